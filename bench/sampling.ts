@@ -1,0 +1,91 @@
+/** What a poll costs, ours against the plain way, in one run: `node bench/sampling.ts`. */
+
+import { execFile } from 'node:child_process'
+import { existsSync, readFileSync } from 'node:fs'
+import { promisify } from 'node:util'
+import type { GpuSource } from '../src/backends/sampling/gpu-source.ts'
+import { NodeSampler } from '../src/backends/sampling/node-sampler.ts'
+import { gpuQuery, parseGpuLine } from '../src/backends/sampling/nvidia-smi-output.ts'
+import { NvidiaSmi } from '../src/backends/sampling/nvidia-smi.ts'
+import { Nvml } from '../src/backends/sampling/nvml.ts'
+import {
+  parseCpuUsage,
+  parseDiskBytes,
+  parseMemory,
+  parseNetBytes,
+} from '../src/backends/sampling/proc.ts'
+import { systemClock as clock } from '../src/foundation/clock.ts'
+import { median, table } from './harness.ts'
+
+const runs = 5
+
+interface Contender {
+  readonly name: string
+  readonly polls: number
+  readonly poll: () => unknown
+}
+
+await benchNode()
+await benchGpus()
+
+async function benchNode(): Promise<void> {
+  if (!existsSync('/proc/stat')) return console.log('node: skipped, this system has no /proc')
+  const sampler = new NodeSampler({ clock })
+  sampler.prime()
+  await compare('node', [
+    { name: 'open descriptors', polls: 2000, poll: () => sampler.sample() },
+    { name: 'readFileSync each time', polls: 2000, poll: readPlainly },
+  ])
+  sampler.close()
+}
+
+function readPlainly(): unknown {
+  return [
+    parseCpuUsage(readFileSync('/proc/stat', 'utf8')),
+    parseMemory(readFileSync('/proc/meminfo', 'utf8')),
+    parseDiskBytes(readFileSync('/proc/diskstats', 'utf8')),
+    parseNetBytes(readFileSync('/proc/net/dev', 'utf8')),
+  ]
+}
+
+async function benchGpus(): Promise<void> {
+  const sources: GpuSource[] = [new Nvml(), new NvidiaSmi({ clock, pollSeconds: 1 })]
+  const contenders: Contender[] = []
+  for (const source of sources) {
+    const result = await source.probe()
+    if (result.state === 'ready') {
+      contenders.push({ name: source.name, polls: 1000, poll: () => source.sample() })
+    } else {
+      console.log(`GPU: ${source.name} skipped, ${result.reason}`)
+    }
+  }
+  if (contenders.some(({ name }) => name === 'nvidia-smi')) {
+    contenders.push({ name: 'nvidia-smi each time', polls: 10, poll: querySmi })
+  }
+  if (contenders.length > 0) await compare('GPU', contenders)
+  for (const source of sources) await source.close()
+}
+
+async function querySmi(): Promise<unknown> {
+  const { stdout } = await promisify(execFile)('nvidia-smi', gpuQuery)
+  return stdout.trim().split('\n').map(parseGpuLine)
+}
+
+/** Interleaved, so that a busy neighbour hurts all alike; the first round only warms up. */
+async function compare(what: string, contenders: readonly Contender[]): Promise<void> {
+  const times = contenders.map((): number[] => [])
+  for (let run = 0; run <= runs; run++) {
+    for (const [index, { polls, poll }] of contenders.entries()) {
+      const began = clock.monotonicMs()
+      for (let count = 0; count < polls; count++) await poll()
+      const microseconds = ((clock.monotonicMs() - began) * 1000) / polls
+      if (run > 0) times[index]?.push(microseconds)
+    }
+  }
+  const rows = contenders.map(({ name }, index) => {
+    const each = times[index] ?? []
+    const spread = `${Math.min(...each).toFixed(1)} to ${Math.max(...each).toFixed(1)}`
+    return [name, median(each).toFixed(1), spread]
+  })
+  table([what, `µs a poll, median of ${runs}`, 'from, to'], rows)
+}

@@ -1,0 +1,194 @@
+/**
+ * Brings a fresh clone to where the scripts can run: dependencies, the newer Node, the build, and
+ * system packages. Plain JavaScript, because it runs on the system's Node. What is done is skipped.
+ */
+
+import { spawnSync } from 'node:child_process'
+import { createHash } from 'node:crypto'
+import { chmodSync, existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { delimiter, join, relative } from 'node:path'
+import { fileURLToPath } from 'node:url'
+
+/** What tests need from the system, by command. Debian's package, and what is lost without it. */
+const services = [
+  { command: 'strace', package: 'strace', tests: 'the checkpoint tests that count system calls' },
+]
+
+const root = fileURLToPath(new URL('..', import.meta.url))
+const modules = join(root, 'node_modules')
+const binaries = join(modules, '.bin')
+const installStamp = join(modules, '.tutti-setup')
+const buildStamp = join(modules, '.tutti-build')
+const mainFile = join(root, 'dist', 'cli', 'main.js')
+const policyFile = '/usr/sbin/policy-rc.d'
+
+const manifest = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'))
+
+installDependencies()
+checkNode()
+build()
+if (process.argv.includes('--services')) installServices()
+
+function installDependencies() {
+  const wanted = hashOfDependencies()
+  if (existsSync(binaries) && readStamp(installStamp) === wanted) return
+  say('installing dependencies (npm ci)')
+  const { status, output } = npm('ci', '--no-audit', '--no-fund', '--no-progress')
+  if (status !== 0) fail('npm ci failed', output)
+  writeFileSync(installStamp, wanted)
+  say('dependencies are installed')
+}
+
+/** The lock file, and what else decides about the installation; a changed script does not. */
+function hashOfDependencies() {
+  const { dependencies, devDependencies, peerDependencies, overrides, allowScripts } = manifest
+  return hash([
+    readFileSync(join(root, 'package-lock.json')),
+    JSON.stringify({ dependencies, devDependencies, peerDependencies, overrides, allowScripts }),
+  ])
+}
+
+/** The npm package `node` gets its binary in an install script, which may have been left out. */
+function checkNode() {
+  const wanted = majorOf(manifest.devDependencies.node)
+  if (installedNode() === wanted) return
+  say('the newer Node is missing; npm rebuild node')
+  const { output } = npm('rebuild', 'node')
+  const found = installedNode()
+  if (found !== wanted) {
+    const have = found === undefined ? 'none' : `Node ${found}`
+    fail(`node_modules/.bin/node should be Node ${wanted}, found ${have}`, output)
+  }
+}
+
+function installedNode() {
+  const { status, stdout } = spawnSync(join(binaries, 'node'), ['-v'], { encoding: 'utf8' })
+  return status === 0 ? majorOf(stdout) : undefined
+}
+
+function build() {
+  const wanted = hashOfSources()
+  if (existsSync(join(root, 'dist')) && readStamp(buildStamp) === wanted) return
+  say('building')
+  rmSync(buildStamp, { force: true })
+  rmSync(join(root, 'dist'), { recursive: true, force: true })
+  const { status, output } = execute(join(binaries, 'tsc'), ['-p', 'tsconfig.build.json'])
+  if (status !== 0) fail('the build failed', output)
+  if (existsSync(mainFile)) chmodSync(mainFile, 0o755)
+  writeFileSync(buildStamp, wanted)
+}
+
+function hashOfSources() {
+  const source = join(root, 'src')
+  const files = readdirSync(source, { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isFile())
+    .map((entry) => join(entry.parentPath ?? entry.path, entry.name))
+  const settings = readdirSync(root)
+    .filter((name) => /^tsconfig.*\.json$/.test(name))
+    .map((name) => join(root, name))
+  const all = [...settings, ...files].toSorted((a, b) => (a < b ? -1 : 1))
+  const parts = all.flatMap((file) => [relative(root, file), readFileSync(file)])
+  return hash([manifest.devDependencies.typescript, ...parts])
+}
+
+function installServices() {
+  const missing = services.filter((service) => !isOnPath(service.command))
+  if (missing.length === 0) return
+  if (process.getuid?.() === 0 && isOnPath('apt-get')) {
+    install(missing.map((service) => service.package))
+  }
+  for (const service of missing) {
+    if (isOnPath(service.command)) continue
+    say(`${service.command} could not be installed; not run: ${service.tests}`)
+  }
+}
+
+function install(packages) {
+  say(`installing ${packages.join(', ')}`)
+  withoutStartingServices(() => {
+    const environment = { ...process.env, DEBIAN_FRONTEND: 'noninteractive' }
+    const update = execute('apt-get', ['update', '-q'], environment)
+    const options = ['install', '-q', '-y', '--no-install-recommends']
+    const result = execute('apt-get', [...options, ...packages], environment)
+    if (result.status !== 0) say(lastLines(`${update.output}\n${result.output}`))
+  })
+}
+
+/** Debian asks this file before it starts what it installed. One that is there is left alone. */
+function withoutStartingServices(action) {
+  const isOurs = !existsSync(policyFile)
+  if (isOurs) writeFileSync(policyFile, '#!/bin/sh\nexit 101\n', { mode: 0o755 })
+  try {
+    action()
+  } finally {
+    if (isOurs) rmSync(policyFile, { force: true })
+  }
+}
+
+/** The system's npm on the system's Node: `npm ci` removes the newer one while it runs. */
+function npm(...args) {
+  const environment = { ...process.env, PATH: systemPath() }
+  for (const name of Object.keys(environment)) {
+    if (/^npm_(?:lifecycle|package|command|config_local)/.test(name)) delete environment[name]
+  }
+  return execute('npm', args, environment)
+}
+
+function systemPath() {
+  return pathFolders()
+    .filter((folder) => !folder.endsWith(join('node_modules', '.bin')))
+    .join(delimiter)
+}
+
+function isOnPath(command) {
+  return pathFolders().some((folder) => existsSync(join(folder, command)))
+}
+
+function pathFolders() {
+  return (process.env.PATH ?? '').split(delimiter).filter((folder) => folder !== '')
+}
+
+function execute(command, args, env = process.env) {
+  const result = spawnSync(command, args, {
+    cwd: root,
+    env,
+    encoding: 'utf8',
+    stdio: ['ignore', 'pipe', 'pipe'],
+    maxBuffer: 256 * 1024 * 1024,
+  })
+  const failure = result.error === undefined ? '' : `${command}: ${result.error.message}\n`
+  return { status: result.status, output: `${failure}${result.stdout ?? ''}${result.stderr ?? ''}` }
+}
+
+function hash(parts) {
+  const sum = createHash('sha256')
+  for (const part of parts) sum.update(part).update('\0')
+  return sum.digest('hex')
+}
+
+function readStamp(file) {
+  return existsSync(file) ? readFileSync(file, 'utf8') : undefined
+}
+
+function majorOf(version) {
+  return /\d+/.exec(version)?.[0]
+}
+
+function say(line) {
+  process.stderr.write(`setup: ${withoutHosts(line)}\n`)
+}
+
+function fail(reason, output) {
+  process.stderr.write(`${withoutHosts(output.trimEnd())}\n`)
+  say(reason)
+  process.exit(1)
+}
+
+/** Where packages come from differs from machine to machine and may be private. */
+function withoutHosts(text) {
+  return text.replace(/https?:\/\/[^\s/'"]+/g, 'https://<host>')
+}
+
+function lastLines(text) {
+  return text.trimEnd().split('\n').slice(-5).join('\n')
+}

@@ -1,0 +1,118 @@
+/** Reads this machine's GPUs through the first source that works; its failures end here. */
+
+import { existsSync } from 'node:fs'
+import type { Clock } from '../../foundation/clock.ts'
+import { messageOf, TimeoutError } from '../../foundation/errors.ts'
+import type { Log } from '../../foundation/log.ts'
+import { withDeadline } from './deadline.ts'
+import type { GpuSource, ProbeResult } from './gpu-source.ts'
+import { NvidiaSmi } from './nvidia-smi.ts'
+import { Nvml } from './nvml.ts'
+import type { GpuReading } from './sampler.ts'
+
+export interface GpuSamplerOptions {
+  readonly clock: Clock
+  readonly log: Log
+  /** How often `sample` will be called. */
+  readonly pollSeconds: number
+  /** `/proc` by default. */
+  readonly procRoot?: string
+  /** In order of preference; NVML and then `nvidia-smi` by default. */
+  readonly sources?: readonly GpuSource[]
+}
+
+/**
+ * Never rejects, and waits 2 s at most for a source. Warns once in its life, and not at all on a
+ * machine that has neither GPUs nor the NVIDIA driver.
+ */
+export class GpuSampler {
+  readonly #clock: Clock
+  readonly #log: Log
+  readonly #sources: readonly GpuSource[]
+  readonly #driverFile: string
+  #source: GpuSource | undefined
+  #last: readonly GpuReading[] = []
+  #isPending = false
+  #isWarned = false
+
+  constructor(options: GpuSamplerOptions) {
+    const { clock, log, pollSeconds, procRoot = '/proc' } = options
+    this.#clock = clock
+    this.#log = log
+    // One NVML call takes microseconds; nvidia-smi is a process.
+    this.#sources = options.sources ?? [new Nvml(), new NvidiaSmi({ clock, pollSeconds })]
+    this.#driverFile = `${procRoot}/driver/nvidia/version`
+  }
+
+  /** The name of the source in use, or `none`. */
+  get sourceName(): string {
+    return this.#source?.name ?? 'none'
+  }
+
+  /** Takes the first source that works. */
+  async prime(): Promise<void> {
+    const reasons: string[] = []
+    let isFault = existsSync(this.#driverFile)
+    for (const source of this.#sources) {
+      const result = await this.#probe(source)
+      if (result.state === 'ready') {
+        this.#source = source
+        return
+      }
+      isFault ||= result.state !== 'absent'
+      reasons.push(`${source.name}: ${result.reason}`)
+      await this.#close(source)
+      if (result.state === 'hung') break
+    }
+    if (isFault) this.#warn(reasons.join('; '))
+  }
+
+  /** The last known GPUs with `null` when they cannot be read now. */
+  async sample(): Promise<readonly GpuReading[]> {
+    const source = this.#source
+    if (source === undefined) return []
+    if (this.#isPending) return unread(this.#last)
+    this.#isPending = true
+    const reading = source.sample().finally(() => (this.#isPending = false))
+    try {
+      this.#last = await withDeadline(this.#clock, reading)
+      return this.#last
+    } catch (error) {
+      this.#warn(`${source.name}: ${messageOf(error)}`)
+      return unread(this.#last)
+    }
+  }
+
+  async close(): Promise<void> {
+    const source = this.#source
+    this.#source = undefined
+    if (source !== undefined) await this.#close(source)
+  }
+
+  /** A hung probe is the last one: the sources share the driver that hangs. */
+  async #probe(source: GpuSource): Promise<ProbeResult | { state: 'hung'; reason: string }> {
+    try {
+      return await withDeadline(this.#clock, source.probe())
+    } catch (error) {
+      const state = error instanceof TimeoutError ? 'hung' : 'broken'
+      return { state, reason: messageOf(error) }
+    }
+  }
+
+  async #close(source: GpuSource): Promise<void> {
+    try {
+      await withDeadline(this.#clock, source.close())
+    } catch (error) {
+      this.#warn(`${source.name}: ${messageOf(error)}`)
+    }
+  }
+
+  #warn(reason: string): void {
+    if (this.#isWarned) return
+    this.#isWarned = true
+    this.#log.warn('GpuUnreadable', `GPU utilization is unknown: ${reason}`)
+  }
+}
+
+const unread = (gpus: readonly GpuReading[]): readonly GpuReading[] =>
+  gpus.map(({ gpu_id }) => ({ gpu_id, gpu_percent: null }))

@@ -1,0 +1,158 @@
+/** Reads the machine that it runs on, relative to its control group's limits. Knows no GPUs. */
+
+import { cpus, freemem, totalmem } from 'node:os'
+import type { Clock } from '../../foundation/clock.ts'
+import { parseCount, parseStat } from './cgroup.ts'
+import {
+  type CpuLimit,
+  findCpuLimit,
+  findMemoryLimit,
+  type KernelRoots,
+  type MemoryLimit,
+} from './cgroup-limits.ts'
+import { OpenFile } from './open-file.ts'
+import {
+  countProcessors,
+  parseCpuUsage,
+  parseDiskBytes,
+  parseMemory,
+  parseNetBytes,
+} from './proc.ts'
+import { GainMeter, percentOf, ShareMeter, type Usage } from './reading.ts'
+import type { NodeReadings } from './sampler.ts'
+
+export interface NodeSamplerOptions extends Partial<KernelRoots> {
+  readonly clock: Clock
+}
+
+/** Enough for the first line of `/proc/stat`, the only one that is needed. */
+const cpuLineBytes = 512
+
+/**
+ * The node's readings. Where `/proc` is unreadable, processors and memory come from `node:os`
+ * and the rest is `null`. Nothing here waits or throws; limits are looked up once, in `prime`.
+ */
+export class NodeSampler {
+  readonly #clock: Clock
+  readonly #roots: KernelRoots
+  readonly #files: OpenFile[] = []
+  #readCpu: () => Usage | null = () => null
+  #readMemory: () => number | null = () => null
+  #readDisks: () => ReturnType<typeof parseDiskBytes> = () => null
+  #readNetwork: () => ReturnType<typeof parseNetBytes> = () => null
+  readonly #cpu = new ShareMeter()
+  readonly #diskRead = new GainMeter()
+  readonly #diskWritten = new GainMeter()
+  readonly #netSent = new GainMeter()
+  readonly #netReceived = new GainMeter()
+
+  constructor(options: NodeSamplerOptions) {
+    this.#clock = options.clock
+    const { procRoot = '/proc', cgroupRoot = '/sys/fs/cgroup' } = options
+    this.#roots = { procRoot, cgroupRoot }
+  }
+
+  /** Opens what there is and takes the processors' baseline. */
+  prime(): void {
+    this.close()
+    this.#readCpu = this.#chooseCpu()
+    this.#readMemory = this.#chooseMemory()
+    const disks = this.#openProc('diskstats')
+    this.#readDisks = () => parsed(disks.read(), parseDiskBytes)
+    const network = this.#openProc('net/dev')
+    this.#readNetwork = () => parsed(network.read(), parseNetBytes)
+    this.#cpu.advance(this.#readCpu())
+  }
+
+  sample(): NodeReadings {
+    const disks = this.#readDisks()
+    const network = this.#readNetwork()
+    return {
+      cpu_percent: this.#cpu.advance(this.#readCpu()),
+      memory_percent: this.#readMemory(),
+      disk_read_bytes: this.#diskRead.advance(disks?.read ?? null),
+      disk_write_bytes: this.#diskWritten.advance(disks?.written ?? null),
+      net_sent_bytes: this.#netSent.advance(network?.sent ?? null),
+      net_recv_bytes: this.#netReceived.advance(network?.received ?? null),
+    }
+  }
+
+  /** Closes the descriptors; what came from them is `null` from then on. */
+  close(): void {
+    for (const file of this.#files.splice(0)) file.close()
+  }
+
+  #chooseCpu(): () => Usage | null {
+    const stat = this.#openProc('stat')
+    const whole = stat.read()
+    const processors = whole === null ? cpus().length : countProcessors(whole)
+    const limit = findCpuLimit(this.#roots, processors)
+    const limited = limit === undefined ? undefined : this.#limitedCpu(limit)
+    if (limited !== undefined) return limited
+    if (parsed(whole, parseCpuUsage) === null) return cpuUsageOfSystem
+    return () => parsed(stat.readHead(cpuLineBytes), parseCpuUsage)
+  }
+
+  #limitedCpu(limit: CpuLimit): (() => Usage | null) | undefined {
+    const file = this.#open(limit.usageFile)
+    const read = (): Usage | null => {
+      const busy = parsed(file.read(), limit.parseMicroseconds)
+      const elapsed = this.#clock.monotonicMs() * 1000
+      return busy === null ? null : { busy, total: elapsed * limit.cores }
+    }
+    return read() === null ? undefined : read
+  }
+
+  #chooseMemory(): () => number | null {
+    const meminfo = this.#openProc('meminfo')
+    const known = parsed(meminfo.read(), parseMemory)
+    const limit = findMemoryLimit(this.#roots, known?.totalBytes ?? totalmem())
+    const limited = limit === undefined ? undefined : this.#limitedMemory(limit)
+    if (limited !== undefined) return limited
+    if (known === null) return memoryPercentOfSystem
+    return () => {
+      const memory = parsed(meminfo.read(), parseMemory)
+      if (memory === null) return null
+      return percentOf(memory.totalBytes - memory.availableBytes, memory.totalBytes)
+    }
+  }
+
+  #limitedMemory(limit: MemoryLimit): (() => number | null) | undefined {
+    const usage = this.#open(limit.usageFile)
+    const stat = this.#open(limit.statFile)
+    const read = (): number | null => {
+      const used = parsed(usage.read(), parseCount)
+      if (used === null) return null
+      const inactive = parsed(stat.read(), (text) => parseStat(text, limit.inactiveName))
+      return percentOf(used - (inactive ?? 0), limit.bytes)
+    }
+    return read() === null ? undefined : read
+  }
+
+  #openProc(name: string): OpenFile {
+    return this.#open(`${this.#roots.procRoot}/${name}`)
+  }
+
+  #open(path: string): OpenFile {
+    const file = new OpenFile(path)
+    this.#files.push(file)
+    return file
+  }
+}
+
+function parsed<T>(text: string | null, parse: (text: string) => T | null): T | null {
+  return text === null ? null : parse(text)
+}
+
+function cpuUsageOfSystem(): Usage | null {
+  let busy = 0
+  let total = 0
+  for (const { times } of cpus()) {
+    const used = times.user + times.nice + times.sys + times.irq
+    busy += used
+    total += used + times.idle
+  }
+  return total > 0 ? { busy, total } : null
+}
+
+const memoryPercentOfSystem = (): number | null => percentOf(totalmem() - freemem(), totalmem())

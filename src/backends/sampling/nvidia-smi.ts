@@ -1,0 +1,157 @@
+/** Reads GPUs through one `nvidia-smi` that goes on printing. The parsing is elsewhere. */
+
+import { type ChildProcess, spawn } from 'node:child_process'
+import type { Clock } from '../../foundation/clock.ts'
+import { errnoOf } from '../../foundation/errors.ts'
+import { longestWaitMs } from './deadline.ts'
+import type { GpuSource, ProbeResult } from './gpu-source.ts'
+import { gpuQuery, parseGpuLine } from './nvidia-smi-output.ts'
+import type { GpuReading } from './sampler.ts'
+
+export interface NvidiaSmiOptions {
+  readonly clock: Clock
+  readonly pollSeconds: number
+}
+
+interface Known extends GpuReading {
+  readonly atMs: number
+}
+
+/** A program that died is started again, but rarely: starting a process stalls the event loop. */
+const restartMs = 60_000
+/** A reading is at most this old when it is asked for, give or take the time to take it. */
+const longestPeriodMs = 1000
+const shortestPeriodMs = 100
+
+/**
+ * One process for the whole run instead of one per poll, which would cost 23 ms and a fork of
+ * the orchestrator each time. A reading that is not renewed within 2 s of its time is `null`;
+ * when none is, the program hangs and is killed.
+ */
+export class NvidiaSmi implements GpuSource {
+  readonly name = 'nvidia-smi'
+  readonly #clock: Clock
+  readonly #periodMs: number
+  readonly #known = new Map<number, Known>()
+  #stream: SmiStream | undefined
+  #startedMs = 0
+
+  constructor(options: NvidiaSmiOptions) {
+    this.#clock = options.clock
+    const pollMs = Math.round(options.pollSeconds * 1000)
+    this.#periodMs = Math.min(longestPeriodMs, Math.max(shortestPeriodMs, pollMs))
+  }
+
+  async probe(): Promise<ProbeResult> {
+    const stream = this.#start()
+    const first = await stream.firstOutcome
+    if (first !== 'reading') return first
+    stream.unref()
+    return { state: 'ready' }
+  }
+
+  async sample(): Promise<readonly GpuReading[]> {
+    const nowMs = this.#clock.monotonicMs()
+    if (this.#stream === undefined && nowMs - this.#startedMs >= restartMs) this.#start().unref()
+    const oldestMs = nowMs - this.#periodMs - longestWaitMs
+    const known = [...this.#known.values()].toSorted((a, b) => a.gpu_id - b.gpu_id)
+    if (known.every(({ atMs }) => atMs < oldestMs) && this.#startedMs < oldestMs) {
+      const story = this.#stream?.story ?? 'no reading'
+      await this.close()
+      throw new Error(story)
+    }
+    return known.map(({ gpu_id, gpu_percent, atMs }) => ({
+      gpu_id,
+      gpu_percent: atMs < oldestMs ? null : gpu_percent,
+    }))
+  }
+
+  async close(): Promise<void> {
+    const stream = this.#stream
+    this.#stream = undefined
+    await stream?.kill()
+  }
+
+  #start(): SmiStream {
+    this.#startedMs = this.#clock.monotonicMs()
+    const stream = new SmiStream(this.#periodMs, (reading) => {
+      this.#known.set(reading.gpu_id, { ...reading, atMs: this.#clock.monotonicMs() })
+    })
+    this.#stream = stream
+    return stream
+  }
+}
+
+/** No line of ours is this long. */
+const longestLine = 4096
+
+/** The process and its output, cut into lines. */
+class SmiStream {
+  readonly firstOutcome: Promise<'reading' | Exclude<ProbeResult, { state: 'ready' }>>
+  readonly #child: ChildProcess
+  readonly #exited: Promise<void>
+  #rest = ''
+  #lastUnread = ''
+  #end = 'gives no readings'
+
+  constructor(periodMs: number, take: (reading: GpuReading) => void) {
+    // In a group of its own, Ctrl-C reaches us and not it. Should we be killed, it ends at its next
+    // line, which nobody can read.
+    const child = spawn('nvidia-smi', [...gpuQuery, `--loop-ms=${periodMs}`], {
+      stdio: ['ignore', 'pipe', 'ignore'],
+      detached: true,
+      windowsHide: true,
+    })
+    this.#child = child
+    this.#exited = new Promise((resolve) => {
+      child.once('exit', () => resolve())
+      child.on('error', () => resolve())
+    })
+    this.firstOutcome = new Promise((resolve) => {
+      child.stdout.on('error', () => {})
+      child.stdout.setEncoding('latin1').on('data', (chunk: string) => {
+        for (const line of this.#cut(chunk)) {
+          const reading = parseGpuLine(line)
+          if (reading === undefined) this.#lastUnread = line.trim().slice(0, 200)
+          else take(reading)
+          if (reading !== undefined) resolve('reading')
+        }
+      })
+      child.once('error', (error) => {
+        this.#end = `cannot be started (${errnoOf(error)})`
+        resolve({ state: errnoOf(error) === 'ENOENT' ? 'absent' : 'broken', reason: this.story })
+      })
+      child.once('close', (code, signal) => {
+        this.#end = `ended with ${signal ?? `code ${code}`}`
+        resolve({ state: 'broken', reason: this.story })
+      })
+    })
+  }
+
+  /** What is known of its failure, for people. */
+  get story(): string {
+    return this.#lastUnread === '' ? this.#end : `${this.#end}, saying "${this.#lastUnread}"`
+  }
+
+  /** From now on it does not keep the process alive. */
+  unref(): void {
+    this.#child.unref()
+    const { stdout } = this.#child
+    if (stdout !== null && 'unref' in stdout && typeof stdout.unref === 'function') stdout.unref()
+  }
+
+  /** Resolves when the process is gone. */
+  async kill(): Promise<void> {
+    this.#child.ref()
+    this.#child.kill('SIGKILL')
+    this.#child.stdout?.destroy()
+    await this.#exited
+  }
+
+  #cut(chunk: string): string[] {
+    const lines = (this.#rest + chunk).split('\n')
+    this.#rest = lines.pop() ?? ''
+    if (this.#rest.length > longestLine) this.#rest = ''
+    return lines
+  }
+}

@@ -1,0 +1,108 @@
+/** Reads GPUs through NVIDIA's management library. The only file that knows koffi. */
+
+import { messageOf } from '../../foundation/errors.ts'
+import type { GpuSource, ProbeResult } from './gpu-source.ts'
+import { clampPercent } from './reading.ts'
+import type { GpuReading } from './sampler.ts'
+
+/**
+ * Calls a function of the library on another thread; the answer is NVML's return code, 0 for
+ * success.
+ */
+type NvmlCall = (...parameters: readonly unknown[]) => Promise<number>
+
+interface Nvidia {
+  readonly init: NvmlCall
+  readonly shutdown: NvmlCall
+  readonly getCount: NvmlCall
+  readonly getHandle: NvmlCall
+  readonly getUtilization: NvmlCall
+}
+
+interface Device {
+  readonly handle: bigint
+  /** The GPU's and its memory's utilization, written by the library. */
+  readonly rates: Uint32Array
+}
+
+/**
+ * Needs the optional package `koffi`. Calls leave the event loop free: that makes 1 µs of each
+ * into some 20 µs, and the loop outlives a driver that hangs.
+ */
+export class Nvml implements GpuSource {
+  readonly name = 'NVML'
+  readonly #library: string
+  #nvidia: Nvidia | undefined
+  #devices: readonly Device[] = []
+
+  constructor(library = 'libnvidia-ml.so.1') {
+    this.#library = library
+  }
+
+  async probe(): Promise<ProbeResult> {
+    let nvidia: Nvidia
+    try {
+      nvidia = await bindLibrary(this.#library)
+    } catch (error) {
+      return { state: 'absent', reason: messageOf(error) }
+    }
+    const code = await nvidia.init()
+    if (code !== 0) return { state: 'broken', reason: `nvmlInit_v2 returned ${code}` }
+    this.#nvidia = nvidia
+    this.#devices = await findDevices(nvidia)
+    return { state: 'ready' }
+  }
+
+  sample(): Promise<readonly GpuReading[]> {
+    return Promise.all(this.#devices.map((device, gpu_id) => this.#read(device, gpu_id)))
+  }
+
+  async close(): Promise<void> {
+    const nvidia = this.#nvidia
+    this.#nvidia = undefined
+    this.#devices = []
+    await nvidia?.shutdown()
+  }
+
+  /** One GPU that is lost, or partitioned and tells nothing, does not hide the others. */
+  async #read({ handle, rates }: Device, gpu_id: number): Promise<GpuReading> {
+    const code = await this.#nvidia?.getUtilization(handle, rates)
+    return { gpu_id, gpu_percent: code === 0 ? clampPercent(rates[0] ?? NaN) : null }
+  }
+}
+
+async function findDevices(nvidia: Nvidia): Promise<Device[]> {
+  const count = new Uint32Array(new ArrayBuffer(4))
+  const code = await nvidia.getCount(count)
+  if (code !== 0) throw new Error(`nvmlDeviceGetCount_v2 returned ${code}`)
+  const devices: Device[] = []
+  for (let index = 0; index < (count[0] ?? 0); index++) {
+    const handle = new BigUint64Array(new ArrayBuffer(8))
+    // A GPU without a handle keeps its place, so that the others keep their ids: its reads fail.
+    await nvidia.getHandle(index, handle)
+    devices.push({ handle: handle[0] ?? 0n, rates: new Uint32Array(new ArrayBuffer(8)) })
+  }
+  return devices
+}
+
+/** Handles are pointers; as integers of their width they need no types in koffi's global table. */
+async function bindLibrary(path: string): Promise<Nvidia> {
+  const { default: koffi } = await import('koffi')
+  const library = koffi.load(path)
+  const bind = (name: string, parameterTypes: string[]): NvmlCall => {
+    const call = library.func(name, 'int', parameterTypes)
+    return (...parameters) =>
+      new Promise((resolve, reject) => {
+        call.async(...parameters, (error: Error | null, code: number) =>
+          error === null ? resolve(code) : reject(error),
+        )
+      })
+  }
+  return {
+    init: bind('nvmlInit_v2', []),
+    shutdown: bind('nvmlShutdown', []),
+    getCount: bind('nvmlDeviceGetCount_v2', ['uint32_t *']),
+    getHandle: bind('nvmlDeviceGetHandleByIndex_v2', ['uint32_t', 'uint64_t *']),
+    getUtilization: bind('nvmlDeviceGetUtilizationRates', ['uint64_t', 'uint32_t *']),
+  }
+}

@@ -1,0 +1,124 @@
+/** One node under the poller: one call of its sampler at a time, and its events. No timer. */
+
+import { stampEvent } from '../../events/event.ts'
+import { type ResourceReadings, ResourceUpdate } from '../../events/resource-update.ts'
+import type { EventSink } from '../../events/sink.ts'
+import type { Clock } from '../../foundation/clock.ts'
+import { messageOf } from '../../foundation/errors.ts'
+import type { Log } from '../../foundation/log.ts'
+import { longestWaitMs, withDeadline } from './deadline.ts'
+import { type ResourceSample, type ResourceSampler, unknownReadings } from './sampler.ts'
+
+/** A node of a backend, which its events name, and what reads it. */
+export interface PolledNodeOptions {
+  readonly backend: string
+  readonly nodeId: string
+  readonly sampler: ResourceSampler
+}
+
+/** What a node needs of its poller. */
+export interface PolledNodeContext {
+  readonly clock: Clock
+  readonly sink: EventSink
+  readonly sessionId: string
+  readonly log: Log
+}
+
+/** Calls its sampler, one call at a time. No method rejects; a failing sampler is named once. */
+export class PolledNode {
+  readonly #node: PolledNodeOptions
+  readonly #context: PolledNodeContext
+  #running: { readonly done: Promise<void>; readonly sinceMs: number } | undefined
+  #isClosed = false
+  #isWarned = false
+
+  constructor(node: PolledNodeOptions, context: PolledNodeContext) {
+    this.#node = node
+    this.#context = context
+  }
+
+  prime(): void {
+    this.#run(() => this.#node.sampler.prime())
+  }
+
+  /** Emits a sample's events when it is there; skipped while the previous call is under way. */
+  poll(): void {
+    if (this.#running === undefined) {
+      this.#run(() => this.#sample())
+    } else if (this.#context.clock.monotonicMs() - this.#running.sinceMs > 2 * longestWaitMs) {
+      this.#warn('does not answer: its polls are skipped')
+    }
+  }
+
+  /** Resolves when no call is under way, or after 2 s. */
+  async settled(): Promise<void> {
+    if (this.#running === undefined) return
+    await withDeadline(this.#context.clock, this.#running.done).catch(() => {})
+  }
+
+  /** Emits nothing from now on. Resolves when the sampler is closed, or after 2 s. */
+  async close(): Promise<void> {
+    this.#isClosed = true
+    try {
+      const closed = this.settled().then(() => this.#node.sampler.close())
+      await withDeadline(this.#context.clock, closed)
+    } catch (error) {
+      this.#warn(`could not be closed: ${messageOf(error)}`)
+    }
+  }
+
+  #run(call: () => Promise<void>): void {
+    const run = async (): Promise<void> => {
+      try {
+        await call()
+      } catch (error) {
+        this.#warn(`failed: ${messageOf(error)}`)
+      } finally {
+        this.#running = undefined
+      }
+    }
+    const sinceMs = this.#context.clock.monotonicMs()
+    this.#running = { done: Promise.resolve().then(run), sinceMs }
+  }
+
+  async #sample(): Promise<void> {
+    try {
+      this.#emit(await this.#node.sampler.sample())
+    } catch (error) {
+      this.#emit({ node: unknownReadings, gpus: [] })
+      throw error
+    }
+  }
+
+  #emit(sample: ResourceSample): void {
+    if (this.#isClosed) return
+    const { clock, sink, sessionId } = this.#context
+    const origin = {
+      session_id: sessionId,
+      backend: this.#node.backend,
+      node_id: this.#node.nodeId,
+      event_time: clock.now(),
+    }
+    for (const readings of toReadings(sample)) {
+      sink.emit(stampEvent(ResourceUpdate, clock, { ...origin, ...readings }))
+    }
+  }
+
+  #warn(trouble: string): void {
+    if (this.#isWarned) return
+    this.#isWarned = true
+    const { backend, nodeId } = this.#node
+    const message = `The resource sampler of node "${nodeId}" (backend "${backend}") ${trouble}`
+    this.#context.log.warn('SamplerFailed', message)
+  }
+}
+
+/** The node with its busiest GPU first, then each GPU by itself. */
+export function toReadings({ node, gpus }: ResourceSample): ResourceReadings[] {
+  const known = gpus.map((gpu) => gpu.gpu_percent).filter((percent) => percent !== null)
+  const busiest = known.length === 0 ? null : Math.max(...known)
+  return [
+    { gpu_id: null, gpu_percent: busiest, ...node },
+    ...gpus.map((gpu) => ({ ...unknownReadings, ...gpu })),
+  ]
+}

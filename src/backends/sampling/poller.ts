@@ -1,0 +1,87 @@
+/** Polls nodes at an interval; their readings become events. It reads nothing itself. */
+
+import { StateError } from '../../foundation/errors.ts'
+import { expectNumber, invalid } from '../../foundation/options.ts'
+import { Service } from '../../foundation/service.ts'
+import { PolledNode, type PolledNodeContext, type PolledNodeOptions } from './polled-node.ts'
+
+export interface ResourcePollerOptions extends PolledNodeContext {
+  /** Above 0, at most a day. Default 5. */
+  readonly intervalSeconds?: number
+}
+
+/**
+ * Polls every node once an interval, the first time one interval after `start()`. A poll of a
+ * node with N GPUs emits 1 + N ResourceUpdate events of one `event_time`. Polls of a node never
+ * overlap, missed ones are not made up for, and no node waits for another. The poller closes the
+ * samplers that it was given.
+ */
+export class ResourcePoller extends Service {
+  readonly #options: ResourcePollerOptions
+  readonly #intervalMs: number
+  readonly #nodes = new Map<string, PolledNode>()
+  #state: 'new' | 'running' | 'stopped' = 'new'
+  #cancelTimer: () => void = () => {}
+
+  constructor(options: ResourcePollerOptions) {
+    super()
+    this.#options = options
+    const { intervalSeconds = 5 } = options
+    const range = { above: 0, max: 86_400 }
+    this.#intervalMs = expectNumber('intervalSeconds', intervalSeconds, range) * 1000
+  }
+
+  /** Also after `start()`: the node is primed at once and polled from the next cycle on. */
+  add(options: PolledNodeOptions): void {
+    if (this.#state === 'stopped') throw new StateError('The resource poller has stopped')
+    const key = keyOf(options)
+    if (this.#nodes.has(key)) throw invalid('nodeId', 'a node not polled yet', options.nodeId)
+    const node = new PolledNode(options, this.#options)
+    this.#nodes.set(key, node)
+    if (this.#state === 'running') node.prime()
+  }
+
+  /** Resolves when the node's sampler is closed, or after 2 s; an unknown node is fine. */
+  async remove(node: Omit<PolledNodeOptions, 'sampler'>): Promise<void> {
+    const key = keyOf(node)
+    const polled = this.#nodes.get(key)
+    this.#nodes.delete(key)
+    await polled?.close()
+  }
+
+  protected async onStart(): Promise<void> {
+    this.#state = 'running'
+    const nodes = [...this.#nodes.values()]
+    for (const node of nodes) node.prime()
+    await Promise.all(nodes.map((node) => node.settled()))
+    this.#pollAt(this.#options.clock.monotonicMs() + this.#intervalMs)
+  }
+
+  protected async onStop(): Promise<void> {
+    this.#state = 'stopped'
+    this.#cancelTimer()
+    const nodes = [...this.#nodes.values()]
+    this.#nodes.clear()
+    await Promise.all(nodes.map((node) => node.close()))
+  }
+
+  #pollAt(dueMs: number): void {
+    const { clock } = this.#options
+    const poll = (): void => {
+      this.#pollAt(nextDueMs(dueMs, clock.monotonicMs(), this.#intervalMs))
+      for (const node of this.#nodes.values()) node.poll()
+    }
+    this.#cancelTimer = clock.after(dueMs - clock.monotonicMs(), poll, { background: true })
+  }
+}
+
+/**
+ * Keeps the beat when a poll was a little late or early, and begins a new one after a long pause (a
+ * suspended laptop): neither a crowd of polls nor two in quick succession.
+ */
+export function nextDueMs(dueMs: number, nowMs: number, intervalMs: number): number {
+  return (nowMs - dueMs < intervalMs / 2 ? dueMs : nowMs) + intervalMs
+}
+
+const keyOf = (node: { readonly backend: string; readonly nodeId: string }): string =>
+  JSON.stringify([node.backend, node.nodeId])

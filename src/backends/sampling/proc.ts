@@ -1,0 +1,104 @@
+/** Reads the text of Linux's `/proc` files. Pure: the caller fetches the text. */
+
+import type { Usage } from './reading.ts'
+
+/** The node's processor ticks of `/proc/stat`, whose first line is enough. */
+export function parseCpuUsage(stat: string): Usage | null {
+  const line = /^cpu +(\d[\d ]*)/.exec(stat)
+  if (line === null) return null
+  const ticks = (line[1] ?? '').trim().split(/ +/).map(Number)
+  // The columns after the eighth are guests, which are contained in user and nice already.
+  const [user = 0, nice = 0, system = 0, idle = NaN, wait = 0, irq = 0, softirq = 0, steal = 0] =
+    ticks
+  const busy = user + nice + system + irq + softirq + steal
+  const total = busy + idle + wait
+  return Number.isFinite(total) ? { busy, total } : null
+}
+
+/** How many processors a whole `/proc/stat` lists. */
+export function countProcessors(stat: string): number {
+  return stat.match(/^cpu\d+ /gm)?.length ?? 0
+}
+
+export interface Memory {
+  readonly totalBytes: number
+  readonly availableBytes: number
+}
+
+/** `/proc/meminfo`. Kernels before 3.14 do not tell what is available: free and cached, then. */
+export function parseMemory(meminfo: string): Memory | null {
+  const kilobytes = (name: string): number => {
+    const found = new RegExp(`^${name}: *(\\d+) kB`, 'm').exec(meminfo)
+    return found === null ? NaN : Number(found[1])
+  }
+  const total = kilobytes('MemTotal')
+  let available = kilobytes('MemAvailable')
+  if (Number.isNaN(available)) {
+    available = kilobytes('MemFree') + kilobytes('Buffers') + kilobytes('Cached')
+  }
+  if (!(total > 0) || !Number.isFinite(available)) return null
+  return { totalBytes: total * 1024, availableBytes: available * 1024 }
+}
+
+export interface DiskBytes {
+  readonly read: number
+  readonly written: number
+}
+
+/** The kernel counts sectors of this size on every disk, whatever the disk's own are. */
+const sectorBytes = 512
+
+/** Memory and optical devices, and those stacked on disks that are counted themselves. */
+const uncountedDisk = /^(?:loop|ram|zram|fd|sr|dm-|md|bcache|drbd|zd|nvme\d+c\d+n)/
+
+/** Major, minor, name, then reads, merged, sectors, time, and the same of writes. */
+const diskLine = /^ *\d+ +\d+ +(\S+) \d+ \d+ (\d+) \d+ \d+ \d+ (\d+) /gm
+
+/** The bytes of all whole disks in `/proc/diskstats`. */
+export function parseDiskBytes(diskstats: string): DiskBytes | null {
+  const names = new Set<string>()
+  const disks: { readonly name: string; readonly read: number; readonly written: number }[] = []
+  for (const [, name = '', read, written] of diskstats.matchAll(diskLine)) {
+    names.add(name)
+    if (uncountedDisk.test(name)) continue
+    disks.push({ name, read: Number(read), written: Number(written) })
+  }
+  if (names.size === 0) return null
+  const whole = disks.filter(({ name }) => !isPartition(name, names))
+  return {
+    read: sum(whole, (disk) => disk.read) * sectorBytes,
+    written: sum(whole, (disk) => disk.written) * sectorBytes,
+  }
+}
+
+/**
+ * Judged by the disks in the same file and not by name alone: some virtual machines have an `xvda1`
+ * that is a whole disk.
+ */
+function isPartition(name: string, disks: ReadonlySet<string>): boolean {
+  const parts = /^(?:(.*\d)p|(.*[^\d]))\d+$/.exec(name)
+  const disk = parts?.[1] ?? parts?.[2]
+  return disk !== undefined && disks.has(disk)
+}
+
+export interface NetBytes {
+  readonly sent: number
+  readonly received: number
+}
+
+/** Name, then eight columns of what was received and the first of what was sent. */
+const interfaceLine = /^ *(\S+?): *(\d+)(?: +\d+){7} +(\d+) /gm
+
+/** The bytes of all interfaces but the loopback in `/proc/net/dev`. */
+export function parseNetBytes(dev: string): NetBytes | null {
+  const lines = [...dev.matchAll(interfaceLine)]
+  if (lines.length === 0) return null
+  const outward = lines.filter(([, name]) => name !== 'lo')
+  return {
+    received: sum(outward, ([, , received]) => Number(received)),
+    sent: sum(outward, ([, , , sent]) => Number(sent)),
+  }
+}
+
+const sum = <T>(items: readonly T[], valueOf: (item: T) => number): number =>
+  items.reduce((total, item) => total + valueOf(item), 0)

@@ -1,0 +1,189 @@
+/** Keeps a session's checkpoint to one process, by agreement: no lock of the system. */
+
+import { constants, closeSync, fstatSync, linkSync, openSync, readSync } from 'node:fs'
+import { readFileSync, renameSync, unlinkSync, writeFileSync } from 'node:fs'
+import { hostname } from 'node:os'
+import { CheckpointError, errnoOf } from '../foundation/errors.ts'
+import { newUuid } from '../foundation/ids.ts'
+import { expectObject } from '../foundation/options.ts'
+import { checkpointFailure } from './checkpoint-failure.ts'
+
+/** Who holds a lock. A pid alone may have been reused; the start time tells. */
+interface Holder {
+  readonly pid: number
+  /** In the system's clock ticks since boot; `null` where the system does not tell. */
+  readonly start_time: string | null
+  readonly host: string
+  /** Unique per lock. */
+  readonly token: string
+}
+
+export interface CheckpointLock {
+  readonly path: string
+  /** Idempotent; never throws; leaves a lock alone that is no longer ours. */
+  release(): void
+}
+
+/** Times that a lock may vanish just before it is looked at. */
+const mostAttempts = 100
+const mostLockBytes = 4096
+
+/**
+ * Takes the lock at once or throws: `CheckpointLockedError` with the `pid` of a live holder, or the
+ * system's error. The lock of a dead process is taken over, by exactly one of those who try.
+ */
+export function acquireLock(path: string): CheckpointLock {
+  const me: Holder = {
+    pid: process.pid,
+    start_time: processOf(process.pid)?.startTime ?? null,
+    host: hostname(),
+    token: newUuid().slice(0, 12),
+  }
+  const draft = `${path}.${me.token}.tmp`
+  try {
+    // Linking a complete file is atomic: nobody ever sees a lock without its holder.
+    writeFileSync(draft, `${JSON.stringify(me)}\n`, { flag: 'wx', mode: 0o644 })
+    for (let attempt = 0; attempt < mostAttempts; attempt++) {
+      if (createLock(draft, path) || takeOver(draft, path)) {
+        return { path, release: () => release(path, me.token) }
+      }
+    }
+    throw lockedError(path, undefined)
+  } catch (error) {
+    throw checkpointFailure('lock', path, error)
+  } finally {
+    removeQuietly(draft)
+  }
+}
+
+function createLock(draft: string, path: string): boolean {
+  try {
+    linkSync(draft, path)
+    return true
+  } catch (error) {
+    if (errnoOf(error) === 'EEXIST') return false
+    throw error
+  }
+}
+
+/** False when the lock vanished meanwhile. */
+function takeOver(draft: string, path: string): boolean {
+  const found = readLock(path)
+  if (found === 'missing') return false
+  if (isAlive(found)) throw lockedError(path, found)
+  // Whoever holds the claim on this very lock may replace it, and nobody else: between the second
+  // look and the rename it cannot change.
+  const claim = acquireLock(`${path}.${tokenOf(found)}`)
+  try {
+    const again = readLock(path)
+    if (again === 'missing' || tokenOf(again) !== tokenOf(found)) return false
+    renameSync(draft, path)
+    return true
+  } finally {
+    claim.release()
+  }
+}
+
+function release(path: string, token: string): void {
+  try {
+    const found = readLock(path)
+    if (found !== 'missing' && tokenOf(found) === token) removeQuietly(path)
+  } catch {
+    // What cannot even be read is not ours.
+  }
+}
+
+function removeQuietly(path: string): void {
+  try {
+    unlinkSync(path)
+  } catch {
+    // Already gone; or a leftover that the next process finds stale.
+  }
+}
+
+type Found = Holder | 'unreadable'
+
+const tokenOf = (found: Found): string => (found === 'unreadable' ? found : found.token)
+
+function readLock(path: string): Found | 'missing' {
+  let fd: number
+  try {
+    // Neither hangs on a FIFO nor follows a link.
+    fd = openSync(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK)
+  } catch (error) {
+    if (errnoOf(error) === 'ENOENT') return 'missing'
+    throw error
+  }
+  try {
+    if (!fstatSync(fd).isFile()) {
+      const hint = 'Something else has the name of the lock: move it away.'
+      throw new CheckpointError(`Cannot lock ${path}: not a regular file`, { path, hint })
+    }
+    const bytes = Buffer.alloc(mostLockBytes)
+    return parseHolder(bytes.toString('utf8', 0, readSync(fd, bytes)))
+  } finally {
+    closeSync(fd)
+  }
+}
+
+/** What a lock file's text says; anything but a complete holder is `unreadable`. */
+function parseHolder(text: string): Found {
+  try {
+    const { pid, start_time, host, token } = expectObject('lock', JSON.parse(text))
+    if (typeof pid !== 'number' || !Number.isInteger(pid) || pid < 1) return 'unreadable'
+    if (typeof host !== 'string' || typeof token !== 'string') return 'unreadable'
+    if (!/^[0-9a-f]{12}$/.test(token)) return 'unreadable'
+    return { pid, start_time: typeof start_time === 'string' ? start_time : null, host, token }
+  } catch {
+    return 'unreadable'
+  }
+}
+
+/** On a shared file system the process of another machine cannot be asked: it counts as alive. */
+function isAlive(found: Found): found is Holder {
+  if (found === 'unreadable') return false
+  if (found.host !== hostname()) return true
+  const running = processOf(found.pid)
+  if (running === undefined) return signalReaches(found.pid)
+  if (running.isZombie) return false
+  return found.start_time === null || running.startTime === found.start_time
+}
+
+interface ProcessFacts {
+  readonly isZombie: boolean
+  readonly startTime: string
+}
+
+function processOf(pid: number): ProcessFacts | undefined {
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, 'latin1')
+    // The second field is the program's name in parentheses and may hold anything, also ")".
+    const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
+    const [state = ''] = fields
+    return { isZombie: state === 'Z' || state === 'X', startTime: fields[19] ?? '' }
+  } catch {
+    return undefined
+  }
+}
+
+function signalReaches(pid: number): boolean {
+  try {
+    return process.kill(pid, 0)
+  } catch (error) {
+    return errnoOf(error) === 'EPERM'
+  }
+}
+
+function lockedError(path: string, holder: Holder | undefined): CheckpointError {
+  const elsewhere = holder !== undefined && holder.host !== hostname()
+  const who = holder === undefined ? 'another process' : `process ${holder.pid}`
+  const where = elsewhere ? ` on ${holder.host}` : ''
+  return new CheckpointError(`The checkpoint is locked by ${who}${where}: ${path}`, {
+    code: 'CheckpointLockedError',
+    path,
+    hint: elsewhere
+      ? 'Use another session id; if that process is gone, remove the lock file.'
+      : 'Use another session id, or end that process first.',
+    ...(holder === undefined ? {} : { pid: holder.pid }),
+  })
+}

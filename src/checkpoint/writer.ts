@@ -1,0 +1,237 @@
+/** Puts lines on file, whole and in order, and goes on when the disk fails. Blind to content. */
+
+import { join } from 'node:path'
+import { CheckpointError, errnoOf, messageOf } from '../foundation/errors.ts'
+import { checkpointFailure } from './checkpoint-failure.ts'
+import { createCheckpointFile, createFolder, syncFolder } from './create-checkpoint-file.ts'
+import { writeSome } from './file-operations.ts'
+import { GroupCommit } from './group-commit.ts'
+import { acquireLock, type CheckpointLock } from './lock.ts'
+import { PendingLines } from './pending-lines.ts'
+import { resolveWriterOptions, type ResolvedWriterOptions } from './writer-options.ts'
+import type { CheckpointWriterOptions } from './writer-options.ts'
+
+export type { CheckpointWriterOptions } from './writer-options.ts'
+
+interface Episode {
+  readonly lostBefore: number
+  readonly retryAtMs: number
+  readonly cancelRetry: () => void
+}
+
+const retryMs = 500
+
+/**
+ * Appends to one new file until `close()`. Only `open` throws: later trouble is told by
+ * `onDegraded`, the log, the counters and `flush`. Holds the session's lock from `open` to `close`.
+ */
+export class CheckpointWriter implements AsyncDisposable {
+  readonly path: string
+  readonly #options: ResolvedWriterOptions
+  readonly #fd: number
+  readonly #lock: CheckpointLock
+  readonly #commit: GroupCommit | undefined
+  readonly #pending = new PendingLines()
+  #written = 0
+  #lost = 0
+  #isWriting = false
+  #episode: Episode | undefined
+  #isClosed = false
+  #closing: Promise<void> | undefined
+
+  /** Ready to write, or a `CheckpointError` with the path, the errno and a hint. */
+  static open(options: CheckpointWriterOptions): CheckpointWriter {
+    return new CheckpointWriter(options)
+  }
+
+  private constructor(options: CheckpointWriterOptions) {
+    const resolved = resolveWriterOptions(options)
+    const { clock, files, sessionId } = resolved
+    this.#options = resolved
+    const folder = createFolder(resolved.folder)
+    this.#lock = acquireLock(join(folder, `${sessionId}.telemetry.lock`))
+    try {
+      const file = createCheckpointFile(files, folder, sessionId, clock.now())
+      this.path = file.path
+      this.#fd = file.fd
+    } catch (error) {
+      this.#lock.release()
+      throw error
+    }
+    if (resolved.durability === 'fsync') {
+      syncFolder(folder)
+      this.#commit = this.#createCommit()
+    }
+  }
+
+  /** Lines that are completely on file. */
+  get linesWritten(): number {
+    return this.#written
+  }
+
+  /** Lines that will never be on file. */
+  get linesLost(): number {
+    return this.#lost
+  }
+
+  /** Lines that are not on file yet. */
+  get linesPending(): number {
+    return this.#pending.lines
+  }
+
+  /** Takes one whole line with its newline; writes by itself when a chunk is full. Never throws. */
+  append(line: string): void {
+    if (this.#isClosed) {
+      this.#lost++
+      return
+    }
+    this.#pending.append(line)
+    if (!this.#pending.hasChunk && this.#episode === undefined) return
+    this.#drain('chunks')
+    if (this.#episode !== undefined || this.#isWriting) this.#trim()
+  }
+
+  /** Writes what is buffered, unless writing fails and was tried just now. Never throws. */
+  write(): void {
+    this.#drain('all')
+  }
+
+  /**
+   * Resolves when every line appended before is on file, with `fsync` also through a power loss;
+   * rejects with `CheckpointError` when one is not, or was lost at any time before.
+   */
+  async flush(): Promise<void> {
+    this.write()
+    const { path } = this
+    const [pending, lost] = [this.linesPending, this.#lost]
+    if (pending > 0 || lost > 0) {
+      const text = `${pending} lines are not on file yet and ${lost} are lost: ${path}`
+      throw new CheckpointError(text, { path, hint: 'Check the disk; writing is tried again.' })
+    }
+    try {
+      await this.#commit?.settled()
+    } catch (error) {
+      throw checkpointFailure('sync the checkpoint', path, error)
+    }
+  }
+
+  /**
+   * Tries a last time to write, counts and tells what is lost, syncs, closes the file and releases
+   * the lock. Idempotent, same promise, never rejects.
+   */
+  close(): Promise<void> {
+    if (this.#closing !== undefined) return this.#closing
+    // Kept before the work begins: a callback of the last write may close, too.
+    const { promise, resolve } = Promise.withResolvers<void>()
+    this.#closing = promise
+    void this.#closeOnce().then(resolve)
+    return promise
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close()
+  }
+
+  async #closeOnce(): Promise<void> {
+    this.#drain('all', 'now')
+    this.#episode?.cancelRetry()
+    this.#isClosed = true
+    const unwritten = this.#pending.lines
+    this.#lost += unwritten
+    this.#pending.clear()
+    if (unwritten > 0) {
+      const text = `${unwritten} checkpoint lines could not be written to ${this.path}`
+      this.#warn('CheckpointLinesLost', text)
+    }
+    await this.#commit?.settled().catch(() => {})
+    try {
+      this.#options.files.close(this.#fd)
+    } catch (error) {
+      this.#warn('CheckpointCloseFailed', `Cannot close ${this.path}: ${messageOf(error)}`)
+    }
+    this.#lock.release()
+  }
+
+  #drain(which: 'chunks' | 'all', when: 'if due' | 'now' = 'if due'): void {
+    if (this.#isWriting || this.#isClosed || !this.#isDue(when)) return
+    this.#isWriting = true
+    const before = this.#written
+    // Recovery is told once, and what its callback appends is written too.
+    while (this.#writePending(which) && this.#endEpisode()) which = 'all'
+    this.#isWriting = false
+    if (this.#written > before) this.#commit?.wrote()
+  }
+
+  #isDue(when: 'if due' | 'now'): boolean {
+    if (this.#episode === undefined || when === 'now') return true
+    return this.#options.clock.monotonicMs() >= this.#episode.retryAtMs
+  }
+
+  /** True when nothing is left to write. */
+  #writePending(which: 'chunks' | 'all'): boolean {
+    const wanted = this.#episode === undefined ? which : 'all'
+    for (;;) {
+      const slice = this.#pending.next(wanted)
+      if (slice === undefined) return true
+      try {
+        this.#written += this.#pending.advance(writeSome(this.#options.files, this.#fd, slice))
+      } catch (error) {
+        this.#fail(errnoOf(error))
+        return false
+      }
+    }
+  }
+
+  #fail(errno: string): void {
+    const { clock, onDegraded } = this.#options
+    const last = this.#episode
+    last?.cancelRetry()
+    this.#episode = {
+      lostBefore: last?.lostBefore ?? this.#lost,
+      retryAtMs: clock.monotonicMs() + retryMs,
+      // Not subject to the due time: a timer may fire a little early, and there is only this one.
+      cancelRetry: clock.after(retryMs, () => this.#drain('all', 'now'), { background: true }),
+    }
+    this.#trim()
+    if (last !== undefined) return
+    const facts = { errno, lines_pending: this.#pending.lines }
+    const text = `Cannot write the checkpoint (${errno}), keeping lines in memory: ${this.path}`
+    this.#warn('CheckpointDegraded', text)
+    this.#attempt(() => onDegraded(facts))
+  }
+
+  /** False when there was none. */
+  #endEpisode(): boolean {
+    if (this.#episode === undefined) return false
+    const lost = this.#lost - this.#episode.lostBefore
+    this.#episode.cancelRetry()
+    this.#episode = undefined
+    this.#attempt(() => this.#options.onRecovered({ lost }))
+    return true
+  }
+
+  #trim(): void {
+    this.#lost += this.#pending.trim(this.#options.pendingLimit)
+  }
+
+  #createCommit(): GroupCommit {
+    const onFailure = (error: unknown): void => {
+      const text = `Cannot sync the checkpoint (${errnoOf(error)}): ${this.path}`
+      this.#warn('CheckpointSyncFailed', text)
+    }
+    return new GroupCommit(async () => this.#options.files.fdatasync(this.#fd), onFailure)
+  }
+
+  #warn(code: string, text: string): void {
+    this.#attempt(() => this.#options.log.warn(code, text))
+  }
+
+  /** Neither the log nor a callback may break the writer. */
+  #attempt(step: () => void): void {
+    try {
+      step()
+    } catch {
+      // Whoever listens has to look after itself.
+    }
+  }
+}

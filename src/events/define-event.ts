@@ -1,0 +1,123 @@
+/**
+ * Event types of the application's own: named with a namespace, declared at run time, typed by
+ * inference.
+ */
+
+import { ValueError } from '../foundation/errors.ts'
+import { expectObject, invalid } from '../foundation/options.ts'
+import {
+  baseFieldNames,
+  createEventClass,
+  type EventClass,
+  type EventSchema,
+  type FieldSpec,
+  type FieldType,
+} from './event.ts'
+import type { JsonValue } from './json-value.ts'
+import { checkField } from './make-event.ts'
+
+type ValueOf<T extends FieldType> = {
+  float: number
+  int: number
+  str: string
+  bool: boolean
+  any: JsonValue
+}[T]
+
+/** A bare type, or `[type, default]`. */
+export type FieldDeclaration = {
+  [T in FieldType]: T | readonly [T, ValueOf<T>]
+}[FieldType]
+
+export type FieldDeclarations = { readonly [name: string]: FieldDeclaration }
+
+type TypeOf<D> = D extends FieldType
+  ? D
+  : D extends readonly [infer T extends FieldType, unknown]
+    ? T
+    : never
+
+/** The fields' types, as inferred from their declarations. */
+export type DeclaredFields<D extends FieldDeclarations> = {
+  -readonly [K in keyof D]: ValueOf<TypeOf<D[K]>>
+}
+
+const fallbacks: Record<FieldType, JsonValue> = {
+  float: 0,
+  int: 0,
+  str: '',
+  bool: false,
+  any: null,
+}
+const namePattern = /^[A-Za-z_][\w-]*(?:\.[A-Za-z_][\w-]*)+$/
+const longestName = 200
+const fieldPattern = /^[A-Za-z_]\w*$/
+/** Keys that the checkpoint adds to an event's line, and one that no object can carry as data. */
+const reserved: ReadonlySet<string> = new Set([
+  ...baseFieldNames,
+  'section',
+  'name',
+  'trace_id',
+  'span_id',
+  '__proto__',
+])
+
+const defined = new Map<string, { eventClass: unknown; shape: string }>()
+
+/**
+ * The class of a custom event type, such as `defineEvent('myapp.LineTimer', { ms: 'float' })`. The same
+ * name with the same fields gives the same class; with other fields it is an error.
+ */
+export function defineEvent<const D extends FieldDeclarations, const Name extends string>(
+  name: Name,
+  fields: D,
+): EventClass<Name, DeclaredFields<D>> {
+  checkName(name)
+  const schema = toSchema(name, fields)
+  const shape = JSON.stringify(schema)
+  const known = defined.get(name)
+  if (known === undefined) {
+    const eventClass = createEventClass<Name, DeclaredFields<D>>(name, schema)
+    defined.set(name, { eventClass, shape })
+    return eventClass
+  }
+  if (known.shape === shape) return known.eventClass as EventClass<Name, DeclaredFields<D>>
+  throw new ValueError(`Event "${name}" is already defined as ${known.shape}, not as ${shape}`, {
+    code: 'EventRedefinitionError',
+    field: 'name',
+    expected: known.shape,
+    got: shape,
+    hint: 'Use another name, or the same fields.',
+  })
+}
+
+function checkName(name: unknown): void {
+  if (typeof name === 'string' && name.length <= longestName && namePattern.test(name)) return
+  throw invalid('name', 'a namespaced name such as "myapp.LineTimer"', name)
+}
+
+function toSchema(name: string, fields: unknown): EventSchema {
+  const schema: Record<string, FieldSpec> = {}
+  for (const [field, declaration] of Object.entries(expectObject('fields', fields))) {
+    if (reserved.has(field)) {
+      throw invalid(field, `a name that no event already has (in "${name}")`, field)
+    }
+    if (!fieldPattern.test(field)) throw invalid(field, 'a field name of letters and digits', field)
+    schema[field] = toSpec(field, declaration)
+  }
+  return schema
+}
+
+function toSpec(field: string, declaration: unknown): FieldSpec {
+  const [type, fallback] = Array.isArray(declaration) ? (declaration as unknown[]) : [declaration]
+  if (typeof type !== 'string' || !Object.hasOwn(fallbacks, type)) {
+    throw invalid(field, 'one of "float", "int", "str", "bool", "any"', type)
+  }
+  const spec: FieldSpec = {
+    type: type as FieldType,
+    nullable: false,
+    fallback: fallbacks[type as FieldType],
+  }
+  if (fallback === undefined) return spec
+  return { ...spec, fallback: checkField(`${field}'s default`, spec, fallback) as JsonValue }
+}

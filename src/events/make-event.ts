@@ -1,0 +1,83 @@
+/** Makes an event from a caller's fields: checked against the class, copied, stamped and frozen. */
+
+import { systemClock } from '../foundation/clock.ts'
+import { ValueError } from '../foundation/errors.ts'
+import { expectKnownKeys, expectObject, invalid } from '../foundation/options.ts'
+import { type EventClass, type FieldSpec, stampEvent } from './event.ts'
+import { emptyAttributes, toJsonObject, toJsonValue } from './json-value.ts'
+
+/** The fields that a caller may give; the rest is stamped. */
+export type EventInput<Fields extends object> = {
+  readonly session_id: string
+  readonly backend: string
+  /** When it happened, in seconds; now by default. */
+  readonly event_time?: number
+  readonly task_id?: string | null
+  readonly node_id?: string | null
+  readonly attributes?: object
+} & Partial<Fields>
+
+const inputNames = ['session_id', 'backend', 'event_time', 'task_id', 'node_id', 'attributes']
+
+/**
+ * An instance of `eventClass` with a fresh `event_id`, `event_time` and `emit_time`. Attributes are
+ * copied: the caller's object is never touched. Throws `ValueError` that names a wrong field.
+ */
+export function makeEvent<Name extends string, Fields extends object>(
+  eventClass: EventClass<Name, Fields>,
+  input: EventInput<NoInfer<Fields>>,
+): InstanceType<EventClass<Name, Fields>> {
+  if (typeof eventClass !== 'function' || typeof eventClass.schema !== 'object') {
+    throw invalid('eventClass', 'an event class', eventClass)
+  }
+  const given = expectObject('fields', input)
+  const { schema, eventType } = eventClass
+  expectKnownKeys(eventType, given, [...inputNames, ...Object.keys(schema)])
+  const extras: Record<string, unknown> = {}
+  for (const [name, spec] of Object.entries(schema)) {
+    extras[name] = given[name] === undefined ? spec.fallback : checkField(name, spec, given[name])
+  }
+  return stampEvent(eventClass, systemClock, {
+    ...(extras as Fields),
+    session_id: expectText('session_id', given['session_id']),
+    backend: expectText('backend', given['backend']),
+    ...(given['event_time'] === undefined ? {} : { event_time: expectTime(given['event_time']) }),
+    task_id: expectTextOrNull('task_id', given['task_id']),
+    node_id: expectTextOrNull('node_id', given['node_id']),
+    attributes:
+      given['attributes'] === undefined
+        ? emptyAttributes
+        : toJsonObject(expectObject('attributes', given['attributes'])),
+  })
+}
+
+const typeNames = { float: 'number', int: 'number', str: 'string', bool: 'boolean' } as const
+
+/** The value as it will be stored, or a `ValueError` naming the field. */
+export function checkField(name: string, spec: FieldSpec, value: unknown): unknown {
+  if (spec.type === 'any') return toJsonValue(value)
+  if (value === null && spec.nullable) return null
+  const fits = typeof value === typeNames[spec.type]
+  if (!fits || (spec.type === 'int' && !Number.isInteger(value))) {
+    throw invalid(name, `of type ${spec.type}${spec.nullable ? ' or null' : ''}`, value)
+  }
+  return spec.type === 'str' ? toJsonValue(value) : value
+}
+
+function expectText(name: string, value: unknown): string {
+  if (typeof value === 'string') return value
+  throw invalid(name, 'a string', value)
+}
+
+function expectTextOrNull(name: string, value: unknown): string | null {
+  return value === undefined || value === null ? null : expectText(name, value)
+}
+
+function expectTime(value: unknown): number {
+  if (typeof value === 'number' && Number.isFinite(value)) return value
+  throw new ValueError('Expected `event_time` to be finite seconds', {
+    field: 'event_time',
+    expected: 'a finite number of seconds',
+    got: value,
+  })
+}

@@ -1,0 +1,59 @@
+/**
+ * What a node or a GPU was doing at one poll. The scope follows from `gpu_id` and is always there.
+ */
+
+import { BaseEvent, type EventSchema, type FieldSpec, type TrustedFields } from './event.ts'
+
+/** Readings of a poll; `null` means unknown or not applicable. */
+export interface ResourceReadings {
+  readonly gpu_id: number | null
+  readonly cpu_percent: number | null
+  readonly memory_percent: number | null
+  readonly gpu_percent: number | null
+  readonly disk_read_bytes: number | null
+  readonly disk_write_bytes: number | null
+  readonly net_sent_bytes: number | null
+  readonly net_recv_bytes: number | null
+}
+
+const reading: FieldSpec = { type: 'float', nullable: true, fallback: null }
+
+/** Emitted by backend adapters at every poll: one per node, and one per GPU. */
+export class ResourceUpdate extends BaseEvent implements ResourceReadings {
+  static readonly eventType = 'ResourceUpdate'
+  static readonly schema: EventSchema = Object.freeze({
+    gpu_id: { type: 'int', nullable: true, fallback: null },
+    cpu_percent: reading,
+    memory_percent: reading,
+    gpu_percent: reading,
+    disk_read_bytes: reading,
+    disk_write_bytes: reading,
+    net_sent_bytes: reading,
+    net_recv_bytes: reading,
+  })
+
+  declare readonly event_type: 'ResourceUpdate'
+  declare readonly resource_scope: 'per_node' | 'per_gpu'
+  declare readonly gpu_id: number | null
+  declare readonly cpu_percent: number | null
+  declare readonly memory_percent: number | null
+  declare readonly gpu_percent: number | null
+  declare readonly disk_read_bytes: number | null
+  declare readonly disk_write_bytes: number | null
+  declare readonly net_sent_bytes: number | null
+  declare readonly net_recv_bytes: number | null
+
+  constructor(fields: TrustedFields & ResourceReadings, now: number) {
+    super('ResourceUpdate', fields, now)
+    this.resource_scope = fields.gpu_id === null ? 'per_node' : 'per_gpu'
+    this.gpu_id = fields.gpu_id
+    this.cpu_percent = fields.cpu_percent
+    this.memory_percent = fields.memory_percent
+    this.gpu_percent = fields.gpu_percent
+    this.disk_read_bytes = fields.disk_read_bytes
+    this.disk_write_bytes = fields.disk_write_bytes
+    this.net_sent_bytes = fields.net_sent_bytes
+    this.net_recv_bytes = fields.net_recv_bytes
+    Object.freeze(this)
+  }
+}

@@ -1,0 +1,78 @@
+/** The specification's event types, each a class and a type of the same name. */
+
+import { createEventClass, type FieldSpec } from './event.ts'
+import type { ResourceUpdate } from './resource-update.ts'
+
+const seconds: FieldSpec = { type: 'float', nullable: false, fallback: 0 }
+
+interface Ended {
+  /** RUNNING to the end, in seconds; 0.0 if RUNNING was never recorded. */
+  readonly duration_seconds: number
+}
+
+interface Failed extends Ended {
+  /** Exception class name, or "unknown". */
+  readonly error_type: string
+}
+
+/** Telemetry was started. */
+export const SessionStarted = createEventClass('SessionStarted')
+export type SessionStarted = InstanceType<typeof SessionStarted>
+
+/** Telemetry was stopped. */
+export const SessionEnded = createEventClass<'SessionEnded', Ended>('SessionEnded', {
+  duration_seconds: seconds,
+})
+export type SessionEnded = InstanceType<typeof SessionEnded>
+
+/** The session registered a task, before routing: `backend` is `""`. */
+export const TaskCreated = createEventClass('TaskCreated')
+export type TaskCreated = InstanceType<typeof TaskCreated>
+
+/** Routing assigned a backend. */
+export const TaskSubmitted = createEventClass('TaskSubmitted')
+export type TaskSubmitted = InstanceType<typeof TaskSubmitted>
+
+/** About to be handed to the backend's own queue. */
+export const TaskQueued = createEventClass('TaskQueued')
+export type TaskQueued = InstanceType<typeof TaskQueued>
+
+/** The task entered RUNNING: the authoritative start of execution. */
+export const TaskStarted = createEventClass('TaskStarted')
+export type TaskStarted = InstanceType<typeof TaskStarted>
+
+/** The task reached DONE. */
+export const TaskCompleted = createEventClass<'TaskCompleted', Ended>('TaskCompleted', {
+  duration_seconds: seconds,
+})
+export type TaskCompleted = InstanceType<typeof TaskCompleted>
+
+/** The task reached FAILED. */
+export const TaskFailed = createEventClass<'TaskFailed', Failed>('TaskFailed', {
+  duration_seconds: seconds,
+  error_type: { type: 'str', nullable: false, fallback: 'unknown' },
+})
+export type TaskFailed = InstanceType<typeof TaskFailed>
+
+/** The task reached CANCELED: intended, not a failure. */
+export const TaskCanceled = createEventClass<'TaskCanceled', Ended>('TaskCanceled', {
+  duration_seconds: seconds,
+})
+export type TaskCanceled = InstanceType<typeof TaskCanceled>
+
+export type TaskEvent =
+  | TaskCreated
+  | TaskSubmitted
+  | TaskQueued
+  | TaskStarted
+  | TaskCompleted
+  | TaskFailed
+  | TaskCanceled
+
+/** The specification's events, discriminated by `event_type`. */
+export type BuiltInEvent = SessionStarted | SessionEnded | TaskEvent | ResourceUpdate
+
+const terminal = new Set(['TaskCompleted', 'TaskFailed', 'TaskCanceled'])
+
+/** Whether an event of this type ends its task. */
+export const endsTask = (eventType: string): boolean => terminal.has(eventType)

@@ -1,0 +1,128 @@
+/** The library's errors: one base, a stable `code`, a cause, and a hint where a person can act. */
+
+/** Marks our errors across copies of the package, where `instanceof` fails. */
+const lineage = Symbol.for('tutti.error.lineage')
+
+export interface ErrorDetails {
+  /** Stable and more precise than the class; defaults to the class name. */
+  readonly code?: string
+  readonly cause?: unknown
+  /** What the reader can do about it. */
+  readonly hint?: string
+}
+
+/** The base of every error that the library throws on purpose. */
+export class TuttiError extends Error {
+  readonly code: string
+  readonly hint?: string
+  readonly [lineage]: readonly string[]
+
+  constructor(message: string, details: ErrorDetails = {}) {
+    super(message, 'cause' in details ? { cause: details.cause } : undefined)
+    const names = lineageOf(new.target)
+    this.name = names[0] ?? 'TuttiError'
+    this.code = details.code ?? this.name
+    if (details.hint !== undefined) this.hint = details.hint
+    this[lineage] = names
+    Object.defineProperty(this, lineage, { enumerable: false })
+  }
+
+  /** Like `instanceof`, but true across several copies of the package. */
+  static isInstance<T extends TuttiError>(
+    this: abstract new (...args: never[]) => T,
+    value: unknown,
+  ): value is T {
+    if (typeof value !== 'object' || value === null || !(lineage in value)) return false
+    const names = value[lineage]
+    return Array.isArray(names) && names.includes(this.name)
+  }
+}
+
+const lineages = new WeakMap<object, readonly string[]>()
+
+function lineageOf(errorClass: { readonly name: string }): readonly string[] {
+  const known = lineages.get(errorClass)
+  if (known !== undefined) return known
+  const names: string[] = []
+  let current: { readonly name: string } | null = errorClass
+  while (current !== null && current !== Error) {
+    names.push(current.name)
+    current = Object.getPrototypeOf(current) as { readonly name: string } | null
+  }
+  lineages.set(errorClass, names)
+  return names
+}
+
+export interface ValueErrorDetails extends ErrorDetails {
+  /** The path of the wrong value, such as `tasks[417].backend`. */
+  readonly field?: string
+  readonly expected?: string
+  readonly got?: unknown
+}
+
+/** Bad input: `field` names it, `expected` says what would be right, `got` is what came. */
+export class ValueError extends TuttiError {
+  readonly field?: string
+  readonly expected?: string
+  readonly got?: unknown
+
+  constructor(message: string, details: ValueErrorDetails = {}) {
+    super(message, details)
+    if (details.field !== undefined) this.field = details.field
+    if (details.expected !== undefined) this.expected = details.expected
+    if ('got' in details) this.got = details.got
+  }
+}
+
+/** A right call at the wrong time. */
+export class StateError extends TuttiError {}
+
+/** A wait that ran out; what was waited for is unharmed unless the error is a task's cause. */
+export class TimeoutError extends TuttiError {}
+
+/** A worker or node was lost while it ran the task. */
+export class WorkerLostError extends TuttiError {}
+
+/** An execution backend failed as a whole. */
+export class BackendError extends TuttiError {}
+
+/** An inference engine or server failed. */
+export class InferenceError extends TuttiError {}
+
+export interface CheckpointErrorDetails extends ErrorDetails {
+  readonly path?: string
+  readonly errno?: string
+  /** The process that holds the lock. */
+  readonly pid?: number
+}
+
+/** The checkpoint file cannot be written or read as asked. */
+export class CheckpointError extends TuttiError {
+  readonly path?: string
+  readonly errno?: string
+  readonly pid?: number
+
+  constructor(message: string, details: CheckpointErrorDetails = {}) {
+    super(message, details)
+    if (details.path !== undefined) this.path = details.path
+    if (details.errno !== undefined) this.errno = details.errno
+    if (details.pid !== undefined) this.pid = details.pid
+  }
+}
+
+/** The system's name of an error, such as `ENOSPC`, or `unknown`. */
+export function errnoOf(error: unknown): string {
+  if (typeof error === 'object' && error !== null && 'code' in error) {
+    if (typeof error.code === 'string') return error.code
+  }
+  return 'unknown'
+}
+
+/** A message for whatever was thrown, `null` and throwing getters included. */
+export function messageOf(thrown: unknown): string {
+  try {
+    return thrown instanceof Error ? thrown.message : String(thrown)
+  } catch {
+    return 'an unprintable value was thrown'
+  }
+}

@@ -1,0 +1,53 @@
+/** Random identifiers, cut from a pool of random bytes that is filled in one system call. */
+
+import { randomFillSync } from 'node:crypto'
+
+class RandomPool {
+  readonly #bytes: Buffer
+  readonly #width: number
+  readonly #prepare: (bytes: Buffer) => void
+  #next: number
+
+  constructor(width: number, prepare: (bytes: Buffer) => void = () => {}) {
+    this.#bytes = Buffer.allocUnsafe(width * 512)
+    this.#width = width
+    this.#prepare = prepare
+    this.#next = this.#bytes.length
+  }
+
+  take(): string {
+    if (this.#next === this.#bytes.length) {
+      randomFillSync(this.#bytes)
+      this.#prepare(this.#bytes)
+      this.#next = 0
+    }
+    const start = this.#next
+    this.#next += this.#width
+    return this.#bytes.toString('hex', start, this.#next)
+  }
+}
+
+function markAsUuid4(bytes: Buffer): void {
+  for (let at = 0; at < bytes.length; at += 16) {
+    bytes[at + 6] = ((bytes[at + 6] ?? 0) & 0x0f) | 0x40
+    bytes[at + 8] = ((bytes[at + 8] ?? 0) & 0x3f) | 0x80
+  }
+}
+
+/** An id of zeros is invalid in OpenTelemetry; one set bit rules it out. */
+function neverZero(width: number): (bytes: Buffer) => void {
+  return (bytes) => {
+    for (let at = width - 1; at < bytes.length; at += width) bytes[at] = (bytes[at] ?? 0) | 1
+  }
+}
+
+const uuids = new RandomPool(16, markAsUuid4)
+const traceIds = new RandomPool(16, neverZero(16))
+const spanIds = new RandomPool(8, neverZero(8))
+
+/** A UUID4 as 32 hex digits. */
+export const newUuid = (): string => uuids.take()
+/** 32 hex digits, never all zero. */
+export const newTraceId = (): string => traceIds.take()
+/** 16 hex digits, never all zero. */
+export const newSpanId = (): string => spanIds.take()

@@ -1,0 +1,155 @@
+/** The door for options: every validator names the field, what was expected and what came. */
+
+import { ValueError } from './errors.ts'
+
+/** ``Expected `field` to be …, got `0` (number)`` as an error. */
+export function invalid(field: string, expected: string, got: unknown): ValueError {
+  return new ValueError(`Expected \`${field}\` to be ${expected}, got ${describe(got)}`, {
+    field,
+    expected,
+    got,
+  })
+}
+
+/** A short printable form of any value, with its type. */
+export function describe(value: unknown): string {
+  if (value === null || value === undefined) return `\`${String(value)}\``
+  const type = Array.isArray(value) ? 'array' : typeof value
+  return `\`${shorten(print(value))}\` (${type})`
+}
+
+function print(value: unknown): string {
+  try {
+    if (typeof value === 'function') return value.name === '' ? 'function' : value.name
+    if (typeof value === 'object') return JSON.stringify(value) ?? String(value)
+    return String(value)
+  } catch {
+    return 'unprintable'
+  }
+}
+
+const shorten = (text: string): string => (text.length > 80 ? `${text.slice(0, 77)}...` : text)
+
+/** A plain object, or an error that names the field. */
+export function expectObject(field: string, value: unknown): Record<string, unknown> {
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) {
+    throw invalid(field, 'an object', value)
+  }
+  return value as Record<string, unknown>
+}
+
+export function expectString(field: string, value: unknown): string {
+  if (typeof value !== 'string' || value === '') throw invalid(field, 'a non-empty string', value)
+  return value
+}
+
+export function expectNumber(
+  field: string,
+  value: unknown,
+  range: { readonly min?: number; readonly max?: number; readonly above?: number } = {},
+): number {
+  const { min = -Infinity, max = Infinity, above = -Infinity } = range
+  if (typeof value === 'number' && value >= min && value <= max && value > above) return value
+  throw invalid(field, `a number${rangeText(range)}`, value)
+}
+
+export function expectInteger(
+  field: string,
+  value: unknown,
+  range: { readonly min?: number; readonly max?: number } = {},
+): number {
+  const { min = -Infinity, max = Infinity } = range
+  if (typeof value === 'number' && Number.isInteger(value) && value >= min && value <= max) {
+    return value
+  }
+  throw invalid(field, `an integer${rangeText(range)}`, value)
+}
+
+function rangeText(range: { min?: number; max?: number; above?: number }): string {
+  const from = range.above === undefined ? range.min : undefined
+  const parts = [
+    range.above === undefined ? '' : ` above ${range.above}`,
+    from === undefined ? '' : ` from ${from}`,
+    range.max === undefined ? '' : ` to ${range.max}`,
+  ]
+  return parts.join('')
+}
+
+export function expectFunction(field: string, value: unknown): void {
+  if (typeof value !== 'function') throw invalid(field, 'a function', value)
+}
+
+export function expectOneOf<T extends string>(
+  field: string,
+  value: unknown,
+  allowed: readonly T[],
+): T {
+  const found = allowed.find((one) => one === value)
+  if (found !== undefined) return found
+  throw invalid(field, `one of ${allowed.map((one) => `"${one}"`).join(', ')}`, value)
+}
+
+/** Refuses keys that nobody reads, and names the nearest known one. */
+export function expectKnownKeys(
+  what: string,
+  value: object,
+  known: readonly string[],
+  prefix = '',
+): void {
+  for (const key of Object.keys(value)) {
+    if (known.includes(key)) continue
+    throw new ValueError(`${what} has no \`${prefix}${key}\`${didYouMean(key, known)}`, {
+      field: `${prefix}${key}`,
+      expected: `one of ${known.join(', ')}`,
+      got: key,
+    })
+  }
+}
+
+/** `; did you mean "local"?`, or nothing when no known name is near. */
+export function didYouMean(name: string, known: readonly string[]): string {
+  const near = nearest(name, known)
+  return near === undefined ? '' : `; did you mean "${near}"?`
+}
+
+/** The known name with the fewest edits, at most a third of its length away. */
+export function nearest(name: string, known: readonly string[]): string | undefined {
+  let best: string | undefined
+  let fewest = Infinity
+  for (const candidate of known) {
+    const edits = editDistance(name.toLowerCase(), candidate.toLowerCase())
+    if (edits < fewest && edits <= Math.max(1, Math.floor(candidate.length / 3))) {
+      best = candidate
+      fewest = edits
+    }
+  }
+  return best
+}
+
+function editDistance(a: string, b: string): number {
+  if (Math.abs(a.length - b.length) > 40) return Infinity
+  let previous = Array.from({ length: b.length + 1 }, (_, at) => at)
+  for (let i = 1; i <= a.length; i++) {
+    const current = [i]
+    for (let j = 1; j <= b.length; j++) {
+      const change = (previous[j - 1] ?? 0) + (a[i - 1] === b[j - 1] ? 0 : 1)
+      current[j] = Math.min((previous[j] ?? 0) + 1, (current[j - 1] ?? 0) + 1, change)
+    }
+    previous = current
+  }
+  return previous[b.length] ?? Infinity
+}
+
+const idPattern = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/
+/** Names that a file system reserves, whatever follows the dot. */
+const reservedName = /^(?:con|prn|aux|nul|com\d|lpt\d)(?:\.|$)/i
+
+/** An id that is safe as a part of a file name on every system (`faults.md` row 89). */
+export function expectId(field: string, value: unknown): string {
+  if (typeof value === 'string' && idPattern.test(value) && !reservedName.test(value)) return value
+  throw invalid(
+    field,
+    'an id of 1 to 128 letters, digits, ".", "_" or "-", not beginning with a sign',
+    value,
+  )
+}

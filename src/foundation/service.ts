@@ -1,0 +1,39 @@
+/**
+ * The one way to start and stop: each happens once, and everybody who asks gets the same promise.
+ */
+
+/**
+ * Something that runs between `start()` and `stop()`. Both are idempotent; stopping before starting is
+ * fine and final; stopping while starting waits for the start.
+ */
+export abstract class Service implements AsyncDisposable {
+  #starting: Promise<void> | undefined
+  #stopping: Promise<void> | undefined
+
+  start(): Promise<void> {
+    this.#starting ??= this.#stopping === undefined ? this.onStart() : Promise.resolve()
+    return this.#starting
+  }
+
+  stop(): Promise<void> {
+    this.#stopping ??= this.#stopOnce()
+    return this.#stopping
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.stop()
+  }
+
+  protected abstract onStart(): Promise<void>
+  /** Called only after a successful start. */
+  protected abstract onStop(): Promise<void>
+
+  async #stopOnce(): Promise<void> {
+    if (this.#starting === undefined) return
+    const started = await this.#starting.then(
+      () => true,
+      () => false,
+    )
+    if (started) await this.onStop()
+  }
+}

@@ -1,0 +1,256 @@
+/** The telemetry of one session: its public face, and the order in which things start and stop. */
+
+import { hostname } from 'node:os'
+import { basename } from 'node:path'
+import { checkpointFormat, type FinishedSpan } from '../checkpoint/format.ts'
+import { BaseEvent, stampEvent } from '../events/event.ts'
+import { toJsonObject } from '../events/json-value.ts'
+import type { EventSink } from '../events/sink.ts'
+import { type BuiltInEvent, SessionEnded, SessionStarted } from '../events/vocabulary.ts'
+import { StateError } from '../foundation/errors.ts'
+import { expectString, invalid } from '../foundation/options.ts'
+import { Service } from '../foundation/service.ts'
+import { version } from '../foundation/version.ts'
+import { Enrichers, type SpanEnricher } from './enrichers.ts'
+import { EventStream, type EventStreamOptions } from './event-stream.ts'
+import { readMetrics } from './metrics.ts'
+import { NodeGauges } from './node-gauges.ts'
+import {
+  type ResolvedTelemetryOptions,
+  resolveTelemetryOptions,
+  type TelemetryOptions,
+} from './options.ts'
+import { toOtlpString, writeOtlpFile } from './otlp.ts'
+import { Pipeline } from './pipeline.ts'
+import { runInScope } from './span-scope.ts'
+import { sessionBackend } from './spans.ts'
+import { Subscribers } from './subscribers.ts'
+import { summarize, type TelemetrySummary } from './summary.ts'
+import { TaskTable } from './task-table.ts'
+
+/**
+ * Any event: the specification's, discriminated by `event_type`, or one of the application's own.
+ */
+export type TelemetryEvent = BuiltInEvent | BaseEvent
+
+const mostBeforeStart = 1000
+
+export class TelemetryManager extends Service implements EventSink {
+  readonly #options: ResolvedTelemetryOptions
+  readonly #tasks = new TaskTable()
+  readonly #nodes = new NodeGauges()
+  readonly #enrichers: Enrichers
+  readonly #subscribers: Subscribers
+  readonly #streams = new Set<EventStream>()
+  #early: BaseEvent[] = []
+  #pipeline: Pipeline | null = null
+  #isOpen = false
+  #hasStopped = false
+  #startedMs = 0
+  #durationSeconds: number | null = null
+  #dropped = 0
+
+  constructor(options: TelemetryOptions) {
+    super()
+    this.#options = resolveTelemetryOptions(options)
+    const { clock, log, sessionId } = this.#options
+    this.#enrichers = new Enrichers(log)
+    this.#subscribers = new Subscribers({ clock, sink: this, sessionId })
+  }
+
+  get sessionId(): string {
+    return this.#options.sessionId
+  }
+
+  /** Events that nobody will hear: emitted after `stop()`, or too many before `start()`. */
+  get droppedEvents(): number {
+    return this.#dropped
+  }
+
+  /**
+   * Puts an event on the bus. Returns at once and never throws for a valid event. Before `start()` up to
+   * 1000 events wait; after `stop()` they are counted in `droppedEvents`.
+   */
+  emit(event: TelemetryEvent): void {
+    if (!(event instanceof BaseEvent)) throw invalid('event', 'an event made by makeEvent()', event)
+    if (this.#isOpen && this.#pipeline !== null) this.#pipeline.publish(event)
+    else this.#keepOrDrop(event)
+  }
+
+  /**
+   * Calls back with every event, in order; a promise that it returns is awaited before its next
+   * event.
+   */
+  subscribe(callback: (event: TelemetryEvent) => unknown): () => void {
+    return this.#subscribers.add(callback)
+  }
+
+  /** Events as an async iterator, with a bounded queue. It ends at `stop()`. */
+  events(options: EventStreamOptions = {}): EventStream {
+    const stream = new EventStream(options, (listen) => {
+      const unsubscribe = this.#subscribers.add(listen)
+      return () => {
+        unsubscribe()
+        this.#streams.delete(stream)
+      }
+    })
+    this.#streams.add(stream)
+    if (this.#hasStopped) stream.end()
+    return stream
+  }
+
+  /**
+   * Resolves when everything emitted before is in the checkpoint; rejects when it cannot be
+   * written.
+   */
+  async flush(): Promise<void> {
+    await this.#pipeline?.flush()
+  }
+
+  /**
+   * Runs the callback inside a span of its own and gives its result; without telemetry, just runs
+   * it.
+   */
+  spanScope<T>(name: string, callback: () => T): T
+  spanScope<T>(name: string, attributes: object | undefined, callback: () => T): T
+  spanScope<T>(name: string, second: object | undefined | (() => T), third?: () => T): T {
+    const callback = third ?? second
+    expectString('name', name)
+    if (typeof callback !== 'function') throw invalid('callback', 'a function', callback)
+    const run = callback as () => T
+    const pipeline = this.#pipeline
+    if (pipeline === null || !this.#isOpen) return run()
+    const { clock } = this.#options
+    const attributes = third === undefined ? {} : (second ?? {})
+    const scope = pipeline.book.openScope(name, attributes, clock.now())
+    return runInScope(
+      scope,
+      () => pipeline.mirror.runIn(scope.spanId, run),
+      (failure) => {
+        const span = pipeline.book.closeScope(scope, clock.now(), failure)
+        if (span !== null) pipeline.publishSpan(span)
+      },
+    )
+  }
+
+  /** Records the event on the active span; without one, does nothing. */
+  annotateCurrentSpan(event: BaseEvent): void {
+    if (!(event instanceof BaseEvent)) throw invalid('event', 'an event made by makeEvent()', event)
+    if (this.#isOpen) this.#pipeline?.book.annotate(event)
+  }
+
+  /** Adds attributes to the span of every task created from now on. */
+  registerSpanEnricher(enricher: SpanEnricher): void {
+    this.#enrichers.add(enricher)
+  }
+
+  /** All finished spans as OTLP JSON: as a string, or streamed to a file. Only after `stop()`. */
+  exportAsOtlp(): string
+  exportAsOtlp(path: string): Promise<void>
+  exportAsOtlp(path?: string): string | Promise<void> {
+    const pipeline = this.#pipeline
+    if (!this.#hasStopped || pipeline === null) {
+      throw new StateError('exportAsOtlp() is possible only after stop()', {
+        hint: 'Call `await telemetry.stop()` first: spans are complete then.',
+      })
+    }
+    const spans = pipeline.book.finished()
+    if (path === undefined) return toOtlpString(spans, pipeline.resource)
+    return writeOtlpFile(expectString('path', path), spans, pipeline.resource)
+  }
+
+  /** The spans of the tasks that have ended. */
+  taskSpans(): FinishedSpan[] {
+    return [...(this.#pipeline?.book.finishedTasks() ?? [])]
+  }
+
+  /** Each instrument's name with its current value, as in a metric line of the checkpoint. */
+  readMetrics(): Record<string, number> {
+    return readMetrics(this.#tasks, this.#nodes)
+  }
+
+  summary(): TelemetrySummary {
+    return summarize(this.sessionId, this.#elapsedSeconds(), this.#tasks, this.#nodes)
+  }
+
+  protected override async onStart(): Promise<void> {
+    const { clock, sessionId } = this.#options
+    this.#pipeline = new Pipeline({
+      options: this.#options,
+      tasks: this.#tasks,
+      nodes: this.#nodes,
+      enrichers: this.#enrichers,
+      subscribers: this.#subscribers,
+    })
+    this.#startedMs = clock.monotonicMs()
+    this.#isOpen = true
+    const attributes = toJsonObject(runFacts())
+    this.emit(
+      stampEvent(SessionStarted, clock, {
+        session_id: sessionId,
+        backend: sessionBackend,
+        attributes,
+      }),
+    )
+    for (const event of this.#early) this.emit(event)
+    this.#early = []
+  }
+
+  protected override async onStop(): Promise<void> {
+    const pipeline = this.#pipeline
+    if (pipeline === null) return
+    const { clock, sessionId, stopDeadlineMs } = this.#options
+    const deadline = clock.monotonicMs() + stopDeadlineMs
+    pipeline.drain()
+    await this.#subscribers.settle(stopDeadlineMs)
+    for (const span of pipeline.book.closeOpen(clock.now())) pipeline.publishSpan(span)
+    this.#durationSeconds = this.#elapsedSeconds()
+    this.emit(
+      stampEvent(SessionEnded, clock, {
+        session_id: sessionId,
+        backend: sessionBackend,
+        duration_seconds: this.#durationSeconds,
+      }),
+    )
+    this.#isOpen = false
+    pipeline.drain()
+    this.#hasStopped = true
+    await this.#settle(Math.max(0, deadline - clock.monotonicMs()))
+    await pipeline.close()
+  }
+
+  async #settle(deadlineMs: number): Promise<void> {
+    const late = await this.#subscribers.settle(deadlineMs)
+    for (const stream of this.#streams) stream.end()
+    if (late.length === 0) return
+    const names = late.map(({ name, left }) => `${name} (${left} events)`).join(', ')
+    this.#options.log.warn('SubscribersLate', `stop() no longer waits for: ${names}`)
+  }
+
+  #elapsedSeconds(): number {
+    if (this.#durationSeconds !== null) return this.#durationSeconds
+    if (this.#pipeline === null) return 0
+    return (this.#options.clock.monotonicMs() - this.#startedMs) / 1000
+  }
+
+  #keepOrDrop(event: BaseEvent): void {
+    if (this.#pipeline === null && this.#early.length < mostBeforeStart) {
+      this.#early.push(event)
+      return
+    }
+    this.#dropped++
+    if (this.#dropped > 1) return
+    const when = this.#pipeline === null ? `${mostBeforeStart} events before start()` : 'stop()'
+    this.#options.log.warn('EventsDropped', `${event.event_type} was emitted after ${when}`)
+  }
+}
+
+function runFacts(): object {
+  return {
+    format: checkpointFormat,
+    version,
+    host: hostname(),
+    pid: process.pid,
+    program: basename(process.argv[1] ?? ''),
+  }
+}

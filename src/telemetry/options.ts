@@ -1,0 +1,110 @@
+/** What a caller may choose about telemetry. */
+
+import type { JsonObject } from '../events/json-value.ts'
+import { type Clock, systemClock } from '../foundation/clock.ts'
+import { type Log, processLog } from '../foundation/log.ts'
+import {
+  expectId,
+  expectKnownKeys,
+  expectNumber,
+  expectObject,
+  expectOneOf,
+  expectString,
+  invalid,
+} from '../foundation/options.ts'
+import type { IMetricReader, Resource, SpanProcessor } from './otel.ts'
+
+export interface TelemetryOptions {
+  /** Names the session in every event and in the file's name. */
+  readonly sessionId: string
+  /** A folder for the JSONL checkpoint; created when missing. Default: no file. */
+  readonly checkpointPath?: string
+  /** Seconds between metric lines in the checkpoint. Default: only one, at stop. */
+  readonly checkpointSeconds?: number
+  /**
+   * `os` (default): lines survive the death of the process. `fsync`: `flush()` also survives power
+   * loss.
+   */
+  readonly durability?: 'os' | 'fsync'
+  /** OpenTelemetry span processors; they get real SDK spans as they open and close. */
+  readonly spanProcessors?: readonly SpanProcessor[]
+  /** OpenTelemetry metric readers, not bound to another provider. */
+  readonly metricReaders?: readonly IMetricReader[]
+  /** Added to the resource of spans and metrics; wins over the environment. */
+  readonly resource?: Resource | JsonObject
+  /** How long `stop()` waits for asynchronous subscribers, and for processors. Default 5. */
+  readonly stopDeadlineSeconds?: number
+  /** Default: the system's. */
+  readonly clock?: Clock
+  /** Default: Node's process warnings. */
+  readonly log?: Log
+}
+
+export interface ResolvedTelemetryOptions {
+  readonly sessionId: string
+  readonly checkpointPath: string | null
+  readonly checkpointSeconds: number | null
+  readonly durability: 'os' | 'fsync'
+  readonly spanProcessors: readonly SpanProcessor[]
+  readonly metricReaders: readonly IMetricReader[]
+  readonly resource: Resource | JsonObject | undefined
+  readonly stopDeadlineMs: number
+  readonly clock: Clock
+  readonly log: Log
+}
+
+const longestSeconds = 86_400
+
+const known = [
+  'sessionId',
+  'checkpointPath',
+  'checkpointSeconds',
+  'durability',
+  'spanProcessors',
+  'metricReaders',
+  'resource',
+  'stopDeadlineSeconds',
+  'clock',
+  'log',
+]
+
+export function resolveTelemetryOptions(options: TelemetryOptions): ResolvedTelemetryOptions {
+  expectObject('options', options)
+  expectKnownKeys('TelemetryManager', options, known)
+  const { checkpointPath, checkpointSeconds, stopDeadlineSeconds = 5 } = options
+  return {
+    sessionId: expectId('sessionId', options.sessionId),
+    checkpointPath:
+      checkpointPath === undefined ? null : expectString('checkpointPath', checkpointPath),
+    checkpointSeconds:
+      checkpointSeconds === undefined
+        ? null
+        : expectNumber('checkpointSeconds', checkpointSeconds, { above: 0, max: longestSeconds }),
+    durability: expectOneOf('durability', options.durability ?? 'os', ['os', 'fsync']),
+    spanProcessors: expectParts('spanProcessors', options.spanProcessors ?? [], 'onStart'),
+    metricReaders: expectParts('metricReaders', options.metricReaders ?? [], 'setMetricProducer'),
+    resource:
+      options.resource === undefined
+        ? undefined
+        : (expectObject('resource', options.resource) as JsonObject),
+    stopDeadlineMs:
+      expectNumber('stopDeadlineSeconds', stopDeadlineSeconds, { min: 0, max: longestSeconds }) *
+      1000,
+    clock: options.clock ?? systemClock,
+    log: options.log ?? processLog,
+  }
+}
+
+function expectParts<T extends object>(
+  field: string,
+  parts: readonly T[],
+  method: keyof T & string,
+): readonly T[] {
+  if (!Array.isArray(parts)) throw invalid(field, 'an array', parts)
+  parts.forEach((part: T, at) => {
+    if (typeof part?.[method] !== 'function') {
+      throw invalid(`${field}[${at}]`, `an object with ${method}()`, part)
+    }
+  })
+  return parts
+}

@@ -1,0 +1,140 @@
+/**
+ * The running part of telemetry: from the door, over the bus, to file, processors and subscribers.
+ */
+
+import { AsyncLocalStorage } from 'node:async_hooks'
+import type { FinishedSpan } from '../checkpoint/format.ts'
+import { CheckpointWriter } from '../checkpoint/writer.ts'
+import { type BaseEvent, stampEvent } from '../events/event.ts'
+import { CheckpointDegraded, CheckpointRecovered } from '../events/library-events.ts'
+import type { ResourceUpdate } from '../events/resource-update.ts'
+import { newTraceId } from '../foundation/ids.ts'
+import { EventBus } from './bus.ts'
+import type { Enrichers } from './enrichers.ts'
+import { MetricReaders } from './metric-readers.ts'
+import { readMetrics } from './metrics.ts'
+import type { NodeGauges } from './node-gauges.ts'
+import type { ResolvedTelemetryOptions } from './options.ts'
+import { createResource, OtelSpanMirror, type Resource } from './otel.ts'
+import { Recorder } from './recorder.ts'
+import { nullMirror, type SpanMirror } from './span-mirror.ts'
+import { sessionBackend, SpanBook } from './spans.ts'
+import type { Subscribers } from './subscribers.ts'
+import type { TaskTable } from './task-table.ts'
+
+export interface PipelineParts {
+  readonly options: ResolvedTelemetryOptions
+  readonly tasks: TaskTable
+  readonly nodes: NodeGauges
+  readonly enrichers: Enrichers
+  readonly subscribers: Subscribers
+}
+
+/**
+ * Opens the checkpoint when it is made: a folder that cannot be written is an error here, at once.
+ */
+export class Pipeline {
+  readonly book: SpanBook
+  readonly mirror: SpanMirror
+  readonly resource: Resource
+  readonly #traceId = newTraceId()
+  readonly #parts: PipelineParts
+  readonly #bus: EventBus
+  readonly #recorder: Recorder | null
+  readonly #readers: MetricReaders
+
+  constructor(parts: PipelineParts) {
+    const { options, tasks, nodes, enrichers, subscribers } = parts
+    const { clock, log, sessionId } = options
+    this.#parts = parts
+    this.resource = createResource(options.resource)
+    this.#readers = new MetricReaders(options.metricReaders, {
+      resource: this.resource,
+      sessionId,
+      tasks,
+      nodes,
+      clock,
+      log,
+    })
+    this.mirror = this.#createMirror()
+    this.book = new SpanBook({
+      sessionId,
+      traceId: this.#traceId,
+      tasks,
+      enrichers,
+      mirror: this.mirror,
+    })
+    this.#recorder = this.#createRecorder()
+    this.#bus = new EventBus({
+      clock,
+      log,
+      consumers: this.#recorder === null ? [subscribers] : [this.#recorder, subscribers],
+      inContext: AsyncLocalStorage.snapshot(),
+    })
+  }
+
+  publish(event: BaseEvent): void {
+    if (event.event_type === 'ResourceUpdate') this.#parts.nodes.apply(event as ResourceUpdate)
+    this.#bus.publish(this.book.admit(event))
+  }
+
+  publishSpan(span: FinishedSpan): void {
+    this.#bus.publish({ event: null, spanId: span.span_id, ended: span })
+  }
+
+  drain(): void {
+    this.#bus.drainFully()
+  }
+
+  async flush(): Promise<void> {
+    this.drain()
+    await this.#recorder?.flush()
+  }
+
+  async close(): Promise<void> {
+    const { stopDeadlineMs } = this.#parts.options
+    await Promise.all([
+      this.#recorder?.close(),
+      this.mirror.close(stopDeadlineMs),
+      this.#readers.close(stopDeadlineMs),
+    ])
+  }
+
+  #createMirror(): SpanMirror {
+    const { spanProcessors, clock, log } = this.#parts.options
+    if (spanProcessors.length === 0) return nullMirror
+    return new OtelSpanMirror({
+      traceId: this.#traceId,
+      resource: this.resource,
+      processors: spanProcessors,
+      clock,
+      log,
+    })
+  }
+
+  #createRecorder(): Recorder | null {
+    const { options, tasks, nodes } = this.#parts
+    const { checkpointPath, clock, log, sessionId, durability } = options
+    if (checkpointPath === null) return null
+    const common = { session_id: sessionId, backend: sessionBackend }
+    const writer = CheckpointWriter.open({
+      folder: checkpointPath,
+      sessionId,
+      clock,
+      log,
+      durability,
+      onDegraded: (facts) =>
+        this.publish(stampEvent(CheckpointDegraded, clock, { ...common, ...facts })),
+      onRecovered: (facts) =>
+        this.publish(stampEvent(CheckpointRecovered, clock, { ...common, ...facts })),
+    })
+    return new Recorder({
+      writer,
+      clock,
+      traceId: this.#traceId,
+      toSpan: (record) => this.book.toSpan(record),
+      readMetrics: () => readMetrics(tasks, nodes),
+      metricSeconds: options.checkpointSeconds,
+    })
+  }
+}

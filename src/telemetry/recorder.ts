@@ -1,0 +1,66 @@
+/**
+ * Writes what passes on the bus to the checkpoint: whole lines, in the turn that dispatches them.
+ */
+
+import { eventLine, type FinishedSpan, metricLine, spanLine } from '../checkpoint/format.ts'
+import type { CheckpointWriter } from '../checkpoint/writer.ts'
+import type { Clock } from '../foundation/clock.ts'
+import type { Consumer, Envelope } from './bus.ts'
+import { TaskRecord } from './task-record.ts'
+
+export interface RecorderParts {
+  readonly writer: CheckpointWriter
+  readonly clock: Clock
+  readonly traceId: string
+  readonly toSpan: (record: TaskRecord) => FinishedSpan
+  readonly readMetrics: () => Readonly<Record<string, number>>
+  /** Seconds between metric lines; none but the last by default. */
+  readonly metricSeconds: number | null
+}
+
+export class Recorder implements Consumer {
+  readonly #parts: RecorderParts
+  #stopTimer: () => void = () => {}
+
+  constructor(parts: RecorderParts) {
+    this.#parts = parts
+    this.#armTimer()
+  }
+
+  accept({ event, spanId, ended }: Envelope): void {
+    const { writer, traceId, toSpan } = this.#parts
+    if (event !== null) writer.append(eventLine(event, traceId, spanId))
+    if (ended !== null) writer.append(spanLine(ended instanceof TaskRecord ? toSpan(ended) : ended))
+  }
+
+  endOfBatch(): void {
+    this.#parts.writer.write()
+  }
+
+  flush(): Promise<void> {
+    return this.#parts.writer.flush()
+  }
+
+  /** Writes the last metric line and closes the file. */
+  close(): Promise<void> {
+    this.#stopTimer()
+    this.#writeMetrics()
+    return this.#parts.writer.close()
+  }
+
+  #armTimer(): void {
+    const { clock, metricSeconds } = this.#parts
+    if (metricSeconds === null) return
+    const tick = (): void => {
+      this.#writeMetrics()
+      this.#armTimer()
+    }
+    this.#stopTimer = clock.after(metricSeconds * 1000, tick, { background: true })
+  }
+
+  #writeMetrics(): void {
+    const { writer, clock, readMetrics } = this.#parts
+    writer.append(metricLine(clock.now(), readMetrics()))
+    writer.write()
+  }
+}

@@ -1,0 +1,212 @@
+/**
+ * All spans of one session: opened and closed at the door, in `emit`, with the events' own times.
+ */
+
+import type { FinishedSpan, SpanAnnotation } from '../checkpoint/format.ts'
+import type { BaseEvent } from '../events/event.ts'
+import { toJsonObject } from '../events/json-value.ts'
+import { newSpanId } from '../foundation/ids.ts'
+import { currentTask } from '../foundation/task-context.ts'
+import type { Envelope } from './bus.ts'
+import type { Enrichers } from './enrichers.ts'
+import type { SpanMirror } from './span-mirror.ts'
+import { activeScope, type ScopeSpan, toScopeSpan } from './span-scope.ts'
+import { type TaskRecord, toStrings, toTaskSpan } from './task-record.ts'
+import type { TaskTable } from './task-table.ts'
+
+/** The backend of the session's own events and span. */
+export const sessionBackend = 'tutti'
+
+const taskEvents = new Set([
+  'TaskCreated',
+  'TaskSubmitted',
+  'TaskQueued',
+  'TaskStarted',
+  'TaskCompleted',
+  'TaskFailed',
+  'TaskCanceled',
+])
+
+export interface SpanBookParts {
+  readonly sessionId: string
+  readonly traceId: string
+  readonly tasks: TaskTable
+  readonly enrichers: Enrichers
+  readonly mirror: SpanMirror
+}
+
+export class SpanBook {
+  readonly #sessionSpanId = newSpanId()
+  readonly #parts: SpanBookParts
+  readonly #openScopes = new Set<ScopeSpan>()
+  readonly #finishedScopes: FinishedSpan[] = []
+  #sessionStart = 0
+  #sessionSpan: FinishedSpan | null = null
+
+  constructor(parts: SpanBookParts) {
+    this.#parts = parts
+  }
+
+  /** Finds the span an event belongs to, and opens or closes spans as it says. */
+  admit(event: BaseEvent): Envelope {
+    const { event_type: type, task_id: uid } = event
+    if (uid !== null && taskEvents.has(type)) return this.#admitTaskEvent(event, uid)
+    if (type === 'SessionStarted') this.#openSession(event)
+    if (type === 'SessionEnded') return this.#closeSession(event)
+    if (type === 'SessionStarted' || type === 'ResourceUpdate') {
+      return { event, spanId: this.#sessionSpanId, ended: null }
+    }
+    return { event, spanId: this.#spanOfCustom(uid), ended: null }
+  }
+
+  /** Opens a span under the active one, or under the session's. */
+  openScope(name: string, attributes: object, time: number): ScopeSpan {
+    const scope: ScopeSpan = {
+      spanId: newSpanId(),
+      parentSpanId: this.#activeSpanId() ?? this.#sessionSpanId,
+      name,
+      startTime: time,
+      attributes: toJsonObject(attributes),
+      annotations: [],
+      owner: this,
+    }
+    this.#openScopes.add(scope)
+    this.#parts.mirror.started(scope.spanId, () => ({ ...scope, time }))
+    return scope
+  }
+
+  /** The finished span, or `null` when it was ended before (by `closeOpen`). */
+  closeScope(scope: ScopeSpan, time: number, failure: string | null): FinishedSpan | null {
+    if (!this.#openScopes.delete(scope)) return null
+    const span = toScopeSpan(scope, this.#parts.traceId, time, failure)
+    this.#finishedScopes.push(span)
+    this.#parts.mirror.ended(scope.spanId, () => span)
+    return span
+  }
+
+  /** Records the event on the active span; without one, does nothing. */
+  annotate(event: BaseEvent): void {
+    const annotation = toAnnotation(event)
+    const scope = activeScope(this)
+    const record = scope === undefined ? this.#runningTask() : undefined
+    scope?.annotations.push(annotation)
+    record?.annotate(annotation)
+    const spanId = scope?.spanId ?? record?.spanId
+    if (spanId !== undefined) this.#parts.mirror.annotated(spanId, () => annotation)
+  }
+
+  /** Ends every span that is still open but the session's, and gives them back. */
+  closeOpen(time: number): FinishedSpan[] {
+    const ended: FinishedSpan[] = []
+    for (const scope of this.#openScopes) {
+      const span = this.closeScope(scope, time, null)
+      if (span !== null) ended.push(span)
+    }
+    for (const record of this.#parts.tasks.openRecords()) {
+      record.endTime = Math.max(time, record.startTime)
+      const span = this.toSpan(record)
+      this.#parts.mirror.ended(record.spanId, () => span)
+      ended.push(span)
+    }
+    return ended
+  }
+
+  toSpan(record: TaskRecord): FinishedSpan {
+    const { sessionId, traceId } = this.#parts
+    return toTaskSpan(record, { sessionId, traceId, spanId: this.#sessionSpanId })
+  }
+
+  /**
+   * The session's span first, then tasks in order of creation, then scopes in order of their end.
+   */
+  *finished(): Generator<FinishedSpan> {
+    if (this.#sessionSpan !== null) yield this.#sessionSpan
+    yield* this.finishedTasks()
+    yield* this.#finishedScopes
+  }
+
+  *finishedTasks(): Generator<FinishedSpan> {
+    for (const record of this.#parts.tasks.records()) {
+      if (record.endTime > 0) yield this.toSpan(record)
+    }
+  }
+
+  #admitTaskEvent(event: BaseEvent, uid: string): Envelope {
+    const { tasks, mirror } = this.#parts
+    const known = tasks.findOpen(uid)
+    const ended = known === undefined ? tasks.findEnded(uid) : undefined
+    if (ended !== undefined) return { event, spanId: ended.spanId, ended: null }
+    const record = known ?? tasks.open(uid, event)
+    const isEnd = tasks.apply(record, event)
+    if (known === undefined) this.#openTask(record, event)
+    if (event.event_type === 'TaskQueued' || event.event_type === 'TaskStarted') {
+      mirror.annotated(record.spanId, () => toAnnotation(event))
+    }
+    if (!isEnd) return { event, spanId: record.spanId, ended: null }
+    mirror.ended(record.spanId, () => this.toSpan(record))
+    return { event, spanId: record.spanId, ended: record }
+  }
+
+  #openTask(record: TaskRecord, event: BaseEvent): void {
+    const { enrichers, mirror } = this.#parts
+    if (event.event_type === 'TaskCreated') record.enriched = enrichers.enrich(event)
+    mirror.started(record.spanId, () => ({
+      parentSpanId: this.#sessionSpanId,
+      name: 'task',
+      time: record.startTime,
+      attributes: this.toSpan(record).attributes,
+    }))
+  }
+
+  #openSession(event: BaseEvent): void {
+    this.#sessionStart = event.event_time
+    this.#parts.mirror.started(this.#sessionSpanId, () => ({
+      parentSpanId: null,
+      name: 'session',
+      time: event.event_time,
+      attributes: this.#sessionAttributes(),
+    }))
+  }
+
+  #closeSession(event: BaseEvent): Envelope {
+    const span: FinishedSpan = {
+      name: 'session',
+      span_id: this.#sessionSpanId,
+      trace_id: this.#parts.traceId,
+      parent_span_id: null,
+      start_time: this.#sessionStart,
+      end_time: event.event_time,
+      duration_ms: Math.max(0, (event.event_time - this.#sessionStart) * 1000),
+      status_code: 'UNSET',
+      status_description: null,
+      attributes: this.#sessionAttributes(),
+      events: [],
+    }
+    this.#sessionSpan = span
+    this.#parts.mirror.ended(this.#sessionSpanId, () => span)
+    return { event, spanId: this.#sessionSpanId, ended: span }
+  }
+
+  #sessionAttributes() {
+    return toJsonObject({ session_id: this.#parts.sessionId, backend: sessionBackend })
+  }
+
+  #spanOfCustom(uid: string | null): string {
+    const record = uid === null ? undefined : this.#parts.tasks.findOpen(uid)
+    return record?.spanId ?? this.#activeSpanId() ?? this.#sessionSpanId
+  }
+
+  #activeSpanId(): string | undefined {
+    return activeScope(this)?.spanId ?? this.#runningTask()?.spanId
+  }
+
+  #runningTask(): TaskRecord | undefined {
+    const uid = currentTask()
+    return uid === undefined ? undefined : this.#parts.tasks.findOpen(uid)
+  }
+}
+
+function toAnnotation(event: BaseEvent): SpanAnnotation {
+  const { event_type: name, event_time: time, attributes } = event
+  return { name, time, attributes: toStrings(attributes) }
+}

@@ -1,0 +1,165 @@
+/**
+ * The callbacks that hear every event. A failing one is told about, a slow one waits alone, none is
+ * detached.
+ */
+
+import { type BaseEvent, stampEvent } from '../events/event.ts'
+import { SubscriberError } from '../events/library-events.ts'
+import type { EventSink } from '../events/sink.ts'
+import type { Clock } from '../foundation/clock.ts'
+import { messageOf } from '../foundation/errors.ts'
+import { expectFunction } from '../foundation/options.ts'
+import type { Consumer, Envelope } from './bus.ts'
+
+export type Subscriber = (event: BaseEvent) => unknown
+
+const reportEveryMs = 60_000
+
+export interface SubscribersParts {
+  readonly clock: Clock
+  readonly sink: EventSink
+  readonly sessionId: string
+}
+
+export class Subscribers implements Consumer {
+  readonly #parts: SubscribersParts
+  #subscriptions: readonly Subscription[] = []
+  #count = 0
+
+  constructor(parts: SubscribersParts) {
+    this.#parts = parts
+  }
+
+  /** Adds a callback; the returned function removes it, with what it has not heard yet. */
+  add(callback: Subscriber): () => void {
+    expectFunction('callback', callback)
+    this.#count++
+    const name = callback.name === '' ? `#${this.#count}` : callback.name
+    const subscription = new Subscription(callback, name, this.#parts)
+    this.#subscriptions = [...this.#subscriptions, subscription]
+    return () => {
+      subscription.cancel()
+      this.#subscriptions = this.#subscriptions.filter((one) => one !== subscription)
+    }
+  }
+
+  accept({ event }: Envelope): void {
+    if (event === null) return
+    for (const subscription of this.#subscriptions) subscription.deliver(event)
+  }
+
+  endOfBatch(): void {}
+
+  /** Waits until asynchronous callbacks have caught up, or the deadline; gives the stragglers. */
+  async settle(deadlineMs: number): Promise<{ name: string; left: number }[]> {
+    const busy = this.#subscriptions.filter((one) => one.left > 0)
+    if (busy.length === 0) return []
+    const { promise: deadline, resolve } = Promise.withResolvers<void>()
+    const cancel = this.#parts.clock.after(deadlineMs, resolve)
+    await Promise.race([deadline, Promise.all(busy.map((one) => one.idle()))])
+    cancel()
+    return busy.filter((one) => one.left > 0).map(({ name, left }) => ({ name, left }))
+  }
+}
+
+class Subscription {
+  readonly name: string
+  readonly #callback: Subscriber
+  readonly #parts: SubscribersParts
+  #backlog: BaseEvent[] = []
+  #heard = 0
+  #isBusy = false
+  #isCanceled = false
+  #idle: PromiseWithResolvers<void> | undefined
+  #failures = 0
+  #reportedMs = -Infinity
+
+  constructor(callback: Subscriber, name: string, parts: SubscribersParts) {
+    this.#callback = callback
+    this.name = name
+    this.#parts = parts
+  }
+
+  /** Events it has been given but not finished with. */
+  get left(): number {
+    return this.#backlog.length - this.#heard + (this.#isBusy ? 1 : 0)
+  }
+
+  deliver(event: BaseEvent): void {
+    if (this.#isBusy) this.#backlog.push(event)
+    else this.#call(event)
+  }
+
+  idle(): Promise<void> {
+    if (this.left === 0) return Promise.resolve()
+    this.#idle ??= Promise.withResolvers()
+    return this.#idle.promise
+  }
+
+  cancel(): void {
+    this.#isCanceled = true
+    this.#backlog = []
+    this.#heard = 0
+  }
+
+  #call(event: BaseEvent): void {
+    try {
+      const answer = this.#callback(event)
+      if (isThenable(answer)) this.#await(answer)
+    } catch (error) {
+      this.#fail(error)
+    }
+  }
+
+  #await(answer: PromiseLike<unknown>): void {
+    this.#isBusy = true
+    const next = (): void => {
+      this.#isBusy = false
+      this.#catchUp()
+    }
+    answer.then(next, (error: unknown) => {
+      this.#fail(error)
+      next()
+    })
+  }
+
+  #catchUp(): void {
+    while (!this.#isBusy && this.#heard < this.#backlog.length) {
+      const event = this.#backlog[this.#heard++]
+      if (event !== undefined) this.#call(event)
+    }
+    if (this.#heard === this.#backlog.length || this.#heard > 1024) {
+      this.#backlog = this.#backlog.slice(this.#heard)
+      this.#heard = 0
+    }
+    if (this.left > 0) return
+    this.#idle?.resolve()
+    this.#idle = undefined
+  }
+
+  #fail(error: unknown): void {
+    this.#failures++
+    const { clock, sink, sessionId } = this.#parts
+    const now = clock.monotonicMs()
+    if (this.#isCanceled || now - this.#reportedMs < reportEveryMs) return
+    this.#reportedMs = now
+    const facts = { subscriber: this.name, count: this.#failures, message: messageOf(error) }
+    this.#failures = 0
+    sink.emit(
+      stampEvent(SubscriberError, clock, {
+        ...facts,
+        session_id: sessionId,
+        backend: 'tutti',
+      }),
+    )
+  }
+}
+
+function isThenable(value: unknown): value is PromiseLike<unknown> {
+  return (
+    typeof value === 'object' &&
+    value !== null &&
+    'then' in value &&
+    typeof value.then === 'function'
+  )
+}

@@ -1,0 +1,119 @@
+/**
+ * One task as telemetry remembers it: small, plain, and enough to make its span and its metric
+ * points.
+ */
+
+import type { FinishedSpan, SpanAnnotation } from '../checkpoint/format.ts'
+import type { BaseEvent } from '../events/event.ts'
+import { emptyAttributes, type JsonObject, type JsonValue } from '../events/json-value.ts'
+
+export type SpanStatus = 'completed' | 'failed' | 'canceled'
+
+/** Kept for every task until the manager is gone, so each field counts. */
+export class TaskRecord {
+  readonly uid: string
+  readonly spanId: string
+  readonly startTime: number
+  backend = ''
+  executable = ''
+  taskType = ''
+  queuedTime = 0
+  startedTime = 0
+  /** What TaskStarted said beyond `executable` and `task_type`, such as the worker. */
+  startedAttributes: JsonObject = emptyAttributes
+  endTime = 0
+  durationSeconds = 0
+  wasSubmitted = false
+  status: SpanStatus | null = null
+  errorType: string | null = null
+  /** What enrichers added; `null` for most tasks. */
+  enriched: JsonObject | null = null
+  /** What `annotateCurrentSpan` added; `null` for most tasks. */
+  annotations: SpanAnnotation[] | null = null
+
+  constructor(uid: string, spanId: string, startTime: number) {
+    this.uid = uid
+    this.spanId = spanId
+    this.startTime = startTime
+  }
+
+  /** RUNNING was recorded. */
+  get wasRunning(): boolean {
+    return this.startedTime > 0
+  }
+
+  /** Takes over what an event says about the task itself. */
+  describe(event: BaseEvent): void {
+    if (event.backend !== '') this.backend = event.backend
+    const { executable, task_type: taskType } = event.attributes
+    if (typeof executable === 'string') this.executable = executable
+    if (typeof taskType === 'string') this.taskType = taskType
+  }
+
+  annotate(annotation: SpanAnnotation): void {
+    this.annotations ??= []
+    this.annotations.push(annotation)
+  }
+}
+
+/** The span of a task, as it stands. `endTime` closes a span whose task never ended. */
+export function toTaskSpan(
+  record: TaskRecord,
+  session: { readonly sessionId: string; readonly traceId: string; readonly spanId: string },
+  endTime = record.endTime,
+): FinishedSpan {
+  return {
+    name: 'task',
+    span_id: record.spanId,
+    trace_id: session.traceId,
+    parent_span_id: session.spanId,
+    start_time: record.startTime,
+    end_time: endTime,
+    duration_ms: Math.max(0, (endTime - record.startTime) * 1000),
+    status_code: record.status === null ? 'UNSET' : statusCodes[record.status],
+    status_description: record.errorType,
+    attributes: taskSpanAttributes(record, session.sessionId),
+    events: taskSpanEvents(record),
+  }
+}
+
+const statusCodes = { completed: 'OK', failed: 'ERROR', canceled: 'UNSET' } as const
+
+function taskSpanAttributes(record: TaskRecord, sessionId: string): JsonObject {
+  const attributes: Record<string, JsonValue> = {
+    session_id: sessionId,
+    backend: record.backend,
+    task_id: record.uid,
+    executable: record.executable,
+    task_type: record.taskType,
+  }
+  if (record.status !== null) attributes['status'] = record.status
+  if (record.errorType !== null) attributes['error_type'] = record.errorType
+  return record.enriched === null ? attributes : { ...record.enriched, ...attributes }
+}
+
+function taskSpanEvents(record: TaskRecord): readonly SpanAnnotation[] {
+  const events: SpanAnnotation[] = []
+  const { queuedTime, startedTime, startedAttributes } = record
+  if (queuedTime > 0)
+    events.push({ name: 'TaskQueued', time: queuedTime, attributes: emptyAttributes })
+  if (startedTime > 0) {
+    events.push({
+      name: 'TaskStarted',
+      time: startedTime,
+      attributes: toStrings(startedAttributes),
+    })
+  }
+  if (record.annotations === null) return events
+  return [...events, ...record.annotations].toSorted((a, b) => a.time - b.time)
+}
+
+/** A span event's attributes: every value as a string, as the specification has it. */
+export function toStrings(attributes: JsonObject): JsonObject {
+  if (attributes === emptyAttributes) return attributes
+  const strings: Record<string, string> = {}
+  for (const [key, value] of Object.entries(attributes)) {
+    strings[key] = typeof value === 'string' ? value : JSON.stringify(value)
+  }
+  return strings
+}

@@ -1,0 +1,61 @@
+import { describe, expect, it } from 'vitest'
+import {
+  parseCount,
+  parseCpuMax,
+  parseCpuQuota,
+  parseGroupPlace,
+  parseStat,
+} from '../../../src/backends/sampling/cgroup.ts'
+
+const hybrid = '12:cpu,cpuacct:/job/7\n4:memory:/job/7/step\n1:name=systemd:/\n0::/user.slice\n'
+
+describe('parseGroupPlace', () => {
+  it('finds a controller of version 1, mounted alone or with others', () => {
+    const place = parseGroupPlace(hybrid, 'cpuacct')
+    expect(place).toEqual({ version: 1, folders: ['cpuacct', 'cpu,cpuacct'], path: '/job/7' })
+  })
+
+  it('takes version 2 where version 1 has no such controller', () => {
+    const expected = { version: 2, folders: ['', 'unified'], path: '/user.slice' }
+    expect(parseGroupPlace(hybrid, 'io')).toEqual(expected)
+    expect(parseGroupPlace('0::/user.slice/\n', 'memory')).toEqual(expected)
+  })
+
+  it('stays inside the mount', () => {
+    expect(parseGroupPlace('0::/../../x\n', 'cpu')?.path).toBe('/x')
+    expect(parseGroupPlace('0::/..\n', 'cpu')?.path).toBe('/')
+  })
+
+  it('keeps a path that contains colons', () => {
+    expect(parseGroupPlace('0::/a:b/c\n', 'cpu')?.path).toBe('/a:b/c')
+  })
+
+  it('finds nothing in another text', () => {
+    expect(parseGroupPlace('', 'cpu')).toBeUndefined()
+    expect(parseGroupPlace('4:memory:/\n', 'cpu')).toBeUndefined()
+  })
+})
+
+describe('limits', () => {
+  it('of processors are a quota over its period', () => {
+    expect(parseCpuMax('150000 100000\n')).toBe(1.5)
+    expect(parseCpuQuota('50000\n', '100000\n')).toBe(0.5)
+  })
+
+  it('are null where there is none', () => {
+    expect(['max 100000\n', '', null, '0 0', '5 0', '-1 5'].map(parseCpuMax)).toEqual(
+      Array.from({ length: 6 }, () => null),
+    )
+    expect(parseCpuQuota('-1\n', '100000\n')).toBeNull()
+    expect([parseCount('max\n'), parseCount('-1'), parseCount(null)]).toEqual([null, null, null])
+    expect(parseCount('4096\n')).toBe(4096)
+  })
+})
+
+describe('parseStat', () => {
+  it('reads the line of exactly that name', () => {
+    const text = 'total_inactive_file 1\ninactive_file 22\ninactive_file_x 3\n'
+    expect(parseStat(text, 'inactive_file')).toBe(22)
+    expect(parseStat(text, 'file')).toBeNull()
+  })
+})

@@ -1,0 +1,196 @@
+import { execFileSync } from 'node:child_process'
+import {
+  chmodSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs'
+import { tmpdir } from 'node:os'
+import { delimiter, join } from 'node:path'
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
+import { GpuSampler } from '../../../src/backends/sampling/gpu-sampler.ts'
+import { NvidiaSmi } from '../../../src/backends/sampling/nvidia-smi.ts'
+import { ManualClock } from '../../../src/testing/manual-clock.ts'
+
+let folder: string
+let clock: ManualClock
+let warnings: string[]
+
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), 'tutti-gpu-'))
+  clock = new ManualClock()
+  warnings = []
+})
+
+afterEach(() => {
+  vi.unstubAllEnvs()
+  rmSync(folder, { recursive: true, force: true })
+})
+
+/** Puts a program named `nvidia-smi` before all others; `$pids` gets a line for each start. */
+function installSmi(script: string): void {
+  const path = join(folder, 'nvidia-smi')
+  writeFileSync(path, `#!/bin/sh\necho $$ >> ${join(folder, 'pids')}\n${script}\n`)
+  chmodSync(path, 0o755)
+  vi.stubEnv('PATH', `${folder}${delimiter}${process.env['PATH']}`)
+}
+
+function createSampler(): GpuSampler {
+  const log = { warn: (code: string, message: string) => warnings.push(`${code}: ${message}`) }
+  const sources = [new NvidiaSmi({ clock, pollSeconds: 5 })]
+  return new GpuSampler({ clock, log, pollSeconds: 5, procRoot: folder, sources })
+}
+
+const starts = (): number[] =>
+  readFileSync(join(folder, 'pids'), 'utf8').trim().split('\n').map(Number)
+
+const isAlive = (pid: number): boolean => {
+  try {
+    return process.kill(pid, 0)
+  } catch {
+    return false
+  }
+}
+
+describe('GpuSampler with nvidia-smi', () => {
+  it('reads every GPU from one program that runs on, and ends it on close', async () => {
+    installSmi('printf "1, 40\\n0, 30\\n10, 5\\n"; exec sleep 1000')
+    const sampler = createSampler()
+    await sampler.prime()
+    expect(sampler.sourceName).toBe('nvidia-smi')
+    await vi.waitFor(async () => expect(await sampler.sample()).toHaveLength(3))
+    expect(await sampler.sample()).toEqual([
+      { gpu_id: 0, gpu_percent: 30 },
+      { gpu_id: 1, gpu_percent: 40 },
+      { gpu_id: 10, gpu_percent: 5 },
+    ])
+    const pids = starts()
+    expect(pids).toHaveLength(1)
+    await sampler.close()
+    expect(pids.filter(isAlive)).toEqual([])
+    expect(await sampler.sample()).toEqual([])
+    expect(warnings).toEqual([])
+    expect(clock.pendingTimers).toBe(0)
+  })
+
+  it('asks for what it parses, at most a second old', async () => {
+    installSmi(`echo "$@" > ${join(folder, 'arguments')}; echo "0, 1"; exec sleep 1000`)
+    const sampler = createSampler()
+    await sampler.prime()
+    expect(readFileSync(join(folder, 'arguments'), 'utf8')).toBe(
+      '--query-gpu=index,utilization.gpu --format=csv,noheader,nounits --loop-ms=1000\n',
+    )
+    await sampler.close()
+  })
+
+  it('row 59: a missing program means no GPUs, and no warning without a driver', async () => {
+    vi.stubEnv('PATH', folder)
+    const sampler = createSampler()
+    await sampler.prime()
+    expect(await sampler.sample()).toEqual([])
+    expect(warnings).toEqual([])
+  })
+
+  it('row 59: a missing program on a machine with the driver is one warning', async () => {
+    vi.stubEnv('PATH', folder)
+    mkdirSync(join(folder, 'driver/nvidia'), { recursive: true })
+    writeFileSync(join(folder, 'driver/nvidia/version'), 'NVRM version: 570\n')
+    const sampler = createSampler()
+    await sampler.prime()
+    expect(await sampler.sample()).toEqual([])
+    expect(warnings).toEqual([
+      'GpuUnreadable: GPU utilization is unknown: nvidia-smi: cannot be started (ENOENT)',
+    ])
+  })
+
+  it.each([
+    [
+      'exits with 1',
+      'echo "could not talk to the driver"; exit 1',
+      'ended with code 1, saying "could',
+    ],
+    ['prints garbage and ends', 'echo "<html>"', 'ended with code 0, saying "<html>"'],
+    ['is killed', 'kill -9 $$', 'ended with SIGKILL'],
+  ])('row 59: a program that %s means no GPUs and one warning', async (_, script, story) => {
+    installSmi(script)
+    const sampler = createSampler()
+    await sampler.prime()
+    expect(await sampler.sample()).toEqual([])
+    expect(await sampler.sample()).toEqual([])
+    expect(warnings).toHaveLength(1)
+    expect(warnings[0]).toContain(story)
+  })
+
+  it.each([
+    ['is silent', 'exec sleep 1000'],
+    ['prints garbage for ever', 'while :; do echo garbage; sleep 0.01; done'],
+    ['prints a line without end', 'exec cat /dev/zero'],
+  ])('row 59: a program that %s is killed after 2 s, with one warning', async (_, script) => {
+    installSmi(script)
+    const sampler = createSampler()
+    const primed = sampler.prime()
+    await vi.waitFor(() => expect(existsSync(join(folder, 'pids'))).toBe(true))
+    await vi.waitFor(() => expect(starts()[0]).toBeGreaterThan(0))
+    await clock.advance(1999)
+    expect(starts().map(isAlive)).toEqual([true])
+    await clock.advance(1)
+    await primed
+    expect(starts().map(isAlive)).toEqual([false])
+    expect(await sampler.sample()).toEqual([])
+    expect(warnings).toEqual([
+      'GpuUnreadable: GPU utilization is unknown: nvidia-smi: no answer within 2 s',
+    ])
+  })
+
+  it('row 59: 200 % is clamped, a GPU that does not tell is null, and no warning', async () => {
+    installSmi('printf "0, 200 %%\\n1, [N/A]\\nnonsense\\n"; exec sleep 1000')
+    const sampler = createSampler()
+    await sampler.prime()
+    await vi.waitFor(async () => expect(await sampler.sample()).toHaveLength(2))
+    expect(await sampler.sample()).toEqual([
+      { gpu_id: 0, gpu_percent: 100 },
+      { gpu_id: 1, gpu_percent: null },
+    ])
+    await sampler.close()
+    expect(warnings).toEqual([])
+  })
+
+  it('row 59: a program that falls silent is killed, and tried again in a minute', async () => {
+    installSmi('echo "0, 30"; exec sleep 1000')
+    const sampler = createSampler()
+    await sampler.prime()
+    await clock.advance(3000)
+    expect(await sampler.sample()).toEqual([{ gpu_id: 0, gpu_percent: 30 }])
+    expect(starts().map(isAlive)).toEqual([true])
+    await clock.advance(1)
+    expect(await sampler.sample()).toEqual([{ gpu_id: 0, gpu_percent: null }])
+    expect(starts().map(isAlive)).toEqual([false])
+    await clock.advance(50_000)
+    expect(await sampler.sample()).toEqual([{ gpu_id: 0, gpu_percent: null }])
+    expect(starts()).toHaveLength(1)
+    await clock.advance(10_000)
+    await vi.waitFor(async () =>
+      expect(await sampler.sample()).toEqual([{ gpu_id: 0, gpu_percent: 30 }]),
+    )
+    expect(starts()).toHaveLength(2)
+    expect(warnings).toHaveLength(1)
+    await sampler.close()
+    expect(starts().map(isAlive)).toEqual([false, false])
+  })
+
+  it('does not keep a process alive that forgot to close it', () => {
+    installSmi('while echo "0, 1"; do sleep 0.05; done')
+    const source = new URL('../../../src/backends/sampling/nvidia-smi.ts', import.meta.url)
+    const foundation = new URL('../../../src/foundation/clock.ts', import.meta.url)
+    const program = `
+      const { NvidiaSmi } = await import(${JSON.stringify(source.href)})
+      const { systemClock } = await import(${JSON.stringify(foundation.href)})
+      const smi = new NvidiaSmi({ clock: systemClock, pollSeconds: 1 })
+      console.log((await smi.probe()).state)`
+    const output = execFileSync(process.execPath, ['--input-type=module', '-e', program])
+    expect(output.toString()).toBe('ready\n')
+  })
+})

@@ -1,0 +1,70 @@
+/** A poller with samplers and time of the test's making. */
+
+import { ResourcePoller } from '../../../src/backends/sampling/poller.ts'
+import {
+  type ResourceSample,
+  type ResourceSampler,
+  unknownReadings,
+} from '../../../src/backends/sampling/sampler.ts'
+import type { TimerOptions } from '../../../src/foundation/clock.ts'
+import { ManualClock } from '../../../src/testing/manual-clock.ts'
+import { RecordingSink } from '../../../src/testing/recording-sink.ts'
+
+/** A sample of nothing but a processor. */
+export const idle: ResourceSample = { node: { ...unknownReadings, cpu_percent: 1 }, gpus: [] }
+
+/** Answers as told, and remembers what it was asked. */
+export class FakeSampler implements ResourceSampler {
+  readonly calls: string[] = []
+  answer: () => Promise<ResourceSample> = async () => idle
+  primes: () => Promise<void> = async () => {}
+
+  prime(): Promise<void> {
+    this.calls.push('prime')
+    return this.primes()
+  }
+
+  sample(): Promise<ResourceSample> {
+    this.calls.push('sample')
+    return this.answer()
+  }
+
+  async close(): Promise<void> {
+    this.calls.push('close')
+  }
+}
+
+/** Time can pass unseen, as when a laptop sleeps. Remembers which timers keep a process alive. */
+export class SleepyClock extends ManualClock {
+  sleptMs = 0
+  readonly foregroundTimersMs: number[] = []
+
+  override monotonicMs(): number {
+    return super.monotonicMs() + this.sleptMs
+  }
+
+  override after(ms: number, callback: () => void, options?: TimerOptions): () => void {
+    if (options?.background !== true) this.foregroundTimersMs.push(ms)
+    return super.after(ms, callback)
+  }
+}
+
+/** A poller on a manual clock, and everything that it tells. */
+export function setUp(intervalSeconds?: number) {
+  const clock = new SleepyClock()
+  const sink = new RecordingSink()
+  const warnings: string[] = []
+  const poller = new ResourcePoller({
+    clock,
+    sink,
+    sessionId: 's1',
+    log: { warn: (_, message) => warnings.push(message) },
+    ...(intervalSeconds === undefined ? {} : { intervalSeconds }),
+  })
+  const add = (nodeId: string): FakeSampler => {
+    const sampler = new FakeSampler()
+    poller.add({ backend: 'local', nodeId, sampler })
+    return sampler
+  }
+  return { clock, sink, warnings, poller, add }
+}

@@ -1,0 +1,209 @@
+import { describe, expect, it } from 'vitest'
+import { nextDueMs } from '../../../src/backends/sampling/poller.ts'
+import { type ResourceSample, unknownReadings } from '../../../src/backends/sampling/sampler.ts'
+import { StateError, ValueError } from '../../../src/foundation/errors.ts'
+import { FakeSampler, idle, setUp } from './poller-setup.ts'
+
+const never = (): Promise<never> => new Promise(() => {})
+
+describe('ResourcePoller', () => {
+  it('primes at the start and polls every interval, first after one interval', async () => {
+    const { clock, sink, poller, add } = setUp()
+    const sampler = add('host')
+    expect(sampler.calls).toEqual([])
+    await poller.start()
+    await clock.advance(4999)
+    expect(sampler.calls).toEqual(['prime'])
+    await clock.advance(1)
+    expect(sampler.calls).toEqual(['prime', 'sample'])
+    await clock.advance(10_000)
+    expect(sink.events.map((event) => event.event_time - 1_700_000_000)).toEqual([5, 10, 15])
+    await poller.stop()
+  })
+
+  it('lets the process end: only waiting for samplers keeps it alive', async () => {
+    const { clock, poller, add } = setUp(30)
+    add('host')
+    await poller.start()
+    await clock.advance(60_000)
+    await poller.stop()
+    expect(new Set(clock.foregroundTimersMs)).toEqual(new Set([2000]))
+    expect(clock.pendingTimers).toBe(0)
+  })
+
+  it('row 60: a poll slower than the interval skips ticks and never overlaps', async () => {
+    const { clock, sink, warnings, poller, add } = setUp()
+    const slow = add('slow')
+    const quick = add('quick')
+    const polls = [0, 1].map(() => Promise.withResolvers<ResourceSample>())
+    slow.answer = () => polls[slow.calls.length - 2]?.promise ?? never()
+    await poller.start()
+    await clock.advance(12_000)
+    expect(slow.calls).toEqual(['prime', 'sample'])
+    expect(quick.calls).toEqual(['prime', 'sample', 'sample'])
+    polls[0]?.resolve(idle)
+    await clock.advance(0)
+    expect(sink.events.map((event) => event.node_id)).toEqual(['quick', 'quick', 'slow'])
+    expect(sink.events.at(-1)?.event_time).toBe(1_700_000_012)
+    await clock.advance(3000)
+    expect(slow.calls).toEqual(['prime', 'sample', 'sample'])
+    expect(warnings).toEqual([
+      expect.stringMatching(
+        /node "slow" \(backend "local"\) does not answer: its polls are skipped/,
+      ),
+    ])
+    polls[1]?.resolve(idle)
+    await poller.stop()
+  })
+
+  it('row 60: a laptop that slept for an hour polls once, and then as before', async () => {
+    const { clock, poller, add } = setUp()
+    const sampler = add('host')
+    await poller.start()
+    await clock.advance(5000)
+    clock.sleptMs = 3_600_000
+    await clock.advance(5000)
+    expect(sampler.calls).toEqual(['prime', 'sample', 'sample'])
+    await clock.advance(4999)
+    expect(sampler.calls).toHaveLength(3)
+    await clock.advance(1)
+    expect(sampler.calls).toHaveLength(4)
+    await poller.stop()
+  })
+
+  it('a sampler that fails gives nulls and one warning, and hurts no other', async () => {
+    const { clock, sink, warnings, poller, add } = setUp()
+    const failing = add('failing')
+    failing.primes = () => Promise.reject(new Error('no baseline'))
+    failing.answer = () => {
+      throw new Error('no sample')
+    }
+    add('fine')
+    await poller.start()
+    await clock.advance(10_000)
+    expect(sink.events).toHaveLength(4)
+    const ofFailing = sink.events.filter((event) => event.node_id === 'failing')
+    expect(ofFailing).toHaveLength(2)
+    for (const event of ofFailing) expect(event).toMatchObject(unknownReadings)
+    expect(warnings).toEqual([
+      'The resource sampler of node "failing" (backend "local") failed: no baseline',
+    ])
+    await poller.stop()
+  })
+
+  it('polls a node added later from the next cycle on', async () => {
+    const { clock, sink, poller, add } = setUp()
+    await poller.start()
+    await clock.advance(4000)
+    const late = add('late')
+    await clock.advance(999)
+    expect(late.calls).toEqual(['prime'])
+    await clock.advance(1)
+    expect(late.calls).toEqual(['prime', 'sample'])
+    expect(sink.events).toHaveLength(1)
+    await poller.stop()
+  })
+
+  it('does not poll a node whose priming goes on', async () => {
+    const { clock, sink, poller, add } = setUp()
+    const sampler = add('host')
+    const primed = Promise.withResolvers<void>()
+    sampler.primes = () => primed.promise
+    const started = poller.start()
+    await clock.advance(2000)
+    await started
+    await clock.advance(5000)
+    expect(sampler.calls).toEqual(['prime'])
+    primed.resolve()
+    await clock.advance(0)
+    await clock.advance(5000)
+    expect(sampler.calls).toEqual(['prime', 'sample'])
+    expect(sink.events).toHaveLength(1)
+    await poller.stop()
+  })
+
+  it('closes a removed node, whose poll under way is not told', async () => {
+    const { clock, sink, poller, add } = setUp()
+    const leaving = add('leaving')
+    add('staying')
+    const poll = Promise.withResolvers<ResourceSample>()
+    leaving.answer = () => poll.promise
+    await poller.start()
+    await clock.advance(5000)
+    const removed = poller.remove({ backend: 'local', nodeId: 'leaving' })
+    expect(leaving.calls).toEqual(['prime', 'sample'])
+    poll.resolve(idle)
+    await removed
+    expect(leaving.calls).toEqual(['prime', 'sample', 'close'])
+    await poller.remove({ backend: 'local', nodeId: 'leaving' })
+    await clock.advance(5000)
+    expect(sink.events.map((event) => event.node_id)).toEqual(['staying', 'staying'])
+    expect(leaving.calls).toHaveLength(3)
+    await poller.stop()
+  })
+
+  it('closes its samplers when it stops, and is silent from then on', async () => {
+    const { clock, sink, poller, add } = setUp()
+    const sampler = add('host')
+    await poller.start()
+    await clock.advance(5000)
+    await poller.stop()
+    await poller.stop()
+    await clock.advance(60_000)
+    expect(sampler.calls).toEqual(['prime', 'sample', 'close'])
+    expect(sink.events).toHaveLength(1)
+    expect(clock.pendingTimers).toBe(0)
+    expect(() => add('late')).toThrow(StateError)
+  })
+
+  it('stops within 2 s of a sampler that hangs, which is closed all the same', async () => {
+    const { clock, sink, poller, add } = setUp()
+    const hung = add('hung')
+    hung.answer = never
+    const fine = add('fine')
+    await poller.start()
+    await clock.advance(5000)
+    let isStopped = false
+    const stopped = poller.stop().then(() => (isStopped = true))
+    await clock.advance(0)
+    await clock.advance(1999)
+    expect(isStopped).toBe(false)
+    expect(fine.calls.at(-1)).toBe('close')
+    await clock.advance(1)
+    await stopped
+    expect(hung.calls).toEqual(['prime', 'sample', 'close'])
+    expect(sink.events.map((event) => event.node_id)).toEqual(['fine'])
+  })
+
+  it('does nothing when it is stopped before it was started', async () => {
+    const { clock, poller, add } = setUp()
+    const sampler = add('host')
+    await poller.stop()
+    await poller.start()
+    await clock.advance(10_000)
+    expect(sampler.calls).toEqual([])
+  })
+
+  it('tells nodes of one name by their backend, and refuses one that it has', () => {
+    const { poller, add } = setUp()
+    add('host')
+    poller.add({ backend: 'other', nodeId: 'host', sampler: new FakeSampler() })
+    expect(() => add('host')).toThrow(ValueError)
+  })
+
+  it.each([0, -1, 86_401, NaN, Infinity])('refuses an interval of %s s', (seconds) => {
+    expect(() => setUp(seconds)).toThrow(/`intervalSeconds` to be a number above 0 to 86400/)
+  })
+})
+
+describe('nextDueMs', () => {
+  it('keeps the beat when a timer fires a little late or early', () => {
+    expect(nextDueMs(5000, 5003, 5000)).toBe(10_000)
+    expect(nextDueMs(5000, 4999.6, 5000)).toBe(10_000)
+  })
+
+  it('begins a new beat after a pause, so that polls are never close together', () => {
+    expect(nextDueMs(5000, 9999, 5000)).toBe(14_999)
+    expect(nextDueMs(5000, 3_605_000, 5000)).toBe(3_610_000)
+  })
+})

@@ -1,0 +1,80 @@
+import * as fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import {
+  clampPercent,
+  GainMeter,
+  percentOf,
+  ShareMeter,
+} from '../../../src/backends/sampling/reading.ts'
+
+const anyReading = fc.oneof(fc.double(), fc.nat(), fc.constant(null))
+
+describe('GainMeter', () => {
+  it('row 60: no sequence of counter readings gives a negative or unreal delta', () => {
+    fc.assert(
+      fc.property(fc.array(anyReading), (readings) => {
+        const meter = new GainMeter()
+        for (const reading of readings) {
+          const gain = meter.advance(reading)
+          if (gain !== null) expect(gain).toBeGreaterThanOrEqual(0)
+        }
+      }),
+    )
+  })
+
+  it('gives in all what a counter that never runs backwards gained, gaps included', () => {
+    const steps = fc.array(fc.record({ gain: fc.nat(), isUnread: fc.boolean() }))
+    fc.assert(
+      fc.property(fc.nat(), steps, (first, rest) => {
+        const meter = new GainMeter()
+        expect(meter.advance(first)).toBeNull()
+        let value = first
+        let told = 0
+        for (const { gain, isUnread } of rest) {
+          value += gain
+          told += meter.advance(isUnread ? null : value) ?? 0
+        }
+        told += meter.advance(value) ?? NaN
+        expect(told).toBe(value - first)
+      }),
+    )
+  })
+
+  it('row 60: a counter that was reset is unknown once and counted again from there', () => {
+    const meter = new GainMeter()
+    const gains = [4_294_967_000, 4_294_967_290, 12, 20].map((value) => meter.advance(value))
+    expect(gains).toEqual([null, 290, null, 8])
+  })
+})
+
+describe('ShareMeter', () => {
+  it('row 60: any sequence of usages gives null or a number from 0 to 100', () => {
+    const usage = fc.option(fc.record({ busy: fc.double(), total: fc.double() }))
+    fc.assert(
+      fc.property(fc.array(usage), (usages) => {
+        const meter = new ShareMeter()
+        for (const each of usages) {
+          const share = meter.advance(each)
+          if (share === null) continue
+          expect(share).toBeGreaterThanOrEqual(0)
+          expect(share).toBeLessThanOrEqual(100)
+        }
+      }),
+    )
+  })
+
+  it('keeps its baseline when no time has passed', () => {
+    const meter = new ShareMeter()
+    expect(meter.advance({ busy: 10, total: 100 })).toBeNull()
+    expect(meter.advance({ busy: 10, total: 100 })).toBeNull()
+    expect(meter.advance({ busy: 35, total: 200 })).toBe(25)
+  })
+})
+
+describe('percentages', () => {
+  it('are clamped, and null where they make no sense', () => {
+    expect([percentOf(1, 4), percentOf(5, 4), percentOf(-1, 4)]).toEqual([25, 100, 0])
+    expect([percentOf(0, 0), percentOf(1, -1), percentOf(NaN, 1)]).toEqual([null, null, null])
+    expect([clampPercent(200), clampPercent(-3), clampPercent(NaN)]).toEqual([100, 0, null])
+  })
+})

@@ -1,0 +1,87 @@
+/** A disk in memory whose answers a test decides. */
+
+import { nodeFiles, type FileOperations } from '../../src/checkpoint/file-operations.ts'
+
+/** How many bytes the next write takes at most, or the error it gives. */
+export type Answer = number | string
+
+/** Takes everything unless `answer` says otherwise; with `holdSyncs` syncs wait for the test. */
+export class FakeDisk implements FileOperations {
+  readonly writes: number[] = []
+  answer: () => Answer = () => Infinity
+  syncAnswer: () => string | undefined = () => undefined
+  holdSyncs = false
+  syncsStarted = 0
+  syncsUnderWay = 0
+  mostSyncsUnderWay = 0
+  isOpen = false
+  /** Bytes that would survive a power loss. */
+  syncedBytes = 0
+  #content = Buffer.alloc(0)
+  #held: (() => void)[] = []
+
+  get text(): string {
+    return this.#content.toString('utf8')
+  }
+
+  /** What a power loss now would leave. */
+  get durableText(): string {
+    return this.#content.toString('utf8', 0, this.syncedBytes)
+  }
+
+  open(): number {
+    this.isOpen = true
+    return 1000
+  }
+
+  write(_fd: number, bytes: Uint8Array, offset: number, length: number): number {
+    const answer = this.answer()
+    if (typeof answer === 'string') throw systemError(answer)
+    const taken = Math.min(length, answer)
+    this.writes.push(taken)
+    this.#content = Buffer.concat([this.#content, bytes.subarray(offset, offset + taken)])
+    return taken
+  }
+
+  async fdatasync(): Promise<void> {
+    const covers = this.#content.length
+    this.syncsStarted++
+    this.syncsUnderWay++
+    this.mostSyncsUnderWay = Math.max(this.mostSyncsUnderWay, this.syncsUnderWay)
+    if (this.holdSyncs) await new Promise<void>((resolve) => this.#held.push(resolve))
+    this.syncsUnderWay--
+    const errno = this.syncAnswer()
+    if (errno !== undefined) throw systemError(errno)
+    this.syncedBytes = covers
+  }
+
+  /** Lets the oldest held sync finish. */
+  finishSync(): void {
+    this.#held.shift()?.()
+  }
+
+  close(): void {
+    if (!this.isOpen) throw systemError('EBADF')
+    this.isOpen = false
+  }
+}
+
+/** A real file system on which every write fails as on a full disk, while `isFull` is set. */
+export function fullDevice(): FileOperations & { isFull: boolean } {
+  const full = nodeFiles.open('/dev/full', 1, 0)
+  const disk = {
+    ...nodeFiles,
+    isFull: true,
+    write: (fd: number, bytes: Uint8Array, offset: number, length: number) =>
+      nodeFiles.write(disk.isFull ? full : fd, bytes, offset, length),
+    close(fd: number) {
+      nodeFiles.close(full)
+      nodeFiles.close(fd)
+    },
+  }
+  return disk
+}
+
+function systemError(code: string): Error {
+  return Object.assign(new Error(`${code}: fake`), { code })
+}

@@ -1,0 +1,134 @@
+import { execFileSync } from 'node:child_process'
+import { mkdirSync, readFileSync, readdirSync, symlinkSync, writeFileSync } from 'node:fs'
+import { hostname } from 'node:os'
+import { basename, join } from 'node:path'
+import { describe, expect, it } from 'vitest'
+import { acquireLock } from '../../src/checkpoint/lock.ts'
+import { CheckpointError } from '../../src/foundation/errors.ts'
+import { startChild } from './child.ts'
+import { openWriter, tempFolder, thrownBy } from './open-writer.ts'
+
+const lockPath = (): string => join(tempFolder(), 'session-1.telemetry.lock')
+
+/** A lock as a killed process leaves it: the real one of a child that is gone and reaped. */
+async function deadLock(): Promise<string> {
+  const path = lockPath()
+  const child = startChild('take-locks.ts', [])
+  await child.nextLine()
+  child.send(`take ${path}`)
+  expect(await child.nextLine()).toBe('won')
+  child.process.kill('SIGKILL')
+  await child.ended
+  return readFileSync(path, 'utf8')
+}
+
+describe('row 51: one process per session', () => {
+  it('row 51: a second writer in the process is refused until the first closes', async () => {
+    const folder = tempFolder()
+    const first = openWriter({ folder }).writer
+    const error = thrownBy(() => openWriter({ folder }))
+    expect(error).toBeInstanceOf(CheckpointError)
+    expect(error).toMatchObject({ code: 'CheckpointLockedError', pid: process.pid })
+    expect(readdirSync(folder)).toHaveLength(2)
+    await openWriter({ folder, sessionId: 'session-2' }).writer.close()
+    await first.close()
+    await openWriter({ folder }).writer.close()
+    expect(readdirSync(folder).filter((name) => name.includes('lock'))).toEqual([])
+  })
+
+  it('row 51: a live process holds its lock, that of a killed one is taken over', async () => {
+    const path = lockPath()
+    const child = startChild('take-locks.ts', [])
+    await child.nextLine()
+    child.send(`take ${path}`)
+    expect(await child.nextLine()).toBe('won')
+    expect(thrownBy(() => acquireLock(path))).toMatchObject({
+      code: 'CheckpointLockedError',
+      pid: child.pid,
+    })
+    child.process.kill('SIGKILL')
+    await child.ended
+    const lock = acquireLock(path)
+    expect(JSON.parse(readFileSync(path, 'utf8'))).toMatchObject({ pid: process.pid })
+    lock.release()
+    expect(readdirSync(join(path, '..'))).toEqual([])
+  })
+
+  it('row 51: a reused pid is told by its start time', () => {
+    const path = lockPath()
+    const token = '0123456789ab'
+    const holder = { pid: process.pid, start_time: '1', host: hostname(), token }
+    writeFileSync(path, JSON.stringify(holder))
+    acquireLock(path).release()
+    expect(readdirSync(join(path, '..'))).toEqual([])
+  })
+
+  it('row 51: the process of another machine cannot be asked, so its lock holds', () => {
+    const path = lockPath()
+    const holder = { pid: 1, start_time: '1', host: 'elsewhere', token: '0123456789ab' }
+    writeFileSync(path, JSON.stringify(holder))
+    const error = thrownBy(() => acquireLock(path))
+    expect(error).toMatchObject({ code: 'CheckpointLockedError', pid: 1 })
+    expect(error).toHaveProperty('hint', expect.stringContaining('remove the lock file'))
+  })
+
+  it('row 51: an unreadable lock is stale', () => {
+    for (const text of ['', 'garbage', '{}', '{"pid":-1}', '[]', 'null', '\0'.repeat(9_000)]) {
+      const path = lockPath()
+      writeFileSync(path, text)
+      acquireLock(path).release()
+      expect(readdirSync(join(path, '..'))).toEqual([])
+    }
+  })
+
+  it('row 51: what is no file under the name of the lock is refused and left alone', () => {
+    const target = lockPath()
+    writeFileSync(target, 'precious')
+    const makers: ((path: string) => unknown)[] = [
+      (path) => mkdirSync(path),
+      (path) => execFileSync('mkfifo', [path]),
+      (path) => symlinkSync(target, path),
+    ]
+    for (const make of makers) {
+      const path = lockPath()
+      make(path)
+      expect(thrownBy(() => acquireLock(path))).toBeInstanceOf(CheckpointError)
+      expect(readdirSync(join(path, '..'))).toEqual([basename(path)])
+    }
+    expect(readFileSync(target, 'utf8')).toBe('precious')
+  })
+
+  it('row 51: release leaves a lock alone that is no longer ours', () => {
+    const path = lockPath()
+    const lock = acquireLock(path)
+    const other = JSON.stringify({ pid: 1, start_time: '1', host: 'x', token: 'ba9876543210' })
+    writeFileSync(path, other)
+    lock.release()
+    lock.release()
+    expect(readFileSync(path, 'utf8')).toBe(other)
+  })
+
+  it('row 51: of several that try at once exactly one wins, stale lock or none', async () => {
+    const dead = await deadLock()
+    const children = [1, 2, 3].map(() => startChild('take-locks.ts', []))
+    for (const child of children) expect(await child.nextLine()).toBe('ready')
+    const pids = children.map((child) => String(child.pid))
+    for (let round = 0; round < 60; round++) {
+      const path = lockPath()
+      const left = [undefined, dead, 'garbage'][round % 3]
+      if (left !== undefined) writeFileSync(path, left)
+      for (const child of children) child.send(`take ${path}`)
+      const answers = await Promise.all(children.map((child) => child.nextLine()))
+      const losers = answers.filter((answer) => answer !== 'won')
+      expect(losers).toHaveLength(2)
+      for (const loser of losers) {
+        const [code, pid] = loser.split(' ')
+        expect(code).toBe('CheckpointLockedError')
+        expect(pids).toContain(pid)
+      }
+      for (const child of children) child.send('release')
+      for (const child of children) expect(await child.nextLine()).toBe('released')
+      expect(readdirSync(join(path, '..'))).toEqual([])
+    }
+  })
+})

@@ -1,0 +1,196 @@
+import { readFileSync } from 'node:fs'
+import { describe, expect, it } from 'vitest'
+import { CheckpointError } from '../../src/foundation/errors.ts'
+import { FakeDisk, fullDevice, type Answer } from './fake-disk.ts'
+import { openWriter, wholeLines } from './open-writer.ts'
+
+const fail = (): never => {
+  throw new Error('mine')
+}
+
+describe('row 48: a disk that takes nothing', () => {
+  it('row 48: on /dev/full the run goes on, and recovers by itself with everything', async () => {
+    const files = fullDevice()
+    const { writer, clock, told, warnings } = openWriter({ files })
+    for (const text of ['a', 'b', 'c']) {
+      writer.append(`${text}\n`)
+      writer.write()
+    }
+    await expect(writer.flush()).rejects.toBeInstanceOf(CheckpointError)
+    await clock.advance(2_000)
+    expect(told).toEqual(['degraded ENOSPC 1'])
+    expect(warnings).toEqual(['CheckpointDegraded'])
+    expect([writer.linesPending, writer.linesWritten, writer.linesLost]).toEqual([3, 0, 0])
+    files.isFull = false
+    await clock.advance(500)
+    expect(told).toEqual(['degraded ENOSPC 1', 'recovered 0'])
+    expect(readFileSync(writer.path, 'utf8')).toBe('a\nb\nc\n')
+    await writer.flush()
+    expect(clock.pendingTimers).toBe(0)
+    await writer.close()
+    expect(warnings).toEqual(['CheckpointDegraded'])
+  })
+
+  it('row 48: the ring drops the oldest lines, and counts them exactly', async () => {
+    const files = new FakeDisk()
+    const { writer, clock, told } = openWriter({ files, maxPendingLines: 3 })
+    for (const start of [0, 10]) {
+      files.answer = () => 'ENOSPC'
+      for (let at = start; at < start + 10; at++) {
+        writer.append(`${at}\n`)
+        writer.write()
+      }
+      expect(writer.linesPending).toBe(3)
+      files.answer = () => Infinity
+      await clock.advance(500)
+    }
+    expect(wholeLines(files.text)).toEqual(['7', '8', '9', '17', '18', '19'])
+    expect(writer.linesLost).toBe(14)
+    expect(told).toEqual(['degraded ENOSPC 1', 'recovered 7', 'degraded ENOSPC 1', 'recovered 7'])
+    await expect(writer.flush()).rejects.toThrow('14 are lost')
+    await writer.close()
+  })
+
+  it('row 48: the ring is bounded in bytes, too, and by default', async () => {
+    const files = new FakeDisk()
+    files.answer = () => 'EIO'
+    const { writer } = openWriter({ files })
+    const line = `${'x'.repeat(2 ** 20 - 1)}\n`
+    for (let count = 0; count < 40; count++) writer.append(line)
+    expect([writer.linesPending, writer.linesLost]).toEqual([16, 24])
+    for (let count = 0; count < 60_000; count++) writer.append('y\n')
+    expect(writer.linesPending + writer.linesLost).toBe(60_040)
+    expect(writer.linesPending).toBe(50_000)
+    await writer.close()
+  })
+
+  it('row 48: retries come at most every 500 ms, however often lines come', async () => {
+    const files = new FakeDisk()
+    let attempts = 0
+    files.answer = () => {
+      attempts++
+      return 'ENOSPC'
+    }
+    const { writer, clock } = openWriter({ files })
+    for (let ms = 0; ms < 2_000; ms += 10) {
+      writer.append('x\n')
+      writer.write()
+      await clock.advance(10)
+    }
+    expect(attempts).toBe(5)
+    await writer.close()
+  })
+
+  it('row 48: a retry that fails half-way stays in the same episode', async () => {
+    const files = new FakeDisk()
+    const { writer, clock, told } = openWriter({ files })
+    const answers: Answer[] = ['ENOSPC', 2, 'ENOSPC', Infinity]
+    files.answer = () => answers.shift() ?? Infinity
+    writer.append('one\n')
+    writer.append('two\n')
+    writer.write()
+    await clock.advance(500)
+    expect(files.text).toBe('on')
+    await clock.advance(500)
+    expect(files.text).toBe('one\ntwo\n')
+    expect(told).toEqual(['degraded ENOSPC 2', 'recovered 0'])
+    await writer.close()
+  })
+
+  it('row 48: what callbacks append is kept, in order, and written once', async () => {
+    const files = new FakeDisk()
+    const append = (line: string): void => {
+      writer.append(line)
+      writer.write()
+    }
+    const { writer, clock, told } = openWriter({
+      files,
+      onDegraded: ({ errno }) => append(`degraded ${errno}\n`),
+      onRecovered: ({ lost }) => append(`recovered ${lost}\n`),
+    })
+    files.answer = () => 'EDQUOT'
+    writer.append('a\n')
+    writer.write()
+    writer.append('b\n')
+    files.answer = () => Infinity
+    await clock.advance(500)
+    expect(files.text).toBe('a\ndegraded EDQUOT\nb\nrecovered 0\n')
+    expect(told).toEqual(['degraded EDQUOT 1', 'recovered 0'])
+    expect([writer.linesPending, writer.linesWritten]).toEqual([0, 4])
+    await writer.close()
+  })
+
+  it('row 48: throwing callbacks and a throwing log harm nothing', async () => {
+    const files = new FakeDisk()
+    const { writer, clock } = openWriter({
+      files,
+      log: { warn: fail },
+      onDegraded: fail,
+      onRecovered: fail,
+    })
+    files.answer = () => 'ENOSPC'
+    writer.append('a\n')
+    writer.write()
+    files.answer = () => Infinity
+    await clock.advance(500)
+    await writer.flush()
+    expect(files.text).toBe('a\n')
+    await writer.close()
+  })
+
+  it('row 48: close tries a last time and tells exactly what is lost', async () => {
+    const files = new FakeDisk()
+    const texts: string[] = []
+    const log = { warn: (_code: string, text: string) => void texts.push(text) }
+    const { writer } = openWriter({ files, log })
+    const answers: Answer[] = [3]
+    files.answer = () => answers.shift() ?? 'ENOSPC'
+    for (const text of ['a', 'b', 'c', 'd']) writer.append(`${text}\n`)
+    await writer.close()
+    expect(files.text).toBe('a\nb')
+    expect([writer.linesWritten, writer.linesLost, writer.linesPending]).toEqual([1, 3, 0])
+    expect(texts.at(-1)).toContain('3 checkpoint lines')
+    expect(files.isOpen).toBe(false)
+  })
+})
+
+describe('row 49: writes that end early', () => {
+  it('row 49: short writes, EINTR and EAGAIN are completed without anybody noticing', async () => {
+    const files = new FakeDisk()
+    const { writer, told } = openWriter({ files })
+    const answers: Answer[] = ['EINTR', 1, 'EAGAIN', 'EAGAIN', 0, 2, 3, 'EINTR']
+    files.answer = () => answers.shift() ?? Infinity
+    writer.append('{"text":"ünï€😀"}\n')
+    writer.append('{"text":"b"}\n')
+    await writer.flush()
+    expect(files.text).toBe('{"text":"ünï€😀"}\n{"text":"b"}\n')
+    expect(told).toEqual([])
+    await writer.close()
+  })
+
+  it('row 49: EAGAIN without end is a failure like any other, not a loop', async () => {
+    const files = new FakeDisk()
+    const { writer, told } = openWriter({ files })
+    files.answer = () => 'EAGAIN'
+    writer.append('a\n')
+    writer.write()
+    expect(told).toEqual(['degraded EAGAIN 1'])
+    await writer.close()
+  })
+
+  it('row 49: the rest of a half-written line is never dropped', async () => {
+    const files = new FakeDisk()
+    const { writer, clock } = openWriter({ files, maxPendingLines: 2 })
+    const answers: Answer[] = [5]
+    files.answer = () => answers.shift() ?? 'EFBIG'
+    for (const text of ['1st', '2nd', '3rd', '4th', '5th']) writer.append(`${text}\n`)
+    writer.write()
+    expect(files.text).toBe('1st\n2')
+    for (const text of ['6th', '7th']) writer.append(`${text}\n`)
+    files.answer = () => Infinity
+    await clock.advance(500)
+    expect(wholeLines(files.text)).toEqual(['1st', '2nd', '7th'])
+    expect(writer.linesLost).toBe(4)
+    await writer.close()
+  })
+})

@@ -1,0 +1,191 @@
+import { execFileSync } from 'node:child_process'
+import { chmodSync, lstatSync, mkdirSync, readFileSync, readdirSync, rmSync } from 'node:fs'
+import { symlinkSync, writeFileSync } from 'node:fs'
+import { basename, join } from 'node:path'
+import { describe, expect, it } from 'vitest'
+import { chunkBytes } from '../../src/checkpoint/pending-lines.ts'
+import { CheckpointError, ValueError } from '../../src/foundation/errors.ts'
+import { FakeDisk } from './fake-disk.ts'
+import { openWriter, tempFolder, thrownBy, wholeLines } from './open-writer.ts'
+
+describe('the file', () => {
+  it('is named after the session and the second, in a folder made for it', async () => {
+    const folder = join(tempFolder(), 'a', 'b')
+    const { writer, clock } = openWriter({ folder })
+    expect(writer.path).toBe(join(folder, `session-1.${clock.now()}.telemetry.jsonl`))
+    await writer.close()
+    expect(readdirSync(folder)).toEqual([basename(writer.path)])
+  })
+
+  it('row 52: whatever has the name is never touched; the next second is taken', async () => {
+    const folder = tempFolder()
+    const elsewhere = join(tempFolder(), 'elsewhere')
+    const at = (second: number): string => join(folder, `session-1.${second}.telemetry.jsonl`)
+    writeFileSync(at(1_700_000_000), 'old\n')
+    symlinkSync(elsewhere, at(1_700_000_001))
+    execFileSync('mkfifo', [at(1_700_000_002)])
+    mkdirSync(at(1_700_000_003))
+    const { writer } = openWriter({ folder })
+    expect(writer.path).toBe(at(1_700_000_004))
+    writer.append('new\n')
+    await writer.close()
+    expect(readFileSync(at(1_700_000_000), 'utf8')).toBe('old\n')
+    expect(readFileSync(writer.path, 'utf8')).toBe('new\n')
+    expect(lstatSync(at(1_700_000_001)).isSymbolicLink()).toBe(true)
+    expect(() => lstatSync(elsewhere)).toThrow('ENOENT')
+  })
+
+  it('row 52: the same session again within a second gets another file', async () => {
+    const folder = tempFolder()
+    const first = openWriter({ folder }).writer
+    await first.close()
+    const second = openWriter({ folder }).writer
+    await second.close()
+    expect(second.path).not.toBe(first.path)
+  })
+
+  it('refuses a session id that is not safe in a file name', () => {
+    for (const sessionId of ['../../x', '/etc/x', '', '.', 'CON', 'a\0b', 'x'.repeat(129)]) {
+      const folder = tempFolder()
+      expect(thrownBy(() => openWriter({ folder, sessionId }))).toBeInstanceOf(ValueError)
+      expect(readdirSync(folder)).toEqual([])
+    }
+  })
+})
+
+function expectFailure(folder: string, errno: RegExp): void {
+  const error = thrownBy(() => openWriter({ folder }))
+  expect(error).toBeInstanceOf(CheckpointError)
+  if (!CheckpointError.isInstance(error)) return
+  expect(error.errno).toMatch(errno)
+  expect(error.path).toContain(folder)
+  expect(error.hint).toMatch(/\w/)
+}
+
+describe('row 50: a place that cannot work fails at open', () => {
+  it('row 50: a regular file, and a path below one', () => {
+    const file = join(tempFolder(), 'file')
+    writeFileSync(file, 'precious')
+    expectFailure(file, /^EEXIST$/)
+    expectFailure(join(file, 'below'), /^ENOTDIR$/)
+    expect(readFileSync(file, 'utf8')).toBe('precious')
+  })
+
+  it('row 50: a FIFO without a reader does not hang', () => {
+    const fifo = join(tempFolder(), 'fifo')
+    execFileSync('mkfifo', [fifo])
+    expectFailure(fifo, /^EEXIST$/)
+  })
+
+  it('row 50: a folder that this user may not write to', () => {
+    const folder = tempFolder()
+    chmodSync(folder, 0o555)
+    const isRoot = process.geteuid?.() === 0
+    // Root may write everywhere, so the test is somebody else for a moment.
+    if (isRoot) process.seteuid?.(65_534)
+    try {
+      expectFailure(folder, /^EACCES$/)
+      expectFailure(join(folder, 'below'), /^EACCES$/)
+    } finally {
+      if (isRoot) process.seteuid?.(0)
+    }
+    expect(readdirSync(folder)).toEqual([])
+  })
+
+  it('row 50: a relative folder when the working folder was removed', () => {
+    const back = process.cwd()
+    const gone = tempFolder()
+    process.chdir(gone)
+    rmSync(gone, { recursive: true })
+    try {
+      expectFailure('telemetry', /^ENOENT$/)
+    } finally {
+      process.chdir(back)
+    }
+  })
+
+  it('row 50: a file that cannot be opened leaves no lock behind', () => {
+    const folder = tempFolder()
+    const files = new FakeDisk()
+    files.open = () => {
+      throw Object.assign(new Error('EMFILE: fake'), { code: 'EMFILE' })
+    }
+    expect(thrownBy(() => openWriter({ folder, files }))).toMatchObject({ errno: 'EMFILE' })
+    expect(readdirSync(folder)).toEqual([])
+  })
+})
+
+describe('writing', () => {
+  it('buffers until write, and reads back during the run', async () => {
+    const { writer } = openWriter()
+    writer.append('{"a":1}\n')
+    expect(readFileSync(writer.path, 'utf8')).toBe('')
+    expect([writer.linesPending, writer.linesWritten]).toEqual([1, 0])
+    writer.write()
+    expect(readFileSync(writer.path, 'utf8')).toBe('{"a":1}\n')
+    expect([writer.linesPending, writer.linesWritten, writer.linesLost]).toEqual([0, 1, 0])
+    await writer.close()
+  })
+
+  it('writes by itself when a chunk is full, in whole lines of at most 64 KiB', async () => {
+    const files = new FakeDisk()
+    const { writer } = openWriter({ files })
+    const line = `${'x'.repeat(999)}\n`
+    for (let count = 0; count < 200; count++) writer.append(line)
+    expect(files.writes).toEqual([65_000, 65_000, 65_000])
+    expect(writer.linesPending).toBe(5)
+    await writer.flush()
+    expect(files.text).toBe(line.repeat(200))
+    await writer.close()
+  })
+
+  it('cuts at bytes, and splits only a line that is longer than a chunk', async () => {
+    const files = new FakeDisk()
+    const { writer } = openWriter({ files })
+    const wide = `${'€'.repeat(9_999)}\n`
+    const long = `${'€'.repeat(70_000)}\n`
+    for (const line of [wide, wide, wide, wide, long, wide]) writer.append(line)
+    await writer.flush()
+    expect(files.text).toBe(wide.repeat(4) + long + wide)
+    expect(Math.max(...files.writes)).toBeLessThanOrEqual(chunkBytes)
+    expect(files.writes.slice(0, 2)).toEqual([2 * 29_998, 2 * 29_998])
+    await writer.close()
+  })
+
+  it('counts lines that come after close as lost, and says so when flushed', async () => {
+    const { writer } = openWriter()
+    await writer.close()
+    writer.append('late\n')
+    writer.write()
+    expect(writer.linesLost).toBe(1)
+    await expect(writer.flush()).rejects.toBeInstanceOf(CheckpointError)
+    expect(readFileSync(writer.path, 'utf8')).toBe('')
+  })
+})
+
+describe('close', () => {
+  it('writes the rest, gives every caller the same promise and ends the lock', async () => {
+    const folder = tempFolder()
+    const { writer, warnings } = openWriter({ folder })
+    writer.append('last\n')
+    const closing = writer.close()
+    expect(writer.close()).toBe(closing)
+    await closing
+    expect(wholeLines(readFileSync(writer.path, 'utf8'))).toEqual(['last'])
+    expect(readdirSync(folder)).toEqual([basename(writer.path)])
+    expect(warnings).toEqual([])
+  })
+
+  it('closes the file once when a callback of its last write closes, too', async () => {
+    const files = new FakeDisk()
+    const { writer, warnings, told } = openWriter({ files, onRecovered: () => void writer.close() })
+    files.answer = () => 'ENOSPC'
+    writer.append('a\n')
+    writer.write()
+    files.answer = () => Infinity
+    await writer.close()
+    expect(told).toEqual(['degraded ENOSPC 1', 'recovered 0'])
+    expect(warnings).toEqual(['CheckpointDegraded'])
+    expect([files.text, files.isOpen]).toEqual(['a\n', false])
+  })
+})

@@ -1,0 +1,108 @@
+/** Where foreign libraries and the system's clocks, timers and streams may be named. */
+
+import {
+  codeIn,
+  dottedName,
+  importsOf,
+  isAt,
+  type SourceFile,
+  type SyntaxNode,
+  violation,
+  walk,
+} from './source-file.ts'
+
+/** A name and the only places in `src` that may say it: a file, a folder with `/`, or a `*`. */
+interface Permit {
+  readonly names: readonly string[]
+  readonly files: readonly string[]
+}
+
+const clock = 'src/foundation/clock.ts'
+
+/** Packages, and modules of Node that only some may use. A name ending in `/` is a scope. */
+const modulePermits: readonly Permit[] = [
+  { names: ['@opentelemetry/'], files: ['src/telemetry/otel*.ts', 'src/telemetry/otlp*.ts'] },
+  { names: ['koffi'], files: ['src/backends/sampling/nvml.ts'] },
+  { names: ['commander'], files: ['src/cli/main.ts'] },
+  { names: ['node-llama-cpp'], files: ['src/inference/engines/llama.ts'] },
+  { names: ['yaml'], files: ['src/inference/config.ts'] },
+  { names: ['@nats-io/', 'msgpackr'], files: ['src/cluster/'] },
+  {
+    names: ['node:child_process'],
+    files: ['src/backends/local/', 'src/backends/sampling/', 'src/hpc/', 'src/inference/engines/'],
+  },
+  { names: ['node:timers', 'node:timers/promises', 'node:perf_hooks'], files: [clock] },
+]
+
+/** Globals that read time, randomness or the process's own streams and handlers. */
+const globalPermits: readonly Permit[] = [
+  { names: ['Date.now', 'new Date()', 'performance.now', 'process.hrtime'], files: [clock] },
+  {
+    names: ['setTimeout', 'setInterval', 'setImmediate'],
+    files: [clock, 'src/testing/manual-clock.ts'],
+  },
+  { names: ['Math.random'], files: [] },
+  { names: ['process.emitWarning'], files: ['src/foundation/log.ts'] },
+  {
+    names: [
+      'console',
+      'process.exit',
+      'process.on',
+      'process.once',
+      'process.addListener',
+      'process.stdout',
+      'process.stderr',
+    ],
+    files: ['src/cli/'],
+  },
+]
+
+/** Packages outside the file that may name them; without a permit, everywhere. */
+export function foreignModules(files: readonly SourceFile[]): string[] {
+  return codeIn(files, 'src').flatMap((file) =>
+    importsOf(file).flatMap(({ specifier, target, line }) => {
+      if (target !== null) return []
+      const permit = modulePermits.find(({ names }) => names.some((name) => isIn(specifier, name)))
+      if (permit === undefined && specifier.startsWith('node:')) return []
+      const allowed = permit?.files ?? []
+      if (allowed.some((pattern) => isAt(file.path, pattern))) return []
+      return [`${file.path}:${line}: ${specifier} may be named in ${placesOf(allowed)}`]
+    }),
+  )
+}
+
+const isIn = (specifier: string, name: string): boolean =>
+  specifier === name || specifier.startsWith(name.endsWith('/') ? name : `${name}/`)
+
+/** Banned globals outside their file. */
+export function bannedGlobals(files: readonly SourceFile[]): string[] {
+  return codeIn(files, 'src').flatMap((file) => {
+    const found: string[] = []
+    walk(file, (node, parent, property) => {
+      const name = referenceOf(node, parent, property)
+      const permit = globalPermits.find(({ names }) => name !== undefined && names.includes(name))
+      if (permit === undefined || permit.files.some((pattern) => isAt(file.path, pattern))) return
+      found.push(violation(file, node.start, `${name} may be used in ${placesOf(permit.files)}`))
+    })
+    return found
+  })
+}
+
+function referenceOf(
+  node: SyntaxNode,
+  parent: SyntaxNode | null,
+  property: string,
+): string | undefined {
+  if (node.type === 'NewExpression') {
+    const isEmpty = Array.isArray(node['arguments']) && node['arguments'].length === 0
+    return dottedName(node['callee']) === 'Date' && isEmpty ? 'new Date()' : undefined
+  }
+  if (node.type === 'MemberExpression') return dottedName(node)
+  if (node.type !== 'Identifier') return undefined
+  const isOnlyAKey =
+    (property === 'property' || property === 'key') && parent?.['computed'] !== true
+  return isOnlyAKey ? undefined : dottedName(node)
+}
+
+const placesOf = (files: readonly string[]): string =>
+  files.length === 0 ? 'no file' : `${files.join(', ')} only`

@@ -1,0 +1,128 @@
+/** Sizes, names and shapes that every file keeps to. */
+
+import {
+  codeIn,
+  dottedName,
+  isNode,
+  lineAt,
+  parse,
+  type SourceFile,
+  violation,
+  walk,
+} from './source-file.ts'
+
+const longestLine = 100
+const longestFunction = 60
+const longestFile = 250
+const longestTest = 400
+
+const code = (files: readonly SourceFile[]): SourceFile[] =>
+  codeIn(files, 'src', 'test', 'bench', 'examples', 'scripts')
+
+const linesOf = (file: SourceFile): string[] => file.text.replace(/\n$/, '').split('\n')
+
+export function longFiles(files: readonly SourceFile[]): string[] {
+  return code(files).flatMap((file) => {
+    const limit = file.path.startsWith('test/') ? longestTest : longestFile
+    const { length } = linesOf(file)
+    return length > limit ? [`${file.path}:${length}: longer than ${limit} lines`] : []
+  })
+}
+
+export function longLines(files: readonly SourceFile[]): string[] {
+  return code(files).flatMap((file) =>
+    linesOf(file).flatMap((line, at) => {
+      const { length } = Array.from(line)
+      if (length <= longestLine) return []
+      return [`${file.path}:${at + 1}: ${length} characters, at most ${longestLine}`]
+    }),
+  )
+}
+
+/** Tests are exempt: a `describe` is a function only by its syntax. */
+export function longFunctions(files: readonly SourceFile[]): string[] {
+  const functions = /^(?:FunctionDeclaration|FunctionExpression|ArrowFunctionExpression)$/
+  return codeIn(files, 'src', 'bench', 'examples', 'scripts').flatMap((file) => {
+    const found: string[] = []
+    walk(file, (node) => {
+      if (!functions.test(node.type)) return
+      const lines = lineAt(file, node.end) - lineAt(file, node.start) + 1
+      if (lines <= longestFunction) return
+      found.push(violation(file, node.start, `function of ${lines} lines, at most 60`))
+    })
+    return found
+  })
+}
+
+export function unparsable(files: readonly SourceFile[]): string[] {
+  return code(files).flatMap((file) =>
+    parse(file).errors.map((error) => `${file.path}:1: ${error.message}`),
+  )
+}
+
+export function defaultExports(files: readonly SourceFile[]): string[] {
+  return codeIn(files, 'src', 'test').flatMap((file) => {
+    const found: string[] = []
+    walk(file, (node, _, property) => {
+      const isNamedDefault = property === 'exported' && dottedName(node) === 'default'
+      if (node.type !== 'ExportDefaultDeclaration' && !isNamedDefault) return
+      found.push(violation(file, node.start, 'default export; name it'))
+    })
+    return found
+  })
+}
+
+/** Names that say nothing, and names that are not kebab-case. */
+export function emptyNames(files: readonly SourceFile[]): string[] {
+  return code(files).flatMap(({ path }) => {
+    const name = path.split('/').at(-1) ?? ''
+    const stem = name.replace(/(?:\.test|\.bench)?\.m?[jt]s$/, '')
+    if (/^(?:utils?|helpers?|common|misc|types?)$/.test(stem)) {
+      return [`${path}:1: "${stem}" does not say what is in it`]
+    }
+    return /^[a-z0-9]+(?:-[a-z0-9]+)*$/.test(stem) ? [] : [`${path}:1: not kebab-case`]
+  })
+}
+
+/** Each source file opens with what it is. */
+export function missingOpenings(files: readonly SourceFile[]): string[] {
+  return codeIn(files, 'src').flatMap((file) => {
+    const text = file.text.replace(/^#!.*\n/, '')
+    const opening = /^\/\*\*([\s\S]*?)\*\//
+      .exec(text)?.[1]
+      ?.replace(/\s*\n\s*\*/g, '')
+      .trim()
+    return opening?.endsWith('.') === true
+      ? []
+      : [`${file.path}:1: must open with a sentence in /** … */`]
+  })
+}
+
+/** A test lives in the folder that its subject has in `src`. */
+export function straysFromTheMirror(files: readonly SourceFile[]): string[] {
+  const folders = new Set(codeIn(files, 'src').flatMap(({ path }) => ancestorsOf(path.slice(4))))
+  return codeIn(files, 'test').flatMap(({ path }) => {
+    if (!path.endsWith('.test.ts')) return []
+    const folder = path.slice('test/'.length).split('/').slice(0, -1).join('/')
+    return folder === '' || folders.has(folder) ? [] : [`${path}:1: there is no src/${folder}`]
+  })
+}
+
+function ancestorsOf(path: string): string[] {
+  const parts = path.split('/').slice(0, -1)
+  return parts.map((_, at) => parts.slice(0, at + 1).join('/'))
+}
+
+/** `it.skip`, `describe.only`, `test.todo` and the like, also in chains. */
+export function testsPutAside(files: readonly SourceFile[]): string[] {
+  return codeIn(files, 'test').flatMap((file) => {
+    const found: string[] = []
+    walk(file, (node) => {
+      if (node.type !== 'MemberExpression' || !isNode(node['property'])) return
+      const name = dottedName(node) ?? ''
+      if (!/^(?:it|test|describe|suite)\b.*\.(?:skip|only|todo|fails)$/.test(name)) return
+      found.push(violation(file, node.start, `${name} puts tests aside`))
+    })
+    return found
+  })
+}
