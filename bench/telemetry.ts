@@ -18,24 +18,16 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { monitorEventLoopDelay } from 'node:perf_hooks'
 import { fileURLToPath } from 'node:url'
-import { type EventClass, stampEvent } from '../src/events/event.ts'
-import {
-  TaskCompleted,
-  TaskCreated,
-  TaskQueued,
-  TaskStarted,
-  TaskSubmitted,
-} from '../src/events/vocabulary.ts'
 import { systemClock } from '../src/foundation/clock.ts'
 import { newUuid } from '../src/foundation/ids.ts'
 import { TelemetryManager } from '../src/telemetry/manager.ts'
+import { emitTask, lifecycle } from './emit-task.ts'
 import { median, table } from './harness.ts'
 
 const tasks = Number(process.env['TASKS'] ?? 100_000)
 const runs = Number(process.env['RUNS'] ?? 5)
 /** Tasks per turn of the loop, as a session that hands over in slices would. */
 const slice = 100
-const lifecycle = [TaskCreated, TaskSubmitted, TaskQueued, TaskStarted, TaskCompleted]
 
 interface Result {
   readonly tasksPerSecond: number
@@ -147,21 +139,6 @@ async function measureOurs(folder: string): Promise<Result> {
   if (heard !== tasks * 5 + 2) throw new Error(`the subscriber heard ${heard} events`)
   if (result.lines !== tasks * 6 + 4) throw new Error(`${result.lines} lines are on disk`)
   return result
-}
-
-function emitTask(telemetry: TelemetryManager, uid: string): void {
-  const attributes = Object.freeze({ executable: 'noop', task_type: 'function' })
-  for (const eventClass of lifecycle) {
-    telemetry.emit(
-      stampEvent(eventClass as EventClass<string, { duration_seconds: number }>, systemClock, {
-        session_id: 's-bench',
-        backend: eventClass === TaskCreated ? '' : 'local',
-        task_id: uid,
-        attributes,
-        duration_seconds: 0.001,
-      }),
-    )
-  }
 }
 
 /** The live heap after 20 % and after all of the tasks. */

@@ -1,10 +1,15 @@
 /** The main door: sessions, tasks, telemetry, events and errors. */
 
+export type { AnyTask, Backend } from './backends/backend.ts'
+export { ConcurrentBackend } from './backends/local/concurrent-backend.ts'
+export type { ConcurrentBackendOptions } from './backends/local/concurrent-backend.ts'
+export { NoopBackend } from './backends/noop-backend.ts'
+export type { NoopBackendOptions } from './backends/noop-backend.ts'
 export { BaseEvent } from './events/event.ts'
 export type { BaseFields, EventClass, FieldType } from './events/event.ts'
 export { defineEvent } from './events/define-event.ts'
 export type { DeclaredFields, FieldDeclaration, FieldDeclarations } from './events/define-event.ts'
-export type { JsonObject, JsonValue } from './events/json-value.ts'
+export type { JsonObject, JsonValue } from './foundation/json-value.ts'
 export { makeEvent } from './events/make-event.ts'
 export type { EventInput } from './events/make-event.ts'
 export { ResourceUpdate } from './events/resource-update.ts'
@@ -31,6 +36,25 @@ export {
   ValueError,
   WorkerLostError,
 } from './foundation/errors.ts'
+export {
+  ExecutableFailedError,
+  TaskCanceledError,
+  TaskFailedError,
+} from './foundation/task-errors.ts'
+export { Session } from './session/session.ts'
+export type {
+  CloseOptions,
+  SessionOptions,
+  SessionTelemetryOptions,
+  WaitOptions,
+} from './session/session.ts'
+export { AITask } from './tasks/ai-task.ts'
+export type { AIOptions, SamplingOptions } from './tasks/ai-task.ts'
+export { ComputeTask } from './tasks/compute-task.ts'
+export type { ExecutableOptions, ExecutableResult, FunctionOptions } from './tasks/compute-task.ts'
+export { defineTask } from './tasks/define-task.ts'
+export type { TaskState } from './tasks/lifecycle.ts'
+export type { ResourceRequest } from './tasks/resources.ts'
 export type { FinishedSpan, SpanAnnotation } from './checkpoint/format.ts'
 export type { SpanEnricher } from './telemetry/enrichers.ts'
 export type { EventStream, EventStreamOptions } from './telemetry/event-stream.ts'

@@ -14,6 +14,7 @@ import type { CheckpointWriterOptions } from './writer-options.ts'
 export type { CheckpointWriterOptions } from './writer-options.ts'
 
 interface Episode {
+  readonly errno: string
   readonly lostBefore: number
   readonly retryAtMs: number
   readonly cancelRetry: () => void
@@ -106,7 +107,8 @@ export class CheckpointWriter implements AsyncDisposable {
     const [pending, lost] = [this.linesPending, this.#lost]
     if (pending > 0 || lost > 0) {
       const text = `${pending} lines are not on file yet and ${lost} are lost: ${path}`
-      throw new CheckpointError(text, { path, hint: 'Check the disk; writing is tried again.' })
+      const errno = this.#episode?.errno
+      throw new CheckpointError(text, { path, ...(errno === undefined ? {} : { errno }) })
     }
     try {
       await this.#commit?.settled()
@@ -187,6 +189,7 @@ export class CheckpointWriter implements AsyncDisposable {
     const last = this.#episode
     last?.cancelRetry()
     this.#episode = {
+      errno,
       lostBefore: last?.lostBefore ?? this.#lost,
       retryAtMs: clock.monotonicMs() + retryMs,
       // Not subject to the due time: a timer may fire a little early, and there is only this one.

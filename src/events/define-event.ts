@@ -49,7 +49,7 @@ const fallbacks: Record<FieldType, JsonValue> = {
   bool: false,
   any: null,
 }
-const namePattern = /^[A-Za-z_][\w-]*(?:\.[A-Za-z_][\w-]*)+$/
+const namePattern = /^[\w-]+(?:\.[\w-]+)+$/
 const longestName = 200
 const fieldPattern = /^[A-Za-z_]\w*$/
 /** Keys that the checkpoint adds to an event's line, and one that no object can carry as data. */
@@ -65,8 +65,8 @@ const reserved: ReadonlySet<string> = new Set([
 const defined = new Map<string, { eventClass: unknown; shape: string }>()
 
 /**
- * The class of a custom event type, such as `defineEvent('myapp.LineTimer', { ms: 'float' })`. The same
- * name with the same fields gives the same class; with other fields it is an error.
+ * The class of a custom event type, such as `defineEvent('myapp.LineTimer', { ms: 'float' })`. The
+ * same name with the same fields gives the same class; with other fields it is an error.
  */
 export function defineEvent<const D extends FieldDeclarations, const Name extends string>(
   name: Name,
@@ -74,7 +74,7 @@ export function defineEvent<const D extends FieldDeclarations, const Name extend
 ): EventClass<Name, DeclaredFields<D>> {
   checkName(name)
   const schema = toSchema(name, fields)
-  const shape = JSON.stringify(schema)
+  const shape = shapeOf(schema)
   const known = defined.get(name)
   if (known === undefined) {
     const eventClass = createEventClass<Name, DeclaredFields<D>>(name, schema)
@@ -90,6 +90,13 @@ export function defineEvent<const D extends FieldDeclarations, const Name extend
     hint: 'Use another name, or the same fields.',
   })
 }
+
+/** The order in which fields are declared makes no difference. */
+function shapeOf(schema: EventSchema): string {
+  return JSON.stringify(Object.fromEntries(Object.entries(schema).toSorted(byName)))
+}
+
+const byName = ([a]: [string, FieldSpec], [b]: [string, FieldSpec]): number => (a < b ? -1 : 1)
 
 function checkName(name: unknown): void {
   if (typeof name === 'string' && name.length <= longestName && namePattern.test(name)) return
@@ -109,7 +116,9 @@ function toSchema(name: string, fields: unknown): EventSchema {
 }
 
 function toSpec(field: string, declaration: unknown): FieldSpec {
-  const [type, fallback] = Array.isArray(declaration) ? (declaration as unknown[]) : [declaration]
+  const parts: unknown[] = Array.isArray(declaration) ? declaration : [declaration]
+  if (parts.length > 2) throw invalid(field, 'a type or [type, default]', declaration)
+  const [type, fallback] = parts
   if (typeof type !== 'string' || !Object.hasOwn(fallbacks, type)) {
     throw invalid(field, 'one of "float", "int", "str", "bool", "any"', type)
   }

@@ -17,3 +17,23 @@ export const CheckpointDegraded = defineEvent('tutti.CheckpointDegraded', {
 
 /** The checkpoint is written again; `lost` lines of this episode are missing. */
 export const CheckpointRecovered = defineEvent('tutti.CheckpointRecovered', { lost: 'int' })
+
+/** An attempt failed and another follows. */
+export const TaskAttempt = defineEvent('tutti.TaskAttempt', {
+  attempt: 'int',
+  error_type: 'str',
+  error_message: 'str',
+})
+
+/** A worker or node was lost; `tasks` were running there. */
+export const WorkerLost = defineEvent('tutti.WorkerLost', {
+  worker_id: 'str',
+  reason: 'str',
+  tasks: 'any',
+})
+
+/** A backend runs fewer tasks at a time than it was asked to, because the system refuses more. */
+export const BackendThrottled = defineEvent('tutti.BackendThrottled', {
+  reason: 'str',
+  limit: 'int',
+})

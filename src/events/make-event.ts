@@ -3,7 +3,7 @@
 import { systemClock } from '../foundation/clock.ts'
 import { ValueError } from '../foundation/errors.ts'
 import { expectKnownKeys, expectObject, invalid } from '../foundation/options.ts'
-import { type EventClass, type FieldSpec, stampEvent } from './event.ts'
+import { type BaseEvent, type EventClass, type FieldSpec, stampEvent } from './event.ts'
 import { emptyAttributes, toJsonObject, toJsonValue } from './json-value.ts'
 
 /** The fields that a caller may give; the rest is stamped. */
@@ -23,10 +23,10 @@ const inputNames = ['session_id', 'backend', 'event_time', 'task_id', 'node_id',
  * An instance of `eventClass` with a fresh `event_id`, `event_time` and `emit_time`. Attributes are
  * copied: the caller's object is never touched. Throws `ValueError` that names a wrong field.
  */
-export function makeEvent<Name extends string, Fields extends object>(
-  eventClass: EventClass<Name, Fields>,
+export function makeEvent<Name extends string, Fields extends object, Made extends BaseEvent>(
+  eventClass: EventClass<Name, Fields> & (abstract new (...args: never[]) => Made),
   input: EventInput<NoInfer<Fields>>,
-): InstanceType<EventClass<Name, Fields>> {
+): Made {
   if (typeof eventClass !== 'function' || typeof eventClass.schema !== 'object') {
     throw invalid('eventClass', 'an event class', eventClass)
   }
@@ -35,9 +35,11 @@ export function makeEvent<Name extends string, Fields extends object>(
   expectKnownKeys(eventType, given, [...inputNames, ...Object.keys(schema)])
   const extras: Record<string, unknown> = {}
   for (const [name, spec] of Object.entries(schema)) {
-    extras[name] = given[name] === undefined ? spec.fallback : checkField(name, spec, given[name])
+    // Only an own one counts: a field may be called `toString`.
+    const value = Object.hasOwn(given, name) ? given[name] : undefined
+    extras[name] = value === undefined ? spec.fallback : checkField(name, spec, value)
   }
-  return stampEvent(eventClass, systemClock, {
+  const event: BaseEvent = stampEvent<Name, Fields>(eventClass, systemClock, {
     ...(extras as Fields),
     session_id: expectText('session_id', given['session_id']),
     backend: expectText('backend', given['backend']),
@@ -49,6 +51,7 @@ export function makeEvent<Name extends string, Fields extends object>(
         ? emptyAttributes
         : toJsonObject(expectObject('attributes', given['attributes'])),
   })
+  return event as Made
 }
 
 const typeNames = { float: 'number', int: 'number', str: 'string', bool: 'boolean' } as const

@@ -24,8 +24,8 @@ export interface TimerOptions {
 const longestTimerMs = 2 ** 31 - 1
 
 /**
- * The system's clock. Wall time is anchored to the monotonic clock: it follows forward steps (NTP, a
- * resumed laptop) and holds still against backward ones, so that no event precedes its cause.
+ * The system's clock. Wall time is anchored to the monotonic clock: it follows forward steps (NTP,
+ * a resumed laptop) and holds still against backward ones, so that no event precedes its cause.
  */
 class SystemClock implements Clock {
   #anchorMs = Date.now() - performance.now()

@@ -14,7 +14,7 @@ export interface ErrorDetails {
 /** The base of every error that the library throws on purpose. */
 export class TuttiError extends Error {
   readonly code: string
-  readonly hint?: string
+  declare readonly hint?: string
   readonly [lineage]: readonly string[]
 
   constructor(message: string, details: ErrorDetails = {}) {
@@ -62,9 +62,9 @@ export interface ValueErrorDetails extends ErrorDetails {
 
 /** Bad input: `field` names it, `expected` says what would be right, `got` is what came. */
 export class ValueError extends TuttiError {
-  readonly field?: string
-  readonly expected?: string
-  readonly got?: unknown
+  declare readonly field?: string
+  declare readonly expected?: string
+  declare readonly got?: unknown
 
   constructor(message: string, details: ValueErrorDetails = {}) {
     super(message, details)
@@ -83,6 +83,9 @@ export class TimeoutError extends TuttiError {}
 /** A worker or node was lost while it ran the task. */
 export class WorkerLostError extends TuttiError {}
 
+/** Several workers in a row were lost to the same task. */
+export class PoisonTaskError extends WorkerLostError {}
+
 /** An execution backend failed as a whole. */
 export class BackendError extends TuttiError {}
 
@@ -98,9 +101,9 @@ export interface CheckpointErrorDetails extends ErrorDetails {
 
 /** The checkpoint file cannot be written or read as asked. */
 export class CheckpointError extends TuttiError {
-  readonly path?: string
-  readonly errno?: string
-  readonly pid?: number
+  declare readonly path?: string
+  declare readonly errno?: string
+  declare readonly pid?: number
 
   constructor(message: string, details: CheckpointErrorDetails = {}) {
     super(message, details)
@@ -121,7 +124,7 @@ export function errnoOf(error: unknown): string {
 /** A message for whatever was thrown, `null` and throwing getters included. */
 export function messageOf(thrown: unknown): string {
   try {
-    return thrown instanceof Error ? thrown.message : String(thrown)
+    return String(thrown instanceof Error ? thrown.message : thrown)
   } catch {
     return 'an unprintable value was thrown'
   }

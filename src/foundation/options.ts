@@ -11,11 +11,21 @@ export function invalid(field: string, expected: string, got: unknown): ValueErr
   })
 }
 
-/** A short printable form of any value, with its type. */
+/** A short printable form of any value, with its type or class. */
 export function describe(value: unknown): string {
   if (value === null || value === undefined) return `\`${String(value)}\``
-  const type = Array.isArray(value) ? 'array' : typeof value
-  return `\`${shorten(print(value))}\` (${type})`
+  return `\`${shorten(print(value))}\` (${kindOf(value)})`
+}
+
+function kindOf(value: {}): string {
+  if (typeof value !== 'object') return typeof value
+  try {
+    if (Array.isArray(value)) return 'array'
+    const { name } = value.constructor
+    return typeof name === 'string' && name !== '' && name !== 'Object' ? name : 'object'
+  } catch {
+    return 'object'
+  }
 }
 
 function print(value: unknown): string {

@@ -3,8 +3,8 @@
  */
 
 /**
- * Something that runs between `start()` and `stop()`. Both are idempotent; stopping before starting is
- * fine and final; stopping while starting waits for the start.
+ * Something that runs between `start()` and `stop()`. Both are idempotent; stopping before starting
+ * is fine and final; stopping while starting waits for the start.
  */
 export abstract class Service implements AsyncDisposable {
   #starting: Promise<void> | undefined
@@ -27,13 +27,15 @@ export abstract class Service implements AsyncDisposable {
   protected abstract onStart(): Promise<void>
   /** Called only after a successful start. */
   protected abstract onStop(): Promise<void>
+  /** Called instead of `onStop` when it was stopped without a successful start. */
+  protected onAbandon(): void {}
 
   async #stopOnce(): Promise<void> {
-    if (this.#starting === undefined) return
-    const started = await this.#starting.then(
+    const hasStarted = await this.#starting?.then(
       () => true,
       () => false,
     )
-    if (started) await this.onStop()
+    if (hasStarted === true) await this.onStop()
+    else this.onAbandon()
   }
 }

@@ -25,11 +25,18 @@ export const transitions: { readonly [S in TaskState]: Moves } = {
   SUBMITTED: {
     queue: 'QUEUED',
     start: 'RUNNING',
+    retry: 'SUBMITTED',
     complete: 'DONE',
     fail: 'FAILED',
     cancel: 'CANCELED',
   },
-  QUEUED: { start: 'RUNNING', complete: 'DONE', fail: 'FAILED', cancel: 'CANCELED' },
+  QUEUED: {
+    start: 'RUNNING',
+    retry: 'QUEUED',
+    complete: 'DONE',
+    fail: 'FAILED',
+    cancel: 'CANCELED',
+  },
   RUNNING: { retry: 'RUNNING', complete: 'DONE', fail: 'FAILED', cancel: 'CANCELED' },
   DONE: {},
   FAILED: {},
@@ -54,6 +61,8 @@ export interface Life {
   readonly startedMs: number | null
   /** An attempt has failed and the next has not begun. */
   readonly isBetweenAttempts: boolean
+  /** How long the attempt that failed last had run. */
+  readonly failedAfterMs: number
   /** Wall-clock seconds of the latest event; times of one task never decrease. */
   readonly lastTime: number
 }
@@ -80,6 +89,7 @@ export function newLife(moment: Moment): Life {
     state: 'CREATED',
     startedMs: null,
     isBetweenAttempts: false,
+    failedAfterMs: 0,
     lastTime: moment.wallSeconds,
   }
 }
@@ -91,22 +101,30 @@ export const hasEnded = (state: TaskState): boolean =>
 export function advance(life: Life, stimulus: Stimulus, moment: Moment): Change | null {
   const time = Math.max(life.lastTime, moment.wallSeconds)
   if (stimulus === 'start' && life.isBetweenAttempts && life.state === 'RUNNING') {
-    const next = { ...life, startedMs: moment.monotonicMs, isBetweenAttempts: false }
+    const startedMs = moment.monotonicMs
+    const next = { ...life, startedMs, isBetweenAttempts: false, lastTime: time }
     return { life: next, event: null, time, durationSeconds: 0, isIncomplete: false }
   }
   const state = transitions[life.state][stimulus]
-  if (state === undefined || (stimulus === 'retry' && life.isBetweenAttempts)) return null
-  const elapsedMs = life.startedMs === null ? 0 : moment.monotonicMs - life.startedMs
+  if (state === undefined) return null
+  const elapsedMs = attemptMs(life, moment)
   return {
     life: {
       state,
       startedMs: stimulus === 'start' ? moment.monotonicMs : life.startedMs,
-      isBetweenAttempts: stimulus === 'retry',
+      isBetweenAttempts: stimulus === 'retry' && state === 'RUNNING',
+      failedAfterMs: stimulus === 'retry' ? elapsedMs : life.failedAfterMs,
       lastTime: time,
     },
     event: eventOf[stimulus],
     time,
-    durationSeconds: Math.max(0, elapsedMs) / 1000,
+    durationSeconds: elapsedMs / 1000,
     isIncomplete: hasEnded(state) && life.startedMs === null,
   }
+}
+
+/** Waiting for the next attempt is not execution. */
+function attemptMs({ startedMs, isBetweenAttempts, failedAfterMs }: Life, now: Moment): number {
+  if (startedMs === null) return 0
+  return isBetweenAttempts ? failedAfterMs : Math.max(0, now.monotonicMs - startedMs)
 }

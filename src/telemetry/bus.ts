@@ -45,6 +45,7 @@ export class EventBus {
   #oldestTime = 0
   #isScheduled = false
   #isDraining = false
+  #idle: PromiseWithResolvers<void> | undefined
   #emittedInDrain = 0
   #generations = 0
 
@@ -58,7 +59,7 @@ export class EventBus {
   publish(envelope: Envelope): void {
     const queued = this.#queue.push(envelope)
     if (this.#isDraining) this.#emittedInDrain++
-    const time = envelope.event?.emit_time ?? this.#oldestTime
+    const time = envelope.event?.emit_time ?? this.#parts.clock.now()
     if (queued === 1) this.#oldestTime = time
     if (queued >= capacity || time - this.#oldestTime > longestWaitSeconds) this.drain()
     else if (!this.#isScheduled) this.#schedule()
@@ -74,7 +75,16 @@ export class EventBus {
     this.#emittedInDrain = 0
     this.#parts.inContext(() => this.#dispatch(batch))
     this.#isDraining = false
+    this.#idle?.resolve()
+    this.#idle = undefined
     if (this.#queue.length > 0 && !this.#isScheduled) this.#schedule()
+  }
+
+  /** Resolves when the drain that is under way is over; `null` when none is. */
+  drained(): Promise<void> | null {
+    if (!this.#isDraining) return null
+    this.#idle ??= Promise.withResolvers()
+    return this.#idle.promise
   }
 
   /** Drains until nothing is left; gives up on subscribers that emit without end. */
@@ -106,7 +116,7 @@ export class EventBus {
     const origin = batch.find(({ event }) => event !== null)?.event?.event_type ?? 'a span'
     this.#parts.log.warn(
       'SubscriberLoop',
-      `a subscriber emits ${origin} for every event it gets: ${suspiciousGenerations} rounds so far`,
+      `a subscriber emits ${origin} for every event it gets, ${suspiciousGenerations} times so far`,
     )
   }
 }

@@ -38,8 +38,9 @@ export class Enrichers {
   #ask(enricher: SpanEnricher, event: BaseEvent): Readonly<Record<string, unknown>> {
     try {
       const answer: unknown = enricher(event)
-      const problem = problemOf(answer)
-      if (problem === null) return answer as Record<string, unknown>
+      const copy = { ...(answer as object) }
+      const problem = problemOf(answer) ?? problemOfEntries(Object.entries(copy))
+      if (problem === null) return copy
       this.#name(enricher, problem)
     } catch (error) {
       this.#name(enricher, `threw: ${messageOf(error)}`)
@@ -57,9 +58,15 @@ export class Enrichers {
 
 function problemOf(answer: unknown): string | null {
   if (typeof answer !== 'object' || answer === null) return 'returned no object'
-  if (answer instanceof Promise) return 'returned a promise'
-  if (Array.isArray(answer)) return 'returned an array'
-  const entries = Object.entries(answer)
+  if (answer instanceof Promise) {
+    // Nobody waits for it; its rejection must not end the process.
+    answer.catch(() => {})
+    return 'returned a promise'
+  }
+  return Array.isArray(answer) ? 'returned an array' : null
+}
+
+function problemOfEntries(entries: readonly [string, unknown][]): string | null {
   if (entries.length > mostKeys) return `returned ${entries.length} keys (at most ${mostKeys})`
   const wrong = entries.find(([, value]) => !['string', 'number', 'boolean'].includes(typeof value))
   return wrong === undefined ? null : `returned a nested value under "${wrong[0]}"`

@@ -4,16 +4,22 @@
  */
 
 import type { BaseEvent } from '../events/event.ts'
-import { expectInteger, expectKnownKeys, expectOneOf, invalid } from '../foundation/options.ts'
+import {
+  expectInteger,
+  expectKnownKeys,
+  expectObject,
+  expectOneOf,
+  invalid,
+} from '../foundation/options.ts'
 
 export interface EventStreamOptions {
   /** Only these event types; all by default. */
   readonly types?: readonly string[]
-  /** Events that may wait for the reader. Default 1000. */
+  /** Events that may wait for the reader with `drop-oldest`. Default 1000. */
   readonly limit?: number
   /**
-   * What happens to a reader that is slower than that: `drop-oldest` (default) drops and counts; `block`
-   * keeps everything, in this stream's own queue, and nobody else waits.
+   * What happens when the reader is slower than that: `drop-oldest` (default) drops and counts;
+   * `block` keeps everything, in this stream's own queue, and nobody else waits.
    */
   readonly overflow?: 'drop-oldest' | 'block'
 }
@@ -29,14 +35,15 @@ export class EventStream implements AsyncIterableIterator<BaseEvent> {
   readonly #options: ResolvedOptions
   readonly #unsubscribe: () => void
   #waiting: BaseEvent[] = []
+  /** Where the oldest waiting event stands; removing it from a long array would be slow. */
+  #first = 0
+  #readers: ((result: IteratorResult<BaseEvent>) => void)[] = []
   #hasEnded = false
   #dropped = 0
-  #reader: ((result: IteratorResult<BaseEvent>) => void) | undefined
-  #room: PromiseWithResolvers<void> | undefined
 
   constructor(
     options: EventStreamOptions,
-    subscribe: (listen: (event: BaseEvent) => unknown) => () => void,
+    subscribe: (listen: (event: BaseEvent) => void) => () => void,
   ) {
     this.#options = resolveEventStreamOptions(options)
     this.#unsubscribe = subscribe((event) => this.#take(event))
@@ -48,20 +55,15 @@ export class EventStream implements AsyncIterableIterator<BaseEvent> {
   }
 
   next(): Promise<IteratorResult<BaseEvent>> {
-    const event = this.#waiting.shift()
-    if (event !== undefined) {
-      this.#room?.resolve()
-      this.#room = undefined
-      return Promise.resolve({ done: false, value: event })
-    }
+    const event = this.#shift()
+    if (event !== undefined) return Promise.resolve({ done: false, value: event })
     if (this.#hasEnded) return Promise.resolve({ done: true, value: undefined })
-    return new Promise((resolve) => {
-      this.#reader = resolve
-    })
+    return new Promise((resolve) => this.#readers.push(resolve))
   }
 
   return(): Promise<IteratorResult<BaseEvent>> {
     this.#waiting = []
+    this.#first = 0
     this.end()
     return Promise.resolve({ done: true, value: undefined })
   }
@@ -71,37 +73,42 @@ export class EventStream implements AsyncIterableIterator<BaseEvent> {
     if (this.#hasEnded) return
     this.#hasEnded = true
     this.#unsubscribe()
-    this.#room?.resolve()
-    this.#reader?.({ done: true, value: undefined })
-    this.#reader = undefined
+    for (const reader of this.#readers) reader({ done: true, value: undefined })
+    this.#readers = []
   }
 
   [Symbol.asyncIterator](): this {
     return this
   }
 
-  #take(event: BaseEvent): Promise<void> | undefined {
+  #take(event: BaseEvent): void {
     const { types, limit, overflow } = this.#options
-    if (types !== null && !types.has(event.event_type)) return undefined
-    if (this.#reader !== undefined) {
-      const reader = this.#reader
-      this.#reader = undefined
+    if (types !== null && !types.has(event.event_type)) return
+    const reader = this.#readers.shift()
+    if (reader !== undefined) {
       reader({ done: false, value: event })
-      return undefined
+      return
     }
     this.#waiting.push(event)
-    if (this.#waiting.length <= limit) return undefined
-    if (overflow === 'block') {
-      this.#room ??= Promise.withResolvers()
-      return this.#room.promise
-    }
-    this.#waiting.shift()
+    if (overflow === 'block' || this.#waiting.length - this.#first <= limit) return
+    this.#shift()
     this.#dropped++
-    return undefined
+  }
+
+  #shift(): BaseEvent | undefined {
+    const event = this.#waiting[this.#first]
+    if (event === undefined) return undefined
+    this.#first++
+    if (this.#first * 2 >= this.#waiting.length) {
+      this.#waiting = this.#waiting.slice(this.#first)
+      this.#first = 0
+    }
+    return event
   }
 }
 
 function resolveEventStreamOptions(options: EventStreamOptions): ResolvedOptions {
+  expectObject('options', options)
   expectKnownKeys('events()', options, ['types', 'limit', 'overflow'])
   const { types, limit = 1000, overflow = 'drop-oldest' } = options
   if (types !== undefined && !Array.isArray(types)) {

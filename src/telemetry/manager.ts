@@ -1,16 +1,12 @@
 /** The telemetry of one session: its public face, and the order in which things start and stop. */
 
-import { hostname } from 'node:os'
-import { basename } from 'node:path'
-import { checkpointFormat, type FinishedSpan } from '../checkpoint/format.ts'
+import type { FinishedSpan } from '../checkpoint/format.ts'
 import { BaseEvent, stampEvent } from '../events/event.ts'
-import { toJsonObject } from '../events/json-value.ts'
 import type { EventSink } from '../events/sink.ts'
 import { type BuiltInEvent, SessionEnded, SessionStarted } from '../events/vocabulary.ts'
 import { StateError } from '../foundation/errors.ts'
 import { expectString, invalid } from '../foundation/options.ts'
 import { Service } from '../foundation/service.ts'
-import { version } from '../foundation/version.ts'
 import { Enrichers, type SpanEnricher } from './enrichers.ts'
 import { EventStream, type EventStreamOptions } from './event-stream.ts'
 import { readMetrics } from './metrics.ts'
@@ -22,6 +18,7 @@ import {
 } from './options.ts'
 import { toOtlpString, writeOtlpFile } from './otlp.ts'
 import { Pipeline } from './pipeline.ts'
+import { runFacts } from './run-facts.ts'
 import { runInScope } from './span-scope.ts'
 import { sessionBackend } from './spans.ts'
 import { Subscribers } from './subscribers.ts'
@@ -62,14 +59,19 @@ export class TelemetryManager extends Service implements EventSink {
     return this.#options.sessionId
   }
 
+  /** The file that is written, once telemetry has started with a `checkpointPath`. */
+  get checkpointFile(): string | null {
+    return this.#pipeline?.checkpointFile ?? null
+  }
+
   /** Events that nobody will hear: emitted after `stop()`, or too many before `start()`. */
   get droppedEvents(): number {
     return this.#dropped
   }
 
   /**
-   * Puts an event on the bus. Returns at once and never throws for a valid event. Before `start()` up to
-   * 1000 events wait; after `stop()` they are counted in `droppedEvents`.
+   * Puts an event on the bus. Returns at once and never throws for a valid event. Before `start()`
+   * up to 1000 events wait; after `stop()` they are counted in `droppedEvents`.
    */
   emit(event: TelemetryEvent): void {
     if (!(event instanceof BaseEvent)) throw invalid('event', 'an event made by makeEvent()', event)
@@ -150,7 +152,7 @@ export class TelemetryManager extends Service implements EventSink {
   exportAsOtlp(path?: string): string | Promise<void> {
     const pipeline = this.#pipeline
     if (!this.#hasStopped || pipeline === null) {
-      throw new StateError('exportAsOtlp() is possible only after stop()', {
+      throw new StateError('exportAsOtlp() is possible only after start() and stop()', {
         hint: 'Call `await telemetry.stop()` first: spans are complete then.',
       })
     }
@@ -184,14 +186,8 @@ export class TelemetryManager extends Service implements EventSink {
     })
     this.#startedMs = clock.monotonicMs()
     this.#isOpen = true
-    const attributes = toJsonObject(runFacts())
-    this.emit(
-      stampEvent(SessionStarted, clock, {
-        session_id: sessionId,
-        backend: sessionBackend,
-        attributes,
-      }),
-    )
+    const common = { session_id: sessionId, backend: sessionBackend }
+    this.emit(stampEvent(SessionStarted, clock, { ...common, attributes: runFacts() }))
     for (const event of this.#early) this.emit(event)
     this.#early = []
   }
@@ -219,6 +215,12 @@ export class TelemetryManager extends Service implements EventSink {
     await pipeline.close()
   }
 
+  protected override onAbandon(): void {
+    this.#hasStopped = true
+    for (const stream of this.#streams) stream.end()
+    for (const event of this.#early.splice(0)) this.#keepOrDrop(event)
+  }
+
   async #settle(deadlineMs: number): Promise<void> {
     const late = await this.#subscribers.settle(deadlineMs)
     for (const stream of this.#streams) stream.end()
@@ -234,23 +236,14 @@ export class TelemetryManager extends Service implements EventSink {
   }
 
   #keepOrDrop(event: BaseEvent): void {
-    if (this.#pipeline === null && this.#early.length < mostBeforeStart) {
+    if (!this.#hasStopped && this.#pipeline === null && this.#early.length < mostBeforeStart) {
       this.#early.push(event)
       return
     }
     this.#dropped++
     if (this.#dropped > 1) return
-    const when = this.#pipeline === null ? `${mostBeforeStart} events before start()` : 'stop()'
+    const isEarly = this.#pipeline === null && !this.#hasStopped
+    const when = isEarly ? `${mostBeforeStart} events before start()` : 'stop()'
     this.#options.log.warn('EventsDropped', `${event.event_type} was emitted after ${when}`)
-  }
-}
-
-function runFacts(): object {
-  return {
-    format: checkpointFormat,
-    version,
-    host: hostname(),
-    pid: process.pid,
-    program: basename(process.argv[1] ?? ''),
   }
 }

@@ -37,10 +37,8 @@ export class MetricReaders {
 
   async #closeOne(reader: IMetricReader, deadlineMs: number): Promise<void> {
     const { clock, log } = this.#parts
-    const closing = async (): Promise<void> => {
-      await reader.forceFlush()
-      await reader.shutdown()
-    }
+    // A shutdown includes a last collection and export: flushing before would do both twice.
+    const closing = async (): Promise<void> => reader.shutdown()
     await within(clock, deadlineMs, closing()).catch((error: unknown) =>
       log.warn('MetricReaderError', `a metric reader did not shut down: ${messageOf(error)}`),
     )

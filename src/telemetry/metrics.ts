@@ -76,7 +76,7 @@ export const taskInstruments: readonly TaskInstrument[] = [
     unit: 'tasks',
     description: 'tasks currently RUNNING',
     total: (totals) => totals.running,
-    perTask: (record) => (record.wasRunning ? Number(record.status === null) : null),
+    perTask: (record) => (record.wasRunning ? Number(!record.hasEnded) : null),
   },
 ]
 

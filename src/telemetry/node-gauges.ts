@@ -17,7 +17,7 @@ export class Gauge {
 
   /** A reading that is unknown leaves the last known one. */
   record(value: number | null): void {
-    if (value === null) return
+    if (value === null || !Number.isFinite(value)) return
     this.last = value
     this.max = Math.max(this.max ?? value, value)
     this.#sum += value

@@ -46,7 +46,10 @@ export class TableMetricProducer implements MetricProducer {
   readonly #parts: ProducerParts
   readonly #startTime: HrTime
   readonly #series: TaskSeries[]
+  /** What a reader of differences has seen of each node's gauge. */
+  readonly #seenLevels = new Map<string, number>()
   #lastCollected: HrTime
+  #collecting: Promise<unknown> = Promise.resolve()
 
   constructor(parts: ProducerParts) {
     this.#parts = parts
@@ -55,7 +58,14 @@ export class TableMetricProducer implements MetricProducer {
     this.#series = [...taskInstruments.map((one) => this.#sumSeries(one)), this.#durationSeries()]
   }
 
-  async collect(): Promise<CollectionResult> {
+  /** One at a time: a collection spans several turns of the loop, and the series are shared. */
+  collect(): Promise<CollectionResult> {
+    const collected = this.#collecting.then(() => this.#collect())
+    this.#collecting = collected.catch(() => {})
+    return collected
+  }
+
+  async #collect(): Promise<CollectionResult> {
     const { resource, tasks, clock } = this.#parts
     const endTime = toHrTime(clock.now())
     const series = this.#series.filter(({ type }) => !this.#isDropped(type))
@@ -103,23 +113,31 @@ export class TableMetricProducer implements MetricProducer {
     )
   }
 
-  /** Last seen values are levels, so they are cumulative for every reader. */
   #nodeMetrics(endTime: HrTime): MetricData[] {
     const { nodes, sessionId } = this.#parts
-    if (this.#isDropped(InstrumentType.UP_DOWN_COUNTER)) return []
+    const type = InstrumentType.UP_DOWN_COUNTER
+    if (this.#isDropped(type)) return []
     return nodeInstruments.map((instrument) => ({
       descriptor: { ...descriptorOf(instrument), valueType: ValueType.DOUBLE },
-      aggregationTemporality: AggregationTemporality.CUMULATIVE,
+      aggregationTemporality: this.#temporality(type),
       dataPointType: DataPointType.SUM,
       isMonotonic: false,
       dataPoints: [...nodes.all()].flatMap((gauge) => {
-        const value = instrument.perNode(gauge)
+        const level = instrument.perNode(gauge)
+        if (level === null) return []
         const labels = { session_id: sessionId, backend: gauge.backend, node_id: gauge.nodeId }
-        return value === null
-          ? []
-          : [{ startTime: this.#startTime, endTime, attributes: labels, value }]
+        const value = this.#isDelta(type)
+          ? this.#differenceOf(JSON.stringify([instrument.name, labels]), level)
+          : level
+        return [{ startTime: this.#beginOf(type), endTime, attributes: labels, value }]
       }),
     }))
+  }
+
+  #differenceOf(series: string, level: number): number {
+    const seen = this.#seenLevels.get(series) ?? 0
+    this.#seenLevels.set(series, level)
+    return level - seen
   }
 
   #labelsOf(record: TaskRecord): Attributes {

@@ -140,7 +140,7 @@ export class OtelSpanMirror implements SpanMirror {
     this.#parts = parts
     this.#provider = new TracerProvider({
       resource: parts.resource,
-      spanProcessors: [...parts.processors],
+      spanProcessors: parts.processors.map((processor) => this.#isolate(processor)),
       idGenerator: {
         generateTraceId: () => parts.traceId,
         generateSpanId: () => this.#nextSpanId,
@@ -186,14 +186,33 @@ export class OtelSpanMirror implements SpanMirror {
   }
 
   async close(deadlineMs: number): Promise<void> {
+    const { processors } = this.#parts
+    await Promise.all(processors.map((processor) => this.#closeOne(processor, deadlineMs)))
+  }
+
+  async #closeOne(processor: SpanProcessor, deadlineMs: number): Promise<void> {
     const { clock, log } = this.#parts
-    const closing = async () => {
-      await this.#provider.forceFlush()
-      await this.#provider.shutdown()
+    const closing = async (): Promise<void> => {
+      try {
+        await processor.forceFlush()
+      } finally {
+        await processor.shutdown()
+      }
     }
     await within(clock, deadlineMs, closing()).catch((error: unknown) =>
-      log.warn('SpanProcessorError', `span processors did not shut down: ${messageOf(error)}`),
+      log.warn('SpanProcessorError', `a span processor did not shut down: ${messageOf(error)}`),
     )
+  }
+
+  /** What one processor throws must not keep the span from the others. */
+  #isolate(processor: SpanProcessor): SpanProcessor {
+    return {
+      onStart: (span, parent) => this.#guard(() => processor.onStart(span, parent)),
+      onEnding: (span) => this.#guard(() => processor.onEnding?.(span)),
+      onEnd: (span) => this.#guard(() => processor.onEnd(span)),
+      forceFlush: () => processor.forceFlush(),
+      shutdown: () => processor.shutdown(),
+    }
   }
 
   #contextOf(parentSpanId: string | null): Context {

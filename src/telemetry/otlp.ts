@@ -43,13 +43,14 @@ export async function writeOtlpFile(
   try {
     const file = await open(unfinished, 'wx')
     try {
-      await file.write(head)
+      // Not `write`, which may put down less than it was given.
+      await file.appendFile(head)
       let separator = ''
       for (const part of chunks(spans, resource)) {
-        await file.write(separator + part)
+        await file.appendFile(separator + part)
         separator = ','
       }
-      await file.write(tail)
+      await file.appendFile(tail)
     } finally {
       await file.close()
     }

@@ -44,18 +44,10 @@ export class Pipeline {
   readonly #readers: MetricReaders
 
   constructor(parts: PipelineParts) {
-    const { options, tasks, nodes, enrichers, subscribers } = parts
+    const { options, tasks, enrichers, subscribers } = parts
     const { clock, log, sessionId } = options
     this.#parts = parts
     this.resource = createResource(options.resource)
-    this.#readers = new MetricReaders(options.metricReaders, {
-      resource: this.resource,
-      sessionId,
-      tasks,
-      nodes,
-      clock,
-      log,
-    })
     this.mirror = this.#createMirror()
     this.book = new SpanBook({
       sessionId,
@@ -71,6 +63,11 @@ export class Pipeline {
       consumers: this.#recorder === null ? [subscribers] : [this.#recorder, subscribers],
       inContext: AsyncLocalStorage.snapshot(),
     })
+    this.#readers = this.#bindReaders()
+  }
+
+  get checkpointFile(): string | null {
+    return this.#recorder?.path ?? null
   }
 
   publish(event: BaseEvent): void {
@@ -87,6 +84,9 @@ export class Pipeline {
   }
 
   async flush(): Promise<void> {
+    // A subscriber that flushes is inside a drain: the rest of its batch is not written yet.
+    const drained = this.#bus.drained()
+    if (drained !== null) await drained
     this.drain()
     await this.#recorder?.flush()
   }
@@ -98,6 +98,19 @@ export class Pipeline {
       this.mirror.close(stopDeadlineMs),
       this.#readers.close(stopDeadlineMs),
     ])
+  }
+
+  /** Last, because a bound reader is at work; a file that nobody will use is let go. */
+  #bindReaders(): MetricReaders {
+    const { options, tasks, nodes } = this.#parts
+    const { clock, log, sessionId, metricReaders } = options
+    try {
+      const parts = { resource: this.resource, sessionId, tasks, nodes, clock, log }
+      return new MetricReaders(metricReaders, parts)
+    } catch (error) {
+      void this.#recorder?.close()
+      throw error
+    }
   }
 
   #createMirror(): SpanMirror {

@@ -4,6 +4,8 @@
 
 import { eventLine, type FinishedSpan, metricLine, spanLine } from '../checkpoint/format.ts'
 import type { CheckpointWriter } from '../checkpoint/writer.ts'
+import type { BaseEvent } from '../events/event.ts'
+import { toJsonObject } from '../events/json-value.ts'
 import type { Clock } from '../foundation/clock.ts'
 import type { Consumer, Envelope } from './bus.ts'
 import { TaskRecord } from './task-record.ts'
@@ -27,9 +29,13 @@ export class Recorder implements Consumer {
     this.#armTimer()
   }
 
+  get path(): string {
+    return this.#parts.writer.path
+  }
+
   accept({ event, spanId, ended }: Envelope): void {
     const { writer, traceId, toSpan } = this.#parts
-    if (event !== null) writer.append(eventLine(event, traceId, spanId))
+    if (event !== null) writer.append(lineOf(event, traceId, spanId))
     if (ended !== null) writer.append(spanLine(ended instanceof TaskRecord ? toSpan(ended) : ended))
   }
 
@@ -62,5 +68,14 @@ export class Recorder implements Consumer {
     const { writer, clock, readMetrics } = this.#parts
     writer.append(metricLine(clock.now(), readMetrics()))
     writer.write()
+  }
+}
+
+/** A class of the application's own may hold what JSON cannot show. */
+function lineOf(event: BaseEvent, traceId: string, spanId: string): string {
+  try {
+    return eventLine(event, traceId, spanId)
+  } catch {
+    return eventLine(toJsonObject(event) as unknown as BaseEvent, traceId, spanId)
   }
 }

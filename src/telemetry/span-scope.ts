@@ -67,9 +67,10 @@ export function runInScope<T>(
 export function toScopeSpan(
   scope: ScopeSpan,
   traceId: string,
-  endTime: number,
+  time: number,
   failure: string | null,
 ): FinishedSpan {
+  const endTime = Math.max(time, scope.startTime)
   return {
     name: scope.name,
     span_id: scope.spanId,
@@ -77,7 +78,7 @@ export function toScopeSpan(
     parent_span_id: scope.parentSpanId,
     start_time: scope.startTime,
     end_time: endTime,
-    duration_ms: Math.max(0, (endTime - scope.startTime) * 1000),
+    duration_ms: (endTime - scope.startTime) * 1000,
     status_code: failure === null ? 'UNSET' : 'ERROR',
     status_description: failure,
     attributes: scope.attributes,

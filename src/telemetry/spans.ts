@@ -4,14 +4,14 @@
 
 import type { FinishedSpan, SpanAnnotation } from '../checkpoint/format.ts'
 import type { BaseEvent } from '../events/event.ts'
-import { toJsonObject } from '../events/json-value.ts'
+import { type JsonObject, toJsonObject } from '../events/json-value.ts'
 import { newSpanId } from '../foundation/ids.ts'
 import { currentTask } from '../foundation/task-context.ts'
 import type { Envelope } from './bus.ts'
 import type { Enrichers } from './enrichers.ts'
 import type { SpanMirror } from './span-mirror.ts'
 import { activeScope, type ScopeSpan, toScopeSpan } from './span-scope.ts'
-import { type TaskRecord, toStrings, toTaskSpan } from './task-record.ts'
+import { beyondTask, type TaskRecord, toStrings, toTaskSpan } from './task-record.ts'
 import type { TaskTable } from './task-table.ts'
 
 /** The backend of the session's own events and span. */
@@ -86,8 +86,10 @@ export class SpanBook {
 
   /** Records the event on the active span; without one, does nothing. */
   annotate(event: BaseEvent): void {
-    const annotation = toAnnotation(event)
+    const annotation = toAnnotation(event, event.attributes)
     const scope = activeScope(this)
+    // Code that outlives its scope finds a span that has ended: it takes nothing more.
+    if (scope !== undefined && !this.#openScopes.has(scope)) return
     const record = scope === undefined ? this.#runningTask() : undefined
     scope?.annotations.push(annotation)
     record?.annotate(annotation)
@@ -103,7 +105,7 @@ export class SpanBook {
       if (span !== null) ended.push(span)
     }
     for (const record of this.#parts.tasks.openRecords()) {
-      record.endTime = Math.max(time, record.startTime)
+      this.#parts.tasks.abandon(record, time)
       const span = this.toSpan(record)
       this.#parts.mirror.ended(record.spanId, () => span)
       ended.push(span)
@@ -117,7 +119,7 @@ export class SpanBook {
   }
 
   /**
-   * The session's span first, then tasks in order of creation, then scopes in order of their end.
+   * The session's span first, then tasks and then scopes, both in order of their end.
    */
   *finished(): Generator<FinishedSpan> {
     if (this.#sessionSpan !== null) yield this.#sessionSpan
@@ -127,7 +129,7 @@ export class SpanBook {
 
   *finishedTasks(): Generator<FinishedSpan> {
     for (const record of this.#parts.tasks.records()) {
-      if (record.endTime > 0) yield this.toSpan(record)
+      if (record.hasEnded) yield this.toSpan(record)
     }
   }
 
@@ -137,20 +139,20 @@ export class SpanBook {
     const ended = known === undefined ? tasks.findEnded(uid) : undefined
     if (ended !== undefined) return { event, spanId: ended.spanId, ended: null }
     const record = known ?? tasks.open(uid, event)
+    const { wasQueued, wasRunning } = record
     const isEnd = tasks.apply(record, event)
-    if (known === undefined) this.#openTask(record, event)
-    if (event.event_type === 'TaskQueued' || event.event_type === 'TaskStarted') {
-      mirror.annotated(record.spanId, () => toAnnotation(event))
+    if (event.event_type === 'TaskCreated') record.enriched = this.#parts.enrichers.enrich(event)
+    if (known === undefined) this.#openTask(record)
+    if (record.wasQueued !== wasQueued || record.wasRunning !== wasRunning) {
+      mirror.annotated(record.spanId, () => toAnnotation(event, beyondTask(event.attributes)))
     }
     if (!isEnd) return { event, spanId: record.spanId, ended: null }
     mirror.ended(record.spanId, () => this.toSpan(record))
     return { event, spanId: record.spanId, ended: record }
   }
 
-  #openTask(record: TaskRecord, event: BaseEvent): void {
-    const { enrichers, mirror } = this.#parts
-    if (event.event_type === 'TaskCreated') record.enriched = enrichers.enrich(event)
-    mirror.started(record.spanId, () => ({
+  #openTask(record: TaskRecord): void {
+    this.#parts.mirror.started(record.spanId, () => ({
       parentSpanId: this.#sessionSpanId,
       name: 'task',
       time: record.startTime,
@@ -169,14 +171,15 @@ export class SpanBook {
   }
 
   #closeSession(event: BaseEvent): Envelope {
+    const endTime = Math.max(event.event_time, this.#sessionStart)
     const span: FinishedSpan = {
       name: 'session',
       span_id: this.#sessionSpanId,
       trace_id: this.#parts.traceId,
       parent_span_id: null,
       start_time: this.#sessionStart,
-      end_time: event.event_time,
-      duration_ms: Math.max(0, (event.event_time - this.#sessionStart) * 1000),
+      end_time: endTime,
+      duration_ms: (endTime - this.#sessionStart) * 1000,
       status_code: 'UNSET',
       status_description: null,
       attributes: this.#sessionAttributes(),
@@ -206,7 +209,6 @@ export class SpanBook {
   }
 }
 
-function toAnnotation(event: BaseEvent): SpanAnnotation {
-  const { event_type: name, event_time: time, attributes } = event
-  return { name, time, attributes: toStrings(attributes) }
+function toAnnotation(event: BaseEvent, attributes: JsonObject): SpanAnnotation {
+  return { name: event.event_type, time: event.event_time, attributes: toStrings(attributes) }
 }

@@ -86,6 +86,7 @@ class Subscription {
   }
 
   deliver(event: BaseEvent): void {
+    if (this.#isCanceled) return
     if (this.#isBusy) this.#backlog.push(event)
     else this.#call(event)
   }
@@ -100,6 +101,7 @@ class Subscription {
     this.#isCanceled = true
     this.#backlog = []
     this.#heard = 0
+    this.#idle?.resolve()
   }
 
   #call(event: BaseEvent): void {
@@ -117,7 +119,8 @@ class Subscription {
       this.#isBusy = false
       this.#catchUp()
     }
-    answer.then(next, (error: unknown) => {
+    // Adopted: a foreign thenable may call back at once, twice or never.
+    Promise.resolve(answer).then(next, (error: unknown) => {
       this.#fail(error)
       next()
     })

@@ -30,6 +30,7 @@ class Block {
   readonly executable = new Uint32Array(blockRows)
   readonly taskType = new Uint32Array(blockRows)
   readonly errorType = new Uint32Array(blockRows)
+  readonly queuedAttributes = new Uint32Array(blockRows)
   readonly startedAttributes = new Uint32Array(blockRows)
 }
 
@@ -65,6 +66,7 @@ export class TaskArchive {
     block.executable[at] = this.#names.indexOf(record.executable)
     block.taskType[at] = this.#names.indexOf(record.taskType)
     block.errorType[at] = this.#names.indexOf(record.errorType)
+    block.queuedAttributes[at] = this.#attributes.indexOf(record.queuedAttributes)
     block.startedAttributes[at] = this.#attributes.indexOf(record.startedAttributes)
     const { enriched, annotations } = record
     if (enriched !== null || annotations !== null)
@@ -91,6 +93,7 @@ export class TaskArchive {
     record.executable = this.#names.at(num(block.executable, at)) ?? ''
     record.taskType = this.#names.at(num(block.taskType, at)) ?? ''
     record.errorType = this.#names.at(num(block.errorType, at))
+    record.queuedAttributes = this.#attributes.at(num(block.queuedAttributes, at))
     record.startedAttributes = this.#attributes.at(num(block.startedAttributes, at))
     Object.assign(record, this.#rarities.get(row))
     return record

@@ -9,6 +9,9 @@ import { emptyAttributes, type JsonObject, type JsonValue } from '../events/json
 
 export type SpanStatus = 'completed' | 'failed' | 'canceled'
 
+/** A time that has not come; 0 is a time like any other. */
+const never = Number.NaN
+
 /** Kept for every task until the manager is gone, so each field counts. */
 export class TaskRecord {
   readonly uid: string
@@ -17,11 +20,14 @@ export class TaskRecord {
   backend = ''
   executable = ''
   taskType = ''
-  queuedTime = 0
-  startedTime = 0
+  queuedTime = never
+  /** What TaskQueued said beyond `executable` and `task_type`. */
+  queuedAttributes: JsonObject = emptyAttributes
+  startedTime = never
   /** What TaskStarted said beyond `executable` and `task_type`, such as the worker. */
   startedAttributes: JsonObject = emptyAttributes
-  endTime = 0
+  /** When the span ended: with the task, or with telemetry. */
+  endTime = never
   durationSeconds = 0
   wasSubmitted = false
   status: SpanStatus | null = null
@@ -39,7 +45,15 @@ export class TaskRecord {
 
   /** RUNNING was recorded. */
   get wasRunning(): boolean {
-    return this.startedTime > 0
+    return !Number.isNaN(this.startedTime)
+  }
+
+  get wasQueued(): boolean {
+    return !Number.isNaN(this.queuedTime)
+  }
+
+  get hasEnded(): boolean {
+    return !Number.isNaN(this.endTime)
   }
 
   /** Takes over what an event says about the task itself. */
@@ -94,10 +108,11 @@ function taskSpanAttributes(record: TaskRecord, sessionId: string): JsonObject {
 
 function taskSpanEvents(record: TaskRecord): readonly SpanAnnotation[] {
   const events: SpanAnnotation[] = []
-  const { queuedTime, startedTime, startedAttributes } = record
-  if (queuedTime > 0)
-    events.push({ name: 'TaskQueued', time: queuedTime, attributes: emptyAttributes })
-  if (startedTime > 0) {
+  const { queuedTime, queuedAttributes, startedTime, startedAttributes } = record
+  if (record.wasQueued) {
+    events.push({ name: 'TaskQueued', time: queuedTime, attributes: toStrings(queuedAttributes) })
+  }
+  if (record.wasRunning) {
     events.push({
       name: 'TaskStarted',
       time: startedTime,
@@ -106,6 +121,16 @@ function taskSpanEvents(record: TaskRecord): readonly SpanAnnotation[] {
   }
   if (record.annotations === null) return events
   return [...events, ...record.annotations].toSorted((a, b) => a.time - b.time)
+}
+
+/** Most events say no more than `executable` and `task_type`, which the span has: keep nothing. */
+export function beyondTask(attributes: JsonObject): JsonObject {
+  for (const key in attributes) {
+    if (key === 'executable' || key === 'task_type') continue
+    const { executable: _executable, task_type: _taskType, ...rest } = attributes
+    return rest
+  }
+  return emptyAttributes
 }
 
 /** A span event's attributes: every value as a string, as the specification has it. */

@@ -4,10 +4,9 @@
  */
 
 import type { BaseEvent } from '../events/event.ts'
-import { emptyAttributes, type JsonObject } from '../events/json-value.ts'
 import { newSpanId } from '../foundation/ids.ts'
 import { TaskArchive } from './task-archive.ts'
-import { type SpanStatus, TaskRecord } from './task-record.ts'
+import { beyondTask, type SpanStatus, TaskRecord } from './task-record.ts'
 
 /** Sums over all tasks; they agree with the records at any time. */
 export interface TaskTotals {
@@ -20,15 +19,6 @@ export interface TaskTotals {
   /** Of tasks that were RUNNING and reached DONE or FAILED. */
   durationCount: number
   durationSum: number
-}
-
-const onEveryTaskEvent = 2
-
-/** Most events say no more than `executable` and `task_type`: those keep nothing. */
-function beyondTask(attributes: JsonObject): JsonObject {
-  if (Object.keys(attributes).length <= onEveryTaskEvent) return emptyAttributes
-  const { executable: _executable, task_type: _taskType, ...rest } = attributes
-  return rest
 }
 
 export class TaskTable {
@@ -50,10 +40,15 @@ export class TaskTable {
     return this.#open.values()
   }
 
-  /** Every task; those that have ended first. Ended ones are copies. */
+  /**
+   * Each task that is known now, once, also while tasks go on during the iteration; those that have
+   * ended first. Ended ones are copies.
+   */
   *records(): Generator<TaskRecord> {
-    for (let row = 0; row < this.#archive.size; row++) yield this.#archive.read(row)
-    yield* this.#open.values()
+    const open = [...this.#open.values()]
+    const { size } = this.#archive
+    for (let row = 0; row < size; row++) yield this.#archive.read(row)
+    yield* open
   }
 
   findOpen(uid: string): TaskRecord | undefined {
@@ -85,7 +80,9 @@ export class TaskTable {
         record.wasSubmitted = true
         return false
       case 'TaskQueued':
-        record.queuedTime ||= event.event_time
+        if (record.wasQueued) return false
+        record.queuedTime = event.event_time
+        record.queuedAttributes = beyondTask(event.attributes)
         return false
       case 'TaskStarted':
         if (record.wasRunning) return false
@@ -112,10 +109,18 @@ export class TaskTable {
     }
   }
 
+  /** Ends the span of a task that is still open; nobody will tell how the task ended. */
+  abandon(record: TaskRecord, time: number): void {
+    record.endTime = Math.max(time, record.startTime)
+    if (record.wasRunning) this.totals.running--
+  }
+
   #end(record: TaskRecord, event: BaseEvent, status: SpanStatus): void {
+    const { duration_seconds: seconds } = event as BaseEvent & { duration_seconds: number }
     record.status = status
     record.endTime = Math.max(event.event_time, record.startTime)
-    record.durationSeconds = (event as BaseEvent & { duration_seconds: number }).duration_seconds
+    // One wrong number must not spoil the sum for good.
+    record.durationSeconds = seconds > 0 && seconds < Infinity ? seconds : 0
     this.#open.delete(record.uid)
     this.#ended.set(record.uid, this.#archive.add(record))
     if (!record.wasRunning) return

@@ -1,4 +1,9 @@
 /** The shipped test kit. No file under `src` imports it. */
 
+export { backendContract } from './backend-contract.ts'
+export type { ContractOptions, ContractTasks, ContractTest } from './backend-contract.ts'
+export { FakeBackend } from './fake-backend.ts'
+export type { FakeBackendOptions } from './fake-backend.ts'
 export { ManualClock } from './manual-clock.ts'
+export { RecordingListener } from './recording-listener.ts'
 export { RecordingSink } from './recording-sink.ts'

@@ -18,14 +18,14 @@ export interface Child {
 
 interface ChildOptions {
   readonly nodeArguments?: readonly string[]
-  /** Shell commands before it, such as `ulimit`. */
-  readonly before?: string
+  /** How the shell runs it, as `"$@"`. */
+  readonly shell?: string
 }
 
 export function startChild(fixture: string, args: string[], options: ChildOptions = {}): Child {
   const file = join(import.meta.dirname, 'fixtures', fixture)
   const command = [process.execPath, ...(options.nodeArguments ?? []), file, ...args]
-  const shell = `${options.before ?? ':'}; exec "$@"`
+  const { shell = 'exec "$@"' } = options
   const child = spawn('bash', ['-c', shell, 'bash', ...command], { stdio: 'pipe' })
   let stderr = ''
   child.stderr.on('data', (data: Buffer) => (stderr += data.toString()))

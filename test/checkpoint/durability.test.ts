@@ -57,6 +57,25 @@ describe('row 54: power loss', () => {
     await writer.close()
   })
 
+  it('row 54: what is written during a sync gets one of its own, without a flush', async () => {
+    const files = new FakeDisk()
+    files.holdSyncs = true
+    const { writer } = openWriter({ files, durability: 'fsync' })
+    for (const text of ['a', 'b', 'c']) {
+      writer.append(`${text}\n`)
+      writer.write()
+    }
+    expect(files.syncsStarted).toBe(1)
+    files.finishSync()
+    await turn()
+    expect(files.syncsStarted).toBe(2)
+    files.finishSync()
+    await turn()
+    expect([files.syncsStarted, files.durableText]).toEqual([2, 'a\nb\nc\n'])
+    files.holdSyncs = false
+    await writer.close()
+  })
+
   it('row 54: a write is followed by a sync without a flush; close waits for it', async () => {
     const files = new FakeDisk()
     files.holdSyncs = true

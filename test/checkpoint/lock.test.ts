@@ -8,6 +8,7 @@ import { CheckpointError } from '../../src/foundation/errors.ts'
 import { startChild } from './child.ts'
 import { openWriter, tempFolder, thrownBy } from './open-writer.ts'
 
+const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve))
 const lockPath = (): string => join(tempFolder(), 'session-1.telemetry.lock')
 
 /** A lock as a killed process leaves it: the real one of a child that is gone and reaped. */
@@ -51,6 +52,20 @@ describe('row 51: one process per session', () => {
     const lock = acquireLock(path)
     expect(JSON.parse(readFileSync(path, 'utf8'))).toMatchObject({ pid: process.pid })
     lock.release()
+    expect(readdirSync(join(path, '..'))).toEqual([])
+  })
+
+  it('row 51: a killed process that nobody has reaped yet is dead, too', async () => {
+    const path = lockPath()
+    const shell = '"$@" <&0 & exec sleep infinity'
+    const child = startChild('take-locks.ts', [], { shell })
+    await child.nextLine()
+    child.send(`take ${path}`)
+    expect(await child.nextLine()).toBe('won')
+    const { pid } = JSON.parse(readFileSync(path, 'utf8'))
+    process.kill(pid, 'SIGKILL')
+    while (!readFileSync(`/proc/${pid}/stat`, 'utf8').includes(') Z ')) await turn()
+    acquireLock(path).release()
     expect(readdirSync(join(path, '..'))).toEqual([])
   })
 

@@ -7,13 +7,13 @@ import { openWriter, tempFolder } from './open-writer.ts'
 import { fieldOf, metric, readFile, span, taskCreated } from './read-content.ts'
 
 describe('row 55: large and damaged files', () => {
-  it('row 55: a file of 200 MB with a line of 50 MB is read in little memory', async () => {
+  it('row 55: a file of 200 MB with a line of 100 MB is read in little memory', async () => {
     const path = join(tempFolder(), 'large.telemetry.jsonl')
     const piece = taskCreated('x'.repeat(60)).repeat(2000)
     const file = openSync(path, 'w')
-    const pieces = Math.ceil(150e6 / piece.length)
+    const pieces = Math.ceil(100e6 / piece.length)
     for (let count = 0; count < pieces; count++) writeSync(file, piece)
-    for (let count = 0; count < 50; count++) writeSync(file, 'x'.repeat(1e6))
+    for (let count = 0; count < 100; count++) writeSync(file, 'x'.repeat(1e6))
     writeSync(file, `\n${metric(1)}`)
     closeSync(file)
     const nodeArguments = ['--max-old-space-size=64']
@@ -22,7 +22,7 @@ describe('row 55: large and damaged files', () => {
     expect(await child.ended).toBe(0)
     expect(summary).toMatchObject({ lines: pieces * 2000 + 1, bad: 1, unknown: 0, torn: null })
     expect(summary.bytes).toBeGreaterThan(200e6)
-    expect(summary.peakBytes).toBeLessThan(200e6)
+    expect(summary.peakBytes).toBeLessThan(150e6)
   })
 
   it('row 55: cut at any byte, the rest is read and at most the torn line is missing', async () => {

@@ -7,15 +7,16 @@ const steps = fc.array(
   fc.oneof(
     { weight: 6, arbitrary: fc.record({ text: fc.string({ unit: 'binary', maxLength: 40 }) }) },
     { weight: 3, arbitrary: fc.constant('write' as const) },
-    { weight: 1, arbitrary: fc.constant('wait' as const) },
+    { weight: 2, arbitrary: fc.constant('wait' as const) },
   ),
   { maxLength: 60 },
 )
 const answers = fc.array(
   fc.oneof(
-    fc.integer({ min: 0, max: 50 }),
-    fc.constant(Infinity),
-    fc.constantFrom('ENOSPC', 'EIO', 'EFBIG', 'EINTR', 'EAGAIN'),
+    { weight: 3, arbitrary: fc.constantFrom('ENOSPC', 'EIO', 'EFBIG') },
+    { weight: 1, arbitrary: fc.constantFrom('EINTR', 'EAGAIN') },
+    { weight: 2, arbitrary: fc.integer({ min: 0, max: 50 }) },
+    { weight: 1, arbitrary: fc.constant(Infinity) },
   ),
   { maxLength: 40 },
 )

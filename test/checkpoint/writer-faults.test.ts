@@ -16,7 +16,9 @@ describe('row 48: a disk that takes nothing', () => {
       writer.append(`${text}\n`)
       writer.write()
     }
-    await expect(writer.flush()).rejects.toBeInstanceOf(CheckpointError)
+    const flushed = writer.flush()
+    await expect(flushed).rejects.toBeInstanceOf(CheckpointError)
+    await expect(flushed).rejects.toMatchObject({ errno: 'ENOSPC', path: writer.path })
     await clock.advance(2_000)
     expect(told).toEqual(['degraded ENOSPC 1'])
     expect(warnings).toEqual(['CheckpointDegraded'])
@@ -39,6 +41,7 @@ describe('row 48: a disk that takes nothing', () => {
       for (let at = start; at < start + 10; at++) {
         writer.append(`${at}\n`)
         writer.write()
+        if (at === start + 6) await clock.advance(1_000)
       }
       expect(writer.linesPending).toBe(3)
       files.answer = () => Infinity
@@ -97,11 +100,14 @@ describe('row 48: a disk that takes nothing', () => {
     await writer.close()
   })
 
-  it('row 48: what callbacks append is kept, in order, and written once', async () => {
+  it('row 48: what callbacks append is kept, in order, but not from within', async () => {
     const files = new FakeDisk()
+    let wroteInside = 0
     const append = (line: string): void => {
+      const before = files.writes.length
       writer.append(line)
       writer.write()
+      wroteInside += files.writes.length - before
     }
     const { writer, clock, told } = openWriter({
       files,
@@ -116,7 +122,7 @@ describe('row 48: a disk that takes nothing', () => {
     await clock.advance(500)
     expect(files.text).toBe('a\ndegraded EDQUOT\nb\nrecovered 0\n')
     expect(told).toEqual(['degraded EDQUOT 1', 'recovered 0'])
-    expect([writer.linesPending, writer.linesWritten]).toEqual([0, 4])
+    expect([writer.linesPending, writer.linesWritten, wroteInside]).toEqual([0, 4, 0])
     await writer.close()
   })
 

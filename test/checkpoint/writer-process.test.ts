@@ -14,7 +14,7 @@ describe('real faults of a real process', () => {
   it('row 49: ulimit -f cuts a write, then EFBIG; raising it brings all back', async () => {
     const count = 500
     const args = [tempFolder(), String(count)]
-    const child = startChild('hit-file-limit.ts', args, { before: 'ulimit -S -f 4' })
+    const child = startChild('hit-file-limit.ts', args, { shell: 'ulimit -S -f 4; exec "$@"' })
     const path = await child.nextLine()
     expect(await child.nextLine()).toBe('degraded EFBIG')
     const cut = readFileSync(path, 'utf8')

@@ -36,7 +36,8 @@ const modulePermits: readonly Permit[] = [
 
 /** Globals that read time, randomness or the process's own streams and handlers. */
 const globalPermits: readonly Permit[] = [
-  { names: ['Date.now', 'new Date()', 'performance.now', 'process.hrtime'], files: [clock] },
+  { names: ['Date.now', 'new Date()', 'performance.now'], files: [clock] },
+  { names: ['process.hrtime'], files: [clock, 'src/backends/local/workers/machine-time.ts'] },
   {
     names: ['setTimeout', 'setInterval', 'setImmediate'],
     files: [clock, 'src/testing/manual-clock.ts'],
@@ -53,7 +54,7 @@ const globalPermits: readonly Permit[] = [
       'process.stdout',
       'process.stderr',
     ],
-    files: ['src/cli/'],
+    files: ['src/cli/', 'src/backends/local/workers/worker-program.ts'],
   },
 ]
 

@@ -13,9 +13,9 @@ export function withDeadline<T>(
   ms: number = longestWaitMs,
 ): Promise<T> {
   return new Promise((resolve, reject) => {
-    const cancel = clock.after(ms, () =>
-      reject(new TimeoutError(`no answer within ${ms / 1000} s`)),
-    )
+    const expire = (): void => reject(new TimeoutError(`no answer within ${ms / 1000} s`))
+    // After a turn that took long, timers come before the answers that arrived meanwhile.
+    const cancel = clock.after(ms, () => clock.nextTurn(expire))
     promise.finally(cancel).then(resolve, reject)
   })
 }

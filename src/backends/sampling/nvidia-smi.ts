@@ -54,12 +54,13 @@ export class NvidiaSmi implements GpuSource {
     const nowMs = this.#clock.monotonicMs()
     if (this.#stream === undefined && nowMs - this.#startedMs >= restartMs) this.#start().unref()
     const oldestMs = nowMs - this.#periodMs - longestWaitMs
-    const known = [...this.#known.values()].toSorted((a, b) => a.gpu_id - b.gpu_id)
-    if (known.every(({ atMs }) => atMs < oldestMs) && this.#startedMs < oldestMs) {
-      const story = this.#stream?.story ?? 'no reading'
+    if (this.#isSilentSince(oldestMs)) await this.#letOutputArrive()
+    if (this.#isSilentSince(oldestMs)) {
+      const story = this.#stream?.story ?? 'gives no readings'
       await this.close()
       throw new Error(story)
     }
+    const known = [...this.#known.values()].toSorted((a, b) => a.gpu_id - b.gpu_id)
     return known.map(({ gpu_id, gpu_percent, atMs }) => ({
       gpu_id,
       gpu_percent: atMs < oldestMs ? null : gpu_percent,
@@ -70,6 +71,20 @@ export class NvidiaSmi implements GpuSource {
     const stream = this.#stream
     this.#stream = undefined
     await stream?.kill()
+  }
+
+  #isSilentSince(ms: number): boolean {
+    return this.#startedMs < ms && [...this.#known.values()].every(({ atMs }) => atMs < ms)
+  }
+
+  /**
+   * When the event loop was busy, output waits unread and silence is only apparent. Of two turns
+   * one reads it, wherever in the first we are.
+   */
+  #letOutputArrive(): Promise<void> {
+    return new Promise((resolve) => {
+      this.#clock.nextTurn(() => this.#clock.nextTurn(resolve))
+    })
   }
 
   #start(): SmiStream {

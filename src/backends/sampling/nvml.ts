@@ -5,10 +5,7 @@ import type { GpuSource, ProbeResult } from './gpu-source.ts'
 import { clampPercent } from './reading.ts'
 import type { GpuReading } from './sampler.ts'
 
-/**
- * Calls a function of the library on another thread; the answer is NVML's return code, 0 for
- * success.
- */
+/** Calls the library on another thread; the answer is its return code, 0 for success. */
 type NvmlCall = (...parameters: readonly unknown[]) => Promise<number>
 
 interface Nvidia {
@@ -20,7 +17,8 @@ interface Nvidia {
 }
 
 interface Device {
-  readonly handle: bigint
+  /** Missing when a GPU is lost: it keeps its place, so that the others keep their ids. */
+  readonly handle: bigint | undefined
   /** The GPU's and its memory's utilization, written by the library. */
   readonly rates: Uint32Array
 }
@@ -66,6 +64,7 @@ export class Nvml implements GpuSource {
 
   /** One GPU that is lost, or partitioned and tells nothing, does not hide the others. */
   async #read({ handle, rates }: Device, gpu_id: number): Promise<GpuReading> {
+    if (handle === undefined) return { gpu_id, gpu_percent: null }
     const code = await this.#nvidia?.getUtilization(handle, rates)
     return { gpu_id, gpu_percent: code === 0 ? clampPercent(rates[0] ?? NaN) : null }
   }
@@ -78,9 +77,9 @@ async function findDevices(nvidia: Nvidia): Promise<Device[]> {
   const devices: Device[] = []
   for (let index = 0; index < (count[0] ?? 0); index++) {
     const handle = new BigUint64Array(new ArrayBuffer(8))
-    // A GPU without a handle keeps its place, so that the others keep their ids: its reads fail.
-    await nvidia.getHandle(index, handle)
-    devices.push({ handle: handle[0] ?? 0n, rates: new Uint32Array(new ArrayBuffer(8)) })
+    const isKnown = (await nvidia.getHandle(index, handle)) === 0
+    const rates = new Uint32Array(new ArrayBuffer(8))
+    devices.push({ handle: isKnown ? handle[0] : undefined, rates })
   }
   return devices
 }

@@ -24,6 +24,9 @@ export interface PolledNodeContext {
   readonly log: Log
 }
 
+/** Longer than samplers wait themselves, which then say better what is wrong. */
+const patienceMs = 2 * longestWaitMs
+
 /** Calls its sampler, one call at a time. No method rejects; a failing sampler is named once. */
 export class PolledNode {
   readonly #node: PolledNodeOptions
@@ -45,7 +48,7 @@ export class PolledNode {
   poll(): void {
     if (this.#running === undefined) {
       this.#run(() => this.#sample())
-    } else if (this.#context.clock.monotonicMs() - this.#running.sinceMs > 2 * longestWaitMs) {
+    } else if (this.#context.clock.monotonicMs() - this.#running.sinceMs > patienceMs) {
       this.#warn('does not answer: its polls are skipped')
     }
   }

@@ -57,6 +57,12 @@ describe('control groups of version 2', () => {
     expect(await sampleAfterSecond(version2, after)).toEqual({ cpu: 25, memory: 50 })
   })
 
+  it('are read at the outermost of equal limits, which all its groups share', async () => {
+    const before = { ...version2, 'cgroup/job/step/cpu.max': '200000 100000\n' }
+    const after = { 'cgroup/job/cpu.stat': 'usage_usec 1500000\n' }
+    expect(await sampleAfterSecond(before, after)).toEqual({ cpu: 25, memory: 50 })
+  })
+
   it('are read at the mount when the path is one of the host', async () => {
     const before = {
       ...quietNode,

@@ -1,4 +1,4 @@
-import { execFileSync } from 'node:child_process'
+import { execFile, execFileSync } from 'node:child_process'
 import {
   chmodSync,
   existsSync,
@@ -10,6 +10,7 @@ import {
 } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { delimiter, join } from 'node:path'
+import { promisify } from 'node:util'
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
 import { GpuSampler } from '../../../src/backends/sampling/gpu-sampler.ts'
 import { NvidiaSmi } from '../../../src/backends/sampling/nvidia-smi.ts'
@@ -181,7 +182,22 @@ describe('GpuSampler with nvidia-smi', () => {
     expect(starts().map(isAlive)).toEqual([false, false])
   })
 
-  it('does not keep a process alive that forgot to close it', () => {
+  it('row 59: output that waited while the event loop was busy is no silence', async () => {
+    const [go, done] = [join(folder, 'go'), join(folder, 'done')]
+    const wait = (file: string): string => `while [ ! -e ${file} ]; do sleep 0.01; done`
+    installSmi(`echo "0, 30"; ${wait(go)}; echo "0, 60"; touch ${done}; exec sleep 1000`)
+    const sampler = createSampler()
+    await sampler.prime()
+    execFileSync('sh', ['-c', `touch ${go}; ${wait(done)}`])
+    const advanced = clock.advance(60_000)
+    expect(await sampler.sample()).toEqual([{ gpu_id: 0, gpu_percent: 60 }])
+    await advanced
+    expect(starts().map(isAlive)).toEqual([true])
+    await sampler.close()
+    expect(warnings).toEqual([])
+  })
+
+  it('does not keep a process alive that forgot to close it', async ({ signal }) => {
     installSmi('while echo "0, 1"; do sleep 0.05; done')
     const source = new URL('../../../src/backends/sampling/nvidia-smi.ts', import.meta.url)
     const foundation = new URL('../../../src/foundation/clock.ts', import.meta.url)
@@ -190,7 +206,8 @@ describe('GpuSampler with nvidia-smi', () => {
       const { systemClock } = await import(${JSON.stringify(foundation.href)})
       const smi = new NvidiaSmi({ clock: systemClock, pollSeconds: 1 })
       console.log((await smi.probe()).state)`
-    const output = execFileSync(process.execPath, ['--input-type=module', '-e', program])
-    expect(output.toString()).toBe('ready\n')
+    const parameters = ['--input-type=module', '-e', program]
+    const { stdout } = await promisify(execFile)(process.execPath, parameters, { signal })
+    expect(stdout).toBe('ready\n')
   })
 })

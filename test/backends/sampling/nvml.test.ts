@@ -28,6 +28,7 @@ describe.runIf(library !== undefined)('Nvml with a library (needs a C compiler)'
       { gpu_id: 0, gpu_percent: 42 },
       { gpu_id: 1, gpu_percent: null },
       { gpu_id: 2, gpu_percent: 100 },
+      { gpu_id: 3, gpu_percent: null },
     ]
     expect(await nvml.sample()).toEqual(expected)
     expect(await nvml.sample()).toEqual(expected)

@@ -1,0 +1,201 @@
+/** The single measurements of bench/local.ts; each is run as a process of its own. */
+
+import { spawn } from 'node:child_process'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { availableParallelism, tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { monitorEventLoopDelay } from 'node:perf_hooks'
+import { fileURLToPath } from 'node:url'
+import { Worker } from 'node:worker_threads'
+import { Piscina } from 'piscina'
+import { Tinypool } from 'tinypool'
+import { ConcurrentBackend } from '../src/backends/local/concurrent-backend.ts'
+import { NoopBackend } from '../src/backends/noop-backend.ts'
+import { Session } from '../src/session/session.ts'
+import { ComputeTask } from '../src/tasks/compute-task.ts'
+import { TelemetryManager } from '../src/telemetry/manager.ts'
+import { emitTask } from './emit-task.ts'
+import { noop } from './fixtures/noop.ts'
+import { median } from './harness.ts'
+
+export interface Measured {
+  perSecond?: number
+  p50Micros?: number
+  delayP99Ms?: number
+  peakMb?: number
+}
+
+const count = Number(process.env['TASKS'] ?? 100_000)
+const programCount = Number(process.env['PROGRAMS'] ?? 2000)
+const threads = 2
+const peerNoop = fileURLToPath(new URL('fixtures/peer-noop.mjs', import.meta.url))
+
+export const modes = {
+  piscina: () =>
+    peer(new Piscina({ filename: peerNoop, minThreads: threads, maxThreads: threads })),
+  tinypool: () =>
+    peer(new Tinypool({ filename: peerNoop, minThreads: threads, maxThreads: threads })),
+  functions: () => sessionFunctions(false),
+  functionsTelemetry: () => sessionFunctions(true),
+  telemetry: telemetryAlone,
+  bareLatency,
+  latency: sessionLatency,
+  spawn: plainSpawn,
+  programs: sessionPrograms,
+  spawnLarge: () => withTouchedMemory(plainSpawn),
+  programsLarge: () => withTouchedMemory(sessionPrograms),
+  million,
+} satisfies Record<string, () => Promise<Measured>>
+
+async function peer(pool: {
+  run(value: number): Promise<unknown>
+  destroy(): Promise<void>
+}): Promise<Measured> {
+  await pool.run(0)
+  const seconds = await timed(() =>
+    Promise.all(Array.from({ length: count }, (_, value) => pool.run(value))),
+  )
+  await pool.destroy()
+  return { perSecond: count / seconds }
+}
+
+async function sessionFunctions(isObserved: boolean): Promise<Measured> {
+  const backend = await ConcurrentBackend.create({ workers: threads })
+  const session = new Session([backend])
+  const folder = mkdtempSync(join(tmpdir(), 'tutti-bench-'))
+  if (isObserved) {
+    const telemetry = await session.startTelemetry({ checkpointPath: folder })
+    telemetry.subscribe(() => {})
+  }
+  await warmUp(session)
+  const seconds = await timed(async () => {
+    const tasks = createTasks(count)
+    await session.submitTasks(tasks)
+    await session.waitTasks(tasks)
+    if (tasks.some(({ state }) => state !== 'DONE')) throw new Error('a task did not succeed')
+    if (isObserved) await session.telemetry?.flush()
+  })
+  await session.close()
+  rmSync(folder, { recursive: true })
+  return { perSecond: count / seconds }
+}
+
+async function telemetryAlone(): Promise<Measured> {
+  const folder = mkdtempSync(join(tmpdir(), 'tutti-bench-'))
+  const telemetry = new TelemetryManager({ sessionId: 's-bench', checkpointPath: folder })
+  telemetry.subscribe(() => {})
+  await telemetry.start()
+  const seconds = await timed(async () => {
+    for (let task = 0; task < count; task++) {
+      emitTask(telemetry, `task-${task}`)
+      if (task % 100 === 99) await new Promise((resolve) => setImmediate(resolve))
+    }
+    await telemetry.flush()
+  })
+  await telemetry.stop()
+  rmSync(folder, { recursive: true })
+  return { perSecond: count / seconds }
+}
+
+async function bareLatency(): Promise<Measured> {
+  const worker = new Worker(new URL('fixtures/echo-thread.mjs', import.meta.url))
+  const ask = (value: number): Promise<unknown> =>
+    new Promise((resolve) => {
+      worker.once('message', resolve)
+      worker.postMessage(value)
+    })
+  const p50Micros = await latencyOf(ask)
+  await worker.terminate()
+  return { p50Micros }
+}
+
+async function sessionLatency(): Promise<Measured> {
+  await using session = new Session([await ConcurrentBackend.create({ workers: 1 })])
+  const p50Micros = await latencyOf(async (value) => {
+    const task = new ComputeTask({ function: noop, args: [value] })
+    await session.submitTasks([task])
+    return await task
+  })
+  return { p50Micros }
+}
+
+async function latencyOf(ask: (value: number) => Promise<unknown>): Promise<number> {
+  const micros: number[] = []
+  for (let value = 0; value < 6000; value++) {
+    const from = performance.now()
+    await ask(value)
+    if (value >= 1000) micros.push((performance.now() - from) * 1000)
+  }
+  return median(micros)
+}
+
+async function plainSpawn(): Promise<Measured> {
+  let next = 0
+  const runOne = (): Promise<void> =>
+    new Promise((resolve, reject) => {
+      const child = spawn('/bin/true', [], { stdio: ['ignore', 'pipe', 'pipe'] })
+      child.on('error', reject)
+      child.on('close', () => resolve())
+    })
+  const lane = async (): Promise<void> => {
+    while (next++ < programCount) await runOne()
+  }
+  return watched(() => Promise.all(Array.from({ length: availableParallelism() }, lane)))
+}
+
+async function sessionPrograms(): Promise<Measured> {
+  await using session = new Session([await ConcurrentBackend.create()])
+  const first = new ComputeTask({ executable: '/bin/true' })
+  await session.submitTasks([first])
+  await first
+  return watched(async () => {
+    const tasks = Array.from(
+      { length: programCount },
+      () => new ComputeTask({ executable: '/bin/true' }),
+    )
+    await session.submitTasks(tasks)
+    await Promise.all(tasks)
+  })
+}
+
+async function watched(run: () => Promise<unknown>): Promise<Measured> {
+  const delay = monitorEventLoopDelay({ resolution: 1 })
+  delay.enable()
+  const seconds = await timed(run)
+  delay.disable()
+  return { perSecond: programCount / seconds, delayP99Ms: delay.percentile(99) / 1e6 }
+}
+
+async function withTouchedMemory(run: () => Promise<Measured>): Promise<Measured> {
+  const buffers = Array.from({ length: 16 }, () => Buffer.alloc(64 * 2 ** 20, 1))
+  const measured = await run()
+  if (buffers.some((buffer) => buffer[0] !== 1)) throw new Error('the buffers changed')
+  return measured
+}
+
+async function million(): Promise<Measured> {
+  const total = 1_000_000
+  await using session = new Session([new NoopBackend()])
+  const seconds = await timed(() => session.submitTasks(createTasks(total)))
+  return { perSecond: total / seconds, peakMb: process.resourceUsage().maxRSS / 1024 }
+}
+
+const createTasks = (length: number): ComputeTask<number, [number]>[] =>
+  Array.from({ length }, (_, value) => new ComputeTask({ function: noop, args: [value] }))
+
+async function warmUp(session: Session): Promise<void> {
+  const tasks = createTasks(threads * 50)
+  await session.submitTasks(tasks)
+  await session.waitTasks(tasks)
+}
+
+async function timed(run: () => Promise<unknown>): Promise<number> {
+  const from = performance.now()
+  await run()
+  return (performance.now() - from) / 1000
+}
+
+const mode = process.argv[2]
+if (process.argv[1] === fileURLToPath(import.meta.url) && mode !== undefined && mode in modes) {
+  process.stdout.write(`${JSON.stringify(await modes[mode as keyof typeof modes]())}\n`)
+}

@@ -1,0 +1,12 @@
+/** What the workers of `bench/workers.ts` run: ours by name, those of others by default export. */
+
+import { defineTask } from '../src/tasks/define-task.ts'
+
+export const nothing = defineTask(import.meta.url, function nothing() {})
+export const point = defineTask(import.meta.url, function point(x: number) {
+  return { x, y: 2 * x }
+})
+
+export default function run(argument: unknown): unknown {
+  return typeof argument === 'number' ? { x: argument, y: 2 * argument } : undefined
+}

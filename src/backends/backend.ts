@@ -1,0 +1,120 @@
+/** The port of everything that runs tasks. */
+
+import type { AITask } from '../tasks/ai-task.ts'
+import type { ComputeTask } from '../tasks/compute-task.ts'
+import type { Moment } from '../tasks/lifecycle.ts'
+import type { ResourceSampler } from './sampling/sampler.ts'
+
+export type AnyTask = ComputeTask<unknown> | AITask<string | readonly string[]>
+
+/** One attempt at a task. */
+export interface Job {
+  readonly uid: string
+  readonly task: AnyTask
+  /** 1 for the first. */
+  readonly attempt: number
+  /** Where a program runs whose task names no folder. Default: the process's own. */
+  readonly workDir?: string
+}
+
+/** What is known about an attempt beyond its end; absent when unknown. */
+export interface AttemptFacts {
+  readonly workerId?: string
+  readonly cpuSeconds?: number
+  readonly peakMemoryBytes?: number
+  readonly exitCode?: number
+  readonly signal?: string
+  readonly stdoutTail?: string
+  readonly stderrTail?: string
+}
+
+/**
+ * What a backend tells of an attempt. `at` is when it happened, if that was earlier than now. `fail`
+ * carries the original error; a lost worker is a `WorkerLostError`, a time-out a `TimeoutError`.
+ */
+export type TaskReport =
+  | {
+      readonly kind: 'start'
+      readonly at?: Moment
+      readonly workerId: string
+      readonly nodeId: string
+    }
+  | {
+      readonly kind: 'complete'
+      readonly at?: Moment
+      readonly value: unknown
+      readonly facts?: AttemptFacts
+    }
+  | {
+      readonly kind: 'fail'
+      readonly at?: Moment
+      readonly error: unknown
+      readonly facts?: AttemptFacts
+    }
+  | {
+      readonly kind: 'cancel'
+      readonly at?: Moment
+      readonly reason: string
+      readonly facts?: AttemptFacts
+    }
+
+/** Something about the backend itself, told as an event of the library's own. */
+export type Notice =
+  | {
+      readonly kind: 'worker-lost'
+      readonly workerId: string
+      readonly nodeId: string
+      readonly reason: string
+      /** The tasks that were running there. */
+      readonly tasks: readonly string[]
+    }
+  | { readonly kind: 'throttled'; readonly reason: string; readonly limit: number }
+
+/** The only way back. Neither call throws; reports of an attempt that is over are ignored and counted. */
+export interface BackendListener {
+  report(job: Job, report: TaskReport): void
+  notice(notice: Notice): void
+}
+
+/** Why a task cannot run here; `field` is relative to the task. */
+export interface Refusal {
+  readonly field: string
+  readonly message: string
+  readonly code?: string
+}
+
+/**
+ * One sharer's line to a backend. Every job that was submitted gets exactly one last report (complete,
+ * fail or cancel), with at most one `start` before it.
+ */
+export interface Connection {
+  /** Takes the jobs over at once, however many; never throws. */
+  submit(jobs: readonly Job[]): void
+  /** Asks for the end of an attempt. The report may still tell that it completed or failed first. */
+  cancel(job: Job, reason: string): void
+  /** Cancels what this sharer still has there and waits for its end. The backend stays. */
+  release(reason: string): Promise<void>
+}
+
+/** A node whose use of resources can be polled. */
+export interface SampledNode {
+  readonly nodeId: string
+  /** A sampler of the caller's own, who closes it. */
+  createSampler(pollSeconds: number): ResourceSampler
+}
+
+export interface Backend extends AsyncDisposable {
+  readonly name: string
+  /** The model that runs an AI task without `model`. */
+  readonly model?: string
+  /** What it can tell of its nodes; polled while a session with telemetry has it. */
+  readonly nodes?: readonly SampledNode[]
+  /**
+   * Why it will never run this task, or `null`. Called before anything is emitted; a task without
+   * `backend` goes to the first that does not refuse it.
+   */
+  refuse(task: AnyTask): Refusal | null
+  connect(listener: BackendListener): Connection
+  /** Ends everything, reports what it cancels, is complete when it resolves. Idempotent, same promise. */
+  close(): Promise<void>
+}

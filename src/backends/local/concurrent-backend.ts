@@ -1,0 +1,180 @@
+/** The local backend: functions on threads or processes, programs by launchers, closures right here. */
+
+import { readdirSync } from 'node:fs'
+import { availableParallelism, hostname, totalmem } from 'node:os'
+import { type Clock, systemClock } from '../../foundation/clock.ts'
+import { type Log, processLog } from '../../foundation/log.ts'
+import {
+  expectInteger,
+  expectKnownKeys,
+  expectObject,
+  expectOneOf,
+  expectString,
+} from '../../foundation/options.ts'
+import { isEntryModule } from '../../tasks/define-task.ts'
+import type {
+  AnyTask,
+  Backend,
+  BackendListener,
+  Connection,
+  Job,
+  Refusal,
+  SampledNode,
+} from '../backend.ts'
+import { createLocalSampler } from '../sampling/local-sampler.ts'
+import { InProcessExecutor } from './in-process.ts'
+import { LauncherPool } from './launchers/launcher-pool.ts'
+import { type Lane, Scheduler } from './scheduler.ts'
+import { type Capacity, neverFits } from './slots.ts'
+import { WorkerPool } from './workers/worker-pool.ts'
+
+export interface ConcurrentBackendOptions {
+  /** Default `concurrent`. */
+  readonly name?: string
+  /** Threads or processes for functions. Default: the machine's cores. */
+  readonly workers?: number
+  /** Programs that run at a time. Default: the machine's cores. */
+  readonly maxProcesses?: number
+  /** `process` survives what kills a whole process (native crashes); `thread` (default) is faster. */
+  readonly isolation?: 'thread' | 'process'
+  readonly clock?: Clock
+  readonly log?: Log
+}
+
+interface ResolvedOptions {
+  readonly name: string
+  readonly workers: number
+  readonly maxProcesses: number
+  readonly isolation: 'thread' | 'process'
+  readonly clock: Clock
+  readonly log: Log
+}
+
+export class ConcurrentBackend implements Backend {
+  readonly name: string
+  readonly nodes: readonly SampledNode[]
+  readonly #capacity: Capacity
+  readonly #scheduler: Scheduler
+  readonly #executors: Readonly<Record<Lane, WorkerPool | LauncherPool | InProcessExecutor>>
+  readonly #listeners = new Set<BackendListener>()
+  #closing: Promise<void> | null = null
+
+  /** Ready at once: threads and launchers begin with the first task that needs them. */
+  static async create(options: ConcurrentBackendOptions = {}): Promise<ConcurrentBackend> {
+    return new ConcurrentBackend(resolveConcurrentBackendOptions(options))
+  }
+
+  private constructor({ name, workers, maxProcesses, isolation, clock, log }: ResolvedOptions) {
+    this.name = name
+    const cores = Math.max(availableParallelism(), workers, maxProcesses)
+    this.#capacity = { cores, memoryMb: Math.floor(totalmem() / 2 ** 20), gpuIds: findGpus() }
+    this.#scheduler = new Scheduler(this.#capacity, (notice) => {
+      for (const listener of this.#listeners) listener.notice(notice)
+    })
+    const listener = this.#scheduler
+    this.#executors = {
+      functions: new WorkerPool({ size: workers, isolation, clock, log, listener }),
+      programs: new LauncherPool({ maxProcesses, clock, log, listener }),
+      closures: new InProcessExecutor({ clock, listener }),
+    }
+    this.#scheduler.use(this.#executors)
+    this.nodes = [
+      {
+        nodeId: hostname(),
+        createSampler: (pollSeconds) => createLocalSampler({ clock, log, pollSeconds }),
+      },
+    ]
+  }
+
+  refuse(task: AnyTask): Refusal | null {
+    if (this.#closing !== null) return { field: 'backend', message: `"${this.name}" is closed` }
+    if (task.kind === 'ai') return { field: 'prompt', message: `"${this.name}" runs no prompts` }
+    if (task.definition !== null && isEntryModule(task.definition)) {
+      return {
+        field: 'function',
+        message:
+          `"${task.executable}" is defined in the program's entry module, which workers cannot ` +
+          'import; move it to a module of its own',
+      }
+    }
+    return neverFits(task.resources, this.#capacity)
+  }
+
+  connect(listener: BackendListener): Connection {
+    this.#listeners.add(listener)
+    return {
+      submit: (jobs) => this.#submit(jobs, listener),
+      cancel: (job, reason) => this.#scheduler.cancel(job, reason),
+      release: (reason) => this.#release(listener, reason),
+    }
+  }
+
+  close(): Promise<void> {
+    this.#closing ??= this.#closeOnce()
+    return this.#closing
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close()
+  }
+
+  #submit(jobs: readonly Job[], listener: BackendListener): void {
+    if (this.#closing === null) this.#scheduler.submit(jobs, laneOf, listener)
+    else for (const job of jobs) listener.report(job, { kind: 'cancel', reason: 'backend closed' })
+  }
+
+  async #release(listener: BackendListener, reason: string): Promise<void> {
+    this.#scheduler.cancelAll(listener, reason)
+    await this.#scheduler.drained(listener)
+    this.#listeners.delete(listener)
+  }
+
+  async #closeOnce(): Promise<void> {
+    const reason = 'backend closed'
+    this.#scheduler.close(reason)
+    await Promise.all(Object.values(this.#executors).map((executor) => executor.close(reason)))
+    this.#listeners.clear()
+  }
+}
+
+function laneOf({ task }: Job): Lane {
+  if (task.kind === 'compute') return 'programs'
+  return task.kind === 'function' && task.definition !== null ? 'functions' : 'closures'
+}
+
+function resolveConcurrentBackendOptions(options: ConcurrentBackendOptions): ResolvedOptions {
+  expectKnownKeys('ConcurrentBackend', expectObject('options', options), [
+    'name',
+    'workers',
+    'maxProcesses',
+    'isolation',
+    'clock',
+    'log',
+  ])
+  const cores = availableParallelism()
+  return {
+    name: expectString('name', options.name ?? 'concurrent'),
+    workers: expectInteger('workers', options.workers ?? cores, { min: 1, max: 1024 }),
+    maxProcesses: expectInteger('maxProcesses', options.maxProcesses ?? cores, {
+      min: 1,
+      max: 65_536,
+    }),
+    isolation: expectOneOf('isolation', options.isolation ?? 'thread', ['thread', 'process']),
+    clock: options.clock ?? systemClock,
+    log: options.log ?? processLog,
+  }
+}
+
+/** The GPUs that this process may use: those of `CUDA_VISIBLE_DEVICES`, else all that the driver shows. */
+function findGpus(): number[] {
+  const visible = process.env['CUDA_VISIBLE_DEVICES']
+  if (visible !== undefined) {
+    const ids = visible.split(',').filter((id) => /^\d+$/.test(id.trim()))
+    return [...new Set(ids.map(Number))]
+  }
+  try {
+    return readdirSync('/proc/driver/nvidia/gpus').map((_, id) => id)
+  } catch {
+    return []
+  }
+}

@@ -1,0 +1,102 @@
+/** Runs plain closures on this process's event loop. They can be abandoned, not stopped. */
+
+import { hostname } from 'node:os'
+import type { Clock } from '../../foundation/clock.ts'
+import { TimeoutError } from '../../foundation/errors.ts'
+import { runInTask } from '../../foundation/task-context.ts'
+import type { Job, TaskReport } from '../backend.ts'
+import type { Batch, Executor, ExecutorListener } from './executor.ts'
+
+/** Asynchronous closures wait for something else most of the time, so many may be under way. */
+const mostAtOnce = 1000
+const workerId = 'main'
+
+export interface InProcessParts {
+  readonly clock: Clock
+  readonly listener: ExecutorListener
+}
+
+interface Live {
+  readonly batch: Batch
+  cancelTimer: () => void
+}
+
+export class InProcessExecutor implements Executor {
+  readonly #parts: InProcessParts
+  readonly #live = new Map<Job, Live>()
+  #waiting: Job[] = []
+
+  constructor(parts: InProcessParts) {
+    this.#parts = parts
+  }
+
+  get places(): number {
+    return mostAtOnce - this.#live.size
+  }
+
+  batchSize(): number {
+    return 1
+  }
+
+  /** Begins in the next turn of the loop, so that whoever submits is never run over. */
+  assign(batch: Batch): void {
+    if (this.#waiting.length === 0) this.#parts.clock.nextTurn(() => this.#beginAll())
+    for (const job of batch.jobs) {
+      this.#live.set(job, { batch, cancelTimer() {} })
+      this.#waiting.push(job)
+    }
+  }
+
+  cancel(job: Job, reason: string): void {
+    this.#end(job, { kind: 'cancel', reason, facts: { workerId } })
+  }
+
+  close(reason: string): Promise<void> {
+    for (const job of this.#live.keys()) this.cancel(job, reason)
+    return Promise.resolve()
+  }
+
+  #beginAll(): void {
+    const jobs = this.#waiting
+    this.#waiting = []
+    for (const job of jobs) {
+      const live = this.#live.get(job)
+      if (live !== undefined) this.#begin(job, live)
+    }
+  }
+
+  #begin(job: Job, live: Live): void {
+    live.cancelTimer = this.#armTimeout(job)
+    this.#parts.listener.report(job, { kind: 'start', workerId, nodeId: hostname() })
+    // Whoever heard of the start may have canceled it.
+    if (!this.#live.has(job)) return
+    void run(job).then(
+      (value) => this.#end(job, { kind: 'complete', value }),
+      (error: unknown) => this.#end(job, { kind: 'fail', error }),
+    )
+  }
+
+  #armTimeout(job: Job): () => void {
+    const seconds = job.task.timeoutSeconds
+    if (seconds === null) return () => {}
+    const error = new TimeoutError(`ran longer than ${seconds} s`)
+    return this.#parts.clock.after(seconds * 1000, () => this.#end(job, { kind: 'fail', error }))
+  }
+
+  /** Only the first end counts; what an abandoned closure does later is nobody's business. */
+  #end(job: Job, report: TaskReport): void {
+    const live = this.#live.get(job)
+    if (live === undefined) return
+    live.cancelTimer()
+    this.#live.delete(job)
+    this.#parts.listener.report(job, report)
+    this.#parts.listener.finish(live.batch)
+  }
+}
+
+async function run({ uid, task }: Job): Promise<unknown> {
+  if (task.kind === 'ai' || task.function === null) throw new TypeError(`${uid} is no function`)
+  const work = task.function as (...args: readonly unknown[]) => unknown
+  const { args } = task
+  return await runInTask(uid, () => work(...args))
+}

@@ -1,0 +1,44 @@
+/** How many programs may run at once: fewer after the system refused one, more as others succeed. */
+
+const shortestPauseMs = 20
+const longestPauseMs = 1000
+
+export class ConcurrencyLimit {
+  readonly #most: number
+  #limit: number
+  #successes = 0
+  #pauseMs = shortestPauseMs
+
+  constructor(most: number) {
+    this.#most = most
+    this.#limit = most
+  }
+
+  get limit(): number {
+    return this.#limit
+  }
+
+  /** How long to wait before the next try; twice as long each time in a row. */
+  nextPauseMs(): number {
+    const pause = this.#pauseMs
+    this.#pauseMs = Math.min(pause * 2, longestPauseMs)
+    return pause
+  }
+
+  /** The system refused one more than `running`. `true` when that lowers the limit. */
+  refuse(running: number): boolean {
+    const lower = Math.max(1, Math.min(running, this.#limit))
+    const isLower = lower < this.#limit
+    this.#limit = lower
+    this.#successes = 0
+    return isLower
+  }
+
+  /** A program ended; a whole round of those raises the limit by one. */
+  succeed(): void {
+    this.#pauseMs = shortestPauseMs
+    if (this.#limit === this.#most || ++this.#successes < this.#limit) return
+    this.#successes = 0
+    this.#limit++
+  }
+}

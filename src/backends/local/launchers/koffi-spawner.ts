@@ -1,0 +1,140 @@
+/** Starts programs with posix_spawn and learns their usage from wait4; needs the package koffi. */
+
+import { openSync } from 'node:fs'
+import { Socket } from 'node:net'
+import { errnoOf } from '../../../foundation/errors.ts'
+import { Libc, type Reaped } from './libc.ts'
+import { machineMs } from './machine-time.ts'
+import type { OutputCapture } from './output-capture.ts'
+import { PipeReader } from './pipe-reader.ts'
+import type { ProgramWatcher, SpawnPlan, Spawner } from './spawner.ts'
+
+interface Child {
+  readonly watcher: ProgramWatcher
+  readonly readers: readonly PipeReader[]
+  readonly stdin: Socket | undefined
+}
+
+export class KoffiSpawner implements Spawner {
+  readonly #libc: Libc
+  readonly #environment: Uint8Array
+  readonly #nothing = openSync('/dev/null', 'r')
+  readonly #children = new Map<number, Child>()
+
+  /** Throws where koffi or what it needs of the system is missing. `reap` is to be called on SIGCHLD. */
+  static async create(environment: Readonly<Record<string, string>>): Promise<KoffiSpawner> {
+    const { default: koffi } = await import('koffi')
+    return new KoffiSpawner(new Libc(koffi), environment)
+  }
+
+  private constructor(libc: Libc, environment: Readonly<Record<string, string>>) {
+    this.#libc = libc
+    this.#environment = libc.toVector(toStrings(environment))
+  }
+
+  spawn(plan: SpawnPlan, watcher: ProgramWatcher): number {
+    const ends = new PipeEnds(this.#libc)
+    let pid: number
+    try {
+      pid = this.#spawn(plan, ends)
+    } catch (error) {
+      ends.closeAll()
+      watcher.failed(errnoOf(error))
+      return 0
+    }
+    ends.closeTheirs()
+    const stdin = plan.stdin === null ? undefined : ends.feed(plan.stdin)
+    this.#children.set(pid, { watcher, readers: ends.readers, stdin })
+    return pid
+  }
+
+  settle(pid: number): void {
+    for (const reader of this.#children.get(pid)?.readers ?? []) reader.stream()
+  }
+
+  /** Takes all that have ended. */
+  reap(): void {
+    // A new process counts the peak of the one that started it as its own.
+    const inheritedPeak = process.resourceUsage().maxRSS * 1024
+    for (let reaped = this.#libc.reap(); reaped !== undefined; reaped = this.#libc.reap()) {
+      this.#end(reaped, inheritedPeak)
+    }
+  }
+
+  #spawn({ file, argv, cwd, env, stdin, stdout, stderr }: SpawnPlan, ends: PipeEnds): number {
+    return this.#libc.spawn({
+      file,
+      argv: this.#libc.toVector(argv),
+      environment: env === null ? this.#environment : this.#libc.toVector(toStrings(env)),
+      cwd,
+      stdio: [
+        stdin === null ? this.#nothing : ends.toProgram(),
+        typeof stdout === 'number' ? stdout : ends.fromProgram(stdout),
+        typeof stderr === 'number' ? stderr : ends.fromProgram(stderr),
+      ],
+    })
+  }
+
+  #end({ pid, exitCode, signal, cpuSeconds, peakMemoryBytes }: Reaped, inheritedPeak: number) {
+    const child = this.#children.get(pid)
+    if (child === undefined) return
+    this.#children.delete(pid)
+    child.stdin?.destroy()
+    for (const reader of child.readers) reader.finish()
+    const peak = peakMemoryBytes > inheritedPeak ? { peakMemoryBytes } : {}
+    child.watcher.ended({ exitCode, signal, at: machineMs(), cpuSeconds, ...peak })
+  }
+}
+
+const toStrings = (environment: Readonly<Record<string, string>>): string[] =>
+  Object.entries(environment).map(([name, value]) => `${name}=${value}`)
+
+/** The pipes of one start: the program's ends are closed here once it has them. */
+class PipeEnds {
+  readonly readers: PipeReader[] = []
+  readonly #libc: Libc
+  readonly #theirs: number[] = []
+  #ourStdin = -1
+
+  constructor(libc: Libc) {
+    this.#libc = libc
+  }
+
+  fromProgram(capture: OutputCapture): number {
+    const [ours, theirs] = this.#libc.pipe()
+    this.#theirs.push(theirs)
+    this.readers.push(new PipeReader(this.#libc, ours, capture))
+    return theirs
+  }
+
+  toProgram(): number {
+    const [theirs, ours] = this.#libc.pipe()
+    this.#theirs.push(theirs)
+    this.#ourStdin = ours
+    return theirs
+  }
+
+  /** Writes at once what the pipe takes; a socket writes the rest as the program reads. */
+  feed(bytes: Uint8Array): Socket | undefined {
+    const written = this.#libc.writeSome(this.#ourStdin, bytes)
+    if (written === bytes.length) {
+      this.#libc.close(this.#ourStdin)
+      return undefined
+    }
+    const socket = new Socket({ fd: this.#ourStdin, readable: false, writable: true })
+    // A program that does not read its input is no fault.
+    socket.on('error', () => {})
+    socket.end(bytes.subarray(written))
+    return socket
+  }
+
+  closeTheirs(): void {
+    for (const descriptor of this.#theirs) this.#libc.close(descriptor)
+  }
+
+  closeAll(): void {
+    this.closeTheirs()
+    for (const reader of this.readers) reader.finish()
+    if (this.#ourStdin !== -1) this.#libc.close(this.#ourStdin)
+  }
+}

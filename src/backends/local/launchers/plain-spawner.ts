@@ -1,0 +1,94 @@
+/** Starts programs with what Node brings. Knows nothing of their resource usage. */
+
+import { type ChildProcess, spawn } from 'node:child_process'
+import type { Readable } from 'node:stream'
+import { systemClock as clock } from '../../../foundation/clock.ts'
+import { errnoOf } from '../../../foundation/errors.ts'
+import { machineMs } from './machine-time.ts'
+import type { OutputCapture } from './output-capture.ts'
+import type { ProgramWatcher, SpawnPlan, Spawner } from './spawner.ts'
+
+/** Turns of the loop without news after which a dead program's pipe is empty. */
+const quietTurns = 3
+/** More than any pipe holds: what comes beyond is not the program's, but of a process it left behind. */
+const longestRest = 1_048_576
+
+export class PlainSpawner implements Spawner {
+  readonly #environment: NodeJS.ProcessEnv
+
+  constructor(environment: NodeJS.ProcessEnv) {
+    this.#environment = environment
+  }
+
+  spawn(plan: SpawnPlan, watcher: ProgramWatcher): number {
+    let child: ChildProcess
+    try {
+      child = spawn(plan.file, plan.argv.slice(1), {
+        argv0: plan.argv[0] ?? plan.file,
+        env: plan.env ?? this.#environment,
+        detached: true,
+        stdio: [plan.stdin === null ? 'ignore' : 'pipe', target(plan.stdout), target(plan.stderr)],
+        cwd: plan.cwd,
+      })
+    } catch (error) {
+      watcher.failed(errnoOf(error))
+      return 0
+    }
+    child.on('error', (error) => {
+      if (child.pid === undefined) watcher.failed(errnoOf(error))
+    })
+    if (child.pid === undefined) return 0
+    // A program that does not read its input is no fault.
+    child.stdin?.on('error', () => {})
+    if (plan.stdin !== null) child.stdin?.end(plan.stdin)
+    const captures = [
+      captureFrom(child.stdout, plan.stdout),
+      captureFrom(child.stderr, plan.stderr),
+    ].filter((capture) => capture !== undefined)
+    child.on('exit', (exitCode, signal) => {
+      const status = { exitCode, signal, at: machineMs() }
+      child.stdin?.destroy()
+      whenDrained(child, captures, () => watcher.ended(status))
+    })
+    return child.pid
+  }
+
+  settle(): void {}
+}
+
+const target = (output: number | OutputCapture): number | 'pipe' =>
+  typeof output === 'number' ? output : 'pipe'
+
+function captureFrom(
+  stream: Readable | null,
+  output: number | OutputCapture,
+): OutputCapture | undefined {
+  if (stream === null || typeof output === 'number') return undefined
+  stream.on('data', (bytes: Buffer) => output.push(bytes))
+  stream.on('error', () => {})
+  return output
+}
+
+/** The pipes are read to their end, or until nothing is left in those that others still hold open. */
+function whenDrained(
+  child: ChildProcess,
+  captures: readonly OutputCapture[],
+  onDrained: () => void,
+): void {
+  const totalOf = (): number => captures.reduce((sum, { total }) => sum + total, 0)
+  const limit = totalOf() + longestRest
+  let seen = totalOf()
+  let quiet = 0
+  const isAtEnd = (): boolean =>
+    (child.stdout?.readableEnded ?? true) && (child.stderr?.readableEnded ?? true)
+  const look = (): void => {
+    const total = totalOf()
+    quiet = total === seen ? quiet + 1 : 0
+    seen = total
+    if (!isAtEnd() && quiet < quietTurns && total < limit) return clock.nextTurn(look)
+    child.stdout?.destroy()
+    child.stderr?.destroy()
+    onDrained()
+  }
+  look()
+}

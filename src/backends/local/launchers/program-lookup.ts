@@ -1,0 +1,167 @@
+/** Where a program is, and if it cannot be started, why: a name is looked up as the system would. */
+
+import {
+  accessSync,
+  closeSync,
+  constants,
+  openSync,
+  readdirSync,
+  readSync,
+  statSync,
+} from 'node:fs'
+import { join, resolve } from 'node:path'
+import { nearest } from '../../../foundation/options.ts'
+import type { StartFault } from './protocol.ts'
+
+/** What the system searches without `PATH`. */
+const defaultPath = '/bin:/usr/bin'
+const mostKnown = 1000
+
+/** Remembers what it found, so that a program that runs often is looked up once. */
+export class ProgramLookup {
+  readonly #found = new Map<string, string>()
+  readonly #faults = new Map<string, StartFault>()
+
+  /** A path to start, or `undefined` for a name that is not in `path`. */
+  find(executable: string, path: string = defaultPath): string | undefined {
+    if (executable.includes('/')) return executable
+    const key = `${executable}\0${path}`
+    const known = this.#found.get(key)
+    if (known !== undefined) return known
+    const found = candidates(executable, path).find((file) => isProgram(file))
+    if (found !== undefined) remember(this.#found, key, found)
+    return found
+  }
+
+  /** The program may have moved: the next `find` looks again. */
+  forget(): void {
+    this.#found.clear()
+  }
+
+  /** Why the name is not in `path`. */
+  explainMissing(executable: string, path: string = defaultPath): StartFault {
+    const key = `${executable}\0${path}`
+    const fault = this.#faults.get(key) ?? missingInPath(executable, path)
+    remember(this.#faults, key, fault)
+    return fault
+  }
+}
+
+function remember<T>(map: Map<string, T>, key: string, value: T): void {
+  if (map.size >= mostKnown) map.clear()
+  map.set(key, value)
+}
+
+const candidates = (name: string, path: string): string[] =>
+  path.split(':').map((folder) => join(folder === '' ? '.' : folder, name))
+
+/** Why the system refused to start `file`, seen from `cwd`. */
+export function explainRefusal(file: string, cwd: string, errno: string): StartFault {
+  const folder = kindOf(cwd)
+  if (folder !== 'folder') {
+    const what = folder === 'missing' ? 'does not exist' : 'is not a folder'
+    return { type: 'CwdNotFoundError', message: `the working directory ${cwd} ${what}` }
+  }
+  const path = resolve(cwd, file)
+  const kind = kindOf(path)
+  if (kind === 'missing') return missingFile(file, path)
+  if (kind === 'folder') return notPermitted(`${file} is a folder`)
+  if (!isProgram(path)) {
+    return notPermitted(`${file} may not be executed`, `Allow it with: chmod +x ${path}`)
+  }
+  return explainErrno(file, path, errno)
+}
+
+function explainErrno(file: string, path: string, errno: string): StartFault {
+  switch (errno) {
+    case 'ENOENT':
+      return {
+        type: 'ExecutableNotFoundError',
+        message: `${file} names an interpreter that does not exist`,
+        hint: `Its first line is ${firstLine(path)}`,
+      }
+    case 'ENOEXEC':
+      return notPermitted(
+        `${file} is not a program`,
+        'A script needs a first line such as #!/bin/sh',
+      )
+    case 'EACCES':
+    case 'EPERM':
+      return notPermitted(`${file} may not be executed`)
+    case 'E2BIG':
+      return {
+        type: 'SpawnError',
+        message: `${file}: arguments and environment are too long for the system (E2BIG)`,
+        hint: 'Pass a file, or stdin.',
+      }
+    default:
+      return { type: 'SpawnError', message: `${file} could not be started: ${errno}` }
+  }
+}
+
+function missingInPath(executable: string, path: string): StartFault {
+  const inTheWay = candidates(executable, path).find((file) => kindOf(file) === 'file')
+  if (inTheWay !== undefined) {
+    return notPermitted(`${inTheWay} may not be executed`, `Allow it with: chmod +x ${inTheWay}`)
+  }
+  const names = path.split(':').flatMap((folder) => namesIn(folder === '' ? '.' : folder))
+  return notFound(`${executable} was not found in PATH`, executable, names, `PATH is ${path}.`)
+}
+
+function missingFile(file: string, path: string): StartFault {
+  const folder = resolve(path, '..')
+  const base = path.slice(path.lastIndexOf('/') + 1)
+  return notFound(`${file} does not exist`, base, namesIn(folder), `Searched in ${folder}.`)
+}
+
+function notFound(
+  message: string,
+  name: string,
+  known: readonly string[],
+  searched: string,
+): StartFault {
+  const near = nearest(name, known)
+  const hint = near === undefined ? searched : `Did you mean "${near}"? ${searched}`
+  return { type: 'ExecutableNotFoundError', message, hint }
+}
+
+const notPermitted = (message: string, hint?: string): StartFault => ({
+  type: 'ExecutableNotPermittedError',
+  message,
+  ...(hint === undefined ? {} : { hint }),
+})
+
+function kindOf(path: string): 'file' | 'folder' | 'missing' {
+  const stats = statSync(path, { throwIfNoEntry: false })
+  if (stats === undefined) return 'missing'
+  return stats.isDirectory() ? 'folder' : 'file'
+}
+
+function isProgram(path: string): boolean {
+  try {
+    accessSync(path, constants.X_OK)
+    return kindOf(path) === 'file'
+  } catch {
+    return false
+  }
+}
+
+function namesIn(folder: string): string[] {
+  try {
+    return readdirSync(folder)
+  } catch {
+    return []
+  }
+}
+
+function firstLine(path: string): string {
+  const bytes = Buffer.alloc(128)
+  try {
+    const file = openSync(path, 'r')
+    const length = readSync(file, bytes)
+    closeSync(file)
+    return bytes.toString('utf8', 0, length).split('\n')[0] ?? ''
+  } catch {
+    return 'unreadable'
+  }
+}

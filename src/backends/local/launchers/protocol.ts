@@ -1,0 +1,81 @@
+/** What the pool and its launchers say to each other. Times are those of `machineMs`. */
+
+/** A program to start. `id` is the pool's, never used twice. */
+export interface ProgramRequest {
+  readonly id: number
+  readonly executable: string
+  readonly arguments: readonly string[]
+  readonly cwd: string
+  /** Changes to the inherited environment; `undefined` removes. */
+  readonly env: Readonly<Record<string, string | undefined>> | null
+  readonly stdin: string | Uint8Array | null
+  readonly shell: boolean
+  /** Absolute paths of files that take the output; `null` keeps it as text. */
+  readonly stdoutFile: string | null
+  readonly stderrFile: string | null
+  readonly timeoutMs: number | null
+}
+
+/** The first thing that a launcher is told. */
+export interface LauncherSetup {
+  readonly graceMs: number
+  readonly capture: CaptureBounds
+  /** `plain` does without koffi; `auto` takes it where it works. */
+  readonly spawner: 'auto' | 'plain'
+  /** Variables that programs inherit and the launcher itself must not have. */
+  readonly environment: Readonly<Record<string, string | undefined>>
+}
+
+/** How many bytes of each output are kept. */
+export interface CaptureBounds {
+  readonly headBytes: number
+  readonly tailBytes: number
+}
+
+export interface ToLauncher {
+  readonly setup?: LauncherSetup
+  readonly requests?: readonly ProgramRequest[]
+  /** Ids of programs to end. */
+  readonly stops?: readonly number[]
+}
+
+/** Why a program could not be started; the name of an error of `program-errors.ts`. */
+export interface StartFault {
+  readonly type:
+    | 'ExecutableNotFoundError'
+    | 'ExecutableNotPermittedError'
+    | 'CwdNotFoundError'
+    | 'OutputFileError'
+    | 'SpawnError'
+  readonly message: string
+  readonly hint?: string
+}
+
+export interface ProgramUsage {
+  readonly cpuSeconds?: number
+  readonly peakMemoryBytes?: number
+}
+
+export interface ProgramEnd extends ProgramUsage {
+  readonly kind: 'ended'
+  readonly id: number
+  readonly at: number
+  readonly exitCode: number | null
+  readonly signal: string | null
+  readonly stoppedBy: StopCause | null
+  readonly stdout: string
+  readonly stderr: string
+}
+
+export type StopCause = 'cancel' | 'timeout'
+
+/** Each program is told of at most once as `started`, and exactly once as something else. */
+export type ProgramNews =
+  | { readonly kind: 'started'; readonly id: number; readonly at: number; readonly pid: number }
+  | ProgramEnd
+  | { readonly kind: 'failed'; readonly id: number; readonly fault: StartFault }
+  /** The system has no room for another process or file now. */
+  | { readonly kind: 'refused'; readonly id: number; readonly errno: string }
+
+/** In the order in which things happened. */
+export type FromLauncher = readonly ProgramNews[]

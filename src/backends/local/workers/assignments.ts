@@ -1,0 +1,173 @@
+/** The batches of one worker, and the only reader of what its mailbox says about them. */
+
+import type { Clock } from '../../../foundation/clock.ts'
+import type { AttemptFacts, Job } from '../../backend.ts'
+import type { Assignment } from './assignment.ts'
+import type { JobDurations } from './batch-size.ts'
+import { failureOf } from './job-failure.ts'
+import { momentOf, readTime, type TimeReading } from './machine-time.ts'
+import { bankCount, type Mailbox } from './mailbox.ts'
+import type { WorkerMessage } from './protocol.ts'
+
+/** The job that a worker is at, and since when in the clock's terms; `null` when only it knows. */
+export interface RunningJob {
+  readonly assignment: Assignment
+  readonly index: number
+  readonly job: Job
+  readonly sinceMs: number | null
+}
+
+export interface AssignmentsOptions {
+  readonly clock: Clock
+  readonly durations: JobDurations
+  readonly nodeId: string
+}
+
+type Told = Extract<WorkerMessage, { kind: 'value' | 'failure' }>
+
+export class Assignments {
+  readonly facts: AttemptFacts & { readonly workerId: string }
+  readonly #options: AssignmentsOptions
+  readonly #mailbox: Mailbox
+  readonly #all: Assignment[] = []
+  readonly #told = new Map<number, Told>()
+  #isReading = false
+  #running: RunningJob | null = null
+
+  constructor(mailbox: Mailbox, workerId: string, options: AssignmentsOptions) {
+    this.#mailbox = mailbox
+    this.#options = options
+    this.facts = Object.freeze({ workerId })
+  }
+
+  get all(): readonly Assignment[] {
+    return this.#all
+  }
+
+  get isEmpty(): boolean {
+    return this.#all.length === 0
+  }
+
+  get isFull(): boolean {
+    return this.#all.length >= bankCount
+  }
+
+  /** Gives the batch a bank of the mailbox. */
+  add(assignment: Assignment): void {
+    const first = this.#all[0]
+    assignment.bank = first === undefined ? 0 : 1 - first.bank
+    assignment.read = 0
+    this.#mailbox.reset(assignment.bank, assignment.count)
+    this.#all.push(assignment)
+  }
+
+  remove(assignment: Assignment): void {
+    this.#all.splice(this.#all.indexOf(assignment), 1)
+  }
+
+  /** What a message told; the next `read` takes it up. */
+  tell(message: Told): void {
+    this.#told.set(message.slot, message)
+  }
+
+  /** Reports the jobs that ended since the last time; `false` when there were none. */
+  read(): boolean {
+    if (this.#isReading || this.#all.length === 0) return false
+    this.#isReading = true
+    const time = readTime(this.#options.clock)
+    let hasRead = false
+    for (let first = this.#all[0]; first !== undefined; first = this.#all[0]) {
+      hasRead = this.#readBatch(first, time) || hasRead
+      if (first.read < first.count) break
+      // Before anybody is told of the end, who may bring the next batch.
+      this.#all.shift()
+      first.finish()
+    }
+    this.#isReading = false
+    return hasRead
+  }
+
+  #readBatch(assignment: Assignment, time: TimeReading): boolean {
+    const passed = this.#mailbox.passed(assignment.bank)
+    const before = assignment.read
+    while (assignment.read < passed) {
+      const index = assignment.read
+      if (!assignment.isOver(index)) {
+        const slot = assignment.slotOf(index)
+        const told = this.#mailbox.isLeftToMessage(slot) ? this.#told.get(slot) : null
+        // Its message is on the way.
+        if (told === undefined) break
+        if (told !== null) this.#told.delete(slot)
+        this.#reportEnd(assignment, index, time, told)
+      }
+      assignment.read++
+    }
+    return assignment.read > before
+  }
+
+  #reportEnd(assignment: Assignment, index: number, time: TimeReading, told: Told | null): void {
+    const slot = assignment.slotOf(index)
+    const { facts } = this
+    const start = this.#mailbox.starts[slot] ?? 0
+    const end = this.#mailbox.ends[slot] ?? 0
+    this.#options.durations.add(end - start)
+    this.#reportStart(assignment, index, time, start)
+    const at = momentOf(time, end)
+    if (told?.kind === 'failure') {
+      const error = failureOf(assignment.jobAt(index), told)
+      assignment.end(index, { kind: 'fail', at, error, facts })
+    } else {
+      const value = told === null ? this.#mailbox.read(slot) : told.value
+      assignment.end(index, { kind: 'complete', at, value, facts })
+    }
+  }
+
+  #reportStart(assignment: Assignment, index: number, time: TimeReading, start: number): void {
+    assignment.start(index, () => ({
+      kind: 'start',
+      at: momentOf(time, start),
+      workerId: this.facts.workerId,
+      nodeId: this.#options.nodeId,
+    }))
+  }
+
+  /** The job that the worker has begun and not ended, its start reported. */
+  running(): RunningJob | null {
+    const assignment = this.#all.find((one) => this.#mailbox.passed(one.bank) < one.count)
+    if (assignment === undefined) return null
+    const index = this.#mailbox.passed(assignment.bank)
+    const slot = assignment.slotOf(index)
+    if (assignment.isOver(index) || !this.#mailbox.hasBegun(slot)) return null
+    const known = this.#running
+    const isKnown = known?.assignment === assignment && known.index === index
+    if (isKnown && known.sinceMs !== null) return known
+    const start = this.#mailbox.starts[slot] ?? Number.NaN
+    const time = readTime(this.#options.clock)
+    const sinceMs = Number.isNaN(start) ? null : momentOf(time, start).monotonicMs
+    this.#running = { assignment, index, job: assignment.jobAt(index), sinceMs }
+    if (sinceMs !== null) this.#reportStart(assignment, index, time, start)
+    return this.#running
+  }
+
+  /** Whether the worker is done with the job, though its end may not have been told yet. */
+  hasPassed(assignment: Assignment, index: number): boolean {
+    return this.#mailbox.passed(assignment.bank) > index
+  }
+
+  /** Whether the job had not begun, and now never will. */
+  revoke(assignment: Assignment, index: number): boolean {
+    return !assignment.isOver(index) && this.#mailbox.revoke(assignment.slotOf(index))
+  }
+
+  /** Takes all jobs away that had not begun. */
+  revokeAll(): Job[] {
+    const jobs: Job[] = []
+    for (const assignment of this.#all) {
+      for (let index = assignment.read; index < assignment.count; index++) {
+        const job = this.revoke(assignment, index) ? assignment.take(index) : undefined
+        if (job !== undefined) jobs.push(job)
+      }
+    }
+    return jobs
+  }
+}

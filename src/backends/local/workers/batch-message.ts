@@ -1,0 +1,70 @@
+/** Turns a batch into the message that a worker gets, with arguments that the jobs do not share. */
+
+import { BackendError, messageOf, ValueError } from '../../../foundation/errors.ts'
+import type { TaskDefinition } from '../../../tasks/define-task.ts'
+import type { Job } from '../../backend.ts'
+import type { Assignment } from './assignment.ts'
+import { isPlainValue, uncloneablePath } from './cloning.ts'
+import type { BatchMessage } from './protocol.ts'
+
+/** Jobs that the worker must not begin, because their arguments cannot be sent. */
+export interface UnsendableJob {
+  readonly index: number
+  readonly error: unknown
+}
+
+/** Builds the messages for one worker, which is told of each definition once. */
+export class BatchMessages {
+  readonly #known = new Map<TaskDefinition, number>()
+
+  build(assignment: Assignment): {
+    readonly message: Omit<BatchMessage, 'bank'>
+    readonly unsendable: readonly UnsendableJob[]
+  } {
+    const { batch, count } = assignment
+    const jobs: unknown[] = []
+    const definitions: TaskDefinition[] = []
+    const unsendable: UnsendableJob[] = []
+    for (let index = 0; index < count; index++) {
+      const job = assignment.jobAt(index)
+      const { task } = job
+      if (task.kind === 'ai' || task.definition === null) {
+        unsendable.push({ index, error: misdirected(job) })
+        jobs.push(0, job.uid, [])
+        continue
+      }
+      try {
+        // Within one message, what two jobs share would stay shared: one could spoil it.
+        const args = task.args.every(isPlainValue) ? task.args : structuredClone(task.args)
+        jobs.push(this.#indexOf(task.definition, definitions), job.uid, args)
+      } catch (error) {
+        unsendable.push({ index, error: argumentsError(task.args, error) })
+        jobs.push(0, job.uid, [])
+      }
+    }
+    const gpus = batch.gpuIds.length === 0 ? null : batch.gpuIds.join(',')
+    return { message: { gpus, definitions, jobs }, unsendable }
+  }
+
+  #indexOf(definition: TaskDefinition, news: TaskDefinition[]): number {
+    const known = this.#known.get(definition)
+    if (known !== undefined) return known
+    news.push(definition)
+    const index = this.#known.size
+    this.#known.set(definition, index)
+    return index
+  }
+}
+
+export function argumentsError(args: readonly unknown[], cause: unknown): ValueError {
+  const field = uncloneablePath(args, 'args')
+  return new ValueError(`${field} cannot be sent to a worker: ${messageOf(cause)}`, {
+    code: 'ArgumentNotSerializableError',
+    field,
+    expected: 'a value that can be cloned',
+    cause,
+  })
+}
+
+const misdirected = (job: Job): BackendError =>
+  new BackendError(`task ${job.uid} has no function that a worker could import`)

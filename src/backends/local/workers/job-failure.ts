@@ -1,0 +1,66 @@
+/** The errors that a job's last report carries when its worker said how it failed, or could not. */
+
+import {
+  messageOf,
+  TimeoutError,
+  type TuttiError,
+  ValueError,
+  WorkerLostError,
+} from '../../../foundation/errors.ts'
+import type { Job } from '../../backend.ts'
+import { fromErrorRecord } from './error-record.ts'
+import type { WorkerMessage } from './protocol.ts'
+import type { WorkerExit } from './worker-link.ts'
+
+/** Why a worker was lost, in words and, if there was one, with the error. */
+export interface Loss {
+  readonly reason: string
+  readonly cause?: unknown
+}
+
+/** The error that the function threw, or one of ours about its module or its result. */
+export function failureOf(job: Job, told: Extract<WorkerMessage, { kind: 'failure' }>): unknown {
+  const cause = fromErrorRecord(told.error)
+  if (told.failure === 'thrown') return cause
+  if (told.failure === 'result') {
+    const field = told.field ?? 'return_value'
+    return new ValueError(`${field} cannot be sent back by the worker: ${messageOf(cause)}`, {
+      code: 'ResultNotSerializableError',
+      field,
+      expected: 'a value that can be cloned',
+      cause,
+    })
+  }
+  const module = 'definition' in job.task ? job.task.definition?.module : undefined
+  return new ValueError(`the module ${module} of task ${job.uid} failed: ${messageOf(cause)}`, {
+    code: 'TaskImportError',
+    field: 'function',
+    expected: 'a function that a worker can import',
+    hint: 'Call `defineTask(import.meta.url, function name() {})` in a module of its own.',
+    cause,
+  })
+}
+
+export const timeoutError = (job: Job, seconds: number): TimeoutError =>
+  new TimeoutError(`task ${job.uid} ran longer than ${seconds} s`)
+
+export function lostError(job: Job, workerId: string, exit: WorkerExit, loss: Loss): TuttiError {
+  const message = `worker ${workerId} was lost while it ran task ${job.uid}: ${loss.reason}`
+  if (isOutOfMemory(exit.error)) {
+    return new WorkerLostError(message, { code: 'WorkerOutOfMemoryError', cause: exit.error })
+  }
+  return new WorkerLostError(message, 'cause' in loss ? { cause: loss.cause } : {})
+}
+
+/** What an exit looks like from outside. */
+export function lossOf(exit: WorkerExit): Loss {
+  if (isOutOfMemory(exit.error)) return { reason: 'out of memory', cause: exit.error }
+  if (exit.error !== undefined) return { reason: messageOf(exit.error), cause: exit.error }
+  if (exit.signal === 'SIGABRT') return { reason: 'ended by SIGABRT: often out of memory' }
+  if (exit.signal === 'SIGKILL') return { reason: 'ended by SIGKILL: often out of memory' }
+  if (exit.signal !== undefined) return { reason: `ended by ${exit.signal}` }
+  return { reason: `it exited with code ${exit.code ?? 'unknown'}` }
+}
+
+const isOutOfMemory = (error: unknown): boolean =>
+  error instanceof Error && 'code' in error && error.code === 'ERR_WORKER_OUT_OF_MEMORY'

@@ -1,0 +1,171 @@
+/**
+ * The memory that a pool and one worker share: who claimed which job, when it ran, and how it ended
+ * if a number or a short text can say that. What is written here survives the worker.
+ */
+
+/** The most jobs in a batch. */
+export const bankSize = 256
+/** The most batches that a worker holds: one that it runs, and one that waits for it. */
+export const bankCount = 2
+const slotCount = bankSize * bankCount
+/** Bytes for the texts that the jobs of one batch returned. */
+const textSize = 16_384
+const longestText = 1024
+
+export const claim = { free: 0, begun: 1, revoked: 2 } as const
+
+/** How a job ended. `told`: by a message of its own. */
+export const ending = {
+  undefined: 0,
+  null: 1,
+  false: 2,
+  true: 3,
+  number: 4,
+  text: 5,
+  told: 6,
+} as const
+
+/**
+ * Jobs lie in slots, the slots of a batch one after another in one of the banks. A worker passes
+ * the slots of a bank in order. What is read of a slot was written before `passed` counted it.
+ */
+export class Mailbox {
+  readonly memory: SharedArrayBuffer
+  /** By slot, in machine time. A start is written before the claim. */
+  readonly starts: Float64Array
+  readonly ends: Float64Array
+  readonly #numbers: Float64Array
+  readonly #claims: Int32Array
+  readonly #endings: Int32Array
+  readonly #offsets: Int32Array
+  readonly #passed: Int32Array
+  readonly #texts: readonly Buffer[]
+  #textEnd = 0
+
+  constructor(memory?: SharedArrayBuffer) {
+    const texts = slotCount * (3 * 8 + 3 * 4) + bankCount * 4
+    this.memory = memory ?? new SharedArrayBuffer(texts + bankCount * textSize)
+    let at = 0
+    const doubles = (): Float64Array => {
+      at += slotCount * 8
+      return new Float64Array(this.memory, at - slotCount * 8, slotCount)
+    }
+    const integers = (length = slotCount): Int32Array => {
+      at += length * 4
+      return new Int32Array(this.memory, at - length * 4, length)
+    }
+    this.starts = doubles()
+    this.ends = doubles()
+    this.#numbers = doubles()
+    this.#claims = integers()
+    this.#endings = integers()
+    this.#offsets = integers()
+    this.#passed = integers(bankCount)
+    this.#texts = Array.from({ length: bankCount }, (_, bank) =>
+      Buffer.from(this.memory, texts + bank * textSize, textSize),
+    )
+  }
+
+  /** For the pool: makes the bank ready for a new batch; nobody may be working on it. */
+  reset(bank: number, count: number): void {
+    this.#claims.fill(claim.free, bank * bankSize, bank * bankSize + count)
+    Atomics.store(this.#passed, bank, 0)
+  }
+
+  /** For the writer of texts, before the first of a batch. */
+  rewind(): void {
+    this.#textEnd = 0
+  }
+
+  /** For the worker: whether it may begin the job. */
+  begin(slot: number): boolean {
+    return Atomics.compareExchange(this.#claims, slot, claim.free, claim.begun) === claim.free
+  }
+
+  /** The job was not begun after all. */
+  unbegin(slot: number): void {
+    Atomics.compareExchange(this.#claims, slot, claim.begun, claim.free)
+  }
+
+  /** For the pool: whether the job had not begun, and never will. */
+  revoke(slot: number): boolean {
+    return Atomics.compareExchange(this.#claims, slot, claim.free, claim.revoked) === claim.free
+  }
+
+  hasBegun(slot: number): boolean {
+    return Atomics.load(this.#claims, slot) === claim.begun
+  }
+
+  /** How many slots of the bank the worker is done with. */
+  passed(bank: number): number {
+    return Atomics.load(this.#passed, bank)
+  }
+
+  pass(bank: number, count: number): void {
+    Atomics.store(this.#passed, bank, count)
+  }
+
+  /** Writes down a returned value; `false` when it takes a message to tell it. */
+  write(slot: number, value: unknown): boolean {
+    switch (typeof value) {
+      case 'undefined':
+        this.#endings[slot] = ending.undefined
+        return true
+      case 'boolean':
+        this.#endings[slot] = value ? ending.true : ending.false
+        return true
+      case 'number':
+        this.#endings[slot] = ending.number
+        this.#numbers[slot] = value
+        return true
+      case 'string':
+        return this.#writeText(slot, value)
+      default:
+        this.#endings[slot] = value === null ? ending.null : ending.told
+        return value === null
+    }
+  }
+
+  leaveToMessage(slot: number): void {
+    this.#endings[slot] = ending.told
+  }
+
+  isLeftToMessage(slot: number): boolean {
+    return this.#endings[slot] === ending.told
+  }
+
+  read(slot: number): unknown {
+    switch (this.#endings[slot]) {
+      case ending.null:
+        return null
+      case ending.false:
+        return false
+      case ending.true:
+        return true
+      case ending.number:
+        return this.#numbers[slot]
+      case ending.text: {
+        const from = this.#offsets[slot] ?? 0
+        const text = this.#texts[Math.floor(slot / bankSize)]
+        return text?.toString('utf16le', from, from + (this.#numbers[slot] ?? 0))
+      }
+      default:
+        return undefined
+    }
+  }
+
+  /** UTF-16 keeps lone surrogates, which UTF-8 would replace. */
+  #writeText(slot: number, value: string): boolean {
+    const length = value.length * 2
+    if (value.length > longestText || this.#textEnd + length > textSize) {
+      this.#endings[slot] = ending.told
+      return false
+    }
+    this.#texts[Math.floor(slot / bankSize)]?.write(value, this.#textEnd, 'utf16le')
+    this.#endings[slot] = ending.text
+    this.#offsets[slot] = this.#textEnd
+    this.#numbers[slot] = length
+    this.#textEnd += length
+    return true
+  }
+}

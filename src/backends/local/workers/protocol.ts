@@ -1,0 +1,45 @@
+/** What a pool and its workers say to each other. */
+
+import type { TaskDefinition } from '../../../tasks/define-task.ts'
+import type { ErrorRecord } from './error-record.ts'
+
+/** Jobs for a worker. Three entries each: the index of the definition, the uid, the arguments. */
+export interface BatchMessage {
+  readonly bank: number
+  /** For `CUDA_VISIBLE_DEVICES`; `null` for what the parent sees. */
+  readonly gpus: string | null
+  /** Definitions that are new to this worker; their indexes follow those of the earlier ones. */
+  readonly definitions: readonly TaskDefinition[]
+  readonly jobs: readonly unknown[]
+}
+
+/** `thrown`: by the function. `result`: not cloneable. `import`: there was nothing to call. */
+export type FailureKind = 'thrown' | 'result' | 'import'
+
+export type WorkerMessage =
+  /** The program runs and takes batches. */
+  | { readonly kind: 'ready' }
+  /** There is something new in the mailbox. */
+  | { readonly kind: 'passed' }
+  | { readonly kind: 'value'; readonly slot: number; readonly value: unknown }
+  | {
+      readonly kind: 'failure'
+      readonly slot: number
+      readonly failure: FailureKind
+      readonly error: ErrorRecord
+      /** Where in the result. */
+      readonly field?: string
+    }
+  /** An error that nobody caught: the worker begins nothing more and exits. */
+  | { readonly kind: 'dying'; readonly reason: string; readonly error: ErrorRecord }
+  /** From processes, which have no mailbox in common with the pool. */
+  | { readonly kind: 'began'; readonly slot: number; readonly at: number }
+  | {
+      readonly kind: 'ended'
+      readonly slot: number
+      readonly start: number
+      readonly end: number
+      /** Absent when a message of its own tells it. */
+      readonly value?: unknown
+      readonly isTold: boolean
+    }

@@ -1,0 +1,41 @@
+/** A worker that is a thread of this process. */
+
+import { Worker } from 'node:worker_threads'
+import { Mailbox } from './mailbox.ts'
+import type { BatchMessage, WorkerMessage } from './protocol.ts'
+import type { WorkerLink, WorkerLinkOptions } from './worker-link.ts'
+
+export class ThreadLink implements WorkerLink {
+  readonly mailbox = new Mailbox()
+  readonly #worker: Worker
+
+  constructor({ workerId, program, maxHeapMb, listener }: WorkerLinkOptions) {
+    this.#worker = new Worker(program, {
+      name: `tutti ${workerId}`,
+      workerData: { memory: this.mailbox.memory },
+      ...(maxHeapMb === null ? {} : { resourceLimits: { maxOldGenerationSizeMb: maxHeapMb } }),
+    })
+    let failure: { readonly error: unknown } | undefined
+    this.#worker.on('message', (message: WorkerMessage) => listener.message(message))
+    this.#worker.on('error', (error: unknown) => (failure = { error }))
+    this.#worker.on('messageerror', (error) => {
+      failure = { error }
+      this.kill()
+    })
+    this.#worker.on('exit', (code) => listener.exit({ code, ...failure }))
+  }
+
+  post(batch: BatchMessage): void {
+    // oxlint-disable-next-line unicorn/require-post-message-target-origin -- a thread, not a window
+    this.#worker.postMessage(batch)
+  }
+
+  setBusy(isBusy: boolean): void {
+    if (isBusy) this.#worker.ref()
+    else this.#worker.unref()
+  }
+
+  kill(): void {
+    void this.#worker.terminate()
+  }
+}

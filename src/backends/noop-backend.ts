@@ -1,0 +1,53 @@
+/** A backend that ends every task at once, without running it: for measuring and for dry runs. */
+
+import { expectKnownKeys, expectObject, expectString } from '../foundation/options.ts'
+import type { Backend, BackendListener, Connection, Job, Refusal } from './backend.ts'
+
+export interface NoopBackendOptions {
+  /** Default `noop`. */
+  readonly name?: string
+}
+
+/** Tasks reach DONE without RUNNING; their value is `undefined`, an AI task's an empty answer. */
+export class NoopBackend implements Backend {
+  readonly name: string
+  #closing: Promise<void> | null = null
+
+  constructor(options: NoopBackendOptions = {}) {
+    expectKnownKeys('NoopBackend', expectObject('options', options), ['name'])
+    this.name = expectString('name', options.name ?? 'noop')
+  }
+
+  refuse(): Refusal | null {
+    return this.#closing !== null ? { field: 'backend', message: `"${this.name}" is closed` } : null
+  }
+
+  connect(listener: BackendListener): Connection {
+    return {
+      submit: (jobs) => {
+        for (const job of jobs) this.#end(listener, job)
+      },
+      cancel() {},
+      release: () => Promise.resolve(),
+    }
+  }
+
+  close(): Promise<void> {
+    this.#closing ??= Promise.resolve()
+    return this.#closing
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close()
+  }
+
+  #end(listener: BackendListener, job: Job): void {
+    if (this.#closing !== null) listener.report(job, { kind: 'cancel', reason: 'backend closed' })
+    else listener.report(job, { kind: 'complete', value: valueOf(job) })
+  }
+}
+
+function valueOf({ task }: Job): unknown {
+  if (task.kind !== 'ai') return undefined
+  return typeof task.prompt === 'string' ? '' : task.prompt.map(() => '')
+}

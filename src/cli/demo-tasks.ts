@@ -1,0 +1,22 @@
+/** The functions of the demo; workers import this module. */
+
+import { defineTask } from '../tasks/define-task.ts'
+
+/** Estimates pi by throwing darts; the same seed always gives the same estimate. */
+export const simulate = defineTask(
+  import.meta.url,
+  function simulate(seed: number, darts: number): number {
+    if (seed % 50 === 7) throw new RangeError('demo: bad seed')
+    let state = (seed * 2_654_435_761 + 1) >>> 0
+    const random = (): number => {
+      state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0
+      return state / 2 ** 32
+    }
+    let hits = 0
+    for (let dart = 0; dart < darts; dart++) {
+      const [x, y] = [random(), random()]
+      if (x * x + y * y < 1) hits++
+    }
+    return (4 * hits) / darts
+  },
+)

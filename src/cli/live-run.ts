@@ -1,0 +1,113 @@
+/** A session under the eyes of a person: progress while it runs, a clean stop on a signal, a summary. */
+
+import { systemClock } from '../foundation/clock.ts'
+import { messageOf } from '../foundation/errors.ts'
+import type { Session, TelemetryManager } from '../index.ts'
+import { createView, fold, type RunView } from '../view/run-view.ts'
+import { signalExitCodes, type StopSignal, stopSignals } from './exit-codes.ts'
+import type { Output } from './output.ts'
+import { progressLines } from './progress.ts'
+
+export interface LiveRunParts {
+  readonly session: Session
+  readonly telemetry: TelemetryManager
+  readonly output: Output
+  /** Redraws may be frequent on a terminal; elsewhere each is a line that stays. */
+  readonly redrawMs: number
+}
+
+export interface LiveRunEnd {
+  readonly view: RunView
+  /** The signal that ended it early, if any. */
+  readonly signal: StopSignal | null
+}
+
+/**
+ * Runs `work` and closes the session whatever happens. The first signal closes it early; a second
+ * one, or an error that nobody caught, writes what telemetry has and ends the process.
+ */
+export async function runLive(
+  { session, telemetry, output, redrawMs }: LiveRunParts,
+  work: () => Promise<void>,
+): Promise<LiveRunEnd> {
+  const view = createView()
+  telemetry.subscribe((event) => {
+    fold(view, event)
+  })
+  const draw = (): void => output.progress(progressLines(view, systemClock.now()))
+  const stopDrawing = every(redrawMs, draw)
+  const guard = new ProcessGuard(session, telemetry, output)
+  try {
+    await work()
+  } catch (error) {
+    if (guard.signal === null) throw error
+  } finally {
+    stopDrawing()
+    await session.close()
+    guard.release()
+    draw()
+  }
+  return { view, signal: guard.signal }
+}
+
+function every(ms: number, act: () => void): () => void {
+  let cancel = (): void => {}
+  const tick = (): void => {
+    act()
+    cancel = systemClock.after(ms, tick, { background: true })
+  }
+  cancel = systemClock.after(ms, tick, { background: true })
+  return () => cancel()
+}
+
+/** Stands between the process's signals and the session. */
+class ProcessGuard {
+  signal: StopSignal | null = null
+  readonly #session: Session
+  readonly #telemetry: TelemetryManager
+  readonly #output: Output
+  readonly #release: () => void
+
+  constructor(session: Session, telemetry: TelemetryManager, output: Output) {
+    this.#session = session
+    this.#telemetry = telemetry
+    this.#output = output
+    const onSignal = (signal: StopSignal): void => this.#onSignal(signal)
+    const onError = (error: unknown): void => this.#onError(error)
+    for (const signal of stopSignals) process.on(signal, onSignal)
+    process.on('uncaughtException', onError)
+    this.#release = () => {
+      for (const signal of stopSignals) process.off(signal, onSignal)
+      process.off('uncaughtException', onError)
+    }
+  }
+
+  release(): void {
+    this.#release()
+  }
+
+  #onSignal(signal: StopSignal): void {
+    if (this.signal !== null) {
+      this.#flushNow()
+      process.exit(signalExitCodes[signal])
+    }
+    this.signal = signal
+    this.#output.problem(`${signal}: stopping cleanly; once more ends at once`)
+    void this.#session.close()
+  }
+
+  #onError(error: unknown): void {
+    this.#flushNow()
+    this.#output.problem(
+      `unexpected error: ${error instanceof Error ? error.stack : messageOf(error)}`,
+    )
+    const path = this.#telemetry.checkpointFile
+    if (path !== null) this.#output.problem(`everything so far is in ${path}`)
+    process.exit(1)
+  }
+
+  /** The write happens before the promise is made; the promise would only tell of a failure. */
+  #flushNow(): void {
+    this.#telemetry.flush().catch(() => {})
+  }
+}

@@ -1,0 +1,143 @@
+/**
+ * Turns any value into frozen plain JSON, so that an event can be shared, kept and written without
+ * surprise.
+ */
+
+import { types } from 'node:util'
+
+export type JsonValue =
+  | string
+  | number
+  | boolean
+  | null
+  | readonly JsonValue[]
+  | { readonly [key: string]: JsonValue }
+
+export type JsonObject = { readonly [key: string]: JsonValue }
+
+const longestString = 131_072
+const deepest = 32
+/** Values in one copy, and characters of all its strings and keys: a line must stay a line. */
+const mostValues = 100_000
+const mostCharacters = 8_388_608
+
+export const emptyAttributes: JsonObject = Object.freeze({})
+
+/** A frozen copy of an object's JSON form. Never throws, never touches the original. */
+export function toJsonObject(value: object): JsonObject {
+  const copy = toJsonValue(value)
+  if (typeof copy === 'object' && copy !== null && !Array.isArray(copy)) return copy as JsonObject
+  return Object.freeze({ value: copy })
+}
+
+/** A frozen copy of any value's JSON form; parts that JSON cannot show become marker strings. */
+export function toJsonValue(value: unknown): JsonValue {
+  return new Copier().copy(value, 0)
+}
+
+class Copier {
+  readonly #path = new Set<object>()
+  #valuesLeft = mostValues
+  #charactersLeft = mostCharacters
+
+  copy(value: unknown, depth: number): JsonValue {
+    this.#valuesLeft--
+    switch (typeof value) {
+      case 'string':
+        return this.#copyText(value)
+      case 'number':
+        return Number.isFinite(value) ? value : null
+      case 'boolean':
+        return value
+      case 'undefined':
+        return null
+      case 'object':
+        return value === null ? null : this.#copyObject(value, depth)
+      default:
+        return unserializable(typeof value === 'bigint' ? 'BigInt' : typeof value)
+    }
+  }
+
+  get #isFull(): boolean {
+    return this.#valuesLeft <= 0 || this.#charactersLeft <= 0
+  }
+
+  #copyText(text: string): string {
+    const kept = text.length > longestString ? truncated(text) : text
+    this.#charactersLeft -= kept.length
+    return this.#charactersLeft < 0 ? tooLarge : kept
+  }
+
+  #copyObject(value: object, depth: number): JsonValue {
+    if (this.#path.has(value)) return unserializable('cycle')
+    if (depth >= deepest) return unserializable('nested too deeply')
+    this.#path.add(value)
+    try {
+      const shown = shownByJson(value)
+      if (typeof shown !== 'object' || shown === null) return this.copy(shown, depth + 1)
+      if (Array.isArray(shown)) return this.#copyItems(shown, depth)
+      return this.#copyEntries(shown as Record<string, unknown>, depth)
+    } catch {
+      return unserializable('throws')
+    } finally {
+      this.#path.delete(value)
+    }
+  }
+
+  #copyItems(items: readonly unknown[], depth: number): JsonValue {
+    const copy: JsonValue[] = []
+    const { length } = items
+    for (let at = 0; at < length; at++) {
+      if (this.#isFull) {
+        copy.push(tooLarge)
+        break
+      }
+      copy.push(this.#copyPart(() => items[at], depth) ?? this.copy(null, depth))
+    }
+    return Object.freeze(copy)
+  }
+
+  #copyEntries(entries: Readonly<Record<string, unknown>>, depth: number): JsonValue {
+    const copy: Record<string, JsonValue> = {}
+    for (const name of Object.keys(entries)) {
+      const isFull = this.#isFull
+      const key = this.#copyText(name)
+      const part = isFull ? tooLarge : this.#copyPart(() => entries[name], depth)
+      if (part === undefined) continue
+      // An assignment would change the prototype instead of making a key.
+      if (key === '__proto__') Object.defineProperty(copy, key, { value: part, enumerable: true })
+      else copy[key] = part
+      if (isFull) break
+    }
+    return Object.freeze(copy)
+  }
+
+  /** One throwing getter spoils its own part only. JSON leaves out what is `undefined`. */
+  #copyPart(read: () => unknown, depth: number): JsonValue | undefined {
+    let part: unknown
+    try {
+      part = read()
+    } catch {
+      return unserializable('throws')
+    }
+    return part === undefined ? undefined : this.copy(part, depth + 1)
+  }
+}
+
+/** What `JSON.stringify` would look at: the answer of `toJSON`, and the inside of a box. */
+function shownByJson(value: object): unknown {
+  const shown: unknown =
+    'toJSON' in value && typeof value.toJSON === 'function' ? value.toJSON() : value
+  if (types.isNumberObject(shown)) return Number(shown)
+  if (types.isStringObject(shown)) return String(shown)
+  if (types.isBooleanObject(shown)) return Boolean.prototype.valueOf.call(shown)
+  if (types.isBigIntObject(shown)) return BigInt.prototype.valueOf.call(shown)
+  return shown
+}
+
+const unserializable = (what: string): string => `[unserializable: ${what}]`
+const tooLarge = unserializable('too large')
+
+function truncated(text: string): string {
+  return `${text.slice(0, longestString).toWellFormed()}...[truncated ${text.length}]`
+}

@@ -1,0 +1,73 @@
+/** How a task's end is told to whoever awaits it. Cancellation is not a failure. */
+
+import { type ErrorDetails, TuttiError } from './errors.ts'
+
+export interface TaskErrorDetails extends ErrorDetails {
+  readonly uid: string
+}
+
+/** The task failed; `cause` is the original error, with its name, message and stack. */
+export class TaskFailedError extends TuttiError {
+  readonly uid: string
+
+  constructor(message: string, details: TaskErrorDetails) {
+    super(message, details)
+    this.uid = details.uid
+  }
+}
+
+export interface ExecutableFailedDetails extends TaskErrorDetails {
+  readonly exitCode: number | null
+  readonly signal: string | null
+  readonly stderr: string
+}
+
+/** The program ended with a non-zero exit code or by a signal. */
+export class ExecutableFailedError extends TaskFailedError {
+  readonly exitCode: number | null
+  readonly signal: string | null
+  /** The end of what it wrote to stderr. */
+  readonly stderr: string
+
+  constructor(message: string, details: ExecutableFailedDetails) {
+    super(message, details)
+    this.exitCode = details.exitCode
+    this.signal = details.signal
+    this.stderr = details.stderr
+  }
+}
+
+/** The task was canceled; `reason` says why. */
+export class TaskCanceledError extends TuttiError {
+  readonly uid: string
+  readonly reason: string
+
+  constructor(uid: string, reason: string) {
+    super(`task ${uid} was canceled: ${reason}`)
+    this.uid = uid
+    this.reason = reason
+  }
+}
+
+/**
+ * The name under which a failure is counted: the constructor's, else the error's own, else "unknown".
+ * Survives thrown `null`, strings and getters that throw.
+ */
+export function errorTypeOf(thrown: unknown): string {
+  if (typeof thrown !== 'object' || thrown === null) return 'unknown'
+  const built = readName(() => thrown.constructor.name)
+  if (built !== undefined && built !== 'Error' && built !== 'Object') return built
+  // An error that crossed a thread is a plain Error that kept its original name.
+  return (
+    readName(() => (thrown as { name?: unknown }).name) ?? (built === 'Error' ? built : 'unknown')
+  )
+}
+
+function readName(read: () => unknown): string | undefined {
+  try {
+    const name = read()
+    return typeof name === 'string' && name !== '' ? name : undefined
+  } catch {
+    return undefined
+  }
+}

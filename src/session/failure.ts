@@ -1,0 +1,37 @@
+/** What a failure means for a task, whatever was thrown. */
+
+import {
+  messageOf,
+  PoisonTaskError,
+  type TuttiError,
+  WorkerLostError,
+} from '../foundation/errors.ts'
+import { errorTypeOf, TaskFailedError } from '../foundation/task-errors.ts'
+import type { Task } from '../tasks/task.ts'
+
+/** What awaiting the task rejects with; the original error is the cause. */
+export function toTaskError({ uid }: Task, error: unknown): TuttiError {
+  // Another task's failure, thrown by a function that awaited it, is a cause like any other.
+  if (isA(error, TaskFailedError) && error.uid === uid) return error
+  const text = `task ${uid} failed: ${errorTypeOf(error)}: ${messageOf(error)}`
+  return new TaskFailedError(text, { uid, cause: error })
+}
+
+export const isLostWorker = (error: unknown): boolean => isA(error, WorkerLostError)
+
+export function toPoisonError(workersLost: number, last: unknown): PoisonTaskError {
+  const text = `ran on ${workersLost} workers, all died; last: ${messageOf(last)}`
+  return new PoisonTaskError(text, {
+    cause: last,
+    hint: 'The task itself ends its workers: look at its memory, its native code and its exits.',
+  })
+}
+
+/** `instanceof` for a value that may throw at every touch. */
+function isA<T>(value: unknown, errorClass: abstract new (...args: never[]) => T): value is T {
+  try {
+    return value instanceof errorClass
+  } catch {
+    return false
+  }
+}

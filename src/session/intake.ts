@@ -1,0 +1,186 @@
+/** Takes lists of tasks in: checks them all, then hands them over in slices that leave the loop free. */
+
+import type { AnyTask, Backend, Connection } from '../backends/backend.ts'
+import type { Clock } from '../foundation/clock.ts'
+import { StateError } from '../foundation/errors.ts'
+import { invalid } from '../foundation/options.ts'
+import { Task } from '../tasks/task.ts'
+import type { Entry } from './entry.ts'
+import type { Ledger } from './ledger.ts'
+import { alreadySubmitted, notATask, route, toSubmissionError, type Wrong } from './routing.ts'
+import type { SignalWatch } from './signals.ts'
+
+/** Tasks per turn of the loop, of all submissions together. */
+const sliceSize = 1000
+/** With so many tasks open, a submission waits until there is room for a slice. */
+const mostOpen = 100_000
+/** A check is cheaper than a hand-over. */
+const checksPerTurn = 10_000
+
+export interface Seat {
+  readonly backend: Backend
+  readonly connection: Connection
+}
+
+export interface IntakeParts {
+  readonly clock: Clock
+  readonly ledger: Ledger
+  readonly signals: SignalWatch
+  /** In the order in which they were added. */
+  readonly seats: () => readonly Seat[]
+}
+
+/** What passed the check; the lists run side by side. */
+interface Accepted {
+  readonly tasks: AnyTask[]
+  readonly seats: Seat[]
+}
+
+export class Intake {
+  readonly #parts: IntakeParts
+  /** Uids that callers chose; generated ones are unique by themselves. */
+  readonly #ownUids = new Set<string>()
+  /** Accepted, but not yet with the ledger. */
+  readonly #reserved = new Map<string, AnyTask>()
+  /** Why some of the reserved ones are to end as soon as they are open. */
+  readonly #cancelReasons = new Map<AnyTask, string>()
+  #leftThisTurn = sliceSize
+  #turn: Promise<void> | null = null
+  #credit: PromiseWithResolvers<void> | null = null
+  #isClosed = false
+
+  constructor(parts: IntakeParts) {
+    this.#parts = parts
+  }
+
+  /** All or nothing: an error names everything that is wrong, and then no task was touched. */
+  async submit(tasks: unknown): Promise<void> {
+    this.#expectOpen()
+    if (!Array.isArray(tasks)) throw invalid('tasks', 'an array of tasks', tasks)
+    const accepted: Accepted = { tasks: [], seats: [] }
+    let done = 0
+    try {
+      await this.#acceptAll([...(tasks as unknown[])], accepted)
+      while (done < accepted.tasks.length) {
+        this.#expectOpen()
+        const room = Math.min(this.#leftThisTurn, mostOpen - this.#parts.ledger.openTasks)
+        if (room > 0) this.#handOver(accepted, done, (done += room))
+        else await this.#untilRoom()
+      }
+    } catch (error) {
+      for (const task of accepted.tasks.slice(done)) this.#giveUp(task, error)
+      throw error
+    }
+  }
+
+  /** Asks for the end of a task that is accepted but not yet with the ledger. */
+  requestCancel(task: AnyTask, reason: string): boolean {
+    if (this.#reserved.get(task.uid) !== task || this.#cancelReasons.has(task)) return false
+    this.#cancelReasons.set(task, reason)
+    return true
+  }
+
+  /** A task has ended: whoever waits for room may go on. */
+  makeRoom(): void {
+    if (this.#credit === null || this.#parts.ledger.openTasks > mostOpen - sliceSize) return
+    this.#credit.resolve()
+    this.#credit = null
+  }
+
+  close(): void {
+    this.#isClosed = true
+    this.#credit?.resolve()
+    this.#credit = null
+  }
+
+  async #acceptAll(items: readonly unknown[], accepted: Accepted): Promise<void> {
+    const wrong: Wrong[] = []
+    const seatOf = new Map(this.#parts.seats().map((seat) => [seat.backend, seat]))
+    const backends = [...seatOf.keys()]
+    for (const [at, item] of items.entries()) {
+      if (at > 0 && at % checksPerTurn === 0) await this.#nextTurn()
+      const found = this.#accept(item, backends)
+      if ('problem' in found) {
+        wrong.push({ at, ...found.problem })
+        continue
+      }
+      const seat = seatOf.get(found.backend)
+      if (seat === undefined) continue
+      accepted.tasks.push(item as AnyTask)
+      accepted.seats.push(seat)
+    }
+    if (wrong.length > 0) throw toSubmissionError(wrong)
+  }
+
+  #accept(item: unknown, backends: readonly Backend[]): ReturnType<typeof route> {
+    if (!(item instanceof Task)) return { problem: notATask(item) }
+    const task = item as AnyTask
+    const { ledger } = this.#parts
+    const { uid } = task
+    if (this.#reserved.has(uid) || ledger.has(uid) || this.#ownUids.has(uid)) {
+      return { problem: alreadySubmitted(task) }
+    }
+    const found = route(task, backends)
+    if ('problem' in found) return found
+    if (!ledger.bind(task)) return { problem: alreadySubmitted(task) }
+    this.#reserved.set(uid, task)
+    return found
+  }
+
+  #giveUp(task: AnyTask, cause: unknown): void {
+    this.#reserved.delete(task.uid)
+    this.#cancelReasons.delete(task)
+    this.#parts.ledger.unbind(task, cause)
+  }
+
+  #handOver({ tasks, seats }: Accepted, from: number, until: number): void {
+    const { ledger, signals } = this.#parts
+    const batches = new Map<Connection, Entry[]>()
+    for (let at = from; at < until; at++) {
+      const task = tasks[at]
+      const seat = seats[at]
+      if (task === undefined || seat === undefined) break
+      this.#leftThisTurn--
+      this.#reserved.delete(task.uid)
+      if (task.hasOwnUid) this.#ownUids.add(task.uid)
+      const entry = ledger.open(task)
+      this.#cancelIfAsked(task)
+      signals.watch(task)
+      ledger.assign(entry, seat.backend, seat.connection)
+      ledger.queue(entry)
+      const batch = batches.get(seat.connection)
+      if (batch === undefined) batches.set(seat.connection, [entry])
+      else batch.push(entry)
+    }
+    for (const [connection, batch] of batches) ledger.submit(connection, batch)
+  }
+
+  #cancelIfAsked(task: AnyTask): void {
+    const reason = this.#cancelReasons.size === 0 ? undefined : this.#cancelReasons.get(task)
+    if (reason === undefined) return
+    this.#cancelReasons.delete(task)
+    this.#parts.ledger.requestCancel(task, reason)
+  }
+
+  async #untilRoom(): Promise<void> {
+    if (this.#leftThisTurn <= 0) return this.#nextTurn()
+    this.#credit ??= Promise.withResolvers()
+    return this.#credit.promise
+  }
+
+  #nextTurn(): Promise<void> {
+    this.#turn ??= new Promise((resolve) =>
+      this.#parts.clock.nextTurn(() => {
+        this.#turn = null
+        this.#leftThisTurn = sliceSize
+        resolve()
+      }),
+    )
+    return this.#turn
+  }
+
+  #expectOpen(): void {
+    if (!this.#isClosed) return
+    throw new StateError('the session is closed', { code: 'SessionClosedError' })
+  }
+}

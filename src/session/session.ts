@@ -1,0 +1,220 @@
+/** A session: it holds backends, accepts tasks, and closes everything in order. */
+
+import type { AnyTask, Backend, BackendListener } from '../backends/backend.ts'
+import { ResourcePoller } from '../backends/sampling/poller.ts'
+import { type Clock, systemClock } from '../foundation/clock.ts'
+import { StateError, ValueError } from '../foundation/errors.ts'
+import { newUuid } from '../foundation/ids.ts'
+import { type Log, processLog } from '../foundation/log.ts'
+import {
+  expectId,
+  expectKnownKeys,
+  expectNumber,
+  expectObject,
+  expectString,
+  invalid,
+} from '../foundation/options.ts'
+import { Task } from '../tasks/task.ts'
+import { TelemetryManager } from '../telemetry/manager.ts'
+import type { TelemetryOptions } from '../telemetry/options.ts'
+import { Intake, type Seat } from './intake.ts'
+import { Ledger } from './ledger.ts'
+import { EventNarrator } from './narrator.ts'
+import { SignalWatch } from './signals.ts'
+import { waitForAll, type WaitOptions } from './wait.ts'
+
+export interface SessionOptions {
+  /** Names the session in events and files. Default: generated. */
+  readonly id?: string
+  /** Where programs run that name no folder of their own. Default: the process's own. */
+  readonly workDir?: string
+  readonly clock?: Clock
+  readonly log?: Log
+}
+
+export interface SessionTelemetryOptions extends Omit<
+  TelemetryOptions,
+  'sessionId' | 'clock' | 'log'
+> {
+  /** Seconds between polls of the backends' nodes. Default 5. */
+  readonly resourcePollSeconds?: number
+  /** Adds what tasks returned to TaskCompleted, as JSON. Default `false`. */
+  readonly keepResults?: boolean
+}
+
+export type { WaitOptions } from './wait.ts'
+
+export interface CloseOptions {
+  /** Leaves the backends open, for somebody who shares them. */
+  readonly keepBackends?: boolean
+}
+
+/** How long a backend may take to end what it runs, before its tasks are written off. */
+const closeDeadlineMs = 10_000
+
+export class Session implements AsyncDisposable {
+  readonly id: string
+  readonly #clock: Clock
+  readonly #log: Log
+  readonly #ledger: Ledger
+  readonly #signals: SignalWatch
+  readonly #intake: Intake
+  readonly #seats: Seat[] = []
+  #telemetry: TelemetryManager | null = null
+  #poller: ResourcePoller | null = null
+  #pollSeconds = 5
+  #closing: Promise<void> | null = null
+
+  constructor(backends: readonly Backend[], options: SessionOptions = {}) {
+    expectKnownKeys('Session', expectObject('options', options), ['id', 'workDir', 'clock', 'log'])
+    const { id, workDir, clock = systemClock, log = processLog } = options
+    this.id = id === undefined ? `s-${newUuid().slice(0, 8)}` : expectId('id', id)
+    this.#clock = clock
+    this.#log = log
+    this.#ledger = new Ledger({
+      clock,
+      workDir: workDir === undefined ? null : expectString('workDir', workDir),
+      onEnded: (task) => this.#forget(task),
+    })
+    this.#signals = new SignalWatch((task, reason) => this.#ledger.requestCancel(task, reason))
+    this.#intake = new Intake({
+      clock,
+      ledger: this.#ledger,
+      signals: this.#signals,
+      seats: () => this.#seats,
+    })
+    if (!Array.isArray(backends)) throw invalid('backends', 'an array of backends', backends)
+    for (const backend of backends as Backend[]) this.addBackend(backend)
+  }
+
+  get backends(): readonly Backend[] {
+    return this.#seats.map(({ backend }) => backend)
+  }
+
+  /** The telemetry that `startTelemetry` began, if any. */
+  get telemetry(): TelemetryManager | null {
+    return this.#telemetry
+  }
+
+  /** Backends may come at any time before `close()`. */
+  addBackend(backend: Backend): void {
+    if (this.#closing !== null) throw closedError()
+    if (typeof backend?.connect !== 'function') throw invalid('backend', 'a backend', backend)
+    if (this.#seats.some((seat) => seat.backend.name === backend.name)) {
+      const text = `the session already has a backend "${backend.name}"`
+      throw new ValueError(text, { field: 'backend.name', got: backend.name })
+    }
+    const listener: BackendListener = {
+      report: (job, report) => this.#ledger.record(job, report),
+      notice: (notice) => this.#ledger.narrator.noticed(backend.name, notice),
+    }
+    this.#seats.push({ backend, connection: backend.connect(listener) })
+    this.#pollNodesOf(backend)
+  }
+
+  /** Starts telemetry for this session; its events begin with SessionStarted. */
+  async startTelemetry(options: SessionTelemetryOptions = {}): Promise<TelemetryManager> {
+    if (this.#closing !== null) throw closedError()
+    if (this.#telemetry !== null) throw new StateError('telemetry was already started')
+    const { resourcePollSeconds = 5, keepResults = false, ...rest } = options
+    const parts = { sessionId: this.id, clock: this.#clock, log: this.#log }
+    const range = { above: 0, max: 86_400 }
+    this.#pollSeconds = expectNumber('resourcePollSeconds', resourcePollSeconds, range)
+    const telemetry = new TelemetryManager({ ...rest, ...parts })
+    this.#telemetry = telemetry
+    await telemetry.start().catch((error: unknown) => {
+      this.#telemetry = null
+      throw error
+    })
+    if (this.#closing !== null) throw closedError()
+    const sink = telemetry
+    const poller = new ResourcePoller({ ...parts, sink, intervalSeconds: this.#pollSeconds })
+    this.#poller = poller
+    this.#ledger.narrator = new EventNarrator({ ...parts, sink, keepResults })
+    for (const { backend } of this.#seats) this.#pollNodesOf(backend)
+    await poller.start()
+    return telemetry
+  }
+
+  /**
+   * Submits all of the tasks or none, and resolves with them once they are handed over. An error names
+   * every task and field that is wrong. Far ahead of the backends, it waits.
+   */
+  async submitTasks<const T extends readonly AnyTask[]>(tasks: T): Promise<T> {
+    await this.#intake.submit(tasks)
+    return tasks
+  }
+
+  /** Resolves with the tasks when all have ended, whatever their end. A time-out harms no task. */
+  async waitTasks<const T extends readonly AnyTask[]>(
+    tasks: T,
+    options: WaitOptions = {},
+  ): Promise<T> {
+    await waitForAll({ ledger: this.#ledger, clock: this.#clock }, tasks, options)
+    return tasks
+  }
+
+  /** Ends a task; `true` the first time, `false` once it has ended or its end was asked for. */
+  cancel(task: AnyTask, reason = 'canceled by the caller'): boolean {
+    if (!(task instanceof Task)) throw invalid('task', 'a task', task)
+    expectString('reason', reason)
+    return this.#ledger.requestCancel(task, reason) || this.#intake.requestCancel(task, reason)
+  }
+
+  /**
+   * Cancels what has not ended, closes the backends, then stops telemetry: what closing cancels is
+   * recorded. Idempotent, same promise, complete when it resolves.
+   */
+  close(options: CloseOptions = {}): Promise<void> {
+    this.#closing ??= this.#closeOnce(options)
+    return this.#closing
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close()
+  }
+
+  async #closeOnce({ keepBackends = false }: CloseOptions): Promise<void> {
+    this.#intake.close()
+    this.#ledger.beginClosing()
+    const reason = 'session closed'
+    const { promise: deadline, resolve } = Promise.withResolvers<void>()
+    const cancelTimer = this.#clock.after(closeDeadlineMs, resolve)
+    await Promise.all(
+      this.#seats.map(async ({ backend, connection }) => {
+        await within(deadline, () => connection.release(reason))
+        if (!keepBackends) await within(deadline, () => backend.close())
+      }),
+    )
+    cancelTimer()
+    this.#ledger.cancelRest(reason)
+    await this.#poller?.stop()
+    await this.#telemetry?.stop()
+  }
+
+  #forget(task: AnyTask): void {
+    this.#signals.forget(task)
+    this.#intake.makeRoom()
+  }
+
+  #pollNodesOf({ name, nodes = [] }: Backend): void {
+    if (this.#poller === null) return
+    for (const node of nodes) {
+      const sampler = node.createSampler(this.#pollSeconds)
+      this.#poller.add({ backend: name, nodeId: node.nodeId, sampler })
+    }
+  }
+}
+
+/** Gives up on what hangs at the deadline; closing goes on past what fails. */
+async function within(deadline: Promise<void>, step: () => Promise<void>): Promise<void> {
+  try {
+    await Promise.race([step(), deadline])
+  } catch {
+    // The ledger cancels what the backend did not end.
+  }
+}
+
+function closedError(): StateError {
+  return new StateError('the session is closed', { code: 'SessionClosedError' })
+}

@@ -1,0 +1,109 @@
+/** A prompt, or a list of them, for a language model. */
+
+import { ValueError } from '../foundation/errors.ts'
+import {
+  expectInteger,
+  expectNumber,
+  expectObject,
+  expectString,
+  invalid,
+} from '../foundation/options.ts'
+import { expectTaskOptions, Task, taskOptionNames, type TaskOptions } from './task.ts'
+
+/** How the answer is sampled. What is absent is the model's or the configuration's choice. */
+export interface SamplingOptions {
+  readonly systemPrompt?: string
+  /** 0 to 2. */
+  readonly temperature?: number
+  readonly maxTokens?: number
+  /** Above 0 to 1. */
+  readonly topP?: number
+  readonly topK?: number
+  readonly stop?: string | readonly string[]
+  readonly seed?: number
+  /** `json_object`, or `json_schema` with a schema, as in the chat-completions API. */
+  readonly responseFormat?: object
+}
+
+export interface AIOptions<P extends string | readonly string[]>
+  extends TaskOptions, SamplingOptions {
+  readonly prompt: P
+  /** The model's name; with it, `backend` may be left out. */
+  readonly model?: string
+}
+
+const samplingNames = [
+  'systemPrompt',
+  'temperature',
+  'maxTokens',
+  'topP',
+  'topK',
+  'stop',
+  'seed',
+  'responseFormat',
+]
+
+/** Awaiting gives a string for a string prompt, an array in prompt order for an array prompt. */
+export class AITask<P extends string | readonly string[] = string> extends Task<
+  P extends string ? string : string[]
+> {
+  readonly kind = 'ai'
+  readonly prompt: P
+  readonly model: string | null
+  readonly sampling: SamplingOptions
+
+  constructor(options: AIOptions<P>) {
+    expectTaskOptions('AITask', options, [...taskOptionNames, 'prompt', 'model', ...samplingNames])
+    super(options)
+    if (options.backend === undefined && options.model === undefined) {
+      throw new ValueError('Expected at least one of `backend` and `model`', {
+        field: 'backend',
+        expected: 'at least one of `backend` and `model`',
+        got: 'neither',
+      })
+    }
+    this.prompt = expectPrompt(options.prompt) as P
+    this.model = options.model === undefined ? null : expectString('model', options.model)
+    this.sampling = resolveSampling(options)
+  }
+
+  /** What awaiting gives; `undefined` until the task is DONE. */
+  get response(): (P extends string ? string : string[]) | undefined {
+    return this.value
+  }
+}
+
+function expectPrompt(prompt: unknown): string | readonly string[] {
+  if (typeof prompt === 'string') return prompt
+  if (!Array.isArray(prompt)) throw invalid('prompt', 'a string or an array of strings', prompt)
+  const wrong = prompt.findIndex((one) => typeof one !== 'string')
+  if (wrong !== -1) throw invalid(`prompt[${wrong}]`, 'a string', prompt[wrong])
+  return Object.freeze([...(prompt as string[])])
+}
+
+function resolveSampling(options: SamplingOptions): SamplingOptions {
+  const checks: { readonly [K in keyof SamplingOptions]-?: (value: unknown) => unknown } = {
+    systemPrompt: (value) => expectString('systemPrompt', value),
+    temperature: (value) => expectNumber('temperature', value, { min: 0, max: 2 }),
+    maxTokens: (value) => expectInteger('maxTokens', value, { min: 1 }),
+    topP: (value) => expectNumber('topP', value, { above: 0, max: 1 }),
+    topK: (value) => expectInteger('topK', value, { min: 0 }),
+    stop: expectStop,
+    seed: (value) => expectInteger('seed', value),
+    responseFormat: (value) => expectObject('responseFormat', value),
+  }
+  const resolved: Record<string, unknown> = {}
+  for (const [name, check] of Object.entries(checks)) {
+    const value = options[name as keyof SamplingOptions]
+    if (value !== undefined) resolved[name] = check(value)
+  }
+  return Object.freeze(resolved)
+}
+
+function expectStop(value: unknown): readonly string[] {
+  const stops = typeof value === 'string' ? [value] : value
+  if (!Array.isArray(stops) || stops.some((one) => typeof one !== 'string' || one === '')) {
+    throw invalid('stop', 'a string or an array of strings', value)
+  }
+  return Object.freeze([...(stops as string[])])
+}

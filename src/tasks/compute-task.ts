@@ -1,0 +1,249 @@
+/** A program or a function to run. */
+
+import { ValueError } from '../foundation/errors.ts'
+import { ExecutableFailedError } from '../foundation/task-errors.ts'
+import {
+  expectFunction,
+  expectKnownKeys,
+  expectObject,
+  expectString,
+  invalid,
+} from '../foundation/options.ts'
+import { definitionOf, type TaskDefinition } from './define-task.ts'
+import { type ResourceRequest, resolveResources } from './resources.ts'
+import { expectTaskOptions, Task, taskOptionNames, type TaskOptions } from './task.ts'
+
+/** What a program left behind. */
+export interface ExecutableResult {
+  readonly stdout: string
+  readonly stderr: string
+  readonly exitCode: number
+}
+
+type AnyFunction = (...args: never[]) => unknown
+
+interface ComputeOptions extends TaskOptions {
+  readonly resources?: Partial<ResourceRequest>
+}
+
+export interface ExecutableOptions extends ComputeOptions {
+  /** A path, or a name that is looked up in `PATH`. */
+  readonly executable: string
+  readonly arguments?: readonly string[]
+  /** Default: the session's. */
+  readonly cwd?: string
+  /** Merged over the parent's environment; `undefined` removes a variable. */
+  readonly env?: Readonly<Record<string, string | undefined>>
+  readonly stdin?: string | Uint8Array
+  /** Runs `executable` as a shell's command line. Default `false`: nothing is ever interpreted. */
+  readonly shell?: boolean
+  /** Files for stdout and stderr, instead of strings of bounded length. */
+  readonly captureStdio?: { readonly stdout?: string; readonly stderr?: string }
+}
+
+export interface FunctionOptions<T, A extends readonly unknown[]> extends ComputeOptions {
+  /** From `defineTask`, to run on a worker; a plain closure runs in this process, on its event loop. */
+  readonly function: (...args: A) => T | PromiseLike<T>
+  readonly args?: Readonly<NoInfer<A>>
+}
+
+const executableNames = ['arguments', 'cwd', 'env', 'stdin', 'shell', 'captureStdio']
+const known = [
+  ...taskOptionNames,
+  'resources',
+  'executable',
+  'function',
+  'args',
+  ...executableNames,
+]
+/** Linux refuses more with E2BIG: for one argument, and for all of them with the environment. */
+const longestArgument = 131_071
+const longestArguments = 1_048_576
+
+/** Exactly one of `executable` and `function`. Options are checked at once; nothing runs before submission. */
+export class ComputeTask<
+  T = ExecutableResult,
+  A extends readonly unknown[] = readonly unknown[],
+> extends Task<T> {
+  readonly kind: 'compute' | 'function'
+  /** The binary's path, or the function's name. */
+  readonly executable: string
+  readonly arguments: readonly string[]
+  readonly function: AnyFunction | null
+  readonly args: readonly unknown[]
+  /** Where a worker finds the function; `null` for a program and for a closure. */
+  readonly definition: TaskDefinition | null
+  readonly cwd: string | null
+  readonly env: Readonly<Record<string, string | undefined>> | null
+  readonly stdin: string | Uint8Array | null
+  readonly shell: boolean
+  readonly captureStdio: { readonly stdout?: string; readonly stderr?: string } | null
+  readonly resources: ResourceRequest
+
+  constructor(options: ExecutableOptions & { readonly function?: never })
+  constructor(options: FunctionOptions<T, A> & { readonly executable?: never })
+  constructor(options: Partial<ExecutableOptions> & Partial<FunctionOptions<T, A>>) {
+    expectTaskOptions('ComputeTask', options, known)
+    super(options)
+    this.resources = resolveResources(options.resources)
+    const isProgram = options.executable !== undefined
+    if (isProgram === (options.function !== undefined)) {
+      throw new ValueError('Expected exactly one of `executable` and `function`', {
+        field: 'executable',
+        expected: 'exactly one of `executable` and `function`',
+        got: isProgram ? 'both' : 'neither',
+      })
+    }
+    this.kind = isProgram ? 'compute' : 'function'
+    const work = isProgram ? resolveProgram(options) : resolveFunction(options)
+    this.executable = work.executable
+    this.arguments = work.arguments
+    this.function = work.function
+    this.args = work.args
+    this.definition = work.definition
+    this.cwd = options.cwd === undefined ? null : expectPath('cwd', options.cwd)
+    this.env = options.env === undefined ? null : expectEnvironment(options.env)
+    this.stdin = options.stdin === undefined ? null : expectStdin(options.stdin)
+    this.shell = expectBoolean('shell', options.shell ?? false)
+    this.captureStdio =
+      options.captureStdio === undefined ? null : expectCaptureStdio(options.captureStdio)
+  }
+
+  /** What awaiting gives; `undefined` until the task is DONE. */
+  get returnValue(): T | undefined {
+    return this.value
+  }
+
+  /** What the program wrote, whole or head and tail; `undefined` for a function. */
+  get stdout(): string | undefined {
+    return this.#result?.stdout
+  }
+
+  get stderr(): string | undefined {
+    return this.#result?.stderr ?? this.#failure?.stderr
+  }
+
+  /** `undefined` for a function, before the end, and after an end by a signal. */
+  get exitCode(): number | undefined {
+    return this.#result?.exitCode ?? this.#failure?.exitCode ?? undefined
+  }
+
+  get #result(): ExecutableResult | undefined {
+    return this.kind === 'compute' ? (this.value as ExecutableResult | undefined) : undefined
+  }
+
+  get #failure(): ExecutableFailedError | undefined {
+    return this.error instanceof ExecutableFailedError ? this.error : undefined
+  }
+}
+
+interface Work {
+  readonly executable: string
+  readonly arguments: readonly string[]
+  readonly function: AnyFunction | null
+  readonly args: readonly unknown[]
+  readonly definition: TaskDefinition | null
+}
+
+const none: readonly never[] = Object.freeze([])
+
+function resolveProgram(options: {
+  executable?: unknown
+  arguments?: unknown
+  args?: unknown
+}): Work {
+  refuse(options, ['args'], 'a function')
+  return {
+    executable: expectNoNul('executable', expectString('executable', options.executable)),
+    arguments: options.arguments === undefined ? none : expectArguments(options.arguments),
+    function: null,
+    args: none,
+    definition: null,
+  }
+}
+
+function resolveFunction(options: { function?: unknown; args?: unknown }): Work {
+  refuse(options, executableNames, 'an executable')
+  const { args = none } = options
+  expectFunction('function', options.function)
+  const work = options.function as AnyFunction
+  if (!Array.isArray(args)) throw invalid('args', 'an array of arguments', args)
+  return {
+    executable: work.name === '' ? 'anonymous' : work.name,
+    arguments: none,
+    function: work,
+    args: args.length === 0 ? none : Object.freeze([...(args as readonly unknown[])]),
+    definition: definitionOf(work) ?? null,
+  }
+}
+
+function refuse(options: object, names: readonly string[], belongsTo: string): void {
+  const wrong = names.find((name) => (options as Record<string, unknown>)[name] !== undefined)
+  if (wrong === undefined) return
+  throw new ValueError(`\`${wrong}\` belongs to ${belongsTo}, which this task does not run`, {
+    field: wrong,
+  })
+}
+
+function expectArguments(given: unknown): readonly string[] {
+  if (!Array.isArray(given)) throw invalid('arguments', 'an array of strings', given)
+  let total = 0
+  const checked = given.map((argument: unknown, at) => {
+    const field = `arguments[${at}]`
+    if (typeof argument !== 'string') throw invalid(field, 'a string', argument)
+    total += Buffer.byteLength(argument) + 1
+    return expectNoNul(field, argument)
+  })
+  const longest = checked.findIndex((argument) => Buffer.byteLength(argument) > longestArgument)
+  if (longest !== -1 || total > longestArguments) {
+    const field = longest === -1 ? 'arguments' : `arguments[${longest}]`
+    const kilobytes = Math.ceil(
+      (longest === -1 ? total : Buffer.byteLength(checked[longest] ?? '')) / 1024,
+    )
+    throw new ValueError(`${field}: total ${kilobytes} KB exceeds ARG_MAX; pass a file`, { field })
+  }
+  return Object.freeze(checked)
+}
+
+function expectNoNul(field: string, text: string): string {
+  if (!text.includes('\u0000')) return text
+  throw new ValueError(`${field}: contains NUL`, { field, expected: 'text without NUL', got: text })
+}
+
+const expectPath = (field: string, value: unknown): string =>
+  expectNoNul(field, expectString(field, value))
+
+function expectEnvironment(given: unknown): Readonly<Record<string, string | undefined>> {
+  const checked: Record<string, string | undefined> = {}
+  for (const [name, value] of Object.entries(expectObject('env', given))) {
+    if (value !== undefined && typeof value !== 'string')
+      throw invalid(`env.${name}`, 'a string', value)
+    if (name === '' || name.includes('=') || name.includes('\u0000'))
+      throw invalid(`env.${name}`, 'a variable name', name)
+    checked[name] = value === undefined ? undefined : expectNoNul(`env.${name}`, value)
+  }
+  return Object.freeze(checked)
+}
+
+function expectStdin(given: unknown): string | Uint8Array {
+  if (typeof given === 'string' || given instanceof Uint8Array) return given
+  throw invalid('stdin', 'a string or bytes', given)
+}
+
+function expectBoolean(field: string, given: unknown): boolean {
+  if (typeof given === 'boolean') return given
+  throw invalid(field, 'a boolean', given)
+}
+
+function expectCaptureStdio(given: unknown): {
+  readonly stdout?: string
+  readonly stderr?: string
+} {
+  const files = expectObject('captureStdio', given)
+  expectKnownKeys('a task', files, ['stdout', 'stderr'], 'captureStdio.')
+  const checked: { stdout?: string; stderr?: string } = {}
+  for (const name of ['stdout', 'stderr'] as const) {
+    if (files[name] !== undefined) checked[name] = expectPath(`captureStdio.${name}`, files[name])
+  }
+  return Object.freeze(checked)
+}

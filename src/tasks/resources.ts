@@ -1,0 +1,39 @@
+/** What a task asks for, and the check of what it asked. */
+
+import {
+  expectInteger,
+  expectKnownKeys,
+  expectNumber,
+  expectObject,
+} from '../foundation/options.ts'
+
+export interface ResourceRequest {
+  /** CPU cores. Default 1. */
+  readonly cores: number
+  /** Whole GPUs; the task sees them through `CUDA_VISIBLE_DEVICES`. Default 0. */
+  readonly gpus: number
+  /** Megabytes of memory; 0 asks for none in particular. */
+  readonly memoryMb: number
+  /** MPI ranks; 1 is an ordinary task. */
+  readonly ranks: number
+}
+
+export const defaultResources: ResourceRequest = Object.freeze({
+  cores: 1,
+  gpus: 0,
+  memoryMb: 0,
+  ranks: 1,
+})
+
+export function resolveResources(given: Partial<ResourceRequest> | undefined): ResourceRequest {
+  if (given === undefined) return defaultResources
+  expectObject('resources', given)
+  expectKnownKeys('a task', given, Object.keys(defaultResources), 'resources.')
+  const { cores = 1, gpus = 0, memoryMb = 0, ranks = 1 } = given
+  return Object.freeze({
+    cores: expectInteger('resources.cores', cores, { min: 1 }),
+    gpus: expectInteger('resources.gpus', gpus, { min: 0 }),
+    memoryMb: expectNumber('resources.memoryMb', memoryMb, { min: 0 }),
+    ranks: expectInteger('resources.ranks', ranks, { min: 1 }),
+  })
+}

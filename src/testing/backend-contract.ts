@@ -1,0 +1,169 @@
+/** The whole contract of a backend as one callable suite; every backend's own test calls it. */
+
+import assert from 'node:assert/strict'
+import type { AnyTask, Backend, Connection, Job } from '../backends/backend.ts'
+import { TimeoutError } from '../foundation/errors.ts'
+import { ComputeTask } from '../tasks/compute-task.ts'
+import { echo, fail, wait } from './contract-tasks.ts'
+import { RecordingListener } from './recording-listener.ts'
+
+/** `test` or `it` of a test runner. */
+export type ContractTest = (name: string, body: () => Promise<void>) => unknown
+
+/** The tasks that the suite submits; by default functions that a worker can import. */
+export interface ContractTasks {
+  /** Ends soon, with a value. */
+  quick(): AnyTask
+  /** Ends soon, with an error. */
+  failing(): AnyTask
+  /** Runs until it is ended from outside. */
+  endless(options?: { readonly timeoutSeconds?: number }): AnyTask
+}
+
+export interface ContractOptions {
+  /** Cases that cannot hold for this backend, each with the reason. */
+  readonly skip?: Readonly<Record<string, string>>
+  readonly tasks?: ContractTasks
+  /** How many endless tasks fill it. Default 64. */
+  readonly flood?: number
+}
+
+const functionTasks: ContractTasks = {
+  quick: () => new ComputeTask({ function: echo, args: [42] }),
+  failing: () => new ComputeTask({ function: fail, args: ['on purpose'] }),
+  endless: (options = {}) => new ComputeTask({ function: wait, ...options }),
+}
+
+interface Stage {
+  readonly backend: Backend
+  readonly listener: RecordingListener
+  readonly connection: Connection
+  readonly tasks: ContractTasks
+  readonly flood: number
+  readonly job: (task: AnyTask) => Job
+}
+
+const cases: Readonly<Record<string, (stage: Stage) => Promise<void>>> = {
+  'runs a task and reports its end once': async ({ listener, connection, tasks, job }) => {
+    const one = job(tasks.quick())
+    connection.submit([one])
+    await listener.ended([one])
+    assert.deepEqual(listener.kindsOf(one), ['start', 'complete'])
+  },
+  'ends each of many tasks exactly once': async ({ listener, connection, tasks, job }) => {
+    const many = Array.from({ length: 500 }, () => job(tasks.quick()))
+    connection.submit(many)
+    await listener.ended(many)
+    for (const one of many) assert.equal(ends(listener, one), 1)
+  },
+  'reports a failure with the original error': async ({ listener, connection, tasks, job }) => {
+    const one = job(tasks.failing())
+    connection.submit([one])
+    await listener.ended([one])
+    const last = listener.of(one).at(-1)
+    assert.ok(last?.kind === 'fail' && last.error instanceof Error)
+  },
+  'ends a running task that is canceled': async ({ listener, connection, tasks, job }) => {
+    const one = job(tasks.endless())
+    connection.submit([one])
+    await listener.started(one)
+    connection.cancel(one, 'enough')
+    await listener.ended([one])
+    assert.deepEqual(listener.kindsOf(one), ['start', 'cancel'])
+  },
+  'never begins a task that is canceled while it waits': async (stage) => {
+    const { listener, connection, tasks, job, flood } = stage
+    const blocking = Array.from({ length: flood }, () => job(tasks.endless()))
+    const waiting = job(tasks.quick())
+    connection.submit([...blocking, waiting])
+    connection.cancel(waiting, 'not needed')
+    await listener.ended([waiting])
+    assert.deepEqual(listener.kindsOf(waiting), ['cancel'])
+    for (const one of blocking) connection.cancel(one, 'enough')
+    await listener.ended(blocking)
+    for (const one of blocking) assert.equal(ends(listener, one), 1)
+  },
+  'ignores a cancel that comes after the end': async ({ listener, connection, tasks, job }) => {
+    const [one, next] = [job(tasks.quick()), job(tasks.quick())]
+    connection.submit([one])
+    await listener.ended([one])
+    connection.cancel(one, 'too late')
+    connection.submit([next])
+    await listener.ended([next])
+    assert.equal(ends(listener, one), 1)
+  },
+  'fails a task that runs longer than its limit': async (stage) => {
+    const { listener, connection, tasks, job } = stage
+    const one = job(tasks.endless({ timeoutSeconds: 0.05 }))
+    connection.submit([one])
+    await listener.ended([one])
+    const last = listener.of(one).at(-1)
+    assert.ok(last?.kind === 'fail' && last.error instanceof TimeoutError)
+  },
+  'leaves other sharers alone when one is released': async (stage) => {
+    const { backend, listener, connection, tasks, job } = stage
+    const other = new RecordingListener()
+    const shared = backend.connect(other)
+    const [mine, theirs] = [job(tasks.endless()), job(tasks.endless())]
+    connection.submit([mine])
+    shared.submit([theirs])
+    await Promise.all([listener.started(mine), other.started(theirs)])
+    await connection.release('done here')
+    assert.equal(listener.of(mine).at(-1)?.kind, 'cancel')
+    assert.equal(other.hasEnded(theirs), false)
+    await shared.release('done too')
+    assert.equal(other.of(theirs).at(-1)?.kind, 'cancel')
+  },
+  'cancels everything when it is closed, and says so': async (stage) => {
+    const { backend, listener, connection, tasks, job, flood } = stage
+    const many = Array.from({ length: flood }, () => job(tasks.endless()))
+    connection.submit(many)
+    await listener.until(() => many.some((one) => listener.of(one).length > 0))
+    await backend.close()
+    for (const one of many) assert.equal(listener.of(one).at(-1)?.kind, 'cancel')
+    for (const one of many) assert.equal(ends(listener, one), 1)
+  },
+  'cancels what comes after it was closed': async (stage) => {
+    const { backend, listener, connection, tasks, job } = stage
+    const closing = backend.close()
+    assert.equal(backend.close(), closing)
+    await closing
+    const late = job(tasks.quick())
+    connection.submit([late])
+    await listener.ended([late])
+    assert.deepEqual(listener.kindsOf(late), ['cancel'])
+  },
+}
+
+/** Declares one test for every promise of a backend. `create` gives a fresh one each time. */
+export function backendContract(
+  test: ContractTest,
+  create: () => Backend | Promise<Backend>,
+  options: ContractOptions = {},
+): void {
+  const { skip = {}, tasks = functionTasks, flood = 64 } = options
+  const unknown = Object.keys(skip).find((name) => !(name in cases))
+  assert.equal(unknown, undefined, `the contract has no case "${unknown}"`)
+  for (const [name, body] of Object.entries(cases)) {
+    if (name in skip) continue
+    test(name, async () => {
+      const backend = await create()
+      const listener = new RecordingListener()
+      try {
+        const connection = backend.connect(listener)
+        const job = (task: AnyTask): Job => ({ uid: task.uid, task, attempt: 1 })
+        await body({ backend, listener, connection, tasks, flood, job })
+      } finally {
+        await backend.close()
+      }
+      for (const job of listener.jobs) assert.match(listener.kindsOf(job).join(' '), soundReports)
+    })
+  }
+}
+
+/** Judged when the backend is closed, so that what comes too late is seen as well. */
+const soundReports = /^(?:start )?(?:complete|fail|cancel)$/
+
+function ends(listener: RecordingListener, job: Job): number {
+  return listener.kindsOf(job).filter((kind) => kind !== 'start').length
+}

@@ -1,0 +1,18 @@
+/** The functions that the backend contract submits; workers import this module. */
+
+import { defineTask } from '../tasks/define-task.ts'
+
+/** Ends at once with its argument. */
+export const echo = defineTask(import.meta.url, function echo(value: unknown): unknown {
+  return value
+})
+
+/** Fails at once with a RangeError. */
+export const fail = defineTask(import.meta.url, function fail(message: string): never {
+  throw new RangeError(message)
+})
+
+/** Waits until it is ended from outside. */
+export const wait = defineTask(import.meta.url, async function wait(): Promise<void> {
+  await new Promise<never>(() => {})
+})

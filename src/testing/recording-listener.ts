@@ -1,0 +1,66 @@
+/** A backend's listener that keeps every report, and lets a test wait for them. */
+
+import type { BackendListener, Job, Notice, TaskReport } from '../backends/backend.ts'
+
+interface Waiter {
+  readonly isMet: () => boolean
+  readonly resolve: () => void
+}
+
+export class RecordingListener implements BackendListener {
+  readonly notices: Notice[] = []
+  readonly #reports = new Map<Job, TaskReport[]>()
+  #waiters: Waiter[] = []
+
+  report(job: Job, report: TaskReport): void {
+    const known = this.#reports.get(job)
+    if (known === undefined) this.#reports.set(job, [report])
+    else known.push(report)
+    this.#wake()
+  }
+
+  notice(notice: Notice): void {
+    this.notices.push(notice)
+    this.#wake()
+  }
+
+  /** The jobs of which anything was reported. */
+  get jobs(): readonly Job[] {
+    return [...this.#reports.keys()]
+  }
+
+  /** What was reported of a job, in order. */
+  of(job: Job): readonly TaskReport[] {
+    return this.#reports.get(job) ?? []
+  }
+
+  /** The kinds of a job's reports: `start`, `complete`, … */
+  kindsOf(job: Job): readonly string[] {
+    return this.of(job).map(({ kind }) => kind)
+  }
+
+  hasEnded(job: Job): boolean {
+    return this.of(job).some(({ kind }) => kind !== 'start')
+  }
+
+  ended(jobs: readonly Job[]): Promise<void> {
+    return this.until(() => jobs.every((job) => this.hasEnded(job)))
+  }
+
+  started(job: Job): Promise<void> {
+    return this.until(() => this.of(job).length > 0)
+  }
+
+  /** Resolves as soon as the condition holds after a report or a notice. */
+  until(isMet: () => boolean): Promise<void> {
+    if (isMet()) return Promise.resolve()
+    return new Promise((resolve) => this.#waiters.push({ isMet, resolve }))
+  }
+
+  #wake(): void {
+    const met = this.#waiters.filter(({ isMet }) => isMet())
+    if (met.length === 0) return
+    this.#waiters = this.#waiters.filter((waiter) => !met.includes(waiter))
+    for (const { resolve } of met) resolve()
+  }
+}

@@ -1,0 +1,110 @@
+/** An executor that begins nothing by itself: a test ends its jobs. */
+
+import type { Job, TaskReport } from '../../../src/backends/backend.ts'
+import type { Batch, Executor, ExecutorListener } from '../../../src/backends/local/executor.ts'
+import { type Lane, Scheduler } from '../../../src/backends/local/scheduler.ts'
+import type { Capacity } from '../../../src/backends/local/slots.ts'
+import { ComputeTask } from '../../../src/tasks/compute-task.ts'
+import type { ResourceRequest } from '../../../src/tasks/resources.ts'
+import { RecordingListener } from '../../../src/testing/recording-listener.ts'
+
+export class FakeExecutor implements Executor {
+  readonly batches: Batch[] = []
+  readonly begun: Job[] = []
+  readonly #listener: ExecutorListener
+  readonly #left = new Map<Batch, Set<Job>>()
+  most: number
+  size = 1
+
+  constructor(listener: ExecutorListener, most = 1000) {
+    this.#listener = listener
+    this.most = most
+  }
+
+  get places(): number {
+    return this.most - this.#left.size
+  }
+
+  get running(): Job[] {
+    return [...this.#left.values()].flatMap((jobs) => [...jobs])
+  }
+
+  get runningBatches(): Batch[] {
+    return [...this.#left.keys()]
+  }
+
+  batchSize(): number {
+    return this.size
+  }
+
+  assign(batch: Batch): void {
+    this.batches.push(batch)
+    this.begun.push(...batch.jobs)
+    this.#left.set(batch, new Set(batch.jobs))
+  }
+
+  cancel(job: Job, reason: string): void {
+    this.end(job, { kind: 'cancel', reason })
+  }
+
+  end(job: Job, report: TaskReport = { kind: 'complete', value: job.uid }): void {
+    for (const [batch, jobs] of this.#left) {
+      if (!jobs.delete(job)) continue
+      this.#listener.report(job, report)
+      this.#finishIfEmpty(batch, jobs)
+    }
+  }
+
+  /** As when the worker died before it began these. */
+  giveBack(...given: Job[]): void {
+    for (const [batch, jobs] of this.#left) {
+      const back = given.filter((job) => jobs.delete(job))
+      if (back.length === 0) continue
+      this.#listener.giveBack(back)
+      this.#finishIfEmpty(batch, jobs)
+    }
+  }
+
+  close(reason: string): Promise<void> {
+    for (const job of this.running) this.cancel(job, reason)
+    return Promise.resolve()
+  }
+
+  #finishIfEmpty(batch: Batch, jobs: Set<Job>): void {
+    if (jobs.size > 0) return
+    this.#left.delete(batch)
+    this.#listener.finish(batch)
+  }
+}
+
+/** A scheduler over three fake executors, and one sharer. */
+export function openScheduler(capacity: Partial<Capacity> = {}) {
+  const whole = { cores: 4, memoryMb: 1000, gpuIds: [], ...capacity }
+  const scheduler = new Scheduler(whole, () => {})
+  const [functions, programs, closures] = [
+    new FakeExecutor(scheduler),
+    new FakeExecutor(scheduler),
+    new FakeExecutor(scheduler),
+  ]
+  scheduler.use({ functions, programs, closures })
+  const listener = new RecordingListener()
+  const submit = (jobs: readonly Job[], lane: Lane = 'functions', to = listener): void =>
+    scheduler.submit(jobs, () => lane, to)
+  return { scheduler, functions, programs, closures, listener, submit }
+}
+
+interface JobOptions {
+  readonly priority?: number
+  readonly resources?: Partial<ResourceRequest>
+}
+
+export function jobOf(uid: string, options: JobOptions = {}): Job {
+  // Uids of tasks are unique; those of jobs are what a test reads.
+  const task = new ComputeTask({ executable: 'x', ...options })
+  return { uid, task, attempt: 1 }
+}
+
+export const jobsOf = (count: number, options: JobOptions = {}): Job[] =>
+  Array.from({ length: count }, (_, at) => jobOf(String(at), options))
+
+export const uids = (jobs: readonly Job[]): string => jobs.map(({ uid }) => uid).join(' ')

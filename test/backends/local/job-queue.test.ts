@@ -1,0 +1,107 @@
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import type { Job } from '../../../src/backends/backend.ts'
+import { JobQueue } from '../../../src/backends/local/job-queue.ts'
+import { jobOf, jobsOf, uids } from './fake-executor.ts'
+
+function drain(queue: JobQueue): Job[] {
+  const jobs: Job[] = []
+  for (let next = queue.take(); next !== undefined; next = queue.take()) jobs.push(next.job)
+  return jobs
+}
+
+const filled = (jobs: readonly Job[]): JobQueue => {
+  const queue = new JobQueue()
+  for (const [turn, job] of jobs.entries()) queue.push({ job, turn })
+  return queue
+}
+
+describe('a queue of jobs', () => {
+  it('gives the highest priority first, and the first come of each', () => {
+    const priorities = [0, 5, -1, 5, 0.5, 0, -1]
+    const queue = filled(priorities.map((priority, at) => jobOf(String(at), { priority })))
+    expect([queue.length, queue.peek()?.job.uid]).toEqual([7, '1'])
+    expect(uids(drain(queue))).toBe('1 3 4 0 5 2 6')
+    expect([queue.length, queue.peek(), queue.take()]).toEqual([0, undefined, undefined])
+  })
+
+  it('forgets what was removed, wherever it waits', () => {
+    const jobs = jobsOf(6)
+    const queue = filled(jobs)
+    for (const at of [0, 3, 5]) queue.remove(jobs[at] ?? jobOf('x'))
+    expect(queue.length).toBe(3)
+    expect(uids(drain(queue))).toBe('1 2 4')
+    expect(queue.length).toBe(0)
+  })
+
+  it('puts back in the old order, also when two come back in the wrong one', () => {
+    const jobs = jobsOf(6)
+    const queue = filled(jobs)
+    const taken = [queue.take(), queue.take(), queue.take(), queue.take()].filter(
+      (one) => one !== undefined,
+    )
+    queue.putBack(taken.slice(0, 2))
+    queue.putBack(taken.slice(2).toReversed())
+    expect(queue.length).toBe(6)
+    expect(uids(drain(queue))).toBe('0 1 2 3 4 5')
+    queue.putBack(taken)
+    queue.push({ job: jobOf('later'), turn: 99 })
+    expect(uids(drain(queue))).toBe('0 1 2 3 later')
+  })
+
+  it('is what a sorted list is, whatever is done to it', () => {
+    const operation = fc.oneof(
+      fc.record({ do: fc.constant('push' as const), priority: fc.integer({ min: -2, max: 2 }) }),
+      fc.record({ do: fc.constantFrom('take', 'remove', 'back'), at: fc.nat(30) }),
+    )
+    fc.assert(
+      fc.property(fc.array(operation, { maxLength: 80 }), (operations) => {
+        const queue = new JobQueue()
+        const model: { job: Job; turn: number }[] = []
+        const taken: { job: Job; turn: number }[] = []
+        const sort = (): void =>
+          void model.sort((a, b) => b.job.task.priority - a.job.task.priority || a.turn - b.turn)
+        for (const [turn, one] of operations.entries()) {
+          if ('priority' in one) {
+            const waiting = { job: jobOf(String(turn), one), turn }
+            queue.push(waiting)
+            model.push(waiting)
+          } else if (one.do === 'take') {
+            const next = model.shift()
+            expect(queue.take()).toEqual(next)
+            if (next !== undefined) taken.push(next)
+          } else if (one.do === 'remove') {
+            const [gone] = model.splice(one.at % Math.max(1, model.length), 1)
+            if (gone !== undefined) queue.remove(gone.job)
+          } else {
+            const back = taken.splice(one.at % (taken.length + 1))
+            queue.putBack(back)
+            model.push(...back)
+          }
+          sort()
+          expect(queue.length).toBe(model.length)
+          expect(queue.peek()).toEqual(model[0])
+        }
+        expect(drain(queue)).toEqual(model.map(({ job }) => job))
+      }),
+      { numRuns: 300 },
+    )
+  })
+
+  it('removes from a long queue without searching it', () => {
+    const jobs = jobsOf(100_000)
+    const queue = filled(jobs)
+    // Quadratic work would take minutes here.
+    for (const job of jobs.toReversed().slice(0, 99_990)) queue.remove(job)
+    expect(queue.length).toBe(10)
+    expect(uids(drain(queue))).toBe('0 1 2 3 4 5 6 7 8 9')
+  })
+
+  it('takes from as many priorities as jobs without searching them', () => {
+    const jobs = Array.from({ length: 50_000 }, (_, at) =>
+      jobOf(String(at), { priority: (at * 7919) % 50_000 }),
+    )
+    const taken = drain(filled(jobs)).map(({ task }) => task.priority)
+    expect(taken).toEqual(taken.toSorted((a, b) => b - a))
+  })
+})

@@ -1,0 +1,215 @@
+import { execFileSync } from 'node:child_process'
+import { mkdtempSync, readFileSync, realpathSync, rmSync } from 'node:fs'
+import { hostname, tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { type Clock, systemClock } from '../../../../src/foundation/clock.ts'
+import { expectCompleted, expectFailed, openPool, processes } from './pool-driver.ts'
+
+function tempFolder(): string {
+  const folder = realpathSync(mkdtempSync(join(tmpdir(), 'tutti-launchers-')))
+  onTestFinished(() => rmSync(folder, { recursive: true, force: true }))
+  return folder
+}
+
+const shell = (script: string) => ({ executable: 'sh', arguments: ['-c', script] })
+
+describe.each(['auto', 'plain'] as const)('a launcher pool with the %s spawner', (spawner) => {
+  it('runs a program and reports its start, its end and what it wrote', async () => {
+    const driver = openPool({ spawner })
+    const before = systemClock.monotonicMs()
+    const { job, started, ended } = driver.submit(shell('echo out; echo err >&2'))
+    const last = await ended
+    expect(expectCompleted(last)).toEqual({ stdout: 'out\n', stderr: 'err\n', exitCode: 0 })
+    const start = await started
+    expect(start).toMatchObject({ workerId: 'p1', nodeId: hostname() })
+    expect(driver.reportsOf(job)).toEqual([start, last])
+    const [began = 0, over = 0] = [start.at?.monotonicMs, last.at?.monotonicMs]
+    expect(before).toBeLessThan(began)
+    expect(began).toBeLessThan(over)
+    expect(over).toBeLessThan(systemClock.monotonicMs())
+    expect(Math.abs((start.at?.wallSeconds ?? 0) - systemClock.now())).toBeLessThan(60)
+    expect(driver.finished).toHaveLength(1)
+  })
+
+  it('tells the start of a long program before its end', async () => {
+    const driver = openPool({ spawner })
+    const { started, ended, job } = driver.submit({ executable: 'cat', arguments: ['/dev/zero'] })
+    expect(await started).toMatchObject({ kind: 'start' })
+    expect(driver.reportsOf(job)).toHaveLength(1)
+    driver.pool.cancel(job, 'enough')
+    expect(await ended).toMatchObject({ kind: 'cancel', reason: 'enough' })
+  })
+
+  it('gives a program its folder, its arguments and its changes to the environment', async () => {
+    const folder = tempFolder()
+    process.env['LAUNCHER_KEPT'] = 'kept'
+    process.env['LAUNCHER_REMOVED'] = 'removed'
+    onTestFinished(() => {
+      delete process.env['LAUNCHER_KEPT']
+      delete process.env['LAUNCHER_REMOVED']
+    })
+    const driver = openPool({ spawner })
+    const script = 'pwd; echo "$LAUNCHER_KEPT,${LAUNCHER_REMOVED-none},$OWN"; printf "%s|" "$@"'
+    const { stdout } = expectCompleted(
+      await driver.run({
+        executable: 'sh',
+        arguments: ['-c', script, 'sh', 'a b', '', 'ü\n'],
+        cwd: folder,
+        env: { OWN: 'ö', LAUNCHER_REMOVED: undefined },
+      }),
+    )
+    expect(stdout).toBe(`${folder}\nkept,none,ö\na b||ü\n|`)
+  })
+
+  it('hands programs the variables that only Node would read', async () => {
+    process.env['NODE_OPTIONS'] = '--no-deprecation'
+    onTestFinished(() => {
+      delete process.env['NODE_OPTIONS']
+    })
+    const driver = openPool({ spawner })
+    const script = 'echo "$NODE_OPTIONS,${NODE_CHANNEL_FD-none}"'
+    const { stdout } = expectCompleted(await driver.run(shell(script)))
+    expect(stdout).toBe('--no-deprecation,none\n')
+  })
+
+  it('runs a program in its folder also when the path is relative to it', async () => {
+    const driver = openPool({ spawner })
+    const run = driver.run({ executable: './sh', arguments: ['-c', 'pwd'], cwd: '/usr/bin' })
+    expect(expectCompleted(await run).stdout).toBe('/usr/bin\n')
+  })
+
+  it('names the granted GPUs to a task that asked for some, and to no other', async () => {
+    const driver = openPool({ spawner })
+    const echo = shell('echo "${CUDA_VISIBLE_DEVICES-none}"')
+    const asked = driver.submit({ ...echo, resources: { gpus: 2 } }, [0, 3])
+    const other = driver.submit(echo, [])
+    expect(expectCompleted(await asked.ended).stdout).toBe('0,3\n')
+    expect(expectCompleted(await other.ended).stdout).toBe('none\n')
+  })
+
+  it('writes stdin of any size and gives nothing without', async () => {
+    const driver = openPool({ spawner })
+    const bytes = new Uint8Array(3_000_000).fill(120)
+    const [small, big, none] = await Promise.all([
+      driver.run({ executable: 'cat', stdin: 'grüße' }),
+      driver.run({ executable: 'wc', arguments: ['-c'], stdin: bytes }),
+      driver.run({ executable: 'cat' }),
+    ])
+    expect(expectCompleted(small).stdout).toBe('grüße')
+    expect(expectCompleted(big).stdout.trim()).toBe('3000000')
+    expect(expectCompleted(none).stdout).toBe('')
+  })
+
+  it('takes a program with full stdin and full stdout at once, without a deadlock', async () => {
+    const driver = openPool({ spawner, capture: { headBytes: 4_000_000, tailBytes: 1 } })
+    const text = 'y'.repeat(2_000_000)
+    expect(expectCompleted(await driver.run({ executable: 'cat', stdin: text })).stdout).toBe(text)
+  })
+
+  it('runs a command line by a shell when the task says so, and the arguments stay literal', async () => {
+    const driver = openPool({ spawner })
+    const run = driver.run({
+      executable: 'echo "$1" | tr a-z A-Z',
+      arguments: ['$(x) `y`'],
+      shell: true,
+    })
+    expect(expectCompleted(await run).stdout).toBe('$(X) `Y`\n')
+  })
+
+  it('writes output to files instead', async () => {
+    const folder = tempFolder()
+    const [out, both] = [join(folder, 'out'), join(folder, 'both')]
+    const driver = openPool({ spawner })
+    const first = driver.run({ ...shell('echo 1; echo 2 >&2'), captureStdio: { stdout: out } })
+    expect(expectCompleted(await first)).toEqual({ stdout: '', stderr: '2\n', exitCode: 0 })
+    expect(readFileSync(out, 'utf8')).toBe('1\n')
+    await driver.run({
+      ...shell('echo 1; echo 2 >&2; echo 3'),
+      cwd: folder,
+      captureStdio: { stdout: 'both', stderr: both },
+    })
+    expect(readFileSync(both, 'utf8')).toBe('1\n2\n3\n')
+    const missing = await driver.run({
+      ...shell('true'),
+      captureStdio: { stderr: join(folder, 'no/x') },
+    })
+    expect(expectFailed(missing)).toMatchObject({ code: 'OutputFileError' })
+  })
+
+  it('gives a program nothing open but its three streams', async () => {
+    const driver = openPool({ spawner })
+    await driver.run({ executable: 'true' })
+    const long = driver.submit({ executable: 'sleep', arguments: ['100'] })
+    await long.started
+    const script = 'ls /proc/$$/fd'
+    const { stdout } = expectCompleted(await driver.run(shell(script)))
+    // Whoever started this process may have left files open in it.
+    expect(stdout).toBe(execFileSync('sh', ['-c', script], { encoding: 'utf8' }))
+    expect(stdout.startsWith('0\n1\n2\n')).toBe(true)
+  })
+
+  it('gives a program default signal handling: a writer without a reader ends', async () => {
+    const driver = openPool({ spawner })
+    const script = 'yes | head -n 1; grep SigIgn /proc/self/status; grep SigBlk /proc/self/status'
+    const { stdout } = expectCompleted(await driver.run(shell(script)))
+    expect(stdout).toMatch(/^y\nSigIgn:\t0+\nSigBlk:\t0+\n$/)
+  })
+
+  it('tells the processor time and the peak memory of a program', async () => {
+    const driver = openPool({ spawner })
+    const script = 'x=$(head -c 200000000 /dev/zero | tr "\\0" x); i=0; sleep 0.3; : "$x"'
+    const last = await driver.run({ executable: 'sh', arguments: ['-c', script] })
+    expectCompleted(last)
+    expect(last.facts?.cpuSeconds).toBeGreaterThan(0.05)
+    expect(last.facts?.peakMemoryBytes).toBeGreaterThan(200_000_000)
+    const small = await driver.run({ executable: 'sleep', arguments: ['0.1'] })
+    expect(small.facts?.cpuSeconds).toBeLessThan(0.1)
+    expect(small.facts?.peakMemoryBytes).toBeLessThan(20_000_000)
+    expect(small.facts?.workerId).toBe('p1')
+  })
+
+  it('runs at most so many programs at once', async () => {
+    const driver = openPool({ spawner, maxProcesses: 3 })
+    expect(driver.pool.places).toBe(3)
+    const runs = Array.from({ length: 9 }, () => driver.submit(shell('sleep 0.05')))
+    expect(driver.pool.places).toBe(0)
+    expect(driver.assigned).toBe(3)
+    for (const { ended } of runs) expectCompleted(await ended)
+    expect(driver.pool.places).toBe(3)
+    expect(driver.finished).toHaveLength(9)
+  })
+
+  it('spreads programs over launchers, which are children of this process alone', async () => {
+    const driver = openPool({ spawner, launchers: 2, maxProcesses: 2 })
+    const runs = [1, 2].map(() => driver.submit({ executable: 'sleep', arguments: ['100'] }))
+    const workers = await Promise.all(runs.map(async ({ started }) => (await started).workerId))
+    expect(workers.toSorted()).toEqual(['p1', 'p2'])
+    const children = processes().filter(({ parent }) => parent === process.pid)
+    expect(children.filter(({ command }) => command.startsWith('sleep'))).toEqual([])
+  })
+})
+
+it('learns the usage of the quickest program too, where koffi is installed', async () => {
+  const driver = openPool()
+  const { facts } = await driver.run({ executable: '/bin/true' })
+  expect(facts?.cpuSeconds).toBeGreaterThan(0)
+  expect(facts?.cpuSeconds).toBeLessThan(1)
+})
+
+it('sends what is assigned in one turn in one message', async () => {
+  let turns = 0
+  const clock: Clock = {
+    now: () => systemClock.now(),
+    monotonicMs: () => systemClock.monotonicMs(),
+    after: (ms, callback, options) => systemClock.after(ms, callback, options),
+    nextTurn(callback) {
+      turns++
+      systemClock.nextTurn(callback)
+    },
+  }
+  const driver = openPool({ clock, maxProcesses: 50, launchers: 1 })
+  const runs = Array.from({ length: 50 }, () => driver.submit({ executable: 'true' }))
+  expect(turns).toBe(1)
+  for (const { ended } of runs) expectCompleted(await ended)
+})

@@ -1,0 +1,193 @@
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { join } from 'node:path'
+import { createInterface } from 'node:readline'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { TimeoutError, WorkerLostError } from '../../../../src/foundation/errors.ts'
+import { expectCompleted, expectFailed, launchersOf, openPool, processes } from './pool-driver.ts'
+
+const shell = (script: string) => ({ executable: 'sh', arguments: ['-c', script] })
+const sleeper = { executable: 'sleep', arguments: ['1000'] }
+const membersOf = (group: number) => processes().filter((each) => each.group === group)
+const isAlive = (pid: number) => processes().some((each) => each.pid === pid)
+
+/** Resolves when the condition holds; the test's own time limit ends a wait in vain. */
+async function until(condition: () => boolean): Promise<void> {
+  while (!condition()) await new Promise((resolve) => setImmediate(resolve))
+}
+
+/** A process of its own with a pool, and the lines that it prints. */
+function startFixture(...args: string[]) {
+  const file = join(import.meta.dirname, 'fixtures/run-programs.ts')
+  const child = spawn(process.execPath, [file, ...args], { stdio: ['ignore', 'pipe', 'inherit'] })
+  onTestFinished(() => {
+    child.kill('SIGKILL')
+  })
+  const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]()
+  const exited = once(child, 'exit')
+  return { child, pid: child.pid ?? 0, lines, exited }
+}
+
+describe.each(['auto', 'plain'] as const)('stopping programs with the %s spawner', (spawner) => {
+  it('row 11: ends a program that ignores SIGTERM, and its grandchildren, with one report', async () => {
+    const driver = openPool({ spawner, graceSeconds: 0.2 })
+    const script = "trap '' TERM; sleep 1000 & sleep 1000 & wait; wait; sleep 1000"
+    const run = driver.submit(shell(script))
+    await run.started
+    const group = processes().find(({ command }) => command.includes(script))?.pid ?? 0
+    await until(() => membersOf(group).length === 3)
+    driver.pool.cancel(run.job, 'enough')
+    driver.pool.cancel(run.job, 'again')
+    const last = await run.ended
+    expect(last).toMatchObject({ kind: 'cancel', reason: 'enough', facts: { workerId: 'p1' } })
+    expect(membersOf(group)).toEqual([])
+    await driver.pool.close('over')
+    expect(driver.reportsOf(run.job).map(({ kind }) => kind)).toEqual(['start', 'cancel'])
+    expect(driver.finished).toHaveLength(1)
+  })
+
+  it('row 11: ends grandchildren that ignore SIGTERM when the program itself obeys', async () => {
+    const driver = openPool({ spawner, graceSeconds: 0.1 })
+    const run = driver.submit(shell("(trap '' TERM; sleep 1001; sleep 1001) & sleep 1001"))
+    await run.started
+    const find = () => processes().filter(({ command }) => command === 'sleep 1001')
+    await until(() => find().length === 2)
+    const group = find()[0]?.group ?? 0
+    driver.pool.cancel(run.job, 'enough')
+    expect((await run.ended).kind).toBe('cancel')
+    expect(membersOf(group)).toEqual([])
+  })
+
+  it('lets a program end by itself within the grace', async () => {
+    const driver = openPool({ spawner, graceSeconds: 1000 })
+    const run = driver.submit(shell("trap 'echo bye; exit 0' TERM; echo hi; sleep 1000 & wait"))
+    await run.started
+    await until(() => processes().some(({ command }) => command.includes('sleep 1000')))
+    driver.pool.cancel(run.job, 'enough')
+    expect(await run.ended).toMatchObject({ kind: 'cancel', facts: { exitCode: 0 } })
+  })
+
+  it('stops a program at its time limit and names the seconds', async () => {
+    const driver = openPool({ spawner })
+    const run = driver.submit({ ...shell('echo early; exec sleep 1000'), timeoutSeconds: 0.2 })
+    const last = await run.ended
+    const error = expectFailed(last)
+    expect(error).toBeInstanceOf(TimeoutError)
+    expect(error.message).toContain('0.2 s')
+    expect(last.facts).toMatchObject({ signal: 'SIGTERM', stdoutTail: 'early\n' })
+    expectCompleted(await driver.run({ executable: 'true', timeoutSeconds: 100 }))
+  })
+
+  it('row 23: a program that was not sent yet is canceled at once and never runs', async () => {
+    const driver = openPool({ spawner })
+    const run = driver.submit({ executable: 'true' })
+    driver.pool.cancel(run.job, 'before')
+    expect(driver.reportsOf(run.job)).toEqual([{ kind: 'cancel', reason: 'before' }])
+    expect(driver.finished).toHaveLength(1)
+    driver.pool.cancel(run.job, 'again')
+    expectCompleted(await driver.run({ executable: 'true' }))
+    expect(driver.reportsOf(run.job)).toHaveLength(1)
+  })
+
+  it('row 23: of an end and a cancellation in the same moment one wins', async () => {
+    const driver = openPool({ spawner, maxProcesses: 8 })
+    const runs = Array.from({ length: 40 }, () => driver.submit({ executable: 'true' }))
+    for (const { started, job } of runs) {
+      void started.then(() => driver.pool.cancel(job, 'raced'))
+    }
+    for (const { ended } of runs) expect(['complete', 'cancel']).toContain((await ended).kind)
+    for (const { job } of runs) driver.pool.cancel(job, 'late')
+    for (const { job } of runs) {
+      const kinds = driver.reportsOf(job).map(({ kind }) => kind)
+      expect(kinds.filter((kind) => kind !== 'start')).toHaveLength(1)
+      expect(kinds.at(-1)).not.toBe('start')
+    }
+    expect(driver.finished).toHaveLength(40)
+  })
+
+  it('close cancels everything, leaves no process, and is the same for all', async () => {
+    const driver = openPool({ spawner, maxProcesses: 3, launchers: 2 })
+    const runs = [1, 2, 3].map(() => driver.submit(sleeper))
+    await Promise.all(runs.map(({ started }) => started))
+    const unsent = openPool({ spawner }).submit(sleeper)
+    const launchers = launchersOf(process.pid).map(({ pid }) => pid)
+    expect(launchers.length).toBeGreaterThanOrEqual(2)
+    const closing = driver.pool.close('the end')
+    expect(driver.pool.close('again')).toBe(closing)
+    await closing
+    for (const { job } of runs) {
+      expect(driver.reportsOf(job).at(-1)).toMatchObject({ kind: 'cancel', reason: 'the end' })
+    }
+    expect(launchersOf(process.pid).filter(({ pid }) => launchers.includes(pid))).toEqual([])
+    expect(driver.notices).toEqual([])
+    const late = driver.submit(sleeper)
+    expect(await late.ended).toMatchObject({ kind: 'cancel', reason: 'the end' })
+    void unsent
+  })
+
+  it('a pool that never started anything closes too', async () => {
+    await openPool({ spawner }).pool.close('nothing to do')
+    expect(launchersOf(process.pid)).toEqual([])
+  })
+
+  it('row 19: a killed launcher takes its programs with it, and another follows', async () => {
+    const driver = openPool({ spawner, maxProcesses: 3 })
+    const runs = [1, 2].map(() => driver.submit(shell('sleep 1002 & sleep 1002')))
+    await Promise.all(runs.map(({ started }) => started))
+    const find = () => processes().filter(({ command }) => command === 'sleep 1002')
+    await until(() => find().length === 4)
+    const [launcher] = launchersOf(process.pid)
+    process.kill(launcher?.pid ?? 0, 'SIGKILL')
+    for (const { ended, job } of runs) {
+      const error = expectFailed(await ended)
+      expect(error).toBeInstanceOf(WorkerLostError)
+      expect(error.message).toContain('p1')
+      expect(error.message).toContain('SIGKILL')
+      expect(driver.reportsOf(job)).toHaveLength(2)
+    }
+    await until(() => find().length === 0)
+    const tasks = runs.map(({ job }) => job.uid)
+    expect(driver.notices).toMatchObject([{ kind: 'worker-lost', workerId: 'p1', tasks }])
+    const next = driver.submit({ executable: 'true' })
+    expectCompleted(await next.ended)
+    expect(await next.started).toMatchObject({ workerId: 'p2' })
+    expect(driver.finished).toHaveLength(3)
+  })
+
+  it('gives back what a killed launcher had not begun', async () => {
+    const driver = openPool({ spawner, maxProcesses: 3 })
+    const first = driver.submit(sleeper)
+    await first.started
+    const [launcher] = launchersOf(process.pid)
+    process.kill(launcher?.pid ?? 0, 'SIGSTOP')
+    const second = driver.submit({ executable: 'true' })
+    await new Promise((resolve) => setImmediate(() => setImmediate(resolve)))
+    process.kill(launcher?.pid ?? 0, 'SIGKILL')
+    expectFailed(await first.ended)
+    expectCompleted(await second.ended)
+    expect(driver.givenBack).toEqual([second.job])
+    expect(driver.reportsOf(second.job).map(({ kind }) => kind)).toEqual(['start', 'complete'])
+  })
+
+  it('leaves nothing behind when its process is killed', async () => {
+    const { pid, lines, child } = startFixture(spawner, '2', '2', 'sleep', '1003')
+    await lines.next()
+    await lines.next()
+    const left = launchersOf(pid).map((launcher) => launcher.pid)
+    expect(left).toHaveLength(1)
+    child.kill('SIGKILL')
+    await until(() => !left.some(isAlive))
+    await until(() => !processes().some(({ command }) => command === 'sleep 1003'))
+  })
+
+  it('keeps its process alive while a program runs, and not longer', async () => {
+    const { pid, lines, exited } = startFixture(spawner, '1', '2', 'sleep', '0.2')
+    await lines.next()
+    const launchers = launchersOf(pid).map((launcher) => launcher.pid)
+    expect(launchers).toHaveLength(1)
+    expect(await exited).toEqual([0, null])
+    await lines.next()
+    expect(JSON.parse(String((await lines.next()).value))).toMatchObject({ complete: 2, fail: 0 })
+    await until(() => !launchers.some(isAlive))
+  })
+})

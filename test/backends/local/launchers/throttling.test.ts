@@ -1,0 +1,67 @@
+import { spawnSync } from 'node:child_process'
+import { join } from 'node:path'
+import { describe, expect, it } from 'vitest'
+import { needs, requirement } from '../../../require.ts'
+import { expectCompleted, openPool } from './pool-driver.ts'
+
+const isLong = process.env['TUTTI_LONG'] === '1'
+
+/** Runs programs in a process of its own under limits, and gives its last line. */
+function runLimited(limits: string, ...args: string[]) {
+  const file = join(import.meta.dirname, 'fixtures/run-programs.ts')
+  const script = `${limits}; exec "$@"`
+  const command = ['-c', script, 'bash', process.execPath, file, ...args]
+  const { stdout, stderr } = spawnSync('bash', command, {
+    encoding: 'utf8',
+    maxBuffer: 1 << 26,
+    timeout: 100_000,
+  })
+  const last = stdout.trim().split('\n').at(-1) ?? ''
+  if (!last.startsWith('{')) throw new Error(`no result: ${last} ${stderr}`)
+  return { ...(JSON.parse(last) as Record<string, number>), stderr }
+}
+
+describe.each(['auto', 'plain'])('little room, with the %s spawner', (spawner) => {
+  it('row 29: too few file descriptors slow the pool down and lose nothing', () => {
+    const count = spawner === 'auto' ? 2000 : 400
+    const result = runLimited('ulimit -n 64', spawner, '64', String(count), '/bin/true')
+    expect(result).toMatchObject({ complete: count, fail: 0, cancel: 0, stderr: '' })
+    expect(result).toMatchObject({ throttled: expect.any(Number), lowest: expect.any(Number) })
+    expect(Reflect.get(result, 'throttled')).toBeGreaterThan(0)
+    expect(Reflect.get(result, 'lowest')).toBeLessThan(64)
+  })
+})
+
+it('row 29: the pool recovers when there is room again', () => {
+  const result = runLimited('ulimit -n 64', 'auto', '64', '2000', '/bin/true')
+  const [lowest, places] = [Reflect.get(result, 'lowest'), Reflect.get(result, 'places')]
+  expect(places).toBeGreaterThan(lowest)
+})
+
+const canDropRights = requirement(process.getuid?.() === 0, 'needs root, to become another user')
+needs(canDropRights)('row 29: too few processes slow the pool down and lose nothing', () => {
+  const become = 'exec setpriv --reuid 54321 --clear-groups -- bash -c \'ulimit -u 40; exec "$@"\''
+  const result = runLimited(
+    `set -- bash "$@"; ${become}`,
+    'auto',
+    '64',
+    '300',
+    '/bin/sleep',
+    '0.02',
+  )
+  expect(result).toMatchObject({ complete: 300, fail: 0, cancel: 0 })
+  expect(Reflect.get(result, 'throttled')).toBeGreaterThan(0)
+})
+
+it('row 29: many programs in one go all succeed with 1024 file descriptors', () => {
+  const count = isLong ? 50_000 : 3000
+  const result = runLimited('ulimit -n 1024', 'auto', '32', String(count), '/bin/true')
+  expect(result).toMatchObject({ complete: count, fail: 0, throttled: 0, places: 32 })
+})
+
+it('takes a burst of more jobs than places in one turn', async () => {
+  const driver = openPool({ maxProcesses: 2 })
+  const runs = Array.from({ length: 300 }, () => driver.submit({ executable: 'true' }))
+  for (const { ended } of runs) expectCompleted(await ended)
+  expect(driver.finished).toHaveLength(300)
+})

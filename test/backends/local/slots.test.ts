@@ -1,0 +1,41 @@
+import { describe, expect, it } from 'vitest'
+import { neverFits, Slots } from '../../../src/backends/local/slots.ts'
+import { defaultResources, type ResourceRequest } from '../../../src/tasks/resources.ts'
+
+const asks = (request: Partial<ResourceRequest>): ResourceRequest => ({
+  ...defaultResources,
+  ...request,
+})
+const capacity = { cores: 4, memoryMb: 100, gpuIds: [2, 5, 7] }
+
+describe('slots', () => {
+  it('are taken and given back; GPUs are told by their ids', () => {
+    const slots = new Slots(capacity)
+    const first = slots.take(asks({ cores: 3, gpus: 2, memoryMb: 60 }))
+    expect(first.gpuIds).toEqual([2, 5])
+    expect(slots.fits(asks({ cores: 1, gpus: 1, memoryMb: 40 }))).toBe(true)
+    expect(slots.fits(asks({ cores: 2 }))).toBe(false)
+    expect(slots.fits(asks({ gpus: 2 }))).toBe(false)
+    expect(slots.fits(asks({ memoryMb: 41 }))).toBe(false)
+    const second = slots.take(asks({ gpus: 1 }))
+    expect(second.gpuIds).toEqual([7])
+    slots.giveBack(first)
+    expect(slots.take(asks({ gpus: 1 })).gpuIds).toEqual([2])
+    slots.giveBack(second)
+    expect(slots.take(asks({ gpus: 2 })).gpuIds).toEqual([5, 7])
+    expect(capacity.gpuIds).toEqual([2, 5, 7])
+  })
+
+  it.each([
+    [{ cores: 5 }, 'resources.cores', 'asks for 5, has 4'],
+    [{ memoryMb: 101 }, 'resources.memoryMb', 'asks for 101, has 100'],
+    [{ gpus: 4 }, 'resources.gpus', 'asks for 4, has 3'],
+    [{ ranks: 2 }, 'resources.ranks', 'this backend runs no MPI ranks'],
+  ])('never fit %j', (request, field, message) => {
+    expect(neverFits(asks(request), capacity)).toEqual({ field, message })
+  })
+
+  it('fit all there is', () => {
+    expect(neverFits(asks({ cores: 4, memoryMb: 100, gpus: 3 }), capacity)).toBeNull()
+  })
+})

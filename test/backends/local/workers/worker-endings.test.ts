@@ -1,0 +1,163 @@
+import { describe, expect, it } from 'vitest'
+import type { Job } from '../../../../src/backends/backend.ts'
+import { BackendError, TimeoutError } from '../../../../src/foundation/errors.ts'
+import { ManualClock } from '../../../../src/testing/manual-clock.ts'
+import { add, echo, never, nothing, spin, spinIf, waitFor, where } from './fixtures/functions.ts'
+import { errorOf, PoolDriver, valueOf } from './pool-driver.ts'
+
+describe.for(['thread', 'process'] as const)('ends of isolation %s', (isolation) => {
+  const open = (options = {}): PoolDriver => new PoolDriver({ isolation, size: 1, ...options })
+
+  it('row 17: a function that spins is ended by its time-out while others go on', async () => {
+    const driver = open({ size: 2 })
+    const [spinning] = driver.submit(spin, [[]], { timeoutSeconds: 0.2 }) as [Job]
+    const [hanging] = driver.submit(never, [[]], { timeoutSeconds: 0.2 }) as [Job]
+    const others = driver.submit(add, [
+      [1, 1],
+      [2, 2],
+    ])
+    const error = errorOf(await driver.ended(spinning))
+    expect(error).toBeInstanceOf(TimeoutError)
+    expect(error.message).toContain('0.2 s')
+    expect(errorOf(await driver.ended(hanging))).toBeInstanceOf(TimeoutError)
+    expect((await driver.allEnded(others)).map(valueOf)).toEqual([2, 4])
+    expect(driver.reportsOf(spinning).map(({ kind }) => kind)).toEqual(['start', 'fail'])
+    expect(driver.notices).toEqual([])
+    driver.expectAllOver()
+  })
+
+  it('row 23: a job that was canceled before it began never runs', async () => {
+    const driver = open()
+    const [first, second, third] = driver.submit(echo, [[1], [2], [3]]) as [Job, Job, Job]
+    driver.cancel(first, 'too early')
+    expect(await driver.ended(first)).toEqual({ kind: 'cancel', reason: 'too early' })
+    expect(driver.reportsOf(first)).toHaveLength(1)
+    expect((await driver.allEnded([second, third])).map(valueOf)).toEqual([2, 3])
+    driver.expectAllOver()
+  })
+
+  it('row 23: a running job is stopped for real, and the next runs on a new worker', async () => {
+    const driver = open()
+    const { pid } = valueOf(await driver.run(where)) as { pid: number }
+    const [running, next] = [...driver.submit(spin, [[]]), ...driver.submit(where, [[]])] as [
+      Job,
+      Job,
+    ]
+    await driver.started(running)
+    driver.cancel(running, 'enough')
+    driver.cancel(running, 'twice')
+    const report = await driver.ended(running)
+    expect(report).toMatchObject({ kind: 'cancel', reason: 'enough', facts: { workerId: 'w1' } })
+    const after = await driver.ended(next)
+    expect(after.facts?.workerId).toBe('w2')
+    if (isolation === 'process') {
+      expect((valueOf(after) as { pid: number }).pid).not.toBe(pid)
+      expect(() => process.kill(pid, 0)).toThrow('ESRCH')
+    }
+    driver.cancel(running, 'after the end')
+    expect(driver.reportsOf(running)).toHaveLength(2)
+    expect(driver.notices).toEqual([])
+    driver.expectAllOver()
+  })
+
+  it('cancels everything when it closes, once, and is complete then', async () => {
+    const driver = open({ size: 2, batchSize: isolation === 'thread' ? 3 : 1 })
+    const { pid } = valueOf(await driver.run(where)) as { pid: number }
+    const jobs = driver.submit(
+      spin,
+      Array.from({ length: isolation === 'thread' ? 6 : 2 }, () => []),
+    )
+    await driver.started(jobs[0] as Job)
+    const closing = driver.pool.close('the end')
+    expect(driver.pool.close('again')).toBe(closing)
+    await closing
+    for (const report of await driver.allEnded(jobs)) {
+      expect(report).toMatchObject({ kind: 'cancel', reason: 'the end' })
+    }
+    expect(driver.pool.places).toBe(0)
+    expect(driver.notices).toEqual([])
+    if (isolation === 'process') expect(() => process.kill(pid, 0)).toThrow('ESRCH')
+    driver.expectAllOver()
+    const task = jobs[0]?.task
+    if (task === undefined) return
+    const late = { uid: 'late', task, attempt: 2 }
+    driver.enqueue([late])
+    driver.assign({ jobs: [late], gpuIds: [] })
+    expect(await driver.ended(late)).toEqual({ kind: 'cancel', reason: 'the end' })
+  })
+
+  it('closes though nothing was ever started', async () => {
+    await open().pool.close('unused')
+  })
+
+  it('row 22: a program that crashes at its start is tried again later and later', async () => {
+    const clock = new ManualClock()
+    const program = new URL('fixtures/crash-at-start.ts', import.meta.url)
+    const driver = open({ clock, program })
+    const jobs = driver.submit(nothing, [[]])
+    for (const [failed, delayMs] of [1000, 2000, 4000, 8000].entries()) {
+      await driver.noticed(failed + 1)
+      expect(driver.notices).toHaveLength(failed + 1)
+      const timers = clock.pendingTimers
+      await clock.advance(delayMs - 1)
+      expect(clock.pendingTimers).toBe(timers)
+      await clock.advance(1)
+      expect(clock.pendingTimers).toBe(timers - 1)
+    }
+    const [report] = await driver.allEnded(jobs)
+    if (report === undefined) return
+    expect(errorOf(report)).toBeInstanceOf(BackendError)
+    expect(errorOf(report).code).toBe('WorkersDoNotStartError')
+    expect(errorOf(report).cause).toBeInstanceOf(Error)
+    expect(errorOf(await driver.run(nothing))).toBeInstanceOf(BackendError)
+    await driver.noticed(5)
+    const ids = driver.notices.map((notice) => 'workerId' in notice && notice.workerId)
+    expect(ids).toEqual(['w1', 'w2', 'w3', 'w4', 'w5'])
+    expect(driver.warnings).toEqual(['WorkersDoNotStart'])
+    await clock.advance(30_000)
+    const [later] = driver.submit(nothing, [[]]) as [Job]
+    await driver.noticed(6)
+    expect(errorOf(await driver.ended(later))).toBeInstanceOf(BackendError)
+    driver.expectAllOver()
+  })
+})
+
+describe('long jobs among short ones, on threads', () => {
+  it('a job behind a long one moves to another worker', async () => {
+    const driver = new PoolDriver({ size: 2, batchSize: 3 })
+    const flags = new Int32Array(new SharedArrayBuffer(8))
+    const [long] = driver.submit(waitFor, [[flags, 1]]) as [Job]
+    const short = driver.submit(echo, [['a'], ['b']])
+    expect((await driver.allEnded(short)).map(valueOf)).toEqual(['a', 'b'])
+    expect(driver.reportsOf(long).map(({ kind }) => kind)).toEqual(['start'])
+    Atomics.store(flags, 1, 1)
+    expect(valueOf(await driver.ended(long))).toBe('waited')
+    expect(Atomics.load(flags, 0)).toBe(1)
+    driver.expectAllOver()
+  })
+
+  it('row 17: of a batch, the finished keep their results, and the rest moves on', async () => {
+    const driver = new PoolDriver({ size: 1, batchSize: 4 })
+    const list = [[false, 'a'], [false, { b: 1 }], [true], [false, 'd']] as const
+    const jobs = driver.submit(spinIf, list, { timeoutSeconds: 0.2 })
+    const [a, b, spun, d] = await driver.allEnded(jobs)
+    if (!a || !b || !spun || !d) return
+    expect([valueOf(a), valueOf(b), valueOf(d)]).toEqual(['a', { b: 1 }, 'd'])
+    expect(errorOf(spun)).toBeInstanceOf(TimeoutError)
+    expect(driver.givenBack).toEqual([jobs[3]?.uid])
+    driver.expectAllOver()
+  })
+
+  it('the time-out counts from the start of the execution, by the pool’s clock', async () => {
+    const clock = new ManualClock()
+    const driver = new PoolDriver({ size: 1, clock })
+    const [job] = driver.submit(never, [[]], { timeoutSeconds: 3600 }) as [Job]
+    while (driver.reportsOf(job).length === 0) await clock.advance(20)
+    await clock.advance(3_599_000)
+    expect(driver.reportsOf(job)).toHaveLength(1)
+    await clock.advance(2000)
+    expect(errorOf(await driver.ended(job))).toBeInstanceOf(TimeoutError)
+    await driver.pool.close('done')
+    expect(clock.pendingTimers).toBe(0)
+  })
+})

@@ -1,0 +1,85 @@
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { readdirSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import type { Job } from '../../../../src/backends/backend.ts'
+import { ManualClock } from '../../../../src/testing/manual-clock.ts'
+import { nothing, spin } from './fixtures/functions.ts'
+import { PoolDriver } from './pool-driver.ts'
+
+const fixture = join(import.meta.dirname, 'fixtures', 'run-pool.ts')
+
+function startProgram(...args: string[]) {
+  return startNode([fixture, ...args])
+}
+
+function startNode(args: string[]) {
+  const program = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'pipe'] })
+  let output = ''
+  const firstLine = Promise.withResolvers<void>()
+  program.stdout.on('data', (data: Buffer) => {
+    output += data.toString()
+    firstLine.resolve()
+  })
+  onTestFinished(() => void program.kill('SIGKILL'))
+  return { program, output: () => output, firstLine: firstLine.promise }
+}
+
+const threads = (): number => readdirSync('/proc/self/task').length
+const children = (): string[] =>
+  readFileSync(`/proc/self/task/${process.pid}/children`, 'utf8').split(' ')
+
+describe.for(['thread', 'process'] as const)('what is left, isolation %s', (isolation) => {
+  it.for(['idle', 'pending'])(
+    'a program whose pool is %s ends by itself after its work',
+    async (what) => {
+      const { program, output } = startProgram(what, isolation)
+      const [code] = (await once(program, 'close')) as [number]
+      expect(code).toBe(0)
+      expect(output()).toBe('start\ncomplete\n')
+    },
+  )
+
+  it('a program that was given as text runs once, not again in its workers', async () => {
+    const text = `process.argv.splice(1, 0, ''); import(${JSON.stringify(fixture)})`
+    const { program, output } = startNode(['--input-type=commonjs', '-e', text, 'idle', isolation])
+    await once(program, 'close')
+    expect(output()).toBe('start\ncomplete\n')
+  })
+
+  it('workers die with a program that is killed, even while a function spins', async () => {
+    const { program, firstLine } = startProgram('spin', isolation)
+    await firstLine
+    program.kill('SIGKILL')
+    // The workers write to the same pipe, which closes when the last of them is gone.
+    const [, signal] = (await once(program, 'close')) as [number | null, string]
+    expect(signal).toBe('SIGKILL')
+  })
+
+  it('nothing of a pool is left when it was closed', async () => {
+    const childrenBefore = children()
+    const threadsBefore = threads()
+    for (let round = 0; round < 3; round++) {
+      const driver = new PoolDriver({ isolation, size: 2 })
+      await driver.allEnded(driver.submit(nothing, [[], []]))
+      const [running] = driver.submit(spin, [[]]) as [Job]
+      await driver.started(running)
+      driver.cancel(running)
+      await driver.pool.close('enough')
+      driver.expectAllOver()
+    }
+    expect(threads()).toBeLessThanOrEqual(threadsBefore)
+    expect(children().filter((pid) => !childrenBefore.includes(pid))).toEqual([])
+    expect(process.getActiveResourcesInfo()).not.toContain('MessagePort')
+  })
+})
+
+it('timers wait only while there is work', async () => {
+  const clock = new ManualClock()
+  const driver = new PoolDriver({ size: 1, clock })
+  expect(clock.pendingTimers).toBe(0)
+  await driver.run(nothing)
+  await clock.advance(100)
+  expect(clock.pendingTimers).toBe(0)
+})

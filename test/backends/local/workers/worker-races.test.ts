@@ -1,0 +1,66 @@
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import type { Job } from '../../../../src/backends/backend.ts'
+import { systemClock, sleep } from '../../../../src/foundation/clock.ts'
+import { addLater, echo, exitIf, spin, spinIf, throwLater } from './fixtures/functions.ts'
+import { PoolDriver } from './pool-driver.ts'
+
+const long = process.env['TUTTI_LONG'] !== undefined
+const deeds = ['echo', 'object', 'later', 'exit', 'spin', 'cancel', 'leave'] as const
+type Deed = (typeof deeds)[number]
+
+/** What must come of it, whatever races. */
+const endings: Readonly<Record<Deed, readonly string[]>> = {
+  echo: ['complete'],
+  object: ['complete'],
+  later: ['complete'],
+  exit: ['fail'],
+  spin: ['fail'],
+  cancel: ['complete', 'cancel'],
+  leave: ['complete'],
+}
+
+function submit(driver: PoolDriver, deed: Deed): Job {
+  const submitted = {
+    echo: () => driver.submit(echo, [['text']]),
+    object: () => driver.submit(echo, [[{ some: ['object'] }]]),
+    later: () => driver.submit(addLater, [[1, 2]]),
+    exit: () => driver.submit(exitIf, [[true]]),
+    spin: () => driver.submit(spin, [[]], { timeoutSeconds: 0.05 }),
+    cancel: () => driver.submit(spinIf, [[false, 'x']]),
+    leave: () => driver.submit(throwLater, [[]]),
+  }[deed]()
+  return submitted[0] as Job
+}
+
+describe.for(['thread', 'process'] as const)('races, isolation %s', (isolation) => {
+  it('rows 19 and 23: exactly one last report, whatever dies and is canceled', async () => {
+    const scenario = fc.record({
+      deeds: fc.array(fc.constantFrom(...deeds), { minLength: 1, maxLength: 40 }),
+      cancelAfterTurns: fc.array(fc.nat(20), { maxLength: 20 }),
+      batchSize: isolation === 'thread' ? fc.constantFrom(1, 3, 16) : fc.constant(1),
+      size: fc.constantFrom(1, 2),
+    })
+    await fc.assert(
+      fc.asyncProperty(scenario, async (plan) => {
+        const { batchSize, size } = plan
+        const driver = new PoolDriver({ isolation, size, batchSize })
+        const jobs = plan.deeds.map((deed) => [deed, submit(driver, deed)] as const)
+        const doomed = jobs.filter(([deed]) => deed === 'cancel')
+        for (const [at, turns] of plan.cancelAfterTurns.entries()) {
+          const job = doomed[at]?.[1]
+          if (job === undefined) break
+          for (let turn = 0; turn < turns; turn++) await sleep(systemClock, 0)
+          driver.cancel(job)
+        }
+        const reports = await driver.allEnded(jobs.map(([, job]) => job))
+        for (const [at, [deed]] of jobs.entries()) {
+          expect(endings[deed], deed).toContain(reports[at]?.kind)
+        }
+        await driver.pool.close('done')
+        driver.expectAllOver()
+      }),
+      { numRuns: long ? 60 : isolation === 'thread' ? 8 : 4, seed: 20_240_611 },
+    )
+  })
+})

@@ -1,0 +1,112 @@
+import { describe, expect, it } from 'vitest'
+import type { CheckpointLine, EventLine } from '../../src/checkpoint/format.ts'
+import { Verifier } from '../../src/checkpoint/verify.ts'
+
+let time = 0
+const line = (event_type: string, task_id: string | null = null, more: object = {}): EventLine => ({
+  section: 'event',
+  event_id: 'e',
+  event_type,
+  event_time: ++time,
+  emit_time: time,
+  session_id: 's-1',
+  backend: 'local',
+  task_id,
+  node_id: null,
+  attributes: {},
+  trace_id: 't',
+  span_id: 's',
+  name: event_type,
+  ...more,
+})
+
+const metrics = (submitted: number, completed: number, running = 0): CheckpointLine => ({
+  section: 'metric',
+  checkpoint_time: ++time,
+  tasks_submitted: submitted,
+  tasks_started: submitted,
+  tasks_completed: completed,
+  tasks_failed: 0,
+  tasks_canceled: 0,
+  tasks_running: running,
+})
+
+const life = (uid: string): EventLine[] =>
+  ['TaskCreated', 'TaskSubmitted', 'TaskQueued', 'TaskStarted', 'TaskCompleted'].map((type) =>
+    line(type, uid),
+  )
+
+const session = (...inside: CheckpointLine[]): CheckpointLine[] => [
+  line('SessionStarted'),
+  ...inside,
+  line('SessionEnded'),
+]
+
+function judge(lines: readonly CheckpointLine[]) {
+  const verifier = new Verifier()
+  for (const one of lines) verifier.take(one)
+  return verifier.verdict()
+}
+
+describe('the verifier', () => {
+  it('finds nothing wrong with a sound record', () => {
+    const verdict = judge([...session(...life('a'), ...life('b')), metrics(2, 2)])
+    expect(verdict).toEqual({
+      tasks: 2,
+      events: 12,
+      unfinished: 0,
+      hasEnded: true,
+      problems: [],
+      problemCount: 0,
+    })
+  })
+
+  it('accepts unfinished tasks while the session has not ended', () => {
+    const verdict = judge([line('SessionStarted'), ...life('a').slice(0, 3)])
+    expect(verdict).toMatchObject({ unfinished: 1, hasEnded: false, problemCount: 0 })
+  })
+
+  const faults: readonly [string, readonly CheckpointLine[], RegExp][] = [
+    ['a missing end', [...session(...life('a').slice(0, 4)), metrics(1, 0)], /no terminal event/],
+    [
+      'a second end',
+      [...session(...life('a'), line('TaskCanceled', 'a')), metrics(1, 1)],
+      /a: TaskCanceled comes after its end/,
+    ],
+    [
+      'events in the wrong order',
+      [...session(...life('a').toSpliced(1, 0, line('TaskStarted', 'a'))), metrics(1, 1)],
+      /a: TaskSubmitted comes after TaskStarted/,
+    ],
+    [
+      'time that runs backwards',
+      [
+        ...session(...life('a').slice(0, 4), line('TaskCompleted', 'a', { event_time: 0 })),
+        metrics(1, 1),
+      ],
+      /happened before/,
+    ],
+    ['a wrong counter', [...session(...life('a')), metrics(1, 7)], /tasks_completed is 7/],
+    [
+      'tasks that still run at the end',
+      [...session(...life('a')), metrics(1, 1, 1)],
+      /tasks_running/,
+    ],
+    ['no metric line', session(...life('a')), /no metric line/],
+    [
+      'an event after the end',
+      [...session(), metrics(0, 0), line('TaskCreated', 'z')],
+      /after Session/,
+    ],
+    ['a late beginning', [...life('a'), line('SessionEnded'), metrics(1, 1)], /the first event/],
+    [
+      'a foreign trace',
+      [...session(line('x.Custom', null, { trace_id: 'other' })), metrics(0, 0)],
+      /another trace_id/,
+    ],
+  ]
+  it.each(faults)('finds %s', (_name, lines, expected) => {
+    const { problems } = judge(lines)
+    expect(problems.join('\n')).toMatch(expected)
+  })
+})

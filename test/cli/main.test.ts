@@ -1,0 +1,108 @@
+import { appendFile, mkdtemp, readdir, readFile, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { setTimeout } from 'node:timers/promises'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { runCommand, startCommand } from './run-command.ts'
+
+let folder = ''
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'tutti-cli-'))
+})
+afterAll(async () => {
+  await rm(folder, { recursive: true })
+})
+
+async function journalIn(place: string): Promise<string> {
+  const files = await readdir(place)
+  const journal = files.find((name) => name.endsWith('.telemetry.jsonl'))
+  if (journal === undefined) throw new Error(`no journal in ${place}`)
+  return join(place, journal)
+}
+
+describe('tutti demo', () => {
+  it('runs a mixed workload, groups what failed on purpose, and leaves a sound journal', async () => {
+    const place = join(folder, 'demo')
+    const end = await runCommand('--json', 'demo', '--simulations', '60', '--folder', place)
+    expect(end.code).toBe(0)
+    const result = JSON.parse(end.stdout) as {
+      tasks: { completed: number; failed: number; running: number }
+      estimate: number
+    }
+    expect(result.tasks).toMatchObject({ completed: 64, failed: 2, running: 0 })
+    expect(Math.abs(result.estimate - Math.PI)).toBeLessThan(0.05)
+    const verdict = await runCommand('journal', 'verify', await journalIn(place))
+    expect(verdict.stdout).toMatch(
+      /^66 tasks, \d+ events, order ok, 1 terminal each, counters agree\n$/,
+    )
+    expect(verdict.code).toBe(0)
+  })
+
+  it('row 26: stops cleanly on the first SIGINT, with every task ended in the journal', async () => {
+    const place = join(folder, 'interrupted')
+    const command = startCommand(['demo', '--simulations', '20000', '--folder', place])
+    await journalWith(place, 'TaskCompleted')
+    command.child.kill('SIGINT')
+    const end = await command.ended
+    expect(end.code).toBe(130)
+    expect(end.stdout).toContain('stopped early by SIGINT')
+    const verdict = await runCommand('--json', 'journal', 'verify', await journalIn(place))
+    expect(JSON.parse(verdict.stdout)).toMatchObject({ sound: true, hasEnded: true, unfinished: 0 })
+  })
+
+  it('row 26: ends with 143 on SIGTERM', async () => {
+    const place = join(folder, 'terminated')
+    const command = startCommand(['demo', '--simulations', '20000', '--folder', place])
+    await journalWith(place, 'TaskCompleted')
+    command.child.kill('SIGTERM')
+    expect((await command.ended).code).toBe(143)
+  })
+})
+
+/** Resolves when the journal contains the text; reading it meanwhile is part of the promise. */
+async function journalWith(place: string, text: string): Promise<void> {
+  for (;;) {
+    const content = await journalIn(place)
+      .then((path) => readFile(path, 'utf8'))
+      .catch(() => '')
+    if (content.includes(text)) return
+    await setTimeout(20)
+  }
+}
+
+describe('tutti journal verify', () => {
+  it('says what is wrong, where, and exits with 1', async () => {
+    const place = join(folder, 'broken')
+    await runCommand('--quiet', 'demo', '--simulations', '5', '--folder', place)
+    const journal = await journalIn(place)
+    await appendFile(journal, 'not json\n')
+    const end = await runCommand('journal', 'verify', journal)
+    expect(end.code).toBe(1)
+    expect(end.stdout).toMatch(/line \d+, byte \d+: /)
+  })
+
+  it('accepts a torn tail and mentions it', async () => {
+    const place = join(folder, 'torn')
+    await runCommand('--quiet', 'demo', '--simulations', '5', '--folder', place)
+    const journal = await journalIn(place)
+    await appendFile(journal, '{"section":"ev')
+    const end = await runCommand('journal', 'verify', journal)
+    expect([end.code, end.stdout.includes('torn tail at line')]).toEqual([0, true])
+  })
+})
+
+describe('usage errors', () => {
+  const mistakes: readonly [readonly string[], RegExp][] = [
+    [['dmo'], /did you mean demo/i],
+    [['demo', '--simulations', 'many'], /whole number/],
+    [['demo', '--simulashuns', '5'], /did you mean --simulations/i],
+    [['journal', 'verify'], /missing required argument/],
+    [['journal', 'verify', '/nowhere/at/all.jsonl'], /CheckpointError .*ENOENT|ENOENT/],
+  ]
+  it.each(mistakes)('row 95: %j exits with 2 and says what to do', async (args, message) => {
+    const end = await runCommand(...args)
+    expect(end.code).toBe(2)
+    expect(end.stderr).toMatch(message)
+    expect(end.stderr).not.toContain('    at ')
+  })
+})

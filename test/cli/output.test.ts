@@ -1,0 +1,51 @@
+import { describe, expect, it } from 'vitest'
+import { createOutput, type Terminal } from '../../src/cli/output.ts'
+
+class FakeTerminal implements Terminal {
+  text = ''
+  readonly isTTY: boolean
+  readonly columns = 20
+
+  constructor(isTTY: boolean) {
+    this.isTTY = isTTY
+  }
+
+  write(text: string): void {
+    this.text += text
+  }
+}
+
+describe('output', () => {
+  it('redraws progress in place on a terminal and never wraps a line', () => {
+    const [stdout, stderr] = [new FakeTerminal(true), new FakeTerminal(true)]
+    const output = createOutput('text', stdout, stderr)
+    output.progress(['one', 'a line that is longer than the terminal'])
+    output.progress(['two'])
+    expect(stderr.text).toBe('one\na line that is long\n\u001B[2A\u001B[Jtwo\n')
+    expect(stdout.text).toBe('')
+  })
+
+  it('writes each block as one plain line elsewhere', () => {
+    const [stdout, stderr] = [new FakeTerminal(false), new FakeTerminal(false)]
+    createOutput('text', stdout, stderr).progress(['one', 'two'])
+    expect(stderr.text).toBe('one | two\n')
+  })
+
+  it('speaks JSON alone on stdout when asked to', () => {
+    const [stdout, stderr] = [new FakeTerminal(true), new FakeTerminal(true)]
+    const output = createOutput('json', stdout, stderr)
+    output.progress(['hidden'])
+    output.result({ tasks: 3 }, ['words'])
+    expect(JSON.parse(stdout.text)).toEqual({ tasks: 3 })
+    expect(stderr.text).toBe('')
+  })
+
+  it('is silent when asked to, but not about problems', () => {
+    const [stdout, stderr] = [new FakeTerminal(true), new FakeTerminal(true)]
+    const output = createOutput('quiet', stdout, stderr)
+    output.progress(['hidden'])
+    output.result({}, ['hidden'])
+    output.problem('broken')
+    expect([stdout.text, stderr.text]).toEqual(['', 'broken\n'])
+  })
+})

@@ -1,0 +1,53 @@
+/** Runs the command in a child process, as a person would. */
+
+import { type ChildProcess, spawn } from 'node:child_process'
+import { fileURLToPath } from 'node:url'
+
+const main = fileURLToPath(new URL('../../src/cli/main.ts', import.meta.url))
+
+export interface CommandEnd {
+  readonly code: number | null
+  readonly stdout: string
+  readonly stderr: string
+}
+
+export interface RunningCommand {
+  readonly child: ChildProcess
+  /** Resolves when stderr or stdout contains the text. */
+  seen(text: string): Promise<void>
+  readonly ended: Promise<CommandEnd>
+}
+
+export const startCommand = (args: readonly string[]): RunningCommand => startProgram(main, args)
+
+export function startProgram(program: string, args: readonly string[]): RunningCommand {
+  const child = spawn(process.execPath, [program, ...args])
+  let [stdout, stderr] = ['', '']
+  const waiting: { text: string; resolve: () => void }[] = []
+  const look = (): void => {
+    for (const { text, resolve } of waiting) if ((stdout + stderr).includes(text)) resolve()
+  }
+  child.stdout.on('data', (chunk: Buffer) => {
+    stdout += chunk.toString()
+    look()
+  })
+  child.stderr.on('data', (chunk: Buffer) => {
+    stderr += chunk.toString()
+    look()
+  })
+  const ended = new Promise<CommandEnd>((resolve) => {
+    child.on('close', (code) => resolve({ code, stdout, stderr }))
+  })
+  return {
+    child,
+    ended,
+    seen: (text) =>
+      new Promise((resolve) => {
+        waiting.push({ text, resolve })
+        look()
+      }),
+  }
+}
+
+export const runCommand = (...args: readonly string[]): Promise<CommandEnd> =>
+  startCommand(args).ended

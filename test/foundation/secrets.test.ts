@@ -1,0 +1,49 @@
+import { describe, expect, it, vi } from 'vitest'
+
+/** A fresh copy of the module, which looks at the environment when it is first asked. */
+async function freshSecrets(env: Readonly<Record<string, string>>) {
+  vi.resetModules()
+  for (const [name, value] of Object.entries(env)) vi.stubEnv(name, value)
+  const secrets = await import('../../src/foundation/secrets.ts')
+  secrets.maskSecrets('')
+  vi.unstubAllEnvs()
+  return secrets
+}
+
+describe('maskSecrets', () => {
+  it.each([
+    'HF_TOKEN',
+    'my_secret',
+    'DB_PASSWORD',
+    'PGPASSWD',
+    'OPENAI_API_KEY',
+    'APIKEY',
+    'SSH_PRIVATE_KEY',
+    'AWS_SECRET_ACCESS_KEY',
+    'GOOGLE_CREDENTIALS',
+  ])('masks the value of %s wherever it stands', async (name) => {
+    const { maskSecrets } = await freshSecrets({ [name]: 'hunter2hunter2' })
+    expect(maskSecrets('a hunter2hunter2b, hunter2hunter2')).toBe('a [masked]b, [masked]')
+  })
+
+  it('leaves other variables, short values and other text alone', async () => {
+    const { maskSecrets } = await freshSecrets({ CITY_OF_TASKS: 'longenough', A_TOKEN: 'short' })
+    expect(maskSecrets('longenough short text')).toBe('longenough short text')
+  })
+
+  it('takes secrets literally, the longest first', async () => {
+    const { maskSecrets, registerSecret } = await freshSecrets({ A_TOKEN: 'abcd.efgh' })
+    registerSecret('abcd.efgh+(ij)$')
+    registerSecret('tiny')
+    expect(maskSecrets('abcd.efgh+(ij)$ abcd.efgh abcdxefgh tiny')).toBe(
+      '[masked] [masked] abcdxefgh tiny',
+    )
+  })
+
+  it('knows a secret from the moment it is registered', async () => {
+    const { maskSecrets, registerSecret } = await freshSecrets({})
+    expect(maskSecrets('configured-token')).toBe('configured-token')
+    registerSecret('configured-token')
+    expect(maskSecrets('configured-token')).toBe('[masked]')
+  })
+})

@@ -1,0 +1,136 @@
+import { describe, expect, it } from 'vitest'
+import type { AnyTask } from '../../src/backends/backend.ts'
+import { NoopBackend } from '../../src/backends/noop-backend.ts'
+import { StateError } from '../../src/foundation/errors.ts'
+import { Session } from '../../src/session/session.ts'
+import { FakeBackend } from '../../src/testing/fake-backend.ts'
+import { openSession, quick, rejection, turns, typesOf } from './open-session.ts'
+
+const many = (count: number): AnyTask[] => Array.from({ length: count }, () => quick())
+
+/** How many turns the loop made until the promise settled. */
+async function turnsDuring(promise: Promise<unknown>): Promise<number> {
+  const running = { isPending: true }
+  const stop = (): void => void (running.isPending = false)
+  promise.then(stop, stop)
+  let count = 0
+  for (; running.isPending; count++) await turns(1)
+  return count
+}
+
+describe('a large submission', () => {
+  it('row 5: a million tasks in one call go through in slices, with loop turns in between', async () => {
+    await using session = new Session([new NoopBackend()])
+    const tasks = many(1_000_000)
+    const submitted = session.submitTasks(tasks)
+    const between = await turnsDuring(submitted)
+    expect(await submitted).toBe(tasks)
+    expect(between).toBeGreaterThanOrEqual(1000)
+    expect(tasks.every(({ state }) => state === 'DONE')).toBe(true)
+  })
+
+  it('row 5: tasks that come one by one leave the loop free as well', async () => {
+    await using session = new Session([new NoopBackend()])
+    const submitAll = async (): Promise<void> => {
+      for (const task of many(5000)) await session.submitTasks([task])
+    }
+    expect(await turnsDuring(submitAll())).toBeGreaterThanOrEqual(5)
+  })
+
+  it('waits at 100,000 open tasks and goes on as they end', async () => {
+    const backend = new FakeBackend()
+    await using session = new Session([backend])
+    const tasks = many(150_000)
+    let isDone = false
+    const submitted = session.submitTasks(tasks).then(() => (isDone = true))
+    while (backend.jobs.length < 100_000) await backend.nextSubmission()
+    await turns(20)
+    expect(backend.jobs.length).toBe(100_000)
+    expect(isDone).toBe(false)
+    expect(tasks[100_000]?.state).toBe('CREATED')
+
+    const end = (from: number, until: number): void => {
+      for (const task of tasks.slice(from, until)) backend.complete(task)
+    }
+    end(0, 30_000)
+    while (backend.jobs.length < 130_000) await backend.nextSubmission()
+    await turns(20)
+    expect(backend.jobs.length).toBe(130_000)
+    expect(isDone).toBe(false)
+    end(30_000, 60_000)
+    await submitted
+    expect(backend.jobs.length).toBe(150_000)
+  })
+
+  it('holds back submissions of single tasks too', async () => {
+    const backend = new FakeBackend()
+    await using session = new Session([backend])
+    const first = many(100_000)
+    await session.submitTasks(first)
+    let submitted = 0
+    const singles = many(3).map((task) => session.submitTasks([task]).then(() => submitted++))
+    await turns(20)
+    expect([submitted, backend.jobs.length]).toEqual([0, 100_000])
+    for (const job of backend.jobs.slice(0, 1000))
+      backend.report(job, { kind: 'complete', value: 1 })
+    await Promise.all(singles)
+    expect(backend.jobs.length).toBe(100_003)
+  })
+
+  it('lets its tasks be awaited and canceled before they are handed over', async () => {
+    const { session, backend, eventsOf } = await openSession()
+    const tasks = many(3000)
+    const submitted = session.submitTasks(tasks)
+    const last = tasks.at(-1) ?? quick()
+    const canceled = rejection(last)
+    await turns(1)
+    expect(last.state).toBe('CREATED')
+    expect(session.cancel(last, 'changed my mind')).toBe(true)
+    expect(session.cancel(last)).toBe(false)
+    await submitted
+    expect(await canceled).toMatchObject({ reason: 'changed my mind' })
+    expect(backend.jobs).toHaveLength(2999)
+    expect(typesOf(await eventsOf(last))).toEqual(['TaskCreated', 'TaskSubmitted', 'TaskCanceled'])
+  })
+})
+
+describe('close() during a submission', () => {
+  it('row 25: rejects it, cancels what was handed over and leaves the rest untouched', async () => {
+    const { session, backend, all } = await openSession()
+    const tasks = many(3500)
+    const submitted = rejection(session.submitTasks(tasks))
+    const [first = quick()] = tasks
+    const last = tasks.at(-1) ?? quick()
+    const [firstEnd, lastEnd] = [rejection(first), rejection(last)]
+    await backend.nextSubmission()
+    await session.close()
+    expect(await submitted).toMatchObject({ code: 'SessionClosedError' })
+    expect(await firstEnd).toMatchObject({ name: 'TaskCanceledError', reason: 'session closed' })
+
+    const handed = backend.jobs.length
+    expect(handed).toBe(1000)
+    expect(typesOf(all).filter((type) => type === 'TaskCreated')).toHaveLength(handed)
+    expect(typesOf(all).filter((type) => type === 'TaskCanceled')).toHaveLength(handed)
+    expect(typesOf(all).at(-1)).toBe('SessionEnded')
+
+    const error = await lastEnd
+    expect(error).toBeInstanceOf(StateError)
+    expect(error.cause).toMatchObject({ code: 'SessionClosedError' })
+    expect(last.state).toBe('CREATED')
+    const next = new FakeBackend()
+    await using other = new Session([next])
+    await other.submitTasks([last])
+    expect(next.jobs.map(({ task }) => task)).toEqual([last])
+  })
+
+  it('row 25: wakes a submission that waits for room', async () => {
+    const backend = new FakeBackend()
+    const session = new Session([backend])
+    const submitted = rejection(session.submitTasks(many(100_001)))
+    while (backend.jobs.length < 100_000) await backend.nextSubmission()
+    await turns(2)
+    await session.close()
+    expect(await submitted).toMatchObject({ code: 'SessionClosedError' })
+    expect(backend.jobs.length).toBe(100_000)
+  })
+})

@@ -1,0 +1,221 @@
+import { describe, expect, it } from 'vitest'
+import { AITask } from '../../src/tasks/ai-task.ts'
+import { ComputeTask } from '../../src/tasks/compute-task.ts'
+import { attribute, openSession, quick, typesOf } from './open-session.ts'
+
+describe("a task's events", () => {
+  it('tell the whole life of a task that succeeds, field by field', async () => {
+    const { session, backend, clock, eventsOf } = await openSession()
+    const task = new ComputeTask({
+      executable: '/opt/simulate',
+      arguments: ['--n', '10'],
+      uid: 'sim-1',
+      attributes: { campaign: { round: 7 } },
+    })
+    await session.submitTasks([task])
+    await clock.advance(2000)
+    backend.start(task)
+    await clock.advance(500)
+    backend.report(backend.jobOf(task), {
+      kind: 'complete',
+      value: { stdout: 'out', stderr: '', exitCode: 0 },
+      facts: { workerId: 'f1', cpuSeconds: 0.25, peakMemoryBytes: 4096, exitCode: 0 },
+    })
+
+    const about = { campaign: { round: 7 }, executable: '/opt/simulate', task_type: 'compute' }
+    const common = { session_id: 's1', task_id: 'sim-1' }
+    const events = await eventsOf(task)
+    expect(events.map((event) => ({ ...event, event_id: '' }))).toEqual([
+      fields('TaskCreated', 1000, { ...common, backend: '', attributes: about }),
+      fields('TaskSubmitted', 1000, { ...common, attributes: about }),
+      fields('TaskQueued', 1000, { ...common, attributes: about }),
+      fields('TaskStarted', 1002, {
+        ...common,
+        node_id: 'fake-node',
+        attributes: { ...about, worker_id: 'f1', attempt: 1 },
+      }),
+      fields('TaskCompleted', 1002.5, {
+        ...common,
+        node_id: 'fake-node',
+        attributes: {
+          ...about,
+          worker_id: 'f1',
+          attempt: 1,
+          cpu_seconds: 0.25,
+          peak_memory_bytes: 4096,
+          exit_code: 0,
+        },
+        duration_seconds: 0.5,
+      }),
+    ])
+    expect(new Set(events.map(({ event_id }) => event_id)).size).toBe(5)
+    expect(
+      events.every((event) => Object.isFrozen(event) && Object.isFrozen(event.attributes)),
+    ).toBe(true)
+    expect(await task).toEqual({ stdout: 'out', stderr: '', exitCode: 0 })
+    expect([task.stdout, task.stderr, task.exitCode, task.state]).toEqual(['out', '', 0, 'DONE'])
+  })
+
+  it('change with the state: each is told when it is reached', async () => {
+    const { session, backend, eventsOf } = await openSession()
+    const task = quick()
+    expect([task.state, task.backend]).toEqual(['CREATED', null])
+    await session.submitTasks([task])
+    expect([task.state, task.backend]).toEqual(['QUEUED', 'local'])
+    backend.start(task)
+    expect(task.state).toBe('RUNNING')
+    expect((await eventsOf(task)).length).toBe(4)
+    backend.complete(task, undefined)
+    expect([task.state, task.returnValue, task.error]).toEqual(['DONE', undefined, null])
+    expect(await task).toBeUndefined()
+    expect((await eventsOf(task)).length).toBe(5)
+  })
+
+  it('say so when RUNNING was never recorded, for each kind of end', async () => {
+    const { session, backend, clock, eventsOf } = await openSession()
+    const [done, failed, canceled] = [quick(), quick(), quick()]
+    await session.submitTasks([done, failed, canceled])
+    await clock.advance(3000)
+    backend.complete(done)
+    backend.fail(failed, new RangeError('no'))
+    backend.report(backend.jobOf(canceled), { kind: 'cancel', reason: 'allocation ended' })
+    for (const [task, type] of [
+      [done, 'TaskCompleted'],
+      [failed, 'TaskFailed'],
+      [canceled, 'TaskCanceled'],
+    ] as const) {
+      const events = await eventsOf(task)
+      expect(typesOf(events)).toEqual(['TaskCreated', 'TaskSubmitted', 'TaskQueued', type])
+      const end = events.at(-1)
+      expect(end).toMatchObject({ duration_seconds: 0, node_id: null })
+      expect(attribute(end, 'incomplete_lifecycle')).toBe(true)
+      expect(attribute(end, 'worker_id')).toBeUndefined()
+    }
+    const [, , , end] = await eventsOf(canceled)
+    expect(end).not.toHaveProperty('error_type')
+    expect(attribute(end, 'reason')).toBe('allocation ended')
+  })
+
+  it('name a function, and an anonymous one too', async () => {
+    const { session, eventsOf } = await openSession()
+    const named = new ComputeTask({ function: function integrate() {} })
+    const anonymous = new ComputeTask({
+      function: (
+        () => () =>
+          1
+      )(),
+    })
+    await session.submitTasks([named, anonymous])
+    const about = async (task: ComputeTask<unknown>) => (await eventsOf(task))[0]?.attributes
+    expect(await about(named)).toEqual({ executable: 'integrate', task_type: 'function' })
+    expect(await about(anonymous)).toEqual({ executable: 'anonymous', task_type: 'function' })
+  })
+
+  it("name an AI task's model: its own, or the backend's once one is assigned", async () => {
+    const { session, eventsOf } = await openSession({ backends: [{ name: 'llm', model: 'small' }] })
+    const own = new AITask({ prompt: 'Why?', model: 'large', backend: 'llm' })
+    const given = new AITask({ prompt: 'Why?', backend: 'llm' })
+    await session.submitTasks([own, given])
+    const executables = async (task: AITask) =>
+      (await eventsOf(task)).map((event) => [
+        attribute(event, 'executable'),
+        attribute(event, 'task_type'),
+      ])
+    const queued = (model: string) => [model, 'ai']
+    expect(await executables(own)).toEqual(Array.from({ length: 3 }, () => queued('large')))
+    expect(await executables(given)).toEqual([queued(''), queued('small'), queued('small')])
+  })
+
+  it('take the time that the backend gives, for times and for durations', async () => {
+    const { session, backend, clock, eventsOf } = await openSession()
+    const task = quick()
+    await session.submitTasks([task])
+    await clock.advance(5000)
+    const job = backend.jobOf(task)
+    const at = (seconds: number) => ({ wallSeconds: 1000 + seconds, monotonicMs: seconds * 1000 })
+    backend.report(job, { kind: 'start', workerId: 'w', nodeId: 'n', at: at(1) })
+    backend.report(job, { kind: 'complete', value: 1, at: at(1.25) })
+    const [started, completed] = (await eventsOf(task)).slice(3)
+    expect(started).toMatchObject({ event_time: 1001, emit_time: 1005 })
+    expect(completed).toMatchObject({ event_time: 1001.25, duration_seconds: 0.25 })
+  })
+
+  it('row 28: wall-clock steps make no duration negative and no time run backwards', async () => {
+    const { session, backend, clock, eventsOf } = await openSession()
+    const [back, forth] = [quick(), quick()]
+    await session.submitTasks([back, forth])
+    backend.start(back)
+    backend.start(forth)
+    clock.stepWall(-3600)
+    await clock.advance(1500)
+    backend.complete(back)
+    clock.stepWall(7200)
+    await clock.advance(500)
+    backend.complete(forth)
+    for (const [task, seconds] of [
+      [back, 1.5],
+      [forth, 2],
+    ] as const) {
+      const events = await eventsOf(task)
+      expect(events.at(-1)?.duration_seconds).toBe(seconds)
+      const times = events.map(({ event_time }) => event_time)
+      expect(times).toEqual(times.toSorted((a, b) => a - b))
+      expect(events.every(({ emit_time, event_time }) => emit_time >= event_time)).toBe(true)
+    }
+  })
+
+  it('begin with the next change when telemetry starts in the middle', async () => {
+    const { FakeBackend } = await import('../../src/testing/fake-backend.ts')
+    const { Session } = await import('../../src/session/session.ts')
+    const backend = new FakeBackend()
+    await using session = new Session([backend])
+    const task = quick()
+    await session.submitTasks([task])
+    const telemetry = await session.startTelemetry()
+    const heard: string[] = []
+    telemetry.subscribe((event) => void (event.task_id !== null && heard.push(event.event_type)))
+    backend.start(task)
+    backend.complete(task)
+    await telemetry.flush()
+    expect(heard).toEqual(['TaskStarted', 'TaskCompleted'])
+    await expect(session.startTelemetry()).rejects.toThrow(/already started/)
+  })
+})
+
+describe('results in events', () => {
+  const resultOf = async (value: unknown, keepResults = true) => {
+    const { session, backend, eventsOf } = await openSession({ telemetry: { keepResults } })
+    const task = quick()
+    await session.submitTasks([task])
+    backend.complete(task, value)
+    const { result, result_omitted } = (await eventsOf(task)).at(-1)?.attributes ?? {}
+    return { result, result_omitted }
+  }
+
+  it('are absent unless asked for', async () => {
+    expect(await resultOf(42, false)).toEqual({ result: undefined, result_omitted: undefined })
+  })
+
+  it('are JSON', async () => {
+    expect(await resultOf({ a: [1, null, 'x'] })).toEqual({ result: '{"a":[1,null,"x"]}' })
+    expect(await resultOf(undefined)).toEqual({ result: 'null' })
+  })
+
+  it('are left out when JSON cannot hold them, or not in 64 KB', async () => {
+    const omitted = { result: undefined, result_omitted: true }
+    const cycle: unknown[] = []
+    cycle.push(cycle)
+    expect(await resultOf('x'.repeat(65_534))).toMatchObject({
+      result: expect.any(String) as string,
+    })
+    expect(await resultOf('x'.repeat(65_535))).toEqual(omitted)
+    expect(await resultOf('é'.repeat(40_000))).toEqual(omitted)
+    expect(await resultOf(cycle)).toEqual(omitted)
+    expect(await resultOf({ id: 1n })).toEqual(omitted)
+  })
+})
+
+function fields(type: string, time: number, rest: object): object {
+  const base = { event_id: '', event_type: type, event_time: time, emit_time: time }
+  return { ...base, backend: 'local', node_id: null, ...rest }
+}

@@ -1,0 +1,179 @@
+import { describe, expect, it } from 'vitest'
+import { TimeoutError, WorkerLostError } from '../../src/foundation/errors.ts'
+import { registerSecret } from '../../src/foundation/secrets.ts'
+import { ExecutableFailedError, TaskFailedError } from '../../src/foundation/task-errors.ts'
+import { ComputeTask } from '../../src/tasks/compute-task.ts'
+import { attribute, openSession, quick, rejection, typesOf } from './open-session.ts'
+
+const hostile = new Proxy(new Error('unseen'), {
+  get() {
+    throw new Error('no touching')
+  },
+  getPrototypeOf() {
+    throw new Error('no touching')
+  },
+})
+
+class Divergence extends Error {
+  override get name(): string {
+    throw new Error('no name for you')
+  }
+}
+
+const thrownValues: readonly [string, unknown, string, string][] = [
+  ['null', null, 'unknown', 'null'],
+  ['undefined', undefined, 'unknown', 'undefined'],
+  ['a string', 'out of luck', 'unknown', 'out of luck'],
+  ['a number', 7, 'unknown', '7'],
+  ['a symbol', Symbol('why'), 'unknown', 'Symbol(why)'],
+  ['an error', new RangeError('too far'), 'RangeError', 'too far'],
+  ['a frozen error', Object.freeze(new TypeError('cold')), 'TypeError', 'cold'],
+  ['an error whose name throws', new Divergence('diverged'), 'Divergence', 'diverged'],
+  ['a value that throws at every touch', hostile, 'unknown', 'an unprintable value was thrown'],
+  ['a time-out', new TimeoutError('ran longer than 1 s'), 'TimeoutError', 'ran longer than 1 s'],
+  ['a lost worker', new WorkerLostError('exit 137'), 'WorkerLostError', 'exit 137'],
+]
+
+describe('row 14: whatever a task throws', () => {
+  it.each(thrownValues)('row 14: %s fails it, with the original as cause', async (...row) => {
+    const [, thrown, errorType, message] = row
+    const { session, backend, clock, eventsOf } = await openSession()
+    const task = quick()
+    await session.submitTasks([task])
+    backend.start(task)
+    await clock.advance(250)
+    backend.fail(task, thrown)
+
+    const error = await rejection(task)
+    expect(error).toBeInstanceOf(TaskFailedError)
+    expect(Object.is(error.cause, thrown)).toBe(true)
+    expect(error).toBe(task.error)
+    expect(error.message).toBe(`task ${task.uid} failed: ${errorType}: ${message}`)
+    expect(task.state).toBe('FAILED')
+
+    const events = await eventsOf(task)
+    expect(typesOf(events).slice(3)).toEqual(['TaskStarted', 'TaskFailed'])
+    const end = events.at(-1)
+    expect([end?.error_type, end?.duration_seconds]).toEqual([errorType, 0.25])
+    expect(end?.attributes).toMatchObject({ error_type: errorType, error_message: message })
+  })
+
+  it('row 14: an error whose stack throws is told without one', async () => {
+    const { session, backend, eventsOf } = await openSession()
+    const [bad, good] = [quick(), quick()]
+    await session.submitTasks([bad, good])
+    const error = new Error('bent')
+    Object.defineProperty(error, 'stack', {
+      get() {
+        throw new Error('no stack')
+      },
+    })
+    backend.fail(bad, error)
+    backend.fail(good, new Error('straight'))
+    await Promise.all([rejection(bad), rejection(good)])
+    expect((await eventsOf(bad)).at(-1)?.attributes).not.toHaveProperty('error_stack')
+    expect(attribute((await eventsOf(good)).at(-1), 'error_stack')).toMatch(/^Error: straight\n/)
+  })
+})
+
+describe('a failed program', () => {
+  it('rejects with its exit code and the tail of stderr, which its event has as well', async () => {
+    const { session, backend, eventsOf } = await openSession()
+    const task = new ComputeTask({ executable: 'simulate' })
+    await session.submitTasks([task])
+    backend.start(task)
+    const details = { uid: task.uid, exitCode: 3, signal: null, stderr: 'bad seed' }
+    const failed = new ExecutableFailedError('simulate ended with exit code 3', details)
+    const facts = { exitCode: 3, stdoutTail: 'é'.repeat(1500), stderrTail: 'bad seed' }
+    backend.report(backend.jobOf(task), { kind: 'fail', error: failed, facts })
+    expect(await rejection(task)).toBe(failed)
+    expect([task.exitCode, task.stderr, task.stdout]).toEqual([3, 'bad seed', undefined])
+    const end = (await eventsOf(task)).at(-1)
+    expect(end?.error_type).toBe('ExecutableFailedError')
+    expect(end?.attributes).toMatchObject({ exit_code: 3, stderr_tail: 'bad seed' })
+    // 2 KB of bytes, not of characters.
+    expect(attribute(end, 'stdout_tail')).toBe('é'.repeat(1024))
+  })
+
+  it('names the signal that ended it', async () => {
+    const { session, backend, eventsOf } = await openSession()
+    const task = new ComputeTask({ executable: 'simulate' })
+    await session.submitTasks([task])
+    const details = { uid: task.uid, exitCode: null, signal: 'SIGSEGV', stderr: '' }
+    const error = new ExecutableFailedError('ended by SIGSEGV', details)
+    backend.report(backend.jobOf(task), { kind: 'fail', error, facts: { signal: 'SIGSEGV' } })
+    expect(await rejection(task)).toMatchObject({ signal: 'SIGSEGV', exitCode: null })
+    expect(task.exitCode).toBeUndefined()
+    expect(attribute((await eventsOf(task)).at(-1), 'signal')).toBe('SIGSEGV')
+  })
+})
+
+describe('a failure of another task', () => {
+  it('is the cause of its own failure, never its own error', async () => {
+    const { session, backend, eventsOf } = await openSession()
+    const [inner, outer, third] = [quick(), quick(), quick()]
+    await session.submitTasks([inner, outer, third])
+    backend.fail(inner, new RangeError('deep'))
+    const innerError = await rejection(inner)
+    backend.fail(outer, innerError)
+    const outerError = await rejection(outer)
+    expect(outerError).toMatchObject({ uid: outer.uid, cause: innerError })
+
+    session.cancel(third, 'not needed')
+    backend.report(backend.jobOf(third), { kind: 'cancel', reason: 'x' })
+    const fourth = quick()
+    await session.submitTasks([fourth])
+    backend.fail(fourth, await rejection(third))
+    const end = (await eventsOf(fourth)).at(-1)
+    expect(end?.error_type).toBe('TaskCanceledError')
+    expect(end?.attributes).not.toHaveProperty('reason')
+  })
+})
+
+describe('secrets', () => {
+  const token = 'hf_abcDEF+123(secret)'
+
+  it('are masked in messages, stacks, tails, reasons and results', async () => {
+    registerSecret(token)
+    const { session, backend, telemetry, eventsOf, all } = await openSession({
+      telemetry: { keepResults: true },
+    })
+    const [failed, canceled, done] = [quick(), quick(), quick()]
+    await session.submitTasks([failed, canceled, done])
+    const facts = { stdoutTail: `x ${token}`, stderrTail: `${token}${'y'.repeat(2040)}` }
+    const error = new Error(`401 for ${token}`)
+    backend.report(backend.jobOf(failed), { kind: 'fail', error, facts })
+    session.cancel(canceled, `revoked ${token}`)
+    backend.report(backend.jobOf(canceled), { kind: 'cancel', reason: 'ok' })
+    backend.complete(done, { token })
+    const lost = { kind: 'worker-lost', workerId: 'w', nodeId: 'n', tasks: [] } as const
+    backend.notice({ ...lost, reason: `died with ${token}` })
+    backend.notice({ kind: 'throttled', reason: `refused ${token}`, limit: 3 })
+    await telemetry.flush()
+
+    const end = (await eventsOf(failed)).at(-1)
+    expect(end?.attributes).toMatchObject({
+      error_message: '401 for [masked]',
+      stdout_tail: 'x [masked]',
+      // The cut must not leave the second half of a secret.
+      stderr_tail: `[masked]${'y'.repeat(2040)}`,
+    })
+    expect(attribute(end, 'error_stack')).toContain('Error: 401 for [masked]\n')
+    expect(attribute((await eventsOf(canceled)).at(-1), 'reason')).toBe('revoked [masked]')
+    expect(attribute((await eventsOf(done)).at(-1), 'result')).toBe('{"token":"[masked]"}')
+    expect(JSON.stringify(all)).not.toContain('123(secret)')
+    expect(typesOf(all)).toContain('tutti.WorkerLost')
+    expect(typesOf(all)).toContain('tutti.BackendThrottled')
+    // The caller still gets the truth.
+    expect((await rejection(failed)).cause).toBe(error)
+  })
+
+  it('are masked in a failed attempt too', async () => {
+    registerSecret(token)
+    const { session, backend, eventsOf } = await openSession()
+    const task = quick({ retries: 1 })
+    await session.submitTasks([task])
+    backend.fail(task, new Error(`401 for ${token}`))
+    expect((await eventsOf(task)).at(-1)?.error_message).toBe('401 for [masked]')
+  })
+})

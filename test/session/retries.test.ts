@@ -1,0 +1,161 @@
+import { describe, expect, it } from 'vitest'
+import { PoisonTaskError, WorkerLostError } from '../../src/foundation/errors.ts'
+import { TaskFailedError } from '../../src/foundation/task-errors.ts'
+import { Session } from '../../src/session/session.ts'
+import { FakeBackend } from '../../src/testing/fake-backend.ts'
+import { attribute, openSession, quick, rejection, typesOf } from './open-session.ts'
+
+const tillQueued = ['TaskCreated', 'TaskSubmitted', 'TaskQueued']
+const lost = (text: string) => new WorkerLostError(text)
+
+describe('retries', () => {
+  it('tell every failed attempt, TaskStarted once, and the last attempt in the end', async () => {
+    const { session, backend, clock, eventsOf } = await openSession()
+    const task = quick({ retries: 2 })
+    await session.submitTasks([task])
+    const report = (attempt: number, kind: 'start' | 'fail') => {
+      const job = backend.jobOf(task)
+      expect(job.attempt).toBe(attempt)
+      const worker = { workerId: `w${attempt}`, nodeId: `n${attempt}` }
+      if (kind === 'start') backend.report(job, { kind, ...worker })
+      else backend.report(job, { kind, error: new RangeError(`no. ${attempt}`) })
+    }
+    report(1, 'start')
+    await clock.advance(1000)
+    report(1, 'fail')
+    expect(task.state).toBe('RUNNING')
+    await clock.advance(4000)
+    report(2, 'start')
+    await clock.advance(2000)
+    report(2, 'fail')
+    report(3, 'start')
+    await clock.advance(500)
+    backend.complete(task, 'third time lucky')
+    expect(await task).toBe('third time lucky')
+    expect(backend.jobs.map(({ uid, attempt }) => [uid, attempt])).toEqual(
+      [1, 2, 3].map((attempt) => [task.uid, attempt]),
+    )
+
+    const events = await eventsOf(task)
+    const [started, first, second, end] = events.slice(3)
+    expect(typesOf(events)).toEqual([
+      ...tillQueued,
+      'TaskStarted',
+      'tutti.TaskAttempt',
+      'tutti.TaskAttempt',
+      'TaskCompleted',
+    ])
+    expect(attribute(started, 'attempt')).toBe(1)
+    const told = { error_type: 'RangeError', backend: 'local' }
+    expect(first).toMatchObject({ ...told, attempt: 1, error_message: 'no. 1', node_id: 'n1' })
+    expect(second).toMatchObject({ ...told, attempt: 2, error_message: 'no. 2', node_id: 'n2' })
+    expect(end).toMatchObject({ duration_seconds: 0.5, node_id: 'n3' })
+    expect(end?.attributes).toMatchObject({ attempt: 3, worker_id: 'w3' })
+    expect(end?.attributes).not.toHaveProperty('incomplete_lifecycle')
+  })
+
+  it('end with the last error when none is left', async () => {
+    const { session, backend, eventsOf } = await openSession()
+    const task = quick({ retries: 1 })
+    await session.submitTasks([task])
+    backend.start(task)
+    backend.fail(task, new Error('first'))
+    backend.start(task)
+    backend.fail(task, new TypeError('second'))
+    expect((await rejection(task)).cause).toBeInstanceOf(TypeError)
+    const events = await eventsOf(task)
+    expect(typesOf(events).slice(3)).toEqual(['TaskStarted', 'tutti.TaskAttempt', 'TaskFailed'])
+    expect(backend.jobs).toHaveLength(2)
+  })
+
+  it('of a task that never ran leave TaskStarted to the attempt that does', async () => {
+    const { session, backend, eventsOf } = await openSession()
+    const task = quick({ retries: 1 })
+    await session.submitTasks([task])
+    backend.fail(task, lost('died at the door'))
+    expect(task.state).toBe('QUEUED')
+    backend.start(task)
+    backend.complete(task)
+    const events = await eventsOf(task)
+    expect(typesOf(events).slice(2)).toEqual([
+      'TaskQueued',
+      'tutti.TaskAttempt',
+      'TaskStarted',
+      'TaskCompleted',
+    ])
+    expect(attribute(events[4], 'attempt')).toBe(2)
+    expect(events.at(-1)?.attributes).not.toHaveProperty('incomplete_lifecycle')
+  })
+
+  it('happen no more while the session closes', async () => {
+    /** Fails what it runs instead of canceling it. */
+    class Falling extends FakeBackend {
+      override connect(...args: Parameters<FakeBackend['connect']>) {
+        const release = async (): Promise<void> => {
+          for (const { task } of this.jobs) this.fail(task, lost('the node went down'))
+        }
+        return { ...super.connect(...args), release }
+      }
+    }
+    const backend = new Falling()
+    const session = new Session([backend])
+    const task = quick({ retries: 5 })
+    await session.submitTasks([task])
+    backend.start(task)
+    await session.close()
+    expect(backend.jobs).toHaveLength(1)
+    expect(task.state).toBe('FAILED')
+    expect(task.error?.cause).toBeInstanceOf(WorkerLostError)
+  })
+})
+
+describe('row 21: a task that kills its workers', () => {
+  it('row 21: fails as poison after three, however many retries are left', async () => {
+    const { session, backend, eventsOf } = await openSession()
+    const task = quick({ retries: 5 })
+    await session.submitTasks([task])
+    for (const attempt of [1, 2, 3]) {
+      backend.start(task)
+      backend.fail(task, lost(`exit code ${attempt}`))
+    }
+    const error = await rejection(task)
+    expect(error).toBeInstanceOf(TaskFailedError)
+    expect(error.cause).toBeInstanceOf(PoisonTaskError)
+    expect(error.cause).toMatchObject({
+      message: 'ran on 3 workers, all died; last: exit code 3',
+      hint: expect.any(String) as string,
+    })
+    expect(backend.jobs).toHaveLength(3)
+    const events = await eventsOf(task)
+    expect(typesOf(events).slice(3)).toEqual([
+      'TaskStarted',
+      'tutti.TaskAttempt',
+      'tutti.TaskAttempt',
+      'TaskFailed',
+    ])
+    expect(events.at(-1)?.error_type).toBe('PoisonTaskError')
+    expect(attribute(events.at(-1), 'attempt')).toBe(3)
+  })
+
+  it('row 21: other failures in between do not count', async () => {
+    const { session, backend } = await openSession()
+    const task = quick({ retries: 4 })
+    await session.submitTasks([task])
+    backend.fail(task, lost('one'))
+    backend.fail(task, new Error('other'))
+    backend.fail(task, lost('two'))
+    backend.fail(task, new Error('another'))
+    expect(task.state).toBe('QUEUED')
+    backend.complete(task, 'fine')
+    expect(await task).toBe('fine')
+  })
+
+  it('row 21: one lost worker without retries is a lost worker, not poison', async () => {
+    const { session, backend } = await openSession()
+    const task = quick()
+    await session.submitTasks([task])
+    const error = lost('SIGKILL')
+    backend.fail(task, error)
+    expect((await rejection(task)).cause).toBe(error)
+  })
+})

@@ -1,0 +1,294 @@
+import { describe, expect, it } from 'vitest'
+import type { AnyTask } from '../../src/backends/backend.ts'
+import { NoopBackend } from '../../src/backends/noop-backend.ts'
+import { StateError, ValueError } from '../../src/foundation/errors.ts'
+import { Session } from '../../src/session/session.ts'
+import { AITask } from '../../src/tasks/ai-task.ts'
+import { ComputeTask } from '../../src/tasks/compute-task.ts'
+import { FakeBackend } from '../../src/testing/fake-backend.ts'
+import { attribute, openSession, quick, rejection, turns, typesOf } from './open-session.ts'
+
+/** For lists that the types would refuse. */
+const asTasks = (list: unknown): readonly AnyTask[] => list as readonly AnyTask[]
+
+describe('row 1: submission is all or nothing', () => {
+  it('row 1: accepts an empty list and gives it back', async () => {
+    const { session, events } = await openSession()
+    const none: AnyTask[] = []
+    expect(await session.submitTasks(none)).toBe(none)
+    expect(await events()).toEqual([])
+  })
+
+  const wrongLists: readonly [unknown, string][] = [
+    [null, 'Expected `tasks` to be an array of tasks, got `null`'],
+    [undefined, 'Expected `tasks` to be an array of tasks, got `undefined`'],
+    ['abc', 'Expected `tasks` to be an array of tasks, got `abc` (string)'],
+    [{ length: 1 }, 'Expected `tasks` to be an array of tasks, got `{"length":1}` (object)'],
+    [[null], 'tasks[0]: expected a task, got `null`'],
+    [[{ kind: 'function' }], 'tasks[0]: expected a task, got `{"kind":"function"}` (object)'],
+    // oxlint-disable-next-line no-sparse-arrays
+    [[,], 'tasks[0]: expected a task, got `undefined`'],
+  ]
+  it.each(wrongLists)('row 1: refuses %j', async (list, message) => {
+    const { session, events } = await openSession()
+    const error = await rejection(session.submitTasks(asTasks(list)))
+    expect(error).toBeInstanceOf(ValueError)
+    expect(error.message).toBe(message)
+    expect(await events()).toEqual([])
+  })
+
+  it('row 1: one bad task in 1000 leaves the other 999 untouched and submittable', async () => {
+    const { session, backend, events } = await openSession()
+    const good = Array.from({ length: 999 }, () => quick())
+    const list: unknown[] = [...good]
+    list.splice(417, 0, 'not a task')
+    const error = await rejection(session.submitTasks(asTasks(list)))
+    expect(error).toMatchObject({
+      code: 'ValueError',
+      field: 'tasks[417]',
+      message: 'tasks[417]: expected a task, got `not a task` (string)',
+      hint: expect.stringContaining('Nothing was submitted') as string,
+    })
+    expect(backend.jobs).toEqual([])
+    expect(await events()).toEqual([])
+    expect(new Set(good.map(({ state }) => state))).toEqual(new Set(['CREATED']))
+    await expect(session.submitTasks(good)).resolves.toBe(good)
+    expect(backend.jobs).toHaveLength(999)
+  })
+
+  it('row 1: names every wrong task, the first in full and the rest by their places', async () => {
+    const { session } = await openSession()
+    const list = Array.from({ length: 60 }, (_, at) =>
+      quick({ backend: at < 40 ? 'locl' : 'local' }),
+    )
+    list[50] = quick({ backend: 'elsewhere' })
+    const { message } = await rejection(session.submitTasks(list))
+    const lines = message.split('\n')
+    expect(lines).toHaveLength(21)
+    expect(lines[0]).toBe(
+      'tasks[0].backend: no backend "locl" (have: local); did you mean "local"?',
+    )
+    expect(lines[19]).toMatch(/^tasks\[19\]\.backend: /)
+    expect(lines[20]).toBe('and 21 more: tasks[20..39], tasks[50]')
+  })
+
+  it('row 1: a backend that throws while it judges strands no task', async () => {
+    let isBroken = true
+    const refuse = () => {
+      if (isBroken) throw new RangeError('judge is ill')
+      return null
+    }
+    const { session, backend } = await openSession({ backends: [{ name: 'local', refuse }] })
+    const task = quick({ uid: 'mine' })
+    expect(await rejection(session.submitTasks([task]))).toBeInstanceOf(RangeError)
+    isBroken = false
+    await session.submitTasks([task])
+    expect(backend.jobs.map(({ uid }) => uid)).toEqual(['mine'])
+  })
+
+  it('does not care what the caller does to the list afterwards', async () => {
+    const { session, backend } = await openSession()
+    const list = Array.from({ length: 2500 }, () => quick())
+    const [uids, pending] = [list.map(({ uid }) => uid), session.submitTasks(list)]
+    list.length = 0
+    await pending
+    expect(backend.jobs.map(({ uid }) => uid)).toEqual(uids)
+  })
+})
+
+describe('row 2: unknown backends', () => {
+  it('row 2: are named with those there are and the nearest; no event is emitted', async () => {
+    const { session, events } = await openSession({
+      backends: [{ name: 'concurrent' }, { name: 'llm' }],
+    })
+    const error = await rejection(session.submitTasks([quick({ backend: 'concurent' })]))
+    expect(error).toMatchObject({ code: 'UnknownBackendError', field: 'tasks[0].backend' })
+    expect(error).toBeInstanceOf(ValueError)
+    expect(error.message).toBe(
+      'tasks[0].backend: no backend "concurent" (have: concurrent, llm); did you mean "concurrent"?',
+    )
+    expect(await events()).toEqual([])
+  })
+
+  it('row 2: suggest nothing when nothing is near, also without any backend', async () => {
+    const { session } = await openSession({ backends: [] })
+    const error = await rejection(session.submitTasks([quick({ backend: 'gpu' })]))
+    expect(error.message).toBe('tasks[0].backend: no backend "gpu" (have: none)')
+    const lost = await rejection(session.submitTasks([quick()]))
+    expect(lost.message).toBe('tasks[0]: no backend can run it (the session has none)')
+  })
+
+  it('mixed problems have the code of their class', async () => {
+    const { session } = await openSession()
+    const error = await rejection(
+      session.submitTasks(asTasks([quick({ backend: 'locl' }), 7, quick()])),
+    )
+    expect(error).toMatchObject({ code: 'ValueError', field: 'tasks[0].backend' })
+    expect(error.message.split('\n')).toHaveLength(2)
+  })
+})
+
+describe('row 3: duplicates', () => {
+  const duplicate = (at: number, uid: string) => ({
+    code: 'DuplicateTaskError',
+    field: `tasks[${at}].uid`,
+    message: `tasks[${at}].uid: "${uid}" was already submitted`,
+  })
+
+  it('row 3: refuses the same object twice in a list, and then has touched nothing', async () => {
+    const { session, events } = await openSession()
+    const task = quick({ uid: 'a' })
+    expect(await rejection(session.submitTasks([task, task]))).toMatchObject(duplicate(1, 'a'))
+    expect(await events()).toEqual([])
+    await session.submitTasks([task])
+    expect(task.state).toBe('QUEUED')
+  })
+
+  it('row 3: refuses two tasks of one uid', async () => {
+    const { session } = await openSession()
+    const [one, two] = [quick({ uid: 'a' }), quick({ uid: 'a' })]
+    expect(await rejection(session.submitTasks([one, two]))).toMatchObject(duplicate(1, 'a'))
+  })
+
+  it('row 3: refuses an object that was submitted, and leaves the first submission alone', async () => {
+    const { session, backend, eventsOf } = await openSession()
+    const [task, other] = [quick(), quick()]
+    await session.submitTasks([task])
+    const error = await rejection(session.submitTasks([other, task]))
+    expect(error).toMatchObject(duplicate(1, task.uid))
+    expect(typesOf(await eventsOf(task))).toEqual(['TaskCreated', 'TaskSubmitted', 'TaskQueued'])
+    backend.complete(task, 'fine')
+    expect(await task).toBe('fine')
+    expect(await rejection(session.submitTasks([task]))).toMatchObject(duplicate(0, task.uid))
+  })
+
+  it('row 3: refuses the uid of an ended task that the caller chose', async () => {
+    const { session, backend } = await openSession()
+    const first = quick({ uid: 'a' })
+    await session.submitTasks([first])
+    backend.complete(first)
+    await first
+    const again = quick({ uid: 'a' })
+    expect(await rejection(session.submitTasks([again]))).toMatchObject(duplicate(0, 'a'))
+  })
+
+  it('row 3: refuses a task that another session has, even while that one only checks it', async () => {
+    const [one, two] = [await openSession(), await openSession()]
+    const task = quick()
+    const first = one.session.submitTasks([task])
+    expect(await rejection(two.session.submitTasks([task]))).toMatchObject(duplicate(0, task.uid))
+    await first
+    expect([one.backend.jobs.length, two.backend.jobs.length]).toEqual([1, 0])
+    expect(await two.events()).toEqual([])
+  })
+
+  it('row 3: never generates a uid that a caller has chosen', async () => {
+    const next = quick().uid.replace(/\d+/, (number) => String(Number(number) + 1).padStart(6, '0'))
+    const [chosen, generated] = [quick({ uid: next }), quick()]
+    expect(generated.uid).not.toBe(chosen.uid)
+    const { session } = await openSession()
+    await session.submitTasks([chosen, generated])
+  })
+})
+
+describe('row 4: a closed session', () => {
+  it('row 4: refuses tasks and backends, and emits nothing', async () => {
+    const { session, all } = await openSession()
+    await session.close()
+    const before = all.length
+    const task = quick()
+    const error = await rejection(session.submitTasks([task]))
+    expect(error).toBeInstanceOf(StateError)
+    expect(error).toMatchObject({ code: 'SessionClosedError' })
+    expect(() => session.addBackend(new NoopBackend())).toThrow(
+      expect.objectContaining({ code: 'SessionClosedError' }),
+    )
+    await expect(session.startTelemetry()).rejects.toMatchObject({ code: 'SessionClosedError' })
+    await turns()
+    expect(all).toHaveLength(before)
+    expect(task.state).toBe('CREATED')
+  })
+})
+
+describe('routing', () => {
+  const noPrompts = (task: AnyTask) =>
+    task.kind === 'ai' ? { field: 'prompt', message: 'runs no prompts' } : null
+
+  it('sends a task without backend to the first that does not refuse it', async () => {
+    const { session, backends } = await openSession({
+      backends: [{ name: 'local', refuse: noPrompts }, { name: 'llm', model: 'm' }, { name: 'z' }],
+    })
+    const [work, ask, named] = [
+      quick(),
+      new AITask({ prompt: 'a', model: 'x' }),
+      quick({ backend: 'z' }),
+    ]
+    await session.submitTasks([work, ask, named])
+    expect([work.backend, ask.backend, named.backend]).toEqual(['local', 'llm', 'z'])
+    expect(backends.map(({ jobs }) => jobs.length)).toEqual([1, 1, 1])
+  })
+
+  it('names the field that the only backend refuses, with its code', async () => {
+    const refuse = () => ({ field: 'resources.gpus', message: 'asks for 8, has 0', code: 'NoGpu' })
+    const { session } = await openSession({ backends: [{ name: 'local', refuse }] })
+    for (const task of [quick(), quick({ backend: 'local' })]) {
+      expect(await rejection(session.submitTasks([task]))).toMatchObject({
+        code: 'NoGpu',
+        field: 'tasks[0].resources.gpus',
+        message: 'tasks[0].resources.gpus: asks for 8, has 0',
+      })
+    }
+  })
+
+  it('tells why each of several backends refuses', async () => {
+    const { session } = await openSession({
+      backends: [
+        { name: 'a', refuse: () => ({ field: 'function', message: 'runs no closures' }) },
+        { name: 'b', refuse: () => ({ field: 'resources.gpus', message: 'has none' }) },
+      ],
+    })
+    const error = await rejection(session.submitTasks([quick()]))
+    expect(error.message).toBe(
+      'tasks[0]: no backend can run it ' +
+        '(a: function: runs no closures; b: resources.gpus: has none)',
+    )
+  })
+
+  it('hands each backend its own tasks in order, with the folder of the session', async () => {
+    const [a, b] = [new FakeBackend({ name: 'a' }), new FakeBackend({ name: 'b' })]
+    await using session = new Session([a, b], { workDir: '/data' })
+    const tasks = Array.from({ length: 2500 }, (_, at) => quick({ backend: at % 2 ? 'b' : 'a' }))
+    await session.submitTasks(tasks)
+    for (const backend of [a, b]) {
+      const expected = tasks.filter((task) => task.backend === backend.name)
+      expect(backend.jobs.map(({ task }) => task)).toEqual(expected)
+      expect(new Set(backend.jobs.map(({ attempt, workDir }) => `${attempt} ${workDir}`))).toEqual(
+        new Set(['1 /data']),
+      )
+    }
+  })
+})
+
+describe('a session', () => {
+  it('refuses wrong options and two backends of one name', async () => {
+    expect(() => new Session([], { id: '../x' })).toThrow(ValueError)
+    expect(() => new Session([], { workdir: '.' } as object)).toThrow(/did you mean "workDir"/)
+    expect(() => new Session(undefined as never)).toThrow(/backends/)
+    expect(() => new Session([{} as never])).toThrow(/`backend`/)
+    expect(() => new Session([new NoopBackend(), new NoopBackend()])).toThrow(
+      expect.objectContaining({ field: 'backend.name' }),
+    )
+  })
+
+  it('takes backends at any time', async () => {
+    const { session, eventsOf } = await openSession({ backends: [] })
+    const late = new FakeBackend({ name: 'late' })
+    session.addBackend(late)
+    expect(session.backends).toEqual([late])
+    const program = new ComputeTask({ executable: '/bin/true', backend: 'late' })
+    await session.submitTasks([program])
+    const [created, submitted] = await eventsOf(program)
+    expect([created?.backend, submitted?.backend]).toEqual(['', 'late'])
+    expect(attribute(created, 'executable')).toBe('/bin/true')
+  })
+})

@@ -1,0 +1,116 @@
+import { getEventListeners } from 'node:events'
+import { describe, expect, it } from 'vitest'
+import { StateError, TimeoutError, ValueError } from '../../src/foundation/errors.ts'
+import { openSession, quick, rejection, turns } from './open-session.ts'
+
+/** Whether a promise has settled by now. */
+async function isSettled(promise: Promise<unknown>): Promise<boolean> {
+  const pending = Symbol('pending')
+  await turns(2)
+  return (await Promise.race([promise.catch(() => {}), Promise.resolve(pending)])) !== pending
+}
+
+describe('waitTasks', () => {
+  it('resolves with the tasks when all have ended, whatever their end', async () => {
+    const { session, backend } = await openSession()
+    const tasks = [quick(), quick(), quick()] as const
+    await session.submitTasks(tasks)
+    const waiting = session.waitTasks(tasks)
+    backend.complete(tasks[0])
+    backend.fail(tasks[1], new Error('no'))
+    expect(await isSettled(waiting)).toBe(false)
+    backend.report(backend.jobOf(tasks[2]), { kind: 'cancel', reason: 'x' })
+    expect(await waiting).toBe(tasks)
+    expect(await session.waitTasks(tasks)).toBe(tasks)
+    expect(await session.waitTasks([])).toEqual([])
+  })
+
+  it('waits once for a task that is named twice', async () => {
+    const { session, backend } = await openSession()
+    const task = quick()
+    await session.submitTasks([task])
+    const waiting = session.waitTasks([task, task])
+    backend.complete(task)
+    await waiting
+  })
+
+  it('times out without harm: the tasks go on, and nothing of the wait is left', async () => {
+    const { session, backend, clock } = await openSession()
+    const [ended, open] = [quick(), quick()]
+    await session.submitTasks([ended, open])
+    backend.complete(ended)
+    const timers = clock.pendingTimers
+    const waiting = rejection(session.waitTasks([ended, open], { timeoutSeconds: 2 }))
+    await clock.advance(1999)
+    expect(await isSettled(waiting)).toBe(false)
+    await clock.advance(1)
+    const error = await waiting
+    expect(error).toBeInstanceOf(TimeoutError)
+    expect(error.message).toBe('not all tasks ended within 2 s')
+    expect(clock.pendingTimers).toBe(timers)
+    expect([open.state, backend.cancels]).toEqual(['QUEUED', []])
+    const again = session.waitTasks([open], { timeoutSeconds: 60 })
+    backend.complete(open, 'after all')
+    await again
+    expect(await open).toBe('after all')
+    expect(clock.pendingTimers).toBe(timers)
+  })
+
+  it('ends with its signal, without harm and without a listener left', async () => {
+    const { session, backend } = await openSession()
+    const task = quick()
+    await session.submitTasks([task])
+    const stop = new AbortController()
+    const waiting = rejection(session.waitTasks([task], { signal: stop.signal }))
+    await turns(1)
+    expect(getEventListeners(stop.signal, 'abort')).toHaveLength(1)
+    const reason = new Error('bored')
+    stop.abort(reason)
+    expect(await waiting).toBe(reason)
+    expect(getEventListeners(stop.signal, 'abort')).toHaveLength(0)
+    expect([task.state, backend.cancels]).toEqual(['QUEUED', []])
+    expect(await rejection(session.waitTasks([task], { signal: stop.signal }))).toBe(reason)
+    backend.complete(task)
+    // What has ended needs no waiting, so no signal can end it.
+    await session.waitTasks([task], { signal: stop.signal })
+  })
+
+  it('refuses what was not submitted to this session', async () => {
+    const [one, two] = [await openSession(), await openSession()]
+    const [mine, theirs, nobodys] = [quick({ uid: 'a' }), quick({ uid: 'a' }), quick()]
+    await one.session.submitTasks([mine])
+    await two.session.submitTasks([theirs])
+    for (const task of [theirs, nobodys]) {
+      const error = await rejection(one.session.waitTasks([mine, task]))
+      expect(error).toBeInstanceOf(StateError)
+      expect(error.message).toBe(`tasks[1] (${task.uid}) was not submitted to this session`)
+    }
+  })
+
+  it('refuses wrong arguments', async () => {
+    const { session } = await openSession()
+    const wrong: [unknown, object | undefined, string][] = [
+      ['x', {}, 'tasks'],
+      [[7], {}, 'tasks[0]'],
+      [[], { timeout: 1 }, 'timeout'],
+      [[], { timeoutSeconds: -1 }, 'timeoutSeconds'],
+      [[], { timeoutSeconds: Number.NaN }, 'timeoutSeconds'],
+      [[], { signal: {} }, 'signal'],
+    ]
+    for (const [tasks, options, field] of wrong) {
+      const error = await rejection(session.waitTasks(tasks as never, options))
+      expect(error).toBeInstanceOf(ValueError)
+      expect(error).toMatchObject({ field })
+    }
+  })
+
+  it('resolves when the session is closed', async () => {
+    const { session } = await openSession()
+    const task = quick()
+    await session.submitTasks([task])
+    const waiting = session.waitTasks([task])
+    await session.close()
+    await waiting
+    expect(task.state).toBe('CANCELED')
+  })
+})

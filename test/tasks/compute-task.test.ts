@@ -1,0 +1,190 @@
+import { describe, expect, expectTypeOf, it } from 'vitest'
+import type { AnyTask } from '../../src/backends/backend.ts'
+import { ValueError } from '../../src/foundation/errors.ts'
+import { ComputeTask, type ExecutableResult } from '../../src/tasks/compute-task.ts'
+import { defineTask } from '../../src/tasks/define-task.ts'
+
+const program = (options: object = {}) => new ComputeTask({ executable: 'simulate', ...options })
+const work = (options: object = {}) => new ComputeTask({ function: Math.hypot, ...options })
+
+describe('a program', () => {
+  it('keeps what it was given, frozen, with defaults for the rest', () => {
+    const env = { A: '1', B: undefined }
+    const given = ['--n', '10']
+    const task = program({
+      arguments: given,
+      cwd: '/data',
+      env,
+      stdin: 'in',
+      shell: true,
+      captureStdio: { stdout: 'out.txt' },
+      resources: { cores: 2, gpus: 1 },
+    })
+    given.push('later')
+    env.A = '2'
+    expect(task).toMatchObject({
+      kind: 'compute',
+      executable: 'simulate',
+      arguments: ['--n', '10'],
+      function: null,
+      definition: null,
+      cwd: '/data',
+      env: { A: '1', B: undefined },
+      stdin: 'in',
+      shell: true,
+      captureStdio: { stdout: 'out.txt' },
+      resources: { cores: 2, gpus: 1, memoryMb: 0, ranks: 1 },
+    })
+    expect(Object.isFrozen(task.arguments) && Object.isFrozen(task.env)).toBe(true)
+    expect(program()).toMatchObject({
+      arguments: [],
+      cwd: null,
+      env: null,
+      stdin: null,
+      shell: false,
+      captureStdio: null,
+      resources: { cores: 1, gpus: 0, memoryMb: 0, ranks: 1 },
+    })
+    const bytes = new Uint8Array([0, 255])
+    expect(program({ stdin: bytes }).stdin).toBe(bytes)
+    expect([program().stdout, program().stderr, program().exitCode]).toEqual(
+      Array.from({ length: 3 }),
+    )
+  })
+
+  const invalid: readonly [object, string][] = [
+    [{ executable: '' }, 'executable'],
+    [{ executable: 7 }, 'executable'],
+    [{ executable: null }, 'executable'],
+    [{ executable: 'a\u0000b' }, 'executable'],
+    [{ arguments: '-n 10' }, 'arguments'],
+    [{ arguments: ['-n', 10] }, 'arguments[1]'],
+    [{ arguments: [undefined] }, 'arguments[0]'],
+    [{ arguments: ['a', 'b', 'c\u0000'] }, 'arguments[2]'],
+    [{ arguments: ['x'.repeat(131_072)] }, 'arguments[0]'],
+    [{ arguments: Array.from({ length: 11 }, () => 'x'.repeat(100_000)) }, 'arguments'],
+    [{ args: [1] }, 'args'],
+    [{ cwd: '' }, 'cwd'],
+    [{ cwd: 'a\u0000' }, 'cwd'],
+    [{ cwd: 7 }, 'cwd'],
+    [{ env: 'A=1' }, 'env'],
+    [{ env: { A: 1 } }, 'env.A'],
+    [{ env: { A: null } }, 'env.A'],
+    [{ env: { A: 'x\u0000' } }, 'env.A'],
+    [{ env: { 'A=B': 'x' } }, 'env.A=B'],
+    [{ env: { '': 'x' } }, 'env.'],
+    [{ stdin: 7 }, 'stdin'],
+    [{ stdin: ['x'] }, 'stdin'],
+    [{ shell: 'bash' }, 'shell'],
+    [{ captureStdio: true }, 'captureStdio'],
+    [{ captureStdio: { stdout: 1 } }, 'captureStdio.stdout'],
+    [{ captureStdio: { stderr: '' } }, 'captureStdio.stderr'],
+    [{ captureStdio: { stdut: 'x' } }, 'captureStdio.stdut'],
+    [{ resources: 4 }, 'resources'],
+    [{ resources: { cores: 0 } }, 'resources.cores'],
+    [{ resources: { cores: 1.5 } }, 'resources.cores'],
+    [{ resources: { gpus: -1 } }, 'resources.gpus'],
+    [{ resources: { memoryMb: -1 } }, 'resources.memoryMb'],
+    [{ resources: { memoryMb: '1' } }, 'resources.memoryMb'],
+    [{ resources: { ranks: 0 } }, 'resources.ranks'],
+    [{ resources: { core: 1 } }, 'resources.core'],
+  ]
+  it.each(invalid)('row 6: refuses %.60j and names the field', (options, field) => {
+    expect(() => program(options)).toThrow(expect.objectContaining({ name: 'ValueError', field }))
+  })
+
+  it('row 6: says what is wrong with an argument before anything is spawned', () => {
+    expect(() => program({ arguments: ['a', 'b', 'c\u0000'] })).toThrow(
+      'arguments[2]: contains NUL',
+    )
+    expect(() => program({ arguments: ['x'.repeat(212 * 1024)] })).toThrow(
+      'arguments[0]: total 212 KB exceeds ARG_MAX; pass a file',
+    )
+    expect(program({ arguments: ['x'.repeat(131_071)] }).arguments).toHaveLength(1)
+    expect(() => program({ arguments: ['é'.repeat(65_536)] })).toThrow(/exceeds ARG_MAX/)
+  })
+})
+
+describe('a function', () => {
+  it('keeps its name, its arguments and where it is defined', () => {
+    const given = [3, 4]
+    const task = work({ args: given })
+    given.push(5)
+    expect(task).toMatchObject({ kind: 'function', executable: 'hypot', args: [3, 4] })
+    expect([task.function, task.definition]).toEqual([Math.hypot, null])
+    const cube = defineTask(import.meta.url, function cube(x: number) {
+      return x ** 3
+    })
+    expect(new ComputeTask({ function: cube, args: [2] }).definition).toEqual({
+      module: import.meta.url,
+      name: 'cube',
+    })
+    expect([task.stdout, task.stderr, task.exitCode]).toEqual(Array.from({ length: 3 }))
+  })
+
+  const invalid: readonly [object, string][] = [
+    [{ function: 'square' }, 'function'],
+    [{ function: null }, 'function'],
+    [{ args: 7 }, 'args'],
+    [{ args: { length: 1 } }, 'args'],
+    [{ arguments: [] }, 'arguments'],
+    [{ cwd: '/' }, 'cwd'],
+    [{ env: {} }, 'env'],
+    [{ stdin: '' }, 'stdin'],
+    [{ shell: true }, 'shell'],
+    [{ captureStdio: {} }, 'captureStdio'],
+  ]
+  it.each(invalid)('refuses %j and names the field', (options, field) => {
+    expect(() => work(options)).toThrow(expect.objectContaining({ name: 'ValueError', field }))
+  })
+
+  it('and a program exclude each other, and one is needed', () => {
+    for (const options of [{}, { executable: 'a', function: work }]) {
+      expect(() => new ComputeTask(options as never)).toThrow(
+        expect.objectContaining({ field: 'executable' }),
+      )
+      expect(() => new ComputeTask(options as never)).toThrow(ValueError)
+    }
+  })
+})
+
+describe('types', () => {
+  it('follow from the function or the program', async () => {
+    const hypot = new ComputeTask({ function: (a: number, b: number) => a * b, args: [1, 2] })
+    expectTypeOf(hypot.returnValue).toEqualTypeOf<number | undefined>()
+    expectTypeOf<Awaited<typeof hypot>>().toEqualTypeOf<number>()
+    const later = new ComputeTask({ function: async () => 'text' })
+    expectTypeOf<Awaited<typeof later>>().toEqualTypeOf<string>()
+    const simulate = new ComputeTask({ executable: 'simulate' })
+    expectTypeOf<Awaited<typeof simulate>>().toEqualTypeOf<ExecutableResult>()
+    const either: AnyTask[] = [hypot, later, simulate]
+    expect(either).toHaveLength(3)
+
+    const wrong = [
+      // @ts-expect-error the second argument must be a number
+      () => new ComputeTask({ function: (a: number, b: number) => a * b, args: [1, '2'] }),
+      // @ts-expect-error there is one argument too many
+      () => new ComputeTask({ function: (a: number) => a, args: [1, 2] }),
+      // @ts-expect-error arguments are strings
+      () => new ComputeTask({ executable: 'a', arguments: [1] }),
+      // @ts-expect-error a program has no function arguments
+      () => new ComputeTask({ executable: 'a', args: [1] }),
+      // @ts-expect-error exactly one of both
+      () => new ComputeTask({ executable: 'a', function: () => 1 }),
+      // @ts-expect-error a misspelled option
+      () => new ComputeTask({ executable: 'a', timeout: 1 }),
+      // @ts-expect-error neither of both
+      () => new ComputeTask({ retries: 1 }),
+    ]
+    // The types of arguments are for the compiler; all the rest is refused at run time as well.
+    const refused = wrong.slice(2).every((create) => {
+      try {
+        create()
+        return false
+      } catch (error) {
+        return error instanceof ValueError
+      }
+    })
+    expect(refused).toBe(true)
+  })
+})

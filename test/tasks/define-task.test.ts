@@ -1,0 +1,82 @@
+import { mkdtempSync, rmSync, symlinkSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath, pathToFileURL } from 'node:url'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import {
+  defineTask,
+  definitionOf,
+  findDefined,
+  isEntryModule,
+} from '../../src/tasks/define-task.ts'
+
+const here = import.meta.url
+
+describe('defineTask', () => {
+  it('gives the function back and names it by module and name', () => {
+    const square = function square(x: number): number {
+      return x * x
+    }
+    expect(defineTask(here, square)).toBe(square)
+    expect(definitionOf(square)).toEqual({ module: here, name: 'square' })
+    expect(findDefined({ module: here, name: 'square' })).toBe(square)
+    expect(definitionOf(() => 1)).toBeUndefined()
+    expect(findDefined({ module: here, name: 'circle' })).toBeUndefined()
+  })
+
+  it('takes the same function again, as when a module is imported twice, but no other', () => {
+    const load = (): (() => number) =>
+      function twice() {
+        return 2
+      }
+    defineTask(here, load())
+    const again = defineTask(here, load())
+    expect(findDefined({ module: here, name: 'twice' })).toBe(again)
+    expect(() =>
+      defineTask(here, function twice() {
+        return 'other'
+      }),
+    ).toThrow(/defined once under the name "twice"/)
+    const elsewhere = defineTask('file:///elsewhere.ts', function twice() {
+      return 'other'
+    })
+    expect(definitionOf(elsewhere)?.module).toBe('file:///elsewhere.ts')
+  })
+
+  it('refuses what has no name and what is no function', () => {
+    expect(() =>
+      defineTask(
+        here,
+        (
+          () => () =>
+            1
+        )(),
+      ),
+    ).toThrow(/a named function/)
+    expect(() => defineTask(here, 'square' as never)).toThrow(/a function/)
+    expect(() => defineTask('', () => 1)).toThrow(/moduleUrl/)
+  })
+
+  it("knows the program's entry module, also when it was named by a link", () => {
+    const folder = mkdtempSync(join(tmpdir(), 'tutti-define-'))
+    const program = process.argv[1]
+    onTestFinished(() => {
+      rmSync(folder, { recursive: true })
+      process.argv[1] = program ?? ''
+    })
+    const isEntry = (module: string): boolean => {
+      // Another module in between: answers are remembered for a module.
+      isEntryModule({ module: 'data:text/javascript,', name: 'a' })
+      return isEntryModule({ module, name: 'a' })
+    }
+    expect(isEntry(here)).toBe(false)
+    process.argv[1] = fileURLToPath(here)
+    expect(isEntry(here)).toBe(true)
+    expect(isEntry(pathToFileURL(join(folder, 'other.ts')).href)).toBe(false)
+    const link = join(folder, 'program.ts')
+    symlinkSync(fileURLToPath(here), link)
+    process.argv[1] = link
+    expect(isEntry(here)).toBe(true)
+    expect(isEntry('data:text/javascript,1')).toBe(false)
+  })
+})

@@ -1,0 +1,148 @@
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import {
+  advance,
+  type Change,
+  hasEnded,
+  newLife,
+  type Stimulus,
+  taskStates,
+} from '../../src/tasks/lifecycle.ts'
+
+const stimuli = ['submit', 'queue', 'start', 'retry', 'complete', 'fail', 'cancel'] as const
+const ends = ['TaskCompleted', 'TaskFailed', 'TaskCanceled']
+/** The specification's events; TaskCreated comes with the new life. */
+const canonical =
+  /^TaskCreated( TaskSubmitted( TaskQueued)?( TaskStarted)?( Task(Completed|Failed|Canceled))?)?$/
+
+const step = fc.record({
+  stimulus: fc.constantFrom(...stimuli),
+  elapsedMs: fc.nat(10_000),
+  /** Somebody sets the wall clock. */
+  wallStep: fc.oneof(
+    { weight: 3, arbitrary: fc.constant(0) },
+    fc.integer({ min: -7200, max: 7200 }),
+  ),
+})
+
+interface Told {
+  readonly change: Change
+  readonly monotonicMs: number
+}
+
+function live(steps: readonly { stimulus: Stimulus; elapsedMs: number; wallStep: number }[]) {
+  let wallSeconds = 1_700_000_000
+  let monotonicMs = 0
+  let life = newLife({ wallSeconds, monotonicMs })
+  const told: Told[] = []
+  for (const { stimulus, elapsedMs, wallStep } of steps) {
+    monotonicMs += elapsedMs
+    wallSeconds += elapsedMs / 1000 + wallStep
+    const change = advance(life, stimulus, { wallSeconds, monotonicMs })
+    if (change === null) continue
+    life = change.life
+    told.push({ change, monotonicMs })
+  }
+  return { life, told }
+}
+
+describe('advance', () => {
+  it('any stimuli give a canonical sequence with at most one end', () => {
+    fc.assert(
+      fc.property(fc.array(step, { maxLength: 30 }), (steps) => {
+        const { life, told } = live(steps)
+        const events = told.flatMap(({ change }) => (change.event === null ? [] : [change.event]))
+        const ofTheSpecification = events.filter((event) => event !== 'tutti.TaskAttempt')
+        expect(['TaskCreated', ...ofTheSpecification].join(' ')).toMatch(canonical)
+        // A failed attempt belongs to a task that was submitted and has not ended.
+        const attempt = events.indexOf('tutti.TaskAttempt')
+        if (attempt !== -1) expect(events.indexOf('TaskSubmitted')).toBeLessThan(attempt)
+        if (hasEnded(life.state)) expect(ends).toContain(events.at(-1))
+        expect(events.filter((event) => ends.includes(event)).length).toBe(
+          Number(hasEnded(life.state)),
+        )
+        expect(taskStates).toContain(life.state)
+      }),
+      { numRuns: 2000 },
+    )
+  })
+
+  it('row 28: times never decrease and durations are never negative, whatever the clocks', () => {
+    fc.assert(
+      fc.property(fc.array(step, { maxLength: 30 }), (steps) => {
+        let last = 1_700_000_000
+        for (const { change } of live(steps).told) {
+          expect(change.time).toBeGreaterThanOrEqual(last)
+          last = change.time
+          expect(change.durationSeconds).toBeGreaterThanOrEqual(0)
+          expect(change.life.lastTime).toBeLessThanOrEqual(change.time)
+        }
+      }),
+      { numRuns: 1000 },
+    )
+  })
+
+  it('row 28: an end has the time that its last attempt ran, or is incomplete', () => {
+    fc.assert(
+      fc.property(fc.array(step, { maxLength: 30 }), (steps) => {
+        let startedMs: number | null = null
+        let failedAfterMs: number | null = null
+        for (const { change, monotonicMs } of live(steps).told) {
+          if (change.event === 'TaskStarted' || change.event === null) {
+            startedMs = monotonicMs
+            failedAfterMs = null
+          } else if (change.event === 'tutti.TaskAttempt' && startedMs !== null) {
+            failedAfterMs ??= monotonicMs - startedMs
+          }
+          expect(change.isIncomplete).toBe(hasEnded(change.life.state) && startedMs === null)
+          if (!hasEnded(change.life.state)) continue
+          const ranMs = startedMs === null ? 0 : (failedAfterMs ?? monotonicMs - startedMs)
+          expect(change.durationSeconds).toBeCloseTo(ranMs / 1000, 9)
+        }
+      }),
+      { numRuns: 1000 },
+    )
+  })
+
+  it('leaves the life alone, and changes nothing after the end', () => {
+    const at = (seconds: number) => ({ wallSeconds: seconds, monotonicMs: seconds * 1000 })
+    const created = Object.freeze(newLife(at(1)))
+    const submitted = advance(created, 'submit', at(2))
+    expect(created.state).toBe('CREATED')
+    expect(submitted).toMatchObject({ event: 'TaskSubmitted', time: 2 })
+    const canceled = advance(Object.freeze(submitted?.life ?? created), 'cancel', at(3))
+    expect(canceled).toMatchObject({
+      event: 'TaskCanceled',
+      durationSeconds: 0,
+      isIncomplete: true,
+      life: { state: 'CANCELED' },
+    })
+    for (const stimulus of stimuli) {
+      expect(advance(canceled?.life ?? created, stimulus, at(4))).toBe(null)
+    }
+  })
+
+  it('tells the start once, and measures the last attempt', () => {
+    const at = (seconds: number) => ({ wallSeconds: seconds, monotonicMs: seconds * 1000 })
+    const script: [Stimulus, string | null | undefined, number][] = [
+      ['submit', 'TaskSubmitted', 0],
+      ['start', 'TaskStarted', 0],
+      ['start', undefined, 0],
+      ['retry', 'tutti.TaskAttempt', 2],
+      ['start', null, 0],
+      ['start', undefined, 0],
+      ['retry', 'tutti.TaskAttempt', 2],
+      ['start', null, 0],
+      ['complete', 'TaskCompleted', 1],
+    ]
+    let life = newLife(at(0))
+    script.forEach(([stimulus, event, seconds], index) => {
+      const change = advance(life, stimulus, at(index + 1))
+      expect(change?.event).toBe(event)
+      if (change === null) return
+      expect(change.durationSeconds).toBe(seconds)
+      life = change.life
+    })
+    expect(life.state).toBe('DONE')
+  })
+})

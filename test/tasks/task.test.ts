@@ -1,0 +1,180 @@
+import { describe, expect, it } from 'vitest'
+import { StateError, ValueError } from '../../src/foundation/errors.ts'
+import { TaskCanceledError } from '../../src/foundation/task-errors.ts'
+import { AITask } from '../../src/tasks/ai-task.ts'
+import { ComputeTask } from '../../src/tasks/compute-task.ts'
+import { ledgerAccess } from '../../src/tasks/task.ts'
+
+const work = (): number => 1
+const make = (options: object): ComputeTask<number> =>
+  new ComputeTask<number>({ function: work, ...options })
+
+function problemOf(create: () => unknown): ValueError {
+  try {
+    create()
+  } catch (error) {
+    if (error instanceof ValueError) return error
+    throw error
+  }
+  throw new Error('expected a ValueError')
+}
+
+describe('options of every task', () => {
+  const invalid: readonly [object, string][] = [
+    [{ uid: '' }, 'uid'],
+    [{ uid: '../up' }, 'uid'],
+    [{ uid: 'a b' }, 'uid'],
+    [{ uid: 7 }, 'uid'],
+    [{ uid: null }, 'uid'],
+    [{ backend: '' }, 'backend'],
+    [{ backend: {} }, 'backend'],
+    [{ timeoutSeconds: 0 }, 'timeoutSeconds'],
+    [{ timeoutSeconds: -1 }, 'timeoutSeconds'],
+    [{ timeoutSeconds: Number.NaN }, 'timeoutSeconds'],
+    [{ timeoutSeconds: Infinity }, 'timeoutSeconds'],
+    [{ timeoutSeconds: '5' }, 'timeoutSeconds'],
+    [{ signal: {} }, 'signal'],
+    [{ signal: new AbortController() }, 'signal'],
+    [{ retries: -1 }, 'retries'],
+    [{ retries: 1.5 }, 'retries'],
+    [{ retries: Infinity }, 'retries'],
+    [{ retries: '1' }, 'retries'],
+    [{ priority: Number.NaN }, 'priority'],
+    [{ priority: 'high' }, 'priority'],
+    [{ attributes: 'x' }, 'attributes'],
+    [{ attributes: [] }, 'attributes'],
+    [{ timeout: 5 }, 'timeout'],
+  ]
+  it.each(invalid)('refuse %j and name the field', (options, field) => {
+    const error = problemOf(() => make(options))
+    expect(error.field).toBe(field)
+    expect(error.message).toContain(`\`${field}\``)
+    expect(problemOf(() => new AITask({ prompt: 'a', backend: 'b', ...options })).field).toBe(field)
+  })
+
+  it('name the nearest known option', () => {
+    expect(problemOf(() => make({ timeOutSeconds: 5 })).message).toBe(
+      'ComputeTask has no `timeOutSeconds`; did you mean "timeoutSeconds"?',
+    )
+    expect(() => new ComputeTask(undefined as never)).toThrow(ValueError)
+    expect(() => new AITask([] as never)).toThrow(ValueError)
+  })
+
+  it('are kept, with defaults for the rest', () => {
+    expect(make({})).toMatchObject({
+      timeoutSeconds: null,
+      signal: null,
+      retries: 0,
+      priority: 0,
+      attributes: null,
+      backend: null,
+      state: 'CREATED',
+      error: null,
+    })
+    const { signal } = new AbortController()
+    const options = { timeoutSeconds: 0.5, signal, retries: 3, priority: -2.5, backend: 'b' }
+    expect(make({ ...options, uid: 'A.b-c_9' })).toMatchObject({ ...options, uid: 'A.b-c_9' })
+  })
+
+  const reserved = [
+    'executable',
+    'task_type',
+    'error_type',
+    'incomplete_lifecycle',
+    'definition_hash',
+    'dependencies',
+    'workflow_id',
+    'worker_id',
+    'attempt',
+    'cpu_seconds',
+    'peak_memory_bytes',
+    'exit_code',
+    'signal',
+    'error_message',
+    'error_stack',
+    'reason',
+    'stdout_tail',
+    'stderr_tail',
+    'result',
+    'result_omitted',
+  ]
+  it.each(reserved)('refuse the attribute %s, which events have themselves', (name) => {
+    expect(problemOf(() => make({ attributes: { [name]: 1 } })).field).toBe(`attributes.${name}`)
+  })
+
+  it('copy attributes as JSON shows them', () => {
+    const given = { list: [1, { deep: true }], when: new Date(0), gone: undefined }
+    const task = make({ attributes: given })
+    given.list.push(2)
+    expect(task.attributes).toEqual({ list: [1, { deep: true }], when: '1970-01-01T00:00:00.000Z' })
+    expect(Object.isFrozen(task.attributes?.['list'])).toBe(true)
+  })
+
+  it('give every task a uid of its own', () => {
+    const uids = Array.from({ length: 1000 }, () => make({}).uid)
+    expect(new Set(uids).size).toBe(1000)
+    expect(uids.every((uid) => /^task-\d{6,}$/.test(uid))).toBe(true)
+  })
+})
+
+describe('awaiting a task', () => {
+  it('before submission rejects with a hint', async () => {
+    const task = make({ uid: 'early' })
+    await expect(task).rejects.toBeInstanceOf(StateError)
+    await expect(task).rejects.toMatchObject({
+      message: 'task early was awaited before it was submitted',
+      hint: expect.stringContaining('submitTasks') as string,
+    })
+  })
+
+  it('gives the value to everybody, before and after the end', async () => {
+    const task = make({})
+    expect(ledgerAccess.bind(task)).toBe(true)
+    expect(ledgerAccess.bind(task)).toBe(false)
+    const early = [task.then((value) => value + 1), Promise.all([task, task])]
+    ledgerAccess.settle(task, { state: 'DONE', value: 41 })
+    expect(await Promise.all(early)).toEqual([42, [41, 41]])
+    expect([await task, task.returnValue, task.error]).toEqual([41, 41, null])
+  })
+
+  it('rejects for everybody, before and after the end', async () => {
+    const task = make({})
+    ledgerAccess.bind(task)
+    const early = [task.then(null, (error: unknown) => error), task.then(null, () => 'again')]
+    const error = new TaskCanceledError(task.uid, 'over')
+    ledgerAccess.settle(task, { state: 'CANCELED', error })
+    expect(await Promise.all(early)).toEqual([error, 'again'])
+    await expect(task).rejects.toBe(error)
+    expect([task.error, task.returnValue]).toEqual([error, undefined])
+  })
+
+  it('ends with an error when the submission fails, and may begin again', async () => {
+    const task = make({})
+    ledgerAccess.bind(task)
+    const waiting = task.then(null, (error: unknown) => error)
+    const cause = new Error('closed')
+    ledgerAccess.unbind(task, cause)
+    expect(await waiting).toMatchObject({ name: 'StateError', cause })
+    await expect(task).rejects.toBeInstanceOf(StateError)
+    expect(ledgerAccess.bind(task)).toBe(true)
+  })
+
+  it('nobody raises no unhandledRejection', async () => {
+    const unhandled: unknown[] = []
+    const hear = (reason: unknown): void => void unhandled.push(reason)
+    process.on('unhandledRejection', hear)
+    try {
+      const [never, early] = [make({}), make({})]
+      for (const task of [never, early]) ledgerAccess.bind(task)
+      void early.then(null, () => {})
+      for (const task of [never, early]) {
+        const error = new TaskCanceledError(task.uid, 'over')
+        ledgerAccess.settle(task, { state: 'FAILED', error })
+      }
+      for (let at = 0; at < 3; at++) await new Promise((resolve) => setImmediate(resolve))
+    } finally {
+      process.off('unhandledRejection', hear)
+    }
+    expect(unhandled).toEqual([])
+  })
+})

@@ -1,0 +1,241 @@
+import { describe, expect, it } from 'vitest'
+import { defineEvent } from '../../src/events/define-event.ts'
+import { makeEvent } from '../../src/events/make-event.ts'
+import { TaskCompleted, TaskCreated } from '../../src/events/vocabulary.ts'
+import { ValueError } from '../../src/foundation/errors.ts'
+import { runInTask } from '../../src/foundation/task-context.ts'
+import { openTelemetry, spansIn, tell, turn, withoutFile } from './open-telemetry.ts'
+
+const Mark = defineEvent('scope.Mark', { level: 'int' })
+const mark = (attributes: object = {}) =>
+  makeEvent(Mark, { session_id: 's1', backend: 'app', event_time: 1_700_000_001, attributes })
+
+async function startedTelemetry() {
+  const open = openTelemetry()
+  await open.telemetry.start()
+  const spanNamed = (name: string) => spansIn(open.folder).find((span) => span.name === name)
+  return { ...open, spanNamed }
+}
+
+describe('spanScope', () => {
+  it('finds its task in the very tick in which the task was created', async () => {
+    const { telemetry, clock, spanNamed } = await startedTelemetry()
+    tell({ sink: telemetry, clock }, TaskCreated, 'a')
+    const result = runInTask('a', () => telemetry.spanScope('first tick', () => 42))
+    tell({ sink: telemetry, clock }, TaskCompleted, 'a')
+    await telemetry.stop()
+    expect(result).toBe(42)
+    expect(spanNamed('first tick')?.parent_span_id).toBe(spanNamed('task')?.span_id)
+  })
+
+  it('nests, across awaits, and concurrent scopes do not mix', async () => {
+    const { telemetry, clock, spanNamed } = await startedTelemetry()
+    const inside = async (name: string): Promise<string> =>
+      telemetry.spanScope(`${name} outer`, { name }, async () => {
+        await clock.advance(10)
+        return telemetry.spanScope(`${name} inner`, async () => {
+          await turn()
+          return name
+        })
+      })
+    expect(await Promise.all([inside('a'), inside('b')])).toEqual(['a', 'b'])
+    await telemetry.stop()
+    for (const name of ['a', 'b']) {
+      const [outer, inner] = [spanNamed(`${name} outer`), spanNamed(`${name} inner`)]
+      expect(inner?.parent_span_id).toBe(outer?.span_id)
+      expect(outer?.parent_span_id).toBe(spanNamed('session')?.span_id)
+      expect(outer?.trace_id).toBe(spanNamed('session')?.trace_id)
+      expect(outer?.attributes).toEqual({ name })
+    }
+  })
+
+  it('hides a scope around a task from the code of the task', async () => {
+    const { telemetry, clock, spanNamed } = await startedTelemetry()
+    telemetry.spanScope('around', () => {
+      tell({ sink: telemetry, clock }, TaskCreated, 'a')
+      runInTask('a', () => telemetry.spanScope('within', () => {}))
+    })
+    await telemetry.stop()
+    expect(spanNamed('within')?.parent_span_id).toBe(spanNamed('task')?.span_id)
+  })
+
+  it('is a no-op before start and after stop, and still gives the result', async () => {
+    const { telemetry, folder } = openTelemetry()
+    expect(telemetry.spanScope('early', () => 1)).toBe(1)
+    await telemetry.start()
+    await telemetry.stop()
+    expect(await telemetry.spanScope('late', async () => 2)).toBe(2)
+    expect(() =>
+      telemetry.spanScope('late', () => {
+        throw new RangeError('mine')
+      }),
+    ).toThrow(new RangeError('mine'))
+    expect(spansIn(folder).map(({ name }) => name)).toEqual(['session'])
+  })
+
+  it('refuses a missing name or callback by name', async () => {
+    const { telemetry } = await startedTelemetry()
+    expect(() => telemetry.spanScope('', () => {})).toThrow(ValueError)
+    expect(() => telemetry.spanScope('x', {}, 1 as never)).toThrow(/`callback` to be a function/)
+    await telemetry.stop()
+  })
+
+  it('does not see the scopes of another manager', async () => {
+    const one = await startedTelemetry()
+    const other = await startedTelemetry()
+    one.telemetry.spanScope('of one', () => other.telemetry.spanScope('of other', () => {}))
+    await Promise.all([one.telemetry.stop(), other.telemetry.stop()])
+    expect(other.spanNamed('of other')?.parent_span_id).toBe(other.spanNamed('session')?.span_id)
+  })
+
+  it('copies attributes when it opens, and never touches them', async () => {
+    const { telemetry, spanNamed } = await startedTelemetry()
+    const attributes = { list: [1], big: 1n }
+    telemetry.spanScope('copied', attributes, () => attributes.list.push(2))
+    await telemetry.stop()
+    const copied = { list: [1], big: '[unserializable: BigInt]' }
+    expect(spanNamed('copied')?.attributes).toEqual(copied)
+    expect(attributes.list).toEqual([1, 2])
+  })
+})
+
+describe('row 43: span scopes that go wrong', () => {
+  it('row 43: a throw ends the span with an error, and is thrown on', async () => {
+    const { telemetry, clock, spanNamed } = await startedTelemetry()
+    const failure = new RangeError('out of range')
+    expect(() =>
+      telemetry.spanScope('sync', () => {
+        throw failure
+      }),
+    ).toThrow(failure)
+    const rejected = telemetry.spanScope('async', async () => {
+      await clock.advance(5)
+      throw failure
+    })
+    await expect(rejected).rejects.toBe(failure)
+    const thrownNull = (): never =>
+      telemetry.spanScope('null', () => {
+        throw null
+      })
+    expect(thrownNull).toThrow()
+    await telemetry.stop()
+    for (const name of ['sync', 'async']) {
+      const span = spanNamed(name)
+      expect([span?.status_code, span?.status_description]).toEqual(['ERROR', 'out of range'])
+    }
+    expect(spanNamed('async')?.duration_ms).toBeCloseTo(5, 3)
+    expect(spanNamed('null')?.status_description).toBe('null')
+  })
+
+  it('row 43: an error whose message is no string cannot spoil the file', async () => {
+    const { telemetry, spanNamed } = await startedTelemetry()
+    const odd = Object.assign(new Error('x'), { message: 10n as unknown as string })
+    await expect(telemetry.spanScope('odd', () => Promise.reject(odd))).rejects.toBe(odd)
+    await telemetry.stop()
+    expect(spanNamed('odd')?.status_description).toBe('10')
+  })
+
+  it('row 43: spans may close out of order', async () => {
+    const { telemetry, clock, spanNamed } = await startedTelemetry()
+    const child = Promise.withResolvers<void>()
+    let running: Promise<void> | undefined
+    await telemetry.spanScope('parent', async () => {
+      running = telemetry.spanScope('child', () => child.promise)
+      await clock.advance(10)
+    })
+    await clock.advance(10)
+    child.resolve()
+    await running
+    await telemetry.stop()
+    expect(spanNamed('child')?.parent_span_id).toBe(spanNamed('parent')?.span_id)
+    expect([spanNamed('parent')?.duration_ms, spanNamed('child')?.duration_ms]).toEqual([
+      expect.closeTo(10, 3),
+      expect.closeTo(20, 3),
+    ])
+  })
+
+  it('row 43: a span that is open at stop is ended there, once, and its code goes on', async () => {
+    const { telemetry, clock, folder, spanNamed } = await startedTelemetry()
+    const work = Promise.withResolvers<string>()
+    const running = telemetry.spanScope('open', () => work.promise)
+    await clock.advance(100)
+    await telemetry.stop()
+    work.resolve('result')
+    expect(await running).toBe('result')
+    expect(spansIn(folder).map(({ name }) => name)).toEqual(['open', 'session'])
+    expect(spanNamed('open')?.status_code).toBe('UNSET')
+    expect(spanNamed('open')?.end_time).toBe(spanNamed('session')?.end_time)
+  })
+
+  it('row 43: 100,000 open at once are all closed, and none is left behind', async () => {
+    const { telemetry, clock } = openTelemetry(withoutFile)
+    await telemetry.start()
+    const gate = Promise.withResolvers<void>()
+    const open = Array.from({ length: 100_000 }, () =>
+      telemetry.spanScope('many', () => gate.promise),
+    )
+    gate.resolve()
+    await Promise.all(open)
+    await clock.advance(1)
+    await telemetry.stop()
+    const exported = telemetry.exportAsOtlp()
+    expect(exported.split('"name":"many"')).toHaveLength(100_001)
+  })
+
+  it('row 28: a span never ends before it began, whatever the wall clock does', async () => {
+    const { telemetry, clock, spanNamed } = await startedTelemetry()
+    telemetry.spanScope('stepped', () => clock.stepWall(-3600))
+    await telemetry.stop()
+    for (const name of ['stepped', 'session']) {
+      const span = spanNamed(name)
+      expect(span?.end_time).toBe(span?.start_time)
+      expect(span?.duration_ms).toBe(0)
+    }
+  })
+})
+
+describe('annotateCurrentSpan', () => {
+  it('records the event on the scope, or on the running task, with strings', async () => {
+    const { telemetry, clock, folder, spanNamed } = await startedTelemetry()
+    const heard: string[] = []
+    telemetry.subscribe(({ event_type: type }) => void heard.push(type))
+    tell({ sink: telemetry, clock }, TaskCreated, 'a')
+    telemetry.spanScope('scope', () =>
+      telemetry.annotateCurrentSpan(mark({ n: 1, ok: true, list: [1, 2], text: 'x', gone: null })),
+    )
+    runInTask('a', () => telemetry.annotateCurrentSpan(mark()))
+    tell({ sink: telemetry, clock }, TaskCompleted, 'a')
+    await telemetry.stop()
+    const time = 1_700_000_001
+    const attributes = { n: '1', ok: 'true', list: '[1,2]', text: 'x', gone: 'null' }
+    expect(spanNamed('scope')?.events).toEqual([{ name: 'scope.Mark', time, attributes }])
+    expect(spanNamed('task')?.events).toEqual([{ name: 'scope.Mark', time, attributes: {} }])
+    // An annotation is not an emission.
+    expect(heard).not.toContain('scope.Mark')
+    expect(spansIn(folder).find(({ name }) => name === 'session')?.events).toEqual([])
+  })
+
+  it('does nothing without an active span, before start and after stop', async () => {
+    const { telemetry, folder } = openTelemetry()
+    telemetry.annotateCurrentSpan(mark())
+    await telemetry.start()
+    telemetry.annotateCurrentSpan(mark())
+    runInTask('nobody', () => telemetry.annotateCurrentSpan(mark()))
+    await telemetry.stop()
+    telemetry.annotateCurrentSpan(mark())
+    expect(spansIn(folder).flatMap(({ events }) => events)).toEqual([])
+    expect(() => telemetry.annotateCurrentSpan({} as never)).toThrow(ValueError)
+  })
+
+  it('does nothing on a scope that has ended', async () => {
+    const { telemetry, spanNamed } = await startedTelemetry()
+    let leaked: Promise<void> | undefined
+    telemetry.spanScope('over', () => {
+      leaked = turn().then(() => telemetry.annotateCurrentSpan(mark()))
+    })
+    await leaked
+    await telemetry.stop()
+    expect(spanNamed('over')?.events).toEqual([])
+    expect(telemetry.exportAsOtlp()).not.toContain('scope.Mark')
+  })
+})

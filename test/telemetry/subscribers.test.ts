@@ -1,0 +1,324 @@
+import { AsyncLocalStorage } from 'node:async_hooks'
+import { describe, expect, it } from 'vitest'
+import { defineEvent } from '../../src/events/define-event.ts'
+import type { BaseEvent } from '../../src/events/event.ts'
+import { makeEvent } from '../../src/events/make-event.ts'
+import { ValueError } from '../../src/foundation/errors.ts'
+import { currentTask, runInTask } from '../../src/foundation/task-context.ts'
+import { systemClock } from '../../src/foundation/clock.ts'
+import {
+  eventsIn,
+  linesIn,
+  openTelemetry,
+  turn,
+  turns,
+  typesOf,
+  withoutFile,
+} from './open-telemetry.ts'
+
+const Tick = defineEvent('bus.Tick', { n: 'int', facts: 'any' })
+const tick = (n: number, fields: object = {}) =>
+  makeEvent(Tick, { session_id: 's1', backend: 'app', n, ...fields })
+const numberOf = (event: BaseEvent): unknown => (event as BaseEvent & { n?: unknown }).n
+const isTick = (event: BaseEvent): boolean => event.event_type === 'bus.Tick'
+const upTo = (count: number): number[] => Array.from({ length: count }, (_, n) => n)
+
+describe('subscribe', () => {
+  it('gives every event, system and custom, until unsubscribed', async () => {
+    const { telemetry } = openTelemetry(withoutFile)
+    const [kept, left]: string[][] = [[], []]
+    telemetry.subscribe(({ event_type: type }) => void kept?.push(type))
+    const unsubscribe = telemetry.subscribe(({ event_type: type }) => void left?.push(type))
+    await telemetry.start()
+    telemetry.emit(tick(1))
+    await turn()
+    unsubscribe()
+    unsubscribe()
+    telemetry.emit(tick(2))
+    await telemetry.stop()
+    expect(kept).toEqual(['SessionStarted', 'bus.Tick', 'bus.Tick', 'SessionEnded'])
+    expect(left).toEqual(['SessionStarted', 'bus.Tick'])
+    expect(() => telemetry.subscribe('x' as never)).toThrow(ValueError)
+  })
+
+  it('does not call a subscriber that another one has just removed', async () => {
+    const { telemetry } = openTelemetry(withoutFile)
+    const heard: BaseEvent[] = []
+    telemetry.subscribe(() => unsubscribe())
+    const unsubscribe = telemetry.subscribe((event) => void heard.push(event))
+    await telemetry.start()
+    await telemetry.stop()
+    expect(heard).toEqual([])
+  })
+
+  it('forgets the backlog of a slow subscriber that is removed; stop does not wait', async () => {
+    const { telemetry, warnings } = openTelemetry(withoutFile)
+    const heard: unknown[] = []
+    await telemetry.start()
+    await turn()
+    const unsubscribe = telemetry.subscribe((event) => {
+      heard.push(numberOf(event))
+      return new Promise(() => {})
+    })
+    for (const n of upTo(5)) telemetry.emit(tick(n))
+    await turn()
+    const stopping = telemetry.stop()
+    await turn()
+    unsubscribe()
+    await stopping
+    expect(heard).toEqual([0])
+    expect(warnings).toEqual([])
+  })
+
+  it('dispatches in the context of start, not of the emitter', async () => {
+    const place = new AsyncLocalStorage<string>()
+    const { telemetry } = openTelemetry(withoutFile)
+    const seen = new Set<string>()
+    telemetry.subscribe(async () => {
+      seen.add(`${place.getStore()} ${currentTask()}`)
+      await turn()
+      seen.add(`${place.getStore()} ${currentTask()}`)
+    })
+    await place.run('start', () => telemetry.start())
+    // Enough of them to be dispatched in place, inside the emitter's own call.
+    place.run('emitter', () =>
+      runInTask('a', () => upTo(10_000).forEach((n) => telemetry.emit(tick(n)))),
+    )
+    await place.run('stop', () => telemetry.stop())
+    expect([...seen]).toEqual(['start undefined'])
+  })
+
+  it('is heard within a turn of the loop, and inside a burst that starves the loop', async () => {
+    const { telemetry } = openTelemetry({ ...withoutFile, clock: systemClock })
+    const heard: unknown[] = []
+    let emitted = 0
+    let emittedAtFirst = -1
+    telemetry.subscribe((event) => {
+      if (!isTick(event)) return
+      if (heard.length === 0) emittedAtFirst = emitted
+      heard.push(numberOf(event))
+    })
+    await telemetry.start()
+    telemetry.emit(tick(-1))
+    await turn()
+    expect(heard).toEqual([-1])
+    heard.length = 0
+    for (const n of upTo(100_000)) {
+      telemetry.emit(tick(n))
+      emitted++
+    }
+    expect(emittedAtFirst).toBeLessThan(10_000)
+    await turn()
+    expect(heard).toEqual(upTo(100_000))
+    await telemetry.stop()
+  })
+})
+
+describe('row 33: subscribers that fail', () => {
+  it('row 33: throwing and rejecting ones are told once a minute, with the count', async () => {
+    const { telemetry, clock, folder } = openTelemetry()
+    const heard: string[] = []
+    let thrown = 0
+    let rejected = 0
+    telemetry.subscribe(function thrower() {
+      thrown++
+      throw new RangeError('no')
+    })
+    telemetry.subscribe(async function rejecter() {
+      rejected++
+      await turn()
+      throw new Error('later')
+    })
+    telemetry.subscribe(({ event_type: type }) => void heard.push(type))
+    await telemetry.start()
+    for (const n of upTo(9)) telemetry.emit(tick(n))
+    await turns(40)
+    const reports = () => eventsIn(folder).filter(({ name }) => name === 'tutti.SubscriberError')
+    const facts = () => reports().map((line) => [line['subscriber'], line['count']])
+    expect(facts()).toEqual([
+      ['thrower', 1],
+      ['rejecter', 1],
+    ])
+    // Never detached: SessionStarted, nine ticks and the two reports.
+    expect([thrown, rejected]).toEqual([12, 12])
+    await clock.advance(59_000)
+    telemetry.emit(tick(9))
+    await turns(40)
+    expect(facts()).toHaveLength(2)
+    await clock.advance(1000)
+    telemetry.emit(tick(10))
+    await turns(40)
+    expect(facts().slice(2)).toEqual([
+      ['thrower', 13],
+      ['rejecter', 13],
+    ])
+    expect(reports()[0]).toMatchObject({ message: 'no', backend: 'tutti', session_id: 's1' })
+    await telemetry.stop()
+    expect(heard.filter((type) => type === 'bus.Tick')).toHaveLength(11)
+    expect(heard.at(-1)).toBe('SessionEnded')
+  })
+
+  it('row 33: whatever is thrown, and whatever thenable comes back, the others hear', async () => {
+    const { telemetry, folder } = openTelemetry()
+    const heard: unknown[] = []
+    const thrown = [null, undefined, 'text', { message: 10n }, Object.create(null), Symbol('x')]
+    for (const value of thrown) {
+      telemetry.subscribe(() => {
+        throw value
+      })
+    }
+    telemetry.subscribe(() => ({
+      then(settle: () => void) {
+        settle()
+        settle()
+      },
+    }))
+    telemetry.subscribe(() => ({
+      get then(): never {
+        throw new Error('not even a then')
+      },
+    }))
+    telemetry.subscribe((event) => void (isTick(event) && heard.push(numberOf(event))))
+    await telemetry.start()
+    for (const n of upTo(3)) telemetry.emit(tick(n))
+    await telemetry.stop()
+    expect(heard).toEqual([0, 1, 2])
+    const reports = eventsIn(folder).filter(({ name }) => name === 'tutti.SubscriberError')
+    expect(reports.map((line) => typeof line['message'])).toEqual(
+      [...thrown, 'getter'].map(() => 'string'),
+    )
+  })
+
+  it('row 33: a promise that never settles costs stop its deadline and is named', async () => {
+    const { telemetry, clock, warnings, folder } = openTelemetry({ stopDeadlineSeconds: 3 })
+    const heard: string[] = []
+    telemetry.subscribe(function stuck() {
+      return new Promise(() => {})
+    })
+    telemetry.subscribe(({ event_type: type }) => void heard.push(type))
+    await telemetry.start()
+    for (const n of upTo(4)) telemetry.emit(tick(n))
+    await turn()
+    let hasStopped = false
+    const stopping = telemetry.stop().then(() => (hasStopped = true))
+    await turn()
+    await clock.advance(2999)
+    expect(hasStopped).toBe(false)
+    await clock.advance(1)
+    await clock.advance(0)
+    await stopping
+    expect(warnings).toEqual([
+      { code: 'SubscribersLate', message: 'stop() no longer waits for: stuck (6 events)' },
+    ])
+    expect(heard.at(-1)).toBe('SessionEnded')
+    expect(linesIn(folder).at(-1)?.section).toBe('metric')
+    expect(clock.pendingTimers).toBe(0)
+  })
+})
+
+describe('row 34: slow subscribers', () => {
+  it('row 34: an async one gets everything, in order, and slows nobody', async () => {
+    const { telemetry, clock, folder } = openTelemetry({ stopDeadlineSeconds: 86_400 })
+    const slow: unknown[] = []
+    const fast: unknown[] = []
+    telemetry.subscribe(async (event) => {
+      if (!isTick(event)) return
+      await new Promise<void>((resolve) => clock.after(100, resolve))
+      slow.push(numberOf(event))
+    })
+    telemetry.subscribe((event) => void (isTick(event) && fast.push(numberOf(event))))
+    await telemetry.start()
+    for (const n of upTo(10_000)) telemetry.emit(tick(n))
+    await turn()
+    expect(fast).toEqual(upTo(10_000))
+    await telemetry.flush()
+    expect(eventsIn(folder).filter(({ name }) => name === 'bus.Tick')).toHaveLength(10_000)
+    expect(slow).toEqual([])
+    const stopping = telemetry.stop()
+    await clock.advance(1_000_000)
+    await stopping
+    expect(slow).toEqual(upTo(10_000))
+  })
+})
+
+describe('row 35: subscribers that emit', () => {
+  it('row 35: what they emit is queued behind, without recursion', async () => {
+    const { telemetry } = openTelemetry(withoutFile)
+    const heard: unknown[] = []
+    let depth = 0
+    let deepest = 0
+    telemetry.subscribe((event) => {
+      deepest = Math.max(deepest, ++depth)
+      const n = numberOf(event)
+      if (typeof n === 'number' && n < 100) telemetry.emit(tick(n + 100))
+      depth--
+    })
+    telemetry.subscribe((event) => void (isTick(event) && heard.push(numberOf(event))))
+    await telemetry.start()
+    await turn()
+    for (const n of upTo(100)) telemetry.emit(tick(n))
+    await telemetry.stop()
+    expect(heard).toEqual(upTo(200))
+    expect(deepest).toBe(1)
+  })
+
+  it('row 35: one that emits endlessly is reported with the origin, and stop comes', async () => {
+    const { telemetry, warnings, folder } = openTelemetry()
+    telemetry.subscribe(() => telemetry.emit(tick(0)))
+    await telemetry.start()
+    await turns(1100)
+    const loops = warnings.filter(({ code }) => code === 'SubscriberLoop')
+    expect(loops).toHaveLength(1)
+    expect(loops[0]?.message).toContain('bus.Tick')
+    await telemetry.stop()
+    expect(typesOf(eventsIn(folder)).filter((type) => type === 'SessionEnded')).toHaveLength(1)
+    expect(telemetry.droppedEvents).toBeGreaterThan(0)
+  })
+
+  it('row 35: a flood of answers in one drain is heard to the last', async () => {
+    const { telemetry } = openTelemetry(withoutFile)
+    let heard = 0
+    telemetry.subscribe((event) => {
+      if (!isTick(event)) return
+      heard++
+      if (numberOf(event) === 0) for (const n of upTo(20_000)) telemetry.emit(tick(n + 1))
+    })
+    await telemetry.start()
+    telemetry.emit(tick(0))
+    await telemetry.stop()
+    expect(heard).toBe(20_001)
+  })
+})
+
+describe('row 36: subscribers that write', () => {
+  it('row 36: an event is frozen to its depths, so the others see the original', async () => {
+    const { telemetry } = openTelemetry(withoutFile)
+    const given = { list: [{ deep: true }] }
+    const event = tick(1, { facts: given, attributes: given })
+    const attempts: (() => unknown)[] = [
+      () => Object.assign(event, { n: 2 }),
+      () => Object.assign(event, { added: 1 }),
+      () => Object.assign(event.attributes, { added: 1 }),
+      () => (event.attributes['list'] as unknown[]).push(1),
+      () => Object.assign((event.facts as typeof given).list[0] ?? {}, { deep: false }),
+      () => Reflect.deleteProperty(event, 'n') || raise(),
+    ]
+    const seen: string[] = []
+    telemetry.subscribe((heard) => {
+      if (isTick(heard)) for (const attempt of attempts) expect(attempt).toThrow(TypeError)
+    })
+    telemetry.subscribe((heard) => void seen.push(JSON.stringify(heard)))
+    const before = JSON.stringify(event)
+    await telemetry.start()
+    telemetry.emit(event)
+    await telemetry.stop()
+    expect(seen[1]).toBe(before)
+    // No attempt succeeded, or there would be a report.
+    expect(seen).toHaveLength(3)
+    expect(Object.isFrozen(given) || Object.isFrozen(given.list)).toBe(false)
+  })
+})
+
+function raise(): never {
+  throw new TypeError('refused')
+}
