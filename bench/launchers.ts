@@ -1,4 +1,7 @@
-/** What starting a program costs, by launchers against plain spawn, in one run: `node bench/launchers.ts`. */
+/**
+ * What starting a program costs, by launchers against plain spawn, in one run: `node
+ * bench/launchers.ts`.
+ */
 
 import { execFile, spawn } from 'node:child_process'
 import { monitorEventLoopDelay } from 'node:perf_hooks'
@@ -33,7 +36,7 @@ const throughPool = (options: { launchers?: number; spawner?: 'auto' | 'plain' }
 
 const contenders: readonly Contender[] = [
   { name: 'plain spawn', run: runPlainly, ballastMb: 0, count: 1500 },
-  { name: 'launcher', run: throughPool({}), ballastMb: 0, count: 3000 },
+  { name: '1 launcher', run: throughPool({ launchers: 1 }), ballastMb: 0, count: 3000 },
   { name: '2 launchers', run: throughPool({ launchers: 2 }), ballastMb: 0, count: 3000 },
   {
     name: 'launcher without koffi',
@@ -42,7 +45,12 @@ const contenders: readonly Contender[] = [
     count: 1500,
   },
   { name: 'plain spawn, 1 GB touched', run: runPlainly, ballastMb: 1024, count: 60 },
-  { name: 'launcher, 1 GB touched', run: throughPool({}), ballastMb: 1024, count: 3000 },
+  {
+    name: '1 launcher, 1 GB touched',
+    run: throughPool({ launchers: 1 }),
+    ballastMb: 1024,
+    count: 3000,
+  },
 ]
 
 let pool: LauncherPool | undefined
@@ -66,7 +74,7 @@ async function compareAll(): Promise<void> {
   const delays = results.map((each) => median(each.map(({ delayMs }) => delayMs)))
   const plainOf = (at: number): number => (contenders[at]?.ballastMb === 0 ? 0 : 4)
   table(
-    [`/bin/true, ${concurrency} at once`, 'per second', '× plain', 'loop delay p99, ms', '÷ plain'],
+    [`/bin/true, ${concurrency} at once`, 'per s', '× plain', 'loop delay p99, ms', 'plain ÷'],
     contenders.map(({ name }, at) => [
       name,
       (rates[at] ?? NaN).toFixed(0),

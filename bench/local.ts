@@ -1,6 +1,7 @@
 /**
  * How fast is the local backend? Functions against piscina and tinypool, latency against a bare
- * postMessage, programs against plain spawn, memory of a million tasks. Every run is a process of its
+ * postMessage, programs against plain spawn, memory of a million tasks. Every run is a process of
+ * its
  * own; runs are interleaved and medians compared.
  */
 

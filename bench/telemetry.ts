@@ -1,6 +1,8 @@
 /**
- * How much does full telemetry cost? Baseline A builds five plain frozen objects per task, stringifies them
- * and writes the lines in batches. Ours adds ids, spans, metrics, a subscriber and the whole bus. Each run
+ * How much does full telemetry cost? Baseline A builds five plain frozen objects per task,
+ * stringifies them
+ * and writes the lines in batches. Ours adds ids, spans, metrics, a subscriber and the whole bus.
+ * Each run
  * is a process of its own; the runs are interleaved and medians compared.
  */
 

@@ -1,4 +1,7 @@
-/** What happens when things go wrong: errors say what, retries are told, cancellation is not a failure. */
+/**
+ * What happens when things go wrong: errors say what, retries are told, cancellation is not a
+ * failure.
+ */
 
 import {
   ComputeTask,

@@ -56,7 +56,7 @@ const rules: Readonly<Record<string, Rule>> = {
       { 'src/foundation/ids.ts': `import { a } from '../events/event.ts'` },
       { 'src/checkpoint/writer.ts': `export { a } from '../view/fold.ts'` },
       { 'src/session/session.ts': `import { b } from '../backends/local/concurrent-backend.ts'` },
-      { 'src/session/session.ts': `import { T } from '../telemetry/manager.ts'` },
+      { 'src/backends/backend.ts': `import { T } from '../telemetry/manager.ts'` },
       { 'src/inference/batcher.ts': `const a = await import('../workflow/graph.ts')` },
       { 'src/events/event.ts': `import { F } from '../testing/manual-clock.ts'` },
       { 'src/telemetry/manager.ts': `import { Session } from '../index.ts'` },

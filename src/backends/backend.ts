@@ -29,8 +29,9 @@ export interface AttemptFacts {
 }
 
 /**
- * What a backend tells of an attempt. `at` is when it happened, if that was earlier than now. `fail`
- * carries the original error; a lost worker is a `WorkerLostError`, a time-out a `TimeoutError`.
+ * What a backend tells of an attempt. `at` is when it happened, if that was earlier than now.
+ * `fail` carries the original error; a lost worker is a `WorkerLostError`, a time-out a
+ * `TimeoutError`.
  */
 export type TaskReport =
   | {
@@ -70,7 +71,10 @@ export type Notice =
     }
   | { readonly kind: 'throttled'; readonly reason: string; readonly limit: number }
 
-/** The only way back. Neither call throws; reports of an attempt that is over are ignored and counted. */
+/**
+ * The only way back. Neither call throws; reports of an attempt that is over are ignored and
+ * counted.
+ */
 export interface BackendListener {
   report(job: Job, report: TaskReport): void
   notice(notice: Notice): void
@@ -84,13 +88,15 @@ export interface Refusal {
 }
 
 /**
- * One sharer's line to a backend. Every job that was submitted gets exactly one last report (complete,
- * fail or cancel), with at most one `start` before it.
+ * One sharer's line to a backend. Every job that was submitted gets exactly one last report
+ * (complete, fail or cancel), with at most one `start` before it.
  */
 export interface Connection {
   /** Takes the jobs over at once, however many; never throws. */
   submit(jobs: readonly Job[]): void
-  /** Asks for the end of an attempt. The report may still tell that it completed or failed first. */
+  /**
+   * Asks for the end of an attempt. The report may still tell that it completed or failed first.
+   */
   cancel(job: Job, reason: string): void
   /** Cancels what this sharer still has there and waits for its end. The backend stays. */
   release(reason: string): Promise<void>
@@ -115,6 +121,9 @@ export interface Backend extends AsyncDisposable {
    */
   refuse(task: AnyTask): Refusal | null
   connect(listener: BackendListener): Connection
-  /** Ends everything, reports what it cancels, is complete when it resolves. Idempotent, same promise. */
+  /**
+   * Ends everything, reports what it cancels, is complete when it resolves. Idempotent, same
+   * promise.
+   */
   close(): Promise<void>
 }

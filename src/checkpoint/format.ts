@@ -1,7 +1,7 @@
 /** How a checkpoint line is spelled: the one place that knows the file's keys. */
 
 import type { BaseEvent } from '../events/event.ts'
-import type { JsonObject } from '../events/json-value.ts'
+import type { JsonObject } from '../foundation/json-value.ts'
 
 /** Written into SessionStarted's attributes; a reader of another major version should refuse. */
 export const checkpointFormat = 'tutti-telemetry/1'
@@ -60,7 +60,8 @@ export interface SpanLine extends FinishedSpan {
 export type CheckpointLine = EventLine | MetricLine | SpanLine
 
 /**
- * Events are plain JSON by construction, so this cannot throw. The ids come first: one cut of the JSON
+ * Events are plain JSON by construction, so this cannot throw. The ids come first: one cut of the
+ * JSON
  * text instead of two halves the garbage of a line.
  */
 export function eventLine(event: BaseEvent, traceId: string, spanId: string): string {

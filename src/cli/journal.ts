@@ -7,7 +7,10 @@ import type { Output } from './output.ts'
 
 const mostShown = 10
 
-/** Exit code 0 when the record is sound, 1 when it is not. A torn tail alone is sound: a crash tears it. */
+/**
+ * Exit code 0 when the record is sound, 1 when it is not. A torn tail alone is sound: a crash tears
+ * it.
+ */
 export async function verifyJournal(path: string, output: Output): Promise<number> {
   const verifier = new Verifier()
   const bad: BadLine[] = []

@@ -1,4 +1,7 @@
-/** A session under the eyes of a person: progress while it runs, a clean stop on a signal, a summary. */
+/**
+ * A session under the eyes of a person: progress while it runs, a clean stop on a signal, a
+ * summary.
+ */
 
 import { systemClock } from '../foundation/clock.ts'
 import { messageOf } from '../foundation/errors.ts'

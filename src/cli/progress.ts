@@ -55,7 +55,8 @@ function failureLines(groups: readonly FailureGroup[]): string[] {
     .slice(0, mostGroups)
     .map(
       ({ count, name, errorType, message, firstTask }) =>
-        `  ${count} x ${shortName(name)}: ${errorType} "${firstLine(message)}" (first: ${firstTask})`,
+        `  ${count} x ${shortName(name)}: ${errorType} "${firstLine(message)}" ` +
+        `(first: ${firstTask})`,
     )
   const rest = largest.length - lines.length
   return rest > 0 ? [...lines, `  and ${rest} other causes`] : lines

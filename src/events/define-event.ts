@@ -13,7 +13,7 @@ import {
   type FieldSpec,
   type FieldType,
 } from './event.ts'
-import type { JsonValue } from './json-value.ts'
+import type { JsonValue } from '../foundation/json-value.ts'
 import { checkField } from './make-event.ts'
 
 type ValueOf<T extends FieldType> = {

@@ -2,7 +2,7 @@
 
 import type { Clock } from '../foundation/clock.ts'
 import { newUuid } from '../foundation/ids.ts'
-import { emptyAttributes, type JsonObject, type JsonValue } from './json-value.ts'
+import { emptyAttributes, type JsonObject, type JsonValue } from '../foundation/json-value.ts'
 
 /** The fields that every event has, in the order in which they are written. */
 export interface BaseFields {

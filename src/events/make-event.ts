@@ -4,7 +4,7 @@ import { systemClock } from '../foundation/clock.ts'
 import { ValueError } from '../foundation/errors.ts'
 import { expectKnownKeys, expectObject, invalid } from '../foundation/options.ts'
 import { type BaseEvent, type EventClass, type FieldSpec, stampEvent } from './event.ts'
-import { emptyAttributes, toJsonObject, toJsonValue } from './json-value.ts'
+import { emptyAttributes, toJsonObject, toJsonValue } from '../foundation/json-value.ts'
 
 /** The fields that a caller may give; the rest is stamped. */
 export type EventInput<Fields extends object> = {

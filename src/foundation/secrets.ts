@@ -1,4 +1,7 @@
-/** Keeps secrets out of what leaves the process: values of telling environment variables, and registered ones. */
+/**
+ * Keeps secrets out of what leaves the process: values of telling environment variables, and
+ * registered ones.
+ */
 
 const tellingName = /TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|PRIVATE_KEY|ACCESS_KEY|CREDENTIAL/i
 /** Shorter values would mask ordinary words. */

@@ -50,8 +50,8 @@ export class TaskCanceledError extends TuttiError {
 }
 
 /**
- * The name under which a failure is counted: the constructor's, else the error's own, else "unknown".
- * Survives thrown `null`, strings and getters that throw.
+ * The name under which a failure is counted: the constructor's, else the error's own, else
+ * "unknown". Survives thrown `null`, strings and getters that throw.
  */
 export function errorTypeOf(thrown: unknown): string {
   if (typeof thrown !== 'object' || thrown === null) return 'unknown'

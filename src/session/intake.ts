@@ -1,4 +1,7 @@
-/** Takes lists of tasks in: checks them all, then hands them over in slices that leave the loop free. */
+/**
+ * Takes lists of tasks in: checks them all, then hands them over in slices that leave the loop
+ * free.
+ */
 
 import type { AnyTask, Backend, Connection } from '../backends/backend.ts'
 import type { Clock } from '../foundation/clock.ts'

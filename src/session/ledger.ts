@@ -1,4 +1,7 @@
-/** The only writer of task state: every change goes through `advance`, and one change makes one event. */
+/**
+ * The only writer of task state: every change goes through `advance`, and one change makes one
+ * event.
+ */
 
 import type {
   AnyTask,
@@ -64,7 +67,9 @@ export class Ledger {
     return entry?.task === task ? entry : undefined
   }
 
-  /** Promises that the task will be opened, so that it can be awaited; `false` when it is promised. */
+  /**
+   * Promises that the task will be opened, so that it can be awaited; `false` when it is promised.
+   */
   bind(task: AnyTask): boolean {
     return ledgerAccess.bind(task)
   }
@@ -124,7 +129,7 @@ export class Ledger {
   /** Takes a backend's report in. */
   record(job: Job, report: TaskReport): void {
     const entry = this.#entries.get(job.uid)
-    if (entry === undefined || entry.job !== job) {
+    if (entry?.job !== job || hasEnded(entry.life.state)) {
       this.#lateReports++
       return
     }
@@ -194,12 +199,13 @@ export class Ledger {
   }
 
   #retry(entry: Entry, moment: Moment, error: unknown): void {
+    // First, so that a repeated report of the failed attempt is late already.
+    entry.job = this.#createJob(entry.task, entry.attempt + 1)
     this.#apply(entry, 'retry', moment, { error })
     // Whoever heard of the failed attempt may have asked for the end.
     if (entry.cancelReason !== null) return this.#cancel(entry, moment, entry.cancelReason)
     entry.attempt++
     entry.workerId = null
-    entry.job = this.#createJob(entry.task, entry.attempt)
     entry.connection?.submit([entry.job])
   }
 

@@ -1,4 +1,7 @@
-/** Where each task of a submission goes, or everything that is wrong with it. Decides, changes nothing. */
+/**
+ * Where each task of a submission goes, or everything that is wrong with it. Decides, changes
+ * nothing.
+ */
 
 import type { AnyTask, Backend, Refusal } from '../backends/backend.ts'
 import { type ErrorDetails, ValueError } from '../foundation/errors.ts'

@@ -137,8 +137,8 @@ export class Session implements AsyncDisposable {
   }
 
   /**
-   * Submits all of the tasks or none, and resolves with them once they are handed over. An error names
-   * every task and field that is wrong. Far ahead of the backends, it waits.
+   * Submits all of the tasks or none, and resolves with them once they are handed over. An error
+   * names every task and field that is wrong. Far ahead of the backends, it waits.
    */
   async submitTasks<const T extends readonly AnyTask[]>(tasks: T): Promise<T> {
     await this.#intake.submit(tasks)

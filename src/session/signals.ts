@@ -1,4 +1,6 @@
-/** Cancels tasks by their `AbortSignal`s, with one listener a signal, however many tasks share it. */
+/**
+ * Cancels tasks by their `AbortSignal`s, with one listener a signal, however many tasks share it.
+ */
 
 import type { AnyTask } from '../backends/backend.ts'
 import { messageOf } from '../foundation/errors.ts'

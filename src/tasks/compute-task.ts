@@ -2,14 +2,16 @@
 
 import { ValueError } from '../foundation/errors.ts'
 import { ExecutableFailedError } from '../foundation/task-errors.ts'
-import {
-  expectFunction,
-  expectKnownKeys,
-  expectObject,
-  expectString,
-  invalid,
-} from '../foundation/options.ts'
+import { expectFunction, invalid } from '../foundation/options.ts'
 import { definitionOf, type TaskDefinition } from './define-task.ts'
+import {
+  expectArguments,
+  expectBoolean,
+  expectCaptureStdio,
+  expectEnvironment,
+  expectPath,
+  expectStdin,
+} from './program-options.ts'
 import { type ResourceRequest, resolveResources } from './resources.ts'
 import { expectTaskOptions, Task, taskOptionNames, type TaskOptions } from './task.ts'
 
@@ -42,7 +44,9 @@ export interface ExecutableOptions extends ComputeOptions {
 }
 
 export interface FunctionOptions<T, A extends readonly unknown[]> extends ComputeOptions {
-  /** From `defineTask`, to run on a worker; a plain closure runs in this process, on its event loop. */
+  /**
+   * From `defineTask`, to run on a worker; a plain closure runs in this process, on its event loop.
+   */
   readonly function: (...args: A) => T | PromiseLike<T>
   readonly args?: Readonly<NoInfer<A>>
 }
@@ -56,11 +60,11 @@ const known = [
   'args',
   ...executableNames,
 ]
-/** Linux refuses more with E2BIG: for one argument, and for all of them with the environment. */
-const longestArgument = 131_071
-const longestArguments = 1_048_576
 
-/** Exactly one of `executable` and `function`. Options are checked at once; nothing runs before submission. */
+/**
+ * Exactly one of `executable` and `function`. Options are checked at once; nothing runs before
+ * submission.
+ */
 export class ComputeTask<
   T = ExecutableResult,
   A extends readonly unknown[] = readonly unknown[],
@@ -154,7 +158,7 @@ function resolveProgram(options: {
 }): Work {
   refuse(options, ['args'], 'a function')
   return {
-    executable: expectNoNul('executable', expectString('executable', options.executable)),
+    executable: expectPath('executable', options.executable),
     arguments: options.arguments === undefined ? none : expectArguments(options.arguments),
     function: null,
     args: none,
@@ -183,67 +187,4 @@ function refuse(options: object, names: readonly string[], belongsTo: string): v
   throw new ValueError(`\`${wrong}\` belongs to ${belongsTo}, which this task does not run`, {
     field: wrong,
   })
-}
-
-function expectArguments(given: unknown): readonly string[] {
-  if (!Array.isArray(given)) throw invalid('arguments', 'an array of strings', given)
-  let total = 0
-  const checked = given.map((argument: unknown, at) => {
-    const field = `arguments[${at}]`
-    if (typeof argument !== 'string') throw invalid(field, 'a string', argument)
-    total += Buffer.byteLength(argument) + 1
-    return expectNoNul(field, argument)
-  })
-  const longest = checked.findIndex((argument) => Buffer.byteLength(argument) > longestArgument)
-  if (longest !== -1 || total > longestArguments) {
-    const field = longest === -1 ? 'arguments' : `arguments[${longest}]`
-    const kilobytes = Math.ceil(
-      (longest === -1 ? total : Buffer.byteLength(checked[longest] ?? '')) / 1024,
-    )
-    throw new ValueError(`${field}: total ${kilobytes} KB exceeds ARG_MAX; pass a file`, { field })
-  }
-  return Object.freeze(checked)
-}
-
-function expectNoNul(field: string, text: string): string {
-  if (!text.includes('\u0000')) return text
-  throw new ValueError(`${field}: contains NUL`, { field, expected: 'text without NUL', got: text })
-}
-
-const expectPath = (field: string, value: unknown): string =>
-  expectNoNul(field, expectString(field, value))
-
-function expectEnvironment(given: unknown): Readonly<Record<string, string | undefined>> {
-  const checked: Record<string, string | undefined> = {}
-  for (const [name, value] of Object.entries(expectObject('env', given))) {
-    if (value !== undefined && typeof value !== 'string')
-      throw invalid(`env.${name}`, 'a string', value)
-    if (name === '' || name.includes('=') || name.includes('\u0000'))
-      throw invalid(`env.${name}`, 'a variable name', name)
-    checked[name] = value === undefined ? undefined : expectNoNul(`env.${name}`, value)
-  }
-  return Object.freeze(checked)
-}
-
-function expectStdin(given: unknown): string | Uint8Array {
-  if (typeof given === 'string' || given instanceof Uint8Array) return given
-  throw invalid('stdin', 'a string or bytes', given)
-}
-
-function expectBoolean(field: string, given: unknown): boolean {
-  if (typeof given === 'boolean') return given
-  throw invalid(field, 'a boolean', given)
-}
-
-function expectCaptureStdio(given: unknown): {
-  readonly stdout?: string
-  readonly stderr?: string
-} {
-  const files = expectObject('captureStdio', given)
-  expectKnownKeys('a task', files, ['stdout', 'stderr'], 'captureStdio.')
-  const checked: { stdout?: string; stderr?: string } = {}
-  for (const name of ['stdout', 'stderr'] as const) {
-    if (files[name] !== undefined) checked[name] = expectPath(`captureStdio.${name}`, files[name])
-  }
-  return Object.freeze(checked)
 }

@@ -58,7 +58,9 @@ export function findDefined(definition: TaskDefinition): AnyFunction | undefined
   return registry().byKey.get(keyOf(definition))
 }
 
-/** Whether the module is the program itself: a worker that imported it would run the program again. */
+/**
+ * Whether the module is the program itself: a worker that imported it would run the program again.
+ */
 export function isEntryModule({ module }: TaskDefinition): boolean {
   if (module !== lastAsked.module) lastAsked = { module, isEntry: isProgram(module) }
   return lastAsked.isEntry

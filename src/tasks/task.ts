@@ -135,12 +135,17 @@ export abstract class Task<T = unknown> implements PromiseLike<T> {
     return this.#outcome !== null && 'error' in this.#outcome ? this.#outcome.error : null
   }
 
-  /** The value that awaiting gives; `undefined` before the end and for a task that did not succeed. */
+  /**
+   * The value that awaiting gives; `undefined` before the end and for a task that did not succeed.
+   */
   protected get value(): T | undefined {
     return this.#outcome?.state === 'DONE' ? (this.#outcome.value as T) : undefined
   }
 
-  /** Settles when the task ends. A promise is made only for those who wait, so nobody else can miss it. */
+  /**
+   * Settles when the task ends. A promise is made only for those who wait, so nobody else can miss
+   * it.
+   */
   then<A = T, B = never>(
     onFulfilled?: ((value: T) => A | PromiseLike<A>) | null,
     onRejected?: ((reason: unknown) => B | PromiseLike<B>) | null,

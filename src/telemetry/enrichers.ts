@@ -4,7 +4,7 @@
  */
 
 import type { BaseEvent } from '../events/event.ts'
-import { type JsonObject, toJsonObject } from '../events/json-value.ts'
+import { type JsonObject, toJsonObject } from '../foundation/json-value.ts'
 import { messageOf } from '../foundation/errors.ts'
 import type { Log } from '../foundation/log.ts'
 import { expectFunction } from '../foundation/options.ts'

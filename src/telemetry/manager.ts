@@ -16,8 +16,7 @@ import {
   resolveTelemetryOptions,
   type TelemetryOptions,
 } from './options.ts'
-import { toOtlpString, writeOtlpFile } from './otlp.ts'
-import { Pipeline } from './pipeline.ts'
+import type { Pipeline } from './pipeline.ts'
 import { runFacts } from './run-facts.ts'
 import { runInScope } from './span-scope.ts'
 import { sessionBackend } from './spans.ts'
@@ -156,9 +155,7 @@ export class TelemetryManager extends Service implements EventSink {
         hint: 'Call `await telemetry.stop()` first: spans are complete then.',
       })
     }
-    const spans = pipeline.book.finished()
-    if (path === undefined) return toOtlpString(spans, pipeline.resource)
-    return writeOtlpFile(expectString('path', path), spans, pipeline.resource)
+    return pipeline.exportAsOtlp(path === undefined ? null : expectString('path', path))
   }
 
   /** The spans of the tasks that have ended. */
@@ -177,7 +174,10 @@ export class TelemetryManager extends Service implements EventSink {
 
   protected override async onStart(): Promise<void> {
     const { clock, sessionId } = this.#options
-    this.#pipeline = new Pipeline({
+    // OpenTelemetry takes long to load, and workers import this package without ever starting
+    // telemetry.
+    const pipelines = await import('./pipeline.ts')
+    this.#pipeline = new pipelines.Pipeline({
       options: this.#options,
       tasks: this.#tasks,
       nodes: this.#nodes,

@@ -1,6 +1,6 @@
 /** What a caller may choose about telemetry. */
 
-import type { JsonObject } from '../events/json-value.ts'
+import type { JsonObject } from '../foundation/json-value.ts'
 import { type Clock, systemClock } from '../foundation/clock.ts'
 import { type Log, processLog } from '../foundation/log.ts'
 import {

@@ -24,7 +24,7 @@ import {
 } from '@opentelemetry/resources'
 import { type ReadableSpan, type SpanProcessor, TracerProvider } from '@opentelemetry/sdk-trace'
 import type { FinishedSpan } from '../checkpoint/format.ts'
-import type { JsonObject } from '../events/json-value.ts'
+import type { JsonObject } from '../foundation/json-value.ts'
 import type { Clock } from '../foundation/clock.ts'
 import { messageOf } from '../foundation/errors.ts'
 import type { Log } from '../foundation/log.ts'

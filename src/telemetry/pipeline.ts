@@ -16,6 +16,7 @@ import { readMetrics } from './metrics.ts'
 import type { NodeGauges } from './node-gauges.ts'
 import type { ResolvedTelemetryOptions } from './options.ts'
 import { createResource, OtelSpanMirror, type Resource } from './otel.ts'
+import { toOtlpString, writeOtlpFile } from './otlp.ts'
 import { Recorder } from './recorder.ts'
 import { nullMirror, type SpanMirror } from './span-mirror.ts'
 import { sessionBackend, SpanBook } from './spans.ts'
@@ -36,7 +37,7 @@ export interface PipelineParts {
 export class Pipeline {
   readonly book: SpanBook
   readonly mirror: SpanMirror
-  readonly resource: Resource
+  readonly #resource: Resource
   readonly #traceId = newTraceId()
   readonly #parts: PipelineParts
   readonly #bus: EventBus
@@ -47,7 +48,7 @@ export class Pipeline {
     const { options, tasks, enrichers, subscribers } = parts
     const { clock, log, sessionId } = options
     this.#parts = parts
-    this.resource = createResource(options.resource)
+    this.#resource = createResource(options.resource)
     this.mirror = this.#createMirror()
     this.book = new SpanBook({
       sessionId,
@@ -79,6 +80,13 @@ export class Pipeline {
     this.#bus.publish({ event: null, spanId: span.span_id, ended: span })
   }
 
+  /** All finished spans: as a string without a path, else streamed to the file. */
+  exportAsOtlp(path: string | null): string | Promise<void> {
+    const spans = this.book.finished()
+    if (path === null) return toOtlpString(spans, this.#resource)
+    return writeOtlpFile(path, spans, this.#resource)
+  }
+
   drain(): void {
     this.#bus.drainFully()
   }
@@ -105,7 +113,7 @@ export class Pipeline {
     const { options, tasks, nodes } = this.#parts
     const { clock, log, sessionId, metricReaders } = options
     try {
-      const parts = { resource: this.resource, sessionId, tasks, nodes, clock, log }
+      const parts = { resource: this.#resource, sessionId, tasks, nodes, clock, log }
       return new MetricReaders(metricReaders, parts)
     } catch (error) {
       void this.#recorder?.close()
@@ -118,7 +126,7 @@ export class Pipeline {
     if (spanProcessors.length === 0) return nullMirror
     return new OtelSpanMirror({
       traceId: this.#traceId,
-      resource: this.resource,
+      resource: this.#resource,
       processors: spanProcessors,
       clock,
       log,

@@ -5,7 +5,7 @@
 import { eventLine, type FinishedSpan, metricLine, spanLine } from '../checkpoint/format.ts'
 import type { CheckpointWriter } from '../checkpoint/writer.ts'
 import type { BaseEvent } from '../events/event.ts'
-import { toJsonObject } from '../events/json-value.ts'
+import { toJsonObject } from '../foundation/json-value.ts'
 import type { Clock } from '../foundation/clock.ts'
 import type { Consumer, Envelope } from './bus.ts'
 import { TaskRecord } from './task-record.ts'

@@ -1,7 +1,7 @@
 /** The port through which spans reach attached span processors; without any, nothing is built. */
 
 import type { FinishedSpan, SpanAnnotation } from '../checkpoint/format.ts'
-import type { JsonObject } from '../events/json-value.ts'
+import type { JsonObject } from '../foundation/json-value.ts'
 
 export interface StartedSpan {
   readonly parentSpanId: string | null

@@ -4,7 +4,7 @@
 
 import { AsyncLocalStorage } from 'node:async_hooks'
 import type { FinishedSpan, SpanAnnotation } from '../checkpoint/format.ts'
-import type { JsonObject } from '../events/json-value.ts'
+import type { JsonObject } from '../foundation/json-value.ts'
 import { messageOf } from '../foundation/errors.ts'
 import { currentTask } from '../foundation/task-context.ts'
 

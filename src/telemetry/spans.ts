@@ -4,7 +4,7 @@
 
 import type { FinishedSpan, SpanAnnotation } from '../checkpoint/format.ts'
 import type { BaseEvent } from '../events/event.ts'
-import { type JsonObject, toJsonObject } from '../events/json-value.ts'
+import { type JsonObject, toJsonObject } from '../foundation/json-value.ts'
 import { newSpanId } from '../foundation/ids.ts'
 import { currentTask } from '../foundation/task-context.ts'
 import type { Envelope } from './bus.ts'

@@ -3,7 +3,7 @@
  * shared.
  */
 
-import { emptyAttributes, type JsonObject } from '../events/json-value.ts'
+import { emptyAttributes, type JsonObject } from '../foundation/json-value.ts'
 import { type SpanStatus, TaskRecord } from './task-record.ts'
 
 const blockRows = 4096

@@ -5,7 +5,7 @@
 
 import type { FinishedSpan, SpanAnnotation } from '../checkpoint/format.ts'
 import type { BaseEvent } from '../events/event.ts'
-import { emptyAttributes, type JsonObject, type JsonValue } from '../events/json-value.ts'
+import { emptyAttributes, type JsonObject, type JsonValue } from '../foundation/json-value.ts'
 
 export type SpanStatus = 'completed' | 'failed' | 'canceled'
 
@@ -21,10 +21,10 @@ export class TaskRecord {
   executable = ''
   taskType = ''
   queuedTime = never
-  /** What TaskQueued said beyond `executable` and `task_type`. */
+  /** What TaskQueued said beyond `executable` and `task_type`, as strings. */
   queuedAttributes: JsonObject = emptyAttributes
   startedTime = never
-  /** What TaskStarted said beyond `executable` and `task_type`, such as the worker. */
+  /** What TaskStarted said beyond `executable` and `task_type`, such as the worker, as strings. */
   startedAttributes: JsonObject = emptyAttributes
   /** When the span ended: with the task, or with telemetry. */
   endTime = never
@@ -110,25 +110,38 @@ function taskSpanEvents(record: TaskRecord): readonly SpanAnnotation[] {
   const events: SpanAnnotation[] = []
   const { queuedTime, queuedAttributes, startedTime, startedAttributes } = record
   if (record.wasQueued) {
-    events.push({ name: 'TaskQueued', time: queuedTime, attributes: toStrings(queuedAttributes) })
+    events.push({ name: 'TaskQueued', time: queuedTime, attributes: queuedAttributes })
   }
   if (record.wasRunning) {
     events.push({
       name: 'TaskStarted',
       time: startedTime,
-      attributes: toStrings(startedAttributes),
+      attributes: startedAttributes,
     })
   }
   if (record.annotations === null) return events
   return [...events, ...record.annotations].toSorted((a, b) => a.time - b.time)
 }
 
+/** What the attributes say beyond the span's own; sessions share one object among many tasks. */
+const remembered = new Map<JsonObject, JsonObject>()
+const mostRemembered = 64
+
 /** Most events say no more than `executable` and `task_type`, which the span has: keep nothing. */
 export function beyondTask(attributes: JsonObject): JsonObject {
+  const known = remembered.get(attributes)
+  if (known !== undefined) return known
+  const beyond = withoutTask(attributes)
+  if (remembered.size === mostRemembered) remembered.clear()
+  remembered.set(attributes, beyond)
+  return beyond
+}
+
+function withoutTask(attributes: JsonObject): JsonObject {
   for (const key in attributes) {
     if (key === 'executable' || key === 'task_type') continue
     const { executable: _executable, task_type: _taskType, ...rest } = attributes
-    return rest
+    return toStrings(rest)
   }
   return emptyAttributes
 }

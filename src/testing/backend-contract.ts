@@ -2,6 +2,7 @@
 
 import assert from 'node:assert/strict'
 import type { AnyTask, Backend, Connection, Job } from '../backends/backend.ts'
+import { systemClock } from '../foundation/clock.ts'
 import { TimeoutError } from '../foundation/errors.ts'
 import { ComputeTask } from '../tasks/compute-task.ts'
 import { echo, fail, wait } from './contract-tasks.ts'
@@ -156,12 +157,16 @@ export function backendContract(
       } finally {
         await backend.close()
       }
+      for (let at = 0; at < turnsForLateReports; at++) {
+        await new Promise<void>((resolve) => systemClock.nextTurn(resolve))
+      }
       for (const job of listener.jobs) assert.match(listener.kindsOf(job).join(' '), soundReports)
     })
   }
 }
 
-/** Judged when the backend is closed, so that what comes too late is seen as well. */
+/** Judged some turns after the backend was closed: nothing may come then. */
+const turnsForLateReports = 3
 const soundReports = /^(?:start )?(?:complete|fail|cancel)$/
 
 function ends(listener: RecordingListener, job: Job): number {

@@ -28,9 +28,10 @@ export class RecordingSink implements EventSink {
   take(eventType: string): BaseEvent {
     const event = this.events[this.#taken]
     if (event?.event_type !== eventType) {
+      const actual = event?.event_type ?? 'nothing'
       throw new AssertionError({
-        message: `Expected ${eventType} as event ${this.#taken}, got ${event?.event_type ?? 'nothing'}`,
-        actual: event?.event_type,
+        message: `Expected ${eventType} as event ${this.#taken}, got ${actual}`,
+        actual,
         expected: eventType,
       })
     }

@@ -67,7 +67,9 @@ export function createView(): RunView {
   }
 }
 
-/** Takes one event into the view, in place, and gives the view back. Unknown types change nothing. */
+/**
+ * Takes one event into the view, in place, and gives the view back. Unknown types change nothing.
+ */
 export function fold(view: RunView, event: ViewedEvent): RunView {
   view.lastTime = Math.max(view.lastTime, event.event_time)
   switch (event.event_type) {

@@ -133,7 +133,7 @@ describe('row 23: cancellation', () => {
     expect(typesOf(await eventsOf(task)).at(-1)).toBe('TaskFailed')
   })
 
-  it('row 23: a backend that never answers leaves it to close(), with the first reason', async () => {
+  it('row 23: a backend that never answers leaves it to close()', async () => {
     class Deaf extends FakeBackend {
       override connect(...args: Parameters<FakeBackend['connect']>) {
         return { ...super.connect(...args), release: () => Promise.resolve() }
@@ -173,7 +173,7 @@ describe('row 24: signals', () => {
     })
   })
 
-  it('row 24: one signal for 10,000 tasks has one listener, and none when they have ended', async () => {
+  it('row 24: one signal for 10,000 tasks has one listener, none in the end', async () => {
     const warnings: Error[] = []
     const hear = (warning: Error): void => void warnings.push(warning)
     process.on('warning', hear)
@@ -205,6 +205,13 @@ describe('row 24: signals', () => {
     stop.abort()
     expect(backend.cancels.map(({ job }) => job.uid)).toEqual([open.uid])
     expect(backend.cancels[0]?.reason).toBe('This operation was aborted')
+    // A signal that outlives its tasks keeps nothing of them.
+    const kept = new AbortController()
+    const last = quick({ signal: kept.signal })
+    await session.submitTasks([last])
+    expect(getEventListeners(kept.signal, 'abort')).toHaveLength(1)
+    backend.complete(last)
+    expect(getEventListeners(kept.signal, 'abort')).toHaveLength(0)
   })
 })
 

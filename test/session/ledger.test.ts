@@ -190,6 +190,24 @@ describe('row 23: a cancel in the middle of a change', () => {
     expect(stage.backend.jobs).toHaveLength(1)
   })
 
+  it.each(['tutti.TaskAttempt', 'TaskCompleted'])(
+    'a report that is repeated while %s is told is late',
+    (when) => {
+      const stage = openLedger((type, { task }) => {
+        if (type !== when) return
+        const [job = stage.backend.jobOf(task)] = stage.backend.jobs
+        stage.ledger.record(job, { kind: 'fail', error: new WorkerLostError('again') })
+      })
+      const task = quick({ retries: 3 })
+      stage.submit(task)
+      if (when === 'tutti.TaskAttempt') stage.backend.fail(task, new Error('once'))
+      stage.backend.complete(task, 'fine')
+      const attempts = when === 'tutti.TaskAttempt' ? 2 : 1
+      expect([stage.backend.jobs.length, stage.ledger.lateReports]).toEqual([attempts, 1])
+      expect([task.state, task.returnValue]).toEqual(['DONE', 'fine'])
+    },
+  )
+
   it('row 23: while the end is told is too late', () => {
     const answers: boolean[] = []
     const stage = openLedger((type, entry) => {

@@ -8,6 +8,6 @@ it('finished tasks are released: the heap does not grow with them', async () => 
   const { stdout } = await promisify(execFile)(process.execPath, ['--expose-gc', fixture])
   const { growthMb, left } = JSON.parse(stdout) as { growthMb: number; left: number }
   expect(left).toBe(0)
-  // 200,000 tasks that stayed would be more than 60 MB.
+  // 100,000 tasks that stayed would be more than 30 MB.
   expect(growthMb).toBeLessThan(6)
 })

@@ -105,7 +105,8 @@ describe('row 2: unknown backends', () => {
     expect(error).toMatchObject({ code: 'UnknownBackendError', field: 'tasks[0].backend' })
     expect(error).toBeInstanceOf(ValueError)
     expect(error.message).toBe(
-      'tasks[0].backend: no backend "concurent" (have: concurrent, llm); did you mean "concurrent"?',
+      'tasks[0].backend: no backend "concurent" (have: concurrent, llm); ' +
+        'did you mean "concurrent"?',
     )
     expect(await events()).toEqual([])
   })
@@ -150,7 +151,7 @@ describe('row 3: duplicates', () => {
     expect(await rejection(session.submitTasks([one, two]))).toMatchObject(duplicate(1, 'a'))
   })
 
-  it('row 3: refuses an object that was submitted, and leaves the first submission alone', async () => {
+  it('row 3: refuses an object that was submitted, which goes on unharmed', async () => {
     const { session, backend, eventsOf } = await openSession()
     const [task, other] = [quick(), quick()]
     await session.submitTasks([task])
@@ -172,7 +173,7 @@ describe('row 3: duplicates', () => {
     expect(await rejection(session.submitTasks([again]))).toMatchObject(duplicate(0, 'a'))
   })
 
-  it('row 3: refuses a task that another session has, even while that one only checks it', async () => {
+  it('row 3: refuses a task that another session is about to take', async () => {
     const [one, two] = [await openSession(), await openSession()]
     const task = quick()
     const first = one.session.submitTasks([task])

@@ -22,7 +22,10 @@ const clock = 'src/foundation/clock.ts'
 /** Packages, and modules of Node that only some may use. A name ending in `/` is a scope. */
 const modulePermits: readonly Permit[] = [
   { names: ['@opentelemetry/'], files: ['src/telemetry/otel*.ts', 'src/telemetry/otlp*.ts'] },
-  { names: ['koffi'], files: ['src/backends/sampling/nvml.ts'] },
+  {
+    names: ['koffi'],
+    files: ['src/backends/sampling/nvml.ts', 'src/backends/local/launchers/koffi-spawner.ts'],
+  },
   { names: ['commander'], files: ['src/cli/main.ts'] },
   { names: ['node-llama-cpp'], files: ['src/inference/engines/llama.ts'] },
   { names: ['yaml'], files: ['src/inference/config.ts'] },
@@ -54,7 +57,11 @@ const globalPermits: readonly Permit[] = [
       'process.stdout',
       'process.stderr',
     ],
-    files: ['src/cli/', 'src/backends/local/workers/worker-program.ts'],
+    files: [
+      'src/cli/',
+      'src/backends/local/workers/worker-program.ts',
+      'src/backends/local/launchers/launcher.ts',
+    ],
   },
 ]
 

@@ -1,4 +1,6 @@
-/** The local backend: functions on threads or processes, programs by launchers, closures right here. */
+/**
+ * The local backend: functions on threads or processes, programs by launchers, closures right here.
+ */
 
 import { readdirSync } from 'node:fs'
 import { availableParallelism, hostname, totalmem } from 'node:os'
@@ -35,7 +37,9 @@ export interface ConcurrentBackendOptions {
   readonly workers?: number
   /** Programs that run at a time. Default: the machine's cores. */
   readonly maxProcesses?: number
-  /** `process` survives what kills a whole process (native crashes); `thread` (default) is faster. */
+  /**
+   * `process` survives what kills a whole process (native crashes); `thread` (default) is faster.
+   */
   readonly isolation?: 'thread' | 'process'
   readonly clock?: Clock
   readonly log?: Log
@@ -165,7 +169,10 @@ function resolveConcurrentBackendOptions(options: ConcurrentBackendOptions): Res
   }
 }
 
-/** The GPUs that this process may use: those of `CUDA_VISIBLE_DEVICES`, else all that the driver shows. */
+/**
+ * The GPUs that this process may use: those of `CUDA_VISIBLE_DEVICES`, else all that the driver
+ * shows.
+ */
 function findGpus(): number[] {
   const visible = process.env['CUDA_VISIBLE_DEVICES']
   if (visible !== undefined) {

@@ -10,8 +10,8 @@ export interface Batch {
 }
 
 /**
- * Runs batches of one kind of job. Every job of a batch gets exactly one last report, or is given back
- * with `giveBack`; when that is true for all of them, `finish` is called once for the batch.
+ * Runs batches of one kind of job. Every job of a batch gets exactly one last report, or is given
+ * back with `giveBack`; when that is true for all of them, `finish` is called once for the batch.
  */
 export interface Executor {
   /** Batches that could begin now. */
@@ -19,7 +19,9 @@ export interface Executor {
   /** How many of `waiting` jobs one batch should hold now: 1 when idle, many under backlog. */
   batchSize(waiting: number): number
   assign(batch: Batch): void
-  /** Ends a job of this executor's, begun or not; it is reported as canceled unless it ended first. */
+  /**
+   * Ends a job of this executor's, begun or not; it is reported as canceled unless it ended first.
+   */
   cancel(job: Job, reason: string): void
   /** Cancels everything and waits until nothing of it is left. Idempotent. */
   close(reason: string): Promise<void>
@@ -29,7 +31,10 @@ export interface Executor {
 export interface ExecutorListener {
   report(job: Job, report: TaskReport): void
   notice(notice: Notice): void
-  /** The job never began (its worker died, or another is idle): it goes back to the head of its queue. */
+  /**
+   * The job never began (its worker died, or another is idle): it goes back to the head of its
+   * queue.
+   */
   giveBack(jobs: readonly Job[]): void
   /** The batch is over and its resources are free. */
   finish(batch: Batch): void

@@ -170,8 +170,9 @@ export class Scheduler implements ExecutorListener {
   }
 
   /**
-   * Begins the first job whose executor has a place. When it does not fit into what is left, nothing
-   * after it begins either, except what takes nothing: a large request cannot be starved by small ones.
+   * Begins the first job whose executor has a place. When it does not fit into what is left,
+   * nothing after it begins either, except what takes nothing: a large request cannot be starved by
+   * small ones.
    */
   #beginOne(): boolean {
     const executors = this.#executors

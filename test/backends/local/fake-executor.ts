@@ -57,7 +57,8 @@ export class FakeExecutor implements Executor {
 
   /** As when the worker died before it began these. */
   giveBack(...given: Job[]): void {
-    for (const [batch, jobs] of this.#left) {
+    // What is given back may be here again, in another batch, before the next is looked at.
+    for (const [batch, jobs] of Array.from(this.#left)) {
       const back = given.filter((job) => jobs.delete(job))
       if (back.length === 0) continue
       this.#listener.giveBack(back)

@@ -57,13 +57,11 @@ describe('a queue of jobs', () => {
     fc.assert(
       fc.property(fc.array(operation, { maxLength: 80 }), (operations) => {
         const queue = new JobQueue()
-        const model: { job: Job; turn: number }[] = []
+        let model: { job: Job; turn: number }[] = []
         const taken: { job: Job; turn: number }[] = []
-        const sort = (): void =>
-          void model.sort((a, b) => b.job.task.priority - a.job.task.priority || a.turn - b.turn)
         for (const [turn, one] of operations.entries()) {
           if ('priority' in one) {
-            const waiting = { job: jobOf(String(turn), one), turn }
+            const waiting = { job: jobOf(String(turn), { priority: one.priority }), turn }
             queue.push(waiting)
             model.push(waiting)
           } else if (one.do === 'take') {
@@ -78,7 +76,9 @@ describe('a queue of jobs', () => {
             queue.putBack(back)
             model.push(...back)
           }
-          sort()
+          model = model.toSorted(
+            (a, b) => b.job.task.priority - a.job.task.priority || a.turn - b.turn,
+          )
           expect(queue.length).toBe(model.length)
           expect(queue.peek()).toEqual(model[0])
         }

@@ -1,4 +1,6 @@
-/** How many programs may run at once: fewer after the system refused one, more as others succeed. */
+/**
+ * How many programs may run at once: fewer after the system refused one, more as others succeed.
+ */
 
 const shortestPauseMs = 20
 const longestPauseMs = 1000
@@ -6,12 +8,15 @@ const longestPauseMs = 1000
 export class ConcurrencyLimit {
   readonly #most: number
   #limit: number
+  /** The lowest limit since the last time of plenty: only a lower one is news. */
+  #lowest: number
   #successes = 0
   #pauseMs = shortestPauseMs
 
   constructor(most: number) {
     this.#most = most
     this.#limit = most
+    this.#lowest = most
   }
 
   get limit(): number {
@@ -25,13 +30,13 @@ export class ConcurrencyLimit {
     return pause
   }
 
-  /** The system refused one more than `running`. `true` when that lowers the limit. */
+  /** The system refused one more than `running`. `true` when the limit was never so low. */
   refuse(running: number): boolean {
-    const lower = Math.max(1, Math.min(running, this.#limit))
-    const isLower = lower < this.#limit
-    this.#limit = lower
+    this.#limit = Math.max(1, Math.min(running, this.#limit))
     this.#successes = 0
-    return isLower
+    const isNews = this.#limit < this.#lowest
+    this.#lowest = Math.min(this.#limit, this.#lowest)
+    return isNews
   }
 
   /** A program ended; a whole round of those raises the limit by one. */
@@ -39,6 +44,6 @@ export class ConcurrencyLimit {
     this.#pauseMs = shortestPauseMs
     if (this.#limit === this.#most || ++this.#successes < this.#limit) return
     this.#successes = 0
-    this.#limit++
+    if (++this.#limit === this.#most) this.#lowest = this.#most
   }
 }

@@ -4,7 +4,7 @@ import { openSync } from 'node:fs'
 import { Socket } from 'node:net'
 import { errnoOf } from '../../../foundation/errors.ts'
 import { Libc, type Reaped } from './libc.ts'
-import { machineMs } from './machine-time.ts'
+import { machineMs } from '../workers/machine-time.ts'
 import type { OutputCapture } from './output-capture.ts'
 import { PipeReader } from './pipe-reader.ts'
 import type { ProgramWatcher, SpawnPlan, Spawner } from './spawner.ts'
@@ -21,7 +21,10 @@ export class KoffiSpawner implements Spawner {
   readonly #nothing = openSync('/dev/null', 'r')
   readonly #children = new Map<number, Child>()
 
-  /** Throws where koffi or what it needs of the system is missing. `reap` is to be called on SIGCHLD. */
+  /**
+   * Throws where koffi or what it needs of the system is missing. `reap` is to be called on
+   * SIGCHLD.
+   */
   static async create(environment: Readonly<Record<string, string>>): Promise<KoffiSpawner> {
     const { default: koffi } = await import('koffi')
     return new KoffiSpawner(new Libc(koffi), environment)

@@ -4,13 +4,12 @@ import { hostname } from 'node:os'
 import type { Clock } from '../../../foundation/clock.ts'
 import { BackendError, WorkerLostError } from '../../../foundation/errors.ts'
 import type { Log } from '../../../foundation/log.ts'
-import type { Moment } from '../../../tasks/lifecycle.ts'
 import type { Job, TaskReport } from '../../backend.ts'
 import type { Batch, Executor, ExecutorListener } from '../executor.ts'
+import { momentOf, readTime, type TimeReading } from '../workers/machine-time.ts'
 import { type Attempt, Attempts } from './attempts.ts'
 import { ConcurrencyLimit } from './concurrency-limit.ts'
 import { type Launcher, LauncherFleet } from './launcher-fleet.ts'
-import { machineMs } from './machine-time.ts'
 import { signalGroup } from './process-group.ts'
 import { toStartError } from './program-errors.ts'
 import { toEndReport } from './program-report.ts'
@@ -39,8 +38,8 @@ const defaultCapture: CaptureBounds = { headBytes: 65_536, tailBytes: 65_536 }
 const manyProcesses = 8
 
 /**
- * Launchers start with the first job and stay. An idle pool does not keep the process alive; programs
- * outlive neither the pool nor its launchers nor the process.
+ * Launchers start with the first job and stay. An idle pool does not keep the process alive;
+ * programs outlive neither the pool nor its launchers nor the process.
  */
 export class LauncherPool implements Executor {
   readonly #clock: Clock
@@ -49,7 +48,6 @@ export class LauncherPool implements Executor {
   readonly #fleet: LauncherFleet
   readonly #limit: ConcurrencyLimit
   readonly #nodeId = hostname()
-  readonly #machineOffsetMs: number
   readonly #attempts = new Attempts()
   /** Programs that the system refused to start: tried again when one ends, or after a pause. */
   readonly #held = new Set<Attempt>()
@@ -65,13 +63,13 @@ export class LauncherPool implements Executor {
     this.#log = log
     this.#listener = listener
     this.#limit = new ConcurrencyLimit(maxProcesses)
-    this.#machineOffsetMs = clock.monotonicMs() - machineMs()
     this.#fleet = new LauncherFleet({
       size: options.launchers ?? (maxProcesses < manyProcesses ? 1 : 2),
       clock,
       setup: { graceMs: graceSeconds * 1000, capture, spawner },
       onNews: (news) => {
-        for (const item of news) this.#take(item)
+        const now = readTime(clock)
+        for (const item of news) this.#take(item, now)
         this.#throttle(news)
       },
       onLost: (launcher, reason) => this.#lose(launcher, reason),
@@ -127,7 +125,7 @@ export class LauncherPool implements Executor {
     attempt.launcher.process.request(toProgramRequest(id, task, batch.gpuIds))
   }
 
-  #take(news: ProgramNews): void {
+  #take(news: ProgramNews, now: TimeReading): void {
     const attempt = this.#attempts.get(news.id)
     if (attempt === undefined) return
     const { job, cancelReason } = attempt
@@ -135,11 +133,11 @@ export class LauncherPool implements Executor {
     switch (news.kind) {
       case 'started': {
         attempt.pid = news.pid
-        const at = this.#momentOf(news.at)
+        const at = momentOf(now, news.at)
         return this.#listener.report(job, { kind: 'start', at, workerId, nodeId: this.#nodeId })
       }
       case 'ended': {
-        const context = { at: this.#momentOf(news.at), workerId, cancelReason }
+        const context = { at: momentOf(now, news.at), workerId, cancelReason }
         this.#limit.succeed()
         this.#end(attempt, toEndReport(job, news, context))
         return this.#retry(0)
@@ -240,11 +238,5 @@ export class LauncherPool implements Executor {
   #finish({ batch }: Attempt): void {
     if (this.#attempts.isLastOf(batch)) this.#listener.finish(batch)
     if (this.#attempts.size === 0) this.#onIdle?.()
-  }
-
-  #momentOf(machineTimeMs: number): Moment {
-    const monotonicMs = machineTimeMs + this.#machineOffsetMs
-    const agoMs = this.#clock.monotonicMs() - monotonicMs
-    return { monotonicMs, wallSeconds: this.#clock.now() - agoMs / 1000 }
   }
 }

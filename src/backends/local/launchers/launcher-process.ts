@@ -1,4 +1,7 @@
-/** The pool's end of one launcher: starts the process, batches what is said to it, notices its death. */
+/**
+ * The pool's end of one launcher: starts the process, batches what is said to it, notices its
+ * death.
+ */
 
 import { type ChildProcess, fork } from 'node:child_process'
 import { fileURLToPath } from 'node:url'

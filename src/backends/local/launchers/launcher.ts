@@ -1,4 +1,6 @@
-/** The program of a launcher process: starts other programs, so that the process that asks need not. */
+/**
+ * The program of a launcher process: starts other programs, so that the process that asks need not.
+ */
 
 import { KoffiSpawner } from './koffi-spawner.ts'
 import { Outbox } from './outbox.ts'

@@ -1,4 +1,6 @@
-/** The few functions of the system's C library that a launcher calls itself. Linux with glibc only. */
+/**
+ * The few functions of the system's C library that a launcher calls itself. Linux with glibc only.
+ */
 
 import { constants } from 'node:os'
 
@@ -42,7 +44,9 @@ export interface SpawnCall {
   readonly stdio: readonly [number, number, number]
 }
 
-/** Calls block the thread, as they must: who forks must hold still. Failures throw a `LibcError`. */
+/**
+ * Calls block the thread, as they must: who forks must hold still. Failures throw a `LibcError`.
+ */
 export class Libc {
   readonly #koffi: Koffi
   readonly #calls: Readonly<Record<keyof typeof signatures, Call>>
@@ -177,7 +181,10 @@ const byNumber = (names: object): Map<number, string> =>
 const signalNames = byNumber(constants.signals)
 const errorNames = byNumber(constants.errno)
 
-/** Result and parameters. Variadic ones are bound as the fixed form that is used, which Linux allows. */
+/**
+ * Result and parameters. Variadic ones are bound as the fixed form that is used, which Linux
+ * allows.
+ */
 const signatures = {
   pipe2: ['int', 'int *', 'int'],
   close: ['int', 'int'],

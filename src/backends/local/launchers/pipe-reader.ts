@@ -40,7 +40,7 @@ export class PipeReader {
   /** Takes what is in the pipe at this moment and closes it, also if others still hold it open. */
   finish(): void {
     const socket = this.#socket
-    // A socket that came to the end has closed the descriptor, and another file may have its number.
+    // A socket at its end has closed the descriptor, and another file may have the number.
     if (socket?.destroyed === true) return
     this.#takeRest()
     if (socket === undefined) this.#libc.close(this.#descriptor)

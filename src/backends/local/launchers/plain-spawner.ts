@@ -1,17 +1,26 @@
-/** Starts programs with what Node brings. Knows nothing of their resource usage. */
+/**
+ * Starts programs with what Node brings. Knows nothing of their resource usage, and each has a
+ * session of its own: what was started in the moment of the launcher's death is not found.
+ */
 
 import { type ChildProcess, spawn } from 'node:child_process'
+import { closeSync, openSync } from 'node:fs'
 import type { Readable } from 'node:stream'
 import { systemClock as clock } from '../../../foundation/clock.ts'
 import { errnoOf } from '../../../foundation/errors.ts'
-import { machineMs } from './machine-time.ts'
+import { machineMs } from '../workers/machine-time.ts'
 import type { OutputCapture } from './output-capture.ts'
 import type { ProgramWatcher, SpawnPlan, Spawner } from './spawner.ts'
 
 /** Turns of the loop without news after which a dead program's pipe is empty. */
 const quietTurns = 3
-/** More than any pipe holds: what comes beyond is not the program's, but of a process it left behind. */
+/**
+ * More than any pipe holds: what comes beyond is not the program's, but of a process it left
+ * behind.
+ */
 const longestRest = 1_048_576
+
+const neededDescriptors = 10
 
 export class PlainSpawner implements Spawner {
   readonly #environment: NodeJS.ProcessEnv
@@ -23,6 +32,7 @@ export class PlainSpawner implements Spawner {
   spawn(plan: SpawnPlan, watcher: ProgramWatcher): number {
     let child: ChildProcess
     try {
+      expectRoom()
       child = spawn(plan.file, plan.argv.slice(1), {
         argv0: plan.argv[0] ?? plan.file,
         env: plan.env ?? this.#environment,
@@ -56,6 +66,19 @@ export class PlainSpawner implements Spawner {
   settle(): void {}
 }
 
+/**
+ * A start that fails for want of descriptors loses those it had made already: Node forgets them. So
+ * it is tried only with room for three socket pairs and a pipe.
+ */
+function expectRoom(): void {
+  const opened: number[] = []
+  try {
+    for (let count = 0; count < neededDescriptors; count++) opened.push(openSync('/dev/null', 'r'))
+  } finally {
+    for (const descriptor of opened) closeSync(descriptor)
+  }
+}
+
 const target = (output: number | OutputCapture): number | 'pipe' =>
   typeof output === 'number' ? output : 'pipe'
 
@@ -69,7 +92,9 @@ function captureFrom(
   return output
 }
 
-/** The pipes are read to their end, or until nothing is left in those that others still hold open. */
+/**
+ * The pipes are read to their end, or until nothing is left in those that others still hold open.
+ */
 function whenDrained(
   child: ChildProcess,
   captures: readonly OutputCapture[],

@@ -22,8 +22,8 @@ export function isGroupAlive(pid: number): boolean {
 }
 
 /**
- * The groups of a session whose first member lives: what a dead launcher has started and nobody knows
- * of yet. What an ended program left behind is not among them. Empty where there is no `/proc`.
+ * The groups of a session whose first member lives: what a dead launcher has started and nobody
+ * knows of yet. What an ended program left behind is not among them. Empty without `/proc`.
  */
 export function groupsOfSession(session: number): number[] {
   const known = processes() ?? []

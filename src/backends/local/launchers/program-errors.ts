@@ -1,4 +1,7 @@
-/** Why a program could not be started, one class for each reason that a person would mend differently. */
+/**
+ * Why a program could not be started, one class for each reason that a person would mend
+ * differently.
+ */
 
 import { TuttiError } from '../../../foundation/errors.ts'
 import type { StartFault } from './protocol.ts'

@@ -1,4 +1,6 @@
-/** Where a program is, and if it cannot be started, why: a name is looked up as the system would. */
+/**
+ * Where a program is, and if it cannot be started, why: a name is looked up as the system would.
+ */
 
 import {
   accessSync,

@@ -23,7 +23,9 @@ export interface ExitStatus extends ProgramUsage {
   readonly at: number
 }
 
-/** Told once: either `failed`, or `ended` when the captures have all that the program itself wrote. */
+/**
+ * Told once: either `failed`, or `ended` when the captures have all that the program itself wrote.
+ */
 export interface ProgramWatcher {
   failed(errno: string): void
   ended(status: ExitStatus): void
@@ -33,6 +35,8 @@ export interface ProgramWatcher {
 export interface Spawner {
   /** The process id, or 0 when `failed` was or will be called. */
   spawn(plan: SpawnPlan, watcher: ProgramWatcher): number
-  /** The program runs for some milliseconds already: whoever read lazily reads eagerly from now on. */
+  /**
+   * The program runs for some milliseconds already: whoever read lazily reads eagerly from now on.
+   */
   settle(pid: number): void
 }

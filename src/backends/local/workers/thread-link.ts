@@ -5,18 +5,25 @@ import { Mailbox } from './mailbox.ts'
 import type { BatchMessage, WorkerMessage } from './protocol.ts'
 import type { WorkerLink, WorkerLinkOptions } from './worker-link.ts'
 
+const passed = { kind: 'passed' } as const
+
 export class ThreadLink implements WorkerLink {
   readonly mailbox = new Mailbox()
   readonly #worker: Worker
 
   constructor({ workerId, program, maxHeapMb, listener }: WorkerLinkOptions) {
+    // Threads inherit this option and refuse then to run a file.
+    const isText = process.execArgv.some((option) => option.startsWith('--input-type'))
     this.#worker = new Worker(program, {
+      ...(isText ? { execArgv: [] } : {}),
       name: `tutti ${workerId}`,
       workerData: { memory: this.mailbox.memory },
       ...(maxHeapMb === null ? {} : { resourceLimits: { maxOldGenerationSizeMb: maxHeapMb } }),
     })
     let failure: { readonly error: unknown } | undefined
-    this.#worker.on('message', (message: WorkerMessage) => listener.message(message))
+    this.#worker.on('message', (message: WorkerMessage | null) => {
+      listener.message(message ?? passed)
+    })
     this.#worker.on('error', (error: unknown) => (failure = { error }))
     this.#worker.on('messageerror', (error) => {
       failure = { error }

@@ -107,7 +107,7 @@ describe.each(['auto', 'plain'] as const)('a launcher pool with the %s spawner',
     expect(expectCompleted(await driver.run({ executable: 'cat', stdin: text })).stdout).toBe(text)
   })
 
-  it('runs a command line by a shell when the task says so, and the arguments stay literal', async () => {
+  it('runs a command line by a shell when the task says so, with literal arguments', async () => {
     const driver = openPool({ spawner })
     const run = driver.run({
       executable: 'echo "$1" | tr a-z A-Z',

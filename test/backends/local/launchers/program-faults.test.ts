@@ -137,7 +137,7 @@ describe.each(['auto', 'plain'] as const)('programs with the %s spawner', (spawn
     for (const { ended } of runs) expect((await ended).kind).toBe('cancel')
   })
 
-  it('does not wait for what a program leaves behind, quiet or writing, and leaves it alone', async () => {
+  it('neither waits for nor ends what a program leaves behind, quiet or writing', async () => {
     const driver = openPool({ spawner })
     const quiet = expectCompleted(await driver.run(shell('sleep 1000 & echo $!')))
     const early = Number(quiet.stdout)

@@ -29,7 +29,7 @@ function startFixture(...args: string[]) {
 }
 
 describe.each(['auto', 'plain'] as const)('stopping programs with the %s spawner', (spawner) => {
-  it('row 11: ends a program that ignores SIGTERM, and its grandchildren, with one report', async () => {
+  it('row 11: ends what ignores SIGTERM, and its grandchildren, with one report', async () => {
     const driver = openPool({ spawner, graceSeconds: 0.2 })
     const script = "trap '' TERM; sleep 1000 & sleep 1000 & wait; wait; sleep 1000"
     const run = driver.submit(shell(script))

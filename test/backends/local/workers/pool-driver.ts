@@ -60,10 +60,7 @@ export class PoolDriver implements ExecutorListener {
     argumentLists: readonly Readonly<Parameters<F>>[],
     options: TaskOptions = {},
   ): Job[] {
-    const jobs = argumentLists.map((args) => {
-      const task = new ComputeTask({ ...options, function: work as never, args })
-      return { uid: task.uid, task, attempt: 1 }
-    })
+    const jobs = argumentLists.map((args) => toJob(work, args, options))
     this.enqueue(jobs)
     return jobs
   }
@@ -194,6 +191,15 @@ export class PoolDriver implements ExecutorListener {
     this.#waiters = this.#waiters.filter((waiter) => !ready.includes(waiter))
     for (const { resolve } of ready) resolve()
   }
+}
+
+export function toJob<F extends AnyFunction>(
+  work: F,
+  args: Readonly<Parameters<F>>,
+  options: TaskOptions = {},
+): Job {
+  const task = new ComputeTask({ ...options, function: work as never, args })
+  return { uid: task.uid, task, attempt: 1 }
 }
 
 /** The value of a job that completed. */

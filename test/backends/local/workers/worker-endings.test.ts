@@ -3,7 +3,7 @@ import type { Job } from '../../../../src/backends/backend.ts'
 import { BackendError, TimeoutError } from '../../../../src/foundation/errors.ts'
 import { ManualClock } from '../../../../src/testing/manual-clock.ts'
 import { add, echo, never, nothing, spin, spinIf, waitFor, where } from './fixtures/functions.ts'
-import { errorOf, PoolDriver, valueOf } from './pool-driver.ts'
+import { errorOf, PoolDriver, toJob, valueOf } from './pool-driver.ts'
 
 describe.for(['thread', 'process'] as const)('ends of isolation %s', (isolation) => {
   const open = (options = {}): PoolDriver => new PoolDriver({ isolation, size: 1, ...options })
@@ -126,9 +126,12 @@ describe('long jobs among short ones, on threads', () => {
   it('a job behind a long one moves to another worker', async () => {
     const driver = new PoolDriver({ size: 2, batchSize: 3 })
     const flags = new Int32Array(new SharedArrayBuffer(8))
-    const [long] = driver.submit(waitFor, [[flags, 1]]) as [Job]
-    const short = driver.submit(echo, [['a'], ['b']])
+    const long = toJob(waitFor, [flags, 1])
+    const short = [toJob(echo, ['a']), toJob(echo, ['b'])]
+    driver.enqueue([long, ...short])
+    expect(driver.batchSizes).toEqual([3])
     expect((await driver.allEnded(short)).map(valueOf)).toEqual(['a', 'b'])
+    expect(driver.givenBack.slice(0, 2)).toEqual(short.map(({ uid }) => uid))
     expect(driver.reportsOf(long).map(({ kind }) => kind)).toEqual(['start'])
     Atomics.store(flags, 1, 1)
     expect(valueOf(await driver.ended(long))).toBe('waited')
@@ -144,7 +147,8 @@ describe('long jobs among short ones, on threads', () => {
     if (!a || !b || !spun || !d) return
     expect([valueOf(a), valueOf(b), valueOf(d)]).toEqual(['a', { b: 1 }, 'd'])
     expect(errorOf(spun)).toBeInstanceOf(TimeoutError)
-    expect(driver.givenBack).toEqual([jobs[3]?.uid])
+    // A slow import may have sent back the others before, too.
+    expect(driver.givenBack).toContain(jobs[3]?.uid)
     driver.expectAllOver()
   })
 

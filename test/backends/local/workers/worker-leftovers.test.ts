@@ -16,14 +16,19 @@ function startProgram(...args: string[]) {
 
 function startNode(args: string[]) {
   const program = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'pipe'] })
-  let output = ''
+  let [output, problems] = ['', '']
   const firstLine = Promise.withResolvers<void>()
   program.stdout.on('data', (data: Buffer) => {
     output += data.toString()
     firstLine.resolve()
   })
+  program.stderr.on('data', (data: Buffer) => (problems += data.toString()))
+  const closed = once(program, 'close').then(([code, signal]: unknown[]) => {
+    firstLine.resolve()
+    return { code, signal, output, problems }
+  })
   onTestFinished(() => void program.kill('SIGKILL'))
-  return { program, output: () => output, firstLine: firstLine.promise }
+  return { program, firstLine: firstLine.promise, closed }
 }
 
 const threads = (): number => readdirSync('/proc/self/task').length
@@ -34,27 +39,23 @@ describe.for(['thread', 'process'] as const)('what is left, isolation %s', (isol
   it.for(['idle', 'pending'])(
     'a program whose pool is %s ends by itself after its work',
     async (what) => {
-      const { program, output } = startProgram(what, isolation)
-      const [code] = (await once(program, 'close')) as [number]
-      expect(code).toBe(0)
-      expect(output()).toBe('start\ncomplete\n')
+      const { closed } = startProgram(what, isolation)
+      expect(await closed).toMatchObject({ code: 0, output: 'start\ncomplete\n', problems: '' })
     },
   )
 
   it('a program that was given as text runs once, not again in its workers', async () => {
     const text = `process.argv.splice(1, 0, ''); import(${JSON.stringify(fixture)})`
-    const { program, output } = startNode(['--input-type=commonjs', '-e', text, 'idle', isolation])
-    await once(program, 'close')
-    expect(output()).toBe('start\ncomplete\n')
+    const { closed } = startNode(['--input-type=commonjs', '-e', text, 'idle', isolation])
+    expect(await closed).toMatchObject({ code: 0, output: 'start\ncomplete\n', problems: '' })
   })
 
   it('workers die with a program that is killed, even while a function spins', async () => {
-    const { program, firstLine } = startProgram('spin', isolation)
+    const { program, firstLine, closed } = startProgram('spin', isolation)
     await firstLine
     program.kill('SIGKILL')
     // The workers write to the same pipe, which closes when the last of them is gone.
-    const [, signal] = (await once(program, 'close')) as [number | null, string]
-    expect(signal).toBe('SIGKILL')
+    expect(await closed).toMatchObject({ signal: 'SIGKILL', output: 'start\n', problems: '' })
   })
 
   it('nothing of a pool is left when it was closed', async () => {

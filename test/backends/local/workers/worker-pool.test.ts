@@ -140,7 +140,7 @@ describe('a pool of threads', () => {
   })
 
   it('takes a result as it was when the function returned', async () => {
-    const driver = new PoolDriver({ batchSize: 3 })
+    const driver = new PoolDriver({ size: 1, batchSize: 3 })
     const jobs = driver.submit(growing, [[1], [2], [3]])
     const values = (await driver.allEnded(jobs)).map(valueOf)
     expect(values).toEqual([[1], [1, 2], [1, 2, 3]])

@@ -1,0 +1,72 @@
+/** The checks of what a program is started with. They start nothing. */
+
+import { ValueError } from '../foundation/errors.ts'
+import { expectKnownKeys, expectObject, expectString, invalid } from '../foundation/options.ts'
+
+/** Linux refuses more with E2BIG: for one argument, and for all of them with the environment. */
+const longestArgument = 131_071
+const longestArguments = 1_048_576
+
+/** The size of all of them is checked too. */
+export function expectArguments(given: unknown): readonly string[] {
+  if (!Array.isArray(given)) throw invalid('arguments', 'an array of strings', given)
+  let total = 0
+  const checked = given.map((argument: unknown, at) => {
+    const field = `arguments[${at}]`
+    if (typeof argument !== 'string') throw invalid(field, 'a string', argument)
+    total += Buffer.byteLength(argument) + 1
+    return expectNoNul(field, argument)
+  })
+  const longest = checked.findIndex((argument) => Buffer.byteLength(argument) > longestArgument)
+  if (longest !== -1 || total > longestArguments) {
+    const field = longest === -1 ? 'arguments' : `arguments[${longest}]`
+    const bytes = longest === -1 ? total : Buffer.byteLength(checked[longest] ?? '')
+    const kilobytes = Math.ceil(bytes / 1024)
+    throw new ValueError(`${field}: total ${kilobytes} KB exceeds ARG_MAX; pass a file`, { field })
+  }
+  return Object.freeze(checked)
+}
+
+function expectNoNul(field: string, text: string): string {
+  if (!text.includes('\u0000')) return text
+  throw new ValueError(`${field}: contains NUL`, { field, expected: 'text without NUL', got: text })
+}
+
+/** A path, or text that the system takes like one. */
+export const expectPath = (field: string, value: unknown): string =>
+  expectNoNul(field, expectString(field, value))
+
+export function expectEnvironment(given: unknown): Readonly<Record<string, string | undefined>> {
+  const checked: Record<string, string | undefined> = {}
+  for (const [name, value] of Object.entries(expectObject('env', given))) {
+    if (value !== undefined && typeof value !== 'string')
+      throw invalid(`env.${name}`, 'a string', value)
+    if (name === '' || name.includes('=') || name.includes('\u0000'))
+      throw invalid(`env.${name}`, 'a variable name', name)
+    checked[name] = value === undefined ? undefined : expectNoNul(`env.${name}`, value)
+  }
+  return Object.freeze(checked)
+}
+
+export function expectStdin(given: unknown): string | Uint8Array {
+  if (typeof given === 'string' || given instanceof Uint8Array) return given
+  throw invalid('stdin', 'a string or bytes', given)
+}
+
+export function expectBoolean(field: string, given: unknown): boolean {
+  if (typeof given === 'boolean') return given
+  throw invalid(field, 'a boolean', given)
+}
+
+export function expectCaptureStdio(given: unknown): {
+  readonly stdout?: string
+  readonly stderr?: string
+} {
+  const files = expectObject('captureStdio', given)
+  expectKnownKeys('a task', files, ['stdout', 'stderr'], 'captureStdio.')
+  const checked: { stdout?: string; stderr?: string } = {}
+  for (const name of ['stdout', 'stderr'] as const) {
+    if (files[name] !== undefined) checked[name] = expectPath(`captureStdio.${name}`, files[name])
+  }
+  return Object.freeze(checked)
+}

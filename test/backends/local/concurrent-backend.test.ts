@@ -1,0 +1,211 @@
+import { hostname } from 'node:os'
+import { describe, expect, it, vi } from 'vitest'
+import type { BaseEvent } from '../../../src/events/event.ts'
+import {
+  ConcurrentBackend,
+  type ConcurrentBackendOptions,
+} from '../../../src/backends/local/concurrent-backend.ts'
+import { PoisonTaskError, TimeoutError, ValueError } from '../../../src/foundation/errors.ts'
+import { ExecutableFailedError } from '../../../src/foundation/task-errors.ts'
+import { Session } from '../../../src/session/session.ts'
+import { AITask } from '../../../src/tasks/ai-task.ts'
+import { ComputeTask } from '../../../src/tasks/compute-task.ts'
+import { defineTask } from '../../../src/tasks/define-task.ts'
+import { backendContract, type ContractTasks } from '../../../src/testing/backend-contract.ts'
+import { die, diverge, spin, square } from './fixtures/backend-tasks.ts'
+
+const create = (options: ConcurrentBackendOptions = {}) =>
+  ConcurrentBackend.create({ name: 'local', workers: 2, maxProcesses: 2, ...options })
+
+const closures: ContractTasks = {
+  quick: () => new ComputeTask({ function: () => 42 }),
+  failing: () =>
+    new ComputeTask({
+      function: () => {
+        throw new RangeError('on purpose')
+      },
+    }),
+  endless: (options = {}) => new ComputeTask({ function: () => new Promise(() => {}), ...options }),
+}
+
+const programs: ContractTasks = {
+  quick: () => new ComputeTask({ executable: '/bin/true' }),
+  failing: () => new ComputeTask({ executable: '/bin/false' }),
+  endless: (options = {}) =>
+    new ComputeTask({ executable: '/bin/sleep', arguments: ['600'], ...options }),
+}
+
+describe('the contract of a backend, kept by ConcurrentBackend', () => {
+  describe('with functions on threads', () => backendContract(it, () => create(), { flood: 8 }))
+  describe('with functions in processes', () =>
+    backendContract(it, () => create({ isolation: 'process' }), { flood: 8 }))
+  describe('with programs', () =>
+    backendContract(it, () => create(), { tasks: programs, flood: 8 }))
+  describe('with closures', () =>
+    backendContract(it, () => create(), { tasks: closures, flood: 1200 }))
+})
+
+async function openSession(options: ConcurrentBackendOptions = {}) {
+  const backend = await create(options)
+  const session = new Session([backend])
+  const telemetry = await session.startTelemetry()
+  const events: BaseEvent[] = []
+  telemetry.subscribe((event) => void events.push(event))
+  const close = async (): Promise<readonly BaseEvent[]> => {
+    await session.close()
+    return events
+  }
+  /** Resolves when so many tasks have started. */
+  const started = (count: number): Promise<void> =>
+    new Promise((resolve) => {
+      let left = count
+      telemetry.subscribe(({ event_type }) => {
+        if (event_type === 'TaskStarted' && --left === 0) resolve()
+      })
+    })
+  return { session, started, close }
+}
+
+const lifeOf = (events: readonly BaseEvent[], { uid }: { uid: string }): string[] =>
+  events.filter(({ task_id }) => task_id === uid).map(({ event_type }) => event_type)
+
+const full = ['TaskCreated', 'TaskSubmitted', 'TaskQueued', 'TaskStarted', 'TaskCompleted']
+
+describe('a session over ConcurrentBackend', () => {
+  it('runs functions, closures and programs side by side, each with its whole life', async () => {
+    const { session, close } = await openSession()
+    const squares = Array.from({ length: 200 }, (_, x) => {
+      return new ComputeTask({ function: square, args: [x] })
+    })
+    const closure = new ComputeTask({ function: (name: string) => `hello ${name}`, args: ['you'] })
+    const program = new ComputeTask({ executable: '/bin/echo', arguments: ['a b', '$HOME'] })
+    await session.submitTasks([...squares, closure, program])
+    expect(await Promise.all(squares)).toEqual(squares.map((_, x) => x * x))
+    expect(await closure).toBe('hello you')
+    expect(await program).toEqual({ stdout: 'a b $HOME\n', stderr: '', exitCode: 0 })
+    const events = await close()
+    for (const task of [...squares, closure, program]) expect(lifeOf(events, task)).toEqual(full)
+    const started = events.filter(({ event_type }) => event_type === 'TaskStarted')
+    expect(new Set(started.map(({ node_id }) => node_id))).toEqual(new Set([hostname()]))
+    expect(new Set(started.map(({ backend }) => backend))).toEqual(new Set(['local']))
+  })
+
+  it('tells failures, time-outs and poison by their causes, and goes on', async () => {
+    const { session, close } = await openSession()
+    const failing = new ComputeTask({ function: diverge, args: [7] })
+    const spinning = new ComputeTask({ function: spin, timeoutSeconds: 0.2 })
+    const poison = new ComputeTask({ function: die, retries: 5 })
+    const program = new ComputeTask({
+      executable: '/bin/sh',
+      arguments: ['-c', 'echo oops >&2; exit 3'],
+    })
+    const tasks = [failing, spinning, poison, program] as const
+    await session.submitTasks(tasks)
+    await session.waitTasks(tasks)
+    expect(failing.error?.cause).toMatchObject({ name: 'RangeError', message: 'bad seed 7' })
+    expect(spinning.error?.cause).toBeInstanceOf(TimeoutError)
+    expect(poison.error?.cause).toBeInstanceOf(PoisonTaskError)
+    expect(program.error).toBeInstanceOf(ExecutableFailedError)
+    expect(program.error).toMatchObject({ exitCode: 3, signal: null, stderr: 'oops\n' })
+    const after = new ComputeTask({ function: square, args: [5] })
+    await session.submitTasks([after])
+    expect(await after).toBe(25)
+    const events = await close()
+    const poisoned = lifeOf(events, poison)
+    expect(poisoned.filter((type) => type === 'tutti.TaskAttempt')).toHaveLength(2)
+    expect(poisoned.filter((type) => type === 'TaskStarted')).toHaveLength(1)
+    expect(poisoned.at(-1)).toBe('TaskFailed')
+  })
+
+  it('ends what runs when it is closed, before SessionEnded', async () => {
+    const { session, started, close } = await openSession()
+    const tasks = [
+      new ComputeTask({ function: spin }),
+      new ComputeTask({ executable: '/bin/sleep', arguments: ['600'] }),
+      new ComputeTask({ function: () => new Promise(() => {}) }),
+    ] as const
+    const running = started(3)
+    await session.submitTasks(tasks)
+    await running
+    expect(tasks.map(({ state }) => state)).toEqual(['RUNNING', 'RUNNING', 'RUNNING'])
+    const events = await close()
+    expect(tasks.map(({ state }) => state)).toEqual(['CANCELED', 'CANCELED', 'CANCELED'])
+    expect(events.at(-1)?.event_type).toBe('SessionEnded')
+    expect(events.filter(({ event_type }) => event_type === 'TaskCanceled')).toHaveLength(3)
+  })
+})
+
+describe('what ConcurrentBackend refuses', () => {
+  it('names the field: prompts, resources nobody has, functions of the entry module', async () => {
+    await using backend = await create()
+    await using session = new Session([backend])
+    const entry = process.argv[1] ?? ''
+    const main = defineTask(new URL(`file://${entry}`).href, function main() {})
+    const refused: [ComputeTask<unknown> | AITask, string, RegExp][] = [
+      [new AITask({ prompt: 'a', backend: 'local' }), 'prompt', /runs no prompts/],
+      [new ComputeTask({ function: main }), 'function', /entry module/],
+      [
+        new ComputeTask({ executable: 'x', resources: { cores: 100_000 } }),
+        'resources.cores',
+        /asks/,
+      ],
+      [
+        new ComputeTask({ executable: 'x', resources: { gpus: 99 } }),
+        'resources.gpus',
+        /asks for 99/,
+      ],
+      [
+        new ComputeTask({ executable: 'x', resources: { memoryMb: 1e12 } }),
+        'resources.memoryMb',
+        /asks/,
+      ],
+      [new ComputeTask({ executable: 'x', resources: { ranks: 2 } }), 'resources.ranks', /MPI/],
+    ]
+    for (const [task, field, message] of refused) {
+      const error = await session.submitTasks([task]).then(
+        () => null,
+        (reason: unknown) => reason,
+      )
+      expect(error).toBeInstanceOf(ValueError)
+      expect(error).toMatchObject({ field: `tasks[0].${field}` })
+      expect((error as ValueError).message).toMatch(message)
+    }
+    await backend.close()
+    expect(backend.refuse(new ComputeTask({ function: square, args: [1] }))).toEqual({
+      field: 'backend',
+      message: '"local" is closed',
+    })
+  })
+
+  it.each([
+    [{ workers: 0 }, 'workers'],
+    [{ workers: 1.5 }, 'workers'],
+    [{ maxProcesses: 0 }, 'maxProcesses'],
+    [{ isolation: 'container' }, 'isolation'],
+    [{ name: '' }, 'name'],
+    [{ worker: 1 }, 'worker'],
+  ])('wrong options: %j', async (options, field) => {
+    await expect(ConcurrentBackend.create(options as object)).rejects.toMatchObject({ field })
+  })
+
+  it('gives each program the GPUs that it holds, and no other', async () => {
+    vi.stubEnv('CUDA_VISIBLE_DEVICES', '3,5,5')
+    try {
+      await using session = new Session([await create({ maxProcesses: 4 })])
+      const show = (gpus: number) =>
+        new ComputeTask({
+          executable: '/bin/sh',
+          arguments: ['-c', 'echo "$CUDA_VISIBLE_DEVICES"'],
+          resources: { gpus },
+        })
+      const [one, both] = [show(1), show(2)]
+      await session.submitTasks([one, both])
+      expect([(await one).stdout, (await both).stdout]).toEqual(['3\n', '3,5\n'])
+      await expect(session.submitTasks([show(3)])).rejects.toMatchObject({
+        field: 'tasks[0].resources.gpus',
+      })
+    } finally {
+      vi.unstubAllEnvs()
+    }
+  })
+})
