@@ -8,7 +8,7 @@
 import { execFileSync } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
 import { median, table } from './harness.ts'
-import { modes, type Measured } from './local-modes.ts'
+import type { Measured, modes } from './local-modes.ts'
 
 const runs = Number(process.env['RUNS'] ?? 5)
 const wanted = process.argv[2] ?? 'all'

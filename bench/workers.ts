@@ -31,6 +31,7 @@ class Feeder {
   readonly pool: WorkerPool
   #queue: readonly Job[] = []
   #next = 0
+  #count = 0
   #ended = 0
   #done: () => void = () => {}
 
@@ -55,6 +56,7 @@ class Feeder {
 
   run(jobs: readonly Job[]): Promise<void> {
     this.#queue = jobs
+    this.#count = jobs.length
     this.#next = 0
     this.#ended = 0
     const done = new Promise<void>((resolve) => (this.#done = resolve))
@@ -69,7 +71,7 @@ class Feeder {
       this.#next = end
       this.pool.assign({ jobs, gpuIds: [] })
     }
-    if (this.#ended >= this.#queue.length) this.#done()
+    if (this.#ended >= this.#count) this.#done()
   }
 }
 

@@ -32,5 +32,5 @@ if (waits.error instanceof TaskCanceledError) console.log(waits.state, waits.err
 // Output:
 // 3 oops
 // RangeError: 1 is odd
-// TimeoutError: ran longer than 0.1 s
+// TimeoutError: task task-000003 ran longer than 0.1 s
 // CANCELED no longer needed

@@ -8,6 +8,3 @@ import type { BaseEvent } from './event.ts'
 export interface EventSink {
   emit(event: BaseEvent): void
 }
-
-/** For a session without telemetry. */
-export const nullSink: EventSink = { emit() {} }

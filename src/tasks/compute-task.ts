@@ -9,6 +9,7 @@ import {
   expectBoolean,
   expectCaptureStdio,
   expectEnvironment,
+  expectNoBatchFile,
   expectPath,
   expectStdin,
 } from './program-options.ts'
@@ -155,10 +156,13 @@ function resolveProgram(options: {
   executable?: unknown
   arguments?: unknown
   args?: unknown
+  shell?: unknown
 }): Work {
   refuse(options, ['args'], 'a function')
+  const executable = expectPath('executable', options.executable)
+  expectNoBatchFile(executable, options.shell === true, process.platform)
   return {
-    executable: expectPath('executable', options.executable),
+    executable,
     arguments: options.arguments === undefined ? none : expectArguments(options.arguments),
     function: null,
     args: none,

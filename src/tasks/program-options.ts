@@ -36,6 +36,20 @@ function expectNoNul(field: string, text: string): string {
 export const expectPath = (field: string, value: unknown): string =>
   expectNoNul(field, expectString(field, value))
 
+/** What Windows runs through its shell, which would interpret the arguments. */
+const batchFile = /\.(?:bat|cmd)[. ]*$/i
+
+/** Refuses batch files on Windows, unless the task says that a shell may interpret them. */
+export function expectNoBatchFile(executable: string, isShell: boolean, platform: string): void {
+  if (platform !== 'win32' || isShell || !batchFile.test(executable)) return
+  throw new ValueError(`executable: "${executable}" is a batch file, which only a shell can run`, {
+    field: 'executable',
+    expected: 'a program',
+    got: executable,
+    hint: 'Write `shell: true` if its arguments may be interpreted by the shell.',
+  })
+}
+
 export function expectEnvironment(given: unknown): Readonly<Record<string, string | undefined>> {
   const checked: Record<string, string | undefined> = {}
   for (const [name, value] of Object.entries(expectObject('env', given))) {

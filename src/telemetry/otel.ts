@@ -61,7 +61,7 @@ export function toHrTime(seconds: number): HrTime {
 }
 
 /** OpenTelemetry takes scalars; anything else becomes JSON text, and `null` is left out. */
-export function toOtelAttributes(
+function toOtelAttributes(
   attributes: JsonObject,
 ): Record<string, string | number | boolean> {
   const flat: Record<string, string | number | boolean> = {}

@@ -38,7 +38,7 @@ describe('tutti demo', () => {
     expect(verdict.code).toBe(0)
   })
 
-  it('row 26: stops cleanly on the first SIGINT, with every task ended in the journal', async () => {
+  it('row 26: stops cleanly on the first SIGINT, with an end for every task', async () => {
     const place = join(folder, 'interrupted')
     const command = startCommand(['demo', '--simulations', '20000', '--folder', place])
     await journalWith(place, 'TaskCompleted')

@@ -79,7 +79,7 @@ export class InProcessExecutor implements Executor {
   #armTimeout(job: Job): () => void {
     const seconds = job.task.timeoutSeconds
     if (seconds === null) return () => {}
-    const error = new TimeoutError(`ran longer than ${seconds} s`)
+    const error = new TimeoutError(`task ${job.uid} ran longer than ${seconds} s`)
     return this.#parts.clock.after(seconds * 1000, () => this.#end(job, { kind: 'fail', error }))
   }
 

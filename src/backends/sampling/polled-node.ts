@@ -117,7 +117,7 @@ export class PolledNode {
 }
 
 /** The node with its busiest GPU first, then each GPU by itself. */
-export function toReadings({ node, gpus }: ResourceSample): ResourceReadings[] {
+function toReadings({ node, gpus }: ResourceSample): ResourceReadings[] {
   const known = gpus.map((gpu) => gpu.gpu_percent).filter((percent) => percent !== null)
   const busiest = known.length === 0 ? null : Math.max(...known)
   return [

@@ -8,7 +8,7 @@ import { ComputeTask } from '../../../src/tasks/compute-task.ts'
 import type { ResourceRequest } from '../../../src/tasks/resources.ts'
 import { RecordingListener } from '../../../src/testing/recording-listener.ts'
 
-export class FakeExecutor implements Executor {
+class FakeExecutor implements Executor {
   readonly batches: Batch[] = []
   readonly begun: Job[] = []
   readonly #listener: ExecutorListener

@@ -35,7 +35,7 @@ export class FakeSampler implements ResourceSampler {
 }
 
 /** Time can pass unseen, as when a laptop sleeps. Remembers which timers keep a process alive. */
-export class SleepyClock extends ManualClock {
+class SleepyClock extends ManualClock {
   sleptMs = 0
   readonly foregroundTimersMs: number[] = []
 

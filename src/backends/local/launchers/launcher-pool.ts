@@ -120,9 +120,9 @@ export class LauncherPool implements Executor {
   }
 
   #launch(attempt: Attempt): void {
-    const { id, task, batch } = attempt
+    const { id, job, task, batch } = attempt
     attempt.launcher = this.#fleet.take()
-    attempt.launcher.process.request(toProgramRequest(id, task, batch.gpuIds))
+    attempt.launcher.process.request(toProgramRequest(id, task, batch.gpuIds, job.workDir))
   }
 
   #take(news: ProgramNews, now: TimeReading): void {

@@ -6,14 +6,14 @@
 import { TuttiError } from '../../../foundation/errors.ts'
 import type { StartFault } from './protocol.ts'
 
-export class ExecutableNotFoundError extends TuttiError {}
+class ExecutableNotFoundError extends TuttiError {}
 /** A folder, a file without the right to run it, or a file that is no program. */
-export class ExecutableNotPermittedError extends TuttiError {}
-export class CwdNotFoundError extends TuttiError {}
+class ExecutableNotPermittedError extends TuttiError {}
+class CwdNotFoundError extends TuttiError {}
 /** A file of `captureStdio` cannot be written. */
-export class OutputFileError extends TuttiError {}
+class OutputFileError extends TuttiError {}
 /** Any other refusal of the system. */
-export class SpawnError extends TuttiError {}
+class SpawnError extends TuttiError {}
 
 const classes: Readonly<Record<StartFault['type'], typeof TuttiError>> = {
   ExecutableNotFoundError,

@@ -9,9 +9,10 @@ export function toProgramRequest(
   id: number,
   task: ComputeTask<unknown>,
   gpuIds: readonly number[],
+  workDir: string | undefined,
 ): ProgramRequest {
   const { stdout, stderr } = task.captureStdio ?? {}
-  const folder = folderOf(task)
+  const folder = folderOf(task, workDir)
   const absolute = (file: string | undefined): string | null =>
     file === undefined ? null : resolve(folder, file)
   return {
@@ -28,12 +29,13 @@ export function toProgramRequest(
   }
 }
 
-function folderOf({ cwd }: ComputeTask<unknown>): string {
+/** A task's own folder may be relative to the session's. */
+function folderOf({ cwd }: ComputeTask<unknown>, workDir = '.'): string {
   try {
-    return resolve(cwd ?? '.')
+    return resolve(workDir, cwd ?? '.')
   } catch {
     // Our own folder was removed; the start will fail and say so.
-    return cwd ?? '.'
+    return cwd ?? workDir
   }
 }
 

@@ -3,7 +3,7 @@ import { once } from 'node:events'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { TimeoutError, WorkerLostError } from '../../../../src/foundation/errors.ts'
+import { BackendError, TimeoutError, WorkerLostError } from '../../../../src/foundation/errors.ts'
 import { expectCompleted, expectFailed, launchersOf, openPool, processes } from './pool-driver.ts'
 
 const shell = (script: string) => ({ executable: 'sh', arguments: ['-c', script] })
@@ -27,6 +27,24 @@ function startFixture(...args: string[]) {
   const exited = once(child, 'exit')
   return { child, pid: child.pid ?? 0, lines, exited }
 }
+
+it('row 22: launchers that die at once are started ever later, then given up', async () => {
+  const warnings: string[] = []
+  const driver = openPool({ log: { warn: (code) => void warnings.push(code) } })
+  const node = process.execPath
+  onTestFinished(() => {
+    process.execPath = node
+  })
+  process.execPath = '/bin/false'
+  const run = driver.submit({ executable: 'true' })
+  expect(expectFailed(await run.ended)).toBeInstanceOf(BackendError)
+  expect(driver.reportsOf(run.job)).toHaveLength(1)
+  expect(driver.givenBack).toHaveLength(4)
+  expect(driver.notices.map(({ kind }) => kind)).toEqual(Array(5).fill('worker-lost'))
+  expect(warnings).toEqual(['LaunchersBroken'])
+  process.execPath = node
+  expectCompleted(await driver.run({ executable: 'true' }))
+})
 
 describe.each(['auto', 'plain'] as const)('stopping programs with the %s spawner', (spawner) => {
   it('row 11: ends what ignores SIGTERM, and its grandchildren, with one report', async () => {

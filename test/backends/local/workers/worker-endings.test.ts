@@ -71,6 +71,8 @@ describe.for(['thread', 'process'] as const)('ends of isolation %s', (isolation)
     const closing = driver.pool.close('the end')
     expect(driver.pool.close('again')).toBe(closing)
     await closing
+    // What was given back before is the scheduler's.
+    for (const job of jobs) driver.cancel(job, 'the end')
     for (const report of await driver.allEnded(jobs)) {
       expect(report).toMatchObject({ kind: 'cancel', reason: 'the end' })
     }
