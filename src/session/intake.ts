@@ -63,7 +63,13 @@ export class Intake {
     const accepted: Accepted = { tasks: [], seats: [] }
     let done = 0
     try {
-      await this.#acceptAll([...(tasks as unknown[])], accepted)
+      const items = [...(tasks as unknown[])]
+      const wrong: Wrong[] = []
+      for (let from = 0; from < items.length; from += checksPerTurn) {
+        if (from > 0) await this.#nextTurn()
+        this.#acceptSome(items, from, accepted, wrong)
+      }
+      if (wrong.length > 0) throw toSubmissionError(wrong)
       while (done < accepted.tasks.length) {
         this.#expectOpen()
         const room = Math.min(this.#leftThisTurn, mostOpen - this.#parts.ledger.openTasks)
@@ -96,23 +102,22 @@ export class Intake {
     this.#credit = null
   }
 
-  async #acceptAll(items: readonly unknown[], accepted: Accepted): Promise<void> {
-    const wrong: Wrong[] = []
-    const seatOf = new Map(this.#parts.seats().map((seat) => [seat.backend, seat]))
-    const backends = [...seatOf.keys()]
-    for (const [at, item] of items.entries()) {
-      if (at > 0 && at % checksPerTurn === 0) await this.#nextTurn()
+  #acceptSome(items: readonly unknown[], from: number, accepted: Accepted, wrong: Wrong[]): void {
+    const seats = this.#parts.seats()
+    const backends = seats.map(({ backend }) => backend)
+    const until = Math.min(from + checksPerTurn, items.length)
+    for (let at = from; at < until; at++) {
+      const item = items[at]
       const found = this.#accept(item, backends)
       if ('problem' in found) {
         wrong.push({ at, ...found.problem })
         continue
       }
-      const seat = seatOf.get(found.backend)
+      const seat = seats[backends.indexOf(found.backend)]
       if (seat === undefined) continue
       accepted.tasks.push(item as AnyTask)
       accepted.seats.push(seat)
     }
-    if (wrong.length > 0) throw toSubmissionError(wrong)
   }
 
   #accept(item: unknown, backends: readonly Backend[]): ReturnType<typeof route> {

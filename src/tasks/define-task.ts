@@ -21,7 +21,9 @@ interface Registry {
 /** One registry a thread, shared by all copies of the package in it. */
 const registryKey = Symbol.for('tutti.task-definitions')
 
-function registry(): Registry {
+const registry = findRegistry()
+
+function findRegistry(): Registry {
   const holder = globalThis as { [registryKey]?: Registry }
   holder[registryKey] ??= { byKey: new Map(), definitions: new WeakMap() }
   return holder[registryKey]
@@ -38,7 +40,7 @@ export function defineTask<F extends AnyFunction>(moduleUrl: string, definedFunc
   expectFunction('function', definedFunction)
   if (definedFunction.name === '') throw invalid('function', 'a named function', definedFunction)
   const definition = { module: moduleUrl, name: definedFunction.name }
-  const { byKey, definitions } = registry()
+  const { byKey, definitions } = registry
   const known = byKey.get(keyOf(definition))
   if (known !== undefined && String(known) !== String(definedFunction)) {
     throw invalid('function', `defined once under the name "${definition.name}"`, definition.name)
@@ -50,12 +52,12 @@ export function defineTask<F extends AnyFunction>(moduleUrl: string, definedFunc
 
 /** How to find the function elsewhere; `undefined` for a plain closure. */
 export function definitionOf(candidate: AnyFunction): TaskDefinition | undefined {
-  return registry().definitions.get(candidate)
+  return registry.definitions.get(candidate)
 }
 
 /** The function that this thread has defined under the name, once its module was imported. */
 export function findDefined(definition: TaskDefinition): AnyFunction | undefined {
-  return registry().byKey.get(keyOf(definition))
+  return registry.byKey.get(keyOf(definition))
 }
 
 /**

@@ -61,9 +61,7 @@ export function toHrTime(seconds: number): HrTime {
 }
 
 /** OpenTelemetry takes scalars; anything else becomes JSON text, and `null` is left out. */
-function toOtelAttributes(
-  attributes: JsonObject,
-): Record<string, string | number | boolean> {
+function toOtelAttributes(attributes: JsonObject): Record<string, string | number | boolean> {
   const flat: Record<string, string | number | boolean> = {}
   for (const [key, value] of Object.entries(attributes)) {
     if (value === null) continue

@@ -108,7 +108,6 @@ describe('close() during a submission', () => {
     const [first = quick()] = tasks
     const last = tasks.at(-1) ?? quick()
     const [firstEnd, lastEnd] = [rejection(first), rejection(last)]
-    await backend.nextSubmission()
     await session.close()
     expect(await submitted).toMatchObject({ code: 'SessionClosedError' })
     expect(await firstEnd).toMatchObject({ name: 'TaskCanceledError', reason: 'session closed' })

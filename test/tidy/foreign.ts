@@ -40,7 +40,7 @@ const modulePermits: readonly Permit[] = [
 /** Globals that read time, randomness or the process's own streams and handlers. */
 const globalPermits: readonly Permit[] = [
   { names: ['Date.now', 'new Date()', 'performance.now'], files: [clock] },
-  { names: ['process.hrtime'], files: [clock, 'src/backends/local/workers/machine-time.ts'] },
+  { names: ['process.hrtime'], files: [clock, 'src/backends/local/machine-time.ts'] },
   {
     names: ['setTimeout', 'setInterval', 'setImmediate'],
     files: [clock, 'src/testing/manual-clock.ts'],

@@ -1,6 +1,6 @@
 /** What the machine has, and what of it is in use. It counts; it starts nothing. */
 
-import type { ResourceRequest } from '../../tasks/resources.ts'
+import { defaultResources, type ResourceRequest } from '../../tasks/resources.ts'
 
 /** What the machine has, or has left. */
 export interface Capacity {
@@ -57,6 +57,8 @@ export function neverFits(
   request: ResourceRequest,
   capacity: Capacity,
 ): { field: string; message: string } | null {
+  // One core and nothing else: every machine has that.
+  if (request === defaultResources) return null
   const wants = [
     ['cores', request.cores, capacity.cores],
     ['memoryMb', request.memoryMb, capacity.memoryMb],

@@ -79,7 +79,7 @@ describe('closures', () => {
     await clock.advance(1)
     expect(listener.of(job).at(-1)).toMatchObject({
       kind: 'fail',
-      error: { name: 'TimeoutError', message: 'ran longer than 2 s' },
+      error: { name: 'TimeoutError', message: `task ${job.uid} ran longer than 2 s` },
     })
     late.resolve('too late')
     await clock.advance(1)

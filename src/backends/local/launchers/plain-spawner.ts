@@ -8,7 +8,7 @@ import { closeSync, openSync } from 'node:fs'
 import type { Readable } from 'node:stream'
 import { systemClock as clock } from '../../../foundation/clock.ts'
 import { errnoOf } from '../../../foundation/errors.ts'
-import { machineMs } from '../workers/machine-time.ts'
+import { machineMs } from '../machine-time.ts'
 import type { OutputCapture } from './output-capture.ts'
 import type { ProgramWatcher, SpawnPlan, Spawner } from './spawner.ts'
 

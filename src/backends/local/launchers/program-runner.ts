@@ -2,7 +2,7 @@
 
 import { closeSync, openSync } from 'node:fs'
 import { errnoOf } from '../../../foundation/errors.ts'
-import { machineMs } from '../workers/machine-time.ts'
+import { machineMs } from '../machine-time.ts'
 import { OutputCapture } from './output-capture.ts'
 import type { Outbox } from './outbox.ts'
 import { explainRefusal, ProgramLookup } from './program-lookup.ts'

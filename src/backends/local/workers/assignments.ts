@@ -5,7 +5,7 @@ import type { AttemptFacts, Job } from '../../backend.ts'
 import type { Assignment } from './assignment.ts'
 import type { JobDurations } from './batch-size.ts'
 import { failureOf } from './job-failure.ts'
-import { momentOf, readTime, type TimeReading } from './machine-time.ts'
+import { momentOf, readTime, type TimeReading } from '../machine-time.ts'
 import { bankCount, type Mailbox } from './mailbox.ts'
 import type { WorkerMessage } from './protocol.ts'
 

@@ -4,7 +4,7 @@ import { runInTask } from '../../../foundation/task-context.ts'
 import { findDefined, type TaskDefinition } from '../../../tasks/define-task.ts'
 import { uncloneablePath } from './cloning.ts'
 import { toErrorRecord } from './error-record.ts'
-import { machineMs } from './machine-time.ts'
+import { machineMs } from '../machine-time.ts'
 import { bankSize, type Mailbox } from './mailbox.ts'
 import type { BatchMessage, FailureKind, WorkerMessage } from './protocol.ts'
 
@@ -31,6 +31,7 @@ export class JobRunner {
   readonly #functions = new Map<number, TaskFunction>()
   readonly #waiting: BatchMessage[] = []
   readonly #inheritedGpus = process.env['CUDA_VISIBLE_DEVICES']
+  #hasShownGpus = false
   #isBusy = false
   #isDying = false
   #running: string | null = null
@@ -162,8 +163,10 @@ export class JobRunner {
   }
 
   #showGpus(gpus: string | null): void {
+    // Asking the environment is slow, and most jobs neither want GPUs nor come after one that did.
+    if (gpus === null && !this.#hasShownGpus) return
+    this.#hasShownGpus = gpus !== null
     const visible = gpus ?? this.#inheritedGpus
-    if (process.env['CUDA_VISIBLE_DEVICES'] === visible) return
     if (visible === undefined) delete process.env['CUDA_VISIBLE_DEVICES']
     else process.env['CUDA_VISIBLE_DEVICES'] = visible
   }

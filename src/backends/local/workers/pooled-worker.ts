@@ -136,6 +136,8 @@ export class PooledWorker {
   /** Looks after what no message tells: starts, time-outs, and jobs that wait behind a long one. */
   poll(): void {
     this.#read()
+    // Not as soon as it is idle: one task after another would change it each time.
+    if (this.#assignments.isEmpty && !this.#isEnding) this.#link.setBusy(false)
     const running = this.#assignments.running()
     if (running === null) return
     this.#hasBegun = true
@@ -226,7 +228,6 @@ export class PooledWorker {
     this.#hasBegun = true
     this.#isStuck = false
     this.#owner.advance()
-    if (this.#assignments.isEmpty && !this.#isEnding) this.#link.setBusy(false)
   }
 
   /** Takes back first what has not begun, so that nothing else can begin and be lost. */

@@ -21,6 +21,7 @@ export class ProcessLink implements WorkerLink {
   /** The slot of the job that was sent, until the process has told that it began. */
   #sent: number | null = null
   #isKilled = false
+  #isBusy = true
   #error: unknown
   #isOver = false
 
@@ -56,6 +57,8 @@ export class ProcessLink implements WorkerLink {
   }
 
   setBusy(isBusy: boolean): void {
+    if (isBusy === this.#isBusy) return
+    this.#isBusy = isBusy
     const { channel } = this.#child
     if (isBusy) {
       this.#child.ref()

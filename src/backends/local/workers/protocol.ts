@@ -13,6 +13,22 @@ export interface BatchMessage {
   readonly jobs: readonly unknown[]
 }
 
+/** The same as one flat array, which crosses to a thread faster than nested objects. */
+export type PackedBatch = readonly [
+  bank: number,
+  gpus: string | null,
+  definitions: readonly TaskDefinition[] | null,
+  ...jobs: readonly unknown[],
+]
+
+export function packBatch({ bank, gpus, definitions, jobs }: BatchMessage): PackedBatch {
+  return [bank, gpus, definitions.length === 0 ? null : definitions, ...jobs]
+}
+
+export function unpackBatch([bank, gpus, definitions, ...jobs]: PackedBatch): BatchMessage {
+  return { bank, gpus, definitions: definitions ?? [], jobs }
+}
+
 /** `thrown`: by the function. `result`: not cloneable. `import`: there was nothing to call. */
 export type FailureKind = 'thrown' | 'result' | 'import'
 

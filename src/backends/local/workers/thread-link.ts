@@ -2,7 +2,7 @@
 
 import { Worker } from 'node:worker_threads'
 import { Mailbox } from './mailbox.ts'
-import type { BatchMessage, WorkerMessage } from './protocol.ts'
+import { type BatchMessage, packBatch, type WorkerMessage } from './protocol.ts'
 import type { WorkerLink, WorkerLinkOptions } from './worker-link.ts'
 
 const passed = { kind: 'passed' } as const
@@ -10,6 +10,7 @@ const passed = { kind: 'passed' } as const
 export class ThreadLink implements WorkerLink {
   readonly mailbox = new Mailbox()
   readonly #worker: Worker
+  #isBusy = true
 
   constructor({ workerId, program, maxHeapMb, listener }: WorkerLinkOptions) {
     // Threads inherit this option and refuse then to run a file.
@@ -33,11 +34,12 @@ export class ThreadLink implements WorkerLink {
   }
 
   post(batch: BatchMessage): void {
-    // oxlint-disable-next-line unicorn/require-post-message-target-origin -- a thread, not a window
-    this.#worker.postMessage(batch)
+    this.#worker.postMessage(packBatch(batch))
   }
 
   setBusy(isBusy: boolean): void {
+    if (isBusy === this.#isBusy) return
+    this.#isBusy = isBusy
     if (isBusy) this.#worker.ref()
     else this.#worker.unref()
   }

@@ -21,7 +21,7 @@ export interface WorkerLink {
   readonly mailbox: Mailbox
   /** Throws when the message cannot be cloned. */
   post(batch: BatchMessage): void
-  /** Whether the process must stay alive for this worker. */
+  /** Whether the process must stay alive for this worker; at first it must. */
   setBusy(isBusy: boolean): void
   /** Ends the worker, whatever it does. */
   kill(): void

@@ -6,7 +6,7 @@ import { currentTask } from '../../../foundation/task-context.ts'
 import { toErrorRecord } from './error-record.ts'
 import { JobRunner, type Outlet } from './job-runner.ts'
 import { Mailbox } from './mailbox.ts'
-import type { BatchMessage } from './protocol.ts'
+import { type BatchMessage, type PackedBatch, unpackBatch } from './protocol.ts'
 import { parentWatch } from './worker-link.ts'
 
 if (isMainThread) serveProcess()
@@ -15,7 +15,10 @@ else serveThread((workerData as { memory: SharedArrayBuffer }).memory)
 function serveThread(memory: SharedArrayBuffer): void {
   const port = parentPort
   if (port === null) return
-  serve(new Mailbox(memory), (take) => port.on('message', take), {
+  const listen = (take: (batch: BatchMessage) => void): void => {
+    port.on('message', (batch: PackedBatch) => take(unpackBatch(batch)))
+  }
+  serve(new Mailbox(memory), listen, {
     // The most frequent message, so it is the smallest.
     post: (message) => port.postMessage(message.kind === 'passed' ? null : message),
     began: () => {},

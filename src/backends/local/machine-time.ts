@@ -1,7 +1,7 @@
 /** Times that all processes of a machine agree on, and their way back to the session's clock. */
 
-import type { Clock } from '../../../foundation/clock.ts'
-import type { Moment } from '../../../tasks/lifecycle.ts'
+import type { Clock } from '../../foundation/clock.ts'
+import type { Moment } from '../../tasks/lifecycle.ts'
 
 /** Milliseconds of the machine's monotonic clock; the same in every thread and process. */
 export function machineMs(): number {
