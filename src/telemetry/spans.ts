@@ -135,9 +135,10 @@ export class SpanBook {
 
   #admitTaskEvent(event: BaseEvent, uid: string): Envelope {
     const { tasks, mirror } = this.#parts
-    const known = tasks.findOpen(uid)
-    const ended = known === undefined ? tasks.findEnded(uid) : undefined
-    if (ended !== undefined) return { event, spanId: ended.spanId, ended: null }
+    const known = tasks.find(uid)
+    if (known !== undefined && known.status !== null) {
+      return { event, spanId: known.spanId, ended: null }
+    }
     const record = known ?? tasks.open(uid, event)
     const { wasQueued, wasRunning } = record
     const isEnd = tasks.apply(record, event)

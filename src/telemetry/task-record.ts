@@ -70,20 +70,20 @@ export class TaskRecord {
   }
 }
 
-/** The span of a task, as it stands. `endTime` closes a span whose task never ended. */
+/** The span of a task, as it stands. */
 export function toTaskSpan(
   record: TaskRecord,
   session: { readonly sessionId: string; readonly traceId: string; readonly spanId: string },
-  endTime = record.endTime,
 ): FinishedSpan {
+  const { startTime, endTime } = record
   return {
     name: 'task',
     span_id: record.spanId,
     trace_id: session.traceId,
     parent_span_id: session.spanId,
-    start_time: record.startTime,
+    start_time: startTime,
     end_time: endTime,
-    duration_ms: Math.max(0, (endTime - record.startTime) * 1000),
+    duration_ms: Math.max(0, (endTime - startTime) * 1000),
     status_code: record.status === null ? 'UNSET' : statusCodes[record.status],
     status_description: record.errorType,
     attributes: taskSpanAttributes(record, session.sessionId),

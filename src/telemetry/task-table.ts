@@ -32,8 +32,9 @@ export class TaskTable {
     durationCount: 0,
     durationSum: 0,
   }
-  readonly #open = new Map<string, TaskRecord>()
-  readonly #ended = new Map<string, number>()
+  /** Open tasks, and the archive's rows of those that have ended. */
+  readonly #known = new Map<string, TaskRecord | number>()
+  readonly #open = new Set<TaskRecord>()
   readonly #archive = new TaskArchive()
 
   openRecords(): IterableIterator<TaskRecord> {
@@ -45,25 +46,28 @@ export class TaskTable {
    * ended first. Ended ones are copies.
    */
   *records(): Generator<TaskRecord> {
-    const open = [...this.#open.values()]
+    const open = [...this.#open]
     const { size } = this.#archive
     for (let row = 0; row < size; row++) yield this.#archive.read(row)
     yield* open
   }
 
-  findOpen(uid: string): TaskRecord | undefined {
-    return this.#open.get(uid)
+  /** The task's record; a copy if it has ended. */
+  find(uid: string): TaskRecord | undefined {
+    const known = this.#known.get(uid)
+    return typeof known === 'number' ? this.#archive.read(known) : known
   }
 
-  findEnded(uid: string): TaskRecord | undefined {
-    const row = this.#ended.get(uid)
-    return row === undefined ? undefined : this.#archive.read(row)
+  findOpen(uid: string): TaskRecord | undefined {
+    const known = this.#known.get(uid)
+    return typeof known === 'number' ? undefined : known
   }
 
   /** A record for a task that was not heard of before. */
   open(uid: string, event: BaseEvent): TaskRecord {
     const record = new TaskRecord(uid, newSpanId(), event.event_time)
-    this.#open.set(uid, record)
+    this.#known.set(uid, record)
+    this.#open.add(record)
     return record
   }
 
@@ -121,8 +125,8 @@ export class TaskTable {
     record.endTime = Math.max(event.event_time, record.startTime)
     // One wrong number must not spoil the sum for good.
     record.durationSeconds = seconds > 0 && seconds < Infinity ? seconds : 0
-    this.#open.delete(record.uid)
-    this.#ended.set(record.uid, this.#archive.add(record))
+    this.#open.delete(record)
+    this.#known.set(record.uid, this.#archive.add(record))
     if (!record.wasRunning) return
     this.totals.running--
     if (status === 'canceled') return
