@@ -151,7 +151,7 @@ async function sessionPrograms(programs: number): Promise<Measured> {
   const first = new ComputeTask({ executable: '/bin/true' })
   await session.submitTasks([first])
   await first
-  return watched(programs, async () => {
+  return await watched(programs, async () => {
     const tasks = Array.from(
       { length: programs },
       () => new ComputeTask({ executable: '/bin/true' }),

@@ -11,45 +11,65 @@ const longestResult = 65_536
 const longestTail = 2048
 const mostShared = 1000
 
-/** A bounded memory of objects that many tasks share. */
-class Shared {
-  readonly #known = new Map<string, JsonObject>()
-
-  get(key: string, create: () => JsonObject): JsonObject {
-    const known = this.#known.get(key)
-    if (known !== undefined) return known
-    if (this.#known.size === mostShared) this.#known.clear()
-    const created = Object.freeze(create())
-    this.#known.set(key, created)
-    return created
-  }
+/** What tasks of one executable say, and what their attempts on one worker say. */
+interface SharedTask {
+  readonly attributes: JsonObject
+  readonly attempts: Map<string | null, JsonObject>
 }
 
-const sharedTasks = new Shared()
-const sharedAttempts = new Shared()
+/** By kind and executable; tasks with attributes of their own share nothing. */
+const shared = new Map<string, Map<string, SharedTask>>()
+let sharedCount = 0
+
+function findShared(kind: string, executable: string): SharedTask {
+  let byName = shared.get(kind)
+  const known = byName?.get(executable)
+  if (known !== undefined) return known
+  if (++sharedCount > mostShared) forgetShared()
+  byName = shared.get(kind) ?? new Map<string, SharedTask>()
+  shared.set(kind, byName)
+  const created = {
+    attributes: Object.freeze({ executable, task_type: kind }),
+    attempts: new Map<string | null, JsonObject>(),
+  }
+  byName.set(executable, created)
+  return created
+}
+
+function forgetShared(): void {
+  shared.clear()
+  sharedCount = 1
+}
 
 /** A model that is known only after routing replaces what was said before. */
 export function describeTask(entry: Entry): JsonObject {
   const { executable, task } = entry
   if (entry.attributes?.['executable'] === executable) return entry.attributes
-  const own = { executable, task_type: task.kind }
   entry.attributes =
     task.attributes === null
-      ? sharedTasks.get(`${task.kind} ${executable}`, () => own)
-      : Object.freeze({ ...task.attributes, ...own })
+      ? findShared(task.kind, executable).attributes
+      : Object.freeze({ ...task.attributes, executable, task_type: task.kind })
   return entry.attributes
 }
 
-/** The task, its worker and its attempt. */
+/** The task, its worker and its attempt. Only first attempts are shared: later ones are rare. */
 export function describeAttempt(entry: Entry): JsonObject {
   const { workerId, attempt, task } = entry
-  const create = (): JsonObject => ({
-    ...describeTask(entry),
-    ...(workerId === null ? {} : { worker_id: workerId }),
-    attempt,
-  })
-  if (task.attributes !== null) return Object.freeze(create())
-  return sharedAttempts.get(`${workerId} ${attempt} ${task.kind} ${entry.executable}`, create)
+  const create = (): JsonObject =>
+    Object.freeze({
+      ...describeTask(entry),
+      ...(workerId === null ? {} : { worker_id: workerId }),
+      attempt,
+    })
+  if (task.attributes !== null || attempt > 1) return create()
+  const { attempts } = findShared(task.kind, entry.executable)
+  let known = attempts.get(workerId)
+  if (known === undefined) {
+    known = create()
+    if (++sharedCount > mostShared) forgetShared()
+    else attempts.set(workerId, known)
+  }
+  return known
 }
 
 export function describeFailure(error: unknown): { error_type: string; error_message: string } {
