@@ -1,6 +1,7 @@
 /** The single measurements of bench/local.ts; each is run as a process of its own. */
 
 import { spawn } from 'node:child_process'
+import { once } from 'node:events'
 import { mkdtempSync, rmSync } from 'node:fs'
 import { availableParallelism, tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -42,6 +43,7 @@ export const modes = {
   latency: sessionLatency,
   spawn: () => plainSpawn(programCount),
   programs: () => sessionPrograms(programCount),
+  idleBeside: idleBesidePrograms,
   // Plain spawn manages a few a second then.
   spawnLarge: () => withTouchedMemory(() => plainSpawn(programCount / 10)),
   programsLarge: () => withTouchedMemory(() => sessionPrograms(programCount / 10)),
@@ -158,6 +160,15 @@ async function sessionPrograms(programs: number): Promise<Measured> {
     )
     await session.submitTasks(tasks)
     await Promise.all(tasks)
+  })
+}
+
+/** What a loop that does nothing measures while another process runs the programs: the floor. */
+async function idleBesidePrograms(): Promise<Measured> {
+  const program = fileURLToPath(import.meta.url)
+  return await watched(programCount, async () => {
+    const child = spawn(process.execPath, [program, 'programs'], { stdio: 'ignore' })
+    await once(child, 'close')
   })
 }
 

@@ -75,7 +75,7 @@ function latency(): void {
 }
 
 function programs(): void {
-  const found = measure(['spawn', 'programs', 'spawnLarge', 'programsLarge'])
+  const found = measure(['spawn', 'programs', 'idleBeside', 'spawnLarge', 'programsLarge'])
   const row = (title: string, name: string, base?: string) => [
     title,
     Math.round(rate(found[name])),
@@ -87,6 +87,12 @@ function programs(): void {
     [
       row('plain spawn, small process', 'spawn'),
       row('session', 'programs', 'spawn'),
+      [
+        'an idle process beside it',
+        '',
+        '',
+        (found['idleBeside']?.delayP99Ms ?? Number.NaN).toFixed(2),
+      ],
       row('plain spawn, 1 GB touched', 'spawnLarge'),
       row('session, 1 GB touched', 'programsLarge', 'spawnLarge'),
     ],

@@ -12,10 +12,10 @@ const slotCount = bankSize * bankCount
 const textSize = 16_384
 const longestText = 1024
 
-export const claim = { free: 0, begun: 1, revoked: 2 } as const
+const claim = { free: 0, begun: 1, revoked: 2 } as const
 
 /** How a job ended. `told`: by a message of its own. */
-export const ending = {
+const ending = {
   undefined: 0,
   null: 1,
   false: 2,
