@@ -37,7 +37,9 @@ export async function runLive(
   telemetry.subscribe((event) => {
     fold(view, event)
   })
-  const draw = (): void => output.progress(progressLines(view, systemClock.now()))
+  const backends = session.backends.map(({ name }) => name).join(', ')
+  const head = `session ${session.id}  backends ${backends}`
+  const draw = (): void => output.progress([head, ...progressLines(view, systemClock.now())])
   const stopDrawing = every(redrawMs, draw)
   const guard = new ProcessGuard(session, telemetry, output)
   try {

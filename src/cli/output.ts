@@ -50,7 +50,8 @@ class TextOutput implements Output {
       this.#stderr.write(`${lines.join(' | ')}\n`)
       return
     }
-    const width = this.#stderr.columns ?? 80
+    // Some terminals do not know their width and say 0.
+    const width = this.#stderr.columns || 80
     const cut = lines.map((line) => cutTo(line, width))
     this.#stderr.write(`${this.#rewind()}${cut.join('\n')}\n`)
     this.#drawn = cut.length

@@ -4,7 +4,7 @@
 
 import { messageOf, ValueError } from '../foundation/errors.ts'
 import type { Log } from '../foundation/log.ts'
-import { within } from './deadline.ts'
+import { boundedWait } from '../foundation/bounded-wait.ts'
 import type { IMetricReader } from './otel.ts'
 import { type ProducerParts, TableMetricProducer } from './otel-metrics.ts'
 
@@ -39,7 +39,7 @@ export class MetricReaders {
     const { clock, log } = this.#parts
     // A shutdown includes a last collection and export: flushing before would do both twice.
     const closing = async (): Promise<void> => reader.shutdown()
-    await within(clock, deadlineMs, closing()).catch((error: unknown) =>
+    await boundedWait(clock, deadlineMs, closing()).catch((error: unknown) =>
       log.warn('MetricReaderError', `a metric reader did not shut down: ${messageOf(error)}`),
     )
   }

@@ -29,7 +29,7 @@ import type { Clock } from '../foundation/clock.ts'
 import { messageOf } from '../foundation/errors.ts'
 import type { Log } from '../foundation/log.ts'
 import { version } from '../foundation/version.ts'
-import { within } from './deadline.ts'
+import { boundedWait } from '../foundation/bounded-wait.ts'
 import type { SpanMirror, StartedSpan } from './span-mirror.ts'
 
 export type { IMetricReader } from '@opentelemetry/sdk-metrics'
@@ -197,7 +197,7 @@ export class OtelSpanMirror implements SpanMirror {
         await processor.shutdown()
       }
     }
-    await within(clock, deadlineMs, closing()).catch((error: unknown) =>
+    await boundedWait(clock, deadlineMs, closing()).catch((error: unknown) =>
       log.warn('SpanProcessorError', `a span processor did not shut down: ${messageOf(error)}`),
     )
   }

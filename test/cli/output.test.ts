@@ -4,10 +4,11 @@ import { createOutput, type Terminal } from '../../src/cli/output.ts'
 class FakeTerminal implements Terminal {
   text = ''
   readonly isTTY: boolean
-  readonly columns = 20
+  readonly columns: number
 
-  constructor(isTTY: boolean) {
+  constructor(isTTY: boolean, columns = 20) {
     this.isTTY = isTTY
+    this.columns = columns
   }
 
   write(text: string): void {
@@ -23,6 +24,12 @@ describe('output', () => {
     output.progress(['two'])
     expect(stderr.text).toBe('one\na line that is long\n\u001B[2A\u001B[Jtwo\n')
     expect(stdout.text).toBe('')
+  })
+
+  it('takes 80 columns where a terminal does not know its width', () => {
+    const [stdout, stderr] = [new FakeTerminal(true), new FakeTerminal(true, 0)]
+    createOutput('text', stdout, stderr).progress(['a line that is longer than twenty columns'])
+    expect(stderr.text).toBe('a line that is longer than twenty columns\n')
   })
 
   it('writes each block as one plain line elsewhere', () => {
