@@ -2,6 +2,9 @@ import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { launchersOf, openPool, type PoolDriver, processes } from './pool-driver.ts'
 
+/** Tests in other processes have sleepers of their own. */
+const nap = `sleep 30.${process.pid}`
+
 /** What a program does, and what is done to it. */
 const script = fc.constantFrom(
   'true',
@@ -10,7 +13,7 @@ const script = fc.constantFrom(
   'echo out; sleep 0.02',
   'sleep 0.1 & sleep 0.03; exit 1',
   "trap '' TERM; sleep 0.05; sleep 0.05",
-  'exec sleep 30',
+  `exec ${nap}`,
 )
 const deed = fc.oneof(
   { weight: 4, arbitrary: fc.constant('none' as const) },
@@ -25,7 +28,7 @@ type Plan = { readonly script: string; readonly deed: string }
 
 /** Sleepers must be ended by somebody; a killed launcher may be another's. */
 const needsStop = ({ script: text, deed: done }: Plan) =>
-  text.includes('sleep 30') && (done === 'none' || done === 'kill-launcher')
+  text.includes(nap) && (done === 'none' || done === 'kill-launcher')
 
 function perform(driver: PoolDriver, { script: text, deed: done }: Plan): Promise<unknown> {
   const run = driver.submit({
@@ -65,9 +68,11 @@ describe.each(['auto', 'plain'] as const)('any mix of programs, with the %s spaw
         }
         expect(driver.finished).toHaveLength(safe.length + driver.givenBack.length)
         expect(launchersOf(process.pid)).toEqual([])
+        const sleepers = processes().filter(({ command }) => command === nap)
+        for (const { pid } of sleepers) process.kill(pid, 'SIGKILL')
         // Without koffi, what a launcher started in the moment of its death is known to nobody.
         if (spawner === 'plain' && safe.some((each) => each.deed === 'kill-launcher')) return
-        expect(processes().filter(({ command }) => command === 'sleep 30')).toEqual([])
+        expect(sleepers).toEqual([])
       }),
       { numRuns: process.env['TUTTI_LONG'] === '1' ? 100 : 6, seed: 20_250_101 },
     )
