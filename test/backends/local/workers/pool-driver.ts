@@ -35,6 +35,7 @@ export class PoolDriver implements ExecutorListener {
   #queue: Job[] = []
   readonly #entries = new Map<Job, Entry>()
   readonly #open = new Set<Batch>()
+  #onAllFinished = (): void => {}
   readonly #at = new Map<Job, Batch>()
   readonly #fixedSize: number | undefined
   #isPumping = false
@@ -107,9 +108,15 @@ export class PoolDriver implements ExecutorListener {
     })
   }
 
-  /** Every batch was finished, and every job has one last report. */
-  expectAllOver(): void {
-    expect(this.#open.size).toBe(0)
+  /**
+   * Every batch is finished, at the latest when its worker has passed it, and every job ended once.
+   */
+  async expectAllOver(): Promise<void> {
+    if (this.#open.size > 0) {
+      await new Promise<void>((resolve) => {
+        this.#onAllFinished = resolve
+      })
+    }
     expect(this.#at.size).toBe(0)
     for (const { reports } of this.#entries.values()) {
       const kinds = reports.map(({ kind }) => (kind === 'start' ? kind : 'end'))
@@ -171,6 +178,7 @@ export class PoolDriver implements ExecutorListener {
     expect(this.#open.delete(batch)).toBe(true)
     for (const job of batch.jobs) expect(this.#at.get(job)).not.toBe(batch)
     this.pump()
+    if (this.#open.size === 0) this.#onAllFinished()
   }
 
   #admit(jobs: readonly Job[]): void {

@@ -23,7 +23,7 @@ describe.for(['thread', 'process'] as const)('ends of isolation %s', (isolation)
     expect((await driver.allEnded(others)).map(valueOf)).toEqual([2, 4])
     expect(driver.reportsOf(spinning).map(({ kind }) => kind)).toEqual(['start', 'fail'])
     expect(driver.notices).toEqual([])
-    driver.expectAllOver()
+    await driver.expectAllOver()
   })
 
   it('row 23: a job that was canceled before it began never runs', async () => {
@@ -33,7 +33,7 @@ describe.for(['thread', 'process'] as const)('ends of isolation %s', (isolation)
     expect(await driver.ended(first)).toEqual({ kind: 'cancel', reason: 'too early' })
     expect(driver.reportsOf(first)).toHaveLength(1)
     expect((await driver.allEnded([second, third])).map(valueOf)).toEqual([2, 3])
-    driver.expectAllOver()
+    await driver.expectAllOver()
   })
 
   it('row 23: a running job is stopped for real, and the next runs on a new worker', async () => {
@@ -57,7 +57,7 @@ describe.for(['thread', 'process'] as const)('ends of isolation %s', (isolation)
     driver.cancel(running, 'after the end')
     expect(driver.reportsOf(running)).toHaveLength(2)
     expect(driver.notices).toEqual([])
-    driver.expectAllOver()
+    await driver.expectAllOver()
   })
 
   it('cancels everything when it closes, once, and is complete then', async () => {
@@ -79,7 +79,7 @@ describe.for(['thread', 'process'] as const)('ends of isolation %s', (isolation)
     expect(driver.pool.places).toBe(0)
     expect(driver.notices).toEqual([])
     if (isolation === 'process') expect(() => process.kill(pid, 0)).toThrow('ESRCH')
-    driver.expectAllOver()
+    await driver.expectAllOver()
     const task = jobs[0]?.task
     if (task === undefined) return
     const late = { uid: 'late', task, attempt: 2 }
@@ -120,7 +120,7 @@ describe.for(['thread', 'process'] as const)('ends of isolation %s', (isolation)
     const [later] = driver.submit(nothing, [[]]) as [Job]
     await driver.noticed(6)
     expect(errorOf(await driver.ended(later))).toBeInstanceOf(BackendError)
-    driver.expectAllOver()
+    await driver.expectAllOver()
   })
 })
 
@@ -138,7 +138,7 @@ describe('long jobs among short ones, on threads', () => {
     Atomics.store(flags, 1, 1)
     expect(valueOf(await driver.ended(long))).toBe('waited')
     expect(Atomics.load(flags, 0)).toBe(1)
-    driver.expectAllOver()
+    await driver.expectAllOver()
   })
 
   it('row 17: of a batch, the finished keep their results, and the rest moves on', async () => {
@@ -151,7 +151,7 @@ describe('long jobs among short ones, on threads', () => {
     expect(errorOf(spun)).toBeInstanceOf(TimeoutError)
     // A slow import may have sent back the others before, too.
     expect(driver.givenBack).toContain(jobs[3]?.uid)
-    driver.expectAllOver()
+    await driver.expectAllOver()
   })
 
   it('the time-out counts from the start of the execution, by the pool’s clock', async () => {

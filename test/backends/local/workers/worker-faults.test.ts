@@ -59,7 +59,7 @@ describe.for(isolations)('functions that fail, isolation %s', (isolation) => {
     expect(await kept('rejected')).toMatchObject({ message: 'rejected' })
     expect(valueOf(await driver.run(add, 1, 1))).toBe(2)
     expect(driver.notices).toEqual([])
-    driver.expectAllOver()
+    await driver.expectAllOver()
   })
 
   it('row 15: a result that cannot be cloned names the part, and a cyclic one can be', async () => {
@@ -94,7 +94,7 @@ describe.for(isolations)('functions that fail, isolation %s', (isolation) => {
     expect(driver.reportsOf(wrong)).toHaveLength(1)
     expect(valueOf(await driver.ended(before))).toEqual({ a: 1 })
     expect(valueOf(await driver.ended(after))).toBe('x')
-    driver.expectAllOver()
+    await driver.expectAllOver()
   })
 
   it.for([
@@ -113,7 +113,7 @@ describe.for(isolations)('functions that fail, isolation %s', (isolation) => {
       expect(driver.notices[0]?.reason).toContain(what)
       expect(driver.reportsOf(culprit)).toHaveLength(2)
       expect((await driver.run(nothing)).facts?.workerId).toBe('w2')
-      driver.expectAllOver()
+      await driver.expectAllOver()
     },
   )
 
@@ -139,7 +139,7 @@ describe.for(isolations)('functions that fail, isolation %s', (isolation) => {
     expect(exited.facts).toEqual({ workerId: 'w1', exitCode: 0 })
     expect(last.facts).toEqual({ workerId: 'w2' })
     expect(driver.notices).toMatchObject([{ kind: 'worker-lost', tasks: [jobs[2]?.uid] }])
-    driver.expectAllOver()
+    await driver.expectAllOver()
   })
 
   it('row 21: a task that kills every worker it meets leaves the pool whole', async () => {
@@ -179,7 +179,7 @@ describe('memory and signals', () => {
     if (!shared || !text) return
     expect(errorOf(shared)).toMatchObject({ code: 'ArgumentNotSerializableError' })
     expect(valueOf(text)).toBe('x')
-    driver.expectAllOver()
+    await driver.expectAllOver()
   })
 
   it('row 18: a thread out of memory fails its job alone, and is replaced', async () => {
@@ -221,7 +221,7 @@ describe('memory and signals', () => {
     expect(errorOf(killed).message).toContain('SIGKILL')
     expect(killed.facts?.signal).toBe('SIGKILL')
     expect(driver.notices).toHaveLength(1)
-    driver.expectAllOver()
+    await driver.expectAllOver()
   })
 
   it('row 19: an idle worker process that is killed is replaced when there is work', async () => {

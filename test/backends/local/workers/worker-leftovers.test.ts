@@ -68,7 +68,7 @@ describe.for(['thread', 'process'] as const)('what is left, isolation %s', (isol
       await driver.started(running)
       driver.cancel(running)
       await driver.pool.close('enough')
-      driver.expectAllOver()
+      await driver.expectAllOver()
     }
     expect(threads()).toBeLessThanOrEqual(threadsBefore)
     expect(children().filter((pid) => !childrenBefore.includes(pid))).toEqual([])

@@ -33,7 +33,7 @@ describe.for(['thread', 'process'] as const)('a pool with isolation %s', (isolat
     expect(before).toBeLessThanOrEqual(startedAt)
     expect(startedAt).toBeLessThanOrEqual(endedAt)
     expect(endedAt).toBeLessThanOrEqual(systemClock.now())
-    driver.expectAllOver()
+    await driver.expectAllOver()
     const place = valueOf(await driver.run(where)) as { pid: number; threadId: number }
     expect(place.pid === process.pid).toBe(isolation === 'thread')
   })
@@ -99,7 +99,7 @@ describe.for(['thread', 'process'] as const)('a pool with isolation %s', (isolat
     )
     const values = (await driver.allEnded(jobs)).map(valueOf)
     expect(values).toEqual(jobs.map((_, at) => at + 1))
-    driver.expectAllOver()
+    await driver.expectAllOver()
     expect(driver.notices).toEqual([])
   })
 })

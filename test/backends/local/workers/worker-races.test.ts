@@ -58,7 +58,7 @@ describe.for(['thread', 'process'] as const)('races, isolation %s', (isolation) 
           expect(endings[deed], deed).toContain(reports[at]?.kind)
         }
         await driver.pool.close('done')
-        driver.expectAllOver()
+        await driver.expectAllOver()
       }),
       { numRuns: long ? 60 : isolation === 'thread' ? 8 : 4, seed: 20_240_611 },
     )
