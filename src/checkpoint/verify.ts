@@ -1,5 +1,6 @@
 /** Judges a run by its record: order, one end for each task, ids, and counters that agree. */
 
+import { endsTask } from '../events/vocabulary.ts'
 import type { CheckpointLine, EventLine, MetricLine } from './format.ts'
 
 export interface Verdict {
@@ -15,7 +16,6 @@ export interface Verdict {
 
 /** The order of a task's events; some may be missing, none may come twice. */
 const order = ['TaskCreated', 'TaskSubmitted', 'TaskQueued', 'TaskStarted']
-const terminals = new Set(['TaskCompleted', 'TaskFailed', 'TaskCanceled'])
 const counters: Readonly<Record<string, string>> = {
   tasks_submitted: 'TaskSubmitted',
   tasks_started: 'TaskStarted',
@@ -70,7 +70,7 @@ export class Verifier {
     this.#traceId ??= line.trace_id
     if (line.trace_id !== this.#traceId) this.#blame(`${type} has another trace_id`)
     if (type === 'SessionEnded') this.#hasEnded = true
-    if (uid !== null && (order.includes(type) || terminals.has(type))) {
+    if (uid !== null && (order.includes(type) || endsTask(type))) {
       this.#counts.set(type, (this.#counts.get(type) ?? 0) + 1)
       this.#follow(uid, line)
     }
@@ -79,7 +79,7 @@ export class Verifier {
   #follow(uid: string, line: EventLine): void {
     const { event_type: type, event_time: time } = line
     const stage = this.#progress.get(uid) ?? -1
-    const next = terminals.has(type) ? ended : order.indexOf(type)
+    const next = endsTask(type) ? ended : order.indexOf(type)
     if (stage === ended) this.#blame(`${uid}: ${type} comes after its end`)
     else if (next <= stage) this.#blame(`${uid}: ${type} comes after ${order[stage]}`)
     this.#progress.set(uid, Math.max(stage, next))

@@ -188,7 +188,11 @@ export class Intake {
   }
 
   #expectOpen(): void {
-    if (!this.#isClosed) return
-    throw new StateError('the session is closed', { code: 'SessionClosedError' })
+    if (this.#isClosed) throw closedError()
   }
+}
+
+/** What everything gets that comes after the end. */
+export function closedError(): StateError {
+  return new StateError('the session is closed', { code: 'SessionClosedError' })
 }

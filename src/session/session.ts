@@ -17,7 +17,7 @@ import {
 import { Task } from '../tasks/task.ts'
 import { TelemetryManager } from '../telemetry/manager.ts'
 import type { TelemetryOptions } from '../telemetry/options.ts'
-import { Intake, type Seat } from './intake.ts'
+import { closedError, Intake, type Seat } from './intake.ts'
 import { Ledger } from './ledger.ts'
 import { EventNarrator } from './narrator.ts'
 import { SignalWatch } from './signals.ts'
@@ -213,8 +213,4 @@ async function within(deadline: Promise<void>, step: () => Promise<void>): Promi
   } catch {
     // The ledger cancels what the backend did not end.
   }
-}
-
-function closedError(): StateError {
-  return new StateError('the session is closed', { code: 'SessionClosedError' })
 }

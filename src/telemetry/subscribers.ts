@@ -3,6 +3,7 @@
  * detached.
  */
 
+import { isThenable } from '../foundation/thenable.ts'
 import { type BaseEvent, stampEvent } from '../events/event.ts'
 import { SubscriberError } from '../events/library-events.ts'
 import type { EventSink } from '../events/sink.ts'
@@ -156,13 +157,4 @@ class Subscription {
       }),
     )
   }
-}
-
-function isThenable(value: unknown): value is PromiseLike<unknown> {
-  return (
-    typeof value === 'object' &&
-    value !== null &&
-    'then' in value &&
-    typeof value.then === 'function'
-  )
 }

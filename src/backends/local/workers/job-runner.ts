@@ -1,5 +1,6 @@
 /** The worker's side: runs the jobs of its batches one after another and tells how they ended. */
 
+import { isThenable } from '../../../foundation/thenable.ts'
 import { runInTask } from '../../../foundation/task-context.ts'
 import { findDefined, type TaskDefinition } from '../../../tasks/define-task.ts'
 import { uncloneablePath } from './cloning.ts'
@@ -180,10 +181,4 @@ async function findFunction(definition: TaskDefinition | undefined): Promise<Tas
   const found = findDefined(definition) as TaskFunction | undefined
   if (found !== undefined) return found
   throw new Error(`the module was imported, but it did not define "${definition.name}"`)
-}
-
-function isThenable(value: unknown): value is PromiseLike<unknown> {
-  return typeof value === 'object' && value !== null && 'then' in value
-    ? typeof value.then === 'function'
-    : false
 }
