@@ -47,11 +47,26 @@ const entryPoints = {
     ...events,
     ...errors,
   ],
-  './testing': ['ManualClock', 'RecordingSink', 'FakeBackend', 'backendContract'],
+  './inference': [
+    'InferenceBackend',
+    'loadInferenceConfig',
+    'createEchoEngine',
+    'createLlamaEngine',
+    'createOpenAiEngine',
+    'createProcessEngine',
+  ],
+  './workflow': ['WorkflowEngine', 'DependencyFailedError'],
+  './testing': [
+    'ManualClock',
+    'RecordingSink',
+    'FakeBackend',
+    'backendContract',
+    'inferenceEngineContract',
+  ],
 }
 
 const refused = ['internal/clock', 'dist/index.js', 'foundation/clock', 'src/index.ts']
-const optionalPeers = ['koffi']
+const optionalPeers = ['koffi', 'node-llama-cpp']
 const mostPackages = 20
 const lifecycle = /^(?:pre|post)?(?:install|prepare|publish|publishOnly|pack)$|^dependencies$/
 

@@ -8,6 +8,7 @@ import { createHash } from 'node:crypto'
 import { chmodSync, existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { delimiter, join, relative } from 'node:path'
 import { fileURLToPath } from 'node:url'
+import { installStoryModel } from './story-model.mjs'
 
 /** What tests need from the system, by command. Debian's package, and what is lost without it. */
 const services = [
@@ -27,6 +28,7 @@ const manifest = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'))
 installDependencies()
 checkNode()
 build()
+if (process.argv.includes('--model')) installModel()
 if (process.argv.includes('--services')) installServices()
 
 function installDependencies() {
@@ -76,6 +78,15 @@ function build() {
   if (status !== 0) fail('the build failed', output)
   if (existsSync(mainFile)) chmodSync(mainFile, 0o755)
   writeFileSync(buildStamp, wanted)
+}
+
+/** The small model of the demo and of the tests; made once. */
+function installModel() {
+  try {
+    installStoryModel({ folder: join(root, '.models'), say })
+  } catch (error) {
+    fail('the story model could not be made', String(error))
+  }
 }
 
 function hashOfSources() {

@@ -6,6 +6,7 @@ import { ResourceUpdate } from '../src/events/resource-update.ts'
 import * as vocabulary from '../src/events/vocabulary.ts'
 import { version } from '../src/foundation/version.ts'
 import { eventOf, hasEnded, taskStates, transitions } from '../src/tasks/lifecycle.ts'
+import { inferenceStatus } from '../src/inference/inference-errors.ts'
 import {
   differences,
   documented,
@@ -273,6 +274,11 @@ describe('docs/states.md', () => {
   })
 })
 
+/** Made from their parts, so that no literal of the code shows them. */
+const numberCodes = ['integer', 'decimal'].flatMap((kind) =>
+  ['above_max', 'below_min'].map((side) => `${kind}_${side}_value`),
+)
+
 describe('docs/errors.md', () => {
   const text = textOf('docs/errors.md')
   const compare = (heading: string, columns: string[], inCode: string[]): string[] =>
@@ -283,7 +289,19 @@ describe('docs/errors.md', () => {
   })
 
   it('lists every code', () => {
-    expect(compare('Codes', ['code', 'class'], errorCodes(files))).toEqual([])
+    const thrown = errorCodes(files).filter((row) => !row.endsWith(' | HttpError'))
+    expect(compare('Codes', ['code', 'class'], thrown)).toEqual([])
+  })
+
+  it('lists every code that only clients of the server see', () => {
+    const seen = errorCodes(files).filter((row) => row.endsWith(' | HttpError'))
+    const codes = [...seen.map((row) => row.split(' ')[0] ?? ''), ...numberCodes]
+    expect(compare('Codes over HTTP', ['code'], codes)).toEqual([])
+  })
+
+  it('lists every code of inference with its HTTP status', () => {
+    const codes = Object.entries(inferenceStatus).map(([code, status]) => `${code} | ${status}`)
+    expect(compare('Codes of inference', ['code', 'status'], codes)).toEqual([])
   })
 
   it('lists every warning', () => {

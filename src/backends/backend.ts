@@ -1,5 +1,7 @@
 /** The port of everything that runs tasks. */
 
+import type { Measurement } from '../events/measurement.ts'
+import type { WorkSpan } from '../events/sink.ts'
 import type { AITask } from '../tasks/ai-task.ts'
 import type { ComputeTask } from '../tasks/compute-task.ts'
 import type { Moment } from '../tasks/lifecycle.ts'
@@ -59,7 +61,10 @@ export type TaskReport =
       readonly facts?: AttemptFacts
     }
 
-/** Something about the backend itself, told as an event of the library's own. */
+/**
+ * Something about the backend itself or about its work: told as an event of the library's own, or
+ * recorded as a span or a measurement.
+ */
 export type Notice =
   | {
       readonly kind: 'worker-lost'
@@ -70,6 +75,19 @@ export type Notice =
       readonly tasks: readonly string[]
     }
   | { readonly kind: 'throttled'; readonly reason: string; readonly limit: number }
+  | { readonly kind: 'engine-lost'; readonly workerId: string; readonly reason: string }
+  /** Requests that an inference engine worked on together. */
+  | {
+      readonly kind: 'batch'
+      readonly workerId: string
+      readonly size: number
+      /** How long the oldest of them had waited. */
+      readonly waitSeconds: number
+      readonly durationSeconds: number
+      readonly error: string | null
+    }
+  | { readonly kind: 'span'; readonly span: WorkSpan }
+  | { readonly kind: 'measurement'; readonly measurement: Measurement }
 
 /**
  * The only way back. Neither call throws; reports of an attempt that is over are ignored and

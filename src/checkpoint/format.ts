@@ -51,6 +51,8 @@ export interface FinishedSpan {
   readonly status_description: string | null
   readonly attributes: JsonObject
   readonly events: readonly SpanAnnotation[]
+  /** Ids of other spans of the trace that it has to do with. */
+  readonly links?: readonly string[]
 }
 
 export interface SpanLine extends FinishedSpan {

@@ -1,7 +1,8 @@
 /** `tutti demo`: a real mixed workload, with some tasks that fail on purpose. */
 
 import { relative } from 'node:path'
-import { ComputeTask, ConcurrentBackend, Session } from '../index.ts'
+import { type AITask, ComputeTask, ConcurrentBackend, Session } from '../index.ts'
+import { askForStories, openStoryteller, tellStory } from './demo-stories.ts'
 import { simulate } from './demo-tasks.ts'
 import { exitCodes, signalExitCodes } from './exit-codes.ts'
 import { runLive } from './live-run.ts'
@@ -12,6 +13,8 @@ export interface DemoOptions {
   /** Simulations; each ten of them are sorted by a program. */
   readonly simulations: number
   readonly folder: string
+  /** A GGUF file; without one there are no AI tasks. */
+  readonly model?: string
   readonly redrawMs: number
 }
 
@@ -20,18 +23,24 @@ const perSort = 10
 
 /** Resolves with the exit code: the failures are part of the show, a signal is not. */
 export async function demo(options: DemoOptions, output: Output): Promise<number> {
-  const backend = await ConcurrentBackend.create({ name: 'local' })
-  const session = new Session([backend])
+  const local = await ConcurrentBackend.create({ name: 'local' })
+  const storyteller = options.model === undefined ? null : await openStoryteller(options, output)
+  const session = new Session(storyteller === null ? [local] : [local, storyteller])
   const telemetry = await session.startTelemetry({
     checkpointPath: options.folder,
     checkpointSeconds: 1,
     resourcePollSeconds: 1,
   })
   const estimates: number[] = []
+  let story: AITask | null = null
   const { view, signal } = await runLive(
     { session, telemetry, output, redrawMs: options.redrawMs },
     async () => {
+      const stories = storyteller === null ? [] : askForStories(options.simulations)
+      await session.submitTasks(stories)
       estimates.push(...(await simulateAndSort(session, options.simulations)))
+      await session.waitTasks(stories)
+      story = stories.find(({ response }) => response !== undefined) ?? null
     },
   )
   const journal = nearestPath(telemetry.checkpointFile ?? '')
@@ -41,6 +50,7 @@ export async function demo(options: DemoOptions, output: Output): Promise<number
     ...(signal === null ? [] : [`stopped early by ${signal}`]),
     ...summaryLines(view),
     ...(estimates.length > 0 ? [`pi is about ${pi.toFixed(4)} (${estimates.length} medians)`] : []),
+    ...(story === null ? [] : [`a story: ${tellStory(story)}`]),
     `journal  ${journal}`,
     `check    npx tutti journal verify ${journal}`,
   ])

@@ -4,10 +4,10 @@
 import { Command, CommanderError, InvalidArgumentError } from 'commander'
 import { TuttiError } from '../foundation/errors.ts'
 import { version } from '../foundation/version.ts'
-import { demo } from './demo.ts'
 import { exitCodes } from './exit-codes.ts'
 import { verifyJournal } from './journal.ts'
 import { createOutput, type Output, type OutputForm } from './output.ts'
+import type { ServeOptions } from './serve.ts'
 
 interface GlobalOptions {
   readonly json?: boolean
@@ -35,9 +35,23 @@ function createProgram(finish: (code: number) => void): Command {
     .description('runs a mixed workload with live progress; some tasks fail on purpose')
     .option('--simulations <n>', 'how many simulations to run', toCount, 200)
     .option('--folder <path>', 'where the journal goes', './telemetry')
-    .action(async ({ simulations, folder }: { simulations: number; folder: string }) => {
+    .option('--model <file>', 'a GGUF model; with it, AI tasks write stories meanwhile')
+    .action(async (options: { simulations: number; folder: string; model?: string }) => {
       const redrawMs = process.stderr.isTTY ? ttyRedrawMs : plainRedrawMs
-      finish(await demo({ simulations, folder, redrawMs }, output()))
+      const { demo } = await import('./demo.ts')
+      finish(await demo({ ...options, redrawMs }, output()))
+    })
+  program
+    .command('serve')
+    .description('serves a model over HTTP, as the OpenAI API has it')
+    .requiredOption('--config <file>', 'the YAML configuration')
+    .option('--port <n>', 'where to listen; 0 takes a free port (default: 8000)', toPort)
+    .option('--host <name>', 'the address to listen on (default: 127.0.0.1)')
+    .option('--api-key-file <file>', 'a file with the key that clients must send')
+    .action(async (options: ServeOptions) => {
+      // Commands load what they need when they are called: the others start fast.
+      const { serve } = await import('./serve.ts')
+      finish(await serve(options, output()))
     })
   program
     .command('journal')
@@ -53,6 +67,11 @@ function toCount(text: string): number {
   const count = Number(text)
   if (Number.isInteger(count) && count > 0 && count <= 1_000_000) return count
   throw new InvalidArgumentError('expected a whole number from 1 to 1000000')
+}
+
+function toPort(text: string): number {
+  if (/^\d+$/.test(text) && Number(text) <= 65_535) return Number(text)
+  throw new InvalidArgumentError('expected a whole number from 0 to 65535')
 }
 
 /** A closed pipe (`| head`) is a reader that has seen enough. */

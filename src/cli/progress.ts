@@ -44,7 +44,13 @@ export function summaryLines(view: RunView): string[] {
   ]
   if (view.attempts > 0) parts.push(`${view.attempts} further attempts`)
   if (view.workersLost > 0) parts.push(`${view.workersLost} workers lost`)
-  return [parts.join(', '), ...failureLines([...view.failures.values()])]
+  return [parts.join(', '), ...batchLines(view), ...failureLines([...view.failures.values()])]
+}
+
+function batchLines({ batches }: RunView): string[] {
+  const { count, requests } = batches
+  if (count === 0) return []
+  return [`  ${requests} prompts in ${count} batches (${(requests / count).toFixed(1)} each)`]
 }
 
 const mostGroups = 5

@@ -37,3 +37,38 @@ export const BackendThrottled = defineEvent('tutti.BackendThrottled', {
   reason: 'str',
   limit: 'int',
 })
+
+/** An inference engine was lost; it is started anew. */
+export const EngineLost = defineEvent('tutti.EngineLost', { worker_id: 'str', reason: 'str' })
+
+/** An inference engine has ended a batch of requests. */
+export const Batch = defineEvent('tutti.Batch', {
+  worker_id: 'str',
+  size: 'int',
+  /** How long the oldest of them had waited. */
+  wait_seconds: 'float',
+  duration_seconds: 'float',
+  error_message: 'any',
+})
+
+/** The last dependency of a workflow's task has ended; it had waited for `wait_seconds`. */
+export const TaskResolved = defineEvent('tutti.TaskResolved', {
+  dependencies: 'int',
+  wait_seconds: 'float',
+})
+
+/** A task was not run: a result with the same `key` is `stored`, or `shared` by an equal call. */
+export const ResultReused = defineEvent('tutti.ResultReused', { key: 'str', source: 'str' })
+
+/** A workflow's scope was entered. */
+export const WorkflowStarted = defineEvent('tutti.WorkflowStarted', {
+  workflow_id: 'str',
+  parent_workflow_id: 'any',
+})
+
+/** A workflow's scope was left, and its tasks have ended. */
+export const WorkflowEnded = defineEvent('tutti.WorkflowEnded', {
+  workflow_id: 'str',
+  duration_seconds: 'float',
+  error_message: 'any',
+})

@@ -43,13 +43,27 @@ function forgetShared(): void {
 
 /** A model that is known only after routing replaces what was said before. */
 export function describeTask(entry: Entry): JsonObject {
-  const { executable, task } = entry
+  const { executable, task, workflowId } = entry
   if (entry.attributes?.['executable'] === executable) return entry.attributes
-  entry.attributes =
-    task.attributes === null
-      ? findShared(task.kind, executable).attributes
-      : Object.freeze({ ...task.attributes, executable, task_type: task.kind })
+  entry.attributes = hasSharedWords(entry)
+    ? findShared(task.kind, executable).attributes
+    : Object.freeze({
+        ...task.attributes,
+        executable,
+        task_type: task.kind,
+        ...(workflowId === null ? {} : { workflow_id: workflowId }),
+      })
   return entry.attributes
+}
+
+const hasSharedWords = ({ task, workflowId }: Entry): boolean =>
+  task.attributes === null && workflowId === null
+
+/** The task, and what it waits for. */
+export function describeRegistration(entry: Entry): JsonObject {
+  const { dependencies } = entry
+  const task = describeTask(entry)
+  return dependencies.length === 0 ? task : Object.freeze({ ...task, dependencies })
 }
 
 /** The task, its worker and its attempt. Only first attempts are shared: later ones are rare. */
@@ -61,7 +75,7 @@ export function describeAttempt(entry: Entry): JsonObject {
       ...(workerId === null ? {} : { worker_id: workerId }),
       attempt,
     })
-  if (task.attributes !== null || attempt > 1) return create()
+  if (!hasSharedWords(entry) || attempt > 1) return create()
   const { attempts } = findShared(task.kind, entry.executable)
   let known = attempts.get(workerId)
   if (known === undefined) {

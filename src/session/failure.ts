@@ -19,6 +19,11 @@ export function toTaskError({ uid }: Task, error: unknown): TuttiError {
 
 export const isLostWorker = (error: unknown): boolean => isA(error, WorkerLostError)
 
+/** After so many workers died under it, a task is not tried again. */
+const poisonLimit = 3
+
+export const isPoisonous = (workersLost: number): boolean => workersLost >= poisonLimit
+
 export function toPoisonError(workersLost: number, last: unknown): PoisonTaskError {
   const text = `ran on ${workersLost} workers, all died; last: ${messageOf(last)}`
   return new PoisonTaskError(text, {

@@ -1,7 +1,4 @@
-/**
- * The only writer of task state: every change goes through `advance`, and one change makes one
- * event.
- */
+/** The only writer of task state: every change goes through `advance` and makes one event. */
 
 import type {
   AnyTask,
@@ -21,19 +18,23 @@ import {
   newLife,
   type Stimulus,
 } from '../tasks/lifecycle.ts'
-import { ledgerAccess, type Outcome } from '../tasks/task.ts'
-import type { Entry } from './entry.ts'
-import { isLostWorker, toPoisonError, toTaskError } from './failure.ts'
+import { ledgerAccess, type Outcome, type Task } from '../tasks/task.ts'
+import {
+  createEntry,
+  createJob,
+  type Entry,
+  executableOf,
+  type HeldEnd,
+  type Registration,
+} from './entry.ts'
+import { isLostWorker, isPoisonous, toPoisonError, toTaskError } from './failure.ts'
 import { type Ending, type Narrator, nullNarrator } from './narrator.ts'
-
-/** After so many workers died under it, a task is not tried again. */
-const poisonLimit = 3
 
 export interface LedgerParts {
   readonly clock: Clock
   readonly workDir: string | null
   /** A task has ended and was let go. */
-  readonly onEnded: (task: AnyTask) => void
+  onEnded(task: Task, outcome: Outcome, owner: object | null): void
 }
 
 export class Ledger {
@@ -62,52 +63,56 @@ export class Ledger {
   }
 
   /** The entry of an open task; another session's task may have the same uid. */
-  find(task: AnyTask): Entry | undefined {
+  find(task: Task): Entry | undefined {
     const entry = this.#entries.get(task.uid)
     return entry?.task === task ? entry : undefined
   }
 
-  /**
-   * Promises that the task will be opened, so that it can be awaited; `false` when it is promised.
-   */
-  bind(task: AnyTask): boolean {
+  /** Promises that the task will be opened: it can be awaited. `false` when it was promised. */
+  bind(task: Task): boolean {
     return ledgerAccess.bind(task)
   }
 
   /** Takes the promise back. */
-  unbind(task: AnyTask, cause: unknown): void {
+  unbind(task: Task, cause: unknown): void {
     ledgerAccess.unbind(task, cause)
   }
 
   /** Registers a task that was bound: CREATED. */
   open(task: AnyTask): Entry {
+    const job = createJob(task, 1, this.#parts.workDir)
+    return this.hold(task, { executable: executableOf(task) }, job)
+  }
+
+  /** Registers a task that was bound: CREATED. Without a job it is held until `release`. */
+  hold(task: Task, registration: Registration, job: Job | null = null): Entry {
     const moment = this.#now()
-    const entry: Entry = {
-      task,
-      life: newLife(moment),
-      backend: '',
-      connection: null,
-      isWithBackend: false,
-      job: this.#createJob(task, 1),
-      attempt: 1,
-      workersLost: 0,
-      workerId: null,
-      nodeId: null,
-      executable: task.kind === 'ai' ? (task.model ?? '') : task.executable,
-      attributes: null,
-      cancelReason: null,
-      waiters: null,
-    }
+    const entry = createEntry(task, registration, { life: newLife(moment), job })
     this.#entries.set(task.uid, entry)
     this.narrator.created(entry, moment.wallSeconds)
     return entry
   }
 
+  /** Gives a held task what is to run; from now on it is like any other. */
+  release(entry: Entry, work: AnyTask): void {
+    entry.job = createJob(work, 1, this.#parts.workDir)
+    if (work.kind !== 'function') entry.executable = executableOf(work)
+  }
+
+  /** Ends a task that is held; SUBMITTED comes first, so that the order of its events is kept. */
+  endHeld(entry: Entry, end: HeldEnd): void {
+    if (entry.job !== null || hasEnded(entry.life.state)) return
+    entry.backend = entry.task.backend ?? ''
+    const now = this.#now()
+    this.#apply(entry, 'submit', now)
+    this.#take(entry, now, end)
+  }
+
   /** Routing chose a backend: SUBMITTED. */
-  assign(entry: Entry, backend: Backend, connection: Connection): void {
+  assign(entry: Entry, backend: Pick<Backend, 'name' | 'model'>, connection: Connection): void {
     entry.backend = backend.name
     entry.connection = connection
-    if (entry.task.kind === 'ai') entry.executable = entry.task.model ?? backend.model ?? ''
+    if (entry.task.kind === 'ai' && entry.executable === '') entry.executable = backend.model ?? ''
     ledgerAccess.setBackend(entry.task, backend.name)
     const now = this.#now()
     this.#apply(entry, 'submit', now)
@@ -121,9 +126,13 @@ export class Ledger {
 
   /** Hands over what was queued and has not been canceled meanwhile. */
   submit(connection: Connection, entries: readonly Entry[]): void {
-    const open = entries.filter(({ life }) => life.state === 'QUEUED')
-    for (const entry of open) entry.isWithBackend = true
-    if (open.length > 0) connection.submit(open.map(({ job }) => job))
+    const jobs: Job[] = []
+    for (const entry of entries) {
+      if (entry.life.state !== 'QUEUED' || entry.job === null) continue
+      entry.isWithBackend = true
+      jobs.push(entry.job)
+    }
+    if (jobs.length > 0) connection.submit(jobs)
   }
 
   /** Takes a backend's report in. */
@@ -133,26 +142,17 @@ export class Ledger {
       this.#lateReports++
       return
     }
-    const moment = report.at ?? this.#now()
-    switch (report.kind) {
-      case 'start':
-        return this.#start(entry, moment, report.workerId, report.nodeId)
-      case 'complete':
-        return this.#complete(entry, moment, report.value, report.facts)
-      case 'fail':
-        return this.#fail(entry, moment, report.error, report.facts)
-      case 'cancel':
-        return this.#cancel(entry, moment, report.reason, report.facts)
-    }
+    this.#take(entry, report.at ?? this.#now(), report)
   }
 
   /** Asks for a task's end; `true` once, `false` when it was asked for or has ended. */
-  requestCancel(task: AnyTask, reason: string): boolean {
+  requestCancel(task: Task, reason: string): boolean {
     const entry = this.find(task)
     if (entry === undefined || entry.cancelReason !== null) return false
     if (hasEnded(entry.life.state)) return false
     entry.cancelReason = reason
-    if (entry.isWithBackend) entry.connection?.cancel(entry.job, reason)
+    if (entry.job === null) this.endHeld(entry, { kind: 'cancel', reason })
+    else if (entry.isWithBackend) entry.connection?.cancel(entry.job, reason)
     // A task that is only registered is ended by `assign`, so that the order of its events is kept.
     else if (entry.life.state !== 'CREATED') this.#cancel(entry, this.#now(), reason)
     return true
@@ -165,7 +165,19 @@ export class Ledger {
 
   /** Ends what no backend has ended, for a backend that did not answer. */
   cancelRest(reason: string): void {
-    for (const entry of this.#entries.values()) this.#cancel(entry, this.#now(), reason)
+    for (const entry of this.#entries.values()) {
+      if (entry.job === null) this.endHeld(entry, { kind: 'cancel', reason })
+      else this.#cancel(entry, this.#now(), reason)
+    }
+  }
+
+  #take(entry: Entry, moment: Moment, report: TaskReport): void {
+    if (report.kind === 'start') return this.#start(entry, moment, report.workerId, report.nodeId)
+    const { facts } = report
+    if (facts?.workerId !== undefined) entry.workerId = facts.workerId
+    if (report.kind === 'complete') this.#complete(entry, moment, report.value, facts)
+    else if (report.kind === 'fail') this.#fail(entry, moment, report.error, facts)
+    else this.#cancel(entry, moment, report.reason, facts)
   }
 
   #start(entry: Entry, moment: Moment, workerId: string, nodeId: string): void {
@@ -179,18 +191,16 @@ export class Ledger {
   }
 
   #complete(entry: Entry, moment: Moment, value: unknown, facts?: AttemptFacts): void {
-    this.#takeWorker(entry, facts)
     const ending: Ending = facts === undefined ? { value } : { value, facts }
     if (this.#apply(entry, 'complete', moment, ending)) this.#end(entry, { state: 'DONE', value })
   }
 
   #fail(entry: Entry, moment: Moment, error: unknown, facts?: AttemptFacts): void {
-    this.#takeWorker(entry, facts)
     if (isLostWorker(error)) entry.workersLost++
-    const isPoison = entry.workersLost >= poisonLimit
-    const mayRetry = entry.attempt <= entry.task.retries && !isPoison
-    if (mayRetry && entry.cancelReason === null && !this.#isClosing) {
-      return this.#retry(entry, moment, error)
+    const isPoison = isPoisonous(entry.workersLost)
+    const mayRetry = entry.attempt <= entry.task.retries && !isPoison && !this.#isClosing
+    if (mayRetry && entry.cancelReason === null && entry.job !== null) {
+      return this.#retry(entry, entry.job.task, moment, error)
     }
     const cause = isPoison ? toPoisonError(entry.workersLost, error) : error
     const ending: Ending = facts === undefined ? { error: cause } : { error: cause, facts }
@@ -198,26 +208,22 @@ export class Ledger {
     this.#end(entry, { state: 'FAILED', error: toTaskError(entry.task, cause) })
   }
 
-  #retry(entry: Entry, moment: Moment, error: unknown): void {
+  #retry(entry: Entry, work: AnyTask, moment: Moment, error: unknown): void {
     // First, so that a repeated report of the failed attempt is late already.
-    entry.job = this.#createJob(entry.task, entry.attempt + 1)
+    const job = createJob(work, entry.attempt + 1, this.#parts.workDir)
+    entry.job = job
     this.#apply(entry, 'retry', moment, { error })
     // Whoever heard of the failed attempt may have asked for the end.
     if (entry.cancelReason !== null) return this.#cancel(entry, moment, entry.cancelReason)
     entry.attempt++
     entry.workerId = null
-    entry.connection?.submit([entry.job])
+    entry.connection?.submit([job])
   }
 
   #cancel(entry: Entry, moment: Moment, reason: string, facts?: AttemptFacts): void {
-    this.#takeWorker(entry, facts)
     const error = new TaskCanceledError(entry.task.uid, entry.cancelReason ?? reason)
     const ending: Ending = facts === undefined ? { error } : { error, facts }
     if (this.#apply(entry, 'cancel', moment, ending)) this.#end(entry, { state: 'CANCELED', error })
-  }
-
-  #takeWorker(entry: Entry, facts: AttemptFacts | undefined): void {
-    if (facts?.workerId !== undefined) entry.workerId = facts.workerId
   }
 
   #apply(entry: Entry, stimulus: Stimulus, moment: Moment, ending: Ending = {}): Change | null {
@@ -232,14 +238,8 @@ export class Ledger {
   #end(entry: Entry, outcome: Outcome): void {
     this.#entries.delete(entry.task.uid)
     ledgerAccess.settle(entry.task, outcome)
-    this.#parts.onEnded(entry.task)
+    this.#parts.onEnded(entry.task, outcome, entry.owner)
     for (const hear of entry.waiters ?? []) hear()
-  }
-
-  #createJob(task: AnyTask, attempt: number): Job {
-    const { workDir } = this.#parts
-    const { uid } = task
-    return workDir === null ? { uid, task, attempt } : { uid, task, attempt, workDir }
   }
 
   #now(): Moment {

@@ -1,9 +1,9 @@
 /** Tells what the ledger decided as events. It decides nothing itself. */
 
 import type { AttemptFacts, Notice } from '../backends/backend.ts'
-import { type EventClass, stampEvent } from '../events/event.ts'
-import { BackendThrottled, TaskAttempt, WorkerLost } from '../events/library-events.ts'
-import type { EventSink } from '../events/sink.ts'
+import { type EventClass, stampEvent, type TrustedFields } from '../events/event.ts'
+import { TaskAttempt } from '../events/library-events.ts'
+import type { EventSink, WorkSink } from '../events/sink.ts'
 import {
   TaskCanceled,
   TaskCompleted,
@@ -22,11 +22,13 @@ import {
   describeAttempt,
   describeFacts,
   describeFailure,
+  describeRegistration,
   describeResult,
   describeStack,
   describeTask,
 } from './attributes.ts'
 import type { Entry } from './entry.ts'
+import { toNoticeEvent } from './notice-events.ts'
 
 /** What an end is told with, beyond the change itself. */
 export interface Ending {
@@ -42,13 +44,18 @@ export interface Narrator {
   created(entry: Entry, time: number): void
   changed(entry: Entry, change: Change, ending: Ending): void
   noticed(backend: string, notice: Notice): void
+  /** Tells what is beyond a task's own changes, as an event of the library's own. */
+  tell<Fields extends object>(
+    eventClass: EventClass<string, Fields>,
+    fields: Omit<TrustedFields, 'session_id'> & Fields,
+  ): void
 }
 
 /** For a session without telemetry. */
-export const nullNarrator: Narrator = { created() {}, changed() {}, noticed() {} }
+export const nullNarrator: Narrator = { created() {}, changed() {}, noticed() {}, tell() {} }
 
 export interface NarratorParts {
-  readonly sink: EventSink
+  readonly sink: EventSink & WorkSink
   readonly clock: Clock
   readonly sessionId: string
   /** Adds what tasks returned to TaskCompleted. */
@@ -73,7 +80,7 @@ export class EventNarrator implements Narrator {
 
   created(entry: Entry, time: number): void {
     const { sink, clock, sessionId: session_id } = this.#parts
-    const attributes = describeTask(entry)
+    const attributes = describeRegistration(entry)
     const { uid: task_id } = entry.task
     sink.emit(
       stampEvent(TaskCreated, clock, {
@@ -109,17 +116,17 @@ export class EventNarrator implements Narrator {
 
   noticed(backend: string, notice: Notice): void {
     const { sink, clock, sessionId: session_id } = this.#parts
-    if (notice.kind === 'throttled') {
-      const { limit } = notice
-      const reason = maskSecrets(notice.reason)
-      sink.emit(stampEvent(BackendThrottled, clock, { session_id, backend, reason, limit }))
-      return
-    }
-    const { workerId: worker_id, nodeId: node_id, tasks } = notice
-    const reason = maskSecrets(notice.reason)
-    sink.emit(
-      stampEvent(WorkerLost, clock, { session_id, backend, node_id, worker_id, reason, tasks }),
-    )
+    if (notice.kind === 'span') return sink.recordSpan(notice.span)
+    if (notice.kind === 'measurement') return sink.recordMeasurement(notice.measurement)
+    sink.emit(toNoticeEvent(notice, { clock, session_id, backend }))
+  }
+
+  tell<Fields extends object>(
+    eventClass: EventClass<string, Fields>,
+    fields: Omit<TrustedFields, 'session_id'> & Fields,
+  ): void {
+    const { sink, clock, sessionId: session_id } = this.#parts
+    sink.emit(stampEvent(eventClass, clock, { ...fields, session_id }))
   }
 
   #attributesOf(entry: Entry, change: Change, ending: Ending): JsonObject {

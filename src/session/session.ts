@@ -14,12 +14,13 @@ import {
   expectString,
   invalid,
 } from '../foundation/options.ts'
-import { Task } from '../tasks/task.ts'
+import { type Outcome, Task } from '../tasks/task.ts'
 import { TelemetryManager } from '../telemetry/manager.ts'
 import type { TelemetryOptions } from '../telemetry/options.ts'
 import { closedError, Intake, type Seat } from './intake.ts'
 import { Ledger } from './ledger.ts'
 import { EventNarrator } from './narrator.ts'
+import { Registrar } from './registrar.ts'
 import { SignalWatch } from './signals.ts'
 import { waitForAll, type WaitOptions } from './wait.ts'
 
@@ -52,6 +53,11 @@ export interface CloseOptions {
 /** How long a backend may take to end what it runs, before its tasks are written off. */
 const closeDeadlineMs = 10_000
 
+type Listen = (owner: object, outcome: Outcome) => void
+
+/** A session's registrar; `listen` hears at once how the tasks end that have an owner. */
+export let registrarOf: (session: Session, listen: Listen) => Registrar
+
 export class Session implements AsyncDisposable {
   readonly id: string
   readonly #clock: Clock
@@ -64,6 +70,15 @@ export class Session implements AsyncDisposable {
   #poller: ResourcePoller | null = null
   #pollSeconds = 5
   #closing: Promise<void> | null = null
+  #listen: Listen = () => {}
+
+  static {
+    registrarOf = (session, listen) => {
+      session.#listen = listen
+      const seats = () => session.#seats
+      return new Registrar({ ledger: session.#ledger, signals: session.#signals, seats })
+    }
+  }
 
   constructor(backends: readonly Backend[], options: SessionOptions = {}) {
     expectKnownKeys('Session', expectObject('options', options), ['id', 'workDir', 'clock', 'log'])
@@ -74,7 +89,7 @@ export class Session implements AsyncDisposable {
     this.#ledger = new Ledger({
       clock,
       workDir: workDir === undefined ? null : expectString('workDir', workDir),
-      onEnded: (task) => this.#forget(task),
+      onEnded: (task, outcome, owner) => this.#forget(task, outcome, owner),
     })
     this.#signals = new SignalWatch((task, reason) => this.#ledger.requestCancel(task, reason))
     this.#intake = new Intake({
@@ -192,9 +207,10 @@ export class Session implements AsyncDisposable {
     await this.#telemetry?.stop()
   }
 
-  #forget(task: AnyTask): void {
+  #forget(task: Task, outcome: Outcome, owner: object | null): void {
     this.#signals.forget(task)
     this.#intake.makeRoom()
+    if (owner !== null) this.#listen(owner, outcome)
   }
 
   #pollNodesOf({ name, nodes = [] }: Backend): void {

@@ -2,20 +2,20 @@
  * Cancels tasks by their `AbortSignal`s, with one listener a signal, however many tasks share it.
  */
 
-import type { AnyTask } from '../backends/backend.ts'
 import { messageOf } from '../foundation/errors.ts'
+import type { Task } from '../tasks/task.ts'
 
-type Cancel = (task: AnyTask, reason: string) => void
+type Cancel = (task: Task, reason: string) => void
 
 export class SignalWatch {
-  readonly #watched = new Map<AbortSignal, { tasks: Set<AnyTask>; listener: () => void }>()
+  readonly #watched = new Map<AbortSignal, { tasks: Set<Task>; listener: () => void }>()
   readonly #cancel: Cancel
 
   constructor(cancel: Cancel) {
     this.#cancel = cancel
   }
 
-  watch(task: AnyTask): void {
+  watch(task: Task): void {
     const { signal } = task
     if (signal === null) return
     if (signal.aborted) return this.#cancel(task, reasonOf(signal))
@@ -29,7 +29,7 @@ export class SignalWatch {
     watched.tasks.add(task)
   }
 
-  forget(task: AnyTask): void {
+  forget(task: Task): void {
     const { signal } = task
     const watched = signal === null ? undefined : this.#watched.get(signal)
     if (signal === null || watched === undefined) return

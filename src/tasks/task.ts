@@ -10,6 +10,7 @@ import {
   expectObject,
   invalid,
 } from '../foundation/options.ts'
+import { announceWait } from '../foundation/task-context.ts'
 import type { TaskState } from './lifecycle.ts'
 
 /** `task_type` in events: an executable, a function, or a prompt. */
@@ -162,6 +163,7 @@ export abstract class Task<T = unknown> implements PromiseLike<T> {
     if (!this.#isBound) {
       return Promise.reject(notSubmitted(this, 'was awaited before it was submitted'))
     }
+    announceWait()
     this.#waiting ??= Promise.withResolvers()
     return this.#waiting.promise as Promise<T>
   }

@@ -2,11 +2,13 @@
 
 import type { FinishedSpan } from '../checkpoint/format.ts'
 import { BaseEvent, stampEvent } from '../events/event.ts'
-import type { EventSink } from '../events/sink.ts'
+import { Distributions, type Measurement } from '../events/measurement.ts'
+import type { EventSink, WorkSink, WorkSpan } from '../events/sink.ts'
 import { type BuiltInEvent, SessionEnded, SessionStarted } from '../events/vocabulary.ts'
 import { StateError } from '../foundation/errors.ts'
 import { expectString, invalid } from '../foundation/options.ts'
 import { Service } from '../foundation/service.ts'
+import { EarlyEvents } from './early-events.ts'
 import { Enrichers, type SpanEnricher } from './enrichers.ts'
 import { EventStream, type EventStreamOptions } from './event-stream.ts'
 import { readMetrics } from './metrics.ts'
@@ -29,27 +31,26 @@ import { TaskTable } from './task-table.ts'
  */
 export type TelemetryEvent = BuiltInEvent | BaseEvent
 
-const mostBeforeStart = 1000
-
-export class TelemetryManager extends Service implements EventSink {
+export class TelemetryManager extends Service implements EventSink, WorkSink {
   readonly #options: ResolvedTelemetryOptions
   readonly #tasks = new TaskTable()
   readonly #nodes = new NodeGauges()
+  readonly #measured = new Distributions()
+  readonly #early: EarlyEvents
   readonly #enrichers: Enrichers
   readonly #subscribers: Subscribers
   readonly #streams = new Set<EventStream>()
-  #early: BaseEvent[] = []
   #pipeline: Pipeline | null = null
   #isOpen = false
   #hasStopped = false
   #startedMs = 0
   #durationSeconds: number | null = null
-  #dropped = 0
 
   constructor(options: TelemetryOptions) {
     super()
     this.#options = resolveTelemetryOptions(options)
     const { clock, log, sessionId } = this.#options
+    this.#early = new EarlyEvents(log)
     this.#enrichers = new Enrichers(log)
     this.#subscribers = new Subscribers({ clock, sink: this, sessionId })
   }
@@ -65,7 +66,7 @@ export class TelemetryManager extends Service implements EventSink {
 
   /** Events that nobody will hear: emitted after `stop()`, or too many before `start()`. */
   get droppedEvents(): number {
-    return this.#dropped
+    return this.#early.dropped
   }
 
   /**
@@ -75,7 +76,7 @@ export class TelemetryManager extends Service implements EventSink {
   emit(event: TelemetryEvent): void {
     if (!(event instanceof BaseEvent)) throw invalid('event', 'an event made by makeEvent()', event)
     if (this.#isOpen && this.#pipeline !== null) this.#pipeline.publish(event)
-    else this.#keepOrDrop(event)
+    else this.#early.keepOrDrop(event)
   }
 
   /**
@@ -134,6 +135,15 @@ export class TelemetryManager extends Service implements EventSink {
     )
   }
 
+  /** Adds a span of finished work under its task's, or under the session's. */
+  recordSpan(span: WorkSpan): void {
+    if (this.#isOpen) this.#pipeline?.publishSpan(this.#pipeline.book.addWork(span))
+  }
+
+  recordMeasurement(measurement: Measurement): void {
+    this.#measured.record(measurement)
+  }
+
   /** Records the event on the active span; without one, does nothing. */
   annotateCurrentSpan(event: BaseEvent): void {
     if (!(event instanceof BaseEvent)) throw invalid('event', 'an event made by makeEvent()', event)
@@ -165,7 +175,7 @@ export class TelemetryManager extends Service implements EventSink {
 
   /** Each instrument's name with its current value, as in a metric line of the checkpoint. */
   readMetrics(): Record<string, number> {
-    return readMetrics(this.#tasks, this.#nodes)
+    return readMetrics(this.#tasks, this.#nodes, this.#measured)
   }
 
   summary(): TelemetrySummary {
@@ -181,6 +191,7 @@ export class TelemetryManager extends Service implements EventSink {
       options: this.#options,
       tasks: this.#tasks,
       nodes: this.#nodes,
+      measured: this.#measured,
       enrichers: this.#enrichers,
       subscribers: this.#subscribers,
     })
@@ -188,8 +199,7 @@ export class TelemetryManager extends Service implements EventSink {
     this.#isOpen = true
     const common = { session_id: sessionId, backend: sessionBackend }
     this.emit(stampEvent(SessionStarted, clock, { ...common, attributes: runFacts() }))
-    for (const event of this.#early) this.emit(event)
-    this.#early = []
+    for (const event of this.#early.release()) this.emit(event)
   }
 
   protected override async onStop(): Promise<void> {
@@ -211,6 +221,7 @@ export class TelemetryManager extends Service implements EventSink {
     this.#isOpen = false
     pipeline.drain()
     this.#hasStopped = true
+    this.#early.end()
     await this.#settle(Math.max(0, deadline - clock.monotonicMs()))
     await pipeline.close()
   }
@@ -218,7 +229,7 @@ export class TelemetryManager extends Service implements EventSink {
   protected override onAbandon(): void {
     this.#hasStopped = true
     for (const stream of this.#streams) stream.end()
-    for (const event of this.#early.splice(0)) this.#keepOrDrop(event)
+    this.#early.end()
   }
 
   async #settle(deadlineMs: number): Promise<void> {
@@ -233,17 +244,5 @@ export class TelemetryManager extends Service implements EventSink {
     if (this.#durationSeconds !== null) return this.#durationSeconds
     if (this.#pipeline === null) return 0
     return (this.#options.clock.monotonicMs() - this.#startedMs) / 1000
-  }
-
-  #keepOrDrop(event: BaseEvent): void {
-    if (!this.#hasStopped && this.#pipeline === null && this.#early.length < mostBeforeStart) {
-      this.#early.push(event)
-      return
-    }
-    this.#dropped++
-    if (this.#dropped > 1) return
-    const isEarly = this.#pipeline === null && !this.#hasStopped
-    const when = isEarly ? `${mostBeforeStart} events before start()` : 'stop()'
-    this.#options.log.warn('EventsDropped', `${event.event_type} was emitted after ${when}`)
   }
 }

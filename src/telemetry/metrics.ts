@@ -3,6 +3,7 @@
  * metrics.ts`.
  */
 
+import type { Distributions } from '../events/measurement.ts'
 import type { NodeGauge, NodeGauges } from './node-gauges.ts'
 import type { TaskRecord } from './task-record.ts'
 import type { TaskTable, TaskTotals } from './task-table.ts'
@@ -116,15 +117,23 @@ export const nodeInstruments: readonly NodeInstrument[] = [
 
 /**
  * Each instrument's name with its sum over all labels; gauges: of the node last seen; zeros
- * included.
+ * included. What backends measure is there once it was measured.
  */
-export function readMetrics(tasks: TaskTable, nodes: NodeGauges): Record<string, number> {
+export function readMetrics(
+  tasks: TaskTable,
+  nodes: NodeGauges,
+  measured: Distributions,
+): Record<string, number> {
   const values: Record<string, number> = {}
   for (const { name, total } of taskInstruments) values[name] = total(tasks.totals)
   values[`${durationInstrument.name}_count`] = tasks.totals.durationCount
   values[`${durationInstrument.name}_sum`] = tasks.totals.durationSum
   for (const { name, perNode } of nodeInstruments) {
     values[name] = nodes.latest === undefined ? 0 : (perNode(nodes.latest) ?? 0)
+  }
+  for (const { instrument, count, sum } of measured.all()) {
+    values[`${instrument.name}_count`] = (values[`${instrument.name}_count`] ?? 0) + count
+    values[`${instrument.name}_sum`] = (values[`${instrument.name}_sum`] ?? 0) + sum
   }
   return values
 }

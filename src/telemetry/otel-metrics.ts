@@ -17,10 +17,12 @@ import {
   type MetricData,
   type MetricProducer,
 } from '@opentelemetry/sdk-metrics'
+import type { Distributions } from '../events/measurement.ts'
 import type { Clock } from '../foundation/clock.ts'
 import { durationInstrument, hasDuration, nodeInstruments, taskInstruments } from './metrics.ts'
 import type { NodeGauges } from './node-gauges.ts'
 import { instrumentationScope, toHrTime } from './otel.ts'
+import { DistributionSeries } from './otel-measurements.ts'
 import type { TaskRecord } from './task-record.ts'
 import type { TaskTable } from './task-table.ts'
 
@@ -30,6 +32,7 @@ export interface ProducerParts {
   readonly sessionId: string
   readonly tasks: TaskTable
   readonly nodes: NodeGauges
+  readonly measured: Distributions
   readonly clock: Clock
 }
 
@@ -48,6 +51,7 @@ export class TableMetricProducer implements MetricProducer {
   readonly #series: TaskSeries[]
   /** What a reader of differences has seen of each node's gauge. */
   readonly #seenLevels = new Map<string, number>()
+  readonly #measured: DistributionSeries
   #lastCollected: HrTime
   #collecting: Promise<unknown> = Promise.resolve()
 
@@ -55,6 +59,7 @@ export class TableMetricProducer implements MetricProducer {
     this.#parts = parts
     this.#startTime = toHrTime(parts.clock.now())
     this.#lastCollected = this.#startTime
+    this.#measured = new DistributionSeries(parts.measured)
     this.#series = [...taskInstruments.map((one) => this.#sumSeries(one)), this.#durationSeries()]
   }
 
@@ -76,7 +81,11 @@ export class TableMetricProducer implements MetricProducer {
       for (const one of series) one.add(record, labels)
       if (++inSlice % sliceSize === 0) await new Promise<void>((go) => clock.nextTurn(go))
     }
-    const metrics = [...series.map((one) => one.finish()), ...this.#nodeMetrics(endTime)]
+    const metrics = [
+      ...series.map((one) => one.finish()),
+      ...this.#nodeMetrics(endTime),
+      ...this.#measuredMetrics(endTime),
+    ]
     this.#lastCollected = endTime
     return {
       resourceMetrics: { resource, scopeMetrics: [{ scope: instrumentationScope, metrics }] },
@@ -132,6 +141,13 @@ export class TableMetricProducer implements MetricProducer {
         return [{ startTime: this.#beginOf(type), endTime, attributes: labels, value }]
       }),
     }))
+  }
+
+  #measuredMetrics(endTime: HrTime): MetricData[] {
+    const type = InstrumentType.HISTOGRAM
+    if (this.#isDropped(type)) return []
+    const period = { startTime: this.#beginOf(type), endTime }
+    return this.#measured.collect(period, this.#temporality(type))
   }
 
   #differenceOf(series: string, level: number): number {

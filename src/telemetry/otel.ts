@@ -99,7 +99,7 @@ export function toReadableSpan(span: FinishedSpan, resource: Resource): Readable
     endTime,
     status: toStatus(span),
     attributes: toOtelAttributes(span.attributes),
-    links: [],
+    links: (span.links ?? []).map((spanId) => ({ context: contextOf(spanId) })),
     events: span.events.map(({ name, time, attributes }) => ({
       name,
       time: toHrTime(time),
@@ -172,6 +172,11 @@ export class OtelSpanMirror implements SpanMirror {
       const span = finished()
       open.setAttributes(toOtelAttributes(span.attributes))
       open.setStatus(toStatus(span))
+      const { traceId } = this.#parts
+      const traceFlags = TraceFlags.SAMPLED
+      open.addLinks(
+        (span.links ?? []).map((id) => ({ context: { traceId, spanId: id, traceFlags } })),
+      )
       open.end(toHrTime(span.end_time))
     })
   }

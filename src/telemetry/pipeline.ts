@@ -7,6 +7,7 @@ import type { FinishedSpan } from '../checkpoint/format.ts'
 import { CheckpointWriter } from '../checkpoint/writer.ts'
 import { type BaseEvent, stampEvent } from '../events/event.ts'
 import { CheckpointDegraded, CheckpointRecovered } from '../events/library-events.ts'
+import type { Distributions } from '../events/measurement.ts'
 import type { ResourceUpdate } from '../events/resource-update.ts'
 import { newTraceId } from '../foundation/ids.ts'
 import { EventBus } from './bus.ts'
@@ -27,6 +28,7 @@ export interface PipelineParts {
   readonly options: ResolvedTelemetryOptions
   readonly tasks: TaskTable
   readonly nodes: NodeGauges
+  readonly measured: Distributions
   readonly enrichers: Enrichers
   readonly subscribers: Subscribers
 }
@@ -110,10 +112,10 @@ export class Pipeline {
 
   /** Last, because a bound reader is at work; a file that nobody will use is let go. */
   #bindReaders(): MetricReaders {
-    const { options, tasks, nodes } = this.#parts
+    const { options, tasks, nodes, measured } = this.#parts
     const { clock, log, sessionId, metricReaders } = options
     try {
-      const parts = { resource: this.#resource, sessionId, tasks, nodes, clock, log }
+      const parts = { resource: this.#resource, sessionId, tasks, nodes, measured, clock, log }
       return new MetricReaders(metricReaders, parts)
     } catch (error) {
       void this.#recorder?.close()
@@ -134,7 +136,7 @@ export class Pipeline {
   }
 
   #createRecorder(): Recorder | null {
-    const { options, tasks, nodes } = this.#parts
+    const { options, tasks, nodes, measured } = this.#parts
     const { checkpointPath, clock, log, sessionId, durability } = options
     if (checkpointPath === null) return null
     const common = { session_id: sessionId, backend: sessionBackend }
@@ -154,7 +156,7 @@ export class Pipeline {
       clock,
       traceId: this.#traceId,
       toSpan: (record) => this.book.toSpan(record),
-      readMetrics: () => readMetrics(tasks, nodes),
+      readMetrics: () => readMetrics(tasks, nodes, measured),
       metricSeconds: options.checkpointSeconds,
     })
   }

@@ -4,6 +4,7 @@
 
 import type { FinishedSpan, SpanAnnotation } from '../checkpoint/format.ts'
 import type { BaseEvent } from '../events/event.ts'
+import type { WorkSpan } from '../events/sink.ts'
 import { type JsonObject, toJsonObject } from '../foundation/json-value.ts'
 import { newSpanId } from '../foundation/ids.ts'
 import { currentTask } from '../foundation/task-context.ts'
@@ -13,6 +14,8 @@ import type { SpanMirror } from './span-mirror.ts'
 import { activeScope, type ScopeSpan, toScopeSpan } from './span-scope.ts'
 import { beyondTask, type TaskRecord, toStrings, toTaskSpan } from './task-record.ts'
 import type { TaskTable } from './task-table.ts'
+import { toWorkSpan } from './work-span.ts'
+import { WorkflowSpans } from './workflow-spans.ts'
 
 /** The backend of the session's own events and span. */
 export const sessionBackend = 'tutti'
@@ -40,6 +43,7 @@ export class SpanBook {
   readonly #parts: SpanBookParts
   readonly #openScopes = new Set<ScopeSpan>()
   readonly #finishedScopes: FinishedSpan[] = []
+  readonly #workflows = new WorkflowSpans(this)
   #sessionStart = 0
   #sessionSpan: FinishedSpan | null = null
 
@@ -56,14 +60,14 @@ export class SpanBook {
     if (type === 'SessionStarted' || type === 'ResourceUpdate') {
       return { event, spanId: this.#sessionSpanId, ended: null }
     }
-    return { event, spanId: this.#spanOfCustom(uid), ended: null }
+    return this.#workflows.admit(event) ?? { event, spanId: this.#spanOfCustom(uid), ended: null }
   }
 
-  /** Opens a span under the active one, or under the session's. */
-  openScope(name: string, attributes: object, time: number): ScopeSpan {
+  /** Opens a span under the given one, the active one, or the session's. */
+  openScope(name: string, attributes: object, time: number, parentSpanId?: string): ScopeSpan {
     const scope: ScopeSpan = {
       spanId: newSpanId(),
-      parentSpanId: this.#activeSpanId() ?? this.#sessionSpanId,
+      parentSpanId: parentSpanId ?? this.#activeSpanId() ?? this.#sessionSpanId,
       name,
       startTime: time,
       attributes: toJsonObject(attributes),
@@ -81,6 +85,18 @@ export class SpanBook {
     const span = toScopeSpan(scope, this.#parts.traceId, time, failure)
     this.#finishedScopes.push(span)
     this.#parts.mirror.ended(scope.spanId, () => span)
+    return span
+  }
+
+  /** Takes a span of finished work in, under its task's or the session's. */
+  addWork(work: WorkSpan): FinishedSpan {
+    const task = work.taskId === null ? undefined : this.#parts.tasks.find(work.taskId)
+    const parentSpanId = task?.spanId ?? this.#sessionSpanId
+    const span = toWorkSpan(work, this.#parts.traceId, parentSpanId)
+    this.#finishedScopes.push(span)
+    const { name, startTime: time, attributes } = work
+    this.#parts.mirror.started(work.spanId, () => ({ parentSpanId, name, time, attributes }))
+    this.#parts.mirror.ended(work.spanId, () => span)
     return span
   }
 
@@ -139,7 +155,7 @@ export class SpanBook {
     if (known !== undefined && known.status !== null) {
       return { event, spanId: known.spanId, ended: null }
     }
-    const record = known ?? tasks.open(uid, event)
+    const record = known ?? this.#openRecord(uid, event)
     const { wasQueued, wasRunning } = record
     const isEnd = tasks.apply(record, event)
     if (event.event_type === 'TaskCreated') record.enriched = this.#parts.enrichers.enrich(event)
@@ -152,9 +168,18 @@ export class SpanBook {
     return { event, spanId: record.spanId, ended: record }
   }
 
+  #openRecord(uid: string, event: BaseEvent): TaskRecord {
+    const record = this.#parts.tasks.open(uid, event)
+    const { workflow_id: workflowId } = event.attributes
+    if (typeof workflowId !== 'string') return record
+    record.workflowId = workflowId
+    record.parentSpanId = this.#workflows.spanIdOf(workflowId) ?? null
+    return record
+  }
+
   #openTask(record: TaskRecord): void {
     this.#parts.mirror.started(record.spanId, () => ({
-      parentSpanId: this.#sessionSpanId,
+      parentSpanId: record.parentSpanId ?? this.#sessionSpanId,
       name: 'task',
       time: record.startTime,
       attributes: this.toSpan(record).attributes,

@@ -30,6 +30,8 @@ class Block {
   readonly executable = new Uint32Array(blockRows)
   readonly taskType = new Uint32Array(blockRows)
   readonly errorType = new Uint32Array(blockRows)
+  readonly workflowId = new Uint32Array(blockRows)
+  readonly parentSpanId = new Uint32Array(blockRows)
   readonly queuedAttributes = new Uint32Array(blockRows)
   readonly startedAttributes = new Uint32Array(blockRows)
 }
@@ -66,6 +68,8 @@ export class TaskArchive {
     block.executable[at] = this.#names.indexOf(record.executable)
     block.taskType[at] = this.#names.indexOf(record.taskType)
     block.errorType[at] = this.#names.indexOf(record.errorType)
+    block.workflowId[at] = this.#names.indexOf(record.workflowId)
+    block.parentSpanId[at] = this.#names.indexOf(record.parentSpanId)
     block.queuedAttributes[at] = this.#attributes.indexOf(record.queuedAttributes)
     block.startedAttributes[at] = this.#attributes.indexOf(record.startedAttributes)
     const { enriched, annotations } = record
@@ -93,6 +97,8 @@ export class TaskArchive {
     record.executable = this.#names.at(num(block.executable, at)) ?? ''
     record.taskType = this.#names.at(num(block.taskType, at)) ?? ''
     record.errorType = this.#names.at(num(block.errorType, at))
+    record.workflowId = this.#names.at(num(block.workflowId, at))
+    record.parentSpanId = this.#names.at(num(block.parentSpanId, at))
     record.queuedAttributes = this.#attributes.at(num(block.queuedAttributes, at))
     record.startedAttributes = this.#attributes.at(num(block.startedAttributes, at))
     Object.assign(record, this.#rarities.get(row))

@@ -32,6 +32,9 @@ export class TaskRecord {
   wasSubmitted = false
   status: SpanStatus | null = null
   errorType: string | null = null
+  /** The workflow that it belongs to, and that one's span. */
+  workflowId: string | null = null
+  parentSpanId: string | null = null
   /** What enrichers added; `null` for most tasks. */
   enriched: JsonObject | null = null
   /** What `annotateCurrentSpan` added; `null` for most tasks. */
@@ -80,7 +83,7 @@ export function toTaskSpan(
     name: 'task',
     span_id: record.spanId,
     trace_id: session.traceId,
-    parent_span_id: session.spanId,
+    parent_span_id: record.parentSpanId ?? session.spanId,
     start_time: startTime,
     end_time: endTime,
     duration_ms: Math.max(0, (endTime - startTime) * 1000),
@@ -101,6 +104,7 @@ function taskSpanAttributes(record: TaskRecord, sessionId: string): JsonObject {
     executable: record.executable,
     task_type: record.taskType,
   }
+  if (record.workflowId !== null) attributes['workflow_id'] = record.workflowId
   if (record.status !== null) attributes['status'] = record.status
   if (record.errorType !== null) attributes['error_type'] = record.errorType
   return record.enriched === null ? attributes : { ...record.enriched, ...attributes }
@@ -127,6 +131,8 @@ function taskSpanEvents(record: TaskRecord): readonly SpanAnnotation[] {
 const remembered = new Map<JsonObject, JsonObject>()
 const mostRemembered = 64
 
+const ofTheSpan = new Set(['executable', 'task_type', 'workflow_id'])
+
 /** Most events say no more than `executable` and `task_type`, which the span has: keep nothing. */
 export function beyondTask(attributes: JsonObject): JsonObject {
   const known = remembered.get(attributes)
@@ -139,9 +145,9 @@ export function beyondTask(attributes: JsonObject): JsonObject {
 
 function withoutTask(attributes: JsonObject): JsonObject {
   for (const key in attributes) {
-    if (key === 'executable' || key === 'task_type') continue
-    const { executable: _executable, task_type: _taskType, ...rest } = attributes
-    return toStrings(rest)
+    if (ofTheSpan.has(key)) continue
+    const beyond = Object.entries(attributes).filter(([name]) => !ofTheSpan.has(name))
+    return toStrings(Object.fromEntries(beyond))
   }
   return emptyAttributes
 }

@@ -60,7 +60,7 @@ export class FakeBackend implements Backend {
   }
 
   /** The latest job of a task; a later attempt is another job. */
-  jobOf(task: AnyTask): Job {
+  jobOf(task: { readonly uid: string }): Job {
     const job = this.#latest.get(task.uid)
     if (job === undefined) throw new Error(`${task.uid} was not submitted to ${this.name}`)
     return job
@@ -70,15 +70,15 @@ export class FakeBackend implements Backend {
     this.#listeners.get(job)?.report(job, report)
   }
 
-  start(task: AnyTask): void {
+  start(task: { readonly uid: string }): void {
     this.report(this.jobOf(task), { kind: 'start', workerId: 'f1', nodeId: 'fake-node' })
   }
 
-  complete(task: AnyTask, value?: unknown): void {
+  complete(task: { readonly uid: string }, value?: unknown): void {
     this.report(this.jobOf(task), { kind: 'complete', value })
   }
 
-  fail(task: AnyTask, error: unknown): void {
+  fail(task: { readonly uid: string }, error: unknown): void {
     this.report(this.jobOf(task), { kind: 'fail', error })
   }
 

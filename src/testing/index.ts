@@ -2,8 +2,12 @@
 
 export { backendContract } from './backend-contract.ts'
 export type { ContractOptions, ContractTasks, ContractTest } from './backend-contract.ts'
+export { inferenceEngineContract } from './engine-contract.ts'
+export type { EngineContractOptions } from './engine-contract.ts'
 export { FakeBackend } from './fake-backend.ts'
 export type { FakeBackendOptions } from './fake-backend.ts'
+export { GenerationRecorder } from './generation-recorder.ts'
+export type { RecordedGeneration } from './generation-recorder.ts'
 export { ManualClock } from './manual-clock.ts'
 export { RecordingListener } from './recording-listener.ts'
 export { RecordingSink } from './recording-sink.ts'

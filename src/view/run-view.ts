@@ -8,6 +8,8 @@ export interface ViewedEvent {
   readonly backend: string
   readonly task_id: string | null
   readonly attributes: { readonly [key: string]: unknown }
+  /** Of a batch. */
+  readonly size?: number
 }
 
 /** Tasks with the same executable. */
@@ -32,7 +34,7 @@ export interface FailureGroup {
 }
 
 interface OpenTask {
-  readonly name: NameView
+  name: NameView
   isRunning: boolean
 }
 
@@ -43,6 +45,8 @@ export interface RunView {
   lastTime: number
   attempts: number
   workersLost: number
+  /** Batches of inference engines, and the requests in them. */
+  readonly batches: { count: number; requests: number }
   readonly totals: { created: number; completed: number; failed: number; canceled: number }
   readonly names: Map<string, NameView>
   readonly failures: Map<string, FailureGroup>
@@ -60,6 +64,7 @@ export function createView(): RunView {
     lastTime: 0,
     attempts: 0,
     workersLost: 0,
+    batches: { count: 0, requests: 0 },
     totals: { created: 0, completed: 0, failed: 0, canceled: 0 },
     names: new Map(),
     failures: new Map(),
@@ -104,6 +109,10 @@ export function fold(view: RunView, event: ViewedEvent): RunView {
     case 'tutti.WorkerLost':
       view.workersLost++
       break
+    case 'tutti.Batch':
+      view.batches.count++
+      view.batches.requests += event.size ?? 0
+      break
   }
   return view
 }
@@ -111,13 +120,25 @@ export function fold(view: RunView, event: ViewedEvent): RunView {
 function openTask(view: RunView, event: ViewedEvent): OpenTask | undefined {
   if (event.task_id === null) return undefined
   const known = view.open.get(event.task_id)
-  if (known !== undefined) return known
+  if (known !== undefined) {
+    if (known.name.name === '') rename(known, nameOf(view, event), view)
+    return known
+  }
   const name = nameOf(view, event)
   name.total++
   view.totals.created++
   const opened = { name, isRunning: false }
   view.open.set(event.task_id, opened)
   return opened
+}
+
+/** A prompt's model may be known only after routing. */
+function rename(task: OpenTask, name: NameView, view: RunView): void {
+  if (task.name === name) return
+  task.name.total--
+  name.total++
+  if (task.name.total === 0) view.names.delete(task.name.name)
+  task.name = name
 }
 
 function startTask(task: OpenTask | undefined): void {

@@ -15,6 +15,8 @@ export interface RunningCommand {
   readonly child: ChildProcess
   /** Resolves when stderr or stdout contains the text. */
   seen(text: string): Promise<void>
+  /** What it has written so far. */
+  stdout(): string
   readonly ended: Promise<CommandEnd>
 }
 
@@ -41,6 +43,7 @@ export function startProgram(program: string, args: readonly string[]): RunningC
   return {
     child,
     ended,
+    stdout: () => stdout,
     seen: (text) =>
       new Promise((resolve) => {
         waiting.push({ text, resolve })

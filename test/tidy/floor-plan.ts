@@ -27,7 +27,7 @@ export const floorPlan: Readonly<Record<string, readonly string[]>> = {
     backendPort,
     'backends/sampling/poller.ts',
   ],
-  inference: ['foundation', 'events', 'tasks', backendPort],
+  inference: ['foundation', 'events', 'tasks', backendPort, 'telemetry/otel-prometheus.ts'],
   cluster: ['foundation', 'events', 'tasks', 'backends'],
   hpc: ['foundation', 'events', 'tasks', 'backends', 'cluster'],
   workflow: ['foundation', 'events', 'tasks', 'checkpoint', backendPort, 'session'],

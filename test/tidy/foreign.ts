@@ -28,7 +28,10 @@ const modulePermits: readonly Permit[] = [
   },
   { names: ['commander'], files: ['src/cli/main.ts'] },
   { names: ['node-llama-cpp'], files: ['src/inference/engines/llama.ts'] },
-  { names: ['yaml'], files: ['src/inference/config.ts'] },
+  { names: ['yaml'], files: ['src/inference/config/config.ts'] },
+  { names: ['undici'], files: ['src/inference/engines/openai/upstream-link.ts'] },
+  { names: ['eventsource-parser'], files: ['src/inference/engines/openai/event-data.ts'] },
+  { names: ['hono'], files: ['src/inference/server/router.ts'] },
   { names: ['@nats-io/', 'msgpackr'], files: ['src/cluster/'] },
   {
     names: ['node:child_process'],
@@ -61,6 +64,8 @@ const globalPermits: readonly Permit[] = [
       'src/cli/',
       'src/backends/local/workers/worker-program.ts',
       'src/backends/local/launchers/launcher.ts',
+      'src/inference/engines/llama/llama-program.ts',
+      'src/inference/engines/process/guard.ts',
     ],
   },
 ]

@@ -11,7 +11,8 @@ export interface Batch {
 
 /**
  * Runs batches of one kind of job. Every job of a batch gets exactly one last report, or is given
- * back with `giveBack`; when that is true for all of them, `finish` is called once for the batch.
+ * back with `giveBack`; when that is true for all of them, or when they only wait for other tasks,
+ * `finish` is called once for the batch.
  */
 export interface Executor {
   /** Batches that could begin now. */

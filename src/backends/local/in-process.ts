@@ -19,19 +19,22 @@ export interface InProcessParts {
 interface Live {
   readonly batch: Batch
   cancelTimer: () => void
+  /** It waited for another task once, and holds no place since. */
+  hasYielded: boolean
 }
 
 export class InProcessExecutor implements Executor {
   readonly #parts: InProcessParts
   readonly #live = new Map<Job, Live>()
   #waiting: Job[] = []
+  #yielded = 0
 
   constructor(parts: InProcessParts) {
     this.#parts = parts
   }
 
   get places(): number {
-    return mostAtOnce - this.#live.size
+    return mostAtOnce - (this.#live.size - this.#yielded)
   }
 
   batchSize(): number {
@@ -42,7 +45,7 @@ export class InProcessExecutor implements Executor {
   assign(batch: Batch): void {
     if (this.#waiting.length === 0) this.#parts.clock.nextTurn(() => this.#beginAll())
     for (const job of batch.jobs) {
-      this.#live.set(job, { batch, cancelTimer() {} })
+      this.#live.set(job, { batch, cancelTimer() {}, hasYielded: false })
       this.#waiting.push(job)
     }
   }
@@ -70,7 +73,7 @@ export class InProcessExecutor implements Executor {
     this.#parts.listener.report(job, { kind: 'start', workerId, nodeId: hostname() })
     // Whoever heard of the start may have canceled it.
     if (!this.#live.has(job)) return
-    void run(job).then(
+    void run(job, () => this.#yield(job)).then(
       (value) => this.#end(job, { kind: 'complete', value }),
       (error: unknown) => this.#end(job, { kind: 'fail', error }),
     )
@@ -90,13 +93,23 @@ export class InProcessExecutor implements Executor {
     live.cancelTimer()
     this.#live.delete(job)
     this.#parts.listener.report(job, report)
+    if (live.hasYielded) this.#yielded--
+    else this.#parts.listener.finish(live.batch)
+  }
+
+  /** What it waits for may need the place that it holds: tasks that await tasks never deadlock. */
+  #yield(job: Job): void {
+    const live = this.#live.get(job)
+    if (live === undefined || live.hasYielded) return
+    live.hasYielded = true
+    this.#yielded++
     this.#parts.listener.finish(live.batch)
   }
 }
 
-async function run({ uid, task }: Job): Promise<unknown> {
+async function run({ uid, task }: Job, onWait: () => void): Promise<unknown> {
   if (task.kind === 'ai' || task.function === null) throw new TypeError(`${uid} is no function`)
   const work = task.function as (...args: readonly unknown[]) => unknown
   const { args } = task
-  return await runInTask(uid, () => work(...args))
+  return await runInTask(uid, () => work(...args), onWait)
 }

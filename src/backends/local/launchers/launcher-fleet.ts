@@ -2,7 +2,7 @@
 
 import type { Clock } from '../../../foundation/clock.ts'
 import { LauncherProcess } from './launcher-process.ts'
-import { groupsOfSession, signalGroup } from './process-group.ts'
+import { groupsOfSession, signalGroup } from '../../../foundation/process-group.ts'
 import type { FromLauncher, LauncherSetup } from './protocol.ts'
 
 /** Deaths in a row, each before any program started, after which launchers are given up. */

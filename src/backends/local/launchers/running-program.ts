@@ -1,7 +1,7 @@
 /** One program from its start to its end: its time limit, its usage, and how it is stopped. */
 
 import { systemClock as clock } from '../../../foundation/clock.ts'
-import { isGroupAlive, signalGroup } from './process-group.ts'
+import { isGroupAlive, signalGroup } from '../../../foundation/process-group.ts'
 import { readUsage } from './proc-usage.ts'
 import type { ProgramUsage, StopCause } from './protocol.ts'
 import type { ExitStatus } from './spawner.ts'

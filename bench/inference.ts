@@ -1,0 +1,196 @@
+/**
+ * What does serving cost, and what does batching bring? The server's CPU time and latency against a
+ * bare `node:http` handler; the llama engine against the library's default parallel use. Servers
+ * and models run in processes of their own, rounds are interleaved and medians compared.
+ */
+
+import { type ChildProcess, execFileSync, fork } from 'node:child_process'
+import { existsSync, mkdirSync, renameSync } from 'node:fs'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { Pool } from 'undici'
+import { writeRandomModel } from '../scripts/random-model.mjs'
+import { installStoryModel } from '../scripts/story-model.mjs'
+import type { ParallelResult } from './fixtures/parallel-prompts.ts'
+import { median, table } from './harness.ts'
+
+const runs = Number(process.env['RUNS'] ?? 5)
+const wanted = process.argv[2] ?? 'all'
+const fixture = (name: string): string =>
+  fileURLToPath(new URL(`fixtures/${name}`, import.meta.url))
+const models = fileURLToPath(new URL('../.models/', import.meta.url))
+const times = (a: number, b: number): string => `${(a / b).toFixed(2)} x`
+
+const body = JSON.stringify({
+  model: 'tiny',
+  messages: [
+    { role: 'system', content: 'You are a helpful assistant.' },
+    { role: 'user', content: 'Tell me in one sentence what a parameter sweep is.' },
+  ],
+  max_tokens: 64,
+  temperature: 0.5,
+})
+
+class ChatServer {
+  readonly #child: ChildProcess
+  readonly #pool: Pool
+  readonly #lone: Pool
+
+  static async start(mode: 'bare' | 'tutti'): Promise<ChatServer> {
+    const child = fork(fixture('chat-server.ts'), [mode])
+    const { port } = await answerOf<{ port: number }>(child)
+    return new ChatServer(child, `http://127.0.0.1:${port}`)
+  }
+
+  private constructor(child: ChildProcess, origin: string) {
+    this.#child = child
+    this.#pool = new Pool(origin, { connections: 32, pipelining: 1 })
+    this.#lone = new Pool(origin, { connections: 1, pipelining: 1 })
+  }
+
+  /** Microseconds of the server's CPU per request, at 32 connections. */
+  async cpuMicros(requests: number): Promise<number> {
+    const before = await this.#cpu()
+    let left = requests
+    await Promise.all(
+      Array.from({ length: 32 }, async () => {
+        while (left-- > 0) await post(this.#pool)
+      }),
+    )
+    return ((await this.#cpu()) - before) / requests
+  }
+
+  /** Milliseconds of each request, one at a time. */
+  async loneMs(requests: number): Promise<number> {
+    const taken: number[] = []
+    for (let at = 0; at < requests; at++) {
+      const begun = performance.now()
+      await post(this.#lone)
+      taken.push(performance.now() - begun)
+    }
+    return median(taken)
+  }
+
+  async stop(): Promise<void> {
+    await Promise.all([this.#pool.close(), this.#lone.close()])
+    this.#child.send('stop')
+  }
+
+  async #cpu(): Promise<number> {
+    this.#child.send('cpu')
+    const { cpu } = await answerOf<{ cpu: NodeJS.CpuUsage }>(this.#child)
+    return cpu.user + cpu.system
+  }
+}
+
+function answerOf<T>(child: ChildProcess): Promise<T> {
+  return new Promise((resolve, reject) => {
+    child.once('message', (message) => resolve(message as T))
+    child.once('exit', (code) => reject(new Error(`the server ended with ${code}`)))
+  })
+}
+
+async function post(pool: Pool): Promise<void> {
+  const { statusCode, body: answer } = await pool.request({
+    method: 'POST',
+    path: '/v1/chat/completions',
+    headers: { 'content-type': 'application/json' },
+    body,
+  })
+  const { choices } = (await answer.json()) as { choices: unknown[] }
+  if (statusCode !== 200 || choices.length !== 1) throw new Error(`status ${statusCode}`)
+}
+
+async function overhead(): Promise<void> {
+  const servers = { bare: await ChatServer.start('bare'), tutti: await ChatServer.start('tutti') }
+  const cpu: Record<string, number[]> = { bare: [], tutti: [] }
+  const lone: Record<string, number[]> = { bare: [], tutti: [] }
+  for (const server of Object.values(servers)) await server.cpuMicros(5000)
+  for (let run = 0; run < runs; run++) {
+    for (const [name, server] of Object.entries(servers)) {
+      cpu[name]?.push(await server.cpuMicros(5000))
+      lone[name]?.push(await server.loneMs(1000))
+    }
+  }
+  for (const server of Object.values(servers)) await server.stop()
+  const [bareCpu, ourCpu] = [median(cpu['bare'] ?? []), median(cpu['tutti'] ?? [])]
+  const [bareLone, ourLone] = [median(lone['bare'] ?? []), median(lone['tutti'] ?? [])]
+  table(
+    [
+      'a chat request',
+      'server CPU (µs), 32 connections',
+      'ratio',
+      'p50 of a lone one (ms)',
+      'ratio',
+    ],
+    [
+      ['bare node:http', bareCpu.toFixed(0), '', bareLone.toFixed(3), ''],
+      [
+        'tutti, echo engine',
+        ourCpu.toFixed(0),
+        times(ourCpu, bareCpu),
+        ourLone.toFixed(3),
+        times(ourLone, bareLone),
+      ],
+    ],
+  )
+}
+
+/** Milliseconds of a lone request on an idle server, at the default window of 500 ms and at 0. */
+async function window(): Promise<void> {
+  const server = await ChatServer.start('tutti')
+  await server.loneMs(500)
+  const ms = await server.loneMs(500)
+  await server.stop()
+  table(['a lone request, window 500 ms', 'p50 (ms)'], [['idle server', ms.toFixed(3)]])
+}
+
+/** About 400 million parameters, random: what they say is noise, what they cost is real. */
+function largeModel(precision: 'F16' | 'Q8_0'): string {
+  const path = join(models, `random-400m-${precision}.gguf`)
+  if (existsSync(path)) return path
+  process.stderr.write('writing a random model of about 400 M parameters\n')
+  mkdirSync(models, { recursive: true })
+  const sizes = { dim: 1024, layers: 24, heads: 16, hidden: 4096, vocab: 4096 }
+  writeRandomModel(`${path}.part`, { ...sizes, precision, context: 512 })
+  renameSync(`${path}.part`, path)
+  return path
+}
+
+function batching(): void {
+  const story = installStoryModel({
+    folder: models,
+    say: (text) => process.stderr.write(`${text}\n`),
+  })
+  const cases = [
+    { name: 'stories15M, Q8_0', path: story, tokens: 120, rounds: runs },
+    { name: 'random, 400 M, Q8_0', path: largeModel('Q8_0'), tokens: 24, rounds: 1 },
+    { name: 'random, 400 M, F16', path: largeModel('F16'), tokens: 24, rounds: 1 },
+  ]
+  const rows = cases.flatMap(({ name, path, tokens, rounds }) =>
+    [16, 64].map((prompts) => {
+      const rates: Record<string, number[]> = { default: [], ours: [] }
+      for (let run = 0; run < rounds; run++) {
+        for (const mode of ['default', 'ours']) {
+          const args = [fixture('parallel-prompts.ts'), mode, path, String(prompts), String(tokens)]
+          const output = execFileSync(process.execPath, args, { encoding: 'utf8' })
+          const result = JSON.parse(output.trim().split('\n').at(-1) ?? '') as ParallelResult
+          rates[mode]?.push(result.tokens / result.cpuSeconds)
+        }
+      }
+      const [base, ours] = [median(rates['default'] ?? []), median(rates['ours'] ?? [])]
+      return [name, prompts, base.toFixed(0), ours.toFixed(0), times(ours, base)]
+    }),
+  )
+  const heads = ['model', 'prompts', 'default use (tokens per CPU-second)', 'ours', 'ratio']
+  table(heads, rows)
+}
+
+const questions: Readonly<Record<string, () => Promise<void> | void>> = {
+  overhead,
+  window,
+  batching,
+}
+for (const [name, ask] of Object.entries(questions)) {
+  if (wanted === 'all' || wanted === name) await ask()
+}

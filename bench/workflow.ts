@@ -1,0 +1,57 @@
+/**
+ * What does a workflow cost beyond the session that it runs on? A chain against one task at a time,
+ * a bag against the session's own, and diamonds. Every run is a process of its own; runs are
+ * interleaved and medians compared.
+ */
+
+import { execFileSync } from 'node:child_process'
+import { fileURLToPath } from 'node:url'
+import { median, table } from './harness.ts'
+import type { Measured, modes } from './workflow-modes.ts'
+
+const runs = Number(process.env['RUNS'] ?? 5)
+const names: readonly (keyof typeof modes)[] = [
+  'oneAtATime',
+  'chain',
+  'sessionBag',
+  'engineBag',
+  'diamondsOfFour',
+]
+
+const found: Measured[][] = names.map(() => [])
+const program = fileURLToPath(new URL('workflow-modes.ts', import.meta.url))
+for (let run = 0; run < runs; run++) {
+  for (const [at, name] of names.entries()) {
+    const output = execFileSync(process.execPath, [program, name], { encoding: 'utf8' })
+    found[at]?.push(JSON.parse(output) as Measured)
+  }
+}
+const of = (name: keyof typeof modes, key: keyof Measured = 'perSecond'): number =>
+  median((found[names.indexOf(name)] ?? []).map((one) => one[key] ?? Number.NaN))
+const ratio = (a: number, b: number): string => (a / b).toFixed(2)
+
+const chain = of('chain', 'taskMicros')
+const [oneP50, oneMean] = [of('oneAtATime', 'p50Micros'), of('oneAtATime', 'taskMicros')]
+table(
+  ['one after the other', 'µs per task', 'ratio'],
+  [
+    ['session: construct, submit, await; median of tasks', oneP50.toFixed(1), ''],
+    ['the same, mean of 1,000', oneMean.toFixed(1), ''],
+    [
+      'workflow: a chain of 1,000, mean',
+      chain.toFixed(1),
+      `${ratio(chain, oneP50)} x the median, ${ratio(chain, oneMean)} x the mean`,
+    ],
+  ],
+)
+table(
+  ['100,000 independent no-ops, 2 threads', 'tasks/s', 'ratio'],
+  [
+    ['session', Math.round(of('sessionBag')), ''],
+    ['workflow', Math.round(of('engineBag')), `${ratio(of('engineBag'), of('sessionBag'))} x`],
+  ],
+)
+table(
+  ['10,000 diamonds of 4, 2 threads', 'diamonds/s', 'tasks/s'],
+  [['workflow', Math.round(of('diamondsOfFour')), Math.round(of('diamondsOfFour') * 4)]],
+)

@@ -1,0 +1,94 @@
+/** How a model of the llama architecture is spelled in GGUF: its sizes and its tensors' names. */
+
+/**
+ * @typedef {{ dim: number, hidden: number, layers: number, heads: number, kvHeads: number,
+ *   vocab: number, context: number }} LlamaSizes
+ * @typedef {{ text: string, score: number, type: number }} VocabularyToken
+ * @typedef {import('./gguf-writer.d.mts').GgufValue} GgufValue
+ */
+
+/** GGUF's numbers for what most of a file's tensors are. */
+const fileTypes = { F32: 0, F16: 1, Q8_0: 7 }
+
+/**
+ * @param {LlamaSizes} sizes
+ * @param {string} name
+ * @param {'F32' | 'F16' | 'Q8_0'} precision
+ * @returns {Record<string, GgufValue>}
+ */
+export function llamaMetadata(sizes, name, precision) {
+  const uint32 = (value) => ({ type: 'uint32', value })
+  const string = (value) => ({ type: 'string', value })
+  return {
+    'general.architecture': string('llama'),
+    'general.name': string(name),
+    'general.file_type': uint32(fileTypes[precision]),
+    'llama.context_length': uint32(sizes.context),
+    'llama.embedding_length': uint32(sizes.dim),
+    'llama.block_count': uint32(sizes.layers),
+    'llama.feed_forward_length': uint32(sizes.hidden),
+    'llama.attention.head_count': uint32(sizes.heads),
+    'llama.attention.head_count_kv': uint32(sizes.kvHeads),
+    'llama.attention.layer_norm_rms_epsilon': { type: 'float32', value: 1e-5 },
+    'llama.rope.dimension_count': uint32(sizes.dim / sizes.heads),
+    'llama.vocab_size': uint32(sizes.vocab),
+  }
+}
+
+/** What a token is; the numbers are GGUF's. */
+export const tokenType = { normal: 1, unknown: 2, control: 3, byte: 6 }
+
+/** The text of the token of one byte. */
+export const byteToken = (byte) => `<0x${byte.toString(16).toUpperCase().padStart(2, '0')}>`
+
+/**
+ * A SentencePiece vocabulary.
+ *
+ * @param {{ tokens: VocabularyToken[], bos: number, eos: number, template?: string }} vocabulary
+ * @returns {Record<string, GgufValue>}
+ */
+export function vocabularyMetadata({ tokens, bos, eos, template }) {
+  const of = (part) => tokens.map((token) => token[part])
+  return {
+    'tokenizer.ggml.model': { type: 'string', value: 'llama' },
+    'tokenizer.ggml.tokens': { type: 'string', value: of('text') },
+    'tokenizer.ggml.scores': { type: 'float32', value: of('score') },
+    'tokenizer.ggml.token_type': { type: 'int32', value: of('type') },
+    'tokenizer.ggml.bos_token_id': { type: 'uint32', value: bos },
+    'tokenizer.ggml.eos_token_id': { type: 'uint32', value: eos },
+    'tokenizer.ggml.unknown_token_id': { type: 'uint32', value: 0 },
+    'tokenizer.ggml.add_bos_token': { type: 'bool', value: true },
+    ...(template === undefined
+      ? {}
+      : { 'tokenizer.chat_template': { type: 'string', value: template } }),
+  }
+}
+
+/**
+ * Every tensor in the order of the file, with its shape. Without an output tensor the embedding
+ * serves.
+ *
+ * @param {LlamaSizes} sizes
+ */
+export function llamaTensors({ dim, hidden, layers, heads, kvHeads, vocab }) {
+  const kvDim = (dim / heads) * kvHeads
+  const matrix = (name, shape) => ({ name: `${name}.weight`, shape, isNorm: false })
+  const norm = (name) => ({ name: `${name}.weight`, shape: [dim], isNorm: true })
+  const tensors = [matrix('token_embd', [dim, vocab])]
+  for (let layer = 0; layer < layers; layer++) {
+    const of = (name) => `blk.${layer}.${name}`
+    tensors.push(
+      norm(of('attn_norm')),
+      matrix(of('attn_q'), [dim, dim]),
+      matrix(of('attn_k'), [dim, kvDim]),
+      matrix(of('attn_v'), [dim, kvDim]),
+      matrix(of('attn_output'), [dim, dim]),
+      norm(of('ffn_norm')),
+      matrix(of('ffn_gate'), [dim, hidden]),
+      matrix(of('ffn_down'), [hidden, dim]),
+      matrix(of('ffn_up'), [dim, hidden]),
+    )
+  }
+  tensors.push(norm('output_norm'))
+  return tensors
+}

@@ -1,0 +1,91 @@
+/**
+ * Writes llama models with random weights: they say nothing sensible, and work as fast as real ones
+ * of their size. The same options give the same file. For tests and benchmarks.
+ */
+
+import { writeGguf } from './gguf-writer.mjs'
+import {
+  byteToken,
+  llamaMetadata,
+  llamaTensors,
+  tokenType,
+  vocabularyMetadata,
+} from './llama-layout.mjs'
+
+const chunkLength = 1 << 16
+const firstTokens = ['<unk>', '<s>', '</s>']
+const letters = Array.from('abcdefghijklmnopqrstuvwxyz')
+
+/**
+ * @param {string} path
+ * @param {import('./random-model.d.mts').RandomModelOptions} options
+ */
+export function writeRandomModel(path, options) {
+  const { dim, layers, heads, hidden, vocab, template, precision } = options
+  const { context = 2048, specialTokens = [] } = options
+  const sizes = { dim, layers, heads, hidden, vocab, kvHeads: heads, context }
+  const tokens = createTokens(vocab, specialTokens)
+  const random = createRandom(1)
+  writeGguf(path, {
+    metadata: {
+      ...llamaMetadata(sizes, 'random', precision),
+      ...vocabularyMetadata({ tokens, bos: 1, eos: 2, template }),
+    },
+    tensors: llamaTensors(sizes).map(({ name, shape, isNorm }) => ({
+      name,
+      shape,
+      type: isNorm ? 'F32' : precision,
+      chunks: () => (isNorm ? [new Float32Array(dim).fill(1)] : randomChunks(shape, random)),
+    })),
+  })
+}
+
+/** Every text can be spelled: by bytes, by characters, and by some longer pieces. */
+function createTokens(vocab, specialTokens) {
+  const tokens = [...firstTokens, ...specialTokens].map((text, id) => ({
+    text,
+    score: 0,
+    type: id === 0 ? tokenType.unknown : tokenType.control,
+  }))
+  for (let byte = 0; byte < 256; byte++) {
+    tokens.push({ text: byteToken(byte), score: 0, type: tokenType.byte })
+  }
+  const pieces = textPieces()
+  while (tokens.length < vocab) {
+    const { value } = pieces.next()
+    tokens.push({ text: value, score: -tokens.length, type: tokenType.normal })
+  }
+  if (tokens.length > vocab) throw new RangeError(`vocab: expected at least ${tokens.length}`)
+  return tokens
+}
+
+/** The characters of ASCII, then all words of two letters, of three, and so on. */
+function* textPieces() {
+  for (let code = 33; code < 127; code++) yield String.fromCharCode(code)
+  yield '▁'
+  for (let words = letters; ;) {
+    words = words.flatMap((word) => letters.map((letter) => word + letter))
+    yield* words
+  }
+}
+
+/** Even values around zero; their spread keeps the sums of a row near one. */
+function* randomChunks([rowLength, rows], random) {
+  const spread = Math.sqrt(12 / rowLength)
+  const chunk = new Float32Array(chunkLength)
+  for (let left = rowLength * rows; left > 0;) {
+    const length = Math.min(left, chunkLength)
+    for (let at = 0; at < length; at++) chunk[at] = (random() - 0.5) * spread
+    yield chunk.subarray(0, length)
+    left -= length
+  }
+}
+
+/** Numbers from 0 to 1 by a linear congruence: fast, and good enough for weights. */
+function createRandom(seed) {
+  let state = seed
+  return () => {
+    state = (Math.imul(state, 1_664_525) + 1_013_904_223) | 0
+    return (state >>> 0) / 2 ** 32
+  }
+}

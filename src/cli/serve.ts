@@ -1,0 +1,86 @@
+/** `tutti serve`: an inference backend behind HTTP until a signal ends it. */
+
+import { readFile } from 'node:fs/promises'
+import { messageOf, ValueError } from '../foundation/errors.ts'
+import { newUuid } from '../foundation/ids.ts'
+import { InferenceBackend, loadInferenceConfig } from '../inference/index.ts'
+import { exitCodes } from './exit-codes.ts'
+import type { Output } from './output.ts'
+import { firstSignal } from './first-signal.ts'
+
+export interface ServeOptions {
+  readonly config: string
+  readonly port?: number
+  readonly host?: string
+  readonly apiKeyFile?: string
+}
+
+/** How long requests under way may take after the signal. */
+const drainSeconds = 30
+
+/** Resolves with the exit code once it has stopped: 0, because a signal is how a server ends. */
+export async function serve(options: ServeOptions, output: Output): Promise<number> {
+  const { modelName } = await loadInferenceConfig(options.config)
+  const { host = '127.0.0.1' } = options
+  const key = await chooseKey(options, host)
+  const backend = new InferenceBackend({
+    configFile: options.config,
+    modelName,
+    host,
+    drainSeconds,
+    onProgress: (text) => output.progress([text]),
+    ...(options.port === undefined ? {} : { port: options.port }),
+    ...(key === null ? {} : { apiKey: key.value }),
+  })
+  const signal = firstSignal()
+  try {
+    const early = await Promise.race([backend.initialize(), signal.received])
+    if (early === undefined) {
+      announce(backend, key, output)
+      const name = await signal.received
+      output.problem(`${name}: finishing what is under way; once more ends at once`)
+    }
+  } finally {
+    await backend.close()
+    signal.release()
+  }
+  output.problem('stopped')
+  return exitCodes.ok
+}
+
+interface Key {
+  readonly value: string
+  readonly isGenerated: boolean
+}
+
+/** Without a key, only this machine may ask: for others one is made and shown, once. */
+async function chooseKey({ apiKeyFile }: ServeOptions, host: string): Promise<Key | null> {
+  if (apiKeyFile !== undefined) return { value: await readKey(apiKeyFile), isGenerated: false }
+  const isLoopback = /^(?:localhost|127\.|::1$)/.test(host)
+  return isLoopback ? null : { value: `tutti-${newUuid()}`, isGenerated: true }
+}
+
+async function readKey(file: string): Promise<string> {
+  const field = '--api-key-file'
+  const content = await readFile(file, 'utf8').catch((error: unknown) => {
+    throw new ValueError(`${field}: ${file} cannot be read: ${messageOf(error)}`, { field })
+  })
+  const key = content.trim()
+  if (key === '') throw new ValueError(`${field}: ${file} is empty`, { field })
+  return key
+}
+
+function announce(backend: InferenceBackend, key: Key | null, output: Output): void {
+  const { endpoint, model, workers } = backend
+  const shown = key?.isGenerated === true ? key.value : null
+  const header = key === null ? '' : ` -H 'Authorization: Bearer ${shown ?? '<your key>'}'`
+  const body = '{"messages":[{"role":"user","content":"Once upon a time"}]}'
+  output.result({ endpoint, model, workers, ...(shown === null ? {} : { api_key: shown }) }, [
+    `serving   ${model} with ${workers} worker${workers === 1 ? '' : 's'}`,
+    `endpoint  ${endpoint}  (OpenAI-compatible: ${endpoint}/v1)`,
+    ...(shown === null ? [] : [`key       ${shown}`]),
+    `try       curl ${endpoint}/v1/chat/completions${header} \\`,
+    `            -H 'Content-Type: application/json' -d '${body}'`,
+    'stop      Ctrl-C',
+  ])
+}

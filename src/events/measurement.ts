@@ -1,0 +1,87 @@
+/** Numbers that are told as they are measured, and the distributions that are kept of them. */
+
+/** What is measured; one object per name, shared by all who measure it. */
+export interface HistogramInstrument {
+  readonly name: string
+  readonly unit: string
+  readonly description: string
+  /** Upper bounds of the buckets, ascending; what is above all of them has a bucket too. */
+  readonly boundaries: readonly number[]
+}
+
+export type Labels = Readonly<Record<string, string>>
+
+export interface Measurement {
+  readonly instrument: HistogramInstrument
+  readonly value: number
+  readonly labels: Labels
+}
+
+/** What is known of one instrument under one set of labels. */
+export interface Distribution {
+  readonly instrument: HistogramInstrument
+  readonly labels: Labels
+  readonly counts: number[]
+  sum: number
+  count: number
+  min: number
+  max: number
+}
+
+/** Beyond so many series, further labels count under `overflow`: they may come from outside. */
+const mostSeries = 1000
+
+/** The distributions of all measurements so far, by instrument and labels. */
+export class Distributions {
+  readonly #series = new Map<string, Distribution>()
+  /** Who measures often keeps its labels: the same object finds its series without a key. */
+  readonly #byLabels = new WeakMap<Labels, Map<HistogramInstrument, Distribution>>()
+
+  record({ instrument, value, labels }: Measurement): void {
+    if (!Number.isFinite(value)) return
+    const series = this.#seriesOf(instrument, labels)
+    const above = instrument.boundaries.findIndex((bound) => value <= bound)
+    const bucket = above === -1 ? instrument.boundaries.length : above
+    series.counts[bucket] = (series.counts[bucket] ?? 0) + 1
+    series.sum += value
+    series.count++
+    series.min = Math.min(series.min, value)
+    series.max = Math.max(series.max, value)
+  }
+
+  all(): IterableIterator<Distribution> {
+    return this.#series.values()
+  }
+
+  #seriesOf(instrument: HistogramInstrument, labels: Labels): Distribution {
+    const seen = this.#byLabels.get(labels)
+    const known = seen?.get(instrument)
+    if (known !== undefined) return known
+    const found = this.#find(instrument, labels)
+    if (seen === undefined) this.#byLabels.set(labels, new Map([[instrument, found]]))
+    else seen.set(instrument, found)
+    return found
+  }
+
+  #find(instrument: HistogramInstrument, labels: Labels): Distribution {
+    const key = `${instrument.name} ${JSON.stringify(labels)}`
+    const known = this.#series.get(key)
+    if (known !== undefined) return known
+    if (this.#series.size >= mostSeries && labels !== overflow) {
+      return this.#find(instrument, overflow)
+    }
+    const created: Distribution = {
+      instrument,
+      labels,
+      counts: Array.from({ length: instrument.boundaries.length + 1 }, () => 0),
+      sum: 0,
+      count: 0,
+      min: Infinity,
+      max: -Infinity,
+    }
+    this.#series.set(key, created)
+    return created
+  }
+}
+
+const overflow: Labels = { overflow: 'true' }

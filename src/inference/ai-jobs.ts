@@ -1,0 +1,160 @@
+/** Runs AI tasks as questions: one for each prompt of a task. */
+
+import { hostname } from 'node:os'
+import type { BackendListener, Connection, Job, TaskReport } from '../backends/backend.ts'
+import type { Clock } from '../foundation/clock.ts'
+import { StateError, TimeoutError } from '../foundation/errors.ts'
+import type { AITask } from '../tasks/ai-task.ts'
+import type { Answer, Desk } from './desk.ts'
+import { toQuestion } from './ai-question.ts'
+
+export interface AiJobsParts {
+  /** `null` before the backend is initialized. */
+  readonly desk: () => Desk | null
+  readonly clock: Clock
+  /** Why jobs are canceled at once; `null` while the backend is open. */
+  readonly closedReason: () => string | null
+}
+
+/** One sharer's tasks. */
+export class AiJobs implements Connection {
+  readonly #parts: AiJobsParts
+  readonly #listener: BackendListener
+  readonly #runs = new Map<Job, AiRun>()
+  /** The latest attempt of each task that has not ended. */
+  readonly #latest = new Map<string, Job>()
+  readonly #onReleased: () => void
+
+  constructor(parts: AiJobsParts, listener: BackendListener, onReleased: () => void) {
+    this.#parts = parts
+    this.#listener = listener
+    this.#onReleased = onReleased
+  }
+
+  /** Whether the task is one of this sharer's, and has not ended. */
+  has(uid: string): boolean {
+    return this.#latest.has(uid)
+  }
+
+  submit(jobs: readonly Job[]): void {
+    for (const job of jobs) this.#submit(job)
+  }
+
+  cancel(job: Job, reason: string): void {
+    this.#runs.get(job)?.cancel(reason)
+  }
+
+  async release(reason: string): Promise<void> {
+    await this.cancelAll(reason)
+    this.#onReleased()
+  }
+
+  /** Resolves when all of them have ended. */
+  async cancelAll(reason: string): Promise<void> {
+    const runs = [...this.#runs.values()]
+    for (const run of runs) run.cancel(reason)
+    await Promise.all(runs.map(({ ended }) => ended))
+  }
+
+  #submit(job: Job): void {
+    const reason = this.#parts.closedReason()
+    if (reason !== null) return this.#listener.report(job, { kind: 'cancel', reason })
+    const desk = this.#parts.desk()
+    if (desk === null) {
+      const error = new StateError('the backend is not initialized')
+      return this.#listener.report(job, { kind: 'fail', error })
+    }
+    const run = new AiRun(this.#parts.clock, this.#listener, job)
+    this.#runs.set(job, run)
+    this.#latest.set(job.uid, job)
+    void run.ended.then(() => this.#forget(job))
+    run.begin(desk)
+  }
+
+  /** A retry may have come before this is called. */
+  #forget(job: Job): void {
+    this.#runs.delete(job)
+    if (this.#latest.get(job.uid) === job) this.#latest.delete(job.uid)
+  }
+}
+
+/** One attempt at an AI task. */
+class AiRun {
+  readonly #clock: Clock
+  readonly #listener: BackendListener
+  readonly #job: Job
+  readonly #task: AITask<string | readonly string[]>
+  readonly #abort = new AbortController()
+  readonly #ending = Promise.withResolvers<void>()
+  #workerId: string | null = null
+  #cancelReason: string | null = null
+  #isOverdue = false
+  #stopTimer: () => void = () => {}
+
+  constructor(clock: Clock, listener: BackendListener, job: Job) {
+    this.#clock = clock
+    this.#listener = listener
+    this.#job = job
+    this.#task = job.task as AITask<string | readonly string[]>
+  }
+
+  get ended(): Promise<void> {
+    return this.#ending.promise
+  }
+
+  begin(desk: Desk): void {
+    const { prompt } = this.#task
+    const prompts = typeof prompt === 'string' ? [prompt] : prompt
+    const { signal } = this.#abort
+    const answers = prompts.map((one) =>
+      desk.ask(toQuestion(this.#task, one, signal), {
+        started: (workerId) => this.#start(workerId),
+      }),
+    )
+    void this.#await(answers)
+  }
+
+  cancel(reason: string): void {
+    this.#cancelReason ??= reason
+    this.#abort.abort()
+  }
+
+  #start(workerId: string): void {
+    if (this.#workerId !== null || this.#abort.signal.aborted) return
+    this.#workerId = workerId
+    this.#listener.report(this.#job, { kind: 'start', workerId, nodeId: hostname() })
+    const seconds = this.#task.timeoutSeconds
+    if (seconds === null) return
+    this.#stopTimer = this.#clock.after(seconds * 1000, () => {
+      this.#isOverdue = true
+      this.#abort.abort()
+    })
+  }
+
+  /** The task ends when all of its prompts have: what one failure makes useless is let go. */
+  async #await(answers: readonly Promise<Answer>[]): Promise<void> {
+    let report: TaskReport
+    try {
+      report = { kind: 'complete', value: this.#valueOf(await Promise.all(answers)) }
+    } catch (error) {
+      this.#abort.abort()
+      await Promise.allSettled(answers)
+      report = this.#reportFailure(error)
+    }
+    this.#stopTimer()
+    this.#ending.resolve()
+    this.#listener.report(this.#job, report)
+  }
+
+  #valueOf(answers: readonly Answer[]): string | string[] | undefined {
+    const texts = answers.map(({ text }) => text)
+    return typeof this.#task.prompt === 'string' ? texts[0] : texts
+  }
+
+  #reportFailure(error: unknown): TaskReport {
+    if (this.#cancelReason !== null) return { kind: 'cancel', reason: this.#cancelReason }
+    if (!this.#isOverdue) return { kind: 'fail', error }
+    const text = `the task ran longer than ${this.#task.timeoutSeconds} s`
+    return { kind: 'fail', error: new TimeoutError(text) }
+  }
+}

@@ -1,0 +1,60 @@
+/** A prompt of an AI task as a question. Pure. */
+
+import type { Refusal } from '../backends/backend.ts'
+import type { AITask, SamplingOptions } from '../tasks/ai-task.ts'
+import type { Question } from './desk.ts'
+import type { ChatMessage, OutputFormat, Sampling } from './engine.ts'
+
+type AnyAITask = AITask<string | readonly string[]>
+
+export function toQuestion(task: AnyAITask, prompt: string, signal: AbortSignal): Question {
+  const { sampling, priority, uid } = task
+  const messages: ChatMessage[] = []
+  const { systemPrompt } = sampling
+  if (systemPrompt !== undefined) messages.push({ role: 'system', content: systemPrompt })
+  messages.push({ role: 'user', content: prompt })
+  return {
+    input: { kind: 'chat', messages },
+    sampling: toSampling(sampling),
+    priority,
+    // The task's own limit counts from the start of execution.
+    timeoutSeconds: null,
+    signal,
+    taskId: uid,
+  }
+}
+
+function toSampling(options: SamplingOptions): Partial<Sampling> {
+  const { maxTokens, temperature, topP, topK, stop, seed, responseFormat } = options
+  const format = responseFormat === undefined ? undefined : toFormat(responseFormat)
+  return {
+    ...(maxTokens === undefined ? {} : { maxTokens }),
+    ...(temperature === undefined ? {} : { temperature }),
+    ...(topP === undefined ? {} : { topP }),
+    ...(topK === undefined ? {} : { topK }),
+    ...(stop === undefined ? {} : { stop: typeof stop === 'string' ? [stop] : stop }),
+    ...(seed === undefined ? {} : { seed }),
+    ...(format === undefined || 'message' in format ? {} : { format }),
+  }
+}
+
+/** Why a task's `responseFormat` cannot be honoured, or `null`. */
+export function refuseFormat(task: AnyAITask): Refusal | null {
+  const { responseFormat } = task.sampling
+  const format = responseFormat === undefined ? null : toFormat(responseFormat)
+  return format !== null && 'message' in format ? format : null
+}
+
+/** As in the chat-completions API: `{ type, json_schema: { schema } }`. */
+function toFormat(given: object): OutputFormat | Refusal {
+  const { type, json_schema: wrapper } = given as { type?: unknown; json_schema?: unknown }
+  if (type === 'text') return { kind: 'text' }
+  if (type === 'json_object') return { kind: 'json_object' }
+  if (type !== 'json_schema') {
+    const message = 'expected "text", "json_object" or "json_schema"'
+    return { field: 'responseFormat.type', message }
+  }
+  const schema = (wrapper as { schema?: unknown } | undefined)?.schema
+  if (typeof schema === 'object' && schema !== null) return { kind: 'json_schema', schema }
+  return { field: 'responseFormat.json_schema.schema', message: 'expected a JSON schema' }
+}

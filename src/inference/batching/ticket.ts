@@ -1,0 +1,136 @@
+/** One accepted request on its way through the batcher: where it stands, and who is to be told. */
+
+import type { Clock } from '../../foundation/clock.ts'
+import type { GenerationDelta, GenerationEnd, GenerationRequest } from '../engine.ts'
+import type { HeapPlace } from './heap.ts'
+import type { Seat } from './seat.ts'
+
+/** A request that is to be answered. */
+export interface QueuedRequest {
+  /** Its signal makes it leave the queue at once, or end in the engine. */
+  readonly request: GenerationRequest
+  /** Higher goes first; among equals, first come, first served. */
+  readonly priority: number
+  /** From now on, waiting included; `null` for no limit. */
+  readonly timeoutMs: number | null
+  readonly listener: QueueListener
+}
+
+/** Who is told about one request. No call may throw. */
+export interface QueueListener {
+  /** An engine has begun with it. Once at most, before everything else. */
+  started(workerId: string): void
+  /** More text. A promise holds the generation back until it settles. */
+  delta(delta: GenerationDelta): Promise<void> | undefined
+  /** Exactly once, and nothing after it. */
+  end(end: GenerationEnd): void
+}
+
+/** Plain state, but for the two promises to its listener: one start at most, one end. */
+export class Ticket {
+  readonly queued: QueuedRequest
+  /** The order of arrival. */
+  readonly number: number
+  readonly sinceMs: number
+  /** When its own time runs out. */
+  readonly dueMs: number
+  readonly #onLeave: (ticket: Ticket) => void
+  hasStarted = false
+  /** Its reader has a part of the answer, so nobody can begin it again. */
+  hasDelta = false
+  /** Its listener was told the end; an engine may still have it. */
+  hasEnded = false
+  /** It was in a batch that failed as a whole, and goes alone now. */
+  isAlone = false
+  /** Its engine was lost once. */
+  wasLost = false
+  /** Ends it in the engine that has it; `null` while no engine has it. */
+  inEngine: AbortController | null = null
+  /** Who has it, or had it last. */
+  seat: Seat | null = null
+  /** When the engine last gave a sign. */
+  heardMs = 0
+  /** How many deltas its reader has not digested. */
+  heldBack = 0
+  /** Its places in the waiting line and among the alarms. */
+  turn: HeapPlace | null = null
+  age: HeapPlace | null = null
+  alarm: HeapPlace | null = null
+  alarmMs = Infinity
+
+  /** `onLeave` is called when the one who asked has left, before its end. */
+  constructor(
+    queued: QueuedRequest,
+    number: number,
+    sinceMs: number,
+    onLeave: (ticket: Ticket) => void,
+  ) {
+    this.queued = queued
+    this.number = number
+    this.sinceMs = sinceMs
+    this.dueMs = queued.timeoutMs === null ? Infinity : sinceMs + queued.timeoutMs
+    this.#onLeave = onLeave
+    queued.request.signal.addEventListener('abort', this)
+  }
+
+  /** Makes the ticket itself the listener of its signal. */
+  handleEvent(): void {
+    this.#onLeave(this)
+  }
+
+  start(workerId: string): void {
+    if (this.hasStarted) return
+    this.hasStarted = true
+    this.queued.listener.started(workerId)
+  }
+
+  /** An engine gets it. */
+  enter(seat: Seat, nowMs: number): void {
+    this.seat = seat
+    this.inEngine = new AbortController()
+    this.heardMs = nowMs
+  }
+
+  /** Passes text on. While its reader holds it back, the silence is not the engine's. */
+  delta(delta: GenerationDelta, clock: Clock): Promise<void> | undefined {
+    if (this.hasEnded) return undefined
+    this.hasDelta = true
+    this.heardMs = clock.monotonicMs()
+    const digested = this.queued.listener.delta(delta)
+    if (digested === undefined) return undefined
+    this.heldBack++
+    const goOn = (): void => {
+      this.heldBack--
+      this.heardMs = clock.monotonicMs()
+    }
+    digested.then(goOn, goOn)
+    return digested
+  }
+
+  /** Tells the end, once. */
+  end(end: GenerationEnd): void {
+    if (this.hasEnded) return
+    this.hasEnded = true
+    this.queued.request.signal.removeEventListener('abort', this)
+    this.queued.listener.end(end)
+  }
+
+  /** It comes back to the line: what it waited for before is enough. */
+  get isRetry(): boolean {
+    return this.isAlone || this.wasLost
+  }
+
+  /** Whether it may be tried again after such a failure; each kind of failure has one retry. */
+  claimRetry(isLoss: boolean, batchSize: number): boolean {
+    if (this.hasDelta) return false
+    if (isLoss) {
+      if (this.wasLost) return false
+      this.wasLost = true
+    } else {
+      // In a batch of one it was alone already.
+      if (this.isAlone || batchSize === 1) return false
+      this.isAlone = true
+    }
+    return true
+  }
+}

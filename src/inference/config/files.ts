@@ -1,0 +1,60 @@
+/** The files that a configuration lies in and names: read with a limit, and watched for readers. */
+
+import { existsSync, readFileSync, statSync } from 'node:fs'
+import { readFile, stat } from 'node:fs/promises'
+import { homedir } from 'node:os'
+import { dirname, join, resolve } from 'node:path'
+import { errnoOf, ValueError } from '../../foundation/errors.ts'
+import type { Log } from '../../foundation/log.ts'
+import type { ConfigFiles } from './required.ts'
+
+export const maxConfigBytes = 2 ** 20
+/** A token is one line: more is another file by mistake. */
+const maxTokenBytes = 65_536
+
+/** The text and the permissions of a configuration file, or a `ValueError` that says why not. */
+export async function readConfigFile(
+  path: string,
+): Promise<{ readonly text: string; readonly mode: number }> {
+  const refuse = (reason: string, cause?: unknown): ValueError =>
+    new ValueError(`Expected \`configFile\` to be a readable file: ${path} ${reason}`, {
+      code: 'ConfigError',
+      field: 'configFile',
+      expected: 'a readable file',
+      got: path,
+      cause,
+    })
+  try {
+    const stats = await stat(path)
+    if (!stats.isFile()) throw refuse('is not a file')
+    if (stats.size > maxConfigBytes)
+      throw refuse(`has ${stats.size} bytes, at most ${maxConfigBytes}`)
+    return { text: await readFile(path, 'utf8'), mode: stats.mode }
+  } catch (error) {
+    if (ValueError.isInstance(error)) throw error
+    const errno = errnoOf(error)
+    throw refuse(errno === 'ENOENT' ? 'does not exist' : `cannot be read (${errno})`, error)
+  }
+}
+
+/** The files that the configuration at `configPath` may name. */
+export function tokenFilesBeside(configPath: string, log: Log): ConfigFiles {
+  return {
+    exists: (path) => existsSync(path),
+    readToken(path) {
+      const isAtHome = path.startsWith('~/')
+      const file = isAtHome ? join(homedir(), path.slice(2)) : resolve(dirname(configPath), path)
+      const stats = statSync(file)
+      if (!stats.isFile()) throw new ValueError('not a file')
+      if (stats.size > maxTokenBytes) throw new ValueError(`larger than ${maxTokenBytes} bytes`)
+      warnOfReaders(log, file, stats.mode & 0o044)
+      return readFileSync(file, 'utf8').trim()
+    },
+  }
+}
+
+/** Warns when `readers`, the permission bits of others, are set. */
+export function warnOfReaders(log: Log, file: string, readers: number): void {
+  if (readers === 0) return
+  log.warn('TokenFileReadable', `Others can read the token in ${file}; run: chmod 600 ${file}`)
+}

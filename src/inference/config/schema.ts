@@ -1,0 +1,143 @@
+/** What a configuration says, complete: every default is filled in and every value is in range. */
+
+import type { GuardrailConfig } from '../guardrails/rules.ts'
+import type { Secret } from './secret.ts'
+
+/** Constructor options that win over the file; see section 2.7 of the specification. */
+export interface InferenceOverrides {
+  readonly modelName?: string
+  readonly numNodes?: number
+  readonly numGpus?: number
+  readonly tpSize?: number
+  readonly offset?: number
+  readonly maxBatchSize?: number
+  readonly maxBatchWaitMs?: number
+  /** A kind alone keeps the file's keys where the file has the same kind. */
+  readonly engine?: EngineOption
+}
+
+/** The settings of an inference backend, frozen deeply. */
+export interface InferenceConfig {
+  /** A hub name or a local path. */
+  readonly modelName: string
+  /** For the downloader of hub models, and for nobody else. */
+  readonly hubToken: Secret | null
+  /** GPUs that share one model. Default 1. */
+  readonly tpSize: number
+  readonly hardware: HardwareConfig
+  readonly llm: LlmConfig
+  readonly batching: BatchingConfig
+  readonly guardrails: GuardrailConfig
+  readonly dynamicWorkers: DynamicWorkersConfig
+  readonly engine: EngineConfig
+}
+
+export interface HardwareConfig {
+  readonly numNodes: number
+  /** Per node; 0 for CPU only. */
+  readonly numGpus: number
+  /** The first node that this backend uses. */
+  readonly nodeOffset: number
+  /** Default: numNodes × floor(numGpus ÷ tpSize), at least 1. */
+  readonly numInfWorkers: number
+  /** Requests that may wait; one more is refused. Default 10,000. */
+  readonly queueLimit: number
+}
+
+export interface LlmConfig {
+  readonly dtype: string
+  /** Default 100, or `maxModelLen` where that is less. */
+  readonly maxTokens: number
+  readonly maxModelLen: number
+  readonly temperature: number
+  readonly topP: number
+  /** 0 considers all tokens. */
+  readonly topK: number
+  readonly repetitionPenalty: number
+  readonly seed: number | null
+  readonly stop: readonly string[]
+  readonly ignoreEos: boolean
+  readonly systemPrompt: readonly string[]
+  readonly gpuMemoryUtilization: number
+}
+
+export interface BatchingConfig {
+  readonly isOn: boolean
+  readonly maxBatchSize: number
+  readonly maxBatchWaitMs: number
+  readonly type: 'adaptive' | 'fixed'
+}
+
+export interface DynamicWorkersConfig {
+  readonly isOn: boolean
+  readonly minWorkers: number
+  /** Default: `numInfWorkers`, at least `minWorkers`. */
+  readonly maxWorkers: number
+  /**
+   * Requests, running and waiting, that one worker is wanted for. Default: what one worker takes at
+   * a time, which is the engine's sequences or concurrency, at most a batch.
+   */
+  readonly targetOngoingRequests: number
+  readonly spinUpSeconds: number
+  readonly spinDownSeconds: number
+}
+
+export type EngineConfig =
+  | LlamaEngineConfig
+  | OpenAiEngineConfig
+  | ProcessEngineConfig
+  | EchoEngineConfig
+
+/** An engine as an option: its kind, or its keys as the file has them, in camelCase. */
+export type EngineOption =
+  | EngineConfig['kind']
+  | ({ readonly kind: 'llama' } & Partial<Omit<LlamaEngineConfig, 'kind'>>)
+  | (Pick<OpenAiEngineConfig, 'kind' | 'baseUrl'> &
+      Partial<Pick<OpenAiEngineConfig, 'maxConcurrency'>> & { readonly apiKey?: string })
+  | (Pick<ProcessEngineConfig, 'kind' | 'command'> &
+      Partial<Omit<ProcessEngineConfig, 'kind' | 'command'>>)
+  | ({ readonly kind: 'echo' } & Partial<Omit<EchoEngineConfig, 'kind'>>)
+
+export interface LlamaEngineConfig {
+  readonly kind: 'llama'
+  /** `null`: the engine's choice. */
+  readonly threads: number | null
+  readonly gpu: 'auto' | false
+  /** Requests side by side. Default 16. */
+  readonly sequences: number
+  /** Tokens of a prompt that are read in one step. Default 512. */
+  readonly batchSize: number
+  /** Where downloaded models lie; `null`: the engine's choice. */
+  readonly cacheDir: string | null
+}
+
+export interface OpenAiEngineConfig {
+  readonly kind: 'openai'
+  /** Without a `/` at its end. */
+  readonly baseUrl: string
+  readonly apiKey: Secret | null
+  /** Requests side by side. Default 64. */
+  readonly maxConcurrency: number
+}
+
+export interface ProcessEngineConfig {
+  readonly kind: 'process'
+  /**
+   * Program and arguments, seen by no shell. {model}, {port}, {host}, {tp_size}, {worker} and
+   * {api_key} stand for what each worker gets.
+   */
+  readonly command: readonly string[]
+  /** Added to the server's environment. Printing it shows names alone. */
+  readonly env: Readonly<Record<string, string>>
+  readonly startTimeoutSeconds: number
+  readonly healthPath: string
+  /** Requests side by side. Default 64. */
+  readonly maxConcurrency: number
+}
+
+export interface EchoEngineConfig {
+  readonly kind: 'echo'
+  /** Per batch. */
+  readonly latencyMs: number
+  readonly latencyPerPromptMs: number
+}

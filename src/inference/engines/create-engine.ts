@@ -1,0 +1,58 @@
+/** Chooses the engine that the configuration names. */
+
+import { homedir } from 'node:os'
+import { join } from 'node:path'
+import type { InferenceConfig } from '../config/schema.ts'
+import type { CreateEngine, EngineWorker, InferenceEngine } from '../engine.ts'
+import type { ResolvedInferenceOptions } from '../inference-options.ts'
+import { createEchoEngine } from './echo.ts'
+import { createLlamaEngine } from './llama/llama-engine.ts'
+import { createOpenAiEngine } from './openai.ts'
+import { createProcessEngine } from './process.ts'
+
+type Surroundings = Pick<ResolvedInferenceOptions, 'clock' | 'log' | 'onProgress'>
+
+export function createEngineFactory(config: InferenceConfig, around: Surroundings): CreateEngine {
+  return (worker) => createEngine(config, around, worker)
+}
+
+function createEngine(
+  config: InferenceConfig,
+  { clock, log, onProgress }: Surroundings,
+  worker: EngineWorker,
+): InferenceEngine {
+  const { modelName, engine, llm, tpSize, hardware, hubToken } = config
+  const common = { modelName, contextLength: llm.maxModelLen, clock, log }
+  switch (engine.kind) {
+    case 'llama':
+      return createLlamaEngine({
+        ...common,
+        ...engine,
+        cacheDir: engine.cacheDir ?? defaultCache(),
+        hubToken: hubToken?.reveal() ?? null,
+        onProgress,
+      })
+    case 'openai':
+      return createOpenAiEngine({ ...common, ...engine, apiKey: engine.apiKey?.reveal() ?? null })
+    case 'process':
+      return createProcessEngine(
+        {
+          ...common,
+          ...engine,
+          tpSize,
+          numGpus: hardware.numGpus,
+          nodeOffset: hardware.nodeOffset,
+          host: '127.0.0.1',
+          hubToken: hubToken?.reveal() ?? null,
+          onProgress,
+        },
+        worker,
+      )
+    default:
+      return createEchoEngine({ ...common, ...engine })
+  }
+}
+
+/** Where downloaded models lie, as other programs of the user keep what can be fetched again. */
+const defaultCache = (): string =>
+  join(process.env['XDG_CACHE_HOME'] ?? join(homedir(), '.cache'), 'tutti', 'models')

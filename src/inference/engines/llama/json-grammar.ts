@@ -1,0 +1,177 @@
+/**
+ * Spells a JSON schema as a grammar (GBNF) that lets a model write nothing else. The structure is
+ * enforced; bounds of numbers, patterns and formats of strings are not.
+ */
+
+type Schema = Readonly<Record<string, unknown>>
+
+/** These would change what is allowed, and a grammar cannot say them. */
+const inexpressible = ['not', 'if', 'patternProperties', 'propertyNames', 'dependentSchemas']
+const deepest = 64
+
+const basics = [
+  'value ::= object | array | string | number | boolean | null',
+  'object ::= "{" ws ( member ( "," ws member )* )? "}" ws',
+  'member ::= string ":" ws value',
+  'array ::= "[" ws ( value ( "," ws value )* )? "]" ws',
+  String.raw`char ::= [^"\\\x7F\x00-\x1F] | "\\" ( ["\\/bfnrt] | "u" [0-9a-fA-F]{4} )`,
+  String.raw`string ::= "\"" char* "\"" ws`,
+  'integer ::= "-"? ( "0" | [1-9] [0-9]{0,15} ) ws',
+  'number ::= "-"? ( "0" | [1-9] [0-9]{0,15} ) ( "." [0-9]{1,16} )? ( [eE] [-+]? [0-9]{1,3} )? ws',
+  'boolean ::= ( "true" | "false" ) ws',
+  'null ::= "null" ws',
+  String.raw`ws ::= | " " | "\n" [ \t]{0,20}`,
+]
+
+/** Any JSON object. */
+export const objectGrammar: string = ['root ::= object', ...basics].join('\n')
+
+/** Throws an `Error` that names what cannot be enforced. */
+export function toJsonGrammar(schema: object): string {
+  const writer = new GrammarWriter(schema as Schema)
+  const root = writer.expression(schema, 0)
+  return [`root ::= ${root}`, ...writer.rules, ...basics].join('\n')
+}
+
+class GrammarWriter {
+  readonly rules: string[] = []
+  readonly #document: Schema
+  /** The rules of definitions, by reference: a definition may refer to itself. */
+  readonly #names = new Map<string, string>()
+
+  constructor(document: Schema) {
+    this.#document = document
+  }
+
+  expression(schema: unknown, depth: number): string {
+    if (depth > deepest) throw new Error(`the schema is nested deeper than ${deepest}`)
+    if (schema === true) return 'value'
+    if (typeof schema !== 'object' || schema === null) throw new Error('false allows nothing')
+    const given = schema as Schema
+    for (const key of inexpressible) {
+      if (key in given) throw new Error(`\`${key}\` cannot be enforced`)
+    }
+    if (typeof given['$ref'] === 'string') return this.#reference(given['$ref'], depth)
+    if ('const' in given) return literal(given['const'])
+    if (Array.isArray(given['enum'])) return anyOf(given['enum'].map(literal))
+    const choices = choicesOf(given)
+    if (choices !== null) return anyOf(choices.map((choice) => this.expression(choice, depth + 1)))
+    const types = typesOf(given)
+    return anyOf(types.map((type) => this.#ofType(type, given, depth)))
+  }
+
+  #reference(reference: string, depth: number): string {
+    const known = this.#names.get(reference)
+    if (known !== undefined) return known
+    const name = `d${this.#names.size}`
+    this.#names.set(reference, name)
+    this.rules.push(`${name} ::= ${this.expression(this.#find(reference), depth + 1)}`)
+    return name
+  }
+
+  #find(reference: string): unknown {
+    const [head, ...path] = reference.split('/')
+    let found: unknown = head === '#' ? this.#document : undefined
+    for (const part of path) {
+      const key = part.replaceAll('~1', '/').replaceAll('~0', '~')
+      found = typeof found === 'object' && found !== null ? (found as Schema)[key] : undefined
+    }
+    if (found === undefined) throw new Error(`\`${reference}\` is not defined in the schema`)
+    return found
+  }
+
+  #ofType(type: string, schema: Schema, depth: number): string {
+    if (type === 'object') return this.#object(schema, depth)
+    if (type === 'array') return this.#array(schema, depth)
+    if (type === 'string') return stringOf(schema)
+    if (['number', 'integer', 'boolean', 'null', 'value'].includes(type)) return type
+    throw new Error(`there is no type \`${type}\``)
+  }
+
+  /** Members come in the schema's order, those that must be there first. */
+  #object(schema: Schema, depth: number): string {
+    const properties = Object.entries((schema['properties'] ?? {}) as Schema)
+    const required = new Set(Array.isArray(schema['required']) ? schema['required'] : [])
+    const member = ([name, value]: [string, unknown]): string =>
+      `${quoted(JSON.stringify(name))} ":" ws ${this.expression(value, depth + 1)}`
+    const always = properties.filter(([name]) => required.has(name)).map(member)
+    const sometimes = properties.filter(([name]) => !required.has(name)).map(member)
+    const others = this.#otherMember(schema, properties.length === 0, depth)
+    const tail = others === null ? '' : ` ( "," ws ${others} )*`
+    const rest = (from: number): string =>
+      sometimes
+        .slice(from)
+        .map((text) => ` ( "," ws ${text} )?`)
+        .join('') + tail
+    if (always.length > 0) return braces(always.join(' "," ws ') + rest(0))
+    const heads = sometimes.map((text, at) => text + rest(at + 1))
+    if (others !== null) heads.push(others + tail)
+    return braces(heads.length === 0 ? '' : `( ${heads.join(' | ')} )?`)
+  }
+
+  /** Where the schema says nothing, members beyond the named ones are not written. */
+  #otherMember(schema: Schema, isOpen: boolean, depth: number): string | null {
+    const others = schema['additionalProperties'] ?? isOpen
+    return others === false ? null : `string ":" ws ${this.expression(others, depth + 1)}`
+  }
+
+  #array(schema: Schema, depth: number): string {
+    if (Array.isArray(schema['prefixItems'])) {
+      const items = schema['prefixItems'].map((item) => this.expression(item, depth + 1))
+      return `"[" ws ${items.join(' "," ws ')} "]" ws`
+    }
+    const item = this.expression(schema['items'] ?? true, depth + 1)
+    const least = numberIn(schema, 'minItems') ?? 0
+    const most = numberIn(schema, 'maxItems')
+    if (most === 0) return '"[" ws "]" ws'
+    const range = `{${Math.max(0, least - 1)},${most === null ? '' : most - 1}}`
+    const items = `${item} ( "," ws ${item} )${range}`
+    return `"[" ws ${least === 0 ? `( ${items} )?` : items} "]" ws`
+  }
+}
+
+const braces = (members: string): string => `"{" ws ${members} "}" ws`
+
+/** `allOf` of one schema is that schema; more cannot be said. */
+function choicesOf(schema: Schema): readonly unknown[] | null {
+  for (const key of ['anyOf', 'oneOf', 'allOf']) {
+    const choices = schema[key]
+    if (!Array.isArray(choices)) continue
+    if (key === 'allOf' && choices.length !== 1) throw new Error('`allOf` cannot be enforced')
+    return choices
+  }
+  return null
+}
+
+function typesOf(schema: Schema): readonly string[] {
+  const { type } = schema
+  if (Array.isArray(type)) return type.map(String)
+  if (type !== undefined) return [String(type)]
+  if ('properties' in schema) return ['object']
+  return 'items' in schema || 'prefixItems' in schema ? ['array'] : ['value']
+}
+
+function stringOf(schema: Schema): string {
+  const least = numberIn(schema, 'minLength') ?? 0
+  const most = numberIn(schema, 'maxLength')
+  if (least === 0 && most === null) return 'string'
+  return String.raw`"\"" char{${least},${most ?? ''}} "\"" ws`
+}
+
+function numberIn(schema: Schema, key: string): number | null {
+  const value = schema[key]
+  return typeof value === 'number' && Number.isInteger(value) && value >= 0 ? value : null
+}
+
+function anyOf(choices: readonly string[]): string {
+  if (choices.length === 0) throw new Error('an empty choice allows nothing')
+  return choices.length === 1 ? choices.join('') : `( ${choices.join(' | ')} )`
+}
+
+const literal = (value: unknown): string => `${quoted(JSON.stringify(value))} ws`
+
+/** A text of GBNF, which escapes less than JSON does. */
+function quoted(text: string): string {
+  const escaped = text.replaceAll('\\', String.raw`\\`).replaceAll('"', String.raw`\"`)
+  return `"${escaped.replaceAll('\n', String.raw`\n`)}"`
+}

@@ -1,0 +1,219 @@
+/** The engine that runs GGUF models with llama.cpp, in a process of its own: it may abort. */
+
+import type { Clock } from '../../../foundation/clock.ts'
+import type { InferenceError } from '../../../foundation/errors.ts'
+import type { Log } from '../../../foundation/log.ts'
+import { maskSecrets, registerSecret } from '../../../foundation/secrets.ts'
+import type {
+  EngineCapacity,
+  GenerationListener,
+  GenerationRequest,
+  InferenceEngine,
+  ModelFacts,
+} from '../../engine.ts'
+import { inferenceError } from '../../inference-errors.ts'
+import { describeExit, hintForExit, type ProcessExit } from './exit-reason.ts'
+import { LlamaProcess } from './llama-process.ts'
+import type { FromLlama, LoadOrder, LoadProgress } from './protocol.ts'
+import { Recipient } from './recipient.ts'
+
+export interface LlamaEngineOptions {
+  /** A GGUF file, or a name on the hub such as `user/model:Q4_K_M`. */
+  readonly modelName: string
+  /** Goes to the downloader and nowhere else. */
+  readonly hubToken: string | null
+  /** Where models from the hub are kept. */
+  readonly cacheDir: string
+  /** Default `null`: the cores that are free at the start. */
+  readonly threads?: number | null
+  /** Default `auto`. */
+  readonly gpu?: 'auto' | false
+  /** Answers made at the same time, up to 256. Default 16. */
+  readonly sequences?: number
+  /** Tokens evaluated together. Default 512. */
+  readonly batchSize?: number
+  /** Default `null`: what the model was trained with, up to 4096. More than it has is clipped. */
+  readonly contextLength?: number | null
+  readonly clock: Clock
+  readonly log: Log
+  /** Told what takes time, in words. */
+  readonly onProgress?: (text: string) => void
+}
+
+/** Nothing runs before `start`. */
+export const createLlamaEngine = (options: LlamaEngineOptions): InferenceEngine =>
+  new LlamaEngine(options)
+
+class LlamaEngine implements InferenceEngine {
+  readonly capacity: EngineCapacity
+  readonly #options: LlamaEngineOptions
+  readonly #order: LoadOrder
+  readonly #recipients = new Map<string, Recipient>()
+  readonly #asks = new Map<number, PromiseWithResolvers<readonly number[]>>()
+  readonly #started = Promise.withResolvers<ModelFacts>()
+  readonly #lost = Promise.withResolvers<string>()
+  #process: LlamaProcess | null = null
+  #isLoaded = false
+  #closing: Promise<void> | null = null
+  #failure: InferenceError | null = null
+  #lastAsk = 0
+
+  constructor(options: LlamaEngineOptions) {
+    this.#options = options
+    this.#order = toOrder(options)
+    this.capacity = { admits: 'step', slots: this.#order.sequences }
+    if (options.hubToken !== null) registerSecret(options.hubToken)
+    this.#started.promise.catch(() => {})
+  }
+
+  start(): Promise<ModelFacts> {
+    if (this.#failure === null && this.#process === null) {
+      this.#process = new LlamaProcess({
+        clock: this.#options.clock,
+        onMessage: (message) => this.#receive(message),
+        onExit: (exit) => this.#leave(exit),
+      })
+      this.#process.send({ kind: 'load', order: this.#order })
+    }
+    return this.#started.promise
+  }
+
+  async generate(
+    requests: readonly GenerationRequest[],
+    listener: GenerationListener,
+  ): Promise<void> {
+    if (this.#closing !== null) return this.#refuse(requests, listener)
+    const process = this.#ready()
+    const alive = requests.filter(({ id, signal }) => {
+      if (signal.aborted) listener.end(id, { kind: 'canceled' })
+      return !signal.aborted
+    })
+    const ends = alive.map((request) => this.#expect(request, listener, process))
+    const plain = alive.map(({ id, input, sampling }) => ({ id, input, sampling }))
+    process.send({ kind: 'generate', requests: plain })
+    await Promise.all(ends)
+  }
+
+  /** Resolves at the request's end; rejects when the engine is lost. */
+  #expect(
+    request: GenerationRequest,
+    listener: GenerationListener,
+    process: LlamaProcess,
+  ): Promise<void> {
+    return new Promise((resolve, reject) => {
+      const recipient = new Recipient({
+        request,
+        listener,
+        send: (message) => process.send(message),
+        onEnd: () => {
+          this.#recipients.delete(request.id)
+          resolve()
+        },
+        onLoss: reject,
+      })
+      this.#recipients.set(request.id, recipient)
+    })
+  }
+
+  async tokenize(text: string): Promise<readonly number[]> {
+    const process = this.#ready()
+    const ask = ++this.#lastAsk
+    const answer = Promise.withResolvers<readonly number[]>()
+    this.#asks.set(ask, answer)
+    process.send({ kind: 'tokenize', ask, text })
+    return answer.promise
+  }
+
+  lost(): Promise<string> {
+    return this.#lost.promise
+  }
+
+  close(): Promise<void> {
+    this.#closing ??= this.#close()
+    return this.#closing
+  }
+
+  /** What runs is told of it one by one: only a loss fails a batch as a whole. */
+  async #close(): Promise<void> {
+    const error = inferenceError('closing', 'the engine is closed')
+    for (const recipient of this.#recipients.values()) recipient.end({ kind: 'failed', error })
+    this.#fail(error)
+    await this.#process?.close()
+  }
+
+  #refuse(requests: readonly GenerationRequest[], listener: GenerationListener): void {
+    const error = inferenceError('closing', 'the engine is closed')
+    for (const { id } of requests) listener.end(id, { kind: 'failed', error })
+  }
+
+  #ready(): LlamaProcess {
+    if (this.#failure !== null) throw this.#failure
+    if (this.#process !== null && this.#isLoaded) return this.#process
+    throw inferenceError('not_ready', 'the engine has not started')
+  }
+
+  #receive(message: FromLlama): void {
+    if (message.kind === 'news') {
+      for (const news of message.news) this.#recipients.get(news.id)?.receive(news)
+    } else if (message.kind === 'tokens') {
+      this.#asks.get(message.ask)?.resolve(message.tokens)
+      this.#asks.delete(message.ask)
+    } else if (message.kind === 'progress') {
+      this.#tellProgress(message.progress)
+    } else if (message.kind === 'loaded') {
+      this.#isLoaded = true
+      this.#checkContext(message.facts)
+      this.#started.resolve(message.facts)
+    } else {
+      const { code, message: text, hint } = message.failure
+      const details = hint === undefined ? {} : { hint }
+      this.#fail(inferenceError(code, maskSecrets(text), details))
+      void this.#process?.close()
+    }
+  }
+
+  #tellProgress({ stage, done }: LoadProgress): void {
+    const what = stage === 'download' ? 'downloading' : 'loading'
+    const percent = `${Math.floor(done * 100)} %`
+    this.#options.onProgress?.(`${what} ${this.#order.modelName}: ${percent}`)
+  }
+
+  #checkContext({ contextLength }: ModelFacts): void {
+    const wanted = this.#order.contextLength
+    if (wanted === null || wanted <= contextLength) return
+    const text = `the model has a context of ${contextLength} tokens; ${wanted} were asked for`
+    this.#options.log.warn('ContextClipped', text)
+  }
+
+  #leave(exit: ProcessExit): void {
+    const reason = describeExit(exit)
+    const hint = hintForExit(exit)
+    if (this.#failure === null) this.#lost.resolve(reason)
+    this.#fail(inferenceError('engine_lost', reason, hint === undefined ? {} : { hint }))
+  }
+
+  /** The first reason stays. */
+  #fail(error: InferenceError): void {
+    if (this.#failure !== null) return
+    this.#failure = error
+    this.#started.reject(error)
+    for (const recipient of this.#recipients.values()) recipient.lose(error)
+    for (const { reject } of this.#asks.values()) reject(error)
+    this.#recipients.clear()
+    this.#asks.clear()
+  }
+}
+
+/** llama.cpp has no more sequences than this in a context. */
+const mostSequences = 256
+
+const toOrder = (options: LlamaEngineOptions): LoadOrder => ({
+  modelName: options.modelName,
+  hubToken: options.hubToken,
+  cacheDir: options.cacheDir,
+  threads: options.threads ?? null,
+  gpu: options.gpu ?? 'auto',
+  sequences: Math.min(options.sequences ?? 16, mostSequences),
+  batchSize: options.batchSize ?? 512,
+  contextLength: options.contextLength ?? null,
+})

@@ -1,0 +1,29 @@
+/** Tells names on the model hub from paths, and models from other files. */
+
+import { open } from 'node:fs/promises'
+import { messageOf } from '../../../foundation/errors.ts'
+import { LoadError } from './load-error.ts'
+
+export type ModelSource =
+  | { readonly kind: 'file'; readonly path: string }
+  | { readonly kind: 'hub'; readonly uri: string }
+
+/** `user/model` and `user/model:quant` are on the hub, as is what begins with `hf:` or `https:`. */
+export function toModelSource(name: string): ModelSource {
+  if (/^(?:hf|https?):/.test(name)) return { kind: 'hub', uri: name }
+  const isHubName = /^[\w-][\w.-]*\/[\w.-]+(?::[\w.-]+)?$/.test(name) && !name.endsWith('.gguf')
+  return isHubName ? { kind: 'hub', uri: `hf:${name}` } : { kind: 'file', path: name }
+}
+
+/** llama.cpp ends the process over some files that are no models. */
+export async function expectGguf(path: string): Promise<void> {
+  const hint = 'give the path of a GGUF file, or a name on the hub such as hf:user/model:Q4_K_M'
+  try {
+    await using file = await open(path)
+    const { buffer } = await file.read(Buffer.alloc(4), 0, 4, 0)
+    if (buffer.toString('latin1') === 'GGUF') return
+  } catch (error) {
+    throw new LoadError(`the model cannot be read: ${messageOf(error)}`, hint, error)
+  }
+  throw new LoadError(`${path} is not a GGUF file`, hint)
+}

@@ -1,0 +1,69 @@
+/** What the engine and its process say to each other. */
+
+import type {
+  GenerationDelta,
+  GenerationInput,
+  ModelFacts,
+  FinishReason,
+  Sampling,
+  Usage,
+} from '../../engine.ts'
+import type { InferenceErrorCode } from '../../inference-errors.ts'
+
+/** What is loaded, and how. Sent first, and never by arguments or environment: it has the token. */
+export interface LoadOrder {
+  readonly modelName: string
+  readonly hubToken: string | null
+  readonly cacheDir: string
+  /** `null` takes the cores that are free. */
+  readonly threads: number | null
+  readonly gpu: 'auto' | false
+  readonly sequences: number
+  readonly batchSize: number
+  /** `null` takes what the model was trained with, up to 4096. */
+  readonly contextLength: number | null
+}
+
+export interface PlainRequest {
+  readonly id: string
+  readonly input: GenerationInput
+  readonly sampling: Sampling
+}
+
+export type ToLlama =
+  | { readonly kind: 'load'; readonly order: LoadOrder }
+  | { readonly kind: 'generate'; readonly requests: readonly PlainRequest[] }
+  | { readonly kind: 'cancel' | 'hold' | 'resume'; readonly id: string }
+  | { readonly kind: 'tokenize'; readonly ask: number; readonly text: string }
+
+export type FromLlama =
+  | { readonly kind: 'progress'; readonly progress: LoadProgress }
+  | { readonly kind: 'loaded'; readonly facts: ModelFacts }
+  | { readonly kind: 'unloadable'; readonly failure: Failure }
+  | { readonly kind: 'news'; readonly news: readonly News[] }
+  | { readonly kind: 'tokens'; readonly ask: number; readonly tokens: readonly number[] }
+
+export interface LoadProgress {
+  readonly stage: 'download' | 'load'
+  /** From 0 to 1. */
+  readonly done: number
+}
+
+/** An error, without its class: errors lose theirs on the way. */
+export interface Failure {
+  readonly code: InferenceErrorCode
+  readonly message: string
+  readonly hint?: string
+}
+
+/** What happened to a request. */
+export interface News {
+  readonly id: string
+  readonly delta?: GenerationDelta
+  readonly end?: PlainEnd
+}
+
+export type PlainEnd =
+  | { readonly kind: 'done'; readonly finishReason: FinishReason; readonly usage: Usage }
+  | { readonly kind: 'failed'; readonly failure: Failure }
+  | { readonly kind: 'canceled' }

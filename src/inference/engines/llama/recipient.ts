@@ -1,0 +1,97 @@
+/** One request at the engine: passes on what comes for it, at its reader's pace. */
+
+import { inferenceError } from '../../inference-errors.ts'
+import type { GenerationEnd, GenerationListener, GenerationRequest } from '../../engine.ts'
+import type { News, PlainEnd, ToLlama } from './protocol.ts'
+
+export interface RecipientOptions {
+  readonly request: GenerationRequest
+  readonly listener: GenerationListener
+  readonly send: (message: ToLlama) => void
+  /** Called once, after the listener was told of the end. */
+  readonly onEnd: () => void
+  /** Called instead, when the listener is told of no end. */
+  readonly onLoss: (error: unknown) => void
+}
+
+export class Recipient {
+  readonly #options: RecipientOptions
+  /** Came while the reader was busy; the process stops soon after it was told to hold. */
+  #late: News[] | null = null
+  #isOver = false
+  readonly #abort = (): void => this.#cancel()
+
+  constructor(options: RecipientOptions) {
+    this.#options = options
+    options.request.signal.addEventListener('abort', this.#abort, { once: true })
+  }
+
+  receive(news: News): void {
+    if (this.#late === null || this.#isAborted()) this.#pass(news)
+    else this.#late.push(news)
+  }
+
+  /** Ends it, whatever was still to come. */
+  end(end: GenerationEnd): void {
+    if (this.#isOver) return
+    const { request, listener, onEnd } = this.#options
+    this.#dismiss()
+    listener.end(request.id, end)
+    onEnd()
+  }
+
+  /** The engine is gone: the batch fails as a whole. */
+  lose(error: unknown): void {
+    if (this.#isOver) return
+    this.#dismiss()
+    this.#options.onLoss(error)
+  }
+
+  #dismiss(): void {
+    this.#isOver = true
+    this.#options.request.signal.removeEventListener('abort', this.#abort)
+  }
+
+  #isAborted(): boolean {
+    return this.#options.request.signal.aborted
+  }
+
+  /** Who left does not read what is late; only the end is still told. */
+  #cancel(): void {
+    this.#options.send({ kind: 'cancel', id: this.#options.request.id })
+    const late = this.#late ?? []
+    this.#late = null
+    for (const news of late) this.#pass(news)
+  }
+
+  #pass({ delta, end }: News): void {
+    if (this.#isOver) return
+    const { request, listener } = this.#options
+    if (delta !== undefined && !this.#isAborted()) {
+      const wait = listener.delta(request.id, delta)
+      if (wait !== undefined) this.#hold(wait)
+    }
+    if (end !== undefined) this.end(toEnd(end))
+  }
+
+  #hold(wait: Promise<void>): void {
+    const { request, send } = this.#options
+    this.#late = []
+    send({ kind: 'hold', id: request.id })
+    const resume = (): void => {
+      const late = this.#late
+      if (late === null || this.#isOver) return
+      this.#late = null
+      send({ kind: 'resume', id: request.id })
+      for (const news of late) this.receive(news)
+    }
+    wait.then(resume, resume)
+  }
+}
+
+function toEnd(end: PlainEnd): GenerationEnd {
+  if (end.kind !== 'failed') return end
+  const { code, message, hint } = end.failure
+  const error = inferenceError(code, message, hint === undefined ? {} : { hint })
+  return { kind: 'failed', error }
+}

@@ -1,0 +1,79 @@
+/** The port between the step loop and the library that evaluates a model: nothing here runs. */
+
+import type { OutputFormat } from '../../engine.ts'
+
+export type Token = number
+
+/** A loaded model. */
+export interface LlamaRuntime {
+  /** Tokens of prompt and answer together. */
+  readonly contextLength: number
+  /** Tokens that are evaluated together. */
+  readonly batchSize: number
+  /** In the order in which they are to be stepped. */
+  readonly slots: readonly Slot[]
+  readonly vocabulary: Vocabulary
+  /** `null` when the model has none. */
+  readonly template: ChatTemplate | null
+  /** Throws for what cannot be enforced. */
+  createGrammar(format: Exclude<OutputFormat, { kind: 'text' }>): Grammar
+}
+
+export interface Vocabulary {
+  /** Stands before every prompt, where the model wants one. */
+  readonly first: Token | null
+  /** `special`: the texts of control tokens become them. `inner`: more text stands before this. */
+  tokenize(text: string, how: { readonly special: boolean; readonly inner: boolean }): Token[]
+  /** Incomplete characters come out as U+FFFD; control tokens as nothing. */
+  textOf(tokens: readonly Token[], before: readonly Token[]): string
+  /** How a token is shown by itself. */
+  nameOf(token: Token): string
+  /** An answer ends with it. */
+  isEnd(token: Token): boolean
+}
+
+export interface ChatTemplate {
+  /** It spells tools by itself. */
+  readonly knowsTools: boolean
+  /** The texts that would become control tokens. */
+  readonly controls: readonly string[]
+  /** Throws what the template raises. */
+  render(input: object): string
+}
+
+/** Where one answer at a time is made. */
+export interface Slot {
+  /** Forgets what it was given before. */
+  clear(): Promise<void>
+  take(tokens: readonly Token[]): Promise<void>
+  /** Takes the tokens and chooses what follows, one token a call. */
+  continue(tokens: readonly Token[], choice: TokenChoice): TokenStream
+}
+
+export interface TokenStream {
+  next(): Promise<ChosenToken>
+  close(): Promise<void>
+}
+
+export interface ChosenToken {
+  readonly token: Token
+  /** Most likely first; only where it was asked for. */
+  readonly probabilities?: ReadonlyMap<Token, number>
+}
+
+export interface TokenChoice {
+  readonly temperature: number
+  readonly topP: number
+  readonly topK: number
+  readonly minP: number
+  readonly seed: number
+  /** `null` punishes nothing. */
+  readonly repetition: { readonly penalty: number; recent(): Token[] } | null
+  readonly grammar: Grammar | null
+  readonly wantsProbabilities: boolean
+}
+
+/** Only the runtime that made it can read it. */
+export interface Grammar {
+  readonly ofRuntime: unknown
+}

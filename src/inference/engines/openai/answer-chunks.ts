@@ -1,0 +1,139 @@
+/** Folds the chunks of one streamed answer into deltas, whole tool calls, a reason and a usage. */
+
+import { newUuid } from '../../../foundation/ids.ts'
+import type { FinishReason, GenerationDelta, TokenLogprob, ToolCall, Usage } from '../../engine.ts'
+import { inferenceError } from '../../inference-errors.ts'
+import { countOr, listOf, parseJson, pick, textOr } from './foreign-json.ts'
+import { refusalIn } from './upstream-refusal.ts'
+
+/** What servers say besides the standard's own four. */
+const finishReasons: Readonly<Record<string, FinishReason>> = {
+  stop: 'stop',
+  eos: 'stop',
+  stop_sequence: 'stop',
+  length: 'length',
+  max_tokens: 'length',
+  model_length: 'length',
+  tool_calls: 'tool_calls',
+  function_call: 'tool_calls',
+  content_filter: 'content_filter',
+}
+
+/** More is no call that anybody could make. */
+const longestArguments = 1 << 20
+const mostCalls = 128
+
+interface CallParts {
+  readonly index: number
+  id: string
+  name: string
+  arguments: string
+}
+
+/**
+ * Takes the data of the events in their order. Throws `InferenceError`: what an error chunk tells,
+ * or `EngineContractError` for what is no answer.
+ */
+export class AnswerChunks {
+  readonly #calls: CallParts[] = []
+  #finishReason: FinishReason | null = null
+  #usage: Usage | null = null
+
+  /** `null` until a chunk told it: an answer without it is not whole. */
+  get finishReason(): FinishReason | null {
+    return this.#finishReason
+  }
+
+  /** `null` when the server tells none. */
+  get usage(): Usage | null {
+    return this.#usage
+  }
+
+  /** The delta of one event's data, if there is anything in it for the reader. */
+  take(data: string): GenerationDelta | null {
+    const chunk = parseJson(data)
+    if (typeof chunk !== 'object' || chunk === null) {
+      throw inferenceError('EngineContractError', 'the server sent a chunk that is not JSON')
+    }
+    const failure = pick(chunk, 'error')
+    if (failure !== undefined && failure !== null) throw refusalIn(chunk)
+    this.#takeUsage(pick(chunk, 'usage'))
+    const choice = pick(chunk, 'choices', 0)
+    for (const part of listOf(pick(choice, 'delta', 'tool_calls'))) this.#takeCall(part)
+    this.#takeReason(pick(choice, 'finish_reason'))
+    const text = textOr(pick(choice, 'delta', 'content') ?? pick(choice, 'text'), '')
+    const logprobs = toLogprobs(pick(choice, 'logprobs'))
+    if (text === '' && logprobs.length === 0) return null
+    return { text, ...(logprobs.length === 0 ? {} : { logprobs }) }
+  }
+
+  /** The tool calls, whole, after the last chunk. */
+  calls(): GenerationDelta | null {
+    if (this.#calls.length === 0) return null
+    const toolCalls = this.#calls.map(({ id, name, arguments: text }): ToolCall => ({
+      id,
+      name,
+      arguments: text,
+    }))
+    return { text: '', toolCalls }
+  }
+
+  #takeUsage(usage: unknown): void {
+    const promptTokens = countOr(pick(usage, 'prompt_tokens'), null)
+    const completionTokens = countOr(pick(usage, 'completion_tokens'), null)
+    if (promptTokens === null || completionTokens === null) return
+    this.#usage = { promptTokens, completionTokens }
+  }
+
+  #takeReason(reason: unknown): void {
+    if (typeof reason !== 'string') return
+    const known = Object.hasOwn(finishReasons, reason) ? finishReasons[reason] : undefined
+    if (known === undefined) {
+      throw inferenceError('EngineContractError', 'the server gave up with an unknown reason', {
+        cause: new Error(`finish_reason: ${reason.slice(0, 80)}`),
+      })
+    }
+    this.#finishReason = known
+  }
+
+  /** A part names its call by an index; servers that send whole calls may leave it out. */
+  #takeCall(part: unknown): void {
+    const id = textOr(pick(part, 'id'), '')
+    const index = countOr(pick(part, 'index'), this.#calls.length)
+    let call = this.#calls.find((one) => one.index === index)
+    if (call === undefined) {
+      call = { index, id: id === '' ? `call_${newUuid()}` : id, name: '', arguments: '' }
+      this.#calls.push(call)
+    }
+    call.name += textOr(pick(part, 'function', 'name'), '')
+    call.arguments += textOr(pick(part, 'function', 'arguments'), '')
+    if (this.#calls.length > mostCalls || call.arguments.length > longestArguments) {
+      throw inferenceError('EngineContractError', 'the server sent tool calls without an end')
+    }
+  }
+}
+
+/** Of the chat form (a list of objects) or the text form (lists side by side). */
+function toLogprobs(logprobs: unknown): readonly TokenLogprob[] {
+  if (typeof logprobs !== 'object' || logprobs === null) return []
+  const content = pick(logprobs, 'content')
+  if (Array.isArray(content)) {
+    return content.flatMap((entry: unknown) => {
+      const top = listOf(pick(entry, 'top_logprobs')).flatMap(toPair)
+      return toPair(entry).map((pair) => ({ ...pair, top }))
+    })
+  }
+  return listOf(pick(logprobs, 'tokens')).flatMap((token, at) => {
+    const top = pick(logprobs, 'top_logprobs', at) ?? {}
+    const pairs = Object.entries(top).flatMap(([one, value]) =>
+      toPair({ token: one, logprob: value }),
+    )
+    const chosen = toPair({ token, logprob: pick(logprobs, 'token_logprobs', at) })
+    return chosen.map((pair) => ({ ...pair, top: pairs }))
+  })
+}
+
+function toPair(entry: unknown): { token: string; logprob: number }[] {
+  const [token, logprob] = [pick(entry, 'token'), pick(entry, 'logprob')]
+  return typeof token === 'string' && typeof logprob === 'number' ? [{ token, logprob }] : []
+}

@@ -1,0 +1,89 @@
+/** What a server's refusal means in our codes. Its own words go into the `cause` alone. */
+
+import type { InferenceError } from '../../../foundation/errors.ts'
+import { maskSecrets } from '../../../foundation/secrets.ts'
+import { inferenceError, type InferenceErrorCode } from '../../inference-errors.ts'
+import { parseJson, pick, textOr } from './foreign-json.ts'
+
+/** A refusal; `waitMs` says after what time another try may do better, `null` that none will. */
+export interface Refusal {
+  readonly error: InferenceError
+  readonly waitMs: number | null
+}
+
+const longestWords = 2000
+const usualWaitMs = 1000
+const longestWaitMs = 10_000
+
+/** Reads an answer with a status other than 200. `nowSeconds` is for a date in `Retry-After`. */
+export function toRefusal(
+  status: number,
+  body: string,
+  retryAfter: string | null,
+  nowSeconds: number,
+): Refusal {
+  const isBusy = status === 429 || status === 503
+  const error = createError(codeFor(status, body), status, body)
+  return { error, waitMs: isBusy ? retryAfterMs(retryAfter, nowSeconds) : null }
+}
+
+/** The error that a chunk within a stream tells. */
+export function refusalIn(chunk: unknown): InferenceError {
+  const told = pick(chunk, 'error', 'code')
+  const status = typeof told === 'number' && told >= 400 && told < 600 ? told : 500
+  const body = JSON.stringify(chunk)
+  return createError(codeFor(status, body), status, body)
+}
+
+/** Seconds or a date, bounded: whoever asks is waiting meanwhile. */
+export function retryAfterMs(header: string | null, nowSeconds: number): number {
+  if (header === null || header.trim() === '') return usualWaitMs
+  const seconds = Number(header)
+  const ms = Number.isNaN(seconds) ? Date.parse(header) - nowSeconds * 1000 : seconds * 1000
+  return Number.isNaN(ms) ? usualWaitMs : Math.min(Math.max(ms, 0), longestWaitMs)
+}
+
+/** Servers that do not say `context_length_exceeded` say one of these. */
+const contextWords =
+  /maximum context length|exceeds? the (?:available |model's )?context|exceed_context_size/i
+
+function codeFor(status: number, body: string): InferenceErrorCode {
+  const told = pick(parseJson(body), 'error', 'code')
+  if (told === 'context_length_exceeded' || told === 'content_filter') return told
+  const isRefused = status === 400 || status === 413 || status === 422
+  if (isRefused && contextWords.test(body)) return 'context_length_exceeded'
+  if (isRefused || status === 501) return 'unsupported'
+  if (status === 429) return 'queue_full'
+  if (status === 503) return 'not_ready'
+  if (status === 408 || status === 504) return 'engine_timeout'
+  return 'engine_error'
+}
+
+const sentences: Partial<Record<InferenceErrorCode, string>> = {
+  context_length_exceeded: "the prompt and the answer do not fit into the model's context",
+  content_filter: 'the server refused the content',
+  unsupported: 'the server cannot do what was asked',
+  queue_full: 'the server has no room for the request',
+  not_ready: 'the server is not ready',
+  engine_timeout: 'the server ran out of time',
+}
+
+function createError(code: InferenceErrorCode, status: number, body: string): InferenceError {
+  const hint = hintFor(status)
+  const said = pick(parseJson(body), 'error', 'message') ?? pick(parseJson(body), 'message')
+  const words = maskSecrets(textOr(said, body)).slice(0, longestWords)
+  const sentence = sentences[code] ?? 'the server failed with the request'
+  return inferenceError(code, `${sentence} (status ${status})`, {
+    cause: new Error(words),
+    ...(hint === undefined ? {} : { hint }),
+  })
+}
+
+function hintFor(status: number): string | undefined {
+  if (status === 401 || status === 403) return "check the engine's API key"
+  if (status === 404) return "check the engine's base URL; it usually ends in /v1"
+  if (status >= 300 && status < 400) {
+    return 'redirects are not followed: set the base URL to where it leads'
+  }
+  return undefined
+}

@@ -1,0 +1,47 @@
+/** Counts the tokens of an exchange whose server did not. */
+
+import type { Log } from '../../../foundation/log.ts'
+import type { GenerationInput, Usage } from '../../engine.ts'
+
+/** What a token of ordinary text has, about. */
+const charactersPerToken = 4
+
+/**
+ * Counts with the server's tokenizer where there is one, else by the length of the text. Either way
+ * a conversation is counted without what the model's template adds. Warns once.
+ */
+export class UsageCounter {
+  readonly #tokenize: (text: string) => Promise<readonly number[]>
+  readonly #log: Log
+  #canTokenize = true
+  #hasWarned = false
+
+  constructor(tokenize: (text: string) => Promise<readonly number[]>, log: Log) {
+    this.#tokenize = tokenize
+    this.#log = log
+  }
+
+  async count(input: GenerationInput, answer: string): Promise<Usage> {
+    if (!this.#hasWarned) {
+      this.#hasWarned = true
+      this.#log.warn('UsageEstimated', 'the server tells no usage; token counts are estimates')
+    }
+    const prompt =
+      input.kind === 'text' ? input.text : input.messages.map(({ content }) => content).join('\n')
+    const [promptTokens, completionTokens] = [
+      await this.#countTokens(prompt),
+      await this.#countTokens(answer),
+    ]
+    return { promptTokens, completionTokens }
+  }
+
+  async #countTokens(text: string): Promise<number> {
+    if (text === '') return 0
+    try {
+      if (this.#canTokenize) return (await this.#tokenize(text)).length
+    } catch {
+      this.#canTokenize = false
+    }
+    return Math.ceil(text.length / charactersPerToken)
+  }
+}

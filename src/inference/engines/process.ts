@@ -1,0 +1,224 @@
+/** The engine that starts a server of its own for its worker, and then talks to it as any other. */
+
+import { type Clock, sleep } from '../../foundation/clock.ts'
+import type { Log } from '../../foundation/log.ts'
+import { registerSecret } from '../../foundation/secrets.ts'
+import type {
+  EngineCapacity,
+  EngineWorker,
+  GenerationListener,
+  GenerationRequest,
+  InferenceEngine,
+  ModelFacts,
+} from '../engine.ts'
+import { inferenceError, type InferenceErrorCode } from '../inference-errors.ts'
+import { type AttachedEngine, createOpenAiEngine } from './openai.ts'
+import { probeOnce } from './openai/probe.ts'
+import { unlessAborted } from '../../foundation/unless-aborted.ts'
+import { UpstreamLink } from './openai/upstream-link.ts'
+import { childEnvironment, type Environment } from './process/child-environment.ts'
+import { checkTemplate, fillTemplate } from './process/command-template.ts'
+import { GuardedServer } from './process/guarded-server.ts'
+import { findFreePort, toOrigin } from './process/local-port.ts'
+import { sliceOf, type WorkerSlice } from './process/worker-slice.ts'
+
+export interface ProcessEngineOptions {
+  /** Program and arguments, with `{model} {port} {host} {tp_size} {worker} {node}` in them. */
+  readonly command: readonly string[]
+  /** Above what a server inherits, which is little. */
+  readonly env: Environment
+  readonly modelName: string
+  /** GPUs of one worker. */
+  readonly tpSize: number
+  /** GPUs of one node. */
+  readonly numGpus: number
+  readonly nodeOffset: number
+  readonly host: string
+  /** Answers 200 when the server is ready. */
+  readonly healthPath: string
+  readonly startTimeoutSeconds: number
+  readonly maxConcurrency: number
+  readonly contextLength: number
+  /** Becomes `HF_TOKEN` of the server. */
+  readonly hubToken: string | null
+  readonly clock: Clock
+  readonly log: Log
+  /** Hears the lines of the server's output until it is ready. */
+  readonly onProgress?: (text: string) => void
+}
+
+/** Makes the engine of one worker; the template and the slice are checked at once. */
+export function createProcessEngine(
+  options: ProcessEngineOptions,
+  worker: EngineWorker,
+): InferenceEngine {
+  checkTemplate(options.command)
+  if (options.hubToken !== null) registerSecret(options.hubToken)
+  const visible = options.env['CUDA_VISIBLE_DEVICES'] ?? process.env['CUDA_VISIBLE_DEVICES']
+  return new ProcessEngine(options, worker, sliceOf({ ...options, index: worker.index, visible }))
+}
+
+const graceMs = 10_000
+const pollMs = 250
+const watchMs = 10_000
+const mostMisses = 3
+
+/** A server that runs, and the engine that talks to it. */
+interface Attached {
+  readonly server: GuardedServer
+  readonly engine: AttachedEngine
+  readonly link: UpstreamLink
+}
+
+class ProcessEngine implements InferenceEngine {
+  readonly capacity: EngineCapacity
+  readonly #options: ProcessEngineOptions
+  readonly #worker: EngineWorker
+  readonly #slice: WorkerSlice
+  /** Aborted with the reason why there will be no start, or no more watching. */
+  readonly #over = new AbortController()
+  #starting: Promise<ModelFacts> | undefined
+  #server: GuardedServer | undefined
+  /** From the end of the start on. */
+  #attached: Attached | undefined
+  #closing: Promise<void> | undefined
+
+  constructor(options: ProcessEngineOptions, worker: EngineWorker, slice: WorkerSlice) {
+    this.#options = options
+    this.#worker = worker
+    this.#slice = slice
+    this.capacity = { admits: 'step', slots: options.maxConcurrency }
+  }
+
+  start(): Promise<ModelFacts> {
+    this.#starting ??= this.#startOnce()
+    return this.#starting
+  }
+
+  async generate(
+    requests: readonly GenerationRequest[],
+    listener: GenerationListener,
+  ): Promise<void> {
+    return this.#engine.generate(requests, listener)
+  }
+
+  async tokenize(text: string): Promise<readonly number[]> {
+    return this.#engine.tokenize(text)
+  }
+
+  async lost(): Promise<string> {
+    return this.#engine.lost()
+  }
+
+  close(): Promise<void> {
+    this.#closing ??= this.#closeOnce()
+    return this.#closing
+  }
+
+  get #engine(): AttachedEngine {
+    if (this.#attached !== undefined) return this.#attached.engine
+    throw inferenceError('not_ready', 'the server was not started')
+  }
+
+  async #startOnce(): Promise<ModelFacts> {
+    const { nodeOffset, clock, startTimeoutSeconds, host } = this.#options
+    const { signal } = this.#over
+    if (this.#slice.node !== nodeOffset) {
+      throw inferenceError(
+        'unsupported',
+        `worker ${this.#worker.index} belongs on node ${this.#slice.node}, not on this one`,
+        { hint: 'a server on another node needs the HPC backend; lower num_nodes to 1 without it' },
+      )
+    }
+    signal.throwIfAborted()
+    const attached = this.#launch(await findFreePort(host))
+    const cancel = clock.after(startTimeoutSeconds * 1000, () =>
+      this.#giveUp('engine_timeout', `was not ready within ${startTimeoutSeconds} s`),
+    )
+    try {
+      await unlessAborted(signal, attached.server.launched)
+      await this.#waitForHealth(attached.link)
+      const facts = await unlessAborted(signal, attached.engine.start())
+      this.#attend(attached)
+      return facts
+    } catch (error) {
+      this.#over.abort(error)
+      await release(attached)
+      throw error
+    } finally {
+      cancel()
+    }
+  }
+
+  #launch(port: number): Attached {
+    const { modelName, host, tpSize, maxConcurrency, clock, log } = this.#options
+    const { contextLength, hubToken, env, onProgress } = this.#options
+    this.#over.signal.throwIfAborted()
+    const { node, gpus } = this.#slice
+    const values = { model: modelName, port, host, tp_size: tpSize, node }
+    const server = new GuardedServer({
+      command: fillTemplate(this.#options.command, { ...values, worker: this.#worker.index }),
+      env: childEnvironment(process.env, { env, hubToken, node, gpus }),
+      graceMs,
+      clock,
+      onLine: (line) => {
+        if (this.#attached === undefined) onProgress?.(line)
+      },
+    })
+    this.#server = server
+    void server.ended.then((manner) => this.#giveUp('engine_error', `ended with ${manner}`))
+    const origin = toOrigin(host, port)
+    const link = new UpstreamLink({ origin, apiKey: null, connections: 1 })
+    const common = { modelName, maxConcurrency, contextLength, clock, log }
+    const engine = createOpenAiEngine({ ...common, baseUrl: `${origin}/v1`, apiKey: null })
+    return { server, engine, link }
+  }
+
+  async #waitForHealth(link: UpstreamLink): Promise<void> {
+    const { clock, healthPath: path } = this.#options
+    const { signal } = this.#over
+    for (;;) {
+      const status = await probeOnce({ link, path, clock, signal })
+      signal.throwIfAborted()
+      if (status === 200) return
+      await sleep(clock, pollMs, { signal })
+    }
+  }
+
+  #attend(attached: Attached): void {
+    this.#attached = attached
+    attached.server.unref()
+    this.#watch(attached.link).catch(() => {})
+  }
+
+  async #watch(link: UpstreamLink): Promise<void> {
+    const { clock, healthPath: path } = this.#options
+    const { signal } = this.#over
+    for (let misses = 0; misses < mostMisses;) {
+      await sleep(clock, watchMs, { signal, background: true })
+      const status = await probeOnce({ link, path, clock, signal })
+      misses = status === 200 ? 0 : misses + 1
+    }
+    this.#giveUp('engine_lost', `failed ${mostMisses} health checks in a row`)
+  }
+
+  /** The server's own words go into the log and the cause, never into the message. */
+  #giveUp(code: InferenceErrorCode, what: string): void {
+    if (this.#over.signal.aborted) return
+    const tail = this.#server?.tail ?? ''
+    const reason = `the server of worker ${this.#worker.index} ${what}`
+    if (tail !== '') this.#options.log.warn('ServerOutput', `${reason}; its last words:\n${tail}`)
+    this.#over.abort(inferenceError(code, reason, tail === '' ? {} : { cause: new Error(tail) }))
+    this.#attached?.engine.abandon(reason)
+  }
+
+  async #closeOnce(): Promise<void> {
+    this.#over.abort(inferenceError('closing', 'the engine is closing'))
+    await this.#starting?.catch(() => {})
+    if (this.#attached !== undefined) await release(this.#attached)
+  }
+}
+
+async function release({ engine, link, server }: Attached): Promise<void> {
+  await Promise.all([engine.close(), link.close(), server.stop()])
+}

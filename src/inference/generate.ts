@@ -1,0 +1,62 @@
+/** The direct way: a list of prompts in, a list of results out. */
+
+import { invalid } from '../foundation/options.ts'
+import type { Desk } from './desk.ts'
+import type { FinishReason } from './engine.ts'
+import { expectTimeout } from './inference-options.ts'
+
+/** One prompt's result, spelled as on the wire. */
+export interface GenerateResult {
+  readonly text: string
+  readonly finish_reason: FinishReason
+  readonly usage: {
+    readonly prompt_tokens: number
+    readonly completion_tokens: number
+    readonly total_tokens: number
+  }
+}
+
+/** Results in the order of the prompts. The first failure rejects, and the rest is let go. */
+export async function generateTexts(
+  desk: Desk,
+  prompts: readonly string[],
+  timeout: number,
+): Promise<GenerateResult[]> {
+  const timeoutSeconds = expectTimeout(timeout)
+  expectPrompts(prompts)
+  const abort = new AbortController()
+  const { signal } = abort
+  try {
+    return await Promise.all(
+      prompts.map(async (content) => {
+        const input = { kind: 'chat', messages: [{ role: 'user', content }] } as const
+        const question = { input, sampling: {}, priority: 0, timeoutSeconds, signal, taskId: null }
+        const { text, finishReason, usage } = await desk.ask(question)
+        return { text, finish_reason: finishReason, usage: toWire(usage) }
+      }),
+    )
+  } catch (error) {
+    abort.abort()
+    throw error
+  }
+}
+
+function expectPrompts(prompts: unknown): void {
+  if (!Array.isArray(prompts)) throw invalid('prompts', 'an array of strings', prompts)
+  const wrong = prompts.findIndex((one) => typeof one !== 'string')
+  if (wrong !== -1) throw invalid(`prompts[${wrong}]`, 'a string', prompts[wrong])
+}
+
+function toWire({
+  promptTokens,
+  completionTokens,
+}: {
+  promptTokens: number
+  completionTokens: number
+}) {
+  return {
+    prompt_tokens: promptTokens,
+    completion_tokens: completionTokens,
+    total_tokens: promptTokens + completionTokens,
+  }
+}

@@ -1,0 +1,15 @@
+/** The door to inference: the backend, its configuration and its engines. */
+
+export { InferenceBackend } from './inference-backend.ts'
+export type { GenerateResult, InferenceBackendOptions } from './inference-backend.ts'
+export { loadInferenceConfig } from './config/config.ts'
+export type { InferenceConfig, InferenceOverrides } from './config/schema.ts'
+export type * from './engine.ts'
+export { createEchoEngine } from './engines/echo.ts'
+export type { EchoEngineOptions } from './engines/echo.ts'
+export { createLlamaEngine } from './engines/llama/llama-engine.ts'
+export type { LlamaEngineOptions } from './engines/llama/llama-engine.ts'
+export { createOpenAiEngine } from './engines/openai.ts'
+export type { OpenAiEngineOptions } from './engines/openai.ts'
+export { createProcessEngine } from './engines/process.ts'
+export type { ProcessEngineOptions } from './engines/process.ts'

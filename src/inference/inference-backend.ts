@@ -1,0 +1,169 @@
+/** The inference backend: it puts engines, batching, guardrails and the server together. */
+
+import type {
+  AnyTask,
+  Backend,
+  BackendListener,
+  Connection,
+  Notice,
+  Refusal,
+} from '../backends/backend.ts'
+import { StateError } from '../foundation/errors.ts'
+import { registerSecret } from '../foundation/secrets.ts'
+import { AiJobs } from './ai-jobs.ts'
+import { refuseFormat } from './ai-question.ts'
+import { loadInferenceConfig } from './config/config.ts'
+import { generateTexts, type GenerateResult } from './generate.ts'
+import {
+  type InferenceBackendOptions,
+  notInitialized,
+  type ResolvedInferenceOptions,
+  resolveInferenceOptions,
+} from './inference-options.ts'
+import { InferenceService } from './inference-service.ts'
+
+export type { GenerateResult } from './generate.ts'
+export type { InferenceBackendOptions } from './inference-options.ts'
+
+export class InferenceBackend implements Backend {
+  readonly name: string
+  readonly model: string
+  readonly #options: ResolvedInferenceOptions
+  readonly #connections = new Map<BackendListener, AiJobs>()
+  #service: InferenceService | null = null
+  #initializing: Promise<void> | null = null
+  #closing: Promise<void> | null = null
+
+  /** Initialized: engines run, and the server listens when there is one. */
+  static async create(options: InferenceBackendOptions): Promise<InferenceBackend> {
+    const backend = new InferenceBackend(options)
+    await backend.initialize()
+    return backend
+  }
+
+  constructor(options: InferenceBackendOptions) {
+    this.#options = resolveInferenceOptions(options)
+    this.name = this.#options.name
+    this.model = this.#options.modelName
+    if (this.#options.apiKey !== null) registerSecret(this.#options.apiKey)
+  }
+
+  /** Where the server listens; `null` without one. */
+  get endpoint(): string | null {
+    return this.#service?.endpoint ?? null
+  }
+
+  /** How many engines serve now. */
+  get workers(): number {
+    return this.#service?.pool.workers ?? 0
+  }
+
+  /** Starts the service. Idempotent, same promise; after a failure it may be tried again. */
+  initialize(): Promise<void> {
+    if (this.#closing !== null) return Promise.reject(this.#closedError())
+    this.#initializing ??= this.#initializeOnce().catch((error: unknown) => {
+      this.#initializing = null
+      throw error
+    })
+    return this.#initializing
+  }
+
+  /**
+   * Completes each prompt, in order, within `timeout` seconds; a prompt that fails rejects all.
+   * Only without a server: clients of a server use its endpoint.
+   */
+  async generate(prompts: readonly string[], timeout: number): Promise<GenerateResult[]> {
+    if (this.#closing !== null) throw this.#closedError()
+    if (this.#service === null) throw notInitialized(this.name)
+    if (this.endpoint !== null) {
+      throw new StateError(`"${this.name}" serves over HTTP: use ${this.endpoint}/generate`, {
+        hint: 'Set `useService: false` to call generate() directly.',
+      })
+    }
+    return generateTexts(this.#service.desk, prompts, timeout)
+  }
+
+  refuse(task: AnyTask): Refusal | null {
+    const closed = this.#closedReason()
+    if (closed !== null) return { field: 'backend', message: `"${this.name}" is closed` }
+    if (task.kind !== 'ai') {
+      const field = task.kind === 'function' ? 'function' : 'executable'
+      return { field, message: `"${this.name}" runs prompts only` }
+    }
+    if (this.#service === null) {
+      const message = `"${this.name}" is not initialized: call \`await backend.initialize()\` first`
+      return { field: 'backend', message, code: 'StateError' }
+    }
+    if (task.model !== null && task.model !== this.model) {
+      return { field: 'model', message: `"${this.name}" serves "${this.model}"` }
+    }
+    return refuseFormat(task)
+  }
+
+  connect(listener: BackendListener): Connection {
+    const connection = new AiJobs(
+      {
+        desk: () => this.#service?.desk ?? null,
+        clock: this.#options.clock,
+        closedReason: () => this.#closedReason(),
+      },
+      listener,
+      () => this.#connections.delete(listener),
+    )
+    this.#connections.set(listener, connection)
+    return connection
+  }
+
+  /**
+   * Refuses what is new, lets HTTP requests under way finish for a while, cancels the rest, and
+   * stops the engines. Idempotent, same promise.
+   */
+  close(): Promise<void> {
+    this.#closing ??= this.#closeOnce()
+    return this.#closing
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close()
+  }
+
+  async #initializeOnce(): Promise<void> {
+    const { configFile, overrides, log } = this.#options
+    const config = await loadInferenceConfig(configFile, overrides, log)
+    const service = new InferenceService({
+      options: this.#options,
+      config,
+      tell: (taskId, notice) => this.#tell(taskId, notice),
+      isHeard: () => this.#connections.size > 0,
+    })
+    await service.open()
+    this.#service = service
+    if (this.#closing !== null) {
+      await service.close(0)
+      throw this.#closedError()
+    }
+  }
+
+  async #closeOnce(): Promise<void> {
+    const jobs = [...this.#connections.values()]
+    await Promise.all(jobs.map((one) => one.cancelAll('backend closed')))
+    await this.#initializing?.catch(() => {})
+    await this.#service?.close(this.#options.drainMs)
+    this.#connections.clear()
+  }
+
+  /** What concerns a task goes to the one who submitted it, all else to everybody. */
+  #tell(taskId: string | null, notice: Notice): void {
+    for (const [listener, jobs] of this.#connections) {
+      if (taskId === null || jobs.has(taskId)) listener.notice(notice)
+    }
+  }
+
+  #closedReason(): string | null {
+    return this.#closing === null ? null : 'backend closed'
+  }
+
+  #closedError(): StateError {
+    return new StateError(`the backend "${this.name}" is closed`)
+  }
+}

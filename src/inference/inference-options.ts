@@ -1,0 +1,173 @@
+/** The options of an inference backend: the specification's, in camelCase, and a few of ours. */
+
+import { type Clock, systemClock } from '../foundation/clock.ts'
+import { StateError, ValueError } from '../foundation/errors.ts'
+import { type Log, processLog } from '../foundation/log.ts'
+import {
+  expectInteger,
+  expectKnownKeys,
+  expectNumber,
+  expectObject,
+  expectString,
+  invalid,
+} from '../foundation/options.ts'
+import type { EngineOption, InferenceOverrides } from './config/schema.ts'
+import type { CreateEngine } from './engine.ts'
+import type { ServerLimits } from './server/server-limits.ts'
+
+export interface InferenceBackendOptions {
+  /** The YAML file with everything else. */
+  readonly configFile: string
+  /** A model hub's name, or a local path. */
+  readonly modelName: string
+  /** Default `inference`. */
+  readonly name?: string
+  /** Nodes used for inference. Default 1. */
+  readonly numNodes?: number
+  /** GPUs per node. Default 1. */
+  readonly numGpus?: number
+  /** Tensor parallelism. Default 1. */
+  readonly tpSize?: number
+  /** Of the HTTP server; 0 takes a free one. Default 8000. */
+  readonly port?: number
+  /** Node offset, for several services side by side. Default 0. */
+  readonly offset?: number
+  /** Serve over HTTP. Default `true`; otherwise `generate` is there. */
+  readonly useService?: boolean
+  /** Default 1024. */
+  readonly maxBatchSize?: number
+  /** Default 500. */
+  readonly maxBatchWaitMs?: number
+  /** Where the server listens; anything but loopback requires an `apiKey`. Default `127.0.0.1`. */
+  readonly host?: string
+  readonly apiKey?: string
+  /** Overrides the file's `engine`: a kind, a section with its keys, or an engine of one's own. */
+  readonly engine?: EngineOption | CreateEngine
+  /** Limits of the HTTP server. */
+  readonly limits?: Partial<ServerLimits>
+  /** Puts prompts and answers into spans. Default `false`. */
+  readonly captureContent?: boolean
+  /** How long an engine may be silent about a request. Default 600. */
+  readonly engineTimeoutSeconds?: number
+  /** How long HTTP requests under way may take when it closes. Default 5. */
+  readonly drainSeconds?: number
+  readonly clock?: Clock
+  readonly log?: Log
+  /** Hears how the engines get ready. */
+  readonly onProgress?: (text: string) => void
+}
+
+export interface ResolvedInferenceOptions {
+  readonly name: string
+  readonly configFile: string
+  readonly modelName: string
+  readonly overrides: InferenceOverrides
+  readonly createEngine: CreateEngine | null
+  readonly port: number
+  readonly host: string
+  readonly apiKey: string | null
+  readonly isService: boolean
+  readonly limits: Partial<ServerLimits>
+  readonly isContentCaptured: boolean
+  readonly engineTimeoutMs: number
+  readonly drainMs: number
+  readonly clock: Clock
+  readonly log: Log
+  readonly onProgress: (text: string) => void
+}
+
+const known = [
+  'configFile',
+  'modelName',
+  'name',
+  'numNodes',
+  'numGpus',
+  'tpSize',
+  'port',
+  'offset',
+  'useService',
+  'maxBatchSize',
+  'maxBatchWaitMs',
+  'host',
+  'apiKey',
+  'engine',
+  'limits',
+  'captureContent',
+  'engineTimeoutSeconds',
+  'drainSeconds',
+  'clock',
+  'log',
+  'onProgress',
+]
+
+/** Names that always mean this machine and nobody else. */
+const loopback = /^(?:localhost|127(?:\.\d{1,3}){3}|::1|\[::1\])$/i
+
+export function resolveInferenceOptions(
+  options: InferenceBackendOptions,
+): ResolvedInferenceOptions {
+  expectKnownKeys('InferenceBackend', expectObject('options', options), known)
+  const { port = 8000, host = '127.0.0.1', apiKey, useService = true, engine } = options
+  const { captureContent = false, engineTimeoutSeconds = 600, drainSeconds = 5 } = options
+  expectBoolean('useService', useService)
+  const key = apiKey === undefined ? null : expectString('apiKey', apiKey)
+  expectString('host', host)
+  if (useService && key === null && !loopback.test(host)) {
+    throw new ValueError(`a server on ${host} can be reached by others: set \`apiKey\``, {
+      field: 'apiKey',
+      expected: 'a key, because the host is not loopback',
+    })
+  }
+  return {
+    name: expectString('name', options.name ?? 'inference'),
+    configFile: expectString('configFile', options.configFile),
+    modelName: expectString('modelName', options.modelName),
+    overrides: overridesOf(options),
+    createEngine: typeof engine === 'function' ? engine : null,
+    port: expectInteger('port', port, { min: 0, max: 65_535 }),
+    host,
+    apiKey: key,
+    isService: useService,
+    limits: expectObject('limits', options.limits ?? {}),
+    isContentCaptured: expectBoolean('captureContent', captureContent),
+    engineTimeoutMs:
+      expectNumber('engineTimeoutSeconds', engineTimeoutSeconds, { above: 0, max: 86_400 }) * 1000,
+    drainMs: expectNumber('drainSeconds', drainSeconds, { min: 0, max: 86_400 }) * 1000,
+    clock: options.clock ?? systemClock,
+    log: options.log ?? processLog,
+    onProgress: options.onProgress ?? (() => {}),
+  }
+}
+
+/** What is given here wins over the file; its values are checked where the file's are. */
+function overridesOf(options: InferenceBackendOptions): InferenceOverrides {
+  const { modelName, numNodes, numGpus, tpSize, offset, maxBatchSize, maxBatchWaitMs } = options
+  const { engine } = options
+  return {
+    modelName,
+    ...(numNodes === undefined ? {} : { numNodes }),
+    ...(numGpus === undefined ? {} : { numGpus }),
+    ...(tpSize === undefined ? {} : { tpSize }),
+    ...(offset === undefined ? {} : { offset }),
+    ...(maxBatchSize === undefined ? {} : { maxBatchSize }),
+    ...(maxBatchWaitMs === undefined ? {} : { maxBatchWaitMs }),
+    ...(engine === undefined || typeof engine === 'function' ? {} : { engine }),
+  }
+}
+
+function expectBoolean(field: string, value: unknown): boolean {
+  if (typeof value !== 'boolean') throw invalid(field, 'a boolean', value)
+  return value
+}
+
+/** `generate`'s time-out: above 0, at most a day (`faults.md` row 81). */
+export function expectTimeout(value: unknown): number {
+  if (typeof value === 'number' && value > 0 && value <= 86_400) return value
+  throw new RangeError(`timeout: expected 0 < s <= 86400, got ${String(value)}`)
+}
+
+export function notInitialized(name: string): StateError {
+  return new StateError(`the backend "${name}" is not initialized`, {
+    hint: 'Call `await backend.initialize()` first, or `await InferenceBackend.create(options)`.',
+  })
+}

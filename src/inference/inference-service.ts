@@ -1,0 +1,155 @@
+/** What runs while an inference backend is initialized, started and stopped in order. */
+
+import type { Notice } from '../backends/backend.ts'
+import { newSpanId } from '../foundation/ids.ts'
+import { Batcher, type BatchReport } from './batching/batcher.ts'
+import type { InferenceConfig } from './config/schema.ts'
+import type { Desk } from './desk.ts'
+import type { Sampling } from './engine.ts'
+import { createEngineFactory } from './engines/create-engine.ts'
+import { toBatchSpan } from './gen-ai.ts'
+import { createGuard } from './guardrails/guard.ts'
+import type { ResolvedInferenceOptions } from './inference-options.ts'
+import { Reception, type Told } from './reception.ts'
+import { ServerMetrics } from './server-metrics.ts'
+import { InferenceServer } from './server/server.ts'
+import { Autoscaler } from './workers/autoscaler.ts'
+import { EnginePool } from './workers/engine-pool.ts'
+
+export interface ServiceParts {
+  readonly options: ResolvedInferenceOptions
+  readonly config: InferenceConfig
+  /** Passes on what sessions should know. */
+  readonly tell: (taskId: string | null, notice: Notice) => void
+  /** Whether anybody listens; spans are not made for nobody. */
+  readonly isHeard: () => boolean
+}
+
+export class InferenceService {
+  readonly desk: Desk
+  readonly pool: EnginePool
+  readonly #parts: ServiceParts
+  readonly #metrics: ServerMetrics
+  readonly #batcher: Batcher
+  readonly #scaler: Autoscaler
+  #server: InferenceServer | null = null
+
+  constructor(parts: ServiceParts) {
+    const { options, config } = parts
+    const { clock, log } = options
+    this.#parts = parts
+    this.#metrics = new ServerMetrics(clock, config.modelName)
+    this.#batcher = new Batcher({
+      clock,
+      policy: config.batching,
+      queueLimit: config.hardware.queueLimit,
+      engineTimeoutMs: options.engineTimeoutMs,
+      onBatch: (report) => this.#onBatch(report),
+    })
+    const batcher = this.#batcher
+    this.pool = new EnginePool({
+      createEngine: options.createEngine ?? createEngineFactory(config, options),
+      workers: firstWorkers(config),
+      batcher,
+      clock,
+      log,
+      onLost: ({ workerId, reason }) => parts.tell(null, { kind: 'engine-lost', workerId, reason }),
+    })
+    const { pool } = this
+    this.#scaler = new Autoscaler({ clock, batcher, pool, config: config.dynamicWorkers })
+    this.desk = new Reception({
+      batcher,
+      pool,
+      guard: createGuard(config.guardrails),
+      clock,
+      model: config.modelName,
+      sampling: defaultSampling(config),
+      systemPrompt: config.llm.systemPrompt,
+      isContentCaptured: options.isContentCaptured,
+      onArrived: () => this.#scaler.arrived(),
+      onAnswered: (taskId, told) => this.#onAnswered(taskId, told),
+    })
+  }
+
+  /** Where the server listens; `null` without one. */
+  get endpoint(): string | null {
+    return this.#server?.endpoint ?? null
+  }
+
+  /** Engines first, then the server: nobody is let in before somebody can answer. */
+  async open(): Promise<void> {
+    const { options, config } = this.#parts
+    await this.pool.start()
+    try {
+      if (options.isService) this.#server = this.#createServer()
+      await this.#server?.start()
+    } catch (error) {
+      await this.pool.stop()
+      throw error
+    }
+    if (config.dynamicWorkers.isOn) this.#scaler.start()
+  }
+
+  /** Takes nothing more; requests under way get so long to finish. */
+  async close(graceMs: number): Promise<void> {
+    const { clock } = this.#parts.options
+    this.#scaler.stop()
+    this.#server?.beginDraining()
+    const deadline = new AbortController()
+    const stopTimer = clock.after(graceMs, () => deadline.abort())
+    await this.#batcher.drain(deadline.signal)
+    stopTimer()
+    await this.#server?.stop()
+    await this.pool.stop()
+  }
+
+  #onBatch(report: BatchReport): void {
+    const { tell, isHeard, config } = this.#parts
+    this.#metrics.batched(report)
+    if (!isHeard()) return
+    const { workerId, size, waitMs, durationMs, requestIds, startedAt, error } = report
+    const durationSeconds = durationMs / 1000
+    const waitSeconds = waitMs / 1000
+    tell(null, { kind: 'batch', workerId, size, waitSeconds, durationSeconds, error })
+    const times = { startTime: startedAt, durationMs, waitMs }
+    const facts = { spanId: newSpanId(), model: config.modelName, workerId, requestIds, error }
+    tell(null, { kind: 'span', span: toBatchSpan({ ...facts, ...times }) })
+  }
+
+  #onAnswered(taskId: string | null, { span, measurements, code }: Told): void {
+    const { tell, isHeard } = this.#parts
+    this.#metrics.answered(code, measurements)
+    if (!isHeard()) return
+    tell(taskId, { kind: 'span', span: span() })
+    for (const measurement of measurements) tell(taskId, { kind: 'measurement', measurement })
+  }
+
+  #createServer(): InferenceServer {
+    const { options, config } = this.#parts
+    const { host, port, apiKey, limits, clock, log } = options
+    const { maxBatchSize, maxBatchWaitMs } = config.batching
+    return new InferenceServer({
+      desk: this.desk,
+      model: config.modelName,
+      contextLength: this.pool.model.contextLength,
+      host,
+      port,
+      apiKey,
+      batchConfig: { maxBatchSize, maxBatchWaitMs },
+      limits,
+      metrics: () => this.#metrics.toText(this.desk.status(), this.#batcher.breaches),
+      defaults: { maxTokens: config.llm.maxTokens },
+      clock,
+      log,
+    })
+  }
+}
+
+const firstWorkers = ({ dynamicWorkers, hardware }: InferenceConfig): number =>
+  dynamicWorkers.isOn ? dynamicWorkers.minWorkers : hardware.numInfWorkers
+
+function defaultSampling({ llm }: InferenceConfig): Sampling {
+  const { maxTokens, temperature, topP, topK, repetitionPenalty, seed, stop, ignoreEos } = llm
+  const chosen = { maxTokens, temperature, topP, topK, repetitionPenalty, seed, stop, ignoreEos }
+  return { ...chosen, minP: 0, logprobs: null, format: { kind: 'text' } }
+}

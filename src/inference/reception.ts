@@ -1,0 +1,176 @@
+/** Answers questions: guardrails before and after, defaults, batching, and the story told of it. */
+
+import type { Measurement } from '../events/measurement.ts'
+import type { WorkSpan } from '../events/sink.ts'
+import type { Clock } from '../foundation/clock.ts'
+import { newSpanId } from '../foundation/ids.ts'
+import { AnswerBuilder } from './answer-builder.ts'
+import type { Batcher } from './batching/batcher.ts'
+import type { Answer, AnswerListener, Desk, DeskStatus, Question } from './desk.ts'
+import type { EnginePool } from './workers/engine-pool.ts'
+import type { GenerationEnd, GenerationRequest, Sampling } from './engine.ts'
+import { type Generation, GenerationMeter, toSpan } from './gen-ai.ts'
+import { guardInput } from './guarded-input.ts'
+import type { Guard } from './guardrails/guard.ts'
+import { inferenceError } from './inference-errors.ts'
+
+export interface ReceptionParts {
+  readonly batcher: Batcher
+  readonly pool: EnginePool
+  readonly guard: Guard
+  readonly clock: Clock
+  readonly model: string
+  /** What the configuration says where a question does not. */
+  readonly sampling: Sampling
+  readonly systemPrompt: readonly string[]
+  readonly isContentCaptured: boolean
+  readonly onArrived: () => void
+  /** Hears of every question's end; a span is made only when somebody wants it. */
+  readonly onAnswered: (taskId: string | null, told: Told) => void
+}
+
+/** What is told of a question that has ended. */
+export interface Told {
+  readonly span: () => WorkSpan
+  readonly measurements: readonly Measurement[]
+  readonly code: string
+}
+
+export class Reception implements Desk {
+  readonly #parts: ReceptionParts
+  readonly #meter: GenerationMeter
+
+  constructor(parts: ReceptionParts) {
+    this.#parts = parts
+    this.#meter = new GenerationMeter(parts.model)
+  }
+
+  ask(question: Question, listener: AnswerListener = {}): Promise<Answer> {
+    const { promise, resolve, reject } = Promise.withResolvers<Answer>()
+    const visit = new Visit(this.#parts, this.#meter, question, listener, (outcome) =>
+      'answer' in outcome ? resolve(outcome.answer) : reject(outcome.error),
+    )
+    visit.begin()
+    return promise
+  }
+
+  async tokenize(text: string): Promise<readonly number[]> {
+    return this.#parts.pool.tokenize(text)
+  }
+
+  status(): DeskStatus {
+    const { batcher, pool } = this.#parts
+    const { queued, running } = batcher
+    return { queued, running, workers: pool.workers, unready: pool.unready }
+  }
+}
+
+type Outcome = Generation['outcome']
+
+/** One question on its way. */
+class Visit {
+  readonly #parts: ReceptionParts
+  readonly #meter: GenerationMeter
+  readonly #question: Question
+  readonly #listener: AnswerListener
+  readonly #settle: (outcome: Outcome) => void
+  readonly #arrivedAt: number
+  readonly #arrivedTime: number
+  readonly #builder: AnswerBuilder
+  /** Made only where an answer may be cut off. */
+  readonly #cut: AbortController | null
+  #request: GenerationRequest
+  #firstTokenAt: number | null = null
+  #hasEnded = false
+
+  constructor(
+    parts: ReceptionParts,
+    meter: GenerationMeter,
+    question: Question,
+    listener: AnswerListener,
+    settle: (outcome: Outcome) => void,
+  ) {
+    this.#parts = parts
+    this.#meter = meter
+    this.#question = question
+    this.#listener = listener
+    this.#settle = settle
+    this.#arrivedAt = parts.clock.monotonicMs()
+    this.#arrivedTime = parts.clock.now()
+    this.#builder = new AnswerBuilder(parts.guard.openOutput())
+    this.#cut = this.#builder.mayBlock ? new AbortController() : null
+    const { input, signal } = question
+    this.#request = {
+      id: newSpanId(),
+      input,
+      sampling: { ...parts.sampling, ...question.sampling },
+      signal: this.#cut === null ? signal : AbortSignal.any([signal, this.#cut.signal]),
+    }
+  }
+
+  begin(): void {
+    const { guard, systemPrompt, batcher, onArrived } = this.#parts
+    onArrived()
+    const guarded = guardInput(this.#question.input, guard, systemPrompt)
+    if ('refusal' in guarded) return this.#end({ answer: guarded.refusal })
+    if ('error' in guarded) return this.#end({ error: guarded.error })
+    this.#request = { ...this.#request, input: guarded.input }
+    const { priority, timeoutSeconds } = this.#question
+    batcher.enqueue({
+      request: this.#request,
+      priority,
+      timeoutMs: timeoutSeconds === null ? null : timeoutSeconds * 1000,
+      listener: {
+        started: (workerId) => this.#listener.started?.(workerId),
+        delta: (delta) => {
+          this.#firstTokenAt ??= this.#parts.clock.monotonicMs()
+          const shown = this.#builder.push(delta)
+          if (this.#builder.isBlocked) this.#cut?.abort()
+          return shown === null ? undefined : this.#listener.delta?.(shown)
+        },
+        end: (end) => this.#finish(end),
+      },
+    })
+  }
+
+  #finish(end: GenerationEnd): void {
+    if (this.#builder.isBlocked) return this.#end({ answer: this.#builder.blocked() })
+    if (end.kind === 'failed') return this.#end({ error: end.error })
+    if (end.kind === 'canceled') {
+      return this.#end({ error: inferenceError('canceled', 'the request was canceled') })
+    }
+    const rest = this.#builder.flush()
+    if (rest !== null) void this.#listener.delta?.(rest)
+    this.#end({ answer: this.#builder.finish(end) })
+  }
+
+  #end(outcome: Outcome): void {
+    if (this.#hasEnded) return
+    this.#hasEnded = true
+    const { clock, model, isContentCaptured, onAnswered } = this.#parts
+    const { taskId } = this.#question
+    const generation: Generation = {
+      request: this.#request,
+      model,
+      taskId,
+      arrivedAt: this.#arrivedAt,
+      arrivedTime: this.#arrivedTime,
+      firstTokenAt: this.#firstTokenAt,
+      endedAt: clock.monotonicMs(),
+      outcome,
+      isContentCaptured,
+    }
+    onAnswered(taskId, {
+      span: () => toSpan(generation),
+      measurements: this.#meter.measure(generation),
+      code: 'answer' in outcome ? outcome.answer.finishReason : codeOf(outcome.error),
+    })
+    this.#settle(outcome)
+  }
+}
+
+function codeOf(error: unknown): string {
+  return typeof error === 'object' && error !== null && 'code' in error
+    ? String(error.code)
+    : 'error'
+}

@@ -1,0 +1,55 @@
+/** Takes a request's body off the wire, never more of it than is allowed. */
+
+import type { IncomingMessage } from 'node:http'
+import { HttpError } from './http-error.ts'
+
+/** Refuses by the head alone: a body that is too long, or that is not plain JSON. */
+export function checkBodyHead(request: IncomingMessage, limitBytes: number): void {
+  const { headers } = request
+  const encoding = headers['content-encoding']
+  if (encoding !== undefined && encoding !== 'identity') {
+    throw unsupportedMedia('Send the body without Content-Encoding.')
+  }
+  if (!jsonType.test(headers['content-type'] ?? '')) {
+    throw unsupportedMedia('Send the body as Content-Type: application/json.')
+  }
+  if (Number(headers['content-length'] ?? 0) > limitBytes) throw tooLarge(limitBytes)
+}
+
+/**
+ * The whole body. Rejects with 413 at the first byte too many, and with the request's error when
+ * the client leaves.
+ */
+export function readBody(request: IncomingMessage, limitBytes: number): Promise<Buffer> {
+  return new Promise((resolve, reject) => {
+    const chunks: Buffer[] = []
+    let size = 0
+    const take = (chunk: Buffer): void => {
+      size += chunk.length
+      if (size <= limitBytes) {
+        chunks.push(chunk)
+        return
+      }
+      request.off('data', take)
+      chunks.length = 0
+      reject(tooLarge(limitBytes))
+    }
+    request.on('data', take)
+    request.once('end', () => {
+      const [first] = chunks
+      resolve(chunks.length === 1 && first !== undefined ? first : Buffer.concat(chunks, size))
+    })
+    request.once('error', reject)
+  })
+}
+
+const jsonType = /^application\/json[ \t]*(?:;[ \t]*charset="?utf-?8"?[ \t]*)?$/i
+
+const unsupportedMedia = (message: string): HttpError =>
+  new HttpError(415, message, { code: 'unsupported_media_type' })
+
+const tooLarge = (limitBytes: number): HttpError =>
+  new HttpError(413, `The body is larger than ${limitBytes} bytes.`, {
+    code: 'request_too_large',
+    param: 'body',
+  })

@@ -1,0 +1,108 @@
+/** Answers as `POST /v1/chat/completions` spells them. */
+
+import type { Answer } from '../desk.ts'
+import type { FinishReason, GenerationDelta, TokenLogprob, ToolCall, Usage } from '../engine.ts'
+import { ChunkWriter, type ReplyHead, type ReplyShape, usageFields } from './reply-shape.ts'
+
+/** The shape of one chat response; it counts the tool calls of each choice. */
+export class ChatReply implements ReplyShape {
+  readonly #head: ReplyHead
+  readonly #hasLogprobs: boolean
+  #writer: ChunkWriter | undefined
+  readonly #toolCalls: number[] = []
+
+  constructor(head: ReplyHead, hasLogprobs: boolean) {
+    this.#head = head
+    this.#hasLogprobs = hasLogprobs
+  }
+
+  get #chunks(): ChunkWriter {
+    return (this.#writer ??= new ChunkWriter('chat.completion.chunk', this.#head))
+  }
+
+  whole(answers: readonly Answer[], usage: Usage): object {
+    const { id, created, model } = this.#head
+    return {
+      id,
+      object: 'chat.completion',
+      created,
+      model,
+      choices: answers.map((answer, index) => ({
+        index,
+        message: messageOf(answer),
+        logprobs: this.#hasLogprobs ? logprobFields(answer.logprobs) : null,
+        finish_reason: answer.finishReason,
+      })),
+      usage: usageFields(usage),
+      system_fingerprint: null,
+    }
+  }
+
+  opening(index: number): string {
+    return this.#chunk(index, { role: 'assistant', content: '', refusal: null })
+  }
+
+  delta(index: number, delta: GenerationDelta): string {
+    const { text, toolCalls = [], logprobs } = delta
+    const first = this.#toolCalls[index] ?? 0
+    this.#toolCalls[index] = first + toolCalls.length
+    return this.#chunk(
+      index,
+      {
+        ...(text === '' && toolCalls.length > 0 ? {} : { content: text }),
+        ...(toolCalls.length === 0
+          ? {}
+          : { tool_calls: toolCalls.map((call, at) => ({ index: first + at, ...callOf(call) })) }),
+      },
+      logprobs,
+    )
+  }
+
+  closing(index: number, finishReason: FinishReason): string {
+    return this.#chunks.choice({ index, delta: {}, logprobs: null, finish_reason: finishReason })
+  }
+
+  usage(usage: Usage): string {
+    return this.#chunks.usage(usage)
+  }
+
+  #chunk(index: number, delta: object, logprobs?: readonly TokenLogprob[]): string {
+    return this.#chunks.choice({
+      index,
+      delta,
+      logprobs: this.#hasLogprobs && logprobs !== undefined ? logprobFields(logprobs) : null,
+      finish_reason: null,
+    })
+  }
+}
+
+function messageOf(answer: Answer): object {
+  const { text, toolCalls } = answer
+  if (toolCalls.length === 0) return { role: 'assistant', content: text, refusal: null }
+  return {
+    role: 'assistant',
+    content: text === '' ? null : text,
+    refusal: null,
+    tool_calls: toolCalls.map(callOf),
+  }
+}
+
+const callOf = (call: ToolCall): object => ({
+  id: call.id,
+  type: 'function',
+  function: { name: call.name, arguments: call.arguments },
+})
+
+const logprobFields = (logprobs: readonly TokenLogprob[]): object => ({
+  content: logprobs.map(({ token, logprob, top }) => ({
+    ...tokenFields(token, logprob),
+    top_logprobs: top.map((one) => tokenFields(one.token, one.logprob)),
+  })),
+  refusal: null,
+})
+
+const tokenFields = (token: string, logprob: number): object => ({
+  token,
+  logprob,
+  bytes: [...Buffer.from(token)],
+})

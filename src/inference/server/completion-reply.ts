@@ -1,0 +1,87 @@
+/** Answers as `POST /v1/completions` spells them. */
+
+import type { Answer } from '../desk.ts'
+import type { FinishReason, GenerationDelta, TokenLogprob, Usage } from '../engine.ts'
+import { ChunkWriter, type ReplyHead, type ReplyShape, usageFields } from './reply-shape.ts'
+
+export interface CompletionReplyOptions {
+  readonly hasLogprobs: boolean
+  /** The text before the answer of a choice, when it is to be repeated. */
+  readonly echoOf: (index: number) => string
+}
+
+/** The shape of one text completion. */
+export class CompletionReply implements ReplyShape {
+  readonly #head: ReplyHead
+  readonly #options: CompletionReplyOptions
+  #writer: ChunkWriter | undefined
+  /** Characters that each choice has had: logprobs tell where their tokens are. */
+  readonly #lengths: number[] = []
+
+  constructor(head: ReplyHead, options: CompletionReplyOptions) {
+    this.#head = head
+    this.#options = options
+  }
+
+  get #chunks(): ChunkWriter {
+    return (this.#writer ??= new ChunkWriter('text_completion', this.#head))
+  }
+
+  whole(answers: readonly Answer[], usage: Usage): object {
+    const { id, created, model } = this.#head
+    const choices = answers.map((answer, index) => {
+      const echo = this.#options.echoOf(index)
+      return {
+        text: `${echo}${answer.text}`,
+        index,
+        logprobs: this.#logprobs(answer.logprobs, echo.length),
+        finish_reason: answer.finishReason,
+      }
+    })
+    const object = 'text_completion'
+    return { id, object, created, model, choices, usage: usageFields(usage) }
+  }
+
+  opening(index: number): string | undefined {
+    const text = this.#options.echoOf(index)
+    return text === '' ? undefined : this.delta(index, { text })
+  }
+
+  delta(index: number, delta: GenerationDelta): string {
+    const { text, logprobs = [] } = delta
+    const start = this.#lengths[index] ?? 0
+    this.#lengths[index] = start + text.length
+    return this.#chunks.choice({
+      text,
+      index,
+      logprobs: logprobs.length === 0 ? null : this.#logprobs(logprobs, start),
+      finish_reason: null,
+    })
+  }
+
+  closing(index: number, finishReason: FinishReason): string {
+    return this.#chunks.choice({ text: '', index, logprobs: null, finish_reason: finishReason })
+  }
+
+  usage(usage: Usage): string {
+    return this.#chunks.usage(usage)
+  }
+
+  #logprobs(logprobs: readonly TokenLogprob[], start: number): object | null {
+    if (!this.#options.hasLogprobs) return null
+    let offset = start
+    const offsets = logprobs.map(({ token }) => {
+      const at = offset
+      offset += token.length
+      return at
+    })
+    return {
+      tokens: logprobs.map(({ token }) => token),
+      token_logprobs: logprobs.map(({ logprob }) => logprob),
+      top_logprobs: logprobs.map(({ top }) =>
+        Object.fromEntries(top.map(({ token, logprob }) => [token, logprob])),
+      ),
+      text_offset: offsets,
+    }
+  }
+}

@@ -1,0 +1,90 @@
+/** Server-sent events for one reader, who may be slow: then the writer is asked to wait. */
+
+import type { ServerResponse } from 'node:http'
+import type { Clock } from '../../foundation/clock.ts'
+import type { Exchange } from './exchange.ts'
+
+export interface EventStreamOptions {
+  readonly clock: Clock
+  readonly bufferBytes: number
+  /** How long a full buffer may stay full before the connection is cut. */
+  readonly slowReaderSeconds: number
+}
+
+export const eventStreamHeaders: readonly string[] = [
+  'content-type',
+  'text/event-stream; charset=utf-8',
+  // Proxies must not collect what is meant to be read at once.
+  'x-accel-buffering',
+  'no',
+]
+
+/** Writes once a turn what came in it. */
+export class EventStream {
+  readonly #exchange: Exchange
+  readonly #response: ServerResponse
+  readonly #options: EventStreamOptions
+  #pending = ''
+  #isFlushDue = false
+  #bufferedBytes = 0
+  #hold: { readonly promise: Promise<void>; readonly release: () => void } | undefined
+
+  constructor(exchange: Exchange, options: EventStreamOptions) {
+    this.#exchange = exchange
+    this.#response = exchange.response
+    this.#options = options
+    this.#response.once('close', () => this.#hold?.release())
+    // Older Nodes do not close the queued responses of a pipelining client that leaves.
+    exchange.signal.addEventListener('abort', () => this.#hold?.release(), { once: true })
+  }
+
+  /** Adds an event. A promise asks to wait until the reader has caught up or is gone. */
+  send(data: string): Promise<void> | undefined {
+    this.#pending += `data: ${data}\n\n`
+    if (!this.#isFlushDue) {
+      this.#isFlushDue = true
+      this.#options.clock.nextTurn(() => this.#flush())
+    }
+    const isFull = this.#bufferedBytes + this.#pending.length > this.#options.bufferBytes
+    if (!isFull || this.#response.destroyed) return undefined
+    this.#hold ??= this.#startHold()
+    return this.#hold.promise
+  }
+
+  /** Says that nothing follows. */
+  end(): void {
+    this.#pending += 'data: [DONE]\n\n'
+    this.#flush()
+    this.#exchange.end()
+  }
+
+  #flush(): void {
+    this.#isFlushDue = false
+    const text = this.#pending
+    if (text === '' || this.#response.destroyed) return
+    this.#pending = ''
+    const bytes = Buffer.byteLength(text)
+    this.#bufferedBytes += bytes
+    this.#response.write(text, () => {
+      this.#bufferedBytes -= bytes
+      if (this.#bufferedBytes + this.#pending.length <= this.#options.bufferBytes) {
+        this.#hold?.release()
+      }
+    })
+  }
+
+  #startHold(): { readonly promise: Promise<void>; readonly release: () => void } {
+    const { promise, resolve } = Promise.withResolvers<void>()
+    const cancel = this.#options.clock.after(
+      this.#options.slowReaderSeconds * 1000,
+      () => this.#exchange.cut(),
+      { background: true },
+    )
+    const release = (): void => {
+      cancel()
+      this.#hold = undefined
+      resolve()
+    }
+    return { promise, release }
+  }
+}

@@ -1,0 +1,79 @@
+/** Who may come in: decides by a request's head alone, before anything is read or routed. */
+
+import { hash, timingSafeEqual } from 'node:crypto'
+import type { IncomingMessage } from 'node:http'
+import { HttpError } from './http-error.ts'
+
+export interface GateOptions {
+  readonly apiKey: string | null
+  /** Names by which we may be called, without port; an IPv6 address in brackets. */
+  readonly hosts: readonly string[]
+  readonly port: number
+  readonly origins: readonly string[]
+  readonly urlLength: number
+  readonly headerCount: number
+}
+
+type RequestHead = Pick<IncomingMessage, 'url' | 'headers' | 'rawHeaders'>
+
+/** Checks `Host`, `Origin`, the address and the key, in this order; throws `HttpError`. */
+export class Gate {
+  readonly #options: GateOptions
+  readonly #hosts: ReadonlySet<string>
+  readonly #origins: ReadonlySet<string>
+  readonly #keyHash: Buffer | null
+
+  constructor(options: GateOptions) {
+    const { apiKey, hosts, port, origins } = options
+    this.#options = options
+    const names = hosts.map((host) => host.toLowerCase())
+    this.#hosts = new Set(names.flatMap((name) => [name, `${name}:${port}`]))
+    this.#origins = new Set([
+      ...origins.map((origin) => origin.toLowerCase()),
+      ...[...this.#hosts].flatMap((host) => [`http://${host}`, `https://${host}`]),
+    ])
+    this.#keyHash = apiKey === null ? null : hash('sha256', apiKey, 'buffer')
+  }
+
+  /** `isOpen` says that this address needs no key. */
+  check(request: RequestHead, isOpen: boolean): void {
+    const { url = '', headers, rawHeaders } = request
+    if (url.length > this.#options.urlLength) {
+      throw new HttpError(414, 'The address is too long.', { code: 'uri_too_long' })
+    }
+    if (rawHeaders.length > 2 * this.#options.headerCount) {
+      throw new HttpError(431, 'There are too many headers.', { code: 'headers_too_large' })
+    }
+    if (!this.#hosts.has((headers.host ?? '').toLowerCase())) {
+      throw new HttpError(403, 'This Host is not allowed. Call the server by its own name.', {
+        code: 'host_not_allowed',
+      })
+    }
+    if (headers.origin !== undefined && !this.#origins.has(headers.origin.toLowerCase())) {
+      throw new HttpError(403, 'This Origin is not allowed.', { code: 'origin_not_allowed' })
+    }
+    if (!isOpen && this.#keyHash !== null) this.#checkKey(this.#keyHash, request)
+  }
+
+  #checkKey(expected: Buffer, { url = '', headers }: RequestHead): void {
+    if (keyInUrl.test(url)) {
+      throw unauthorized('Keys in the address are not accepted: they end up in logs. Send ')
+    }
+    const { authorization } = headers
+    if (authorization === undefined) throw unauthorized('No API key was given. Send ')
+    // Node reads headers as Latin-1; the hash makes the comparison blind to content and length.
+    const given = Buffer.from(bearer.exec(authorization)?.[1] ?? '', 'latin1')
+    if (!timingSafeEqual(hash('sha256', given, 'buffer'), expected)) {
+      throw unauthorized('The API key is wrong. Send ')
+    }
+  }
+}
+
+const bearer = /^bearer +(.*)$/is
+const keyInUrl = /[?&](?:api[_-]?key|key|token|access[_-]?token|authorization)=/i
+
+const unauthorized = (reason: string): HttpError =>
+  new HttpError(401, `${reason}the header "Authorization: Bearer <key>".`, {
+    code: 'invalid_api_key',
+    headers: ['www-authenticate', 'Bearer'],
+  })

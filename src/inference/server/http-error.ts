@@ -1,0 +1,88 @@
+/** What a client is told when something is wrong: a status, and the four fields of the API. */
+
+import { messageOf, type TuttiError } from '../../foundation/errors.ts'
+import { inferenceCodeOf, type InferenceErrorCode, inferenceStatus } from '../inference-errors.ts'
+
+export interface HttpErrorDetails {
+  readonly code: string
+  /** The path of the wrong field, such as `messages[0].role`. */
+  readonly param?: string | null
+  /** More headers, names and values in turn. */
+  readonly headers?: readonly string[]
+}
+
+/** A refusal whose every word may be shown to the client. It never leaves the server. */
+export class HttpError extends Error {
+  readonly code: string
+  readonly status: number
+  readonly param: string | null
+  readonly headers: readonly string[]
+
+  constructor(status: number, message: string, details: HttpErrorDetails) {
+    super(message)
+    this.code = details.code
+    this.status = status
+    this.param = details.param ?? null
+    this.headers = details.headers ?? []
+  }
+}
+
+/** `{ error: { message, type, param, code } }` as the chat-completions API has it. */
+export function errorBody(error: HttpError): object {
+  const { message, param, code } = error
+  return { error: { message, type: typeOfStatus(error.status), param, code } }
+}
+
+function typeOfStatus(status: number): string {
+  if (status === 401) return 'authentication_error'
+  if (status === 403) return 'permission_error'
+  if (status === 429) return 'rate_limit_error'
+  if (status === 408 || status === 504) return 'timeout_error'
+  if (status === 503) return 'service_unavailable_error'
+  return status >= 500 ? 'server_error' : 'invalid_request_error'
+}
+
+/** Codes whose messages we write ourselves, for the one who asked. */
+const shown: ReadonlySet<InferenceErrorCode> = new Set([
+  'queue_full',
+  'request_timeout',
+  'context_length_exceeded',
+  'content_filter',
+  'unsupported',
+  'closing',
+])
+
+/** What is told instead of words that may hold paths, tokens or addresses. */
+const fixedMessages: Partial<Record<InferenceErrorCode, string>> = {
+  engine_timeout: 'The engine did not answer in time.',
+  engine_lost: 'The engine was lost while it worked on this request. Try again.',
+  not_ready: 'No engine is ready. Try again later.',
+  canceled: 'The server is closing.',
+}
+
+/**
+ * What the client is told of whatever was thrown. Engines' words stay here: the client gets a fixed
+ * sentence and the request id, with which the log can be searched.
+ */
+export function toHttpError(thrown: unknown, requestId: string): HttpError {
+  if (thrown instanceof HttpError) return thrown
+  const code = inferenceCodeOf(thrown) ?? 'engine_error'
+  // Whoever asked is still here, so it was the server that gave up.
+  const status = code === 'canceled' ? 503 : inferenceStatus[code]
+  const headers = status === 429 ? ['retry-after', '1'] : status === 503 ? ['retry-after', '5'] : []
+  if (shown.has(code)) return new HttpError(status, wordsOf(thrown), { code, headers })
+  const message = fixedMessages[code] ?? 'The engine failed with this request.'
+  return new HttpError(status, `${message} Request id: ${requestId}.`, { code, headers })
+}
+
+/** Whether the client learns less than what was thrown says, so that it has to be logged. */
+export function isHidden(thrown: unknown): boolean {
+  if (thrown instanceof HttpError) return false
+  const code = inferenceCodeOf(thrown)
+  return code === undefined || (code !== 'canceled' && !shown.has(code))
+}
+
+function wordsOf(thrown: unknown): string {
+  const { hint } = thrown as TuttiError
+  return hint === undefined ? messageOf(thrown) : `${messageOf(thrown)} (${hint})`
+}

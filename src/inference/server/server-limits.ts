@@ -1,0 +1,90 @@
+/** How much of everything a client may use; each bound has a default that suits one machine. */
+
+import { invalid, expectInteger, expectKnownKeys, expectNumber } from '../../foundation/options.ts'
+
+/** The bounds of an inference server. */
+export interface ServerLimits {
+  /** Bytes of a request's body. Default 1 MiB. */
+  readonly bodyBytes: number
+  /** Bytes of a chat request's body. Default 4 MiB. */
+  readonly chatBodyBytes: number
+  /** Nested arrays and objects in a body. Default 64. */
+  readonly depth: number
+  /** Characters of a request's address. Default 2048. */
+  readonly urlLength: number
+  /** Bytes of all headers. Default 16 KiB. */
+  readonly headerBytes: number
+  /** Headers of a request. Default 100. */
+  readonly headerCount: number
+  /** Until all headers have come. Default 10 s. */
+  readonly headersTimeoutMs: number
+  /** Until the whole request has come. Default 30 s. */
+  readonly requestTimeoutMs: number
+  /** How often the two above are looked at. Default 2 s. */
+  readonly connectionsCheckMs: number
+  /** How long an idle connection is kept. Default 5 s. */
+  readonly keepAliveMs: number
+  /** Connections at a time. Default 1024. */
+  readonly maxConnections: number
+  /** Requests of one connection. Default 1000. */
+  readonly maxRequestsPerSocket: number
+  /** Bytes that wait for the reader of a stream before its generation is held. Default 256 KiB. */
+  readonly streamBufferBytes: number
+  /** How long a held generation waits for its reader before the connection is cut. Default 30. */
+  readonly slowReaderSeconds: number
+  /** How long stopping waits for the requests in flight. Default 30. */
+  readonly drainSeconds: number
+  /** Prompts of one request. Default 1024. */
+  readonly maxPrompts: number
+  /** Names besides the known ones that a `Host` header may have. */
+  readonly allowedHosts: readonly string[]
+  /** Origins besides our own, such as that of a reverse proxy. */
+  readonly allowedOrigins: readonly string[]
+  /** Refuses unknown fields instead of ignoring them. Default `false`. */
+  readonly isStrict: boolean
+}
+
+const defaults: ServerLimits = {
+  bodyBytes: 1_048_576,
+  chatBodyBytes: 4_194_304,
+  depth: 64,
+  urlLength: 2048,
+  headerBytes: 16_384,
+  headerCount: 100,
+  headersTimeoutMs: 10_000,
+  requestTimeoutMs: 30_000,
+  connectionsCheckMs: 2000,
+  keepAliveMs: 5000,
+  maxConnections: 1024,
+  maxRequestsPerSocket: 1000,
+  streamBufferBytes: 262_144,
+  slowReaderSeconds: 30,
+  drainSeconds: 30,
+  maxPrompts: 1024,
+  allowedHosts: [],
+  allowedOrigins: [],
+  isStrict: false,
+}
+
+/** The limits with defaults filled in, or `ValueError`. */
+export function resolveServerLimits(given: Partial<ServerLimits> = {}): ServerLimits {
+  expectKnownKeys('ServerLimits', given, Object.keys(defaults), 'limits.')
+  const limits = { ...defaults, ...given }
+  for (const [name, value] of Object.entries(limits)) {
+    const field = `limits.${name}`
+    if (name.endsWith('Seconds')) expectNumber(field, value, { min: 0, max: 86_400 })
+    else if (name === 'isStrict') expectBoolean(field, value)
+    else if (name.startsWith('allowed')) expectStrings(field, value)
+    else expectInteger(field, value, { min: 1, max: 2 ** 31 - 1 })
+  }
+  return limits
+}
+
+function expectBoolean(field: string, value: unknown): void {
+  if (typeof value !== 'boolean') throw invalid(field, 'true or false', value)
+}
+
+function expectStrings(field: string, value: unknown): void {
+  if (Array.isArray(value) && value.every((one) => typeof one === 'string')) return
+  throw invalid(field, 'a list of strings', value)
+}

@@ -1,0 +1,216 @@
+/** The HTTP server of an inference backend: sockets, their limits, and an orderly end. */
+
+import type { IncomingMessage, Server, ServerResponse } from 'node:http'
+import type { Socket } from 'node:net'
+import type { Duplex } from 'node:stream'
+import { boundedWait } from '../../foundation/bounded-wait.ts'
+import type { Clock } from '../../foundation/clock.ts'
+import type { Log } from '../../foundation/log.ts'
+import { registerSecret } from '../../foundation/secrets.ts'
+import { Service } from '../../foundation/service.ts'
+import type { Desk } from '../desk.ts'
+import { checkBodyHead, readBody } from './body.ts'
+import type { EndpointTools } from './endpoint.ts'
+import { createEndpoints } from './endpoints.ts'
+import { Exchange, type ExchangeSurroundings } from './exchange.ts'
+import { Gate } from './gate.ts'
+import { generatePath, refuseGenerate } from './generate-endpoint.ts'
+import { HttpError } from './http-error.ts'
+import { parseJson } from './json-body.ts'
+import { endpointOf, expectReachable, knownHosts, listen } from './listening.ts'
+import { createLimitedServer } from './limited-server.ts'
+import { expectMatch, Router } from './router.ts'
+import { resolveServerLimits, type ServerLimits } from './server-limits.ts'
+
+export interface InferenceServerOptions {
+  /** What answers. */
+  readonly desk: Desk
+  /** The name of the served model. */
+  readonly model: string
+  /** Other names that mean the same model. */
+  readonly aliases?: readonly string[]
+  /** Tokens of prompt and answer together. */
+  readonly contextLength: number
+  readonly host: string
+  /** 0 takes a free one. */
+  readonly port: number
+  /** Needed by every address but `/health`; required for a host other than loopback. */
+  readonly apiKey: string | null
+  readonly batchConfig: { readonly maxBatchSize: number; readonly maxBatchWaitMs: number }
+  readonly limits?: Partial<ServerLimits>
+  /** The body of `/metrics`. */
+  readonly metrics: () => Promise<string> | string
+  /** What the configuration says where a request does not. */
+  readonly defaults: { readonly maxTokens: number }
+  readonly clock: Clock
+  readonly log: Log
+}
+
+/** How long answers may take to leave after they were cut short. */
+const farewellMs = 1000
+
+/**
+ * Serves a desk over HTTP between `start()` and `stop()`. Stopping lets the requests in flight
+ * finish for `limits.drainSeconds`, then aborts the rest; no socket is left when it resolves.
+ */
+export class InferenceServer extends Service {
+  readonly #options: InferenceServerOptions
+  readonly #limits: ServerLimits
+  readonly #server: Server
+  readonly #surroundings: ExchangeSurroundings
+  readonly #inFlight = new Set<Exchange>()
+  #endpoint = ''
+  #door: { readonly gate: Gate; readonly router: Router } | undefined
+  #isDraining = false
+  #onIdle: (() => void) | undefined
+
+  constructor(options: InferenceServerOptions) {
+    super()
+    expectReachable(options)
+    const limits = resolveServerLimits(options.limits)
+    this.#options = options
+    this.#limits = limits
+    this.#surroundings = {
+      clock: options.clock,
+      log: options.log,
+      isClosing: () => this.#isDraining,
+      slowReaderSeconds: limits.slowReaderSeconds,
+    }
+    this.#server = createLimitedServer(limits, options.clock, (socket) => this.#isAnswering(socket))
+    const handle = (request: IncomingMessage, response: ServerResponse): void => {
+      void this.#handle(request, response)
+    }
+    this.#server.on('request', handle)
+    this.#server.on('checkContinue', handle)
+    this.#server.on('connection', (socket) => {
+      socket.once('close', () => this.#abandon(socket))
+    })
+    if (options.apiKey !== null) registerSecret(options.apiKey)
+  }
+
+  /** `http://host:port`; empty before it has started. */
+  get endpoint(): string {
+    return this.#endpoint
+  }
+
+  /** From now on new requests get 503; those in flight go on. */
+  beginDraining(): void {
+    this.#isDraining = true
+    this.#server.closeIdleConnections()
+  }
+
+  /** Ends the requests in flight: each is told that the server closes. */
+  abortRest(): void {
+    for (const exchange of this.#inFlight) exchange.abort('the server is closing')
+  }
+
+  protected async onStart(): Promise<void> {
+    const { host, port, apiKey } = this.#options
+    const actual = await listen(this.#server, host, port)
+    this.#server.on('error', (error) => {
+      this.#options.log.warn('AcceptFailed', `a connection could not be taken: ${error.message}`)
+    })
+    this.#endpoint = endpointOf(host, actual)
+    const { allowedHosts, allowedOrigins, urlLength, headerCount } = this.#limits
+    const hosts = [...knownHosts(host), ...allowedHosts]
+    const origins = allowedOrigins
+    this.#door = {
+      gate: new Gate({ apiKey, hosts, port: actual, origins, urlLength, headerCount }),
+      router: new Router(createEndpoints(this.#tools())),
+    }
+  }
+
+  protected async onStop(): Promise<void> {
+    const { clock } = this.#options
+    this.beginDraining()
+    await this.#idleWithin(this.#limits.drainSeconds * 1000)
+    this.abortRest()
+    await this.#idleWithin(farewellMs)
+    await new Promise<void>((resolve) => {
+      this.#server.close(() => resolve())
+      clock.nextTurn(() => this.#server.closeAllConnections())
+    })
+  }
+
+  async #handle(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const exchange = new Exchange(request, response, this.#surroundings)
+    this.#inFlight.add(exchange)
+    response.once('close', () => this.#forget(exchange))
+    try {
+      await this.#answer(exchange)
+    } catch (error) {
+      if (exchange.isGone) return
+      const told = exchange.explain(error)
+      if (exchange.path === generatePath) refuseGenerate(exchange, told)
+      else exchange.refuse(told)
+    }
+  }
+
+  async #answer(exchange: Exchange): Promise<void> {
+    const { request } = exchange
+    if (this.#door === undefined) throw closing()
+    const match = this.#door.router.find(exchange.path)
+    this.#door.gate.check(request, match?.endpoint.isOpen === true)
+    const { endpoint, rest } = expectMatch(match, request.method ?? '')
+    if (this.#isDraining && endpoint.isOpen !== true) throw closing()
+    if (endpoint.bodyBytes === undefined) return endpoint.answer(exchange, undefined, rest)
+    checkBodyHead(request, endpoint.bodyBytes)
+    if (request.headers.expect !== undefined) exchange.response.writeContinue()
+    const bytes = await readBody(request, endpoint.bodyBytes)
+    return endpoint.answer(exchange, parseJson(bytes, this.#limits.depth), rest)
+  }
+
+  /** The client left. Older Nodes do not tell the queued answers of one that pipelines. */
+  #abandon(socket: Socket): void {
+    for (const exchange of this.#inFlight) {
+      if (exchange.request.socket !== socket) continue
+      exchange.abort('client_disconnect')
+      this.#forget(exchange)
+    }
+  }
+
+  #isAnswering(socket: Duplex): boolean {
+    for (const { request, response } of this.#inFlight) {
+      if (request.socket === socket && response.headersSent) return true
+    }
+    return false
+  }
+
+  #forget(exchange: Exchange): void {
+    this.#inFlight.delete(exchange)
+    if (!this.#isDraining) return
+    this.#options.clock.nextTurn(() => this.#server.closeIdleConnections())
+    if (this.#inFlight.size === 0) this.#onIdle?.()
+  }
+
+  /** Resolves when nothing is in flight, or after `ms`. */
+  async #idleWithin(ms: number): Promise<void> {
+    if (this.#inFlight.size === 0) return
+    const { promise, resolve } = Promise.withResolvers<void>()
+    this.#onIdle = resolve
+    await boundedWait(this.#options.clock, ms, promise).catch(() => {})
+  }
+
+  #tools(): EndpointTools {
+    const { desk, clock, model, aliases = [], batchConfig, metrics } = this.#options
+    return {
+      desk,
+      clock,
+      limits: this.#limits,
+      rules: {
+        models: [model, ...aliases],
+        contextLength: this.#options.contextLength,
+        maxPrompts: this.#limits.maxPrompts,
+        defaultMaxTokens: this.#options.defaults.maxTokens,
+        isStrict: this.#limits.isStrict,
+      },
+      batchConfig,
+      metrics,
+      endpoint: this.#endpoint,
+      unready: () => (this.#isDraining ? 'the server is closing' : null),
+    }
+  }
+}
+
+const closing = (): HttpError =>
+  new HttpError(503, 'The server is closing.', { code: 'closing', headers: ['retry-after', '5'] })

@@ -1,0 +1,130 @@
+/** Handles inside of arguments: finds them, and puts values in their places, in copies. */
+
+import { ValueError } from '../foundation/errors.ts'
+import { EngineHandle } from './handle.ts'
+
+/** Deeper than any data that somebody meant; a walk that never ends is worse than an error. */
+const deepest = 1000
+
+type Container = Readonly<Record<string, unknown>> | readonly unknown[]
+
+interface Place {
+  readonly container: Container
+  /** Its depth; 0 is the list of arguments itself. */
+  readonly depth: number
+}
+
+/**
+ * The handles anywhere in the arguments, each once: nested in arrays and plain objects, which may
+ * refer to each other in rings. Throws a `ValueError` when they are nested too deeply.
+ */
+export function findHandles(args: readonly unknown[]): readonly EngineHandle[] {
+  const found: EngineHandle[] = []
+  // Most arguments are flat: those need no walk.
+  const containers = isFlat(args) ? [args] : containersIn(args)
+  for (const container of containers) {
+    for (const part of partsOf(container)) if (part instanceof EngineHandle) found.push(part)
+  }
+  return found.length > 1 ? [...new Set(found)] : found
+}
+
+/** Nothing among the arguments can hold a handle, now or later. */
+export const isFlat = (args: readonly unknown[]): boolean => !args.some(isContainer)
+
+/**
+ * The arguments with values in the places of handles, all of which are DONE. Only what holds
+ * handles is copied; what is shared or ring-shaped stays so.
+ */
+export function substitute(args: readonly unknown[]): readonly unknown[] {
+  if (isFlat(args)) {
+    return args.map((part) => (part instanceof EngineHandle ? part.result : part))
+  }
+  const touched = holdersOf(containersIn(args))
+  if (touched.size === 0) return args
+  const copies = new Map<Container, Record<string, unknown> | unknown[]>()
+  for (const container of touched) copies.set(container, Array.isArray(container) ? [] : {})
+  const valueOf = (part: unknown): unknown => {
+    if (part instanceof EngineHandle) return part.result
+    return isContainer(part) ? (copies.get(part) ?? part) : part
+  }
+  for (const [container, copy] of copies) fill(copy, container, valueOf)
+  return (copies.get(args) ?? args) as readonly unknown[]
+}
+
+function fill(
+  copy: Record<string, unknown> | unknown[],
+  container: Container,
+  valueOf: (part: unknown) => unknown,
+): void {
+  if (Array.isArray(copy)) {
+    for (const part of container as readonly unknown[]) copy.push(valueOf(part))
+    return
+  }
+  if (Object.getPrototypeOf(container) === null) Object.setPrototypeOf(copy, null)
+  for (const [name, part] of Object.entries(container)) {
+    // An assignment to `__proto__` would make no key.
+    const value = valueOf(part)
+    Object.defineProperty(copy, name, {
+      value,
+      enumerable: true,
+      writable: true,
+      configurable: true,
+    })
+  }
+}
+
+/** Every container once, the arguments first. */
+function containersIn(args: readonly unknown[]): readonly Container[] {
+  const seen = new Set<Container>([args])
+  const open: Place[] = [{ container: args, depth: 0 }]
+  for (let place = open.pop(); place !== undefined; place = open.pop()) {
+    const { container, depth } = place
+    for (const part of partsOf(container)) {
+      if (!isContainer(part) || seen.has(part)) continue
+      if (depth >= deepest) throw tooDeep()
+      seen.add(part)
+      open.push({ container: part, depth: depth + 1 })
+    }
+  }
+  return [...seen]
+}
+
+/** The containers that hold a handle, themselves or in what they contain. */
+function holdersOf(containers: readonly Container[]): ReadonlySet<Container> {
+  const holders = new Map<Container, Container[]>()
+  const open: Container[] = []
+  for (const container of containers) {
+    for (const part of partsOf(container)) {
+      if (part instanceof EngineHandle) open.push(container)
+      else if (isContainer(part)) {
+        const outer = holders.get(part)
+        if (outer === undefined) holders.set(part, [container])
+        else outer.push(container)
+      }
+    }
+  }
+  const touched = new Set<Container>()
+  for (let container = open.pop(); container !== undefined; container = open.pop()) {
+    if (touched.has(container)) continue
+    touched.add(container)
+    open.push(...(holders.get(container) ?? []))
+  }
+  return touched
+}
+
+/** Arrays and plain objects; a class's instance, a Map or a Set is a value like any other. */
+function isContainer(value: unknown): value is Container {
+  if (typeof value !== 'object' || value === null) return false
+  if (Array.isArray(value)) return true
+  const prototype: unknown = Object.getPrototypeOf(value)
+  return prototype === Object.prototype || prototype === null
+}
+
+const partsOf = (container: Container): readonly unknown[] =>
+  Array.isArray(container) ? (container as readonly unknown[]) : Object.values(container)
+
+const tooDeep = (): ValueError =>
+  new ValueError(`arguments are nested more than ${deepest} deep`, {
+    field: 'args',
+    expected: `at most ${deepest} levels of arrays and objects`,
+  })

@@ -1,0 +1,81 @@
+/**
+ * Runs the bodies of blocks on this process's event loop, as many as there are: a block waits for
+ * tasks, so it must not hold a place that one of them needs.
+ */
+
+import { hostname } from 'node:os'
+import type { BackendListener, Connection, Job, TaskReport } from '../backends/backend.ts'
+import type { Clock } from '../foundation/clock.ts'
+import { TimeoutError } from '../foundation/errors.ts'
+import { runInTask } from '../foundation/task-context.ts'
+
+/** What events call the place where blocks run. */
+export const blockBackend = 'workflow'
+
+const workerId = 'main'
+
+export interface BlockRunnerParts {
+  readonly clock: Clock
+  readonly listener: BackendListener
+}
+
+/** Bodies can be abandoned, not stopped. */
+export class BlockRunner implements Connection {
+  readonly #parts: BlockRunnerParts
+  /** What is under way, with how to disarm its time-out. */
+  readonly #live = new Map<Job, () => void>()
+
+  constructor(parts: BlockRunnerParts) {
+    this.#parts = parts
+  }
+
+  submit(jobs: readonly Job[]): void {
+    for (const job of jobs) {
+      this.#live.set(job, () => {})
+      // Whoever hands it over is never run over.
+      queueMicrotask(() => this.#begin(job))
+    }
+  }
+
+  cancel(job: Job, reason: string): void {
+    this.#end(job, { kind: 'cancel', reason, facts: { workerId } })
+  }
+
+  release(reason: string): Promise<void> {
+    for (const job of this.#live.keys()) this.cancel(job, reason)
+    return Promise.resolve()
+  }
+
+  #begin(job: Job): void {
+    if (!this.#live.has(job)) return
+    this.#live.set(job, this.#armTimeout(job))
+    this.#parts.listener.report(job, { kind: 'start', workerId, nodeId: hostname() })
+    if (!this.#live.has(job)) return
+    void run(job).then(
+      (value) => this.#end(job, { kind: 'complete', value }),
+      (error: unknown) => this.#end(job, { kind: 'fail', error }),
+    )
+  }
+
+  #armTimeout(job: Job): () => void {
+    const seconds = job.task.timeoutSeconds
+    if (seconds === null) return () => {}
+    const error = new TimeoutError(`block ${job.uid} ran longer than ${seconds} s`)
+    return this.#parts.clock.after(seconds * 1000, () => this.#end(job, { kind: 'fail', error }))
+  }
+
+  /** Only the first end counts. */
+  #end(job: Job, report: TaskReport): void {
+    const disarm = this.#live.get(job)
+    if (disarm === undefined) return
+    disarm()
+    this.#live.delete(job)
+    this.#parts.listener.report(job, report)
+  }
+}
+
+async function run({ uid, task }: Job): Promise<unknown> {
+  if (task.kind !== 'function' || task.function === null) throw new TypeError(`${uid} is no block`)
+  const body = task.function as (...args: readonly unknown[]) => unknown
+  return await runInTask(uid, () => body(...task.args))
+}

@@ -1,0 +1,33 @@
+/** The types of arguments that may be handles, anywhere inside. No code. */
+
+import type { Handle } from './handle.ts'
+
+/** A value, a handle of it, or an array or object that has handles in the places of values. */
+export type Deferrable<T> = Handle<T> | DeferrableParts<T>
+
+type DeferrableParts<T> = T extends Whole
+  ? T
+  : T extends object
+    ? T | { readonly [K in keyof T]: Deferrable<T[K]> }
+    : T
+
+/** What is never looked into. */
+type Whole =
+  | ((...args: never[]) => unknown)
+  | Date
+  | RegExp
+  | Error
+  | ArrayBufferView
+  | ArrayBufferLike
+  | ReadonlyMap<unknown, unknown>
+  | ReadonlySet<unknown>
+  | PromiseLike<unknown>
+
+export type DeferrableArgs<A extends readonly unknown[]> = {
+  readonly [K in keyof A]: Deferrable<A[K]>
+}
+
+/** A wrapped function: its arguments may be handles, and it returns one at once. */
+export type TaskFunction<A extends readonly unknown[], T> = (
+  ...args: DeferrableArgs<A>
+) => Handle<T>

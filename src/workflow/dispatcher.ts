@@ -1,0 +1,242 @@
+/** From a call to its end: finds dependencies, waits for them, and hands over what is ready. */
+
+import { ResultReused, TaskResolved } from '../events/library-events.ts'
+import type { AnyTask } from '../backends/backend.ts'
+import type { Clock } from '../foundation/clock.ts'
+import { StateError } from '../foundation/errors.ts'
+import type { Log } from '../foundation/log.ts'
+import type { HeldEnd } from '../session/entry.ts'
+import type { HandOver, OwnSeat, Registrar } from '../session/registrar.ts'
+import { hasEnded } from '../tasks/lifecycle.ts'
+import type { Outcome } from '../tasks/task.ts'
+import { findHandles, isFlat, substitute } from './arguments.ts'
+import { DraftTask } from './draft-task.ts'
+import { Bodies } from './bodies.ts'
+import { cycleError, fateOf, foreignHandleError } from './fate.ts'
+import { Graph } from './graph.ts'
+import { EngineHandle, type HandleOwner, Run } from './handle.ts'
+import { Memo } from './memo.ts'
+import { memoKey } from './memo-key.ts'
+import type { Plan } from './plan.ts'
+import type { Scopes } from './scopes.ts'
+import { Slices } from './slices.ts'
+
+export interface DispatcherParts {
+  /** The engine's id. */
+  readonly id: string
+  readonly clock: Clock
+  readonly log: Log
+  readonly registrar: Registrar
+  readonly scopes: Scopes
+  /** Where the bodies of blocks run. */
+  readonly blocks: OwnSeat
+}
+
+const shutDown = 'workflow engine shut down'
+const none: readonly never[] = Object.freeze([])
+
+export class Dispatcher implements HandleOwner {
+  readonly id: string
+  readonly memo: Memo<Run>
+  /** A body that fails takes with it what it made, also when it will be tried again. */
+  readonly bodies = new Bodies((block) => this.#cancelChildren(block))
+  readonly #parts: DispatcherParts
+  readonly #graph = new Graph<Run>()
+  readonly #ready: Slices<Run>
+  #isClosed = false
+
+  constructor(parts: DispatcherParts) {
+    this.id = parts.id
+    this.#parts = parts
+    this.#ready = new Slices(parts.clock, (runs) => this.#advance(runs))
+    this.memo = new Memo<Run>(
+      {
+        isOpen: ({ handle }) => !hasEnded(handle.state),
+        run: (run) => this.#ready.add(run),
+        reuse: (run, value, key, source) => this.#reuse(run, value, { key, source }),
+        fail: (run, error) => this.#end(run, { kind: 'fail', error }),
+      },
+      parts.log,
+    )
+  }
+
+  expectOpen(): void {
+    if (!this.#isClosed) return
+    throw new StateError('the workflow engine is shut down', { code: 'WorkflowShutDownError' })
+  }
+
+  /** Registers the call at once; whatever is wrong with it fails its handle alone. */
+  call(plan: Plan, receiver: unknown, args: readonly unknown[]): EngineHandle {
+    this.expectOpen()
+    let found: readonly EngineHandle[] = none
+    let problem: unknown = null
+    try {
+      found = findHandles(args)
+    } catch (error) {
+      problem = error
+    }
+    const isPlain = plan.isPlain && found.length === 0 && isFlat(args)
+    const work = isPlain ? this.bodies.createTask(plan, receiver, args) : null
+    const task = work ?? new DraftTask(plan.kind, plan.options.task)
+    const run = new Run(new EngineHandle(plan, this, task), receiver, args, this.bodies.context)
+    run.work = work
+    this.#register(run, found)
+    const { block } = run.context
+    if (problem !== null) this.#end(run, { kind: 'fail', error: problem })
+    // A body that nobody waits for any more cannot be stopped, but what it makes can.
+    else if (block?.handle.error) this.#end(run, { kind: 'cancel', reason: reasonOf(block) })
+    else if (found.length === 0) this.#ready.add(run)
+    else this.#await(run, found)
+    return run.handle
+  }
+
+  cancel(handle: EngineHandle, reason: string): boolean {
+    return this.#parts.registrar.cancel(handle.task, reason)
+  }
+
+  /** Hears of every end in the moment it happens. */
+  ended(run: Run, outcome: Outcome): void {
+    run.handle.run = null
+    const { scope, block } = run.context
+    block?.children?.delete(run)
+    if (outcome.state === 'DONE') {
+      run.handle.result = outcome.value
+      for (const next of this.#graph.end(run)) this.#ready.add(next)
+    } else {
+      for (const { node, via } of this.#graph.doom(run)) {
+        node.doomedBy = via.handle
+        this.#ready.add(node)
+      }
+      this.#cancelChildren(run)
+    }
+    this.memo.ended(run, outcome)
+    if (scope !== null) this.#parts.scopes.leave(scope)
+  }
+
+  /** From now on nothing is taken or handed over. */
+  close(): void {
+    this.#isClosed = true
+  }
+
+  #register(run: Run, dependencies: readonly EngineHandle[]): void {
+    const { handle, context } = run
+    handle.run = run
+    context.block?.children?.add(run)
+    if (context.scope !== null) this.#parts.scopes.use(context.scope)
+    run.dependencyCount = dependencies.length
+    run.entry = this.#parts.registrar.register(handle.task, {
+      executable: handle.name,
+      dependencies: dependencies.length === 0 ? none : dependencies.map(({ uid }) => uid),
+      workflowId: context.scope?.id ?? null,
+      owner: run,
+    })
+  }
+
+  /** Waits for what has not ended; one that did not end well decides at once. */
+  #await(run: Run, dependencies: readonly EngineHandle[]): void {
+    const foreign = dependencies.find(({ owner }) => owner !== this)
+    if (foreign !== undefined) {
+      return this.#end(run, { kind: 'fail', error: foreignHandleError(foreign, this) })
+    }
+    const bad = dependencies.find(({ state }) => state === 'FAILED' || state === 'CANCELED')
+    run.doomedBy = bad ?? null
+    const missing = dependencies.flatMap((dependency) => dependency.run ?? [])
+    if (bad !== undefined || missing.length === 0) return this.#ready.add(run)
+    // Its signal may have ended it.
+    if (!hasEnded(run.handle.state)) this.#graph.add(run, missing)
+  }
+
+  /** Takes every ready or doomed run a step further, and hands over what can run, all at once. */
+  #advance(runs: readonly Run[]): void {
+    const items: HandOver[] = []
+    for (const run of runs) {
+      if (hasEnded(run.handle.state)) continue
+      if (this.#isClosed) this.#end(run, { kind: 'cancel', reason: shutDown })
+      else if (run.doomedBy !== null) this.#end(run, fateOf(run.handle, run.doomedBy))
+      else if (run.work === null) this.#tryToPrepare(run)
+      const { entry, work } = run
+      if (work === null || entry === null || hasEnded(run.handle.state)) continue
+      items.push({ entry, work, seat: run.handle.plan.isBlock ? this.#parts.blocks : null })
+    }
+    if (items.length > 0) this.#parts.registrar.handOver(items)
+  }
+
+  #tryToPrepare(run: Run): void {
+    try {
+      if (run.values === null && !this.#resolve(run)) return
+      const values = run.values ?? []
+      if (run.handle.plan.options.cache === false || run.mustRun) return this.#prepare(run, values)
+      run.mustRun = true
+      this.memo.ask(run, memoKey(run.handle.plan, values))
+    } catch (error) {
+      this.#end(run, { kind: 'fail', error })
+    }
+  }
+
+  /** Puts values in the places of handles; `false` when it has to wait once more. */
+  #resolve(run: Run): boolean {
+    const handles = findHandles(run.args)
+    const late = handles.filter(({ state }) => state !== 'DONE')
+    if (late.length > 0) {
+      this.#awaitLate(run, late)
+      return false
+    }
+    run.values = handles.length === 0 ? run.args : substitute(run.args)
+    const { dependencyCount: dependencies, entry } = run
+    if (dependencies === 0 || entry === null) return true
+    const { clock, registrar } = this.#parts
+    registrar.tell(TaskResolved, {
+      ...about(run),
+      dependencies,
+      wait_seconds: Math.max(0, clock.now() - entry.life.lastTime),
+    })
+    return true
+  }
+
+  /** Handles that were put into the arguments after the call; they may depend on this very one. */
+  #awaitLate(run: Run, late: readonly EngineHandle[]): void {
+    for (const { run: other } of late) {
+      const ring = other === null ? null : this.#graph.path(other, run)
+      if (ring !== null) throw cycleError([run, ...ring].map((one) => one.handle))
+    }
+    run.dependencyCount += late.length
+    this.#await(run, late)
+  }
+
+  #prepare(run: Run, args: readonly unknown[]): void {
+    const { handle, receiver } = run
+    const { plan, uid } = handle
+    let isLater = false
+    const use = (work: AnyTask): void => {
+      run.work = work
+      if (isLater) this.#ready.add(run)
+    }
+    const enter = this.bodies.enter(run)
+    const later = plan.prepare({ uid, args, receiver, enter }, use)
+    isLater = true
+    later?.then(undefined, (error: unknown) => this.#end(run, { kind: 'fail', error }))
+  }
+
+  #cancelChildren(block: Run): void {
+    for (const child of block.children ?? []) this.cancel(child.handle, reasonOf(block))
+  }
+
+  #reuse(run: Run, value: unknown, from: { key: string; source: string }): void {
+    this.#parts.registrar.tell(ResultReused, { ...about(run), ...from })
+    this.#end(run, { kind: 'complete', value })
+  }
+
+  #end({ entry }: Run, end: HeldEnd): void {
+    if (entry !== null) this.#parts.registrar.end(entry, end)
+  }
+}
+
+const reasonOf = ({ handle }: Run): string =>
+  `its block ${handle.name} (${handle.uid}) did not end well`
+
+/** The fields of an event about a task that is with no backend yet. */
+function about({ handle, context }: Run) {
+  const { uid: task_id } = handle
+  if (context.scope === null) return { backend: '', task_id }
+  return { backend: '', task_id, attributes: Object.freeze({ workflow_id: context.scope.id }) }
+}

@@ -1,0 +1,132 @@
+/** What a call in a workflow gives back: awaitable, and a dependency wherever it is passed. */
+
+import type { AnyTask } from '../backends/backend.ts'
+import type { TuttiError } from '../foundation/errors.ts'
+import { expectString } from '../foundation/options.ts'
+import type { Entry } from '../session/entry.ts'
+import type { TaskState } from '../tasks/lifecycle.ts'
+import type { Task } from '../tasks/task.ts'
+import type { Plan } from './plan.ts'
+import type { OpenScope } from './scopes.ts'
+
+/**
+ * A task of a workflow. Awaiting gives its value; passed as an argument, it is waited for and
+ * arrives as its value. One that fails and is never awaited harms nobody.
+ */
+export interface Handle<T> extends Promise<T> {
+  readonly uid: string
+  /** What its events call `executable` when it is created. */
+  readonly name: string
+  readonly state: TaskState
+  /** Why it failed or was canceled; `null` otherwise. */
+  readonly error: TuttiError | null
+  /**
+   * Ends it, and with it what depends on it; `true` once, `false` after its end. A block takes
+   * with it what was made inside.
+   */
+  cancel(reason?: string): boolean
+}
+
+/** The engine that a handle belongs to, as the handle sees it. */
+export interface HandleOwner {
+  /** The engine's id, for messages. */
+  readonly id: string
+  cancel(handle: EngineHandle, reason: string): boolean
+}
+
+/** Light: its task makes no promise before somebody waits, so no rejection can be unhandled. */
+export class EngineHandle<T = unknown> implements Handle<T> {
+  readonly plan: Plan
+  readonly owner: HandleOwner
+  /** What is registered with the session: the very task that runs, or one that stands for it. */
+  readonly task: Task<T>
+  /** Let go at its end. */
+  run: Run | null = null
+  /** Its value, once it is DONE. */
+  result: unknown = undefined
+
+  constructor(plan: Plan, owner: HandleOwner, task: Task<T>) {
+    this.plan = plan
+    this.owner = owner
+    this.task = task
+  }
+
+  get uid(): string {
+    return this.task.uid
+  }
+
+  get state(): TaskState {
+    return this.task.state
+  }
+
+  get error(): TuttiError | null {
+    return this.task.error
+  }
+
+  get name(): string {
+    return this.plan.options.name
+  }
+
+  get [Symbol.toStringTag](): string {
+    return 'Handle'
+  }
+
+  cancel(reason = 'canceled by the caller'): boolean {
+    return this.owner.cancel(this, expectString('reason', reason))
+  }
+
+  then<A = T, B = never>(
+    onFulfilled?: ((value: T) => A | PromiseLike<A>) | null,
+    onRejected?: ((reason: unknown) => B | PromiseLike<B>) | null,
+  ): Promise<A | B> {
+    return this.task.then(onFulfilled, onRejected)
+  }
+
+  catch<B = never>(onRejected?: ((reason: unknown) => B | PromiseLike<B>) | null): Promise<T | B> {
+    return this.then(undefined, onRejected)
+  }
+
+  finally(onFinally?: (() => void) | null): Promise<T> {
+    return this.then(null).finally(onFinally)
+  }
+}
+
+/** Where a handle was made; what its body makes is made there too. */
+export interface RunContext {
+  readonly scope: OpenScope | null
+  readonly block: Run | null
+}
+
+/** What the engine knows of a handle that has not ended. */
+export class Run {
+  readonly handle: EngineHandle
+  readonly receiver: unknown
+  /** As they were given, with handles inside. */
+  readonly args: readonly unknown[]
+  readonly context: RunContext
+  entry: Entry | null = null
+  dependencyCount = 0
+  /** The arguments, once they are values. */
+  values: readonly unknown[] | null = null
+  /** The memo was asked and has answered that it must run. */
+  mustRun = false
+  /** What is to run, once that is known. */
+  work: AnyTask | null = null
+  /** The dependency that did not end well. */
+  doomedBy: EngineHandle | null = null
+  /** What was made inside of a block and has not ended. */
+  readonly children: Set<Run> | null
+
+  constructor(
+    handle: EngineHandle,
+    receiver: unknown,
+    args: readonly unknown[],
+    context: RunContext,
+  ) {
+    this.handle = handle
+    this.receiver = receiver
+    this.args = args
+    this.context = context
+    this.children = handle.plan.isBlock ? new Set() : null
+  }
+}

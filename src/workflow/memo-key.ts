@@ -1,0 +1,119 @@
+/** The name under which a result is kept: a hash of the function and of what it was called with. */
+
+import { createHash, type Hash } from 'node:crypto'
+import { types } from 'node:util'
+import { ValueError } from '../foundation/errors.ts'
+import { definitionOf } from '../tasks/define-task.ts'
+import type { Plan } from './plan.ts'
+
+/** Changes when the meaning of a key does. */
+const version = 'tutti-memo-1'
+const deepest = 1000
+
+/**
+ * Equal for equal calls, also in another process. The function's source text counts, and how a
+ * prompt is asked; what the function calls does not. Throws a `ValueError` that names an argument
+ * which cannot be compared by its content.
+ */
+export function memoKey(plan: Plan, args: readonly unknown[]): string {
+  const { cache, name, work } = plan.options
+  const hash = createHash('sha256')
+  write(hash, version, plan.kind, name)
+  if (typeof cache === 'object') {
+    const { key } = cache
+    write(hash, 'key', typeof key === 'string' ? key : keyOf(key, args))
+  } else {
+    const definition = definitionOf(plan.body)
+    write(hash, 'content', definition?.module ?? '', String(plan.body))
+    const { backend: _, timeoutSeconds: _limit, priority: _rank, resources: _share, ...rest } = work
+    new Encoder(hash).encode('options', rest)
+    new Encoder(hash).encode('args', args)
+  }
+  return hash.digest('hex')
+}
+
+function keyOf(key: (...args: never[]) => string, args: readonly unknown[]): string {
+  const given: unknown = key(...(args as never[]))
+  if (typeof given === 'string') return given
+  throw new ValueError('`cache.key` gave no string', { field: 'cache.key', got: given })
+}
+
+/** Lengths first, so that no two lists of words look the same. */
+function write(hash: Hash, ...words: string[]): void {
+  for (const word of words) hash.update(`${word.length}:${word}`)
+}
+
+interface Open {
+  readonly value: unknown
+  readonly path: string
+  readonly depth: number
+}
+
+/** Writes values in one order whatever the order of keys; without recursion. */
+class Encoder {
+  readonly #hash: Hash
+  readonly #open: Open[] = []
+
+  constructor(hash: Hash) {
+    this.#hash = hash
+  }
+
+  encode(path: string, value: unknown): void {
+    this.#open.push({ value, path, depth: 0 })
+    for (let next = this.#open.pop(); next !== undefined; next = this.#open.pop()) {
+      this.#encode(next)
+    }
+  }
+
+  #encode({ value, path, depth }: Open): void {
+    if (typeof value !== 'object' || value === null) return this.#encodePrimitive(value, path)
+    // A ring ends here as well.
+    if (depth > deepest) throw notComparable(path, 'nested too deeply or in a ring')
+    if (Array.isArray(value)) {
+      this.#encodeParts('array', indexed(value as readonly unknown[]), path, depth)
+    } else if (types.isDate(value)) write(this.#hash, 'date', String(value.getTime()))
+    else if (ArrayBuffer.isView(value)) {
+      write(this.#hash, 'bytes', value.constructor.name, String(value.byteLength))
+      this.#hash.update(Buffer.from(value.buffer, value.byteOffset, value.byteLength))
+    } else if (types.isSet(value)) this.#encodeParts('set', indexed([...value]), path, depth)
+    else if (types.isMap(value)) this.#encodeParts('map', indexed([...value]), path, depth)
+    else if (isPlain(value)) {
+      const sorted = Object.entries(value).toSorted(([a], [b]) => (a < b ? -1 : 1))
+      this.#encodeParts('object', sorted, path, depth)
+    } else throw notComparable(path, `an instance of ${value.constructor.name}`)
+  }
+
+  #encodeParts(
+    kind: string,
+    parts: readonly (readonly [string, unknown])[],
+    path: string,
+    depth: number,
+  ): void {
+    write(this.#hash, kind, String(parts.length), ...parts.map(([name]) => name))
+    for (const [name, value] of parts.toReversed()) {
+      this.#open.push({ value, path: `${path}.${name}`, depth: depth + 1 })
+    }
+  }
+
+  #encodePrimitive(value: unknown, path: string): void {
+    if (typeof value === 'function' || typeof value === 'symbol') {
+      throw notComparable(path, `a ${typeof value}`)
+    }
+    const text = Object.is(value, -0) ? '-0' : String(value)
+    write(this.#hash, value === null ? 'null' : typeof value, text)
+  }
+}
+
+const indexed = (items: readonly unknown[]): [string, unknown][] =>
+  items.map((item, at) => [String(at), item])
+
+function isPlain(value: object): boolean {
+  const prototype: unknown = Object.getPrototypeOf(value)
+  return prototype === Object.prototype || prototype === null
+}
+
+const notComparable = (path: string, what: string): ValueError =>
+  new ValueError(`${path}: ${what} cannot be compared by its content`, {
+    field: path,
+    hint: 'Give `cache: { key: (…args) => string }` to say which calls are equal.',
+  })

@@ -1,0 +1,55 @@
+/** Results in a folder, one file each: written whole or not at all, and checked when read. */
+
+import { createHash } from 'node:crypto'
+import { mkdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { deserialize, serialize } from 'node:v8'
+import { newUuid } from '../foundation/ids.ts'
+
+const digestBytes = 32
+
+/** A value that was found; it may be `undefined`. */
+export interface Found {
+  readonly value: unknown
+}
+
+export class MemoStore {
+  readonly #folder: string
+
+  constructor(folder: string) {
+    this.#folder = folder
+  }
+
+  /** `null` when there is none, or none that can be trusted: a torn file is as good as no file. */
+  async read(key: string): Promise<Found | null> {
+    try {
+      const bytes = await readFile(this.#pathOf(key))
+      const content = bytes.subarray(digestBytes)
+      if (!digestOf(content).equals(bytes.subarray(0, digestBytes))) return null
+      const found: unknown = deserialize(content)
+      return typeof found === 'object' && found !== null && 'value' in found ? found : null
+    } catch {
+      return null
+    }
+  }
+
+  /** Replaces what was there. Rejects when the value cannot be stored. */
+  async write(key: string, value: unknown): Promise<void> {
+    const content = serialize({ value })
+    await mkdir(this.#folder, { recursive: true })
+    const draft = `${this.#pathOf(key)}.${newUuid()}.tmp`
+    try {
+      await writeFile(draft, Buffer.concat([digestOf(content), content]))
+      await rename(draft, this.#pathOf(key))
+    } catch (error) {
+      await rm(draft, { force: true })
+      throw error
+    }
+  }
+
+  #pathOf(key: string): string {
+    return join(this.#folder, `${key}.result`)
+  }
+}
+
+const digestOf = (bytes: Buffer): Buffer => createHash('sha256').update(bytes).digest()

@@ -1,0 +1,181 @@
+/** What a wrapped function becomes when it is called: function, program, prompt or block. */
+
+import type { AnyTask, Backend } from '../backends/backend.ts'
+import { ValueError } from '../foundation/errors.ts'
+import { expectFunction, invalid } from '../foundation/options.ts'
+import { runInTask } from '../foundation/task-context.ts'
+import { isThenable } from '../foundation/thenable.ts'
+import { type AIOptions, AITask } from '../tasks/ai-task.ts'
+import { ComputeTask, type ExecutableOptions } from '../tasks/compute-task.ts'
+import { definitionOf } from '../tasks/define-task.ts'
+import type { TaskKind } from '../tasks/task.ts'
+import { type ResolvedTaskOptions, resolveTaskOptions } from './task-options.ts'
+
+export type AnyFunction = (...args: never[]) => unknown
+
+/** One call whose arguments are values. */
+export interface Call {
+  /** `null` when the task that it makes is the registered one itself. */
+  readonly uid: string | null
+  readonly args: readonly unknown[]
+  /** What `this` is for the body. */
+  readonly receiver: unknown
+  /** Runs a body where the handle was made: in its scope and its block. */
+  readonly enter: <T>(body: () => T) => T
+}
+
+/** Made once for each wrapped function. */
+export interface Plan {
+  readonly kind: TaskKind
+  readonly options: ResolvedTaskOptions
+  readonly body: AnyFunction
+  /** Its task can be made at once: nothing but the arguments decides what runs. */
+  readonly isPlain: boolean
+  /** Its body runs outside of all backends, and what it makes ends with it. */
+  readonly isBlock: boolean
+  /**
+   * Tells what is to run, once. A body that decides it may take its time, or throw; a promise is
+   * given then. It cannot give the task itself: a task is awaited where a promise resolves to it.
+   */
+  prepare(call: Call, use: (work: AnyTask) => void): PromiseLike<void> | undefined
+}
+
+export function planFunction(body: AnyFunction, given: unknown): Plan {
+  const options = resolve('functionTask', body, given)
+  checkFunction(options, body)
+  const isDefined = definitionOf(body) !== undefined
+  const functionOf = (call: Call): AnyFunction => (isDefined ? body : toClosure(body, call))
+  return {
+    kind: 'function',
+    options,
+    body,
+    isPlain: options.cache === false,
+    isBlock: false,
+    prepare(call, use) {
+      use(toFunctionTask(options, call, functionOf(call)))
+      return undefined
+    },
+  }
+}
+
+export function planBlock(body: AnyFunction, given: unknown): Plan {
+  const options = resolve('block', body, given)
+  checkFunction(options, body)
+  return {
+    kind: 'function',
+    options,
+    body,
+    isPlain: false,
+    isBlock: true,
+    prepare(call, use) {
+      use(toFunctionTask(options, call, toClosure(body, call)))
+      return undefined
+    },
+  }
+}
+
+export function planExecutable(body: AnyFunction, given: unknown): Plan {
+  const options = resolve('executableTask', body, given)
+  const { task, work } = options
+  void new ComputeTask({ ...task, ...work, uid: nobody, executable: 'true' })
+  const toTask = (uid: string, program: unknown): AnyTask =>
+    new ComputeTask({ ...toProgram(program), ...work, uid })
+  const prepare: Plan['prepare'] = (call, use) =>
+    decide(body, call, (uid, program) => use(toTask(uid, program)))
+  return { kind: 'compute', options, body, isPlain: false, isBlock: false, prepare }
+}
+
+/** Without `backend` and `model`, the first backend that takes a prompt is asked. */
+export function planPrompt(
+  body: AnyFunction,
+  given: unknown,
+  backends: () => readonly Backend[],
+): Plan {
+  const options = resolve('promptTask', body, given)
+  const { task, work } = options
+  void new AITask({ model: 'any', ...task, ...work, uid: nobody, prompt: '' })
+  const toTask = (uid: string, prompt: unknown): AnyTask => {
+    const asked = { ...work, ...toPrompt(prompt), uid }
+    if (asked.backend !== undefined || asked.model !== undefined) return new AITask(asked)
+    const takes = ({ name }: Backend): AnyTask => new AITask({ ...asked, backend: name })
+    const found = backends().find((backend) => backend.refuse(takes(backend)) === null)
+    if (found !== undefined) return takes(found)
+    const names = backends().map(({ name }) => name)
+    throw new ValueError(`prompt: no backend runs prompts (have: ${names.join(', ')})`, {
+      field: 'backend',
+      hint: 'Give the engine an inference backend beside the others.',
+    })
+  }
+  const prepare: Plan['prepare'] = (call, use) =>
+    decide(body, call, (uid, prompt) => use(toTask(uid, prompt)))
+  return { kind: 'ai', options, body, isPlain: false, isBlock: false, prepare }
+}
+
+/** The uid of a task that is made only to check options, when a function is wrapped. */
+const nobody = 'nobody'
+
+function checkFunction({ task, work }: ResolvedTaskOptions, body: AnyFunction): void {
+  void new ComputeTask({ ...task, ...work, uid: nobody, function: body })
+}
+
+function resolve(
+  method: Parameters<typeof resolveTaskOptions>[0],
+  body: AnyFunction,
+  given: unknown,
+): ResolvedTaskOptions {
+  expectFunction('function', body)
+  return resolveTaskOptions(method, body, given ?? {})
+}
+
+function toFunctionTask(
+  { task, work }: ResolvedTaskOptions,
+  { uid, args }: Call,
+  body: AnyFunction,
+): AnyTask {
+  const given = { args: args as unknown[], function: body as (...args: unknown[]) => unknown }
+  return new ComputeTask(uid === null ? { ...task, ...work, ...given } : { ...work, ...given, uid })
+}
+
+function toClosure(body: AnyFunction, { receiver, enter }: Call): AnyFunction {
+  return (...args) => enter(() => body.apply(receiver, args))
+}
+
+/** Runs a body that decides what is to run, here and now. */
+function decide(
+  body: AnyFunction,
+  { uid, args, receiver, enter }: Call,
+  use: (uid: string, decided: unknown) => void,
+): PromiseLike<void> | undefined {
+  if (uid === null) throw new TypeError('a body decides only for a registered task')
+  const decided = runInTask(uid, () => enter(() => body.apply(receiver, args as never[])))
+  if (isThenable(decided)) return decided.then((value) => use(uid, value))
+  use(uid, decided)
+  return undefined
+}
+
+function toProgram(given: unknown): ExecutableOptions {
+  if (Array.isArray(given)) {
+    const [executable, ...args] = given as string[]
+    if (executable === undefined) throw invalid('argv', 'a program and its arguments', given)
+    return { executable, arguments: args }
+  }
+  if (typeof given !== 'object' || given === null) {
+    throw invalid('program', 'an array or { executable, arguments }', given)
+  }
+  if ('shell' in given) {
+    throw new ValueError('`shell` is not for workflows: give the program and its arguments', {
+      field: 'shell',
+    })
+  }
+  return given as ExecutableOptions
+}
+
+type Prompt = string | readonly string[]
+
+function toPrompt(given: unknown): AIOptions<Prompt> {
+  if (typeof given === 'string' || Array.isArray(given)) return { prompt: given as Prompt }
+  if (typeof given !== 'object' || given === null) {
+    throw invalid('prompt', 'a string, an array of strings or { prompt }', given)
+  }
+  return given as AIOptions<Prompt>
+}

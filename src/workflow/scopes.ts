@@ -1,0 +1,68 @@
+/** The open scopes of an engine: they count what was made inside, and tell when all of it ended. */
+
+import { WorkflowEnded, WorkflowStarted } from '../events/library-events.ts'
+import type { Clock } from '../foundation/clock.ts'
+import type { Registrar } from '../session/registrar.ts'
+
+/** The backend of events that concern a workflow as a whole, as of those of the session. */
+const backend = 'tutti'
+
+export interface ScopesParts {
+  readonly clock: Clock
+  readonly registrar: Registrar
+}
+
+/** A scope is open until every callback that entered it and every task made inside has ended. */
+export interface OpenScope {
+  readonly id: string
+  readonly parentId: string | null
+  startedMs: number
+  uses: number
+  /** The first failure of a callback. */
+  failure: string | null
+}
+
+export class Scopes {
+  readonly #parts: ScopesParts
+  readonly #open = new Map<string, OpenScope>()
+
+  constructor(parts: ScopesParts) {
+    this.#parts = parts
+  }
+
+  /** Entering an open id again joins it. */
+  enter(id: string, parent: OpenScope | null): OpenScope {
+    const known = this.#open.get(id)
+    const parentId = parent === null || parent === known ? null : parent.id
+    const scope = known ?? { id, parentId, startedMs: 0, uses: 0, failure: null }
+    this.use(scope)
+    return scope
+  }
+
+  /** Something more uses the scope; code that outlived it opens it once more. */
+  use(scope: OpenScope): void {
+    const { clock, registrar } = this.#parts
+    scope.uses++
+    if (scope.uses > 1) return
+    const { id, parentId } = scope
+    scope.startedMs = clock.monotonicMs()
+    scope.failure = null
+    this.#open.set(id, scope)
+    registrar.tell(WorkflowStarted, { backend, workflow_id: id, parent_workflow_id: parentId })
+  }
+
+  /** Something that used the scope has ended. */
+  leave(scope: OpenScope, failure: string | null = null): void {
+    const { clock, registrar } = this.#parts
+    scope.failure ??= failure
+    scope.uses--
+    if (scope.uses > 0) return
+    this.#open.delete(scope.id)
+    registrar.tell(WorkflowEnded, {
+      backend,
+      workflow_id: scope.id,
+      duration_seconds: (clock.monotonicMs() - scope.startedMs) / 1000,
+      error_message: scope.failure,
+    })
+  }
+}

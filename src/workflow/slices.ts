@@ -1,0 +1,52 @@
+/** A line that is worked off in the turn in which it began, in slices that leave the loop free. */
+
+import type { Clock } from '../foundation/clock.ts'
+
+/** Items per turn of the loop. */
+const sliceSize = 1000
+
+/**
+ * What is added together is worked off together, as soon as whoever adds has returned. `work` must
+ * not throw. The line is as long as what callers made without waiting: they hold it anyway.
+ */
+export class Slices<N> {
+  readonly #clock: Clock
+  readonly #work: (items: readonly N[]) => void
+  #line: N[] = []
+  #from = 0
+  #leftThisTurn = sliceSize
+  #isScheduled = false
+
+  constructor(clock: Clock, work: (items: readonly N[]) => void) {
+    this.#clock = clock
+    this.#work = work
+  }
+
+  add(item: N): void {
+    this.#line.push(item)
+    if (this.#isScheduled) return
+    this.#isScheduled = true
+    queueMicrotask(() => this.#workOff())
+  }
+
+  #workOff(): void {
+    while (this.#leftThisTurn > 0) {
+      const slice = this.#line.slice(this.#from, this.#from + this.#leftThisTurn)
+      if (slice.length === 0) break
+      this.#from += slice.length
+      this.#leftThisTurn -= slice.length
+      if (this.#from === this.#line.length) {
+        this.#line = []
+        this.#from = 0
+      }
+      this.#work(slice)
+    }
+    this.#isScheduled = this.#line.length > 0
+    if (!this.#isScheduled && this.#leftThisTurn > 0) return
+    this.#isScheduled = true
+    this.#clock.nextTurn(() => {
+      this.#leftThisTurn = sliceSize
+      this.#workOff()
+    })
+  }
+}

@@ -1,0 +1,110 @@
+/** What a caller may choose about a workflow's tasks, checked when the task is wrapped. */
+
+import { expectKnownKeys, expectObject, expectString, invalid } from '../foundation/options.ts'
+import type { SamplingOptions } from '../tasks/ai-task.ts'
+import type { ExecutableOptions } from '../tasks/compute-task.ts'
+import type { ResourceRequest } from '../tasks/resources.ts'
+import type { TaskOptions } from '../tasks/task.ts'
+
+/** What every call of the wrapped function has in common. */
+export interface BlockOptions extends Omit<TaskOptions, 'uid' | 'backend'> {
+  /** What events call it. Default: the function's name. */
+  readonly name?: string
+}
+
+/** Where a result is looked for before a task runs. */
+export interface CacheOptions<A extends readonly unknown[]> {
+  /** Stands for the arguments: calls with the same key have the same result. */
+  readonly key: string | ((...args: A) => string)
+}
+
+interface WorkflowTaskOptions<A extends readonly unknown[]> extends BlockOptions {
+  /** The name of the backend that is to run it. Default: the first that can. */
+  readonly backend?: string
+  /** Reuses a stored result of the same function and arguments. Default `false`. */
+  readonly cache?: boolean | CacheOptions<A>
+}
+
+export interface FunctionTaskOptions<
+  A extends readonly unknown[] = readonly unknown[],
+> extends WorkflowTaskOptions<A> {
+  readonly resources?: Partial<ResourceRequest>
+}
+
+export interface ExecutableTaskOptions<
+  A extends readonly unknown[] = readonly unknown[],
+> extends FunctionTaskOptions<A> {}
+
+export interface PromptTaskOptions<A extends readonly unknown[] = readonly unknown[]>
+  extends WorkflowTaskOptions<A>, SamplingOptions {
+  readonly model?: string
+}
+
+/** What the body of an executable task gives back: never a shell's command line. */
+export type ProgramCall =
+  | readonly [executable: string, ...args: string[]]
+  | Omit<ExecutableOptions, keyof TaskOptions | 'resources' | 'shell'>
+
+const common = ['name', 'timeoutSeconds', 'signal', 'retries', 'priority', 'attributes']
+const onBackends = [...common, 'backend', 'cache']
+const sampling = [
+  'systemPrompt',
+  'temperature',
+  'maxTokens',
+  'topP',
+  'topK',
+  'stop',
+  'seed',
+  'responseFormat',
+]
+const known = {
+  functionTask: [...onBackends, 'resources'],
+  executableTask: [...onBackends, 'resources'],
+  promptTask: [...onBackends, 'model', ...sampling],
+  block: common,
+}
+
+/** Any of the options above. */
+export type AnyTaskOptions = PromptTaskOptions<never[]> & FunctionTaskOptions<never[]>
+
+/** The options, sorted by who reads them. */
+export interface ResolvedTaskOptions {
+  readonly name: string
+  /** For the handle. */
+  readonly task: TaskOptions
+  /** For what is run in its name. */
+  readonly work: Omit<AnyTaskOptions, 'name' | 'cache' | 'signal' | 'attributes' | 'retries'>
+  readonly cache: CacheOptions<never[]> | boolean
+}
+
+export function resolveTaskOptions(
+  method: keyof typeof known,
+  body: { readonly name: string },
+  options: unknown,
+): ResolvedTaskOptions {
+  const given = expectObject('options', options)
+  expectKnownKeys(method, given, known[method])
+  const { name, cache = false, signal, attributes, retries, ...work } = given as AnyTaskOptions
+  const { backend, timeoutSeconds, priority } = work
+  const task = { backend, timeoutSeconds, priority, signal, attributes, retries }
+  const chosen = Object.entries(task).filter(([, value]) => value !== undefined)
+  return {
+    name: name === undefined ? nameOf(body) : expectString('name', name),
+    task: Object.fromEntries(chosen),
+    work,
+    cache: expectCache(cache),
+  }
+}
+
+const nameOf = ({ name }: { readonly name: string }): string => (name === '' ? 'anonymous' : name)
+
+function expectCache(cache: unknown): CacheOptions<never[]> | boolean {
+  if (typeof cache === 'boolean') return cache
+  const given = expectObject('cache', cache)
+  expectKnownKeys('cache', given, ['key'], 'cache.')
+  const { key } = given
+  if (typeof key === 'function' || (typeof key === 'string' && key !== '')) {
+    return given as unknown as CacheOptions<never[]>
+  }
+  throw invalid('cache.key', 'a function or a non-empty string', key)
+}

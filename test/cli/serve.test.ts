@@ -1,0 +1,145 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
+import { type RunningCommand, runCommand, startCommand } from './run-command.ts'
+
+let folder = ''
+beforeAll(() => {
+  folder = mkdtempSync(join(tmpdir(), 'tutti-serve-'))
+})
+afterAll(() => rmSync(folder, { recursive: true }))
+
+function write(name: string, text: string): string {
+  const path = join(folder, name)
+  writeFileSync(path, text, { mode: 0o600 })
+  return path
+}
+
+const echo = (latencyMs = 0): string =>
+  `required:\n  model_name: tiny\nengine:\n  kind: echo\n  latency_ms: ${latencyMs}\n`
+
+interface Served {
+  readonly command: RunningCommand
+  readonly endpoint: string
+  readonly key: string | null
+}
+
+async function serve(config: string, ...args: readonly string[]): Promise<Served> {
+  const command = startCommand(['serve', '--config', config, '--port', '0', ...args])
+  onTestFinished(() => void command.child.kill('SIGKILL'))
+  await command.seen('stop      Ctrl-C')
+  const banner = command.stdout()
+  const endpoint = /^endpoint {2}(\S+)/m.exec(banner)?.[1] ?? ''
+  return { command, endpoint, key: /^key {7}(\S+)/m.exec(banner)?.[1] ?? null }
+}
+
+function chat(endpoint: string, headers: Record<string, string> = {}): Promise<Response> {
+  return fetch(`${endpoint}/v1/chat/completions`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json', ...headers },
+    body: JSON.stringify({ messages: [{ role: 'user', content: 'hello' }] }),
+  })
+}
+
+describe('tutti serve', () => {
+  it('says where, what and how, answers, and ends with 0 on SIGTERM', async () => {
+    const { command, endpoint, key } = await serve(write('plain.yaml', echo()))
+    expect(command.stdout()).toContain('serving   tiny with 1 worker')
+    expect(command.stdout()).toContain(`curl ${endpoint}/v1/chat/completions`)
+    expect(key).toBeNull()
+    expect((await chat(endpoint)).status).toBe(200)
+    command.child.kill('SIGTERM')
+    const end = await command.ended
+    expect([end.code, end.stderr]).toEqual([
+      0,
+      'SIGTERM: finishing what is under way; once more ends at once\nstopped\n',
+    ])
+  })
+
+  it('row 83: SIGTERM with 100 in flight lets them finish and refuses new ones', async () => {
+    const { command, endpoint } = await serve(write('slow.yaml', echo(1000)))
+    const inFlight = Array.from({ length: 100 }, () => chat(endpoint))
+    await untilPending(endpoint)
+    command.child.kill('SIGTERM')
+    await command.seen('SIGTERM:')
+    const late = await chat(endpoint).then(
+      ({ status }) => status,
+      () => 'refused',
+    )
+    expect([503, 'refused']).toContain(late)
+    const statuses = await Promise.all(inFlight.map(async (one) => (await one).status))
+    expect(new Set(statuses)).toEqual(new Set([200]))
+    expect((await command.ended).code).toBe(0)
+  })
+
+  it('row 26: a second signal ends it at once', async () => {
+    const { command, endpoint } = await serve(write('stuck.yaml', echo(600_000)))
+    void chat(endpoint).catch(() => {})
+    await untilPending(endpoint)
+    command.child.kill('SIGINT')
+    await command.seen('SIGINT:')
+    command.child.kill('SIGINT')
+    expect((await command.ended).code).toBe(130)
+  })
+
+  it('wants the key of its file, and shows it nowhere', async () => {
+    const keyFile = write('key', 'a-very-secret-key\n')
+    const config = write('keyed.yaml', echo())
+    const { command, endpoint } = await serve(config, '--api-key-file', keyFile)
+    expect((await chat(endpoint)).status).toBe(401)
+    const authorized = { authorization: 'Bearer a-very-secret-key' }
+    expect((await chat(endpoint, authorized)).status).toBe(200)
+    command.child.kill('SIGTERM')
+    const end = await command.ended
+    expect(end.stdout + end.stderr).not.toContain('a-very-secret-key')
+  })
+
+  it('makes a key for a host that others can reach', async () => {
+    const { endpoint, key } = await serve(write('open.yaml', echo()), '--host', '0.0.0.0')
+    const local = endpoint.replace('0.0.0.0', '127.0.0.1')
+    expect((await chat(local)).status).toBe(401)
+    expect((await chat(local, { authorization: `Bearer ${key}` })).status).toBe(200)
+  })
+
+  const mistakes: readonly [string, string, RegExp][] = [
+    [
+      'a typo',
+      'input_batching:\n  max_batch_sise: 5\n',
+      /typo.yaml:7:3 max_batch_sise: unknown key, did you mean max_batch_size/,
+    ],
+    ['a missing file', '', /nowhere\.yaml/],
+  ]
+  it.each(mistakes)('row 86: %s exits with 2 and says where', async (what, sections, message) => {
+    const path = what === 'a typo' ? write('typo.yaml', echo() + sections) : 'nowhere.yaml'
+    const end = await runCommand('serve', '--config', path)
+    expect(end.code).toBe(2)
+    expect(end.stderr).toMatch(message)
+    expect(end.stderr).not.toContain('    at ')
+  })
+
+  it('row 82: a busy port is named, with a way out', async () => {
+    const { endpoint } = await serve(write('first.yaml', echo()))
+    const { port } = new URL(endpoint)
+    const second = write('second.yaml', echo())
+    const end = await runCommand('serve', '--config', second, '--port', port)
+    expect(end.code).toBe(2)
+    expect(end.stderr).toMatch(new RegExp(`port ${port} .*in use`))
+    expect(end.stderr).toContain('--port 0')
+  })
+
+  it('row 95: needs a configuration, and a port that is one', async () => {
+    expect((await runCommand('serve')).code).toBe(2)
+    const end = await runCommand('serve', '--config', 'x.yaml', '--port', '70000')
+    expect([end.code, end.stderr.includes('0 to 65535')]).toEqual([2, true])
+  })
+})
+
+/** Until the engine has what was asked: requests wait or run. */
+async function untilPending(endpoint: string): Promise<void> {
+  for (;;) {
+    const text = await (await fetch(`${endpoint}/metrics`)).text()
+    const running = /^tutti_requests_running\{.*\} (\d+)$/m.exec(text)?.[1] ?? '0'
+    if (Number(running) > 0) return
+  }
+}

@@ -1,0 +1,326 @@
+import { chmod, mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import type { Log } from '../../../src/foundation/log.ts'
+import { loadInferenceConfig, parseInferenceConfig } from '../../../src/inference/config/config.ts'
+import type { InferenceOverrides } from '../../../src/inference/config/schema.ts'
+
+const parse = (text: string, overrides: InferenceOverrides = {}) =>
+  parseInferenceConfig(text, { file: 'config.yaml', env: { NAME: 'tiny' }, overrides })
+const local = 'required: { model_name: ./tiny.gguf }\n'
+
+describe('a configuration', () => {
+  it('has a default for everything but the model', () => {
+    expect(parse(local)).toEqual({
+      modelName: './tiny.gguf',
+      hubToken: null,
+      tpSize: 1,
+      hardware: { numNodes: 1, numGpus: 1, nodeOffset: 0, numInfWorkers: 1, queueLimit: 10_000 },
+      llm: {
+        dtype: 'bfloat16',
+        maxTokens: 100,
+        maxModelLen: 8192,
+        temperature: 0.5,
+        topP: 0.95,
+        topK: 50,
+        repetitionPenalty: 1.1,
+        seed: null,
+        stop: [],
+        ignoreEos: false,
+        systemPrompt: [],
+        gpuMemoryUtilization: 0.95,
+      },
+      batching: { isOn: true, maxBatchSize: 1024, maxBatchWaitMs: 500, type: 'adaptive' },
+      guardrails: {
+        isOn: false,
+        sensitivity: 0.5,
+        rules: [{ kind: 'built-in', id: 'injection', stage: 'input', action: 'reject' }],
+        maxPromptChars: null,
+        action: 'reject',
+        onBlock: 'error',
+      },
+      dynamicWorkers: {
+        isOn: false,
+        minWorkers: 1,
+        maxWorkers: 1,
+        targetOngoingRequests: 16,
+        spinUpSeconds: 3,
+        spinDownSeconds: 300,
+      },
+      engine: {
+        kind: 'llama',
+        threads: null,
+        gpu: 'auto',
+        sequences: 16,
+        batchSize: 512,
+        cacheDir: null,
+      },
+    })
+  })
+
+  it('reads every key of every section', () => {
+    const config = parse(`
+required: { model_name: "\${env:NAME}/\${env:NAME}", hf_token: abc, tp_size: 2 }
+hardware: { num_nodes: 3, num_gpus: 4, node_offset: 5, queue_limit: 7 }
+llm:
+  dtype: float16
+  max_tokens: 8
+  max_model_len: 9
+  temperature: 0
+  top_p: 1
+  top_k: 0
+  repetition_penalty: 1e0
+  seed: 0
+  stop: [a, "\\n"]
+  ignore_eos: true
+  system_prompt: Be brief.
+  gpu_memory_utilization: .5
+input_batching: { toggle_on: false, max_batch_size: 10, max_batch_wait_ms: 0, type: fixed }
+dynamic_workers:
+  { toggle_on: true, min_workers: 2, spin_up_seconds: 1.5, spin_down_seconds: 60 }
+engine: { kind: echo, latency_ms: 1.5, latency_per_prompt_ms: 2 }
+`)
+    expect(config).toMatchObject({
+      modelName: 'tiny/tiny',
+      tpSize: 2,
+      hardware: { numNodes: 3, numGpus: 4, nodeOffset: 5, numInfWorkers: 6, queueLimit: 7 },
+      llm: {
+        dtype: 'float16',
+        maxTokens: 8,
+        maxModelLen: 9,
+        temperature: 0,
+        topP: 1,
+        topK: 0,
+        repetitionPenalty: 1,
+        seed: 0,
+        stop: ['a', '\n'],
+        ignoreEos: true,
+        systemPrompt: ['Be brief.'],
+        gpuMemoryUtilization: 0.5,
+      },
+      batching: { isOn: false, maxBatchSize: 10, maxBatchWaitMs: 0, type: 'fixed' },
+      dynamicWorkers: {
+        isOn: true,
+        minWorkers: 2,
+        maxWorkers: 6,
+        targetOngoingRequests: 10,
+        spinUpSeconds: 1.5,
+        spinDownSeconds: 60,
+      },
+      engine: { kind: 'echo', latencyMs: 1.5, latencyPerPromptMs: 2 },
+    })
+    expect(config.hubToken?.reveal()).toBe('abc')
+  })
+
+  it('is frozen deeply', () => {
+    const { engine, llm, guardrails } = parse(
+      `${local}engine: { kind: process, command: serve it, env: { A: b } }`,
+    )
+    expect(engine).toMatchObject({ env: { A: 'b' } })
+    for (const part of [engine, llm, llm.stop, guardrails.rules, guardrails.rules[0]]) {
+      expect(Object.isFrozen(part)).toBe(true)
+    }
+  })
+
+  it('takes an option before the file, and the file before the default', () => {
+    const file = `
+required: { model_name: ./a.gguf, tp_size: 2 }
+hardware: { num_nodes: 2, num_gpus: 2, node_offset: 2 }
+input_batching: { max_batch_size: 2, max_batch_wait_ms: 2 }
+`
+    const given = { modelName: './b.gguf', tpSize: 3, numGpus: 9, offset: 3, maxBatchSize: 3 }
+    expect(parse(file, given)).toMatchObject({
+      modelName: './b.gguf',
+      tpSize: 3,
+      hardware: { numNodes: 2, numGpus: 9, nodeOffset: 3, numInfWorkers: 6 },
+      batching: { maxBatchSize: 3, maxBatchWaitMs: 2, type: 'adaptive' },
+    })
+    expect(parse('', { modelName: './b.gguf' }).modelName).toBe('./b.gguf')
+  })
+
+  it.each([
+    [{ maxBatchSize: 0 }, 'maxBatchSize', 'an integer from 1 to 65536'],
+    [{ maxBatchWaitMs: 1e12 }, 'maxBatchWaitMs', 'an integer from 0 to 3600000'],
+    [{ numGpus: '1' as never }, 'numGpus', 'an integer from 0 to 1024'],
+    [{ modelName: '' }, 'modelName', 'a non-empty string'],
+    [{ engine: 'vllm' as never }, 'engine', 'one of "llama", "openai", "process", "echo"'],
+    [{ maxBatchSise: 1 } as never, 'maxBatchSise', expect.stringContaining('maxBatchSize')],
+  ])('holds the options %j to the ranges of the file', (overrides, field, expected) => {
+    expect(() => parse(local, overrides)).toThrow(expect.objectContaining({ field, expected }))
+  })
+})
+
+describe('the engine', () => {
+  it('may be an option: a kind, or its keys', () => {
+    const file = `${local}engine: { kind: llama, sequences: 4 }`
+    expect(parse(file, { engine: 'llama' }).engine).toMatchObject({ sequences: 4 })
+    expect(parse(file, { engine: 'echo' }).engine).toMatchObject({ kind: 'echo', latencyMs: 0 })
+    const engine = { kind: 'openai', baseUrl: 'http://localhost:1/v1/', maxConcurrency: 2 } as const
+    expect(parse(file, { engine }).engine).toEqual({
+      ...engine,
+      baseUrl: 'http://localhost:1/v1',
+      apiKey: null,
+    })
+    expect(() => parse(file, { engine: { ...engine, maxConcurrency: 0 } })).toThrow(
+      expect.objectContaining({
+        message: 'engine.maxConcurrency: expected an integer from 1 to 65536, got 0',
+        field: 'engine',
+      }),
+    )
+    expect(() => parse(file, { engine: 'openai' })).toThrow('engine.baseUrl: missing')
+  })
+
+  it('has a command of words, which a variable cannot divide', () => {
+    const commandOf = (written: string) => {
+      const text = `${local}engine: { kind: process, command: ${written} }`
+      const options = { file: 'config.yaml', env: { WORDS: 'two words; $(rm)' } }
+      const { engine } = parseInferenceConfig(text, options)
+      return engine.kind === 'process' ? engine.command : []
+    }
+    expect(commandOf('"  serve {model}  --name ${env:WORDS} "')).toEqual([
+      'serve',
+      '{model}',
+      '--name',
+      'two words; $(rm)',
+    ])
+    expect(commandOf('[serve it, "-x"]')).toEqual(['serve it', '-x'])
+  })
+
+  it('says what one worker takes at a time, which is the usual target of scaling', () => {
+    const target = (engine: string) =>
+      parse(`${local}engine: { ${engine} }`).dynamicWorkers.targetOngoingRequests
+    expect(target('kind: llama, sequences: 8')).toBe(8)
+    expect(target('kind: openai, base_url: "http://a"')).toBe(64)
+    expect(target('kind: process, command: [a], max_concurrency: 5000')).toBe(1024)
+    expect(target('kind: echo')).toBe(1024)
+  })
+})
+
+describe('guardrail rules', () => {
+  it('may be names, names with a choice, and own ones', () => {
+    const { guardrails } = parse(`${local}
+guardrails:
+  toggle_on: true
+  action: redact
+  max_prompt_chars: 5
+  on_block: refusal
+  rules:
+    - secrets
+    - { id: injection, action: flag }
+    - { id: falcon, keywords: falcon, unless: falcon heavy, stage: input }
+    - { id: badge, pattern: 'B-\\d{4}', action: reject }
+`)
+    expect(guardrails).toMatchObject({ isOn: true, onBlock: 'refusal', maxPromptChars: 5 })
+    expect(guardrails.rules).toEqual([
+      { kind: 'built-in', id: 'limits', stage: 'input', action: 'redact' },
+      { kind: 'built-in', id: 'secrets', stage: 'both', action: 'redact' },
+      { kind: 'built-in', id: 'injection', stage: 'input', action: 'flag' },
+      {
+        kind: 'keywords',
+        id: 'falcon',
+        keywords: ['falcon'],
+        unless: ['falcon heavy'],
+        stage: 'input',
+        action: 'redact',
+      },
+      {
+        kind: 'pattern',
+        id: 'badge',
+        pattern: String.raw`B-\d{4}`,
+        unless: [],
+        stage: 'both',
+        action: 'reject',
+      },
+    ])
+  })
+})
+
+describe('loading a file', () => {
+  const folderWith = async (files: Readonly<Record<string, [string, number]>>) => {
+    const folder = await mkdtemp(join(tmpdir(), 'tutti-config-'))
+    onTestFinished(() => rm(folder, { recursive: true }))
+    for (const [name, [text, mode]] of Object.entries(files)) {
+      await writeFile(join(folder, name), text)
+      await chmod(join(folder, name), mode)
+    }
+    return folder
+  }
+  const recordingLog = () => {
+    const warnings: string[] = []
+    const log: Log = { warn: (code, message) => warnings.push(`${code} ${message}`) }
+    return { log, warnings }
+  }
+
+  it('finds the token beside it', async () => {
+    const folder = await folderWith({
+      'a.yaml': ['required: { model_name: org/a, token_file: token }', 0o644],
+      token: ['  from-the-file\n', 0o600],
+    })
+    const { log, warnings } = recordingLog()
+    const config = await loadInferenceConfig(join(folder, 'a.yaml'), {}, log)
+    expect(config.hubToken?.reveal()).toBe('from-the-file')
+    expect(warnings).toEqual([])
+  })
+
+  it('needs no token for a model that is there', () => {
+    const files = { exists: (path: string) => path === 'models/tiny', readToken: () => '' }
+    const parseNamed = (name: string) =>
+      parseInferenceConfig(`required: { model_name: ${name} }`, { file: 'a', env: {}, files })
+    expect(parseNamed('models/tiny').hubToken).toBeNull()
+    expect(() => parseNamed('models/other')).toThrow('required.hf_token: needed to download')
+  })
+
+  it('row 88: warns when others can read the token, and says what helps', async () => {
+    const folder = await folderWith({
+      'open.yaml': ['required: { model_name: org/a, hf_token: written-here }', 0o604],
+      'group.yaml': ['required: { model_name: org/a, hf_token: written-here }', 0o640],
+      'file.yaml': ['required: { model_name: org/a, token_file: token }', 0o644],
+      'key.yaml': [
+        `${local}engine: { kind: openai, base_url: "http://a", api_key: key-of-mine }`,
+        0o644,
+      ],
+      token: ['from-the-file', 0o640],
+    })
+    const { log, warnings } = recordingLog()
+    for (const name of ['open', 'group', 'file', 'key']) {
+      await loadInferenceConfig(join(folder, `${name}.yaml`), {}, log)
+    }
+    const warned = ['open.yaml', 'token', 'key.yaml'].map((name) => join(folder, name))
+    expect(warnings).toEqual(
+      warned.map(
+        (file) => `TokenFileReadable Others can read the token in ${file}; run: chmod 600 ${file}`,
+      ),
+    )
+  })
+
+  it('says why a file cannot be read', async () => {
+    const folder = await folderWith({ 'big.yaml': ['#'.repeat(2 ** 20 + 1), 0o600] })
+    const cases = {
+      [join(folder, 'none.yaml')]: 'does not exist',
+      [folder]: 'is not a file',
+      [join(folder, 'big.yaml')]: 'has 1048577 bytes, at most 1048576',
+    }
+    for (const [path, reason] of Object.entries(cases)) {
+      await expect(loadInferenceConfig(path)).rejects.toThrow(
+        expect.objectContaining({
+          code: 'ConfigError',
+          field: 'configFile',
+          message: `Expected \`configFile\` to be a readable file: ${path} ${reason}`,
+        }),
+      )
+    }
+  })
+
+  it('looks into the environment of the process', async () => {
+    const folder = await folderWith({
+      'a.yaml': ['required: { model_name: "./${env:TUTTI_TEST_MODEL}.gguf" }', 0o600],
+    })
+    process.env['TUTTI_TEST_MODEL'] = 'tiny'
+    onTestFinished(() => {
+      delete process.env['TUTTI_TEST_MODEL']
+    })
+    const config = await loadInferenceConfig(join(folder, 'a.yaml'))
+    expect(config.modelName).toBe('./tiny.gguf')
+  })
+})

@@ -1,0 +1,68 @@
+/** Requests for an engine, and a listener that writes down what comes of them. */
+
+import type {
+  GenerationDelta,
+  GenerationEnd,
+  GenerationInput,
+  GenerationListener,
+  GenerationRequest,
+  Sampling,
+} from '../../../src/inference/engine.ts'
+
+const neutral: Sampling = {
+  maxTokens: 100,
+  temperature: 0.5,
+  topP: 0.95,
+  topK: 0,
+  minP: 0,
+  repetitionPenalty: 1,
+  seed: null,
+  stop: [],
+  ignoreEos: false,
+  logprobs: null,
+  format: { kind: 'text' },
+}
+
+export function toRequest(
+  input: GenerationInput | string,
+  sampling: Partial<Sampling> = {},
+  more: Partial<Pick<GenerationRequest, 'id' | 'signal'>> = {},
+): GenerationRequest {
+  return {
+    id: 'r1',
+    signal: new AbortController().signal,
+    ...more,
+    input:
+      typeof input === 'string'
+        ? { kind: 'chat', messages: [{ role: 'user', content: input }] }
+        : input,
+    sampling: { ...neutral, ...sampling },
+  }
+}
+
+export class RecordingGeneration implements GenerationListener {
+  readonly deltas: (GenerationDelta & { readonly id: string })[] = []
+  readonly ends: (GenerationEnd & { readonly id: string })[] = []
+  readonly #first = Promise.withResolvers<void>()
+  /** What `delta` returns: a promise holds the generation back. */
+  hold: Promise<void> | undefined
+
+  delta(id: string, delta: GenerationDelta): Promise<void> | undefined {
+    this.deltas.push({ id, ...delta })
+    this.#first.resolve()
+    return this.hold
+  }
+
+  end(id: string, end: GenerationEnd): void {
+    this.ends.push({ id, ...end })
+  }
+
+  /** Resolves at the first delta. */
+  get begun(): Promise<void> {
+    return this.#first.promise
+  }
+
+  textOf(id = 'r1'): string {
+    return this.deltas.flatMap((delta) => (delta.id === id ? delta.text : [])).join('')
+  }
+}

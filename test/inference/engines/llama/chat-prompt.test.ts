@@ -1,0 +1,135 @@
+import { describe, expect, it } from 'vitest'
+import type { GenerationInput } from '../../../../src/inference/engine.ts'
+import { callableTools, promptTokens } from '../../../../src/inference/engines/llama/chat-prompt.ts'
+import type { ChatTemplate, Vocabulary } from '../../../../src/inference/engines/llama/runtime.ts'
+
+/** Keeps the pieces of text that it is given instead of tokens. */
+function spell(input: GenerationInput, template: Partial<ChatTemplate> | null, first = false) {
+  const pieces: string[] = []
+  const rendered: object[] = []
+  const vocabulary = {
+    first: first ? 7 : null,
+    tokenize: (text: string, { special, inner }: { special: boolean; inner: boolean }) => {
+      pieces.push(`${special ? 'special' : 'plain'}${inner ? ' inner' : ''} ${text}`)
+      return [pieces.length + 6]
+    },
+  } as unknown as Vocabulary
+  const whole: ChatTemplate | null = template && {
+    knowsTools: true,
+    controls: ['<|user|>', '</s>'],
+    render: (given) => {
+      rendered.push(given)
+      return JSON.stringify(given)
+    },
+    ...template,
+  }
+  const tokens = promptTokens(input, whole, vocabulary)
+  return { tokens, pieces, rendered: rendered[0] }
+}
+
+const weather = { name: 'weather', description: 'Tells it', parameters: { type: 'object' } }
+const user = (content: string) => ({ role: 'user', content }) as const
+
+describe('spelling a prompt', () => {
+  it('text is taken as it is', () => {
+    const { pieces, tokens } = spell({ kind: 'text', text: 'a </s>' }, {})
+    expect(pieces).toEqual(['plain a </s>'])
+    expect(tokens).toEqual([7])
+  })
+
+  it('the first token stands once, whoever puts it', () => {
+    expect(spell({ kind: 'text', text: 'a' }, {}, true).tokens).toEqual([7])
+    const chat = { kind: 'chat', messages: [user('a')] } as const
+    const render = (): string => 'a\uFDD0b'
+    expect(spell(chat, { render }, true).tokens).toEqual([7, 8])
+  })
+
+  it('without a template the conversation is plain text, rules first', () => {
+    const messages = [user('b'), { role: 'system', content: 'a' } as const, user('c')]
+    expect(spell({ kind: 'chat', messages }, null).pieces).toEqual(['plain a\n\nb\n\nc'])
+  })
+
+  it('a template gets what it expects', () => {
+    const { rendered } = spell(
+      {
+        kind: 'chat',
+        messages: [
+          user('hi'),
+          {
+            role: 'assistant',
+            content: '',
+            toolCalls: [{ id: '1', name: 'weather', arguments: '{"city":"Rome"}' }],
+          },
+          { role: 'tool', content: 'warm', toolCallId: '1', name: 'weather' },
+        ],
+        tools: [weather],
+      },
+      {},
+    )
+    expect(rendered).toEqual({
+      messages: [
+        { role: 'user', content: 'hi' },
+        {
+          role: 'assistant',
+          content: '',
+          tool_calls: [
+            {
+              id: '1',
+              type: 'function',
+              function: { name: 'weather', arguments: { city: 'Rome' } },
+            },
+          ],
+        },
+        { role: 'tool', content: 'warm', tool_call_id: '1', name: 'weather' },
+      ],
+      tools: [{ type: 'function', function: weather }],
+      add_generation_prompt: true,
+    })
+  })
+
+  it('a text that reads like a control token is cut, wherever it stands', () => {
+    const messages = [user('a</s><|user|>b\uFDD0</s>')]
+    const tools = [{ name: 'x', description: '<|user|>' }]
+    const { pieces } = spell({ kind: 'chat', messages, tools }, {})
+    expect(pieces.length).toBe(5)
+    expect(pieces[0]).toMatch(/^special .*a<$/)
+    expect(pieces.slice(1)).toEqual(
+      pieces.slice(1).filter((piece) => piece.startsWith('special inner')),
+    )
+    for (const piece of pieces) expect(piece).not.toMatch(/<\|user\|>|<\/s>/)
+  })
+
+  it('tools are told in words where the template knows none', () => {
+    const chat = { kind: 'chat', messages: [user('hi')], tools: [weather] } as const
+    const { rendered } = spell(chat, { knowsTools: false })
+    expect(rendered).toMatchObject({
+      messages: [{ role: 'system', content: expect.stringContaining('"weather"') }, user('hi')],
+    })
+    expect(rendered).not.toHaveProperty('tools')
+    const system = { role: 'system', content: 'Be kind.' } as const
+    const ruled = spell({ ...chat, messages: [system, user('hi')] }, { knowsTools: false })
+    expect(ruled.rendered).toMatchObject({
+      messages: [{ content: expect.stringMatching(/^Be kind\.\n\nYou can call/) }, user('hi')],
+    })
+  })
+
+  it('what the template raises comes through', () => {
+    const render = (): never => {
+      throw new Error('roles must alternate')
+    }
+    const chat = { kind: 'chat', messages: [user('hi')] } as const
+    expect(() => spell(chat, { render })).toThrow('roles must alternate')
+  })
+
+  it.each([
+    ['auto', ['weather', 'other']],
+    ['required', ['weather', 'other']],
+    ['none', []],
+    [{ name: 'other' }, ['other']],
+    [{ name: 'unknown' }, []],
+  ] as const)('the tools that %j lets be called', (toolChoice, names) => {
+    const tools = [weather, { name: 'other' }]
+    const input = { kind: 'chat', messages: [], tools, toolChoice } as const
+    expect(callableTools(input).map(({ name }) => name)).toEqual(names)
+  })
+})

@@ -1,0 +1,79 @@
+/** A model that is none: its slots say what they are told to, and note when they are asked. */
+
+import type {
+  ChosenToken,
+  LlamaRuntime,
+  Slot,
+  Token,
+  Vocabulary,
+} from '../../../../src/inference/engines/llama/runtime.ts'
+
+const end = 0
+
+/** A token for every letter; token 0 ends an answer. */
+const letters: Vocabulary = {
+  first: null,
+  tokenize: (text) => Array.from(text, (letter) => letter.charCodeAt(0)),
+  textOf: (tokens) => String.fromCharCode(...tokens),
+  nameOf: (token) => String.fromCharCode(token),
+  isEnd: (token) => token === end,
+}
+
+export interface FakeRuntimeOptions {
+  readonly slots: number
+  readonly batchSize?: number
+  /** What slot `at` says after a prompt; the end when it is through. Default: the prompt. */
+  readonly say?: (prompt: string, at: number) => string | Error
+}
+
+export class FakeRuntime implements LlamaRuntime {
+  readonly contextLength = 64
+  readonly batchSize: number
+  readonly vocabulary = letters
+  readonly template = null
+  readonly slots: readonly Slot[]
+  /** One entry for everything that a slot was asked. */
+  readonly asked: string[] = []
+  readonly #say: (prompt: string, at: number) => string | Error
+
+  constructor({ slots, batchSize = 64, say = (prompt) => prompt }: FakeRuntimeOptions) {
+    this.batchSize = batchSize
+    this.#say = say
+    this.slots = Array.from({ length: slots }, (_, at) => this.#createSlot(at))
+  }
+
+  createGrammar(): never {
+    throw new Error('there are no grammars')
+  }
+
+  #createSlot(at: number): Slot {
+    let prompt = ''
+    const note = (what: string): void => void this.asked.push(`${at} ${what}`)
+    return {
+      clear: async () => {
+        note('clear')
+        prompt = ''
+      },
+      take: async (tokens) => {
+        note(`take ${tokens.length}`)
+        prompt += letters.textOf(tokens, [])
+      },
+      continue: (tokens) => {
+        prompt += letters.textOf(tokens, [])
+        const answer = this.#say(prompt, at)
+        const rest = answer instanceof Error ? [] : letters.tokenize(answer, anyhow)
+        return {
+          next: async () => {
+            note('next')
+            if (answer instanceof Error) throw answer
+            return choose(rest.shift())
+          },
+          close: async () => note('close'),
+        }
+      },
+    }
+  }
+}
+
+const anyhow = { special: false, inner: false }
+const choose = (token: Token = end): ChosenToken => ({ token })

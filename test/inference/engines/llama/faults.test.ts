@@ -1,0 +1,164 @@
+import { fork } from 'node:child_process'
+import { once } from 'node:events'
+import { copyFileSync, cpSync, mkdirSync, readFileSync, truncateSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { describe, expect, it, onTestFinished, vi } from 'vitest'
+import { writeGguf } from '../../../../scripts/gguf-writer.mjs'
+import type { FromLlama } from '../../../../src/inference/engines/llama/protocol.ts'
+import { RecordingGeneration, toRequest } from '../generation.ts'
+import { isRunning, modelProcesses } from './model-processes.ts'
+import { createEngine, openEngine, useTinyModel } from './open-engine.ts'
+
+const tiny = useTinyModel()
+const fixture = (name: string): string =>
+  fileURLToPath(new URL(`fixtures/${name}`, import.meta.url))
+
+describe('what goes wrong with a model', () => {
+  it('row 79: a process killed at work fails its requests and says how it ended', async () => {
+    const engine = await openEngine(tiny.path)
+    const listener = new RecordingGeneration()
+    listener.hold = new Promise(() => {})
+    const many = ['a', 'b'].map((id) =>
+      toRequest({ kind: 'text', text: id }, { ignoreEos: true }, { id }),
+    )
+    const generating = engine.generate(many, listener)
+    const outcome = expect(generating).rejects.toMatchObject({
+      code: 'engine_lost',
+      message: "the model's process was ended by SIGKILL",
+      hint: expect.stringContaining('memory'),
+    })
+    await listener.begun
+    for (const pid of modelProcesses(process.pid)) process.kill(pid, 'SIGKILL')
+    await outcome
+    expect(await engine.lost()).toBe("the model's process was ended by SIGKILL")
+    expect(listener.ends).toEqual([])
+    await expect(engine.generate(many, listener)).rejects.toMatchObject({ code: 'engine_lost' })
+    await expect(engine.tokenize('a')).rejects.toMatchObject({ code: 'engine_lost' })
+  })
+
+  it('row 79: a process that aborts while it loads is told with its last words', async () => {
+    const path = join(tiny.folder, 'twins.gguf')
+    writeGguf(path, twinTokens())
+    const engine = createEngine(path)
+    onTestFinished(() => engine.close())
+    await expect(engine.start()).rejects.toMatchObject({
+      name: 'InferenceError',
+      code: 'engine_lost',
+      message: expect.stringMatching(/^the model's process was ended by SIGABRT: .*ASSERT/),
+    })
+    expect(modelProcesses(process.pid)).toEqual([])
+  })
+
+  it.each([
+    ['a file that is not there', 'absent.gguf', /cannot be read: ENOENT/],
+    ['a file that is no model', 'text.gguf', /text\.gguf is not a GGUF file/],
+    ['a model that was cut short', 'cut.gguf', /./],
+  ])('%s cannot be loaded', async (_, name, message) => {
+    writeFileSync(join(tiny.folder, 'text.gguf'), 'this is no model')
+    copyFileSync(tiny.path, join(tiny.folder, 'cut.gguf'))
+    truncateSync(join(tiny.folder, 'cut.gguf'), 60_000)
+    const engine = createEngine(join(tiny.folder, name))
+    onTestFinished(() => engine.close())
+    await expect(engine.start()).rejects.toMatchObject({
+      name: 'InferenceError',
+      message: expect.stringMatching(message),
+    })
+    await engine.close()
+    expect(modelProcesses(process.pid)).toEqual([])
+  })
+
+  it('a missing library is told with the command that installs it', async () => {
+    const far = join(tiny.folder, 'far')
+    mkdirSync(far)
+    writeFileSync(join(far, 'package.json'), '{ "type": "module" }')
+    for (const folder of ['foundation', 'inference']) {
+      cpSync(
+        fileURLToPath(new URL(`../../../../src/${folder}`, import.meta.url)),
+        join(far, folder),
+        {
+          recursive: true,
+        },
+      )
+    }
+    const child = fork(join(far, 'inference/engines/llama/llama-program.ts'), {
+      execArgv: ['--no-warnings'],
+      serialization: 'advanced',
+    })
+    const order = { modelName: tiny.path, hubToken: null, cacheDir: far, threads: 1, gpu: false }
+    child.send({
+      kind: 'load',
+      order: { ...order, sequences: 1, batchSize: 8, contextLength: null },
+    })
+    const [message] = (await once(child, 'message')) as [FromLlama]
+    expect(message).toEqual({
+      kind: 'unloadable',
+      failure: {
+        code: 'engine_error',
+        message: 'the llama engine needs node-llama-cpp',
+        hint: 'npm install node-llama-cpp',
+      },
+    })
+    child.disconnect()
+    await once(child, 'exit')
+  })
+
+  it('the process of a model dies with its parent', async () => {
+    const parent = fork(fixture('parent.ts'), [tiny.path], { execArgv: ['--no-warnings'] })
+    await once(parent, 'message')
+    const children = modelProcesses(parent.pid ?? 0)
+    expect(children).toHaveLength(1)
+    parent.kill('SIGKILL')
+    await once(parent, 'exit')
+    await vi.waitFor(() => expect(children.filter(isRunning)).toEqual([]), { timeout: 60_000 })
+  })
+
+  it('a secret of the environment does not reach the process, nor does a token', async () => {
+    process.env['HF_TOKEN'] = 'hf_canaryInTheEnvironment'
+    onTestFinished(() => void delete process.env['HF_TOKEN'])
+    await openEngine(tiny.path, { hubToken: 'hf_canaryInTheOptions' })
+    const [pid] = modelProcesses(process.pid)
+    const seen = ['environ', 'cmdline'].map((name) => readFileSync(`/proc/${pid}/${name}`, 'utf8'))
+    expect(seen.join('\n')).toContain('llama-program')
+    expect(seen.join('\n')).not.toContain('canary')
+  })
+
+  it('nothing is asked of a model that is not loaded', async () => {
+    const engine = createEngine(tiny.path)
+    onTestFinished(() => engine.close())
+    await expect(engine.tokenize('a')).rejects.toMatchObject({ code: 'not_ready' })
+    const starting = engine.start()
+    await expect(engine.tokenize('a')).rejects.toMatchObject({ code: 'not_ready' })
+    await starting
+    expect(await engine.tokenize('a')).not.toEqual([])
+  })
+
+  it('a process that is closed while it loads leaves nothing behind', async () => {
+    const engine = createEngine(tiny.path)
+    const starting = expect(engine.start()).rejects.toMatchObject({ code: 'closing' })
+    await engine.close()
+    await starting
+    expect(modelProcesses(process.pid)).toEqual([])
+  })
+})
+
+/** A vocabulary that has a token twice: llama.cpp ends the process over it. */
+function twinTokens(): Parameters<typeof writeGguf>[1] {
+  const uint32 = (value: number) => ({ type: 'uint32', value }) as const
+  return {
+    metadata: {
+      'general.architecture': { type: 'string', value: 'llama' },
+      'llama.context_length': uint32(64),
+      'llama.embedding_length': uint32(32),
+      'llama.block_count': uint32(1),
+      'llama.feed_forward_length': uint32(32),
+      'llama.attention.head_count': uint32(1),
+      'llama.attention.layer_norm_rms_epsilon': { type: 'float32', value: 1e-5 },
+      'tokenizer.ggml.model': { type: 'string', value: 'llama' },
+      'tokenizer.ggml.tokens': { type: 'string', value: ['<unk>', 'a', 'a'] },
+      'tokenizer.ggml.scores': { type: 'float32', value: [0, 0, 0] },
+      'tokenizer.ggml.token_type': { type: 'int32', value: [2, 1, 1] },
+    },
+    tensors: [],
+  }
+}

@@ -1,0 +1,73 @@
+/** Engines of real models in real processes, closed after the test. */
+
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { afterAll, beforeAll, onTestFinished } from 'vitest'
+import { installStoryModel } from '../../../../scripts/story-model.mjs'
+import { systemClock } from '../../../../src/foundation/clock.ts'
+import type { InferenceEngine } from '../../../../src/inference/engine.ts'
+import {
+  createLlamaEngine,
+  type LlamaEngineOptions,
+} from '../../../../src/inference/engines/llama/llama-engine.ts'
+import { writeTinyModel } from '../tiny-model.ts'
+
+const models = fileURLToPath(new URL('../../../../.models', import.meta.url))
+
+/** The model that writes stories. */
+export const storyModel = (): string => installStoryModel({ folder: models, say: () => {} })
+
+/** A folder for the test file, with the model that has a template. */
+export function useTinyModel(): { readonly folder: string; readonly path: string } {
+  const folder = mkdtempSync(join(tmpdir(), 'tutti-tiny-'))
+  afterAll(() => rmSync(folder, { recursive: true, force: true }))
+  return { folder, path: writeTinyModel(folder) }
+}
+
+/** Not started. */
+export function createEngine(
+  modelName: string,
+  options: Partial<LlamaEngineOptions> = {},
+): InferenceEngine {
+  const engine = createLlamaEngine({
+    modelName,
+    hubToken: null,
+    cacheDir: tmpdir(),
+    threads: 1,
+    gpu: false,
+    clock: systemClock,
+    log: { warn: () => {} },
+    ...options,
+  })
+  return engine
+}
+
+/** Started, and shared by the tests of a file: loading takes a second. */
+export function useEngine(
+  toModel: () => string,
+  options: Partial<LlamaEngineOptions> = {},
+): () => InferenceEngine {
+  let engine: InferenceEngine | undefined
+  beforeAll(async () => {
+    engine = createEngine(toModel(), options)
+    await engine.start()
+  })
+  afterAll(() => engine?.close())
+  return () => {
+    if (engine === undefined) throw new Error('the engine is not started')
+    return engine
+  }
+}
+
+/** Started for this test alone. */
+export async function openEngine(
+  modelName: string,
+  options: Partial<LlamaEngineOptions> = {},
+): Promise<InferenceEngine> {
+  const engine = createEngine(modelName, options)
+  onTestFinished(() => engine.close())
+  await engine.start()
+  return engine
+}

@@ -1,0 +1,180 @@
+import { describe, expect, it } from 'vitest'
+import { toRequest } from '../generation.ts'
+import type { News } from '../../../../src/inference/engines/llama/protocol.ts'
+import { StepLoop } from '../../../../src/inference/engines/llama/step-loop.ts'
+import { FakeRuntime, type FakeRuntimeOptions } from './fake-runtime.ts'
+
+/** A loop, and what it tells. `between` runs after every step, with its number. */
+class Stage {
+  readonly runtime: FakeRuntime
+  readonly loop: StepLoop
+  readonly told: News[] = []
+  steps = 0
+  between: (step: number) => void = () => {}
+  #isAsleep = true
+  #waiters: (() => void)[] = []
+
+  constructor(options: FakeRuntimeOptions) {
+    this.runtime = new FakeRuntime(options)
+    this.loop = new StepLoop({
+      runtime: this.runtime,
+      report: (news) => void this.told.push(news),
+      stepped: (isLast) => {
+        this.between(++this.steps)
+        this.#isAsleep = isLast
+        if (isLast) for (const wake of this.#waiters.splice(0)) wake()
+        return undefined
+      },
+    })
+  }
+
+  add(...prompts: readonly string[]): void {
+    this.#isAsleep = false
+    this.loop.add(
+      prompts.map((prompt) => toRequest({ kind: 'text', text: prompt }, {}, { id: prompt })),
+    )
+  }
+
+  /** Resolves when there is nothing to do. */
+  asleep(): Promise<void> {
+    if (this.#isAsleep) return Promise.resolve()
+    return new Promise((resolve) => this.#waiters.push(resolve))
+  }
+
+  textOf(id: string): string {
+    return this.told.flatMap((news) => (news.id === id ? (news.delta?.text ?? '') : '')).join('')
+  }
+
+  endOf(id: string): unknown {
+    const ends = this.told.flatMap((news) => (news.id === id && news.end ? news.end : []))
+    expect(ends.length).toBeLessThanOrEqual(1)
+    return ends[0]
+  }
+}
+
+describe('stepping all answers together', () => {
+  it('asks the slots in ascending order, all once a step', async () => {
+    const stage = new Stage({ slots: 3 })
+    stage.add('ab', 'cd', 'ef')
+    await stage.asleep()
+    expect(stage.runtime.asked).toEqual([
+      '0 clear',
+      '1 clear',
+      '2 clear',
+      ...Array.from({ length: 3 }, () => ['0 next', '1 next', '2 next']).flat(),
+      '0 close',
+      '1 close',
+      '2 close',
+    ])
+    for (const id of ['ab', 'cd', 'ef']) {
+      expect(stage.textOf(id)).toBe(id)
+      expect(stage.endOf(id)).toEqual({
+        kind: 'done',
+        finishReason: 'stop',
+        usage: { promptTokens: 2, completionTokens: 2 },
+      })
+    }
+  })
+
+  it('what waits gets the lowest slot that falls free', async () => {
+    const stage = new Stage({ slots: 2, say: (prompt, at) => `${prompt}${at}` })
+    stage.add('x', 'long', 'y', 'z')
+    await stage.asleep()
+    const texts = ['x', 'long', 'y', 'z'].map((id) => stage.textOf(id))
+    expect(texts).toEqual(['x0', 'long1', 'y0', 'z0'])
+  })
+
+  it('what comes while it runs joins at the next step', async () => {
+    const stage = new Stage({ slots: 2 })
+    stage.between = (step) => {
+      if (step === 2) stage.add('late')
+    }
+    stage.add('early')
+    await stage.asleep()
+    expect(stage.textOf('late')).toBe('late')
+    const asked = stage.runtime.asked.slice(0, 7)
+    expect(asked).toEqual(['0 clear', '0 next', '0 next', '1 clear', '0 next', '1 next', '0 next'])
+  })
+
+  it('takes no more than a batch of prompts a step, and goes on with the others', async () => {
+    const stage = new Stage({ slots: 3, batchSize: 4 })
+    stage.add('ab', 'cdefghijkl', 'm')
+    await stage.asleep()
+    expect(stage.runtime.asked.slice(3, 12).join(', ')).toBe(
+      '0 next, 1 take 2, 0 next, 1 take 4, 0 next, 1 next, 0 close, 1 next, 2 next',
+    )
+    expect(stage.textOf('cdefghijkl')).toBe('cdefghijkl')
+    expect(stage.textOf('m')).toBe('m')
+  })
+
+  it('what is left is let go before the next step', async () => {
+    const stage = new Stage({ slots: 1 })
+    stage.between = (step) => {
+      if (step === 2) stage.loop.cancel('abcdef')
+    }
+    stage.add('abcdef', 'next')
+    await stage.asleep()
+    expect(stage.endOf('abcdef')).toEqual({ kind: 'canceled' })
+    expect(stage.textOf('abcdef')).toBe('ab')
+    expect(stage.textOf('next')).toBe('next')
+  })
+
+  it('what is left while it waits never gets a slot', async () => {
+    const stage = new Stage({ slots: 1 })
+    stage.between = () => stage.loop.cancel('waiting')
+    stage.add('abc', 'waiting')
+    await stage.asleep()
+    expect(stage.endOf('waiting')).toEqual({ kind: 'canceled' })
+    expect(stage.runtime.asked.filter((what) => what.endsWith('clear'))).toHaveLength(1)
+  })
+
+  it('what is held is not stepped until it is resumed', async () => {
+    const stage = new Stage({ slots: 2 })
+    stage.between = (step) => {
+      if (step === 1) stage.loop.setHeld('slow', true)
+    }
+    stage.add('slow', 'quick')
+    await stage.asleep()
+    expect(stage.textOf('slow')).toBe('s')
+    expect(stage.textOf('quick')).toBe('quick')
+    expect(stage.endOf('slow')).toBeUndefined()
+    stage.add()
+    stage.loop.setHeld('slow', false)
+    await stage.asleep()
+    expect(stage.textOf('slow')).toBe('slow')
+    expect(stage.endOf('slow')).toMatchObject({ kind: 'done' })
+  })
+
+  it('one that fails, fails alone', async () => {
+    const say = (prompt: string): string | Error =>
+      prompt === 'bad' ? new Error('broken') : prompt
+    const stage = new Stage({ slots: 3, say })
+    stage.add('good', 'bad', 'fine')
+    await stage.asleep()
+    expect(stage.endOf('bad')).toEqual({
+      kind: 'failed',
+      failure: { code: 'engine_error', message: 'broken' },
+    })
+    expect(stage.textOf('good')).toBe('good')
+    expect(stage.textOf('fine')).toBe('fine')
+  })
+
+  it('a prompt that cannot be taken is refused without a slot', async () => {
+    const stage = new Stage({ slots: 1 })
+    stage.add('x'.repeat(64), '')
+    await stage.asleep()
+    expect(stage.endOf('x'.repeat(64))).toMatchObject({
+      failure: { code: 'context_length_exceeded' },
+    })
+    expect(stage.endOf('')).toMatchObject({ failure: { code: 'unsupported' } })
+    expect(stage.runtime.asked).toEqual([])
+  })
+
+  it('an answer of no tokens is over at once', async () => {
+    const stage = new Stage({ slots: 1 })
+    stage.loop.add([toRequest({ kind: 'text', text: 'a' }, { maxTokens: 0 }, { id: 'none' })])
+    await stage.asleep()
+    expect(stage.endOf('none')).toMatchObject({ kind: 'done', finishReason: 'length' })
+    expect(stage.runtime.asked).toEqual([])
+  })
+})

@@ -1,0 +1,128 @@
+import { describe, expect, it } from 'vitest'
+import { RecordingGeneration, toRequest } from '../generation.ts'
+import { storyModel, useEngine } from './open-engine.ts'
+
+const engine = useEngine(storyModel, { contextLength: 4096, log: { warn: noteWarning } })
+const warnings: string[] = []
+function noteWarning(code: string, message: string): void {
+  warnings.push(`${code}: ${message}`)
+}
+
+const once = { kind: 'text', text: 'Once upon a time' } as const
+const greedy = { temperature: 0, topK: 0, topP: 1, maxTokens: 40 }
+
+async function write(...requests: Parameters<typeof toRequest>[]): Promise<RecordingGeneration> {
+  const listener = new RecordingGeneration()
+  await engine().generate(
+    requests.map((request) => toRequest(...request)),
+    listener,
+  )
+  return listener
+}
+
+describe('a model that writes stories', () => {
+  it('has the context that it was trained with, and says that more was wanted', async () => {
+    expect(await engine().start()).toMatchObject({ contextLength: 256, hasChatTemplate: false })
+    expect(warnings).toEqual([
+      'ContextClipped: the model has a context of 256 tokens; 4096 were asked for',
+    ])
+  })
+
+  it('writes the likeliest story at temperature 0', async () => {
+    const story = await write([once, greedy])
+    expect(story.textOf()).toMatch(/^, there was a little girl named Lily\. She loved to play/)
+    expect(story.ends).toEqual([
+      {
+        id: 'r1',
+        kind: 'done',
+        finishReason: 'length',
+        usage: { promptTokens: 5, completionTokens: 40 },
+      },
+    ])
+  })
+
+  it('ends a story by itself, and counts no token for that', async () => {
+    const story = await write([once, { ...greedy, maxTokens: 1000 }])
+    expect(story.textOf()).toMatch(/\.$/)
+    expect(story.ends).toMatchObject([{ finishReason: 'stop' }])
+    const tokens = await engine().tokenize(story.textOf())
+    expect(story.ends).toMatchObject([{ usage: { completionTokens: tokens.length } }])
+  })
+
+  it('goes on after the end when it is to ignore it, until the context is full', async () => {
+    const story = await write([once, { ...greedy, maxTokens: 1000, ignoreEos: true }])
+    expect(story.ends).toMatchObject([
+      { finishReason: 'length', usage: { promptTokens: 5, completionTokens: 251 } },
+    ])
+  })
+
+  it('writes the same for the same seed, and something else for another', async () => {
+    const texts: string[] = []
+    for (const seed of [1, 1, 2]) {
+      texts.push((await write([once, { temperature: 1, seed, maxTokens: 30 }])).textOf())
+    }
+    expect(texts[1]).toBe(texts[0])
+    expect(texts[2]).not.toBe(texts[0])
+  })
+
+  it('gives each of many requests what it alone would get', async () => {
+    // Few tokens: sums of another order may in time choose another word.
+    const few = { ...greedy, maxTokens: 10 }
+    const animals = ['cat', 'dog', 'bird', 'fish', 'frog', 'bear', 'fox', 'duck', 'cow', 'pig']
+    const toPrompt = (animal: string) => ({ kind: 'text', text: `The little ${animal}` }) as const
+    const together = await write(
+      ...animals.map((id) => [toPrompt(id), few, { id }] satisfies Parameters<typeof toRequest>),
+    )
+    for (const id of ['cat', 'fox', 'pig']) {
+      const alone = await write([toPrompt(id), few, { id }])
+      expect(together.textOf(id)).toBe(alone.textOf(id))
+    }
+    expect(new Set(together.ends.map(({ id }) => id))).toEqual(new Set(animals))
+    expect(together.ends).toHaveLength(animals.length)
+  })
+
+  it('stops before a text that is spread over tokens', async () => {
+    const story = await write([once, { ...greedy, stop: ['never said', 'girl named Li'] }])
+    expect(story.textOf()).toBe(', there was a little ')
+    expect(story.ends).toMatchObject([{ finishReason: 'stop' }])
+  })
+
+  it('tells how likely each token was, in the order of the text', async () => {
+    const story = await write([once, { ...greedy, maxTokens: 3, logprobs: 2 }])
+    const told = story.deltas.flatMap(({ logprobs = [] }) => logprobs)
+    expect(told.map(({ token }) => token)).toEqual([',', ' there', ' was'])
+    for (const { token, logprob, top } of told) {
+      expect(top).toHaveLength(2)
+      expect(top[0]).toEqual({ token, logprob })
+      expect(logprob).toBeGreaterThan(-1)
+    }
+  })
+
+  it('repeats itself less when repetition is punished', async () => {
+    const text = 'dog dog dog dog dog dog dog dog dog dog'
+    const input = { kind: 'text', text } as const
+    const words = async (repetitionPenalty: number): Promise<number> => {
+      const story = await write([input, { ...greedy, repetitionPenalty }])
+      return new Set(story.textOf().split(/\W+/)).size
+    }
+    expect(await words(1.5)).toBeGreaterThan(await words(1))
+  })
+
+  it('reads a conversation as plain text, rules first', async () => {
+    const story = await write(
+      [
+        {
+          kind: 'chat',
+          messages: [
+            { role: 'user', content: 'Once upon a time' },
+            { role: 'system', content: 'A story' },
+          ],
+        },
+        greedy,
+        { id: 'chat' },
+      ],
+      [{ kind: 'text', text: 'A story\n\nOnce upon a time' }, greedy, { id: 'text' }],
+    )
+    expect(story.textOf('chat')).toBe(story.textOf('text'))
+  })
+})

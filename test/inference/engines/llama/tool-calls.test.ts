@@ -1,0 +1,81 @@
+import { describe, expect, it } from 'vitest'
+import {
+  callSchema,
+  parseToolCalls,
+  ToolCallHolder,
+} from '../../../../src/inference/engines/llama/tool-calls.ts'
+
+const names = new Set(['add', 'stop'])
+const tools = [...names].map((name) => ({ name }))
+
+function hold(...pieces: readonly string[]) {
+  const holder = new ToolCallHolder(tools)
+  const told = pieces.map((piece) => holder.push(piece))
+  const { text, toolCalls } = holder.end()
+  return { told, text, calls: toolCalls.map((call) => `${call.name} ${call.arguments}`) }
+}
+
+describe('calls of tools', () => {
+  it.each([
+    ['{"name": "add", "arguments": {"a": 1}}', ['add {"a":1}']],
+    ['{"name": "add", "parameters": {"a": 1}}', ['add {"a":1}']],
+    [' {"name": "stop"} ', ['stop {}']],
+    ['{"name": "add", "arguments": "{\\"a\\": 1}"}', ['add {"a": 1}']],
+    ['[{"name": "add"}, {"name": "stop"}]', ['add {}', 'stop {}']],
+    ['<tool_call>\n{"name": "add"}\n</tool_call>', ['add {}']],
+    ['<tool_call>{"name": "add"}</tool_call><tool_call>{"name": "stop"}', ['add {}', 'stop {}']],
+    ['{"name": "other"}', []],
+    ['{"name": "add"} and more', []],
+    ['{"name": 3}', []],
+    ['[]', []],
+    ['null', []],
+    ['I would add them.', []],
+    ['', []],
+  ])('%s', (text, calls) => {
+    expect(parseToolCalls(text, names).map((call) => `${call.name} ${call.arguments}`)).toEqual(
+      calls,
+    )
+  })
+
+  it('every call has an id of its own', () => {
+    const calls = parseToolCalls('[{"name": "add"}, {"name": "add"}]', names)
+    expect(new Set(calls.map(({ id }) => id)).size).toBe(2)
+  })
+
+  it('lets text through that is no call', () => {
+    expect(hold('I', ' <b>can', '</b>')).toEqual({
+      told: ['I', ' <b>can', '</b>'],
+      text: '',
+      calls: [],
+    })
+  })
+
+  it('tells the text before a call, and nothing of the call', () => {
+    expect(hold('Well. <tool', '_call>{"name": ', '"add"}</tool_call>')).toEqual({
+      told: ['Well. ', '', ''],
+      text: '',
+      calls: ['add {}'],
+    })
+  })
+
+  it('gives back what looked like a call and was none', () => {
+    expect(hold(' ', '{"a":', ' 1}')).toEqual({
+      told: ['', '', ''],
+      text: ' {"a": 1}',
+      calls: [],
+    })
+  })
+
+  it('a forced call may be of any of the tools', () => {
+    expect(callSchema(tools)).toMatchObject({
+      oneOf: [
+        { properties: { name: { const: 'add' } } },
+        { properties: { name: { const: 'stop' } } },
+      ],
+    })
+    expect(callSchema([{ name: 'add', parameters: { type: 'null' } }])).toMatchObject({
+      properties: { name: { const: 'add' }, arguments: { type: 'null' } },
+      required: ['name', 'arguments'],
+    })
+  })
+})

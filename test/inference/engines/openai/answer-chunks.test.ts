@@ -1,0 +1,90 @@
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import { AnswerChunks } from '../../../../src/inference/engines/openai/answer-chunks.ts'
+
+const take = (chunks: AnswerChunks, chunk: unknown) => chunks.take(JSON.stringify(chunk))
+const contractError: unknown = expect.objectContaining({ code: 'EngineContractError' })
+
+describe('the chunks of an answer', () => {
+  it.each([
+    { choices: [{ delta: { role: 'assistant', content: '' } }] },
+    { choices: [{ delta: { content: null } }] },
+    { choices: [] },
+    { choices: [null] },
+    { choices: {}, usage: { prompt_tokens: 'many', completion_tokens: 1 } },
+    {},
+  ])('without anything to read give nothing: %j', (chunk) => {
+    const chunks = new AnswerChunks()
+    expect(take(chunks, chunk)).toBeNull()
+    expect([chunks.usage, chunks.finishReason, chunks.calls()]).toEqual([null, null, null])
+  })
+
+  it.each(['', '1', 'null', '{"a":', 'Internal Server Error'])('%j is none', (data) => {
+    expect(() => new AnswerChunks().take(data)).toThrow(contractError)
+  })
+
+  it('may tell the usage again and again; the last counts', () => {
+    const chunks = new AnswerChunks()
+    take(chunks, { usage: { prompt_tokens: 1, completion_tokens: 1 } })
+    take(chunks, { usage: { prompt_tokens: 1, completion_tokens: 2 }, choices: [] })
+    take(chunks, { usage: null })
+    expect(chunks.usage).toEqual({ promptTokens: 1, completionTokens: 2 })
+  })
+
+  it('tell the chances of tokens in the words of either endpoint', () => {
+    const top = [{ token: 'b', logprob: -2 }]
+    const expected = { text: 'a', logprobs: [{ token: 'a', logprob: -1, top }] }
+    const content = [{ token: 'a', logprob: -1, bytes: [97], top_logprobs: top }]
+    const chat = { choices: [{ delta: { content: 'a' }, logprobs: { content } }] }
+    expect(take(new AnswerChunks(), chat)).toEqual(expected)
+    const lists = { tokens: ['a'], token_logprobs: [-1], top_logprobs: [{ b: -2 }] }
+    const text = { choices: [{ text: 'a', logprobs: lists }] }
+    expect(take(new AnswerChunks(), text)).toEqual(expected)
+    const bare = { choices: [{ text: 'a', logprobs: { tokens: ['a'], token_logprobs: [-1] } }] }
+    expect(take(new AnswerChunks(), bare)).toMatchObject({ logprobs: [{ top: [] }] })
+  })
+
+  it('give whole tool calls wherever their arguments were cut', () => {
+    const call = fc.record({
+      id: fc.uuid(),
+      name: fc.string({ minLength: 1 }),
+      arguments: fc.string(),
+    })
+    const cuts = fc.infiniteStream(fc.integer({ min: 0, max: 5 }))
+    fc.assert(
+      fc.property(fc.array(call, { minLength: 1, maxLength: 4 }), cuts, (calls, lengths) => {
+        const chunks = new AnswerChunks()
+        const tell = (part: unknown) =>
+          take(chunks, { choices: [{ delta: { tool_calls: [part] } }] })
+        const left = calls.map((one) => one.arguments)
+        for (const [index, { id, name }] of calls.entries()) tell({ index, id, function: { name } })
+        while (left.some((text) => text !== '')) {
+          for (const [index, text] of left.entries()) {
+            const length = Number(lengths.next().value)
+            tell({ index, function: { arguments: text.slice(0, length) } })
+            left[index] = text.slice(length)
+          }
+        }
+        expect(chunks.calls()).toEqual({ text: '', toolCalls: calls })
+      }),
+    )
+  })
+
+  it('may hold whole calls without an index or an id', () => {
+    const chunks = new AnswerChunks()
+    const calls = [{ function: { name: 'a', arguments: '{}' } }, { function: { name: 'b' } }]
+    take(chunks, { choices: [{ delta: { tool_calls: calls } }] })
+    const [first, second] = chunks.calls()?.toolCalls ?? []
+    expect([first?.name, first?.arguments, second?.name]).toEqual(['a', '{}', 'b'])
+    expect(first?.id).toMatch(/^call_\w+$/)
+    expect(first?.id).not.toBe(second?.id)
+  })
+
+  it('have a limit to their tool calls', () => {
+    const chunks = new AnswerChunks()
+    const endless = { index: 0, function: { arguments: 'x'.repeat(2 ** 20) } }
+    const tell = () => take(chunks, { choices: [{ delta: { tool_calls: [endless] } }] })
+    tell()
+    expect(tell).toThrow(contractError)
+  })
+})

@@ -1,0 +1,102 @@
+import { describe, expect, it } from 'vitest'
+import { toCall } from '../../../../src/inference/engines/openai/call-body.ts'
+import type { Sampling } from '../../../../src/inference/engine.ts'
+import { toRequest } from '../generation.ts'
+
+const plain = {
+  model: 'm',
+  stream: true,
+  stream_options: { include_usage: true },
+  max_tokens: 100,
+  temperature: 0.5,
+  top_p: 0.95,
+}
+
+describe('the call of a request', () => {
+  it('says nothing about what is left neutral', () => {
+    expect(toCall('m', toRequest('hi'))).toEqual({
+      path: '/chat/completions',
+      body: { ...plain, messages: [{ role: 'user', content: 'hi' }] },
+    })
+    expect(toCall('m', toRequest({ kind: 'text', text: 'hi' }))).toEqual({
+      path: '/completions',
+      body: { ...plain, prompt: 'hi' },
+    })
+  })
+
+  const schema = { type: 'object' }
+  it.each<[Partial<Sampling>, object, object?]>([
+    [
+      { maxTokens: 7, temperature: 0, topP: 1 },
+      { max_tokens: 7, temperature: 0, top_p: 1 },
+    ],
+    [
+      { topK: 40, minP: 0.1 },
+      { top_k: 40, min_p: 0.1 },
+    ],
+    [{ repetitionPenalty: 1.1 }, { repetition_penalty: 1.1 }],
+    [
+      { seed: 0, stop: ['a', 'b'], ignoreEos: true },
+      { seed: 0, stop: ['a', 'b'], ignore_eos: true },
+    ],
+    [{ logprobs: 0 }, { logprobs: true, top_logprobs: 0 }, { logprobs: 0 }],
+    [{ logprobs: 3 }, { logprobs: true, top_logprobs: 3 }, { logprobs: 3 }],
+    [{ format: { kind: 'json_object' } }, { response_format: { type: 'json_object' } }],
+    [
+      { format: { kind: 'json_schema', schema } },
+      {
+        response_format: {
+          type: 'json_schema',
+          json_schema: { name: 'answer', strict: true, schema },
+        },
+      },
+    ],
+  ])('spells %j', (sampling, chat, text = chat) => {
+    const messages = [{ role: 'user', content: 'hi' }]
+    expect(toCall('m', toRequest('hi', sampling)).body).toEqual({ ...plain, messages, ...chat })
+    const raw = toRequest({ kind: 'text', text: 'hi' }, sampling)
+    expect(toCall('m', raw).body).toEqual({ ...plain, prompt: 'hi', ...text })
+  })
+
+  it('tells tools, the choice among them, and what became of earlier calls', () => {
+    const { body } = toCall(
+      'm',
+      toRequest({
+        kind: 'chat',
+        tools: [{ name: 'look', description: 'Looks.', parameters: schema }, { name: 'wait' }],
+        toolChoice: { name: 'look' },
+        messages: [
+          { role: 'assistant', content: '', toolCalls: [{ id: 'c', name: 'n', arguments: '{}' }] },
+          { role: 'tool', content: 'seen', toolCallId: 'c' },
+          { role: 'user', content: '', name: 'ann' },
+        ],
+      }),
+    )
+    expect(body).toEqual({
+      ...plain,
+      tools: [
+        { type: 'function', function: { name: 'look', description: 'Looks.', parameters: schema } },
+        { type: 'function', function: { name: 'wait' } },
+      ],
+      tool_choice: { type: 'function', function: { name: 'look' } },
+      messages: [
+        {
+          role: 'assistant',
+          content: null,
+          tool_calls: [{ id: 'c', type: 'function', function: { name: 'n', arguments: '{}' } }],
+        },
+        { role: 'tool', content: 'seen', tool_call_id: 'c' },
+        { role: 'user', content: '', name: 'ann' },
+      ],
+    })
+  })
+
+  it('makes no choice among no tools', () => {
+    const input = { kind: 'chat', messages: [], tools: [], toolChoice: 'required' } as const
+    expect(toCall('m', toRequest(input)).body).toEqual({ ...plain, messages: [] })
+    const tools = [{ name: 'look' }]
+    expect(toCall('m', toRequest({ ...input, tools })).body).toMatchObject({
+      tool_choice: 'required',
+    })
+  })
+})

@@ -1,0 +1,12 @@
+import { describe, it } from 'vitest'
+import { inferenceEngineContract } from '../../../../src/testing/engine-contract.ts'
+import { openEngine } from './open-engine.ts'
+
+describe('the engine that attaches to a server', () => {
+  inferenceEngineContract(it, async () => (await openEngine()).engine, {
+    skip: {
+      'keeps to a JSON schema': 'the server of the test says what it hears',
+      'calls the tool that it is told to call': 'the server of the test says what it hears',
+    },
+  })
+})

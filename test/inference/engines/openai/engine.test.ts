@@ -1,0 +1,217 @@
+import { describe, expect, it } from 'vitest'
+import { toRequest } from '../generation.ts'
+import { begin, ends, hang, says, send, stream, used } from './fixtures/openai-server.ts'
+import { openEngine } from './open-engine.ts'
+
+describe('attaching', () => {
+  it('knows the model by what the server tells, and else by the configuration', async () => {
+    const plain = await openEngine()
+    expect(await plain.engine.start()).toEqual({
+      name: 'tiny',
+      contextLength: 2048,
+      hasChatTemplate: true,
+    })
+    expect(plain.engine.capacity).toEqual({ admits: 'step', slots: 4 })
+    const telling = await openEngine({
+      models: [{ id: 'other' }, { id: 'tiny', max_model_len: 512 }],
+    })
+    expect(await telling.engine.start()).toMatchObject({ contextLength: 512 })
+  })
+
+  it('takes an address without the path of the API', async () => {
+    const { server } = await openEngine()
+    const { engine } = await openEngine({}, { baseUrl: `http://127.0.0.1:${server.port}/` })
+    await engine.start()
+    expect(server.requests.map(({ path }) => path)).toEqual(['/v1/models'])
+  })
+
+  it('names what is served when the model is not', async () => {
+    const { engine } = await openEngine(
+      { models: [{ id: 'tiny' }, { id: 'large' }] },
+      { modelName: 'tny' },
+    )
+    await expect(engine.start()).rejects.toMatchObject({
+      code: 'engine_error',
+      message: 'the server does not serve "tny": it serves "tiny", "large"; did you mean "tiny"?',
+    })
+  })
+
+  it('says that nobody is there', async () => {
+    const { engine, server } = await openEngine()
+    const { port } = server
+    await server.close()
+    await expect(engine.start()).rejects.toMatchObject({
+      code: 'not_ready',
+      message: `no server answers at http://127.0.0.1:${port}/v1`,
+    })
+  })
+
+  it('gives the key in one header, and keeps it out of what it says', async () => {
+    const key = 'sk-very-secret-1'
+    const { engine, server, listener } = await openEngine({ apiKey: key }, { apiKey: key })
+    await engine.start()
+    await engine.generate([toRequest('a b')], listener)
+    expect(listener.textOf()).toBe('a b')
+    expect(server.requests.map(({ authorization }) => authorization)).toEqual(
+      server.requests.map(() => `Bearer ${key}`),
+    )
+    const wrong = await openEngine({ apiKey: 'another-one' }, { apiKey: key })
+    const error = await wrong.engine.start().catch((thrown: Error) => thrown)
+    expect(error).toMatchObject({
+      code: 'engine_error',
+      hint: "check the engine's API key",
+      cause: { message: 'Incorrect key: Bearer [masked]' },
+    })
+    expect(JSON.stringify([error, (error as Error).stack])).not.toContain(key)
+  })
+
+  it.each(['ftp://host/v1', 'http://user:word@host/v1', 'http://host/v1?key=word', 'host'])(
+    'refuses the address %s without repeating what may be secret',
+    async (baseUrl) => {
+      const attempt = openEngine({}, { baseUrl })
+      await expect(attempt).rejects.toMatchObject({ name: 'ValueError', field: 'baseUrl' })
+      await expect(attempt).rejects.not.toThrow('word')
+    },
+  )
+
+  it('refuses a key that is no header value without repeating it', async () => {
+    const attempt = openEngine({}, { apiKey: 'se\r\ncret' })
+    await expect(attempt).rejects.toMatchObject({ field: 'apiKey' })
+    await expect(attempt).rejects.not.toThrow('cret')
+  })
+})
+
+describe('generating', () => {
+  it('passes on deltas as they come, then the end with the usage', async () => {
+    const { engine, listener } = await openEngine()
+    await engine.generate([toRequest('one two three', { maxTokens: 2 })], listener)
+    expect(listener.deltas.map(({ text }) => text)).toEqual(['one', ' two'])
+    const usage = { promptTokens: 3, completionTokens: 2 }
+    expect(listener.ends).toEqual([{ id: 'r1', kind: 'done', finishReason: 'length', usage }])
+  })
+
+  it('continues raw text at the other endpoint', async () => {
+    const { engine, listener, server } = await openEngine()
+    await engine.generate([toRequest({ kind: 'text', text: 'one two' })], listener)
+    expect(listener.textOf()).toBe('one two')
+    expect(server.generations).toMatchObject([
+      { path: '/v1/completions', body: { model: 'tiny', prompt: 'one two', stream: true } },
+    ])
+  })
+
+  it('gives each of a batch its own answer, whatever their order', async () => {
+    const { engine, listener, server } = await openEngine()
+    const requests = Array.from({ length: 40 }, (_, at) =>
+      toRequest(`prompt number ${at}`, {}, { id: `r${at}` }),
+    )
+    await engine.generate(requests, listener)
+    expect(requests.map(({ id }) => listener.textOf(id))).toEqual(
+      requests.map((_, at) => `prompt number ${at}`),
+    )
+    expect(listener.ends.map(({ kind }) => kind)).toEqual(requests.map(() => 'done'))
+    expect(server.generations).toHaveLength(40)
+  })
+
+  it('keeps its connections for the next request, and leaves none behind', async () => {
+    const { engine, listener, server } = await openEngine()
+    for (let at = 0; at < 30; at++) {
+      const { promise: answered, resolve } = Promise.withResolvers<void>()
+      server.plan(async (response) => {
+        hang(says('x'), ends(), used(1, 1))(response)
+        response.write('data: [DONE]\n\n')
+        await answered
+        response.end()
+      })
+      await engine.generate([toRequest('x')], listener)
+      resolve()
+    }
+    expect(listener.ends).toHaveLength(30)
+    expect(new Set(server.generations.map(({ port }) => port)).size).toBeLessThan(9)
+    await engine.close()
+    await server.deserted()
+  })
+
+  it('gives tool calls whole, after the text', async () => {
+    const { engine, listener, server } = await openEngine()
+    const part = (call: unknown): unknown => ({ choices: [{ delta: { tool_calls: [call] } }] })
+    server.plan(
+      stream(
+        says('let me see'),
+        part({ index: 0, id: 'c1', function: { name: 'look', arguments: '' } }),
+        part({ index: 0, function: { arguments: '{"at":' } }),
+        part({ index: 1, id: 'c2', function: { name: 'listen', arguments: '{}' } }),
+        part({ index: 0, function: { arguments: '1}' } }),
+        ends('tool_calls'),
+        used(1, 2),
+      ),
+    )
+    await engine.generate([toRequest('x')], listener)
+    expect(listener.deltas).toEqual([
+      { id: 'r1', text: 'let me see' },
+      {
+        id: 'r1',
+        text: '',
+        toolCalls: [
+          { id: 'c1', name: 'look', arguments: '{"at":1}' },
+          { id: 'c2', name: 'listen', arguments: '{}' },
+        ],
+      },
+    ])
+    expect(listener.ends).toMatchObject([{ kind: 'done', finishReason: 'tool_calls' }])
+  })
+
+  it('reads no further while a reader is slow', async () => {
+    const { engine, listener, server } = await openEngine()
+    const piece = 'x'.repeat(64 * 1024)
+    const total = 512
+    let written = 0
+    const blocked = Promise.withResolvers<void>()
+    server.plan(async (response) => {
+      begin(response)
+      for (; written < total; written++) {
+        if (send(response, says(piece))) continue
+        blocked.resolve()
+        await new Promise((resolve) => response.once('drain', resolve))
+      }
+      for (const chunk of [ends(), used(1, total)]) send(response, chunk)
+      response.end('data: [DONE]\n\n')
+    })
+    const gate = Promise.withResolvers<void>()
+    listener.hold = gate.promise
+    const done = engine.generate([toRequest('x')], listener)
+    await listener.begun
+    await blocked.promise
+    expect(listener.deltas).toHaveLength(1)
+    expect(written).toBeLessThan(total)
+    listener.hold = undefined
+    gate.resolve()
+    await done
+    expect(listener.deltas).toHaveLength(total)
+    expect(listener.ends).toMatchObject([{ kind: 'done' }])
+  })
+
+  it.each([
+    ['its tokenizer', true, { promptTokens: 2, completionTokens: 3 }],
+    ['the length of the text', false, { promptTokens: 3, completionTokens: 2 }],
+  ])('counts by %s when the server tells no usage, and says so once', async (_, has, usage) => {
+    const { engine, listener, server, warnings } = await openEngine({ hasTokenizer: has })
+    server.plan(stream(says('a b c'), ends()), stream(says('a b c'), ends()))
+    const input = { kind: 'text', text: 'twelve chars' } as const
+    await engine.generate([toRequest(input)], listener)
+    await engine.generate([toRequest(input)], listener)
+    expect(listener.ends).toMatchObject([{ usage }, { usage }])
+    expect(warnings).toEqual(['UsageEstimated'])
+  })
+})
+
+describe('tokens', () => {
+  it('are the numbers that the server gives', async () => {
+    const { engine } = await openEngine()
+    expect(await engine.tokenize('one two three')).toEqual([0, 1, 2])
+  })
+
+  it('are unsupported where the server has no such endpoint', async () => {
+    const { engine } = await openEngine({ hasTokenizer: false })
+    await expect(engine.tokenize('x')).rejects.toMatchObject({ code: 'unsupported' })
+  })
+})

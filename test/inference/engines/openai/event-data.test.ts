@@ -1,0 +1,42 @@
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import { eventData } from '../../../../src/inference/engines/openai/event-data.ts'
+
+async function* toBytes(pieces: Iterable<Uint8Array>): AsyncGenerator<Uint8Array> {
+  yield* pieces
+}
+
+async function collect(pieces: Iterable<Uint8Array>): Promise<string[]> {
+  const found: string[] = []
+  for await (const data of eventData(toBytes(pieces))) found.push(data)
+  return found
+}
+
+describe('the data of events', () => {
+  it('is the same however the bytes were cut', async () => {
+    const line = fc.string({ unit: 'grapheme', minLength: 1 }).filter((one) => !/[\r\n]/.test(one))
+    const size = fc.integer({ min: 1, max: 9 })
+    await fc.assert(
+      fc.asyncProperty(fc.array(line, { maxLength: 8 }), size, async (lines, length) => {
+        const bytes = new TextEncoder().encode(
+          lines.map((one) => `: ping\n\nevent: x\ndata: ${one}\r\n\r\n`).join(''),
+        )
+        const pieces = Array.from({ length: Math.ceil(bytes.length / length) }, (_, at) =>
+          bytes.subarray(at * length, (at + 1) * length),
+        )
+        expect(await collect(pieces)).toEqual(lines)
+      }),
+    )
+  })
+
+  it('has an end', async () => {
+    const piece = new TextEncoder().encode('data: '.padEnd(2 ** 20, 'x'))
+    let taken = 0
+    const endless = function* () {
+      for (; taken < 100; taken++) yield piece
+    }
+    const reading = collect(endless())
+    await expect(reading).rejects.toMatchObject({ code: 'EngineContractError' })
+    expect(taken).toBeLessThan(20)
+  })
+})

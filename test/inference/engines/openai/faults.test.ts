@@ -1,0 +1,222 @@
+import { describe, expect, it } from 'vitest'
+import type { GenerationDelta, GenerationEnd } from '../../../../src/inference/engine.ts'
+import { toRequest } from '../generation.ts'
+import { NoticedClock } from '../noticed-clock.ts'
+import { cut, ends, hang, refuse, says, stream, used } from './fixtures/openai-server.ts'
+import { openEngine } from './open-engine.ts'
+
+describe('a server that is busy', () => {
+  it('is asked again after the time it names, while nobody has seen a word', async () => {
+    const clock = new NoticedClock()
+    const { engine, server, listener } = await openEngine({}, { clock })
+    server.plan(refuse(429, {}, { 'retry-after': '3' }), refuse(503, {}))
+    const done = engine.generate([toRequest('hello')], listener)
+    await clock.timer(3000)
+    await clock.advance(2999)
+    expect(server.generations).toHaveLength(1)
+    await clock.advance(1)
+    await clock.timer(1000)
+    await clock.advance(1000)
+    await done
+    expect(listener.textOf()).toBe('hello')
+    expect(listener.ends).toMatchObject([{ kind: 'done' }])
+    expect(server.generations).toHaveLength(3)
+  })
+
+  it('fails the request when it stays busy, and no wait is longer than ten seconds', async () => {
+    const clock = new NoticedClock()
+    const { engine, server, listener } = await openEngine({}, { clock })
+    const busy = refuse(429, { error: { message: 'quota' } }, { 'retry-after': '86400' })
+    server.plan(busy, busy, busy)
+    const done = engine.generate([toRequest('hello')], listener)
+    for (const _ of [1, 2]) {
+      await clock.timer(10_000)
+      await clock.advance(10_000)
+    }
+    await done
+    const error = { code: 'queue_full', cause: { message: 'quota' } }
+    expect(listener.ends).toMatchObject([{ kind: 'failed', error }])
+    expect(server.generations).toHaveLength(3)
+  })
+
+  it('is not asked again for one who has left meanwhile', async () => {
+    const clock = new NoticedClock()
+    const { engine, server, listener } = await openEngine({}, { clock })
+    server.plan(refuse(503, {}))
+    const asker = new AbortController()
+    const done = engine.generate([toRequest('x', {}, { signal: asker.signal })], listener)
+    await clock.timer(1000)
+    asker.abort()
+    await done
+    expect(listener.ends).toEqual([{ id: 'r1', kind: 'canceled' }])
+    expect([server.generations.length, clock.pendingTimers]).toEqual([1, 0])
+  })
+})
+
+describe('a server that refuses', () => {
+  it.each([
+    [400, { error: { code: 'context_length_exceeded' } }, 'context_length_exceeded'],
+    [400, { message: "This model's maximum context length is 8" }, 'context_length_exceeded'],
+    [400, { error: { message: 'no grammar here' } }, 'unsupported'],
+    [401, { error: { message: 'no' } }, 'engine_error'],
+    [302, {}, 'engine_error'],
+    [500, { error: { message: 'CUDA out of memory' } }, 'engine_error'],
+  ])('with %i %j fails that request alone as %s', async (status, body, code) => {
+    const { engine, server, listener } = await openEngine()
+    server.plan(refuse(status, body, { location: '/v1/models' }))
+    await engine.generate([toRequest('x')], listener)
+    await engine.generate([toRequest('y', {}, { id: 'r2' })], listener)
+    expect(listener.ends).toMatchObject([
+      { id: 'r1', kind: 'failed', error: { code } },
+      { id: 'r2', kind: 'done' },
+    ])
+    expect(server.requests).toHaveLength(2)
+  })
+
+  it('in the middle of a stream fails the request with what was said as the cause', async () => {
+    const { engine, server, listener } = await openEngine()
+    server.plan(stream(says('a'), { error: { message: 'worker died', code: 500 } }, says('b')))
+    await engine.generate([toRequest('x')], listener)
+    expect(listener.textOf()).toBe('a')
+    const error = { code: 'engine_error', cause: { message: 'worker died' } }
+    expect(listener.ends).toMatchObject([{ kind: 'failed', error }])
+  })
+
+  it.each([
+    ['no finish reason', stream(says('a'))],
+    ['a reason that nobody knows', stream(says('a'), ends('abort'))],
+    ['a chunk that is no JSON', stream(says('a'), undefined)],
+  ])('the contract with %s fails the request', async (_, step) => {
+    const { engine, server, listener } = await openEngine()
+    server.plan(step)
+    await engine.generate([toRequest('x')], listener)
+    expect(listener.ends).toMatchObject([
+      { kind: 'failed', error: { code: 'EngineContractError' } },
+    ])
+  })
+})
+
+describe('a connection that breaks', () => {
+  it('in the middle of an answer fails the request alone while the server lives', async () => {
+    const { engine, server, listener } = await openEngine()
+    server.plan(cut(says('a'), says('b')))
+    await engine.generate([toRequest('x'), toRequest('y', {}, { id: 'r2' })], listener)
+    expect(listener.ends.toSorted((a, b) => a.id.localeCompare(b.id))).toMatchObject([
+      { id: 'r1', kind: 'failed', error: { code: 'engine_error' } },
+      { id: 'r2', kind: 'done' },
+    ])
+    expect(server.generations).toHaveLength(2)
+  })
+
+  it('before the answer begins is tried again', async () => {
+    const { engine, server, listener } = await openEngine()
+    server.plan(cut(), cut())
+    await engine.generate([toRequest('hello')], listener)
+    expect(listener.textOf()).toBe('hello')
+    expect(listener.ends).toMatchObject([{ kind: 'done' }])
+    expect(server.generations).toHaveLength(3)
+  })
+
+  it('for good loses the engine: all under way reject, and the reason is told', async () => {
+    const clock = new NoticedClock()
+    const { engine, server, listener } = await openEngine({}, { clock })
+    const { url } = server
+    server.plan(hang(says('a')), hang())
+    const requests = [toRequest('x'), toRequest('y', {}, { id: 'r2' })]
+    const done = engine.generate(requests, listener)
+    const checked = expect(done).rejects.toMatchObject({ code: 'engine_lost' })
+    await Promise.all([listener.begun, server.arrived(2)])
+    await server.close()
+    for (const _ of [1, 2]) {
+      await clock.timer(1000)
+      await clock.advance(1000)
+    }
+    await checked
+    expect(await engine.lost()).toBe(`the server at ${url} does not answer any more`)
+    expect(listener.ends).toEqual([])
+    await expect(engine.generate([toRequest('x')], listener)).rejects.toMatchObject({
+      code: 'engine_lost',
+    })
+  })
+
+  it('loses the engine also when only errors are left to answer', async () => {
+    const clock = new NoticedClock()
+    const { engine, server, listener } = await openEngine({}, { clock })
+    server.plan(cut(says('a')))
+    server.answerModelsWith(502)
+    const done = engine.generate([toRequest('x')], listener)
+    const checked = expect(done).rejects.toMatchObject({ code: 'engine_lost' })
+    for (const _ of [1, 2]) {
+      await clock.timer(1000)
+      await clock.advance(1000)
+    }
+    await checked
+    expect(server.requests.filter(({ path }) => path === '/v1/models')).toHaveLength(3)
+  })
+})
+
+describe('letting go', () => {
+  it('ends the request at the server and reports it canceled', async () => {
+    const { engine, server, listener } = await openEngine()
+    server.plan(hang(says('a')))
+    const asker = new AbortController()
+    const done = engine.generate([toRequest('x', {}, { signal: asker.signal })], listener)
+    await listener.begun
+    asker.abort()
+    await done
+    await server.left
+    expect(listener.ends).toEqual([{ id: 'r1', kind: 'canceled' }])
+    expect(server.requests).toHaveLength(1)
+  })
+
+  it('keeps back what had come already', async () => {
+    const { engine, server, listener } = await openEngine()
+    server.plan(stream(says('a'), says('b'), ends(), used(1, 2)))
+    const asker = new AbortController()
+    const leaving = {
+      delta: (id: string, delta: GenerationDelta) => {
+        asker.abort()
+        return listener.delta(id, delta)
+      },
+      end: (id: string, end: GenerationEnd) => listener.end(id, end),
+    }
+    await engine.generate([toRequest('x', {}, { signal: asker.signal })], leaving)
+    expect(listener.textOf()).toBe('a')
+    expect(listener.ends).toEqual([{ id: 'r1', kind: 'canceled' }])
+  })
+
+  it('does not wait for a slow reader', async () => {
+    const { engine, server, listener } = await openEngine()
+    server.plan(stream(says('a'), says('b'), ends(), used(1, 2)))
+    listener.hold = new Promise(() => {})
+    const asker = new AbortController()
+    const done = engine.generate([toRequest('x', {}, { signal: asker.signal })], listener)
+    await listener.begun
+    asker.abort()
+    await done
+    expect(listener.ends).toEqual([{ id: 'r1', kind: 'canceled' }])
+    expect(listener.textOf()).toBe('a')
+  })
+
+  it('before the beginning asks the server nothing', async () => {
+    const { engine, server, listener } = await openEngine()
+    await engine.generate([toRequest('x', {}, { signal: AbortSignal.abort() })], listener)
+    expect(listener.ends).toEqual([{ id: 'r1', kind: 'canceled' }])
+    expect(server.requests).toEqual([])
+  })
+
+  it('of everything at the close, which is complete and can be asked for twice', async () => {
+    const { engine, server, listener } = await openEngine()
+    server.plan(hang(says('a')))
+    const done = engine.generate([toRequest('x')], listener)
+    await listener.begun
+    const closing = engine.close()
+    expect(engine.close()).toBe(closing)
+    await closing
+    expect(listener.ends).toMatchObject([{ kind: 'failed', error: { code: 'closing' } }])
+    await Promise.all([done, server.left])
+    await engine.generate([toRequest('x', {}, { id: 'late' })], listener)
+    expect(listener.ends).toMatchObject([{}, { id: 'late', error: { code: 'closing' } }])
+    expect(server.requests).toHaveLength(1)
+  })
+})

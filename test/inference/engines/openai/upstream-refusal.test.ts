@@ -1,0 +1,68 @@
+import { describe, expect, it } from 'vitest'
+import {
+  retryAfterMs,
+  toRefusal,
+} from '../../../../src/inference/engines/openai/upstream-refusal.ts'
+import { registerSecret } from '../../../../src/foundation/secrets.ts'
+
+const refusal = (status: number, body: string) => toRefusal(status, body, null, 0)
+
+describe('what a refusal means', () => {
+  it.each([
+    [400, '{"error":{"code":"context_length_exceeded"}}', 'context_length_exceeded', false],
+    [400, '{"error":{"type":"exceed_context_size_error"}}', 'context_length_exceeded', false],
+    [400, '{"error":{"code":"content_filter"}}', 'content_filter', false],
+    [400, 'nonsense', 'unsupported', false],
+    [422, '{"detail":[]}', 'unsupported', false],
+    [404, '{"detail":"Not Found"}', 'engine_error', false],
+    [408, '', 'engine_timeout', false],
+    [429, '', 'queue_full', true],
+    [500, 'maximum context length? no, a crash', 'engine_error', false],
+    [501, '', 'unsupported', false],
+    [502, '<html>', 'engine_error', false],
+    [503, '', 'not_ready', true],
+    [504, '', 'engine_timeout', false],
+  ])('%i %s is %s', (status, body, code, isWorthARetry) => {
+    const { error, waitMs } = refusal(status, body)
+    expect(error.code).toBe(code)
+    expect(waitMs !== null).toBe(isWorthARetry)
+    expect(error.message).toContain(`status ${status}`)
+  })
+
+  it('keeps the words of the server in the cause, short and without secrets', () => {
+    registerSecret('hunter2hunter2')
+    const message = `path=secret.txt token=hunter2hunter2 ${'x'.repeat(9000)}`
+    const { error } = refusal(400, JSON.stringify({ error: { message } }))
+    expect(error.message).toBe('the server cannot do what was asked (status 400)')
+    const cause = error.cause as Error
+    expect(cause.message).toMatch(/^path=secret\.txt token=\[masked\] x+$/)
+    expect(cause.message.length).toBeLessThanOrEqual(2000)
+  })
+
+  it.each([
+    [401, /key/],
+    [403, /key/],
+    [404, /base URL/],
+    [307, /redirects/],
+  ])('hints at what to do about %i', (status, hint) => {
+    expect(refusal(status, '').error.hint).toMatch(hint)
+  })
+})
+
+describe('the time until another try', () => {
+  it.each([
+    [null, 1000],
+    ['', 1000],
+    ['soon', 1000],
+    ['0', 0],
+    ['2', 2000],
+    ['0.5', 500],
+    ['-5', 0],
+    ['Infinity', 10_000],
+    ['99999', 10_000],
+    ['Thu, 01 Jan 1970 00:01:44 GMT', 4000],
+    ['Thu, 01 Jan 1970 00:00:00 GMT', 0],
+  ])('for Retry-After %j is %i ms', (header, ms) => {
+    expect(retryAfterMs(header, 100)).toBe(ms)
+  })
+})

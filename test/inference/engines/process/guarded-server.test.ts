@@ -1,0 +1,47 @@
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { systemClock } from '../../../../src/foundation/clock.ts'
+import { fillTemplate } from '../../../../src/inference/engines/process/command-template.ts'
+import { GuardedServer } from '../../../../src/inference/engines/process/guarded-server.ts'
+import { findFreePort } from '../../../../src/inference/engines/process/local-port.ts'
+import { holdAll, page } from './connections.ts'
+import { serverCommand } from './engine-options.ts'
+
+/** The fixture server, listening. */
+async function launch(manner: string, graceMs: number) {
+  const port = await findFreePort('127.0.0.1')
+  const listening = Promise.withResolvers<void>()
+  const values = { model: '', port, host: '', tp_size: 1, worker: 0, node: 0 }
+  const server = new GuardedServer({
+    command: fillTemplate(serverCommand(manner), values),
+    env: {},
+    graceMs,
+    clock: systemClock,
+    onLine: (line) => {
+      if (line === 'listening') listening.resolve()
+    },
+  })
+  onTestFinished(() => server.stop())
+  await server.launched
+  await listening.promise
+  return { server, port }
+}
+
+describe('a guarded server', () => {
+  it('is killed with all it started when the grace is over', async () => {
+    const { server, port } = await launch('stubborn', 50)
+    const released = await holdAll(port)
+    await server.stop()
+    await released()
+    expect(await server.ended).toMatch(/^SIG(?:TERM|KILL)$/)
+  })
+
+  it('is ended by us when its guard is killed', async () => {
+    const { server, port } = await launch('stubborn', 60_000)
+    const released = await holdAll(port)
+    const { parent } = (await page(port, '/process')) as { parent: number }
+    process.kill(parent, 'SIGKILL')
+    await released()
+    expect(await server.ended).toBe('the end of its guard')
+    await server.stop()
+  })
+})

@@ -1,0 +1,69 @@
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { describe, expect, it } from 'vitest'
+import { Session } from '../../../../src/session/session.ts'
+import { AITask } from '../../../../src/tasks/ai-task.ts'
+import { configWith, openBackend, tempFolder } from '../../open-backend.ts'
+
+const command = fileURLToPath(new URL('../../../../src/cli/main.ts', import.meta.url))
+
+/** The processes that were started with this file as an argument, with their environments. */
+function serversOf(configFile: string): { pid: number; env: Map<string, string> }[] {
+  return readdirSync('/proc').flatMap((name) => {
+    if (!/^\d+$/.test(name)) return []
+    try {
+      const args = readFileSync(`/proc/${name}/cmdline`, 'utf8').split('\0')
+      if (!args.includes('serve') || !args.includes(configFile)) return []
+      const environ = readFileSync(`/proc/${name}/environ`, 'utf8').split('\0')
+      const env = new Map(environ.map((line) => line.split(/=(.*)/s) as [string, string]))
+      return [{ pid: Number(name), env }]
+    } catch {
+      return []
+    }
+  })
+}
+
+describe('workers that are servers of our own', () => {
+  it('get their slices of GPUs, answer tasks, and are restarted when they are killed', async () => {
+    const served = join(tempFolder(), 'served.yaml')
+    writeFileSync(served, 'required:\n  model_name: tiny\nengine:\n  kind: echo\n')
+    const argv = [process.execPath, command, 'serve', '--config', served, '--port', '{port}']
+    const backend = await openBackend({
+      configFile: configWith('hardware:\n  node_offset: 3\n'),
+      numGpus: 4,
+      tpSize: 2,
+      offset: 3,
+      engine: { kind: 'process', command: argv },
+    })
+    await expect.poll(() => backend.workers, { timeout: 60_000 }).toBe(2)
+    const servers = serversOf(served)
+    const slices = new Set(servers.map(({ env }) => env.get('CUDA_VISIBLE_DEVICES')))
+    expect(slices).toEqual(new Set(['0,1', '2,3']))
+    expect(servers).toHaveLength(2)
+    for (const { env } of servers) expect(env.get('TUTTI_NODE')).toBe('3')
+    const session = new Session([backend])
+    const telemetry = await session.startTelemetry()
+    const lost: string[] = []
+    telemetry.subscribe((event) => {
+      if (event.event_type === 'tutti.EngineLost')
+        lost.push(String(Reflect.get(event, 'worker_id')))
+    })
+    const ask = async (): Promise<unknown[]> => {
+      const tasks = Array.from(
+        { length: 10 },
+        (_, at) => new AITask({ prompt: `question ${at}`, backend: 'llm' }),
+      )
+      await session.submitTasks(tasks)
+      return Promise.all(tasks)
+    }
+    const answers = await ask()
+    answers.forEach((answer, at) => expect(answer).toContain(`question ${at}`))
+    process.kill(servers[0]?.pid ?? 0, 'SIGKILL')
+    await expect.poll(() => lost.length, { timeout: 60_000 }).toBe(1)
+    expect(await ask()).toHaveLength(10)
+    await expect.poll(() => backend.workers, { timeout: 60_000 }).toBe(2)
+    await session.close()
+    expect(serversOf(served)).toEqual([])
+  })
+})

@@ -1,0 +1,50 @@
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import { sliceOf } from '../../../../src/inference/engines/process/worker-slice.ts'
+
+describe('the slice of a worker', () => {
+  type Row = [number, number, number, number, string | undefined, number, string | null]
+  it.each<Row>([
+    // index, tpSize, numGpus, nodeOffset, visible, node, gpus
+    [0, 1, 4, 0, undefined, 0, '0'],
+    [3, 1, 4, 0, undefined, 0, '3'],
+    [4, 1, 4, 0, undefined, 1, '0'],
+    [0, 2, 4, 0, undefined, 0, '0,1'],
+    [1, 2, 4, 0, undefined, 0, '2,3'],
+    [2, 2, 4, 5, undefined, 6, '0,1'],
+    [0, 3, 4, 0, undefined, 0, '0,1,2'],
+    [1, 3, 4, 0, undefined, 1, '0,1,2'],
+    [0, 1, 0, 2, undefined, 2, null],
+    [1, 8, 0, 2, '3', 3, null],
+    [1, 1, 2, 0, '6,7', 0, '7'],
+    [0, 2, 2, 0, 'GPU-aa, GPU-bb ,GPU-cc', 0, 'GPU-aa,GPU-bb'],
+  ])('%i of %i GPUs on nodes of %i from %i, seen %s', (...row) => {
+    const [index, tpSize, numGpus, nodeOffset, visible, node, gpus] = row
+    expect(sliceOf({ index, tpSize, numGpus, nodeOffset, visible })).toEqual({ node, gpus })
+  })
+
+  it('shares no GPU of a node with another', () => {
+    const size = fc.integer({ min: 1, max: 8 })
+    fc.assert(
+      fc.property(size, size, fc.integer({ min: 1, max: 20 }), (tpSize, numGpus, workers) => {
+        fc.pre(tpSize <= numGpus)
+        const taken = Array.from({ length: workers }, (_, index) => {
+          const slice = { index, tpSize, numGpus, nodeOffset: 1, visible: undefined }
+          const { node, gpus } = sliceOf(slice)
+          const ids = gpus?.split(',').map(Number) ?? []
+          expect(ids).toHaveLength(tpSize)
+          expect(Math.max(...ids)).toBeLessThan(numGpus)
+          return ids.map((id) => `${node}/${id}`)
+        }).flat()
+        expect(new Set(taken).size).toBe(taken.length)
+      }),
+    )
+  })
+
+  it('is refused where it does not fit', () => {
+    const wide = { index: 0, tpSize: 4, numGpus: 2, nodeOffset: 0, visible: undefined }
+    expect(() => sliceOf(wide)).toThrow('a worker of 4 GPUs does not fit into a node of 2')
+    const hidden = { index: 0, tpSize: 1, numGpus: 2, nodeOffset: 0, visible: '1' }
+    expect(() => sliceOf(hidden)).toThrow('CUDA_VISIBLE_DEVICES shows 1 GPUs of 2')
+  })
+})

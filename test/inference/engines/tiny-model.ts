@@ -1,0 +1,34 @@
+/** A model with random weights and a chat template, small enough to be written by any test. */
+
+import { join } from 'node:path'
+import { writeRandomModel } from '../../../scripts/random-model.mjs'
+
+/** Its context, in tokens. */
+export const tinyContext = 512
+
+const template = [
+  '{{ bos_token }}',
+  '{% if tools %}<|system|>tools {{ tools | tojson }}{{ eos_token }}{% endif %}',
+  '{% for message in messages %}',
+  "{{ '<|' + message.role + '|>' }}{{ message.content }}",
+  '{% for call in message.tool_calls or [] %}{{ call.function | tojson }}{% endfor %}',
+  '{{ eos_token }}{% endfor %}',
+  '{% if add_generation_prompt %}<|assistant|>{% endif %}',
+].join('')
+
+/** Writes it into a folder; tells where. */
+export function writeTinyModel(folder: string): string {
+  const path = join(folder, 'tiny.gguf')
+  writeRandomModel(path, {
+    dim: 64,
+    layers: 2,
+    heads: 4,
+    hidden: 128,
+    vocab: 512,
+    precision: 'F32',
+    context: tinyContext,
+    specialTokens: ['<|system|>', '<|user|>', '<|assistant|>', '<|tool|>'],
+    template,
+  })
+  return path
+}

@@ -1,0 +1,225 @@
+import { describe, expect, it } from 'vitest'
+import { StateError, ValueError } from '../../src/foundation/errors.ts'
+import { TaskFailedError } from '../../src/foundation/task-errors.ts'
+import { InferenceBackend } from '../../src/inference/inference-backend.ts'
+import { Session } from '../../src/session/session.ts'
+import { AITask } from '../../src/tasks/ai-task.ts'
+import { ComputeTask } from '../../src/tasks/compute-task.ts'
+import { backendContract } from '../../src/testing/backend-contract.ts'
+import { ManualClock } from '../../src/testing/manual-clock.ts'
+import { configWith, createObedientEngine, openBackend } from './open-backend.ts'
+
+const ask = (prompt: string, options: object = {}) =>
+  new AITask({ prompt, backend: 'llm', ...options })
+
+describe('the contract of a backend', () => {
+  backendContract(
+    it,
+    () =>
+      InferenceBackend.create({
+        name: 'llm',
+        configFile: configWith(),
+        modelName: 'tiny',
+        useService: false,
+        engine: createObedientEngine,
+      }),
+    {
+      tasks: {
+        quick: () => ask('hello'),
+        failing: () => ask('fail on purpose'),
+        endless: (options) => ask('endless', options),
+      },
+    },
+  )
+})
+
+describe('AI tasks', () => {
+  it('give a string for a string and an array for an array, in prompt order', async () => {
+    await using session = new Session([await openBackend({ engine: createObedientEngine })])
+    const one = ask('why?')
+    const many = new AITask({ prompt: ['a', 'b', 'c'], backend: 'llm' })
+    const none = new AITask({ prompt: [], backend: 'llm' })
+    await session.submitTasks([one, many, none])
+    expect(await one).toBe('re: why?')
+    expect(await many).toEqual(['re: a', 're: b', 're: c'])
+    expect(await none).toEqual([])
+    expect(many.response).toEqual(['re: a', 're: b', 're: c'])
+  })
+
+  it('go by their model to the backend that serves it', async () => {
+    await using session = new Session([await openBackend({ engine: createObedientEngine })])
+    const task = new AITask({ prompt: 'x', model: 'tiny' })
+    await session.submitTasks([task])
+    expect(await task).toBe('re: x')
+    expect(task.backend).toBe('llm')
+    await expect(session.submitTasks([new AITask({ prompt: 'x', model: 'huge' })])).rejects.toThrow(
+      'tasks[0].model: "llm" serves "tiny"',
+    )
+    await expect(session.submitTasks([new ComputeTask({ executable: 'true' })])).rejects.toThrow(
+      '"llm" runs prompts only',
+    )
+  })
+
+  it('reject with the real error, and fail as a whole when one prompt fails', async () => {
+    await using session = new Session([await openBackend({ engine: createObedientEngine })])
+    const task = new AITask({ prompt: ['fine', 'fail here', 'endless'], backend: 'llm' })
+    await session.submitTasks([task])
+    const error = await task.then(
+      () => null,
+      (reason: unknown) => reason,
+    )
+    expect(error).toBeInstanceOf(TaskFailedError)
+    expect((error as TaskFailedError).cause).toMatchObject({
+      code: 'engine_error',
+      cause: { name: 'RangeError', message: 'fail here' },
+    })
+    expect(task.state).toBe('FAILED')
+  })
+
+  it('are tried again when they may be', async () => {
+    await using session = new Session([await openBackend({ engine: createObedientEngine })])
+    const telemetry = await session.startTelemetry()
+    const attempts: string[] = []
+    telemetry.subscribe(({ event_type: type }) => attempts.push(type))
+    const task = ask('fail always', { retries: 2 })
+    await session.submitTasks([task])
+    await session.waitTasks([task])
+    expect(attempts.filter((type) => type === 'tutti.TaskAttempt')).toHaveLength(2)
+  })
+
+  it('refuse a response format that nobody can honour, before anything is submitted', async () => {
+    await using session = new Session([await openBackend({ engine: createObedientEngine })])
+    await expect(
+      session.submitTasks([ask('x', { responseFormat: { type: 'xml' } })]),
+    ).rejects.toThrow(/tasks\[0\]\.responseFormat\.type: expected "text", "json_object"/)
+  })
+
+  it('work beside a server too', async () => {
+    const backend = await openBackend({ port: 0 })
+    await using session = new Session([backend])
+    const task = ask('both ways')
+    await session.submitTasks([task])
+    expect(await task).toContain('both ways')
+    const response = await fetch(`${backend.endpoint}/health`)
+    expect(await response.json()).toMatchObject({ status: 'healthy', initialized: true })
+  })
+})
+
+describe('generate', () => {
+  it('gives a result for each prompt, in order', async () => {
+    const backend = await openBackend({ engine: createObedientEngine })
+    expect(await backend.generate(['a', 'b'], 10)).toEqual(
+      ['re: a', 're: b'].map((text) => ({
+        text,
+        finish_reason: 'stop',
+        usage: { prompt_tokens: 2, completion_tokens: 3, total_tokens: 5 },
+      })),
+    )
+  })
+
+  it.each([0, -1, Number.NaN, 2 ** 31, Infinity, '5'])('row 81: refuses %s seconds', async (s) => {
+    const backend = await openBackend({ engine: createObedientEngine })
+    const attempt = backend.generate(['a'], s as number)
+    await expect(attempt).rejects.toThrow(RangeError)
+    await expect(attempt).rejects.toThrow('timeout: expected 0 < s <= 86400')
+  })
+
+  it('row 81: gives nothing for nothing, and names a prompt that is none', async () => {
+    const backend = await openBackend({ engine: createObedientEngine })
+    expect(await backend.generate([], 1)).toEqual([])
+    await expect(backend.generate(['a', 5 as unknown as string], 1)).rejects.toThrow('prompts[1]')
+  })
+
+  it('gives up at its time-out, and the engine is let go', async () => {
+    const backend = await openBackend({ engine: createObedientEngine })
+    await expect(backend.generate(['endless'], 0.05)).rejects.toMatchObject({
+      code: 'request_timeout',
+    })
+    expect(await backend.generate(['next'], 5)).toHaveLength(1)
+  })
+
+  it('names the endpoint when there is a server', async () => {
+    const backend = await openBackend({ port: 0 })
+    const attempt = backend.generate(['a'], 1)
+    await expect(attempt).rejects.toThrow(StateError)
+    await expect(attempt).rejects.toThrow(`${backend.endpoint}`)
+  })
+})
+
+describe('row 79: an engine that is lost', () => {
+  it('row 79: is told, is not healthy meanwhile, and is started anew', async () => {
+    const clock = new ManualClock()
+    const losses: (() => void)[] = []
+    const backend = await openBackend({
+      port: 0,
+      clock,
+      engine: (worker) => {
+        const { promise, resolve } = Promise.withResolvers<string>()
+        losses.push(() => resolve('segmentation fault'))
+        return Object.assign(createObedientEngine(worker), { lost: () => promise })
+      },
+    })
+    await using session = new Session([backend])
+    const telemetry = await session.startTelemetry()
+    const lost = telemetry.events({ types: ['tutti.EngineLost'] })[Symbol.asyncIterator]()
+    losses[0]?.()
+    expect((await lost.next()).value).toMatchObject({
+      worker_id: 'inference-0',
+      reason: 'segmentation fault',
+      backend: 'llm',
+    })
+    const health = await fetch(`${backend.endpoint}/health`)
+    expect([health.status, await health.json()]).toMatchObject([503, { status: 'unhealthy' }])
+    await clock.advance(1000)
+    expect((await fetch(`${backend.endpoint}/health`)).status).toBe(200)
+    expect(losses).toHaveLength(2)
+  })
+})
+
+describe('beginning and end', () => {
+  it('is refused work before it is initialized, and after it is closed', async () => {
+    const options = { configFile: configWith(), modelName: 'tiny', name: 'llm', useService: false }
+    const backend = new InferenceBackend(options)
+    await using session = new Session([backend])
+    await expect(session.submitTasks([ask('x')])).rejects.toThrow('is not initialized')
+    await expect(backend.generate(['a'], 1)).rejects.toThrow(StateError)
+    expect(backend.initialize()).toBe(backend.initialize())
+    await backend.initialize()
+    await backend.close()
+    await expect(backend.generate(['a'], 1)).rejects.toThrow('is closed')
+    await expect(backend.initialize()).rejects.toThrow('is closed')
+  })
+
+  it('can be initialized again after a failure', async () => {
+    let tries = 0
+    const flaky = new InferenceBackend({
+      configFile: configWith(),
+      modelName: 'tiny',
+      useService: false,
+      log: { warn() {} },
+      engine: (worker) => {
+        if (++tries === 1) throw new RangeError('no model yet')
+        return createObedientEngine(worker)
+      },
+    })
+    await expect(flaky.initialize()).rejects.toThrow('no model yet')
+    await flaky.initialize()
+    expect(await flaky.generate(['a'], 1)).toHaveLength(1)
+    await flaky.close()
+  })
+
+  it.each([
+    [{ modelName: undefined }, 'modelName'],
+    [{ configFile: '' }, 'configFile'],
+    [{ port: 70_000 }, 'port'],
+    [{ useService: 'yes' }, 'useService'],
+    [{ useService: true, host: '0.0.0.0' }, 'apiKey'],
+    [{ maxBatchSise: 5 }, 'maxBatchSise'],
+    [{ drainSeconds: -1 }, 'drainSeconds'],
+  ])('refuses %j by the name of the field', (wrong, field) => {
+    const options = { configFile: configWith(), modelName: 'tiny', ...wrong }
+    const attempt = () => new InferenceBackend(options as never)
+    expect(attempt).toThrow(ValueError)
+    expect(attempt).toThrow(expect.objectContaining({ field }))
+  })
+})

@@ -1,0 +1,125 @@
+import { readdirSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { inspect } from 'node:util'
+import { describe, expect, it } from 'vitest'
+import { installStoryModel } from '../../scripts/story-model.mjs'
+import { loadInferenceConfig } from '../../src/inference/config/config.ts'
+import type { CreateEngine, InferenceEngine } from '../../src/inference/engine.ts'
+import { inferenceError } from '../../src/inference/inference-errors.ts'
+import { Session } from '../../src/session/session.ts'
+import { AITask } from '../../src/tasks/ai-task.ts'
+import { configWith, createObedientEngine, openBackend, tempFolder } from './open-backend.ts'
+
+const token = 'hf_canaryCanaryCanary0001'
+const key = 'sk-canary-canary-canary-0002'
+const canaries = [token, key]
+const withToken = `  hf_token: ${token}\n`
+
+/** Its errors tell all it knows, as those of real libraries do. */
+const createTalkativeEngine: CreateEngine = (worker) => {
+  const engine = createObedientEngine(worker)
+  const talkative: InferenceEngine = {
+    capacity: engine.capacity,
+    start: () => engine.start(),
+    lost: () => engine.lost(),
+    tokenize: (text) => engine.tokenize(text),
+    close: () => engine.close(),
+    async generate(requests, listener) {
+      for (const { id } of requests) {
+        const text = `GET https://hub.invalid/?token=${token} with ${key} in the model folder`
+        const cause = new Error(text)
+        listener.end(id, { kind: 'failed', error: inferenceError('engine_error', text, { cause }) })
+      }
+    },
+  }
+  return talkative
+}
+
+describe('row 88: secrets', () => {
+  it('row 88: are in no event, span, metric, export, answer, error or warning', async () => {
+    const heard: unknown[] = []
+    const log = { warn: (code: string, message: string) => heard.push([code, message]) }
+    const backend = await openBackend({
+      port: 0,
+      apiKey: key,
+      configFile: configWith(withToken),
+      engine: createTalkativeEngine,
+      captureContent: true,
+      log,
+    })
+    const folder = tempFolder()
+    const session = new Session([backend], { log })
+    const telemetry = await session.startTelemetry({ checkpointPath: folder, keepResults: true })
+    telemetry.subscribe((event) => heard.push(event))
+    const task = new AITask({ prompt: `my token is ${token}`, backend: 'llm', retries: 1 })
+    await session.submitTasks([task])
+    await session.waitTasks([task])
+    for (const [path, authorization] of [
+      ['/v1/chat/completions', `Bearer ${key}`],
+      ['/generate', `Bearer ${key}`],
+      ['/v1/chat/completions', `Bearer ${key}x`],
+      [`/v1/models?api_key=${key}`, ''],
+      ['/metrics', `Bearer ${key}`],
+    ] as const) {
+      const body = { messages: [{ role: 'user', content: 'hi' }], prompts: ['hi'] }
+      const isPost = !path.includes('models') && path !== '/metrics'
+      const response = await fetch(`${backend.endpoint}${path}`, {
+        method: isPost ? 'POST' : 'GET',
+        headers: { 'content-type': 'application/json', authorization },
+        ...(isPost ? { body: JSON.stringify(body) } : {}),
+      })
+      heard.push([
+        path.split('?')[0],
+        response.status,
+        [...response.headers],
+        await response.text(),
+      ])
+    }
+    await session.close()
+    heard.push(telemetry.exportAsOtlp(), telemetry.summary(), telemetry.taskSpans())
+    for (const file of readdirSync(folder)) heard.push(readFileSync(join(folder, file), 'utf8'))
+    const everything = heard.map((one) => `${inspect(one, { depth: null })}${JSON.stringify(one)}`)
+    expect(everything.join('\n').length).toBeGreaterThan(10_000)
+    expect(everything.filter((text) => canaries.some((canary) => text.includes(canary)))).toEqual(
+      [],
+    )
+  })
+
+  it('row 88: do not show in a configuration that is printed', async () => {
+    const config = await loadInferenceConfig(configWith(withToken))
+    expect(config.hubToken?.reveal()).toBe(token)
+    expect(inspect(config, { depth: null }) + JSON.stringify(config)).not.toContain(token)
+  })
+
+  it("row 88: are not in the engine process's environment or arguments", async () => {
+    const models = fileURLToPath(new URL('../../.models/', import.meta.url))
+    process.env['TUTTI_CANARY_TOKEN'] = token
+    const backend = await openBackend({
+      modelName: installStoryModel({ folder: models, say() {} }),
+      configFile: configWith(
+        `  hf_token: \${env:TUTTI_CANARY_TOKEN}\nllm:\n  max_model_len: 256\n`,
+      ),
+      engine: { kind: 'llama', threads: 1, gpu: false },
+    })
+    delete process.env['TUTTI_CANARY_TOKEN']
+    expect(await backend.generate(['Once'], 60)).toHaveLength(1)
+    const children = readdirSync('/proc').filter(isChildOfOurs)
+    expect(children.length).toBeGreaterThan(0)
+    for (const pid of children) {
+      for (const file of ['environ', 'cmdline']) {
+        expect(readFileSync(`/proc/${pid}/${file}`, 'utf8')).not.toContain(token)
+      }
+    }
+  })
+})
+
+function isChildOfOurs(name: string): boolean {
+  if (!/^\d+$/.test(name)) return false
+  try {
+    const stat = readFileSync(`/proc/${name}/stat`, 'utf8')
+    return Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[1]) === process.pid
+  } catch {
+    return false
+  }
+}

@@ -1,0 +1,167 @@
+import { once } from 'node:events'
+import { connect, type Socket } from 'node:net'
+import { gzipSync } from 'node:zlib'
+import { describe, expect, it } from 'vitest'
+import { hello, post, raw, serve, type Served } from './served.ts'
+
+const head = (served: Served, ...more: readonly string[]): string =>
+  [
+    'POST /v1/chat/completions HTTP/1.1',
+    `Host: 127.0.0.1:${served.port}`,
+    'Content-Type: application/json',
+    ...more,
+    '',
+    '',
+  ].join('\r\n')
+
+const errorOf = (answer: string): unknown =>
+  JSON.parse(answer.slice(answer.indexOf('\r\n\r\n') + 4)).error
+
+/** A chat body of exactly so many bytes. */
+function bodyOf(bytes: number): string {
+  const frame = JSON.stringify({ messages: [{ role: 'user', content: '' }] })
+  return frame.replace('""', `"${'x'.repeat(bytes - frame.length)}"`)
+}
+
+describe('bodies', () => {
+  it('row 62: a body that says it is too long is refused before it is read', async () => {
+    await using served = await serve({ limits: { chatBodyBytes: 1000 } })
+    const answer = await raw(served.port, head(served, 'Content-Length: 100000000'))
+    expect(answer).toMatch(/^HTTP\/1\.1 413 /)
+    expect(answer).toMatch(/connection: close/i)
+    expect(errorOf(answer)).toEqual({
+      message: 'The body is larger than 1000 bytes.',
+      type: 'invalid_request_error',
+      param: 'body',
+      code: 'request_too_large',
+    })
+  })
+
+  it('row 62: exactly the limit passes, one byte more does not', async () => {
+    await using served = await serve({ limits: { chatBodyBytes: 70_000 } })
+    const url = `${served.url}/v1/chat/completions`
+    expect((await post(url, bodyOf(70_000))).status).toBe(200)
+    expect((await post(url, bodyOf(70_001))).status).toBe(413)
+    for (const [bytes, status] of [
+      [70_000, 200],
+      [70_001, 413],
+    ] as const) {
+      const body = bodyOf(bytes)
+      const answer = await raw(
+        served.port,
+        head(served, 'Transfer-Encoding: chunked', 'Connection: close'),
+        ...chunked(body.slice(0, 50_000)),
+        ...chunked(body.slice(50_000)),
+        '0\r\n\r\n',
+      )
+      expect(answer, String(bytes)).toMatch(new RegExp(`^HTTP/1\\.1 ${status} `))
+    }
+    expect(served.desk.questions).toHaveLength(2)
+  })
+
+  it('row 62: an endless body is refused at the byte, and memory stays flat', async () => {
+    await using served = await serve({ limits: { chatBodyBytes: 100_000 } })
+    const socket = connect(served.port, '127.0.0.1')
+    socket.on('error', () => {})
+    socket.write(head(served, 'Transfer-Encoding: chunked'))
+    const before = process.memoryUsage().arrayBuffers
+    const answered = once(socket, 'data') as Promise<[Buffer]>
+    const closed = new Promise((resolve) => socket.once('close', resolve))
+    const sent = await pour(socket, Buffer.alloc(65_536, 0x20))
+    const [answer] = await answered
+    await closed
+    expect(answer.toString()).toMatch(/^HTTP\/1\.1 413 /)
+    expect(sent).toBeGreaterThan(100_000)
+    expect(sent).toBeLessThan(mostPoured)
+    expect(process.memoryUsage().arrayBuffers - before).toBeLessThan(64 * 1_048_576)
+  })
+
+  it('row 62: a client that is still sending is not cut off before it can read why', async () => {
+    await using served = await serve({ limits: { chatBodyBytes: 1000 } })
+    const socket = connect(served.port, '127.0.0.1')
+    const story: string[] = []
+    socket.on('end', () => story.push('end'))
+    socket.write(head(served, 'Content-Length: 100000'))
+    await once(socket, 'data')
+    // Another client's whole visit is time enough for an end that came too early.
+    await post(`${served.url}/v1/chat/completions`, bodyOf(100))
+    story.push('sent')
+    socket.write('x'.repeat(100_000))
+    await once(socket, 'close')
+    expect(story).toEqual(['sent', 'end'])
+  })
+
+  it('row 62: a client that asks first is refused without sending', async () => {
+    await using served = await serve({ limits: { chatBodyBytes: 1000 } })
+    const refused = await raw(
+      served.port,
+      head(served, 'Content-Length: 2000', 'Expect: 100-continue'),
+    )
+    expect(refused).toMatch(/^HTTP\/1\.1 413 /)
+    const body = JSON.stringify(hello)
+    const accepted = await raw(
+      served.port,
+      head(served, `Content-Length: ${body.length}`, 'Expect: 100-continue', 'Connection: close'),
+      body,
+    )
+    expect(accepted).toMatch(/^HTTP\/1\.1 100 Continue\r\n\r\nHTTP\/1\.1 200 /)
+  })
+
+  it('row 63: compressed, differently typed and empty bodies are refused', async () => {
+    await using served = await serve()
+    const url = `${served.url}/v1/chat/completions`
+    const bomb = gzipSync(Buffer.alloc(10_000_000, 0x20))
+    const gzip = await raw(
+      served.port,
+      head(served, 'Content-Encoding: gzip', `Content-Length: ${bomb.length}`, 'Connection: close'),
+      bomb,
+    )
+    expect(gzip).toMatch(/^HTTP\/1\.1 415 /)
+    const types = [
+      'text/plain',
+      'application/x-www-form-urlencoded',
+      'multipart/form-data; boundary=x',
+      'application/jsonp',
+      'application/json; charset=utf-16',
+      '',
+    ]
+    for (const type of types) {
+      const { status, json } = await post(url, hello, { 'content-type': type })
+      expect([type, status, json.error.code]).toEqual([type, 415, 'unsupported_media_type'])
+    }
+    for (const type of ['application/json', 'Application/JSON; charset=UTF-8']) {
+      expect((await post(url, hello, { 'content-type': type })).status, type).toBe(200)
+    }
+    const empty = await post(url, '')
+    expect([empty.status, empty.json.error.param]).toEqual([400, 'body'])
+    expect(served.desk.questions).toHaveLength(2)
+  })
+
+  it('goes on with a connection after it refused a small body', async () => {
+    await using served = await serve()
+    const body = JSON.stringify(hello)
+    const answer = await raw(
+      served.port,
+      head(served, 'Content-Encoding: gzip', `Content-Length: ${body.length}`) + body,
+      head(served, `Content-Length: ${body.length}`, 'Connection: close') + body,
+    )
+    expect(answer.match(/HTTP\/1\.1 \d+/g)).toEqual(['HTTP/1.1 415', 'HTTP/1.1 200'])
+  })
+})
+
+const chunked = (text: string): string[] => [`${text.length.toString(16)}\r\n`, text, '\r\n']
+
+const mostPoured = 512 * 1_048_576
+
+/** Writes until the other side has had enough; resolves with how much that was. */
+async function pour(socket: Socket, block: Buffer): Promise<number> {
+  let sent = 0
+  while (!socket.destroyed && socket.writable && sent < mostPoured) {
+    socket.write(`${block.length.toString(16)}\r\n`)
+    socket.write(block)
+    const isReady = socket.write('\r\n')
+    sent += block.length
+    if (!isReady) await Promise.race([once(socket, 'drain'), once(socket, 'close')]).catch(() => {})
+  }
+  return sent
+}

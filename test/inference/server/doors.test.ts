@@ -1,0 +1,233 @@
+import { hostname } from 'node:os'
+import { describe, expect, it } from 'vitest'
+import { ask, hello, post, raw, serve, type Served } from './served.ts'
+
+const gets = [
+  '/health',
+  '/health/live',
+  '/health/ready',
+  '/v1/models',
+  '/v1/models/tiny',
+  '/metrics',
+]
+const posts = ['/generate', '/v1/chat/completions', '/v1/completions', '/tokenize']
+const methods = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS', 'TRACE', 'PROPFIND']
+const goodBodies: Readonly<Record<string, object>> = {
+  '/generate': { prompts: ['a'] },
+  '/v1/chat/completions': hello,
+  '/v1/completions': { prompt: 'a' },
+  '/tokenize': { prompt: 'a' },
+}
+
+/** The status line's number and all headers of a request with these lines. */
+async function speak(
+  served: Served,
+  request: string,
+  headers: readonly string[] = [`Host: 127.0.0.1:${served.port}`],
+  body = '',
+): Promise<{ readonly status: number; readonly answer: string }> {
+  const lines = [`${request} HTTP/1.1`, ...headers, 'Connection: close']
+  if (body !== '') lines.push('Content-Type: application/json', `Content-Length: ${body.length}`)
+  const answer = await raw(served.port, `${lines.join('\r\n')}\r\n\r\n${body}`)
+  return { status: Number(/^HTTP\/1\.1 (\d+)/.exec(answer)?.[1]), answer }
+}
+
+describe('routes', () => {
+  it('row 70: each address takes its own methods, and names them to the others', async () => {
+    await using served = await serve()
+    for (const path of [...gets, ...posts]) {
+      const allowed = gets.includes(path) ? ['GET', 'HEAD'] : ['POST']
+      for (const method of methods) {
+        const body = method === 'POST' ? JSON.stringify(goodBodies[path] ?? {}) : ''
+        const { status, answer } = await speak(served, `${method} ${path}`, undefined, body)
+        expect([method, path, status]).toEqual([method, path, allowed.includes(method) ? 200 : 405])
+        if (status === 405) expect(answer).toContain(`allow: ${allowed.join(', ')}\r\n`)
+        expect(answer).toMatch(/x-content-type-options: nosniff/)
+        expect(answer).toMatch(/content-security-policy: default-src 'none'/)
+        expect(answer).toMatch(/x-request-id: req_[0-9a-f]{32}/)
+        expect(answer).not.toMatch(/access-control-/i)
+      }
+    }
+  })
+
+  it('row 70: nothing is served at any other address', async () => {
+    await using served = await serve()
+    const paths = [
+      '/',
+      '//',
+      '//health',
+      '/health/',
+      '/health//live',
+      '/%68ealth',
+      '/%2e%2e/etc/passwd',
+      '/../etc/passwd',
+      '/..%2f..%2fetc/passwd',
+      '/v1',
+      '/v1/models/',
+      '/v1/models/..%2f..%2fetc%2fpasswd',
+      '/v1/models/%ff',
+      '/v1/embeddings',
+      '/package.json',
+      'http://evil.example/health',
+      '*',
+    ]
+    for (const path of paths) {
+      for (const method of ['GET', 'POST', 'OPTIONS']) {
+        const { status, answer } = await speak(served, `${method} ${path}`)
+        const isModel = path.startsWith('/v1/models/') && path.length > 11
+        expect([method, path, status]).toEqual([
+          method,
+          path,
+          isModel && method !== 'GET' ? 405 : 404,
+        ])
+        expect(answer).not.toMatch(/root:|tutti"/)
+      }
+    }
+  })
+
+  it('row 70: addresses of 8 KB get 414, CONNECT gets 501, nonsense 400', async () => {
+    await using served = await serve()
+    expect((await speak(served, `GET /health?${'a'.repeat(8192)}`)).status).toBe(414)
+    expect((await speak(served, 'CONNECT evil.example:443')).status).toBe(501)
+    expect((await speak(served, 'NONSENSE /health')).status).toBe(400)
+    expect((await speak(served, 'GET /health', [])).status).toBe(400)
+    expect((await ask(`${served.url}/health`)).status).toBe(200)
+  })
+
+  it('repeats a fit request id, and replaces an unfit one', async () => {
+    await using served = await serve()
+    const idFor = async (id: string): Promise<string | null> =>
+      (await ask(`${served.url}/health`, { headers: { 'x-request-id': id } })).headers.get(
+        'x-request-id',
+      )
+    expect(await idFor('abc-123/~!')).toBe('abc-123/~!')
+    for (const unfit of ['', 'with space', 'x'.repeat(129), 'ümlaut']) {
+      expect(await idFor(unfit)).toMatch(/^req_[0-9a-f]{32}$/)
+    }
+  })
+})
+
+describe('keys', () => {
+  const key = 'sk-ünïcode-canary'
+
+  it('row 71: every address but /health needs the key, whatever the method', async () => {
+    await using served = await serve({ apiKey: key })
+    for (const path of [...gets, ...posts, '/nowhere', '/health/../metrics']) {
+      const isOpen = path.startsWith('/health') && !path.includes('..')
+      for (const method of methods) {
+        const { status, answer } = await speak(served, `${method} ${path}`)
+        const expected = !isOpen ? 401 : ['GET', 'HEAD'].includes(method) ? 200 : 405
+        expect([method, path, status]).toEqual([method, path, expected])
+        if (status !== 401 || method === 'HEAD') continue
+        expect(answer).toContain('www-authenticate: Bearer')
+        expect(answer).toContain(path === '/generate' ? '"error"' : '"authentication_error"')
+      }
+    }
+    expect(served.desk.questions).toEqual([])
+  })
+
+  it('row 71: only the whole key opens, and never from the address', async () => {
+    await using served = await serve({ apiKey: key })
+    const bytes = Buffer.from(key).toString('latin1')
+    const statusFor = async (authorization: string, path = '/v1/models'): Promise<number> =>
+      (await ask(`${served.url}${path}`, { headers: { authorization } })).status
+    expect(await statusFor(`Bearer ${bytes}`)).toBe(200)
+    expect(await statusFor(`bearer  ${bytes}`)).toBe(200)
+    const wrong = [
+      'Bearer',
+      'Bearer ',
+      bytes,
+      `Basic ${bytes}`,
+      `Bearer ${bytes}x`,
+      `Bearer ${bytes.slice(0, -1)}`,
+      `Bearer ${bytes.toUpperCase()}`,
+      `Bearer ${'x'.repeat(12_000)}`,
+      'Bearer ÿþý',
+    ]
+    for (const authorization of wrong) expect(await statusFor(authorization)).toBe(401)
+    const encoded = encodeURIComponent(key)
+    const inUrl = await ask(`${served.url}/v1/models?api_key=${encoded}`)
+    expect(inUrl.status).toBe(401)
+    expect(inUrl.json.error.message).toContain('Keys in the address are not accepted')
+    expect(inUrl.text).not.toContain('canary')
+    expect(await statusFor(`Bearer ${bytes}`, `/v1/models?token=${encoded}`)).toBe(401)
+  })
+})
+
+describe('hosts and origins', () => {
+  it('row 72: only our own names are answered', async () => {
+    await using served = await serve({ limits: { allowedHosts: ['ai.example'] } })
+    const { port } = served
+    const own = ['localhost', '127.0.0.1', '[::1]', hostname(), 'ai.example']
+    for (const name of own.flatMap((host) => [host, `${host}:${port}`, host.toUpperCase()])) {
+      expect([name, (await speak(served, 'GET /health', [`Host: ${name}`])).status]).toEqual([
+        name,
+        200,
+      ])
+    }
+    const foreign = [
+      'evil.example',
+      `evil:${port}`,
+      'localhost.evil.com',
+      `localhost:${port + 1}`,
+      'notlocalhost',
+      '127.0.0.2',
+      '127.0.0.1.evil.com',
+      `localhost:${port}@evil.com`,
+      '',
+    ]
+    for (const name of foreign) {
+      const { status, answer } = await speak(served, 'GET /health', [`Host: ${name}`])
+      expect([name, status]).toEqual([name, 403])
+      expect(answer).toContain('"host_not_allowed"')
+      expect(answer).toContain('"permission_error"')
+    }
+  })
+
+  it('row 72: foreign origins and plain forms are refused', async () => {
+    await using served = await serve({ limits: { allowedOrigins: ['https://proxy.example'] } })
+    const statusFor = async (origin: string): Promise<number> =>
+      (await post(`${served.url}/v1/chat/completions`, hello, { origin })).status
+    for (const origin of [served.url, `http://localhost:${served.port}`, 'https://proxy.example']) {
+      expect([origin, await statusFor(origin)]).toEqual([origin, 200])
+    }
+    const foreign = [
+      'http://evil.example',
+      'null',
+      `http://localhost:${served.port + 1}`,
+      'http://localhost.evil.com',
+      'https://proxy.example.evil.com',
+      'file://',
+    ]
+    for (const origin of foreign) expect([origin, await statusFor(origin)]).toEqual([origin, 403])
+    const form = await post(`${served.url}/generate`, '{"prompts":["a"]}', {
+      'content-type': 'text/plain',
+    })
+    expect(form.status).toBe(415)
+    expect(form.json).toEqual({
+      status: 'error',
+      message: expect.stringContaining('application/json'),
+      hostname: hostname(),
+    })
+  })
+
+  it('row 90: no address makes tasks, and nothing of a body reaches an environment', async () => {
+    await using served = await serve()
+    for (const path of ['/tasks', '/v1/tasks', '/session', '/submit', '/control', '/v1/batches']) {
+      for (const method of ['GET', 'POST', 'PUT', 'DELETE']) {
+        expect((await speak(served, `${method} ${path}`)).status).toBe(404)
+      }
+    }
+    const env = { NODE_OPTIONS: '--require /tmp/x.js', LD_PRELOAD: '/tmp/x.so' }
+    const reply = await post(`${served.url}/v1/chat/completions`, {
+      ...hello,
+      env,
+      executable: '/bin/sh',
+      arguments: ['-c', 'true'],
+    })
+    expect(reply.headers.get('x-tutti-ignored-fields')).toBe('env, executable, arguments')
+    expect(served.desk.questions).toHaveLength(1)
+    expect(JSON.stringify(served.desk.questions)).not.toMatch(/NODE_OPTIONS|LD_PRELOAD|bin\/sh/)
+    expect(process.env['LD_PRELOAD']).toBeUndefined()
+  })
+})

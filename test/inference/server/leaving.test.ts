@@ -1,0 +1,278 @@
+import { once } from 'node:events'
+import { connect, type Socket } from 'node:net'
+import { describe, expect, it } from 'vitest'
+import type { Question } from '../../../src/inference/desk.ts'
+import { inferenceError } from '../../../src/inference/inference-errors.ts'
+import { ManualClock } from '../../../src/testing/manual-clock.ts'
+import { FakeDesk, type Script, silent } from './fake-desk.ts'
+import { hello, post, raw, serve, type Served } from './served.ts'
+
+const cycles = process.env['TUTTI_LONG'] === undefined ? 200 : 10_000
+
+function requestOf(path: string, body: object): string {
+  const text = JSON.stringify(body)
+  return (
+    `POST ${path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n` +
+    `Content-Length: ${text.length}\r\n\r\n${text}`
+  )
+}
+
+async function open(served: Served, text: string): Promise<Socket> {
+  const socket = connect(served.port, '127.0.0.1')
+  socket.on('error', () => {})
+  await once(socket, 'connect')
+  socket.write(text)
+  return socket
+}
+
+/** A desk that tells of each question as it comes and as it is given up. */
+class WatchedDesk extends FakeDesk {
+  readonly #waiting: ((question: Question) => void)[] = []
+  readonly #arrived: Question[] = []
+
+  constructor(script: Script) {
+    super((question, tell) => {
+      const next = this.#waiting.shift()
+      if (next === undefined) this.#arrived.push(question)
+      else next(question)
+      return script(question, tell)
+    })
+  }
+
+  next(): Promise<Question> {
+    const arrived = this.#arrived.shift()
+    if (arrived !== undefined) return Promise.resolve(arrived)
+    return new Promise((resolve) => this.#waiting.push(resolve))
+  }
+}
+
+const aborted = ({ signal }: Question): Promise<unknown> =>
+  new Promise((resolve) => {
+    if (signal.aborted) resolve(signal.reason)
+    else signal.addEventListener('abort', () => resolve(signal.reason))
+  })
+
+const streaming: Script = async (question, tell) => {
+  await tell.delta?.({ text: 'begun' })
+  return silent(question, tell)
+}
+
+describe('clients that leave', () => {
+  it('row 76: whoever leaves frees the place, waiting or streaming', async () => {
+    const paths: readonly (readonly [string, object, Script])[] = [
+      ['/v1/chat/completions', hello, silent],
+      ['/v1/chat/completions', { ...hello, stream: true }, silent],
+      ['/v1/chat/completions', { ...hello, stream: true }, streaming],
+      ['/v1/completions', { prompt: ['a', 'b'], stream: true }, streaming],
+      ['/generate', { prompts: ['a', 'b', 'c'] }, silent],
+    ]
+    for (const [path, body, script] of paths) {
+      const watched = new WatchedDesk(script)
+      await using one = await serve({ desk: watched })
+      const socket = await open(one, requestOf(path, body))
+      const question = await watched.next()
+      expect(question.signal.aborted).toBe(false)
+      if (script === streaming) await once(socket, 'data')
+      socket.destroy()
+      await expect(aborted(question)).resolves.toMatchObject({ code: 'canceled' })
+      for (const asked of watched.questions) expect(asked.signal.aborted).toBe(true)
+      expect(one.log.lines).toEqual([])
+    }
+  })
+
+  it('row 76: also the queued requests of a pipelining client are given up', async () => {
+    const desk = new WatchedDesk(silent)
+    await using served = await serve({ desk })
+    const socket = await open(served, requestOf('/v1/chat/completions', hello).repeat(5))
+    const questions = await Promise.all(Array.from({ length: 5 }, () => desk.next()))
+    socket.destroy()
+    await Promise.all(questions.map(aborted))
+    expect(desk.questions).toHaveLength(5)
+  })
+
+  it('row 76: a held generation is let go when its reader leaves before its turn', async () => {
+    const held = Promise.withResolvers<void>()
+    const released = Promise.withResolvers<void>()
+    const desk = new FakeDesk(async (question, tell) => {
+      if (desk.questions.length === 1) return silent(question, tell)
+      let wait: Promise<void> | undefined
+      while (wait === undefined) wait = tell.delta?.({ text: 'x'.repeat(10_000) })
+      held.resolve()
+      await wait
+      released.resolve()
+      throw question.signal.reason
+    })
+    await using served = await serve({ desk, clock: new ManualClock() })
+    const first = requestOf('/v1/chat/completions', hello)
+    const second = requestOf('/v1/chat/completions', { ...hello, stream: true })
+    const socket = await open(served, first + second)
+    await held.promise
+    socket.destroy()
+    await released.promise
+  })
+
+  it('row 76: many come and go, and nothing is left', async () => {
+    const desk = new WatchedDesk(streaming)
+    await using served = await serve({ desk })
+    for (let cycle = 0; cycle < cycles; cycle++) {
+      const isStream = cycle % 2 === 0
+      const body = requestOf('/v1/chat/completions', { ...hello, stream: isStream })
+      const socket = await open(served, body)
+      const question = await desk.next()
+      socket.destroy()
+      await aborted(question)
+    }
+    expect(desk.questions).toHaveLength(cycles)
+    desk.script = () => ({ text: 'still here' })
+    const reply = await post(`${served.url}/v1/chat/completions`, hello)
+    expect(reply.json.choices[0].message.content).toBe('still here')
+  })
+
+  it('a client that stays is not given up', async () => {
+    await using served = await serve()
+    await post(`${served.url}/v1/chat/completions`, { ...hello, stream: true })
+    expect(served.desk.questions[0]?.signal.aborted).toBe(false)
+  })
+})
+
+describe('errors on the way', () => {
+  const chatPath = '/v1/chat/completions'
+
+  it('row 80: an error after the head is told in the stream, and the connection ends', async () => {
+    const desk = new FakeDesk(async (_, tell) => {
+      await tell.delta?.({ text: 'so far' })
+      throw inferenceError('engine_timeout', 'engine 10.0.0.7 hangs')
+    })
+    await using served = await serve({ desk })
+    const answer = await raw(served.port, requestOf(chatPath, { ...hello, stream: true }))
+    expect(answer).toMatch(/^HTTP\/1\.1 200 /)
+    const events = [...answer.matchAll(/^data: (.*)$/gm)].map(([, data]) => data ?? '')
+    expect(events.at(-1)).toBe('[DONE]')
+    expect(JSON.parse(events.at(-2) ?? '')).toEqual({
+      error: {
+        message: expect.stringMatching(
+          /^The engine did not answer in time\. Request id: req_\w+\.$/,
+        ),
+        type: 'timeout_error',
+        param: null,
+        code: 'engine_timeout',
+      },
+    })
+    expect(events.slice(0, -2).join('')).toContain('so far')
+    expect(events.join('')).not.toContain('finish_reason":"stop')
+    expect(answer.endsWith('0\r\n\r\n')).toBe(true)
+  })
+
+  it('row 80: when one choice fails, the others are given up', async () => {
+    const desk = new FakeDesk(async (question, tell) => {
+      await tell.delta?.({ text: 'x' })
+      if (question.sampling.seed === 8) throw new Error('boom')
+      return silent(question, tell)
+    })
+    await using served = await serve({ desk })
+    const body = { ...hello, stream: true, n: 3, seed: 7 }
+    const answer = await raw(served.port, requestOf(chatPath, body))
+    expect(answer).toContain('"engine_error"')
+    expect(desk.questions.map(({ sampling }) => sampling.seed)).toEqual([7, 8, 9])
+    for (const { signal } of desk.questions) expect(signal.aborted).toBe(true)
+  })
+
+  it('row 80: what a choice says after another has failed is not sent', async () => {
+    const flooded = Promise.withResolvers<void>()
+    const late = Promise.withResolvers<void>()
+    const desk = new FakeDesk(async (question, tell) => {
+      if (question.sampling.seed === 8) {
+        await flooded.promise
+        throw new Error('boom')
+      }
+      // More than the system's buffers take, so that the end is not out when the rest comes.
+      for (let at = 0; at < 200; at++) void tell.delta?.({ text: 'x'.repeat(100_000) })
+      flooded.resolve()
+      await Promise.resolve(silent(question, tell)).catch(() => {})
+      for (let turn = 0; turn < 10; turn++) {
+        await new Promise((resolve) => setImmediate(resolve))
+        void tell.delta?.({ text: 'late' })
+      }
+      late.resolve()
+      return { text: 'late' }
+    })
+    await using served = await serve({ desk })
+    const body = { ...hello, stream: true, n: 2, seed: 7 }
+    const socket = await open(served, requestOf(chatPath, body))
+    await late.promise
+    let tail = ''
+    socket.on('data', (chunk) => (tail = (tail + chunk.toString()).slice(-1000)))
+    await new Promise((resolve) => socket.once('close', resolve))
+    expect(tail).toMatch(/"error".*\n\ndata: \[DONE\]\n\n\r\n0\r\n\r\n$/)
+    expect(tail).not.toContain('late')
+  })
+
+  it('row 84: words of an engine go to the log, a fixed sentence to the client', async () => {
+    const canary = 'cannot open /data/ann/model.gguf with hf_canaryToken at 10.1.2.3:5000'
+    const codes = ['engine_error', 'EngineContractError', 'engine_lost', 'not_ready'] as const
+    const thrown: unknown[] = [
+      ...codes.map((code) => inferenceError(code, canary)),
+      new Error('it failed', { cause: new Error(canary) }),
+      canary,
+      Object.assign(new Error(canary), { code: 'queue_full' }),
+      null,
+    ]
+    const statuses: number[] = []
+    for (const error of thrown) {
+      await using served = await serve({
+        desk: new FakeDesk(() => {
+          throw error
+        }),
+      })
+      for (const [path, body] of [
+        [chatPath, hello],
+        [chatPath, { ...hello, stream: true }],
+        ['/generate', { prompts: ['a'] }],
+      ] as const) {
+        const reply = await post(`${served.url}${path}`, body, { 'x-request-id': 'find-me' })
+        statuses.push(reply.status)
+        expect(reply.text).not.toMatch(/gguf|canary|10\.1\.2\.3|ann/)
+        expect(reply.text).toContain('Request id: find-me.')
+        const line = served.log.lines.at(-1)
+        expect(line).toContain('find-me')
+        if (error !== null) expect(line).toContain(canary)
+      }
+    }
+    const server = [500, 500, 500]
+    const away = [503, 503, 503]
+    expect(statuses).toEqual([server, server, away, away, server, server, server, server].flat())
+  })
+
+  it('row 84: words of ours are shown, with what can be done', async () => {
+    const shown = [
+      ['content_filter', 400],
+      ['context_length_exceeded', 400],
+      ['unsupported', 400],
+      ['request_timeout', 504],
+    ] as const
+    for (const [code, status] of shown) {
+      await using served = await serve({
+        desk: new FakeDesk(() => {
+          throw inferenceError(code, 'This is why.', { hint: 'do that' })
+        }),
+      })
+      const reply = await post(`${served.url}${chatPath}`, hello)
+      expect(reply.status).toBe(status)
+      expect(reply.json.error).toMatchObject({ code, message: 'This is why. (do that)' })
+      expect(served.log.lines).toEqual([])
+    }
+  })
+
+  it('row 84: a prompt that is blocked has its own entry at /generate', async () => {
+    await using served = await serve({
+      desk: new FakeDesk(() => {
+        throw inferenceError('content_filter', 'A rule rejected it.')
+      }),
+    })
+    const reply = await post(`${served.url}/generate`, { prompts: ['a'] })
+    expect(reply.status).toBe(200)
+    expect(reply.json.results).toEqual([
+      { error: { code: 'content_filter', message: 'A rule rejected it.' } },
+    ])
+  })
+})

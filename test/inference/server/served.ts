@@ -1,0 +1,100 @@
+/** A running server for a test, and plain ways to talk to it. */
+
+import { connect } from 'node:net'
+import type { Log } from '../../../src/foundation/log.ts'
+import { systemClock } from '../../../src/foundation/clock.ts'
+import {
+  InferenceServer,
+  type InferenceServerOptions,
+} from '../../../src/inference/server/server.ts'
+import { FakeDesk } from './fake-desk.ts'
+
+export class RecordingLog implements Log {
+  readonly lines: string[] = []
+
+  warn(code: string, message: string): void {
+    this.lines.push(`${code}: ${message}`)
+  }
+}
+
+export interface Served extends AsyncDisposable {
+  readonly server: InferenceServer
+  readonly desk: FakeDesk
+  readonly log: RecordingLog
+  readonly url: string
+  readonly port: number
+}
+
+/** Starts a server of a fake desk on a free port; `await using` stops it. */
+export async function serve(
+  options: Partial<InferenceServerOptions> & { readonly desk?: FakeDesk } = {},
+): Promise<Served> {
+  const desk = options.desk ?? new FakeDesk()
+  const log = new RecordingLog()
+  const server = new InferenceServer({
+    model: 'tiny',
+    aliases: ['tiny-alias'],
+    contextLength: 8192,
+    host: '127.0.0.1',
+    port: 0,
+    apiKey: null,
+    batchConfig: { maxBatchSize: 1024, maxBatchWaitMs: 500 },
+    metrics: () => 'tutti_up 1\n',
+    defaults: { maxTokens: 100 },
+    clock: systemClock,
+    log,
+    ...options,
+    desk,
+  })
+  await server.start()
+  const url = server.endpoint
+  const port = Number(new URL(url).port)
+  return { server, desk, log, url, port, [Symbol.asyncDispose]: () => server.stop() }
+}
+
+/** A chat request's smallest body. */
+export const hello = { model: 'tiny', messages: [{ role: 'user', content: 'hello there' }] }
+
+export interface Reply {
+  readonly status: number
+  readonly headers: Headers
+  readonly text: string
+  // The tests say what they expect of it.
+  readonly json: ReturnType<typeof JSON.parse>
+}
+
+export async function post(
+  url: string,
+  body: unknown,
+  headers: Record<string, string> = {},
+): Promise<Reply> {
+  return ask(url, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json', ...headers },
+    body: typeof body === 'string' ? body : JSON.stringify(body),
+  })
+}
+
+export async function ask(url: string, init: RequestInit = {}): Promise<Reply> {
+  const response = await fetch(url, init)
+  const text = await response.text()
+  const isJson = response.headers.get('content-type') === 'application/json'
+  return {
+    status: response.status,
+    headers: response.headers,
+    text,
+    json: isJson && text !== '' ? JSON.parse(text) : undefined,
+  }
+}
+
+/** Sends bytes as they are; resolves with all that came back when the server closed. */
+export function raw(port: number, ...parts: readonly (string | Buffer)[]): Promise<string> {
+  return new Promise((resolve, reject) => {
+    const socket = connect(port, '127.0.0.1')
+    const chunks: Buffer[] = []
+    socket.on('data', (chunk) => chunks.push(chunk))
+    socket.on('error', (error) => (chunks.length > 0 ? undefined : reject(error)))
+    socket.on('close', () => resolve(Buffer.concat(chunks).toString()))
+    for (const part of parts) socket.write(part)
+  })
+}

@@ -1,0 +1,166 @@
+import { once } from 'node:events'
+import { type AddressInfo, connect, createServer } from 'node:net'
+import { describe, expect, it } from 'vitest'
+import { InferenceError, ValueError } from '../../../src/foundation/errors.ts'
+import { ManualClock } from '../../../src/testing/manual-clock.ts'
+import type { Answer } from '../../../src/inference/desk.ts'
+import { listenError } from '../../../src/inference/server/listening.ts'
+import { FakeDesk, silent } from './fake-desk.ts'
+import { ask, hello, post, serve } from './served.ts'
+
+const chatPath = '/v1/chat/completions'
+
+describe('starting', () => {
+  it('row 82: a port in use is named, with what to do', async () => {
+    const owner = createServer()
+    owner.listen(0, '127.0.0.1')
+    await once(owner, 'listening')
+    const { port } = owner.address() as AddressInfo
+    const error = await serve({ port }).catch((thrown: unknown) => thrown)
+    owner.close()
+    expect(InferenceError.isInstance(error)).toBe(true)
+    expect(error).toMatchObject({
+      code: 'port_in_use',
+      message: `port ${port} in use; try --port 0`,
+      hint: expect.stringContaining(String(port)),
+    })
+  })
+
+  it('row 82: impossible addresses are refused by name', async () => {
+    for (const port of [70_000, -1, 1.5, Number.NaN]) {
+      await expect(serve({ port })).rejects.toMatchObject({ name: 'ValueError', field: 'port' })
+    }
+    const unknown = await serve({ host: 'no-such-host.invalid', port: 8123, apiKey: 'k' }).catch(
+      (thrown: unknown) => thrown,
+    )
+    expect(unknown).toMatchObject({
+      code: 'host_unknown',
+      message: expect.stringContaining('8123'),
+    })
+    const foreign = await serve({ host: '203.0.113.7', port: 8123, apiKey: 'k' }).catch(
+      (thrown: unknown) => thrown,
+    )
+    expect(foreign).toMatchObject({ code: 'host_unknown' })
+  })
+
+  it('row 82: a port without the right to it is named, as is whatever else goes wrong', () => {
+    const errorOf = (code: string): unknown =>
+      listenError('127.0.0.1', 80, Object.assign(new Error('listen refused'), { code }))
+    for (const code of ['EACCES', 'EPERM']) {
+      expect(errorOf(code)).toMatchObject({
+        code: 'port_forbidden',
+        message: 'no right to listen on port 80; try --port 8000',
+        hint: 'ports below 1024 need special rights',
+      })
+    }
+    expect(errorOf('EIO')).toMatchObject({
+      code: 'listen_failed',
+      message: 'cannot listen on port 80 of 127.0.0.1: listen refused',
+    })
+  })
+
+  it('a host that others can reach requires a key', async () => {
+    for (const host of ['0.0.0.0', '::', 'example.org', '10.0.0.1', '127.0.0.1.evil.com']) {
+      const error = await serve({ host, apiKey: null }).catch((thrown: unknown) => thrown)
+      expect(ValueError.isInstance(error), host).toBe(true)
+      expect(error).toMatchObject({ field: 'apiKey' })
+    }
+    for (const host of ['localhost', '127.0.0.1']) {
+      await using served = await serve({ host })
+      expect(served.url).toBe(`http://${host}:${served.port}`)
+      expect((await ask(`${served.url}/health`)).status).toBe(200)
+    }
+    await expect(serve({ apiKey: '' })).rejects.toThrow('`apiKey`')
+  })
+
+  it('refuses limits that mean nothing', async () => {
+    const bad = [{ depth: 0 }, { bodyBytes: 1.5 }, { slowReaderSeconds: -1 }, { isStrict: 1 }]
+    for (const limits of bad) {
+      await expect(serve({ limits: limits as object })).rejects.toThrow(/Expected `limits\./)
+    }
+    await expect(serve({ limits: { dept: 3 } as object })).rejects.toThrow('did you mean "depth"?')
+  })
+})
+
+describe('stopping', () => {
+  /** A desk whose answers come when the test says so. */
+  function heldDesk(): { readonly desk: FakeDesk; readonly release: () => void } {
+    const gate = Promise.withResolvers<Partial<Answer>>()
+    return { desk: new FakeDesk(() => gate.promise), release: () => gate.resolve({ text: 'done' }) }
+  }
+
+  async function asked(desk: FakeDesk, count: number): Promise<void> {
+    while (desk.questions.length < count) await new Promise((resolve) => setImmediate(resolve))
+  }
+
+  it('row 83: while it drains, new requests are refused and old ones finish', async () => {
+    const { desk, release } = heldDesk()
+    await using served = await serve({ desk })
+    const old = Array.from({ length: 100 }, () => post(`${served.url}${chatPath}`, hello))
+    await asked(desk, 100)
+    const idle = connect(served.port, '127.0.0.1')
+    await once(idle, 'connect')
+    served.server.beginDraining()
+    const health = await ask(`${served.url}/health`)
+    expect([health.status, health.json.status]).toEqual([503, 'unhealthy'])
+    expect(health.json.reason).toBe('the server is closing')
+    expect((await ask(`${served.url}/health/ready`)).status).toBe(503)
+    expect((await ask(`${served.url}/health/live`)).status).toBe(200)
+    const late = await post(`${served.url}${chatPath}`, hello)
+    expect([late.status, late.json.error.code]).toEqual([503, 'closing'])
+    expect(late.headers.get('connection')).toBe('close')
+    const stopped = served.server.stop()
+    const later = await post(`${served.url}${chatPath}`, hello)
+    expect(later.status).toBe(503)
+    release()
+    for (const reply of await Promise.all(old)) {
+      expect(reply.status).toBe(200)
+      expect(reply.json.choices[0].message.content).toBe('done')
+    }
+    await stopped
+    if (!idle.destroyed) await once(idle, 'close')
+    await expect(fetch(`${served.url}/health`)).rejects.toThrow()
+    expect(desk.questions).toHaveLength(100)
+  })
+
+  it('row 83: what does not finish in time is aborted and told so', async () => {
+    const clock = new ManualClock()
+    const desk = new FakeDesk(async (question, tell) => {
+      if (desk.questions.length % 2 === 0) await tell.delta?.({ text: 'begun' })
+      return silent(question, tell)
+    })
+    const served = await serve({ desk, clock, limits: { drainSeconds: 30 } })
+    const body = { ...hello, stream: true }
+    const pending = Array.from({ length: 10 }, () => post(`${served.url}${chatPath}`, body))
+    await asked(desk, 10)
+    const stopped = served.server.stop()
+    await clock.advance(0)
+    await clock.advance(29_999)
+    expect(desk.questions.some(({ signal }) => signal.aborted)).toBe(false)
+    await clock.advance(1)
+    const replies = await Promise.all(pending)
+    const cut = replies.filter(({ status }) => status === 200)
+    expect([cut.length, replies.length]).toEqual([5, 10])
+    for (const { status, text } of replies) {
+      expect(text).toContain('The server is closing.')
+      expect([200, 503]).toContain(status)
+      if (status === 200) expect(text).toMatch(/begun[\s\S]*"error"[\s\S]*data: \[DONE\]\n\n$/)
+    }
+    await stopped
+    expect(desk.questions.every(({ signal }) => signal.aborted)).toBe(true)
+    expect(clock.pendingTimers).toBe(0)
+  })
+
+  it('stops at once when nothing is in flight, also twice and unstarted', async () => {
+    const clock = new ManualClock()
+    const served = await serve({ clock })
+    const idle = connect(served.port, '127.0.0.1')
+    await once(idle, 'connect')
+    await ask(`${served.url}/health`)
+    const first = served.server.stop()
+    expect(served.server.stop()).toBe(first)
+    await first
+    if (!idle.destroyed) await once(idle, 'close')
+    expect(clock.pendingTimers).toBe(0)
+  })
+})

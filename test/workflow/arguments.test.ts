@@ -1,0 +1,79 @@
+import { describe, expect, it } from 'vitest'
+import { findHandles, substitute } from '../../src/workflow/arguments.ts'
+import { DraftTask } from '../../src/workflow/draft-task.ts'
+import { EngineHandle } from '../../src/workflow/handle.ts'
+import { planFunction } from '../../src/workflow/plan.ts'
+
+const plan = planFunction(() => 1, {})
+const owner = { id: 'w', cancel: () => false }
+
+function done(value: unknown): EngineHandle {
+  const handle = new EngineHandle(plan, owner, new DraftTask('function', {}))
+  handle.result = value
+  return handle
+}
+
+describe('handles in arguments', () => {
+  it('are found wherever arrays and plain objects hold them, each once', () => {
+    const [a, b, c] = [done(1), done(2), done(3)]
+    const bare: Record<string, unknown> = Object.assign(Object.create(null) as object, { c })
+    const args = [a, [b, [a]], { deep: { list: [bare] } }]
+    expect(new Set(findHandles(args))).toEqual(new Set([a, b, c]))
+    expect(findHandles(args)).toHaveLength(3)
+    expect(findHandles([1, 'x', null, undefined, { y: [2] }])).toEqual([])
+  })
+
+  it('are not looked for inside of other things', () => {
+    const handle = done(1)
+    class Own {
+      readonly inside = handle
+    }
+    const args = [new Own(), new Map([['k', handle]]), new Set([handle]), () => handle]
+    expect(findHandles(args)).toEqual([])
+    expect(substitute(args)).toEqual(args)
+  })
+
+  it('give way to their values, and only what holds them is copied', () => {
+    const handle = done('value')
+    const untouched = { big: [1, 2, 3] }
+    const args = [handle, { handle, untouched }, untouched, [[handle]]]
+    const values = substitute(args)
+    expect(values).toEqual(['value', { handle: 'value', untouched }, untouched, [['value']]])
+    expect(values[2]).toBe(untouched)
+    expect((values[1] as { untouched: unknown }).untouched).toBe(untouched)
+    expect(args[0]).toBe(handle)
+  })
+
+  it('give way inside of rings and shared parts, whose shape stays', () => {
+    const handle = done(7)
+    const shared = { handle }
+    const ring: { self?: unknown; shared: unknown } = { shared }
+    ring.self = ring
+    const [copy, again] = substitute([ring, shared]) as [typeof ring, unknown]
+    expect(copy.self).toBe(copy)
+    expect(copy.shared).toBe(again)
+    expect(again).toEqual({ handle: 7 })
+    expect(ring.self).toBe(ring)
+  })
+
+  it('keep keys that would change a prototype, and the lack of one', () => {
+    const handle = done(1)
+    const odd = JSON.parse('{"__proto__": {"x": 1}}') as Record<string, unknown>
+    odd['handle'] = handle
+    const bare = Object.assign(Object.create(null) as object, { handle })
+    const [copy, bareCopy] = substitute([odd, bare]) as [object, object]
+    expect(Object.keys(copy)).toEqual(['__proto__', 'handle'])
+    expect(Object.getPrototypeOf(copy)).toBe(Object.prototype)
+    expect(Object.getPrototypeOf(bareCopy)).toBe(null)
+  })
+
+  it('are refused when they are nested deeper than anybody means', () => {
+    const nest = (depth: number): unknown => {
+      let value: unknown = done(1)
+      for (let at = 0; at < depth; at++) value = [value]
+      return value
+    }
+    expect(findHandles([nest(999)])).toHaveLength(1)
+    expect(() => findHandles([nest(100_000)])).toThrow('nested more than 1000 deep')
+  })
+})

@@ -1,0 +1,155 @@
+import { describe, expect, it } from 'vitest'
+import { ConcurrentBackend } from '../../src/backends/local/concurrent-backend.ts'
+import { TimeoutError } from '../../src/foundation/errors.ts'
+import { WorkflowEngine } from '../../src/workflow/engine.ts'
+import type { Handle } from '../../src/workflow/handle.ts'
+import { square } from '../backends/local/fixtures/backend-tasks.ts'
+import { rejection, turns, typesOf } from '../session/open-session.ts'
+import { openEngine, settled } from './open-engine.ts'
+
+const openLocal = async (workers = 2): Promise<WorkflowEngine> =>
+  WorkflowEngine.create({ backend: await ConcurrentBackend.create({ workers }) })
+
+describe('a block', () => {
+  it('is a task of its own, whose body makes and awaits tasks', async () => {
+    await using flow = await openLocal()
+    const telemetry = await flow.startTelemetry()
+    const types: string[] = []
+    const squareOf = flow.functionTask(square)
+    const sum = flow.block(async function sumOfSquares(numbers: readonly number[]) {
+      const squares = await Promise.all(numbers.map((n) => squareOf(n)))
+      return squares.reduce((a, b) => a + b, 0)
+    })
+    const handle = sum([squareOf(2), 3])
+    telemetry.subscribe((event) => {
+      if (event.task_id === handle.uid) types.push(`${event.event_type} ${event.backend}`)
+    })
+    expect(await handle).toBe(25)
+    await telemetry.flush()
+    expect(handle.name).toBe('sumOfSquares')
+    expect(types).toEqual([
+      'TaskCreated ',
+      'tutti.TaskResolved ',
+      'TaskSubmitted workflow',
+      'TaskQueued workflow',
+      'TaskStarted workflow',
+      'TaskCompleted workflow',
+    ])
+  })
+
+  it('is canceled as one, with what was made inside, however deep', async () => {
+    const { flow, backend } = await openEngine()
+    const f = flow.functionTask((_given: unknown) => 1, { name: 'f' })
+    const made: Handle<unknown>[] = []
+    const inner = flow.block(async () => {
+      made.push(f(1), f(f(2)))
+      await Promise.all(made)
+    })
+    const outer = flow.block(async () => {
+      made.push(inner(), f(3))
+      await Promise.all(made)
+    })
+    const [block, beside] = [outer(), f(4)]
+    await turns()
+    expect(outer.name).toBe('anonymous')
+    expect([block.state, made.length]).toEqual(['RUNNING', 4])
+    expect(block.cancel('enough')).toBe(true)
+    expect(block.state).toBe('CANCELED')
+    for (const { job, reason } of backend.cancels) backend.report(job, { kind: 'cancel', reason })
+    await turns()
+    expect(made.map(({ state }) => state)).toEqual(Array(4).fill('CANCELED'))
+    expect(beside.state).toBe('QUEUED')
+  })
+
+  it('that was canceled makes nothing any more, although its body goes on', async () => {
+    const { flow, backend } = await openEngine()
+    const f = flow.functionTask((_given: unknown) => 1)
+    const { promise, resolve } = Promise.withResolvers<void>()
+    const made: Handle<unknown>[] = []
+    const block = flow.block(async () => {
+      await promise
+      made.push(f(1), f([2]))
+    })()
+    await turns()
+    block.cancel()
+    resolve()
+    await turns()
+    expect(made.map(({ state }) => state)).toEqual(['CANCELED', 'CANCELED'])
+    expect(backend.jobs).toEqual([])
+  })
+
+  it('that fails cancels what it left behind; one that ends well does not', async () => {
+    const { flow, backend } = await openEngine()
+    const f = flow.functionTask((_given: unknown) => 1)
+    const made: Handle<unknown>[] = []
+    const bad = flow.block(async () => {
+      made.push(f(1))
+      throw new RangeError('no')
+    })()
+    const good = flow.block(async () => void made.push(f(2)))()
+    expect(await rejection(bad)).toMatchObject({ cause: { message: 'no' } })
+    await good
+    await turns()
+    expect(made.map(({ state }) => state)).toEqual(['QUEUED', 'QUEUED'])
+    expect(backend.cancels.map(({ job }) => job.uid)).toEqual([made[0]?.uid])
+  })
+
+  it('is retried, and ends at its time limit', async () => {
+    const { flow, clock, eventsOf } = await openEngine()
+    let attempts = 0
+    const flaky = flow.block(
+      () => {
+        attempts++
+        if (attempts < 3) throw new Error('not yet')
+        return attempts
+      },
+      { retries: 2 },
+    )()
+    expect(await flaky).toBe(3)
+    const timers = clock.pendingTimers
+    const slow = flow.block(() => new Promise<never>(() => {}), { timeoutSeconds: 5 })()
+    await turns()
+    await clock.advance(5000)
+    expect(await rejection(slow)).toMatchObject({ cause: expect.any(TimeoutError) })
+    expect(typesOf(await eventsOf(slow)).at(-1)).toBe('TaskFailed')
+    expect(clock.pendingTimers).toBe(timers)
+  })
+})
+
+describe('tasks that await tasks', () => {
+  it('do not deadlock, however many wait at a time', async () => {
+    await using flow = await openLocal(1)
+    const leaf = flow.functionTask(async (n: number) => n)
+    const late = flow.functionTask(async (n: number) => n)
+    const middle = flow.functionTask(async (n: number): Promise<number> => {
+      return (await leaf(n)) + (await shared)
+    })
+    const all = Array.from({ length: 1500 }, (_, n) => middle(n))
+    // It is behind all of them, and all of them wait for it.
+    const shared = late(1)
+    expect(await Promise.all(all)).toEqual(all.map((_, n) => n + 1))
+  })
+
+  it('give back the cores that they asked for while they wait', async () => {
+    await using flow = await openLocal(1)
+    const squareOf = flow.functionTask(square)
+    const resources = { cores: 1 }
+    const ask = flow.functionTask(async (n: number) => await squareOf(n), { resources })
+    const values = await Promise.all(Array.from({ length: 64 }, (_, n) => ask(n)))
+    expect(values).toEqual(values.map((_, n) => n * n))
+  })
+
+  it('may make graphs that depend on what was made outside', async () => {
+    const { flow, backend } = await openEngine()
+    const f = flow.functionTask((_given: unknown) => 1)
+    const outside = f(0)
+    const block = flow.block(async () => await f([outside, f(1)]))()
+    await turns()
+    for (const job of backend.jobs.slice()) backend.complete(job, 1)
+    await settled()
+    const last = backend.jobs.at(-1)
+    if (last !== undefined) backend.complete(last, 'end')
+    expect(await block).toBe('end')
+    expect(backend.jobs).toHaveLength(3)
+  })
+})

@@ -1,0 +1,83 @@
+import { describe, expect, it } from 'vitest'
+import { TaskCanceledError } from '../../src/foundation/task-errors.ts'
+import { attribute, rejection, turns, typesOf } from '../session/open-session.ts'
+import { openEngine, settled } from './open-engine.ts'
+
+const one = (_given: unknown): number => 1
+
+describe('handle.cancel()', () => {
+  it('ends what runs and what depends on it, and nothing else', async () => {
+    const { flow, backend, eventsOf } = await openEngine()
+    const f = flow.functionTask(one, { name: 'f' })
+    const a = f(0)
+    const [b, beside] = [f(a), f(0)]
+    const c = f([b, beside])
+    await settled()
+    backend.start(a)
+    expect([a.cancel('enough'), a.cancel('again')]).toEqual([true, false])
+    expect(backend.cancels.map(({ job }) => job.uid)).toEqual([a.uid])
+    expect(b.state).toBe('CREATED')
+    backend.report(backend.jobOf(a), { kind: 'cancel', reason: 'enough' })
+    expect(await rejection(c)).toBeInstanceOf(TaskCanceledError)
+    expect([a, b, c, beside].map(({ state }) => state)).toEqual([
+      'CANCELED',
+      'CANCELED',
+      'CANCELED',
+      'QUEUED',
+    ])
+    const reason = `f (${a.uid}) was canceled: enough`
+    expect(attribute((await eventsOf(b)).at(-1), 'reason')).toBe(reason)
+    expect(backend.cancels).toHaveLength(1)
+  })
+
+  it('ends one that waits at once, and leaves what it waited for alone', async () => {
+    const { flow, backend, eventsOf } = await openEngine()
+    const f = flow.functionTask(one)
+    const a = f(0)
+    const b = f(a)
+    await settled()
+    expect(b.cancel('never mind')).toBe(true)
+    expect([a.state, b.state]).toEqual(['QUEUED', 'CANCELED'])
+    backend.complete(a, 1)
+    expect(await a).toBe(1)
+    await turns()
+    expect(backend.jobs).toHaveLength(1)
+    const events = await eventsOf(b)
+    expect(typesOf(events)).toEqual(['TaskCreated', 'TaskSubmitted', 'TaskCanceled'])
+    expect(events.at(-1)).toMatchObject({ duration_seconds: 0 })
+    expect(attribute(events.at(-1), 'incomplete_lifecycle')).toBe(true)
+  })
+
+  it('comes too late for a task that completes first: its dependents go on', async () => {
+    const { flow, backend } = await openEngine()
+    const f = flow.functionTask(one)
+    const a = f(0)
+    const b = f(a)
+    await settled()
+    a.cancel()
+    backend.complete(a, 1)
+    await settled()
+    expect([a.state, b.state]).toEqual(['DONE', 'QUEUED'])
+  })
+
+  it('needs a reason in words', async () => {
+    const { flow } = await openEngine()
+    expect(() => flow.functionTask(one)(0).cancel('')).toThrow('reason')
+  })
+})
+
+describe('a signal', () => {
+  it('cancels every call that has not ended, also one that waits', async () => {
+    const { flow, backend } = await openEngine()
+    const controller = new AbortController()
+    const f = flow.functionTask(one, { signal: controller.signal })
+    const a = f(0)
+    const b = f(a)
+    await settled()
+    controller.abort(new Error('over'))
+    expect([b.state, backend.cancels.length]).toEqual(['CANCELED', 1])
+    expect((await rejection(b)).message).toContain('over')
+    expect(f(1).state).toBe('CANCELED')
+    expect(f(b).state).toBe('CANCELED')
+  })
+})

@@ -1,0 +1,207 @@
+import { describe, expect, it } from 'vitest'
+import { ConcurrentBackend } from '../../src/backends/local/concurrent-backend.ts'
+import { NoopBackend } from '../../src/backends/noop-backend.ts'
+import type { TaskFailedError } from '../../src/foundation/task-errors.ts'
+import { FakeBackend } from '../../src/testing/fake-backend.ts'
+import { WorkflowEngine } from '../../src/workflow/engine.ts'
+import type { Handle } from '../../src/workflow/handle.ts'
+import type { DependencyFailedError } from '../../src/workflow/index.ts'
+import { square } from '../backends/local/fixtures/backend-tasks.ts'
+import { rejection, typesOf } from '../session/open-session.ts'
+import { openEngine, settled } from './open-engine.ts'
+
+const add = (a: number, b: number): number => a + b
+
+describe('a call', () => {
+  it('gives a handle at once, and awaiting it gives what the function returned', async () => {
+    const backend = await ConcurrentBackend.create({ workers: 1 })
+    await using flow = await WorkflowEngine.create({ backend })
+    const onWorker = flow.functionTask(square)
+    const inProcess = flow.functionTask(async (a: number, b: number) => add(a, b))
+    const handle = inProcess(onWorker(3), onWorker(onWorker(2)))
+    expect([handle.state, handle.error, handle.name]).toEqual(['CREATED', null, 'anonymous'])
+    expect(await handle).toBe(25)
+    expect(handle.state).toBe('DONE')
+    expect(await handle.catch(() => 'never').finally(() => {})).toBe(25)
+  })
+
+  it('waits for handles anywhere in its arguments and gets them as values', async () => {
+    const { flow, backend } = await openEngine()
+    const f = flow.functionTask((_given: unknown) => 'x')
+    const [a, b, c] = [f(1), f(2), f(3)]
+    const waits = f({ list: [a, { b }], c: [[c]], rest: new Map([['a', 1]]) })
+    await settled()
+    expect(backend.jobs.map(({ uid }) => uid)).toEqual([a.uid, b.uid, c.uid])
+    backend.complete(a, 'A')
+    backend.complete(c, 'C')
+    await settled()
+    expect(backend.jobs).toHaveLength(3)
+    backend.complete(b, 'B')
+    await settled()
+    const { task } = backend.jobOf(waits)
+    expect('args' in task && task.args).toEqual([
+      { list: ['A', { b: 'B' }], c: [['C']], rest: new Map([['a', 1]]) },
+    ])
+  })
+
+  it('starts in the turn of the loop in which its last dependency ended', async () => {
+    const { flow, backend } = await openEngine()
+    const f = flow.functionTask(add)
+    const first = f(1, 1)
+    const second = f(first, 1)
+    await settled()
+    let turns = 0
+    setImmediate(() => turns++)
+    backend.complete(first, 2)
+    await settled()
+    expect([backend.jobOf(second).uid, turns]).toEqual([second.uid, 0])
+  })
+
+  it('hands what is ready together over together', async () => {
+    const batches: number[] = []
+    class Counting extends FakeBackend {
+      override connect(listener: Parameters<FakeBackend['connect']>[0]) {
+        const connection = super.connect(listener)
+        return {
+          ...connection,
+          submit(jobs: Parameters<typeof connection.submit>[0]) {
+            batches.push(jobs.length)
+            connection.submit(jobs)
+          },
+        }
+      }
+    }
+    const { flow, backend } = await openEngine({}, new Counting({ name: 'local' }))
+    const f = flow.functionTask(add)
+    const root = f(0, 0)
+    const fanOut = Array.from({ length: 50 }, (_, at) => f(root, at))
+    void f(1, 1)
+    await settled()
+    backend.complete(root, 0)
+    await settled()
+    expect(batches).toEqual([2, 50])
+    expect(fanOut.every(({ state }) => state === 'QUEUED')).toBe(true)
+  })
+
+  it('runs a diamond, and a value that ended long before is a value', async () => {
+    const { flow, backend } = await openEngine()
+    const f = flow.functionTask(add)
+    const top = f(1, 0)
+    const [left, right] = [f(top, 1), f(top, 2)]
+    const bottom = f(left, right)
+    await settled()
+    backend.complete(top, 1)
+    await settled()
+    backend.complete(left, 2)
+    backend.complete(right, 3)
+    await settled()
+    backend.complete(bottom, 5)
+    expect(await bottom).toBe(5)
+    const later = f(bottom, top)
+    await settled()
+    const { task } = backend.jobOf(later)
+    expect('args' in task && task.args).toEqual([5, 1])
+  })
+})
+
+describe('row 32: large graphs', () => {
+  it('row 32: a chain of 100,000 runs without recursion, with loop turns in between', async () => {
+    await using flow = await WorkflowEngine.create({ backend: new NoopBackend() })
+    const f = flow.functionTask((_before: unknown) => undefined)
+    let last: Handle<undefined> = f(0)
+    for (let at = 1; at < 100_000; at++) last = f(last)
+    let turns = 0
+    const count = (): void => void (turns++, last.state === 'CREATED' && setImmediate(count))
+    setImmediate(count)
+    await last
+    expect(last.state).toBe('DONE')
+    expect(turns).toBeGreaterThanOrEqual(99)
+  })
+
+  it('row 32: the failure of its first task ends all 100,000, each with its path', async () => {
+    const backend = new FakeBackend()
+    await using flow = await WorkflowEngine.create({ backend })
+    const f = flow.functionTask((_before: unknown) => undefined)
+    const first = f(0)
+    const handles: Handle<undefined>[] = [first]
+    for (let at = 1; at < 100_000; at++) handles.push(f(handles.at(-1)))
+    await settled()
+    backend.fail(first, new RangeError('bad seed'))
+    const error = await rejection(handles.at(-1) ?? first)
+    expect(handles.every(({ state }) => state === 'FAILED')).toBe(true)
+    expect((error as DependencyFailedError).path).toHaveLength(100_000)
+    expect(backend.jobs).toHaveLength(1)
+  })
+
+  it('row 32: 100,000 tasks that wait for one begin in slices', async () => {
+    await using flow = await WorkflowEngine.create({ backend: new NoopBackend() })
+    const f = flow.functionTask((_before: unknown) => undefined)
+    const root = f(0)
+    const fan = Array.from({ length: 100_000 }, () => f(root))
+    await flow.functionTask((..._all: unknown[]) => undefined)(...fan)
+    expect(fan.every(({ state }) => state === 'DONE')).toBe(true)
+  })
+})
+
+describe('row 31: handles that cannot be waited for', () => {
+  it('row 31: one of another engine fails its task alone, by name', async () => {
+    const one = await openEngine({ id: 'one' })
+    const two = await openEngine({ id: 'two' })
+    const foreign = one.flow.functionTask(add, { name: 'theirs' })(1, 2)
+    const f = two.flow.functionTask(add)
+    const [bad, good] = [f(foreign, 1), f(1, 1)]
+    const error = (await rejection(bad)) as TaskFailedError
+    expect(error.cause).toMatchObject({ name: 'ValueError', code: 'ForeignHandleError' })
+    expect(error.message).toContain(
+      `theirs (${foreign.uid}) belongs to the workflow engine one, not to two`,
+    )
+    await settled()
+    two.backend.complete(good, 2)
+    expect(await good).toBe(2)
+    expect(foreign.state).toBe('QUEUED')
+    const types = ['TaskCreated', 'TaskSubmitted', 'TaskFailed']
+    expect(typesOf(await two.eventsOf(bad))).toEqual(types)
+  })
+
+  it('row 31: a handle that was put into its own argument is a ring, and is named', async () => {
+    const { flow } = await openEngine()
+    const box: { handle?: unknown } = {}
+    const self = flow.functionTask((_box: object) => 1, { name: 'self' })(box)
+    box.handle = self
+    const error = await rejection(self)
+    expect(error.message).toContain(`self (${self.uid}) -> self (${self.uid})`)
+    expect(error.cause).toMatchObject({ code: 'DependencyCycleError' })
+  })
+
+  it('row 31: a ring through others is named from end to end', async () => {
+    const { flow, backend } = await openEngine()
+    const f = flow.functionTask((_given: unknown) => 1, { name: 'f' })
+    const box: { handle?: unknown } = {}
+    const root = f(0)
+    const a = f([root, box])
+    const b = f(a)
+    const c = f(b)
+    box.handle = c
+    await settled()
+    backend.complete(root, 1)
+    const error = await rejection(a)
+    const ring = [a, c, b, a].map(({ uid }) => `f (${uid})`).join(' -> ')
+    expect(error.message).toContain(ring)
+    expect(((await rejection(c)) as DependencyFailedError).path).toEqual([a.uid, b.uid, c.uid])
+  })
+
+  it('a handle that comes late without a ring is waited for', async () => {
+    const { flow, backend } = await openEngine()
+    const f = flow.functionTask((_given: unknown) => 1)
+    const box: { handle?: unknown } = {}
+    const late = f(0)
+    const waits = f(box)
+    box.handle = late
+    await settled()
+    expect(backend.jobs.map(({ uid }) => uid)).toEqual([late.uid])
+    backend.complete(late, 'here')
+    await settled()
+    const { task } = backend.jobOf(waits)
+    expect('args' in task && task.args).toEqual([{ handle: 'here' }])
+  })
+})

@@ -1,0 +1,197 @@
+import { describe, expect, it } from 'vitest'
+import { ConcurrentBackend } from '../../src/backends/local/concurrent-backend.ts'
+import { StateError, TimeoutError, ValueError } from '../../src/foundation/errors.ts'
+import { TaskCanceledError, TaskFailedError } from '../../src/foundation/task-errors.ts'
+import { FakeBackend } from '../../src/testing/fake-backend.ts'
+import { DependencyFailedError, WorkflowEngine } from '../../src/workflow/index.ts'
+import { attribute, rejection, turns, typesOf } from '../session/open-session.ts'
+import { openEngine, settled } from './open-engine.ts'
+
+const one = (_given: unknown): number => 1
+
+describe('row 30: a dependency that fails', () => {
+  it('row 30: fails all that waits for it, with the root cause and the path', async () => {
+    const { flow, backend, eventsOf } = await openEngine()
+    const f = flow.functionTask(one, { name: 'f' })
+    const a = f(0)
+    const b = f(a)
+    const c = f([b, a])
+    const beside = f(1)
+    await settled()
+    const cause = new RangeError('bad seed')
+    backend.start(a)
+    backend.fail(a, cause)
+    const error = await rejection(c)
+    expect(error).toBeInstanceOf(DependencyFailedError)
+    expect(error).toBeInstanceOf(TaskFailedError)
+    expect(DependencyFailedError.isInstance(error)).toBe(true)
+    expect(error).toMatchObject({ uid: c.uid, code: 'DependencyFailedError', rootUid: a.uid })
+    expect(error).toMatchObject({ rootCause: cause, cause })
+    expect((error as DependencyFailedError).path.at(0)).toBe(a.uid)
+    expect(((await rejection(b)) as DependencyFailedError).path).toEqual([a.uid, b.uid])
+    expect(error.message).toContain('RangeError: bad seed')
+    expect(await rejection(a)).toMatchObject({ cause })
+
+    const events = await eventsOf(c)
+    expect(typesOf(events)).toEqual(['TaskCreated', 'TaskSubmitted', 'TaskFailed'])
+    const end = events.at(-1)
+    expect(end).toMatchObject({ error_type: 'DependencyFailedError', duration_seconds: 0 })
+    expect(attribute(end, 'incomplete_lifecycle')).toBe(true)
+
+    backend.complete(beside, 1)
+    expect(await beside).toBe(1)
+    expect(backend.jobs).toHaveLength(2)
+  })
+
+  it('row 30: that failed or was canceled before the call decides at once', async () => {
+    const { flow, backend } = await openEngine()
+    const f = flow.functionTask(one)
+    const [failed, canceled] = [f(0), f(0)]
+    canceled.cancel('not needed')
+    await settled()
+    backend.fail(failed, new Error('no'))
+    expect(await rejection(f(failed))).toBeInstanceOf(DependencyFailedError)
+    expect(await rejection(f({ deep: [canceled] }))).toBeInstanceOf(TaskCanceledError)
+  })
+
+  it('row 30: through many branches ends each dependent once', async () => {
+    const { flow, backend, events } = await openEngine()
+    const f = flow.functionTask(one)
+    const [a, b] = [f(0), f(0)]
+    const middle = Array.from({ length: 10 }, () => f([a, b]))
+    const last = f(middle)
+    await settled()
+    backend.fail(a, new Error('first'))
+    backend.fail(b, new Error('second'))
+    expect(await rejection(last)).toMatchObject({ rootUid: a.uid })
+    await turns()
+    const ends = (await events()).filter(({ event_type: type }) => type === 'TaskFailed')
+    expect(ends).toHaveLength(13)
+    expect(new Set(ends.map(({ task_id: uid }) => uid)).size).toBe(13)
+  })
+
+  it('row 31: that nobody awaits is told by its event and harms nobody', async () => {
+    const { flow, backend, eventsOf } = await openEngine()
+    const unhandled: unknown[] = []
+    const listen = (reason: unknown): void => void unhandled.push(reason)
+    process.on('unhandledRejection', listen)
+    const f = flow.functionTask(one)
+    const a = f(0)
+    const b = f(a)
+    await settled()
+    backend.fail(a, new Error('unheard'))
+    await turns()
+    process.off('unhandledRejection', listen)
+    expect(unhandled).toEqual([])
+    const ended = [a, b].map(async (handle) => (await eventsOf(handle)).at(-1)?.event_type)
+    expect(await Promise.all(ended)).toEqual(['TaskFailed', 'TaskFailed'])
+    expect([a.error?.name, b.error?.name]).toEqual(['TaskFailedError', 'DependencyFailedError'])
+  })
+})
+
+describe('what a task may choose', () => {
+  it('retries an attempt that failed, and only then fails what depends on it', async () => {
+    const { flow, backend, eventsOf } = await openEngine()
+    const f = flow.functionTask(one, { retries: 1 })
+    const a = f(0)
+    const b = f(a)
+    await settled()
+    backend.start(a)
+    backend.fail(a, new Error('once'))
+    expect(a.state).toBe('RUNNING')
+    backend.complete(a, 1)
+    await settled()
+    backend.complete(b, 2)
+    expect(await b).toBe(2)
+    expect(typesOf(await eventsOf(a)).slice(3)).toEqual([
+      'TaskStarted',
+      'tutti.TaskAttempt',
+      'TaskCompleted',
+    ])
+  })
+
+  it('ends a function that runs too long with a TimeoutError as cause', async () => {
+    await using flow = await WorkflowEngine.create({ backend: await ConcurrentBackend.create() })
+    const hang = flow.functionTask(() => new Promise<never>(() => {}), { timeoutSeconds: 0.01 })
+    expect(await rejection(hang())).toMatchObject({ cause: expect.any(TimeoutError) })
+  })
+
+  it('carries its priority, resources, backend and attributes along', async () => {
+    const backends = [new FakeBackend({ name: 'a' }), new FakeBackend({ name: 'b' })]
+    const { flow, eventsOf } = await openEngine({ backend: backends })
+    const options = { backend: 'b', priority: 7, resources: { cores: 2 }, attributes: { seed: 4 } }
+    const handle = flow.functionTask(one, { ...options, name: 'sweep' })(0)
+    await settled()
+    expect(backends[1]?.jobOf(handle).task).toMatchObject({ priority: 7, resources: { cores: 2 } })
+    const [created, submitted] = await eventsOf(handle)
+    expect(created?.attributes).toEqual({ executable: 'sweep', task_type: 'function', seed: 4 })
+    expect(submitted?.backend).toBe('b')
+  })
+
+  it('an unknown backend fails that task alone and names the nearest', async () => {
+    const { flow, backend, eventsOf } = await openEngine()
+    const lost = flow.functionTask(one, { backend: 'locl' })(0)
+    const fine = flow.functionTask(one)(0)
+    expect(await rejection(lost)).toMatchObject({ cause: { code: 'UnknownBackendError' } })
+    expect(lost.error?.message).toContain('no backend "locl" (have: local); did you mean "local"?')
+    expect(typesOf(await eventsOf(lost))).toEqual(['TaskCreated', 'TaskSubmitted', 'TaskFailed'])
+    backend.complete(fine, 1)
+    expect(await fine).toBe(1)
+  })
+
+  it('a backend that throws when it is asked fails that task alone', async () => {
+    const refuse = (): never => {
+      throw new TypeError('broken')
+    }
+    const backend = [new FakeBackend({ name: 'local', refuse }), new FakeBackend({ name: 'fine' })]
+    const { flow } = await openEngine({ backend })
+    const lost = flow.functionTask(one)(0)
+    const other = flow.functionTask(one, { backend: 'fine' })(0)
+    expect(await rejection(lost)).toMatchObject({ cause: { message: 'broken' } })
+    expect(other.state).toBe('QUEUED')
+  })
+
+  const wrong: readonly [string, object, string][] = [
+    ['an unknown option', { retrys: 1 }, 'functionTask has no `retrys`; did you mean "retries"?'],
+    ['a wrong number', { timeoutSeconds: -1 }, 'timeoutSeconds'],
+    ['a wrong resource', { resources: { cores: 0 } }, 'resources.cores'],
+    ['a wrong cache', { cache: { key: 1 } }, 'cache.key'],
+    ['a reserved attribute', { attributes: { workflow_id: 'x' } }, 'workflow_id'],
+  ]
+  it.each(wrong)('%s is refused when the function is wrapped', async (_, options, message) => {
+    const { flow } = await openEngine()
+    expect(() => flow.functionTask(one, options)).toThrow(ValueError)
+    expect(() => flow.functionTask(one, options)).toThrow(message)
+  })
+})
+
+describe('after shutdown()', () => {
+  it('a call is refused, and everything has ended', async () => {
+    const { flow, backend, eventsOf } = await openEngine()
+    const f = flow.functionTask(one)
+    const running = f(0)
+    const waiting = f(running)
+    await settled()
+    backend.start(running)
+    const closing = flow.shutdown()
+    expect(flow.shutdown()).toBe(closing)
+    expect(() => f(1)).toThrow(StateError)
+    expect(() => flow.scope('late', () => 1)).toThrow('the workflow engine is shut down')
+    await closing
+    expect([running.state, waiting.state]).toEqual(['CANCELED', 'CANCELED'])
+    expect(typesOf(await eventsOf(waiting)).slice(0, 3)).toEqual([
+      'TaskCreated',
+      'TaskSubmitted',
+      'TaskCanceled',
+    ])
+    expect([running.cancel(), waiting.cancel()]).toEqual([false, false])
+    expect(() => f(1)).toThrow(StateError)
+  })
+
+  it('no function that was ready in that moment is handed over', async () => {
+    const { flow, backend } = await openEngine()
+    const handle = flow.functionTask(one)(0)
+    await flow.shutdown()
+    expect([handle.state, backend.jobs.length]).toEqual(['CANCELED', 0])
+  })
+})

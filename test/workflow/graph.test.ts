@@ -1,0 +1,99 @@
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import { Graph } from '../../src/workflow/graph.ts'
+
+/** Node `n` waits for some of the nodes before it. */
+const dag = fc
+  .integer({ min: 1, max: 25 })
+  .chain((size) =>
+    fc.tuple(
+      ...Array.from({ length: size }, (_, node) =>
+        node === 0 ? fc.constant([]) : fc.uniqueArray(fc.nat(node - 1), { maxLength: 4 }),
+      ),
+    ),
+  )
+
+describe('a graph', () => {
+  it('gives every node of any graph once, after all that it waits for', () => {
+    fc.assert(
+      fc.property(dag, fc.infiniteStream(fc.nat()), (dependencies, choices) => {
+        const graph = new Graph<number>()
+        const ready: number[] = []
+        for (const [node, needs] of dependencies.entries()) {
+          if (needs.length > 0) graph.add(node, needs)
+          else ready.push(node)
+        }
+        const ended = new Set<number>()
+        while (ready.length > 0) {
+          const [node = -1] = ready.splice((choices.next().value ?? 0) % ready.length, 1)
+          for (const needed of dependencies[node] ?? []) expect(ended).toContain(needed)
+          expect(ended).not.toContain(node)
+          ended.add(node)
+          ready.push(...graph.end(node))
+        }
+        expect(ended.size).toBe(dependencies.length)
+        expect(graph.size).toBe(0)
+      }),
+    )
+  })
+
+  it('dooms exactly what waits for a node, directly or not, nearest first', () => {
+    fc.assert(
+      fc.property(dag, fc.nat(), (dependencies, choice) => {
+        const graph = new Graph<number>()
+        for (const [node, needs] of dependencies.entries()) {
+          if (needs.length > 0) graph.add(node, needs)
+        }
+        const failed = choice % dependencies.length
+        const lost = new Set([failed])
+        for (const [node, needs] of dependencies.entries()) {
+          if (needs.some((needed) => lost.has(needed))) lost.add(node)
+        }
+        const doomed = graph.doom(failed)
+        expect(new Set([failed, ...doomed.map(({ node }) => node)])).toEqual(lost)
+        expect(doomed.length).toBe(lost.size - 1)
+        const known = new Set([failed])
+        for (const { node, via } of doomed) {
+          expect(known).toContain(via)
+          expect(dependencies[node]).toContain(via)
+          known.add(node)
+        }
+        expect(graph.doom(failed)).toEqual([])
+      }),
+    )
+  })
+
+  it('row 32: ends and dooms chains of 100,000 without recursion, and keeps nothing', () => {
+    const length = 100_000
+    const chain = (): Graph<number> => {
+      const graph = new Graph<number>()
+      for (let node = 1; node < length; node++) graph.add(node, [node - 1])
+      return graph
+    }
+    const good = chain()
+    let ended = 0
+    for (let next = [0]; next.length > 0; next = good.end(next[0] ?? -1)) ended++
+    expect([ended, good.size]).toEqual([length, 0])
+    const bad = chain()
+    expect(bad.path(length - 1, 0)).toHaveLength(length)
+    expect(bad.doom(0)).toHaveLength(length - 1)
+    expect(bad.size).toBe(0)
+  })
+
+  it('finds a way along what nodes wait for, and none where there is none', () => {
+    const graph = new Graph<string>()
+    graph.add('c', ['b', 'x'])
+    graph.add('b', ['a'])
+    expect(graph.path('c', 'a')).toEqual(['c', 'b', 'a'])
+    expect(graph.path('a', 'a')).toEqual(['a'])
+    expect(graph.path('a', 'c')).toBe(null)
+  })
+
+  it('lets a node wait again for more', () => {
+    const graph = new Graph<string>()
+    graph.add('c', ['a'])
+    expect(graph.end('a')).toEqual(['c'])
+    graph.add('c', ['b'])
+    expect([graph.end('a'), graph.end('b')]).toEqual([[], ['c']])
+  })
+})

@@ -1,0 +1,95 @@
+import { describe, expect, it } from 'vitest'
+import { memoKey } from '../../src/workflow/memo-key.ts'
+import { planFunction, planPrompt } from '../../src/workflow/plan.ts'
+
+const body = (given: unknown): unknown => given
+const plan = planFunction(body, { name: 'f', cache: true })
+const keyOf = (...args: unknown[]): string => memoKey(plan, args)
+
+describe('the key of a result', () => {
+  it('is the same for equal content, whatever the order of keys', () => {
+    const [one, same] = [
+      { a: [1, { x: 'y' }], b: 2 },
+      { b: 2, a: [1, { x: 'y' }] },
+    ]
+    expect(keyOf(one)).toBe(keyOf(same))
+    expect(keyOf(new Map([['a', 1]]))).toBe(keyOf(new Map([['a', 1]])))
+    expect(keyOf(new Uint8Array([1, 2]))).toBe(keyOf(new Uint8Array([1, 2])))
+    expect(keyOf(new Date(5))).toBe(keyOf(new Date(5)))
+  })
+
+  it('differs for whatever differs', () => {
+    const different: unknown[][] = [
+      [],
+      [undefined],
+      [null],
+      [0],
+      [-0],
+      [NaN],
+      ['0'],
+      [0n],
+      [false],
+      [''],
+      [[]],
+      [{}],
+      ['a', 'b'],
+      ['ab', ''],
+      [['a', 'b']],
+      [['a'], 'b'],
+      [{ a: 'b' }],
+      [{ a: undefined }],
+      [{ 0: 'a' }],
+      [['a']],
+      [new Map([['a', 'b']])],
+      [new Set(['a', 'b'])],
+      [new Date(0)],
+      [new Uint8Array([1])],
+      [new Int8Array([1])],
+      [new Uint8Array([1, 0])],
+    ]
+    const keys = different.map((args) => keyOf(...args))
+    expect(new Set(keys).size).toBe(different.length)
+  })
+
+  it('differs for another name, another text and another kind of key', () => {
+    const others = [
+      planFunction(body, { name: 'g', cache: true }),
+      planFunction((other: unknown): unknown => [other], { name: 'f', cache: true }),
+      planFunction(body, { name: 'f', cache: { key: 'k' } }),
+    ]
+    const keys = others.map((other) => memoKey(other, [1]))
+    expect(new Set([keyOf(1), ...keys]).size).toBe(4)
+  })
+
+  it('differs for a prompt that is asked otherwise, not for where and when it is', () => {
+    const keys = [{}, { temperature: 1 }, { model: 'm' }, { backend: 'b' }, { priority: 1 }].map(
+      (options) =>
+        memoKey(
+          planPrompt(
+            () => 'x',
+            { ...options, cache: true },
+            () => [],
+          ),
+          [],
+        ),
+    )
+    expect(new Set(keys).size).toBe(3)
+    expect(new Set([keys[0], keys[3], keys[4]]).size).toBe(1)
+  })
+
+  it.each([
+    ['a function', [{ deep: [() => 1] }], 'args.0.deep.0'],
+    ['a symbol', [Symbol('x')], 'args.0'],
+    ['an instance', [1, new URL('http://x.org')], 'args.1'],
+  ])('is refused for %s, by its place', (_, args, field) => {
+    expect(() => keyOf(...args)).toThrow(expect.objectContaining({ field }))
+  })
+
+  it('is refused for a ring and for a key that is no string', () => {
+    const ring: unknown[] = []
+    ring.push(ring)
+    expect(() => keyOf(ring)).toThrow('ring')
+    const odd = planFunction(body, { cache: { key: () => 1 } })
+    expect(() => memoKey(odd, [])).toThrow('no string')
+  })
+})

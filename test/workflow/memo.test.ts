@@ -1,0 +1,190 @@
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { ConcurrentBackend } from '../../src/backends/local/concurrent-backend.ts'
+import { ExecutableFailedError } from '../../src/foundation/task-errors.ts'
+import { WorkflowEngine, type WorkflowEngineOptions } from '../../src/workflow/engine.ts'
+import { attribute, rejection, turns, typesOf } from '../session/open-session.ts'
+import { openEngine } from './open-engine.ts'
+
+function createFolder(): string {
+  const folder = mkdtempSync(join(tmpdir(), 'tutti-memo-'))
+  onTestFinished(() => rmSync(folder, { recursive: true, force: true }))
+  return folder
+}
+
+const openLocal = async (options: Partial<WorkflowEngineOptions>): Promise<WorkflowEngine> =>
+  WorkflowEngine.create({ backend: await ConcurrentBackend.create(), ...options })
+
+/** Counts its runs outside of itself, so that its source text stays the same. */
+function counted() {
+  const runs: unknown[] = []
+  const body = (given: unknown): unknown => {
+    runs.push(given)
+    return { given, at: new Date(0) }
+  }
+  return { runs, body }
+}
+
+describe('a task with `cache`', () => {
+  it('runs once for equal arguments, also in a later engine, and tells of it', async () => {
+    const cacheDir = createFolder()
+    const { runs, body } = counted()
+    const results: unknown[] = []
+    for (const given of [
+      { b: 2, a: [1] },
+      { a: [1], b: 2 },
+      { a: [1], b: 3 },
+    ]) {
+      await using flow = await openLocal({ cacheDir })
+      results.push(await flow.functionTask(body, { name: 'f', cache: true })(given))
+    }
+    expect(runs).toEqual([
+      { b: 2, a: [1] },
+      { a: [1], b: 3 },
+    ])
+    expect(results[1]).toEqual({ given: { b: 2, a: [1] }, at: new Date(0) })
+  })
+
+  it('that is reused has a canonical life without RUNNING, and its dependents go on', async () => {
+    const cacheDir = createFolder()
+    const { flow, eventsOf, backend } = await openEngine({ cacheDir })
+    const f = flow.functionTask((n: number) => n, { cache: true })
+    const first = f(1)
+    await flowed(() => backend.jobs.length === 1)
+    backend.complete(first, 'kept')
+    await flowed(() => readdirSync(cacheDir).some((name) => name.endsWith('.result')))
+    await turns()
+    const second = f(1)
+    const next = flow.functionTask((_before: unknown) => 2)(second)
+    expect(await second).toBe('kept')
+    const events = await eventsOf(second)
+    expect(typesOf(events)).toEqual([
+      'TaskCreated',
+      'tutti.ResultReused',
+      'TaskSubmitted',
+      'TaskCompleted',
+    ])
+    expect(events[1]).toMatchObject({ source: 'stored', key: expect.stringMatching(/^\w{64}$/) })
+    expect(events.at(-1)).toMatchObject({ duration_seconds: 0 })
+    expect(attribute(events.at(-1), 'incomplete_lifecycle')).toBe(true)
+    await turns()
+    expect(backend.jobs.map(({ uid }) => uid)).toEqual([first.uid, next.uid])
+  })
+
+  it('keeps results beside the checkpoint, if nothing else was said', async () => {
+    const checkpointPath = createFolder()
+    await using flow = await openLocal({})
+    await flow.startTelemetry({ checkpointPath })
+    await flow.functionTask((n: number) => n, { cache: true })(1)
+    await flow.shutdown()
+    expect(readdirSync(join(checkpointPath, 'results'))).toHaveLength(1)
+    expect(readdirSync(join(checkpointPath, 'results'))[0]).toMatch(/^\w{64}\.result$/)
+  })
+
+  it('fails when there is no folder, and says how to give one', async () => {
+    const { flow } = await openEngine()
+    const lost = flow.functionTask((n: number) => n, { cache: true })(1)
+    expect(await rejection(lost)).toMatchObject({
+      cause: { name: 'StateError', hint: expect.stringContaining('cacheDir') },
+    })
+  })
+
+  it('shares one run among equal calls that come while it runs', async () => {
+    const { flow, backend, eventsOf } = await openEngine({ cacheDir: createFolder() })
+    const f = flow.functionTask((n: number) => n, { cache: true })
+    const handles = [f(1), f(1), f(1), f(2)]
+    await flowed(() => backend.jobs.length === 2)
+    const [first, second, third] = handles
+    if (first === undefined || second === undefined || third === undefined) return
+    expect(third.cancel()).toBe(true)
+    backend.complete(first, 'shared')
+    expect(await second).toBe('shared')
+    expect((await eventsOf(second))[1]).toMatchObject({ source: 'shared' })
+    expect(third.state).toBe('CANCELED')
+    // The result may not be in its file yet.
+    expect(await f(1)).toBe('shared')
+    expect(backend.jobs).toHaveLength(2)
+  })
+
+  it('shares a failure too, but a canceled run is passed on', async () => {
+    const { flow, backend } = await openEngine({ cacheDir: createFolder() })
+    const f = flow.functionTask((n: number) => n, { cache: true })
+    const [one, two, three] = [f(1), f(1), f(1)]
+    // While the store is asked.
+    await Promise.resolve()
+    one.cancel('not me')
+    await flowed(() => backend.jobs.length === 1)
+    expect(backend.jobs[0]?.uid).toBe(two.uid)
+    backend.report(backend.jobOf(two), { kind: 'cancel', reason: 'nor me' })
+    await flowed(() => backend.jobs.length === 2)
+    const again = f(1)
+    await turns()
+    const cause = new RangeError('bad')
+    backend.fail(three, cause)
+    expect(await rejection(again)).toMatchObject({ cause, uid: again.uid })
+    const later = f(1)
+    await flowed(() => backend.jobs.length === 3)
+    expect(backend.jobs[2]?.uid).toBe(later.uid)
+  })
+
+  it('shares the failure of a program', async () => {
+    await using flow = await openLocal({ cacheDir: createFolder() })
+    const run = flow.executableTask((code: number) => ['sh', '-c', `exit ${code}`], { cache: true })
+    const [one, two] = [run(3), run(3)]
+    expect(await rejection(one)).toBeInstanceOf(ExecutableFailedError)
+    expect(await rejection(two)).toMatchObject({ uid: two.uid, cause: one.error })
+  })
+
+  it.each([
+    ['torn', (bytes: Buffer) => bytes.subarray(0, bytes.length - 3)],
+    ['empty', () => Buffer.alloc(0)],
+    ['changed', (bytes: Buffer) => bytes.fill(0x20, 40, 44)],
+  ])('runs again when the stored result is %s, and mends it', async (_, damage) => {
+    const cacheDir = createFolder()
+    const { runs, body } = counted()
+    const ask = async (): Promise<unknown> => {
+      await using flow = await openLocal({ cacheDir })
+      return await flow.functionTask(body, { name: 'f', cache: true })('x')
+    }
+    await ask()
+    const [file = ''] = readdirSync(cacheDir)
+    const whole = readFileSync(join(cacheDir, file))
+    writeFileSync(join(cacheDir, file), damage(Buffer.from(whole)))
+    await ask()
+    expect(runs).toHaveLength(2)
+    expect(readFileSync(join(cacheDir, file))).toEqual(whole)
+    await ask()
+    expect(runs).toHaveLength(2)
+    expect(readdirSync(cacheDir)).toEqual([file])
+  })
+
+  it('with a key compares nothing else; without one, what has no content is refused', async () => {
+    const { flow, backend } = await openEngine({ cacheDir: createFolder() })
+    const body = (_callback: () => void, n: number): number => n
+    const keyed = flow.functionTask(body, { cache: { key: (_callback, n) => String(n % 2) } })
+    const [one, three] = [keyed(() => {}, 1), keyed(() => {}, 3)]
+    await flowed(() => backend.jobs.length === 1)
+    backend.complete(one, 'odd')
+    expect(await three).toBe('odd')
+    const refused = flow.functionTask(body, { cache: true })(() => {}, 1)
+    expect(await rejection(refused)).toMatchObject({ cause: { field: 'args.0' } })
+  })
+
+  it('whose result cannot be stored is DONE all the same, with a warning', async () => {
+    const warnings: string[] = []
+    const log = { warn: (code: string) => void warnings.push(code) }
+    const cacheDir = createFolder()
+    const flow = await openLocal({ cacheDir, log })
+    const value = await flow.functionTask(() => ({ call: () => 1 }), { cache: true })()
+    expect(value.call()).toBe(1)
+    await flow.shutdown()
+    expect([warnings, readdirSync(cacheDir)]).toEqual([['ResultNotKept'], []])
+  })
+})
+
+/** Waits, turn by turn, for what files and other processes make true. */
+async function flowed(isTrue: () => boolean): Promise<void> {
+  while (!isTrue()) await turns(1)
+}

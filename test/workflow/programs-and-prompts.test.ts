@@ -1,0 +1,118 @@
+import { describe, expect, it } from 'vitest'
+import { ConcurrentBackend } from '../../src/backends/local/concurrent-backend.ts'
+import { ExecutableFailedError } from '../../src/foundation/task-errors.ts'
+import { FakeBackend } from '../../src/testing/fake-backend.ts'
+import { WorkflowEngine } from '../../src/workflow/engine.ts'
+import { attribute, rejection, turns, typesOf } from '../session/open-session.ts'
+import { openEngine } from './open-engine.ts'
+
+describe('an executable task', () => {
+  it('runs the program that its body names, with values, and no shell reads them', async () => {
+    await using flow = await WorkflowEngine.create({ backend: await ConcurrentBackend.create() })
+    const echo = flow.executableTask((text: string) => ['echo', text])
+    const cat = flow.executableTask(async ({ stdout }: { stdout: string }) => ({
+      executable: 'cat',
+      stdin: stdout,
+    }))
+    const hostile = '$HOME;id `id`'
+    expect((await cat(echo(hostile))).stdout).toBe(`${hostile}\n`)
+    const fails = flow.executableTask(() => ['sh', '-c', 'exit 3'])()
+    expect(await rejection(fails)).toBeInstanceOf(ExecutableFailedError)
+    expect(fails.error).toMatchObject({ exitCode: 3, uid: fails.uid })
+  })
+
+  it('is named by its body at first, and by the program once that is known', async () => {
+    const { flow, backend, eventsOf } = await openEngine()
+    const simulate = flow.executableTask(function simulate(n: number) {
+      return { executable: './sim', arguments: ['-n', String(n)], cwd: '/tmp' }
+    })
+    const handle = simulate(3)
+    await turns()
+    backend.complete(handle, { stdout: '', stderr: '', exitCode: 0 })
+    await handle
+    const events = await eventsOf(handle)
+    const names = ['simulate', './sim', './sim', './sim']
+    expect(events.map((event) => attribute(event, 'executable'))).toEqual(names)
+    expect(new Set(events.map((event) => attribute(event, 'task_type')))).toEqual(
+      new Set(['compute']),
+    )
+    expect(backend.jobOf(handle).task).toMatchObject({
+      uid: handle.uid,
+      arguments: ['-n', '3'],
+      cwd: '/tmp',
+    })
+  })
+
+  const wrong: readonly [string, unknown, string][] = [
+    ['nothing', undefined, 'program'],
+    ['no program', [], 'argv'],
+    ['a shell', { executable: 'ls', shell: true }, 'shell'],
+    ['an unknown field', { executable: 'ls', args: ['x'] }, 'args'],
+    ['a number as argument', ['ls', 1], 'arguments[0]'],
+  ]
+  it.each(wrong)('whose body gives %s fails and says so', async (_, given, message) => {
+    const { flow, eventsOf, backend } = await openEngine()
+    const handle = flow.executableTask(() => given as readonly [string])()
+    expect((await rejection(handle)).message).toContain(message)
+    expect(typesOf(await eventsOf(handle)).at(-1)).toBe('TaskFailed')
+    expect(backend.jobs).toEqual([])
+  })
+
+  it('whose body takes its time can be canceled meanwhile', async () => {
+    const { flow, backend } = await openEngine()
+    const { promise, resolve } = Promise.withResolvers<readonly [string]>()
+    const handle = flow.executableTask(() => promise)()
+    await turns()
+    expect(handle.cancel()).toBe(true)
+    resolve(['ls'])
+    await turns()
+    expect([handle.state, backend.jobs.length]).toEqual(['CANCELED', 0])
+  })
+})
+
+describe('a prompt task', () => {
+  const openTwo = async () => {
+    const refuse = ({ kind }: { readonly kind: string }) =>
+      kind === 'ai' ? { field: 'prompt', message: 'runs no prompts' } : null
+    const local = new FakeBackend({ name: 'local', refuse })
+    const llm = new FakeBackend({ name: 'llm', model: 'tiny' })
+    return { local, llm, ...(await openEngine({ backend: [local, llm] })) }
+  }
+
+  it('asks what its body says on the first backend that takes prompts', async () => {
+    const { flow, local, llm, eventsOf } = await openTwo()
+    const measure = flow.functionTask(() => 42)
+    const ask = flow.promptTask((n: number) => `What is ${n}?`, { temperature: 0.1, maxTokens: 5 })
+    const measured = measure()
+    const handle = ask(measured)
+    await turns()
+    local.complete(measured, 42)
+    await turns()
+    const { task } = llm.jobOf(handle)
+    expect(task).toMatchObject({ prompt: 'What is 42?', sampling: { temperature: 0.1 } })
+    llm.complete(handle, 'an answer')
+    expect(await handle).toBe('an answer')
+    const events = await eventsOf(handle)
+    expect(attribute(events.at(-1), 'executable')).toBe('tiny')
+    expect(attribute(events.at(-1), 'task_type')).toBe('ai')
+  })
+
+  it('takes lists, and options that the body chooses', async () => {
+    const { flow, llm } = await openTwo()
+    const list = flow.promptTask(() => ['a', 'b'])()
+    const own = flow.promptTask(async () => ({ prompt: 'c', seed: 7 }), { backend: 'llm' })()
+    await turns()
+    expect(llm.jobOf(list).task).toMatchObject({ prompt: ['a', 'b'] })
+    expect(llm.jobOf(own).task).toMatchObject({ prompt: 'c', sampling: { seed: 7 } })
+  })
+
+  it('fails when its body asks nothing, or nobody takes prompts', async () => {
+    const { flow } = await openTwo()
+    const nothing = flow.promptTask(() => 7 as unknown as string)()
+    expect((await rejection(nothing)).message).toContain('prompt')
+    const refuse = () => ({ field: 'prompt', message: 'runs no prompts' })
+    const alone = await openEngine({ id: 'alone' }, new FakeBackend({ name: 'local', refuse }))
+    const lost = alone.flow.promptTask(() => 'hm?')()
+    expect((await rejection(lost)).message).toContain('no backend runs prompts (have: local)')
+  })
+})
