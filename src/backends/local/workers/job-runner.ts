@@ -17,6 +17,8 @@ export interface Outlet {
   began(slot: number): void
   /** The job ended, and all but a value that needs its own message is in the mailbox. */
   ended(slot: number): void
+  /** A batch that has come but was not delivered yet; always `null` where none can be seen. */
+  poll(): BatchMessage | null
   exit(): void
 }
 
@@ -24,6 +26,10 @@ type TaskFunction = (...args: unknown[]) => unknown
 
 /** How long results may wait in the mailbox before the pool is told of them. */
 const longestSilenceMs = 1
+/** A worker that gets its jobs one by one and fast waits for the next without going to sleep. */
+const briskMs = 0.1
+/** Looking at the time takes longer than looking for a batch. */
+const looksPerTime = 20
 
 export class JobRunner {
   readonly #mailbox: Mailbox
@@ -37,6 +43,9 @@ export class JobRunner {
   #isDying = false
   #running: string | null = null
   #toldAt = 0
+  #taken = 0
+  #idleSince = 0
+  #isBrisk = false
 
   constructor(mailbox: Mailbox, outlet: Outlet) {
     this.#mailbox = mailbox
@@ -49,9 +58,10 @@ export class JobRunner {
   }
 
   take(batch: BatchMessage): void {
-    this.#definitions.push(...batch.definitions)
     this.#waiting.push(batch)
-    if (!this.#isBusy) void this.#work()
+    if (this.#isBusy) return
+    this.#isBrisk = machineMs() - this.#idleSince < briskMs
+    void this.#work()
   }
 
   /** Begins nothing more, and exits when the job that runs now has ended. */
@@ -62,12 +72,31 @@ export class JobRunner {
 
   async #work(): Promise<void> {
     this.#isBusy = true
-    for (let batch = this.#waiting.shift(); batch !== undefined; batch = this.#waiting.shift()) {
+    for (let batch = this.#next(); batch !== null; batch = this.#next()) {
+      this.#taken++
+      // Jobs that come many at a time are not waited for, and the pool needs the core.
+      if (batch.jobs.length > 3) this.#isBrisk = false
+      this.#definitions.push(...batch.definitions)
       this.#showGpus(batch.gpus)
       await this.#runBatch(batch)
       if (this.#isDying) return this.#outlet.exit()
     }
+    this.#idleSince = machineMs()
     this.#isBusy = false
+  }
+
+  /** Waking a thread takes longer than most round trips: the next job is awaited for a moment. */
+  #next(): BatchMessage | null {
+    const waiting = this.#waiting.shift()
+    if (waiting !== undefined) return waiting
+    if (!this.#isBrisk) return null
+    const until = machineMs() + briskMs
+    do {
+      for (let look = 0; look < looksPerTime; look++) {
+        if (this.#mailbox.rings > this.#taken) return this.#outlet.poll()
+      }
+    } while (machineMs() < until)
+    return null
   }
 
   async #runBatch({ bank, jobs }: BatchMessage): Promise<void> {

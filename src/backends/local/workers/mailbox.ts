@@ -39,11 +39,12 @@ export class Mailbox {
   readonly #endings: Int32Array
   readonly #offsets: Int32Array
   readonly #passed: Int32Array
+  readonly #rings: Int32Array
   readonly #texts: readonly Buffer[]
   #textEnd = 0
 
   constructor(memory?: SharedArrayBuffer) {
-    const texts = slotCount * (3 * 8 + 3 * 4) + bankCount * 4
+    const texts = slotCount * (3 * 8 + 3 * 4) + (bankCount + 1) * 4
     this.memory = memory ?? new SharedArrayBuffer(texts + bankCount * textSize)
     let at = 0
     const doubles = (): Float64Array => {
@@ -61,6 +62,7 @@ export class Mailbox {
     this.#endings = integers()
     this.#offsets = integers()
     this.#passed = integers(bankCount)
+    this.#rings = integers(1)
     this.#texts = Array.from({ length: bankCount }, (_, bank) =>
       Buffer.from(this.memory, texts + bank * textSize, textSize),
     )
@@ -70,6 +72,16 @@ export class Mailbox {
   reset(bank: number, count: number): void {
     this.#claims.fill(claim.free, bank * bankSize, bank * bankSize + count)
     Atomics.store(this.#passed, bank, 0)
+  }
+
+  /** For the pool: a batch was sent. */
+  ring(): void {
+    Atomics.add(this.#rings, 0, 1)
+  }
+
+  /** For the worker: how many batches were sent so far; asking takes no lock. */
+  get rings(): number {
+    return Atomics.load(this.#rings, 0)
   }
 
   /** For the writer of texts, before the first of a batch. */

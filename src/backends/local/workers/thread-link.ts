@@ -35,6 +35,7 @@ export class ThreadLink implements WorkerLink {
 
   post(batch: BatchMessage): void {
     this.#worker.postMessage(packBatch(batch))
+    this.mailbox.ring()
   }
 
   setBusy(isBusy: boolean): void {

@@ -1,6 +1,12 @@
 /** A worker's program: a thread that shares a mailbox with its pool, or a process with its own. */
 
-import { isMainThread, parentPort, Worker, workerData } from 'node:worker_threads'
+import {
+  isMainThread,
+  parentPort,
+  receiveMessageOnPort,
+  Worker,
+  workerData,
+} from 'node:worker_threads'
 import { messageOf } from '../../../foundation/errors.ts'
 import { currentTask } from '../../../foundation/task-context.ts'
 import { toErrorRecord } from './error-record.ts'
@@ -23,6 +29,10 @@ function serveThread(memory: SharedArrayBuffer): void {
     post: (message) => port.postMessage(message.kind === 'passed' ? null : message),
     began: () => {},
     ended: () => {},
+    poll() {
+      const found = receiveMessageOnPort(port) as { readonly message: PackedBatch } | undefined
+      return found === undefined ? null : unpackBatch(found.message)
+    },
     exit: () => process.exit(1),
   })
 }
@@ -52,6 +62,7 @@ function serveProcess(): void {
       const value = isTold ? undefined : mailbox.read(slot)
       send({ kind: 'ended', slot, start, end, isTold, value })
     },
+    poll: () => null,
     // A callback that comes after everything before it was written.
     exit: () => void process.send?.({ kind: 'passed' }, () => process.exit(1)),
   })
