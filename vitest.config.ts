@@ -1,8 +1,11 @@
 import { defineConfig } from 'vitest/config'
 
+const isLong = process.env['TUTTI_LONG'] !== undefined
+
 export default defineConfig({
   test: {
-    include: ['test/**/*.test.ts'],
+    // What takes minutes or downloads much is left to `npm run test:long`.
+    include: ['test/**/*.test.ts', ...(isLong ? ['test/**/*.long.ts'] : [])],
     pool: 'forks',
     testTimeout: 120_000,
     hookTimeout: 120_000,

@@ -5,6 +5,7 @@
  */
 
 import { type ChildProcess, execFileSync, fork } from 'node:child_process'
+import { once } from 'node:events'
 import { existsSync, mkdirSync, renameSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -83,11 +84,19 @@ class ChatServer {
   }
 }
 
-function answerOf<T>(child: ChildProcess): Promise<T> {
-  return new Promise((resolve, reject) => {
-    child.once('message', (message) => resolve(message as T))
-    child.once('exit', (code) => reject(new Error(`the server ended with ${code}`)))
-  })
+async function answerOf<T>(child: ChildProcess): Promise<T> {
+  const over = new AbortController()
+  const { signal } = over
+  const ended = async (): Promise<never> => {
+    const [code] = (await once(child, 'exit', { signal })) as [number]
+    throw new Error(`the server ended with ${code}`)
+  }
+  try {
+    const [message] = (await Promise.race([once(child, 'message', { signal }), ended()])) as [T]
+    return message
+  } finally {
+    over.abort()
+  }
 }
 
 async function post(pool: Pool): Promise<void> {
