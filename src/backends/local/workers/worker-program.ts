@@ -30,8 +30,8 @@ function serveThread(memory: SharedArrayBuffer): void {
     began: () => {},
     ended: () => {},
     poll() {
-      const found = receiveMessageOnPort(port) as { readonly message: PackedBatch } | undefined
-      return found === undefined ? null : unpackBatch(found.message)
+      const found = receiveMessageOnPort(port)
+      return found === undefined ? null : unpackBatch(found.message as PackedBatch)
     },
     exit: () => process.exit(1),
   })
