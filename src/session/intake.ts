@@ -3,12 +3,12 @@
  * free.
  */
 
-import type { AnyTask, Backend, Connection } from '../backends/backend.ts'
+import type { AnyTask, Backend } from '../backends/backend.ts'
 import type { Clock } from '../foundation/clock.ts'
 import { StateError } from '../foundation/errors.ts'
 import { invalid } from '../foundation/options.ts'
 import { Task } from '../tasks/task.ts'
-import type { Entry } from './entry.ts'
+import { Delivery, type Seat } from './delivery.ts'
 import type { Ledger } from './ledger.ts'
 import { alreadySubmitted, notATask, route, toSubmissionError, type Wrong } from './routing.ts'
 import type { SignalWatch } from './signals.ts'
@@ -19,11 +19,6 @@ const sliceSize = 1000
 const mostOpen = 100_000
 /** A check is cheaper than a hand-over. */
 const checksPerTurn = 10_000
-
-export interface Seat {
-  readonly backend: Backend
-  readonly connection: Connection
-}
 
 export interface IntakeParts {
   readonly clock: Clock
@@ -143,7 +138,7 @@ export class Intake {
 
   #handOver({ tasks, seats }: Accepted, from: number, until: number): void {
     const { ledger, signals } = this.#parts
-    const batches = new Map<Connection, Entry[]>()
+    const delivery = new Delivery(ledger)
     for (let at = from; at < until; at++) {
       const task = tasks[at]
       const seat = seats[at]
@@ -154,13 +149,9 @@ export class Intake {
       const entry = ledger.open(task)
       this.#cancelIfAsked(task)
       signals.watch(task)
-      ledger.assign(entry, seat.backend, seat.connection)
-      ledger.queue(entry)
-      const batch = batches.get(seat.connection)
-      if (batch === undefined) batches.set(seat.connection, [entry])
-      else batch.push(entry)
+      delivery.add(entry, seat)
     }
-    for (const [connection, batch] of batches) ledger.submit(connection, batch)
+    delivery.submit()
   }
 
   #cancelIfAsked(task: AnyTask): void {

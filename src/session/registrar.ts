@@ -3,12 +3,12 @@
  * later. Not for applications.
  */
 
-import type { AnyTask, Backend, BackendListener, Connection } from '../backends/backend.ts'
+import type { AnyTask, Backend, BackendListener } from '../backends/backend.ts'
 import type { EventClass, TrustedFields } from '../events/event.ts'
 import { ValueError } from '../foundation/errors.ts'
 import type { Task } from '../tasks/task.ts'
 import type { Entry, HeldEnd, Registration } from './entry.ts'
-import type { Seat } from './intake.ts'
+import { Delivery, type Place, type Seat } from './delivery.ts'
 import type { Ledger } from './ledger.ts'
 import { route } from './routing.ts'
 import type { SignalWatch } from './signals.ts'
@@ -17,13 +17,7 @@ import type { SignalWatch } from './signals.ts'
 export interface HandOver {
   readonly entry: Entry
   readonly work: AnyTask
-  readonly seat: OwnSeat | null
-}
-
-/** A place outside of the session's backends. */
-export interface OwnSeat {
-  readonly backend: Pick<Backend, 'name'>
-  readonly connection: Connection
+  readonly seat: Place | null
 }
 
 export interface RegistrarParts {
@@ -60,18 +54,14 @@ export class Registrar {
     const { ledger } = this.#parts
     const seats = this.#parts.seats()
     const backends = seats.map(({ backend }) => backend)
-    const batches = new Map<Connection, Entry[]>()
+    const delivery = new Delivery(ledger)
     for (const { entry, work, seat: own } of items) {
       const seat = own ?? this.#seatFor(entry, work, seats, backends)
       if (seat === null) continue
       ledger.release(entry, work)
-      ledger.assign(entry, seat.backend, seat.connection)
-      ledger.queue(entry)
-      const batch = batches.get(seat.connection)
-      if (batch === undefined) batches.set(seat.connection, [entry])
-      else batch.push(entry)
+      delivery.add(entry, seat)
     }
-    for (const [connection, batch] of batches) ledger.submit(connection, batch)
+    delivery.submit()
   }
 
   /** Ends a task that was not handed over; does nothing to any other. */

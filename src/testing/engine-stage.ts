@@ -11,23 +11,11 @@ import type {
   Sampling,
 } from '../inference/engine.ts'
 import { GenerationRecorder } from './generation-recorder.ts'
+import { greedySampling } from './greedy-sampling.ts'
 
 /** A request that can be aborted. */
 export interface Asked extends GenerationRequest {
   readonly abort: () => void
-}
-
-const neutral: Omit<Sampling, 'maxTokens'> = {
-  temperature: 0,
-  topP: 1,
-  topK: 0,
-  minP: 0,
-  repetitionPenalty: 1,
-  seed: null,
-  stop: [],
-  ignoreEos: false,
-  logprobs: null,
-  format: { kind: 'text' },
 }
 
 /** One for each case. */
@@ -54,7 +42,7 @@ export class EngineStage {
     return {
       id,
       input: typeof input === 'string' ? { kind: 'text', text: input } : input,
-      sampling: { ...neutral, maxTokens: this.maxTokens, ...sampling },
+      sampling: { ...greedySampling, maxTokens: this.maxTokens, ...sampling },
       signal: leaving.signal,
       abort: () => leaving.abort(),
     }

@@ -6,7 +6,8 @@ import type { Clock } from '../foundation/clock.ts'
 import { StateError } from '../foundation/errors.ts'
 import type { Log } from '../foundation/log.ts'
 import type { HeldEnd } from '../session/entry.ts'
-import type { HandOver, OwnSeat, Registrar } from '../session/registrar.ts'
+import type { Place } from '../session/delivery.ts'
+import type { HandOver, Registrar } from '../session/registrar.ts'
 import { hasEnded } from '../tasks/lifecycle.ts'
 import type { Outcome } from '../tasks/task.ts'
 import { findHandles, isFlat, substitute } from './arguments.ts'
@@ -29,7 +30,7 @@ export interface DispatcherParts {
   readonly registrar: Registrar
   readonly scopes: Scopes
   /** Where the bodies of blocks run. */
-  readonly blocks: OwnSeat
+  readonly blocks: Place
 }
 
 const shutDown = 'workflow engine shut down'

@@ -2,23 +2,10 @@
 
 import { messageOf } from '../../../src/foundation/errors.ts'
 import type { Batcher, QueuedRequest } from '../../../src/inference/batching/batcher.ts'
-import type { GenerationEnd, Sampling } from '../../../src/inference/engine.ts'
+import type { GenerationEnd } from '../../../src/inference/engine.ts'
 import { inferenceCodeOf } from '../../../src/inference/inference-errors.ts'
 import type { Clock } from '../../../src/foundation/clock.ts'
-
-const sampling: Sampling = {
-  maxTokens: 8,
-  temperature: 0,
-  topP: 1,
-  topK: 0,
-  minP: 0,
-  repetitionPenalty: 1,
-  seed: null,
-  stop: [],
-  ignoreEos: false,
-  logprobs: null,
-  format: { kind: 'text' },
-}
+import { greedySampling } from '../../../src/testing/greedy-sampling.ts'
 
 export class Asker {
   readonly id: string
@@ -74,7 +61,7 @@ export class Asker {
       request: {
         id,
         input: { kind: 'text', text: id },
-        sampling,
+        sampling: greedySampling,
         signal: this.#leaving.signal,
       },
       priority,

@@ -8,20 +8,10 @@ import type {
   GenerationRequest,
   Sampling,
 } from '../../../src/inference/engine.ts'
+import { greedySampling } from '../../../src/testing/greedy-sampling.ts'
 
-const neutral: Sampling = {
-  maxTokens: 100,
-  temperature: 0.5,
-  topP: 0.95,
-  topK: 0,
-  minP: 0,
-  repetitionPenalty: 1,
-  seed: null,
-  stop: [],
-  ignoreEos: false,
-  logprobs: null,
-  format: { kind: 'text' },
-}
+/** As most people ask: a little at random. */
+const usual = { ...greedySampling, maxTokens: 100, temperature: 0.5, topP: 0.95 }
 
 export function toRequest(
   input: GenerationInput | string,
@@ -36,7 +26,7 @@ export function toRequest(
       typeof input === 'string'
         ? { kind: 'chat', messages: [{ role: 'user', content: input }] }
         : input,
-    sampling: { ...neutral, ...sampling },
+    sampling: { ...usual, ...sampling },
   }
 }
 

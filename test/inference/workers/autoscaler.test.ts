@@ -3,6 +3,7 @@ import { Autoscaler } from '../../../src/inference/workers/autoscaler.ts'
 import { Batcher } from '../../../src/inference/batching/batcher.ts'
 import type { CreateEngine } from '../../../src/inference/engine.ts'
 import { EnginePool } from '../../../src/inference/workers/engine-pool.ts'
+import { greedySampling } from '../../../src/testing/greedy-sampling.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { createObedientEngine } from '../open-backend.ts'
 
@@ -36,15 +37,12 @@ async function open() {
   scaler.start()
   const ask = (id: string): AbortController => {
     const abort = new AbortController()
-    const sampling = { maxTokens: 1, temperature: 0, topP: 1, topK: 0, minP: 0 } as const
-    const rest = { repetitionPenalty: 1, seed: null, stop: [], ignoreEos: false, logprobs: null }
-    const format = { kind: 'text' } as const
     scaler.arrived()
     batcher.enqueue({
       request: {
         id,
         input: { kind: 'text', text: 'endless' },
-        sampling: { ...sampling, ...rest, format },
+        sampling: greedySampling,
         signal: abort.signal,
       },
       priority: 0,

@@ -1,5 +1,6 @@
 /** The engine that runs GGUF models with llama.cpp, in a process of its own: it may abort. */
 
+import { basename } from 'node:path'
 import type { Clock } from '../../../foundation/clock.ts'
 import type { InferenceError } from '../../../foundation/errors.ts'
 import type { Log } from '../../../foundation/log.ts'
@@ -175,7 +176,7 @@ class LlamaEngine implements InferenceEngine {
   #tellProgress({ stage, done }: LoadProgress): void {
     const what = stage === 'download' ? 'downloading' : 'loading'
     const percent = `${Math.floor(done * 100)} %`
-    this.#options.onProgress?.(`${what} ${this.#order.modelName}: ${percent}`)
+    this.#options.onProgress?.(`${what} ${basename(this.#order.modelName)}: ${percent}`)
   }
 
   #checkContext({ contextLength }: ModelFacts): void {
