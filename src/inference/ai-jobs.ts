@@ -3,10 +3,11 @@
 import { hostname } from 'node:os'
 import type { BackendListener, Connection, Job, TaskReport } from '../backends/backend.ts'
 import type { Clock } from '../foundation/clock.ts'
-import { StateError, TimeoutError } from '../foundation/errors.ts'
+import { messageOf, StateError, TimeoutError, WorkerLostError } from '../foundation/errors.ts'
 import type { AITask } from '../tasks/ai-task.ts'
 import type { Answer, Desk } from './desk.ts'
 import { toQuestion } from './ai-question.ts'
+import { inferenceCodeOf } from './inference-errors.ts'
 
 export interface AiJobsParts {
   /** `null` before the backend is initialized. */
@@ -153,8 +154,14 @@ class AiRun {
 
   #reportFailure(error: unknown): TaskReport {
     if (this.#cancelReason !== null) return { kind: 'cancel', reason: this.#cancelReason }
-    if (!this.#isOverdue) return { kind: 'fail', error }
+    if (!this.#isOverdue) return { kind: 'fail', error: toTaskCause(error) }
     const text = `the task ran longer than ${this.#task.timeoutSeconds} s`
     return { kind: 'fail', error: new TimeoutError(text) }
   }
+}
+
+/** To a session, an engine that is lost is a worker that is lost. */
+function toTaskCause(error: unknown): unknown {
+  if (inferenceCodeOf(error) !== 'engine_lost') return error
+  return new WorkerLostError(messageOf(error), { cause: error })
 }

@@ -20,6 +20,7 @@ export function toQuestion(task: AnyAITask, prompt: string, signal: AbortSignal)
     // The task's own limit counts from the start of execution.
     timeoutSeconds: null,
     signal,
+    isBounded: false,
     taskId: uid,
   }
 }

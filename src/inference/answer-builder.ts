@@ -2,24 +2,26 @@
 
 import type { Answer } from './desk.ts'
 import type { GenerationDelta, GenerationEnd, TokenLogprob, ToolCall, Usage } from './engine.ts'
-import type { OutputGuard } from './guardrails/guard.ts'
+import type { Guard, OutputGuard } from './guardrails/guard.ts'
 
 export class AnswerBuilder {
+  readonly #guard: Guard
   /** `null` where no rule looks at answers. */
-  readonly #guard: OutputGuard | null
+  readonly #output: OutputGuard | null
   readonly #toolCalls: ToolCall[] = []
   readonly #logprobs: TokenLogprob[] = []
   #text = ''
   #isBlocked = false
   #pieces = 0
 
-  constructor(guard: OutputGuard | null) {
+  constructor(guard: Guard) {
     this.#guard = guard
+    this.#output = guard.openOutput()
   }
 
   /** A rule may cut the answer off. */
   get mayBlock(): boolean {
-    return this.#guard !== null
+    return this.#output !== null
   }
 
   get isBlocked(): boolean {
@@ -30,42 +32,52 @@ export class AnswerBuilder {
   push(delta: GenerationDelta): GenerationDelta | null {
     if (this.#isBlocked) return null
     this.#pieces++
-    if (delta.toolCalls !== undefined) this.#toolCalls.push(...delta.toolCalls)
-    if (delta.logprobs !== undefined) this.#logprobs.push(...delta.logprobs)
-    if (this.#guard === null) {
+    if (this.#output === null) {
       this.#text += delta.text
+      if (delta.toolCalls !== undefined) this.#toolCalls.push(...delta.toolCalls)
+      if (delta.logprobs !== undefined) this.#logprobs.push(...delta.logprobs)
       return delta
     }
-    const { release, isBlocked } = this.#guard.push(delta.text)
-    return this.#show(release, isBlocked, delta)
+    const shown = this.#show(this.#output.push(delta.text))
+    // Logprobs spell the text that is held back, so they are not told here.
+    const toolCalls = (delta.toolCalls ?? []).flatMap((call) => this.#judge(call))
+    if (this.#isBlocked || toolCalls.length === 0) return shown
+    this.#toolCalls.push(...toolCalls)
+    return { text: shown?.text ?? '', toolCalls }
   }
 
-  /** What the guardrails still held back at the end; `null` when that is nothing. */
+  /** What is to be shown at the end: what was held back, or a sentence in place of the rest. */
   flush(): GenerationDelta | null {
-    if (this.#guard === null) return null
-    const { release, isBlocked } = this.#guard.finish()
-    return this.#show(release, isBlocked, { text: '' })
+    if (this.#output === null) return null
+    const rest = this.#isBlocked ? null : this.#show(this.#output.finish())
+    const { refusal } = this.#guard
+    if (!this.#isBlocked || refusal === null) return rest
+    this.#text += refusal
+    return { text: `${rest?.text ?? ''}${refusal}` }
   }
 
-  /** The whole answer. */
-  finish(end: GenerationEnd & { readonly kind: 'done' }): Answer {
-    return this.#isBlocked ? this.blocked() : this.#answer(end.finishReason, end.usage)
+  /** The whole answer, after `flush`; without an end, of one that was cut off. */
+  finish(end: (GenerationEnd & { readonly kind: 'done' }) | null): Answer {
+    // Nobody counts the tokens of an answer that is cut off: its pieces stand for them.
+    const usage: Usage = end?.usage ?? { promptTokens: 0, completionTokens: this.#pieces }
+    const reason = this.#isBlocked ? 'content_filter' : (end?.finishReason ?? 'stop')
+    const [toolCalls, logprobs] = [this.#toolCalls, this.#logprobs]
+    return { text: this.#text, finishReason: reason, usage, toolCalls, logprobs }
   }
 
-  /** What was shown before a rule cut it off. A piece counts as a token: nobody tells the rest. */
-  blocked(): Answer {
-    return this.#answer('content_filter', { promptTokens: 0, completionTokens: this.#pieces })
+  /** The arguments of a call are an answer, too: rejected, redacted or let through as a whole. */
+  #judge(call: ToolCall): ToolCall[] {
+    const output = this.#guard.openOutput()
+    if (output === null) return [call]
+    const parts = [output.push(call.arguments), output.finish()]
+    this.#isBlocked ||= parts.some(({ isBlocked }) => isBlocked)
+    if (this.#isBlocked) return []
+    return [{ ...call, arguments: parts.map(({ release }) => release).join('') }]
   }
 
-  #show(release: string, isBlocked: boolean, delta: GenerationDelta): GenerationDelta | null {
+  #show({ release, isBlocked }: { release: string; isBlocked: boolean }): GenerationDelta | null {
     this.#isBlocked = isBlocked
     this.#text += release
-    const isEmpty = release === '' && delta.toolCalls === undefined && delta.logprobs === undefined
-    return isEmpty ? null : { ...delta, text: release }
-  }
-
-  #answer(finishReason: Answer['finishReason'], usage: Usage): Answer {
-    const [toolCalls, logprobs] = [this.#toolCalls, this.#logprobs]
-    return { text: this.#text, finishReason, usage, toolCalls, logprobs }
+    return release === '' ? null : { text: release }
   }
 }

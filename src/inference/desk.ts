@@ -20,6 +20,8 @@ export interface Question {
   readonly timeoutSeconds: number | null
   /** Ends it: it leaves the queue or the engine. */
   readonly signal: AbortSignal
+  /** Refused with `queue_full` when too many wait; what a session submits never is. */
+  readonly isBounded: boolean
   /** The task that asks; `null` for HTTP and `generate`. */
   readonly taskId: string | null
 }

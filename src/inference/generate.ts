@@ -30,7 +30,8 @@ export async function generateTexts(
     return await Promise.all(
       prompts.map(async (content) => {
         const input = { kind: 'chat', messages: [{ role: 'user', content }] } as const
-        const question = { input, sampling: {}, priority: 0, timeoutSeconds, signal, taskId: null }
+        const rest = { sampling: {}, priority: 0, isBounded: false, taskId: null }
+        const question = { input, timeoutSeconds, signal, ...rest }
         const { text, finishReason, usage } = await desk.ask(question)
         return { text, finish_reason: finishReason, usage: toWire(usage) }
       }),

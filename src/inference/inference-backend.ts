@@ -30,6 +30,7 @@ export class InferenceBackend implements Backend {
   readonly model: string
   readonly #options: ResolvedInferenceOptions
   readonly #connections = new Map<BackendListener, AiJobs>()
+  #opening: InferenceService | null = null
   #service: InferenceService | null = null
   #initializing: Promise<void> | null = null
   #closing: Promise<void> | null = null
@@ -130,12 +131,14 @@ export class InferenceBackend implements Backend {
   async #initializeOnce(): Promise<void> {
     const { configFile, overrides, log } = this.#options
     const config = await loadInferenceConfig(configFile, overrides, log)
+    if (this.#closing !== null) throw this.#closedError()
     const service = new InferenceService({
       options: this.#options,
       config,
       tell: (taskId, notice) => this.#tell(taskId, notice),
       isHeard: () => this.#connections.size > 0,
     })
+    this.#opening = service
     await service.open()
     this.#service = service
     if (this.#closing !== null) {
@@ -147,6 +150,8 @@ export class InferenceBackend implements Backend {
   async #closeOnce(): Promise<void> {
     const jobs = [...this.#connections.values()]
     await Promise.all(jobs.map((one) => one.cancelAll('backend closed')))
+    // What is just starting would be waited for otherwise, and a model may take minutes.
+    if (this.#service === null) await this.#opening?.pool.stop()
     await this.#initializing?.catch(() => {})
     await this.#service?.close(this.#options.drainMs)
     this.#connections.clear()

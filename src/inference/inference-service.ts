@@ -94,12 +94,10 @@ export class InferenceService {
   async close(graceMs: number): Promise<void> {
     const { clock } = this.#parts.options
     this.#scaler.stop()
-    this.#server?.beginDraining()
     const deadline = new AbortController()
     const stopTimer = clock.after(graceMs, () => deadline.abort())
-    await this.#batcher.drain(deadline.signal)
+    await Promise.all([this.#batcher.drain(deadline.signal), this.#server?.stop()])
     stopTimer()
-    await this.#server?.stop()
     await this.pool.stop()
   }
 
@@ -126,7 +124,7 @@ export class InferenceService {
 
   #createServer(): InferenceServer {
     const { options, config } = this.#parts
-    const { host, port, apiKey, limits, clock, log } = options
+    const { host, port, apiKey, limits, drainMs, clock, log } = options
     const { maxBatchSize, maxBatchWaitMs } = config.batching
     return new InferenceServer({
       desk: this.desk,
@@ -136,7 +134,7 @@ export class InferenceService {
       port,
       apiKey,
       batchConfig: { maxBatchSize, maxBatchWaitMs },
-      limits,
+      limits: { drainSeconds: drainMs / 1000, ...limits },
       metrics: () => this.#metrics.toText(this.desk.status(), this.#batcher.breaches),
       defaults: { maxTokens: config.llm.maxTokens },
       clock,

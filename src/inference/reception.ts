@@ -97,7 +97,7 @@ class Visit {
     this.#settle = settle
     this.#arrivedAt = parts.clock.monotonicMs()
     this.#arrivedTime = parts.clock.now()
-    this.#builder = new AnswerBuilder(parts.guard.openOutput())
+    this.#builder = new AnswerBuilder(parts.guard)
     this.#cut = this.#builder.mayBlock ? new AbortController() : null
     const { input, signal } = question
     this.#request = {
@@ -115,10 +115,11 @@ class Visit {
     if ('refusal' in guarded) return this.#end({ answer: guarded.refusal })
     if ('error' in guarded) return this.#end({ error: guarded.error })
     this.#request = { ...this.#request, input: guarded.input }
-    const { priority, timeoutSeconds } = this.#question
+    const { priority, timeoutSeconds, isBounded } = this.#question
     batcher.enqueue({
       request: this.#request,
       priority,
+      isBounded,
       timeoutMs: timeoutSeconds === null ? null : timeoutSeconds * 1000,
       listener: {
         started: (workerId) => this.#listener.started?.(workerId),
@@ -134,14 +135,15 @@ class Visit {
   }
 
   #finish(end: GenerationEnd): void {
-    if (this.#builder.isBlocked) return this.#end({ answer: this.#builder.blocked() })
-    if (end.kind === 'failed') return this.#end({ error: end.error })
-    if (end.kind === 'canceled') {
-      return this.#end({ error: inferenceError('canceled', 'the request was canceled') })
+    if (!this.#builder.isBlocked) {
+      if (end.kind === 'failed') return this.#end({ error: end.error })
+      if (end.kind === 'canceled') {
+        return this.#end({ error: inferenceError('canceled', 'the request was canceled') })
+      }
     }
     const rest = this.#builder.flush()
     if (rest !== null) void this.#listener.delta?.(rest)
-    this.#end({ answer: this.#builder.finish(end) })
+    this.#end({ answer: this.#builder.finish(end.kind === 'done' ? end : null) })
   }
 
   #end(outcome: Outcome): void {

@@ -4,6 +4,7 @@ import type { AnyTask } from '../backends/backend.ts'
 import type { Clock } from '../foundation/clock.ts'
 import { StateError, TimeoutError } from '../foundation/errors.ts'
 import { expectKnownKeys, expectNumber, expectObject, invalid } from '../foundation/options.ts'
+import { announceWait } from '../foundation/task-context.ts'
 import { hasEnded } from '../tasks/lifecycle.ts'
 import { Task } from '../tasks/task.ts'
 import type { Entry } from './entry.ts'
@@ -48,6 +49,7 @@ export async function waitForAll(
   const timeOut = (): void =>
     reject(new TimeoutError(`not all tasks ended within ${timeoutSeconds} s`))
   const cancelTimer = limitMs === Infinity ? () => {} : clock.after(limitMs, timeOut)
+  announceWait()
   try {
     await promise
   } finally {

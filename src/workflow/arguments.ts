@@ -107,7 +107,7 @@ function holdersOf(containers: readonly Container[]): ReadonlySet<Container> {
   for (let container = open.pop(); container !== undefined; container = open.pop()) {
     if (touched.has(container)) continue
     touched.add(container)
-    open.push(...(holders.get(container) ?? []))
+    for (const holder of holders.get(container) ?? []) open.push(holder)
   }
   return touched
 }

@@ -17,6 +17,8 @@ const workerId = 'main'
 export interface BlockRunnerParts {
   readonly clock: Clock
   readonly listener: BackendListener
+  /** Hears of every end of an attempt before the listener does. */
+  readonly onEnd: (uid: string, isWell: boolean) => void
 }
 
 /** Bodies can be abandoned, not stopped. */
@@ -70,6 +72,7 @@ export class BlockRunner implements Connection {
     if (disarm === undefined) return
     disarm()
     this.#live.delete(job)
+    this.#parts.onEnd(job.uid, report.kind === 'complete')
     this.#parts.listener.report(job, report)
   }
 }

@@ -2,7 +2,7 @@
 
 import { AsyncLocalStorage } from 'node:async_hooks'
 import type { AnyTask } from '../backends/backend.ts'
-import type { Run, RunContext } from './handle.ts'
+import type { Attempt, Run, RunContext } from './handle.ts'
 import type { Plan } from './plan.ts'
 
 const outside: RunContext = Object.freeze({ scope: null, block: null })
@@ -11,11 +11,12 @@ type Enter = <T>(body: () => T) => T
 
 export class Bodies {
   readonly #context = new AsyncLocalStorage<RunContext>()
-  readonly #onBlockFailed: (block: Run) => void
+  /** The attempts at blocks that are under way, by the uids of the blocks. */
+  readonly #attempts = new Map<string, Attempt>()
+  readonly #cancel: (child: Run, reason: string) => void
 
-  /** `onBlockFailed` hears of every attempt that failed, before its session does. */
-  constructor(onBlockFailed: (block: Run) => void) {
-    this.#onBlockFailed = onBlockFailed
+  constructor(cancel: (child: Run, reason: string) => void) {
+    this.#cancel = cancel
   }
 
   /** Where the calling code makes its handles. */
@@ -31,7 +32,7 @@ export class Bodies {
   enter({ handle, context }: Run): Enter {
     const { run } = handle
     if (run === null || !handle.plan.isBlock) return (body) => this.runIn(context, body)
-    return <T>(body: () => T) => this.#runBlock(run, body) as T
+    return (body) => this.#runBlock(run, body)
   }
 
   /** The task of a plain call: there is nothing to wait for and nothing to decide. */
@@ -43,12 +44,23 @@ export class Bodies {
     return made
   }
 
-  async #runBlock(run: Run, body: () => unknown): Promise<unknown> {
-    try {
-      return await this.runIn({ scope: run.context.scope, block: run }, body)
-    } catch (error) {
-      this.#onBlockFailed(run)
-      throw error
-    }
+  /** The attempt at a block's body has ended; badly, it takes with it what the body made. */
+  endAttempt(uid: string, isWell: boolean): void {
+    const attempt = this.#attempts.get(uid)
+    if (attempt === undefined) return
+    this.#attempts.delete(uid)
+    if (isWell) return
+    attempt.isOver = true
+    for (const child of attempt.children) this.#cancel(child, reasonOf(attempt))
+  }
+
+  #runBlock<T>(run: Run, body: () => T): T {
+    const attempt: Attempt = { run, children: new Set(), isOver: false }
+    this.#attempts.set(run.handle.uid, attempt)
+    return this.runIn({ scope: run.context.scope, block: attempt }, body)
   }
 }
+
+/** Why what was made inside of a block is canceled. */
+export const reasonOf = ({ run: { handle } }: Attempt): string =>
+  `its block ${handle.name} (${handle.uid}) did not end well`

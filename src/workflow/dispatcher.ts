@@ -12,7 +12,7 @@ import { hasEnded } from '../tasks/lifecycle.ts'
 import type { Outcome } from '../tasks/task.ts'
 import { findHandles, isFlat, substitute } from './arguments.ts'
 import { DraftTask } from './draft-task.ts'
-import { Bodies } from './bodies.ts'
+import { Bodies, reasonOf } from './bodies.ts'
 import { cycleError, fateOf, foreignHandleError } from './fate.ts'
 import { Graph } from './graph.ts'
 import { EngineHandle, type HandleOwner, Run } from './handle.ts'
@@ -39,8 +39,7 @@ const none: readonly never[] = Object.freeze([])
 export class Dispatcher implements HandleOwner {
   readonly id: string
   readonly memo: Memo<Run>
-  /** A body that fails takes with it what it made, also when it will be tried again. */
-  readonly bodies = new Bodies((block) => this.#cancelChildren(block))
+  readonly bodies = new Bodies((child, reason) => void this.cancel(child.handle, reason))
   readonly #parts: DispatcherParts
   readonly #graph = new Graph<Run>()
   readonly #ready: Slices<Run>
@@ -73,6 +72,7 @@ export class Dispatcher implements HandleOwner {
     let problem: unknown = null
     try {
       found = findHandles(args)
+      this.#expectOwn(found)
     } catch (error) {
       problem = error
     }
@@ -85,7 +85,7 @@ export class Dispatcher implements HandleOwner {
     const { block } = run.context
     if (problem !== null) this.#end(run, { kind: 'fail', error: problem })
     // A body that nobody waits for any more cannot be stopped, but what it makes can.
-    else if (block?.handle.error) this.#end(run, { kind: 'cancel', reason: reasonOf(block) })
+    else if (block?.isOver) this.#end(run, { kind: 'cancel', reason: reasonOf(block) })
     else if (found.length === 0) this.#ready.add(run)
     else this.#await(run, found)
     return run.handle
@@ -98,8 +98,7 @@ export class Dispatcher implements HandleOwner {
   /** Hears of every end in the moment it happens. */
   ended(run: Run, outcome: Outcome): void {
     run.handle.run = null
-    const { scope, block } = run.context
-    block?.children?.delete(run)
+    run.context.block?.children.delete(run)
     if (outcome.state === 'DONE') {
       run.handle.result = outcome.value
       for (const next of this.#graph.end(run)) this.#ready.add(next)
@@ -108,10 +107,9 @@ export class Dispatcher implements HandleOwner {
         node.doomedBy = via.handle
         this.#ready.add(node)
       }
-      this.#cancelChildren(run)
     }
     this.memo.ended(run, outcome)
-    if (scope !== null) this.#parts.scopes.leave(scope)
+    if (run.scope !== null) this.#parts.scopes.leave(run.scope)
   }
 
   /** From now on nothing is taken or handed over. */
@@ -121,13 +119,16 @@ export class Dispatcher implements HandleOwner {
 
   #register(run: Run, dependencies: readonly EngineHandle[]): void {
     const { handle, context } = run
+    const { clock, registrar, scopes } = this.#parts
     handle.run = run
-    context.block?.children?.add(run)
-    if (context.scope !== null) this.#parts.scopes.use(context.scope)
+    context.block?.children.add(run)
+    if (context.scope !== null) run.scope = scopes.use(context.scope)
+    run.createdMs = clock.monotonicMs()
     run.dependencyCount = dependencies.length
-    run.entry = this.#parts.registrar.register(handle.task, {
-      executable: handle.name,
-      dependencies: dependencies.length === 0 ? none : dependencies.map(({ uid }) => uid),
+    const uids = dependencies.map(({ uid }) => uid)
+    run.entry = registrar.register(handle.task, {
+      executable: handle.plan.executable,
+      dependencies: uids.length === 0 ? none : Object.freeze(uids),
       workflowId: context.scope?.id ?? null,
       owner: run,
     })
@@ -135,10 +136,6 @@ export class Dispatcher implements HandleOwner {
 
   /** Waits for what has not ended; one that did not end well decides at once. */
   #await(run: Run, dependencies: readonly EngineHandle[]): void {
-    const foreign = dependencies.find(({ owner }) => owner !== this)
-    if (foreign !== undefined) {
-      return this.#end(run, { kind: 'fail', error: foreignHandleError(foreign, this) })
-    }
     const bad = dependencies.find(({ state }) => state === 'FAILED' || state === 'CANCELED')
     run.doomedBy = bad ?? null
     const missing = dependencies.flatMap((dependency) => dependency.run ?? [])
@@ -177,19 +174,20 @@ export class Dispatcher implements HandleOwner {
   /** Puts values in the places of handles; `false` when it has to wait once more. */
   #resolve(run: Run): boolean {
     const handles = findHandles(run.args)
+    this.#expectOwn(handles)
     const late = handles.filter(({ state }) => state !== 'DONE')
     if (late.length > 0) {
       this.#awaitLate(run, late)
       return false
     }
     run.values = handles.length === 0 ? run.args : substitute(run.args)
-    const { dependencyCount: dependencies, entry } = run
-    if (dependencies === 0 || entry === null) return true
+    const { dependencyCount: dependencies, createdMs } = run
+    if (dependencies === 0) return true
     const { clock, registrar } = this.#parts
     registrar.tell(TaskResolved, {
       ...about(run),
       dependencies,
-      wait_seconds: Math.max(0, clock.now() - entry.life.lastTime),
+      wait_seconds: (clock.monotonicMs() - createdMs) / 1000,
     })
     return true
   }
@@ -218,8 +216,9 @@ export class Dispatcher implements HandleOwner {
     later?.then(undefined, (error: unknown) => this.#end(run, { kind: 'fail', error }))
   }
 
-  #cancelChildren(block: Run): void {
-    for (const child of block.children ?? []) this.cancel(child.handle, reasonOf(block))
+  #expectOwn(handles: readonly EngineHandle[]): void {
+    const foreign = handles.find(({ owner }) => owner !== this)
+    if (foreign !== undefined) throw foreignHandleError(foreign, this)
   }
 
   #reuse(run: Run, value: unknown, from: { key: string; source: string }): void {
@@ -231,9 +230,6 @@ export class Dispatcher implements HandleOwner {
     if (entry !== null) this.#parts.registrar.end(entry, end)
   }
 }
-
-const reasonOf = ({ handle }: Run): string =>
-  `its block ${handle.name} (${handle.uid}) did not end well`
 
 /** The fields of an event about a task that is with no backend yet. */
 function about({ handle, context }: Run) {

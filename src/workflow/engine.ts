@@ -11,6 +11,7 @@ import {
   expectObject,
   expectString,
 } from '../foundation/options.ts'
+import { isThenable } from '../foundation/thenable.ts'
 import {
   type CloseOptions,
   registrarOf,
@@ -23,7 +24,7 @@ import type { ExecutableResult } from '../tasks/compute-task.ts'
 import { blockBackend, BlockRunner } from './block-runner.ts'
 import type { TaskFunction } from './deferrable.ts'
 import { Dispatcher } from './dispatcher.ts'
-import { type Handle, Run } from './handle.ts'
+import { EngineHandle, type Handle, Run } from './handle.ts'
 import {
   type AnyFunction,
   type Plan,
@@ -102,7 +103,11 @@ export class WorkflowEngine implements AsyncDisposable {
       if (run instanceof Run) this.#dispatcher.ended(run, outcome)
     })
     this.#scopes = new Scopes({ clock, registrar })
-    this.#blocks = new BlockRunner({ clock, listener: registrar.listener })
+    this.#blocks = new BlockRunner({
+      clock,
+      listener: registrar.listener,
+      onEnd: (uid, isWell) => this.#dispatcher.bodies.endAttempt(uid, isWell),
+    })
     this.#dispatcher = new Dispatcher({
       id: session.id,
       clock,
@@ -166,20 +171,18 @@ export class WorkflowEngine implements AsyncDisposable {
       this.#scopes.leave(scope, messageOf(error))
       throw error
     }
-    if (!(result instanceof Promise)) {
+    if (!isThenable(result)) {
       this.#scopes.leave(scope)
       return result
     }
-    return result.then(
-      (value: unknown) => {
-        this.#scopes.leave(scope)
-        return value
-      },
-      (error: unknown) => {
-        this.#scopes.leave(scope, messageOf(error))
-        throw error
-      },
-    ) as T
+    // A lazy one begins only now, and inside.
+    const inside: PromiseLike<unknown> = result
+    const ended = bodies.runIn({ ...context, scope }, () => Promise.resolve(inside))
+    const left = ended.then(
+      () => this.#scopes.leave(scope),
+      (error: unknown) => this.#scopes.leave(scope, messageOf(error)),
+    )
+    return (result instanceof EngineHandle ? result : left.then(() => ended)) as T
   }
 
   /** As on a session. Results of tasks with `cache` are kept beside the checkpoint. */

@@ -9,13 +9,23 @@ import type { Task } from '../tasks/task.ts'
 import type { Plan } from './plan.ts'
 import type { OpenScope } from './scopes.ts'
 
+/** There is no such value. */
+declare const mark: unique symbol
+
+/** Anything but a handle. */
+export interface NoHandle {
+  readonly [mark]?: never
+}
+
 /**
  * A task of a workflow. Awaiting gives its value; passed as an argument, it is waited for and
  * arrives as its value. One that fails and is never awaited harms nobody.
  */
 export interface Handle<T> extends Promise<T> {
+  /** For types alone: tells it from values that happen to have the same members. */
+  readonly [mark]: true
   readonly uid: string
-  /** What its events call `executable` when it is created. */
+  /** What its events call `executable` when it is created, unless it is a prompt. */
   readonly name: string
   readonly state: TaskState
   /** Why it failed or was canceled; `null` otherwise. */
@@ -36,6 +46,7 @@ export interface HandleOwner {
 
 /** Light: its task makes no promise before somebody waits, so no rejection can be unhandled. */
 export class EngineHandle<T = unknown> implements Handle<T> {
+  declare readonly [mark]: true
   readonly plan: Plan
   readonly owner: HandleOwner
   /** What is registered with the session: the very task that runs, or one that stands for it. */
@@ -94,7 +105,16 @@ export class EngineHandle<T = unknown> implements Handle<T> {
 /** Where a handle was made; what its body makes is made there too. */
 export interface RunContext {
   readonly scope: OpenScope | null
-  readonly block: Run | null
+  readonly block: Attempt | null
+}
+
+/** One attempt at the body of a block: what the body makes belongs to it, and to no later one. */
+export interface Attempt {
+  readonly run: Run
+  /** What was made inside and has not ended. */
+  readonly children: Set<Run>
+  /** It did not end well; its body may go on, but what that makes is canceled at once. */
+  isOver: boolean
 }
 
 /** What the engine knows of a handle that has not ended. */
@@ -114,8 +134,10 @@ export class Run {
   work: AnyTask | null = null
   /** The dependency that did not end well. */
   doomedBy: EngineHandle | null = null
-  /** What was made inside of a block and has not ended. */
-  readonly children: Set<Run> | null
+  /** What it counts in: the open scope of the id that its context names. */
+  scope: OpenScope | null = null
+  /** When it was registered. */
+  createdMs = 0
 
   constructor(
     handle: EngineHandle,
@@ -127,6 +149,5 @@ export class Run {
     this.receiver = receiver
     this.args = args
     this.context = context
-    this.children = handle.plan.isBlock ? new Set() : null
   }
 }

@@ -7,26 +7,27 @@ import { definitionOf } from '../tasks/define-task.ts'
 import type { Plan } from './plan.ts'
 
 /** Changes when the meaning of a key does. */
-const version = 'tutti-memo-1'
+const version = 'tutti-memo-2'
 const deepest = 1000
 
 /**
  * Equal for equal calls, also in another process. The function's source text counts, and how a
- * prompt is asked; what the function calls does not. Throws a `ValueError` that names an argument
+ * prompt is asked; what the function calls does not. A key of the caller's own stands for the
+ * arguments alone. Throws a `ValueError` that names an argument
  * which cannot be compared by its content.
  */
 export function memoKey(plan: Plan, args: readonly unknown[]): string {
   const { cache, name, work } = plan.options
   const hash = createHash('sha256')
   write(hash, version, plan.kind, name)
+  write(hash, definitionOf(plan.body)?.module ?? '', String(plan.body))
+  const { backend: _, timeoutSeconds: _limit, priority: _rank, resources: _share, ...rest } = work
+  new Encoder(hash).encode('options', rest)
   if (typeof cache === 'object') {
     const { key } = cache
     write(hash, 'key', typeof key === 'string' ? key : keyOf(key, args))
   } else {
-    const definition = definitionOf(plan.body)
-    write(hash, 'content', definition?.module ?? '', String(plan.body))
-    const { backend: _, timeoutSeconds: _limit, priority: _rank, resources: _share, ...rest } = work
-    new Encoder(hash).encode('options', rest)
+    write(hash, 'content')
     new Encoder(hash).encode('args', args)
   }
   return hash.digest('hex')

@@ -5,8 +5,11 @@ import { mkdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { deserialize, serialize } from 'node:v8'
 import { newUuid } from '../foundation/ids.ts'
+import { Gate } from './gate.ts'
 
 const digestBytes = 32
+/** Every file under way holds a descriptor, and a process has few of them. */
+const mostAtOnce = 32
 
 /** A value that was found; it may be `undefined`. */
 export interface Found {
@@ -15,15 +18,20 @@ export interface Found {
 
 export class MemoStore {
   readonly #folder: string
+  readonly #gate = new Gate(mostAtOnce)
 
   constructor(folder: string) {
     this.#folder = folder
   }
 
-  /** `null` when there is none, or none that can be trusted: a torn file is as good as no file. */
+  /**
+   * `null` when there is none, or none that can be trusted: a torn file is as good as no file.
+   * Rejects when a file cannot be read.
+   */
   async read(key: string): Promise<Found | null> {
+    const bytes = await this.#gate.pass(() => readFile(this.#pathOf(key)).catch(nullIfMissing))
+    if (bytes === null) return null
     try {
-      const bytes = await readFile(this.#pathOf(key))
       const content = bytes.subarray(digestBytes)
       if (!digestOf(content).equals(bytes.subarray(0, digestBytes))) return null
       const found: unknown = deserialize(content)
@@ -36,6 +44,10 @@ export class MemoStore {
   /** Replaces what was there. Rejects when the value cannot be stored. */
   async write(key: string, value: unknown): Promise<void> {
     const content = serialize({ value })
+    await this.#gate.pass(() => this.#replace(key, content))
+  }
+
+  async #replace(key: string, content: Buffer): Promise<void> {
     await mkdir(this.#folder, { recursive: true })
     const draft = `${this.#pathOf(key)}.${newUuid()}.tmp`
     try {
@@ -53,3 +65,8 @@ export class MemoStore {
 }
 
 const digestOf = (bytes: Buffer): Buffer => createHash('sha256').update(bytes).digest()
+
+function nullIfMissing(error: NodeJS.ErrnoException): null {
+  if (error.code === 'ENOENT') return null
+  throw error
+}

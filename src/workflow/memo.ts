@@ -62,7 +62,13 @@ export class Memo<N> {
     const shared: Shared<N> = { key, leader: call, followers: [], isLooking: true }
     this.#byKey.set(key, shared)
     this.#byLeader.set(call, shared)
-    void store.read(key).then((found) => this.#go(shared, found))
+    void store.read(key).then(
+      (found) => this.#go(shared, found),
+      (error: unknown) => {
+        this.#log.warn('ResultNotRead', `a kept result cannot be read: ${messageOf(error)}`)
+        this.#go(shared, null)
+      },
+    )
   }
 
   /** The store has answered; by then all who asked may be gone. */

@@ -29,6 +29,8 @@ export interface Plan {
   readonly kind: TaskKind
   readonly options: ResolvedTaskOptions
   readonly body: AnyFunction
+  /** What its events call `executable` until it is known what runs. */
+  readonly executable: string
   /** Its task can be made at once: nothing but the arguments decides what runs. */
   readonly isPlain: boolean
   /** Its body runs outside of all backends, and what it makes ends with it. */
@@ -49,6 +51,7 @@ export function planFunction(body: AnyFunction, given: unknown): Plan {
     kind: 'function',
     options,
     body,
+    executable: options.name,
     isPlain: options.cache === false,
     isBlock: false,
     prepare(call, use) {
@@ -65,6 +68,7 @@ export function planBlock(body: AnyFunction, given: unknown): Plan {
     kind: 'function',
     options,
     body,
+    executable: options.name,
     isPlain: false,
     isBlock: true,
     prepare(call, use) {
@@ -82,7 +86,8 @@ export function planExecutable(body: AnyFunction, given: unknown): Plan {
     new ComputeTask({ ...toProgram(program), ...work, uid })
   const prepare: Plan['prepare'] = (call, use) =>
     decide(body, call, (uid, program) => use(toTask(uid, program)))
-  return { kind: 'compute', options, body, isPlain: false, isBlock: false, prepare }
+  const executable = options.name
+  return { kind: 'compute', options, body, executable, isPlain: false, isBlock: false, prepare }
 }
 
 /** Without `backend` and `model`, the first backend that takes a prompt is asked. */
@@ -108,7 +113,8 @@ export function planPrompt(
   }
   const prepare: Plan['prepare'] = (call, use) =>
     decide(body, call, (uid, prompt) => use(toTask(uid, prompt)))
-  return { kind: 'ai', options, body, isPlain: false, isBlock: false, prepare }
+  const executable = work.model ?? ''
+  return { kind: 'ai', options, body, executable, isPlain: false, isBlock: false, prepare }
 }
 
 /** The uid of a task that is made only to check options, when a function is wrapped. */

@@ -32,23 +32,25 @@ export class Scopes {
 
   /** Entering an open id again joins it. */
   enter(id: string, parent: OpenScope | null): OpenScope {
-    const known = this.#open.get(id)
-    const parentId = parent === null || parent === known ? null : parent.id
-    const scope = known ?? { id, parentId, startedMs: 0, uses: 0, failure: null }
-    this.use(scope)
-    return scope
+    const parentId = parent === null || parent.id === id ? null : parent.id
+    return this.use({ id, parentId, startedMs: 0, uses: 0, failure: null })
   }
 
-  /** Something more uses the scope; code that outlived it opens it once more. */
-  use(scope: OpenScope): void {
+  /**
+   * Something more uses the scope, or the one that is open under its id by now; it must leave the
+   * one that it gets. Code that outlived its scope opens it once more.
+   */
+  use(given: OpenScope): OpenScope {
     const { clock, registrar } = this.#parts
+    const scope = this.#open.get(given.id) ?? given
     scope.uses++
-    if (scope.uses > 1) return
+    if (scope.uses > 1) return scope
     const { id, parentId } = scope
     scope.startedMs = clock.monotonicMs()
     scope.failure = null
     this.#open.set(id, scope)
     registrar.tell(WorkflowStarted, { backend, workflow_id: id, parent_workflow_id: parentId })
+    return scope
   }
 
   /** Something that used the scope has ended. */

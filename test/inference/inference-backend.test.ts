@@ -1,7 +1,11 @@
+import { once } from 'node:events'
+import { connect } from 'node:net'
 import { describe, expect, it } from 'vitest'
-import { StateError, ValueError } from '../../src/foundation/errors.ts'
+import { StateError, ValueError, WorkerLostError } from '../../src/foundation/errors.ts'
 import { TaskFailedError } from '../../src/foundation/task-errors.ts'
+import type { CreateEngine } from '../../src/inference/engine.ts'
 import { InferenceBackend } from '../../src/inference/inference-backend.ts'
+import { inferenceError } from '../../src/inference/inference-errors.ts'
 import { Session } from '../../src/session/session.ts'
 import { AITask } from '../../src/tasks/ai-task.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
@@ -147,6 +151,20 @@ describe('generate', () => {
 })
 
 describe('row 79: an engine that is lost', () => {
+  it('row 79: fails a task as a lost worker does', async () => {
+    const lost = inferenceError('engine_lost', 'the engine is gone')
+    const engine: CreateEngine = (worker) =>
+      Object.assign(createObedientEngine(worker), { generate: () => Promise.reject(lost) })
+    const clock = new ManualClock()
+    await using session = new Session([await openBackend({ engine, clock })])
+    const task = ask('hello')
+    await session.submitTasks([task])
+    const waiting = session.waitTasks([task])
+    while (task.state !== 'FAILED') await clock.advance(1000)
+    await waiting
+    expect(task.error?.cause).toBeInstanceOf(WorkerLostError)
+  })
+
   it('row 79: is told, is not healthy meanwhile, and is started anew', async () => {
     const clock = new ManualClock()
     const losses: (() => void)[] = []
@@ -206,6 +224,45 @@ describe('beginning and end', () => {
     await flaky.initialize()
     expect(await flaky.generate(['a'], 1)).toHaveLength(1)
     await flaky.close()
+  })
+
+  it('closes while it is still starting, and ends what starts', async () => {
+    let closes = 0
+    const starting = Promise.withResolvers<void>()
+    const backend = new InferenceBackend({
+      configFile: configWith(),
+      modelName: 'tiny',
+      useService: false,
+      engine: (worker) =>
+        Object.assign(createObedientEngine(worker), {
+          start() {
+            starting.resolve()
+            return new Promise(() => {})
+          },
+          async close() {
+            closes++
+          },
+        }),
+    })
+    const initializing = backend.initialize().catch((error: unknown) => error)
+    await starting.promise
+    await backend.close()
+    expect(await initializing).toBeInstanceOf(Error)
+    expect(closes).toBe(1)
+  })
+
+  it('waits for a client that does not finish its request no longer than it says', async () => {
+    const backend = await openBackend({ port: 0, drainSeconds: 0.1 })
+    const socket = connect(Number(new URL(backend.endpoint ?? '').port), '127.0.0.1')
+    socket.on('error', () => {})
+    socket.write('POST /generate HTTP/1.1\r\nhost: localhost\r\n')
+    socket.write(
+      'content-type: application/json\r\ncontent-length: 100\r\nexpect: 100-continue\r\n\r\n',
+    )
+    await once(socket, 'data')
+    const closed = once(socket, 'close')
+    await backend.close()
+    await closed
   })
 
   it.each([

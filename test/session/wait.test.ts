@@ -1,6 +1,9 @@
 import { getEventListeners } from 'node:events'
 import { describe, expect, it } from 'vitest'
+import { ConcurrentBackend } from '../../src/backends/local/concurrent-backend.ts'
 import { StateError, TimeoutError, ValueError } from '../../src/foundation/errors.ts'
+import { Session } from '../../src/session/session.ts'
+import { ComputeTask } from '../../src/tasks/compute-task.ts'
 import { openSession, quick, rejection, turns } from './open-session.ts'
 
 /** Whether a promise has settled by now. */
@@ -23,6 +26,25 @@ describe('waitTasks', () => {
     expect(await waiting).toBe(tasks)
     expect(await session.waitTasks(tasks)).toBe(tasks)
     expect(await session.waitTasks([])).toEqual([])
+  })
+
+  it('gives up the place of a closure that waits, so that what it waits for can run', async () => {
+    await using session = new Session([await ConcurrentBackend.create({ workers: 1 })])
+    const tasks = Array.from(
+      { length: 1000 },
+      () =>
+        new ComputeTask({
+          function: async () => {
+            const inner = new ComputeTask({ function: () => 1 })
+            await session.submitTasks([inner])
+            await session.waitTasks([inner])
+            return inner.returnValue
+          },
+        }),
+    )
+    await session.submitTasks(tasks)
+    await session.waitTasks(tasks)
+    expect(tasks.every(({ returnValue }) => returnValue === 1)).toBe(true)
   })
 
   it('waits once for a task that is named twice', async () => {

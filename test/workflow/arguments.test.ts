@@ -56,6 +56,14 @@ describe('handles in arguments', () => {
     expect(ring.self).toBe(ring)
   })
 
+  it('give way in a part that 200,000 others share', () => {
+    const shared = { handle: done(7) }
+    const rows = Array.from({ length: 200_000 }, (_, at) => ({ at, shared }))
+    const [copies] = substitute([rows]) as [{ shared: unknown }[]]
+    expect(copies).toHaveLength(200_000)
+    expect(copies.at(-1)).toEqual({ at: 199_999, shared: { handle: 7 } })
+  })
+
   it('keep keys that would change a prototype, and the lack of one', () => {
     const handle = done(1)
     const odd = JSON.parse('{"__proto__": {"x": 1}}') as Record<string, unknown>

@@ -116,6 +116,51 @@ describe('a block', () => {
   })
 })
 
+describe('an attempt at a block that ran out of time', () => {
+  /** The first attempt waits for `late`, and is over by now; the second waits for its child. */
+  async function openRetried(late: Promise<void>, onLate: () => void) {
+    const opened = await openEngine()
+    const { flow, clock } = opened
+    const f = flow.functionTask((_given: unknown) => 1)
+    const made: Handle<unknown>[] = []
+    const block = flow.block(
+      async () => {
+        const mine = f(made.length)
+        made.push(mine)
+        if (made.length > 1) return await mine
+        await late
+        made.push(f('late'))
+        return onLate()
+      },
+      { retries: 1, timeoutSeconds: 5 },
+    )()
+    await turns()
+    await clock.advance(5000)
+    await turns()
+    return { ...opened, block, made }
+  }
+
+  it('takes with it what it made, before the next begins', async () => {
+    const { backend, block, made } = await openRetried(new Promise(() => {}), () => {})
+    expect([block.state, made.length]).toEqual(['RUNNING', 2])
+    expect(backend.cancels.map(({ job }) => job.uid)).toEqual([made[0]?.uid])
+  })
+
+  it('does no harm to the next, whatever its body does later', async () => {
+    const { promise, resolve } = Promise.withResolvers<void>()
+    const { backend, block, made } = await openRetried(promise, () => {
+      throw new Error('late')
+    })
+    resolve()
+    await turns()
+    const [, second, late] = made
+    expect([block.state, second?.state, late?.state]).toEqual(['RUNNING', 'QUEUED', 'CANCELED'])
+    expect(backend.cancels).toHaveLength(1)
+    if (second !== undefined) backend.complete(second, 'end')
+    expect(await block).toBe('end')
+  })
+})
+
 describe('tasks that await tasks', () => {
   it('do not deadlock, however many wait at a time', async () => {
     await using flow = await openLocal(1)
@@ -128,6 +173,14 @@ describe('tasks that await tasks', () => {
     // It is behind all of them, and all of them wait for it.
     const shared = late(1)
     expect(await Promise.all(all)).toEqual(all.map((_, n) => n + 1))
+  })
+
+  it('do not deadlock when they return a handle instead of awaiting it', async () => {
+    await using flow = await openLocal(1)
+    const leaf = flow.functionTask(async (n: number) => n)
+    const middle = flow.functionTask((n: number) => leaf(n))
+    const all = Array.from({ length: 1200 }, (_, n) => middle(n))
+    expect(await Promise.all(all)).toEqual(all.map((_, n) => n))
   })
 
   it('give back the cores that they asked for while they wait', async () => {

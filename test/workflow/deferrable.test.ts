@@ -9,6 +9,8 @@ interface Point {
   readonly tags: readonly string[]
 }
 
+type Json = string | number | boolean | null | Json[] | { [key: string]: Json }
+
 describe('types', () => {
   it('flow from a function through handles to what is awaited', async () => {
     const { flow } = await openEngine()
@@ -52,6 +54,58 @@ describe('types', () => {
     expect(() => flow.functionTask(square, { retrys: 1 })).toThrow('retrys')
     // @ts-expect-error blocks run on no backend
     expect(() => flow.block(() => 1, { backend: 'local' })).toThrow('backend')
+  })
+
+  it('take data of any shape, with handles anywhere inside', async () => {
+    const { flow } = await openEngine()
+    const count = flow.functionTask((n: number) => n)
+    const make = flow.functionTask((): Json => [1])
+    const store = flow.functionTask((value: Json) => value)
+    const list = flow.functionTask((values: readonly number[], pair: [number, string]) => [
+      ...values,
+      ...pair,
+    ])
+    expectTypeOf(store(make())).toEqualTypeOf<Handle<Json>>()
+    const data: Json = { a: [1, null] }
+    const made = [
+      store(data),
+      store({ a: [1, count(1), { b: make() }], c: null }),
+      store(count(1)),
+      list([1, count(2)], [count(3), 'x']),
+      list([], [1, 'x']),
+    ]
+    expect(made.map(({ state }) => state)).toEqual(Array(5).fill('CREATED'))
+  })
+
+  it('do not take a handle for the object that it looks like', async () => {
+    const { flow } = await openEngine()
+    const count = flow.functionTask((n: number) => n)
+    const person = flow.functionTask((name: string) => ({ name }))
+    const greet = flow.functionTask((given: { name: string }) => given.name)
+    const watch = flow.functionTask((given: { uid: string; state: string }) => given.uid)
+    const keep = flow.functionTask((given: object) => given)
+    const join = flow.functionTask(async (given: Promise<number>) => await given)
+    const when = flow.functionTask((date: Date, n?: number) => [date, n])
+    // @ts-expect-error a handle has a name, but it is a handle of a number
+    void greet(count(1))
+    // @ts-expect-error a handle has a uid and a state as well
+    void watch(count(1))
+    // @ts-expect-error a handle of a number is no object
+    void keep(count(1))
+    // @ts-expect-error a handle arrives as its value, not as a promise
+    void join(count(1))
+    const fit = [
+      greet(person('a')),
+      greet({ name: 'a' }),
+      greet({ name: greet({ name: 'a' }) }),
+      watch({ uid: 'a', state: 'b' }),
+      keep(person('a')),
+      keep([1]),
+      join(Promise.resolve(1)),
+      when(new Date(0)),
+      when(new Date(0), count(1)),
+    ]
+    expect(fit.map(({ state }) => state)).toEqual(Array(9).fill('CREATED'))
   })
 
   it('know what programs and prompts give', async () => {

@@ -163,6 +163,19 @@ describe('row 31: handles that cannot be waited for', () => {
     expect(typesOf(await two.eventsOf(bad))).toEqual(types)
   })
 
+  it('row 31: one of another engine that comes late is refused, also when it is DONE', async () => {
+    const one = await openEngine({ id: 'one' })
+    const two = await openEngine({ id: 'two' })
+    const foreign = one.flow.functionTask(add)(1, 2)
+    await settled()
+    one.backend.complete(foreign, 3)
+    const list: unknown[] = []
+    const bad = two.flow.functionTask((given: unknown[]) => given)(list)
+    list.push(foreign)
+    expect((await rejection(bad)).cause).toMatchObject({ code: 'ForeignHandleError' })
+    expect(two.backend.jobs).toEqual([])
+  })
+
   it('row 31: a handle that was put into its own argument is a ring, and is named', async () => {
     const { flow } = await openEngine()
     const box: { handle?: unknown } = {}

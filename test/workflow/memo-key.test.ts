@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { memoKey } from '../../src/workflow/memo-key.ts'
 import { planFunction, planPrompt } from '../../src/workflow/plan.ts'
+import { square } from '../backends/local/fixtures/backend-tasks.ts'
 
 const body = (given: unknown): unknown => given
 const plan = planFunction(body, { name: 'f', cache: true })
@@ -59,6 +60,23 @@ describe('the key of a result', () => {
     ]
     const keys = others.map((other) => memoKey(other, [1]))
     expect(new Set([keyOf(1), ...keys]).size).toBe(4)
+  })
+
+  it('of the caller stands for the arguments, not for the function or how it is asked', () => {
+    const cache = { key: 'k' }
+    const ask = (): string => 'x'
+    const plans = [
+      planFunction((n: number) => n + 1, { cache }),
+      planFunction((n: number) => n * 2, { cache }),
+      planFunction(square, { cache, name: 'anonymous' }),
+      planPrompt(ask, { cache }, () => []),
+      planPrompt(ask, { cache, model: 'm' }, () => []),
+      planPrompt(ask, { cache, temperature: 1 }, () => []),
+    ]
+    expect(new Set(plans.map((other) => memoKey(other, [1]))).size).toBe(plans.length)
+    expect(new Set(plans.map((other) => memoKey(other, [2]))).size).toBe(plans.length)
+    const [first = plan] = plans
+    expect(memoKey(first, [1])).toBe(memoKey(first, [2]))
   })
 
   it('differs for a prompt that is asked otherwise, not for where and when it is', () => {

@@ -1,4 +1,4 @@
-import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
@@ -45,6 +45,23 @@ describe('a task with `cache`', () => {
       { a: [1], b: 3 },
     ])
     expect(results[1]).toEqual({ given: { b: 2, a: [1] }, at: new Date(0) })
+  })
+
+  it('runs and warns when a kept result cannot be read', async () => {
+    const cacheDir = createFolder()
+    const { runs, body } = counted()
+    for (let at = 0; at < 2; at++) {
+      const warnings: string[] = []
+      const log = { warn: (code: string) => void warnings.push(code) }
+      await using flow = await openLocal({ cacheDir, log })
+      await flow.functionTask(body, { name: 'f', cache: true })(1)
+      await flow.shutdown()
+      if (at === 1) expect(warnings).toContain('ResultNotRead')
+      const [file = ''] = readdirSync(cacheDir)
+      rmSync(join(cacheDir, file), { recursive: true })
+      mkdirSync(join(cacheDir, file))
+    }
+    expect(runs).toEqual([1, 1])
   })
 
   it('that is reused has a canonical life without RUNNING, and its dependents go on', async () => {

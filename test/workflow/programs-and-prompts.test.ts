@@ -97,6 +97,20 @@ describe('a prompt task', () => {
     expect(attribute(events.at(-1), 'task_type')).toBe('ai')
   })
 
+  it('is told by its model, or by none until its backend is known', async () => {
+    const { flow, llm, eventsOf } = await openTwo()
+    const ask = (): string => 'hm?'
+    const named = flow.promptTask(ask, { model: 'tiny' })()
+    const open = flow.promptTask(ask)()
+    await turns()
+    for (const handle of [named, open]) llm.complete(handle, 'an answer')
+    const wordsOf = async (handle: typeof open): Promise<unknown[]> =>
+      (await eventsOf(handle)).map((event) => attribute(event, 'executable'))
+    expect(new Set(await wordsOf(named))).toEqual(new Set(['tiny']))
+    const [created, ...later] = await wordsOf(open)
+    expect([created, ...new Set(later)]).toEqual(['', 'tiny'])
+  })
+
   it('takes lists, and options that the body chooses', async () => {
     const { flow, llm } = await openTwo()
     const list = flow.promptTask(() => ['a', 'b'])()

@@ -103,6 +103,62 @@ describe('a scope', () => {
     expect(typesOf(told)).toEqual([...pair, ...pair])
   })
 
+  it('that was entered anew is joined by code that outlived the one before', async () => {
+    const { flow, backend, events } = await openEngine()
+    const f = flow.functionTask(one)
+    const [timer, open] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
+    let late = f(0)
+    flow.scope('x', () => void timer.promise.then(() => (late = f(1))))
+    const anew = flow.scope('x', async () => await open.promise)
+    timer.resolve()
+    await settled()
+    backend.complete(late, 1)
+    open.resolve()
+    await anew
+    const told = (await events()).filter(({ event_type: type }) => type.startsWith('tutti.W'))
+    const pair = ['tutti.WorkflowStarted', 'tutti.WorkflowEnded']
+    expect(typesOf(told)).toEqual([...pair, ...pair])
+  })
+
+  it('gives back the very handle that its callback gave, and fails as it does', async () => {
+    const { flow, backend, telemetry } = await openEngine()
+    const f = flow.functionTask(one)
+    let made = f(0)
+    const handle = flow.scope('h', () => (made = f(1)))
+    expect(handle).toBe(made)
+    await settled()
+    backend.fail(handle, new Error('boom'))
+    await rejection(handle)
+    await flow.shutdown()
+    const spans = spansOf(telemetry.exportAsOtlp()).filter(({ name }) => name === 'workflow')
+    expect(spans.map(({ status }) => status?.message)).toEqual([
+      expect.stringContaining('boom') as unknown,
+    ])
+  })
+
+  it('lasts as long as whatever can be awaited, and what begins only then is inside', async () => {
+    const { flow, backend, events, eventsOf } = await openEngine()
+    const f = flow.functionTask(one)
+    let inside = f(0)
+    const end = Promise.withResolvers<string>()
+    const lazy: PromiseLike<string> = {
+      // oxlint-disable-next-line unicorn/no-thenable -- a foreign thenable is what is tested
+      then(onFulfilled, onRejected) {
+        inside = f(1)
+        return end.promise.then(onFulfilled, onRejected)
+      },
+    }
+    const result = flow.scope('l', () => lazy)
+    await settled()
+    backend.complete(inside, 1)
+    await settled()
+    expect(typesOf(await events())).not.toContain('tutti.WorkflowEnded')
+    end.resolve('end')
+    expect(await result).toBe('end')
+    expect(typesOf(await events())).toContain('tutti.WorkflowEnded')
+    expect(attribute((await eventsOf(inside))[0], 'workflow_id')).toBe('l')
+  })
+
   it('that fails says so, and passes the failure on', async () => {
     const { flow, telemetry } = await openEngine()
     const thrown = (): never => flow.scope('a', () => fail('now'))
@@ -175,6 +231,21 @@ describe('the events of a graph', () => {
     expect((await eventsOf(a)).map(({ event_type: type }) => type)).not.toContain(
       'tutti.TaskResolved',
     )
+  })
+
+  it('do not mistake a step of the wall clock for waiting, and cannot be changed', async () => {
+    const { flow, backend, clock, eventsOf } = await openEngine()
+    const f = flow.functionTask(one)
+    const first = f(0)
+    const second = f(first)
+    await settled()
+    await clock.advance(2000)
+    clock.stepWall(3600)
+    backend.complete(first, 1)
+    await settled()
+    const [created, resolved] = await eventsOf(second)
+    expect(resolved).toMatchObject({ wait_seconds: 2 })
+    expect(Object.isFrozen(attribute(created, 'dependencies'))).toBe(true)
   })
 
   it('are a sound record, whatever became of the tasks', async () => {

@@ -10,6 +10,9 @@ import type { Batch, Executor, ExecutorListener } from './executor.ts'
 /** Asynchronous closures wait for something else most of the time, so many may be under way. */
 const mostAtOnce = 1000
 const workerId = 'main'
+/** The loop stays free: this many begin in one of its turns, for as long as this. */
+const mostPerTurn = 1000
+const longestTurnMs = 10
 
 export interface InProcessParts {
   readonly clock: Clock
@@ -28,6 +31,9 @@ export class InProcessExecutor implements Executor {
   readonly #live = new Map<Job, Live>()
   #waiting: Job[] = []
   #yielded = 0
+  #isScheduled = false
+  #begunInTurn = 0
+  #turnBeganMs = 0
 
   constructor(parts: InProcessParts) {
     this.#parts = parts
@@ -41,13 +47,15 @@ export class InProcessExecutor implements Executor {
     return 1
   }
 
-  /** Begins in the next turn of the loop, so that whoever submits is never run over. */
+  /** Begins in this turn of the loop, but later, so that whoever submits is never run over. */
   assign(batch: Batch): void {
-    if (this.#waiting.length === 0) this.#parts.clock.nextTurn(() => this.#beginAll())
     for (const job of batch.jobs) {
       this.#live.set(job, { batch, cancelTimer() {}, hasYielded: false })
       this.#waiting.push(job)
     }
+    if (this.#isScheduled) return
+    this.#isScheduled = true
+    queueMicrotask(() => this.#beginAll())
   }
 
   cancel(job: Job, reason: string): void {
@@ -59,13 +67,36 @@ export class InProcessExecutor implements Executor {
     return Promise.resolve()
   }
 
+  /** What this turn has no room for begins in the next. */
   #beginAll(): void {
+    this.#isScheduled = false
     const jobs = this.#waiting
     this.#waiting = []
-    for (const job of jobs) {
-      const live = this.#live.get(job)
-      if (live !== undefined) this.#begin(job, live)
+    let begun = 0
+    while (begun < jobs.length && this.#hasRoomInTurn()) {
+      const job = jobs[begun++]
+      const live = job === undefined ? undefined : this.#live.get(job)
+      if (job !== undefined && live !== undefined) this.#begin(job, live)
     }
+    if (begun === jobs.length) return
+    this.#waiting = [...jobs.slice(begun), ...this.#waiting]
+    this.#isScheduled = true
+  }
+
+  /** Closures that make each other ready must not keep everything else from its turn. */
+  #hasRoomInTurn(): boolean {
+    const { clock } = this.#parts
+    if (this.#begunInTurn === 0) {
+      this.#turnBeganMs = clock.monotonicMs()
+      clock.nextTurn(() => {
+        this.#begunInTurn = 0
+        if (this.#waiting.length > 0) this.#beginAll()
+      })
+    }
+    if (this.#begunInTurn >= mostPerTurn) return false
+    if (clock.monotonicMs() - this.#turnBeganMs > longestTurnMs) return false
+    this.#begunInTurn++
+    return true
   }
 
   #begin(job: Job, live: Live): void {
@@ -107,9 +138,12 @@ export class InProcessExecutor implements Executor {
   }
 }
 
-async function run({ uid, task }: Job, onWait: () => void): Promise<unknown> {
-  if (task.kind === 'ai' || task.function === null) throw new TypeError(`${uid} is no function`)
-  const work = task.function as (...args: readonly unknown[]) => unknown
-  const { args } = task
-  return await runInTask(uid, () => work(...args), onWait)
+/** Awaits inside of the task: what is returned may be another task, which is waited for then. */
+function run({ uid, task }: Job, onWait: () => void): Promise<unknown> {
+  const begin = async (): Promise<unknown> => {
+    if (task.kind === 'ai' || task.function === null) throw new TypeError(`${uid} is no function`)
+    const work = task.function as (...args: readonly unknown[]) => unknown
+    return await work(...task.args)
+  }
+  return runInTask(uid, begin, onWait)
 }

@@ -97,8 +97,9 @@ export class Batcher {
     if (this.#open.has(request.id)) throw new StateError(`request ${request.id} is already here`)
     if (request.signal.aborted) return listener.end({ kind: 'canceled' })
     if (this.#drained !== null) return listener.end(failed('closing', 'no more is accepted'))
-    if (this.#line.size >= this.#parts.queueLimit) {
-      return listener.end(failed('queue_full', `${this.#line.size} requests are waiting already`))
+    const { bounded } = this.#line
+    if (one.isBounded && bounded >= this.#parts.queueLimit) {
+      return listener.end(failed('queue_full', `${bounded} requests are waiting already`))
     }
     if (timeoutMs !== null && timeoutMs <= 0) return listener.end(timedOut(timeoutMs))
     const nowMs = this.#clock.monotonicMs()

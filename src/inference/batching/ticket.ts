@@ -13,6 +13,8 @@ export interface QueuedRequest {
   readonly priority: number
   /** From now on, waiting included; `null` for no limit. */
   readonly timeoutMs: number | null
+  /** It is refused when too many of its kind wait. Tasks are held back elsewhere. */
+  readonly isBounded: boolean
   readonly listener: QueueListener
 }
 

@@ -11,8 +11,15 @@ export class WaitingLine {
   })
   readonly #byAge = new Heap<Ticket>((a, b) => a.number < b.number)
 
+  #bounded = 0
+
   get size(): number {
     return this.#byTurn.size
+  }
+
+  /** How many of them count against the limit. */
+  get bounded(): number {
+    return this.#bounded
   }
 
   /** Who comes next. */
@@ -26,14 +33,17 @@ export class WaitingLine {
 
   /** A ticket that comes back takes its old place. */
   add(ticket: Ticket): void {
+    if (ticket.queued.isBounded) this.#bounded++
     ticket.turn = this.#byTurn.add(ticket)
     ticket.age = this.#byAge.add(ticket)
   }
 
   /** Does nothing for one that does not wait. */
   remove(ticket: Ticket): void {
-    if (ticket.turn !== null) this.#byTurn.remove(ticket.turn)
-    if (ticket.age !== null) this.#byAge.remove(ticket.age)
+    if (ticket.turn === null || ticket.age === null) return
+    if (ticket.queued.isBounded) this.#bounded--
+    this.#byTurn.remove(ticket.turn)
+    this.#byAge.remove(ticket.age)
     ticket.turn = null
     ticket.age = null
   }

@@ -123,8 +123,8 @@ export interface OpenAiEngineConfig {
 export interface ProcessEngineConfig {
   readonly kind: 'process'
   /**
-   * Program and arguments, seen by no shell. {model}, {port}, {host}, {tp_size}, {worker} and
-   * {api_key} stand for what each worker gets.
+   * Program and arguments, seen by no shell. {model}, {port}, {worker} and the like stand for what
+   * each worker gets.
    */
   readonly command: readonly string[]
   /** Added to the server's environment. Printing it shows names alone. */

@@ -40,6 +40,8 @@ function createEngine(
           ...common,
           ...engine,
           tpSize,
+          dtype: llm.dtype,
+          gpuMemoryUtilization: llm.gpuMemoryUtilization,
           numGpus: hardware.numGpus,
           nodeOffset: hardware.nodeOffset,
           host: '127.0.0.1',

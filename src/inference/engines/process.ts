@@ -23,7 +23,10 @@ import { findFreePort, toOrigin } from './process/local-port.ts'
 import { sliceOf, type WorkerSlice } from './process/worker-slice.ts'
 
 export interface ProcessEngineOptions {
-  /** Program and arguments, with `{model} {port} {host} {tp_size} {worker} {node}` in them. */
+  /**
+   * Program and arguments, with `{model} {port} {host} {tp_size} {worker} {node} {dtype}
+   * {max_model_len} {gpu_memory_utilization}` in them.
+   */
   readonly command: readonly string[]
   /** Above what a server inherits, which is little. */
   readonly env: Environment
@@ -39,6 +42,8 @@ export interface ProcessEngineOptions {
   readonly startTimeoutSeconds: number
   readonly maxConcurrency: number
   readonly contextLength: number
+  readonly dtype: string
+  readonly gpuMemoryUtilization: number
   /** Becomes `HF_TOKEN` of the server. */
   readonly hubToken: string | null
   readonly clock: Clock
@@ -152,12 +157,22 @@ class ProcessEngine implements InferenceEngine {
 
   #launch(port: number): Attached {
     const { modelName, host, tpSize, maxConcurrency, clock, log } = this.#options
-    const { contextLength, hubToken, env, onProgress } = this.#options
+    const { contextLength, hubToken, env, onProgress, dtype } = this.#options
     this.#over.signal.throwIfAborted()
     const { node, gpus } = this.#slice
-    const values = { model: modelName, port, host, tp_size: tpSize, node }
+    const values = {
+      model: modelName,
+      port,
+      host,
+      tp_size: tpSize,
+      node,
+      worker: this.#worker.index,
+      dtype,
+      max_model_len: contextLength,
+      gpu_memory_utilization: this.#options.gpuMemoryUtilization,
+    }
     const server = new GuardedServer({
-      command: fillTemplate(this.#options.command, { ...values, worker: this.#worker.index }),
+      command: fillTemplate(this.#options.command, values),
       env: childEnvironment(process.env, { env, hubToken, node, gpus }),
       graceMs,
       clock,

@@ -19,6 +19,7 @@ export function toQuestions(request: TextRequest, signal: AbortSignal): readonly
       priority,
       timeoutSeconds,
       signal,
+      isBounded: true,
       taskId: null,
     })),
   )

@@ -17,10 +17,14 @@ export function checkBodyHead(request: IncomingMessage, limitBytes: number): voi
 }
 
 /**
- * The whole body. Rejects with 413 at the first byte too many, and with the request's error when
- * the client leaves.
+ * The whole body. Rejects with 413 at the first byte too many, with the request's error when the
+ * client leaves, and with the signal's reason when it is aborted before the body is there.
  */
-export function readBody(request: IncomingMessage, limitBytes: number): Promise<Buffer> {
+export function readBody(
+  request: IncomingMessage,
+  limitBytes: number,
+  signal?: AbortSignal,
+): Promise<Buffer> {
   return new Promise((resolve, reject) => {
     const chunks: Buffer[] = []
     let size = 0
@@ -30,16 +34,24 @@ export function readBody(request: IncomingMessage, limitBytes: number): Promise<
         chunks.push(chunk)
         return
       }
-      request.off('data', take)
-      chunks.length = 0
-      reject(tooLarge(limitBytes))
+      stop(tooLarge(limitBytes))
     }
+    const stop = (reason: unknown): void => {
+      request.off('data', take)
+      signal?.removeEventListener('abort', abort)
+      chunks.length = 0
+      reject(reason)
+    }
+    const abort = (): void => stop(signal?.reason)
+    if (signal?.aborted === true) return abort()
+    signal?.addEventListener('abort', abort)
     request.on('data', take)
     request.once('end', () => {
+      signal?.removeEventListener('abort', abort)
       const [first] = chunks
       resolve(chunks.length === 1 && first !== undefined ? first : Buffer.concat(chunks, size))
     })
-    request.once('error', reject)
+    request.once('error', stop)
   })
 }
 

@@ -7,8 +7,6 @@ import type { Exchange } from './exchange.ts'
 export interface EventStreamOptions {
   readonly clock: Clock
   readonly bufferBytes: number
-  /** How long a full buffer may stay full before the connection is cut. */
-  readonly slowReaderSeconds: number
 }
 
 export const eventStreamHeaders: readonly string[] = [
@@ -75,13 +73,9 @@ export class EventStream {
 
   #startHold(): { readonly promise: Promise<void>; readonly release: () => void } {
     const { promise, resolve } = Promise.withResolvers<void>()
-    const cancel = this.#options.clock.after(
-      this.#options.slowReaderSeconds * 1000,
-      () => this.#exchange.cut(),
-      { background: true },
-    )
+    const endWatch = this.#exchange.watchReader()
     const release = (): void => {
-      cancel()
+      endWatch()
       this.#hold = undefined
       resolve()
     }

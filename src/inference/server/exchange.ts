@@ -1,6 +1,7 @@
 /** One request and its response: the only writer of heads and of answers that are not streams. */
 
 import type { IncomingMessage, ServerResponse } from 'node:http'
+import type { Socket } from 'node:net'
 import type { Clock } from '../../foundation/clock.ts'
 import { messageOf } from '../../foundation/errors.ts'
 import { newUuid } from '../../foundation/ids.ts'
@@ -14,6 +15,9 @@ const smallBodyBytes = 65_536
 /** How long, and for how much, a refused client may go on sending, so that it can read why. */
 export const lingerMs = 1000
 const lingerBytes = 4_194_304
+
+/** Answers leave in pieces of this size: a piece that is out shows that somebody reads. */
+const pieceBytes = 65_536
 
 /** Headers of everything we say. */
 export const safeHeaders: readonly string[] = [
@@ -30,7 +34,7 @@ export interface ExchangeSurroundings {
   readonly log: Log
   /** Whether connections are to end with the answer that is being given. */
   readonly isClosing: () => boolean
-  /** How long an answer may wait for its reader. */
+  /** How long nothing of an answer may be taken by its reader. */
   readonly slowReaderSeconds: number
 }
 
@@ -116,16 +120,46 @@ export class Exchange {
 
   /** Ends the response, and cuts the connection of a client that does not read it. */
   end(text?: string): void {
+    if (text === undefined) this.response.end()
+    else this.#sendPieces(Buffer.from(text))
+    this.response.once('close', this.watchReader())
+  }
+
+  /**
+   * Cuts the connection when its reader takes nothing between two looks; the returned function
+   * ends the watch. A response that waits behind others of its connection is not watched yet.
+   */
+  watchReader(): () => void {
     const { response } = this
     const { clock, slowReaderSeconds } = this.#surroundings
-    response.end(text)
-    const cancel = clock.after(slowReaderSeconds * 1000, () => this.cut(), { background: true })
-    response.once('close', cancel)
+    let cancel = (): void => {}
+    const watch = (socket: Socket): void => {
+      const before = takenBytes(socket)
+      const look = (): void => (takenBytes(socket) > before ? watch(socket) : this.cut())
+      cancel = clock.after(slowReaderSeconds * 1000, look, { background: true })
+    }
+    if (response.socket === null) response.once('socket', watch)
+    else watch(response.socket)
+    return () => {
+      response.off('socket', watch)
+      cancel()
+    }
   }
 
   /** Ends the connection at once, also when others write to it. */
   cut(): void {
     this.request.socket.destroy()
+  }
+
+  /** One after the other: what waits in a socket together also leaves it together. */
+  #sendPieces(bytes: Buffer): void {
+    if (bytes.length <= pieceBytes) {
+      this.response.end(bytes)
+      return
+    }
+    this.response.write(bytes.subarray(0, pieceBytes), (error) => {
+      if (!(error instanceof Error)) this.#sendPieces(bytes.subarray(pieceBytes))
+    })
   }
 
   /** Whether too much of the body is still to come for the connection to be kept. */
@@ -160,6 +194,9 @@ export class Exchange {
 }
 
 const printable = /^[\x21-\x7e]{1,128}$/
+
+/** What has left the process on this connection. */
+const takenBytes = (socket: Socket): number => socket.bytesWritten - socket.writableLength
 
 /** With the cause, where engines keep the details. */
 function wholeStory(thrown: unknown): string {

@@ -172,8 +172,11 @@ function malformed(what: string, position: number): HttpError {
 function firstInvalidByte(bytes: Buffer): number {
   const text = bytes.toString('utf8')
   const replacement = Buffer.from('\ufffd')
+  let offset = 0
+  let from = 0
   for (let at = text.indexOf('\ufffd'); at >= 0; at = text.indexOf('\ufffd', at + 1)) {
-    const offset = Buffer.byteLength(text.slice(0, at))
+    offset += Buffer.byteLength(text.slice(from, at))
+    from = at
     if (!bytes.subarray(offset, offset + replacement.length).equals(replacement)) return offset
   }
   return bytes.length

@@ -156,7 +156,7 @@ export class InferenceServer extends Service {
     if (endpoint.bodyBytes === undefined) return endpoint.answer(exchange, undefined, rest)
     checkBodyHead(request, endpoint.bodyBytes)
     if (request.headers.expect !== undefined) exchange.response.writeContinue()
-    const bytes = await readBody(request, endpoint.bodyBytes)
+    const bytes = await readBody(request, endpoint.bodyBytes, exchange.signal)
     return endpoint.answer(exchange, parseJson(bytes, this.#limits.depth), rest)
   }
 

@@ -49,8 +49,7 @@ function answer(
   shape: ReplyShape,
 ): Promise<void> {
   if (!request.isStream) return answerWhole(desk, exchange, request, shape)
-  const { streamBufferBytes: bufferBytes, slowReaderSeconds } = limits
-  const options = { clock, bufferBytes, slowReaderSeconds }
+  const options = { clock, bufferBytes: limits.streamBufferBytes }
   return new StreamedAnswer(exchange, request, shape, options).run(desk)
 }
 

@@ -49,7 +49,8 @@ export class Autoscaler {
       nowMs,
       running,
       queued,
-      workers: pool.workers,
+      workers: pool.staying,
+      starting: pool.staying - pool.workers,
       oldestWaitMs: batcher.oldestWaitMs(),
       recentArrivals: this.#arrivals.length,
     })

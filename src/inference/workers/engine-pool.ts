@@ -51,6 +51,11 @@ export class EnginePool extends Service {
     return this.#engines().length
   }
 
+  /** How many serve, start or are about to be started anew. */
+  get staying(): number {
+    return this.#staying().length
+  }
+
   /** Why nobody serves now; `null` when somebody does. */
   get unready(): string | null {
     if (this.workers > 0) return null
@@ -96,11 +101,15 @@ export class EnginePool extends Service {
 
   #adjust(): void {
     if (!this.#isRunning) return
-    const staying = [...this.#workers.values()].filter(({ isRetiring }) => !isRetiring)
+    const staying = this.#staying()
     // One that still drains keeps its index, and so its part of the hardware.
     for (let at = this.#workers.size; at < this.#wanted; at++) this.#add()
     const isShrinking = staying.length < this.#workers.size
     if (staying.length > this.#wanted && !isShrinking) this.#retire(staying)
+  }
+
+  #staying(): SupervisedWorker[] {
+    return [...this.#workers.values()].filter(({ isRetiring }) => !isRetiring)
   }
 
   #add(): void {

@@ -14,6 +14,8 @@ export interface ScaleInput {
   readonly queued: number
   /** Workers that run or start; those that are on their way out do not count. */
   readonly workers: number
+  /** Those of them that do not serve yet. */
+  readonly starting: number
   /** How long the oldest waiting request has waited; 0 when none does. */
   readonly oldestWaitMs: number
   /** Prompts that came within the last 3 seconds. */
@@ -66,7 +68,8 @@ export function decideScale(
 
   const spinUpMs = config.spinUpSeconds * 1000
   // An old queue says that a worker does less than was thought; a new one needs time to tell.
-  const isOld = input.oldestWaitMs > spinUpMs && nowMs - state.raisedMs >= Math.max(spinUpMs, 1000)
+  const hasTold = input.starting === 0 && nowMs - state.raisedMs >= Math.max(spinUpMs, 1000)
+  const isOld = input.oldestWaitMs > spinUpMs && hasTold
   const needed = clamp(config, isOld ? Math.max(wanted, workers + 1) : wanted)
   if (needed > workers) {
     const aboveSinceMs = state.aboveSinceMs ?? nowMs

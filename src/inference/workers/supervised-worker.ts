@@ -165,7 +165,10 @@ class ServingEngine {
     this.capacity = engine.capacity
     this.over = this.#over.promise
     if (closing.aborted) this.#over.resolve(null)
-    closing.addEventListener('abort', () => this.#over.resolve(null), { once: true })
+    const close = (): void => this.#over.resolve(null)
+    closing.addEventListener('abort', close, { once: true })
+    // The signal lives as long as the worker: it must not keep every engine that was lost.
+    void this.over.then(() => closing.removeEventListener('abort', close))
     engine.lost().then(
       (reason) => this.giveUp(reason),
       (error: unknown) => this.giveUp(messageOf(error)),

@@ -93,6 +93,55 @@ describe('closures', () => {
     expect(clock.pendingTimers).toBe(0)
   })
 
+  it('begin in the turn in which they are assigned, but not before whoever does so', async () => {
+    const { listener, begin } = openExecutor()
+    let turns = 0
+    setImmediate(() => turns++)
+    const job = begin({ function: () => turns })
+    expect(listener.of(job)).toEqual([])
+    for (let at = 0; at < 10; at++) await Promise.resolve()
+    expect(listener.of(job).at(-1)).toEqual({ kind: 'complete', value: 0 })
+  })
+
+  it('leave the loop its turns, however many there are and however they follow', async () => {
+    const { listener, begin } = openExecutor()
+    let turns = 0
+    const count = (): void => void (turns++, isOpen && setImmediate(count))
+    let isOpen = true
+    setImmediate(count)
+    const seen: unknown[] = []
+    const all = Promise.withResolvers<void>()
+    const next = (): void => {
+      seen.push(turns)
+      if (seen.length < 3000) begin({ function: next })
+      else all.resolve()
+    }
+    begin({ function: next })
+    await all.promise
+    isOpen = false
+    expect(new Set(seen.slice(0, 1000))).toEqual(new Set([0]))
+    expect([seen[1000], seen[2000]]).not.toContain(0)
+    expect(turns).toBeGreaterThanOrEqual(2)
+    expect(listener.givenBack).toEqual([])
+  })
+
+  it('that take long give way to the loop after a few', async () => {
+    const { clock, listener, begin } = openExecutor()
+    let turns = 0
+    setImmediate(() => turns++)
+    const jobs = [1, 2, 3].map(() =>
+      begin({
+        function: () => {
+          void clock.advance(8)
+          return turns
+        },
+      }),
+    )
+    await listener.ended(jobs)
+    const values = jobs.map((job) => listener.of(job).at(-1))
+    expect(values).toMatchObject([{ value: 0 }, { value: 0 }, { value: 1 }])
+  })
+
   it('never begin when they are canceled before their turn', async () => {
     const { clock, listener, executor, begin } = openExecutor()
     let ran = 0

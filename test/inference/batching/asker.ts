@@ -65,6 +65,7 @@ export class Asker {
         signal: this.#leaving.signal,
       },
       priority,
+      isBounded: true,
       timeoutMs,
       listener: {
         started: (workerId) => {

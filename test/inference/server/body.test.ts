@@ -1,7 +1,9 @@
-import { once } from 'node:events'
-import { connect, type Socket } from 'node:net'
+import { getEventListeners, once } from 'node:events'
+import { createServer, type IncomingMessage } from 'node:http'
+import { type AddressInfo, connect, type Socket } from 'node:net'
 import { gzipSync } from 'node:zlib'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { readBody } from '../../../src/inference/server/body.ts'
 import { hello, post, raw, serve, type Served } from './served.ts'
 
 const head = (served: Served, ...more: readonly string[]): string =>
@@ -137,6 +139,35 @@ describe('bodies', () => {
     expect(served.desk.questions).toHaveLength(2)
   })
 
+  it('a body that is still being read is given up with the reason of the signal', async () => {
+    const { request, socket } = await openRequest('{"half":')
+    const controller = new AbortController()
+    const { signal } = controller
+    const body = readBody(request, 1000, signal)
+    const reason = new Error('the server is closing')
+    controller.abort(reason)
+    await expect(body).rejects.toBe(reason)
+    await expect(readBody(request, 1000, signal)).rejects.toBe(reason)
+    expect(request.listenerCount('data')).toBe(0)
+    expect(getEventListeners(signal, 'abort')).toEqual([])
+    socket.destroy()
+  })
+
+  it('a body that is there, or refused, is no more concern of the signal', async () => {
+    const { signal } = new AbortController()
+    for (const [text, limit] of [
+      ['{"whole":1}', 1000],
+      ['{"whole":2}', 5],
+    ] as const) {
+      const { request, socket } = await openRequest(text)
+      const body = readBody(request, limit, signal)
+      if (limit === 5) await expect(body).rejects.toMatchObject({ code: 'request_too_large' })
+      else expect((await body).toString()).toBe(text)
+      expect(getEventListeners(signal, 'abort')).toEqual([])
+      socket.destroy()
+    }
+  })
+
   it('goes on with a connection after it refused a small body', async () => {
     await using served = await serve()
     const body = JSON.stringify(hello)
@@ -148,6 +179,18 @@ describe('bodies', () => {
     expect(answer.match(/HTTP\/1\.1 \d+/g)).toEqual(['HTTP/1.1 415', 'HTTP/1.1 200'])
   })
 })
+
+/** A request of eleven bytes, of which some are sent. */
+async function openRequest(text: string): Promise<{ request: IncomingMessage; socket: Socket }> {
+  const server = createServer().listen(0, '127.0.0.1')
+  onTestFinished(() => void server.close())
+  await once(server, 'listening')
+  const socket = connect((server.address() as AddressInfo).port, '127.0.0.1')
+  socket.write(`POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 11\r\n\r\n${text}`)
+  const [request] = (await once(server, 'request')) as [IncomingMessage]
+  request.on('error', () => {})
+  return { request, socket }
+}
 
 const chunked = (text: string): string[] => [`${text.length.toString(16)}\r\n`, text, '\r\n']
 

@@ -60,6 +60,14 @@ describe('the JSON of a body', () => {
     }
   })
 
+  it('row 64: the invalid byte is found behind many replacements that are true', () => {
+    const many = '{"canary": "' + '\ufffdä'.repeat(200_000)
+    const body = Buffer.concat([Buffer.from(many), Buffer.from([0xff])])
+    expect(refusalOf(body).message).toMatch(
+      new RegExp(`not UTF-8 text at position ${Buffer.byteLength(many)}\\.$`),
+    )
+  })
+
   it('row 64: an empty body is refused by name', () => {
     expect(refusalOf('')).toMatchObject({ status: 400, code: 'invalid_json', param: 'body' })
     expect(refusalOf('  ')).toMatchObject({ status: 400, code: 'invalid_json' })

@@ -176,6 +176,7 @@ describe('fields of requests', () => {
       priority: 3,
       timeoutSeconds: 1.5,
       signal: expect.any(AbortSignal),
+      isBounded: true,
       taskId: null,
     })
   })

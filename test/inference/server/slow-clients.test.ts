@@ -1,10 +1,14 @@
+import { subscribe, unsubscribe } from 'node:diagnostics_channel'
 import { once } from 'node:events'
+import type { ServerResponse } from 'node:http'
 import { connect, type Socket } from 'node:net'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, onTestFinished } from 'vitest'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { FakeDesk } from './fake-desk.ts'
 import { ask, hello, raw, serve, type Served } from './served.ts'
 
+/** More than the system's buffers take. */
+const long = 50_000_000
 const crowd = process.env['TUTTI_LONG'] === undefined ? 100 : 1000
 
 const chatHead = (served: Served, length: number): string =>
@@ -29,6 +33,38 @@ async function openSilent(port: number, text: string): Promise<Socket> {
   socket.pause()
   socket.write(text)
   return socket
+}
+
+const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve))
+
+/** The responses that the server of this test is asked for, as they come. */
+function watchResponses(): readonly ServerResponse[] {
+  const responses: ServerResponse[] = []
+  const note = (message: unknown): void => {
+    responses.push((message as { readonly response: ServerResponse }).response)
+  }
+  subscribe('http.server.request.start', note)
+  onTestFinished(() => void unsubscribe('http.server.request.start', note))
+  return responses
+}
+
+/** How much of what was written to it has left a server's socket. */
+const taken = ({ bytesWritten, writableLength }: Socket): number => bytesWritten - writableLength
+
+/** Waits until the system's buffers take no more. */
+async function stands(socket: Socket): Promise<void> {
+  for (let before = -1; before !== taken(socket);) {
+    before = taken(socket)
+    for (let left = 50; left > 0; left--) await turn()
+  }
+}
+
+async function socketOf(responses: readonly ServerResponse[], at: number): Promise<Socket> {
+  for (;;) {
+    const socket = responses[at]?.socket
+    if (socket !== undefined && socket !== null) return socket
+    await turn()
+  }
 }
 
 describe('slow clients', () => {
@@ -75,7 +111,7 @@ describe('slow clients', () => {
     let before = -1
     while (before !== told) {
       before = told
-      for (let turn = 0; turn < 50; turn++) await new Promise((resolve) => setImmediate(resolve))
+      for (let left = 50; left > 0; left--) await turn()
     }
     await clock.advance(29_000)
     expect(told).toBe(before)
@@ -118,19 +154,98 @@ describe('slow clients', () => {
 
   it('row 73: an answer that is not read is given up', async () => {
     const clock = new ManualClock()
-    const answered = Promise.withResolvers<void>()
-    const desk = new FakeDesk(() => {
-      answered.resolve()
-      return { text: 'z'.repeat(50_000_000) }
-    })
+    const responses = watchResponses()
+    const desk = new FakeDesk(() => ({ text: 'z'.repeat(long) }))
     await using served = await serve({ desk, clock })
     const socket = await openSilent(served.port, chat(served, hello))
-    await answered.promise
-    while (clock.pendingTimers === 0) await new Promise((resolve) => setImmediate(resolve))
-    await clock.advance(30_000)
+    while (clock.pendingTimers === 0) await turn()
+    await stands(await socketOf(responses, 0))
+    // What the system's buffers took counts as read, at the first look.
+    await clock.advance(60_000)
     const gone = once(socket, 'close')
     socket.resume()
     await gone
-    expect(socket.bytesRead).toBeLessThan(50_000_000)
+    expect(socket.bytesRead).toBeLessThan(long)
+    expect(clock.pendingTimers).toBe(0)
+  })
+
+  it('row 73: an answer that is read slowly but steadily is not cut', async () => {
+    const clock = new ManualClock()
+    const responses = watchResponses()
+    const desk = new FakeDesk(() => ({ text: 'z'.repeat(long) }))
+    await using served = await serve({ desk, clock })
+    const socket = await openSilent(served.port, chat(served, hello))
+    const serverSide = await socketOf(responses, 0)
+    while (clock.pendingTimers === 0) await turn()
+    await stands(serverSide)
+    let looks = 0
+    while (clock.pendingTimers > 0) {
+      const before = taken(serverSide)
+      socket.resume()
+      while (taken(serverSide) === before && clock.pendingTimers > 0) await turn()
+      socket.pause()
+      await clock.advance(30_000)
+      looks++
+    }
+    socket.resume()
+    while (socket.bytesRead < long && !socket.closed) await turn()
+    expect(socket.bytesRead).toBeGreaterThan(long)
+    expect(looks).toBeGreaterThan(2)
+    socket.destroy()
+  })
+
+  it.each([
+    ['an answer', {}],
+    ['a stream', { stream: true }],
+  ])('row 73: %s that waits behind another of its connection is not cut', async (_, more) => {
+    const clock = new ManualClock()
+    const responses = watchResponses()
+    const first = Promise.withResolvers<{ readonly text: string }>()
+    const held = Promise.withResolvers<void>()
+    const desk = new FakeDesk(async (_question, tell) => {
+      if (desk.questions.length === 1) return first.promise
+      let wait: Promise<void> | undefined
+      while (tell.delta !== undefined && wait === undefined) {
+        wait = tell.delta({ text: 'x'.repeat(10_000) })
+      }
+      held.resolve()
+      await wait
+      return { text: 'the second' }
+    })
+    await using served = await serve({ desk, clock })
+    const socket = connect(served.port, '127.0.0.1')
+    let text = ''
+    socket.on('data', (chunk) => (text += chunk.toString()))
+    socket.write(chat(served, hello) + chat(served, { ...hello, ...more }))
+    await held.promise
+    while (responses[1]?.headersSent !== true) await turn()
+    for (let left = 10; left > 0; left--) await turn()
+    await clock.advance(90_000)
+    expect(socket.closed).toBe(false)
+    first.resolve({ text: 'the first' })
+    await Promise.all(responses.map((response) => once(response, 'close')))
+    while (!/the second|DONE/.test(text)) await turn()
+    expect(text).toContain('the first')
+    expect(clock.pendingTimers).toBe(0)
+    socket.destroy()
+  })
+
+  it('row 73: an answer is watched from its turn on', async () => {
+    const clock = new ManualClock()
+    const responses = watchResponses()
+    const first = Promise.withResolvers<{ readonly text: string }>()
+    const desk = new FakeDesk(() =>
+      desk.questions.length === 1 ? first.promise : { text: 'z'.repeat(long) },
+    )
+    await using served = await serve({ desk, clock })
+    const socket = await openSilent(served.port, chat(served, hello).repeat(2))
+    while (responses[1]?.headersSent !== true) await turn()
+    first.resolve({ text: 'the first' })
+    await stands(await socketOf(responses, 1))
+    await clock.advance(60_000)
+    const gone = once(socket, 'close')
+    socket.resume()
+    await gone
+    expect(socket.bytesRead).toBeLessThan(long)
   })
 })

@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest'
+import { sleep } from '../../../src/foundation/clock.ts'
 import { Autoscaler } from '../../../src/inference/workers/autoscaler.ts'
 import { Batcher } from '../../../src/inference/batching/batcher.ts'
 import type { CreateEngine } from '../../../src/inference/engine.ts'
@@ -16,7 +17,7 @@ const config = {
 }
 
 /** Engines that hold two requests each, on a clock of the test's own. */
-async function open() {
+async function open(startMs = 0) {
   const clock = new ManualClock()
   const policy = { type: 'adaptive', maxBatchSize: 2, maxBatchWaitMs: 0, isOn: true } as const
   const batcher = new Batcher({
@@ -26,9 +27,18 @@ async function open() {
     engineTimeoutMs: null,
     onBatch() {},
   })
+  let made = 0
   const createEngine: CreateEngine = (worker) => {
     const engine = createObedientEngine(worker)
-    return Object.assign(engine, { capacity: { admits: 'step', slots: 2 } as const })
+    made++
+    const isFirst = made === 1
+    return Object.assign(engine, {
+      capacity: { admits: 'step', slots: 2 } as const,
+      async start() {
+        if (!isFirst && startMs > 0) await sleep(clock, startMs)
+        return { name: 'tiny', contextLength: 100, hasChatTemplate: true }
+      },
+    })
   }
   const log = { warn() {} }
   const pool = new EnginePool({ createEngine, workers: 1, batcher, clock, log, onLost() {} })
@@ -46,12 +56,13 @@ async function open() {
         signal: abort.signal,
       },
       priority: 0,
+      isBounded: true,
       timeoutMs: null,
       listener: { started() {}, delta: () => undefined, end() {} },
     })
     return abort
   }
-  return { clock, pool, scaler, ask }
+  return { clock, pool, scaler, ask, made: () => made }
 }
 
 describe('dynamic workers', () => {
@@ -72,6 +83,15 @@ describe('dynamic workers', () => {
     scaler.stop()
     await pool.stop()
     expect(clock.pendingTimers).toBe(0)
+  })
+
+  it('are waited for when they take long to start', async () => {
+    const { clock, pool, scaler, ask, made } = await open(20_500)
+    for (const id of ['a', 'b', 'c', 'd']) ask(id)
+    for (let second = 0; second < 40; second++) await clock.advance(1000)
+    expect([made(), pool.workers]).toEqual([2, 2])
+    scaler.stop()
+    await pool.stop()
   })
 
   it('stay as they are while little is asked', async () => {

@@ -14,7 +14,7 @@ const config: ScaleConfig = {
   spinUpSeconds: 3,
   spinDownSeconds: 10,
 }
-const quiet = { running: 0, queued: 0, oldestWaitMs: 0, recentArrivals: 0 }
+const quiet = { running: 0, queued: 0, starting: 0, oldestWaitMs: 0, recentArrivals: 0 }
 
 type Seen = Partial<Omit<ScaleInput, 'nowMs' | 'workers'>>
 
@@ -98,6 +98,7 @@ it('holds within bounds, at most doubles and drops by one at most, whatever is s
     queued: fc.nat(5000),
     oldestWaitMs: fc.nat(60_000),
     recentArrivals: fc.nat(64),
+    starting: fc.nat(3),
     stepMs: fc.integer({ min: -1000, max: 400_000 }),
   })
   const settings = fc

@@ -8,39 +8,56 @@ type Schema = Readonly<Record<string, unknown>>
 /** These would change what is allowed, and a grammar cannot say them. */
 const inexpressible = ['not', 'if', 'patternProperties', 'propertyNames', 'dependentSchemas']
 const deepest = 64
+/** In characters. While a grammar is compiled, every other answer waits. */
+const longest = 262_144
 
+/** Blanks come before what follows, so that nothing can be written after the last bracket. */
 const basics = [
   'value ::= object | array | string | number | boolean | null',
-  'object ::= "{" ws ( member ( "," ws member )* )? "}" ws',
-  'member ::= string ":" ws value',
-  'array ::= "[" ws ( value ( "," ws value )* )? "]" ws',
+  'object ::= "{" ws ( member ( "," ws member )* )? "}"',
+  'member ::= string ":" ws value ws',
+  'array ::= "[" ws ( value ws ( "," ws value ws )* )? "]"',
   String.raw`char ::= [^"\\\x7F\x00-\x1F] | "\\" ( ["\\/bfnrt] | "u" [0-9a-fA-F]{4} )`,
-  String.raw`string ::= "\"" char* "\"" ws`,
-  'integer ::= "-"? ( "0" | [1-9] [0-9]{0,15} ) ws',
-  'number ::= "-"? ( "0" | [1-9] [0-9]{0,15} ) ( "." [0-9]{1,16} )? ( [eE] [-+]? [0-9]{1,3} )? ws',
-  'boolean ::= ( "true" | "false" ) ws',
-  'null ::= "null" ws',
+  String.raw`string ::= "\"" char* "\""`,
+  'integer ::= "-"? ( "0" | [1-9] [0-9]{0,15} )',
+  'number ::= "-"? ( "0" | [1-9] [0-9]{0,15} ) ( "." [0-9]{1,16} )? ( [eE] [-+]? [0-9]{1,3} )?',
+  'boolean ::= "true" | "false"',
+  'null ::= "null"',
   String.raw`ws ::= | " " | "\n" [ \t]{0,20}`,
 ]
 
 /** Any JSON object. */
 export const objectGrammar: string = ['root ::= object', ...basics].join('\n')
 
-/** Throws an `Error` that names what cannot be enforced. */
+/**
+ * Throws an `Error` that names what cannot be enforced. The grammar's length is in proportion to
+ * the schema's, and has a limit.
+ */
 export function toJsonGrammar(schema: object): string {
   const writer = new GrammarWriter(schema as Schema)
   const root = writer.expression(schema, 0)
-  return [`root ::= ${root}`, ...writer.rules, ...basics].join('\n')
+  writer.define('root', root)
+  return [...writer.rules.toReversed(), ...basics].join('\n')
 }
 
 class GrammarWriter {
+  /** Those that others are made of come first. */
   readonly rules: string[] = []
   readonly #document: Schema
+  #length = 0
   /** The rules of definitions, by reference: a definition may refer to itself. */
   readonly #names = new Map<string, string>()
 
   constructor(document: Schema) {
     this.#document = document
+  }
+
+  define(name: string, text: string): void {
+    this.#length += text.length
+    if (this.#length > longest) {
+      throw new Error(`the schema needs a grammar of more than ${longest} characters`)
+    }
+    this.rules.push(`${name} ::= ${text}`)
   }
 
   expression(schema: unknown, depth: number): string {
@@ -65,7 +82,18 @@ class GrammarWriter {
     if (known !== undefined) return known
     const name = `d${this.#names.size}`
     this.#names.set(reference, name)
-    this.rules.push(`${name} ::= ${this.expression(this.#find(reference), depth + 1)}`)
+    this.define(name, this.expression(this.#find(reference), depth + 1))
+    return name
+  }
+
+  /**
+   * A name for what is written or repeated more than once. Spelled out, it would double at every
+   * level, and llama.cpp refuses to repeat what is long.
+   */
+  #named(text: string): string {
+    if (/^\w+$/.test(text)) return text
+    const name = `r${this.rules.length}`
+    this.define(name, text)
     return name
   }
 
@@ -93,44 +121,44 @@ class GrammarWriter {
     const properties = Object.entries((schema['properties'] ?? {}) as Schema)
     const required = new Set(Array.isArray(schema['required']) ? schema['required'] : [])
     const member = ([name, value]: [string, unknown]): string =>
-      `${quoted(JSON.stringify(name))} ":" ws ${this.expression(value, depth + 1)}`
+      `${quoted(JSON.stringify(name))} ":" ws ${this.expression(value, depth + 1)} ws`
     const always = properties.filter(([name]) => required.has(name)).map(member)
-    const sometimes = properties.filter(([name]) => !required.has(name)).map(member)
+    const sometimes = properties.filter(([name]) => !required.has(name))
     const others = this.#otherMember(schema, properties.length === 0, depth)
-    const tail = others === null ? '' : ` ( "," ws ${others} )*`
-    const rest = (from: number): string =>
-      sometimes
-        .slice(from)
-        .map((text) => ` ( "," ws ${text} )?`)
-        .join('') + tail
-    if (always.length > 0) return braces(always.join(' "," ws ') + rest(0))
-    const heads = sometimes.map((text, at) => text + rest(at + 1))
-    if (others !== null) heads.push(others + tail)
-    return braces(heads.length === 0 ? '' : `( ${heads.join(' | ')} )?`)
+    let rest = others === null ? '' : ` ( "," ws ${others} )*`
+    const heads = others === null ? [] : [others + rest]
+    for (const text of sometimes.map(member).toReversed()) {
+      const name = this.#named(text)
+      heads.unshift(name + rest)
+      rest = ` ${this.#named(`( "," ws ${name} )?${rest}`)}`
+    }
+    if (always.length > 0) return braces(always.join(' "," ws ') + rest)
+    return braces(heads.length === 0 ? '' : `${this.#named(heads.join(' | '))}?`)
   }
 
   /** Where the schema says nothing, members beyond the named ones are not written. */
   #otherMember(schema: Schema, isOpen: boolean, depth: number): string | null {
     const others = schema['additionalProperties'] ?? isOpen
-    return others === false ? null : `string ":" ws ${this.expression(others, depth + 1)}`
+    if (others === false) return null
+    return this.#named(`string ":" ws ${this.expression(others, depth + 1)} ws`)
   }
 
   #array(schema: Schema, depth: number): string {
     if (Array.isArray(schema['prefixItems'])) {
       const items = schema['prefixItems'].map((item) => this.expression(item, depth + 1))
-      return `"[" ws ${items.join(' "," ws ')} "]" ws`
+      return `"[" ws ${items.join(' ws "," ws ')} ws "]"`
     }
-    const item = this.expression(schema['items'] ?? true, depth + 1)
+    const item = this.#named(this.expression(schema['items'] ?? true, depth + 1))
     const least = numberIn(schema, 'minItems') ?? 0
     const most = numberIn(schema, 'maxItems')
-    if (most === 0) return '"[" ws "]" ws'
+    if (most === 0) return '"[" ws "]"'
     const range = `{${Math.max(0, least - 1)},${most === null ? '' : most - 1}}`
-    const items = `${item} ( "," ws ${item} )${range}`
-    return `"[" ws ${least === 0 ? `( ${items} )?` : items} "]" ws`
+    const items = `${item} ws ( "," ws ${item} ws )${range}`
+    return `"[" ws ${least === 0 ? `( ${items} )?` : items} "]"`
   }
 }
 
-const braces = (members: string): string => `"{" ws ${members} "}" ws`
+const braces = (members: string): string => `"{" ws ${members} "}"`
 
 /** `allOf` of one schema is that schema; more cannot be said. */
 function choicesOf(schema: Schema): readonly unknown[] | null {
@@ -145,7 +173,7 @@ function choicesOf(schema: Schema): readonly unknown[] | null {
 
 function typesOf(schema: Schema): readonly string[] {
   const { type } = schema
-  if (Array.isArray(type)) return type.map(String)
+  if (Array.isArray(type)) return [...new Set(type.map(String))]
   if (type !== undefined) return [String(type)]
   if ('properties' in schema) return ['object']
   return 'items' in schema || 'prefixItems' in schema ? ['array'] : ['value']
@@ -155,7 +183,7 @@ function stringOf(schema: Schema): string {
   const least = numberIn(schema, 'minLength') ?? 0
   const most = numberIn(schema, 'maxLength')
   if (least === 0 && most === null) return 'string'
-  return String.raw`"\"" char{${least},${most ?? ''}} "\"" ws`
+  return String.raw`"\"" char{${least},${most ?? ''}} "\""`
 }
 
 function numberIn(schema: Schema, key: string): number | null {
@@ -168,7 +196,7 @@ function anyOf(choices: readonly string[]): string {
   return choices.length === 1 ? choices.join('') : `( ${choices.join(' | ')} )`
 }
 
-const literal = (value: unknown): string => `${quoted(JSON.stringify(value))} ws`
+const literal = (value: unknown): string => quoted(JSON.stringify(value))
 
 /** A text of GBNF, which escapes less than JSON does. */
 function quoted(text: string): string {

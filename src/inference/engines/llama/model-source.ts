@@ -1,6 +1,9 @@
 /** Tells names on the model hub from paths, and models from other files. */
 
+import { existsSync } from 'node:fs'
 import { open } from 'node:fs/promises'
+import { homedir } from 'node:os'
+import { join } from 'node:path'
 import { messageOf } from '../../../foundation/errors.ts'
 import { LoadError } from './load-error.ts'
 
@@ -8,9 +11,14 @@ export type ModelSource =
   | { readonly kind: 'file'; readonly path: string }
   | { readonly kind: 'hub'; readonly uri: string }
 
-/** `user/model` and `user/model:quant` are on the hub, as is what begins with `hf:` or `https:`. */
+/**
+ * What begins with `hf:` or `https:` is on the hub, and so are `user/model` and `user/model:quant`
+ * unless that path exists here. `~/` is the home folder.
+ */
 export function toModelSource(name: string): ModelSource {
   if (/^(?:hf|https?):/.test(name)) return { kind: 'hub', uri: name }
+  if (name.startsWith('~/')) return { kind: 'file', path: join(homedir(), name.slice(2)) }
+  if (existsSync(name)) return { kind: 'file', path: name }
   const isHubName = /^[\w-][\w.-]*\/[\w.-]+(?::[\w.-]+)?$/.test(name) && !name.endsWith('.gguf')
   return isHubName ? { kind: 'hub', uri: `hf:${name}` } : { kind: 'file', path: name }
 }

@@ -10,6 +10,9 @@ export interface TemplateValues {
   readonly tp_size: number
   readonly worker: number
   readonly node: number
+  readonly dtype: string
+  readonly max_model_len: number
+  readonly gpu_memory_utilization: number
 }
 
 const names: readonly (keyof TemplateValues)[] = [
@@ -19,6 +22,9 @@ const names: readonly (keyof TemplateValues)[] = [
   'tp_size',
   'worker',
   'node',
+  'dtype',
+  'max_model_len',
+  'gpu_memory_utilization',
 ]
 const placeholder = /\{([A-Za-z_]\w*)\}/g
 

@@ -1,8 +1,9 @@
 import { describe, expect, it } from 'vitest'
-import { toJsonGrammar } from '../../../../src/inference/engines/llama/json-grammar.ts'
+import {
+  objectGrammar,
+  toJsonGrammar,
+} from '../../../../src/inference/engines/llama/json-grammar.ts'
 
-/** A member that is null. */
-const member = (name: string): string => String.raw`"\"${name}\"" ":" ws null`
 const rootOf = (schema: object): string => toJsonGrammar(schema).split('\n')[0] ?? ''
 
 describe('a JSON schema as a grammar', () => {
@@ -10,31 +11,23 @@ describe('a JSON schema as a grammar', () => {
     [{}, 'value'],
     [{ type: 'string' }, 'string'],
     [{ type: ['integer', 'null'] }, '( integer | null )'],
-    [{ type: 'string', minLength: 1, maxLength: 2 }, String.raw`"\"" char{1,2} "\"" ws`],
-    [{ type: 'string', minLength: 3 }, String.raw`"\"" char{3,} "\"" ws`],
-    [{ const: 'a"b' }, String.raw`"\"a\\\"b\"" ws`],
-    [{ enum: [1, null] }, '( "1" ws | "null" ws )'],
-    [{ anyOf: [{ type: 'null' }, { const: 1 }] }, '( null | "1" ws )'],
+    [{ type: 'string', minLength: 1, maxLength: 2 }, String.raw`"\"" char{1,2} "\""`],
+    [{ type: 'string', minLength: 3 }, String.raw`"\"" char{3,} "\""`],
+    [{ const: 'a"b' }, String.raw`"\"a\\\"b\""`],
+    [{ enum: [1, null] }, '( "1" | "null" )'],
+    [{ anyOf: [{ type: 'null' }, { const: 1 }] }, '( null | "1" )'],
     [{ allOf: [{ type: 'null' }] }, 'null'],
-    [{ type: 'array' }, '"[" ws ( value ( "," ws value ){0,} )? "]" ws'],
-    [{ type: 'array', maxItems: 0 }, '"[" ws "]" ws'],
+    [{ type: 'array' }, '"[" ws ( value ws ( "," ws value ws ){0,} )? "]"'],
+    [{ type: 'array', maxItems: 0 }, '"[" ws "]"'],
     [
       { items: { type: 'null' }, minItems: 2, maxItems: 4 },
-      '"[" ws null ( "," ws null ){1,3} "]" ws',
+      '"[" ws null ws ( "," ws null ws ){1,3} "]"',
     ],
-    [{ prefixItems: [{ type: 'null' }, true] }, '"[" ws null "," ws value "]" ws'],
-    [{ type: 'object', additionalProperties: false }, '"{" ws  "}" ws'],
+    [{ prefixItems: [{ type: 'null' }, true] }, '"[" ws null ws "," ws value ws "]"'],
+    [{ type: 'object', additionalProperties: false }, '"{" ws  "}"'],
     [
-      { properties: { a: { type: 'null' }, b: { type: 'null' } }, required: ['b'] },
-      String.raw`"{" ws "\"b\"" ":" ws null ( "," ws "\"a\"" ":" ws null )? "}" ws`,
-    ],
-    [
-      { properties: { a: { type: 'null' }, b: { type: 'null' } } },
-      `"{" ws ( ${member('a')} ( "," ws ${member('b')} )? | ${member('b')} )? "}" ws`,
-    ],
-    [
-      { type: 'object', additionalProperties: { type: 'null' } },
-      '"{" ws ( string ":" ws null ( "," ws string ":" ws null )* )? "}" ws',
+      { properties: { a: { type: 'null' } }, required: ['a'] },
+      String.raw`"{" ws "\"a\"" ":" ws null ws "}"`,
     ],
   ])('%j', (schema, root) => {
     expect(rootOf(schema)).toBe(`root ::= ${root}`)
@@ -47,8 +40,77 @@ describe('a JSON schema as a grammar', () => {
     }
     expect(toJsonGrammar(list).split('\n').slice(0, 2)).toEqual([
       'root ::= d0',
-      'd0 ::= "[" ws ( d0 ( "," ws d0 ){0,} )? "]" ws',
+      'd0 ::= "[" ws ( d0 ws ( "," ws d0 ws ){0,} )? "]"',
     ])
+  })
+
+  const nothing = { type: 'null' }
+  it.each<[object, readonly string[], readonly string[]]>([
+    [
+      { properties: { a: nothing, b: nothing }, required: ['b'] },
+      ['{"b":null}', '{"b": null, "a":null}'],
+      ['{}', '{"a":null}', '{"b":null,}', '{"b":null,"b":null}'],
+    ],
+    [
+      { properties: { a: nothing, b: nothing, c: nothing } },
+      ['{}', '{"a":null}', '{"b":null}', '{"a":null,"c":null}', '{"a":null,"b":null,"c":null}'],
+      ['{"b":null,"a":null}', '{"a":null,"a":null}', '{,"b":null}', '{"d":null}'],
+    ],
+    [
+      { properties: { a: nothing, b: nothing }, additionalProperties: { type: 'integer' } },
+      ['{}', '{"x":1}', '{"a":null,"x":1,"y":2}', '{"a":null,"b":null,"x":1}'],
+      ['{"x":1,"a":null}', '{"x":null}'],
+    ],
+    [
+      { type: 'object', additionalProperties: nothing },
+      ['{}', '{"x":null}', '{"x": null,"y":null}'],
+      ['{"x":1}', '{"x":null,}'],
+    ],
+    [
+      { items: { items: { properties: { a: { enum: ['x', 1] } } } }, minItems: 1 },
+      ['[[]]', '[[{"a":"x"}, {}], [{"a":1}]]'],
+      ['[]', '[{}]', '[[{"a":2}]]'],
+    ],
+  ])('%j allows what it says and no more', (schema, allowed, refused) => {
+    const pattern = toPattern(toJsonGrammar(schema))
+    for (const text of allowed) expect(text).toMatch(pattern)
+    for (const text of refused) expect(text).not.toMatch(pattern)
+  })
+
+  it.each([
+    [{ type: 'integer' }, '1'],
+    [{ type: 'string' }, '"a"'],
+    [{ const: null }, 'null'],
+    [{ properties: { a: {} } }, '{ "a": [ 1 , {} ] }'],
+    [{ items: { type: 'boolean' } }, '[ true , false ]'],
+  ])('%j allows blanks inside of a value, none after it', (schema, text) => {
+    const pattern = toPattern(toJsonGrammar(schema))
+    expect(text).toMatch(pattern)
+    for (const blank of [' ', '\n', '\n\t']) expect(text + blank).not.toMatch(pattern)
+  })
+
+  it('any object has no blanks after it', () => {
+    expect('{ "a": [ 1 , "b" ] }').toMatch(toPattern(objectGrammar))
+    expect('{} ').not.toMatch(toPattern(objectGrammar))
+  })
+
+  it('a grammar grows with its schema, not with its depth or with its choices', () => {
+    for (const [schema, levels] of [
+      [bushy(12, 5), 5],
+      [nested(60), 60],
+      [repeating(60), 60],
+    ] as const) {
+      expect(toJsonGrammar(schema).length).toBeLessThan(2000 * levels)
+    }
+    const few = toJsonGrammar(wide(100)).length
+    expect(toJsonGrammar(wide(1000)).length).toBeLessThan(12 * few)
+  })
+
+  it('a grammar that is too long is refused', () => {
+    expect(() => toJsonGrammar(wide(10_000))).toThrow(
+      'the schema needs a grammar of more than 262144 characters',
+    )
+    expect(() => toJsonGrammar({ const: 'x'.repeat(300_000) })).toThrow('grammar of more than')
   })
 
   it.each([
@@ -68,3 +130,52 @@ describe('a JSON schema as a grammar', () => {
 function nested(depth: number): object {
   return depth === 0 ? {} : { type: 'array', items: nested(depth - 1) }
 }
+
+/** As many optional members at each level, one of them with the next level. */
+function bushy(members: number, depth: number): object {
+  if (depth === 0) return { type: 'null' }
+  const names = Array.from({ length: members }, (_, at) => `m${at}`)
+  return wideOf(names, (at) => (at === members - 1 ? bushy(members, depth - 1) : {}))
+}
+
+/** Types that are said twice at each level. */
+function repeating(depth: number): object {
+  return depth === 0 ? {} : { type: ['array', 'array'], items: repeating(depth - 1) }
+}
+
+const wide = (members: number): object =>
+  wideOf(
+    Array.from({ length: members }, (_, at) => `m${at}`),
+    () => ({}),
+  )
+
+const wideOf = (names: readonly string[], schemaOf: (at: number) => object): object => ({
+  properties: Object.fromEntries(names.map((name, at) => [name, schemaOf(at)])),
+})
+
+/** The grammar as a pattern that spells out its rules, to a depth that is enough here. */
+function toPattern(grammar: string): RegExp {
+  const rules = new Map(
+    grammar.split('\n').map((line) => {
+      const at = line.indexOf(' ::= ')
+      return [line.slice(0, at), line.slice(at + 5)]
+    }),
+  )
+  const spell = (name: string, depth: number): string => {
+    if (depth > 9) return '(?!)'
+    const text = rules.get(name)
+    if (text === undefined) throw new Error(`there is no rule ${name}`)
+    const spelled = text.replaceAll(
+      /"((?:\\.|[^"\\])*)"|\[(?:\\.|[^\]\\])*\]|\{\d+,?\d*\}|[a-z]\w*|\s+/g,
+      (part, literal: string | undefined) => {
+        if (literal !== undefined) return `(?:${toLiteral(literal)})`
+        return /^[a-z]/.test(part) ? spell(part, depth + 1) : part.trim()
+      },
+    )
+    return `(?:${spelled})`
+  }
+  return new RegExp(`^${spell('root', 0)}$`)
+}
+
+/** Of the escapes, a grammar and a pattern write those of line ends and backslashes alike. */
+const toLiteral = (text: string): string => text.replaceAll(/[{}[\].*+?()|^$]/g, String.raw`\$&`)

@@ -1,3 +1,5 @@
+import { homedir } from 'node:os'
+import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { registerSecret } from '../../../../src/foundation/secrets.ts'
 import { describeExit, hintForExit } from '../../../../src/inference/engines/llama/exit-reason.ts'
@@ -16,6 +18,10 @@ describe('where a model is', () => {
     ['a', 'file a'],
     ['user/model', 'hub hf:user/model'],
     ['user/model.v1:Q4_K_M', 'hub hf:user/model.v1:Q4_K_M'],
+    ['~/m/a.gguf', `file ${join(homedir(), 'm', 'a.gguf')}`],
+    ['~/a', `file ${join(homedir(), 'a')}`],
+    ['test/inference', 'file test/inference'],
+    ['hf:test/inference', 'hub hf:test/inference'],
     ['hf:user/model', 'hub hf:user/model'],
     ['https://example.org/a.gguf', 'hub https://example.org/a.gguf'],
   ])('%s is %s', (name, expected) => {

@@ -4,7 +4,17 @@ import {
   fillTemplate,
 } from '../../../../src/inference/engines/process/command-template.ts'
 
-const values = { model: 'a/b', port: 81, host: '::1', tp_size: 2, worker: 3, node: 4 }
+const values = {
+  model: 'a/b',
+  port: 81,
+  host: '::1',
+  tp_size: 2,
+  worker: 3,
+  node: 4,
+  dtype: 'float16',
+  max_model_len: 64,
+  gpu_memory_utilization: 0.9,
+}
 
 describe('the command of a server', () => {
   it.each([

@@ -27,6 +27,8 @@ export function engineOptions(options: Partial<ProcessEngineOptions> = {}): Proc
     startTimeoutSeconds: 60,
     maxConcurrency: 4,
     contextLength: 2048,
+    dtype: 'bfloat16',
+    gpuMemoryUtilization: 0.9,
     hubToken: null,
     clock: systemClock,
     log: { warn: () => {} },

@@ -10,7 +10,17 @@ import { serverCommand } from './engine-options.ts'
 async function launch(manner: string, graceMs: number) {
   const port = await findFreePort('127.0.0.1')
   const listening = Promise.withResolvers<void>()
-  const values = { model: '', port, host: '', tp_size: 1, worker: 0, node: 0 }
+  const values = {
+    model: '',
+    port,
+    host: '',
+    tp_size: 1,
+    worker: 0,
+    node: 0,
+    dtype: 'float16',
+    max_model_len: 64,
+    gpu_memory_utilization: 0.9,
+  }
   const server = new GuardedServer({
     command: fillTemplate(serverCommand(manner), values),
     env: {},

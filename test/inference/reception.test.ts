@@ -1,0 +1,103 @@
+import { describe, expect, it } from 'vitest'
+import type { CreateEngine, GenerationDelta } from '../../src/inference/engine.ts'
+import { Session } from '../../src/session/session.ts'
+import { AITask } from '../../src/tasks/ai-task.ts'
+import { configWith, createObedientEngine, openBackend } from './open-backend.ts'
+
+/** Says what it is told to say, in these pieces. */
+function saying(...deltas: readonly GenerationDelta[]): CreateEngine {
+  return (worker) =>
+    Object.assign(createObedientEngine(worker), {
+      async generate(...[requests, listener]: Parameters<ReturnType<CreateEngine>['generate']>) {
+        for (const { id, signal } of requests) {
+          for (const delta of deltas) if (!signal.aborted) void listener.delta(id, delta)
+          const usage = { promptTokens: 7, completionTokens: 5 }
+          listener.end(id, { kind: 'done', finishReason: 'stop', usage })
+        }
+      },
+    })
+}
+
+const rule = (action: string, more = ''): string =>
+  'guardrails:\n  toggle_on: true\n  rules:\n' +
+  `    - { id: word, keywords: [swordfish], stage: output, action: ${action} }\n${more}`
+
+const text = (value: string): GenerationDelta => ({
+  text: value,
+  logprobs: [{ token: value, logprob: -1, top: [] }],
+})
+const told = saying(text('the password is sword'), text('fish, you know'))
+
+async function chat(endpoint: string | null, body: object): Promise<Record<string, unknown>> {
+  const response = await fetch(`${endpoint}/v1/chat/completions`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify({ messages: [{ role: 'user', content: 'hi' }], ...body }),
+  })
+  return (await response.json()) as Record<string, unknown>
+}
+
+describe('rules on answers', () => {
+  it('cut an answer off and count its real tokens when they are known', async () => {
+    const configFile = configWith(rule('reject'))
+    const backend = await openBackend({ configFile, engine: told })
+    const [result] = await backend.generate(['x'], 5)
+    expect(result?.finish_reason).toBe('content_filter')
+    expect(result?.text).not.toContain('swordfish')
+    expect(result?.usage).toEqual({ prompt_tokens: 7, completion_tokens: 5, total_tokens: 12 })
+  })
+
+  it('answer with a sentence instead where that is asked for', async () => {
+    const configFile = configWith(rule('reject', '  on_block: refusal\n'))
+    const backend = await openBackend({ configFile, engine: told })
+    const [result] = await backend.generate(['x'], 5)
+    expect(result?.text).toMatch(/I cannot help with this request\.$/)
+  })
+
+  it('hold for log probabilities, which spell the text', async () => {
+    const configFile = configWith(rule('redact'))
+    const backend = await openBackend({ configFile, engine: told, port: 0 })
+    const answer = await chat(backend.endpoint, { logprobs: true, top_logprobs: 1 })
+    expect(JSON.stringify(answer)).toContain('[redacted:word]')
+    expect(JSON.stringify(answer)).not.toContain('fish')
+  })
+
+  it('hold for the arguments of tool calls', async () => {
+    const call = { id: 'c1', name: 'say', arguments: '{"what":"swordfish"}' }
+    const engine = saying({ text: '', toolCalls: [call] })
+    const tools = [{ type: 'function', function: { name: 'say' } }]
+    for (const action of ['reject', 'redact']) {
+      const configFile = configWith(rule(action))
+      const backend = await openBackend({ configFile, engine, port: 0 })
+      const answer = JSON.stringify(await chat(backend.endpoint, { tools }))
+      expect(answer).not.toContain('swordfish')
+      expect(answer).toContain(action === 'redact' ? '[redacted:word]' : 'content_filter')
+    }
+  })
+})
+
+describe('the limit of the queue', () => {
+  const small = 'hardware:\n  queue_limit: 2\ninput_batching:\n  max_batch_size: 1\n'
+  const slots: CreateEngine = (worker) =>
+    Object.assign(createObedientEngine(worker), { capacity: { admits: 'step', slots: 1 } as const })
+
+  it('row 75: is for clients; what a session submits waits, however much it is', async () => {
+    const backend = await openBackend({ configFile: configWith(small), engine: slots, port: 0 })
+    await using session = new Session([backend])
+    const endless = new AITask({ prompt: 'endless', backend: 'llm' })
+    const tasks = Array.from({ length: 50 }, () => new AITask({ prompt: 'a', backend: 'llm' }))
+    await session.submitTasks([endless, ...tasks])
+    const clients = Array.from({ length: 4 }, () => chat(backend.endpoint, {}))
+    const refused = await Promise.race(clients)
+    expect(refused).toMatchObject({ error: { code: 'queue_full' } })
+    session.cancel(endless)
+    await session.waitTasks(tasks)
+    expect(tasks.map(({ state }) => state)).toEqual(tasks.map(() => 'DONE'))
+    await Promise.all(clients)
+  })
+
+  it('does not hold for generate either', async () => {
+    const backend = await openBackend({ configFile: configWith(small), engine: slots })
+    expect(await backend.generate(Array.from({ length: 20 }, String), 20)).toHaveLength(20)
+  })
+})
