@@ -88,7 +88,7 @@ describe('dynamic workers', () => {
   it('are waited for when they take long to start', async () => {
     const { clock, pool, scaler, ask, made } = await open(20_500)
     for (const id of ['a', 'b', 'c', 'd']) ask(id)
-    for (let second = 0; second < 40; second++) await clock.advance(1000)
+    for (let step = 0; step < 400; step++) await clock.advance(100)
     expect([made(), pool.workers]).toEqual([2, 2])
     scaler.stop()
     await pool.stop()
