@@ -17,9 +17,9 @@ import { ComputeTask } from '../src/tasks/compute-task.ts'
 import { TelemetryManager } from '../src/telemetry/manager.ts'
 import { emitTask } from './emit-task.ts'
 import { noop } from './fixtures/noop.ts'
-import { median } from './harness.ts'
+import { median, runMode, timed } from './harness.ts'
 
-export interface Measured {
+interface Measured {
   perSecond?: number
   p50Micros?: number
   delayP99Ms?: number
@@ -203,13 +203,4 @@ async function warmUp(session: Session): Promise<void> {
   await session.waitTasks(tasks)
 }
 
-async function timed(run: () => Promise<unknown>): Promise<number> {
-  const from = performance.now()
-  await run()
-  return (performance.now() - from) / 1000
-}
-
-const mode = process.argv[2]
-if (process.argv[1] === fileURLToPath(import.meta.url) && mode !== undefined && mode in modes) {
-  process.stdout.write(`${JSON.stringify(await modes[mode as keyof typeof modes]())}\n`)
-}
+await runMode(import.meta.url, modes)

@@ -5,58 +5,37 @@
  * own; runs are interleaved and medians compared.
  */
 
-import { execFileSync } from 'node:child_process'
-import { fileURLToPath } from 'node:url'
-import { median, table } from './harness.ts'
-import type { Measured, modes } from './local-modes.ts'
+import { measureModes, table } from './harness.ts'
+import type { modes } from './local-modes.ts'
 
 const runs = Number(process.env['RUNS'] ?? 5)
 const wanted = process.argv[2] ?? 'all'
 
-function measure(names: readonly (keyof typeof modes)[]): Record<string, Measured> {
-  const results = new Map<string, Measured[]>()
-  for (let run = 0; run < runs; run++) {
-    for (const name of names) {
-      const program = fileURLToPath(new URL('local-modes.ts', import.meta.url))
-      const output = execFileSync(process.execPath, ['--expose-gc', program, name], {
-        encoding: 'utf8',
-      })
-      const list = results.get(name) ?? []
-      list.push(JSON.parse(output.trim().split('\n').at(-1) ?? '') as Measured)
-      results.set(name, list)
-    }
-  }
-  const medians: Record<string, Measured> = {}
-  for (const [name, list] of results) {
-    const keys = Object.keys(list[0] ?? {}) as (keyof Measured)[]
-    medians[name] = Object.fromEntries(
-      keys.map((key) => [key, median(list.map((one) => one[key] ?? Number.NaN))]),
-    )
-  }
-  return medians
+function measure(names: readonly (keyof typeof modes)[]) {
+  return measureModes(new URL('local-modes.ts', import.meta.url), names, runs)
 }
 
-const rate = (measured: Measured | undefined): number => measured?.perSecond ?? Number.NaN
 const times = (a: number, b: number): string => `${(a / b).toFixed(2)} x`
 
 function functions(): void {
   const found = measure(['piscina', 'tinypool', 'functions', 'telemetry', 'functionsTelemetry'])
+  const rate = (name: string): number => found(name, 'perSecond')
   table(
     ['no-op functions, 2 threads', 'tasks/s', 'ratio'],
     [
-      ['piscina', Math.round(rate(found['piscina'])), ''],
-      ['tinypool', Math.round(rate(found['tinypool'])), ''],
+      ['piscina', Math.round(rate('piscina')), ''],
+      ['tinypool', Math.round(rate('tinypool')), ''],
       [
         'session, telemetry off',
-        Math.round(rate(found['functions'])),
-        `${times(rate(found['functions']), rate(found['piscina']))} piscina, ` +
-          `${times(rate(found['functions']), rate(found['tinypool']))} tinypool`,
+        Math.round(rate('functions')),
+        `${times(rate('functions'), rate('piscina'))} piscina, ` +
+          `${times(rate('functions'), rate('tinypool'))} tinypool`,
       ],
-      ['telemetry alone (bench/telemetry.ts)', Math.round(rate(found['telemetry'])), ''],
+      ['telemetry alone (bench/telemetry.ts)', Math.round(rate('telemetry')), ''],
       [
         'session, full telemetry and checkpoint',
-        Math.round(rate(found['functionsTelemetry'])),
-        `${times(rate(found['functionsTelemetry']), rate(found['telemetry']))} telemetry alone`,
+        Math.round(rate('functionsTelemetry')),
+        `${times(rate('functionsTelemetry'), rate('telemetry'))} telemetry alone`,
       ],
     ],
   )
@@ -64,7 +43,7 @@ function functions(): void {
 
 function latency(): void {
   const found = measure(['bareLatency', 'latency'])
-  const micros = (name: string): number => found[name]?.p50Micros ?? Number.NaN
+  const micros = (name: string): number => found(name, 'p50Micros')
   table(
     ['one task at a time', 'p50 (µs)', 'ratio'],
     [
@@ -78,21 +57,16 @@ function programs(): void {
   const found = measure(['spawn', 'programs', 'idleBeside', 'spawnLarge', 'programsLarge'])
   const row = (title: string, name: string, base?: string) => [
     title,
-    Math.round(rate(found[name])),
-    base === undefined ? '' : times(rate(found[name]), rate(found[base])),
-    (found[name]?.delayP99Ms ?? Number.NaN).toFixed(2),
+    Math.round(found(name, 'perSecond')),
+    base === undefined ? '' : times(found(name, 'perSecond'), found(base, 'perSecond')),
+    found(name, 'delayP99Ms').toFixed(2),
   ]
   table(
     ['/bin/true', 'per s', 'ratio', 'loop delay p99 (ms)'],
     [
       row('plain spawn, small process', 'spawn'),
       row('session', 'programs', 'spawn'),
-      [
-        'an idle process beside it',
-        '',
-        '',
-        (found['idleBeside']?.delayP99Ms ?? Number.NaN).toFixed(2),
-      ],
+      ['an idle process beside it', '', '', found('idleBeside', 'delayP99Ms').toFixed(2)],
       row('plain spawn, 1 GB touched', 'spawnLarge'),
       row('session, 1 GB touched', 'programsLarge', 'spawnLarge'),
     ],
@@ -106,8 +80,8 @@ function memory(): void {
     [
       [
         'telemetry off, references dropped',
-        Math.round(found['million']?.peakMb ?? 0),
-        Math.round(rate(found['million'])),
+        Math.round(found('million', 'peakMb')),
+        Math.round(found('million', 'perSecond')),
       ],
     ],
   )

@@ -1,15 +1,14 @@
 /** The single measurements of bench/workflow.ts; each is run as a process of its own. */
 
-import { fileURLToPath } from 'node:url'
 import { ConcurrentBackend } from '../src/backends/local/concurrent-backend.ts'
 import { Session } from '../src/session/session.ts'
 import { ComputeTask } from '../src/tasks/compute-task.ts'
 import { WorkflowEngine } from '../src/workflow/engine.ts'
 import type { Handle } from '../src/workflow/handle.ts'
 import { join, noop } from './fixtures/noop.ts'
-import { median } from './harness.ts'
+import { median, runMode, timed } from './harness.ts'
 
-export interface Measured {
+interface Measured {
   perSecond?: number
   /** The median over rounds of 1,000 tasks. */
   taskMicros?: number
@@ -109,13 +108,4 @@ async function diamondsOfFour(): Promise<Measured> {
   return { perSecond: diamonds / (await timed(() => run(diamonds))) }
 }
 
-async function timed(run: () => Promise<unknown>): Promise<number> {
-  const from = performance.now()
-  await run()
-  return (performance.now() - from) / 1000
-}
-
-const mode = process.argv[2]
-if (process.argv[1] === fileURLToPath(import.meta.url) && mode !== undefined && mode in modes) {
-  process.stdout.write(`${JSON.stringify(await modes[mode as keyof typeof modes]())}\n`)
-}
+await runMode(import.meta.url, modes)

@@ -4,10 +4,8 @@
  * interleaved and medians compared.
  */
 
-import { execFileSync } from 'node:child_process'
-import { fileURLToPath } from 'node:url'
-import { median, table } from './harness.ts'
-import type { Measured, modes } from './workflow-modes.ts'
+import { measureModes, table } from './harness.ts'
+import type { modes } from './workflow-modes.ts'
 
 const runs = Number(process.env['RUNS'] ?? 5)
 const names: readonly (keyof typeof modes)[] = [
@@ -18,16 +16,8 @@ const names: readonly (keyof typeof modes)[] = [
   'diamondsOfFour',
 ]
 
-const found: Measured[][] = names.map(() => [])
-const program = fileURLToPath(new URL('workflow-modes.ts', import.meta.url))
-for (let run = 0; run < runs; run++) {
-  for (const [at, name] of names.entries()) {
-    const output = execFileSync(process.execPath, [program, name], { encoding: 'utf8' })
-    found[at]?.push(JSON.parse(output) as Measured)
-  }
-}
-const of = (name: keyof typeof modes, key: keyof Measured = 'perSecond'): number =>
-  median((found[names.indexOf(name)] ?? []).map((one) => one[key] ?? Number.NaN))
+const measured = measureModes(new URL('workflow-modes.ts', import.meta.url), names, runs)
+const of = (name: keyof typeof modes, key = 'perSecond'): number => measured(name, key)
 const ratio = (a: number, b: number): string => (a / b).toFixed(2)
 
 const chain = of('chain', 'taskMicros')

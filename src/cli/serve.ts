@@ -3,6 +3,7 @@
 import { readFile } from 'node:fs/promises'
 import { messageOf, ValueError } from '../foundation/errors.ts'
 import { newUuid } from '../foundation/ids.ts'
+import { isLoopback } from '../foundation/loopback.ts'
 import { InferenceBackend, loadInferenceConfig } from '../inference/index.ts'
 import { exitCodes } from './exit-codes.ts'
 import type { Output } from './output.ts'
@@ -20,7 +21,8 @@ const drainSeconds = 30
 
 /** Resolves with the exit code once it has stopped: 0, because a signal is how a server ends. */
 export async function serve(options: ServeOptions, output: Output): Promise<number> {
-  const { modelName } = await loadInferenceConfig(options.config)
+  // For the model's name alone: the backend reads the file again, and warns of what it finds.
+  const { modelName } = await loadInferenceConfig(options.config, {}, { warn() {} })
   const { host = '127.0.0.1' } = options
   const key = await chooseKey(options, host)
   const backend = new InferenceBackend({
@@ -56,8 +58,7 @@ interface Key {
 /** Without a key, only this machine may ask: for others one is made and shown, once. */
 async function chooseKey({ apiKeyFile }: ServeOptions, host: string): Promise<Key | null> {
   if (apiKeyFile !== undefined) return { value: await readKey(apiKeyFile), isGenerated: false }
-  const isLoopback = /^(?:localhost|127\.|::1$)/.test(host)
-  return isLoopback ? null : { value: `tutti-${newUuid()}`, isGenerated: true }
+  return isLoopback(host) ? null : { value: `tutti-${newUuid()}`, isGenerated: true }
 }
 
 async function readKey(file: string): Promise<string> {

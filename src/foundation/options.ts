@@ -85,6 +85,11 @@ function rangeText(range: { min?: number; max?: number; above?: number }): strin
   return parts.join('')
 }
 
+export function expectBoolean(field: string, value: unknown): boolean {
+  if (typeof value === 'boolean') return value
+  throw invalid(field, 'a boolean', value)
+}
+
 export function expectFunction(field: string, value: unknown): void {
   if (typeof value !== 'function') throw invalid(field, 'a function', value)
 }

@@ -1,18 +1,19 @@
 /** The options of an inference backend: the specification's, in camelCase, and a few of ours. */
 
 import { type Clock, systemClock } from '../foundation/clock.ts'
-import { StateError, ValueError } from '../foundation/errors.ts'
+import { StateError } from '../foundation/errors.ts'
 import { type Log, processLog } from '../foundation/log.ts'
 import {
+  expectBoolean,
   expectInteger,
   expectKnownKeys,
   expectNumber,
   expectObject,
   expectString,
-  invalid,
 } from '../foundation/options.ts'
 import type { EngineOption, InferenceOverrides } from './config/schema.ts'
 import type { CreateEngine } from './engine.ts'
+import { expectReachable } from './server/listening.ts'
 import type { ServerLimits } from './server/server-limits.ts'
 
 export interface InferenceBackendOptions {
@@ -100,9 +101,6 @@ const known = [
   'onProgress',
 ]
 
-/** Names that always mean this machine and nobody else. */
-const loopback = /^(?:localhost|127(?:\.\d{1,3}){3}|::1|\[::1\])$/i
-
 export function resolveInferenceOptions(
   options: InferenceBackendOptions,
 ): ResolvedInferenceOptions {
@@ -112,12 +110,7 @@ export function resolveInferenceOptions(
   expectBoolean('useService', useService)
   const key = apiKey === undefined ? null : expectString('apiKey', apiKey)
   expectString('host', host)
-  if (useService && key === null && !loopback.test(host)) {
-    throw new ValueError(`a server on ${host} can be reached by others: set \`apiKey\``, {
-      field: 'apiKey',
-      expected: 'a key, because the host is not loopback',
-    })
-  }
+  if (useService) expectReachable({ host, port, apiKey: key })
   return {
     name: expectString('name', options.name ?? 'inference'),
     configFile: expectString('configFile', options.configFile),
@@ -153,11 +146,6 @@ function overridesOf(options: InferenceBackendOptions): InferenceOverrides {
     ...(maxBatchWaitMs === undefined ? {} : { maxBatchWaitMs }),
     ...(engine === undefined || typeof engine === 'function' ? {} : { engine }),
   }
-}
-
-function expectBoolean(field: string, value: unknown): boolean {
-  if (typeof value !== 'boolean') throw invalid(field, 'a boolean', value)
-  return value
 }
 
 /** `generate`'s time-out: above 0, at most a day (`faults.md` row 81). */

@@ -32,7 +32,8 @@ export interface AIOptions<P extends string | readonly string[]>
   readonly model?: string
 }
 
-const samplingNames = [
+/** The options that `SamplingOptions` has. */
+export const samplingNames = [
   'systemPrompt',
   'temperature',
   'maxTokens',

@@ -2,11 +2,10 @@
 
 import { ValueError } from '../foundation/errors.ts'
 import { ExecutableFailedError } from '../foundation/task-errors.ts'
-import { expectFunction, invalid } from '../foundation/options.ts'
+import { expectBoolean, expectFunction, invalid } from '../foundation/options.ts'
 import { definitionOf, type TaskDefinition } from './define-task.ts'
 import {
   expectArguments,
-  expectBoolean,
   expectCaptureStdio,
   expectEnvironment,
   expectNoBatchFile,

@@ -67,11 +67,6 @@ export function expectStdin(given: unknown): string | Uint8Array {
   throw invalid('stdin', 'a string or bytes', given)
 }
 
-export function expectBoolean(field: string, given: unknown): boolean {
-  if (typeof given === 'boolean') return given
-  throw invalid(field, 'a boolean', given)
-}
-
 export function expectCaptureStdio(given: unknown): {
   readonly stdout?: string
   readonly stderr?: string

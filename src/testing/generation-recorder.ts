@@ -6,6 +6,7 @@ import type {
   GenerationListener,
   ToolCall,
 } from '../inference/engine.ts'
+import { Waiters } from './waiters.ts'
 
 /** What came of one request. */
 export interface RecordedGeneration {
@@ -18,7 +19,7 @@ export interface RecordedGeneration {
 /** Keeps everything by the request's id, also what an engine should not have said. */
 export class GenerationRecorder implements GenerationListener {
   readonly #records = new Map<string, RecordedGeneration>()
-  #waiters: { readonly isMet: () => boolean; readonly resolve: () => void }[] = []
+  readonly #waiters = new Waiters()
   /** Called for every delta; the promise that it returns holds that request back. */
   onDelta: (id: string) => Promise<void> | undefined = () => undefined
 
@@ -26,13 +27,13 @@ export class GenerationRecorder implements GenerationListener {
     const record = this.of(id)
     if (record.ends.length > 0) record.late++
     record.deltas.push(delta)
-    this.#wake()
+    this.#waiters.wake()
     return this.onDelta(id)
   }
 
   end(id: string, end: GenerationEnd): void {
     this.of(id).ends.push(end)
-    this.#wake()
+    this.#waiters.wake()
   }
 
   /** The ids that the engine spoke of. */
@@ -64,14 +65,6 @@ export class GenerationRecorder implements GenerationListener {
 
   /** Resolves as soon as the condition holds after a delta or an end. */
   until(isMet: () => boolean): Promise<void> {
-    if (isMet()) return Promise.resolve()
-    return new Promise((resolve) => this.#waiters.push({ isMet, resolve }))
-  }
-
-  #wake(): void {
-    const met = this.#waiters.filter(({ isMet }) => isMet())
-    if (met.length === 0) return
-    this.#waiters = this.#waiters.filter((waiter) => !met.includes(waiter))
-    for (const { resolve } of met) resolve()
+    return this.#waiters.until(isMet)
   }
 }

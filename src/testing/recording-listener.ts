@@ -1,27 +1,23 @@
 /** A backend's listener that keeps every report, and lets a test wait for them. */
 
 import type { BackendListener, Job, Notice, TaskReport } from '../backends/backend.ts'
-
-interface Waiter {
-  readonly isMet: () => boolean
-  readonly resolve: () => void
-}
+import { Waiters } from './waiters.ts'
 
 export class RecordingListener implements BackendListener {
   readonly notices: Notice[] = []
   readonly #reports = new Map<Job, TaskReport[]>()
-  #waiters: Waiter[] = []
+  readonly #waiters = new Waiters()
 
   report(job: Job, report: TaskReport): void {
     const known = this.#reports.get(job)
     if (known === undefined) this.#reports.set(job, [report])
     else known.push(report)
-    this.#wake()
+    this.#waiters.wake()
   }
 
   notice(notice: Notice): void {
     this.notices.push(notice)
-    this.#wake()
+    this.#waiters.wake()
   }
 
   /** The jobs of which anything was reported. */
@@ -53,14 +49,6 @@ export class RecordingListener implements BackendListener {
 
   /** Resolves as soon as the condition holds after a report or a notice. */
   until(isMet: () => boolean): Promise<void> {
-    if (isMet()) return Promise.resolve()
-    return new Promise((resolve) => this.#waiters.push({ isMet, resolve }))
-  }
-
-  #wake(): void {
-    const met = this.#waiters.filter(({ isMet }) => isMet())
-    if (met.length === 0) return
-    this.#waiters = this.#waiters.filter((waiter) => !met.includes(waiter))
-    for (const { resolve } of met) resolve()
+    return this.#waiters.until(isMet)
   }
 }

@@ -1,7 +1,7 @@
 /** What a caller may choose about a workflow's tasks, checked when the task is wrapped. */
 
 import { expectKnownKeys, expectObject, expectString, invalid } from '../foundation/options.ts'
-import type { SamplingOptions } from '../tasks/ai-task.ts'
+import { samplingNames, type SamplingOptions } from '../tasks/ai-task.ts'
 import type { ExecutableOptions } from '../tasks/compute-task.ts'
 import type { ResourceRequest } from '../tasks/resources.ts'
 import type { TaskOptions } from '../tasks/task.ts'
@@ -47,20 +47,10 @@ export type ProgramCall =
 
 const common = ['name', 'timeoutSeconds', 'signal', 'retries', 'priority', 'attributes']
 const onBackends = [...common, 'backend', 'cache']
-const sampling = [
-  'systemPrompt',
-  'temperature',
-  'maxTokens',
-  'topP',
-  'topK',
-  'stop',
-  'seed',
-  'responseFormat',
-]
 const known = {
   functionTask: [...onBackends, 'resources'],
   executableTask: [...onBackends, 'resources'],
-  promptTask: [...onBackends, 'model', ...sampling],
+  promptTask: [...onBackends, 'model', ...samplingNames],
   block: common,
 }
 

@@ -3,10 +3,10 @@
 import type { Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { errnoOf, InferenceError, messageOf, ValueError } from '../../foundation/errors.ts'
+import { isLoopback } from '../../foundation/loopback.ts'
 import { expectInteger, expectString } from '../../foundation/options.ts'
 import { machineName } from './endpoint.ts'
 
-const loopback = /^(?:localhost|127(?:\.\d{1,3}){3}|::1|\[::1\])$/i
 const everywhere = new Set(['0.0.0.0', '::', '[::]'])
 
 /** Refuses an address that nobody can listen at, and one that is open to others without a key. */
@@ -19,7 +19,7 @@ export function expectReachable(address: {
   expectString('host', host)
   expectInteger('port', address.port, { min: 0, max: 65_535 })
   if (apiKey !== null) expectString('apiKey', apiKey)
-  else if (!loopback.test(host)) {
+  else if (!isLoopback(host)) {
     throw new ValueError(`Expected \`apiKey\` to be set, because others can reach \`${host}\``, {
       field: 'apiKey',
       expected: 'a key, or a loopback `host` such as 127.0.0.1',

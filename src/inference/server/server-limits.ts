@@ -1,6 +1,12 @@
 /** How much of everything a client may use; each bound has a default that suits one machine. */
 
-import { invalid, expectInteger, expectKnownKeys, expectNumber } from '../../foundation/options.ts'
+import {
+  expectBoolean,
+  expectInteger,
+  expectKnownKeys,
+  expectNumber,
+  invalid,
+} from '../../foundation/options.ts'
 
 /** The bounds of an inference server. */
 export interface ServerLimits {
@@ -78,10 +84,6 @@ export function resolveServerLimits(given: Partial<ServerLimits> = {}): ServerLi
     else expectInteger(field, value, { min: 1, max: 2 ** 31 - 1 })
   }
   return limits
-}
-
-function expectBoolean(field: string, value: unknown): void {
-  if (typeof value !== 'boolean') throw invalid(field, 'true or false', value)
 }
 
 function expectStrings(field: string, value: unknown): void {
