@@ -14,7 +14,7 @@ import { alreadySubmitted, notATask, route, toSubmissionError, type Wrong } from
 import type { SignalWatch } from './signals.ts'
 
 /** Tasks per turn of the loop, of all submissions together. */
-const sliceSize = 1000
+const sliceSize = 250
 /** With so many tasks open, a submission waits until there is room for a slice. */
 const mostOpen = 100_000
 /** A check is cheaper than a hand-over. */

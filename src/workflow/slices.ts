@@ -3,7 +3,7 @@
 import type { Clock } from '../foundation/clock.ts'
 
 /** Items per turn of the loop. */
-const sliceSize = 1000
+const sliceSize = 250
 
 /**
  * What is added together is worked off together, as soon as whoever adds has returned. `work` must

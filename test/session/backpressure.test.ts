@@ -113,7 +113,7 @@ describe('close() during a submission', () => {
     expect(await firstEnd).toMatchObject({ name: 'TaskCanceledError', reason: 'session closed' })
 
     const handed = backend.jobs.length
-    expect(handed).toBe(1000)
+    expect(handed).toBe(250)
     expect(typesOf(all).filter((type) => type === 'TaskCreated')).toHaveLength(handed)
     expect(typesOf(all).filter((type) => type === 'TaskCanceled')).toHaveLength(handed)
     expect(typesOf(all).at(-1)).toBe('SessionEnded')

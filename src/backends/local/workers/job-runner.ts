@@ -6,7 +6,7 @@ import { findDefined, type TaskDefinition } from '../../../tasks/define-task.ts'
 import { uncloneablePath } from './cloning.ts'
 import { toErrorRecord } from './error-record.ts'
 import { machineMs } from '../machine-time.ts'
-import { bankSize, type Mailbox } from './mailbox.ts'
+import { bankSize, briskMs, type Mailbox } from './mailbox.ts'
 import type { BatchMessage, FailureKind, WorkerMessage } from './protocol.ts'
 
 /** The way to the pool. */
@@ -26,8 +26,6 @@ type TaskFunction = (...args: unknown[]) => unknown
 
 /** How long results may wait in the mailbox before the pool is told of them. */
 const longestSilenceMs = 1
-/** A worker that gets its jobs one by one and fast waits for the next without going to sleep. */
-const briskMs = 0.1
 /** Looking at the time takes longer than looking for a batch. */
 const looksPerTime = 20
 
@@ -131,7 +129,7 @@ export class JobRunner {
         told = index + 1
       }
     }
-    if (told < count) this.#outlet.post({ kind: 'passed' })
+    if (told < count && !mailbox.isWatched(bank)) this.#outlet.post({ kind: 'passed' })
   }
 
   /** Waits only for functions that make somebody wait: a promise more costs a turn of the queue. */

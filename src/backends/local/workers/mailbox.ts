@@ -3,10 +3,17 @@
  * if a number or a short text can say that. What is written here survives the worker.
  */
 
+import { availableParallelism } from 'node:os'
+
 /** The most jobs in a batch. */
 export const bankSize = 256
 /** The most batches that a worker holds: one that it runs, and one that waits for it. */
 export const bankCount = 2
+/**
+ * A pool and a worker that answer each other this fast wait for it without going to sleep. On a
+ * single core the one that waits would keep the other from working.
+ */
+export const briskMs = availableParallelism() > 1 ? 0.1 : 0
 const slotCount = bankSize * bankCount
 /** Bytes for the texts that the jobs of one batch returned. */
 const textSize = 16_384
@@ -40,11 +47,12 @@ export class Mailbox {
   readonly #offsets: Int32Array
   readonly #passed: Int32Array
   readonly #rings: Int32Array
+  readonly #watched: Int32Array
   readonly #texts: readonly Buffer[]
   #textEnd = 0
 
   constructor(memory?: SharedArrayBuffer) {
-    const texts = slotCount * (3 * 8 + 3 * 4) + (bankCount + 1) * 4
+    const texts = slotCount * (3 * 8 + 3 * 4) + (bankCount + 2) * 4
     this.memory = memory ?? new SharedArrayBuffer(texts + bankCount * textSize)
     let at = 0
     const doubles = (): Float64Array => {
@@ -63,6 +71,7 @@ export class Mailbox {
     this.#offsets = integers()
     this.#passed = integers(bankCount)
     this.#rings = integers(1)
+    this.#watched = integers(1)
     this.#texts = Array.from({ length: bankCount }, (_, bank) =>
       Buffer.from(this.memory, texts + bank * textSize, textSize),
     )
@@ -82,6 +91,21 @@ export class Mailbox {
   /** For the worker: how many batches were sent so far; asking takes no lock. */
   get rings(): number {
     return Atomics.load(this.#rings, 0)
+  }
+
+  /** For the pool: it looks by itself for the end of this bank's one job. */
+  watch(bank: number | null): void {
+    Atomics.store(this.#watched, 0, bank === null ? 0 : bank + 1)
+  }
+
+  /** For the worker, after it passed a slot: whether the pool will see that without being told. */
+  isWatched(bank: number): boolean {
+    return Atomics.load(this.#watched, 0) === bank + 1
+  }
+
+  /** For the pool: the bank's first job has ended, and no message is needed to know how. */
+  hasAnswered(bank: number): boolean {
+    return this.passed(bank) > 0 && !this.isLeftToMessage(bank * bankSize)
   }
 
   /** For the writer of texts, before the first of a batch. */

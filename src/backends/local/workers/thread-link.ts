@@ -3,6 +3,7 @@
 import { Worker } from 'node:worker_threads'
 import { Mailbox } from './mailbox.ts'
 import { type BatchMessage, packBatch, type WorkerMessage } from './protocol.ts'
+import { Vigil } from './vigil.ts'
 import type { WorkerLink, WorkerLinkOptions } from './worker-link.ts'
 
 const passed = { kind: 'passed' } as const
@@ -10,9 +11,10 @@ const passed = { kind: 'passed' } as const
 export class ThreadLink implements WorkerLink {
   readonly mailbox = new Mailbox()
   readonly #worker: Worker
+  readonly #vigil: Vigil
   #isBusy = true
 
-  constructor({ workerId, program, maxHeapMb, listener }: WorkerLinkOptions) {
+  constructor({ workerId, program, maxHeapMb, clock, listener }: WorkerLinkOptions) {
     // Threads inherit this option and refuse then to run a file.
     const isText = process.execArgv.some((option) => option.startsWith('--input-type'))
     this.#worker = new Worker(program, {
@@ -22,7 +24,9 @@ export class ThreadLink implements WorkerLink {
       ...(maxHeapMb === null ? {} : { resourceLimits: { maxOldGenerationSizeMb: maxHeapMb } }),
     })
     let failure: { readonly error: unknown } | undefined
+    this.#vigil = new Vigil(this.mailbox, clock, () => listener.message(passed))
     this.#worker.on('message', (message: WorkerMessage | null) => {
+      this.#vigil.end()
       listener.message(message ?? passed)
     })
     this.#worker.on('error', (error: unknown) => (failure = { error }))
@@ -30,10 +34,14 @@ export class ThreadLink implements WorkerLink {
       failure = { error }
       this.kill()
     })
-    this.#worker.on('exit', (code) => listener.exit({ code, ...failure }))
+    this.#worker.on('exit', (code) => {
+      this.#vigil.end()
+      listener.exit({ code, ...failure })
+    })
   }
 
   post(batch: BatchMessage): void {
+    this.#vigil.begin(batch.bank, batch.jobs.length / 3)
     this.#worker.postMessage(packBatch(batch))
     this.mailbox.ring()
   }

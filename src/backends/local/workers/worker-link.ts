@@ -1,5 +1,6 @@
 /** The pool's end of the line to one worker, be it a thread or a process. */
 
+import type { Clock } from '../../../foundation/clock.ts'
 import type { Mailbox } from './mailbox.ts'
 import type { BatchMessage, WorkerMessage } from './protocol.ts'
 
@@ -31,6 +32,7 @@ export interface WorkerLinkOptions {
   readonly workerId: string
   readonly program: URL
   readonly maxHeapMb: number | null
+  readonly clock: Clock
   readonly listener: WorkerLinkListener
 }
 

@@ -52,7 +52,8 @@ export class WorkerPool implements Executor {
       durations: this.#durations,
       failures: this.#failures,
       newWorkerId: () => `w${++this.#workers}`,
-      connect: (workerId, link) => new Link({ workerId, program, maxHeapMb, listener: link }),
+      connect: (workerId, link) =>
+        new Link({ workerId, program, maxHeapMb, clock, listener: link }),
       giveUp: () => this.#giveUp(),
     }
     this.#seats = Array.from({ length: options.size }, () => new Seat(seatOptions))
