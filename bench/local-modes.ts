@@ -29,6 +29,7 @@ interface Measured {
 const count = Number(process.env['TASKS'] ?? 100_000)
 const programCount = Number(process.env['PROGRAMS'] ?? 2000)
 const threads = 2
+const cores = availableParallelism()
 const peerNoop = fileURLToPath(new URL('fixtures/peer-noop.mjs', import.meta.url))
 
 export const modes = {
@@ -42,7 +43,11 @@ export const modes = {
   bareLatency,
   latency: sessionLatency,
   spawn: () => plainSpawn(programCount),
+  spawn16: () => plainSpawn(programCount, 16),
+  spawn64: () => plainSpawn(programCount, 64),
   programs: () => sessionPrograms(programCount),
+  programs16: () => sessionPrograms(programCount, 16),
+  programs64: () => sessionPrograms(programCount, 64),
   idleBeside: idleBesidePrograms,
   // Plain spawn manages a few a second then.
   spawnLarge: () => withTouchedMemory(() => plainSpawn(programCount / 10)),
@@ -134,7 +139,7 @@ async function latencyOf(ask: (value: number) => Promise<unknown>): Promise<numb
   return median(micros)
 }
 
-async function plainSpawn(programs: number): Promise<Measured> {
+async function plainSpawn(programs: number, atOnce = cores): Promise<Measured> {
   let next = 0
   const runOne = (): Promise<void> =>
     new Promise((resolve, reject) => {
@@ -145,11 +150,11 @@ async function plainSpawn(programs: number): Promise<Measured> {
   const lane = async (): Promise<void> => {
     while (next++ < programs) await runOne()
   }
-  return watched(programs, () => Promise.all(Array.from({ length: availableParallelism() }, lane)))
+  return watched(programs, () => Promise.all(Array.from({ length: atOnce }, lane)))
 }
 
-async function sessionPrograms(programs: number): Promise<Measured> {
-  await using session = new Session([await ConcurrentBackend.create()])
+async function sessionPrograms(programs: number, atOnce = cores): Promise<Measured> {
+  await using session = new Session([await ConcurrentBackend.create({ maxProcesses: atOnce })])
   const first = new ComputeTask({ executable: '/bin/true' })
   await session.submitTasks([first])
   await first

@@ -16,6 +16,7 @@ function measure(names: readonly (keyof typeof modes)[]) {
 }
 
 const times = (a: number, b: number): string => `${(a / b).toFixed(2)} x`
+const share = (a: number, b: number): string => `1/${(b / a).toFixed(1)}`
 
 function functions(): void {
   const found = measure(['piscina', 'tinypool', 'functions', 'telemetry', 'functionsTelemetry'])
@@ -54,19 +55,34 @@ function latency(): void {
 }
 
 function programs(): void {
-  const found = measure(['spawn', 'programs', 'idleBeside', 'spawnLarge', 'programsLarge'])
+  const found = measure([
+    'spawn',
+    'programs',
+    'idleBeside',
+    'spawn16',
+    'programs16',
+    'spawn64',
+    'programs64',
+    'spawnLarge',
+    'programsLarge',
+  ])
   const row = (title: string, name: string, base?: string) => [
     title,
     Math.round(found(name, 'perSecond')),
     base === undefined ? '' : times(found(name, 'perSecond'), found(base, 'perSecond')),
     found(name, 'delayP99Ms').toFixed(2),
+    base === undefined ? '' : share(found(name, 'delayP99Ms'), found(base, 'delayP99Ms')),
   ]
   table(
-    ['/bin/true', 'per s', 'ratio', 'loop delay p99 (ms)'],
+    ['/bin/true', 'per s', 'ratio', 'loop delay p99 (ms)', 'share'],
     [
-      row('plain spawn, small process', 'spawn'),
+      row('plain spawn, one per core at once', 'spawn'),
       row('session', 'programs', 'spawn'),
-      ['an idle process beside it', '', '', found('idleBeside', 'delayP99Ms').toFixed(2)],
+      ['an idle process beside it', '', '', found('idleBeside', 'delayP99Ms').toFixed(2), ''],
+      row('plain spawn, 16 at once', 'spawn16'),
+      row('session', 'programs16', 'spawn16'),
+      row('plain spawn, 64 at once', 'spawn64'),
+      row('session', 'programs64', 'spawn64'),
       row('plain spawn, 1 GB touched', 'spawnLarge'),
       row('session, 1 GB touched', 'programsLarge', 'spawnLarge'),
     ],
