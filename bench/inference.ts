@@ -17,6 +17,8 @@ import { median, table } from './harness.ts'
 
 const runs = Number(process.env['RUNS'] ?? 5)
 const wanted = process.argv[2] ?? 'all'
+/** Where models run: `cpu`, with one thread, or `gpu`. */
+const device = process.env['DEVICE'] ?? 'cpu'
 const fixture = (name: string): string =>
   fileURLToPath(new URL(`fixtures/${name}`, import.meta.url))
 const models = fileURLToPath(new URL('../.models/', import.meta.url))
@@ -173,7 +175,7 @@ function batching(): void {
   })
   const cases = [
     { name: 'stories15M, Q8_0', path: story, tokens: 120, rounds: runs },
-    { name: 'random, 400 M, Q8_0', path: largeModel('Q8_0'), tokens: 24, rounds: 1 },
+    { name: 'random, 400 M, Q8_0', path: largeModel('Q8_0'), tokens: 80, rounds: 1 },
     { name: 'random, 400 M, F16', path: largeModel('F16'), tokens: 24, rounds: 1 },
   ]
   const rows = cases.flatMap(({ name, path, tokens, rounds }) =>
@@ -181,7 +183,8 @@ function batching(): void {
       const rates: Record<string, number[]> = { default: [], ours: [] }
       for (let run = 0; run < rounds; run++) {
         for (const mode of ['default', 'ours']) {
-          const args = [fixture('parallel-prompts.ts'), mode, path, String(prompts), String(tokens)]
+          const numbers = [String(prompts), String(tokens)]
+          const args = [fixture('parallel-prompts.ts'), mode, path, ...numbers, device]
           const output = execFileSync(process.execPath, args, { encoding: 'utf8' })
           const result = JSON.parse(output.trim().split('\n').at(-1) ?? '') as ParallelResult
           rates[mode]?.push(result.tokens / result.cpuSeconds)

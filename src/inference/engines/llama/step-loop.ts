@@ -90,17 +90,26 @@ export class StepLoop {
     }
   }
 
+  /**
+   * First come, first seated. Prompts that one pass can take sit by length, the longest lowest:
+   * when the shorter ones are through, those that still take theirs are neighbours.
+   */
   async #admit(): Promise<void> {
     this.#waiting = this.#waiting.filter((generation) => !generation.hasEnded)
-    const begun: Promise<void>[] = []
-    for (const [at, slot] of this.#options.runtime.slots.entries()) {
-      if (this.#seats[at] !== null) continue
-      const next = this.#waiting.shift()
-      if (next === undefined) break
-      this.#seats[at] = next
-      begun.push(next.begin(slot))
+    const free = this.#seats.flatMap((seat, at) => (seat === null ? [at] : []))
+    const next = this.#waiting.splice(0, free.length)
+    const tokens = next.reduce((sum, { tokensToTake }) => sum + tokensToTake, 0)
+    if (tokens <= this.#options.runtime.batchSize) {
+      next.sort((one, other) => other.tokensToTake - one.tokensToTake)
     }
-    await Promise.all(begun)
+    await Promise.all(free.map((at, order) => this.#seat(at, next[order])))
+  }
+
+  async #seat(at: number, generation: Generation | undefined): Promise<void> {
+    const slot = this.#options.runtime.slots[at]
+    if (generation === undefined || slot === undefined) return
+    this.#seats[at] = generation
+    await generation.begin(slot)
   }
 
   /**

@@ -81,7 +81,15 @@ describe('stepping all answers together', () => {
     stage.add('x', 'long', 'y', 'z')
     await stage.asleep()
     const texts = ['x', 'long', 'y', 'z'].map((id) => stage.textOf(id))
-    expect(texts).toEqual(['x0', 'long1', 'y0', 'z0'])
+    expect(texts).toEqual(['x1', 'long0', 'y1', 'z0'])
+  })
+
+  it('of prompts that one pass can take, the longest gets the lowest slot', async () => {
+    const stage = new Stage({ slots: 3, batchSize: 6, say: (prompt, at) => `${prompt}${at}` })
+    stage.add('a', 'bbb', 'cc', 'dddd')
+    await stage.asleep()
+    const answers = ['a', 'bbb', 'cc', 'dddd'].map((id) => stage.textOf(id))
+    expect(answers).toEqual(['a2', 'bbb0', 'cc1', 'dddd2'])
   })
 
   it('what comes while it runs joins at the next step', async () => {
