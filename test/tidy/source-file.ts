@@ -27,7 +27,15 @@ export interface Import {
 }
 
 /** Folders at the root that git does not keep. */
-const generated = new Set(['node_modules', 'dist', '.cache', 'coverage', '.git', 'telemetry'])
+const generated = new Set([
+  'node_modules',
+  'dist',
+  '.cache',
+  '.models',
+  'coverage',
+  '.git',
+  'telemetry',
+])
 const isText = (name: string): boolean => !/\.(?:tgz|telemetry\.jsonl|png|gz|bin)$/.test(name)
 
 /** Every text file of the repository, without what git ignores. */
