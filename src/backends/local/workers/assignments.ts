@@ -4,6 +4,7 @@ import type { Clock } from '../../../foundation/clock.ts'
 import type { AttemptFacts, Job } from '../../backend.ts'
 import type { Assignment } from './assignment.ts'
 import type { JobDurations } from './batch-size.ts'
+import type { ErrorRecord } from './error-record.ts'
 import { failureOf } from './job-failure.ts'
 import { momentOf, readTime, type TimeReading } from '../machine-time.ts'
 import { bankCount, type Mailbox } from './mailbox.ts'
@@ -147,6 +148,27 @@ export class Assignments {
     this.#running = { assignment, index, job: assignment.jobAt(index), sinceMs }
     if (sinceMs !== null) this.#reportStart(assignment, index, time, start)
     return this.#running
+  }
+
+  /** The job that the worker is done with, and whose end no message has told. */
+  untold(): RunningJob | null {
+    const assignment = this.#all[0]
+    if (assignment === undefined) return null
+    const index = assignment.read
+    if (index >= this.#mailbox.passed(assignment.bank)) return null
+    return { assignment, index, job: assignment.jobAt(index), sinceMs: null }
+  }
+
+  /**
+   * A message came that cannot be read. They come in order: it was that of the first job of which
+   * none has told; `false` when there is none.
+   */
+  tellUnreadable(error: ErrorRecord): boolean {
+    const one = this.untold()
+    if (one === null) return false
+    const slot = one.assignment.slotOf(one.index)
+    this.tell({ kind: 'failure', slot, failure: 'result', error, field: 'return_value' })
+    return true
   }
 
   /** Whether the worker is done with the job, though its end may not have been told yet. */

@@ -7,7 +7,7 @@ import {
   ValueError,
   WorkerLostError,
 } from '../../../foundation/errors.ts'
-import type { Job } from '../../backend.ts'
+import type { AttemptFacts, Job, TaskReport } from '../../backend.ts'
 import { fromErrorRecord } from './error-record.ts'
 import type { WorkerMessage } from './protocol.ts'
 import type { WorkerExit } from './worker-link.ts'
@@ -44,7 +44,22 @@ export function failureOf(job: Job, told: Extract<WorkerMessage, { kind: 'failur
 export const timeoutError = (job: Job, seconds: number): TimeoutError =>
   new TimeoutError(`task ${job.uid} ran longer than ${seconds} s`)
 
-export function lostError(job: Job, workerId: string, exit: WorkerExit, loss: Loss): TuttiError {
+/** The last report of a job whose worker is gone. */
+export function lostReport(
+  job: Job,
+  worker: AttemptFacts & { readonly workerId: string },
+  exit: WorkerExit,
+  loss: Loss,
+): TaskReport {
+  const facts = {
+    ...worker,
+    ...(exit.signal === undefined ? {} : { signal: exit.signal }),
+    ...(exit.code === undefined || exit.signal !== undefined ? {} : { exitCode: exit.code }),
+  }
+  return { kind: 'fail', error: lostError(job, worker.workerId, exit, loss), facts }
+}
+
+function lostError(job: Job, workerId: string, exit: WorkerExit, loss: Loss): TuttiError {
   const message = `worker ${workerId} was lost while it ran task ${job.uid}: ${loss.reason}`
   if (isOutOfMemory(exit.error)) {
     return new WorkerLostError(message, { code: 'WorkerOutOfMemoryError', cause: exit.error })

@@ -6,7 +6,7 @@ import type { Assignment } from './assignment.ts'
 import { Assignments, type AssignmentsOptions, type RunningJob } from './assignments.ts'
 import { argumentsError, BatchMessages } from './batch-message.ts'
 import { fromErrorRecord } from './error-record.ts'
-import { type Loss, lossOf, lostError, timeoutError } from './job-failure.ts'
+import { type Loss, lossOf, lostReport, timeoutError } from './job-failure.ts'
 import type { BatchMessage, WorkerMessage } from './protocol.ts'
 import type { WorkerExit, WorkerLink, WorkerLinkListener } from './worker-link.ts'
 
@@ -81,6 +81,11 @@ export class PooledWorker {
   /** All jobs are answered for, though it may not have passed them. */
   get isDone(): boolean {
     return this.#assignments.all.every((one) => one.isDone)
+  }
+
+  /** It has passed all jobs. */
+  get isEmpty(): boolean {
+    return this.#assignments.isEmpty
   }
 
   /** Whether a batch may wait behind the one that runs. */
@@ -177,9 +182,15 @@ export class PooledWorker {
     const loss = this.#loss ?? lossOf(exit)
     const assignments = [...this.#assignments.all]
     const isUnwanted = this.#verdict === null
-    const hasFailedToStart = isUnwanted && !this.#hasBegun && running === null
+    const hasNothing = running === null && this.#assignments.untold() === null
+    const hasFailedToStart = isUnwanted && !this.#hasBegun && hasNothing
     const unbegun = hasFailedToStart ? [] : this.#assignments.revokeAll()
     this.#owner.end({ hasFailedToStart, assignments: hasFailedToStart ? assignments : [], loss })
+    // What it ended without having told, and what ended behind that.
+    for (let one = this.#assignments.untold(); one !== null; one = this.#assignments.untold()) {
+      this.#blame(one, exit, loss)
+      this.#assignments.read()
+    }
     if (running !== null) this.#blame(running, exit, loss)
     if (isUnwanted) this.#tellLoss(loss, running)
     if (unbegun.length > 0) this.#options.listener.giveBack(unbegun)
@@ -187,29 +198,14 @@ export class PooledWorker {
   }
 
   #blame({ assignment, index, job }: RunningJob, exit: WorkerExit, loss: Loss): void {
-    const facts = {
-      ...this.#assignments.facts,
-      ...(exit.signal === undefined ? {} : { signal: exit.signal }),
-      ...(exit.code === undefined || exit.signal !== undefined ? {} : { exitCode: exit.code }),
-    }
-    const report = this.#verdict?.(job) ?? {
-      kind: 'fail',
-      error: lostError(job, this.#id, exit, loss),
-      facts,
-    }
-    assignment.end(index, report)
+    const { facts } = this.#assignments
+    assignment.end(index, this.#verdict?.(job) ?? lostReport(job, facts, exit, loss))
   }
 
-  #tellLoss(loss: Loss, running: RunningJob | null): void {
+  #tellLoss({ reason }: Loss, running: RunningJob | null): void {
     const tasks = running === null ? [] : [running.job.uid]
     const { listener, nodeId } = this.#options
-    listener.notice({
-      kind: 'worker-lost',
-      workerId: this.#id,
-      nodeId,
-      reason: loss.reason,
-      tasks,
-    })
+    listener.notice({ kind: 'worker-lost', workerId: this.#id, nodeId, reason, tasks })
   }
 
   #receive(message: WorkerMessage): void {
@@ -219,6 +215,9 @@ export class PooledWorker {
       this.#giveBack()
     } else if (message.kind === 'value' || message.kind === 'failure') {
       this.#assignments.tell(message)
+    } else if (message.kind === 'unreadable') {
+      this.#read()
+      if (!this.#assignments.tellUnreadable(message.error)) this.#link.kill()
     }
     this.#read()
   }

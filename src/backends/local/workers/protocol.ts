@@ -46,6 +46,8 @@ export type WorkerMessage =
       /** Where in the result. */
       readonly field?: string
     }
+  /** Made by the link of a message that came and could not be read. */
+  | { readonly kind: 'unreadable'; readonly error: ErrorRecord }
   /** An error that nobody caught: the worker begins nothing more and exits. */
   | { readonly kind: 'dying'; readonly reason: string; readonly error: ErrorRecord }
   /** From processes, which have no mailbox in common with the pool. */

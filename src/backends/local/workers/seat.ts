@@ -34,6 +34,11 @@ export class Seat {
     return this.#waiting.length === 0 && (this.#worker === null || this.#worker.isDone)
   }
 
+  /** There is nothing that its worker could still pass. */
+  get isAtRest(): boolean {
+    return this.isIdle && this.#worker?.isEmpty !== false
+  }
+
   /** There is a worker that could begin now. */
   get isWarm(): boolean {
     return this.#worker !== null && !this.#worker.isEnding

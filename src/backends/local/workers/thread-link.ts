@@ -1,6 +1,7 @@
 /** A worker that is a thread of this process. */
 
 import { Worker } from 'node:worker_threads'
+import { toErrorRecord } from './error-record.ts'
 import { Mailbox } from './mailbox.ts'
 import { type BatchMessage, packBatch, type WorkerMessage } from './protocol.ts'
 import { Vigil } from './vigil.ts'
@@ -31,8 +32,8 @@ export class ThreadLink implements WorkerLink {
     })
     this.#worker.on('error', (error: unknown) => (failure = { error }))
     this.#worker.on('messageerror', (error) => {
-      failure = { error }
-      this.kill()
+      this.#vigil.end()
+      listener.message({ kind: 'unreadable', error: toErrorRecord(error) })
     })
     this.#worker.on('exit', (code) => {
       this.#vigil.end()

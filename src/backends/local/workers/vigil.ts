@@ -15,6 +15,7 @@ export class Vigil {
   /** The bank whose one job is waited for. */
   #bank: number | null = null
   #postedAt = 0
+  #isLooking = false
   /** The last lone job was answered within moments. */
   #isBrisk = false
 
@@ -32,7 +33,7 @@ export class Vigil {
     if (jobs !== 1 || !this.#isBrisk) return
     this.#bank = bank
     this.#mailbox.watch(bank)
-    this.#clock.nextTurn(this.#look)
+    this.#lookSoon()
   }
 
   /** A message came, or none will come any more. */
@@ -41,11 +42,19 @@ export class Vigil {
     if (this.#bank !== null) this.#stop()
   }
 
+  /** Once a turn: the look of a vigil that has ended serves the next one. */
+  #lookSoon(): void {
+    if (this.#isLooking) return
+    this.#isLooking = true
+    this.#clock.nextTurn(this.#look)
+  }
+
   #turnOnce(): void {
+    this.#isLooking = false
     if (this.#bank === null) return
     const isOver = machineMs() - this.#postedAt > briskMs
     if (isOver) this.#isBrisk = false
-    else if (!this.#mailbox.hasAnswered(this.#bank)) return this.#clock.nextTurn(this.#look)
+    else if (!this.#mailbox.hasAnswered(this.#bank)) return this.#lookSoon()
     this.#stop()
     this.#hear()
   }

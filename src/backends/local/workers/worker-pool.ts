@@ -127,7 +127,7 @@ export class WorkerPool implements Executor {
   #poll(): void {
     this.#stopPolling = null
     for (const seat of this.#seats) seat.poll()
-    if (this.#seats.every((seat) => seat.isIdle)) return
+    if (this.#seats.every((seat) => seat.isAtRest)) return
     const { clock } = this.#options
     this.#stopPolling ??= clock.after(pollMs, () => this.#poll(), { background: true })
   }

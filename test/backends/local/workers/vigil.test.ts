@@ -17,7 +17,11 @@ function setUp(): {
   const mailbox = new Mailbox()
   let heard = 0
   let next: (() => void) | null = null
-  const clock = { ...systemClock, nextTurn: (callback: () => void) => void (next = callback) }
+  const nextTurn = (callback: () => void): void => {
+    expect(next, 'one look a turn').toBe(null)
+    next = callback
+  }
+  const clock = { ...systemClock, nextTurn }
   const vigil = new Vigil(mailbox, clock, () => void heard++)
   const turn = (): void => {
     const callback = next
@@ -87,6 +91,19 @@ describe('the vigil for a lone result', () => {
     expect(heard()).toBe(0)
     expect(hasTurn()).toBe(false)
     expect(mailbox.isWatched(0)).toBe(false)
+  })
+
+  it('looks once a turn, however many were ended by messages meanwhile', () => {
+    const { vigil, mailbox, heard, turn } = setUp()
+    makeBrisk(vigil)
+    for (let round = 0; round < 3; round++) {
+      vigil.begin(round % 2, 1)
+      vigil.end()
+    }
+    vigil.begin(0, 1)
+    mailbox.pass(0, 1)
+    turn()
+    expect(heard()).toBe(1)
   })
 
   it('ends after a moment, and looks once more: the worker may have counted on it', () => {

@@ -6,6 +6,7 @@ import { defineTask } from '../../../../src/tasks/define-task.ts'
 import { unreachable } from './fixtures/breaks-on-import.ts'
 import {
   add,
+  deep,
   echo,
   exitIf,
   fail,
@@ -20,7 +21,7 @@ import {
   uncloneable,
   where,
 } from './fixtures/functions.ts'
-import { errorOf, PoolDriver, valueOf } from './pool-driver.ts'
+import { errorOf, type LastReport, PoolDriver, valueOf } from './pool-driver.ts'
 
 const isolations = ['thread', 'process'] as const
 
@@ -76,6 +77,22 @@ describe.for(isolations)('functions that fail, isolation %s', (isolation) => {
     expect(value.value).toBe(3)
     expect(value.self).toBe(value)
     expect(driver.notices).toEqual([])
+  })
+
+  it('row 15: a result that is too deep to be read fails its own job alone', async () => {
+    const driver = open()
+    await driver.run(echo, 'warm')
+    const jobs = [
+      ...driver.submit(echo, [['before']]),
+      ...driver.submit(deep, [[3000], [1]]),
+      ...driver.submit(echo, [['after'], [{ after: true }]]),
+    ]
+    const [before, wrong, shallow, ...after] = await driver.allEnded(jobs)
+    expect(before).toMatchObject({ kind: 'complete', value: 'before' })
+    expect(errorOf(wrong as LastReport).code).toBe('ResultNotSerializableError')
+    expect(shallow).toMatchObject({ kind: 'complete', value: { value: null } })
+    expect(after).toMatchObject([{ value: 'after' }, { value: { after: true } }])
+    await driver.expectAllOver()
   })
 
   it('an argument that cannot be cloned fails its own job alone, and names the part', async () => {

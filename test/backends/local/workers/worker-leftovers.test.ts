@@ -44,6 +44,11 @@ describe.for(['thread', 'process'] as const)('what is left, isolation %s', (isol
     },
   )
 
+  it('a program ends by itself whose only job was canceled before it began', async () => {
+    const { closed } = startProgram('canceled', isolation)
+    expect(await closed).toMatchObject({ code: 0, output: 'cancel\n', problems: '' })
+  })
+
   it('a program that was given as text runs once, not again in its workers', async () => {
     const text = `process.argv.splice(1, 0, ''); import(${JSON.stringify(fixture)})`
     const { closed } = startNode(['--input-type=commonjs', '-e', text, 'idle', isolation])
