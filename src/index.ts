@@ -25,11 +25,12 @@ export {
   TaskStarted,
   TaskSubmitted,
 } from './events/vocabulary.ts'
-export type { BuiltInEvent, TaskEvent } from './events/vocabulary.ts'
+export type { BuiltInEvent, TaskEvent, TelemetryEvent } from './events/vocabulary.ts'
 export {
   BackendError,
   CheckpointError,
   InferenceError,
+  PoisonTaskError,
   StateError,
   TimeoutError,
   TuttiError,
@@ -59,6 +60,5 @@ export type { FinishedSpan, SpanAnnotation } from './checkpoint/format.ts'
 export type { SpanEnricher } from './telemetry/enrichers.ts'
 export type { EventStream, EventStreamOptions } from './telemetry/event-stream.ts'
 export { TelemetryManager } from './telemetry/manager.ts'
-export type { TelemetryEvent } from './telemetry/manager.ts'
 export type { TelemetryOptions } from './telemetry/options.ts'
 export type { TelemetrySummary } from './telemetry/summary.ts'

@@ -70,6 +70,8 @@ export interface FieldSpec {
   readonly type: FieldType
   readonly nullable: boolean
   readonly fallback: JsonValue
+  /** Of a number, which then is finite as well. */
+  readonly min?: number
 }
 
 export type EventSchema = { readonly [field: string]: FieldSpec }

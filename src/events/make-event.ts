@@ -61,8 +61,12 @@ export function checkField(name: string, spec: FieldSpec, value: unknown): unkno
   if (spec.type === 'any') return toJsonValue(value)
   if (value === null && spec.nullable) return null
   const fits = typeof value === typeNames[spec.type]
-  if (!fits || (spec.type === 'int' && !Number.isInteger(value))) {
-    throw invalid(name, `of type ${spec.type}${spec.nullable ? ' or null' : ''}`, value)
+  const isWhole = spec.type !== 'int' || Number.isInteger(value)
+  const { min } = spec
+  const isIn = min === undefined || (Number.isFinite(value) && (value as number) >= min)
+  if (!fits || !isWhole || !isIn) {
+    const range = min === undefined ? '' : ` from ${min}`
+    throw invalid(name, `of type ${spec.type}${range}${spec.nullable ? ' or null' : ''}`, value)
   }
   return spec.type === 'str' ? toJsonValue(value) : value
 }

@@ -1,9 +1,9 @@
 /** The specification's event types, each a class and a type of the same name. */
 
-import { createEventClass, type FieldSpec } from './event.ts'
+import { type BaseEvent, createEventClass, type FieldSpec } from './event.ts'
 import type { ResourceUpdate } from './resource-update.ts'
 
-const seconds: FieldSpec = { type: 'float', nullable: false, fallback: 0 }
+const seconds: FieldSpec = { type: 'float', nullable: false, fallback: 0, min: 0 }
 
 interface Ended {
   /** RUNNING to the end, in seconds; 0.0 if RUNNING was never recorded. */
@@ -76,3 +76,11 @@ const terminal = new Set(['TaskCompleted', 'TaskFailed', 'TaskCanceled'])
 
 /** Whether an event of this type ends its task. */
 export const endsTask = (eventType: string): boolean => terminal.has(eventType)
+
+/**
+ * Any event: the specification's, or one of the library's or the application's own, whose types
+ * have a dot. `event_type` tells them apart.
+ */
+export type TelemetryEvent =
+  | BuiltInEvent
+  | (BaseEvent & { readonly event_type: `${string}.${string}` })

@@ -4,12 +4,15 @@
  */
 
 import type { BaseEvent } from '../events/event.ts'
+import type { TelemetryEvent } from '../events/vocabulary.ts'
 import { type JsonObject, toJsonObject } from '../foundation/json-value.ts'
 import { messageOf } from '../foundation/errors.ts'
 import type { Log } from '../foundation/log.ts'
 import { expectFunction } from '../foundation/options.ts'
 
-export type SpanEnricher = (event: BaseEvent) => Readonly<Record<string, string | number | boolean>>
+export type SpanEnricher = (
+  event: TelemetryEvent,
+) => Readonly<Record<string, string | number | boolean>>
 
 const mostKeys = 128
 
@@ -37,7 +40,7 @@ export class Enrichers {
 
   #ask(enricher: SpanEnricher, event: BaseEvent): Readonly<Record<string, unknown>> {
     try {
-      const answer: unknown = enricher(event)
+      const answer: unknown = enricher(event as TelemetryEvent)
       const copy = { ...(answer as object) }
       const problem = problemOf(answer) ?? problemOfEntries(Object.entries(copy))
       if (problem === null) return copy

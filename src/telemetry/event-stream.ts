@@ -3,7 +3,7 @@
  * drops.
  */
 
-import type { BaseEvent } from '../events/event.ts'
+import type { TelemetryEvent } from '../events/vocabulary.ts'
 import {
   expectInteger,
   expectKnownKeys,
@@ -31,19 +31,19 @@ interface ResolvedOptions {
 }
 
 /** Ends when telemetry stops or the reader breaks out of its loop. */
-export class EventStream implements AsyncIterableIterator<BaseEvent> {
+export class EventStream implements AsyncIterableIterator<TelemetryEvent> {
   readonly #options: ResolvedOptions
   readonly #unsubscribe: () => void
-  #waiting: BaseEvent[] = []
+  #waiting: TelemetryEvent[] = []
   /** Where the oldest waiting event stands; removing it from a long array would be slow. */
   #first = 0
-  #readers: ((result: IteratorResult<BaseEvent>) => void)[] = []
+  #readers: ((result: IteratorResult<TelemetryEvent>) => void)[] = []
   #hasEnded = false
   #dropped = 0
 
   constructor(
     options: EventStreamOptions,
-    subscribe: (listen: (event: BaseEvent) => void) => () => void,
+    subscribe: (listen: (event: TelemetryEvent) => void) => () => void,
   ) {
     this.#options = resolveEventStreamOptions(options)
     this.#unsubscribe = subscribe((event) => this.#take(event))
@@ -54,14 +54,14 @@ export class EventStream implements AsyncIterableIterator<BaseEvent> {
     return this.#dropped
   }
 
-  next(): Promise<IteratorResult<BaseEvent>> {
+  next(): Promise<IteratorResult<TelemetryEvent>> {
     const event = this.#shift()
     if (event !== undefined) return Promise.resolve({ done: false, value: event })
     if (this.#hasEnded) return Promise.resolve({ done: true, value: undefined })
     return new Promise((resolve) => this.#readers.push(resolve))
   }
 
-  return(): Promise<IteratorResult<BaseEvent>> {
+  return(): Promise<IteratorResult<TelemetryEvent>> {
     this.#waiting = []
     this.#first = 0
     this.end()
@@ -81,7 +81,7 @@ export class EventStream implements AsyncIterableIterator<BaseEvent> {
     return this
   }
 
-  #take(event: BaseEvent): void {
+  #take(event: TelemetryEvent): void {
     const { types, limit, overflow } = this.#options
     if (types !== null && !types.has(event.event_type)) return
     const reader = this.#readers.shift()
@@ -95,7 +95,7 @@ export class EventStream implements AsyncIterableIterator<BaseEvent> {
     this.#dropped++
   }
 
-  #shift(): BaseEvent | undefined {
+  #shift(): TelemetryEvent | undefined {
     const event = this.#waiting[this.#first]
     if (event === undefined) return undefined
     this.#first++

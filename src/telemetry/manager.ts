@@ -4,7 +4,7 @@ import type { FinishedSpan } from '../checkpoint/format.ts'
 import { BaseEvent, stampEvent } from '../events/event.ts'
 import { Distributions, type Measurement } from '../events/measurement.ts'
 import type { EventSink, WorkSink, WorkSpan } from '../events/sink.ts'
-import { type BuiltInEvent, SessionEnded, SessionStarted } from '../events/vocabulary.ts'
+import { SessionEnded, SessionStarted, type TelemetryEvent } from '../events/vocabulary.ts'
 import { StateError } from '../foundation/errors.ts'
 import { expectString, invalid } from '../foundation/options.ts'
 import { Service } from '../foundation/service.ts'
@@ -25,11 +25,6 @@ import { sessionBackend } from './spans.ts'
 import { Subscribers } from './subscribers.ts'
 import { summarize, type TelemetrySummary } from './summary.ts'
 import { TaskTable } from './task-table.ts'
-
-/**
- * Any event: the specification's, discriminated by `event_type`, or one of the application's own.
- */
-export type TelemetryEvent = BuiltInEvent | BaseEvent
 
 export class TelemetryManager extends Service implements EventSink, WorkSink {
   readonly #options: ResolvedTelemetryOptions
@@ -73,7 +68,7 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
    * Puts an event on the bus. Returns at once and never throws for a valid event. Before `start()`
    * up to 1000 events wait; after `stop()` they are counted in `droppedEvents`.
    */
-  emit(event: TelemetryEvent): void {
+  emit(event: BaseEvent): void {
     if (!(event instanceof BaseEvent)) throw invalid('event', 'an event made by makeEvent()', event)
     if (this.#isOpen && this.#pipeline !== null) this.#pipeline.publish(event)
     else this.#early.keepOrDrop(event)

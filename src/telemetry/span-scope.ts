@@ -6,6 +6,7 @@ import { AsyncLocalStorage } from 'node:async_hooks'
 import type { FinishedSpan, SpanAnnotation } from '../checkpoint/format.ts'
 import type { JsonObject } from '../foundation/json-value.ts'
 import { messageOf } from '../foundation/errors.ts'
+import { isThenable } from '../foundation/thenable.ts'
 import { currentTask } from '../foundation/task-context.ts'
 
 /** An open span of the application's own. */
@@ -22,6 +23,8 @@ export interface ScopeSpan {
 
 interface ActiveScope {
   readonly scope: ScopeSpan
+  /** The one that it was opened in, perhaps of another owner. */
+  readonly outer: ActiveScope | undefined
   /** The task that was running when the scope opened: a later task inside it hides the scope. */
   readonly task: string | undefined
 }
@@ -30,9 +33,9 @@ const active = new AsyncLocalStorage<ActiveScope>()
 
 /** The innermost open scope of `owner`, unless a task was entered inside it. */
 export function activeScope(owner: object): ScopeSpan | undefined {
-  const found = active.getStore()
-  if (found === undefined || found.scope.owner !== owner) return undefined
-  return found.task === currentTask() ? found.scope : undefined
+  let found = active.getStore()
+  while (found !== undefined && found.scope.owner !== owner) found = found.outer
+  return found?.task === currentTask() ? found?.scope : undefined
 }
 
 /** Runs `callback` inside the scope; `onEnd` is called once, when it returned, threw or settled. */
@@ -43,25 +46,26 @@ export function runInScope<T>(
 ): T {
   let result: T
   try {
-    result = active.run({ scope, task: currentTask() }, callback)
+    result = active.run({ scope, outer: active.getStore(), task: currentTask() }, callback)
   } catch (error) {
     onEnd(messageOf(error))
     throw error
   }
-  if (!(result instanceof Promise)) {
+  const succeed = <V>(value: V): V => {
     onEnd(null)
-    return result
+    return value
   }
-  return result.then(
-    (value: unknown) => {
-      onEnd(null)
-      return value
-    },
-    (error: unknown) => {
+  if (!isThenable(result)) return succeed(result)
+  // A failure that nobody handles must stay one.
+  if (result instanceof Promise) {
+    return result.then(succeed, (error: unknown) => {
       onEnd(messageOf(error))
       throw error
-    },
-  ) as T
+    }) as T
+  }
+  // A task, say, which is more than a promise: the caller gets it back as it is.
+  result.then(succeed, (error: unknown) => onEnd(messageOf(error)))
+  return result
 }
 
 export function toScopeSpan(

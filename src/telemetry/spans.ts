@@ -197,6 +197,7 @@ export class SpanBook {
   }
 
   #closeSession(event: BaseEvent): Envelope {
+    if (this.#sessionSpan !== null) return { event, spanId: this.#sessionSpanId, ended: null }
     const endTime = Math.max(event.event_time, this.#sessionStart)
     const span: FinishedSpan = {
       name: 'session',

@@ -4,15 +4,16 @@
  */
 
 import { isThenable } from '../foundation/thenable.ts'
-import { type BaseEvent, stampEvent } from '../events/event.ts'
+import { stampEvent } from '../events/event.ts'
 import { SubscriberError } from '../events/library-events.ts'
+import type { TelemetryEvent } from '../events/vocabulary.ts'
 import type { EventSink } from '../events/sink.ts'
 import type { Clock } from '../foundation/clock.ts'
 import { messageOf } from '../foundation/errors.ts'
 import { expectFunction } from '../foundation/options.ts'
 import type { Consumer, Envelope } from './bus.ts'
 
-export type Subscriber = (event: BaseEvent) => unknown
+export type Subscriber = (event: TelemetryEvent) => unknown
 
 const reportEveryMs = 60_000
 
@@ -46,7 +47,7 @@ export class Subscribers implements Consumer {
 
   accept({ event }: Envelope): void {
     if (event === null) return
-    for (const subscription of this.#subscriptions) subscription.deliver(event)
+    for (const subscription of this.#subscriptions) subscription.deliver(event as TelemetryEvent)
   }
 
   endOfBatch(): void {}
@@ -67,7 +68,7 @@ class Subscription {
   readonly name: string
   readonly #callback: Subscriber
   readonly #parts: SubscribersParts
-  #backlog: BaseEvent[] = []
+  #backlog: TelemetryEvent[] = []
   #heard = 0
   #isBusy = false
   #isCanceled = false
@@ -86,7 +87,7 @@ class Subscription {
     return this.#backlog.length - this.#heard + (this.#isBusy ? 1 : 0)
   }
 
-  deliver(event: BaseEvent): void {
+  deliver(event: TelemetryEvent): void {
     if (this.#isCanceled) return
     if (this.#isBusy) this.#backlog.push(event)
     else this.#call(event)
@@ -105,7 +106,7 @@ class Subscription {
     this.#idle?.resolve()
   }
 
-  #call(event: BaseEvent): void {
+  #call(event: TelemetryEvent): void {
     try {
       const answer = this.#callback(event)
       if (isThenable(answer)) this.#await(answer)

@@ -59,6 +59,33 @@ describe('spanScope', () => {
     expect(spanNamed('within')?.parent_span_id).toBe(spanNamed('task')?.span_id)
   })
 
+  it('nests through a scope of another manager', async () => {
+    const [one, other] = [await startedTelemetry(), await startedTelemetry()]
+    one.telemetry.spanScope('outer', () =>
+      other.telemetry.spanScope('between', () => {
+        one.telemetry.spanScope('inner', () => {})
+        one.telemetry.annotateCurrentSpan(mark())
+      }),
+    )
+    await Promise.all([one.telemetry.stop(), other.telemetry.stop()])
+    expect(one.spanNamed('inner')?.parent_span_id).toBe(one.spanNamed('outer')?.span_id)
+    expect(one.spanNamed('outer')?.events).toHaveLength(1)
+    expect(other.spanNamed('between')?.parent_span_id).toBe(other.spanNamed('session')?.span_id)
+  })
+
+  it('lasts until a thenable has settled, and gives it back as it is', async () => {
+    const { telemetry, clock, spanNamed } = await startedTelemetry()
+    const { promise, resolve } = Promise.withResolvers<void>()
+    const thenable = { then: promise.then.bind(promise), more: true }
+    const given = telemetry.spanScope('waits', () => thenable)
+    expect(given).toBe(thenable)
+    await clock.advance(50)
+    resolve()
+    await given
+    await telemetry.stop()
+    expect(spanNamed('waits')?.duration_ms).toBeCloseTo(50)
+  })
+
   it('is a no-op before start and after stop, and still gives the result', async () => {
     const { telemetry, folder } = openTelemetry()
     expect(telemetry.spanScope('early', () => 1)).toBe(1)

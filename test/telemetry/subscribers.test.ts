@@ -24,6 +24,21 @@ const isTick = (event: BaseEvent): boolean => event.event_type === 'bus.Tick'
 const upTo = (count: number): number[] => Array.from({ length: count }, (_, n) => n)
 
 describe('subscribe', () => {
+  it('lets the compiler tell events apart by their type', async () => {
+    const { telemetry } = openTelemetry(withoutFile)
+    let seconds: number | null = null
+    telemetry.subscribe((event) => {
+      if (event.event_type === 'SessionEnded') seconds = event.duration_seconds
+    })
+    const stream = telemetry.events({ types: ['SessionEnded'] })
+    await telemetry.start()
+    await telemetry.stop()
+    expect(seconds).toBe(0)
+    for await (const event of stream) {
+      if (event.event_type === 'SessionEnded') expect(event.duration_seconds).toBe(seconds)
+    }
+  })
+
   it('gives every event, system and custom, until unsubscribed', async () => {
     const { telemetry } = openTelemetry(withoutFile)
     const [kept, left]: string[][] = [[], []]
