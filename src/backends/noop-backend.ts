@@ -1,6 +1,7 @@
 /** A backend that ends every task at once, without running it: for measuring and for dry runs. */
 
 import { expectKnownKeys, expectObject, expectString } from '../foundation/options.ts'
+import type { ExecutableResult } from '../tasks/compute-task.ts'
 import type { Backend, BackendListener, Connection, Job, Refusal } from './backend.ts'
 
 export interface NoopBackendOptions {
@@ -8,14 +9,18 @@ export interface NoopBackendOptions {
   readonly name?: string
 }
 
-/** Tasks reach DONE without RUNNING; their value is `undefined`, an AI task's an empty answer. */
+/**
+ * Tasks reach DONE without RUNNING. A function's value is `undefined`, a program has written
+ * nothing and ended well, and a prompt has an empty answer.
+ */
 export class NoopBackend implements Backend {
   readonly name: string
   #closing: Promise<void> | null = null
 
   constructor(options: NoopBackendOptions = {}) {
     expectKnownKeys('NoopBackend', expectObject('options', options), ['name'])
-    this.name = expectString('name', options.name ?? 'noop')
+    const { name = 'noop' } = options
+    this.name = expectString('name', name)
   }
 
   refuse(): Refusal | null {
@@ -47,7 +52,7 @@ export class NoopBackend implements Backend {
   }
 }
 
-function valueOf({ task }: Job): unknown {
-  if (task.kind !== 'ai') return undefined
-  return typeof task.prompt === 'string' ? '' : task.prompt.map(() => '')
+function valueOf({ task }: Job): ExecutableResult | string | string[] | undefined {
+  if (task.kind === 'ai') return typeof task.prompt === 'string' ? '' : task.prompt.map(() => '')
+  return task.kind === 'compute' ? { stdout: '', stderr: '', exitCode: 0 } : undefined
 }

@@ -53,14 +53,22 @@ export function expectString(field: string, value: unknown): string {
   return value
 }
 
-export function expectNumber(
-  field: string,
-  value: unknown,
-  range: { readonly min?: number; readonly max?: number; readonly above?: number } = {},
-): number {
-  const { min = -Infinity, max = Infinity, above = -Infinity } = range
-  if (typeof value === 'number' && value >= min && value <= max && value > above) return value
-  throw invalid(field, `a number${rangeText(range)}`, value)
+interface NumberRange {
+  readonly min?: number
+  readonly max?: number
+  readonly above?: number
+  /** `Infinity` means "no limit". Default `false`. */
+  readonly mayBeInfinite?: boolean
+}
+
+export function expectNumber(field: string, value: unknown, range: NumberRange = {}): number {
+  const { min = -Infinity, max = Infinity, above = -Infinity, mayBeInfinite = false } = range
+  if (typeof value === 'number' && value >= min && value <= max && value > above) {
+    if (mayBeInfinite || Number.isFinite(value)) return value
+  }
+  // Only where no bound of the range says it already.
+  const mustBeFinite = !mayBeInfinite && (value === min || value === max)
+  throw invalid(field, `a ${mustBeFinite ? 'finite ' : ''}number${rangeText(range)}`, value)
 }
 
 export function expectInteger(
@@ -104,7 +112,7 @@ export function expectOneOf<T extends string>(
   throw invalid(field, `one of ${allowed.map((one) => `"${one}"`).join(', ')}`, value)
 }
 
-/** Refuses keys that nobody reads, and names the nearest known one. */
+/** Refuses keys that nobody reads, and names the nearest known one, or all of them. */
 export function expectKnownKeys(
   what: string,
   value: object,
@@ -113,13 +121,22 @@ export function expectKnownKeys(
 ): void {
   for (const key of Object.keys(value)) {
     if (known.includes(key)) continue
-    throw new ValueError(`${what} has no \`${prefix}${key}\`${didYouMean(key, known)}`, {
+    throw new ValueError(`${what} has no \`${prefix}${key}\`${suggest(key, known)}`, {
       field: `${prefix}${key}`,
       expected: `one of ${known.join(', ')}`,
       got: key,
     })
   }
 }
+
+/** A word that is cut short, such as `timeout`, is more than a third away from the whole. */
+function suggest(key: string, known: readonly string[]): string {
+  const near = nearest(key, known) ?? known.find((name) => isBeginning(key, name))
+  return near === undefined ? `; known: ${known.join(', ')}` : didYouMean(near, known)
+}
+
+const isBeginning = (key: string, name: string): boolean =>
+  key.length >= 3 && name.toLowerCase().startsWith(key.toLowerCase())
 
 /** `; did you mean "local"?`, or nothing when no known name is near. */
 export function didYouMean(name: string, known: readonly string[]): string {

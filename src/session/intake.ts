@@ -42,6 +42,8 @@ export class Intake {
   readonly #reserved = new Map<string, AnyTask>()
   /** Why some of the reserved ones are to end as soon as they are open. */
   readonly #cancelReasons = new Map<AnyTask, string>()
+  /** The checks of long lists that are under way. */
+  readonly #checks = new Set<Promise<void>>()
   #leftThisTurn = sliceSize
   #turn: Promise<void> | null = null
   #credit: PromiseWithResolvers<void> | null = null
@@ -60,10 +62,8 @@ export class Intake {
     try {
       const items = [...(tasks as unknown[])]
       const wrong: Wrong[] = []
-      for (let from = 0; from < items.length; from += checksPerTurn) {
-        if (from > 0) await this.#nextTurn()
-        this.#acceptSome(items, from, accepted, wrong)
-      }
+      this.#acceptSome(items, 0, accepted, wrong)
+      if (items.length > checksPerTurn) await this.#acceptRest(items, accepted, wrong)
       if (wrong.length > 0) throw toSubmissionError(wrong)
       while (done < accepted.tasks.length) {
         this.#expectOpen()
@@ -79,9 +79,19 @@ export class Intake {
 
   /** Asks for the end of a task that is accepted but not yet with the ledger. */
   requestCancel(task: AnyTask, reason: string): boolean {
-    if (this.#reserved.get(task.uid) !== task || this.#cancelReasons.has(task)) return false
+    if (!this.isPromised(task) || this.#cancelReasons.has(task)) return false
     this.#cancelReasons.set(task, reason)
     return true
+  }
+
+  /** Whether the task is accepted but not yet with the ledger. */
+  isPromised(task: AnyTask): boolean {
+    return this.#reserved.get(task.uid) === task
+  }
+
+  /** Resolves when all that was submitted by now is checked; `null` when it is already. */
+  get checks(): Promise<unknown> | null {
+    return this.#checks.size === 0 ? null : Promise.allSettled(this.#checks)
   }
 
   /** A task has ended: whoever waits for room may go on. */
@@ -95,6 +105,21 @@ export class Intake {
     this.#isClosed = true
     this.#credit?.resolve()
     this.#credit = null
+  }
+
+  /** One more slice in each turn of the loop. */
+  async #acceptRest(items: readonly unknown[], accepted: Accepted, wrong: Wrong[]): Promise<void> {
+    const { promise, resolve } = Promise.withResolvers<void>()
+    this.#checks.add(promise)
+    try {
+      for (let from = checksPerTurn; from < items.length; from += checksPerTurn) {
+        await this.#nextTurn()
+        this.#acceptSome(items, from, accepted, wrong)
+      }
+    } finally {
+      this.#checks.delete(promise)
+      resolve()
+    }
   }
 
   #acceptSome(items: readonly unknown[], from: number, accepted: Accepted, wrong: Wrong[]): void {

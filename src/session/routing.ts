@@ -29,7 +29,7 @@ export function route(task: AnyTask, backends: readonly Backend[]): Route {
   const backend = backends.find(({ name }) => name === wanted)
   if (backend === undefined) return { problem: unknownBackend(wanted, backends) }
   const refusal = backend.refuse(task)
-  return refusal === null ? { backend } : { problem: toProblem(refusal) }
+  return refusal === null ? { backend } : { problem: toProblem(refusal, wanted) }
 }
 
 function routeAnywhere(task: AnyTask, backends: readonly Backend[]): Route {
@@ -40,7 +40,9 @@ function routeAnywhere(task: AnyTask, backends: readonly Backend[]): Route {
     refusals.push(refusal)
   }
   const [first] = refusals
-  if (first !== undefined && refusals.length === 1) return { problem: toProblem(first) }
+  if (first !== undefined && refusals.length === 1) {
+    return { problem: toProblem(first, backends[0]?.name ?? '') }
+  }
   const reasons = refusals.map(({ field, message }, at) => {
     return `${backends[at]?.name}: ${field}: ${message}`
   })
@@ -49,11 +51,11 @@ function routeAnywhere(task: AnyTask, backends: readonly Backend[]): Route {
   return { problem: { field: shared ?? '', message, code: refusals.at(-1)?.code ?? 'ValueError' } }
 }
 
-const toProblem = ({ field, message, code = 'ValueError' }: Refusal): Problem => ({
-  field,
-  message,
-  code,
-})
+/** Backends say what they have of a resource, not who they are. */
+function toProblem({ field, message, code = 'ValueError' }: Refusal, backend: string): Problem {
+  const isNamed = !field.startsWith('resources') || message.includes(`"${backend}"`)
+  return { field, message: isNamed ? message : `${message} (backend "${backend}")`, code }
+}
 
 function unknownBackend(wanted: string, backends: readonly Backend[]): Problem {
   const names = backends.map(({ name }) => name)

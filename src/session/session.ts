@@ -9,47 +9,30 @@ import { type Log, processLog } from '../foundation/log.ts'
 import {
   expectId,
   expectKnownKeys,
-  expectNumber,
   expectObject,
   expectString,
   invalid,
 } from '../foundation/options.ts'
 import { type Outcome, Task } from '../tasks/task.ts'
 import { TelemetryManager } from '../telemetry/manager.ts'
-import type { TelemetryOptions } from '../telemetry/options.ts'
 import type { Seat } from './delivery.ts'
 import { closedError, Intake } from './intake.ts'
 import { Ledger } from './ledger.ts'
 import { EventNarrator } from './narrator.ts'
 import { Registrar } from './registrar.ts'
+import {
+  type CloseOptions,
+  expectBackend,
+  findCloseProblem,
+  resolveSessionTelemetry,
+  type SessionOptions,
+  type SessionTelemetryOptions,
+} from './session-options.ts'
 import { SignalWatch } from './signals.ts'
 import { waitForAll, type WaitOptions } from './wait.ts'
 
-export interface SessionOptions {
-  /** Names the session in events and files. Default: generated. */
-  readonly id?: string
-  /** Where programs run that name no folder of their own. Default: the process's own. */
-  readonly workDir?: string
-  readonly clock?: Clock
-  readonly log?: Log
-}
-
-export interface SessionTelemetryOptions extends Omit<
-  TelemetryOptions,
-  'sessionId' | 'clock' | 'log'
-> {
-  /** Seconds between polls of the backends' nodes. Default 5. */
-  readonly resourcePollSeconds?: number
-  /** Adds what tasks returned to TaskCompleted, as JSON. Default `false`. */
-  readonly keepResults?: boolean
-}
-
+export type { CloseOptions, SessionOptions, SessionTelemetryOptions } from './session-options.ts'
 export type { WaitOptions } from './wait.ts'
-
-export interface CloseOptions {
-  /** Leaves the backends open, for somebody who shares them. */
-  readonly keepBackends?: boolean
-}
 
 /** How long a backend may take to end what it runs, before its tasks are written off. */
 const closeDeadlineMs = 10_000
@@ -100,7 +83,8 @@ export class Session implements AsyncDisposable {
       seats: () => this.#seats,
     })
     if (!Array.isArray(backends)) throw invalid('backends', 'an array of backends', backends)
-    for (const backend of backends as Backend[]) this.addBackend(backend)
+    const checked = backends.map((one: unknown, at) => expectBackend(`backends[${at}]`, one))
+    for (const backend of checked) this.addBackend(backend)
   }
 
   get backends(): readonly Backend[] {
@@ -115,7 +99,7 @@ export class Session implements AsyncDisposable {
   /** Backends may come at any time before `close()`. */
   addBackend(backend: Backend): void {
     if (this.#closing !== null) throw closedError()
-    if (typeof backend?.connect !== 'function') throw invalid('backend', 'a backend', backend)
+    expectBackend('backend', backend)
     if (this.#seats.some((seat) => seat.backend.name === backend.name)) {
       const text = `the session already has a backend "${backend.name}"`
       throw new ValueError(text, { field: 'backend.name', got: backend.name })
@@ -130,13 +114,12 @@ export class Session implements AsyncDisposable {
 
   /** Starts telemetry for this session; its events begin with SessionStarted. */
   async startTelemetry(options: SessionTelemetryOptions = {}): Promise<TelemetryManager> {
+    const { pollSeconds, keepResults, manager } = resolveSessionTelemetry(options)
     if (this.#closing !== null) throw closedError()
     if (this.#telemetry !== null) throw new StateError('telemetry was already started')
-    const { resourcePollSeconds = 5, keepResults = false, ...rest } = options
     const parts = { sessionId: this.id, clock: this.#clock, log: this.#log }
-    const range = { above: 0, max: 86_400 }
-    this.#pollSeconds = expectNumber('resourcePollSeconds', resourcePollSeconds, range)
-    const telemetry = new TelemetryManager({ ...rest, ...parts })
+    const telemetry = new TelemetryManager({ ...manager, ...parts })
+    this.#pollSeconds = pollSeconds
     this.#telemetry = telemetry
     await telemetry.start().catch((error: unknown) => {
       this.#telemetry = null
@@ -144,7 +127,7 @@ export class Session implements AsyncDisposable {
     })
     if (this.#closing !== null) throw closedError()
     const sink = telemetry
-    const poller = new ResourcePoller({ ...parts, sink, intervalSeconds: this.#pollSeconds })
+    const poller = new ResourcePoller({ ...parts, sink, intervalSeconds: pollSeconds })
     this.#poller = poller
     this.#ledger.narrator = new EventNarrator({ ...parts, sink, keepResults })
     for (const { backend } of this.#seats) this.#pollNodesOf(backend)
@@ -166,7 +149,8 @@ export class Session implements AsyncDisposable {
     tasks: T,
     options: WaitOptions = {},
   ): Promise<T> {
-    await waitForAll({ ledger: this.#ledger, clock: this.#clock }, tasks, options)
+    const parts = { ledger: this.#ledger, intake: this.#intake, clock: this.#clock }
+    await waitForAll(parts, tasks, options)
     return tasks
   }
 
@@ -182,6 +166,8 @@ export class Session implements AsyncDisposable {
    * recorded. Idempotent, same promise, complete when it resolves.
    */
   close(options: CloseOptions = {}): Promise<void> {
+    const problem = findCloseProblem('close', options)
+    if (problem !== null) return Promise.reject(problem)
     this.#closing ??= this.#closeOnce(options)
     return this.#closing
   }

@@ -51,14 +51,22 @@ export interface FunctionOptions<T, A extends readonly unknown[]> extends Comput
   readonly args?: Readonly<NoInfer<A>>
 }
 
-const executableNames = ['arguments', 'cwd', 'env', 'stdin', 'shell', 'captureStdio']
+/** What a function has none of, with what it has instead. */
+const programOnly = {
+  arguments: 'args',
+  cwd: null,
+  env: null,
+  stdin: null,
+  shell: null,
+  captureStdio: null,
+}
 const known = [
   ...taskOptionNames,
   'resources',
   'executable',
   'function',
   'args',
-  ...executableNames,
+  ...Object.keys(programOnly),
 ]
 
 /**
@@ -92,11 +100,10 @@ export class ComputeTask<
     this.resources = resolveResources(options.resources)
     const isProgram = options.executable !== undefined
     if (isProgram === (options.function !== undefined)) {
-      throw new ValueError('Expected exactly one of `executable` and `function`', {
-        field: 'executable',
-        expected: 'exactly one of `executable` and `function`',
-        got: isProgram ? 'both' : 'neither',
-      })
+      const expected = 'exactly one of `executable` and `function`'
+      const got = isProgram ? 'both' : 'neither'
+      const text = `Expected ${expected}, got ${got}`
+      throw new ValueError(text, { field: 'executable', expected, got })
     }
     this.kind = isProgram ? 'compute' : 'function'
     const work = isProgram ? resolveProgram(options) : resolveFunction(options)
@@ -108,7 +115,8 @@ export class ComputeTask<
     this.cwd = options.cwd === undefined ? null : expectPath('cwd', options.cwd)
     this.env = options.env === undefined ? null : expectEnvironment(options.env)
     this.stdin = options.stdin === undefined ? null : expectStdin(options.stdin)
-    this.shell = expectBoolean('shell', options.shell ?? false)
+    const { shell = false } = options
+    this.shell = expectBoolean('shell', shell)
     this.captureStdio =
       options.captureStdio === undefined ? null : expectCaptureStdio(options.captureStdio)
   }
@@ -157,7 +165,7 @@ function resolveProgram(options: {
   args?: unknown
   shell?: unknown
 }): Work {
-  refuse(options, ['args'], 'a function')
+  refuse(options, { args: 'arguments' }, 'a function')
   const executable = expectPath('executable', options.executable)
   expectNoBatchFile(executable, options.shell === true, process.platform)
   return {
@@ -170,7 +178,7 @@ function resolveProgram(options: {
 }
 
 function resolveFunction(options: { function?: unknown; args?: unknown }): Work {
-  refuse(options, executableNames, 'an executable')
+  refuse(options, programOnly, 'an executable')
   const { args = none } = options
   expectFunction('function', options.function)
   const work = options.function as AnyFunction
@@ -184,10 +192,17 @@ function resolveFunction(options: { function?: unknown; args?: unknown }): Work 
   }
 }
 
-function refuse(options: object, names: readonly string[], belongsTo: string): void {
-  const wrong = names.find((name) => (options as Record<string, unknown>)[name] !== undefined)
+/** `names` are the wrong ones, each with the right one if there is any. */
+function refuse(
+  options: object,
+  names: Readonly<Record<string, string | null>>,
+  belongsTo: string,
+): void {
+  const given = options as Readonly<Record<string, unknown>>
+  const wrong = Object.keys(names).find((name) => given[name] !== undefined)
   if (wrong === undefined) return
-  throw new ValueError(`\`${wrong}\` belongs to ${belongsTo}, which this task does not run`, {
-    field: wrong,
-  })
+  const right = names[wrong] ?? null
+  const instead = right === null ? '' : `; did you mean "${right}"?`
+  const text = `\`${wrong}\` belongs to ${belongsTo}, which this task does not run${instead}`
+  throw new ValueError(text, { field: wrong })
 }

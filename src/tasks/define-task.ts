@@ -1,7 +1,8 @@
 /** Functions that can run elsewhere: named by module and name, so that a worker can import them. */
 
 import { realpathSync } from 'node:fs'
-import { fileURLToPath } from 'node:url'
+import { isAbsolute } from 'node:path'
+import { fileURLToPath, pathToFileURL } from 'node:url'
 import { expectFunction, expectString, invalid } from '../foundation/options.ts'
 
 /** Where a defined function is found. */
@@ -36,10 +37,10 @@ const keyOf = ({ module, name }: TaskDefinition): string => `${module}#${name}`
  * Workers import that module, so it must not be the program's entry module.
  */
 export function defineTask<F extends AnyFunction>(moduleUrl: string, definedFunction: F): F {
-  expectString('moduleUrl', moduleUrl)
+  const module = toModuleUrl(moduleUrl)
   expectFunction('function', definedFunction)
   if (definedFunction.name === '') throw invalid('function', 'a named function', definedFunction)
-  const definition = { module: moduleUrl, name: definedFunction.name }
+  const definition = { module, name: definedFunction.name }
   const { byKey, definitions } = registry
   const known = byKey.get(keyOf(definition))
   if (known !== undefined && String(known) !== String(definedFunction)) {
@@ -48,6 +49,17 @@ export function defineTask<F extends AnyFunction>(moduleUrl: string, definedFunc
   byKey.set(keyOf(definition), definedFunction)
   definitions.set(definedFunction, Object.freeze(definition))
   return definedFunction
+}
+
+/**
+ * A whole path (`import.meta.filename`) becomes the URL that it means; a relative one would mean
+ * another module to every worker.
+ */
+function toModuleUrl(given: unknown): string {
+  const text = expectString('moduleUrl', given)
+  if (isAbsolute(text)) return pathToFileURL(text).href
+  if (URL.canParse(text)) return text
+  throw invalid('moduleUrl', "its module's `file:` URL, which is `import.meta.url`", text)
 }
 
 /** How to find the function elsewhere; `undefined` for a plain closure. */

@@ -14,11 +14,12 @@ import {
 import { isThenable } from '../foundation/thenable.ts'
 import {
   type CloseOptions,
-  registrarOf,
-  Session,
+  expectBackend,
+  findCloseProblem,
   type SessionOptions,
   type SessionTelemetryOptions,
-} from '../session/session.ts'
+} from '../session/session-options.ts'
+import { registrarOf, Session } from '../session/session.ts'
 import type { SamplingOptions } from '../tasks/ai-task.ts'
 import type { ExecutableResult } from '../tasks/compute-task.ts'
 import { blockBackend, BlockRunner } from './block-runner.ts'
@@ -84,8 +85,10 @@ export class WorkflowEngine implements AsyncDisposable {
    * Wraps a function: one of `defineTask` runs on workers, a closure in this process. Also a
    * decorator of asynchronous methods, so it needs no `this`.
    */
-  readonly functionTask = ((body: AnyFunction, second: object = {}) =>
-    this.#wrap(planFunction(body, isMethodContext(second) ? {} : second))) as WrapFunction
+  readonly functionTask = ((body: AnyFunction, second: object = {}) => {
+    const options = expectObject('options', second)
+    return this.#wrap(planFunction(body, isMethodContext(options) ? {} : options))
+  }) as WrapFunction
 
   /** Ready at once. The engine owns its backends, unless it is shut down with `keepBackends`. */
   static async create(options: WorkflowEngineOptions): Promise<WorkflowEngine> {
@@ -96,7 +99,9 @@ export class WorkflowEngine implements AsyncDisposable {
 
   private constructor({ backend, cacheDir, ...options }: WorkflowEngineOptions) {
     const { clock = systemClock, log = processLog } = options
-    const backends = (Array.isArray(backend) ? backend : [backend]) as Backend[]
+    const backends: Backend[] = Array.isArray(backend)
+      ? backend.map((one: unknown, at) => expectBackend(`backend[${at}]`, one))
+      : [expectBackend('backend', backend)]
     const session = new Session(backends, options)
     this.#session = session
     const registrar = registrarOf(session, (run, outcome) => {
@@ -128,16 +133,18 @@ export class WorkflowEngine implements AsyncDisposable {
   /** The body gets values and says which program to run; no shell reads what it says. */
   executableTask<A extends readonly unknown[]>(
     body: (...args: A) => ProgramCall | PromiseLike<ProgramCall>,
-    options?: ExecutableTaskOptions<A>,
+    options: ExecutableTaskOptions<A> = {},
   ): TaskFunction<A, ExecutableResult> {
+    expectObject('options', options)
     return this.#wrap(planExecutable(body, options)) as TaskFunction<A, ExecutableResult>
   }
 
   /** The body gets values and says what to ask; a list of prompts gives a list of answers. */
   promptTask<A extends readonly unknown[], R extends PromptCall>(
     body: (...args: A) => R | PromiseLike<R>,
-    options?: PromptTaskOptions<A>,
+    options: PromptTaskOptions<A> = {},
   ): TaskFunction<A, Answer<R>> {
+    expectObject('options', options)
     const plan = planPrompt(body, options, () => this.#session.backends)
     return this.#wrap(plan) as TaskFunction<A, Answer<R>>
   }
@@ -148,8 +155,9 @@ export class WorkflowEngine implements AsyncDisposable {
    */
   block<A extends readonly unknown[], R>(
     body: (...args: A) => R,
-    options?: BlockOptions,
+    options: BlockOptions = {},
   ): TaskFunction<A, Awaited<R>> {
+    expectObject('options', options)
     return this.#wrap(planBlock(body, options)) as TaskFunction<A, Awaited<R>>
   }
 
@@ -202,6 +210,8 @@ export class WorkflowEngine implements AsyncDisposable {
    * stops telemetry. Idempotent, same promise, complete when it resolves.
    */
   shutdown(options: CloseOptions = {}): Promise<void> {
+    const problem = findCloseProblem('shutdown', options)
+    if (problem !== null) return Promise.reject(problem)
     this.#closing ??= this.#shutDownOnce(options)
     return this.#closing
   }

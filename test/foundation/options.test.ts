@@ -35,6 +35,22 @@ describe('validators', () => {
       () => expectNumber('wait', Number.NaN, { min: 0 }),
       'Expected `wait` to be a number from 0, got `NaN` (number)',
     ],
+    [
+      () => expectNumber('rank', Infinity),
+      'Expected `rank` to be a finite number, got `Infinity` (number)',
+    ],
+    [
+      () => expectNumber('rank', -Infinity),
+      'Expected `rank` to be a finite number, got `-Infinity` (number)',
+    ],
+    [
+      () => expectNumber('wait', Infinity, { min: 0, max: 5 }),
+      'Expected `wait` to be a number from 0 to 5, got `Infinity` (number)',
+    ],
+    [
+      () => expectNumber('wait', -Infinity, { min: 0, mayBeInfinite: true }),
+      'Expected `wait` to be a number from 0, got `-Infinity` (number)',
+    ],
     [() => expectString('path', ''), 'Expected `path` to be a non-empty string, got `` (string)'],
     [() => expectString('path', null), 'Expected `path` to be a non-empty string, got `null`'],
     [() => expectObject('o', [1]), 'Expected `o` to be an object, got `[1]` (array)'],
@@ -60,6 +76,7 @@ describe('validators', () => {
     expect(expectObject('o', object)).toBe(object)
     expect(expectString('s', 'x')).toBe('x')
     expect(expectNumber('n', 0.5, { above: 0, max: 0.5 })).toBe(0.5)
+    expect(expectNumber('n', Infinity, { min: 0, mayBeInfinite: true })).toBe(Infinity)
     expect(expectInteger('i', -1)).toBe(-1)
     expect(expectOneOf('m', 'b', ['a', 'b'])).toBe('b')
     expect(expectFunction('f', () => {})).toBeUndefined()
@@ -71,8 +88,17 @@ describe('validators', () => {
       'Backend has no `maxBatchSise`; did you mean "maxBatchSize"?',
     )
     expect(() => expectKnownKeys('Backend', { other: 1 }, known, 'llm.')).toThrow(
-      expect.objectContaining({ message: 'Backend has no `llm.other`', field: 'llm.other' }),
+      expect.objectContaining({
+        message: 'Backend has no `llm.other`; known: maxBatchSize, port',
+        field: 'llm.other',
+      }),
     )
+    for (const key of ['max', 'maxBatch', 'MaxBatch']) {
+      expect(() => expectKnownKeys('Backend', { [key]: 1 }, known)).toThrow(
+        `Backend has no \`${key}\`; did you mean "maxBatchSize"?`,
+      )
+    }
+    expect(() => expectKnownKeys('Backend', { m: 1 }, known)).toThrow('; known: maxBatchSize, port')
     expect(expectKnownKeys('Backend', { port: 1 }, known)).toBeUndefined()
   })
 })

@@ -53,6 +53,23 @@ describe('row 25: close()', () => {
     expect(typesOf(all).filter((type) => type === 'SessionEnded')).toHaveLength(1)
   })
 
+  const wrong: readonly [unknown, string][] = [
+    [null, 'options'],
+    [[], 'options'],
+    [{ keepBackend: true }, 'keepBackend'],
+    [{ keepBackends: 'x' }, 'keepBackends'],
+    [{ keepBackends: null }, 'keepBackends'],
+  ]
+  it.each(wrong)('refuses %j and can be closed all the same', async (options, field) => {
+    const { session } = await openSession()
+    const task = quick()
+    const closing = session.close(options as object)
+    await expect(closing).rejects.toMatchObject({ name: 'ValueError', field })
+    await session.submitTasks([task])
+    await session.close()
+    expect(task.state).toBe('CANCELED')
+  })
+
   it('row 25: writes off the tasks of a backend that hangs, after 10 s', async () => {
     const clock = new ManualClock()
     const [hanging, sound] = [new HangingBackend({ name: 'hangs' }), new FakeBackend()]
@@ -178,7 +195,7 @@ describe('polling of nodes', () => {
     expect(backend.log).toEqual([])
   })
 
-  it('refuses a wrong interval before anything was started', async () => {
+  it('refuses wrong options before anything was started', async () => {
     const session = new Session([new Sampled({ name: 'a' })])
     for (const resourcePollSeconds of [0, -1, Number.NaN, 1e9, '5' as never]) {
       await expect(session.startTelemetry({ resourcePollSeconds })).rejects.toMatchObject({
@@ -186,7 +203,20 @@ describe('polling of nodes', () => {
       })
       expect(session.telemetry).toBeNull()
     }
-    await expect(session.startTelemetry({ checkpointDir: 'x' } as object)).rejects.toThrow()
+    const wrong: [unknown, string][] = [
+      [null, 'options'],
+      ['x', 'options'],
+      [{ keepResults: 'x' }, 'keepResults'],
+      [{ keepResults: null }, 'keepResults'],
+      [{ resourcePollSecond: 1 }, 'resourcePollSecond'],
+      [{ checkpointDir: 'x' }, 'checkpointDir'],
+      [{ sessionId: 'x' }, 'sessionId'],
+    ]
+    for (const [options, field] of wrong) {
+      const error = await rejection(session.startTelemetry(options as object))
+      expect(error).toMatchObject({ name: 'ValueError', field })
+      expect(session.telemetry).toBeNull()
+    }
     expect(await session.startTelemetry()).toBe(session.telemetry)
     await session.close()
   })

@@ -236,7 +236,7 @@ describe('routing', () => {
       expect(await rejection(session.submitTasks([task]))).toMatchObject({
         code: 'NoGpu',
         field: 'tasks[0].resources.gpus',
-        message: 'tasks[0].resources.gpus: asks for 8, has 0',
+        message: 'tasks[0].resources.gpus: asks for 8, has 0 (backend "local")',
       })
     }
   })
@@ -275,10 +275,30 @@ describe('a session', () => {
     expect(() => new Session([], { id: '../x' })).toThrow(ValueError)
     expect(() => new Session([], { workdir: '.' } as object)).toThrow(/did you mean "workDir"/)
     expect(() => new Session(undefined as never)).toThrow(/backends/)
-    expect(() => new Session([{} as never])).toThrow(/`backend`/)
+    expect(() => new Session([new NoopBackend(), {} as never])).toThrow(/`backends\[1\]`/)
     expect(() => new Session([new NoopBackend(), new NoopBackend()])).toThrow(
       expect.objectContaining({ field: 'backend.name' }),
     )
+  })
+
+  it('refuses a promise of a backend, and says that an await is missing', async () => {
+    await using session = new Session([])
+    const promise = Promise.resolve(new NoopBackend()) as never
+    const refused: [() => unknown, string][] = [
+      [() => new Session([promise]), 'backends[0]'],
+      [() => new Session([new NoopBackend(), promise]), 'backends[1]'],
+      [() => session.addBackend(promise), 'backend'],
+    ]
+    for (const [call, field] of refused) {
+      expect(call).toThrow(
+        expect.objectContaining({
+          name: 'ValueError',
+          field,
+          message: `Expected \`${field}\` to be a backend, got a promise: await it first`,
+          hint: expect.stringContaining('await ConcurrentBackend.create()') as string,
+        }),
+      )
+    }
   })
 
   it('takes backends at any time', async () => {

@@ -1,6 +1,7 @@
 import { getEventListeners } from 'node:events'
 import { describe, expect, it } from 'vitest'
 import { ConcurrentBackend } from '../../src/backends/local/concurrent-backend.ts'
+import { NoopBackend } from '../../src/backends/noop-backend.ts'
 import { StateError, TimeoutError, ValueError } from '../../src/foundation/errors.ts'
 import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
@@ -97,6 +98,72 @@ describe('waitTasks', () => {
     await session.waitTasks([task], { signal: stop.signal })
   })
 
+  // Beyond 250 they wait for their hand-over, beyond 10,000 for their check.
+  it.each([1000, 25_000])('waits for %i tasks that are being submitted', async (count) => {
+    await using session = new Session([new NoopBackend()])
+    const tasks = Array.from({ length: count }, () => quick())
+    const submitting = session.submitTasks(tasks)
+    expect(tasks.at(-1)?.state).toBe('CREATED')
+    expect(await session.waitTasks(tasks)).toBe(tasks)
+    expect(tasks.every(({ state }) => state === 'DONE')).toBe(true)
+    await submitting
+  })
+
+  it('takes any end of a task that was being submitted', async () => {
+    const { session, backend } = await openSession()
+    const tasks = Array.from({ length: 600 }, () => quick())
+    const submitting = session.submitTasks(tasks)
+    const [failed, canceled] = tasks.slice(-2)
+    const waiting = session.waitTasks(tasks)
+    if (canceled !== undefined) session.cancel(canceled)
+    await submitting
+    if (failed !== undefined) backend.fail(failed, new Error('no'))
+    for (const task of tasks.slice(0, -2)) backend.complete(task)
+    await waiting
+    expect([failed?.state, canceled?.state]).toEqual(['FAILED', 'CANCELED'])
+  })
+
+  it("rejects with a task's error when its submission fails", async () => {
+    const { session } = await openSession()
+    const tasks = Array.from({ length: 1000 }, () => quick())
+    const submitting = rejection(session.submitTasks(tasks))
+    const waiting = rejection(session.waitTasks(tasks))
+    await session.close()
+    const cause = await submitting
+    expect(cause).toMatchObject({ code: 'SessionClosedError' })
+    const error = await waiting
+    expect(error).toBeInstanceOf(StateError)
+    expect(error).toMatchObject({ message: `task ${tasks[250]?.uid} was not submitted`, cause })
+  })
+
+  it('finds out that a long list, whose check was under way, was refused', async () => {
+    const { session } = await openSession()
+    const tasks = Array.from({ length: 15_000 }, () => quick())
+    tasks.push(quick({ backend: 'locl' }))
+    const submitting = rejection(session.submitTasks(tasks))
+    const waiting = rejection(session.waitTasks(tasks))
+    expect(await submitting).toMatchObject({ code: 'UnknownBackendError' })
+    expect(await waiting).toMatchObject({ name: 'StateError' })
+  })
+
+  it.each([1000, 10_500])('keeps its limits while %i tasks are submitted', async (count) => {
+    const { session, clock } = await openSession()
+    const tasks = Array.from({ length: count }, () => quick())
+    const submitting = session.submitTasks(tasks)
+    const timers = clock.pendingTimers
+    const stop = new AbortController()
+    const late = rejection(session.waitTasks(tasks, { timeoutSeconds: 1 }))
+    const stopped = rejection(session.waitTasks(tasks, { signal: stop.signal }))
+    stop.abort(new Error('bored'))
+    await clock.advance(1000)
+    expect(await late).toBeInstanceOf(TimeoutError)
+    expect(await stopped).toBe(stop.signal.reason)
+    expect(getEventListeners(stop.signal, 'abort')).toHaveLength(0)
+    expect(clock.pendingTimers).toBe(timers)
+    await submitting
+    expect(tasks.at(-1)?.state).toBe('QUEUED')
+  })
+
   it('refuses what was not submitted to this session', async () => {
     const [one, two] = [await openSession(), await openSession()]
     const [mine, theirs, nobodys] = [quick({ uid: 'a' }), quick({ uid: 'a' }), quick()]
@@ -117,6 +184,7 @@ describe('waitTasks', () => {
       [[], { timeout: 1 }, 'timeout'],
       [[], { timeoutSeconds: -1 }, 'timeoutSeconds'],
       [[], { timeoutSeconds: Number.NaN }, 'timeoutSeconds'],
+      [[], { timeoutSeconds: -Infinity }, 'timeoutSeconds'],
       [[], { signal: {} }, 'signal'],
     ]
     for (const [tasks, options, field] of wrong) {

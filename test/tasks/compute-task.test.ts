@@ -76,6 +76,7 @@ describe('a program', () => {
     [{ stdin: 7 }, 'stdin'],
     [{ stdin: ['x'] }, 'stdin'],
     [{ shell: 'bash' }, 'shell'],
+    [{ shell: null }, 'shell'],
     [{ captureStdio: true }, 'captureStdio'],
     [{ captureStdio: { stdout: 1 } }, 'captureStdio.stdout'],
     [{ captureStdio: { stderr: '' } }, 'captureStdio.stderr'],
@@ -86,6 +87,7 @@ describe('a program', () => {
     [{ resources: { gpus: -1 } }, 'resources.gpus'],
     [{ resources: { memoryMb: -1 } }, 'resources.memoryMb'],
     [{ resources: { memoryMb: '1' } }, 'resources.memoryMb'],
+    [{ resources: { memoryMb: Infinity } }, 'resources.memoryMb'],
     [{ resources: { ranks: 0 } }, 'resources.ranks'],
     [{ resources: { core: 1 } }, 'resources.core'],
   ]
@@ -139,12 +141,26 @@ describe('a function', () => {
   })
 
   it('and a program exclude each other, and one is needed', () => {
-    for (const options of [{}, { executable: 'a', function: work }]) {
+    const cases: [object, string][] = [
+      [{}, 'neither'],
+      [{ executable: 'a', function: work }, 'both'],
+    ]
+    for (const [options, got] of cases) {
+      const message = `Expected exactly one of \`executable\` and \`function\`, got ${got}`
       expect(() => new ComputeTask(options as never)).toThrow(
-        expect.objectContaining({ field: 'executable' }),
+        expect.objectContaining({ name: 'ValueError', field: 'executable', got, message }),
       )
-      expect(() => new ComputeTask(options as never)).toThrow(ValueError)
     }
+  })
+
+  it('and a program name their arguments differently, which an error says', () => {
+    expect(() => program({ args: ['x'] })).toThrow(
+      '`args` belongs to a function, which this task does not run; did you mean "arguments"?',
+    )
+    expect(() => work({ arguments: ['x'] })).toThrow(
+      '`arguments` belongs to an executable, which this task does not run; did you mean "args"?',
+    )
+    expect(() => work({ cwd: '/' })).toThrow(/which this task does not run$/)
   })
 })
 

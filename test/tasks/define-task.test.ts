@@ -1,6 +1,6 @@
 import { mkdtempSync, rmSync, symlinkSync } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { join, resolve } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import {
@@ -55,6 +55,26 @@ describe('defineTask', () => {
     ).toThrow(/a named function/)
     expect(() => defineTask(here, 'square' as never)).toThrow(/a function/)
     expect(() => defineTask('', () => 1)).toThrow(/moduleUrl/)
+  })
+
+  const relative = ['./x.ts', '../x.ts', 'x.ts', 'src/x.ts', 'some-package']
+  it.each(relative)('refuses the module %s, which no worker would find', (module) => {
+    expect(() => defineTask(module, function lost() {})).toThrow(
+      expect.objectContaining({
+        name: 'ValueError',
+        field: 'moduleUrl',
+        message: expect.stringContaining('`file:` URL, which is `import.meta.url`') as string,
+      }),
+    )
+    expect(findDefined({ module, name: 'lost' })).toBeUndefined()
+  })
+
+  it('takes every URL, and a whole path as the URL that it means', () => {
+    const moduleOf = (module: string, found = function found() {}): string | undefined =>
+      definitionOf(defineTask(module, found))?.module
+    for (const url of ['data:text/javascript,1', 'custom:x']) expect(moduleOf(url)).toBe(url)
+    expect(moduleOf(fileURLToPath(here))).toBe(here)
+    expect(moduleOf(resolve('/a b/50%#.ts'))).toBe(pathToFileURL('/a b/50%#.ts').href)
   })
 
   it("knows the program's entry module, also when it was named by a link", () => {

@@ -41,6 +41,8 @@ describe('options of every task', () => {
     [{ retries: '1' }, 'retries'],
     [{ priority: Number.NaN }, 'priority'],
     [{ priority: 'high' }, 'priority'],
+    [{ priority: Infinity }, 'priority'],
+    [{ priority: -Infinity }, 'priority'],
     [{ attributes: 'x' }, 'attributes'],
     [{ attributes: [] }, 'attributes'],
     [{ timeout: 5 }, 'timeout'],
@@ -55,6 +57,9 @@ describe('options of every task', () => {
   it('name the nearest known option', () => {
     expect(problemOf(() => make({ timeOutSeconds: 5 })).message).toBe(
       'ComputeTask has no `timeOutSeconds`; did you mean "timeoutSeconds"?',
+    )
+    expect(problemOf(() => make({ timeout: 5 })).message).toBe(
+      'ComputeTask has no `timeout`; did you mean "timeoutSeconds"?',
     )
     expect(() => new ComputeTask(undefined as never)).toThrow(ValueError)
     expect(() => new AITask([] as never)).toThrow(ValueError)

@@ -165,6 +165,46 @@ describe('what a task may choose', () => {
   })
 })
 
+describe('what the engine refuses', () => {
+  const methods = ['functionTask', 'executableTask', 'promptTask', 'block'] as const
+  it.each(methods)('%s: options that are none', async (method) => {
+    const { flow } = await openEngine()
+    const wrap = flow[method].bind(flow) as (body: unknown, options: unknown) => unknown
+    for (const options of [null, [], 'x', 7]) {
+      expect(() => wrap(one, options)).toThrow(
+        expect.objectContaining({ name: 'ValueError', field: 'options' }),
+      )
+    }
+  })
+
+  it('a promise of a backend, by its place', async () => {
+    const promise = Promise.resolve(new FakeBackend())
+    for (const [backend, field] of [
+      [promise, 'backend'],
+      [[new FakeBackend(), promise], 'backend[1]'],
+    ] as const) {
+      await expect(WorkflowEngine.create({ backend } as never)).rejects.toMatchObject({
+        field,
+        message: `Expected \`${field}\` to be a backend, got a promise: await it first`,
+      })
+    }
+  })
+
+  it('wrong options of shutdown() and startTelemetry(), and goes on', async () => {
+    const { flow } = await openEngine()
+    for (const [options, field] of [
+      [null, 'options'],
+      [{ keepBackends: 1 }, 'keepBackends'],
+    ] as const) {
+      await expect(flow.shutdown(options as never)).rejects.toMatchObject({ field })
+    }
+    await expect(flow.startTelemetry(null as never)).rejects.toMatchObject({ field: 'options' })
+    const handle = flow.functionTask(one)(0)
+    await flow.shutdown()
+    expect(handle.state).toBe('CANCELED')
+  })
+})
+
 describe('after shutdown()', () => {
   it('a call is refused, and everything has ended', async () => {
     const { flow, backend, eventsOf } = await openEngine()

@@ -156,14 +156,13 @@ function resolveConcurrentBackendOptions(options: ConcurrentBackendOptions): Res
     'log',
   ])
   const cores = availableParallelism()
+  const { name = 'concurrent', workers = cores, maxProcesses = cores } = options
+  const { isolation = 'thread' } = options
   return {
-    name: expectString('name', options.name ?? 'concurrent'),
-    workers: expectInteger('workers', options.workers ?? cores, { min: 1, max: 1024 }),
-    maxProcesses: expectInteger('maxProcesses', options.maxProcesses ?? cores, {
-      min: 1,
-      max: 65_536,
-    }),
-    isolation: expectOneOf('isolation', options.isolation ?? 'thread', ['thread', 'process']),
+    name: expectString('name', name),
+    workers: expectInteger('workers', workers, { min: 1, max: 1024 }),
+    maxProcesses: expectInteger('maxProcesses', maxProcesses, { min: 1, max: 65_536 }),
+    isolation: expectOneOf('isolation', isolation, ['thread', 'process']),
     clock: options.clock ?? systemClock,
     log: options.log ?? processLog,
   }

@@ -71,7 +71,9 @@ export class ResourcePoller extends Service {
       this.#pollAt(nextDueMs(dueMs, clock.monotonicMs(), this.#intervalMs))
       for (const node of this.#nodes.values()) node.poll()
     }
-    this.#cancelTimer = clock.after(dueMs - clock.monotonicMs(), poll, { background: true })
+    // A short interval may have passed meanwhile.
+    const waitMs = Math.max(0, dueMs - clock.monotonicMs())
+    this.#cancelTimer = clock.after(waitMs, poll, { background: true })
   }
 }
 

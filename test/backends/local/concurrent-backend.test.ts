@@ -152,7 +152,7 @@ describe('what ConcurrentBackend refuses', () => {
       [
         new ComputeTask({ executable: 'x', resources: { gpus: 99 } }),
         'resources.gpus',
-        /asks for 99/,
+        /asks for 99, has \d+ \(backend "local"\)$/,
       ],
       [
         new ComputeTask({ executable: 'x', resources: { memoryMb: 1e12 } }),
@@ -180,7 +180,11 @@ describe('what ConcurrentBackend refuses', () => {
   it.each([
     [{ workers: 0 }, 'workers'],
     [{ workers: 1.5 }, 'workers'],
+    [{ workers: null }, 'workers'],
     [{ maxProcesses: 0 }, 'maxProcesses'],
+    [{ maxProcesses: null }, 'maxProcesses'],
+    [{ isolation: null }, 'isolation'],
+    [{ name: null }, 'name'],
     [{ isolation: 'container' }, 'isolation'],
     [{ name: '' }, 'name'],
     [{ worker: 1 }, 'worker'],

@@ -1,4 +1,4 @@
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, vi } from 'vitest'
 import { nextDueMs } from '../../../src/backends/sampling/poller.ts'
 import { type ResourceSample, unknownReadings } from '../../../src/backends/sampling/sampler.ts'
 import { StateError, ValueError } from '../../../src/foundation/errors.ts'
@@ -18,6 +18,17 @@ describe('ResourcePoller', () => {
     expect(sampler.calls).toEqual(['prime', 'sample'])
     await clock.advance(10_000)
     expect(sink.events.map((event) => event.event_time - 1_700_000_000)).toEqual([5, 10, 15])
+    await poller.stop()
+  })
+
+  it('never asks for a timer in the past, however short the interval is', async () => {
+    const { clock, poller } = setUp(1e-9)
+    const after = vi.spyOn(clock, 'after').mockReturnValue(() => {})
+    let nowMs = 0
+    vi.spyOn(clock, 'monotonicMs').mockImplementation(() => ++nowMs)
+    await poller.start()
+    after.mock.calls[0]?.[1]()
+    expect(after.mock.calls.map(([ms]) => ms)).toEqual([0, 0])
     await poller.stop()
   })
 

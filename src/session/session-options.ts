@@ -1,0 +1,95 @@
+/** What a caller may choose about a session, checked before anything begins. */
+
+import type { Backend } from '../backends/backend.ts'
+import type { Clock } from '../foundation/clock.ts'
+import { ValueError } from '../foundation/errors.ts'
+import type { Log } from '../foundation/log.ts'
+import {
+  expectBoolean,
+  expectKnownKeys,
+  expectNumber,
+  expectObject,
+  invalid,
+} from '../foundation/options.ts'
+import { isThenable } from '../foundation/thenable.ts'
+import type { TelemetryOptions } from '../telemetry/options.ts'
+
+export interface SessionOptions {
+  /** Names the session in events and files. Default: generated. */
+  readonly id?: string
+  /** Where programs run that name no folder of their own. Default: the process's own. */
+  readonly workDir?: string
+  readonly clock?: Clock
+  readonly log?: Log
+}
+
+type ManagerOptions = Omit<TelemetryOptions, 'sessionId' | 'clock' | 'log'>
+
+export interface SessionTelemetryOptions extends ManagerOptions {
+  /** Seconds between polls of the backends' nodes. Default 5. */
+  readonly resourcePollSeconds?: number
+  /** Adds what tasks returned to TaskCompleted, as JSON. Default `false`. */
+  readonly keepResults?: boolean
+}
+
+export interface CloseOptions {
+  /** Leaves the backends open, for somebody who shares them. */
+  readonly keepBackends?: boolean
+}
+
+/** The compiler makes sure that none is missing. */
+const telemetryNames: Readonly<Record<keyof SessionTelemetryOptions, true>> = {
+  resourcePollSeconds: true,
+  keepResults: true,
+  checkpointPath: true,
+  checkpointSeconds: true,
+  durability: true,
+  spanProcessors: true,
+  metricReaders: true,
+  resource: true,
+  stopDeadlineSeconds: true,
+}
+
+/** The session's own options; `manager` holds those that telemetry checks itself. */
+export function resolveSessionTelemetry(given: unknown): {
+  readonly pollSeconds: number
+  readonly keepResults: boolean
+  readonly manager: ManagerOptions
+} {
+  const options: SessionTelemetryOptions = expectObject('options', given)
+  expectKnownKeys('startTelemetry', options, Object.keys(telemetryNames))
+  const { resourcePollSeconds = 5, keepResults = false, ...manager } = options
+  const range = { above: 0, max: 86_400 }
+  return {
+    pollSeconds: expectNumber('resourcePollSeconds', resourcePollSeconds, range),
+    keepResults: expectBoolean('keepResults', keepResults),
+    manager,
+  }
+}
+
+/** What is wrong with the options of `close()` or `shutdown()`, or `null`. */
+export function findCloseProblem(method: string, given: unknown): unknown {
+  try {
+    const options: CloseOptions = expectObject('options', given)
+    expectKnownKeys(method, options, ['keepBackends'])
+    if (options.keepBackends !== undefined) expectBoolean('keepBackends', options.keepBackends)
+    return null
+  } catch (error) {
+    return error
+  }
+}
+
+/** A forgotten `await` is what mostly stands in a backend's place. */
+export function expectBackend(field: string, given: unknown): Backend {
+  if (isThenable(given)) {
+    throw new ValueError(`Expected \`${field}\` to be a backend, got a promise: await it first`, {
+      field,
+      expected: 'a backend',
+      got: given,
+      hint: 'Write `await`, as in `new Session([await ConcurrentBackend.create()])`.',
+    })
+  }
+  const backend = given as Backend | null | undefined
+  if (typeof backend?.connect !== 'function') throw invalid(field, 'a backend', given)
+  return backend
+}
