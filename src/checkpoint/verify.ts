@@ -45,6 +45,7 @@ export class Verifier {
   }
 
   verdict(): Verdict {
+    if (this.#events === 0) this.#blame('there is no event: this is not the record of a run')
     const unfinished = [...this.#progress.values()].filter((stage) => stage !== ended).length
     if (this.#hasEnded && unfinished > 0) {
       this.#blame(`${unfinished} tasks have no terminal event although the session has ended`)

@@ -1,11 +1,13 @@
 /** `tutti journal verify`: judges a checkpoint file. */
 
-import { type BadLine, readBatches } from '../checkpoint/reader.ts'
-import { Verifier } from '../checkpoint/verify.ts'
+import { type BadLine, readBatches, type ReadSummary } from '../checkpoint/reader.ts'
+import { type Verdict, Verifier } from '../checkpoint/verify.ts'
 import { exitCodes } from './exit-codes.ts'
 import type { Output } from './output.ts'
 
 const mostShown = 10
+/** As many as the verifier keeps: a file of garbage must not fill the memory. */
+const mostBadLines = 100
 
 /**
  * Exit code 0 when the record is sound, 1 when it is not. A torn tail alone is sound: a crash tears
@@ -13,34 +15,63 @@ const mostShown = 10
  */
 export async function verifyJournal(path: string, output: Output): Promise<number> {
   const verifier = new Verifier()
-  const bad: BadLine[] = []
-  const batches = readBatches(path, { onBadLine: (line) => bad.push(line) })
+  const badLines: string[] = []
+  const onBadLine = (bad: BadLine): void => {
+    if (badLines.length < mostBadLines) badLines.push(describeBadLine(bad))
+  }
+  const batches = readBatches(path, { onBadLine })
   let batch = await batches.next()
   while (batch.done !== true) {
     for (const line of batch.value) verifier.take(line)
     batch = await batches.next()
   }
-  const { torn, unknown } = batch.value
+  const summary = batch.value
   const verdict = verifier.verdict()
-  const isSound = verdict.problemCount === 0 && bad.length === 0
-  const problems = [
-    ...bad.map(({ line, offset, reason }) => `line ${line}, byte ${offset}: ${reason}`),
-    ...verdict.problems,
-  ]
-  const facts = [
-    `${verdict.tasks} tasks, ${verdict.events} events`,
-    isSound ? 'order ok, 1 terminal each, counters agree' : `${problems.length} problems`,
-    ...(verdict.hasEnded
-      ? []
-      : [`the session has not ended, ${verdict.unfinished} tasks unfinished`]),
-    ...(torn === null ? [] : [`torn tail at line ${torn.line}, byte ${torn.offset}`]),
-    ...(unknown > 0 ? [`${unknown} lines of unknown sections`] : []),
-  ]
-  const rest = problems.length - mostShown
-  output.result({ ...verdict, bad_lines: bad.length, torn, unknown, sound: isSound }, [
-    facts.join(', '),
+  const problems = [...badLines, ...verdict.problems]
+  const problemCount = summary.bad + verdict.problemCount
+  output.result(toJson({ verdict, summary, problems, problemCount }), [
+    factsOf(verdict, summary, problemCount).join(', '),
     ...problems.slice(0, mostShown).map((problem) => `  ${problem}`),
-    ...(rest > 0 ? [`  and ${rest} more`] : []),
+    ...(problemCount > mostShown ? [`  and ${problemCount - mostShown} more`] : []),
   ])
-  return isSound ? exitCodes.ok : exitCodes.tasksFailed
+  return problemCount === 0 ? exitCodes.ok : exitCodes.unsound
+}
+
+const describeBadLine = ({ line, offset, reason }: BadLine): string =>
+  `line ${line}, byte ${offset}: ${reason}`
+
+/** Says no more than was checked: ends and counters only when the session has ended. */
+function factsOf(verdict: Verdict, { torn, unknown }: ReadSummary, problemCount: number): string[] {
+  const { tasks, events, unfinished, hasEnded } = verdict
+  const facts = [`${tasks} tasks, ${events} events`]
+  if (problemCount > 0) facts.push(`${problemCount} problem${problemCount === 1 ? '' : 's'}`)
+  else facts.push(hasEnded ? 'order ok, 1 terminal each, counters agree' : 'order ok')
+  if (events > 0 && !hasEnded) {
+    facts.push(`the session has not ended, ${unfinished} tasks unfinished`)
+  }
+  if (torn !== null) facts.push(`torn tail at line ${torn.line}, byte ${torn.offset}`)
+  if (unknown > 0) facts.push(`${unknown} lines of unknown sections`)
+  return facts
+}
+
+interface Judgement {
+  readonly verdict: Verdict
+  readonly summary: ReadSummary
+  readonly problems: readonly string[]
+  readonly problemCount: number
+}
+
+function toJson({ verdict, summary, problems, problemCount }: Judgement): object {
+  return {
+    sound: problemCount === 0,
+    tasks: verdict.tasks,
+    events: verdict.events,
+    unfinished: verdict.unfinished,
+    has_ended: verdict.hasEnded,
+    problems,
+    problem_count: problemCount,
+    bad_lines: summary.bad,
+    torn: summary.torn,
+    unknown: summary.unknown,
+  }
 }

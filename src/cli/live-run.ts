@@ -26,8 +26,9 @@ export interface LiveRunEnd {
 }
 
 /**
- * Runs `work` and closes the session whatever happens. The first signal closes it early; a second
- * one, or an error that nobody caught, writes what telemetry has and ends the process.
+ * Runs `work` and closes the session whatever happens. The first signal, or a reader that is gone,
+ * closes it early; a second signal, or an error that nobody caught, writes what telemetry has and
+ * ends the process.
  */
 export async function runLive(
   { session, telemetry, output, redrawMs }: LiveRunParts,
@@ -39,13 +40,14 @@ export async function runLive(
   })
   const backends = session.backends.map(({ name }) => name).join(', ')
   const head = `session ${session.id}  backends ${backends}`
-  const draw = (): void => output.progress([head, ...progressLines(view, systemClock.now())])
+  const draw = (): void =>
+    output.progress([head, ...progressLines(view, systemClock.now(), output.width)])
   const stopDrawing = every(redrawMs, draw)
   const guard = new ProcessGuard(session, telemetry, output)
   try {
     await work()
   } catch (error) {
-    if (guard.signal === null) throw error
+    if (guard.signal === null && !output.closed.aborted) throw error
   } finally {
     stopDrawing()
     await session.close()
@@ -65,7 +67,7 @@ function every(ms: number, act: () => void): () => void {
   return () => cancel()
 }
 
-/** Stands between the process's signals and the session. */
+/** Stands between the process's signals and streams and the session. */
 class ProcessGuard {
   signal: StopSignal | null = null
   readonly #session: Session
@@ -79,11 +81,15 @@ class ProcessGuard {
     this.#output = output
     const onSignal = (signal: StopSignal): void => this.#onSignal(signal)
     const onError = (error: unknown): void => this.#onError(error)
+    const onClosed = (): void => void session.close()
     for (const signal of stopSignals) process.on(signal, onSignal)
     process.on('uncaughtException', onError)
+    output.closed.addEventListener('abort', onClosed)
+    if (output.closed.aborted) onClosed()
     this.#release = () => {
       for (const signal of stopSignals) process.off(signal, onSignal)
       process.off('uncaughtException', onError)
+      output.closed.removeEventListener('abort', onClosed)
     }
   }
 

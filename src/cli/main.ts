@@ -4,10 +4,12 @@
 import { Command, CommanderError, InvalidArgumentError } from 'commander'
 import { TuttiError } from '../foundation/errors.ts'
 import { version } from '../foundation/version.ts'
+import { escapeLines } from './control-characters.ts'
 import { exitCodes } from './exit-codes.ts'
 import { verifyJournal } from './journal.ts'
-import { createOutput, type Output, type OutputForm } from './output.ts'
+import { createOutput, type Output, type OutputForm, type Terminal } from './output.ts'
 import type { ServeOptions } from './serve.ts'
+import { guardStreams, type StandardStreams } from './standard-streams.ts'
 
 interface GlobalOptions {
   readonly json?: boolean
@@ -17,7 +19,7 @@ interface GlobalOptions {
 const ttyRedrawMs = 100
 const plainRedrawMs = 10_000
 
-function createProgram(finish: (code: number) => void): Command {
+function createProgram(streams: StandardStreams, finish: (code: number) => void): Command {
   const program = new Command('tutti')
     .description('Runs simulations, data work and LLM inference, all together.')
     .version(version)
@@ -28,7 +30,7 @@ function createProgram(finish: (code: number) => void): Command {
   const output = (): Output => {
     const { json = false, quiet = false } = program.opts<GlobalOptions>()
     const form: OutputForm = json ? 'json' : quiet ? 'quiet' : 'text'
-    return createOutput(form, process.stdout, process.stderr)
+    return createOutput(form, streams.stdout, streams.stderr)
   }
   program
     .command('demo')
@@ -37,7 +39,7 @@ function createProgram(finish: (code: number) => void): Command {
     .option('--folder <path>', 'where the journal goes', './telemetry')
     .option('--model <file>', 'a GGUF model; with it, AI tasks write stories meanwhile')
     .action(async (options: { simulations: number; folder: string; model?: string }) => {
-      const redrawMs = process.stderr.isTTY ? ttyRedrawMs : plainRedrawMs
+      const redrawMs = streams.stderr.isTTY === true ? ttyRedrawMs : plainRedrawMs
       const { demo } = await import('./demo.ts')
       finish(await demo({ ...options, redrawMs }, output()))
     })
@@ -74,32 +76,31 @@ function toPort(text: string): number {
   throw new InvalidArgumentError('expected a whole number from 0 to 65535')
 }
 
-/** A closed pipe (`| head`) is a reader that has seen enough. */
-function ignoreClosedPipes(): void {
-  for (const stream of [process.stdout, process.stderr]) {
-    stream.on('error', (error: NodeJS.ErrnoException) => {
-      if (error.code === 'EPIPE') process.exit(exitCodes.ok)
-    })
-  }
-}
-
 async function main(): Promise<void> {
-  ignoreClosedPipes()
-  const program = createProgram((code) => {
-    process.exitCode = code
+  const streams = guardStreams({
+    stdout: process.stdout,
+    stderr: process.stderr,
+    term: process.env['TERM'],
+    onFailure() {
+      process.exitCode = exitCodes.outputFailed
+    },
   })
+  // A write that failed meanwhile has the last word.
+  const finish = (code: number): void => {
+    process.exitCode ||= code
+  }
   try {
-    await program.parseAsync()
+    await createProgram(streams, finish).parseAsync()
   } catch (error) {
-    process.exitCode = explain(error)
+    finish(explain(error, streams.stderr))
   }
 }
 
-function explain(error: unknown): number {
+function explain(error: unknown, stderr: Terminal): number {
   if (error instanceof CommanderError) return error.exitCode === 0 ? exitCodes.ok : exitCodes.usage
   if (!(error instanceof TuttiError)) throw error
   const hint = error.hint === undefined ? '' : `\n  hint: ${error.hint}`
-  process.stderr.write(`${error.code}  ${error.message}${hint}\n`)
+  stderr.write(`${escapeLines(`${error.code}  ${error.message}${hint}`)}\n`)
   return exitCodes.usage
 }
 

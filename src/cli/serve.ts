@@ -34,19 +34,20 @@ export async function serve(options: ServeOptions, output: Output): Promise<numb
     ...(options.port === undefined ? {} : { port: options.port }),
     ...(key === null ? {} : { apiKey: key.value }),
   })
-  const signal = firstSignal()
+  const signal = firstSignal(output.closed)
   try {
     const early = await Promise.race([backend.initialize(), signal.received])
     if (early === undefined) {
       announce(backend, key, output)
       const name = await signal.received
-      output.problem(`${name}: finishing what is under way; once more ends at once`)
+      if (name !== null)
+        output.problem(`${name}: finishing what is under way; once more ends at once`)
     }
   } finally {
     await backend.close()
     signal.release()
   }
-  output.problem('stopped')
+  if (!output.closed.aborted) output.problem('stopped')
   return exitCodes.ok
 }
 

@@ -67,6 +67,8 @@ describe('the verifier', () => {
   })
 
   const faults: readonly [string, readonly CheckpointLine[], RegExp][] = [
+    ['no line at all', [], /^there is no event/],
+    ['metrics alone', [metrics(0, 0)], /^there is no event/],
     ['a missing end', [...session(...life('a').slice(0, 4)), metrics(1, 0)], /no terminal event/],
     [
       'a second end',

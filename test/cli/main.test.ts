@@ -47,7 +47,22 @@ describe('tutti demo', () => {
     expect(end.code).toBe(130)
     expect(end.stdout).toContain('stopped early by SIGINT')
     const verdict = await runCommand('--json', 'journal', 'verify', await journalIn(place))
-    expect(JSON.parse(verdict.stdout)).toMatchObject({ sound: true, hasEnded: true, unfinished: 0 })
+    expect(JSON.parse(verdict.stdout)).toMatchObject({
+      sound: true,
+      has_ended: true,
+      unfinished: 0,
+    })
+  })
+
+  it('row 96: stops as cleanly when nobody reads what it says of it', async () => {
+    const place = join(folder, 'unheard')
+    const command = startCommand(['demo', '--simulations', '20000', '--folder', place])
+    command.child.stderr?.destroy()
+    await journalWith(place, 'TaskCompleted')
+    command.child.kill('SIGINT')
+    expect((await command.ended).code).toBe(130)
+    const verdict = await runCommand('journal', 'verify', await journalIn(place))
+    expect(verdict.stdout).toContain('order ok, 1 terminal each, counters agree')
   })
 
   it('row 26: ends with 143 on SIGTERM', async () => {

@@ -38,6 +38,26 @@ describe('output', () => {
     expect(stderr.text).toBe('one | two\n')
   })
 
+  it.each([
+    [true, 40, 39],
+    [true, 0, 79],
+    [false, 40, Infinity],
+  ])('says how wide a line may be: terminal %s, %s columns', (isTTY, columns, expected) => {
+    const stdout = new FakeTerminal(true)
+    expect(createOutput('text', stdout, new FakeTerminal(isTTY, columns)).width).toBe(expected)
+  })
+
+  it('row 91: lets no control character of foreign text reach the terminal', () => {
+    const [stdout, stderr] = [new FakeTerminal(true), new FakeTerminal(true)]
+    const output = createOutput('text', stdout, stderr)
+    output.result({}, ['\u001B]0;title\u0007 a\nb \u009B31m \u202E', 'plain ä 語 🎻'])
+    output.problem('\u001B[2J\n    at here')
+    expect(stdout.text).toBe(
+      String.raw`\u001b]0;title\u0007 a\u000ab \u009b31m \u202e` + '\nplain ä 語 🎻\n',
+    )
+    expect(stderr.text).toBe(String.raw`\u001b[2J` + '\n    at here\n')
+  })
+
   it('speaks JSON alone on stdout when asked to', () => {
     const [stdout, stderr] = [new FakeTerminal(true), new FakeTerminal(true)]
     const output = createOutput('json', stdout, stderr)

@@ -1,6 +1,6 @@
 /** Runs the command in a child process, as a person would. */
 
-import { type ChildProcess, spawn } from 'node:child_process'
+import { type ChildProcess, type ChildProcessWithoutNullStreams, spawn } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
 
 const main = fileURLToPath(new URL('../../src/cli/main.ts', import.meta.url))
@@ -22,8 +22,14 @@ export interface RunningCommand {
 
 export const startCommand = (args: readonly string[]): RunningCommand => startProgram(main, args)
 
-export function startProgram(program: string, args: readonly string[]): RunningCommand {
-  const child = spawn(process.execPath, [program, ...args])
+export const startProgram = (program: string, args: readonly string[]): RunningCommand =>
+  watch(spawn(process.execPath, [program, ...args]))
+
+/** With a redirection as a shell has it, such as `> /dev/full`. */
+export const runRedirected = (to: string, ...args: readonly string[]): Promise<CommandEnd> =>
+  watch(spawn('sh', ['-c', `exec "$0" "$@" ${to}`, process.execPath, main, ...args])).ended
+
+function watch(child: ChildProcessWithoutNullStreams): RunningCommand {
   let [stdout, stderr] = ['', '']
   const waiting: { text: string; resolve: () => void }[] = []
   const look = (): void => {

@@ -1,0 +1,68 @@
+/** The process's two streams, and what follows when one of them can no longer be written. */
+
+import { messageOf } from '../foundation/errors.ts'
+import type { Terminal } from './output.ts'
+
+/** The part of a stream that is needed here. */
+export interface ProcessStream extends Terminal {
+  on(event: 'error', listener: (error: NodeJS.ErrnoException) => void): unknown
+}
+
+export interface StandardStreamsParts {
+  readonly stdout: ProcessStream
+  readonly stderr: ProcessStream
+  /** What the environment's TERM says. */
+  readonly term: string | undefined
+  /** Called for a write error that is no closed pipe. */
+  readonly onFailure: () => void
+}
+
+export interface StandardStreams {
+  readonly stdout: Terminal
+  readonly stderr: Terminal
+}
+
+/**
+ * A closed pipe (`| head`) is a reader that has seen enough: nobody is told. Any other error is
+ * told once. Either way the stream is silent from then on, and its `closedSignal` aborts. Without
+ * stderr a run goes on unseen; without stdout there is no sense in it.
+ */
+export function guardStreams(parts: StandardStreamsParts): StandardStreams {
+  const { term, onFailure } = parts
+  const fail = (name: string, error: Error): void => {
+    onFailure()
+    stderr.write(`${name} cannot be written: ${messageOf(error)}\n`)
+  }
+  const stdout = new GuardedTerminal(parts.stdout, term, (error) => fail('stdout', error))
+  const stderr = new GuardedTerminal(parts.stderr, term, (error) => fail('stderr', error))
+  return { stdout, stderr }
+}
+
+class GuardedTerminal implements Terminal {
+  readonly isTTY: boolean
+  readonly #stream: ProcessStream
+  readonly #closing = new AbortController()
+
+  constructor(stream: ProcessStream, term: string | undefined, onFailure: (error: Error) => void) {
+    this.#stream = stream
+    // A dumb terminal does not understand cursor codes.
+    this.isTTY = stream.isTTY === true && term !== 'dumb'
+    stream.on('error', (error) => {
+      const isFirst = !this.closedSignal.aborted
+      this.#closing.abort()
+      if (isFirst && error.code !== 'EPIPE') onFailure(error)
+    })
+  }
+
+  get columns(): number {
+    return this.#stream.columns ?? 0
+  }
+
+  get closedSignal(): AbortSignal {
+    return this.#closing.signal
+  }
+
+  write(text: string): void {
+    if (!this.closedSignal.aborted) this.#stream.write(text)
+  }
+}

@@ -1,0 +1,117 @@
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { verifyJournal } from '../../src/cli/journal.ts'
+import { createOutput, type OutputForm } from '../../src/cli/output.ts'
+
+let folder = ''
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'tutti-journal-'))
+})
+afterAll(async () => {
+  await rm(folder, { recursive: true })
+})
+
+const event = (event_type: string, task_id: string | null = null): string =>
+  `${JSON.stringify({
+    section: 'event',
+    event_id: 'e',
+    event_type,
+    event_time: 1,
+    emit_time: 1,
+    session_id: 's-1',
+    backend: 'local',
+    task_id,
+    node_id: null,
+    attributes: {},
+  })}\n`
+
+const zeros = `${JSON.stringify({
+  section: 'metric',
+  checkpoint_time: 1,
+  tasks_submitted: 0,
+  tasks_started: 0,
+  tasks_completed: 0,
+  tasks_failed: 0,
+  tasks_canceled: 0,
+  tasks_running: 0,
+})}\n`
+
+async function verify(form: OutputForm, content: string) {
+  const path = join(folder, 'journal')
+  await writeFile(path, content)
+  let text = ''
+  const stdout = { write: (part: string) => (text += part) }
+  const code = await verifyJournal(path, createOutput(form, stdout, stdout))
+  return { code, text }
+}
+
+const noRecord = '  there is no event: this is not the record of a run\n'
+const started = event('SessionStarted')
+
+describe('journal verify', () => {
+  const cases: readonly [string, string, number, string][] = [
+    ['an empty file', '', 1, `0 tasks, 0 events, 1 problem\n${noRecord}`],
+    [
+      'a file without a line',
+      'aaaa',
+      1,
+      `0 tasks, 0 events, 1 problem, torn tail at line 1, byte 0\n${noRecord}`,
+    ],
+    [
+      'one bad line',
+      'aaaa\n',
+      1,
+      `0 tasks, 0 events, 2 problems\n  line 1, byte 0: invalid JSON\n${noRecord}`,
+    ],
+    [
+      'a session that has not ended',
+      started + event('TaskCreated', 'a'),
+      0,
+      '1 tasks, 2 events, order ok, the session has not ended, 1 tasks unfinished\n',
+    ],
+    [
+      'a session that has ended',
+      started + event('SessionEnded') + zeros,
+      0,
+      '0 tasks, 2 events, order ok, 1 terminal each, counters agree\n',
+    ],
+  ]
+  it.each(cases)('says of %s only what is true', async (_name, content, code, text) => {
+    expect(await verify('text', content)).toEqual({ code, text })
+  })
+
+  it('counts all problems, not only those it keeps', async () => {
+    const twice = event('TaskCreated', 'a').repeat(301)
+    const { code, text } = await verify('text', started + 'bad\n'.repeat(200) + twice)
+    expect(code).toBe(1)
+    expect(text).toContain('1 tasks, 302 events, 500 problems, ')
+    expect(text).toMatch(/\n {2}and 490 more\n$/)
+    expect(text.split('\n')).toHaveLength(13)
+  })
+
+  it('speaks snake_case to programs, with the places of bad lines', async () => {
+    const { text } = await verify('json', `${started}bad\n`)
+    expect(JSON.parse(text)).toEqual({
+      sound: false,
+      tasks: 0,
+      events: 1,
+      unfinished: 0,
+      has_ended: false,
+      problems: [`line 2, byte ${started.length}: invalid JSON`],
+      problem_count: 1,
+      bad_lines: 1,
+      torn: null,
+      unknown: 0,
+    })
+  })
+
+  it('row 91: shows control characters of the file escaped', async () => {
+    const uid = '\u001B[2Ja\nb\u009B'
+    const { text } = await verify('text', started + event('TaskCreated', uid).repeat(2))
+    expect(text).toContain(
+      String.raw`  \u001b[2Ja\u000ab\u009b: TaskCreated comes after TaskCreated` + '\n',
+    )
+  })
+})

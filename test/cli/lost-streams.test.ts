@@ -1,0 +1,80 @@
+import { existsSync } from 'node:fs'
+import { mkdtemp, readdir, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { needs, requirement } from '../require.ts'
+import { runCommand, runRedirected, startCommand, startProgram } from './run-command.ts'
+
+const program = fileURLToPath(new URL('fixtures/live-run.ts', import.meta.url))
+const fullDevice = requirement(existsSync('/dev/full'), 'needs /dev/full')
+let folder = ''
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'tutti-streams-'))
+})
+afterAll(async () => {
+  await rm(folder, { recursive: true })
+})
+
+async function verdictOn(place: string): Promise<unknown> {
+  const name = (await readdir(place)).find((one) => one.endsWith('.jsonl')) ?? ''
+  return JSON.parse((await runCommand('--json', 'journal', 'verify', join(place, name))).stdout)
+}
+
+describe('a command whose reader is gone', () => {
+  it('row 96: runs to its end and tells the result without stderr', async () => {
+    const place = join(folder, 'no-stderr')
+    const command = startCommand(['demo', '--simulations', '20', '--folder', place])
+    command.child.stderr?.destroy()
+    const end = await command.ended
+    expect(end.code).toBe(0)
+    expect(end.stdout).toContain('22 tasks in ')
+    expect(await verdictOn(place)).toMatchObject({ sound: true, has_ended: true, tasks: 22 })
+  })
+
+  it('row 96: closes the session quietly without stdout', async () => {
+    const place = join(folder, 'no-stdout')
+    const run = startProgram(program, ['talk', place])
+    await run.seen('running')
+    run.child.stdout?.destroy()
+    const end = await run.ended
+    expect(end.code).toBe(0)
+    expect(end.stderr).toMatch(/^running\nsession .*\n$/)
+    expect(await verdictOn(place)).toMatchObject({ sound: true, has_ended: true, tasks: 1 })
+  })
+
+  it('row 96: is quiet about a result that nobody reads', async () => {
+    const command = startCommand(['--help'])
+    command.child.stdout?.destroy()
+    const end = await command.ended
+    expect([end.code, end.stderr]).toEqual([0, ''])
+  })
+
+  it('ends a server whose words nobody reads', async () => {
+    const config = join(folder, 'echo.yaml')
+    await writeFile(config, 'required:\n  model_name: tiny\nengine:\n  kind: echo\n')
+    const command = startCommand(['serve', '--config', config, '--port', '0'])
+    command.child.stdout?.destroy()
+    const end = await command.ended
+    expect([end.code, end.stderr]).toEqual([0, ''])
+  })
+})
+
+describe('a command on a full disk', () => {
+  const told = 'stdout cannot be written: ENOSPC: no space left on device, write\n'
+  needs(fullDevice)('tells in one line that its result is lost, and exits with 1', async () => {
+    for (const args of [['--help'], ['journal', 'verify', '/dev/null']]) {
+      const end = await runRedirected('> /dev/full', ...args)
+      expect([end.code, end.stderr]).toEqual([1, told])
+    }
+  })
+
+  needs(fullDevice)('finishes the run and exits with 1 when its progress is lost', async () => {
+    const place = join(folder, 'full')
+    const args = ['demo', '--simulations', '20', '--folder', place]
+    const end = await runRedirected('2> /dev/full', ...args)
+    expect(end.code).toBe(1)
+    expect(end.stdout).toContain('22 tasks in ')
+  })
+})

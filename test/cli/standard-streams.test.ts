@@ -1,0 +1,74 @@
+import { EventEmitter } from 'node:events'
+import { describe, expect, it } from 'vitest'
+import { createOutput } from '../../src/cli/output.ts'
+import { guardStreams } from '../../src/cli/standard-streams.ts'
+
+class FakeStream extends EventEmitter {
+  text = ''
+  readonly isTTY = true
+  columns = 40
+
+  write(text: string): void {
+    this.text += text
+  }
+
+  fail(code: string): void {
+    this.emit('error', Object.assign(new Error(`${code}: write`), { code }))
+  }
+}
+
+function setUp(term = 'xterm') {
+  const [stdout, stderr] = [new FakeStream(), new FakeStream()]
+  let failures = 0
+  const streams = guardStreams({ stdout, stderr, term, onFailure: () => failures++ })
+  const output = createOutput('text', streams.stdout, streams.stderr)
+  return { stdout, stderr, output, failures: () => failures }
+}
+
+describe('the standard streams', () => {
+  it('row 96: a closed stderr stops the drawing alone', () => {
+    const { stdout, stderr, output, failures } = setUp()
+    output.progress(['one'])
+    stderr.fail('EPIPE')
+    output.progress(['two'])
+    output.result({}, ['done'])
+    expect([stderr.text, stdout.text]).toEqual(['one\n', 'done\n'])
+    expect([output.closed.aborted, failures()]).toEqual([false, 0])
+  })
+
+  it('row 96: a closed stdout asks for the end, quietly', () => {
+    const { stdout, stderr, output, failures } = setUp()
+    stdout.fail('EPIPE')
+    output.result({}, ['done'])
+    expect([stderr.text, stdout.text]).toEqual(['', ''])
+    expect([output.closed.aborted, failures()]).toEqual([true, 0])
+  })
+
+  it('tells once of any other error of stdout, and asks for the end', () => {
+    const { stdout, stderr, output, failures } = setUp()
+    stdout.fail('ENOSPC')
+    stdout.fail('ENOSPC')
+    expect(stderr.text).toBe('stdout cannot be written: ENOSPC: write\n')
+    expect([output.closed.aborted, failures()]).toEqual([true, 1])
+  })
+
+  it('counts an error of stderr as a failure that nobody can be told of', () => {
+    const { stderr, output, failures } = setUp()
+    stderr.fail('ENOSPC')
+    output.problem('lost')
+    expect([stderr.text, output.closed.aborted, failures()]).toEqual(['', false, 1])
+  })
+
+  it('row 96: a dumb terminal gets no cursor codes', () => {
+    const { stderr, output } = setUp('dumb')
+    output.progress(['one', 'two'])
+    output.progress(['three'])
+    expect(stderr.text).toBe('one | two\nthree\n')
+  })
+
+  it('follows a terminal that changes its width', () => {
+    const { stderr, output } = setUp()
+    stderr.columns = 100
+    expect(output.width).toBe(99)
+  })
+})
