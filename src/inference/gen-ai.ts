@@ -7,6 +7,7 @@ import { type JsonValue, toJsonObject } from '../foundation/json-value.ts'
 import { maskSecrets } from '../foundation/secrets.ts'
 import type { Answer } from './desk.ts'
 import type { GenerationInput, GenerationRequest } from './engine.ts'
+import { inferenceCodeOf } from './inference-errors.ts'
 
 const provider = 'tutti'
 
@@ -69,9 +70,12 @@ export function toSpan(generation: Generation): WorkSpan {
       ...requestAttributes(generation),
       ...('answer' in outcome
         ? answerAttributes(generation, outcome.answer)
-        : { 'error.type': errorTypeOf(outcome.error) }),
+        : failureAttributes(outcome.error)),
     }),
-    error: 'error' in outcome ? maskSecrets(messageOf(outcome.error)) : null,
+    error:
+      'error' in outcome && !isCanceled(outcome.error)
+        ? maskSecrets(messageOf(outcome.error))
+        : null,
     links: [],
   }
 }
@@ -196,6 +200,12 @@ function answerAttributes({ model, isContentCaptured }: Generation, answer: Answ
   }
   return attributes
 }
+
+/** Cancellation is not a failure. */
+const isCanceled = (error: unknown): boolean => inferenceCodeOf(error) === 'canceled'
+
+const failureAttributes = (error: unknown): Attributes =>
+  isCanceled(error) ? { status: 'canceled' } : { 'error.type': errorTypeOf(error) }
 
 function errorTypeOf(error: unknown): string {
   if (InferenceError.isInstance(error)) return error.code

@@ -1,9 +1,10 @@
 /** The options of an inference backend: the specification's, in camelCase, and a few of ours. */
 
 import { type Clock, systemClock } from '../foundation/clock.ts'
-import { StateError } from '../foundation/errors.ts'
+import { StateError, ValueError } from '../foundation/errors.ts'
 import { type Log, processLog } from '../foundation/log.ts'
 import {
+  describe,
   expectBoolean,
   expectInteger,
   expectKnownKeys,
@@ -151,7 +152,14 @@ function overridesOf(options: InferenceBackendOptions): InferenceOverrides {
 /** `generate`'s time-out: above 0, at most a day (`faults.md` row 81). */
 export function expectTimeout(value: unknown): number {
   if (typeof value === 'number' && value > 0 && value <= 86_400) return value
-  throw new RangeError(`timeout: expected 0 < s <= 86400, got ${String(value)}`)
+  const expected = '0 < s <= 86400'
+  const details = { field: 'timeout', expected, got: value, code: 'RangeError' }
+  throw new ValueError(`timeout: expected ${expected}, got ${timeoutText(value)}`, details)
+}
+
+function timeoutText(value: unknown): string {
+  if (typeof value === 'number') return String(value)
+  return typeof value === 'string' ? JSON.stringify(value.slice(0, 80)) : describe(value)
 }
 
 export function notInitialized(name: string): StateError {

@@ -8,7 +8,7 @@ import { AnswerBuilder } from './answer-builder.ts'
 import type { Batcher } from './batching/batcher.ts'
 import type { Answer, AnswerListener, Desk, DeskStatus, Question } from './desk.ts'
 import type { EnginePool } from './workers/engine-pool.ts'
-import type { GenerationEnd, GenerationRequest, Sampling } from './engine.ts'
+import type { GenerationDelta, GenerationEnd, GenerationRequest, Sampling } from './engine.ts'
 import { type Generation, GenerationMeter, toSpan } from './gen-ai.ts'
 import { guardInput } from './guarded-input.ts'
 import type { Guard } from './guardrails/guard.ts'
@@ -76,11 +76,13 @@ class Visit {
   readonly #settle: (outcome: Outcome) => void
   readonly #arrivedAt: number
   readonly #arrivedTime: number
-  readonly #builder: AnswerBuilder
+  #builder: AnswerBuilder
   /** Made only where an answer may be cut off. */
   readonly #cut: AbortController | null
   #request: GenerationRequest
   #firstTokenAt: number | null = null
+  /** A part of the answer was shown to somebody. */
+  #hasShown = false
   #hasEnded = false
 
   constructor(
@@ -123,15 +125,28 @@ class Visit {
       timeoutMs: timeoutSeconds === null ? null : timeoutSeconds * 1000,
       listener: {
         started: (workerId) => this.#listener.started?.(workerId),
-        delta: (delta) => {
-          this.#firstTokenAt ??= this.#parts.clock.monotonicMs()
-          const shown = this.#builder.push(delta)
-          if (this.#builder.isBlocked) this.#cut?.abort()
-          return shown === null ? undefined : this.#listener.delta?.(shown)
-        },
+        delta: (delta) => this.#push(delta),
+        restart: () => this.#restart(),
         end: (end) => this.#finish(end),
       },
     })
+  }
+
+  #push(delta: GenerationDelta): Promise<void> | undefined {
+    this.#firstTokenAt ??= this.#parts.clock.monotonicMs()
+    const shown = this.#builder.push(delta)
+    if (this.#builder.isBlocked) this.#cut?.abort()
+    if (shown === null || this.#listener.delta === undefined) return undefined
+    this.#hasShown = true
+    return this.#listener.delta(shown)
+  }
+
+  /** To a session, a lost engine is a lost worker: its tasks do not begin again. */
+  #restart(): boolean {
+    if (this.#hasShown || this.#question.taskId !== null) return false
+    this.#builder = new AnswerBuilder(this.#parts.guard)
+    this.#firstTokenAt = null
+    return true
   }
 
   #finish(end: GenerationEnd): void {

@@ -121,11 +121,24 @@ describe('generate', () => {
     )
   })
 
-  it.each([0, -1, Number.NaN, 2 ** 31, Infinity, '5'])('row 81: refuses %s seconds', async (s) => {
+  it.each([
+    [0, '0'],
+    [-1, '-1'],
+    [Number.NaN, 'NaN'],
+    [2 ** 31, '2147483648'],
+    [Infinity, 'Infinity'],
+    ['5', '"5"'],
+    [[5], '`[5]` (array)'],
+    [undefined, '`undefined`'],
+  ])('row 81: refuses %j seconds', async (seconds, text) => {
     const backend = await openBackend({ engine: createObedientEngine })
-    const attempt = backend.generate(['a'], s as number)
-    await expect(attempt).rejects.toThrow(RangeError)
-    await expect(attempt).rejects.toThrow('timeout: expected 0 < s <= 86400')
+    const attempt = backend.generate(['a'], seconds as number)
+    await expect(attempt).rejects.toThrow(ValueError)
+    await expect(attempt).rejects.toMatchObject({
+      message: `timeout: expected 0 < s <= 86400, got ${text}`,
+      field: 'timeout',
+      code: 'RangeError',
+    })
   })
 
   it('row 81: gives nothing for nothing, and names a prompt that is none', async () => {

@@ -1,5 +1,7 @@
 import { describe, expect, it } from 'vitest'
+import { WorkerLostError } from '../../src/foundation/errors.ts'
 import type { CreateEngine, GenerationDelta } from '../../src/inference/engine.ts'
+import { inferenceError } from '../../src/inference/inference-errors.ts'
 import { Session } from '../../src/session/session.ts'
 import { AITask } from '../../src/tasks/ai-task.ts'
 import { configWith, createObedientEngine, openBackend } from './open-backend.ts'
@@ -73,6 +75,65 @@ describe('rules on answers', () => {
       expect(answer).not.toContain('swordfish')
       expect(answer).toContain(action === 'redact' ? '[redacted:word]' : 'content_filter')
     }
+  })
+})
+
+describe('row 79: an engine that is lost in the middle of an answer', () => {
+  /** The first batch gets half an answer, all others a whole one. */
+  function dyingOnce(): CreateEngine {
+    let batches = 0
+    return (worker) =>
+      Object.assign(createObedientEngine(worker), {
+        async generate(...[requests, listener]: Parameters<ReturnType<CreateEngine>['generate']>) {
+          const isLost = batches++ === 0
+          for (const { id } of requests) {
+            void listener.delta(id, text(isLost ? 'a beginning' : 'whole'))
+            const usage = { promptTokens: 1, completionTokens: 1 }
+            if (!isLost) listener.end(id, { kind: 'done', finishReason: 'stop', usage })
+          }
+          if (isLost) throw inferenceError('engine_lost', 'it crashed')
+        },
+      })
+  }
+
+  it('costs nothing where nobody has read from it', async () => {
+    const backend = await openBackend({ engine: dyingOnce() })
+    const [result] = await backend.generate(['x'], 5)
+    expect(result).toMatchObject({ text: 'whole', finish_reason: 'stop' })
+    const server = await openBackend({ engine: dyingOnce(), port: 0 })
+    const answer = await chat(server.endpoint, { logprobs: true })
+    const content = [{ token: 'whole' }]
+    expect(answer['choices']).toMatchObject([
+      { message: { content: 'whole' }, logprobs: { content } },
+    ])
+    expect(JSON.stringify(answer)).not.toContain('beginning')
+  })
+
+  it('begins anew for the rules on answers, too', async () => {
+    const configFile = configWith(rule('redact'))
+    const backend = await openBackend({ configFile, engine: dyingOnce() })
+    expect(await backend.generate(['x'], 5)).toMatchObject([{ text: 'whole' }])
+  })
+
+  it('fails a stream, whose reader has a part', async () => {
+    const backend = await openBackend({ engine: dyingOnce(), port: 0 })
+    const response = await fetch(`${backend.endpoint}/v1/chat/completions`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({ messages: [{ role: 'user', content: 'hi' }], stream: true }),
+    })
+    const stream = await response.text()
+    expect(stream).toContain('a beginning')
+    expect(stream).toContain('engine_lost')
+    expect(stream).not.toContain('whole')
+  })
+
+  it('fails a task as a lost worker does', async () => {
+    await using session = new Session([await openBackend({ engine: dyingOnce() })])
+    const task = new AITask({ prompt: 'a', backend: 'llm' })
+    await session.submitTasks([task])
+    await session.waitTasks([task])
+    expect(task.error?.cause).toBeInstanceOf(WorkerLostError)
   })
 })
 

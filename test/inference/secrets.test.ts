@@ -86,6 +86,27 @@ describe('row 88: secrets', () => {
     )
   })
 
+  it('row 88: that a server gets are not in what is told of its words', async () => {
+    const own = 'canary-of-an-upstream-0003'
+    process.env['TUTTI_UPSTREAM'] = own
+    const heard: unknown[] = []
+    const words = 'console.error(`using ${process.env.MYK}, all of it`); process.exit(3)'
+    const opening = openBackend({
+      engine: {
+        kind: 'process',
+        command: [process.execPath, '-e', words],
+        env: { MYK: 'key=${env:TUTTI_UPSTREAM}' },
+      },
+      log: { warn: (code: string, message: string) => heard.push([code, message]) },
+    })
+    const backend = await opening.catch((error: unknown) => void heard.push(error))
+    await backend?.generate(['hi'], 60).catch((error: unknown) => heard.push(error))
+    delete process.env['TUTTI_UPSTREAM']
+    const everything = inspect(heard, { depth: null, showHidden: true })
+    expect(everything).toContain('using [masked], all of it')
+    expect(everything).not.toContain(own)
+  })
+
   it('row 88: do not show in a configuration that is printed', async () => {
     const config = await loadInferenceConfig(configWith(withToken))
     expect(config.hubToken?.reveal()).toBe(token)

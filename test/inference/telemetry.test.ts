@@ -5,12 +5,17 @@ import { Session } from '../../src/session/session.ts'
 import { AITask } from '../../src/tasks/ai-task.ts'
 import { configWith, createObedientEngine, openBackend, tempFolder } from './open-backend.ts'
 
-async function tellOf(prompts: readonly string[], options = {}) {
+async function tellOf(
+  prompts: readonly string[],
+  options = {},
+  meanwhile: (session: Session, tasks: readonly AITask[]) => void = () => {},
+) {
   const backend = await openBackend({ engine: createObedientEngine, ...options })
   const session = new Session([backend])
   const telemetry = await session.startTelemetry({ checkpointPath: tempFolder() })
   const tasks = prompts.map((prompt) => new AITask({ prompt, backend: 'llm', temperature: 0.25 }))
   await session.submitTasks(tasks)
+  meanwhile(session, tasks)
   await session.waitTasks(tasks)
   await session.close()
   const lines = readFileSync(telemetry.checkpointFile ?? '', 'utf8')
@@ -72,6 +77,15 @@ describe('what is told of inference', () => {
     expect(batches.flatMap(({ links = [] }) => links).toSorted()).toEqual(
       chats.map(({ span_id: id }) => id).toSorted(),
     )
+  })
+
+  it('a canceled request is no failure', async () => {
+    const { spans } = await tellOf(['endless'], {}, (session, [task]) => {
+      if (task !== undefined) session.cancel(task)
+    })
+    const chat = spans.find(({ name }) => name === 'chat tiny')
+    expect(chat).toMatchObject({ status_code: 'UNSET', attributes: { status: 'canceled' } })
+    expect(chat?.attributes).not.toHaveProperty('error.type')
   })
 
   it('each batch is an event with its size, wait and duration', async () => {

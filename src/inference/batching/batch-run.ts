@@ -94,17 +94,20 @@ export class BatchRun implements GenerationListener {
   end(id: string, end: GenerationEnd): void {
     const ticket = this.#held.get(id)
     if (ticket === undefined) return this.#owner.breached()
+    const checked = ticket.hasEnded ? end : this.#checked(end)
     this.#held.delete(id)
-    this.#owner.answered(ticket, this, ticket.hasEnded ? end : this.#checked(end))
+    this.#owner.answered(ticket, this, checked)
     if (this.#held.size === 0) this.#report(null)
   }
 
-  /** What the engine says, in our codes. */
-  #checked(end: GenerationEnd): GenerationEnd {
-    if (end.kind === 'done') return end
-    if (end.kind === 'failed') return engineFailed(end.error)
+  /** What the engine says, in our codes; one that is not ours may say anything. */
+  #checked(end: GenerationEnd | null | undefined): GenerationEnd {
+    if (end?.kind === 'done') return end
+    if (end?.kind === 'failed') return engineFailed(end.error)
     this.#owner.breached()
-    return contractBroken('canceled what nobody had canceled')
+    const isCanceled = end?.kind === 'canceled'
+    const what = isCanceled ? 'canceled what nobody had canceled' : 'gave an end of no known kind'
+    return contractBroken(what)
   }
 
   #abandon(failure: BatchFailure): void {

@@ -24,6 +24,11 @@ export interface QueueListener {
   started(workerId: string): void
   /** More text. A promise holds the generation back until it settles. */
   delta(delta: GenerationDelta): Promise<void> | undefined
+  /**
+   * The engine has failed, and another may begin again: true drops the text so far. Without it, or
+   * when it says no because somebody has read that text, the request fails.
+   */
+  restart?(): boolean
   /** Exactly once, and nothing after it. */
   end(end: GenerationEnd): void
 }
@@ -38,7 +43,7 @@ export class Ticket {
   readonly dueMs: number
   readonly #onLeave: (ticket: Ticket) => void
   hasStarted = false
-  /** Its reader has a part of the answer, so nobody can begin it again. */
+  /** Its listener has a part of the answer, so nobody can begin it again without asking. */
   hasDelta = false
   /** Its listener was told the end; an engine may still have it. */
   hasEnded = false
@@ -124,15 +129,12 @@ export class Ticket {
 
   /** Whether it may be tried again after such a failure; each kind of failure has one retry. */
   claimRetry(isLoss: boolean, batchSize: number): boolean {
-    if (this.hasDelta) return false
-    if (isLoss) {
-      if (this.wasLost) return false
-      this.wasLost = true
-    } else {
-      // In a batch of one it was alone already.
-      if (this.isAlone || batchSize === 1) return false
-      this.isAlone = true
-    }
+    // In a batch of one it was alone already.
+    if (isLoss ? this.wasLost : this.isAlone || batchSize === 1) return false
+    if (this.hasDelta && this.queued.listener.restart?.() !== true) return false
+    this.hasDelta = false
+    if (isLoss) this.wasLost = true
+    else this.isAlone = true
     return true
   }
 }

@@ -1,6 +1,6 @@
 /** The `engine` section: which engine, and that engine's own keys. */
 
-import { maskSecrets } from '../../foundation/secrets.ts'
+import { maskSecrets, registerSecret } from '../../foundation/secrets.ts'
 import {
   type Field,
   integer,
@@ -54,6 +54,23 @@ function divided(node: ConfigNode): ConfigNode {
   return { kind: 'list', items: words.map((word) => ({ ...node, value: word })), place: node.place }
 }
 
+/** Places and names, as nobody hides them; masked, they would be missing in every message. */
+const openName =
+  /^(?:USER|LOGNAME|HOSTNAME|LANG|SHELL|PWD|HOME|TMPDIR|\w*(?:PATH|_DIR|_HOME|_ROOT))$/
+
+/**
+ * A server may print what it was given. What was fetched from the environment instead of being
+ * written here is most likely a secret, alone and as part of the value.
+ */
+const variable: Reader<string> = (node, field) => {
+  const value = text({ isPrivate: true })(node, field)
+  if (value === undefined || node.kind !== 'scalar') return value
+  const names = [...String(node.value).matchAll(/\$\{env:(\w+)\}/g)].map(([, name = '']) => name)
+  const secrets = names.filter((name) => !openName.test(name)).map((name) => field.env[name] ?? '')
+  if (secrets.length > 0) for (const secret of [value, ...secrets]) registerSecret(secret)
+  return value
+}
+
 const specs = {
   llama: {
     kind: isKind,
@@ -72,7 +89,7 @@ const specs = {
   process: {
     kind: isKind,
     command,
-    env: mapOf(/^(?!__proto__$)[A-Za-z_]\w*$/, 'the name of a variable', text({ isPrivate: true })),
+    env: mapOf(/^(?!__proto__$)[A-Za-z_]\w*$/, 'the name of a variable', variable),
     start_timeout_seconds: number({ above: 0, max: 86_400 }),
     health_path: text({ pattern: /^\/\S*$/, expected: 'a path that begins with /' }),
     max_concurrency: concurrency,

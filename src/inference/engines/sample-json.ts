@@ -7,56 +7,102 @@ type Schema = Readonly<Record<string, unknown>>
 /** Deeper schemas are refused; a recursive one would have no end. */
 const deepest = 32
 
+/** How large a value may be: one for each part of it, and one for every 64 characters. */
+const largest = 65_536
+
 /**
  * A value that fits a schema of `type`, `properties`, `required`, `items`, `enum`, `const`,
  * `anyOf`, `oneOf` and plain limits; free strings get `text`. Throws `unsupported` for the rest.
  */
-export function sampleJson(schema: unknown, text: string, depth = 0): unknown {
-  if (schema === undefined || schema === true) return text
-  if (!isSchema(schema) || depth > deepest) throw unsupported('such a schema')
-  for (const key of ['$ref', 'allOf', 'not', 'pattern', 'if']) {
-    if (key in schema) throw unsupported(`a schema with "${key}"`)
-  }
-  const { const: only, enum: choices, anyOf, oneOf } = schema
-  if ('const' in schema) return only
-  if (Array.isArray(choices)) return choices[0]
-  const variants = anyOf ?? oneOf
-  if (Array.isArray(variants)) return sampleJson(variants[0], text, depth + 1)
-  return sampleOf(typeOf(schema), schema, text, depth)
+export function sampleJson(schema: unknown, text: string): unknown {
+  return new Sampler(text).sample(schema, 0)
 }
 
-function sampleOf(type: unknown, schema: Schema, text: string, depth: number): unknown {
-  switch (type) {
-    case 'object':
-      return sampleObject(schema, text, depth)
-    case 'array': {
-      const length = Math.min(limit(schema, 'minItems', 0), 1024)
-      return Array.from({ length }, () => sampleJson(schema['items'], text, depth + 1))
+/** Makes one value; what all of its parts cost is counted before they are made. */
+class Sampler {
+  readonly #text: string
+  #left = largest
+
+  constructor(text: string) {
+    this.#text = text
+  }
+
+  sample(schema: unknown, depth: number): unknown {
+    this.#spend(1)
+    if (schema === undefined || schema === true) return this.#string({})
+    if (!isSchema(schema) || depth > deepest) throw unsupported('such a schema')
+    for (const key of ['$ref', 'allOf', 'not', 'pattern', 'if']) {
+      if (key in schema) throw unsupported(`a schema with "${key}"`)
     }
-    case 'string':
-      return text
-        .slice(0, limit(schema, 'maxLength', Infinity))
-        .padEnd(limit(schema, 'minLength', 0), '.')
-    case 'integer':
-    case 'number':
-      return sampleNumber(schema)
-    case 'boolean':
-      return true
-    case 'null':
-      return null
-    default:
-      throw unsupported(`the type ${JSON.stringify(type)}`)
+    const { enum: choices, anyOf, oneOf } = schema
+    if ('const' in schema) return this.#given(schema['const'])
+    if (Array.isArray(choices)) return this.#given(firstOf('enum', choices))
+    if (Array.isArray(anyOf)) return this.sample(firstOf('anyOf', anyOf), depth + 1)
+    if (Array.isArray(oneOf)) return this.sample(firstOf('oneOf', oneOf), depth + 1)
+    return this.#typed(typeOf(schema), schema, depth)
+  }
+
+  #typed(type: unknown, schema: Schema, depth: number): unknown {
+    switch (type) {
+      case 'object':
+        return this.#object(schema, depth)
+      case 'array':
+        return this.#array(schema, depth)
+      case 'string':
+        return this.#string(schema)
+      case 'integer':
+      case 'number':
+        return sampleNumber(schema)
+      case 'boolean':
+        return true
+      case 'null':
+        return null
+      default:
+        throw unsupported(`the type ${JSON.stringify(type)}`)
+    }
+  }
+
+  #object(schema: Schema, depth: number): Record<string, unknown> {
+    const { properties, required } = schema
+    const known = isSchema(properties) ? properties : {}
+    const names = new Set(Object.keys(known))
+    if (Array.isArray(required)) for (const name of required) names.add(String(name))
+    return Object.fromEntries(
+      Array.from(names, (name) => {
+        this.#spend(name.length / 64)
+        return [name, this.sample(known[name], depth + 1)]
+      }),
+    )
+  }
+
+  #array(schema: Schema, depth: number): unknown[] {
+    const length = limit(schema, 'minItems', 0)
+    const items: unknown[] = []
+    while (items.length < length) items.push(this.sample(schema['items'], depth + 1))
+    return items
+  }
+
+  #string(schema: Schema): string {
+    const least = limit(schema, 'minLength', 0)
+    const text = this.#text.slice(0, limit(schema, 'maxLength', Infinity))
+    this.#spend(Math.max(text.length, least) / 64)
+    return text.padEnd(least, '.')
+  }
+
+  #given(value: unknown): unknown {
+    this.#spend(JSON.stringify([value]).length / 64)
+    return value
+  }
+
+  #spend(cost: number): void {
+    this.#left -= cost
+    if (this.#left < 0) throw unsupported('a schema whose values are so large')
   }
 }
 
-function sampleObject(schema: Schema, text: string, depth: number): Record<string, unknown> {
-  const { properties, required } = schema
-  const known = isSchema(properties) ? properties : {}
-  const names = new Set(Object.keys(known))
-  if (Array.isArray(required)) for (const name of required) names.add(String(name))
-  return Object.fromEntries(
-    Array.from(names, (name) => [name, sampleJson(known[name], text, depth + 1)]),
-  )
+function firstOf(key: string, choices: readonly unknown[]): unknown {
+  if (choices.length === 0) throw unsupported(`a schema with an empty "${key}"`)
+  return choices[0]
 }
 
 /** The number nearest to zero within the limits, as far as whole numbers reach. */

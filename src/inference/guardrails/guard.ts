@@ -2,7 +2,7 @@
 
 import { findInjections } from './injection.ts'
 import { createMatcher, type Matcher } from './matchers.ts'
-import type { GuardAction, GuardHit, GuardrailConfig, GuardRule } from './rules.ts'
+import type { BuiltInRule, GuardAction, GuardHit, GuardrailConfig, GuardRule } from './rules.ts'
 import { type OutputGuard, SlidingScan } from './sliding-scan.ts'
 
 export type { OutputGuard } from './sliding-scan.ts'
@@ -13,6 +13,10 @@ export type Verdict =
   | { readonly action: 'block'; readonly hits: readonly GuardHit[] }
 
 export interface Guard {
+  /** Whether any rule looks at prompts; where none does, there is nothing to ask here. */
+  readonly judgesInput: boolean
+  /** Of a whole question with so many characters; a hit that rejects ends it. */
+  checkLength(chars: number): readonly GuardHit[]
   /** Judged before anything is queued: the text to go on with, or that there is none. */
   checkInput(text: string): Verdict
   /** For one answer; `null` where no rule looks at answers, so that all of it may be shown. */
@@ -32,6 +36,8 @@ export function createGuard(config: GuardrailConfig): Guard {
   const input = matchersOf(rules, 'input')
   const output = matchersOf(rules, 'output')
   return {
+    judgesInput: rules.some(({ stage }) => stage !== 'output'),
+    checkLength: (chars) => checkLength(chars, config, rules),
     checkInput: (text) => checkInput(text, config, rules, input),
     openOutput: () => (output.length === 0 ? null : new SlidingScan(output, outputStep)),
     refusal: config.onBlock === 'refusal' ? refusal : null,
@@ -41,25 +47,30 @@ export function createGuard(config: GuardrailConfig): Guard {
 const matchersOf = (rules: readonly GuardRule[], stage: 'input' | 'output'): Matcher[] =>
   rules.filter((rule) => rule.stage === stage || rule.stage === 'both').flatMap(createMatcher)
 
-/** The cheap limit first, then what looks at the whole text, then what looks at its parts. */
+const actionOf = (rules: readonly GuardRule[], id: BuiltInRule): GuardAction | undefined =>
+  rules.find((rule) => rule.kind === 'built-in' && rule.id === id)?.action
+
+function checkLength(
+  chars: number,
+  { maxPromptChars }: GuardrailConfig,
+  rules: readonly GuardRule[],
+): readonly GuardHit[] {
+  const action = actionOf(rules, 'limits')
+  if (action === undefined || maxPromptChars === null || chars <= maxPromptChars) return []
+  // Cutting a prompt short would answer another question, so `redact` rejects as well.
+  return [{ rule: 'limits', action: action === 'flag' ? 'flag' : 'reject' }]
+}
+
+/** First what looks at the whole text, then what looks at its parts. */
 function checkInput(
   text: string,
-  { sensitivity, maxPromptChars }: GuardrailConfig,
+  { sensitivity }: GuardrailConfig,
   rules: readonly GuardRule[],
   matchers: readonly Matcher[],
 ): Verdict {
   const hits: GuardHit[] = []
-  const actionOf = (id: string): GuardAction | undefined =>
-    rules.find((rule) => rule.kind === 'built-in' && rule.id === id)?.action
-  const limits = actionOf('limits')
-  if (limits !== undefined && maxPromptChars !== null && text.length > maxPromptChars) {
-    // Cutting a prompt short would answer another question, so `redact` rejects as well.
-    const action = limits === 'flag' ? 'flag' : 'reject'
-    hits.push({ rule: 'limits', action })
-    if (action === 'reject') return { action: 'block', hits }
-  }
   let passed = text
-  const injection = actionOf('injection')
+  const injection = actionOf(rules, 'injection')
   if (injection !== undefined) {
     const found = findInjections(text, sensitivity)
     if (found.length > 0) hits.push({ rule: 'injection', action: injection })

@@ -16,6 +16,10 @@ export function checkBodyHead(request: IncomingMessage, limitBytes: number): voi
   if (Number(headers['content-length'] ?? 0) > limitBytes) throw tooLarge(limitBytes)
 }
 
+/** Whether the client sends its body only when it is told to go on. */
+export const waitsForContinue = ({ headers }: Pick<IncomingMessage, 'headers'>): boolean =>
+  continueExpectation.test(headers.expect ?? '')
+
 /**
  * The whole body. Rejects with 413 at the first byte too many, with the request's error when the
  * client leaves, and with the signal's reason when it is aborted before the body is there.
@@ -55,6 +59,8 @@ export function readBody(
   })
 }
 
+/** As Node has it. */
+const continueExpectation = /(?:^|\W)100-continue(?:$|\W)/i
 const jsonType = /^application\/json[ \t]*(?:;[ \t]*charset="?utf-?8"?[ \t]*)?$/i
 
 const unsupportedMedia = (message: string): HttpError =>

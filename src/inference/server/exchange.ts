@@ -8,6 +8,7 @@ import { newUuid } from '../../foundation/ids.ts'
 import type { Log } from '../../foundation/log.ts'
 import { maskSecrets } from '../../foundation/secrets.ts'
 import { inferenceError } from '../inference-errors.ts'
+import { waitsForContinue } from './body.ts'
 import { errorBody, type HttpError, isHidden, toHttpError } from './http-error.ts'
 
 /** Bodies up to here are read to their end after a refusal, so that the connection can go on. */
@@ -86,7 +87,7 @@ export class Exchange {
     const isLast = this.#isClientSending()
     const length = String(Buffer.byteLength(text))
     this.writeHead(status, ['content-length', length, ...headers], isLast)
-    if (isLast && this.request.headers.expect === undefined) this.#endAfterBody(text)
+    if (isLast && !waitsForContinue(this.request)) this.#endAfterBody(text)
     else this.end(text)
   }
 
@@ -168,7 +169,7 @@ export class Exchange {
     if (request.complete) return false
     const length = request.headers['content-length']
     if (length === undefined) return request.headers['transfer-encoding'] !== undefined
-    return Number(length) > smallBodyBytes || request.headers.expect !== undefined
+    return Number(length) > smallBodyBytes || waitsForContinue(request)
   }
 
   /**

@@ -9,6 +9,9 @@ interface Range {
   readonly above?: number
 }
 
+/** Beyond, neighbouring integers are the same number. */
+const exactIntegers: Range = { min: Number.MIN_SAFE_INTEGER, max: Number.MAX_SAFE_INTEGER }
+
 /** An object of a request's body. A field that is `null` counts as left out. */
 export class FieldReader {
   readonly #fields: Readonly<Record<string, unknown>>
@@ -49,10 +52,10 @@ export class FieldReader {
     const value = this.raw(name)
     if (value === undefined) return undefined
     const path = this.pathOf(name)
-    if (typeof value !== 'number' || !Number.isSafeInteger(value)) {
+    if (typeof value !== 'number' || !Number.isInteger(value)) {
       throw wrongType(path, 'an integer', value)
     }
-    return within('integer', path, value, range)
+    return within('integer', path, value, { ...exactIntegers, ...range })
   }
 
   decimal(name: string, range: Range): number | undefined {

@@ -2,6 +2,7 @@
 
 import { hash, timingSafeEqual } from 'node:crypto'
 import type { IncomingMessage } from 'node:http'
+import { waitsForContinue } from './body.ts'
 import { HttpError } from './http-error.ts'
 
 export interface GateOptions {
@@ -16,7 +17,7 @@ export interface GateOptions {
 
 type RequestHead = Pick<IncomingMessage, 'url' | 'headers' | 'rawHeaders'>
 
-/** Checks `Host`, `Origin`, the address and the key, in this order; throws `HttpError`. */
+/** Checks the address, `Host`, `Origin`, the key and `Expect`, in this order. */
 export class Gate {
   readonly #options: GateOptions
   readonly #hosts: ReadonlySet<string>
@@ -35,7 +36,7 @@ export class Gate {
     this.#keyHash = apiKey === null ? null : hash('sha256', apiKey, 'buffer')
   }
 
-  /** `isOpen` says that this address needs no key. */
+  /** `isOpen` says that this address needs no key. Throws `HttpError`. */
   check(request: RequestHead, isOpen: boolean): void {
     const { url = '', headers, rawHeaders } = request
     if (url.length > this.#options.urlLength) {
@@ -53,6 +54,11 @@ export class Gate {
       throw new HttpError(403, 'This Origin is not allowed.', { code: 'origin_not_allowed' })
     }
     if (!isOpen && this.#keyHash !== null) this.#checkKey(this.#keyHash, request)
+    if (headers.expect !== undefined && !waitsForContinue(request)) {
+      throw new HttpError(417, 'Of Expect, only "100-continue" is supported.', {
+        code: 'bad_request',
+      })
+    }
   }
 
   #checkKey(expected: Buffer, { url = '', headers }: RequestHead): void {

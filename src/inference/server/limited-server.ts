@@ -7,6 +7,7 @@ import { errnoOf } from '../../foundation/errors.ts'
 import { newUuid } from '../../foundation/ids.ts'
 import { lingerMs, safeHeaders } from './exchange.ts'
 import { errorBody, HttpError } from './http-error.ts'
+import { limitConnections } from './connection-limit.ts'
 import type { ServerLimits } from './server-limits.ts'
 
 /**
@@ -24,8 +25,10 @@ export function createLimitedServer(
     connectionsCheckingInterval: limits.connectionsCheckMs,
     keepAliveTimeout: limits.keepAliveMs,
     maxHeaderSize: limits.headerBytes,
+    // Node would refuse without a word; the gate says what is wrong.
+    requireHostHeader: false,
   })
-  server.maxConnections = limits.maxConnections
+  limitConnections(server, limits.maxConnections)
   server.maxRequestsPerSocket = limits.maxRequestsPerSocket
   // One more than is allowed, so that too many are noticed instead of cut off.
   server.maxHeadersCount = limits.headerCount + 1

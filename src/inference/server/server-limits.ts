@@ -30,7 +30,7 @@ export interface ServerLimits {
   readonly connectionsCheckMs: number
   /** How long an idle connection is kept. Default 5 s. */
   readonly keepAliveMs: number
-  /** Connections at a time. Default 1024. */
+  /** Connections at a time; beyond, an idle one makes room. Default 1024. */
   readonly maxConnections: number
   /** Requests of one connection. Default 1000. */
   readonly maxRequestsPerSocket: number

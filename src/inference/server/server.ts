@@ -82,6 +82,7 @@ export class InferenceServer extends Service {
     }
     this.#server.on('request', handle)
     this.#server.on('checkContinue', handle)
+    this.#server.on('checkExpectation', handle)
     this.#server.on('connection', (socket) => {
       socket.once('close', () => this.#abandon(socket))
     })

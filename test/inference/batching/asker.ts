@@ -20,6 +20,8 @@ export class Asker {
   late = 0
   askedMs = NaN
   endedMs = NaN
+  /** Nobody has seen its text: it may begin anew. */
+  isUnread = false
   /** What `delta` returns. */
   hold: Promise<void> | undefined
 
@@ -76,6 +78,11 @@ export class Asker {
           this.#hear()
           this.text += text
           return this.hold
+        },
+        restart: () => {
+          this.#hear()
+          if (this.isUnread) this.text = ''
+          return this.isUnread
         },
         end: (end) => {
           this.#hear()

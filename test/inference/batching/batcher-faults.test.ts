@@ -1,5 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { InferenceError } from '../../../src/foundation/errors.ts'
+import type { GenerationEnd } from '../../../src/inference/engine.ts'
+import { inferenceError } from '../../../src/inference/inference-errors.ts'
 import { adaptive, open } from './open-batcher.ts'
 import type { Script } from './scripted-worker.ts'
 
@@ -51,6 +53,26 @@ describe('an engine that breaks its contract', () => {
     await pass(0)
     expect([one.outcome, batcher.breaches]).toEqual(['EngineContractError', 1])
   })
+
+  it.each([undefined, null, 'done', {}, { kind: 'finished' }])(
+    'row 77: is told to be wrong when it ends a request with %j, and nothing is lost',
+    async (garbage) => {
+      const { pass, ask, batcher, addWorker } = open()
+      await batcher.removeWorker('w0')
+      addWorker('w1').generate = async (requests, listener) => {
+        const usage = { promptTokens: 1, completionTokens: 1 }
+        const done = { kind: 'done', finishReason: 'stop', usage } as const
+        for (const { id } of requests) {
+          listener.end(id, id === 'a' ? (garbage as unknown as GenerationEnd) : done)
+        }
+      }
+      const [a, b] = [ask('a'), ask('b')]
+      await pass(0)
+      expect([a.outcome, b.outcome]).toEqual(['EngineContractError', 'done'])
+      expect([batcher.breaches, batcher.running]).toEqual([1, 0])
+      await batcher.drain(new AbortController().signal)
+    },
+  )
 })
 
 describe('a batch that fails as a whole', () => {
@@ -142,6 +164,27 @@ describe('a lost engine', () => {
     worker.lose()
     await pass(0)
     expect([b.outcome, worker.calls]).toEqual(['engine_lost', [['a', 'b'], ['b']]])
+  })
+
+  it('row 79: begins anew, once, for one whose text nobody has read', async () => {
+    const { pass, ask, batcher, addWorker } = open()
+    await batcher.removeWorker('w0')
+    let lives = 0
+    addWorker('w1').generate = async (requests, listener) => {
+      lives++
+      for (const { id } of requests) void listener.delta(id, { text: `half ${lives}` })
+      if (lives !== 2) throw inferenceError('engine_lost', 'it crashed')
+      const usage = { promptTokens: 1, completionTokens: 1 }
+      for (const { id } of requests) listener.end(id, { kind: 'done', finishReason: 'stop', usage })
+    }
+    const unread = ask('a')
+    unread.isUnread = true
+    await pass(0)
+    await pass(0)
+    expect([unread.outcome, unread.text, lives]).toEqual(['done', 'half 2', 2])
+    const read = ask('b')
+    await pass(0)
+    expect([read.outcome, read.text, lives]).toEqual(['engine_lost', 'half 3', 3])
   })
 })
 

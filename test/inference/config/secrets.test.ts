@@ -85,6 +85,43 @@ engine: { kind: process, command: a, env: { HF_TOKEN: "\${env:CANARY}" } }`,
   ])
 })
 
+describe('row 88: what an engine gets from the environment', () => {
+  const read = (value: string, variables: Readonly<Record<string, string>>) =>
+    parseInferenceConfig(
+      `required: { model_name: ./a }
+engine: { kind: process, command: a, env: { A: "${value}" } }`,
+      { file: 'config.yaml', env: variables },
+    )
+
+  it.each([
+    ['${env:UPK}', 'canary-up-1', 'got canary-up-1 here', 'got [masked] here'],
+    ['Bearer ${env:UPK}', 'canary-up-2', 'key canary-up-2', 'key [masked]'],
+    ['Bearer ${env:UPK}', 'canary-up-3', 'auth Bearer canary-up-3', 'auth [masked]'],
+    ['db://me:${env:UPK}@host', 'short', 'open db://me:short@host', 'open [masked]'],
+  ])('is masked from then on: %s with %s', (value, secret, said, shown) => {
+    read(value, { UPK: secret })
+    expect(maskSecrets(said)).toBe(shown)
+  })
+
+  it('is told when it is written there, or is a place', () => {
+    read('a-written-value', {})
+    read('${env:HOME}/cache', { HOME: '/rooms/of-nobody' })
+    read('${env:SOME_PATH}', { SOME_PATH: '/lib/of-nobody' })
+    const said = 'a-written-value /rooms/of-nobody/cache /lib/of-nobody'
+    expect(maskSecrets(said)).toBe(said)
+  })
+
+  it('is refused in the command', () => {
+    const error = errorOf(
+      `required: { model_name: ./a }
+engine: { kind: process, command: "serve \${env:UPK}", env: { A: "\${env:UPK}" } }`,
+      { UPK: 'canary-up-4' },
+    )
+    expect(String(error)).toContain('engine.command: holds a secret; put it into env')
+    expect(shownOf(error)).not.toContain('canary-up-4')
+  })
+})
+
 it('a secret shows itself only when asked by name, and is masked elsewhere from then on', () => {
   const secret = new Secret('another-canary')
   expect(shownOf({ secret })).not.toContain('another-canary')

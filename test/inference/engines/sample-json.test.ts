@@ -1,6 +1,12 @@
 import { describe, expect, it } from 'vitest'
 import { sampleJson } from '../../../src/inference/engines/sample-json.ts'
 
+/** An array of arrays of ... such items, 1024 each. */
+function arrays(depth: number, items: object): object {
+  const inner = depth === 1 ? items : arrays(depth - 1, items)
+  return { type: 'array', minItems: 1024, items: inner }
+}
+
 describe('a sample of a schema', () => {
   it.each([
     [{ type: 'string' }, 'hi'],
@@ -39,7 +45,25 @@ describe('a sample of a schema', () => {
     [{ allOf: [] }],
     [{ type: 'date' }],
     [false],
+    [{ enum: [] }],
+    [{ anyOf: [] }],
+    [{ oneOf: [] }],
+    [{ type: 'string', minLength: 2 ** 23 }],
+    [{ type: 'string', minLength: 2 ** 30 }],
+    [{ type: 'array', minItems: 1e300 }],
+    [arrays(3, { type: 'integer' })],
+    [arrays(1, { const: 'x'.repeat(10_000) })],
+    [arrays(1, { required: ['x'.repeat(10_000)] })],
+    [arrays(1, { type: 'string', minLength: 10_000 })],
   ])('of %j is refused', (schema) => {
-    expect(() => sampleJson(schema, 'hi')).toThrow('the echo engine cannot answer to')
+    const sample = (): unknown => sampleJson(schema, 'hi')
+    expect(sample).toThrow('the echo engine cannot answer to')
+    expect(sample).toThrow(expect.objectContaining({ code: 'unsupported' }))
+  })
+
+  it('counts the text, which may stand in it many times', () => {
+    const text = 'x'.repeat(10_000)
+    expect(sampleJson({ minItems: 3, type: 'array' }, text)).toEqual([text, text, text])
+    expect(() => sampleJson(arrays(1, {}), text)).toThrow('the echo engine cannot answer to')
   })
 })

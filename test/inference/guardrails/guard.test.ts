@@ -76,16 +76,18 @@ describe('a prompt', () => {
   })
 
   it('may be as long as the limit, and a limit cuts nothing short', () => {
-    const checks = (action: GuardAction, text: string) =>
-      guardWith([named('limits', action, 'input')], { maxPromptChars: 3 }).checkInput(text)
-    expect(checks('reject', 'abc').action).toBe('pass')
-    expect(checks('reject', 'abcd').action).toBe('block')
-    expect(checks('redact', 'abcd').action).toBe('block')
-    expect(checks('flag', 'abcd')).toEqual({
-      action: 'pass',
-      text: 'abcd',
-      hits: [{ rule: 'limits', action: 'flag' }],
-    })
+    const hitsOf = (action: GuardAction, chars: number) =>
+      guardWith([named('limits', action, 'input')], { maxPromptChars: 3 }).checkLength(chars)
+    expect(hitsOf('reject', 3)).toEqual([])
+    expect(hitsOf('reject', 4)).toEqual([{ rule: 'limits', action: 'reject' }])
+    expect(hitsOf('redact', 4)).toEqual([{ rule: 'limits', action: 'reject' }])
+    expect(hitsOf('flag', 4)).toEqual([{ rule: 'limits', action: 'flag' }])
+    expect(guardWith([], { maxPromptChars: 3 }).checkLength(4)).toEqual([])
+  })
+
+  it('is not looked at where no rule is for prompts', () => {
+    const judges = (stage: GuardStage) => guardWith([named('secrets', 'flag', stage)]).judgesInput
+    expect((['input', 'both', 'output'] as const).map(judges)).toEqual([true, true, false])
   })
 
   it('is searched to its end, however long it is', () => {

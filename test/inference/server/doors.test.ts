@@ -90,8 +90,46 @@ describe('routes', () => {
     expect((await speak(served, `GET /health?${'a'.repeat(8192)}`)).status).toBe(414)
     expect((await speak(served, 'CONNECT evil.example:443')).status).toBe(501)
     expect((await speak(served, 'NONSENSE /health')).status).toBe(400)
-    expect((await speak(served, 'GET /health', [])).status).toBe(400)
     expect((await ask(`${served.url}/health`)).status).toBe(200)
+  })
+
+  it('row 70: no expectation but 100-continue is met, and the others are told so', async () => {
+    await using served = await serve({ apiKey: 'sk-1' })
+    const expectedOf = async (path: string, wish: string, key: string): Promise<unknown> => {
+      const headers = ['Host: localhost', `Expect: ${wish}`, `Authorization: Bearer ${key}`]
+      const body = path === '/health' ? '' : JSON.stringify(goodBodies[path])
+      const method = path === '/health' ? 'GET' : 'POST'
+      const { answer } = await speak(served, `${method} ${path}`, headers, body)
+      const code = /"code":"(\w+)"/.exec(answer)?.[1]
+      return [...(answer.match(/HTTP\/1\.1 \d+/g) ?? []).map((line) => line.slice(9)), code]
+    }
+    const chat = '/v1/chat/completions'
+    expect(await expectedOf(chat, '100-Continue', 'sk-1')).toEqual(['100', '200', undefined])
+    expect(await expectedOf(chat, '200-ok', 'sk-1')).toEqual(['417', 'bad_request'])
+    expect(await expectedOf('/health', '200-ok', '')).toEqual(['417', 'bad_request'])
+    expect(await expectedOf(chat, '200-ok', 'sk-2')).toEqual(['401', 'invalid_api_key'])
+    expect(served.desk.questions).toHaveLength(1)
+  })
+
+  it('row 70: an unmet expectation is explained also to a client that sends much', async () => {
+    await using served = await serve()
+    const headers = ['Host: localhost', 'Expect: 200-ok']
+    const { answer } = await speak(
+      served,
+      'POST /v1/chat/completions',
+      headers,
+      'x'.repeat(3_000_000),
+    )
+    const [head = '', body = ''] = answer.split('\r\n\r\n')
+    expect(head).toMatch(/^HTTP\/1\.1 417 /)
+    expect(JSON.parse(body)).toEqual({
+      error: {
+        message: 'Of Expect, only "100-continue" is supported.',
+        type: 'invalid_request_error',
+        param: null,
+        code: 'bad_request',
+      },
+    })
   })
 
   it('repeats a fit request id, and replaces an unfit one', async () => {
@@ -183,6 +221,24 @@ describe('hosts and origins', () => {
       expect(answer).toContain('"permission_error"')
     }
   })
+
+  it.each(['1.0', '1.1'])(
+    'row 72: a client of HTTP/%s that names no host is told so',
+    async (v) => {
+      await using served = await serve()
+      const answer = await raw(served.port, `GET /health HTTP/${v}\r\nConnection: close\r\n\r\n`)
+      const [head = '', body = ''] = answer.split('\r\n\r\n')
+      expect(head).toMatch(/^HTTP\/1\.1 403 /)
+      expect(JSON.parse(body)).toEqual({
+        error: {
+          message: 'This Host is not allowed. Call the server by its own name.',
+          type: 'permission_error',
+          param: null,
+          code: 'host_not_allowed',
+        },
+      })
+    },
+  )
 
   it('row 72: foreign origins and plain forms are refused', async () => {
     await using served = await serve({ limits: { allowedOrigins: ['https://proxy.example'] } })

@@ -6,7 +6,15 @@
 type Schema = Readonly<Record<string, unknown>>
 
 /** These would change what is allowed, and a grammar cannot say them. */
-const inexpressible = ['not', 'if', 'patternProperties', 'propertyNames', 'dependentSchemas']
+const inexpressible = [
+  'not',
+  'if',
+  'patternProperties',
+  'propertyNames',
+  'dependentSchemas',
+  'contains',
+  'multipleOf',
+]
 const deepest = 64
 /** In characters. While a grammar is compiled, every other answer waits. */
 const longest = 262_144
@@ -66,8 +74,9 @@ class GrammarWriter {
     if (typeof schema !== 'object' || schema === null) throw new Error('false allows nothing')
     const given = schema as Schema
     for (const key of inexpressible) {
-      if (key in given) throw new Error(`\`${key}\` cannot be enforced`)
+      if (key in given) throw unenforceable(key)
     }
+    expectGivenCount(given)
     if (typeof given['$ref'] === 'string') return this.#reference(given['$ref'], depth)
     if ('const' in given) return literal(given['const'])
     if (Array.isArray(given['enum'])) return anyOf(given['enum'].map(literal))
@@ -118,13 +127,16 @@ class GrammarWriter {
 
   /** Members come in the schema's order, those that must be there first. */
   #object(schema: Schema, depth: number): string {
-    const properties = Object.entries((schema['properties'] ?? {}) as Schema)
-    const required = new Set(Array.isArray(schema['required']) ? schema['required'] : [])
+    const properties = Object.entries(propertiesOf(schema))
+    const required = requiredOf(schema)
     const member = ([name, value]: [string, unknown]): string =>
       `${quoted(JSON.stringify(name))} ":" ws ${this.expression(value, depth + 1)} ws`
-    const always = properties.filter(([name]) => required.has(name)).map(member)
+    const always = [
+      ...properties.filter(([name]) => required.has(name)),
+      ...unnamedOf(schema).map((name): [string, unknown] => [name, unnamedValueOf(schema, name)]),
+    ].map(member)
     const sometimes = properties.filter(([name]) => !required.has(name))
-    const others = this.#otherMember(schema, properties.length === 0, depth)
+    const others = this.#otherMember(schema, depth)
     let rest = others === null ? '' : ` ( "," ws ${others} )*`
     const heads = others === null ? [] : [others + rest]
     for (const text of sometimes.map(member).toReversed()) {
@@ -137,8 +149,8 @@ class GrammarWriter {
   }
 
   /** Where the schema says nothing, members beyond the named ones are not written. */
-  #otherMember(schema: Schema, isOpen: boolean, depth: number): string | null {
-    const others = schema['additionalProperties'] ?? isOpen
+  #otherMember(schema: Schema, depth: number): string | null {
+    const others = othersOf(schema)
     if (others === false) return null
     return this.#named(`string ":" ws ${this.expression(others, depth + 1)} ws`)
   }
@@ -158,6 +170,36 @@ class GrammarWriter {
   }
 }
 
+const unenforceable = (key: string): Error => new Error(`\`${key}\` cannot be enforced`)
+
+const propertiesOf = (schema: Schema): Schema => (schema['properties'] ?? {}) as Schema
+
+const requiredOf = (schema: Schema): ReadonlySet<string> =>
+  new Set(Array.isArray(schema['required']) ? schema['required'].map(String) : [])
+
+/** Names that must be there, and of which `properties` says nothing. */
+const unnamedOf = (schema: Schema): readonly string[] =>
+  [...requiredOf(schema)].filter((name) => !Object.hasOwn(propertiesOf(schema), name))
+
+function unnamedValueOf(schema: Schema, name: string): unknown {
+  const value = schema['additionalProperties'] ?? true
+  if (value !== false) return value
+  throw new Error(`\`${name}\` is required, but not among the \`properties\``)
+}
+
+/** The schema of members beyond the named ones; `false` where they are not written. */
+const othersOf = (schema: Schema): unknown =>
+  schema['additionalProperties'] ?? Object.keys(propertiesOf(schema)).length === 0
+
+/** Refuses a number of members that does not follow from their names. */
+function expectGivenCount(schema: Schema): void {
+  const { minProperties: least = 0, maxProperties: most = Infinity } = schema
+  const named = Object.keys(propertiesOf(schema)).length + unnamedOf(schema).length
+  if (requiredOf(schema).size < Number(least)) throw unenforceable('minProperties')
+  const isOpen = othersOf(schema) !== false
+  if ((isOpen ? Infinity : named) > Number(most)) throw unenforceable('maxProperties')
+}
+
 const braces = (members: string): string => `"{" ws ${members} "}"`
 
 /** `allOf` of one schema is that schema; more cannot be said. */
@@ -165,7 +207,7 @@ function choicesOf(schema: Schema): readonly unknown[] | null {
   for (const key of ['anyOf', 'oneOf', 'allOf']) {
     const choices = schema[key]
     if (!Array.isArray(choices)) continue
-    if (key === 'allOf' && choices.length !== 1) throw new Error('`allOf` cannot be enforced')
+    if (key === 'allOf' && choices.length !== 1) throw unenforceable(key)
     return choices
   }
   return null
@@ -175,7 +217,7 @@ function typesOf(schema: Schema): readonly string[] {
   const { type } = schema
   if (Array.isArray(type)) return [...new Set(type.map(String))]
   if (type !== undefined) return [String(type)]
-  if ('properties' in schema) return ['object']
+  if ('properties' in schema || 'required' in schema) return ['object']
   return 'items' in schema || 'prefixItems' in schema ? ['array'] : ['value']
 }
 

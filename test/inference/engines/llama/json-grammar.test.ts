@@ -67,6 +67,21 @@ describe('a JSON schema as a grammar', () => {
       ['{"x":1}', '{"x":null,}'],
     ],
     [
+      { properties: { a: nothing }, required: ['b', 'a'] },
+      ['{"a":null,"b":1}', '{"a":null, "b":{"c":[]}}'],
+      ['{}', '{"a":null}', '{"b":1}', '{"a":null,"b":1,"c":1}'],
+    ],
+    [
+      { required: ['a'], additionalProperties: { type: 'integer' } },
+      ['{"a":1}', '{"a":1,"b":2}'],
+      ['{}', '{"b":2}', '{"a":null}', '1'],
+    ],
+    [
+      { type: 'object', required: ['toString'] },
+      ['{"toString":null}', '{"toString":1,"b":"c"}'],
+      ['{}', '{"b":1}', '{"b":1,"toString":null}'],
+    ],
+    [
       { items: { items: { properties: { a: { enum: ['x', 1] } } } }, minItems: 1 },
       ['[[]]', '[[{"a":"x"}, {}], [{"a":1}]]'],
       ['[]', '[{}]', '[[{"a":2}]]'],
@@ -113,9 +128,35 @@ describe('a JSON schema as a grammar', () => {
     expect(() => toJsonGrammar({ const: 'x'.repeat(300_000) })).toThrow('grammar of more than')
   })
 
+  const two = { properties: { a: nothing, b: nothing }, required: ['a'] }
+  it('numbers of members that follow from their names are allowed', () => {
+    expect(rootOf({ ...two, minProperties: 1, maxProperties: 2 })).toBe(rootOf(two))
+    expect(rootOf({ type: 'object', minProperties: 0 })).toBe(rootOf({ type: 'object' }))
+  })
+
+  it.each([
+    [{ type: 'number', minimum: 1, maximum: 2 }, 'number'],
+    [{ type: 'integer', exclusiveMinimum: 1, exclusiveMaximum: 2 }, 'integer'],
+    [{ type: 'string', pattern: '^a$', format: 'email' }, 'string'],
+  ])('%j is taken for its type, as clients send it', (schema, root) => {
+    expect(rootOf(schema)).toBe(`root ::= ${root}`)
+  })
+
   it.each([
     [{ not: {} }, '`not` cannot be enforced'],
     [{ allOf: [{}, {}] }, '`allOf` cannot be enforced'],
+    [{ type: 'array', contains: {} }, '`contains` cannot be enforced'],
+    [{ type: 'number', multipleOf: 0.5 }, '`multipleOf` cannot be enforced'],
+    [{ type: 'object', minProperties: 1 }, '`minProperties` cannot be enforced'],
+    [{ minProperties: 1 }, '`minProperties` cannot be enforced'],
+    [{ ...two, minProperties: 2 }, '`minProperties` cannot be enforced'],
+    [{ ...two, maxProperties: 1 }, '`maxProperties` cannot be enforced'],
+    [{ ...two, additionalProperties: {}, maxProperties: 2 }, '`maxProperties` cannot be enforced'],
+    [{ type: 'object', maxProperties: 9 }, '`maxProperties` cannot be enforced'],
+    [
+      { ...two, required: ['c'], additionalProperties: false },
+      '`c` is required, but not among the `properties`',
+    ],
     [{ type: 'date' }, 'there is no type `date`'],
     [{ $ref: '#/$defs/gone' }, '`#/$defs/gone` is not defined in the schema'],
     [{ $ref: 'https://example.org/a' }, 'is not defined in the schema'],

@@ -1,0 +1,76 @@
+import { describe, expect, it } from 'vitest'
+import { squeeze } from '../../../src/inference/guardrails/squeeze.ts'
+
+/** Letter by letter and without a table: what each character beyond ASCII must give. */
+function plainly(character: string): string {
+  const code = character.codePointAt(0) ?? 0
+  const shown = code >= 0xe_00_20 && code <= 0xe_00_7e ? code - 0xe_00_00 : code
+  return String.fromCodePoint(shown)
+    .normalize('NFKD')
+    .toLowerCase()
+    .replaceAll(/[^\p{L}]/gu, '')
+}
+
+const shownOf = (text: string) => {
+  const { text: letters, origins } = squeeze(text)
+  return [letters, ...origins]
+}
+
+describe('a text as its letters alone', () => {
+  it.each([
+    ['', '', []],
+    ['Ab c.', 'abc', [0, 1, 3]],
+    ['1gn0r3', 'ignore', [0, 1, 2, 3, 4, 5]],
+    ['10 5', '', []],
+    ['stop! a!b | a|b', 'stopaibalb', [0, 1, 2, 3, 6, 7, 8, 12, 13, 14]],
+    ['é e\u0301', 'ee', [0, 2]],
+    ['аЕх', 'aex', [0, 1, 2]],
+    ['ωй', 'wи', [0, 1]],
+    ['a\u200Bb\u00ADc\uFEFF', 'abc', [0, 2, 4]],
+    ['ｆｕｌｌ', 'full', [0, 1, 2, 3]],
+    ['ﬃx', 'ffix', [0, 0, 0, 1]],
+    ['각a', '\u1100\u1161\u11A8a', [0, 0, 0, 1]],
+    ['𝐢𝐠x', 'igx', [0, 2, 4]],
+    ['x𠀀y', 'x𠀀y', [0, 1, 1, 3]],
+    ['\u{E0069}\u{E0067}', 'ig', [0, 2]],
+    ['a\uD800b\uDC00c', 'abc', [0, 2, 4]],
+    ['忽略 ß İ', '忽略ßi', [0, 1, 3, 5]],
+    ['㎯㌀', 'radsアハート', [0, 0, 0, 0, 1, 1, 1, 1]],
+    ['😀\u{10FFFF}\u{40000}🅰', '', []],
+  ])('%j is %j', (text, letters, origins) => {
+    expect(shownOf(text)).toEqual([letters, ...origins])
+    // What was looked up once is found in the table.
+    expect(shownOf(text)).toEqual([letters, ...origins])
+  })
+
+  it('is the same for each character as without a table', () => {
+    const ranges = [
+      [0x80, 0x33_ff],
+      [0xa6_40, 0xac_40],
+      [0xf9_00, 0xfd_f9],
+      [0xfe_00, 0x1_04_ff],
+      [0x1_d4_00, 0x1_d8_00],
+      [0x1_ee_00, 0x1_f2_00],
+      [0x2_f8_00, 0x2_fa_20],
+      [0xe_00_00, 0xe_00_80],
+    ] as const
+    const twins = /^[авекмнорстухіѕјԁԛԝһαβεικνορτυχηω]$/u
+    for (const [from, to] of ranges) {
+      for (let code = from; code < to; code++) {
+        const character = String.fromCodePoint(code)
+        const expected = plainly(character)
+        const found = squeeze(character).text
+        if (twins.test(expected)) expect(found).toMatch(/^[a-z]$/)
+        else if (found !== expected) expect([code, found]).toEqual([code, expected])
+      }
+    }
+  })
+
+  it('grows with what its characters spell, and not beyond a few letters for each', () => {
+    const { text, origins } = squeeze(`a${'\uFDFA'.repeat(1000)}b`)
+    expect(text).toHaveLength(8002)
+    expect([text.at(0), text.at(-1)]).toEqual(['a', 'b'])
+    expect([origins.length, origins.at(-2), origins.at(-1)]).toEqual([8002, 1000, 1001])
+    expect(plainly('\uFDFA').startsWith(text.slice(1, 9))).toBe(true)
+  })
+})
