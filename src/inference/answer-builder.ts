@@ -3,6 +3,7 @@
 import type { Answer } from './desk.ts'
 import type { GenerationDelta, GenerationEnd, TokenLogprob, ToolCall, Usage } from './engine.ts'
 import type { Guard, OutputGuard } from './guardrails/guard.ts'
+import type { Release } from './guardrails/sliding-scan.ts'
 
 export class AnswerBuilder {
   readonly #guard: Guard
@@ -10,6 +11,7 @@ export class AnswerBuilder {
   readonly #output: OutputGuard | null
   readonly #toolCalls: ToolCall[] = []
   readonly #logprobs: TokenLogprob[] = []
+  readonly #rules = new Set<string>()
   #text = ''
   #isBlocked = false
   #pieces = 0
@@ -26,6 +28,11 @@ export class AnswerBuilder {
 
   get isBlocked(): boolean {
     return this.#isBlocked
+  }
+
+  /** The rules that hit, also those that only flag. */
+  get rules(): ReadonlySet<string> {
+    return this.#rules
   }
 
   /** What of the piece may be shown now; `null` when nothing may. */
@@ -70,14 +77,20 @@ export class AnswerBuilder {
     const output = this.#guard.openOutput()
     if (output === null) return [call]
     const parts = [output.push(call.arguments), output.finish()]
+    for (const { hits } of parts) this.#note(hits)
     this.#isBlocked ||= parts.some(({ isBlocked }) => isBlocked)
     if (this.#isBlocked) return []
     return [{ ...call, arguments: parts.map(({ release }) => release).join('') }]
   }
 
-  #show({ release, isBlocked }: { release: string; isBlocked: boolean }): GenerationDelta | null {
+  #show({ release, isBlocked, hits }: Release): GenerationDelta | null {
+    this.#note(hits)
     this.#isBlocked = isBlocked
     this.#text += release
     return release === '' ? null : { text: release }
+  }
+
+  #note(hits: Release['hits']): void {
+    for (const { rule } of hits) this.#rules.add(rule)
   }
 }

@@ -54,6 +54,8 @@ export interface Generation {
   readonly firstTokenAt: number | null
   readonly endedAt: number
   readonly outcome: { readonly answer: Answer } | { readonly error: unknown }
+  /** The guardrails' rules that hit; never what they found. */
+  readonly rules: readonly string[]
   /** Prompts and answers are told only where somebody asked for it. */
   readonly isContentCaptured: boolean
 }
@@ -167,7 +169,8 @@ const operationOf = (input: GenerationInput): 'chat' | 'text_completion' =>
 
 type Attributes = Record<string, JsonValue>
 
-function requestAttributes({ request, model, isContentCaptured }: Generation): Attributes {
+function requestAttributes(generation: Generation): Attributes {
+  const { request, model, rules, isContentCaptured } = generation
   const { sampling, input } = request
   const attributes: Attributes = {
     'gen_ai.operation.name': operationOf(input),
@@ -181,6 +184,7 @@ function requestAttributes({ request, model, isContentCaptured }: Generation): A
   }
   if (sampling.seed !== null) attributes['gen_ai.request.seed'] = sampling.seed
   if (sampling.stop.length > 0) attributes['gen_ai.request.stop_sequences'] = [...sampling.stop]
+  if (rules.length > 0) attributes['tutti.guardrails.rules'] = [...rules]
   if (!isContentCaptured) return attributes
   const content = input.kind === 'chat' ? input.messages : [{ role: 'user', content: input.text }]
   attributes['gen_ai.input.messages'] = maskSecrets(JSON.stringify(content))

@@ -81,6 +81,8 @@ class Visit {
   readonly #cut: AbortController | null
   #request: GenerationRequest
   #firstTokenAt: number | null = null
+  /** The guardrails' rules that hit the question. */
+  #rules: readonly string[] = []
   /** A part of the answer was shown to somebody. */
   #hasShown = false
   #hasEnded = false
@@ -114,6 +116,7 @@ class Visit {
     const { guard, systemPrompt, batcher, onArrived } = this.#parts
     onArrived()
     const guarded = guardInput(this.#question.input, guard, systemPrompt)
+    this.#rules = guarded.hits.map(({ rule }) => rule)
     if ('refusal' in guarded) return this.#end({ answer: guarded.refusal })
     if ('error' in guarded) return this.#end({ error: guarded.error })
     this.#request = { ...this.#request, input: guarded.input }
@@ -175,6 +178,7 @@ class Visit {
       firstTokenAt: this.#firstTokenAt,
       endedAt: clock.monotonicMs(),
       outcome,
+      rules: [...new Set([...this.#rules, ...this.#builder.rules])],
       isContentCaptured,
     }
     onAnswered(taskId, {

@@ -51,6 +51,20 @@ describe('what is told of inference', () => {
     for (const { attributes } of life) expect(attributes['task_type']).toBe('ai')
   })
 
+  it('the span of a request names the rules that hit it, also those that only flag', async () => {
+    const rules = ['asked', 'told'].map((id) => {
+      const stage = id === 'asked' ? 'input' : 'output'
+      return `    - { id: ${id}, stage: ${stage}, action: flag, keywords: [zebra] }\n`
+    })
+    const configFile = configWith(`guardrails:\n  toggle_on: true\n  rules:\n${rules.join('')}`)
+    const { spans, tasks } = await tellOf(['a zebra', 'a horse'], { configFile })
+    expect(tasks.map(({ state }) => state)).toEqual(['DONE', 'DONE'])
+    const chats = spans.filter(({ name }) => name === 'chat tiny')
+    const hits = chats.map(({ attributes }) => attributes['tutti.guardrails.rules'])
+    expect(hits.filter((rule) => rule !== undefined)).toEqual([['asked', 'told']])
+    expect(JSON.stringify(spans)).not.toContain('zebra')
+  })
+
   it('each request has a GenAI span under its task, and the batch links to them', async () => {
     const { spans, tasks } = await tellOf(['one', 'fail two'])
     const taskSpan = (at: number) =>
