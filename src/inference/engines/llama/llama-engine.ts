@@ -182,7 +182,7 @@ class LlamaEngine implements InferenceEngine {
   #checkContext({ contextLength }: ModelFacts): void {
     const wanted = this.#order.contextLength
     if (wanted === null || wanted <= contextLength) return
-    const text = `the model has a context of ${contextLength} tokens; ${wanted} were asked for`
+    const text = `the context of the model has ${contextLength} tokens; max_model_len is ${wanted}`
     this.#options.log.warn('ContextClipped', text)
   }
 

@@ -24,7 +24,7 @@ describe('a model that writes stories', () => {
   it('has the context that it was trained with, and says that more was wanted', async () => {
     expect(await engine().start()).toMatchObject({ contextLength: 256, hasChatTemplate: false })
     expect(warnings).toEqual([
-      'ContextClipped: the model has a context of 256 tokens; 4096 were asked for',
+      'ContextClipped: the context of the model has 256 tokens; max_model_len is 4096',
     ])
   })
 
