@@ -26,7 +26,6 @@ export class Delivery {
   /** SUBMITTED and QUEUED, as it is about to be handed over. */
   add(entry: Entry, { backend, connection }: Place): void {
     this.#ledger.assign(entry, backend, connection)
-    this.#ledger.queue(entry)
     const batch = this.#batches.get(connection)
     if (batch === undefined) this.#batches.set(connection, [entry])
     else batch.push(entry)

@@ -2,6 +2,7 @@
 
 import type { AnyTask, Connection, Job, TaskReport } from '../backends/backend.ts'
 import type { JsonObject } from '../foundation/json-value.ts'
+import type { Rostered } from '../foundation/roster.ts'
 import type { Life } from '../tasks/lifecycle.ts'
 import type { Task } from '../tasks/task.ts'
 
@@ -20,65 +21,61 @@ export interface Registration {
 /** How a task ends that never was with a backend. */
 export type HeldEnd = Exclude<TaskReport, { readonly kind: 'start' }>
 
-export interface Entry {
+const noDependencies: readonly string[] = Object.freeze([])
+
+export class Entry implements Rostered {
+  rosterIndex = -1
   /** What callers await; the attempt's job holds what is run. */
   readonly task: Task
   life: Life
-  backend: string
-  connection: Connection | null
+  backend = ''
+  connection: Connection | null = null
   /** The backend has its job, so that only the backend can end it. */
-  isWithBackend: boolean
+  isWithBackend = false
   /** The attempt under way; reports of any other are late. `null` while the task is held. */
-  job: Job | null
-  attempt: number
-  workersLost: number
-  workerId: string | null
-  nodeId: string | null
+  job: Job | null = null
+  attempt = 1
+  workersLost = 0
+  workerId: string | null = null
+  nodeId: string | null = null
   /** Binary path, function name or model name; a model may be known only after routing. */
   executable: string
   readonly dependencies: readonly string[]
   readonly workflowId: string | null
   readonly owner: object | null
   /** The attributes that all its events share, once they were needed. */
-  attributes: JsonObject | null
+  attributes: JsonObject | null = null
   /** Set once somebody asked for its end. */
-  cancelReason: string | null
+  cancelReason: string | null = null
   /** Called once when it has ended. */
-  waiters: Set<() => void> | null
-}
+  waiters: Set<() => void> | null = null
 
-const noDependencies: readonly string[] = Object.freeze([])
-
-export function createEntry(
-  task: Task,
-  { executable, dependencies = noDependencies, workflowId = null, owner = null }: Registration,
-  { life, job }: Pick<Entry, 'life' | 'job'>,
-): Entry {
-  return {
-    task,
-    life,
-    backend: '',
-    connection: null,
-    isWithBackend: false,
-    job,
-    attempt: 1,
-    workersLost: 0,
-    workerId: null,
-    nodeId: null,
-    executable,
-    dependencies,
-    workflowId,
-    owner,
-    attributes: null,
-    cancelReason: null,
-    waiters: null,
+  constructor(task: Task, life: Life, registration: Registration) {
+    this.task = task
+    this.life = life
+    this.executable = registration.executable
+    this.dependencies = registration.dependencies ?? noDependencies
+    this.workflowId = registration.workflowId ?? null
+    this.owner = registration.owner ?? null
   }
 }
 
-/** One attempt at `work`. */
-export function createJob(task: AnyTask, attempt: number, workDir: string | null): Job {
-  const { uid } = task
-  return workDir === null ? { uid, task, attempt } : { uid, task, attempt, workDir }
+/** One attempt at the entry's task, which may run something else in its place. */
+export class Attempt implements Job {
+  readonly uid: string
+  readonly task: AnyTask
+  readonly attempt: number
+  declare readonly workDir?: string
+  note: unknown = null
+  readonly entry: Entry
+
+  constructor(entry: Entry, work: AnyTask, attempt: number, workDir: string | null) {
+    this.uid = work.uid
+    this.task = work
+    this.attempt = attempt
+    this.entry = entry
+    if (workDir !== null) this.workDir = workDir
+  }
 }
 
 /** What events call `executable`; a model may be known only after routing. */

@@ -36,11 +36,7 @@ interface Accepted {
 
 export class Intake {
   readonly #parts: IntakeParts
-  /** Uids that callers chose; generated ones are unique by themselves. */
-  readonly #ownUids = new Set<string>()
-  /** Accepted, but not yet with the ledger. */
-  readonly #reserved = new Map<string, AnyTask>()
-  /** Why some of the reserved ones are to end as soon as they are open. */
+  /** Why some of those that were accepted are to end as soon as they are open. */
   readonly #cancelReasons = new Map<AnyTask, string>()
   /** The checks of long lists that are under way. */
   readonly #checks = new Set<Promise<void>>()
@@ -79,14 +75,9 @@ export class Intake {
 
   /** Asks for the end of a task that is accepted but not yet with the ledger. */
   requestCancel(task: AnyTask, reason: string): boolean {
-    if (!this.isPromised(task) || this.#cancelReasons.has(task)) return false
+    if (!this.#parts.ledger.isPromised(task) || this.#cancelReasons.has(task)) return false
     this.#cancelReasons.set(task, reason)
     return true
-  }
-
-  /** Whether the task is accepted but not yet with the ledger. */
-  isPromised(task: AnyTask): boolean {
-    return this.#reserved.get(task.uid) === task
   }
 
   /** Resolves when all that was submitted by now is checked; `null` when it is already. */
@@ -144,19 +135,13 @@ export class Intake {
     if (!(item instanceof Task)) return { problem: notATask(item) }
     const task = item as AnyTask
     const { ledger } = this.#parts
-    const { uid } = task
-    if (this.#reserved.has(uid) || ledger.has(uid) || this.#ownUids.has(uid)) {
-      return { problem: alreadySubmitted(task) }
-    }
     const found = route(task, backends)
-    if ('problem' in found) return found
     if (!ledger.bind(task)) return { problem: alreadySubmitted(task) }
-    this.#reserved.set(uid, task)
+    if ('problem' in found) ledger.unbind(task, null)
     return found
   }
 
   #giveUp(task: AnyTask, cause: unknown): void {
-    this.#reserved.delete(task.uid)
     this.#cancelReasons.delete(task)
     this.#parts.ledger.unbind(task, cause)
   }
@@ -169,8 +154,6 @@ export class Intake {
       const seat = seats[at]
       if (task === undefined || seat === undefined) break
       this.#leftThisTurn--
-      this.#reserved.delete(task.uid)
-      if (task.hasOwnUid) this.#ownUids.add(task.uid)
       const entry = ledger.open(task)
       this.#cancelIfAsked(task)
       signals.watch(task)

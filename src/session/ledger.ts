@@ -9,26 +9,14 @@ import type {
   TaskReport,
 } from '../backends/backend.ts'
 import type { Clock } from '../foundation/clock.ts'
+import { Roster } from '../foundation/roster.ts'
 import { TaskCanceledError } from '../foundation/task-errors.ts'
-import {
-  advance,
-  type Change,
-  hasEnded,
-  type Moment,
-  newLife,
-  type Stimulus,
-} from '../tasks/lifecycle.ts'
+import { advance, hasEnded, type Moment, newLife, type Stimulus } from '../tasks/lifecycle.ts'
 import { ledgerAccess, type Outcome, type Task } from '../tasks/task.ts'
-import {
-  createEntry,
-  createJob,
-  type Entry,
-  executableOf,
-  type HeldEnd,
-  type Registration,
-} from './entry.ts'
+import { Attempt, Entry, executableOf, type HeldEnd, type Registration } from './entry.ts'
 import { isLostWorker, isPoisonous, toPoisonError, toTaskError } from './failure.ts'
 import { type Ending, type Narrator, nullNarrator } from './narrator.ts'
+import { UidRegister } from './uid-register.ts'
 
 export interface LedgerParts {
   readonly clock: Clock
@@ -37,10 +25,13 @@ export interface LedgerParts {
   onEnded(task: Task, outcome: Outcome, owner: object | null): void
 }
 
+const noEnding: Ending = Object.freeze({})
+
 export class Ledger {
   narrator: Narrator = nullNarrator
   readonly #parts: LedgerParts
-  readonly #entries = new Map<string, Entry>()
+  readonly #uids = new UidRegister()
+  readonly #open = new Roster<Entry>()
   #lateReports = 0
   #isClosing = false
 
@@ -50,7 +41,7 @@ export class Ledger {
 
   /** Tasks that have not ended. */
   get openTasks(): number {
-    return this.#entries.size
+    return this.#open.size
   }
 
   /** Reports that came after the end of their attempt and changed nothing. */
@@ -58,44 +49,44 @@ export class Ledger {
     return this.#lateReports
   }
 
-  has(uid: string): boolean {
-    return this.#entries.has(uid)
-  }
-
-  /** The entry of an open task; another session's task may have the same uid. */
+  /** The entry of an open task of this session. */
   find(task: Task): Entry | undefined {
-    const entry = this.#entries.get(task.uid)
-    return entry?.task === task ? entry : undefined
+    const holder = ledgerAccess.holderOf(task) as Entry | null
+    return holder !== null && this.#open.has(holder) ? holder : undefined
   }
 
-  /** Promises that the task will be opened: it can be awaited. `false` when it was promised. */
+  /** Promises that the task will be opened: it can be awaited. `false` when it, or its uid, was. */
   bind(task: Task): boolean {
-    return ledgerAccess.bind(task)
+    if (!this.#uids.claim(task)) return false
+    if (ledgerAccess.bind(task, this)) return true
+    this.#uids.release(task)
+    return false
   }
 
   /** Takes the promise back. */
   unbind(task: Task, cause: unknown): void {
+    this.#uids.release(task)
     ledgerAccess.unbind(task, cause)
+  }
+
+  /** Whether the task is bound to this session and was not opened yet. */
+  isPromised(task: Task): boolean {
+    return ledgerAccess.holderOf(task) === this
   }
 
   /** Registers a task that was bound: CREATED. */
   open(task: AnyTask): Entry {
-    const job = createJob(task, 1, this.#parts.workDir)
-    return this.hold(task, { executable: executableOf(task) }, job)
+    return this.#register(task, { executable: executableOf(task) }, task)
   }
 
-  /** Registers a task that was bound: CREATED. Without a job it is held until `release`. */
-  hold(task: Task, registration: Registration, job: Job | null = null): Entry {
-    const moment = this.#now()
-    const entry = createEntry(task, registration, { life: newLife(moment), job })
-    this.#entries.set(task.uid, entry)
-    this.narrator.created(entry, moment.wallSeconds)
-    return entry
+  /** Registers a task that was bound: CREATED. It is held until `release`. */
+  hold(task: Task, registration: Registration): Entry {
+    return this.#register(task, registration, null)
   }
 
   /** Gives a held task what is to run; from now on it is like any other. */
   release(entry: Entry, work: AnyTask): void {
-    entry.job = createJob(work, 1, this.#parts.workDir)
+    entry.job = this.#newJob(entry, work, 1)
     if (work.kind !== 'function') entry.executable = executableOf(work)
   }
 
@@ -108,7 +99,7 @@ export class Ledger {
     this.#take(entry, now, end)
   }
 
-  /** Routing chose a backend: SUBMITTED. */
+  /** Routing chose a backend: SUBMITTED and, as it is about to be handed over, QUEUED. */
   assign(entry: Entry, backend: Pick<Backend, 'name' | 'model'>, connection: Connection): void {
     entry.backend = backend.name
     entry.connection = connection
@@ -117,11 +108,7 @@ export class Ledger {
     const now = this.#now()
     this.#apply(entry, 'submit', now)
     if (entry.cancelReason !== null) this.#cancel(entry, now, entry.cancelReason)
-  }
-
-  /** About to be handed to the backend: QUEUED. Nothing happens to one that was canceled. */
-  queue(entry: Entry): void {
-    if (entry.life.state === 'SUBMITTED') this.#apply(entry, 'queue', this.#now())
+    else this.#apply(entry, 'queue', now)
   }
 
   /** Hands over what was queued and has not been canceled meanwhile. */
@@ -137,12 +124,10 @@ export class Ledger {
 
   /** Takes a backend's report in. */
   record(job: Job, report: TaskReport): void {
-    const entry = this.#entries.get(job.uid)
-    if (entry?.job !== job || hasEnded(entry.life.state)) {
-      this.#lateReports++
-      return
-    }
-    this.#take(entry, report.at ?? this.#now(), report)
+    const entry = job instanceof Attempt && this.#open.has(job.entry) ? job.entry : null
+    const isCurrent = entry?.job === job && !hasEnded(entry.life.state)
+    if (isCurrent) this.#take(entry, report.at ?? this.#now(), report)
+    else this.#lateReports++
   }
 
   /** Asks for a task's end; `true` once, `false` when it was asked for or has ended. */
@@ -165,10 +150,24 @@ export class Ledger {
 
   /** Ends what no backend has ended, for a backend that did not answer. */
   cancelRest(reason: string): void {
-    for (const entry of this.#entries.values()) {
+    for (const entry of this.#open.toArray()) {
       if (entry.job === null) this.endHeld(entry, { kind: 'cancel', reason })
       else this.#cancel(entry, this.#now(), reason)
     }
+  }
+
+  #register(task: Task, registration: Registration, work: AnyTask | null): Entry {
+    const moment = this.#now()
+    const entry = new Entry(task, newLife(moment), registration)
+    if (work !== null) entry.job = this.#newJob(entry, work, 1)
+    this.#open.add(entry)
+    ledgerAccess.setHolder(task, entry)
+    this.narrator.created(entry, moment.wallSeconds)
+    return entry
+  }
+
+  #newJob(entry: Entry, work: AnyTask, attempt: number): Job {
+    return new Attempt(entry, work, attempt, this.#parts.workDir)
   }
 
   #take(entry: Entry, moment: Moment, report: TaskReport): void {
@@ -210,7 +209,7 @@ export class Ledger {
 
   #retry(entry: Entry, work: AnyTask, moment: Moment, error: unknown): void {
     // First, so that a repeated report of the failed attempt is late already.
-    const job = createJob(work, entry.attempt + 1, this.#parts.workDir)
+    const job = this.#newJob(entry, work, entry.attempt + 1)
     entry.job = job
     this.#apply(entry, 'retry', moment, { error })
     // Whoever heard of the failed attempt may have asked for the end.
@@ -226,17 +225,18 @@ export class Ledger {
     if (this.#apply(entry, 'cancel', moment, ending)) this.#end(entry, { state: 'CANCELED', error })
   }
 
-  #apply(entry: Entry, stimulus: Stimulus, moment: Moment, ending: Ending = {}): Change | null {
-    const change = advance(entry.life, stimulus, moment)
-    if (change === null) return null
-    entry.life = change.life
-    ledgerAccess.setState(entry.task, change.life.state)
-    this.narrator.changed(entry, change, ending)
-    return change
+  /** `false` when the stimulus comes too late. */
+  #apply(entry: Entry, stimulus: Stimulus, moment: Moment, ending = noEnding): boolean {
+    const life = advance(entry.life, stimulus, moment)
+    if (life === null) return false
+    entry.life = life
+    ledgerAccess.setState(entry.task, life.state)
+    this.narrator.changed(entry, ending)
+    return true
   }
 
   #end(entry: Entry, outcome: Outcome): void {
-    this.#entries.delete(entry.task.uid)
+    this.#open.delete(entry)
     ledgerAccess.settle(entry.task, outcome)
     this.#parts.onEnded(entry.task, outcome, entry.owner)
     for (const hear of entry.waiters ?? []) hear()

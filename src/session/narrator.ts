@@ -14,10 +14,10 @@ import {
   TaskSubmitted,
 } from '../events/vocabulary.ts'
 import type { Clock } from '../foundation/clock.ts'
-import type { JsonObject, JsonValue } from '../foundation/json-value.ts'
+import { emptyAttributes, type JsonObject, type JsonValue } from '../foundation/json-value.ts'
 import { maskSecrets } from '../foundation/secrets.ts'
 import { errorTypeOf, TaskCanceledError } from '../foundation/task-errors.ts'
-import type { Change } from '../tasks/lifecycle.ts'
+import type { Life } from '../tasks/lifecycle.ts'
 import {
   describeAttempt,
   describeFacts,
@@ -42,7 +42,8 @@ export interface Ending {
 /** Hears of every change of every task, in order. Must not throw. */
 export interface Narrator {
   created(entry: Entry, time: number): void
-  changed(entry: Entry, change: Change, ending: Ending): void
+  /** Its life says how. */
+  changed(entry: Entry, ending: Ending): void
   noticed(backend: string, notice: Notice): void
   /** Tells what is beyond a task's own changes, as an event of the library's own. */
   tell<Fields extends object>(
@@ -93,25 +94,25 @@ export class EventNarrator implements Narrator {
     )
   }
 
-  changed(entry: Entry, change: Change, ending: Ending): void {
+  changed(entry: Entry, ending: Ending): void {
     const { sink, clock, sessionId: session_id } = this.#parts
-    if (change.event === null) return
+    const { event, time, durationSeconds } = entry.life
+    if (event === null) return
     const fields = {
       session_id,
       backend: entry.backend,
-      event_time: change.time,
+      event_time: time,
       task_id: entry.task.uid,
       node_id: entry.nodeId,
-      duration_seconds: change.durationSeconds,
-      error_type: change.event === 'TaskFailed' ? errorTypeOf(ending.error) : '',
+      duration_seconds: durationSeconds,
+      error_type: event === 'TaskFailed' ? errorTypeOf(ending.error) : '',
+      attributes: this.#attributesOf(entry, ending),
     }
-    if (change.event === 'tutti.TaskAttempt') {
-      const failure = describeFailure(ending.error)
-      sink.emit(stampEvent(TaskAttempt, clock, { ...fields, ...failure, attempt: entry.attempt }))
-      return
+    if (event !== 'tutti.TaskAttempt') {
+      return sink.emit(stampEvent(eventClasses[event], clock, fields))
     }
-    const attributes = this.#attributesOf(entry, change, ending)
-    sink.emit(stampEvent(eventClasses[change.event], clock, Object.assign(fields, { attributes })))
+    const failure = describeFailure(ending.error)
+    sink.emit(stampEvent(TaskAttempt, clock, { ...fields, ...failure, attempt: entry.attempt }))
   }
 
   noticed(backend: string, notice: Notice): void {
@@ -129,26 +130,28 @@ export class EventNarrator implements Narrator {
     sink.emit(stampEvent(eventClass, clock, { ...fields, session_id }))
   }
 
-  #attributesOf(entry: Entry, change: Change, ending: Ending): JsonObject {
-    if (change.event === 'TaskSubmitted' || change.event === 'TaskQueued')
-      return describeTask(entry)
+  #attributesOf(entry: Entry, ending: Ending): JsonObject {
+    const { event } = entry.life
+    if (event === 'tutti.TaskAttempt') return emptyAttributes
+    if (event === 'TaskSubmitted' || event === 'TaskQueued') return describeTask(entry)
     const attempt = describeAttempt(entry)
-    if (change.event === 'TaskStarted') return attempt
-    const extras = this.#describeEnding(change, ending)
+    if (event === 'TaskStarted') return attempt
+    const extras = this.#describeEnding(entry.life, ending)
     return extras === null ? attempt : Object.freeze({ ...attempt, ...extras })
   }
 
   /** `null` when there is nothing to say, as for most tasks that succeed. */
-  #describeEnding(change: Change, ending: Ending): Record<string, JsonValue> | null {
+  #describeEnding(life: Life, ending: Ending): Record<string, JsonValue> | null {
+    const { event, isIncomplete } = life
     const facts = describeFacts(ending.facts)
-    const isKept = change.event === 'TaskCompleted' && this.#parts.keepResults
-    if (change.event === 'TaskCompleted' && !isKept && !change.isIncomplete) return facts
+    const isKept = event === 'TaskCompleted' && this.#parts.keepResults
+    if (event === 'TaskCompleted' && !isKept && !isIncomplete) return facts
     const extras: Record<string, JsonValue> = facts ?? {}
-    if (change.isIncomplete) extras['incomplete_lifecycle'] = true
-    if (change.event === 'TaskFailed') {
+    if (isIncomplete) extras['incomplete_lifecycle'] = true
+    if (event === 'TaskFailed') {
       Object.assign(extras, describeFailure(ending.error), describeStack(ending.error))
     }
-    if (change.event === 'TaskCanceled' && ending.error instanceof TaskCanceledError) {
+    if (event === 'TaskCanceled' && ending.error instanceof TaskCanceledError) {
       extras['reason'] = maskSecrets(ending.error.reason)
     }
     if (isKept) Object.assign(extras, describeResult(ending.value))

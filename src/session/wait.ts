@@ -101,14 +101,14 @@ interface Open {
   readonly missing: StateError | null
 }
 
-function findOpen({ ledger, intake }: WaitParts, tasks: readonly AnyTask[]): Open {
+function findOpen({ ledger }: WaitParts, tasks: readonly AnyTask[]): Open {
   const entries = new Set<Entry>()
   const promised = new Set<AnyTask>()
   for (const [at, task] of tasks.entries()) {
     if (hasEnded(task.state)) continue
     const entry = ledger.find(task)
     if (entry !== undefined) entries.add(entry)
-    else if (intake.isPromised(task)) promised.add(task)
+    else if (ledger.isPromised(task)) promised.add(task)
     else {
       const text = `tasks[${at}] (${task.uid}) was not submitted to this session`
       return { entries, promised, missing: new StateError(text) }

@@ -54,77 +54,62 @@ export const eventOf = {
   cancel: 'TaskCanceled',
 } as const satisfies { [S in Stimulus]: string }
 
-/** Where a task stands. A new one replaces it at every change. */
-export interface Life {
-  readonly state: TaskState
-  /** Monotonic milliseconds at which the latest attempt began; `null` before the first. */
-  readonly startedMs: number | null
-  /** An attempt has failed and the next has not begun. */
-  readonly isBetweenAttempts: boolean
-  /** How long the attempt that failed last had run. */
-  readonly failedAfterMs: number
-  /** Wall-clock seconds of the latest event; times of one task never decrease. */
-  readonly lastTime: number
-}
-
+/** One look at both clocks. */
 export interface Moment {
   readonly wallSeconds: number
   readonly monotonicMs: number
 }
 
-export interface Change {
-  readonly life: Life
-  /** `null` when a later attempt begins: TaskStarted is told once. */
+/** Where a task stands, and what brought it there. A new one replaces it at every change. */
+export class Life {
+  readonly state: TaskState
+  /** `null` when it was registered, and when a later attempt begins: TaskStarted is told once. */
   readonly event: (typeof eventOf)[Stimulus] | null
+  /** Wall-clock seconds; times of one task never decrease. */
   readonly time: number
-  /** The latest attempt's execution time; 0 if RUNNING was never recorded. */
-  readonly durationSeconds: number
+  /** Monotonic milliseconds at which the latest attempt began; `null` before the first. */
+  readonly startedMs: number | null
+  /** An attempt has failed and the next has not begun. */
+  readonly isBetweenAttempts: boolean
+  /** The latest attempt's execution time by now; 0 if RUNNING was never recorded. */
+  readonly elapsedMs: number
+
+  constructor(state: TaskState, stimulus: Stimulus | null, before: Life | null, now: Moment) {
+    const isStart = stimulus === 'start'
+    this.state = state
+    this.event =
+      stimulus === null || (isStart && before?.state === 'RUNNING') ? null : eventOf[stimulus]
+    this.time = before === null ? now.wallSeconds : Math.max(before.time, now.wallSeconds)
+    this.startedMs = isStart ? now.monotonicMs : (before?.startedMs ?? null)
+    this.isBetweenAttempts = stimulus === 'retry' && state === 'RUNNING'
+    this.elapsedMs = isStart || before === null ? 0 : attemptMs(before, now)
+  }
+
+  get durationSeconds(): number {
+    return this.elapsedMs / 1000
+  }
+
   /** The task ended without RUNNING having been recorded. */
-  readonly isIncomplete: boolean
+  get isIncomplete(): boolean {
+    return hasEnded(this.state) && this.startedMs === null
+  }
 }
 
 /** The life of a task that was just registered. */
-export function newLife(moment: Moment): Life {
-  return {
-    state: 'CREATED',
-    startedMs: null,
-    isBetweenAttempts: false,
-    failedAfterMs: 0,
-    lastTime: moment.wallSeconds,
-  }
-}
+export const newLife = (now: Moment): Life => new Life('CREATED', null, null, now)
 
 export const hasEnded = (state: TaskState): boolean =>
   state === 'DONE' || state === 'FAILED' || state === 'CANCELED'
 
-/** The next life and the event that tells it, or `null` for a late or repeated stimulus. */
-export function advance(life: Life, stimulus: Stimulus, moment: Moment): Change | null {
-  const time = Math.max(life.lastTime, moment.wallSeconds)
-  if (stimulus === 'start' && life.isBetweenAttempts && life.state === 'RUNNING') {
-    const startedMs = moment.monotonicMs
-    const next = { ...life, startedMs, isBetweenAttempts: false, lastTime: time }
-    return { life: next, event: null, time, durationSeconds: 0, isIncomplete: false }
-  }
-  const state = transitions[life.state][stimulus]
-  if (state === undefined) return null
-  const elapsedMs = attemptMs(life, moment)
-  return {
-    life: {
-      state,
-      startedMs: stimulus === 'start' ? moment.monotonicMs : life.startedMs,
-      isBetweenAttempts: stimulus === 'retry' && state === 'RUNNING',
-      failedAfterMs: stimulus === 'retry' ? elapsedMs : life.failedAfterMs,
-      lastTime: time,
-    },
-    event: eventOf[stimulus],
-    time,
-    durationSeconds: elapsedMs / 1000,
-    isIncomplete: hasEnded(state) && life.startedMs === null,
-  }
+/** The next life, or `null` for a late or repeated stimulus. */
+export function advance(life: Life, stimulus: Stimulus, now: Moment): Life | null {
+  const isNextAttempt = stimulus === 'start' && life.isBetweenAttempts
+  const state = isNextAttempt ? 'RUNNING' : transitions[life.state][stimulus]
+  return state === undefined ? null : new Life(state, stimulus, life, now)
 }
 
 /** Waiting for the next attempt is not execution. */
-function attemptMs({ startedMs, isBetweenAttempts, failedAfterMs }: Life, now: Moment): number {
+function attemptMs({ startedMs, isBetweenAttempts, elapsedMs }: Life, now: Moment): number {
   if (startedMs === null) return 0
-  return isBetweenAttempts ? failedAfterMs : Math.max(0, now.monotonicMs - startedMs)
+  return isBetweenAttempts ? elapsedMs : Math.max(0, now.monotonicMs - startedMs)
 }

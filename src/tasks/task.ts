@@ -3,7 +3,6 @@
 import { StateError, type TuttiError } from '../foundation/errors.ts'
 import { type JsonObject, toJsonObject } from '../foundation/json-value.ts'
 import {
-  expectId,
   expectInteger,
   expectKnownKeys,
   expectNumber,
@@ -12,6 +11,7 @@ import {
 } from '../foundation/options.ts'
 import { announceWait } from '../foundation/task-context.ts'
 import type { TaskState } from './lifecycle.ts'
+import { expectOwnUid, generateUid } from './uid.ts'
 
 /** `task_type` in events: an executable, a function, or a prompt. */
 export type TaskKind = 'compute' | 'function' | 'ai'
@@ -50,10 +50,14 @@ export type Outcome =
 
 /** How the ledger, the only writer of task state, writes it. Nobody else may import this. */
 export interface LedgerAccess {
-  /** Promises the task to a session; `false` when it already was. From now on it can be awaited. */
-  bind(task: Task): boolean
-  /** Takes the promise back: whoever awaits it hears why, and it may be submitted again. */
+  /** Gives the task a holder; `false` when it has or had one. From now on it can be awaited. */
+  bind(task: Task, holder: object): boolean
+  /** Takes that back: whoever awaits the task hears why, and it may be submitted again. */
   unbind(task: Task, cause: unknown): void
+  /** What holds the task from now on, until it ends. */
+  setHolder(task: Task, holder: object): void
+  /** `null` before the task is bound. */
+  holderOf(task: Task): object | null
   setState(task: Task, state: TaskState): void
   setBackend(task: Task, name: string): void
   settle(task: Task, outcome: Outcome): void
@@ -61,14 +65,14 @@ export interface LedgerAccess {
 
 export let ledgerAccess: LedgerAccess
 
-/** The number of the latest generated uid. */
-let generated = 0
+/** Holds the tasks that have ended. */
+const past = Object.freeze({})
 
 export abstract class Task<T = unknown> implements PromiseLike<T> {
   abstract readonly kind: TaskKind
   readonly uid: string
-  /** The caller chose the uid, so the session must make sure that it is new. */
-  readonly hasOwnUid: boolean
+  /** Of a uid as they are generated; `null` of any other. */
+  readonly uidNumber: number | null
   readonly timeoutSeconds: number | null
   readonly signal: AbortSignal | null
   readonly retries: number
@@ -76,22 +80,27 @@ export abstract class Task<T = unknown> implements PromiseLike<T> {
   readonly attributes: JsonObject | null
   #backend: string | null
   #state: TaskState = 'CREATED'
-  #isBound = false
-  #outcome: Outcome | null = null
+  #holder: object | null = null
+  #value: unknown
+  #error: TuttiError | null = null
   #waiting: PromiseWithResolvers<unknown> | null = null
 
   static {
     ledgerAccess = {
-      bind(task) {
-        const isFirst = !task.#isBound
-        task.#isBound = true
-        return isFirst
+      bind(task, holder) {
+        if (task.#holder !== null) return false
+        task.#holder = holder
+        return true
       },
       unbind(task, cause) {
-        task.#isBound = false
+        task.#holder = null
         task.#waiting?.reject(notSubmitted(task, 'was not submitted', cause))
         task.#waiting = null
       },
+      setHolder(task, holder) {
+        task.#holder = holder
+      },
+      holderOf: (task) => task.#holder,
       setState(task, state) {
         task.#state = state
       },
@@ -106,8 +115,9 @@ export abstract class Task<T = unknown> implements PromiseLike<T> {
 
   constructor(options: TaskOptions) {
     const { uid, backend, timeoutSeconds, signal, retries = 0, priority = 0 } = options
-    this.hasOwnUid = uid !== undefined
-    this.uid = uid === undefined ? generateUid() : expectOwnUid(uid)
+    const { text, number } = uid === undefined ? generateUid() : expectOwnUid(uid)
+    this.uid = text
+    this.uidNumber = number
     this.#backend = backend === undefined ? null : expectBackendName(backend)
     this.timeoutSeconds =
       timeoutSeconds === undefined
@@ -133,14 +143,14 @@ export abstract class Task<T = unknown> implements PromiseLike<T> {
 
   /** Why it failed or was canceled; `null` otherwise. */
   get error(): TuttiError | null {
-    return this.#outcome !== null && 'error' in this.#outcome ? this.#outcome.error : null
+    return this.#error
   }
 
   /**
    * The value that awaiting gives; `undefined` before the end and for a task that did not succeed.
    */
   protected get value(): T | undefined {
-    return this.#outcome?.state === 'DONE' ? (this.#outcome.value as T) : undefined
+    return this.#value as T | undefined
   }
 
   /**
@@ -155,12 +165,9 @@ export abstract class Task<T = unknown> implements PromiseLike<T> {
   }
 
   #promise(): Promise<T> {
-    if (this.#outcome !== null) {
-      return this.#outcome.state === 'DONE'
-        ? Promise.resolve(this.#outcome.value as T)
-        : Promise.reject(this.#outcome.error)
-    }
-    if (!this.#isBound) {
+    if (this.#error !== null) return Promise.reject(this.#error)
+    if (this.#holder === past) return Promise.resolve(this.#value as T)
+    if (this.#holder === null) {
       return Promise.reject(notSubmitted(this, 'was awaited before it was submitted'))
     }
     announceWait()
@@ -169,9 +176,14 @@ export abstract class Task<T = unknown> implements PromiseLike<T> {
   }
 
   #settle(outcome: Outcome): void {
-    this.#outcome = outcome
-    if (outcome.state === 'DONE') this.#waiting?.resolve(outcome.value)
-    else this.#waiting?.reject(outcome.error)
+    this.#holder = past
+    if (outcome.state === 'DONE') {
+      this.#value = outcome.value
+      this.#waiting?.resolve(outcome.value)
+    } else {
+      this.#error = outcome.error
+      this.#waiting?.reject(outcome.error)
+    }
     this.#waiting = null
   }
 }
@@ -206,16 +218,6 @@ const reservedAttributes = new Set([
   'result',
   'result_omitted',
 ])
-
-const generateUid = (): string => `task-${String(++generated).padStart(6, '0')}`
-
-/** One that looks like a generated uid moves the numbers on: it will not be generated again. */
-function expectOwnUid(given: unknown): string {
-  const uid = expectId('uid', given)
-  const number = /^task-(\d{6,15})$/.exec(uid)?.[1]
-  if (number !== undefined) generated = Math.max(generated, Number(number))
-  return uid
-}
 
 function toAttributes(given: unknown): JsonObject {
   const attributes = toJsonObject(expectObject('attributes', given))

@@ -10,10 +10,16 @@ import type { Log } from '../foundation/log.ts'
 import type { TaskRecord } from './task-record.ts'
 
 /** What travels on the bus: an event with its span, a span that ended, or both. */
-export interface Envelope {
+export class Envelope {
   readonly event: BaseEvent | null
   readonly spanId: string
   readonly ended: TaskRecord | FinishedSpan | null
+
+  constructor(event: Envelope['event'], spanId: string, ended: Envelope['ended'] = null) {
+    this.event = event
+    this.spanId = spanId
+    this.ended = ended
+  }
 }
 
 /** Takes envelopes in the order of their emission. Must not throw. */

@@ -10,7 +10,7 @@ import { CheckpointDegraded, CheckpointRecovered } from '../events/library-event
 import type { Distributions } from '../events/measurement.ts'
 import type { ResourceUpdate } from '../events/resource-update.ts'
 import { newTraceId } from '../foundation/ids.ts'
-import { EventBus } from './bus.ts'
+import { Envelope, EventBus } from './bus.ts'
 import type { Enrichers } from './enrichers.ts'
 import { MetricReaders } from './metric-readers.ts'
 import { readMetrics } from './metrics.ts'
@@ -79,7 +79,7 @@ export class Pipeline {
   }
 
   publishSpan(span: FinishedSpan): void {
-    this.#bus.publish({ event: null, spanId: span.span_id, ended: span })
+    this.#bus.publish(new Envelope(null, span.span_id, span))
   }
 
   /** All finished spans: as a string without a path, else streamed to the file. */

@@ -8,7 +8,7 @@ import type { WorkSpan } from '../events/sink.ts'
 import { type JsonObject, toJsonObject } from '../foundation/json-value.ts'
 import { newSpanId } from '../foundation/ids.ts'
 import { currentTask } from '../foundation/task-context.ts'
-import type { Envelope } from './bus.ts'
+import { Envelope } from './bus.ts'
 import type { Enrichers } from './enrichers.ts'
 import type { SpanMirror } from './span-mirror.ts'
 import { activeScope, type ScopeSpan, toScopeSpan } from './span-scope.ts'
@@ -58,9 +58,9 @@ export class SpanBook {
     if (type === 'SessionStarted') this.#openSession(event)
     if (type === 'SessionEnded') return this.#closeSession(event)
     if (type === 'SessionStarted' || type === 'ResourceUpdate') {
-      return { event, spanId: this.#sessionSpanId, ended: null }
+      return new Envelope(event, this.#sessionSpanId)
     }
-    return this.#workflows.admit(event) ?? { event, spanId: this.#spanOfCustom(uid), ended: null }
+    return this.#workflows.admit(event) ?? new Envelope(event, this.#spanOfCustom(uid))
   }
 
   /** Opens a span under the given one, the active one, or the session's. */
@@ -153,7 +153,7 @@ export class SpanBook {
     const { tasks, mirror } = this.#parts
     const known = tasks.find(uid)
     if (known !== undefined && known.status !== null) {
-      return { event, spanId: known.spanId, ended: null }
+      return new Envelope(event, known.spanId)
     }
     const record = known ?? this.#openRecord(uid, event)
     const { wasQueued, wasRunning } = record
@@ -163,9 +163,9 @@ export class SpanBook {
     if (record.wasQueued !== wasQueued || record.wasRunning !== wasRunning) {
       mirror.annotated(record.spanId, () => toAnnotation(event, beyondTask(event.attributes)))
     }
-    if (!isEnd) return { event, spanId: record.spanId, ended: null }
+    if (!isEnd) return new Envelope(event, record.spanId)
     mirror.ended(record.spanId, () => this.toSpan(record))
-    return { event, spanId: record.spanId, ended: record }
+    return new Envelope(event, record.spanId, record)
   }
 
   #openRecord(uid: string, event: BaseEvent): TaskRecord {
@@ -197,7 +197,7 @@ export class SpanBook {
   }
 
   #closeSession(event: BaseEvent): Envelope {
-    if (this.#sessionSpan !== null) return { event, spanId: this.#sessionSpanId, ended: null }
+    if (this.#sessionSpan !== null) return new Envelope(event, this.#sessionSpanId)
     const endTime = Math.max(event.event_time, this.#sessionStart)
     const span: FinishedSpan = {
       name: 'session',
@@ -214,7 +214,7 @@ export class SpanBook {
     }
     this.#sessionSpan = span
     this.#parts.mirror.ended(this.#sessionSpanId, () => span)
-    return { event, spanId: this.#sessionSpanId, ended: span }
+    return new Envelope(event, this.#sessionSpanId, span)
   }
 
   #sessionAttributes() {

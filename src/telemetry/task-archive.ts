@@ -39,9 +39,8 @@ class Block {
 export class TaskArchive {
   readonly #blocks: Block[] = []
   readonly #names = new Pool<string | null>((name) => name)
-  readonly #attributes = new Pool<JsonObject>((attributes) =>
-    attributes === emptyAttributes ? '' : JSON.stringify(attributes),
-  )
+  readonly #queuedAttributes = new Pool(keyOfAttributes)
+  readonly #startedAttributes = new Pool(keyOfAttributes)
   readonly #rarities = new Map<number, Rarities>()
   #size = 0
 
@@ -70,8 +69,8 @@ export class TaskArchive {
     block.errorType[at] = this.#names.indexOf(record.errorType)
     block.workflowId[at] = this.#names.indexOf(record.workflowId)
     block.parentSpanId[at] = this.#names.indexOf(record.parentSpanId)
-    block.queuedAttributes[at] = this.#attributes.indexOf(record.queuedAttributes)
-    block.startedAttributes[at] = this.#attributes.indexOf(record.startedAttributes)
+    block.queuedAttributes[at] = this.#queuedAttributes.indexOf(record.queuedAttributes)
+    block.startedAttributes[at] = this.#startedAttributes.indexOf(record.startedAttributes)
     const { enriched, annotations } = record
     if (enriched !== null || annotations !== null)
       this.#rarities.set(row, { enriched, annotations })
@@ -99,8 +98,8 @@ export class TaskArchive {
     record.errorType = this.#names.at(num(block.errorType, at))
     record.workflowId = this.#names.at(num(block.workflowId, at))
     record.parentSpanId = this.#names.at(num(block.parentSpanId, at))
-    record.queuedAttributes = this.#attributes.at(num(block.queuedAttributes, at))
-    record.startedAttributes = this.#attributes.at(num(block.startedAttributes, at))
+    record.queuedAttributes = this.#queuedAttributes.at(num(block.queuedAttributes, at))
+    record.startedAttributes = this.#startedAttributes.at(num(block.startedAttributes, at))
     Object.assign(record, this.#rarities.get(row))
     return record
   }
@@ -112,6 +111,9 @@ export class TaskArchive {
   }
 }
 
+const keyOfAttributes = (attributes: JsonObject): string =>
+  attributes === emptyAttributes ? '' : JSON.stringify(attributes)
+
 const num = (column: Float64Array | Uint8Array | Uint32Array, at: number): number => column[at] ?? 0
 
 /** Each distinct value once. Tasks share few names and few workers. */
@@ -119,18 +121,22 @@ class Pool<T> {
   readonly #keyOf: (value: T) => string | null
   readonly #indexes = new Map<string | null, number>()
   readonly #values: T[] = []
+  #latest = -1
 
   constructor(keyOf: (value: T) => string | null) {
     this.#keyOf = keyOf
   }
 
   indexOf(value: T): number {
+    // Tasks that ended one after the other share most values, and a key may be costly.
+    if (this.#latest !== -1 && this.#values[this.#latest] === value) return this.#latest
     const key = this.#keyOf(value)
     let index = this.#indexes.get(key)
     if (index === undefined) {
       index = this.#values.push(value) - 1
       this.#indexes.set(key, index)
     }
+    this.#latest = index
     return index
   }
 

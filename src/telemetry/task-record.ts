@@ -6,6 +6,7 @@
 import type { FinishedSpan, SpanAnnotation } from '../checkpoint/format.ts'
 import type { BaseEvent } from '../events/event.ts'
 import { emptyAttributes, type JsonObject, type JsonValue } from '../foundation/json-value.ts'
+import type { Rostered } from '../foundation/roster.ts'
 
 export type SpanStatus = 'completed' | 'failed' | 'canceled'
 
@@ -13,7 +14,8 @@ export type SpanStatus = 'completed' | 'failed' | 'canceled'
 const never = Number.NaN
 
 /** Kept for every task until the manager is gone, so each field counts. */
-export class TaskRecord {
+export class TaskRecord implements Rostered {
+  rosterIndex = -1
   readonly uid: string
   readonly spanId: string
   readonly startTime: number

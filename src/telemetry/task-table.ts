@@ -5,6 +5,7 @@
 
 import type { BaseEvent } from '../events/event.ts'
 import { newSpanId } from '../foundation/ids.ts'
+import { Roster } from '../foundation/roster.ts'
 import { TaskArchive } from './task-archive.ts'
 import { beyondTask, type SpanStatus, TaskRecord } from './task-record.ts'
 
@@ -34,11 +35,11 @@ export class TaskTable {
   }
   /** Open tasks, and the archive's rows of those that have ended. */
   readonly #known = new Map<string, TaskRecord | number>()
-  readonly #open = new Set<TaskRecord>()
+  readonly #open = new Roster<TaskRecord>()
   readonly #archive = new TaskArchive()
 
-  openRecords(): IterableIterator<TaskRecord> {
-    return this.#open.values()
+  openRecords(): TaskRecord[] {
+    return this.#open.toArray()
   }
 
   /**
@@ -46,7 +47,7 @@ export class TaskTable {
    * ended first. Ended ones are copies.
    */
   *records(): Generator<TaskRecord> {
-    const open = [...this.#open]
+    const open = this.#open.toArray()
     const { size } = this.#archive
     for (let row = 0; row < size; row++) yield this.#archive.read(row)
     yield* open

@@ -3,7 +3,7 @@
 import type { FinishedSpan } from '../checkpoint/format.ts'
 import type { BaseEvent } from '../events/event.ts'
 import { WorkflowEnded, WorkflowStarted } from '../events/library-events.ts'
-import type { Envelope } from './bus.ts'
+import { Envelope } from './bus.ts'
 import type { ScopeSpan } from './span-scope.ts'
 
 /** Who opens and closes spans. */
@@ -37,7 +37,7 @@ export class WorkflowSpans {
     const attributes = { session_id, workflow_id }
     const scope = this.#book.openScope('workflow', attributes, event.event_time, parent)
     this.#open.set(workflow_id, scope)
-    return { event, spanId: scope.spanId, ended: null }
+    return new Envelope(event, scope.spanId)
   }
 
   /** Telemetry that began in the middle knows no span. */
@@ -48,6 +48,6 @@ export class WorkflowSpans {
     this.#open.delete(workflow_id)
     const text = typeof failure === 'string' ? failure : null
     const ended = this.#book.closeScope(scope, event.event_time, text)
-    return { event, spanId: scope.spanId, ended }
+    return new Envelope(event, scope.spanId, ended)
   }
 }

@@ -22,7 +22,7 @@ function openLedger(listen: (type: string, entry: Entry) => void = () => {}) {
   const narrator: Narrator = {
     ...nullNarrator,
     created: (entry) => tell(entry, 'TaskCreated'),
-    changed: (entry, { event }) => void (event !== null && tell(entry, event)),
+    changed: (entry) => void (entry.life.event !== null && tell(entry, entry.life.event)),
   }
   const clock = new ManualClock()
   const onEnded = (task: AnyTask): void => void ended.push(task)
@@ -38,7 +38,6 @@ function openLedger(listen: (type: string, entry: Entry) => void = () => {}) {
       ledger.bind(task)
       const entry = ledger.open(task)
       ledger.assign(entry, backend, connection)
-      ledger.queue(entry)
       return entry
     })
     ledger.submit(connection, entries)

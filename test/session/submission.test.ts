@@ -173,6 +173,35 @@ describe('row 3: duplicates', () => {
     expect(await rejection(session.submitTasks([again]))).toMatchObject(duplicate(0, 'a'))
   })
 
+  it('row 3: refuses a uid that was generated, also after its task has ended', async () => {
+    const { session, backend } = await openSession()
+    const task = quick()
+    const twin = quick({ uid: task.uid })
+    expect(await rejection(session.submitTasks([task, twin]))).toMatchObject(duplicate(1, task.uid))
+    await session.submitTasks([task])
+    expect(await rejection(session.submitTasks([twin]))).toMatchObject(duplicate(0, task.uid))
+    backend.complete(task)
+    await task
+    expect(await rejection(session.submitTasks([twin]))).toMatchObject(duplicate(0, task.uid))
+    await (await openSession()).session.submitTasks([twin])
+  })
+
+  it('row 3: takes a uid that only looks like one that was generated', async () => {
+    const { session } = await openSession()
+    const task = quick()
+    const longer = quick({ uid: task.uid.replace('-', '-0') })
+    await session.submitTasks([task, longer])
+    expect([task.state, longer.state]).toEqual(['QUEUED', 'QUEUED'])
+  })
+
+  it('row 3: a submission that failed leaves all of its uids free', async () => {
+    const { session } = await openSession()
+    const [fine, chosen] = [quick(), quick({ uid: 'a' })]
+    const wrong = quick({ uid: 'b', backend: 'nowhere' })
+    await rejection(session.submitTasks([fine, chosen, wrong]))
+    await session.submitTasks([fine, quick({ uid: 'a' }), quick({ uid: 'b' })])
+  })
+
   it('row 3: refuses a task that another session is about to take', async () => {
     const [one, two] = [await openSession(), await openSession()]
     const task = quick()

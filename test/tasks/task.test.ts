@@ -122,6 +122,9 @@ describe('options of every task', () => {
   })
 })
 
+/** What a session would be. */
+const holder = {}
+
 describe('awaiting a task', () => {
   it('before submission rejects with a hint', async () => {
     const task = make({ uid: 'early' })
@@ -134,8 +137,8 @@ describe('awaiting a task', () => {
 
   it('gives the value to everybody, before and after the end', async () => {
     const task = make({})
-    expect(ledgerAccess.bind(task)).toBe(true)
-    expect(ledgerAccess.bind(task)).toBe(false)
+    expect(ledgerAccess.bind(task, holder)).toBe(true)
+    expect(ledgerAccess.bind(task, holder)).toBe(false)
     const early = [task.then((value) => value + 1), Promise.all([task, task])]
     ledgerAccess.settle(task, { state: 'DONE', value: 41 })
     expect(await Promise.all(early)).toEqual([42, [41, 41]])
@@ -144,7 +147,7 @@ describe('awaiting a task', () => {
 
   it('rejects for everybody, before and after the end', async () => {
     const task = make({})
-    ledgerAccess.bind(task)
+    ledgerAccess.bind(task, holder)
     const early = [task.then(null, (error: unknown) => error), task.then(null, () => 'again')]
     const error = new TaskCanceledError(task.uid, 'over')
     ledgerAccess.settle(task, { state: 'CANCELED', error })
@@ -155,13 +158,13 @@ describe('awaiting a task', () => {
 
   it('ends with an error when the submission fails, and may begin again', async () => {
     const task = make({})
-    ledgerAccess.bind(task)
+    ledgerAccess.bind(task, holder)
     const waiting = task.then(null, (error: unknown) => error)
     const cause = new Error('closed')
     ledgerAccess.unbind(task, cause)
     expect(await waiting).toMatchObject({ name: 'StateError', cause })
     await expect(task).rejects.toBeInstanceOf(StateError)
-    expect(ledgerAccess.bind(task)).toBe(true)
+    expect(ledgerAccess.bind(task, holder)).toBe(true)
   })
 
   it('nobody raises no unhandledRejection', async () => {
@@ -170,7 +173,7 @@ describe('awaiting a task', () => {
     process.on('unhandledRejection', hear)
     try {
       const [never, early] = [make({}), make({})]
-      for (const task of [never, early]) ledgerAccess.bind(task)
+      for (const task of [never, early]) ledgerAccess.bind(task, holder)
       void early.then(null, () => {})
       for (const task of [never, early]) {
         const error = new TaskCanceledError(task.uid, 'over')

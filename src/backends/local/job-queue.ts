@@ -9,15 +9,15 @@ export interface WaitingJob {
 }
 
 /** The jobs of one priority. Places before `from` are empty; so are those of removed jobs. */
-interface Rank {
+interface Rank<T> {
   readonly priority: number
-  places: (WaitingJob | undefined)[]
+  places: (T | undefined)[]
   from: number
 }
 
-export class JobQueue {
+export class JobQueue<T extends WaitingJob> {
   /** Highest priority first, none of them empty but the first after a removal. */
-  readonly #ranks: Rank[] = []
+  readonly #ranks: Rank<T>[] = []
   /** Removed, but still in their places. */
   readonly #removed = new Set<Job>()
   #length = 0
@@ -26,13 +26,13 @@ export class JobQueue {
     return this.#length
   }
 
-  push(waiting: WaitingJob): void {
+  push(waiting: T): void {
     this.#rankOf(waiting.job.task.priority).places.push(waiting)
     this.#length++
   }
 
   /** Back to where they were: before all that came after them. */
-  putBack(waiting: readonly WaitingJob[]): void {
+  putBack(waiting: readonly T[]): void {
     for (const [priority, back] of Map.groupBy(waiting, ({ job }) => job.task.priority)) {
       const rank = this.#rankOf(priority)
       const inOrder = back.toSorted(byTurn)
@@ -50,7 +50,7 @@ export class JobQueue {
   }
 
   /** The next one, without taking it. */
-  peek(): WaitingJob | undefined {
+  peek(): T | undefined {
     for (;;) {
       const rank = this.#ranks[0]
       if (rank === undefined) return undefined
@@ -63,7 +63,7 @@ export class JobQueue {
     }
   }
 
-  take(): WaitingJob | undefined {
+  take(): T | undefined {
     const waiting = this.peek()
     const rank = this.#ranks[0]
     if (waiting === undefined || rank === undefined) return undefined
@@ -95,7 +95,7 @@ export class JobQueue {
     this.#removed.clear()
   }
 
-  #rankOf(priority: number): Rank {
+  #rankOf(priority: number): Rank<T> {
     let [low, high] = [0, this.#ranks.length]
     while (low < high) {
       const middle = (low + high) >>> 1
@@ -104,7 +104,7 @@ export class JobQueue {
     }
     const found = this.#ranks[low]
     if (found?.priority === priority) return found
-    const added: Rank = { priority, places: [], from: 0 }
+    const added: Rank<T> = { priority, places: [], from: 0 }
     this.#ranks.splice(low, 0, added)
     return added
   }

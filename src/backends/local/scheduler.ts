@@ -1,5 +1,6 @@
 /** Gives waiting jobs to executors, by priority and age, as resources and places allow. */
 
+import { Roster, type Rostered } from '../../foundation/roster.ts'
 import { defaultResources, type ResourceRequest } from '../../tasks/resources.ts'
 import type { BackendListener, Job, Notice, TaskReport } from '../backend.ts'
 import type { Batch, Executor, ExecutorListener } from './executor.ts'
@@ -13,25 +14,30 @@ const lanes: readonly Lane[] = ['functions', 'programs', 'closures']
 const nothing: ResourceRequest = Object.freeze({ ...defaultResources, cores: 0 })
 
 /** Where a job is until it ends. */
-interface Place {
+class Place implements WaitingJob, Rostered {
+  rosterIndex = -1
+  isWaiting = true
+  readonly job: Job
+  readonly turn: number
   readonly lane: Lane
   readonly listener: BackendListener
-  readonly turn: number
-  isWaiting: boolean
-}
 
-interface Head extends WaitingJob {
-  readonly lane: Lane
+  constructor(job: Job, turn: number, lane: Lane, listener: BackendListener) {
+    this.job = job
+    this.turn = turn
+    this.lane = lane
+    this.listener = listener
+  }
 }
 
 export class Scheduler implements ExecutorListener {
   readonly #slots: Slots
-  readonly #queues: Readonly<Record<Lane, JobQueue>> = {
+  readonly #queues: Readonly<Record<Lane, JobQueue<Place>>> = {
     functions: new JobQueue(),
     programs: new JobQueue(),
     closures: new JobQueue(),
   }
-  readonly #places = new Map<Job, Place>()
+  readonly #places = new Roster<Place>()
   readonly #grants = new Map<Batch, Grant>()
   /** How many jobs each sharer has here, and who waits for the last of them. */
   readonly #open = new Map<BackendListener, number>()
@@ -55,10 +61,10 @@ export class Scheduler implements ExecutorListener {
   submit(jobs: readonly Job[], laneOf: (job: Job) => Lane, listener: BackendListener): void {
     this.#open.set(listener, (this.#open.get(listener) ?? 0) + jobs.length)
     for (const job of jobs) {
-      const lane = laneOf(job)
-      const turn = ++this.#turn
-      this.#places.set(job, { lane, listener, turn, isWaiting: true })
-      this.#queues[lane].push({ job, turn })
+      const place = new Place(job, ++this.#turn, laneOf(job), listener)
+      job.note = place
+      this.#places.add(place)
+      this.#queues[place.lane].push(place)
     }
     this.#pump()
   }
@@ -72,8 +78,8 @@ export class Scheduler implements ExecutorListener {
   /** Cancels what this sharer has here. Nothing else begins before all of it was canceled. */
   cancelAll(listener: BackendListener, reason: string): void {
     this.#withoutPumping(() => {
-      for (const [job, place] of this.#places) {
-        if (place.listener === listener) this.#cancel(job, reason)
+      for (const { job, listener: owner } of this.#places.toArray()) {
+        if (owner === listener) this.#cancel(job, reason)
       }
     })
     this.#pump()
@@ -83,7 +89,9 @@ export class Scheduler implements ExecutorListener {
   close(reason: string): void {
     this.#closeReason = reason
     this.#withoutPumping(() => {
-      for (const [job, { isWaiting }] of this.#places) if (isWaiting) this.#cancel(job, reason)
+      for (const { job, isWaiting } of this.#places.toArray()) {
+        if (isWaiting) this.#cancel(job, reason)
+      }
     })
   }
 
@@ -96,11 +104,12 @@ export class Scheduler implements ExecutorListener {
   }
 
   report(job: Job, report: TaskReport): void {
-    const place = this.#places.get(job)
-    if (place === undefined) return
+    const place = this.#placeOf(job)
+    if (place === null) return
     const { listener } = place
     if (report.kind === 'start') return listener.report(job, report)
-    this.#places.delete(job)
+    this.#places.delete(place)
+    job.note = null
     listener.report(job, report)
     const left = (this.#open.get(listener) ?? 1) - 1
     this.#open.set(listener, left)
@@ -112,16 +121,16 @@ export class Scheduler implements ExecutorListener {
   }
 
   giveBack(jobs: readonly Job[]): void {
-    const back: Record<Lane, WaitingJob[]> = { functions: [], programs: [], closures: [] }
+    const back: Record<Lane, Place[]> = { functions: [], programs: [], closures: [] }
     for (const job of jobs) {
-      const place = this.#places.get(job)
-      if (place === undefined || place.isWaiting) continue
+      const place = this.#placeOf(job)
+      if (place === null || place.isWaiting) continue
       if (this.#closeReason !== null) {
         this.report(job, { kind: 'cancel', reason: this.#closeReason })
         continue
       }
       place.isWaiting = true
-      back[place.lane].push({ job, turn: place.turn })
+      back[place.lane].push(place)
     }
     for (const lane of lanes) if (back[lane].length > 0) this.#queues[lane].putBack(back[lane])
     this.#pump()
@@ -135,9 +144,13 @@ export class Scheduler implements ExecutorListener {
     this.#pump()
   }
 
+  #placeOf({ note }: Job): Place | null {
+    return note instanceof Place && this.#places.has(note) ? note : null
+  }
+
   #cancel(job: Job, reason: string): void {
-    const place = this.#places.get(job)
-    if (place === undefined) return
+    const place = this.#placeOf(job)
+    if (place === null) return
     if (place.isWaiting) {
       this.#queues[place.lane].remove(job)
       this.report(job, { kind: 'cancel', reason })
@@ -177,13 +190,12 @@ export class Scheduler implements ExecutorListener {
   #beginOne(): boolean {
     const executors = this.#executors
     if (executors === null) return false
-    let first: Head | undefined
-    let free: Head | undefined
+    let first: Place | undefined
+    let free: Place | undefined
     for (const lane of lanes) {
       if (this.#queues[lane].length === 0 || executors[lane].places <= 0) continue
-      const waiting = this.#queues[lane].peek()
-      if (waiting === undefined) continue
-      const head = { lane, ...waiting }
+      const head = this.#queues[lane].peek()
+      if (head === undefined) continue
       if (first === undefined || isBefore(head, first)) first = head
       if (requestOf(head.job, lane) === nothing) free = head
     }
@@ -194,17 +206,16 @@ export class Scheduler implements ExecutorListener {
     return true
   }
 
-  #begin({ lane, job: first }: Head, executor: Executor): void {
+  #begin({ lane, job: first }: Place, executor: Executor): void {
     const queue = this.#queues[lane]
     const request = requestOf(first, lane)
     const most = request === defaultResources ? executor.batchSize(queue.length) : 1
     const jobs: Job[] = []
     do {
-      const job = queue.take()?.job
-      if (job === undefined) break
-      const place = this.#places.get(job)
-      if (place !== undefined) place.isWaiting = false
-      jobs.push(job)
+      const place = queue.take()
+      if (place === undefined) break
+      place.isWaiting = false
+      jobs.push(place.job)
     } while (jobs.length < most && this.#isNext(queue, lane, request))
     const grant = this.#slots.take(request)
     const batch: Batch = { jobs, gpuIds: grant.gpuIds }
@@ -212,7 +223,7 @@ export class Scheduler implements ExecutorListener {
     executor.assign(batch)
   }
 
-  #isNext(queue: JobQueue, lane: Lane, request: ResourceRequest): boolean {
+  #isNext(queue: JobQueue<Place>, lane: Lane, request: ResourceRequest): boolean {
     const next = queue.peek()
     return next !== undefined && requestOf(next.job, lane) === request
   }

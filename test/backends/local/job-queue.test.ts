@@ -1,17 +1,17 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import type { Job } from '../../../src/backends/backend.ts'
-import { JobQueue } from '../../../src/backends/local/job-queue.ts'
+import { JobQueue, type WaitingJob } from '../../../src/backends/local/job-queue.ts'
 import { jobOf, jobsOf, uids } from './fake-executor.ts'
 
-function drain(queue: JobQueue): Job[] {
+function drain(queue: JobQueue<WaitingJob>): Job[] {
   const jobs: Job[] = []
   for (let next = queue.take(); next !== undefined; next = queue.take()) jobs.push(next.job)
   return jobs
 }
 
-const filled = (jobs: readonly Job[]): JobQueue => {
-  const queue = new JobQueue()
+const filled = (jobs: readonly Job[]): JobQueue<WaitingJob> => {
+  const queue = new JobQueue<WaitingJob>()
   for (const [turn, job] of jobs.entries()) queue.push({ job, turn })
   return queue
 }
@@ -56,7 +56,7 @@ describe('a queue of jobs', () => {
     )
     fc.assert(
       fc.property(fc.array(operation, { maxLength: 80 }), (operations) => {
-        const queue = new JobQueue()
+        const queue = new JobQueue<WaitingJob>()
         let model: { job: Job; turn: number }[] = []
         const taken: { job: Job; turn: number }[] = []
         for (const [turn, one] of operations.entries()) {
