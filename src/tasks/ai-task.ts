@@ -8,7 +8,13 @@ import {
   expectString,
   invalid,
 } from '../foundation/options.ts'
-import { expectTaskOptions, Task, taskOptionNames, type TaskOptions } from './task.ts'
+import { Task } from './task.ts'
+import {
+  checkTaskOptions,
+  expectTaskOptions,
+  taskOptionNames,
+  type TaskOptions,
+} from './task-fields.ts'
 
 /** How the answer is sampled. What is absent is the model's or the configuration's choice. */
 export interface SamplingOptions {
@@ -55,7 +61,7 @@ export class AITask<P extends string | readonly string[] = string> extends Task<
 
   constructor(options: AIOptions<P>) {
     expectTaskOptions('AITask', options, [...taskOptionNames, 'prompt', 'model', ...samplingNames])
-    super(options)
+    super(checkTaskOptions(options))
     if (options.backend === undefined && options.model === undefined) {
       throw new ValueError('Expected at least one of `backend` and `model`', {
         field: 'backend',

@@ -1,19 +1,18 @@
 /** A program or a function to run. */
 
-import { ValueError } from '../foundation/errors.ts'
 import { ExecutableFailedError } from '../foundation/task-errors.ts'
-import { expectBoolean, expectFunction, invalid } from '../foundation/options.ts'
-import { definitionOf, type TaskDefinition } from './define-task.ts'
 import {
-  expectArguments,
-  expectCaptureStdio,
-  expectEnvironment,
-  expectNoBatchFile,
-  expectPath,
-  expectStdin,
-} from './program-options.ts'
-import { type ResourceRequest, resolveResources } from './resources.ts'
-import { expectTaskOptions, Task, taskOptionNames, type TaskOptions } from './task.ts'
+  type AnyFunction,
+  checkComputeOptions,
+  type ComputeFields,
+  type ExecutableOptions,
+  type FunctionOptions,
+} from './compute-options.ts'
+import type { TaskDefinition } from './define-task.ts'
+import type { ResourceRequest } from './resources.ts'
+import { Task } from './task.ts'
+
+export type { ExecutableOptions, FunctionOptions } from './compute-options.ts'
 
 /** What a program left behind. */
 export interface ExecutableResult {
@@ -22,52 +21,18 @@ export interface ExecutableResult {
   readonly exitCode: number
 }
 
-type AnyFunction = (...args: never[]) => unknown
+/**
+ * Makes a function's task of options that were checked, without checking anything again. The
+ * arguments belong to it from now on. Not for applications.
+ */
+type LikeChecked = (
+  fields: ComputeFields,
+  args: readonly unknown[],
+  inNameOf: Task | null,
+) => ComputeTask<unknown>
+type Repeatable = new (...given: Parameters<LikeChecked>) => ComputeTask<unknown>
 
-interface ComputeOptions extends TaskOptions {
-  readonly resources?: Partial<ResourceRequest>
-}
-
-export interface ExecutableOptions extends ComputeOptions {
-  /** A path, or a name that is looked up in `PATH`. */
-  readonly executable: string
-  readonly arguments?: readonly string[]
-  /** Default: the session's. */
-  readonly cwd?: string
-  /** Merged over the parent's environment; `undefined` removes a variable. */
-  readonly env?: Readonly<Record<string, string | undefined>>
-  readonly stdin?: string | Uint8Array
-  /** Runs `executable` as a shell's command line. Default `false`: nothing is ever interpreted. */
-  readonly shell?: boolean
-  /** Files for stdout and stderr, instead of strings of bounded length. */
-  readonly captureStdio?: { readonly stdout?: string; readonly stderr?: string }
-}
-
-export interface FunctionOptions<T, A extends readonly unknown[]> extends ComputeOptions {
-  /**
-   * From `defineTask`, to run on a worker; a plain closure runs in this process, on its event loop.
-   */
-  readonly function: (...args: A) => T | PromiseLike<T>
-  readonly args?: Readonly<NoInfer<A>>
-}
-
-/** What a function has none of, with what it has instead. */
-const programOnly = {
-  arguments: 'args',
-  cwd: null,
-  env: null,
-  stdin: null,
-  shell: null,
-  captureStdio: null,
-}
-const known = [
-  ...taskOptionNames,
-  'resources',
-  'executable',
-  'function',
-  'args',
-  ...Object.keys(programOnly),
-]
+export let likeChecked: LikeChecked
 
 /**
  * Exactly one of `executable` and `function`. Options are checked at once; nothing runs before
@@ -92,33 +57,33 @@ export class ComputeTask<
   readonly captureStdio: { readonly stdout?: string; readonly stderr?: string } | null
   readonly resources: ResourceRequest
 
+  static {
+    likeChecked = (fields, args, inNameOf) =>
+      new (ComputeTask as unknown as Repeatable)(fields, args, inNameOf)
+  }
+
   constructor(options: ExecutableOptions & { readonly function?: never })
   constructor(options: FunctionOptions<T, A> & { readonly executable?: never })
-  constructor(options: Partial<ExecutableOptions> & Partial<FunctionOptions<T, A>>) {
-    expectTaskOptions('ComputeTask', options, known)
-    super(options)
-    this.resources = resolveResources(options.resources)
-    const isProgram = options.executable !== undefined
-    if (isProgram === (options.function !== undefined)) {
-      const expected = 'exactly one of `executable` and `function`'
-      const got = isProgram ? 'both' : 'neither'
-      const text = `Expected ${expected}, got ${got}`
-      throw new ValueError(text, { field: 'executable', expected, got })
-    }
-    this.kind = isProgram ? 'compute' : 'function'
-    const work = isProgram ? resolveProgram(options) : resolveFunction(options)
+  constructor(
+    options: object,
+    args: readonly unknown[] | null = null,
+    inNameOf: Task | null = null,
+  ) {
+    const fields = args === null ? checkComputeOptions(options) : (options as ComputeFields)
+    const { task, work, surroundings, resources } = fields
+    super(task, inNameOf)
+    this.kind = work.kind
     this.executable = work.executable
     this.arguments = work.arguments
     this.function = work.function
-    this.args = work.args
+    this.args = args ?? work.args
     this.definition = work.definition
-    this.cwd = options.cwd === undefined ? null : expectPath('cwd', options.cwd)
-    this.env = options.env === undefined ? null : expectEnvironment(options.env)
-    this.stdin = options.stdin === undefined ? null : expectStdin(options.stdin)
-    const { shell = false } = options
-    this.shell = expectBoolean('shell', shell)
-    this.captureStdio =
-      options.captureStdio === undefined ? null : expectCaptureStdio(options.captureStdio)
+    this.cwd = surroundings.cwd
+    this.env = surroundings.env
+    this.stdin = surroundings.stdin
+    this.shell = surroundings.shell
+    this.captureStdio = surroundings.captureStdio
+    this.resources = resources
   }
 
   /** What awaiting gives; `undefined` until the task is DONE. */
@@ -147,62 +112,4 @@ export class ComputeTask<
   get #failure(): ExecutableFailedError | undefined {
     return this.error instanceof ExecutableFailedError ? this.error : undefined
   }
-}
-
-interface Work {
-  readonly executable: string
-  readonly arguments: readonly string[]
-  readonly function: AnyFunction | null
-  readonly args: readonly unknown[]
-  readonly definition: TaskDefinition | null
-}
-
-const none: readonly never[] = Object.freeze([])
-
-function resolveProgram(options: {
-  executable?: unknown
-  arguments?: unknown
-  args?: unknown
-  shell?: unknown
-}): Work {
-  refuse(options, { args: 'arguments' }, 'a function')
-  const executable = expectPath('executable', options.executable)
-  expectNoBatchFile(executable, options.shell === true, process.platform)
-  return {
-    executable,
-    arguments: options.arguments === undefined ? none : expectArguments(options.arguments),
-    function: null,
-    args: none,
-    definition: null,
-  }
-}
-
-function resolveFunction(options: { function?: unknown; args?: unknown }): Work {
-  refuse(options, programOnly, 'an executable')
-  const { args = none } = options
-  expectFunction('function', options.function)
-  const work = options.function as AnyFunction
-  if (!Array.isArray(args)) throw invalid('args', 'an array of arguments', args)
-  return {
-    executable: work.name === '' ? 'anonymous' : work.name,
-    arguments: none,
-    function: work,
-    args: args.length === 0 ? none : Object.freeze([...(args as readonly unknown[])]),
-    definition: definitionOf(work) ?? null,
-  }
-}
-
-/** `names` are the wrong ones, each with the right one if there is any. */
-function refuse(
-  options: object,
-  names: Readonly<Record<string, string | null>>,
-  belongsTo: string,
-): void {
-  const given = options as Readonly<Record<string, unknown>>
-  const wrong = Object.keys(names).find((name) => given[name] !== undefined)
-  if (wrong === undefined) return
-  const right = names[wrong] ?? null
-  const instead = right === null ? '' : `; did you mean "${right}"?`
-  const text = `\`${wrong}\` belongs to ${belongsTo}, which this task does not run${instead}`
-  throw new ValueError(text, { field: wrong })
 }

@@ -1,47 +1,14 @@
 /** What every task is: awaitable, identified, and written to by nobody but the ledger. */
 
 import { StateError, type TuttiError } from '../foundation/errors.ts'
-import { type JsonObject, toJsonObject } from '../foundation/json-value.ts'
-import {
-  expectInteger,
-  expectKnownKeys,
-  expectNumber,
-  expectObject,
-  invalid,
-} from '../foundation/options.ts'
+import type { JsonObject } from '../foundation/json-value.ts'
 import { announceWait } from '../foundation/task-context.ts'
 import type { TaskState } from './lifecycle.ts'
-import { expectOwnUid, generateUid } from './uid.ts'
+import type { TaskFields } from './task-fields.ts'
+import { generateUid, type Uid } from './uid.ts'
 
 /** `task_type` in events: an executable, a function, or a prompt. */
 export type TaskKind = 'compute' | 'function' | 'ai'
-
-export interface TaskOptions {
-  /** Unique in the session. Default: generated. */
-  readonly uid?: string
-  /** The name of the backend that is to run it. */
-  readonly backend?: string
-  /** Seconds that an attempt may run, from the start of execution. Default: no limit. */
-  readonly timeoutSeconds?: number
-  /** Cancels the task. */
-  readonly signal?: AbortSignal
-  /** Further attempts after one that failed. Default 0. */
-  readonly retries?: number
-  /** Higher runs earlier. Default 0. */
-  readonly priority?: number
-  /** Carried into the task's events. */
-  readonly attributes?: object
-}
-
-export const taskOptionNames = [
-  'uid',
-  'backend',
-  'timeoutSeconds',
-  'signal',
-  'retries',
-  'priority',
-  'attributes',
-]
 
 /** How a task ended. */
 export type Outcome =
@@ -113,23 +80,17 @@ export abstract class Task<T = unknown> implements PromiseLike<T> {
     }
   }
 
-  constructor(options: TaskOptions) {
-    const { uid, backend, timeoutSeconds, signal, retries = 0, priority = 0 } = options
-    const { text, number } = uid === undefined ? generateUid() : expectOwnUid(uid)
+  /** `inNameOf`: one that is registered and awaited in its place. */
+  constructor(fields: TaskFields, inNameOf: Task | null = null) {
+    const { text, number } = inNameOf === null ? (fields.uid ?? generateUid()) : uidOf(inNameOf)
     this.uid = text
     this.uidNumber = number
-    this.#backend = backend === undefined ? null : expectBackendName(backend)
-    this.timeoutSeconds =
-      timeoutSeconds === undefined
-        ? null
-        : expectNumber('timeoutSeconds', timeoutSeconds, { above: 0, max: 2 ** 31 })
-    if (signal !== undefined && !(signal instanceof AbortSignal)) {
-      throw invalid('signal', 'an AbortSignal', signal)
-    }
-    this.signal = signal ?? null
-    this.retries = expectInteger('retries', retries, { min: 0 })
-    this.priority = expectNumber('priority', priority)
-    this.attributes = options.attributes === undefined ? null : toAttributes(options.attributes)
+    this.#backend = fields.backend
+    this.timeoutSeconds = fields.timeoutSeconds
+    this.signal = fields.signal
+    this.retries = fields.retries
+    this.priority = fields.priority
+    this.attributes = fields.attributes
   }
 
   /** The assigned backend, or before that the one that was asked for. */
@@ -188,57 +149,11 @@ export abstract class Task<T = unknown> implements PromiseLike<T> {
   }
 }
 
+const uidOf = ({ uid: text, uidNumber: number }: Task): Uid => ({ text, number })
+
 function notSubmitted({ uid }: Task, what: string, cause?: unknown): StateError {
   return new StateError(`task ${uid} ${what}`, {
     hint: 'Call `await session.submitTasks([task])` first.',
     ...(cause === undefined ? {} : { cause }),
   })
-}
-
-/** Names that the library's own attributes have in events. */
-const reservedAttributes = new Set([
-  'executable',
-  'task_type',
-  'error_type',
-  'incomplete_lifecycle',
-  'definition_hash',
-  'dependencies',
-  'workflow_id',
-  'worker_id',
-  'attempt',
-  'cpu_seconds',
-  'peak_memory_bytes',
-  'exit_code',
-  'signal',
-  'error_message',
-  'error_stack',
-  'reason',
-  'stdout_tail',
-  'stderr_tail',
-  'result',
-  'result_omitted',
-])
-
-function toAttributes(given: unknown): JsonObject {
-  const attributes = toJsonObject(expectObject('attributes', given))
-  for (const name of Object.keys(attributes)) {
-    if (reservedAttributes.has(name)) {
-      throw invalid(`attributes.${name}`, 'a name that the library does not use itself', name)
-    }
-  }
-  return attributes
-}
-
-function expectBackendName(backend: unknown): string {
-  if (typeof backend === 'string' && backend !== '') return backend
-  throw invalid('backend', "a backend's name", backend)
-}
-
-/** The options as a plain record, with unknown ones refused. */
-export function expectTaskOptions(
-  className: string,
-  options: unknown,
-  known: readonly string[],
-): void {
-  expectKnownKeys(className, expectObject('options', options), known)
 }

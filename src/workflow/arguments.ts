@@ -19,17 +19,26 @@ interface Place {
  * refer to each other in rings. Throws a `ValueError` when they are nested too deeply.
  */
 export function findHandles(args: readonly unknown[]): readonly EngineHandle[] {
-  const found: EngineHandle[] = []
   // Most arguments are flat: those need no walk.
-  const containers = isFlat(args) ? [args] : containersIn(args)
-  for (const container of containers) {
-    for (const part of partsOf(container)) if (part instanceof EngineHandle) found.push(part)
-  }
+  if (isFlat(args)) return args.some(isHandle) ? onlyHandles(args) : none
+  return onlyHandles(containersIn(args).flatMap(partsOf))
+}
+
+const none: readonly never[] = Object.freeze([])
+
+const isHandle = (part: unknown): part is EngineHandle => part instanceof EngineHandle
+
+/** Each once. */
+function onlyHandles(parts: readonly unknown[]): readonly EngineHandle[] {
+  const found = parts.filter(isHandle)
   return found.length > 1 ? [...new Set(found)] : found
 }
 
 /** Nothing among the arguments can hold a handle, now or later. */
-export const isFlat = (args: readonly unknown[]): boolean => !args.some(isContainer)
+export function isFlat(args: readonly unknown[]): boolean {
+  for (const part of args) if (isContainer(part)) return false
+  return true
+}
 
 /**
  * The arguments with values in the places of handles, all of which are DONE. Only what holds

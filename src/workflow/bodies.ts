@@ -1,9 +1,7 @@
 /** Runs bodies where their handles were made: in their scope, and in their block. */
 
 import { AsyncLocalStorage } from 'node:async_hooks'
-import type { AnyTask } from '../backends/backend.ts'
 import type { Attempt, Run, RunContext } from './handle.ts'
-import type { Plan } from './plan.ts'
 
 const outside: RunContext = Object.freeze({ scope: null, block: null })
 
@@ -28,20 +26,16 @@ export class Bodies {
     return this.#context.run(context, body)
   }
 
+  /** How a body is entered that is no block. */
+  enterIn(context: RunContext): Enter {
+    return (body) => this.runIn(context, body)
+  }
+
   /** How the body of a run is entered. */
   enter({ handle, context }: Run): Enter {
     const { run } = handle
-    if (run === null || !handle.plan.isBlock) return (body) => this.runIn(context, body)
+    if (run === null || !handle.plan.isBlock) return this.enterIn(context)
     return (body) => this.#runBlock(run, body)
-  }
-
-  /** The task of a plain call: there is nothing to wait for and nothing to decide. */
-  createTask(plan: Plan, receiver: unknown, args: readonly unknown[]): AnyTask | null {
-    const { context } = this
-    const enter: Enter = (body) => this.runIn(context, body)
-    let made: AnyTask | null = null
-    void plan.prepare({ uid: null, args, receiver, enter }, (task) => void (made = task))
-    return made
   }
 
   /** The attempt at a block's body has ended; badly, it takes with it what the body made. */

@@ -15,7 +15,7 @@ import { DraftTask } from './draft-task.ts'
 import { Bodies, reasonOf } from './bodies.ts'
 import { cycleError, fateOf, foreignHandleError } from './fate.ts'
 import { Graph } from './graph.ts'
-import { EngineHandle, type HandleOwner, Run } from './handle.ts'
+import { Draft, EngineHandle, type HandleOwner, Run } from './handle.ts'
 import { Memo } from './memo.ts'
 import { memoKey } from './memo-key.ts'
 import type { Plan } from './plan.ts'
@@ -76,13 +76,15 @@ export class Dispatcher implements HandleOwner {
     } catch (error) {
       problem = error
     }
-    const isPlain = plan.isPlain && found.length === 0 && isFlat(args)
-    const work = isPlain ? this.bodies.createTask(plan, receiver, args) : null
-    const task = work ?? new DraftTask(plan.kind, plan.options.task)
-    const run = new Run(new EngineHandle(plan, this, task), receiver, args, this.bodies.context)
-    run.work = work
+    const { context } = this.bodies
+    const create = found.length === 0 && isFlat(args) ? plan.createTask : null
+    const enter = this.bodies.enterIn(context)
+    const plain = create?.({ inNameOf: null, args, receiver, enter }) ?? null
+    const task = plain ?? new DraftTask(plan.kind, plan.options.draft)
+    const work = plain ?? this.#draft(receiver, args, found.length)
+    const run = new Run(new EngineHandle(plan, this, task), context, work)
     this.#register(run, found)
-    const { block } = run.context
+    const { block } = context
     if (problem !== null) this.#end(run, { kind: 'fail', error: problem })
     // A body that nobody waits for any more cannot be stopped, but what it makes can.
     else if (block?.isOver) this.#end(run, { kind: 'cancel', reason: reasonOf(block) })
@@ -117,18 +119,20 @@ export class Dispatcher implements HandleOwner {
     this.#isClosed = true
   }
 
+  #draft(receiver: unknown, args: readonly unknown[], dependencies: number): Draft {
+    return new Draft(receiver, args, { atMs: this.#parts.clock.monotonicMs(), dependencies })
+  }
+
   #register(run: Run, dependencies: readonly EngineHandle[]): void {
     const { handle, context } = run
-    const { clock, registrar, scopes } = this.#parts
+    const { registrar, scopes } = this.#parts
     handle.run = run
     context.block?.children.add(run)
     if (context.scope !== null) run.scope = scopes.use(context.scope)
-    run.createdMs = clock.monotonicMs()
-    run.dependencyCount = dependencies.length
-    const uids = dependencies.map(({ uid }) => uid)
     run.entry = registrar.register(handle.task, {
       executable: handle.plan.executable,
-      dependencies: uids.length === 0 ? none : Object.freeze(uids),
+      dependencies:
+        dependencies.length === 0 ? none : Object.freeze(dependencies.map(({ uid }) => uid)),
       workflowId: context.scope?.id ?? null,
       owner: run,
     })
@@ -151,45 +155,47 @@ export class Dispatcher implements HandleOwner {
       if (hasEnded(run.handle.state)) continue
       if (this.#isClosed) this.#end(run, { kind: 'cancel', reason: shutDown })
       else if (run.doomedBy !== null) this.#end(run, fateOf(run.handle, run.doomedBy))
-      else if (run.work === null) this.#tryToPrepare(run)
+      else if (run.work instanceof Draft) this.#tryToPrepare(run, run.work)
       const { entry, work } = run
-      if (work === null || entry === null || hasEnded(run.handle.state)) continue
+      if (work instanceof Draft || entry === null || hasEnded(run.handle.state)) continue
       items.push({ entry, work, seat: run.handle.plan.isBlock ? this.#parts.blocks : null })
     }
     if (items.length > 0) this.#parts.registrar.handOver(items)
   }
 
-  #tryToPrepare(run: Run): void {
+  #tryToPrepare(run: Run, draft: Draft): void {
+    const { plan } = run.handle
     try {
-      if (run.values === null && !this.#resolve(run)) return
-      const values = run.values ?? []
-      if (run.handle.plan.options.cache === false || run.mustRun) return this.#prepare(run, values)
-      run.mustRun = true
-      this.memo.ask(run, memoKey(run.handle.plan, values))
+      draft.values ??= this.#resolve(run, draft)
+      if (draft.values === null) return
+      if (plan.options.cache === false || draft.mustRun) return this.#prepare(run, draft)
+      draft.mustRun = true
+      this.memo.ask(run, memoKey(plan, draft.values))
     } catch (error) {
       this.#end(run, { kind: 'fail', error })
     }
   }
 
-  /** Puts values in the places of handles; `false` when it has to wait once more. */
-  #resolve(run: Run): boolean {
-    const handles = findHandles(run.args)
+  /** Puts values in the places of handles; `null` when it has to wait once more. */
+  #resolve(run: Run, draft: Draft): readonly unknown[] | null {
+    const handles = findHandles(draft.args)
     this.#expectOwn(handles)
     const late = handles.filter(({ state }) => state !== 'DONE')
     if (late.length > 0) {
+      draft.dependencyCount += late.length
       this.#awaitLate(run, late)
-      return false
+      return null
     }
-    run.values = handles.length === 0 ? run.args : substitute(run.args)
-    const { dependencyCount: dependencies, createdMs } = run
-    if (dependencies === 0) return true
+    const values = handles.length === 0 ? draft.args : substitute(draft.args)
+    const { dependencyCount: dependencies, createdMs } = draft
+    if (dependencies === 0) return values
     const { clock, registrar } = this.#parts
     registrar.tell(TaskResolved, {
       ...about(run),
       dependencies,
       wait_seconds: (clock.monotonicMs() - createdMs) / 1000,
     })
-    return true
+    return values
   }
 
   /** Handles that were put into the arguments after the call; they may depend on this very one. */
@@ -198,20 +204,18 @@ export class Dispatcher implements HandleOwner {
       const ring = other === null ? null : this.#graph.path(other, run)
       if (ring !== null) throw cycleError([run, ...ring].map((one) => one.handle))
     }
-    run.dependencyCount += late.length
     this.#await(run, late)
   }
 
-  #prepare(run: Run, args: readonly unknown[]): void {
-    const { handle, receiver } = run
-    const { plan, uid } = handle
+  #prepare(run: Run, { receiver, values }: Draft): void {
+    const { plan, task: inNameOf } = run.handle
     let isLater = false
     const use = (work: AnyTask): void => {
       run.work = work
       if (isLater) this.#ready.add(run)
     }
     const enter = this.bodies.enter(run)
-    const later = plan.prepare({ uid, args, receiver, enter }, use)
+    const later = plan.prepare({ inNameOf, args: values ?? none, receiver, enter }, use)
     isLater = true
     later?.then(undefined, (error: unknown) => this.#end(run, { kind: 'fail', error }))
   }

@@ -21,19 +21,13 @@ import {
 } from '../session/session-options.ts'
 import { registrarOf, Session } from '../session/session.ts'
 import type { SamplingOptions } from '../tasks/ai-task.ts'
+import type { AnyFunction } from '../tasks/compute-options.ts'
 import type { ExecutableResult } from '../tasks/compute-task.ts'
 import { blockBackend, BlockRunner } from './block-runner.ts'
 import type { TaskFunction } from './deferrable.ts'
 import { Dispatcher } from './dispatcher.ts'
 import { EngineHandle, type Handle, Run } from './handle.ts'
-import {
-  type AnyFunction,
-  type Plan,
-  planBlock,
-  planExecutable,
-  planFunction,
-  planPrompt,
-} from './plan.ts'
+import { type Plan, planBlock, planExecutable, planFunction, planPrompt } from './plan.ts'
 import { Scopes } from './scopes.ts'
 import type {
   BlockOptions,

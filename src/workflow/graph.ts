@@ -12,15 +12,23 @@ interface Waiting<N> {
   readonly needs: readonly N[]
 }
 
-/** Never recursive: chains may be as long as memory. */
-export class Graph<N> {
-  readonly #waiting = new Map<N, Waiting<N>>()
+/** Both fields are the graph's alone. They lie here so that nothing has to be looked up. */
+export interface GraphNode<N> {
+  /** What it waits for; `null` when for nothing. */
+  waiting: Waiting<N> | null
   /** Those that were doomed stay here until what they waited for has ended. */
-  readonly #dependents = new Map<N, N[]>()
+  dependents: N[] | null
+}
+
+const none: readonly never[] = Object.freeze([])
+
+/** Never recursive: chains may be as long as memory. */
+export class Graph<N extends GraphNode<N>> {
+  #size = 0
 
   /** Nodes that wait. */
   get size(): number {
-    return this.#waiting.size
+    return this.#size
   }
 
   /**
@@ -28,35 +36,34 @@ export class Graph<N> {
    * wait again.
    */
   add(node: N, needs: readonly N[]): void {
-    this.#waiting.set(node, { left: needs.length, needs })
+    node.waiting = { left: needs.length, needs }
+    this.#size++
     for (const needed of needs) {
-      const dependents = this.#dependents.get(needed)
-      if (dependents === undefined) this.#dependents.set(needed, [node])
-      else dependents.push(node)
+      if (needed.dependents === null) needed.dependents = [node]
+      else needed.dependents.push(node)
     }
   }
 
   /** A node has ended well: those that waited for it alone are ready, in the order of waiting. */
-  end(node: N): N[] {
+  end(node: N): readonly N[] {
+    if (node.dependents === null) return none
     const ready: N[] = []
-    for (const dependent of this.#takeDependents(node)) {
-      const waiting = this.#waiting.get(dependent)
-      if (waiting === undefined) continue
+    for (const dependent of takeDependents(node)) {
+      const { waiting } = dependent
+      if (waiting === null) continue
       waiting.left--
-      if (waiting.left > 0) continue
-      this.#waiting.delete(dependent)
-      ready.push(dependent)
+      if (waiting.left === 0 && this.#stopWaiting(dependent)) ready.push(dependent)
     }
     return ready
   }
 
   /** A node has ended badly: all that waited for it, directly or not, nearest first. */
   doom(node: N): Doomed<N>[] {
-    this.#waiting.delete(node)
+    this.#stopWaiting(node)
     const doomed: Doomed<N>[] = []
     for (let via: N | undefined = node, at = 0; via !== undefined; via = doomed[at++]?.node) {
-      for (const dependent of this.#takeDependents(via)) {
-        if (this.#waiting.delete(dependent)) doomed.push({ node: dependent, via })
+      for (const dependent of takeDependents(via)) {
+        if (this.#stopWaiting(dependent)) doomed.push({ node: dependent, via })
       }
     }
     return doomed
@@ -68,7 +75,7 @@ export class Graph<N> {
     const open: N[] = [from]
     for (let node = open.pop(); node !== undefined; node = open.pop()) {
       if (node === to) return wayTo(node, cameFrom)
-      for (const next of this.#waiting.get(node)?.needs ?? []) {
+      for (const next of node.waiting?.needs ?? none) {
         if (cameFrom.has(next)) continue
         cameFrom.set(next, node)
         open.push(next)
@@ -77,12 +84,19 @@ export class Graph<N> {
     return null
   }
 
-  #takeDependents(node: N): readonly N[] {
-    const dependents = this.#dependents.get(node)
-    if (dependents === undefined) return []
-    this.#dependents.delete(node)
-    return dependents
+  /** `false` when it did not wait. */
+  #stopWaiting(node: N): boolean {
+    if (node.waiting === null) return false
+    node.waiting = null
+    this.#size--
+    return true
   }
+}
+
+function takeDependents<N extends GraphNode<N>>(node: N): readonly N[] {
+  const { dependents } = node
+  node.dependents = null
+  return dependents ?? none
 }
 
 function wayTo<N>(end: N, cameFrom: ReadonlyMap<N, N | null>): N[] {

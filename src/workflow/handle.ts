@@ -6,6 +6,7 @@ import { expectString } from '../foundation/options.ts'
 import type { Entry } from '../session/entry.ts'
 import type { TaskState } from '../tasks/lifecycle.ts'
 import type { Task } from '../tasks/task.ts'
+import type { GraphNode } from './graph.ts'
 import type { Plan } from './plan.ts'
 import type { OpenScope } from './scopes.ts'
 
@@ -117,37 +118,48 @@ export interface Attempt {
   isOver: boolean
 }
 
-/** What the engine knows of a handle that has not ended. */
-export class Run {
-  readonly handle: EngineHandle
+/** A call of which it is not known yet what will run. */
+export class Draft {
   readonly receiver: unknown
   /** As they were given, with handles inside. */
   readonly args: readonly unknown[]
-  readonly context: RunContext
-  entry: Entry | null = null
-  dependencyCount = 0
+  /** When it was made. */
+  readonly createdMs: number
+  dependencyCount: number
   /** The arguments, once they are values. */
   values: readonly unknown[] | null = null
   /** The memo was asked and has answered that it must run. */
   mustRun = false
-  /** What is to run, once that is known. */
-  work: AnyTask | null = null
+
+  constructor(
+    receiver: unknown,
+    args: readonly unknown[],
+    made: { readonly atMs: number; readonly dependencies: number },
+  ) {
+    this.receiver = receiver
+    this.args = args
+    this.createdMs = made.atMs
+    this.dependencyCount = made.dependencies
+  }
+}
+
+/** What the engine knows of a handle that has not ended. */
+export class Run implements GraphNode<Run> {
+  readonly handle: EngineHandle
+  readonly context: RunContext
+  /** What is to run, or from what that will be made. */
+  work: AnyTask | Draft
+  entry: Entry | null = null
   /** The dependency that did not end well. */
   doomedBy: EngineHandle | null = null
   /** What it counts in: the open scope of the id that its context names. */
   scope: OpenScope | null = null
-  /** When it was registered. */
-  createdMs = 0
+  waiting: GraphNode<Run>['waiting'] = null
+  dependents: Run[] | null = null
 
-  constructor(
-    handle: EngineHandle,
-    receiver: unknown,
-    args: readonly unknown[],
-    context: RunContext,
-  ) {
+  constructor(handle: EngineHandle, context: RunContext, work: AnyTask | Draft) {
     this.handle = handle
-    this.receiver = receiver
-    this.args = args
     this.context = context
+    this.work = work
   }
 }

@@ -6,17 +6,21 @@ import { expectFunction, invalid } from '../foundation/options.ts'
 import { runInTask } from '../foundation/task-context.ts'
 import { isThenable } from '../foundation/thenable.ts'
 import { type AIOptions, AITask } from '../tasks/ai-task.ts'
-import { ComputeTask, type ExecutableOptions } from '../tasks/compute-task.ts'
+import {
+  type AnyFunction,
+  checkComputeOptions,
+  type ComputeFields,
+  type ExecutableOptions,
+} from '../tasks/compute-options.ts'
+import { ComputeTask, likeChecked } from '../tasks/compute-task.ts'
 import { definitionOf } from '../tasks/define-task.ts'
-import type { TaskKind } from '../tasks/task.ts'
+import type { Task, TaskKind } from '../tasks/task.ts'
 import { type ResolvedTaskOptions, resolveTaskOptions } from './task-options.ts'
-
-export type AnyFunction = (...args: never[]) => unknown
 
 /** One call whose arguments are values. */
 export interface Call {
-  /** `null` when the task that it makes is the registered one itself. */
-  readonly uid: string | null
+  /** The registered task; `null` when that is the one to be made. */
+  readonly inNameOf: Task | null
   readonly args: readonly unknown[]
   /** What `this` is for the body. */
   readonly receiver: unknown
@@ -31,8 +35,8 @@ export interface Plan {
   readonly body: AnyFunction
   /** What its events call `executable` until it is known what runs. */
   readonly executable: string
-  /** Its task can be made at once: nothing but the arguments decides what runs. */
-  readonly isPlain: boolean
+  /** Makes its task at once, if nothing but the arguments decides what runs. */
+  readonly createTask: ((call: Call) => AnyTask) | null
   /** Its body runs outside of all backends, and what it makes ends with it. */
   readonly isBlock: boolean
   /**
@@ -44,18 +48,19 @@ export interface Plan {
 
 export function planFunction(body: AnyFunction, given: unknown): Plan {
   const options = resolve('functionTask', body, given)
-  checkFunction(options, body)
+  const fields = checkFunction(options, body)
   const isDefined = definitionOf(body) !== undefined
-  const functionOf = (call: Call): AnyFunction => (isDefined ? body : toClosure(body, call))
+  const toTask = (call: Call): AnyTask =>
+    isDefined ? toFunctionTask(fields, call) : toClosureTask(fields, call, body)
   return {
     kind: 'function',
     options,
     body,
     executable: options.name,
-    isPlain: options.cache === false,
+    createTask: options.cache === false ? toTask : null,
     isBlock: false,
     prepare(call, use) {
-      use(toFunctionTask(options, call, functionOf(call)))
+      use(toTask(call))
       return undefined
     },
   }
@@ -63,16 +68,16 @@ export function planFunction(body: AnyFunction, given: unknown): Plan {
 
 export function planBlock(body: AnyFunction, given: unknown): Plan {
   const options = resolve('block', body, given)
-  checkFunction(options, body)
+  const fields = checkFunction(options, body)
   return {
     kind: 'function',
     options,
     body,
     executable: options.name,
-    isPlain: false,
+    createTask: null,
     isBlock: true,
     prepare(call, use) {
-      use(toFunctionTask(options, call, toClosure(body, call)))
+      use(toClosureTask(fields, call, body))
       return undefined
     },
   }
@@ -87,7 +92,8 @@ export function planExecutable(body: AnyFunction, given: unknown): Plan {
   const prepare: Plan['prepare'] = (call, use) =>
     decide(body, call, (uid, program) => use(toTask(uid, program)))
   const executable = options.name
-  return { kind: 'compute', options, body, executable, isPlain: false, isBlock: false, prepare }
+  const createTask = null
+  return { kind: 'compute', options, body, executable, createTask, isBlock: false, prepare }
 }
 
 /** Without `backend` and `model`, the first backend that takes a prompt is asked. */
@@ -114,14 +120,25 @@ export function planPrompt(
   const prepare: Plan['prepare'] = (call, use) =>
     decide(body, call, (uid, prompt) => use(toTask(uid, prompt)))
   const executable = work.model ?? ''
-  return { kind: 'ai', options, body, executable, isPlain: false, isBlock: false, prepare }
+  const createTask = null
+  return { kind: 'ai', options, body, executable, createTask, isBlock: false, prepare }
 }
 
 /** The uid of a task that is made only to check options, when a function is wrapped. */
 const nobody = 'nobody'
 
-function checkFunction({ task, work }: ResolvedTaskOptions, body: AnyFunction): void {
-  void new ComputeTask({ ...task, ...work, uid: nobody, function: body })
+/** For every task of one function: of a registered one, and of one in another's name. */
+interface FunctionFields {
+  readonly registered: ComputeFields
+  readonly inAnothersName: ComputeFields
+}
+
+function checkFunction({ task, work }: ResolvedTaskOptions, body: AnyFunction): FunctionFields {
+  const run = body as (...args: unknown[]) => unknown
+  return {
+    registered: checkComputeOptions({ ...task, ...work, function: run }),
+    inAnothersName: checkComputeOptions({ ...work, function: run }),
+  }
 }
 
 function resolve(
@@ -133,26 +150,30 @@ function resolve(
   return resolveTaskOptions(method, body, given ?? {})
 }
 
-function toFunctionTask(
-  { task, work }: ResolvedTaskOptions,
-  { uid, args }: Call,
-  body: AnyFunction,
-): AnyTask {
-  const given = { args: args as unknown[], function: body as (...args: unknown[]) => unknown }
-  return new ComputeTask(uid === null ? { ...task, ...work, ...given } : { ...work, ...given, uid })
+function toFunctionTask(fields: FunctionFields, { inNameOf, args }: Call): AnyTask {
+  const { registered, inAnothersName } = fields
+  return likeChecked(inNameOf === null ? registered : inAnothersName, Object.freeze(args), inNameOf)
 }
 
-function toClosure(body: AnyFunction, { receiver, enter }: Call): AnyFunction {
-  return (...args) => enter(() => body.apply(receiver, args))
+function toClosureTask(
+  { registered, inAnothersName }: FunctionFields,
+  { inNameOf, args, receiver, enter }: Call,
+  body: AnyFunction,
+): AnyTask {
+  const closure: AnyFunction = (...given) => enter(() => body.apply(receiver, given))
+  const fields = inNameOf === null ? registered : inAnothersName
+  const work = { ...fields.work, function: closure }
+  return likeChecked({ ...fields, work }, Object.freeze(args), inNameOf)
 }
 
 /** Runs a body that decides what is to run, here and now. */
 function decide(
   body: AnyFunction,
-  { uid, args, receiver, enter }: Call,
+  { inNameOf, args, receiver, enter }: Call,
   use: (uid: string, decided: unknown) => void,
 ): PromiseLike<void> | undefined {
-  if (uid === null) throw new TypeError('a body decides only for a registered task')
+  if (inNameOf === null) throw new TypeError('a body decides only for a registered task')
+  const { uid } = inNameOf
   const decided = runInTask(uid, () => enter(() => body.apply(receiver, args as never[])))
   if (isThenable(decided)) return decided.then((value) => use(uid, value))
   use(uid, decided)

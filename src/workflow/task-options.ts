@@ -4,7 +4,7 @@ import { expectKnownKeys, expectObject, expectString, invalid } from '../foundat
 import { samplingNames, type SamplingOptions } from '../tasks/ai-task.ts'
 import type { ExecutableOptions } from '../tasks/compute-task.ts'
 import type { ResourceRequest } from '../tasks/resources.ts'
-import type { TaskOptions } from '../tasks/task.ts'
+import { checkTaskOptions, type TaskFields, type TaskOptions } from '../tasks/task-fields.ts'
 
 /** What every call of the wrapped function has in common. */
 export interface BlockOptions extends Omit<TaskOptions, 'uid' | 'backend'> {
@@ -62,6 +62,8 @@ export interface ResolvedTaskOptions {
   readonly name: string
   /** For the handle. */
   readonly task: TaskOptions
+  /** The same, checked. */
+  readonly draft: TaskFields
   /** For what is run in its name. */
   readonly work: Omit<AnyTaskOptions, 'name' | 'cache' | 'signal' | 'attributes' | 'retries'>
   readonly cache: CacheOptions<never[]> | boolean
@@ -78,9 +80,11 @@ export function resolveTaskOptions(
   const { backend, timeoutSeconds, priority } = work
   const task = { backend, timeoutSeconds, priority, signal, attributes, retries }
   const chosen = Object.entries(task).filter(([, value]) => value !== undefined)
+  const forTask: TaskOptions = Object.fromEntries(chosen)
   return {
     name: name === undefined ? nameOf(body) : expectString('name', name),
-    task: Object.fromEntries(chosen),
+    task: forTask,
+    draft: checkTaskOptions(forTask),
     work,
     cache: expectCache(cache),
   }

@@ -8,7 +8,7 @@ const plan = planFunction(() => 1, {})
 const owner = { id: 'w', cancel: () => false }
 
 function done(value: unknown): EngineHandle {
-  const handle = new EngineHandle(plan, owner, new DraftTask('function', {}))
+  const handle = new EngineHandle(plan, owner, new DraftTask('function', plan.options.draft))
   handle.result = value
   return handle
 }

@@ -9,7 +9,7 @@ import {
 } from '../../../../src/backends/local/workers/worker-pool.ts'
 import { systemClock } from '../../../../src/foundation/clock.ts'
 import { ComputeTask } from '../../../../src/tasks/compute-task.ts'
-import type { TaskOptions } from '../../../../src/tasks/task.ts'
+import type { TaskOptions } from '../../../../src/tasks/task-fields.ts'
 
 type AnyFunction = (...args: never[]) => unknown
 export type LastReport = Exclude<TaskReport, { kind: 'start' }>

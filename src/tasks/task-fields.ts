@@ -1,0 +1,119 @@
+/** What a caller may ask of any task, and the check of what was asked. */
+
+import { type JsonObject, toJsonObject } from '../foundation/json-value.ts'
+import {
+  expectInteger,
+  expectKnownKeys,
+  expectNumber,
+  expectObject,
+  invalid,
+} from '../foundation/options.ts'
+import { expectOwnUid, type Uid } from './uid.ts'
+
+export interface TaskOptions {
+  /** Unique in the session. Default: generated. */
+  readonly uid?: string
+  /** The name of the backend that is to run it. */
+  readonly backend?: string
+  /** Seconds that an attempt may run, from the start of execution. Default: no limit. */
+  readonly timeoutSeconds?: number
+  /** Cancels the task. */
+  readonly signal?: AbortSignal
+  /** Further attempts after one that failed. Default 0. */
+  readonly retries?: number
+  /** Higher runs earlier. Default 0. */
+  readonly priority?: number
+  /** Carried into the task's events. */
+  readonly attributes?: object
+}
+
+export const taskOptionNames = [
+  'uid',
+  'backend',
+  'timeoutSeconds',
+  'signal',
+  'retries',
+  'priority',
+  'attributes',
+]
+
+/** Options that were checked: any number of tasks can be made of them. */
+export interface TaskFields {
+  /** `null`: to be generated. */
+  readonly uid: Uid | null
+  readonly backend: string | null
+  readonly timeoutSeconds: number | null
+  readonly signal: AbortSignal | null
+  readonly retries: number
+  readonly priority: number
+  readonly attributes: JsonObject | null
+}
+
+export function checkTaskOptions(options: TaskOptions): TaskFields {
+  const { uid, backend, timeoutSeconds, signal, retries = 0, priority = 0, attributes } = options
+  return {
+    uid: uid === undefined ? null : expectOwnUid(uid),
+    backend: backend === undefined ? null : expectBackendName(backend),
+    timeoutSeconds:
+      timeoutSeconds === undefined
+        ? null
+        : expectNumber('timeoutSeconds', timeoutSeconds, { above: 0, max: 2 ** 31 }),
+    signal: signal === undefined ? null : expectSignal(signal),
+    retries: expectInteger('retries', retries, { min: 0 }),
+    priority: expectNumber('priority', priority),
+    attributes: attributes === undefined ? null : toAttributes(attributes),
+  }
+}
+
+function expectSignal(signal: unknown): AbortSignal {
+  if (signal instanceof AbortSignal) return signal
+  throw invalid('signal', 'an AbortSignal', signal)
+}
+
+/** Names that the library's own attributes have in events. */
+const reservedAttributes = new Set([
+  'executable',
+  'task_type',
+  'error_type',
+  'incomplete_lifecycle',
+  'definition_hash',
+  'dependencies',
+  'workflow_id',
+  'worker_id',
+  'attempt',
+  'cpu_seconds',
+  'peak_memory_bytes',
+  'exit_code',
+  'signal',
+  'error_message',
+  'error_stack',
+  'reason',
+  'stdout_tail',
+  'stderr_tail',
+  'result',
+  'result_omitted',
+])
+
+function toAttributes(given: unknown): JsonObject {
+  const attributes = toJsonObject(expectObject('attributes', given))
+  for (const name of Object.keys(attributes)) {
+    if (reservedAttributes.has(name)) {
+      throw invalid(`attributes.${name}`, 'a name that the library does not use itself', name)
+    }
+  }
+  return attributes
+}
+
+function expectBackendName(backend: unknown): string {
+  if (typeof backend === 'string' && backend !== '') return backend
+  throw invalid('backend', "a backend's name", backend)
+}
+
+/** The options as a plain record, with unknown ones refused. */
+export function expectTaskOptions(
+  className: string,
+  options: unknown,
+  known: readonly string[],
+): void {
+  expectKnownKeys(className, expectObject('options', options), known)
+}
