@@ -24,6 +24,7 @@ export interface BlockRunnerParts {
 /** Bodies can be abandoned, not stopped. */
 export class BlockRunner implements Connection {
   readonly #parts: BlockRunnerParts
+  readonly #nodeId = hostname()
   /** What is under way, with how to disarm its time-out. */
   readonly #live = new Map<Job, () => void>()
 
@@ -51,7 +52,7 @@ export class BlockRunner implements Connection {
   #begin(job: Job): void {
     if (!this.#live.has(job)) return
     this.#live.set(job, this.#armTimeout(job))
-    this.#parts.listener.report(job, { kind: 'start', workerId, nodeId: hostname() })
+    this.#parts.listener.report(job, { kind: 'start', workerId, nodeId: this.#nodeId })
     if (!this.#live.has(job)) return
     void run(job).then(
       (value) => this.#end(job, { kind: 'complete', value }),

@@ -28,6 +28,7 @@ interface Live {
 
 export class InProcessExecutor implements Executor {
   readonly #parts: InProcessParts
+  readonly #nodeId = hostname()
   readonly #live = new Map<Job, Live>()
   #waiting: Job[] = []
   #yielded = 0
@@ -101,7 +102,7 @@ export class InProcessExecutor implements Executor {
 
   #begin(job: Job, live: Live): void {
     live.cancelTimer = this.#armTimeout(job)
-    this.#parts.listener.report(job, { kind: 'start', workerId, nodeId: hostname() })
+    this.#parts.listener.report(job, { kind: 'start', workerId, nodeId: this.#nodeId })
     // Whoever heard of the start may have canceled it.
     if (!this.#live.has(job)) return
     void run(job, () => this.#yield(job)).then(

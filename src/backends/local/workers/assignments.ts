@@ -34,6 +34,8 @@ export class Assignments {
   readonly #told = new Map<number, Told>()
   #isReading = false
   #running: RunningJob | null = null
+  /** What was untold at the latest look. */
+  #untold: RunningJob | null = null
 
   constructor(mailbox: Mailbox, workerId: string, options: AssignmentsOptions) {
     this.#mailbox = mailbox
@@ -132,22 +134,37 @@ export class Assignments {
     }))
   }
 
+  /**
+   * The job that the worker is at, its start reported. One whose result takes longer than from one
+   * look to the next counts, too: a getter in it may run for ever.
+   */
+  current(): RunningJob | null {
+    const [known, untold] = [this.#untold, this.untold()]
+    this.#untold = untold
+    const isStuck = untold?.assignment === known?.assignment && untold?.index === known?.index
+    return untold !== null && isStuck ? this.#withStart(untold) : this.running()
+  }
+
   /** The job that the worker has begun and not ended, its start reported. */
   running(): RunningJob | null {
     const assignment = this.#all.find((one) => this.#mailbox.passed(one.bank) < one.count)
     if (assignment === undefined) return null
     const index = this.#mailbox.passed(assignment.bank)
-    const slot = assignment.slotOf(index)
-    if (assignment.isOver(index) || !this.#mailbox.hasBegun(slot)) return null
+    if (assignment.isOver(index) || !this.#mailbox.hasBegun(assignment.slotOf(index))) return null
     const known = this.#running
     const isKnown = known?.assignment === assignment && known.index === index
     if (isKnown && known.sinceMs !== null) return known
-    const start = this.#mailbox.starts[slot] ?? Number.NaN
-    const time = readTime(this.#options.clock)
-    const sinceMs = Number.isNaN(start) ? null : momentOf(time, start).monotonicMs
-    this.#running = { assignment, index, job: assignment.jobAt(index), sinceMs }
-    if (sinceMs !== null) this.#reportStart(assignment, index, time, start)
+    const job = assignment.jobAt(index)
+    this.#running = this.#withStart({ assignment, index, job, sinceMs: null })
     return this.#running
+  }
+
+  #withStart(one: RunningJob): RunningJob {
+    const start = this.#mailbox.starts[one.assignment.slotOf(one.index)] ?? Number.NaN
+    if (Number.isNaN(start)) return one
+    const time = readTime(this.#options.clock)
+    this.#reportStart(one.assignment, one.index, time, start)
+    return { ...one, sinceMs: momentOf(time, start).monotonicMs }
   }
 
   /** The job that the worker is done with, and whose end no message has told. */

@@ -143,7 +143,7 @@ export class PooledWorker {
     this.#read()
     // Not as soon as it is idle: one task after another would change it each time.
     if (this.#assignments.isEmpty && !this.#isEnding) this.#link.setBusy(false)
-    const running = this.#assignments.running()
+    const running = this.#assignments.current()
     if (running === null) return
     this.#hasBegun = true
     if (running.sinceMs === null || this.#isEnding) return

@@ -2,7 +2,17 @@ import { describe, expect, it } from 'vitest'
 import type { Job } from '../../../../src/backends/backend.ts'
 import { BackendError, TimeoutError } from '../../../../src/foundation/errors.ts'
 import { ManualClock } from '../../../../src/testing/manual-clock.ts'
-import { add, echo, never, nothing, spin, spinIf, waitFor, where } from './fixtures/functions.ts'
+import {
+  add,
+  echo,
+  never,
+  nothing,
+  spin,
+  spinIf,
+  spinInResult,
+  waitFor,
+  where,
+} from './fixtures/functions.ts'
 import { errorOf, PoolDriver, toJob, valueOf } from './pool-driver.ts'
 
 describe.for(['thread', 'process'] as const)('ends of isolation %s', (isolation) => {
@@ -23,6 +33,16 @@ describe.for(['thread', 'process'] as const)('ends of isolation %s', (isolation)
     expect((await driver.allEnded(others)).map(valueOf)).toEqual([2, 4])
     expect(driver.reportsOf(spinning).map(({ kind }) => kind)).toEqual(['start', 'fail'])
     expect(driver.notices).toEqual([])
+    await driver.expectAllOver()
+  })
+
+  it('row 17: a result that never comes is ended by the time-out, too', async () => {
+    const driver = open()
+    const [spinning] = driver.submit(spinInResult, [[]], { timeoutSeconds: 0.2 }) as [Job]
+    const [next] = driver.submit(add, [[1, 1]]) as [Job]
+    expect(errorOf(await driver.ended(spinning))).toBeInstanceOf(TimeoutError)
+    expect(driver.reportsOf(spinning).map(({ kind }) => kind)).toEqual(['start', 'fail'])
+    expect(valueOf(await driver.ended(next))).toBe(2)
     await driver.expectAllOver()
   })
 
