@@ -17,8 +17,6 @@ export interface Job {
   readonly attempt: number
   /** Where a program runs whose task names no folder. Default: the process's own. */
   readonly workDir?: string
-  /** For the backend that has it to write down what it knows; nobody else looks. */
-  note?: unknown
 }
 
 /** What is known about an attempt beyond its end; absent when unknown. */

@@ -11,6 +11,21 @@ export interface ErrorDetails {
   readonly hint?: string
 }
 
+/**
+ * Makes an error that is told, not thrown. Its stack would show the library's inside alone, and V8
+ * keeps everything that is on it alive for as long as somebody keeps the error.
+ */
+export function withoutStack<T extends Error>(create: () => T): T {
+  const { stackTraceLimit } = Error
+  // Not an assignment, which throws where somebody has frozen it.
+  Reflect.set(Error, 'stackTraceLimit', 0)
+  try {
+    return create()
+  } finally {
+    Reflect.set(Error, 'stackTraceLimit', stackTraceLimit)
+  }
+}
+
 /** The base of every error that the library throws on purpose. */
 export class TuttiError extends Error {
   readonly code: string

@@ -4,7 +4,7 @@ import type { AttemptFacts } from '../backends/backend.ts'
 import { messageOf } from '../foundation/errors.ts'
 import { type JsonObject, type JsonValue, toJsonValue } from '../foundation/json-value.ts'
 import { maskSecrets } from '../foundation/secrets.ts'
-import { errorTypeOf } from '../foundation/task-errors.ts'
+import { errorTypeOf, type TaskCanceledError } from '../foundation/task-errors.ts'
 import type { Entry } from './entry.ts'
 
 const longestResult = 65_536
@@ -89,6 +89,10 @@ export function describeAttempt(entry: Entry): JsonObject {
 export function describeFailure(error: unknown): { error_type: string; error_message: string } {
   return { error_type: errorTypeOf(error), error_message: toText(messageOf(error)) }
 }
+
+export const describeReason = ({ reason }: TaskCanceledError): { reason: string } => ({
+  reason: toText(reason),
+})
 
 /** Whatever was thrown may throw again at a touch. */
 export function describeStack(error: unknown): { error_stack?: string } {

@@ -1,6 +1,7 @@
 /** What the ledger knows of a task that has not ended. */
 
 import type { AnyTask, Connection, Job, TaskReport } from '../backends/backend.ts'
+import { JobWithNote } from '../backends/job-note.ts'
 import type { JsonObject } from '../foundation/json-value.ts'
 import type { Rostered } from '../foundation/roster.ts'
 import type { Life } from '../tasks/lifecycle.ts'
@@ -61,19 +62,24 @@ export class Entry implements Rostered {
 }
 
 /** One attempt at the entry's task, which may run something else in its place. */
-export class Attempt implements Job {
+export class Attempt extends JobWithNote implements Job {
   readonly uid: string
   readonly task: AnyTask
   readonly attempt: number
   declare readonly workDir?: string
-  note: unknown = null
-  readonly entry: Entry
+  readonly #entry: Entry
+
+  /** `null` for a job that no ledger made. */
+  static entryOf(job: Job): Entry | null {
+    return #entry in job ? job.#entry : null
+  }
 
   constructor(entry: Entry, work: AnyTask, attempt: number, workDir: string | null) {
+    super()
     this.uid = work.uid
     this.task = work
     this.attempt = attempt
-    this.entry = entry
+    this.#entry = entry
     if (workDir !== null) this.workDir = workDir
   }
 }

@@ -4,9 +4,10 @@ import {
   messageOf,
   PoisonTaskError,
   type TuttiError,
+  withoutStack,
   WorkerLostError,
 } from '../foundation/errors.ts'
-import { errorTypeOf, TaskFailedError } from '../foundation/task-errors.ts'
+import { errorTypeOf, TaskCanceledError, TaskFailedError } from '../foundation/task-errors.ts'
 import type { Task } from '../tasks/task.ts'
 
 /** What awaiting the task rejects with; the original error is the cause. */
@@ -14,8 +15,11 @@ export function toTaskError({ uid }: Task, error: unknown): TuttiError {
   // Another task's failure, thrown by a function that awaited it, is a cause like any other.
   if (isA(error, TaskFailedError) && error.uid === uid) return error
   const text = `task ${uid} failed: ${errorTypeOf(error)}: ${messageOf(error)}`
-  return new TaskFailedError(text, { uid, cause: error })
+  return withoutStack(() => new TaskFailedError(text, { uid, cause: error }))
 }
+
+export const toCancelError = ({ uid }: Task, reason: string): TaskCanceledError =>
+  withoutStack(() => new TaskCanceledError(uid, reason))
 
 export const isLostWorker = (error: unknown): boolean => isA(error, WorkerLostError)
 

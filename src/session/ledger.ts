@@ -10,11 +10,10 @@ import type {
 } from '../backends/backend.ts'
 import type { Clock } from '../foundation/clock.ts'
 import { Roster } from '../foundation/roster.ts'
-import { TaskCanceledError } from '../foundation/task-errors.ts'
 import { advance, hasEnded, type Moment, newLife, type Stimulus } from '../tasks/lifecycle.ts'
 import { ledgerAccess, type Outcome, type Task } from '../tasks/task.ts'
 import { Attempt, Entry, executableOf, type HeldEnd, type Registration } from './entry.ts'
-import { isLostWorker, isPoisonous, toPoisonError, toTaskError } from './failure.ts'
+import { isLostWorker, isPoisonous, toCancelError, toPoisonError, toTaskError } from './failure.ts'
 import { type Ending, type Narrator, nullNarrator } from './narrator.ts'
 import { UidRegister } from './uid-register.ts'
 
@@ -57,15 +56,16 @@ export class Ledger {
 
   /** Promises that the task will be opened: it can be awaited. `false` when it, or its uid, was. */
   bind(task: Task): boolean {
-    if (!this.#uids.claim(task)) return false
+    const uid = ledgerAccess.uidOf(task)
+    if (!this.#uids.claim(uid)) return false
     if (ledgerAccess.bind(task, this)) return true
-    this.#uids.release(task)
+    this.#uids.release(uid)
     return false
   }
 
   /** Takes the promise back. */
   unbind(task: Task, cause: unknown): void {
-    this.#uids.release(task)
+    this.#uids.release(ledgerAccess.uidOf(task))
     ledgerAccess.unbind(task, cause)
   }
 
@@ -108,7 +108,7 @@ export class Ledger {
     const now = this.#now()
     this.#apply(entry, 'submit', now)
     if (entry.cancelReason !== null) this.#cancel(entry, now, entry.cancelReason)
-    else this.#apply(entry, 'queue', now)
+    else this.#apply(entry, 'queue', this.#now())
   }
 
   /** Hands over what was queued and has not been canceled meanwhile. */
@@ -124,9 +124,9 @@ export class Ledger {
 
   /** Takes a backend's report in. */
   record(job: Job, report: TaskReport): void {
-    const entry = job instanceof Attempt && this.#open.has(job.entry) ? job.entry : null
-    const isCurrent = entry?.job === job && !hasEnded(entry.life.state)
-    if (isCurrent) this.#take(entry, report.at ?? this.#now(), report)
+    const entry = Attempt.entryOf(job)
+    const isOpen = entry !== null && this.#open.has(entry) && !hasEnded(entry.life.state)
+    if (isOpen && entry.job === job) this.#take(entry, report.at ?? this.#now(), report)
     else this.#lateReports++
   }
 
@@ -220,7 +220,7 @@ export class Ledger {
   }
 
   #cancel(entry: Entry, moment: Moment, reason: string, facts?: AttemptFacts): void {
-    const error = new TaskCanceledError(entry.task.uid, entry.cancelReason ?? reason)
+    const error = toCancelError(entry.task, entry.cancelReason ?? reason)
     const ending: Ending = facts === undefined ? { error } : { error, facts }
     if (this.#apply(entry, 'cancel', moment, ending)) this.#end(entry, { state: 'CANCELED', error })
   }

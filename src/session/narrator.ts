@@ -15,13 +15,13 @@ import {
 } from '../events/vocabulary.ts'
 import type { Clock } from '../foundation/clock.ts'
 import { emptyAttributes, type JsonObject, type JsonValue } from '../foundation/json-value.ts'
-import { maskSecrets } from '../foundation/secrets.ts'
 import { errorTypeOf, TaskCanceledError } from '../foundation/task-errors.ts'
 import type { Life } from '../tasks/lifecycle.ts'
 import {
   describeAttempt,
   describeFacts,
   describeFailure,
+  describeReason,
   describeRegistration,
   describeResult,
   describeStack,
@@ -152,7 +152,7 @@ export class EventNarrator implements Narrator {
       Object.assign(extras, describeFailure(ending.error), describeStack(ending.error))
     }
     if (event === 'TaskCanceled' && ending.error instanceof TaskCanceledError) {
-      extras['reason'] = maskSecrets(ending.error.reason)
+      Object.assign(extras, describeReason(ending.error))
     }
     if (isKept) Object.assign(extras, describeResult(ending.value))
     return extras

@@ -1,52 +1,60 @@
 /** The uids that the tasks of a session have, or had: none is used twice. */
 
-import type { Task } from '../tasks/task.ts'
+import type { Uid } from '../tasks/uid.ts'
 
-/** A million generated uids take 125 kB. */
+/** A million generated uids, which follow each other, take 125 kB. */
 const blockSize = 4096
 
 export class UidRegister {
   readonly #others = new Set<string>()
-  /** Blocks of bits, one for each number of the generated uids. */
-  readonly #blocks = new Map<number, Uint32Array>()
+  /** The numbers of generated uids, by blocks: the only one of its block, or a bit for each. */
+  readonly #blocks = new Map<number, number | Uint32Array>()
 
   /** `false` when it is taken. */
-  claim({ uid, uidNumber }: Task): boolean {
-    if (uidNumber === null) {
+  claim({ text, number }: Uid): boolean {
+    if (number === null) {
       const { size } = this.#others
-      return this.#others.add(uid).size > size
+      return this.#others.add(text).size > size
     }
-    const block = this.#blockOf(uidNumber)
-    const [at, bit] = positionOf(uidNumber)
-    const bits = block[at] ?? 0
-    block[at] = bits | bit
-    return (bits & bit) === 0
+    const { index, offset } = placeOf(number)
+    const block = this.#blocks.get(index)
+    if (block === undefined) {
+      this.#blocks.set(index, offset)
+      return true
+    }
+    if (block === offset) return false
+    if (typeof block !== 'number') return setBit(block, offset)
+    const bits = new Uint32Array(blockSize / 32)
+    this.#blocks.set(index, bits)
+    return setBit(bits, block) && setBit(bits, offset)
   }
 
   /** For a task that was not submitted after all. */
-  release({ uid, uidNumber }: Task): void {
-    if (uidNumber === null) {
-      this.#others.delete(uid)
+  release({ text, number }: Uid): void {
+    if (number === null) {
+      this.#others.delete(text)
       return
     }
-    const block = this.#blockOf(uidNumber)
-    const [at, bit] = positionOf(uidNumber)
-    block[at] = (block[at] ?? 0) & ~bit
-  }
-
-  #blockOf(number: number): Uint32Array {
-    const index = Math.floor(number / blockSize)
-    let block = this.#blocks.get(index)
-    if (block === undefined) {
-      block = new Uint32Array(blockSize / 32)
-      this.#blocks.set(index, block)
-    }
-    return block
+    const { index, offset } = placeOf(number)
+    const block = this.#blocks.get(index)
+    if (block === offset) this.#blocks.delete(index)
+    else if (typeof block === 'object') clearBit(block, offset)
   }
 }
 
-/** The word in its block, and the bit in that. */
-function positionOf(number: number): readonly [at: number, bit: number] {
-  const inBlock = number % blockSize
-  return [inBlock >>> 5, 1 << (inBlock & 31)]
+const placeOf = (number: number) => ({
+  index: Math.floor(number / blockSize),
+  offset: number % blockSize,
+})
+
+/** `false` when it was set. */
+function setBit(bits: Uint32Array, at: number): boolean {
+  const word = bits[at >>> 5] ?? 0
+  const bit = 1 << (at & 31)
+  bits[at >>> 5] = word | bit
+  return (word & bit) === 0
+}
+
+function clearBit(bits: Uint32Array, at: number): void {
+  bits[at >>> 5] = (bits[at >>> 5] ?? 0) & ~(1 << (at & 31))
 }

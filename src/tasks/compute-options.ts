@@ -87,11 +87,29 @@ interface Surroundings {
 }
 
 /** Options that were checked: any number of tasks can be made of them. */
-export interface ComputeFields {
+export class ComputeFields {
   readonly task: TaskFields
+  readonly resources: ResourceRequest
   readonly work: Work
   readonly surroundings: Surroundings
-  readonly resources: ResourceRequest
+
+  constructor(
+    task: TaskFields,
+    resources: ResourceRequest,
+    work: Work,
+    surroundings: Surroundings = noSurroundings,
+  ) {
+    this.task = task
+    this.resources = resources
+    this.work = work
+    this.surroundings = surroundings
+  }
+
+  /** The same with another body. */
+  withFunction(body: AnyFunction): ComputeFields {
+    const { task, resources, work } = this
+    return new ComputeFields(task, resources, { ...work, function: body })
+  }
 }
 
 type Options = Partial<ExecutableOptions> & Partial<FunctionOptions<unknown, readonly unknown[]>>
@@ -108,8 +126,8 @@ export function checkComputeOptions(options: Options): ComputeFields {
     throw new ValueError(text, { field: 'executable', expected, got })
   }
   return isProgram
-    ? { task, resources, work: resolveProgram(options), surroundings: checkSurroundings(options) }
-    : { task, resources, work: resolveFunction(options), surroundings: noSurroundings }
+    ? new ComputeFields(task, resources, resolveProgram(options), checkSurroundings(options))
+    : new ComputeFields(task, resources, resolveFunction(options))
 }
 
 const noSurroundings: Surroundings = Object.freeze({
@@ -180,9 +198,7 @@ function refuse(
   belongsTo: string,
 ): void {
   const given = options as Readonly<Record<string, unknown>>
-  const wrong = Object.keys(given).find(
-    (name) => Object.hasOwn(names, name) && given[name] !== undefined,
-  )
+  const wrong = Object.keys(names).find((name) => given[name] !== undefined)
   if (wrong === undefined) return
   const right = names[wrong] ?? null
   const instead = right === null ? '' : `; did you mean "${right}"?`

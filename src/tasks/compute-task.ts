@@ -4,7 +4,7 @@ import { ExecutableFailedError } from '../foundation/task-errors.ts'
 import {
   type AnyFunction,
   checkComputeOptions,
-  type ComputeFields,
+  ComputeFields,
   type ExecutableOptions,
   type FunctionOptions,
 } from './compute-options.ts'
@@ -64,19 +64,15 @@ export class ComputeTask<
 
   constructor(options: ExecutableOptions & { readonly function?: never })
   constructor(options: FunctionOptions<T, A> & { readonly executable?: never })
-  constructor(
-    options: object,
-    args: readonly unknown[] | null = null,
-    inNameOf: Task | null = null,
-  ) {
-    const fields = args === null ? checkComputeOptions(options) : (options as ComputeFields)
-    const { task, work, surroundings, resources } = fields
-    super(task, inNameOf)
+  constructor(given: object, args: readonly unknown[] = [], inNameOf: Task | null = null) {
+    const isChecked = given instanceof ComputeFields
+    const { task, work, surroundings, resources } = isChecked ? given : checkComputeOptions(given)
+    super(task, isChecked ? inNameOf : null)
     this.kind = work.kind
     this.executable = work.executable
     this.arguments = work.arguments
     this.function = work.function
-    this.args = args ?? work.args
+    this.args = isChecked ? args : work.args
     this.definition = work.definition
     this.cwd = surroundings.cwd
     this.env = surroundings.env

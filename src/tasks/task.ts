@@ -25,6 +25,7 @@ export interface LedgerAccess {
   setHolder(task: Task, holder: object): void
   /** `null` before the task is bound. */
   holderOf(task: Task): object | null
+  uidOf(task: Task): Uid
   setState(task: Task, state: TaskState): void
   setBackend(task: Task, name: string): void
   settle(task: Task, outcome: Outcome): void
@@ -38,13 +39,13 @@ const past = Object.freeze({})
 export abstract class Task<T = unknown> implements PromiseLike<T> {
   abstract readonly kind: TaskKind
   readonly uid: string
-  /** Of a uid as they are generated; `null` of any other. */
-  readonly uidNumber: number | null
   readonly timeoutSeconds: number | null
   readonly signal: AbortSignal | null
   readonly retries: number
   readonly priority: number
   readonly attributes: JsonObject | null
+  /** Of a uid as they are generated; `null` of any other. */
+  readonly #uidNumber: number | null
   #backend: string | null
   #state: TaskState = 'CREATED'
   #holder: object | null = null
@@ -68,6 +69,7 @@ export abstract class Task<T = unknown> implements PromiseLike<T> {
         task.#holder = holder
       },
       holderOf: (task) => task.#holder,
+      uidOf: (task) => ({ text: task.uid, number: task.#uidNumber }),
       setState(task, state) {
         task.#state = state
       },
@@ -82,9 +84,10 @@ export abstract class Task<T = unknown> implements PromiseLike<T> {
 
   /** `inNameOf`: one that is registered and awaited in its place. */
   constructor(fields: TaskFields, inNameOf: Task | null = null) {
-    const { text, number } = inNameOf === null ? (fields.uid ?? generateUid()) : uidOf(inNameOf)
+    const { text, number } =
+      inNameOf === null ? (fields.uid ?? generateUid()) : ledgerAccess.uidOf(inNameOf)
     this.uid = text
-    this.uidNumber = number
+    this.#uidNumber = number
     this.#backend = fields.backend
     this.timeoutSeconds = fields.timeoutSeconds
     this.signal = fields.signal
@@ -148,8 +151,6 @@ export abstract class Task<T = unknown> implements PromiseLike<T> {
     this.#waiting = null
   }
 }
-
-const uidOf = ({ uid: text, uidNumber: number }: Task): Uid => ({ text, number })
 
 function notSubmitted({ uid }: Task, what: string, cause?: unknown): StateError {
   return new StateError(`task ${uid} ${what}`, {

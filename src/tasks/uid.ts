@@ -11,12 +11,14 @@ export interface Uid {
   readonly number: number | null
 }
 
-/** At least six digits; more only where the number needs them. */
-const generatedForm = /^task-(\d{6}|[1-9]\d{6,14})$/
+/** At least six digits; more only where the number needs them, and none beyond all reason. */
+const generatedForm = /^task-(\d{6}|[1-9]\d{6,13})$/
+const beyondForm = 1e14
 
 export function generateUid(): Uid {
   const number = ++generated
-  return { text: `task-${String(number).padStart(6, '0')}`, number }
+  const text = `task-${String(number).padStart(6, '0')}`
+  return { text, number: number < beyondForm ? number : null }
 }
 
 /** One that looks like a generated uid moves the numbers on: it will not be generated again. */

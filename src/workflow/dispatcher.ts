@@ -77,7 +77,8 @@ export class Dispatcher implements HandleOwner {
       problem = error
     }
     const { context } = this.bodies
-    const create = found.length === 0 && isFlat(args) ? plan.createTask : null
+    const isFit = problem === null && found.length === 0 && isFlat(args)
+    const create = isFit ? plan.createTask : null
     const enter = this.bodies.enterIn(context)
     const plain = create?.({ inNameOf: null, args, receiver, enter }) ?? null
     const task = plain ?? new DraftTask(plan.kind, plan.options.draft)

@@ -56,6 +56,8 @@ export class EngineHandle<T = unknown> implements Handle<T> {
   run: Run | null = null
   /** Its value, once it is DONE. */
   result: unknown = undefined
+  /** The one whose cancellation canceled it, directly or through others. */
+  canceledWith: EngineHandle | null = null
 
   constructor(plan: Plan, owner: HandleOwner, task: Task<T>) {
     this.plan = plan

@@ -162,8 +162,7 @@ function toClosureTask(
 ): AnyTask {
   const closure: AnyFunction = (...given) => enter(() => body.apply(receiver, given))
   const fields = inNameOf === null ? registered : inAnothersName
-  const work = { ...fields.work, function: closure }
-  return likeChecked({ ...fields, work }, Object.freeze(args), inNameOf)
+  return likeChecked(fields.withFunction(closure), Object.freeze(args), inNameOf)
 }
 
 /** Runs a body that decides what is to run, here and now. */

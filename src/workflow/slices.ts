@@ -7,12 +7,12 @@ const sliceSize = 250
 
 /**
  * What is added together is worked off together, as soon as whoever adds has returned. `work` must
- * not throw. The line is as long as what callers made without waiting: they hold it anyway.
+ * not throw. The line is as long as what callers made without waiting.
  */
 export class Slices<N> {
   readonly #clock: Clock
   readonly #work: (items: readonly N[]) => void
-  #line: N[] = []
+  #line: (N | undefined)[] = []
   #from = 0
   #leftThisTurn = sliceSize
   #isScheduled = false
@@ -31,9 +31,12 @@ export class Slices<N> {
 
   #workOff(): void {
     while (this.#leftThisTurn > 0) {
-      const slice = this.#line.slice(this.#from, this.#from + this.#leftThisTurn)
-      if (slice.length === 0) break
-      this.#from += slice.length
+      const until = Math.min(this.#line.length, this.#from + this.#leftThisTurn)
+      if (until === this.#from) break
+      const slice = this.#line.slice(this.#from, until) as N[]
+      // The line must not keep what it gave away: it may be long, and its last item far.
+      this.#line.fill(undefined, this.#from, until)
+      this.#from = until
       this.#leftThisTurn -= slice.length
       if (this.#from === this.#line.length) {
         this.#line = []

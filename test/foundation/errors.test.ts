@@ -10,6 +10,7 @@ import {
   TimeoutError,
   TuttiError,
   ValueError,
+  withoutStack,
   WorkerLostError,
 } from '../../src/foundation/errors.ts'
 
@@ -77,6 +78,19 @@ describe('errors', () => {
     expect(ValueError.isInstance(foreign) && TuttiError.isInstance(foreign)).toBe(true)
     expect(StateError.isInstance(foreign)).toBe(false)
     expect(copy.TuttiError.isInstance(new StateError('x'))).toBe(true)
+  })
+})
+
+describe('withoutStack', () => {
+  it('makes an error whose stack is its message, and leaves other errors theirs', () => {
+    const error = withoutStack(() => new StateError('over'))
+    expect(error.stack).toBe('StateError: over')
+    expect(() =>
+      withoutStack(() => {
+        throw new Error('none')
+      }),
+    ).toThrow('none')
+    expect(new Error('mine').stack).toContain('errors.test.ts')
   })
 })
 

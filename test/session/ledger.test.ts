@@ -217,4 +217,15 @@ describe('row 23: a cancel in the middle of a change', () => {
     stage.backend.complete(task)
     expect([answers, stage.backend.cancels, task.state]).toEqual([[false], [], 'DONE'])
   })
+
+  it("tells the hand-over with its own time: what happens before it is not the backend's", () => {
+    const times = new Map<string, number>()
+    const stage = openLedger((type, { life }) => {
+      times.set(type, life.time)
+      // As when whoever hears of it takes long.
+      if (type === 'TaskSubmitted') stage.clock.stepWall(5)
+    })
+    stage.submit(quick())
+    expect((times.get('TaskQueued') ?? 0) - (times.get('TaskSubmitted') ?? 0)).toBe(5)
+  })
 })

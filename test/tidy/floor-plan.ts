@@ -25,6 +25,7 @@ export const floorPlan: Readonly<Record<string, readonly string[]>> = {
     'view',
     'telemetry',
     backendPort,
+    'backends/job-note.ts',
     'backends/sampling/poller.ts',
   ],
   inference: ['foundation', 'events', 'tasks', backendPort, 'telemetry/otel-prometheus.ts'],

@@ -30,6 +30,23 @@ describe('handle.cancel()', () => {
     expect(backend.cancels).toHaveLength(1)
   })
 
+  it('names the first alone to all that follow, however many, also to later calls', async () => {
+    const { flow, eventsOf } = await openEngine()
+    const f = flow.functionTask(one, { name: 'f' })
+    const first = f(f(0))
+    let last = f(first)
+    for (let count = 0; count < 500; count++) last = f(last)
+    first.cancel('enough')
+    await rejection(last)
+    for (let count = 0; count < 10; count++) {
+      last = f(last)
+      await rejection(last)
+    }
+    const reason = `f (${first.uid}) was canceled: enough`
+    expect(last.error).toMatchObject({ reason })
+    expect(attribute((await eventsOf(last)).at(-1), 'reason')).toBe(reason)
+  })
+
   it('ends one that waits at once, and leaves what it waited for alone', async () => {
     const { flow, backend, eventsOf } = await openEngine()
     const f = flow.functionTask(one)

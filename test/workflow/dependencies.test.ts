@@ -186,6 +186,25 @@ describe('row 31: handles that cannot be waited for', () => {
     expect(error.cause).toMatchObject({ code: 'DependencyCycleError' })
   })
 
+  it('row 31: of a long ring, its beginning and its end are named', async () => {
+    const { flow } = await openEngine()
+    const f = flow.functionTask((_given: unknown) => 1, { name: 'f' })
+    const box: { handle?: unknown } = {}
+    const first = f(box)
+    const ring = [first]
+    for (let count = 0; count < 1000; count++) ring.push(f(ring.at(-1)))
+    box.handle = ring.at(-1)
+    const { message } = await rejection(first)
+    const names = (from: number, to?: number) =>
+      ring
+        .toReversed()
+        .slice(from, to)
+        .map(({ uid }) => `f (${uid})`)
+        .join(' -> ')
+    expect(message).toContain(`f (${first.uid}) -> ${names(0, 3)} -> … -> ${names(-4)}`)
+    expect(message.length).toBeLessThan(400)
+  })
+
   it('row 31: a ring through others is named from end to end', async () => {
     const { flow, backend } = await openEngine()
     const f = flow.functionTask((_given: unknown) => 1, { name: 'f' })

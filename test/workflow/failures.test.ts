@@ -128,6 +128,25 @@ describe('what a task may choose', () => {
     expect(submitted?.backend).toBe('b')
   })
 
+  it('an argument that cannot be looked at fails that task alone, whatever its kind', async () => {
+    const { flow, eventsOf } = await openEngine()
+    const { proxy, revoke } = Proxy.revocable({}, {})
+    revoke()
+    const work = (_given: object): number => 1
+    const calls = [
+      flow.functionTask(work),
+      flow.functionTask(work, { cache: true }),
+      flow.block(work),
+      flow.executableTask((_given: object) => ['/bin/true'] as const),
+    ]
+    for (const call of calls) {
+      const handle = call(proxy)
+      expect((await rejection(handle)).cause).toBeInstanceOf(TypeError)
+      const types = ['TaskCreated', 'TaskSubmitted', 'TaskFailed']
+      expect(typesOf(await eventsOf(handle))).toEqual(types)
+    }
+  })
+
   it('an unknown backend fails that task alone and names the nearest', async () => {
     const { flow, backend, eventsOf } = await openEngine()
     const lost = flow.functionTask(one, { backend: 'locl' })(0)

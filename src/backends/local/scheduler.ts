@@ -4,6 +4,7 @@ import { Roster, type Rostered } from '../../foundation/roster.ts'
 import { defaultResources, type ResourceRequest } from '../../tasks/resources.ts'
 import type { BackendListener, Job, Notice, TaskReport } from '../backend.ts'
 import type { Batch, Executor, ExecutorListener } from './executor.ts'
+import { JobWithNote } from '../job-note.ts'
 import { JobQueue, type WaitingJob } from './job-queue.ts'
 import { type Capacity, type Grant, Slots } from './slots.ts'
 
@@ -38,6 +39,8 @@ export class Scheduler implements ExecutorListener {
     closures: new JobQueue(),
   }
   readonly #places = new Roster<Place>()
+  /** The places of jobs that have no slip of their own for it. */
+  readonly #unnoted = new Map<Job, Place>()
   readonly #grants = new Map<Batch, Grant>()
   /** How many jobs each sharer has here, and who waits for the last of them. */
   readonly #open = new Map<BackendListener, number>()
@@ -62,7 +65,7 @@ export class Scheduler implements ExecutorListener {
     this.#open.set(listener, (this.#open.get(listener) ?? 0) + jobs.length)
     for (const job of jobs) {
       const place = new Place(job, ++this.#turn, laneOf(job), listener)
-      job.note = place
+      if (!JobWithNote.leave(job, place)) this.#unnoted.set(job, place)
       this.#places.add(place)
       this.#queues[place.lane].push(place)
     }
@@ -108,8 +111,7 @@ export class Scheduler implements ExecutorListener {
     if (place === null) return
     const { listener } = place
     if (report.kind === 'start') return listener.report(job, report)
-    this.#places.delete(place)
-    job.note = null
+    this.#forget(place)
     listener.report(job, report)
     const left = (this.#open.get(listener) ?? 1) - 1
     this.#open.set(listener, left)
@@ -144,8 +146,16 @@ export class Scheduler implements ExecutorListener {
     this.#pump()
   }
 
-  #placeOf({ note }: Job): Place | null {
-    return note instanceof Place && this.#places.has(note) ? note : null
+  #placeOf(job: Job): Place | null {
+    const note = JobWithNote.read(job)
+    if (note instanceof Place && this.#places.has(note)) return note
+    return this.#unnoted.get(job) ?? null
+  }
+
+  #forget(place: Place): void {
+    this.#places.delete(place)
+    this.#unnoted.delete(place.job)
+    JobWithNote.remove(place.job, place)
   }
 
   #cancel(job: Job, reason: string): void {

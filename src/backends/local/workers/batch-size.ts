@@ -4,8 +4,6 @@ import { bankSize } from './mailbox.ts'
 
 /** How long a batch should last. Longer ones hold jobs back that another worker could run. */
 const batchMs = 3
-/** What is shorter is not shared out: waking another worker takes a good part of that. */
-const worthSharingMs = 0.25
 /** With jobs up to this long, a worker would notice the wait for its next batch. */
 const shortJobMs = 1
 /** One slow job among fast ones must not end the batching of those that follow. */
@@ -33,7 +31,7 @@ export class JobDurations {
 
 export function chooseBatchSize(waiting: number, workers: number, meanMs: number | null): number {
   if (meanMs === null) return 1
-  const jobMs = Math.max(meanMs, 1e-6)
-  const share = Math.max(Math.ceil(waiting / workers), Math.floor(worthSharingMs / jobMs))
-  return Math.max(1, Math.min(share, Math.floor(batchMs / jobMs), bankSize))
+  const share = Math.ceil(waiting / workers)
+  const inTime = Math.floor(batchMs / Math.max(meanMs, 1e-6))
+  return Math.max(1, Math.min(share, inTime, bankSize))
 }
