@@ -21,13 +21,11 @@ const drainSeconds = 30
 
 /** Resolves with the exit code once it has stopped: 0, because a signal is how a server ends. */
 export async function serve(options: ServeOptions, output: Output): Promise<number> {
-  // For the model's name alone: the backend reads the file again, and warns of what it finds.
-  const { modelName } = await loadInferenceConfig(options.config, {}, { warn() {} })
+  const config = await loadInferenceConfig(options.config)
   const { host = '127.0.0.1' } = options
   const key = await chooseKey(options, host)
-  const backend = new InferenceBackend({
+  const backend = InferenceBackend.fromConfig(config, {
     configFile: options.config,
-    modelName,
     host,
     drainSeconds,
     onProgress: (text) => output.progress([text]),

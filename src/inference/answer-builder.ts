@@ -1,7 +1,7 @@
 /** Puts an answer together from its pieces, and lets through only what the guardrails release. */
 
 import type { Answer } from './desk.ts'
-import type { GenerationDelta, GenerationEnd, TokenLogprob, ToolCall, Usage } from './engine.ts'
+import type { FinishReason, GenerationDelta, TokenLogprob, ToolCall, Usage } from './engine.ts'
 import type { Guard, OutputGuard } from './guardrails/guard.ts'
 import type { Release } from './guardrails/sliding-scan.ts'
 
@@ -15,6 +15,7 @@ export class AnswerBuilder {
   #text = ''
   #isBlocked = false
   #pieces = 0
+  #promptTokens: number | null = null
 
   constructor(guard: Guard) {
     this.#guard = guard
@@ -30,6 +31,16 @@ export class AnswerBuilder {
     return this.#isBlocked
   }
 
+  /** How many there were: they stand for tokens where nobody counts those. */
+  get pieces(): number {
+    return this.#pieces
+  }
+
+  /** What the engine has told on the way; `null` if that is nothing. */
+  get promptTokens(): number | null {
+    return this.#promptTokens
+  }
+
   /** The rules that hit, also those that only flag. */
   get rules(): ReadonlySet<string> {
     return this.#rules
@@ -39,6 +50,7 @@ export class AnswerBuilder {
   push(delta: GenerationDelta): GenerationDelta | null {
     if (this.#isBlocked) return null
     this.#pieces++
+    this.#promptTokens ??= delta.promptTokens ?? null
     if (this.#output === null) {
       this.#text += delta.text
       if (delta.toolCalls !== undefined) this.#toolCalls.push(...delta.toolCalls)
@@ -63,13 +75,11 @@ export class AnswerBuilder {
     return { text: `${rest?.text ?? ''}${refusal}` }
   }
 
-  /** The whole answer, after `flush`; without an end, of one that was cut off. */
-  finish(end: (GenerationEnd & { readonly kind: 'done' }) | null): Answer {
-    // Nobody counts the tokens of an answer that is cut off: its pieces stand for them.
-    const usage: Usage = end?.usage ?? { promptTokens: 0, completionTokens: this.#pieces }
-    const reason = this.#isBlocked ? 'content_filter' : (end?.finishReason ?? 'stop')
+  /** The whole answer, after `flush`. */
+  finish(reason: FinishReason, usage: Usage): Answer {
+    const finishReason = this.#isBlocked ? 'content_filter' : reason
     const [toolCalls, logprobs] = [this.#toolCalls, this.#logprobs]
-    return { text: this.#text, finishReason: reason, usage, toolCalls, logprobs }
+    return { text: this.#text, finishReason, usage, toolCalls, logprobs }
   }
 
   /** The arguments of a call are an answer, too: rejected, redacted or let through as a whole. */

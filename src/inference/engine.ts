@@ -71,10 +71,15 @@ export interface GenerationRequest {
   readonly signal: AbortSignal
 }
 
-export interface TokenLogprob {
+export interface TokenChance {
   readonly token: string
   readonly logprob: number
-  readonly top: readonly { readonly token: string; readonly logprob: number }[]
+  /** Where `token` does not spell them: a part of a character comes out as U+FFFD. */
+  readonly bytes?: readonly number[]
+}
+
+export interface TokenLogprob extends TokenChance {
+  readonly top: readonly TokenChance[]
 }
 
 /** A piece of an answer. */
@@ -82,6 +87,8 @@ export interface GenerationDelta {
   readonly text: string
   readonly logprobs?: readonly TokenLogprob[]
   readonly toolCalls?: readonly ToolCall[]
+  /** With the first piece, where it is known so early: it counts when the answer is cut off. */
+  readonly promptTokens?: number
 }
 
 export type FinishReason = 'stop' | 'length' | 'tool_calls' | 'content_filter'

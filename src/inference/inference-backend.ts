@@ -13,6 +13,7 @@ import { registerSecret } from '../foundation/secrets.ts'
 import { AiJobs } from './ai-jobs.ts'
 import { refuseFormat } from './ai-question.ts'
 import { loadInferenceConfig } from './config/config.ts'
+import type { InferenceConfig, InferenceOverrides } from './config/schema.ts'
 import { generateTexts, type GenerateResult } from './generate.ts'
 import {
   type InferenceBackendOptions,
@@ -30,6 +31,8 @@ export class InferenceBackend implements Backend {
   readonly model: string
   readonly #options: ResolvedInferenceOptions
   readonly #connections = new Map<BackendListener, AiJobs>()
+  /** What the file says, if somebody has read it before. */
+  #config: InferenceConfig | null = null
   #opening: InferenceService | null = null
   #service: InferenceService | null = null
   #initializing: Promise<void> | null = null
@@ -39,6 +42,16 @@ export class InferenceBackend implements Backend {
   static async create(options: InferenceBackendOptions): Promise<InferenceBackend> {
     const backend = new InferenceBackend(options)
     await backend.initialize()
+    return backend
+  }
+
+  /** Of a file that was read already, and is not read again: it may have changed since. */
+  static fromConfig(
+    config: InferenceConfig,
+    options: Omit<InferenceBackendOptions, keyof InferenceOverrides>,
+  ): InferenceBackend {
+    const backend = new InferenceBackend({ ...options, modelName: config.modelName })
+    backend.#config = config
     return backend
   }
 
@@ -130,7 +143,7 @@ export class InferenceBackend implements Backend {
 
   async #initializeOnce(): Promise<void> {
     const { configFile, overrides, log } = this.#options
-    const config = await loadInferenceConfig(configFile, overrides, log)
+    const config = this.#config ?? (await loadInferenceConfig(configFile, overrides, log))
     if (this.#closing !== null) throw this.#closedError()
     const service = new InferenceService({
       options: this.#options,

@@ -12,10 +12,12 @@ import {
   expectObject,
   expectString,
 } from '../foundation/options.ts'
+import { expectEngineOption } from './config/engine-option.ts'
+import { resolveOverrides } from './config/overrides.ts'
 import type { EngineOption, InferenceOverrides } from './config/schema.ts'
 import type { CreateEngine } from './engine.ts'
 import { expectReachable } from './server/listening.ts'
-import type { ServerLimits } from './server/server-limits.ts'
+import { resolveServerLimits, type ServerLimits } from './server/server-limits.ts'
 
 export interface InferenceBackendOptions {
   /** The YAML file with everything else. */
@@ -116,13 +118,13 @@ export function resolveInferenceOptions(
     name: expectString('name', options.name ?? 'inference'),
     configFile: expectString('configFile', options.configFile),
     modelName: expectString('modelName', options.modelName),
-    overrides: overridesOf(options),
+    overrides: resolveOverrides(overridesOf(options)),
     createEngine: typeof engine === 'function' ? engine : null,
     port: expectInteger('port', port, { min: 0, max: 65_535 }),
     host,
     apiKey: key,
     isService: useService,
-    limits: expectObject('limits', options.limits ?? {}),
+    limits: expectLimits(options.limits ?? {}),
     isContentCaptured: expectBoolean('captureContent', captureContent),
     engineTimeoutMs:
       expectNumber('engineTimeoutSeconds', engineTimeoutSeconds, { above: 0, max: 86_400 }) * 1000,
@@ -133,10 +135,11 @@ export function resolveInferenceOptions(
   }
 }
 
-/** What is given here wins over the file; its values are checked where the file's are. */
+/** What is given here wins over the file. */
 function overridesOf(options: InferenceBackendOptions): InferenceOverrides {
   const { modelName, numNodes, numGpus, tpSize, offset, maxBatchSize, maxBatchWaitMs } = options
   const { engine } = options
+  if (engine !== undefined && typeof engine !== 'function') expectEngineOption(engine, process.env)
   return {
     modelName,
     ...(numNodes === undefined ? {} : { numNodes }),
@@ -147,6 +150,13 @@ function overridesOf(options: InferenceBackendOptions): InferenceOverrides {
     ...(maxBatchWaitMs === undefined ? {} : { maxBatchWaitMs }),
     ...(engine === undefined || typeof engine === 'function' ? {} : { engine }),
   }
+}
+
+/** As they were given: what is left out is filled in with the server. */
+function expectLimits(limits: Partial<ServerLimits>): Partial<ServerLimits> {
+  expectObject('limits', limits)
+  resolveServerLimits(limits)
+  return limits
 }
 
 /** `generate`'s time-out: above 0, at most a day (`faults.md` row 81). */

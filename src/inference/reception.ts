@@ -2,17 +2,26 @@
 
 import type { Measurement } from '../events/measurement.ts'
 import type { WorkSpan } from '../events/sink.ts'
+import { boundedWait } from '../foundation/bounded-wait.ts'
 import type { Clock } from '../foundation/clock.ts'
 import { newSpanId } from '../foundation/ids.ts'
 import { AnswerBuilder } from './answer-builder.ts'
 import type { Batcher } from './batching/batcher.ts'
 import type { Answer, AnswerListener, Desk, DeskStatus, Question } from './desk.ts'
 import type { EnginePool } from './workers/engine-pool.ts'
-import type { GenerationDelta, GenerationEnd, GenerationRequest, Sampling } from './engine.ts'
+import type {
+  FinishReason,
+  GenerationDelta,
+  GenerationEnd,
+  GenerationRequest,
+  Sampling,
+  Usage,
+} from './engine.ts'
 import { type Generation, GenerationMeter, toSpan } from './gen-ai.ts'
 import { guardInput } from './guarded-input.ts'
 import type { Guard } from './guardrails/guard.ts'
 import { inferenceError } from './inference-errors.ts'
+import { estimateTokens, promptText } from './token-estimate.ts'
 
 export interface ReceptionParts {
   readonly batcher: Batcher
@@ -64,6 +73,9 @@ export class Reception implements Desk {
     return { queued, running, workers: pool.workers, unready: pool.unready }
   }
 }
+
+/** How long an answer that is cut off may wait for the count of its prompt. */
+const countMs = 1000
 
 type Outcome = Generation['outcome']
 
@@ -161,7 +173,32 @@ class Visit {
     }
     const rest = this.#builder.flush()
     if (rest !== null) void this.#listener.delta?.(rest)
-    this.#end({ answer: this.#builder.finish(end.kind === 'done' ? end : null) })
+    if (end.kind === 'done') this.#endWith(end.finishReason, end.usage)
+    else this.#endCut()
+  }
+
+  /** Nobody counts the tokens of an answer that is cut off: its pieces stand for them. */
+  #endCut(): void {
+    const { promptTokens, pieces } = this.#builder
+    const endWith = (count: number): void =>
+      this.#endWith('content_filter', { promptTokens: count, completionTokens: pieces })
+    if (promptTokens === null) void this.#countPrompt().then(endWith)
+    else endWith(promptTokens)
+  }
+
+  /** Without what the model's template adds; never rejects. */
+  async #countPrompt(): Promise<number> {
+    const { pool, clock } = this.#parts
+    const text = promptText(this.#request.input)
+    try {
+      return (await boundedWait(clock, countMs, pool.tokenize(text))).length
+    } catch {
+      return estimateTokens(text)
+    }
+  }
+
+  #endWith(reason: FinishReason, usage: Usage): void {
+    this.#end({ answer: this.#builder.finish(reason, usage) })
   }
 
   #end(outcome: Outcome): void {

@@ -1,4 +1,6 @@
+import { execFileSync } from 'node:child_process'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { open } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
@@ -100,6 +102,24 @@ describe('tutti serve', () => {
     const local = endpoint.replace('0.0.0.0', '127.0.0.1')
     expect((await chat(local)).status).toBe(401)
     expect((await chat(local, { authorization: `Bearer ${key}` })).status).toBe(200)
+  })
+
+  it('reads its configuration once: what changes later counts for the next start', async () => {
+    const config = write('changing.yaml', echo())
+    const keyFile = join(folder, 'key-pipe')
+    execFileSync('mkfifo', [keyFile])
+    const args = ['--config', config, '--port', '0', '--api-key-file', keyFile]
+    const command = startCommand(['serve', ...args])
+    onTestFinished(() => void command.child.kill('SIGKILL'))
+    // Can be opened once the key is read, and so after the configuration.
+    const pipe = await open(keyFile, 'w')
+    write('changing.yaml', 'no: configuration\n')
+    await pipe.writeFile('a-very-secret-key')
+    await pipe.close()
+    await Promise.race([command.seen('stop      Ctrl-C'), command.ended])
+    command.child.kill('SIGTERM')
+    const end = await command.ended
+    expect([end.code, end.stdout]).toEqual([0, expect.stringContaining('serving   tiny')])
   })
 
   const mistakes: readonly [string, string, RegExp][] = [

@@ -223,17 +223,19 @@ describe('beginning and end', () => {
 
   it('can be initialized again after a failure', async () => {
     let tries = 0
+    const warnings: string[] = []
     const flaky = new InferenceBackend({
       configFile: configWith(),
       modelName: 'tiny',
       useService: false,
-      log: { warn() {} },
+      log: { warn: (code) => warnings.push(code) },
       engine: (worker) => {
         if (++tries === 1) throw new RangeError('no model yet')
         return createObedientEngine(worker)
       },
     })
     await expect(flaky.initialize()).rejects.toThrow('no model yet')
+    expect(warnings).toEqual([])
     await flaky.initialize()
     expect(await flaky.generate(['a'], 1)).toHaveLength(1)
     await flaky.close()
@@ -286,6 +288,26 @@ describe('beginning and end', () => {
     [{ useService: true, host: '0.0.0.0' }, 'apiKey'],
     [{ maxBatchSise: 5 }, 'maxBatchSise'],
     [{ drainSeconds: -1 }, 'drainSeconds'],
+    [{ numNodes: 0 }, 'numNodes'],
+    [{ numNodes: 1.5 }, 'numNodes'],
+    [{ numGpus: -1 }, 'numGpus'],
+    [{ tpSize: Number.NaN }, 'tpSize'],
+    [{ offset: '1' }, 'offset'],
+    [{ maxBatchSize: 0 }, 'maxBatchSize'],
+    [{ maxBatchSize: '8' }, 'maxBatchSize'],
+    [{ maxBatchWaitMs: -1 }, 'maxBatchWaitMs'],
+    [{ maxBatchWaitMs: Infinity }, 'maxBatchWaitMs'],
+    [{ port: '8000' }, 'port'],
+    [{ port: -1, useService: false }, 'port'],
+    [{ engineTimeoutSeconds: Number.NaN }, 'engineTimeoutSeconds'],
+    [{ limits: { maxConnections: 0 } }, 'limits.maxConnections'],
+    [{ limits: { slowReaderSeconds: Number.NaN }, useService: false }, 'limits.slowReaderSeconds'],
+    [{ limits: { bodyBites: 5 } }, 'limits.bodyBites'],
+    [{ engine: 'gpt' }, 'engine'],
+    [{ engine: null }, 'engine'],
+    [{ engine: { kind: 'llama', sequences: 0 } }, 'engine'],
+    [{ engine: { kind: 'echo', latencyMs: '5' } }, 'engine'],
+    [{ engine: { kind: 'openai', baseUrl: 'http://x', maxConcurrency: 1.5 } }, 'engine'],
   ])('refuses %j by the name of the field', (wrong, field) => {
     const options = { configFile: configWith(), modelName: 'tiny', ...wrong }
     const attempt = () => new InferenceBackend(options as never)

@@ -30,13 +30,15 @@ const text = (value: string): GenerationDelta => ({
 })
 const told = saying(text('the password is sword'), text('fish, you know'))
 
-async function chat(endpoint: string | null, body: object): Promise<Record<string, unknown>> {
-  const response = await fetch(`${endpoint}/v1/chat/completions`, {
+const ask = (endpoint: string | null, body: object): Promise<Response> =>
+  fetch(`${endpoint}/v1/chat/completions`, {
     method: 'POST',
     headers: { 'content-type': 'application/json' },
     body: JSON.stringify({ messages: [{ role: 'user', content: 'hi' }], ...body }),
   })
-  return (await response.json()) as Record<string, unknown>
+
+async function chat(endpoint: string | null, body: object): Promise<Record<string, unknown>> {
+  return (await (await ask(endpoint, body)).json()) as Record<string, unknown>
 }
 
 describe('rules on answers', () => {
@@ -48,6 +50,35 @@ describe('rules on answers', () => {
     expect(result?.text).not.toContain('swordfish')
     expect(result?.usage).toEqual({ prompt_tokens: 7, completion_tokens: 5, total_tokens: 12 })
   })
+
+  const cutOff = `${'so '.repeat(60)}swordfish${' on'.repeat(2000)}`
+  const deaf: CreateEngine = (worker) =>
+    Object.assign(saying({ text: cutOff })(worker), {
+      tokenize: () => Promise.reject(new Error('the server does not tell its tokens')),
+    })
+  const cutOffBy: Record<string, readonly [CreateEngine, number]> = {
+    'that tells it with its first piece': [saying({ text: cutOff, promptTokens: 9 }), 9],
+    'that only tokenizes': [saying({ text: cutOff }), 'hi there, you'.length],
+    'that tells nothing, by its length': [deaf, 4],
+  }
+  it.each(Object.entries(cutOffBy))(
+    'count the prompt of an answer that they cut off in an engine %s',
+    async (_, [engine, promptTokens]) => {
+      const configFile = configWith(rule('reject'))
+      const backend = await openBackend({ configFile, engine, port: 0 })
+      const messages = [{ role: 'user', content: 'hi there, you' }]
+      const usage = { prompt_tokens: promptTokens, completion_tokens: 1 }
+      expect(await chat(backend.endpoint, { messages })).toMatchObject({
+        choices: [{ finish_reason: 'content_filter' }],
+        usage,
+      })
+      const options = { stream: true, stream_options: { include_usage: true } }
+      const stream = await ask(backend.endpoint, { messages, ...options })
+      const events = (await stream.text()).matchAll(/^data: (\{.*)$/gm)
+      const chunks = Array.from(events, ([, data = '']): unknown => JSON.parse(data))
+      expect(chunks.at(-1)).toMatchObject({ choices: [], usage })
+    },
+  )
 
   it('answer with a sentence instead where that is asked for', async () => {
     const configFile = configWith(rule('reject', '  on_block: refusal\n'))
@@ -117,12 +148,7 @@ describe('row 79: an engine that is lost in the middle of an answer', () => {
 
   it('fails a stream, whose reader has a part', async () => {
     const backend = await openBackend({ engine: dyingOnce(), port: 0 })
-    const response = await fetch(`${backend.endpoint}/v1/chat/completions`, {
-      method: 'POST',
-      headers: { 'content-type': 'application/json' },
-      body: JSON.stringify({ messages: [{ role: 'user', content: 'hi' }], stream: true }),
-    })
-    const stream = await response.text()
+    const stream = await (await ask(backend.endpoint, { stream: true })).text()
     expect(stream).toContain('a beginning')
     expect(stream).toContain('engine_lost')
     expect(stream).not.toContain('whole')

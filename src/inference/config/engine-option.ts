@@ -13,6 +13,16 @@ export function readEngineOption(
   env: ReadContext['env'],
 ): EngineConfig {
   if (option === undefined || option === written.kind) return written
+  return readOption(option, env)
+}
+
+/** Refuses what no file could make right; a kind alone may have its keys there. */
+export function expectEngineOption(option: EngineOption, env: ReadContext['env']): void {
+  if (typeof option === 'string') expectOneOf('engine', option, engineKinds)
+  else readOption(option, env)
+}
+
+function readOption(option: EngineOption, env: ReadContext['env']): EngineConfig {
   const section = typeof option === 'string' ? { kind: option } : expectObject('engine', option)
   expectOneOf('engine', section['kind'], engineKinds)
   const problems = new Problems(null)

@@ -24,7 +24,7 @@ const counted = Object.keys(sharedRanges) as Counted[]
 
 /**
  * The same options, checked and without what is `undefined`; a `ValueError` names the wrong one.
- * The engine's keys are checked with the file's.
+ * The engine's keys are checked by `expectEngineOption`, and with the file's.
  */
 export function resolveOverrides(overrides: InferenceOverrides): InferenceOverrides {
   const given = expectObject('overrides', overrides)

@@ -47,7 +47,7 @@ export function echoAnswer(request: GenerationRequest, contextLength: number): E
   const stopped = stopAt(pieces, sampling.stop)
   const kept = stopped ?? pieces
   return {
-    deltas: toDeltas(kept, sampling.logprobs),
+    deltas: toDeltas(kept, sampling.logprobs, promptTokens),
     finishReason: stopped === null && isCut ? 'length' : 'stop',
     usage: { promptTokens, completionTokens: kept.length },
   }
@@ -92,14 +92,18 @@ function stopAt(pieces: readonly string[], stop: readonly string[]): string[] | 
   return end === Infinity ? null : toPieces(text.slice(0, end))
 }
 
-function toDeltas(pieces: readonly string[], logprobs: number | null): GenerationDelta[] {
+function toDeltas(
+  pieces: readonly string[],
+  logprobs: number | null,
+  promptTokens: number,
+): GenerationDelta[] {
   const size = Math.ceil(pieces.length / mostDeltas)
   const deltas: GenerationDelta[] = []
   for (let at = 0; at < pieces.length; at += size) {
     const some = pieces.slice(at, at + size)
-    const text = some.join('')
-    if (logprobs === null) deltas.push({ text })
-    else deltas.push({ text, logprobs: some.map((token) => toLogprob(token, logprobs)) })
+    const delta = { text: some.join(''), ...(at === 0 ? { promptTokens } : {}) }
+    if (logprobs === null) deltas.push(delta)
+    else deltas.push({ ...delta, logprobs: some.map((token) => toLogprob(token, logprobs)) })
   }
   return deltas
 }
@@ -132,8 +136,9 @@ function callOf(
 ): EchoAnswer {
   const given = JSON.stringify(sampleJson(tool.parameters ?? { type: 'object' }, prompt))
   const completionTokens = toPieces(tool.name).length + toPieces(given).length
+  const toolCalls = [{ id: `call_${id}`, name: tool.name, arguments: given }]
   return {
-    deltas: [{ text: '', toolCalls: [{ id: `call_${id}`, name: tool.name, arguments: given }] }],
+    deltas: [{ text: '', toolCalls, promptTokens }],
     finishReason: 'tool_calls',
     usage: { promptTokens, completionTokens },
   }

@@ -18,6 +18,7 @@ import { LoadError } from './llama/load-error.ts'
 import { expectGguf, toModelSource } from './llama/model-source.ts'
 import type { LoadOrder, LoadProgress } from './llama/protocol.ts'
 import type { ChatTemplate, LlamaRuntime, Slot, TokenChoice, Vocabulary } from './llama/runtime.ts'
+import { bytesOfSpelling } from './llama/token-bytes.ts'
 
 type Library = typeof LlamaLibrary
 
@@ -136,12 +137,17 @@ function createVocabulary(model: LlamaModel): Vocabulary {
     tokens as readonly LibraryToken[]
   // At the beginning of a text, a word would lose its space.
   const anchor = model.tokenize('a').slice(-1)
+  const ggml = model.fileInfo.metadata.tokenizer?.ggml
   return {
     first: model.tokens.shouldPrependBosToken ? model.tokens.bos : null,
     tokenize: (text, { special, inner }) =>
       model.tokenize(text, special, inner ? 'trimLeadingSpace' : undefined),
     textOf: (tokens, before) => model.detokenize(ours(tokens), false, ours(before)),
     nameOf: (token) => model.detokenize(ours([token]), true, anchor),
+    bytesOf(token) {
+      const spelling = ggml?.tokens[token]
+      return spelling === undefined ? null : bytesOfSpelling(ggml.model, spelling)
+    },
     isEnd: (token) => model.isEogToken(token as LibraryToken),
   }
 }

@@ -1,7 +1,14 @@
 /** Answers as `POST /v1/chat/completions` spells them. */
 
 import type { Answer } from '../desk.ts'
-import type { FinishReason, GenerationDelta, TokenLogprob, ToolCall, Usage } from '../engine.ts'
+import type {
+  FinishReason,
+  GenerationDelta,
+  TokenChance,
+  TokenLogprob,
+  ToolCall,
+  Usage,
+} from '../engine.ts'
 import { ChunkWriter, type ReplyHead, type ReplyShape, usageFields } from './reply-shape.ts'
 
 /** The shape of one chat response; it counts the tool calls of each choice. */
@@ -94,15 +101,19 @@ const callOf = (call: ToolCall): object => ({
 })
 
 const logprobFields = (logprobs: readonly TokenLogprob[]): object => ({
-  content: logprobs.map(({ token, logprob, top }) => ({
-    ...tokenFields(token, logprob),
-    top_logprobs: top.map((one) => tokenFields(one.token, one.logprob)),
+  content: logprobs.map((chosen) => ({
+    ...tokenFields(chosen),
+    top_logprobs: chosen.top.map(tokenFields),
   })),
   refusal: null,
 })
 
-const tokenFields = (token: string, logprob: number): object => ({
+const tokenFields = ({ token, logprob, bytes }: TokenChance): object => ({
   token,
   logprob,
-  bytes: [...Buffer.from(token)],
+  bytes: bytes ?? bytesOf(token),
 })
+
+/** A part of a character does not tell its bytes: it comes as U+FFFD, or as half of a pair. */
+const bytesOf = (token: string): number[] | null =>
+  token.includes('\uFFFD') || !token.isWellFormed() ? null : [...Buffer.from(token)]

@@ -1,7 +1,7 @@
 /** Owns the engines: starts, watches, restarts and scales them. It gives them no requests. */
 
 import type { Clock } from '../../foundation/clock.ts'
-import { StateError } from '../../foundation/errors.ts'
+import { messageOf, StateError } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
 import { Service } from '../../foundation/service.ts'
 import type { Batcher } from '../batching/batcher.ts'
@@ -31,6 +31,8 @@ export class EnginePool extends Service {
   readonly #workers = new Map<number, SupervisedWorker>()
   #wanted: number
   #isRunning = false
+  /** Warnings and their errors until it is known whether any engine starts; `null` after that. */
+  #early: Map<string, unknown> | null = null
   #model: ModelFacts | null = null
   #stopped: Promise<void> | null = null
 
@@ -84,16 +86,34 @@ export class EnginePool extends Service {
 
   protected async onStart(): Promise<void> {
     this.#isRunning = true
+    this.#early = new Map()
     this.#adjust()
     const starts = [...this.#workers.values()].map(({ firstStart }) => firstStart)
     try {
       await Promise.any(starts)
+      this.#warnOfEarly(null)
     } catch (error) {
       // One that failed first may have come up since.
-      if (this.workers > 0) return
+      if (this.workers > 0) return this.#warnOfEarly(null)
       this.#isRunning = false
       await this.#closeAll()
-      throw error instanceof AggregateError ? (error.errors[0] ?? error) : error
+      const first: unknown = error instanceof AggregateError ? (error.errors[0] ?? error) : error
+      this.#warnOfEarly(messageOf(first))
+      throw first
+    }
+  }
+
+  #onStartFailed(text: string, error: unknown): void {
+    if (this.#early === null) this.#parts.log.warn('EngineStartFailed', text)
+    else this.#early.set(text, error)
+  }
+
+  /** Says nothing of those that failed for the reason that the caller is told. */
+  #warnOfEarly(told: string | null): void {
+    const early = this.#early ?? new Map<string, unknown>()
+    this.#early = null
+    for (const [text, error] of early) {
+      if (messageOf(error) !== told) this.#parts.log.warn('EngineStartFailed', text)
     }
   }
 
@@ -119,8 +139,9 @@ export class EnginePool extends Service {
     const onServing = (facts: ModelFacts): void => {
       this.#model ??= facts
     }
+    const onStartFailed = (text: string, error: unknown): void => this.#onStartFailed(text, error)
     const worker = { index, workerId: `inference-${index}` }
-    const parts = { createEngine, batcher, clock, log, onServing, onLost }
+    const parts = { createEngine, batcher, clock, log, onServing, onStartFailed, onLost }
     this.#workers.set(index, new SupervisedWorker(worker, parts))
   }
 

@@ -21,6 +21,8 @@ export interface WorkerParts {
   readonly clock: Clock
   readonly log: Log
   readonly onServing: (facts: ModelFacts) => void
+  /** It did not start, and is tried again after a pause. */
+  readonly onStartFailed: (text: string, error: unknown) => void
   readonly onLost: (notice: { readonly workerId: string; readonly reason: string }) => void
 }
 
@@ -99,7 +101,7 @@ export class SupervisedWorker {
 
   /** One engine's life, from its making to its close; resolves with why it serves no longer. */
   async #serveOnce(): Promise<string> {
-    const { createEngine, batcher, log } = this.#parts
+    const { createEngine, batcher, onStartFailed } = this.#parts
     const { workerId } = this.#worker
     let engine: InferenceEngine | null = null
     let service: ServingEngine | null = null
@@ -111,7 +113,7 @@ export class SupervisedWorker {
     } catch (error) {
       this.#firstStart.reject(error)
       const reason = `did not start: ${messageOf(error)}`
-      if (!this.#isOver) log.warn('EngineStartFailed', `${workerId} ${reason}`)
+      if (!this.#isOver) onStartFailed(`${workerId} ${reason}`, error)
       return reason
     } finally {
       await this.#closeEngine(engine)

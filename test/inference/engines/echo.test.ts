@@ -42,6 +42,13 @@ describe('an echo', () => {
     expect(chat.ends).toEqual([{ id: 'r1', kind: 'done', finishReason: 'stop', usage }])
   })
 
+  it('tells the length of its prompt with the first part', async () => {
+    const { deltas, ends } = await echo('one two three')
+    const told = deltas.flatMap(({ promptTokens = [] }) => promptTokens)
+    expect(ends).toMatchObject([{ usage: { promptTokens: told[0] } }])
+    expect(told).toHaveLength(1)
+  })
+
   it('comes in eight parts at most', async () => {
     const long = await echo('word '.repeat(80))
     expect(long.deltas.length).toBe(8)
@@ -82,7 +89,7 @@ describe('an echo', () => {
     const asked = { kind: 'chat', messages, tools } as const
     const heard = await echo({ ...asked, toolChoice: 'required' })
     const call = { id: 'call_r1', name: 'first', arguments: '{"city":"Rome"}' }
-    expect(heard.deltas).toEqual([{ id: 'r1', text: '', toolCalls: [call] }])
+    expect(heard.deltas).toMatchObject([{ id: 'r1', text: '', toolCalls: [call] }])
     expect((await echo(asked)).textOf()).toBe('Rome')
     const missing = await echo({ ...asked, toolChoice: { name: 'third' } })
     expect(missing.ends).toMatchObject([{ error: { code: 'unsupported' } }])

@@ -66,6 +66,24 @@ describe('replies', () => {
     expect(silent.every((chunk) => !('usage' in chunk))).toBe(true)
   })
 
+  it.each([
+    [{ token: '\uFFFD' }, null],
+    [{ token: 'a\uFFFD' }, null],
+    [{ token: '\uD83D' }, null],
+    [{ token: '\uFFFD', bytes: [0xe2, 0x80] }, [0xe2, 0x80]],
+    [{ token: '\\xe2', bytes: [0xe2] }, [0xe2]],
+    [{ token: '', bytes: [] }, []],
+  ])('tells of %j the bytes %j', async (named, bytes) => {
+    const chance = { ...named, logprob: -1 }
+    const told = [{ ...chance, top: [chance] }]
+    const desk = new FakeDesk(() => ({ text: 'x', logprobs: told, finishReason: 'stop' }))
+    await using served = await serve({ desk })
+    const asked = { ...hello, logprobs: true, top_logprobs: 1 }
+    const { json } = await post(`${served.url}${chatPath}`, asked)
+    const [first] = json.choices[0].logprobs.content
+    expect([first.bytes, first.top_logprobs[0].bytes]).toEqual([bytes, bytes])
+  })
+
   it('spells text completions, with echo and logprobs', async () => {
     await using served = await serve({ desk: new FakeDesk(saysSeed) })
     const body = { prompt: ['ab', 'c'], n: 2, seed: 1, echo: true, logprobs: 1 }

@@ -136,14 +136,17 @@ describe('the start of a pool', () => {
   })
 
   it('row 79: rejects with the first error when none starts, and closes them all', async () => {
-    const { pool, puppets, puppet, pass, clock } = open(2)
+    const { pool, puppets, puppet, pass, clock, warnings } = open(3)
     const starting = pool.start()
     puppet(1).begun.reject(new Error('out of memory'))
     puppet(0).begun.reject(new Error('no such model'))
+    puppet(2).begun.reject(new Error('no such model'))
     await expect(starting).rejects.toThrow('no such model')
-    expect(puppets.map(({ closes }) => closes)).toEqual([1, 1])
+    // What the caller hears is not told twice; what only another one says would be lost.
+    expect(warnings).toEqual(['EngineStartFailed: inference-1 did not start: out of memory'])
+    expect(puppets.map(({ closes }) => closes)).toEqual([1, 1, 1])
     await pass(60_000)
-    expect([puppets.length, clock.pendingTimers]).toEqual([2, 0])
+    expect([puppets.length, clock.pendingTimers]).toEqual([3, 0])
     await pool.stop()
   })
 
@@ -158,6 +161,25 @@ describe('the start of a pool', () => {
     puppet(2).begun.resolve(facts)
     await pass(0)
     expect([pool.workers, puppets.length]).toEqual([2, 3])
+    await pool.stop()
+  })
+
+  it('tells of one that keeps failing once it is known that another serves', async () => {
+    const { pool, puppet, pass, warnings } = open(2)
+    const starting = pool.start()
+    puppet(0).begun.reject(new Error('out of memory'))
+    await pass(500)
+    puppet(2).begun.reject(new Error('out of memory'))
+    await pass(0)
+    expect(warnings).toEqual([])
+    puppet(1).begun.resolve(facts)
+    await starting
+    const warning = 'EngineStartFailed: inference-0 did not start: out of memory'
+    expect(warnings).toEqual([warning])
+    await pass(1000)
+    puppet(3).begun.reject(new Error('out of memory'))
+    await pass(0)
+    expect(warnings).toEqual([warning, warning])
     await pool.stop()
   })
 

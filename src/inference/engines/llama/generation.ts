@@ -26,6 +26,7 @@ export class Generation {
   #taken = 0
   #stream: TokenStream | null = null
   #slot: Slot | null = null
+  #hasTold = false
   #hasEnded = false
 
   constructor(
@@ -125,7 +126,10 @@ export class Generation {
   }
 
   #tell(delta: GenerationDelta | null): void {
-    if (delta !== null) this.#report({ id: this.id, delta })
+    if (delta === null) return
+    const told = this.#hasTold ? delta : { ...delta, promptTokens: this.#prompt.length }
+    this.#hasTold = true
+    this.#report({ id: this.id, delta: told })
   }
 
   #end(end: PlainEnd): void {

@@ -28,6 +28,8 @@ export interface Vocabulary {
   textOf(tokens: readonly Token[], before: readonly Token[]): string
   /** How a token is shown by itself. */
   nameOf(token: Token): string
+  /** What U+FFFD stands for in a token's name; `null` where the vocabulary does not tell. */
+  bytesOf(token: Token): readonly number[] | null
   /** An answer ends with it. */
   isEnd(token: Token): boolean
 }

@@ -1,10 +1,11 @@
 /** Tells how likely a token was, among those that it was chosen from. */
 
-import type { TokenLogprob } from '../../engine.ts'
+import type { TokenChance, TokenLogprob } from '../../engine.ts'
 import type { Token, Vocabulary } from './runtime.ts'
 
 /** JSON has no -Infinity. */
 const leastLogprob = -9999
+const replacement = '\uFFFD'
 
 /** The chosen token, and the `count` most likely ones. */
 export function describeLogprobs(
@@ -13,14 +14,17 @@ export function describeLogprobs(
   probabilities: ReadonlyMap<Token, number>,
   count: number,
 ): TokenLogprob {
-  const top: { token: string; logprob: number }[] = []
+  const top: TokenChance[] = []
   for (const [id, probability] of probabilities) {
     if (top.length >= count) break
-    top.push({ token: vocabulary.nameOf(id), logprob: toLogprob(probability) })
+    top.push(toChance(vocabulary, id, probability))
   }
-  const logprob = toLogprob(probabilities.get(token) ?? 0)
-  return { token: vocabulary.nameOf(token), logprob, top }
+  return { ...toChance(vocabulary, token, probabilities.get(token) ?? 0), top }
 }
 
-const toLogprob = (probability: number): number =>
-  probability > 0 ? Math.log(probability) : leastLogprob
+function toChance(vocabulary: Vocabulary, id: Token, probability: number): TokenChance {
+  const token = vocabulary.nameOf(id)
+  const logprob = probability > 0 ? Math.log(probability) : leastLogprob
+  const bytes = token.includes(replacement) ? vocabulary.bytesOf(id) : null
+  return bytes === null ? { token, logprob } : { token, logprob, bytes }
+}

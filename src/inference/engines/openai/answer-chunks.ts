@@ -1,7 +1,14 @@
 /** Folds the chunks of one streamed answer into deltas, whole tool calls, a reason and a usage. */
 
 import { newUuid } from '../../../foundation/ids.ts'
-import type { FinishReason, GenerationDelta, TokenLogprob, ToolCall, Usage } from '../../engine.ts'
+import type {
+  FinishReason,
+  GenerationDelta,
+  TokenChance,
+  TokenLogprob,
+  ToolCall,
+  Usage,
+} from '../../engine.ts'
 import { inferenceError } from '../../inference-errors.ts'
 import { countOr, listOf, parseJson, pick, textOr } from './foreign-json.ts'
 import { refusalIn } from './upstream-refusal.ts'
@@ -133,7 +140,12 @@ function toLogprobs(logprobs: unknown): readonly TokenLogprob[] {
   })
 }
 
-function toPair(entry: unknown): { token: string; logprob: number }[] {
+function toPair(entry: unknown): TokenChance[] {
   const [token, logprob] = [pick(entry, 'token'), pick(entry, 'logprob')]
-  return typeof token === 'string' && typeof logprob === 'number' ? [{ token, logprob }] : []
+  if (typeof token !== 'string' || typeof logprob !== 'number') return []
+  const bytes = pick(entry, 'bytes')
+  return [isBytes(bytes) ? { token, logprob, bytes } : { token, logprob }]
 }
+
+const isBytes = (value: unknown): value is readonly number[] =>
+  Array.isArray(value) && value.every((byte) => (countOr(byte, null) ?? 256) < 256)

@@ -2,9 +2,7 @@
 
 import type { Log } from '../../../foundation/log.ts'
 import type { GenerationInput, Usage } from '../../engine.ts'
-
-/** What a token of ordinary text has, about. */
-const charactersPerToken = 4
+import { estimateTokens, promptText } from '../../token-estimate.ts'
 
 /**
  * Counts with the server's tokenizer where there is one, else by the length of the text. Either way
@@ -26,10 +24,8 @@ export class UsageCounter {
       this.#hasWarned = true
       this.#log.warn('UsageEstimated', 'the server tells no usage; token counts are estimates')
     }
-    const prompt =
-      input.kind === 'text' ? input.text : input.messages.map(({ content }) => content).join('\n')
     const [promptTokens, completionTokens] = [
-      await this.#countTokens(prompt),
+      await this.#countTokens(promptText(input)),
       await this.#countTokens(answer),
     ]
     return { promptTokens, completionTokens }
@@ -42,6 +38,6 @@ export class UsageCounter {
     } catch {
       this.#canTokenize = false
     }
-    return Math.ceil(text.length / charactersPerToken)
+    return estimateTokens(text)
   }
 }

@@ -17,6 +17,8 @@ async function answer(
   return listener
 }
 
+const isNotAscii = (byte: number): boolean => byte >= 0x80 && byte <= 0xff
+
 const schemas: Record<string, { schema: object; isRight: (value: unknown) => boolean }> = {
   'a choice': {
     schema: { enum: ['yes', 2, null] },
@@ -127,6 +129,26 @@ describe('a model with a template', () => {
     // Control tokens for beginning, user, end and assistant.
     expect(few).toBe(4)
     expect((await tokensOf('</s><|system|>')) - few).toBeGreaterThan(6)
+  })
+
+  it('tells the length of its prompt with the first piece', async () => {
+    const { deltas, ends } = await answer(text, { ignoreEos: true, maxTokens: 8 })
+    const [end] = ends
+    const told = end?.kind === 'done' ? end.usage.promptTokens : Number.NaN
+    expect(deltas.flatMap(({ promptTokens = [] }) => promptTokens)).toEqual([told])
+  })
+
+  it('tells the true bytes of tokens that are a part of a character', async () => {
+    const sampling = { logprobs: 20, maxTokens: 60, temperature: 2, topK: 0, topP: 1, seed: 1 }
+    const { deltas } = await answer(text, { ...sampling, ignoreEos: true })
+    const told = deltas.flatMap(({ logprobs = [] }) => logprobs)
+    const chances = told.flatMap((one) => [one, ...one.top])
+    const parts = chances.filter(({ token }) => token.includes('\uFFFD'))
+    expect(parts.length).toBeGreaterThan(0)
+    // The vocabulary has every byte once, and nothing else that begins above ASCII.
+    for (const { bytes = [] } of parts) expect(bytes).toEqual([expect.toSatisfy(isNotAscii)])
+    expect(new Set(parts.map(({ bytes }) => bytes?.[0])).size).toBeGreaterThan(1)
+    expect(chances.filter(({ token, bytes }) => bytes && !token.includes('\uFFFD'))).toEqual([])
   })
 
   it('calls one of the tools when it must', async () => {

@@ -16,6 +16,7 @@ const letters: Vocabulary = {
   tokenize: (text) => Array.from(text, (letter) => letter.charCodeAt(0)),
   textOf: (tokens) => String.fromCharCode(...tokens),
   nameOf: (token) => String.fromCharCode(token),
+  bytesOf: () => null,
   isEnd: (token) => token === end,
 }
 

@@ -34,7 +34,7 @@ describe('the chunks of an answer', () => {
   it('tell the chances of tokens in the words of either endpoint', () => {
     const top = [{ token: 'b', logprob: -2 }]
     const expected = { text: 'a', logprobs: [{ token: 'a', logprob: -1, top }] }
-    const content = [{ token: 'a', logprob: -1, bytes: [97], top_logprobs: top }]
+    const content = [{ token: 'a', logprob: -1, top_logprobs: top }]
     const chat = { choices: [{ delta: { content: 'a' }, logprobs: { content } }] }
     expect(take(new AnswerChunks(), chat)).toEqual(expected)
     const lists = { tokens: ['a'], token_logprobs: [-1], top_logprobs: [{ b: -2 }] }
@@ -42,6 +42,26 @@ describe('the chunks of an answer', () => {
     expect(take(new AnswerChunks(), text)).toEqual(expected)
     const bare = { choices: [{ text: 'a', logprobs: { tokens: ['a'], token_logprobs: [-1] } }] }
     expect(take(new AnswerChunks(), bare)).toMatchObject({ logprobs: [{ top: [] }] })
+  })
+
+  it.each([
+    [
+      [0xe2, 0x80],
+      [0xe2, 0x80],
+    ],
+    [[], []],
+    [null, undefined],
+    [[256], undefined],
+    [[-1], undefined],
+    ['\\xe2', undefined],
+    [[1.5], undefined],
+  ])('tell the bytes %j of a token as %j', (told, bytes) => {
+    const pair = { token: '\uFFFD', logprob: -1, bytes: told }
+    const content = [{ ...pair, top_logprobs: [pair] }]
+    const chunk = { choices: [{ delta: { content: '' }, logprobs: { content } }] }
+    const one = { token: '\uFFFD', logprob: -1, ...(bytes === undefined ? {} : { bytes }) }
+    const delta = take(new AnswerChunks(), chunk)
+    expect(delta).toStrictEqual({ text: '', logprobs: [{ ...one, top: [one] }] })
   })
 
   it('give whole tool calls wherever their arguments were cut', () => {
