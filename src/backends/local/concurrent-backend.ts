@@ -26,7 +26,8 @@ import type {
 import { createLocalSampler } from '../sampling/local-sampler.ts'
 import { InProcessExecutor } from './in-process.ts'
 import { LauncherPool } from './launchers/launcher-pool.ts'
-import { type Lane, Scheduler } from './scheduler.ts'
+import type { Lane } from './places.ts'
+import { Scheduler } from './scheduler.ts'
 import { type Capacity, neverFits } from './slots.ts'
 import { WorkerPool } from './workers/worker-pool.ts'
 

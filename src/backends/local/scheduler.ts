@@ -1,35 +1,15 @@
 /** Gives waiting jobs to executors, by priority and age, as resources and places allow. */
 
-import { Roster, type Rostered } from '../../foundation/roster.ts'
 import { defaultResources, type ResourceRequest } from '../../tasks/resources.ts'
 import type { BackendListener, Job, Notice, TaskReport } from '../backend.ts'
 import type { Batch, Executor, ExecutorListener } from './executor.ts'
-import { JobWithNote } from '../job-note.ts'
 import { JobQueue, type WaitingJob } from './job-queue.ts'
+import { type Lane, Place, Places } from './places.ts'
 import { type Capacity, type Grant, Slots } from './slots.ts'
-
-export type Lane = 'functions' | 'programs' | 'closures'
 
 const lanes: readonly Lane[] = ['functions', 'programs', 'closures']
 /** Closures run on the event loop and hold no core. */
 const nothing: ResourceRequest = Object.freeze({ ...defaultResources, cores: 0 })
-
-/** Where a job is until it ends. */
-class Place implements WaitingJob, Rostered {
-  rosterIndex = -1
-  isWaiting = true
-  readonly job: Job
-  readonly turn: number
-  readonly lane: Lane
-  readonly listener: BackendListener
-
-  constructor(job: Job, turn: number, lane: Lane, listener: BackendListener) {
-    this.job = job
-    this.turn = turn
-    this.lane = lane
-    this.listener = listener
-  }
-}
 
 export class Scheduler implements ExecutorListener {
   readonly #slots: Slots
@@ -38,9 +18,7 @@ export class Scheduler implements ExecutorListener {
     programs: new JobQueue(),
     closures: new JobQueue(),
   }
-  readonly #places = new Roster<Place>()
-  /** The places of jobs that have no slip of their own for it. */
-  readonly #unnoted = new Map<Job, Place>()
+  readonly #places = new Places()
   readonly #grants = new Map<Batch, Grant>()
   /** How many jobs each sharer has here, and who waits for the last of them. */
   readonly #open = new Map<BackendListener, number>()
@@ -65,7 +43,6 @@ export class Scheduler implements ExecutorListener {
     this.#open.set(listener, (this.#open.get(listener) ?? 0) + jobs.length)
     for (const job of jobs) {
       const place = new Place(job, ++this.#turn, laneOf(job), listener)
-      if (!JobWithNote.leave(job, place)) this.#unnoted.set(job, place)
       this.#places.add(place)
       this.#queues[place.lane].push(place)
     }
@@ -107,11 +84,11 @@ export class Scheduler implements ExecutorListener {
   }
 
   report(job: Job, report: TaskReport): void {
-    const place = this.#placeOf(job)
+    const place = this.#places.of(job)
     if (place === null) return
     const { listener } = place
     if (report.kind === 'start') return listener.report(job, report)
-    this.#forget(place)
+    this.#places.delete(place)
     listener.report(job, report)
     const left = (this.#open.get(listener) ?? 1) - 1
     this.#open.set(listener, left)
@@ -125,7 +102,7 @@ export class Scheduler implements ExecutorListener {
   giveBack(jobs: readonly Job[]): void {
     const back: Record<Lane, Place[]> = { functions: [], programs: [], closures: [] }
     for (const job of jobs) {
-      const place = this.#placeOf(job)
+      const place = this.#places.of(job)
       if (place === null || place.isWaiting) continue
       if (this.#closeReason !== null) {
         this.report(job, { kind: 'cancel', reason: this.#closeReason })
@@ -146,20 +123,8 @@ export class Scheduler implements ExecutorListener {
     this.#pump()
   }
 
-  #placeOf(job: Job): Place | null {
-    const note = JobWithNote.read(job)
-    if (note instanceof Place && this.#places.has(note)) return note
-    return this.#unnoted.get(job) ?? null
-  }
-
-  #forget(place: Place): void {
-    this.#places.delete(place)
-    this.#unnoted.delete(place.job)
-    JobWithNote.remove(place.job, place)
-  }
-
   #cancel(job: Job, reason: string): void {
-    const place = this.#placeOf(job)
+    const place = this.#places.of(job)
     if (place === null) return
     if (place.isWaiting) {
       this.#queues[place.lane].remove(job)

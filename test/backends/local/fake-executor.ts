@@ -2,7 +2,8 @@
 
 import type { Job, TaskReport } from '../../../src/backends/backend.ts'
 import type { Batch, Executor, ExecutorListener } from '../../../src/backends/local/executor.ts'
-import { type Lane, Scheduler } from '../../../src/backends/local/scheduler.ts'
+import type { Lane } from '../../../src/backends/local/places.ts'
+import { Scheduler } from '../../../src/backends/local/scheduler.ts'
 import type { Capacity } from '../../../src/backends/local/slots.ts'
 import { ComputeTask } from '../../../src/tasks/compute-task.ts'
 import type { ResourceRequest } from '../../../src/tasks/resources.ts'

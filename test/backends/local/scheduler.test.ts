@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import type { Job } from '../../../src/backends/backend.ts'
-import type { Lane } from '../../../src/backends/local/scheduler.ts'
+import type { Lane } from '../../../src/backends/local/places.ts'
 import { RecordingListener } from '../../../src/testing/recording-listener.ts'
 import { jobOf, jobsOf, openScheduler, uids } from './fake-executor.ts'
 
