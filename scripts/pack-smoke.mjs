@@ -132,10 +132,15 @@ function check(name, action) {
 }
 
 function checkContents(paths) {
-  const published = /^(?:dist\/.+\.(?:js|d\.ts)|README\.md|CHANGELOG\.md|LICENSE|package\.json)$/
+  const published = [
+    /^dist\/.+\.(?:js|d\.ts)$/,
+    /^docs\/.+\.md$/,
+    /^examples\/.+\.(?:ts|yaml)$/,
+    /^(?:README\.md|CONTRIBUTING\.md|CHANGELOG\.md|LICENSE|package\.json)$/,
+  ]
   expectNone(
     'not meant to be published',
-    paths.filter((path) => !published.test(path)),
+    paths.filter((path) => !published.some((pattern) => pattern.test(path))),
   )
   const required = ['README.md', 'CHANGELOG.md', 'LICENSE', 'package.json', 'dist/index.js']
   expectNone(

@@ -62,15 +62,14 @@ export function differences(
   ]
 }
 
-/** `name | its fields` of every event class that `src` defines under a namespace. */
+/** The name of every event class that `src` defines under a namespace. */
 export function namespacedEvents(files: readonly SourceFile[]): string[] {
   return literalsIn(files, (node) => {
     if (node.type !== 'CallExpression') return undefined
     const callee = dottedName(node['callee'])
     if (callee !== 'defineEvent' && callee !== 'createEventClass') return undefined
-    const [name, fields] = argumentsOf(node)
-    const text = stringOf(name)
-    return text?.includes('.') === true ? `${text} | ${keysOf(fields).join(', ')}` : undefined
+    const text = stringOf(argumentsOf(node)[0])
+    return text?.includes('.') === true ? text : undefined
   })
 }
 
@@ -141,8 +140,4 @@ function propertiesOf(node: unknown): readonly SyntaxNode[] {
 
 function propertyOf(node: unknown, name: string): unknown {
   return propertiesOf(node).find((property) => dottedName(property['key']) === name)?.['value']
-}
-
-function keysOf(node: unknown): string[] {
-  return propertiesOf(node).flatMap((property) => dottedName(property['key']) ?? [])
 }
