@@ -1,4 +1,4 @@
-/** The port of everything that runs tasks. */
+/** The port between a session and its backends. */
 
 import type { Measurement } from '../events/measurement.ts'
 import type { WorkSpan } from '../events/sink.ts'
@@ -7,6 +7,7 @@ import type { ComputeTask } from '../tasks/compute-task.ts'
 import type { Moment } from '../tasks/lifecycle.ts'
 import type { ResourceSampler } from './sampling/sampler.ts'
 
+/** A task of any kind, whatever it returns. */
 export type AnyTask = ComputeTask<unknown> | AITask<string | readonly string[]>
 
 /** One attempt at a task. */
@@ -127,6 +128,9 @@ export interface SampledNode {
   createSampler(pollSeconds: number): ResourceSampler
 }
 
+/**
+ * The port of everything that runs tasks; `backendContract` of `tutti/testing` tests an own one.
+ */
 export interface Backend extends AsyncDisposable {
   readonly name: string
   /** The model that runs an AI task without `model`. */

@@ -4,6 +4,7 @@ import { expectKnownKeys, expectObject, expectString } from '../foundation/optio
 import type { ExecutableResult } from '../tasks/compute-task.ts'
 import type { Backend, BackendListener, Connection, Job, Refusal } from './backend.ts'
 
+/** There is little to choose. */
 export interface NoopBackendOptions {
   /** Default `noop`. */
   readonly name?: string

@@ -1,10 +1,11 @@
 /** Makes a session's new checkpoint file, and never touches one that is there. Writes nothing. */
 
-import { closeSync, constants, fsyncSync, mkdirSync, openSync } from 'node:fs'
+import { closeSync, constants, fsyncSync, openSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { CheckpointError, errnoOf } from '../foundation/errors.ts'
 import { checkpointFailure } from './checkpoint-failure.ts'
 import type { FileOperations } from './file-operations.ts'
+import { makeFolders } from './make-folders.ts'
 
 /** Seconds that are tried when names are taken. */
 const mostNames = 1000
@@ -19,7 +20,7 @@ const flags =
 export function createFolder(folder: string): string {
   try {
     const path = resolve(folder)
-    mkdirSync(path, { recursive: true })
+    makeFolders(path)
     return path
   } catch (error) {
     throw checkpointFailure('make the checkpoint folder', folder, error)

@@ -32,6 +32,7 @@ export interface MetricLine {
   readonly [instrument: string]: unknown
 }
 
+/** Something that happened while a span was open; `time` is wall-clock seconds. */
 export interface SpanAnnotation {
   readonly name: string
   readonly time: number

@@ -1,7 +1,8 @@
 /** The demo's AI tasks: a small model, run in the process's neighbourhood, writes stories. */
 
-import { mkdir, writeFile } from 'node:fs/promises'
+import { writeFile } from 'node:fs/promises'
 import { join, resolve } from 'node:path'
+import { makeFolders } from '../checkpoint/make-folders.ts'
 import { AITask } from '../index.ts'
 import { InferenceBackend } from '../inference/index.ts'
 import type { Output } from './output.ts'
@@ -16,7 +17,7 @@ export async function openStoryteller(
   { folder, model = '' }: { readonly folder: string; readonly model?: string },
   output: Output,
 ): Promise<InferenceBackend> {
-  await mkdir(folder, { recursive: true })
+  makeFolders(resolve(folder))
   const configFile = join(folder, 'demo-model.yaml')
   const modelName = resolve(model)
   await writeFile(configFile, configuration(modelName))

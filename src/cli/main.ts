@@ -50,6 +50,7 @@ function createProgram(streams: StandardStreams, finish: (code: number) => void)
     .option('--port <n>', 'where to listen; 0 takes a free port (default: 8000)', toPort)
     .option('--host <name>', 'the address to listen on (default: 127.0.0.1)')
     .option('--api-key-file <file>', 'a file with the key that clients must send')
+    .option('--allow-host <name>', 'another name that clients call it by; repeatable', toHosts)
     .action(async (options: ServeOptions) => {
       // Commands load what they need when they are called: the others start fast.
       const { serve } = await import('./serve.ts')
@@ -74,6 +75,12 @@ function toCount(text: string): number {
 function toPort(text: string): number {
   if (/^\d+$/.test(text) && Number(text) <= 65_535) return Number(text)
   throw new InvalidArgumentError('expected a whole number from 0 to 65535')
+}
+
+/** As a `Host` header has it: anything else would be allowed and never come. */
+function toHosts(text: string, before: readonly string[] = []): readonly string[] {
+  if (/^(?:[\w.-]+|\[[\da-f:.]+\])(?::\d+)?$/i.test(text)) return [...before, text]
+  throw new InvalidArgumentError('expected a name such as ai.example.org, or an address')
 }
 
 async function main(): Promise<void> {

@@ -29,12 +29,12 @@ const dispensable = ['timeLeft', 'rate', 'running', 'ok', 'canceled', 'ended'] a
  */
 export function progressLines(view: RunView, now: number, width = Infinity): string[] {
   const names = [...view.names.values()]
-  const widest = Math.max(0, ...names.map(({ name }) => shortName(name).length))
+  const widest = widestOf(names.map(({ name }) => shortName(name).length))
   const labelWidth = Math.min(widest, Math.max(1, Math.floor(width / 3)))
   const elapsed = Math.max(1e-3, now - (view.startTime ?? now))
   const room = width - labelWidth - gap.length
   const rows = names.map((name) => ({ name, numbers: toNumbers(name, elapsed) }))
-  const spare = room - gap.length - Math.max(0, ...rows.map(({ numbers }) => lengthOf(numbers)))
+  const spare = room - gap.length - widestOf(rows.map(({ numbers }) => lengthOf(numbers)))
   const barWidth = spare < narrowestBar ? 0 : Math.min(widestBar, spare)
   return rows.map(({ name, numbers }) =>
     [
@@ -46,6 +46,10 @@ export function progressLines(view: RunView, now: number, width = Infinity): str
       .join(gap),
   )
 }
+
+/** Of any number of numbers, which `Math.max` does not take. */
+const widestOf = (numbers: readonly number[]): number =>
+  numbers.reduce((most, one) => Math.max(most, one), 0)
 
 const endedOf = ({ completed, failed, canceled }: NameView): number => completed + failed + canceled
 

@@ -14,6 +14,8 @@ export interface ServeOptions {
   readonly port?: number
   readonly host?: string
   readonly apiKeyFile?: string
+  /** Names besides its own that clients may call it by. */
+  readonly allowHost?: readonly string[]
 }
 
 /** How long requests under way may take after the signal. */
@@ -28,6 +30,7 @@ export async function serve(options: ServeOptions, output: Output): Promise<numb
     configFile: options.config,
     host,
     drainSeconds,
+    limits: { allowedHosts: options.allowHost ?? [] },
     onProgress: (text) => output.progress([text]),
     ...(options.port === undefined ? {} : { port: options.port }),
     ...(key === null ? {} : { apiKey: key.value }),

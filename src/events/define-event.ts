@@ -29,6 +29,7 @@ export type FieldDeclaration = {
   [T in FieldType]: T | readonly [T, ValueOf<T>]
 }[FieldType]
 
+/** An event type's own fields, by name. */
 export type FieldDeclarations = { readonly [name: string]: FieldDeclaration }
 
 type TypeOf<D> = D extends FieldType

@@ -63,6 +63,7 @@ export const baseFieldNames = [
   'attributes',
 ] as const
 
+/** What a field holds; `any` takes every JSON value. */
 export type FieldType = 'float' | 'int' | 'str' | 'bool' | 'any'
 
 /** One field beyond the common ones. */

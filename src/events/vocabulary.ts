@@ -60,6 +60,7 @@ export const TaskCanceled = createEventClass<'TaskCanceled', Ended>('TaskCancele
 })
 export type TaskCanceled = InstanceType<typeof TaskCanceled>
 
+/** The specification's events that are about one task. */
 export type TaskEvent =
   | TaskCreated
   | TaskSubmitted

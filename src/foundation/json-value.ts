@@ -5,6 +5,7 @@
 
 import { types } from 'node:util'
 
+/** What JSON can say, all of it read-only. */
 export type JsonValue =
   | string
   | number
@@ -13,6 +14,7 @@ export type JsonValue =
   | readonly JsonValue[]
   | { readonly [key: string]: JsonValue }
 
+/** An object that JSON can say, such as the attributes of an event. */
 export type JsonObject = { readonly [key: string]: JsonValue }
 
 const longestString = 131_072

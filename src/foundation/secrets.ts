@@ -10,6 +10,7 @@ const mask = '[masked]'
 
 /** Also what was once in the environment: a careful program takes it out again. */
 const known = new Set<string>()
+/** `null`: there are none. Looking through the environment costs more than most texts. */
 let pattern: RegExp | null | undefined
 
 /** A secret that came by another way than the environment, such as a configured token. */
@@ -19,9 +20,14 @@ export function registerSecret(secret: string): void {
   pattern = undefined
 }
 
+/** Looks through the environment again, which may have been filled since. */
+export function lookForSecrets(): void {
+  pattern = undefined
+}
+
 /** The text with every known secret replaced. */
 export function maskSecrets(text: string): string {
-  pattern ??= createPattern()
+  if (pattern === undefined) pattern = createPattern()
   return pattern === null ? text : text.replace(pattern, mask)
 }
 

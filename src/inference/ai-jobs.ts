@@ -5,8 +5,9 @@ import type { BackendListener, Connection, Job, TaskReport } from '../backends/b
 import type { Clock } from '../foundation/clock.ts'
 import { messageOf, StateError, TimeoutError, WorkerLostError } from '../foundation/errors.ts'
 import type { AITask } from '../tasks/ai-task.ts'
-import type { Answer, Desk } from './desk.ts'
 import { toQuestion } from './ai-question.ts'
+import { askInSlices } from './ask-in-slices.ts'
+import type { Answer, Desk } from './desk.ts'
 import { inferenceCodeOf } from './inference-errors.ts'
 
 export interface AiJobsParts {
@@ -104,15 +105,7 @@ class AiRun {
   }
 
   begin(desk: Desk): void {
-    const { prompt } = this.#task
-    const prompts = typeof prompt === 'string' ? [prompt] : prompt
-    const { signal } = this.#abort
-    const answers = prompts.map((one) =>
-      desk.ask(toQuestion(this.#task, one, signal), {
-        started: (workerId) => this.#start(workerId),
-      }),
-    )
-    void this.#await(answers)
+    void this.#run(desk)
   }
 
   cancel(reason: string): void {
@@ -133,13 +126,24 @@ class AiRun {
   }
 
   /** The task ends when all of its prompts have: what one failure makes useless is let go. */
-  async #await(answers: readonly Promise<Answer>[]): Promise<void> {
+  async #run(desk: Desk): Promise<void> {
+    const { prompt } = this.#task
+    const prompts = typeof prompt === 'string' ? [prompt] : prompt
+    const [clock, abort] = [this.#clock, this.#abort]
+    const asked: Promise<Answer>[] = []
+    const ask = (one: string): Promise<Answer> => {
+      const started = (workerId: string): void => this.#start(workerId)
+      const answer = desk.ask(toQuestion(this.#task, one, abort.signal), { started })
+      asked.push(answer)
+      return answer
+    }
     let report: TaskReport
     try {
-      report = { kind: 'complete', value: this.#valueOf(await Promise.all(answers)) }
+      const answers = await askInSlices(prompts, ask, { clock, abort })
+      report = { kind: 'complete', value: this.#valueOf(answers) }
     } catch (error) {
-      this.#abort.abort()
-      await Promise.allSettled(answers)
+      abort.abort()
+      await Promise.allSettled(asked)
       report = this.#reportFailure(error)
     }
     this.#stopTimer()

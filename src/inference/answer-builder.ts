@@ -53,15 +53,16 @@ export class AnswerBuilder {
     this.#promptTokens ??= delta.promptTokens ?? null
     if (this.#output === null) {
       this.#text += delta.text
-      if (delta.toolCalls !== undefined) this.#toolCalls.push(...delta.toolCalls)
-      if (delta.logprobs !== undefined) this.#logprobs.push(...delta.logprobs)
+      // One by one: as arguments of one call, very many would be too many.
+      for (const call of delta.toolCalls ?? []) this.#toolCalls.push(call)
+      for (const one of delta.logprobs ?? []) this.#logprobs.push(one)
       return delta
     }
     const shown = this.#show(this.#output.push(delta.text))
     // Logprobs spell the text that is held back, so they are not told here.
     const toolCalls = (delta.toolCalls ?? []).flatMap((call) => this.#judge(call))
     if (this.#isBlocked || toolCalls.length === 0) return shown
-    this.#toolCalls.push(...toolCalls)
+    for (const call of toolCalls) this.#toolCalls.push(call)
     return { text: shown?.text ?? '', toolCalls }
   }
 

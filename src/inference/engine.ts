@@ -11,6 +11,7 @@ export interface ChatMessage {
   readonly name?: string
 }
 
+/** A function of the client's that the model may ask for; nobody here ever calls it. */
 export interface ToolDefinition {
   readonly name: string
   readonly description?: string
@@ -18,6 +19,7 @@ export interface ToolDefinition {
   readonly parameters?: object
 }
 
+/** A model's wish that the client call a tool and send the outcome as a `tool` message. */
 export interface ToolCall {
   readonly id: string
   readonly name: string
@@ -25,6 +27,7 @@ export interface ToolCall {
   readonly arguments: string
 }
 
+/** Whether the model may call tools, must call one, or must call the one that is named. */
 export type ToolChoice = 'auto' | 'none' | 'required' | { readonly name: string }
 
 /** What is to be continued: a conversation that the model's template spells, or raw text. */
@@ -37,6 +40,7 @@ export type GenerationInput =
     }
   | { readonly kind: 'text'; readonly text: string }
 
+/** What the answer's text has to be: anything, a JSON object, or JSON that fits a schema. */
 export type OutputFormat =
   | { readonly kind: 'text' }
   | { readonly kind: 'json_object' }
@@ -71,6 +75,7 @@ export interface GenerationRequest {
   readonly signal: AbortSignal
 }
 
+/** A token and how likely it was at its place, as the natural logarithm. */
 export interface TokenChance {
   readonly token: string
   readonly logprob: number
@@ -78,6 +83,7 @@ export interface TokenChance {
   readonly bytes?: readonly number[]
 }
 
+/** The token that was chosen, with the likeliest ones of its place. */
 export interface TokenLogprob extends TokenChance {
   readonly top: readonly TokenChance[]
 }
@@ -91,13 +97,16 @@ export interface GenerationDelta {
   readonly promptTokens?: number
 }
 
+/** Why an answer ended: by itself, at its length, with calls of tools, or at a filter. */
 export type FinishReason = 'stop' | 'length' | 'tool_calls' | 'content_filter'
 
+/** What a request cost in tokens; an estimate where the engine's server does not tell. */
 export interface Usage {
   readonly promptTokens: number
   readonly completionTokens: number
 }
 
+/** How a request ended; only with `done` are its deltas a whole answer. */
 export type GenerationEnd =
   | { readonly kind: 'done'; readonly finishReason: FinishReason; readonly usage: Usage }
   | { readonly kind: 'failed'; readonly error: unknown }

@@ -1,8 +1,11 @@
 /** The direct way: a list of prompts in, a list of results out. */
 
+import { type Clock, systemClock } from '../foundation/clock.ts'
 import { invalid } from '../foundation/options.ts'
+import { askInSlices } from './ask-in-slices.ts'
 import type { Desk } from './desk.ts'
 import type { FinishReason } from './engine.ts'
+import { inferenceError } from './inference-errors.ts'
 import { expectTimeout } from './inference-options.ts'
 
 /** One prompt's result, spelled as on the wire. */
@@ -16,29 +19,40 @@ export interface GenerateResult {
   }
 }
 
-/** Results in the order of the prompts. The first failure rejects, and the rest is let go. */
+/**
+ * Results in the order of the prompts, all within `timeout` seconds. The first failure rejects, and
+ * the rest is let go.
+ */
 export async function generateTexts(
   desk: Desk,
   prompts: readonly string[],
   timeout: number,
+  clock: Clock = systemClock,
 ): Promise<GenerateResult[]> {
   const timeoutSeconds = expectTimeout(timeout)
   expectPrompts(prompts)
   const abort = new AbortController()
   const { signal } = abort
-  try {
-    return await Promise.all(
-      prompts.map(async (content) => {
-        const input = { kind: 'chat', messages: [{ role: 'user', content }] } as const
-        const rest = { sampling: {}, priority: 0, isBounded: false, taskId: null }
-        const question = { input, timeoutSeconds, signal, ...rest }
-        const { text, finishReason, usage } = await desk.ask(question)
-        return { text, finish_reason: finishReason, usage: toWire(usage) }
-      }),
-    )
-  } catch (error) {
+  const ask = async (content: string): Promise<GenerateResult> => {
+    const input = { kind: 'chat', messages: [{ role: 'user', content }] } as const
+    const rest = { sampling: {}, priority: 0, isBounded: false, taskId: null }
+    const question = { input, timeoutSeconds, signal, ...rest }
+    const { text, finishReason, usage } = await desk.ask(question)
+    return { text, finish_reason: finishReason, usage: toWire(usage) }
+  }
+  // Each prompt's own time begins when it is asked, and not all are asked at once.
+  let isOverdue = false
+  const stopTimer = clock.after(timeoutSeconds * 1000, () => {
+    isOverdue = true
     abort.abort()
-    throw error
+  })
+  try {
+    return await askInSlices(prompts, ask, { clock, abort })
+  } catch (error) {
+    if (!isOverdue) throw error
+    throw inferenceError('request_timeout', `no answer within ${timeoutSeconds} s`)
+  } finally {
+    stopTimer()
   }
 }
 

@@ -43,6 +43,7 @@ function withSystemPrompt(input: GenerationInput, prompt: readonly string[]): Ge
 class Judge {
   readonly #guard: Guard
   readonly #hits = new Map<string, GuardHit>()
+  #suspects: ReadonlySet<string> | null = null
   isBlocked = false
 
   constructor(guard: Guard) {
@@ -59,9 +60,14 @@ class Judge {
     this.isBlocked ||= hits.some(({ action }) => action === 'reject')
   }
 
+  /** Texts from here on are of these; what is surely harmless among them is not asked about. */
+  expect(texts: readonly string[]): void {
+    if (!this.isBlocked) this.#suspects = this.#guard.suspectsOf(texts)
+  }
+
   /** What is left of a text. */
   text(text: string): string {
-    if (this.isBlocked || text === '') return text
+    if (this.isBlocked || text === '' || this.#suspects?.has(text) === false) return text
     const verdict = this.#guard.checkInput(text)
     this.#note(verdict.hits)
     if (verdict.action === 'pass') return verdict.text
@@ -85,6 +91,8 @@ function judgeInput(input: GenerationInput, judge: Judge): GenerationInput {
   judge.length([...fixed, ...free].reduce((sum, { length }) => sum + length, 0))
   // Together: a text costs something however short it is, and a client may send very many.
   judge.text(fixed.map(unescaped).join(apart))
+  const calls = messages.flatMap(({ toolCalls = [] }) => toolCalls)
+  judge.expect([...free, ...calls.map((call) => call.arguments)])
   return {
     ...input,
     messages: messages.map((message) => judgeMessage(message, judge)),

@@ -26,6 +26,10 @@ import { InferenceService } from './inference-service.ts'
 export type { GenerateResult } from './generate.ts'
 export type { InferenceBackendOptions } from './inference-options.ts'
 
+/**
+ * Serves one model: to the sessions it is given to, and over HTTP or, with `useService: false`, to
+ * `generate`. Nothing runs before `initialize()`, and nothing is left after `close()`.
+ */
 export class InferenceBackend implements Backend {
   readonly name: string
   readonly model: string
@@ -94,7 +98,7 @@ export class InferenceBackend implements Backend {
         hint: 'Set `useService: false` to call generate() directly.',
       })
     }
-    return generateTexts(this.#service.desk, prompts, timeout)
+    return generateTexts(this.#service.desk, prompts, timeout, this.#options.clock)
   }
 
   refuse(task: AnyTask): Refusal | null {

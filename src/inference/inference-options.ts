@@ -19,6 +19,7 @@ import type { CreateEngine } from './engine.ts'
 import { expectReachable } from './server/listening.ts'
 import { resolveServerLimits, type ServerLimits } from './server/server-limits.ts'
 
+/** Where the configuration lies, what wins over it, and how the server is to be reached. */
 export interface InferenceBackendOptions {
   /** The YAML file with everything else. */
   readonly configFile: string
@@ -163,8 +164,12 @@ function expectLimits(limits: Partial<ServerLimits>): Partial<ServerLimits> {
 export function expectTimeout(value: unknown): number {
   if (typeof value === 'number' && value > 0 && value <= 86_400) return value
   const expected = '0 < s <= 86400'
-  const details = { field: 'timeout', expected, got: value, code: 'RangeError' }
-  throw new ValueError(`timeout: expected ${expected}, got ${timeoutText(value)}`, details)
+  throw new ValueError(`timeout: expected ${expected}, got ${timeoutText(value)}`, {
+    code: 'RangeError',
+    field: 'timeout',
+    expected,
+    got: value,
+  })
 }
 
 function timeoutText(value: unknown): string {

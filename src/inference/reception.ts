@@ -13,12 +13,13 @@ import type {
   FinishReason,
   GenerationDelta,
   GenerationEnd,
+  GenerationInput,
   GenerationRequest,
   Sampling,
   Usage,
 } from './engine.ts'
 import { type Generation, GenerationMeter, toSpan } from './gen-ai.ts'
-import { guardInput } from './guarded-input.ts'
+import { type GuardedInput, guardInput } from './guarded-input.ts'
 import type { Guard } from './guardrails/guard.ts'
 import { inferenceError } from './inference-errors.ts'
 import { estimateTokens, promptText } from './token-estimate.ts'
@@ -48,6 +49,8 @@ export interface Told {
 export class Reception implements Desk {
   readonly #parts: ReceptionParts
   readonly #meter: GenerationMeter
+  /** All choices of one request ask with the same input: it is judged once. */
+  readonly #guarded = new WeakMap<GenerationInput, GuardedInput>()
 
   constructor(parts: ReceptionParts) {
     this.#parts = parts
@@ -59,8 +62,16 @@ export class Reception implements Desk {
     const visit = new Visit(this.#parts, this.#meter, question, listener, (outcome) =>
       'answer' in outcome ? resolve(outcome.answer) : reject(outcome.error),
     )
-    visit.begin()
+    this.#parts.onArrived()
+    visit.begin(this.#guard(question.input))
     return promise
+  }
+
+  #guard(input: GenerationInput): GuardedInput {
+    const { guard, systemPrompt } = this.#parts
+    const guarded = this.#guarded.get(input) ?? guardInput(input, guard, systemPrompt)
+    this.#guarded.set(input, guarded)
+    return guarded
   }
 
   async tokenize(text: string): Promise<readonly number[]> {
@@ -124,16 +135,13 @@ class Visit {
     }
   }
 
-  begin(): void {
-    const { guard, systemPrompt, batcher, onArrived } = this.#parts
-    onArrived()
-    const guarded = guardInput(this.#question.input, guard, systemPrompt)
+  begin(guarded: GuardedInput): void {
     this.#rules = guarded.hits.map(({ rule }) => rule)
     if ('refusal' in guarded) return this.#end({ answer: guarded.refusal })
     if ('error' in guarded) return this.#end({ error: guarded.error })
     this.#request = { ...this.#request, input: guarded.input }
     const { priority, timeoutSeconds, isBounded } = this.#question
-    batcher.enqueue({
+    this.#parts.batcher.enqueue({
       request: this.#request,
       priority,
       isBounded,

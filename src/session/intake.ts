@@ -6,6 +6,7 @@
 import type { AnyTask, Backend } from '../backends/backend.ts'
 import type { Clock } from '../foundation/clock.ts'
 import { StateError } from '../foundation/errors.ts'
+import { Fifo } from '../foundation/fifo.ts'
 import { invalid } from '../foundation/options.ts'
 import { Task } from '../tasks/task.ts'
 import { Delivery, type Seat } from './delivery.ts'
@@ -28,6 +29,13 @@ export interface IntakeParts {
   readonly seats: () => readonly Seat[]
 }
 
+/** Somebody who waits for a task's end, and may give that up. */
+export interface Watcher {
+  readonly hear: () => void
+  /** The task was not handed over after all. */
+  readonly fail: (error: unknown) => void
+}
+
 /** What passed the check; the lists run side by side. */
 interface Accepted {
   readonly tasks: AnyTask[]
@@ -38,6 +46,11 @@ export class Intake {
   readonly #parts: IntakeParts
   /** Why some of those that were accepted are to end as soon as they are open. */
   readonly #cancelReasons = new Map<AnyTask, string>()
+  /** Who waits for the ends of some of those. */
+  readonly #watchers = new Map<AnyTask, Set<Watcher>>()
+  /** Lists that wait until those before them are handed over. */
+  readonly #line = new Fifo<() => void>()
+  #isHandingOver = false
   /** The checks of long lists that are under way. */
   readonly #checks = new Set<Promise<void>>()
   #leftThisTurn = sliceSize
@@ -55,12 +68,16 @@ export class Intake {
     if (!Array.isArray(tasks)) throw invalid('tasks', 'an array of tasks', tasks)
     const accepted: Accepted = { tasks: [], seats: [] }
     let done = 0
+    let isInside = false
     try {
       const items = [...(tasks as unknown[])]
       const wrong: Wrong[] = []
       this.#acceptSome(items, 0, accepted, wrong)
       if (items.length > checksPerTurn) await this.#acceptRest(items, accepted, wrong)
       if (wrong.length > 0) throw toSubmissionError(wrong)
+      if (accepted.tasks.length === 0) return
+      if (this.#isHandingOver) await new Promise<void>((enter) => this.#line.push(enter))
+      this.#isHandingOver = isInside = true
       while (done < accepted.tasks.length) {
         this.#expectOpen()
         const room = Math.min(this.#leftThisTurn, mostOpen - this.#parts.ledger.openTasks)
@@ -70,6 +87,8 @@ export class Intake {
     } catch (error) {
       for (const task of accepted.tasks.slice(done)) this.#giveUp(task, error)
       throw error
+    } finally {
+      if (isInside) this.#letNextIn()
     }
   }
 
@@ -78,6 +97,21 @@ export class Intake {
     if (!this.#parts.ledger.isPromised(task) || this.#cancelReasons.has(task)) return false
     this.#cancelReasons.set(task, reason)
     return true
+  }
+
+  /** Hears of the end of a task that is accepted but not yet with the ledger. */
+  watch(task: AnyTask, watcher: Watcher): void {
+    const watchers = this.#watchers.get(task)
+    if (watchers === undefined) this.#watchers.set(task, new Set([watcher]))
+    else watchers.add(watcher)
+  }
+
+  /** Wherever the task is by now. */
+  unwatch(task: AnyTask, watcher: Watcher): void {
+    this.#parts.ledger.find(task)?.waiters?.delete(watcher.hear)
+    const watchers = this.#watchers.get(task)
+    watchers?.delete(watcher)
+    if (watchers?.size === 0) this.#watchers.delete(task)
   }
 
   /** Resolves when all that was submitted by now is checked; `null` when it is already. */
@@ -141,8 +175,15 @@ export class Intake {
     return found
   }
 
+  #letNextIn(): void {
+    const next = this.#line.shift()
+    if (next === undefined) this.#isHandingOver = false
+    else next()
+  }
+
   #giveUp(task: AnyTask, cause: unknown): void {
     this.#cancelReasons.delete(task)
+    for (const { fail } of this.#takeWatchers(task)) void task.then(undefined, fail)
     this.#parts.ledger.unbind(task, cause)
   }
 
@@ -155,11 +196,19 @@ export class Intake {
       if (task === undefined || seat === undefined) break
       this.#leftThisTurn--
       const entry = ledger.open(task)
+      for (const { hear } of this.#takeWatchers(task)) (entry.waiters ??= new Set()).add(hear)
       this.#cancelIfAsked(task)
       signals.watch(task)
       delivery.add(entry, seat)
     }
     delivery.submit()
+  }
+
+  #takeWatchers(task: AnyTask): Iterable<Watcher> {
+    const watchers = this.#watchers.size === 0 ? undefined : this.#watchers.get(task)
+    if (watchers === undefined) return []
+    this.#watchers.delete(task)
+    return watchers
   }
 
   #cancelIfAsked(task: AnyTask): void {
@@ -193,5 +242,8 @@ export class Intake {
 
 /** What everything gets that comes after the end. */
 export function closedError(): StateError {
-  return new StateError('the session is closed', { code: 'SessionClosedError' })
+  return new StateError('the session is closed', {
+    code: 'SessionClosedError',
+    hint: 'Make a new one.',
+  })
 }

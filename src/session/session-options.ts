@@ -1,4 +1,4 @@
-/** What a caller may choose about a session, checked before anything begins. */
+/** The checks of what a caller chose about a session, before anything begins. */
 
 import type { Backend } from '../backends/backend.ts'
 import type { Clock } from '../foundation/clock.ts'
@@ -14,6 +14,7 @@ import {
 import { isThenable } from '../foundation/thenable.ts'
 import type { TelemetryOptions } from '../telemetry/options.ts'
 
+/** What a caller may choose about a session. */
 export interface SessionOptions {
   /** Names the session in events and files. Default: generated. */
   readonly id?: string
@@ -25,6 +26,7 @@ export interface SessionOptions {
 
 type ManagerOptions = Omit<TelemetryOptions, 'sessionId' | 'clock' | 'log'>
 
+/** Telemetry's own options, and what the session adds to them. */
 export interface SessionTelemetryOptions extends ManagerOptions {
   /** Seconds between polls of the backends' nodes. Default 5. */
   readonly resourcePollSeconds?: number
@@ -32,6 +34,7 @@ export interface SessionTelemetryOptions extends ManagerOptions {
   readonly keepResults?: boolean
 }
 
+/** What becomes of the backends at the end. */
 export interface CloseOptions {
   /** Leaves the backends open, for somebody who shares them. */
   readonly keepBackends?: boolean

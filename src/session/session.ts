@@ -1,4 +1,4 @@
-/** A session: it holds backends, accepts tasks, and closes everything in order. */
+/** A session's public face, and the order in which its parts begin and end. */
 
 import type { AnyTask, Backend, BackendListener } from '../backends/backend.ts'
 import { ResourcePoller } from '../backends/sampling/poller.ts'
@@ -42,6 +42,7 @@ type Listen = (owner: object, outcome: Outcome) => void
 /** A session's registrar; `listen` hears at once how the tasks end that have an owner. */
 export let registrarOf: (session: Session, listen: Listen) => Registrar
 
+/** Holds backends, accepts tasks, and closes everything in order, also by `await using`. */
 export class Session implements AsyncDisposable {
   readonly id: string
   readonly #clock: Clock

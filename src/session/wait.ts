@@ -11,6 +11,7 @@ import type { Entry } from './entry.ts'
 import type { Intake } from './intake.ts'
 import type { Ledger } from './ledger.ts'
 
+/** How long to wait for the ends of tasks. */
 export interface WaitOptions {
   /** Default: no limit. */
   readonly timeoutSeconds?: number
@@ -46,7 +47,7 @@ export async function waitForAll(
       open = findOpen(parts, tasks)
       if (open.missing !== null) throw open.missing
     }
-    await waitForEnds(open, limit.reached)
+    await waitForEnds(parts, open, limit.reached)
   } finally {
     limit.release()
   }
@@ -117,7 +118,11 @@ function findOpen({ ledger }: WaitParts, tasks: readonly AnyTask[]): Open {
   return { entries, promised, missing: null }
 }
 
-async function waitForEnds({ entries, promised }: Open, limit: Promise<never>): Promise<void> {
+async function waitForEnds(
+  { intake }: WaitParts,
+  { entries, promised }: Open,
+  limit: Promise<never>,
+): Promise<void> {
   const { promise, resolve, reject } = Promise.withResolvers<void>()
   let left = entries.size + promised.size
   if (left === 0) return
@@ -126,13 +131,12 @@ async function waitForEnds({ entries, promised }: Open, limit: Promise<never>): 
     if (left === 0) resolve()
   }
   for (const entry of entries) (entry.waiters ??= new Set()).add(hear)
-  for (const task of promised) {
-    // A task that did not end was not handed over after all.
-    void task.then(hear, (error: unknown) => (hasEnded(task.state) ? hear() : reject(error)))
-  }
+  const watcher = { hear, fail: reject }
+  for (const task of promised) intake.watch(task, watcher)
   try {
     await Promise.race([promise, limit])
   } finally {
     for (const entry of entries) entry.waiters?.delete(hear)
+    for (const task of promised) intake.unwatch(task, watcher)
   }
 }

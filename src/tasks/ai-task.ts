@@ -31,6 +31,7 @@ export interface SamplingOptions {
   readonly responseFormat?: object
 }
 
+/** What an `AITask` is made from; a list of prompts is answered by a list. */
 export interface AIOptions<P extends string | readonly string[]>
   extends TaskOptions, SamplingOptions {
   readonly prompt: P

@@ -26,6 +26,7 @@ interface ComputeOptions extends TaskOptions {
   readonly resources?: Partial<ResourceRequest>
 }
 
+/** A `ComputeTask` that runs a program, without a shell unless `shell` asks for one. */
 export interface ExecutableOptions extends ComputeOptions {
   /** A path, or a name that is looked up in `PATH`. */
   readonly executable: string
@@ -41,6 +42,7 @@ export interface ExecutableOptions extends ComputeOptions {
   readonly captureStdio?: { readonly stdout?: string; readonly stderr?: string }
 }
 
+/** A `ComputeTask` that calls a function: one of `defineTask` on a worker, a closure right here. */
 export interface FunctionOptions<T, A extends readonly unknown[]> extends ComputeOptions {
   /**
    * From `defineTask`, to run on a worker; a plain closure runs in this process, on its event loop.

@@ -12,6 +12,7 @@ export const taskStates = [
   'FAILED',
   'CANCELED',
 ] as const
+/** DONE, FAILED and CANCELED are ends: a task never leaves them. */
 export type TaskState = (typeof taskStates)[number]
 
 /** What can happen to a task. `retry`: an attempt failed and another follows. */

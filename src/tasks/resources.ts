@@ -7,10 +7,14 @@ import {
   expectObject,
 } from '../foundation/options.ts'
 
+/** What a task holds of its backend while it runs; a task of one core is the default. */
 export interface ResourceRequest {
   /** CPU cores. Default 1. */
   readonly cores: number
-  /** Whole GPUs; the task sees them through `CUDA_VISIBLE_DEVICES`. Default 0. */
+  /**
+   * Whole GPUs. Programs and functions of `defineTask` see them through `CUDA_VISIBLE_DEVICES`; a
+   * closure sees what its process sees. Default 0.
+   */
   readonly gpus: number
   /** Megabytes of memory; 0 asks for none in particular. */
   readonly memoryMb: number

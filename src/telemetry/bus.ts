@@ -79,11 +79,14 @@ export class EventBus {
     this.#queue = []
     this.#guardAgainstLoops(batch)
     this.#emittedInDrain = 0
-    this.#parts.inContext(() => this.#dispatch(batch))
-    this.#isDraining = false
-    this.#idle?.resolve()
-    this.#idle = undefined
-    if (this.#queue.length > 0 && !this.#isScheduled) this.#schedule()
+    try {
+      this.#parts.inContext(() => this.#dispatch(batch))
+    } finally {
+      this.#isDraining = false
+      this.#idle?.resolve()
+      this.#idle = undefined
+      if (this.#queue.length > 0 && !this.#isScheduled) this.#schedule()
+    }
   }
 
   /** Resolves when the drain that is under way is over; `null` when none is. */

@@ -10,6 +10,7 @@ import { messageOf } from '../foundation/errors.ts'
 import type { Log } from '../foundation/log.ts'
 import { expectFunction } from '../foundation/options.ts'
 
+/** Called with the TaskCreated of a task; what it returns becomes attributes of the task's span. */
 export type SpanEnricher = (
   event: TelemetryEvent,
 ) => Readonly<Record<string, string | number | boolean>>

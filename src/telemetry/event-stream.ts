@@ -12,6 +12,7 @@ import {
   invalid,
 } from '../foundation/options.ts'
 
+/** Which events a stream delivers, and what it does when its reader is slow. */
 export interface EventStreamOptions {
   /** Only these event types; all by default. */
   readonly types?: readonly string[]

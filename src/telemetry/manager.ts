@@ -26,6 +26,9 @@ import { Subscribers } from './subscribers.ts'
 import { summarize, type TelemetrySummary } from './summary.ts'
 import { TaskTable } from './task-table.ts'
 
+/**
+ * Events, spans, metrics and the checkpoint of one session; `session.startTelemetry()` makes it.
+ */
 export class TelemetryManager extends Service implements EventSink, WorkSink {
   readonly #options: ResolvedTelemetryOptions
   readonly #tasks = new TaskTable()

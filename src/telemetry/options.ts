@@ -14,6 +14,9 @@ import {
 } from '../foundation/options.ts'
 import type { IMetricReader, Resource, SpanProcessor } from './otel.ts'
 
+/**
+ * What a `TelemetryManager` is made from; a session gives `sessionId`, `clock` and `log` itself.
+ */
 export interface TelemetryOptions {
   /** Names the session in every event and in the file's name. */
   readonly sessionId: string

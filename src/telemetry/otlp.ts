@@ -11,7 +11,9 @@ import { errnoOf, messageOf, TuttiError } from '../foundation/errors.ts'
 import { newUuid } from '../foundation/ids.ts'
 import { toReadableSpan } from './otel.ts'
 
-const chunkSize = 2000
+const chunkSpans = 500
+/** About; a span has attributes of its own, and annotations. */
+const chunkCharacters = 10_000_000
 /** V8's longest string is 2^29 - 24 characters. */
 const longestString = 536_000_000
 const head = '{"resourceSpans":['
@@ -60,7 +62,9 @@ export async function writeOtlpFile(
     throw new TuttiError(`cannot write the OTLP export to ${path}: ${messageOf(error)}`, {
       code: 'OtlpExportError',
       cause: error,
-      hint: `The folder must exist and be writable (${errnoOf(error)}).`,
+      ...(errnoOf(error) === 'unknown'
+        ? {}
+        : { hint: `The folder must exist and be writable (${errnoOf(error)}).` }),
     })
   }
 }
@@ -69,16 +73,30 @@ export async function writeOtlpFile(
 function* chunks(spans: Iterable<FinishedSpan>, resource: Resource): Generator<string> {
   const decoder = new TextDecoder()
   let batch: ReadableSpan[] = []
+  let characters = 0
   const encode = (): string => {
     const bytes = JsonTraceSerializer.serializeRequest(batch) ?? new Uint8Array()
     batch = []
+    characters = 0
     return decoder.decode(bytes).slice(head.length, -tail.length)
   }
   for (const span of spans) {
     batch.push(toReadableSpan(span, resource))
-    if (batch.length === chunkSize) yield encode()
+    characters += charactersOf(span)
+    if (batch.length === chunkSpans || characters > chunkCharacters) yield encode()
   }
   if (batch.length > 0) yield encode()
+}
+
+/** Of what can be long: the texts of its attributes and annotations. */
+function charactersOf({ attributes, events }: FinishedSpan): number {
+  let characters = 0
+  for (const one of [attributes, ...events.map((event) => event.attributes)]) {
+    for (const value of Object.values(one)) {
+      if (typeof value === 'string') characters += value.length
+    }
+  }
+  return characters
 }
 
 function tooLarge(limit: number): TuttiError {

@@ -10,6 +10,7 @@ import { CheckpointDegraded, CheckpointRecovered } from '../events/library-event
 import type { Distributions } from '../events/measurement.ts'
 import type { ResourceUpdate } from '../events/resource-update.ts'
 import { newTraceId } from '../foundation/ids.ts'
+import { lookForSecrets } from '../foundation/secrets.ts'
 import { Envelope, EventBus } from './bus.ts'
 import type { Enrichers } from './enrichers.ts'
 import { MetricReaders } from './metric-readers.ts'
@@ -49,6 +50,7 @@ export class Pipeline {
   constructor(parts: PipelineParts) {
     const { options, tasks, enrichers, subscribers } = parts
     const { clock, log, sessionId } = options
+    lookForSecrets()
     this.#parts = parts
     this.#resource = createResource(options.resource)
     this.mirror = this.#createMirror()

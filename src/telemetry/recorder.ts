@@ -36,7 +36,8 @@ export class Recorder implements Consumer {
   accept({ event, spanId, ended }: Envelope): void {
     const { writer, traceId, toSpan } = this.#parts
     if (event !== null) writer.append(lineOf(event, traceId, spanId))
-    if (ended !== null) writer.append(spanLine(ended instanceof TaskRecord ? toSpan(ended) : ended))
+    if (ended !== null)
+      writer.append(lineOfSpan(ended instanceof TaskRecord ? toSpan(ended) : ended))
   }
 
   endOfBatch(): void {
@@ -77,5 +78,14 @@ function lineOf(event: BaseEvent, traceId: string, spanId: string): string {
     return eventLine(event, traceId, spanId)
   } catch {
     return eventLine(toJsonObject(event) as unknown as BaseEvent, traceId, spanId)
+  }
+}
+
+/** Annotations can make a span longer than any string: it is told without them then. */
+function lineOfSpan(span: FinishedSpan): string {
+  try {
+    return spanLine(span)
+  } catch {
+    return spanLine({ ...span, attributes: { truncated: true }, events: [] })
   }
 }

@@ -10,12 +10,15 @@ import type { TelemetryEvent } from '../events/vocabulary.ts'
 import type { EventSink } from '../events/sink.ts'
 import type { Clock } from '../foundation/clock.ts'
 import { messageOf } from '../foundation/errors.ts'
+import { Fifo } from '../foundation/fifo.ts'
 import { expectFunction } from '../foundation/options.ts'
 import type { Consumer, Envelope } from './bus.ts'
 
 export type Subscriber = (event: TelemetryEvent) => unknown
 
 const reportEveryMs = 60_000
+/** Of the events that wait for an asynchronous callback. */
+const mostPerTurn = 1000
 
 export interface SubscribersParts {
   readonly clock: Clock
@@ -68,8 +71,8 @@ class Subscription {
   readonly name: string
   readonly #callback: Subscriber
   readonly #parts: SubscribersParts
-  #backlog: TelemetryEvent[] = []
-  #heard = 0
+  readonly #backlog = new Fifo<TelemetryEvent>()
+  #heardThisTurn = 0
   #isBusy = false
   #isCanceled = false
   #idle: PromiseWithResolvers<void> | undefined
@@ -84,12 +87,12 @@ class Subscription {
 
   /** Events it has been given but not finished with. */
   get left(): number {
-    return this.#backlog.length - this.#heard + (this.#isBusy ? 1 : 0)
+    return this.#backlog.length + (this.#isBusy ? 1 : 0)
   }
 
   deliver(event: TelemetryEvent): void {
     if (this.#isCanceled) return
-    if (this.#isBusy) this.#backlog.push(event)
+    if (this.left > 0) this.#backlog.push(event)
     else this.#call(event)
   }
 
@@ -101,8 +104,7 @@ class Subscription {
 
   cancel(): void {
     this.#isCanceled = true
-    this.#backlog = []
-    this.#heard = 0
+    this.#backlog.clear()
     this.#idle?.resolve()
   }
 
@@ -129,17 +131,24 @@ class Subscription {
   }
 
   #catchUp(): void {
-    while (!this.#isBusy && this.#heard < this.#backlog.length) {
-      const event = this.#backlog[this.#heard++]
+    while (!this.#isBusy && this.#backlog.length > 0 && this.#hasRoomInTurn()) {
+      const event = this.#backlog.shift()
       if (event !== undefined) this.#call(event)
-    }
-    if (this.#heard === this.#backlog.length || this.#heard > 1024) {
-      this.#backlog = this.#backlog.slice(this.#heard)
-      this.#heard = 0
     }
     if (this.left > 0) return
     this.#idle?.resolve()
     this.#idle = undefined
+  }
+
+  /** A callback that is ready at once must not keep everything else from its turn. */
+  #hasRoomInTurn(): boolean {
+    if (this.#heardThisTurn === 0) {
+      this.#parts.clock.nextTurn(() => {
+        this.#heardThisTurn = 0
+        this.#catchUp()
+      })
+    }
+    return ++this.#heardThisTurn <= mostPerTurn
   }
 
   #fail(error: unknown): void {

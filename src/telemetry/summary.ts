@@ -19,6 +19,7 @@ export interface NodeSummary {
   readonly gpu_percent: UtilizationSummary
 }
 
+/** What `telemetry.summary()` tells of the run so far. */
 export interface TelemetrySummary {
   readonly session_id: string
   readonly duration_seconds: number

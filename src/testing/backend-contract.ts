@@ -21,6 +21,7 @@ export interface ContractTasks {
   endless(options?: { readonly timeoutSeconds?: number }): AnyTask
 }
 
+/** How `backendContract` is fitted to one backend. */
 export interface ContractOptions {
   /** Cases that cannot hold for this backend, each with the reason. */
   readonly skip?: Readonly<Record<string, string>>

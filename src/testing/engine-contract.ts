@@ -6,6 +6,7 @@ import type { ContractTest } from './backend-contract.ts'
 import { engineCases } from './engine-cases.ts'
 import { EngineStage } from './engine-stage.ts'
 
+/** How `inferenceEngineContract` is fitted to one engine. */
 export interface EngineContractOptions {
   /** Cases that cannot hold for this engine, each with the reason. */
   readonly skip?: Readonly<Record<string, string>>

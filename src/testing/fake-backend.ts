@@ -11,6 +11,7 @@ import type {
   TaskReport,
 } from '../backends/backend.ts'
 
+/** What a `FakeBackend` says of itself; without `refuse` it takes every task. */
 export interface FakeBackendOptions {
   readonly name?: string
   readonly model?: string

@@ -1,7 +1,8 @@
-/** Sampling for tests: the most likely token always, and nothing else asked for. */
+/** Sampling for tests. */
 
 import type { Sampling } from '../inference/engine.ts'
 
+/** The most likely token always, 16 at most, and nothing else asked for. */
 export const greedySampling: Sampling = {
   maxTokens: 16,
   temperature: 0,

@@ -1,8 +1,9 @@
-/** A backend's listener that keeps every report, and lets a test wait for them. */
+/** The listener that a backend's own test gives it. */
 
 import type { BackendListener, Job, Notice, TaskReport } from '../backends/backend.ts'
 import { Waiters } from './waiters.ts'
 
+/** A backend's listener that keeps every report, and lets a test wait for them. */
 export class RecordingListener implements BackendListener {
   readonly notices: Notice[] = []
   readonly #reports = new Map<Job, TaskReport[]>()

@@ -8,6 +8,7 @@ import type { BackendListener, Connection, Job, TaskReport } from '../backends/b
 import type { Clock } from '../foundation/clock.ts'
 import { TimeoutError } from '../foundation/errors.ts'
 import { runInTask } from '../foundation/task-context.ts'
+import { Slices } from './slices.ts'
 
 /** What events call the place where blocks run. */
 export const blockBackend = 'workflow'
@@ -25,18 +26,20 @@ export interface BlockRunnerParts {
 export class BlockRunner implements Connection {
   readonly #parts: BlockRunnerParts
   readonly #nodeId = hostname()
+  /** Whoever hands a body over is never run over, nor is the loop by attempts without end. */
+  readonly #ready: Slices<Job>
   /** What is under way, with how to disarm its time-out. */
   readonly #live = new Map<Job, () => void>()
 
   constructor(parts: BlockRunnerParts) {
     this.#parts = parts
+    this.#ready = new Slices(parts.clock, (jobs) => jobs.forEach((job) => this.#begin(job)))
   }
 
   submit(jobs: readonly Job[]): void {
     for (const job of jobs) {
       this.#live.set(job, () => {})
-      // Whoever hands it over is never run over.
-      queueMicrotask(() => this.#begin(job))
+      this.#ready.add(job)
     }
   }
 

@@ -49,12 +49,13 @@ export class Bodies {
   }
 
   #runBlock<T>(run: Run, body: () => T): T {
-    const attempt: Attempt = { run, children: new Set(), isOver: false }
-    this.#attempts.set(run.handle.uid, attempt)
+    const { name, uid } = run.handle
+    const attempt: Attempt = { name, uid, children: new Set(), isOver: false }
+    this.#attempts.set(uid, attempt)
     return this.runIn({ scope: run.context.scope, block: attempt }, body)
   }
 }
 
 /** Why what was made inside of a block is canceled. */
-export const reasonOf = ({ run: { handle } }: Attempt): string =>
-  `its block ${handle.name} (${handle.uid}) did not end well`
+export const reasonOf = ({ name, uid }: Attempt): string =>
+  `its block ${name} (${uid}) did not end well`

@@ -31,6 +31,7 @@ type Whole =
   | ReadonlySet<unknown>
   | PromiseLike<unknown>
 
+/** The arguments of a function, each of which may be a handle or hold some. */
 export type DeferrableArgs<A extends readonly unknown[]> = {
   readonly [K in keyof A]: Deferrable<A[K]>
 }

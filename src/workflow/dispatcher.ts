@@ -62,7 +62,10 @@ export class Dispatcher implements HandleOwner {
 
   expectOpen(): void {
     if (!this.#isClosed) return
-    throw new StateError('the workflow engine is shut down', { code: 'WorkflowShutDownError' })
+    throw new StateError('the workflow engine is shut down', {
+      code: 'WorkflowShutDownError',
+      hint: 'Make a new one.',
+    })
   }
 
   /** Registers the call at once; whatever is wrong with it fails its handle alone. */

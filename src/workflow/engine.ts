@@ -37,6 +37,7 @@ import type {
   PromptTaskOptions,
 } from './task-options.ts'
 
+/** What an engine is made from: its backends, and the options of the session that it opens. */
 export interface WorkflowEngineOptions extends SessionOptions {
   /** One backend or several; the first that can run a task is its default. */
   readonly backend: Backend | readonly Backend[]

@@ -1,8 +1,10 @@
 /** Lets so many pieces of work run at a time, in the order in which they came. No priorities. */
 
+import { Fifo } from '../foundation/fifo.ts'
+
 /** Those outside are as many as there are callers, who hold what they brought anyway. */
 export class Gate {
-  readonly #outside: (() => void)[] = []
+  readonly #outside = new Fifo<() => void>()
   #free: number
 
   constructor(mostAtOnce: number) {
@@ -12,7 +14,7 @@ export class Gate {
   /** Gives what the work gives, once there was a place for it. */
   async pass<T>(work: () => Promise<T>): Promise<T> {
     if (this.#free > 0) this.#free--
-    else await new Promise<void>((enter) => void this.#outside.push(enter))
+    else await new Promise<void>((enter) => this.#outside.push(enter))
     try {
       return await work()
     } finally {

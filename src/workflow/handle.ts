@@ -113,7 +113,9 @@ export interface RunContext {
 
 /** One attempt at the body of a block: what the body makes belongs to it, and to no later one. */
 export interface Attempt {
-  readonly run: Run
+  /** The block's. Not its run: blocks that begin their successors would hold all before them. */
+  readonly name: string
+  readonly uid: string
   /** What was made inside and has not ended. */
   readonly children: Set<Run>
   /** It did not end well; its body may go on, but what that makes is canceled at once. */

@@ -7,8 +7,10 @@ import { definitionOf } from '../tasks/define-task.ts'
 import type { Plan } from './plan.ts'
 
 /** Changes when the meaning of a key does. */
-const version = 'tutti-memo-2'
+const version = 'tutti-memo-3'
 const deepest = 1000
+/** What is shared in many places is encoded in each: equal content must give equal keys. */
+const mostContainers = 1_000_000
 
 /**
  * Equal for equal calls, also in another process. The function's source text counts, and how a
@@ -54,6 +56,7 @@ interface Open {
 class Encoder {
   readonly #hash: Hash
   readonly #open: Open[] = []
+  #containers = 0
 
   constructor(hash: Hash) {
     this.#hash = hash
@@ -70,29 +73,38 @@ class Encoder {
     if (typeof value !== 'object' || value === null) return this.#encodePrimitive(value, path)
     // A ring ends here as well.
     if (depth > deepest) throw notComparable(path, 'nested too deeply or in a ring')
+    if (++this.#containers > mostContainers) throw notComparable(path, 'one object too many')
     if (Array.isArray(value)) {
-      this.#encodeParts('array', indexed(value as readonly unknown[]), path, depth)
+      this.#encodeItems('array', value as readonly unknown[], path, depth)
     } else if (types.isDate(value)) write(this.#hash, 'date', String(value.getTime()))
     else if (ArrayBuffer.isView(value)) {
       write(this.#hash, 'bytes', value.constructor.name, String(value.byteLength))
       this.#hash.update(Buffer.from(value.buffer, value.byteOffset, value.byteLength))
-    } else if (types.isSet(value)) this.#encodeParts('set', indexed([...value]), path, depth)
-    else if (types.isMap(value)) this.#encodeParts('map', indexed([...value]), path, depth)
+    } else if (types.isSet(value)) this.#encodeItems('set', [...value], path, depth)
+    else if (types.isMap(value)) this.#encodeItems('map', [...value], path, depth)
     else if (isPlain(value)) {
-      const sorted = Object.entries(value).toSorted(([a], [b]) => (a < b ? -1 : 1))
-      this.#encodeParts('object', sorted, path, depth)
+      const names = Object.keys(value).toSorted()
+      write(this.#hash, 'object', String(names.length))
+      for (const name of names) write(this.#hash, name)
+      const values = value as Readonly<Record<string, unknown>>
+      this.#add(names, (name) => values[name], path, depth)
     } else throw notComparable(path, `an instance of ${value.constructor.name}`)
   }
 
-  #encodeParts(
-    kind: string,
-    parts: readonly (readonly [string, unknown])[],
+  #encodeItems(kind: string, items: readonly unknown[], path: string, depth: number): void {
+    write(this.#hash, kind, String(items.length))
+    this.#add([...items.keys()], (at) => items[at], path, depth)
+  }
+
+  /** The first is encoded next. */
+  #add<K extends string | number>(
+    keys: readonly K[],
+    valueOf: (key: K) => unknown,
     path: string,
     depth: number,
   ): void {
-    write(this.#hash, kind, String(parts.length), ...parts.map(([name]) => name))
-    for (const [name, value] of parts.toReversed()) {
-      this.#open.push({ value, path: `${path}.${name}`, depth: depth + 1 })
+    for (const key of keys.toReversed()) {
+      this.#open.push({ value: valueOf(key), path: `${path}.${key}`, depth: depth + 1 })
     }
   }
 
@@ -104,9 +116,6 @@ class Encoder {
     write(this.#hash, value === null ? 'null' : typeof value, text)
   }
 }
-
-const indexed = (items: readonly unknown[]): [string, unknown][] =>
-  items.map((item, at) => [String(at), item])
 
 function isPlain(value: object): boolean {
   const prototype: unknown = Object.getPrototypeOf(value)

@@ -1,9 +1,10 @@
 /** Results in a folder, one file each: written whole or not at all, and checked when read. */
 
 import { createHash } from 'node:crypto'
-import { mkdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
+import { readFile, rename, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { deserialize, serialize } from 'node:v8'
+import { makeFolders } from '../checkpoint/make-folders.ts'
 import { newUuid } from '../foundation/ids.ts'
 import { Gate } from './gate.ts'
 
@@ -48,7 +49,7 @@ export class MemoStore {
   }
 
   async #replace(key: string, content: Buffer): Promise<void> {
-    await mkdir(this.#folder, { recursive: true })
+    makeFolders(this.#folder)
     const draft = `${this.#pathOf(key)}.${newUuid()}.tmp`
     try {
       await writeFile(draft, Buffer.concat([digestOf(content), content]))

@@ -1,6 +1,7 @@
 /** A line that is worked off in the turn in which it began, in slices that leave the loop free. */
 
 import type { Clock } from '../foundation/clock.ts'
+import { Fifo } from '../foundation/fifo.ts'
 
 /** Items per turn of the loop. */
 const sliceSize = 250
@@ -12,8 +13,7 @@ const sliceSize = 250
 export class Slices<N> {
   readonly #clock: Clock
   readonly #work: (items: readonly N[]) => void
-  #line: (N | undefined)[] = []
-  #from = 0
+  readonly #line = new Fifo<N>()
   #leftThisTurn = sliceSize
   #isScheduled = false
 
@@ -31,17 +31,9 @@ export class Slices<N> {
 
   #workOff(): void {
     while (this.#leftThisTurn > 0) {
-      const until = Math.min(this.#line.length, this.#from + this.#leftThisTurn)
-      if (until === this.#from) break
-      const slice = this.#line.slice(this.#from, until) as N[]
-      // The line must not keep what it gave away: it may be long, and its last item far.
-      this.#line.fill(undefined, this.#from, until)
-      this.#from = until
+      const slice = this.#line.take(this.#leftThisTurn)
+      if (slice.length === 0) break
       this.#leftThisTurn -= slice.length
-      if (this.#from === this.#line.length) {
-        this.#line = []
-        this.#from = 0
-      }
       this.#work(slice)
     }
     this.#isScheduled = this.#line.length > 0

@@ -25,16 +25,19 @@ interface WorkflowTaskOptions<A extends readonly unknown[]> extends BlockOptions
   readonly cache?: boolean | CacheOptions<A>
 }
 
+/** Options of `functionTask`, for every call of the wrapped function. */
 export interface FunctionTaskOptions<
   A extends readonly unknown[] = readonly unknown[],
 > extends WorkflowTaskOptions<A> {
   readonly resources?: Partial<ResourceRequest>
 }
 
+/** Options of `executableTask`; which program runs is what the body gives back. */
 export interface ExecutableTaskOptions<
   A extends readonly unknown[] = readonly unknown[],
 > extends FunctionTaskOptions<A> {}
 
+/** Options of `promptTask`; what the body gives back with its prompt wins over them. */
 export interface PromptTaskOptions<A extends readonly unknown[] = readonly unknown[]>
   extends WorkflowTaskOptions<A>, SamplingOptions {
   readonly model?: string

@@ -43,6 +43,12 @@ describe('progress', () => {
     ])
   })
 
+  it('has room for any number of kinds', () => {
+    const view = createView()
+    for (let at = 0; at < 150_000; at++) fold(view, event('TaskCreated', 100, `t${at}`, `f${at}`))
+    expect(progressLines(view, 104)).toHaveLength(150_000)
+  })
+
   it('shrinks the bars, then drops them, then the numbers that can be spared', () => {
     const plain = (width: number): string[] =>
       progressLines(sampleView(), 104, width).map((line) => stripVTControlCharacters(line))

@@ -1,6 +1,7 @@
 import { execFileSync } from 'node:child_process'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { open } from 'node:fs/promises'
+import { get } from 'node:http'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
@@ -104,6 +105,22 @@ describe('tutti serve', () => {
     expect((await chat(local, { authorization: `Bearer ${key}` })).status).toBe(200)
   })
 
+  it('answers to the names it is given, and to no others', async () => {
+    const names = ['--allow-host', 'ai.example', '--allow-host', '[2001:db8::1]']
+    const { endpoint } = await serve(write('named.yaml', echo()), ...names)
+    expect(await statusFor(endpoint, 'ai.example')).toBe(200)
+    expect(await statusFor(endpoint, '[2001:db8::1]')).toBe(200)
+    expect(await statusFor(endpoint, 'evil.example')).toBe(403)
+  })
+
+  it.each(['', '*', 'http://ai.example', 'ai.example/v1', 'a b', '2001:db8::1'])(
+    'refuses to allow "%s", which no Host header ever is',
+    async (name) => {
+      const end = await runCommand('serve', '--config', 'x.yaml', '--allow-host', name)
+      expect([end.code, end.stderr.includes('ai.example.org')]).toEqual([2, true])
+    },
+  )
+
   it('reads its configuration once: what changes later counts for the next start', async () => {
     const config = write('changing.yaml', echo())
     const keyFile = join(folder, 'key-pipe')
@@ -128,7 +145,7 @@ describe('tutti serve', () => {
       'input_batching:\n  max_batch_sise: 5\n',
       /typo.yaml:7:3 max_batch_sise: unknown key, did you mean max_batch_size/,
     ],
-    ['a missing file', '', /nowhere\.yaml/],
+    ['a missing file', '', /nowhere\.yaml does not exist\n {2}hint: It was looked for at \//],
   ]
   it.each(mistakes)('row 86: %s exits with 2 and says where', async (what, sections, message) => {
     const path = what === 'a typo' ? write('typo.yaml', echo() + sections) : 'nowhere.yaml'
@@ -154,6 +171,17 @@ describe('tutti serve', () => {
     expect([end.code, end.stderr.includes('0 to 65535')]).toEqual([2, true])
   })
 })
+
+/** `fetch` sets the header itself. */
+function statusFor(endpoint: string, host: string): Promise<number | undefined> {
+  return new Promise((resolve, reject) => {
+    const asked = get(`${endpoint}/health`, { headers: { host } }, (response) => {
+      response.resume()
+      resolve(response.statusCode)
+    })
+    asked.on('error', reject)
+  })
+}
 
 /** Until the engine has what was asked: requests wait or run. */
 async function untilPending(endpoint: string): Promise<void> {

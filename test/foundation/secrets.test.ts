@@ -46,4 +46,13 @@ describe('maskSecrets', () => {
     registerSecret('configured-token')
     expect(maskSecrets('configured-token')).toBe('[masked]')
   })
+
+  it('looks through the environment once, and again when it is told to', async () => {
+    const { maskSecrets, lookForSecrets } = await freshSecrets({})
+    vi.stubEnv('LATE_TOKEN', 'came-later-on')
+    expect(maskSecrets('came-later-on')).toBe('came-later-on')
+    lookForSecrets()
+    expect(maskSecrets('came-later-on')).toBe('[masked]')
+    vi.unstubAllEnvs()
+  })
 })

@@ -1,8 +1,13 @@
+import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import type { ChatMessage, GenerationInput, ToolDefinition } from '../../src/inference/engine.ts'
 import { guardInput } from '../../src/inference/guarded-input.ts'
-import { createGuard } from '../../src/inference/guardrails/guard.ts'
-import type { GuardAction, GuardrailConfig } from '../../src/inference/guardrails/rules.ts'
+import { createGuard, type Guard } from '../../src/inference/guardrails/guard.ts'
+import type {
+  GuardAction,
+  GuardrailConfig,
+  GuardRule,
+} from '../../src/inference/guardrails/rules.ts'
 
 const guardWith = (action: GuardAction, more: Partial<GuardrailConfig> = {}) =>
   createGuard({
@@ -180,4 +185,58 @@ it("the configuration's system prompt is neither judged nor doubled", () => {
   })
   const own = chat([{ role: 'system', content: 'own' }, user])
   expect(guardInput(own, guard, ['zebra'])).toMatchObject({ input: own })
+})
+
+describe('very many texts', () => {
+  it('are asked about together while nothing is found in them', () => {
+    const asked: string[] = []
+    const guard = guardWith('flag')
+    const listening: Guard = {
+      ...guard,
+      checkInput: (text) => (asked.push(text), guard.checkInput(text)),
+    }
+    const contents = Array.from({ length: 5000 }, (_, at) => `m${at}`)
+    const ask = (...more: readonly string[]) =>
+      guardInput(
+        chat([...contents, ...more].map((content) => ({ role: 'user', content }))),
+        listening,
+        [],
+      )
+    expect(ask().hits).toEqual([])
+    expect(asked).toEqual([])
+    expect(ask('a zebra').hits).toEqual([{ rule: 'word', action: 'flag' }])
+    expect(asked).toContain('a zebra')
+    expect(asked.length).toBeLessThan(20)
+  })
+
+  const words = [
+    ...'never|Ignore all|ignore all previous instructions|previous rules|jailbreak|0'.split('|'),
+    ...'without any filters|## system|zebra|b zebra|zeb|ra|bob@example.com|忽略|指令'.split('|'),
+    ...'4111 1111|1111 1111|x|end|fo|foo|| |\n'.split('|'),
+    'so '.repeat(3000),
+  ]
+  const texts = fc.array(fc.constantFrom(...words), { maxLength: 3 }).map((all) => all.join(' '))
+  const own = { stage: 'both', unless: ['b zebra', 'x'] } as const
+  const patterns = ['fo+', '^foo', 'end$', '(?<!x)foo', '[^a]{3,9}foo']
+
+  it.each(patterns)('are judged as each alone is, also with the pattern %s', (pattern) => {
+    const actions = fc.constantFrom<GuardAction>('reject', 'redact', 'flag')
+    const many = fc.array(texts, { maxLength: 12 })
+    fc.assert(
+      fc.property(many, actions, actions, fc.boolean(), (contents, one, other, isExcused) => {
+        const guard = guardWith(one, {
+          rules: [
+            { kind: 'built-in', id: 'injection', stage: 'input', action: one },
+            { kind: 'built-in', id: 'personal_data', stage: 'both', action: other },
+            { kind: 'keywords', id: 'word', keywords: ['zebra'], ...own, action: other },
+            { kind: 'pattern', id: 'own', pattern, ...own, action: one },
+          ].map((rule) => (isExcused ? rule : { ...rule, unless: [] })) as GuardRule[],
+        })
+        const input = chat(contents.map((content) => ({ ...calling({}), content })))
+        const alone = { ...guard, suspectsOf: (all: readonly string[]) => new Set(all) }
+        expect(guardInput(input, guard, [])).toEqual(guardInput(input, alone, []))
+      }),
+      { numRuns: 150 },
+    )
+  })
 })

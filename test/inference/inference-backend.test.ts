@@ -280,6 +280,14 @@ describe('beginning and end', () => {
     await closed
   })
 
+  it('says how a host that others can reach is to be had', async () => {
+    const open = { configFile: configWith(), modelName: 'tiny', host: '0.0.0.0' }
+    await expect(InferenceBackend.create(open)).rejects.toMatchObject({
+      field: 'apiKey',
+      hint: 'Give an `apiKey`, or `host: "127.0.0.1"` to serve programs of this machine alone.',
+    })
+  })
+
   it.each([
     [{ modelName: undefined }, 'modelName'],
     [{ configFile: '' }, 'configFile'],

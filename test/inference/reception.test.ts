@@ -109,6 +109,26 @@ describe('rules on answers', () => {
   })
 })
 
+it('all choices of a request share one judged input', async () => {
+  const inputs: unknown[] = []
+  const engine: CreateEngine = (worker) => {
+    const obedient = createObedientEngine(worker)
+    return Object.assign(saying(text('fine'))(worker), {
+      generate(...[requests, listener]: Parameters<typeof obedient.generate>) {
+        inputs.push(...requests.map(({ input }) => input))
+        return saying(text('fine'))(worker).generate(requests, listener)
+      },
+    })
+  }
+  const configFile = configWith(rule('redact').replace('output', 'input'))
+  const backend = await openBackend({ configFile, engine, port: 0 })
+  const messages = [{ role: 'user', content: 'a swordfish' }]
+  await chat(backend.endpoint, { n: 3, messages })
+  expect(inputs).toHaveLength(3)
+  expect(new Set(inputs).size).toBe(1)
+  expect(inputs[0]).toMatchObject({ messages: [{ content: 'a [redacted:word]' }] })
+})
+
 describe('row 79: an engine that is lost in the middle of an answer', () => {
   /** The first batch gets half an answer, all others a whole one. */
   function dyingOnce(): CreateEngine {

@@ -229,7 +229,7 @@ describe('row 4: a closed session', () => {
     const task = quick()
     const error = await rejection(session.submitTasks([task]))
     expect(error).toBeInstanceOf(StateError)
-    expect(error).toMatchObject({ code: 'SessionClosedError' })
+    expect(error).toMatchObject({ code: 'SessionClosedError', hint: 'Make a new one.' })
     expect(() => session.addBackend(new NoopBackend())).toThrow(
       expect.objectContaining({ code: 'SessionClosedError' }),
     )

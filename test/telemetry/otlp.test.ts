@@ -136,4 +136,13 @@ describe('row 47: an export that cannot be', () => {
     expect(readFileSync(path, 'latin1').split('"spanId"')).toHaveLength(count + 1)
     if (count <= 100_000) expect(spansOf(readFileSync(path, 'utf8'))).toHaveLength(count)
   })
+
+  it('takes large spans in smaller chunks: no chunk has to be one string of all', () => {
+    const large = [...manySpans(6)].map((one) => ({
+      ...one,
+      attributes: { text: 'x'.repeat(4_000_000) },
+    }))
+    const { resourceSpans } = JSON.parse(toOtlpString(large, createResource(undefined))) as Otlp
+    expect(resourceSpans).toHaveLength(2)
+  })
 })

@@ -254,6 +254,25 @@ describe('row 34: slow subscribers', () => {
     await stopping
     expect(slow).toEqual(upTo(10_000))
   })
+
+  it('row 34: one that is ready at once leaves the loop its turns', async () => {
+    const { telemetry } = openTelemetry(withoutFile)
+    const heard: unknown[] = []
+    const gate = Promise.withResolvers<void>()
+    telemetry.subscribe(async (event) => {
+      await gate.promise
+      if (isTick(event)) heard.push(numberOf(event))
+    })
+    await telemetry.start()
+    for (const n of upTo(5000)) telemetry.emit(tick(n))
+    await telemetry.flush()
+    gate.resolve()
+    let passed = 0
+    for (; heard.length < 5000; passed++) await turn()
+    expect(heard).toEqual(upTo(5000))
+    expect(passed).toBeGreaterThan(3)
+    await telemetry.stop()
+  })
 })
 
 describe('row 35: subscribers that emit', () => {

@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest'
+import { hasEnded } from '../../src/tasks/lifecycle.ts'
 import { ConcurrentBackend } from '../../src/backends/local/concurrent-backend.ts'
 import { TimeoutError } from '../../src/foundation/errors.ts'
 import { WorkflowEngine } from '../../src/workflow/engine.ts'
@@ -92,6 +93,24 @@ describe('a block', () => {
     await turns()
     expect(made.map(({ state }) => state)).toEqual(['QUEUED', 'QUEUED'])
     expect(backend.cancels.map(({ job }) => job.uid)).toEqual([made[0]?.uid])
+  })
+
+  it('leaves the loop its turns, however often it is tried again', async () => {
+    const { flow } = await openEngine()
+    const failing = flow.block(
+      () => {
+        throw new Error('never')
+      },
+      { retries: 2000 },
+    )()
+    let passed = 0
+    const count = (): void => {
+      passed++
+      if (!hasEnded(failing.state)) setImmediate(count)
+    }
+    setImmediate(count)
+    await rejection(failing)
+    expect(passed).toBeGreaterThan(4)
   })
 
   it('is retried, and ends at its time limit', async () => {

@@ -19,6 +19,15 @@ describe('the key of a result', () => {
     expect(keyOf(new Date(5))).toBe(keyOf(new Date(5)))
   })
 
+  it('is found for long lists, and refused for what would take for ever', () => {
+    const long = Array.from({ length: 200_000 }, (_, at) => at)
+    expect(keyOf(long)).toBe(keyOf([...long]))
+    expect(keyOf(long)).not.toBe(keyOf(long.toReversed()))
+    let shared: unknown = 1
+    for (let level = 0; level < 40; level++) shared = [shared, shared]
+    expect(() => keyOf(shared)).toThrow('one object too many cannot be compared')
+  })
+
   it('differs for whatever differs', () => {
     const different: unknown[][] = [
       [],

@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process'
-import { mkdirSync, mkdtempSync, rmSync, truncateSync } from 'node:fs'
+import { existsSync, mkdirSync, mkdtempSync, rmSync, truncateSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -13,9 +13,10 @@ function createFolder(): string {
   return folder
 }
 
+const program = fileURLToPath(new URL('fixtures/fill-memo.ts', import.meta.url))
+
 describe('a store of results', () => {
   it('keeps and finds 1,000 at once in a process that may open 100 files', async () => {
-    const program = fileURLToPath(new URL('fixtures/fill-memo.ts', import.meta.url))
     const script = 'ulimit -n 100 && exec "$@"'
     const args = ['-c', script, 'sh', process.execPath, program, createFolder()]
     const { stdout } = await promisify(execFile)('sh', args)
@@ -31,5 +32,18 @@ describe('a store of results', () => {
     expect(await store.read('torn')).toBe(null)
     mkdirSync(join(folder, 'folder.result'))
     await expect(store.read('folder')).rejects.toMatchObject({ code: 'EISDIR' })
+  })
+
+  it('makes the folders that are missing', async () => {
+    const store = new MemoStore(join(createFolder(), 'a', 'b'))
+    await store.write('key', 1)
+    expect(await store.read('key')).toEqual({ value: 1 })
+  })
+
+  it.runIf(existsSync('/proc/self'))('says when its folder cannot be made', async () => {
+    // In a process of its own: Node's way of making folders would never end there.
+    const deadline = { timeout: 20_000, killSignal: 'SIGKILL' } as const
+    const filled = promisify(execFile)(process.execPath, [program, '/proc/tutti'], deadline)
+    await expect(filled).rejects.toMatchObject({ stderr: expect.stringContaining('ENOENT') })
   })
 })

@@ -1,6 +1,4 @@
-/**
- * The local backend: functions on threads or processes, programs by launchers, closures right here.
- */
+/** The local backend: which executor runs a task, and what of the machine it may use. */
 
 import { readdirSync } from 'node:fs'
 import { availableParallelism, hostname, totalmem } from 'node:os'
@@ -31,6 +29,7 @@ import { Scheduler } from './scheduler.ts'
 import { type Capacity, neverFits } from './slots.ts'
 import { WorkerPool } from './workers/worker-pool.ts'
 
+/** How much of this machine a `ConcurrentBackend` uses, and how well its workers are kept apart. */
 export interface ConcurrentBackendOptions {
   /** Default `concurrent`. */
   readonly name?: string
@@ -55,6 +54,9 @@ interface ResolvedOptions {
   readonly log: Log
 }
 
+/**
+ * The local backend: functions on threads or processes, programs by launchers, closures right here.
+ */
 export class ConcurrentBackend implements Backend {
   readonly name: string
   readonly nodes: readonly SampledNode[]

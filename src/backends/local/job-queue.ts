@@ -16,8 +16,9 @@ interface Rank<T> {
 }
 
 export class JobQueue<T extends WaitingJob> {
-  /** Highest priority first, none of them empty but the first after a removal. */
-  readonly #ranks: Rank<T>[] = []
+  readonly #ranks = new Map<number, Rank<T>>()
+  /** A heap of the ranks: none stands before one of higher priority. */
+  readonly #heap: Rank<T>[] = []
   /** Removed, but still in their places. */
   readonly #removed = new Set<Job>()
   #length = 0
@@ -52,20 +53,20 @@ export class JobQueue<T extends WaitingJob> {
   /** The next one, without taking it. */
   peek(): T | undefined {
     for (;;) {
-      const rank = this.#ranks[0]
+      const rank = this.#heap[0]
       if (rank === undefined) return undefined
       for (; rank.from < rank.places.length; rank.from++) {
         const waiting = rank.places[rank.from]
         if (waiting !== undefined && !this.#removed.delete(waiting.job)) return waiting
         rank.places[rank.from] = undefined
       }
-      this.#ranks.shift()
+      this.#dropFirst()
     }
   }
 
   take(): T | undefined {
     const waiting = this.peek()
-    const rank = this.#ranks[0]
+    const rank = this.#heap[0]
     if (waiting === undefined || rank === undefined) return undefined
     // The queue must not keep what it gave away.
     rank.places[rank.from] = undefined
@@ -86,7 +87,7 @@ export class JobQueue<T extends WaitingJob> {
   }
 
   #compact(): void {
-    for (const rank of this.#ranks) {
+    for (const rank of this.#heap) {
       rank.places = rank.places
         .slice(rank.from)
         .filter((waiting) => waiting !== undefined && !this.#removed.has(waiting.job))
@@ -96,17 +97,40 @@ export class JobQueue<T extends WaitingJob> {
   }
 
   #rankOf(priority: number): Rank<T> {
-    let [low, high] = [0, this.#ranks.length]
-    while (low < high) {
-      const middle = (low + high) >>> 1
-      if ((this.#ranks[middle]?.priority ?? priority) > priority) low = middle + 1
-      else high = middle
-    }
-    const found = this.#ranks[low]
-    if (found?.priority === priority) return found
+    const known = this.#ranks.get(priority)
+    if (known !== undefined) return known
     const added: Rank<T> = { priority, places: [], from: 0 }
-    this.#ranks.splice(low, 0, added)
+    this.#ranks.set(priority, added)
+    let at = this.#heap.push(added) - 1
+    while (at > 0 && this.#priorityAt((at - 1) >> 1) < priority) {
+      this.#swap(at, (at - 1) >> 1)
+      at = (at - 1) >> 1
+    }
     return added
+  }
+
+  #dropFirst(): void {
+    this.#swap(0, this.#heap.length - 1)
+    const first = this.#heap.pop()
+    if (first !== undefined) this.#ranks.delete(first.priority)
+    for (let at = 0; ;) {
+      const [left, right] = [2 * at + 1, 2 * at + 2]
+      const higher = this.#priorityAt(right) > this.#priorityAt(left) ? right : left
+      if (this.#priorityAt(higher) <= this.#priorityAt(at)) return
+      this.#swap(at, higher)
+      at = higher
+    }
+  }
+
+  #priorityAt(at: number): number {
+    return this.#heap[at]?.priority ?? -Infinity
+  }
+
+  #swap(a: number, b: number): void {
+    const [first, second] = [this.#heap[a], this.#heap[b]]
+    if (first === undefined || second === undefined) return
+    this.#heap[a] = second
+    this.#heap[b] = first
   }
 }
 

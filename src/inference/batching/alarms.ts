@@ -5,17 +5,22 @@ import { DueTimer } from './due-timer.ts'
 import { Heap } from './heap.ts'
 import type { Ticket } from './ticket.ts'
 
+/** Alarms that ring in one turn: however many are due at once, others have their turns too. */
+const mostPerTurn = 1000
+
 /** Calls back for each ticket once its time has come; a ticket has one alarm at most. */
 export class Alarms {
   readonly #clock: Clock
   readonly #ring: (ticket: Ticket) => void
   readonly #heap = new Heap<Ticket>((a, b) => a.alarmMs < b.alarmMs)
   readonly #timer: DueTimer
+  /** More of them ring in the next turn. */
+  #isRinging = false
 
   constructor(clock: Clock, ring: (ticket: Ticket) => void) {
     this.#clock = clock
     this.#ring = ring
-    this.#timer = new DueTimer(clock, () => this.#ringAll())
+    this.#timer = new DueTimer(clock, () => this.#ringDue())
   }
 
   /** Rings at `dueMs` or earlier: an earlier alarm stays, and whoever it wakes may set it anew. */
@@ -36,12 +41,20 @@ export class Alarms {
     if (this.#heap.size === 0) this.#timer.set(Infinity)
   }
 
-  #ringAll(): void {
+  #ringDue(): void {
+    if (this.#isRinging) return
     const nowMs = this.#clock.monotonicMs()
-    for (let ticket = this.#heap.first(); ticket !== undefined; ticket = this.#heap.first()) {
+    for (let rung = 0; rung < mostPerTurn; rung++) {
+      const ticket = this.#heap.first()
+      if (ticket === undefined) return
       if (ticket.alarmMs > nowMs) return this.#timer.set(ticket.alarmMs)
       this.remove(ticket)
       this.#ring(ticket)
     }
+    this.#isRinging = true
+    this.#clock.nextTurn(() => {
+      this.#isRinging = false
+      this.#ringDue()
+    })
   }
 }

@@ -9,6 +9,7 @@ import { type BatchFailure, type BatchReport, BatchRun, type RunOwner } from './
 import { DueTimer } from './due-timer.ts'
 import type { GenerationEnd } from '../engine.ts'
 import { inferenceCodeOf } from '../inference-errors.ts'
+import { LeaveWatch } from './leave-watch.ts'
 import { type BatchWorker, Seat } from './seat.ts'
 import { type QueuedRequest, Ticket } from './ticket.ts'
 import { WaitingLine } from './waiting-line.ts'
@@ -40,6 +41,7 @@ export class Batcher {
   readonly #clock: Clock
   readonly #engineTimeoutMs: number
   readonly #line = new WaitingLine()
+  readonly #leaving = new LeaveWatch<Ticket>((ticket) => this.#cancel(ticket))
   readonly #alarms: Alarms
   readonly #window: DueTimer
   readonly #seats = new Map<string, Seat>()
@@ -103,7 +105,7 @@ export class Batcher {
     }
     if (timeoutMs !== null && timeoutMs <= 0) return listener.end(timedOut(timeoutMs))
     const nowMs = this.#clock.monotonicMs()
-    const ticket = new Ticket(one, this.#tickets++, nowMs, this.#cancel)
+    const ticket = new Ticket(one, this.#tickets++, nowMs, this.#leaving)
     this.#open.set(request.id, ticket)
     this.#wait(ticket)
   }
@@ -185,7 +187,9 @@ export class Batcher {
     void run.begin()
   }
 
-  readonly #cancel = (ticket: Ticket): void => this.#stop(ticket, { kind: 'canceled' })
+  #cancel(ticket: Ticket): void {
+    this.#stop(ticket, { kind: 'canceled' })
+  }
 
   /** Ends it before an engine does. An engine that has it is asked to let go. */
   #stop(ticket: Ticket, end: GenerationEnd): void {

@@ -3,6 +3,7 @@
 import type { Clock } from '../../foundation/clock.ts'
 import type { GenerationDelta, GenerationEnd, GenerationRequest } from '../engine.ts'
 import type { HeapPlace } from './heap.ts'
+import type { LeaveWatch } from './leave-watch.ts'
 import type { Seat } from './seat.ts'
 
 /** A request that is to be answered. */
@@ -41,7 +42,7 @@ export class Ticket {
   readonly sinceMs: number
   /** When its own time runs out. */
   readonly dueMs: number
-  readonly #onLeave: (ticket: Ticket) => void
+  readonly #leaving: LeaveWatch<Ticket>
   hasStarted = false
   /** Its listener has a part of the answer, so nobody can begin it again without asking. */
   hasDelta = false
@@ -65,24 +66,14 @@ export class Ticket {
   alarm: HeapPlace | null = null
   alarmMs = Infinity
 
-  /** `onLeave` is called when the one who asked has left, before its end. */
-  constructor(
-    queued: QueuedRequest,
-    number: number,
-    sinceMs: number,
-    onLeave: (ticket: Ticket) => void,
-  ) {
+  /** `leaving` watches it until its end. */
+  constructor(queued: QueuedRequest, number: number, sinceMs: number, leaving: LeaveWatch<Ticket>) {
     this.queued = queued
     this.number = number
     this.sinceMs = sinceMs
     this.dueMs = queued.timeoutMs === null ? Infinity : sinceMs + queued.timeoutMs
-    this.#onLeave = onLeave
-    queued.request.signal.addEventListener('abort', this)
-  }
-
-  /** Makes the ticket itself the listener of its signal. */
-  handleEvent(): void {
-    this.#onLeave(this)
+    this.#leaving = leaving
+    leaving.watch(queued.request.signal, this)
   }
 
   start(workerId: string): void {
@@ -118,7 +109,7 @@ export class Ticket {
   end(end: GenerationEnd): void {
     if (this.hasEnded) return
     this.hasEnded = true
-    this.queued.request.signal.removeEventListener('abort', this)
+    this.#leaving.forget(this.queued.request.signal, this)
     this.queued.listener.end(end)
   }
 

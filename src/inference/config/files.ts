@@ -4,7 +4,7 @@ import { existsSync, readFileSync, statSync } from 'node:fs'
 import { readFile, stat } from 'node:fs/promises'
 import { homedir } from 'node:os'
 import { dirname, join, resolve } from 'node:path'
-import { errnoOf, ValueError } from '../../foundation/errors.ts'
+import { errnoOf, type ErrorDetails, ValueError } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
 import type { ConfigFiles } from './required.ts'
 
@@ -16,13 +16,13 @@ const maxTokenBytes = 65_536
 export async function readConfigFile(
   path: string,
 ): Promise<{ readonly text: string; readonly mode: number }> {
-  const refuse = (reason: string, cause?: unknown): ValueError =>
+  const refuse = (reason: string, details: ErrorDetails = {}): ValueError =>
     new ValueError(`Expected \`configFile\` to be a readable file: ${path} ${reason}`, {
+      ...details,
       code: 'ConfigError',
       field: 'configFile',
       expected: 'a readable file',
       got: path,
-      cause,
     })
   try {
     const stats = await stat(path)
@@ -33,7 +33,9 @@ export async function readConfigFile(
   } catch (error) {
     if (ValueError.isInstance(error)) throw error
     const errno = errnoOf(error)
-    throw refuse(errno === 'ENOENT' ? 'does not exist' : `cannot be read (${errno})`, error)
+    if (errno !== 'ENOENT') throw refuse(`cannot be read (${errno})`, { cause: error })
+    const hint = `It was looked for at ${resolve(path)}. Write it there, or give its path.`
+    throw refuse('does not exist', { cause: error, hint })
   }
 }
 

@@ -13,6 +13,7 @@ import { inferenceError } from '../inference-errors.ts'
 import { type EchoAnswer, echoAnswer } from './echo-answer.ts'
 import { toPieces, toTokenId } from './echo-tokens.ts'
 
+/** How slow the pretended model is, what it is called, and how much it takes. */
 export interface EchoEngineOptions {
   /** How long a batch takes. Default 0. */
   readonly latencyMs?: number

@@ -18,7 +18,7 @@ import { LoadError } from './llama/load-error.ts'
 import { expectGguf, toModelSource } from './llama/model-source.ts'
 import type { LoadOrder, LoadProgress } from './llama/protocol.ts'
 import type { ChatTemplate, LlamaRuntime, Slot, TokenChoice, Vocabulary } from './llama/runtime.ts'
-import { bytesOfSpelling } from './llama/token-bytes.ts'
+import { bytesOfSpelling, longestSpelling } from './llama/token-bytes.ts'
 
 type Library = typeof LlamaLibrary
 
@@ -140,6 +140,7 @@ function createVocabulary(model: LlamaModel): Vocabulary {
   const ggml = model.fileInfo.metadata.tokenizer?.ggml
   return {
     first: model.tokens.shouldPrependBosToken ? model.tokens.bos : null,
+    longestToken: ggml === undefined ? Infinity : longestSpelling(ggml.model, ggml.tokens),
     tokenize: (text, { special, inner }) =>
       model.tokenize(text, special, inner ? 'trimLeadingSpace' : undefined),
     textOf: (tokens, before) => model.detokenize(ours(tokens), false, ours(before)),

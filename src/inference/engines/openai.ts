@@ -26,6 +26,7 @@ import { type UpstreamAnswer, UpstreamLink } from './openai/upstream-link.ts'
 import { toRefusal } from './openai/upstream-refusal.ts'
 import { UsageCounter } from './openai/usage-counter.ts'
 
+/** Which server to attach to, as whom, and how much to ask of it at a time. */
 export interface OpenAiEngineOptions {
   /** Such as `http://127.0.0.1:8000/v1`. Without a path, `/v1` is meant. */
   readonly baseUrl: string
@@ -110,8 +111,9 @@ class OpenAiEngine implements AttachedEngine {
     this.#gone.signal.throwIfAborted()
     // vLLM and others call it `prompt`, llama.cpp's server `content`.
     const body = { model: this.#options.modelName, prompt: text, content: text }
+    const json = JSON.stringify(body)
     const { status, told } = await this.#ask((signal) =>
-      this.#link.post(`${this.#address.root}/tokenize`, body, signal),
+      this.#link.post(`${this.#address.root}/tokenize`, json, signal),
     )
     if ([404, 405, 501].includes(status)) {
       throw inferenceError('unsupported', 'the server does not tell its tokens')

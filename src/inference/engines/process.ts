@@ -22,6 +22,7 @@ import { GuardedServer } from './process/guarded-server.ts'
 import { findFreePort, toOrigin } from './process/local-port.ts'
 import { sliceOf, type WorkerSlice } from './process/worker-slice.ts'
 
+/** How each worker's server is started and watched, and which GPUs it gets. */
 export interface ProcessEngineOptions {
   /**
    * Program and arguments, with `{model} {port} {host} {tp_size} {worker} {node} {dtype}

@@ -19,6 +19,8 @@ export interface Guard {
   checkLength(chars: number): readonly GuardHit[]
   /** Judged before anything is queued: the text to go on with, or that there is none. */
   checkInput(text: string): Verdict
+  /** Those of very many texts that need to be judged: all others pass, and hit nothing. */
+  suspectsOf(texts: readonly string[]): ReadonlySet<string>
   /** For one answer; `null` where no rule looks at answers, so that all of it may be shown. */
   openOutput(): OutputGuard | null
   /** The sentence that stands in place of what was blocked; `null` where that is an error. */
@@ -39,6 +41,7 @@ export function createGuard(config: GuardrailConfig): Guard {
     judgesInput: rules.some(({ stage }) => stage !== 'output'),
     checkLength: (chars) => checkLength(chars, config, rules),
     checkInput: (text) => checkInput(text, config, rules, input),
+    suspectsOf: (texts) => suspectsOf(texts, config, rules, input),
     openOutput: () => (output.length === 0 ? null : new SlidingScan(output, outputStep)),
     refusal: config.onBlock === 'refusal' ? refusal : null,
   }
@@ -83,6 +86,54 @@ function checkInput(
   hits.push(...parts.flatMap((part) => part.hits))
   if (parts.some(({ isBlocked }) => isBlocked)) return { action: 'block', hits }
   return { action: 'pass', text: parts.map(({ release }) => release).join(''), hits }
+}
+
+/** Longer than any gap between words, with a letter that ends every phrase. */
+const apart = `${'\n'.repeat(8)}x${'\n'.repeat(8)}`
+
+/**
+ * A text costs something however short it is, so short ones are looked at together, as many as fit
+ * in a step. A text beyond that, or with a rule that looks around it, is always suspect.
+ */
+function suspectsOf(
+  texts: readonly string[],
+  { sensitivity }: GuardrailConfig,
+  rules: readonly GuardRule[],
+  matchers: readonly Matcher[],
+): ReadonlySet<string> {
+  if (matchers.some(({ isLocal }) => !isLocal)) return new Set(texts)
+  const seeksInjection = actionOf(rules, 'injection') !== undefined
+  const mayHit = (group: readonly string[]): boolean => {
+    const joined = group.join(apart)
+    if (joined.length > inputStep) return true
+    if (seeksInjection && findInjections(joined, sensitivity).length > 0) return true
+    return matchers.some(({ find }) => find(joined, 0, joined.length).length > 0)
+  }
+  const groups = groupsOf(new Set(texts)).filter(mayHit)
+  return new Set(groups.flatMap(piecesOf).filter(mayHit).flat())
+}
+
+/** Smaller groups, so that one hit does not make many texts suspect. */
+function piecesOf(group: readonly string[]): (readonly string[])[] {
+  const count = Math.ceil(group.length / pieceSize)
+  return Array.from({ length: count }, (_, at) => group.slice(at * pieceSize, (at + 1) * pieceSize))
+}
+
+const pieceSize = 16
+
+/** In groups that are no longer than a step when they are joined; a longer text is alone. */
+function groupsOf(texts: Iterable<string>): string[][] {
+  const groups: string[][] = []
+  let room = 0
+  for (const text of texts) {
+    room -= text.length + apart.length
+    if (room < 0) {
+      groups.push([])
+      room = inputStep - text.length
+    }
+    groups.at(-1)?.push(text)
+  }
+  return groups
 }
 
 function redact(text: string, spans: readonly { start: number; end: number }[]): string {

@@ -23,23 +23,38 @@ export function findInjections(text: string, sensitivity: number): InjectionSpan
   let innocence = 1
   const squeezed = squeeze(text)
   for (const { pattern, weight } of phrases) {
-    const matches = [...squeezed.text.matchAll(pattern)]
-    if (matches.length > 0) innocence *= 1 - weight
-    for (const { index, 0: found } of matches) {
-      const last = squeezed.origins[index + found.length - 1] ?? 0
+    const found = findAll(pattern, squeezed.text)
+    if (found.length > 0) innocence *= 1 - weight
+    for (const { start, end } of found) {
+      const last = squeezed.origins[end - 1] ?? 0
       const width = (text.codePointAt(last) ?? 0) > 0xff_ff ? 2 : 1
-      spans.push({ start: squeezed.origins[index] ?? 0, end: last + width })
+      spans.push({ start: squeezed.origins[start] ?? 0, end: last + width })
     }
   }
   for (const { pattern, weight } of markers) {
-    const matches = [...text.matchAll(pattern)]
-    if (matches.length > 0) innocence *= 1 - weight
-    spans.push(
-      ...matches.map(({ index, 0: { length } }) => ({ start: index, end: index + length })),
-    )
+    const found = findAll(pattern, text)
+    if (found.length > 0) innocence *= 1 - weight
+    for (const span of found) spans.push(span)
   }
   const score = 1 - innocence
   return sensitivity > 0 && score >= 1 - sensitivity ? spans : []
+}
+
+const nowhere: readonly InjectionSpan[] = []
+
+/**
+ * All matches of a global expression, none of which is empty. Very many short texts come here:
+ * `matchAll` would copy the expression for each of them.
+ */
+function findAll(pattern: RegExp, text: string): readonly InjectionSpan[] {
+  pattern.lastIndex = 0
+  let match = pattern.exec(text)
+  if (match === null) return nowhere
+  const spans: InjectionSpan[] = []
+  for (; match !== null; match = pattern.exec(text)) {
+    spans.push({ start: match.index, end: pattern.lastIndex })
+  }
+  return spans
 }
 
 const any = (...words: readonly string[]): string => `(?:${words.join('|')})`

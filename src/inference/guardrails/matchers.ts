@@ -1,6 +1,7 @@
 /** What rules look for in a stretch of text. Whole-text rules (injection, limits) are not here. */
 
-import { compilePattern } from './own-pattern.ts'
+import { compilePattern, looksAround } from './own-pattern.ts'
+import { createPhraseFinder, invisible, literal, unspaced } from './phrases.ts'
 import type { GuardAction, GuardRule } from './rules.ts'
 import { personalData, type Shape, secretShapes } from './sensitive-data.ts'
 
@@ -14,16 +15,25 @@ export interface Found {
 export interface Matcher {
   readonly rule: string
   readonly action: GuardAction
+  /** What it finds in a text it also finds, or more, where line breaks stand around that text. */
+  readonly isLocal: boolean
   /** Matches that begin in `view` from `begin` on and before `end`; none is empty. */
-  find(view: string, begin: number, end: number): Found[]
+  readonly find: Find
 }
+
+type Find = (view: string, begin: number, end: number) => Found[]
 
 /** The matcher of a rule; none for a rule that judges the whole text. */
 export function createMatcher(rule: GuardRule): Matcher[] {
   const { id, action } = rule
-  const toMatcher = (find: Matcher['find']): Matcher[] => [{ rule: id, action, find }]
-  if (rule.kind === 'keywords') return toMatcher(finderOf(phrases(rule.keywords), rule.unless))
-  if (rule.kind === 'pattern') return toMatcher(finderOf(compilePattern(rule.pattern), rule.unless))
+  const toMatcher = (find: Find, isLocal = true): Matcher[] => [{ rule: id, action, isLocal, find }]
+  if (rule.kind === 'keywords') {
+    return toMatcher(excusing(phraseFinder(rule.keywords), rule.unless))
+  }
+  if (rule.kind === 'pattern') {
+    const isLocal = rule.unless.length === 0 && !looksAround(rule.pattern)
+    return toMatcher(excusing(finderOf(compilePattern(rule.pattern)), rule.unless), isLocal)
+  }
   if (rule.id === 'injection' || rule.id === 'limits') return []
   const shapes = rule.id === 'secrets' ? secretShapes : personalData
   return toMatcher((view, begin, end) => shapes.flatMap((one) => findShape(one, view, begin, end)))
@@ -44,21 +54,36 @@ function findShape(shape: Shape, view: string, begin: number, end: number): Foun
   return found
 }
 
-function finderOf(pattern: RegExp, unless: readonly string[]): Matcher['find'] {
-  const exceptions = unless.length === 0 ? null : phrases(unless)
+const finderOf =
+  (pattern: RegExp): Find =>
+  (view, begin, end) =>
+    findShape({ pattern }, view, begin, end)
+
+/** Without what an exception overlaps. */
+function excusing(find: Find, unless: readonly string[]): Find {
+  if (unless.length === 0) return find
+  const findExceptions = phraseFinder(unless)
   return (view, begin, end) => {
-    const found = findShape({ pattern, measure: (text) => text.length }, view, begin, end)
-    if (exceptions === null || found.length === 0) return found
-    const excused = findShape({ pattern: exceptions }, view, 0, view.length)
-    return found.filter((one) =>
-      excused.every((other) => other.end <= one.start || other.start >= one.end),
-    )
+    const found = find(view, begin, end)
+    if (found.length === 0) return found
+    const excused = findExceptions(view, 0, view.length)
+    // Both stand in the order of the text and overlap none of their own.
+    let at = 0
+    return found.filter((one) => {
+      while ((excused[at]?.end ?? Infinity) <= one.start) at++
+      return (excused[at]?.start ?? Infinity) >= one.end
+    })
   }
 }
 
-const invisible = String.raw`[\u00AD\u200B-\u200D\u2060\uFEFF]{0,2}`
-/** Scripts that put no blanks between words. */
-const unspaced = /[\p{sc=Han}\p{sc=Hiragana}\p{sc=Katakana}\p{sc=Thai}\p{sc=Lao}\p{sc=Khmer}]/u
+function phraseFinder(list: readonly string[]): Find {
+  // Of phrases with invisible letters, a text may be two at once: only trying in order tells which.
+  if (list.some((phrase) => hasInvisible.test(phrase.trim()))) return finderOf(phrases(list))
+  const find = createPhraseFinder(list)
+  return (view, begin, end) => find(view, begin, end).map((span) => ({ ...span, until: null }))
+}
+
+const hasInvisible = /[\u00AD\u200B-\u200D\u2060\uFEFF]/
 
 /** One expression for whole words and phrases, the longest first, in any case. */
 function phrases(list: readonly string[]): RegExp {
@@ -73,6 +98,3 @@ function toSource(phrase: string): string {
   const after = unspaced.test(letters.at(-1) ?? '') ? '' : String.raw`(?![\p{L}\p{N}_])`
   return `${before}${body.join(invisible)}${after}`
 }
-
-const literal = (character: string): string =>
-  character.replace(/[\\^$.*+?()[\]{}|/]/, String.raw`\$&`)

@@ -18,6 +18,9 @@ export function compilePattern(source: string): RegExp {
   return new RegExp(walk(source).bounded, 'giu')
 }
 
+/** Whether what stands around a match may decide about it; also `true` where that is not sure. */
+export const looksAround = (source: string): boolean => /\$|(?<!\[)\^|\(\?<?[=!]/.test(source)
+
 /** Why an expression is refused; `undefined` when it may run. */
 export function findDanger(source: string): string | undefined {
   if (source.length > maxLength) return `expected at most ${maxLength} characters`

@@ -39,34 +39,63 @@ export const personalData: readonly Shape[] = [
   {
     pattern: /(?<![\w.%+-])[\w.%+-]{1,64}@(?:[a-z\d][a-z\d-]{0,62}\.){1,5}[a-z]{2,24}(?![\w-])/gi,
   },
-  { pattern: /(?<!\d)\d(?:[ -]?\d){12,18}/g, measure: cardLength },
+  { pattern: /(?<!\d)[2-6](?:[ -]?\d){12,18}/g, measure: cardLength },
   { pattern: /(?<![A-Za-z0-9])[A-Z]{2}\d{2}(?: ?[A-Z0-9]){11,30}/g, measure: ibanLength },
 ]
 
-/** Beginnings of card numbers and how many digits follow from them. */
-const cards: readonly (readonly [RegExp, readonly number[]])[] = [
-  [/^4/, [19, 16, 13]],
-  [/^(?:5[1-5]|2[2-7])/, [16]],
-  [/^3[47]/, [15]],
-  [/^3(?:0[0-5]|[68])/, [14]],
-  [/^(?:6011|64[4-9]|65|62|35)/, [19, 16]],
-]
+/** How many digits a card number has that begins with these four. */
+function cardLengths(four: number): readonly number[] {
+  const two = Math.trunc(four / 100)
+  if (two >= 40 && two <= 49) return lengths.visa
+  if ((two >= 51 && two <= 55) || (two >= 22 && two <= 27)) return lengths.mastercard
+  if (two === 34 || two === 37) return lengths.amex
+  if ((four >= 3000 && four <= 3059) || two === 36 || two === 38) return lengths.diners
+  const isOther = four === 6011 || (four >= 6440 && four <= 6499)
+  return isOther || two === 65 || two === 62 || two === 35 ? lengths.other : lengths.none
+}
+
+const lengths = {
+  visa: [19, 16, 13],
+  mastercard: [16],
+  amex: [15],
+  diners: [14],
+  other: [19, 16],
+  none: [],
+}
+
+/**
+ * Where the digits of a match stand, and what they are worth. Every digit of a text may begin a
+ * match, so nothing is copied for one.
+ */
+const places = new Uint16Array(19)
+const digits = new Uint8Array(19)
 
 function cardLength(text: string): number {
-  const digits = text.replaceAll(/\D/g, '')
-  const lengths = cards.find(([start]) => start.test(digits))?.[1] ?? []
-  for (const length of lengths) {
-    if (digits.length < length || !passesLuhn(digits.slice(0, length))) continue
-    const end = lengthOf(text, length, /\d/)
-    if (!/\d/.test(text.charAt(end))) return end
+  let count = 0
+  for (let at = 0; at < text.length; at++) {
+    const digit = text.charCodeAt(at) - zero
+    if (digit < 0) continue
+    places[count] = at
+    digits[count++] = digit
+  }
+  let four = 0
+  for (let at = 0; at < 4; at++) four = four * 10 + (digits[at] ?? 0)
+  for (const length of cardLengths(four)) {
+    if (count < length || !passesLuhn(length)) continue
+    const end = (places[length - 1] ?? 0) + 1
+    if (count === length || places[length] !== end) return end
   }
   return 0
 }
 
-function passesLuhn(digits: string): boolean {
+const zero = 48
+
+/** Of the first `length` digits. */
+function passesLuhn(length: number): boolean {
   let sum = 0
-  for (const [at, digit] of Array.from(digits).toReversed().entries()) {
-    const doubled = Number(digit) * (at % 2 === 0 ? 1 : 2)
+  for (let at = 0; at < length; at++) {
+    const digit = digits[at] ?? 0
+    const doubled = (length - at) % 2 === 1 ? digit : digit * 2
     sum += doubled > 9 ? doubled - 9 : doubled
   }
   return sum % 10 === 0
@@ -86,22 +115,22 @@ const ibanLengths = new Map(
 
 function ibanLength(text: string): number {
   const length = ibanLengths.get(text.slice(0, 2)) ?? Infinity
-  const compact = text.replaceAll(' ', '').slice(0, length)
-  if (compact.length < length) return 0
-  const end = lengthOf(text, length, /\S/)
-  if (/[A-Z0-9]/.test(text.charAt(end))) return 0
-  const digits = `${compact.slice(4)}${compact.slice(0, 4)}`.replaceAll(/[A-Z]/g, (letter) =>
-    String(letter.charCodeAt(0) - 55),
-  )
-  return BigInt(digits) % 97n === 1n ? end : 0
+  let [end, count, rest] = [0, 0, 0]
+  for (; count < length; end++) {
+    if (end === text.length) return 0
+    const code = text.charCodeAt(end)
+    if (code === space) continue
+    // Country and check digits count last.
+    if (count++ >= 4) rest = appended(rest, code)
+  }
+  if (end < text.length && text.charCodeAt(end) !== space) return 0
+  for (let at = 0; at < 4; at++) rest = appended(rest, text.charCodeAt(at))
+  return rest === 1 ? end : 0
 }
 
-/** How far the first `count` characters of a kind reach into a text. */
-function lengthOf(text: string, count: number, kind: RegExp): number {
-  let [end, left] = [0, count]
-  while (left > 0) {
-    if (kind.test(text.charAt(end))) left -= 1
-    end += 1
-  }
-  return end
-}
+const space = 32
+const letterA = 65
+
+/** What is left by 97 of a number with one more sign: a digit, or two for a letter. */
+const appended = (rest: number, code: number): number =>
+  code < letterA ? (rest * 10 + code - zero) % 97 : (rest * 100 + code - letterA + 10) % 97

@@ -10,6 +10,8 @@ export interface GateOptions {
   /** Names by which we may be called, without port; an IPv6 address in brackets. */
   readonly hosts: readonly string[]
   readonly port: number
+  /** The address that a client is told who calls us otherwise. */
+  readonly endpoint: string
   readonly origins: readonly string[]
   readonly urlLength: number
   readonly headerCount: number
@@ -46,9 +48,7 @@ export class Gate {
       throw new HttpError(431, 'There are too many headers.', { code: 'headers_too_large' })
     }
     if (!this.#hosts.has((headers.host ?? '').toLowerCase())) {
-      throw new HttpError(403, 'This Host is not allowed. Call the server by its own name.', {
-        code: 'host_not_allowed',
-      })
+      throw hostNotAllowed(this.#options.endpoint)
     }
     if (headers.origin !== undefined && !this.#origins.has(headers.origin.toLowerCase())) {
       throw new HttpError(403, 'This Origin is not allowed.', { code: 'origin_not_allowed' })
@@ -77,6 +77,14 @@ export class Gate {
 
 const bearer = /^bearer +(.*)$/is
 const keyInUrl = /[?&](?:api[_-]?key|key|token|access[_-]?token|authorization)=/i
+
+const hostNotAllowed = (endpoint: string): HttpError =>
+  new HttpError(
+    403,
+    `This Host is not allowed. Call the server as ${endpoint}, ` +
+      'or name the host in `limits.allowedHosts` (--allow-host).',
+    { code: 'host_not_allowed' },
+  )
 
 const unauthorized = (reason: string): HttpError =>
   new HttpError(401, `${reason}the header "Authorization: Bearer <key>".`, {

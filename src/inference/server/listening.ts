@@ -2,6 +2,7 @@
 
 import type { Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
+import { networkInterfaces } from 'node:os'
 import { errnoOf, InferenceError, messageOf, ValueError } from '../../foundation/errors.ts'
 import { isLoopback } from '../../foundation/loopback.ts'
 import { expectInteger, expectString } from '../../foundation/options.ts'
@@ -24,6 +25,7 @@ export function expectReachable(address: {
       field: 'apiKey',
       expected: 'a key, or a loopback `host` such as 127.0.0.1',
       got: null,
+      hint: 'Give an `apiKey`, or `host: "127.0.0.1"` to serve programs of this machine alone.',
     })
   }
 }
@@ -40,14 +42,24 @@ export function listen(server: Server, host: string, port: number): Promise<numb
   })
 }
 
-/** The names by which the server may be called. */
-export const knownHosts = (host: string): readonly string[] => [
-  'localhost',
-  '127.0.0.1',
-  '[::1]',
-  machineName,
-  bracketed(host),
-]
+/**
+ * The names by which the server may be called. An address is as safe as our own name: a foreign
+ * page that is led here comes with a name of its own.
+ */
+export function knownHosts(host: string, interfaces = networkInterfaces): readonly string[] {
+  const own = ['localhost', '127.0.0.1', '[::1]', machineName, bracketed(host)]
+  return everywhere.has(host) ? [...own, ...addressesOf(interfaces)] : own
+}
+
+/** None where the system does not tell them: the names are answered to all the same. */
+function addressesOf(interfaces: typeof networkInterfaces): readonly string[] {
+  try {
+    const all = Object.values(interfaces()).flatMap((addresses) => addresses ?? [])
+    return all.map(({ address }) => bracketed(address))
+  } catch {
+    return []
+  }
+}
 
 /** The address for clients. */
 export function endpointOf(host: string, port: number): string {

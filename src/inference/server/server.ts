@@ -114,9 +114,9 @@ export class InferenceServer extends Service {
     this.#endpoint = endpointOf(host, actual)
     const { allowedHosts, allowedOrigins, urlLength, headerCount } = this.#limits
     const hosts = [...knownHosts(host), ...allowedHosts]
-    const origins = allowedOrigins
+    const names = { hosts, port: actual, endpoint: this.#endpoint, origins: allowedOrigins }
     this.#door = {
-      gate: new Gate({ apiKey, hosts, port: actual, origins, urlLength, headerCount }),
+      gate: new Gate({ apiKey, ...names, urlLength, headerCount }),
       router: new Router(createEndpoints(this.#tools())),
     }
   }

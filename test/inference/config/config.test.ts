@@ -1,6 +1,6 @@
 import { chmod, mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { join, resolve } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import type { Log } from '../../../src/foundation/log.ts'
 import { loadInferenceConfig, parseInferenceConfig } from '../../../src/inference/config/config.ts'
@@ -310,6 +310,13 @@ describe('loading a file', () => {
         }),
       )
     }
+  })
+
+  it('says where it looked for a file that does not exist', async () => {
+    await expect(loadInferenceConfig('none.yaml')).rejects.toMatchObject({
+      hint: `It was looked for at ${resolve('none.yaml')}. Write it there, or give its path.`,
+      cause: { code: 'ENOENT' },
+    })
   })
 
   it('looks into the environment of the process', async () => {

@@ -1,5 +1,7 @@
+import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { createGuard } from '../../../src/inference/guardrails/guard.ts'
+import { personalData } from '../../../src/inference/guardrails/sensitive-data.ts'
 
 /** The text that is left when secrets (S) and personal data (P) are redacted. */
 function left(text: string): string {
@@ -60,6 +62,95 @@ describe('personal data', () => {
     'call 555 0100 at 2026-11-15 05:30',
   ])('is not %s', (text) => {
     expect(left(text)).toBe(text)
+  })
+})
+
+describe('a checksum', () => {
+  const [, card, iban] = personalData
+  const cards: readonly (readonly [RegExp, readonly number[]])[] = [
+    [/^4/, [19, 16, 13]],
+    [/^(?:5[1-5]|2[2-7])/, [16]],
+    [/^3[47]/, [15]],
+    [/^3(?:0[0-5]|[68])/, [14]],
+    [/^(?:6011|64[4-9]|65|62|35)/, [19, 16]],
+  ]
+  const luhn = (digits: string): number =>
+    Array.from(digits, Number)
+      .toReversed()
+      .map((digit, at) => (at % 2 === 0 ? digit : digit < 5 ? digit * 2 : digit * 2 - 9))
+      .reduce((sum, one) => sum + one, 0)
+
+  /** As it is written down: by the digits, then where they end. */
+  function plainLength(text: string): number {
+    const digits = text.replaceAll(/\D/g, '')
+    const lengths = cards.find(([start]) => start.test(digits))?.[1] ?? []
+    const ends = [...text.matchAll(/\d/g)].map(({ index }) => index + 1)
+    const fits = (length: number): boolean =>
+      digits.length >= length &&
+      luhn(digits.slice(0, length)) % 10 === 0 &&
+      !/\d/.test(text.charAt(ends[length - 1] ?? 0))
+    return ends[(lengths.find(fits) ?? 0) - 1] ?? 0
+  }
+
+  const starts = [
+    '4',
+    '51',
+    '56',
+    '27',
+    '28',
+    '34',
+    '300',
+    '306',
+    '36',
+    '6011',
+    '6012',
+    '644',
+    '62',
+  ]
+  const digit = fc.nat(9).map(String)
+  const numbers = fc
+    .tuple(
+      fc.constantFrom(...starts, '62', '35', '65', '643', '1'),
+      fc.array(fc.tuple(fc.constantFrom('', '', '', ' ', '-'), digit), { maxLength: 18 }),
+    )
+    .map(([start, rest]) => start + rest.flat().join(''))
+
+  it('of a card is the plain one', () => {
+    fc.assert(
+      fc.property(numbers, (text) => {
+        const [match] = /^\d(?:[ -]?\d){12,18}/.exec(text) ?? []
+        fc.pre(match !== undefined)
+        for (const last of '0123456789') {
+          const changed = `${match?.slice(0, -1)}${last}`
+          expect(card?.measure?.(changed)).toBe(plainLength(changed))
+        }
+      }),
+      { numRuns: 2000 },
+    )
+  })
+
+  it('of an account is what is left by 97', () => {
+    const letters = fc.array(fc.constantFrom('A', 'B', 'Z', '0', '1', '8', '9', ' ', ''), {
+      maxLength: 30,
+    })
+    fc.assert(
+      fc.property(fc.constantFrom('GB', 'NO', 'DE', 'MT', 'ZZ'), letters, (country, rest) => {
+        const lengthOf: Record<string, number> = { GB: 22, NO: 15, DE: 22, MT: 31 }
+        for (let check = 0; check < 100; check++) {
+          const text = `${country}${String(check).padStart(2, '0')}${rest.join('')}`
+          if (!/^[A-Z]{2}\d{2}(?: ?[A-Z0-9]){11,30}$/.test(text)) return
+          const length = lengthOf[country] ?? Infinity
+          const ends = [...text.matchAll(/\S/g)].map(({ index }) => index + 1)
+          const end = ends[length - 1] ?? 0
+          const compact = text.replaceAll(' ', '').slice(0, length)
+          const moved = `${compact.slice(4)}${compact.slice(0, 4)}`
+          const number = moved.replaceAll(/[A-Z]/g, (one) => String(one.charCodeAt(0) - 55))
+          const isRight = BigInt(number) % 97n === 1n && !/\w/.test(text.charAt(end))
+          expect(iban?.measure?.(text)).toBe(isRight ? end : 0)
+        }
+      }),
+      { numRuns: 300 },
+    )
   })
 })
 

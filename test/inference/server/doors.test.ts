@@ -1,4 +1,4 @@
-import { hostname } from 'node:os'
+import { hostname, networkInterfaces } from 'node:os'
 import { describe, expect, it } from 'vitest'
 import { ask, hello, post, raw, serve, type Served } from './served.ts'
 
@@ -222,6 +222,25 @@ describe('hosts and origins', () => {
     }
   })
 
+  it('row 72: who listens everywhere is called by any of its addresses, and no other', async () => {
+    await using served = await serve({ host: '0.0.0.0', apiKey: 'sk-1' })
+    const statusOf = async (name: string): Promise<number> =>
+      (await speak(served, 'GET /health', [`Host: ${name}`])).status
+    const addresses = Object.values(networkInterfaces()).flatMap((some) => some ?? [])
+    expect(addresses).not.toEqual([])
+    for (const { address, family } of addresses) {
+      const name = family === 'IPv6' ? `[${address}]` : address
+      for (const host of [name, `${name}:${served.port}`]) {
+        expect([host, await statusOf(host)]).toEqual([host, 200])
+      }
+      const rebound = `${address.replaceAll(':', '-')}.evil.example`
+      expect([rebound, await statusOf(rebound)]).toEqual([rebound, 403])
+    }
+    for (const host of ['192.0.2.1', '[2001:db8::1]', 'evil.example', `evil:${served.port}`]) {
+      expect([host, await statusOf(host)]).toEqual([host, 403])
+    }
+  })
+
   it.each(['1.0', '1.1'])(
     'row 72: a client of HTTP/%s that names no host is told so',
     async (v) => {
@@ -231,7 +250,9 @@ describe('hosts and origins', () => {
       expect(head).toMatch(/^HTTP\/1\.1 403 /)
       expect(JSON.parse(body)).toEqual({
         error: {
-          message: 'This Host is not allowed. Call the server by its own name.',
+          message:
+            `This Host is not allowed. Call the server as http://127.0.0.1:${served.port}, ` +
+            'or name the host in `limits.allowedHosts` (--allow-host).',
           type: 'permission_error',
           param: null,
           code: 'host_not_allowed',

@@ -62,12 +62,13 @@ export function explainRefusal(file: string, cwd: string, errno: string): StartF
   const folder = kindOf(cwd)
   if (folder !== 'folder') {
     const what = folder === 'missing' ? 'does not exist' : 'is not a folder'
-    return { type: 'CwdNotFoundError', message: `the working directory ${cwd} ${what}` }
+    const message = `the working directory ${cwd} ${what}`
+    return { type: 'CwdNotFoundError', message, hint: 'Make the folder first, or name another.' }
   }
   const path = resolve(cwd, file)
   const kind = kindOf(path)
   if (kind === 'missing') return missingFile(file, path)
-  if (kind === 'folder') return notPermitted(`${file} is a folder`)
+  if (kind === 'folder') return notPermitted(`${file} is a folder`, 'Name a program in it.')
   if (!isProgram(path)) {
     return notPermitted(`${file} may not be executed`, `Allow it with: chmod +x ${path}`)
   }
@@ -89,7 +90,10 @@ function explainErrno(file: string, path: string, errno: string): StartFault {
       )
     case 'EACCES':
     case 'EPERM':
-      return notPermitted(`${file} may not be executed`)
+      return notPermitted(
+        `${file} may not be executed`,
+        'Look at its interpreter, and whether its disk is mounted with noexec.',
+      )
     case 'E2BIG':
       return {
         type: 'SpawnError',
@@ -127,10 +131,10 @@ function notFound(
   return { type: 'ExecutableNotFoundError', message, hint }
 }
 
-const notPermitted = (message: string, hint?: string): StartFault => ({
+const notPermitted = (message: string, hint: string): StartFault => ({
   type: 'ExecutableNotPermittedError',
   message,
-  ...(hint === undefined ? {} : { hint }),
+  hint,
 })
 
 function kindOf(path: string): 'file' | 'folder' | 'missing' {

@@ -6,6 +6,8 @@ import type { Moment } from '../../../tasks/lifecycle.ts'
 import type { AttemptFacts, Job, TaskReport } from '../../backend.ts'
 import type { ProgramEnd } from './protocol.ts'
 
+const memoryHint =
+  'Often the system was out of memory: ask for more, or give it less to do at once.'
 const tailBytes = 2048
 const longestName = 200
 /** What an error keeps: more than an event does, so that a stack trace fits. */
@@ -45,7 +47,7 @@ function toFailure(job: Job, { exitCode, signal, stderr }: ProgramEnd): Executab
   return new ExecutableFailedError(message, {
     ...details,
     code: 'ProcessSignalError',
-    ...(isMemory ? { hint: 'Ask for more memory, or give it less to do at once.' } : {}),
+    ...(isMemory ? { hint: memoryHint } : {}),
   })
 }
 

@@ -4,7 +4,7 @@ import { BackendError, messageOf, ValueError } from '../../../foundation/errors.
 import type { TaskDefinition } from '../../../tasks/define-task.ts'
 import type { Job } from '../../backend.ts'
 import type { Assignment } from './assignment.ts'
-import { isPlainValue, uncloneablePath } from './cloning.ts'
+import { cloningHint, isPlainValue, uncloneablePath } from './cloning.ts'
 import type { BatchMessage } from './protocol.ts'
 
 /** Jobs that the worker must not begin, because their arguments cannot be sent. */
@@ -62,6 +62,7 @@ export function argumentsError(args: readonly unknown[], cause: unknown): ValueE
     code: 'ArgumentNotSerializableError',
     field,
     expected: 'a value that can be cloned',
+    hint: cloningHint,
     cause,
   })
 }

@@ -2,6 +2,9 @@
 
 const deepest = 64
 
+/** What a person can do about a value that cannot be cloned. */
+export const cloningHint = 'Send plain data; make functions and connections inside the task.'
+
 /** Whether the value is copied whenever it is passed, so that nobody can share or spoil it. */
 export function isPlainValue(value: unknown): boolean {
   const type = typeof value

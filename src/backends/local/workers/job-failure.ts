@@ -8,6 +8,7 @@ import {
   WorkerLostError,
 } from '../../../foundation/errors.ts'
 import type { AttemptFacts, Job, TaskReport } from '../../backend.ts'
+import { cloningHint } from './cloning.ts'
 import { fromErrorRecord } from './error-record.ts'
 import type { WorkerMessage } from './protocol.ts'
 import type { WorkerExit } from './worker-link.ts'
@@ -28,6 +29,7 @@ export function failureOf(job: Job, told: Extract<WorkerMessage, { kind: 'failur
       code: 'ResultNotSerializableError',
       field,
       expected: 'a value that can be cloned',
+      hint: cloningHint,
       cause,
     })
   }

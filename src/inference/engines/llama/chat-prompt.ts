@@ -11,25 +11,30 @@ type Chat = Extract<GenerationInput, { kind: 'chat' }>
  */
 const cut = '\uFDD0'
 
-/** The tokens of what is to be continued. Throws what the template raises. */
-export function promptTokens(
-  input: GenerationInput,
-  template: ChatTemplate | null,
-  vocabulary: Vocabulary,
-): Token[] {
-  const tokens = input.kind === 'text' ? plain(input.text) : chatTokens(input)
+/** What is to be continued, in pieces that are tokenised apart. */
+export interface SpelledPrompt {
+  readonly pieces: readonly string[]
+  /** The texts of control tokens become them. */
+  readonly special: boolean
+}
+
+/** Throws what the template raises. */
+export function spellPrompt(input: GenerationInput, template: ChatTemplate | null): SpelledPrompt {
+  if (input.kind === 'text') return { pieces: [input.text], special: false }
+  if (template === null) return { pieces: [toPlainText(input)], special: false }
+  const pieces = template.render(templateInput(input, template)).split(cut)
+  return { pieces, special: true }
+}
+
+export function promptTokens({ pieces, special }: SpelledPrompt, vocabulary: Vocabulary): Token[] {
+  const tokens = pieces.flatMap((text, at) => vocabulary.tokenize(text, { special, inner: at > 0 }))
   const { first } = vocabulary
   return first === null || tokens[0] === first ? tokens : [first, ...tokens]
+}
 
-  function plain(text: string): Token[] {
-    return vocabulary.tokenize(text, { special: false, inner: false })
-  }
-
-  function chatTokens(chat: Chat): Token[] {
-    if (template === null) return plain(toPlainText(chat))
-    const pieces = template.render(templateInput(chat, template)).split(cut)
-    return pieces.flatMap((text, at) => vocabulary.tokenize(text, { special: true, inner: at > 0 }))
-  }
+/** It has at least so many tokens: cheap to know, and often enough to refuse it. */
+export function leastTokens({ pieces }: SpelledPrompt, { longestToken }: Vocabulary): number {
+  return Math.ceil(pieces.reduce((sum, { length }) => sum + length, 0) / longestToken)
 }
 
 /** The tools that an answer may call. */

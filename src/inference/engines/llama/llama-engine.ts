@@ -18,6 +18,7 @@ import { LlamaProcess } from './llama-process.ts'
 import type { FromLlama, LoadOrder, LoadProgress } from './protocol.ts'
 import { Recipient } from './recipient.ts'
 
+/** Which model to load, and how much of the machine it may use. */
 export interface LlamaEngineOptions {
   /** A GGUF file, or a name on the hub such as `user/model:Q4_K_M`. */
   readonly modelName: string

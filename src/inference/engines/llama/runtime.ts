@@ -22,6 +22,8 @@ export interface LlamaRuntime {
 export interface Vocabulary {
   /** Stands before every prompt, where the model wants one. */
   readonly first: Token | null
+  /** No token stands for more characters; `Infinity` where the vocabulary does not tell. */
+  readonly longestToken: number
   /** `special`: the texts of control tokens become them. `inner`: more text stands before this. */
   tokenize(text: string, how: { readonly special: boolean; readonly inner: boolean }): Token[]
   /** Incomplete characters come out as U+FFFD; control tokens as nothing. */

@@ -4,7 +4,7 @@
  */
 
 import { Generation } from './generation.ts'
-import { preparePrompt } from './prepared-prompt.ts'
+import { PromptPreparer } from './prepared-prompt.ts'
 import type { News, PlainRequest } from './protocol.ts'
 import type { LlamaRuntime } from './runtime.ts'
 
@@ -17,6 +17,7 @@ export interface StepLoopOptions {
 
 export class StepLoop {
   readonly #options: StepLoopOptions
+  readonly #preparer: PromptPreparer
   /** In the order of the slots; the lowest free one is taken first, which keeps them dense. */
   readonly #seats: (Generation | null)[]
   #waiting: Generation[] = []
@@ -26,13 +27,14 @@ export class StepLoop {
 
   constructor(options: StepLoopOptions) {
     this.#options = options
+    this.#preparer = new PromptPreparer(options.runtime)
     this.#seats = options.runtime.slots.map(() => null)
   }
 
   add(requests: readonly PlainRequest[]): void {
     const { runtime, report } = this.#options
     for (const request of requests) {
-      const prepared = preparePrompt(request, runtime)
+      const prepared = this.#preparer.prepare(request)
       if ('code' in prepared) {
         report({ id: request.id, end: { kind: 'failed', failure: prepared } })
       } else {
@@ -80,6 +82,7 @@ export class StepLoop {
       if (isLast && !this.#isCalled) break
     }
     this.#isRunning = false
+    this.#preparer.forget()
   }
 
   async #empty(): Promise<void> {

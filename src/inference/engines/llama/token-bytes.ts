@@ -18,6 +18,15 @@ export function bytesOfSpelling(tokenizer: string, spelling: string): readonly n
   return byte === undefined ? [...Buffer.from(spelling.replaceAll('▁', ' '))] : [parseInt(byte, 16)]
 }
 
+/**
+ * No token stands for more characters than this; `Infinity` for kinds that leave characters out. A
+ * spelling has at least as many, because letters for bytes are never fewer than its characters.
+ */
+export function longestSpelling(tokenizer: string, spellings: readonly string[]): number {
+  if (tokenizer !== 'gpt2' && tokenizer !== 'llama') return Infinity
+  return spellings.reduce((longest, { length }) => Math.max(longest, length), 1)
+}
+
 function bytesOfLetters(spelling: string): readonly number[] | null {
   const bytes = Array.from(spelling, (letter) => byteOfLetter.get(letter.codePointAt(0) ?? 0))
   return bytes.every((byte) => byte !== undefined) ? bytes : null

@@ -5,7 +5,8 @@ import type { ToolCall, ToolDefinition } from '../../engine.ts'
 import { longestBeginning } from './stop-scanner.ts'
 
 const opening = '<tool_call>'
-const block = /<tool_call>\s*([\s\S]*?)\s*(?:<\/tool_call>|$)/g
+/** The blanks inside are for `trim`: beside the rest, an expression for them tries every one. */
+const block = /<tool_call>([\s\S]*?)(?:<\/tool_call>|$)/g
 
 /**
  * Lets text through until it may be a call; what may be one is held until the end. A call is a JSON
@@ -58,7 +59,7 @@ const mayBeJson = (text: string): boolean => /^\s*(?:$|[[{])/.test(text)
 
 /** The calls that a text is; none if it is anything else, or names a tool that there is not. */
 export function parseToolCalls(text: string, names: ReadonlySet<string>): readonly ToolCall[] {
-  const marked = [...text.matchAll(block)].map((match) => match[1] ?? '')
+  const marked = [...text.matchAll(block)].map((match) => (match[1] ?? '').trim())
   const parts = marked.length > 0 ? marked : [text]
   const calls = parts.flatMap((part) =>
     toList(parseJson(part)).map((value) => toCall(value, names)),

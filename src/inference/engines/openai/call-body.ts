@@ -6,12 +6,14 @@ import type {
   GenerationRequest,
   OutputFormat,
   Sampling,
+  ToolDefinition,
 } from '../../engine.ts'
 
 /** What is to be posted, and to which endpoint below the API's root. */
 export interface Call {
   readonly path: '/chat/completions' | '/completions'
-  readonly body: Readonly<Record<string, unknown>>
+  /** As JSON, put together anew at each call: it may be long, and is wanted for a moment only. */
+  readonly body: () => string
 }
 
 /**
@@ -19,24 +21,39 @@ export interface Call {
  * (`top_k` and the like) is left out where it would change nothing.
  */
 export function toCall(model: string, { input, sampling }: GenerationRequest): Call {
-  const common = {
+  const fields = {
     model,
     stream: true,
     stream_options: { include_usage: true },
     ...samplingFields(sampling),
     ...formatFields(sampling.format),
+    ...logprobFields(input, sampling),
+    ...toolChoiceField(input),
   }
-  if (input.kind === 'text') {
-    const logprobs = sampling.logprobs === null ? {} : { logprobs: sampling.logprobs }
-    return { path: '/completions', body: { ...common, prompt: input.text, ...logprobs } }
-  }
-  const logprobs =
-    sampling.logprobs === null ? {} : { logprobs: true, top_logprobs: sampling.logprobs }
-  const messages = input.messages.map(toMessage)
   return {
-    path: '/chat/completions',
-    body: { ...common, messages, ...toolFields(input), ...logprobs },
+    path: input.kind === 'text' ? '/completions' : '/chat/completions',
+    body: () => `${JSON.stringify(fields).slice(0, -1)},${inputFields(input)}}`,
   }
+}
+
+/** The JSON of what was asked, kept as long as that is: the choices of one question share it. */
+const spelled = new WeakMap<object, string>()
+
+function spellOnce<T extends object>(what: T, toWire: (what: T) => unknown): string {
+  const known = spelled.get(what)
+  if (known !== undefined) return known
+  const json = JSON.stringify(toWire(what))
+  spelled.set(what, json)
+  return json
+}
+
+/** The long part of a body. A message stays the same object where the list of them does not. */
+function inputFields(input: GenerationInput): string {
+  if (input.kind === 'text') return `"prompt":${spellOnce(input, ({ text }) => text)}`
+  const messages = input.messages.map((message) => spellOnce(message, toMessage))
+  const { tools = [] } = input
+  const toolsField = tools.length === 0 ? '' : `,"tools":${spellOnce(tools, toTools)}`
+  return `"messages":[${messages.join(',')}]${toolsField}`
 }
 
 function samplingFields(sampling: Sampling): Record<string, unknown> {
@@ -61,18 +78,22 @@ function formatFields(format: OutputFormat): Record<string, unknown> {
   return { response_format: { type: 'json_schema', json_schema } }
 }
 
-function toolFields(input: GenerationInput & { kind: 'chat' }): Record<string, unknown> {
-  const { tools = [], toolChoice } = input
-  if (tools.length === 0) return {}
-  const choice =
-    typeof toolChoice === 'object'
-      ? { type: 'function', function: { name: toolChoice.name } }
-      : toolChoice
-  return {
-    tools: tools.map((tool) => ({ type: 'function', function: tool })),
-    ...(choice === undefined ? {} : { tool_choice: choice }),
-  }
+function logprobFields(input: GenerationInput, { logprobs }: Sampling): Record<string, unknown> {
+  if (logprobs === null) return {}
+  return input.kind === 'text' ? { logprobs } : { logprobs: true, top_logprobs: logprobs }
 }
+
+/** No choice among no tools. */
+function toolChoiceField(input: GenerationInput): Record<string, unknown> {
+  if (input.kind === 'text') return {}
+  const { tools = [], toolChoice } = input
+  if (tools.length === 0 || toolChoice === undefined) return {}
+  if (typeof toolChoice === 'string') return { tool_choice: toolChoice }
+  return { tool_choice: { type: 'function', function: { name: toolChoice.name } } }
+}
+
+const toTools = (tools: readonly ToolDefinition[]): readonly object[] =>
+  tools.map((tool) => ({ type: 'function', function: tool }))
 
 function toMessage(message: ChatMessage): Record<string, unknown> {
   const { role, content, toolCalls = [], toolCallId, name } = message

@@ -26,7 +26,8 @@ export type Exchange =
 export interface ExchangeOptions {
   readonly link: UpstreamLink
   readonly path: string
-  readonly body: unknown
+  /** JSON. */
+  readonly body: () => string
   /** Ends it at once, also while a slow reader is waited for. */
   readonly signal: AbortSignal
   readonly deliver: (delta: GenerationDelta) => Promise<void> | undefined
@@ -42,7 +43,7 @@ export async function exchange(options: ExchangeOptions): Promise<Exchange> {
   signal.throwIfAborted()
   const reader = new AnswerReader(options)
   try {
-    const answer = await link.post(path, body, signal)
+    const answer = await link.post(path, body(), signal)
     if (answer.status === 200) return await reader.read(answer)
     const refusal = toRefusal(
       answer.status,

@@ -11,6 +11,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { errorTypeOf, ExecutableFailedError } from '../../../../src/foundation/task-errors.ts'
+import { explainRefusal } from '../../../../src/backends/local/launchers/program-lookup.ts'
 import { expectCompleted, expectFailed, launchersOf, openPool, processes } from './pool-driver.ts'
 
 function tempFolder(): string {
@@ -20,6 +21,18 @@ function tempFolder(): string {
 }
 
 const shell = (script: string) => ({ executable: 'sh', arguments: ['-c', script] })
+
+describe('why the system refuses a program', () => {
+  it.each([
+    ['EACCES', /noexec/],
+    ['EPERM', /noexec/],
+    ['ENOEXEC', /#!\/bin\/sh/],
+  ])('tells what to do about %s', (errno, hint) => {
+    const fault = explainRefusal(process.execPath, tempFolder(), errno)
+    expect(fault.type).toBe('ExecutableNotPermittedError')
+    expect(fault.hint).toMatch(hint)
+  })
+})
 
 describe.each(['auto', 'plain'] as const)('programs with the %s spawner', (spawner) => {
   it('row 7: tells a missing program, a forbidden one and a missing folder apart', async () => {
@@ -32,11 +45,11 @@ describe.each(['auto', 'plain'] as const)('programs with the %s spawner', (spawn
       [{ executable: 'grepp' }, 'ExecutableNotFoundError', /"grep".*PATH is /],
       [{ executable: join(folder, 'plian.sh') }, 'ExecutableNotFoundError', /"plain\.sh"/],
       [{ executable: lost }, 'ExecutableNotFoundError', /#!\/no\/such\/interpreter/],
-      [{ executable: folder }, 'ExecutableNotPermittedError', /^$/],
+      [{ executable: folder }, 'ExecutableNotPermittedError', /program in it/],
       [{ executable: plain }, 'ExecutableNotPermittedError', /chmod \+x/],
       [{ executable: 'plain.sh', env: { PATH: folder } }, 'ExecutableNotPermittedError', /chmod/],
-      [{ executable: 'true', cwd: join(folder, 'no') }, 'CwdNotFoundError', /^$/],
-      [{ executable: 'true', cwd: plain }, 'CwdNotFoundError', /^$/],
+      [{ executable: 'true', cwd: join(folder, 'no') }, 'CwdNotFoundError', /Make the folder/],
+      [{ executable: 'true', cwd: plain }, 'CwdNotFoundError', /name another/],
       [{ executable: 'true', cwd: folder, shell: true }, '', /^$/],
     ]
     for (const [options, type, hint] of cases) {
@@ -102,6 +115,7 @@ describe.each(['auto', 'plain'] as const)('programs with the %s spawner', (spawn
     expect(fault.facts).not.toHaveProperty('exitCode')
     const killed = expectFailed(await driver.run(shell('kill -KILL $$')))
     expect(killed.message).toBe('sh was killed by SIGKILL: often out of memory')
+    expect(killed.hint).toMatch(/^Often the system was out of memory: ask for more/)
     const aborted = await driver.run(shell('kill -ABRT $$'))
     expect(aborted.facts).toMatchObject({ signal: 'SIGABRT' })
   })

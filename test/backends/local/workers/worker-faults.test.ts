@@ -71,6 +71,7 @@ describe.for(isolations)('functions that fail, isolation %s', (isolation) => {
     expect(errorOf(list)).toBeInstanceOf(ValueError)
     expect(errorOf(list).code).toBe('ResultNotSerializableError')
     expect(errorOf(list).field).toBe('return_value.list[1].run')
+    expect(errorOf(list)).toMatchObject({ hint: expect.stringContaining('plain data') })
     expect(errorOf(socket).field).toBe('return_value.socket')
     expect(errorOf(symbol).field).toBe('return_value')
     const value = valueOf(circle) as { self: unknown; value: number }
@@ -107,6 +108,7 @@ describe.for(isolations)('functions that fail, isolation %s', (isolation) => {
     expect(error).toMatchObject({
       code: 'ArgumentNotSerializableError',
       field: 'args[0].options.callback',
+      hint: expect.stringContaining('plain data'),
     })
     expect(driver.reportsOf(wrong)).toHaveLength(1)
     expect(valueOf(await driver.ended(before))).toEqual({ a: 1 })

@@ -1,6 +1,10 @@
 import { describe, expect, it } from 'vitest'
 import type { GenerationInput } from '../../../../src/inference/engine.ts'
-import { callableTools, promptTokens } from '../../../../src/inference/engines/llama/chat-prompt.ts'
+import {
+  callableTools,
+  spellPrompt,
+  promptTokens,
+} from '../../../../src/inference/engines/llama/chat-prompt.ts'
 import type { ChatTemplate, Vocabulary } from '../../../../src/inference/engines/llama/runtime.ts'
 
 /** Keeps the pieces of text that it is given instead of tokens. */
@@ -23,7 +27,7 @@ function spell(input: GenerationInput, template: Partial<ChatTemplate> | null, f
     },
     ...template,
   }
-  const tokens = promptTokens(input, whole, vocabulary)
+  const tokens = promptTokens(spellPrompt(input, whole), vocabulary)
   return { tokens, pieces, rendered: rendered[0] }
 }
 

@@ -2,6 +2,7 @@
 
 import type {
   ChosenToken,
+  Grammar,
   LlamaRuntime,
   Slot,
   Token,
@@ -13,6 +14,7 @@ const end = 0
 /** A token for every letter; token 0 ends an answer. */
 const letters: Vocabulary = {
   first: null,
+  longestToken: 1,
   tokenize: (text) => Array.from(text, (letter) => letter.charCodeAt(0)),
   textOf: (tokens) => String.fromCharCode(...tokens),
   nameOf: (token) => String.fromCharCode(token),
@@ -30,7 +32,15 @@ export interface FakeRuntimeOptions {
 export class FakeRuntime implements LlamaRuntime {
   readonly contextLength = 64
   readonly batchSize: number
-  readonly vocabulary = letters
+  /** The prompts that were tokenised. */
+  readonly tokenized: string[] = []
+  readonly vocabulary: Vocabulary = {
+    ...letters,
+    tokenize: (text, how) => {
+      this.tokenized.push(text)
+      return letters.tokenize(text, how)
+    },
+  }
   readonly template = null
   readonly slots: readonly Slot[]
   /** One entry for everything that a slot was asked. */
@@ -43,7 +53,7 @@ export class FakeRuntime implements LlamaRuntime {
     this.slots = Array.from({ length: slots }, (_, at) => this.#createSlot(at))
   }
 
-  createGrammar(): never {
+  createGrammar(): Grammar {
     throw new Error('there are no grammars')
   }
 

@@ -1,5 +1,6 @@
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, vi } from 'vitest'
 import { toRequest } from '../generation.ts'
+import type { OutputFormat } from '../../../../src/inference/engine.ts'
 import type { News } from '../../../../src/inference/engines/llama/protocol.ts'
 import { StepLoop } from '../../../../src/inference/engines/llama/step-loop.ts'
 import { FakeRuntime, type FakeRuntimeOptions } from './fake-runtime.ts'
@@ -178,11 +179,83 @@ describe('stepping all answers together', () => {
     expect(stage.runtime.asked).toEqual([])
   })
 
+  it('a prompt that cannot fit is refused before it is tokenised', async () => {
+    const stage = new Stage({ slots: 1 })
+    stage.add('x'.repeat(63), 'x'.repeat(64))
+    await stage.asleep()
+    expect(stage.runtime.tokenized).toEqual(['x'.repeat(63)])
+    expect(stage.endOf('x'.repeat(63))).toMatchObject({ kind: 'done' })
+    expect(stage.endOf('x'.repeat(64))).toEqual({
+      kind: 'failed',
+      failure: {
+        code: 'context_length_exceeded',
+        message:
+          "the prompt has at least 64 tokens, and the model's context is 64 tokens " +
+          'for prompt and answer together',
+        hint: 'shorten the prompt, or raise max_model_len if the model allows it',
+      },
+    })
+  })
+
   it('an answer of no tokens is over at once', async () => {
     const stage = new Stage({ slots: 1 })
     stage.loop.add([toRequest({ kind: 'text', text: 'a' }, { maxTokens: 0 }, { id: 'none' })])
     await stage.asleep()
     expect(stage.endOf('none')).toMatchObject({ kind: 'done', finishReason: 'length' })
     expect(stage.runtime.asked).toEqual([])
+  })
+})
+
+describe('the choices of one question', () => {
+  const json: OutputFormat = { kind: 'json_object' }
+  const schema = (type: string): OutputFormat => ({ kind: 'json_schema', schema: { type } })
+
+  it.each<[string, readonly (readonly [string, OutputFormat?])[], number, number]>([
+    ['equal prompts', [['a'], ['a'], ['a']], 1, 0],
+    [
+      'equal grammars',
+      [
+        ['a', schema('null')],
+        ['a', schema('null')],
+      ],
+      1,
+      1,
+    ],
+    ['other prompts', [['a'], ['b'], ['a']], 3, 0],
+    ['other grammars', [['a', schema('null')], ['a', schema('array')], ['a', json], ['a']], 4, 3],
+  ])('prepares %s once', async (_, choices, tokenized, grammars) => {
+    const stage = new Stage({ slots: 2 })
+    const createGrammar = vi.spyOn(stage.runtime, 'createGrammar')
+    createGrammar.mockReturnValue({ ofRuntime: null })
+    // As the message to the process leaves them: equal, and of other objects.
+    const requests = choices.map(([content, format = { kind: 'text' } as const], at) =>
+      toRequest(
+        { kind: 'chat', messages: [{ role: 'user', content }] },
+        { format },
+        { id: `${at}` },
+      ),
+    )
+    const ends = Promise.withResolvers<void>()
+    stage.between = () => {
+      if (choices.every((_choice, at) => stage.endOf(`${at}`) !== undefined)) ends.resolve()
+    }
+    stage.loop.add(requests)
+    await ends.promise
+    expect(choices.map((_choice, at) => stage.textOf(`${at}`))).toEqual(
+      choices.map(([text]) => text),
+    )
+    expect(stage.runtime.tokenized).toHaveLength(tokenized)
+    expect(createGrammar).toHaveBeenCalledTimes(grammars)
+  })
+
+  it('forgets a prompt when nothing is left to do', async () => {
+    const stage = new Stage({ slots: 1 })
+    for (const times of [1, 2]) {
+      stage.add('same')
+      await stage.asleep()
+      // It falls asleep after it has said so.
+      await new Promise((resolve) => setImmediate(resolve))
+      expect(stage.runtime.tokenized).toHaveLength(times)
+    }
   })
 })

@@ -1,5 +1,8 @@
 import { expect, it } from 'vitest'
-import { bytesOfSpelling } from '../../../../src/inference/engines/llama/token-bytes.ts'
+import {
+  bytesOfSpelling,
+  longestSpelling,
+} from '../../../../src/inference/engines/llama/token-bytes.ts'
 
 it.each([
   ['llama', '<0xE2>', [0xe2]],
@@ -13,4 +16,14 @@ it.each([
   ['rwkv', '\u00e2', null],
 ])('of the vocabulary %s, the token %j has the bytes %j', (tokenizer, spelling, bytes) => {
   expect(bytesOfSpelling(tokenizer, spelling)).toEqual(bytes)
+})
+
+it.each([
+  ['gpt2', ['a', '\u0120\u00f0\u0141', '<|end|>'], 7],
+  ['llama', ['\u2581\u2581', '<0x0a>'], 6],
+  ['llama', [], 1],
+  // It may take many blanks for one.
+  ['t5', ['abc'], Infinity],
+])('of the vocabulary %s with %j, no token is longer than %d', (tokenizer, spellings, longest) => {
+  expect(longestSpelling(tokenizer, spellings)).toBe(longest)
 })

@@ -24,6 +24,7 @@ describe('calls of tools', () => {
     ['[{"name": "add"}, {"name": "stop"}]', ['add {}', 'stop {}']],
     ['<tool_call>\n{"name": "add"}\n</tool_call>', ['add {}']],
     ['<tool_call>{"name": "add"}</tool_call><tool_call>{"name": "stop"}', ['add {}', 'stop {}']],
+    ['<tool_call>\u00a0{"name": "add"}\u00a0</tool_call>', ['add {}']],
     ['{"name": "other"}', []],
     ['{"name": "add"} and more', []],
     ['{"name": 3}', []],
@@ -35,6 +36,13 @@ describe('calls of tools', () => {
     expect(parseToolCalls(text, names).map((call) => `${call.name} ${call.arguments}`)).toEqual(
       calls,
     )
+  })
+
+  it('reads a million blanks once, not once for each of them', () => {
+    const blanks = ' '.repeat(500_000)
+    expect(parseToolCalls(`<tool_call>${blanks}x${blanks}y`, names)).toEqual([])
+    const call = `<tool_call>${blanks}{"name": "add"}${blanks}</tool_call>`
+    expect(parseToolCalls(call, names)).toMatchObject([{ name: 'add' }])
   })
 
   it('every call has an id of its own', () => {

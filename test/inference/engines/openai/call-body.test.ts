@@ -1,7 +1,13 @@
 import { describe, expect, it } from 'vitest'
-import { toCall } from '../../../../src/inference/engines/openai/call-body.ts'
-import type { Sampling } from '../../../../src/inference/engine.ts'
+import { toCall as toRawCall } from '../../../../src/inference/engines/openai/call-body.ts'
+import type { GenerationRequest, Sampling } from '../../../../src/inference/engine.ts'
 import { toRequest } from '../generation.ts'
+
+/** The call with its body read again. */
+function toCall(model: string, request: GenerationRequest) {
+  const { path, body } = toRawCall(model, request)
+  return { path, body: JSON.parse(body()) as unknown }
+}
 
 const plain = {
   model: 'm',
@@ -89,6 +95,33 @@ describe('the call of a request', () => {
         { role: 'user', content: '', name: 'ann' },
       ],
     })
+  })
+
+  it('spells once what choices of one question share, and each choice by itself', () => {
+    let reads = 0
+    const noted = <T>(value: T): T => {
+      reads++
+      return value
+    }
+    const message = {
+      role: 'user',
+      get content() {
+        return noted('a "long" text')
+      },
+    } as const
+    const tools = [{ name: 'look', parameters: { toJSON: () => noted(schema) } }]
+    const bodies = [1, 2, 3].map((seed) => {
+      const input = { kind: 'chat', messages: [message], tools } as const
+      return toCall('m', toRequest(input, { seed })).body
+    })
+    expect(bodies).toMatchObject(
+      [1, 2, 3].map((seed) => ({
+        seed,
+        messages: [{ role: 'user', content: 'a "long" text' }],
+        tools: [{ type: 'function', function: { name: 'look', parameters: schema } }],
+      })),
+    )
+    expect(reads).toBe(2)
   })
 
   it('makes no choice among no tools', () => {

@@ -1,0 +1,71 @@
+import fs, { existsSync, mkdirSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
+import { syncBuiltinESMExports } from 'node:module'
+import { join } from 'node:path'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { makeFolders } from '../../src/checkpoint/make-folders.ts'
+import { startChild } from './child.ts'
+import { tempFolder } from './open-writer.ts'
+
+/** `before` happens between the look whether a folder is there and the making of it. */
+function interrupt(before: (path: string) => void): void {
+  const real = fs.mkdirSync
+  const restore = (): void => {
+    fs.mkdirSync = real
+    syncBuiltinESMExports()
+  }
+  onTestFinished(restore)
+  fs.mkdirSync = ((path: string) => {
+    before(path)
+    return real(path)
+  }) as typeof real
+  syncBuiltinESMExports()
+}
+
+describe('making folders', () => {
+  it.each(['', 'a', 'a/b/c/d', 'link', 'link/a/b', 'a/../b/c'])('makes "%s"', (name) => {
+    const folder = tempFolder()
+    mkdirSync(join(folder, 'real'))
+    symlinkSync('real', join(folder, 'link'))
+    const path = `${folder}/${name}`
+    makeFolders(path)
+    expect(statSync(path).isDirectory()).toBe(true)
+    makeFolders(path)
+  })
+
+  it.each([
+    ['file', 'EEXIST'],
+    ['file/a', 'ENOTDIR'],
+    ['file/a/b', 'ENOTDIR'],
+    ['dangling', 'EEXIST'],
+    ['dangling/a', 'EEXIST'],
+    ['loop/a', 'ELOOP'],
+  ])('cannot make "%s": %s', (name, code) => {
+    const folder = tempFolder()
+    writeFileSync(join(folder, 'file'), '')
+    symlinkSync('nowhere', join(folder, 'dangling'))
+    symlinkSync('loop', join(folder, 'loop'))
+    expect(() => makeFolders(join(folder, name))).toThrow(expect.objectContaining({ code }))
+  })
+
+  it('does not mind another who makes the same folders at the same moment', () => {
+    const folder = tempFolder()
+    const path = join(folder, 'a', 'b', 'c')
+    let made = 0
+    const make = fs.mkdirSync
+    interrupt((wanted) => {
+      if (!existsSync(join(wanted, '..'))) return
+      make(wanted)
+      made++
+    })
+    makeFolders(path)
+    expect(made).toBe(3)
+    expect(statSync(path).isDirectory()).toBe(true)
+  })
+
+  it.runIf(existsSync('/proc/self'))('ends where a folder takes no other, as /proc', async () => {
+    for (const folder of ['/proc/tutti', '/proc/tutti/a/b', '/proc/self/tutti/a']) {
+      const told: unknown = JSON.parse(await startChild('open-writer.ts', [folder]).nextLine())
+      expect(told).toEqual({ path: folder, errno: 'ENOENT', hint: expect.any(String) })
+    }
+  })
+})

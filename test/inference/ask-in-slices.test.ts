@@ -1,0 +1,142 @@
+import { describe, expect, it } from 'vitest'
+import { AiJobs } from '../../src/inference/ai-jobs.ts'
+import { askInSlices } from '../../src/inference/ask-in-slices.ts'
+import { generateTexts } from '../../src/inference/generate.ts'
+import { inferenceError } from '../../src/inference/inference-errors.ts'
+import { AITask } from '../../src/tasks/ai-task.ts'
+import { ManualClock } from '../../src/testing/manual-clock.ts'
+import { RecordingListener } from '../../src/testing/recording-listener.ts'
+import { FakeDesk, silent } from './server/fake-desk.ts'
+
+const many = Array.from({ length: 600 }, (_, at) => `p${at}`)
+
+/** A clock whose turns come when the test says so. */
+class TurnClock extends ManualClock {
+  readonly #turns: (() => void)[] = []
+
+  override nextTurn(callback: () => void): void {
+    this.#turns.push(callback)
+  }
+
+  /** A turn, and all that comes of it. */
+  async turn(): Promise<void> {
+    for (const callback of this.#turns.splice(0)) callback()
+    await new Promise((resolve) => setImmediate(resolve))
+  }
+}
+
+const open = (answer: (item: string) => Promise<string> = async (item) => `re: ${item}`) => {
+  const [clock, abort] = [new TurnClock(), new AbortController()]
+  const asked: string[] = []
+  const items = [...many]
+  const ask = (item: string): Promise<string> => {
+    asked.push(item)
+    return answer(item)
+  }
+  const outcome = askInSlices(items, ask, { clock, abort })
+  outcome.catch(() => {})
+  return { clock, abort, asked, items, outcome }
+}
+
+describe('asking for many answers', () => {
+  it('asks 250 a turn, the first at once, each once, and keeps their order', async () => {
+    const { clock, asked, items, outcome } = open()
+    const counts = [asked.length]
+    items.length = 0
+    for (let turn = 0; turn < 3; turn++) {
+      await clock.turn()
+      counts.push(asked.length)
+    }
+    expect(counts).toEqual([250, 500, 600, 600])
+    expect(asked).toEqual(many)
+    expect(await outcome).toEqual(many.map((item) => `re: ${item}`))
+  })
+
+  it('stops at a failure, and tells the one that came first', async () => {
+    const failing = Promise.withResolvers<string>()
+    const rest = Promise.withResolvers<string>()
+    const { clock, abort, asked, outcome } = open((item) =>
+      item === 'p3' ? failing.promise : rest.promise,
+    )
+    abort.signal.addEventListener('abort', () => rest.reject(new Error('canceled')))
+    failing.reject(new Error('no'))
+    await clock.turn()
+    await clock.turn()
+    await expect(outcome).rejects.toThrow('no')
+    expect([asked.length, abort.signal.aborted]).toEqual([250, true])
+  })
+
+  it('stops when it is aborted, also when all that was asked is answered', async () => {
+    const { clock, abort, asked, outcome } = open()
+    await new Promise((resolve) => setImmediate(resolve))
+    abort.abort()
+    await clock.turn()
+    await expect(outcome).rejects.toMatchObject({ code: 'canceled' })
+    expect(asked).toHaveLength(250)
+  })
+})
+
+describe('generate with many prompts', () => {
+  it('gives up at its time-out, whenever the prompts were asked', async () => {
+    const [clock, desk] = [new TurnClock(), new FakeDesk(silent)]
+    const outcome = generateTexts(desk, many, 5, clock)
+    outcome.catch(() => {})
+    await clock.advance(4999)
+    await clock.turn()
+    expect(desk.questions).toHaveLength(500)
+    await clock.advance(1)
+    await clock.turn()
+    await expect(outcome).rejects.toMatchObject({
+      code: 'request_timeout',
+      message: 'no answer within 5 s',
+    })
+    expect(desk.questions).toHaveLength(500)
+    expect(desk.questions.every(({ signal }) => signal.aborted)).toBe(true)
+  })
+
+  it('ends when what it asks for is refused since the backend closes', async () => {
+    const [clock, desk] = [new TurnClock(), new FakeDesk()]
+    const outcome = generateTexts(desk, many, 5, clock)
+    outcome.catch(() => {})
+    desk.script = () => Promise.reject(inferenceError('closing', 'no more is accepted'))
+    await clock.turn()
+    await clock.turn()
+    await expect(outcome).rejects.toMatchObject({ code: 'closing' })
+    expect([desk.questions.length, clock.pendingTimers]).toEqual([500, 0])
+  })
+})
+
+describe('an AI task with many prompts', () => {
+  const begin = (desk: FakeDesk) => {
+    const [clock, listener] = [new TurnClock(), new RecordingListener()]
+    const parts = { desk: () => desk, clock, closedReason: () => null }
+    const jobs = new AiJobs(parts, listener, () => {})
+    const job = { uid: 'task.1', task: new AITask({ prompt: many, backend: 'llm' }), attempt: 1 }
+    jobs.submit([job])
+    return { clock, listener, jobs, job }
+  }
+
+  it('asks for all of them, slice by slice', async () => {
+    const desk = new FakeDesk()
+    const { clock, listener, job } = begin(desk)
+    for (const count of [250, 500, 600]) {
+      expect(desk.questions).toHaveLength(count)
+      await clock.turn()
+    }
+    expect(listener.of(job)).toEqual([{ kind: 'complete', value: many }])
+  })
+
+  it.each([
+    ['have no answer', new FakeDesk(silent)],
+    ['have one', new FakeDesk()],
+  ])('asks for no more when it is canceled while those before %s', async (_, desk) => {
+    const { clock, listener, jobs, job } = begin(desk)
+    await new Promise((resolve) => setImmediate(resolve))
+    jobs.cancel(job, 'enough')
+    await clock.turn()
+    await clock.turn()
+    expect(desk.questions).toHaveLength(250)
+    expect(listener.of(job)).toEqual([{ kind: 'cancel', reason: 'enough' }])
+    expect(jobs.has(job.uid)).toBe(false)
+  })
+})

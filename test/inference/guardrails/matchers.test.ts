@@ -1,0 +1,133 @@
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import { createMatcher, type Found } from '../../../src/inference/guardrails/matchers.ts'
+
+/** As one expression that tries one phrase after the other, the longest first. */
+function plainPhrases(list: readonly string[]): RegExp {
+  const longestFirst = list.toSorted((a, b) => b.length - a.length)
+  return new RegExp(longestFirst.map((phrase) => toSource(phrase.trim())).join('|'), 'giu')
+}
+
+const invisible = String.raw`[\u00AD\u200B-\u200D\u2060\uFEFF]{0,2}`
+const unspaced = /[\p{sc=Han}\p{sc=Hiragana}\p{sc=Katakana}\p{sc=Thai}\p{sc=Lao}\p{sc=Khmer}]/u
+
+function toSource(phrase: string): string {
+  const letters = Array.from(phrase.replaceAll(/\s+/g, ' '))
+  const body = letters.map((one) =>
+    one === ' ' ? String.raw`\s{1,4}` : one.replace(/[\\^$.*+?()[\]{}|/]/, String.raw`\$&`),
+  )
+  const before = unspaced.test(letters[0] ?? '') ? '' : String.raw`(?<![\p{L}\p{N}_])`
+  const after = unspaced.test(letters.at(-1) ?? '') ? '' : String.raw`(?![\p{L}\p{N}_])`
+  return `${before}${body.join(invisible)}${after}`
+}
+
+type Span = readonly [start: number, end: number]
+
+function plainFind(list: readonly string[], view: string, begin: number, end: number): Span[] {
+  if (list.length === 0) return []
+  const found = Array.from(view.matchAll(startingAt(plainPhrases(list), begin)))
+  return found
+    .map(({ index, 0: { length } }): Span => [index, index + length])
+    .filter(([start]) => start < end)
+}
+
+function startingAt(pattern: RegExp, begin: number): RegExp {
+  pattern.lastIndex = begin
+  return pattern
+}
+
+const spansOf = (found: readonly Found[]): Span[] => found.map(({ start, end }) => [start, end])
+
+const keywordMatcher = (keywords: readonly string[], unless: readonly string[] = []) => {
+  const rule = { id: 'own', keywords, unless, stage: 'both', action: 'flag' } as const
+  const [matcher] = createMatcher({ kind: 'keywords', ...rule })
+  return (view: string, begin = 0, end = view.length): Span[] =>
+    spansOf(matcher?.find(view, begin, end) ?? [])
+}
+
+/** Few letters, so that phrases meet: cases, look-alikes, blanks and the unseen. */
+const letters = [
+  'a',
+  'A',
+  'b',
+  'B',
+  's',
+  'S',
+  'k',
+  'K',
+  'i',
+  'I',
+  'ſ',
+  'K',
+  'ß',
+  'ẞ',
+  'İ',
+  'ı',
+  'σ',
+  'ς',
+  'Σ',
+  '\u0345',
+  'ι',
+]
+const few = ['a', 'A', 'b', 'B', '炸']
+const others = ['炸', '弹', 'か', '😀', '𐐀', '𐐨', '+', '(', '_', '1', '\uD83D', '\uDE00']
+const gaps = [' ', ' ', '\n', '\u00A0', '\u200B', '\u00AD', '\uFEFF', '     ']
+const textOf = (signs: readonly string[], maxLength: number) =>
+  fc.array(fc.constantFrom(...signs), { maxLength }).map((all) => all.join(''))
+const phrase = (signs: readonly string[]) => textOf(signs, 5).filter((one) => one.trim() !== '')
+const plainPhrase = phrase([...letters, ...others, ' ', ' '])
+const anyPhrase = fc.oneof({ weight: 9, arbitrary: plainPhrase }, phrase(['a', '炸', ...gaps]))
+const phraseLists = fc.oneof(
+  fc.array(plainPhrase, { minLength: 1, maxLength: 12 }),
+  fc.array(phrase([...few, ' ']), { minLength: 1, maxLength: 12 }),
+  fc.array(anyPhrase, { minLength: 1, maxLength: 5 }),
+)
+const views = fc.oneof(textOf([...letters, ...others, ...gaps], 40), textOf([...few, ...gaps], 40))
+
+describe('own keywords', () => {
+  it('are found where one expression of all of them finds them', () => {
+    fc.assert(
+      fc.property(phraseLists, views, fc.nat(40), fc.nat(40), (list, view, from, to) => {
+        const begin = Math.min(from, view.length)
+        // A step begins between characters.
+        fc.pre(!/^[\uDC00-\uDFFF]/.test(view.slice(begin)))
+        expect(keywordMatcher(list)(view, begin, to)).toEqual(plainFind(list, view, begin, to))
+      }),
+      { numRuns: 120 },
+    )
+  })
+
+  it('are left alone where any exception overlaps them', () => {
+    fc.assert(
+      fc.property(phraseLists, phraseLists, views, (list, unless, view) => {
+        const excused = plainFind(unless, view, 0, view.length)
+        const expected = plainFind(list, view, 0, view.length).filter(([start, end]) =>
+          excused.every((other) => other[1] <= start || other[0] >= end),
+        )
+        expect(keywordMatcher(list, unless)(view)).toEqual(expected)
+      }),
+      { numRuns: 50 },
+    )
+  })
+
+  it('may be as many and as long as the configuration allows', () => {
+    const many = Array.from({ length: 1000 }, (_, at) => `${at} `.padEnd(128, 'so long '))
+    const find = keywordMatcher(many)
+    expect(find(`x ${many[517]?.trim().toUpperCase()}.`)).toEqual([[2, 2 + 128]])
+    expect(find(`x ${many[517]?.trim()}er`)).toEqual([])
+  })
+})
+
+it.each([
+  ['foo[^a]+', true],
+  [String.raw`\bfoo\b`, true],
+  ['(?:a|b)(?<name>c)', true],
+  ['^foo', false],
+  ['foo$', false],
+  ['(?<!a)foo', false],
+  ['foo(?=a)', false],
+])('whether the pattern %s looks at its text alone: %s', (pattern, isLocal) => {
+  const rule = { kind: 'pattern', id: 'own', pattern, stage: 'both', action: 'flag' } as const
+  expect(createMatcher({ ...rule, unless: [] })[0]?.isLocal).toBe(isLocal)
+  expect(createMatcher({ ...rule, unless: ['bar'] })[0]?.isLocal).toBe(false)
+})

@@ -1,0 +1,64 @@
+import { expect, it } from 'vitest'
+import type { FinishedSpan } from '../../src/checkpoint/format.ts'
+import type { CheckpointWriter } from '../../src/checkpoint/writer.ts'
+import { systemClock } from '../../src/foundation/clock.ts'
+import { Envelope, EventBus } from '../../src/telemetry/bus.ts'
+import { Recorder } from '../../src/telemetry/recorder.ts'
+
+const span = (attributes: object): FinishedSpan => ({
+  name: 'x',
+  span_id: 'a',
+  trace_id: 'b',
+  parent_span_id: null,
+  start_time: 0,
+  end_time: 1,
+  duration_ms: 1000,
+  status_code: 'UNSET',
+  status_description: null,
+  attributes: attributes as FinishedSpan['attributes'],
+  events: [],
+})
+
+it('a bus goes on after a consumer that broke its promise not to throw', async () => {
+  const heard: string[] = []
+  const bus = new EventBus({
+    clock: systemClock,
+    log: { warn() {} },
+    consumers: [
+      {
+        accept({ spanId }) {
+          heard.push(spanId)
+          if (spanId === 'bad') throw new Error('on purpose')
+        },
+        endOfBatch() {},
+      },
+    ],
+    inContext: (dispatch) => dispatch(),
+  })
+  bus.publish(new Envelope(null, 'bad'))
+  expect(() => bus.drain()).toThrow('on purpose')
+  expect(bus.drained()).toBe(null)
+  bus.publish(new Envelope(null, 'good'))
+  bus.drainFully()
+  expect(heard).toEqual(['bad', 'good'])
+})
+
+it('a span that no line can hold is told without its attributes and annotations', () => {
+  const lines: string[] = []
+  const writer = { append: (line: string) => void lines.push(line) } as unknown as CheckpointWriter
+  const recorder = new Recorder({
+    writer,
+    clock: systemClock,
+    traceId: 't',
+    toSpan: () => span({}),
+    readMetrics: () => ({}),
+    metricSeconds: null,
+  })
+  // As when it is longer than any string: JSON cannot spell it.
+  recorder.accept(new Envelope(null, 'a', span({ size: 1n })))
+  recorder.accept(new Envelope(null, 'a', span({ size: 1 })))
+  expect(lines.map((line) => (JSON.parse(line) as FinishedSpan).attributes)).toEqual([
+    { truncated: true },
+    { size: 1 },
+  ])
+})
