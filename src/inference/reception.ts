@@ -49,8 +49,8 @@ export interface Told {
 export class Reception implements Desk {
   readonly #parts: ReceptionParts
   readonly #meter: GenerationMeter
-  /** All choices of one request ask with the same input: it is judged once. */
-  readonly #guarded = new WeakMap<GenerationInput, GuardedInput>()
+  /** The latest: all choices of a request ask with the same input, one after the other. */
+  #judged: { readonly input: GenerationInput; readonly guarded: GuardedInput } | null = null
 
   constructor(parts: ReceptionParts) {
     this.#parts = parts
@@ -68,9 +68,9 @@ export class Reception implements Desk {
   }
 
   #guard(input: GenerationInput): GuardedInput {
-    const { guard, systemPrompt } = this.#parts
-    const guarded = this.#guarded.get(input) ?? guardInput(input, guard, systemPrompt)
-    this.#guarded.set(input, guarded)
+    if (this.#judged?.input === input) return this.#judged.guarded
+    const guarded = guardInput(input, this.#parts.guard, this.#parts.systemPrompt)
+    this.#judged = { input, guarded }
     return guarded
   }
 
