@@ -4,6 +4,7 @@
  */
 
 import type { TelemetryEvent } from '../events/vocabulary.ts'
+import { Fifo } from '../foundation/fifo.ts'
 import {
   expectInteger,
   expectKnownKeys,
@@ -35,9 +36,7 @@ interface ResolvedOptions {
 export class EventStream implements AsyncIterableIterator<TelemetryEvent> {
   readonly #options: ResolvedOptions
   readonly #unsubscribe: () => void
-  #waiting: TelemetryEvent[] = []
-  /** Where the oldest waiting event stands; removing it from a long array would be slow. */
-  #first = 0
+  readonly #waiting = new Fifo<TelemetryEvent>()
   #readers: ((result: IteratorResult<TelemetryEvent>) => void)[] = []
   #hasEnded = false
   #dropped = 0
@@ -56,15 +55,14 @@ export class EventStream implements AsyncIterableIterator<TelemetryEvent> {
   }
 
   next(): Promise<IteratorResult<TelemetryEvent>> {
-    const event = this.#shift()
+    const event = this.#waiting.shift()
     if (event !== undefined) return Promise.resolve({ done: false, value: event })
     if (this.#hasEnded) return Promise.resolve({ done: true, value: undefined })
     return new Promise((resolve) => this.#readers.push(resolve))
   }
 
   return(): Promise<IteratorResult<TelemetryEvent>> {
-    this.#waiting = []
-    this.#first = 0
+    this.#waiting.clear()
     this.end()
     return Promise.resolve({ done: true, value: undefined })
   }
@@ -91,20 +89,9 @@ export class EventStream implements AsyncIterableIterator<TelemetryEvent> {
       return
     }
     this.#waiting.push(event)
-    if (overflow === 'block' || this.#waiting.length - this.#first <= limit) return
-    this.#shift()
+    if (overflow === 'block' || this.#waiting.length <= limit) return
+    this.#waiting.shift()
     this.#dropped++
-  }
-
-  #shift(): TelemetryEvent | undefined {
-    const event = this.#waiting[this.#first]
-    if (event === undefined) return undefined
-    this.#first++
-    if (this.#first * 2 >= this.#waiting.length) {
-      this.#waiting = this.#waiting.slice(this.#first)
-      this.#first = 0
-    }
-    return event
   }
 }
 

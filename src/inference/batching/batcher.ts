@@ -2,6 +2,7 @@
 
 import type { Clock } from '../../foundation/clock.ts'
 import { StateError } from '../../foundation/errors.ts'
+import { LeaveWatch } from '../../foundation/leave-watch.ts'
 import { Alarms } from './alarms.ts'
 import { contractBroken, engineFailed, failed, timedOut } from './batch-errors.ts'
 import { type BatchPolicy, decideBatch } from './batch-policy.ts'
@@ -9,7 +10,6 @@ import { type BatchFailure, type BatchReport, BatchRun, type RunOwner } from './
 import { DueTimer } from './due-timer.ts'
 import type { GenerationEnd } from '../engine.ts'
 import { inferenceCodeOf } from '../inference-errors.ts'
-import { LeaveWatch } from './leave-watch.ts'
 import { type BatchWorker, Seat } from './seat.ts'
 import { type QueuedRequest, Ticket } from './ticket.ts'
 import { WaitingLine } from './waiting-line.ts'

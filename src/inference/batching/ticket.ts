@@ -3,7 +3,7 @@
 import type { Clock } from '../../foundation/clock.ts'
 import type { GenerationDelta, GenerationEnd, GenerationRequest } from '../engine.ts'
 import type { HeapPlace } from './heap.ts'
-import type { LeaveWatch } from './leave-watch.ts'
+import type { LeaveWatch } from '../../foundation/leave-watch.ts'
 import type { Seat } from './seat.ts'
 
 /** A request that is to be answered. */

@@ -1,7 +1,7 @@
 import { getEventListeners } from 'node:events'
 import { describe, expect, it } from 'vitest'
 import { Alarms } from '../../../src/inference/batching/alarms.ts'
-import { LeaveWatch } from '../../../src/inference/batching/leave-watch.ts'
+import { LeaveWatch } from '../../../src/foundation/leave-watch.ts'
 import { Ticket } from '../../../src/inference/batching/ticket.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { Asker } from './asker.ts'
