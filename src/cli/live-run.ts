@@ -6,7 +6,7 @@
 import { systemClock } from '../foundation/clock.ts'
 import { messageOf } from '../foundation/errors.ts'
 import type { Session, TelemetryManager } from '../index.ts'
-import { createView, fold, type RunView } from '../view/run-view.ts'
+import { createView, fold, type RunView } from '../views/run-view.ts'
 import { signalExitCodes, type StopSignal, stopSignals } from './exit-codes.ts'
 import type { Output } from './output.ts'
 import { progressLines } from './progress.ts'

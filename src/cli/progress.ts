@@ -1,7 +1,7 @@
 /** A run's progress and its end in words. Pure: a view in, lines out. */
 
 import { stripVTControlCharacters, styleText } from 'node:util'
-import type { FailureGroup, NameView, RunView } from '../view/run-view.ts'
+import type { FailureGroup, NameView, RunView } from '../views/run-view.ts'
 import { escapeControls } from './control-characters.ts'
 
 const widestBar = 20

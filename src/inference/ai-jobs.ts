@@ -7,8 +7,8 @@ import { messageOf, StateError, TimeoutError, WorkerLostError } from '../foundat
 import type { AITask } from '../tasks/ai-task.ts'
 import { toQuestion } from './ai-question.ts'
 import { askInSlices } from './ask-in-slices.ts'
-import type { Answer, Desk } from './desk.ts'
-import { inferenceCodeOf } from './inference-errors.ts'
+import type { Answer, Desk } from './generation/text-generator.ts'
+import { inferenceCodeOf } from './generation/inference-errors.ts'
 
 export interface AiJobsParts {
   /** `null` before the backend is initialized. */

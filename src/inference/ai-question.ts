@@ -2,8 +2,8 @@
 
 import type { Refusal } from '../backends/backend.ts'
 import type { AITask, SamplingOptions } from '../tasks/ai-task.ts'
-import type { Question } from './desk.ts'
-import type { ChatMessage, OutputFormat, Sampling } from './engine.ts'
+import type { Question } from './generation/text-generator.ts'
+import type { ChatMessage, OutputFormat, Sampling } from './generation/inference-engine.ts'
 
 type AnyAITask = AITask<string | readonly string[]>
 

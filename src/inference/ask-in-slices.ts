@@ -1,7 +1,7 @@
 /** Asks for many answers a slice at a time: nobody waits until all of them are asked for. */
 
 import type { Clock } from '../foundation/clock.ts'
-import { inferenceError } from './inference-errors.ts'
+import { inferenceError } from './generation/inference-errors.ts'
 
 /** Questions per turn of the event loop. */
 const sliceSize = 250

@@ -3,9 +3,9 @@
 import { type Clock, systemClock } from '../foundation/clock.ts'
 import { invalid } from '../foundation/options.ts'
 import { askInSlices } from './ask-in-slices.ts'
-import type { Desk } from './desk.ts'
-import type { FinishReason } from './engine.ts'
-import { inferenceError } from './inference-errors.ts'
+import type { Desk } from './generation/text-generator.ts'
+import type { FinishReason } from './generation/inference-engine.ts'
+import { inferenceError } from './generation/inference-errors.ts'
 import { expectTimeout } from './inference-options.ts'
 
 /** One prompt's result, spelled as on the wire. */

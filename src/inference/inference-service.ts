@@ -2,19 +2,19 @@
 
 import type { Notice } from '../backends/backend.ts'
 import { newSpanId } from '../foundation/ids.ts'
-import { Batcher, type BatchReport } from './batching/batcher.ts'
+import { Batcher, type BatchReport } from './generation/batcher.ts'
 import type { InferenceConfig } from './config/schema.ts'
-import type { Desk } from './desk.ts'
-import type { Sampling } from './engine.ts'
+import type { Desk } from './generation/text-generator.ts'
+import type { Sampling } from './generation/inference-engine.ts'
 import { createEngineFactory } from './engines/create-engine.ts'
-import { toBatchSpan } from './gen-ai.ts'
+import { toBatchSpan } from './generation/gen-ai.ts'
 import { createGuard } from './guardrails/guard.ts'
 import type { ResolvedInferenceOptions } from './inference-options.ts'
-import { Reception, type Told } from './reception.ts'
-import { ServerMetrics } from './server-metrics.ts'
+import { Reception, type Told } from './generation/request-handler.ts'
+import { ServerMetrics } from './server/server-metrics.ts'
 import { InferenceServer } from './server/server.ts'
-import { Autoscaler } from './workers/autoscaler.ts'
-import { EnginePool } from './workers/engine-pool.ts'
+import { Autoscaler } from './generation/autoscaler.ts'
+import { EnginePool } from './generation/engine-pool.ts'
 
 export interface ServiceParts {
   readonly options: ResolvedInferenceOptions

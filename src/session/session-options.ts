@@ -11,7 +11,7 @@ import {
   expectObject,
   invalid,
 } from '../foundation/options.ts'
-import { isThenable } from '../foundation/thenable.ts'
+import { isThenable } from '../foundation/promises.ts'
 import type { TelemetryOptions } from '../telemetry/options.ts'
 
 /** What a caller may choose about a session. */

@@ -15,11 +15,11 @@ import {
 } from '../foundation/options.ts'
 import { type Outcome, Task } from '../tasks/task.ts'
 import { TelemetryManager } from '../telemetry/manager.ts'
-import type { Seat } from './delivery.ts'
-import { closedError, Intake } from './intake.ts'
-import { Ledger } from './ledger.ts'
-import { EventNarrator } from './narrator.ts'
-import { Registrar } from './registrar.ts'
+import type { Seat } from '../core/dispatch-batch.ts'
+import { closedError, Intake } from '../core/admission.ts'
+import { Ledger } from '../core/ledger.ts'
+import { EventNarrator } from '../core/lifecycle-emitter.ts'
+import { Registrar } from '../core/deferred-submission.ts'
 import {
   type CloseOptions,
   expectBackend,
@@ -28,7 +28,7 @@ import {
   type SessionOptions,
   type SessionTelemetryOptions,
 } from './session-options.ts'
-import { SignalWatch } from './signals.ts'
+import { SignalWatch } from '../core/signals.ts'
 import { waitForAll, type WaitOptions } from './wait.ts'
 
 export type { CloseOptions, SessionOptions, SessionTelemetryOptions } from './session-options.ts'

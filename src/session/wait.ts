@@ -7,9 +7,9 @@ import { expectKnownKeys, expectNumber, expectObject, invalid } from '../foundat
 import { announceWait } from '../foundation/task-context.ts'
 import { hasEnded } from '../tasks/lifecycle.ts'
 import { Task } from '../tasks/task.ts'
-import type { Entry } from './entry.ts'
-import type { Intake } from './intake.ts'
-import type { Ledger } from './ledger.ts'
+import type { Entry } from '../core/entry.ts'
+import type { Intake } from '../core/admission.ts'
+import type { Ledger } from '../core/ledger.ts'
 
 /** How long to wait for the ends of tasks. */
 export interface WaitOptions {

@@ -7,7 +7,7 @@ import type { FinishedSpan } from '../checkpoint/format.ts'
 import type { BaseEvent } from '../events/event.ts'
 import type { Clock } from '../foundation/clock.ts'
 import type { Log } from '../foundation/log.ts'
-import type { TaskRecord } from './task-record.ts'
+import type { TaskRecord } from './metrics/task-record.ts'
 
 /** What travels on the bus: an event with its span, a span that ended, or both. */
 export class Envelope {

@@ -4,7 +4,7 @@
  */
 
 import type { TelemetryEvent } from '../events/vocabulary.ts'
-import { Fifo } from '../foundation/fifo.ts'
+import { Fifo } from '../runtime/fifo.ts'
 import {
   expectInteger,
   expectKnownKeys,

@@ -9,10 +9,10 @@ import { StateError } from '../foundation/errors.ts'
 import { expectString, invalid } from '../foundation/options.ts'
 import { Service } from '../foundation/service.ts'
 import { EarlyEvents } from './early-events.ts'
-import { Enrichers, type SpanEnricher } from './enrichers.ts'
+import { Enrichers, type SpanEnricher } from './spans/enrichers.ts'
 import { EventStream, type EventStreamOptions } from './event-stream.ts'
-import { readMetrics } from './metrics.ts'
-import { NodeGauges } from './node-gauges.ts'
+import { readMetrics } from './metrics/metrics.ts'
+import { NodeGauges } from './metrics/node-gauges.ts'
 import {
   type ResolvedTelemetryOptions,
   resolveTelemetryOptions,
@@ -20,11 +20,11 @@ import {
 } from './options.ts'
 import type { Pipeline } from './pipeline.ts'
 import { runFacts } from './run-facts.ts'
-import { runInScope } from './span-scope.ts'
-import { sessionBackend } from './spans.ts'
+import { runInScope } from './spans/span-scope.ts'
+import { sessionBackend } from './spans/spans.ts'
 import { Subscribers } from './subscribers.ts'
 import { summarize, type TelemetrySummary } from './summary.ts'
-import { TaskTable } from './task-table.ts'
+import { TaskTable } from './metrics/task-table.ts'
 
 /**
  * Events, spans, metrics and the checkpoint of one session; `session.startTelemetry()` makes it.

@@ -12,7 +12,7 @@ import {
   expectString,
   invalid,
 } from '../foundation/options.ts'
-import type { IMetricReader, Resource, SpanProcessor } from './otel.ts'
+import type { IMetricReader, Resource, SpanProcessor } from './otel/otel.ts'
 
 /**
  * What a `TelemetryManager` is made from; a session gives `sessionId`, `clock` and `log` itself.

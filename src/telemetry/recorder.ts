@@ -8,7 +8,7 @@ import type { BaseEvent } from '../events/event.ts'
 import { toJsonObject } from '../foundation/json-value.ts'
 import type { Clock } from '../foundation/clock.ts'
 import type { Consumer, Envelope } from './bus.ts'
-import { TaskRecord } from './task-record.ts'
+import { TaskRecord } from './metrics/task-record.ts'
 
 export interface RecorderParts {
   readonly writer: CheckpointWriter

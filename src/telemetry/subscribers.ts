@@ -3,14 +3,14 @@
  * detached.
  */
 
-import { isThenable } from '../foundation/thenable.ts'
+import { isThenable } from '../foundation/promises.ts'
 import { stampEvent } from '../events/event.ts'
 import { SubscriberError } from '../events/library-events.ts'
 import type { TelemetryEvent } from '../events/vocabulary.ts'
 import type { EventSink } from '../events/sink.ts'
 import type { Clock } from '../foundation/clock.ts'
 import { messageOf } from '../foundation/errors.ts'
-import { Fifo } from '../foundation/fifo.ts'
+import { Fifo } from '../runtime/fifo.ts'
 import { expectFunction } from '../foundation/options.ts'
 import type { Consumer, Envelope } from './bus.ts'
 

@@ -1,9 +1,9 @@
 /** The run in a few numbers, computed when asked for. */
 
-import { type DurationStats, durationStats } from '../view/stats.ts'
-import { hasDuration } from './metrics.ts'
-import type { Gauge, NodeGauges } from './node-gauges.ts'
-import type { TaskTable } from './task-table.ts'
+import { type DurationStats, durationStats } from '../views/stats.ts'
+import { hasDuration } from './metrics/metrics.ts'
+import type { Gauge, NodeGauges } from './metrics/node-gauges.ts'
+import type { TaskTable } from './metrics/task-table.ts'
 
 export interface UtilizationSummary {
   readonly last: number | null

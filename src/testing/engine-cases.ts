@@ -1,7 +1,7 @@
 /** The promises of an inference engine, each as a case that asserts it. Declares no test. */
 
 import assert from 'node:assert/strict'
-import type { TokenLogprob } from '../inference/engine.ts'
+import type { TokenLogprob } from '../inference/generation/inference-engine.ts'
 import { type EngineStage, nextTurn } from './engine-stage.ts'
 
 const verdictSchema = {

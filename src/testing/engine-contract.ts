@@ -1,7 +1,7 @@
 /** The whole contract of an engine as one callable suite; every engine's own test calls it. */
 
 import assert from 'node:assert/strict'
-import type { InferenceEngine } from '../inference/engine.ts'
+import type { InferenceEngine } from '../inference/generation/inference-engine.ts'
 import type { ContractTest } from './backend-contract.ts'
 import { engineCases } from './engine-cases.ts'
 import { EngineStage } from './engine-stage.ts'

@@ -9,7 +9,7 @@ import type {
   InferenceEngine,
   ModelFacts,
   Sampling,
-} from '../inference/engine.ts'
+} from '../inference/generation/inference-engine.ts'
 import { GenerationRecorder } from './generation-recorder.ts'
 import { greedySampling } from './greedy-sampling.ts'
 

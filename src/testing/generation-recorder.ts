@@ -5,7 +5,7 @@ import type {
   GenerationEnd,
   GenerationListener,
   ToolCall,
-} from '../inference/engine.ts'
+} from '../inference/generation/inference-engine.ts'
 import { Waiters } from './waiters.ts'
 
 /** What came of one request. */

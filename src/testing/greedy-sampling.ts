@@ -1,6 +1,6 @@
 /** Sampling for tests. */
 
-import type { Sampling } from '../inference/engine.ts'
+import type { Sampling } from '../inference/generation/inference-engine.ts'
 
 /** The most likely token always, 16 at most, and nothing else asked for. */
 export const greedySampling: Sampling = {

@@ -11,7 +11,7 @@ import {
   expectObject,
   expectString,
 } from '../foundation/options.ts'
-import { isThenable } from '../foundation/thenable.ts'
+import { isThenable } from '../foundation/promises.ts'
 import {
   type CloseOptions,
   expectBackend,

@@ -2,7 +2,7 @@
 
 import { ValueError } from '../foundation/errors.ts'
 import { TaskCanceledError, TaskFailedError } from '../foundation/task-errors.ts'
-import type { HeldEnd } from '../session/entry.ts'
+import type { HeldEnd } from '../core/entry.ts'
 import { DependencyFailedError } from './dependency-failed-error.ts'
 import type { EngineHandle, HandleOwner } from './handle.ts'
 

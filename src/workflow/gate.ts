@@ -1,6 +1,6 @@
 /** Lets so many pieces of work run at a time, in the order in which they came. No priorities. */
 
-import { Fifo } from '../foundation/fifo.ts'
+import { Fifo } from '../runtime/fifo.ts'
 
 /** Those outside are as many as there are callers, who hold what they brought anyway. */
 export class Gate {

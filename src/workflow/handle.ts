@@ -3,7 +3,7 @@
 import type { AnyTask } from '../backends/backend.ts'
 import type { TuttiError } from '../foundation/errors.ts'
 import { expectString } from '../foundation/options.ts'
-import type { Entry } from '../session/entry.ts'
+import type { Entry } from '../core/entry.ts'
 import type { TaskState } from '../tasks/lifecycle.ts'
 import type { Task } from '../tasks/task.ts'
 import type { GraphNode } from './graph.ts'

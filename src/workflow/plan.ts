@@ -4,7 +4,7 @@ import type { AnyTask, Backend } from '../backends/backend.ts'
 import { ValueError } from '../foundation/errors.ts'
 import { expectFunction, invalid } from '../foundation/options.ts'
 import { runInTask } from '../foundation/task-context.ts'
-import { isThenable } from '../foundation/thenable.ts'
+import { isThenable } from '../foundation/promises.ts'
 import { type AIOptions, AITask } from '../tasks/ai-task.ts'
 import {
   type AnyFunction,

@@ -2,7 +2,7 @@
 
 import { WorkflowEnded, WorkflowStarted } from '../events/library-events.ts'
 import type { Clock } from '../foundation/clock.ts'
-import type { Registrar } from '../session/registrar.ts'
+import type { Registrar } from '../core/deferred-submission.ts'
 
 /** The backend of events that concern a workflow as a whole, as of those of the session. */
 const backend = 'tutti'

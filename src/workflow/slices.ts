@@ -1,7 +1,7 @@
 /** A line that is worked off in the turn in which it began, in slices that leave the loop free. */
 
 import type { Clock } from '../foundation/clock.ts'
-import { Fifo } from '../foundation/fifo.ts'
+import { Fifo } from '../runtime/fifo.ts'
 
 /** Items per turn of the loop. */
 const sliceSize = 250

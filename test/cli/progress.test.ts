@@ -1,7 +1,7 @@
 import { stripVTControlCharacters } from 'node:util'
 import { describe, expect, it } from 'vitest'
 import { progressLines, summaryLines } from '../../src/cli/progress.ts'
-import { createView, fold } from '../../src/view/run-view.ts'
+import { createView, fold } from '../../src/views/run-view.ts'
 
 const event = (
   event_type: string,

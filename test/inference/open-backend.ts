@@ -13,7 +13,7 @@ import type {
   GenerationListener,
   GenerationRequest,
   InferenceEngine,
-} from '../../src/inference/engine.ts'
+} from '../../src/inference/generation/inference-engine.ts'
 
 export function tempFolder(): string {
   const folder = mkdtempSync(join(tmpdir(), 'tutti-inference-'))

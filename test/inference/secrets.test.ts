@@ -5,8 +5,11 @@ import { inspect } from 'node:util'
 import { describe, expect, it } from 'vitest'
 import { installStoryModel } from '../../scripts/story-model.mjs'
 import { loadInferenceConfig } from '../../src/inference/config/config.ts'
-import type { CreateEngine, InferenceEngine } from '../../src/inference/engine.ts'
-import { inferenceError } from '../../src/inference/inference-errors.ts'
+import type {
+  CreateEngine,
+  InferenceEngine,
+} from '../../src/inference/generation/inference-engine.ts'
+import { inferenceError } from '../../src/inference/generation/inference-errors.ts'
 import { Session } from '../../src/session/session.ts'
 import { AITask } from '../../src/tasks/ai-task.ts'
 import { configWith, createObedientEngine, openBackend, tempFolder } from './open-backend.ts'

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { TaskCompleted, TaskCreated, TaskSubmitted } from '../../src/events/vocabulary.ts'
 import { ValueError } from '../../src/foundation/errors.ts'
-import type { SpanEnricher } from '../../src/telemetry/enrichers.ts'
+import type { SpanEnricher } from '../../src/telemetry/spans/enrichers.ts'
 import { openTelemetry, tell, turns, withoutFile } from './open-telemetry.ts'
 
 /** Runs one task and gives what enrichers added to its span, and the warnings. */

@@ -4,8 +4,8 @@ import { describe, expect, it } from 'vitest'
 import type { FinishedSpan } from '../../src/checkpoint/format.ts'
 import { TaskCompleted, TaskCreated } from '../../src/events/vocabulary.ts'
 import { StateError, TuttiError } from '../../src/foundation/errors.ts'
-import { createResource } from '../../src/telemetry/otel.ts'
-import { toOtlpString, writeOtlpFile } from '../../src/telemetry/otlp.ts'
+import { createResource } from '../../src/telemetry/otel/otel.ts'
+import { toOtlpString, writeOtlpFile } from '../../src/telemetry/otel/otlp.ts'
 import { openTelemetry, spansIn, tell, tempFolder, withoutFile } from './open-telemetry.ts'
 
 interface OtlpSpan {

@@ -4,7 +4,7 @@ import { Distributions, type HistogramInstrument } from '../../src/events/measur
 import type { WorkSpan } from '../../src/events/sink.ts'
 import { TaskCompleted, TaskCreated } from '../../src/events/vocabulary.ts'
 import { newSpanId } from '../../src/foundation/ids.ts'
-import { toPrometheusText } from '../../src/telemetry/otel-prometheus.ts'
+import { toPrometheusText } from '../../src/telemetry/otel/otel-prometheus.ts'
 import { metricsIn, openTelemetry, spansIn, tell } from './open-telemetry.ts'
 
 const latency: HistogramInstrument = {

@@ -4,7 +4,7 @@ import type {
   GenerationRequest,
   InferenceEngine,
   Sampling,
-} from '../../src/inference/engine.ts'
+} from '../../src/inference/generation/inference-engine.ts'
 import { createEchoEngine } from '../../src/inference/engines/echo.ts'
 import { inferenceEngineContract } from '../../src/testing/engine-contract.ts'
 

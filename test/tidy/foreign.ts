@@ -21,10 +21,10 @@ const clock = 'src/foundation/clock.ts'
 
 /** Packages, and modules of Node that only some may use. A name ending in `/` is a scope. */
 const modulePermits: readonly Permit[] = [
-  { names: ['@opentelemetry/'], files: ['src/telemetry/otel*.ts', 'src/telemetry/otlp*.ts'] },
+  { names: ['@opentelemetry/'], files: ['src/telemetry/otel/'] },
   {
     names: ['koffi'],
-    files: ['src/backends/sampling/nvml.ts', 'src/backends/local/launchers/koffi-spawner.ts'],
+    files: ['src/backends/sampling/nvml.ts', 'src/backends/local/programs/koffi-spawner.ts'],
   },
   { names: ['commander'], files: ['src/cli/main.ts'] },
   { names: ['node-llama-cpp'], files: ['src/inference/engines/llama.ts'] },
@@ -35,7 +35,13 @@ const modulePermits: readonly Permit[] = [
   { names: ['@nats-io/', 'msgpackr'], files: ['src/cluster/'] },
   {
     names: ['node:child_process'],
-    files: ['src/backends/local/', 'src/backends/sampling/', 'src/hpc/', 'src/inference/engines/'],
+    files: [
+      'src/backends/local/',
+      'src/backends/sampling/',
+      'src/runtime/',
+      'src/hpc/',
+      'src/inference/engines/',
+    ],
   },
   { names: ['node:timers', 'node:timers/promises', 'node:perf_hooks'], files: [clock] },
 ]
@@ -62,8 +68,8 @@ const globalPermits: readonly Permit[] = [
     ],
     files: [
       'src/cli/',
-      'src/backends/local/workers/worker-program.ts',
-      'src/backends/local/launchers/launcher.ts',
+      'src/backends/local/functions/worker-program.ts',
+      'src/backends/local/programs/launcher.ts',
       'src/inference/engines/llama/llama-program.ts',
       'src/inference/engines/process/guard.ts',
     ],

@@ -13,7 +13,7 @@ import {
 
 const longestLine = 100
 const longestFunction = 60
-const longestFile = 250
+const longestFile = 400
 const longestTest = 400
 
 const code = (files: readonly SourceFile[]): SourceFile[] =>

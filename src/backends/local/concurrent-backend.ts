@@ -22,12 +22,12 @@ import type {
   SampledNode,
 } from '../backend.ts'
 import { createLocalSampler } from '../sampling/local-sampler.ts'
-import { InProcessExecutor } from './in-process.ts'
-import { LauncherPool } from './launchers/launcher-pool.ts'
+import { InProcessExecutor } from './closures.ts'
+import { LauncherPool } from './programs/launcher-pool.ts'
 import type { Lane } from './places.ts'
 import { Scheduler } from './scheduler.ts'
 import { type Capacity, neverFits } from './slots.ts'
-import { WorkerPool } from './workers/worker-pool.ts'
+import { WorkerPool } from './functions/worker-pool.ts'
 
 /** How much of this machine a `ConcurrentBackend` uses, and how well its workers are kept apart. */
 export interface ConcurrentBackendOptions {

@@ -1,14 +1,14 @@
 /** Where the jobs of a backend are, from their arrival to their end. */
 
-import { Roster, type Rostered } from '../../foundation/roster.ts'
+import { IndexedSet, type Indexed } from '../../runtime/indexed-set.ts'
 import type { BackendListener, Job } from '../backend.ts'
-import { JobWithNote } from '../job-note.ts'
+import { JobWithNote } from '../job-tag.ts'
 import type { WaitingJob } from './job-queue.ts'
 
 export type Lane = 'functions' | 'programs' | 'closures'
 
-export class Place implements WaitingJob, Rostered {
-  rosterIndex = -1
+export class Place implements WaitingJob, Indexed {
+  setIndex = -1
   isWaiting = true
   readonly job: Job
   readonly turn: number
@@ -24,7 +24,7 @@ export class Place implements WaitingJob, Rostered {
 }
 
 export class Places {
-  readonly #all = new Roster<Place>()
+  readonly #all = new IndexedSet<Place>()
   /** Those of jobs that have no slip of their own, or another backend's note on it. */
   readonly #unnoted = new Map<Job, Place>()
 

@@ -1,6 +1,6 @@
 /** How long anything that is sampled is waited for. */
 
-import { boundedWait } from '../../foundation/bounded-wait.ts'
+import { boundedWait } from '../../foundation/promises.ts'
 import type { Clock } from '../../foundation/clock.ts'
 
 /** After this the rest goes on without it. */

@@ -3,7 +3,7 @@
 import { homedir } from 'node:os'
 import { join } from 'node:path'
 import type { InferenceConfig } from '../config/schema.ts'
-import type { CreateEngine, EngineWorker, InferenceEngine } from '../engine.ts'
+import type { CreateEngine, EngineWorker, InferenceEngine } from '../generation/inference-engine.ts'
 import type { ResolvedInferenceOptions } from '../inference-options.ts'
 import { createEchoEngine } from './echo.ts'
 import { createLlamaEngine } from './llama/llama-engine.ts'

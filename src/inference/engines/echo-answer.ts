@@ -9,8 +9,8 @@ import type {
   TokenLogprob,
   ToolDefinition,
   Usage,
-} from '../engine.ts'
-import { inferenceError } from '../inference-errors.ts'
+} from '../generation/inference-engine.ts'
+import { inferenceError } from '../generation/inference-errors.ts'
 import { toPieces, toTokenId } from './echo-tokens.ts'
 import { sampleJson } from './sample-json.ts'
 

@@ -8,8 +8,8 @@ import type {
   GenerationRequest,
   InferenceEngine,
   ModelFacts,
-} from '../engine.ts'
-import { inferenceError } from '../inference-errors.ts'
+} from '../generation/inference-engine.ts'
+import { inferenceError } from '../generation/inference-errors.ts'
 import { type EchoAnswer, echoAnswer } from './echo-answer.ts'
 import { toPieces, toTokenId } from './echo-tokens.ts'
 

@@ -1,6 +1,6 @@
 /** The engine that attaches to a running OpenAI-compatible server; it starts no process itself. */
 
-import { boundedWait } from '../../foundation/bounded-wait.ts'
+import { boundedWait, unlessAborted } from '../../foundation/promises.ts'
 import { type Clock, sleep } from '../../foundation/clock.ts'
 import type { InferenceError } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
@@ -13,15 +13,14 @@ import type {
   GenerationRequest,
   InferenceEngine,
   ModelFacts,
-} from '../engine.ts'
-import { inferenceCodeOf, inferenceError } from '../inference-errors.ts'
+} from '../generation/inference-engine.ts'
+import { inferenceCodeOf, inferenceError } from '../generation/inference-errors.ts'
 import { toCall } from './openai/call-body.ts'
 import { exchange } from './openai/exchange.ts'
 import { countOr, parseJson, pick } from './openai/foreign-json.ts'
 import { isAnswering } from './openai/probe.ts'
 import { servedContextLength } from './openai/served-models.ts'
 import { type ServerAddress, toServerAddress } from './openai/server-address.ts'
-import { unlessAborted } from '../../foundation/unless-aborted.ts'
 import { type UpstreamAnswer, UpstreamLink } from './openai/upstream-link.ts'
 import { toRefusal } from './openai/upstream-refusal.ts'
 import { UsageCounter } from './openai/usage-counter.ts'

@@ -10,11 +10,11 @@ import type {
   GenerationRequest,
   InferenceEngine,
   ModelFacts,
-} from '../engine.ts'
-import { inferenceError, type InferenceErrorCode } from '../inference-errors.ts'
+} from '../generation/inference-engine.ts'
+import { inferenceError, type InferenceErrorCode } from '../generation/inference-errors.ts'
 import { type AttachedEngine, createOpenAiEngine } from './openai.ts'
 import { probeOnce } from './openai/probe.ts'
-import { unlessAborted } from '../../foundation/unless-aborted.ts'
+import { unlessAborted } from '../../foundation/promises.ts'
 import { UpstreamLink } from './openai/upstream-link.ts'
 import { childEnvironment, type Environment } from './process/child-environment.ts'
 import { checkTemplate, fillTemplate } from './process/command-template.ts'

@@ -1,6 +1,6 @@
 /** The echo engine's JSON: a small value that fits a schema. Not a validator. */
 
-import { inferenceError } from '../inference-errors.ts'
+import { inferenceError } from '../generation/inference-errors.ts'
 
 type Schema = Readonly<Record<string, unknown>>
 

@@ -1,7 +1,7 @@
 /** Asks the desk what a request asks for, and tells the client, whole or as a stream. */
 
-import type { Answer, Desk, Question } from '../desk.ts'
-import type { GenerationDelta, Usage } from '../engine.ts'
+import type { Answer, Desk, Question } from '../generation/text-generator.ts'
+import type { GenerationDelta, Usage } from '../generation/inference-engine.ts'
 import { EventStream, eventStreamHeaders, type EventStreamOptions } from './event-stream.ts'
 import type { Exchange } from './exchange.ts'
 import { errorBody } from './http-error.ts'

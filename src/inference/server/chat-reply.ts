@@ -1,6 +1,6 @@
 /** Answers as `POST /v1/chat/completions` spells them. */
 
-import type { Answer } from '../desk.ts'
+import type { Answer } from '../generation/text-generator.ts'
 import type {
   FinishReason,
   GenerationDelta,
@@ -8,7 +8,7 @@ import type {
   TokenLogprob,
   ToolCall,
   Usage,
-} from '../engine.ts'
+} from '../generation/inference-engine.ts'
 import { ChunkWriter, type ReplyHead, type ReplyShape, usageFields } from './reply-shape.ts'
 
 /** The shape of one chat response; it counts the tool calls of each choice. */

@@ -1,7 +1,12 @@
 /** Answers as `POST /v1/completions` spells them. */
 
-import type { Answer } from '../desk.ts'
-import type { FinishReason, GenerationDelta, TokenLogprob, Usage } from '../engine.ts'
+import type { Answer } from '../generation/text-generator.ts'
+import type {
+  FinishReason,
+  GenerationDelta,
+  TokenLogprob,
+  Usage,
+} from '../generation/inference-engine.ts'
 import { ChunkWriter, type ReplyHead, type ReplyShape, usageFields } from './reply-shape.ts'
 
 export interface CompletionReplyOptions {

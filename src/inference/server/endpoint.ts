@@ -2,7 +2,7 @@
 
 import { hostname } from 'node:os'
 import type { Clock } from '../../foundation/clock.ts'
-import type { Desk } from '../desk.ts'
+import type { Desk } from '../generation/text-generator.ts'
 import type { Exchange } from './exchange.ts'
 import type { ServerLimits } from './server-limits.ts'
 import type { RequestRules } from './text-request.ts'

@@ -7,7 +7,7 @@ import { messageOf } from '../../foundation/errors.ts'
 import { newUuid } from '../../foundation/ids.ts'
 import type { Log } from '../../foundation/log.ts'
 import { maskSecrets } from '../../foundation/secrets.ts'
-import { inferenceError } from '../inference-errors.ts'
+import { inferenceError } from '../generation/inference-errors.ts'
 import { waitsForContinue } from './body.ts'
 import { errorBody, type HttpError, isHidden, toHttpError } from './http-error.ts'
 

@@ -1,6 +1,6 @@
 /** `POST /generate`: many prompts, an answer or an error for each. */
 
-import type { Answer } from '../desk.ts'
+import type { Answer } from '../generation/text-generator.ts'
 import { ignoredHeaders, toQuestions } from './answering.ts'
 import { readGenerateRequest } from './completion-request.ts'
 import { type Endpoint, type EndpointTools, machineName } from './endpoint.ts'

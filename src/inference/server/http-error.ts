@@ -1,7 +1,11 @@
 /** What a client is told when something is wrong: a status, and the four fields of the API. */
 
 import { messageOf, type TuttiError } from '../../foundation/errors.ts'
-import { inferenceCodeOf, type InferenceErrorCode, inferenceStatus } from '../inference-errors.ts'
+import {
+  inferenceCodeOf,
+  type InferenceErrorCode,
+  inferenceStatus,
+} from '../generation/inference-errors.ts'
 
 export interface HttpErrorDetails {
   readonly code: string

@@ -1,7 +1,7 @@
 /** How answers are spelled: the port that chat and text completions implement. */
 
-import type { FinishReason, GenerationDelta, Usage } from '../engine.ts'
-import type { Answer } from '../desk.ts'
+import type { FinishReason, GenerationDelta, Usage } from '../generation/inference-engine.ts'
+import type { Answer } from '../generation/text-generator.ts'
 
 /** The spelling of one response. Indexes are those of its choices. */
 export interface ReplyShape {

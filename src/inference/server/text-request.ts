@@ -1,6 +1,6 @@
 /** What chat and text completions have in common, read from a request's body. */
 
-import type { GenerationInput, OutputFormat, Sampling } from '../engine.ts'
+import type { GenerationInput, OutputFormat, Sampling } from '../generation/inference-engine.ts'
 import { expectList, expectText, type FieldReader, wrongType } from './field-reader.ts'
 import { HttpError } from './http-error.ts'
 

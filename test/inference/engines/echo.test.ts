@@ -1,5 +1,9 @@
 import { describe, expect, it } from 'vitest'
-import type { GenerationInput, InferenceEngine, Sampling } from '../../../src/inference/engine.ts'
+import type {
+  GenerationInput,
+  InferenceEngine,
+  Sampling,
+} from '../../../src/inference/generation/inference-engine.ts'
 import { createEchoEngine } from '../../../src/inference/engines/echo.ts'
 import { inferenceEngineContract } from '../../../src/testing/engine-contract.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'

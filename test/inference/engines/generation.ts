@@ -7,7 +7,7 @@ import type {
   GenerationListener,
   GenerationRequest,
   Sampling,
-} from '../../../src/inference/engine.ts'
+} from '../../../src/inference/generation/inference-engine.ts'
 import { greedySampling } from '../../../src/testing/greedy-sampling.ts'
 
 /** As most people ask: a little at random. */

@@ -2,7 +2,7 @@ import { createOpenAICompatible } from '@ai-sdk/openai-compatible'
 import { generateText, jsonSchema, Output, streamText, tool } from 'ai'
 import OpenAI from 'openai'
 import { describe, expect, it } from 'vitest'
-import { inferenceError } from '../../../src/inference/inference-errors.ts'
+import { inferenceError } from '../../../src/inference/generation/inference-errors.ts'
 import { FakeDesk, type Script, silent } from './fake-desk.ts'
 import { serve, type Served } from './served.ts'
 

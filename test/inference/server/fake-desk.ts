@@ -6,7 +6,7 @@ import type {
   Desk,
   DeskStatus,
   Question,
-} from '../../../src/inference/desk.ts'
+} from '../../../src/inference/generation/text-generator.ts'
 
 /** Plays one question; what it leaves out of the answer is filled in. */
 export type Script = (

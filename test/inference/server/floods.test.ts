@@ -1,7 +1,7 @@
 import { once } from 'node:events'
 import { connect, type Socket } from 'node:net'
 import { describe, expect, it } from 'vitest'
-import { inferenceError } from '../../../src/inference/inference-errors.ts'
+import { inferenceError } from '../../../src/inference/generation/inference-errors.ts'
 import { FakeDesk, silent } from './fake-desk.ts'
 import { ask, hello, post, raw, serve, type Served } from './served.ts'
 

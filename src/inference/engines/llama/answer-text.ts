@@ -1,6 +1,6 @@
 /** Everything that happens to an answer's text on its way out: characters, stops, tool calls. */
 
-import type { GenerationDelta, TokenLogprob } from '../../engine.ts'
+import type { GenerationDelta, TokenLogprob } from '../../generation/inference-engine.ts'
 import type { PreparedPrompt } from './prepared-prompt.ts'
 import type { PlainRequest } from './protocol.ts'
 import type { Token, Vocabulary } from './runtime.ts'

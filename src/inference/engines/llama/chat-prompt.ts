@@ -1,6 +1,10 @@
 /** Spells a conversation as the model's prompt; a template renders, a vocabulary tokenises. */
 
-import type { ChatMessage, GenerationInput, ToolDefinition } from '../../engine.ts'
+import type {
+  ChatMessage,
+  GenerationInput,
+  ToolDefinition,
+} from '../../generation/inference-engine.ts'
 import type { ChatTemplate, Token, Vocabulary } from './runtime.ts'
 
 type Chat = Extract<GenerationInput, { kind: 'chat' }>

@@ -2,7 +2,11 @@
 
 import { randomInt } from 'node:crypto'
 import { messageOf } from '../../../foundation/errors.ts'
-import type { FinishReason, GenerationDelta, TokenLogprob } from '../../engine.ts'
+import type {
+  FinishReason,
+  GenerationDelta,
+  TokenLogprob,
+} from '../../generation/inference-engine.ts'
 import { AnswerText } from './answer-text.ts'
 import type { Failure, News, PlainEnd, PlainRequest } from './protocol.ts'
 import type { PreparedPrompt } from './prepared-prompt.ts'

@@ -11,8 +11,8 @@ import type {
   GenerationRequest,
   InferenceEngine,
   ModelFacts,
-} from '../../engine.ts'
-import { inferenceError } from '../../inference-errors.ts'
+} from '../../generation/inference-engine.ts'
+import { inferenceError } from '../../generation/inference-errors.ts'
 import { describeExit, hintForExit, type ProcessExit } from './exit-reason.ts'
 import { LlamaProcess } from './llama-process.ts'
 import type { FromLlama, LoadOrder, LoadProgress } from './protocol.ts'

@@ -2,7 +2,7 @@
 
 import { type ChildProcess, fork } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
-import { boundedWait } from '../../../foundation/bounded-wait.ts'
+import { boundedWait } from '../../../foundation/promises.ts'
 import type { Clock } from '../../../foundation/clock.ts'
 import { messageOf } from '../../../foundation/errors.ts'
 import type { ProcessExit } from './exit-reason.ts'

@@ -2,7 +2,11 @@
 
 import { isDeepStrictEqual } from 'node:util'
 import { messageOf } from '../../../foundation/errors.ts'
-import type { GenerationInput, OutputFormat, ToolDefinition } from '../../engine.ts'
+import type {
+  GenerationInput,
+  OutputFormat,
+  ToolDefinition,
+} from '../../generation/inference-engine.ts'
 import { callableTools, leastTokens, spellPrompt, promptTokens } from './chat-prompt.ts'
 import type { Failure, PlainRequest } from './protocol.ts'
 import type { Grammar, LlamaRuntime, Token } from './runtime.ts'

@@ -7,8 +7,8 @@ import type {
   FinishReason,
   Sampling,
   Usage,
-} from '../../engine.ts'
-import type { InferenceErrorCode } from '../../inference-errors.ts'
+} from '../../generation/inference-engine.ts'
+import type { InferenceErrorCode } from '../../generation/inference-errors.ts'
 
 /** What is loaded, and how. Sent first, and never by arguments or environment: it has the token. */
 export interface LoadOrder {

@@ -1,7 +1,11 @@
 /** One request at the engine: passes on what comes for it, at its reader's pace. */
 
-import { inferenceError } from '../../inference-errors.ts'
-import type { GenerationEnd, GenerationListener, GenerationRequest } from '../../engine.ts'
+import { inferenceError } from '../../generation/inference-errors.ts'
+import type {
+  GenerationEnd,
+  GenerationListener,
+  GenerationRequest,
+} from '../../generation/inference-engine.ts'
 import type { News, PlainEnd, ToLlama } from './protocol.ts'
 
 export interface RecipientOptions {

@@ -1,6 +1,6 @@
 /** The port between the step loop and the library that evaluates a model: nothing here runs. */
 
-import type { OutputFormat } from '../../engine.ts'
+import type { OutputFormat } from '../../generation/inference-engine.ts'
 
 export type Token = number
 

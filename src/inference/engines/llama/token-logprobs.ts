@@ -1,6 +1,6 @@
 /** Tells how likely a token was, among those that it was chosen from. */
 
-import type { TokenChance, TokenLogprob } from '../../engine.ts'
+import type { TokenChance, TokenLogprob } from '../../generation/inference-engine.ts'
 import type { Token, Vocabulary } from './runtime.ts'
 
 /** JSON has no -Infinity. */

@@ -1,7 +1,7 @@
 /** Recognises calls of tools in what a model writes. It does not run any. */
 
 import { newUuid } from '../../../foundation/ids.ts'
-import type { ToolCall, ToolDefinition } from '../../engine.ts'
+import type { ToolCall, ToolDefinition } from '../../generation/inference-engine.ts'
 import { longestBeginning } from './stop-scanner.ts'
 
 const opening = '<tool_call>'

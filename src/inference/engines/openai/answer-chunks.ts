@@ -8,8 +8,8 @@ import type {
   TokenLogprob,
   ToolCall,
   Usage,
-} from '../../engine.ts'
-import { inferenceError } from '../../inference-errors.ts'
+} from '../../generation/inference-engine.ts'
+import { inferenceError } from '../../generation/inference-errors.ts'
 import { countOr, listOf, parseJson, pick, textOr } from './foreign-json.ts'
 import { refusalIn } from './upstream-refusal.ts'
 

@@ -7,7 +7,7 @@ import type {
   OutputFormat,
   Sampling,
   ToolDefinition,
-} from '../../engine.ts'
+} from '../../generation/inference-engine.ts'
 
 /** What is to be posted, and to which endpoint below the API's root. */
 export interface Call {

@@ -1,7 +1,7 @@
 /** The data of server-sent events, out of the bytes that carry them. */
 
 import { createParser } from 'eventsource-parser'
-import { inferenceError } from '../../inference-errors.ts'
+import { inferenceError } from '../../generation/inference-errors.ts'
 
 /** An event is a token or a few; more than this is no event. */
 const longestEvent = 8 << 20

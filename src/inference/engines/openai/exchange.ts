@@ -1,13 +1,12 @@
 /** One POST of a request and the stream that answers it. Whether to try again others decide. */
 
-import { boundedWait } from '../../../foundation/bounded-wait.ts'
+import { boundedWait, unlessAborted } from '../../../foundation/promises.ts'
 import type { Clock } from '../../../foundation/clock.ts'
 import { InferenceError } from '../../../foundation/errors.ts'
-import type { FinishReason, GenerationDelta, Usage } from '../../engine.ts'
-import { inferenceError } from '../../inference-errors.ts'
+import type { FinishReason, GenerationDelta, Usage } from '../../generation/inference-engine.ts'
+import { inferenceError } from '../../generation/inference-errors.ts'
 import { AnswerChunks } from './answer-chunks.ts'
 import { eventData } from './event-data.ts'
-import { unlessAborted } from '../../../foundation/unless-aborted.ts'
 import type { UpstreamAnswer, UpstreamLink } from './upstream-link.ts'
 import { type Refusal, toRefusal } from './upstream-refusal.ts'
 

@@ -1,6 +1,6 @@
 /** Asks whether a server still answers. */
 
-import { boundedWait } from '../../../foundation/bounded-wait.ts'
+import { boundedWait } from '../../../foundation/promises.ts'
 import { type Clock, sleep } from '../../../foundation/clock.ts'
 import type { UpstreamLink } from './upstream-link.ts'
 

@@ -1,7 +1,7 @@
 /** Finds the model that was asked for in a server's list of models. */
 
 import { didYouMean } from '../../../foundation/options.ts'
-import { inferenceError } from '../../inference-errors.ts'
+import { inferenceError } from '../../generation/inference-errors.ts'
 import { countOr, listOf, pick, textOr } from './foreign-json.ts'
 
 const mostNames = 10

@@ -2,7 +2,7 @@
 
 import type { InferenceError } from '../../../foundation/errors.ts'
 import { maskSecrets } from '../../../foundation/secrets.ts'
-import { inferenceError, type InferenceErrorCode } from '../../inference-errors.ts'
+import { inferenceError, type InferenceErrorCode } from '../../generation/inference-errors.ts'
 import { parseJson, pick, textOr } from './foreign-json.ts'
 
 /** A refusal; `waitMs` says after what time another try may do better, `null` that none will. */

@@ -1,8 +1,8 @@
 /** Counts the tokens of an exchange whose server did not. */
 
 import type { Log } from '../../../foundation/log.ts'
-import type { GenerationInput, Usage } from '../../engine.ts'
-import { estimateTokens, promptText } from '../../token-estimate.ts'
+import type { GenerationInput, Usage } from '../../generation/inference-engine.ts'
+import { estimateTokens, promptText } from '../../generation/token-estimate.ts'
 
 /**
  * Counts with the server's tokenizer where there is one, else by the length of the text. Either way

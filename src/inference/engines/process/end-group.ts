@@ -1,7 +1,7 @@
 /** The end of a whole process group: asked for, then enforced. */
 
 import { type Clock, sleep } from '../../../foundation/clock.ts'
-import { isGroupAlive, signalGroup } from '../../../foundation/process-group.ts'
+import { isGroupAlive, signalGroup } from '../../../runtime/process-group.ts'
 
 const shortestLookMs = 10
 const longestLookMs = 200

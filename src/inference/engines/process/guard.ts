@@ -4,7 +4,7 @@
  */
 
 import { spawn } from 'node:child_process'
-import { boundedWait } from '../../../foundation/bounded-wait.ts'
+import { boundedWait } from '../../../foundation/promises.ts'
 import { systemClock } from '../../../foundation/clock.ts'
 import { errnoOf, messageOf } from '../../../foundation/errors.ts'
 import type { FromGuard, ToGuard } from './guard-protocol.ts'

@@ -1,5 +1,8 @@
 import { describe, expect, it } from 'vitest'
-import type { Sampling, ToolDefinition } from '../../../../src/inference/engine.ts'
+import type {
+  Sampling,
+  ToolDefinition,
+} from '../../../../src/inference/generation/inference-engine.ts'
 import { RecordingGeneration, toRequest } from '../generation.ts'
 import { tinyContext } from '../tiny-model.ts'
 import { useEngine, useTinyModel } from './open-engine.ts'

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import type { GenerationInput } from '../../../../src/inference/engine.ts'
+import type { GenerationInput } from '../../../../src/inference/generation/inference-engine.ts'
 import {
   callableTools,
   spellPrompt,

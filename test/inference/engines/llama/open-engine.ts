@@ -7,7 +7,7 @@ import { fileURLToPath } from 'node:url'
 import { afterAll, beforeAll, onTestFinished } from 'vitest'
 import { installStoryModel } from '../../../../scripts/story-model.mjs'
 import { systemClock } from '../../../../src/foundation/clock.ts'
-import type { InferenceEngine } from '../../../../src/inference/engine.ts'
+import type { InferenceEngine } from '../../../../src/inference/generation/inference-engine.ts'
 import {
   createLlamaEngine,
   type LlamaEngineOptions,

@@ -1,6 +1,6 @@
 import { describe, expect, it, vi } from 'vitest'
 import { toRequest } from '../generation.ts'
-import type { OutputFormat } from '../../../../src/inference/engine.ts'
+import type { OutputFormat } from '../../../../src/inference/generation/inference-engine.ts'
 import type { News } from '../../../../src/inference/engines/llama/protocol.ts'
 import { StepLoop } from '../../../../src/inference/engines/llama/step-loop.ts'
 import { FakeRuntime, type FakeRuntimeOptions } from './fake-runtime.ts'

@@ -1,6 +1,9 @@
 import { describe, expect, it } from 'vitest'
 import { toCall as toRawCall } from '../../../../src/inference/engines/openai/call-body.ts'
-import type { GenerationRequest, Sampling } from '../../../../src/inference/engine.ts'
+import type {
+  GenerationRequest,
+  Sampling,
+} from '../../../../src/inference/generation/inference-engine.ts'
 import { toRequest } from '../generation.ts'
 
 /** The call with its body read again. */

@@ -1,5 +1,8 @@
 import { describe, expect, it } from 'vitest'
-import type { GenerationDelta, GenerationEnd } from '../../../../src/inference/engine.ts'
+import type {
+  GenerationDelta,
+  GenerationEnd,
+} from '../../../../src/inference/generation/inference-engine.ts'
 import { toRequest } from '../generation.ts'
 import { NoticedClock } from '../noticed-clock.ts'
 import { cut, ends, hang, refuse, says, stream, used } from './fixtures/openai-server.ts'

@@ -2,7 +2,7 @@
 
 import { once } from 'node:events'
 import { connect, type Socket } from 'node:net'
-import type { InferenceEngine } from '../../../../src/inference/engine.ts'
+import type { InferenceEngine } from '../../../../src/inference/generation/inference-engine.ts'
 
 /** The port of the fixture server that an engine has started. */
 export async function portOf(engine: InferenceEngine): Promise<number> {

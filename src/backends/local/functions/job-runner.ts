@@ -1,0 +1,211 @@
+/** The worker's side: runs the jobs of its batches one after another and tells how they ended. */
+
+import { isThenable } from '../../../foundation/promises.ts'
+import { runInTask } from '../../../foundation/task-context.ts'
+import { findDefined, type TaskDefinition } from '../../../tasks/define-task.ts'
+import { uncloneablePath } from './cloning.ts'
+import { toErrorRecord } from './error-record.ts'
+import { machineMs } from '../machine-time.ts'
+import { bankSize, briskMs, type Mailbox } from './mailbox.ts'
+import type { BatchMessage, FailureKind, WorkerMessage } from './protocol.ts'
+
+/** The way to the pool. */
+export interface Outlet {
+  /** Throws when the message cannot be cloned. */
+  post(message: WorkerMessage): void
+  /** The job was begun, and its start is in the mailbox. */
+  began(slot: number): void
+  /** The job ended, and all but a value that needs its own message is in the mailbox. */
+  ended(slot: number): void
+  /** A batch that has come but was not delivered yet; always `null` where none can be seen. */
+  poll(): BatchMessage | null
+  exit(): void
+}
+
+type TaskFunction = (...args: unknown[]) => unknown
+
+/** How long results may wait in the mailbox before the pool is told of them. */
+const longestSilenceMs = 1
+/** Looking at the time takes longer than looking for a batch. */
+const looksPerTime = 20
+
+export class JobRunner {
+  readonly #mailbox: Mailbox
+  readonly #outlet: Outlet
+  readonly #definitions: TaskDefinition[] = []
+  readonly #functions = new Map<number, TaskFunction>()
+  readonly #waiting: BatchMessage[] = []
+  readonly #inheritedGpus = process.env['CUDA_VISIBLE_DEVICES']
+  #hasShownGpus = false
+  #isBusy = false
+  #isDying = false
+  #running: string | null = null
+  #toldAt = 0
+  #taken = 0
+  #idleSince = 0
+  #isBrisk = false
+
+  constructor(mailbox: Mailbox, outlet: Outlet) {
+    this.#mailbox = mailbox
+    this.#outlet = outlet
+  }
+
+  /** The uid of the job that runs now. */
+  get running(): string | null {
+    return this.#running
+  }
+
+  take(batch: BatchMessage): void {
+    this.#waiting.push(batch)
+    if (this.#isBusy) return
+    this.#isBrisk = machineMs() - this.#idleSince < briskMs
+    void this.#work()
+  }
+
+  /** Begins nothing more, and exits when the job that runs now has ended. */
+  die(): void {
+    this.#isDying = true
+    if (!this.#isBusy) this.#outlet.exit()
+  }
+
+  async #work(): Promise<void> {
+    this.#isBusy = true
+    for (let batch = this.#next(); batch !== null; batch = this.#next()) {
+      this.#taken++
+      // Jobs that come many at a time are not waited for, and the pool needs the core.
+      if (batch.jobs.length > 3) this.#isBrisk = false
+      this.#definitions.push(...batch.definitions)
+      this.#showGpus(batch.gpus)
+      await this.#runBatch(batch)
+      if (this.#isDying) return this.#outlet.exit()
+    }
+    this.#idleSince = machineMs()
+    this.#isBusy = false
+  }
+
+  /** Waking a thread takes longer than most round trips: the next job is awaited for a moment. */
+  #next(): BatchMessage | null {
+    const waiting = this.#waiting.shift()
+    if (waiting !== undefined) return waiting
+    if (!this.#isBrisk) return null
+    const until = machineMs() + briskMs
+    do {
+      for (let look = 0; look < looksPerTime; look++) {
+        if (this.#mailbox.rings > this.#taken) return this.#outlet.poll()
+      }
+    } while (machineMs() < until)
+    return null
+  }
+
+  async #runBatch({ bank, jobs }: BatchMessage): Promise<void> {
+    const mailbox = this.#mailbox
+    const count = jobs.length / 3
+    let told = 0
+    let at = machineMs()
+    this.#toldAt = at
+    mailbox.rewind()
+    for (let index = 0; index < count && !this.#isDying; index++) {
+      const slot = bank * bankSize + index
+      mailbox.starts[slot] = at
+      let isSilent = true
+      if (mailbox.begin(slot)) {
+        this.#outlet.began(slot)
+        const uid = jobs[index * 3 + 1] as string
+        const ran = this.#run(jobs[index * 3] as number, uid, jobs[index * 3 + 2] as unknown[])
+        const end = ran instanceof Promise ? await ran : ran
+        at = machineMs()
+        mailbox.ends[slot] = at
+        isSilent = 'value' in end && mailbox.write(slot, end.value)
+        if (!isSilent) mailbox.leaveToMessage(slot)
+        mailbox.pass(bank, index + 1)
+        this.#outlet.ended(slot)
+        if (!isSilent) this.#tell(slot, end)
+      } else {
+        mailbox.pass(bank, index + 1)
+      }
+      if (!isSilent || at - this.#toldAt > longestSilenceMs) {
+        if (isSilent) this.#outlet.post({ kind: 'passed' })
+        this.#toldAt = at
+        told = index + 1
+      }
+    }
+    if (told < count && !mailbox.isWatched(bank)) this.#outlet.post({ kind: 'passed' })
+  }
+
+  /** Waits only for functions that make somebody wait: a promise more costs a turn of the queue. */
+  #run(definition: number, uid: string, args: readonly unknown[]): End | Promise<End> {
+    this.#running = uid
+    const run = this.#functions.get(definition)
+    if (run === undefined) return this.#import(definition, uid, args)
+    return this.#call(run, uid, args)
+  }
+
+  async #import(definition: number, uid: string, args: readonly unknown[]): Promise<End> {
+    try {
+      const run = await findFunction(this.#definitions[definition])
+      this.#functions.set(definition, run)
+      return await this.#call(run, uid, args)
+    } catch (error) {
+      return this.#failed('import', error)
+    }
+  }
+
+  #call(run: TaskFunction, uid: string, args: readonly unknown[]): End | Promise<End> {
+    try {
+      const returned = runInTask(uid, () => run(...args))
+      if (isThenable(returned)) {
+        return Promise.resolve(returned).then(
+          (value) => this.#returned(value),
+          (error: unknown) => this.#failed('thrown', error),
+        )
+      }
+      return this.#returned(returned)
+    } catch (error) {
+      return this.#failed('thrown', error)
+    }
+  }
+
+  #returned(value: unknown): End {
+    this.#running = null
+    return { value }
+  }
+
+  #failed(failure: FailureKind, error: unknown): End {
+    this.#running = null
+    return { failure, error }
+  }
+
+  #tell(slot: number, end: End): void {
+    if ('failure' in end) return this.#tellFailure(slot, end.failure, end.error)
+    try {
+      this.#outlet.post({ kind: 'value', slot, value: end.value })
+    } catch (error) {
+      this.#tellFailure(slot, 'result', error, uncloneablePath(end.value, 'return_value'))
+    }
+  }
+
+  #tellFailure(slot: number, failure: FailureKind, error: unknown, field?: string): void {
+    const record = toErrorRecord(error)
+    const message = { kind: 'failure', slot, failure, error: record } as const
+    this.#outlet.post(field === undefined ? message : { ...message, field })
+  }
+
+  #showGpus(gpus: string | null): void {
+    // Asking the environment is slow, and most jobs neither want GPUs nor come after one that did.
+    if (gpus === null && !this.#hasShownGpus) return
+    this.#hasShownGpus = gpus !== null
+    const visible = gpus ?? this.#inheritedGpus
+    if (visible === undefined) delete process.env['CUDA_VISIBLE_DEVICES']
+    else process.env['CUDA_VISIBLE_DEVICES'] = visible
+  }
+}
+
+type End = { readonly value: unknown } | { readonly failure: FailureKind; readonly error: unknown }
+
+async function findFunction(definition: TaskDefinition | undefined): Promise<TaskFunction> {
+  if (definition === undefined) throw new Error('the definition did not arrive')
+  await import(definition.module)
+  const found = findDefined(definition) as TaskFunction | undefined
+  if (found !== undefined) return found
+  throw new Error(`the module was imported, but it did not define "${definition.name}"`)
+}

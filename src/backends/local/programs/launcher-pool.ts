@@ -1,0 +1,242 @@
+/** Runs executables through launcher processes. Never starts a task's program itself. */
+
+import { hostname } from 'node:os'
+import type { Clock } from '../../../foundation/clock.ts'
+import { BackendError, WorkerLostError } from '../../../foundation/errors.ts'
+import type { Log } from '../../../foundation/log.ts'
+import type { Job, TaskReport } from '../../backend.ts'
+import type { Batch, Executor, ExecutorListener } from '../executor.ts'
+import { momentOf, readTime, type TimeReading } from '../machine-time.ts'
+import { type Attempt, Attempts } from './attempts.ts'
+import { ConcurrencyLimit } from './concurrency-limit.ts'
+import { type Launcher, LauncherFleet } from './launcher-fleet.ts'
+import { signalGroup } from '../../../runtime/process-group.ts'
+import { toStartError } from './program-errors.ts'
+import { toEndReport } from './program-report.ts'
+import { toProgramRequest } from './program-request.ts'
+import type { CaptureBounds, LauncherSetup, ProgramNews } from './protocol.ts'
+
+export interface LauncherPoolOptions {
+  /** How many programs run at once. */
+  readonly maxProcesses: number
+  readonly clock: Clock
+  readonly log: Log
+  readonly listener: ExecutorListener
+  /** Default: 1 for a few processes at once, 2 for many. */
+  readonly launchers?: number
+  /** Between SIGTERM and SIGKILL. Default 2. */
+  readonly graceSeconds?: number
+  /** How much of each output is kept. Default 64 KiB of its beginning and of its end. */
+  readonly capture?: CaptureBounds
+  /** Default `auto`: koffi where it is installed and works. */
+  readonly spawner?: LauncherSetup['spawner']
+}
+
+const closeDeadlineMs = 10_000
+const defaultCapture: CaptureBounds = { headBytes: 65_536, tailBytes: 65_536 }
+/** Measured: below, a second launcher only competes with the programs for the processors. */
+const manyProcesses = 8
+
+/**
+ * Launchers start with the first job and stay. An idle pool does not keep the process alive;
+ * programs outlive neither the pool nor its launchers nor the process.
+ */
+export class LauncherPool implements Executor {
+  readonly #clock: Clock
+  readonly #log: Log
+  readonly #listener: ExecutorListener
+  readonly #fleet: LauncherFleet
+  readonly #limit: ConcurrencyLimit
+  readonly #nodeId = hostname()
+  readonly #attempts = new Attempts()
+  /** Programs that the system refused to start: tried again when one ends, or after a pause. */
+  readonly #held = new Set<Attempt>()
+  #isPausing = false
+  #closing: Promise<void> | undefined
+  #closeReason = ''
+  #onIdle: (() => void) | undefined
+
+  constructor(options: LauncherPoolOptions) {
+    const { clock, log, listener, maxProcesses, graceSeconds = 2 } = options
+    const { capture = defaultCapture, spawner = 'auto' } = options
+    this.#clock = clock
+    this.#log = log
+    this.#listener = listener
+    this.#limit = new ConcurrencyLimit(maxProcesses)
+    this.#fleet = new LauncherFleet({
+      size: options.launchers ?? (maxProcesses < manyProcesses ? 1 : 2),
+      clock,
+      setup: { graceMs: graceSeconds * 1000, capture, spawner },
+      onNews: (news) => {
+        const now = readTime(clock)
+        for (const item of news) this.#take(item, now)
+        this.#throttle(news)
+      },
+      onLost: (launcher, reason) => this.#lose(launcher, reason),
+    })
+  }
+
+  get places(): number {
+    return Math.max(0, this.#limit.limit - this.#attempts.size)
+  }
+
+  batchSize(): number {
+    return 1
+  }
+
+  assign(batch: Batch): void {
+    for (const attempt of this.#attempts.add(batch)) {
+      if (this.#closing === undefined) this.#launch(attempt)
+      else this.#end(attempt, { kind: 'cancel', reason: this.#closeReason })
+    }
+  }
+
+  cancel(job: Job, reason: string): void {
+    const attempt = this.#attempts.find(job)
+    if (attempt === undefined || attempt.cancelReason !== null) return
+    attempt.cancelReason = reason
+    const { launcher, id } = attempt
+    if (launcher === null || launcher.process.withdraw(id)) {
+      this.#end(attempt, { kind: 'cancel', reason })
+    } else {
+      launcher.process.stop(id)
+    }
+  }
+
+  close(reason: string): Promise<void> {
+    this.#closing ??= this.#close(reason)
+    return this.#closing
+  }
+
+  async #close(reason: string): Promise<void> {
+    this.#closeReason = reason
+    const cancelKill = this.#clock.after(closeDeadlineMs, () => this.#fleet.kill())
+    for (const { job } of this.#attempts.all()) this.cancel(job, reason)
+    if (this.#attempts.size > 0) {
+      await new Promise<void>((resolve) => (this.#onIdle = resolve))
+    }
+    await this.#fleet.close()
+    cancelKill()
+  }
+
+  #launch(attempt: Attempt): void {
+    const { id, job, task, batch } = attempt
+    attempt.launcher = this.#fleet.take()
+    attempt.launcher.process.request(toProgramRequest(id, task, batch.gpuIds, job.workDir))
+  }
+
+  #take(news: ProgramNews, now: TimeReading): void {
+    const attempt = this.#attempts.get(news.id)
+    if (attempt === undefined) return
+    const { job, cancelReason } = attempt
+    const workerId = attempt.launcher?.process.id ?? ''
+    switch (news.kind) {
+      case 'started': {
+        attempt.pid = news.pid
+        const at = momentOf(now, news.at)
+        return this.#listener.report(job, { kind: 'start', at, workerId, nodeId: this.#nodeId })
+      }
+      case 'ended': {
+        const context = { at: momentOf(now, news.at), workerId, cancelReason }
+        this.#limit.succeed()
+        this.#end(attempt, toEndReport(job, news, context))
+        return this.#retry(0)
+      }
+      case 'failed':
+        return this.#end(attempt, { kind: 'fail', error: toStartError(news.fault) })
+      case 'refused':
+        return this.#refuse(attempt)
+    }
+  }
+
+  /** The system has no room for this one: it waits here. */
+  #refuse(attempt: Attempt): void {
+    const { cancelReason } = attempt
+    if (cancelReason !== null) return this.#end(attempt, { kind: 'cancel', reason: cancelReason })
+    this.#leave(attempt)
+    this.#held.add(attempt)
+  }
+
+  /** What was refused is tried again later, and fewer are assigned until then. */
+  #throttle(news: readonly ProgramNews[]): void {
+    const refused = news.find((item) => item.kind === 'refused')
+    if (refused === undefined || this.#held.size === 0) return
+    if (this.#limit.refuse(this.#attempts.size - this.#held.size)) {
+      const reason = `the system refused to start a program: ${refused.errno}`
+      this.#listener.notice({ kind: 'throttled', reason, limit: this.#limit.limit })
+    }
+    if (this.#isPausing) return
+    this.#isPausing = true
+    this.#clock.after(this.#limit.nextPauseMs(), () => {
+      this.#isPausing = false
+      this.#retry(1)
+    })
+  }
+
+  /** Starts held programs up to the limit, and at least so many. */
+  #retry(least: number): void {
+    const running = this.#attempts.size - this.#held.size
+    const room = Math.max(least, this.#limit.limit - running)
+    for (const attempt of [...this.#held].slice(0, room)) {
+      this.#held.delete(attempt)
+      this.#launch(attempt)
+    }
+  }
+
+  #lose(launcher: Launcher, reason: string): void {
+    const attempts = this.#attempts.all().filter((attempt) => attempt.launcher === launcher)
+    const lost = attempts.filter(({ pid }) => pid !== 0)
+    for (const { pid } of lost) signalGroup(pid, 'SIGKILL')
+    const workerId = launcher.process.id
+    if (this.#closing === undefined) {
+      const tasks = lost.map(({ job }) => job.uid)
+      const nodeId = this.#nodeId
+      this.#listener.notice({ kind: 'worker-lost', workerId, nodeId, reason, tasks })
+    }
+    if (this.#fleet.isBroken) {
+      this.#log.warn('LaunchersBroken', `launchers end before they start anything: ${reason}`)
+    }
+    for (const attempt of attempts) this.#endLost(attempt, workerId, reason)
+  }
+
+  #endLost(attempt: Attempt, workerId: string, why: string): void {
+    const { cancelReason, pid, job } = attempt
+    const facts = { workerId }
+    if (cancelReason !== null) {
+      return this.#end(attempt, { kind: 'cancel', reason: cancelReason, facts })
+    }
+    if (pid !== 0) {
+      const error = new WorkerLostError(`launcher ${workerId} was lost: ${why}`)
+      return this.#end(attempt, { kind: 'fail', error, facts })
+    }
+    if (this.#fleet.isBroken) {
+      const error = new BackendError(`launchers end before they start anything; last: ${why}`)
+      return this.#end(attempt, { kind: 'fail', error })
+    }
+    this.#forget(attempt)
+    this.#listener.giveBack([job])
+    this.#finish(attempt)
+  }
+
+  #end(attempt: Attempt, report: TaskReport): void {
+    this.#forget(attempt)
+    this.#listener.report(attempt.job, report)
+    this.#finish(attempt)
+  }
+
+  #forget(attempt: Attempt): void {
+    this.#leave(attempt)
+    this.#attempts.remove(attempt)
+    this.#held.delete(attempt)
+  }
+
+  #leave(attempt: Attempt): void {
+    if (attempt.launcher !== null) this.#fleet.release(attempt.launcher)
+    attempt.launcher = null
+  }
+
+  #finish({ batch }: Attempt): void {
+    if (this.#attempts.isLastOf(batch)) this.#listener.finish(batch)
+    if (this.#attempts.size === 0) this.#onIdle?.()
+  }
+}

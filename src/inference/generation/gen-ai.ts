@@ -1,0 +1,217 @@
+/** How a generation is told to OpenTelemetry: by the names of the GenAI conventions. */
+
+import type { HistogramInstrument, Labels, Measurement } from '../../events/measurement.ts'
+import type { WorkSpan } from '../../events/sink.ts'
+import { InferenceError, messageOf } from '../../foundation/errors.ts'
+import { type JsonValue, toJsonObject } from '../../foundation/json-value.ts'
+import { maskSecrets } from '../../foundation/secrets.ts'
+import type { Answer } from './text-generator.ts'
+import type { GenerationInput, GenerationRequest } from './inference-engine.ts'
+import { inferenceCodeOf } from './inference-errors.ts'
+
+const provider = 'tutti'
+
+const requestDuration: HistogramInstrument = {
+  name: 'gen_ai.server.request.duration',
+  unit: 's',
+  description: 'from the arrival of a request to the end of its answer',
+  boundaries: [
+    0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92,
+  ],
+}
+
+const timeToFirstToken: HistogramInstrument = {
+  name: 'gen_ai.server.time_to_first_token',
+  unit: 's',
+  description: 'from the arrival of a request to its first token',
+  boundaries: [
+    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10,
+  ],
+}
+
+const timePerOutputToken: HistogramInstrument = {
+  name: 'gen_ai.server.time_per_output_token',
+  unit: 's',
+  description: 'time per token after the first',
+  boundaries: [0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5],
+}
+
+const tokenUsage: HistogramInstrument = {
+  name: 'gen_ai.client.token.usage',
+  unit: '{token}',
+  description: 'tokens of prompts and answers',
+  boundaries: Array.from({ length: 14 }, (_, power) => 4 ** power),
+}
+
+/** One generation from its arrival to its end; times are monotonic milliseconds. */
+export interface Generation {
+  readonly request: GenerationRequest
+  readonly model: string
+  readonly taskId: string | null
+  readonly arrivedAt: number
+  /** Wall-clock seconds. */
+  readonly arrivedTime: number
+  readonly firstTokenAt: number | null
+  readonly endedAt: number
+  readonly outcome: { readonly answer: Answer } | { readonly error: unknown }
+  /** The guardrails' rules that hit; never what they found. */
+  readonly rules: readonly string[]
+  /** Prompts and answers are told only where somebody asked for it. */
+  readonly isContentCaptured: boolean
+}
+
+export function toSpan(generation: Generation): WorkSpan {
+  const { request, model, taskId, arrivedAt, arrivedTime, endedAt, outcome } = generation
+  return {
+    spanId: request.id,
+    name: `${operationOf(request.input)} ${model}`,
+    taskId,
+    startTime: arrivedTime,
+    endTime: arrivedTime + (endedAt - arrivedAt) / 1000,
+    attributes: toJsonObject({
+      ...requestAttributes(generation),
+      ...('answer' in outcome
+        ? answerAttributes(generation, outcome.answer)
+        : failureAttributes(outcome.error)),
+    }),
+    error:
+      'error' in outcome && !isCanceled(outcome.error)
+        ? maskSecrets(messageOf(outcome.error))
+        : null,
+    links: [],
+  }
+}
+
+interface OperationLabels {
+  readonly plain: Labels
+  readonly input: Labels
+  readonly output: Labels
+}
+
+/** Measures the generations of one model. Labels are made once: distributions find them fast. */
+export class GenerationMeter {
+  readonly #labels: { readonly chat: OperationLabels; readonly text_completion: OperationLabels }
+
+  constructor(model: string) {
+    this.#labels = {
+      chat: operationLabels(model, 'chat'),
+      text_completion: operationLabels(model, 'text_completion'),
+    }
+  }
+
+  measure({ request, arrivedAt, firstTokenAt, endedAt, outcome }: Generation): Measurement[] {
+    const { plain, input, output } = this.#labels[operationOf(request.input)]
+    const duration = (endedAt - arrivedAt) / 1000
+    if ('error' in outcome) {
+      const failed = { ...plain, 'error.type': errorTypeOf(outcome.error) }
+      return [{ instrument: requestDuration, value: duration, labels: failed }]
+    }
+    const { promptTokens, completionTokens } = outcome.answer.usage
+    const measurements: Measurement[] = [
+      { instrument: requestDuration, value: duration, labels: plain },
+      { instrument: tokenUsage, value: promptTokens, labels: input },
+      { instrument: tokenUsage, value: completionTokens, labels: output },
+    ]
+    if (firstTokenAt === null) return measurements
+    const first = (firstTokenAt - arrivedAt) / 1000
+    measurements.push({ instrument: timeToFirstToken, value: first, labels: plain })
+    if (completionTokens < 2) return measurements
+    const perToken = (endedAt - firstTokenAt) / 1000 / (completionTokens - 1)
+    measurements.push({ instrument: timePerOutputToken, value: perToken, labels: plain })
+    return measurements
+  }
+}
+
+function operationLabels(model: string, operation: string): OperationLabels {
+  const plain = {
+    'gen_ai.operation.name': operation,
+    'gen_ai.provider.name': provider,
+    'gen_ai.request.model': model,
+  }
+  return {
+    plain,
+    input: { ...plain, 'gen_ai.token.type': 'input' },
+    output: { ...plain, 'gen_ai.token.type': 'output' },
+  }
+}
+
+/** The span of a batch, linked to its requests' spans. */
+export function toBatchSpan(batch: {
+  readonly spanId: string
+  readonly model: string
+  readonly workerId: string
+  readonly requestIds: readonly string[]
+  readonly startTime: number
+  readonly durationMs: number
+  readonly waitMs: number
+  readonly error: string | null
+}): WorkSpan {
+  return {
+    spanId: batch.spanId,
+    name: `batch ${batch.model}`,
+    taskId: null,
+    startTime: batch.startTime,
+    endTime: batch.startTime + batch.durationMs / 1000,
+    attributes: toJsonObject({
+      'gen_ai.provider.name': provider,
+      'gen_ai.request.model': batch.model,
+      worker_id: batch.workerId,
+      batch_size: batch.requestIds.length,
+      wait_seconds: batch.waitMs / 1000,
+    }),
+    error: batch.error === null ? null : maskSecrets(batch.error),
+    links: batch.requestIds,
+  }
+}
+
+const operationOf = (input: GenerationInput): 'chat' | 'text_completion' =>
+  input.kind === 'chat' ? 'chat' : 'text_completion'
+
+type Attributes = Record<string, JsonValue>
+
+function requestAttributes(generation: Generation): Attributes {
+  const { request, model, rules, isContentCaptured } = generation
+  const { sampling, input } = request
+  const attributes: Attributes = {
+    'gen_ai.operation.name': operationOf(input),
+    'gen_ai.provider.name': provider,
+    'gen_ai.request.model': model,
+    'gen_ai.request.max_tokens': sampling.maxTokens,
+    'gen_ai.request.temperature': sampling.temperature,
+    'gen_ai.request.top_p': sampling.topP,
+    'gen_ai.request.top_k': sampling.topK,
+    'gen_ai.output.type': sampling.format.kind === 'text' ? 'text' : 'json',
+  }
+  if (sampling.seed !== null) attributes['gen_ai.request.seed'] = sampling.seed
+  if (sampling.stop.length > 0) attributes['gen_ai.request.stop_sequences'] = [...sampling.stop]
+  if (rules.length > 0) attributes['tutti.guardrails.rules'] = [...rules]
+  if (!isContentCaptured) return attributes
+  const content = input.kind === 'chat' ? input.messages : [{ role: 'user', content: input.text }]
+  attributes['gen_ai.input.messages'] = maskSecrets(JSON.stringify(content))
+  return attributes
+}
+
+function answerAttributes({ model, isContentCaptured }: Generation, answer: Answer): Attributes {
+  const attributes: Attributes = {
+    'gen_ai.response.model': model,
+    'gen_ai.response.finish_reasons': [answer.finishReason],
+    'gen_ai.usage.input_tokens': answer.usage.promptTokens,
+    'gen_ai.usage.output_tokens': answer.usage.completionTokens,
+  }
+  if (isContentCaptured) {
+    const content = [{ role: 'assistant', content: answer.text }]
+    attributes['gen_ai.output.messages'] = maskSecrets(JSON.stringify(content))
+  }
+  return attributes
+}
+
+/** Cancellation is not a failure. */
+const isCanceled = (error: unknown): boolean => inferenceCodeOf(error) === 'canceled'
+
+const failureAttributes = (error: unknown): Attributes =>
+  isCanceled(error) ? { status: 'canceled' } : { 'error.type': errorTypeOf(error) }
+
+function errorTypeOf(error: unknown): string {
+  if (InferenceError.isInstance(error)) return error.code
+  return error instanceof Error ? error.name : 'unknown'
+}

@@ -1,0 +1,41 @@
+/** Shares one abort listener per AbortSignal. */
+
+interface Registration<T> {
+  readonly items: Set<T>
+  readonly listener: () => void
+}
+
+/** Node scans all listeners of a signal to add one: one per item would cost quadratic time. */
+export class AbortRegistry<T> {
+  readonly #registrations = new Map<AbortSignal, Registration<T>>()
+  readonly #onAbort: (item: T) => void
+
+  /** `onAbort` is called for each registered item whose signal aborts. */
+  constructor(onAbort: (item: T) => void) {
+    this.#onAbort = onAbort
+  }
+
+  watch(signal: AbortSignal, item: T): void {
+    const registration = this.#registrations.get(signal) ?? this.#listen(signal)
+    registration.items.add(item)
+  }
+
+  forget(signal: AbortSignal, item: T): void {
+    const registration = this.#registrations.get(signal)
+    if (registration === undefined) return
+    registration.items.delete(item)
+    if (registration.items.size > 0) return
+    signal.removeEventListener('abort', registration.listener)
+    this.#registrations.delete(signal)
+  }
+
+  #listen(signal: AbortSignal): Registration<T> {
+    const items = new Set<T>()
+    // Iterates the live set: an item that is removed by an earlier callback is not called.
+    const listener = (): void => items.forEach((item) => this.#onAbort(item))
+    const registration = { items, listener }
+    this.#registrations.set(signal, registration)
+    signal.addEventListener('abort', listener)
+    return registration
+  }
+}

@@ -1,0 +1,58 @@
+/** A set in insertion order for items that are added and removed in large numbers. */
+
+/** An item of an `IndexedSet`; it can be in one set at a time. */
+export interface Indexed {
+  /** Written by the set alone; -1 while the item is in none. */
+  setIndex: number
+}
+
+const minLengthToCompact = 64
+
+/**
+ * Keeps no reference to a removed item. A `Set` or `Map` with many additions and removals does: V8
+ * links every outgrown hash table to its successor, and once one of them is in the old generation
+ * the whole chain, with its former content, stays until the next full collection.
+ */
+export class IndexedSet<T extends Indexed> {
+  readonly #items: (T | undefined)[] = []
+  #size = 0
+
+  get size(): number {
+    return this.#size
+  }
+
+  has(item: T): boolean {
+    return this.#items[item.setIndex] === item
+  }
+
+  add(item: T): void {
+    item.setIndex = this.#items.push(item) - 1
+    this.#size++
+  }
+
+  /** `false` when the set did not have it. */
+  delete(item: T): boolean {
+    if (!this.has(item)) return false
+    this.#items[item.setIndex] = undefined
+    item.setIndex = -1
+    this.#size--
+    if (this.#items.length > minLengthToCompact && this.#items.length > this.#size * 2)
+      this.#compact()
+    return true
+  }
+
+  /** A copy, so that a loop over it may add and delete. */
+  toArray(): T[] {
+    return this.#items.filter((item) => item !== undefined)
+  }
+
+  #compact(): void {
+    let end = 0
+    for (const item of this.#items) {
+      if (item === undefined) continue
+      item.setIndex = end
+      this.#items[end++] = item
+    }
+    this.#items.length = end
+  }
+}

@@ -1,0 +1,107 @@
+/**
+ * Finished spans as OTLP JSON, in chunks: one string holds about 700,000 spans, a file any number.
+ */
+
+import { open, rename, rm } from 'node:fs/promises'
+import { JsonTraceSerializer } from '@opentelemetry/otlp-transformer'
+import type { Resource } from '@opentelemetry/resources'
+import type { ReadableSpan } from '@opentelemetry/sdk-trace'
+import type { FinishedSpan } from '../../checkpoint/format.ts'
+import { errnoOf, messageOf, TuttiError } from '../../foundation/errors.ts'
+import { newUuid } from '../../foundation/ids.ts'
+import { toReadableSpan } from './otel.ts'
+
+const chunkSpans = 500
+/** About; a span has attributes of its own, and annotations. */
+const chunkCharacters = 10_000_000
+/** V8's longest string is 2^29 - 24 characters. */
+const longestString = 536_000_000
+const head = '{"resourceSpans":['
+const tail = ']}'
+
+/** The whole export as one string, or an error that asks for a path when it cannot be one. */
+export function toOtlpString(
+  spans: Iterable<FinishedSpan>,
+  resource: Resource,
+  longest = longestString,
+): string {
+  const parts: string[] = []
+  let length = head.length + tail.length
+  for (const part of chunks(spans, resource)) {
+    parts.push(part)
+    length += part.length + 1
+    if (length > longest) throw tooLarge(longest)
+  }
+  return `${head}${parts.join(',')}${tail}`
+}
+
+/** Streams the export to a file that appears only when it is complete. */
+export async function writeOtlpFile(
+  path: string,
+  spans: Iterable<FinishedSpan>,
+  resource: Resource,
+): Promise<void> {
+  const unfinished = `${path}.${newUuid()}.tmp`
+  try {
+    const file = await open(unfinished, 'wx')
+    try {
+      // Not `write`, which may put down less than it was given.
+      await file.appendFile(head)
+      let separator = ''
+      for (const part of chunks(spans, resource)) {
+        await file.appendFile(separator + part)
+        separator = ','
+      }
+      await file.appendFile(tail)
+    } finally {
+      await file.close()
+    }
+    await rename(unfinished, path)
+  } catch (error) {
+    await rm(unfinished, { force: true }).catch(() => {})
+    throw new TuttiError(`cannot write the OTLP export to ${path}: ${messageOf(error)}`, {
+      code: 'OtlpExportError',
+      cause: error,
+      ...(errnoOf(error) === 'unknown'
+        ? {}
+        : { hint: `The folder must exist and be writable (${errnoOf(error)}).` }),
+    })
+  }
+}
+
+/** Each chunk is one entry of `resourceSpans`, without the brackets around it. */
+function* chunks(spans: Iterable<FinishedSpan>, resource: Resource): Generator<string> {
+  const decoder = new TextDecoder()
+  let batch: ReadableSpan[] = []
+  let characters = 0
+  const encode = (): string => {
+    const bytes = JsonTraceSerializer.serializeRequest(batch) ?? new Uint8Array()
+    batch = []
+    characters = 0
+    return decoder.decode(bytes).slice(head.length, -tail.length)
+  }
+  for (const span of spans) {
+    batch.push(toReadableSpan(span, resource))
+    characters += charactersOf(span)
+    if (batch.length === chunkSpans || characters > chunkCharacters) yield encode()
+  }
+  if (batch.length > 0) yield encode()
+}
+
+/** Of what can be long: the texts of its attributes and annotations. */
+function charactersOf({ attributes, events }: FinishedSpan): number {
+  let characters = 0
+  for (const one of [attributes, ...events.map((event) => event.attributes)]) {
+    for (const value of Object.values(one)) {
+      if (typeof value === 'string') characters += value.length
+    }
+  }
+  return characters
+}
+
+function tooLarge(limit: number): TuttiError {
+  return new TuttiError(`the OTLP export is longer than one string can be (${limit} characters)`, {
+    code: 'OtlpTooLargeError',
+    hint: 'Pass a path: exportAsOtlp(path) streams to a file.',
+  })
+}

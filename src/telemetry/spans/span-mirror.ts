@@ -1,0 +1,33 @@
+/** The port through which spans reach attached span processors; without any, nothing is built. */
+
+import type { FinishedSpan, SpanAnnotation } from '../../checkpoint/format.ts'
+import type { JsonObject } from '../../foundation/json-value.ts'
+
+export interface StartedSpan {
+  readonly parentSpanId: string | null
+  readonly name: string
+  readonly time: number
+  readonly attributes: JsonObject
+}
+
+/**
+ * Hears of every span at the moment it opens and closes. Nothing it does may throw. Details come as
+ * functions, so that nothing is built when nobody listens.
+ */
+export interface SpanMirror {
+  started(spanId: string, span: () => StartedSpan): void
+  annotated(spanId: string, annotation: () => SpanAnnotation): void
+  ended(spanId: string, finished: () => FinishedSpan): void
+  /** Runs the callback with the span as the active one of OpenTelemetry's own context. */
+  runIn<T>(spanId: string, callback: () => T): T
+  /** Flushes and shuts the processors down; resolves at the latest after the deadline. */
+  close(deadlineMs: number): Promise<void>
+}
+
+export const nullMirror: SpanMirror = {
+  started() {},
+  annotated() {},
+  ended() {},
+  runIn: (_spanId, callback) => callback(),
+  close: () => Promise.resolve(),
+}

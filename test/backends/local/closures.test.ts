@@ -1,0 +1,181 @@
+import { hostname } from 'node:os'
+import { describe, expect, it } from 'vitest'
+import type { Job } from '../../../src/backends/backend.ts'
+import type { Batch } from '../../../src/backends/local/executor.ts'
+import { InProcessExecutor } from '../../../src/backends/local/closures.ts'
+import { currentTask } from '../../../src/foundation/task-context.ts'
+import { ComputeTask, type FunctionOptions } from '../../../src/tasks/compute-task.ts'
+import { ManualClock } from '../../../src/testing/manual-clock.ts'
+import { RecordingListener } from '../../../src/testing/recording-listener.ts'
+
+class BatchListener extends RecordingListener {
+  readonly finished: Batch[] = []
+  readonly givenBack: Job[] = []
+
+  giveBack(jobs: readonly Job[]): void {
+    this.givenBack.push(...jobs)
+  }
+
+  finish(batch: Batch): void {
+    this.finished.push(batch)
+  }
+}
+
+function openExecutor() {
+  const [clock, listener] = [new ManualClock(), new BatchListener()]
+  const executor = new InProcessExecutor({ clock, listener })
+  const begin = (options: FunctionOptions<unknown, readonly unknown[]>): Job => {
+    const task = new ComputeTask(options)
+    const job = { uid: task.uid, task, attempt: 1 }
+    executor.assign({ jobs: [job], gpuIds: [] })
+    return job
+  }
+  return { clock, listener, executor, begin }
+}
+
+const never = (): Promise<never> => new Promise(() => {})
+
+describe('closures', () => {
+  it('run with their arguments, inside their task, and give their value', async () => {
+    const { listener, begin } = openExecutor()
+    const job = begin({
+      function: async (...args: readonly unknown[]) => [currentTask(), ...args],
+      args: [1, 'b'],
+    })
+    expect(listener.of(job)).toEqual([])
+    await listener.ended([job])
+    expect(listener.of(job)).toEqual([
+      { kind: 'start', workerId: 'main', nodeId: hostname() },
+      { kind: 'complete', value: [job.uid, 1, 'b'] },
+    ])
+    expect(listener.finished.map(({ jobs }) => jobs)).toEqual([[job]])
+    expect(currentTask()).toBeUndefined()
+  })
+
+  it.each([[new RangeError('no')], [null], ['text']])(
+    'fail with what they throw: %s',
+    async (what) => {
+      const { listener, begin } = openExecutor()
+      const jobs = [
+        begin({
+          function: () => {
+            throw what
+          },
+        }),
+        begin({ function: () => Promise.reject(what) }),
+      ]
+      await listener.ended(jobs)
+      for (const job of jobs) expect(listener.of(job).at(-1)).toEqual({ kind: 'fail', error: what })
+    },
+  )
+
+  it('fail when they run longer than their limit, and are then abandoned', async () => {
+    const { clock, listener, begin } = openExecutor()
+    const late = Promise.withResolvers<string>()
+    const job = begin({ function: () => late.promise, timeoutSeconds: 2 })
+    await listener.started(job)
+    await clock.advance(1999)
+    expect(listener.hasEnded(job)).toBe(false)
+    await clock.advance(1)
+    expect(listener.of(job).at(-1)).toMatchObject({
+      kind: 'fail',
+      error: { name: 'TimeoutError', message: `task ${job.uid} ran longer than 2 s` },
+    })
+    late.resolve('too late')
+    await clock.advance(1)
+    expect([listener.of(job).length, listener.finished.length]).toEqual([2, 1])
+  })
+
+  it('leave no timer behind', async () => {
+    const { clock, listener, begin } = openExecutor()
+    const job = begin({ function: () => 1, timeoutSeconds: 2 })
+    await listener.ended([job])
+    expect(clock.pendingTimers).toBe(0)
+  })
+
+  it('begin in the turn in which they are assigned, but not before whoever does so', async () => {
+    const { listener, begin } = openExecutor()
+    let turns = 0
+    setImmediate(() => turns++)
+    const job = begin({ function: () => turns })
+    expect(listener.of(job)).toEqual([])
+    for (let at = 0; at < 10; at++) await Promise.resolve()
+    expect(listener.of(job).at(-1)).toEqual({ kind: 'complete', value: 0 })
+  })
+
+  it('leave the loop its turns, however many there are and however they follow', async () => {
+    const { listener, begin } = openExecutor()
+    let turns = 0
+    const count = (): void => void (turns++, isOpen && setImmediate(count))
+    let isOpen = true
+    setImmediate(count)
+    const seen: unknown[] = []
+    const all = Promise.withResolvers<void>()
+    const next = (): void => {
+      seen.push(turns)
+      if (seen.length < 3000) begin({ function: next })
+      else all.resolve()
+    }
+    begin({ function: next })
+    await all.promise
+    isOpen = false
+    expect(new Set(seen.slice(0, 1000))).toEqual(new Set([0]))
+    expect([seen[1000], seen[2000]]).not.toContain(0)
+    expect(turns).toBeGreaterThanOrEqual(2)
+    expect(listener.givenBack).toEqual([])
+  })
+
+  it('that take long give way to the loop after a few', async () => {
+    const { clock, listener, begin } = openExecutor()
+    let turns = 0
+    setImmediate(() => turns++)
+    const jobs = [1, 2, 3].map(() =>
+      begin({
+        function: () => {
+          void clock.advance(8)
+          return turns
+        },
+      }),
+    )
+    await listener.ended(jobs)
+    const values = jobs.map((job) => listener.of(job).at(-1))
+    expect(values).toMatchObject([{ value: 0 }, { value: 0 }, { value: 1 }])
+  })
+
+  it('never begin when they are canceled before their turn', async () => {
+    const { clock, listener, executor, begin } = openExecutor()
+    let ran = 0
+    const [gone, kept] = [begin({ function: () => ran++ }), begin({ function: () => ran++ })]
+    executor.cancel(gone, 'not needed')
+    executor.cancel(gone, 'again')
+    await listener.ended([gone, kept])
+    await clock.advance(1)
+    expect(listener.of(gone)).toMatchObject([{ kind: 'cancel', reason: 'not needed' }])
+    expect([ran, listener.finished.length]).toEqual([1, 2])
+  })
+
+  it('do not run when whoever hears of their start cancels them', async () => {
+    const { clock, listener, executor, begin } = openExecutor()
+    let ran = 0
+    const job = begin({ function: () => ran++ })
+    const report = listener.report.bind(listener)
+    listener.report = (which, what) => {
+      report(which, what)
+      if (what.kind === 'start') executor.cancel(which, 'no')
+    }
+    await listener.ended([job])
+    await clock.advance(1)
+    expect([listener.kindsOf(job), ran]).toEqual([['start', 'cancel'], 0])
+  })
+
+  it('are all canceled by close(), and count against the places while they run', async () => {
+    const { listener, executor, begin } = openExecutor()
+    const before = executor.places
+    const jobs = Array.from({ length: 10 }, () => begin({ function: never }))
+    expect(before - executor.places).toBe(10)
+    await listener.started(jobs[9] ?? begin({ function: never }))
+    await executor.close('backend closed')
+    for (const job of jobs) expect(listener.kindsOf(job)).toEqual(['start', 'cancel'])
+    expect([executor.places, listener.finished.length]).toEqual([before, 10])
+  })
+})

@@ -1,0 +1,54 @@
+import fc from 'fast-check'
+import { expect, it } from 'vitest'
+import { OutputCapture } from '../../../../src/backends/local/programs/output-capture.ts'
+
+const capture = (chunks: readonly Uint8Array[], headBytes: number, tailBytes: number) => {
+  const output = new OutputCapture({ headBytes, tailBytes })
+  for (const chunk of chunks) {
+    // The reader's buffer is used again.
+    const reused = Uint8Array.from(chunk)
+    output.push(reused)
+    reused.fill(33)
+  }
+  return output
+}
+
+it('keeps everything that fits, however it is cut', () => {
+  const chunks = fc.array(fc.uint8Array({ maxLength: 20 }), { maxLength: 20 })
+  fc.assert(
+    fc.property(chunks, fc.nat(30), (parts, spare) => {
+      const whole = Buffer.concat(parts)
+      const output = capture(parts, Math.max(1, whole.length - spare), spare + 1)
+      expect(output.text()).toBe(whole.toString())
+      expect(output.total).toBe(whole.length)
+    }),
+  )
+})
+
+it('row 12: keeps the first and the last bytes of more, and says how many are left out', () => {
+  const chunks = fc.array(fc.uint8Array({ maxLength: 40, max: 127 }), { maxLength: 20 })
+  const size = fc.integer({ min: 1, max: 50 })
+  fc.assert(
+    fc.property(chunks, size, size, (parts, head, tail) => {
+      const whole = Buffer.concat(parts).toString()
+      const left = whole.length - head - tail
+      fc.pre(left > 0)
+      const marker = `\n[... ${left} bytes left out ...]\n`
+      const expected = whole.slice(0, head) + marker + whole.slice(-tail)
+      expect(capture(parts, head, tail).text()).toBe(expected)
+    }),
+  )
+})
+
+it('row 12: does not cut a character in two', () => {
+  const bytes = Buffer.from('aé€😀'.repeat(10))
+  for (let head = 1; head < 20; head++) {
+    for (let tail = 4; tail < 20; tail++) {
+      const text = capture([bytes], head, tail).text()
+      expect(text).not.toContain('\uFFFD')
+      const [first = '', marker = '', last = ''] = text.split('\n')
+      const leftOut = Number(/\d+/.exec(marker)?.[0])
+      expect(Buffer.byteLength(first) + leftOut + Buffer.byteLength(last)).toBe(bytes.length)
+    }
+  }
+})

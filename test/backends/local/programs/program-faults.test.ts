@@ -1,0 +1,178 @@
+import {
+  chmodSync,
+  existsSync,
+  mkdtempSync,
+  readFileSync,
+  realpathSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { errorTypeOf, ExecutableFailedError } from '../../../../src/foundation/task-errors.ts'
+import { explainRefusal } from '../../../../src/backends/local/programs/program-lookup.ts'
+import { expectCompleted, expectFailed, launchersOf, openPool, processes } from './pool-driver.ts'
+
+function tempFolder(): string {
+  const folder = realpathSync(mkdtempSync(join(tmpdir(), 'tutti-programs-')))
+  onTestFinished(() => rmSync(folder, { recursive: true, force: true }))
+  return folder
+}
+
+const shell = (script: string) => ({ executable: 'sh', arguments: ['-c', script] })
+
+describe('why the system refuses a program', () => {
+  it.each([
+    ['EACCES', /noexec/],
+    ['EPERM', /noexec/],
+    ['ENOEXEC', /#!\/bin\/sh/],
+  ])('tells what to do about %s', (errno, hint) => {
+    const fault = explainRefusal(process.execPath, tempFolder(), errno)
+    expect(fault.type).toBe('ExecutableNotPermittedError')
+    expect(fault.hint).toMatch(hint)
+  })
+})
+
+describe.each(['auto', 'plain'] as const)('programs with the %s spawner', (spawner) => {
+  it('row 7: tells a missing program, a forbidden one and a missing folder apart', async () => {
+    const folder = tempFolder()
+    const [plain, lost] = [join(folder, 'plain.sh'), join(folder, 'lost.sh')]
+    writeFileSync(plain, '#!/bin/sh\n', { mode: 0o644 })
+    writeFileSync(lost, '#!/no/such/interpreter\n', { mode: 0o755 })
+    const driver = openPool({ spawner })
+    const cases: [Parameters<typeof driver.run>[0], string, RegExp][] = [
+      [{ executable: 'grepp' }, 'ExecutableNotFoundError', /"grep".*PATH is /],
+      [{ executable: join(folder, 'plian.sh') }, 'ExecutableNotFoundError', /"plain\.sh"/],
+      [{ executable: lost }, 'ExecutableNotFoundError', /#!\/no\/such\/interpreter/],
+      [{ executable: folder }, 'ExecutableNotPermittedError', /program in it/],
+      [{ executable: plain }, 'ExecutableNotPermittedError', /chmod \+x/],
+      [{ executable: 'plain.sh', env: { PATH: folder } }, 'ExecutableNotPermittedError', /chmod/],
+      [{ executable: 'true', cwd: join(folder, 'no') }, 'CwdNotFoundError', /Make the folder/],
+      [{ executable: 'true', cwd: plain }, 'CwdNotFoundError', /name another/],
+      [{ executable: 'true', cwd: folder, shell: true }, '', /^$/],
+    ]
+    for (const [options, type, hint] of cases) {
+      const run = driver.submit(options)
+      const report = await run.ended
+      if (type === '') {
+        expectCompleted(report)
+        continue
+      }
+      const error = expectFailed(report)
+      expect(errorTypeOf(error)).toBe(type)
+      expect(error.code).toBe(type)
+      expect(error.hint ?? '').toMatch(hint)
+      expect(driver.reportsOf(run.job)).toEqual([report])
+    }
+    chmodSync(plain, 0o755)
+    expectCompleted(await driver.run({ executable: plain }))
+  })
+
+  it('row 7: finds a program again that was replaced', async () => {
+    const folder = tempFolder()
+    const [first, second] = [join(folder, '1'), join(folder, '2')]
+    const env = { PATH: `${first}:${second}:${process.env['PATH']}` }
+    const driver = openPool({ spawner })
+    await driver.run({ executable: 'mkdir', arguments: [first, second] })
+    writeFileSync(join(first, 'moving'), '#!/bin/sh\necho first', { mode: 0o755 })
+    const run = () => driver.run({ executable: 'moving', env })
+    expect(expectCompleted(await run()).stdout).toBe('first\n')
+    rmSync(join(first, 'moving'))
+    writeFileSync(join(second, 'moving'), '#!/bin/sh\necho second', { mode: 0o755 })
+    expect(expectCompleted(await run()).stdout).toBe('second\n')
+  })
+
+  it('row 8: passes what a shell would interpret as it is', async () => {
+    const canary = join(tempFolder(), 'canary')
+    const driver = openPool({ spawner })
+    const hostile = [`; touch ${canary}`, `$(touch ${canary})`, `\`touch ${canary}\``, '&& false']
+    const format = { executable: 'printf', arguments: ['%s\\n', ...hostile] }
+    expect(expectCompleted(await driver.run(format)).stdout).toBe(`${hostile.join('\n')}\n`)
+    expectFailed(await driver.run({ executable: `true; touch ${canary}` }))
+    expect(existsSync(canary)).toBe(false)
+  })
+
+  it('fails with the exit code and the end of both outputs', async () => {
+    const driver = openPool({ spawner })
+    const report = await driver.run(shell('yes é | head -n 3000; echo why >&2; exit 3'))
+    const error = expectFailed(report)
+    expect(error).toBeInstanceOf(ExecutableFailedError)
+    expect(error).toMatchObject({ exitCode: 3, signal: null, stderr: 'why\n' })
+    expect(error.message).toBe('sh exited with code 3')
+    expect(report.facts).toMatchObject({ exitCode: 3, workerId: 'p1', stderrTail: 'why\n' })
+    const tail = report.facts?.stdoutTail ?? ''
+    expect(Buffer.byteLength(tail)).toBeLessThanOrEqual(2048)
+    expect(tail).toMatch(/^\n?(?:é\n){600,}$/)
+  })
+
+  it('row 10: names the signal that killed a program', async () => {
+    const driver = openPool({ spawner })
+    const fault = await driver.run(shell('kill -SEGV $$'))
+    expect(expectFailed(fault)).toMatchObject({ code: 'ProcessSignalError', signal: 'SIGSEGV' })
+    expect(errorTypeOf(expectFailed(fault))).toBe('ExecutableFailedError')
+    expect(fault.facts).toMatchObject({ signal: 'SIGSEGV' })
+    expect(fault.facts).not.toHaveProperty('exitCode')
+    const killed = expectFailed(await driver.run(shell('kill -KILL $$')))
+    expect(killed.message).toBe('sh was killed by SIGKILL: often out of memory')
+    expect(killed.hint).toMatch(/^Often the system was out of memory: ask for more/)
+    const aborted = await driver.run(shell('kill -ABRT $$'))
+    expect(aborted.facts).toMatchObject({ signal: 'SIGABRT' })
+  })
+
+  it('row 12: keeps the beginning and the end of any output, with memory flat', async () => {
+    const driver = openPool({ spawner })
+    await driver.run({ executable: 'true' })
+    const [launcher] = launchersOf(process.pid)
+    const volume = process.env['TUTTI_LONG'] === '1' ? 10_000_000_000 : 1_000_000_000
+    const script = `echo first; head -c ${volume} /dev/zero; echo last`
+    const { stdout } = expectCompleted(await driver.run(shell(script)))
+    const leftOut = Number(/\n\[\.\.\. (\d+) bytes left out \.\.\.\]\n/.exec(stdout)?.[1])
+    expect(leftOut).toBe(volume + 11 - 131_072)
+    expect(stdout.startsWith('first\n\0')).toBe(true)
+    expect(stdout.endsWith('\0last\n')).toBe(true)
+    const status = readFileSync(`/proc/${launcher?.pid}/status`, 'utf8')
+    expect(Number(/VmHWM:\s+(\d+) kB/.exec(status)?.[1])).toBeLessThan(256_000)
+  })
+
+  it('row 12: takes binary output and one endless line', async () => {
+    const driver = openPool({ spawner })
+    const binary = expectCompleted(await driver.run(shell("printf 'a\\377\\200b\\000'")))
+    expect(binary.stdout).toBe('a\uFFFD\uFFFDb\0')
+    const line = expectCompleted(await driver.run(shell("yes | tr -d '\\n' | head -c 5000000")))
+    expect(line.stdout.split('\n').map(({ length }) => length)).toEqual([65_536, 32, 65_536])
+  })
+
+  it('row 12: a program waits for its reader instead of filling the memory', async () => {
+    const driver = openPool({ spawner })
+    const runs = [1, 2, 3].map(() => driver.submit({ executable: 'yes' }))
+    await Promise.all(runs.map(({ started }) => started))
+    for (const { job } of runs) driver.pool.cancel(job, 'enough')
+    for (const { ended } of runs) expect((await ended).kind).toBe('cancel')
+  })
+
+  it('neither waits for nor ends what a program leaves behind, quiet or writing', async () => {
+    const driver = openPool({ spawner })
+    const quiet = expectCompleted(await driver.run(shell('sleep 1000 & echo $!')))
+    const early = Number(quiet.stdout)
+    expect(processes().map(({ pid }) => pid)).toContain(early)
+    process.kill(early, 'SIGKILL')
+    const noisy = 'trap "" PIPE; (while :; do echo noise || exit; done) & echo $!; sleep 0.05'
+    const { stdout } = expectCompleted(await driver.run(shell(noisy)))
+    expect(stdout).toContain('noise')
+  })
+
+  it('row 13: a program that does not read its stdin is not disturbed', async () => {
+    const driver = openPool({ spawner })
+    const stdin = 'x'.repeat(1_000_000)
+    const runs = await Promise.all([
+      driver.run({ executable: 'true', stdin }),
+      driver.run({ executable: 'head', arguments: ['-c', '3'], stdin }),
+      driver.run({ ...shell('exec <&-; sleep 0.05; echo closed'), stdin }),
+      driver.run({ ...shell('sleep 0.05; exit 4'), stdin }),
+    ])
+    expect(runs.map(({ kind }) => kind)).toEqual(['complete', 'complete', 'complete', 'fail'])
+    const outputs = runs.slice(0, 3).map((report) => expectCompleted(report).stdout)
+    expect(outputs).toEqual(['', 'xxx', 'closed\n'])
+  })
+})

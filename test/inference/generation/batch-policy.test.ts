@@ -1,0 +1,82 @@
+import { describe, expect, it } from 'vitest'
+import {
+  type BatchPolicy,
+  decideBatch,
+  type WorkerLoad,
+} from '../../../src/inference/generation/batch-policy.ts'
+
+const adaptive: BatchPolicy = {
+  type: 'adaptive',
+  maxBatchSize: 8,
+  maxBatchWaitMs: 500,
+  isOn: true,
+}
+const fixed: BatchPolicy = { ...adaptive, type: 'fixed' }
+
+const worker = (
+  admits: 'batch' | 'step',
+  slots: number,
+  running = 0,
+  isLeaving = false,
+): WorkerLoad => ({ capacity: { admits, slots }, running, isLeaving })
+
+const line = (queued: number, waitMs = 0, isUrgent = false) => ({
+  queued,
+  oldestMs: 1000,
+  nowMs: 1000 + waitMs,
+  isUrgent,
+})
+
+/** `[worker, size]`, the moment to look again, or `rest`. */
+function decide(policy: BatchPolicy, waiting: ReturnType<typeof line>, ...workers: WorkerLoad[]) {
+  const decision = decideBatch(policy, waiting, workers)
+  if (decision.kind === 'send') return [workers.indexOf(decision.to), decision.size]
+  return decision.kind === 'wait' ? decision.untilMs : 'rest'
+}
+
+describe('the adaptive policy', () => {
+  it('sends at once what waits, as much as fits into a batch and into the worker', () => {
+    expect(decide(adaptive, line(1), worker('batch', 64))).toEqual([0, 1])
+    expect(decide(adaptive, line(20), worker('batch', 64))).toEqual([0, 8])
+    expect(decide(adaptive, line(20), worker('batch', 3))).toEqual([0, 3])
+    expect(decide(adaptive, line(20), worker('step', 4, 3))).toEqual([0, 1])
+  })
+
+  it('rests while nothing waits or nobody has room', () => {
+    expect(decide(adaptive, line(0), worker('batch', 64))).toBe('rest')
+    expect(decide(adaptive, line(5))).toBe('rest')
+    expect(decide(adaptive, line(5, 9999), worker('batch', 64, 1))).toBe('rest')
+    expect(decide(adaptive, line(5), worker('step', 4, 4))).toBe('rest')
+    expect(decide(adaptive, line(5), worker('step', 4, 0, true))).toBe('rest')
+  })
+
+  it('fills the workers that take requests step by step evenly', () => {
+    const [idle, busy] = [worker('step', 8), worker('step', 8, 6)]
+    expect(decide(adaptive, line(6), idle, worker('step', 8))).toEqual([0, 3])
+    expect(decide(adaptive, line(6), busy, idle)).toEqual([1, 6])
+    expect(decide(adaptive, line(7), worker('step', 8, 2), idle)).toEqual([1, 5])
+  })
+})
+
+describe('the fixed policy', () => {
+  it('waits until a batch is full or its oldest request has waited enough', () => {
+    expect(decide(fixed, line(7, 499), worker('batch', 64))).toBe(1500)
+    expect(decide(fixed, line(8, 0), worker('batch', 64))).toEqual([0, 8])
+    expect(decide(fixed, line(7, 500), worker('batch', 64))).toEqual([0, 7])
+    expect(decide(fixed, line(7, 0, true), worker('batch', 64))).toEqual([0, 7])
+  })
+
+  it('holds a batch for full that fills its worker', () => {
+    expect(decide(fixed, line(4), worker('batch', 4))).toEqual([0, 4])
+  })
+
+  it('rests while nobody has room, also when the time is over', () => {
+    expect(decide(fixed, line(8, 501), worker('batch', 64, 8))).toBe('rest')
+  })
+})
+
+describe('batching that is off', () => {
+  it('sends each request alone and at once', () => {
+    expect(decide({ ...fixed, isOn: false }, line(8), worker('step', 4))).toEqual([0, 1])
+  })
+})

@@ -1,0 +1,54 @@
+/** A batcher with one scripted worker, on a clock that stands still. */
+
+import {
+  type BatchPolicy,
+  type BatchReport,
+  Batcher,
+} from '../../../src/inference/generation/batcher.ts'
+import type { EngineCapacity } from '../../../src/inference/generation/inference-engine.ts'
+import { ManualClock } from '../../../src/testing/manual-clock.ts'
+import { Asker } from './asker.ts'
+import { plainScript, type Script, ScriptedWorker } from './scripted-worker.ts'
+
+export const adaptive: BatchPolicy = {
+  type: 'adaptive',
+  maxBatchSize: 1024,
+  maxBatchWaitMs: 500,
+  isOn: true,
+}
+
+interface Scene {
+  readonly policy?: BatchPolicy
+  readonly capacity?: EngineCapacity
+  readonly script?: (id: string) => Partial<Script>
+  readonly queueLimit?: number
+  readonly engineTimeoutMs?: number
+}
+
+export function open(scene: Scene = {}) {
+  const clock = new ManualClock()
+  const reports: BatchReport[] = []
+  const batcher = new Batcher({
+    clock,
+    policy: scene.policy ?? adaptive,
+    queueLimit: scene.queueLimit ?? 10_000,
+    onBatch: (report) => reports.push(report),
+    engineTimeoutMs: scene.engineTimeoutMs ?? null,
+  })
+  const capacity = scene.capacity ?? { admits: 'batch', slots: 4096 }
+  const script = (id: string): Script => ({ ...plainScript, ...scene.script?.(id) })
+  const addWorker = (workerId: string): ScriptedWorker => {
+    const worker = new ScriptedWorker(clock, workerId, capacity, script)
+    batcher.addWorker(worker)
+    return worker
+  }
+  const ask = (id: string, options: ConstructorParameters<typeof Asker>[2] = {}): Asker =>
+    new Asker(clock, id, options).ask(batcher)
+  const askMany = (count: number): Asker[] =>
+    Array.from({ length: count }, (_, at) => ask(`r${at}`))
+  /** Lets what is asked be looked at before time moves, and what falls due then after. */
+  const pass = async (ms: number): Promise<void> => {
+    for (const step of [0, ms, 0]) await clock.advance(step)
+  }
+  return { clock, batcher, reports, addWorker, ask, askMany, pass, worker: addWorker('w0') }
+}

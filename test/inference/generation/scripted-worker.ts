@@ -1,0 +1,137 @@
+/** A worker that does what a script says for each request, and watches what it is given. */
+
+import type { BatchWorker } from '../../../src/inference/generation/batcher.ts'
+import type {
+  EngineCapacity,
+  GenerationListener,
+  GenerationRequest,
+} from '../../../src/inference/generation/inference-engine.ts'
+import { inferenceError } from '../../../src/inference/generation/inference-errors.ts'
+import type { ManualClock } from '../../../src/testing/manual-clock.ts'
+
+export interface Script {
+  /** From the start of its batch to its end; 0 answers before `generate` returns. */
+  readonly delayMs: number
+  /** `forget`: no end; `poison`: the whole batch rejects; `hang`: ends only when aborted. */
+  readonly outcome: 'done' | 'fail' | 'forget' | 'poison' | 'hang'
+  /** A delta comes at once, long before the end. */
+  readonly isEarly: boolean
+  /** How long it takes to let go. */
+  readonly abortLagMs: number
+  /** What it says beyond its contract. */
+  readonly noise: 'none' | 'twice' | 'stranger' | 'late text'
+}
+
+export const plainScript: Script = {
+  delayMs: 0,
+  outcome: 'done',
+  isEarly: false,
+  abortLagMs: 0,
+  noise: 'none',
+}
+
+interface Batch {
+  readonly open: Set<string>
+  readonly reject: (error: unknown) => void
+}
+
+export class ScriptedWorker implements BatchWorker {
+  readonly workerId: string
+  readonly capacity: EngineCapacity
+  /** The ids of each batch. */
+  readonly calls: string[][] = []
+  /** What it has. */
+  readonly held = new Set<string>()
+  readonly #clock: ManualClock
+  readonly #scriptOf: (id: string) => Script
+  readonly #batches = new Set<Batch>()
+  readonly #onCall: (worker: ScriptedWorker, requests: readonly GenerationRequest[]) => void
+
+  constructor(
+    clock: ManualClock,
+    workerId: string,
+    capacity: EngineCapacity,
+    scriptOf: (id: string) => Script = () => plainScript,
+    onCall: (worker: ScriptedWorker, requests: readonly GenerationRequest[]) => void = () => {},
+  ) {
+    this.#clock = clock
+    this.workerId = workerId
+    this.capacity = capacity
+    this.#scriptOf = scriptOf
+    this.#onCall = onCall
+  }
+
+  get hasRoom(): boolean {
+    const { admits, slots } = this.capacity
+    return admits === 'batch' ? this.held.size === 0 : this.held.size < slots
+  }
+
+  generate(requests: readonly GenerationRequest[], listener: GenerationListener): Promise<void> {
+    this.#onCall(this, requests)
+    this.calls.push(requests.map(({ id }) => id))
+    const { promise, resolve, reject } = Promise.withResolvers<void>()
+    const open = new Set(requests.map(({ id }) => id))
+    const batch = { open, reject }
+    this.#batches.add(batch)
+    // Just before the batcher hears of it.
+    const drop = (): void => this.#drop(batch)
+    promise.then(drop, drop)
+    for (const { id } of requests) this.held.add(id)
+    const forgotten = new Set<string>()
+    const settle = (id: string, isForgotten = false): void => {
+      if (isForgotten) forgotten.add(id)
+      else if (open.delete(id)) this.held.delete(id)
+      if ([...open].every((one) => forgotten.has(one))) resolve()
+    }
+    for (const request of requests) this.#play(request, batch, listener, settle)
+    return promise
+  }
+
+  /** The engine is gone, and everything that it had. */
+  lose(): void {
+    for (const { reject } of this.#batches) reject(inferenceError('engine_lost', 'it crashed'))
+  }
+
+  #drop(batch: Batch): void {
+    for (const id of batch.open) this.held.delete(id)
+    batch.open.clear()
+    this.#batches.delete(batch)
+  }
+
+  #play(
+    { id, signal }: GenerationRequest,
+    { open, reject }: Batch,
+    listener: GenerationListener,
+    settle: (id: string, isForgotten?: boolean) => void,
+  ): void {
+    const { delayMs, outcome, isEarly, abortLagMs, noise } = this.#scriptOf(id)
+    if (isEarly) void listener.delta(id, { text: '' })
+    const letGo = (): void => {
+      if (!open.has(id)) return
+      listener.end(id, { kind: 'canceled' })
+      settle(id)
+    }
+    signal.addEventListener('abort', () => this.#after(abortLagMs, letGo))
+    if (outcome === 'hang') return
+    this.#after(delayMs, () => {
+      if (!open.has(id) || signal.aborted) return
+      if (outcome === 'poison') return reject(new Error(`poisoned by ${id}`))
+      if (noise === 'stranger') listener.end('a stranger', { kind: 'canceled' })
+      if (outcome === 'done') {
+        void listener.delta(id, { text: id })
+        const usage = { promptTokens: 1, completionTokens: 1 }
+        listener.end(id, { kind: 'done', finishReason: 'stop', usage })
+      } else if (outcome === 'fail') {
+        listener.end(id, { kind: 'failed', error: new Error(`bad ${id}`) })
+      }
+      if (noise === 'twice' && outcome !== 'forget') listener.end(id, { kind: 'canceled' })
+      if (noise === 'late text' && outcome !== 'forget') void listener.delta(id, { text: 'late' })
+      settle(id, outcome === 'forget')
+    })
+  }
+
+  #after(ms: number, callback: () => void): void {
+    if (ms === 0) callback()
+    else this.#clock.after(ms, callback)
+  }
+}

@@ -1,0 +1,34 @@
+import fc from 'fast-check'
+import { expect, it } from 'vitest'
+import { Fifo } from '../../src/runtime/fifo.ts'
+
+it('gives what was pushed, in that order, however much comes and goes', () => {
+  const step = fc.oneof(
+    fc.record({ push: fc.nat(3000) }),
+    fc.record({ shift: fc.nat(3000) }),
+    fc.record({ take: fc.nat(3000) }),
+    fc.constant({ clear: true }),
+  )
+  fc.assert(
+    fc.property(fc.array(step, { maxLength: 30 }), (steps) => {
+      const fifo = new Fifo<number>()
+      let plain: number[] = []
+      let next = 0
+      for (const one of steps) {
+        if ('push' in one)
+          for (let at = 0; at < one.push; at++) plain.push((fifo.push(next), next++))
+        if ('shift' in one) {
+          const given = Array.from({ length: one.shift }, () => fifo.shift())
+          expect(given.filter((item) => item !== undefined)).toEqual(plain.splice(0, one.shift))
+        }
+        if ('take' in one) expect(fifo.take(one.take)).toEqual(plain.splice(0, one.take))
+        if ('clear' in one) {
+          fifo.clear()
+          plain = []
+        }
+        expect(fifo.length).toBe(plain.length)
+      }
+    }),
+    { numRuns: 100 },
+  )
+})

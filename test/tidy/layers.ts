@@ -1,0 +1,109 @@
+/** Who may import whom, as data, and the rules that hold the code to it. */
+
+import { codeIn, importsOf, isAt, type SourceFile } from './source-file.ts'
+
+/** The port that all backends implement. */
+const backendPort = 'backends/backend.ts'
+
+const base = ['foundation', 'events', 'tasks', 'checkpoint', 'views', 'runtime']
+
+/**
+ * What each folder of `src` may import besides itself and `node:`: a folder, or one file of it.
+ * Folders that are not listed may not exist.
+ */
+export const layers: Readonly<Record<string, readonly string[]>> = {
+  foundation: [],
+  events: ['foundation'],
+  tasks: ['foundation'],
+  checkpoint: ['foundation', 'events'],
+  views: ['foundation', 'events'],
+  runtime: ['foundation'],
+  telemetry: base,
+  backends: base,
+  core: [...base, 'telemetry', backendPort, 'backends/job-tag.ts'],
+  inference: [...base, backendPort, 'telemetry/otel/otel-prometheus.ts'],
+  cluster: [...base, 'backends'],
+  session: [...base, 'telemetry', backendPort, 'backends/sampling/poller.ts', 'core'],
+  hpc: [...base, 'backends', 'cluster'],
+  workflow: [...base, backendPort, 'core', 'session'],
+  report: ['foundation', 'events', 'checkpoint', 'views'],
+  dashboard: ['foundation', 'events', 'checkpoint', 'views'],
+  cli: ['foundation', 'tasks/define-task.ts', 'report', 'dashboard', 'checkpoint', 'views'],
+  testing: [...base, backendPort, 'inference/generation/inference-engine.ts', 'cli/output.ts'],
+}
+
+/** Folders that nobody may import: the entry points of users and tests. */
+const outermost = new Set(['cli', 'testing'])
+
+const isEntryPoint = (path: string): boolean =>
+  path === 'index.ts' || /^[^/]+\/index\.ts$/.test(path)
+const folderOf = (path: string): string => path.split('/')[0] ?? ''
+const inSource = (path: string): string => path.replace(/^src\//, '')
+
+/** Imports between folders that the table of layers does not allow. */
+export function importsAcrossLayers(files: readonly SourceFile[]): string[] {
+  return codeIn(files, 'src').flatMap((file) => {
+    const path = inSource(file.path)
+    const folder = folderOf(path)
+    if (path !== 'index.ts' && layers[folder] === undefined) {
+      return [`${file.path}:1: "${folder}" is not in the table of layers`]
+    }
+    return importsOf(file).flatMap(({ target, line }) => {
+      if (target === null) return []
+      const reason = target.startsWith('src/') ? refusal(path, inSource(target)) : 'leaves src'
+      return reason === undefined ? [] : [`${file.path}:${line}: import of ${target} ${reason}`]
+    })
+  })
+}
+
+/** Why the file `from` may not import the file `to`, if it may not. Both are paths inside `src`. */
+function refusal(from: string, to: string): string | undefined {
+  const [folder, target] = [folderOf(from), folderOf(to)]
+  if (isEntryPoint(to))
+    return folder === 'cli' ? undefined : 'goes through an entry point: name the file'
+  if (folder === target) return undefined
+  if (outermost.has(target) && folder !== 'testing') return `goes outside: to ${target}`
+  if (isEntryPoint(from) && folder !== 'testing') return undefined
+  const allowed = layers[folder] ?? []
+  const isAllowed = allowed.includes(target) || allowed.includes(to)
+  return isAllowed ? undefined : `is not allowed in ${folder} (may import: ${allowed.join(', ')})`
+}
+
+/** Files of `src` that import each other in a ring, types included. */
+export function importCycles(files: readonly SourceFile[]): string[] {
+  const graph = new Map(
+    codeIn(files, 'src').map((file) => [
+      file.path,
+      importsOf(file).flatMap(({ target }) => (target === null ? [] : [target])),
+    ]),
+  )
+  const cycles: string[] = []
+  const finished = new Set<string>()
+  const trail: string[] = []
+  const visit = (path: string): void => {
+    if (finished.has(path)) return
+    const at = trail.indexOf(path)
+    if (at >= 0) {
+      cycles.push(`${path}:1: cycle ${[...trail.slice(at), path].join(' → ')}`)
+      return
+    }
+    trail.push(path)
+    for (const target of graph.get(path) ?? []) visit(target)
+    trail.pop()
+    finished.add(path)
+  }
+  for (const path of graph.keys()) visit(path)
+  return cycles
+}
+
+/** Examples that import more than a user of the package can. */
+export function examplesOfPrivateFiles(files: readonly SourceFile[]): string[] {
+  return codeIn(files, 'examples').flatMap((file) =>
+    importsOf(file)
+      .filter(({ specifier, target }) => {
+        const isSibling = target !== null && isAt(target, 'examples/')
+        return !isSibling && !/^(?:node:|tutti(?:\/|$)|@opentelemetry\/)/.test(specifier)
+      })
+      .map(({ specifier, line }) => `${file.path}:${line}: ${specifier} is not for examples`),
+  )
+}
