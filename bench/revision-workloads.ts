@@ -10,6 +10,9 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
+import type * as Library from '../src/index.ts'
+import type * as Inference from '../src/inference/index.ts'
+import type * as Workflow from '../src/workflow/index.ts'
 import { join as joinNodes, noop } from './fixtures/noop.ts'
 import { runMode } from './harness.ts'
 
@@ -20,14 +23,14 @@ interface Measured {
 const checkout = process.env['TUTTI_CHECKOUT'] ?? fileURLToPath(new URL('..', import.meta.url))
 const load = <T>(path: string): Promise<T> =>
   import(pathToFileURL(join(checkout, 'dist', path)).href) as Promise<T>
-const library = () => load<typeof import('../src/index.ts')>('index.js')
-const workflow = () => load<typeof import('../src/workflow/index.ts')>('workflow/index.js')
-const inference = () => load<typeof import('../src/inference/index.ts')>('inference/index.js')
+const library = () => load<typeof Library>('index.js')
+const workflow = () => load<typeof Workflow>('workflow/index.js')
+const inference = () => load<typeof Inference>('inference/index.js')
 
 export const workloads = {
   functions: () => functions({ isObserved: false }),
   functionsWithTelemetry: () => functions({ isObserved: true }),
-  telemetry,
+  telemetry: telemetryAlone,
   oneAtATime,
   programs,
   noopBackend,
@@ -72,7 +75,7 @@ async function functions({ isObserved }: { isObserved: boolean }): Promise<Measu
   return measured
 }
 
-async function telemetry(): Promise<Measured> {
+async function telemetryAlone(): Promise<Measured> {
   const { NoopBackend, ComputeTask, Session } = await library()
   const count = 50_000
   const folder = mkdtempSync(join(tmpdir(), 'tutti-bench-'))
