@@ -3,7 +3,7 @@
 export { InferenceBackend } from './inference-backend.ts'
 export type { GenerateResult, InferenceBackendOptions } from './inference-backend.ts'
 export { loadInferenceConfig } from './config/config.ts'
-export type { InferenceConfig, InferenceOverrides } from './config/schema.ts'
+export type { InferenceConfig, InferenceOverrides } from './config/inference-config.ts'
 export type * from './generation/inference-engine.ts'
 export { createEchoEngine } from './engines/echo.ts'
 export type { EchoEngineOptions } from './engines/echo.ts'

@@ -13,7 +13,7 @@ import { registerSecret } from '../foundation/secrets.ts'
 import { AiJobs } from './ai-jobs.ts'
 import { refuseFormat } from './ai-question.ts'
 import { loadInferenceConfig } from './config/config.ts'
-import type { InferenceConfig, InferenceOverrides } from './config/schema.ts'
+import type { InferenceConfig, InferenceOverrides } from './config/inference-config.ts'
 import { generateTexts, type GenerateResult } from './generate.ts'
 import {
   type InferenceBackendOptions,

@@ -14,7 +14,7 @@ import {
 } from '../foundation/options.ts'
 import { expectEngineOption } from './config/engine-option.ts'
 import { resolveOverrides } from './config/overrides.ts'
-import type { EngineOption, InferenceOverrides } from './config/schema.ts'
+import type { EngineOption, InferenceOverrides } from './config/inference-config.ts'
 import type { CreateEngine } from './generation/inference-engine.ts'
 import { expectReachable } from './server/listening.ts'
 import { resolveServerLimits, type ServerLimits } from './server/server-limits.ts'

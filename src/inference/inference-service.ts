@@ -3,7 +3,7 @@
 import type { Notice } from '../backends/backend.ts'
 import { newSpanId } from '../foundation/ids.ts'
 import { Batcher, type BatchReport } from './generation/batcher.ts'
-import type { InferenceConfig } from './config/schema.ts'
+import type { InferenceConfig } from './config/inference-config.ts'
 import type { Desk } from './generation/text-generator.ts'
 import type { Sampling } from './generation/inference-engine.ts'
 import { createEngineFactory } from './engines/create-engine.ts'

@@ -18,7 +18,7 @@ import { maxConfigBytes, readConfigFile, tokenFilesBeside, warnOfReaders } from 
 import { resolveOverrides } from './overrides.ts'
 import type { ConfigFiles } from './required.ts'
 import { resolveConfig } from './resolve.ts'
-import type { InferenceConfig, InferenceOverrides } from './schema.ts'
+import type { InferenceConfig, InferenceOverrides } from './inference-config.ts'
 import {
   type ConfigEntry,
   type ConfigNode,

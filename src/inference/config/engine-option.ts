@@ -3,7 +3,7 @@
 import { expectObject, expectOneOf } from '../../foundation/options.ts'
 import { engineKinds, readEngine } from './engines.ts'
 import type { ReadContext } from './fields.ts'
-import type { EngineConfig, EngineOption } from './schema.ts'
+import type { EngineConfig, EngineOption } from './inference-config.ts'
 import { type ConfigEntry, type ConfigNode, Problems, startOfFile } from './tree.ts'
 
 /** The engine that the option asks for; without one, or of the same kind alone, the file's. */

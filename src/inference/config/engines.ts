@@ -14,7 +14,7 @@ import {
   text,
   wrong,
 } from './fields.ts'
-import type { EngineConfig } from './schema.ts'
+import type { EngineConfig } from './inference-config.ts'
 import type { ConfigNode, MapNode } from './tree.ts'
 import { Secret, withMaskedValues } from './secret.ts'
 

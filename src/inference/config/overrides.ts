@@ -6,7 +6,7 @@ import {
   expectObject,
   expectString,
 } from '../../foundation/options.ts'
-import type { InferenceOverrides } from './schema.ts'
+import type { InferenceOverrides } from './inference-config.ts'
 
 /** Lowest and highest value of what both the file and the options may say. */
 export const sharedRanges = {

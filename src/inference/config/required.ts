@@ -3,7 +3,7 @@
 import { errnoOf, messageOf } from '../../foundation/errors.ts'
 import { integer, type ReadContext, readSection, text } from './fields.ts'
 import { sharedRanges } from './overrides.ts'
-import type { EngineConfig, InferenceConfig, InferenceOverrides } from './schema.ts'
+import type { EngineConfig, InferenceConfig, InferenceOverrides } from './inference-config.ts'
 import type { MapNode } from './tree.ts'
 import { Secret } from './secret.ts'
 

@@ -13,7 +13,7 @@ import {
 import { readGuardrails } from './guardrails.ts'
 import { readRequired, type ResolveContext } from './required.ts'
 import { readBatching, readDynamicWorkers, readHardware, readLlm } from './sections.ts'
-import type { InferenceConfig } from './schema.ts'
+import type { InferenceConfig } from './inference-config.ts'
 import { type ConfigNode, type MapNode, startOfFile } from './tree.ts'
 import { Secret } from './secret.ts'
 

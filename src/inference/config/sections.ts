@@ -18,7 +18,7 @@ import type {
   HardwareConfig,
   InferenceOverrides,
   LlmConfig,
-} from './schema.ts'
+} from './inference-config.ts'
 import type { MapNode } from './tree.ts'
 
 const shared = (name: keyof typeof sharedRanges): Reader<number> =>

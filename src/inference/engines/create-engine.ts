@@ -2,7 +2,7 @@
 
 import { homedir } from 'node:os'
 import { join } from 'node:path'
-import type { InferenceConfig } from '../config/schema.ts'
+import type { InferenceConfig } from '../config/inference-config.ts'
 import type { CreateEngine, EngineWorker, InferenceEngine } from '../generation/inference-engine.ts'
 import type { ResolvedInferenceOptions } from '../inference-options.ts'
 import { createEchoEngine } from './echo.ts'

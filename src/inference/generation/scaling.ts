@@ -1,6 +1,6 @@
 /** Decides how many workers there should be; acting on it is the autoscaler's. Pure. */
 
-import type { DynamicWorkersConfig } from '../config/schema.ts'
+import type { DynamicWorkersConfig } from '../config/inference-config.ts'
 
 export type ScaleConfig = Omit<DynamicWorkersConfig, 'isOn'>
 

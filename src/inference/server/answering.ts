@@ -6,7 +6,7 @@ import { EventStream, eventStreamHeaders, type EventStreamOptions } from './even
 import type { Exchange } from './exchange.ts'
 import { errorBody } from './http-error.ts'
 import type { ReplyShape } from './reply-shape.ts'
-import type { TextRequest } from './text-request.ts'
+import type { TextRequest } from './requests/text-request.ts'
 
 /** One question for each choice of the response. With a seed, each has its own. */
 export function toQuestions(request: TextRequest, signal: AbortSignal): readonly Question[] {

@@ -5,7 +5,7 @@ import type { Clock } from '../../foundation/clock.ts'
 import type { Desk } from '../generation/text-generator.ts'
 import type { Exchange } from './exchange.ts'
 import type { ServerLimits } from './server-limits.ts'
-import type { RequestRules } from './text-request.ts'
+import type { RequestRules } from './requests/text-request.ts'
 
 /** What answers at a path. A body is read for those that say how long it may be. */
 export interface Endpoint {

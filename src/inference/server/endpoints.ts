@@ -1,11 +1,11 @@
 /** What is served where. */
 
 import type { Endpoint, EndpointTools } from './endpoint.ts'
-import { expectText, FieldReader } from './field-reader.ts'
+import { expectText, FieldReader } from './requests/field-reader.ts'
 import { createGenerateEndpoint } from './generate-endpoint.ts'
 import { createHealthEndpoints } from './health-endpoints.ts'
 import { createTextEndpoints } from './text-endpoints.ts'
-import { readIgnored, readModel, unknownModel } from './text-request.ts'
+import { readIgnored, readModel, unknownModel } from './requests/text-request.ts'
 
 /** Every address of the server. There is none that makes tasks, runs programs or reads files. */
 export function createEndpoints(tools: EndpointTools): readonly Endpoint[] {

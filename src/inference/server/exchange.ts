@@ -8,7 +8,7 @@ import { newUuid } from '../../foundation/ids.ts'
 import type { Log } from '../../foundation/log.ts'
 import { maskSecrets } from '../../foundation/secrets.ts'
 import { inferenceError } from '../generation/inference-errors.ts'
-import { waitsForContinue } from './body.ts'
+import { waitsForContinue } from './requests/body.ts'
 import { errorBody, type HttpError, isHidden, toHttpError } from './http-error.ts'
 
 /** Bodies up to here are read to their end after a refusal, so that the connection can go on. */

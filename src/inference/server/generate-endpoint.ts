@@ -2,7 +2,7 @@
 
 import type { Answer } from '../generation/text-generator.ts'
 import { ignoredHeaders, toQuestions } from './answering.ts'
-import { readGenerateRequest } from './completion-request.ts'
+import { readGenerateRequest } from './requests/completion-request.ts'
 import { type Endpoint, type EndpointTools, machineName } from './endpoint.ts'
 import type { Exchange } from './exchange.ts'
 import type { HttpError } from './http-error.ts'

@@ -9,14 +9,14 @@ import type { Log } from '../../foundation/log.ts'
 import { registerSecret } from '../../foundation/secrets.ts'
 import { Service } from '../../foundation/service.ts'
 import type { Desk } from '../generation/text-generator.ts'
-import { checkBodyHead, readBody } from './body.ts'
+import { checkBodyHead, readBody } from './requests/body.ts'
 import type { EndpointTools } from './endpoint.ts'
 import { createEndpoints } from './endpoints.ts'
 import { Exchange, type ExchangeSurroundings } from './exchange.ts'
-import { Gate } from './gate.ts'
+import { RequestGuard } from './request-guard.ts'
 import { generatePath, refuseGenerate } from './generate-endpoint.ts'
 import { HttpError } from './http-error.ts'
-import { parseJson } from './json-body.ts'
+import { parseJson } from './requests/json-body.ts'
 import { endpointOf, expectReachable, knownHosts, listen } from './listening.ts'
 import { createLimitedServer } from './limited-server.ts'
 import { expectMatch, Router } from './router.ts'
@@ -60,7 +60,7 @@ export class InferenceServer extends Service {
   readonly #surroundings: ExchangeSurroundings
   readonly #inFlight = new Set<Exchange>()
   #endpoint = ''
-  #door: { readonly gate: Gate; readonly router: Router } | undefined
+  #entry: { readonly guard: RequestGuard; readonly router: Router } | undefined
   #isDraining = false
   #onIdle: (() => void) | undefined
 
@@ -115,8 +115,8 @@ export class InferenceServer extends Service {
     const { allowedHosts, allowedOrigins, urlLength, headerCount } = this.#limits
     const hosts = [...knownHosts(host), ...allowedHosts]
     const names = { hosts, port: actual, endpoint: this.#endpoint, origins: allowedOrigins }
-    this.#door = {
-      gate: new Gate({ apiKey, ...names, urlLength, headerCount }),
+    this.#entry = {
+      guard: new RequestGuard({ apiKey, ...names, urlLength, headerCount }),
       router: new Router(createEndpoints(this.#tools())),
     }
   }
@@ -149,9 +149,9 @@ export class InferenceServer extends Service {
 
   async #answer(exchange: Exchange): Promise<void> {
     const { request } = exchange
-    if (this.#door === undefined) throw closing()
-    const match = this.#door.router.find(exchange.path)
-    this.#door.gate.check(request, match?.endpoint.isOpen === true)
+    if (this.#entry === undefined) throw closing()
+    const match = this.#entry.router.find(exchange.path)
+    this.#entry.guard.check(request, match?.endpoint.isOpen === true)
     const { endpoint, rest } = expectMatch(match, request.method ?? '')
     if (this.#isDraining && endpoint.isOpen !== true) throw closing()
     if (endpoint.bodyBytes === undefined) return endpoint.answer(exchange, undefined, rest)

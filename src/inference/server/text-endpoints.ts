@@ -3,13 +3,13 @@
 import { newUuid } from '../../foundation/ids.ts'
 import { answerWhole, StreamedAnswer } from './answering.ts'
 import { ChatReply } from './chat-reply.ts'
-import { readChatRequest } from './chat-request.ts'
+import { readChatRequest } from './requests/chat-request.ts'
 import { CompletionReply } from './completion-reply.ts'
-import { readCompletionRequest } from './completion-request.ts'
+import { readCompletionRequest } from './requests/completion-request.ts'
 import type { Endpoint, EndpointTools } from './endpoint.ts'
 import type { Exchange } from './exchange.ts'
 import type { ReplyHead, ReplyShape } from './reply-shape.ts'
-import type { TextRequest } from './text-request.ts'
+import type { TextRequest } from './requests/text-request.ts'
 
 export function createTextEndpoints(tools: EndpointTools): readonly Endpoint[] {
   const { limits, rules } = tools

@@ -4,7 +4,7 @@ import { join, resolve } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import type { Log } from '../../../src/foundation/log.ts'
 import { loadInferenceConfig, parseInferenceConfig } from '../../../src/inference/config/config.ts'
-import type { InferenceOverrides } from '../../../src/inference/config/schema.ts'
+import type { InferenceOverrides } from '../../../src/inference/config/inference-config.ts'
 
 const parse = (text: string, overrides: InferenceOverrides = {}) =>
   parseInferenceConfig(text, { file: 'config.yaml', env: { NAME: 'tiny' }, overrides })

@@ -1,6 +1,6 @@
 /** Reads the messages of a chat request. */
 
-import type { ChatMessage, ToolCall } from '../generation/inference-engine.ts'
+import type { ChatMessage, ToolCall } from '../../generation/inference-engine.ts'
 import { expectChoice, expectList, expectText, FieldReader, wrongType } from './field-reader.ts'
 import { wrongValue } from './field-reader.ts'
 

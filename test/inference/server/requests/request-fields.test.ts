@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
-import { hello, post, serve } from './served.ts'
+import { hello, post, serve } from '../served.ts'
 
 interface BadRequest {
   readonly path: string

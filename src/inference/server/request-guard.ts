@@ -2,10 +2,10 @@
 
 import { hash, timingSafeEqual } from 'node:crypto'
 import type { IncomingMessage } from 'node:http'
-import { waitsForContinue } from './body.ts'
+import { waitsForContinue } from './requests/body.ts'
 import { HttpError } from './http-error.ts'
 
-export interface GateOptions {
+export interface RequestGuardOptions {
   readonly apiKey: string | null
   /** Names by which we may be called, without port; an IPv6 address in brackets. */
   readonly hosts: readonly string[]
@@ -20,13 +20,13 @@ export interface GateOptions {
 type RequestHead = Pick<IncomingMessage, 'url' | 'headers' | 'rawHeaders'>
 
 /** Checks the address, `Host`, `Origin`, the key and `Expect`, in this order. */
-export class Gate {
-  readonly #options: GateOptions
+export class RequestGuard {
+  readonly #options: RequestGuardOptions
   readonly #hosts: ReadonlySet<string>
   readonly #origins: ReadonlySet<string>
   readonly #keyHash: Buffer | null
 
-  constructor(options: GateOptions) {
+  constructor(options: RequestGuardOptions) {
     const { apiKey, hosts, port, origins } = options
     this.#options = options
     const names = hosts.map((host) => host.toLowerCase())

@@ -1,7 +1,7 @@
 /** Parses the JSON of strangers: strict, shallow, and silent about what it read. */
 
 import { isUtf8 } from 'node:buffer'
-import { HttpError } from './http-error.ts'
+import { HttpError } from '../http-error.ts'
 
 /**
  * The parsed body, or 400. Complaints name a position and have fixed words, so that no byte of a

@@ -1,8 +1,8 @@
 /** What chat and text completions have in common, read from a request's body. */
 
-import type { GenerationInput, OutputFormat, Sampling } from '../generation/inference-engine.ts'
+import type { GenerationInput, OutputFormat, Sampling } from '../../generation/inference-engine.ts'
 import { expectList, expectText, type FieldReader, wrongType } from './field-reader.ts'
-import { HttpError } from './http-error.ts'
+import { HttpError } from '../http-error.ts'
 
 /** A request for text, checked and complete. */
 export interface TextRequest {

@@ -1,7 +1,7 @@
 /** Takes a request's body off the wire, never more of it than is allowed. */
 
 import type { IncomingMessage } from 'node:http'
-import { HttpError } from './http-error.ts'
+import { HttpError } from '../http-error.ts'
 
 /** Refuses by the head alone: a body that is too long, or that is not plain JSON. */
 export function checkBodyHead(request: IncomingMessage, limitBytes: number): void {

@@ -1,6 +1,6 @@
 /** Reads the fields of a JSON body; complaints are in the API's vocabulary and name the path. */
 
-import { HttpError } from './http-error.ts'
+import { HttpError } from '../http-error.ts'
 
 interface Range {
   readonly min?: number

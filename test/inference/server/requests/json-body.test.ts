@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { parseJson } from '../../../src/inference/server/json-body.ts'
-import { HttpError } from '../../../src/inference/server/http-error.ts'
+import { parseJson } from '../../../../src/inference/server/requests/json-body.ts'
+import { HttpError } from '../../../../src/inference/server/http-error.ts'
 
 const parse = (body: string | Buffer): unknown => parseJson(Buffer.from(body as string), 64)
 

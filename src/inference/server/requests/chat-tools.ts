@@ -1,6 +1,6 @@
 /** Reads what an answer may be besides plain text: calls of tools, or JSON. */
 
-import type { OutputFormat, ToolChoice, ToolDefinition } from '../generation/inference-engine.ts'
+import type { OutputFormat, ToolChoice, ToolDefinition } from '../../generation/inference-engine.ts'
 import { expectChoice, expectList, FieldReader, wrongType, wrongValue } from './field-reader.ts'
 
 const toolName = /^[A-Za-z0-9_-]{1,64}$/
