@@ -16,180 +16,14 @@ import {
   namespacedEvents,
   warningCodes,
 } from './tidy/contract-tables.ts'
-import { examplesOfPrivateFiles, layers, importCycles, importsAcrossLayers } from './tidy/layers.ts'
-import { bannedGlobals, foreignModules } from './tidy/foreign.ts'
-import {
-  defaultExports,
-  emptyNames,
-  longFiles,
-  longFunctions,
-  longLines,
-  missingOpenings,
-  straysFromTheMirror,
-  testsPutAside,
-  unparsable,
-} from './tidy/shape.ts'
+import { layers, subLayers } from './tidy/layers.ts'
+import { rules } from './tidy/rules.ts'
 import { readTree, type SourceFile } from './tidy/source-file.ts'
-import { machineTraces } from './tidy/traces.ts'
 
 const files = readTree(fileURLToPath(new URL('..', import.meta.url)))
 const textOf = (path: string): string => files.find((file) => file.path === path)?.text ?? ''
 const filesOf = (tree: Readonly<Record<string, string>>): SourceFile[] =>
   Object.entries(tree).map(([path, text]) => ({ path, text }))
-const lines = (count: number): string => 'x()\n'.repeat(count)
-
-/** A rule, with small trees (path to text) that break it and some that only look so. */
-interface Rule {
-  readonly judge: (files: readonly SourceFile[]) => string[]
-  readonly bad: readonly Readonly<Record<string, string>>[]
-  readonly good?: readonly Readonly<Record<string, string>>[]
-}
-
-const rules: Readonly<Record<string, Rule>> = {
-  'every file can be parsed': { judge: unparsable, bad: [{ 'src/a/a.ts': 'const = 1' }] },
-  'folders import only what the table of layers allows': {
-    judge: importsAcrossLayers,
-    bad: [
-      { 'src/foundation/ids.ts': `import { a } from '../events/event.ts'` },
-      { 'src/checkpoint/writer.ts': `export { a } from '../views/fold.ts'` },
-      { 'src/session/session.ts': `import { b } from '../backends/local/concurrent-backend.ts'` },
-      { 'src/backends/backend.ts': `import { T } from '../telemetry/manager.ts'` },
-      {
-        'src/inference/generation/batcher.ts': `const a = await import('../../workflow/graph.ts')`,
-      },
-      { 'src/events/event.ts': `import { F } from '../testing/manual-clock.ts'` },
-      { 'src/telemetry/manager.ts': `import { Session } from '../index.ts'` },
-      { 'src/telemetry/manager.ts': `import { main } from '../cli/main.ts'` },
-      { 'src/cli/main.ts': `import { Session } from '../session/session.ts'` },
-      { 'src/testing/fake-backend.ts': `import { S } from '../session/session.ts'` },
-      { 'src/index.ts': `export { a } from './testing/manual-clock.ts'` },
-      { 'src/views/fold.ts': `import { a } from '../../test/require.ts'` },
-      { 'src/novelty/a.ts': '' },
-    ],
-    good: [
-      { 'src/session/session.ts': `import type { T } from '../telemetry/manager.ts'` },
-      { 'src/session/session.ts': `import type { B } from '../backends/backend.ts'` },
-      { 'src/cli/main.ts': `import { Session } from '../index.ts'` },
-      { 'src/index.ts': `export { a } from './telemetry/manager.ts'` },
-      { 'src/testing/index.ts': `export { a } from './manual-clock.ts'` },
-      { 'src/hpc/index.ts': `export { a } from './allocation.ts'` },
-    ],
-  },
-  'files import each other in no ring': {
-    judge: importCycles,
-    bad: [
-      {
-        'src/view/a.ts': `import type { B } from './b.ts'`,
-        'src/view/b.ts': `export * from './c.ts'`,
-        'src/view/c.ts': `import './a.ts'`,
-      },
-    ],
-  },
-  'examples import what a user can': {
-    judge: examplesOfPrivateFiles,
-    bad: [{ 'examples/a.ts': `import { a } from '../src/index.ts'` }],
-    good: [{ 'examples/a.ts': `import { a } from 'tutti/testing'` }],
-  },
-  'a foreign library is named in its one file': {
-    judge: foreignModules,
-    bad: [
-      { 'src/telemetry/manager.ts': `import type { Span } from '@opentelemetry/api'` },
-      { 'src/foundation/ids.ts': `import { nanoid } from 'nanoid'` },
-      { 'src/session/session.ts': `import { spawn } from 'node:child_process'` },
-      { 'src/views/fold.ts': `await import('node:timers/promises')` },
-    ],
-    good: [
-      { 'src/telemetry/otel/otel-metrics.ts': `import '@opentelemetry/api'` },
-      { 'src/views/fold.ts': `import 'node:fs'` },
-    ],
-  },
-  'time, chance and the console are used in their one file': {
-    judge: bannedGlobals,
-    bad: [
-      { 'src/view/a.ts': 'Date.now()' },
-      { 'src/view/a.ts': 'const now = globalThis.performance.now' },
-      { 'src/view/a.ts': 'new Date()' },
-      { 'src/view/a.ts': 'setTimeout(() => {}, 1)' },
-      { 'src/view/a.ts': 'const timers = { later: setImmediate }' },
-      { 'src/view/a.ts': 'Math.random()' },
-      { 'src/view/a.ts': `console.log('x')` },
-      { 'src/view/a.ts': `process.on('exit', () => {})` },
-      { 'src/view/a.ts': 'process.exit(1)' },
-    ],
-    good: [
-      { 'src/foundation/clock.ts': 'Date.now()' },
-      { 'src/view/a.ts': 'new Date(0); port.setTimeout(1); const a = { console: 1 }; clock.now()' },
-      { 'src/cli/main.ts': 'process.exit(1)' },
-    ],
-  },
-  'files are short': {
-    judge: longFiles,
-    bad: [{ 'src/view/a.ts': lines(401) }, { 'test/view/a.test.ts': lines(401) }],
-    good: [{ 'src/view/a.ts': lines(400) }, { 'test/view/a.test.ts': lines(400) }],
-  },
-  'lines are short': {
-    judge: longLines,
-    bad: [{ 'src/view/a.ts': `// ${'x'.repeat(98)}\n` }],
-    good: [{ 'src/view/a.ts': `// ${'x'.repeat(97)}\n` }],
-  },
-  'functions are short': {
-    judge: longFunctions,
-    bad: [
-      { 'src/view/a.ts': `function a() {\n${lines(59)}}` },
-      { 'src/view/a.ts': `class A { #b() {\n${lines(59)}} }` },
-      { 'src/view/a.ts': `const a = () => {\n${lines(59)}}` },
-    ],
-    good: [{ 'src/view/a.ts': `function a() {\n${lines(58)}}` }],
-  },
-  'exports are named': {
-    judge: defaultExports,
-    bad: [
-      { 'src/view/a.ts': 'export default 1' },
-      { 'src/view/a.ts': 'const a = 1; export { a as default }' },
-    ],
-  },
-  'file names say what is inside': {
-    judge: emptyNames,
-    bad: [
-      { 'src/view/utils.ts': '' },
-      { 'test/view/helpers.ts': '' },
-      { 'src/view/types.ts': '' },
-      { 'src/view/criticalPath.ts': '' },
-    ],
-  },
-  'source files open with a sentence': {
-    judge: missingOpenings,
-    bad: [
-      { 'src/view/a.ts': 'export const a = 1' },
-      { 'src/view/a.ts': '/** no full stop */' },
-      { 'src/view/a.ts': '// A comment.\n/** A sentence. */' },
-    ],
-    good: [{ 'src/cli/main.ts': '#!/usr/bin/env node\n/**\n * A sentence.\n */' }],
-  },
-  'tests lie where their subject does': {
-    judge: straysFromTheMirror,
-    bad: [{ 'test/veiw/fold.test.ts': '' }],
-  },
-  'no test is put aside': {
-    judge: testsPutAside,
-    bad: [
-      { 'test/a.test.ts': `it.skip('a', () => {})` },
-      { 'test/a.test.ts': `describe.only('a', () => {})` },
-      { 'test/a.test.ts': `it.concurrent.todo('a')` },
-    ],
-  },
-  'no text names a machine or a registry': {
-    judge: machineTraces,
-    bad: [
-      { 'docs/a.md': `see ${['', 'work', 'main'].join('/')}/README.md` },
-      { 'docs/a.md': `see file://${['', 'home', 'ann'].join('/')}` },
-      { '.npmrc': ['registry', 'anything'].join('=') },
-      { 'docs/a.md': ['from https://', 'registry', '.example.org/tutti'].join('') },
-      { 'package-lock.json': JSON.stringify({ resolved: 'x' }) },
-    ],
-    good: [{ 'docs/a.md': 'src/home/work.ts, ./work/a, https://example.org/work/a' }],
-  },
-}
 
 describe.each(Object.entries(rules))('%s', (_, { judge, bad, good = [] }) => {
   it('holds here', () => {
@@ -203,16 +37,40 @@ describe.each(Object.entries(rules))('%s', (_, { judge, bad, good = [] }) => {
 })
 
 describe('the table of layers', () => {
-  it('has every folder below those that may import it', () => {
-    const floors = Object.keys(layers)
+  it('lists every folder below the folders that may import it', () => {
+    const folders = Object.keys(layers)
     for (const [folder, allowed] of Object.entries(layers)) {
       if (folder === 'testing') continue
       for (const entry of allowed) {
-        const target = entry.replace(/^type /, '').split('/')[0] ?? ''
-        expect(floors.indexOf(target), `${folder} → ${entry}`).toBeLessThan(floors.indexOf(folder))
-        expect(floors).toContain(target)
+        const target = entry.split('/')[0] ?? ''
+        expect(folders).toContain(target)
+        expect(folders.indexOf(target), `${folder} → ${entry}`).toBeLessThan(
+          folders.indexOf(folder),
+        )
       }
     }
+  })
+
+  it.each(Object.entries(subLayers))('lists the sub-folders of %s in their order', (_, table) => {
+    const subFolders = Object.keys(table)
+    for (const [subFolder, allowed] of Object.entries(table)) {
+      for (const target of allowed.filter((entry) => !entry.endsWith('.ts'))) {
+        expect(subFolders).toContain(target)
+        expect(subFolders.indexOf(target), `${subFolder} → ${target}`).toBeLessThan(
+          subFolders.indexOf(subFolder),
+        )
+      }
+    }
+  })
+
+  it('names only files that exist', () => {
+    const paths = new Set(files.map(({ path }) => path))
+    const ofLayers = Object.values(layers).flat()
+    const ofSubLayers = Object.entries(subLayers).flatMap(([folder, table]) =>
+      Object.values(table).flatMap((row) => row.map((entry) => `${folder}/${entry}`)),
+    )
+    const named = [...ofLayers, ...ofSubLayers].filter((entry) => entry.endsWith('.ts'))
+    expect(named.filter((entry) => !paths.has(`src/${entry}`))).toEqual([])
   })
 })
 

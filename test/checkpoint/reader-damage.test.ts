@@ -5,6 +5,7 @@ import { describe, expect, it } from 'vitest'
 import { startChild } from './child.ts'
 import { openWriter, tempFolder } from './open-writer.ts'
 import { fieldOf, metric, readFile, span, taskCreated } from './read-content.ts'
+import { assertProperty } from '../property.ts'
 
 describe('row 55: large and damaged files', () => {
   it('row 55: a file of 200 MB with a line of 100 MB is read in little memory', async () => {
@@ -44,7 +45,7 @@ describe('row 55: large and damaged files', () => {
     const path = join(tempFolder(), 'flip.telemetry.jsonl')
     const lines = Array.from({ length: 20 }, (_, at) => taskCreated(`task-${at}`))
     const flips = fc.array(fc.tuple(fc.nat(), fc.nat({ max: 7 })), { minLength: 1, maxLength: 5 })
-    await fc.assert(
+    await assertProperty(
       fc.asyncProperty(flips, async (all) => {
         const bytes = Buffer.from(lines.join(''))
         for (const [at, bit] of all) {
@@ -84,7 +85,7 @@ describe('row 58: any text', () => {
       { maxLength: 30 },
     )
     const folder = tempFolder()
-    await fc.assert(
+    await assertProperty(
       fc.asyncProperty(texts, async (all) => {
         const { writer } = openWriter({ folder })
         const lines = all.map(taskCreated)

@@ -2,6 +2,7 @@ import * as fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { FakeDisk } from './fake-disk.ts'
 import { openWriter, tempFolder, wholeLines } from './open-writer.ts'
+import { assertProperty } from '../property.ts'
 
 const steps = fc.array(
   fc.oneof(
@@ -24,7 +25,7 @@ const answers = fc.array(
 describe('whatever the disk answers', () => {
   it('row 49: the file has whole lines, in order, and the counters are exact', async () => {
     const folder = tempFolder()
-    await fc.assert(
+    await assertProperty(
       fc.asyncProperty(
         steps,
         answers,

@@ -5,8 +5,9 @@ import { readCheckpoint } from '../../src/checkpoint/reader.ts'
 import { startChild } from './child.ts'
 import { tempFolder, wholeLines } from './open-writer.ts'
 import { fieldOf } from './read-content.ts'
+import { byRun, chooseSeed, createRandom } from '../long-run.ts'
 
-const kills = process.env['TUTTI_LONG'] === undefined ? 20 : 500
+const kills = byRun(20, 500)
 /** Only so that a hang is noticed. */
 const hangMs = kills * 10_000
 
@@ -31,11 +32,12 @@ describe('real faults of a real process', () => {
   it(
     `row 53: ${kills} kills at random moments lose no acknowledged line and tear at most the last`,
     async () => {
+      const random = createRandom(chooseSeed())
       for (let kill = 0; kill < kills; kill++) {
-        const child = startChild('write-until-killed.ts', [tempFolder()])
+        const child = startChild('write-until-killed.ts', [tempFolder(), String(random())])
         const path = await child.nextLine()
         let acknowledged = 0
-        const enough = Math.ceil(Math.random() * 30_000)
+        const enough = Math.ceil(random() * 30_000)
         while (acknowledged < enough) acknowledged = Number(await child.nextLine())
         child.process.kill('SIGKILL')
         expect(await child.ended).toBe('SIGKILL')

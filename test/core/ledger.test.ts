@@ -9,6 +9,7 @@ import { hasEnded } from '../../src/tasks/lifecycle.ts'
 import { FakeBackend } from '../../src/testing/fake-backend.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
 import { quick } from '../session/open-session.ts'
+import { assertProperty } from '../property.ts'
 
 /** A ledger whose narration is a list of words for each task. */
 function openLedger(listen: (type: string, entry: Entry) => void = () => {}) {
@@ -83,7 +84,7 @@ const step: fc.Arbitrary<Step> = fc.oneof(
 
 describe('any sequence of reports', () => {
   it('gives one canonical sequence of events, one end and one outcome', () => {
-    fc.assert(
+    assertProperty(
       fc.property(fc.array(step, { maxLength: 25 }), fc.nat(4), (steps, retries) => {
         const { ledger, backend, clock, submit, told, ended } = openLedger()
         const task = quick({ retries })

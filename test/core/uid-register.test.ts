@@ -2,6 +2,7 @@ import fc from 'fast-check'
 import { expect, it } from 'vitest'
 import { UidRegister } from '../../src/core/uid-register.ts'
 import { expectOwnUid, generateUid, type Uid } from '../../src/tasks/uid.ts'
+import { assertProperty } from '../property.ts'
 
 const toUid = (number: number): Uid => expectOwnUid(`task-${String(number).padStart(6, '0')}`)
 
@@ -14,7 +15,7 @@ it('knows what was claimed and not released, as a Set would', () => {
     fc.nat(5).map((at): Uid => expectOwnUid(`task-00000${String(at).padStart(6, '0')}`)),
   )
   const step = fc.record({ uid, isClaim: fc.boolean() })
-  fc.assert(
+  assertProperty(
     fc.property(fc.array(step, { maxLength: 200 }), (steps) => {
       const [register, plain] = [new UidRegister(), new Set<string>()]
       for (const { uid: one, isClaim } of steps) {

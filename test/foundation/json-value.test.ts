@@ -1,6 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { toJsonObject, toJsonValue } from '../../src/foundation/json-value.ts'
+import { assertProperty } from '../property.ts'
 
 const marker = (what: string): string => `[unserializable: ${what}]`
 
@@ -69,7 +70,7 @@ function fail(): never {
 
 describe('row 38: toJsonValue', () => {
   it('row 38: never throws; gives frozen JSON that says the same when read back', () => {
-    fc.assert(
+    assertProperty(
       fc.property(trapped.tree, (value) => {
         const copy = toJsonValue(value)
         const text = JSON.stringify(copy)
@@ -85,7 +86,7 @@ describe('row 38: toJsonValue', () => {
 
   it('row 38: shows what JSON shows, where JSON shows something', () => {
     const anything = fc.anything({ withBoxedValues: true, withDate: true, withMap: true })
-    fc.assert(
+    assertProperty(
       fc.property(anything, (value) => {
         const text = JSON.stringify(value)
         if (text === undefined) return
@@ -96,7 +97,7 @@ describe('row 38: toJsonValue', () => {
   })
 
   it('row 38: does not touch the original', () => {
-    fc.assert(
+    assertProperty(
       fc.property(fc.jsonValue(), (value) => {
         const before = structuredClone(value)
         const copy = toJsonValue(value)

@@ -15,6 +15,7 @@ import {
   expectString,
   nearest,
 } from '../../src/foundation/options.ts'
+import { assertProperty } from '../property.ts'
 
 describe('validators', () => {
   const cases: [() => unknown, string][] = [
@@ -121,7 +122,7 @@ describe('what is shown of a value', () => {
   })
 
   it('is a string for any value', () => {
-    fc.assert(
+    assertProperty(
       fc.property(fc.anything({ withBigInt: true, withNullPrototype: true }), (value) => {
         expect(typeof show(value)).toBe('string')
       }),
@@ -189,7 +190,7 @@ describe('row 89: ids', () => {
       fc.stringMatching(/^[A-Za-z0-9][A-Za-z0-9._-]{0,20}$/),
     )
     let accepted = 0
-    fc.assert(
+    assertProperty(
       fc.property(anyId, (id) => {
         let kept: string
         try {

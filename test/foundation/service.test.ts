@@ -1,6 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { Service } from '../../src/foundation/service.ts'
+import { assertProperty } from '../property.ts'
 
 class Recorded extends Service {
   readonly calls: string[] = []
@@ -32,7 +33,7 @@ class Recorded extends Service {
 describe('row 41: a service', () => {
   it('row 41: any interleaving of start and stop does each once, in order', async () => {
     const step = fc.constantFrom('start', 'stop', 'wait')
-    await fc.assert(
+    await assertProperty(
       fc.asyncProperty(fc.array(step, { maxLength: 8 }), async (steps) => {
         const service = new Recorded()
         const promises: Promise<void>[] = []

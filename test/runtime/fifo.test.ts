@@ -1,6 +1,7 @@
 import fc from 'fast-check'
 import { expect, it } from 'vitest'
 import { Fifo } from '../../src/runtime/fifo.ts'
+import { assertProperty } from '../property.ts'
 
 it('gives what was pushed, in that order, however much comes and goes', () => {
   const step = fc.oneof(
@@ -9,7 +10,7 @@ it('gives what was pushed, in that order, however much comes and goes', () => {
     fc.record({ take: fc.nat(3000) }),
     fc.constant({ clear: true }),
   )
-  fc.assert(
+  assertProperty(
     fc.property(fc.array(step, { maxLength: 30 }), (steps) => {
       const fifo = new Fifo<number>()
       let plain: number[] = []

@@ -1,6 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { IndexedSet, type Indexed } from '../../src/runtime/indexed-set.ts'
+import { assertProperty } from '../property.ts'
 
 class Guest implements Indexed {
   setIndex = -1
@@ -9,7 +10,7 @@ class Guest implements Indexed {
 describe('an indexed set', () => {
   it('holds what a Set would, in the same order, whatever comes and goes', () => {
     const step = fc.record({ guest: fc.nat(150), isComing: fc.boolean() })
-    fc.assert(
+    assertProperty(
       fc.property(fc.array(step, { maxLength: 600, size: 'max' }), (steps) => {
         const guests = Array.from({ length: 151 }, () => new Guest())
         const [roster, plain] = [new IndexedSet<Guest>(), new Set<Guest>()]

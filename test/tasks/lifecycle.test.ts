@@ -8,6 +8,7 @@ import {
   type Stimulus,
   taskStates,
 } from '../../src/tasks/lifecycle.ts'
+import { assertProperty } from '../property.ts'
 
 const stimuli = ['submit', 'queue', 'start', 'retry', 'complete', 'fail', 'cancel'] as const
 const ends = ['TaskCompleted', 'TaskFailed', 'TaskCanceled']
@@ -48,7 +49,7 @@ function live(steps: readonly { stimulus: Stimulus; elapsedMs: number; wallStep:
 
 describe('advance', () => {
   it('any stimuli give a canonical sequence with at most one end', () => {
-    fc.assert(
+    assertProperty(
       fc.property(fc.array(step, { maxLength: 30 }), (steps) => {
         const { life, told } = live(steps)
         const events = told.flatMap(({ change }) => (change.event === null ? [] : [change.event]))
@@ -68,7 +69,7 @@ describe('advance', () => {
   })
 
   it('row 28: times never decrease and durations are never negative, whatever the clocks', () => {
-    fc.assert(
+    assertProperty(
       fc.property(fc.array(step, { maxLength: 30 }), (steps) => {
         let last = 1_700_000_000
         for (const { change } of live(steps).told) {
@@ -82,7 +83,7 @@ describe('advance', () => {
   })
 
   it('row 28: an end has the time that its last attempt ran, or is incomplete', () => {
-    fc.assert(
+    assertProperty(
       fc.property(fc.array(step, { maxLength: 30 }), (steps) => {
         let startedMs: number | null = null
         let failedAfterMs: number | null = null

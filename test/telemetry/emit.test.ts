@@ -8,6 +8,7 @@ import { makeEvent } from '../../src/events/make-event.ts'
 import { TaskCreated } from '../../src/events/vocabulary.ts'
 import { ValueError } from '../../src/foundation/errors.ts'
 import { eventsIn, linesIn, openTelemetry, tell, typesOf, withoutFile } from './open-telemetry.ts'
+import { assertProperty } from '../property.ts'
 
 const Fact = defineEvent('emit.Fact', { n: 'int', value: 'any' })
 const fact = (n: number, fields: object = {}) =>
@@ -191,7 +192,7 @@ describe('row 38: attributes that JSON cannot show', () => {
     await telemetry.start()
     let emitted = 0
     const anything = fc.anything({ withBigInt: true, withBoxedValues: true, withDate: true })
-    fc.assert(
+    assertProperty(
       fc.property(fc.dictionary(fc.string({ unit: 'binary' }), anything), (attributes) => {
         telemetry.emit(fact(emitted++, { attributes }))
       }),

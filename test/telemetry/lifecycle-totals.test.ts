@@ -11,6 +11,7 @@ import {
   TaskSubmitted,
 } from '../../src/events/vocabulary.ts'
 import { openTelemetry, spansIn, tell } from './open-telemetry.ts'
+import { assertProperty } from '../property.ts'
 
 const classes = [
   TaskCreated,
@@ -73,7 +74,7 @@ const step = fc.record({
 })
 
 it('any events of several tasks keep the totals equal to the plainest account', async () => {
-  await fc.assert(
+  await assertProperty(
     fc.asyncProperty(fc.array(step, { maxLength: 60 }), fc.boolean(), async (steps, isEnded) => {
       const { telemetry, clock, folder } = openTelemetry()
       await telemetry.start()

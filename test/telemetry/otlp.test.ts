@@ -7,6 +7,7 @@ import { StateError, TuttiError } from '../../src/foundation/errors.ts'
 import { createResource } from '../../src/telemetry/otel/otel.ts'
 import { toOtlpString, writeOtlpFile } from '../../src/telemetry/otel/otlp.ts'
 import { openTelemetry, spansIn, tell, tempFolder, withoutFile } from './open-telemetry.ts'
+import { byRun } from '../long-run.ts'
 
 interface OtlpSpan {
   readonly traceId: string
@@ -120,7 +121,7 @@ describe('row 47: an export that cannot be', () => {
   })
 
   it('row 47: a million spans are streamed to a file, and the loop goes on', async () => {
-    const count = process.env['TUTTI_LONG'] === undefined ? 100_000 : 1_000_000
+    const count = byRun(100_000, 1_000_000)
     const path = join(tempFolder(), 'trace.json')
     let turnsMeanwhile = 0
     let isDone = false

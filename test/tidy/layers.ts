@@ -32,12 +32,40 @@ export const layers: Readonly<Record<string, readonly string[]>> = {
   testing: [...base, backendPort, 'inference/generation/inference-engine.ts', 'cli/output.ts'],
 }
 
+/**
+ * Tables of the same form for folders that are divided further. `.` stands for the files directly
+ * in the folder. A row names sub-folders, or single files of the folder; a sub-folder that has no
+ * row may not exist. Sub-folders stand below those that may import them; single files may be named
+ * from anywhere.
+ */
+export const subLayers: Readonly<Record<string, Readonly<Record<string, readonly string[]>>>> = {
+  inference: {
+    guardrails: [
+      'generation/inference-engine.ts',
+      'generation/inference-errors.ts',
+      'generation/text-generator.ts',
+    ],
+    config: ['guardrails'],
+    generation: ['guardrails', 'config'],
+    engines: ['config', 'generation', 'inference-options.ts'],
+    server: ['generation'],
+    '.': ['guardrails', 'config', 'generation', 'engines', 'server'],
+  },
+  telemetry: {
+    metrics: ['otel/otel.ts', 'otel/otel-metrics.ts'],
+    spans: ['metrics', 'bus.ts'],
+    otel: ['metrics', 'spans/span-mirror.ts'],
+    '.': ['metrics', 'spans', 'otel'],
+  },
+}
+
 /** Folders that nobody may import: the entry points of users and tests. */
 const outermost = new Set(['cli', 'testing'])
 
 const isEntryPoint = (path: string): boolean =>
   path === 'index.ts' || /^[^/]+\/index\.ts$/.test(path)
 const folderOf = (path: string): string => path.split('/')[0] ?? ''
+const subFolderOf = (path: string): string => (path.includes('/') ? folderOf(path) : '.')
 const inSource = (path: string): string => path.replace(/^src\//, '')
 
 /** Imports between folders that the table of layers does not allow. */
@@ -61,12 +89,26 @@ function refusal(from: string, to: string): string | undefined {
   const [folder, target] = [folderOf(from), folderOf(to)]
   if (isEntryPoint(to))
     return folder === 'cli' ? undefined : 'goes through an entry point: name the file'
-  if (folder === target) return undefined
+  if (folder === target) return refusalInside(folder, from, to)
   if (outermost.has(target) && folder !== 'testing') return `goes outside: to ${target}`
   if (isEntryPoint(from) && folder !== 'testing') return undefined
   const allowed = layers[folder] ?? []
   const isAllowed = allowed.includes(target) || allowed.includes(to)
   return isAllowed ? undefined : `is not allowed in ${folder} (may import: ${allowed.join(', ')})`
+}
+
+/** The same for two files of one folder, by the folder's own table if it has one. */
+function refusalInside(folder: string, from: string, to: string): string | undefined {
+  const table = subLayers[folder]
+  if (table === undefined) return undefined
+  const inFolder = (path: string): string => path.slice(folder.length + 1)
+  const [subFolder, target] = [subFolderOf(inFolder(from)), subFolderOf(inFolder(to))]
+  if (subFolder === target) return undefined
+  const allowed = table[subFolder]
+  if (allowed === undefined) return `comes from "${subFolder}", which has no row in ${folder}`
+  const isAllowed = allowed.includes(target) || allowed.includes(inFolder(to))
+  const row = allowed.join(', ')
+  return isAllowed ? undefined : `is not allowed in ${folder}/${subFolder} (may import: ${row})`
 }
 
 /** Files of `src` that import each other in a ring, types included. */

@@ -3,7 +3,6 @@
 import {
   codeIn,
   dottedName,
-  isNode,
   lineAt,
   parse,
   type SourceFile,
@@ -111,18 +110,4 @@ export function straysFromTheMirror(files: readonly SourceFile[]): string[] {
 function ancestorsOf(path: string): string[] {
   const parts = path.split('/').slice(0, -1)
   return parts.map((_, at) => parts.slice(0, at + 1).join('/'))
-}
-
-/** `it.skip`, `describe.only`, `test.todo` and the like, also in chains. */
-export function testsPutAside(files: readonly SourceFile[]): string[] {
-  return codeIn(files, 'test').flatMap((file) => {
-    const found: string[] = []
-    walk(file, (node) => {
-      if (node.type !== 'MemberExpression' || !isNode(node['property'])) return
-      const name = dottedName(node) ?? ''
-      if (!/^(?:it|test|describe|suite)\b.*\.(?:skip|only|todo|fails)$/.test(name)) return
-      found.push(violation(file, node.start, `${name} puts tests aside`))
-    })
-    return found
-  })
 }

@@ -1,6 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { durationStats } from '../../src/views/stats.ts'
+import { assertProperty } from '../property.ts'
 
 describe('durationStats', () => {
   it('is zero for no data', () => {
@@ -17,7 +18,7 @@ describe('durationStats', () => {
 
   it('stays in order and in range, and leaves the input alone', () => {
     const seconds = fc.double({ min: 0, max: 1e6, noNaN: true })
-    fc.assert(
+    assertProperty(
       fc.property(fc.array(seconds, { minLength: 1, maxLength: 50 }), (values) => {
         const before = [...values]
         const { mean, p50, p95, p99, max } = durationStats(values)

@@ -7,6 +7,7 @@ import { WorkflowEngine } from '../../src/workflow/engine.ts'
 import type { Handle } from '../../src/workflow/handle.ts'
 import { turns } from '../session/open-session.ts'
 import { settled } from './open-engine.ts'
+import { assertProperty } from '../property.ts'
 
 /** Node `n` waits for some of the nodes before it. */
 const dag = fc
@@ -29,7 +30,7 @@ const canonical = new RegExp(
 )
 
 it('any graph, whatever happens to its tasks, gives each one canonical life', async () => {
-  await fc.assert(
+  await assertProperty(
     fc.asyncProperty(dag, fc.array(step, { maxLength: 40 }), async (dependencies, steps) => {
       const backend = new FakeBackend()
       const flow = await WorkflowEngine.create({ backend })

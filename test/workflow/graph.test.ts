@@ -1,6 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { Graph, type GraphNode } from '../../src/workflow/graph.ts'
+import { assertProperty } from '../property.ts'
 
 class Node<K> implements GraphNode<Node<K>> {
   waiting: GraphNode<Node<K>>['waiting'] = null
@@ -59,7 +60,7 @@ const dag = fc
 
 describe('a graph', () => {
   it('gives every node of any graph once, after all that it waits for', () => {
-    fc.assert(
+    assertProperty(
       fc.property(dag, fc.infiniteStream(fc.nat()), (dependencies, choices) => {
         const graph = new KeyedGraph<number>()
         const ready: number[] = []
@@ -82,7 +83,7 @@ describe('a graph', () => {
   })
 
   it('dooms exactly what waits for a node, directly or not, nearest first', () => {
-    fc.assert(
+    assertProperty(
       fc.property(dag, fc.nat(), (dependencies, choice) => {
         const graph = new KeyedGraph<number>()
         for (const [node, needs] of dependencies.entries()) {

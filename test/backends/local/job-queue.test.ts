@@ -3,6 +3,7 @@ import { describe, expect, it } from 'vitest'
 import type { Job } from '../../../src/backends/backend.ts'
 import { JobQueue, type WaitingJob } from '../../../src/backends/local/job-queue.ts'
 import { jobOf, jobsOf, uids } from './fake-executor.ts'
+import { assertProperty } from '../../property.ts'
 
 function drain(queue: JobQueue<WaitingJob>): Job[] {
   const jobs: Job[] = []
@@ -54,7 +55,7 @@ describe('a queue of jobs', () => {
       fc.record({ do: fc.constant('push' as const), priority: fc.integer({ min: -2, max: 2 }) }),
       fc.record({ do: fc.constantFrom('take', 'remove', 'back'), at: fc.nat(30) }),
     )
-    fc.assert(
+    assertProperty(
       fc.property(fc.array(operation, { maxLength: 80 }), (operations) => {
         const queue = new JobQueue<WaitingJob>()
         let model: { job: Job; turn: number }[] = []

@@ -4,6 +4,7 @@ import type { Job } from '../../../src/backends/backend.ts'
 import type { Lane } from '../../../src/backends/local/places.ts'
 import { RecordingListener } from '../../../src/testing/recording-listener.ts'
 import { jobOf, jobsOf, openScheduler, uids } from './fake-executor.ts'
+import { assertProperty } from '../../property.ts'
 
 const ask = (uid: string, resources: object, priority = 0): Job =>
   jobOf(uid, { resources, priority })
@@ -224,7 +225,7 @@ const action = fc.record({
 
 it('resources are never oversubscribed, GPUs never shared, and every job ends once', () => {
   const capacity = { cores: 4, memoryMb: 100, gpuIds: [0, 1, 2] }
-  fc.assert(
+  assertProperty(
     fc.property(
       fc.array(request, { minLength: 1, maxLength: 40 }),
       fc.array(action, { maxLength: 80 }),

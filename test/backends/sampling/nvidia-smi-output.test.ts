@@ -2,6 +2,7 @@ import { readdirSync, readFileSync } from 'node:fs'
 import * as fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { parseGpuLine } from '../../../src/backends/sampling/nvidia-smi-output.ts'
+import { assertProperty } from '../../property.ts'
 
 /** Outputs of the query, of one call or of several in a row: every file is read. */
 const folder = new URL('./fixtures/', import.meta.url)
@@ -44,7 +45,7 @@ describe('parseGpuLine', () => {
 
   it('row 59: gives a number from 0 to 100, null or nothing for any text', () => {
     const line = fc.oneof(fc.string(), fc.tuple(fc.nat(), fc.double()).map(String))
-    fc.assert(
+    assertProperty(
       fc.property(line, (text) => {
         const percent = parseGpuLine(text)?.gpu_percent ?? 0
         expect(percent >= 0 && percent <= 100).toBe(true)

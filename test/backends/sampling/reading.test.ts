@@ -6,12 +6,13 @@ import {
   percentOf,
   ShareMeter,
 } from '../../../src/backends/sampling/reading.ts'
+import { assertProperty } from '../../property.ts'
 
 const anyReading = fc.oneof(fc.double(), fc.nat(), fc.constant(null))
 
 describe('GainMeter', () => {
   it('row 60: no sequence of counter readings gives a negative or unreal delta', () => {
-    fc.assert(
+    assertProperty(
       fc.property(fc.array(anyReading), (readings) => {
         const meter = new GainMeter()
         for (const reading of readings) {
@@ -24,7 +25,7 @@ describe('GainMeter', () => {
 
   it('gives in all what a counter that never runs backwards gained, gaps included', () => {
     const steps = fc.array(fc.record({ gain: fc.nat(), isUnread: fc.boolean() }))
-    fc.assert(
+    assertProperty(
       fc.property(fc.nat(), steps, (first, rest) => {
         const meter = new GainMeter()
         expect(meter.advance(first)).toBeNull()
@@ -50,7 +51,7 @@ describe('GainMeter', () => {
 describe('ShareMeter', () => {
   it('row 60: any sequence of usages gives null or a number from 0 to 100', () => {
     const usage = fc.option(fc.record({ busy: fc.double(), total: fc.double() }))
-    fc.assert(
+    assertProperty(
       fc.property(fc.array(usage), (usages) => {
         const meter = new ShareMeter()
         for (const each of usages) {

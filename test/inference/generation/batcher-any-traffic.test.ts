@@ -12,6 +12,7 @@ import type {
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { Asker } from './asker.ts'
 import { type Script, ScriptedWorker } from './scripted-worker.ts'
+import { assertProperty } from '../../property.ts'
 
 const engineTimeoutMs = 40
 
@@ -212,7 +213,7 @@ function judgeEnd(asker: Asker, arrival: Arrival, hasLosses: boolean): void {
 
 describe('a batcher under any traffic', () => {
   it('rows 77, 78: gives all one answer, their own, in time, in batches that fit', async () => {
-    await fc.assert(
+    await assertProperty(
       fc.asyncProperty(traffic, async (shown) => {
         const judge = new Judge(shown)
         await judge.run()
@@ -227,7 +228,7 @@ describe('a batcher under any traffic', () => {
         expect(judge.reports).toHaveLength(judge.calls)
         expect(judge.clock.pendingTimers).toBe(0)
       }),
-      { numRuns: process.env['TUTTI_LONG'] === '1' ? 2000 : 150 },
+      { numRuns: 150, longRuns: 2000 },
     )
   })
 })

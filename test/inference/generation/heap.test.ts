@@ -1,11 +1,12 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { Heap } from '../../../src/inference/generation/heap.ts'
+import { assertProperty } from '../../property.ts'
 
 describe('a heap', () => {
   it('gives its items in order, whatever was taken out of the middle', () => {
     const values = fc.array(fc.tuple(fc.nat(100), fc.nat(3)), { minLength: 30, maxLength: 100 })
-    fc.assert(
+    assertProperty(
       fc.property(values, (items) => {
         const heap = new Heap<number>((a, b) => a < b)
         const places = items.map(([value]) => heap.add(value))

@@ -6,6 +6,7 @@ import {
   type ScaleConfig,
   type ScaleInput,
 } from '../../../src/inference/generation/scaling.ts'
+import { assertProperty } from '../../property.ts'
 
 const config: ScaleConfig = {
   minWorkers: 1,
@@ -110,7 +111,7 @@ it('holds within bounds, at most doubles and drops by one at most, whatever is s
       spinDownSeconds: fc.nat(300),
     })
     .map(({ extra, ...rest }) => ({ ...rest, maxWorkers: rest.minWorkers + extra }))
-  fc.assert(
+  assertProperty(
     fc.property(settings, fc.array(seen, { maxLength: 60 }), (chosen, ticks) => {
       let [state, workers, nowMs] = [initialScale, chosen.minWorkers, 0]
       for (const { stepMs, ...rest } of ticks) {

@@ -12,6 +12,7 @@ import type {
   GuardrailConfig,
   GuardRule,
 } from '../../../src/inference/guardrails/rules.ts'
+import { assertProperty } from '../../property.ts'
 
 const guardWith = (action: GuardAction, more: Partial<GuardrailConfig> = {}) =>
   createGuard({
@@ -226,7 +227,7 @@ describe('very many texts', () => {
   it.each(patterns)('are judged as each alone is, also with the pattern %s', (pattern) => {
     const actions = fc.constantFrom<GuardAction>('reject', 'redact', 'flag')
     const many = fc.array(texts, { maxLength: 12 })
-    fc.assert(
+    assertProperty(
       fc.property(many, actions, actions, fc.boolean(), (contents, one, other, isExcused) => {
         const guard = guardWith(one, {
           rules: [

@@ -1,6 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { createMatcher, type Found } from '../../../src/inference/guardrails/matchers.ts'
+import { assertProperty } from '../../property.ts'
 
 /** As one expression that tries one phrase after the other, the longest first. */
 function plainPhrases(list: readonly string[]): RegExp {
@@ -86,7 +87,7 @@ const views = fc.oneof(textOf([...letters, ...others, ...gaps], 40), textOf([...
 
 describe('own keywords', () => {
   it('are found where one expression of all of them finds them', () => {
-    fc.assert(
+    assertProperty(
       fc.property(phraseLists, views, fc.nat(40), fc.nat(40), (list, view, from, to) => {
         const begin = Math.min(from, view.length)
         // A step begins between characters.
@@ -98,7 +99,7 @@ describe('own keywords', () => {
   })
 
   it('are left alone where any exception overlaps them', () => {
-    fc.assert(
+    assertProperty(
       fc.property(phraseLists, phraseLists, views, (list, unless, view) => {
         const excused = plainFind(unless, view, 0, view.length)
         const expected = plainFind(list, view, 0, view.length).filter(([start, end]) =>

@@ -1,6 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { compilePattern, findDanger } from '../../../src/inference/guardrails/own-pattern.ts'
+import { assertProperty } from '../../property.ts'
 
 describe('an own pattern', () => {
   it.each([
@@ -67,7 +68,7 @@ describe('an own pattern', () => {
       .array(fc.tuple(atoms, repeats), { minLength: 1, maxLength: 4 })
       .map((parts) => parts.map((part) => part.join('')).join(''))
       .filter((source) => findDanger(source) === undefined)
-    fc.assert(
+    assertProperty(
       fc.property(
         patterns,
         fc.string({ unit: fc.constantFrom('a', 'b', 'A', '-'), maxLength: 20 }),

@@ -2,6 +2,7 @@ import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { createGuard } from '../../../src/inference/guardrails/guard.ts'
 import { personalData } from '../../../src/inference/guardrails/sensitive-data.ts'
+import { assertProperty } from '../../property.ts'
 
 /** The text that is left when secrets (S) and personal data (P) are redacted. */
 function left(text: string): string {
@@ -116,7 +117,7 @@ describe('a checksum', () => {
     .map(([start, rest]) => start + rest.flat().join(''))
 
   it('of a card is the plain one', () => {
-    fc.assert(
+    assertProperty(
       fc.property(numbers, (text) => {
         const [match] = /^\d(?:[ -]?\d){12,18}/.exec(text) ?? []
         fc.pre(match !== undefined)
@@ -133,7 +134,7 @@ describe('a checksum', () => {
     const letters = fc.array(fc.constantFrom('A', 'B', 'Z', '0', '1', '8', '9', ' ', ''), {
       maxLength: 30,
     })
-    fc.assert(
+    assertProperty(
       fc.property(fc.constantFrom('GB', 'NO', 'DE', 'MT', 'ZZ'), letters, (country, rest) => {
         const lengthOf: Record<string, number> = { GB: 22, NO: 15, DE: 22, MT: 31 }
         for (let check = 0; check < 100; check++) {

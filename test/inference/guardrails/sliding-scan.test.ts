@@ -3,6 +3,7 @@ import { describe, expect, it } from 'vitest'
 import { createMatcher, type Matcher } from '../../../src/inference/guardrails/matchers.ts'
 import type { GuardAction, GuardHit } from '../../../src/inference/guardrails/rules.ts'
 import { SlidingScan } from '../../../src/inference/guardrails/sliding-scan.ts'
+import { assertProperty } from '../../property.ts'
 
 const common = { stage: 'output', unless: [] } as const
 const pattern = (source: string, action: GuardAction, id: string = action): Matcher[] =>
@@ -70,7 +71,7 @@ describe('however a text is cut into pieces', () => {
   }
 
   it.each(Object.entries(sets))('what comes out is the same: %s', (_, matchers) => {
-    fc.assert(
+    assertProperty(
       fc.property(texts, cuts, (text, places) => {
         const whole = scan(matchers, [text])
         expect(scan(matchers, cutAt(text, places))).toEqual(whole)
@@ -81,7 +82,7 @@ describe('however a text is cut into pieces', () => {
   })
 
   it('no match comes out, and all the rest does', () => {
-    fc.assert(
+    assertProperty(
       fc.property(texts, cuts, (text, places) => {
         const { text: shown } = scan(sets['redacting'] ?? [], cutAt(text, places))
         expect(shown).not.toMatch(/bomb|BEGIN|aB3|abc\+/i)
@@ -89,7 +90,7 @@ describe('however a text is cut into pieces', () => {
       }),
       { numRuns: 150 },
     )
-    fc.assert(
+    assertProperty(
       fc.property(texts, cuts, (text, places) => {
         expect(scan(pattern('§', 'redact'), cutAt(text, places)).text).toBe(text)
       }),

@@ -3,8 +3,9 @@ import { connect, type Socket } from 'node:net'
 import { describe, expect, it } from 'vitest'
 import { FakeDesk } from './fake-desk.ts'
 import { ask, hello, serve, type Served } from './served.ts'
+import { byRun } from '../../long-run.ts'
 
-const crowd = process.env['TUTTI_LONG'] === undefined ? 200 : 10_000
+const crowd = byRun(200, 10_000)
 
 const health = 'GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n'
 const chatText = JSON.stringify(hello)

@@ -4,8 +4,9 @@ import { describe, expect, it } from 'vitest'
 import { inferenceError } from '../../../src/inference/generation/inference-errors.ts'
 import { FakeDesk, silent } from './fake-desk.ts'
 import { ask, hello, post, raw, serve, type Served } from './served.ts'
+import { byRun } from '../../long-run.ts'
 
-const crowd = process.env['TUTTI_LONG'] === undefined ? 200 : 10_000
+const crowd = byRun(200, 10_000)
 
 const health = (served: Served, ...more: readonly string[]): string =>
   ['GET /health HTTP/1.1', `Host: 127.0.0.1:${served.port}`, ...more, '\r\n'].join('\r\n')

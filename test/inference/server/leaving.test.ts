@@ -6,8 +6,9 @@ import { inferenceError } from '../../../src/inference/generation/inference-erro
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { FakeDesk, type Script, silent } from './fake-desk.ts'
 import { hello, post, raw, serve, type Served } from './served.ts'
+import { byRun } from '../../long-run.ts'
 
-const cycles = process.env['TUTTI_LONG'] === undefined ? 200 : 10_000
+const cycles = byRun(200, 10_000)
 
 function requestOf(path: string, body: object): string {
   const text = JSON.stringify(body)

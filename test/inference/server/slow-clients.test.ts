@@ -6,10 +6,11 @@ import { describe, expect, it, onTestFinished } from 'vitest'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { FakeDesk } from './fake-desk.ts'
 import { ask, hello, raw, serve, type Served } from './served.ts'
+import { byRun } from '../../long-run.ts'
 
 /** More than the system's buffers take. */
 const long = 50_000_000
-const crowd = process.env['TUTTI_LONG'] === undefined ? 100 : 1000
+const crowd = byRun(100, 1000)
 
 const chatHead = (served: Served, length: number): string =>
   [

@@ -4,8 +4,8 @@ import type { Job } from '../../../../src/backends/backend.ts'
 import { systemClock, sleep } from '../../../../src/foundation/clock.ts'
 import { addLater, echo, exitIf, spin, spinIf, throwLater } from './fixtures/functions.ts'
 import { PoolDriver } from './pool-driver.ts'
+import { assertProperty } from '../../../property.ts'
 
-const long = process.env['TUTTI_LONG'] !== undefined
 const deeds = ['echo', 'object', 'later', 'exit', 'spin', 'cancel', 'leave'] as const
 type Deed = (typeof deeds)[number]
 
@@ -41,7 +41,7 @@ describe.for(['thread', 'process'] as const)('races, isolation %s', (isolation) 
       batchSize: isolation === 'thread' ? fc.constantFrom(1, 3, 16) : fc.constant(1),
       size: fc.constantFrom(1, 2),
     })
-    await fc.assert(
+    await assertProperty(
       fc.asyncProperty(scenario, async (plan) => {
         const { batchSize, size } = plan
         const driver = new PoolDriver({ isolation, size, batchSize })
@@ -60,7 +60,7 @@ describe.for(['thread', 'process'] as const)('races, isolation %s', (isolation) 
         await driver.pool.close('done')
         await driver.expectAllOver()
       }),
-      { numRuns: long ? 60 : isolation === 'thread' ? 8 : 4, seed: 20_240_611 },
+      { numRuns: isolation === 'thread' ? 8 : 4, longRuns: 60 },
     )
   })
 })

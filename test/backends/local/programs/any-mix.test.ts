@@ -1,6 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { launchersOf, openPool, type PoolDriver, processes } from './pool-driver.ts'
+import { assertProperty } from '../../../property.ts'
 
 /** Tests in other processes have sleepers of their own. */
 const nap = `sleep 30.${process.pid}`
@@ -52,7 +53,7 @@ function killLauncher(): void {
 
 describe.each(['auto', 'plain'] as const)('any mix of programs, with the %s spawner', (spawner) => {
   it('row 23: every job ends once, its start comes first, and nothing is left', async () => {
-    await fc.assert(
+    await assertProperty(
       fc.asyncProperty(plan, async (plans) => {
         const safe = plans.filter((each) => !needsStop(each))
         const driver = openPool({ spawner, graceSeconds: 0.03, maxProcesses: 6, launchers: 2 })
@@ -74,7 +75,7 @@ describe.each(['auto', 'plain'] as const)('any mix of programs, with the %s spaw
         if (spawner === 'plain' && safe.some((each) => each.deed === 'kill-launcher')) return
         expect(sleepers).toEqual([])
       }),
-      { numRuns: process.env['TUTTI_LONG'] === '1' ? 100 : 6, seed: 20_250_101 },
+      { numRuns: 6, longRuns: 100 },
     )
   })
 })

@@ -1,6 +1,7 @@
 import fc from 'fast-check'
 import { expect, it } from 'vitest'
 import { OutputCapture } from '../../../../src/backends/local/programs/output-capture.ts'
+import { assertProperty } from '../../../property.ts'
 
 const capture = (chunks: readonly Uint8Array[], headBytes: number, tailBytes: number) => {
   const output = new OutputCapture({ headBytes, tailBytes })
@@ -15,7 +16,7 @@ const capture = (chunks: readonly Uint8Array[], headBytes: number, tailBytes: nu
 
 it('keeps everything that fits, however it is cut', () => {
   const chunks = fc.array(fc.uint8Array({ maxLength: 20 }), { maxLength: 20 })
-  fc.assert(
+  assertProperty(
     fc.property(chunks, fc.nat(30), (parts, spare) => {
       const whole = Buffer.concat(parts)
       const output = capture(parts, Math.max(1, whole.length - spare), spare + 1)
@@ -28,7 +29,7 @@ it('keeps everything that fits, however it is cut', () => {
 it('row 12: keeps the first and the last bytes of more, and says how many are left out', () => {
   const chunks = fc.array(fc.uint8Array({ maxLength: 40, max: 127 }), { maxLength: 20 })
   const size = fc.integer({ min: 1, max: 50 })
-  fc.assert(
+  assertProperty(
     fc.property(chunks, size, size, (parts, head, tail) => {
       const whole = Buffer.concat(parts).toString()
       const left = whole.length - head - tail

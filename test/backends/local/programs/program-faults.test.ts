@@ -13,6 +13,7 @@ import { describe, expect, it, onTestFinished } from 'vitest'
 import { errorTypeOf, ExecutableFailedError } from '../../../../src/foundation/task-errors.ts'
 import { explainRefusal } from '../../../../src/backends/local/programs/program-lookup.ts'
 import { expectCompleted, expectFailed, launchersOf, openPool, processes } from './pool-driver.ts'
+import { byRun } from '../../../long-run.ts'
 
 function tempFolder(): string {
   const folder = realpathSync(mkdtempSync(join(tmpdir(), 'tutti-programs-')))
@@ -124,7 +125,7 @@ describe.each(['auto', 'plain'] as const)('programs with the %s spawner', (spawn
     const driver = openPool({ spawner })
     await driver.run({ executable: 'true' })
     const [launcher] = launchersOf(process.pid)
-    const volume = process.env['TUTTI_LONG'] === '1' ? 10_000_000_000 : 1_000_000_000
+    const volume = byRun(1_000_000_000, 10_000_000_000)
     const script = `echo first; head -c ${volume} /dev/zero; echo last`
     const { stdout } = expectCompleted(await driver.run(shell(script)))
     const leftOut = Number(/\n\[\.\.\. (\d+) bytes left out \.\.\.\]\n/.exec(stdout)?.[1])

@@ -1,10 +1,9 @@
 import { spawnSync } from 'node:child_process'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
+import { byRun } from '../../../long-run.ts'
 import { needs, requirement } from '../../../require.ts'
 import { expectCompleted, openPool } from './pool-driver.ts'
-
-const isLong = process.env['TUTTI_LONG'] === '1'
 
 /** Runs programs in a process of its own under limits, and gives its last line. */
 function runLimited(limits: string, ...args: string[]) {
@@ -42,7 +41,7 @@ needs(canDropRights)('row 29: too few processes slow the pool down and lose noth
 })
 
 it('row 29: many programs in one go all succeed with 1024 file descriptors', () => {
-  const count = isLong ? 50_000 : 3000
+  const count = byRun(3000, 50_000)
   const result = runLimited('ulimit -n 1024', 'auto', '32', String(count), '/bin/true')
   expect(result).toMatchObject({ complete: count, fail: 0, throttled: 0, places: 32 })
 })

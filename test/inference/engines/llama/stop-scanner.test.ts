@@ -1,6 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { StopScanner } from '../../../../src/inference/engines/llama/stop-scanner.ts'
+import { assertProperty } from '../../../property.ts'
 
 function scan(stops: readonly string[], pieces: readonly string[]) {
   const scanner = new StopScanner(stops)
@@ -25,7 +26,7 @@ describe('looking for stop texts', () => {
   it('does not depend on how the text comes in pieces, and never tells a stop text', () => {
     const letters = fc.constantFrom('a', 'b', 'c')
     const word = (maxLength: number) => fc.string({ unit: letters, minLength: 1, maxLength })
-    fc.assert(
+    assertProperty(
       fc.property(fc.array(word(4), { maxLength: 3 }), fc.array(word(5)), (stops, pieces) => {
         const whole = scan(stops, Array.from(pieces.join('')))
         const inPieces = scan(stops, pieces)

@@ -2,6 +2,7 @@ import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import type { Vocabulary } from '../../../../src/inference/engines/llama/runtime.ts'
 import { TokenText } from '../../../../src/inference/engines/llama/token-text.ts'
+import { assertProperty } from '../../../property.ts'
 
 /** Tokens are pieces of bytes. */
 function vocabularyOf(pieces: readonly Buffer[]): Pick<Vocabulary, 'textOf'> {
@@ -35,7 +36,7 @@ describe('text from tokens', () => {
 
   it('is the text, however it is cut, and half a character is never told', () => {
     const cuts = fc.array(fc.integer({ min: 1, max: 5 }), { minLength: 1 })
-    fc.assert(
+    assertProperty(
       fc.property(fc.string({ unit: 'grapheme' }), cuts, (text, lengths) => {
         const bytes = Buffer.from(text)
         const pieces: Buffer[] = []

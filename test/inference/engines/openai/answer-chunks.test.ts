@@ -1,6 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { AnswerChunks } from '../../../../src/inference/engines/openai/answer-chunks.ts'
+import { assertProperty } from '../../../property.ts'
 
 const take = (chunks: AnswerChunks, chunk: unknown) => chunks.take(JSON.stringify(chunk))
 const contractError: unknown = expect.objectContaining({ code: 'EngineContractError' })
@@ -71,7 +72,7 @@ describe('the chunks of an answer', () => {
       arguments: fc.string(),
     })
     const cuts = fc.infiniteStream(fc.integer({ min: 0, max: 5 }))
-    fc.assert(
+    assertProperty(
       fc.property(fc.array(call, { minLength: 1, maxLength: 4 }), cuts, (calls, lengths) => {
         const chunks = new AnswerChunks()
         const tell = (part: unknown) =>

@@ -1,6 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { eventData } from '../../../../src/inference/engines/openai/event-data.ts'
+import { assertProperty } from '../../../property.ts'
 
 async function* toBytes(pieces: Iterable<Uint8Array>): AsyncGenerator<Uint8Array> {
   yield* pieces
@@ -16,7 +17,7 @@ describe('the data of events', () => {
   it('is the same however the bytes were cut', async () => {
     const line = fc.string({ unit: 'grapheme', minLength: 1 }).filter((one) => !/[\r\n]/.test(one))
     const size = fc.integer({ min: 1, max: 9 })
-    await fc.assert(
+    await assertProperty(
       fc.asyncProperty(fc.array(line, { maxLength: 8 }), size, async (lines, length) => {
         const bytes = new TextEncoder().encode(
           lines.map((one) => `: ping\n\nevent: x\ndata: ${one}\r\n\r\n`).join(''),

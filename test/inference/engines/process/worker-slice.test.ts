@@ -1,6 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { sliceOf } from '../../../../src/inference/engines/process/worker-slice.ts'
+import { assertProperty } from '../../../property.ts'
 
 describe('the slice of a worker', () => {
   type Row = [number, number, number, number, string | undefined, number, string | null]
@@ -25,7 +26,7 @@ describe('the slice of a worker', () => {
 
   it('shares no GPU of a node with another', () => {
     const size = fc.integer({ min: 1, max: 8 })
-    fc.assert(
+    assertProperty(
       fc.property(size, size, fc.integer({ min: 1, max: 20 }), (tpSize, numGpus, workers) => {
         fc.pre(tpSize <= numGpus)
         const taken = Array.from({ length: workers }, (_, index) => {

@@ -2,6 +2,7 @@ import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { parseJson } from '../../../../src/inference/server/requests/json-body.ts'
 import { HttpError } from '../../../../src/inference/server/http-error.ts'
+import { assertProperty } from '../../../property.ts'
 
 const parse = (body: string | Buffer): unknown => parseJson(Buffer.from(body as string), 64)
 
@@ -75,7 +76,7 @@ describe('the JSON of a body', () => {
 
   it('row 64: accepts what JSON.parse accepts, and refuses what it refuses', () => {
     const noSpecialKeys = (text: string): boolean => !/__proto__|constructor/.test(text)
-    fc.assert(
+    assertProperty(
       fc.property(fc.json({ maxDepth: 8 }).filter(noSpecialKeys), (text) => {
         expect(parse(text)).toEqual(JSON.parse(text))
       }),
@@ -88,7 +89,7 @@ describe('the JSON of a body', () => {
       '"a"',
       '"\\n"',
     )
-    fc.assert(
+    assertProperty(
       fc.property(fc.array(crumbs, { maxLength: 12 }), (parts) => {
         const text = parts.join('')
         const isRefused = throws(() => parse(text))
