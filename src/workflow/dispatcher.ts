@@ -12,8 +12,8 @@ import { hasEnded } from '../tasks/lifecycle.ts'
 import type { Outcome } from '../tasks/task.ts'
 import { findHandles, isFlat, substitute } from './arguments.ts'
 import { DraftTask } from './draft-task.ts'
-import { Bodies, reasonOf } from './bodies.ts'
-import { cycleError, fateOf, foreignHandleError } from './fate.ts'
+import { Bodies, reasonOf } from './run-context.ts'
+import { cycleError, foreignHandleError, toDependencyFailure } from './dependency-errors.ts'
 import { Graph } from './graph.ts'
 import { Draft, EngineHandle, type HandleOwner, Run } from './handle.ts'
 import { Memo } from './memo.ts'
@@ -109,7 +109,7 @@ export class Dispatcher implements HandleOwner {
       run.handle.result = outcome.value
       for (const next of this.#graph.end(run)) this.#ready.add(next)
     } else {
-      for (const { node, via } of this.#graph.doom(run)) {
+      for (const { node, via } of this.#graph.failDependents(run)) {
         node.doomedBy = via.handle
         this.#ready.add(node)
       }
@@ -158,7 +158,7 @@ export class Dispatcher implements HandleOwner {
     for (const run of runs) {
       if (hasEnded(run.handle.state)) continue
       if (this.#isClosed) this.#end(run, { kind: 'cancel', reason: shutDown })
-      else if (run.doomedBy !== null) this.#end(run, fateOf(run.handle, run.doomedBy))
+      else if (run.doomedBy !== null) this.#end(run, toDependencyFailure(run.handle, run.doomedBy))
       else if (run.work instanceof Draft) this.#tryToPrepare(run, run.work)
       const { entry, work } = run
       if (work instanceof Draft || entry === null || hasEnded(run.handle.state)) continue

@@ -1,39 +1,39 @@
-/** What waits for what. A pure structure: it holds only what has not ended, and runs nothing. */
+/** Which tasks wait for which others. Pure data: it holds only tasks that have not ended. */
 
-/** A node that cannot be had any more, and the one that it waited for. */
-export interface Doomed<N> {
+/** A node that can never be ready, and the dependency through which it failed. */
+export interface FailedDependent<N> {
   readonly node: N
   readonly via: N
 }
 
 interface Waiting<N> {
-  /** How many of them have not ended. */
+  /** How many of `needs` have not ended. */
   left: number
   readonly needs: readonly N[]
 }
 
-/** Both fields are the graph's alone. They lie here so that nothing has to be looked up. */
+/** Written by the graph alone. The fields are on the node to save a look-up table. */
 export interface GraphNode<N> {
-  /** What it waits for; `null` when for nothing. */
+  /** The dependencies that it waits for; `null` when it does not wait. */
   waiting: Waiting<N> | null
-  /** Those that were doomed stay here until what they waited for has ended. */
+  /** May also hold nodes that stopped waiting: they are skipped. */
   dependents: N[] | null
 }
 
 const none: readonly never[] = Object.freeze([])
 
-/** Never recursive: chains may be as long as memory. */
+/** Iterates instead of recursing: a chain can be longer than the call stack. */
 export class Graph<N extends GraphNode<N>> {
   #size = 0
 
-  /** Nodes that wait. */
+  /** The number of nodes that wait. */
   get size(): number {
     return this.#size
   }
 
   /**
-   * Lets a node wait for others: each is named once and has not ended. When it was ready, it may
-   * wait again.
+   * Makes a node wait for others, each named once and not yet ended. A node that became ready can
+   * be added again.
    */
   add(node: N, needs: readonly N[]): void {
     node.waiting = { left: needs.length, needs }
@@ -44,7 +44,7 @@ export class Graph<N extends GraphNode<N>> {
     }
   }
 
-  /** A node has ended well: those that waited for it alone are ready, in the order of waiting. */
+  /** A node has succeeded: returns the nodes that are ready now, in the order they were added. */
   end(node: N): readonly N[] {
     if (node.dependents === null) return none
     const ready: N[] = []
@@ -57,24 +57,24 @@ export class Graph<N extends GraphNode<N>> {
     return ready
   }
 
-  /** A node has ended badly: all that waited for it, directly or not, nearest first. */
-  doom(node: N): Doomed<N>[] {
+  /** A node has not succeeded: removes and returns all its direct and indirect dependents. */
+  failDependents(node: N): FailedDependent<N>[] {
     this.#stopWaiting(node)
-    const doomed: Doomed<N>[] = []
-    for (let via: N | undefined = node, at = 0; via !== undefined; via = doomed[at++]?.node) {
+    const failed: FailedDependent<N>[] = []
+    for (let via: N | undefined = node, at = 0; via !== undefined; via = failed[at++]?.node) {
       for (const dependent of takeDependents(via)) {
-        if (this.#stopWaiting(dependent)) doomed.push({ node: dependent, via })
+        if (this.#stopWaiting(dependent)) failed.push({ node: dependent, via })
       }
     }
-    return doomed
+    return failed
   }
 
-  /** A way from `from` to `to` along what nodes wait for, both included; `null` without one. */
+  /** A path of dependencies from `from` to `to`, both included; `null` when there is none. */
   path(from: N, to: N): N[] | null {
     const cameFrom = new Map<N, N | null>([[from, null]])
     const open: N[] = [from]
     for (let node = open.pop(); node !== undefined; node = open.pop()) {
-      if (node === to) return wayTo(node, cameFrom)
+      if (node === to) return pathTo(node, cameFrom)
       for (const next of node.waiting?.needs ?? none) {
         if (cameFrom.has(next)) continue
         cameFrom.set(next, node)
@@ -84,7 +84,7 @@ export class Graph<N extends GraphNode<N>> {
     return null
   }
 
-  /** `false` when it did not wait. */
+  /** `false` when the node did not wait. */
   #stopWaiting(node: N): boolean {
     if (node.waiting === null) return false
     node.waiting = null
@@ -99,8 +99,8 @@ function takeDependents<N extends GraphNode<N>>(node: N): readonly N[] {
   return dependents ?? none
 }
 
-function wayTo<N>(end: N, cameFrom: ReadonlyMap<N, N | null>): N[] {
-  const way: N[] = []
-  for (let node: N | null = end; node !== null; node = cameFrom.get(node) ?? null) way.push(node)
-  return way.toReversed()
+function pathTo<N>(end: N, cameFrom: ReadonlyMap<N, N | null>): N[] {
+  const path: N[] = []
+  for (let node: N | null = end; node !== null; node = cameFrom.get(node) ?? null) path.push(node)
+  return path.toReversed()
 }

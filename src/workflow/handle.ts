@@ -10,11 +10,11 @@ import type { GraphNode } from './graph.ts'
 import type { Plan } from './plan.ts'
 import type { OpenScope } from './scopes.ts'
 
-/** There is no such value. */
+/** A type-level brand: no such value exists. */
 declare const mark: unique symbol
 
-/** Anything but a handle. */
-export interface NoHandle {
+/** Any type that is not a handle. */
+interface NoHandle {
   readonly [mark]?: never
 }
 
@@ -37,6 +37,45 @@ export interface Handle<T> extends Promise<T> {
    */
   cancel(reason?: string): boolean
 }
+
+/** A value, a handle of it, or an array or object that holds handles in place of values. */
+export type Deferrable<T> = Handle<T> | DeferrableParts<T>
+
+/**
+ * `NoHandle` keeps a handle from passing for an object type with the same members. Arrays are
+ * matched before objects: recursive types would not terminate otherwise.
+ */
+type DeferrableParts<T> = T extends Whole
+  ? T & NoHandle
+  : T extends readonly (infer E)[]
+    ? number extends T['length']
+      ? (T | readonly Deferrable<E>[]) & NoHandle
+      : (T | { readonly [K in keyof T]: Deferrable<T[K]> }) & NoHandle
+    : T extends object
+      ? (T | { readonly [K in keyof T]: Deferrable<T[K]> }) & NoHandle
+      : T
+
+/** Types in which no handles are looked for. */
+type Whole =
+  | ((...args: never[]) => unknown)
+  | Date
+  | RegExp
+  | Error
+  | ArrayBufferView
+  | ArrayBufferLike
+  | ReadonlyMap<unknown, unknown>
+  | ReadonlySet<unknown>
+  | PromiseLike<unknown>
+
+/** The arguments of a function, each of which may be a handle or hold some. */
+export type DeferrableArgs<A extends readonly unknown[]> = {
+  readonly [K in keyof A]: Deferrable<A[K]>
+}
+
+/** A wrapped function: its arguments may be handles, and it returns one at once. */
+export type TaskFunction<A extends readonly unknown[], T> = (
+  ...args: DeferrableArgs<A>
+) => Handle<T>
 
 /** The engine that a handle belongs to, as the handle sees it. */
 export interface HandleOwner {

@@ -1,10 +1,9 @@
-/** The door of workflows. */
+/** Entry point `tutti/workflow`. */
 
-export type { Deferrable, DeferrableArgs, TaskFunction } from './deferrable.ts'
-export { DependencyFailedError } from './dependency-failed-error.ts'
+export { DependencyFailedError } from './dependency-errors.ts'
 export { WorkflowEngine } from './engine.ts'
 export type { WorkflowEngineOptions } from './engine.ts'
-export type { Handle } from './handle.ts'
+export type { Deferrable, DeferrableArgs, Handle, TaskFunction } from './handle.ts'
 export type {
   BlockOptions,
   CacheOptions,

@@ -1,4 +1,4 @@
-/** Results in a folder, one file each: written whole or not at all, and checked when read. */
+/** Results in a folder, one file each: replaced atomically, and verified by a digest when read. */
 
 import { createHash } from 'node:crypto'
 import { readFile, rename, rm, writeFile } from 'node:fs/promises'
@@ -6,31 +6,31 @@ import { join } from 'node:path'
 import { deserialize, serialize } from 'node:v8'
 import { makeFolders } from '../checkpoint/make-folders.ts'
 import { newUuid } from '../foundation/ids.ts'
-import { Gate } from './gate.ts'
+import { Fifo } from '../runtime/fifo.ts'
 
 const digestBytes = 32
-/** Every file under way holds a descriptor, and a process has few of them. */
-const mostAtOnce = 32
+/** Limits open file descriptors. */
+const mostOpenFiles = 32
 
-/** A value that was found; it may be `undefined`. */
+/** A stored value, which may be `undefined`. */
 export interface Found {
   readonly value: unknown
 }
 
 export class MemoStore {
   readonly #folder: string
-  readonly #gate = new Gate(mostAtOnce)
+  readonly #files = new Semaphore(mostOpenFiles)
 
   constructor(folder: string) {
     this.#folder = folder
   }
 
   /**
-   * `null` when there is none, or none that can be trusted: a torn file is as good as no file.
-   * Rejects when a file cannot be read.
+   * `null` when there is no result, or its file is damaged. Rejects when the file cannot be
+   * read.
    */
   async read(key: string): Promise<Found | null> {
-    const bytes = await this.#gate.pass(() => readFile(this.#pathOf(key)).catch(nullIfMissing))
+    const bytes = await this.#files.run(() => readFile(this.#pathOf(key)).catch(nullIfMissing))
     if (bytes === null) return null
     try {
       const content = bytes.subarray(digestBytes)
@@ -42,10 +42,10 @@ export class MemoStore {
     }
   }
 
-  /** Replaces what was there. Rejects when the value cannot be stored. */
+  /** Replaces an earlier result. Rejects when the value cannot be serialised or written. */
   async write(key: string, value: unknown): Promise<void> {
     const content = serialize({ value })
-    await this.#gate.pass(() => this.#replace(key, content))
+    await this.#files.run(() => this.#replace(key, content))
   }
 
   async #replace(key: string, content: Buffer): Promise<void> {
@@ -70,4 +70,28 @@ const digestOf = (bytes: Buffer): Buffer => createHash('sha256').update(bytes).d
 function nullIfMissing(error: NodeJS.ErrnoException): null {
   if (error.code === 'ENOENT') return null
   throw error
+}
+
+/** Runs at most `limit` pieces of work at a time, in the order in which they were given. */
+export class Semaphore {
+  /** Unbounded: callers already hold the memory. */
+  readonly #waiting = new Fifo<() => void>()
+  #free: number
+
+  constructor(limit: number) {
+    this.#free = limit
+  }
+
+  /** Settles like the work, which may start later. */
+  async run<T>(work: () => Promise<T>): Promise<T> {
+    if (this.#free > 0) this.#free--
+    else await new Promise<void>((start) => this.#waiting.push(start))
+    try {
+      return await work()
+    } finally {
+      const next = this.#waiting.shift()
+      if (next === undefined) this.#free++
+      else next()
+    }
+  }
 }

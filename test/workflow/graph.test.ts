@@ -13,7 +13,7 @@ class Node<K> implements GraphNode<Node<K>> {
   }
 }
 
-/** A graph whose nodes go by their keys. */
+/** A graph with one node per key. */
 class KeyedGraph<K> {
   readonly #graph = new Graph<Node<K>>()
   readonly #nodes = new Map<K, Node<K>>()
@@ -31,9 +31,9 @@ class KeyedGraph<K> {
     return this.#graph.end(this.#nodeOf(key)).map((node) => node.key)
   }
 
-  doom(key: K): { readonly node: K; readonly via: K }[] {
-    const doomed = this.#graph.doom(this.#nodeOf(key))
-    return doomed.map(({ node, via }) => ({ node: node.key, via: via.key }))
+  failDependents(key: K): { readonly node: K; readonly via: K }[] {
+    const failed = this.#graph.failDependents(this.#nodeOf(key))
+    return failed.map(({ node, via }) => ({ node: node.key, via: via.key }))
   }
 
   path(from: K, to: K): K[] | null {
@@ -58,8 +58,8 @@ const dag = fc
     ),
   )
 
-describe('a graph', () => {
-  it('gives every node of any graph once, after all that it waits for', () => {
+describe('graph', () => {
+  it('graph: every node of any acyclic graph is ready once, after all its dependencies', () => {
     assertProperty(
       fc.property(dag, fc.infiniteStream(fc.nat()), (dependencies, choices) => {
         const graph = new KeyedGraph<number>()
@@ -82,7 +82,7 @@ describe('a graph', () => {
     )
   })
 
-  it('dooms exactly what waits for a node, directly or not, nearest first', () => {
+  it('graph: failDependents returns all direct and indirect dependents, nearest first', () => {
     assertProperty(
       fc.property(dag, fc.nat(), (dependencies, choice) => {
         const graph = new KeyedGraph<number>()
@@ -94,21 +94,21 @@ describe('a graph', () => {
         for (const [node, needs] of dependencies.entries()) {
           if (needs.some((needed) => lost.has(needed))) lost.add(node)
         }
-        const doomed = graph.doom(failed)
-        expect(new Set([failed, ...doomed.map(({ node }) => node)])).toEqual(lost)
-        expect(doomed.length).toBe(lost.size - 1)
+        const dependents = graph.failDependents(failed)
+        expect(new Set([failed, ...dependents.map(({ node }) => node)])).toEqual(lost)
+        expect(dependents.length).toBe(lost.size - 1)
         const known = new Set([failed])
-        for (const { node, via } of doomed) {
+        for (const { node, via } of dependents) {
           expect(known).toContain(via)
           expect(dependencies[node]).toContain(via)
           known.add(node)
         }
-        expect(graph.doom(failed)).toEqual([])
+        expect(graph.failDependents(failed)).toEqual([])
       }),
     )
   })
 
-  it('row 32: ends and dooms chains of 100,000 without recursion, and keeps nothing', () => {
+  it('row 32: a chain of 100,000 ends and fails without recursion, and nothing is left', () => {
     const length = 100_000
     const chain = (): KeyedGraph<number> => {
       const graph = new KeyedGraph<number>()
@@ -121,11 +121,11 @@ describe('a graph', () => {
     expect([ended, good.size]).toEqual([length, 0])
     const bad = chain()
     expect(bad.path(length - 1, 0)).toHaveLength(length)
-    expect(bad.doom(0)).toHaveLength(length - 1)
+    expect(bad.failDependents(0)).toHaveLength(length - 1)
     expect(bad.size).toBe(0)
   })
 
-  it('finds a way along what nodes wait for, and none where there is none', () => {
+  it('graph: path follows dependencies, and is null where there is none', () => {
     const graph = new KeyedGraph<string>()
     graph.add('c', ['b', 'x'])
     graph.add('b', ['a'])
@@ -134,7 +134,7 @@ describe('a graph', () => {
     expect(graph.path('a', 'c')).toBe(null)
   })
 
-  it('lets a node wait again for more', () => {
+  it('graph: a node that was ready can wait again for more', () => {
     const graph = new KeyedGraph<string>()
     graph.add('c', ['a'])
     expect(graph.end('a')).toEqual(['c'])

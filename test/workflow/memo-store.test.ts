@@ -5,7 +5,8 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { MemoStore } from '../../src/workflow/memo-store.ts'
+import { MemoStore, Semaphore } from '../../src/workflow/memo-store.ts'
+import { settled } from './open-engine.ts'
 
 function createFolder(): string {
   const folder = mkdtempSync(join(tmpdir(), 'tutti-store-'))
@@ -15,15 +16,15 @@ function createFolder(): string {
 
 const program = fileURLToPath(new URL('fixtures/fill-memo.ts', import.meta.url))
 
-describe('a store of results', () => {
-  it('keeps and finds 1,000 at once in a process that may open 100 files', async () => {
+describe('memo store', () => {
+  it('memo store: 1,000 writes and reads at once need fewer than 100 open files', async () => {
     const script = 'ulimit -n 100 && exec "$@"'
     const args = ['-c', script, 'sh', process.execPath, program, createFolder()]
     const { stdout } = await promisify(execFile)('sh', args)
     expect(stdout).toBe('1000')
   })
 
-  it('takes what is missing or damaged for nothing, and says what cannot be read', async () => {
+  it('memo store: missing and damaged files are no result, unreadable ones reject', async () => {
     const folder = createFolder()
     const store = new MemoStore(folder)
     expect(await store.read('none')).toBe(null)
@@ -34,16 +35,40 @@ describe('a store of results', () => {
     await expect(store.read('folder')).rejects.toMatchObject({ code: 'EISDIR' })
   })
 
-  it('makes the folders that are missing', async () => {
+  it('memo store: missing folders are created', async () => {
     const store = new MemoStore(join(createFolder(), 'a', 'b'))
     await store.write('key', 1)
     expect(await store.read('key')).toEqual({ value: 1 })
   })
 
-  it.runIf(existsSync('/proc/self'))('says when its folder cannot be made', async () => {
-    // In a process of its own: Node's way of making folders would never end there.
-    const deadline = { timeout: 20_000, killSignal: 'SIGKILL' } as const
-    const filled = promisify(execFile)(process.execPath, [program, '/proc/tutti'], deadline)
-    await expect(filled).rejects.toMatchObject({ stderr: expect.stringContaining('ENOENT') })
-  })
+  it.runIf(existsSync('/proc/self'))(
+    'memo store: a folder that cannot be created rejects',
+    async () => {
+      // In a process of its own: Node's recursive mkdir would never return there.
+      const deadline = { timeout: 20_000, killSignal: 'SIGKILL' } as const
+      const filled = promisify(execFile)(process.execPath, [program, '/proc/tutti'], deadline)
+      await expect(filled).rejects.toMatchObject({ stderr: expect.stringContaining('ENOENT') })
+    },
+  )
+})
+
+it('semaphore: runs up to its limit at a time, in order, also after a failure', async () => {
+  const semaphore = new Semaphore(2)
+  const work = Array.from({ length: 5 }, () => Promise.withResolvers<number>())
+  const started: number[] = []
+  const runs = work.map(({ promise }, at) =>
+    semaphore.run(() => {
+      started.push(at)
+      return promise
+    }),
+  )
+  const results = Promise.allSettled(runs)
+  expect(started).toEqual([0, 1])
+  work[1]?.reject(new Error('no'))
+  await settled()
+  expect(started).toEqual([0, 1, 2])
+  for (const [at, { resolve }] of work.entries()) resolve(at)
+  const states = (await results).map(({ status }) => status === 'fulfilled')
+  expect(states).toEqual([true, false, true, true, true])
+  expect(started).toEqual([0, 1, 2, 3, 4])
 })

@@ -1,0 +1,105 @@
+/** How tasks end that cannot run: a dependency did not succeed, or an argument is not allowed. */
+
+import type { HeldEnd } from '../core/entry.ts'
+import { messageOf, ValueError } from '../foundation/errors.ts'
+import { errorTypeOf, TaskCanceledError, TaskFailedError } from '../foundation/task-errors.ts'
+import type { EngineHandle, HandleOwner } from './handle.ts'
+
+/** The task never ran: one that it needs, directly or through others, failed. */
+export class DependencyFailedError extends TaskFailedError {
+  /** The uid of the task that failed first. */
+  readonly rootUid: string
+  /** What that task failed with: the original error, as it was thrown. */
+  readonly rootCause: unknown
+  readonly #via: TaskFailedError
+
+  /** `dependency` is the error of the task that this one waited for. */
+  constructor(uid: string, dependency: TaskFailedError) {
+    const root = rootOf(dependency)
+    const what = `${errorTypeOf(root.cause)}: ${messageOf(root.cause)}`
+    const steps = stepsOf(dependency, mostInMessage)
+    const way = [...steps, ...(steps.length < mostInMessage ? [] : ['…'])].toReversed()
+    super(`task ${uid} cannot run: ${[...way, uid].join(' -> ')}: ${root.uid} failed: ${what}`, {
+      uid,
+      cause: root.cause,
+    })
+    this.rootUid = root.uid
+    this.rootCause = root.cause
+    this.#via = dependency
+  }
+
+  /** The uids from the task that failed to this one. */
+  get path(): readonly string[] {
+    return [...stepsOf(this.#via, Infinity).toReversed(), this.uid]
+  }
+
+  /** The next error towards the root; `null` at the root. Callers iterate: chains can be long. */
+  static viaOf(error: TaskFailedError): TaskFailedError | null {
+    return error instanceof DependencyFailedError ? error.#via : null
+  }
+}
+
+const mostInMessage = 8
+
+interface Root {
+  readonly uid: string
+  readonly cause: unknown
+}
+
+function rootOf(error: TaskFailedError): Root {
+  if (error instanceof DependencyFailedError) return { uid: error.rootUid, cause: error.rootCause }
+  return { uid: error.uid, cause: error.cause ?? error }
+}
+
+/** The uids from the given error towards the root, at most `most`. */
+function stepsOf(error: TaskFailedError, most: number): string[] {
+  const steps: string[] = []
+  for (
+    let next: TaskFailedError | null = error;
+    next !== null && steps.length < most;
+    next = DependencyFailedError.viaOf(next)
+  ) {
+    steps.push(next.uid)
+  }
+  return steps
+}
+
+/** Dependents of a failed task fail, those of a canceled task are canceled. */
+export function toDependencyFailure(handle: EngineHandle, dependency: EngineHandle): HeldEnd {
+  const { error } = dependency
+  if (error instanceof TaskFailedError) {
+    return { kind: 'fail', error: new DependencyFailedError(handle.uid, error) }
+  }
+  // Name only the first canceled task: nested reasons would grow with the length of the chain.
+  const first = dependency.canceledWith ?? dependency
+  handle.canceledWith = first
+  const why = first.error instanceof TaskCanceledError ? first.error.reason : 'it did not succeed'
+  return { kind: 'cancel', reason: `${label(first)} was canceled: ${why}` }
+}
+
+export function foreignHandleError(handle: EngineHandle, owner: HandleOwner): ValueError {
+  const whose = `belongs to the workflow engine ${handle.owner.id}, not to ${owner.id}`
+  return new ValueError(`${label(handle)} ${whose}`, {
+    code: 'ForeignHandleError',
+    field: 'args',
+    hint: 'Await it, and pass its value.',
+  })
+}
+
+/** Of a long cycle, this many tasks at its start and at its end are named. */
+const mostNamed = 4
+
+/** `cycle` begins and ends with the same handle. */
+export function cycleError(cycle: readonly EngineHandle[]): ValueError {
+  const isLong = cycle.length > 2 * mostNamed + 1
+  const named = isLong
+    ? [...cycle.slice(0, mostNamed).map(label), '…', ...cycle.slice(-mostNamed).map(label)]
+    : cycle.map(label)
+  return new ValueError(`tasks wait for each other: ${named.join(' -> ')}`, {
+    code: 'DependencyCycleError',
+    field: 'args',
+    hint: 'A handle was added to an argument after the call, and depends on that call.',
+  })
+}
+
+const label = ({ name, uid }: EngineHandle): string => `${name} (${uid})`
