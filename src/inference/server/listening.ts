@@ -2,11 +2,13 @@
 
 import type { Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { networkInterfaces } from 'node:os'
+import { hostname, networkInterfaces } from 'node:os'
 import { errnoOf, InferenceError, messageOf, ValueError } from '../../foundation/errors.ts'
 import { isLoopback } from '../../foundation/loopback.ts'
 import { expectInteger, expectString } from '../../foundation/options.ts'
-import { machineName } from './endpoint.ts'
+
+/** The host name of this machine, as responses and addresses carry it. */
+export const machineName = hostname()
 
 const everywhere = new Set(['0.0.0.0', '::', '[::]'])
 

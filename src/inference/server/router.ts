@@ -1,36 +1,48 @@
-/** Finds the endpoint of a path; the only file that names the routing library. */
+/** Finds the route of a path; the only file that names the routing library. */
 
 import { RegExpRouter } from 'hono/router/reg-exp-router'
-import type { Endpoint } from './endpoint.ts'
+import type { Exchange } from './exchange.ts'
 import { HttpError } from './http-error.ts'
 
+/** One path of the server. A body is read only for routes that limit its size. */
+export interface Route {
+  readonly method: 'GET' | 'POST'
+  /** As the routing library spells it: `/v1/models/:rest{.+}`. */
+  readonly path: string
+  /** Needs no API key. Default `false`. */
+  readonly isOpen?: boolean
+  readonly bodyBytes?: number
+  /** `body` is the parsed JSON, `rest` the text that matched `:rest` in the path. */
+  answer(exchange: Exchange, body: unknown, rest: string): Promise<void> | void
+}
+
 export interface RouteMatch {
-  readonly endpoint: Endpoint
+  readonly route: Route
   readonly rest: string
 }
 
 /** Matches paths as they are spelled: nothing is decoded, merged or resolved. */
 export class Router {
-  readonly #router = new RegExpRouter<Endpoint>()
+  readonly #router = new RegExpRouter<Route>()
 
-  constructor(endpoints: readonly Endpoint[]) {
-    for (const endpoint of endpoints) this.#router.add('ALL', endpoint.path, endpoint)
+  constructor(routes: readonly Route[]) {
+    for (const route of routes) this.#router.add('ALL', route.path, route)
   }
 
   find(path: string): RouteMatch | undefined {
     const [[first] = [], stash = []] = this.#router.match('ALL', path)
     if (first === undefined) return undefined
     const at = first[1]['rest']
-    return { endpoint: first[0], rest: typeof at === 'number' ? (stash[at] ?? '') : '' }
+    return { route: first[0], rest: typeof at === 'number' ? (stash[at] ?? '') : '' }
   }
 }
 
-/** The match, or 404 and 405. Whoever may GET may also HEAD. */
+/** The match, or an error with status 404 or 405. A route for GET also answers HEAD. */
 export function expectMatch(match: RouteMatch | undefined, method: string): RouteMatch {
   if (match === undefined) {
     throw new HttpError(404, 'There is nothing at this address.', { code: 'unknown_url' })
   }
-  const { method: allowed } = match.endpoint
+  const { method: allowed } = match.route
   if (method === allowed || (method === 'HEAD' && allowed === 'GET')) return match
   const allow = allowed === 'GET' ? 'GET, HEAD' : allowed
   throw new HttpError(405, `This address takes ${allow} only.`, {

@@ -10,16 +10,15 @@ import { registerSecret } from '../../foundation/secrets.ts'
 import { Service } from '../../foundation/service.ts'
 import type { Desk } from '../generation/text-generator.ts'
 import { checkBodyHead, readBody } from './requests/body.ts'
-import type { EndpointTools } from './endpoint.ts'
-import { createEndpoints } from './endpoints.ts'
 import { Exchange, type ExchangeSurroundings } from './exchange.ts'
 import { RequestGuard } from './request-guard.ts'
-import { generatePath, refuseGenerate } from './generate-endpoint.ts'
+import { generatePath, refuseGenerate } from './generation-routes.ts'
 import { HttpError } from './http-error.ts'
 import { parseJson } from './requests/json-body.ts'
 import { endpointOf, expectReachable, knownHosts, listen } from './listening.ts'
 import { createLimitedServer } from './limited-server.ts'
 import { expectMatch, Router } from './router.ts'
+import { createRoutes, type RouteContext } from './routes.ts'
 import { resolveServerLimits, type ServerLimits } from './server-limits.ts'
 
 export interface InferenceServerOptions {
@@ -117,7 +116,7 @@ export class InferenceServer extends Service {
     const names = { hosts, port: actual, endpoint: this.#endpoint, origins: allowedOrigins }
     this.#entry = {
       guard: new RequestGuard({ apiKey, ...names, urlLength, headerCount }),
-      router: new Router(createEndpoints(this.#tools())),
+      router: new Router(createRoutes(this.#routeContext())),
     }
   }
 
@@ -151,14 +150,14 @@ export class InferenceServer extends Service {
     const { request } = exchange
     if (this.#entry === undefined) throw closing()
     const match = this.#entry.router.find(exchange.path)
-    this.#entry.guard.check(request, match?.endpoint.isOpen === true)
-    const { endpoint, rest } = expectMatch(match, request.method ?? '')
-    if (this.#isDraining && endpoint.isOpen !== true) throw closing()
-    if (endpoint.bodyBytes === undefined) return endpoint.answer(exchange, undefined, rest)
-    checkBodyHead(request, endpoint.bodyBytes)
+    this.#entry.guard.check(request, match?.route.isOpen === true)
+    const { route, rest } = expectMatch(match, request.method ?? '')
+    if (this.#isDraining && route.isOpen !== true) throw closing()
+    if (route.bodyBytes === undefined) return route.answer(exchange, undefined, rest)
+    checkBodyHead(request, route.bodyBytes)
     if (request.headers.expect !== undefined) exchange.response.writeContinue()
-    const bytes = await readBody(request, endpoint.bodyBytes, exchange.signal)
-    return endpoint.answer(exchange, parseJson(bytes, this.#limits.depth), rest)
+    const bytes = await readBody(request, route.bodyBytes, exchange.signal)
+    return route.answer(exchange, parseJson(bytes, this.#limits.depth), rest)
   }
 
   /** The client left. Older Nodes do not tell the queued answers of one that pipelines. */
@@ -192,7 +191,7 @@ export class InferenceServer extends Service {
     await boundedWait(this.#options.clock, ms, promise).catch(() => {})
   }
 
-  #tools(): EndpointTools {
+  #routeContext(): RouteContext {
     const { desk, clock, model, aliases = [], batchConfig, metrics } = this.#options
     return {
       desk,

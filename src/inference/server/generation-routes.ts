@@ -1,0 +1,133 @@
+/** The routes that generate text: chat completions, completions and `POST /generate`. */
+
+import type { Clock } from '../../foundation/clock.ts'
+import { newUuid } from '../../foundation/ids.ts'
+import type { Answer, Desk } from '../generation/text-generator.ts'
+import { answerWhole, ignoredHeaders, StreamedAnswer, toQuestions } from './answering.ts'
+import { ChatReply } from './chat-reply.ts'
+import { CompletionReply } from './completion-reply.ts'
+import type { Exchange } from './exchange.ts'
+import type { HttpError } from './http-error.ts'
+import { machineName } from './listening.ts'
+import type { ReplyHead, ReplyShape } from './reply-shape.ts'
+import { readChatRequest } from './requests/chat-request.ts'
+import { readCompletionRequest, readGenerateRequest } from './requests/completion-request.ts'
+import type { RequestRules, TextRequest } from './requests/text-request.ts'
+import type { Route } from './router.ts'
+import type { ServerLimits } from './server-limits.ts'
+
+/** What the routes that generate text work with. */
+export interface GenerationContext {
+  readonly desk: Desk
+  readonly clock: Clock
+  readonly limits: ServerLimits
+  readonly rules: RequestRules
+}
+
+export const generatePath = '/generate'
+
+export function createGenerationRoutes(context: GenerationContext): readonly Route[] {
+  const { limits, rules } = context
+  return [
+    {
+      method: 'POST',
+      path: '/v1/chat/completions',
+      bodyBytes: limits.chatBodyBytes,
+      answer(exchange, body) {
+        const request = readChatRequest(body, rules)
+        const hasLogprobs = typeof request.sampling.logprobs === 'number'
+        const shape = new ChatReply(headOf('chatcmpl', request, context), hasLogprobs)
+        return answer(context, exchange, request, shape)
+      },
+    },
+    {
+      method: 'POST',
+      path: '/v1/completions',
+      bodyBytes: limits.bodyBytes,
+      answer(exchange, body) {
+        const request = readCompletionRequest(body, rules)
+        const { prompts, isEcho, n } = request
+        const shape = new CompletionReply(headOf('cmpl', request, context), {
+          hasLogprobs: typeof request.sampling.logprobs === 'number',
+          echoOf: (index) => (isEcho ? (prompts[Math.floor(index / n)] ?? '') : ''),
+        })
+        return answer(context, exchange, request, shape)
+      },
+    },
+    {
+      method: 'POST',
+      path: generatePath,
+      bodyBytes: limits.bodyBytes,
+      answer: (exchange, body) => answerPrompts(context, exchange, body),
+    },
+  ]
+}
+
+function answer(
+  { desk, clock, limits }: GenerationContext,
+  exchange: Exchange,
+  request: TextRequest,
+  shape: ReplyShape,
+): Promise<void> {
+  if (!request.isStream) return answerWhole(desk, exchange, request, shape)
+  const options = { clock, bufferBytes: limits.streamBufferBytes }
+  return new StreamedAnswer(exchange, request, shape, options).run(desk)
+}
+
+function headOf(prefix: string, request: TextRequest, { clock }: GenerationContext): ReplyHead {
+  return {
+    id: `${prefix}-${newUuid()}`,
+    created: Math.floor(clock.now()),
+    model: request.model,
+    includesUsage: request.includesUsage,
+  }
+}
+
+/** Answers `POST /generate`: a text or an error for each prompt. */
+async function answerPrompts(
+  { desk, clock, rules }: GenerationContext,
+  exchange: Exchange,
+  body: unknown,
+): Promise<void> {
+  const start = clock.monotonicMs()
+  const request = readGenerateRequest(body, rules)
+  const questions = toQuestions(request, exchange.signal)
+  const outcomes = await Promise.allSettled(questions.map(async (question) => desk.ask(question)))
+  if (exchange.isGone) return
+  const results = outcomes.map((outcome) => resultOf(exchange, outcome))
+  const failure = commonFailure(results)
+  if (failure !== undefined) throw failure
+  const seconds = (clock.monotonicMs() - start) / 1000
+  const response = {
+    status: 'success',
+    hostname: machineName,
+    results: results.map(toField),
+    num_prompts: results.length,
+    total_time: seconds,
+    avg_time_per_prompt: results.length === 0 ? 0 : seconds / results.length,
+  }
+  exchange.sendJson(200, response, ignoredHeaders(request))
+}
+
+/** Sends an error in the shape of `POST /generate`. */
+export function refuseGenerate(exchange: Exchange, error: HttpError): void {
+  const body = { status: 'error', message: error.message, hostname: machineName }
+  exchange.sendJson(error.status, body, error.headers)
+}
+
+function resultOf(exchange: Exchange, outcome: PromiseSettledResult<Answer>): string | HttpError {
+  return outcome.status === 'fulfilled' ? outcome.value.text : exchange.explain(outcome.reason)
+}
+
+/** The error of the whole request, when all prompts failed alike and not because of their text. */
+function commonFailure(results: readonly (string | HttpError)[]): HttpError | undefined {
+  const [first] = results
+  if (first === undefined || typeof first === 'string' || first.status < 429) return undefined
+  const isCommon = results.every((one) => typeof one !== 'string' && one.code === first.code)
+  return isCommon ? first : undefined
+}
+
+function toField(result: string | HttpError): unknown {
+  if (typeof result === 'string') return result
+  return { error: { code: result.code, message: result.message } }
+}

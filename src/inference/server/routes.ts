@@ -1,0 +1,136 @@
+/** Every route of the server: generation, health, models, tokens and metrics. */
+
+import { maskSecrets } from '../../foundation/secrets.ts'
+import { createGenerationRoutes, type GenerationContext } from './generation-routes.ts'
+import { machineName } from './listening.ts'
+import { expectText, FieldReader } from './requests/field-reader.ts'
+import { readIgnored, readModel, unknownModel } from './requests/text-request.ts'
+import type { Route } from './router.ts'
+
+/** What the routes work with. */
+export interface RouteContext extends GenerationContext {
+  readonly batchConfig: { readonly maxBatchSize: number; readonly maxBatchWaitMs: number }
+  readonly metrics: () => Promise<string> | string
+  /** The server's own address. */
+  readonly endpoint: string
+  /** Why requests are refused; `null` when they are accepted. */
+  readonly unready: () => string | null
+}
+
+/** All routes. None of them creates tasks, runs programs or reads files. */
+export function createRoutes(context: RouteContext): readonly Route[] {
+  return [
+    ...createHealthRoutes(context),
+    ...createGenerationRoutes(context),
+    ...createModelRoutes(context),
+    createTokenizeRoute(context),
+    createMetricsRoute(context),
+  ]
+}
+
+function createHealthRoutes(context: RouteContext): readonly Route[] {
+  const { desk, endpoint, batchConfig } = context
+  return [
+    {
+      method: 'GET',
+      path: '/health',
+      isOpen: true,
+      answer(exchange) {
+        const reason = reasonOf(context)
+        exchange.sendJson(reason === null ? 200 : 503, {
+          status: reason === null ? 'healthy' : 'unhealthy',
+          ...(reason === null ? {} : { reason }),
+          hostname: machineName,
+          initialized: desk.status().unready === null,
+          endpoint,
+          mode: 'service',
+          batch_config: {
+            max_batch_size: batchConfig.maxBatchSize,
+            max_batch_wait_ms: batchConfig.maxBatchWaitMs,
+            pending_requests: desk.status().queued,
+          },
+        })
+      },
+    },
+    {
+      method: 'GET',
+      path: '/health/live',
+      isOpen: true,
+      answer: (exchange) => exchange.sendJson(200, { status: 'alive' }),
+    },
+    {
+      method: 'GET',
+      path: '/health/ready',
+      isOpen: true,
+      answer(exchange) {
+        const reason = reasonOf(context)
+        if (reason === null) exchange.sendJson(200, { status: 'ready' })
+        else exchange.sendJson(503, { status: 'unready', reason })
+      },
+    },
+  ]
+}
+
+/** The reason without the engine's message: no key is needed, and it may hold paths. */
+function reasonOf({ desk, unready }: RouteContext): string | null {
+  const reason = unready() ?? desk.status().unready
+  return reason === null ? null : maskSecrets(reason.split(':', 1)[0] ?? '')
+}
+
+function createModelRoutes({ rules, clock }: RouteContext): readonly Route[] {
+  const created = Math.floor(clock.now())
+  const describe = (id: string): object => ({ id, object: 'model', created, owned_by: 'tutti' })
+  return [
+    {
+      method: 'GET',
+      path: '/v1/models',
+      answer: (exchange) =>
+        exchange.sendJson(200, { object: 'list', data: rules.models.map(describe) }),
+    },
+    {
+      method: 'GET',
+      path: '/v1/models/:rest{.+}',
+      answer(exchange, _, rest) {
+        const id = decoded(rest)
+        if (!rules.models.includes(id)) throw unknownModel(id, rules.models)
+        exchange.sendJson(200, describe(id))
+      },
+    },
+  ]
+}
+
+function decoded(part: string): string {
+  try {
+    return decodeURIComponent(part)
+  } catch {
+    return part
+  }
+}
+
+function createTokenizeRoute({ desk, limits, rules }: RouteContext): Route {
+  return {
+    method: 'POST',
+    path: '/tokenize',
+    bodyBytes: limits.bodyBytes,
+    async answer(exchange, body) {
+      const fields = new FieldReader(body, '')
+      readModel(fields, rules)
+      const content = fields.string('content')
+      const text = content ?? expectText('prompt', fields.required('prompt'))
+      readIgnored(fields, rules)
+      const tokens = await desk.tokenize(text)
+      exchange.sendJson(200, { tokens, count: tokens.length })
+    },
+  }
+}
+
+function createMetricsRoute({ metrics }: RouteContext): Route {
+  return {
+    method: 'GET',
+    path: '/metrics',
+    async answer(exchange) {
+      const type = 'text/plain; version=0.0.4; charset=utf-8'
+      exchange.sendText(200, await metrics(), ['content-type', type])
+    },
+  }
+}
