@@ -1,9 +1,9 @@
-/** How a checkpoint line is spelled: the one place that knows the file's keys. */
+/** The format of a checkpoint: how lines are written and parsed. The only file with the keys. */
 
 import type { BaseEvent } from '../events/event.ts'
 import type { JsonObject } from '../foundation/json-value.ts'
 
-/** Written into SessionStarted's attributes; a reader of another major version should refuse. */
+/** An attribute of SessionStarted; a reader of another major version should refuse the file. */
 export const checkpointFormat = 'tutti-telemetry/1'
 
 /** An event with the ids of the span it belongs to. */
@@ -25,7 +25,7 @@ export interface EventLine {
   readonly [field: string]: unknown
 }
 
-/** Each instrument's name with its current value, flat. */
+/** Each metric's name with its current value, flat. */
 export interface MetricLine {
   readonly section: 'metric'
   readonly checkpoint_time: number
@@ -52,7 +52,7 @@ export interface FinishedSpan {
   readonly status_description: string | null
   readonly attributes: JsonObject
   readonly events: readonly SpanAnnotation[]
-  /** Ids of other spans of the trace that it has to do with. */
+  /** Ids of other spans of the trace that it is linked to. */
   readonly links?: readonly string[]
 }
 
@@ -63,9 +63,8 @@ export interface SpanLine extends FinishedSpan {
 export type CheckpointLine = EventLine | MetricLine | SpanLine
 
 /**
- * Events are plain JSON by construction, so this cannot throw. The ids come first: one cut of the
- * JSON
- * text instead of two halves the garbage of a line.
+ * Events are plain JSON by construction, so this cannot throw. The ids come first, so that the JSON
+ * text is sliced once and not twice, which halves the garbage per line.
  */
 export function eventLine(event: BaseEvent, traceId: string, spanId: string): string {
   const ids = `"trace_id":"${traceId}","span_id":"${spanId}","name":"${event.event_type}"`
@@ -78,4 +77,107 @@ export function spanLine(span: FinishedSpan): string {
 
 export function metricLine(time: number, values: Readonly<Record<string, number>>): string {
   return `${JSON.stringify({ section: 'metric', checkpoint_time: time, ...values })}\n`
+}
+
+/**
+ * `broken`: not a JSON object, such as a torn last line. `invalid`: an object without a field that
+ * its section requires. `unknown`: a section that a later version may have added.
+ */
+export type ParsedLine =
+  | { readonly kind: 'line'; readonly line: CheckpointLine }
+  | { readonly kind: 'empty' }
+  | { readonly kind: 'unknown'; readonly section: string }
+  | { readonly kind: 'invalid' | 'broken'; readonly reason: string }
+
+type Fields = Record<string, unknown>
+type Check = (value: unknown) => boolean
+type Required = readonly (readonly [field: string, check: Check])[]
+
+/**
+ * Parses one line; never throws. Further fields and unknown event types are kept as they are.
+ */
+export function parseLine(text: string): ParsedLine {
+  let value: unknown
+  try {
+    value = JSON.parse(text)
+  } catch {
+    return toBroken(text)
+  }
+  if (!isObject(value)) return { kind: 'broken', reason: 'not a JSON object' }
+  const { section } = value
+  if (typeof section !== 'string') return { kind: 'invalid', reason: 'no `section`' }
+  const required = sections.get(section)
+  if (required === undefined) return { kind: 'unknown', section }
+  if (!hasFields(value, required)) return { kind: 'invalid', reason: toReason(value, required) }
+  if (section === 'event') fillIds(value)
+  return { kind: 'line', line: value }
+}
+
+const isObject = (value: unknown): value is Fields =>
+  typeof value === 'object' && value !== null && !Array.isArray(value)
+const isText: Check = (value) => typeof value === 'string'
+const isTextOrNull: Check = (value) => value === null || typeof value === 'string'
+const isNumber: Check = (value) => typeof value === 'number' && Number.isFinite(value)
+const isStatus: Check = (value) => value === 'UNSET' || value === 'OK' || value === 'ERROR'
+const isAnnotation: Check = (value) =>
+  isObject(value) &&
+  isText(value['name']) &&
+  isNumber(value['time']) &&
+  isObject(value['attributes'])
+const isAnnotations: Check = (value) => Array.isArray(value) && value.every(isAnnotation)
+
+const sections = new Map<string, Required>([
+  [
+    'event',
+    [
+      ['event_id', isText],
+      ['event_type', isText],
+      ['event_time', isNumber],
+      ['emit_time', isNumber],
+      ['session_id', isText],
+      ['backend', isText],
+      ['task_id', isTextOrNull],
+      ['node_id', isTextOrNull],
+      ['attributes', isObject],
+    ],
+  ],
+  ['metric', [['checkpoint_time', isNumber]]],
+  [
+    'span',
+    [
+      ['name', isText],
+      ['span_id', isText],
+      ['trace_id', isText],
+      ['parent_span_id', isTextOrNull],
+      ['start_time', isNumber],
+      ['end_time', isNumber],
+      ['duration_ms', isNumber],
+      ['status_code', isStatus],
+      ['status_description', isTextOrNull],
+      ['attributes', isObject],
+      ['events', isAnnotations],
+    ],
+  ],
+])
+
+/** The specification allows events outside of tasks and sessions to have no ids. */
+function fillIds(event: Fields): void {
+  if (typeof event['trace_id'] !== 'string') event['trace_id'] = ''
+  if (typeof event['span_id'] !== 'string') event['span_id'] = ''
+  if (typeof event['name'] !== 'string') event['name'] = event['event_type']
+}
+
+function hasFields(value: Fields, required: Required): value is Fields & CheckpointLine {
+  return required.every(([field, check]) => check(value[field]))
+}
+
+function toReason(value: Fields, required: Required): string {
+  const [field] = required.find(([name, check]) => !check(value[name])) ?? ['section']
+  const what = field in value ? 'with a wrong' : 'without'
+  return `${String(value['section'])} line ${what} \`${field}\``
+}
+
+function toBroken(text: string): ParsedLine {
+  if (text.trim() === '') return { kind: 'empty' }
+  return { kind: 'broken', reason: text.includes('\0') ? 'NUL bytes' : 'invalid JSON' }
 }

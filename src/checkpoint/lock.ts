@@ -1,4 +1,4 @@
-/** Keeps a session's checkpoint to one process, by agreement: no lock of the system. */
+/** One process per session's checkpoint: an advisory lock file, not a lock of the system. */
 
 import { constants, closeSync, fstatSync, linkSync, openSync, readSync } from 'node:fs'
 import { readFileSync, renameSync, unlinkSync, writeFileSync } from 'node:fs'
@@ -6,12 +6,12 @@ import { hostname } from 'node:os'
 import { CheckpointError, errnoOf } from '../foundation/errors.ts'
 import { newUuid } from '../foundation/ids.ts'
 import { expectObject } from '../foundation/options.ts'
-import { checkpointFailure } from './checkpoint-failure.ts'
+import { checkpointFailure } from './files.ts'
 
-/** Who holds a lock. A pid alone may have been reused; the start time tells. */
+/** The process that holds a lock. A pid may be reused; the start time distinguishes them. */
 interface Holder {
   readonly pid: number
-  /** In the system's clock ticks since boot; `null` where the system does not tell. */
+  /** In the system's clock ticks since boot; `null` where the system does not provide it. */
   readonly start_time: string | null
   readonly host: string
   /** Unique per lock. */
@@ -20,17 +20,18 @@ interface Holder {
 
 export interface CheckpointLock {
   readonly path: string
-  /** Idempotent; never throws; leaves a lock alone that is no longer ours. */
+  /** Idempotent; never throws; does not remove a lock that another process has taken over. */
   release(): void
 }
 
-/** Times that a lock may vanish just before it is looked at. */
+/** How often a lock may disappear between the attempt to create it and the look at its holder. */
 const mostAttempts = 100
 const mostLockBytes = 4096
 
 /**
  * Takes the lock at once or throws: `CheckpointLockedError` with the `pid` of a live holder, or the
- * system's error. The lock of a dead process is taken over, by exactly one of those who try.
+ * system's error. The lock of a dead process is taken over by exactly one of those
+ * that compete for it.
  */
 export function acquireLock(path: string): CheckpointLock {
   const me: Holder = {
@@ -41,7 +42,7 @@ export function acquireLock(path: string): CheckpointLock {
   }
   const draft = `${path}.${me.token}.tmp`
   try {
-    // Linking a complete file is atomic: nobody ever sees a lock without its holder.
+    // Linking a complete file is atomic: no process ever reads a lock without its holder.
     writeFileSync(draft, `${JSON.stringify(me)}\n`, { flag: 'wx', mode: 0o644 })
     for (let attempt = 0; attempt < mostAttempts; attempt++) {
       if (createLock(draft, path) || takeOver(draft, path)) {
@@ -66,13 +67,13 @@ function createLock(draft: string, path: string): boolean {
   }
 }
 
-/** False when the lock vanished meanwhile. */
+/** False when the lock disappeared meanwhile. */
 function takeOver(draft: string, path: string): boolean {
   const found = readLock(path)
   if (found === 'missing') return false
   if (isAlive(found)) throw lockedError(path, found)
-  // Whoever holds the claim on this very lock may replace it, and nobody else: between the second
-  // look and the rename it cannot change.
+  // Only the process that holds the claim on this very lock may replace it: the lock cannot change
+  // between the second read and the rename.
   const claim = acquireLock(`${path}.${tokenOf(found)}`)
   try {
     const again = readLock(path)
@@ -89,7 +90,7 @@ function release(path: string, token: string): void {
     const found = readLock(path)
     if (found !== 'missing' && tokenOf(found) === token) removeQuietly(path)
   } catch {
-    // What cannot even be read is not ours.
+    // A lock that cannot be read was not written by this process.
   }
 }
 
@@ -97,7 +98,7 @@ function removeQuietly(path: string): void {
   try {
     unlinkSync(path)
   } catch {
-    // Already gone; or a leftover that the next process finds stale.
+    // Already removed, or left over for the next process, which finds it stale.
   }
 }
 
@@ -108,7 +109,7 @@ const tokenOf = (found: Found): string => (found === 'unreadable' ? found : foun
 function readLock(path: string): Found | 'missing' {
   let fd: number
   try {
-    // Neither hangs on a FIFO nor follows a link.
+    // Neither blocks on a FIFO nor follows a link.
     fd = openSync(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK)
   } catch (error) {
     if (errnoOf(error) === 'ENOENT') return 'missing'
@@ -116,7 +117,7 @@ function readLock(path: string): Found | 'missing' {
   }
   try {
     if (!fstatSync(fd).isFile()) {
-      const hint = 'Something else has the name of the lock: move it away.'
+      const hint = 'Move away what has the name of the lock file.'
       throw new CheckpointError(`Cannot lock ${path}: not a regular file`, { path, hint })
     }
     const bytes = Buffer.alloc(mostLockBytes)
@@ -126,7 +127,7 @@ function readLock(path: string): Found | 'missing' {
   }
 }
 
-/** What a lock file's text says; anything but a complete holder is `unreadable`. */
+/** The holder in a lock file's text; anything incomplete is `unreadable`. */
 function parseHolder(text: string): Found {
   try {
     const { pid, start_time, host, token } = expectObject('lock', JSON.parse(text))
@@ -139,7 +140,7 @@ function parseHolder(text: string): Found {
   }
 }
 
-/** On a shared file system the process of another machine cannot be asked: it counts as alive. */
+/** A process of another host cannot be checked (shared file system): it counts as alive. */
 function isAlive(found: Found): found is Holder {
   if (found === 'unreadable') return false
   if (found.host !== hostname()) return true
@@ -157,7 +158,7 @@ interface ProcessFacts {
 function processOf(pid: number): ProcessFacts | undefined {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'latin1')
-    // The second field is the program's name in parentheses and may hold anything, also ")".
+    // The second field is the program's name in parentheses, which may itself contain ")".
     const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
     const [state = ''] = fields
     return { isZombie: state === 'Z' || state === 'X', startTime: fields[19] ?? '' }

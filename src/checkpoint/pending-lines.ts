@@ -1,6 +1,6 @@
-/** Lines on their way to the file, oldest first. Writes nothing; knows what may be dropped. */
+/** The writer's buffer: lines that are not yet on file, oldest first, and which may be dropped. */
 
-/** The most that one write carries: a killed process tears small writes hardly ever. */
+/** The most that one write carries: a killed process rarely tears a small write. */
 export const chunkBytes = 65_536
 
 /** The next bytes for the file: whole lines, unless one line alone is longer than a chunk. */
@@ -18,17 +18,17 @@ interface Chunk {
 }
 
 const newline = 0x0a
-/** UTF-8 needs at most three bytes for each unit of a string. */
+/** UTF-8 needs at most three bytes per UTF-16 unit. */
 const bytesPerUnit = 3
 
 export class PendingLines {
-  /** Concatenation is lazy and encoding costs per call: one call for a chunk is the fastest. */
+  /** Concatenation is lazy and encoding has a cost per call: one call per chunk is fastest. */
   #text = ''
   #textLines = 0
   #chunks: Chunk[] = []
   #encodedBytes = 0
   #lines = 0
-  /** The first chunk begins inside a line whose head is on file. */
+  /** The first chunk begins inside a line whose first part is on file. */
   #isHalfWritten = false
   #spare: Buffer | undefined = Buffer.allocUnsafeSlow(chunkBytes * bytesPerUnit)
 
@@ -37,7 +37,7 @@ export class PendingLines {
     return this.#lines
   }
 
-  /** Whether a whole chunk waits. */
+  /** Whether a full chunk is ready to be written. */
   get hasChunk(): boolean {
     return this.#chunks.length > 0
   }
@@ -49,7 +49,7 @@ export class PendingLines {
     this.#lines++
   }
 
-  /** What to write next: whole chunks only, or also the lines that do not fill one yet. */
+  /** What to write next: full chunks only, or also lines that do not fill one yet. */
   next(which: 'chunks' | 'all'): Slice | undefined {
     if (which === 'all' && this.#chunks.length === 0) this.#encode()
     const head = this.#chunks[0]
@@ -57,7 +57,7 @@ export class PendingLines {
     return { bytes: head.bytes, offset: head.start, length: sliceLength(head) }
   }
 
-  /** Takes `written` bytes off the front; returns how many lines were completed by them. */
+  /** Removes `written` bytes from the front; returns how many lines they completed. */
   advance(written: number): number {
     const head = this.#chunks[0]
     if (head === undefined) return 0
@@ -75,7 +75,7 @@ export class PendingLines {
 
   /**
    * Drops the oldest whole lines until no more than `lines` and `bytes` are left; returns how many.
-   * The rest of a half-written line stays: without it the next line would continue it.
+   * The rest of a half-written line stays: without it the next line would be appended to it.
    */
   trim(limit: { readonly lines: number; readonly bytes: number }): number {
     let dropped = 0
@@ -111,7 +111,7 @@ export class PendingLines {
     return true
   }
 
-  /** Gives the half-written line a chunk of its own, so that what follows can go. */
+  /** Gives the half-written line a chunk of its own, so that the lines after it can be dropped. */
   #isolateHead(): void {
     const head = this.#chunks[0]
     if (head === undefined || head.lines === 1) return

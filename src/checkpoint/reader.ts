@@ -1,24 +1,22 @@
-/** Reads a checkpoint as a stream, live or left by a crash. No content makes it throw. */
+/** Reads a checkpoint as a stream, of a live or a crashed run. No file content makes it throw. */
 
 import { constants } from 'node:buffer'
 import { open, type FileHandle } from 'node:fs/promises'
 import { expectInteger } from '../foundation/options.ts'
-import { checkpointFailure } from './checkpoint-failure.ts'
-import type { CheckpointLine } from './format.ts'
-import { LineSplitter, type LinePlace } from './line-splitter.ts'
-import { parseLine } from './parse-line.ts'
+import { checkpointFailure } from './files.ts'
+import { type CheckpointLine, parseLine } from './format.ts'
 
 /** A line that was skipped: its number, the byte at which it begins, and why. */
-export interface BadLine extends LinePlace {
+export interface BadLine extends LinePosition {
   readonly reason: string
 }
 
 export interface ReadOptions {
   /** A longer line is skipped as bad and never held in memory. Default 64 MiB. */
   readonly maxLineBytes?: number
-  /** Ends the reading with its reason. */
+  /** Aborts the reading; the generator throws its reason. */
   readonly signal?: AbortSignal
-  /** Called for each bad line, in order; not for the torn end. */
+  /** Called for each bad line, in order; not for a torn last line. */
   readonly onBadLine?: (bad: BadLine) => void
 }
 
@@ -26,37 +24,37 @@ export interface ReadSummary {
   /** Good lines, all of which were yielded. */
   readonly lines: number
   readonly bad: number
-  /** Lines of sections that are not known. */
+  /** Lines whose section is not known. */
   readonly unknown: number
-  /** The end of the file when a crash, or a writer at work, left it in the middle of a line. */
+  /** The last line, when a crash or a live writer left it incomplete. */
   readonly torn: BadLine | null
   readonly bytes: number
 }
 
 const readBytes = 262_144
 
-/** Yields the good lines in order. Leaving the loop closes the file. */
+/** Yields the good lines in order. Breaking out of the loop closes the file. */
 export async function* readCheckpoint(
   path: string,
   options: ReadOptions = {},
 ): AsyncGenerator<CheckpointLine, ReadSummary> {
-  const tally = new Tally(options)
-  for await (const batch of tally.read(path)) yield* batch
-  return tally.summary()
+  const reading = new Reading(options)
+  for await (const batch of reading.read(path)) yield* batch
+  return reading.summary()
 }
 
-/** The same lines in arrays, one for each piece read, which saves an await per line. */
+/** The same lines in arrays, one per block read, which saves an await per line. */
 export async function* readBatches(
   path: string,
   options: ReadOptions = {},
 ): AsyncGenerator<readonly CheckpointLine[], ReadSummary> {
-  const tally = new Tally(options)
-  for await (const batch of tally.read(path)) yield batch
-  return tally.summary()
+  const reading = new Reading(options)
+  for await (const batch of reading.read(path)) yield batch
+  return reading.summary()
 }
 
-/** One reading of one file, and its counts. */
-class Tally {
+/** One pass over one file, with its counts. */
+class Reading {
   readonly #options: ReadOptions
   readonly #splitter: LineSplitter
   #batch: CheckpointLine[] = []
@@ -89,7 +87,7 @@ class Tally {
         if (this.#batch.length > 0) yield this.#takeBatch()
       }
       const tail = this.#splitter.end()
-      if (tail !== undefined) this.#take(tail.text, tail.place, true)
+      if (tail !== undefined) this.#take(tail.text, tail.position, true)
       if (this.#batch.length > 0) yield this.#takeBatch()
     } finally {
       await file.close()
@@ -106,7 +104,7 @@ class Tally {
     }
   }
 
-  #take(text: string | null, place: LinePlace, isTail: boolean): void {
+  #take(text: string | null, position: LinePosition, isTail: boolean): void {
     const parsed = text === null ? tooLong : parseLine(text)
     if (parsed.kind === 'line') {
       this.#batch.push(parsed.line)
@@ -114,10 +112,10 @@ class Tally {
     } else if (parsed.kind === 'unknown') {
       this.#unknown++
     } else if (parsed.kind === 'broken' && isTail) {
-      this.#torn = { ...place, reason: parsed.reason }
+      this.#torn = { ...position, reason: parsed.reason }
     } else if (parsed.kind !== 'empty') {
       this.#bad++
-      this.#options.onBadLine?.({ ...place, reason: parsed.reason })
+      this.#options.onBadLine?.({ ...position, reason: parsed.reason })
     }
   }
 
@@ -143,5 +141,92 @@ async function readSome(file: FileHandle, buffer: Buffer, path: string): Promise
     return (await file.read(buffer, 0, buffer.length, null)).bytesRead
   } catch (error) {
     throw checkpointFailure('read the checkpoint', path, error)
+  }
+}
+
+/** Where a line begins. */
+interface LinePosition {
+  /** From 1. */
+  readonly line: number
+  /** In bytes. */
+  readonly offset: number
+}
+
+/** Called with a line without its newline; `null` stands for one that was too long to keep. */
+type LineVisitor = (text: string | null, line: number, offset: number) => void
+
+const newline = 0x0a
+const byteOrderMark = '\uFEFF'
+
+/**
+ * Cuts bytes into lines at 0x0A alone. Holds at most the line that the last chunk left incomplete;
+ * invalid UTF-8 is replaced, not rejected.
+ */
+class LineSplitter {
+  readonly #maxLineBytes: number
+  readonly #visit: LineVisitor
+  #parts: Buffer[] = []
+  #openBytes = 0
+  #line = 1
+  #offset = 0
+
+  constructor(maxLineBytes: number, visit: LineVisitor) {
+    this.#maxLineBytes = maxLineBytes
+    this.#visit = visit
+  }
+
+  /** Visits every line that ends in this chunk; the chunk may be reused afterwards. */
+  push(chunk: Buffer): void {
+    let start = 0
+    for (;;) {
+      const end = chunk.indexOf(newline, start)
+      if (end < 0) break
+      this.#finish(chunk, start, end)
+      start = end + 1
+    }
+    this.#keep(chunk.subarray(start))
+  }
+
+  /** The last line when no newline ended it; `undefined` when one did. */
+  end(): { readonly text: string | null; readonly position: LinePosition } | undefined {
+    if (this.#openBytes === 0) return undefined
+    const position = { line: this.#line, offset: this.#offset }
+    return { text: this.#isTooLong(this.#openBytes) ? null : this.#joined(), position }
+  }
+
+  #finish(chunk: Buffer, start: number, end: number): void {
+    const size = this.#openBytes + end - start
+    this.#visit(this.#textOf(chunk, start, end, size), this.#line, this.#offset)
+    this.#line++
+    this.#offset += size + 1
+    this.#openBytes = 0
+    this.#parts = []
+  }
+
+  #textOf(chunk: Buffer, start: number, end: number, size: number): string | null {
+    if (this.#isTooLong(size)) return null
+    if (this.#parts.length === 0)
+      return this.#withoutByteOrderMark(chunk.toString('utf8', start, end))
+    this.#parts.push(chunk.subarray(start, end))
+    return this.#joined()
+  }
+
+  #keep(rest: Buffer): void {
+    if (rest.length === 0) return
+    this.#openBytes += rest.length
+    if (this.#isTooLong(this.#openBytes)) this.#parts = []
+    else this.#parts.push(Buffer.from(rest))
+  }
+
+  #joined(): string {
+    return this.#withoutByteOrderMark(Buffer.concat(this.#parts).toString('utf8'))
+  }
+
+  #withoutByteOrderMark(text: string): string {
+    return this.#offset === 0 && text.startsWith(byteOrderMark) ? text.slice(1) : text
+  }
+
+  #isTooLong(bytes: number): boolean {
+    return bytes > this.#maxLineBytes
   }
 }

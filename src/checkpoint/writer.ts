@@ -1,18 +1,46 @@
-/** Puts lines on file, whole and in order, and goes on when the disk fails. Blind to content. */
+/**
+ * Appends whole lines to one checkpoint file, in order, and continues when the disk fails. It does
+ * not interpret what it writes.
+ */
 
 import { join } from 'node:path'
 import { CheckpointError, errnoOf, messageOf } from '../foundation/errors.ts'
-import { checkpointFailure } from './checkpoint-failure.ts'
-import { createCheckpointFile, createFolder, syncFolder } from './create-checkpoint-file.ts'
-import { writeSome } from './file-operations.ts'
-import { GroupCommit } from './group-commit.ts'
+import type { Clock } from '../foundation/clock.ts'
+import type { Log } from '../foundation/log.ts'
+import { expectId, expectInteger, expectString, invalid } from '../foundation/options.ts'
+import {
+  checkpointFailure,
+  createCheckpointFile,
+  createFolder,
+  type FileOperations,
+  GroupCommit,
+  nodeFiles,
+  syncFolder,
+  writeSome,
+} from './files.ts'
 import { acquireLock, type CheckpointLock } from './lock.ts'
 import { PendingLines } from './pending-lines.ts'
-import { resolveWriterOptions, type ResolvedWriterOptions } from './writer-options.ts'
-import type { CheckpointWriterOptions } from './writer-options.ts'
 
-export type { CheckpointWriterOptions } from './writer-options.ts'
+export interface CheckpointWriterOptions {
+  /** Created with its parents when missing. */
+  readonly folder: string
+  readonly sessionId: string
+  readonly clock: Clock
+  readonly log: Log
+  /** A flushed line survives a killed process (`os`, default), or also power loss (`fsync`). */
+  readonly durability?: 'os' | 'fsync'
+  /** Called when writing fails for the first time since it last worked. May call `append`. */
+  readonly onDegraded?: (facts: { errno: string; lines_pending: number }) => void
+  /** Called when all kept lines are on file; `lost` lines were dropped. May call `append`. */
+  readonly onRecovered?: (facts: { lost: number }) => void
+  readonly files?: FileOperations
+  /** Lines kept while writing fails; beyond that the oldest are dropped. Default 50,000. */
+  readonly maxPendingLines?: number
+  /** Bytes kept while writing fails. Default 16 MiB. */
+  readonly maxPendingBytes?: number
+}
 
+/** A period in which writing fails, from the first failed write to the next complete one. */
 interface Episode {
   readonly errno: string
   readonly lostBefore: number
@@ -23,7 +51,7 @@ interface Episode {
 const retryMs = 500
 
 /**
- * Appends to one new file until `close()`. Only `open` throws: later trouble is told by
+ * Appends to one new file until `close()`. Only `open` throws; later failures are reported by
  * `onDegraded`, the log, the counters and `flush`. Holds the session's lock from `open` to `close`.
  */
 export class CheckpointWriter implements AsyncDisposable {
@@ -40,7 +68,7 @@ export class CheckpointWriter implements AsyncDisposable {
   #isClosed = false
   #closing: Promise<void> | undefined
 
-  /** Ready to write, or a `CheckpointError` with the path, the errno and a hint. */
+  /** Throws `CheckpointError` with the path, the errno and a hint when the file cannot be made. */
   static open(options: CheckpointWriterOptions): CheckpointWriter {
     return new CheckpointWriter(options)
   }
@@ -70,7 +98,7 @@ export class CheckpointWriter implements AsyncDisposable {
     return this.#written
   }
 
-  /** Lines that will never be on file. */
+  /** Lines that were dropped and will never be on file. */
   get linesLost(): number {
     return this.#lost
   }
@@ -80,7 +108,7 @@ export class CheckpointWriter implements AsyncDisposable {
     return this.#pending.lines
   }
 
-  /** Takes one whole line with its newline; writes by itself when a chunk is full. Never throws. */
+  /** Takes one whole line with its newline; writes as soon as a chunk is full. Never throws. */
   append(line: string): void {
     if (this.#isClosed) {
       this.#lost++
@@ -92,14 +120,14 @@ export class CheckpointWriter implements AsyncDisposable {
     if (this.#episode !== undefined || this.#isWriting) this.#trim()
   }
 
-  /** Writes what is buffered, unless writing fails and was tried just now. Never throws. */
+  /** Writes what is buffered, unless a failed write is waiting for its retry. Never throws. */
   write(): void {
     this.#drain('all')
   }
 
   /**
-   * Resolves when every line appended before is on file, with `fsync` also through a power loss;
-   * rejects with `CheckpointError` when one is not, or was lost at any time before.
+   * Resolves when every line appended before is on file, and with `fsync` synced to the disk.
+   * Rejects with `CheckpointError` when one is not, or was dropped at any time before.
    */
   async flush(): Promise<void> {
     this.write()
@@ -118,12 +146,12 @@ export class CheckpointWriter implements AsyncDisposable {
   }
 
   /**
-   * Tries a last time to write, counts and tells what is lost, syncs, closes the file and releases
-   * the lock. Idempotent, same promise, never rejects.
+   * Tries a last time to write, counts and logs the lines that are lost, syncs, closes the file and
+   * releases the lock. Idempotent, returns the same promise, never rejects.
    */
   close(): Promise<void> {
     if (this.#closing !== undefined) return this.#closing
-    // Kept before the work begins: a callback of the last write may close, too.
+    // Set before the work begins: a callback of the last write may call `close` as well.
     const { promise, resolve } = Promise.withResolvers<void>()
     this.#closing = promise
     void this.#closeOnce().then(resolve)
@@ -158,7 +186,7 @@ export class CheckpointWriter implements AsyncDisposable {
     if (this.#isWriting || this.#isClosed || !this.#isDue(when)) return
     this.#isWriting = true
     const before = this.#written
-    // Recovery is told once, and what its callback appends is written too.
+    // `onRecovered` is called once per episode, and the lines that it appends are written too.
     while (this.#writePending(which) && this.#endEpisode()) which = 'all'
     this.#isWriting = false
     if (this.#written > before) this.#commit?.wrote()
@@ -192,7 +220,7 @@ export class CheckpointWriter implements AsyncDisposable {
       errno,
       lostBefore: last?.lostBefore ?? this.#lost,
       retryAtMs: clock.monotonicMs() + retryMs,
-      // Not subject to the due time: a timer may fire a little early, and there is only this one.
+      // 'now', because a timer may fire slightly early and there is no second one.
       cancelRetry: clock.after(retryMs, () => this.#drain('all', 'now'), { background: true }),
     }
     this.#trim()
@@ -203,7 +231,7 @@ export class CheckpointWriter implements AsyncDisposable {
     this.#attempt(() => onDegraded(facts))
   }
 
-  /** False when there was none. */
+  /** False when no episode was open. */
   #endEpisode(): boolean {
     if (this.#episode === undefined) return false
     const lost = this.#lost - this.#episode.lostBefore
@@ -229,12 +257,48 @@ export class CheckpointWriter implements AsyncDisposable {
     this.#attempt(() => this.#options.log.warn(code, text))
   }
 
-  /** Neither the log nor a callback may break the writer. */
+  /** An error of the log or of a callback must not break the writer. */
   #attempt(step: () => void): void {
     try {
       step()
     } catch {
-      // Whoever listens has to look after itself.
+      // Callbacks handle their own errors.
     }
+  }
+}
+
+interface ResolvedWriterOptions {
+  readonly folder: string
+  readonly sessionId: string
+  readonly clock: Clock
+  readonly log: Log
+  readonly durability: 'os' | 'fsync'
+  readonly onDegraded: NonNullable<CheckpointWriterOptions['onDegraded']>
+  readonly onRecovered: NonNullable<CheckpointWriterOptions['onRecovered']>
+  readonly files: FileOperations
+  readonly pendingLimit: { readonly lines: number; readonly bytes: number }
+}
+
+/** Fills in the defaults; throws `ValueError` for a value out of range. */
+function resolveWriterOptions(options: CheckpointWriterOptions): ResolvedWriterOptions {
+  const { clock, log, durability = 'os', onDegraded = () => {}, onRecovered = () => {} } = options
+  const { files = nodeFiles, maxPendingLines = 50_000, maxPendingBytes = 16 * 2 ** 20 } = options
+  if (durability !== 'os' && durability !== 'fsync') {
+    throw invalid('durability', '"os" or "fsync"', durability)
+  }
+  return {
+    folder: expectString('folder', options.folder),
+    // Part of a file name, so it is checked here whatever the caller has checked.
+    sessionId: expectId('sessionId', options.sessionId),
+    clock,
+    log,
+    durability,
+    onDegraded,
+    onRecovered,
+    files,
+    pendingLimit: {
+      lines: expectInteger('maxPendingLines', maxPendingLines, { min: 1 }),
+      bytes: expectInteger('maxPendingBytes', maxPendingBytes, { min: 1 }),
+    },
   }
 }

@@ -2,7 +2,7 @@
 
 import { writeFile } from 'node:fs/promises'
 import { join, resolve } from 'node:path'
-import { makeFolders } from '../checkpoint/make-folders.ts'
+import { makeFolders } from '../checkpoint/files.ts'
 import { AITask } from '../index.ts'
 import { InferenceBackend } from '../inference/index.ts'
 import type { Output } from './output.ts'

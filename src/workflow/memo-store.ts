@@ -4,7 +4,7 @@ import { createHash } from 'node:crypto'
 import { readFile, rename, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { deserialize, serialize } from 'node:v8'
-import { makeFolders } from '../checkpoint/make-folders.ts'
+import { makeFolders } from '../checkpoint/files.ts'
 import { newUuid } from '../foundation/ids.ts'
 import { Fifo } from '../runtime/fifo.ts'
 

@@ -1,6 +1,6 @@
 /** A disk in memory whose answers a test decides. */
 
-import { nodeFiles, type FileOperations } from '../../src/checkpoint/file-operations.ts'
+import { nodeFiles, type FileOperations } from '../../src/checkpoint/files.ts'
 
 /** How many bytes the next write takes at most, or the error it gives. */
 export type Answer = number | string

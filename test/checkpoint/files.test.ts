@@ -2,7 +2,7 @@ import fs, { existsSync, mkdirSync, statSync, symlinkSync, writeFileSync } from 
 import { syncBuiltinESMExports } from 'node:module'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { makeFolders } from '../../src/checkpoint/make-folders.ts'
+import { makeFolders } from '../../src/checkpoint/files.ts'
 import { startChild } from './child.ts'
 import { tempFolder } from './open-writer.ts'
 

@@ -1,0 +1,221 @@
+/** The system calls behind a checkpoint: folders, files, syncs, and what their errors mean. */
+
+import { closeSync, constants, fdatasync, fsyncSync, mkdirSync, openSync } from 'node:fs'
+import { statSync, writeSync } from 'node:fs'
+import { dirname, join, resolve } from 'node:path'
+import { promisify } from 'node:util'
+import { CheckpointError, errnoOf, messageOf } from '../foundation/errors.ts'
+
+/**
+ * The port over the calls that write a checkpoint; tests replace it to make a disk fail. Each call
+ * is one system call and throws, or rejects with, the system's error.
+ */
+export interface FileOperations {
+  open(path: string, flags: number, mode: number): number
+  /** Returns how many of the `length` bytes from `offset` were written; may be fewer. */
+  write(fd: number, bytes: Uint8Array, offset: number, length: number): number
+  fdatasync(fd: number): Promise<void>
+  close(fd: number): void
+}
+
+export const nodeFiles: FileOperations = {
+  open: openSync,
+  write: writeSync,
+  fdatasync: promisify(fdatasync),
+  close: closeSync,
+}
+
+/** How often an interrupted write is repeated before it counts as failed. */
+const mostRepeats = 100
+
+/** Writes some of the bytes, at least one, or throws the system's error. */
+export function writeSome(
+  files: FileOperations,
+  fd: number,
+  slice: { readonly bytes: Uint8Array; readonly offset: number; readonly length: number },
+): number {
+  for (let repeats = 0; repeats < mostRepeats; repeats++) {
+    try {
+      const written = files.write(fd, slice.bytes, slice.offset, slice.length)
+      if (written > 0) return written
+    } catch (error) {
+      const errno = errnoOf(error)
+      if (errno !== 'EINTR' && errno !== 'EAGAIN') throw error
+    }
+  }
+  throw Object.assign(new Error('no byte was taken'), { code: 'EAGAIN' })
+}
+
+/**
+ * One fdatasync at a time for all writes: at once after a write, or as soon as the running sync has
+ * finished.
+ */
+export class GroupCommit {
+  readonly #sync: () => Promise<void>
+  readonly #onFailure: (error: unknown) => void
+  #writes = 0
+  #covered = 0
+  #running: Promise<void> | undefined
+  #failure: { readonly error: unknown } | undefined
+
+  constructor(sync: () => Promise<void>, onFailure: (error: unknown) => void) {
+    this.#sync = sync
+    this.#onFailure = onFailure
+  }
+
+  /** Call after bytes were written. */
+  wrote(): void {
+    this.#writes++
+    void this.#start()
+  }
+
+  /**
+   * Resolves when a sync that began after the last write has finished. Rejects once any sync has
+   * failed: the system may have dropped those bytes, and a later success does not cover them.
+   */
+  async settled(): Promise<void> {
+    const target = this.#writes
+    while (this.#covered < target) await this.#start()
+    if (this.#failure !== undefined) throw this.#failure.error
+  }
+
+  #start(): Promise<void> {
+    this.#running ??= this.#syncOnce()
+    return this.#running
+  }
+
+  async #syncOnce(): Promise<void> {
+    const began = this.#writes
+    try {
+      await this.#sync()
+    } catch (error) {
+      if (this.#failure === undefined) this.#onFailure(error)
+      this.#failure ??= { error }
+    }
+    this.#running = undefined
+    this.#covered = began
+    if (this.#writes > began) void this.#start()
+  }
+}
+
+/** How many file names are tried, one per second of their time stamp. */
+const mostNames = 1000
+const flags =
+  constants.O_CREAT |
+  constants.O_EXCL |
+  constants.O_APPEND |
+  constants.O_WRONLY |
+  constants.O_NOFOLLOW
+
+/** Creates the folder with its parents; returns its absolute path. */
+export function createFolder(folder: string): string {
+  try {
+    const path = resolve(folder)
+    makeFolders(path)
+    return path
+  } catch (error) {
+    throw checkpointFailure('make the checkpoint folder', folder, error)
+  }
+}
+
+/**
+ * Creates the first free `<session_id>.<unix seconds>.telemetry.jsonl` from `seconds` on. Existing
+ * files are never opened.
+ */
+export function createCheckpointFile(
+  files: FileOperations,
+  folder: string,
+  sessionId: string,
+  seconds: number,
+): { readonly fd: number; readonly path: string } {
+  const first = Math.floor(seconds)
+  for (let second = first; second < first + mostNames; second++) {
+    const path = join(folder, `${sessionId}.${second}.telemetry.jsonl`)
+    try {
+      return { fd: files.open(path, flags, 0o644), path }
+    } catch (error) {
+      if (errnoOf(error) !== 'EEXIST') throw checkpointFailure('open the checkpoint', path, error)
+    }
+  }
+  throw new CheckpointError(`Cannot open a checkpoint in ${folder}: ${mostNames} names are taken`, {
+    path: folder,
+    errno: 'EEXIST',
+    hint: 'Use another session id or folder.',
+  })
+}
+
+/** Syncs the folder, so that the file's name survives a power loss where the file system can. */
+export function syncFolder(folder: string): void {
+  let fd: number | undefined
+  try {
+    fd = openSync(folder, 'r')
+    fsyncSync(fd)
+  } catch {
+    // Not every file system can sync a folder; only the file's own syncs are promised.
+  } finally {
+    if (fd !== undefined) closeSync(fd)
+  }
+}
+
+/**
+ * Creates a folder and its parents; one that exists, or that another process creates meanwhile, is
+ * accepted. Not `mkdir` with `recursive`, which never returns where a folder exists but cannot hold
+ * others, as in /proc.
+ */
+export function makeFolders(path: string): void {
+  if (isFolder(path)) return
+  try {
+    makeLast(path)
+  } catch (error) {
+    const parent = dirname(path)
+    if (errnoOf(error) !== 'ENOENT' || parent === path) throw error
+    makeFolders(parent)
+    makeLast(path)
+  }
+}
+
+function makeLast(path: string): void {
+  try {
+    mkdirSync(path)
+  } catch (error) {
+    if (!isFolder(path)) throw error
+  }
+}
+
+function isFolder(path: string): boolean {
+  try {
+    return statSync(path, { throwIfNoEntry: false })?.isDirectory() ?? false
+  } catch {
+    return false
+  }
+}
+
+const hints: Readonly<Record<string, string>> = {
+  EACCES: 'Give this user write access to the folder, or choose another one.',
+  EPERM: 'Give this user write access to the folder, or choose another one.',
+  EROFS: 'The file system is read-only: choose another folder.',
+  ENOSPC: 'The disk is full: free some space, or choose another folder.',
+  EDQUOT: 'The quota is used up: free some space, or choose another folder.',
+  ENOENT: 'Check the path: a part of it does not exist.',
+  ENOTDIR: 'Check the path: a part of it is not a folder.',
+  EEXIST: 'A file has this name: choose another one.',
+  EISDIR: 'This is a folder: name a file in it.',
+  ELOOP: 'Symbolic links are not followed here: name the real path.',
+  ENAMETOOLONG: 'Choose a shorter folder or session id.',
+}
+
+/**
+ * A system error as a `CheckpointError` with path, errno and hint. `action` completes "Cannot …"; a
+ * `CheckpointError` is returned unchanged.
+ */
+export function checkpointFailure(action: string, path: string, cause: unknown): CheckpointError {
+  if (CheckpointError.isInstance(cause)) return cause
+  const errno = errnoOf(cause)
+  const hint = hints[errno]
+  return new CheckpointError(`Cannot ${action} ${path}: ${messageOf(cause)}`, {
+    path,
+    errno,
+    cause,
+    ...(hint === undefined ? {} : { hint }),
+  })
+}
