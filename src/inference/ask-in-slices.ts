@@ -1,10 +1,8 @@
 /** Asks for many answers a slice at a time: nobody waits until all of them are asked for. */
 
 import type { Clock } from '../foundation/clock.ts'
+import { TurnBudget } from '../runtime/turn-budget.ts'
 import { inferenceError } from './generation/inference-errors.ts'
-
-/** Questions per turn of the event loop. */
-const sliceSize = 250
 
 /**
  * Answers in the order of the items; the first slice is asked for at once. The first failure
@@ -23,15 +21,14 @@ export async function askInSlices<Item, Answer>(
     failures.push(error)
     abort.abort()
   }
-  for (let from = 0; from < all.length; from += sliceSize) {
-    if (from > 0) await new Promise<void>((resolve) => clock.nextTurn(resolve))
-    for (const item of all.slice(from, from + sliceSize)) {
-      if (abort.signal.aborted) break
-      const answer = ask(item)
-      answer.catch(fail)
-      asked.push(answer)
-    }
+  const budget = new TurnBudget(clock)
+  for (const item of all) {
+    if (budget.left === 0) await budget.nextTurn()
     if (abort.signal.aborted) break
+    budget.spend()
+    const answer = ask(item)
+    answer.catch(fail)
+    asked.push(answer)
   }
   try {
     // Also where not all were asked for: those that were are canceled, and one may have failed.

@@ -3,12 +3,12 @@
  * tasks, so it must not hold a place that one of them needs.
  */
 
+import { BudgetedQueue, TurnBudget } from '../runtime/turn-budget.ts'
 import { hostname } from 'node:os'
 import type { BackendListener, Connection, Job, TaskReport } from '../backends/backend.ts'
 import type { Clock } from '../foundation/clock.ts'
 import { TimeoutError } from '../foundation/errors.ts'
 import { runInTask } from '../foundation/task-context.ts'
-import { Slices } from './slices.ts'
 
 /** What events call the place where blocks run. */
 export const blockBackend = 'workflow'
@@ -27,13 +27,15 @@ export class BlockRunner implements Connection {
   readonly #parts: BlockRunnerParts
   readonly #nodeId = hostname()
   /** Whoever hands a body over is never run over, nor is the loop by attempts without end. */
-  readonly #ready: Slices<Job>
+  readonly #ready: BudgetedQueue<Job>
   /** What is under way, with how to disarm its time-out. */
   readonly #live = new Map<Job, () => void>()
 
   constructor(parts: BlockRunnerParts) {
     this.#parts = parts
-    this.#ready = new Slices(parts.clock, (jobs) => jobs.forEach((job) => this.#begin(job)))
+    this.#ready = new BudgetedQueue(new TurnBudget(parts.clock), (jobs) =>
+      jobs.forEach((job) => this.#begin(job)),
+    )
   }
 
   submit(jobs: readonly Job[]): void {

@@ -1,5 +1,6 @@
 /** From a call to its end: finds dependencies, waits for them, and hands over what is ready. */
 
+import { BudgetedQueue, TurnBudget } from '../runtime/turn-budget.ts'
 import { ResultReused, TaskResolved } from '../events/library-events.ts'
 import type { AnyTask } from '../backends/backend.ts'
 import type { Clock } from '../foundation/clock.ts'
@@ -20,7 +21,6 @@ import { Memo } from './memo.ts'
 import { memoKey } from './memo-key.ts'
 import type { Plan } from './plan.ts'
 import type { Scopes } from './scopes.ts'
-import { Slices } from './slices.ts'
 
 export interface DispatcherParts {
   /** The engine's id. */
@@ -42,13 +42,13 @@ export class Dispatcher implements HandleOwner {
   readonly bodies = new Bodies((child, reason) => void this.cancel(child.handle, reason))
   readonly #parts: DispatcherParts
   readonly #graph = new Graph<Run>()
-  readonly #ready: Slices<Run>
+  readonly #ready: BudgetedQueue<Run>
   #isClosed = false
 
   constructor(parts: DispatcherParts) {
     this.id = parts.id
     this.#parts = parts
-    this.#ready = new Slices(parts.clock, (runs) => this.#advance(runs))
+    this.#ready = new BudgetedQueue(new TurnBudget(parts.clock), (runs) => this.#advance(runs))
     this.memo = new Memo<Run>(
       {
         isOpen: ({ handle }) => !hasEnded(handle.state),

@@ -27,7 +27,7 @@ const modulePermits: readonly Permit[] = [
     files: ['src/backends/sampling/nvml.ts', 'src/backends/local/programs/koffi-spawner.ts'],
   },
   { names: ['commander'], files: ['src/cli/main.ts'] },
-  { names: ['node-llama-cpp'], files: ['src/inference/engines/llama.ts'] },
+  { names: ['node-llama-cpp'], files: ['src/inference/engines/llama/llama-cpp.ts'] },
   { names: ['yaml'], files: ['src/inference/config/config.ts'] },
   { names: ['undici'], files: ['src/inference/engines/openai/upstream-link.ts'] },
   { names: ['eventsource-parser'], files: ['src/inference/engines/openai/event-data.ts'] },

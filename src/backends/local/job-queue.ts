@@ -1,5 +1,6 @@
 /** Jobs that wait, by priority and then by arrival. It runs nothing. */
 
+import { PriorityQueue } from '../../runtime/priority-queue.ts'
 import type { Job } from '../backend.ts'
 
 export interface WaitingJob {
@@ -17,8 +18,7 @@ interface Rank<T> {
 
 export class JobQueue<T extends WaitingJob> {
   readonly #ranks = new Map<number, Rank<T>>()
-  /** A heap of the ranks: none stands before one of higher priority. */
-  readonly #heap: Rank<T>[] = []
+  readonly #byPriority = new PriorityQueue<Rank<T>>((a, b) => a.priority > b.priority)
   /** Removed, but still in their places. */
   readonly #removed = new Set<Job>()
   #length = 0
@@ -53,20 +53,21 @@ export class JobQueue<T extends WaitingJob> {
   /** The next one, without taking it. */
   peek(): T | undefined {
     for (;;) {
-      const rank = this.#heap[0]
+      const rank = this.#byPriority.peek()
       if (rank === undefined) return undefined
       for (; rank.from < rank.places.length; rank.from++) {
         const waiting = rank.places[rank.from]
         if (waiting !== undefined && !this.#removed.delete(waiting.job)) return waiting
         rank.places[rank.from] = undefined
       }
-      this.#dropFirst()
+      this.#byPriority.take()
+      this.#ranks.delete(rank.priority)
     }
   }
 
   take(): T | undefined {
     const waiting = this.peek()
-    const rank = this.#heap[0]
+    const rank = this.#byPriority.peek()
     if (waiting === undefined || rank === undefined) return undefined
     // The queue must not keep what it gave away.
     rank.places[rank.from] = undefined
@@ -87,7 +88,7 @@ export class JobQueue<T extends WaitingJob> {
   }
 
   #compact(): void {
-    for (const rank of this.#heap) {
+    for (const rank of this.#ranks.values()) {
       rank.places = rank.places
         .slice(rank.from)
         .filter((waiting) => waiting !== undefined && !this.#removed.has(waiting.job))
@@ -101,36 +102,8 @@ export class JobQueue<T extends WaitingJob> {
     if (known !== undefined) return known
     const added: Rank<T> = { priority, places: [], from: 0 }
     this.#ranks.set(priority, added)
-    let at = this.#heap.push(added) - 1
-    while (at > 0 && this.#priorityAt((at - 1) >> 1) < priority) {
-      this.#swap(at, (at - 1) >> 1)
-      at = (at - 1) >> 1
-    }
+    this.#byPriority.add(added)
     return added
-  }
-
-  #dropFirst(): void {
-    this.#swap(0, this.#heap.length - 1)
-    const first = this.#heap.pop()
-    if (first !== undefined) this.#ranks.delete(first.priority)
-    for (let at = 0; ;) {
-      const [left, right] = [2 * at + 1, 2 * at + 2]
-      const higher = this.#priorityAt(right) > this.#priorityAt(left) ? right : left
-      if (this.#priorityAt(higher) <= this.#priorityAt(at)) return
-      this.#swap(at, higher)
-      at = higher
-    }
-  }
-
-  #priorityAt(at: number): number {
-    return this.#heap[at]?.priority ?? -Infinity
-  }
-
-  #swap(a: number, b: number): void {
-    const [first, second] = [this.#heap[a], this.#heap[b]]
-    if (first === undefined || second === undefined) return
-    this.#heap[a] = second
-    this.#heap[b] = first
   }
 }
 

@@ -6,7 +6,7 @@ import type { InferenceConfig } from '../config/inference-config.ts'
 import type { CreateEngine, EngineWorker, InferenceEngine } from '../generation/inference-engine.ts'
 import type { ResolvedInferenceOptions } from '../inference-options.ts'
 import { createEchoEngine } from './echo.ts'
-import { createLlamaEngine } from './llama/llama-engine.ts'
+import { createLlamaEngine } from './llama.ts'
 import { createOpenAiEngine } from './openai.ts'
 import { createProcessEngine } from './process.ts'
 

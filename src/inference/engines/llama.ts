@@ -1,239 +1,221 @@
-/** The only file that names node-llama-cpp, in the model's process: makes it a `LlamaRuntime`. */
+/** The engine that runs GGUF models with llama.cpp, in a process of its own: it may abort. */
 
-import { createRequire } from 'node:module'
-import { availableParallelism, cpus, loadavg } from 'node:os'
-import { pathToFileURL } from 'node:url'
-import type * as LlamaLibrary from 'node-llama-cpp'
+import { basename } from 'node:path'
+import type { Clock } from '../../foundation/clock.ts'
+import type { InferenceError } from '../../foundation/errors.ts'
+import type { Log } from '../../foundation/log.ts'
+import { maskSecrets, registerSecret } from '../../foundation/secrets.ts'
 import type {
-  LlamaContext,
-  LlamaContextSequence,
-  LlamaGrammar,
-  LlamaModel,
-  Token as LibraryToken,
-} from 'node-llama-cpp'
-import { errnoOf, messageOf } from '../../foundation/errors.ts'
-import { freeCores } from './llama/free-cores.ts'
-import { objectGrammar, toJsonGrammar } from './llama/json-grammar.ts'
-import { LoadError } from './llama/load-error.ts'
-import { expectGguf, toModelSource } from './llama/model-source.ts'
-import type { LoadOrder, LoadProgress } from './llama/protocol.ts'
-import type { ChatTemplate, LlamaRuntime, Slot, TokenChoice, Vocabulary } from './llama/runtime.ts'
-import { bytesOfSpelling, longestSpelling } from './llama/token-bytes.ts'
+  EngineCapacity,
+  GenerationListener,
+  GenerationRequest,
+  InferenceEngine,
+  ModelFacts,
+} from '../generation/inference-engine.ts'
+import { inferenceError } from '../generation/inference-errors.ts'
+import { describeExit, hintForExit, type ProcessExit } from './llama/exit-reason.ts'
+import { LlamaProcess } from './llama/llama-process.ts'
+import type { FromLlama, LoadOrder, LoadProgress } from './llama/protocol.ts'
+import { Recipient } from './llama/recipient.ts'
 
-type Library = typeof LlamaLibrary
-
-/** Enough for most, where many sequences share the memory and nobody asked for more. */
-const defaultContext = 4096
-/** GGUF's numbers. What a model's makers added is for control if it looks so, else plain text. */
-const controlType = 3
-const addedType = 4
-
-export async function loadRuntime(
-  order: LoadOrder,
-  onProgress: (progress: LoadProgress) => void,
-): Promise<LlamaRuntime> {
-  const library = await importLibrary()
-  const modelPath = await findModel(library, order, onProgress)
-  const threads = order.threads ?? coresNow()
-  const llama = await library.getLlama({
-    gpu: order.gpu,
-    build: 'never',
-    skipDownload: true,
-    progressLogs: false,
-    logLevel: library.LlamaLogLevel.error,
-    maxThreads: threads,
-  })
-  const model = await llama.loadModel({
-    modelPath,
-    onLoadProgress: (done) => onProgress({ stage: 'load', done }),
-  })
-  const contextLength = Math.min(order.contextLength ?? defaultContext, model.trainContextSize)
-  const context = await createContext(model, order, { contextLength, threads })
-  const slots = Array.from({ length: order.sequences }, () =>
-    createSlot(library, model, context.getSequence()),
-  )
-  return {
-    contextLength,
-    batchSize: order.batchSize,
-    slots,
-    vocabulary: createVocabulary(model),
-    template: await createTemplate(model),
-    createGrammar: (format) => ({
-      ofRuntime: new library.LlamaGrammar(llama, {
-        grammar: format.kind === 'json_object' ? objectGrammar : toJsonGrammar(format.schema),
-      }),
-    }),
-  }
+/** Which model to load, and how much of the machine it may use. */
+export interface LlamaEngineOptions {
+  /** A GGUF file, or a name on the hub such as `user/model:Q4_K_M`. */
+  readonly modelName: string
+  /** Goes to the downloader and nowhere else. */
+  readonly hubToken: string | null
+  /** Where models from the hub are kept. */
+  readonly cacheDir: string
+  /** Default `null`: the cores that are free at the start. */
+  readonly threads?: number | null
+  /** Default `auto`. */
+  readonly gpu?: 'auto' | false
+  /** Answers made at the same time, up to 256. Default 16. */
+  readonly sequences?: number
+  /** Tokens evaluated together. Default 512. */
+  readonly batchSize?: number
+  /** Default `null`: what the model was trained with, up to 4096. More than it has is clipped. */
+  readonly contextLength?: number | null
+  readonly clock: Clock
+  readonly log: Log
+  /** Told what takes time, in words. */
+  readonly onProgress?: (text: string) => void
 }
 
-async function importLibrary(): Promise<Library> {
-  try {
-    return await import('node-llama-cpp')
-  } catch (error) {
-    if (errnoOf(error) !== 'ERR_MODULE_NOT_FOUND') throw error
-    throw new LoadError(
-      'the llama engine needs node-llama-cpp',
-      'npm install node-llama-cpp',
-      error,
-    )
+/** Nothing runs before `start`. */
+export const createLlamaEngine = (options: LlamaEngineOptions): InferenceEngine =>
+  new LlamaEngine(options)
+
+class LlamaEngine implements InferenceEngine {
+  readonly capacity: EngineCapacity
+  readonly #options: LlamaEngineOptions
+  readonly #order: LoadOrder
+  readonly #recipients = new Map<string, Recipient>()
+  readonly #asks = new Map<number, PromiseWithResolvers<readonly number[]>>()
+  readonly #started = Promise.withResolvers<ModelFacts>()
+  readonly #lost = Promise.withResolvers<string>()
+  #process: LlamaProcess | null = null
+  #isLoaded = false
+  #closing: Promise<void> | null = null
+  #failure: InferenceError | null = null
+  #lastAsk = 0
+
+  constructor(options: LlamaEngineOptions) {
+    this.#options = options
+    this.#order = toOrder(options)
+    this.capacity = { admits: 'step', slots: this.#order.sequences }
+    if (options.hubToken !== null) registerSecret(options.hubToken)
+    this.#started.promise.catch(() => {})
   }
-}
 
-async function findModel(
-  library: Library,
-  { modelName, cacheDir, hubToken }: LoadOrder,
-  onProgress: (progress: LoadProgress) => void,
-): Promise<string> {
-  const source = toModelSource(modelName)
-  const path = source.kind === 'file' ? source.path : await download(source.uri)
-  await expectGguf(path)
-  return path
-
-  async function download(uri: string): Promise<string> {
-    try {
-      return await library.resolveModelFile(uri, {
-        directory: cacheDir,
-        cli: false,
-        ...(hubToken === null ? {} : { tokens: { huggingFace: hubToken } }),
-        onProgress: ({ downloadedSize, totalSize }) =>
-          onProgress({ stage: 'download', done: totalSize > 0 ? downloadedSize / totalSize : 0 }),
+  start(): Promise<ModelFacts> {
+    if (this.#failure === null && this.#process === null) {
+      this.#process = new LlamaProcess({
+        clock: this.#options.clock,
+        onMessage: (message) => this.#receive(message),
+        onExit: (exit) => this.#leave(exit),
       })
-    } catch (error) {
-      const hint = 'check its name, the network and the token, or give the path of a GGUF file'
-      throw new LoadError(`${modelName} cannot be fetched: ${messageOf(error)}`, hint, error)
+      this.#process.send({ kind: 'load', order: this.#order })
+    }
+    return this.#started.promise
+  }
+
+  async generate(
+    requests: readonly GenerationRequest[],
+    listener: GenerationListener,
+  ): Promise<void> {
+    if (this.#closing !== null) return this.#refuse(requests, listener)
+    const process = this.#ready()
+    const alive = requests.filter(({ id, signal }) => {
+      if (signal.aborted) listener.end(id, { kind: 'canceled' })
+      return !signal.aborted
+    })
+    const ends = alive.map((request) => this.#expect(request, listener, process))
+    const plain = alive.map(({ id, input, sampling }) => ({ id, input, sampling }))
+    process.send({ kind: 'generate', requests: plain })
+    await Promise.all(ends)
+  }
+
+  /** Resolves at the request's end; rejects when the engine is lost. */
+  #expect(
+    request: GenerationRequest,
+    listener: GenerationListener,
+    process: LlamaProcess,
+  ): Promise<void> {
+    return new Promise((resolve, reject) => {
+      const recipient = new Recipient({
+        request,
+        listener,
+        send: (message) => process.send(message),
+        onEnd: () => {
+          this.#recipients.delete(request.id)
+          resolve()
+        },
+        onLoss: reject,
+      })
+      this.#recipients.set(request.id, recipient)
+    })
+  }
+
+  async tokenize(text: string): Promise<readonly number[]> {
+    const process = this.#ready()
+    const ask = ++this.#lastAsk
+    const answer = Promise.withResolvers<readonly number[]>()
+    this.#asks.set(ask, answer)
+    process.send({ kind: 'tokenize', ask, text })
+    return answer.promise
+  }
+
+  lost(): Promise<string> {
+    return this.#lost.promise
+  }
+
+  close(): Promise<void> {
+    this.#closing ??= this.#close()
+    return this.#closing
+  }
+
+  /** What runs is told of it one by one: only a loss fails a batch as a whole. */
+  async #close(): Promise<void> {
+    const error = inferenceError('closing', 'the engine is closed')
+    for (const recipient of this.#recipients.values()) recipient.end({ kind: 'failed', error })
+    this.#fail(error)
+    await this.#process?.close()
+  }
+
+  #refuse(requests: readonly GenerationRequest[], listener: GenerationListener): void {
+    const error = inferenceError('closing', 'the engine is closed')
+    for (const { id } of requests) listener.end(id, { kind: 'failed', error })
+  }
+
+  #ready(): LlamaProcess {
+    if (this.#failure !== null) throw this.#failure
+    if (this.#process !== null && this.#isLoaded) return this.#process
+    throw inferenceError('not_ready', 'the engine has not started')
+  }
+
+  #receive(message: FromLlama): void {
+    if (message.kind === 'news') {
+      for (const news of message.news) this.#recipients.get(news.id)?.receive(news)
+    } else if (message.kind === 'tokens') {
+      this.#asks.get(message.ask)?.resolve(message.tokens)
+      this.#asks.delete(message.ask)
+    } else if (message.kind === 'progress') {
+      this.#tellProgress(message.progress)
+    } else if (message.kind === 'loaded') {
+      this.#isLoaded = true
+      this.#checkContext(message.facts)
+      this.#started.resolve(message.facts)
+    } else {
+      const { code, message: text, hint } = message.failure
+      const details = hint === undefined ? {} : { hint }
+      this.#fail(inferenceError(code, maskSecrets(text), details))
+      void this.#process?.close()
     }
   }
-}
 
-const coresNow = (): number =>
-  freeCores({
-    available: availableParallelism(),
-    installed: cpus().length,
-    load: loadavg()[0] ?? 0,
-  })
+  #tellProgress({ stage, done }: LoadProgress): void {
+    const what = stage === 'download' ? 'downloading' : 'loading'
+    const percent = `${Math.floor(done * 100)} %`
+    this.#options.onProgress?.(`${what} ${basename(this.#order.modelName)}: ${percent}`)
+  }
 
-async function createContext(
-  model: LlamaModel,
-  { sequences, batchSize }: LoadOrder,
-  { contextLength, threads }: { readonly contextLength: number; readonly threads: number },
-): Promise<LlamaContext> {
-  try {
-    return await model.createContext({
-      sequences,
-      contextSize: contextLength,
-      batchSize,
-      threads: { ideal: threads, min: threads },
-      failedCreationRemedy: false,
-    })
-  } catch (error) {
-    const size = `${sequences} sequences of ${contextLength} tokens`
-    const hint = 'lower max_model_len, or the number of sequences'
-    throw new LoadError(`no memory for ${size}: ${messageOf(error)}`, hint, error)
+  #checkContext({ contextLength }: ModelFacts): void {
+    const wanted = this.#order.contextLength
+    if (wanted === null || wanted <= contextLength) return
+    const text = `the context of the model has ${contextLength} tokens; max_model_len is ${wanted}`
+    this.#options.log.warn('ContextClipped', text)
+  }
+
+  #leave(exit: ProcessExit): void {
+    const reason = describeExit(exit)
+    const hint = hintForExit(exit)
+    if (this.#failure === null) this.#lost.resolve(reason)
+    this.#fail(inferenceError('engine_lost', reason, hint === undefined ? {} : { hint }))
+  }
+
+  /** The first reason stays. */
+  #fail(error: InferenceError): void {
+    if (this.#failure !== null) return
+    this.#failure = error
+    this.#started.reject(error)
+    for (const recipient of this.#recipients.values()) recipient.lose(error)
+    for (const { reject } of this.#asks.values()) reject(error)
+    this.#recipients.clear()
+    this.#asks.clear()
   }
 }
 
-function createVocabulary(model: LlamaModel): Vocabulary {
-  const ours = (tokens: readonly number[]): readonly LibraryToken[] =>
-    tokens as readonly LibraryToken[]
-  // At the beginning of a text, a word would lose its space.
-  const anchor = model.tokenize('a').slice(-1)
-  const ggml = model.fileInfo.metadata.tokenizer?.ggml
-  return {
-    first: model.tokens.shouldPrependBosToken ? model.tokens.bos : null,
-    longestToken: ggml === undefined ? Infinity : longestSpelling(ggml.model, ggml.tokens),
-    tokenize: (text, { special, inner }) =>
-      model.tokenize(text, special, inner ? 'trimLeadingSpace' : undefined),
-    textOf: (tokens, before) => model.detokenize(ours(tokens), false, ours(before)),
-    nameOf: (token) => model.detokenize(ours([token]), true, anchor),
-    bytesOf(token) {
-      const spelling = ggml?.tokens[token]
-      return spelling === undefined ? null : bytesOfSpelling(ggml.model, spelling)
-    },
-    isEnd: (token) => model.isEogToken(token as LibraryToken),
-  }
-}
+/** llama.cpp has no more sequences than this in a context. */
+const mostSequences = 256
 
-/** The library renders templates with a package that only it depends on. */
-async function createTemplate(model: LlamaModel): Promise<ChatTemplate | null> {
-  const { tokenizer } = model.fileInfo.metadata
-  if (typeof tokenizer?.chat_template !== 'string') return null
-  const source = tokenizer.chat_template
-  const require = createRequire(import.meta.resolve('node-llama-cpp'))
-  const url = pathToFileURL(require.resolve('@huggingface/jinja')).href
-  const { Template } = (await import(url)) as JinjaModule
-  // Not before it is used: a template that cannot be read leaves a model that continues text.
-  let template: InstanceType<JinjaModule['Template']> | undefined
-  const ends = { bos_token: model.tokens.bosString ?? '', eos_token: model.tokens.eosString ?? '' }
-  const { tokens, token_type: types } = tokenizer.ggml
-  return {
-    knowsTools: /\btools\b/.test(source),
-    controls: tokens.filter((text, at) => {
-      const type = Number(types?.[at])
-      return type === controlType || (type === addedType && /^[<[].*[>\]]$/.test(text))
-    }),
-    render(input) {
-      template ??= new Template(source)
-      return template.render({ ...ends, ...input })
-    },
-  }
-}
-
-interface JinjaModule {
-  readonly Template: new (source: string) => { render(input: object): string }
-}
-
-function createSlot(library: Library, model: LlamaModel, sequence: LlamaContextSequence): Slot {
-  const ours = (tokens: readonly number[]): LibraryToken[] => [...tokens] as LibraryToken[]
-  return {
-    clear: () => sequence.clearHistory(),
-    take: (tokens) => sequence.evaluateWithoutGeneratingNewTokens(ours(tokens)),
-    continue(tokens, choice) {
-      const iterator = sequence.evaluateWithMetadata(
-        ours(tokens),
-        { probabilities: choice.wantsProbabilities },
-        toOptions(choice, grammarState(choice)),
-      )
-      return {
-        async next() {
-          const { value, done } = await iterator.next()
-          if (done === true) throw new Error('the model gave no token')
-          return value
-        },
-        async close() {
-          await iterator.return()
-        },
-      }
-    },
-  }
-
-  function grammarState({ grammar }: TokenChoice) {
-    if (grammar === null) return undefined
-    return new library.LlamaGrammarEvaluationState({
-      model,
-      grammar: grammar.ofRuntime as LlamaGrammar,
-    })
-  }
-}
-
-function toOptions(
-  { temperature, topP, topK, minP, seed, repetition }: TokenChoice,
-  grammarEvaluationState: InstanceType<Library['LlamaGrammarEvaluationState']> | undefined,
-) {
-  return {
-    temperature,
-    topP,
-    topK,
-    minP,
-    seed,
-    yieldEogToken: true,
-    ...(grammarEvaluationState === undefined ? {} : { grammarEvaluationState }),
-    ...(repetition === null
-      ? {}
-      : {
-          repeatPenalty: {
-            penalty: repetition.penalty,
-            punishTokens: () => repetition.recent() as LibraryToken[],
-          },
-        }),
-  }
-}
+const toOrder = (options: LlamaEngineOptions): LoadOrder => ({
+  modelName: options.modelName,
+  hubToken: options.hubToken,
+  cacheDir: options.cacheDir,
+  threads: options.threads ?? null,
+  gpu: options.gpu ?? 'auto',
+  sequences: Math.min(options.sequences ?? 16, mostSequences),
+  batchSize: options.batchSize ?? 512,
+  contextLength: options.contextLength ?? null,
+})

@@ -3,11 +3,10 @@
 import type { Clock } from '../../foundation/clock.ts'
 import { StateError } from '../../foundation/errors.ts'
 import { AbortRegistry } from '../../runtime/abort-registry.ts'
-import { Alarms } from './alarms.ts'
+import { DeadlineTimer, Deadlines } from '../../runtime/deadlines.ts'
 import { contractBroken, engineFailed, failed, timedOut } from './batch-errors.ts'
 import { type BatchPolicy, decideBatch } from './batch-policy.ts'
 import { type BatchFailure, type BatchReport, BatchRun, type RunOwner } from './batch-run.ts'
-import { DueTimer } from './due-timer.ts'
 import type { GenerationEnd } from './inference-engine.ts'
 import { inferenceCodeOf } from './inference-errors.ts'
 import { type BatchWorker, Seat } from './seat.ts'
@@ -42,8 +41,8 @@ export class Batcher {
   readonly #engineTimeoutMs: number
   readonly #line = new WaitingLine()
   readonly #leaving = new AbortRegistry<Ticket>((ticket) => this.#cancel(ticket))
-  readonly #alarms: Alarms
-  readonly #window: DueTimer
+  readonly #deadlines: Deadlines<Ticket>
+  readonly #window: DeadlineTimer
   readonly #seats = new Map<string, Seat>()
   readonly #open = new Map<string, Ticket>()
   readonly #runOwner: RunOwner
@@ -57,8 +56,8 @@ export class Batcher {
     this.#parts = parts
     this.#clock = parts.clock
     this.#engineTimeoutMs = parts.engineTimeoutMs ?? Infinity
-    this.#alarms = new Alarms(parts.clock, (ticket) => this.#overdue(ticket))
-    this.#window = new DueTimer(parts.clock, () => this.#look())
+    this.#deadlines = new Deadlines(parts.clock, (ticket) => this.#overdue(ticket))
+    this.#window = new DeadlineTimer(parts.clock, () => this.#look())
     this.#runOwner = {
       answered: (ticket, run, end) => {
         this.#letGo(ticket, run.seat)
@@ -144,7 +143,7 @@ export class Batcher {
 
   #wait(ticket: Ticket): void {
     this.#line.add(ticket)
-    this.#alarms.set(ticket, ticket.dueMs)
+    this.#deadlines.set(ticket, ticket.dueMs)
     this.#lookSoon()
   }
 
@@ -183,7 +182,8 @@ export class Batcher {
     seat.running += tickets.length
     this.#running += tickets.length
     const run = new BatchRun(seat, tickets, this.#clock, this.#runOwner)
-    for (const ticket of tickets) this.#alarms.set(ticket, ticket.heardMs + this.#engineTimeoutMs)
+    for (const ticket of tickets)
+      this.#deadlines.set(ticket, ticket.heardMs + this.#engineTimeoutMs)
     void run.begin()
   }
 
@@ -197,21 +197,21 @@ export class Batcher {
     if (this.#line.size === 0) this.#window.set(Infinity)
     this.#end(ticket, end)
     if (ticket.inEngine === null) return
-    this.#alarms.set(ticket, this.#clock.monotonicMs() + this.#engineTimeoutMs)
+    this.#deadlines.set(ticket, this.#clock.monotonicMs() + this.#engineTimeoutMs)
     ticket.inEngine.abort()
   }
 
   #end(ticket: Ticket, end: GenerationEnd): void {
     if (ticket.hasEnded) return
     this.#open.delete(ticket.queued.request.id)
-    this.#alarms.remove(ticket)
+    this.#deadlines.remove(ticket)
     ticket.end(end)
     if (this.#open.size === 0) this.#drained?.resolve()
   }
 
   #letGo(ticket: Ticket, seat: Seat): void {
     ticket.inEngine = null
-    this.#alarms.remove(ticket)
+    this.#deadlines.remove(ticket)
     this.#running--
     seat.running--
     this.#leaveIfIdle(seat)
@@ -242,7 +242,7 @@ export class Batcher {
     } else {
       const heardMs = ticket.heldBack > 0 ? nowMs : ticket.heardMs
       const silentMs = ticket.inEngine === null ? Infinity : heardMs + timeoutMs
-      if (nowMs < silentMs) return this.#alarms.set(ticket, Math.min(ticket.dueMs, silentMs))
+      if (nowMs < silentMs) return this.#deadlines.set(ticket, Math.min(ticket.dueMs, silentMs))
       const text = `the engine was silent for ${timeoutMs / 1000} s`
       this.#stop(ticket, failed('engine_timeout', text))
     }

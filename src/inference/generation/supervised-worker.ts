@@ -3,6 +3,7 @@
 import { type Clock, sleep } from '../../foundation/clock.ts'
 import { messageOf } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
+import { BackOff } from '../../runtime/back-off.ts'
 import type { Batcher } from './batcher.ts'
 import type {
   CreateEngine,
@@ -26,8 +27,7 @@ export interface WorkerParts {
   readonly onLost: (notice: { readonly workerId: string; readonly reason: string }) => void
 }
 
-const shortestPauseMs = 500
-const longestPauseMs = 30_000
+const maxDelayMs = 30_000
 
 /** While it serves, the batcher has it. A restarted one keeps its name. */
 export class SupervisedWorker {
@@ -82,16 +82,17 @@ export class SupervisedWorker {
   }
 
   async #live(): Promise<void> {
-    for (let failures = 0; !this.#isOver;) {
-      const { clock } = this.#parts
+    const { clock } = this.#parts
+    const backOff = new BackOff({ firstDelayMs: 500, maxDelayMs })
+    while (!this.#isOver) {
       this.#servesSinceMs = Infinity
       const reason = await this.#serveOnce()
       if (this.#isOver) return
       this.#trouble = reason
       // One that has worked for a while is not one that keeps failing.
-      if (clock.monotonicMs() - this.#servesSinceMs >= longestPauseMs) failures = 0
-      const pauseMs = Math.min(longestPauseMs, shortestPauseMs * 2 ** failures++)
-      await sleep(clock, pauseMs, { signal: this.#closing.signal }).catch(() => {})
+      if (clock.monotonicMs() - this.#servesSinceMs >= maxDelayMs) backOff.reset()
+      const delayMs = backOff.fail(clock.monotonicMs())
+      await sleep(clock, delayMs, { signal: this.#closing.signal }).catch(() => {})
     }
   }
 

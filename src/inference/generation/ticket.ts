@@ -2,7 +2,8 @@
 
 import type { Clock } from '../../foundation/clock.ts'
 import type { GenerationDelta, GenerationEnd, GenerationRequest } from './inference-engine.ts'
-import type { HeapPlace } from './heap.ts'
+import type { HasDeadline } from '../../runtime/deadlines.ts'
+import type { QueueEntry } from '../../runtime/priority-queue.ts'
 import type { AbortRegistry } from '../../runtime/abort-registry.ts'
 import type { Seat } from './seat.ts'
 
@@ -35,7 +36,7 @@ export interface QueueListener {
 }
 
 /** Plain state, but for the two promises to its listener: one start at most, one end. */
-export class Ticket {
+export class Ticket implements HasDeadline {
   readonly queued: QueuedRequest
   /** The order of arrival. */
   readonly number: number
@@ -60,11 +61,11 @@ export class Ticket {
   heardMs = 0
   /** How many deltas its reader has not digested. */
   heldBack = 0
-  /** Its places in the waiting line and among the alarms. */
-  turn: HeapPlace | null = null
-  age: HeapPlace | null = null
-  alarm: HeapPlace | null = null
-  alarmMs = Infinity
+  /** Its entries in the waiting line. */
+  turn: QueueEntry | null = null
+  age: QueueEntry | null = null
+  deadlineEntry: QueueEntry | null = null
+  deadlineMs = Infinity
 
   /** `leaving` watches it until its end. */
   constructor(

@@ -1,15 +1,15 @@
 /** The requests that no engine has: by priority, then by arrival. It neither waits nor decides. */
 
-import { Heap } from './heap.ts'
+import { PriorityQueue } from '../../runtime/priority-queue.ts'
 import type { Ticket } from './ticket.ts'
 
 /** Every step costs log(size), also for one who leaves from the middle. */
 export class WaitingLine {
-  readonly #byTurn = new Heap<Ticket>((a, b) => {
+  readonly #byTurn = new PriorityQueue<Ticket>((a, b) => {
     const difference = a.queued.priority - b.queued.priority
     return difference === 0 ? a.number < b.number : difference > 0
   })
-  readonly #byAge = new Heap<Ticket>((a, b) => a.number < b.number)
+  readonly #byAge = new PriorityQueue<Ticket>((a, b) => a.number < b.number)
 
   #bounded = 0
 
@@ -24,11 +24,11 @@ export class WaitingLine {
 
   /** Who comes next. */
   next(): Ticket | undefined {
-    return this.#byTurn.first()
+    return this.#byTurn.peek()
   }
 
   oldest(): Ticket | undefined {
-    return this.#byAge.first()
+    return this.#byAge.peek()
   }
 
   /** A ticket that comes back takes its old place. */

@@ -1,6 +1,5 @@
 import { getEventListeners } from 'node:events'
 import { describe, expect, it } from 'vitest'
-import { Alarms } from '../../../src/inference/generation/alarms.ts'
 import { AbortRegistry } from '../../../src/runtime/abort-registry.ts'
 import { Ticket } from '../../../src/inference/generation/ticket.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
@@ -60,34 +59,3 @@ class Leaver {
   readonly signal = this.#abort.signal
   readonly leave = (): void => this.#abort.abort()
 }
-
-describe('many alarms at one time', () => {
-  it('ring a thousand a turn, each once, and those that are due later in their time', async () => {
-    const clock = new ManualClock()
-    const turns: (() => void)[] = []
-    clock.nextTurn = (callback) => void turns.push(callback)
-    const rung: number[] = []
-    const alarms = new Alarms(clock, ({ number }) => rung.push(number))
-    const watch = new AbortRegistry<Ticket>(() => {})
-    const tickets = Array.from({ length: 2502 }, (_, at) => {
-      const ticket = new Ticket(new Asker(clock, `r${at}`).toQueued(), at, 0, watch)
-      alarms.set(ticket, at < 2500 ? 10 : at)
-      return ticket
-    })
-    await clock.advance(10)
-    expect([rung.length, turns.length]).toEqual([1000, 1])
-    // An alarm that is set meanwhile and comes due rings with the others, not beside them.
-    const late = new Ticket(new Asker(clock, 'late').toQueued(), 9999, 0, watch)
-    alarms.set(late, 11)
-    await clock.advance(1)
-    expect([rung.length, turns.length]).toEqual([1000, 1])
-    turns.shift()?.()
-    expect([rung.length, turns.length]).toEqual([2000, 1])
-    turns.shift()?.()
-    expect([rung.length, turns.length, rung.at(-1)]).toEqual([2501, 0, 9999])
-    await clock.advance(2490)
-    expect(rung.slice(2501)).toEqual([2500, 2501])
-    expect(new Set(rung).size).toBe(tickets.length + 1)
-    expect(clock.pendingTimers).toBe(0)
-  })
-})

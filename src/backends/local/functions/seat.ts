@@ -5,11 +5,11 @@ import type { Job } from '../../backend.ts'
 import type { Batch } from '../executor.ts'
 import { Assignment } from './assignment.ts'
 import { PooledWorker, type PooledWorkerOptions, type WorkerEnd } from './pooled-worker.ts'
-import type { StartFailures } from './start-failures.ts'
+import type { BackOff } from '../../../runtime/back-off.ts'
 
 /** What the seats of a pool have in common. */
 export interface SeatOptions extends PooledWorkerOptions {
-  readonly failures: StartFailures
+  readonly startFailures: BackOff
   newWorkerId(): string
   /** Called when too many workers in a row did not start. */
   giveUp(): void
@@ -71,7 +71,7 @@ export class Seat {
 
   poll(): void {
     this.#worker?.poll()
-    if (this.#worker?.hasBegun === true) this.#options.failures.clear()
+    if (this.#worker?.hasBegun === true) this.#options.startFailures.reset()
   }
 
   /** Fails what waits here, because no worker will come for it. */
@@ -104,8 +104,8 @@ export class Seat {
 
   #start(): void {
     if (this.#cancelDelay !== null || this.#waiting.length === 0) return
-    const { clock, failures } = this.#options
-    const delayMs = failures.delayMs(clock.monotonicMs())
+    const { clock, startFailures } = this.#options
+    const delayMs = startFailures.delayMs(clock.monotonicMs())
     if (delayMs > 0) {
       this.#cancelDelay = clock.after(delayMs, () => {
         this.#cancelDelay = null
@@ -144,9 +144,9 @@ export class Seat {
   }
 
   #failStart(error: unknown): void {
-    const { clock, failures } = this.#options
-    failures.add(error, clock.monotonicMs())
-    if (failures.isHopeless(clock.monotonicMs())) this.#options.giveUp()
+    const { clock, startFailures } = this.#options
+    startFailures.fail(clock.monotonicMs(), error)
+    if (startFailures.hasGivenUp(clock.monotonicMs())) this.#options.giveUp()
     else this.#start()
   }
 

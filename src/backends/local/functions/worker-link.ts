@@ -37,10 +37,10 @@ export interface WorkerLinkOptions {
 }
 
 /** The worker's program, beside this file and in its language. */
-export const workerProgram = besideThis('worker-program')
-export const parentWatch = besideThis('parent-watch')
+export const workerProgram = programAt('./worker-program')
+export const parentWatch = programAt('../../../runtime/parent-watch')
 
-function besideThis(name: string): URL {
+function programAt(path: string): URL {
   const extension = import.meta.url.slice(import.meta.url.lastIndexOf('.'))
-  return new URL(`./${name}${extension}`, import.meta.url)
+  return new URL(`${path}${extension}`, import.meta.url)
 }

@@ -10,7 +10,7 @@ import { chooseBatchSize, JobDurations } from './batch-size.ts'
 import { bankSize } from './mailbox.ts'
 import { ProcessLink } from './process-link.ts'
 import { Seat, type SeatOptions } from './seat.ts'
-import { StartFailures } from './start-failures.ts'
+import { BackOff } from '../../../runtime/back-off.ts'
 import { ThreadLink } from './thread-link.ts'
 import { workerProgram } from './worker-link.ts'
 
@@ -30,12 +30,14 @@ export interface WorkerPoolOptions {
 
 /** How often starts, time-outs and stuck batches are looked after, while there is work. */
 const pollMs = 20
+/** For workers that end before they have begun a job. */
+const startBackOff = { firstDelayMs: 1000, maxDelayMs: 30_000, giveUpAfter: 5 }
 
 export class WorkerPool implements Executor {
   readonly #options: WorkerPoolOptions
   readonly #seats: readonly Seat[]
   readonly #durations = new JobDurations()
-  readonly #failures = new StartFailures()
+  readonly #startFailures = new BackOff(startBackOff)
   #stopPolling: (() => void) | null = null
   #workers = 0
   #closeReason: string | null = null
@@ -50,7 +52,7 @@ export class WorkerPool implements Executor {
       listener,
       nodeId: hostname(),
       durations: this.#durations,
-      failures: this.#failures,
+      startFailures: this.#startFailures,
       newWorkerId: () => `w${++this.#workers}`,
       connect: (workerId, link) =>
         new Link({ workerId, program, maxHeapMb, clock, listener: link }),
@@ -79,7 +81,7 @@ export class WorkerPool implements Executor {
       for (const job of batch.jobs) listener.report(job, { kind: 'cancel', reason })
       return listener.finish(batch)
     }
-    if (this.#failures.isHopeless(clock.monotonicMs())) {
+    if (this.#startFailures.hasGivenUp(clock.monotonicMs())) {
       const error = this.#hopelessError()
       for (const job of batch.jobs) listener.report(job, { kind: 'fail', error })
       return listener.finish(batch)
@@ -139,9 +141,9 @@ export class WorkerPool implements Executor {
   }
 
   #hopelessError(): BackendError {
-    const { inARow, lastError } = this.#failures
+    const { failures, lastError } = this.#startFailures
     return new BackendError(
-      `${inARow} workers in a row did not start; the last: ${messageOf(lastError)}`,
+      `${failures} workers in a row did not start; the last: ${messageOf(lastError)}`,
       { code: 'WorkersDoNotStartError', cause: lastError },
     )
   }

@@ -2,7 +2,7 @@
 
 import { systemClock } from '../../../foundation/clock.ts'
 import { messageOf } from '../../../foundation/errors.ts'
-import { loadRuntime } from '../llama.ts'
+import { loadRuntime } from './llama-cpp.ts'
 import { LoadError } from './load-error.ts'
 import { NewsOutbox } from './news-outbox.ts'
 import type { FromLlama, LoadOrder, LoadProgress, ToLlama } from './protocol.ts'

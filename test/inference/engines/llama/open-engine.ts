@@ -11,7 +11,7 @@ import type { InferenceEngine } from '../../../../src/inference/generation/infer
 import {
   createLlamaEngine,
   type LlamaEngineOptions,
-} from '../../../../src/inference/engines/llama/llama-engine.ts'
+} from '../../../../src/inference/engines/llama.ts'
 import { writeTinyModel } from '../tiny-model.ts'
 
 const models = fileURLToPath(new URL('../../../../.models', import.meta.url))

@@ -1,0 +1,97 @@
+/** Many deadlines on one timer of the clock, and the timer itself, set to a moment in time. */
+
+import type { Clock } from '../foundation/clock.ts'
+import { PriorityQueue, type QueueEntry } from './priority-queue.ts'
+
+/** An item with at most one deadline. Both fields are written by `Deadlines` alone. */
+export interface HasDeadline {
+  /** Monotonic milliseconds; `Infinity` without a deadline. */
+  deadlineMs: number
+  deadlineEntry: QueueEntry | null
+}
+
+/** Callbacks per turn of the loop: a mass of expired deadlines does not block other work. */
+const maxPerTurn = 1000
+
+/** Calls back for each item whose deadline has passed; the item has no deadline then. */
+export class Deadlines<T extends HasDeadline> {
+  readonly #clock: Clock
+  readonly #onExpired: (item: T) => void
+  readonly #queue = new PriorityQueue<T>((a, b) => a.deadlineMs < b.deadlineMs)
+  readonly #timer: DeadlineTimer
+  /** The rest of the expired ones follows in the next turn. */
+  #isContinuing = false
+
+  constructor(clock: Clock, onExpired: (item: T) => void) {
+    this.#clock = clock
+    this.#onExpired = onExpired
+    this.#timer = new DeadlineTimer(clock, () => this.#expire())
+  }
+
+  /** Keeps the earlier deadline of an item that has one: its callback may set the later one. */
+  set(item: T, dueMs: number): void {
+    if (dueMs >= item.deadlineMs) return
+    if (item.deadlineEntry !== null) this.#queue.remove(item.deadlineEntry)
+    item.deadlineMs = dueMs
+    item.deadlineEntry = this.#queue.add(item)
+    if (dueMs < this.#timer.dueMs) this.#timer.set(dueMs)
+  }
+
+  /** Does nothing for an item without a deadline. */
+  remove(item: T): void {
+    if (item.deadlineEntry === null) return
+    this.#queue.remove(item.deadlineEntry)
+    item.deadlineEntry = null
+    item.deadlineMs = Infinity
+    // A timer that fires too early costs less than a new one for every item that is removed.
+    if (this.#queue.size === 0) this.#timer.set(Infinity)
+  }
+
+  #expire(): void {
+    if (this.#isContinuing) return
+    const nowMs = this.#clock.monotonicMs()
+    for (let expired = 0; expired < maxPerTurn; expired++) {
+      const item = this.#queue.peek()
+      if (item === undefined) return
+      if (item.deadlineMs > nowMs) return this.#timer.set(item.deadlineMs)
+      this.remove(item)
+      this.#onExpired(item)
+    }
+    this.#isContinuing = true
+    this.#clock.nextTurn(() => {
+      this.#isContinuing = false
+      this.#expire()
+    })
+  }
+}
+
+/** One timer that is set to a moment instead of a duration. A new moment replaces the old one. */
+export class DeadlineTimer {
+  readonly #clock: Clock
+  readonly #onDue: () => void
+  #dueMs = Infinity
+  #cancel = (): void => {}
+
+  constructor(clock: Clock, onDue: () => void) {
+    this.#clock = clock
+    this.#onDue = onDue
+  }
+
+  /** Monotonic milliseconds; `Infinity` while it is not set. */
+  get dueMs(): number {
+    return this.#dueMs
+  }
+
+  /** `Infinity` clears it. */
+  set(dueMs: number): void {
+    if (dueMs === this.#dueMs) return
+    this.#cancel()
+    this.#dueMs = dueMs
+    if (dueMs === Infinity) return
+    const waitMs = Math.max(0, dueMs - this.#clock.monotonicMs())
+    this.#cancel = this.#clock.after(waitMs, () => {
+      this.#dueMs = Infinity
+      this.#onDue()
+    })
+  }
+}
