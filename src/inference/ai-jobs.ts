@@ -1,18 +1,18 @@
-/** Runs AI tasks as questions: one for each prompt of a task. */
+/** Runs AI tasks as requests: one for each prompt of a task. */
 
 import { hostname } from 'node:os'
 import type { BackendListener, Connection, Job, TaskReport } from '../backends/backend.ts'
 import type { Clock } from '../foundation/clock.ts'
 import { messageOf, StateError, TimeoutError, WorkerLostError } from '../foundation/errors.ts'
 import type { AITask } from '../tasks/ai-task.ts'
-import { toQuestion } from './ai-question.ts'
+import { toPromptRequest } from './ai-request.ts'
 import { askInSlices } from './ask-in-slices.ts'
-import type { Answer, Desk } from './generation/text-generator.ts'
+import type { GenerationResult, TextGenerator } from './generation/text-generator.ts'
 import { inferenceCodeOf } from './generation/inference-errors.ts'
 
 export interface AiJobsParts {
   /** `null` before the backend is initialized. */
-  readonly desk: () => Desk | null
+  readonly generator: () => TextGenerator | null
   readonly clock: Clock
   /** Why jobs are canceled at once; `null` while the backend is open. */
   readonly closedReason: () => string | null
@@ -61,8 +61,8 @@ export class AiJobs implements Connection {
   #submit(job: Job): void {
     const reason = this.#parts.closedReason()
     if (reason !== null) return this.#listener.report(job, { kind: 'cancel', reason })
-    const desk = this.#parts.desk()
-    if (desk === null) {
+    const generator = this.#parts.generator()
+    if (generator === null) {
       const error = new StateError('the backend is not initialized')
       return this.#listener.report(job, { kind: 'fail', error })
     }
@@ -70,7 +70,7 @@ export class AiJobs implements Connection {
     this.#runs.set(job, run)
     this.#latest.set(job.uid, job)
     void run.ended.then(() => this.#forget(job))
-    run.begin(desk)
+    run.begin(generator)
   }
 
   /** A retry may have come before this is called. */
@@ -104,8 +104,8 @@ class AiRun {
     return this.#ending.promise
   }
 
-  begin(desk: Desk): void {
-    void this.#run(desk)
+  begin(generator: TextGenerator): void {
+    void this.#run(generator)
   }
 
   cancel(reason: string): void {
@@ -126,14 +126,14 @@ class AiRun {
   }
 
   /** The task ends when all of its prompts have: what one failure makes useless is let go. */
-  async #run(desk: Desk): Promise<void> {
+  async #run(generator: TextGenerator): Promise<void> {
     const { prompt } = this.#task
     const prompts = typeof prompt === 'string' ? [prompt] : prompt
     const [clock, abort] = [this.#clock, this.#abort]
-    const asked: Promise<Answer>[] = []
-    const ask = (one: string): Promise<Answer> => {
+    const asked: Promise<GenerationResult>[] = []
+    const ask = (one: string): Promise<GenerationResult> => {
       const started = (workerId: string): void => this.#start(workerId)
-      const answer = desk.ask(toQuestion(this.#task, one, abort.signal), { started })
+      const answer = generator.generate(toPromptRequest(this.#task, one, abort.signal), { started })
       asked.push(answer)
       return answer
     }
@@ -151,7 +151,7 @@ class AiRun {
     this.#listener.report(this.#job, report)
   }
 
-  #valueOf(answers: readonly Answer[]): string | string[] | undefined {
+  #valueOf(answers: readonly GenerationResult[]): string | string[] | undefined {
     const texts = answers.map(({ text }) => text)
     return typeof this.#task.prompt === 'string' ? texts[0] : texts
   }

@@ -8,14 +8,14 @@ import { inferenceError } from './generation/inference-errors.ts'
  * Answers in the order of the items; the first slice is asked for at once. The first failure
  * aborts the rest and rejects. What has not been asked for when `abort` is aborted never is.
  */
-export async function askInSlices<Item, Answer>(
+export async function askInSlices<Item, Result>(
   items: readonly Item[],
-  ask: (item: Item) => Promise<Answer>,
+  ask: (item: Item) => Promise<Result>,
   { clock, abort }: { readonly clock: Clock; readonly abort: AbortController },
-): Promise<Answer[]> {
+): Promise<Result[]> {
   // Whose list it is may change it between the slices.
   const all = [...items]
-  const asked: Promise<Answer>[] = []
+  const asked: Promise<Result>[] = []
   const failures: unknown[] = []
   const fail = (error: unknown): void => {
     failures.push(error)

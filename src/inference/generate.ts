@@ -3,7 +3,7 @@
 import { type Clock, systemClock } from '../foundation/clock.ts'
 import { invalid } from '../foundation/options.ts'
 import { askInSlices } from './ask-in-slices.ts'
-import type { Desk } from './generation/text-generator.ts'
+import type { TextGenerator } from './generation/text-generator.ts'
 import type { FinishReason } from './generation/inference-engine.ts'
 import { inferenceError } from './generation/inference-errors.ts'
 import { expectTimeout } from './inference-options.ts'
@@ -24,7 +24,7 @@ export interface GenerateResult {
  * the rest is let go.
  */
 export async function generateTexts(
-  desk: Desk,
+  generator: TextGenerator,
   prompts: readonly string[],
   timeout: number,
   clock: Clock = systemClock,
@@ -36,8 +36,8 @@ export async function generateTexts(
   const ask = async (content: string): Promise<GenerateResult> => {
     const input = { kind: 'chat', messages: [{ role: 'user', content }] } as const
     const rest = { sampling: {}, priority: 0, isBounded: false, taskId: null }
-    const question = { input, timeoutSeconds, signal, ...rest }
-    const { text, finishReason, usage } = await desk.ask(question)
+    const request = { input, timeoutSeconds, signal, ...rest }
+    const { text, finishReason, usage } = await generator.generate(request)
     return { text, finish_reason: finishReason, usage: toWire(usage) }
   }
   // Each prompt's own time begins when it is asked, and not all are asked at once.

@@ -11,7 +11,7 @@ import type {
 import { StateError } from '../foundation/errors.ts'
 import { registerSecret } from '../foundation/secrets.ts'
 import { AiJobs } from './ai-jobs.ts'
-import { refuseFormat } from './ai-question.ts'
+import { refuseFormat } from './ai-request.ts'
 import { loadInferenceConfig } from './config/config.ts'
 import type { InferenceConfig, InferenceOverrides } from './config/inference-config.ts'
 import { generateTexts, type GenerateResult } from './generate.ts'
@@ -98,7 +98,7 @@ export class InferenceBackend implements Backend {
         hint: 'Set `useService: false` to call generate() directly.',
       })
     }
-    return generateTexts(this.#service.desk, prompts, timeout, this.#options.clock)
+    return generateTexts(this.#service.generator, prompts, timeout, this.#options.clock)
   }
 
   refuse(task: AnyTask): Refusal | null {
@@ -121,7 +121,7 @@ export class InferenceBackend implements Backend {
   connect(listener: BackendListener): Connection {
     const connection = new AiJobs(
       {
-        desk: () => this.#service?.desk ?? null,
+        generator: () => this.#service?.generator ?? null,
         clock: this.#options.clock,
         closedReason: () => this.#closedReason(),
       },

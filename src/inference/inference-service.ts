@@ -2,15 +2,16 @@
 
 import type { Notice } from '../backends/backend.ts'
 import { newSpanId } from '../foundation/ids.ts'
-import { Batcher, type BatchReport } from './generation/batcher.ts'
+import type { BatchReport } from './generation/batch-run.ts'
+import { Batcher } from './generation/batcher.ts'
 import type { InferenceConfig } from './config/inference-config.ts'
-import type { Desk } from './generation/text-generator.ts'
+import type { TextGenerator } from './generation/text-generator.ts'
 import type { Sampling } from './generation/inference-engine.ts'
 import { createEngineFactory } from './engines/create-engine.ts'
 import { toBatchSpan } from './generation/gen-ai.ts'
 import { createGuard } from './guardrails/guard.ts'
 import type { ResolvedInferenceOptions } from './inference-options.ts'
-import { Reception, type Told } from './generation/request-handler.ts'
+import { RequestHandler, type RequestReport } from './generation/request-handler.ts'
 import { ServerMetrics } from './server/server-metrics.ts'
 import { InferenceServer } from './server/server.ts'
 import { Autoscaler } from './generation/autoscaler.ts'
@@ -26,7 +27,7 @@ export interface ServiceParts {
 }
 
 export class InferenceService {
-  readonly desk: Desk
+  readonly generator: TextGenerator
   readonly pool: EnginePool
   readonly #parts: ServiceParts
   readonly #metrics: ServerMetrics
@@ -57,7 +58,7 @@ export class InferenceService {
     })
     const { pool } = this
     this.#scaler = new Autoscaler({ clock, batcher, pool, config: config.dynamicWorkers })
-    this.desk = new Reception({
+    this.generator = new RequestHandler({
       batcher,
       pool,
       guard: createGuard(config.guardrails),
@@ -67,7 +68,7 @@ export class InferenceService {
       systemPrompt: config.llm.systemPrompt,
       isContentCaptured: options.isContentCaptured,
       onArrived: () => this.#scaler.arrived(),
-      onAnswered: (taskId, told) => this.#onAnswered(taskId, told),
+      onEnded: (taskId, report) => this.#onEnded(taskId, report),
     })
   }
 
@@ -114,7 +115,7 @@ export class InferenceService {
     tell(null, { kind: 'span', span: toBatchSpan({ ...facts, ...times }) })
   }
 
-  #onAnswered(taskId: string | null, { span, measurements, code }: Told): void {
+  #onEnded(taskId: string | null, { span, measurements, code }: RequestReport): void {
     const { tell, isHeard } = this.#parts
     this.#metrics.answered(code, measurements)
     if (!isHeard()) return
@@ -127,7 +128,7 @@ export class InferenceService {
     const { host, port, apiKey, limits, drainMs, clock, log } = options
     const { maxBatchSize, maxBatchWaitMs } = config.batching
     return new InferenceServer({
-      desk: this.desk,
+      generator: this.generator,
       model: config.modelName,
       contextLength: this.pool.model.contextLength,
       host,
@@ -135,7 +136,7 @@ export class InferenceService {
       apiKey,
       batchConfig: { maxBatchSize, maxBatchWaitMs },
       limits: { drainSeconds: drainMs / 1000, ...limits },
-      metrics: () => this.#metrics.toText(this.desk.status(), this.#batcher.breaches),
+      metrics: () => this.#metrics.toText(this.generator.status(), this.#batcher.breaches),
       defaults: { maxTokens: config.llm.maxTokens },
       clock,
       log,

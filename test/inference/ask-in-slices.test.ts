@@ -6,7 +6,7 @@ import { inferenceError } from '../../src/inference/generation/inference-errors.
 import { AITask } from '../../src/tasks/ai-task.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
 import { RecordingListener } from '../../src/testing/recording-listener.ts'
-import { FakeDesk, silent } from './server/fake-desk.ts'
+import { FakeGenerator, silent } from './server/fake-generator.ts'
 
 const many = Array.from({ length: 600 }, (_, at) => `p${at}`)
 
@@ -78,38 +78,38 @@ describe('asking for many answers', () => {
 
 describe('generate with many prompts', () => {
   it('gives up at its time-out, whenever the prompts were asked', async () => {
-    const [clock, desk] = [new TurnClock(), new FakeDesk(silent)]
-    const outcome = generateTexts(desk, many, 5, clock)
+    const [clock, generator] = [new TurnClock(), new FakeGenerator(silent)]
+    const outcome = generateTexts(generator, many, 5, clock)
     outcome.catch(() => {})
     await clock.advance(4999)
     await clock.turn()
-    expect(desk.questions).toHaveLength(500)
+    expect(generator.requests).toHaveLength(500)
     await clock.advance(1)
     await clock.turn()
     await expect(outcome).rejects.toMatchObject({
       code: 'request_timeout',
       message: 'no answer within 5 s',
     })
-    expect(desk.questions).toHaveLength(500)
-    expect(desk.questions.every(({ signal }) => signal.aborted)).toBe(true)
+    expect(generator.requests).toHaveLength(500)
+    expect(generator.requests.every(({ signal }) => signal.aborted)).toBe(true)
   })
 
   it('ends when what it asks for is refused since the backend closes', async () => {
-    const [clock, desk] = [new TurnClock(), new FakeDesk()]
-    const outcome = generateTexts(desk, many, 5, clock)
+    const [clock, generator] = [new TurnClock(), new FakeGenerator()]
+    const outcome = generateTexts(generator, many, 5, clock)
     outcome.catch(() => {})
-    desk.script = () => Promise.reject(inferenceError('closing', 'no more is accepted'))
+    generator.script = () => Promise.reject(inferenceError('closing', 'no more is accepted'))
     await clock.turn()
     await clock.turn()
     await expect(outcome).rejects.toMatchObject({ code: 'closing' })
-    expect([desk.questions.length, clock.pendingTimers]).toEqual([500, 0])
+    expect([generator.requests.length, clock.pendingTimers]).toEqual([500, 0])
   })
 })
 
 describe('an AI task with many prompts', () => {
-  const begin = (desk: FakeDesk) => {
+  const begin = (generator: FakeGenerator) => {
     const [clock, listener] = [new TurnClock(), new RecordingListener()]
-    const parts = { desk: () => desk, clock, closedReason: () => null }
+    const parts = { generator: () => generator, clock, closedReason: () => null }
     const jobs = new AiJobs(parts, listener, () => {})
     const job = { uid: 'task.1', task: new AITask({ prompt: many, backend: 'llm' }), attempt: 1 }
     jobs.submit([job])
@@ -117,25 +117,25 @@ describe('an AI task with many prompts', () => {
   }
 
   it('asks for all of them, slice by slice', async () => {
-    const desk = new FakeDesk()
-    const { clock, listener, job } = begin(desk)
+    const generator = new FakeGenerator()
+    const { clock, listener, job } = begin(generator)
     for (const count of [250, 500, 600]) {
-      expect(desk.questions).toHaveLength(count)
+      expect(generator.requests).toHaveLength(count)
       await clock.turn()
     }
     expect(listener.of(job)).toEqual([{ kind: 'complete', value: many }])
   })
 
   it.each([
-    ['have no answer', new FakeDesk(silent)],
-    ['have one', new FakeDesk()],
-  ])('asks for no more when it is canceled while those before %s', async (_, desk) => {
-    const { clock, listener, jobs, job } = begin(desk)
+    ['have no answer', new FakeGenerator(silent)],
+    ['have one', new FakeGenerator()],
+  ])('asks for no more when it is canceled while those before %s', async (_, generator) => {
+    const { clock, listener, jobs, job } = begin(generator)
     await new Promise((resolve) => setImmediate(resolve))
     jobs.cancel(job, 'enough')
     await clock.turn()
     await clock.turn()
-    expect(desk.questions).toHaveLength(250)
+    expect(generator.requests).toHaveLength(250)
     expect(listener.of(job)).toEqual([{ kind: 'cancel', reason: 'enough' }])
     expect(jobs.has(job.uid)).toBe(false)
   })

@@ -1,6 +1,6 @@
-/** Decides which worker gets how many of the waiting requests, and when. Pure: it moves nothing. */
+/** Decides which worker gets how many of the queued requests, and when. Pure. */
 
-import type { EngineCapacity } from './inference-engine.ts'
+import type { EngineCapacity, GenerationListener, GenerationRequest } from './inference-engine.ts'
 
 export interface BatchPolicy {
   /**
@@ -10,81 +10,107 @@ export interface BatchPolicy {
   readonly type: 'adaptive' | 'fixed'
   readonly maxBatchSize: number
   readonly maxBatchWaitMs: number
-  /** Off: each request goes alone, at once, as workers are free. */
+  /** Off: every request goes alone, as soon as a worker is free. */
   readonly isOn: boolean
 }
 
-/** The waiting line, as far as it matters here. */
-export interface LineFacts {
+/** What the decision needs to know of the queue. */
+export interface QueueFacts {
   readonly queued: number
-  /** When the oldest came, on the clock of `nowMs`. */
+  /** When the oldest request arrived, on the clock of `nowMs`. */
   readonly oldestMs: number
   readonly nowMs: number
-  /** Nothing is gained by waiting: no more will come, or the first one has waited before. */
+  /** Waiting gains nothing: no more requests will come, or the next one is a retry. */
   readonly isUrgent: boolean
 }
 
-/** A worker, as far as it matters here. */
+/** What the decision needs to know of a worker. */
 export interface WorkerLoad {
   readonly capacity: EngineCapacity
   /** Requests that it has. */
   readonly running: number
-  /** It gets no more. */
-  readonly isLeaving: boolean
+  /** It gets no more requests. */
+  readonly isDraining: boolean
+}
+
+/** An engine as the batcher sees it. */
+export interface BatchWorker {
+  readonly workerId: string
+  readonly capacity: EngineCapacity
+  /** As `InferenceEngine.generate`. */
+  generate(requests: readonly GenerationRequest[], listener: GenerationListener): Promise<void>
+  /** Called when it still has a request long after that request was aborted. */
+  giveUp?(reason: string): void
+}
+
+/** A worker of the batcher and its load. Removed once it is draining and idle. */
+export class AttachedWorker implements WorkerLoad {
+  readonly worker: BatchWorker
+  readonly capacity: EngineCapacity
+  running = 0
+  isDraining = false
+  /** Resolved when it has been removed. */
+  readonly removed = Promise.withResolvers<void>()
+
+  constructor(worker: BatchWorker) {
+    this.worker = worker
+    this.capacity = worker.capacity
+  }
 }
 
 export type BatchDecision<W extends WorkerLoad> =
   | { readonly kind: 'send'; readonly to: W; readonly size: number }
-  /** Look again at this time at the latest. */
+  /** Decide again at this time at the latest. */
   | { readonly kind: 'wait'; readonly untilMs: number }
-  /** Look again when a request comes or a worker has room. */
+  /** Decide again when a request arrives or a worker has room. */
   | { readonly kind: 'rest' }
 
 const rest = { kind: 'rest' } as const
 
-/** What to do now. After a `send`, ask again. */
+/** The next step. After a `send`, call it again. */
 export function decideBatch<W extends WorkerLoad>(
   policy: BatchPolicy,
-  line: LineFacts,
+  queue: QueueFacts,
   workers: Iterable<W>,
 ): BatchDecision<W> {
-  if (line.queued === 0) return rest
-  const { freest, places, load } = survey(workers)
+  if (queue.queued === 0) return rest
+  const { freest, available, load } = survey(workers)
   if (freest === undefined) return rest
   if (!policy.isOn) return { kind: 'send', to: freest, size: 1 }
-  const most = Math.min(policy.maxBatchSize, freeSlots(freest), line.queued)
+  const most = Math.min(policy.maxBatchSize, freeSlots(freest), queue.queued)
   if (policy.type === 'adaptive') {
-    const share = Math.ceil((line.queued + load) / places) - freest.running
-    // Step workers fill evenly; a batch worker would block the rest, so it takes all it can.
+    const share = Math.ceil((queue.queued + load) / available) - freest.running
+    // Step workers are filled evenly. A batch worker admits nothing more until it is done, so it
+    // takes as many as it can.
     const size = freest.capacity.admits === 'step' ? Math.min(most, Math.max(1, share)) : most
     return { kind: 'send', to: freest, size }
   }
-  const untilMs = line.oldestMs + policy.maxBatchWaitMs
-  const isFull = line.queued >= Math.min(policy.maxBatchSize, freest.capacity.slots)
-  const isDue = isFull || line.isUrgent || line.nowMs >= untilMs
+  const untilMs = queue.oldestMs + policy.maxBatchWaitMs
+  const isFull = queue.queued >= Math.min(policy.maxBatchSize, freest.capacity.slots)
+  const isDue = isFull || queue.isUrgent || queue.nowMs >= untilMs
   return isDue ? { kind: 'send', to: freest, size: most } : { kind: 'wait', untilMs }
 }
 
 /** How many requests a worker can take now. */
-function freeSlots({ capacity, running, isLeaving }: WorkerLoad): number {
-  if (isLeaving || (capacity.admits === 'batch' && running > 0)) return 0
+function freeSlots({ capacity, running, isDraining }: WorkerLoad): number {
+  if (isDraining || (capacity.admits === 'batch' && running > 0)) return 0
   return Math.max(0, capacity.slots - running)
 }
 
-/** The worker with the most room, and what those with room have together. */
+/** The worker with the most free slots; how many workers have any, and their load together. */
 function survey<W extends WorkerLoad>(
   workers: Iterable<W>,
-): { freest: W | undefined; places: number; load: number } {
+): { freest: W | undefined; available: number; load: number } {
   let freest: W | undefined
-  let [most, places, load] = [0, 0, 0]
+  let [most, available, load] = [0, 0, 0]
   for (const worker of workers) {
     const free = freeSlots(worker)
     if (free === 0) continue
-    places++
+    available++
     load += worker.running
     if (free <= most) continue
     most = free
     freest = worker
   }
-  return { freest, places, load }
+  return { freest, available, load }
 }

@@ -1,125 +1,133 @@
-/** One batch in one engine, from `generate` to the end of its last request. It retries nothing. */
+/** One batch in one engine, from `generate` to the end of its last request. Never retries. */
 
 import type { Clock } from '../../foundation/clock.ts'
 import { messageOf } from '../../foundation/errors.ts'
-import { contractBroken, engineFailed } from './batch-errors.ts'
+import type { AttachedWorker } from './batch-policy.ts'
 import type {
   GenerationDelta,
   GenerationEnd,
   GenerationListener,
   GenerationRequest,
 } from './inference-engine.ts'
-import type { Seat } from './seat.ts'
-import type { Ticket } from './ticket.ts'
+import { contractBroken, engineFailed } from './inference-errors.ts'
+import type { QueuedRequest } from './request-queue.ts'
 
 /** A batch that has ended. */
 export interface BatchReport {
   readonly workerId: string
   readonly size: number
-  /** How long its oldest request had waited. */
+  /** How long its oldest request had been queued. */
   readonly waitMs: number
   readonly durationMs: number
   readonly requestIds: readonly string[]
   /** Wall-clock seconds. */
   readonly startedAt: number
-  /** Why it failed as a whole, or broke the contract; a request that failed alone is not told. */
+  /** Why the batch failed as a whole or broke the contract; a request's own failure is not here. */
   readonly error: string | null
 }
 
-/** Why a batch failed as a whole; `null` for an engine that only forgot to answer. */
+/** Why a batch failed as a whole; `null` if `generate` resolved without ending every request. */
 export type BatchFailure = { readonly cause: unknown } | null
 
-/** Gets each ticket back once, and then the report. */
-export interface RunOwner {
-  /** The engine has ended it. */
-  answered(ticket: Ticket, run: BatchRun, end: GenerationEnd): void
-  /** The engine is done with the batch and has not ended it. */
-  unanswered(ticket: Ticket, run: BatchRun, failure: BatchFailure): void
-  /** A call came that the contract does not allow; it was ignored. */
+/** Gets every request back exactly once, and then the report. */
+export interface BatchOwner {
+  /** The engine has ended the request. */
+  ended(request: QueuedRequest, run: BatchRun, end: GenerationEnd): void
+  /** The engine has finished the batch without ending the request. */
+  unanswered(request: QueuedRequest, run: BatchRun, failure: BatchFailure): void
+  /** The engine made a call that its contract forbids; the call was ignored. */
   breached(): void
   finished(report: BatchReport): void
 }
 
-/** What the engine says, held against what it was given: each ticket comes back exactly once. */
+/** Matches the engine's calls to the requests of the batch by their ids. */
 export class BatchRun implements GenerationListener {
-  readonly seat: Seat
+  readonly worker: AttachedWorker
   readonly size: number
   readonly #clock: Clock
-  readonly #owner: RunOwner
-  readonly #held = new Map<string, Ticket>()
+  readonly #owner: BatchOwner
+  readonly #open = new Map<string, QueuedRequest>()
   readonly #requestIds: readonly string[]
   readonly #startedMs: number
   readonly #startedAt: number
   #waitMs = 0
 
-  /** The tickets belong to the engine from now on; `begin` hands them over. */
-  constructor(seat: Seat, tickets: readonly Ticket[], clock: Clock, owner: RunOwner) {
-    this.seat = seat
-    this.size = tickets.length
+  /** Assigns the requests to the worker; `begin` sends them. */
+  constructor(
+    worker: AttachedWorker,
+    requests: readonly QueuedRequest[],
+    clock: Clock,
+    owner: BatchOwner,
+  ) {
+    this.worker = worker
+    this.size = requests.length
     this.#clock = clock
     this.#owner = owner
     this.#startedMs = clock.monotonicMs()
     this.#startedAt = clock.now()
-    for (const ticket of tickets) {
-      ticket.enter(seat, this.#startedMs)
-      this.#waitMs = Math.max(this.#waitMs, this.#startedMs - ticket.sinceMs)
-      this.#held.set(ticket.queued.request.id, ticket)
+    for (const request of requests) {
+      request.assign(worker, this.#startedMs)
+      this.#waitMs = Math.max(this.#waitMs, this.#startedMs - request.sinceMs)
+      this.#open.set(request.id, request)
     }
-    this.#requestIds = [...this.#held.keys()]
+    this.#requestIds = [...this.#open.keys()]
   }
 
-  /** Resolves when the engine is done with it; never rejects. */
+  /** Resolves when the engine has finished the batch; never rejects. */
   async begin(): Promise<void> {
     const requests: GenerationRequest[] = []
-    for (const { queued, inEngine } of this.#held.values()) {
-      const { id, input, sampling } = queued.request
+    for (const { options, inEngine } of this.#open.values()) {
+      const { id, input, sampling } = options.request
       if (inEngine !== null) requests.push({ id, input, sampling, signal: inEngine.signal })
     }
     let failure: BatchFailure = null
     try {
-      await this.seat.worker.generate(requests, this)
+      await this.worker.worker.generate(requests, this)
     } catch (cause) {
       failure = { cause }
     }
-    if (this.#held.size > 0) this.#abandon(failure)
+    if (this.#open.size > 0) this.#returnUnanswered(failure)
   }
 
   delta(id: string, delta: GenerationDelta): Promise<void> | undefined {
-    const ticket = this.#held.get(id)
-    if (ticket !== undefined) return ticket.delta(delta, this.#clock)
+    const request = this.#open.get(id)
+    if (request !== undefined) return request.delta(delta, this.#clock)
     this.#owner.breached()
     return undefined
   }
 
   end(id: string, end: GenerationEnd): void {
-    const ticket = this.#held.get(id)
-    if (ticket === undefined) return this.#owner.breached()
-    const checked = ticket.hasEnded ? end : this.#checked(end)
-    this.#held.delete(id)
-    this.#owner.answered(ticket, this, checked)
-    if (this.#held.size === 0) this.#report(null)
+    const request = this.#open.get(id)
+    if (request === undefined) return this.#owner.breached()
+    const checked = request.hasEnded ? end : this.#checked(end)
+    this.#open.delete(id)
+    this.#owner.ended(request, this, checked)
+    if (this.#open.size === 0) this.#report(null)
   }
 
-  /** What the engine says, in our codes; one that is not ours may say anything. */
+  /** The end with one of our error codes. Engines of third parties may pass anything. */
   #checked(end: GenerationEnd | null | undefined): GenerationEnd {
     if (end?.kind === 'done') return end
     if (end?.kind === 'failed') return engineFailed(end.error)
     this.#owner.breached()
     const isCanceled = end?.kind === 'canceled'
-    const what = isCanceled ? 'canceled what nobody had canceled' : 'gave an end of no known kind'
-    return contractBroken(what)
+    return contractBroken(
+      isCanceled
+        ? 'reported a request as canceled that nobody had canceled'
+        : 'reported an end of an unknown kind',
+    )
   }
 
-  #abandon(failure: BatchFailure): void {
-    const left = [...this.#held.values()]
-    this.#held.clear()
-    for (const ticket of left) this.#owner.unanswered(ticket, this, failure)
+  #returnUnanswered(failure: BatchFailure): void {
+    const left = [...this.#open.values()]
+    this.#open.clear()
+    for (const request of left) this.#owner.unanswered(request, this, failure)
     this.#report(failure === null ? unansweredText(left.length) : messageOf(failure.cause))
   }
 
   #report(error: string | null): void {
     this.#owner.finished({
-      workerId: this.seat.worker.workerId,
+      workerId: this.worker.worker.workerId,
       size: this.size,
       waitMs: this.#waitMs,
       durationMs: this.#clock.monotonicMs() - this.#startedMs,

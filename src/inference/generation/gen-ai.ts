@@ -5,7 +5,7 @@ import type { WorkSpan } from '../../events/sink.ts'
 import { InferenceError, messageOf } from '../../foundation/errors.ts'
 import { type JsonValue, toJsonObject } from '../../foundation/json-value.ts'
 import { maskSecrets } from '../../foundation/secrets.ts'
-import type { Answer } from './text-generator.ts'
+import type { GenerationResult } from './text-generator.ts'
 import type { GenerationInput, GenerationRequest } from './inference-engine.ts'
 import { inferenceCodeOf } from './inference-errors.ts'
 
@@ -53,7 +53,7 @@ export interface Generation {
   readonly arrivedTime: number
   readonly firstTokenAt: number | null
   readonly endedAt: number
-  readonly outcome: { readonly answer: Answer } | { readonly error: unknown }
+  readonly outcome: { readonly result: GenerationResult } | { readonly error: unknown }
   /** The guardrails' rules that hit; never what they found. */
   readonly rules: readonly string[]
   /** Prompts and answers are told only where somebody asked for it. */
@@ -70,8 +70,8 @@ export function toSpan(generation: Generation): WorkSpan {
     endTime: arrivedTime + (endedAt - arrivedAt) / 1000,
     attributes: toJsonObject({
       ...requestAttributes(generation),
-      ...('answer' in outcome
-        ? answerAttributes(generation, outcome.answer)
+      ...('result' in outcome
+        ? resultAttributes(generation, outcome.result)
         : failureAttributes(outcome.error)),
     }),
     error:
@@ -106,7 +106,7 @@ export class GenerationMeter {
       const failed = { ...plain, 'error.type': errorTypeOf(outcome.error) }
       return [{ instrument: requestDuration, value: duration, labels: failed }]
     }
-    const { promptTokens, completionTokens } = outcome.answer.usage
+    const { promptTokens, completionTokens } = outcome.result.usage
     const measurements: Measurement[] = [
       { instrument: requestDuration, value: duration, labels: plain },
       { instrument: tokenUsage, value: promptTokens, labels: input },
@@ -191,15 +191,18 @@ function requestAttributes(generation: Generation): Attributes {
   return attributes
 }
 
-function answerAttributes({ model, isContentCaptured }: Generation, answer: Answer): Attributes {
+function resultAttributes(
+  { model, isContentCaptured }: Generation,
+  result: GenerationResult,
+): Attributes {
   const attributes: Attributes = {
     'gen_ai.response.model': model,
-    'gen_ai.response.finish_reasons': [answer.finishReason],
-    'gen_ai.usage.input_tokens': answer.usage.promptTokens,
-    'gen_ai.usage.output_tokens': answer.usage.completionTokens,
+    'gen_ai.response.finish_reasons': [result.finishReason],
+    'gen_ai.usage.input_tokens': result.usage.promptTokens,
+    'gen_ai.usage.output_tokens': result.usage.completionTokens,
   }
   if (isContentCaptured) {
-    const content = [{ role: 'assistant', content: answer.text }]
+    const content = [{ role: 'assistant', content: result.text }]
     attributes['gen_ai.output.messages'] = maskSecrets(JSON.stringify(content))
   }
   return attributes

@@ -1,38 +1,38 @@
-/** What goes wrong on the way to an answer: a code for programs and a status for HTTP. */
+/** The errors of inference: their codes, their HTTP status, and failed ends that carry them. */
 
-import { type ErrorDetails, InferenceError } from '../../foundation/errors.ts'
+import { type ErrorDetails, InferenceError, messageOf } from '../../foundation/errors.ts'
+import type { GenerationEnd } from './inference-engine.ts'
 
-/** The codes of `InferenceError`, with the HTTP status that tells each. */
+/** The codes of `InferenceError`, each with its HTTP status. */
 export const inferenceStatus = {
-  /** The queue has no room; to be tried again later. */
+  /** The queue is full; try again later. */
   queue_full: 429,
-  /** The request's own time ran out, waiting or running. */
+  /** The request's own time-out expired, in the queue or in the engine. */
   request_timeout: 504,
-  /** The engine did not answer in time. */
+  /** The engine was silent for too long. */
   engine_timeout: 504,
-  /** The engine died, and the request could not be moved to another. */
+  /** The engine was lost, and the request could not be retried on another. */
   engine_lost: 503,
-  /** No engine is ready yet, or none anymore. */
+  /** No engine is ready. */
   not_ready: 503,
   /** The backend is closing. */
   closing: 503,
-  /** The prompt and the answer do not fit into the model's context. */
+  /** Prompt and completion do not fit into the model's context. */
   context_length_exceeded: 400,
-  /** A rule of the guardrails rejected it. */
+  /** A guardrail rule rejected it. */
   content_filter: 400,
-  /** The engine cannot do what was asked, such as a schema that it cannot enforce. */
+  /** The engine does not support what was requested, such as a schema that it cannot enforce. */
   unsupported: 400,
-  /** The engine answered against its contract. */
+  /** The engine broke its contract. */
   EngineContractError: 500,
-  /** The engine failed with this request. */
+  /** The engine failed on this request. */
   engine_error: 500,
-  /** The one who asked has left. */
+  /** The client has disconnected or canceled. */
   canceled: 499,
 } as const satisfies Record<string, number>
 
 export type InferenceErrorCode = keyof typeof inferenceStatus
 
-/** An `InferenceError` with one of our codes. */
 export function inferenceError(
   code: InferenceErrorCode,
   message: string,
@@ -41,8 +41,28 @@ export function inferenceError(
   return new InferenceError(message, { ...details, code })
 }
 
-/** The code of an error, if it is one of ours. */
+/** The code of an error; `undefined` if it is not one of the codes above. */
 export function inferenceCodeOf(error: unknown): InferenceErrorCode | undefined {
   if (!InferenceError.isInstance(error) || !(error.code in inferenceStatus)) return undefined
   return error.code as InferenceErrorCode
+}
+
+/** A failed end with one of our codes. */
+export function failed(code: InferenceErrorCode, message: string): GenerationEnd {
+  return { kind: 'failed', error: inferenceError(code, message) }
+}
+
+export function timedOut(timeoutMs: number): GenerationEnd {
+  return failed('request_timeout', `no answer within ${timeoutMs / 1000} s`)
+}
+
+export function contractBroken(what: string): GenerationEnd {
+  return failed('EngineContractError', `the engine broke its contract: it ${what}`)
+}
+
+/** Keeps an error that has one of our codes; any other becomes the cause of an `engine_error`. */
+export function engineFailed(error: unknown): GenerationEnd {
+  if (inferenceCodeOf(error) !== undefined) return { kind: 'failed', error }
+  const message = `the engine failed: ${messageOf(error)}`
+  return { kind: 'failed', error: inferenceError('engine_error', message, { cause: error }) }
 }

@@ -1,14 +1,18 @@
-/** Answers questions: guardrails before and after, defaults, batching, and the story told of it. */
+/**
+ * The text generator behind tasks, `generate` and HTTP: runs each request through guardrails,
+ * defaults and the batcher, and reports its span and measurements.
+ */
 
 import type { Measurement } from '../../events/measurement.ts'
 import type { WorkSpan } from '../../events/sink.ts'
-import { boundedWait } from '../../foundation/promises.ts'
 import type { Clock } from '../../foundation/clock.ts'
 import { newSpanId } from '../../foundation/ids.ts'
-import { AnswerBuilder } from './answer-builder.ts'
+import { boundedWait } from '../../foundation/promises.ts'
+import type { Guard } from '../guardrails/guard.ts'
+import { type GuardedInput, guardInput } from '../guardrails/guarded-input.ts'
 import type { Batcher } from './batcher.ts'
-import type { Answer, AnswerListener, Desk, DeskStatus, Question } from './text-generator.ts'
 import type { EnginePool } from './engine-pool.ts'
+import { type Generation, GenerationMeter, toSpan } from './gen-ai.ts'
 import type {
   FinishReason,
   GenerationDelta,
@@ -18,59 +22,68 @@ import type {
   Sampling,
   Usage,
 } from './inference-engine.ts'
-import { type Generation, GenerationMeter, toSpan } from './gen-ai.ts'
-import { type GuardedInput, guardInput } from '../guardrails/guarded-input.ts'
-import type { Guard } from '../guardrails/guard.ts'
 import { inferenceError } from './inference-errors.ts'
+import type { QueueListener } from './request-queue.ts'
+import { ResultBuilder } from './result-builder.ts'
+import type {
+  GenerationResult,
+  GeneratorStatus,
+  ProgressListener,
+  PromptRequest,
+  TextGenerator,
+} from './text-generator.ts'
 import { estimateTokens, promptText } from './token-estimate.ts'
 
-export interface ReceptionParts {
+export interface RequestHandlerParts {
   readonly batcher: Batcher
   readonly pool: EnginePool
   readonly guard: Guard
   readonly clock: Clock
   readonly model: string
-  /** What the configuration says where a question does not. */
+  /** The configuration's defaults for what a request leaves out. */
   readonly sampling: Sampling
   readonly systemPrompt: readonly string[]
   readonly isContentCaptured: boolean
+  /** Called for every request, before anything else. */
   readonly onArrived: () => void
-  /** Hears of every question's end; a span is made only when somebody wants it. */
-  readonly onAnswered: (taskId: string | null, told: Told) => void
+  /** Called once for every request, when it has ended. */
+  readonly onEnded: (taskId: string | null, report: RequestReport) => void
 }
 
-/** What is told of a question that has ended. */
-export interface Told {
+/** The telemetry of a request that has ended. */
+export interface RequestReport {
+  /** Builds the span; a function, because without a session nobody needs it. */
   readonly span: () => WorkSpan
   readonly measurements: readonly Measurement[]
+  /** The finish reason, or the code of the error. */
   readonly code: string
 }
 
-export class Reception implements Desk {
-  readonly #parts: ReceptionParts
+export class RequestHandler implements TextGenerator {
+  readonly #parts: RequestHandlerParts
   readonly #meter: GenerationMeter
-  /** The latest: all choices of a request ask with the same input, one after the other. */
-  #judged: { readonly input: GenerationInput; readonly guarded: GuardedInput } | null = null
+  /** The last checked input: the choices of one HTTP request share theirs and arrive in a row. */
+  #checked: { readonly input: GenerationInput; readonly guarded: GuardedInput } | null = null
 
-  constructor(parts: ReceptionParts) {
+  constructor(parts: RequestHandlerParts) {
     this.#parts = parts
     this.#meter = new GenerationMeter(parts.model)
   }
 
-  ask(question: Question, listener: AnswerListener = {}): Promise<Answer> {
-    const { promise, resolve, reject } = Promise.withResolvers<Answer>()
-    const visit = new Visit(this.#parts, this.#meter, question, listener, (outcome) =>
-      'answer' in outcome ? resolve(outcome.answer) : reject(outcome.error),
+  generate(prompt: PromptRequest, listener: ProgressListener = {}): Promise<GenerationResult> {
+    const { promise, resolve, reject } = Promise.withResolvers<GenerationResult>()
+    const run = new RequestRun(this.#parts, this.#meter, prompt, listener, (outcome) =>
+      'result' in outcome ? resolve(outcome.result) : reject(outcome.error),
     )
     this.#parts.onArrived()
-    visit.begin(this.#guard(question.input))
+    run.begin(this.#guard(prompt.input))
     return promise
   }
 
   #guard(input: GenerationInput): GuardedInput {
-    if (this.#judged?.input === input) return this.#judged.guarded
+    if (this.#checked?.input === input) return this.#checked.guarded
     const guarded = guardInput(input, this.#parts.guard, this.#parts.systemPrompt)
-    this.#judged = { input, guarded }
+    this.#checked = { input, guarded }
     return guarded
   }
 
@@ -78,123 +91,122 @@ export class Reception implements Desk {
     return this.#parts.pool.tokenize(text)
   }
 
-  status(): DeskStatus {
+  status(): GeneratorStatus {
     const { batcher, pool } = this.#parts
     const { queued, running } = batcher
     return { queued, running, workers: pool.workers, unready: pool.unready }
   }
 }
 
-/** How long an answer that is cut off may wait for the count of its prompt. */
+/** How long a blocked request may wait for the token count of its prompt. */
 const countMs = 1000
 
 type Outcome = Generation['outcome']
 
-/** One question on its way. */
-class Visit {
-  readonly #parts: ReceptionParts
+/** One request from its arrival to its result; the batcher's listener for it. */
+class RequestRun implements QueueListener {
+  readonly #parts: RequestHandlerParts
   readonly #meter: GenerationMeter
-  readonly #question: Question
-  readonly #listener: AnswerListener
+  readonly #prompt: PromptRequest
+  readonly #listener: ProgressListener
   readonly #settle: (outcome: Outcome) => void
   readonly #arrivedAt: number
   readonly #arrivedTime: number
-  #builder: AnswerBuilder
-  /** Made only where an answer may be cut off. */
-  readonly #cut: AbortController | null
+  #builder: ResultBuilder
+  /** Stops the engine when an output rule blocks; created only if there are such rules. */
+  readonly #blocked: AbortController | null
   #request: GenerationRequest
   #firstTokenAt: number | null = null
-  /** The guardrails' rules that hit the question. */
+  /** Ids of the guardrail rules that the input matched. */
   #rules: readonly string[] = []
-  /** A part of the answer was shown to somebody. */
-  #hasShown = false
+  /** The listener has received text, so the request cannot be restarted. */
+  #hasSentText = false
   #hasEnded = false
 
   constructor(
-    parts: ReceptionParts,
+    parts: RequestHandlerParts,
     meter: GenerationMeter,
-    question: Question,
-    listener: AnswerListener,
+    prompt: PromptRequest,
+    listener: ProgressListener,
     settle: (outcome: Outcome) => void,
   ) {
     this.#parts = parts
     this.#meter = meter
-    this.#question = question
+    this.#prompt = prompt
     this.#listener = listener
     this.#settle = settle
     this.#arrivedAt = parts.clock.monotonicMs()
     this.#arrivedTime = parts.clock.now()
-    this.#builder = new AnswerBuilder(parts.guard)
-    this.#cut = this.#builder.mayBlock ? new AbortController() : null
-    const { input, signal } = question
+    this.#builder = new ResultBuilder(parts.guard)
+    this.#blocked = this.#builder.mayBlock ? new AbortController() : null
+    const { input, signal } = prompt
     this.#request = {
       id: newSpanId(),
       input,
-      sampling: { ...parts.sampling, ...question.sampling },
-      signal: this.#cut === null ? signal : AbortSignal.any([signal, this.#cut.signal]),
+      sampling: { ...parts.sampling, ...prompt.sampling },
+      signal: this.#blocked === null ? signal : AbortSignal.any([signal, this.#blocked.signal]),
     }
   }
 
   begin(guarded: GuardedInput): void {
     this.#rules = guarded.hits.map(({ rule }) => rule)
-    if ('refusal' in guarded) return this.#end({ answer: guarded.refusal })
-    if ('error' in guarded) return this.#end({ error: guarded.error })
+    if ('refusal' in guarded) return this.#settleWith({ result: guarded.refusal })
+    if ('error' in guarded) return this.#settleWith({ error: guarded.error })
     this.#request = { ...this.#request, input: guarded.input }
-    const { priority, timeoutSeconds, isBounded } = this.#question
+    const { priority, timeoutSeconds, isBounded } = this.#prompt
     this.#parts.batcher.enqueue({
       request: this.#request,
       priority,
       isBounded,
       timeoutMs: timeoutSeconds === null ? null : timeoutSeconds * 1000,
-      listener: {
-        started: (workerId) => this.#listener.started?.(workerId),
-        delta: (delta) => this.#push(delta),
-        restart: () => this.#restart(),
-        end: (end) => this.#finish(end),
-      },
+      listener: this,
     })
   }
 
-  #push(delta: GenerationDelta): Promise<void> | undefined {
-    this.#firstTokenAt ??= this.#parts.clock.monotonicMs()
-    const shown = this.#builder.push(delta)
-    if (this.#builder.isBlocked) this.#cut?.abort()
-    if (shown === null || this.#listener.delta === undefined) return undefined
-    this.#hasShown = true
-    return this.#listener.delta(shown)
+  started(workerId: string): void {
+    this.#listener.started?.(workerId)
   }
 
-  /** To a session, a lost engine is a lost worker: its tasks do not begin again. */
-  #restart(): boolean {
-    if (this.#hasShown || this.#question.taskId !== null) return false
-    this.#builder = new AnswerBuilder(this.#parts.guard)
+  delta(delta: GenerationDelta): Promise<void> | undefined {
+    this.#firstTokenAt ??= this.#parts.clock.monotonicMs()
+    const released = this.#builder.push(delta)
+    if (this.#builder.isBlocked) this.#blocked?.abort()
+    if (released === null || this.#listener.delta === undefined) return undefined
+    this.#hasSentText = true
+    return this.#listener.delta(released)
+  }
+
+  /** A task is not restarted here: its session sees a lost engine as a lost worker and retries. */
+  restart(): boolean {
+    if (this.#hasSentText || this.#prompt.taskId !== null) return false
+    this.#builder = new ResultBuilder(this.#parts.guard)
     this.#firstTokenAt = null
     return true
   }
 
-  #finish(end: GenerationEnd): void {
+  end(end: GenerationEnd): void {
     if (!this.#builder.isBlocked) {
-      if (end.kind === 'failed') return this.#end({ error: end.error })
+      if (end.kind === 'failed') return this.#settleWith({ error: end.error })
       if (end.kind === 'canceled') {
-        return this.#end({ error: inferenceError('canceled', 'the request was canceled') })
+        return this.#settleWith({ error: inferenceError('canceled', 'the request was canceled') })
       }
     }
     const rest = this.#builder.flush()
     if (rest !== null) void this.#listener.delta?.(rest)
-    if (end.kind === 'done') this.#endWith(end.finishReason, end.usage)
-    else this.#endCut()
+    if (end.kind === 'done') this.#finish(end.finishReason, end.usage)
+    else this.#finishBlocked()
   }
 
-  /** Nobody counts the tokens of an answer that is cut off: its pieces stand for them. */
-  #endCut(): void {
-    const { promptTokens, pieces } = this.#builder
-    const endWith = (count: number): void =>
-      this.#endWith('content_filter', { promptTokens: count, completionTokens: pieces })
-    if (promptTokens === null) void this.#countPrompt().then(endWith)
-    else endWith(promptTokens)
+  /** A blocked engine reports no usage: each delta counts as one completion token. */
+  #finishBlocked(): void {
+    const { promptTokens, deltas } = this.#builder
+    const finish = (count: number): void =>
+      this.#finish('content_filter', { promptTokens: count, completionTokens: deltas })
+    if (promptTokens === null) void this.#countPrompt().then(finish)
+    else finish(promptTokens)
   }
 
-  /** Without what the model's template adds; never rejects. */
+  /** Tokens of the prompt without the chat template; never rejects. */
   async #countPrompt(): Promise<number> {
     const { pool, clock } = this.#parts
     const text = promptText(this.#request.input)
@@ -205,15 +217,15 @@ class Visit {
     }
   }
 
-  #endWith(reason: FinishReason, usage: Usage): void {
-    this.#end({ answer: this.#builder.finish(reason, usage) })
+  #finish(reason: FinishReason, usage: Usage): void {
+    this.#settleWith({ result: this.#builder.finish(reason, usage) })
   }
 
-  #end(outcome: Outcome): void {
+  #settleWith(outcome: Outcome): void {
     if (this.#hasEnded) return
     this.#hasEnded = true
-    const { clock, model, isContentCaptured, onAnswered } = this.#parts
-    const { taskId } = this.#question
+    const { clock, model, isContentCaptured, onEnded } = this.#parts
+    const { taskId } = this.#prompt
     const generation: Generation = {
       request: this.#request,
       model,
@@ -226,10 +238,10 @@ class Visit {
       rules: [...new Set([...this.#rules, ...this.#builder.rules])],
       isContentCaptured,
     }
-    onAnswered(taskId, {
+    onEnded(taskId, {
       span: () => toSpan(generation),
       measurements: this.#meter.measure(generation),
-      code: 'answer' in outcome ? outcome.answer.finishReason : codeOf(outcome.error),
+      code: 'result' in outcome ? outcome.result.finishReason : codeOf(outcome.error),
     })
     this.#settle(outcome)
   }

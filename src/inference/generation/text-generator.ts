@@ -1,4 +1,4 @@
-/** The port between those who ask for text (tasks, `generate`, HTTP) and the batching behind it. */
+/** The port between the sources of requests (tasks, `generate`, HTTP) and text generation. */
 
 import type {
   FinishReason,
@@ -10,23 +10,23 @@ import type {
   Usage,
 } from './inference-engine.ts'
 
-/** One answer asked for. What is left out of `sampling` is the configuration's choice. */
-export interface Question {
+/** A prompt to complete. What `sampling` leaves out comes from the configuration. */
+export interface PromptRequest {
   readonly input: GenerationInput
   readonly sampling: Partial<Sampling>
   /** Higher is served earlier. */
   readonly priority: number
-  /** Seconds until it is given up, waiting included; `null` for no limit. */
+  /** From arrival to result, time in the queue included; `null` for no limit. */
   readonly timeoutSeconds: number | null
-  /** Ends it: it leaves the queue or the engine. */
+  /** Cancels the request, in the queue or in the engine. */
   readonly signal: AbortSignal
-  /** Refused with `queue_full` when too many wait; what a session submits never is. */
+  /** Whether a full queue rejects it with `queue_full`; a session's tasks are never rejected. */
   readonly isBounded: boolean
-  /** The task that asks; `null` for HTTP and `generate`. */
+  /** The task that the prompt belongs to; `null` for HTTP and `generate`. */
   readonly taskId: string | null
 }
 
-export interface Answer {
+export interface GenerationResult {
   readonly text: string
   readonly finishReason: FinishReason
   readonly usage: Usage
@@ -34,31 +34,29 @@ export interface Answer {
   readonly logprobs: readonly TokenLogprob[]
 }
 
-/** What happens on the way to an answer; every call is optional for the one who asks. */
-export interface AnswerListener {
-  /** An engine has begun with it. Called once at most. */
+/** Receives what happens to a request before its result. */
+export interface ProgressListener {
+  /** An engine has begun with the request. Called once at most. */
   started?(workerId: string): void
-  /** More text. A promise holds the generation back until it settles. */
+  /** More text. The engine pauses this request until a returned promise settles. */
   delta?(delta: GenerationDelta): Promise<void> | undefined
 }
 
-/** How things stand, for `/health` and `/metrics`. */
-export interface DeskStatus {
-  /** Requests that wait. */
+/** The current load, for `/health` and `/metrics`. */
+export interface GeneratorStatus {
+  /** Requests in the queue. */
   readonly queued: number
-  /** Requests that an engine has. */
+  /** Requests in an engine. */
   readonly running: number
+  /** Engines that accept requests. */
   readonly workers: number
-  /** Why nothing can be answered now; `null` when it can. */
+  /** Why no request can be served now; `null` if one can. */
   readonly unready: string | null
 }
 
-/**
- * Answers questions: guardrails, batching, engines, spans and metrics lie behind it. `ask` rejects
- * with an `InferenceError` (see inference-errors.ts).
- */
-export interface Desk {
-  ask(question: Question, listener?: AnswerListener): Promise<Answer>
+/** Completes prompts. `generate` rejects with an `InferenceError` (see `inference-errors.ts`). */
+export interface TextGenerator {
+  generate(prompt: PromptRequest, listener?: ProgressListener): Promise<GenerationResult>
   tokenize(text: string): Promise<readonly number[]>
-  status(): DeskStatus
+  status(): GeneratorStatus
 }

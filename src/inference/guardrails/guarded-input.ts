@@ -1,7 +1,7 @@
 /** What a question looks like once the guardrails have seen it. Pure. */
 
 import type { InferenceError } from '../../foundation/errors.ts'
-import type { Answer } from '../generation/text-generator.ts'
+import type { GenerationResult } from '../generation/text-generator.ts'
 import type {
   ChatMessage,
   GenerationInput,
@@ -15,7 +15,7 @@ import { inferenceError } from '../generation/inference-errors.ts'
 /** With the rules that hit, each once: also those that only flag. */
 export type GuardedInput = { readonly hits: readonly GuardHit[] } & (
   | { readonly input: GenerationInput }
-  | { readonly refusal: Answer }
+  | { readonly refusal: GenerationResult }
   | { readonly error: InferenceError }
 )
 
@@ -179,7 +179,7 @@ const controls = new Set(Array.from('bfnrt', (letter) => letter.charCodeAt(0)))
 function refuse(
   guard: Guard,
   hits: readonly GuardHit[],
-): { readonly refusal: Answer } | { readonly error: InferenceError } {
+): { readonly refusal: GenerationResult } | { readonly error: InferenceError } {
   if (guard.refusal !== null) {
     const usage = { promptTokens: 0, completionTokens: 0 }
     const rest = { usage, toolCalls: [], logprobs: [] }

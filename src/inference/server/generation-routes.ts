@@ -2,14 +2,14 @@
 
 import type { Clock } from '../../foundation/clock.ts'
 import { newUuid } from '../../foundation/ids.ts'
-import type { Answer, Desk } from '../generation/text-generator.ts'
-import { answerWhole, ignoredHeaders, StreamedAnswer, toQuestions } from './answering.ts'
-import { ChatReply } from './chat-reply.ts'
-import { CompletionReply } from './completion-reply.ts'
-import type { Exchange } from './exchange.ts'
+import type { GenerationResult, TextGenerator } from '../generation/text-generator.ts'
+import { answerWhole, ignoredHeaders, StreamedReply, toPromptRequests } from './replies/replies.ts'
+import { ChatReply } from './replies/chat-reply.ts'
+import { CompletionReply } from './replies/completion-reply.ts'
+import type { HttpExchange } from './http-exchange.ts'
 import type { HttpError } from './http-error.ts'
 import { machineName } from './listening.ts'
-import type { ReplyHead, ReplyShape } from './reply-shape.ts'
+import type { ReplyHead, ReplyShape } from './replies/reply-shape.ts'
 import { readChatRequest } from './requests/chat-request.ts'
 import { readCompletionRequest, readGenerateRequest } from './requests/completion-request.ts'
 import type { RequestRules, TextRequest } from './requests/text-request.ts'
@@ -18,7 +18,7 @@ import type { ServerLimits } from './server-limits.ts'
 
 /** What the routes that generate text work with. */
 export interface GenerationContext {
-  readonly desk: Desk
+  readonly generator: TextGenerator
   readonly clock: Clock
   readonly limits: ServerLimits
   readonly rules: RequestRules
@@ -64,14 +64,14 @@ export function createGenerationRoutes(context: GenerationContext): readonly Rou
 }
 
 function answer(
-  { desk, clock, limits }: GenerationContext,
-  exchange: Exchange,
+  { generator, clock, limits }: GenerationContext,
+  exchange: HttpExchange,
   request: TextRequest,
   shape: ReplyShape,
 ): Promise<void> {
-  if (!request.isStream) return answerWhole(desk, exchange, request, shape)
+  if (!request.isStream) return answerWhole(generator, exchange, request, shape)
   const options = { clock, bufferBytes: limits.streamBufferBytes }
-  return new StreamedAnswer(exchange, request, shape, options).run(desk)
+  return new StreamedReply(exchange, request, shape, options).run(generator)
 }
 
 function headOf(prefix: string, request: TextRequest, { clock }: GenerationContext): ReplyHead {
@@ -85,14 +85,16 @@ function headOf(prefix: string, request: TextRequest, { clock }: GenerationConte
 
 /** Answers `POST /generate`: a text or an error for each prompt. */
 async function answerPrompts(
-  { desk, clock, rules }: GenerationContext,
-  exchange: Exchange,
+  { generator, clock, rules }: GenerationContext,
+  exchange: HttpExchange,
   body: unknown,
 ): Promise<void> {
   const start = clock.monotonicMs()
   const request = readGenerateRequest(body, rules)
-  const questions = toQuestions(request, exchange.signal)
-  const outcomes = await Promise.allSettled(questions.map(async (question) => desk.ask(question)))
+  const prompts = toPromptRequests(request, exchange.signal)
+  const outcomes = await Promise.allSettled(
+    prompts.map(async (prompt) => generator.generate(prompt)),
+  )
   if (exchange.isGone) return
   const results = outcomes.map((outcome) => resultOf(exchange, outcome))
   const failure = commonFailure(results)
@@ -110,12 +112,15 @@ async function answerPrompts(
 }
 
 /** Sends an error in the shape of `POST /generate`. */
-export function refuseGenerate(exchange: Exchange, error: HttpError): void {
+export function refuseGenerate(exchange: HttpExchange, error: HttpError): void {
   const body = { status: 'error', message: error.message, hostname: machineName }
   exchange.sendJson(error.status, body, error.headers)
 }
 
-function resultOf(exchange: Exchange, outcome: PromiseSettledResult<Answer>): string | HttpError {
+function resultOf(
+  exchange: HttpExchange,
+  outcome: PromiseSettledResult<GenerationResult>,
+): string | HttpError {
   return outcome.status === 'fulfilled' ? outcome.value.text : exchange.explain(outcome.reason)
 }
 

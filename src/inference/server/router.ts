@@ -1,7 +1,7 @@
 /** Finds the route of a path; the only file that names the routing library. */
 
 import { RegExpRouter } from 'hono/router/reg-exp-router'
-import type { Exchange } from './exchange.ts'
+import type { HttpExchange } from './http-exchange.ts'
 import { HttpError } from './http-error.ts'
 
 /** One path of the server. A body is read only for routes that limit its size. */
@@ -13,7 +13,7 @@ export interface Route {
   readonly isOpen?: boolean
   readonly bodyBytes?: number
   /** `body` is the parsed JSON, `rest` the text that matched `:rest` in the path. */
-  answer(exchange: Exchange, body: unknown, rest: string): Promise<void> | void
+  answer(exchange: HttpExchange, body: unknown, rest: string): Promise<void> | void
 }
 
 export interface RouteMatch {

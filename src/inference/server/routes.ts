@@ -29,7 +29,7 @@ export function createRoutes(context: RouteContext): readonly Route[] {
 }
 
 function createHealthRoutes(context: RouteContext): readonly Route[] {
-  const { desk, endpoint, batchConfig } = context
+  const { generator, endpoint, batchConfig } = context
   return [
     {
       method: 'GET',
@@ -41,13 +41,13 @@ function createHealthRoutes(context: RouteContext): readonly Route[] {
           status: reason === null ? 'healthy' : 'unhealthy',
           ...(reason === null ? {} : { reason }),
           hostname: machineName,
-          initialized: desk.status().unready === null,
+          initialized: generator.status().unready === null,
           endpoint,
           mode: 'service',
           batch_config: {
             max_batch_size: batchConfig.maxBatchSize,
             max_batch_wait_ms: batchConfig.maxBatchWaitMs,
-            pending_requests: desk.status().queued,
+            pending_requests: generator.status().queued,
           },
         })
       },
@@ -72,8 +72,8 @@ function createHealthRoutes(context: RouteContext): readonly Route[] {
 }
 
 /** The reason without the engine's message: no key is needed, and it may hold paths. */
-function reasonOf({ desk, unready }: RouteContext): string | null {
-  const reason = unready() ?? desk.status().unready
+function reasonOf({ generator, unready }: RouteContext): string | null {
+  const reason = unready() ?? generator.status().unready
   return reason === null ? null : maskSecrets(reason.split(':', 1)[0] ?? '')
 }
 
@@ -107,7 +107,7 @@ function decoded(part: string): string {
   }
 }
 
-function createTokenizeRoute({ desk, limits, rules }: RouteContext): Route {
+function createTokenizeRoute({ generator, limits, rules }: RouteContext): Route {
   return {
     method: 'POST',
     path: '/tokenize',
@@ -118,7 +118,7 @@ function createTokenizeRoute({ desk, limits, rules }: RouteContext): Route {
       const content = fields.string('content')
       const text = content ?? expectText('prompt', fields.required('prompt'))
       readIgnored(fields, rules)
-      const tokens = await desk.tokenize(text)
+      const tokens = await generator.tokenize(text)
       exchange.sendJson(200, { tokens, count: tokens.length })
     },
   }

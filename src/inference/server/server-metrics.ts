@@ -2,9 +2,9 @@
 
 import { Distributions, type Measurement } from '../../events/measurement.ts'
 import type { PlainMetric } from '../../telemetry/otel/otel-prometheus.ts'
-import type { BatchReport } from '../generation/batcher.ts'
+import type { BatchReport } from '../generation/batch-run.ts'
 import type { Clock } from '../../foundation/clock.ts'
-import type { DeskStatus } from '../generation/text-generator.ts'
+import type { GeneratorStatus } from '../generation/text-generator.ts'
 
 const batchSize = {
   name: 'tutti.batch.size',
@@ -43,7 +43,7 @@ export class ServerMetrics {
   }
 
   /** Prometheus text. OpenTelemetry is loaded with the first scrape. */
-  async toText({ queued, running, workers }: DeskStatus, breaches: number): Promise<string> {
+  async toText({ queued, running, workers }: GeneratorStatus, breaches: number): Promise<string> {
     const { toPrometheusText } = await import('../../telemetry/otel/otel-prometheus.ts')
     const labels = { model: this.#model }
     const gauge = (name: string, description: string, value: number): PlainMetric => ({

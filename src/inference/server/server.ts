@@ -8,9 +8,9 @@ import type { Clock } from '../../foundation/clock.ts'
 import type { Log } from '../../foundation/log.ts'
 import { registerSecret } from '../../foundation/secrets.ts'
 import { Service } from '../../foundation/service.ts'
-import type { Desk } from '../generation/text-generator.ts'
+import type { TextGenerator } from '../generation/text-generator.ts'
 import { checkBodyHead, readBody } from './requests/body.ts'
-import { Exchange, type ExchangeSurroundings } from './exchange.ts'
+import { HttpExchange, type HttpExchangeParts } from './http-exchange.ts'
 import { RequestGuard } from './request-guard.ts'
 import { generatePath, refuseGenerate } from './generation-routes.ts'
 import { HttpError } from './http-error.ts'
@@ -23,7 +23,7 @@ import { resolveServerLimits, type ServerLimits } from './server-limits.ts'
 
 export interface InferenceServerOptions {
   /** What answers. */
-  readonly desk: Desk
+  readonly generator: TextGenerator
   /** The name of the served model. */
   readonly model: string
   /** Other names that mean the same model. */
@@ -49,15 +49,15 @@ export interface InferenceServerOptions {
 const farewellMs = 1000
 
 /**
- * Serves a desk over HTTP between `start()` and `stop()`. Stopping lets the requests in flight
+ * Serves a generator over HTTP between `start()` and `stop()`. Stopping lets the requests in flight
  * finish for `limits.drainSeconds`, then aborts the rest; no socket is left when it resolves.
  */
 export class InferenceServer extends Service {
   readonly #options: InferenceServerOptions
   readonly #limits: ServerLimits
   readonly #server: Server
-  readonly #surroundings: ExchangeSurroundings
-  readonly #inFlight = new Set<Exchange>()
+  readonly #surroundings: HttpExchangeParts
+  readonly #inFlight = new Set<HttpExchange>()
   #endpoint = ''
   #entry: { readonly guard: RequestGuard; readonly router: Router } | undefined
   #isDraining = false
@@ -133,7 +133,7 @@ export class InferenceServer extends Service {
   }
 
   async #handle(request: IncomingMessage, response: ServerResponse): Promise<void> {
-    const exchange = new Exchange(request, response, this.#surroundings)
+    const exchange = new HttpExchange(request, response, this.#surroundings)
     this.#inFlight.add(exchange)
     response.once('close', () => this.#forget(exchange))
     try {
@@ -146,7 +146,7 @@ export class InferenceServer extends Service {
     }
   }
 
-  async #answer(exchange: Exchange): Promise<void> {
+  async #answer(exchange: HttpExchange): Promise<void> {
     const { request } = exchange
     if (this.#entry === undefined) throw closing()
     const match = this.#entry.router.find(exchange.path)
@@ -176,7 +176,7 @@ export class InferenceServer extends Service {
     return false
   }
 
-  #forget(exchange: Exchange): void {
+  #forget(exchange: HttpExchange): void {
     this.#inFlight.delete(exchange)
     if (!this.#isDraining) return
     this.#options.clock.nextTurn(() => this.#server.closeIdleConnections())
@@ -192,9 +192,9 @@ export class InferenceServer extends Service {
   }
 
   #routeContext(): RouteContext {
-    const { desk, clock, model, aliases = [], batchConfig, metrics } = this.#options
+    const { generator, clock, model, aliases = [], batchConfig, metrics } = this.#options
     return {
-      desk,
+      generator,
       clock,
       limits: this.#limits,
       rules: {

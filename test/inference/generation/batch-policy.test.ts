@@ -17,8 +17,8 @@ const worker = (
   admits: 'batch' | 'step',
   slots: number,
   running = 0,
-  isLeaving = false,
-): WorkerLoad => ({ capacity: { admits, slots }, running, isLeaving })
+  isDraining = false,
+): WorkerLoad => ({ capacity: { admits, slots }, running, isDraining })
 
 const line = (queued: number, waitMs = 0, isUrgent = false) => ({
   queued,

@@ -1,16 +1,14 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import {
-  type BatchPolicy,
-  type BatchReport,
-  Batcher,
-} from '../../../src/inference/generation/batcher.ts'
+import type { BatchPolicy } from '../../../src/inference/generation/batch-policy.ts'
+import type { BatchReport } from '../../../src/inference/generation/batch-run.ts'
+import { Batcher } from '../../../src/inference/generation/batcher.ts'
 import type {
   EngineCapacity,
   GenerationRequest,
 } from '../../../src/inference/generation/inference-engine.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
-import { Asker } from './asker.ts'
+import { TestClient } from './test-client.ts'
 import { type Script, ScriptedWorker } from './scripted-worker.ts'
 import { assertProperty } from '../../property.ts'
 
@@ -70,15 +68,16 @@ const traffic: fc.Arbitrary<Traffic> = fc.record({
   losses: fc.array(fc.record({ atMs: fc.nat(80), worker: fc.nat(2) }), { maxLength: 2 }),
 })
 
-const byTurn = (a: Asker, b: Asker): number => b.priority - a.priority || orderOf(a) - orderOf(b)
-const orderOf = ({ id }: Asker): number => Number(id.slice(1))
+const byTurn = (a: TestClient, b: TestClient): number =>
+  b.priority - a.priority || orderOf(a) - orderOf(b)
+const orderOf = ({ id }: TestClient): number => Number(id.slice(1))
 
 /** Plays a traffic through a batcher and judges every moment of it. */
 class Judge {
   readonly clock = new ManualClock()
   readonly reports: BatchReport[] = []
   readonly batcher: Batcher
-  readonly askers: Asker[] = []
+  readonly askers: TestClient[] = []
   readonly workers = new Map<string, ScriptedWorker>()
   readonly #traffic: Traffic
   readonly #scripts = new Map<string, Script>()
@@ -119,7 +118,7 @@ class Judge {
   }
 
   #arrive({ priority, timeoutMs, leaveAfterMs, script: played }: Arrival): void {
-    const asker = new Asker(this.clock, `r${this.askers.length}`, { priority, timeoutMs })
+    const asker = new TestClient(this.clock, `r${this.askers.length}`, { priority, timeoutMs })
     this.askers.push(asker)
     this.#scripts.set(asker.id, played)
     asker.ask(this.batcher)
@@ -166,7 +165,7 @@ class Judge {
     const taken = this.askers.filter(({ id }) => ids.has(id))
     expect(taken).toHaveLength(requests.length)
     for (const asker of taken) expect([asker.hasLeft, asker.outcome]).toEqual([false, 'open'])
-    const last = taken.toSorted(byTurn).at(-1) as Asker
+    const last = taken.toSorted(byTurn).at(-1) as TestClient
     for (const other of this.#waiting()) {
       if (!ids.has(other.id)) expect(byTurn(last, other)).toBeLessThan(0)
     }
@@ -185,13 +184,13 @@ class Judge {
     expect(this.clock.monotonicMs() - oldestMs).toBeLessThan(maxBatchWaitMs)
   }
 
-  #waiting(): Asker[] {
+  #waiting(): TestClient[] {
     const running = new Set([...this.workers.values()].flatMap(({ held }) => [...held]))
     return this.askers.filter(({ id, ends }) => ends.length === 0 && !running.has(id))
   }
 }
 
-function judgeEnd(asker: Asker, arrival: Arrival, hasLosses: boolean): void {
+function judgeEnd(asker: TestClient, arrival: Arrival, hasLosses: boolean): void {
   const { id, outcome, timeoutMs, askedMs, endedMs } = asker
   expect([asker.ends.length, asker.late]).toEqual([1, 0])
   expect(asker.workers.length).toBeLessThanOrEqual(1)

@@ -213,7 +213,7 @@ describe('an engine that hangs', () => {
     await pass(999)
     expect([a.outcome, reasons]).toEqual(['engine_timeout', []])
     await pass(1)
-    expect(reasons).toEqual(['it did not let go of a request within 1 s'])
+    expect(reasons).toEqual(['an aborted request had not ended after 1 s'])
   })
 
   it('is patient with an engine that speaks, and with a reader who does not', async () => {
@@ -296,7 +296,7 @@ describe('taking a batcher down', () => {
   it('refuses an id or a worker that it has already', async () => {
     const { ask, addWorker } = open()
     ask('a')
-    expect(() => ask('a')).toThrow('request a is already here')
-    expect(() => addWorker('w0')).toThrow('worker w0 is already here')
+    expect(() => ask('a')).toThrow('request a is already in the batcher')
+    expect(() => addWorker('w0')).toThrow('worker w0 is already in the batcher')
   })
 })

@@ -1,13 +1,13 @@
 import { describe, expect, it } from 'vitest'
-import type { BatchPolicy } from '../../../src/inference/generation/batcher.ts'
-import { Asker } from './asker.ts'
+import type { BatchPolicy } from '../../../src/inference/generation/batch-policy.ts'
+import { TestClient } from './test-client.ts'
 import { adaptive, open } from './open-batcher.ts'
 import type { Script } from './scripted-worker.ts'
 
 const fixed: BatchPolicy = { ...adaptive, type: 'fixed' }
 const slow: Partial<Script> = { delayMs: 100 }
 
-const outcomes = (askers: readonly Asker[]): string[] => [
+const outcomes = (askers: readonly TestClient[]): string[] => [
   ...new Set(askers.map(({ outcome }) => outcome)),
 ]
 
@@ -159,7 +159,7 @@ describe('a batcher with a limit', () => {
     expect(clock.pendingTimers).toBe(2)
     await pass(50)
     expect(outcomes(askers)).toEqual(['request_timeout'])
-    const isOnTime = (one: Asker): boolean => one.endedMs - one.askedMs === one.timeoutMs
+    const isOnTime = (one: TestClient): boolean => one.endedMs - one.askedMs === one.timeoutMs
     expect(askers.every(isOnTime)).toBe(true)
   })
 })
@@ -180,7 +180,7 @@ describe('leaving a batcher', () => {
 
   it('refuses what was aborted or out of time before it came', async () => {
     const { clock, batcher, worker, ask, pass } = open()
-    const gone = new Asker(clock, 'a')
+    const gone = new TestClient(clock, 'a')
     gone.leave()
     gone.ask(batcher)
     const late = ask('b', { timeoutMs: 0 })
@@ -204,7 +204,7 @@ describe('leaving a batcher', () => {
 
   it('keeps a request from its engine that leaves when it hears of its start', async () => {
     const { batcher, worker, clock, pass } = open()
-    const [leaving, other] = [new Asker(clock, 'a'), new Asker(clock, 'b')]
+    const [leaving, other] = [new TestClient(clock, 'a'), new TestClient(clock, 'b')]
     const queued = other.toQueued()
     leaving.ask(batcher)
     batcher.enqueue({ ...queued, listener: { ...queued.listener, started: () => leaving.leave() } })
@@ -221,7 +221,7 @@ describe('leaving a batcher', () => {
       talk.push(() => listener.delta('a', { text: 'still here' }))
       return generate(requests, listener)
     }
-    const one = new Asker(clock, 'a').ask(batcher)
+    const one = new TestClient(clock, 'a').ask(batcher)
     await pass(0)
     one.leave()
     for (const say of talk) say()

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest'
-import { type BatchReport, Batcher } from '../../../src/inference/generation/batcher.ts'
+import type { BatchReport } from '../../../src/inference/generation/batch-run.ts'
+import { Batcher } from '../../../src/inference/generation/batcher.ts'
 import type {
   EngineWorker,
   GenerationListener,
@@ -10,7 +11,7 @@ import type {
 import { EnginePool } from '../../../src/inference/generation/engine-pool.ts'
 import { inferenceError } from '../../../src/inference/generation/inference-errors.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
-import { Asker } from './asker.ts'
+import { TestClient } from './test-client.ts'
 import { adaptive } from './open-batcher.ts'
 
 const facts: ModelFacts = { name: 'puppet', contextLength: 64, hasChatTemplate: true }
@@ -100,7 +101,7 @@ function open(workers = 1) {
     onLost: ({ workerId, reason }) => losses.push(`${workerId}: ${reason}`),
   })
   const puppet = (at: number): Puppet => puppets[at] as Puppet
-  const ask = (id: string): Asker => new Asker(clock, id).ask(batcher)
+  const ask = (id: string): TestClient => new TestClient(clock, id).ask(batcher)
   const pass = async (ms: number): Promise<void> => {
     for (const step of [0, ms, 0]) await clock.advance(step)
   }
@@ -248,7 +249,7 @@ describe('a lost engine of a pool', () => {
     await pass(1000)
     expect([one.outcome, losses]).toEqual(['engine_timeout', []])
     await pass(1000)
-    expect(losses).toEqual(['inference-0: it did not let go of a request within 1 s'])
+    expect(losses).toEqual(['inference-0: an aborted request had not ended after 1 s'])
     await pass(500)
     puppet(1).begun.resolve(facts)
     const next = ask('b')

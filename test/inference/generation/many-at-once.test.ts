@@ -1,16 +1,16 @@
 import { getEventListeners } from 'node:events'
 import { describe, expect, it } from 'vitest'
 import { AbortRegistry } from '../../../src/runtime/abort-registry.ts'
-import { Ticket } from '../../../src/inference/generation/ticket.ts'
+import { QueuedRequest } from '../../../src/inference/generation/request-queue.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
-import { Asker } from './asker.ts'
+import { TestClient } from './test-client.ts'
 import { open } from './open-batcher.ts'
 
 describe('many requests with one signal', () => {
   const openShared = (count: number) => {
     const scene = open({ script: () => ({ delayMs: 10 }) })
     const { signal, leave } = new Leaver()
-    const askers = Array.from({ length: count }, (_, at) => new Asker(scene.clock, `r${at}`))
+    const askers = Array.from({ length: count }, (_, at) => new TestClient(scene.clock, `r${at}`))
     for (const asker of askers) {
       const queued = asker.toQueued()
       scene.batcher.enqueue({ ...queued, request: { ...queued.request, signal } })
@@ -40,14 +40,19 @@ describe('many requests with one signal', () => {
 
   it('a ticket that ends while another leaves does not leave', () => {
     const left: number[] = []
-    const watch = new AbortRegistry<Ticket>((ticket) => {
+    const watch = new AbortRegistry<QueuedRequest>((ticket) => {
       left.push(ticket.number)
       for (const one of tickets) one.end({ kind: 'canceled' })
     })
     const { signal, leave } = new Leaver()
     const tickets = [0, 1, 2].map((number) => {
-      const queued = new Asker(new ManualClock(), `r${number}`).toQueued()
-      return new Ticket({ ...queued, request: { ...queued.request, signal } }, number, 0, watch)
+      const queued = new TestClient(new ManualClock(), `r${number}`).toQueued()
+      return new QueuedRequest(
+        { ...queued, request: { ...queued.request, signal } },
+        number,
+        0,
+        watch,
+      )
     })
     leave()
     expect(left).toEqual([0])

@@ -1,13 +1,11 @@
 /** A batcher with one scripted worker, on a clock that stands still. */
 
-import {
-  type BatchPolicy,
-  type BatchReport,
-  Batcher,
-} from '../../../src/inference/generation/batcher.ts'
+import type { BatchPolicy } from '../../../src/inference/generation/batch-policy.ts'
+import type { BatchReport } from '../../../src/inference/generation/batch-run.ts'
+import { Batcher } from '../../../src/inference/generation/batcher.ts'
 import type { EngineCapacity } from '../../../src/inference/generation/inference-engine.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
-import { Asker } from './asker.ts'
+import { TestClient } from './test-client.ts'
 import { plainScript, type Script, ScriptedWorker } from './scripted-worker.ts'
 
 export const adaptive: BatchPolicy = {
@@ -42,9 +40,9 @@ export function open(scene: Scene = {}) {
     batcher.addWorker(worker)
     return worker
   }
-  const ask = (id: string, options: ConstructorParameters<typeof Asker>[2] = {}): Asker =>
-    new Asker(clock, id, options).ask(batcher)
-  const askMany = (count: number): Asker[] =>
+  const ask = (id: string, options: ConstructorParameters<typeof TestClient>[2] = {}): TestClient =>
+    new TestClient(clock, id, options).ask(batcher)
+  const askMany = (count: number): TestClient[] =>
     Array.from({ length: count }, (_, at) => ask(`r${at}`))
   /** Lets what is asked be looked at before time moves, and what falls due then after. */
   const pass = async (ms: number): Promise<void> => {

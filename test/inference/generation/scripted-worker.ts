@@ -1,6 +1,6 @@
 /** A worker that does what a script says for each request, and watches what it is given. */
 
-import type { BatchWorker } from '../../../src/inference/generation/batcher.ts'
+import type { BatchWorker } from '../../../src/inference/generation/batch-policy.ts'
 import type {
   EngineCapacity,
   GenerationListener,

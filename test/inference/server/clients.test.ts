@@ -3,7 +3,7 @@ import { generateText, jsonSchema, Output, streamText, tool } from 'ai'
 import OpenAI from 'openai'
 import { describe, expect, it } from 'vitest'
 import { inferenceError } from '../../../src/inference/generation/inference-errors.ts'
-import { FakeDesk, type Script, silent } from './fake-desk.ts'
+import { FakeGenerator, type Script, silent } from './fake-generator.ts'
 import { serve, type Served } from './served.ts'
 
 const key = 'sk-clients-test'
@@ -62,7 +62,7 @@ describe('the openai client', () => {
   it('parses JSON of a schema, and calls tools to the end', async () => {
     await using served = await serve({
       apiKey: key,
-      desk: new FakeDesk(() => ({ text: '{"city":"Paris"}' })),
+      generator: new FakeGenerator(() => ({ text: '{"city":"Paris"}' })),
     })
     const parsed = await openai(served).chat.completions.parse({
       model: 'tiny',
@@ -70,8 +70,8 @@ describe('the openai client', () => {
       response_format: { type: 'json_schema', json_schema: { name: 'place', schema } },
     })
     expect(parsed.choices[0]?.message.content).toBe('{"city":"Paris"}')
-    expect(served.desk.questions[0]?.sampling.format).toEqual({ kind: 'json_schema', schema })
-    served.desk.script = usesTool
+    expect(served.generator.requests[0]?.sampling.format).toEqual({ kind: 'json_schema', schema })
+    served.generator.script = usesTool
     const runner = openai(served).chat.completions.runTools({
       model: 'tiny',
       messages,
@@ -116,24 +116,24 @@ describe('the openai client', () => {
 
   it('tries again by itself when the queue is full', async () => {
     let attempts = 0
-    const desk = new FakeDesk(() => {
+    const generator = new FakeGenerator(() => {
       attempts++
       if (attempts < 3) throw inferenceError('queue_full', 'The queue has no room.')
       return { text: 'third time' }
     })
-    await using served = await serve({ apiKey: key, desk })
+    await using served = await serve({ apiKey: key, generator })
     const { choices } = await openai(served).chat.completions.create({ model: 'tiny', messages })
     expect([attempts, choices[0]?.message.content]).toEqual([3, 'third time'])
   })
 
-  it('gives up a stream, and the desk learns of it', async () => {
+  it('gives up a stream, and the generator learns of it', async () => {
     const gone = Promise.withResolvers<void>()
-    const desk = new FakeDesk(async (question, tell) => {
-      question.signal.addEventListener('abort', () => gone.resolve())
+    const generator = new FakeGenerator(async (request, tell) => {
+      request.signal.addEventListener('abort', () => gone.resolve())
       await tell.delta?.({ text: 'first' })
-      return silent(question, tell)
+      return silent(request, tell)
     })
-    await using served = await serve({ apiKey: key, desk })
+    await using served = await serve({ apiKey: key, generator })
     const stream = await openai(served).chat.completions.create({
       model: 'tiny',
       messages,
@@ -146,11 +146,11 @@ describe('the openai client', () => {
   })
 
   it('learns of an error in the middle of a stream', async () => {
-    const desk = new FakeDesk(async (_, tell) => {
+    const generator = new FakeGenerator(async (_, tell) => {
       await tell.delta?.({ text: 'first' })
       throw inferenceError('engine_lost', 'gone')
     })
-    await using served = await serve({ apiKey: key, desk })
+    await using served = await serve({ apiKey: key, generator })
     const stream = await openai(served).chat.completions.create({
       model: 'tiny',
       messages,
@@ -208,7 +208,7 @@ describe('the ai client', () => {
   })
 
   it('calls tools, and reads structured output', async () => {
-    await using served = await serve({ apiKey: key, desk: new FakeDesk(usesTool) })
+    await using served = await serve({ apiKey: key, generator: new FakeGenerator(usesTool) })
     const model = modelOf(served)
     const options = { model, tools, prompt: 'weather?' }
     const called = await generateText(options)
@@ -216,13 +216,13 @@ describe('the ai client', () => {
     expect(called.toolResults[0]?.output).toBe('sunny in Paris')
     const streamed = streamText(options)
     expect((await streamed.toolResults)[0]?.output).toBe('sunny in Paris')
-    served.desk.script = () => ({ text: '{"city":"Paris"}' })
+    served.generator.script = () => ({ text: '{"city":"Paris"}' })
     const { output } = await generateText({
       model,
       prompt: 'where?',
       output: Output.object({ schema: jsonSchema<{ city: string }>(schema) }),
     })
     expect(output).toEqual({ city: 'Paris' })
-    expect(served.desk.questions.at(-1)?.sampling.format).toMatchObject({ kind: 'json_schema' })
+    expect(served.generator.requests.at(-1)?.sampling.format).toMatchObject({ kind: 'json_schema' })
   })
 })

@@ -1,7 +1,7 @@
 import { once } from 'node:events'
 import { connect, type Socket } from 'node:net'
 import { describe, expect, it } from 'vitest'
-import { FakeDesk } from './fake-desk.ts'
+import { FakeGenerator } from './fake-generator.ts'
 import { ask, hello, serve, type Served } from './served.ts'
 import { byRun } from '../../long-run.ts'
 
@@ -31,18 +31,19 @@ async function closeOf(socket: Socket): Promise<void> {
   if (!socket.closed) await new Promise((resolve) => socket.once('close', resolve))
 }
 
-/** A desk that answers when it is told to, and says when it is asked. */
-function heldDesk(): {
-  readonly desk: FakeDesk
+/** A generator that answers when it is told to, and says when it is asked. */
+function heldGenerator(): {
+  readonly generator: FakeGenerator
   readonly asked: (count: number) => Promise<void>
   readonly answer: () => void
 } {
   const held = Promise.withResolvers<{ readonly text: string }>()
-  const desk = new FakeDesk(() => held.promise)
+  const generator = new FakeGenerator(() => held.promise)
   return {
-    desk,
+    generator,
     asked: async (count) => {
-      while (desk.questions.length < count) await new Promise((resolve) => setImmediate(resolve))
+      while (generator.requests.length < count)
+        await new Promise((resolve) => setImmediate(resolve))
     },
     answer: () => held.resolve({ text: 'at last' }),
   }
@@ -70,8 +71,8 @@ describe('the limit of connections', () => {
   })
 
   it('row 74: a request under way is never dropped, a new connection is then', async () => {
-    const { desk, asked, answer } = heldDesk()
-    await using served = await serve({ desk, limits: { maxConnections: 2 } })
+    const { generator, asked, answer } = heldGenerator()
+    await using served = await serve({ generator, limits: { maxConnections: 2 } })
     const busy = [await open(served, chatHead + chatText), await open(served, chatHead + chatText)]
     await asked(2)
     for (let at = 0; at < 5; at++) await closeOf(await open(served, health))
@@ -83,8 +84,8 @@ describe('the limit of connections', () => {
   })
 
   it('row 74: a body that does not come holds no place, but an idle one goes first', async () => {
-    const { desk, asked, answer } = heldDesk()
-    await using served = await serve({ desk, limits: { maxConnections: 3 } })
+    const { generator, asked, answer } = heldGenerator()
+    await using served = await serve({ generator, limits: { maxConnections: 3 } })
     const busy = await open(served, chatHead + chatText)
     await asked(1)
     const slow = await open(served, `${chatHead}{`)

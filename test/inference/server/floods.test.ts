@@ -2,7 +2,7 @@ import { once } from 'node:events'
 import { connect, type Socket } from 'node:net'
 import { describe, expect, it } from 'vitest'
 import { inferenceError } from '../../../src/inference/generation/inference-errors.ts'
-import { FakeDesk, silent } from './fake-desk.ts'
+import { FakeGenerator, silent } from './fake-generator.ts'
 import { ask, hello, post, raw, serve, type Served } from './served.ts'
 import { byRun } from '../../long-run.ts'
 
@@ -63,11 +63,11 @@ describe('floods', () => {
   })
 
   it('row 74: nonsense in the middle of a stream ends the connection without a word', async () => {
-    const desk = new FakeDesk(async (question, tell) => {
+    const generator = new FakeGenerator(async (request, tell) => {
       await tell.delta?.({ text: 'begun' })
-      return silent(question, tell)
+      return silent(request, tell)
     })
-    await using served = await serve({ desk })
+    await using served = await serve({ generator })
     const socket = await open(served.port)
     const text = JSON.stringify({ ...hello, stream: true })
     socket.write(
@@ -84,14 +84,14 @@ describe('floods', () => {
     socket.write('\0\0\0 nonsense\r\n\r\n')
     await new Promise((resolve) => socket.once('close', resolve))
     expect(answer.match(/HTTP\/1\.1 \d+/g)).toEqual(['HTTP/1.1 200'])
-    expect(desk.questions[0]?.signal.aborted).toBe(true)
+    expect(generator.requests[0]?.signal.aborted).toBe(true)
   })
 
   it('row 75: a full queue is told at once, with a time to come again', async () => {
-    const desk = new FakeDesk(() => {
+    const generator = new FakeGenerator(() => {
       throw inferenceError('queue_full', 'The queue has no room: 10000 requests wait.')
     })
-    await using served = await serve({ desk })
+    await using served = await serve({ generator })
     const expected = {
       message: 'The queue has no room: 10000 requests wait.',
       type: 'rate_limit_error',

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { FakeDesk, type Script } from './fake-desk.ts'
+import { FakeGenerator, type Script } from './fake-generator.ts'
 import { hello, post, type Reply, serve, type Served } from './served.ts'
 
 const chatPath = '/v1/chat/completions'
@@ -25,7 +25,7 @@ async function chunksOf(served: Served, path: string, body: object): Promise<Rep
 
 describe('replies', () => {
   it('has n choices with seeds of their own, and counts the prompt once', async () => {
-    await using served = await serve({ desk: new FakeDesk(saysSeed) })
+    await using served = await serve({ generator: new FakeGenerator(saysSeed) })
     const { json } = await post(`${served.url}${chatPath}`, { ...hello, n: 3, seed: 7 })
     const said = json.choices.map((choice: Reply['json']) => [choice.index, choice.message.content])
     expect(said).toEqual([
@@ -45,7 +45,7 @@ describe('replies', () => {
   })
 
   it('tells logprobs when they are asked for, and only then', async () => {
-    await using served = await serve({ desk: new FakeDesk(saysSeed) })
+    await using served = await serve({ generator: new FakeGenerator(saysSeed) })
     const content = [
       {
         token: 'né',
@@ -76,8 +76,8 @@ describe('replies', () => {
   ])('tells of %j the bytes %j', async (named, bytes) => {
     const chance = { ...named, logprob: -1 }
     const told = [{ ...chance, top: [chance] }]
-    const desk = new FakeDesk(() => ({ text: 'x', logprobs: told, finishReason: 'stop' }))
-    await using served = await serve({ desk })
+    const generator = new FakeGenerator(() => ({ text: 'x', logprobs: told, finishReason: 'stop' }))
+    await using served = await serve({ generator })
     const asked = { ...hello, logprobs: true, top_logprobs: 1 }
     const { json } = await post(`${served.url}${chatPath}`, asked)
     const [first] = json.choices[0].logprobs.content
@@ -85,7 +85,7 @@ describe('replies', () => {
   })
 
   it('spells text completions, with echo and logprobs', async () => {
-    await using served = await serve({ desk: new FakeDesk(saysSeed) })
+    await using served = await serve({ generator: new FakeGenerator(saysSeed) })
     const body = { prompt: ['ab', 'c'], n: 2, seed: 1, echo: true, logprobs: 1 }
     const { json } = await post(`${served.url}/v1/completions`, body)
     expect(json).toMatchObject({
@@ -119,7 +119,7 @@ describe('replies', () => {
       arguments: '{}',
     })
     await using served = await serve({
-      desk: new FakeDesk(async (_, tell) => {
+      generator: new FakeGenerator(async (_, tell) => {
         await tell.delta?.({ text: '', toolCalls: [call('a')] })
         return { toolCalls: [call('a'), call('b')], finishReason: 'tool_calls' }
       }),
@@ -135,7 +135,7 @@ describe('replies', () => {
     const { json } = await post(`${served.url}${chatPath}`, body)
     expect(json.choices[0].message.content).toBeNull()
     expect(json.choices[0].message.tool_calls).toHaveLength(2)
-    served.desk.script = () => ({ text: 'I cannot say that.', finishReason: 'content_filter' })
+    served.generator.script = () => ({ text: 'I cannot say that.', finishReason: 'content_filter' })
     const refused = await chunksOf(served, chatPath, hello)
     expect(refused.map(({ choices }) => choices[0].delta.content)).toEqual([
       '',

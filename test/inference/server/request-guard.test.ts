@@ -108,7 +108,7 @@ describe('routes', () => {
     expect(await expectedOf(chat, '200-ok', 'sk-1')).toEqual(['417', 'bad_request'])
     expect(await expectedOf('/health', '200-ok', '')).toEqual(['417', 'bad_request'])
     expect(await expectedOf(chat, '200-ok', 'sk-2')).toEqual(['401', 'invalid_api_key'])
-    expect(served.desk.questions).toHaveLength(1)
+    expect(served.generator.requests).toHaveLength(1)
   })
 
   it('row 70: an unmet expectation is explained also to a client that sends much', async () => {
@@ -161,7 +161,7 @@ describe('keys', () => {
         expect(answer).toContain(path === '/generate' ? '"error"' : '"authentication_error"')
       }
     }
-    expect(served.desk.questions).toEqual([])
+    expect(served.generator.requests).toEqual([])
   })
 
   it('row 71: only the whole key opens, and never from the address', async () => {
@@ -303,8 +303,8 @@ describe('hosts and origins', () => {
       arguments: ['-c', 'true'],
     })
     expect(reply.headers.get('x-tutti-ignored-fields')).toBe('env, executable, arguments')
-    expect(served.desk.questions).toHaveLength(1)
-    expect(JSON.stringify(served.desk.questions)).not.toMatch(/NODE_OPTIONS|LD_PRELOAD|bin\/sh/)
+    expect(served.generator.requests).toHaveLength(1)
+    expect(JSON.stringify(served.generator.requests)).not.toMatch(/NODE_OPTIONS|LD_PRELOAD|bin\/sh/)
     expect(process.env['LD_PRELOAD']).toBeUndefined()
   })
 })

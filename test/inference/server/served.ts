@@ -7,7 +7,7 @@ import {
   InferenceServer,
   type InferenceServerOptions,
 } from '../../../src/inference/server/server.ts'
-import { FakeDesk } from './fake-desk.ts'
+import { FakeGenerator } from './fake-generator.ts'
 
 export class RecordingLog implements Log {
   readonly lines: string[] = []
@@ -19,17 +19,17 @@ export class RecordingLog implements Log {
 
 export interface Served extends AsyncDisposable {
   readonly server: InferenceServer
-  readonly desk: FakeDesk
+  readonly generator: FakeGenerator
   readonly log: RecordingLog
   readonly url: string
   readonly port: number
 }
 
-/** Starts a server of a fake desk on a free port; `await using` stops it. */
+/** Starts a server of a fake generator on a free port; `await using` stops it. */
 export async function serve(
-  options: Partial<InferenceServerOptions> & { readonly desk?: FakeDesk } = {},
+  options: Partial<InferenceServerOptions> & { readonly generator?: FakeGenerator } = {},
 ): Promise<Served> {
-  const desk = options.desk ?? new FakeDesk()
+  const generator = options.generator ?? new FakeGenerator()
   const log = new RecordingLog()
   const server = new InferenceServer({
     model: 'tiny',
@@ -44,12 +44,12 @@ export async function serve(
     clock: systemClock,
     log,
     ...options,
-    desk,
+    generator,
   })
   await server.start()
   const url = server.endpoint
   const port = Number(new URL(url).port)
-  return { server, desk, log, url, port, [Symbol.asyncDispose]: () => server.stop() }
+  return { server, generator, log, url, port, [Symbol.asyncDispose]: () => server.stop() }
 }
 
 /** A chat request's smallest body. */

@@ -1,6 +1,6 @@
 import { hostname } from 'node:os'
 import { describe, expect, it } from 'vitest'
-import { FakeDesk } from './fake-desk.ts'
+import { FakeGenerator } from './fake-generator.ts'
 import { ask, hello, post, serve } from './served.ts'
 
 describe('the inference server', () => {
@@ -25,8 +25,8 @@ describe('the inference server', () => {
       system_fingerprint: null,
     })
     expect(Number.isInteger(reply.json.created)).toBe(true)
-    expect(served.desk.questions).toHaveLength(1)
-    expect(served.desk.questions[0]).toMatchObject({
+    expect(served.generator.requests).toHaveLength(1)
+    expect(served.generator.requests[0]).toMatchObject({
       input: { kind: 'chat', messages: [{ role: 'user', content: 'hello there' }] },
       sampling: { maxTokens: 100 },
       priority: 0,
@@ -72,7 +72,12 @@ describe('the inference server', () => {
       mode: 'service',
       batch_config: { max_batch_size: 1024, max_batch_wait_ms: 500, pending_requests: 0 },
     })
-    served.desk.state = { queued: 7, running: 0, workers: 0, unready: 'w0 is lost: no /x/model' }
+    served.generator.state = {
+      queued: 7,
+      running: 0,
+      workers: 0,
+      unready: 'w0 is lost: no /x/model',
+    }
     const loading = await ask(`${served.url}/health`)
     expect(loading.status).toBe(503)
     expect(loading.json).toMatchObject({
@@ -87,12 +92,12 @@ describe('the inference server', () => {
   })
 
   it('answers many prompts at /generate, each with its own outcome', async () => {
-    const desk = new FakeDesk(({ input }) => {
+    const generator = new FakeGenerator(({ input }) => {
       const prompt = input.kind === 'chat' ? input.messages[0]?.content : ''
       if (prompt === 'bad') throw new Error('boom')
       return { text: `re: ${prompt}` }
     })
-    await using served = await serve({ desk })
+    await using served = await serve({ generator })
     const { status, json } = await post(`${served.url}/generate`, { prompts: ['a', 'bad', 'b'] })
     expect(status).toBe(200)
     expect(json).toEqual({

@@ -3,9 +3,9 @@ import { type AddressInfo, connect, createServer } from 'node:net'
 import { describe, expect, it } from 'vitest'
 import { InferenceError, ValueError } from '../../../src/foundation/errors.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
-import type { Answer } from '../../../src/inference/generation/text-generator.ts'
+import type { GenerationResult } from '../../../src/inference/generation/text-generator.ts'
 import { listenError } from '../../../src/inference/server/listening.ts'
-import { FakeDesk, silent } from './fake-desk.ts'
+import { FakeGenerator, silent } from './fake-generator.ts'
 import { ask, hello, post, serve } from './served.ts'
 
 const chatPath = '/v1/chat/completions'
@@ -83,21 +83,24 @@ describe('starting', () => {
 })
 
 describe('stopping', () => {
-  /** A desk whose answers come when the test says so. */
-  function heldDesk(): { readonly desk: FakeDesk; readonly release: () => void } {
-    const gate = Promise.withResolvers<Partial<Answer>>()
-    return { desk: new FakeDesk(() => gate.promise), release: () => gate.resolve({ text: 'done' }) }
+  /** A generator whose answers come when the test says so. */
+  function heldGenerator(): { readonly generator: FakeGenerator; readonly release: () => void } {
+    const gate = Promise.withResolvers<Partial<GenerationResult>>()
+    return {
+      generator: new FakeGenerator(() => gate.promise),
+      release: () => gate.resolve({ text: 'done' }),
+    }
   }
 
-  async function asked(desk: FakeDesk, count: number): Promise<void> {
-    while (desk.questions.length < count) await new Promise((resolve) => setImmediate(resolve))
+  async function asked(generator: FakeGenerator, count: number): Promise<void> {
+    while (generator.requests.length < count) await new Promise((resolve) => setImmediate(resolve))
   }
 
   it('row 83: while it drains, new requests are refused and old ones finish', async () => {
-    const { desk, release } = heldDesk()
-    await using served = await serve({ desk })
+    const { generator, release } = heldGenerator()
+    await using served = await serve({ generator })
     const old = Array.from({ length: 100 }, () => post(`${served.url}${chatPath}`, hello))
-    await asked(desk, 100)
+    await asked(generator, 100)
     const idle = connect(served.port, '127.0.0.1')
     await once(idle, 'connect')
     served.server.beginDraining()
@@ -120,23 +123,23 @@ describe('stopping', () => {
     await stopped
     if (!idle.destroyed) await once(idle, 'close')
     await expect(fetch(`${served.url}/health`)).rejects.toThrow()
-    expect(desk.questions).toHaveLength(100)
+    expect(generator.requests).toHaveLength(100)
   })
 
   it('row 83: what does not finish in time is aborted and told so', async () => {
     const clock = new ManualClock()
-    const desk = new FakeDesk(async (question, tell) => {
-      if (desk.questions.length % 2 === 0) await tell.delta?.({ text: 'begun' })
-      return silent(question, tell)
+    const generator = new FakeGenerator(async (request, tell) => {
+      if (generator.requests.length % 2 === 0) await tell.delta?.({ text: 'begun' })
+      return silent(request, tell)
     })
-    const served = await serve({ desk, clock, limits: { drainSeconds: 30 } })
+    const served = await serve({ generator, clock, limits: { drainSeconds: 30 } })
     const body = { ...hello, stream: true }
     const pending = Array.from({ length: 10 }, () => post(`${served.url}${chatPath}`, body))
-    await asked(desk, 10)
+    await asked(generator, 10)
     const stopped = served.server.stop()
     await clock.advance(0)
     await clock.advance(29_999)
-    expect(desk.questions.some(({ signal }) => signal.aborted)).toBe(false)
+    expect(generator.requests.some(({ signal }) => signal.aborted)).toBe(false)
     await clock.advance(1)
     const replies = await Promise.all(pending)
     const cut = replies.filter(({ status }) => status === 200)
@@ -147,7 +150,7 @@ describe('stopping', () => {
       if (status === 200) expect(text).toMatch(/begun[\s\S]*"error"[\s\S]*data: \[DONE\]\n\n$/)
     }
     await stopped
-    expect(desk.questions.every(({ signal }) => signal.aborted)).toBe(true)
+    expect(generator.requests.every(({ signal }) => signal.aborted)).toBe(true)
     expect(clock.pendingTimers).toBe(0)
   })
 

@@ -4,7 +4,7 @@ import type { ServerResponse } from 'node:http'
 import { connect, type Socket } from 'node:net'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
-import { FakeDesk } from './fake-desk.ts'
+import { FakeGenerator } from './fake-generator.ts'
 import { ask, hello, raw, serve, type Served } from './served.ts'
 import { byRun } from '../../long-run.ts'
 
@@ -83,7 +83,7 @@ describe('slow clients', () => {
       expect(answer).toContain('"request_timeout"')
       expect(answer).toContain('"timeout_error"')
     }
-    expect(served.desk.questions).toEqual([])
+    expect(served.generator.requests).toEqual([])
     expect((await ask(`${served.url}/health`)).status).toBe(200)
   })
 
@@ -92,7 +92,7 @@ describe('slow clients', () => {
     const held = Promise.withResolvers<void>()
     const ended = Promise.withResolvers<unknown>()
     let told = 0
-    const desk = new FakeDesk(async ({ signal }, tell) => {
+    const generator = new FakeGenerator(async ({ signal }, tell) => {
       signal.addEventListener('abort', () => ended.resolve(signal.reason))
       while (!signal.aborted) {
         const wait = tell.delta?.({ text: 'x'.repeat(1000) })
@@ -105,7 +105,7 @@ describe('slow clients', () => {
       }
       throw signal.reason
     })
-    await using served = await serve({ desk, clock, limits: { streamBufferBytes: 20_000 } })
+    await using served = await serve({ generator, clock, limits: { streamBufferBytes: 20_000 } })
     const socket = await openSilent(served.port, chat(served, { ...hello, stream: true }))
     await held.promise
     // The system's own buffers may take some more before it is held for good.
@@ -124,7 +124,7 @@ describe('slow clients', () => {
   it('row 73: a held generation goes on when its reader does', async () => {
     const held = Promise.withResolvers<void>()
     let told = 0
-    const desk = new FakeDesk(async (_, tell) => {
+    const generator = new FakeGenerator(async (_, tell) => {
       for (let left = Infinity; left > 0; left--) {
         const wait = tell.delta?.({ text: 'y'.repeat(1000) })
         told++
@@ -137,7 +137,7 @@ describe('slow clients', () => {
       }
       return { text: 'y' }
     })
-    await using served = await serve({ desk, limits: { streamBufferBytes: 20_000 } })
+    await using served = await serve({ generator, limits: { streamBufferBytes: 20_000 } })
     const socket = await openSilent(served.port, chat(served, { ...hello, stream: true }))
     await held.promise
     let text = ''
@@ -156,8 +156,8 @@ describe('slow clients', () => {
   it('row 73: an answer that is not read is given up', async () => {
     const clock = new ManualClock()
     const responses = watchResponses()
-    const desk = new FakeDesk(() => ({ text: 'z'.repeat(long) }))
-    await using served = await serve({ desk, clock })
+    const generator = new FakeGenerator(() => ({ text: 'z'.repeat(long) }))
+    await using served = await serve({ generator, clock })
     const socket = await openSilent(served.port, chat(served, hello))
     while (clock.pendingTimers === 0) await turn()
     await stands(await socketOf(responses, 0))
@@ -173,8 +173,8 @@ describe('slow clients', () => {
   it('row 73: an answer that is read slowly but steadily is not cut', async () => {
     const clock = new ManualClock()
     const responses = watchResponses()
-    const desk = new FakeDesk(() => ({ text: 'z'.repeat(long) }))
-    await using served = await serve({ desk, clock })
+    const generator = new FakeGenerator(() => ({ text: 'z'.repeat(long) }))
+    await using served = await serve({ generator, clock })
     const socket = await openSilent(served.port, chat(served, hello))
     const serverSide = await socketOf(responses, 0)
     while (clock.pendingTimers === 0) await turn()
@@ -203,8 +203,8 @@ describe('slow clients', () => {
     const responses = watchResponses()
     const first = Promise.withResolvers<{ readonly text: string }>()
     const held = Promise.withResolvers<void>()
-    const desk = new FakeDesk(async (_question, tell) => {
-      if (desk.questions.length === 1) return first.promise
+    const generator = new FakeGenerator(async (_question, tell) => {
+      if (generator.requests.length === 1) return first.promise
       let wait: Promise<void> | undefined
       while (tell.delta !== undefined && wait === undefined) {
         wait = tell.delta({ text: 'x'.repeat(10_000) })
@@ -213,7 +213,7 @@ describe('slow clients', () => {
       await wait
       return { text: 'the second' }
     })
-    await using served = await serve({ desk, clock })
+    await using served = await serve({ generator, clock })
     const socket = connect(served.port, '127.0.0.1')
     let text = ''
     socket.on('data', (chunk) => (text += chunk.toString()))
@@ -235,10 +235,10 @@ describe('slow clients', () => {
     const clock = new ManualClock()
     const responses = watchResponses()
     const first = Promise.withResolvers<{ readonly text: string }>()
-    const desk = new FakeDesk(() =>
-      desk.questions.length === 1 ? first.promise : { text: 'z'.repeat(long) },
+    const generator = new FakeGenerator(() =>
+      generator.requests.length === 1 ? first.promise : { text: 'z'.repeat(long) },
     )
-    await using served = await serve({ desk, clock })
+    await using served = await serve({ generator, clock })
     const socket = await openSilent(served.port, chat(served, hello).repeat(2))
     while (responses[1]?.headersSent !== true) await turn()
     first.resolve({ text: 'the first' })

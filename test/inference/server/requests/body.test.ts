@@ -58,7 +58,7 @@ describe('bodies', () => {
       )
       expect(answer, String(bytes)).toMatch(new RegExp(`^HTTP/1\\.1 ${status} `))
     }
-    expect(served.desk.questions).toHaveLength(2)
+    expect(served.generator.requests).toHaveLength(2)
   })
 
   it('row 62: an endless body is refused at the byte, and memory stays flat', async () => {
@@ -136,7 +136,7 @@ describe('bodies', () => {
     }
     const empty = await post(url, '')
     expect([empty.status, empty.json.error.param]).toEqual([400, 'body'])
-    expect(served.desk.questions).toHaveLength(2)
+    expect(served.generator.requests).toHaveLength(2)
   })
 
   it('a body that is still being read is given up with the reason of the signal', async () => {

@@ -40,8 +40,8 @@ describe('fields of requests', () => {
       })
     }
     expect(corpus.length).toBeGreaterThan(80)
-    expect(served.desk.questions).toEqual([])
-    expect(served.desk.tokenized).toEqual([])
+    expect(served.generator.requests).toEqual([])
+    expect(served.generator.tokenized).toEqual([])
   })
 
   it('row 67: no more prompts than are allowed, and no prompt larger than a body', async () => {
@@ -61,7 +61,7 @@ describe('fields of requests', () => {
     )
     const tooMany = await post(`${served.url}/generate`, { prompts: many(1025) })
     expect([tooMany.status, tooMany.json.status]).toEqual([400, 'error'])
-    expect(served.desk.questions).toEqual([])
+    expect(served.generator.requests).toEqual([])
     const enough = await post(`${served.url}/generate`, { prompts: many(1024) })
     expect(enough.json.num_prompts).toBe(1024)
   })
@@ -104,7 +104,7 @@ describe('fields of requests', () => {
     expect(one.status).toBe(404)
   })
 
-  it('hands every known field on to the desk', async () => {
+  it('hands every known field on to the generator', async () => {
     await using served = await serve()
     const parameters = { type: 'object', properties: { a: { type: 'number' } } }
     await post(`${served.url}${chatPath}`, {
@@ -143,8 +143,8 @@ describe('fields of requests', () => {
       timeout: 1.5,
       ignore_eos: true,
     })
-    const [question] = served.desk.questions
-    expect(question).toEqual({
+    const [request] = served.generator.requests
+    expect(request).toEqual({
       input: {
         kind: 'chat',
         messages: [
@@ -184,6 +184,6 @@ describe('fields of requests', () => {
   it('leaves to the configuration what a request does not say', async () => {
     await using served = await serve()
     await post(`${served.url}/v1/completions`, { prompt: 'a', temperature: null })
-    expect(served.desk.questions[0]?.sampling).toEqual({ maxTokens: 100, logprobs: null })
+    expect(served.generator.requests[0]?.sampling).toEqual({ maxTokens: 100, logprobs: null })
   })
 })

@@ -30,7 +30,7 @@ export const safeHeaders: readonly string[] = [
   'no-store',
 ]
 
-export interface ExchangeSurroundings {
+export interface HttpExchangeParts {
   readonly clock: Clock
   readonly log: Log
   /** Whether connections are to end with the answer that is being given. */
@@ -40,20 +40,16 @@ export interface ExchangeSurroundings {
 }
 
 /** Lives until its response is out, or its client gone and `signal` aborted. */
-export class Exchange {
+export class HttpExchange {
   readonly request: IncomingMessage
   readonly response: ServerResponse
   /** The client's own `x-request-id` if it is fit to be repeated. */
   readonly requestId: string
   readonly path: string
   readonly #controller = new AbortController()
-  readonly #surroundings: ExchangeSurroundings
+  readonly #surroundings: HttpExchangeParts
 
-  constructor(
-    request: IncomingMessage,
-    response: ServerResponse,
-    surroundings: ExchangeSurroundings,
-  ) {
+  constructor(request: IncomingMessage, response: ServerResponse, surroundings: HttpExchangeParts) {
     this.request = request
     this.response = response
     this.#surroundings = surroundings

@@ -1,12 +1,12 @@
 /** Answers as `POST /v1/completions` spells them. */
 
-import type { Answer } from '../generation/text-generator.ts'
+import type { GenerationResult } from '../../generation/text-generator.ts'
 import type {
   FinishReason,
   GenerationDelta,
   TokenLogprob,
   Usage,
-} from '../generation/inference-engine.ts'
+} from '../../generation/inference-engine.ts'
 import { ChunkWriter, type ReplyHead, type ReplyShape, usageFields } from './reply-shape.ts'
 
 export interface CompletionReplyOptions {
@@ -32,7 +32,7 @@ export class CompletionReply implements ReplyShape {
     return (this.#writer ??= new ChunkWriter('text_completion', this.#head))
   }
 
-  whole(answers: readonly Answer[], usage: Usage): object {
+  whole(answers: readonly GenerationResult[], usage: Usage): object {
     const { id, created, model } = this.#head
     const choices = answers.map((answer, index) => {
       const echo = this.#options.echoOf(index)

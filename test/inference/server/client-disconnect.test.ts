@@ -1,10 +1,10 @@
 import { once } from 'node:events'
 import { connect, type Socket } from 'node:net'
 import { describe, expect, it } from 'vitest'
-import type { Question } from '../../../src/inference/generation/text-generator.ts'
+import type { PromptRequest } from '../../../src/inference/generation/text-generator.ts'
 import { inferenceError } from '../../../src/inference/generation/inference-errors.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
-import { FakeDesk, type Script, silent } from './fake-desk.ts'
+import { FakeGenerator, type Script, silent } from './fake-generator.ts'
 import { hello, post, raw, serve, type Served } from './served.ts'
 import { byRun } from '../../long-run.ts'
 
@@ -26,36 +26,36 @@ async function open(served: Served, text: string): Promise<Socket> {
   return socket
 }
 
-/** A desk that tells of each question as it comes and as it is given up. */
-class WatchedDesk extends FakeDesk {
-  readonly #waiting: ((question: Question) => void)[] = []
-  readonly #arrived: Question[] = []
+/** A generator that tells of each request as it comes and as it is given up. */
+class WatchedGenerator extends FakeGenerator {
+  readonly #waiting: ((request: PromptRequest) => void)[] = []
+  readonly #arrived: PromptRequest[] = []
 
   constructor(script: Script) {
-    super((question, tell) => {
+    super((request, tell) => {
       const next = this.#waiting.shift()
-      if (next === undefined) this.#arrived.push(question)
-      else next(question)
-      return script(question, tell)
+      if (next === undefined) this.#arrived.push(request)
+      else next(request)
+      return script(request, tell)
     })
   }
 
-  next(): Promise<Question> {
+  next(): Promise<PromptRequest> {
     const arrived = this.#arrived.shift()
     if (arrived !== undefined) return Promise.resolve(arrived)
     return new Promise((resolve) => this.#waiting.push(resolve))
   }
 }
 
-const aborted = ({ signal }: Question): Promise<unknown> =>
+const aborted = ({ signal }: PromptRequest): Promise<unknown> =>
   new Promise((resolve) => {
     if (signal.aborted) resolve(signal.reason)
     else signal.addEventListener('abort', () => resolve(signal.reason))
   })
 
-const streaming: Script = async (question, tell) => {
+const streaming: Script = async (request, tell) => {
   await tell.delta?.({ text: 'begun' })
-  return silent(question, tell)
+  return silent(request, tell)
 }
 
 describe('clients that leave', () => {
@@ -68,42 +68,42 @@ describe('clients that leave', () => {
       ['/generate', { prompts: ['a', 'b', 'c'] }, silent],
     ]
     for (const [path, body, script] of paths) {
-      const watched = new WatchedDesk(script)
-      await using one = await serve({ desk: watched })
+      const watched = new WatchedGenerator(script)
+      await using one = await serve({ generator: watched })
       const socket = await open(one, requestOf(path, body))
-      const question = await watched.next()
-      expect(question.signal.aborted).toBe(false)
+      const request = await watched.next()
+      expect(request.signal.aborted).toBe(false)
       if (script === streaming) await once(socket, 'data')
       socket.destroy()
-      await expect(aborted(question)).resolves.toMatchObject({ code: 'canceled' })
-      for (const asked of watched.questions) expect(asked.signal.aborted).toBe(true)
+      await expect(aborted(request)).resolves.toMatchObject({ code: 'canceled' })
+      for (const asked of watched.requests) expect(asked.signal.aborted).toBe(true)
       expect(one.log.lines).toEqual([])
     }
   })
 
   it('row 76: also the queued requests of a pipelining client are given up', async () => {
-    const desk = new WatchedDesk(silent)
-    await using served = await serve({ desk })
+    const generator = new WatchedGenerator(silent)
+    await using served = await serve({ generator })
     const socket = await open(served, requestOf('/v1/chat/completions', hello).repeat(5))
-    const questions = await Promise.all(Array.from({ length: 5 }, () => desk.next()))
+    const requests = await Promise.all(Array.from({ length: 5 }, () => generator.next()))
     socket.destroy()
-    await Promise.all(questions.map(aborted))
-    expect(desk.questions).toHaveLength(5)
+    await Promise.all(requests.map(aborted))
+    expect(generator.requests).toHaveLength(5)
   })
 
   it('row 76: a held generation is let go when its reader leaves before its turn', async () => {
     const held = Promise.withResolvers<void>()
     const released = Promise.withResolvers<void>()
-    const desk = new FakeDesk(async (question, tell) => {
-      if (desk.questions.length === 1) return silent(question, tell)
+    const generator = new FakeGenerator(async (request, tell) => {
+      if (generator.requests.length === 1) return silent(request, tell)
       let wait: Promise<void> | undefined
       while (wait === undefined) wait = tell.delta?.({ text: 'x'.repeat(10_000) })
       held.resolve()
       await wait
       released.resolve()
-      throw question.signal.reason
+      throw request.signal.reason
     })
-    await using served = await serve({ desk, clock: new ManualClock() })
+    await using served = await serve({ generator, clock: new ManualClock() })
     const first = requestOf('/v1/chat/completions', hello)
     const second = requestOf('/v1/chat/completions', { ...hello, stream: true })
     const socket = await open(served, first + second)
@@ -113,18 +113,18 @@ describe('clients that leave', () => {
   })
 
   it('row 76: many come and go, and nothing is left', async () => {
-    const desk = new WatchedDesk(streaming)
-    await using served = await serve({ desk })
+    const generator = new WatchedGenerator(streaming)
+    await using served = await serve({ generator })
     for (let cycle = 0; cycle < cycles; cycle++) {
       const isStream = cycle % 2 === 0
       const body = requestOf('/v1/chat/completions', { ...hello, stream: isStream })
       const socket = await open(served, body)
-      const question = await desk.next()
+      const request = await generator.next()
       socket.destroy()
-      await aborted(question)
+      await aborted(request)
     }
-    expect(desk.questions).toHaveLength(cycles)
-    desk.script = () => ({ text: 'still here' })
+    expect(generator.requests).toHaveLength(cycles)
+    generator.script = () => ({ text: 'still here' })
     const reply = await post(`${served.url}/v1/chat/completions`, hello)
     expect(reply.json.choices[0].message.content).toBe('still here')
   })
@@ -132,7 +132,7 @@ describe('clients that leave', () => {
   it('a client that stays is not given up', async () => {
     await using served = await serve()
     await post(`${served.url}/v1/chat/completions`, { ...hello, stream: true })
-    expect(served.desk.questions[0]?.signal.aborted).toBe(false)
+    expect(served.generator.requests[0]?.signal.aborted).toBe(false)
   })
 })
 
@@ -140,11 +140,11 @@ describe('errors on the way', () => {
   const chatPath = '/v1/chat/completions'
 
   it('row 80: an error after the head is told in the stream, and the connection ends', async () => {
-    const desk = new FakeDesk(async (_, tell) => {
+    const generator = new FakeGenerator(async (_, tell) => {
       await tell.delta?.({ text: 'so far' })
       throw inferenceError('engine_timeout', 'engine 10.0.0.7 hangs')
     })
-    await using served = await serve({ desk })
+    await using served = await serve({ generator })
     const answer = await raw(served.port, requestOf(chatPath, { ...hello, stream: true }))
     expect(answer).toMatch(/^HTTP\/1\.1 200 /)
     const events = [...answer.matchAll(/^data: (.*)$/gm)].map(([, data]) => data ?? '')
@@ -165,31 +165,31 @@ describe('errors on the way', () => {
   })
 
   it('row 80: when one choice fails, the others are given up', async () => {
-    const desk = new FakeDesk(async (question, tell) => {
+    const generator = new FakeGenerator(async (request, tell) => {
       await tell.delta?.({ text: 'x' })
-      if (question.sampling.seed === 8) throw new Error('boom')
-      return silent(question, tell)
+      if (request.sampling.seed === 8) throw new Error('boom')
+      return silent(request, tell)
     })
-    await using served = await serve({ desk })
+    await using served = await serve({ generator })
     const body = { ...hello, stream: true, n: 3, seed: 7 }
     const answer = await raw(served.port, requestOf(chatPath, body))
     expect(answer).toContain('"engine_error"')
-    expect(desk.questions.map(({ sampling }) => sampling.seed)).toEqual([7, 8, 9])
-    for (const { signal } of desk.questions) expect(signal.aborted).toBe(true)
+    expect(generator.requests.map(({ sampling }) => sampling.seed)).toEqual([7, 8, 9])
+    for (const { signal } of generator.requests) expect(signal.aborted).toBe(true)
   })
 
   it('row 80: what a choice says after another has failed is not sent', async () => {
     const flooded = Promise.withResolvers<void>()
     const late = Promise.withResolvers<void>()
-    const desk = new FakeDesk(async (question, tell) => {
-      if (question.sampling.seed === 8) {
+    const generator = new FakeGenerator(async (request, tell) => {
+      if (request.sampling.seed === 8) {
         await flooded.promise
         throw new Error('boom')
       }
       // More than the system's buffers take, so that the end is not out when the rest comes.
       for (let at = 0; at < 200; at++) void tell.delta?.({ text: 'x'.repeat(100_000) })
       flooded.resolve()
-      await Promise.resolve(silent(question, tell)).catch(() => {})
+      await Promise.resolve(silent(request, tell)).catch(() => {})
       for (let turn = 0; turn < 10; turn++) {
         await new Promise((resolve) => setImmediate(resolve))
         void tell.delta?.({ text: 'late' })
@@ -197,7 +197,7 @@ describe('errors on the way', () => {
       late.resolve()
       return { text: 'late' }
     })
-    await using served = await serve({ desk })
+    await using served = await serve({ generator })
     const body = { ...hello, stream: true, n: 2, seed: 7 }
     const socket = await open(served, requestOf(chatPath, body))
     await late.promise
@@ -221,7 +221,7 @@ describe('errors on the way', () => {
     const statuses: number[] = []
     for (const error of thrown) {
       await using served = await serve({
-        desk: new FakeDesk(() => {
+        generator: new FakeGenerator(() => {
           throw error
         }),
       })
@@ -253,7 +253,7 @@ describe('errors on the way', () => {
     ] as const
     for (const [code, status] of shown) {
       await using served = await serve({
-        desk: new FakeDesk(() => {
+        generator: new FakeGenerator(() => {
           throw inferenceError(code, 'This is why.', { hint: 'do that' })
         }),
       })
@@ -266,7 +266,7 @@ describe('errors on the way', () => {
 
   it('row 84: a prompt that is blocked has its own entry at /generate', async () => {
     await using served = await serve({
-      desk: new FakeDesk(() => {
+      generator: new FakeGenerator(() => {
         throw inferenceError('content_filter', 'A rule rejected it.')
       }),
     })

@@ -1,32 +1,35 @@
-/** A desk that answers from a script, and remembers what it was asked. */
+/** A generator that answers from a script, and remembers what it was asked. */
 
 import type {
-  Answer,
-  AnswerListener,
-  Desk,
-  DeskStatus,
-  Question,
+  GenerationResult,
+  ProgressListener,
+  TextGenerator,
+  GeneratorStatus,
+  PromptRequest,
 } from '../../../src/inference/generation/text-generator.ts'
 
-/** Plays one question; what it leaves out of the answer is filled in. */
+/** Plays one request; what it leaves out of the answer is filled in. */
 export type Script = (
-  question: Question,
-  tell: AnswerListener,
-) => Promise<Partial<Answer>> | Partial<Answer>
+  request: PromptRequest,
+  tell: ProgressListener,
+) => Promise<Partial<GenerationResult>> | Partial<GenerationResult>
 
-export class FakeDesk implements Desk {
-  readonly questions: Question[] = []
+export class FakeGenerator implements TextGenerator {
+  readonly requests: PromptRequest[] = []
   readonly tokenized: string[] = []
-  state: DeskStatus = { queued: 0, running: 0, workers: 1, unready: null }
+  state: GeneratorStatus = { queued: 0, running: 0, workers: 1, unready: null }
   script: Script
 
   constructor(script: Script = echo) {
     this.script = script
   }
 
-  async ask(question: Question, listener: AnswerListener = {}): Promise<Answer> {
-    this.questions.push(question)
-    return { ...emptyAnswer, ...(await this.script(question, listener)) }
+  async generate(
+    request: PromptRequest,
+    listener: ProgressListener = {},
+  ): Promise<GenerationResult> {
+    this.requests.push(request)
+    return { ...emptyAnswer, ...(await this.script(request, listener)) }
   }
 
   async tokenize(text: string): Promise<readonly number[]> {
@@ -34,12 +37,12 @@ export class FakeDesk implements Desk {
     return Array.from(text, (character) => character.codePointAt(0) ?? 0)
   }
 
-  status(): DeskStatus {
+  status(): GeneratorStatus {
     return this.state
   }
 }
 
-const emptyAnswer: Answer = {
+const emptyAnswer: GenerationResult = {
   text: '',
   finishReason: 'stop',
   usage: { promptTokens: 3, completionTokens: 2 },
@@ -48,8 +51,8 @@ const emptyAnswer: Answer = {
 }
 
 /** Says the last thing that was said to it, a word at a time. */
-const echo: Script = async (question, tell) => {
-  const { input } = question
+const echo: Script = async (request, tell) => {
+  const { input } = request
   const text = input.kind === 'text' ? input.text : (input.messages.at(-1)?.content ?? '')
   for (const word of text.split(/(?<= )/)) await tell.delta?.({ text: word })
   return { text }

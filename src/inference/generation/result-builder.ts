@@ -1,6 +1,6 @@
-/** Puts an answer together from its pieces, and lets through only what the guardrails release. */
+/** Assembles a result from its deltas, and passes on only what the output guardrails release. */
 
-import type { Answer } from './text-generator.ts'
+import type { GenerationResult } from './text-generator.ts'
 import type {
   FinishReason,
   GenerationDelta,
@@ -11,16 +11,16 @@ import type {
 import type { Guard, OutputGuard } from '../guardrails/guard.ts'
 import type { Release } from '../guardrails/sliding-scan.ts'
 
-export class AnswerBuilder {
+export class ResultBuilder {
   readonly #guard: Guard
-  /** `null` where no rule looks at answers. */
+  /** `null` without output rules. */
   readonly #output: OutputGuard | null
   readonly #toolCalls: ToolCall[] = []
   readonly #logprobs: TokenLogprob[] = []
   readonly #rules = new Set<string>()
   #text = ''
   #isBlocked = false
-  #pieces = 0
+  #deltas = 0
   #promptTokens: number | null = null
 
   constructor(guard: Guard) {
@@ -28,7 +28,7 @@ export class AnswerBuilder {
     this.#output = guard.openOutput()
   }
 
-  /** A rule may cut the answer off. */
+  /** Whether a rule may block the output. */
   get mayBlock(): boolean {
     return this.#output !== null
   }
@@ -37,77 +37,77 @@ export class AnswerBuilder {
     return this.#isBlocked
   }
 
-  /** How many there were: they stand for tokens where nobody counts those. */
-  get pieces(): number {
-    return this.#pieces
+  /** The number of deltas so far, an estimate of the completion tokens. */
+  get deltas(): number {
+    return this.#deltas
   }
 
-  /** What the engine has told on the way; `null` if that is nothing. */
+  /** As reported with a delta; `null` if the engine has not reported it. */
   get promptTokens(): number | null {
     return this.#promptTokens
   }
 
-  /** The rules that hit, also those that only flag. */
+  /** Ids of the rules that matched, also of those that only flag. */
   get rules(): ReadonlySet<string> {
     return this.#rules
   }
 
-  /** What of the piece may be shown now; `null` when nothing may. */
+  /** The part of the delta that may be passed on now; `null` for none. */
   push(delta: GenerationDelta): GenerationDelta | null {
     if (this.#isBlocked) return null
-    this.#pieces++
+    this.#deltas++
     this.#promptTokens ??= delta.promptTokens ?? null
     if (this.#output === null) {
       this.#text += delta.text
-      // One by one: as arguments of one call, very many would be too many.
+      // Not spread into one push: V8 limits the number of arguments.
       for (const call of delta.toolCalls ?? []) this.#toolCalls.push(call)
       for (const one of delta.logprobs ?? []) this.#logprobs.push(one)
       return delta
     }
-    const shown = this.#show(this.#output.push(delta.text))
-    // Logprobs spell the text that is held back, so they are not told here.
-    const toolCalls = (delta.toolCalls ?? []).flatMap((call) => this.#judge(call))
-    if (this.#isBlocked || toolCalls.length === 0) return shown
+    const released = this.#release(this.#output.push(delta.text))
+    // Logprobs contain the text that is held back, so output rules drop them.
+    const toolCalls = (delta.toolCalls ?? []).flatMap((call) => this.#check(call))
+    if (this.#isBlocked || toolCalls.length === 0) return released
     for (const call of toolCalls) this.#toolCalls.push(call)
-    return { text: shown?.text ?? '', toolCalls }
+    return { text: released?.text ?? '', toolCalls }
   }
 
-  /** What is to be shown at the end: what was held back, or a sentence in place of the rest. */
+  /** The last delta: the text that was held back, or the refusal that replaces it. */
   flush(): GenerationDelta | null {
     if (this.#output === null) return null
-    const rest = this.#isBlocked ? null : this.#show(this.#output.finish())
+    const rest = this.#isBlocked ? null : this.#release(this.#output.finish())
     const { refusal } = this.#guard
     if (!this.#isBlocked || refusal === null) return rest
     this.#text += refusal
     return { text: `${rest?.text ?? ''}${refusal}` }
   }
 
-  /** The whole answer, after `flush`. */
-  finish(reason: FinishReason, usage: Usage): Answer {
+  /** The whole result; call `flush` first. */
+  finish(reason: FinishReason, usage: Usage): GenerationResult {
     const finishReason = this.#isBlocked ? 'content_filter' : reason
     const [toolCalls, logprobs] = [this.#toolCalls, this.#logprobs]
     return { text: this.#text, finishReason, usage, toolCalls, logprobs }
   }
 
-  /** The arguments of a call are an answer, too: rejected, redacted or let through as a whole. */
-  #judge(call: ToolCall): ToolCall[] {
+  /** Output rules apply to the arguments of a tool call, which are never passed on in part. */
+  #check(call: ToolCall): ToolCall[] {
     const output = this.#guard.openOutput()
     if (output === null) return [call]
     const parts = [output.push(call.arguments), output.finish()]
-    for (const { hits } of parts) this.#note(hits)
+    for (const { hits } of parts) this.#addRules(hits)
     this.#isBlocked ||= parts.some(({ isBlocked }) => isBlocked)
     if (this.#isBlocked) return []
     return [{ ...call, arguments: parts.map(({ release }) => release).join('') }]
   }
 
-  #show({ release, isBlocked, hits }: Release): GenerationDelta | null {
-    this.#note(hits)
+  #release({ release, isBlocked, hits }: Release): GenerationDelta | null {
+    this.#addRules(hits)
     this.#isBlocked = isBlocked
     this.#text += release
     return release === '' ? null : { text: release }
   }
 
-  #note(hits: Release['hits']): void {
+  #addRules(hits: Release['hits']): void {
     for (const { rule } of hits) this.#rules.add(rule)
   }
 }

@@ -1,12 +1,12 @@
 /** How answers are spelled: the port that chat and text completions implement. */
 
-import type { FinishReason, GenerationDelta, Usage } from '../generation/inference-engine.ts'
-import type { Answer } from '../generation/text-generator.ts'
+import type { FinishReason, GenerationDelta, Usage } from '../../generation/inference-engine.ts'
+import type { GenerationResult } from '../../generation/text-generator.ts'
 
 /** The spelling of one response. Indexes are those of its choices. */
 export interface ReplyShape {
   /** The answer as a whole. */
-  whole(answers: readonly Answer[], usage: Usage): object
+  whole(answers: readonly GenerationResult[], usage: Usage): object
   /** What a stream says first of a choice; `undefined` for nothing. */
   opening(index: number): string | undefined
   delta(index: number, delta: GenerationDelta): string

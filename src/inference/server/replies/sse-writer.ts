@@ -1,10 +1,10 @@
 /** Server-sent events for one reader, who may be slow: then the writer is asked to wait. */
 
 import type { ServerResponse } from 'node:http'
-import type { Clock } from '../../foundation/clock.ts'
-import type { Exchange } from './exchange.ts'
+import type { Clock } from '../../../foundation/clock.ts'
+import type { HttpExchange } from '../http-exchange.ts'
 
-export interface EventStreamOptions {
+export interface SseWriterOptions {
   readonly clock: Clock
   readonly bufferBytes: number
 }
@@ -18,16 +18,16 @@ export const eventStreamHeaders: readonly string[] = [
 ]
 
 /** Writes once a turn what came in it. */
-export class EventStream {
-  readonly #exchange: Exchange
+export class SseWriter {
+  readonly #exchange: HttpExchange
   readonly #response: ServerResponse
-  readonly #options: EventStreamOptions
+  readonly #options: SseWriterOptions
   #pending = ''
   #isFlushDue = false
   #bufferedBytes = 0
   #hold: { readonly promise: Promise<void>; readonly release: () => void } | undefined
 
-  constructor(exchange: Exchange, options: EventStreamOptions) {
+  constructor(exchange: HttpExchange, options: SseWriterOptions) {
     this.#exchange = exchange
     this.#response = exchange.response
     this.#options = options

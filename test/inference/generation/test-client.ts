@@ -1,13 +1,14 @@
 /** Those who ask the batcher, and a record of what each of them heard. */
 
 import { messageOf } from '../../../src/foundation/errors.ts'
-import type { Batcher, QueuedRequest } from '../../../src/inference/generation/batcher.ts'
+import type { Batcher } from '../../../src/inference/generation/batcher.ts'
+import type { EnqueueOptions } from '../../../src/inference/generation/request-queue.ts'
 import type { GenerationEnd } from '../../../src/inference/generation/inference-engine.ts'
 import { inferenceCodeOf } from '../../../src/inference/generation/inference-errors.ts'
 import type { Clock } from '../../../src/foundation/clock.ts'
 import { greedySampling } from '../../../src/testing/greedy-sampling.ts'
 
-export class Asker {
+export class TestClient {
   readonly id: string
   readonly priority: number
   readonly timeoutMs: number | null
@@ -57,7 +58,7 @@ export class Asker {
     return inferenceCodeOf(end.error) ?? messageOf(end.error)
   }
 
-  toQueued(): QueuedRequest {
+  toQueued(): EnqueueOptions {
     const { id, priority, timeoutMs } = this
     return {
       request: {

@@ -1,9 +1,9 @@
 import { expect, it } from 'vitest'
-import { AnswerBuilder } from '../../../src/inference/generation/answer-builder.ts'
+import { ResultBuilder } from '../../../src/inference/generation/result-builder.ts'
 import { createGuard } from '../../../src/inference/guardrails/guard.ts'
 
 it.each([false, true])('takes very many calls in one piece, where rules judge them: %s', (isOn) => {
-  const builder = new AnswerBuilder(
+  const builder = new ResultBuilder(
     createGuard({
       isOn,
       sensitivity: 0.5,

@@ -1,6 +1,6 @@
 /** Answers as `POST /v1/chat/completions` spells them. */
 
-import type { Answer } from '../generation/text-generator.ts'
+import type { GenerationResult } from '../../generation/text-generator.ts'
 import type {
   FinishReason,
   GenerationDelta,
@@ -8,7 +8,7 @@ import type {
   TokenLogprob,
   ToolCall,
   Usage,
-} from '../generation/inference-engine.ts'
+} from '../../generation/inference-engine.ts'
 import { ChunkWriter, type ReplyHead, type ReplyShape, usageFields } from './reply-shape.ts'
 
 /** The shape of one chat response; it counts the tool calls of each choice. */
@@ -27,7 +27,7 @@ export class ChatReply implements ReplyShape {
     return (this.#writer ??= new ChunkWriter('chat.completion.chunk', this.#head))
   }
 
-  whole(answers: readonly Answer[], usage: Usage): object {
+  whole(answers: readonly GenerationResult[], usage: Usage): object {
     const { id, created, model } = this.#head
     return {
       id,
@@ -83,7 +83,7 @@ export class ChatReply implements ReplyShape {
   }
 }
 
-function messageOf(answer: Answer): object {
+function messageOf(answer: GenerationResult): object {
   const { text, toolCalls } = answer
   if (toolCalls.length === 0) return { role: 'assistant', content: text, refusal: null }
   return {

@@ -1,13 +1,17 @@
-/** A prompt of an AI task as a question. Pure. */
+/** A prompt of an AI task as a request. Pure. */
 
 import type { Refusal } from '../backends/backend.ts'
 import type { AITask, SamplingOptions } from '../tasks/ai-task.ts'
-import type { Question } from './generation/text-generator.ts'
+import type { PromptRequest } from './generation/text-generator.ts'
 import type { ChatMessage, OutputFormat, Sampling } from './generation/inference-engine.ts'
 
 type AnyAITask = AITask<string | readonly string[]>
 
-export function toQuestion(task: AnyAITask, prompt: string, signal: AbortSignal): Question {
+export function toPromptRequest(
+  task: AnyAITask,
+  prompt: string,
+  signal: AbortSignal,
+): PromptRequest {
   const { sampling, priority, uid } = task
   const messages: ChatMessage[] = []
   const { systemPrompt } = sampling

@@ -1,15 +1,22 @@
-/** Asks the desk what a request asks for, and tells the client, whole or as a stream. */
+/** Asks the generator what a request asks for, and tells the client, whole or as a stream. */
 
-import type { Answer, Desk, Question } from '../generation/text-generator.ts'
-import type { GenerationDelta, Usage } from '../generation/inference-engine.ts'
-import { EventStream, eventStreamHeaders, type EventStreamOptions } from './event-stream.ts'
-import type { Exchange } from './exchange.ts'
-import { errorBody } from './http-error.ts'
+import type {
+  GenerationResult,
+  TextGenerator,
+  PromptRequest,
+} from '../../generation/text-generator.ts'
+import type { GenerationDelta, Usage } from '../../generation/inference-engine.ts'
+import { SseWriter, eventStreamHeaders, type SseWriterOptions } from './sse-writer.ts'
+import type { HttpExchange } from '../http-exchange.ts'
+import { errorBody } from '../http-error.ts'
 import type { ReplyShape } from './reply-shape.ts'
-import type { TextRequest } from './requests/text-request.ts'
+import type { TextRequest } from '../requests/text-request.ts'
 
 /** One question for each choice of the response. With a seed, each has its own. */
-export function toQuestions(request: TextRequest, signal: AbortSignal): readonly Question[] {
+export function toPromptRequests(
+  request: TextRequest,
+  signal: AbortSignal,
+): readonly PromptRequest[] {
   const { inputs, n, sampling, priority, timeoutSeconds } = request
   const { seed } = sampling
   return inputs.flatMap((input) =>
@@ -27,12 +34,12 @@ export function toQuestions(request: TextRequest, signal: AbortSignal): readonly
 
 /** Answers with one JSON body. */
 export async function answerWhole(
-  desk: Desk,
-  exchange: Exchange,
+  generator: TextGenerator,
+  exchange: HttpExchange,
   request: TextRequest,
   shape: ReplyShape,
 ): Promise<void> {
-  const answers = await askAll(exchange, request, (question) => desk.ask(question))
+  const answers = await askAll(exchange, request, (question) => generator.generate(question))
   const body = shape.whole(answers, totalUsage(answers, request.n))
   exchange.sendJson(200, body, ignoredHeaders(request))
 }
@@ -47,38 +54,40 @@ interface Progress {
  * Answers with a stream. Its head goes out with the first text, so that whatever fails before has a
  * status of its own.
  */
-export class StreamedAnswer {
-  readonly #exchange: Exchange
+export class StreamedReply {
+  readonly #exchange: HttpExchange
   readonly #request: TextRequest
   readonly #shape: ReplyShape
-  readonly #stream: EventStream
+  readonly #stream: SseWriter
   readonly #sent: Progress[] = []
 
   constructor(
-    exchange: Exchange,
+    exchange: HttpExchange,
     request: TextRequest,
     shape: ReplyShape,
-    options: EventStreamOptions,
+    options: SseWriterOptions,
   ) {
     this.#exchange = exchange
     this.#request = request
     this.#shape = shape
-    this.#stream = new EventStream(exchange, options)
+    this.#stream = new SseWriter(exchange, options)
   }
 
   /** Rejects only when nothing was sent; later errors are told in the stream. */
-  async run(desk: Desk): Promise<void> {
+  async run(generator: TextGenerator): Promise<void> {
     try {
-      await this.#ask(desk)
+      await this.#ask(generator)
     } catch (error) {
       if (!this.#exchange.response.headersSent) throw error
       this.#fail(error)
     }
   }
 
-  async #ask(desk: Desk): Promise<void> {
+  async #ask(generator: TextGenerator): Promise<void> {
     const answers = await askAll(this.#exchange, this.#request, async (question, index) => {
-      const answer = await desk.ask(question, { delta: (delta) => this.#delta(index, delta) })
+      const answer = await generator.generate(question, {
+        delta: (delta) => this.#delta(index, delta),
+      })
       this.#close(index, answer)
       return answer
     })
@@ -110,7 +119,7 @@ export class StreamedAnswer {
   }
 
   /** What was not told on the way, such as a refusal in the answer's place, is told now. */
-  #close(index: number, answer: Answer): void {
+  #close(index: number, answer: GenerationResult): void {
     const sent = this.#open(index)
     const text = sent.hasText ? '' : answer.text
     const toolCalls = answer.toolCalls.slice(sent.toolCalls)
@@ -132,11 +141,11 @@ export class StreamedAnswer {
 
 /** All answers, or the first failure: then the other choices are given up. */
 async function askAll(
-  exchange: Exchange,
+  exchange: HttpExchange,
   request: TextRequest,
-  ask: (question: Question, index: number) => Promise<Answer>,
-): Promise<readonly Answer[]> {
-  const questions = toQuestions(request, exchange.signal)
+  ask: (question: PromptRequest, index: number) => Promise<GenerationResult>,
+): Promise<readonly GenerationResult[]> {
+  const questions = toPromptRequests(request, exchange.signal)
   try {
     return await Promise.all(questions.map(async (question, index) => ask(question, index)))
   } catch (error) {
@@ -146,7 +155,7 @@ async function askAll(
 }
 
 /** The answers to one prompt have read it once. */
-function totalUsage(answers: readonly Answer[], n: number): Usage {
+function totalUsage(answers: readonly GenerationResult[], n: number): Usage {
   let [promptTokens, completionTokens] = [0, 0]
   for (const [at, { usage }] of answers.entries()) {
     if (at % n === 0) promptTokens += usage.promptTokens
