@@ -140,7 +140,7 @@ function runInPool(
   })
   const jobs = Array.from({ length: count }, (): Job => {
     const task = new ComputeTask({ executable: '/bin/true' })
-    return { uid: task.uid, task, attempt: 1 }
+    return { sessionId: 'bench', uid: task.uid, attempt: 1, spec: task.spec }
   })
   return new Promise((resolve) => {
     let ended = 0

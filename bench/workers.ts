@@ -75,7 +75,12 @@ class Feeder {
   }
 }
 
-const toJob = (task: ComputeTask<unknown>): Job => ({ uid: task.uid, task, attempt: 1 })
+const toJob = ({ uid, spec }: ComputeTask<unknown>): Job => ({
+  sessionId: 'bench',
+  uid,
+  attempt: 1,
+  spec,
+})
 const jobsOf = (work: Work, count: number): Job[] =>
   Array.from({ length: count }, (_, at) =>
     toJob(

@@ -5,19 +5,22 @@ import type { WorkSpan } from '../events/sink.ts'
 import type { AITask } from '../tasks/ai-task.ts'
 import type { ComputeTask } from '../tasks/compute-task.ts'
 import type { Moment } from '../tasks/lifecycle.ts'
+import type { TaskSpec } from '../tasks/spec.ts'
 import type { ResourceSampler } from './sampling/sampler.ts'
 
 /** A task of any kind, whatever it returns. */
 export type AnyTask = ComputeTask<unknown> | AITask<string | readonly string[]>
 
-/** One attempt at a task. */
+/**
+ * One attempt at a task, as plain data: a copy can be submitted like the original. Reports and
+ * cancels name the object that was submitted; a copy of it is another job.
+ */
 export interface Job {
+  readonly sessionId: string
   readonly uid: string
-  readonly task: AnyTask
   /** 1 for the first. */
   readonly attempt: number
-  /** Where a program runs whose task names no folder. Default: the process's own. */
-  readonly workDir?: string
+  readonly spec: TaskSpec
 }
 
 /** What is known about an attempt beyond its end; absent when unknown. */
@@ -99,6 +102,16 @@ export interface BackendListener {
   notice(notice: Notice): void
 }
 
+/** The session behind a connection, and what of its jobs cannot leave its process. */
+export interface ConnectedSession {
+  readonly id: string
+  /**
+   * Calls the closure of a job with its arguments; `null` for any other kind of job, and for one
+   * that is not this session's own object.
+   */
+  closureOf(job: Job): (() => unknown) | null
+}
+
 /** Why a task cannot run here; `field` is relative to the task. */
 export interface Refusal {
   readonly field: string
@@ -107,7 +120,7 @@ export interface Refusal {
 }
 
 /**
- * One sharer's line to a backend. Every job that was submitted gets exactly one last report
+ * One client's line to a backend. Every job that was submitted gets exactly one last report
  * (complete, fail or cancel), with at most one `start` before it.
  */
 export interface Connection {
@@ -117,7 +130,13 @@ export interface Connection {
    * Asks for the end of an attempt. The report may still tell that it completed or failed first.
    */
   cancel(job: Job, reason: string): void
-  /** Cancels what this sharer still has there and waits for its end. The backend stays. */
+  /**
+   * The ends of these jobs are recorded, and with a checkpoint they are on disk: a remote backend
+   * may forget them now. Called in batches, at most once for a job, and not for all: jobs that end
+   * while the connection is released may never be named. Never throws.
+   */
+  recorded(jobs: readonly Job[]): void
+  /** Cancels what this client still has there and waits for its end. The backend stays. */
   release(reason: string): Promise<void>
 }
 
@@ -141,8 +160,9 @@ export interface Backend extends AsyncDisposable {
    * Why it will never run this task, or `null`. Called before anything is emitted; a task without
    * `backend` goes to the first that does not refuse it.
    */
-  refuse(task: AnyTask): Refusal | null
-  connect(listener: BackendListener): Connection
+  refuse(spec: TaskSpec): Refusal | null
+  /** `session` is the one whose jobs will be submitted; it may connect to several backends. */
+  connect(listener: BackendListener, session: ConnectedSession): Connection
   /**
    * Ends everything, reports what it cancels, is complete when it resolves. Idempotent, same
    * promise.

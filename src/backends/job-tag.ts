@@ -1,26 +1,27 @@
-/** A slip on a job: quicker for a backend than a table of all the jobs that it has. */
+/** Lets a backend attach an object to a job: faster than a map of all the jobs that it has. */
 
 import type { Job } from './backend.ts'
 
 /**
- * What a session's jobs are. The slip is private: it is neither data of the job nor copied with it,
- * and a frozen job has one, too.
+ * The base of a session's jobs. The tag is private: it is neither data of the job nor copied with
+ * it, and a frozen job can be tagged, too. A job without this base has no tag: its backend keeps it
+ * in a map.
  */
-export abstract class JobWithNote {
-  #note: object | null = null
+export abstract class TaggedJob {
+  #tag: object | null = null
 
-  /** `false` where there is no slip, or another backend has written on it. */
-  static leave(job: Job, note: object): boolean {
-    if (!(#note in job) || job.#note !== null) return false
-    job.#note = note
+  /** `false` for a job without a tag of its own, and for one that another backend has tagged. */
+  static setTag(job: Job, tag: object): boolean {
+    if (!(#tag in job) || job.#tag !== null) return false
+    job.#tag = tag
     return true
   }
 
-  static read(job: Job): object | null {
-    return #note in job ? job.#note : null
+  static tagOf(job: Job): object | null {
+    return #tag in job ? job.#tag : null
   }
 
-  static remove(job: Job, note: object): void {
-    if (#note in job && job.#note === note) job.#note = null
+  static removeTag(job: Job, tag: object): void {
+    if (#tag in job && job.#tag === tag) job.#tag = null
   }
 }

@@ -34,6 +34,7 @@ export class NoopBackend implements Backend {
         for (const job of jobs) this.#end(listener, job)
       },
       cancel() {},
+      recorded() {},
       release: () => Promise.resolve(),
     }
   }
@@ -53,7 +54,8 @@ export class NoopBackend implements Backend {
   }
 }
 
-function valueOf({ task }: Job): ExecutableResult | string | string[] | undefined {
-  if (task.kind === 'ai') return typeof task.prompt === 'string' ? '' : task.prompt.map(() => '')
-  return task.kind === 'compute' ? { stdout: '', stderr: '', exitCode: 0 } : undefined
+function valueOf({ spec }: Job): ExecutableResult | string | string[] | undefined {
+  if (spec.kind === 'prompt')
+    return typeof spec.prompt === 'string' ? '' : spec.prompt.map(() => '')
+  return spec.kind === 'program' ? { stdout: '', stderr: '', exitCode: 0 } : undefined
 }

@@ -1,10 +1,11 @@
 /** What the ledger knows of a task that has not ended. */
 
 import type { AnyTask, Connection, Job, TaskReport } from '../backends/backend.ts'
-import { JobWithNote } from '../backends/job-tag.ts'
+import { TaggedJob } from '../backends/job-tag.ts'
 import type { JsonObject } from '../foundation/json-value.ts'
 import type { Indexed } from '../runtime/indexed-set.ts'
 import type { Life } from '../tasks/lifecycle.ts'
+import { inWorkDir, type TaskSpec } from '../tasks/spec.ts'
 import type { Task } from '../tasks/task.ts'
 
 /** What is known of a task when it is registered. */
@@ -26,8 +27,10 @@ const noDependencies: readonly string[] = Object.freeze([])
 
 export class Entry implements Indexed {
   setIndex = -1
-  /** What callers await; the attempt's job holds what is run. */
+  /** What callers await. */
   readonly task: Task
+  /** What runs in its name: itself, or a task that was made later. `null` while it is held. */
+  work: AnyTask | null = null
   life: Life
   backend = ''
   connection: Connection | null = null
@@ -61,12 +64,18 @@ export class Entry implements Indexed {
   }
 }
 
+/** What all jobs of a session have in common. */
+export interface AttemptSession {
+  readonly sessionId: string
+  readonly workDir: string | null
+}
+
 /** One attempt at the entry's task, which may run something else in its place. */
-export class Attempt extends JobWithNote implements Job {
+export class Attempt extends TaggedJob implements Job {
+  readonly sessionId: string
   readonly uid: string
-  readonly task: AnyTask
   readonly attempt: number
-  declare readonly workDir?: string
+  readonly spec: TaskSpec
   readonly #entry: Entry
 
   /** `null` for a job that no ledger made. */
@@ -74,13 +83,21 @@ export class Attempt extends JobWithNote implements Job {
     return #entry in job ? job.#entry : null
   }
 
-  constructor(entry: Entry, work: AnyTask, attempt: number, workDir: string | null) {
+  /** Calls the closure of a job with its arguments; `null` for any other job. */
+  static closureOf(job: Job): (() => unknown) | null {
+    const work = Attempt.entryOf(job)?.work ?? null
+    if (work === null || work.kind !== 'function' || work.spec.kind !== 'closure') return null
+    const body = work.function as ((...args: readonly unknown[]) => unknown) | null
+    return body === null ? null : () => body(...work.args)
+  }
+
+  constructor(entry: Entry, spec: TaskSpec, attempt: number, session: AttemptSession) {
     super()
-    this.uid = work.uid
-    this.task = work
+    this.sessionId = session.sessionId
+    this.uid = entry.task.uid
     this.attempt = attempt
+    this.spec = inWorkDir(spec, session.workDir)
     this.#entry = entry
-    if (workDir !== null) this.workDir = workDir
   }
 }
 

@@ -12,14 +12,20 @@ import type { Clock } from '../foundation/clock.ts'
 import { IndexedSet } from '../runtime/indexed-set.ts'
 import { advance, hasEnded, type Moment, newLife, type Stimulus } from '../tasks/lifecycle.ts'
 import { ledgerAccess, type Outcome, type Task } from '../tasks/task.ts'
-import { Attempt, Entry, executableOf, type HeldEnd, type Registration } from './entry.ts'
+import {
+  Attempt,
+  type AttemptSession,
+  Entry,
+  executableOf,
+  type HeldEnd,
+  type Registration,
+} from './entry.ts'
 import { isLostWorker, isPoisonous, toCancelError, toPoisonError, toTaskError } from './failure.ts'
 import { type Ending, type Narrator, nullNarrator } from './lifecycle-emitter.ts'
 import { UidRegister } from './uid-register.ts'
 
-export interface LedgerParts {
+export interface LedgerParts extends AttemptSession {
   readonly clock: Clock
-  readonly workDir: string | null
   /** A task has ended and was let go. */
   onEnded(task: Task, outcome: Outcome, owner: object | null): void
 }
@@ -86,7 +92,7 @@ export class Ledger {
 
   /** Gives a held task what is to run; from now on it is like any other. */
   release(entry: Entry, work: AnyTask): void {
-    entry.job = this.#newJob(entry, work, 1)
+    this.#setWork(entry, work)
     if (work.kind !== 'function') entry.executable = executableOf(work)
   }
 
@@ -159,15 +165,16 @@ export class Ledger {
   #register(task: Task, registration: Registration, work: AnyTask | null): Entry {
     const moment = this.#now()
     const entry = new Entry(task, newLife(moment), registration)
-    if (work !== null) entry.job = this.#newJob(entry, work, 1)
+    if (work !== null) this.#setWork(entry, work)
     this.#open.add(entry)
     ledgerAccess.setHolder(task, entry)
     this.narrator.created(entry, moment.wallSeconds)
     return entry
   }
 
-  #newJob(entry: Entry, work: AnyTask, attempt: number): Job {
-    return new Attempt(entry, work, attempt, this.#parts.workDir)
+  #setWork(entry: Entry, work: AnyTask): void {
+    entry.work = work
+    entry.job = new Attempt(entry, work.spec, 1, this.#parts)
   }
 
   #take(entry: Entry, moment: Moment, report: TaskReport): void {
@@ -198,8 +205,8 @@ export class Ledger {
     if (isLostWorker(error)) entry.workersLost++
     const isPoison = isPoisonous(entry.workersLost)
     const mayRetry = entry.attempt <= entry.task.retries && !isPoison && !this.#isClosing
-    if (mayRetry && entry.cancelReason === null && entry.job !== null) {
-      return this.#retry(entry, entry.job.task, moment, error)
+    if (mayRetry && entry.cancelReason === null && entry.work !== null) {
+      return this.#retry(entry, entry.work, moment, error)
     }
     const cause = isPoison ? toPoisonError(entry.workersLost, error) : error
     const ending: Ending = facts === undefined ? { error: cause } : { error: cause, facts }
@@ -209,7 +216,7 @@ export class Ledger {
 
   #retry(entry: Entry, work: AnyTask, moment: Moment, error: unknown): void {
     // First, so that a repeated report of the failed attempt is late already.
-    const job = this.#newJob(entry, work, entry.attempt + 1)
+    const job = new Attempt(entry, work.spec, entry.attempt + 1, this.#parts)
     entry.job = job
     this.#apply(entry, 'retry', moment, { error })
     // Whoever heard of the failed attempt may have asked for the end.

@@ -28,14 +28,14 @@ export function route(task: AnyTask, backends: readonly Backend[]): Route {
   if (wanted === null) return routeAnywhere(task, backends)
   const backend = backends.find(({ name }) => name === wanted)
   if (backend === undefined) return { problem: unknownBackend(wanted, backends) }
-  const refusal = backend.refuse(task)
+  const refusal = backend.refuse(task.spec)
   return refusal === null ? { backend } : { problem: toProblem(refusal, wanted) }
 }
 
 function routeAnywhere(task: AnyTask, backends: readonly Backend[]): Route {
   const refusals: Refusal[] = []
   for (const backend of backends) {
-    const refusal = backend.refuse(task)
+    const refusal = backend.refuse(task.spec)
     if (refusal === null) return { backend }
     refusals.push(refusal)
   }

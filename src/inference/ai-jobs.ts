@@ -4,7 +4,7 @@ import { hostname } from 'node:os'
 import type { BackendListener, Connection, Job, TaskReport } from '../backends/backend.ts'
 import type { Clock } from '../foundation/clock.ts'
 import { messageOf, StateError, TimeoutError, WorkerLostError } from '../foundation/errors.ts'
-import type { AITask } from '../tasks/ai-task.ts'
+import type { PromptSpec } from '../tasks/spec.ts'
 import { toPromptRequest } from './ai-request.ts'
 import { askInSlices } from './ask-in-slices.ts'
 import type { GenerationResult, TextGenerator } from './generation/text-generator.ts'
@@ -46,6 +46,8 @@ export class AiJobs implements Connection {
     this.#runs.get(job)?.cancel(reason)
   }
 
+  recorded(): void {}
+
   async release(reason: string): Promise<void> {
     await this.cancelAll(reason)
     this.#onReleased()
@@ -66,7 +68,12 @@ export class AiJobs implements Connection {
       const error = new StateError('the backend is not initialized')
       return this.#listener.report(job, { kind: 'fail', error })
     }
-    const run = new AiRun(this.#parts.clock, this.#listener, job)
+    const { spec } = job
+    if (spec.kind !== 'prompt') {
+      const error = new StateError(`task ${job.uid} has no prompt`)
+      return this.#listener.report(job, { kind: 'fail', error })
+    }
+    const run = new AiRun(this.#parts.clock, this.#listener, job, spec)
     this.#runs.set(job, run)
     this.#latest.set(job.uid, job)
     void run.ended.then(() => this.#forget(job))
@@ -85,7 +92,7 @@ class AiRun {
   readonly #clock: Clock
   readonly #listener: BackendListener
   readonly #job: Job
-  readonly #task: AITask<string | readonly string[]>
+  readonly #spec: PromptSpec
   readonly #abort = new AbortController()
   readonly #ending = Promise.withResolvers<void>()
   #workerId: string | null = null
@@ -93,11 +100,11 @@ class AiRun {
   #isOverdue = false
   #stopTimer: () => void = () => {}
 
-  constructor(clock: Clock, listener: BackendListener, job: Job) {
+  constructor(clock: Clock, listener: BackendListener, job: Job, spec: PromptSpec) {
     this.#clock = clock
     this.#listener = listener
     this.#job = job
-    this.#task = job.task as AITask<string | readonly string[]>
+    this.#spec = spec
   }
 
   get ended(): Promise<void> {
@@ -117,7 +124,7 @@ class AiRun {
     if (this.#workerId !== null || this.#abort.signal.aborted) return
     this.#workerId = workerId
     this.#listener.report(this.#job, { kind: 'start', workerId, nodeId: hostname() })
-    const seconds = this.#task.timeoutSeconds
+    const seconds = this.#spec.timeoutSeconds
     if (seconds === null) return
     this.#stopTimer = this.#clock.after(seconds * 1000, () => {
       this.#isOverdue = true
@@ -127,13 +134,14 @@ class AiRun {
 
   /** The task ends when all of its prompts have: what one failure makes useless is let go. */
   async #run(generator: TextGenerator): Promise<void> {
-    const { prompt } = this.#task
+    const { prompt } = this.#spec
     const prompts = typeof prompt === 'string' ? [prompt] : prompt
     const [clock, abort] = [this.#clock, this.#abort]
     const asked: Promise<GenerationResult>[] = []
     const ask = (one: string): Promise<GenerationResult> => {
       const started = (workerId: string): void => this.#start(workerId)
-      const answer = generator.generate(toPromptRequest(this.#task, one, abort.signal), { started })
+      const request = toPromptRequest(this.#job.uid, this.#spec, one, abort.signal)
+      const answer = generator.generate(request, { started })
       asked.push(answer)
       return answer
     }
@@ -153,13 +161,13 @@ class AiRun {
 
   #valueOf(answers: readonly GenerationResult[]): string | string[] | undefined {
     const texts = answers.map(({ text }) => text)
-    return typeof this.#task.prompt === 'string' ? texts[0] : texts
+    return typeof this.#spec.prompt === 'string' ? texts[0] : texts
   }
 
   #reportFailure(error: unknown): TaskReport {
     if (this.#cancelReason !== null) return { kind: 'cancel', reason: this.#cancelReason }
     if (!this.#isOverdue) return { kind: 'fail', error: toTaskCause(error) }
-    const text = `the task ran longer than ${this.#task.timeoutSeconds} s`
+    const text = `the task ran longer than ${this.#spec.timeoutSeconds} s`
     return { kind: 'fail', error: new TimeoutError(text) }
   }
 }

@@ -1,18 +1,16 @@
 /** A prompt of an AI task as a request. Pure. */
 
 import type { Refusal } from '../backends/backend.ts'
-import type { AITask, SamplingOptions } from '../tasks/ai-task.ts'
+import type { PromptSpec, SamplingOptions } from '../tasks/spec.ts'
 import type { PromptRequest } from './generation/text-generator.ts'
 import type { ChatMessage, OutputFormat, Sampling } from './generation/inference-engine.ts'
 
-type AnyAITask = AITask<string | readonly string[]>
-
 export function toPromptRequest(
-  task: AnyAITask,
+  uid: string,
+  { sampling, priority }: PromptSpec,
   prompt: string,
   signal: AbortSignal,
 ): PromptRequest {
-  const { sampling, priority, uid } = task
   const messages: ChatMessage[] = []
   const { systemPrompt } = sampling
   if (systemPrompt !== undefined) messages.push({ role: 'system', content: systemPrompt })
@@ -44,8 +42,8 @@ function toSampling(options: SamplingOptions): Partial<Sampling> {
 }
 
 /** Why a task's `responseFormat` cannot be honoured, or `null`. */
-export function refuseFormat(task: AnyAITask): Refusal | null {
-  const { responseFormat } = task.sampling
+export function refuseFormat({ sampling }: PromptSpec): Refusal | null {
+  const { responseFormat } = sampling
   const format = responseFormat === undefined ? null : toFormat(responseFormat)
   return format !== null && 'message' in format ? format : null
 }

@@ -1,15 +1,9 @@
 /** The inference backend: it puts engines, batching, guardrails and the server together. */
 
-import type {
-  AnyTask,
-  Backend,
-  BackendListener,
-  Connection,
-  Notice,
-  Refusal,
-} from '../backends/backend.ts'
+import type { Backend, BackendListener, Connection, Notice, Refusal } from '../backends/backend.ts'
 import { StateError } from '../foundation/errors.ts'
 import { registerSecret } from '../foundation/secrets.ts'
+import type { TaskSpec } from '../tasks/spec.ts'
 import { AiJobs } from './ai-jobs.ts'
 import { refuseFormat } from './ai-request.ts'
 import { loadInferenceConfig } from './config/config.ts'
@@ -101,21 +95,21 @@ export class InferenceBackend implements Backend {
     return generateTexts(this.#service.generator, prompts, timeout, this.#options.clock)
   }
 
-  refuse(task: AnyTask): Refusal | null {
+  refuse(spec: TaskSpec): Refusal | null {
     const closed = this.#closedReason()
     if (closed !== null) return { field: 'backend', message: `"${this.name}" is closed` }
-    if (task.kind !== 'ai') {
-      const field = task.kind === 'function' ? 'function' : 'executable'
+    if (spec.kind !== 'prompt') {
+      const field = spec.kind === 'program' ? 'executable' : 'function'
       return { field, message: `"${this.name}" runs prompts only` }
     }
     if (this.#service === null) {
       const message = `"${this.name}" is not initialized: call \`await backend.initialize()\` first`
       return { field: 'backend', message, code: 'StateError' }
     }
-    if (task.model !== null && task.model !== this.model) {
+    if (spec.model !== null && spec.model !== this.model) {
       return { field: 'model', message: `"${this.name}" serves "${this.model}"` }
     }
-    return refuseFormat(task)
+    return refuseFormat(spec)
   }
 
   connect(listener: BackendListener): Connection {

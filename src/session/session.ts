@@ -1,6 +1,6 @@
 /** A session's public face, and the order in which its parts begin and end. */
 
-import type { AnyTask, Backend, BackendListener } from '../backends/backend.ts'
+import type { AnyTask, Backend, BackendListener, Job } from '../backends/backend.ts'
 import { ResourcePoller } from '../backends/sampling/poller.ts'
 import { type Clock, systemClock } from '../foundation/clock.ts'
 import { StateError, ValueError } from '../foundation/errors.ts'
@@ -17,6 +17,7 @@ import { type Outcome, Task } from '../tasks/task.ts'
 import { TelemetryManager } from '../telemetry/manager.ts'
 import type { Seat } from '../core/dispatch-batch.ts'
 import { closedError, Intake } from '../core/admission.ts'
+import { Attempt } from '../core/entry.ts'
 import { Ledger } from '../core/ledger.ts'
 import { EventNarrator } from '../core/lifecycle-emitter.ts'
 import { Registrar } from '../core/deferred-submission.ts'
@@ -73,6 +74,7 @@ export class Session implements AsyncDisposable {
     this.#log = log
     this.#ledger = new Ledger({
       clock,
+      sessionId: this.id,
       workDir: workDir === undefined ? null : expectString('workDir', workDir),
       onEnded: (task, outcome, owner) => this.#forget(task, outcome, owner),
     })
@@ -109,7 +111,8 @@ export class Session implements AsyncDisposable {
       report: (job, report) => this.#ledger.record(job, report),
       notice: (notice) => this.#ledger.narrator.noticed(backend.name, notice),
     }
-    this.#seats.push({ backend, connection: backend.connect(listener) })
+    const session = { id: this.id, closureOf: (job: Job) => Attempt.closureOf(job) }
+    this.#seats.push({ backend, connection: backend.connect(listener, session) })
     this.#pollNodesOf(backend)
   }
 

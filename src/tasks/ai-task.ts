@@ -8,6 +8,8 @@ import {
   expectString,
   invalid,
 } from '../foundation/options.ts'
+import { defaultResources } from './resources.ts'
+import type { PromptSpec, SamplingOptions } from './spec.ts'
 import { Task } from './task.ts'
 import {
   checkTaskOptions,
@@ -16,20 +18,7 @@ import {
   type TaskOptions,
 } from './task-fields.ts'
 
-/** How the answer is sampled. What is absent is the model's or the configuration's choice. */
-export interface SamplingOptions {
-  readonly systemPrompt?: string
-  /** 0 to 2. */
-  readonly temperature?: number
-  readonly maxTokens?: number
-  /** Above 0 to 1. */
-  readonly topP?: number
-  readonly topK?: number
-  readonly stop?: string | readonly string[]
-  readonly seed?: number
-  /** `json_object`, or `json_schema` with a schema, as in the chat-completions API. */
-  readonly responseFormat?: object
-}
+export type { SamplingOptions } from './spec.ts'
 
 /** What an `AITask` is made from; a list of prompts is answered by a list. */
 export interface AIOptions<P extends string | readonly string[]>
@@ -56,13 +45,13 @@ export class AITask<P extends string | readonly string[] = string> extends Task<
   P extends string ? string : string[]
 > {
   readonly kind = 'ai'
-  readonly prompt: P
-  readonly model: string | null
-  readonly sampling: SamplingOptions
+  /** What a backend gets of it. */
+  readonly spec: PromptSpec
 
   constructor(options: AIOptions<P>) {
     expectTaskOptions('AITask', options, [...taskOptionNames, 'prompt', 'model', ...samplingNames])
-    super(checkTaskOptions(options))
+    const fields = checkTaskOptions(options)
+    super(fields)
     if (options.backend === undefined && options.model === undefined) {
       throw new ValueError('Expected at least one of `backend` and `model`', {
         field: 'backend',
@@ -70,9 +59,30 @@ export class AITask<P extends string | readonly string[] = string> extends Task<
         got: 'neither',
       })
     }
-    this.prompt = expectPrompt(options.prompt) as P
-    this.model = options.model === undefined ? null : expectString('model', options.model)
-    this.sampling = resolveSampling(options)
+    const model = options.model === undefined ? null : expectString('model', options.model)
+    this.spec = Object.freeze({
+      kind: 'prompt',
+      executable: model ?? '',
+      priority: fields.priority,
+      timeoutSeconds: fields.timeoutSeconds,
+      resources: defaultResources,
+      workDir: null,
+      prompt: expectPrompt(options.prompt),
+      model,
+      sampling: resolveSampling(options),
+    })
+  }
+
+  get prompt(): P {
+    return this.spec.prompt as P
+  }
+
+  get model(): string | null {
+    return this.spec.model
+  }
+
+  get sampling(): SamplingOptions {
+    return this.spec.sampling
   }
 
   /** What awaiting gives; `undefined` until the task is DONE. */

@@ -12,6 +12,7 @@ import {
   expectStdin,
 } from './program-options.ts'
 import { type ResourceRequest, resolveResources } from './resources.ts'
+import type { ClosureSpec, FunctionSpec, ProgramSpec } from './spec.ts'
 import {
   checkTaskOptions,
   expectTaskOptions,
@@ -69,48 +70,38 @@ const known = [
   ...Object.keys(programOnly),
 ]
 
-/** What is to run. */
-interface Work {
-  readonly kind: 'compute' | 'function'
-  readonly executable: string
-  readonly arguments: readonly string[]
-  readonly function: AnyFunction | null
-  readonly args: readonly unknown[]
-  readonly definition: TaskDefinition | null
-}
-
-/** What a program is started with. */
-interface Surroundings {
-  readonly cwd: string | null
-  readonly env: Readonly<Record<string, string | undefined>> | null
-  readonly stdin: string | Uint8Array | null
-  readonly shell: boolean
-  readonly captureStdio: { readonly stdout?: string; readonly stderr?: string } | null
-}
+/** What can be asked of a `ComputeTask`. */
+export type ComputeSpec = FunctionSpec | ClosureSpec | ProgramSpec
 
 /** Options that were checked: any number of tasks can be made of them. */
 export class ComputeFields {
   readonly task: TaskFields
-  readonly resources: ResourceRequest
-  readonly work: Work
-  readonly surroundings: Surroundings
+  readonly spec: ComputeSpec
+  /** `null` for a program. */
+  readonly function: AnyFunction | null
+  readonly args: readonly unknown[]
 
   constructor(
     task: TaskFields,
-    resources: ResourceRequest,
-    work: Work,
-    surroundings: Surroundings = noSurroundings,
+    spec: ComputeSpec,
+    body: AnyFunction | null = null,
+    args: readonly unknown[] = none,
   ) {
     this.task = task
-    this.resources = resources
-    this.work = work
-    this.surroundings = surroundings
+    this.spec = spec
+    this.function = body
+    this.args = args
   }
 
-  /** The same with another body. */
+  /** The same with a closure for its body. */
   withFunction(body: AnyFunction): ComputeFields {
-    const { task, resources, work } = this
-    return new ComputeFields(task, resources, { ...work, function: body })
+    const { executable, resources } = this.spec
+    return new ComputeFields(this.task, toClosureSpec(this.task, executable, resources), body)
+  }
+
+  /** The spec of a call with other arguments. */
+  specWith(args: readonly unknown[]): ComputeSpec {
+    return this.spec.kind === 'function' ? Object.freeze({ ...this.spec, args }) : this.spec
   }
 }
 
@@ -128,69 +119,92 @@ export function checkComputeOptions(options: Options): ComputeFields {
     throw new ValueError(text, { field: 'executable', expected, got })
   }
   return isProgram
-    ? new ComputeFields(task, resources, resolveProgram(options), checkSurroundings(options))
-    : new ComputeFields(task, resources, resolveFunction(options))
+    ? new ComputeFields(task, resolveProgram(options, task, resources))
+    : resolveFunction(options, task, resources)
 }
 
-const noSurroundings: Surroundings = Object.freeze({
-  cwd: null,
-  env: null,
-  stdin: null,
-  shell: false,
-  captureStdio: null,
-})
+const none: readonly never[] = Object.freeze([])
 
-function checkSurroundings({
-  cwd,
-  env,
-  stdin,
-  shell = false,
-  captureStdio,
-}: Options): Surroundings {
-  return {
+function resolveProgram(
+  options: Options,
+  { priority, timeoutSeconds }: TaskFields,
+  resources: ResourceRequest,
+): ProgramSpec {
+  refuse(options, { args: 'arguments' }, 'a function')
+  const { cwd, env, stdin, shell = false, captureStdio } = options
+  const executable = expectPath('executable', options.executable)
+  expectNoBatchFile(executable, shell, process.platform)
+  return Object.freeze({
+    kind: 'program',
+    executable,
+    priority,
+    timeoutSeconds,
+    resources,
+    workDir: null,
+    arguments: options.arguments === undefined ? none : expectArguments(options.arguments),
     cwd: cwd === undefined ? null : expectPath('cwd', cwd),
     env: env === undefined ? null : expectEnvironment(env),
     stdin: stdin === undefined ? null : expectStdin(stdin),
     shell: expectBoolean('shell', shell),
     captureStdio: captureStdio === undefined ? null : expectCaptureStdio(captureStdio),
-  }
+  })
 }
 
-const none: readonly never[] = Object.freeze([])
-
-function resolveProgram(options: {
-  executable?: unknown
-  arguments?: unknown
-  args?: unknown
-  shell?: unknown
-}): Work {
-  refuse(options, { args: 'arguments' }, 'a function')
-  const executable = expectPath('executable', options.executable)
-  expectNoBatchFile(executable, options.shell === true, process.platform)
-  return {
-    kind: 'compute',
-    executable,
-    arguments: options.arguments === undefined ? none : expectArguments(options.arguments),
-    function: null,
-    args: none,
-    definition: null,
-  }
-}
-
-function resolveFunction(options: { function?: unknown; args?: unknown }): Work {
+function resolveFunction(
+  options: { readonly function?: unknown; readonly args?: unknown },
+  task: TaskFields,
+  resources: ResourceRequest,
+): ComputeFields {
   refuse(options, programOnly, 'an executable')
-  const { args = none } = options
   expectFunction('function', options.function)
-  const work = options.function as AnyFunction
+  const body = options.function as AnyFunction
+  const args = options.args === undefined ? none : expectArgs(options.args)
+  const executable = body.name === '' ? 'anonymous' : body.name
+  const definition = definitionOf(body)
+  const spec =
+    definition === undefined
+      ? toClosureSpec(task, executable, resources)
+      : toFunctionSpec(task, executable, resources, definition, args)
+  return new ComputeFields(task, spec, body, args)
+}
+
+function expectArgs(args: unknown): readonly unknown[] {
   if (!Array.isArray(args)) throw invalid('args', 'an array of arguments', args)
-  return {
+  return args.length === 0 ? none : Object.freeze([...(args as readonly unknown[])])
+}
+
+function toFunctionSpec(
+  { priority, timeoutSeconds }: TaskFields,
+  executable: string,
+  resources: ResourceRequest,
+  definition: TaskDefinition,
+  args: readonly unknown[],
+): FunctionSpec {
+  return Object.freeze({
     kind: 'function',
-    executable: work.name === '' ? 'anonymous' : work.name,
-    arguments: none,
-    function: work,
-    args: args.length === 0 ? none : Object.freeze([...(args as readonly unknown[])]),
-    definition: definitionOf(work) ?? null,
-  }
+    executable,
+    priority,
+    timeoutSeconds,
+    resources,
+    workDir: null,
+    definition,
+    args,
+  })
+}
+
+function toClosureSpec(
+  { priority, timeoutSeconds }: TaskFields,
+  executable: string,
+  resources: ResourceRequest,
+): ClosureSpec {
+  return Object.freeze({
+    kind: 'closure',
+    executable,
+    priority,
+    timeoutSeconds,
+    resources,
+    workDir: null,
+  })
 }
 
 /** `names` are the wrong ones, each with the right one if there is any. */

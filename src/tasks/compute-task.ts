@@ -5,11 +5,13 @@ import {
   type AnyFunction,
   checkComputeOptions,
   ComputeFields,
+  type ComputeSpec,
   type ExecutableOptions,
   type FunctionOptions,
 } from './compute-options.ts'
 import type { TaskDefinition } from './define-task.ts'
 import type { ResourceRequest } from './resources.ts'
+import type { ProgramSpec } from './spec.ts'
 import { Task } from './task.ts'
 
 export type { ExecutableOptions, FunctionOptions } from './compute-options.ts'
@@ -43,19 +45,10 @@ export class ComputeTask<
   A extends readonly unknown[] = readonly unknown[],
 > extends Task<T> {
   readonly kind: 'compute' | 'function'
-  /** The binary's path, or the function's name. */
-  readonly executable: string
-  readonly arguments: readonly string[]
+  /** What a backend gets of it. */
+  readonly spec: ComputeSpec
   readonly function: AnyFunction | null
   readonly args: readonly unknown[]
-  /** Where a worker finds the function; `null` for a program and for a closure. */
-  readonly definition: TaskDefinition | null
-  readonly cwd: string | null
-  readonly env: Readonly<Record<string, string | undefined>> | null
-  readonly stdin: string | Uint8Array | null
-  readonly shell: boolean
-  readonly captureStdio: { readonly stdout?: string; readonly stderr?: string } | null
-  readonly resources: ResourceRequest
 
   static {
     likeChecked = (fields, args, inNameOf) =>
@@ -66,20 +59,50 @@ export class ComputeTask<
   constructor(options: FunctionOptions<T, A> & { readonly executable?: never })
   constructor(given: object, args: readonly unknown[] = [], inNameOf: Task | null = null) {
     const isChecked = given instanceof ComputeFields
-    const { task, work, surroundings, resources } = isChecked ? given : checkComputeOptions(given)
-    super(task, isChecked ? inNameOf : null)
-    this.kind = work.kind
-    this.executable = work.executable
-    this.arguments = work.arguments
-    this.function = work.function
-    this.args = isChecked ? args : work.args
-    this.definition = work.definition
-    this.cwd = surroundings.cwd
-    this.env = surroundings.env
-    this.stdin = surroundings.stdin
-    this.shell = surroundings.shell
-    this.captureStdio = surroundings.captureStdio
-    this.resources = resources
+    const fields = isChecked ? given : checkComputeOptions(given)
+    super(fields.task, isChecked ? inNameOf : null)
+    this.kind = fields.function === null ? 'compute' : 'function'
+    this.spec = isChecked ? fields.specWith(args) : fields.spec
+    this.function = fields.function
+    this.args = isChecked ? args : fields.args
+  }
+
+  /** The binary's path, or the function's name. */
+  get executable(): string {
+    return this.spec.executable
+  }
+
+  get arguments(): readonly string[] {
+    return this.#program?.arguments ?? none
+  }
+
+  /** Where a worker finds the function; `null` for a program and for a closure. */
+  get definition(): TaskDefinition | null {
+    return this.spec.kind === 'function' ? this.spec.definition : null
+  }
+
+  get cwd(): string | null {
+    return this.#program?.cwd ?? null
+  }
+
+  get env(): ProgramSpec['env'] {
+    return this.#program?.env ?? null
+  }
+
+  get stdin(): ProgramSpec['stdin'] {
+    return this.#program?.stdin ?? null
+  }
+
+  get shell(): boolean {
+    return this.#program?.shell ?? false
+  }
+
+  get captureStdio(): ProgramSpec['captureStdio'] {
+    return this.#program?.captureStdio ?? null
+  }
+
+  get resources(): ResourceRequest {
+    return this.spec.resources
   }
 
   /** What awaiting gives; `undefined` until the task is DONE. */
@@ -101,6 +124,10 @@ export class ComputeTask<
     return this.#result?.exitCode ?? this.#failure?.exitCode ?? undefined
   }
 
+  get #program(): ProgramSpec | null {
+    return this.spec.kind === 'program' ? this.spec : null
+  }
+
   get #result(): ExecutableResult | undefined {
     return this.kind === 'compute' ? (this.value as ExecutableResult | undefined) : undefined
   }
@@ -109,3 +136,5 @@ export class ComputeTask<
     return this.error instanceof ExecutableFailedError ? this.error : undefined
   }
 }
+
+const none: readonly string[] = Object.freeze([])

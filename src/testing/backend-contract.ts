@@ -6,6 +6,7 @@ import { systemClock } from '../foundation/clock.ts'
 import { TimeoutError } from '../foundation/errors.ts'
 import { ComputeTask } from '../tasks/compute-task.ts'
 import { echo, fail, wait } from './contract-tasks.ts'
+import { FakeSession } from './fake-session.ts'
 import { RecordingListener } from './recording-listener.ts'
 
 /** `test` or `it` of a test runner. */
@@ -40,6 +41,7 @@ interface Stage {
   readonly backend: Backend
   readonly listener: RecordingListener
   readonly connection: Connection
+  readonly session: FakeSession
   readonly tasks: ContractTasks
   readonly flood: number
   readonly job: (task: AnyTask) => Job
@@ -103,9 +105,9 @@ const cases: Readonly<Record<string, (stage: Stage) => Promise<void>>> = {
     assert.ok(last?.kind === 'fail' && last.error instanceof TimeoutError)
   },
   'leaves other sharers alone when one is released': async (stage) => {
-    const { backend, listener, connection, tasks, job } = stage
+    const { backend, listener, connection, session, tasks, job } = stage
     const other = new RecordingListener()
-    const shared = backend.connect(other)
+    const shared = backend.connect(other, session)
     const [mine, theirs] = [job(tasks.endless()), job(tasks.endless())]
     connection.submit([mine])
     shared.submit([theirs])
@@ -152,9 +154,10 @@ export function backendContract(
       const backend = await create()
       const listener = new RecordingListener()
       try {
-        const connection = backend.connect(listener)
-        const job = (task: AnyTask): Job => ({ uid: task.uid, task, attempt: 1 })
-        await body({ backend, listener, connection, tasks, flood, job })
+        const session = new FakeSession()
+        const connection = backend.connect(listener, session)
+        const job = (task: AnyTask): Job => session.createJob(task)
+        await body({ backend, listener, connection, session, tasks, flood, job })
       } finally {
         await backend.close()
       }

@@ -1,21 +1,22 @@
 /** A backend that does nothing by itself: a test tells it what to report, and when. */
 
 import type {
-  AnyTask,
   Backend,
   BackendListener,
+  ConnectedSession,
   Connection,
   Job,
   Notice,
   Refusal,
   TaskReport,
 } from '../backends/backend.ts'
+import type { TaskSpec } from '../tasks/spec.ts'
 
 /** What a `FakeBackend` says of itself; without `refuse` it takes every task. */
 export interface FakeBackendOptions {
   readonly name?: string
   readonly model?: string
-  readonly refuse?: (task: AnyTask) => Refusal | null
+  readonly refuse?: (spec: TaskSpec) => Refusal | null
 }
 
 /** Jobs lie in `jobs` until the test reports about them. Closing cancels what is left. */
@@ -23,11 +24,14 @@ export class FakeBackend implements Backend {
   readonly name: string
   readonly model?: string
   readonly jobs: Job[] = []
+  /** What the session told to be recorded, in order. */
+  readonly recorded: Job[] = []
   readonly cancels: { readonly job: Job; readonly reason: string }[] = []
-  readonly #refuse: (task: AnyTask) => Refusal | null
+  readonly #refuse: (spec: TaskSpec) => Refusal | null
   readonly #latest = new Map<string, Job>()
   readonly #listeners = new Map<Job, BackendListener>()
   #connected: BackendListener | undefined
+  #session: ConnectedSession | undefined
   #closing: Promise<void> | null = null
   #submitted: (() => void)[] = []
 
@@ -37,12 +41,13 @@ export class FakeBackend implements Backend {
     this.#refuse = options.refuse ?? (() => null)
   }
 
-  refuse(task: AnyTask): Refusal | null {
-    return this.#refuse(task)
+  refuse(spec: TaskSpec): Refusal | null {
+    return this.#refuse(spec)
   }
 
-  connect(listener: BackendListener): Connection {
+  connect(listener: BackendListener, session?: ConnectedSession): Connection {
     this.#connected = listener
+    this.#session = session
     return {
       submit: (jobs) => {
         for (const job of jobs) {
@@ -56,6 +61,9 @@ export class FakeBackend implements Backend {
       cancel: (job, reason) => {
         this.cancels.push({ job, reason })
       },
+      recorded: (jobs) => {
+        for (const job of jobs) this.recorded.push(job)
+      },
       release: (reason) => this.#cancelAll(reason, listener),
     }
   }
@@ -65,6 +73,11 @@ export class FakeBackend implements Backend {
     const job = this.#latest.get(task.uid)
     if (job === undefined) throw new Error(`${task.uid} was not submitted to ${this.name}`)
     return job
+  }
+
+  /** Calls the closure of a task's latest job with its arguments; `null` for any other task. */
+  closureOf(task: { readonly uid: string }): (() => unknown) | null {
+    return this.#session?.closureOf(this.jobOf(task)) ?? null
   }
 
   report(job: Job, report: TaskReport): void {

@@ -6,6 +6,7 @@
 import { BudgetedQueue, TurnBudget } from '../runtime/turn-budget.ts'
 import { hostname } from 'node:os'
 import type { BackendListener, Connection, Job, TaskReport } from '../backends/backend.ts'
+import { Attempt } from '../core/entry.ts'
 import type { Clock } from '../foundation/clock.ts'
 import { TimeoutError } from '../foundation/errors.ts'
 import { runInTask } from '../foundation/task-context.ts'
@@ -49,6 +50,8 @@ export class BlockRunner implements Connection {
     this.#end(job, { kind: 'cancel', reason, facts: { workerId } })
   }
 
+  recorded(): void {}
+
   release(reason: string): Promise<void> {
     for (const job of this.#live.keys()) this.cancel(job, reason)
     return Promise.resolve()
@@ -66,7 +69,7 @@ export class BlockRunner implements Connection {
   }
 
   #armTimeout(job: Job): () => void {
-    const seconds = job.task.timeoutSeconds
+    const seconds = job.spec.timeoutSeconds
     if (seconds === null) return () => {}
     const error = new TimeoutError(`block ${job.uid} ran longer than ${seconds} s`)
     return this.#parts.clock.after(seconds * 1000, () => this.#end(job, { kind: 'fail', error }))
@@ -83,8 +86,8 @@ export class BlockRunner implements Connection {
   }
 }
 
-async function run({ uid, task }: Job): Promise<unknown> {
-  if (task.kind !== 'function' || task.function === null) throw new TypeError(`${uid} is no block`)
-  const body = task.function as (...args: readonly unknown[]) => unknown
-  return await runInTask(uid, () => body(...task.args))
+async function run(job: Job): Promise<unknown> {
+  const body = Attempt.closureOf(job)
+  if (body === null) throw new TypeError(`${job.uid} is no block`)
+  return await runInTask(job.uid, body)
 }

@@ -109,7 +109,7 @@ export function planPrompt(
     const asked = { ...work, ...toPrompt(prompt), uid }
     if (asked.backend !== undefined || asked.model !== undefined) return new AITask(asked)
     const takes = ({ name }: Backend): AnyTask => new AITask({ ...asked, backend: name })
-    const found = backends().find((backend) => backend.refuse(takes(backend)) === null)
+    const found = backends().find((backend) => backend.refuse(takes(backend).spec) === null)
     if (found !== undefined) return takes(found)
     const names = backends().map(({ name }) => name)
     throw new ValueError(`prompt: no backend runs prompts (have: ${names.join(', ')})`, {

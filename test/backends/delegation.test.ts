@@ -1,11 +1,11 @@
 import { expect, it, onTestFinished } from 'vitest'
-import type { Backend, BackendListener, Connection, Job } from '../../src/backends/backend.ts'
+import type { Backend, Connection, Job } from '../../src/backends/backend.ts'
 import { ConcurrentBackend } from '../../src/backends/local/concurrent-backend.ts'
 import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
 
 /** A backend of somebody's own that leaves the work to others. */
-function delegate(connect: (listener: BackendListener) => Connection): Backend {
+function delegate(connect: Backend['connect']): Backend {
   return {
     name: 'own',
     refuse: () => null,
@@ -27,8 +27,8 @@ const sleeper = (): ComputeTask =>
 it('a job is data: it can be frozen, cloned and written as JSON', async () => {
   const seen: Job[] = []
   const inner = await openLocal()
-  const own = delegate((listener) => {
-    const line = inner.connect(listener)
+  const own = delegate((listener, session) => {
+    const line = inner.connect(listener, session)
     return {
       ...line,
       submit(jobs) {
@@ -42,19 +42,21 @@ it('a job is data: it can be frozen, cloned and written as JSON', async () => {
   await session.submitTasks([task])
   expect((await task).stdout).toBe('hi\n')
   const [job] = seen as [Job]
-  expect(Object.keys(job)).toEqual(['uid', 'task', 'attempt'])
-  expect(JSON.parse(JSON.stringify(job))).toMatchObject({ uid: task.uid, attempt: 1 })
-  expect(structuredClone(job)).toMatchObject({ uid: task.uid, attempt: 1 })
+  expect(Object.keys(job)).toEqual(['sessionId', 'uid', 'attempt', 'spec'])
+  const plain = { sessionId: session.id, uid: task.uid, attempt: 1, spec: { ...task.spec } }
+  expect(JSON.parse(JSON.stringify(job))).toEqual(plain)
+  expect(structuredClone(job)).toEqual(plain)
 })
 
 it('the first of two backends that got the same job decides, and both let go of it', async () => {
   const [one, two] = [await openLocal(), await openLocal()]
   const lines: Connection[] = []
-  const own = delegate((listener) => {
-    lines.push(one.connect(listener), two.connect(listener))
+  const own = delegate((listener, session) => {
+    lines.push(one.connect(listener, session), two.connect(listener, session))
     return {
       submit: (jobs) => lines.forEach((line) => line.submit(jobs)),
       cancel: (job, reason) => lines.forEach((line) => line.cancel(job, reason)),
+      recorded: (jobs) => lines.forEach((line) => line.recorded(jobs)),
       release: async (reason) =>
         void (await Promise.all(lines.map((line) => line.release(reason)))),
     }
@@ -72,8 +74,8 @@ it('the first of two backends that got the same job decides, and both let go of 
 
 it('a copy of a job is not the job: canceling it changes nothing', async () => {
   const inner = await openLocal()
-  const own = delegate((listener) => {
-    const line = inner.connect(listener)
+  const own = delegate((listener, session) => {
+    const line = inner.connect(listener, session)
     return { ...line, cancel: (job, reason) => line.cancel({ ...job }, reason) }
   })
   await using session = new Session([own])

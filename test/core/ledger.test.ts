@@ -1,12 +1,13 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import type { AnyTask, Job, TaskReport } from '../../src/backends/backend.ts'
+import type { AnyTask, TaskReport } from '../../src/backends/backend.ts'
 import { WorkerLostError } from '../../src/foundation/errors.ts'
 import type { Entry } from '../../src/core/entry.ts'
 import { Ledger } from '../../src/core/ledger.ts'
 import { type Narrator, nullNarrator } from '../../src/core/lifecycle-emitter.ts'
 import { hasEnded } from '../../src/tasks/lifecycle.ts'
 import { FakeBackend } from '../../src/testing/fake-backend.ts'
+import { FakeSession } from '../../src/testing/fake-session.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
 import { quick } from '../session/open-session.ts'
 import { assertProperty } from '../property.ts'
@@ -27,7 +28,7 @@ function openLedger(listen: (type: string, entry: Entry) => void = () => {}) {
   }
   const clock = new ManualClock()
   const onEnded = (task: AnyTask): void => void ended.push(task)
-  const ledger = new Ledger({ clock, workDir: null, onEnded })
+  const ledger = new Ledger({ clock, sessionId: 's', workDir: null, onEnded })
   ledger.narrator = narrator
   const backend = new FakeBackend()
   const connection = backend.connect({
@@ -139,7 +140,7 @@ describe('any sequence of reports', () => {
   it('counts a report of a job that it never had', () => {
     const { ledger } = openLedger()
     const task = quick()
-    const stray: Job = { uid: task.uid, task, attempt: 1 }
+    const stray = new FakeSession().createJob(task)
     ledger.record(stray, { kind: 'complete', value: 1 })
     expect([ledger.lateReports, task.state]).toEqual([1, 'CREATED'])
   })

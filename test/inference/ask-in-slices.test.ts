@@ -4,6 +4,7 @@ import { askInSlices } from '../../src/inference/ask-in-slices.ts'
 import { generateTexts } from '../../src/inference/generate.ts'
 import { inferenceError } from '../../src/inference/generation/inference-errors.ts'
 import { AITask } from '../../src/tasks/ai-task.ts'
+import { FakeSession } from '../../src/testing/fake-session.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
 import { RecordingListener } from '../../src/testing/recording-listener.ts'
 import { FakeGenerator, silent } from './server/fake-generator.ts'
@@ -111,7 +112,7 @@ describe('an AI task with many prompts', () => {
     const [clock, listener] = [new TurnClock(), new RecordingListener()]
     const parts = { generator: () => generator, clock, closedReason: () => null }
     const jobs = new AiJobs(parts, listener, () => {})
-    const job = { uid: 'task.1', task: new AITask({ prompt: many, backend: 'llm' }), attempt: 1 }
+    const job = new FakeSession().createJob(new AITask({ prompt: many, backend: 'llm' }))
     jobs.submit([job])
     return { clock, listener, jobs, job }
   }

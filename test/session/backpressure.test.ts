@@ -125,6 +125,6 @@ describe('close() during a submission', () => {
     const next = new FakeBackend()
     await using other = new Session([next])
     await other.submitTasks([last])
-    expect(next.jobs.map(({ task }) => task)).toEqual([last])
+    expect(next.jobs.map(({ uid }) => uid)).toEqual([last.uid])
   })
 })

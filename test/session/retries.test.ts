@@ -92,7 +92,7 @@ describe('retries', () => {
     class Falling extends FakeBackend {
       override connect(...args: Parameters<FakeBackend['connect']>) {
         const release = async (): Promise<void> => {
-          for (const { task } of this.jobs) this.fail(task, lost('the node went down'))
+          for (const job of this.jobs) this.fail(job, lost('the node went down'))
         }
         return { ...super.connect(...args), release }
       }

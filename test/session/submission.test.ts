@@ -5,6 +5,7 @@ import { StateError, ValueError } from '../../src/foundation/errors.ts'
 import { Session } from '../../src/session/session.ts'
 import { AITask } from '../../src/tasks/ai-task.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
+import type { TaskSpec } from '../../src/tasks/spec.ts'
 import { FakeBackend } from '../../src/testing/fake-backend.ts'
 import { attribute, openSession, quick, rejection, turns, typesOf } from './open-session.ts'
 
@@ -241,8 +242,8 @@ describe('row 4: a closed session', () => {
 })
 
 describe('routing', () => {
-  const noPrompts = (task: AnyTask) =>
-    task.kind === 'ai' ? { field: 'prompt', message: 'runs no prompts' } : null
+  const noPrompts = (spec: TaskSpec) =>
+    spec.kind === 'prompt' ? { field: 'prompt', message: 'runs no prompts' } : null
 
   it('sends a task without backend to the first that does not refuse it', async () => {
     const { session, backends } = await openSession({
@@ -291,10 +292,11 @@ describe('routing', () => {
     await session.submitTasks(tasks)
     for (const backend of [a, b]) {
       const expected = tasks.filter((task) => task.backend === backend.name)
-      expect(backend.jobs.map(({ task }) => task)).toEqual(expected)
-      expect(new Set(backend.jobs.map(({ attempt, workDir }) => `${attempt} ${workDir}`))).toEqual(
-        new Set(['1 /data']),
+      expect(backend.jobs.map(({ uid }) => uid)).toEqual(expected.map(({ uid }) => uid))
+      const told = backend.jobs.map(
+        ({ sessionId, attempt, spec }) => `${sessionId} ${attempt} ${spec.workDir}`,
       )
+      expect(new Set(told)).toEqual(new Set([`${session.id} 1 /data`]))
     }
   })
 })

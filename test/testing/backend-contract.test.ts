@@ -7,8 +7,7 @@ import { backendContract, type ContractTasks } from '../../src/testing/backend-c
 const tasks: ContractTasks = {
   quick: () => new ComputeTask({ function: () => 42 }),
   failing: () => new ComputeTask({ executable: 'fails' }),
-  endless: (options = {}) =>
-    new ComputeTask({ function: (what: string) => what, args: ['endless'], ...options }),
+  endless: (options = {}) => new ComputeTask({ executable: 'endless', ...options }),
 }
 
 const places = 4
@@ -31,6 +30,7 @@ class SmallBackend implements Backend {
         setImmediate(() => this.pump())
       },
       cancel: (job, reason) => this.stop(job, reason),
+      recorded() {},
       release: async (reason) => this.stopAll(reason, listener),
     }
   }
@@ -60,16 +60,15 @@ class SmallBackend implements Backend {
   protected begin(job: Job, listener: BackendListener): void {
     this.running.set(job, listener)
     listener.report(job, { kind: 'start', workerId: 'w', nodeId: 'n' })
-    const { task } = job
-    const isEndless = task.kind === 'function' && task.args[0] === 'endless'
-    if (!isEndless) this.end(job)
-    else if (task.timeoutSeconds !== null) {
+    const { spec } = job
+    if (spec.executable !== 'endless') this.end(job)
+    else if (spec.timeoutSeconds !== null) {
       setImmediate(() => this.fail(job, new TimeoutError('too long')))
     }
   }
 
   protected end(job: Job): void {
-    if (job.task.kind === 'compute') return this.fail(job, new RangeError('on purpose'))
+    if (job.spec.kind === 'program') return this.fail(job, new RangeError('on purpose'))
     this.take(job)?.report(job, { kind: 'complete', value: 42 })
   }
 

@@ -3,15 +3,12 @@ import { makeEvent } from '../../src/events/make-event.ts'
 import { TaskCreated, TaskStarted } from '../../src/events/vocabulary.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
 import { FakeBackend } from '../../src/testing/fake-backend.ts'
+import { FakeSession } from '../../src/testing/fake-session.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
 import { RecordingListener } from '../../src/testing/recording-listener.ts'
 import { RecordingSink } from '../../src/testing/recording-sink.ts'
 
-const jobOf = (attempt = 1, task = new ComputeTask({ function: () => 1 })) => ({
-  uid: task.uid,
-  task,
-  attempt,
-})
+const jobOf = () => new FakeSession().createJob(new ComputeTask({ function: () => 1 }))
 
 describe('FakeBackend', () => {
   it('keeps jobs and cancels until a test reports', () => {
@@ -21,23 +18,23 @@ describe('FakeBackend', () => {
     ]
     const connection = backend.connect(listener)
     const first = jobOf()
-    const second = jobOf(2, first.task)
+    const second = { ...first, attempt: 2 }
     connection.submit([first])
     connection.submit([second])
     connection.cancel(second, 'enough')
     expect(backend.jobs).toEqual([first, second])
-    expect(backend.jobOf(first.task)).toBe(second)
+    expect(backend.jobOf(first)).toBe(second)
     expect(backend.cancels).toEqual([{ job: second, reason: 'enough' }])
     expect(listener.jobs).toEqual([])
-    backend.start(first.task)
-    backend.complete(first.task, 7)
+    backend.start(first)
+    backend.complete(first, 7)
     expect(listener.of(second)).toEqual([
       { kind: 'start', workerId: 'f1', nodeId: 'fake-node' },
       { kind: 'complete', value: 7 },
     ])
     backend.notice({ kind: 'throttled', reason: 'x', limit: 1 })
     expect(listener.notices).toEqual([{ kind: 'throttled', reason: 'x', limit: 1 }])
-    expect(() => backend.jobOf(jobOf().task)).toThrow(/was not submitted to f/)
+    expect(() => backend.jobOf(jobOf())).toThrow(/was not submitted to f/)
   })
 
   it('cancels what a sharer has left, and all of it when it closes', async () => {

@@ -122,7 +122,7 @@ describe('what a task may choose', () => {
     const options = { backend: 'b', priority: 7, resources: { cores: 2 }, attributes: { seed: 4 } }
     const handle = flow.functionTask(one, { ...options, name: 'sweep' })(0)
     await settled()
-    expect(backends[1]?.jobOf(handle).task).toMatchObject({ priority: 7, resources: { cores: 2 } })
+    expect(backends[1]?.jobOf(handle).spec).toMatchObject({ priority: 7, resources: { cores: 2 } })
     const [created, submitted] = await eventsOf(handle)
     expect(created?.attributes).toEqual({ executable: 'sweep', task_type: 'function', seed: 4 })
     expect(submitted?.backend).toBe('b')

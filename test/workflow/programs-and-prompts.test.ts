@@ -36,8 +36,7 @@ describe('an executable task', () => {
     expect(new Set(events.map((event) => attribute(event, 'task_type')))).toEqual(
       new Set(['compute']),
     )
-    expect(backend.jobOf(handle).task).toMatchObject({
-      uid: handle.uid,
+    expect(backend.jobOf(handle).spec).toMatchObject({
       arguments: ['-n', '3'],
       cwd: '/tmp',
     })
@@ -73,7 +72,7 @@ describe('an executable task', () => {
 describe('a prompt task', () => {
   const openTwo = async () => {
     const refuse = ({ kind }: { readonly kind: string }) =>
-      kind === 'ai' ? { field: 'prompt', message: 'runs no prompts' } : null
+      kind === 'prompt' ? { field: 'prompt', message: 'runs no prompts' } : null
     const local = new FakeBackend({ name: 'local', refuse })
     const llm = new FakeBackend({ name: 'llm', model: 'tiny' })
     return { local, llm, ...(await openEngine({ backend: [local, llm] })) }
@@ -88,8 +87,8 @@ describe('a prompt task', () => {
     await turns()
     local.complete(measured, 42)
     await turns()
-    const { task } = llm.jobOf(handle)
-    expect(task).toMatchObject({ prompt: 'What is 42?', sampling: { temperature: 0.1 } })
+    const { spec } = llm.jobOf(handle)
+    expect(spec).toMatchObject({ prompt: 'What is 42?', sampling: { temperature: 0.1 } })
     llm.complete(handle, 'an answer')
     expect(await handle).toBe('an answer')
     const events = await eventsOf(handle)
@@ -116,8 +115,8 @@ describe('a prompt task', () => {
     const list = flow.promptTask(() => ['a', 'b'])()
     const own = flow.promptTask(async () => ({ prompt: 'c', seed: 7 }), { backend: 'llm' })()
     await turns()
-    expect(llm.jobOf(list).task).toMatchObject({ prompt: ['a', 'b'] })
-    expect(llm.jobOf(own).task).toMatchObject({ prompt: 'c', sampling: { seed: 7 } })
+    expect(llm.jobOf(list).spec).toMatchObject({ prompt: ['a', 'b'] })
+    expect(llm.jobOf(own).spec).toMatchObject({ prompt: 'c', sampling: { seed: 7 } })
   })
 
   it('fails when its body asks nothing, or nobody takes prompts', async () => {

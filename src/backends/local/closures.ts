@@ -17,6 +17,7 @@ const longestTurnMs = 10
 export interface InProcessParts {
   readonly clock: Clock
   readonly listener: ExecutorListener
+  readonly closureOf: (job: Job) => (() => unknown) | null
 }
 
 interface Live {
@@ -105,14 +106,25 @@ export class InProcessExecutor implements Executor {
     this.#parts.listener.report(job, { kind: 'start', workerId, nodeId: this.#nodeId })
     // Whoever heard of the start may have canceled it.
     if (!this.#live.has(job)) return
-    void run(job, () => this.#yield(job)).then(
+    void this.#run(job).then(
       (value) => this.#end(job, { kind: 'complete', value }),
       (error: unknown) => this.#end(job, { kind: 'fail', error }),
     )
   }
 
+  /** Awaits inside of the task: what is returned may be another task, which is awaited then. */
+  #run(job: Job): Promise<unknown> {
+    const { uid } = job
+    const begin = async (): Promise<unknown> => {
+      const closure = this.#parts.closureOf(job)
+      if (closure === null) throw new TypeError(`${uid} is no function`)
+      return await closure()
+    }
+    return runInTask(uid, begin, () => this.#yield(job))
+  }
+
   #armTimeout(job: Job): () => void {
-    const seconds = job.task.timeoutSeconds
+    const seconds = job.spec.timeoutSeconds
     if (seconds === null) return () => {}
     const error = new TimeoutError(`task ${job.uid} ran longer than ${seconds} s`)
     return this.#parts.clock.after(seconds * 1000, () => this.#end(job, { kind: 'fail', error }))
@@ -137,14 +149,4 @@ export class InProcessExecutor implements Executor {
     this.#yielded++
     this.#parts.listener.finish(live.batch)
   }
-}
-
-/** Awaits inside of the task: what is returned may be another task, which is waited for then. */
-function run({ uid, task }: Job, onWait: () => void): Promise<unknown> {
-  const begin = async (): Promise<unknown> => {
-    if (task.kind === 'ai' || task.function === null) throw new TypeError(`${uid} is no function`)
-    const work = task.function as (...args: readonly unknown[]) => unknown
-    return await work(...task.args)
-  }
-  return runInTask(uid, begin, onWait)
 }

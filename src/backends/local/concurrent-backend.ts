@@ -12,10 +12,11 @@ import {
   expectString,
 } from '../../foundation/options.ts'
 import { isEntryModule } from '../../tasks/define-task.ts'
+import type { TaskSpec } from '../../tasks/spec.ts'
 import type {
-  AnyTask,
   Backend,
   BackendListener,
+  ConnectedSession,
   Connection,
   Job,
   Refusal,
@@ -24,7 +25,7 @@ import type {
 import { createLocalSampler } from '../sampling/local-sampler.ts'
 import { InProcessExecutor } from './closures.ts'
 import { LauncherPool } from './programs/launcher-pool.ts'
-import type { Lane } from './places.ts'
+import type { Client, Lane } from './places.ts'
 import { Scheduler } from './scheduler.ts'
 import { type Capacity, neverFits } from './slots.ts'
 import { WorkerPool } from './functions/worker-pool.ts'
@@ -82,7 +83,11 @@ export class ConcurrentBackend implements Backend {
     this.#executors = {
       functions: new WorkerPool({ size: workers, isolation, clock, log, listener }),
       programs: new LauncherPool({ maxProcesses, clock, log, listener }),
-      closures: new InProcessExecutor({ clock, listener }),
+      closures: new InProcessExecutor({
+        clock,
+        listener,
+        closureOf: (job) => listener.closureOf(job),
+      }),
     }
     this.#scheduler.use(this.#executors)
     this.nodes = [
@@ -93,25 +98,28 @@ export class ConcurrentBackend implements Backend {
     ]
   }
 
-  refuse(task: AnyTask): Refusal | null {
+  refuse(spec: TaskSpec): Refusal | null {
     if (this.#closing !== null) return { field: 'backend', message: `"${this.name}" is closed` }
-    if (task.kind === 'ai') return { field: 'prompt', message: `"${this.name}" runs no prompts` }
-    if (task.definition !== null && isEntryModule(task.definition)) {
+    if (spec.kind === 'prompt')
+      return { field: 'prompt', message: `"${this.name}" runs no prompts` }
+    if (spec.kind === 'function' && isEntryModule(spec.definition)) {
       return {
         field: 'function',
         message:
-          `"${task.executable}" is defined in the program's entry module, which workers cannot ` +
+          `"${spec.executable}" is defined in the program's entry module, which workers cannot ` +
           'import; move it to a module of its own',
       }
     }
-    return neverFits(task.resources, this.#capacity)
+    return neverFits(spec.resources, this.#capacity)
   }
 
-  connect(listener: BackendListener): Connection {
+  connect(listener: BackendListener, session: ConnectedSession): Connection {
     this.#listeners.add(listener)
+    const client: Client = { listener, session }
     return {
-      submit: (jobs) => this.#submit(jobs, listener),
+      submit: (jobs) => this.#submit(jobs, client),
       cancel: (job, reason) => this.#scheduler.cancel(job, reason),
+      recorded() {},
       release: (reason) => this.#release(listener, reason),
     }
   }
@@ -125,8 +133,9 @@ export class ConcurrentBackend implements Backend {
     return this.close()
   }
 
-  #submit(jobs: readonly Job[], listener: BackendListener): void {
-    if (this.#closing === null) this.#scheduler.submit(jobs, laneOf, listener)
+  #submit(jobs: readonly Job[], client: Client): void {
+    const { listener } = client
+    if (this.#closing === null) this.#scheduler.submit(jobs, laneOf, client)
     else for (const job of jobs) listener.report(job, { kind: 'cancel', reason: 'backend closed' })
   }
 
@@ -144,9 +153,9 @@ export class ConcurrentBackend implements Backend {
   }
 }
 
-function laneOf({ task }: Job): Lane {
-  if (task.kind === 'compute') return 'programs'
-  return task.kind === 'function' && task.definition !== null ? 'functions' : 'closures'
+function laneOf({ spec }: Job): Lane {
+  if (spec.kind === 'program') return 'programs'
+  return spec.kind === 'function' ? 'functions' : 'closures'
 }
 
 function resolveConcurrentBackendOptions(options: ConcurrentBackendOptions): ResolvedOptions {

@@ -28,13 +28,13 @@ export class JobQueue<T extends WaitingJob> {
   }
 
   push(waiting: T): void {
-    this.#rankOf(waiting.job.task.priority).places.push(waiting)
+    this.#rankOf(waiting.job.spec.priority).places.push(waiting)
     this.#length++
   }
 
   /** Back to where they were: before all that came after them. */
   putBack(waiting: readonly T[]): void {
-    for (const [priority, back] of Map.groupBy(waiting, ({ job }) => job.task.priority)) {
+    for (const [priority, back] of Map.groupBy(waiting, ({ job }) => job.spec.priority)) {
       const rank = this.#rankOf(priority)
       const inOrder = back.toSorted(byTurn)
       const head = rank.places[rank.from]

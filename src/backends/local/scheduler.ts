@@ -4,7 +4,7 @@ import { defaultResources, type ResourceRequest } from '../../tasks/resources.ts
 import type { BackendListener, Job, Notice, TaskReport } from '../backend.ts'
 import type { Batch, Executor, ExecutorListener } from './executor.ts'
 import { JobQueue, type WaitingJob } from './job-queue.ts'
-import { type Lane, Place, Places } from './places.ts'
+import { type Client, type Lane, Place, Places } from './places.ts'
 import { type Capacity, type Grant, Slots } from './slots.ts'
 
 const lanes: readonly Lane[] = ['functions', 'programs', 'closures']
@@ -39,10 +39,11 @@ export class Scheduler implements ExecutorListener {
     this.#executors = executors
   }
 
-  submit(jobs: readonly Job[], laneOf: (job: Job) => Lane, listener: BackendListener): void {
+  submit(jobs: readonly Job[], laneOf: (job: Job) => Lane, client: Client): void {
+    const { listener } = client
     this.#open.set(listener, (this.#open.get(listener) ?? 0) + jobs.length)
     for (const job of jobs) {
-      const place = new Place(job, ++this.#turn, laneOf(job), listener)
+      const place = new Place(job, ++this.#turn, laneOf(job), client)
       this.#places.add(place)
       this.#queues[place.lane].push(place)
     }
@@ -58,8 +59,8 @@ export class Scheduler implements ExecutorListener {
   /** Cancels what this sharer has here. Nothing else begins before all of it was canceled. */
   cancelAll(listener: BackendListener, reason: string): void {
     this.#withoutPumping(() => {
-      for (const { job, listener: owner } of this.#places.toArray()) {
-        if (owner === listener) this.#cancel(job, reason)
+      for (const { job, client } of this.#places.toArray()) {
+        if (client.listener === listener) this.#cancel(job, reason)
       }
     })
     this.#pump()
@@ -83,10 +84,15 @@ export class Scheduler implements ExecutorListener {
     await promise
   }
 
+  /** Calls the closure of a job that is here, with its arguments; `null` for any other job. */
+  closureOf(job: Job): (() => unknown) | null {
+    return this.#places.of(job)?.client.session.closureOf(job) ?? null
+  }
+
   report(job: Job, report: TaskReport): void {
     const place = this.#places.of(job)
     if (place === null) return
-    const { listener } = place
+    const { listener } = place.client
     if (report.kind === 'start') return listener.report(job, report)
     this.#places.delete(place)
     listener.report(job, report)
@@ -205,11 +211,11 @@ export class Scheduler implements ExecutorListener {
 }
 
 function isBefore(a: WaitingJob, b: WaitingJob): boolean {
-  const [mine, other] = [a.job.task.priority, b.job.task.priority]
+  const [mine, other] = [a.job.spec.priority, b.job.spec.priority]
   return mine === other ? a.turn < b.turn : mine > other
 }
 
-function requestOf({ task }: Job, lane: Lane): ResourceRequest {
-  if (task.kind === 'ai') return nothing
-  return lane === 'closures' && task.resources === defaultResources ? nothing : task.resources
+function requestOf({ spec }: Job, lane: Lane): ResourceRequest {
+  if (spec.kind === 'prompt') return nothing
+  return lane === 'closures' && spec.resources === defaultResources ? nothing : spec.resources
 }

@@ -5,6 +5,7 @@ import type { Batch } from '../../../src/backends/local/executor.ts'
 import { InProcessExecutor } from '../../../src/backends/local/closures.ts'
 import { currentTask } from '../../../src/foundation/task-context.ts'
 import { ComputeTask, type FunctionOptions } from '../../../src/tasks/compute-task.ts'
+import { FakeSession } from '../../../src/testing/fake-session.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { RecordingListener } from '../../../src/testing/recording-listener.ts'
 
@@ -23,10 +24,11 @@ class BatchListener extends RecordingListener {
 
 function openExecutor() {
   const [clock, listener] = [new ManualClock(), new BatchListener()]
-  const executor = new InProcessExecutor({ clock, listener })
+  const session = new FakeSession()
+  const closureOf = (job: Job) => session.closureOf(job)
+  const executor = new InProcessExecutor({ clock, listener, closureOf })
   const begin = (options: FunctionOptions<unknown, readonly unknown[]>): Job => {
-    const task = new ComputeTask(options)
-    const job = { uid: task.uid, task, attempt: 1 }
+    const job = session.createJob(new ComputeTask(options))
     executor.assign({ jobs: [job], gpuIds: [] })
     return job
   }

@@ -171,7 +171,7 @@ describe('what ConcurrentBackend refuses', () => {
       expect((error as ValueError).message).toMatch(message)
     }
     await backend.close()
-    expect(backend.refuse(new ComputeTask({ function: square, args: [1] }))).toEqual({
+    expect(backend.refuse(new ComputeTask({ function: square, args: [1] }).spec)).toEqual({
       field: 'backend',
       message: '"local" is closed',
     })

@@ -7,6 +7,7 @@ import { Scheduler } from '../../../src/backends/local/scheduler.ts'
 import type { Capacity } from '../../../src/backends/local/slots.ts'
 import { ComputeTask } from '../../../src/tasks/compute-task.ts'
 import type { ResourceRequest } from '../../../src/tasks/resources.ts'
+import { FakeSession } from '../../../src/testing/fake-session.ts'
 import { RecordingListener } from '../../../src/testing/recording-listener.ts'
 
 class FakeExecutor implements Executor {
@@ -79,7 +80,7 @@ class FakeExecutor implements Executor {
   }
 }
 
-/** A scheduler over three fake executors, and one sharer. */
+/** A scheduler over three fake executors, and one client. */
 export function openScheduler(capacity: Partial<Capacity> = {}) {
   const whole = { cores: 4, memoryMb: 1000, gpuIds: [], ...capacity }
   const scheduler = new Scheduler(whole, () => {})
@@ -91,7 +92,7 @@ export function openScheduler(capacity: Partial<Capacity> = {}) {
   scheduler.use({ functions, programs, closures })
   const listener = new RecordingListener()
   const submit = (jobs: readonly Job[], lane: Lane = 'functions', to = listener): void =>
-    scheduler.submit(jobs, () => lane, to)
+    scheduler.submit(jobs, () => lane, { listener: to, session: new FakeSession() })
   return { scheduler, functions, programs, closures, listener, submit }
 }
 
@@ -103,7 +104,7 @@ interface JobOptions {
 export function jobOf(uid: string, options: JobOptions = {}): Job {
   // Uids of tasks are unique; those of jobs are what a test reads.
   const task = new ComputeTask({ executable: 'x', ...options })
-  return { uid, task, attempt: 1 }
+  return { sessionId: 's', uid, attempt: 1, spec: task.spec }
 }
 
 export const jobsOf = (count: number, options: JobOptions = {}): Job[] =>

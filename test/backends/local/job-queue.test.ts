@@ -78,7 +78,7 @@ describe('a queue of jobs', () => {
             model.push(...back)
           }
           model = model.toSorted(
-            (a, b) => b.job.task.priority - a.job.task.priority || a.turn - b.turn,
+            (a, b) => b.job.spec.priority - a.job.spec.priority || a.turn - b.turn,
           )
           expect(queue.length).toBe(model.length)
           expect(queue.peek()).toEqual(model[0])
@@ -102,7 +102,7 @@ describe('a queue of jobs', () => {
     const jobs = Array.from({ length: 50_000 }, (_, at) =>
       jobOf(String(at), { priority: (at * 7919) % 50_000 }),
     )
-    const taken = drain(filled(jobs)).map(({ task }) => task.priority)
+    const taken = drain(filled(jobs)).map(({ spec }) => spec.priority)
     expect(taken).toEqual(taken.toSorted((a, b) => b - a))
   })
 })

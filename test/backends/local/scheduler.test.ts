@@ -2,6 +2,7 @@ import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import type { Job } from '../../../src/backends/backend.ts'
 import type { Lane } from '../../../src/backends/local/places.ts'
+import { FakeSession } from '../../../src/testing/fake-session.ts'
 import { RecordingListener } from '../../../src/testing/recording-listener.ts'
 import { jobOf, jobsOf, openScheduler, uids } from './fake-executor.ts'
 import { assertProperty } from '../../property.ts'
@@ -244,13 +245,12 @@ it('resources are never oversubscribed, GPUs never shared, and every job ends on
           const used = { cores: 0, memoryMb: 0, gpus: [] as number[] }
           for (const executor of executors) {
             for (const { jobs: inBatch, gpuIds } of executor.runningBatches) {
-              const [{ task } = jobOf('x')] = inBatch
-              if (task.kind === 'ai') throw new Error('no prompts here')
-              const isFree = executor === closures && task.resources.cores === 1 && !gpuIds.length
-              used.cores += isFree ? 0 : task.resources.cores
-              used.memoryMb += task.resources.memoryMb
+              const [{ spec } = jobOf('x')] = inBatch
+              const isFree = executor === closures && spec.resources.cores === 1 && !gpuIds.length
+              used.cores += isFree ? 0 : spec.resources.cores
+              used.memoryMb += spec.resources.memoryMb
               used.gpus.push(...gpuIds)
-              expect(gpuIds).toHaveLength(task.resources.gpus)
+              expect(gpuIds).toHaveLength(spec.resources.gpus)
             }
           }
           expect(used.memoryMb).toBeLessThanOrEqual(100)
@@ -259,7 +259,10 @@ it('resources are never oversubscribed, GPUs never shared, and every job ends on
         }
         const half = Math.ceil(jobs.length / 2)
         const submit = (some: readonly Job[]): void =>
-          scheduler.submit(some, (job) => laneOf.get(job) ?? 'functions', listener)
+          scheduler.submit(some, (job) => laneOf.get(job) ?? 'functions', {
+            listener,
+            session: new FakeSession(),
+          })
         submit(jobs.slice(0, half))
         check()
         for (const [at, one] of actions.entries()) {

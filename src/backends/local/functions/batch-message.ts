@@ -27,18 +27,18 @@ export class BatchMessages {
     const unsendable: UnsendableJob[] = []
     for (let index = 0; index < count; index++) {
       const job = assignment.jobAt(index)
-      const { task } = job
-      if (task.kind === 'ai' || task.definition === null) {
+      const { spec } = job
+      if (spec.kind !== 'function') {
         unsendable.push({ index, error: misdirected(job) })
         jobs.push(0, job.uid, [])
         continue
       }
       try {
         // Within one message, what two jobs share would stay shared: one could spoil it.
-        const args = task.args.every(isPlainValue) ? task.args : structuredClone(task.args)
-        jobs.push(this.#indexOf(task.definition, definitions), job.uid, args)
+        const args = spec.args.every(isPlainValue) ? spec.args : structuredClone(spec.args)
+        jobs.push(this.#indexOf(spec.definition, definitions), job.uid, args)
       } catch (error) {
-        unsendable.push({ index, error: argumentsError(task.args, error) })
+        unsendable.push({ index, error: argumentsError(spec.args, error) })
         jobs.push(0, job.uid, [])
       }
     }

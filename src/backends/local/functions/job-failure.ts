@@ -33,7 +33,7 @@ export function failureOf(job: Job, told: Extract<WorkerMessage, { kind: 'failur
       cause,
     })
   }
-  const module = 'definition' in job.task ? job.task.definition?.module : undefined
+  const module = job.spec.kind === 'function' ? job.spec.definition.module : undefined
   return new ValueError(`the module ${module} of task ${job.uid} failed: ${messageOf(cause)}`, {
     code: 'TaskImportError',
     field: 'function',

@@ -114,9 +114,9 @@ export class PooledWorker {
       this.#link.post({ ...message, bank: assignment.bank })
     } catch (error) {
       this.#assignments.remove(assignment)
-      assignment.endAll(({ task }) => ({
+      assignment.endAll(({ spec }) => ({
         kind: 'fail',
-        error: argumentsError('args' in task ? task.args : [], error),
+        error: argumentsError(spec.kind === 'function' ? spec.args : [], error),
       }))
     }
   }
@@ -148,7 +148,7 @@ export class PooledWorker {
     this.#hasBegun = true
     if (running.sinceMs === null || this.#isEnding) return
     const elapsedMs = this.#options.clock.monotonicMs() - running.sinceMs
-    const { timeoutSeconds } = running.job.task
+    const { timeoutSeconds } = running.job.spec
     if (timeoutSeconds !== null && elapsedMs >= timeoutSeconds * 1000) {
       const { facts } = this.#assignments
       this.#end((job) => ({ kind: 'fail', error: timeoutError(job, timeoutSeconds), facts }))

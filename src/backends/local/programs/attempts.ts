@@ -1,6 +1,6 @@
 /** The attempts that a launcher pool has taken over and not yet ended. Decides nothing. */
 
-import { ComputeTask } from '../../../tasks/compute-task.ts'
+import type { ProgramSpec } from '../../../tasks/spec.ts'
 import type { Job } from '../../backend.ts'
 import type { Batch } from '../executor.ts'
 import type { Launcher } from './launcher-fleet.ts'
@@ -11,7 +11,7 @@ export interface Attempt {
   readonly id: number
   readonly job: Job
   readonly batch: Batch
-  readonly task: ComputeTask<unknown>
+  readonly spec: ProgramSpec
   /** Who was asked to start it. */
   launcher: Launcher | null
   /** 0 until it was told to have begun. */
@@ -32,9 +32,9 @@ export class Attempts {
   add(batch: Batch): Attempt[] {
     this.#open.set(batch, batch.jobs.length)
     return batch.jobs.map((job) => {
-      const task = expectProgram(job)
+      const spec = expectProgram(job)
       const id = ++this.#lastId
-      const attempt = { id, job, batch, task, launcher: null, pid: 0, cancelReason: null }
+      const attempt = { id, job, batch, spec, launcher: null, pid: 0, cancelReason: null }
       this.#byId.set(id, attempt)
       this.#byJob.set(job, attempt)
       return attempt
@@ -67,7 +67,7 @@ export class Attempts {
   }
 }
 
-function expectProgram({ task }: Job): ComputeTask<unknown> {
-  if (task instanceof ComputeTask && task.kind === 'compute') return task
-  throw new TypeError(`task ${task.uid} is not an executable`)
+function expectProgram({ uid, spec }: Job): ProgramSpec {
+  if (spec.kind === 'program') return spec
+  throw new TypeError(`task ${uid} is not an executable`)
 }

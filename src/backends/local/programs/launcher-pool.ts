@@ -120,9 +120,9 @@ export class LauncherPool implements Executor {
   }
 
   #launch(attempt: Attempt): void {
-    const { id, job, task, batch } = attempt
+    const { id, spec, batch } = attempt
     attempt.launcher = this.#fleet.take()
-    attempt.launcher.process.request(toProgramRequest(id, task, batch.gpuIds, job.workDir))
+    attempt.launcher.process.request(toProgramRequest(id, spec, batch.gpuIds))
   }
 
   #take(news: ProgramNews, now: TimeReading): void {

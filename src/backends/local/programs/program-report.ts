@@ -26,7 +26,7 @@ export function toEndReport(
   }
   if (end.stoppedBy === 'timeout') {
     const error = new TimeoutError(
-      `${nameOf(job)} ran longer than ${job.task.timeoutSeconds} s and was stopped`,
+      `${nameOf(job)} ran longer than ${job.spec.timeoutSeconds} s and was stopped`,
     )
     return { kind: 'fail', at, error, facts: { ...facts, ...tailsOf(end) } }
   }
@@ -51,8 +51,7 @@ function toFailure(job: Job, { exitCode, signal, stderr }: ProgramEnd): Executab
   })
 }
 
-function nameOf({ task }: Job): string {
-  const name = 'executable' in task ? task.executable : task.uid
+function nameOf({ spec: { executable: name } }: Job): string {
   return name.length > longestName ? `${name.slice(0, longestName)}…` : name
 }
 

@@ -77,8 +77,7 @@ export class PoolDriver implements ExecutorListener {
   }
 
   runWithGpus(work: () => unknown, gpuIds: readonly number[]): Promise<LastReport> {
-    const task = new ComputeTask({ function: work })
-    const job = { uid: task.uid, task, attempt: 1 }
+    const job = toJob(work, [])
     this.#admit([job])
     this.assign({ jobs: [job], gpuIds })
     return this.ended(job)
@@ -207,7 +206,7 @@ export function toJob<F extends AnyFunction>(
   options: TaskOptions = {},
 ): Job {
   const task = new ComputeTask({ ...options, function: work as never, args })
-  return { uid: task.uid, task, attempt: 1 }
+  return { sessionId: 's', uid: task.uid, attempt: 1, spec: task.spec }
 }
 
 /** The value of a job that completed. */

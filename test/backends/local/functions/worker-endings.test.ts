@@ -100,9 +100,7 @@ describe.for(['thread', 'process'] as const)('ends of isolation %s', (isolation)
     expect(driver.notices).toEqual([])
     if (isolation === 'process') expect(() => process.kill(pid, 0)).toThrow('ESRCH')
     await driver.expectAllOver()
-    const task = jobs[0]?.task
-    if (task === undefined) return
-    const late = { uid: 'late', task, attempt: 2 }
+    const late = { ...(jobs[0] as Job), uid: 'late', attempt: 2 }
     driver.enqueue([late])
     driver.assign({ jobs: [late], gpuIds: [] })
     expect(await driver.ended(late)).toEqual({ kind: 'cancel', reason: 'the end' })

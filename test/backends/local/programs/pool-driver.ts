@@ -48,7 +48,7 @@ export class PoolDriver implements ExecutorListener {
 
   submit(options: ExecutableOptions, gpuIds: readonly number[] = []): Run {
     const task = new ComputeTask(options)
-    const job: Job = { uid: task.uid, task, attempt: 1 }
+    const job: Job = { sessionId: 's', uid: task.uid, attempt: 1, spec: task.spec }
     const waiting = {
       started: Promise.withResolvers<StartReport>(),
       ended: Promise.withResolvers<LastReport>(),

@@ -1,0 +1,79 @@
+/**
+ * What a backend needs of a task, as plain data: the same for a thread, a launcher process and
+ * another machine. It survives a structured clone; a copy means the same as the original.
+ */
+
+import type { TaskDefinition } from './define-task.ts'
+import type { ResourceRequest } from './resources.ts'
+
+/** How an answer is sampled. What is absent is the model's or the configuration's choice. */
+export interface SamplingOptions {
+  readonly systemPrompt?: string
+  /** 0 to 2. */
+  readonly temperature?: number
+  readonly maxTokens?: number
+  /** Above 0 to 1. */
+  readonly topP?: number
+  readonly topK?: number
+  readonly stop?: string | readonly string[]
+  readonly seed?: number
+  /** `json_object`, or `json_schema` with a schema, as in the chat-completions API. */
+  readonly responseFormat?: object
+}
+
+interface CommonSpec {
+  /** What events call it: the program's path, the function's name or the model's name. */
+  readonly executable: string
+  /** Higher runs earlier. */
+  readonly priority: number
+  /** How long an attempt may run; `null` for no limit. */
+  readonly timeoutSeconds: number | null
+  readonly resources: ResourceRequest
+  /** The session's folder, to which a program's `cwd` is relative; `null` for the backend's own. */
+  readonly workDir: string | null
+}
+
+/** A function of `defineTask`: the worker imports its module. */
+export interface FunctionSpec extends CommonSpec {
+  readonly kind: 'function'
+  readonly definition: TaskDefinition
+  readonly args: readonly unknown[]
+}
+
+/**
+ * A plain closure. It cannot be sent anywhere: function and arguments stay with the task, and a
+ * backend in the same process asks for them with `ConnectedSession.closureOf`.
+ */
+export interface ClosureSpec extends CommonSpec {
+  readonly kind: 'closure'
+}
+
+/** A program, without a shell unless `shell` is set. */
+export interface ProgramSpec extends CommonSpec {
+  readonly kind: 'program'
+  readonly arguments: readonly string[]
+  readonly cwd: string | null
+  /** Changes to the inherited environment; `undefined` removes a variable. */
+  readonly env: Readonly<Record<string, string | undefined>> | null
+  readonly stdin: string | Uint8Array | null
+  readonly shell: boolean
+  /** Files for the output, relative to the folder that the program runs in. */
+  readonly captureStdio: { readonly stdout?: string; readonly stderr?: string } | null
+}
+
+/** A prompt, or a list of them, for a language model. */
+export interface PromptSpec extends CommonSpec {
+  readonly kind: 'prompt'
+  readonly prompt: string | readonly string[]
+  /** `null`: the backend's own. */
+  readonly model: string | null
+  readonly sampling: SamplingOptions
+}
+
+/** Everything that a worker needs to run a task. Frozen where a task holds it. */
+export type TaskSpec = FunctionSpec | ClosureSpec | ProgramSpec | PromptSpec
+
+/** The spec for a session that has a folder of its own. */
+export function inWorkDir(spec: TaskSpec, workDir: string | null): TaskSpec {
+  return workDir === null ? spec : Object.freeze({ ...spec, workDir })
+}
