@@ -1,0 +1,62 @@
+/**
+ * Which test files start a process, a thread, a server or a timer. `npm run test:quick` leaves them
+ * out, `npm run test:loaded` runs them alone. Decided by what a test file and the test helpers that
+ * it imports mention, so that a new test needs no entry in a list.
+ */
+
+import { readdirSync, readFileSync } from 'node:fs'
+import { dirname, posix } from 'node:path'
+
+/** Modules, classes and functions that start something or wait for real time. */
+const starters = [
+  'node:child_process',
+  'node:worker_threads',
+  'node:cluster',
+  'node:net',
+  'node:http',
+  'node:timers',
+  'dist/',
+  'systemClock',
+  'setTimeout',
+  'setInterval',
+  'ConcurrentBackend',
+  'ProcessEngine',
+  'LlamaEngine',
+  'InferenceBackend',
+  'InferenceService',
+]
+
+/** Classes with timers of their own, which a quick test may use with a fake backend. */
+const timers = ['new Session(', 'new TelemetryManager(', 'WorkflowEngine']
+
+/** Text that only names what it looks for. */
+const isRule = (path: string): boolean => path.startsWith('test/tidy')
+
+/** Every test file, sorted. Paths are relative to the repository's root. */
+export function testFiles(): string[] {
+  const names = readdirSync('test', { recursive: true, encoding: 'utf8' })
+  const tests = names.filter((name) => name.endsWith('.test.ts'))
+  return tests.map((name) => posix.join('test', name.replaceAll('\\', '/'))).toSorted()
+}
+
+/** Whether the test belongs to `npm run test:quick`. */
+export function isQuick(path: string): boolean {
+  return !mentions(path, starters, new Set())
+}
+
+/** Whether the test belongs to `npm run test:loaded`. */
+export function startsSomething(path: string): boolean {
+  return mentions(path, [...starters, ...timers], new Set())
+}
+
+/** Whether the file, or a helper below `test/` that it imports, contains one of the words. */
+function mentions(path: string, words: readonly string[], seen: Set<string>): boolean {
+  if (seen.has(path) || isRule(path)) return false
+  seen.add(path)
+  const text = readFileSync(path, 'utf8')
+  if (words.some((word) => text.includes(word))) return true
+  const imports = Array.from(text.matchAll(/from '(\.[^']+)'/g), ([, name = '']) =>
+    posix.join(dirname(path), name),
+  )
+  return imports.some((name) => name.startsWith('test/') && mentions(name, words, seen))
+}
