@@ -34,7 +34,6 @@ export class NoopBackend implements Backend {
         for (const job of jobs) this.#end(listener, job)
       },
       cancel() {},
-      recorded() {},
       release: () => Promise.resolve(),
     }
   }

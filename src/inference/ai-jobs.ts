@@ -46,8 +46,6 @@ export class AiJobs implements Connection {
     this.#runs.get(job)?.cancel(reason)
   }
 
-  recorded(): void {}
-
   async release(reason: string): Promise<void> {
     await this.cancelAll(reason)
     this.#onReleased()

@@ -50,8 +50,6 @@ export class BlockRunner implements Connection {
     this.#end(job, { kind: 'cancel', reason, facts: { workerId } })
   }
 
-  recorded(): void {}
-
   release(reason: string): Promise<void> {
     for (const job of this.#live.keys()) this.cancel(job, reason)
     return Promise.resolve()

@@ -56,7 +56,7 @@ it('the first of two backends that got the same job decides, and both let go of 
     return {
       submit: (jobs) => lines.forEach((line) => line.submit(jobs)),
       cancel: (job, reason) => lines.forEach((line) => line.cancel(job, reason)),
-      recorded: (jobs) => lines.forEach((line) => line.recorded(jobs)),
+      recorded: (jobs) => lines.forEach((line) => line.recorded?.(jobs)),
       release: async (reason) =>
         void (await Promise.all(lines.map((line) => line.release(reason)))),
     }

@@ -119,7 +119,6 @@ export class ConcurrentBackend implements Backend {
     return {
       submit: (jobs) => this.#submit(jobs, client),
       cancel: (job, reason) => this.#scheduler.cancel(job, reason),
-      recorded() {},
       release: (reason) => this.#release(listener, reason),
     }
   }
