@@ -12,10 +12,14 @@ import {
   straysFromTheMirror,
   unparsable,
 } from './shape.ts'
+import { rejectedNames } from './naming.ts'
 import type { SourceFile } from './source-file.ts'
 import { testsPutAside, unseededTests } from './tests.ts'
 import { machineTraces } from './traces.ts'
 
+/** A vocabulary that rejects one word. */
+const rejecting = (reach: string): string =>
+  `## Rejected words\n\n| Frobnik | Adapter | ${reach} |\n`
 const lines = (count: number): string => 'x()\n'.repeat(count)
 
 /** A rule, with small trees (path to text) that break it and some that only look so. */
@@ -174,6 +178,21 @@ export const rules: Readonly<Record<string, Rule>> = {
     good: [
       { 'test/a.test.ts': 'assertProperty(fc.property())' },
       { 'test/property.ts': 'fc.assert(property)' },
+    ],
+  },
+  'names and texts keep to docs/naming.md': {
+    judge: rejectedNames,
+    bad: [
+      { 'docs/naming.md': rejecting('any text'), 'src/a/a.ts': '// a frobnik is here' },
+      { 'docs/naming.md': rejecting('any text'), 'docs/a.md': 'The Frobnik.' },
+      { 'docs/naming.md': rejecting('identifier'), 'src/a/a.ts': 'const frobnik = 1' },
+      { 'docs/naming.md': rejecting('identifier'), 'src/a/frobnik.ts': '' },
+      { 'docs/naming.md': rejecting('type name'), 'bench/a.ts': 'class Frobnik {}' },
+    ],
+    good: [
+      { 'docs/naming.md': rejecting('identifier'), 'src/a/a.ts': '// a frobnik is here' },
+      { 'docs/naming.md': rejecting('type name'), 'src/a/a.ts': 'const frobnik = 1' },
+      { 'docs/naming.md': rejecting('identifier'), 'src/a/a.ts': 'const frobnikOf = 1' },
     ],
   },
   'no text names a machine or a registry': {
