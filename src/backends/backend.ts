@@ -132,9 +132,10 @@ export interface Connection {
   cancel(job: Job, reason: string): void
   /**
    * The ends of these jobs are recorded, and with a checkpoint they are on disk: a remote backend
-   * may forget them now. An attempt that failed and is retried counts as well. Called in batches, at
-   * most once for a job, and not for all: jobs that end while the connection is released may never
-   * be named. Never throws. A backend that keeps no ends leaves it out: nothing is flushed for it.
+   * may forget them now. An attempt that failed and is retried counts as well. Called in batches,
+   * at most once for a job, and not for all: jobs that end while the connection is released may
+   * never be named. Never throws. A backend that keeps no ends leaves it out: nothing is flushed
+   * for it.
    */
   recorded?(jobs: readonly Job[]): void
   /** Cancels what this client still has there and waits for its end. The backend stays. */
