@@ -13,6 +13,7 @@ const base = ['foundation', 'events', 'tasks', 'checkpoint', 'views', 'runtime']
  */
 export const layers: Readonly<Record<string, readonly string[]>> = {
   foundation: [],
+  schema: ['foundation'],
   events: ['foundation'],
   tasks: ['foundation'],
   checkpoint: ['foundation', 'events'],
@@ -21,8 +22,8 @@ export const layers: Readonly<Record<string, readonly string[]>> = {
   telemetry: base,
   backends: base,
   core: [...base, 'telemetry', backendPort, 'backends/job-tag.ts'],
-  inference: [...base, backendPort, 'telemetry/otel/otel-prometheus.ts'],
-  cluster: [...base, 'backends'],
+  inference: [...base, 'schema', backendPort, 'telemetry/otel/otel-prometheus.ts'],
+  cluster: [...base, 'schema', 'backends'],
   session: [...base, 'telemetry', backendPort, 'backends/sampling/poller.ts', 'core'],
   hpc: [...base, 'backends', 'cluster'],
   workflow: [...base, backendPort, 'core', 'session'],

@@ -10,9 +10,8 @@ import type { HttpExchange } from './http-exchange.ts'
 import type { HttpError } from './http-error.ts'
 import { machineName } from './listening.ts'
 import type { ReplyHead, ReplyShape } from './replies/reply-shape.ts'
-import { readChatRequest } from './requests/chat-request.ts'
-import { readCompletionRequest, readGenerateRequest } from './requests/completion-request.ts'
-import type { RequestRules, TextRequest } from './requests/text-request.ts'
+import type { RequestReader } from './requests/request-reader.ts'
+import type { TextRequest } from './requests/text-request.ts'
 import type { Route } from './router.ts'
 import type { ServerLimits } from './server-limits.ts'
 
@@ -21,20 +20,20 @@ export interface GenerationContext {
   readonly generator: TextGenerator
   readonly clock: Clock
   readonly limits: ServerLimits
-  readonly rules: RequestRules
+  readonly requests: RequestReader
 }
 
 export const generatePath = '/generate'
 
 export function createGenerationRoutes(context: GenerationContext): readonly Route[] {
-  const { limits, rules } = context
+  const { limits, requests } = context
   return [
     {
       method: 'POST',
       path: '/v1/chat/completions',
       bodyBytes: limits.chatBodyBytes,
       answer(exchange, body) {
-        const request = readChatRequest(body, rules)
+        const request = requests.readChat(body)
         const hasLogprobs = typeof request.sampling.logprobs === 'number'
         const shape = new ChatReply(headOf('chatcmpl', request, context), hasLogprobs)
         return answer(context, exchange, request, shape)
@@ -45,7 +44,7 @@ export function createGenerationRoutes(context: GenerationContext): readonly Rou
       path: '/v1/completions',
       bodyBytes: limits.bodyBytes,
       answer(exchange, body) {
-        const request = readCompletionRequest(body, rules)
+        const request = requests.readCompletion(body)
         const { prompts, isEcho, n } = request
         const shape = new CompletionReply(headOf('cmpl', request, context), {
           hasLogprobs: typeof request.sampling.logprobs === 'number',
@@ -85,12 +84,12 @@ function headOf(prefix: string, request: TextRequest, { clock }: GenerationConte
 
 /** Answers `POST /generate`: a text or an error for each prompt. */
 async function answerPrompts(
-  { generator, clock, rules }: GenerationContext,
+  { generator, clock, requests }: GenerationContext,
   exchange: HttpExchange,
   body: unknown,
 ): Promise<void> {
   const start = clock.monotonicMs()
-  const request = readGenerateRequest(body, rules)
+  const request = requests.readGenerate(body)
   const prompts = toPromptRequests(request, exchange.signal)
   const outcomes = await Promise.allSettled(
     prompts.map(async (prompt) => generator.generate(prompt)),

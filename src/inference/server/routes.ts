@@ -3,8 +3,7 @@
 import { maskSecrets } from '../../foundation/secrets.ts'
 import { createGenerationRoutes, type GenerationContext } from './generation-routes.ts'
 import { machineName } from './listening.ts'
-import { expectText, FieldReader } from './requests/field-reader.ts'
-import { readIgnored, readModel, unknownModel } from './requests/text-request.ts'
+import { unknownModel } from './requests/invalid-request.ts'
 import type { Route } from './router.ts'
 
 /** What the routes work with. */
@@ -77,22 +76,22 @@ function reasonOf({ generator, unready }: RouteContext): string | null {
   return reason === null ? null : maskSecrets(reason.split(':', 1)[0] ?? '')
 }
 
-function createModelRoutes({ rules, clock }: RouteContext): readonly Route[] {
+function createModelRoutes({ requests, clock }: RouteContext): readonly Route[] {
+  const { models } = requests.rules
   const created = Math.floor(clock.now())
   const describe = (id: string): object => ({ id, object: 'model', created, owned_by: 'tutti' })
   return [
     {
       method: 'GET',
       path: '/v1/models',
-      answer: (exchange) =>
-        exchange.sendJson(200, { object: 'list', data: rules.models.map(describe) }),
+      answer: (exchange) => exchange.sendJson(200, { object: 'list', data: models.map(describe) }),
     },
     {
       method: 'GET',
       path: '/v1/models/:rest{.+}',
       answer(exchange, _, rest) {
         const id = decoded(rest)
-        if (!rules.models.includes(id)) throw unknownModel(id, rules.models)
+        if (!models.includes(id)) throw unknownModel(id, models)
         exchange.sendJson(200, describe(id))
       },
     },
@@ -107,18 +106,13 @@ function decoded(part: string): string {
   }
 }
 
-function createTokenizeRoute({ generator, limits, rules }: RouteContext): Route {
+function createTokenizeRoute({ generator, limits, requests }: RouteContext): Route {
   return {
     method: 'POST',
     path: '/tokenize',
     bodyBytes: limits.bodyBytes,
     async answer(exchange, body) {
-      const fields = new FieldReader(body, '')
-      readModel(fields, rules)
-      const content = fields.string('content')
-      const text = content ?? expectText('prompt', fields.required('prompt'))
-      readIgnored(fields, rules)
-      const tokens = await generator.tokenize(text)
+      const tokens = await generator.tokenize(requests.readTokenize(body))
       exchange.sendJson(200, { tokens, count: tokens.length })
     },
   }

@@ -17,6 +17,7 @@ import { HttpError } from './http-error.ts'
 import { parseJson } from './requests/json-body.ts'
 import { endpointOf, expectReachable, knownHosts, listen } from './listening.ts'
 import { createLimitedServer } from './limited-server.ts'
+import { createRequestReader } from './requests/request-reader.ts'
 import { expectMatch, Router } from './router.ts'
 import { createRoutes, type RouteContext } from './routes.ts'
 import { resolveServerLimits, type ServerLimits } from './server-limits.ts'
@@ -197,13 +198,13 @@ export class InferenceServer extends Service {
       generator,
       clock,
       limits: this.#limits,
-      rules: {
+      requests: createRequestReader({
         models: [model, ...aliases],
         contextLength: this.#options.contextLength,
         maxPrompts: this.#limits.maxPrompts,
         defaultMaxTokens: this.#options.defaults.maxTokens,
         isStrict: this.#limits.isStrict,
-      },
+      }),
       batchConfig,
       metrics,
       endpoint: this.#endpoint,

@@ -1,66 +1,68 @@
-/** Reads the bodies that ask for raw text: `POST /v1/completions` and `POST /generate`. */
+/** From the checked bodies of `POST /v1/completions` and `POST /generate` to requests for text. */
 
-import { expectList, expectText, FieldReader, wrongType } from './field-reader.ts'
+import { outOfRange } from './invalid-request.ts'
+import type { CompletionBody, GenerateBody } from './request-schema.ts'
 import {
-  readIgnored,
-  readModel,
-  readSampling,
-  readStreaming,
-  readUrgency,
   type RequestRules,
+  samplingOf,
+  servedModel,
+  streamingOf,
   type TextRequest,
 } from './text-request.ts'
 
-/** A completion request; `echo` puts the prompt before its answer. */
+/** A completion request; with `isEcho` each answer begins with its prompt. */
 export interface CompletionRequest extends TextRequest {
   readonly prompts: readonly string[]
   readonly isEcho: boolean
 }
 
-export function readCompletionRequest(body: unknown, rules: RequestRules): CompletionRequest {
-  const fields = new FieldReader(body, '')
-  const model = readModel(fields, rules)
-  const prompts = readPrompts('prompt', fields.required('prompt'), rules)
+/** The request; more answers than `maxPrompts` for all prompts together are an `HttpError`. */
+export function toCompletionRequest(
+  body: CompletionBody,
+  rules: RequestRules,
+  ignored: readonly string[],
+): CompletionRequest {
+  const model = servedModel(body.model, rules)
+  const prompts = typeof body.prompt === 'string' ? [body.prompt] : body.prompt
+  const n = body.n ?? 1
   const most = Math.max(1, Math.min(128, Math.floor(rules.maxPrompts / prompts.length)))
-  fields.string('user', 512)
-  const request = {
+  if (n > most) {
+    throw outOfRange('n', 'integer', n, { side: 'max', value: most, isInclusive: true })
+  }
+  const sampling = samplingOf(body, rules.defaultMaxTokens)
+  sampling.logprobs = body.logprobs ?? null
+  return {
     model,
     prompts,
-    inputs: prompts.map((text) => ({ kind: 'text' as const, text })),
-    n: fields.integer('n', { min: 1, max: most }) ?? 1,
-    isEcho: fields.boolean('echo') ?? false,
-    sampling: readSampling(fields, rules, {
-      logprobs: fields.integer('logprobs', { min: 0, max: 5 }) ?? null,
-    }),
-    ...readUrgency(fields),
-    ...readStreaming(fields),
+    inputs: prompts.map((text) => ({ kind: 'text', text })),
+    n,
+    isEcho: body.echo ?? false,
+    sampling,
+    priority: body.priority ?? 0,
+    timeoutSeconds: body.timeout ?? null,
+    ...streamingOf(body),
+    ignored,
   }
-  return { ...request, ignored: readIgnored(fields, rules) }
 }
 
-/** A `/generate` request: one answer a prompt, as a user would ask it; never a stream. */
-export function readGenerateRequest(body: unknown, rules: RequestRules): TextRequest {
-  const fields = new FieldReader(body, '')
-  const prompts = expectList('prompts', fields.required('prompts'), { max: rules.maxPrompts })
-  const request = {
-    model: readModel(fields, rules),
-    inputs: prompts.map((prompt, at) => ({
-      kind: 'chat' as const,
-      messages: [{ role: 'user' as const, content: expectText(`prompts[${at}]`, prompt) }],
+/** One answer to each prompt, as if a user had asked it; never a stream. */
+export function toGenerateRequest(
+  body: GenerateBody,
+  rules: RequestRules,
+  ignored: readonly string[],
+): TextRequest {
+  return {
+    model: servedModel(body.model, rules),
+    inputs: body.prompts.map((content) => ({
+      kind: 'chat',
+      messages: [{ role: 'user', content }],
     })),
     n: 1,
-    sampling: readSampling(fields, rules),
-    ...readUrgency(fields),
+    sampling: samplingOf(body, rules.defaultMaxTokens),
+    priority: body.priority ?? 0,
+    timeoutSeconds: body.timeout ?? null,
     isStream: false,
     includesUsage: false,
+    ignored,
   }
-  return { ...request, ignored: readIgnored(fields, rules) }
-}
-
-function readPrompts(path: string, value: unknown, rules: RequestRules): readonly string[] {
-  if (typeof value === 'string') return [value]
-  if (!Array.isArray(value)) throw wrongType(path, 'a string or an array of strings', value)
-  return expectList(path, value, { min: 1, max: rules.maxPrompts }).map((prompt, at) =>
-    expectText(`${path}[${at}]`, prompt),
-  )
 }

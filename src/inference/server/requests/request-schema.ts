@@ -1,0 +1,225 @@
+/** The bodies that clients may send, as schemas: checks, types and the OpenAPI document follow. */
+
+import { annotate, z } from '../../../schema/schema.ts'
+
+/** What depends on the served model and the server's limits. */
+export interface RequestBounds {
+  /** Tokens of prompt and answer together. */
+  readonly contextLength: number
+  /** Prompts of one request, and answers to it. */
+  readonly maxPrompts: number
+}
+
+/** The schemas of all request bodies. A field that is `null` counts as left out. */
+export function createRequestSchemas(bounds: RequestBounds) {
+  const { maxPrompts } = bounds
+  const n = z.int().min(1).max(Math.min(128, maxPrompts)).nullish()
+  return {
+    chat: z
+      .object({
+        model,
+        messages: z.array(message).min(1).describe('The conversation so far.'),
+        tools: z.array(tool).max(128).nullish().describe('Functions that the model may call.'),
+        tool_choice: toolChoice.nullish(),
+        response_format: responseFormat.nullish(),
+        user,
+        n: n.describe('Number of answers. Default 1.'),
+        logprobs: z.boolean().nullish().describe('Whether to return log probabilities.'),
+        top_logprobs: z
+          .int()
+          .min(0)
+          .max(20)
+          .nullish()
+          .describe('Alternatives for each token; needs `logprobs`.'),
+        ...samplingFields(bounds),
+        ...streamFields,
+      })
+      .meta({ id: 'ChatCompletionRequest' }),
+    completion: z
+      .object({
+        model,
+        prompt: annotate(z.union([z.string(), z.array(z.string()).min(1).max(maxPrompts)]), {
+          expected: 'a string or an array of strings',
+        }).describe('One prompt, or several that are answered separately.'),
+        user,
+        n: n.describe('Number of answers to each prompt. Default 1.'),
+        echo: z.boolean().nullish().describe('Whether answers begin with their prompt.'),
+        logprobs: z
+          .int()
+          .min(0)
+          .max(5)
+          .nullish()
+          .describe('Returns log probabilities, with this many alternatives for each token.'),
+        ...samplingFields(bounds),
+        ...streamFields,
+      })
+      .meta({ id: 'CompletionRequest' }),
+    generate: z
+      .object({
+        prompts: z.array(z.string()).max(maxPrompts).describe('One answer is given to each.'),
+        model,
+        ...samplingFields(bounds),
+      })
+      .meta({ id: 'GenerateRequest' }),
+    tokenize: z
+      .object({
+        model,
+        content: z.string().nullish().describe('The text; used instead of `prompt`.'),
+        prompt: z.string().nullish().describe('The text.'),
+      })
+      .meta({ id: 'TokenizeRequest' }),
+  }
+}
+
+type RequestSchemas = ReturnType<typeof createRequestSchemas>
+export type ChatBody = z.infer<RequestSchemas['chat']>
+export type CompletionBody = z.infer<RequestSchemas['completion']>
+export type GenerateBody = z.infer<RequestSchemas['generate']>
+export type MessageBody = ChatBody['messages'][number]
+
+const model = z.string().max(256).nullish().describe('A served name. Default: the first one.')
+const user = z.string().max(512).nullish().describe('Accepted and not used.')
+
+const shortText = z.string().max(256)
+const name = shortText.nullish().describe('The name of the participant.')
+
+const content = annotate(
+  z.union([
+    z.string(),
+    z
+      .array(
+        z.object({
+          type: annotate(z.literal('text'), { reason: 'This model reads text only' }),
+          text: z.string(),
+        }),
+      )
+      .min(1),
+  ]),
+  { expected: 'a string or an array of content parts' },
+)
+
+const toolCall = z.object({
+  function: z.object({
+    name: shortText,
+    arguments: z.string().describe('JSON, as the model wrote it.'),
+  }),
+  type: z.literal('function').nullish(),
+  id: shortText,
+})
+
+/** An assistant that only called tools need not have said anything. */
+const assistantMessage = z
+  .object({
+    role: z.literal('assistant'),
+    content: content.nullish().describe('Required unless there are `tool_calls`.'),
+    name,
+    tool_calls: z.array(toolCall).min(1).max(128).nullish(),
+  })
+  .superRefine((said, context) => {
+    if (typeof said.content === 'string' || Array.isArray(said.content)) return
+    if (Array.isArray(said.tool_calls)) return
+    context.addIssue({
+      code: 'invalid_type',
+      expected: 'string',
+      input: said.content,
+      path: ['content'],
+    })
+  })
+
+const message = z.discriminatedUnion('role', [
+  z.object({ role: z.literal('system'), content, name }),
+  z.object({ role: z.literal('developer').describe('The same as `system`.'), content, name }),
+  z.object({ role: z.literal('user'), content, name }),
+  assistantMessage,
+  z.object({ role: z.literal('tool'), content, name, tool_call_id: shortText }),
+])
+
+const toolName = annotate(
+  z
+    .string()
+    .max(64)
+    .regex(/^[A-Za-z0-9_-]{1,64}$/),
+  {
+    expected: '1 to 64 letters, digits, underscores and dashes',
+  },
+)
+/** Its type is a string: the note above words the format only. */
+const jsonSchema = z.looseObject({}).describe('A JSON schema.')
+
+const tool = z.object({
+  type: z.literal('function'),
+  function: z.object({
+    name: toolName,
+    description: z.string().nullish(),
+    parameters: jsonSchema.nullish(),
+  }),
+})
+
+const toolChoice = annotate(
+  z.union([
+    z.enum(['none', 'auto', 'required']),
+    z.object({ type: z.literal('function'), function: z.object({ name: toolName }) }),
+  ]),
+  { expected: "one of 'none', 'auto', 'required' or an object" },
+).describe('Whether the model calls a tool, or which one. Needs `tools`, except for `none`.')
+
+const responseFormat = z
+  .discriminatedUnion('type', [
+    z.object({ type: z.literal('text') }),
+    z.object({ type: z.literal('json_object') }),
+    z.object({
+      type: z.literal('json_schema'),
+      json_schema: z.object({ name: z.string().max(64).nullish(), schema: jsonSchema }),
+    }),
+  ])
+  .describe('Plain text, any JSON object, or JSON that fits a schema.')
+
+const stopText = z.string().min(1).max(1024)
+
+/** Fields that say how tokens are chosen, and how urgent the request is. */
+function samplingFields({ contextLength }: RequestBounds) {
+  const tokens = z.int().min(1).max(contextLength).nullish()
+  return {
+    max_tokens: tokens.describe('Most tokens of an answer. Default: the configuration’s.'),
+    max_completion_tokens: tokens.describe('The same as `max_tokens`, which it replaces.'),
+    temperature: z.number().min(0).max(2).nullish().describe('0 always takes the likeliest token.'),
+    top_p: z.number().min(0).max(1).nullish().describe('Considers tokens up to this probability.'),
+    top_k: z
+      .int()
+      .min(-1)
+      .max(1_000_000)
+      .nullish()
+      .describe('Considers this many tokens; 0 and -1 consider all.'),
+    min_p: z
+      .number()
+      .min(0)
+      .max(1)
+      .nullish()
+      .describe('Leaves out tokens below this share of the likeliest one’s probability.'),
+    repetition_penalty: z
+      .number()
+      .gt(0)
+      .max(10)
+      .nullish()
+      .describe('Above 1, repeated tokens become less likely.'),
+    seed: z.int().nullish().describe('Makes the choice of tokens repeatable.'),
+    stop: annotate(z.union([stopText, z.array(stopText).max(16)]), {
+      expected: 'a string or an array of strings',
+    })
+      .nullish()
+      .describe('Texts that end an answer; they are not part of it.'),
+    ignore_eos: z.boolean().nullish().describe('Whether the model’s end mark is ignored.'),
+    priority: z.int().min(-1000).max(1000).nullish().describe('Higher is served first. Default 0.'),
+    timeout: z.number().gt(0).max(86_400).nullish().describe('Seconds until the request fails.'),
+  }
+}
+
+const streamFields = {
+  stream: z.boolean().nullish().describe('Whether the answer comes as server-sent events.'),
+  stream_options: z
+    .object({
+      include_usage: z.boolean().nullish().describe('Whether a last chunk tells the usage.'),
+    })
+    .nullish()
+    .describe('Needs `stream`.'),
+}

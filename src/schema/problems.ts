@@ -1,0 +1,155 @@
+/** What is wrong with a value, as plain data: configuration, requests and messages word it. */
+
+import { nearest } from '../foundation/options.ts'
+import {
+  expectationOf,
+  isAlike,
+  isInteger,
+  isPrivate,
+  keysOf,
+  noteOf,
+  oneOf,
+  type Path,
+  type Schema,
+  schemaAt,
+  unwrapped,
+  valueAt,
+  z,
+} from './schema.ts'
+
+/** One thing that is wrong with a value. `path` leads to the value, or to the unknown key. */
+export type Problem = { readonly path: Path } & (
+  | { readonly kind: 'missing' }
+  | {
+      readonly kind: 'unknown_key'
+      readonly known: readonly string[]
+      readonly nearest: string | undefined
+    }
+  | { readonly kind: 'invalid_key'; readonly expected: string }
+  | { readonly kind: 'rule'; readonly message: string }
+  | ({ readonly expected: string; readonly isPrivate: boolean } & Mismatch)
+)
+
+/** How a value misses what its schema describes. */
+type Mismatch =
+  | { readonly kind: 'type' }
+  | { readonly kind: 'format'; readonly expected: string }
+  | { readonly kind: 'choice'; readonly allowed: readonly unknown[]; readonly reason?: string }
+  | { readonly kind: 'length'; readonly of: 'string' | 'array'; readonly bound: Bound }
+  | { readonly kind: 'range'; readonly of: 'integer' | 'decimal'; readonly bound: Bound }
+
+/** The bound that a number or a length is beyond. */
+export interface Bound {
+  readonly side: 'min' | 'max'
+  readonly value: number
+  /** Whether the bound itself is allowed. */
+  readonly isInclusive: boolean
+}
+
+/**
+ * Checks values against one schema. The code for the check is generated once, and a valid value is
+ * neither copied nor changed: defaults and transformations of the schema do not apply.
+ */
+export class Checker<S extends z.ZodType> {
+  readonly #schema: S
+  /** Compiled at the first use: it takes milliseconds. */
+  #compiled: S | undefined
+
+  constructor(schema: S) {
+    this.#schema = schema
+  }
+
+  isValid(value: unknown): value is z.input<S> {
+    this.#compiled ??= z.compile(this.#schema)
+    return z.validate(this.#compiled, value)
+  }
+
+  /** Everything that is wrong, in the order of the schema; empty for a valid value. */
+  problemsIn(value: unknown): Problem[] {
+    return problemsOf(this.#schema, value)
+  }
+}
+
+/** Everything that is wrong with a value, in the order of the schema. */
+export function problemsOf(schema: Schema, value: unknown): Problem[] {
+  const result = z.safeParse(schema, value)
+  if (result.success) return []
+  return result.error.issues
+    .filter((issue, at, all) => !isOutdone(issue, all[at + 1]))
+    .flatMap((issue) => toProblems(issue, [], schema, value))
+}
+
+/** An integer beyond the exact ones is often beyond its own bound too; that issue comes next. */
+const isOutdone = (issue: Issue, next: Issue | undefined): boolean =>
+  'note' in issue && next?.code === issue.code && next.path.join() === issue.path.join()
+
+type Issue = z.core.$ZodIssue
+
+function toProblems(issue: Issue, prefix: Path, root: Schema, value: unknown): Problem[] {
+  const path = [...prefix, ...(issue.path as Path)]
+  const found = valueAt(value, path)
+  const schema = schemaAt(root, path, value)
+  const mismatch = { path, expected: expectationOf(schema), isPrivate: isPrivate(schema) }
+  if (issue.code === 'unrecognized_keys') {
+    const known = schema === undefined ? [] : keysOf(schema, found)
+    return issue.keys.map((key) => ({
+      kind: 'unknown_key',
+      path: [...path, key],
+      known,
+      nearest: nearest(key, known),
+    }))
+  }
+  if (issue.code === 'custom') return [{ kind: 'rule', path, message: issue.message }]
+  if (issue.code === 'invalid_key') {
+    const record = unwrapped(schemaAt(root, path.slice(0, -1), value))
+    const key = record instanceof z.ZodRecord ? record.keyType : undefined
+    return [{ kind: 'invalid_key', path, expected: expectationOf(key) }]
+  }
+  if (found === undefined) return [{ kind: 'missing', path }]
+  if (issue.code === 'invalid_union') {
+    return inUnion(issue, path, root, value) ?? [{ kind: 'type', ...mismatch }]
+  }
+  return [{ ...mismatch, ...mismatchOf(issue, schema, found) }]
+}
+
+type UnionIssue = Extract<Issue, { code: 'invalid_union' }>
+
+/** The problems of the one alternative that the value was meant to be, if that is clear. */
+function inUnion(
+  issue: UnionIssue,
+  path: Path,
+  root: Schema,
+  value: unknown,
+): Problem[] | undefined {
+  const found = valueAt(value, path)
+  const { discriminator } = issue as { readonly discriminator?: string }
+  if (discriminator !== undefined && issue.errors.length === 0) {
+    const { options = [] } = issue as { readonly options?: readonly unknown[] }
+    const allowed = options.filter((option) => option !== undefined)
+    const kind = typeof found === 'string' ? 'choice' : 'type'
+    return [{ kind, path, allowed, expected: oneOf(allowed), isPrivate: false }]
+  }
+  const union = unwrapped(schemaAt(root, path, value))
+  const options = union instanceof z.ZodUnion ? union.options : []
+  const meant = options.findIndex((option) => isAlike(option, found))
+  return issue.errors[meant]?.flatMap((inner) => toProblems(inner, path, root, value))
+}
+
+function mismatchOf(issue: Issue, schema: Schema | undefined, found: unknown): Mismatch {
+  if (issue.code === 'invalid_value') {
+    const allowed = issue.values
+    if (!allowed.some((one) => typeof one === typeof found)) return { kind: 'type' }
+    const reason = noteOf(schema, 'reason')
+    return { kind: 'choice', allowed, ...(reason === undefined ? {} : { reason }) }
+  }
+  if (issue.code === 'invalid_format') {
+    return { kind: 'format', expected: noteOf(schema, 'format') ?? expectationOf(schema) }
+  }
+  if (issue.code !== 'too_small' && issue.code !== 'too_big') return { kind: 'type' }
+  const side = issue.code === 'too_small' ? 'min' : 'max'
+  const limit = issue.code === 'too_small' ? issue.minimum : issue.maximum
+  const bound = { side, value: Number(limit), isInclusive: issue.inclusive !== false } as const
+  if (issue.origin === 'string') return { kind: 'length', of: 'string', bound }
+  if (issue.origin === 'array') return { kind: 'length', of: 'array', bound }
+  return { kind: 'range', of: isInteger(unwrapped(schema)) ? 'integer' : 'decimal', bound }
+}

@@ -1,0 +1,157 @@
+/** The schema library, named in this file only. Data from outside is described with `z`. */
+
+import { z } from 'zod'
+
+export { z }
+
+/** Any schema of the library. */
+export type Schema = z.core.$ZodType
+
+/** The place of a value inside of a document: keys and list indexes. */
+export type Path = readonly (string | number)[]
+
+/** What the library cannot know about a schema, for messages. */
+interface Notes {
+  /** Completes "expected …". Default: the type, such as `an integer`. */
+  readonly expected?: string
+  /** The same for a value of the right type whose text has the wrong form. */
+  readonly format?: string
+  /** Why the choice is small, such as `This model reads text only`. */
+  readonly reason?: string
+  /** The value may be a secret, so no message may quote it. */
+  readonly isPrivate?: boolean
+}
+
+const notes = z.registry<Notes>()
+
+/** Attaches what messages need; the schema itself is returned. */
+export function annotate<S extends Schema>(schema: S, about: Notes): S {
+  notes.add(schema, about)
+  return schema
+}
+
+/** The schema of the value at a path; unions are resolved by the value that is there. */
+export function schemaAt(root: Schema, path: Path, value: unknown): Schema | undefined {
+  let [schema, found]: [Schema | undefined, unknown] = [root, value]
+  for (const step of path) {
+    schema = childOf(schema, step, found)
+    found = valueAt(found, [step])
+    if (schema === undefined) return undefined
+  }
+  return schema
+}
+
+function childOf(
+  parent: Schema | undefined,
+  step: string | number,
+  value: unknown,
+): Schema | undefined {
+  const schema = unwrapped(parent)
+  if (schema instanceof z.ZodObject) return schema.shape[step] as Schema | undefined
+  if (schema instanceof z.ZodArray) return schema.element
+  if (schema instanceof z.ZodRecord) return schema.valueType
+  const option = optionFor(schema, value)
+  return option === undefined ? undefined : childOf(option, step, value)
+}
+
+/** The keys of the object that the value was meant to be. */
+export function keysOf(parent: Schema, value: unknown): string[] {
+  const schema = unwrapped(parent)
+  if (schema instanceof z.ZodObject) return Object.keys(schema.shape)
+  const option = optionFor(schema, value)
+  return option === undefined ? [] : keysOf(option, value)
+}
+
+/** The alternative of a union that the value was meant to be. */
+function optionFor(union: Schema | undefined, value: unknown): Schema | undefined {
+  const schema = unwrapped(union)
+  if (schema instanceof z.ZodDiscriminatedUnion) {
+    const { discriminator } = schema.def
+    const named = valueAt(value, [discriminator])
+    return schema.options.find((option) => {
+      const selector = childOf(option, discriminator, value)
+      return selector !== undefined && z.validate(selector, named)
+    })
+  }
+  if (!(schema instanceof z.ZodUnion)) return undefined
+  return schema.options.find((option) => isAlike(option, value))
+}
+
+/** Whether a value has the JSON type that a schema describes, whatever its content. */
+export function isAlike(option: Schema, value: unknown): boolean {
+  const schema = unwrapped(option)
+  if (schema instanceof z.ZodArray) return Array.isArray(value)
+  if (schema instanceof z.ZodObject || schema instanceof z.ZodRecord) return isObject(value)
+  if (schema instanceof z.ZodNumber) return typeof value === 'number'
+  if (schema instanceof z.ZodBoolean) return typeof value === 'boolean'
+  return typeof value === 'string'
+}
+
+/** Without what only says that a value may be missing, has a default or is transformed. */
+export function unwrapped(schema: Schema | undefined): Schema | undefined {
+  let inner = schema
+  for (;;) {
+    const next = layerBelow(inner)
+    if (next === undefined) return inner
+    inner = next
+  }
+}
+
+function layerBelow(schema: Schema | undefined): Schema | undefined {
+  if (
+    schema instanceof z.ZodOptional ||
+    schema instanceof z.ZodNullable ||
+    schema instanceof z.ZodDefault ||
+    schema instanceof z.ZodPrefault
+  ) {
+    return schema.def.innerType
+  }
+  return schema instanceof z.ZodPipe ? schema.def.in : undefined
+}
+
+/** The outermost note of a schema, which may be attached below a default. */
+export function noteOf<K extends keyof Notes>(
+  schema: Schema | undefined,
+  key: K,
+): Notes[K] | undefined {
+  for (let inner = schema; inner !== undefined; inner = layerBelow(inner)) {
+    const note = notes.get(inner as z.ZodType)?.[key]
+    if (note !== undefined) return note
+  }
+  return undefined
+}
+
+export const isPrivate = (schema: Schema | undefined): boolean =>
+  noteOf(schema, 'isPrivate') === true
+
+export const isInteger = (schema: Schema | undefined): boolean =>
+  schema instanceof z.ZodNumber && schema.format === 'safeint'
+
+/** Completes "expected …" for a schema. */
+export function expectationOf(schema: Schema | undefined): string {
+  const noted = noteOf(schema, 'expected')
+  if (noted !== undefined) return noted
+  const inner = unwrapped(schema)
+  if (inner instanceof z.ZodEnum) return oneOf(inner.options)
+  if (inner instanceof z.ZodLiteral) return oneOf([...inner.values])
+  if (inner instanceof z.ZodNumber) return isInteger(inner) ? 'an integer' : 'a decimal'
+  if (inner instanceof z.ZodBoolean) return 'a boolean'
+  if (inner instanceof z.ZodArray) return 'an array'
+  return inner instanceof z.ZodString ? 'a string' : 'an object'
+}
+
+export const oneOf = (allowed: readonly unknown[]): string =>
+  `one of ${allowed.map((one) => `'${String(one)}'`).join(', ')}`
+
+const isObject = (value: unknown): value is Readonly<Record<string | number, unknown>> =>
+  typeof value === 'object' && value !== null && !Array.isArray(value)
+
+/** What is at a path, or `undefined`. */
+export function valueAt(value: unknown, path: Path): unknown {
+  let found = value
+  for (const step of path) {
+    if (Array.isArray(found)) found = found[Number(step)]
+    else found = isObject(found) && Object.hasOwn(found, step) ? found[step] : undefined
+  }
+  return found
+}
