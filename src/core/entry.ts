@@ -1,42 +1,77 @@
-/** What the ledger knows of a task that has not ended. */
+/** What the ledger knows of a task that has not ended, and of the attempts at it. */
 
-import type { AnyTask, Connection, Job, TaskReport } from '../backends/backend.ts'
+import type { Backend, Connection, Job, TaskReport } from '../backends/backend.ts'
 import { TaggedJob } from '../backends/job-tag.ts'
 import type { JsonObject } from '../foundation/json-value.ts'
 import type { Indexed } from '../runtime/indexed-set.ts'
+import type { AnyFunction } from '../tasks/compute-options.ts'
 import type { Life } from '../tasks/lifecycle.ts'
 import { inWorkDir, type TaskSpec } from '../tasks/spec.ts'
+import type { Outcome, TaskRecord } from '../tasks/task-record.ts'
 import type { Task } from '../tasks/task.ts'
 
-/** What is known of a task when it is registered. */
-export interface Registration {
-  /** Binary path, function name or model name; what really runs may be known only later. */
-  readonly executable: string
-  /** The uids of the tasks that it waits for; told with TaskCreated alone. */
-  readonly dependencies?: readonly string[]
-  /** Told with all of its events. */
-  readonly workflowId?: string | null
-  /** What whoever registered it knows it by. */
-  readonly owner?: object | null
+/** What runs for a task: a `ComputeTask` or an `AITask` itself, or what a workflow prepared. */
+export interface Work {
+  readonly spec: TaskSpec
+  /** The backend that was asked for. */
+  readonly backend: string | null
+  /** What a closure calls; a spec cannot hold it. */
+  readonly function?: AnyFunction | null
+  readonly args?: readonly unknown[]
 }
 
-/** How a task ends that never was with a backend. */
-export type HeldEnd = Exclude<TaskReport, { readonly kind: 'start' }>
+/** Where a job is submitted. The blocks of a workflow have a target that is no whole backend. */
+export interface Target {
+  readonly backend: Pick<Backend, 'name' | 'model'>
+  readonly connection: Connection
+}
+
+/** A backend of the session, and the session's connection to it. */
+export interface BackendBinding extends Target {
+  readonly backend: Backend
+}
+
+/** Whoever opened a task and must know how it ended, before anybody else does. */
+export interface TaskOwner {
+  /** Called once, when the task has ended. Must not throw. */
+  ended(outcome: Outcome): void
+}
+
+/** Somebody who waits for a task's end. One of the two is called, once. */
+export interface EndListener {
+  ended(): void
+  /** The task was not submitted after all. */
+  withdrawn(error: unknown): void
+}
+
+/** What is known of a task when it is opened. */
+export interface Opening {
+  /** Binary path, function name or model name; what really runs may be known only later. */
+  readonly executable: string
+  /** The uids of the tasks that it waits for; only TaskCreated names them. */
+  readonly dependencies?: readonly string[]
+  /** In the attributes of all its events. */
+  readonly workflowId?: string | null
+  readonly owner?: TaskOwner | null
+}
+
+/** How a task ends that no backend had. */
+export type UndispatchedEnd = Exclude<TaskReport, { readonly kind: 'start' }>
 
 const noDependencies: readonly string[] = Object.freeze([])
 
 export class Entry implements Indexed {
   setIndex = -1
-  /** What callers await. */
   readonly task: Task
-  /** What runs in its name: itself, or a task that was made later. `null` while it is held. */
-  work: AnyTask | null = null
+  readonly record: TaskRecord
   life: Life
+  /** `null` while it is not known what runs. */
+  work: Work | null = null
   backend = ''
   connection: Connection | null = null
   /** The backend has its job, so that only the backend can end it. */
   isWithBackend = false
-  /** The attempt under way; reports of any other are late. `null` while the task is held. */
+  /** The current attempt; reports of any other are late. `null` before the first. */
   job: Job | null = null
   attempt = 1
   workersLost = 0
@@ -44,23 +79,28 @@ export class Entry implements Indexed {
   nodeId: string | null = null
   /** Binary path, function name or model name; a model may be known only after routing. */
   executable: string
-  readonly dependencies: readonly string[]
-  readonly workflowId: string | null
-  readonly owner: object | null
-  /** The attributes that all its events share, once they were needed. */
+  dependencies: readonly string[] = noDependencies
+  workflowId: string | null = null
+  owner: TaskOwner | null = null
+  /** The attributes that all its events share; created on first use. */
   attributes: JsonObject | null = null
-  /** Set once somebody asked for its end. */
+  /** Set once somebody asked for its cancellation. */
   cancelReason: string | null = null
-  /** Called once when it has ended. */
-  waiters: Set<() => void> | null = null
+  endListeners: Set<EndListener> | null = null
 
-  constructor(task: Task, life: Life, registration: Registration) {
+  constructor(task: Task, record: TaskRecord, life: Life) {
     this.task = task
+    this.record = record
     this.life = life
-    this.executable = registration.executable
-    this.dependencies = registration.dependencies ?? noDependencies
-    this.workflowId = registration.workflowId ?? null
-    this.owner = registration.owner ?? null
+    this.executable = ''
+  }
+
+  open({ executable, dependencies, workflowId, owner }: Opening, life: Life): void {
+    this.life = life
+    this.executable = executable
+    this.dependencies = dependencies ?? noDependencies
+    this.workflowId = workflowId ?? null
+    this.owner = owner ?? null
   }
 }
 
@@ -70,7 +110,7 @@ export interface AttemptSession {
   readonly workDir: string | null
 }
 
-/** One attempt at the entry's task, which may run something else in its place. */
+/** One attempt at the entry's task. */
 export class Attempt extends TaggedJob implements Job {
   readonly sessionId: string
   readonly uid: string
@@ -86,9 +126,9 @@ export class Attempt extends TaggedJob implements Job {
   /** Calls the closure of a job with its arguments; `null` for any other job. */
   static closureOf(job: Job): (() => unknown) | null {
     const work = Attempt.entryOf(job)?.work ?? null
-    if (work === null || work.kind !== 'function' || work.spec.kind !== 'closure') return null
-    const body = work.function as ((...args: readonly unknown[]) => unknown) | null
-    return body === null ? null : () => body(...work.args)
+    if (work === null || work.spec.kind !== 'closure') return null
+    const body = work.function as ((...args: readonly unknown[]) => unknown) | null | undefined
+    return body === null || body === undefined ? null : () => body(...(work.args ?? []))
   }
 
   constructor(entry: Entry, spec: TaskSpec, attempt: number, session: AttemptSession) {
@@ -100,7 +140,3 @@ export class Attempt extends TaggedJob implements Job {
     this.#entry = entry
   }
 }
-
-/** What events call `executable`; a model may be known only after routing. */
-export const executableOf = (task: AnyTask): string =>
-  task.kind === 'ai' ? (task.model ?? '') : task.executable

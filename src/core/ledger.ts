@@ -1,42 +1,42 @@
 /** The only writer of task state: every change goes through `advance` and makes one event. */
 
-import type {
-  AnyTask,
-  AttemptFacts,
-  Backend,
-  Connection,
-  Job,
-  TaskReport,
-} from '../backends/backend.ts'
+import type { AnyTask, AttemptFacts, Connection, Job, TaskReport } from '../backends/backend.ts'
 import type { Clock } from '../foundation/clock.ts'
+import { messageOf } from '../foundation/errors.ts'
+import { AbortRegistry } from '../runtime/abort-registry.ts'
 import { IndexedSet } from '../runtime/indexed-set.ts'
 import { advance, hasEnded, type Moment, newLife, type Stimulus } from '../tasks/lifecycle.ts'
-import { ledgerAccess, type Outcome, type Task } from '../tasks/task.ts'
+import { claimFor, type Outcome, recordFor, type TaskRecord } from '../tasks/task-record.ts'
+import { notSubmitted, type Task } from '../tasks/task.ts'
 import {
   Attempt,
   type AttemptSession,
   Entry,
-  executableOf,
-  type HeldEnd,
-  type Registration,
+  type Opening,
+  type Target,
+  type UndispatchedEnd,
+  type Work,
 } from './entry.ts'
 import { isLostWorker, isPoisonous, toCancelError, toPoisonError, toTaskError } from './failure.ts'
-import { type Ending, type Narrator, nullNarrator } from './lifecycle-emitter.ts'
+import { type Ending, type LifecycleEmitter, nullEmitter } from './lifecycle-emitter.ts'
 import { UidRegister } from './uid-register.ts'
 
 export interface LedgerParts extends AttemptSession {
   readonly clock: Clock
-  /** A task has ended and was let go. */
-  onEnded(task: Task, outcome: Outcome, owner: object | null): void
+  /** A task has ended: there is room for another. */
+  readonly onEnded: () => void
+  /** The end of an attempt that a backend had is taken, also of one that is retried. */
+  readonly onAttemptEnded: (connection: Connection, job: Job) => void
 }
 
 const noEnding: Ending = Object.freeze({})
 
 export class Ledger {
-  narrator: Narrator = nullNarrator
+  emitter: LifecycleEmitter = nullEmitter
   readonly #parts: LedgerParts
   readonly #uids = new UidRegister()
   readonly #open = new IndexedSet<Entry>()
+  readonly #signals = new AbortRegistry<Task>((task) => this.#watchSignal(task))
   #lateReports = 0
   #isClosing = false
 
@@ -54,86 +54,85 @@ export class Ledger {
     return this.#lateReports
   }
 
-  /** The entry of an open task of this session. */
-  find(task: Task): Entry | undefined {
-    const holder = ledgerAccess.holderOf(task) as Entry | null
-    return holder !== null && this.#open.has(holder) ? holder : undefined
-  }
-
-  /** Promises that the task will be opened: it can be awaited. `false` when it, or its uid, was. */
-  bind(task: Task): boolean {
-    const uid = ledgerAccess.uidOf(task)
-    if (!this.#uids.claim(uid)) return false
-    if (ledgerAccess.bind(task, this)) return true
-    this.#uids.release(uid)
+  /** Reserves a task and its uid; from now on it can be awaited. `false` when either is taken. */
+  claim(task: Task): boolean {
+    if (!this.#uids.claim(task.uid)) return false
+    if (task[claimFor](this) !== null) return true
+    this.#uids.release(task.uid)
     return false
   }
 
-  /** Takes the promise back. */
-  unbind(task: Task, cause: unknown): void {
-    this.#uids.release(ledgerAccess.uidOf(task))
-    ledgerAccess.unbind(task, cause)
+  /** Takes the claim of a task back that was not opened: it may be submitted again. */
+  withdraw(task: Task, cause: unknown): void {
+    const record = task[recordFor](this)
+    if (record === null) return
+    const error = notSubmitted(task.uid, 'was not submitted', cause)
+    const listeners = (record.entry as Entry | null)?.endListeners ?? []
+    this.#uids.release(task.uid)
+    record.withdraw(error)
+    for (const listener of listeners) listener.withdrawn(error)
   }
 
-  /** Whether the task is bound to this session and was not opened yet. */
-  isPromised(task: Task): boolean {
-    return ledgerAccess.holderOf(task) === this
+  /** The entry of a claimed or open task of this session. */
+  find(task: Task): Entry | undefined {
+    const record = task[recordFor](this)
+    return record === null ? undefined : this.#entryOf(task, record)
   }
 
-  /** Registers a task that was bound: CREATED. */
-  open(task: AnyTask): Entry {
-    return this.#register(task, { executable: executableOf(task) }, task)
+  /** Opens a claimed task: CREATED, SUBMITTED and QUEUED. `submit` hands it to its backend. */
+  open(task: AnyTask, target: Target): Entry {
+    const entry = this.#create(task, { executable: task.spec.executable }, task)
+    this.#assign(entry, target)
+    return entry
   }
 
-  /** Registers a task that was bound: CREATED. It is held until `release`. */
-  hold(task: Task, registration: Registration): Entry {
-    return this.#register(task, registration, null)
+  /** Opens a claimed task of which it is not known yet what runs: CREATED. */
+  defer(task: Task, opening: Opening): Entry {
+    return this.#create(task, opening, null)
   }
 
-  /** Gives a held task what is to run; from now on it is like any other. */
-  release(entry: Entry, work: AnyTask): void {
+  /** Gives a deferred task its work and its target: SUBMITTED and QUEUED, as `open` does. */
+  dispatch(entry: Entry, work: Work, target: Target): void {
     this.#setWork(entry, work)
-    if (work.kind !== 'function') entry.executable = executableOf(work)
+    this.#assign(entry, target)
   }
 
-  /** Ends a task that is held; SUBMITTED comes first, so that the order of its events is kept. */
-  endHeld(entry: Entry, end: HeldEnd): void {
+  /** Hands over what is queued and has not been canceled meanwhile, in one batch a backend. */
+  submit(entries: readonly Entry[]): void {
+    const batches = new Map<Connection, Job[]>()
+    for (const entry of entries) {
+      const { connection, job } = entry
+      if (entry.life.state !== 'QUEUED' || job === null || connection === null) continue
+      entry.isWithBackend = true
+      const batch = batches.get(connection)
+      if (batch === undefined) batches.set(connection, [job])
+      else batch.push(job)
+    }
+    for (const [connection, jobs] of batches) connection.submit(jobs)
+  }
+
+  /** Ends a deferred task that was not dispatched; does nothing to any other. */
+  end(entry: Entry, end: UndispatchedEnd): void {
     if (entry.job !== null || hasEnded(entry.life.state)) return
     entry.backend = entry.task.backend ?? ''
     const now = this.#now()
+    // The order of a task's events has no end without TaskSubmitted.
     this.#apply(entry, 'submit', now)
     this.#take(entry, now, end)
   }
 
-  /** Routing chose a backend: SUBMITTED and, as it is about to be handed over, QUEUED. */
-  assign(entry: Entry, backend: Pick<Backend, 'name' | 'model'>, connection: Connection): void {
-    entry.backend = backend.name
-    entry.connection = connection
-    if (entry.task.kind === 'ai' && entry.executable === '') entry.executable = backend.model ?? ''
-    ledgerAccess.setBackend(entry.task, backend.name)
-    const now = this.#now()
-    this.#apply(entry, 'submit', now)
-    if (entry.cancelReason !== null) this.#cancel(entry, now, entry.cancelReason)
-    else this.#apply(entry, 'queue', this.#now())
-  }
-
-  /** Hands over what was queued and has not been canceled meanwhile. */
-  submit(connection: Connection, entries: readonly Entry[]): void {
-    const jobs: Job[] = []
-    for (const entry of entries) {
-      if (entry.life.state !== 'QUEUED' || entry.job === null) continue
-      entry.isWithBackend = true
-      jobs.push(entry.job)
-    }
-    if (jobs.length > 0) connection.submit(jobs)
-  }
-
-  /** Takes a backend's report in. */
+  /** Takes a backend's report. */
   record(job: Job, report: TaskReport): void {
     const entry = Attempt.entryOf(job)
     const isOpen = entry !== null && this.#open.has(entry) && !hasEnded(entry.life.state)
-    if (isOpen && entry.job === job) this.#take(entry, report.at ?? this.#now(), report)
-    else this.#lateReports++
+    if (!isOpen || entry.job !== job) {
+      this.#lateReports++
+      return
+    }
+    this.#take(entry, report.at ?? this.#now(), report)
+    if (report.kind !== 'start' && entry.connection !== null) {
+      this.#parts.onAttemptEnded(entry.connection, job)
+    }
   }
 
   /** Asks for a task's end; `true` once, `false` when it was asked for or has ended. */
@@ -142,39 +141,68 @@ export class Ledger {
     if (entry === undefined || entry.cancelReason !== null) return false
     if (hasEnded(entry.life.state)) return false
     entry.cancelReason = reason
-    if (entry.job === null) this.endHeld(entry, { kind: 'cancel', reason })
-    else if (entry.isWithBackend) entry.connection?.cancel(entry.job, reason)
-    // A task that is only registered is ended by `assign`, so that the order of its events is kept.
+    if (entry.isWithBackend && entry.job !== null) entry.connection?.cancel(entry.job, reason)
     else if (entry.life.state !== 'CREATED') this.#cancel(entry, this.#now(), reason)
+    else if (this.#open.has(entry)) this.end(entry, { kind: 'cancel', reason })
+    // A task that is being opened, or will be, ends then: TaskSubmitted comes first.
     return true
   }
 
-  /** From now on nothing is tried again. */
+  /** From now on no attempt is retried. */
   beginClosing(): void {
     this.#isClosing = true
   }
 
-  /** Ends what no backend has ended, for a backend that did not answer. */
+  /** Ends what is still open, for a backend that did not answer. */
   cancelRest(reason: string): void {
     for (const entry of this.#open.toArray()) {
-      if (entry.job === null) this.endHeld(entry, { kind: 'cancel', reason })
+      if (entry.job === null) this.end(entry, { kind: 'cancel', reason })
       else this.#cancel(entry, this.#now(), reason)
     }
   }
 
-  #register(task: Task, registration: Registration, work: AnyTask | null): Entry {
+  #create(task: Task, opening: Opening, work: Work | null): Entry {
+    const record = task[recordFor](this)
+    if (record === null) throw new TypeError(`${task.uid} was not claimed`)
     const moment = this.#now()
-    const entry = new Entry(task, newLife(moment), registration)
+    const entry = this.#entryOf(task, record)
+    entry.open(opening, newLife(moment))
     if (work !== null) this.#setWork(entry, work)
     this.#open.add(entry)
-    ledgerAccess.setHolder(task, entry)
-    this.narrator.created(entry, moment.wallSeconds)
+    this.emitter.created(entry, moment.wallSeconds)
+    if (task.signal !== null) this.#watchSignal(task)
     return entry
   }
 
-  #setWork(entry: Entry, work: AnyTask): void {
+  #setWork(entry: Entry, work: Work): void {
     entry.work = work
-    entry.job = new Attempt(entry, work.spec, 1, this.#parts)
+    entry.job = new Attempt(entry, work.spec, entry.attempt, this.#parts)
+    if (work.spec.kind === 'program' || work.spec.kind === 'prompt') {
+      entry.executable = work.spec.executable
+    }
+  }
+
+  #assign(entry: Entry, { backend, connection }: Target): void {
+    entry.backend = entry.record.backend = backend.name
+    entry.connection = connection
+    if (entry.work?.spec.kind === 'prompt') entry.executable ||= backend.model ?? ''
+    const now = this.#now()
+    this.#apply(entry, 'submit', now)
+    if (entry.cancelReason !== null) this.#cancel(entry, now, entry.cancelReason)
+    else this.#apply(entry, 'queue', this.#now())
+  }
+
+  /** A claimed task gets its entry before it is opened when somebody cancels or awaits it. */
+  #entryOf(task: Task, record: TaskRecord): Entry {
+    record.entry ??= new Entry(task, record, newLife(this.#now()))
+    return record.entry as Entry
+  }
+
+  /** Cancels the task at once when its signal is aborted already. */
+  #watchSignal(task: Task): void {
+    const { signal } = task
+    if (signal?.aborted === true) this.requestCancel(task, abortReason(signal))
+    else if (signal !== null) this.#signals.watch(signal, task)
   }
 
   #take(entry: Entry, moment: Moment, report: TaskReport): void {
@@ -214,12 +242,12 @@ export class Ledger {
     this.#end(entry, { state: 'FAILED', error: toTaskError(entry.task, cause) })
   }
 
-  #retry(entry: Entry, work: AnyTask, moment: Moment, error: unknown): void {
-    // First, so that a repeated report of the failed attempt is late already.
+  #retry(entry: Entry, work: Work, moment: Moment, error: unknown): void {
+    // Before the event: a report of the failed attempt that its subscribers repeat is late.
     const job = new Attempt(entry, work.spec, entry.attempt + 1, this.#parts)
     entry.job = job
     this.#apply(entry, 'retry', moment, { error })
-    // Whoever heard of the failed attempt may have asked for the end.
+    // A subscriber of that event may have canceled the task.
     if (entry.cancelReason !== null) return this.#cancel(entry, moment, entry.cancelReason)
     entry.attempt++
     entry.workerId = null
@@ -237,20 +265,28 @@ export class Ledger {
     const life = advance(entry.life, stimulus, moment)
     if (life === null) return false
     entry.life = life
-    ledgerAccess.setState(entry.task, life.state)
-    this.narrator.changed(entry, ending)
+    entry.record.state = life.state
+    this.emitter.changed(entry, ending)
     return true
   }
 
   #end(entry: Entry, outcome: Outcome): void {
+    const { task } = entry
     this.#open.delete(entry)
-    ledgerAccess.settle(entry.task, outcome)
-    this.#parts.onEnded(entry.task, outcome, entry.owner)
-    for (const hear of entry.waiters ?? []) hear()
+    entry.record.settle(outcome)
+    if (task.signal !== null) this.#signals.forget(task.signal, task)
+    this.#parts.onEnded()
+    entry.owner?.ended(outcome)
+    for (const listener of entry.endListeners ?? []) listener.ended()
   }
 
   #now(): Moment {
     const { clock } = this.#parts
     return { wallSeconds: clock.now(), monotonicMs: clock.monotonicMs() }
   }
+}
+
+function abortReason(signal: AbortSignal): string {
+  const { reason } = signal as { reason: unknown }
+  return reason === undefined ? 'aborted' : messageOf(reason)
 }

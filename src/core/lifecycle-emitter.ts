@@ -1,4 +1,4 @@
-/** Tells what the ledger decided as events. It decides nothing itself. */
+/** Turns what the ledger decided into events. It decides nothing itself. */
 
 import type { AttemptFacts, Notice } from '../backends/backend.ts'
 import { type EventClass, stampEvent, type TrustedFields } from '../events/event.ts'
@@ -30,7 +30,7 @@ import {
 import type { Entry } from './entry.ts'
 import { toNoticeEvent } from './notice-events.ts'
 
-/** What an end is told with, beyond the change itself. */
+/** What is known about an end beyond the change of state. */
 export interface Ending {
   readonly facts?: AttemptFacts
   /** The original error of a failure, or the cancellation. */
@@ -39,23 +39,23 @@ export interface Ending {
   readonly value?: unknown
 }
 
-/** Hears of every change of every task, in order. Must not throw. */
-export interface Narrator {
+/** Called for every change of every task, in order. Must not throw. */
+export interface LifecycleEmitter {
   created(entry: Entry, time: number): void
-  /** Its life says how. */
+  /** `entry.life` says how. */
   changed(entry: Entry, ending: Ending): void
   noticed(backend: string, notice: Notice): void
-  /** Tells what is beyond a task's own changes, as an event of the library's own. */
-  tell<Fields extends object>(
+  /** Emits an event of the library's own that is no change of a task. */
+  emit<Fields extends object>(
     eventClass: EventClass<string, Fields>,
     fields: Omit<TrustedFields, 'session_id'> & Fields,
   ): void
 }
 
 /** For a session without telemetry. */
-export const nullNarrator: Narrator = { created() {}, changed() {}, noticed() {}, tell() {} }
+export const nullEmitter: LifecycleEmitter = { created() {}, changed() {}, noticed() {}, emit() {} }
 
-export interface NarratorParts {
+export interface TelemetryEmitterParts {
   readonly sink: EventSink & WorkSink
   readonly clock: Clock
   readonly sessionId: string
@@ -72,10 +72,10 @@ const eventClasses = {
   TaskCanceled: TaskCanceled as unknown as EventClass,
 }
 
-export class EventNarrator implements Narrator {
-  readonly #parts: NarratorParts
+export class TelemetryEmitter implements LifecycleEmitter {
+  readonly #parts: TelemetryEmitterParts
 
-  constructor(parts: NarratorParts) {
+  constructor(parts: TelemetryEmitterParts) {
     this.#parts = parts
   }
 
@@ -122,7 +122,7 @@ export class EventNarrator implements Narrator {
     sink.emit(toNoticeEvent(notice, { clock, session_id, backend }))
   }
 
-  tell<Fields extends object>(
+  emit<Fields extends object>(
     eventClass: EventClass<string, Fields>,
     fields: Omit<TrustedFields, 'session_id'> & Fields,
   ): void {
@@ -140,7 +140,7 @@ export class EventNarrator implements Narrator {
     return extras === null ? attempt : Object.freeze({ ...attempt, ...extras })
   }
 
-  /** `null` when there is nothing to say, as for most tasks that succeed. */
+  /** `null` when there is nothing to add, as for most tasks that succeed. */
   #describeEnding(life: Life, ending: Ending): Record<string, JsonValue> | null {
     const { event, isIncomplete } = life
     const facts = describeFacts(ending.facts)

@@ -1,11 +1,9 @@
-/**
- * Where each task of a submission goes, or everything that is wrong with it. Decides, changes
- * nothing.
- */
+/** Pure: where a task goes, or everything that is wrong with it. */
 
-import type { AnyTask, Backend, Refusal } from '../backends/backend.ts'
+import type { Refusal } from '../backends/backend.ts'
 import { type ErrorDetails, ValueError } from '../foundation/errors.ts'
 import { describe, didYouMean } from '../foundation/options.ts'
+import type { BackendBinding, Work } from './entry.ts'
 
 /** What is wrong with a task. */
 export interface Problem {
@@ -15,50 +13,51 @@ export interface Problem {
   readonly code: string
 }
 
-/** A problem and the place of its task in the list. */
+/** A problem and the index of its task in the list. */
 export interface Wrong extends Problem {
   readonly at: number
 }
 
-export type Route = { readonly backend: Backend } | { readonly problem: Problem }
+export type Route = { readonly binding: BackendBinding } | { readonly problem: Problem }
 
 /** The backend for a task: the one it names, or the first that does not refuse it. */
-export function route(task: AnyTask, backends: readonly Backend[]): Route {
-  const wanted = task.backend
-  if (wanted === null) return routeAnywhere(task, backends)
-  const backend = backends.find(({ name }) => name === wanted)
-  if (backend === undefined) return { problem: unknownBackend(wanted, backends) }
-  const refusal = backend.refuse(task.spec)
-  return refusal === null ? { backend } : { problem: toProblem(refusal, wanted) }
+export function route(work: Work, bindings: readonly BackendBinding[]): Route {
+  const wanted = work.backend
+  if (wanted === null) return routeAnywhere(work, bindings)
+  const binding = bindings.find(({ backend }) => backend.name === wanted)
+  if (binding === undefined) return { problem: unknownBackend(wanted, bindings) }
+  const refusal = binding.backend.refuse(work.spec)
+  return refusal === null ? { binding } : { problem: toProblem(refusal, wanted) }
 }
 
-function routeAnywhere(task: AnyTask, backends: readonly Backend[]): Route {
+function routeAnywhere({ spec }: Work, bindings: readonly BackendBinding[]): Route {
   const refusals: Refusal[] = []
-  for (const backend of backends) {
-    const refusal = backend.refuse(task.spec)
-    if (refusal === null) return { backend }
+  for (const binding of bindings) {
+    const refusal = binding.backend.refuse(spec)
+    if (refusal === null) return { binding }
     refusals.push(refusal)
   }
+  const names = bindings.map(({ backend }) => backend.name)
   const [first] = refusals
   if (first !== undefined && refusals.length === 1) {
-    return { problem: toProblem(first, backends[0]?.name ?? '') }
+    return { problem: toProblem(first, names[0] ?? '') }
   }
   const reasons = refusals.map(({ field, message }, at) => {
-    return `${backends[at]?.name}: ${field}: ${message}`
+    return `${names[at]}: ${field}: ${message}`
   })
   const message = `no backend can run it (${reasons.join('; ') || 'the session has none'})`
   const shared = refusals.every(({ field }) => field === first?.field) ? first?.field : undefined
   return { problem: { field: shared ?? '', message, code: refusals.at(-1)?.code ?? 'ValueError' } }
 }
 
-/** Backends say what they have of a resource, not who they are. */
+/** Refusals of resources say what the backend has, but not its name. */
 function toProblem({ field, message, code = 'ValueError' }: Refusal, backend: string): Problem {
   const isNamed = !field.startsWith('resources') || message.includes(`"${backend}"`)
   return { field, message: isNamed ? message : `${message} (backend "${backend}")`, code }
 }
 
-function unknownBackend(wanted: string, backends: readonly Backend[]): Problem {
-  const names = backends.map(({ name }) => name)
+function unknownBackend(wanted: string, bindings: readonly BackendBinding[]): Problem {
+  const names = bindings.map(({ backend }) => backend.name)
   const have = names.join(', ') || 'none'
   return {
     field: 'backend',
@@ -71,7 +70,7 @@ export function notATask(item: unknown): Problem {
   return { field: '', message: `expected a task, got ${describe(item)}`, code: 'ValueError' }
 }
 
-export function alreadySubmitted({ uid }: AnyTask): Problem {
+export function alreadySubmitted({ uid }: { readonly uid: string }): Problem {
   return {
     field: 'uid',
     message: `"${uid}" was already submitted`,
@@ -82,7 +81,7 @@ export function alreadySubmitted({ uid }: AnyTask): Problem {
 const mostListed = 20
 const mostRanges = 1000
 
-/** One error for all that is wrong: the first are told in full, the rest by their places. */
+/** One error for all that is wrong: the first in full, the rest by their index. */
 export function toSubmissionError(wrong: readonly Wrong[]): ValueError {
   const listed = wrong.slice(0, mostListed).map((one) => `${fieldOf(one)}: ${one.message}`)
   const rest = wrong.slice(mostListed)
@@ -93,7 +92,7 @@ export function toSubmissionError(wrong: readonly Wrong[]): ValueError {
   return new ValueError(listed.join('\n'), {
     ...details,
     ...(first === undefined ? {} : { field: fieldOf(first) }),
-    hint: 'Nothing was submitted: mend the tasks that are named and submit the list again.',
+    hint: 'Nothing was submitted: correct the tasks that are named and submit the list again.',
   })
 }
 

@@ -1,22 +1,25 @@
-/** The uids that the tasks of a session have, or had: none is used twice. */
+/** The uids of a session's tasks, also of ended ones: none is used twice. */
 
-import type { Uid } from '../tasks/uid.ts'
+import { generatedNumber } from '../tasks/uid.ts'
 
 /** A million generated uids, which follow each other, take 125 kB. */
 const blockSize = 4096
 
 export class UidRegister {
+  /** Uids that are not of the generated form. */
   readonly #others = new Set<string>()
-  /** The numbers of generated uids, by blocks: the only one of its block, or a bit for each. */
+  /** Generated uids by blocks of numbers: the only number of its block, or one bit for each. */
   readonly #blocks = new Map<number, number | Uint32Array>()
 
-  /** `false` when it is taken. */
-  claim({ text, number }: Uid): boolean {
+  /** `false` when the uid is taken. */
+  claim(uid: string): boolean {
+    const number = generatedNumber(uid)
     if (number === null) {
       const { size } = this.#others
-      return this.#others.add(text).size > size
+      return this.#others.add(uid).size > size
     }
-    const { index, offset } = placeOf(number)
+    const index = Math.floor(number / blockSize)
+    const offset = number % blockSize
     const block = this.#blocks.get(index)
     if (block === undefined) {
       this.#blocks.set(index, offset)
@@ -30,22 +33,19 @@ export class UidRegister {
   }
 
   /** For a task that was not submitted after all. */
-  release({ text, number }: Uid): void {
+  release(uid: string): void {
+    const number = generatedNumber(uid)
     if (number === null) {
-      this.#others.delete(text)
+      this.#others.delete(uid)
       return
     }
-    const { index, offset } = placeOf(number)
+    const index = Math.floor(number / blockSize)
+    const offset = number % blockSize
     const block = this.#blocks.get(index)
     if (block === offset) this.#blocks.delete(index)
     else if (typeof block === 'object') clearBit(block, offset)
   }
 }
-
-const placeOf = (number: number) => ({
-  index: Math.floor(number / blockSize),
-  offset: number % blockSize,
-})
 
 /** `false` when it was set. */
 function setBit(bits: Uint32Array, at: number): boolean {

@@ -1,15 +1,14 @@
-/** Waits for the end of tasks without harming any. */
+/** Waits for tasks to end. A wait that is given up changes no task. */
 
 import type { AnyTask } from '../backends/backend.ts'
+import type { Entry } from '../core/entry.ts'
+import type { SessionCore } from '../core/session-core.ts'
 import type { Clock } from '../foundation/clock.ts'
 import { StateError, TimeoutError } from '../foundation/errors.ts'
 import { expectKnownKeys, expectNumber, expectObject, invalid } from '../foundation/options.ts'
 import { announceWait } from '../foundation/task-context.ts'
 import { hasEnded } from '../tasks/lifecycle.ts'
 import { Task } from '../tasks/task.ts'
-import type { Entry } from '../core/entry.ts'
-import type { Intake } from '../core/admission.ts'
-import type { Ledger } from '../core/ledger.ts'
 
 /** How long to wait for the ends of tasks. */
 export interface WaitOptions {
@@ -19,35 +18,32 @@ export interface WaitOptions {
   readonly signal?: AbortSignal
 }
 
-export interface WaitParts {
-  readonly ledger: Ledger
-  readonly intake: Intake
-  readonly clock: Clock
-}
+/** What a wait needs of a session's core. */
+type WaitCore = Pick<SessionCore, 'clock' | 'checks' | 'find'>
 
 /** Resolves when all of the tasks have ended, whatever their end. */
 export async function waitForAll(
-  parts: WaitParts,
+  core: WaitCore,
   tasks: readonly AnyTask[],
   options: WaitOptions,
 ): Promise<void> {
   const limits = resolveWaitOptions(options)
   expectTasks(tasks)
-  let open = findOpen(parts, tasks)
-  const { checks } = parts.intake
+  let open = findOpen(core, tasks)
+  const { checks } = core
   if (open.missing !== null && checks === null) throw open.missing
-  if (open.missing === null && open.entries.size + open.promised.size === 0) return
+  if (open.missing === null && open.entries.size === 0) return
   limits.signal?.throwIfAborted()
   announceWait()
-  const limit = beginLimit(parts.clock, limits)
+  const limit = startLimit(core.clock, limits)
   try {
     if (open.missing !== null) {
-      // It may be in a long list whose check is under way.
+      // It may be in a long list that is still being checked.
       await Promise.race([checks, limit.reached])
-      open = findOpen(parts, tasks)
+      open = findOpen(core, tasks)
       if (open.missing !== null) throw open.missing
     }
-    await waitForEnds(parts, open, limit.reached)
+    await waitForEnds(open.entries, limit.reached)
   } finally {
     limit.release()
   }
@@ -68,8 +64,8 @@ function resolveWaitOptions(options: WaitOptions): Limits {
   return { timeoutSeconds, signal: signal ?? null }
 }
 
-/** `reached` rejects when the time is over or the signal comes. */
-function beginLimit(
+/** `reached` rejects when the time is over or the signal is aborted. */
+function startLimit(
   clock: Clock,
   { timeoutSeconds, signal }: Limits,
 ): { reached: Promise<never>; release: () => void } {
@@ -94,49 +90,40 @@ function expectTasks(tasks: unknown): void {
   if (wrong !== -1) throw invalid(`tasks[${wrong}]`, 'a task', items[wrong])
 }
 
-interface Open {
+interface OpenTasks {
+  /** Of submitted tasks, also of those that wait in a long list to be opened. */
   readonly entries: ReadonlySet<Entry>
-  /** Accepted, but not yet with the ledger. */
-  readonly promised: ReadonlySet<AnyTask>
   /** Names a task that this session does not know. */
   readonly missing: StateError | null
 }
 
-function findOpen({ ledger }: WaitParts, tasks: readonly AnyTask[]): Open {
+function findOpen(core: WaitCore, tasks: readonly AnyTask[]): OpenTasks {
   const entries = new Set<Entry>()
-  const promised = new Set<AnyTask>()
   for (const [at, task] of tasks.entries()) {
     if (hasEnded(task.state)) continue
-    const entry = ledger.find(task)
-    if (entry !== undefined) entries.add(entry)
-    else if (ledger.isPromised(task)) promised.add(task)
-    else {
+    const entry = core.find(task)
+    if (entry === undefined) {
       const text = `tasks[${at}] (${task.uid}) was not submitted to this session`
-      return { entries, promised, missing: new StateError(text) }
+      return { entries, missing: new StateError(text) }
     }
+    entries.add(entry)
   }
-  return { entries, promised, missing: null }
+  return { entries, missing: null }
 }
 
-async function waitForEnds(
-  { intake }: WaitParts,
-  { entries, promised }: Open,
-  limit: Promise<never>,
-): Promise<void> {
+async function waitForEnds(entries: ReadonlySet<Entry>, limit: Promise<never>): Promise<void> {
   const { promise, resolve, reject } = Promise.withResolvers<void>()
-  let left = entries.size + promised.size
+  let left = entries.size
   if (left === 0) return
-  const hear = (): void => {
+  const ended = (): void => {
     left--
     if (left === 0) resolve()
   }
-  for (const entry of entries) (entry.waiters ??= new Set()).add(hear)
-  const watcher = { hear, fail: reject }
-  for (const task of promised) intake.watch(task, watcher)
+  const listener = { ended, withdrawn: reject }
+  for (const entry of entries) (entry.endListeners ??= new Set()).add(listener)
   try {
     await Promise.race([promise, limit])
   } finally {
-    for (const entry of entries) entry.waiters?.delete(hear)
-    for (const task of promised) intake.unwatch(task, watcher)
+    for (const entry of entries) entry.endListeners?.delete(listener)
   }
 }

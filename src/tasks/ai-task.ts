@@ -14,6 +14,7 @@ import { Task } from './task.ts'
 import {
   checkTaskOptions,
   expectTaskOptions,
+  type TaskFields,
   taskOptionNames,
   type TaskOptions,
 } from './task-fields.ts'
@@ -49,28 +50,16 @@ export class AITask<P extends string | readonly string[] = string> extends Task<
   readonly spec: PromptSpec
 
   constructor(options: AIOptions<P>) {
-    expectTaskOptions('AITask', options, [...taskOptionNames, 'prompt', 'model', ...samplingNames])
-    const fields = checkTaskOptions(options)
-    super(fields)
-    if (options.backend === undefined && options.model === undefined) {
+    const { task, spec } = checkPromptOptions(options)
+    if (task.backend === null && spec.model === null) {
       throw new ValueError('Expected at least one of `backend` and `model`', {
         field: 'backend',
         expected: 'at least one of `backend` and `model`',
         got: 'neither',
       })
     }
-    const model = options.model === undefined ? null : expectString('model', options.model)
-    this.spec = Object.freeze({
-      kind: 'prompt',
-      executable: model ?? '',
-      priority: fields.priority,
-      timeoutSeconds: fields.timeoutSeconds,
-      resources: defaultResources,
-      workDir: null,
-      prompt: expectPrompt(options.prompt),
-      model,
-      sampling: resolveSampling(options),
-    })
+    super(task)
+    this.spec = spec
   }
 
   get prompt(): P {
@@ -89,6 +78,28 @@ export class AITask<P extends string | readonly string[] = string> extends Task<
   get response(): (P extends string ? string : string[]) | undefined {
     return this.value
   }
+}
+
+/** Which backend answers is not checked: without `backend` and `model`, routing may decide. */
+export function checkPromptOptions(options: AIOptions<string | readonly string[]>): {
+  readonly task: TaskFields
+  readonly spec: PromptSpec
+} {
+  expectTaskOptions('AITask', options, [...taskOptionNames, 'prompt', 'model', ...samplingNames])
+  const task = checkTaskOptions(options)
+  const model = options.model === undefined ? null : expectString('model', options.model)
+  const spec: PromptSpec = Object.freeze({
+    kind: 'prompt',
+    executable: model ?? '',
+    priority: task.priority,
+    timeoutSeconds: task.timeoutSeconds,
+    resources: defaultResources,
+    workDir: null,
+    prompt: expectPrompt(options.prompt),
+    model,
+    sampling: resolveSampling(options),
+  })
+  return { task, spec }
 }
 
 function expectPrompt(prompt: unknown): string | readonly string[] {

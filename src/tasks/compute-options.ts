@@ -73,41 +73,27 @@ const known = [
 /** What can be asked of a `ComputeTask`. */
 export type ComputeSpec = FunctionSpec | ClosureSpec | ProgramSpec
 
-/** Options that were checked: any number of tasks can be made of them. */
-export class ComputeFields {
+/** Options that were checked. */
+export interface CheckedComputeOptions {
   readonly task: TaskFields
   readonly spec: ComputeSpec
   /** `null` for a program. */
   readonly function: AnyFunction | null
   readonly args: readonly unknown[]
+}
 
-  constructor(
-    task: TaskFields,
-    spec: ComputeSpec,
-    body: AnyFunction | null = null,
-    args: readonly unknown[] = none,
-  ) {
-    this.task = task
-    this.spec = spec
-    this.function = body
-    this.args = args
-  }
+/** The spec of another call of the same function; the arguments belong to it from now on. */
+export const withArgs = (spec: FunctionSpec, args: readonly unknown[]): FunctionSpec =>
+  Object.freeze({ ...spec, args: Object.freeze(args) })
 
-  /** The same with a closure for its body. */
-  withFunction(body: AnyFunction): ComputeFields {
-    const { executable, resources } = this.spec
-    return new ComputeFields(this.task, toClosureSpec(this.task, executable, resources), body)
-  }
-
-  /** The spec of a call with other arguments. */
-  specWith(args: readonly unknown[]): ComputeSpec {
-    return this.spec.kind === 'function' ? Object.freeze({ ...this.spec, args }) : this.spec
-  }
+/** The spec under which the function runs as a closure of this process. */
+export function asClosure({ executable, resources, ...limits }: ComputeSpec): ClosureSpec {
+  return toClosureSpec(limits, executable, resources)
 }
 
 type Options = Partial<ExecutableOptions> & Partial<FunctionOptions<unknown, readonly unknown[]>>
 
-export function checkComputeOptions(options: Options): ComputeFields {
+export function checkComputeOptions(options: Options): CheckedComputeOptions {
   expectTaskOptions('ComputeTask', options, known)
   const task = checkTaskOptions(options)
   const resources = resolveResources(options.resources)
@@ -119,7 +105,7 @@ export function checkComputeOptions(options: Options): ComputeFields {
     throw new ValueError(text, { field: 'executable', expected, got })
   }
   return isProgram
-    ? new ComputeFields(task, resolveProgram(options, task, resources))
+    ? { task, spec: resolveProgram(options, task, resources), function: null, args: none }
     : resolveFunction(options, task, resources)
 }
 
@@ -154,7 +140,7 @@ function resolveFunction(
   options: { readonly function?: unknown; readonly args?: unknown },
   task: TaskFields,
   resources: ResourceRequest,
-): ComputeFields {
+): CheckedComputeOptions {
   refuse(options, programOnly, 'an executable')
   expectFunction('function', options.function)
   const body = options.function as AnyFunction
@@ -165,7 +151,7 @@ function resolveFunction(
     definition === undefined
       ? toClosureSpec(task, executable, resources)
       : toFunctionSpec(task, executable, resources, definition, args)
-  return new ComputeFields(task, spec, body, args)
+  return { task, spec, function: body, args }
 }
 
 function expectArgs(args: unknown): readonly unknown[] {
@@ -193,7 +179,7 @@ function toFunctionSpec(
 }
 
 function toClosureSpec(
-  { priority, timeoutSeconds }: TaskFields,
+  { priority, timeoutSeconds }: Pick<TaskFields, 'priority' | 'timeoutSeconds'>,
   executable: string,
   resources: ResourceRequest,
 ): ClosureSpec {

@@ -4,7 +4,6 @@ import { ExecutableFailedError } from '../foundation/task-errors.ts'
 import {
   type AnyFunction,
   checkComputeOptions,
-  ComputeFields,
   type ComputeSpec,
   type ExecutableOptions,
   type FunctionOptions,
@@ -24,19 +23,6 @@ export interface ExecutableResult {
 }
 
 /**
- * Makes a function's task of options that were checked, without checking anything again. The
- * arguments belong to it from now on. Not for applications.
- */
-type LikeChecked = (
-  fields: ComputeFields,
-  args: readonly unknown[],
-  inNameOf: Task | null,
-) => ComputeTask<unknown>
-type Repeatable = new (...given: Parameters<LikeChecked>) => ComputeTask<unknown>
-
-export let likeChecked: LikeChecked
-
-/**
  * Exactly one of `executable` and `function`. Options are checked at once; nothing runs before
  * submission.
  */
@@ -50,21 +36,15 @@ export class ComputeTask<
   readonly function: AnyFunction | null
   readonly args: readonly unknown[]
 
-  static {
-    likeChecked = (fields, args, inNameOf) =>
-      new (ComputeTask as unknown as Repeatable)(fields, args, inNameOf)
-  }
-
   constructor(options: ExecutableOptions & { readonly function?: never })
   constructor(options: FunctionOptions<T, A> & { readonly executable?: never })
-  constructor(given: object, args: readonly unknown[] = [], inNameOf: Task | null = null) {
-    const isChecked = given instanceof ComputeFields
-    const fields = isChecked ? given : checkComputeOptions(given)
-    super(fields.task, isChecked ? inNameOf : null)
-    this.kind = fields.function === null ? 'compute' : 'function'
-    this.spec = isChecked ? fields.specWith(args) : fields.spec
-    this.function = fields.function
-    this.args = isChecked ? args : fields.args
+  constructor(options: object) {
+    const { task, spec, function: body, args } = checkComputeOptions(options)
+    super(task)
+    this.kind = body === null ? 'compute' : 'function'
+    this.spec = spec
+    this.function = body
+    this.args = args
   }
 
   /** The binary's path, or the function's name. */

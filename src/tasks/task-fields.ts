@@ -8,7 +8,7 @@ import {
   expectObject,
   invalid,
 } from '../foundation/options.ts'
-import { expectOwnUid, type Uid } from './uid.ts'
+import { expectOwnUid } from './uid.ts'
 
 export interface TaskOptions {
   /** Unique in the session. Default: generated. */
@@ -40,7 +40,7 @@ export const taskOptionNames = [
 /** Options that were checked: any number of tasks can be made of them. */
 export interface TaskFields {
   /** `null`: to be generated. */
-  readonly uid: Uid | null
+  readonly uid: string | null
   readonly backend: string | null
   readonly timeoutSeconds: number | null
   readonly signal: AbortSignal | null

@@ -1,40 +1,15 @@
-/** What every task is: awaitable, identified, and written to by nobody but the ledger. */
+/** What every task is: awaitable, identified, and with a state that only its ledger writes. */
 
 import { StateError, type TuttiError } from '../foundation/errors.ts'
 import type { JsonObject } from '../foundation/json-value.ts'
 import { announceWait } from '../foundation/task-context.ts'
 import type { TaskState } from './lifecycle.ts'
+import { claimFor, recordFor, TaskRecord } from './task-record.ts'
 import type { TaskFields } from './task-fields.ts'
-import { generateUid, type Uid } from './uid.ts'
+import { generateUid } from './uid.ts'
 
 /** `task_type` in events: an executable, a function, or a prompt. */
 export type TaskKind = 'compute' | 'function' | 'ai'
-
-/** How a task ended. */
-export type Outcome =
-  | { readonly state: 'DONE'; readonly value: unknown }
-  | { readonly state: 'FAILED' | 'CANCELED'; readonly error: TuttiError }
-
-/** How the ledger, the only writer of task state, writes it. Nobody else may import this. */
-export interface LedgerAccess {
-  /** Gives the task a holder; `false` when it has or had one. From now on it can be awaited. */
-  bind(task: Task, holder: object): boolean
-  /** Takes that back: whoever awaits the task hears why, and it may be submitted again. */
-  unbind(task: Task, cause: unknown): void
-  /** What holds the task from now on, until it ends. */
-  setHolder(task: Task, holder: object): void
-  /** `null` before the task is bound. */
-  holderOf(task: Task): object | null
-  uidOf(task: Task): Uid
-  setState(task: Task, state: TaskState): void
-  setBackend(task: Task, name: string): void
-  settle(task: Task, outcome: Outcome): void
-}
-
-export let ledgerAccess: LedgerAccess
-
-/** Holds the tasks that have ended. */
-const past = Object.freeze({})
 
 export abstract class Task<T = unknown> implements PromiseLike<T> {
   abstract readonly kind: TaskKind
@@ -44,51 +19,13 @@ export abstract class Task<T = unknown> implements PromiseLike<T> {
   readonly retries: number
   readonly priority: number
   readonly attributes: JsonObject | null
-  /** Of a uid as they are generated; `null` of any other. */
-  readonly #uidNumber: number | null
-  #backend: string | null
-  #state: TaskState = 'CREATED'
-  #holder: object | null = null
-  #value: unknown
-  #error: TuttiError | null = null
-  #waiting: PromiseWithResolvers<unknown> | null = null
+  readonly #requestedBackend: string | null
+  /** `null` until a ledger claims the task. */
+  #record: TaskRecord | null = null
 
-  static {
-    ledgerAccess = {
-      bind(task, holder) {
-        if (task.#holder !== null) return false
-        task.#holder = holder
-        return true
-      },
-      unbind(task, cause) {
-        task.#holder = null
-        task.#waiting?.reject(notSubmitted(task, 'was not submitted', cause))
-        task.#waiting = null
-      },
-      setHolder(task, holder) {
-        task.#holder = holder
-      },
-      holderOf: (task) => task.#holder,
-      uidOf: (task) => ({ text: task.uid, number: task.#uidNumber }),
-      setState(task, state) {
-        task.#state = state
-      },
-      setBackend(task, name) {
-        task.#backend = name
-      },
-      settle(task, outcome) {
-        task.#settle(outcome)
-      },
-    }
-  }
-
-  /** `inNameOf`: one that is registered and awaited in its place. */
-  constructor(fields: TaskFields, inNameOf: Task | null = null) {
-    const { text, number } =
-      inNameOf === null ? (fields.uid ?? generateUid()) : ledgerAccess.uidOf(inNameOf)
-    this.uid = text
-    this.#uidNumber = number
-    this.#backend = fields.backend
+  constructor(fields: TaskFields) {
+    this.uid = fields.uid ?? generateUid()
+    this.#requestedBackend = fields.backend
     this.timeoutSeconds = fields.timeoutSeconds
     this.signal = fields.signal
     this.retries = fields.retries
@@ -98,28 +35,28 @@ export abstract class Task<T = unknown> implements PromiseLike<T> {
 
   /** The assigned backend, or before that the one that was asked for. */
   get backend(): string | null {
-    return this.#backend
+    return this.#record?.backend ?? this.#requestedBackend
   }
 
   get state(): TaskState {
-    return this.#state
+    return this.#record?.state ?? 'CREATED'
   }
 
   /** Why it failed or was canceled; `null` otherwise. */
   get error(): TuttiError | null {
-    return this.#error
+    return this.#record?.error ?? null
   }
 
   /**
    * The value that awaiting gives; `undefined` before the end and for a task that did not succeed.
    */
   protected get value(): T | undefined {
-    return this.#value as T | undefined
+    return this.#record?.value as T | undefined
   }
 
   /**
-   * Settles when the task ends. A promise is made only for those who wait, so nobody else can miss
-   * it.
+   * Settles when the task ends. The promise is created lazily, so a task that nobody awaits raises
+   * no unhandledRejection.
    */
   then<A = T, B = never>(
     onFulfilled?: ((value: T) => A | PromiseLike<A>) | null,
@@ -128,31 +65,32 @@ export abstract class Task<T = unknown> implements PromiseLike<T> {
     return this.#promise().then(onFulfilled, onRejected)
   }
 
-  #promise(): Promise<T> {
-    if (this.#error !== null) return Promise.reject(this.#error)
-    if (this.#holder === past) return Promise.resolve(this.#value as T)
-    if (this.#holder === null) {
-      return Promise.reject(notSubmitted(this, 'was awaited before it was submitted'))
-    }
-    announceWait()
-    this.#waiting ??= Promise.withResolvers()
-    return this.#waiting.promise as Promise<T>
+  /**
+   * Claims the task: gives the record through which `owner`, and nobody else, writes its state.
+   * `null` when the task was claimed before, unless that claim was withdrawn.
+   */
+  [claimFor](owner: object): TaskRecord | null {
+    if (this.#record !== null && !this.#record.isWithdrawn) return null
+    this.#record = new TaskRecord(owner)
+    return this.#record
   }
 
-  #settle(outcome: Outcome): void {
-    this.#holder = past
-    if (outcome.state === 'DONE') {
-      this.#value = outcome.value
-      this.#waiting?.resolve(outcome.value)
-    } else {
-      this.#error = outcome.error
-      this.#waiting?.reject(outcome.error)
+  /** The record of a task that `owner` has claimed and that has not ended; `null` otherwise. */
+  [recordFor](owner: object): TaskRecord | null {
+    return this.#record?.owner === owner ? this.#record : null
+  }
+
+  #promise(): Promise<T> {
+    if (this.#record === null || this.#record.isWithdrawn) {
+      return Promise.reject(notSubmitted(this.uid, 'was awaited before it was submitted'))
     }
-    this.#waiting = null
+    if (!this.#record.hasEnded) announceWait()
+    return this.#record.promise() as Promise<T>
   }
 }
 
-function notSubmitted({ uid }: Task, what: string, cause?: unknown): StateError {
+/** What awaiting a task gives that no session has accepted. */
+export function notSubmitted(uid: string, what: string, cause?: unknown): StateError {
   return new StateError(`task ${uid} ${what}`, {
     hint: 'Call `await session.submitTasks([task])` first.',
     ...(cause === undefined ? {} : { cause }),

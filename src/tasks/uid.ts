@@ -2,31 +2,36 @@
 
 import { expectId } from '../foundation/options.ts'
 
+const prefix = 'task-'
+const minDigits = 6
+/** Numbers stay exact, and far below what a process can generate. */
+const maxDigits = 14
+const zero = 48
+
 /** The number of the latest generated uid. */
 let generated = 0
 
-export interface Uid {
-  readonly text: string
-  /** Of a uid as they are generated, whoever chose it; `null` of any other. */
-  readonly number: number | null
+export function generateUid(): string {
+  return prefix + String(++generated).padStart(minDigits, '0')
 }
 
-/** At least six digits; more only where the number needs them, and none beyond all reason. */
-const generatedForm = /^task-(\d{6}|[1-9]\d{6,13})$/
-const beyondForm = 1e14
-
-export function generateUid(): Uid {
-  const number = ++generated
-  const text = `task-${String(number).padStart(6, '0')}`
-  return { text, number: number < beyondForm ? number : null }
+/** A chosen uid of the generated form advances the numbers: it is never generated again. */
+export function expectOwnUid(given: unknown): string {
+  const uid = expectId('uid', given)
+  generated = Math.max(generated, generatedNumber(uid) ?? 0)
+  return uid
 }
 
-/** One that looks like a generated uid moves the numbers on: it will not be generated again. */
-export function expectOwnUid(given: unknown): Uid {
-  const text = expectId('uid', given)
-  const digits = generatedForm.exec(text)?.[1]
-  if (digits === undefined) return { text, number: null }
-  const number = Number(digits)
-  generated = Math.max(generated, number)
-  return { text, number }
+/** The number in a uid of the generated form, whoever chose it; `null` for any other. */
+export function generatedNumber(uid: string): number | null {
+  const digits = uid.length - prefix.length
+  if (digits < minDigits || digits > maxDigits || !uid.startsWith(prefix)) return null
+  if (digits > minDigits && uid.charCodeAt(prefix.length) === zero) return null
+  let number = 0
+  for (let at = prefix.length; at < uid.length; at++) {
+    const digit = uid.charCodeAt(at) - zero
+    if (digit < 0 || digit > 9) return null
+    number = number * 10 + digit
+  }
+  return number
 }

@@ -1,6 +1,6 @@
 /**
- * Runs the bodies of blocks on this process's event loop, as many as there are: a block waits for
- * tasks, so it must not hold a place that one of them needs.
+ * Runs the bodies of blocks on this process's event loop, without a limit: a block waits for tasks,
+ * so it must not take a slot that one of them needs.
  */
 
 import { BudgetedQueue, TurnBudget } from '../runtime/turn-budget.ts'
@@ -11,7 +11,7 @@ import type { Clock } from '../foundation/clock.ts'
 import { TimeoutError } from '../foundation/errors.ts'
 import { runInTask } from '../foundation/task-context.ts'
 
-/** What events call the place where blocks run. */
+/** The `backend` of blocks in events. */
 export const blockBackend = 'workflow'
 
 const workerId = 'main'
@@ -19,17 +19,17 @@ const workerId = 'main'
 export interface BlockRunnerParts {
   readonly clock: Clock
   readonly listener: BackendListener
-  /** Hears of every end of an attempt before the listener does. */
-  readonly onEnd: (uid: string, isWell: boolean) => void
+  /** Called at the end of every attempt, before the listener. */
+  readonly onAttemptEnded: (uid: string, hasSucceeded: boolean) => void
 }
 
-/** Bodies can be abandoned, not stopped. */
+/** A body cannot be stopped: when its attempt ends early, it runs on and its result is ignored. */
 export class BlockRunner implements Connection {
   readonly #parts: BlockRunnerParts
   readonly #nodeId = hostname()
-  /** Whoever hands a body over is never run over, nor is the loop by attempts without end. */
+  /** Bodies start after the code that submits them, and retries leave the loop its turns. */
   readonly #ready: BudgetedQueue<Job>
-  /** What is under way, with how to disarm its time-out. */
+  /** Jobs that have not ended, with the function that cancels their time-out. */
   readonly #live = new Map<Job, () => void>()
 
   constructor(parts: BlockRunnerParts) {
@@ -79,7 +79,7 @@ export class BlockRunner implements Connection {
     if (disarm === undefined) return
     disarm()
     this.#live.delete(job)
-    this.#parts.onEnd(job.uid, report.kind === 'complete')
+    this.#parts.onAttemptEnded(job.uid, report.kind === 'complete')
     this.#parts.listener.report(job, report)
   }
 }

@@ -1,6 +1,6 @@
 /** How tasks end that cannot run: a dependency did not succeed, or an argument is not allowed. */
 
-import type { HeldEnd } from '../core/entry.ts'
+import type { UndispatchedEnd } from '../core/entry.ts'
 import { messageOf, ValueError } from '../foundation/errors.ts'
 import { errorTypeOf, TaskCanceledError, TaskFailedError } from '../foundation/task-errors.ts'
 import type { EngineHandle, HandleOwner } from './handle.ts'
@@ -65,7 +65,10 @@ function stepsOf(error: TaskFailedError, most: number): string[] {
 }
 
 /** Dependents of a failed task fail, those of a canceled task are canceled. */
-export function toDependencyFailure(handle: EngineHandle, dependency: EngineHandle): HeldEnd {
+export function toDependencyFailure(
+  handle: EngineHandle,
+  dependency: EngineHandle,
+): UndispatchedEnd {
   const { error } = dependency
   if (error instanceof TaskFailedError) {
     return { kind: 'fail', error: new DependencyFailedError(handle.uid, error) }

@@ -2,9 +2,17 @@
 
 import { join } from 'node:path'
 import type { Backend } from '../backends/backend.ts'
-import { systemClock } from '../foundation/clock.ts'
+import { SessionCore } from '../core/session-core.ts'
+import {
+  type CloseOptions,
+  expectBackend,
+  findCloseProblem,
+  resolveSessionOptions,
+  sessionOptionNames,
+  type SessionOptions,
+  type SessionTelemetryOptions,
+} from '../core/session-options.ts'
 import { messageOf } from '../foundation/errors.ts'
-import { processLog } from '../foundation/log.ts'
 import {
   expectFunction,
   expectKnownKeys,
@@ -12,21 +20,15 @@ import {
   expectString,
 } from '../foundation/options.ts'
 import { isThenable } from '../foundation/promises.ts'
-import {
-  type CloseOptions,
-  expectBackend,
-  findCloseProblem,
-  type SessionOptions,
-  type SessionTelemetryOptions,
-} from '../session/session-options.ts'
-import { registrarOf, Session } from '../session/session.ts'
 import type { SamplingOptions } from '../tasks/ai-task.ts'
 import type { AnyFunction } from '../tasks/compute-options.ts'
 import type { ExecutableResult } from '../tasks/compute-task.ts'
+import type { TelemetryManager } from '../telemetry/manager.ts'
 import { blockBackend, BlockRunner } from './block-runner.ts'
 import { Dispatcher } from './dispatcher.ts'
-import { EngineHandle, type Handle, Run, type TaskFunction } from './handle.ts'
+import { EngineHandle, type Handle, type TaskFunction } from './handle.ts'
 import { type Plan, planBlock, planExecutable, planFunction, planPrompt } from './plan.ts'
+import { RunContexts } from './run-context.ts'
 import { Scopes } from './scopes.ts'
 import type {
   BlockOptions,
@@ -36,7 +38,7 @@ import type {
   PromptTaskOptions,
 } from './task-options.ts'
 
-/** What an engine is made from: its backends, and the options of the session that it opens. */
+/** An engine's backends, its own options and those that it shares with a session. */
 export interface WorkflowEngineOptions extends SessionOptions {
   /** One backend or several; the first that can run a task is its default. */
   readonly backend: Backend | readonly Backend[]
@@ -66,9 +68,10 @@ interface WrapFunction {
   ): M
 }
 
-/** Wrapped functions return at once with a handle; handles among the arguments are dependencies. */
+/** Wrapped functions return a handle at once; handles among the arguments are dependencies. */
 export class WorkflowEngine implements AsyncDisposable {
-  readonly #session: Session
+  readonly #core: SessionCore
+  readonly #contexts = new RunContexts()
   readonly #dispatcher: Dispatcher
   readonly #scopes: Scopes
   readonly #blocks: BlockRunner
@@ -86,32 +89,27 @@ export class WorkflowEngine implements AsyncDisposable {
 
   /** Ready at once. The engine owns its backends, unless it is shut down with `keepBackends`. */
   static async create(options: WorkflowEngineOptions): Promise<WorkflowEngine> {
-    const known = ['backend', 'cacheDir', 'id', 'workDir', 'clock', 'log']
+    const known = ['backend', 'cacheDir', ...sessionOptionNames]
     expectKnownKeys('WorkflowEngine', expectObject('options', options), known)
     return new WorkflowEngine(options)
   }
 
   private constructor({ backend, cacheDir, ...options }: WorkflowEngineOptions) {
-    const { clock = systemClock, log = processLog } = options
     const backends: Backend[] = Array.isArray(backend)
       ? backend.map((one: unknown, at) => expectBackend(`backend[${at}]`, one))
       : [expectBackend('backend', backend)]
-    const session = new Session(backends, options)
-    this.#session = session
-    const registrar = registrarOf(session, (run, outcome) => {
-      if (run instanceof Run) this.#dispatcher.ended(run, outcome)
-    })
-    this.#scopes = new Scopes({ clock, registrar })
+    const core = new SessionCore(resolveSessionOptions(options))
+    for (const one of backends) core.addBackend(one)
+    this.#core = core
+    this.#scopes = new Scopes(core)
     this.#blocks = new BlockRunner({
-      clock,
-      listener: registrar.listener,
-      onEnd: (uid, isWell) => this.#dispatcher.bodies.endAttempt(uid, isWell),
+      clock: core.clock,
+      listener: core.createListener(blockBackend),
+      onAttemptEnded: (uid, hasSucceeded) => this.#contexts.endAttempt(uid, hasSucceeded),
     })
     this.#dispatcher = new Dispatcher({
-      id: session.id,
-      clock,
-      log,
-      registrar,
+      core,
+      contexts: this.#contexts,
       scopes: this.#scopes,
       blocks: { backend: { name: blockBackend }, connection: this.#blocks },
     })
@@ -121,7 +119,7 @@ export class WorkflowEngine implements AsyncDisposable {
 
   /** Names the engine in events and files. */
   get id(): string {
-    return this.#session.id
+    return this.#core.id
   }
 
   /** The body gets values and says which program to run; no shell reads what it says. */
@@ -139,13 +137,13 @@ export class WorkflowEngine implements AsyncDisposable {
     options: PromptTaskOptions<A> = {},
   ): TaskFunction<A, Answer<R>> {
     expectObject('options', options)
-    const plan = planPrompt(body, options, () => this.#session.backends)
+    const plan = planPrompt(body, options, () => this.#core.backends)
     return this.#wrap(plan) as TaskFunction<A, Answer<R>>
   }
 
   /**
-   * Wraps a body that makes and awaits tasks. It holds no backend's place, and what it made is
-   * canceled when it fails or is canceled.
+   * Wraps a body that makes and awaits tasks. It takes no slot of a backend, and what it made is
+   * canceled unless it succeeds.
    */
   block<A extends readonly unknown[], R>(
     body: (...args: A) => R,
@@ -156,19 +154,18 @@ export class WorkflowEngine implements AsyncDisposable {
   }
 
   /**
-   * Runs the callback as the workflow `id` and gives its result. Tasks made inside carry the id;
-   * their spans lie under its span, which ends when the callback and all of them have.
+   * Runs the callback as the workflow `id` and returns its result. Tasks made inside carry the id;
+   * their spans are children of its span, which ends when the callback and all of them have.
    */
   scope<T>(id: string, callback: () => T): T {
     this.#dispatcher.expectOpen()
     expectString('id', id)
     expectFunction('callback', callback)
-    const { bodies } = this.#dispatcher
-    const { context } = bodies
+    const context = this.#contexts.current
     const scope = this.#scopes.enter(id, context.scope)
     let result: T
     try {
-      result = bodies.runIn({ ...context, scope }, callback)
+      result = this.#contexts.runIn({ ...context, scope }, callback)
     } catch (error) {
       this.#scopes.leave(scope, messageOf(error))
       throw error
@@ -177,9 +174,9 @@ export class WorkflowEngine implements AsyncDisposable {
       this.#scopes.leave(scope)
       return result
     }
-    // A lazy one begins only now, and inside.
+    // A lazy thenable starts here, so this must run inside of the scope as well.
     const inside: PromiseLike<unknown> = result
-    const ended = bodies.runIn({ ...context, scope }, () => Promise.resolve(inside))
+    const ended = this.#contexts.runIn({ ...context, scope }, () => Promise.resolve(inside))
     const left = ended.then(
       () => this.#scopes.leave(scope),
       (error: unknown) => this.#scopes.leave(scope, messageOf(error)),
@@ -188,10 +185,8 @@ export class WorkflowEngine implements AsyncDisposable {
   }
 
   /** As on a session. Results of tasks with `cache` are kept beside the checkpoint. */
-  async startTelemetry(
-    options: SessionTelemetryOptions = {},
-  ): ReturnType<Session['startTelemetry']> {
-    const telemetry = await this.#session.startTelemetry(options)
+  async startTelemetry(options: SessionTelemetryOptions = {}): Promise<TelemetryManager> {
+    const telemetry = await this.#core.startTelemetry(options)
     const { checkpointPath } = options
     if (checkpointPath !== undefined && !this.#hasOwnFolder) {
       this.#dispatcher.memo.keepIn(join(checkpointPath, 'results'))
@@ -200,8 +195,8 @@ export class WorkflowEngine implements AsyncDisposable {
   }
 
   /**
-   * Cancels what has not ended, closes the backends (`keepBackends` leaves them to a sharer), then
-   * stops telemetry. Idempotent, same promise, complete when it resolves.
+   * Cancels what has not ended, closes the backends (`keepBackends` leaves them open), then stops
+   * telemetry. Idempotent, same promise, complete when it resolves.
    */
   shutdown(options: CloseOptions = {}): Promise<void> {
     const problem = findCloseProblem('shutdown', options)
@@ -217,7 +212,7 @@ export class WorkflowEngine implements AsyncDisposable {
   async #shutDownOnce(options: CloseOptions): Promise<void> {
     this.#dispatcher.close()
     await this.#blocks.release('workflow engine shut down')
-    await this.#session.close(options)
+    await this.#core.close(options)
     await this.#dispatcher.memo.settle()
   }
 

@@ -1,13 +1,14 @@
-/** What a call in a workflow gives back: awaitable, and a dependency wherever it is passed. */
+/** What a call in a workflow returns: awaitable, and a dependency wherever it is passed. */
 
-import type { AnyTask } from '../backends/backend.ts'
+import type { Entry, TaskOwner, Work } from '../core/entry.ts'
 import type { TuttiError } from '../foundation/errors.ts'
 import { expectString } from '../foundation/options.ts'
-import type { Entry } from '../core/entry.ts'
 import type { TaskState } from '../tasks/lifecycle.ts'
-import type { Task } from '../tasks/task.ts'
+import type { Outcome } from '../tasks/task-record.ts'
+import { Task, type TaskKind } from '../tasks/task.ts'
 import type { GraphNode } from './graph.ts'
 import type { Plan } from './plan.ts'
+import type { RunContext } from './run-context.ts'
 import type { OpenScope } from './scopes.ts'
 
 /** A type-level brand: no such value exists. */
@@ -20,10 +21,10 @@ interface NoHandle {
 
 /**
  * A task of a workflow. Awaiting gives its value; passed as an argument, it is waited for and
- * arrives as its value. One that fails and is never awaited harms nobody.
+ * arrives as its value. One that fails and is never awaited raises no unhandledRejection.
  */
 export interface Handle<T> extends Promise<T> {
-  /** For types alone: tells it from values that happen to have the same members. */
+  /** Exists for the compiler only: distinguishes a handle from values with the same members. */
   readonly [mark]: true
   readonly uid: string
   /** What its events call `executable` when it is created, unless it is a prompt. */
@@ -32,8 +33,8 @@ export interface Handle<T> extends Promise<T> {
   /** Why it failed or was canceled; `null` otherwise. */
   readonly error: TuttiError | null
   /**
-   * Ends it, and with it what depends on it; `true` once, `false` after its end. A block takes
-   * with it what was made inside.
+   * Cancels it and what depends on it, of a block also what was made inside; `true` once, `false`
+   * after its end.
    */
   cancel(reason?: string): boolean
 }
@@ -77,47 +78,42 @@ export type TaskFunction<A extends readonly unknown[], T> = (
   ...args: DeferrableArgs<A>
 ) => Handle<T>
 
-/** The engine that a handle belongs to, as the handle sees it. */
+/** The engine that a handle belongs to. */
 export interface HandleOwner {
   /** The engine's id, for messages. */
   readonly id: string
   cancel(handle: EngineHandle, reason: string): boolean
+  /** Called once, when the run's task has ended. */
+  ended(run: Run, outcome: Outcome): void
 }
 
-/** Light: its task makes no promise before somebody waits, so no rejection can be unhandled. */
-export class EngineHandle<T = unknown> implements Handle<T> {
+/** The one task of a call; what runs for it is known once its dependencies have ended. */
+export class EngineHandle<T = unknown> extends Task<T> implements Handle<T> {
   declare readonly [mark]: true
   readonly plan: Plan
   readonly owner: HandleOwner
-  /** What is registered with the session: the very task that runs, or one that stands for it. */
-  readonly task: Task<T>
-  /** Let go at its end. */
+  /** Released at its end. */
   run: Run | null = null
-  /** Its value, once it is DONE. */
-  result: unknown = undefined
-  /** The one whose cancellation canceled it, directly or through others. */
+  /** The task whose cancellation canceled it, directly or through others. */
   canceledWith: EngineHandle | null = null
 
-  constructor(plan: Plan, owner: HandleOwner, task: Task<T>) {
+  constructor(plan: Plan, owner: HandleOwner) {
+    super(plan.options.task)
     this.plan = plan
     this.owner = owner
-    this.task = task
   }
 
-  get uid(): string {
-    return this.task.uid
-  }
-
-  get state(): TaskState {
-    return this.task.state
-  }
-
-  get error(): TuttiError | null {
-    return this.task.error
+  get kind(): TaskKind {
+    return this.plan.kind
   }
 
   get name(): string {
     return this.plan.options.name
+  }
+
+  /** Its value, once it is DONE. */
+  get result(): T | undefined {
+    return this.value
   }
 
   get [Symbol.toStringTag](): string {
@@ -126,13 +122,6 @@ export class EngineHandle<T = unknown> implements Handle<T> {
 
   cancel(reason = 'canceled by the caller'): boolean {
     return this.owner.cancel(this, expectString('reason', reason))
-  }
-
-  then<A = T, B = never>(
-    onFulfilled?: ((value: T) => A | PromiseLike<A>) | null,
-    onRejected?: ((reason: unknown) => B | PromiseLike<B>) | null,
-  ): Promise<A | B> {
-    return this.task.then(onFulfilled, onRejected)
   }
 
   catch<B = never>(onRejected?: ((reason: unknown) => B | PromiseLike<B>) | null): Promise<T | B> {
@@ -144,65 +133,46 @@ export class EngineHandle<T = unknown> implements Handle<T> {
   }
 }
 
-/** Where a handle was made; what its body makes is made there too. */
-export interface RunContext {
-  readonly scope: OpenScope | null
-  readonly block: Attempt | null
-}
-
-/** One attempt at the body of a block: what the body makes belongs to it, and to no later one. */
-export interface Attempt {
-  /** The block's. Not its run: blocks that begin their successors would hold all before them. */
-  readonly name: string
-  readonly uid: string
-  /** What was made inside and has not ended. */
-  readonly children: Set<Run>
-  /** It did not end well; its body may go on, but what that makes is canceled at once. */
-  isOver: boolean
-}
-
-/** A call of which it is not known yet what will run. */
-export class Draft {
+/** What was called, and where. */
+export interface CallSite {
+  readonly context: RunContext
+  /** What `this` is for the body. */
   readonly receiver: unknown
   /** As they were given, with handles inside. */
   readonly args: readonly unknown[]
-  /** When it was made. */
-  readonly createdMs: number
-  dependencyCount: number
-  /** The arguments, once they are values. */
-  values: readonly unknown[] | null = null
-  /** The memo was asked and has answered that it must run. */
-  mustRun = false
-
-  constructor(
-    receiver: unknown,
-    args: readonly unknown[],
-    made: { readonly atMs: number; readonly dependencies: number },
-  ) {
-    this.receiver = receiver
-    this.args = args
-    this.createdMs = made.atMs
-    this.dependencyCount = made.dependencies
-  }
 }
 
 /** What the engine knows of a handle that has not ended. */
-export class Run implements GraphNode<Run> {
+export class Run implements GraphNode<Run>, TaskOwner {
   readonly handle: EngineHandle
   readonly context: RunContext
-  /** What is to run, or from what that will be made. */
-  work: AnyTask | Draft
+  readonly receiver: unknown
+  readonly args: readonly unknown[]
+  /** The arguments with values in place of handles; `null` while some are missing. */
+  values: readonly unknown[] | null = null
+  /** What is to run; `null` before it is known. */
+  work: Work | null = null
   entry: Entry | null = null
-  /** The dependency that did not end well. */
-  doomedBy: EngineHandle | null = null
-  /** What it counts in: the open scope of the id that its context names. */
+  /** When it was called; 0 if it can have no dependencies. */
+  createdMs = 0
+  dependencyCount = 0
+  /** The memo has no result for it. */
+  mustRun = false
+  /** The dependency that did not succeed. */
+  failedDependency: EngineHandle | null = null
+  /** The open scope that it belongs to, by the id that its context names. */
   scope: OpenScope | null = null
   waiting: GraphNode<Run>['waiting'] = null
   dependents: Run[] | null = null
 
-  constructor(handle: EngineHandle, context: RunContext, work: AnyTask | Draft) {
+  constructor(handle: EngineHandle, { context, receiver, args }: CallSite) {
     this.handle = handle
     this.context = context
-    this.work = work
+    this.receiver = receiver
+    this.args = args
+  }
+
+  ended(outcome: Outcome): void {
+    this.handle.owner.ended(this, outcome)
   }
 }

@@ -2,7 +2,7 @@
 
 import { messageOf, StateError } from '../foundation/errors.ts'
 import type { Log } from '../foundation/log.ts'
-import type { Outcome } from '../tasks/task.ts'
+import type { Outcome } from '../tasks/task-record.ts'
 import { type Found, MemoStore } from './memo-store.ts'
 
 /** How a call goes on. */

@@ -1,61 +1,71 @@
-/** Runs bodies where their handles were made: in their scope, and in their block. */
+/** Runs bodies in the scope and the block in which their handles were made. */
 
 import { AsyncLocalStorage } from 'node:async_hooks'
-import type { Attempt, Run, RunContext } from './handle.ts'
+import type { OpenScope } from './scopes.ts'
+
+/** Where a handle was made; what its body makes is made there as well. */
+export interface RunContext {
+  readonly scope: OpenScope | null
+  readonly block: BlockAttempt | null
+}
+
+/** A task that was made inside of a block. */
+interface ChildTask {
+  cancel(reason: string): unknown
+}
+
+/** One attempt at the body of a block: what the body makes belongs to this attempt alone. */
+export interface BlockAttempt {
+  /** Not the block's handle: blocks that start their successors would retain all before them. */
+  readonly name: string
+  readonly uid: string
+  /** What was made inside and has not ended. */
+  readonly children: Set<ChildTask>
+  /** It did not succeed. Its body may still run, but what that makes is canceled at once. */
+  hasFailed: boolean
+}
+
+/** Calls a body inside of its context. */
+export type Enter = <T>(body: () => T) => T
 
 const outside: RunContext = Object.freeze({ scope: null, block: null })
 
-type Enter = <T>(body: () => T) => T
+export class RunContexts {
+  readonly #storage = new AsyncLocalStorage<RunContext>()
+  /** The current attempts at blocks, by the uids of the blocks. */
+  readonly #attempts = new Map<string, BlockAttempt>()
 
-export class Bodies {
-  readonly #context = new AsyncLocalStorage<RunContext>()
-  /** The attempts at blocks that are under way, by the uids of the blocks. */
-  readonly #attempts = new Map<string, Attempt>()
-  readonly #cancel: (child: Run, reason: string) => void
-
-  constructor(cancel: (child: Run, reason: string) => void) {
-    this.#cancel = cancel
-  }
-
-  /** Where the calling code makes its handles. */
-  get context(): RunContext {
-    return this.#context.getStore() ?? outside
+  /** Of the calling code. */
+  get current(): RunContext {
+    return this.#storage.getStore() ?? outside
   }
 
   runIn<T>(context: RunContext, body: () => T): T {
-    return this.#context.run(context, body)
+    return this.#storage.run(context, body)
   }
 
-  /** How a body is entered that is no block. */
-  enterIn(context: RunContext): Enter {
-    return (body) => this.runIn(context, body)
+  /** For the body of a block: each call of it is an attempt of its own. */
+  runAttempt<T>(
+    { scope }: RunContext,
+    { name, uid }: { readonly name: string; readonly uid: string },
+    body: () => T,
+  ): T {
+    const block: BlockAttempt = { name, uid, children: new Set(), hasFailed: false }
+    this.#attempts.set(uid, block)
+    return this.runIn({ scope, block }, body)
   }
 
-  /** How the body of a run is entered. */
-  enter({ handle, context }: Run): Enter {
-    const { run } = handle
-    if (run === null || !handle.plan.isBlock) return this.enterIn(context)
-    return (body) => this.#runBlock(run, body)
-  }
-
-  /** The attempt at a block's body has ended; badly, it takes with it what the body made. */
-  endAttempt(uid: string, isWell: boolean): void {
+  /** An attempt has ended; unless it succeeded, what its body made is canceled. */
+  endAttempt(uid: string, hasSucceeded: boolean): void {
     const attempt = this.#attempts.get(uid)
     if (attempt === undefined) return
     this.#attempts.delete(uid)
-    if (isWell) return
-    attempt.isOver = true
-    for (const child of attempt.children) this.#cancel(child, reasonOf(attempt))
-  }
-
-  #runBlock<T>(run: Run, body: () => T): T {
-    const { name, uid } = run.handle
-    const attempt: Attempt = { name, uid, children: new Set(), isOver: false }
-    this.#attempts.set(uid, attempt)
-    return this.runIn({ scope: run.context.scope, block: attempt }, body)
+    if (hasSucceeded) return
+    attempt.hasFailed = true
+    for (const child of attempt.children) child.cancel(cancelReasonOf(attempt))
   }
 }
 
 /** Why what was made inside of a block is canceled. */
-export const reasonOf = ({ name, uid }: Attempt): string =>
-  `its block ${name} (${uid}) did not end well`
+export const cancelReasonOf = ({ name, uid }: BlockAttempt): string =>
+  `its block ${name} (${uid}) did not succeed`

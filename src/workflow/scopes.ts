@@ -1,16 +1,10 @@
-/** The open scopes of an engine: they count what was made inside, and tell when all of it ended. */
+/** The open scopes of an engine: each counts what uses it, and ends when nothing does. */
 
+import type { SessionCore } from '../core/session-core.ts'
 import { WorkflowEnded, WorkflowStarted } from '../events/library-events.ts'
-import type { Clock } from '../foundation/clock.ts'
-import type { Registrar } from '../core/deferred-submission.ts'
 
-/** The backend of events that concern a workflow as a whole, as of those of the session. */
+/** The `backend` of events about a workflow as a whole, as of those about the session. */
 const backend = 'tutti'
-
-export interface ScopesParts {
-  readonly clock: Clock
-  readonly registrar: Registrar
-}
 
 /** A scope is open until every callback that entered it and every task made inside has ended. */
 export interface OpenScope {
@@ -23,11 +17,11 @@ export interface OpenScope {
 }
 
 export class Scopes {
-  readonly #parts: ScopesParts
+  readonly #core: Pick<SessionCore, 'clock' | 'emit'>
   readonly #open = new Map<string, OpenScope>()
 
-  constructor(parts: ScopesParts) {
-    this.#parts = parts
+  constructor(core: Pick<SessionCore, 'clock' | 'emit'>) {
+    this.#core = core
   }
 
   /** Entering an open id again joins it. */
@@ -37,11 +31,11 @@ export class Scopes {
   }
 
   /**
-   * Something more uses the scope, or the one that is open under its id by now; it must leave the
-   * one that it gets. Code that outlived its scope opens it once more.
+   * Counts one more use of the scope, or of the one that is open under its id by now; the caller
+   * must leave the one that is returned. Code that outlives its scope opens it again.
    */
   use(given: OpenScope): OpenScope {
-    const { clock, registrar } = this.#parts
+    const { clock } = this.#core
     const scope = this.#open.get(given.id) ?? given
     scope.uses++
     if (scope.uses > 1) return scope
@@ -49,18 +43,18 @@ export class Scopes {
     scope.startedMs = clock.monotonicMs()
     scope.failure = null
     this.#open.set(id, scope)
-    registrar.tell(WorkflowStarted, { backend, workflow_id: id, parent_workflow_id: parentId })
+    this.#core.emit(WorkflowStarted, { backend, workflow_id: id, parent_workflow_id: parentId })
     return scope
   }
 
   /** Something that used the scope has ended. */
   leave(scope: OpenScope, failure: string | null = null): void {
-    const { clock, registrar } = this.#parts
+    const { clock } = this.#core
     scope.failure ??= failure
     scope.uses--
     if (scope.uses > 0) return
     this.#open.delete(scope.id)
-    registrar.tell(WorkflowEnded, {
+    this.#core.emit(WorkflowEnded, {
       backend,
       workflow_id: scope.id,
       duration_seconds: (clock.monotonicMs() - scope.startedMs) / 1000,

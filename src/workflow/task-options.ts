@@ -1,4 +1,4 @@
-/** What a caller may choose about a workflow's tasks, checked when the task is wrapped. */
+/** The options of a workflow's tasks, checked when a function is wrapped. */
 
 import { expectKnownKeys, expectObject, expectString, invalid } from '../foundation/options.ts'
 import { samplingNames, type SamplingOptions } from '../tasks/ai-task.ts'
@@ -6,15 +6,15 @@ import type { ExecutableOptions } from '../tasks/compute-task.ts'
 import type { ResourceRequest } from '../tasks/resources.ts'
 import { checkTaskOptions, type TaskFields, type TaskOptions } from '../tasks/task-fields.ts'
 
-/** What every call of the wrapped function has in common. */
+/** Options of `block`, for every call of the wrapped function. */
 export interface BlockOptions extends Omit<TaskOptions, 'uid' | 'backend'> {
   /** What events call it. Default: the function's name. */
   readonly name?: string
 }
 
-/** Where a result is looked for before a task runs. */
+/** How calls are compared before a task runs. */
 export interface CacheOptions<A extends readonly unknown[]> {
-  /** Stands for the arguments: calls with the same key have the same result. */
+  /** Replaces the arguments: calls with the same key have the same result. */
   readonly key: string | ((...args: A) => string)
 }
 
@@ -32,18 +32,18 @@ export interface FunctionTaskOptions<
   readonly resources?: Partial<ResourceRequest>
 }
 
-/** Options of `executableTask`; which program runs is what the body gives back. */
+/** Options of `executableTask`; the body returns which program runs. */
 export interface ExecutableTaskOptions<
   A extends readonly unknown[] = readonly unknown[],
 > extends FunctionTaskOptions<A> {}
 
-/** Options of `promptTask`; what the body gives back with its prompt wins over them. */
+/** Options of `promptTask`; what the body returns with its prompt takes precedence. */
 export interface PromptTaskOptions<A extends readonly unknown[] = readonly unknown[]>
   extends WorkflowTaskOptions<A>, SamplingOptions {
   readonly model?: string
 }
 
-/** What the body of an executable task gives back: never a shell's command line. */
+/** What the body of an executable task returns; never a shell's command line. */
 export type ProgramCall =
   | readonly [executable: string, ...args: string[]]
   | Omit<ExecutableOptions, keyof TaskOptions | 'resources' | 'shell'>
@@ -63,11 +63,9 @@ export type AnyTaskOptions = PromptTaskOptions<never[]> & FunctionTaskOptions<ne
 /** The options, sorted by who reads them. */
 export interface ResolvedTaskOptions {
   readonly name: string
-  /** For the handle. */
-  readonly task: TaskOptions
-  /** The same, checked. */
-  readonly draft: TaskFields
-  /** For what is run in its name. */
+  /** Of every call's task. */
+  readonly task: TaskFields
+  /** Of what runs for it. */
   readonly work: Omit<AnyTaskOptions, 'name' | 'cache' | 'signal' | 'attributes' | 'retries'>
   readonly cache: CacheOptions<never[]> | boolean
 }
@@ -83,11 +81,9 @@ export function resolveTaskOptions(
   const { backend, timeoutSeconds, priority } = work
   const task = { backend, timeoutSeconds, priority, signal, attributes, retries }
   const chosen = Object.entries(task).filter(([, value]) => value !== undefined)
-  const forTask: TaskOptions = Object.fromEntries(chosen)
   return {
     name: name === undefined ? nameOf(body) : expectString('name', name),
-    task: forTask,
-    draft: checkTaskOptions(forTask),
+    task: checkTaskOptions(Object.fromEntries(chosen)),
     work,
     cache: expectCache(cache),
   }

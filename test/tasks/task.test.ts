@@ -3,7 +3,8 @@ import { StateError, ValueError } from '../../src/foundation/errors.ts'
 import { TaskCanceledError } from '../../src/foundation/task-errors.ts'
 import { AITask } from '../../src/tasks/ai-task.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
-import { ledgerAccess } from '../../src/tasks/task.ts'
+import { claimFor, recordFor, type TaskRecord } from '../../src/tasks/task-record.ts'
+import type { Task } from '../../src/tasks/task.ts'
 
 const work = (): number => 1
 const make = (options: object): ComputeTask<number> =>
@@ -122,8 +123,14 @@ describe('options of every task', () => {
   })
 })
 
-/** What a session would be. */
-const holder = {}
+/** What a ledger would be. */
+const owner = {}
+
+function claim(task: Task): TaskRecord {
+  const record = task[claimFor](owner)
+  if (record === null) throw new Error(`${task.uid} was claimed before`)
+  return record
+}
 
 describe('awaiting a task', () => {
   it('before submission rejects with a hint', async () => {
@@ -137,20 +144,22 @@ describe('awaiting a task', () => {
 
   it('gives the value to everybody, before and after the end', async () => {
     const task = make({})
-    expect(ledgerAccess.bind(task, holder)).toBe(true)
-    expect(ledgerAccess.bind(task, holder)).toBe(false)
+    const record = claim(task)
+    expect(task[claimFor](owner)).toBe(null)
+    expect([task[recordFor](owner), task[recordFor]({})]).toEqual([record, null])
     const early = [task.then((value) => value + 1), Promise.all([task, task])]
-    ledgerAccess.settle(task, { state: 'DONE', value: 41 })
+    record.settle({ state: 'DONE', value: 41 })
     expect(await Promise.all(early)).toEqual([42, [41, 41]])
     expect([await task, task.returnValue, task.error]).toEqual([41, 41, null])
+    expect([task[recordFor](owner), task[claimFor](owner)]).toEqual([null, null])
   })
 
   it('rejects for everybody, before and after the end', async () => {
     const task = make({})
-    ledgerAccess.bind(task, holder)
+    const record = claim(task)
     const early = [task.then(null, (error: unknown) => error), task.then(null, () => 'again')]
     const error = new TaskCanceledError(task.uid, 'over')
-    ledgerAccess.settle(task, { state: 'CANCELED', error })
+    record.settle({ state: 'CANCELED', error })
     expect(await Promise.all(early)).toEqual([error, 'again'])
     await expect(task).rejects.toBe(error)
     expect([task.error, task.returnValue]).toEqual([error, undefined])
@@ -158,13 +167,13 @@ describe('awaiting a task', () => {
 
   it('ends with an error when the submission fails, and may begin again', async () => {
     const task = make({})
-    ledgerAccess.bind(task, holder)
+    const record = claim(task)
     const waiting = task.then(null, (error: unknown) => error)
-    const cause = new Error('closed')
-    ledgerAccess.unbind(task, cause)
-    expect(await waiting).toMatchObject({ name: 'StateError', cause })
+    const error = new StateError('closed')
+    record.withdraw(error)
+    expect(await waiting).toBe(error)
     await expect(task).rejects.toBeInstanceOf(StateError)
-    expect(ledgerAccess.bind(task, holder)).toBe(true)
+    expect(claim(task)).not.toBe(record)
   })
 
   it('nobody raises no unhandledRejection', async () => {
@@ -173,11 +182,10 @@ describe('awaiting a task', () => {
     process.on('unhandledRejection', hear)
     try {
       const [never, early] = [make({}), make({})]
-      for (const task of [never, early]) ledgerAccess.bind(task, holder)
+      const records = [never, early].map((task) => claim(task))
       void early.then(null, () => {})
-      for (const task of [never, early]) {
-        const error = new TaskCanceledError(task.uid, 'over')
-        ledgerAccess.settle(task, { state: 'FAILED', error })
+      for (const record of records) {
+        record.settle({ state: 'FAILED', error: new TaskCanceledError('a', 'over') })
       }
       for (let at = 0; at < 3; at++) await new Promise((resolve) => setImmediate(resolve))
     } finally {

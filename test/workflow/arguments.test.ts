@@ -1,15 +1,15 @@
 import { describe, expect, it } from 'vitest'
 import { findHandles, substitute } from '../../src/workflow/arguments.ts'
-import { DraftTask } from '../../src/workflow/draft-task.ts'
+import { claimFor } from '../../src/tasks/task-record.ts'
 import { EngineHandle } from '../../src/workflow/handle.ts'
 import { planFunction } from '../../src/workflow/plan.ts'
 
 const plan = planFunction(() => 1, {})
-const owner = { id: 'w', cancel: () => false }
+const owner = { id: 'w', cancel: () => false, ended() {} }
 
 function done(value: unknown): EngineHandle {
-  const handle = new EngineHandle(plan, owner, new DraftTask('function', plan.options.draft))
-  handle.result = value
+  const handle = new EngineHandle(plan, owner)
+  handle[claimFor](owner)?.settle({ state: 'DONE', value })
   return handle
 }
 

@@ -1,14 +1,17 @@
-/** The checks of what a caller chose about a session, before anything begins. */
+/** The options that sessions and workflow engines share, and their checks. */
 
 import type { Backend } from '../backends/backend.ts'
-import type { Clock } from '../foundation/clock.ts'
+import { type Clock, systemClock } from '../foundation/clock.ts'
 import { ValueError } from '../foundation/errors.ts'
-import type { Log } from '../foundation/log.ts'
+import { newUuid } from '../foundation/ids.ts'
+import { type Log, processLog } from '../foundation/log.ts'
 import {
   expectBoolean,
+  expectId,
   expectKnownKeys,
   expectNumber,
   expectObject,
+  expectString,
   invalid,
 } from '../foundation/options.ts'
 import { isThenable } from '../foundation/promises.ts'
@@ -18,10 +21,31 @@ import type { TelemetryOptions } from '../telemetry/options.ts'
 export interface SessionOptions {
   /** Names the session in events and files. Default: generated. */
   readonly id?: string
-  /** Where programs run that name no folder of their own. Default: the process's own. */
+  /** The folder of programs that name none, and of relative ones. Default: the process's own. */
   readonly workDir?: string
   readonly clock?: Clock
   readonly log?: Log
+}
+
+/** Session options with their defaults. */
+export interface ResolvedSessionOptions {
+  readonly id: string
+  readonly workDir: string | null
+  readonly clock: Clock
+  readonly log: Log
+}
+
+export const sessionOptionNames: readonly string[] = ['id', 'workDir', 'clock', 'log']
+
+/** The caller has refused unknown keys. */
+export function resolveSessionOptions(options: SessionOptions): ResolvedSessionOptions {
+  const { id, workDir, clock = systemClock, log = processLog } = options
+  return {
+    id: id === undefined ? `s-${newUuid().slice(0, 8)}` : expectId('id', id),
+    workDir: workDir === undefined ? null : expectString('workDir', workDir),
+    clock,
+    log,
+  }
 }
 
 type ManagerOptions = Omit<TelemetryOptions, 'sessionId' | 'clock' | 'log'>
@@ -34,13 +58,13 @@ export interface SessionTelemetryOptions extends ManagerOptions {
   readonly keepResults?: boolean
 }
 
-/** What becomes of the backends at the end. */
+/** Options of `close()` and `shutdown()`. */
 export interface CloseOptions {
-  /** Leaves the backends open, for somebody who shares them. */
+  /** Leaves the backends open, for their other clients. Default `false`. */
   readonly keepBackends?: boolean
 }
 
-/** The compiler makes sure that none is missing. */
+/** A record, so that the compiler finds a missing name. */
 const telemetryNames: Readonly<Record<keyof SessionTelemetryOptions, true>> = {
   resourcePollSeconds: true,
   keepResults: true,
@@ -53,7 +77,7 @@ const telemetryNames: Readonly<Record<keyof SessionTelemetryOptions, true>> = {
   stopDeadlineSeconds: true,
 }
 
-/** The session's own options; `manager` holds those that telemetry checks itself. */
+/** The session's own options; `manager` holds those that telemetry checks. */
 export function resolveSessionTelemetry(given: unknown): {
   readonly pollSeconds: number
   readonly keepResults: boolean
@@ -82,7 +106,7 @@ export function findCloseProblem(method: string, given: unknown): unknown {
   }
 }
 
-/** A forgotten `await` is what mostly stands in a backend's place. */
+/** Names a forgotten `await`: the most common mistake. */
 export function expectBackend(field: string, given: unknown): Backend {
   if (isThenable(given)) {
     throw new ValueError(`Expected \`${field}\` to be a backend, got a promise: await it first`, {

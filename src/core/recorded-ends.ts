@@ -1,0 +1,91 @@
+/** Tells backends which of their ends are recorded, so that a remote one may forget them. */
+
+import type { Connection, Job } from '../backends/backend.ts'
+import type { Clock } from '../foundation/clock.ts'
+import { messageOf } from '../foundation/errors.ts'
+import type { Log } from '../foundation/log.ts'
+
+/** While the checkpoint cannot be written, more ends than this are not kept. */
+const mostPending = 100_000
+
+export interface RecordedEndsParts {
+  readonly clock: Clock
+  readonly log: Log
+}
+
+/**
+ * Every attempt whose end the ledger has taken counts, also one that is retried. Ends of one turn
+ * of the loop are one batch a connection; with a checkpoint, one flush precedes each batch.
+ * Connections without `recorded` cost nothing.
+ */
+export class RecordedEnds {
+  /** Resolves when the events of all ends so far are durable; `null` without a checkpoint. */
+  flush: (() => Promise<void>) | null = null
+  readonly #parts: RecordedEndsParts
+  #pending = new Map<Connection, Job[]>()
+  #count = 0
+  #dropped = 0
+  #delivery: Promise<void> | null = null
+  #isClosed = false
+
+  constructor(parts: RecordedEndsParts) {
+    this.#parts = parts
+  }
+
+  add(connection: Connection, job: Job): void {
+    if (connection.recorded === undefined || this.#isClosed) return
+    if (this.#count >= mostPending) {
+      this.#dropped++
+      return
+    }
+    this.#count++
+    const jobs = this.#pending.get(connection)
+    if (jobs === undefined) this.#pending.set(connection, [job])
+    else jobs.push(job)
+    this.#delivery ??= this.#deliverLater()
+  }
+
+  /** Whether `close` has something to do. */
+  get hasPending(): boolean {
+    return this.#delivery !== null || this.#count + this.#dropped > 0
+  }
+
+  /** Delivers what is pending and warns of what it cannot deliver. Later ends are ignored. */
+  async close(): Promise<void> {
+    this.#isClosed = true
+    await this.#delivery
+    const error = await this.#deliver()
+    const left = this.#count + this.#dropped
+    if (left === 0) return
+    const why = error === null ? 'there were too many' : messageOf(error)
+    const text = `${left} ended jobs were not reported as recorded to their backends: ${why}`
+    this.#parts.log.warn('EndsNotRecorded', text)
+  }
+
+  async #deliverLater(): Promise<void> {
+    await new Promise<void>((resolve) => this.#parts.clock.nextTurn(resolve))
+    const error = await this.#deliver()
+    // After a failure the next end tries again.
+    this.#delivery = error === null && this.#count > 0 ? this.#deliverLater() : null
+  }
+
+  /** One flush for all that is pending; what could not be flushed stays pending. */
+  async #deliver(): Promise<unknown> {
+    const batches = this.#pending
+    if (batches.size === 0) return null
+    this.#pending = new Map()
+    const count = this.#count
+    try {
+      await this.flush?.()
+    } catch (error) {
+      for (const [connection, jobs] of this.#pending) {
+        batches.set(connection, [...(batches.get(connection) ?? []), ...jobs])
+      }
+      this.#pending = batches
+      return error
+    }
+    this.#count -= count
+    for (const [connection, jobs] of batches) connection.recorded?.(jobs)
+    return null
+  }
+}

@@ -1,0 +1,236 @@
+/**
+ * What sessions and workflow engines are built on: backends, admission, ledger and telemetry, and
+ * the order in which they start and close. Not for applications.
+ */
+
+import type { AnyTask, Backend, BackendListener, Job } from '../backends/backend.ts'
+import { ResourcePoller } from '../backends/sampling/poller.ts'
+import type { EventClass, TrustedFields } from '../events/event.ts'
+import type { Clock } from '../foundation/clock.ts'
+import { StateError, ValueError } from '../foundation/errors.ts'
+import type { Log } from '../foundation/log.ts'
+import type { Task } from '../tasks/task.ts'
+import { TelemetryManager } from '../telemetry/manager.ts'
+import { Admission } from './admission.ts'
+import {
+  Attempt,
+  type BackendBinding,
+  type Entry,
+  type Opening,
+  type Target,
+  type UndispatchedEnd,
+  type Work,
+} from './entry.ts'
+import { Ledger } from './ledger.ts'
+import { TelemetryEmitter } from './lifecycle-emitter.ts'
+import { RecordedEnds } from './recorded-ends.ts'
+import { route } from './routing.ts'
+import {
+  type CloseOptions,
+  expectBackend,
+  type ResolvedSessionOptions,
+  resolveSessionTelemetry,
+  type SessionTelemetryOptions,
+} from './session-options.ts'
+
+/** How long a backend may take to end what it runs, before its tasks are canceled without it. */
+const closeDeadlineMs = 10_000
+
+/** A deferred task, what runs for it, and where, if that is not for routing to decide. */
+export interface Dispatch {
+  readonly entry: Entry
+  readonly work: Work
+  readonly target: Target | null
+}
+
+export class SessionCore {
+  readonly id: string
+  readonly clock: Clock
+  readonly log: Log
+  readonly #ledger: Ledger
+  readonly #admission: Admission
+  readonly #recordedEnds: RecordedEnds
+  readonly #bindings: BackendBinding[] = []
+  #telemetry: TelemetryManager | null = null
+  #poller: ResourcePoller | null = null
+  #pollSeconds = 5
+  #closing: Promise<void> | null = null
+
+  constructor({ id, workDir, clock, log }: ResolvedSessionOptions) {
+    this.id = id
+    this.clock = clock
+    this.log = log
+    this.#recordedEnds = new RecordedEnds({ clock, log })
+    this.#ledger = new Ledger({
+      clock,
+      sessionId: id,
+      workDir,
+      onEnded: () => this.#admission.makeRoom(),
+      onAttemptEnded: (connection, job) => this.#recordedEnds.add(connection, job),
+    })
+    const [ledger, bindings] = [this.#ledger, this.#bindings]
+    this.#admission = new Admission({ clock, ledger, bindings })
+  }
+
+  get backends(): readonly Backend[] {
+    return this.#bindings.map(({ backend }) => backend)
+  }
+
+  /** The telemetry that `startTelemetry` started, if any. */
+  get telemetry(): TelemetryManager | null {
+    return this.#telemetry
+  }
+
+  /** Resolves when all that was submitted by now is checked; `null` when it is already. */
+  get checks(): Promise<unknown> | null {
+    return this.#admission.checks
+  }
+
+  addBackend(backend: Backend): void {
+    this.#admission.expectOpen()
+    expectBackend('backend', backend)
+    if (this.#bindings.some((binding) => binding.backend.name === backend.name)) {
+      const text = `the session already has a backend "${backend.name}"`
+      throw new ValueError(text, { field: 'backend.name', got: backend.name })
+    }
+    const session = { id: this.id, closureOf: (job: Job) => Attempt.closureOf(job) }
+    const connection = backend.connect(this.createListener(backend.name), session)
+    this.#bindings.push({ backend, connection })
+    this.#pollNodesOf(backend)
+  }
+
+  /** For a backend, or for another target of dispatched work. */
+  createListener(backendName: string): BackendListener {
+    return {
+      report: (job, report) => this.#ledger.record(job, report),
+      notice: (notice) => this.#ledger.emitter.noticed(backendName, notice),
+    }
+  }
+
+  async startTelemetry(options: SessionTelemetryOptions): Promise<TelemetryManager> {
+    const { pollSeconds, keepResults, manager } = resolveSessionTelemetry(options)
+    this.#admission.expectOpen()
+    if (this.#telemetry !== null) throw new StateError('telemetry was already started')
+    const parts = { sessionId: this.id, clock: this.clock, log: this.log }
+    const telemetry = new TelemetryManager({ ...manager, ...parts })
+    this.#pollSeconds = pollSeconds
+    this.#telemetry = telemetry
+    await telemetry.start().catch((error: unknown) => {
+      this.#telemetry = null
+      throw error
+    })
+    this.#admission.expectOpen()
+    const sink = telemetry
+    const poller = new ResourcePoller({ ...parts, sink, intervalSeconds: pollSeconds })
+    this.#poller = poller
+    this.#ledger.emitter = new TelemetryEmitter({ ...parts, sink, keepResults })
+    if (telemetry.checkpointFile !== null) this.#recordedEnds.flush = () => telemetry.flush()
+    for (const { backend } of this.#bindings) this.#pollNodesOf(backend)
+    await poller.start()
+    return telemetry
+  }
+
+  /** Submits a list, all or nothing; see `Admission`. */
+  submit(tasks: readonly AnyTask[]): Promise<void> {
+    return this.#admission.submit(tasks)
+  }
+
+  /** The entry of a task that was submitted here and has not ended. */
+  find(task: Task): Entry | undefined {
+    return this.#ledger.find(task)
+  }
+
+  /** Asks for a task's end; `true` once, `false` when it was asked for or has ended. */
+  cancel(task: Task, reason: string): boolean {
+    return this.#ledger.requestCancel(task, reason)
+  }
+
+  /**
+   * Opens a task of which it is not known yet what runs: TaskCreated. It can be awaited and
+   * canceled; its signal may have ended it when this returns.
+   */
+  defer(task: Task, opening: Opening): Entry {
+    if (!this.#ledger.claim(task)) throw new TypeError(`${task.uid} was already submitted`)
+    return this.#ledger.defer(task, opening)
+  }
+
+  /** Hands deferred tasks to their backends together; one that no backend takes fails alone. */
+  dispatch(items: readonly Dispatch[]): void {
+    const entries: Entry[] = []
+    for (const { entry, work, target: own } of items) {
+      const target = own ?? this.#route(entry, work)
+      if (target === null) continue
+      this.#ledger.dispatch(entry, work, target)
+      entries.push(entry)
+    }
+    this.#ledger.submit(entries)
+  }
+
+  /** Ends a deferred task that was not dispatched; does nothing to any other. */
+  end(entry: Entry, end: UndispatchedEnd): void {
+    this.#ledger.end(entry, end)
+  }
+
+  /** Emits an event of the library's own, if there is telemetry. */
+  emit<Fields extends object>(
+    eventClass: EventClass<string, Fields>,
+    fields: Omit<TrustedFields, 'session_id'> & Fields,
+  ): void {
+    this.#ledger.emitter.emit(eventClass, fields)
+  }
+
+  /** Idempotent, same promise; see `Session.close`. */
+  close(options: CloseOptions): Promise<void> {
+    this.#closing ??= this.#closeOnce(options)
+    return this.#closing
+  }
+
+  async #closeOnce({ keepBackends = false }: CloseOptions): Promise<void> {
+    this.#admission.close()
+    this.#ledger.beginClosing()
+    const { promise: deadline, resolve } = Promise.withResolvers<void>()
+    const cancelTimer = this.clock.after(closeDeadlineMs, resolve)
+    if (this.#recordedEnds.hasPending) await within(deadline, () => this.#recordedEnds.close())
+    await Promise.all(
+      this.#bindings.map(async ({ backend, connection }) => {
+        await within(deadline, () => connection.release(closeReason))
+        if (!keepBackends) await within(deadline, () => backend.close())
+      }),
+    )
+    cancelTimer()
+    this.#ledger.cancelRest(closeReason)
+    await this.#poller?.stop()
+    await this.#telemetry?.stop()
+  }
+
+  #route(entry: Entry, work: Work): Target | null {
+    try {
+      const found = route(work, this.#bindings)
+      if ('binding' in found) return found.binding
+      const { field, message, code } = found.problem
+      throw new ValueError(field === '' ? message : `${field}: ${message}`, { code, field })
+    } catch (error) {
+      this.end(entry, { kind: 'fail', error })
+      return null
+    }
+  }
+
+  #pollNodesOf({ name, nodes = [] }: Backend): void {
+    if (this.#poller === null) return
+    for (const node of nodes) {
+      const sampler = node.createSampler(this.#pollSeconds)
+      this.#poller.add({ backend: name, nodeId: node.nodeId, sampler })
+    }
+  }
+}
+
+const closeReason = 'session closed'
+
+/** Stops waiting for what hangs at the deadline; closing continues after what fails. */
+async function within(deadline: Promise<void>, step: () => Promise<void>): Promise<void> {
+  try {
+    await Promise.race([step(), deadline])
+  } catch {
+    // The ledger cancels what the backend did not end.
+  }
+}
