@@ -14,7 +14,7 @@ import {
 } from './shape.ts'
 import { rejectedNames } from './naming.ts'
 import type { SourceFile } from './source-file.ts'
-import { testsPutAside, unseededTests } from './tests.ts'
+import { earlyReturns, testsPutAside, unseededTests } from './tests.ts'
 import { machineTraces } from './traces.ts'
 
 /** A vocabulary that rejects one word. */
@@ -166,6 +166,19 @@ export const rules: Readonly<Record<string, Rule>> = {
       { 'test/a.test.ts': `it.skip('a', () => {})` },
       { 'test/a.test.ts': `describe.only('a', () => {})` },
       { 'test/a.test.ts': `it.concurrent.todo('a')` },
+    ],
+  },
+  'no test returns before its assertions': {
+    judge: earlyReturns,
+    bad: [
+      { 'test/a.test.ts': `it('a', () => { if (b === undefined) return\nexpect(b).toBe(1) })` },
+      { 'test/a.test.ts': `it.each([1])('a', async () => { if (b) { return } })` },
+      { 'test/a.test.ts': `needs(strace)('a', function () { return })` },
+      { 'test/a.test.ts': `assertProperty(fc.property(fc.nat(), (n) => { if (n) return }))` },
+    ],
+    good: [
+      { 'test/a.test.ts': `it('a', () => { const b = () => { return }; return expect(b).ok })` },
+      { 'test/a.test.ts': `function until() { if (a) return }` },
     ],
   },
   'random cases and larger counts of tests come from test/long-run.ts': {

@@ -1,6 +1,14 @@
 /** Rules for test files alone: what a test may not do, however well it passes. */
 
-import { codeIn, dottedName, isNode, type SourceFile, violation, walk } from './source-file.ts'
+import {
+  codeIn,
+  dottedName,
+  isNode,
+  type SourceFile,
+  type SyntaxNode,
+  violation,
+  walk,
+} from './source-file.ts'
 
 /** The files that choose seeds and counts for all the others. */
 const choosers = new Set(['test/property.ts', 'test/long-run.ts'])
@@ -17,6 +25,36 @@ export function testsPutAside(files: readonly SourceFile[]): string[] {
     })
     return found
   })
+}
+
+/** A `return` without a value in a test or a property: it skips the assertions below. */
+export function earlyReturns(files: readonly SourceFile[]): string[] {
+  const starters = /^(?:it|test|needs|fc\.property|fc\.asyncProperty)\b/
+  return codeIn(files, 'test').flatMap((file) => {
+    const found: string[] = []
+    const bodies = new Set<unknown>()
+    // Parents come first, so that a test's body is known before its statements.
+    const owners = new Map<SyntaxNode, unknown>()
+    walk(file, (node, parent) => {
+      const owner = /Function/.test(node.type) ? node : owners.get(parent ?? node)
+      owners.set(node, owner)
+      if (node.type === 'CallExpression' && starters.test(calleeName(node))) {
+        for (const argument of node['arguments'] as unknown[]) bodies.add(argument)
+      }
+      if (node.type !== 'ReturnStatement' || isNode(node['argument'])) return
+      if (!bodies.has(owner)) return
+      found.push(violation(file, node.start, 'skips the assertions below it'))
+    })
+    return found
+  })
+}
+
+/** `it` for `it(…)`, `it.each(…)(…)` and `needs(…)(…)`. */
+function calleeName(call: SyntaxNode): string {
+  const callee = call['callee']
+  if (!isNode(callee)) return ''
+  if (callee.type === 'CallExpression') return calleeName(callee)
+  return dottedName(callee) ?? ''
 }
 
 /** Cases drawn without a seed that can be repeated, and counts chosen without `byRun`. */

@@ -131,15 +131,14 @@ describe('a checksum', () => {
   })
 
   it('of an account is what is left by 97', () => {
-    const letters = fc.array(fc.constantFrom('A', 'B', 'Z', '0', '1', '8', '9', ' ', ''), {
-      maxLength: 30,
-    })
+    const letter = fc.constantFrom('A', 'B', 'Z', '0', '1', '8', '9')
+    const spaced = fc.tuple(fc.constantFrom('', '', ' '), letter).map((pair) => pair.join(''))
+    const letters = fc.array(spaced, { minLength: 11, maxLength: 30, size: 'max' })
     assertProperty(
       fc.property(fc.constantFrom('GB', 'NO', 'DE', 'MT', 'ZZ'), letters, (country, rest) => {
         const lengthOf: Record<string, number> = { GB: 22, NO: 15, DE: 22, MT: 31 }
         for (let check = 0; check < 100; check++) {
           const text = `${country}${String(check).padStart(2, '0')}${rest.join('')}`
-          if (!/^[A-Z]{2}\d{2}(?: ?[A-Z0-9]){11,30}$/.test(text)) return
           const length = lengthOf[country] ?? Infinity
           const ends = [...text.matchAll(/\S/g)].map(({ index }) => index + 1)
           const end = ends[length - 1] ?? 0

@@ -56,14 +56,14 @@ export class PoolDriver implements ExecutorListener {
   }
 
   /** Queues jobs that call the function, one for each list of arguments. */
-  submit<F extends AnyFunction>(
+  submit<F extends AnyFunction, const Lists extends readonly Readonly<Parameters<F>>[]>(
     work: F,
-    argumentLists: readonly Readonly<Parameters<F>>[],
+    argumentLists: Lists,
     options: TaskOptions = {},
-  ): Job[] {
+  ): { -readonly [Index in keyof Lists]: Job } {
     const jobs = argumentLists.map((args) => toJob(work, args, options))
     this.enqueue(jobs)
-    return jobs
+    return jobs as { -readonly [Index in keyof Lists]: Job }
   }
 
   enqueue(jobs: readonly Job[]): void {
@@ -73,7 +73,7 @@ export class PoolDriver implements ExecutorListener {
   }
 
   run<F extends AnyFunction>(work: F, ...args: Parameters<F>): Promise<LastReport> {
-    return this.ended(this.submit(work, [args])[0] as Job)
+    return this.ended(this.submit(work, [args])[0])
   }
 
   runWithGpus(work: () => unknown, gpuIds: readonly number[]): Promise<LastReport> {
@@ -87,8 +87,11 @@ export class PoolDriver implements ExecutorListener {
     return this.#entry(job).end.promise
   }
 
-  allEnded(jobs: readonly Job[]): Promise<LastReport[]> {
-    return Promise.all(jobs.map((job) => this.ended(job)))
+  async allEnded<Jobs extends readonly Job[]>(
+    jobs: Jobs,
+  ): Promise<{ -readonly [Index in keyof Jobs]: LastReport }> {
+    const reports = await Promise.all(jobs.map((job) => this.ended(job)))
+    return reports as { -readonly [Index in keyof Jobs]: LastReport }
   }
 
   started(job: Job): Promise<TaskReport> {

@@ -1,5 +1,4 @@
 import { describe, expect, it } from 'vitest'
-import type { Job } from '../../../../src/backends/backend.ts'
 import { ValueError, WorkerLostError } from '../../../../src/foundation/errors.ts'
 import { errorTypeOf } from '../../../../src/foundation/task-errors.ts'
 import { defineTask } from '../../../../src/tasks/define-task.ts'
@@ -67,7 +66,6 @@ describe.for(isolations)('functions that fail, isolation %s', (isolation) => {
     const driver = open({ batchSize: isolation === 'thread' ? 4 : 1 })
     const jobs = driver.submit(uncloneable, [['function'], ['socket'], ['symbol'], ['circle']])
     const [list, socket, symbol, circle] = await driver.allEnded(jobs)
-    if (!list || !socket || !symbol || !circle) return
     expect(errorOf(list)).toBeInstanceOf(ValueError)
     expect(errorOf(list).code).toBe('ResultNotSerializableError')
     expect(errorOf(list).field).toBe('return_value.list[1].run')
@@ -102,7 +100,7 @@ describe.for(isolations)('functions that fail, isolation %s', (isolation) => {
       [{ a: 1 }],
       [{ options: { callback() {} } }],
       ['x'],
-    ]) as [Job, Job, Job]
+    ])
     const error = errorOf(await driver.ended(wrong))
     expect(error).toBeInstanceOf(ValueError)
     expect(error).toMatchObject({
@@ -123,7 +121,7 @@ describe.for(isolations)('functions that fail, isolation %s', (isolation) => {
     'row 16: an %s after the end replaces the worker and blames nobody',
     async ([what, leave]) => {
       const driver = open({ batchSize: isolation === 'thread' ? 3 : 1 })
-      const [culprit] = driver.submit(leave, [[]]) as [Job]
+      const [culprit] = driver.submit(leave, [[]])
       const innocent = driver.submit(turns, [[20], [20]])
       expect(valueOf(await driver.ended(culprit))).toBe('returned')
       expect((await driver.allEnded(innocent)).map(valueOf)).toEqual([20, 20])
@@ -140,7 +138,7 @@ describe.for(isolations)('functions that fail, isolation %s', (isolation) => {
 
   it('row 16: an uncaught exception of the task that runs fails it', async () => {
     const driver = open()
-    const [job] = driver.submit(throwWhileRunning, [[]]) as [Job]
+    const [job] = driver.submit(throwWhileRunning, [[]])
     const error = errorOf(await driver.ended(job))
     expect(error).toBeInstanceOf(WorkerLostError)
     expect(error.message).toContain('uncaught exception: thrown by the running task')
@@ -153,7 +151,6 @@ describe.for(isolations)('functions that fail, isolation %s', (isolation) => {
     const driver = open({ batchSize: isolation === 'thread' ? 4 : 1 })
     const jobs = driver.submit(exitIf, [[false, { a: 1 }], [false, 2], [true], [false, 3]])
     const [first, second, exited, last] = await driver.allEnded(jobs)
-    if (!first || !second || !exited || !last) return
     expect([valueOf(first), valueOf(second), valueOf(last)]).toEqual([{ a: 1 }, 2, 3])
     expect(errorOf(exited)).toBeInstanceOf(WorkerLostError)
     expect(errorOf(exited).message).toContain('worker w1 was lost')
@@ -176,9 +173,9 @@ describe.for(isolations)('functions that fail, isolation %s', (isolation) => {
   it('row 22: a module that cannot be imported fails only the jobs that need it', async () => {
     const driver = open({ batchSize: isolation === 'thread' ? 3 : 1 })
     const missing = defineTask('file:///does/not/exist.ts', function missing() {})
-    const [lost] = driver.submit(missing, [[]]) as [Job]
+    const [lost] = driver.submit(missing, [[]])
     const undefinedThere = defineTask(import.meta.resolve('./pool-driver.ts'), function absent() {})
-    const [good] = driver.submit(add, [[1, 2]]) as [Job]
+    const [good] = driver.submit(add, [[1, 2]])
     const error = errorOf(await driver.ended(lost))
     expect(error).toMatchObject({ code: 'TaskImportError', field: 'function' })
     expect(error.cause).toMatchObject({ code: 'ERR_MODULE_NOT_FOUND' })
@@ -197,7 +194,6 @@ describe('memory and signals', () => {
     const driver = new PoolDriver({ isolation: 'process', size: 1 })
     const jobs = driver.submit(echo, [[new SharedArrayBuffer(8)], ['x']])
     const [shared, text] = await driver.allEnded(jobs)
-    if (!shared || !text) return
     expect(errorOf(shared)).toMatchObject({ code: 'ArgumentNotSerializableError' })
     expect(valueOf(text)).toBe('x')
     await driver.expectAllOver()
@@ -205,8 +201,8 @@ describe('memory and signals', () => {
 
   it('row 18: a thread out of memory fails its job alone, and is replaced', async () => {
     const driver = new PoolDriver({ size: 1, maxHeapMb: 24, batchSize: 3 })
-    const [before] = driver.submit(echo, [[{ kept: true }]]) as [Job]
-    const [job] = driver.submit(hoard, [[]]) as [Job]
+    const [before] = driver.submit(echo, [[{ kept: true }]])
+    const [job] = driver.submit(hoard, [[]])
     const error = errorOf(await driver.ended(job))
     expect(error).toBeInstanceOf(WorkerLostError)
     expect(error.code).toBe('WorkerOutOfMemoryError')
@@ -236,8 +232,7 @@ describe('memory and signals', () => {
       'complete',
       'complete',
     ])
-    const killed = reports[2]
-    if (killed === undefined) return
+    const killed = reports[2] as LastReport
     expect(errorOf(killed)).toBeInstanceOf(WorkerLostError)
     expect(errorOf(killed).message).toContain('SIGKILL')
     expect(killed.facts?.signal).toBe('SIGKILL')

@@ -3,7 +3,6 @@ import { once } from 'node:events'
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import type { Job } from '../../../../src/backends/backend.ts'
 import { ManualClock } from '../../../../src/testing/manual-clock.ts'
 import { nothing, spin } from './fixtures/functions.ts'
 import { PoolDriver } from './pool-driver.ts'
@@ -67,7 +66,7 @@ describe.for(['thread', 'process'] as const)('what is left, isolation %s', (isol
     const useOnce = async (): Promise<void> => {
       const driver = new PoolDriver({ isolation, size: 2 })
       await driver.allEnded(driver.submit(nothing, [[], []]))
-      const [running] = driver.submit(spin, [[]]) as [Job]
+      const [running] = driver.submit(spin, [[]])
       await driver.started(running)
       driver.cancel(running)
       await driver.pool.close('enough')

@@ -30,7 +30,7 @@ function submit(driver: PoolDriver, deed: Deed): Job {
     cancel: () => driver.submit(spinIf, [[false, 'x']]),
     leave: () => driver.submit(throwLater, [[]]),
   }[deed]()
-  return submitted[0] as Job
+  return submitted[0]
 }
 
 describe.for(['thread', 'process'] as const)('races, isolation %s', (isolation) => {
