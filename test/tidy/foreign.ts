@@ -69,6 +69,7 @@ const globalPermits: readonly Permit[] = [
     ],
     files: [
       'src/cli/',
+      'src/runtime/child-program.ts',
       'src/backends/local/functions/worker-program.ts',
       'src/backends/local/programs/launcher.ts',
       'src/inference/engines/llama/llama-program.ts',

@@ -1,11 +1,15 @@
 /** A worker that is a process. Its mailbox here is a copy that follows its messages. */
 
-import { type ChildProcess, fork } from 'node:child_process'
-import { fileURLToPath } from 'node:url'
 import { serialize } from 'node:v8'
+import { type ChildExit, SupervisedChild } from '../../../runtime/supervised-child.ts'
 import { bankSize, Mailbox } from './mailbox.ts'
 import type { BatchMessage, WorkerMessage } from './protocol.ts'
-import type { WorkerLink, WorkerLinkListener, WorkerLinkOptions } from './worker-link.ts'
+import type {
+  WorkerExit,
+  WorkerLink,
+  WorkerLinkListener,
+  WorkerLinkOptions,
+} from './worker-link.ts'
 
 /** Options of this process that would make a child do something else than run its program. */
 const unfit = /^(?:--(?:input-type|inspect|test|watch|prof|cpu-prof|heap-prof|check)|-[ci]$)/
@@ -15,35 +19,35 @@ const unfitWithText = /^(?:-e|-p|-pe|--eval|--print)$/
 export class ProcessLink implements WorkerLink {
   readonly mailbox = new Mailbox()
   readonly #listener: WorkerLinkListener
-  readonly #child: ChildProcess
-  /** Came before the program was ready; these jobs can still be revoked. */
+  readonly #child: SupervisedChild<BatchMessage, WorkerMessage>
+  /** Batches that came before the program was ready; their jobs can still be revoked. */
   #held: BatchMessage[] | null = []
-  /** The slot of the job that was sent, until the process has told that it began. */
+  /** The slot of the job that was sent, until the process reports that it began. */
   #sent: number | null = null
   #isKilled = false
   #isBusy = true
-  #error: unknown
-  #isOver = false
 
-  constructor({ program, maxHeapMb, listener }: WorkerLinkOptions) {
+  constructor({ program, maxHeapMb, clock, listener }: WorkerLinkOptions) {
     this.#listener = listener
-    this.#child = fork(fileURLToPath(program), [], {
-      serialization: 'advanced',
-      stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
+    this.#child = new SupervisedChild({
+      program,
+      clock,
+      readyDeadlineMs: null,
       execArgv: [
-        ...process.execArgv.filter((option, at, all) => {
-          return !unfit.test(option) && !unfitWithText.test(option) && !isTextOf(all[at - 1])
-        }),
+        ...inheritedOptions(process.execArgv),
         ...(maxHeapMb === null ? [] : [`--max-old-space-size=${maxHeapMb}`]),
       ],
+      onReady: () => this.#sendHeld(),
+      onMessages: (messages) => {
+        for (const message of messages) this.#receive(message)
+      },
+      onExit: (exit) => {
+        this.#forgetUnbegun()
+        listener.exit(toWorkerExit(exit))
+      },
     })
-    this.#child.on('message', (message) => this.#receive(message as WorkerMessage))
-    this.#child.on('exit', () => this.#checkEnd())
-    this.#child.on('disconnect', () => this.#checkEnd())
-    this.#child.on('error', (error) => {
-      this.#error = error
-      this.#checkEnd()
-    })
+    this.#child.ref()
+    this.#child.start()
   }
 
   post(batch: BatchMessage): void {
@@ -59,19 +63,13 @@ export class ProcessLink implements WorkerLink {
   setBusy(isBusy: boolean): void {
     if (isBusy === this.#isBusy) return
     this.#isBusy = isBusy
-    const { channel } = this.#child
-    if (isBusy) {
-      this.#child.ref()
-      channel?.ref()
-    } else {
-      this.#child.unref()
-      channel?.unref()
-    }
+    if (isBusy) this.#child.ref()
+    else this.#child.unref()
   }
 
   kill(): void {
     this.#isKilled = true
-    this.#child.kill('SIGKILL')
+    this.#child.kill()
   }
 
   #deliver(batch: BatchMessage): void {
@@ -79,9 +77,15 @@ export class ProcessLink implements WorkerLink {
     else this.#held.push(batch)
   }
 
+  #sendHeld(): void {
+    const held = this.#held ?? []
+    this.#held = null
+    for (const batch of held) this.#send(batch)
+  }
+
   /** What was sent counts as begun, because nobody could take it back. */
   #send(batch: BatchMessage): void {
-    if (batch.jobs.length === 0) return void this.#child.send(batch)
+    if (batch.jobs.length === 0) return this.#child.send(batch)
     const slot = batch.bank * bankSize
     this.mailbox.starts[slot] = Number.NaN
     this.mailbox.rewind()
@@ -95,11 +99,7 @@ export class ProcessLink implements WorkerLink {
   }
 
   #receive(message: WorkerMessage): void {
-    if (message.kind === 'ready') {
-      const held = this.#held ?? []
-      this.#held = null
-      for (const batch of held) this.#send(batch)
-    } else if (message.kind === 'dying') {
+    if (message.kind === 'dying') {
       this.#forgetUnbegun()
     } else if (message.kind === 'began') {
       this.#sent = null
@@ -118,28 +118,25 @@ export class ProcessLink implements WorkerLink {
     this.mailbox.pass(Math.floor(slot / bankSize), (slot % bankSize) + 1)
   }
 
-  /** A process tells of a job before it begins: without that, at its end, there was none. */
+  /** A process reports a job before it begins it: without that report, the job has not begun. */
   #forgetUnbegun(): void {
     if (this.#sent !== null && !this.#isKilled) this.mailbox.unbegin(this.#sent)
     this.#sent = null
   }
-
-  /** The last messages may come after the exit: the channel's end is waited for, too. */
-  #checkEnd(): void {
-    const { connected, exitCode, signalCode, pid } = this.#child
-    const hasEnded = exitCode !== null || signalCode !== null || pid === undefined
-    if (this.#isOver || connected || !hasEnded) return
-    this.#isOver = true
-    this.#forgetUnbegun()
-    this.#listener.exit({
-      ...(exitCode === null ? {} : { code: exitCode }),
-      ...(signalCode === null ? {} : { signal: signalCode }),
-      ...(this.#error === undefined ? {} : { error: this.#error }),
-    })
-  }
 }
 
-const isTextOf = (option = ''): boolean => unfitWithText.test(option)
+function inheritedOptions(options: readonly string[]): string[] {
+  const isTextOf = (option = ''): boolean => unfitWithText.test(option)
+  return options.filter((option, at) => {
+    return !unfit.test(option) && !isTextOf(option) && !isTextOf(options[at - 1])
+  })
+}
 
-/** The definitions must arrive even so: later batches count on them. */
+const toWorkerExit = ({ code, signal, error }: ChildExit): WorkerExit => ({
+  ...(code === null ? {} : { code }),
+  ...(signal === null ? {} : { signal }),
+  ...(error === null ? {} : { error }),
+})
+
+/** The definitions must arrive even so: later batches refer to them. */
 const withoutJobs = (batch: BatchMessage): BatchMessage => ({ ...batch, jobs: [] })

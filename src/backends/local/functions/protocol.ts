@@ -33,8 +33,6 @@ export function unpackBatch([bank, gpus, definitions, ...jobs]: PackedBatch): Ba
 export type FailureKind = 'thrown' | 'result' | 'import'
 
 export type WorkerMessage =
-  /** The program runs and takes batches. */
-  | { readonly kind: 'ready' }
   /** There is something new in the mailbox. */
   | { readonly kind: 'passed' }
   | { readonly kind: 'value'; readonly slot: number; readonly value: unknown }

@@ -1,43 +1,51 @@
 /** A worker that is a thread of this process. */
 
 import { Worker } from 'node:worker_threads'
+import { newChannelId, openEnvelope } from '../../../runtime/channel.ts'
 import { toErrorRecord } from './error-record.ts'
 import { Mailbox } from './mailbox.ts'
 import { type BatchMessage, packBatch, type WorkerMessage } from './protocol.ts'
 import { Vigil } from './busy-poll.ts'
-import type { WorkerLink, WorkerLinkOptions } from './worker-link.ts'
+import type { WorkerLink, WorkerLinkListener, WorkerLinkOptions } from './worker-link.ts'
 
 const passed = { kind: 'passed' } as const
+
+/** What a thread gets at its start. Its messages carry the channel; user code has no such id. */
+export interface ThreadData {
+  readonly memory: SharedArrayBuffer
+  readonly channel: number
+}
 
 export class ThreadLink implements WorkerLink {
   readonly mailbox = new Mailbox()
   readonly #worker: Worker
   readonly #vigil: Vigil
+  readonly #channel = newChannelId()
+  readonly #listener: WorkerLinkListener
+  #failure: { readonly error: unknown } | null = null
   #isBusy = true
 
   constructor({ workerId, program, maxHeapMb, clock, listener }: WorkerLinkOptions) {
+    this.#listener = listener
+    const threadData: ThreadData = { memory: this.mailbox.memory, channel: this.#channel }
     // Threads inherit this option and refuse then to run a file.
     const isText = process.execArgv.some((option) => option.startsWith('--input-type'))
     this.#worker = new Worker(program, {
       ...(isText ? { execArgv: [] } : {}),
       name: `tutti ${workerId}`,
-      workerData: { memory: this.mailbox.memory },
+      workerData: threadData,
       ...(maxHeapMb === null ? {} : { resourceLimits: { maxOldGenerationSizeMb: maxHeapMb } }),
     })
-    let failure: { readonly error: unknown } | undefined
     this.#vigil = new Vigil(this.mailbox, clock, () => listener.message(passed))
-    this.#worker.on('message', (message: WorkerMessage | null) => {
-      this.#vigil.end()
-      listener.message(message ?? passed)
-    })
-    this.#worker.on('error', (error: unknown) => (failure = { error }))
+    this.#worker.on('message', (received) => this.#receive(received))
+    this.#worker.on('error', (error: unknown) => (this.#failure = { error }))
     this.#worker.on('messageerror', (error) => {
       this.#vigil.end()
       listener.message({ kind: 'unreadable', error: toErrorRecord(error) })
     })
     this.#worker.on('exit', (code) => {
       this.#vigil.end()
-      listener.exit({ code, ...failure })
+      listener.exit({ code, ...this.#failure })
     })
   }
 
@@ -56,5 +64,19 @@ export class ThreadLink implements WorkerLink {
 
   kill(): void {
     void this.#worker.terminate()
+  }
+
+  /** The id alone means that the mailbox has news. Messages of user code are ignored. */
+  #receive(received: unknown): void {
+    this.#vigil.end()
+    if (received === this.#channel) return this.#listener.message(passed)
+    try {
+      const content = openEnvelope(this.#channel, received)
+      if (!Array.isArray(content)) return
+      for (const message of content as readonly WorkerMessage[]) this.#listener.message(message)
+    } catch (error) {
+      this.#failure ??= { error }
+      this.kill()
+    }
   }
 }

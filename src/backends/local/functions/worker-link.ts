@@ -1,10 +1,11 @@
-/** The pool's end of the line to one worker, be it a thread or a process. */
+/** The port between the pool and one worker, which is a thread or a process. */
 
 import type { Clock } from '../../../foundation/clock.ts'
+import { siblingProgram } from '../../../runtime/supervised-child.ts'
 import type { Mailbox } from './mailbox.ts'
 import type { BatchMessage, WorkerMessage } from './protocol.ts'
 
-/** How a worker ended; absent is what nobody knows. */
+/** How a worker ended; what is unknown is absent. */
 export interface WorkerExit {
   readonly code?: number
   readonly signal?: string
@@ -36,11 +37,4 @@ export interface WorkerLinkOptions {
   readonly listener: WorkerLinkListener
 }
 
-/** The worker's program, beside this file and in its language. */
-export const workerProgram = programAt('./worker-program')
-export const parentWatch = programAt('../../../runtime/parent-watch')
-
-function programAt(path: string): URL {
-  const extension = import.meta.url.slice(import.meta.url.lastIndexOf('.'))
-  return new URL(`${path}${extension}`, import.meta.url)
-}
+export const workerProgram = siblingProgram(import.meta.url, 'worker-program')

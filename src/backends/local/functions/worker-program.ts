@@ -1,32 +1,27 @@
-/** A worker's program: a thread that shares a mailbox with its pool, or a process with its own. */
+/** The program of a worker: a thread that shares a mailbox with its pool, or a process. */
 
-import {
-  isMainThread,
-  parentPort,
-  receiveMessageOnPort,
-  Worker,
-  workerData,
-} from 'node:worker_threads'
+import { isMainThread, parentPort, receiveMessageOnPort, workerData } from 'node:worker_threads'
 import { messageOf } from '../../../foundation/errors.ts'
 import { currentTask } from '../../../foundation/task-context.ts'
+import { toEnvelope } from '../../../runtime/channel.ts'
+import { connectToParent } from '../../../runtime/child-program.ts'
 import { toErrorRecord } from './error-record.ts'
 import { JobRunner, type Outlet } from './job-runner.ts'
 import { Mailbox } from './mailbox.ts'
-import { type BatchMessage, type PackedBatch, unpackBatch } from './protocol.ts'
-import { parentWatch } from './worker-link.ts'
+import { type BatchMessage, type PackedBatch, unpackBatch, type WorkerMessage } from './protocol.ts'
+import type { ThreadData } from './thread-link.ts'
 
 if (isMainThread) serveProcess()
-else serveThread((workerData as { memory: SharedArrayBuffer }).memory)
+else serveThread(workerData as ThreadData)
 
-function serveThread(memory: SharedArrayBuffer): void {
+function serveThread({ memory, channel }: ThreadData): void {
   const port = parentPort
   if (port === null) return
-  const listen = (take: (batch: BatchMessage) => void): void => {
-    port.on('message', (batch: PackedBatch) => take(unpackBatch(batch)))
-  }
-  serve(new Mailbox(memory), listen, {
-    // The most frequent message, so it is the smallest.
-    post: (message) => port.postMessage(message.kind === 'passed' ? null : message),
+  const runner = serve(new Mailbox(memory), {
+    post(message) {
+      // The most frequent message, so it is the smallest.
+      port.postMessage(message.kind === 'passed' ? channel : toEnvelope(channel, [message]))
+    },
     began: () => {},
     ended: () => {},
     poll() {
@@ -35,49 +30,43 @@ function serveThread(memory: SharedArrayBuffer): void {
     },
     exit: () => process.exit(1),
   })
+  port.on('message', (batch: PackedBatch) => runner.take(unpackBatch(batch)))
 }
 
 function serveProcess(): void {
-  const mailbox = new Mailbox()
-  const send = (message: object): boolean => process.send?.(message) ?? false
-  process.on('disconnect', () => process.exit(1))
   // Ctrl-C reaches the whole terminal; what becomes of the tasks is the parent's decision.
   process.on('SIGINT', () => {})
-  const listen = (take: (batch: BatchMessage) => void): void => {
-    process.on('message', (batch: BatchMessage) => {
-      mailbox.reset(batch.bank, batch.jobs.length / 3)
-      take(batch)
-    })
-  }
-  serve(mailbox, listen, {
+  const mailbox = new Mailbox()
+  const runner = serve(mailbox, {
     post(message) {
       // The channel's own serializer lets objects pass that a clone would not keep whole.
       if (message.kind === 'value') structuredClone(message.value)
-      send(message)
+      parent.send(message)
     },
-    began: (slot) => void send({ kind: 'began', slot, at: mailbox.starts[slot] }),
+    began: (slot) => parent.send({ kind: 'began', slot, at: mailbox.starts[slot] ?? 0 }),
     ended(slot) {
       const isTold = mailbox.isLeftToMessage(slot)
-      const [start, end] = [mailbox.starts[slot], mailbox.ends[slot]]
+      const [start = 0, end = 0] = [mailbox.starts[slot], mailbox.ends[slot]]
       const value = isTold ? undefined : mailbox.read(slot)
-      send({ kind: 'ended', slot, start, end, isTold, value })
+      parent.send({ kind: 'ended', slot, start, end, isTold, value })
     },
     poll: () => null,
-    // A callback that comes after everything before it was written.
-    exit: () => void process.send?.({ kind: 'passed' }, () => process.exit(1)),
+    exit: () => void parent.drain().then(() => process.exit(1)),
   })
-  const resourceLimits = { maxOldGenerationSizeMb: 16, maxYoungGenerationSizeMb: 2 }
-  new Worker(parentWatch, { workerData: { parent: process.ppid }, resourceLimits }).unref()
+  const parent = connectToParent<BatchMessage, WorkerMessage>({
+    onMessage(batch) {
+      mailbox.reset(batch.bank, batch.jobs.length / 3)
+      runner.take(batch)
+    },
+    onEnd: () => process.exit(1),
+    runsForeignCode: true,
+  })
 }
 
-function serve(
-  mailbox: Mailbox,
-  listen: (take: (batch: BatchMessage) => void) => void,
-  outlet: Outlet,
-): void {
+function serve(mailbox: Mailbox, outlet: Outlet): JobRunner {
   const runner = new JobRunner(mailbox, outlet)
-  // Whoever broke it, the worker cannot be trusted any more. Only the culprit may be blamed for
-  // that: if it has ended, the job that runs now may end, too.
+  // Whatever threw, the worker's state can no longer be trusted. Only the job that threw may fail
+  // for it: if that job has ended already, the one that runs now may end first.
   const endAfter = (what: string) => (thrown: unknown) => {
     const reason = `${what}: ${messageOf(thrown)}`
     outlet.post({ kind: 'dying', reason, error: toErrorRecord(thrown) })
@@ -87,6 +76,5 @@ function serve(
   }
   process.on('uncaughtException', endAfter('uncaught exception'))
   process.on('unhandledRejection', endAfter('unhandled rejection'))
-  listen((batch) => runner.take(batch))
-  outlet.post({ kind: 'ready' })
+  return runner
 }

@@ -2,8 +2,7 @@
  * How many programs may run at once: fewer after the system refused one, more as others succeed.
  */
 
-const shortestPauseMs = 20
-const longestPauseMs = 1000
+import { BackOff } from '../../../runtime/back-off.ts'
 
 export class ConcurrencyLimit {
   readonly #most: number
@@ -11,7 +10,7 @@ export class ConcurrencyLimit {
   /** The lowest limit since the last time of plenty: only a lower one is news. */
   #lowest: number
   #successes = 0
-  #pauseMs = shortestPauseMs
+  readonly #backOff = new BackOff({ firstDelayMs: 20, maxDelayMs: 1000 })
 
   constructor(most: number) {
     this.#most = most
@@ -24,10 +23,8 @@ export class ConcurrencyLimit {
   }
 
   /** How long to wait before the next try; twice as long each time in a row. */
-  nextPauseMs(): number {
-    const pause = this.#pauseMs
-    this.#pauseMs = Math.min(pause * 2, longestPauseMs)
-    return pause
+  nextPauseMs(nowMs: number): number {
+    return this.#backOff.fail(nowMs)
   }
 
   /** The system refused one more than `running`. `true` when the limit was never so low. */
@@ -41,7 +38,7 @@ export class ConcurrencyLimit {
 
   /** A program ended; a whole round of those raises the limit by one. */
   succeed(): void {
-    this.#pauseMs = shortestPauseMs
+    this.#backOff.reset()
     if (this.#limit === this.#most || ++this.#successes < this.#limit) return
     this.#successes = 0
     if (++this.#limit === this.#most) this.#lowest = this.#most

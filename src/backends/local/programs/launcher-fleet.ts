@@ -1,43 +1,51 @@
-/** Keeps the launchers: starts them when needed, spreads the load, replaces the dead. */
+/** Keeps the launcher processes: starts them when needed, spreads the load, replaces lost ones. */
 
 import type { Clock } from '../../../foundation/clock.ts'
-import { LauncherProcess } from './launcher-process.ts'
+import { BackOff } from '../../../runtime/back-off.ts'
 import { groupsOfSession, signalGroup } from '../../../runtime/process-group.ts'
-import type { FromLauncher, LauncherSetup } from './protocol.ts'
+import {
+  exitReason,
+  nodeVariables,
+  siblingProgram,
+  SupervisedChild,
+} from '../../../runtime/supervised-child.ts'
+import type { LauncherSetup, ProgramNews, ProgramRequest, ToLauncher } from './protocol.ts'
 
-/** Deaths in a row, each before any program started, after which launchers are given up. */
-const mostStillbirths = 5
-const shortestDelayMs = 100
-const longestDelayMs = 2000
+/** Small: a launcher holds little, and what it starts is first a copy of it. */
+const nodeFlags = [
+  '--v8-pool-size=1',
+  '--max-semi-space-size=2',
+  '--max-old-space-size=512',
+  '--no-warnings',
+]
+/** For launchers that exit before they have reported anything. */
+const startBackOff = { firstDelayMs: 100, maxDelayMs: 2000, giveUpAfter: 5 }
+/** Beyond it, a pool that closes kills its launchers. */
+const graceMs = 10_000
 
 export interface FleetOptions {
   readonly size: number
   readonly clock: Clock
   readonly setup: Omit<LauncherSetup, 'environment'>
-  onNews(news: FromLauncher): void
+  /** In the order in which things happened. */
+  onNews(news: readonly ProgramNews[]): void
   onLost(launcher: Launcher, reason: string): void
-}
-
-/** A launcher and how many programs it was asked for. */
-export interface Launcher {
-  readonly process: LauncherProcess
-  load: number
 }
 
 export class LauncherFleet {
   readonly #options: FleetOptions
   readonly #launchers: Launcher[] = []
+  readonly #startFailures = new BackOff(startBackOff)
   #count = 0
-  #stillbirths = 0
   #isClosing = false
 
   constructor(options: FleetOptions) {
     this.#options = options
   }
 
-  /** Whether launchers die before they start anything, again and again. */
-  get isBroken(): boolean {
-    return this.#stillbirths >= mostStillbirths
+  /** Whether launchers exit before they start anything, again and again. */
+  get hasGivenUp(): boolean {
+    return this.#startFailures.hasGivenUp(this.#options.clock.monotonicMs())
   }
 
   /** The least loaded launcher; `release` must follow. */
@@ -48,57 +56,93 @@ export class LauncherFleet {
       (this.#launchers.length < this.#options.size
         ? this.#add()
         : this.#launchers.reduce((least, other) => (other.load < least.load ? other : least)))
-    if (launcher.load++ === 0) launcher.process.setBusy(true)
+    launcher.load++
+    launcher.child.ref()
     return launcher
   }
 
   release(launcher: Launcher): void {
-    if (--launcher.load === 0) launcher.process.setBusy(false)
+    launcher.load--
+    launcher.child.unref()
   }
 
-  /** Lets all go; resolves when they are gone. */
+  /** Resolves when all launchers have exited. */
   async close(): Promise<void> {
     this.#isClosing = true
-    await Promise.all(this.#launchers.map((launcher) => launcher.process.close()))
+    await Promise.all(this.#launchers.map(({ child }) => child.close()))
   }
 
   kill(): void {
-    for (const launcher of this.#launchers) launcher.process.kill()
+    for (const { child } of this.#launchers) child.kill()
   }
 
   #add(): Launcher {
     const { clock, setup } = this.#options
-    const process = new LauncherProcess({
-      id: `p${++this.#count}`,
+    const environment = Object.fromEntries(nodeVariables.map((name) => [name, process.env[name]]))
+    const env = { ...process.env }
+    for (const name of nodeVariables) delete env[name]
+    const child = new SupervisedChild<ToLauncher, ProgramNews>({
+      program: siblingProgram(import.meta.url, 'launcher'),
       clock,
-      setup,
-      delayMs:
-        this.#stillbirths === 0
-          ? 0
-          : Math.min(shortestDelayMs * 2 ** (this.#stillbirths - 1), longestDelayMs),
-      onNews: (news) => {
-        this.#stillbirths = 0
-        launcher.hasSpoken = true
+      execArgv: nodeFlags,
+      env,
+      isDetached: true,
+      stdout: 'ignore',
+      graceMs,
+      startDelayMs: this.#startFailures.delayMs(clock.monotonicMs()),
+      firstMessage: { kind: 'setup', setup: { ...setup, environment } },
+      onMessages: (news) => {
+        this.#startFailures.reset()
+        launcher.hasReported = true
         this.#options.onNews(news)
       },
-      onExit: (reason) => this.#bury(launcher, reason),
+      onExit: (exit) => this.#onExit(launcher, exitReason(exit)),
     })
-    const launcher = { process, load: 0, hasSpoken: false }
+    const launcher = new Launcher(`p${++this.#count}`, child)
     this.#launchers.push(launcher)
     return launcher
   }
 
-  #bury(launcher: Launcher & { readonly hasSpoken: boolean }, reason: string): void {
+  #onExit(launcher: Launcher, reason: string): void {
     const at = this.#launchers.indexOf(launcher)
     if (at !== -1) this.#launchers.splice(at, 1)
-    if (!launcher.hasSpoken && !this.#isClosing) this.#stillbirths++
-    if (launcher.load > 0) killUntold(launcher.process.pid)
+    if (!launcher.hasReported && !this.#isClosing) {
+      this.#startFailures.fail(this.#options.clock.monotonicMs(), new Error(reason))
+    }
+    if (launcher.load > 0) killUnreported(launcher.child.pid)
     this.#options.onLost(launcher, reason)
   }
 }
 
-/** A session may hold programs of which its launcher had no time to tell. */
-function killUntold(session: number | undefined): void {
+export class Launcher {
+  readonly id: string
+  readonly child: SupervisedChild<ToLauncher, ProgramNews>
+  /** How many programs it was asked for that have not ended. */
+  load = 0
+  hasReported = false
+
+  constructor(id: string, child: SupervisedChild<ToLauncher, ProgramNews>) {
+    this.id = id
+    this.child = child
+  }
+
+  /** Requests of one turn of the loop are sent in one batch. */
+  request(request: ProgramRequest): void {
+    this.child.post({ kind: 'start', request })
+  }
+
+  /** `true` if the request was not sent: then it never will be. */
+  withdraw(id: number): boolean {
+    return this.child.withdraw((message) => message.kind === 'start' && message.request.id === id)
+  }
+
+  stop(id: number): void {
+    this.child.post({ kind: 'stop', id })
+  }
+}
+
+/** Its session may hold programs whose start a lost launcher had no time to report. */
+function killUnreported(session: number | undefined): void {
   if (session === undefined) return
   for (const group of groupsOfSession(session)) signalGroup(group, 'SIGKILL')
 }

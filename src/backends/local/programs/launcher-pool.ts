@@ -96,10 +96,10 @@ export class LauncherPool implements Executor {
     if (attempt === undefined || attempt.cancelReason !== null) return
     attempt.cancelReason = reason
     const { launcher, id } = attempt
-    if (launcher === null || launcher.process.withdraw(id)) {
+    if (launcher === null || launcher.withdraw(id)) {
       this.#end(attempt, { kind: 'cancel', reason })
     } else {
-      launcher.process.stop(id)
+      launcher.stop(id)
     }
   }
 
@@ -122,14 +122,14 @@ export class LauncherPool implements Executor {
   #launch(attempt: Attempt): void {
     const { id, spec, batch } = attempt
     attempt.launcher = this.#fleet.take()
-    attempt.launcher.process.request(toProgramRequest(id, spec, batch.gpuIds))
+    attempt.launcher.request(toProgramRequest(id, spec, batch.gpuIds))
   }
 
   #take(news: ProgramNews, now: TimeReading): void {
     const attempt = this.#attempts.get(news.id)
     if (attempt === undefined) return
     const { job, cancelReason } = attempt
-    const workerId = attempt.launcher?.process.id ?? ''
+    const workerId = attempt.launcher?.id ?? ''
     switch (news.kind) {
       case 'started': {
         attempt.pid = news.pid
@@ -167,7 +167,7 @@ export class LauncherPool implements Executor {
     }
     if (this.#isPausing) return
     this.#isPausing = true
-    this.#clock.after(this.#limit.nextPauseMs(), () => {
+    this.#clock.after(this.#limit.nextPauseMs(this.#clock.monotonicMs()), () => {
       this.#isPausing = false
       this.#retry(1)
     })
@@ -187,13 +187,13 @@ export class LauncherPool implements Executor {
     const attempts = this.#attempts.all().filter((attempt) => attempt.launcher === launcher)
     const lost = attempts.filter(({ pid }) => pid !== 0)
     for (const { pid } of lost) signalGroup(pid, 'SIGKILL')
-    const workerId = launcher.process.id
+    const workerId = launcher.id
     if (this.#closing === undefined) {
       const tasks = lost.map(({ job }) => job.uid)
       const nodeId = this.#nodeId
       this.#listener.notice({ kind: 'worker-lost', workerId, nodeId, reason, tasks })
     }
-    if (this.#fleet.isBroken) {
+    if (this.#fleet.hasGivenUp) {
       this.#log.warn('LaunchersBroken', `launchers end before they start anything: ${reason}`)
     }
     for (const attempt of attempts) this.#endLost(attempt, workerId, reason)
@@ -209,7 +209,7 @@ export class LauncherPool implements Executor {
       const error = new WorkerLostError(`launcher ${workerId} was lost: ${why}`)
       return this.#end(attempt, { kind: 'fail', error, facts })
     }
-    if (this.#fleet.isBroken) {
+    if (this.#fleet.hasGivenUp) {
       const error = new BackendError(`launchers end before they start anything; last: ${why}`)
       return this.#end(attempt, { kind: 'fail', error })
     }

@@ -2,32 +2,31 @@
  * The program of a launcher process: starts other programs, so that the process that asks need not.
  */
 
+import { connectToParent } from '../../../runtime/child-program.ts'
 import { KoffiSpawner } from './koffi-spawner.ts'
-import { Outbox } from './outbox.ts'
 import { PlainSpawner } from './plain-spawner.ts'
 import { mergeEnvironment, ProgramRunner } from './program-runner.ts'
-import type { LauncherSetup, ToLauncher } from './protocol.ts'
+import type { LauncherSetup, ProgramNews, ToLauncher } from './protocol.ts'
 import type { Spawner } from './spawner.ts'
 
 let runner: ProgramRunner | undefined
 let ready = Promise.resolve()
 
-process.on('message', (message: ToLauncher) => {
-  if (message.setup !== undefined) ready = setUp(message.setup)
-  if (runner === undefined) void ready.then(() => obey(message))
-  else obey(message)
-})
+// Whatever ends this process, also an error of its own: its programs do not outlive it.
+process.on('exit', () => runner?.killAll())
 
-// Nobody is left to take results: the pool has closed, or its process is dead.
-process.on('disconnect', () => {
-  runner?.killAll()
-  process.exit(0)
+const outbox = connectToParent<ToLauncher, ProgramNews>({
+  onMessage(message) {
+    if (message.kind === 'setup') ready = setUp(message.setup)
+    else if (runner === undefined) void ready.then(() => obey(message))
+    else obey(message)
+  },
+  onEnd: () => process.exit(0),
 })
 
 async function setUp(setup: LauncherSetup): Promise<void> {
   const environment = mergeEnvironment(process.env, setup.environment)
   const spawner = await chooseSpawner(setup, environment)
-  const outbox = new Outbox((news) => process.send?.(news))
   runner = new ProgramRunner({ spawner, setup, environment, outbox })
 }
 
@@ -45,7 +44,7 @@ async function chooseSpawner(
   }
 }
 
-function obey({ requests = [], stops = [] }: ToLauncher): void {
-  for (const request of requests) runner?.start(request)
-  for (const id of stops) runner?.stop(id)
+function obey(message: Exclude<ToLauncher, { kind: 'setup' }>): void {
+  if (message.kind === 'start') runner?.start(message.request)
+  else runner?.stop(message.id)
 }

@@ -2,11 +2,11 @@
 
 import { closeSync, openSync } from 'node:fs'
 import { errnoOf } from '../../../foundation/errors.ts'
+import type { MessageBatcher } from '../../../runtime/message-batcher.ts'
 import { machineMs } from '../machine-time.ts'
 import { OutputCapture } from './output-capture.ts'
-import type { Outbox } from './outbox.ts'
 import { explainRefusal, ProgramLookup } from './program-lookup.ts'
-import type { CaptureBounds, LauncherSetup, ProgramRequest } from './protocol.ts'
+import type { CaptureBounds, LauncherSetup, ProgramNews, ProgramRequest } from './protocol.ts'
 import { RunningProgram } from './running-program.ts'
 import type { ProgramWatcher, SpawnPlan, Spawner } from './spawner.ts'
 
@@ -18,7 +18,7 @@ interface RunnerParts {
   readonly spawner: Spawner
   readonly setup: LauncherSetup
   readonly environment: Readonly<Record<string, string>>
-  readonly outbox: Outbox
+  readonly outbox: MessageBatcher<ProgramNews>
 }
 
 export class ProgramRunner {
@@ -37,7 +37,7 @@ export class ProgramRunner {
     const file = this.#lookup.find(name, path)
     if (file === undefined) {
       const fault = this.#lookup.explainMissing(name, path)
-      return this.#parts.outbox.push({ kind: 'failed', id: request.id, fault })
+      return this.#parts.outbox.post({ kind: 'failed', id: request.id, fault })
     }
     const outputs = this.#openOutputs(request)
     if (outputs === undefined) return
@@ -70,11 +70,11 @@ export class ProgramRunner {
     const program = new RunningProgram(pid, limits, {
       settled() {
         spawner.settle(pid)
-        outbox.hurry()
+        outbox.flushSoon()
       },
       over: (status, stoppedBy) => {
         this.#running.delete(id)
-        outbox.push({ kind: 'ended', id, stoppedBy, ...status, ...outputs.texts() })
+        outbox.post({ kind: 'ended', id, stoppedBy, ...status, ...outputs.texts() })
       },
     })
     this.#running.set(id, program)
@@ -83,9 +83,9 @@ export class ProgramRunner {
   #fail(request: ProgramRequest, plan: SpawnPlan, errno: string): void {
     const { outbox } = this.#parts
     const { id } = request
-    if (isTransient(errno)) return outbox.push({ kind: 'refused', id, errno })
+    if (isTransient(errno)) return outbox.post({ kind: 'refused', id, errno })
     if (this.#hasMoved(request, plan)) return this.start(request)
-    outbox.push({ kind: 'failed', id, fault: explainRefusal(plan.file, plan.cwd, errno) })
+    outbox.post({ kind: 'failed', id, fault: explainRefusal(plan.file, plan.cwd, errno) })
   }
 
   /** What was found once may be elsewhere now. */
@@ -102,8 +102,8 @@ export class ProgramRunner {
       return openOutputs(request.stdoutFile, request.stderrFile, setup.capture)
     } catch (error) {
       const [id, errno] = [request.id, errnoOf(error)]
-      if (isTransient(errno)) outbox.push({ kind: 'refused', id, errno })
-      else outbox.push({ kind: 'failed', id, fault: outputFault(error) })
+      if (isTransient(errno)) outbox.post({ kind: 'refused', id, errno })
+      else outbox.post({ kind: 'failed', id, fault: outputFault(error) })
       return undefined
     }
   }

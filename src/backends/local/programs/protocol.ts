@@ -1,4 +1,4 @@
-/** What the pool and its launchers say to each other. Times are those of `machineMs`. */
+/** The messages between the pool and its launchers. Times are those of `machineMs`. */
 
 /** A program to start. `id` is the pool's, never used twice. */
 export interface ProgramRequest {
@@ -16,7 +16,7 @@ export interface ProgramRequest {
   readonly timeoutMs: number | null
 }
 
-/** The first thing that a launcher is told. */
+/** The first message to a launcher. */
 export interface LauncherSetup {
   readonly graceMs: number
   readonly capture: CaptureBounds
@@ -32,12 +32,10 @@ export interface CaptureBounds {
   readonly tailBytes: number
 }
 
-export interface ToLauncher {
-  readonly setup?: LauncherSetup
-  readonly requests?: readonly ProgramRequest[]
-  /** Ids of programs to end. */
-  readonly stops?: readonly number[]
-}
+export type ToLauncher =
+  | { readonly kind: 'setup'; readonly setup: LauncherSetup }
+  | { readonly kind: 'start'; readonly request: ProgramRequest }
+  | { readonly kind: 'stop'; readonly id: number }
 
 /** Why a program could not be started; the name of an error of `program-errors.ts`. */
 export interface StartFault {
@@ -69,13 +67,10 @@ export interface ProgramEnd extends ProgramUsage {
 
 export type StopCause = 'cancel' | 'timeout'
 
-/** Each program is told of at most once as `started`, and exactly once as something else. */
+/** Each program is reported at most once as `started`, and exactly once as something else. */
 export type ProgramNews =
   | { readonly kind: 'started'; readonly id: number; readonly at: number; readonly pid: number }
   | ProgramEnd
   | { readonly kind: 'failed'; readonly id: number; readonly fault: StartFault }
   /** The system has no room for another process or file now. */
   | { readonly kind: 'refused'; readonly id: number; readonly errno: string }
-
-/** In the order in which things happened. */
-export type FromLauncher = readonly ProgramNews[]

@@ -8,6 +8,7 @@ import {
   deep,
   echo,
   exitIf,
+  forge,
   fail,
   hoard,
   killSelf,
@@ -135,6 +136,15 @@ describe.for(isolations)('functions that fail, isolation %s', (isolation) => {
       await driver.expectAllOver()
     },
   )
+
+  it('messages of user code to the parent are ignored', async () => {
+    const driver = open()
+    const jobs = driver.submit(forge, [[], []])
+    expect((await driver.allEnded(jobs)).map(valueOf)).toEqual(['honest', 'honest'])
+    expect(valueOf(await driver.run(add, 1, 2))).toBe(3)
+    expect(driver.notices).toEqual([])
+    await driver.expectAllOver()
+  })
 
   it('row 16: an uncaught exception of the task that runs fails it', async () => {
     const driver = open()

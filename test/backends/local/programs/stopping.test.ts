@@ -4,6 +4,13 @@ import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { BackendError, TimeoutError, WorkerLostError } from '../../../../src/foundation/errors.ts'
+import { systemClock } from '../../../../src/foundation/clock.ts'
+import type {
+  ProgramNews,
+  ProgramRequest,
+  ToLauncher,
+} from '../../../../src/backends/local/programs/protocol.ts'
+import { type ChildExit, SupervisedChild } from '../../../../src/runtime/supervised-child.ts'
 import { expectCompleted, expectFailed, launchersOf, openPool, processes } from './pool-driver.ts'
 
 const shell = (script: string) => ({ executable: 'sh', arguments: ['-c', script] })
@@ -44,6 +51,34 @@ it('row 22: launchers that die at once are started ever later, then given up', a
   expect(warnings).toEqual(['LaunchersBroken'])
   process.execPath = node
   expectCompleted(await driver.run({ executable: 'true' }))
+})
+
+it('row 19: a launcher that ends by an error of its own kills its programs first', async () => {
+  const started = Promise.withResolvers<number>()
+  const exited = Promise.withResolvers<ChildExit>()
+  const { PATH = '' } = process.env
+  const capture = { headBytes: 10, tailBytes: 10 }
+  const launcher = new SupervisedChild<ToLauncher, ProgramNews>({
+    program: new URL('../../../../src/backends/local/programs/launcher.ts', import.meta.url),
+    clock: systemClock,
+    isDetached: true,
+    stderr: 'capture',
+    firstMessage: {
+      kind: 'setup',
+      setup: { graceMs: 60_000, capture, spawner: 'auto', environment: { PATH } },
+    },
+    onMessages: ([news]) => news?.kind === 'started' && started.resolve(news.pid),
+    onExit: exited.resolve,
+  })
+  onTestFinished(() => launcher.kill())
+  const spec = { arguments: ['1003'], cwd: '/', env: null, stdin: null, shell: false }
+  const files = { stdoutFile: null, stderrFile: null, timeoutMs: null }
+  launcher.post({ kind: 'start', request: { id: 1, executable: 'sleep', ...spec, ...files } })
+  const pid = await started.promise
+  expect(isAlive(pid)).toBe(true)
+  launcher.post({ kind: 'start', request: null as unknown as ProgramRequest })
+  expect(await exited.promise).toMatchObject({ code: 1, signal: null })
+  await until(() => !isAlive(pid))
 })
 
 describe.each(['auto', 'plain'] as const)('stopping programs with the %s spawner', (spawner) => {

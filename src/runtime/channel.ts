@@ -1,0 +1,37 @@
+/**
+ * The envelope of every message between this process and its own children and threads. Nothing in
+ * it is parsed by a schema: both ends are this package. The random channel id tells our messages
+ * from those of user code that runs in the child and uses the same pipe.
+ */
+
+import { randomInt } from 'node:crypto'
+
+/** Both ends come from one installation; another version means that it was replaced meanwhile. */
+export const channelVersion = 1
+
+/** The environment variable that tells a child its channel; the child deletes it at once. */
+export const channelVariable = 'TUTTI_CHANNEL'
+
+/** `ready`: from the child, once. `end`: the parent asks the child to end. Else a batch. */
+export type ChannelContent<T> = readonly T[] | 'ready' | 'end'
+
+/** Version and channel once per batch, not per message. */
+export type Envelope<T> = readonly [channel: number, version: number, content: ChannelContent<T>]
+
+/** Random, so that it is not guessed; a number, because that is cheap to clone. */
+export const newChannelId = (): number => randomInt(2 ** 47)
+
+export function toEnvelope<T>(channel: number, content: ChannelContent<T>): Envelope<T> {
+  return [channel, channelVersion, content]
+}
+
+/**
+ * `null` for what does not belong to the channel. Throws for another version of our own. The type
+ * of the messages is for the caller to know.
+ */
+export function openEnvelope(channel: number, received: unknown): ChannelContent<unknown> | null {
+  if (!Array.isArray(received) || received[0] !== channel) return null
+  const [, version, content] = received as unknown as Envelope<unknown>
+  if (version === channelVersion) return content
+  throw new Error(`the other end has version ${version} of the protocol, not ${channelVersion}`)
+}

@@ -1,0 +1,53 @@
+/** The child's side of a `SupervisedChild`: what every program that it starts has to call. */
+
+import { Worker } from 'node:worker_threads'
+import { systemClock } from '../foundation/clock.ts'
+import { channelVariable, openEnvelope, toEnvelope } from './channel.ts'
+import { MessageBatcher, type MessageBatcherOptions } from './message-batcher.ts'
+
+type Pace = Pick<MessageBatcherOptions<unknown>, 'minIntervalMs' | 'maxInFlight'>
+
+export interface ChildProgramOptions<In> extends Pace {
+  onMessage(message: In): void
+  /** The parent asks for the end, or is gone. Called once; the program has to exit. */
+  onEnd(): void
+  /** Ends the process when the parent is gone even if its main thread never returns. */
+  readonly runsForeignCode?: boolean
+}
+
+/**
+ * Tells the parent that this program is ready and returns the way to it. Messages that do not carry
+ * the channel's id are not ours and ignored. A failure to send is not an error: the parent is gone,
+ * which `onEnd` is told.
+ */
+export function connectToParent<In, Out>(options: ChildProgramOptions<In>): MessageBatcher<Out> {
+  const channel = Number(process.env[channelVariable])
+  delete process.env[channelVariable]
+  let isEnding = false
+  const end = (): void => {
+    if (isEnding) return
+    isEnding = true
+    options.onEnd()
+  }
+  process.on('message', (received) => {
+    const content = openEnvelope(channel, received)
+    if (content === 'end') end()
+    else if (Array.isArray(content)) for (const message of content) options.onMessage(message as In)
+  })
+  process.on('disconnect', end)
+  if (options.runsForeignCode === true) watchParent()
+  // Without a callback, a write to a parent that has just died would be an uncaught error.
+  const send = (content: readonly Out[] | 'ready', onSent: () => void): void => {
+    if (!process.connected) return onSent()
+    process.send?.(toEnvelope(channel, content), undefined, undefined, onSent)
+  }
+  send('ready', () => {})
+  return new MessageBatcher<Out>({ ...options, clock: systemClock, send })
+}
+
+function watchParent(): void {
+  const extension = import.meta.url.slice(import.meta.url.lastIndexOf('.'))
+  const resourceLimits = { maxOldGenerationSizeMb: 16, maxYoungGenerationSizeMb: 2 }
+  const program = new URL(`./parent-watch${extension}`, import.meta.url)
+  new Worker(program, { workerData: { parent: process.ppid }, resourceLimits }).unref()
+}

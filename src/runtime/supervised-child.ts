@@ -1,0 +1,306 @@
+/**
+ * One child process that runs a program of ours, from its start to its exit. Whoever replaces a
+ * child that has exited decides when, with a `BackOff`, and gives the next one that delay.
+ */
+
+import { type ChildProcess, fork } from 'node:child_process'
+import type { Socket } from 'node:net'
+import { fileURLToPath } from 'node:url'
+import type { Clock } from '../foundation/clock.ts'
+import { messageOf, TimeoutError } from '../foundation/errors.ts'
+import { boundedWait } from '../foundation/promises.ts'
+import {
+  channelVariable,
+  type ChannelContent,
+  newChannelId,
+  openEnvelope,
+  toEnvelope,
+} from './channel.ts'
+import { MessageBatcher } from './message-batcher.ts'
+import { OutputTail } from './output-tail.ts'
+import { signalGroup } from './process-group.ts'
+
+export interface ChildOptions<Out, In> {
+  /** A file that calls `connectToParent`; see `siblingProgram`. */
+  readonly program: URL
+  readonly clock: Clock
+  /** Options of Node. Default: none. */
+  readonly execArgv?: readonly string[]
+  /** Default: that of this process. */
+  readonly env?: NodeJS.ProcessEnv
+  /** A session and process group of its own: the terminal's Ctrl-C is for this process alone. */
+  readonly isDetached?: boolean
+  /** `capture` keeps the end of it for `exit`. Default `inherit`. */
+  readonly stdout?: 'inherit' | 'ignore' | 'capture'
+  readonly stderr?: 'inherit' | 'capture'
+  /** How long the start is put off. Default 0. */
+  readonly startDelayMs?: number
+  /**
+   * Killed when it is not ready by then: a process that gets no threads may hang before it runs
+   * anything. `null` for no deadline. Default 60,000.
+   */
+  readonly readyDeadlineMs?: number | null
+  /** How long `close` waits between its request, SIGTERM and SIGKILL. Default 2,000. */
+  readonly graceMs?: number
+  /** Sent before all others, as soon as the child is ready. Alone it starts no child. */
+  readonly firstMessage?: Out
+  /** The child takes messages now; those that were held follow this call. */
+  onReady?(): void
+  /** A batch of messages, in the order in which they were sent. */
+  onMessages(messages: readonly In[]): void
+  /** A line of what is captured. */
+  onLine?(line: string): void
+  /** Called once, after the last message, unless it was never started. */
+  onExit(exit: ChildExit): void
+}
+
+export interface ChildExit {
+  readonly code: number | null
+  readonly signal: string | null
+  /** Why it could not be started, was not ready in time, or spoke another protocol. */
+  readonly error: Error | null
+  /** The end of what was captured, without secrets. */
+  readonly output: string
+}
+
+/** Such as `SIGKILL` or `exit code 1`. */
+export function exitReason({ code, signal, error }: ChildExit): string {
+  return error === null ? (signal ?? `exit code ${code}`) : messageOf(error)
+}
+
+/** A program beside the file with this URL: TypeScript in the sources, JavaScript when built. */
+export function siblingProgram(importMetaUrl: string, name: string): URL {
+  const extension = importMetaUrl.slice(importMetaUrl.lastIndexOf('.'))
+  return new URL(`./${name}${extension}`, importMetaUrl)
+}
+
+/** What Node reads from the environment of a process, and a child of ours must not. */
+export const nodeVariables = [
+  'NODE_OPTIONS',
+  'NODE_V8_COVERAGE',
+  'NODE_CHANNEL_FD',
+  'NODE_UNIQUE_ID',
+] as const
+
+/** How long the last output may take after the exit: a grandchild may hold the pipes for ever. */
+const lastOutputMs = 1000
+
+/**
+ * Messages are held until the child is ready. It keeps this process alive only between `ref` and
+ * `unref`, and ends when this process does.
+ */
+export class SupervisedChild<Out, In> {
+  readonly #options: ChildOptions<Out, In>
+  readonly #channel = newChannelId()
+  readonly #outbox: MessageBatcher<Out>
+  readonly #tail: OutputTail
+  readonly #exited = Promise.withResolvers<void>()
+  #process: ChildProcess | null = null
+  #isStartDue = false
+  #isReady = false
+  #hasExited = false
+  #refs = 0
+  #ignoredMessages = 0
+  #error: Error | null = null
+  /** Of the delayed start, then of the deadline for being ready. */
+  #cancelStartTimer: () => void = () => {}
+  #closing: Promise<void> | null = null
+
+  constructor(options: ChildOptions<Out, In>) {
+    this.#options = options
+    this.#tail = new OutputTail((line) => options.onLine?.(line))
+    const send = (messages: readonly Out[], onSent: () => void): void =>
+      this.#send(messages, onSent)
+    this.#outbox = new MessageBatcher({ clock: options.clock, send })
+  }
+
+  /** Once it was started. */
+  get pid(): number | undefined {
+    return this.#process?.pid
+  }
+
+  /** The end of what was captured so far, without secrets. */
+  get output(): string {
+    return this.#tail.text
+  }
+
+  /** Messages that did not carry the channel's id: sent by user code in the child, and ignored. */
+  get ignoredMessages(): number {
+    return this.#ignoredMessages
+  }
+
+  /** Starts it at once; the first message would start it in the next turn of the loop. */
+  start(): void {
+    if (this.#process !== null || this.#closing !== null) return
+    const { program, clock, execArgv = [], env = process.env } = this.#options
+    const { stdout, stderr, isDetached = false, readyDeadlineMs = 60_000 } = this.#options
+    const child = fork(fileURLToPath(program), [], {
+      execArgv: [...execArgv],
+      env: { ...env, [channelVariable]: String(this.#channel) },
+      detached: isDetached,
+      serialization: 'advanced',
+      stdio: ['ignore', toStdio(stdout), toStdio(stderr), 'ipc'],
+    })
+    this.#process = child
+    child.on('message', (received) => this.#receive(received))
+    child.on('error', (error) => {
+      if (child.pid === undefined) this.#exit({ error })
+    })
+    // The last messages and output may come after the exit.
+    child.on('close', (code, signal) => this.#exit({ code, signal }))
+    child.on('exit', (code, signal) => {
+      const exit = (): void => this.#exit({ code, signal })
+      const cancel = clock.after(lastOutputMs, () => clock.nextTurn(exit))
+      void this.#exited.promise.then(cancel)
+    })
+    for (const stream of this.#captured) {
+      stream.setEncoding('utf8').on('data', (text: string) => this.#tail.add(text))
+    }
+    if (readyDeadlineMs !== null) this.#expectReady(readyDeadlineMs)
+    this.#applyRefs()
+  }
+
+  /** Sent in the next turn of the loop, in one batch with all messages of this turn. */
+  post(message: Out): void {
+    if (this.#isReady) return this.#outbox.post(message)
+    this.#outbox.hold(message)
+    this.#startSoon()
+  }
+
+  /** Sent at once, behind all that was posted before. */
+  send(message: Out): void {
+    if (this.#isReady) return this.#outbox.send(message)
+    this.#outbox.hold(message)
+    this.#startSoon()
+  }
+
+  /** Takes back the first message that matches and was not sent yet; `false` without one. */
+  withdraw(matches: (message: Out) => boolean): boolean {
+    return this.#outbox.withdraw(matches)
+  }
+
+  /** Keeps this process alive until as many calls of `unref`. */
+  ref(): void {
+    if (++this.#refs === 1) this.#applyRefs()
+  }
+
+  unref(): void {
+    if (--this.#refs === 0) this.#applyRefs()
+  }
+
+  /** SIGKILL to it, or to its whole process group. */
+  kill(): void {
+    const { pid } = this
+    if (this.#hasExited || pid === undefined) return
+    if (this.#options.isDetached === true) signalGroup(pid, 'SIGKILL')
+    else this.#process?.kill('SIGKILL')
+  }
+
+  /** Asks it to end, then SIGTERM, then SIGKILL. Resolves when it has exited. */
+  close(): Promise<void> {
+    this.#closing ??= this.#closeOnce()
+    return this.#closing
+  }
+
+  async #closeOnce(): Promise<void> {
+    const child = this.#process
+    if (child === null) return this.#cancelStartTimer()
+    if (this.#hasExited) return
+    this.ref()
+    // Before it is ready it has done nothing that it would have to end.
+    if (!this.#isReady) this.kill()
+    this.#send('end', () => {})
+    if (await this.#exitsInTime()) return
+    child.kill('SIGTERM')
+    if (await this.#exitsInTime()) return
+    this.kill()
+    await this.#exited.promise
+  }
+
+  #exitsInTime(): Promise<boolean> {
+    const { clock, graceMs = 2000 } = this.#options
+    return boundedWait(clock, graceMs, this.#exited.promise).then(
+      () => true,
+      () => false,
+    )
+  }
+
+  #expectReady(ms: number): void {
+    const error = new TimeoutError(`it was not ready within ${ms / 1000} s`)
+    const { clock } = this.#options
+    this.#cancelStartTimer = clock.after(ms, () => this.#fail(error), { background: true })
+  }
+
+  #startSoon(): void {
+    if (this.#isStartDue || this.#process !== null || this.#closing !== null) return
+    const { clock, startDelayMs = 0 } = this.#options
+    this.#isStartDue = true
+    const start = (): void => {
+      this.#isStartDue = false
+      // What made it due may have been withdrawn.
+      if (this.#outbox.size === 0) return
+      try {
+        this.start()
+      } catch (error) {
+        this.#exit({ error: error as Error })
+      }
+    }
+    if (startDelayMs > 0) this.#cancelStartTimer = clock.after(startDelayMs, start)
+    else clock.nextTurn(start)
+  }
+
+  get #captured(): Socket[] {
+    const streams = [this.#process?.stdout, this.#process?.stderr]
+    return streams.filter((stream): stream is Socket => stream !== null && stream !== undefined)
+  }
+
+  #applyRefs(): void {
+    const action = this.#refs > 0 ? 'ref' : 'unref'
+    this.#process?.[action]()
+    this.#process?.channel?.[action]()
+    for (const stream of this.#captured) stream[action]()
+  }
+
+  /** A child that cannot be reached is about to exit: nothing else has to be done about it. */
+  #send(content: ChannelContent<Out>, onSent: () => void): void {
+    if (this.#process?.connected !== true) return onSent()
+    this.#process.send(toEnvelope(this.#channel, content), undefined, undefined, onSent)
+  }
+
+  #receive(received: unknown): void {
+    let content
+    try {
+      content = openEnvelope(this.#channel, received)
+    } catch (error) {
+      return this.#fail(error as Error)
+    }
+    if (content === 'ready') {
+      this.#isReady = true
+      this.#cancelStartTimer()
+      const { firstMessage } = this.#options
+      if (firstMessage !== undefined) this.#send([firstMessage], () => {})
+      this.#options.onReady?.()
+      void this.#outbox.flush()
+    } else if (Array.isArray(content)) {
+      this.#options.onMessages(content as readonly In[])
+    } else {
+      this.#ignoredMessages++
+    }
+  }
+
+  #fail(error: Error): void {
+    this.#error ??= error
+    this.kill()
+  }
+
+  #exit({ code = null, signal = null, error = this.#error }: Partial<ChildExit>): void {
+    if (this.#hasExited) return
+    this.#hasExited = true
+    this.#cancelStartTimer()
+    this.#exited.resolve()
+    this.#options.onExit({ code, signal, error, output: this.#tail.text })
+  }
+}
+
+const toStdio = (stream: 'inherit' | 'ignore' | 'capture' = 'inherit') =>
+  stream === 'capture' ? 'pipe' : stream
