@@ -1,62 +1,79 @@
 /**
- * Keeps the loop awake for a lone result that should come within moments: going to sleep and being
- * woken takes longer than the job. Other events have their turns meanwhile.
+ * Polls once per turn of the event loop for the result of a single short job. Blocking the loop
+ * until a message arrives and waking it up again takes longer than such a job runs. Other events
+ * get their turns meanwhile.
  */
 
 import type { Clock } from '../../../foundation/clock.ts'
 import { machineMs } from '../machine-time.ts'
 import { briskMs, type Mailbox } from './mailbox.ts'
 
-export class Vigil {
+/** How long to poll, and by which clock. Tests replace both. */
+interface PollTime {
+  /** Jobs that end within this time are polled for. */
+  readonly limitMs: number
+  readonly nowMs: () => number
+}
+
+export class BusyPoll {
   readonly #mailbox: Mailbox
   readonly #clock: Clock
-  readonly #hear: () => void
-  readonly #look = (): void => this.#turnOnce()
-  /** The bank whose one job is waited for. */
+  readonly #onResult: () => void
+  readonly #limitMs: number
+  readonly #nowMs: () => number
+  readonly #poll = (): void => this.#pollOnce()
+  /** The bank whose single job is polled for. */
   #bank: number | null = null
   #postedAt = 0
-  #isLooking = false
-  /** The last lone job was answered within moments. */
+  #isScheduled = false
+  /** The last single job ended within the limit. */
   #isBrisk = false
 
-  /** `hear` is called when the mailbox has the result, of which no message tells then. */
-  constructor(mailbox: Mailbox, clock: Clock, hear: () => void) {
+  /** `onResult` is called once the mailbox has the result; the worker posts no message then. */
+  constructor(
+    mailbox: Mailbox,
+    clock: Clock,
+    onResult: () => void,
+    { limitMs, nowMs }: PollTime = { limitMs: briskMs, nowMs: machineMs },
+  ) {
     this.#mailbox = mailbox
     this.#clock = clock
-    this.#hear = hear
+    this.#onResult = onResult
+    this.#limitMs = limitMs
+    this.#nowMs = nowMs
   }
 
   /** A batch is about to be posted. */
   begin(bank: number, jobs: number): void {
     if (this.#bank !== null) return
-    this.#postedAt = jobs === 1 ? machineMs() : 0
+    this.#postedAt = jobs === 1 ? this.#nowMs() : 0
     if (jobs !== 1 || !this.#isBrisk) return
     this.#bank = bank
     this.#mailbox.watch(bank)
-    this.#lookSoon()
+    this.#schedule()
   }
 
-  /** A message came, or none will come any more. */
+  /** A message arrived, or none will arrive any more. */
   end(): void {
-    this.#isBrisk = machineMs() - this.#postedAt < briskMs
+    this.#isBrisk = this.#nowMs() - this.#postedAt < this.#limitMs
     if (this.#bank !== null) this.#stop()
   }
 
-  /** Once a turn: the look of a vigil that has ended serves the next one. */
-  #lookSoon(): void {
-    if (this.#isLooking) return
-    this.#isLooking = true
-    this.#clock.nextTurn(this.#look)
+  /** At most one poll per turn: one that is scheduled serves the next job, too. */
+  #schedule(): void {
+    if (this.#isScheduled) return
+    this.#isScheduled = true
+    this.#clock.nextTurn(this.#poll)
   }
 
-  #turnOnce(): void {
-    this.#isLooking = false
+  #pollOnce(): void {
+    this.#isScheduled = false
     if (this.#bank === null) return
-    const isOver = machineMs() - this.#postedAt > briskMs
+    const isOver = this.#nowMs() - this.#postedAt > this.#limitMs
     if (isOver) this.#isBrisk = false
-    else if (!this.#mailbox.hasAnswered(this.#bank)) return this.#lookSoon()
+    else if (!this.#mailbox.hasAnswered(this.#bank)) return this.#schedule()
     this.#stop()
-    this.#hear()
+    this.#onResult()
   }
 
   #stop(): void {

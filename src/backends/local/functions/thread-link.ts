@@ -5,7 +5,7 @@ import { newChannelId, openEnvelope } from '../../../runtime/channel.ts'
 import { toErrorRecord } from './error-record.ts'
 import { Mailbox } from './mailbox.ts'
 import { type BatchMessage, packBatch, type WorkerMessage } from './protocol.ts'
-import { Vigil } from './busy-poll.ts'
+import { BusyPoll } from './busy-poll.ts'
 import type { WorkerLink, WorkerLinkListener, WorkerLinkOptions } from './worker-link.ts'
 
 const passed = { kind: 'passed' } as const
@@ -19,7 +19,7 @@ export interface ThreadData {
 export class ThreadLink implements WorkerLink {
   readonly mailbox = new Mailbox()
   readonly #worker: Worker
-  readonly #vigil: Vigil
+  readonly #busyPoll: BusyPoll
   readonly #channel = newChannelId()
   readonly #listener: WorkerLinkListener
   #failure: { readonly error: unknown } | null = null
@@ -36,21 +36,21 @@ export class ThreadLink implements WorkerLink {
       workerData: threadData,
       ...(maxHeapMb === null ? {} : { resourceLimits: { maxOldGenerationSizeMb: maxHeapMb } }),
     })
-    this.#vigil = new Vigil(this.mailbox, clock, () => listener.message(passed))
+    this.#busyPoll = new BusyPoll(this.mailbox, clock, () => listener.message(passed))
     this.#worker.on('message', (received) => this.#receive(received))
     this.#worker.on('error', (error: unknown) => (this.#failure = { error }))
     this.#worker.on('messageerror', (error) => {
-      this.#vigil.end()
+      this.#busyPoll.end()
       listener.message({ kind: 'unreadable', error: toErrorRecord(error) })
     })
     this.#worker.on('exit', (code) => {
-      this.#vigil.end()
+      this.#busyPoll.end()
       listener.exit({ code, ...this.#failure })
     })
   }
 
   post(batch: BatchMessage): void {
-    this.#vigil.begin(batch.bank, batch.jobs.length / 3)
+    this.#busyPoll.begin(batch.bank, batch.jobs.length / 3)
     this.#worker.postMessage(packBatch(batch))
     this.mailbox.ring()
   }
@@ -68,7 +68,7 @@ export class ThreadLink implements WorkerLink {
 
   /** The id alone means that the mailbox has news. Messages of user code are ignored. */
   #receive(received: unknown): void {
-    this.#vigil.end()
+    this.#busyPoll.end()
     if (received === this.#channel) return this.#listener.message(passed)
     try {
       const content = openEnvelope(this.#channel, received)

@@ -1,146 +1,153 @@
 import { describe, expect, it } from 'vitest'
-import { machineMs } from '../../../../src/backends/local/machine-time.ts'
-import { bankSize, briskMs, Mailbox } from '../../../../src/backends/local/functions/mailbox.ts'
-import { Vigil } from '../../../../src/backends/local/functions/busy-poll.ts'
-import { systemClock } from '../../../../src/foundation/clock.ts'
+import { BusyPoll } from '../../../../src/backends/local/functions/busy-poll.ts'
+import { bankSize, Mailbox } from '../../../../src/backends/local/functions/mailbox.ts'
+import { ManualClock } from '../../../../src/testing/manual-clock.ts'
 import { busyMs, echo, fail } from './fixtures/functions.ts'
 import { errorOf, PoolDriver, valueOf } from './pool-driver.ts'
 
-/** A vigil whose turns come when the test says so. */
+const limitMs = 0.1
+
+/** A poll whose time and turns of the loop come when the test says so. */
 function setUp(): {
   readonly mailbox: Mailbox
-  readonly vigil: Vigil
-  readonly heard: () => number
+  readonly poll: BusyPoll
+  readonly results: () => number
+  readonly passTime: () => void
   readonly turn: () => void
   readonly hasTurn: () => boolean
 } {
   const mailbox = new Mailbox()
-  let heard = 0
+  let results = 0
+  let nowMs = 1000
   let next: (() => void) | null = null
-  const nextTurn = (callback: () => void): void => {
-    expect(next, 'one look a turn').toBe(null)
+  const clock = new ManualClock()
+  clock.nextTurn = (callback) => {
+    expect(next, 'one poll a turn').toBe(null)
     next = callback
   }
-  const clock = { ...systemClock, nextTurn }
-  const vigil = new Vigil(mailbox, clock, () => void heard++)
+  const time = { limitMs, nowMs: () => nowMs }
+  const poll = new BusyPoll(mailbox, clock, () => void results++, time)
   const turn = (): void => {
     const callback = next
     next = null
     callback?.()
   }
-  return { mailbox, vigil, heard: () => heard, turn, hasTurn: () => next !== null }
+  return {
+    mailbox,
+    poll,
+    results: () => results,
+    passTime: () => void (nowMs += 2 * limitMs),
+    turn,
+    hasTurn: () => next !== null,
+  }
 }
 
-/** As after a lone job whose answer came at once. */
-function makeBrisk(vigil: Vigil): void {
-  vigil.begin(0, 1)
-  vigil.end()
+/** As after a single job whose result came at once. */
+function makeBrisk(poll: BusyPoll): void {
+  poll.begin(0, 1)
+  poll.end()
 }
 
-function pass(moments: number): void {
-  for (const until = machineMs() + moments * briskMs; machineMs() < until;);
-}
-
-describe('the vigil for a lone result', () => {
-  it('is kept only after a lone result that came at once', () => {
-    const { vigil, mailbox, hasTurn } = setUp()
-    vigil.begin(0, 1)
+describe('a busy poll', () => {
+  it('busy poll: starts only after a single job that ended within the limit', () => {
+    const { poll, mailbox, hasTurn, passTime } = setUp()
+    poll.begin(0, 1)
     expect(mailbox.isWatched(0)).toBe(false)
-    pass(2)
-    vigil.end()
-    vigil.begin(1, 1)
+    passTime()
+    poll.end()
+    poll.begin(1, 1)
     expect(mailbox.isWatched(1)).toBe(false)
-    vigil.end()
-    vigil.begin(0, 1)
+    poll.end()
+    poll.begin(0, 1)
     expect(mailbox.isWatched(0)).toBe(true)
     expect(mailbox.isWatched(1)).toBe(false)
     expect(hasTurn()).toBe(true)
   })
 
-  it('is not kept for many jobs at a time', () => {
-    const { vigil, mailbox, hasTurn } = setUp()
-    makeBrisk(vigil)
-    vigil.begin(0, 2)
+  it('busy poll: does not start for a batch of several jobs', () => {
+    const { poll, mailbox, hasTurn } = setUp()
+    makeBrisk(poll)
+    poll.begin(0, 2)
     expect(mailbox.isWatched(0)).toBe(false)
     expect(hasTurn()).toBe(false)
-    vigil.end()
-    vigil.begin(0, 1)
+    poll.end()
+    poll.begin(0, 1)
     expect(mailbox.isWatched(0)).toBe(false)
   })
 
-  it('hears the result once, and then watches no more', () => {
-    const { vigil, mailbox, heard, turn, hasTurn } = setUp()
-    makeBrisk(vigil)
-    vigil.begin(1, 1)
+  it('busy poll: reports the result once and stops', () => {
+    const { poll, mailbox, results, turn, hasTurn } = setUp()
+    makeBrisk(poll)
+    poll.begin(1, 1)
     mailbox.write(bankSize, 42)
     mailbox.pass(1, 1)
     turn()
-    expect(heard()).toBe(1)
+    expect(results()).toBe(1)
     expect(mailbox.isWatched(1)).toBe(false)
     expect(hasTurn()).toBe(false)
   })
 
-  it('leaves a result that needs a message to the message', () => {
-    const { vigil, mailbox, heard, turn, hasTurn } = setUp()
-    makeBrisk(vigil)
+  it('busy poll: leaves a result that needs a message to the message', () => {
+    const { poll, mailbox, results, turn, hasTurn } = setUp()
+    makeBrisk(poll)
     mailbox.leaveToMessage(0)
     mailbox.pass(0, 1)
-    vigil.begin(0, 1)
-    vigil.end()
+    poll.begin(0, 1)
+    poll.end()
     turn()
-    expect(heard()).toBe(0)
+    expect(results()).toBe(0)
     expect(hasTurn()).toBe(false)
     expect(mailbox.isWatched(0)).toBe(false)
   })
 
-  it('looks once a turn, however many were ended by messages meanwhile', () => {
-    const { vigil, mailbox, heard, turn } = setUp()
-    makeBrisk(vigil)
+  it('busy poll: polls once a turn, however many jobs were ended by messages meanwhile', () => {
+    const { poll, mailbox, results, turn } = setUp()
+    makeBrisk(poll)
     for (let round = 0; round < 3; round++) {
-      vigil.begin(round % 2, 1)
-      vigil.end()
+      poll.begin(round % 2, 1)
+      poll.end()
     }
-    vigil.begin(0, 1)
+    poll.begin(0, 1)
     mailbox.pass(0, 1)
     turn()
-    expect(heard()).toBe(1)
+    expect(results()).toBe(1)
   })
 
-  it('ends after a moment, and looks once more: the worker may have counted on it', () => {
-    const { vigil, mailbox, heard, turn, hasTurn } = setUp()
-    makeBrisk(vigil)
-    vigil.begin(0, 1)
-    pass(2)
+  it('busy poll: checks a last time when the limit has passed, then stops', () => {
+    const { poll, mailbox, results, turn, hasTurn, passTime } = setUp()
+    makeBrisk(poll)
+    poll.begin(0, 1)
+    passTime()
     turn()
-    expect(heard()).toBe(1)
+    expect(results()).toBe(1)
     expect(mailbox.isWatched(0)).toBe(false)
     expect(hasTurn()).toBe(false)
-    vigil.begin(0, 1)
+    poll.begin(0, 1)
     expect(mailbox.isWatched(0)).toBe(false)
   })
 
-  it('goes on for its own job when another is posted behind it', () => {
-    const { vigil, mailbox, heard, turn } = setUp()
-    makeBrisk(vigil)
-    vigil.begin(0, 1)
-    vigil.begin(1, 1)
+  it('busy poll: goes on for its job when another is posted behind it', () => {
+    const { poll, mailbox, results, turn } = setUp()
+    makeBrisk(poll)
+    poll.begin(0, 1)
+    poll.begin(1, 1)
     expect(mailbox.isWatched(0)).toBe(true)
     expect(mailbox.isWatched(1)).toBe(false)
     mailbox.pass(0, 1)
     turn()
-    expect(heard()).toBe(1)
+    expect(results()).toBe(1)
   })
 })
 
 describe('jobs that come one by one', () => {
-  it('have their answers, however long they take and whatever they give', async () => {
+  it('single jobs in a row: each returns its value, however long it takes', async () => {
     const driver = new PoolDriver({ size: 1 })
     for (let at = 0; at < 2000; at++) {
       expect(valueOf(await driver.run(echo, at))).toBe(at)
       if (at % 7 === 0) expect(valueOf(await driver.run(echo, `text ${at}`))).toBe(`text ${at}`)
       if (at % 11 === 0) expect(valueOf(await driver.run(echo, { at }))).toEqual({ at })
       if (at % 13 === 0) expect(errorOf(await driver.run(fail, 'string'))).toBe('a string')
-      // Around the length of a moment, where one side gives up while the other comes.
+      // About as long as the limit: polling may stop while the result arrives.
       if (at % 5 === 0) await driver.run(busyMs, (at % 20) * 0.01)
     }
     await driver.expectAllOver()
