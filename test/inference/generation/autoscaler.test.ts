@@ -16,7 +16,7 @@ const config = {
   spinDownSeconds: 10,
 }
 
-/** Engines that hold two requests each, on a clock of the test's own. */
+/** Engines with two slots each, on a manual clock. */
 async function open(startMs = 0) {
   const clock = new ManualClock()
   const policy = { type: 'adaptive', maxBatchSize: 2, maxBatchWaitMs: 0, isOn: true } as const
@@ -65,8 +65,8 @@ async function open(startMs = 0) {
   return { clock, pool, scaler, ask, made: () => made }
 }
 
-describe('dynamic workers', () => {
-  it('grow with the load up to the limit and shrink one by one when it is gone', async () => {
+describe('the autoscaler', () => {
+  it('adds workers up to the limit under load, removes them one by one after it', async () => {
     const { clock, pool, scaler, ask } = await open()
     const asked = Array.from({ length: 20 }, (_, at) => ask(String(at)))
     await clock.advance(1000)
@@ -85,7 +85,7 @@ describe('dynamic workers', () => {
     expect(clock.pendingTimers).toBe(0)
   })
 
-  it('are waited for when they take long to start', async () => {
+  it('waits for workers that start slowly before it adds more', async () => {
     const { clock, pool, scaler, ask, made } = await open(20_500)
     for (const id of ['a', 'b', 'c', 'd']) ask(id)
     for (let step = 0; step < 400; step++) await clock.advance(100)
@@ -94,7 +94,7 @@ describe('dynamic workers', () => {
     await pool.stop()
   })
 
-  it('stay as they are while little is asked', async () => {
+  it('keeps the number of workers under a low load', async () => {
     const { clock, pool, scaler, ask } = await open()
     ask('one')
     await clock.advance(60_000)

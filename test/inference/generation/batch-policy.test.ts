@@ -27,7 +27,7 @@ const line = (queued: number, waitMs = 0, isUrgent = false) => ({
   isUrgent,
 })
 
-/** `[worker, size]`, the moment to look again, or `rest`. */
+/** `[worker, size]`, the time of the next decision, or `rest`. */
 function decide(policy: BatchPolicy, waiting: ReturnType<typeof line>, ...workers: WorkerLoad[]) {
   const decision = decideBatch(policy, waiting, workers)
   if (decision.kind === 'send') return [workers.indexOf(decision.to), decision.size]
@@ -35,14 +35,14 @@ function decide(policy: BatchPolicy, waiting: ReturnType<typeof line>, ...worker
 }
 
 describe('the adaptive policy', () => {
-  it('sends at once what waits, as much as fits into a batch and into the worker', () => {
+  it('sends queued requests at once, as many as fit into a batch and the worker', () => {
     expect(decide(adaptive, line(1), worker('batch', 64))).toEqual([0, 1])
     expect(decide(adaptive, line(20), worker('batch', 64))).toEqual([0, 8])
     expect(decide(adaptive, line(20), worker('batch', 3))).toEqual([0, 3])
     expect(decide(adaptive, line(20), worker('step', 4, 3))).toEqual([0, 1])
   })
 
-  it('rests while nothing waits or nobody has room', () => {
+  it('sends nothing while the queue is empty or no worker has room', () => {
     expect(decide(adaptive, line(0), worker('batch', 64))).toBe('rest')
     expect(decide(adaptive, line(5))).toBe('rest')
     expect(decide(adaptive, line(5, 9999), worker('batch', 64, 1))).toBe('rest')
@@ -50,7 +50,7 @@ describe('the adaptive policy', () => {
     expect(decide(adaptive, line(5), worker('step', 4, 0, true))).toBe('rest')
   })
 
-  it('fills the workers that take requests step by step evenly', () => {
+  it('distributes requests evenly over step workers', () => {
     const [idle, busy] = [worker('step', 8), worker('step', 8, 6)]
     expect(decide(adaptive, line(6), idle, worker('step', 8))).toEqual([0, 3])
     expect(decide(adaptive, line(6), busy, idle)).toEqual([1, 6])
@@ -59,18 +59,18 @@ describe('the adaptive policy', () => {
 })
 
 describe('the fixed policy', () => {
-  it('waits until a batch is full or its oldest request has waited enough', () => {
+  it('waits until a batch is full or its oldest request has waited the maximum', () => {
     expect(decide(fixed, line(7, 499), worker('batch', 64))).toBe(1500)
     expect(decide(fixed, line(8, 0), worker('batch', 64))).toEqual([0, 8])
     expect(decide(fixed, line(7, 500), worker('batch', 64))).toEqual([0, 7])
     expect(decide(fixed, line(7, 0, true), worker('batch', 64))).toEqual([0, 7])
   })
 
-  it('holds a batch for full that fills its worker', () => {
+  it('a batch that fills its worker counts as full', () => {
     expect(decide(fixed, line(4), worker('batch', 4))).toEqual([0, 4])
   })
 
-  it('rests while nobody has room, also when the time is over', () => {
+  it('sends nothing while no worker has room, even after the maximum wait', () => {
     expect(decide(fixed, line(8, 501), worker('batch', 64, 8))).toBe('rest')
   })
 })

@@ -9,7 +9,7 @@ import type {
 } from '../../../src/inference/generation/inference-engine.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { TestClient } from './test-client.ts'
-import { type Script, ScriptedWorker } from './scripted-worker.ts'
+import { plainScript, type Script, ScriptedWorker } from './scripted-worker.ts'
 import { assertProperty } from '../../property.ts'
 
 const engineTimeoutMs = 40
@@ -18,7 +18,7 @@ interface Arrival {
   readonly atMs: number
   readonly priority: number
   readonly timeoutMs: number | null
-  readonly leaveAfterMs: number | null
+  readonly cancelAfterMs: number | null
   readonly script: Script
 }
 
@@ -26,7 +26,7 @@ interface Traffic {
   readonly policy: BatchPolicy
   readonly capacities: readonly EngineCapacity[]
   readonly arrivals: readonly Arrival[]
-  /** When which worker is lost; it comes back 7 ms later. */
+  /** When a worker is lost; it is added again 7 ms later. */
   readonly losses: readonly { readonly atMs: number; readonly worker: number }[]
 }
 
@@ -38,7 +38,7 @@ const script: fc.Arbitrary<Script> = fc.record({
   ),
   isEarly: fc.boolean(),
   abortLagMs: fc.constantFrom(0, 0, 3, 10),
-  noise: fc.constantFrom('none', 'none', 'twice', 'stranger', 'late text'),
+  noise: fc.constantFrom('none', 'none', 'second end', 'unknown id', 'late delta'),
 })
 
 const traffic: fc.Arbitrary<Traffic> = fc.record({
@@ -60,7 +60,7 @@ const traffic: fc.Arbitrary<Traffic> = fc.record({
       atMs: fc.oneof(fc.nat(60), fc.constantFrom(0, 10)),
       priority: fc.constantFrom(0, 0, 0, 1, -1),
       timeoutMs: fc.option(fc.integer({ min: 1, max: 60 }), { freq: 3 }),
-      leaveAfterMs: fc.option(fc.nat(40), { freq: 3 }),
+      cancelAfterMs: fc.option(fc.nat(40), { freq: 3 }),
       script,
     }),
     { minLength: 1, maxLength: 30 },
@@ -68,17 +68,18 @@ const traffic: fc.Arbitrary<Traffic> = fc.record({
   losses: fc.array(fc.record({ atMs: fc.nat(80), worker: fc.nat(2) }), { maxLength: 2 }),
 })
 
-const byTurn = (a: TestClient, b: TestClient): number =>
+const byPriority = (a: TestClient, b: TestClient): number =>
   b.priority - a.priority || orderOf(a) - orderOf(b)
 const orderOf = ({ id }: TestClient): number => Number(id.slice(1))
 
-/** Plays a traffic through a batcher and judges every moment of it. */
-class Judge {
+/** Plays a traffic through a batcher and checks every call and every millisecond of it. */
+class TrafficCheck {
   readonly clock = new ManualClock()
   readonly reports: BatchReport[] = []
   readonly batcher: Batcher
-  readonly askers: TestClient[] = []
+  readonly clients: TestClient[] = []
   readonly workers = new Map<string, ScriptedWorker>()
+  readonly #allWorkers: ScriptedWorker[] = []
   readonly #traffic: Traffic
   readonly #scripts = new Map<string, Script>()
   readonly violations: unknown[] = []
@@ -93,7 +94,21 @@ class Judge {
       onBatch: (report) => this.reports.push(report),
       engineTimeoutMs,
     })
-    for (const [at] of shown.capacities.entries()) this.#seat(at)
+    for (const [at] of shown.capacities.entries()) this.#addWorker(at)
+  }
+
+  get hasLosses(): boolean {
+    return this.#traffic.losses.length > 0
+  }
+
+  /** How long the last batch of the request took. */
+  lastBatchMs(id: string): number {
+    const batches = this.#allWorkers.flatMap(({ played }) =>
+      played.filter(({ ids }) => ids.has(id)),
+    )
+    const last = batches.toSorted((a, b) => a.startedMs - b.startedMs).at(-1)
+    if (last === undefined) throw new Error(`no worker had ${id}`)
+    return last.settledMs - last.startedMs
   }
 
   async run(): Promise<void> {
@@ -102,13 +117,13 @@ class Judge {
       for (const arrival of arrivals) if (arrival.atMs === ms) this.#arrive(arrival)
       for (const { atMs, worker } of losses) if (atMs === ms) await this.#lose(worker)
       await this.#settle()
-      this.#judgeMoment()
-      if (ms > 100 && this.askers.every(({ ends }) => ends.length > 0)) return
+      this.#checkMoment()
+      if (ms > 100 && this.clients.every(({ ends }) => ends.length > 0)) return
       await this.clock.advance(1)
     }
   }
 
-  /** Lets everything happen that needs no time: each batch may free a worker for the next. */
+  /** Repeats until nothing more happens at this time: each batch may free a worker for the next. */
   async #settle(): Promise<void> {
     for (let before = -1; before !== this.calls;) {
       before = this.calls
@@ -117,13 +132,13 @@ class Judge {
     }
   }
 
-  #arrive({ priority, timeoutMs, leaveAfterMs, script: played }: Arrival): void {
-    const asker = new TestClient(this.clock, `r${this.askers.length}`, { priority, timeoutMs })
-    this.askers.push(asker)
-    this.#scripts.set(asker.id, played)
-    asker.ask(this.batcher)
-    if (leaveAfterMs === 0) asker.leave()
-    else if (leaveAfterMs !== null) this.clock.after(leaveAfterMs, () => asker.leave())
+  #arrive({ priority, timeoutMs, cancelAfterMs, script: played }: Arrival): void {
+    const client = new TestClient(this.clock, `r${this.clients.length}`, { priority, timeoutMs })
+    this.clients.push(client)
+    this.#scripts.set(client.id, played)
+    client.send(this.batcher)
+    if (cancelAfterMs === 0) client.cancel()
+    else if (cancelAfterMs !== null) this.clock.after(cancelAfterMs, () => client.cancel())
   }
 
   async #lose(at: number): Promise<void> {
@@ -134,26 +149,27 @@ class Judge {
     const left = this.batcher.removeWorker(workerId)
     worker.lose()
     await left
-    this.clock.after(7, () => this.#seat(at))
+    this.clock.after(7, () => this.#addWorker(at))
   }
 
-  #seat(at: number): void {
+  #addWorker(at: number): void {
     const capacity = this.#traffic.capacities[at]
     if (capacity === undefined) return
     const scriptOf = (id: string): Script => this.#scripts.get(id) as Script
     const worker = new ScriptedWorker(this.clock, `w${at}`, capacity, scriptOf, (...call) => {
       try {
-        this.#judgeCall(...call)
+        this.#checkCall(...call)
       } catch (error) {
-        // Thrown here, it would be an engine's failure.
+        // Thrown here, it would look like a failure of the engine.
         this.violations.push(error)
       }
     })
     this.workers.set(worker.workerId, worker)
+    this.#allWorkers.push(worker)
     this.batcher.addWorker(worker)
   }
 
-  #judgeCall({ capacity, held }: ScriptedWorker, requests: readonly GenerationRequest[]): void {
+  #checkCall({ capacity, held }: ScriptedWorker, requests: readonly GenerationRequest[]): void {
     this.calls++
     const { policy } = this.#traffic
     const free = capacity.slots - held.size
@@ -162,17 +178,18 @@ class Judge {
     if (capacity.admits === 'batch') expect(held.size).toBe(0)
     if (!policy.isOn) expect(requests.length).toBe(1)
     const ids = new Set(requests.map(({ id }) => id))
-    const taken = this.askers.filter(({ id }) => ids.has(id))
+    const taken = this.clients.filter(({ id }) => ids.has(id))
     expect(taken).toHaveLength(requests.length)
-    for (const asker of taken) expect([asker.hasLeft, asker.outcome]).toEqual([false, 'open'])
-    const last = taken.toSorted(byTurn).at(-1) as TestClient
+    for (const client of taken)
+      expect([client.hasCanceled, client.outcome]).toEqual([false, 'open'])
+    const last = taken.toSorted(byPriority).at(-1) as TestClient
     for (const other of this.#waiting()) {
-      if (!ids.has(other.id)) expect(byTurn(last, other)).toBeLessThan(0)
+      if (!ids.has(other.id)) expect(byPriority(last, other)).toBeLessThan(0)
     }
   }
 
-  /** Nobody waits longer than allowed while a worker has room. */
-  #judgeMoment(): void {
+  /** No request waits longer than the policy allows while a worker has room. */
+  #checkMoment(): void {
     const waiting = this.#waiting()
     expect(this.batcher.queued).toBe(waiting.length)
     const rooms = [...this.workers.values()].filter(({ hasRoom }) => hasRoom)
@@ -180,54 +197,77 @@ class Judge {
     const { type, isOn, maxBatchSize, maxBatchWaitMs } = this.#traffic.policy
     expect([type, isOn]).toEqual(['fixed', true])
     expect(waiting.length).toBeLessThan(maxBatchSize)
-    const oldestMs = Math.min(...waiting.map(({ askedMs }) => askedMs))
+    const oldestMs = Math.min(...waiting.map(({ sentMs }) => sentMs))
     expect(this.clock.monotonicMs() - oldestMs).toBeLessThan(maxBatchWaitMs)
   }
 
   #waiting(): TestClient[] {
     const running = new Set([...this.workers.values()].flatMap(({ held }) => [...held]))
-    return this.askers.filter(({ id, ends }) => ends.length === 0 && !running.has(id))
+    return this.clients.filter(({ id, ends }) => ends.length === 0 && !running.has(id))
   }
 }
 
-function judgeEnd(asker: TestClient, arrival: Arrival, hasLosses: boolean): void {
-  const { id, outcome, timeoutMs, askedMs, endedMs } = asker
-  expect([asker.ends.length, asker.late]).toEqual([1, 0])
-  expect(asker.workers.length).toBeLessThanOrEqual(1)
-  if (outcome === 'done') expect(asker.text).toBe(id)
-  if (timeoutMs !== null) expect(endedMs).toBeLessThanOrEqual(askedMs + timeoutMs)
-  if (outcome === 'request_timeout') expect(endedMs).toBe(askedMs + (timeoutMs ?? NaN))
-  if (asker.hasLeft || timeoutMs !== null || hasLosses) return
+function checkEnd(check: TrafficCheck, client: TestClient, arrival: Arrival): void {
+  const { id, outcome, timeoutMs, sentMs, endedMs } = client
+  expect([client.ends.length, client.late]).toEqual([1, 0])
+  expect(client.workers.length).toBeLessThanOrEqual(1)
+  if (outcome === 'done') expect(client.text).toBe(id)
+  if (timeoutMs !== null) expect(endedMs).toBeLessThanOrEqual(sentMs + timeoutMs)
+  if (outcome === 'request_timeout') expect(endedMs).toBe(sentMs + (timeoutMs ?? NaN))
+  if (client.hasCanceled || timeoutMs !== null || check.hasLosses) return
+  const { isEarly, outcome: played } = arrival.script
   const expected = {
-    done: arrival.script.isEarly ? ['done', 'engine_error'] : ['done'],
+    done: ['done'],
     fail: ['engine_error'],
     poison: ['engine_error'],
-    forget: arrival.script.isEarly
-      ? ['EngineContractError', 'engine_error']
-      : ['EngineContractError'],
-    hang: arrival.script.isEarly ? ['engine_timeout', 'engine_error'] : ['engine_timeout'],
-  }[arrival.script.outcome]
+    forget: forgottenOutcomes(check.lastBatchMs(id)),
+    hang: ['engine_timeout'],
+  }[played]
+  // A request with text is not retried when another request makes its batch fail.
+  if (isEarly) expected.push('engine_error')
   expect(expected).toContain(outcome)
 }
 
+/** Until `generate` resolves, a request that the engine forgot looks like one that hangs. */
+function forgottenOutcomes(batchMs: number): string[] {
+  if (batchMs < engineTimeoutMs) return ['EngineContractError']
+  if (batchMs > engineTimeoutMs) return ['engine_timeout']
+  return ['EngineContractError', 'engine_timeout']
+}
+
+const plainArrival = { priority: 0, timeoutMs: null, cancelAfterMs: null }
+
+/** Found with seed -1589003806, when the model expected an EngineContractError of `forget`. */
+const hangingAndForgotten: Traffic = {
+  policy: { type: 'adaptive', maxBatchSize: 2, maxBatchWaitMs: 0, isOn: true },
+  capacities: [{ admits: 'batch', slots: 2 }],
+  arrivals: [
+    { ...plainArrival, atMs: 35, script: { ...plainScript, outcome: 'forget' } },
+    { ...plainArrival, atMs: 35, script: { ...plainScript, outcome: 'hang' } },
+    { ...plainArrival, atMs: 0, script: plainScript },
+  ],
+  losses: [],
+}
+
 describe('a batcher under any traffic', () => {
-  it('rows 77, 78: gives all one answer, their own, in time, in batches that fit', async () => {
+  it('rows 77, 78: any requests, each ends once, in time, with its own text', async () => {
     await assertProperty(
       fc.asyncProperty(traffic, async (shown) => {
-        const judge = new Judge(shown)
-        await judge.run()
-        expect(judge.violations).toEqual([])
+        const check = new TrafficCheck(shown)
+        await check.run()
+        expect(check.violations).toEqual([])
+        // Every batch has to settle before the ends are compared with it.
+        await check.clock.advance(100)
         const arrivals = shown.arrivals.toSorted((a, b) => a.atMs - b.atMs)
-        for (const [at, asker] of judge.askers.entries()) {
-          judgeEnd(asker, arrivals[at] as Arrival, shown.losses.length > 0)
+        for (const [at, client] of check.clients.entries()) {
+          checkEnd(check, client, arrivals[at] as Arrival)
         }
-        await judge.clock.advance(100)
-        expect(judge.askers).toHaveLength(arrivals.length)
-        expect([judge.batcher.queued, judge.batcher.running]).toEqual([0, 0])
-        expect(judge.reports).toHaveLength(judge.calls)
-        expect(judge.clock.pendingTimers).toBe(0)
+        expect(check.clients).toHaveLength(arrivals.length)
+        expect([check.batcher.queued, check.batcher.running]).toEqual([0, 0])
+        expect(check.reports).toHaveLength(check.calls)
+        expect(check.clock.pendingTimers).toBe(0)
       }),
-      { numRuns: 150, longRuns: 2000 },
+      { numRuns: 150, longRuns: 2000, examples: [[hangingAndForgotten]] },
     )
   })
 })

@@ -7,57 +7,57 @@ import type { Script } from './scripted-worker.ts'
 
 const slow: Partial<Script> = { delayMs: 100 }
 
-describe('an engine that breaks its contract', () => {
-  it('row 77: fails only the requests of its batch that it left unanswered', async () => {
+describe('a batcher with an engine that breaks its contract', () => {
+  it('row 77: fails only the requests of the batch that the engine left unanswered', async () => {
     const script = (id: string): Partial<Script> => ({ outcome: id === 'b' ? 'forget' : 'done' })
-    const { pass, ask, reports } = open({ script })
-    const [a, b, c] = [ask('a'), ask('b'), ask('c')]
+    const { pass, send, reports } = open({ script })
+    const [a, b, c] = [send('a'), send('b'), send('c')]
     await pass(0)
     expect([a.outcome, b.outcome, c.outcome]).toEqual(['done', 'EngineContractError', 'done'])
-    const next = ask('d')
+    const next = send('d')
     await pass(0)
     expect(next.outcome).toBe('done')
     const error = 'EngineContractError: 1 request left unanswered'
     expect(reports.map((report) => report.error)).toEqual([error, null])
   })
 
-  it.each(['twice', 'stranger', 'late text'] as const)(
-    'row 77: is not heard when it says too much (%s), and is counted',
+  it.each(['second end', 'unknown id', 'late delta'] as const)(
+    'row 77: ignores and counts calls that the contract forbids (%s)',
     async (noise) => {
-      const { pass, ask, batcher } = open({ script: () => ({ noise }) })
-      const askers = [ask('a'), ask('b')]
+      const { pass, send, batcher } = open({ script: () => ({ noise }) })
+      const clients = [send('a'), send('b')]
       await pass(0)
-      for (const { id, text, outcome, late } of askers) {
+      for (const { id, text, outcome, late } of clients) {
         expect([text, outcome, late]).toEqual([id, 'done', 0])
       }
       expect(batcher.breaches).toBe(2)
     },
   )
 
-  it('row 77: matches answers by their ids, whatever their order', async () => {
+  it('row 77: matches results to requests by id, in any order', async () => {
     const script = (id: string): Partial<Script> => ({ delayMs: 100 - Number(id.slice(1)) })
-    const { pass, askMany } = open({ script })
-    const askers = askMany(50)
+    const { pass, sendMany } = open({ script })
+    const clients = sendMany(50)
     await pass(100)
-    expect(askers.map(({ text }) => text)).toEqual(askers.map(({ id }) => id))
-    expect(askers[0]?.endedMs).toBeGreaterThan(askers[49]?.endedMs ?? NaN)
+    expect(clients.map(({ text }) => text)).toEqual(clients.map(({ id }) => id))
+    expect(clients[0]?.endedMs).toBeGreaterThan(clients[49]?.endedMs ?? NaN)
   })
 
-  it('is told to be wrong when it cancels what nobody canceled', async () => {
-    const { pass, ask, batcher, addWorker } = open()
+  it('fails a request with EngineContractError when the engine cancels it unasked', async () => {
+    const { pass, send, batcher, addWorker } = open()
     await batcher.removeWorker('w0')
     addWorker('w1').generate = async (requests, listener) => {
       for (const { id } of requests) listener.end(id, { kind: 'canceled' })
     }
-    const one = ask('a')
+    const one = send('a')
     await pass(0)
     expect([one.outcome, batcher.breaches]).toEqual(['EngineContractError', 1])
   })
 
   it.each([undefined, null, 'done', {}, { kind: 'finished' }])(
-    'row 77: is told to be wrong when it ends a request with %j, and nothing is lost',
+    'row 77: fails only the request that the engine ends with an invalid end (%j)',
     async (garbage) => {
-      const { pass, ask, batcher, addWorker } = open()
+      const { pass, send, batcher, addWorker } = open()
       await batcher.removeWorker('w0')
       addWorker('w1').generate = async (requests, listener) => {
         const usage = { promptTokens: 1, completionTokens: 1 }
@@ -66,7 +66,7 @@ describe('an engine that breaks its contract', () => {
           listener.end(id, id === 'a' ? (garbage as unknown as GenerationEnd) : done)
         }
       }
-      const [a, b] = [ask('a'), ask('b')]
+      const [a, b] = [send('a'), send('b')]
       await pass(0)
       expect([a.outcome, b.outcome]).toEqual(['EngineContractError', 'done'])
       expect([batcher.breaches, batcher.running]).toEqual([1, 0])
@@ -75,24 +75,24 @@ describe('an engine that breaks its contract', () => {
   )
 })
 
-describe('a batch that fails as a whole', () => {
-  it('row 78: costs only the bad one of 1024 prompts its answer', async () => {
+describe('a batcher whose engine rejects a batch', () => {
+  it('row 78: one bad prompt in a batch of 1024 fails alone', async () => {
     const script = (id: string): Partial<Script> => ({ outcome: id === 'r7' ? 'poison' : 'done' })
     const isolated = { admits: 'step', slots: 2048 } as const
-    const { pass, askMany, worker } = open({ script, capacity: isolated })
-    const askers = askMany(1024)
+    const { pass, sendMany, worker } = open({ script, capacity: isolated })
+    const clients = sendMany(1024)
     await pass(0)
     await pass(0)
-    const bad = askers.filter(({ outcome }) => outcome !== 'done')
+    const bad = clients.filter(({ outcome }) => outcome !== 'done')
     expect(bad.map(({ id, outcome }) => [id, outcome])).toEqual([['r7', 'engine_error']])
-    expect(askers.every(({ ends, workers }) => ends.length + workers.length === 2)).toBe(true)
+    expect(clients.every(({ ends, workers }) => ends.length + workers.length === 2)).toBe(true)
     expect(worker.calls[0]).toHaveLength(1024)
     expect(worker.calls.slice(1).every(({ length }) => length === 1)).toBe(true)
   })
 
-  it('keeps the error as the cause of the one that fails alone', async () => {
-    const { pass, ask, worker } = open({ script: () => ({ outcome: 'poison' }) })
-    const one = ask('a')
+  it('a request that fails alone has the error of the engine as its cause', async () => {
+    const { pass, send, worker } = open({ script: () => ({ outcome: 'poison' }) })
+    const one = send('a')
     await pass(0)
     const [end] = one.ends
     expect(worker.calls).toEqual([['a']])
@@ -100,11 +100,11 @@ describe('a batch that fails as a whole', () => {
     expect(end.error.cause).toEqual(new Error('poisoned by a'))
   })
 
-  it('is not tried again for one whose reader has a part of the answer', async () => {
+  it('does not retry a request whose client has received text', async () => {
     const script = (id: string): Partial<Script> =>
       id === 'a' ? { delayMs: 10, outcome: 'poison' } : { ...slow, isEarly: id === 'b' }
-    const { pass, ask, worker } = open({ script })
-    const [, b, c] = [ask('a'), ask('b'), ask('c')]
+    const { pass, send, worker } = open({ script })
+    const [, b, c] = [send('a'), send('b'), send('c')]
     await pass(10)
     expect([b.outcome, c.outcome]).toEqual(['engine_error', 'open'])
     await pass(10)
@@ -112,35 +112,35 @@ describe('a batch that fails as a whole', () => {
     expect([c.outcome, worker.calls]).toEqual(['done', [['a', 'b', 'c'], ['a'], ['c']]])
   })
 
-  it('is tried again with nobody else in the batch', async () => {
+  it('retries each request in a batch of its own', async () => {
     const script = (id: string): Partial<Script> =>
       id === 'a' ? { delayMs: 10, outcome: 'poison' } : { delayMs: 20 }
-    const { pass, ask, worker } = open({ script })
-    for (const id of ['a', 'b']) ask(id)
+    const { pass, send, worker } = open({ script })
+    for (const id of ['a', 'b']) send(id)
     await pass(5)
-    ask('later')
-    ask('urgent', { priority: 1 })
+    send('later')
+    send('urgent', { priority: 1 })
     for (let at = 0; at < 5; at++) await pass(20)
     expect(worker.calls).toEqual([['a', 'b'], ['urgent'], ['a'], ['b'], ['later']])
   })
 
-  it('does not stop the fixed policy from trying again at once', async () => {
+  it('retries at once under the fixed policy, too', async () => {
     const policy = { ...adaptive, type: 'fixed', maxBatchSize: 2 } as const
     const script = (id: string): Partial<Script> => ({ outcome: id === 'a' ? 'poison' : 'done' })
-    const { pass, ask } = open({ policy, script })
-    const [a, b] = [ask('a'), ask('b')]
+    const { pass, send } = open({ policy, script })
+    const [a, b] = [send('a'), send('b')]
     await pass(0)
     await pass(0)
     expect([a.outcome, b.outcome]).toEqual(['engine_error', 'done'])
   })
 })
 
-describe('a lost engine', () => {
-  it('row 79: gives its requests to another, first in their class', async () => {
-    const { pass, ask, batcher, worker, addWorker } = open({ script: () => slow })
-    const lost = [ask('a'), ask('b')]
+describe('a batcher whose engine is lost', () => {
+  it('row 79: retries the requests on another engine, ahead of later ones', async () => {
+    const { pass, send, batcher, worker, addWorker } = open({ script: () => slow })
+    const lost = [send('a'), send('b')]
     await pass(10)
-    const later = ask('c')
+    const later = send('c')
     void batcher.removeWorker('w0')
     worker.lose()
     await pass(0)
@@ -152,10 +152,10 @@ describe('a lost engine', () => {
     expect(later.workers).toEqual(['w1'])
   })
 
-  it('row 79: fails those with a part of the answer, and those it happens to twice', async () => {
+  it('row 79: fails a request that has text, and one that has lost two engines', async () => {
     const script = (id: string): Partial<Script> => ({ ...slow, isEarly: id === 'a' })
-    const { pass, ask, worker } = open({ script })
-    const [a, b] = [ask('a'), ask('b')]
+    const { pass, send, worker } = open({ script })
+    const [a, b] = [send('a'), send('b')]
     await pass(10)
     worker.lose()
     await pass(0)
@@ -166,8 +166,8 @@ describe('a lost engine', () => {
     expect([b.outcome, worker.calls]).toEqual(['engine_lost', [['a', 'b'], ['b']]])
   })
 
-  it('row 79: begins anew, once, for one whose text nobody has read', async () => {
-    const { pass, ask, batcher, addWorker } = open()
+  it('row 79: restarts a request with unread text, once', async () => {
+    const { pass, send, batcher, addWorker } = open()
     await batcher.removeWorker('w0')
     let lives = 0
     addWorker('w1').generate = async (requests, listener) => {
@@ -177,24 +177,24 @@ describe('a lost engine', () => {
       const usage = { promptTokens: 1, completionTokens: 1 }
       for (const { id } of requests) listener.end(id, { kind: 'done', finishReason: 'stop', usage })
     }
-    const unread = ask('a')
+    const unread = send('a')
     unread.isUnread = true
     await pass(0)
     await pass(0)
     expect([unread.outcome, unread.text, lives]).toEqual(['done', 'half 2', 2])
-    const read = ask('b')
+    const read = send('b')
     await pass(0)
     expect([read.outcome, read.text, lives]).toEqual(['engine_lost', 'half 3', 3])
   })
 })
 
-describe('an engine that hangs', () => {
-  it('row 79: is asked to let go after its time, and the request fails', async () => {
-    const { pass, ask, worker, clock } = open({
+describe('a batcher whose engine hangs', () => {
+  it('row 79: aborts a request after the engine time-out and fails it', async () => {
+    const { pass, send, worker, clock } = open({
       engineTimeoutMs: 1000,
       script: (id) => ({ outcome: id === 'a' ? 'hang' : 'done' }),
     })
-    const [a, b] = [ask('a'), ask('b')]
+    const [a, b] = [send('a'), send('b')]
     await pass(999)
     expect([a.outcome, b.outcome]).toEqual(['open', 'done'])
     await pass(1)
@@ -202,29 +202,47 @@ describe('an engine that hangs', () => {
     expect(clock.pendingTimers).toBe(0)
   })
 
-  it('row 79: is given up when it does not let go either', async () => {
+  it('row 79: a request that the engine forgot times out with one that hangs', async () => {
+    const { pass, send, worker, clock, reports } = open({
+      engineTimeoutMs: 40,
+      script: (id) => ({ outcome: id === 'forgotten' ? 'forget' : 'hang' }),
+    })
+    const [forgotten, hanging] = [send('forgotten'), send('hanging')]
+    await pass(39)
+    expect([forgotten.outcome, hanging.outcome]).toEqual(['open', 'open'])
+    await pass(1)
+    for (const { outcome, endedMs } of [forgotten, hanging]) {
+      expect([outcome, endedMs]).toEqual(['engine_timeout', 40])
+    }
+    await pass(0)
+    expect([worker.calls, worker.held.size]).toEqual([[['forgotten', 'hanging']], 0])
+    expect(reports).toMatchObject([{ size: 2, durationMs: 40, error: null }])
+    expect(clock.pendingTimers).toBe(0)
+  })
+
+  it('row 79: gives up an engine that does not end an aborted request in time', async () => {
     const reasons: string[] = []
     const script = (): Partial<Script> => ({ outcome: 'hang', abortLagMs: 1e6 })
-    const { pass, ask, worker } = open({ engineTimeoutMs: 1000, script })
+    const { pass, send, worker } = open({ engineTimeoutMs: 1000, script })
     Object.assign(worker, { giveUp: (reason: string) => reasons.push(reason) })
-    const [a, b] = [ask('a'), ask('b')]
+    const [a, b] = [send('a'), send('b')]
     await pass(500)
-    b.leave()
+    b.cancel()
     await pass(999)
     expect([a.outcome, reasons]).toEqual(['engine_timeout', []])
     await pass(1)
     expect(reasons).toEqual(['an aborted request had not ended after 1 s'])
   })
 
-  it('is patient with an engine that speaks, and with a reader who does not', async () => {
-    const { pass, ask, batcher, addWorker } = open({ engineTimeoutMs: 1000 })
+  it('text, and a client that holds text back, restart the engine time-out', async () => {
+    const { pass, send, batcher, addWorker } = open({ engineTimeoutMs: 1000 })
     await batcher.removeWorker('w0')
     const talks: (() => unknown)[] = []
     addWorker('w1').generate = (requests, listener) => {
       for (const { id } of requests) talks.push(() => listener.delta(id, { text: '.' }))
       return new Promise(() => {})
     }
-    const [talking, reading] = [ask('a'), ask('b')]
+    const [talking, reading] = [send('a'), send('b')]
     const { promise: digested, resolve: digest } = Promise.withResolvers<void>()
     reading.hold = digested
     await pass(900)
@@ -242,14 +260,14 @@ describe('an engine that hangs', () => {
   })
 })
 
-describe('taking a batcher down', () => {
-  it('lets a worker that leaves finish what it has, and gives it no more', async () => {
-    const { pass, ask, batcher, worker } = open({ script: () => slow })
-    const one = ask('a')
+describe('closing a batcher', () => {
+  it('a removed worker finishes its requests and gets no more', async () => {
+    const { pass, send, batcher, worker } = open({ script: () => slow })
+    const one = send('a')
     await pass(50)
     let hasLeft = false
     const leaving = batcher.removeWorker('w0').then(() => (hasLeft = true))
-    ask('b')
+    send('b')
     await pass(49)
     expect(hasLeft).toBe(false)
     await pass(1)
@@ -258,14 +276,14 @@ describe('taking a batcher down', () => {
     await batcher.removeWorker('w0')
   })
 
-  it('ends all that was accepted before a drain is over, without the window', async () => {
+  it('a drain sends queued requests at once and resolves when all have ended', async () => {
     const policy = { ...adaptive, type: 'fixed' } as const
-    const { pass, ask, batcher, clock } = open({ policy, script: () => slow })
-    const one = ask('a')
+    const { pass, send, batcher, clock } = open({ policy, script: () => slow })
+    const one = send('a')
     await pass(0)
     let isDrained = false
     const draining = batcher.drain(new AbortController().signal).then(() => (isDrained = true))
-    expect(ask('b').outcome).toBe('closing')
+    expect(send('b').outcome).toBe('closing')
     await pass(99)
     expect([one.outcome, isDrained]).toEqual(['open', false])
     await pass(1)
@@ -273,11 +291,11 @@ describe('taking a batcher down', () => {
     expect([one.outcome, clock.pendingTimers]).toEqual(['done', 0])
   })
 
-  it('cancels the rest when the time of a drain is over', async () => {
-    const { pass, ask, batcher, worker } = open({ script: () => slow })
-    const running = ask('a')
+  it('a drain whose signal aborts cancels the rest', async () => {
+    const { pass, send, batcher, worker } = open({ script: () => slow })
+    const running = send('a')
     await pass(0)
-    const waiting = ask('b')
+    const waiting = send('b')
     const deadline = new AbortController()
     const draining = batcher.drain(deadline.signal)
     await pass(10)
@@ -293,10 +311,10 @@ describe('taking a batcher down', () => {
     await batcher.drain(new AbortController().signal)
   })
 
-  it('refuses an id or a worker that it has already', async () => {
-    const { ask, addWorker } = open()
-    ask('a')
-    expect(() => ask('a')).toThrow('request a is already in the batcher')
+  it('rejects a request id or a worker id that is in use', async () => {
+    const { send, addWorker } = open()
+    send('a')
+    expect(() => send('a')).toThrow('request a is already in the batcher')
     expect(() => addWorker('w0')).toThrow('worker w0 is already in the batcher')
   })
 })

@@ -7,14 +7,14 @@ import type { Script } from './scripted-worker.ts'
 const fixed: BatchPolicy = { ...adaptive, type: 'fixed' }
 const slow: Partial<Script> = { delayMs: 100 }
 
-const outcomes = (askers: readonly TestClient[]): string[] => [
-  ...new Set(askers.map(({ outcome }) => outcome)),
+const outcomes = (clients: readonly TestClient[]): string[] => [
+  ...new Set(clients.map(({ outcome }) => outcome)),
 ]
 
 describe('the adaptive batcher', () => {
   it('sends a lone request to an idle worker without any timer', async () => {
-    const { clock, worker, ask, reports, pass } = open()
-    const one = ask('a')
+    const { clock, worker, send, reports, pass } = open()
+    const one = send('a')
     expect(clock.pendingTimers).toBe(0)
     await pass(0)
     expect([one.outcome, one.text, one.workers]).toEqual(['done', 'a', ['w0']])
@@ -22,21 +22,21 @@ describe('the adaptive batcher', () => {
     expect(reports).toMatchObject([{ size: 1, waitMs: 0, durationMs: 0, error: null }])
   })
 
-  it('makes one batch of what comes in one turn, from however many callbacks', async () => {
-    const { worker, ask, pass } = open()
-    ask('a')
+  it('requests that arrive in one turn of the event loop share a batch', async () => {
+    const { worker, send, pass } = open()
+    send('a')
     await Promise.resolve()
-    ask('b')
-    process.nextTick(() => ask('c'))
+    send('b')
+    process.nextTick(() => send('c'))
     await pass(0)
     expect(worker.calls).toEqual([['a', 'b', 'c']])
   })
 
-  it('collects while its worker is busy, and reports each batch', async () => {
-    const { batcher, worker, ask, reports, pass } = open({ script: () => slow })
-    ask('a')
+  it('collects requests while the worker is busy, and reports each batch', async () => {
+    const { batcher, worker, send, reports, pass } = open({ script: () => slow })
+    send('a')
     await pass(30)
-    const later = [ask('b'), ask('c')]
+    const later = [send('b'), send('c')]
     await pass(20)
     expect([batcher.queued, batcher.running, batcher.oldestWaitMs()]).toEqual([2, 1, 20])
     await pass(150)
@@ -55,26 +55,26 @@ describe('the adaptive batcher', () => {
     expect([batcher.queued, batcher.running, batcher.oldestWaitMs()]).toEqual([0, 0, 0])
   })
 
-  it('serves higher priorities first, and equals in their order', async () => {
-    const { worker, ask, pass } = open({
+  it('serves higher priorities first, and equal ones in order of arrival', async () => {
+    const { worker, send, pass } = open({
       script: () => slow,
       capacity: { admits: 'batch', slots: 2 },
     })
-    ask('first')
+    send('first')
     await pass(0)
     for (const [id, priority] of Object.entries({ a: 0, b: 5, c: 0, d: 5, e: -1 })) {
-      ask(id, { priority })
+      send(id, { priority })
     }
     await pass(400)
     expect(worker.calls).toEqual([['first'], ['b', 'd'], ['a', 'c'], ['e']])
   })
 
-  it('lets the batches of several workers run side by side', async () => {
-    const { addWorker, ask, worker, pass } = open({ script: () => slow })
+  it('runs the batches of several workers in parallel', async () => {
+    const { addWorker, send, worker, pass } = open({ script: () => slow })
     const other = addWorker('w1')
-    const one = ask('a')
+    const one = send('a')
     await pass(50)
-    const two = ask('b')
+    const two = send('b')
     await pass(50)
     expect([one.outcome, two.outcome]).toEqual(['done', 'open'])
     expect([worker.calls, other.calls]).toEqual([[['a']], [['b']]])
@@ -82,8 +82,8 @@ describe('the adaptive batcher', () => {
 
   it('refills the slots of a step worker as they become free', async () => {
     const script = (id: string): Partial<Script> => ({ delayMs: id === 'r0' ? 10 : 100 })
-    const { worker, askMany, pass } = open({ script, capacity: { admits: 'step', slots: 2 } })
-    askMany(3)
+    const { worker, sendMany, pass } = open({ script, capacity: { admits: 'step', slots: 2 } })
+    sendMany(3)
     await pass(11)
     expect(worker.calls).toEqual([['r0', 'r1'], ['r2']])
   })
@@ -96,81 +96,81 @@ describe('the fixed batcher', () => {
       [1024, [1024]],
       [1025, [1024, 1]],
     ] as const) {
-      const { clock, worker, askMany, pass } = open({ policy: fixed })
-      const askers = askMany(count)
+      const { clock, worker, sendMany, pass } = open({ policy: fixed })
+      const clients = sendMany(count)
       await pass(0)
       expect(worker.calls.map(({ length }) => length)).toEqual(count === 1 ? [] : [1024])
       await pass(500)
       expect(worker.calls.map(({ length }) => length)).toEqual(sizes)
-      expect(askers.every(({ id, text, ends }) => text === id && ends.length === 1)).toBe(true)
+      expect(clients.every(({ id, text, ends }) => text === id && ends.length === 1)).toBe(true)
       expect(clock.pendingTimers).toBe(0)
     }
   })
 
-  it('row 77: makes one batch when its time and its size come together', async () => {
-    const { clock, worker, ask, askMany, pass } = open({ policy: { ...fixed, maxBatchSize: 3 } })
-    askMany(2)
-    clock.after(500, () => ask('last'))
+  it('row 77: makes one batch when maximum wait and maximum size coincide', async () => {
+    const { clock, worker, send, sendMany, pass } = open({ policy: { ...fixed, maxBatchSize: 3 } })
+    sendMany(2)
+    clock.after(500, () => send('last'))
     await pass(500)
     await pass(500)
     expect(worker.calls.flat()).toEqual(['r0', 'r1', 'last'])
     expect(worker.calls.every(({ length }) => length <= 3)).toBe(true)
   })
 
-  it('counts the wait from the oldest that still waits', async () => {
-    const { worker, ask, pass } = open({ policy: fixed })
-    const oldest = ask('a')
+  it('measures the wait from the oldest request still in the queue', async () => {
+    const { worker, send, pass } = open({ policy: fixed })
+    const oldest = send('a')
     await pass(300)
-    ask('b')
-    oldest.leave()
+    send('b')
+    oldest.cancel()
     await pass(499)
     expect(worker.calls).toEqual([])
     await pass(1)
     expect(worker.calls).toEqual([['b']])
   })
 
-  it('has no timer for a line that everybody has left', async () => {
-    const { clock, ask, pass } = open({ policy: fixed })
-    const one = ask('a')
+  it('keeps no timer for a queue that became empty by cancellation', async () => {
+    const { clock, send, pass } = open({ policy: fixed })
+    const one = send('a')
     await pass(1)
     expect(clock.pendingTimers).toBe(1)
-    one.leave()
+    one.cancel()
     expect([one.outcome, clock.pendingTimers]).toEqual(['canceled', 0])
   })
 })
 
-describe('a batcher with a limit', () => {
-  it('refuses at once what does not fit into its queue', async () => {
-    const { ask, askMany, pass } = open({ queueLimit: 2 })
-    askMany(2)
-    const third = ask('c')
+describe('the limits of a batcher', () => {
+  it('a full queue rejects a request at once with queue_full', async () => {
+    const { send, sendMany, pass } = open({ queueLimit: 2 })
+    sendMany(2)
+    const third = send('c')
     expect(third.outcome).toBe('queue_full')
     await pass(0)
     expect(third.workers).toEqual([])
   })
 
-  it('keeps one timer for ten thousand deadlines', async () => {
-    const { clock, ask, pass } = open({ script: () => slow })
-    ask('busy')
+  it('ten thousand deadlines share one timer', async () => {
+    const { clock, send, pass } = open({ script: () => slow })
+    send('busy')
     await pass(0)
-    const askers = Array.from({ length: 9_999 }, (_, at) =>
-      ask(`r${at}`, { timeoutMs: 1 + ((at * 7919) % 50) }),
+    const clients = Array.from({ length: 9_999 }, (_, at) =>
+      send(`r${at}`, { timeoutMs: 1 + ((at * 7919) % 50) }),
     )
     expect(clock.pendingTimers).toBe(2)
     await pass(50)
-    expect(outcomes(askers)).toEqual(['request_timeout'])
-    const isOnTime = (one: TestClient): boolean => one.endedMs - one.askedMs === one.timeoutMs
-    expect(askers.every(isOnTime)).toBe(true)
+    expect(outcomes(clients)).toEqual(['request_timeout'])
+    const isOnTime = (one: TestClient): boolean => one.endedMs - one.sentMs === one.timeoutMs
+    expect(clients.every(isOnTime)).toBe(true)
   })
 })
 
-describe('leaving a batcher', () => {
-  it('takes a request out of the queue at once, and never to an engine', async () => {
-    const { worker, ask, pass } = open({ script: () => slow })
-    ask('a')
+describe('canceling a request in the batcher', () => {
+  it('a canceled request leaves the queue at once and never reaches an engine', async () => {
+    const { worker, send, pass } = open({ script: () => slow })
+    send('a')
     await pass(0)
-    const [leaving, late] = [ask('b'), ask('c', { timeoutMs: 20 })]
-    leaving.leave()
+    const [leaving, late] = [send('b'), send('c', { timeoutMs: 20 })]
+    leaving.cancel()
     expect(leaving.outcome).toBe('canceled')
     await pass(20)
     expect([late.outcome, late.endedMs]).toEqual(['request_timeout', 20])
@@ -178,21 +178,21 @@ describe('leaving a batcher', () => {
     expect(worker.calls).toEqual([['a']])
   })
 
-  it('refuses what was aborted or out of time before it came', async () => {
-    const { clock, batcher, worker, ask, pass } = open()
+  it('a request that is aborted or expired on arrival never enters the queue', async () => {
+    const { clock, batcher, worker, send, pass } = open()
     const gone = new TestClient(clock, 'a')
-    gone.leave()
-    gone.ask(batcher)
-    const late = ask('b', { timeoutMs: 0 })
+    gone.cancel()
+    gone.send(batcher)
+    const late = send('b', { timeoutMs: 0 })
     await pass(0)
     expect([gone.outcome, late.outcome, worker.calls]).toEqual(['canceled', 'request_timeout', []])
   })
 
-  it('ends a request in its engine, and leaves the others of the batch alone', async () => {
-    const { batcher, worker, ask, pass } = open({ script: () => slow })
-    const [leaving, late, staying] = [ask('a'), ask('b', { timeoutMs: 40 }), ask('c')]
+  it('a request canceled in its engine ends alone, the rest of its batch goes on', async () => {
+    const { batcher, worker, send, pass } = open({ script: () => slow })
+    const [leaving, late, staying] = [send('a'), send('b', { timeoutMs: 40 }), send('c')]
     await pass(10)
-    leaving.leave()
+    leaving.cancel()
     expect(leaving.outcome).toBe('canceled')
     expect([...worker.held]).toEqual(['b', 'c'])
     await pass(30)
@@ -202,17 +202,20 @@ describe('leaving a batcher', () => {
     expect([leaving.ends.length, late.ends.length]).toEqual([1, 1])
   })
 
-  it('keeps a request from its engine that leaves when it hears of its start', async () => {
+  it('a request that its listener cancels at the start never reaches the engine', async () => {
     const { batcher, worker, clock, pass } = open()
     const [leaving, other] = [new TestClient(clock, 'a'), new TestClient(clock, 'b')]
-    const queued = other.toQueued()
-    leaving.ask(batcher)
-    batcher.enqueue({ ...queued, listener: { ...queued.listener, started: () => leaving.leave() } })
+    const queued = other.toOptions()
+    leaving.send(batcher)
+    batcher.enqueue({
+      ...queued,
+      listener: { ...queued.listener, started: () => leaving.cancel() },
+    })
     await pass(0)
     expect([leaving.outcome, other.outcome, worker.calls]).toEqual(['canceled', 'done', [['b']]])
   })
 
-  it('hears no more of a request that an engine has not let go yet', async () => {
+  it('a canceled request gets no more calls while its engine still works on it', async () => {
     const script = (): Partial<Script> => ({ delayMs: 100, abortLagMs: 30 })
     const { batcher, worker, clock, pass } = open({ script })
     const talk: (() => unknown)[] = []
@@ -221,20 +224,20 @@ describe('leaving a batcher', () => {
       talk.push(() => listener.delta('a', { text: 'still here' }))
       return generate(requests, listener)
     }
-    const one = new TestClient(clock, 'a').ask(batcher)
+    const one = new TestClient(clock, 'a').send(batcher)
     await pass(0)
-    one.leave()
+    one.cancel()
     for (const say of talk) say()
     expect([one.outcome, one.text, one.late, batcher.breaches]).toEqual(['canceled', '', 0, 0])
   })
 
-  it('keeps a worker busy until it has let go', async () => {
+  it('a worker counts as busy until it has ended its canceled request', async () => {
     const script = (): Partial<Script> => ({ delayMs: 100, abortLagMs: 30 })
-    const { batcher, worker, ask, pass } = open({ script })
-    const first = ask('a')
+    const { batcher, worker, send, pass } = open({ script })
+    const first = send('a')
     await pass(0)
-    first.leave()
-    ask('b')
+    first.cancel()
+    send('b')
     await pass(29)
     expect([batcher.running, batcher.queued, worker.calls.length]).toEqual([1, 1, 1])
     await pass(1)

@@ -16,7 +16,7 @@ import { adaptive } from './open-batcher.ts'
 
 const facts: ModelFacts = { name: 'puppet', contextLength: 64, hasChatTemplate: true }
 
-/** An engine that a test moves by hand. */
+/** An engine whose start, loss and close a test triggers. */
 class Puppet implements InferenceEngine {
   readonly capacity = { admits: 'batch', slots: 8 } as const
   readonly worker: EngineWorker
@@ -101,7 +101,7 @@ function open(workers = 1) {
     onLost: ({ workerId, reason }) => losses.push(`${workerId}: ${reason}`),
   })
   const puppet = (at: number): Puppet => puppets[at] as Puppet
-  const ask = (id: string): TestClient => new TestClient(clock, id).ask(batcher)
+  const send = (id: string): TestClient => new TestClient(clock, id).send(batcher)
   const pass = async (ms: number): Promise<void> => {
     for (const step of [0, ms, 0]) await clock.advance(step)
   }
@@ -111,11 +111,11 @@ function open(workers = 1) {
     await starting
     await pass(0)
   }
-  return { batcher, puppets, puppet, losses, warnings, pool, ask, pass, serve, clock }
+  return { batcher, puppets, puppet, losses, warnings, pool, send, pass, serve, clock }
 }
 
-describe('the start of a pool', () => {
-  it('is over when a first engine serves, and knows the model then', async () => {
+describe('starting an engine pool', () => {
+  it('resolves when the first engine serves, and knows the model then', async () => {
     const { pool, puppet, puppets, pass } = open(2)
     expect(() => pool.model).toThrow('no engine has started yet')
     expect([pool.unready, pool.workers]).toEqual(['not started', 0])
@@ -136,14 +136,14 @@ describe('the start of a pool', () => {
     await pool.stop()
   })
 
-  it('row 79: rejects with the first error when none starts, and closes them all', async () => {
+  it('row 79: rejects with the first error when no engine starts, and closes them all', async () => {
     const { pool, puppets, puppet, pass, clock, warnings } = open(3)
     const starting = pool.start()
     puppet(1).begun.reject(new Error('out of memory'))
     puppet(0).begun.reject(new Error('no such model'))
     puppet(2).begun.reject(new Error('no such model'))
     await expect(starting).rejects.toThrow('no such model')
-    // What the caller hears is not told twice; what only another one says would be lost.
+    // The rejection is not logged again; the error of the other engine is.
     expect(warnings).toEqual(['EngineStartFailed: inference-1 did not start: out of memory'])
     expect(puppets.map(({ closes }) => closes)).toEqual([1, 1, 1])
     await pass(60_000)
@@ -151,7 +151,7 @@ describe('the start of a pool', () => {
     await pool.stop()
   })
 
-  it('goes on with one engine while another is tried again', async () => {
+  it('goes on with one engine while another is restarted', async () => {
     const { pool, puppet, puppets, pass, warnings } = open(2)
     const starting = pool.start()
     puppet(0).begun.reject(new Error('out of memory'))
@@ -165,7 +165,7 @@ describe('the start of a pool', () => {
     await pool.stop()
   })
 
-  it('tells of one that keeps failing once it is known that another serves', async () => {
+  it('warns of an engine that keeps failing once another one serves', async () => {
     const { pool, puppet, pass, warnings } = open(2)
     const starting = pool.start()
     puppet(0).begun.reject(new Error('out of memory'))
@@ -184,7 +184,7 @@ describe('the start of a pool', () => {
     await pool.stop()
   })
 
-  it('counts one that failed at first and serves when the last has failed', async () => {
+  it('resolves when an engine that failed first serves before the last one fails', async () => {
     const { pool, puppet, pass } = open(2)
     const starting = pool.start()
     puppet(0).begun.reject(new Error('out of memory'))
@@ -197,7 +197,7 @@ describe('the start of a pool', () => {
     await pool.stop()
   })
 
-  it('is given up by a stop', async () => {
+  it('is abandoned by stop()', async () => {
     const { pool, puppet } = open()
     const starting = pool.start()
     const stopping = pool.stop()
@@ -208,11 +208,11 @@ describe('the start of a pool', () => {
   })
 })
 
-describe('a lost engine of a pool', () => {
-  it('row 79: is closed and started anew, and its requests move', async () => {
-    const { pool, puppet, puppets, pass, serve, losses, ask } = open()
+describe('an engine pool that loses an engine', () => {
+  it('row 79: closes and restarts the engine, and its requests move to the new one', async () => {
+    const { pool, puppet, puppets, pass, serve, losses, send } = open()
     await serve()
-    const one = ask('a')
+    const one = send('a')
     await pass(0)
     expect(puppet(0).asked).toEqual(['a'])
     puppet(0).loss.resolve('killed by SIGKILL')
@@ -230,10 +230,10 @@ describe('a lost engine of a pool', () => {
     await pool.stop()
   })
 
-  it('row 79: is noticed by a batch that says so', async () => {
-    const { pool, puppet, pass, serve, losses, ask } = open()
+  it('row 79: an engine_lost rejection of a batch counts as a loss', async () => {
+    const { pool, puppet, pass, serve, losses, send } = open()
     await serve()
-    ask('a')
+    send('a')
     await pass(0)
     puppet(0).crash()
     await pass(0)
@@ -241,25 +241,25 @@ describe('a lost engine of a pool', () => {
     await pool.stop()
   })
 
-  it('row 79: is one that hangs and does not let go', async () => {
-    const { pool, puppet, pass, serve, losses, ask } = open()
+  it('row 79: an engine that does not end an aborted request counts as lost', async () => {
+    const { pool, puppet, pass, serve, losses, send } = open()
     await serve()
     puppet(0).isMute = true
-    const one = ask('a')
+    const one = send('a')
     await pass(1000)
     expect([one.outcome, losses]).toEqual(['engine_timeout', []])
     await pass(1000)
     expect(losses).toEqual(['inference-0: an aborted request had not ended after 1 s'])
     await pass(500)
     puppet(1).begun.resolve(facts)
-    const next = ask('b')
+    const next = send('b')
     await pass(0)
     puppet(1).answer()
     expect(next.outcome).toBe('done')
     await pool.stop()
   })
 
-  it('row 79: is tried again after longer and longer pauses, and says why meanwhile', async () => {
+  it('row 79: restarts with exponential back-off, and status says why meanwhile', async () => {
     const { pool, puppets, puppet, pass, serve, warnings } = open()
     await serve()
     puppet(0).loss.resolve('gone')
@@ -285,7 +285,7 @@ describe('a lost engine of a pool', () => {
     await pool.stop()
   })
 
-  it('does not come back after a stop', async () => {
+  it('does not restart an engine after stop()', async () => {
     const { pool, puppets, puppet, pass, serve, clock } = open()
     await serve()
     puppet(0).loss.resolve('gone')
@@ -296,9 +296,9 @@ describe('a lost engine of a pool', () => {
   })
 })
 
-describe('resizing a pool', () => {
-  it('grows at once and shrinks one by one, after they have finished', async () => {
-    const { pool, puppets, puppet, pass, serve, ask } = open()
+describe('resizing an engine pool', () => {
+  it('grows at once, shrinks one by one after their requests have ended', async () => {
+    const { pool, puppets, puppet, pass, serve, send } = open()
     await serve()
     pool.resize(3)
     pool.resize(3)
@@ -307,9 +307,9 @@ describe('resizing a pool', () => {
     puppet(2).begun.resolve(facts)
     await pass(0)
     expect(pool.workers).toBe(3)
-    const askers = []
+    const clients = []
     for (const id of ['a', 'b', 'c']) {
-      askers.push(ask(id))
+      clients.push(send(id))
       await pass(0)
     }
     pool.resize(1)
@@ -323,16 +323,16 @@ describe('resizing a pool', () => {
     puppet(0).answer()
     await pass(0)
     expect([pool.workers, puppet(1).closes, puppet(0).closes]).toEqual([1, 1, 0])
-    expect(askers.map(({ outcome }) => outcome)).toEqual(['done', 'done', 'done'])
+    expect(clients.map(({ outcome }) => outcome)).toEqual(['done', 'done', 'done'])
     await pool.stop()
   })
 
-  it('starts nothing in the place of one that still drains', async () => {
-    const { pool, puppets, puppet, pass, serve, ask } = open(2)
+  it('starts no replacement for a worker that still drains', async () => {
+    const { pool, puppets, puppet, pass, serve, send } = open(2)
     await serve()
-    ask('a')
+    send('a')
     await pass(0)
-    ask('b')
+    send('b')
     await pass(0)
     pool.resize(1)
     pool.resize(2)
@@ -344,7 +344,7 @@ describe('resizing a pool', () => {
     await pool.stop()
   })
 
-  it('lets one go first that does not serve', async () => {
+  it('removes a worker that does not serve first', async () => {
     const { pool, puppet, pass, serve } = open(2)
     await serve()
     puppet(0).loss.resolve('gone')
@@ -356,13 +356,13 @@ describe('resizing a pool', () => {
   })
 })
 
-describe('the stop of a pool', () => {
-  it('ends what its engines have, also when they do not', async () => {
-    const { pool, puppet, puppets, pass, serve, ask } = open(2)
+describe('stopping an engine pool', () => {
+  it('ends all requests, even if an engine does not', async () => {
+    const { pool, puppet, puppets, pass, serve, send } = open(2)
     await serve()
-    const muted = [ask('a'), ask('b')]
+    const muted = [send('a'), send('b')]
     await pass(0)
-    const other = ask('c')
+    const other = send('c')
     await pass(0)
     puppet(0).isMute = true
     await pool.stop()

@@ -1,4 +1,4 @@
-/** A batcher with one scripted worker, on a clock that stands still. */
+/** A batcher with one scripted worker, on a manual clock. */
 
 import type { BatchPolicy } from '../../../src/inference/generation/batch-policy.ts'
 import type { BatchReport } from '../../../src/inference/generation/batch-run.ts'
@@ -15,7 +15,7 @@ export const adaptive: BatchPolicy = {
   isOn: true,
 }
 
-interface Scene {
+interface BatcherSetup {
   readonly policy?: BatchPolicy
   readonly capacity?: EngineCapacity
   readonly script?: (id: string) => Partial<Script>
@@ -23,30 +23,32 @@ interface Scene {
   readonly engineTimeoutMs?: number
 }
 
-export function open(scene: Scene = {}) {
+export function open(setup: BatcherSetup = {}) {
   const clock = new ManualClock()
   const reports: BatchReport[] = []
   const batcher = new Batcher({
     clock,
-    policy: scene.policy ?? adaptive,
-    queueLimit: scene.queueLimit ?? 10_000,
+    policy: setup.policy ?? adaptive,
+    queueLimit: setup.queueLimit ?? 10_000,
     onBatch: (report) => reports.push(report),
-    engineTimeoutMs: scene.engineTimeoutMs ?? null,
+    engineTimeoutMs: setup.engineTimeoutMs ?? null,
   })
-  const capacity = scene.capacity ?? { admits: 'batch', slots: 4096 }
-  const script = (id: string): Script => ({ ...plainScript, ...scene.script?.(id) })
+  const capacity = setup.capacity ?? { admits: 'batch', slots: 4096 }
+  const script = (id: string): Script => ({ ...plainScript, ...setup.script?.(id) })
   const addWorker = (workerId: string): ScriptedWorker => {
     const worker = new ScriptedWorker(clock, workerId, capacity, script)
     batcher.addWorker(worker)
     return worker
   }
-  const ask = (id: string, options: ConstructorParameters<typeof TestClient>[2] = {}): TestClient =>
-    new TestClient(clock, id, options).ask(batcher)
-  const askMany = (count: number): TestClient[] =>
-    Array.from({ length: count }, (_, at) => ask(`r${at}`))
-  /** Lets what is asked be looked at before time moves, and what falls due then after. */
+  const send = (
+    id: string,
+    options: ConstructorParameters<typeof TestClient>[2] = {},
+  ): TestClient => new TestClient(clock, id, options).send(batcher)
+  const sendMany = (count: number): TestClient[] =>
+    Array.from({ length: count }, (_, at) => send(`r${at}`))
+  /** Advances the clock; dispatches before and after it. */
   const pass = async (ms: number): Promise<void> => {
     for (const step of [0, ms, 0]) await clock.advance(step)
   }
-  return { clock, batcher, reports, addWorker, ask, askMany, pass, worker: addWorker('w0') }
+  return { clock, batcher, reports, addWorker, send, sendMany, pass, worker: addWorker('w0') }
 }

@@ -9,7 +9,7 @@ import { Session } from '../../../src/session/session.ts'
 import { AITask } from '../../../src/tasks/ai-task.ts'
 import { configWith, createObedientEngine, openBackend } from '../open-backend.ts'
 
-/** Says what it is told to say, in these pieces. */
+/** An engine that answers every request with these deltas. */
 function saying(...deltas: readonly GenerationDelta[]): CreateEngine {
   return (worker) =>
     Object.assign(createObedientEngine(worker), {
@@ -44,8 +44,8 @@ async function chat(endpoint: string | null, body: object): Promise<Record<strin
   return (await (await ask(endpoint, body)).json()) as Record<string, unknown>
 }
 
-describe('rules on answers', () => {
-  it('cut an answer off and count its real tokens when they are known', async () => {
+describe('output rules', () => {
+  it('block a result and count its real tokens when they are known', async () => {
     const configFile = configWith(rule('reject'))
     const backend = await openBackend({ configFile, engine: told })
     const [result] = await backend.generate(['x'], 5)
@@ -60,12 +60,12 @@ describe('rules on answers', () => {
       tokenize: () => Promise.reject(new Error('the server does not tell its tokens')),
     })
   const cutOffBy: Record<string, readonly [CreateEngine, number]> = {
-    'that tells it with its first piece': [saying({ text: cutOff, promptTokens: 9 }), 9],
-    'that only tokenizes': [saying({ text: cutOff }), 'hi there, you'.length],
-    'that tells nothing, by its length': [deaf, 4],
+    'that reports it with the first delta': [saying({ text: cutOff, promptTokens: 9 }), 9],
+    'that can only tokenize it': [saying({ text: cutOff }), 'hi there, you'.length],
+    'that can do neither (estimated)': [deaf, 4],
   }
   it.each(Object.entries(cutOffBy))(
-    'count the prompt of an answer that they cut off in an engine %s',
+    'count the prompt tokens of a blocked result with an engine %s',
     async (_, [engine, promptTokens]) => {
       const configFile = configWith(rule('reject'))
       const backend = await openBackend({ configFile, engine, port: 0 })
@@ -83,14 +83,14 @@ describe('rules on answers', () => {
     },
   )
 
-  it('answer with a sentence instead where that is asked for', async () => {
+  it('replace a blocked result by the refusal when onBlock is refusal', async () => {
     const configFile = configWith(rule('reject', '  on_block: refusal\n'))
     const backend = await openBackend({ configFile, engine: told })
     const [result] = await backend.generate(['x'], 5)
     expect(result?.text).toMatch(/I cannot help with this request\.$/)
   })
 
-  it('hold for log probabilities, which spell the text', async () => {
+  it('drop log probabilities, which contain the text', async () => {
     const configFile = configWith(rule('redact'))
     const backend = await openBackend({ configFile, engine: told, port: 0 })
     const answer = await chat(backend.endpoint, { logprobs: true, top_logprobs: 1 })
@@ -98,7 +98,7 @@ describe('rules on answers', () => {
     expect(JSON.stringify(answer)).not.toContain('fish')
   })
 
-  it('hold for the arguments of tool calls', async () => {
+  it('apply to the arguments of tool calls', async () => {
     const call = { id: 'c1', name: 'say', arguments: '{"what":"swordfish"}' }
     const engine = saying({ text: '', toolCalls: [call] })
     const tools = [{ type: 'function', function: { name: 'say' } }]
@@ -112,7 +112,7 @@ describe('rules on answers', () => {
   })
 })
 
-it('all choices of a request share one judged input', async () => {
+it('all choices of an HTTP request share one guardrail check of the input', async () => {
   const inputs: unknown[] = []
   const engine: CreateEngine = (worker) => {
     const obedient = createObedientEngine(worker)
@@ -132,8 +132,8 @@ it('all choices of a request share one judged input', async () => {
   expect(inputs[0]).toMatchObject({ messages: [{ content: 'a [redacted:word]' }] })
 })
 
-describe('row 79: an engine that is lost in the middle of an answer', () => {
-  /** The first batch gets half an answer, all others a whole one. */
+describe('row 79: a request whose engine is lost while it generates', () => {
+  /** An engine that is lost in the middle of its first batch, and answers all others. */
   function dyingOnce(): CreateEngine {
     let batches = 0
     return (worker) =>
@@ -150,7 +150,7 @@ describe('row 79: an engine that is lost in the middle of an answer', () => {
       })
   }
 
-  it('costs nothing where nobody has read from it', async () => {
+  it('is restarted if its client has received no text', async () => {
     const backend = await openBackend({ engine: dyingOnce() })
     const [result] = await backend.generate(['x'], 5)
     expect(result).toMatchObject({ text: 'whole', finish_reason: 'stop' })
@@ -163,13 +163,13 @@ describe('row 79: an engine that is lost in the middle of an answer', () => {
     expect(JSON.stringify(answer)).not.toContain('beginning')
   })
 
-  it('begins anew for the rules on answers, too', async () => {
+  it('restarts the output rules, too', async () => {
     const configFile = configWith(rule('redact'))
     const backend = await openBackend({ configFile, engine: dyingOnce() })
     expect(await backend.generate(['x'], 5)).toMatchObject([{ text: 'whole' }])
   })
 
-  it('fails a stream, whose reader has a part', async () => {
+  it('fails if it is a stream whose client has received text', async () => {
     const backend = await openBackend({ engine: dyingOnce(), port: 0 })
     const stream = await (await ask(backend.endpoint, { stream: true })).text()
     expect(stream).toContain('a beginning')
@@ -177,7 +177,7 @@ describe('row 79: an engine that is lost in the middle of an answer', () => {
     expect(stream).not.toContain('whole')
   })
 
-  it('fails a task as a lost worker does', async () => {
+  it('fails as a lost worker if it is a task', async () => {
     await using session = new Session([await openBackend({ engine: dyingOnce() })])
     const task = new AITask({ prompt: 'a', backend: 'llm' })
     await session.submitTasks([task])
@@ -186,12 +186,12 @@ describe('row 79: an engine that is lost in the middle of an answer', () => {
   })
 })
 
-describe('the limit of the queue', () => {
+describe('the queue limit', () => {
   const small = 'hardware:\n  queue_limit: 2\ninput_batching:\n  max_batch_size: 1\n'
   const slots: CreateEngine = (worker) =>
     Object.assign(createObedientEngine(worker), { capacity: { admits: 'step', slots: 1 } as const })
 
-  it('row 75: is for clients; what a session submits waits, however much it is', async () => {
+  it('row 75: applies to HTTP requests; tasks of a session wait, however many', async () => {
     const backend = await openBackend({ configFile: configWith(small), engine: slots, port: 0 })
     await using session = new Session([backend])
     const endless = new AITask({ prompt: 'endless', backend: 'llm' })
@@ -206,7 +206,7 @@ describe('the limit of the queue', () => {
     await Promise.all(clients)
   })
 
-  it('does not hold for generate either', async () => {
+  it('does not apply to generate()', async () => {
     const backend = await openBackend({ configFile: configWith(small), engine: slots })
     expect(await backend.generate(Array.from({ length: 20 }, String), 20)).toHaveLength(20)
   })

@@ -2,7 +2,7 @@ import { expect, it } from 'vitest'
 import { ResultBuilder } from '../../../src/inference/generation/result-builder.ts'
 import { createGuard } from '../../../src/inference/guardrails/guard.ts'
 
-it.each([false, true])('takes very many calls in one piece, where rules judge them: %s', (isOn) => {
+it.each([false, true])('150,000 tool calls in one delta, output rules on: %s', (isOn) => {
   const builder = new ResultBuilder(
     createGuard({
       isOn,

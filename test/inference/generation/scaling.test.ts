@@ -19,7 +19,7 @@ const quiet = { running: 0, queued: 0, starting: 0, oldestWaitMs: 0, recentArriv
 
 type Seen = Partial<Omit<ScaleInput, 'nowMs' | 'workers'>>
 
-/** The targets of ticks a second apart, each obeyed before the next. */
+/** The targets of ticks a second apart; each target is applied before the next tick. */
 function follow(
   ticks: readonly Seen[],
   workers = 1,
@@ -37,34 +37,34 @@ function follow(
 
 const times = (count: number, seen: Seen): Seen[] => Array.from({ length: count }, () => seen)
 
-describe('more workers', () => {
-  it('come when more were wanted long enough, at most as many again each time', () => {
+describe('scaling up', () => {
+  it('adds workers after spinUpSeconds of higher demand, at most doubling', () => {
     expect(follow(times(12, { queued: 40 }))).toEqual([1, 1, 1, 2, 2, 2, 2, 4, 4, 4, 4, 8])
   })
 
-  it('do not come for a peak that passes', () => {
+  it('adds none for a short peak', () => {
     const peak = [{ queued: 40 }, { queued: 40 }, {}, {}, {}, {}, {}, {}, {}]
     expect(follow([...times(5, {}), ...peak])).toEqual(Array.from({ length: 14 }, () => 1))
   })
 
-  it('come at once when five prompts came within three seconds', () => {
+  it('adds workers at once when five prompts arrive within three seconds', () => {
     expect(follow([{}, { queued: 5, recentArrivals: 5 }])).toEqual([1, 2])
     expect(follow([{}, { queued: 5, recentArrivals: 4 }])).toEqual([1, 1])
     expect(follow([{}, { running: 4, recentArrivals: 5 }])).toEqual([1, 1])
     expect(follow(times(4, { queued: 40, recentArrivals: 40 }))).toEqual([2, 4, 8, 10])
   })
 
-  it('come at once when the queue is old, one and then another when that did not help', () => {
+  it('adds one worker when the queue is old, and another if that did not help', () => {
     const old = { running: 1, queued: 1, oldestWaitMs: 3001 }
     expect(follow(times(8, old))).toEqual([2, 2, 2, 3, 3, 3, 4, 4])
     expect(follow(times(8, { ...old, oldestWaitMs: 3000 }))).toEqual(Array(8).fill(1))
   })
 
-  it('come without delay where none is configured', () => {
+  it('adds workers without delay when spinUpSeconds is 0', () => {
     expect(follow(times(3, { queued: 40 }), 1, { spinUpSeconds: 0 })).toEqual([2, 4, 8])
   })
 
-  it('are never more than the most, and there are never fewer than the least', () => {
+  it('stays within minWorkers and maxWorkers', () => {
     expect(follow(times(3, { queued: 999, recentArrivals: 9 }), 3, { maxWorkers: 5 })).toEqual([
       5, 5, 5,
     ])
@@ -73,8 +73,8 @@ describe('more workers', () => {
   })
 })
 
-describe('fewer workers', () => {
-  it('go one at a time, each after the whole time', () => {
+describe('scaling down', () => {
+  it('removes one worker at a time, each after spinDownSeconds', () => {
     const targets = follow(times(32, {}), 4)
     expect(targets.slice(0, 10)).toEqual(Array(10).fill(4))
     expect(targets.slice(10, 20)).toEqual(Array(10).fill(3))
@@ -82,18 +82,18 @@ describe('fewer workers', () => {
     expect(targets.slice(30)).toEqual([1, 1])
   })
 
-  it('wait anew when there was work between', () => {
+  it('starts spinDownSeconds again when load comes in between', () => {
     const busy = { running: 16, recentArrivals: 5 }
     const targets = follow([...times(9, {}), ...times(3, busy), ...times(9, {})], 4)
     expect(new Set(targets)).toEqual(new Set([4]))
   })
 
-  it('never go below the least', () => {
+  it('never goes below minWorkers', () => {
     expect(follow(times(60, {}), 3, { minWorkers: 2 }).at(-1)).toBe(2)
   })
 })
 
-it('holds within bounds, at most doubles and drops by one at most, whatever is seen', () => {
+it('any input: the target stays in bounds, at most doubles and drops by one at most', () => {
   const seen = fc.record({
     running: fc.nat(500),
     queued: fc.nat(5000),

@@ -1,4 +1,4 @@
-/** A worker that does what a script says for each request, and watches what it is given. */
+/** A worker that plays a script for each request, and records the batches that it is given. */
 
 import type { BatchWorker } from '../../../src/inference/generation/batch-policy.ts'
 import type {
@@ -10,16 +10,16 @@ import { inferenceError } from '../../../src/inference/generation/inference-erro
 import type { ManualClock } from '../../../src/testing/manual-clock.ts'
 
 export interface Script {
-  /** From the start of its batch to its end; 0 answers before `generate` returns. */
+  /** From the start of its batch to its end; with 0 it ends before `generate` returns. */
   readonly delayMs: number
   /** `forget`: no end; `poison`: the whole batch rejects; `hang`: ends only when aborted. */
   readonly outcome: 'done' | 'fail' | 'forget' | 'poison' | 'hang'
-  /** A delta comes at once, long before the end. */
+  /** Sends a first delta at the start of the batch. */
   readonly isEarly: boolean
-  /** How long it takes to let go. */
+  /** From the abort of the request to its end. */
   readonly abortLagMs: number
-  /** What it says beyond its contract. */
-  readonly noise: 'none' | 'twice' | 'stranger' | 'late text'
+  /** Calls that break the contract: a second end, an unknown id, a delta after the end. */
+  readonly noise: 'none' | 'second end' | 'unknown id' | 'late delta'
 }
 
 export const plainScript: Script = {
@@ -35,12 +35,21 @@ interface Batch {
   readonly reject: (error: unknown) => void
 }
 
+/** How long `generate` took for a batch. */
+export interface PlayedBatch {
+  readonly ids: ReadonlySet<string>
+  readonly startedMs: number
+  readonly settledMs: number
+}
+
 export class ScriptedWorker implements BatchWorker {
   readonly workerId: string
   readonly capacity: EngineCapacity
   /** The ids of each batch. */
   readonly calls: string[][] = []
-  /** What it has. */
+  /** The batches whose `generate` has settled. */
+  readonly played: PlayedBatch[] = []
+  /** The requests that it has. */
   readonly held = new Set<string>()
   readonly #clock: ManualClock
   readonly #scriptOf: (id: string) => Script
@@ -73,8 +82,13 @@ export class ScriptedWorker implements BatchWorker {
     const open = new Set(requests.map(({ id }) => id))
     const batch = { open, reject }
     this.#batches.add(batch)
-    // Just before the batcher hears of it.
-    const drop = (): void => this.#drop(batch)
+    const ids = new Set(open)
+    const startedMs = this.#clock.monotonicMs()
+    // Runs just before the batcher's own continuation.
+    const drop = (): void => {
+      this.played.push({ ids, startedMs, settledMs: this.#clock.monotonicMs() })
+      this.#drop(batch)
+    }
     promise.then(drop, drop)
     for (const { id } of requests) this.held.add(id)
     const forgotten = new Set<string>()
@@ -87,9 +101,10 @@ export class ScriptedWorker implements BatchWorker {
     return promise
   }
 
-  /** The engine is gone, and everything that it had. */
+  /** Rejects all of its batches, as a crashed engine does. */
   lose(): void {
-    for (const { reject } of this.#batches) reject(inferenceError('engine_lost', 'it crashed'))
+    for (const { reject } of this.#batches)
+      reject(inferenceError('engine_lost', 'the engine crashed'))
   }
 
   #drop(batch: Batch): void {
@@ -106,17 +121,17 @@ export class ScriptedWorker implements BatchWorker {
   ): void {
     const { delayMs, outcome, isEarly, abortLagMs, noise } = this.#scriptOf(id)
     if (isEarly) void listener.delta(id, { text: '' })
-    const letGo = (): void => {
+    const cancel = (): void => {
       if (!open.has(id)) return
       listener.end(id, { kind: 'canceled' })
       settle(id)
     }
-    signal.addEventListener('abort', () => this.#after(abortLagMs, letGo))
+    signal.addEventListener('abort', () => this.#after(abortLagMs, cancel))
     if (outcome === 'hang') return
     this.#after(delayMs, () => {
       if (!open.has(id) || signal.aborted) return
       if (outcome === 'poison') return reject(new Error(`poisoned by ${id}`))
-      if (noise === 'stranger') listener.end('a stranger', { kind: 'canceled' })
+      if (noise === 'unknown id') listener.end('unknown', { kind: 'canceled' })
       if (outcome === 'done') {
         void listener.delta(id, { text: id })
         const usage = { promptTokens: 1, completionTokens: 1 }
@@ -124,8 +139,8 @@ export class ScriptedWorker implements BatchWorker {
       } else if (outcome === 'fail') {
         listener.end(id, { kind: 'failed', error: new Error(`bad ${id}`) })
       }
-      if (noise === 'twice' && outcome !== 'forget') listener.end(id, { kind: 'canceled' })
-      if (noise === 'late text' && outcome !== 'forget') void listener.delta(id, { text: 'late' })
+      if (noise === 'second end' && outcome !== 'forget') listener.end(id, { kind: 'canceled' })
+      if (noise === 'late delta' && outcome !== 'forget') void listener.delta(id, { text: 'late' })
       settle(id, outcome === 'forget')
     })
   }

@@ -1,4 +1,4 @@
-/** Those who ask the batcher, and a record of what each of them heard. */
+/** A client of the batcher that sends one request and records what comes back. */
 
 import { messageOf } from '../../../src/foundation/errors.ts'
 import type { Batcher } from '../../../src/inference/generation/batcher.ts'
@@ -14,16 +14,16 @@ export class TestClient {
   readonly timeoutMs: number | null
   readonly ends: GenerationEnd[] = []
   readonly workers: string[] = []
-  readonly #leaving = new AbortController()
+  readonly #abort = new AbortController()
   readonly #clock: Clock
   text = ''
-  /** Calls that came after the end. */
+  /** Calls after the end. */
   late = 0
-  askedMs = NaN
+  sentMs = NaN
   endedMs = NaN
-  /** Nobody has seen its text: it may begin anew. */
+  /** Allows a restart: the text so far is discarded. */
   isUnread = false
-  /** What `delta` returns. */
+  /** Returned by `delta`. */
   hold: Promise<void> | undefined
 
   constructor(
@@ -37,18 +37,18 @@ export class TestClient {
     this.timeoutMs = options.timeoutMs ?? null
   }
 
-  ask(batcher: Batcher): this {
-    this.askedMs = this.#clock.monotonicMs()
-    batcher.enqueue(this.toQueued())
+  send(batcher: Batcher): this {
+    this.sentMs = this.#clock.monotonicMs()
+    batcher.enqueue(this.toOptions())
     return this
   }
 
-  leave(): void {
-    this.#leaving.abort()
+  cancel(): void {
+    this.#abort.abort()
   }
 
-  get hasLeft(): boolean {
-    return this.#leaving.signal.aborted
+  get hasCanceled(): boolean {
+    return this.#abort.signal.aborted
   }
 
   /** `done`, `canceled`, the code of the failure, or `open`. */
@@ -58,35 +58,35 @@ export class TestClient {
     return inferenceCodeOf(end.error) ?? messageOf(end.error)
   }
 
-  toQueued(): EnqueueOptions {
+  toOptions(): EnqueueOptions {
     const { id, priority, timeoutMs } = this
     return {
       request: {
         id,
         input: { kind: 'text', text: id },
         sampling: greedySampling,
-        signal: this.#leaving.signal,
+        signal: this.#abort.signal,
       },
       priority,
       isBounded: true,
       timeoutMs,
       listener: {
         started: (workerId) => {
-          this.#hear()
+          this.#countLate()
           this.workers.push(workerId)
         },
         delta: ({ text }) => {
-          this.#hear()
+          this.#countLate()
           this.text += text
           return this.hold
         },
         restart: () => {
-          this.#hear()
+          this.#countLate()
           if (this.isUnread) this.text = ''
           return this.isUnread
         },
         end: (end) => {
-          this.#hear()
+          this.#countLate()
           this.endedMs = this.#clock.monotonicMs()
           this.ends.push(end)
         },
@@ -94,7 +94,7 @@ export class TestClient {
     }
   }
 
-  #hear(): void {
+  #countLate(): void {
     if (this.ends.length > 0) this.late++
   }
 }
