@@ -136,7 +136,7 @@ describe('starting an engine pool', () => {
     await pool.stop()
   })
 
-  it('row 79: rejects with the first error when no engine starts, and closes them all', async () => {
+  it('row 79: rejects with the first error when no engine starts, and closes all', async () => {
     const { pool, puppets, puppet, pass, clock, warnings } = open(3)
     const starting = pool.start()
     puppet(1).begun.reject(new Error('out of memory'))
