@@ -31,3 +31,9 @@ export function createRandom(seed: number): () => number {
     return state / 2 ** 32
   }
 }
+
+/**
+ * How long a test may run before it counts as hanging. No test may need it: under the load of
+ * `npm run test:loaded` everything takes many times longer.
+ */
+export const hangMs = process.env['TUTTI_LOADED_RESULTS'] === undefined ? 120_000 : 1_200_000

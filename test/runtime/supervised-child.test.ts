@@ -1,7 +1,7 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { fileURLToPath } from 'node:url'
-import { describe, expect, it, onTestFinished, vi } from 'vitest'
+import { describe, expect, it, onTestFinished } from 'vitest'
 import { systemClock } from '../../src/foundation/clock.ts'
 import {
   type ChildExit,
@@ -11,6 +11,7 @@ import {
 } from '../../src/runtime/supervised-child.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
 import type { ToChild } from './fixtures/child.ts'
+import { eventually } from '../eventually.ts'
 
 const fixture = (name: string): URL => new URL(`fixtures/${name}.ts`, import.meta.url)
 
@@ -34,8 +35,7 @@ function open(options: Partial<ChildOptions<ToChild, string>> = {}) {
     ...options,
   })
   onTestFinished(() => child.kill())
-  const said = (text: string): Promise<void> =>
-    vi.waitFor(() => expect(messages).toContain(text), { timeout: 60_000, interval: 5 })
+  const said = (text: string): Promise<void> => eventually(() => expect(messages).toContain(text))
   return { child, messages, batches, exits, exited, said }
 }
 
@@ -127,7 +127,7 @@ describe('the messages of a supervised child', () => {
   it('user code and its own children do not see the channel in the environment', async () => {
     const { child, messages } = open()
     child.post({ kind: 'variable' })
-    await vi.waitFor(() => expect(messages).toEqual(['undefined']), { timeout: 60_000 })
+    await eventually(() => expect(messages).toEqual(['undefined']))
   })
 
   it('a child of another version of the protocol is ended, and the exit says so', async () => {
@@ -210,7 +210,7 @@ describe('the end of a supervised child', () => {
     const [pid, text] = await line
     expect(text).toBe('hello')
     expect(await exited).toEqual([0, null])
-    await vi.waitFor(() => expect(isAlive(Number(pid))).toBe(false), { timeout: 60_000 })
+    await eventually(() => expect(isAlive(Number(pid))).toBe(false))
   })
 
   it('a child ends with a parent that is killed, even if its main thread is busy', async () => {
@@ -219,6 +219,6 @@ describe('the end of a supervised child', () => {
     expect([text, isAlive(Number(pid))]).toEqual(['spinning', true])
     parent.kill('SIGKILL')
     await exited
-    await vi.waitFor(() => expect(isAlive(Number(pid))).toBe(false), { timeout: 60_000 })
+    await eventually(() => expect(isAlive(Number(pid))).toBe(false))
   })
 })

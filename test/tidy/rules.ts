@@ -14,7 +14,7 @@ import {
 } from './shape.ts'
 import { rejectedNames } from './naming.ts'
 import type { SourceFile } from './source-file.ts'
-import { earlyReturns, testsPutAside, unseededTests } from './tests.ts'
+import { earlyReturns, testsPutAside, ownChoices } from './tests.ts'
 import { machineTraces } from './traces.ts'
 
 /** A vocabulary that rejects one word. */
@@ -181,11 +181,12 @@ export const rules: Readonly<Record<string, Rule>> = {
       { 'test/a.test.ts': `function until() { if (a) return }` },
     ],
   },
-  'random cases and larger counts of tests come from test/long-run.ts': {
-    judge: unseededTests,
+  'random cases, large counts and time limits of tests are chosen in one place': {
+    judge: ownChoices,
     bad: [
       { 'test/a.test.ts': 'fc.assert(fc.property())' },
       { 'test/a.test.ts': 'const at = Math.random()' },
+      { 'test/a.test.ts': 'await vi.waitFor(() => expect(a).toBe(1))' },
       { 'test/a.test.ts': `const isLong = process.env['TUTTI_LONG'] === '1'` },
     ],
     good: [

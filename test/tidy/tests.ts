@@ -10,8 +10,8 @@ import {
   walk,
 } from './source-file.ts'
 
-/** The files that choose seeds and counts for all the others. */
-const choosers = new Set(['test/property.ts', 'test/long-run.ts'])
+/** The files that choose seeds, counts and time limits for all the others. */
+const choosers = new Set(['test/property.ts', 'test/long-run.ts', 'test/eventually.ts'])
 
 /** `it.skip`, `describe.only`, `test.todo` and the like, also in chains. */
 export function testsPutAside(files: readonly SourceFile[]): string[] {
@@ -57,13 +57,15 @@ function calleeName(call: SyntaxNode): string {
   return dottedName(callee) ?? ''
 }
 
-/** Cases drawn without a seed that can be repeated, and counts chosen without `byRun`. */
-export function unseededTests(files: readonly SourceFile[]): string[] {
+/** Cases, counts and time limits that a test chooses for itself. */
+export function ownChoices(files: readonly SourceFile[]): string[] {
   const instead: Readonly<Record<string, string>> = {
     'Math.random': 'createRandom(chooseSeed())',
     'fc.assert': 'assertProperty',
     'fc.check': 'assertProperty',
     'fc.sample': 'assertProperty',
+    'vi.waitFor': 'eventually',
+    'vi.waitUntil': 'eventually',
   }
   return codeIn(files, 'test').flatMap((file) => {
     const found: string[] = []

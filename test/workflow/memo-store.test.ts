@@ -7,6 +7,7 @@ import { promisify } from 'node:util'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { MemoStore, Semaphore } from '../../src/workflow/memo-store.ts'
 import { settled } from './open-engine.ts'
+import { hangMs } from '../long-run.ts'
 
 function createFolder(): string {
   const folder = mkdtempSync(join(tmpdir(), 'tutti-store-'))
@@ -45,7 +46,7 @@ describe('memo store', () => {
     'memo store: a folder that cannot be created rejects',
     async () => {
       // In a process of its own: Node's recursive mkdir would never return there.
-      const deadline = { timeout: 20_000, killSignal: 'SIGKILL' } as const
+      const deadline = { timeout: hangMs / 2, killSignal: 'SIGKILL' } as const
       const filled = promisify(execFile)(process.execPath, [program, '/proc/tutti'], deadline)
       await expect(filled).rejects.toMatchObject({ stderr: expect.stringContaining('ENOENT') })
     },

@@ -15,6 +15,7 @@ import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
 import { GpuSampler } from '../../../src/backends/sampling/gpu-sampler.ts'
 import { NvidiaSmi } from '../../../src/backends/sampling/nvidia-smi.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
+import { eventually } from '../../eventually.ts'
 
 let folder: string
 let clock: ManualClock
@@ -62,7 +63,7 @@ describe('GpuSampler with nvidia-smi', () => {
     const sampler = createSampler()
     await sampler.prime()
     expect(sampler.sourceName).toBe('nvidia-smi')
-    await vi.waitFor(async () => expect(await sampler.sample()).toHaveLength(3))
+    await eventually(async () => expect(await sampler.sample()).toHaveLength(3))
     expect(await sampler.sample()).toEqual([
       { gpu_id: 0, gpu_percent: 30 },
       { gpu_id: 1, gpu_percent: 40 },
@@ -133,8 +134,8 @@ describe('GpuSampler with nvidia-smi', () => {
     installSmi(script)
     const sampler = createSampler()
     const primed = sampler.prime()
-    await vi.waitFor(() => expect(existsSync(join(folder, 'pids'))).toBe(true))
-    await vi.waitFor(() => expect(starts()[0]).toBeGreaterThan(0))
+    await eventually(() => expect(existsSync(join(folder, 'pids'))).toBe(true))
+    await eventually(() => expect(starts()[0]).toBeGreaterThan(0))
     await clock.advance(1999)
     expect(starts().map(isAlive)).toEqual([true])
     await clock.advance(1)
@@ -150,7 +151,7 @@ describe('GpuSampler with nvidia-smi', () => {
     installSmi('printf "0, 200 %%\\n1, [N/A]\\nnonsense\\n"; exec sleep 1000')
     const sampler = createSampler()
     await sampler.prime()
-    await vi.waitFor(async () => expect(await sampler.sample()).toHaveLength(2))
+    await eventually(async () => expect(await sampler.sample()).toHaveLength(2))
     expect(await sampler.sample()).toEqual([
       { gpu_id: 0, gpu_percent: 100 },
       { gpu_id: 1, gpu_percent: null },
@@ -173,7 +174,7 @@ describe('GpuSampler with nvidia-smi', () => {
     expect(await sampler.sample()).toEqual([{ gpu_id: 0, gpu_percent: null }])
     expect(starts()).toHaveLength(1)
     await clock.advance(10_000)
-    await vi.waitFor(async () =>
+    await eventually(async () =>
       expect(await sampler.sample()).toEqual([{ gpu_id: 0, gpu_percent: 30 }]),
     )
     expect(starts()).toHaveLength(2)

@@ -1,7 +1,7 @@
 import { spawnSync } from 'node:child_process'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
-import { byRun } from '../../../long-run.ts'
+import { byRun, hangMs } from '../../../long-run.ts'
 import { needs, requirement } from '../../../require.ts'
 import { expectCompleted, openPool } from './pool-driver.ts'
 
@@ -13,7 +13,7 @@ function runLimited(limits: string, ...args: string[]) {
   const { stdout, stderr } = spawnSync('bash', command, {
     encoding: 'utf8',
     maxBuffer: 1 << 26,
-    timeout: 100_000,
+    timeout: hangMs * 0.9,
   })
   const last = stdout.trim().split('\n').at(-1) ?? ''
   if (!last.startsWith('{')) throw new Error(`no result: ${last} ${stderr}`)

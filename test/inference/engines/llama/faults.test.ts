@@ -3,12 +3,13 @@ import { once } from 'node:events'
 import { copyFileSync, cpSync, mkdirSync, readFileSync, truncateSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { describe, expect, it, onTestFinished, vi } from 'vitest'
+import { describe, expect, it, onTestFinished } from 'vitest'
 import { writeGguf } from '../../../../scripts/gguf-writer.mjs'
 import type { FromLlama } from '../../../../src/inference/engines/llama/protocol.ts'
 import { RecordingGeneration, toRequest } from '../generation.ts'
 import { isRunning, modelProcesses } from './model-processes.ts'
 import { createEngine, openEngine, useTinyModel } from './open-engine.ts'
+import { eventually } from '../../../eventually.ts'
 
 const tiny = useTinyModel()
 const fixture = (name: string): string =>
@@ -110,7 +111,7 @@ describe('what goes wrong with a model', () => {
     expect(children).toHaveLength(1)
     parent.kill('SIGKILL')
     await once(parent, 'exit')
-    await vi.waitFor(() => expect(children.filter(isRunning)).toEqual([]), { timeout: 60_000 })
+    await eventually(() => expect(children.filter(isRunning)).toEqual([]))
   })
 
   it('a secret of the environment does not reach the process, nor does a token', async () => {

@@ -36,7 +36,7 @@ describe('workers that are servers of our own', () => {
       offset: 3,
       engine: { kind: 'process', command: argv },
     })
-    await expect.poll(() => backend.workers, { timeout: 60_000 }).toBe(2)
+    await expect.poll(() => backend.workers).toBe(2)
     const servers = serversOf(served)
     const slices = new Set(servers.map(({ env }) => env.get('CUDA_VISIBLE_DEVICES')))
     expect(slices).toEqual(new Set(['0,1', '2,3']))
@@ -60,9 +60,9 @@ describe('workers that are servers of our own', () => {
     const answers = await ask()
     answers.forEach((answer, at) => expect(answer).toContain(`question ${at}`))
     process.kill(servers[0]?.pid ?? 0, 'SIGKILL')
-    await expect.poll(() => lost.length, { timeout: 60_000 }).toBe(1)
+    await expect.poll(() => lost.length).toBe(1)
     expect(await ask()).toHaveLength(10)
-    await expect.poll(() => backend.workers, { timeout: 60_000 }).toBe(2)
+    await expect.poll(() => backend.workers).toBe(2)
     await session.close()
     expect(serversOf(served)).toEqual([])
   })
