@@ -33,7 +33,7 @@ export async function demo(options: DemoOptions, output: Output): Promise<number
   })
   const estimates: number[] = []
   let story: AITask | null = null
-  const { view, signal } = await runLive(
+  const { pass, signal } = await runLive(
     { session, telemetry, output, redrawMs: options.redrawMs },
     async () => {
       const stories = storyteller === null ? [] : askForStories(options.simulations)
@@ -48,7 +48,7 @@ export async function demo(options: DemoOptions, output: Output): Promise<number
   const pi = estimates.reduce((sum, one) => sum + one, 0) / estimates.length
   output.result({ ...summary, estimate: estimates.length > 0 ? pi : null, journal }, [
     ...(signal === null ? [] : [`stopped early by ${signal}`]),
-    ...summaryLines(view),
+    ...summaryLines(pass),
     ...(estimates.length > 0 ? [`pi is about ${pi.toFixed(4)} (${estimates.length} medians)`] : []),
     ...(story === null ? [] : [`a story: ${tellStory(story)}`]),
     `journal  ${journal}`,

@@ -1,20 +1,24 @@
-/** `tutti journal verify`: judges a checkpoint file. */
+/** `tutti journal verify`: checks whether a checkpoint file is a sound record of a run. */
 
+import type { MetricLine } from '../checkpoint/format.ts'
 import { type BadLine, readBatches, type ReadSummary } from '../checkpoint/reader.ts'
-import { type Verdict, Verifier } from '../checkpoint/verify.ts'
+import { counts } from '../views/counts.ts'
+import { Pass } from '../views/pass.ts'
+import { type Verdict, verify } from '../views/verify.ts'
 import { exitCodes } from './exit-codes.ts'
 import type { Output } from './output.ts'
 
 const mostShown = 10
-/** As many as the verifier keeps: a file of garbage must not fill the memory. */
+/** As many as `verify` keeps: a file of garbage must not fill the memory. */
 const mostBadLines = 100
 
 /**
- * Exit code 0 when the record is sound, 1 when it is not. A torn tail alone is sound: a crash tears
- * it.
+ * Exit code 0 when the record is sound, 1 when it is not. A torn last line alone is sound: a crash
+ * leaves one.
  */
 export async function verifyJournal(path: string, output: Output): Promise<number> {
-  const verifier = new Verifier()
+  const pass = new Pass({ verify })
+  let metrics: MetricLine | null = null
   const badLines: string[] = []
   const onBadLine = (bad: BadLine): void => {
     if (badLines.length < mostBadLines) badLines.push(describeBadLine(bad))
@@ -22,11 +26,14 @@ export async function verifyJournal(path: string, output: Output): Promise<numbe
   const batches = readBatches(path, { onBadLine })
   let batch = await batches.next()
   while (batch.done !== true) {
-    for (const line of batch.value) verifier.take(line)
+    for (const line of batch.value) {
+      if (line.section === 'event') pass.take(line)
+      else if (line.section === 'metric') metrics = line
+    }
     batch = await batches.next()
   }
   const summary = batch.value
-  const verdict = verifier.verdict()
+  const verdict = verify.show(pass.states.verify, { counts: counts.show(pass.counts), metrics })
   const problems = [...badLines, ...verdict.problems]
   const problemCount = summary.bad + verdict.problemCount
   output.result(toJson({ verdict, summary, problems, problemCount }), [
@@ -40,7 +47,7 @@ export async function verifyJournal(path: string, output: Output): Promise<numbe
 const describeBadLine = ({ line, offset, reason }: BadLine): string =>
   `line ${line}, byte ${offset}: ${reason}`
 
-/** Says no more than was checked: ends and counters only when the session has ended. */
+/** Claims only what was checked: ends and counters only when the session has ended. */
 function factsOf(verdict: Verdict, { torn, unknown }: ReadSummary, problemCount: number): string[] {
   const { tasks, events, unfinished, hasEnded } = verdict
   const facts = [`${tasks} tasks, ${events} events`]

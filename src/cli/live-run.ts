@@ -1,47 +1,44 @@
 /**
- * A session under the eyes of a person: progress while it runs, a clean stop on a signal, a
- * summary.
+ * Runs a session from the command line: progress while it runs, a clean stop on a signal, and what
+ * the summary is made of.
  */
 
 import { systemClock } from '../foundation/clock.ts'
 import { messageOf } from '../foundation/errors.ts'
 import type { Session, TelemetryManager } from '../index.ts'
-import { createView, fold, type RunView } from '../views/run-view.ts'
+import { Pass } from '../views/pass.ts'
 import { signalExitCodes, type StopSignal, stopSignals } from './exit-codes.ts'
 import type { Output } from './output.ts'
-import { progressLines } from './progress.ts'
+import { progressLines, progressPanels, type ProgressPass } from './progress.ts'
 
 export interface LiveRunParts {
   readonly session: Session
   readonly telemetry: TelemetryManager
   readonly output: Output
-  /** Redraws may be frequent on a terminal; elsewhere each is a line that stays. */
+  /** Short on a terminal, which is redrawn; elsewhere each drawing is a further line. */
   readonly redrawMs: number
 }
 
 export interface LiveRunEnd {
-  readonly view: RunView
+  readonly pass: ProgressPass
   /** The signal that ended it early, if any. */
   readonly signal: StopSignal | null
 }
 
 /**
- * Runs `work` and closes the session whatever happens. The first signal, or a reader that is gone,
- * closes it early; a second signal, or an error that nobody caught, writes what telemetry has and
- * ends the process.
+ * Runs `work` and closes the session whatever happens. The first signal, or a closed output, closes
+ * it early; a second signal, or an uncaught error, writes what telemetry has and ends the process.
  */
 export async function runLive(
   { session, telemetry, output, redrawMs }: LiveRunParts,
   work: () => Promise<void>,
 ): Promise<LiveRunEnd> {
-  const view = createView()
-  telemetry.subscribe((event) => {
-    fold(view, event)
-  })
+  const pass = new Pass(progressPanels)
+  telemetry.subscribe((event) => pass.take(event))
   const backends = session.backends.map(({ name }) => name).join(', ')
   const head = `session ${session.id}  backends ${backends}`
   const draw = (): void =>
-    output.progress([head, ...progressLines(view, systemClock.now(), output.width)])
+    output.progress([head, ...progressLines(pass, systemClock.now(), output.width)])
   const stopDrawing = every(redrawMs, draw)
   const guard = new ProcessGuard(session, telemetry, output)
   try {
@@ -54,7 +51,7 @@ export async function runLive(
     guard.release()
     draw()
   }
-  return { view, signal: guard.signal }
+  return { pass, signal: guard.signal }
 }
 
 function every(ms: number, act: () => void): () => void {
@@ -67,7 +64,7 @@ function every(ms: number, act: () => void): () => void {
   return () => cancel()
 }
 
-/** Stands between the process's signals and streams and the session. */
+/** Handles the process's signals, uncaught errors and closed output for the session. */
 class ProcessGuard {
   signal: StopSignal | null = null
   readonly #session: Session
@@ -117,7 +114,7 @@ class ProcessGuard {
     process.exit(1)
   }
 
-  /** The write happens before the promise is made; the promise would only tell of a failure. */
+  /** `flush` writes before it returns; its promise only reports a failure. */
   #flushNow(): void {
     this.#telemetry.flush().catch(() => {})
   }

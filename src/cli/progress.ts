@@ -1,15 +1,24 @@
-/** A run's progress and its end in words. Pure: a view in, lines out. */
+/** A run's progress block and its summary as lines of text. Pure: views in, lines out. */
 
 import { stripVTControlCharacters, styleText } from 'node:util'
-import type { FailureGroup, NameView, RunView } from '../views/run-view.ts'
+import { counts } from '../views/counts.ts'
+import { failures } from '../views/failures.ts'
+import { names, type NameView } from '../views/names.ts'
+import type { Pass } from '../views/pass.ts'
+import { run } from '../views/run.ts'
 import { escapeControls } from './control-characters.ts'
 
+/** The panels that the progress block and the summary show. */
+export const progressPanels = { run, names, failures }
+
+export type ProgressPass = Pass<typeof progressPanels>
+
 const widestBar = 20
-/** A shorter bar says nothing. */
+/** A shorter bar is not shown. */
 const narrowestBar = 4
 const gap = '  '
 
-/** What is known of one kind of task, in the order of the line; empty where there is nothing. */
+/** The numbers of one name in the order of the line; an empty text where there is none. */
 interface Numbers {
   ended: string
   ok: string
@@ -20,20 +29,21 @@ interface Numbers {
   timeLeft: string
 }
 
-/** What goes first where the room is short. Failures stay. */
+/** What is left out first where the width is short. Failures stay. */
 const dispensable = ['timeLeft', 'rate', 'running', 'ok', 'canceled', 'ended'] as const
 
 /**
- * One line for every kind of task. Where `width` is short, the bars shrink and go, all alike, then
- * the numbers that can be spared.
+ * One line for each name. Where `width` is short, all bars shrink and then disappear; after them
+ * the numbers that are left out first.
  */
-export function progressLines(view: RunView, now: number, width = Infinity): string[] {
-  const names = [...view.names.values()]
-  const widest = widestOf(names.map(({ name }) => shortName(name).length))
+export function progressLines(pass: ProgressPass, now: number, width = Infinity): string[] {
+  const shown = names.show(pass.states.names, { durations: false })
+  const { startTime } = run.show(pass.states.run)
+  const widest = widestOf(shown.map(({ name }) => shortName(name).length))
   const labelWidth = Math.min(widest, Math.max(1, Math.floor(width / 3)))
-  const elapsed = Math.max(1e-3, now - (view.startTime ?? now))
+  const elapsed = Math.max(1e-3, now - (startTime ?? now))
   const room = width - labelWidth - gap.length
-  const rows = names.map((name) => ({ name, numbers: toNumbers(name, elapsed) }))
+  const rows = shown.map((name) => ({ name, numbers: toNumbers(name, elapsed) }))
   const spare = room - gap.length - widestOf(rows.map(({ numbers }) => lengthOf(numbers)))
   const barWidth = spare < narrowestBar ? 0 : Math.min(widestBar, spare)
   return rows.map(({ name, numbers }) =>
@@ -47,7 +57,7 @@ export function progressLines(view: RunView, now: number, width = Infinity): str
   )
 }
 
-/** Of any number of numbers, which `Math.max` does not take. */
+/** `Math.max` of any number of arguments overflows the stack. */
 const widestOf = (numbers: readonly number[]): number =>
   numbers.reduce((most, one) => Math.max(most, one), 0)
 
@@ -93,43 +103,42 @@ function toBar(name: NameView, width: number): string {
 const fit = (text: string, width: number): string =>
   text.length > width ? `${text.slice(0, width - 1)}…` : text.padEnd(width)
 
-/** What is left to say when it is over: counts, and failures by their cause. */
-export function summaryLines(view: RunView): string[] {
-  const { created, completed, failed, canceled } = view.totals
-  const seconds = Math.max(0, (view.endTime ?? view.lastTime) - (view.startTime ?? view.lastTime))
+/** The run after its end: counts, and failures by their cause. */
+export function summaryLines(pass: ProgressPass): string[] {
+  const { tasks, completed, failed, canceled } = counts.show(pass.counts)
+  const facts = run.show(pass.states.run)
+  const { startTime, endTime, lastTime, retries, workersLost } = facts
+  const seconds = Math.max(0, (endTime ?? lastTime) - (startTime ?? lastTime))
   const parts = [
-    `${created} tasks in ${seconds.toFixed(1)} s`,
+    `${tasks} tasks in ${seconds.toFixed(1)} s`,
     `${completed} done`,
     `${failed} failed`,
     `${canceled} canceled`,
   ]
-  if (view.attempts > 0) parts.push(`${view.attempts} further attempts`)
-  if (view.workersLost > 0) parts.push(`${view.workersLost} workers lost`)
-  return [parts.join(', '), ...batchLines(view), ...failureLines([...view.failures.values()])]
+  if (retries > 0) parts.push(`${retries} further attempts`)
+  if (workersLost > 0) parts.push(`${workersLost} workers lost`)
+  return [parts.join(', '), ...batchLines(facts), ...failureLines(pass)]
 }
 
-function batchLines({ batches }: RunView): string[] {
-  const { count, requests } = batches
-  if (count === 0) return []
-  return [`  ${requests} prompts in ${count} batches (${(requests / count).toFixed(1)} each)`]
+function batchLines({ batches, batchedRequests }: ReturnType<typeof run.show>): string[] {
+  if (batches === 0) return []
+  const size = (batchedRequests / batches).toFixed(1)
+  return [`  ${batchedRequests} prompts in ${batches} batches (${size} each)`]
 }
 
 const mostGroups = 5
 
-function failureLines(groups: readonly FailureGroup[]): string[] {
-  const largest = groups.toSorted((a, b) => b.count - a.count)
-  const lines = largest
-    .slice(0, mostGroups)
-    .map(
-      ({ count, name, errorType, message, firstTask }) =>
-        `  ${count} x ${shortName(name)}: ${errorType} "${firstLine(message)}" ` +
-        `(first: ${firstTask})`,
-    )
-  const rest = largest.length - lines.length
-  return rest > 0 ? [...lines, `  and ${rest} other causes`] : lines
+function failureLines(pass: ProgressPass): string[] {
+  const { groups, otherGroups } = failures.show(pass.states.failures, { limit: mostGroups })
+  const lines = groups.map(
+    ({ count, name, errorType, message, firstTask }) =>
+      `  ${count} x ${shortName(name)}: ${errorType} "${firstLine(message)}" ` +
+      `(first: ${firstTask})`,
+  )
+  return otherGroups > 0 ? [...lines, `  and ${otherGroups} other causes`] : lines
 }
 
 const firstLine = (text: string): string => text.split('\n', 1)[0]?.slice(0, 100) ?? ''
 
-/** Without its folders; names are foreign text. */
+/** The last part of a path. Names come from outside, so control characters are escaped. */
 const shortName = (name: string): string => escapeControls(name.split('/').at(-1) ?? name)

@@ -1,31 +1,17 @@
 /**
- * The one queue and the one dispatch loop. Bounded, and it loses nothing: a full bus is drained in
- * place.
+ * The one queue and the one dispatch loop. Bounded without loss: a full queue is drained by the
+ * emitter. Before the bus runs, a limited number of events waits.
  */
 
-import type { FinishedSpan } from '../checkpoint/format.ts'
 import type { BaseEvent } from '../events/event.ts'
 import type { Clock } from '../foundation/clock.ts'
 import type { Log } from '../foundation/log.ts'
-import type { TaskRecord } from './metrics/task-record.ts'
-
-/** What travels on the bus: an event with its span, a span that ended, or both. */
-export class Envelope {
-  readonly event: BaseEvent | null
-  readonly spanId: string
-  readonly ended: TaskRecord | FinishedSpan | null
-
-  constructor(event: Envelope['event'], spanId: string, ended: Envelope['ended'] = null) {
-    this.event = event
-    this.spanId = spanId
-    this.ended = ended
-  }
-}
+import type { Envelope } from './spans/envelope.ts'
 
 /** Takes envelopes in the order of their emission. Must not throw. */
 export interface Consumer {
   accept(envelope: Envelope): void
-  /** A batch is complete: write or forward what was collected. */
+  /** Called after each batch: write or forward what was collected. */
   endOfBatch(): void
 }
 
@@ -39,10 +25,10 @@ export interface BusParts {
 
 const capacity = 4096
 /**
- * An envelope that waited this long is dispatched by the next emitter: somebody starves the loop.
+ * An envelope that waited this long is dispatched by the next `publish`: the event loop is blocked.
  */
 const longestWaitSeconds = 0.025
-/** So many batches in a row that were wholly emitted by subscribers mean a loop. */
+/** So many batches in a row that consist only of what subscribers emitted indicate a loop. */
 const suspiciousGenerations = 1000
 
 export class EventBus {
@@ -60,7 +46,7 @@ export class EventBus {
   }
 
   /**
-   * Dispatches in the next turn of the loop; at once when the bus is full or the loop is starved.
+   * Dispatches in the next turn of the loop; at once when the bus is full or the loop is blocked.
    */
   publish(envelope: Envelope): void {
     const queued = this.#queue.push(envelope)
@@ -71,7 +57,7 @@ export class EventBus {
     else if (!this.#isScheduled) this.#schedule()
   }
 
-  /** Dispatches everything that is queued now; what subscribers emit meanwhile is queued behind. */
+  /** Dispatches what is queued now; what subscribers emit meanwhile is queued after it. */
   drain(): void {
     if (this.#isDraining || this.#queue.length === 0) return
     this.#isDraining = true
@@ -89,14 +75,14 @@ export class EventBus {
     }
   }
 
-  /** Resolves when the drain that is under way is over; `null` when none is. */
+  /** Resolves when the running drain has ended; `null` when none is running. */
   drained(): Promise<void> | null {
     if (!this.#isDraining) return null
     this.#idle ??= Promise.withResolvers()
     return this.#idle.promise
   }
 
-  /** Drains until nothing is left; gives up on subscribers that emit without end. */
+  /** Drains until the queue is empty; gives up when subscribers emit without end. */
   drainFully(): void {
     for (let round = 0; round < suspiciousGenerations && this.#queue.length > 0; round++) {
       this.drain()
@@ -127,5 +113,49 @@ export class EventBus {
       'SubscriberLoop',
       `a subscriber emits ${origin} for every event it gets, ${suspiciousGenerations} times so far`,
     )
+  }
+}
+
+const mostEarlyEvents = 1000
+
+/** Events that come while no bus runs: before the start some wait, all others are counted. */
+export class EarlyEvents {
+  readonly #log: Log
+  #waiting: BaseEvent[] = []
+  #isStarted = false
+  #hasStopped = false
+  #dropped = 0
+
+  constructor(log: Log) {
+    this.#log = log
+  }
+
+  /** Events that no consumer will receive. */
+  get dropped(): number {
+    return this.#dropped
+  }
+
+  keepOrDrop(event: BaseEvent): void {
+    const isEarly = !this.#isStarted && !this.#hasStopped
+    if (isEarly && this.#waiting.length < mostEarlyEvents) {
+      this.#waiting.push(event)
+      return
+    }
+    this.#dropped++
+    if (this.#dropped > 1) return
+    const when = isEarly ? `${mostEarlyEvents} events before start()` : 'stop()'
+    this.#log.warn('EventsDropped', `${event.event_type} was emitted after ${when}`)
+  }
+
+  /** Call when the bus runs; returns the events that waited, in order. */
+  release(): readonly BaseEvent[] {
+    this.#isStarted = true
+    return this.#waiting.splice(0)
+  }
+
+  /** Call when no bus will run anymore; events that still wait are dropped. */
+  end(): void {
+    this.#hasStopped = true
+    for (const event of this.#waiting.splice(0)) this.keepOrDrop(event)
   }
 }

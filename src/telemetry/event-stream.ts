@@ -1,7 +1,4 @@
-/**
- * Events as an async iterator: the only way of listening that may drop, and it counts what it
- * drops.
- */
+/** Events as an async iterator: the only subscription that may drop events, which it counts. */
 
 import type { TelemetryEvent } from '../events/vocabulary.ts'
 import { Fifo } from '../runtime/fifo.ts'
@@ -20,8 +17,8 @@ export interface EventStreamOptions {
   /** Events that may wait for the reader with `drop-oldest`. Default 1000. */
   readonly limit?: number
   /**
-   * What happens when the reader is slower than that: `drop-oldest` (default) drops and counts;
-   * `block` keeps everything, in this stream's own queue, and nobody else waits.
+   * What happens beyond the limit: `drop-oldest` (default) drops and counts; `block` keeps every
+   * event in this stream's own queue. Neither delays anybody else.
    */
   readonly overflow?: 'drop-oldest' | 'block'
 }
@@ -67,7 +64,7 @@ export class EventStream implements AsyncIterableIterator<TelemetryEvent> {
     return Promise.resolve({ done: true, value: undefined })
   }
 
-  /** No more events will come; what waits can still be read. */
+  /** Call when no more events will come; events that wait can still be read. */
   end(): void {
     if (this.#hasEnded) return
     this.#hasEnded = true

@@ -1,38 +1,41 @@
-/** The telemetry of one session: its public face, and the order in which things start and stop. */
+/** The telemetry of one session: its public interface, and the order of start and stop. */
 
-import type { FinishedSpan } from '../checkpoint/format.ts'
+import { hostname } from 'node:os'
+import { basename } from 'node:path'
+import { checkpointFormat, type FinishedSpan } from '../checkpoint/format.ts'
 import { BaseEvent, stampEvent } from '../events/event.ts'
 import { Distributions, type Measurement } from '../events/measurement.ts'
 import type { EventSink, WorkSink, WorkSpan } from '../events/sink.ts'
 import { SessionEnded, SessionStarted, type TelemetryEvent } from '../events/vocabulary.ts'
 import { StateError } from '../foundation/errors.ts'
+import { type JsonObject, toJsonObject } from '../foundation/json-value.ts'
 import { expectString, invalid } from '../foundation/options.ts'
 import { Service } from '../foundation/service.ts'
-import { EarlyEvents } from './early-events.ts'
+import { version } from '../foundation/version.ts'
+import { resources } from '../views/resources.ts'
+import { summarize, type TelemetrySummary } from '../views/summary.ts'
+import { EarlyEvents } from './bus.ts'
 import { Enrichers, type SpanEnricher } from './spans/enrichers.ts'
 import { EventStream, type EventStreamOptions } from './event-stream.ts'
 import { readMetrics } from './metrics/metrics.ts'
-import { NodeGauges } from './metrics/node-gauges.ts'
 import {
   type ResolvedTelemetryOptions,
   resolveTelemetryOptions,
   type TelemetryOptions,
 } from './options.ts'
 import type { Pipeline } from './pipeline.ts'
-import { runFacts } from './run-facts.ts'
 import { runInScope } from './spans/span-scope.ts'
-import { sessionBackend } from './spans/spans.ts'
+import { sessionBackend } from './spans/finished-span.ts'
 import { Subscribers } from './subscribers.ts'
-import { summarize, type TelemetrySummary } from './summary.ts'
 import { TaskTable } from './metrics/task-table.ts'
 
 /**
- * Events, spans, metrics and the checkpoint of one session; `session.startTelemetry()` makes it.
+ * Events, spans, metrics and the checkpoint of one session; `session.startTelemetry()` creates it.
  */
 export class TelemetryManager extends Service implements EventSink, WorkSink {
   readonly #options: ResolvedTelemetryOptions
   readonly #tasks = new TaskTable()
-  readonly #nodes = new NodeGauges()
+  readonly #nodes = resources.create()
   readonly #measured = new Distributions()
   readonly #early: EarlyEvents
   readonly #enrichers: Enrichers
@@ -62,7 +65,7 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
     return this.#pipeline?.checkpointFile ?? null
   }
 
-  /** Events that nobody will hear: emitted after `stop()`, or too many before `start()`. */
+  /** Events that were dropped: emitted after `stop()`, or too many before `start()`. */
   get droppedEvents(): number {
     return this.#early.dropped
   }
@@ -108,8 +111,8 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
   }
 
   /**
-   * Runs the callback inside a span of its own and gives its result; without telemetry, just runs
-   * it.
+   * Runs the callback inside a span of its own and returns its result; when telemetry is not
+   * running, only runs it.
    */
   spanScope<T>(name: string, callback: () => T): T
   spanScope<T>(name: string, attributes: object | undefined, callback: () => T): T
@@ -173,17 +176,23 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
 
   /** Each instrument's name with its current value, as in a metric line of the checkpoint. */
   readMetrics(): Record<string, number> {
-    return readMetrics(this.#tasks, this.#nodes, this.#measured)
+    return readMetrics(this.#tasks.totals, this.#nodes, this.#measured)
   }
 
+  /** The run so far in a few numbers. */
   summary(): TelemetrySummary {
-    return summarize(this.sessionId, this.#elapsedSeconds(), this.#tasks, this.#nodes)
+    return summarize({
+      sessionId: this.sessionId,
+      durationSeconds: this.#elapsedSeconds(),
+      totals: this.#tasks.totals,
+      durations: this.#tasks.durations(),
+      nodes: resources.show(this.#nodes),
+    })
   }
 
   protected override async onStart(): Promise<void> {
     const { clock, sessionId } = this.#options
-    // OpenTelemetry takes long to load, and workers import this package without ever starting
-    // telemetry.
+    // OpenTelemetry takes long to load, and workers import this package without starting telemetry.
     const pipelines = await import('./pipeline.ts')
     this.#pipeline = new pipelines.Pipeline({
       options: this.#options,
@@ -243,4 +252,18 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
     if (this.#pipeline === null) return 0
     return (this.#options.clock.monotonicMs() - this.#startedMs) / 1000
   }
+}
+
+/**
+ * SessionStarted's attributes: the file's format and where the run took place. The program is named
+ * without its folder and its arguments, which may hold secrets.
+ */
+function runFacts(): JsonObject {
+  return toJsonObject({
+    format: checkpointFormat,
+    version,
+    host: hostname(),
+    pid: process.pid,
+    program: basename(process.argv[1] ?? ''),
+  })
 }

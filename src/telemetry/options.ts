@@ -1,4 +1,4 @@
-/** What a caller may choose about telemetry. */
+/** The options of telemetry, their defaults and checks. */
 
 import type { JsonObject } from '../foundation/json-value.ts'
 import { type Clock, systemClock } from '../foundation/clock.ts'
@@ -15,25 +15,25 @@ import {
 import type { IMetricReader, Resource, SpanProcessor } from './otel/otel.ts'
 
 /**
- * What a `TelemetryManager` is made from; a session gives `sessionId`, `clock` and `log` itself.
+ * Options of a `TelemetryManager`; a session provides `sessionId`, `clock` and `log` itself.
  */
 export interface TelemetryOptions {
   /** Names the session in every event and in the file's name. */
   readonly sessionId: string
-  /** A folder for the JSONL checkpoint; created when missing. Default: no file. */
+  /** The folder of the JSONL checkpoint; created when missing. Default: no file. */
   readonly checkpointPath?: string
   /** Seconds between metric lines in the checkpoint. Default: only one, at stop. */
   readonly checkpointSeconds?: number
   /**
-   * `os` (default): lines survive the death of the process. `fsync`: `flush()` also survives power
-   * loss.
+   * `os` (default): written lines survive the death of the process. `fsync`: lines before a
+   * `flush()` also survive a power loss.
    */
   readonly durability?: 'os' | 'fsync'
-  /** OpenTelemetry span processors; they get real SDK spans as they open and close. */
+  /** OpenTelemetry span processors; they receive SDK spans when they open and close. */
   readonly spanProcessors?: readonly SpanProcessor[]
   /** OpenTelemetry metric readers, not bound to another provider. */
   readonly metricReaders?: readonly IMetricReader[]
-  /** Added to the resource of spans and metrics; wins over the environment. */
+  /** Added to the resource of spans and metrics; takes precedence over the environment. */
   readonly resource?: Resource | JsonObject
   /** How long `stop()` waits for asynchronous subscribers, and for processors. Default 5. */
   readonly stopDeadlineSeconds?: number

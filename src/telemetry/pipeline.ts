@@ -1,6 +1,4 @@
-/**
- * The running part of telemetry: from the door, over the bus, to file, processors and subscribers.
- */
+/** Running telemetry: from `emit` over the bus to the file, span processors and subscribers. */
 
 import { AsyncLocalStorage } from 'node:async_hooks'
 import type { FinishedSpan } from '../checkpoint/format.ts'
@@ -8,34 +6,36 @@ import { CheckpointWriter } from '../checkpoint/writer.ts'
 import { type BaseEvent, stampEvent } from '../events/event.ts'
 import { CheckpointDegraded, CheckpointRecovered } from '../events/library-events.ts'
 import type { Distributions } from '../events/measurement.ts'
-import type { ResourceUpdate } from '../events/resource-update.ts'
 import { newTraceId } from '../foundation/ids.ts'
 import { lookForSecrets } from '../foundation/secrets.ts'
-import { Envelope, EventBus } from './bus.ts'
+import { noStep } from '../views/panel.ts'
+import { resources, type ResourcesState } from '../views/resources.ts'
+import { EventBus } from './bus.ts'
 import type { Enrichers } from './spans/enrichers.ts'
-import { MetricReaders } from './metrics/metric-readers.ts'
 import { readMetrics } from './metrics/metrics.ts'
-import type { NodeGauges } from './metrics/node-gauges.ts'
 import type { ResolvedTelemetryOptions } from './options.ts'
+import { MetricReaders } from './otel/otel-metrics.ts'
 import { createResource, OtelSpanMirror, type Resource } from './otel/otel.ts'
 import { toOtlpString, writeOtlpFile } from './otel/otlp.ts'
 import { Recorder } from './recorder.ts'
+import { Envelope } from './spans/envelope.ts'
+import { sessionBackend } from './spans/finished-span.ts'
 import { nullMirror, type SpanMirror } from './spans/span-mirror.ts'
-import { sessionBackend, SpanBook } from './spans/spans.ts'
+import { SpanBook } from './spans/spans.ts'
 import type { Subscribers } from './subscribers.ts'
 import type { TaskTable } from './metrics/task-table.ts'
 
 export interface PipelineParts {
   readonly options: ResolvedTelemetryOptions
   readonly tasks: TaskTable
-  readonly nodes: NodeGauges
+  readonly nodes: ResourcesState
   readonly measured: Distributions
   readonly enrichers: Enrichers
   readonly subscribers: Subscribers
 }
 
 /**
- * Opens the checkpoint when it is made: a folder that cannot be written is an error here, at once.
+ * The constructor opens the checkpoint, so a folder that cannot be written is an error at once.
  */
 export class Pipeline {
   readonly book: SpanBook
@@ -76,7 +76,7 @@ export class Pipeline {
   }
 
   publish(event: BaseEvent): void {
-    if (event.event_type === 'ResourceUpdate') this.#parts.nodes.apply(event as ResourceUpdate)
+    if (event.event_type === 'ResourceUpdate') resources.take(this.#parts.nodes, event, noStep)
     this.#bus.publish(this.book.admit(event))
   }
 
@@ -96,7 +96,7 @@ export class Pipeline {
   }
 
   async flush(): Promise<void> {
-    // A subscriber that flushes is inside a drain: the rest of its batch is not written yet.
+    // A subscriber that calls flush is inside a drain: the rest of its batch is not written yet.
     const drained = this.#bus.drained()
     if (drained !== null) await drained
     this.drain()
@@ -112,7 +112,7 @@ export class Pipeline {
     ])
   }
 
-  /** Last, because a bound reader is at work; a file that nobody will use is let go. */
+  /** Last, because a bound reader starts at once; closes the file when a reader cannot be bound. */
   #bindReaders(): MetricReaders {
     const { options, tasks, nodes, measured } = this.#parts
     const { clock, log, sessionId, metricReaders } = options
@@ -158,7 +158,7 @@ export class Pipeline {
       clock,
       traceId: this.#traceId,
       toSpan: (record) => this.book.toSpan(record),
-      readMetrics: () => readMetrics(tasks, nodes, measured),
+      readMetrics: () => readMetrics(tasks.totals, nodes, measured),
       metricSeconds: options.checkpointSeconds,
     })
   }

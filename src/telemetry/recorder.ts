@@ -1,14 +1,13 @@
-/**
- * Writes what passes on the bus to the checkpoint: whole lines, in the turn that dispatches them.
- */
+/** Writes what the bus dispatches to the checkpoint: whole lines, in the same turn of the loop. */
 
 import { eventLine, type FinishedSpan, metricLine, spanLine } from '../checkpoint/format.ts'
 import type { CheckpointWriter } from '../checkpoint/writer.ts'
 import type { BaseEvent } from '../events/event.ts'
 import { toJsonObject } from '../foundation/json-value.ts'
 import type { Clock } from '../foundation/clock.ts'
-import type { Consumer, Envelope } from './bus.ts'
+import type { Consumer } from './bus.ts'
 import { TaskRecord } from './metrics/task-record.ts'
+import type { Envelope } from './spans/envelope.ts'
 
 export interface RecorderParts {
   readonly writer: CheckpointWriter
@@ -16,7 +15,7 @@ export interface RecorderParts {
   readonly traceId: string
   readonly toSpan: (record: TaskRecord) => FinishedSpan
   readonly readMetrics: () => Readonly<Record<string, number>>
-  /** Seconds between metric lines; none but the last by default. */
+  /** Seconds between metric lines; `null`: only one, at the end. */
   readonly metricSeconds: number | null
 }
 
@@ -72,7 +71,7 @@ export class Recorder implements Consumer {
   }
 }
 
-/** A class of the application's own may hold what JSON cannot show. */
+/** An instance of the application's own class may hold values that JSON cannot represent. */
 function lineOf(event: BaseEvent, traceId: string, spanId: string): string {
   try {
     return eventLine(event, traceId, spanId)
@@ -81,7 +80,7 @@ function lineOf(event: BaseEvent, traceId: string, spanId: string): string {
   }
 }
 
-/** Annotations can make a span longer than any string: it is told without them then. */
+/** With many annotations a span can exceed the longest string: it is written without them then. */
 function lineOfSpan(span: FinishedSpan): string {
   try {
     return spanLine(span)

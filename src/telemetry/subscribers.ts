@@ -1,6 +1,6 @@
 /**
- * The callbacks that hear every event. A failing one is told about, a slow one waits alone, none is
- * detached.
+ * The callbacks that receive every event. A failing one is reported, a slow one delays nobody else,
+ * and none is removed.
  */
 
 import { isThenable } from '../foundation/promises.ts'
@@ -12,12 +12,13 @@ import type { Clock } from '../foundation/clock.ts'
 import { messageOf } from '../foundation/errors.ts'
 import { Fifo } from '../runtime/fifo.ts'
 import { expectFunction } from '../foundation/options.ts'
-import type { Consumer, Envelope } from './bus.ts'
+import type { Consumer } from './bus.ts'
+import type { Envelope } from './spans/envelope.ts'
 
 export type Subscriber = (event: TelemetryEvent) => unknown
 
 const reportEveryMs = 60_000
-/** Of the events that wait for an asynchronous callback. */
+/** How many waiting events an asynchronous callback gets in one turn of the loop. */
 const mostPerTurn = 1000
 
 export interface SubscribersParts {
@@ -35,7 +36,7 @@ export class Subscribers implements Consumer {
     this.#parts = parts
   }
 
-  /** Adds a callback; the returned function removes it, with what it has not heard yet. */
+  /** Adds a callback; the returned function removes it with the events that wait for it. */
   add(callback: Subscriber): () => void {
     expectFunction('callback', callback)
     this.#count++
@@ -55,7 +56,7 @@ export class Subscribers implements Consumer {
 
   endOfBatch(): void {}
 
-  /** Waits until asynchronous callbacks have caught up, or the deadline; gives the stragglers. */
+  /** Waits until asynchronous callbacks are idle, or the deadline; returns those that are not. */
   async settle(deadlineMs: number): Promise<{ name: string; left: number }[]> {
     const busy = this.#subscriptions.filter((one) => one.left > 0)
     if (busy.length === 0) return []
@@ -72,7 +73,7 @@ class Subscription {
   readonly #callback: Subscriber
   readonly #parts: SubscribersParts
   readonly #backlog = new Fifo<TelemetryEvent>()
-  #heardThisTurn = 0
+  #deliveredThisTurn = 0
   #isBusy = false
   #isCanceled = false
   #idle: PromiseWithResolvers<void> | undefined
@@ -85,7 +86,7 @@ class Subscription {
     this.#parts = parts
   }
 
-  /** Events it has been given but not finished with. */
+  /** Events that it was given and has not finished. */
   get left(): number {
     return this.#backlog.length + (this.#isBusy ? 1 : 0)
   }
@@ -123,7 +124,7 @@ class Subscription {
       this.#isBusy = false
       this.#catchUp()
     }
-    // Adopted: a foreign thenable may call back at once, twice or never.
+    // Wrapped: a foreign thenable may call back synchronously, twice or never.
     Promise.resolve(answer).then(next, (error: unknown) => {
       this.#fail(error)
       next()
@@ -140,15 +141,15 @@ class Subscription {
     this.#idle = undefined
   }
 
-  /** A callback that is ready at once must not keep everything else from its turn. */
+  /** A callback whose promises resolve at once must not block the event loop. */
   #hasRoomInTurn(): boolean {
-    if (this.#heardThisTurn === 0) {
+    if (this.#deliveredThisTurn === 0) {
       this.#parts.clock.nextTurn(() => {
-        this.#heardThisTurn = 0
+        this.#deliveredThisTurn = 0
         this.#catchUp()
       })
     }
-    return ++this.#heardThisTurn <= mostPerTurn
+    return ++this.#deliveredThisTurn <= mostPerTurn
   }
 
   #fail(error: unknown): void {

@@ -1,4 +1,4 @@
-/** Descriptive statistics of durations; pure, exact, and zero for no data. */
+/** Exact statistics of durations. */
 
 export interface DurationStats {
   readonly mean: number
@@ -8,7 +8,7 @@ export interface DurationStats {
   readonly max: number
 }
 
-/** Quantiles by the nearest rank. The input is left alone. */
+/** Quantiles by the nearest rank; zeros for no data. Does not change its input. */
 export function durationStats(values: readonly number[]): DurationStats {
   if (values.length === 0) return { mean: 0, p50: 0, p95: 0, p99: 0, max: 0 }
   const sorted = Float64Array.from(values).toSorted()

@@ -1,7 +1,7 @@
 import { stripVTControlCharacters } from 'node:util'
 import { describe, expect, it } from 'vitest'
-import { progressLines, summaryLines } from '../../src/cli/progress.ts'
-import { createView, fold } from '../../src/views/run-view.ts'
+import { progressLines, progressPanels, summaryLines } from '../../src/cli/progress.ts'
+import { Pass } from '../../src/views/pass.ts'
 
 const event = (
   event_type: string,
@@ -14,6 +14,7 @@ const event = (
   session_id: 's-1',
   backend: 'local',
   task_id,
+  node_id: null,
   attributes: {
     executable: name,
     task_type: 'function',
@@ -22,21 +23,21 @@ const event = (
   },
 })
 
-function sampleView() {
-  const view = createView()
-  fold(view, event('SessionStarted', 100, null))
-  for (const uid of ['a', 'b', 'c', 'd']) fold(view, event('TaskCreated', 100, uid))
-  fold(view, event('TaskCreated', 100, 'e', '/usr/bin/sort'))
-  fold(view, event('TaskStarted', 101, 'a'))
-  fold(view, event('TaskCompleted', 102, 'a'))
-  fold(view, event('TaskFailed', 102, 'b'))
-  fold(view, event('TaskStarted', 102, 'c'))
-  return view
+function samplePass() {
+  const pass = new Pass(progressPanels)
+  pass.take(event('SessionStarted', 100, null))
+  for (const uid of ['a', 'b', 'c', 'd']) pass.take(event('TaskCreated', 100, uid))
+  pass.take(event('TaskCreated', 100, 'e', '/usr/bin/sort'))
+  pass.take(event('TaskStarted', 101, 'a'))
+  pass.take(event('TaskCompleted', 102, 'a'))
+  pass.take(event('TaskFailed', 102, 'b'))
+  pass.take(event('TaskStarted', 102, 'c'))
+  return pass
 }
 
 describe('progress', () => {
   it('has a line for every kind of task, with rate and time left', () => {
-    const lines = progressLines(sampleView(), 104).map((line) => stripVTControlCharacters(line))
+    const lines = progressLines(samplePass(), 104).map((line) => stripVTControlCharacters(line))
     expect(lines).toEqual([
       'simulate  ██████████░░░░░░░░░░  2/4  ok 1  failed 1  running 1  0.5/s  ETA 4s',
       'sort      ░░░░░░░░░░░░░░░░░░░░  0/1  ok 0',
@@ -44,14 +45,14 @@ describe('progress', () => {
   })
 
   it('has room for any number of kinds', () => {
-    const view = createView()
-    for (let at = 0; at < 150_000; at++) fold(view, event('TaskCreated', 100, `t${at}`, `f${at}`))
-    expect(progressLines(view, 104)).toHaveLength(150_000)
+    const pass = new Pass(progressPanels)
+    for (let at = 0; at < 150_000; at++) pass.take(event('TaskCreated', 100, `t${at}`, `f${at}`))
+    expect(progressLines(pass, 104)).toHaveLength(150_000)
   })
 
   it('shrinks the bars, then drops them, then the numbers that can be spared', () => {
     const plain = (width: number): string[] =>
-      progressLines(sampleView(), 104, width).map((line) => stripVTControlCharacters(line))
+      progressLines(samplePass(), 104, width).map((line) => stripVTControlCharacters(line))
     expect(plain(65)).toEqual([
       'simulate  ████░░░░  2/4  ok 1  failed 1  running 1  0.5/s  ETA 4s',
       'sort      ░░░░░░░░  0/1  ok 0',
@@ -62,29 +63,29 @@ describe('progress', () => {
   })
 
   it('row 96: shows failures from 20 columns on, and fills no more than it', () => {
-    const view = sampleView()
+    const pass = samplePass()
     const name = `a-very-long-${'x'.repeat(80)}`
     for (let at = 0; at < 1200; at++) {
-      fold(view, event('TaskCreated', 100, `long-${at}`, name))
-      fold(view, event(at % 2 === 0 ? 'TaskFailed' : 'TaskCompleted', 103, `long-${at}`, name))
+      pass.take(event('TaskCreated', 100, `long-${at}`, name))
+      pass.take(event(at % 2 === 0 ? 'TaskFailed' : 'TaskCompleted', 103, `long-${at}`, name))
     }
     for (let width = 19; width < 200; width++) {
-      const lines = progressLines(view, 104, width).map((line) => stripVTControlCharacters(line))
+      const lines = progressLines(pass, 104, width).map((line) => stripVTControlCharacters(line))
       expect(lines.filter((line) => line.length > width)).toEqual([])
       expect(lines.filter((line) => /failed (1|600)/.test(line))).toHaveLength(2)
     }
   })
 
   it('row 91: escapes control characters in names', () => {
-    const view = createView()
-    fold(view, event('TaskCreated', 100, 'a', '\u001B[31msort'))
-    expect(progressLines(view, 104)[0]).toMatch(/^\\u001b\[31msort /)
+    const pass = new Pass(progressPanels)
+    pass.take(event('TaskCreated', 100, 'a', '\u001B[31msort'))
+    expect(progressLines(pass, 104)[0]).toMatch(/^\\u001b\[31msort /)
   })
 
   it('sums up with failures grouped by cause', () => {
-    const view = sampleView()
-    fold(view, event('SessionEnded', 104.5, null))
-    expect(summaryLines(view)).toEqual([
+    const pass = samplePass()
+    pass.take(event('SessionEnded', 104.5, null))
+    expect(summaryLines(pass)).toEqual([
       '5 tasks in 4.5 s, 1 done, 1 failed, 0 canceled',
       '  1 x simulate: RangeError "bad seed" (first: b)',
     ])

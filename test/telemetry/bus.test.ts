@@ -2,7 +2,8 @@ import { expect, it } from 'vitest'
 import type { FinishedSpan } from '../../src/checkpoint/format.ts'
 import type { CheckpointWriter } from '../../src/checkpoint/writer.ts'
 import { systemClock } from '../../src/foundation/clock.ts'
-import { Envelope, EventBus } from '../../src/telemetry/bus.ts'
+import { EventBus } from '../../src/telemetry/bus.ts'
+import { Envelope } from '../../src/telemetry/spans/envelope.ts'
 import { Recorder } from '../../src/telemetry/recorder.ts'
 
 const span = (attributes: object): FinishedSpan => ({

@@ -53,8 +53,8 @@ export const subLayers: Readonly<Record<string, Readonly<Record<string, readonly
     '.': ['guardrails', 'config', 'generation', 'engines', 'server'],
   },
   telemetry: {
-    metrics: ['otel/otel.ts', 'otel/otel-metrics.ts'],
-    spans: ['metrics', 'bus.ts'],
+    metrics: [],
+    spans: ['metrics'],
     otel: ['metrics', 'spans/span-mirror.ts'],
     '.': ['metrics', 'spans', 'otel'],
   },

@@ -2,10 +2,11 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { Verifier } from '../../src/checkpoint/verify.ts'
+import type { CheckpointLine } from '../../src/checkpoint/format.ts'
 import { readCheckpoint } from '../../src/checkpoint/reader.ts'
 import { attribute, rejection, turns, typesOf } from '../session/open-session.ts'
 import { openEngine, settled } from './open-engine.ts'
+import { verdictOf } from '../views/verdict.ts'
 
 const one = (_given: unknown): number => 1
 
@@ -266,10 +267,9 @@ describe('the events of a graph', () => {
     })
     void g(g(2))
     await flow.shutdown()
-    const verifier = new Verifier()
-    const file = telemetry.checkpointFile ?? ''
-    for await (const line of readCheckpoint(file)) verifier.take(line)
-    expect(verifier.verdict()).toMatchObject({ tasks: 9, unfinished: 0, problems: [] })
+    const lines: CheckpointLine[] = []
+    for await (const line of readCheckpoint(telemetry.checkpointFile ?? '')) lines.push(line)
+    expect(verdictOf(lines)).toMatchObject({ tasks: 9, unfinished: 0, problems: [] })
   })
 })
 

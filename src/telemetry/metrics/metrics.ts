@@ -1,12 +1,12 @@
 /**
- * The ten instruments as data, and their current values. How OpenTelemetry sees them is in `otel-
- * metrics.ts`.
+ * The ten instruments as data, and their current values. `otel/otel-metrics.ts` exports them to
+ * OpenTelemetry.
  */
 
 import type { Distributions } from '../../events/measurement.ts'
-import type { NodeGauge, NodeGauges } from './node-gauges.ts'
+import { stages, type TaskTotals } from '../../views/lifecycle.ts'
+import type { NodeUsage, ResourcesState } from '../../views/resources.ts'
 import type { TaskRecord } from './task-record.ts'
-import type { TaskTable, TaskTotals } from './task-table.ts'
 
 interface Described {
   readonly name: string
@@ -22,13 +22,16 @@ export interface TaskInstrument extends Described {
   readonly perTask: (record: TaskRecord) => number | null
 }
 
-/** An instrument with one series per node, tracking the last seen value. */
+/** An instrument with one series per node: its latest value. */
 export interface NodeInstrument extends Described {
   readonly kind: 'updowncounter'
-  readonly perNode: (gauge: NodeGauge) => number | null
+  readonly perNode: (node: NodeUsage) => number | null
 }
 
-const reached = (isReached: boolean): number | null => (isReached ? 1 : null)
+const passed =
+  (stage: number) =>
+  (record: TaskRecord): number | null =>
+    (record.passed & stage) === 0 ? null : 1
 
 export const taskInstruments: readonly TaskInstrument[] = [
   {
@@ -37,7 +40,7 @@ export const taskInstruments: readonly TaskInstrument[] = [
     unit: 'tasks',
     description: 'tasks submitted to the session',
     total: (totals) => totals.submitted,
-    perTask: (record) => reached(record.wasSubmitted),
+    perTask: passed(stages.submitted),
   },
   {
     name: 'tasks_started',
@@ -45,7 +48,7 @@ export const taskInstruments: readonly TaskInstrument[] = [
     unit: 'tasks',
     description: 'tasks that transitioned to RUNNING',
     total: (totals) => totals.started,
-    perTask: (record) => reached(record.wasRunning),
+    perTask: passed(stages.started),
   },
   {
     name: 'tasks_completed',
@@ -53,7 +56,7 @@ export const taskInstruments: readonly TaskInstrument[] = [
     unit: 'tasks',
     description: 'tasks that reached DONE',
     total: (totals) => totals.completed,
-    perTask: (record) => reached(record.status === 'completed'),
+    perTask: passed(stages.completed),
   },
   {
     name: 'tasks_failed',
@@ -61,7 +64,7 @@ export const taskInstruments: readonly TaskInstrument[] = [
     unit: 'tasks',
     description: 'tasks that reached FAILED',
     total: (totals) => totals.failed,
-    perTask: (record) => reached(record.status === 'failed'),
+    perTask: passed(stages.failed),
   },
   {
     name: 'tasks_canceled',
@@ -69,7 +72,7 @@ export const taskInstruments: readonly TaskInstrument[] = [
     unit: 'tasks',
     description: 'tasks that reached CANCELED',
     total: (totals) => totals.canceled,
-    perTask: (record) => reached(record.status === 'canceled'),
+    perTask: passed(stages.canceled),
   },
   {
     name: 'tasks_running',
@@ -87,49 +90,45 @@ export const durationInstrument: Described = {
   description: 'execution duration, RUNNING to DONE or FAILED',
 }
 
-/** Whether the task counts in the duration histogram. */
-export const hasDuration = (record: TaskRecord): boolean =>
-  record.wasRunning && (record.status === 'completed' || record.status === 'failed')
-
 export const nodeInstruments: readonly NodeInstrument[] = [
   {
     name: 'node_cpu_utilization',
     kind: 'updowncounter',
     unit: '%',
     description: 'current CPU utilization per node',
-    perNode: (gauge) => gauge.cpu.last,
+    perNode: (node) => node.cpu.last,
   },
   {
     name: 'node_memory_utilization',
     kind: 'updowncounter',
     unit: '%',
     description: 'current memory utilization per node',
-    perNode: (gauge) => gauge.memory.last,
+    perNode: (node) => node.memory.last,
   },
   {
     name: 'node_gpu_utilization',
     kind: 'updowncounter',
     unit: '%',
     description: 'current GPU utilization per node',
-    perNode: (gauge) => gauge.gpu.last,
+    perNode: (node) => node.gpu.last,
   },
 ]
 
 /**
- * Each instrument's name with its sum over all labels; gauges: of the node last seen; zeros
- * included. What backends measure is there once it was measured.
+ * Each instrument's name with its sum over all labels, zeros included; for gauges the value of the
+ * node that was polled last. Measurements of backends appear once there is one.
  */
 export function readMetrics(
-  tasks: TaskTable,
-  nodes: NodeGauges,
+  totals: TaskTotals,
+  { latest }: ResourcesState,
   measured: Distributions,
 ): Record<string, number> {
   const values: Record<string, number> = {}
-  for (const { name, total } of taskInstruments) values[name] = total(tasks.totals)
-  values[`${durationInstrument.name}_count`] = tasks.totals.durationCount
-  values[`${durationInstrument.name}_sum`] = tasks.totals.durationSum
+  for (const { name, total } of taskInstruments) values[name] = total(totals)
+  values[`${durationInstrument.name}_count`] = totals.durationCount
+  values[`${durationInstrument.name}_sum`] = totals.durationSum
   for (const { name, perNode } of nodeInstruments) {
-    values[name] = nodes.latest === undefined ? 0 : (perNode(nodes.latest) ?? 0)
+    values[name] = latest === null ? 0 : (perNode(latest) ?? 0)
   }
   for (const { instrument, count, sum } of measured.all()) {
     values[`${instrument.name}_count`] = (values[`${instrument.name}_count`] ?? 0) + count

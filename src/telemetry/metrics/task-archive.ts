@@ -1,21 +1,20 @@
 /**
- * Tasks that have ended, in columns: numbers lie outside the garbage collector's reach, names are
- * shared.
+ * Tasks that have ended, in columns: numbers lie outside the heap that the garbage collector scans,
+ * names are shared.
  */
 
 import { emptyAttributes, type JsonObject } from '../../foundation/json-value.ts'
-import { type SpanStatus, TaskRecord } from './task-record.ts'
+import { TaskRecord } from './task-record.ts'
 
 const blockRows = 4096
-const statuses: readonly SpanStatus[] = ['completed', 'failed', 'canceled']
 
-/** What only some tasks have. */
-interface Rarities {
+/** Fields that few tasks have. */
+interface RareFields {
   readonly enriched: TaskRecord['enriched']
   readonly annotations: TaskRecord['annotations']
 }
 
-/** A fixed number of tasks. A million tasks grow block by block: nothing is ever copied. */
+/** The columns of a fixed number of tasks: the archive grows by blocks and copies nothing. */
 class Block {
   readonly uids: string[] = []
   readonly spanIds: string[] = []
@@ -24,8 +23,7 @@ class Block {
   readonly startedTime = new Float64Array(blockRows)
   readonly endTime = new Float64Array(blockRows)
   readonly durationSeconds = new Float64Array(blockRows)
-  readonly status = new Uint8Array(blockRows)
-  readonly wasSubmitted = new Uint8Array(blockRows)
+  readonly passed = new Uint8Array(blockRows)
   readonly backend = new Uint32Array(blockRows)
   readonly executable = new Uint32Array(blockRows)
   readonly taskType = new Uint32Array(blockRows)
@@ -41,14 +39,14 @@ export class TaskArchive {
   readonly #names = new Pool<string | null>((name) => name)
   readonly #queuedAttributes = new Pool(keyOfAttributes)
   readonly #startedAttributes = new Pool(keyOfAttributes)
-  readonly #rarities = new Map<number, Rarities>()
+  readonly #rareFields = new Map<number, RareFields>()
   #size = 0
 
   get size(): number {
     return this.#size
   }
 
-  /** Takes an ended task over; returns the row under which `read` gives it back. */
+  /** Stores an ended task; returns the row for `read`. */
   add(record: TaskRecord): number {
     const row = this.#size++
     const at = row % blockRows
@@ -61,8 +59,7 @@ export class TaskArchive {
     block.startedTime[at] = record.startedTime
     block.endTime[at] = record.endTime
     block.durationSeconds[at] = record.durationSeconds
-    block.status[at] = record.status === null ? 0 : statuses.indexOf(record.status)
-    block.wasSubmitted[at] = Number(record.wasSubmitted)
+    block.passed[at] = record.passed
     block.backend[at] = this.#names.indexOf(record.backend)
     block.executable[at] = this.#names.indexOf(record.executable)
     block.taskType[at] = this.#names.indexOf(record.taskType)
@@ -73,11 +70,11 @@ export class TaskArchive {
     block.startedAttributes[at] = this.#startedAttributes.indexOf(record.startedAttributes)
     const { enriched, annotations } = record
     if (enriched !== null || annotations !== null)
-      this.#rarities.set(row, { enriched, annotations })
+      this.#rareFields.set(row, { enriched, annotations })
     return row
   }
 
-  /** A fresh record of the task in this row. */
+  /** A new record of the task in this row. */
   read(row: number): TaskRecord {
     const block = this.#blockOf(row)
     const at = row % blockRows
@@ -90,8 +87,7 @@ export class TaskArchive {
     record.startedTime = num(block.startedTime, at)
     record.endTime = num(block.endTime, at)
     record.durationSeconds = num(block.durationSeconds, at)
-    record.status = statuses[num(block.status, at)] ?? null
-    record.wasSubmitted = num(block.wasSubmitted, at) === 1
+    record.passed = num(block.passed, at)
     record.backend = this.#names.at(num(block.backend, at)) ?? ''
     record.executable = this.#names.at(num(block.executable, at)) ?? ''
     record.taskType = this.#names.at(num(block.taskType, at)) ?? ''
@@ -100,8 +96,19 @@ export class TaskArchive {
     record.parentSpanId = this.#names.at(num(block.parentSpanId, at))
     record.queuedAttributes = this.#queuedAttributes.at(num(block.queuedAttributes, at))
     record.startedAttributes = this.#startedAttributes.at(num(block.startedAttributes, at))
-    Object.assign(record, this.#rarities.get(row))
+    Object.assign(record, this.#rareFields.get(row))
     return record
+  }
+
+  /** The durations of the tasks whose passed stages satisfy `isWanted`. */
+  durations(isWanted: (passed: number) => boolean): number[] {
+    const found: number[] = []
+    for (let row = 0; row < this.#size; row++) {
+      const block = this.#blockOf(row)
+      const at = row % blockRows
+      if (isWanted(num(block.passed, at))) found.push(num(block.durationSeconds, at))
+    }
+    return found
   }
 
   #blockOf(row: number): Block {
@@ -116,7 +123,7 @@ const keyOfAttributes = (attributes: JsonObject): string =>
 
 const num = (column: Float64Array | Uint8Array | Uint32Array, at: number): number => column[at] ?? 0
 
-/** Each distinct value once. Tasks share few names and few workers. */
+/** Each distinct value once: tasks share few names and few workers. */
 class Pool<T> {
   readonly #keyOf: (value: T) => string | null
   readonly #indexes = new Map<string | null, number>()
@@ -128,7 +135,7 @@ class Pool<T> {
   }
 
   indexOf(value: T): number {
-    // Tasks that ended one after the other share most values, and a key may be costly.
+    // Tasks that end one after the other share most values, and computing a key may be slow.
     if (this.#latest !== -1 && this.#values[this.#latest] === value) return this.#latest
     const key = this.#keyOf(value)
     let index = this.#indexes.get(key)

@@ -1,38 +1,18 @@
 /**
- * Every task that telemetry has heard of, and the totals over them. Updated at the door, once per
- * event.
+ * Every task that telemetry knows, and the totals over them. Updated in `emit`, once per event: the
+ * counting itself is that of the views.
  */
 
 import type { BaseEvent } from '../../events/event.ts'
 import { newSpanId } from '../../foundation/ids.ts'
 import { IndexedSet } from '../../runtime/indexed-set.ts'
+import { countStage, createTotals, hasDuration, stages } from '../../views/lifecycle.ts'
+import { type TaskTotals, validSeconds } from '../../views/lifecycle.ts'
 import { TaskArchive } from './task-archive.ts'
-import { beyondTask, type SpanStatus, TaskRecord } from './task-record.ts'
-
-/** Sums over all tasks; they agree with the records at any time. */
-export interface TaskTotals {
-  submitted: number
-  started: number
-  completed: number
-  failed: number
-  canceled: number
-  running: number
-  /** Of tasks that were RUNNING and reached DONE or FAILED. */
-  durationCount: number
-  durationSum: number
-}
+import { beyondTask, TaskRecord } from './task-record.ts'
 
 export class TaskTable {
-  readonly totals: TaskTotals = {
-    submitted: 0,
-    started: 0,
-    completed: 0,
-    failed: 0,
-    canceled: 0,
-    running: 0,
-    durationCount: 0,
-    durationSum: 0,
-  }
+  readonly totals: TaskTotals = createTotals()
   /** Open tasks, and the archive's rows of those that have ended. */
   readonly #known = new Map<string, TaskRecord | number>()
   readonly #open = new IndexedSet<TaskRecord>()
@@ -43,14 +23,19 @@ export class TaskTable {
   }
 
   /**
-   * Each task that is known now, once, also while tasks go on during the iteration; those that have
-   * ended first. Ended ones are copies.
+   * Each task that is known now, once, even when tasks change during the iteration; those that have
+   * ended first. Records of ended tasks are copies.
    */
   *records(): Generator<TaskRecord> {
     const open = this.#open.toArray()
     const { size } = this.#archive
     for (let row = 0; row < size; row++) yield this.#archive.read(row)
     yield* open
+  }
+
+  /** The durations that `totals` sums up. */
+  durations(): number[] {
+    return this.#archive.durations(hasDuration)
   }
 
   /** The task's record; a copy if it has ended. */
@@ -64,7 +49,7 @@ export class TaskTable {
     return typeof known === 'number' ? undefined : known
   }
 
-  /** A record for a task that was not heard of before. */
+  /** A record for a task that was not known before. */
   open(uid: string, event: BaseEvent): TaskRecord {
     const record = new TaskRecord(uid, newSpanId(), event.event_time)
     this.#known.set(uid, record)
@@ -73,65 +58,42 @@ export class TaskTable {
   }
 
   /**
-   * Takes a lifecycle event of an open task in; repeated ones change nothing. True when it ended
+   * Applies a lifecycle event to an open task; a repeated one changes nothing. True when it ended
    * the task.
    */
-  apply(record: TaskRecord, event: BaseEvent): boolean {
-    const { totals } = this
+  apply(record: TaskRecord, event: BaseEvent, stage: number): boolean {
     record.describe(event)
-    switch (event.event_type) {
-      case 'TaskSubmitted':
-        if (!record.wasSubmitted) totals.submitted++
-        record.wasSubmitted = true
-        return false
-      case 'TaskQueued':
-        if (record.wasQueued) return false
-        record.queuedTime = event.event_time
-        record.queuedAttributes = beyondTask(event.attributes)
-        return false
-      case 'TaskStarted':
-        if (record.wasRunning) return false
-        record.startedTime = event.event_time
-        record.startedAttributes = beyondTask(event.attributes)
-        totals.started++
-        totals.running++
-        return false
-      case 'TaskCompleted':
-        totals.completed++
-        this.#end(record, event, 'completed')
-        return true
-      case 'TaskFailed':
-        totals.failed++
-        record.errorType = (event as BaseEvent & { error_type: string }).error_type
-        this.#end(record, event, 'failed')
-        return true
-      case 'TaskCanceled':
-        totals.canceled++
-        this.#end(record, event, 'canceled')
-        return true
-      default:
-        return false
+    const isEnd = stage >= stages.completed
+    const seconds = isEnd
+      ? validSeconds((event as { duration_seconds?: unknown }).duration_seconds)
+      : 0
+    const passed = countStage(this.totals, record.passed, stage, seconds)
+    if (passed === record.passed) return false
+    record.passed = passed
+    if (isEnd) this.#end(record, event, seconds)
+    else if (stage === stages.queued) {
+      record.queuedTime = event.event_time
+      record.queuedAttributes = beyondTask(event.attributes)
+    } else if (stage === stages.started) {
+      record.startedTime = event.event_time
+      record.startedAttributes = beyondTask(event.attributes)
     }
+    return isEnd
   }
 
-  /** Ends the span of a task that is still open; nobody will tell how the task ended. */
+  /** Ends the span of a task that is still open when telemetry stops. */
   abandon(record: TaskRecord, time: number): void {
     record.endTime = Math.max(time, record.startTime)
     if (record.wasRunning) this.totals.running--
   }
 
-  #end(record: TaskRecord, event: BaseEvent, status: SpanStatus): void {
-    const { duration_seconds: seconds } = event as BaseEvent & { duration_seconds: number }
-    record.status = status
+  #end(record: TaskRecord, event: BaseEvent, seconds: number): void {
+    if (event.event_type === 'TaskFailed') {
+      record.errorType = (event as BaseEvent & { error_type: string }).error_type
+    }
     record.endTime = Math.max(event.event_time, record.startTime)
-    // One wrong number must not spoil the sum for good.
-    record.durationSeconds = seconds > 0 && seconds < Infinity ? seconds : 0
+    record.durationSeconds = seconds
     this.#open.delete(record)
     this.#known.set(record.uid, this.#archive.add(record))
-    if (!record.wasRunning) return
-    this.totals.running--
-    if (status === 'canceled') return
-    this.totals.durationCount++
-    this.totals.durationSum += record.durationSeconds
   }
 }

@@ -1,4 +1,4 @@
-/** What backends measure, as OpenTelemetry sees it: for readers, and as Prometheus text. */
+/** Backends' measurements as OpenTelemetry histograms, for metric readers and Prometheus text. */
 
 import { type HrTime, ValueType } from '@opentelemetry/api'
 import {
@@ -14,7 +14,7 @@ export interface Period {
   readonly endTime: HrTime
 }
 
-/** One per reader: with delta temporality it remembers what that reader has seen. */
+/** One per reader: with delta temporality it keeps what that reader has received. */
 export class DistributionSeries {
   readonly #measured: Distributions
   readonly #seen = new Map<Distribution, Histogram>()

@@ -1,6 +1,6 @@
 /**
- * The instruments for any OpenTelemetry reader, served from our own tables: no series limit
- * swallows a task.
+ * The instruments for OpenTelemetry's metric readers. They are produced from telemetry's tables, so
+ * the SDK's limit on the number of series does not drop tasks.
  */
 
 import { type Attributes, type HrTime, ValueType } from '@opentelemetry/api'
@@ -19,29 +19,66 @@ import {
 } from '@opentelemetry/sdk-metrics'
 import type { Distributions } from '../../events/measurement.ts'
 import type { Clock } from '../../foundation/clock.ts'
-import {
-  durationInstrument,
-  hasDuration,
-  nodeInstruments,
-  taskInstruments,
-} from '../metrics/metrics.ts'
-import type { NodeGauges } from '../metrics/node-gauges.ts'
+import { messageOf, ValueError } from '../../foundation/errors.ts'
+import type { Log } from '../../foundation/log.ts'
+import { boundedWait } from '../../foundation/promises.ts'
+import { hasDuration } from '../../views/lifecycle.ts'
+import type { ResourcesState } from '../../views/resources.ts'
+import { durationInstrument, nodeInstruments, taskInstruments } from '../metrics/metrics.ts'
 import { instrumentationScope, toHrTime } from './otel.ts'
 import { DistributionSeries } from './otel-measurements.ts'
 import type { TaskRecord } from '../metrics/task-record.ts'
 import type { TaskTable } from '../metrics/task-table.ts'
 
-export interface ProducerParts {
+interface ProducerParts {
   readonly reader: IMetricReader
   readonly resource: Resource
   readonly sessionId: string
   readonly tasks: TaskTable
-  readonly nodes: NodeGauges
+  readonly nodes: ResourcesState
   readonly measured: Distributions
   readonly clock: Clock
 }
 
-/** Tasks per turn of the loop while collecting, so that a million of them do not block it. */
+/** The attached metric readers: bound at start, shut down at stop, each within the deadline. */
+export class MetricReaders {
+  readonly #readers: readonly IMetricReader[]
+  readonly #parts: Omit<ProducerParts, 'reader'> & { readonly log: Log }
+
+  constructor(
+    readers: readonly IMetricReader[],
+    parts: Omit<ProducerParts, 'reader'> & { readonly log: Log },
+  ) {
+    this.#readers = readers
+    this.#parts = parts
+    readers.forEach((reader, at) => {
+      try {
+        reader.setMetricProducer(new TableMetricProducer({ ...parts, reader }))
+      } catch (error) {
+        throw new ValueError(`metricReaders[${at}] cannot be used: ${messageOf(error)}`, {
+          field: `metricReaders[${at}]`,
+          expected: 'a reader that is not bound to another provider',
+          cause: error,
+        })
+      }
+    })
+  }
+
+  async close(deadlineMs: number): Promise<void> {
+    await Promise.all(this.#readers.map((reader) => this.#closeOne(reader, deadlineMs)))
+  }
+
+  async #closeOne(reader: IMetricReader, deadlineMs: number): Promise<void> {
+    const { clock, log } = this.#parts
+    // A shutdown collects and exports a last time: flushing before would do both twice.
+    const closing = async (): Promise<void> => reader.shutdown()
+    await boundedWait(clock, deadlineMs, closing()).catch((error: unknown) =>
+      log.warn('MetricReaderError', `a metric reader did not shut down: ${messageOf(error)}`),
+    )
+  }
+}
+
+/** Tasks per turn of the loop while collecting, so that many tasks do not block it. */
 const sliceSize = 10_000
 const boundaries = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 3600]
 /** A task has one duration, so its bucket counts are one of these. */
@@ -49,12 +86,12 @@ const oneHot = Array.from({ length: boundaries.length + 1 }, (_, hot) =>
   Array.from({ length: boundaries.length + 1 }, (__, at) => Number(at === hot)),
 )
 
-/** One per reader: with delta temporality it remembers what that reader has seen. */
-export class TableMetricProducer implements MetricProducer {
+/** One per reader: with delta temporality it keeps what that reader has received. */
+class TableMetricProducer implements MetricProducer {
   readonly #parts: ProducerParts
   readonly #startTime: HrTime
   readonly #series: TaskSeries[]
-  /** What a reader of differences has seen of each node's gauge. */
+  /** With delta temporality: the last value of each node's gauge that the reader received. */
   readonly #seenLevels = new Map<string, number>()
   readonly #measured: DistributionSeries
   #lastCollected: HrTime
@@ -68,7 +105,7 @@ export class TableMetricProducer implements MetricProducer {
     this.#series = [...taskInstruments.map((one) => this.#sumSeries(one)), this.#durationSeries()]
   }
 
-  /** One at a time: a collection spans several turns of the loop, and the series are shared. */
+  /** One at a time: a collection takes several turns of the loop, and the series are shared. */
   collect(): Promise<CollectionResult> {
     const collected = this.#collecting.then(() => this.#collect())
     this.#collecting = collected.catch(() => {})
@@ -112,7 +149,7 @@ export class TableMetricProducer implements MetricProducer {
 
   #durationSeries(): TaskSeries {
     const type = InstrumentType.HISTOGRAM
-    const observe = (record: TaskRecord) => (hasDuration(record) ? 1 : null)
+    const observe = (record: TaskRecord) => (hasDuration(record.passed) ? 1 : null)
     return new TaskSeries(
       type,
       this.#isDelta(type),
@@ -136,10 +173,10 @@ export class TableMetricProducer implements MetricProducer {
       aggregationTemporality: this.#temporality(type),
       dataPointType: DataPointType.SUM,
       isMonotonic: false,
-      dataPoints: [...nodes.all()].flatMap((gauge) => {
-        const level = instrument.perNode(gauge)
+      dataPoints: [...nodes.nodes.values()].flatMap((node) => {
+        const level = instrument.perNode(node)
         if (level === null) return []
-        const labels = { session_id: sessionId, backend: gauge.backend, node_id: gauge.nodeId }
+        const labels = { session_id: sessionId, backend: node.backend, node_id: node.nodeId }
         const value = this.#isDelta(type)
           ? this.#differenceOf(JSON.stringify([instrument.name, labels]), level)
           : level

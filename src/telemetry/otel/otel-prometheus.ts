@@ -1,4 +1,4 @@
-/** Prometheus text of plain numbers and distributions. Loaded only where somebody scrapes. */
+/** Plain numbers and distributions as Prometheus text. Loaded only for the first scrape. */
 
 import { type HrTime, ValueType } from '@opentelemetry/api'
 import { PrometheusSerializer } from '@opentelemetry/exporter-prometheus'
@@ -7,7 +7,7 @@ import type { Distributions, Labels } from '../../events/measurement.ts'
 import { createResource, instrumentationScope, toHrTime } from './otel.ts'
 import { DistributionSeries } from './otel-measurements.ts'
 
-/** A number that is read when it is asked for. */
+/** A metric with its current values. */
 export interface PlainMetric {
   readonly name: string
   readonly kind: 'counter' | 'gauge'
@@ -16,7 +16,7 @@ export interface PlainMetric {
   readonly points: readonly { readonly labels: Labels; readonly value: number }[]
 }
 
-/** All of it in the text format, as of `now` (wall-clock seconds). */
+/** All metrics in the text format, with the time `now` (wall-clock seconds). */
 export function toPrometheusText(
   metrics: readonly PlainMetric[],
   measured: Distributions,

@@ -1,6 +1,6 @@
 /**
- * Spans for OpenTelemetry: real SDK spans while processors are attached, readable ones for the
- * export.
+ * Spans for OpenTelemetry: SDK spans for attached processors, and readable spans for the export.
+ * Also the resource and the conversions that metrics share.
  */
 
 import {
@@ -39,8 +39,8 @@ export type { Resource, SpanProcessor }
 export const instrumentationScope = { name: 'rhapsody', version }
 
 /**
- * Ours, then the environment's (`OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`), then the
- * caller's.
+ * The default resource, overridden by the environment (`OTEL_SERVICE_NAME`,
+ * `OTEL_RESOURCE_ATTRIBUTES`), overridden by the caller's.
  */
 export function createResource(given: Resource | JsonObject | undefined): Resource {
   const ours = defaultResource()
@@ -60,7 +60,7 @@ export function toHrTime(seconds: number): HrTime {
   return nanos === 1e9 ? [whole + 1, 0] : [whole, nanos]
 }
 
-/** OpenTelemetry takes scalars; anything else becomes JSON text, and `null` is left out. */
+/** OpenTelemetry accepts scalars; other values become JSON text, and `null` is left out. */
 function toOtelAttributes(attributes: JsonObject): Record<string, string | number | boolean> {
   const flat: Record<string, string | number | boolean> = {}
   for (const [key, value] of Object.entries(attributes)) {
@@ -124,7 +124,7 @@ export interface MirrorParts {
 }
 
 /**
- * Makes an SDK span beside each of ours, with the same ids and times, for the attached processors.
+ * Creates an SDK span for each span, with the same ids and times, for the attached processors.
  */
 export class OtelSpanMirror implements SpanMirror {
   readonly #parts: MirrorParts
@@ -207,7 +207,7 @@ export class OtelSpanMirror implements SpanMirror {
     )
   }
 
-  /** What one processor throws must not keep the span from the others. */
+  /** An error of one processor must not keep the span from the others. */
   #isolate(processor: SpanProcessor): SpanProcessor {
     return {
       onStart: (span, parent) => this.#guard(() => processor.onStart(span, parent)),
@@ -227,7 +227,7 @@ export class OtelSpanMirror implements SpanMirror {
     return trace.setSpanContext(ROOT_CONTEXT, spanContext)
   }
 
-  /** Processors are foreign code; what they throw must not reach the emitter. */
+  /** Errors of processors, which are foreign code, must not reach the emitter. */
   #guard(act: () => void): void {
     try {
       act()

@@ -12,7 +12,7 @@ import { newUuid } from '../../foundation/ids.ts'
 import { toReadableSpan } from './otel.ts'
 
 const chunkSpans = 500
-/** About; a span has attributes of its own, and annotations. */
+/** Approximate: only texts of attributes and annotations are counted. */
 const chunkCharacters = 10_000_000
 /** V8's longest string is 2^29 - 24 characters. */
 const longestString = 536_000_000
@@ -45,7 +45,7 @@ export async function writeOtlpFile(
   try {
     const file = await open(unfinished, 'wx')
     try {
-      // Not `write`, which may put down less than it was given.
+      // Not `write`, which may write fewer bytes than given.
       await file.appendFile(head)
       let separator = ''
       for (const part of chunks(spans, resource)) {
@@ -88,7 +88,7 @@ function* chunks(spans: Iterable<FinishedSpan>, resource: Resource): Generator<s
   if (batch.length > 0) yield encode()
 }
 
-/** Of what can be long: the texts of its attributes and annotations. */
+/** The characters of what can be long: the texts of attributes and annotations. */
 function charactersOf({ attributes, events }: FinishedSpan): number {
   let characters = 0
   for (const one of [attributes, ...events.map((event) => event.attributes)]) {

@@ -1,5 +1,5 @@
 /**
- * Functions of the application that add attributes to task spans; a faulty one is named once and
+ * Functions of the application that add attributes to task spans; a faulty one is reported once and
  * ignored.
  */
 
@@ -19,7 +19,7 @@ const mostKeys = 128
 
 export class Enrichers {
   readonly #enrichers: SpanEnricher[] = []
-  readonly #named = new Set<SpanEnricher>()
+  readonly #reported = new Set<SpanEnricher>()
   readonly #log: Log
 
   constructor(log: Log) {
@@ -45,16 +45,16 @@ export class Enrichers {
       const copy = { ...(answer as object) }
       const problem = problemOf(answer) ?? problemOfEntries(Object.entries(copy))
       if (problem === null) return copy
-      this.#name(enricher, problem)
+      this.#report(enricher, problem)
     } catch (error) {
-      this.#name(enricher, `threw: ${messageOf(error)}`)
+      this.#report(enricher, `threw: ${messageOf(error)}`)
     }
     return {}
   }
 
-  #name(enricher: SpanEnricher, problem: string): void {
-    if (this.#named.has(enricher)) return
-    this.#named.add(enricher)
+  #report(enricher: SpanEnricher, problem: string): void {
+    if (this.#reported.has(enricher)) return
+    this.#reported.add(enricher)
     const name = enricher.name === '' ? `#${this.#enrichers.indexOf(enricher) + 1}` : enricher.name
     this.#log.warn('SpanEnricherError', `span enricher ${name} is ignored: it ${problem}`)
   }
@@ -63,7 +63,7 @@ export class Enrichers {
 function problemOf(answer: unknown): string | null {
   if (typeof answer !== 'object' || answer === null) return 'returned no object'
   if (answer instanceof Promise) {
-    // Nobody waits for it; its rejection must not end the process.
+    // Nothing awaits it; its rejection must not end the process.
     answer.catch(() => {})
     return 'returned a promise'
   }

@@ -11,8 +11,8 @@ export interface StartedSpan {
 }
 
 /**
- * Hears of every span at the moment it opens and closes. Nothing it does may throw. Details come as
- * functions, so that nothing is built when nobody listens.
+ * Is called for every span when it opens and closes. Must not throw. Details come as functions, so
+ * that nothing is built without span processors.
  */
 export interface SpanMirror {
   started(spanId: string, span: () => StartedSpan): void

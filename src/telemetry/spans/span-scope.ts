@@ -1,9 +1,7 @@
-/**
- * Which span the running code is inside of: a scope that it opened, or the task that it runs in.
- */
+/** Which span the running code is in: a scope that it opened, or the task that it runs in. */
 
 import { AsyncLocalStorage } from 'node:async_hooks'
-import type { FinishedSpan, SpanAnnotation } from '../../checkpoint/format.ts'
+import type { SpanAnnotation } from '../../checkpoint/format.ts'
 import type { JsonObject } from '../../foundation/json-value.ts'
 import { messageOf } from '../../foundation/errors.ts'
 import { isThenable } from '../../foundation/promises.ts'
@@ -17,15 +15,15 @@ export interface ScopeSpan {
   readonly startTime: number
   readonly attributes: JsonObject
   readonly annotations: SpanAnnotation[]
-  /** The book that it belongs to; several managers may be at work in one process. */
+  /** The span book that it belongs to; a process may have several managers. */
   readonly owner: object
 }
 
 interface ActiveScope {
   readonly scope: ScopeSpan
-  /** The one that it was opened in, perhaps of another owner. */
+  /** The scope that it was opened in, possibly of another owner. */
   readonly outer: ActiveScope | undefined
-  /** The task that was running when the scope opened: a later task inside it hides the scope. */
+  /** The task that was running when the scope opened: a task that starts inside it hides it. */
   readonly task: string | undefined
 }
 
@@ -56,36 +54,14 @@ export function runInScope<T>(
     return value
   }
   if (!isThenable(result)) return succeed(result)
-  // A failure that nobody handles must stay one.
+  // An unhandled rejection must stay one.
   if (result instanceof Promise) {
     return result.then(succeed, (error: unknown) => {
       onEnd(messageOf(error))
       throw error
     }) as T
   }
-  // A task, say, which is more than a promise: the caller gets it back as it is.
+  // Another thenable, such as a task, is returned unchanged.
   result.then(succeed, (error: unknown) => onEnd(messageOf(error)))
   return result
-}
-
-export function toScopeSpan(
-  scope: ScopeSpan,
-  traceId: string,
-  time: number,
-  failure: string | null,
-): FinishedSpan {
-  const endTime = Math.max(time, scope.startTime)
-  return {
-    name: scope.name,
-    span_id: scope.spanId,
-    trace_id: traceId,
-    parent_span_id: scope.parentSpanId,
-    start_time: scope.startTime,
-    end_time: endTime,
-    duration_ms: (endTime - scope.startTime) * 1000,
-    status_code: failure === null ? 'UNSET' : 'ERROR',
-    status_description: failure,
-    attributes: scope.attributes,
-    events: scope.annotations,
-  }
 }

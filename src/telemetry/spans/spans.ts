@@ -1,34 +1,27 @@
 /**
- * All spans of one session: opened and closed at the door, in `emit`, with the events' own times.
+ * All spans of one session. They are opened and closed synchronously in `emit`, with the times of
+ * the events.
  */
 
 import type { FinishedSpan, SpanAnnotation } from '../../checkpoint/format.ts'
 import type { BaseEvent } from '../../events/event.ts'
+import { WorkflowEnded, WorkflowStarted } from '../../events/library-events.ts'
 import type { WorkSpan } from '../../events/sink.ts'
-import { type JsonObject, toJsonObject } from '../../foundation/json-value.ts'
 import { newSpanId } from '../../foundation/ids.ts'
+import { type JsonObject, toJsonObject } from '../../foundation/json-value.ts'
 import { currentTask } from '../../foundation/task-context.ts'
-import { Envelope } from '../bus.ts'
-import type { Enrichers } from './enrichers.ts'
-import type { SpanMirror } from './span-mirror.ts'
-import { activeScope, type ScopeSpan, toScopeSpan } from './span-scope.ts'
-import { beyondTask, type TaskRecord, toStrings, toTaskSpan } from '../metrics/task-record.ts'
+import { hasEnded, stageOf, stages } from '../../views/lifecycle.ts'
+import { beyondTask, type TaskRecord, toStrings } from '../metrics/task-record.ts'
 import type { TaskTable } from '../metrics/task-table.ts'
-import { toWorkSpan } from './work-span.ts'
-import { WorkflowSpans } from './workflow-spans.ts'
+import type { Enrichers } from './enrichers.ts'
+import { Envelope } from './envelope.ts'
+import { sessionAttributes, toScopeSpan, toSessionSpan } from './finished-span.ts'
+import { type SessionIds, toTaskSpan, toWorkSpan } from './finished-span.ts'
+import type { SpanMirror } from './span-mirror.ts'
+import { activeScope, type ScopeSpan } from './span-scope.ts'
 
-/** The backend of the session's own events and span. */
-export const sessionBackend = 'tutti'
-
-const taskEvents = new Set([
-  'TaskCreated',
-  'TaskSubmitted',
-  'TaskQueued',
-  'TaskStarted',
-  'TaskCompleted',
-  'TaskFailed',
-  'TaskCanceled',
-])
+/** The stages that are also events of the task's span. */
+const annotatedStages = stages.queued | stages.started
 
 export interface SpanBookParts {
   readonly sessionId: string
@@ -39,35 +32,40 @@ export interface SpanBookParts {
 }
 
 export class SpanBook {
-  readonly #sessionSpanId = newSpanId()
   readonly #parts: SpanBookParts
+  readonly #session: SessionIds
   readonly #openScopes = new Set<ScopeSpan>()
   readonly #finishedScopes: FinishedSpan[] = []
-  readonly #workflows = new WorkflowSpans(this)
+  readonly #openWorkflows = new Map<string, ScopeSpan>()
   #sessionStart = 0
   #sessionSpan: FinishedSpan | null = null
 
   constructor(parts: SpanBookParts) {
     this.#parts = parts
+    const { sessionId, traceId } = parts
+    this.#session = { sessionId, traceId, spanId: newSpanId() }
   }
 
-  /** Finds the span an event belongs to, and opens or closes spans as it says. */
+  /** Opens or closes the spans that an event concerns, and finds the span that it belongs to. */
   admit(event: BaseEvent): Envelope {
     const { event_type: type, task_id: uid } = event
-    if (uid !== null && taskEvents.has(type)) return this.#admitTaskEvent(event, uid)
+    const stage = stageOf(type)
+    if (stage !== 0 && uid !== null) return this.#admitTaskEvent(event, uid, stage)
     if (type === 'SessionStarted') this.#openSession(event)
     if (type === 'SessionEnded') return this.#closeSession(event)
     if (type === 'SessionStarted' || type === 'ResourceUpdate') {
-      return new Envelope(event, this.#sessionSpanId)
+      return new Envelope(event, this.#session.spanId)
     }
-    return this.#workflows.admit(event) ?? new Envelope(event, this.#spanOfCustom(uid))
+    if (event instanceof WorkflowStarted) return this.#startWorkflow(event)
+    const ended = event instanceof WorkflowEnded ? this.#endWorkflow(event) : null
+    return ended ?? new Envelope(event, this.#spanOfCustom(uid))
   }
 
   /** Opens a span under the given one, the active one, or the session's. */
   openScope(name: string, attributes: object, time: number, parentSpanId?: string): ScopeSpan {
     const scope: ScopeSpan = {
       spanId: newSpanId(),
-      parentSpanId: parentSpanId ?? this.#activeSpanId() ?? this.#sessionSpanId,
+      parentSpanId: parentSpanId ?? this.#activeSpanId() ?? this.#session.spanId,
       name,
       startTime: time,
       attributes: toJsonObject(attributes),
@@ -79,7 +77,7 @@ export class SpanBook {
     return scope
   }
 
-  /** The finished span, or `null` when it was ended before (by `closeOpen`). */
+  /** The finished span, or `null` when `closeOpen` has ended it before. */
   closeScope(scope: ScopeSpan, time: number, failure: string | null): FinishedSpan | null {
     if (!this.#openScopes.delete(scope)) return null
     const span = toScopeSpan(scope, this.#parts.traceId, time, failure)
@@ -88,10 +86,10 @@ export class SpanBook {
     return span
   }
 
-  /** Takes a span of finished work in, under its task's or the session's. */
+  /** Adds a span of finished work, under its task's or the session's. */
   addWork(work: WorkSpan): FinishedSpan {
     const task = work.taskId === null ? undefined : this.#parts.tasks.find(work.taskId)
-    const parentSpanId = task?.spanId ?? this.#sessionSpanId
+    const parentSpanId = task?.spanId ?? this.#session.spanId
     const span = toWorkSpan(work, this.#parts.traceId, parentSpanId)
     this.#finishedScopes.push(span)
     const { name, startTime: time, attributes } = work
@@ -104,7 +102,7 @@ export class SpanBook {
   annotate(event: BaseEvent): void {
     const annotation = toAnnotation(event, event.attributes)
     const scope = activeScope(this)
-    // Code that outlives its scope finds a span that has ended: it takes nothing more.
+    // Code that outlives its scope finds a span that has ended, which takes no more events.
     if (scope !== undefined && !this.#openScopes.has(scope)) return
     const record = scope === undefined ? this.#runningTask() : undefined
     scope?.annotations.push(annotation)
@@ -113,7 +111,7 @@ export class SpanBook {
     if (spanId !== undefined) this.#parts.mirror.annotated(spanId, () => annotation)
   }
 
-  /** Ends every span that is still open but the session's, and gives them back. */
+  /** Ends every open span except the session's, and returns them. */
   closeOpen(time: number): FinishedSpan[] {
     const ended: FinishedSpan[] = []
     for (const scope of this.#openScopes) {
@@ -130,8 +128,7 @@ export class SpanBook {
   }
 
   toSpan(record: TaskRecord): FinishedSpan {
-    const { sessionId, traceId } = this.#parts
-    return toTaskSpan(record, { sessionId, traceId, spanId: this.#sessionSpanId })
+    return toTaskSpan(record, this.#session)
   }
 
   /**
@@ -149,18 +146,16 @@ export class SpanBook {
     }
   }
 
-  #admitTaskEvent(event: BaseEvent, uid: string): Envelope {
+  #admitTaskEvent(event: BaseEvent, uid: string, stage: number): Envelope {
     const { tasks, mirror } = this.#parts
     const known = tasks.find(uid)
-    if (known !== undefined && known.status !== null) {
-      return new Envelope(event, known.spanId)
-    }
+    if (known !== undefined && hasEnded(known.passed)) return new Envelope(event, known.spanId)
     const record = known ?? this.#openRecord(uid, event)
-    const { wasQueued, wasRunning } = record
-    const isEnd = tasks.apply(record, event)
-    if (event.event_type === 'TaskCreated') record.enriched = this.#parts.enrichers.enrich(event)
+    const { passed } = record
+    const isEnd = tasks.apply(record, event, stage)
+    if (stage === stages.created) record.enriched = this.#parts.enrichers.enrich(event)
     if (known === undefined) this.#openTask(record)
-    if (record.wasQueued !== wasQueued || record.wasRunning !== wasRunning) {
+    if (((record.passed ^ passed) & annotatedStages) !== 0) {
       mirror.annotated(record.spanId, () => toAnnotation(event, beyondTask(event.attributes)))
     }
     if (!isEnd) return new Envelope(event, record.spanId)
@@ -173,13 +168,13 @@ export class SpanBook {
     const { workflow_id: workflowId } = event.attributes
     if (typeof workflowId !== 'string') return record
     record.workflowId = workflowId
-    record.parentSpanId = this.#workflows.spanIdOf(workflowId) ?? null
+    record.parentSpanId = this.#workflowSpanId(workflowId) ?? null
     return record
   }
 
   #openTask(record: TaskRecord): void {
     this.#parts.mirror.started(record.spanId, () => ({
-      parentSpanId: record.parentSpanId ?? this.#sessionSpanId,
+      parentSpanId: record.parentSpanId ?? this.#session.spanId,
       name: 'task',
       time: record.startTime,
       attributes: this.toSpan(record).attributes,
@@ -188,42 +183,50 @@ export class SpanBook {
 
   #openSession(event: BaseEvent): void {
     this.#sessionStart = event.event_time
-    this.#parts.mirror.started(this.#sessionSpanId, () => ({
+    this.#parts.mirror.started(this.#session.spanId, () => ({
       parentSpanId: null,
       name: 'session',
       time: event.event_time,
-      attributes: this.#sessionAttributes(),
+      attributes: sessionAttributes(this.#session.sessionId),
     }))
   }
 
   #closeSession(event: BaseEvent): Envelope {
-    if (this.#sessionSpan !== null) return new Envelope(event, this.#sessionSpanId)
-    const endTime = Math.max(event.event_time, this.#sessionStart)
-    const span: FinishedSpan = {
-      name: 'session',
-      span_id: this.#sessionSpanId,
-      trace_id: this.#parts.traceId,
-      parent_span_id: null,
-      start_time: this.#sessionStart,
-      end_time: endTime,
-      duration_ms: (endTime - this.#sessionStart) * 1000,
-      status_code: 'UNSET',
-      status_description: null,
-      attributes: this.#sessionAttributes(),
-      events: [],
-    }
+    const { spanId } = this.#session
+    if (this.#sessionSpan !== null) return new Envelope(event, spanId)
+    const span = toSessionSpan(this.#session, this.#sessionStart, event.event_time)
     this.#sessionSpan = span
-    this.#parts.mirror.ended(this.#sessionSpanId, () => span)
-    return new Envelope(event, this.#sessionSpanId, span)
+    this.#parts.mirror.ended(spanId, () => span)
+    return new Envelope(event, spanId, span)
   }
 
-  #sessionAttributes() {
-    return toJsonObject({ session_id: this.#parts.sessionId, backend: sessionBackend })
+  #startWorkflow(event: InstanceType<typeof WorkflowStarted>): Envelope {
+    const { workflow_id, session_id } = event
+    const parent = this.#workflowSpanId(event.parent_workflow_id)
+    const attributes = { session_id, workflow_id }
+    const scope = this.openScope('workflow', attributes, event.event_time, parent)
+    this.#openWorkflows.set(workflow_id, scope)
+    return new Envelope(event, scope.spanId)
+  }
+
+  /** `null` when telemetry was started after the workflow, whose span is unknown then. */
+  #endWorkflow(event: InstanceType<typeof WorkflowEnded>): Envelope | null {
+    const { workflow_id, error_message: failure } = event
+    const scope = this.#openWorkflows.get(workflow_id)
+    if (scope === undefined) return null
+    this.#openWorkflows.delete(workflow_id)
+    const text = typeof failure === 'string' ? failure : null
+    const ended = this.closeScope(scope, event.event_time, text)
+    return new Envelope(event, scope.spanId, ended)
+  }
+
+  #workflowSpanId(workflowId: unknown): string | undefined {
+    return typeof workflowId === 'string' ? this.#openWorkflows.get(workflowId)?.spanId : undefined
   }
 
   #spanOfCustom(uid: string | null): string {
     const record = uid === null ? undefined : this.#parts.tasks.findOpen(uid)
-    return record?.spanId ?? this.#activeSpanId() ?? this.#sessionSpanId
+    return record?.spanId ?? this.#activeSpanId() ?? this.#session.spanId
   }
 
   #activeSpanId(): string | undefined {

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import type { CheckpointLine, EventLine } from '../../src/checkpoint/format.ts'
-import { Verifier } from '../../src/checkpoint/verify.ts'
+import { verdictOf } from './verdict.ts'
 
 let time = 0
 const line = (event_type: string, task_id: string | null = null, more: object = {}): EventLine => ({
@@ -42,15 +42,9 @@ const session = (...inside: CheckpointLine[]): CheckpointLine[] => [
   line('SessionEnded'),
 ]
 
-function judge(lines: readonly CheckpointLine[]) {
-  const verifier = new Verifier()
-  for (const one of lines) verifier.take(one)
-  return verifier.verdict()
-}
-
-describe('the verifier', () => {
-  it('finds nothing wrong with a sound record', () => {
-    const verdict = judge([...session(...life('a'), ...life('b')), metrics(2, 2)])
+describe('verify', () => {
+  it('verify: a sound record has no problem', () => {
+    const verdict = verdictOf([...session(...life('a'), ...life('b')), metrics(2, 2)])
     expect(verdict).toEqual({
       tasks: 2,
       events: 12,
@@ -61,8 +55,8 @@ describe('the verifier', () => {
     })
   })
 
-  it('accepts unfinished tasks while the session has not ended', () => {
-    const verdict = judge([line('SessionStarted'), ...life('a').slice(0, 3)])
+  it('verify: unfinished tasks are no problem while the session has not ended', () => {
+    const verdict = verdictOf([line('SessionStarted'), ...life('a').slice(0, 3)])
     expect(verdict).toMatchObject({ unfinished: 1, hasEnded: false, problemCount: 0 })
   })
 
@@ -107,8 +101,8 @@ describe('the verifier', () => {
       /another trace_id/,
     ],
   ]
-  it.each(faults)('finds %s', (_name, lines, expected) => {
-    const { problems } = judge(lines)
+  it.each(faults)('verify: finds %s', (_name, lines, expected) => {
+    const { problems } = verdictOf(lines)
     expect(problems.join('\n')).toMatch(expected)
   })
 })

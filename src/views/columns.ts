@@ -1,0 +1,192 @@
+/**
+ * Numbers and texts per task as plain data. Columns are typed arrays in blocks: they grow without
+ * being copied and lie outside the heap that the garbage collector scans.
+ */
+
+const blockBits = 12
+const blockRows = 1 << blockBits
+const blockMask = blockRows - 1
+
+type Block = Uint8Array | Uint32Array | Float64Array
+
+/** One number for each row; rows that were never set hold 0. */
+export interface Column {
+  readonly bytes: 1 | 4 | 8
+  readonly blocks: Block[]
+}
+
+/** A column of bytes (1), unsigned integers of 32 bits (4) or doubles (8). */
+export const createColumn = (bytes: Column['bytes']): Column => ({ bytes, blocks: [] })
+
+export const valueAt = (column: Column, row: number): number =>
+  column.blocks[row >>> blockBits]?.[row & blockMask] ?? 0
+
+export function setValue(column: Column, row: number, value: number): void {
+  const at = row >>> blockBits
+  while (column.blocks.length <= at) column.blocks.push(createBlock(column.bytes))
+  const block = column.blocks[at]
+  if (block !== undefined) block[row & blockMask] = value
+}
+
+export const addToValue = (column: Column, row: number, change: number): void =>
+  setValue(column, row, valueAt(column, row) + change)
+
+function createBlock(bytes: Column['bytes']): Block {
+  if (bytes === 1) return new Uint8Array(blockRows)
+  return bytes === 4 ? new Uint32Array(blockRows) : new Float64Array(blockRows)
+}
+
+/**
+ * Distinct texts, numbered from 0 in the order of their first appearance: uids and names. A text
+ * takes its bytes and at most a quarter more, 5 bytes for its position and 5 to 11 for its slot. A
+ * `Map` of strings takes about 80 bytes more than the text.
+ */
+export interface TextIndex {
+  size: number
+  /** Open addressing: a slot holds a text's number plus 1, or 0. At most three quarters full. */
+  slots: Uint32Array
+  /** Where each text ends in `bytes`. */
+  ends: Uint32Array
+  /** All texts, each UTF-16 unit as 1 to 3 bytes, so that any string comes back equal. */
+  bytes: Uint8Array
+}
+
+const firstSlots = 64
+const firstBytes = 1024
+
+export const createTextIndex = (): TextIndex => ({
+  size: 0,
+  slots: new Uint32Array(firstSlots),
+  ends: new Uint32Array(firstSlots),
+  bytes: new Uint8Array(firstBytes),
+})
+
+/** The text's number; a text that was not known gets the next one. */
+export function indexOf(index: TextIndex, text: string): number {
+  const { slots } = index
+  const mask = slots.length - 1
+  for (let slot = hashOf(text) & mask; ; slot = (slot + 1) & mask) {
+    const found = slots[slot] ?? 0
+    if (found === 0) return addText(index, text, slot)
+    if (isTextAt(index, found - 1, text)) return found - 1
+  }
+}
+
+/** The text with this number. */
+export function textAt(index: TextIndex, row: number): string {
+  let text = ''
+  const end = endOf(index, row)
+  for (let at = endOf(index, row - 1); at < end; at += sizeAt(index.bytes, at)) {
+    text += String.fromCharCode(unitAt(index.bytes, at))
+  }
+  return text
+}
+
+function addText(index: TextIndex, text: string, slot: number): number {
+  const row = index.size++
+  const start = endOf(index, row - 1)
+  if (row === index.ends.length) index.ends = grown(index.ends, row + 1)
+  const most = start + 3 * text.length
+  if (most > index.bytes.length) index.bytes = grown(index.bytes, most)
+  let at = start
+  for (let unit = 0; unit < text.length; unit++) {
+    at = writeUnit(index.bytes, at, text.charCodeAt(unit))
+  }
+  index.ends[row] = at
+  index.slots[slot] = row + 1
+  if (index.size * 4 > index.slots.length * 3) addSlots(index)
+  return row
+}
+
+/** A copy with room for at least `length` elements and a quarter more than now. */
+function grown<T extends Uint8Array | Uint32Array>(array: T, length: number): T {
+  const Copy = array.constructor as new (size: number) => T
+  const copy = new Copy(Math.max(length, Math.ceil(array.length * 1.25)))
+  copy.set(array)
+  return copy
+}
+
+function addSlots(index: TextIndex): void {
+  const slots = new Uint32Array(index.slots.length * 2)
+  const mask = slots.length - 1
+  for (let row = 0; row < index.size; row++) {
+    let slot = hashAt(index, row) & mask
+    while (slots[slot] !== 0) slot = (slot + 1) & mask
+    slots[slot] = row + 1
+  }
+  index.slots = slots
+}
+
+const endOf = ({ ends }: TextIndex, row: number): number => (row < 0 ? 0 : (ends[row] ?? 0))
+
+function isTextAt(index: TextIndex, row: number, text: string): boolean {
+  const { bytes } = index
+  const end = endOf(index, row)
+  let at = endOf(index, row - 1)
+  // No unit takes less than one byte.
+  if (end - at < text.length) return false
+  for (let unit = 0; unit < text.length; unit++) {
+    const code = text.charCodeAt(unit)
+    if (unitAt(bytes, at) !== code) return false
+    at += code < 0x80 ? 1 : sizeAt(bytes, at)
+  }
+  return at === end
+}
+
+function writeUnit(bytes: Uint8Array, at: number, code: number): number {
+  if (code < 0x80) {
+    bytes[at] = code
+    return at + 1
+  }
+  if (code < 0x800) {
+    bytes[at] = 0xc0 | (code >> 6)
+    bytes[at + 1] = 0x80 | (code & 0x3f)
+    return at + 2
+  }
+  bytes[at] = 0xe0 | (code >> 12)
+  bytes[at + 1] = 0x80 | ((code >> 6) & 0x3f)
+  bytes[at + 2] = 0x80 | (code & 0x3f)
+  return at + 3
+}
+
+const byteAt = (bytes: Uint8Array, at: number): number => bytes[at] ?? 0
+
+/** How many bytes the unit has that begins here. */
+function sizeAt(bytes: Uint8Array, at: number): number {
+  const first = byteAt(bytes, at)
+  if (first < 0x80) return 1
+  return first < 0xe0 ? 2 : 3
+}
+
+function unitAt(bytes: Uint8Array, at: number): number {
+  const first = byteAt(bytes, at)
+  if (first < 0x80) return first
+  const second = byteAt(bytes, at + 1) & 0x3f
+  if (first < 0xe0) return ((first & 0x1f) << 6) | second
+  return ((first & 0x0f) << 12) | (second << 6) | (byteAt(bytes, at + 2) & 0x3f)
+}
+
+const firstHash = 0x811c9dc5
+const hashUnit = (hash: number, unit: number): number => Math.imul(hash ^ unit, 0x01000193)
+
+/** FNV-1a over the UTF-16 units, with its bits mixed once more: uids often differ in few bits. */
+function hashOf(text: string): number {
+  let hash = firstHash
+  for (let at = 0; at < text.length; at++) hash = hashUnit(hash, text.charCodeAt(at))
+  return mixBits(hash)
+}
+
+function hashAt(index: TextIndex, row: number): number {
+  const { bytes } = index
+  const end = endOf(index, row)
+  let hash = firstHash
+  for (let at = endOf(index, row - 1); at < end; at += sizeAt(bytes, at)) {
+    hash = hashUnit(hash, unitAt(bytes, at))
+  }
+  return mixBits(hash)
+}
+
+function mixBits(hash: number): number {
+  const mixed = Math.imul(hash ^ (hash >>> 15), 0x2c1b3c6d)
+  return (mixed ^ (mixed >>> 13)) >>> 0
+}

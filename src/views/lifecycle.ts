@@ -1,0 +1,127 @@
+/**
+ * The one place that counts the lifecycle of tasks: which stages a task has passed, and the totals
+ * over all tasks. `counts` applies it to the events of a record, telemetry to its task table.
+ */
+
+/** One bit for each lifecycle event, in the order in which a task passes them. */
+export const stages = {
+  created: 1,
+  submitted: 2,
+  queued: 4,
+  started: 8,
+  completed: 16,
+  failed: 32,
+  canceled: 64,
+} as const
+
+const { created, submitted, queued, started, completed, failed, canceled } = stages
+const ended = completed | failed | canceled
+
+/** Sums over all tasks. */
+export interface TaskTotals {
+  /** Tasks with at least one lifecycle event. */
+  tasks: number
+  submitted: number
+  started: number
+  completed: number
+  failed: number
+  canceled: number
+  /** Started and not ended. */
+  running: number
+  /** Of tasks that were RUNNING and reached DONE or FAILED. */
+  durationCount: number
+  durationSum: number
+}
+
+export function createTotals(): TaskTotals {
+  return {
+    tasks: 0,
+    submitted: 0,
+    started: 0,
+    completed: 0,
+    failed: 0,
+    canceled: 0,
+    running: 0,
+    durationCount: 0,
+    durationSum: 0,
+  }
+}
+
+/** The stage that an event of this type marks; 0 when it marks none. */
+export function stageOf(eventType: string): number {
+  switch (eventType) {
+    case 'TaskCreated':
+      return created
+    case 'TaskSubmitted':
+      return submitted
+    case 'TaskQueued':
+      return queued
+    case 'TaskStarted':
+      return started
+    case 'TaskCompleted':
+      return completed
+    case 'TaskFailed':
+      return failed
+    case 'TaskCanceled':
+      return canceled
+    default:
+      return 0
+  }
+}
+
+/**
+ * Counts one lifecycle event of a task and returns the task's new stages. A repeated event, and any
+ * event after the task's end, changes nothing.
+ */
+export function countStage(
+  totals: TaskTotals,
+  passed: number,
+  stage: number,
+  durationSeconds: number,
+): number {
+  if ((passed & (stage | ended)) !== 0) return passed
+  if (passed === 0) totals.tasks++
+  switch (stage) {
+    case submitted:
+      totals.submitted++
+      break
+    case started:
+      totals.started++
+      totals.running++
+      break
+    case completed:
+      totals.completed++
+      endTask(totals, passed, durationSeconds)
+      break
+    case failed:
+      totals.failed++
+      endTask(totals, passed, durationSeconds)
+      break
+    case canceled:
+      totals.canceled++
+      endTask(totals, passed, null)
+      break
+  }
+  return passed | stage
+}
+
+/** `durationSeconds` is `null` for a task whose duration does not count. */
+function endTask(totals: TaskTotals, passed: number, durationSeconds: number | null): void {
+  if (!hasStarted(passed)) return
+  totals.running--
+  if (durationSeconds === null) return
+  totals.durationCount++
+  totals.durationSum += durationSeconds
+}
+
+export const hasStarted = (passed: number): boolean => (passed & started) !== 0
+
+export const hasEnded = (passed: number): boolean => (passed & ended) !== 0
+
+/** Whether the task's duration counts: it was RUNNING and reached DONE or FAILED. */
+export const hasDuration = (passed: number): boolean =>
+  hasStarted(passed) && (passed & (completed | failed)) !== 0
+
+/** An end event's duration; a negative or non-finite one counts as 0, so that sums stay finite. */
+export const validSeconds = (seconds: unknown): number =>
+  typeof seconds === 'number' && seconds > 0 && seconds < Infinity ? seconds : 0

@@ -1,0 +1,170 @@
+/**
+ * Names: the tasks of each executable, with counts and durations. 12 bytes a task, and 21 bytes a
+ * name beside its text.
+ */
+
+import { addToValue, type Column, createColumn, createTextIndex, indexOf } from './columns.ts'
+import { setValue, textAt, type TextIndex, valueAt } from './columns.ts'
+import { hasDuration, hasStarted, stages, validSeconds } from './lifecycle.ts'
+import { type Panel, type TaskStep, textOf, type ViewEvent } from './panel.ts'
+import { type DurationStats, durationStats } from './stats.ts'
+
+export interface NamesState {
+  readonly names: TextIndex
+  readonly taskTypes: TextIndex
+  /** Columns with one row for each name. */
+  readonly typeOfName: Column
+  readonly total: Column
+  readonly running: Column
+  readonly completed: Column
+  readonly failed: Column
+  readonly canceled: Column
+  /** Columns with one row for each task. */
+  readonly nameOfTask: Column
+  /** NaN for a task without a duration. */
+  readonly durations: Column
+  tasks: number
+}
+
+/** The tasks with one executable. */
+export interface NameView {
+  readonly name: string
+  readonly taskType: string
+  readonly total: number
+  readonly running: number
+  readonly completed: number
+  readonly failed: number
+  readonly canceled: number
+  /** Only when the query asked for it. */
+  readonly duration?: DurationStats
+}
+
+interface NamesQuery {
+  /** Whether to compute the statistics of durations, which walks over all tasks. */
+  readonly durations: boolean
+}
+
+/** The number of the empty text, which tasks have as their name until an event names them. */
+const unnamed = 0
+/** There are three; what a damaged file has beyond this many counts as none. */
+const mostTypes = 200
+
+export const names: Panel<NamesState, NamesQuery, readonly NameView[]> = {
+  create: () => ({
+    names: createWithEmptyText(),
+    taskTypes: createWithEmptyText(),
+    typeOfName: createColumn(1),
+    total: createColumn(4),
+    running: createColumn(4),
+    completed: createColumn(4),
+    failed: createColumn(4),
+    canceled: createColumn(4),
+    nameOfTask: createColumn(4),
+    durations: createColumn(8),
+    tasks: 0,
+  }),
+
+  take(state, event, step) {
+    if (step.stage === 0 || step.after === step.before) return
+    const name = step.before === 0 ? addTask(state, event, step) : renamed(state, event, step)
+    count(state, name, step)
+    if (hasDuration(step.after)) {
+      setValue(state.durations, step.task, validSeconds(event.duration_seconds))
+    }
+  },
+
+  /** In the order in which the names appeared. */
+  show(state, query) {
+    const durations = query.durations ? durationsByName(state) : null
+    const shown: NameView[] = []
+    for (let name = 0; name < state.names.size; name++) {
+      if (valueAt(state.total, name) === 0) continue
+      const view = toView(state, name)
+      shown.push(
+        durations === null ? view : { ...view, duration: durationStats(durations[name] ?? []) },
+      )
+    }
+    return shown
+  },
+}
+
+function createWithEmptyText(): TextIndex {
+  const index = createTextIndex()
+  indexOf(index, '')
+  return index
+}
+
+/** The durations of all tasks that have one, in the order of the tasks' appearance. */
+export function allDurations({ durations, tasks }: NamesState): number[] {
+  const found: number[] = []
+  for (let task = 0; task < tasks; task++) {
+    const seconds = valueAt(durations, task)
+    if (!Number.isNaN(seconds)) found.push(seconds)
+  }
+  return found
+}
+
+function addTask(state: NamesState, event: ViewEvent, { task }: TaskStep): number {
+  const name = nameOf(state, event)
+  state.tasks = task + 1
+  addToValue(state.total, name, 1)
+  setValue(state.nameOfTask, task, name)
+  setValue(state.durations, task, Number.NaN)
+  return name
+}
+
+/** A task without a name takes the first one that a later event has: routing may choose a model. */
+function renamed(state: NamesState, event: ViewEvent, { task, before }: TaskStep): number {
+  const name = valueAt(state.nameOfTask, task)
+  const better = event.attributes['executable']
+  if (name !== unnamed || typeof better !== 'string' || better === '') return name
+  const found = nameOf(state, event)
+  addToValue(state.total, name, -1)
+  addToValue(state.total, found, 1)
+  setValue(state.nameOfTask, task, found)
+  if (hasStarted(before)) {
+    addToValue(state.running, name, -1)
+    addToValue(state.running, found, 1)
+  }
+  return found
+}
+
+function nameOf(state: NamesState, event: ViewEvent): number {
+  const known = state.names.size
+  const name = indexOf(state.names, textOf(event.attributes['executable']))
+  if (name === known) {
+    const type = state.taskTypes.size > mostTypes ? '' : textOf(event.attributes['task_type'])
+    setValue(state.typeOfName, name, indexOf(state.taskTypes, type))
+  }
+  return name
+}
+
+function count(state: NamesState, name: number, { stage, before }: TaskStep): void {
+  if (stage === stages.started) addToValue(state.running, name, 1)
+  if (stage < stages.completed) return
+  if (hasStarted(before)) addToValue(state.running, name, -1)
+  if (stage === stages.completed) addToValue(state.completed, name, 1)
+  else if (stage === stages.failed) addToValue(state.failed, name, 1)
+  else addToValue(state.canceled, name, 1)
+}
+
+function toView(state: NamesState, name: number): NameView {
+  return {
+    name: textAt(state.names, name),
+    taskType: textAt(state.taskTypes, valueAt(state.typeOfName, name)),
+    total: valueAt(state.total, name),
+    running: valueAt(state.running, name),
+    completed: valueAt(state.completed, name),
+    failed: valueAt(state.failed, name),
+    canceled: valueAt(state.canceled, name),
+  }
+}
+
+function durationsByName(state: NamesState): number[][] {
+  const found: number[][] = Array.from({ length: state.names.size }, () => [])
+  for (let task = 0; task < state.tasks; task++) {
+    const seconds = valueAt(state.durations, task)
+    if (!Number.isNaN(seconds)) found[valueAt(state.nameOfTask, task)]?.push(seconds)
+  }
+  return found
+}

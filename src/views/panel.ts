@@ -1,0 +1,60 @@
+/**
+ * The form of every view: a panel is three pure functions over plain state. Report, dashboard,
+ * resume, `journal verify`, the summary and the progress block are made of panels.
+ */
+
+/** The part of an event that views read; live events and lines of the file both have it. */
+export interface ViewEvent {
+  readonly event_type: string
+  readonly event_time: number
+  readonly session_id: string
+  readonly backend: string
+  readonly task_id: string | null
+  readonly node_id: string | null
+  readonly attributes: { readonly [key: string]: unknown }
+  /** Only lines of the file have it. */
+  readonly trace_id?: unknown
+  // Fields of single event types; a file may hold anything in them.
+  readonly duration_seconds?: unknown
+  readonly size?: unknown
+  readonly resource_scope?: unknown
+  readonly cpu_percent?: unknown
+  readonly memory_percent?: unknown
+  readonly gpu_percent?: unknown
+}
+
+/** What an event changes for its task. The pass determines it once for all panels. */
+export interface TaskStep {
+  /** The task's number: 0 for the first task of the pass, then 1, and so on. -1: no task. */
+  readonly task: number
+  /** The event's stage, one bit of `stages`; 0 for an event outside the lifecycle. */
+  readonly stage: number
+  /** The task's stages before the event; 0 when the task was not known. */
+  readonly before: number
+  /** The task's stages after the event. Equal to `before` for a repeated or late event. */
+  readonly after: number
+}
+
+/** The step of an event that is outside the lifecycle of any task. */
+export const noStep: TaskStep = Object.freeze({ task: -1, stage: 0, before: 0, after: 0 })
+
+/**
+ * One view of a run. Its state is plain data (objects, arrays, maps, numbers, strings and typed
+ * arrays, which can be cloned and written to a file) and is bounded by a constant or by 64 bytes a
+ * task.
+ */
+export interface Panel<State, Query, Shown> {
+  /** The state before the first event. */
+  create(): State
+  /** Updates the state in place. Never throws, whatever the event holds; ignores unknown types. */
+  take(state: State, event: ViewEvent, step: TaskStep): void
+  /** What the state says now. Does not change the state. */
+  show(state: State, query: Query): Shown
+}
+
+/** The text in a field that may hold anything. */
+export const textOf = (value: unknown): string => (typeof value === 'string' ? value : '')
+
+/** The finite number in a field that may hold anything, or `null`. */
+export const numberOf = (value: unknown): number | null =>
+  typeof value === 'number' && Number.isFinite(value) ? value : null

@@ -1,0 +1,45 @@
+/**
+ * Summary: a run in a few numbers. Computed from other views, whether they were filled by the live
+ * counters of telemetry or by a pass over the file.
+ */
+
+import type { TaskTotals } from './lifecycle.ts'
+import type { NodeSummary } from './resources.ts'
+import { type DurationStats, durationStats } from './stats.ts'
+
+/** What `telemetry.summary()` returns about the run so far. */
+export interface TelemetrySummary {
+  readonly session_id: string
+  readonly duration_seconds: number
+  readonly tasks: {
+    readonly submitted: number
+    readonly completed: number
+    readonly failed: number
+    readonly canceled: number
+    readonly running: number
+  }
+  /** Of tasks that were RUNNING and reached DONE or FAILED, in seconds. */
+  readonly duration: DurationStats
+  /** One entry per backend and node that was polled. */
+  readonly resources: readonly NodeSummary[]
+}
+
+interface SummaryParts {
+  readonly sessionId: string
+  readonly durationSeconds: number
+  readonly totals: Readonly<TaskTotals>
+  /** Of the tasks that `totals.durationCount` counts. */
+  readonly durations: readonly number[]
+  readonly nodes: readonly NodeSummary[]
+}
+
+export function summarize(parts: SummaryParts): TelemetrySummary {
+  const { submitted, completed, failed, canceled, running } = parts.totals
+  return {
+    session_id: parts.sessionId,
+    duration_seconds: parts.durationSeconds,
+    tasks: { submitted, completed, failed, canceled, running },
+    duration: durationStats(parts.durations),
+    resources: parts.nodes,
+  }
+}

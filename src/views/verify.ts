@@ -1,0 +1,135 @@
+/**
+ * Verify: whether a record is sound. Events of a task in order, one end for each task, one trace,
+ * and counters that agree with the events. 8 bytes a task.
+ */
+
+import { type Column, createColumn, setValue, valueAt } from './columns.ts'
+import type { CountsView } from './counts.ts'
+import { hasEnded, stages } from './lifecycle.ts'
+import type { Panel, TaskStep, ViewEvent } from './panel.ts'
+
+export interface VerifyState {
+  /** The first problems, in words. */
+  readonly problems: string[]
+  problemCount: number
+  hasBegun: boolean
+  hasEnded: boolean
+  traceId: unknown
+  /** The time of each open task's last event; NaN after its end. */
+  readonly lastTimes: Column
+}
+
+interface VerifyQuery {
+  /** What `counts` of the same pass shows. */
+  readonly counts: CountsView
+  /** The last metric line of the record, if it has one. */
+  readonly metrics: { readonly [name: string]: unknown } | null
+}
+
+export interface Verdict {
+  readonly tasks: number
+  readonly events: number
+  /** Tasks without a terminal event; a problem only when the session has ended. */
+  readonly unfinished: number
+  readonly hasEnded: boolean
+  /** What is wrong, in words; at most 100 of them. */
+  readonly problems: readonly string[]
+  readonly problemCount: number
+}
+
+const mostProblems = 100
+/** Uids and event types of a damaged file may have any length. */
+const longestProblem = 1000
+/** By stage. */
+const typesBeforeEnd: readonly (readonly [stage: number, type: string])[] = [
+  [stages.started, 'TaskStarted'],
+  [stages.queued, 'TaskQueued'],
+  [stages.submitted, 'TaskSubmitted'],
+  [stages.created, 'TaskCreated'],
+]
+const counters = [
+  ['tasks_submitted', 'submitted', 'TaskSubmitted'],
+  ['tasks_started', 'started', 'TaskStarted'],
+  ['tasks_completed', 'completed', 'TaskCompleted'],
+  ['tasks_failed', 'failed', 'TaskFailed'],
+  ['tasks_canceled', 'canceled', 'TaskCanceled'],
+] as const
+
+export const verify: Panel<VerifyState, VerifyQuery, Verdict> = {
+  create: () => ({
+    problems: [],
+    problemCount: 0,
+    hasBegun: false,
+    hasEnded: false,
+    traceId: undefined,
+    lastTimes: createColumn(8),
+  }),
+
+  take(state, event, step) {
+    const { event_type: type } = event
+    if (!state.hasBegun && type !== 'SessionStarted') {
+      report(state, `the first event is ${type}, not SessionStarted`)
+    }
+    state.hasBegun = true
+    if (state.hasEnded) report(state, `${type} comes after SessionEnded`)
+    state.traceId ??= event.trace_id
+    if (event.trace_id !== state.traceId) report(state, `${type} has another trace_id`)
+    if (type === 'SessionEnded') state.hasEnded = true
+    if (step.stage !== 0) checkStep(state, event, step)
+  },
+
+  show(state, { counts, metrics }) {
+    const atEnd = problemsAtEnd(state, counts, metrics)
+    return {
+      tasks: counts.tasks,
+      events: counts.events,
+      unfinished: counts.open,
+      hasEnded: state.hasEnded,
+      problems: [...state.problems, ...atEnd].slice(0, mostProblems),
+      problemCount: state.problemCount + atEnd.length,
+    }
+  },
+}
+
+/** Stages may be missing, but none may come twice or after a later one. */
+function checkStep(state: VerifyState, event: ViewEvent, step: TaskStep): void {
+  const { event_type: type, event_time: time, task_id: uid } = event
+  const { task, stage, before } = step
+  if (hasEnded(before)) report(state, `${uid}: ${type} comes after its end`)
+  else if (before >= stage) report(state, `${uid}: ${type} comes after ${latestType(before)}`)
+  if (before !== 0 && time < valueAt(state.lastTimes, task)) {
+    report(state, `${uid}: ${type} happened before the task's previous event`)
+  }
+  setValue(state.lastTimes, task, hasEnded(stage) ? Number.NaN : time)
+}
+
+const latestType = (passed: number): string =>
+  typesBeforeEnd.find(([stage]) => (passed & stage) !== 0)?.[1] ?? ''
+
+/** Counters and ends can be judged only when the session has ended. */
+function problemsAtEnd(
+  state: VerifyState,
+  counts: CountsView,
+  metrics: VerifyQuery['metrics'],
+): string[] {
+  if (counts.events === 0) return ['there is no event: this is not the record of a run']
+  if (!state.hasEnded) return []
+  const problems: string[] = []
+  if (counts.open > 0) {
+    problems.push(`${counts.open} tasks have no terminal event although the session has ended`)
+  }
+  if (metrics === null) return [...problems, 'there is no metric line']
+  for (const [counter, total, type] of counters) {
+    const events = counts[total] + (counts.ignored.get(type) ?? 0)
+    if (metrics[counter] === events) continue
+    problems.push(`${counter} is ${String(metrics[counter])}, but there are ${events} ${type}`)
+  }
+  const running = metrics['tasks_running']
+  if (running !== 0) problems.push(`tasks_running is ${String(running)} at the end`)
+  return problems
+}
+
+function report(state: VerifyState, problem: string): void {
+  state.problemCount++
+  if (state.problems.length < mostProblems) state.problems.push(problem.slice(0, longestProblem))
+}
