@@ -1,4 +1,4 @@
-/** The engine that runs GGUF models with llama.cpp, in a process of its own: it may abort. */
+/** Runs GGUF models with llama.cpp, in a process of its own, because llama.cpp may abort it. */
 
 import { basename } from 'node:path'
 import type { Clock } from '../../foundation/clock.ts'
@@ -13,8 +13,13 @@ import type {
   ModelFacts,
 } from '../generation/inference-engine.ts'
 import { inferenceError } from '../generation/inference-errors.ts'
-import { describeExit, hintForExit, type ProcessExit } from './llama/exit-reason.ts'
-import { LlamaProcess } from './llama/llama-process.ts'
+import type { ChildExit } from '../../runtime/supervised-child.ts'
+import {
+  describeExit,
+  hintForExit,
+  type LlamaProcess,
+  startLlamaProcess,
+} from './llama/llama-process.ts'
 import type { FromLlama, LoadOrder, LoadProgress } from './llama/protocol.ts'
 import { Recipient } from './llama/recipient.ts'
 
@@ -22,7 +27,7 @@ import { Recipient } from './llama/recipient.ts'
 export interface LlamaEngineOptions {
   /** A GGUF file, or a name on the hub such as `user/model:Q4_K_M`. */
   readonly modelName: string
-  /** Goes to the downloader and nowhere else. */
+  /** Used for downloads only. */
   readonly hubToken: string | null
   /** Where models from the hub are kept. */
   readonly cacheDir: string
@@ -38,7 +43,7 @@ export interface LlamaEngineOptions {
   readonly contextLength?: number | null
   readonly clock: Clock
   readonly log: Log
-  /** Told what takes time, in words. */
+  /** Called with a line of text while a model is downloaded or loaded. */
   readonly onProgress?: (text: string) => void
 }
 
@@ -70,10 +75,12 @@ class LlamaEngine implements InferenceEngine {
 
   start(): Promise<ModelFacts> {
     if (this.#failure === null && this.#process === null) {
-      this.#process = new LlamaProcess({
+      this.#process = startLlamaProcess({
         clock: this.#options.clock,
-        onMessage: (message) => this.#receive(message),
-        onExit: (exit) => this.#leave(exit),
+        onMessages: (messages) => {
+          for (const message of messages) this.#receive(message)
+        },
+        onExit: (exit) => this.#onExit(exit),
       })
       this.#process.send({ kind: 'load', order: this.#order })
     }
@@ -135,7 +142,7 @@ class LlamaEngine implements InferenceEngine {
     return this.#closing
   }
 
-  /** What runs is told of it one by one: only a loss fails a batch as a whole. */
+  /** Each running request ends by itself: only a lost process fails a batch as a whole. */
   async #close(): Promise<void> {
     const error = inferenceError('closing', 'the engine is closed')
     for (const recipient of this.#recipients.values()) recipient.end({ kind: 'failed', error })
@@ -156,12 +163,12 @@ class LlamaEngine implements InferenceEngine {
 
   #receive(message: FromLlama): void {
     if (message.kind === 'news') {
-      for (const news of message.news) this.#recipients.get(news.id)?.receive(news)
+      this.#recipients.get(message.news.id)?.receive(message.news)
     } else if (message.kind === 'tokens') {
       this.#asks.get(message.ask)?.resolve(message.tokens)
       this.#asks.delete(message.ask)
     } else if (message.kind === 'progress') {
-      this.#tellProgress(message.progress)
+      this.#reportProgress(message.progress)
     } else if (message.kind === 'loaded') {
       this.#isLoaded = true
       this.#checkContext(message.facts)
@@ -174,7 +181,7 @@ class LlamaEngine implements InferenceEngine {
     }
   }
 
-  #tellProgress({ stage, done }: LoadProgress): void {
+  #reportProgress({ stage, done }: LoadProgress): void {
     const what = stage === 'download' ? 'downloading' : 'loading'
     const percent = `${Math.floor(done * 100)} %`
     this.#options.onProgress?.(`${what} ${basename(this.#order.modelName)}: ${percent}`)
@@ -187,7 +194,7 @@ class LlamaEngine implements InferenceEngine {
     this.#options.log.warn('ContextClipped', text)
   }
 
-  #leave(exit: ProcessExit): void {
+  #onExit(exit: ChildExit): void {
     const reason = describeExit(exit)
     const hint = hintForExit(exit)
     if (this.#failure === null) this.#lost.resolve(reason)
@@ -206,7 +213,7 @@ class LlamaEngine implements InferenceEngine {
   }
 }
 
-/** llama.cpp has no more sequences than this in a context. */
+/** The limit of llama.cpp for one context. */
 const mostSequences = 256
 
 const toOrder = (options: LlamaEngineOptions): LoadOrder => ({

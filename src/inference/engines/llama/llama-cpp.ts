@@ -1,4 +1,4 @@
-/** The only file that names node-llama-cpp, in the model's process: makes it a `LlamaRuntime`. */
+/** Loads a model with node-llama-cpp, in the model's process. No other file names the library. */
 
 import { createRequire } from 'node:module'
 import { availableParallelism, cpus, loadavg } from 'node:os'
@@ -12,19 +12,17 @@ import type {
   Token as LibraryToken,
 } from 'node-llama-cpp'
 import { errnoOf, messageOf } from '../../../foundation/errors.ts'
-import { freeCores } from './free-cores.ts'
 import { objectGrammar, toJsonGrammar } from './json-grammar.ts'
-import { LoadError } from './load-error.ts'
-import { expectGguf, toModelSource } from './model-source.ts'
+import { expectGguf, freeCores, LoadError, toModelSource } from './model-loading.ts'
 import type { LoadOrder, LoadProgress } from './protocol.ts'
 import type { ChatTemplate, LlamaRuntime, Slot, TokenChoice, Vocabulary } from './runtime.ts'
 import { bytesOfSpelling, longestSpelling } from './token-bytes.ts'
 
 type Library = typeof LlamaLibrary
 
-/** Enough for most, where many sequences share the memory and nobody asked for more. */
+/** Unless more is configured: all sequences share the memory. */
 const defaultContext = 4096
-/** GGUF's numbers. What a model's makers added is for control if it looks so, else plain text. */
+/** Token types of GGUF. A user-defined token is a control token if it is written like one. */
 const controlType = 3
 const addedType = 4
 

@@ -1,4 +1,4 @@
-/** What the engine and its process say to each other. */
+/** The messages between the engine and its process. */
 
 import type {
   GenerationDelta,
@@ -10,7 +10,7 @@ import type {
 } from '../../generation/inference-engine.ts'
 import type { InferenceErrorCode } from '../../generation/inference-errors.ts'
 
-/** What is loaded, and how. Sent first, and never by arguments or environment: it has the token. */
+/** What is loaded, and how. Not passed by arguments or environment: it contains the token. */
 export interface LoadOrder {
   readonly modelName: string
   readonly hubToken: string | null
@@ -40,7 +40,7 @@ export type FromLlama =
   | { readonly kind: 'progress'; readonly progress: LoadProgress }
   | { readonly kind: 'loaded'; readonly facts: ModelFacts }
   | { readonly kind: 'unloadable'; readonly failure: Failure }
-  | { readonly kind: 'news'; readonly news: readonly News[] }
+  | { readonly kind: 'news'; readonly news: News }
   | { readonly kind: 'tokens'; readonly ask: number; readonly tokens: readonly number[] }
 
 export interface LoadProgress {
@@ -49,7 +49,7 @@ export interface LoadProgress {
   readonly done: number
 }
 
-/** An error, without its class: errors lose theirs on the way. */
+/** An error without its class, which would be lost on the way. */
 export interface Failure {
   readonly code: InferenceErrorCode
   readonly message: string

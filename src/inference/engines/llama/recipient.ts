@@ -1,4 +1,4 @@
-/** One request at the engine: passes on what comes for it, at its reader's pace. */
+/** One running request: passes its news on to the listener, as fast as the reader takes it. */
 
 import { inferenceError } from '../../generation/inference-errors.ts'
 import type {
@@ -12,15 +12,15 @@ export interface RecipientOptions {
   readonly request: GenerationRequest
   readonly listener: GenerationListener
   readonly send: (message: ToLlama) => void
-  /** Called once, after the listener was told of the end. */
+  /** Called once, after the listener got the end. */
   readonly onEnd: () => void
-  /** Called instead, when the listener is told of no end. */
+  /** Called instead when the process is lost: the listener gets no end. */
   readonly onLoss: (error: unknown) => void
 }
 
 export class Recipient {
   readonly #options: RecipientOptions
-  /** Came while the reader was busy; the process stops soon after it was told to hold. */
+  /** News that came while the reader was busy; the process pauses the request soon after. */
   #late: News[] | null = null
   #isOver = false
   readonly #abort = (): void => this.#cancel()
@@ -35,23 +35,23 @@ export class Recipient {
     else this.#late.push(news)
   }
 
-  /** Ends it, whatever was still to come. */
+  /** Ends it; later news are ignored. */
   end(end: GenerationEnd): void {
     if (this.#isOver) return
     const { request, listener, onEnd } = this.#options
-    this.#dismiss()
+    this.#close()
     listener.end(request.id, end)
     onEnd()
   }
 
-  /** The engine is gone: the batch fails as a whole. */
+  /** The process is lost: the batch fails as a whole. */
   lose(error: unknown): void {
     if (this.#isOver) return
-    this.#dismiss()
+    this.#close()
     this.#options.onLoss(error)
   }
 
-  #dismiss(): void {
+  #close(): void {
     this.#isOver = true
     this.#options.request.signal.removeEventListener('abort', this.#abort)
   }
@@ -60,7 +60,7 @@ export class Recipient {
     return this.#options.request.signal.aborted
   }
 
-  /** Who left does not read what is late; only the end is still told. */
+  /** After an abort, text is dropped; only the end is passed on. */
   #cancel(): void {
     this.#options.send({ kind: 'cancel', id: this.#options.request.id })
     const late = this.#late ?? []

@@ -2,10 +2,12 @@ import { fork } from 'node:child_process'
 import { once } from 'node:events'
 import { copyFileSync, cpSync, mkdirSync, readFileSync, truncateSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { fileURLToPath } from 'node:url'
+import { fileURLToPath, pathToFileURL } from 'node:url'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { writeGguf } from '../../../../scripts/gguf-writer.mjs'
-import type { FromLlama } from '../../../../src/inference/engines/llama/protocol.ts'
+import { systemClock } from '../../../../src/foundation/clock.ts'
+import type { FromLlama, ToLlama } from '../../../../src/inference/engines/llama/protocol.ts'
+import { SupervisedChild } from '../../../../src/runtime/supervised-child.ts'
 import { RecordingGeneration, toRequest } from '../generation.ts'
 import { isRunning, modelProcesses } from './model-processes.ts'
 import { createEngine, openEngine, useTinyModel } from './open-engine.ts'
@@ -73,7 +75,7 @@ describe('what goes wrong with a model', () => {
     const far = join(tiny.folder, 'far')
     mkdirSync(far)
     writeFileSync(join(far, 'package.json'), '{ "type": "module" }')
-    for (const folder of ['foundation', 'inference']) {
+    for (const folder of ['foundation', 'inference', 'runtime']) {
       cpSync(
         fileURLToPath(new URL(`../../../../src/${folder}`, import.meta.url)),
         join(far, folder),
@@ -82,17 +84,20 @@ describe('what goes wrong with a model', () => {
         },
       )
     }
-    const child = fork(join(far, 'inference/engines/llama/llama-program.ts'), {
+    const received = Promise.withResolvers<FromLlama>()
+    const child = new SupervisedChild<ToLlama, FromLlama>({
+      program: pathToFileURL(join(far, 'inference/engines/llama/llama-program.ts')),
+      clock: systemClock,
       execArgv: ['--no-warnings'],
-      serialization: 'advanced',
+      onMessages: (messages) => messages.forEach(received.resolve),
+      onExit: () => received.reject(new Error('the process ended')),
     })
-    const order = { modelName: tiny.path, hubToken: null, cacheDir: far, threads: 1, gpu: false }
+    const order = { modelName: tiny.path, hubToken: null, cacheDir: far, threads: 1 }
     child.send({
       kind: 'load',
-      order: { ...order, sequences: 1, batchSize: 8, contextLength: null },
+      order: { ...order, gpu: false, sequences: 1, batchSize: 8, contextLength: null },
     })
-    const [message] = (await once(child, 'message')) as [FromLlama]
-    expect(message).toEqual({
+    expect(await received.promise).toEqual({
       kind: 'unloadable',
       failure: {
         code: 'engine_error',
@@ -100,8 +105,7 @@ describe('what goes wrong with a model', () => {
         hint: 'npm install node-llama-cpp',
       },
     })
-    child.disconnect()
-    await once(child, 'exit')
+    await child.close()
   })
 
   it('the process of a model dies with its parent', async () => {

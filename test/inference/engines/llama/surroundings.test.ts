@@ -2,12 +2,17 @@ import { homedir } from 'node:os'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { registerSecret } from '../../../../src/foundation/secrets.ts'
-import { describeExit, hintForExit } from '../../../../src/inference/engines/llama/exit-reason.ts'
-import { freeCores } from '../../../../src/inference/engines/llama/free-cores.ts'
-import { toModelSource } from '../../../../src/inference/engines/llama/model-source.ts'
-import { NewsOutbox } from '../../../../src/inference/engines/llama/news-outbox.ts'
-import type { News } from '../../../../src/inference/engines/llama/protocol.ts'
-import { ManualClock } from '../../../../src/testing/manual-clock.ts'
+import { describeExit, hintForExit } from '../../../../src/inference/engines/llama/llama-process.ts'
+import { freeCores, toModelSource } from '../../../../src/inference/engines/llama/model-loading.ts'
+import type { ChildExit } from '../../../../src/runtime/supervised-child.ts'
+
+const exitOf = (exit: Partial<ChildExit>): ChildExit => ({
+  code: null,
+  signal: null,
+  error: null,
+  output: '',
+  ...exit,
+})
 
 describe('where a model is', () => {
   it.each([
@@ -41,79 +46,36 @@ describe('the cores that a model takes', () => {
   })
 })
 
-describe('the end of a process that nobody asked for', () => {
+describe('the unexpected exit of the process of a model', () => {
   it.each([
-    [{ code: 1, signal: null, stderr: '' }, "the model's process ended with exit code 1"],
+    [{ code: 1, signal: null, output: '' }, "the model's process ended with exit code 1"],
     [
-      { code: null, signal: 'SIGABRT', stderr: 'one\nggml: assert failed\n  at frame\n' },
+      { code: null, signal: 'SIGABRT', output: 'one\nggml: assert failed\n  at frame\n' },
       "the model's process was ended by SIGABRT: ggml: assert failed",
     ],
     [
-      { code: 3, signal: null, stderr: 'first\nlast\n\n' },
+      { code: 3, signal: null, output: 'first\nlast\n\n' },
       "the model's process ended with exit code 3: last",
     ],
   ])('%j', (exit, text) => {
-    expect(describeExit(exit)).toBe(text)
+    expect(describeExit(exitOf(exit))).toBe(text)
   })
 
-  it('is told without secrets', () => {
+  it('a process that could not be started is described by the error', () => {
+    const exit = exitOf({ error: new Error('spawn ENOMEM') })
+    expect(describeExit(exit)).toBe("the model's process failed: spawn ENOMEM")
+  })
+
+  it('the last error line is shown without secrets', () => {
     registerSecret('hf_canary123')
-    const exit = { code: 1, signal: null, stderr: 'error: GET with hf_canary123 failed' }
-    expect(describeExit(exit)).toMatch(/error: GET with \[masked\] failed$/)
+    const exit = { code: 1, signal: null, output: 'error: GET with hf_canary123 failed' }
+    expect(describeExit(exitOf(exit))).toMatch(/error: GET with \[masked\] failed$/)
   })
 
   it('a GPU that the binaries do not fit gets a hint', () => {
-    const stderr =
+    const output =
       'CUDA error: the provided PTX was compiled with an unsupported toolchain.\n  in function x\n'
-    expect(hintForExit({ code: null, signal: 'SIGABRT', stderr })).toMatch(/build .* from source/)
-    expect(hintForExit({ code: 1, signal: null, stderr: '' })).toBeUndefined()
-  })
-})
-
-describe('what a model tells of its steps', () => {
-  it('goes out at once after a pause, else gathered, and at the end', async () => {
-    const clock = new ManualClock()
-    const sent: string[][] = []
-    const outbox = new NewsOutbox({
-      clock,
-      send: (news, hasLeft) => {
-        sent.push(news.map(({ id }) => id))
-        hasLeft()
-      },
-    })
-    const step = (id: string, isLast = false): void => {
-      outbox.put({ id })
-      expect(outbox.flush(isLast)).toBeUndefined()
-    }
-    step('a')
-    step('b')
-    step('c')
-    expect(sent).toEqual([['a']])
-    await clock.advance(4)
-    step('d')
-    step('e', true)
-    expect(outbox.flush(true)).toBeUndefined()
-    expect(sent).toEqual([['a'], ['b', 'c', 'd'], ['e']])
-  })
-
-  it('waits for a reader that does not keep up', async () => {
-    const leaving: (() => void)[] = []
-    const told: (readonly News[])[] = []
-    const outbox = new NewsOutbox({
-      clock: new ManualClock(),
-      send: (news, hasLeft) => {
-        told.push(news)
-        leaving.push(hasLeft)
-      },
-    })
-    let wait: Promise<void> | undefined
-    for (let at = 0; wait === undefined; at++) {
-      expect(at).toBeLessThan(100)
-      outbox.put({ id: String(at) })
-      wait = outbox.flush(true)
-    }
-    expect(told.length).toBeGreaterThan(1)
-    leaving[0]?.()
-    await wait
+    expect(hintForExit(exitOf({ signal: 'SIGABRT', output }))).toMatch(/build .* from source/)
+    expect(hintForExit(exitOf({ code: 1 }))).toBeUndefined()
   })
 })
