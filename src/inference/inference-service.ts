@@ -104,7 +104,7 @@ export class InferenceService {
 
   #onBatch(report: BatchReport): void {
     const { tell, isHeard, config } = this.#parts
-    this.#metrics.batched(report)
+    this.#metrics.batchEnded(report)
     if (!isHeard()) return
     const { workerId, size, waitMs, durationMs, requestIds, startedAt, error } = report
     const durationSeconds = durationMs / 1000
@@ -117,7 +117,7 @@ export class InferenceService {
 
   #onEnded(taskId: string | null, { span, measurements, code }: RequestReport): void {
     const { tell, isHeard } = this.#parts
-    this.#metrics.answered(code, measurements)
+    this.#metrics.requestEnded(code, measurements)
     if (!isHeard()) return
     tell(taskId, { kind: 'span', span: span() })
     for (const measurement of measurements) tell(taskId, { kind: 'measurement', measurement })

@@ -284,7 +284,7 @@ describe('beginning and end', () => {
     const open = { configFile: configWith(), modelName: 'tiny', host: '0.0.0.0' }
     await expect(InferenceBackend.create(open)).rejects.toMatchObject({
       field: 'apiKey',
-      hint: 'Give an `apiKey`, or `host: "127.0.0.1"` to serve programs of this machine alone.',
+      hint: 'Give an `apiKey`, or `host: "127.0.0.1"` to serve only programs on this machine.',
     })
   })
 

@@ -3,7 +3,12 @@
 import type { Clock } from '../../foundation/clock.ts'
 import { newUuid } from '../../foundation/ids.ts'
 import type { GenerationResult, TextGenerator } from '../generation/text-generator.ts'
-import { answerWhole, ignoredHeaders, StreamedReply, toPromptRequests } from './replies/replies.ts'
+import {
+  ignoredHeaders,
+  sendStreamedReply,
+  sendWholeReply,
+  toPromptRequests,
+} from './replies/replies.ts'
 import { ChatReply } from './replies/chat-reply.ts'
 import { CompletionReply } from './replies/completion-reply.ts'
 import type { HttpExchange } from './http-exchange.ts'
@@ -68,9 +73,9 @@ function answer(
   request: TextRequest,
   shape: ReplyShape,
 ): Promise<void> {
-  if (!request.isStream) return answerWhole(generator, exchange, request, shape)
+  if (!request.isStream) return sendWholeReply(generator, exchange, request, shape)
   const options = { clock, bufferBytes: limits.streamBufferBytes }
-  return new StreamedReply(exchange, request, shape, options).run(generator)
+  return sendStreamedReply(generator, exchange, request, shape, options)
 }
 
 function headOf(prefix: string, request: TextRequest, { clock }: GenerationContext): ReplyHead {

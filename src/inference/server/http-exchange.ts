@@ -1,4 +1,4 @@
-/** One request and its response: the only writer of heads and of answers that are not streams. */
+/** One HTTP request and its response: writes the head of every response, and whole bodies. */
 
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
@@ -11,16 +11,16 @@ import { inferenceError } from '../generation/inference-errors.ts'
 import { waitsForContinue } from './requests/body.ts'
 import { errorBody, type HttpError, isHidden, toHttpError } from './http-error.ts'
 
-/** Bodies up to here are read to their end after a refusal, so that the connection can go on. */
+/** The rest of a smaller body is read after an error, so that the connection can be reused. */
 const smallBodyBytes = 65_536
-/** How long, and for how much, a refused client may go on sending, so that it can read why. */
+/** How long and how much a client may go on sending after an error, so that it can read it. */
 export const lingerMs = 1000
 const lingerBytes = 4_194_304
 
-/** Answers leave in pieces of this size: a piece that is out shows that somebody reads. */
+/** Bodies are written in pieces of this size: each piece written shows that the client reads. */
 const pieceBytes = 65_536
 
-/** Headers of everything we say. */
+/** Headers of every response. */
 export const safeHeaders: readonly string[] = [
   'x-content-type-options',
   'nosniff',
@@ -33,39 +33,39 @@ export const safeHeaders: readonly string[] = [
 export interface HttpExchangeParts {
   readonly clock: Clock
   readonly log: Log
-  /** Whether connections are to end with the answer that is being given. */
+  /** Whether connections are to be closed after the response. */
   readonly isClosing: () => boolean
-  /** How long nothing of an answer may be taken by its reader. */
+  /** How long a client may read nothing before its connection is cut. */
   readonly slowReaderSeconds: number
 }
 
-/** Lives until its response is out, or its client gone and `signal` aborted. */
+/** Exists until the response is sent, or until the client disconnects, which aborts `signal`. */
 export class HttpExchange {
   readonly request: IncomingMessage
   readonly response: ServerResponse
-  /** The client's own `x-request-id` if it is fit to be repeated. */
+  /** The client's `x-request-id` if it is valid, otherwise a new one. */
   readonly requestId: string
   readonly path: string
   readonly #controller = new AbortController()
-  readonly #surroundings: HttpExchangeParts
+  readonly #parts: HttpExchangeParts
 
-  constructor(request: IncomingMessage, response: ServerResponse, surroundings: HttpExchangeParts) {
+  constructor(request: IncomingMessage, response: ServerResponse, parts: HttpExchangeParts) {
     this.request = request
     this.response = response
-    this.#surroundings = surroundings
-    const asked = request.headers['x-request-id']
-    this.requestId = typeof asked === 'string' && printable.test(asked) ? asked : `req_${newUuid()}`
+    this.#parts = parts
+    const given = request.headers['x-request-id']
+    this.requestId = typeof given === 'string' && printable.test(given) ? given : `req_${newUuid()}`
     const url = request.url ?? ''
     const query = url.indexOf('?')
     this.path = query < 0 ? url : url.slice(0, query)
   }
 
-  /** Aborted when nobody waits for the answer anymore. */
+  /** Aborted when the response is no longer needed. */
   get signal(): AbortSignal {
     return this.#controller.signal
   }
 
-  /** Whether there is nobody left to answer. */
+  /** Whether the client has disconnected. */
   get isGone(): boolean {
     return this.response.destroyed || this.request.socket.destroyed
   }
@@ -87,35 +87,35 @@ export class HttpExchange {
     else this.end(text)
   }
 
-  /** What the client may know of whatever was thrown; what it may not is logged. */
+  /** The error for the client; details that it must not see are logged instead. */
   explain(thrown: unknown): HttpError {
     const error = toHttpError(thrown, this.requestId)
     if (isHidden(thrown)) {
       const { requestId, path } = this
-      const text = maskSecrets(`${requestId} ${path} ${error.code}: ${wholeStory(thrown)}`)
-      this.#surroundings.log.warn('InferenceRequestFailed', text)
+      const text = maskSecrets(`${requestId} ${path} ${error.code}: ${fullMessage(thrown)}`)
+      this.#parts.log.warn('InferenceRequestFailed', text)
     }
     return error
   }
 
-  /** An error in the API's shape. */
+  /** Sends an error in the format of the API. */
   refuse(error: HttpError): void {
     this.sendJson(error.status, errorBody(error), error.headers)
   }
 
-  /** The head; what follows is the caller's. */
+  /** Writes the head only. */
   writeHead(status: number, headers: readonly string[], isLast = false): void {
     const all = ['x-request-id', this.requestId, ...safeHeaders, ...headers]
-    if (isLast || this.#surroundings.isClosing()) all.push('connection', 'close')
+    if (isLast || this.#parts.isClosing()) all.push('connection', 'close')
     this.response.writeHead(status, all)
   }
 
-  /** The connection ends with this response, though its head did not say so. */
+  /** Closes the connection after this response, although its head did not announce it. */
   closeAfterwards(): void {
     this.response.once('finish', () => this.request.socket.end())
   }
 
-  /** Ends the response, and cuts the connection of a client that does not read it. */
+  /** Ends the response; the connection of a client that does not read it is cut. */
   end(text?: string): void {
     if (text === undefined) this.response.end()
     else this.#sendPieces(Buffer.from(text))
@@ -123,17 +123,17 @@ export class HttpExchange {
   }
 
   /**
-   * Cuts the connection when its reader takes nothing between two looks; the returned function
-   * ends the watch. A response that waits behind others of its connection is not watched yet.
+   * Cuts the connection if the client reads nothing for `slowReaderSeconds`; the returned function
+   * ends the watch. A response behind others on its connection is watched when its turn comes.
    */
   watchReader(): () => void {
     const { response } = this
-    const { clock, slowReaderSeconds } = this.#surroundings
+    const { clock, slowReaderSeconds } = this.#parts
     let cancel = (): void => {}
     const watch = (socket: Socket): void => {
       const before = takenBytes(socket)
-      const look = (): void => (takenBytes(socket) > before ? watch(socket) : this.cut())
-      cancel = clock.after(slowReaderSeconds * 1000, look, { background: true })
+      const check = (): void => (takenBytes(socket) > before ? watch(socket) : this.cut())
+      cancel = clock.after(slowReaderSeconds * 1000, check, { background: true })
     }
     if (response.socket === null) response.once('socket', watch)
     else watch(response.socket)
@@ -143,12 +143,12 @@ export class HttpExchange {
     }
   }
 
-  /** Ends the connection at once, also when others write to it. */
+  /** Destroys the connection, also for other responses on it. */
   cut(): void {
     this.request.socket.destroy()
   }
 
-  /** One after the other: what waits in a socket together also leaves it together. */
+  /** Writes the next piece when the last one is out, so that progress can be seen. */
   #sendPieces(bytes: Buffer): void {
     if (bytes.length <= pieceBytes) {
       this.response.end(bytes)
@@ -159,7 +159,7 @@ export class HttpExchange {
     })
   }
 
-  /** Whether too much of the body is still to come for the connection to be kept. */
+  /** Whether more of the body is still to come than is worth reading to keep the connection. */
   #isClientSending(): boolean {
     const { request } = this
     if (request.complete) return false
@@ -169,8 +169,8 @@ export class HttpExchange {
   }
 
   /**
-   * Closing a connection while the client still sends would take the answer from it again: the
-   * answer goes out, then what comes is thrown away for a moment, then the connection ends.
+   * Closing a connection while the client still sends makes TCP discard the response on its side.
+   * So the response is written, the rest of the body is discarded for a while, and then it ends.
    */
   #endAfterBody(text: string): void {
     const { request, response } = this
@@ -179,7 +179,7 @@ export class HttpExchange {
       cancel()
       if (!response.writableEnded) this.end()
     }
-    const cancel = this.#surroundings.clock.after(lingerMs, end, { background: true })
+    const cancel = this.#parts.clock.after(lingerMs, end, { background: true })
     let left = lingerBytes
     request.on('data', (chunk: Buffer) => {
       left -= chunk.length
@@ -192,11 +192,11 @@ export class HttpExchange {
 
 const printable = /^[\x21-\x7e]{1,128}$/
 
-/** What has left the process on this connection. */
+/** Bytes that the kernel has accepted for this connection. */
 const takenBytes = (socket: Socket): number => socket.bytesWritten - socket.writableLength
 
-/** With the cause, where engines keep the details. */
-function wholeStory(thrown: unknown): string {
+/** The message with that of the cause, where engines keep the details. */
+function fullMessage(thrown: unknown): string {
   const cause = thrown instanceof Error ? thrown.cause : undefined
   return cause === undefined ? messageOf(thrown) : `${messageOf(thrown)} (${messageOf(cause)})`
 }

@@ -1,18 +1,23 @@
-/** A bare HTTP server that bounds every client, and answers what never becomes a request. */
+/** A `node:http` server with limits for every client; answers malformed requests itself. */
 
-import { createServer, type Server, STATUS_CODES } from 'node:http'
+import {
+  createServer,
+  type IncomingMessage,
+  type Server,
+  type ServerResponse,
+  STATUS_CODES,
+} from 'node:http'
 import type { Duplex } from 'node:stream'
 import type { Clock } from '../../foundation/clock.ts'
 import { errnoOf } from '../../foundation/errors.ts'
 import { newUuid } from '../../foundation/ids.ts'
 import { lingerMs, safeHeaders } from './http-exchange.ts'
 import { errorBody, HttpError } from './http-error.ts'
-import { limitConnections } from './connection-limit.ts'
 import type { ServerLimits } from './server-limits.ts'
 
 /**
- * Neither listens yet nor answers requests. `isAnswering` tells whether an answer is on its way on
- * a connection: then nothing else may be said there.
+ * Does not listen yet and has no request handler. `isAnswering` says whether a response is being
+ * sent on a connection; no error may be written there.
  */
 export function createLimitedServer(
   limits: ServerLimits,
@@ -25,19 +30,19 @@ export function createLimitedServer(
     connectionsCheckingInterval: limits.connectionsCheckMs,
     keepAliveTimeout: limits.keepAliveMs,
     maxHeaderSize: limits.headerBytes,
-    // Node would refuse without a word; the gate says what is wrong.
+    // Node would reply without a body; the request guard explains the error.
     requireHostHeader: false,
   })
   limitConnections(server, limits.maxConnections)
   server.maxRequestsPerSocket = limits.maxRequestsPerSocket
-  // One more than is allowed, so that too many are noticed instead of cut off.
+  // One more than allowed, so that the request guard sees the excess; Node drops it silently.
   server.maxHeadersCount = limits.headerCount + 1
   server.on('clientError', (error, socket) => {
     const errno = errnoOf(error)
     if (errno === 'ECONNRESET' || isAnswering(socket)) socket.destroy()
-    else sayAndClose(socket, refusals[errno] ?? malformed, clock)
+    else sendAndClose(socket, refusals[errno] ?? malformed, clock)
   })
-  server.on('connect', (_, socket) => sayAndClose(socket, noTunnels, clock))
+  server.on('connect', (_, socket) => sendAndClose(socket, noTunnels, clock))
   return server
 }
 
@@ -55,8 +60,8 @@ const refusals: Readonly<Record<string, HttpError>> = {
   }),
 }
 
-/** Also called again and again for one socket, while its client goes on sending. */
-function sayAndClose(socket: Duplex, error: HttpError, clock: Clock): void {
+/** May be called several times for one socket, while its client goes on sending. */
+function sendAndClose(socket: Duplex, error: HttpError, clock: Clock): void {
   if (socket.writableEnded) return
   const body = JSON.stringify(errorBody(error))
   const headers = [...safeHeaders, 'content-type', 'application/json', 'connection', 'close']
@@ -69,4 +74,51 @@ function sayAndClose(socket: Duplex, error: HttpError, clock: Clock): void {
   socket.once('end', () => socket.destroy())
   socket.resume()
   socket.end(`${lines.join('\r\n')}\r\n\r\n${body}`)
+}
+
+/**
+ * At the limit, the least useful connection is closed for a new one. (Node would reject the new
+ * one, so that a client with idle connections could lock out all others.) The new one is rejected
+ * only if every connection has a complete request in progress.
+ */
+function limitConnections(server: Server, limit: number): void {
+  /** The requests in progress of every connection; the longest idle one comes first. */
+  const open = new Map<Duplex, Set<IncomingMessage>>()
+  server.on('connection', (socket) => {
+    // Deleted here and not only on `close`, which is emitted later: others may connect until then.
+    const spare = open.size < limit ? undefined : (leastUseful(open) ?? socket)
+    if (spare !== undefined) open.delete(spare)
+    if (spare !== socket) open.set(socket, new Set())
+    socket.once('close', () => open.delete(socket))
+    spare?.destroy()
+  })
+  const track = (request: IncomingMessage, response: ServerResponse): void => {
+    const { socket } = request
+    const requests = open.get(socket)
+    if (requests === undefined) return
+    requests.add(request)
+    response.once('close', () => {
+      requests.delete(request)
+      // Just used: it moves to the end of the order.
+      if (open.delete(socket)) open.set(socket, requests)
+    })
+  }
+  server.on('request', track)
+  server.on('checkContinue', track)
+  server.on('checkExpectation', track)
+}
+
+/** A connection without any request, otherwise one without a complete request. */
+function leastUseful(open: ReadonlyMap<Duplex, ReadonlySet<IncomingMessage>>): Duplex | undefined {
+  let unfinished: Duplex | undefined
+  for (const [socket, requests] of open) {
+    if (requests.size === 0) return socket
+    if (!hasComplete(requests)) unfinished ??= socket
+  }
+  return unfinished
+}
+
+function hasComplete(requests: ReadonlySet<IncomingMessage>): boolean {
+  for (const { complete } of requests) if (complete) return true
+  return false
 }

@@ -1,4 +1,4 @@
-/** The numbers of an inference backend, as `/metrics` shows them. */
+/** The metrics of an inference backend, for `/metrics`. */
 
 import { Distributions, type Measurement } from '../../events/measurement.ts'
 import type { PlainMetric } from '../../telemetry/otel/otel-prometheus.ts'
@@ -9,13 +9,13 @@ import type { GeneratorStatus } from '../generation/text-generator.ts'
 const batchSize = {
   name: 'tutti.batch.size',
   unit: '{request}',
-  description: 'requests that an engine worked on together',
+  description: 'requests per batch',
   boundaries: [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024],
 }
 const batchWait = {
   name: 'tutti.batch.wait',
   unit: 's',
-  description: 'how long the oldest request of a batch had waited',
+  description: 'queue time of the oldest request of a batch',
   boundaries: [0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 5, 30],
 }
 const noLabels = {}
@@ -32,17 +32,17 @@ export class ServerMetrics {
     this.#model = model
   }
 
-  answered(code: string, measurements: readonly Measurement[]): void {
+  requestEnded(code: string, measurements: readonly Measurement[]): void {
     this.#ended.set(code, (this.#ended.get(code) ?? 0) + 1)
     for (const one of measurements) this.#measured.record(one)
   }
 
-  batched({ size, waitMs }: BatchReport): void {
+  batchEnded({ size, waitMs }: BatchReport): void {
     this.#measured.record({ instrument: batchSize, value: size, labels: noLabels })
     this.#measured.record({ instrument: batchWait, value: waitMs / 1000, labels: noLabels })
   }
 
-  /** Prometheus text. OpenTelemetry is loaded with the first scrape. */
+  /** Prometheus text. Loads OpenTelemetry with the first scrape. */
   async toText({ queued, running, workers }: GeneratorStatus, breaches: number): Promise<string> {
     const { toPrometheusText } = await import('../../telemetry/otel/otel-prometheus.ts')
     const labels = { model: this.#model }
@@ -62,10 +62,10 @@ export class ServerMetrics {
     }
     const metrics = [
       requests,
-      gauge('tutti_requests_queued', 'requests that wait', queued),
-      gauge('tutti_requests_running', 'requests that an engine has', running),
-      gauge('tutti_workers', 'engines that serve', workers),
-      gauge('tutti_engine_breaches', 'calls of engines against their contract', breaches),
+      gauge('tutti_requests_queued', 'requests in the queue', queued),
+      gauge('tutti_requests_running', 'requests in an engine', running),
+      gauge('tutti_workers', 'engines that accept requests', workers),
+      gauge('tutti_engine_breaches', 'calls of engines that break their contract', breaches),
     ]
     return toPrometheusText(metrics, this.#measured, this.#clock.now())
   }

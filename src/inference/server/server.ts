@@ -57,7 +57,7 @@ export class InferenceServer extends Service {
   readonly #options: InferenceServerOptions
   readonly #limits: ServerLimits
   readonly #server: Server
-  readonly #surroundings: HttpExchangeParts
+  readonly #exchangeParts: HttpExchangeParts
   readonly #inFlight = new Set<HttpExchange>()
   #endpoint = ''
   #entry: { readonly guard: RequestGuard; readonly router: Router } | undefined
@@ -70,7 +70,7 @@ export class InferenceServer extends Service {
     const limits = resolveServerLimits(options.limits)
     this.#options = options
     this.#limits = limits
-    this.#surroundings = {
+    this.#exchangeParts = {
       clock: options.clock,
       log: options.log,
       isClosing: () => this.#isDraining,
@@ -134,7 +134,7 @@ export class InferenceServer extends Service {
   }
 
   async #handle(request: IncomingMessage, response: ServerResponse): Promise<void> {
-    const exchange = new HttpExchange(request, response, this.#surroundings)
+    const exchange = new HttpExchange(request, response, this.#exchangeParts)
     this.#inFlight.add(exchange)
     response.once('close', () => this.#forget(exchange))
     try {

@@ -49,8 +49,8 @@ describe('starting', () => {
     for (const code of ['EACCES', 'EPERM']) {
       expect(errorOf(code)).toMatchObject({
         code: 'port_forbidden',
-        message: 'no right to listen on port 80; try --port 8000',
-        hint: 'ports below 1024 need special rights',
+        message: 'no permission to listen on port 80; try --port 8000',
+        hint: 'ports below 1024 need elevated privileges',
       })
     }
     expect(errorOf('EIO')).toMatchObject({

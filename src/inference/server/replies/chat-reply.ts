@@ -1,4 +1,4 @@
-/** Answers as `POST /v1/chat/completions` spells them. */
+/** Responses of `POST /v1/chat/completions`. */
 
 import type { GenerationResult } from '../../generation/text-generator.ts'
 import type {
@@ -11,7 +11,7 @@ import type {
 } from '../../generation/inference-engine.ts'
 import { ChunkWriter, type ReplyHead, type ReplyShape, usageFields } from './reply-shape.ts'
 
-/** The shape of one chat response; it counts the tool calls of each choice. */
+/** The format of one chat response. Counts the tool calls of each choice, which have an index. */
 export class ChatReply implements ReplyShape {
   readonly #head: ReplyHead
   readonly #hasLogprobs: boolean
@@ -27,18 +27,18 @@ export class ChatReply implements ReplyShape {
     return (this.#writer ??= new ChunkWriter('chat.completion.chunk', this.#head))
   }
 
-  whole(answers: readonly GenerationResult[], usage: Usage): object {
+  whole(results: readonly GenerationResult[], usage: Usage): object {
     const { id, created, model } = this.#head
     return {
       id,
       object: 'chat.completion',
       created,
       model,
-      choices: answers.map((answer, index) => ({
+      choices: results.map((result, index) => ({
         index,
-        message: messageOf(answer),
-        logprobs: this.#hasLogprobs ? logprobFields(answer.logprobs) : null,
-        finish_reason: answer.finishReason,
+        message: messageOf(result),
+        logprobs: this.#hasLogprobs ? logprobFields(result.logprobs) : null,
+        finish_reason: result.finishReason,
       })),
       usage: usageFields(usage),
       system_fingerprint: null,
@@ -83,8 +83,8 @@ export class ChatReply implements ReplyShape {
   }
 }
 
-function messageOf(answer: GenerationResult): object {
-  const { text, toolCalls } = answer
+function messageOf(result: GenerationResult): object {
+  const { text, toolCalls } = result
   if (toolCalls.length === 0) return { role: 'assistant', content: text, refusal: null }
   return {
     role: 'assistant',
@@ -114,6 +114,6 @@ const tokenFields = ({ token, logprob, bytes }: TokenChance): object => ({
   bytes: bytes ?? bytesOf(token),
 })
 
-/** A part of a character does not tell its bytes: it comes as U+FFFD, or as half of a pair. */
+/** `null` for a part of a character, which comes as U+FFFD or as half of a surrogate pair. */
 const bytesOf = (token: string): number[] | null =>
   token.includes('\uFFFD') || !token.isWellFormed() ? null : [...Buffer.from(token)]

@@ -1,4 +1,4 @@
-/** Answers as `POST /v1/completions` spells them. */
+/** Responses of `POST /v1/completions`. */
 
 import type { GenerationResult } from '../../generation/text-generator.ts'
 import type {
@@ -11,16 +11,16 @@ import { ChunkWriter, type ReplyHead, type ReplyShape, usageFields } from './rep
 
 export interface CompletionReplyOptions {
   readonly hasLogprobs: boolean
-  /** The text before the answer of a choice, when it is to be repeated. */
+  /** The prompt of a choice if it is to be repeated before the text; otherwise empty. */
   readonly echoOf: (index: number) => string
 }
 
-/** The shape of one text completion. */
+/** The format of one text completion. */
 export class CompletionReply implements ReplyShape {
   readonly #head: ReplyHead
   readonly #options: CompletionReplyOptions
   #writer: ChunkWriter | undefined
-  /** Characters that each choice has had: logprobs tell where their tokens are. */
+  /** Characters sent for each choice: logprobs contain the offsets of their tokens. */
   readonly #lengths: number[] = []
 
   constructor(head: ReplyHead, options: CompletionReplyOptions) {
@@ -32,15 +32,15 @@ export class CompletionReply implements ReplyShape {
     return (this.#writer ??= new ChunkWriter('text_completion', this.#head))
   }
 
-  whole(answers: readonly GenerationResult[], usage: Usage): object {
+  whole(results: readonly GenerationResult[], usage: Usage): object {
     const { id, created, model } = this.#head
-    const choices = answers.map((answer, index) => {
+    const choices = results.map((result, index) => {
       const echo = this.#options.echoOf(index)
       return {
-        text: `${echo}${answer.text}`,
+        text: `${echo}${result.text}`,
         index,
-        logprobs: this.#logprobs(answer.logprobs, echo.length),
-        finish_reason: answer.finishReason,
+        logprobs: this.#logprobs(result.logprobs, echo.length),
+        finish_reason: result.finishReason,
       }
     })
     const object = 'text_completion'

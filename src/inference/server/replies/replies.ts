@@ -1,18 +1,19 @@
-/** Asks the generator what a request asks for, and tells the client, whole or as a stream. */
+/** Generates the text for an HTTP request, and sends it as one JSON body or as a stream. */
 
+import type { GenerationDelta, Usage } from '../../generation/inference-engine.ts'
 import type {
   GenerationResult,
-  TextGenerator,
+  ProgressListener,
   PromptRequest,
+  TextGenerator,
 } from '../../generation/text-generator.ts'
-import type { GenerationDelta, Usage } from '../../generation/inference-engine.ts'
-import { SseWriter, eventStreamHeaders, type SseWriterOptions } from './sse-writer.ts'
-import type { HttpExchange } from '../http-exchange.ts'
 import { errorBody } from '../http-error.ts'
-import type { ReplyShape } from './reply-shape.ts'
+import type { HttpExchange } from '../http-exchange.ts'
 import type { TextRequest } from '../requests/text-request.ts'
+import type { ReplyShape } from './reply-shape.ts'
+import { SseWriter, type SseWriterOptions } from './sse-writer.ts'
 
-/** One question for each choice of the response. With a seed, each has its own. */
+/** One prompt request for each choice of the response. A seed is incremented for each choice. */
 export function toPromptRequests(
   request: TextRequest,
   signal: AbortSignal,
@@ -32,139 +33,111 @@ export function toPromptRequests(
   )
 }
 
-/** Answers with one JSON body. */
-export async function answerWhole(
+/** Replies with one JSON body. */
+export async function sendWholeReply(
   generator: TextGenerator,
   exchange: HttpExchange,
   request: TextRequest,
   shape: ReplyShape,
 ): Promise<void> {
-  const answers = await askAll(exchange, request, (question) => generator.generate(question))
-  const body = shape.whole(answers, totalUsage(answers, request.n))
+  const results = await generateAll(exchange, request, (prompt) => generator.generate(prompt))
+  const body = shape.whole(results, totalUsage(results, request.n))
   exchange.sendJson(200, body, ignoredHeaders(request))
 }
 
-/** What of a choice was told. */
-interface Progress {
-  hasText: boolean
-  toolCalls: number
-}
-
 /**
- * Answers with a stream. Its head goes out with the first text, so that whatever fails before has a
- * status of its own.
+ * Replies with a stream. Its head is sent with the first text: a failure before that rejects, so
+ * that it gets a status of its own, and a later one is an event of the stream.
  */
-export class StreamedReply {
-  readonly #exchange: HttpExchange
-  readonly #request: TextRequest
-  readonly #shape: ReplyShape
-  readonly #stream: SseWriter
-  readonly #sent: Progress[] = []
-
-  constructor(
-    exchange: HttpExchange,
-    request: TextRequest,
-    shape: ReplyShape,
-    options: SseWriterOptions,
-  ) {
-    this.#exchange = exchange
-    this.#request = request
-    this.#shape = shape
-    this.#stream = new SseWriter(exchange, options)
-  }
-
-  /** Rejects only when nothing was sent; later errors are told in the stream. */
-  async run(generator: TextGenerator): Promise<void> {
-    try {
-      await this.#ask(generator)
-    } catch (error) {
-      if (!this.#exchange.response.headersSent) throw error
-      this.#fail(error)
-    }
-  }
-
-  async #ask(generator: TextGenerator): Promise<void> {
-    const answers = await askAll(this.#exchange, this.#request, async (question, index) => {
-      const answer = await generator.generate(question, {
-        delta: (delta) => this.#delta(index, delta),
-      })
-      this.#close(index, answer)
-      return answer
-    })
-    if (this.#request.includesUsage) {
-      void this.#send(this.#shape.usage(totalUsage(answers, this.#request.n)))
-    }
-    this.#stream.end()
-  }
-
-  #fail(error: unknown): void {
-    void this.#send(JSON.stringify(errorBody(this.#exchange.explain(error))))
-    this.#exchange.closeAfterwards()
-    this.#stream.end()
-  }
-
-  #delta(index: number, delta: GenerationDelta): Promise<void> | undefined {
-    const sent = this.#open(index)
-    sent.hasText ||= delta.text !== ''
-    sent.toolCalls += delta.toolCalls?.length ?? 0
-    return this.#send(this.#shape.delta(index, delta))
-  }
-
-  #open(index: number): Progress {
-    const known = this.#sent[index]
-    if (known !== undefined) return known
-    const opening = this.#shape.opening(index)
-    if (opening !== undefined) void this.#send(opening)
-    return (this.#sent[index] = { hasText: false, toolCalls: 0 })
-  }
-
-  /** What was not told on the way, such as a refusal in the answer's place, is told now. */
-  #close(index: number, answer: GenerationResult): void {
-    const sent = this.#open(index)
-    const text = sent.hasText ? '' : answer.text
-    const toolCalls = answer.toolCalls.slice(sent.toolCalls)
-    if (text !== '' || toolCalls.length > 0) void this.#delta(index, { text, toolCalls })
-    void this.#send(this.#shape.closing(index, answer.finishReason))
-  }
-
-  #send(data: string): Promise<void> | undefined {
-    const { response, isGone } = this.#exchange
-    // A choice may go on for a moment after another has failed and ended the stream.
-    if (isGone || response.writableEnded) return undefined
-    if (!response.headersSent) {
-      const headers = [...eventStreamHeaders, ...ignoredHeaders(this.#request)]
-      this.#exchange.writeHead(200, headers)
-    }
-    return this.#stream.send(data)
-  }
-}
-
-/** All answers, or the first failure: then the other choices are given up. */
-async function askAll(
+export async function sendStreamedReply(
+  generator: TextGenerator,
   exchange: HttpExchange,
   request: TextRequest,
-  ask: (question: PromptRequest, index: number) => Promise<GenerationResult>,
-): Promise<readonly GenerationResult[]> {
-  const questions = toPromptRequests(request, exchange.signal)
+  shape: ReplyShape,
+  options: Omit<SseWriterOptions, 'headers'>,
+): Promise<void> {
+  const writer = new SseWriter(exchange, { ...options, headers: ignoredHeaders(request) })
   try {
-    return await Promise.all(questions.map(async (question, index) => ask(question, index)))
+    const results = await generateAll(exchange, request, async (prompt, index) => {
+      const choice = new StreamedChoice(writer, shape, index)
+      const result = await generator.generate(prompt, choice)
+      choice.finish(result)
+      return result
+    })
+    if (request.includesUsage) void writer.send(shape.usage(totalUsage(results, request.n)))
   } catch (error) {
-    if (questions.length > 1) exchange.abort('another choice of the request failed')
+    if (!exchange.response.headersSent) throw error
+    void writer.send(JSON.stringify(errorBody(exchange.explain(error))))
+    exchange.closeAfterwards()
+  }
+  writer.end()
+}
+
+/** Writes the events of one choice. */
+class StreamedChoice implements ProgressListener {
+  readonly #writer: SseWriter
+  readonly #shape: ReplyShape
+  readonly #index: number
+  #isOpen = false
+  #hasText = false
+  #toolCalls = 0
+
+  constructor(writer: SseWriter, shape: ReplyShape, index: number) {
+    this.#writer = writer
+    this.#shape = shape
+    this.#index = index
+  }
+
+  delta(delta: GenerationDelta): Promise<void> | undefined {
+    this.#open()
+    this.#hasText ||= delta.text !== ''
+    this.#toolCalls += delta.toolCalls?.length ?? 0
+    return this.#writer.send(this.#shape.delta(this.#index, delta))
+  }
+
+  /** Sends what no delta contained, such as a refusal in place of the result, and the end. */
+  finish(result: GenerationResult): void {
+    const text = this.#hasText ? '' : result.text
+    const toolCalls = result.toolCalls.slice(this.#toolCalls)
+    if (text !== '' || toolCalls.length > 0) void this.delta({ text, toolCalls })
+    this.#open()
+    void this.#writer.send(this.#shape.closing(this.#index, result.finishReason))
+  }
+
+  #open(): void {
+    if (this.#isOpen) return
+    this.#isOpen = true
+    const opening = this.#shape.opening(this.#index)
+    if (opening !== undefined) void this.#writer.send(opening)
+  }
+}
+
+/** All results, or the first failure, which cancels the other choices. */
+async function generateAll(
+  exchange: HttpExchange,
+  request: TextRequest,
+  generate: (prompt: PromptRequest, index: number) => Promise<GenerationResult>,
+): Promise<readonly GenerationResult[]> {
+  const prompts = toPromptRequests(request, exchange.signal)
+  try {
+    return await Promise.all(prompts.map(async (prompt, index) => generate(prompt, index)))
+  } catch (error) {
+    if (prompts.length > 1) exchange.abort('another choice of the request failed')
     throw error
   }
 }
 
-/** The answers to one prompt have read it once. */
-function totalUsage(answers: readonly GenerationResult[], n: number): Usage {
+/** Choices for the same prompt count its tokens once. */
+function totalUsage(results: readonly GenerationResult[], n: number): Usage {
   let [promptTokens, completionTokens] = [0, 0]
-  for (const [at, { usage }] of answers.entries()) {
+  for (const [at, { usage }] of results.entries()) {
     if (at % n === 0) promptTokens += usage.promptTokens
     completionTokens += usage.completionTokens
   }
   return { promptTokens, completionTokens }
 }
 
-/** `x-tutti-ignored-fields`, spelled so that no field name can break a header. */
+/** `x-tutti-ignored-fields`, encoded so that no field name can break the header. */
 export function ignoredHeaders({ ignored }: TextRequest): readonly string[] {
   if (ignored.length === 0) return []
   const most = 32

@@ -1,25 +1,25 @@
-/** How answers are spelled: the port that chat and text completions implement. */
+/** The format of a response: the port that chat and text completions implement. */
 
 import type { FinishReason, GenerationDelta, Usage } from '../../generation/inference-engine.ts'
 import type { GenerationResult } from '../../generation/text-generator.ts'
 
-/** The spelling of one response. Indexes are those of its choices. */
+/** The format of one response. `index` is that of a choice. */
 export interface ReplyShape {
-  /** The answer as a whole. */
-  whole(answers: readonly GenerationResult[], usage: Usage): object
-  /** What a stream says first of a choice; `undefined` for nothing. */
+  /** The body of a response that is not streamed. */
+  whole(results: readonly GenerationResult[], usage: Usage): object
+  /** The first event of a choice; `undefined` for none. */
   opening(index: number): string | undefined
   delta(index: number, delta: GenerationDelta): string
   closing(index: number, finishReason: FinishReason): string
   usage(usage: Usage): string
 }
 
-/** What every part of a response repeats. */
+/** The fields that every event of a response repeats. */
 export interface ReplyHead {
   readonly id: string
   readonly created: number
   readonly model: string
-  /** Chunks of a stream that will tell its usage say so from the first. */
+  /** A stream that ends with its usage has `usage: null` in every chunk before. */
   readonly includesUsage: boolean
 }
 
@@ -32,7 +32,7 @@ export function usageFields(usage: Usage): object {
   }
 }
 
-/** Spells chunks from parts: the head of all is the same text. */
+/** Serializes the chunks of a stream; their common head is serialized once. */
 export class ChunkWriter {
   readonly #prefix: string
   readonly #suffix: string

@@ -1,4 +1,4 @@
-/** Server-sent events for one reader, who may be slow: then the writer is asked to wait. */
+/** Writes server-sent events to one client, and holds the sender back while the client is slow. */
 
 import type { ServerResponse } from 'node:http'
 import type { Clock } from '../../../foundation/clock.ts'
@@ -6,18 +6,21 @@ import type { HttpExchange } from '../http-exchange.ts'
 
 export interface SseWriterOptions {
   readonly clock: Clock
+  /** How much may be buffered before `send` holds its caller back. */
   readonly bufferBytes: number
+  /** Headers of the response besides those of an event stream. */
+  readonly headers: readonly string[]
 }
 
-export const eventStreamHeaders: readonly string[] = [
+const eventStreamHeaders: readonly string[] = [
   'content-type',
   'text/event-stream; charset=utf-8',
-  // Proxies must not collect what is meant to be read at once.
+  // Keeps nginx from buffering the events.
   'x-accel-buffering',
   'no',
 ]
 
-/** Writes once a turn what came in it. */
+/** Writes once per turn of the event loop; the head of the response goes out with the first. */
 export class SseWriter {
   readonly #exchange: HttpExchange
   readonly #response: ServerResponse
@@ -32,24 +35,31 @@ export class SseWriter {
     this.#response = exchange.response
     this.#options = options
     this.#response.once('close', () => this.#hold?.release())
-    // Older Nodes do not close the queued responses of a pipelining client that leaves.
+    // Older Node versions do not close queued responses when a pipelining client disconnects.
     exchange.signal.addEventListener('abort', () => this.#hold?.release(), { once: true })
   }
 
-  /** Adds an event. A promise asks to wait until the reader has caught up or is gone. */
+  /**
+   * Adds an event. A returned promise settles when the client has caught up or disconnected. Has no
+   * effect after `end`: a choice may go on for a moment after another one has failed.
+   */
   send(data: string): Promise<void> | undefined {
+    if (this.#exchange.isGone || this.#response.writableEnded) return undefined
+    if (!this.#response.headersSent) {
+      this.#exchange.writeHead(200, [...eventStreamHeaders, ...this.#options.headers])
+    }
     this.#pending += `data: ${data}\n\n`
     if (!this.#isFlushDue) {
       this.#isFlushDue = true
       this.#options.clock.nextTurn(() => this.#flush())
     }
     const isFull = this.#bufferedBytes + this.#pending.length > this.#options.bufferBytes
-    if (!isFull || this.#response.destroyed) return undefined
+    if (!isFull) return undefined
     this.#hold ??= this.#startHold()
     return this.#hold.promise
   }
 
-  /** Says that nothing follows. */
+  /** Sends the last event and ends the response. */
   end(): void {
     this.#pending += 'data: [DONE]\n\n'
     this.#flush()
