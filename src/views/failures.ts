@@ -19,12 +19,12 @@ export interface FailuresState {
   ungrouped: number
 }
 
-interface FailuresQuery {
+export interface FailuresQuery {
   /** How many groups to show, the largest first. */
   readonly limit: number
 }
 
-interface FailuresView {
+export interface FailuresView {
   readonly groups: readonly FailureGroup[]
   /** Groups that are not shown. */
   readonly otherGroups: number

@@ -39,7 +39,7 @@ export interface NameView {
   readonly duration?: DurationStats
 }
 
-interface NamesQuery {
+export interface NamesQuery {
   /** Whether to compute the statistics of durations, which walks over all tasks. */
   readonly durations: boolean
 }

@@ -19,7 +19,7 @@ export interface VerifyState {
   readonly lastTimes: Column
 }
 
-interface VerifyQuery {
+export interface VerifyQuery {
   /** What `counts` of the same pass shows. */
   readonly counts: CountsView
   /** The last metric line of the record, if it has one. */
