@@ -26,7 +26,7 @@ interface Result {
 function runQuick(): void {
   const files = testFiles().filter(isQuick)
   process.exitCode =
-    spawnSync(process.execPath, [vitest, 'run', ...files], {
+    spawnSync(process.execPath, [vitest, 'run', '--maxWorkers=100%', ...files], {
       stdio: 'inherit',
     }).status ?? 1
 }

@@ -108,7 +108,7 @@ describe('row 55: whatever is in the file', () => {
   })
 })
 
-describe('row 58: text', () => {
+describe('text in a checkpoint file', () => {
   it('row 58: invalid UTF-8 is replaced and harms nothing else', async () => {
     const [head, tail] = metricLine(1, { é: 1 }).split('é')
     const content = Buffer.concat([

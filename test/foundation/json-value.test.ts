@@ -68,7 +68,7 @@ function fail(): never {
   throw new TypeError('trap')
 }
 
-describe('row 38: toJsonValue', () => {
+describe('toJsonValue', () => {
   it('row 38: never throws; gives frozen JSON that says the same when read back', () => {
     assertProperty(
       fc.property(trapped.tree, (value) => {

@@ -144,7 +144,7 @@ describe('did you mean', () => {
   })
 })
 
-describe('row 89: ids', () => {
+describe('ids', () => {
   it('row 89: bad ones are refused by name', () => {
     const bad = [
       '../../x',

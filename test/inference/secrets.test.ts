@@ -39,7 +39,7 @@ const createTalkativeEngine: CreateEngine = (worker) => {
   return talkative
 }
 
-describe('row 88: secrets', () => {
+describe('secrets of inference', () => {
   it('row 88: are in no event, span, metric, export, answer, error or warning', async () => {
     const heard: unknown[] = []
     const log = { warn: (code: string, message: string) => heard.push([code, message]) }

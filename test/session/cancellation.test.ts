@@ -9,7 +9,7 @@ import { attribute, openSession, quick, rejection, turns, typesOf } from './open
 const cancelReport = { kind: 'cancel', reason: 'the backend says so' } as const
 const tillQueued = ['TaskCreated', 'TaskSubmitted', 'TaskQueued']
 
-describe('row 23: cancellation', () => {
+describe('cancellation', () => {
   it('row 23: of a task that waits ends it without RUNNING', async () => {
     const { session, backend, clock, eventsOf } = await openSession()
     const task = quick()
@@ -157,7 +157,7 @@ describe('row 23: cancellation', () => {
   })
 })
 
-describe('row 24: signals', () => {
+describe('abort signals of tasks', () => {
   it('row 24: one that was aborted before cancels at once, unseen by the backend', async () => {
     const { session, backend, eventsOf } = await openSession()
     const task = quick({ signal: AbortSignal.abort(new Error('too late')) })

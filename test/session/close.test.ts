@@ -20,7 +20,7 @@ class HangingBackend extends FakeBackend {
   }
 }
 
-describe('row 25: close()', () => {
+describe('close()', () => {
   it('row 25: cancels what is open, each with its event, before SessionEnded', async () => {
     const { session, backend, clock, all } = await openSession()
     const [done, waiting, running] = [quick(), quick(), quick()]

@@ -130,7 +130,7 @@ describe('row 2: unknown backends', () => {
   })
 })
 
-describe('row 3: duplicates', () => {
+describe('duplicate tasks', () => {
   const duplicate = (at: number, uid: string) => ({
     code: 'DuplicateTaskError',
     field: `tasks[${at}].uid`,

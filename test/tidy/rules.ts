@@ -14,7 +14,7 @@ import {
 } from './shape.ts'
 import { rejectedNames } from './naming.ts'
 import type { SourceFile } from './source-file.ts'
-import { earlyReturns, testsPutAside, ownChoices } from './tests.ts'
+import { bareRowTitles, earlyReturns, ownChoices, testsPutAside, untestedFaults } from './tests.ts'
 import { machineTraces } from './traces.ts'
 
 /** A vocabulary that rejects one word. */
@@ -192,6 +192,36 @@ export const rules: Readonly<Record<string, Rule>> = {
     good: [
       { 'test/a.test.ts': 'assertProperty(fc.property())' },
       { 'test/property.ts': 'fc.assert(property)' },
+    ],
+  },
+  'a title with a row number says what happens': {
+    judge: bareRowTitles,
+    bad: [
+      { 'test/a.test.ts': `it('row 7', () => {})` },
+      { 'test/a.test.ts': `describe('row 7: signals', () => {})` },
+      { 'test/a.test.ts': 'it(`row 7: ${name}`, () => {})' },
+    ],
+    good: [
+      { 'test/a.test.ts': `it('row 7: a missing program fails its task', () => {})` },
+      { 'test/a.test.ts': 'it(`rows 7 and 8: ${count} kills lose nothing`, () => {})' },
+    ],
+  },
+  'every row of docs/faults.md has a test or a reason': {
+    judge: untestedFaults,
+    bad: [
+      { 'docs/faults.md': '| 7 | a | b | c | yes |' },
+      { 'docs/faults.md': '| 7 | a | b | c | not tested: |' },
+      {
+        'docs/faults.md': '| 7 | a | b | c | not tested: later |',
+        'test/a.test.ts': `it('row 7: it works', () => {})`,
+      },
+      { 'docs/faults.md': '', 'test/a.test.ts': `it('row 7: it works', () => {})` },
+    ],
+    good: [
+      {
+        'docs/faults.md': '| 7 | a | b | c | yes |\n| 8 | a | b | c | not tested: later |',
+        'test/a.test.ts': `it('row 7: it works', () => {})`,
+      },
     ],
   },
   'names and texts keep to docs/naming.md': {

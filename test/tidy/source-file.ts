@@ -115,17 +115,31 @@ export function importsOf(file: SourceFile): Import[] {
 
 type Visit = (node: SyntaxNode, parent: SyntaxNode | null, property: string) => void
 
+/** The arguments of a visit, for every node of a file. */
+const visits = new WeakMap<SourceFile, Parameters<Visit>[]>()
+
 /** Visits every node, parents first. */
 export function walk(file: SourceFile, visit: Visit): void {
+  let nodes = visits.get(file)
+  if (nodes === undefined) {
+    nodes = listNodes(file)
+    visits.set(file, nodes)
+  }
+  for (const [node, parent, property] of nodes) visit(node, parent, property)
+}
+
+function listNodes(file: SourceFile): Parameters<Visit>[] {
+  const nodes: Parameters<Visit>[] = []
   const enter = (value: unknown, parent: SyntaxNode | null, property: string): void => {
     if (Array.isArray(value)) {
       for (const item of value) enter(item, parent, property)
     } else if (isNode(value)) {
-      visit(value, parent, property)
+      nodes.push([value, parent, property])
       for (const [key, child] of Object.entries(value)) enter(child, value, key)
     }
   }
   enter(parse(file).program, null, '')
+  return nodes
 }
 
 export function isNode(value: unknown): value is SyntaxNode {

@@ -82,3 +82,63 @@ export function ownChoices(files: readonly SourceFile[]): string[] {
     return found
   })
 }
+
+/** A title of a test, a suite or a check of the package that names rows of `docs/faults.md`. */
+interface RowTitle {
+  readonly file: SourceFile
+  readonly start: number
+  readonly rows: readonly number[]
+  readonly text: string
+}
+
+/** Titles that start with `row N: ` or `rows N and M: `. */
+function rowTitles(files: readonly SourceFile[]): RowTitle[] {
+  const titled = [...codeIn(files, 'test'), ...codeIn(files, 'scripts')]
+  return titled.flatMap((file) => {
+    const found: RowTitle[] = []
+    if (file.path.startsWith('test/tidy')) return found
+    walk(file, (node) => {
+      const text = textOf(node)
+      const [, numbers, rest = ''] = /^rows? (\d[\d, and]*)([^]*)$/.exec(text ?? '') ?? []
+      if (numbers === undefined) return
+      const rows = Array.from(numbers.matchAll(/\d+/g), ([digits]) => Number(digits))
+      found.push({ file, start: node.start, rows, text: rest })
+    })
+    return found
+  })
+}
+
+/** The text of a string or a template; what a template inserts counts as a word. */
+function textOf(node: SyntaxNode): string | undefined {
+  if (node.type === 'Literal' && typeof node['value'] === 'string') return node['value']
+  if (node.type !== 'TemplateLiteral') return undefined
+  const quasis = node['quasis'] as readonly { readonly value: { readonly cooked: string } }[]
+  return quasis.map(({ value }) => value.cooked).join('x')
+}
+
+/** Titles with a row number that say nothing else. */
+export function bareRowTitles(files: readonly SourceFile[]): string[] {
+  return rowTitles(files)
+    .filter(({ text }) => !/^: \S/.test(text) || text.trim().split(/\s+/).length < 3)
+    .map(({ file, start }) => violation(file, start, 'a row number needs a sentence beside it'))
+}
+
+/** Rows of `docs/faults.md` without a test or a reason, and titles with a row that is not there. */
+export function untestedFaults(files: readonly SourceFile[]): string[] {
+  const path = 'docs/faults.md'
+  const page = files.find((file) => file.path === path)
+  const rows = Array.from((page?.text ?? '').matchAll(/^\| (\d+) \|.*\| ([^|]+) \|$/gm))
+  const tested = new Set(rowTitles(files).flatMap((title) => title.rows))
+  const unknown = rowTitles(files)
+    .filter(
+      (title) => !title.rows.every((row) => rows.some(([, number]) => Number(number) === row)),
+    )
+    .map(({ file, start }) => violation(file, start, `names a row that is not in ${path}`))
+  const wrong = rows.flatMap(([, number, verdict = '']) => {
+    const expected = tested.has(Number(number)) ? /^yes$/ : /^not tested: \S/
+    if (expected.test(verdict)) return []
+    const problem = tested.has(Number(number)) ? 'has a test' : 'has no test'
+    return [`${path}:1: row ${number} ${problem}, but says "${verdict}"`]
+  })
+  return [...unknown, ...wrong]
+}
