@@ -145,7 +145,7 @@ function runInPool(
   return new Promise((resolve) => {
     let ended = 0
     const pump = (): void => {
-      const begun = jobs.splice(0, pool?.places ?? 0)
+      const begun = jobs.splice(0, pool?.freeSlots ?? 0)
       for (const job of begun) pool?.assign({ jobs: [job], gpuIds: [] })
     }
     onFinish = () => (++ended === count ? resolve() : pump())

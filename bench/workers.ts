@@ -65,7 +65,7 @@ class Feeder {
   }
 
   #pump(): void {
-    while (this.#next < this.#queue.length && this.pool.places > 0) {
+    while (this.#next < this.#queue.length && this.pool.freeSlots > 0) {
       const end = this.#next + this.pool.batchSize(this.#queue.length - this.#next)
       const jobs = this.#queue.slice(this.#next, end)
       this.#next = end

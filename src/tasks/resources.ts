@@ -29,6 +29,11 @@ export const defaultResources: ResourceRequest = Object.freeze({
   ranks: 1,
 })
 
+/** Whether it asks for one core and nothing else; a copy of the default does. */
+export const isDefaultRequest = (request: ResourceRequest): boolean =>
+  request === defaultResources ||
+  (request.cores === 1 && request.gpus === 0 && request.memoryMb === 0 && request.ranks === 1)
+
 export function resolveResources(given: Partial<ResourceRequest> | undefined): ResourceRequest {
   if (given === undefined) return defaultResources
   expectObject('resources', given)

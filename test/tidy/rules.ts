@@ -47,7 +47,7 @@ export const rules: Readonly<Record<string, Rule>> = {
       { 'src/cli/main.ts': `import { Session } from '../session/session.ts'` },
       { 'src/testing/fake-backend.ts': `import { S } from '../session/session.ts'` },
       { 'src/index.ts': `export { a } from './testing/manual-clock.ts'` },
-      { 'src/views/fold.ts': `import { a } from '../../test/require.ts'` },
+      { 'src/views/fold.ts': `import { a } from '../require.ts'` },
       { 'src/novelty/a.ts': '' },
       { 'src/inference/guardrails/rules.ts': `import { a } from '../server/server.ts'` },
       { 'src/inference/engines/echo.ts': `import { a } from '../inference-backend.ts'` },

@@ -41,7 +41,7 @@ export class InProcessExecutor implements Executor {
     this.#parts = parts
   }
 
-  get places(): number {
+  get freeSlots(): number {
     return mostAtOnce - (this.#live.size - this.#yielded)
   }
 

@@ -25,7 +25,7 @@ import type {
 import { createLocalSampler } from '../sampling/local-sampler.ts'
 import { InProcessExecutor } from './closures.ts'
 import { LauncherPool } from './programs/launcher-pool.ts'
-import type { Client, Lane } from './places.ts'
+import type { Client, ExecutorKind } from './scheduled-jobs.ts'
 import { Scheduler } from './scheduler.ts'
 import { type Capacity, neverFits } from './slots.ts'
 import { WorkerPool } from './functions/worker-pool.ts'
@@ -63,7 +63,7 @@ export class ConcurrentBackend implements Backend {
   readonly nodes: readonly SampledNode[]
   readonly #capacity: Capacity
   readonly #scheduler: Scheduler
-  readonly #executors: Readonly<Record<Lane, WorkerPool | LauncherPool | InProcessExecutor>>
+  readonly #executors: Readonly<Record<ExecutorKind, WorkerPool | LauncherPool | InProcessExecutor>>
   readonly #listeners = new Set<BackendListener>()
   #closing: Promise<void> | null = null
 
@@ -134,7 +134,7 @@ export class ConcurrentBackend implements Backend {
 
   #submit(jobs: readonly Job[], client: Client): void {
     const { listener } = client
-    if (this.#closing === null) this.#scheduler.submit(jobs, laneOf, client)
+    if (this.#closing === null) this.#scheduler.submit(jobs, kindOf, client)
     else for (const job of jobs) listener.report(job, { kind: 'cancel', reason: 'backend closed' })
   }
 
@@ -152,7 +152,7 @@ export class ConcurrentBackend implements Backend {
   }
 }
 
-function laneOf({ spec }: Job): Lane {
+function kindOf({ spec }: Job): ExecutorKind {
   if (spec.kind === 'program') return 'programs'
   return spec.kind === 'function' ? 'functions' : 'closures'
 }

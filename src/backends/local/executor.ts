@@ -1,12 +1,13 @@
-/** The port between the local scheduler, which decides, and those who run what it decided. */
+/** The port between the local scheduler, which decides, and the executors that run jobs. */
 
 import type { Job, Notice, TaskReport } from '../backend.ts'
+import type { GpuId } from './slots.ts'
 
 /** Jobs that begin together and share a grant of resources. */
 export interface Batch {
   readonly jobs: readonly Job[]
   /** The GPUs that the jobs may see; empty for none. */
-  readonly gpuIds: readonly number[]
+  readonly gpuIds: readonly GpuId[]
 }
 
 /**
@@ -15,8 +16,8 @@ export interface Batch {
  * `finish` is called once for the batch.
  */
 export interface Executor {
-  /** Batches that could begin now. */
-  readonly places: number
+  /** How many batches could begin now. */
+  readonly freeSlots: number
   /** How many of `waiting` jobs one batch should hold now: 1 when idle, many under backlog. */
   batchSize(waiting: number): number
   assign(batch: Batch): void
@@ -28,7 +29,7 @@ export interface Executor {
   close(reason: string): Promise<void>
 }
 
-/** How an executor answers. Nothing here throws. */
+/** How an executor reports back. Nothing here throws. */
 export interface ExecutorListener {
   report(job: Job, report: TaskReport): void
   notice(notice: Notice): void

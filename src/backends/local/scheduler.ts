@@ -1,31 +1,28 @@
-/** Gives waiting jobs to executors, by priority and age, as resources and places allow. */
+/** Assigns waiting jobs to executors, by priority and age, as resources and executors allow. */
 
-import { defaultResources, type ResourceRequest } from '../../tasks/resources.ts'
 import type { BackendListener, Job, Notice, TaskReport } from '../backend.ts'
 import type { Batch, Executor, ExecutorListener } from './executor.ts'
-import { JobQueue, type WaitingJob } from './job-queue.ts'
-import { type Client, type Lane, Place, Places } from './places.ts'
+import { JobQueue } from './job-queue.ts'
+import { type Client, type ExecutorKind, ScheduledJob, ScheduledJobs } from './scheduled-jobs.ts'
 import { type Capacity, type Grant, Slots } from './slots.ts'
 
-const lanes: readonly Lane[] = ['functions', 'programs', 'closures']
-/** Closures run on the event loop and hold no core. */
-const nothing: ResourceRequest = Object.freeze({ ...defaultResources, cores: 0 })
+const kinds: readonly ExecutorKind[] = ['functions', 'programs', 'closures']
 
 export class Scheduler implements ExecutorListener {
   readonly #slots: Slots
-  readonly #queues: Readonly<Record<Lane, JobQueue<Place>>> = {
+  readonly #queues: Readonly<Record<ExecutorKind, JobQueue<ScheduledJob>>> = {
     functions: new JobQueue(),
     programs: new JobQueue(),
     closures: new JobQueue(),
   }
-  readonly #places = new Places()
+  readonly #jobs = new ScheduledJobs()
   readonly #grants = new Map<Batch, Grant>()
-  /** How many jobs each sharer has here, and who waits for the last of them. */
+  /** How many jobs each client has here, and who waits for the last of them. */
   readonly #open = new Map<BackendListener, number>()
   readonly #waiters = new Map<BackendListener, (() => void)[]>()
   readonly #onNotice: (notice: Notice) => void
-  #executors: Readonly<Record<Lane, Executor>> | null = null
-  #turn = 0
+  #executors: Readonly<Record<ExecutorKind, Executor>> | null = null
+  #sequence = 0
   #isPumping = false
   #closeReason: string | null = null
 
@@ -34,49 +31,50 @@ export class Scheduler implements ExecutorListener {
     this.#onNotice = onNotice
   }
 
-  /** The executors report to this scheduler, so they come after it. */
-  use(executors: Readonly<Record<Lane, Executor>>): void {
+  /** The executors report to this scheduler, so they are created after it. */
+  use(executors: Readonly<Record<ExecutorKind, Executor>>): void {
     this.#executors = executors
   }
 
-  submit(jobs: readonly Job[], laneOf: (job: Job) => Lane, client: Client): void {
+  submit(jobs: readonly Job[], kindOf: (job: Job) => ExecutorKind, client: Client): void {
     const { listener } = client
     this.#open.set(listener, (this.#open.get(listener) ?? 0) + jobs.length)
     for (const job of jobs) {
-      const place = new Place(job, ++this.#turn, laneOf(job), client)
-      this.#places.add(place)
-      this.#queues[place.lane].push(place)
+      const scheduled = new ScheduledJob(job, ++this.#sequence, kindOf(job), client)
+      this.#jobs.add(scheduled)
+      this.#queues[scheduled.executor].push(scheduled)
     }
     this.#pump()
   }
 
   cancel(job: Job, reason: string): void {
-    this.#cancel(job, reason)
-    // It may have been in the way of others.
+    const scheduled = this.#jobs.find(job)
+    if (scheduled !== null) this.#cancel(scheduled, reason)
+    // It may have kept others from being assigned.
     this.#pump()
   }
 
-  /** Cancels what this sharer has here. Nothing else begins before all of it was canceled. */
+  /** Cancels all jobs of a client. Nothing else begins before all of them are canceled. */
   cancelAll(listener: BackendListener, reason: string): void {
     this.#withoutPumping(() => {
-      for (const { job, client } of this.#places.toArray()) {
-        if (client.listener === listener) this.#cancel(job, reason)
+      for (const job of this.#jobs.toArray()) {
+        if (job.client.listener === listener) this.#cancel(job, reason)
       }
     })
     this.#pump()
   }
 
-  /** Cancels what waits, and whatever comes back: only the executors know what runs. */
+  /** Cancels what waits, and whatever is given back: executors end what they run themselves. */
   close(reason: string): void {
     this.#closeReason = reason
     this.#withoutPumping(() => {
-      for (const { job, isWaiting } of this.#places.toArray()) {
-        if (isWaiting) this.#cancel(job, reason)
+      for (const job of this.#jobs.toArray()) {
+        if (job.isWaiting) this.#cancel(job, reason)
       }
     })
   }
 
-  /** Resolves when no job of this sharer is left. */
+  /** Resolves when no job of this client is left. */
   async drained(listener: BackendListener): Promise<void> {
     if ((this.#open.get(listener) ?? 0) === 0) return
     const { promise, resolve } = Promise.withResolvers<void>()
@@ -86,19 +84,21 @@ export class Scheduler implements ExecutorListener {
 
   /** Calls the closure of a job that is here, with its arguments; `null` for any other job. */
   closureOf(job: Job): (() => unknown) | null {
-    return this.#places.of(job)?.client.session.closureOf(job) ?? null
+    const scheduled = this.#scheduled(job)
+    return scheduled?.client.session.closureOf(scheduled.original) ?? null
   }
 
   report(job: Job, report: TaskReport): void {
-    const place = this.#places.of(job)
-    if (place === null) return
-    const { listener } = place.client
-    if (report.kind === 'start') return listener.report(job, report)
-    this.#places.delete(place)
-    listener.report(job, report)
+    const scheduled = this.#scheduled(job)
+    if (scheduled === null) return
+    const { original, client } = scheduled
+    const { listener } = client
+    if (report.kind === 'start') return listener.report(original, report)
+    this.#jobs.delete(scheduled)
+    listener.report(original, report)
     const left = (this.#open.get(listener) ?? 1) - 1
     this.#open.set(listener, left)
-    if (left === 0) this.#tellDrained(listener)
+    if (left === 0) this.#resolveDrained(listener)
   }
 
   notice(notice: Notice): void {
@@ -106,18 +106,18 @@ export class Scheduler implements ExecutorListener {
   }
 
   giveBack(jobs: readonly Job[]): void {
-    const back: Record<Lane, Place[]> = { functions: [], programs: [], closures: [] }
+    const back: Record<ExecutorKind, ScheduledJob[]> = { functions: [], programs: [], closures: [] }
     for (const job of jobs) {
-      const place = this.#places.of(job)
-      if (place === null || place.isWaiting) continue
+      const scheduled = this.#scheduled(job)
+      if (scheduled === null || scheduled.isWaiting) continue
       if (this.#closeReason !== null) {
         this.report(job, { kind: 'cancel', reason: this.#closeReason })
         continue
       }
-      place.isWaiting = true
-      back[place.lane].push(place)
+      scheduled.isWaiting = true
+      back[scheduled.executor].push(scheduled)
     }
-    for (const lane of lanes) if (back[lane].length > 0) this.#queues[lane].putBack(back[lane])
+    for (const kind of kinds) if (back[kind].length > 0) this.#queues[kind].putBack(back[kind])
     this.#pump()
   }
 
@@ -129,16 +129,20 @@ export class Scheduler implements ExecutorListener {
     this.#pump()
   }
 
-  #cancel(job: Job, reason: string): void {
-    const place = this.#places.of(job)
-    if (place === null) return
-    if (place.isWaiting) {
-      this.#queues[place.lane].remove(job)
+  #cancel(job: ScheduledJob, reason: string): void {
+    if (!this.#jobs.has(job)) return
+    if (job.isWaiting) {
+      this.#queues[job.executor].remove(job)
       this.report(job, { kind: 'cancel', reason })
-    } else this.#executors?.[place.lane].cancel(job, reason)
+    } else this.#executors?.[job.executor].cancel(job, reason)
   }
 
-  #tellDrained(listener: BackendListener): void {
+  /** What executors name is what they were given; `null` for a job that has ended. */
+  #scheduled(job: Job): ScheduledJob | null {
+    return job instanceof ScheduledJob && this.#jobs.has(job) ? job : null
+  }
+
+  #resolveDrained(listener: BackendListener): void {
     this.#open.delete(listener)
     const waiters = this.#waiters.get(listener) ?? []
     this.#waiters.delete(listener)
@@ -164,58 +168,48 @@ export class Scheduler implements ExecutorListener {
   }
 
   /**
-   * Begins the first job whose executor has a place. When it does not fit into what is left,
-   * nothing after it begins either, except what takes nothing: a large request cannot be starved by
-   * small ones.
+   * Begins the first job whose executor has a free slot. When it does not fit into what is left,
+   * nothing after it begins either, except what holds no resources: a large request cannot be
+   * starved by small ones.
    */
   #beginOne(): boolean {
     const executors = this.#executors
     if (executors === null) return false
-    let first: Place | undefined
-    let free: Place | undefined
-    for (const lane of lanes) {
-      if (this.#queues[lane].length === 0 || executors[lane].places <= 0) continue
-      const head = this.#queues[lane].peek()
+    let first: ScheduledJob | undefined
+    let free: ScheduledJob | undefined
+    for (const kind of kinds) {
+      if (this.#queues[kind].length === 0 || executors[kind].freeSlots <= 0) continue
+      const head = this.#queues[kind].peek()
       if (head === undefined) continue
       if (first === undefined || isBefore(head, first)) first = head
-      if (requestOf(head.job, lane) === nothing) free = head
+      if (head.isFree) free = head
     }
     if (first === undefined) return false
-    const next = this.#slots.fits(requestOf(first.job, first.lane)) ? first : free
+    const next = this.#slots.fits(first.request) ? first : free
     if (next === undefined) return false
-    this.#begin(next, executors[next.lane])
+    this.#begin(next, executors[next.executor])
     return true
   }
 
-  #begin({ lane, job: first }: Place, executor: Executor): void {
-    const queue = this.#queues[lane]
-    const request = requestOf(first, lane)
-    const most = request === defaultResources ? executor.batchSize(queue.length) : 1
+  #begin(first: ScheduledJob, executor: Executor): void {
+    const queue = this.#queues[first.executor]
+    const { request } = first
+    const most = first.isDefault ? executor.batchSize(queue.length) : 1
     const jobs: Job[] = []
     do {
-      const place = queue.take()
-      if (place === undefined) break
-      place.isWaiting = false
-      jobs.push(place.job)
-    } while (jobs.length < most && this.#isNext(queue, lane, request))
+      const scheduled = queue.take()
+      if (scheduled === undefined) break
+      scheduled.isWaiting = false
+      jobs.push(scheduled)
+    } while (jobs.length < most && queue.peek()?.isDefault === true)
     const grant = this.#slots.take(request)
     const batch: Batch = { jobs, gpuIds: grant.gpuIds }
     this.#grants.set(batch, grant)
     executor.assign(batch)
   }
-
-  #isNext(queue: JobQueue<Place>, lane: Lane, request: ResourceRequest): boolean {
-    const next = queue.peek()
-    return next !== undefined && requestOf(next.job, lane) === request
-  }
 }
 
-function isBefore(a: WaitingJob, b: WaitingJob): boolean {
-  const [mine, other] = [a.job.spec.priority, b.job.spec.priority]
-  return mine === other ? a.turn < b.turn : mine > other
-}
-
-function requestOf({ spec }: Job, lane: Lane): ResourceRequest {
-  if (spec.kind === 'prompt') return nothing
-  return lane === 'closures' && spec.resources === defaultResources ? nothing : spec.resources
+function isBefore(a: ScheduledJob, b: ScheduledJob): boolean {
+  const [mine, other] = [a.spec.priority, b.spec.priority]
+  return mine === other ? a.sequence < b.sequence : mine > other
 }

@@ -1,31 +1,36 @@
-/** What the machine has, and what of it is in use. It counts; it starts nothing. */
+/** What a node has, and what of it is in use. It counts; it starts nothing. */
 
-import { defaultResources, type ResourceRequest } from '../../tasks/resources.ts'
+import { isDefaultRequest, type ResourceRequest } from '../../tasks/resources.ts'
 
-/** What the machine has, or has left. */
+/** A GPU as CUDA_VISIBLE_DEVICES names it: an index, or a UUID such as `GPU-…` or `MIG-…`. */
+export type GpuId = number | string
+
+/** What a node has. */
 export interface Capacity {
   readonly cores: number
   readonly memoryMb: number
-  /** The ids of the GPUs. */
-  readonly gpuIds: readonly number[]
+  readonly gpuIds: readonly GpuId[]
 }
 
 /** What a batch holds while it runs. */
 export interface Grant {
   readonly cores: number
   readonly memoryMb: number
-  readonly gpuIds: readonly number[]
+  readonly gpuIds: readonly GpuId[]
 }
 
 /** The resources in use, taken and given back. */
 export class Slots {
   #cores: number
   #memoryMb: number
-  #gpuIds: number[]
+  readonly #allGpuIds: readonly GpuId[]
+  /** In the order of the capacity. */
+  #gpuIds: GpuId[]
 
   constructor(capacity: Capacity) {
     this.#cores = capacity.cores
     this.#memoryMb = capacity.memoryMb
+    this.#allGpuIds = capacity.gpuIds
     this.#gpuIds = [...capacity.gpuIds]
   }
 
@@ -45,20 +50,20 @@ export class Slots {
     this.#cores += grant.cores
     this.#memoryMb += grant.memoryMb
     if (grant.gpuIds.length === 0) return
-    this.#gpuIds.push(...grant.gpuIds)
-    this.#gpuIds.sort((a, b) => a - b)
+    const free = new Set([...this.#gpuIds, ...grant.gpuIds])
+    this.#gpuIds = this.#allGpuIds.filter((id) => free.has(id))
   }
 }
 
-const noGpus: readonly number[] = Object.freeze([])
+const noGpus: readonly GpuId[] = Object.freeze([])
 
-/** Why this machine will never have what the task asks for, or `null`. */
+/** Why this node will never have what the task asks for, or `null`. */
 export function neverFits(
   request: ResourceRequest,
   capacity: Capacity,
 ): { field: string; message: string } | null {
-  // One core and nothing else: every machine has that.
-  if (request === defaultResources) return null
+  // Every node has one core.
+  if (isDefaultRequest(request)) return null
   const wants = [
     ['cores', request.cores, capacity.cores],
     ['memoryMb', request.memoryMb, capacity.memoryMb],

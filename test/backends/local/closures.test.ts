@@ -172,12 +172,12 @@ describe('closures', () => {
 
   it('are all canceled by close(), and count against the places while they run', async () => {
     const { listener, executor, begin } = openExecutor()
-    const before = executor.places
+    const before = executor.freeSlots
     const jobs = Array.from({ length: 10 }, () => begin({ function: never }))
-    expect(before - executor.places).toBe(10)
+    expect(before - executor.freeSlots).toBe(10)
     await listener.started(jobs[9] ?? begin({ function: never }))
     await executor.close('backend closed')
     for (const job of jobs) expect(listener.kindsOf(job)).toEqual(['start', 'cancel'])
-    expect([executor.places, listener.finished.length]).toEqual([before, 10])
+    expect([executor.freeSlots, listener.finished.length]).toEqual([before, 10])
   })
 })

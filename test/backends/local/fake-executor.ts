@@ -2,7 +2,7 @@
 
 import type { Job, TaskReport } from '../../../src/backends/backend.ts'
 import type { Batch, Executor, ExecutorListener } from '../../../src/backends/local/executor.ts'
-import type { Lane } from '../../../src/backends/local/places.ts'
+import { type ExecutorKind, ScheduledJob } from '../../../src/backends/local/scheduled-jobs.ts'
 import { Scheduler } from '../../../src/backends/local/scheduler.ts'
 import type { Capacity } from '../../../src/backends/local/slots.ts'
 import { ComputeTask } from '../../../src/tasks/compute-task.ts'
@@ -14,6 +14,7 @@ class FakeExecutor implements Executor {
   readonly batches: Batch[] = []
   readonly begun: Job[] = []
   readonly #listener: ExecutorListener
+  readonly #assigned = new Map<Job, Job>()
   readonly #left = new Map<Batch, Set<Job>>()
   most: number
   size = 1
@@ -23,12 +24,12 @@ class FakeExecutor implements Executor {
     this.most = most
   }
 
-  get places(): number {
+  get freeSlots(): number {
     return this.most - this.#left.size
   }
 
   get running(): Job[] {
-    return [...this.#left.values()].flatMap((jobs) => [...jobs])
+    return [...this.#left.values()].flatMap((jobs) => [...jobs].map(originalOf))
   }
 
   get runningBatches(): Batch[] {
@@ -41,7 +42,10 @@ class FakeExecutor implements Executor {
 
   assign(batch: Batch): void {
     this.batches.push(batch)
-    this.begun.push(...batch.jobs)
+    for (const job of batch.jobs) {
+      this.begun.push(originalOf(job))
+      this.#assigned.set(originalOf(job), job)
+    }
     this.#left.set(batch, new Set(batch.jobs))
   }
 
@@ -51,17 +55,27 @@ class FakeExecutor implements Executor {
 
   end(job: Job, report: TaskReport = { kind: 'complete', value: job.uid }): void {
     for (const [batch, jobs] of this.#left) {
-      if (!jobs.delete(job)) continue
-      this.#listener.report(job, report)
+      if (!jobs.delete(this.#assignedJob(job))) continue
+      this.report(job, report)
       this.#finishIfEmpty(batch, jobs)
     }
+  }
+
+  /** Reports about a job that may have ended. */
+  report(job: Job, report: TaskReport): void {
+    this.#listener.report(this.#assignedJob(job), report)
+  }
+
+  /** The scheduler's own object for a job, which tests name by what they submitted. */
+  #assignedJob(job: Job): Job {
+    return this.#assigned.get(job) ?? job
   }
 
   /** As when the worker died before it began these. */
   giveBack(...given: Job[]): void {
     // What is given back may be here again, in another batch, before the next is looked at.
     for (const [batch, jobs] of Array.from(this.#left)) {
-      const back = given.filter((job) => jobs.delete(job))
+      const back = given.map((job) => this.#assignedJob(job)).filter((job) => jobs.delete(job))
       if (back.length === 0) continue
       this.#listener.giveBack(back)
       this.#finishIfEmpty(batch, jobs)
@@ -80,6 +94,8 @@ class FakeExecutor implements Executor {
   }
 }
 
+const originalOf = (job: Job): Job => (job instanceof ScheduledJob ? job.original : job)
+
 /** A scheduler over three fake executors, and one client. */
 export function openScheduler(capacity: Partial<Capacity> = {}) {
   const whole = { cores: 4, memoryMb: 1000, gpuIds: [], ...capacity }
@@ -91,8 +107,8 @@ export function openScheduler(capacity: Partial<Capacity> = {}) {
   ]
   scheduler.use({ functions, programs, closures })
   const listener = new RecordingListener()
-  const submit = (jobs: readonly Job[], lane: Lane = 'functions', to = listener): void =>
-    scheduler.submit(jobs, () => lane, { listener: to, session: new FakeSession() })
+  const submit = (jobs: readonly Job[], kind: ExecutorKind = 'functions', to = listener): void =>
+    scheduler.submit(jobs, () => kind, { listener: to, session: new FakeSession() })
   return { scheduler, functions, programs, closures, listener, submit }
 }
 

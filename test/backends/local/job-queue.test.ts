@@ -5,38 +5,45 @@ import { JobQueue, type WaitingJob } from '../../../src/backends/local/job-queue
 import { jobOf, jobsOf, uids } from './fake-executor.ts'
 import { assertProperty } from '../../property.ts'
 
-function drain(queue: JobQueue<WaitingJob>): Job[] {
-  const jobs: Job[] = []
-  for (let next = queue.take(); next !== undefined; next = queue.take()) jobs.push(next.job)
+type Waiting = Job & WaitingJob
+
+function drain(queue: JobQueue<Waiting>): Waiting[] {
+  const jobs: Waiting[] = []
+  for (let next = queue.take(); next !== undefined; next = queue.take()) jobs.push(next)
   return jobs
 }
 
-const filled = (jobs: readonly Job[]): JobQueue<WaitingJob> => {
-  const queue = new JobQueue<WaitingJob>()
-  for (const [turn, job] of jobs.entries()) queue.push({ job, turn })
+const waitingJobs = (jobs: readonly Job[]): Waiting[] =>
+  jobs.map((job, sequence) => ({ ...job, sequence }))
+
+const filled = (jobs: readonly Waiting[]): JobQueue<Waiting> => {
+  const queue = new JobQueue<Waiting>()
+  for (const job of jobs) queue.push(job)
   return queue
 }
 
 describe('a queue of jobs', () => {
   it('gives the highest priority first, and the first come of each', () => {
     const priorities = [0, 5, -1, 5, 0.5, 0, -1]
-    const queue = filled(priorities.map((priority, at) => jobOf(String(at), { priority })))
-    expect([queue.length, queue.peek()?.job.uid]).toEqual([7, '1'])
+    const queue = filled(
+      waitingJobs(priorities.map((priority, at) => jobOf(String(at), { priority }))),
+    )
+    expect([queue.length, queue.peek()?.uid]).toEqual([7, '1'])
     expect(uids(drain(queue))).toBe('1 3 4 0 5 2 6')
     expect([queue.length, queue.peek(), queue.take()]).toEqual([0, undefined, undefined])
   })
 
   it('forgets what was removed, wherever it waits', () => {
-    const jobs = jobsOf(6)
+    const jobs = waitingJobs(jobsOf(6))
     const queue = filled(jobs)
-    for (const at of [0, 3, 5]) queue.remove(jobs[at] ?? jobOf('x'))
+    for (const at of [0, 3, 5]) queue.remove(jobs[at] as Waiting)
     expect(queue.length).toBe(3)
     expect(uids(drain(queue))).toBe('1 2 4')
     expect(queue.length).toBe(0)
   })
 
   it('puts back in the old order, also when two come back in the wrong one', () => {
-    const jobs = jobsOf(6)
+    const jobs = waitingJobs(jobsOf(6))
     const queue = filled(jobs)
     const taken = [queue.take(), queue.take(), queue.take(), queue.take()].filter(
       (one) => one !== undefined,
@@ -46,7 +53,7 @@ describe('a queue of jobs', () => {
     expect(queue.length).toBe(6)
     expect(uids(drain(queue))).toBe('0 1 2 3 4 5')
     queue.putBack(taken)
-    queue.push({ job: jobOf('later'), turn: 99 })
+    queue.push({ ...jobOf('later'), sequence: 99 })
     expect(uids(drain(queue))).toBe('0 1 2 3 later')
   })
 
@@ -57,12 +64,12 @@ describe('a queue of jobs', () => {
     )
     assertProperty(
       fc.property(fc.array(operation, { maxLength: 80 }), (operations) => {
-        const queue = new JobQueue<WaitingJob>()
-        let model: { job: Job; turn: number }[] = []
-        const taken: { job: Job; turn: number }[] = []
-        for (const [turn, one] of operations.entries()) {
+        const queue = new JobQueue<Waiting>()
+        let model: Waiting[] = []
+        const taken: Waiting[] = []
+        for (const [sequence, one] of operations.entries()) {
           if ('priority' in one) {
-            const waiting = { job: jobOf(String(turn), { priority: one.priority }), turn }
+            const waiting = { ...jobOf(String(sequence), { priority: one.priority }), sequence }
             queue.push(waiting)
             model.push(waiting)
           } else if (one.do === 'take') {
@@ -71,26 +78,26 @@ describe('a queue of jobs', () => {
             if (next !== undefined) taken.push(next)
           } else if (one.do === 'remove') {
             const [gone] = model.splice(one.at % Math.max(1, model.length), 1)
-            if (gone !== undefined) queue.remove(gone.job)
+            if (gone !== undefined) queue.remove(gone)
           } else {
             const back = taken.splice(one.at % (taken.length + 1))
             queue.putBack(back)
             model.push(...back)
           }
           model = model.toSorted(
-            (a, b) => b.job.spec.priority - a.job.spec.priority || a.turn - b.turn,
+            (a, b) => b.spec.priority - a.spec.priority || a.sequence - b.sequence,
           )
           expect(queue.length).toBe(model.length)
           expect(queue.peek()).toEqual(model[0])
         }
-        expect(drain(queue)).toEqual(model.map(({ job }) => job))
+        expect(drain(queue)).toEqual(model)
       }),
       { numRuns: 300 },
     )
   })
 
   it('removes from a long queue without searching it', () => {
-    const jobs = jobsOf(100_000)
+    const jobs = waitingJobs(jobsOf(100_000))
     const queue = filled(jobs)
     // Quadratic work would take minutes here.
     for (const job of jobs.toReversed().slice(0, 99_990)) queue.remove(job)
@@ -102,7 +109,7 @@ describe('a queue of jobs', () => {
     const jobs = Array.from({ length: 50_000 }, (_, at) =>
       jobOf(String(at), { priority: (at * 7919) % 50_000 }),
     )
-    const taken = drain(filled(jobs)).map(({ spec }) => spec.priority)
+    const taken = drain(filled(waitingJobs(jobs))).map(({ spec }) => spec.priority)
     expect(taken).toEqual(taken.toSorted((a, b) => b - a))
   })
 })

@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import type { Job } from '../../../src/backends/backend.ts'
-import type { Lane } from '../../../src/backends/local/places.ts'
+import type { ExecutorKind } from '../../../src/backends/local/scheduled-jobs.ts'
 import { FakeSession } from '../../../src/testing/fake-session.ts'
 import { RecordingListener } from '../../../src/testing/recording-listener.ts'
 import { jobOf, jobsOf, openScheduler, uids } from './fake-executor.ts'
@@ -64,7 +64,7 @@ describe('the order in which jobs begin', () => {
     expect(uids(closures.begun)).toBe('closure')
   })
 
-  it('does not let a lane without places hold up the others', () => {
+  it('an executor without a free slot does not hold up the others', () => {
     const { functions, programs, submit } = openScheduler({ cores: 4 })
     functions.most = 1
     submit([jobOf('a'), jobOf('b')])
@@ -85,6 +85,27 @@ describe('the order in which jobs begin', () => {
     }
     expect(sizes).toEqual([3, 1, 1, 1])
     expect(uids(functions.begun)).toBe('0 1 2 3 big after')
+  })
+
+  it('copies of jobs share batches, and copies of closures hold no core, like originals', () => {
+    const { functions, closures, submit } = openScheduler({ cores: 1 })
+    functions.size = 3
+    submit(structuredClone(jobsOf(4)))
+    submit(structuredClone(jobsOf(2)), 'closures')
+    expect(functions.batches.map(({ jobs }) => jobs.length)).toEqual([3])
+    expect(uids(closures.begun)).toBe('0 1')
+  })
+
+  it('a copy can be canceled by the object that was submitted, while it waits and runs', () => {
+    const { scheduler, functions, listener, submit } = openScheduler({ cores: 1 })
+    const [running, waiting] = structuredClone(jobsOf(2)) as [Job, Job]
+    submit([running, waiting])
+    scheduler.cancel({ ...waiting }, 'another object')
+    expect(listener.jobs).toEqual([])
+    scheduler.cancel(waiting, 'asked')
+    scheduler.cancel(running, 'asked')
+    expect(functions.begun).toEqual([running])
+    expect(listener.jobs).toEqual([waiting, running])
   })
 
   it('survives an executor that asks for batches of nothing', () => {
@@ -114,12 +135,12 @@ describe('jobs that are given back', () => {
   })
 
   it('do not come back once they were canceled', () => {
-    const { scheduler, functions, listener, submit } = openScheduler({ cores: 1 })
+    const { functions, listener, submit } = openScheduler({ cores: 1 })
     functions.size = 3
     const jobs = jobsOf(3)
     submit(jobs)
     const [first = jobOf('x')] = jobs
-    scheduler.report(first, { kind: 'cancel', reason: 'gone' })
+    functions.report(first, { kind: 'cancel', reason: 'gone' })
     functions.giveBack(...jobs)
     expect(functions.running.map(({ uid }) => uid)).toEqual(['1', '2'])
     for (const job of functions.running) functions.end(job)
@@ -197,8 +218,8 @@ describe('canceling', () => {
     const [one, two] = [jobOf('1'), jobOf('2')]
     submit([one, two])
     functions.end(one)
-    scheduler.report(one, { kind: 'complete', value: 'late' })
-    scheduler.report(one, { kind: 'start', workerId: 'w', nodeId: 'n' })
+    functions.report(one, { kind: 'complete', value: 'late' })
+    functions.report(one, { kind: 'start', workerId: 'w', nodeId: 'n' })
     expect(listener.kindsOf(one)).toEqual(['complete'])
     let isDrained = false
     const drained = scheduler.drained(listener).then(() => (isDrained = true))
@@ -210,7 +231,7 @@ describe('canceling', () => {
 })
 
 const request = fc.record({
-  lane: fc.constantFrom<Lane>('functions', 'programs', 'closures'),
+  kind: fc.constantFrom<ExecutorKind>('functions', 'programs', 'closures'),
   priority: fc.integer({ min: -1, max: 1 }),
   resources: fc.record({
     cores: fc.integer({ min: 1, max: 4 }),
@@ -235,14 +256,14 @@ it('resources are never oversubscribed, GPUs never shared, and every job ends on
         const { scheduler, functions, programs, closures, listener } = openScheduler(capacity)
         const executors = [functions, programs, closures]
         for (const executor of executors) executor.size = size
-        const laneOf = new Map<Job, Lane>()
-        const jobs = requests.map(({ lane, priority, resources, isPlain }, at) => {
+        const kindOf = new Map<Job, ExecutorKind>()
+        const jobs = requests.map(({ kind, priority, resources, isPlain }, at) => {
           const job = jobOf(String(at), isPlain ? { priority } : { priority, resources })
-          laneOf.set(job, lane)
+          kindOf.set(job, kind)
           return job
         })
         const check = (): void => {
-          const used = { cores: 0, memoryMb: 0, gpus: [] as number[] }
+          const used = { cores: 0, memoryMb: 0, gpus: [] as (number | string)[] }
           for (const executor of executors) {
             for (const { jobs: inBatch, gpuIds } of executor.runningBatches) {
               const [{ spec } = jobOf('x')] = inBatch
@@ -259,7 +280,7 @@ it('resources are never oversubscribed, GPUs never shared, and every job ends on
         }
         const half = Math.ceil(jobs.length / 2)
         const submit = (some: readonly Job[]): void =>
-          scheduler.submit(some, (job) => laneOf.get(job) ?? 'functions', {
+          scheduler.submit(some, (job) => kindOf.get(job) ?? 'functions', {
             listener,
             session: new FakeSession(),
           })

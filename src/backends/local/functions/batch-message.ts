@@ -15,7 +15,12 @@ export interface UnsendableJob {
 
 /** Builds the messages for one worker, which is told of each definition once. */
 export class BatchMessages {
-  readonly #known = new Map<TaskDefinition, number>()
+  /** By module, then by name: a job's definition may be a copy. */
+  readonly #known = new Map<string, Map<string, number>>()
+  #count = 0
+  /** Jobs of one function mostly follow each other: comparing is cheaper than looking it up. */
+  #last: TaskDefinition = { module: '', name: '' }
+  #lastIndex = -1
 
   build(assignment: Assignment): {
     readonly message: Omit<BatchMessage, 'bank'>
@@ -47,11 +52,17 @@ export class BatchMessages {
   }
 
   #indexOf(definition: TaskDefinition, news: TaskDefinition[]): number {
-    const known = this.#known.get(definition)
-    if (known !== undefined) return known
-    news.push(definition)
-    const index = this.#known.size
-    this.#known.set(definition, index)
+    const { module, name } = definition
+    if (name === this.#last.name && module === this.#last.module) return this.#lastIndex
+    let names = this.#known.get(module)
+    if (names === undefined) this.#known.set(module, (names = new Map()))
+    let index = names.get(name)
+    if (index === undefined) {
+      names.set(name, (index = this.#count++))
+      news.push(definition)
+    }
+    this.#last = definition
+    this.#lastIndex = index
     return index
   }
 }

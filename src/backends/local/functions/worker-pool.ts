@@ -61,11 +61,11 @@ export class WorkerPool implements Executor {
     this.#seats = Array.from({ length: options.size }, () => new Seat(seatOptions))
   }
 
-  get places(): number {
+  get freeSlots(): number {
     if (this.#closeReason !== null) return 0
-    let places = 0
-    for (const seat of this.#seats) if (this.#hasPlace(seat)) places++
-    return places
+    let free = 0
+    for (const seat of this.#seats) if (this.#hasPlace(seat)) free++
+    return free
   }
 
   batchSize(waiting: number): number {

@@ -76,7 +76,7 @@ export class LauncherPool implements Executor {
     })
   }
 
-  get places(): number {
+  get freeSlots(): number {
     return Math.max(0, this.#limit.limit - this.#attempts.size)
   }
 

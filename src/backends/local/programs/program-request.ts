@@ -2,13 +2,14 @@
 
 import { resolve } from 'node:path'
 import type { ProgramSpec } from '../../../tasks/spec.ts'
+import type { GpuId } from '../slots.ts'
 import type { ProgramRequest } from './protocol.ts'
 
 /** Paths are made absolute here: the launcher may have been started in another folder. */
 export function toProgramRequest(
   id: number,
   spec: ProgramSpec,
-  gpuIds: readonly number[],
+  gpuIds: readonly GpuId[],
 ): ProgramRequest {
   const { stdout, stderr } = spec.captureStdio ?? {}
   const folder = folderOf(spec)
@@ -38,7 +39,7 @@ function folderOf({ cwd, workDir }: ProgramSpec): string {
   }
 }
 
-function environmentOf(spec: ProgramSpec, gpuIds: readonly number[]): ProgramRequest['env'] {
+function environmentOf(spec: ProgramSpec, gpuIds: readonly GpuId[]): ProgramRequest['env'] {
   if (spec.resources.gpus === 0) return spec.env
   return { ...spec.env, CUDA_VISIBLE_DEVICES: gpuIds.join(',') }
 }

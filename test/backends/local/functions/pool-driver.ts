@@ -129,7 +129,7 @@ export class PoolDriver implements ExecutorListener {
   pump(): void {
     if (this.#isPumping) return
     this.#isPumping = true
-    while (this.#queue.length > 0 && this.pool.places > 0) {
+    while (this.#queue.length > 0 && this.pool.freeSlots > 0) {
       const size = this.#fixedSize ?? this.pool.batchSize(this.#queue.length)
       const batch = { jobs: this.#queue.splice(0, size), gpuIds: [] }
       this.batchSizes.push(batch.jobs.length)

@@ -96,7 +96,7 @@ describe.for(['thread', 'process'] as const)('ends of isolation %s', (isolation)
     for (const report of await driver.allEnded(jobs)) {
       expect(report).toMatchObject({ kind: 'cancel', reason: 'the end' })
     }
-    expect(driver.pool.places).toBe(0)
+    expect(driver.pool.freeSlots).toBe(0)
     expect(driver.notices).toEqual([])
     if (isolation === 'process') expect(() => process.kill(pid, 0)).toThrow('ESRCH')
     await driver.expectAllOver()

@@ -171,12 +171,12 @@ describe.each(['auto', 'plain'] as const)('a launcher pool with the %s spawner',
 
   it('runs at most so many programs at once', async () => {
     const driver = openPool({ spawner, maxProcesses: 3 })
-    expect(driver.pool.places).toBe(3)
+    expect(driver.pool.freeSlots).toBe(3)
     const runs = Array.from({ length: 9 }, () => driver.submit(shell('sleep 0.05')))
-    expect(driver.pool.places).toBe(0)
+    expect(driver.pool.freeSlots).toBe(0)
     expect(driver.assigned).toBe(3)
     for (const { ended } of runs) expectCompleted(await ended)
-    expect(driver.pool.places).toBe(3)
+    expect(driver.pool.freeSlots).toBe(3)
     expect(driver.finished).toHaveLength(9)
   })
 

@@ -95,7 +95,7 @@ export class PoolDriver implements ExecutorListener {
   }
 
   #pump(): void {
-    while (this.pool.places > 0 && this.#queue.length > 0) {
+    while (this.pool.freeSlots > 0 && this.#queue.length > 0) {
       const next = this.#queue.shift()
       if (next === undefined) return
       this.assigned++
