@@ -1,10 +1,16 @@
 /** Signals to whole process groups, which are named by the process id of their first member. */
 
 import { readdirSync, readFileSync } from 'node:fs'
+import { type Clock, sleep } from '../foundation/clock.ts'
 
-/** Whether the group had a member to take the signal; 0 only asks. */
+const firstPollMs = 10
+const maxPollMs = 200
+/** How long killed processes may take to be gone: those that wait for a disk may never be. */
+const killedMs = 5000
+
+/** Whether the group has a member; signal 0 is not sent. */
 export function signalGroup(pid: number, signal: NodeJS.Signals | 0): boolean {
-  // Group 0 would be our own, and 1 everybody's.
+  // Group 0 would be our own, and 1 every process.
   if (pid <= 1) return false
   try {
     process.kill(-pid, signal)
@@ -14,7 +20,7 @@ export function signalGroup(pid: number, signal: NodeJS.Signals | 0): boolean {
   }
 }
 
-/** Whether a member of the group runs; the dead that nobody reaps do not count. */
+/** Whether a member of the group runs; zombies do not count. */
 export function isGroupAlive(pid: number): boolean {
   if (!signalGroup(pid, 0)) return false
   const known = processes()
@@ -22,8 +28,31 @@ export function isGroupAlive(pid: number): boolean {
 }
 
 /**
- * The groups of a session whose first member lives: what a dead launcher has started and nobody
- * knows of yet. What an ended program left behind is not among them. Empty without `/proc`.
+ * SIGTERM to every member, after the grace SIGKILL; without a grace SIGKILL at once. Resolves when
+ * none of them runs any more.
+ */
+export async function endGroup(clock: Clock, pid: number, graceMs: number): Promise<void> {
+  if (graceMs > 0) {
+    signalGroup(pid, 'SIGTERM')
+    if (await isGoneWithin(clock, pid, graceMs)) return
+  }
+  signalGroup(pid, 'SIGKILL')
+  await isGoneWithin(clock, pid, killedMs)
+}
+
+async function isGoneWithin(clock: Clock, pid: number, ms: number): Promise<boolean> {
+  const start = clock.monotonicMs()
+  for (let pollMs = firstPollMs; isGroupAlive(pid);) {
+    if (clock.monotonicMs() - start >= ms) return false
+    await sleep(clock, pollMs)
+    pollMs = Math.min(pollMs * 2, maxPollMs)
+  }
+  return true
+}
+
+/**
+ * The groups of a session whose first member runs: programs whose start a lost launcher could not
+ * report. What an ended program left behind is not among them. Empty without `/proc`.
  */
 export function groupsOfSession(session: number): number[] {
   const known = processes() ?? []
@@ -39,7 +68,7 @@ interface ProcessEntry {
 
 const pidOf = ({ pid }: ProcessEntry): number => pid
 
-/** All that there are; `undefined` where there is no `/proc`. */
+/** All processes; `undefined` without `/proc`. */
 function processes(): ProcessEntry[] | undefined {
   try {
     const names = readdirSync('/proc').filter((name) => /^\d+$/.test(name))

@@ -1,4 +1,4 @@
-/** The engine that starts a server of its own for its worker, and then talks to it as any other. */
+/** Starts a server program for each worker, and talks to it like the `openai` engine. */
 
 import { type Clock, sleep } from '../../foundation/clock.ts'
 import type { Log } from '../../foundation/log.ts'
@@ -16,11 +16,17 @@ import { type AttachedEngine, createOpenAiEngine } from './openai.ts'
 import { probeOnce } from './openai/probe.ts'
 import { unlessAborted } from '../../foundation/promises.ts'
 import { UpstreamLink } from './openai/upstream-link.ts'
-import { childEnvironment, type Environment } from './process/child-environment.ts'
-import { checkTemplate, fillTemplate } from './process/command-template.ts'
 import { GuardedServer } from './process/guarded-server.ts'
-import { findFreePort, toOrigin } from './process/local-port.ts'
-import { sliceOf, type WorkerSlice } from './process/worker-slice.ts'
+import {
+  checkTemplate,
+  childEnvironment,
+  type Environment,
+  fillTemplate,
+  findFreePort,
+  sliceOf,
+  toOrigin,
+  type WorkerSlice,
+} from './process/server-command.ts'
 
 /** How each worker's server is started and watched, and which GPUs it gets. */
 export interface ProcessEngineOptions {
@@ -29,7 +35,7 @@ export interface ProcessEngineOptions {
    * {max_model_len} {gpu_memory_utilization}` in them.
    */
   readonly command: readonly string[]
-  /** Above what a server inherits, which is little. */
+  /** Added to what a server inherits, which is little. */
   readonly env: Environment
   readonly modelName: string
   /** GPUs of one worker. */
@@ -49,11 +55,11 @@ export interface ProcessEngineOptions {
   readonly hubToken: string | null
   readonly clock: Clock
   readonly log: Log
-  /** Hears the lines of the server's output until it is ready. */
+  /** Called with each line of the server's output until it is ready. */
   readonly onProgress?: (text: string) => void
 }
 
-/** Makes the engine of one worker; the template and the slice are checked at once. */
+/** Creates the engine of one worker. Checks the command template and the GPUs at once. */
 export function createProcessEngine(
   options: ProcessEngineOptions,
   worker: EngineWorker,
@@ -81,11 +87,11 @@ class ProcessEngine implements InferenceEngine {
   readonly #options: ProcessEngineOptions
   readonly #worker: EngineWorker
   readonly #slice: WorkerSlice
-  /** Aborted with the reason why there will be no start, or no more watching. */
+  /** Aborted with the reason when the engine is closed or lost. */
   readonly #over = new AbortController()
   #starting: Promise<ModelFacts> | undefined
   #server: GuardedServer | undefined
-  /** From the end of the start on. */
+  /** Set once it has started. */
   #attached: Attached | undefined
   #closing: Promise<void> | undefined
 
@@ -182,7 +188,7 @@ class ProcessEngine implements InferenceEngine {
       },
     })
     this.#server = server
-    void server.ended.then((manner) => this.#giveUp('engine_error', `ended with ${manner}`))
+    void server.ended.then((reason) => this.#giveUp('engine_error', `ended with ${reason}`))
     const origin = toOrigin(host, port)
     const link = new UpstreamLink({ origin, apiKey: null, connections: 1 })
     const common = { modelName, maxConcurrency, contextLength, clock, log }
@@ -218,13 +224,16 @@ class ProcessEngine implements InferenceEngine {
     this.#giveUp('engine_lost', `failed ${mostMisses} health checks in a row`)
   }
 
-  /** The server's own words go into the log and the cause, never into the message. */
+  /** The output of the server goes into the log and the cause, never into the message. */
   #giveUp(code: InferenceErrorCode, what: string): void {
     if (this.#over.signal.aborted) return
-    const tail = this.#server?.tail ?? ''
+    const output = this.#server?.output ?? ''
     const reason = `the server of worker ${this.#worker.index} ${what}`
-    if (tail !== '') this.#options.log.warn('ServerOutput', `${reason}; its last words:\n${tail}`)
-    this.#over.abort(inferenceError(code, reason, tail === '' ? {} : { cause: new Error(tail) }))
+    if (output !== '')
+      this.#options.log.warn('ServerOutput', `${reason}; the end of its output:\n${output}`)
+    this.#over.abort(
+      inferenceError(code, reason, output === '' ? {} : { cause: new Error(output) }),
+    )
     this.#attached?.engine.abandon(reason)
   }
 

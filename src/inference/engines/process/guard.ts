@@ -1,29 +1,43 @@
 /**
- * The program that stands between an engine's process and its server: it ends the server's whole
- * process group when it is told to, when the server ends, and when its parent is gone.
+ * The program between an engine's process and its server: it ends the server's whole process group
+ * when it is asked to, when the server exits, and when its parent is gone.
  */
 
 import { spawn } from 'node:child_process'
-import { boundedWait } from '../../../foundation/promises.ts'
 import { systemClock } from '../../../foundation/clock.ts'
 import { errnoOf, messageOf } from '../../../foundation/errors.ts'
-import type { FromGuard, ToGuard } from './guard-protocol.ts'
-import { endGroup } from './end-group.ts'
+import { boundedWait } from '../../../foundation/promises.ts'
+import { connectToParent } from '../../../runtime/child-program.ts'
+import { endGroup } from '../../../runtime/process-group.ts'
 
-const reapMs = 1000
+export interface ToGuard {
+  readonly kind: 'launch'
+  readonly command: readonly string[]
+  readonly env: Readonly<Record<string, string>>
+  /** Between SIGTERM and SIGKILL. */
+  readonly graceMs: number
+}
+
+export type FromGuard =
+  /** The server runs; its process group has the same number. */
+  | { readonly kind: 'launched'; readonly pid: number }
+  | { readonly kind: 'failed'; readonly errno: string; readonly message: string }
+  /** The server itself has exited; the rest of its group is being ended. */
+  | { readonly kind: 'ended'; readonly code: number | null; readonly signal: string | null }
+
+/** How long the exit of the server and the last message may take once the group is gone. */
+const lastMs = 1000
 let group: number | undefined
 let graceMs = 0
 let isEnding = false
 let exited: Promise<void> = Promise.resolve()
 
-process.on('message', (message: ToGuard) => {
-  if (message.kind === 'launch') launch(message)
-  else void end(graceMs)
+const parent = connectToParent<ToGuard, FromGuard>({
+  onMessage: launch,
+  onEnd: () => void end(graceMs),
 })
-// The parent's death closes the channel, however it died.
-process.on('disconnect', () => void end(graceMs))
 
-function launch(order: Extract<ToGuard, { kind: 'launch' }>): void {
+function launch(order: ToGuard): void {
   const [program = '', ...args] = order.command
   graceMs = order.graceMs
   try {
@@ -35,36 +49,32 @@ function launch(order: Extract<ToGuard, { kind: 'launch' }>): void {
     server.on('error', fail)
     exited = new Promise((resolve) => {
       server.on('exit', (code, signal) => {
-        tell({ kind: 'ended', code, signal })
+        parent.send({ kind: 'ended', code, signal })
         resolve()
         void end(0)
       })
     })
     group = server.pid
-    if (group !== undefined) tell({ kind: 'launched', pid: group })
+    if (group !== undefined) parent.send({ kind: 'launched', pid: group })
   } catch (error) {
     fail(error)
   }
 }
 
 function fail(error: unknown): void {
-  tell({ kind: 'failed', errno: errnoOf(error), message: messageOf(error) })
+  parent.send({ kind: 'failed', errno: errnoOf(error), message: messageOf(error) })
   void end(0)
 }
 
-/** The first reason counts: a grace once given is not taken back. */
+/** The first call decides: a grace period that has begun is not shortened. */
 async function end(patienceMs: number): Promise<void> {
   if (isEnding) return
   isEnding = true
   if (group !== undefined) {
     await endGroup(systemClock, group, patienceMs)
-    // The system knows of the end a little earlier than we do.
-    await boundedWait(systemClock, reapMs, exited).catch(() => {})
+    // The group is gone a little before its first member is reported to have exited.
+    await boundedWait(systemClock, lastMs, exited).catch(() => {})
   }
+  await boundedWait(systemClock, lastMs, parent.drain()).catch(() => {})
   process.exit(0)
-}
-
-/** A parent that has just died must not take us along before the server is ended. */
-function tell(news: FromGuard): void {
-  if (process.connected) process.send?.(news, () => {})
 }

@@ -1,15 +1,11 @@
-/** A server program in a process group of its own that outlives neither its guard nor us. */
+/** A server program in a process group of its own, which ends with its guard and with us. */
 
-import { type ChildProcess, fork } from 'node:child_process'
-import type { Socket } from 'node:net'
-import { fileURLToPath } from 'node:url'
-import { boundedWait } from '../../../foundation/promises.ts'
 import type { Clock } from '../../../foundation/clock.ts'
+import { endGroup } from '../../../runtime/process-group.ts'
+import { siblingProgram, SupervisedChild } from '../../../runtime/supervised-child.ts'
 import { inferenceError } from '../../generation/inference-errors.ts'
-import { inheritedEnvironment } from './child-environment.ts'
-import type { FromGuard, ToGuard } from './guard-protocol.ts'
-import { OutputTail } from './output-tail.ts'
-import { endGroup } from './end-group.ts'
+import type { FromGuard, ToGuard } from './guard.ts'
+import { inheritedEnvironment } from './server-command.ts'
 
 export interface GuardedServerOptions {
   readonly command: readonly string[]
@@ -21,48 +17,45 @@ export interface GuardedServerOptions {
   readonly onLine: (line: string) => void
 }
 
-const extension = import.meta.url.endsWith('.ts') ? 'ts' : 'js'
-const program = fileURLToPath(new URL(`./guard.${extension}`, import.meta.url))
 /** Its heap holds next to nothing. */
 const nodeFlags = ['--v8-pool-size=1', '--max-old-space-size=64', '--no-warnings']
-/** What a guard may take beyond the grace, and the last output after its end. */
+/** What a guard may take beyond the grace of its server. */
 const guardMs = 10_000
-const lastOutputMs = 1000
 
 /** Runs from its construction to `stop`. */
 export class GuardedServer {
   readonly #options: GuardedServerOptions
-  readonly #guard: ChildProcess
-  readonly #tail: OutputTail
+  readonly #guard: SupervisedChild<ToGuard, FromGuard>
   readonly #launched = Promise.withResolvers<void>()
   readonly #ended = Promise.withResolvers<string>()
-  readonly #guardGone = Promise.withResolvers<void>()
   #pid: number | undefined
-  #end: string | undefined
-  #stopping: Promise<void> | undefined
+  #exitReason: string | undefined
 
   constructor(options: GuardedServerOptions) {
     this.#options = options
-    this.#tail = new OutputTail(options.onLine)
+    const { command, env, graceMs, clock } = options
     this.#launched.promise.catch(() => {})
-    this.#guard = fork(program, [], {
+    this.#guard = new SupervisedChild<ToGuard, FromGuard>({
+      program: siblingProgram(import.meta.url, 'guard'),
+      clock,
       execArgv: nodeFlags,
       env: inheritedEnvironment(process.env),
-      // The terminal's Ctrl-C is for us to handle.
-      detached: true,
-      stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
+      isDetached: true,
+      stdout: 'capture',
+      stderr: 'capture',
+      graceMs: graceMs + guardMs,
+      onLine: (line) => options.onLine(line),
+      onMessages: (messages) => {
+        for (const message of messages) this.#receive(message)
+      },
+      onExit: ({ code, error }) => {
+        if (error !== null) this.#launched.reject(error)
+        void this.#finish(code === 0)
+      },
     })
-    for (const stream of this.#output) {
-      stream.setEncoding('utf8').on('data', (text: string) => this.#tail.feed(text))
-    }
-    this.#guard.on('message', (news) => this.#hear(news as FromGuard))
-    this.#guard.on('error', (error) => {
-      this.#launched.reject(error)
-      if (this.#guard.pid === undefined) this.#finish()
-    })
-    this.#guard.on('exit', (code) => void this.#bury(code === 0))
-    const { command, env, graceMs } = options
-    this.#tell({ kind: 'launch', command, env, graceMs })
+    this.#guard.ref()
+    this.#guard.start()
+    this.#guard.send({ kind: 'launch', command, env, graceMs })
   }
 
   /** Resolves when the program runs. */
@@ -70,76 +63,43 @@ export class GuardedServer {
     return this.#launched.promise
   }
 
-  /** Resolves with the manner when the program has ended and nothing of it is left. */
+  /** Resolves with the exit reason when the program has ended and nothing of it is left. */
   get ended(): Promise<string> {
     return this.#ended.promise
   }
 
-  /** The end of its output. */
-  get tail(): string {
-    return this.#tail.text
+  /** The end of its output, without secrets. */
+  get output(): string {
+    return this.#guard.output
   }
 
   /** From now on it does not keep our own process alive. */
   unref(): void {
     this.#guard.unref()
-    this.#guard.channel?.unref()
-    for (const stream of this.#output) stream.unref()
   }
 
   /** Ends the whole group, with a grace. Resolves when it is gone. */
-  stop(): Promise<void> {
-    this.#stopping ??= this.#stopOnce()
-    return this.#stopping
+  async stop(): Promise<void> {
+    await this.#guard.close()
+    await this.#ended.promise
   }
 
-  get #output(): readonly Socket[] {
-    const { stdout, stderr } = this.#guard
-    return [stdout, stderr].filter((stream) => stream !== null) as Socket[]
-  }
-
-  async #stopOnce(): Promise<void> {
-    const { clock, graceMs } = this.#options
-    this.#guard.ref()
-    this.#tell({ kind: 'stop' })
-    try {
-      await boundedWait(clock, graceMs + guardMs, this.#guardGone.promise)
-    } catch {
-      this.#guard.kill('SIGKILL')
-      await this.#guardGone.promise
-    }
-  }
-
-  #tell(order: ToGuard): void {
-    // One that cannot hear is dying; its exit tells the rest.
-    if (this.#guard.connected) this.#guard.send(order, () => {})
-  }
-
-  #hear(news: FromGuard): void {
-    if (news.kind === 'launched') {
-      this.#pid = news.pid
+  #receive(message: FromGuard): void {
+    if (message.kind === 'launched') {
+      this.#pid = message.pid
       this.#launched.resolve()
-    } else if (news.kind === 'failed') {
-      this.#launched.reject(cannotLaunch(this.#options.command[0] ?? '', news))
+    } else if (message.kind === 'failed') {
+      this.#launched.reject(cannotLaunch(this.#options.command[0] ?? '', message))
     } else {
-      this.#end = news.signal ?? `exit code ${news.code}`
+      this.#exitReason = message.signal ?? `exit code ${message.code}`
     }
   }
 
-  /** The guard has ended: with its work done, or killed with the server still running. */
-  async #bury(isDone: boolean): Promise<void> {
-    const { clock } = this.#options
-    const closed = new Promise((resolve) => this.#guard.once('close', resolve))
-    if (!isDone && this.#pid !== undefined) await endGroup(clock, this.#pid, 0)
-    // Whoever left the group may hold the pipes open for as long as it likes.
-    await boundedWait(clock, lastOutputMs, closed).catch(() => {})
-    this.#finish()
-  }
-
-  #finish(): void {
+  /** The guard has exited: with its work done, or killed while the server still runs. */
+  async #finish(isDone: boolean): Promise<void> {
+    if (!isDone && this.#pid !== undefined) await endGroup(this.#options.clock, this.#pid, 0)
     this.#launched.reject(inferenceError('engine_error', 'the guard of the server has ended'))
-    this.#ended.resolve(this.#end ?? 'the end of its guard')
-    this.#guardGone.resolve()
+    this.#ended.resolve(this.#exitReason ?? 'the end of its guard')
   }
 }
 

@@ -40,7 +40,7 @@ describe('what goes wrong with a model', () => {
     await expect(engine.tokenize('a')).rejects.toMatchObject({ code: 'engine_lost' })
   })
 
-  it('row 79: a process that aborts while it loads is told with its last words', async () => {
+  it('row 79: an abort while the model loads fails the start with the reason', async () => {
     const path = join(tiny.folder, 'twins.gguf')
     writeGguf(path, twinTokens())
     const engine = createEngine(path)

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { childEnvironment } from '../../../../src/inference/engines/process/child-environment.ts'
+import { childEnvironment } from '../../../../src/inference/engines/process/server-command.ts'
 
 const plain = { env: {}, hubToken: null, node: 0, gpus: null }
 

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest'
 import {
   checkTemplate,
   fillTemplate,
-} from '../../../../src/inference/engines/process/command-template.ts'
+} from '../../../../src/inference/engines/process/server-command.ts'
 
 const values = {
   model: 'a/b',

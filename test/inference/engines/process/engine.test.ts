@@ -122,7 +122,7 @@ describe('a server of its own', () => {
 })
 
 describe('row 79: a server that fails', () => {
-  it('during its start is told with its exit code and its last words', async () => {
+  it('during its start fails it with the exit code and the end of its output', async () => {
     const hubToken = 'hf_secret_of_somebody'
     const { engine, lines, warnings } = open({ command: serverCommand('dies'), hubToken })
     await expect(engine.start()).rejects.toMatchObject({

@@ -1,8 +1,8 @@
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { systemClock } from '../../../../src/foundation/clock.ts'
-import { fillTemplate } from '../../../../src/inference/engines/process/command-template.ts'
+import { fillTemplate } from '../../../../src/inference/engines/process/server-command.ts'
 import { GuardedServer } from '../../../../src/inference/engines/process/guarded-server.ts'
-import { findFreePort } from '../../../../src/inference/engines/process/local-port.ts'
+import { findFreePort } from '../../../../src/inference/engines/process/server-command.ts'
 import { holdAll, page } from './connections.ts'
 import { serverCommand } from './engine-options.ts'
 

@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { sliceOf } from '../../../../src/inference/engines/process/worker-slice.ts'
+import { sliceOf } from '../../../../src/inference/engines/process/server-command.ts'
 import { assertProperty } from '../../../property.ts'
 
 describe('the slice of a worker', () => {
