@@ -1,22 +1,24 @@
-/** The whole contract of an engine as one callable suite; every engine's own test calls it. */
+/**
+ * The contract of an inference engine as one callable suite: each promise of the port is a case.
+ * Every engine's own test calls it.
+ */
 
 import assert from 'node:assert/strict'
-import type { InferenceEngine } from '../inference/generation/inference-engine.ts'
+import type { InferenceEngine, TokenLogprob } from '../inference/generation/inference-engine.ts'
 import type { ContractTest } from './backend-contract.ts'
-import { engineCases } from './engine-cases.ts'
-import { EngineStage } from './engine-stage.ts'
+import { EngineFixture } from './engine-fixture.ts'
 
-/** How `inferenceEngineContract` is fitted to one engine. */
+/** Fits `inferenceEngineContract` to one engine. */
 export interface EngineContractOptions {
-  /** Cases that cannot hold for this engine, each with the reason. */
+  /** Cases that do not apply to this engine, each with the reason. */
   readonly skip?: Readonly<Record<string, string>>
-  /** What is asked: a few words to which the model has more than three tokens to say. */
+  /** A few words that the model continues with more than three tokens. */
   readonly prompt?: string
-  /** How long most answers may be, in tokens. Default 24. */
+  /** The `maxTokens` of most requests. Default 24. */
   readonly maxTokens?: number
 }
 
-/** Declares one test for every promise of an engine. `create` gives a fresh one, not started. */
+/** Declares one test per case. `create` returns a new engine that has not been started. */
 export function inferenceEngineContract(
   test: ContractTest,
   create: () => InferenceEngine | Promise<InferenceEngine>,
@@ -30,14 +32,214 @@ export function inferenceEngineContract(
     test(name, async () => {
       const engine = await create()
       try {
-        const stage = new EngineStage(engine, await engine.start(), prompt, maxTokens)
-        await body(stage)
+        const fixture = new EngineFixture(engine, await engine.start(), prompt, maxTokens)
+        await body(fixture)
         await engine.close()
-        await stage.settle()
-        stage.assertSound()
+        await fixture.settle()
+        fixture.assertOneEndEach()
       } finally {
         await engine.close()
       }
     })
   }
+}
+
+const verdictSchema = {
+  type: 'object',
+  properties: { verdict: { type: 'string', enum: ['yes', 'no'] }, isSure: { type: 'boolean' } },
+  required: ['verdict', 'isSure'],
+  additionalProperties: false,
+}
+
+/** The cases by their names. */
+const engineCases: Readonly<Record<string, (fixture: EngineFixture) => Promise<void>>> = {
+  'reports the facts of its model after start': async ({ engine, facts }) => {
+    assert.ok(facts.name.length > 0)
+    assert.ok(Number.isInteger(facts.contextLength) && facts.contextLength > 0)
+    assert.ok(['batch', 'step'].includes(engine.capacity.admits))
+    assert.ok(Number.isInteger(engine.capacity.slots) && engine.capacity.slots > 0)
+  },
+  'ends each of many requests once, with its own text': async (fixture) => {
+    const { prompt, recorder, maxTokens } = fixture
+    // The text of a model cannot be predicted, but a longer prompt has more tokens.
+    const many = Array.from({ length: 16 }, (_, at) => fixture.request(prompt + ' and'.repeat(at)))
+    await fixture.generate(...many.toReversed())
+    const usages = many.map(({ id }) => fixture.done(id).usage)
+    const counts = usages.map(({ promptTokens }) => promptTokens)
+    assert.ok((counts[0] ?? 0) > 0)
+    assert.deepEqual(
+      counts,
+      [...new Set(counts)].toSorted((a, b) => a - b),
+    )
+    for (const { id } of many) assert.ok(recorder.textOf(id).length > 0)
+    for (const { completionTokens } of usages) {
+      assert.ok(completionTokens > 0 && completionTokens <= maxTokens)
+    }
+  },
+  'continues a conversation': async (fixture) => {
+    const messages = [
+      { role: 'system', content: 'You are brief.' },
+      { role: 'user', content: fixture.prompt },
+    ] as const
+    const one = fixture.request({ kind: 'chat', messages })
+    await fixture.generate(one)
+    assert.ok(fixture.recorder.textOf(one.id).length > 0)
+    assert.ok(fixture.done(one.id).usage.promptTokens > 0)
+  },
+  'stops at maxTokens with the finish reason length': async (fixture) => {
+    const one = fixture.request(fixture.prompt, { maxTokens: 3, ignoreEos: true })
+    await fixture.generate(one)
+    const { finishReason, usage } = fixture.done(one.id)
+    assert.equal(finishReason, 'length')
+    assert.ok(usage.completionTokens > 0 && usage.completionTokens <= 3)
+  },
+  'never outputs a stop string': async (fixture) => {
+    const { recorder, prompt } = fixture
+    const free = fixture.request(fixture.prompt)
+    await fixture.generate(free)
+    const text = recorder.textOf(free.id)
+    const middle = Math.floor(text.length / 2)
+    const stop = text.slice(middle, middle + 3)
+    assert.ok(stop.length > 0, 'the model continues the prompt with no text')
+    const one = fixture.request(prompt, { stop: ['text that does not occur', stop] })
+    await fixture.generate(one)
+    assert.ok(!recorder.textOf(one.id).includes(stop))
+    assert.equal(fixture.done(one.id).finishReason, 'stop')
+  },
+  'ends an aborted request as canceled and goes on with the others': async (fixture) => {
+    const { recorder, prompt } = fixture
+    const aborted = fixture.request(prompt, { ignoreEos: true })
+    const others = [fixture.request(prompt), fixture.request(prompt)]
+    // However fast the engine is, it cannot have reported an end before its first delta.
+    recorder.onDelta = (id) => {
+      if (id === aborted.id) aborted.abort()
+      return undefined
+    }
+    await fixture.generate(aborted, ...others)
+    assert.deepEqual(recorder.of(aborted.id).ends, [{ kind: 'canceled' }])
+    for (const { id } of others) fixture.done(id)
+  },
+  'never begins a request that was aborted before': async (fixture) => {
+    const [early, other] = [fixture.request(fixture.prompt), fixture.request(fixture.prompt)]
+    early.abort()
+    await fixture.generate(early, other)
+    assert.deepEqual(fixture.recorder.of(early.id), {
+      deltas: [],
+      ends: [{ kind: 'canceled' }],
+      late: 0,
+    })
+    fixture.done(other.id)
+  },
+  'fails only the prompt that exceeds the context': async (fixture) => {
+    const long = fixture.request('word '.repeat(2 * fixture.facts.contextLength))
+    const others = [fixture.request(fixture.prompt), fixture.request(fixture.prompt)]
+    await fixture.generate(long, ...others)
+    assert.equal(fixture.failure(long.id), 'context_length_exceeded')
+    for (const { id } of others) fixture.done(id)
+  },
+  'pauses only the request whose reader is slow': async (fixture) => {
+    const { recorder, engine, prompt } = fixture
+    const [slow, other] = [
+      fixture.request(prompt, { ignoreEos: true }),
+      fixture.request(fixture.prompt),
+    ]
+    const { promise: accepted, resolve: accept } = Promise.withResolvers<void>()
+    recorder.onDelta = (id) => (id === slow.id ? accepted : undefined)
+    const generating = fixture.generate(slow, other)
+    const isOther = engine.capacity.slots > 1
+    await recorder.until(() => recorder.of(slow.id).deltas.length > 0)
+    if (isOther) await recorder.until(() => recorder.hasEnded(other.id))
+    await fixture.settle()
+    assert.equal(recorder.of(slow.id).deltas.length, 1)
+    assert.equal(recorder.hasEnded(slow.id), false)
+    accept()
+    await generating
+    fixture.done(slow.id)
+  },
+  'gives the same text for the same seed': async (fixture) => {
+    const [one, again] = [1, 2].map(() =>
+      fixture.request(fixture.prompt, { temperature: 1, seed: 7 }),
+    )
+    assert.ok(one !== undefined && again !== undefined)
+    await fixture.generate(one)
+    await fixture.generate(again)
+    assert.equal(fixture.recorder.textOf(again.id), fixture.recorder.textOf(one.id))
+  },
+  'produces JSON that matches a schema': async (fixture) => {
+    const format = { kind: 'json_schema', schema: verdictSchema } as const
+    const one = fixture.request(fixture.prompt, { format, maxTokens: 128 })
+    await fixture.generate(one)
+    const value: unknown = JSON.parse(fixture.recorder.textOf(one.id))
+    assert.ok(typeof value === 'object' && value !== null)
+    assert.deepEqual(Object.keys(value).toSorted(), ['isSure', 'verdict'])
+    assert.ok('verdict' in value && ['yes', 'no'].includes(String(value.verdict)))
+    assert.ok('isSure' in value && typeof value.isSure === 'boolean')
+  },
+  'calls the tool that toolChoice names': async (fixture) => {
+    const tool = {
+      name: 'look_up_weather',
+      description: 'Tells the weather of a city',
+      parameters: {
+        type: 'object',
+        properties: { city: { type: 'string', enum: ['Paris', 'Rome'] } },
+        required: ['city'],
+      },
+    }
+    const messages = [{ role: 'user', content: 'How is the weather in Rome?' }] as const
+    const toolChoice = { name: tool.name }
+    const input = { kind: 'chat', messages, tools: [tool], toolChoice } as const
+    const one = fixture.request(input, { maxTokens: 128 })
+    await fixture.generate(one)
+    assert.equal(fixture.done(one.id).finishReason, 'tool_calls')
+    const calls = fixture.recorder.toolCallsOf(one.id)
+    assert.deepEqual(
+      calls.map(({ name }) => name),
+      [tool.name],
+    )
+    const { city }: { city?: unknown } = JSON.parse(calls[0]?.arguments ?? '')
+    assert.ok(city === 'Paris' || city === 'Rome')
+  },
+  'reports logprobs only when they are requested': async (fixture) => {
+    const [silent, open] = [
+      fixture.request(fixture.prompt),
+      fixture.request(fixture.prompt, { logprobs: 2 }),
+    ]
+    await fixture.generate(silent, open)
+    const reported = (id: string): TokenLogprob[] =>
+      fixture.recorder.of(id).deltas.flatMap(({ logprobs = [] }) => logprobs)
+    assert.deepEqual(reported(silent.id), [])
+    assert.ok(reported(open.id).length > 0)
+    for (const { logprob, top } of reported(open.id)) {
+      assert.ok(logprob <= 0)
+      assert.ok(top.length <= 2)
+    }
+  },
+  'tokenizes text': async ({ engine, prompt }) => {
+    const [nothing, tokens] = [await engine.tokenize(''), await engine.tokenize(prompt)]
+    assert.ok(tokens.length > nothing.length)
+    assert.ok(tokens.every((token) => Number.isInteger(token) && token >= 0))
+    assert.deepEqual(await engine.tokenize(prompt), tokens)
+  },
+  'ends all requests on close, also when closed twice': async (fixture) => {
+    const { engine, recorder, prompt } = fixture
+    const count = Math.min(4, engine.capacity.slots)
+    const running = Array.from({ length: count }, () =>
+      fixture.request(prompt, { ignoreEos: true }),
+    )
+    const { promise: never, resolve: release } = Promise.withResolvers<void>()
+    recorder.onDelta = () => never
+    const generating = engine.generate(running, recorder)
+    await recorder.until(() => running.some(({ id }) => recorder.of(id).deltas.length > 0))
+    await Promise.all([engine.close(), engine.close()])
+    for (const { id } of running) assert.equal(recorder.of(id).ends.length, 1)
+    release()
+    await generating
+  },
+  'fails requests after close': async (fixture) => {
+    await fixture.engine.close()
+    const late = fixture.request(fixture.prompt)
+    await fixture.generate(late)
+    assert.ok(fixture.failure(late.id) !== undefined)
+    assert.equal(fixture.recorder.textOf(late.id), '')
+  },
 }

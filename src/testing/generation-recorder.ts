@@ -1,4 +1,4 @@
-/** An engine's listener that keeps what comes, and lets a test wait for it or hold it back. */
+/** A listener of an engine that records its calls, and lets a test wait for them or pause them. */
 
 import type {
   GenerationDelta,
@@ -8,19 +8,19 @@ import type {
 } from '../inference/generation/inference-engine.ts'
 import { Waiters } from './waiters.ts'
 
-/** What came of one request. */
+/** The calls for one request. */
 export interface RecordedGeneration {
   readonly deltas: GenerationDelta[]
   readonly ends: GenerationEnd[]
-  /** Deltas that came after an end. */
+  /** Deltas after an end. */
   late: number
 }
 
-/** Keeps everything by the request's id, also what an engine should not have said. */
+/** Records every call by the request's id, also those that break the contract. */
 export class GenerationRecorder implements GenerationListener {
   readonly #records = new Map<string, RecordedGeneration>()
   readonly #waiters = new Waiters()
-  /** Called for every delta; the promise that it returns holds that request back. */
+  /** Called for every delta; a promise that it returns pauses the request. */
   onDelta: (id: string) => Promise<void> | undefined = () => undefined
 
   delta(id: string, delta: GenerationDelta): Promise<void> | undefined {
@@ -36,7 +36,7 @@ export class GenerationRecorder implements GenerationListener {
     this.#waiters.wake()
   }
 
-  /** The ids that the engine spoke of. */
+  /** The ids that occurred in any call. */
   get ids(): readonly string[] {
     return [...this.#records.keys()]
   }
@@ -63,7 +63,7 @@ export class GenerationRecorder implements GenerationListener {
     return this.of(id).ends.length > 0
   }
 
-  /** Resolves as soon as the condition holds after a delta or an end. */
+  /** Resolves as soon as the condition holds, now or after a delta or an end. */
   until(isMet: () => boolean): Promise<void> {
     return this.#waiters.until(isMet)
   }

@@ -2,7 +2,7 @@
 
 import type { Sampling } from '../inference/generation/inference-engine.ts'
 
-/** The most likely token always, 16 at most, and nothing else asked for. */
+/** Always the most likely token, at most 16 of them, without any option. */
 export const greedySampling: Sampling = {
   maxTokens: 16,
   temperature: 0,

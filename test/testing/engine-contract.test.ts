@@ -67,7 +67,7 @@ function rejectingLongOnes(sound: InferenceEngine): Partial<InferenceEngine> {
 }
 
 let randomness = 0
-const many = 'gives each of many requests its own answer, once'
+const many = 'ends each of many requests once, with its own text'
 
 const flaws: Readonly<Record<string, [() => InferenceEngine, string[]]>> = {
   'knows nothing of itself': [
@@ -77,7 +77,7 @@ const flaws: Readonly<Record<string, [() => InferenceEngine, string[]]>> = {
           start: async () => ({ name: '', contextLength: NaN, hasChatTemplate: true }),
         },
       }),
-    ['tells what it is once it has started'],
+    ['reports the facts of its model after start'],
   ],
   'ends each request twice': [
     () =>
@@ -89,7 +89,7 @@ const flaws: Readonly<Record<string, [() => InferenceEngine, string[]]>> = {
           },
         })),
       }),
-    [many, 'answers a conversation'],
+    [many, 'continues a conversation'],
   ],
   'talks after the end': [
     () =>
@@ -148,26 +148,42 @@ const flaws: Readonly<Record<string, [() => InferenceEngine, string[]]>> = {
         request: (one) =>
           one.input.kind === 'chat' ? { ...one, input: { kind: 'text', text: '' } } : one,
       }),
-    ['answers a conversation', 'calls the tool that it is told to call'],
+    ['continues a conversation', 'calls the tool that toolChoice names'],
   ],
   'goes on beyond maxTokens': [
     () => spoiled({ request: sampled({ maxTokens: 9, ignoreEos: false }) }),
-    ['stops at maxTokens and says so'],
+    ['stops at maxTokens with the finish reason length'],
   ],
   'lets stop strings through': [
     () => spoiled({ request: sampled({ stop: [] }) }),
-    ['never lets a stop string through'],
+    ['never outputs a stop string'],
   ],
   'does not hear an abort': [
     () => spoiled({ request: deaf }),
     [
-      'lets go of an aborted request and goes on with the others',
-      'never begins what was aborted before',
+      'ends an aborted request as canceled and goes on with the others',
+      'never begins a request that was aborted before',
+    ],
+  ],
+  'reports an aborted request as done': [
+    () =>
+      spoiled({
+        listener: heardAs((listener) => ({
+          end(id, end) {
+            const usage = { promptTokens: 1, completionTokens: 1 }
+            const done = { kind: 'done', finishReason: 'stop', usage } as const
+            listener.end(id, end.kind === 'canceled' ? done : end)
+          },
+        })),
+      }),
+    [
+      'ends an aborted request as canceled and goes on with the others',
+      'never begins a request that was aborted before',
     ],
   ],
   'fails everybody for one long prompt': [
     () => spoiled({ engine: rejectingLongOnes(createEchoEngine()) }),
-    ['refuses a prompt beyond its context, and it alone'],
+    ['fails only the prompt that exceeds the context'],
   ],
   'cuts long prompts': [
     () =>
@@ -177,7 +193,7 @@ const flaws: Readonly<Record<string, [() => InferenceEngine, string[]]>> = {
             ? { ...one, input: { kind: 'text', text: one.input.text.slice(0, 200) } }
             : one,
       }),
-    ['refuses a prompt beyond its context, and it alone'],
+    ['fails only the prompt that exceeds the context'],
   ],
   'waits for no reader': [
     () =>
@@ -186,11 +202,11 @@ const flaws: Readonly<Record<string, [() => InferenceEngine, string[]]>> = {
           delta: (id, delta) => void listener.delta(id, delta),
         })),
       }),
-    ['holds back the request of a slow reader, and it alone'],
+    ['pauses only the request whose reader is slow'],
   ],
   'lets all wait for one reader': [
     () => spoiled({ engine: inLine(createEchoEngine()) }),
-    ['holds back the request of a slow reader, and it alone'],
+    ['pauses only the request whose reader is slow'],
   ],
   'forgets its seed': [
     () =>
@@ -201,27 +217,27 @@ const flaws: Readonly<Record<string, [() => InferenceEngine, string[]]>> = {
   ],
   'does not care for formats': [
     () => spoiled({ request: sampled({ format: { kind: 'text' } }) }),
-    ['keeps to a JSON schema'],
+    ['produces JSON that matches a schema'],
   ],
   'gives any JSON': [
     () => spoiled({ request: sampled({ format: { kind: 'json_object' } }) }),
-    ['keeps to a JSON schema'],
+    ['produces JSON that matches a schema'],
   ],
   'never tells logprobs': [
     () => spoiled({ request: sampled({ logprobs: null }) }),
-    ['tells how likely its tokens were, when asked'],
+    ['reports logprobs only when they are requested'],
   ],
   'always tells logprobs': [
     () => spoiled({ request: sampled({ logprobs: 2 }) }),
-    ['tells how likely its tokens were, when asked'],
+    ['reports logprobs only when they are requested'],
   ],
   'counts in fractions': [
     () => spoiled({ engine: { tokenize: async (text) => Array.from(text, (_, at) => at / 2) } }),
-    ['turns text into tokens'],
+    ['tokenizes text'],
   ],
   'leaves its requests alone when it closes': [
     () => spoiled({ engine: { close: async () => {} } }),
-    ['ends everything when it is closed, also twice', 'fails what comes after it was closed'],
+    ['ends all requests on close, also when closed twice', 'fails requests after close'],
   ],
   'says canceled for everything after its close': [
     () => {
@@ -237,7 +253,7 @@ const flaws: Readonly<Record<string, [() => InferenceEngine, string[]]>> = {
         })),
       })
     },
-    ['fails what comes after it was closed'],
+    ['fails requests after close'],
   ],
 }
 

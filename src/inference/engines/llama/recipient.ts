@@ -75,7 +75,9 @@ export class Recipient {
       const wait = listener.delta(request.id, delta)
       if (wait !== undefined) this.#hold(wait)
     }
-    if (end !== undefined) this.end(toEnd(end))
+    // The process may have finished the text before it received the abort; with its last deltas
+    // dropped, it is not a whole result.
+    if (end !== undefined) this.end(this.#isAborted() ? { kind: 'canceled' } : toEnd(end))
   }
 
   #hold(wait: Promise<void>): void {

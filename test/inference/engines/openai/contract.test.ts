@@ -5,8 +5,8 @@ import { openEngine } from './open-engine.ts'
 describe('the engine that attaches to a server', () => {
   inferenceEngineContract(it, async () => (await openEngine()).engine, {
     skip: {
-      'keeps to a JSON schema': 'the server of the test says what it hears',
-      'calls the tool that it is told to call': 'the server of the test says what it hears',
+      'produces JSON that matches a schema': 'the server of the test says what it hears',
+      'calls the tool that toolChoice names': 'the server of the test says what it hears',
     },
   })
 })

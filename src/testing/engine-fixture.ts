@@ -1,4 +1,4 @@
-/** What a case of the engine contract stands on: an engine, requests, and what came of them. */
+/** What a case of the engine contract works with: an engine, requests, and a record of them. */
 
 import assert from 'node:assert/strict'
 import { systemClock } from '../foundation/clock.ts'
@@ -14,18 +14,18 @@ import { GenerationRecorder } from './generation-recorder.ts'
 import { greedySampling } from './greedy-sampling.ts'
 
 /** A request that can be aborted. */
-export interface Asked extends GenerationRequest {
+export interface AbortableRequest extends GenerationRequest {
   readonly abort: () => void
 }
 
-/** One for each case. */
-export class EngineStage {
+/** Created anew for each case. */
+export class EngineFixture {
   readonly engine: InferenceEngine
   readonly facts: ModelFacts
   readonly prompt: string
   readonly maxTokens: number
   readonly recorder = new GenerationRecorder()
-  readonly #asked = new Set<string>()
+  readonly #ids = new Set<string>()
 
   constructor(engine: InferenceEngine, facts: ModelFacts, prompt: string, maxTokens: number) {
     this.engine = engine
@@ -34,22 +34,22 @@ export class EngineStage {
     this.maxTokens = maxTokens
   }
 
-  /** A new request; a string is text to be continued, which needs no template. */
-  request(input: GenerationInput | string, sampling: Partial<Sampling> = {}): Asked {
-    const leaving = new AbortController()
-    const id = `request-${this.#asked.size}`
-    this.#asked.add(id)
+  /** A new request; a string is raw text, which needs no chat template. */
+  request(input: GenerationInput | string, sampling: Partial<Sampling> = {}): AbortableRequest {
+    const controller = new AbortController()
+    const id = `request-${this.#ids.size}`
+    this.#ids.add(id)
     return {
       id,
       input: typeof input === 'string' ? { kind: 'text', text: input } : input,
       sampling: { ...greedySampling, maxTokens: this.maxTokens, ...sampling },
-      signal: leaving.signal,
-      abort: () => leaving.abort(),
+      signal: controller.signal,
+      abort: () => controller.abort(),
     }
   }
 
-  /** As many at a time as the engine takes; resolves when it is done with all. */
-  async ask(...requests: readonly Asked[]): Promise<void> {
+  /** Sends as many requests at a time as the engine has slots; resolves when all have ended. */
+  async generate(...requests: readonly AbortableRequest[]): Promise<void> {
     const { slots } = this.engine.capacity
     for (let at = 0; at < requests.length; at += slots) {
       const some = requests.slice(at, at + slots)
@@ -58,14 +58,14 @@ export class EngineStage {
     }
   }
 
-  /** The end of a request that must have been answered. */
+  /** The end of a request that must be done. */
   done(id: string): Extract<GenerationEnd, { kind: 'done' }> {
     const [end] = this.recorder.of(id).ends
-    assert.ok(end?.kind === 'done', `${id} was not answered: ${describeEnd(end)}`)
+    assert.ok(end?.kind === 'done', `${id} is not done: ${describeEnd(end)}`)
     return end
   }
 
-  /** The code of the error that a request must have ended with. */
+  /** The error code of a request that must have failed. */
   failure(id: string): unknown {
     const [end] = this.recorder.of(id).ends
     assert.ok(end?.kind === 'failed', `${id} did not fail: ${describeEnd(end)}`)
@@ -73,25 +73,22 @@ export class EngineStage {
     return typeof error === 'object' && error !== null && 'code' in error ? error.code : undefined
   }
 
-  /** What holds in every case: one end for each request, the last of all that came. */
-  assertSound(): void {
+  /** Holds in every case: each request has one end, and no text after it. */
+  assertOneEndEach(): void {
     for (const id of this.recorder.ids) {
       const { ends, late } = this.recorder.of(id)
-      assert.ok(this.#asked.has(id), `nobody asked for ${id}`)
+      assert.ok(this.#ids.has(id), `${id} is no request of this test`)
       assert.equal(ends.length, 1, `${id} has ${ends.length} ends`)
       assert.equal(late, 0, `${id} has text after its end`)
     }
   }
 
-  /** Long enough for calls that should not come. */
+  /** Gives calls that must not come a few turns of the event loop. */
   async settle(): Promise<void> {
-    for (let at = 0; at < 5; at++) await nextTurn()
+    for (let turn = 0; turn < 5; turn++) {
+      await new Promise<void>((resolve) => systemClock.nextTurn(resolve))
+    }
   }
-}
-
-/** Resolves in the next turn of the event loop. */
-export function nextTurn(): Promise<void> {
-  return new Promise((resolve) => systemClock.nextTurn(resolve))
 }
 
 function describeEnd(end: GenerationEnd | undefined): string {
