@@ -6,7 +6,7 @@ import { messageOf } from '../foundation/errors.ts'
 import { AbortRegistry } from '../runtime/abort-registry.ts'
 import { IndexedSet } from '../runtime/indexed-set.ts'
 import { advance, hasEnded, type Moment, newLife, type Stimulus } from '../tasks/lifecycle.ts'
-import { claimFor, type Outcome, recordFor, type TaskRecord } from '../tasks/task-record.ts'
+import { claimFor, type Outcome, recordFor } from '../tasks/task-record.ts'
 import { notSubmitted, type Task } from '../tasks/task.ts'
 import {
   Attempt,
@@ -76,7 +76,10 @@ export class Ledger {
   /** The entry of a claimed or open task of this session. */
   find(task: Task): Entry | undefined {
     const record = task[recordFor](this)
-    return record === null ? undefined : this.#entryOf(task, record)
+    if (record === null) return undefined
+    // A claimed task gets its entry before it is opened when somebody cancels or awaits it.
+    record.entry ??= new Entry(task, record, newLife(this.#now()))
+    return record.entry as Entry
   }
 
   /** Opens a claimed task: CREATED, SUBMITTED and QUEUED. `submit` hands it to its backend. */
@@ -165,8 +168,10 @@ export class Ledger {
     const record = task[recordFor](this)
     if (record === null) throw new TypeError(`${task.uid} was not claimed`)
     const moment = this.#now()
-    const entry = this.#entryOf(task, record)
-    entry.open(opening, newLife(moment))
+    const life = newLife(moment)
+    const entry = (record.entry as Entry | null) ?? new Entry(task, record, life)
+    record.entry = entry
+    entry.open(opening, life)
     if (work !== null) this.#setWork(entry, work)
     this.#open.add(entry)
     this.emitter.created(entry, moment.wallSeconds)
@@ -190,12 +195,6 @@ export class Ledger {
     this.#apply(entry, 'submit', now)
     if (entry.cancelReason !== null) this.#cancel(entry, now, entry.cancelReason)
     else this.#apply(entry, 'queue', this.#now())
-  }
-
-  /** A claimed task gets its entry before it is opened when somebody cancels or awaits it. */
-  #entryOf(task: Task, record: TaskRecord): Entry {
-    record.entry ??= new Entry(task, record, newLife(this.#now()))
-    return record.entry as Entry
   }
 
   /** Cancels the task at once when its signal is aborted already. */
