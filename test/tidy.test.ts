@@ -18,9 +18,11 @@ import {
 } from './tidy/contract-tables.ts'
 import { layers, subLayers } from './tidy/layers.ts'
 import { rules } from './tidy/rules.ts'
-import { readTree, type SourceFile } from './tidy/source-file.ts'
+import { listPaths, readTree, type SourceFile } from './tidy/source-file.ts'
+import { unknownKinds } from './tidy/documents.ts'
 
-const files = readTree(fileURLToPath(new URL('..', import.meta.url)))
+const root = fileURLToPath(new URL('..', import.meta.url))
+const files = readTree(root)
 const textOf = (path: string): string => files.find((file) => file.path === path)?.text ?? ''
 const filesOf = (tree: Readonly<Record<string, string>>): SourceFile[] =>
   Object.entries(tree).map(([path, text]) => ({ path, text }))
@@ -34,6 +36,13 @@ describe.each(Object.entries(rules))('%s', (_, { judge, bad, good = [] }) => {
     for (const tree of bad) expect(judge(filesOf(tree)), JSON.stringify(tree)).toHaveLength(1)
     for (const tree of good) expect(judge(filesOf(tree)), JSON.stringify(tree)).toEqual([])
   })
+})
+
+it('the repository holds files of known kinds', () => {
+  expect(unknownKinds(listPaths(root))).toEqual([])
+  const strange = ['isolate-0x1-2-v8.log', 'src/a/core.dump', 'notes', 'docs/picture.png']
+  expect(unknownKinds(strange)).toHaveLength(strange.length)
+  expect(unknownKinds(['.ci/run', 'test/a/fixtures/a.telemetry.jsonl', 'LICENSE'])).toEqual([])
 })
 
 describe('the table of layers', () => {

@@ -1,10 +1,12 @@
 /** The rules of the tidy test, each with examples that break it and examples that do not. */
 
+import { missingFiles, missingScripts } from './documents.ts'
 import { bannedGlobals, foreignModules } from './foreign.ts'
 import { examplesOfPrivateFiles, importCycles, importsAcrossLayers } from './layers.ts'
 import {
   defaultExports,
   emptyNames,
+  fullFolders,
   longFiles,
   longFunctions,
   longLines,
@@ -117,6 +119,11 @@ export const rules: Readonly<Record<string, Rule>> = {
     bad: [{ 'src/view/a.ts': lines(401) }, { 'test/view/a.test.ts': lines(401) }],
     good: [{ 'src/view/a.ts': lines(400) }, { 'test/view/a.test.ts': lines(400) }],
   },
+  'folders have few files': {
+    judge: fullFolders,
+    bad: [Object.fromEntries(Array.from({ length: 16 }, (_, at) => [`src/view/a${at}.ts`, '']))],
+    good: [Object.fromEntries(Array.from({ length: 15 }, (_, at) => [`src/view/a${at}.ts`, '']))],
+  },
   'lines are short': {
     judge: longLines,
     bad: [{ 'src/view/a.ts': `// ${'x'.repeat(98)}\n` }],
@@ -223,6 +230,33 @@ export const rules: Readonly<Record<string, Rule>> = {
         'test/a.test.ts': `it('row 7: it works', () => {})`,
       },
     ],
+  },
+  'documents name files that exist': {
+    judge: missingFiles,
+    bad: [
+      { 'docs/a.md': 'see `src/novelty/a.ts`' },
+      { 'docs/a.md': 'see `novelty/a.ts`' },
+      { 'docs/a.md': 'see `novelty.ts`' },
+      { 'README.md': 'see [that](docs/novelty.md#part)' },
+      { 'README.md': 'the folder `src/novelty/`' },
+    ],
+    good: [
+      {
+        'docs/a.md': '`core/a.ts`, `a.ts`, [b](b.md#c), `src/core/`',
+        'src/core/a.ts': '',
+        'docs/b.md': '',
+      },
+      { 'docs/a.md': '```ts\nimport { a } from `novelty.ts`\n```\n[a](https://example.org/a.md)' },
+    ],
+  },
+  'documents name scripts that exist': {
+    judge: missingScripts,
+    bad: [
+      { 'package.json': '{}', 'README.md': '`npm run lint`' },
+      { 'package.json': '{}', '.ci/run': 'step lint npm run --silent lint' },
+      { 'package.json': '{}', 'README.md': '`npm test`' },
+    ],
+    good: [{ 'package.json': '{"scripts":{"test:long":"a"}}', 'docs/a.md': '`npm run test:long`' }],
   },
   'names and texts keep to docs/naming.md': {
     judge: rejectedNames,

@@ -14,6 +14,7 @@ const longestLine = 100
 const longestFunction = 60
 const longestFile = 400
 const longestTest = 400
+const mostFiles = 15
 
 const code = (files: readonly SourceFile[]): SourceFile[] =>
   codeIn(files, 'src', 'test', 'bench', 'examples', 'scripts')
@@ -25,6 +26,27 @@ export function longFiles(files: readonly SourceFile[]): string[] {
     const limit = file.path.startsWith('test/') ? longestTest : longestFile
     const { length } = linesOf(file)
     return length > limit ? [`${file.path}:${length}: longer than ${limit} lines`] : []
+  })
+}
+
+/** Folders whose last files are being merged or moved. */
+const stillFull = new Set([
+  'src/backends/local/functions',
+  'src/backends/local/programs',
+  'src/backends/sampling',
+  'src/inference/engines/llama',
+  'src/workflow',
+  'src/core',
+])
+
+/** Folders under `src` with more files directly in them than a reader can survey. */
+export function fullFolders(files: readonly SourceFile[]): string[] {
+  const folders = Map.groupBy(codeIn(files, 'src'), ({ path }) =>
+    path.split('/').slice(0, -1).join('/'),
+  )
+  return Array.from(folders).flatMap(([folder, { length }]) => {
+    if (length <= mostFiles || stillFull.has(folder)) return []
+    return [`${folder}:1: ${length} files, at most ${mostFiles}: a sub-folder is missing`]
   })
 }
 

@@ -1,6 +1,7 @@
 /** The files that the tidy rules judge, read and parsed once. Rules take them as data. */
 
-import { readdirSync, readFileSync } from 'node:fs'
+import { execFileSync } from 'node:child_process'
+import { existsSync, readFileSync } from 'node:fs'
 import { join, posix } from 'node:path'
 import { type ParseResult, parseSync } from 'oxc-parser'
 
@@ -26,30 +27,22 @@ export interface Import {
   readonly line: number
 }
 
-/** Folders at the root that git does not keep. */
-const generated = new Set([
-  'node_modules',
-  'dist',
-  '.cache',
-  '.models',
-  'coverage',
-  '.git',
-  'telemetry',
-])
-const isText = (name: string): boolean => !/\.(?:tgz|telemetry\.jsonl|png|gz|bin)$/.test(name)
+const isText = (path: string): boolean => !/\.(?:tgz|telemetry\.jsonl|png|gz|bin)$/.test(path)
 
-/** Every text file of the repository, without what git ignores. */
-export function readTree(root: string, folder = ''): SourceFile[] {
-  const files: SourceFile[] = []
-  for (const entry of readdirSync(join(root, folder), { withFileTypes: true })) {
-    const path = posix.join(folder, entry.name)
-    if (entry.isDirectory()) {
-      if (!generated.has(path)) files.push(...readTree(root, path))
-    } else if (entry.isFile() && isText(entry.name)) {
-      files.push({ path, text: readFileSync(join(root, path), 'utf8') })
-    }
-  }
-  return files.toSorted((a, b) => (a.path < b.path ? -1 : 1))
+/** Every file of the repository, also one that is not added yet, without what git ignores. */
+export function listPaths(root: string): string[] {
+  const list = ['ls-files', '-z', '--cached', '--others', '--exclude-standard']
+  const output = execFileSync('git', list, { cwd: root, encoding: 'utf8', maxBuffer: 1 << 26 })
+  const paths = new Set(output.split('\0').filter((path) => path !== ''))
+  // A file that was deleted or moved is listed until the change is added.
+  return [...paths].filter((path) => existsSync(join(root, path))).toSorted()
+}
+
+/** Every text file of the repository. */
+export function readTree(root: string): SourceFile[] {
+  return listPaths(root)
+    .filter(isText)
+    .map((path) => ({ path, text: readFileSync(join(root, path), 'utf8') }))
 }
 
 /** The code files below a folder, such as `src`. */

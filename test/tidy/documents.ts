@@ -1,0 +1,79 @@
+/** Documents name files and scripts that exist, and the repository holds files of known kinds. */
+
+import { posix } from 'node:path'
+import { lineAt, type SourceFile } from './source-file.ts'
+
+/** Endings that belong here. A new kind of file is a decision: add it with the file. */
+const knownKinds =
+  /\.(?:ts|mts|mjs|md|json|yaml|txt|csv|proto|c)$|\.telemetry\.jsonl$|^(?:\.ci\/run|LICENSE)$/
+const knownNames = new Set(['.editorconfig', '.gitattributes', '.gitignore', '.npmrc'])
+
+/** Paths, as git tracks them, of files that have no place in the repository. */
+export function unknownKinds(paths: readonly string[]): string[] {
+  return paths
+    .filter((path) => !knownKinds.test(path) && !knownNames.has(path))
+    .map((path) => `${path}:1: a kind of file that the repository does not know`)
+}
+
+const documentsOf = (files: readonly SourceFile[]): SourceFile[] =>
+  files.filter(({ path }) => path.endsWith('.md'))
+
+/** The text with code blocks blanked: they show files of the reader's own project. */
+const withoutCode = (text: string): string =>
+  text.replace(/^```[^]*?^```$/gm, (block) => block.replace(/[^\n]/g, ' '))
+
+/** Named by documents, and about to be written. */
+const expected = new Set([
+  'docs/config.schema.json',
+  'inference/config/config-schema.ts',
+  'docs/decisions/NNNN-title.md',
+])
+
+/** Files that documents name, in backticks or as links, and that do not exist. */
+export function missingFiles(files: readonly SourceFile[]): string[] {
+  const paths = files.map(({ path }) => path)
+  const names = new Set(paths.map((path) => posix.basename(path)))
+  const folders = new Set(paths.flatMap(foldersOf))
+  const exists = (name: string, from: string): boolean => {
+    if (!name.includes('/')) return names.has(name) || folders.has(name)
+    const places = [name, `src/${name}`, posix.join(posix.dirname(from), name)]
+    return places.some((place) => paths.includes(place) || folders.has(place.replace(/\/$/, '')))
+  }
+  return documentsOf(files).flatMap((file) =>
+    namedFiles(withoutCode(file.text))
+      .filter(({ name }) => !expected.has(name) && !exists(name, file.path))
+      .map(({ name, index }) => `${file.path}:${lineAt(file, index)}: there is no ${name}`),
+  )
+}
+
+function foldersOf(path: string): string[] {
+  const parts = path.split('/').slice(0, -1)
+  return parts.map((_, at) => parts.slice(0, at + 1).join('/'))
+}
+
+interface NamedFile {
+  readonly name: string
+  readonly index: number
+}
+
+function namedFiles(text: string): NamedFile[] {
+  const quoted =
+    /`((?:[\w.-]+\/)*[\w.-]+\.(?:ts|mjs|md)|(?:src|test|docs|bench|scripts)\/[\w./-]+)`/g
+  const linked = /\]\((?!https?:|#)([^)#]+)(?:#[^)]*)?\)/g
+  return [...text.matchAll(quoted), ...text.matchAll(linked)].map(({ 1: name = '', index }) => ({
+    name,
+    index,
+  }))
+}
+
+/** Scripts of npm that documents and the CI name, and that `package.json` does not have. */
+export function missingScripts(files: readonly SourceFile[]): string[] {
+  const manifest = files.find(({ path }) => path === 'package.json')?.text ?? '{}'
+  const { scripts = {} } = JSON.parse(manifest) as { readonly scripts?: Record<string, string> }
+  const texts = files.filter(({ path }) => path.endsWith('.md') || path === '.ci/run')
+  return texts.flatMap((file) =>
+    Array.from(file.text.matchAll(/npm (?:run (?:--silent )?([\w:-]+)|(test|start)\b)/g))
+      .filter(([, script, short]) => scripts[script ?? short ?? ''] === undefined)
+      .map(({ 0: text, index }) => `${file.path}:${lineAt(file, index)}: there is no "${text}"`),
+  )
+}
