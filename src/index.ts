@@ -38,7 +38,12 @@ export {
   WorkerLostError,
 } from './foundation/errors.ts'
 export {
+  CwdNotFoundError,
   ExecutableFailedError,
+  ExecutableNotFoundError,
+  ExecutableNotPermittedError,
+  OutputFileError,
+  SpawnError,
   TaskCanceledError,
   TaskFailedError,
 } from './foundation/task-errors.ts'

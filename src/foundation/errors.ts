@@ -68,6 +68,27 @@ function lineageOf(errorClass: { readonly name: string }): readonly string[] {
   return names
 }
 
+/** The class of one of our errors and the classes above it, whichever copy of the package. */
+export function lineageIn(error: object): readonly string[] | null {
+  const names: unknown = lineage in error ? error[lineage] : null
+  return Array.isArray(names) && names.every((one) => typeof one === 'string') ? names : null
+}
+
+/**
+ * An error of the class, made without its constructor: for one that was sent as data. The caller
+ * adds its fields and its stack.
+ */
+export function reviveError(
+  errorClass: { readonly prototype: TuttiError },
+  names: readonly string[],
+  message: string,
+): TuttiError {
+  const error = withoutStack(() => new Error(message)) as Partial<TuttiError>
+  Object.setPrototypeOf(error, errorClass.prototype)
+  Object.defineProperty(error, lineage, { value: names })
+  return error as TuttiError
+}
+
 export interface ValueErrorDetails extends ErrorDetails {
   /** The path of the wrong value, such as `tasks[417].backend`. */
   readonly field?: string

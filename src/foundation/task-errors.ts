@@ -37,6 +37,21 @@ export class ExecutableFailedError extends TaskFailedError {
   }
 }
 
+/** The program does not exist; the hint names where it was looked for. */
+export class ExecutableNotFoundError extends TuttiError {}
+
+/** A folder, a file without the right to run it, or a file that is no program. */
+export class ExecutableNotPermittedError extends TuttiError {}
+
+/** The folder to run in does not exist. */
+export class CwdNotFoundError extends TuttiError {}
+
+/** A file of `captureStdio` cannot be written. */
+export class OutputFileError extends TuttiError {}
+
+/** The system refused to start the program for any other reason. */
+export class SpawnError extends TuttiError {}
+
 /** The task was canceled; `reason` says why. */
 export class TaskCanceledError extends TuttiError {
   readonly uid: string
@@ -57,7 +72,7 @@ export function errorTypeOf(thrown: unknown): string {
   if (typeof thrown !== 'object' || thrown === null) return 'unknown'
   const built = readName(() => thrown.constructor.name)
   if (built !== undefined && built !== 'Error' && built !== 'Object') return built
-  // An error that crossed a thread is a plain Error that kept its original name.
+  // A foreign error that crossed a thread is a plain Error that kept its original name.
   return (
     readName(() => (thrown as { name?: unknown }).name) ?? (built === 'Error' ? built : 'unknown')
   )

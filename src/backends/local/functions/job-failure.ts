@@ -9,7 +9,7 @@ import {
 } from '../../../foundation/errors.ts'
 import type { AttemptFacts, Job, TaskReport } from '../../backend.ts'
 import { cloningHint } from './cloning.ts'
-import { fromErrorRecord } from './error-record.ts'
+import { fromErrorRecord } from '../../../foundation/error-record.ts'
 import type { WorkerMessage } from './protocol.ts'
 import type { WorkerExit } from './worker-link.ts'
 

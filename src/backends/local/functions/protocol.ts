@@ -1,7 +1,7 @@
 /** What a pool and its workers say to each other. */
 
 import type { TaskDefinition } from '../../../tasks/define-task.ts'
-import type { ErrorRecord } from './error-record.ts'
+import type { ErrorRecord } from '../../../foundation/error-record.ts'
 
 /** Jobs for a worker. Three entries each: the index of the definition, the uid, the arguments. */
 export interface BatchMessage {

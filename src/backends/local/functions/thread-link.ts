@@ -2,7 +2,7 @@
 
 import { Worker } from 'node:worker_threads'
 import { newChannelId, openEnvelope } from '../../../runtime/channel.ts'
-import { toErrorRecord } from './error-record.ts'
+import { toErrorRecord } from '../../../foundation/error-record.ts'
 import { Mailbox } from './mailbox.ts'
 import { type BatchMessage, packBatch, type WorkerMessage } from './protocol.ts'
 import { BusyPoll } from './busy-poll.ts'

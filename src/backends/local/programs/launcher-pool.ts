@@ -2,6 +2,7 @@
 
 import { hostname } from 'node:os'
 import type { Clock } from '../../../foundation/clock.ts'
+import { fromErrorRecord } from '../../../foundation/error-record.ts'
 import { BackendError, WorkerLostError } from '../../../foundation/errors.ts'
 import type { Log } from '../../../foundation/log.ts'
 import type { Job, TaskReport } from '../../backend.ts'
@@ -11,7 +12,6 @@ import { type Attempt, Attempts } from './attempts.ts'
 import { ConcurrencyLimit } from './concurrency-limit.ts'
 import { type Launcher, LauncherFleet } from './launcher-fleet.ts'
 import { signalGroup } from '../../../runtime/process-group.ts'
-import { toStartError } from './program-errors.ts'
 import { toEndReport } from './program-report.ts'
 import { toProgramRequest } from './program-request.ts'
 import type { CaptureBounds, LauncherSetup, ProgramNews } from './protocol.ts'
@@ -143,7 +143,7 @@ export class LauncherPool implements Executor {
         return this.#retry(0)
       }
       case 'failed':
-        return this.#end(attempt, { kind: 'fail', error: toStartError(news.fault) })
+        return this.#end(attempt, { kind: 'fail', error: fromErrorRecord(news.error) })
       case 'refused':
         return this.#refuse(attempt)
     }

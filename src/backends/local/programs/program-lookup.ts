@@ -13,7 +13,13 @@ import {
 } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { nearest } from '../../../foundation/options.ts'
-import type { StartFault } from './protocol.ts'
+import { type TuttiError, withoutStack } from '../../../foundation/errors.ts'
+import {
+  CwdNotFoundError,
+  ExecutableNotFoundError,
+  ExecutableNotPermittedError,
+  SpawnError,
+} from '../../../foundation/task-errors.ts'
 
 /** What the system searches without `PATH`. */
 const defaultPath = '/bin:/usr/bin'
@@ -22,7 +28,7 @@ const mostKnown = 1000
 /** Remembers what it found, so that a program that runs often is looked up once. */
 export class ProgramLookup {
   readonly #found = new Map<string, string>()
-  readonly #faults = new Map<string, StartFault>()
+  readonly #faults = new Map<string, TuttiError>()
 
   /** A path to start, or `undefined` for a name that is not in `path`. */
   find(executable: string, path: string = defaultPath): string | undefined {
@@ -41,7 +47,7 @@ export class ProgramLookup {
   }
 
   /** Why the name is not in `path`. */
-  explainMissing(executable: string, path: string = defaultPath): StartFault {
+  explainMissing(executable: string, path: string = defaultPath): TuttiError {
     const key = `${executable}\0${path}`
     const fault = this.#faults.get(key) ?? missingInPath(executable, path)
     remember(this.#faults, key, fault)
@@ -58,12 +64,12 @@ const candidates = (name: string, path: string): string[] =>
   path.split(':').map((folder) => join(folder === '' ? '.' : folder, name))
 
 /** Why the system refused to start `file`, seen from `cwd`. */
-export function explainRefusal(file: string, cwd: string, errno: string): StartFault {
+export function explainRefusal(file: string, cwd: string, errno: string): TuttiError {
   const folder = kindOf(cwd)
   if (folder !== 'folder') {
     const what = folder === 'missing' ? 'does not exist' : 'is not a folder'
     const message = `the working directory ${cwd} ${what}`
-    return { type: 'CwdNotFoundError', message, hint: 'Make the folder first, or name another.' }
+    return create(CwdNotFoundError, message, 'Make the folder first, or name another.')
   }
   const path = resolve(cwd, file)
   const kind = kindOf(path)
@@ -75,14 +81,14 @@ export function explainRefusal(file: string, cwd: string, errno: string): StartF
   return explainErrno(file, path, errno)
 }
 
-function explainErrno(file: string, path: string, errno: string): StartFault {
+function explainErrno(file: string, path: string, errno: string): TuttiError {
   switch (errno) {
     case 'ENOENT':
-      return {
-        type: 'ExecutableNotFoundError',
-        message: `${file} names an interpreter that does not exist`,
-        hint: `Its first line is ${firstLine(path)}`,
-      }
+      return create(
+        ExecutableNotFoundError,
+        `${file} names an interpreter that does not exist`,
+        `Its first line is ${firstLine(path)}`,
+      )
     case 'ENOEXEC':
       return notPermitted(
         `${file} is not a program`,
@@ -95,17 +101,17 @@ function explainErrno(file: string, path: string, errno: string): StartFault {
         'Look at its interpreter, and whether its disk is mounted with noexec.',
       )
     case 'E2BIG':
-      return {
-        type: 'SpawnError',
-        message: `${file}: arguments and environment are too long for the system (E2BIG)`,
-        hint: 'Pass a file, or stdin.',
-      }
+      return create(
+        SpawnError,
+        `${file}: arguments and environment are too long for the system (E2BIG)`,
+        'Pass a file, or stdin.',
+      )
     default:
-      return { type: 'SpawnError', message: `${file} could not be started: ${errno}` }
+      return create(SpawnError, `${file} could not be started: ${errno}`)
   }
 }
 
-function missingInPath(executable: string, path: string): StartFault {
+function missingInPath(executable: string, path: string): TuttiError {
   const inTheWay = candidates(executable, path).find((file) => kindOf(file) === 'file')
   if (inTheWay !== undefined) {
     return notPermitted(`${inTheWay} may not be executed`, `Allow it with: chmod +x ${inTheWay}`)
@@ -114,7 +120,7 @@ function missingInPath(executable: string, path: string): StartFault {
   return notFound(`${executable} was not found in PATH`, executable, names, `PATH is ${path}.`)
 }
 
-function missingFile(file: string, path: string): StartFault {
+function missingFile(file: string, path: string): TuttiError {
   const folder = resolve(path, '..')
   const base = path.slice(path.lastIndexOf('/') + 1)
   return notFound(`${file} does not exist`, base, namesIn(folder), `Searched in ${folder}.`)
@@ -125,17 +131,21 @@ function notFound(
   name: string,
   known: readonly string[],
   searched: string,
-): StartFault {
+): TuttiError {
   const near = nearest(name, known)
   const hint = near === undefined ? searched : `Did you mean "${near}"? ${searched}`
-  return { type: 'ExecutableNotFoundError', message, hint }
+  return create(ExecutableNotFoundError, message, hint)
 }
 
-const notPermitted = (message: string, hint: string): StartFault => ({
-  type: 'ExecutableNotPermittedError',
-  message,
-  hint,
-})
+const notPermitted = (message: string, hint: string): TuttiError =>
+  create(ExecutableNotPermittedError, message, hint)
+
+/** Without a stack, which would be the launcher's. */
+const create = (
+  errorClass: new (message: string, details: { hint?: string }) => TuttiError,
+  message: string,
+  hint?: string,
+): TuttiError => withoutStack(() => new errorClass(message, hint === undefined ? {} : { hint }))
 
 function kindOf(path: string): 'file' | 'folder' | 'missing' {
   const stats = statSync(path, { throwIfNoEntry: false })

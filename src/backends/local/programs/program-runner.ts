@@ -1,7 +1,9 @@
 /** Runs the programs that a launcher is asked for. Knows nothing of tasks. */
 
 import { closeSync, openSync } from 'node:fs'
-import { errnoOf } from '../../../foundation/errors.ts'
+import { toErrorRecord } from '../../../foundation/error-record.ts'
+import { OutputFileError } from '../../../foundation/task-errors.ts'
+import { errnoOf, withoutStack } from '../../../foundation/errors.ts'
 import type { MessageBatcher } from '../../../runtime/message-batcher.ts'
 import { machineMs } from '../machine-time.ts'
 import { OutputCapture } from './output-capture.ts'
@@ -36,8 +38,8 @@ export class ProgramRunner {
     const name = request.shell ? '/bin/sh' : request.executable
     const file = this.#lookup.find(name, path)
     if (file === undefined) {
-      const fault = this.#lookup.explainMissing(name, path)
-      return this.#parts.outbox.post({ kind: 'failed', id: request.id, fault })
+      const error = toErrorRecord(this.#lookup.explainMissing(name, path))
+      return this.#parts.outbox.post({ kind: 'failed', id: request.id, error })
     }
     const outputs = this.#openOutputs(request)
     if (outputs === undefined) return
@@ -85,7 +87,8 @@ export class ProgramRunner {
     const { id } = request
     if (isTransient(errno)) return outbox.post({ kind: 'refused', id, errno })
     if (this.#hasMoved(request, plan)) return this.start(request)
-    outbox.post({ kind: 'failed', id, fault: explainRefusal(plan.file, plan.cwd, errno) })
+    const error = toErrorRecord(explainRefusal(plan.file, plan.cwd, errno))
+    outbox.post({ kind: 'failed', id, error })
   }
 
   /** What was found once may be elsewhere now. */
@@ -103,7 +106,7 @@ export class ProgramRunner {
     } catch (error) {
       const [id, errno] = [request.id, errnoOf(error)]
       if (isTransient(errno)) outbox.post({ kind: 'refused', id, errno })
-      else outbox.post({ kind: 'failed', id, fault: outputFault(error) })
+      else outbox.post({ kind: 'failed', id, error: toErrorRecord(toOutputError(error)) })
       return undefined
     }
   }
@@ -171,7 +174,7 @@ function openOutputs(
   }
 }
 
-function outputFault(error: unknown) {
+function toOutputError(error: unknown): OutputFileError {
   const message = `captureStdio: ${error instanceof Error ? error.message : errnoOf(error)}`
-  return { type: 'OutputFileError', message, hint: 'Its folder must exist.' } as const
+  return withoutStack(() => new OutputFileError(message, { hint: 'Its folder must exist.' }))
 }

@@ -1,5 +1,7 @@
 /** The messages between the pool and its launchers. Times are those of `machineMs`. */
 
+import type { ErrorRecord } from '../../../foundation/error-record.ts'
+
 /** A program to start. `id` is the pool's, never used twice. */
 export interface ProgramRequest {
   readonly id: number
@@ -37,18 +39,6 @@ export type ToLauncher =
   | { readonly kind: 'start'; readonly request: ProgramRequest }
   | { readonly kind: 'stop'; readonly id: number }
 
-/** Why a program could not be started; the name of an error of `program-errors.ts`. */
-export interface StartFault {
-  readonly type:
-    | 'ExecutableNotFoundError'
-    | 'ExecutableNotPermittedError'
-    | 'CwdNotFoundError'
-    | 'OutputFileError'
-    | 'SpawnError'
-  readonly message: string
-  readonly hint?: string
-}
-
 export interface ProgramUsage {
   readonly cpuSeconds?: number
   readonly peakMemoryBytes?: number
@@ -71,6 +61,6 @@ export type StopCause = 'cancel' | 'timeout'
 export type ProgramNews =
   | { readonly kind: 'started'; readonly id: number; readonly at: number; readonly pid: number }
   | ProgramEnd
-  | { readonly kind: 'failed'; readonly id: number; readonly fault: StartFault }
+  | { readonly kind: 'failed'; readonly id: number; readonly error: ErrorRecord }
   /** The system has no room for another process or file now. */
   | { readonly kind: 'refused'; readonly id: number; readonly errno: string }

@@ -30,7 +30,7 @@ describe('why the system refuses a program', () => {
     ['ENOEXEC', /#!\/bin\/sh/],
   ])('tells what to do about %s', (errno, hint) => {
     const fault = explainRefusal(process.execPath, tempFolder(), errno)
-    expect(fault.type).toBe('ExecutableNotPermittedError')
+    expect(fault.name).toBe('ExecutableNotPermittedError')
     expect(fault.hint).toMatch(hint)
   })
 })

@@ -1,0 +1,208 @@
+/**
+ * Errors as plain data, for every border: threads, processes, launchers and other machines. Our own
+ * classes come back as themselves, with their fields; any other class as an `Error` with the
+ * constructor's name, name, message, stack, cause and fields of the original.
+ */
+
+import { types } from 'node:util'
+import {
+  BackendError,
+  CheckpointError,
+  InferenceError,
+  lineageIn,
+  messageOf,
+  PoisonTaskError,
+  reviveError,
+  StateError,
+  TimeoutError,
+  TuttiError,
+  ValueError,
+  WorkerLostError,
+} from './errors.ts'
+import { type JsonObject, toJsonValue } from './json-value.ts'
+import {
+  CwdNotFoundError,
+  errorTypeOf,
+  ExecutableFailedError,
+  ExecutableNotFoundError,
+  ExecutableNotPermittedError,
+  OutputFileError,
+  SpawnError,
+  TaskCanceledError,
+  TaskFailedError,
+} from './task-errors.ts'
+
+export type ErrorRecord =
+  | { readonly isError: false; readonly value: unknown }
+  | {
+      readonly isError: true
+      /** The constructor's name. */
+      readonly type: string
+      /** Of one of our own: the class and the classes above it. */
+      readonly lineage?: readonly string[]
+      readonly name: string
+      readonly message: string
+      readonly stack: string
+      readonly fields: JsonObject
+      /** Fields that hold errors. */
+      readonly errorFields?: Readonly<Record<string, ErrorRecord>>
+      readonly cause?: ErrorRecord
+      readonly errors?: readonly ErrorRecord[]
+    }
+
+const deepestCause = 8
+const mostErrors = 100
+const carriedOtherwise = new Set(['name', 'message', 'stack', 'cause', 'errors', '__proto__'])
+
+/** Never throws. A thrown value that is no error is kept if it can be cloned. */
+export function toErrorRecord(thrown: unknown, depth = 0): ErrorRecord {
+  if (!isError(thrown)) return { isError: false, value: toCloneable(thrown) }
+  const part = (key: string): unknown => attempt(() => (thrown as never)[key])
+  const text = (key: string): string => {
+    const value = part(key)
+    return typeof value === 'string' ? value : ''
+  }
+  const errors = part('errors')
+  const isDeep = depth >= deepestCause
+  const names = attempt(() => lineageIn(thrown)) ?? null
+  return {
+    isError: true,
+    type: errorTypeOf(thrown),
+    ...(names === null ? {} : { lineage: [...names] }),
+    name: text('name'),
+    message: text('message'),
+    stack: text('stack'),
+    ...fieldsOf(thrown, isDeep ? null : depth + 1),
+    ...(isDeep || attempt(() => 'cause' in thrown) !== true
+      ? {}
+      : { cause: toErrorRecord(part('cause'), depth + 1) }),
+    ...(isDeep || !Array.isArray(errors)
+      ? {}
+      : { errors: errors.slice(0, mostErrors).map((one) => toErrorRecord(one, depth + 1)) }),
+  }
+}
+
+/** The inverse of `toErrorRecord`; never throws for what that made. */
+export function fromErrorRecord(record: ErrorRecord): unknown {
+  if (!record.isError) return record.value
+  const own = record.lineage === undefined ? null : ownClass(record.lineage)
+  const error =
+    own === null
+      ? new (classNamed(record.type))(record.message)
+      : reviveError(own, record.lineage ?? [], record.message)
+  const define = (key: string, value: unknown, enumerable = false): void => {
+    Object.defineProperty(error, key, { value, enumerable, configurable: true, writable: true })
+  }
+  if (own !== null) define('name', record.name, true)
+  else if (record.name !== error.name) define('name', record.name)
+  for (const [key, value] of Object.entries(record.fields)) define(key, value, true)
+  for (const [key, value] of Object.entries(record.errorFields ?? {})) {
+    define(key, fromErrorRecord(value), true)
+  }
+  define('stack', record.stack)
+  if (record.cause !== undefined) define('cause', fromErrorRecord(record.cause))
+  if (record.errors !== undefined) define('errors', record.errors.map(fromErrorRecord))
+  return error
+}
+
+function attempt<T>(read: () => T): T | undefined {
+  try {
+    return read()
+  } catch {
+    return undefined
+  }
+}
+
+const isError = (thrown: unknown): thrown is Error =>
+  types.isNativeError(thrown) || attempt(() => thrown instanceof Error) === true
+
+function toCloneable(thrown: unknown): unknown {
+  if (typeof thrown === 'function' || typeof thrown === 'symbol') return messageOf(thrown)
+  try {
+    return structuredClone(thrown)
+  } catch {
+    return toJsonValue(thrown)
+  }
+}
+
+function fieldsOf(
+  error: Error,
+  depth: number | null,
+): { fields: JsonObject; errorFields?: Readonly<Record<string, ErrorRecord>> } {
+  const fields: Record<string, JsonObject[string]> = {}
+  const errorFields: Record<string, ErrorRecord> = {}
+  for (const key of attempt(() => Object.keys(error)) ?? []) {
+    const value = attempt(() => (error as unknown as Record<string, unknown>)[key])
+    const isPlain = value !== undefined && typeof value !== 'function' && typeof value !== 'symbol'
+    if (!isPlain || carriedOtherwise.has(key)) continue
+    if (!isError(value)) fields[key] = toJsonValue(value)
+    else if (depth !== null) errorFields[key] = toErrorRecord(value, depth)
+  }
+  return Object.keys(errorFields).length === 0 ? { fields } : { fields, errorFields }
+}
+
+type ErrorClass = new (message: string) => Error
+
+const builtIn: readonly ErrorClass[] = [
+  EvalError,
+  RangeError,
+  ReferenceError,
+  SyntaxError,
+  TypeError,
+  URIError,
+]
+const classes = new Map<string, ErrorClass>([
+  ['Error', Error],
+  ['unknown', Error],
+  ...builtIn.map((one) => [one.name, one] as const),
+])
+const mostClasses = 1000
+
+/** A class of the sender does not exist here: a class of the same name takes its place. */
+function classNamed(type: string): ErrorClass {
+  const known = classes.get(type)
+  if (known !== undefined) return known
+  if (classes.size >= mostClasses) return Error
+  const standIn = { [type]: class extends Error {} }[type] ?? Error
+  classes.set(type, standIn)
+  return standIn
+}
+
+const ownClasses = new Map<string, { readonly prototype: TuttiError }>(
+  [
+    TuttiError,
+    ValueError,
+    StateError,
+    TimeoutError,
+    WorkerLostError,
+    PoisonTaskError,
+    BackendError,
+    InferenceError,
+    CheckpointError,
+    TaskFailedError,
+    ExecutableFailedError,
+    TaskCanceledError,
+    ExecutableNotFoundError,
+    ExecutableNotPermittedError,
+    CwdNotFoundError,
+    OutputFileError,
+    SpawnError,
+  ].map((one) => [one.name, one] as const),
+)
+
+/** The class itself, or a subclass of that name of the nearest class that is known here. */
+function ownClass(names: readonly string[]): { readonly prototype: TuttiError } | null {
+  const [name = ''] = names
+  const base = names.map((one) => ownClasses.get(one)).find((one) => one !== undefined)
+  if (base === undefined) return null
+  if (base === ownClasses.get(name)) return base
+  const key = names.join('>')
+  const known = ownSubclasses.get(key)
+  if (known !== undefined) return known
+  const parent = base as unknown as new () => TuttiError
+  const added = { [name]: class extends parent {} }[name] ?? base
+  if (ownSubclasses.size < mostClasses) ownSubclasses.set(key, added)
+  return added
+}
+
+const ownSubclasses = new Map<string, { readonly prototype: TuttiError }>()

@@ -1,0 +1,124 @@
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import * as core from '../../src/core/failure.ts'
+import {
+  type ErrorRecord,
+  fromErrorRecord,
+  toErrorRecord,
+} from '../../src/foundation/error-record.ts'
+import { TuttiError, WorkerLostError } from '../../src/foundation/errors.ts'
+import { errorTypeOf, TaskFailedError } from '../../src/foundation/task-errors.ts'
+import * as entryPoint from '../../src/index.ts'
+import { DependencyFailedError } from '../../src/workflow/index.ts'
+import { assertProperty } from '../property.ts'
+
+type ErrorClass = new (message: string, details: object) => TuttiError
+
+const exported = Object.entries<unknown>({ ...entryPoint, DependencyFailedError }).filter(
+  (entry): entry is [string, ErrorClass] =>
+    typeof entry[1] === 'function' &&
+    (entry[1] === TuttiError || entry[1].prototype instanceof TuttiError),
+)
+
+/** Of classes whose constructor takes something else than a message and details. */
+const special: Readonly<Record<string, () => TuttiError>> = {
+  TaskCanceledError: () => new entryPoint.TaskCanceledError('task-1', 'enough'),
+  DependencyFailedError: () =>
+    new DependencyFailedError(
+      'task-2',
+      new TaskFailedError('failed', { uid: 'task-1', cause: new RangeError('too far') }),
+    ),
+}
+
+const details = {
+  code: 'SomeCode',
+  hint: 'Try again.',
+  field: 'a.b',
+  expected: 'a number',
+  got: { deep: [1, null, 'x'] },
+  path: '/file',
+  errno: 'ENOSPC',
+  pid: 7,
+  uid: 'task-1',
+  exitCode: 3,
+  signal: null,
+  stderr: 'oops',
+  cause: new WorkerLostError('the inner one', { cause: new TypeError('the innermost') }),
+}
+
+/** JSON knows no negative zero. */
+const jsonValue = fc.jsonValue().map((value): unknown => JSON.parse(JSON.stringify(value)))
+
+const carriers: readonly [string, (record: ErrorRecord) => ErrorRecord][] = [
+  ['a structured clone', structuredClone],
+  ['JSON', (record) => JSON.parse(JSON.stringify(record)) as ErrorRecord],
+]
+
+describe.each(carriers)('an error that is sent as %s', (_, send) => {
+  const roundTrip = (error: unknown): Error => fromErrorRecord(send(toErrorRecord(error))) as Error
+
+  it.each(exported)('%s comes back as its class, with all that it carries', (name, errorClass) => {
+    const error = special[name]?.() ?? new errorClass('what happened', details)
+    const back = roundTrip(error)
+    expect(TuttiError.isInstance(back)).toBe(true)
+    expect((errorClass as unknown as typeof TuttiError).isInstance(back)).toBe(true)
+    if (name === 'DependencyFailedError') expect(back).toBeInstanceOf(TaskFailedError)
+    else expect(back).toBeInstanceOf(errorClass)
+    expect(errorTypeOf(back)).toBe(name)
+    expect([back.name, back.message, back.stack]).toEqual([error.name, error.message, error.stack])
+    expect(Object.fromEntries(Object.entries(back))).toEqual(
+      Object.fromEntries(Object.entries(error)),
+    )
+    expect(back.cause).toEqual(error.cause)
+  })
+
+  it('keeps the classes of causes, and of errors in fields', () => {
+    const back = roundTrip(new entryPoint.BackendError('outer', details))
+    expect(back.cause).toBeInstanceOf(WorkerLostError)
+    expect((back.cause as Error).cause).toBeInstanceOf(TypeError)
+    const dependent = roundTrip(special['DependencyFailedError']?.())
+    expect(dependent).toMatchObject({ rootUid: 'task-1' })
+    expect((dependent as DependencyFailedError).rootCause).toBeInstanceOf(RangeError)
+  })
+
+  it('a lost worker still counts towards poison', () => {
+    expect(core.isLostWorker(roundTrip(new WorkerLostError('gone')))).toBe(true)
+    expect(core.isLostWorker(roundTrip(new entryPoint.PoisonTaskError('gone')))).toBe(true)
+    expect(core.isLostWorker(roundTrip(new Error('gone')))).toBe(false)
+  })
+
+  it('a subclass that is unknown here comes back as the nearest known class', () => {
+    class NodeLostError extends WorkerLostError {}
+    const back = roundTrip(new NodeLostError('node 7'))
+    expect(back).toBeInstanceOf(WorkerLostError)
+    expect(back).not.toBeInstanceOf(NodeLostError)
+    expect([back.name, errorTypeOf(back)]).toEqual(['NodeLostError', 'NodeLostError'])
+  })
+
+  it('a foreign class comes back as an Error with its name, message, stack and fields', () => {
+    class ForeignError extends Error {
+      readonly status = 503
+    }
+    const error = new ForeignError('down')
+    const back = roundTrip(error)
+    expect(back).toBeInstanceOf(Error)
+    expect(back).not.toBeInstanceOf(TuttiError)
+    expect(errorTypeOf(back)).toBe('ForeignError')
+    expect([back.message, back.stack]).toEqual([error.message, error.stack])
+    expect(back).toMatchObject({ status: 503 })
+  })
+
+  it('any message and any JSON fields come back equal', () => {
+    assertProperty(
+      fc.property(fc.string(), fc.string(), jsonValue, (message, hint, got) => {
+        const error = new entryPoint.ValueError(message, { hint, got })
+        const back = roundTrip(error)
+        expect(back.message).toBe(message)
+        expect(Object.fromEntries(Object.entries(back))).toEqual(
+          Object.fromEntries(Object.entries(error)),
+        )
+      }),
+      { numRuns: 100 },
+    )
+  })
+})
