@@ -32,7 +32,8 @@ export type Problem = { readonly path: Path } & (
 
 /** How a value misses what its schema describes. */
 type Mismatch =
-  | { readonly kind: 'type' }
+  /** `allowed` where the value selects one of several schemas. */
+  | { readonly kind: 'type'; readonly allowed?: readonly unknown[] }
   | { readonly kind: 'format'; readonly expected: string }
   | { readonly kind: 'choice'; readonly allowed: readonly unknown[]; readonly reason?: string }
   | { readonly kind: 'length'; readonly of: 'string' | 'array'; readonly bound: Bound }
@@ -105,7 +106,9 @@ function toProblems(issue: Issue, prefix: Path, root: Schema, value: unknown): P
     const key = record instanceof z.ZodRecord ? record.keyType : undefined
     return [{ kind: 'invalid_key', path, expected: expectationOf(key) }]
   }
-  if (found === undefined) return [{ kind: 'missing', path }]
+  // A text may become a list before it is checked: then nothing is at the path of an item.
+  const isTyped = issue.code.startsWith('invalid_') && issue.code !== 'invalid_format'
+  if (found === undefined && isTyped) return [{ kind: 'missing', path }]
   if (issue.code === 'invalid_union') {
     return inUnion(issue, path, root, value) ?? [{ kind: 'type', ...mismatch }]
   }
@@ -151,5 +154,5 @@ function mismatchOf(issue: Issue, schema: Schema | undefined, found: unknown): M
   const bound = { side, value: Number(limit), isInclusive: issue.inclusive !== false } as const
   if (issue.origin === 'string') return { kind: 'length', of: 'string', bound }
   if (issue.origin === 'array') return { kind: 'length', of: 'array', bound }
-  return { kind: 'range', of: isInteger(unwrapped(schema)) ? 'integer' : 'decimal', bound }
+  return { kind: 'range', of: isInteger(schema) ? 'integer' : 'decimal', bound }
 }

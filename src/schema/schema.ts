@@ -46,11 +46,15 @@ function childOf(
   step: string | number,
   value: unknown,
 ): Schema | undefined {
-  const schema = unwrapped(parent)
-  if (schema instanceof z.ZodObject) return schema.shape[step] as Schema | undefined
-  if (schema instanceof z.ZodArray) return schema.element
-  if (schema instanceof z.ZodRecord) return schema.valueType
-  const option = optionFor(schema, value)
+  if (parent instanceof z.ZodPipe) {
+    return childOf(parent.def.in, step, value) ?? childOf(parent.def.out, step, value)
+  }
+  const below = layerBelow(parent)
+  if (below !== undefined) return childOf(below, step, value)
+  if (parent instanceof z.ZodObject) return parent.shape[step] as Schema | undefined
+  if (parent instanceof z.ZodArray) return parent.element
+  if (parent instanceof z.ZodRecord) return parent.valueType
+  const option = optionFor(parent, value)
   return option === undefined ? undefined : childOf(option, step, value)
 }
 
@@ -124,8 +128,18 @@ export function noteOf<K extends keyof Notes>(
 export const isPrivate = (schema: Schema | undefined): boolean =>
   noteOf(schema, 'isPrivate') === true
 
-export const isInteger = (schema: Schema | undefined): boolean =>
-  schema instanceof z.ZodNumber && schema.format === 'safeint'
+/** Whether a schema describes a number, with a default or without. */
+export const isNumber = (schema: Schema | undefined): boolean =>
+  unwrapped(schema) instanceof z.ZodNumber
+
+/** Whether a schema describes a map of names that it does not know. */
+export const isRecord = (schema: Schema | undefined): boolean =>
+  unwrapped(schema) instanceof z.ZodRecord
+
+export function isInteger(schema: Schema | undefined): boolean {
+  const inner = unwrapped(schema)
+  return inner instanceof z.ZodNumber && inner.format === 'safeint'
+}
 
 /** Completes "expected …" for a schema. */
 export function expectationOf(schema: Schema | undefined): string {

@@ -28,7 +28,7 @@ const modulePermits: readonly Permit[] = [
   },
   { names: ['commander'], files: ['src/cli/main.ts'] },
   { names: ['node-llama-cpp'], files: ['src/inference/engines/llama/llama-cpp.ts'] },
-  { names: ['yaml'], files: ['src/inference/config/config.ts'] },
+  { names: ['yaml'], files: ['src/inference/config/yaml-tree.ts'] },
   { names: ['zod'], files: ['src/schema/schema.ts'] },
   { names: ['undici'], files: ['src/inference/engines/openai/upstream-link.ts'] },
   { names: ['eventsource-parser'], files: ['src/inference/engines/openai/event-data.ts'] },

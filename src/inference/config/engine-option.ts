@@ -1,54 +1,78 @@
-/** The engine as an option of the backend: the file's keys in camelCase, held to the same rules. */
+/** The engine as a file has it, and as an option of the backend with keys in camelCase. */
 
 import { expectObject, expectOneOf } from '../../foundation/options.ts'
-import { engineKinds, readEngine } from './engines.ts'
-import type { ReadContext } from './fields.ts'
+import { ConfigProblems } from './config-problems.ts'
+import type { FileConfig } from './config-schema.ts'
+import { engineKinds, engineSection } from './engine-schema.ts'
+import { type Environment, section } from './field-schemas.ts'
 import type { EngineConfig, EngineOption } from './inference-config.ts'
-import { type ConfigEntry, type ConfigNode, Problems, startOfFile } from './tree.ts'
+import { readTree } from './read-tree.ts'
+import { withMaskedValues } from './secret.ts'
+import { treeOf } from './tree.ts'
 
 /** The engine that the option asks for; without one, or of the same kind alone, the file's. */
 export function readEngineOption(
   option: EngineOption | undefined,
   written: EngineConfig,
-  env: ReadContext['env'],
+  env: Environment,
 ): EngineConfig {
   if (option === undefined || option === written.kind) return written
   return readOption(option, env)
 }
 
 /** Refuses what no file could make right; a kind alone may have its keys there. */
-export function expectEngineOption(option: EngineOption, env: ReadContext['env']): void {
+export function expectEngineOption(option: EngineOption, env: Environment): void {
   if (typeof option === 'string') expectOneOf('engine', option, engineKinds)
   else readOption(option, env)
 }
 
-function readOption(option: EngineOption, env: ReadContext['env']): EngineConfig {
-  const section = typeof option === 'string' ? { kind: option } : expectObject('engine', option)
-  expectOneOf('engine', section['kind'], engineKinds)
-  const problems = new Problems(null)
-  const entries = entriesOf(section, toSnakeCase)
-  const node = { kind: 'map' as const, entries, place: startOfFile }
-  const engine = readEngine(node, { problems, env, path: 'engine' })
+function readOption(option: EngineOption, env: Environment): EngineConfig {
+  const given = typeof option === 'string' ? { kind: option } : expectObject('engine', option)
+  expectOneOf('engine', given['kind'], engineKinds)
+  const problems = new ConfigProblems(null)
+  const keys = Object.entries(given).map(([name, value]) => [toSnakeCase(name), value])
+  const tree = treeOf({ engine: Object.fromEntries(keys) })
+  const { engine } = readTree(section({ engine: engineSection(env) }), tree, problems)
   problems.throwIfAny()
-  return engine
-}
-
-const entriesOf = (record: object, toKey: (name: string) => string): ConfigEntry[] =>
-  Object.entries(record)
-    .filter(([, value]) => value !== undefined)
-    .map(([name, value]) => ({ key: toKey(name), place: startOfFile, value: toNode(value) }))
-
-/** Names inside of a key, such as those of variables, stay as they are. */
-function toNode(value: unknown): ConfigNode {
-  const place = startOfFile
-  if (Array.isArray(value)) return { kind: 'list', items: value.map(toNode), place }
-  if (typeof value === 'object' && value !== null) {
-    return { kind: 'map', entries: entriesOf(value, (name) => name), place }
-  }
-  const isPlain = typeof value === 'number' || typeof value === 'boolean' || value === null
-  const plain = isPlain ? value : String(value)
-  return { kind: 'scalar', value: plain, source: String(value), place }
+  return engineOf(engine)
 }
 
 const toSnakeCase = (name: string): string =>
   name.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)
+
+/** The settings of the engine that a file describes. */
+export function engineOf(engine: FileConfig['engine']): EngineConfig {
+  switch (engine.kind) {
+    case 'llama':
+      return {
+        kind: 'llama',
+        threads: engine.threads ?? null,
+        gpu: engine.gpu,
+        sequences: engine.sequences,
+        batchSize: engine.batch_size,
+        cacheDir: engine.cache_dir ?? null,
+      }
+    case 'openai':
+      return {
+        kind: 'openai',
+        baseUrl: engine.base_url,
+        apiKey: engine.api_key ?? null,
+        maxConcurrency: engine.max_concurrency,
+      }
+    case 'process':
+      return {
+        kind: 'process',
+        command: engine.command,
+        env: withMaskedValues(engine.env ?? {}),
+        startTimeoutSeconds: engine.start_timeout_seconds,
+        healthPath: engine.health_path,
+        maxConcurrency: engine.max_concurrency,
+      }
+    default:
+      return {
+        kind: 'echo',
+        latencyMs: engine.latency_ms,
+        latencyPerPromptMs: engine.latency_per_prompt_ms,
+      }
+  }
+}

@@ -1,4 +1,4 @@
-/** The files that a configuration lies in and names: read with a limit, and watched for readers. */
+/** Reads the configuration file and token files, and warns when others can read them. */
 
 import { existsSync, readFileSync, statSync } from 'node:fs'
 import { readFile, stat } from 'node:fs/promises'
@@ -6,13 +6,19 @@ import { homedir } from 'node:os'
 import { dirname, join, resolve } from 'node:path'
 import { errnoOf, type ErrorDetails, ValueError } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
-import type { ConfigFiles } from './required.ts'
+
+/** What a configuration needs from the disk. */
+export interface ConfigFiles {
+  exists(path: string): boolean
+  /** The content of a token file, trimmed; throws when it cannot be read. */
+  readToken(path: string): string
+}
 
 export const maxConfigBytes = 2 ** 20
-/** A token is one line: more is another file by mistake. */
+/** A token is one line: a larger file is a mistake. */
 const maxTokenBytes = 65_536
 
-/** The text and the permissions of a configuration file, or a `ValueError` that says why not. */
+/** The text and the permissions of a configuration file; throws `ValueError` with the reason. */
 export async function readConfigFile(
   path: string,
 ): Promise<{ readonly text: string; readonly mode: number }> {
@@ -55,7 +61,7 @@ export function tokenFilesBeside(configPath: string, log: Log): ConfigFiles {
   }
 }
 
-/** Warns when `readers`, the permission bits of others, are set. */
+/** Warns when any of `readers`, the permission bits of others, is set. */
 export function warnOfReaders(log: Log, file: string, readers: number): void {
   if (readers === 0) return
   log.warn('TokenFileReadable', `Others can read the token in ${file}; run: chmod 600 ${file}`)

@@ -1,136 +1,48 @@
-/** The `guardrails` section: built-in rules by name, and own ones. */
+/** From the `guardrails` section of a file to the rules that are applied. */
 
-import {
-  boolean,
-  type Field,
-  integer,
-  listOf,
-  number,
-  oneOf,
-  type Reader,
-  readSection,
-  text,
-  wrong,
-} from './fields.ts'
-import type { MapNode } from './tree.ts'
-import { findDanger } from '../guardrails/own-pattern.ts'
-import {
-  type BuiltInRule,
-  builtInRules,
-  type GuardAction,
-  type GuardrailConfig,
-  type GuardRule,
-  type GuardStage,
-} from '../guardrails/rules.ts'
+import type { GuardrailConfig, GuardRule, GuardStage } from '../guardrails/rules.ts'
+import { builtInRules } from '../guardrails/rules.ts'
+import type { FileConfig } from './config-schema.ts'
+import type { WrittenFile } from './config-problems.ts'
 
-const action = oneOf('reject', 'redact', 'flag')
-const builtIn = oneOf(...builtInRules)
-
-/** An own pattern; one that could take long on some text is refused here. */
-const pattern: Reader<string> = (node, field) => {
-  const source = text()(node, field)
-  const danger = source === undefined ? undefined : findDanger(source)
-  if (danger === undefined) return source
-  field.problems.add(node.place, `${field.path}: ${danger}`)
-  return undefined
-}
-
-const phrases = listOf(text({ maxLength: 128, pattern: /\S/, expected: 'a word or phrase' }))
-
-const ruleSpec = {
-  id: text({ pattern: /^[\w.-]{1,64}$/, expected: 'letters, digits, ".", "_" or "-"' }),
-  pattern,
-  keywords: phrases,
-  unless: phrases,
-  stage: oneOf('input', 'output', 'both'),
-  action,
-}
-
-/** A rule as written; what it leaves out comes from the section. */
-type WrittenRule = Pick<GuardRule, 'id'> & {
-  readonly stage: GuardStage | undefined
-  readonly action: GuardAction | undefined
-} & (
-    | { readonly kind: 'built-in'; readonly id: BuiltInRule }
-    | {
-        readonly kind: 'keywords'
-        readonly keywords: readonly string[]
-        readonly unless: readonly string[]
-      }
-    | { readonly kind: 'pattern'; readonly pattern: string; readonly unless: readonly string[] }
-  )
-
-const rule: Reader<WrittenRule> = (node, field) => {
-  if (node.kind === 'list') return wrong(node, field, 'a rule')
-  if (node.kind === 'scalar') {
-    const id = builtIn(node, field)
-    return id && { kind: 'built-in', id, stage: undefined, action: undefined }
-  }
-  const { values, has, placeOf } = readSection(ruleSpec, node, field)
-  const refuse = (problem: string): undefined => {
-    field.problems.add(node.place, `${field.path}: ${problem}`)
-  }
-  const { id, stage, unless = [] } = values
-  if (!has('id')) return refuse('expected an id')
-  if (has('pattern') && has('keywords')) return refuse('expected a pattern or keywords, not both')
-  if (id === undefined) return undefined
-  const chosen = { stage, action: values.action, id }
-  const name = builtInRules.find((one) => one === id)
-  if (!has('pattern') && !has('keywords')) {
-    if (name === undefined) return refuse('expected a pattern or keywords')
-    if ((name === 'injection' || name === 'limits') && (stage ?? 'input') !== 'input') {
-      field.problems.add(placeOf('stage'), `${field.path}.stage: ${name} judges input alone`)
-    }
-    return { kind: 'built-in', ...chosen, id: name }
-  }
-  if (name !== undefined) return refuse(`expected another id, ${name} is a built-in rule`)
-  if (values.pattern !== undefined) {
-    return { kind: 'pattern', ...chosen, pattern: values.pattern, unless }
-  }
-  return values.keywords && { kind: 'keywords', ...chosen, keywords: values.keywords, unless }
-}
-
-const spec = {
-  toggle_on: boolean,
-  sensitivity: number({ min: 0, max: 1 }),
-  rules: listOf(rule, 200),
-  max_prompt_chars: integer(1, 100_000_000),
-  action,
-  on_block: oneOf('error', 'refusal'),
-}
+type Section = FileConfig['guardrails']
+type FileRule = NonNullable<Section['rules']>[number]
 
 /** Without `rules`, prompt injection alone; `max_prompt_chars` is a rule of its own, the first. */
-export function readGuardrails(node: MapNode, field: Field): GuardrailConfig {
-  const { values, has, placeOf } = readSection(spec, node, field)
-  const { action: usual = 'reject', max_prompt_chars: maxPromptChars = null } = values
-  const written = values.rules ?? (has('rules') ? [] : [injection])
-  const names = written.map(({ id }) => id)
-  const twice = names.find((id, at) => names.indexOf(id) !== at)
+export function resolveGuardrails(section: Section, written: WrittenFile): GuardrailConfig {
+  const { action, max_prompt_chars: maxPromptChars = null } = section
+  const own = section.rules ?? (written.has('guardrails', 'rules') ? [] : ['injection' as const])
+  const ids = own.map(idOf)
+  const twice = ids.find((id, at) => ids.indexOf(id) !== at)
   if (twice !== undefined) {
-    field.problems.add(placeOf('rules'), `${field.path}.rules: two rules have the id ${twice}`)
+    written.refuse(['guardrails', 'rules'], `two rules have the id ${twice}`)
   }
-  if (names.includes('limits') && !has('max_prompt_chars')) {
-    field.problems.add(placeOf('rules'), `${field.path}.rules: limits needs max_prompt_chars`)
+  const hasLimits = ids.includes('limits')
+  if (hasLimits && !written.has('guardrails', 'max_prompt_chars')) {
+    written.refuse(['guardrails', 'rules'], 'limits needs max_prompt_chars')
   }
-  const isLimited = maxPromptChars !== null && !names.includes('limits')
-  const rules = (isLimited ? [limits, ...written] : written).map((one): GuardRule => ({
-    ...one,
-    stage: one.stage ?? usualStage(one),
-    action: one.action ?? usual,
-  }))
+  const isLimited = maxPromptChars !== null && !hasLimits
+  const rules = isLimited ? ['limits' as const, ...own] : own
   return {
-    isOn: values.toggle_on ?? false,
-    sensitivity: values.sensitivity ?? 0.5,
-    rules,
+    isOn: section.toggle_on,
+    sensitivity: section.sensitivity,
+    rules: rules.map((rule) => toRule(rule, action)),
     maxPromptChars,
-    action: usual,
-    onBlock: values.on_block ?? 'error',
+    action,
+    onBlock: section.on_block,
   }
 }
 
-const unsaid = { stage: undefined, action: undefined }
-const injection: WrittenRule = { kind: 'built-in', id: 'injection', ...unsaid }
-const limits: WrittenRule = { kind: 'built-in', id: 'limits', ...unsaid }
+const idOf = (rule: FileRule): string => (typeof rule === 'string' ? rule : rule.id)
 
-const usualStage = ({ kind, id }: WrittenRule): GuardStage =>
-  kind === 'built-in' && (id === 'injection' || id === 'limits') ? 'input' : 'both'
+function toRule(rule: FileRule, usual: Section['action']): GuardRule {
+  const { id, ...given } = typeof rule === 'string' ? { id: rule } : rule
+  const builtIn = builtInRules.find((name) => name === id)
+  const readsInput = builtIn === 'injection' || builtIn === 'limits'
+  const stage: GuardStage = given.stage ?? (readsInput ? 'input' : 'both')
+  const chosen = { stage, action: given.action ?? usual }
+  if (builtIn !== undefined) return { kind: 'built-in', id: builtIn, ...chosen }
+  const { pattern, keywords = [], unless = [] } = given
+  if (pattern !== undefined) return { kind: 'pattern', id, pattern, unless, ...chosen }
+  return { kind: 'keywords', id, keywords, unless, ...chosen }
+}

@@ -1,91 +1,188 @@
-/** From the tree of a configuration file to complete settings, section by section. */
+/** From the tree of a configuration file to complete settings. */
 
-import { readEngineOption } from './engine-option.ts'
-import { readEngine, refuseSecretsIn, slotsOf } from './engines.ts'
-import {
-  type Field,
-  isNothing,
-  type ReadContext,
-  type Reader,
-  readSection,
-  wrong,
-} from './fields.ts'
-import { readGuardrails } from './guardrails.ts'
-import { readRequired, type ResolveContext } from './required.ts'
-import { readBatching, readDynamicWorkers, readHardware, readLlm } from './sections.ts'
-import type { InferenceConfig } from './inference-config.ts'
-import { type ConfigNode, type MapNode, startOfFile } from './tree.ts'
+import { errnoOf, messageOf } from '../../foundation/errors.ts'
+import { maskSecrets } from '../../foundation/secrets.ts'
+import { type ConfigProblems, WrittenFile } from './config-problems.ts'
+import { createConfigSchema, type FileConfig } from './config-schema.ts'
+import { engineOf, readEngineOption } from './engine-option.ts'
+import type { Environment } from './field-schemas.ts'
+import type { ConfigFiles } from './files.ts'
+import { resolveGuardrails } from './guardrails.ts'
+import type {
+  DynamicWorkersConfig,
+  EngineConfig,
+  HardwareConfig,
+  InferenceConfig,
+  InferenceOverrides,
+  LlmConfig,
+} from './inference-config.ts'
+import { readTree } from './read-tree.ts'
 import { Secret } from './secret.ts'
+import { type ConfigNode, isEmptyNode, startOfFile } from './tree.ts'
+
+export interface ResolveContext {
+  readonly problems: ConfigProblems
+  readonly env: Environment
+  readonly overrides: InferenceOverrides
+  readonly files: ConfigFiles
+}
 
 /** The settings, frozen deeply; or one error with all problems. */
 export function resolveConfig(root: ConfigNode, context: ResolveContext): InferenceConfig {
-  const { overrides } = context
-  const sections = readSections(root, context)
-  const fieldOf = (path: SectionName): Field => ({ ...context, path })
-  const written = readEngine(sections.engine, fieldOf('engine'))
-  const engine = readEngineOption(overrides.engine, written, context.env)
-  const required = readRequired(sections.required, context, engine)
-  refuseSecretsIn(engine, sections.engine, fieldOf('engine'))
-  const { tpSize } = required
-  const hardware = readHardware(sections.hardware, fieldOf('hardware'), overrides, tpSize)
-  const batching = readBatching(sections.input_batching, fieldOf('input_batching'), overrides)
+  const { problems, env, overrides } = context
+  if (root.kind !== 'map' && !isEmptyNode(root)) {
+    problems.add(root.position, 'expected sections, such as "required:"')
+  }
+  problems.throwIfAny()
+  const tree: ConfigNode =
+    root.kind === 'map' ? root : { kind: 'map', entries: [], position: startOfFile }
+  const file = readTree(createConfigSchema(env), tree, problems)
+  const written = new WrittenFile(tree, problems)
+  const engine = readEngineOption(overrides.engine, engineOf(file.engine), env)
+  const required = resolveRequired(file.required, written, engine, context)
+  refuseSecretsIn(engine, written)
+  const hardware = resolveHardware(file.hardware, overrides, required.tpSize)
+  const batching = resolveBatching(file.input_batching, overrides)
+  const slots = slotsOf(engine, batching.maxBatchSize)
   const config: InferenceConfig = {
     ...required,
     hardware,
-    llm: readLlm(sections.llm, fieldOf('llm')),
+    llm: resolveLlm(file.llm, written),
     batching,
-    guardrails: readGuardrails(sections.guardrails, fieldOf('guardrails')),
-    dynamicWorkers: readDynamicWorkers(
-      sections.dynamic_workers,
-      fieldOf('dynamic_workers'),
-      hardware,
-      slotsOf(engine, batching.maxBatchSize),
-    ),
+    guardrails: resolveGuardrails(file.guardrails, written),
+    dynamicWorkers: resolveDynamicWorkers(file.dynamic_workers, written, hardware, slots),
     engine,
   }
-  context.problems.throwIfAny()
+  problems.throwIfAny()
   return freezeDeeply(config)
 }
 
-/** A section as it stands: its own function reads what is in it. */
-const asMap: Reader<MapNode> = (node, field) =>
-  node.kind === 'map' ? node : wrong(node, field, 'keys and values', true)
-
-const spec = {
-  required: asMap,
-  hardware: asMap,
-  llm: asMap,
-  input_batching: asMap,
-  guardrails: asMap,
-  dynamic_workers: asMap,
-  engine: asMap,
+/** A hub model needs a token only where we download it ourselves: with the llama engine. */
+function resolveRequired(
+  section: FileConfig['required'],
+  written: WrittenFile,
+  engine: EngineConfig,
+  { overrides, files }: ResolveContext,
+): Pick<InferenceConfig, 'modelName' | 'hubToken' | 'tpSize'> {
+  const modelName = overrides.modelName ?? section.model_name ?? ''
+  if (overrides.modelName === undefined && !written.has('required', 'model_name')) {
+    written.refuse(['required', 'model_name'], 'missing; set it, or the option modelName')
+  }
+  const hasToken = written.has('required', 'hf_token')
+  const hasFile = written.has('required', 'token_file')
+  let hubToken = section.hf_token ?? null
+  if (hasToken && hasFile) {
+    written.refuse(['required', 'token_file'], 'hf_token is set too; keep one of them')
+  } else if (section.token_file !== undefined) {
+    const { token, reason } = readToken(files, section.token_file)
+    if (token !== undefined) hubToken = new Secret(token)
+    else written.refuse(['required', 'token_file'], `cannot be used (${reason})`)
+  }
+  const isHub = modelName !== '' && !looksLocal(modelName) && !files.exists(modelName)
+  if (engine.kind === 'llama' && isHub && !hasToken && !hasFile) {
+    const ways = 'set it, or token_file, or name a local file'
+    written.refuse(['required', 'hf_token'], `needed to download the model; ${ways}`)
+  }
+  return { modelName, hubToken, tpSize: overrides.tpSize ?? section.tp_size }
 }
 
-type SectionName = keyof typeof spec
+function readToken(files: ConfigFiles, path: string): { token?: string; reason?: string } {
+  try {
+    const token = files.readToken(path)
+    return /^\S+$/.test(token) ? { token } : { reason: 'it does not hold one token' }
+  } catch (error) {
+    const errno = errnoOf(error)
+    return { reason: /^E[A-Z]+$/.test(errno) ? errno : messageOf(error) }
+  }
+}
 
-function readSections(root: ConfigNode, context: ReadContext): Record<SectionName, MapNode> {
-  const { problems } = context
-  if (root.kind !== 'map' && !isNothing(root)) {
-    problems.add(root.place, 'expected sections, such as "required:"')
-    problems.throwIfAny()
-  }
-  const entries = root.kind === 'map' ? root.entries : []
-  const map: MapNode = { kind: 'map', entries, place: startOfFile }
-  const { values } = readSection(spec, map, { ...context, path: '' })
-  const sectionOf = (name: SectionName): MapNode => ({
-    kind: 'map',
-    entries: values[name]?.entries ?? [],
-    place: entries.find(({ key }) => key === name)?.place ?? startOfFile,
-  })
+const looksLocal = (name: string): boolean => /^(?:\.{0,2}\/|~)|\.gguf$/i.test(name)
+
+/** Checked once all secrets are known: every user of a machine can read a process's arguments. */
+function refuseSecretsIn(engine: EngineConfig, written: WrittenFile): void {
+  if (engine.kind !== 'process') return
+  if (engine.command.every((word) => maskSecrets(word) === word)) return
+  written.refuse(['engine', 'command'], 'holds a secret; put it into env', 'key')
+}
+
+function resolveHardware(
+  section: FileConfig['hardware'],
+  overrides: InferenceOverrides,
+  tpSize: number,
+): HardwareConfig {
+  const numNodes = overrides.numNodes ?? section.num_nodes
+  const numGpus = overrides.numGpus ?? section.num_gpus
+  const derived = Math.max(1, numNodes * Math.floor(numGpus / tpSize))
   return {
-    required: sectionOf('required'),
-    hardware: sectionOf('hardware'),
-    llm: sectionOf('llm'),
-    input_batching: sectionOf('input_batching'),
-    guardrails: sectionOf('guardrails'),
-    dynamic_workers: sectionOf('dynamic_workers'),
-    engine: sectionOf('engine'),
+    numNodes,
+    numGpus,
+    nodeOffset: overrides.offset ?? section.node_offset,
+    numInfWorkers: section.num_inf_workers ?? derived,
+    queueLimit: section.queue_limit,
   }
+}
+
+function resolveBatching(
+  section: FileConfig['input_batching'],
+  overrides: InferenceOverrides,
+): InferenceConfig['batching'] {
+  return {
+    isOn: section.toggle_on,
+    maxBatchSize: overrides.maxBatchSize ?? section.max_batch_size,
+    maxBatchWaitMs: overrides.maxBatchWaitMs ?? section.max_batch_wait_ms,
+    type: section.type,
+  }
+}
+
+function resolveLlm(section: FileConfig['llm'], written: WrittenFile): LlmConfig {
+  const maxModelLen = section.max_model_len
+  const maxTokens = section.max_tokens ?? Math.min(100, maxModelLen)
+  if (maxTokens > maxModelLen) {
+    const problem = `expected at most max_model_len (${maxModelLen}), got ${maxTokens}`
+    written.refuse(['llm', 'max_tokens'], problem)
+  }
+  return {
+    dtype: section.dtype,
+    maxTokens,
+    maxModelLen,
+    temperature: section.temperature,
+    topP: section.top_p,
+    topK: section.top_k,
+    repetitionPenalty: section.repetition_penalty,
+    seed: section.seed ?? null,
+    stop: section.stop ?? [],
+    ignoreEos: section.ignore_eos,
+    systemPrompt: section.system_prompt ?? [],
+    gpuMemoryUtilization: section.gpu_memory_utilization,
+  }
+}
+
+/** `slots` is the number of requests that one worker works on at a time. */
+function resolveDynamicWorkers(
+  section: FileConfig['dynamic_workers'],
+  written: WrittenFile,
+  { numInfWorkers }: HardwareConfig,
+  slots: number,
+): DynamicWorkersConfig {
+  const minWorkers = section.min_workers
+  const maxWorkers = section.max_workers ?? Math.max(numInfWorkers, minWorkers)
+  if (maxWorkers < minWorkers) {
+    const problem = `expected at least min_workers (${minWorkers}), got ${maxWorkers}`
+    written.refuse(['dynamic_workers', 'max_workers'], problem)
+  }
+  return {
+    isOn: section.toggle_on,
+    minWorkers,
+    maxWorkers,
+    targetOngoingRequests: section.target_ongoing_requests ?? slots,
+    spinUpSeconds: section.spin_up_seconds,
+    spinDownSeconds: section.spin_down_seconds,
+  }
+}
+
+function slotsOf(engine: EngineConfig, maxBatchSize: number): number {
+  if (engine.kind === 'llama') return Math.min(engine.sequences, maxBatchSize)
+  return engine.kind === 'echo' ? maxBatchSize : Math.min(engine.maxConcurrency, maxBatchSize)
 }
 
 function freezeDeeply<T extends object>(value: T): T {

@@ -1,10 +1,9 @@
-/** A configuration file as a plain tree that knows its places, and the list of what is wrong. */
+/** A configuration file as a plain tree that knows where each value is written. */
 
-import { ValueError } from '../../foundation/errors.ts'
-import { maskSecrets } from '../../foundation/secrets.ts'
+import type { Path } from '../../schema/schema.ts'
 
-/** Both count from 1. */
-export interface Place {
+/** A position in a text. Line and column count from 1. */
+export interface SourcePosition {
   readonly line: number
   readonly column: number
 }
@@ -14,34 +13,35 @@ export interface ScalarNode {
   readonly value: string | number | boolean | null
   /** As it is written, so that `0x10` differs from `16`. */
   readonly source: string
-  readonly place: Place
+  readonly position: SourcePosition
 }
 
 export interface ListNode {
   readonly kind: 'list'
   readonly items: readonly ConfigNode[]
-  readonly place: Place
+  readonly position: SourcePosition
 }
 
 /** An entry's key occurs once in its map. */
 export interface MapNode {
   readonly kind: 'map'
   readonly entries: readonly ConfigEntry[]
-  readonly place: Place
+  readonly position: SourcePosition
 }
 
 export interface ConfigEntry {
   readonly key: string
-  readonly place: Place
+  /** Of the key. */
+  readonly position: SourcePosition
   readonly value: ConfigNode
 }
 
 export type ConfigNode = ScalarNode | ListNode | MapNode
 
-export const startOfFile: Place = { line: 1, column: 1 }
+export const startOfFile: SourcePosition = { line: 1, column: 1 }
 
-/** Gives the place of any offset in a text. */
-export function placesIn(text: string): (offset: number) => Place {
+/** Converts offsets in a text to positions. */
+export function positionsIn(text: string): (offset: number) => SourcePosition {
   const starts = [0]
   for (let at = text.indexOf('\n'); at >= 0; at = text.indexOf('\n', at + 1)) starts.push(at + 1)
   return (offset) => {
@@ -55,50 +55,64 @@ export function placesIn(text: string): (offset: number) => Place {
   }
 }
 
-/** A long key is no slip of the pen, but may be a token that lost its place. */
-export function showKey(key: string): string {
-  return key.length > 32 ? `a key of ${key.length} characters` : key
+/** `key:` and `key: null` leave the default as it is. */
+export function isEmptyNode(node: ConfigNode): boolean {
+  return node.kind === 'scalar' && node.value === null
 }
 
-/** More would bury the first ones. */
-const mostShown = 50
-
-/** Collects everything that is wrong with one file, or with an option, to be told at once. */
-export class Problems {
-  readonly #file: string | null
-  readonly #found: { readonly place: Place; readonly text: string }[] = []
-
-  /** `null` for an option: its problems have no place, and its names are in camelCase. */
-  constructor(file: string | null) {
-    this.#file = file
-  }
-
-  add(place: Place, text: string): void {
-    this.#found.push({ place, text })
-  }
-
-  /** Throws one `ValueError` with a line for each problem, in the file's order. */
-  throwIfAny(): void {
-    if (this.#found.length === 0) return
-    const inOrder = this.#found.toSorted(
-      (a, b) => a.place.line - b.place.line || a.place.column - b.place.column,
-    )
-    // A value that has an alias is looked at more than once.
-    const lines = new Set(inOrder.map((problem) => this.#toLine(problem)))
-    const shown = [...lines].slice(0, mostShown)
-    const left = lines.size - shown.length
-    if (left > 0) shown.push(`and ${left} more problems`)
-    throw new ValueError(maskSecrets(shown.join('\n')), {
-      code: 'ConfigError',
-      field: this.#file === null ? 'engine' : 'configFile',
-    })
-  }
-
-  #toLine({ place, text }: { readonly place: Place; readonly text: string }): string {
-    if (this.#file === null) return toCamelCase(text)
-    return `${this.#file}:${place.line}:${place.column} ${text}`
-  }
+/** The plain value of a tree; entries without a value are left out. */
+export function valueOf(node: ConfigNode): unknown {
+  if (node.kind === 'scalar') return node.value
+  if (node.kind === 'list') return node.items.map(valueOf)
+  const given = node.entries.filter(({ value }) => !isEmptyNode(value))
+  return Object.fromEntries(given.map(({ key, value }) => [key, valueOf(value)]))
 }
 
-const toCamelCase = (text: string): string =>
-  text.replaceAll(/_([a-z])/g, (_, letter: string) => letter.toUpperCase())
+/** The tree of a plain value, as if it were written in a file; `undefined` is left out. */
+export function treeOf(value: unknown): ConfigNode {
+  const position = startOfFile
+  if (Array.isArray(value)) return { kind: 'list', items: value.map(treeOf), position }
+  if (typeof value === 'object' && value !== null) {
+    const given = Object.entries(value).filter(([, one]) => one !== undefined)
+    const entries = given.map(([key, one]) => ({ key, position, value: treeOf(one) }))
+    return { kind: 'map', entries, position }
+  }
+  const isPlain = typeof value === 'number' || typeof value === 'boolean' || value === null
+  const plain = isPlain ? value : String(value)
+  return { kind: 'scalar', value: plain, source: String(value), position }
+}
+
+/** A node and the position of its key; without a key, its own. */
+export interface Located {
+  readonly node: ConfigNode
+  readonly keyPosition: SourcePosition
+}
+
+/** What is written at a path, if anything is. */
+export function locate(root: ConfigNode, path: Path): Located | undefined {
+  let found: Located | undefined = { node: root, keyPosition: root.position }
+  for (const step of path) {
+    found = found === undefined ? undefined : childOf(found.node, step)
+  }
+  return found
+}
+
+function childOf(node: ConfigNode, step: string | number): Located | undefined {
+  if (node.kind === 'list') {
+    const item = node.items[Number(step)]
+    return item === undefined ? undefined : { node: item, keyPosition: item.position }
+  }
+  if (node.kind === 'scalar') return undefined
+  const entry = node.entries.find(({ key }) => key === step)
+  return entry === undefined ? undefined : { node: entry.value, keyPosition: entry.position }
+}
+
+/** Every scalar of a tree with its path. */
+export function* scalarsIn(node: ConfigNode, path: Path = []): Generator<[Path, ScalarNode]> {
+  if (node.kind === 'scalar') yield [path, node]
+  else if (node.kind === 'list') {
+    for (const [at, item] of node.items.entries()) yield* scalarsIn(item, [...path, at])
+  } else {
+    for (const { key, value } of node.entries) yield* scalarsIn(value, [...path, key])
+  }
+}

@@ -1,0 +1,167 @@
+/** Collects and words everything that is wrong with a configuration, for one report. */
+
+import { ValueError } from '../../foundation/errors.ts'
+import { maskSecrets } from '../../foundation/secrets.ts'
+import type { Problem } from '../../schema/problems.ts'
+import type { Path } from '../../schema/schema.ts'
+import {
+  type ConfigNode,
+  isEmptyNode,
+  locate,
+  type ScalarNode,
+  type SourcePosition,
+  startOfFile,
+} from './tree.ts'
+
+/** With more lines, nobody would see the first ones. */
+const mostShown = 50
+
+/** The problems of one file, or of one option of a constructor. */
+export class ConfigProblems {
+  readonly #file: string | null
+  readonly #found: { readonly position: SourcePosition; readonly text: string }[] = []
+
+  /** `null` for an option: its problems have no position, and its keys are in camelCase. */
+  constructor(file: string | null) {
+    this.#file = file
+  }
+
+  add(position: SourcePosition, text: string): void {
+    this.#found.push({ position, text })
+  }
+
+  /** Adds a problem of the schema; `explain` may word an unknown key better. */
+  addProblem(
+    root: ConfigNode,
+    problem: Problem,
+    explain: (path: Path) => string | undefined = () => undefined,
+  ): void {
+    const { path } = problem
+    const parent = path.slice(0, -1)
+    const key = String(path.at(-1))
+    switch (problem.kind) {
+      case 'missing':
+        return this.add(locate(root, parent)?.keyPosition ?? startOfFile, missingText(parent, key))
+      case 'unknown_key': {
+        const text = explain(path) ?? unknownText(problem.nearest, problem.known)
+        return this.add(locate(root, path)?.keyPosition ?? startOfFile, `${showKey(key)}: ${text}`)
+      }
+      case 'invalid_key': {
+        const text = `${pathText(parent)}: expected ${problem.expected} as key`
+        return this.add(locate(root, path)?.keyPosition ?? startOfFile, text)
+      }
+      default: {
+        const { node } = locate(root, path) ?? locate(root, parent) ?? { node: root }
+        return this.add(node.position, `${pathText(path)}: ${mismatchText(problem, node)}`)
+      }
+    }
+  }
+
+  /** Throws one `ValueError` with a line for each problem, in the file's order. */
+  throwIfAny(): void {
+    if (this.#found.length === 0) return
+    const inOrder = this.#found.toSorted(
+      (a, b) => a.position.line - b.position.line || a.position.column - b.position.column,
+    )
+    // A value that an alias repeats is checked more than once.
+    const lines = new Set(inOrder.map((problem) => this.#toLine(problem)))
+    const shown = [...lines].slice(0, mostShown)
+    const left = lines.size - shown.length
+    if (left > 0) shown.push(`and ${left} more problems`)
+    throw new ValueError(maskSecrets(shown.join('\n')), {
+      code: 'ConfigError',
+      field: this.#file === null ? 'engine' : 'configFile',
+    })
+  }
+
+  #toLine({
+    position,
+    text,
+  }: {
+    readonly position: SourcePosition
+    readonly text: string
+  }): string {
+    if (this.#file === null) return toCamelCase(text)
+    return `${this.#file}:${position.line}:${position.column} ${text}`
+  }
+}
+
+/** What is written in a file, for checks of values that have to fit together. */
+export class WrittenFile {
+  readonly #tree: ConfigNode
+  readonly #problems: ConfigProblems
+
+  constructor(tree: ConfigNode, problems: ConfigProblems) {
+    this.#tree = tree
+    this.#problems = problems
+  }
+
+  /** Whether there is a value, right or wrong. */
+  has(...path: Path): boolean {
+    const found = locate(this.#tree, path)
+    return found !== undefined && !isEmptyNode(found.node)
+  }
+
+  /** Adds a problem at a value, or at its section where the value is not written. */
+  refuse(path: Path, problem: string, at: 'value' | 'key' = 'value'): void {
+    const found = this.has(...path) ? locate(this.#tree, path) : undefined
+    const section = locate(this.#tree, path.slice(0, 1))?.keyPosition ?? startOfFile
+    const position = at === 'key' ? found?.keyPosition : found?.node.position
+    this.#problems.add(position ?? section, `${pathText(path)}: ${problem}`)
+  }
+}
+
+/** `llm.stop[1]`. */
+export function pathText(path: Path): string {
+  const text = path.map((step) => (typeof step === 'number' ? `[${step}]` : `.${step}`)).join('')
+  return text.startsWith('.') ? text.slice(1) : text
+}
+
+/** A long key is hardly a typing error, but may be a token in the wrong place. */
+export function showKey(key: string): string {
+  return key.length > 32 ? `a key of ${key.length} characters` : key
+}
+
+/** An item of a list has no name, so its message says what it lacks. */
+function missingText(parent: Path, key: string): string {
+  if (typeof parent.at(-1) !== 'number') return `${pathText([...parent, key])}: missing`
+  return `${pathText(parent)}: expected ${/^[aeiou]/.test(key) ? 'an' : 'a'} ${key}`
+}
+
+function unknownText(near: string | undefined, known: readonly string[]): string {
+  return near === undefined
+    ? `unknown key, known are ${known.join(', ')}`
+    : `unknown key, did you mean ${near}?`
+}
+
+type ValueProblem = Exclude<Problem, { kind: 'missing' | 'unknown_key' | 'invalid_key' }>
+
+function mismatchText(problem: ValueProblem, node: ConfigNode): string {
+  if (problem.kind === 'rule') return problem.message
+  const got = node.kind === 'scalar' && !problem.isPrivate ? written(node) : kindOf(node)
+  return `expected ${expectedText(problem, node)}, got ${got}`
+}
+
+function expectedText(problem: Exclude<ValueProblem, { kind: 'rule' }>, node: ConfigNode): string {
+  const { allowed } = problem.kind === 'choice' || problem.kind === 'type' ? problem : {}
+  if (allowed !== undefined) return `one of ${allowed.join(', ')}`
+  if (problem.kind === 'length') return `at most ${problem.bound.value} items`
+  const isQuoted = node.kind === 'scalar' && /^(?:true|false)$/i.test(String(node.value))
+  const isBoolean = problem.expected === 'true or false'
+  return `${problem.expected}${isBoolean && isQuoted ? ' without quotes' : ''}`
+}
+
+function written(node: ScalarNode): string {
+  if (typeof node.value !== 'string') return node.source === '' ? 'nothing' : node.source
+  const shown = node.value.length > 60 ? `${node.value.slice(0, 57)}...` : node.value
+  return `${JSON.stringify(shown)} (string)`
+}
+
+function kindOf(node: ConfigNode): string {
+  if (node.kind === 'list') return 'a list'
+  if (node.kind === 'map') return 'keys and values'
+  return node.value === null ? 'nothing' : `a ${typeof node.value}`
+}
+
+const toCamelCase = (text: string): string =>
+  text.replaceAll(/_([a-z])/g, (_, letter: string) => letter.toUpperCase())

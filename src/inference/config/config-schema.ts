@@ -1,0 +1,203 @@
+/** The configuration file as a schema: types, checks and `docs/config.schema.json` follow. */
+
+import { annotate, z } from '../../schema/schema.ts'
+import { findDanger } from '../guardrails/own-pattern.ts'
+import { builtInRules } from '../guardrails/rules.ts'
+import { engineSection } from './engine-schema.ts'
+import {
+  addRule,
+  createTextSchema,
+  type Environment,
+  integer,
+  listOf,
+  numberAbove,
+  numberFrom,
+  oneOf,
+  section,
+  toggle,
+} from './field-schemas.ts'
+import { sharedRanges } from './overrides.ts'
+import { Secret } from './secret.ts'
+
+/** The schema of a file; `env` has the variables that `${env:NAME}` in its texts may name. */
+export function createConfigSchema(env: Environment) {
+  return section({
+    required: requiredSection(env).prefault({}),
+    hardware: hardwareSection().prefault({}),
+    llm: llmSection(env).prefault({}),
+    input_batching: batchingSection().prefault({}),
+    guardrails: guardrailSection(env).prefault({}),
+    dynamic_workers: dynamicWorkersSection().prefault({}),
+    engine: engineSection(env).prefault({}),
+  })
+}
+
+/** A file as its schema reads it, with defaults. */
+export type FileConfig = z.output<ReturnType<typeof createConfigSchema>>
+
+const shared = (name: keyof typeof sharedRanges) =>
+  integer(sharedRanges[name].min, sharedRanges[name].max)
+
+function requiredSection(env: Environment) {
+  const text = createTextSchema(env)
+  return section({
+    model_name: text({ maxLength: 4096 })
+      .optional()
+      .describe('Name of the model on a hub, or the path of a local file.'),
+    hf_token: text({ isPrivate: true, pattern: /^\S+$/, expected: 'a token without blanks' })
+      .transform((token) => new Secret(token))
+      .optional()
+      .describe('Token of the hub; needed only to download. Prefer `${env:NAME}` or `token_file`.'),
+    token_file: text().optional().describe('File that holds the token, relative to this file.'),
+    tp_size: shared('tpSize').default(1).describe('GPUs that share one copy of the model.'),
+  }).describe('The model, and the token to download it.')
+}
+
+function hardwareSection() {
+  return section({
+    num_nodes: shared('numNodes').default(1).describe('Nodes that run workers.'),
+    num_gpus: shared('numGpus').default(1).describe('GPUs of each node; 0 for CPU only.'),
+    node_offset: shared('offset').default(0).describe('First node that is used.'),
+    num_inf_workers: integer(1, 65_536)
+      .optional()
+      .describe('Workers. Default: num_nodes × ⌊num_gpus ÷ tp_size⌋, at least 1.'),
+    queue_limit: integer(1, 10_000_000)
+      .default(10_000)
+      .describe('Requests of clients that may wait; one more is refused.'),
+  }).describe('Nodes, GPUs and workers.')
+}
+
+const dtypes = ['bfloat16', 'float16', 'float32', 'half', 'float', 'auto'] as const
+
+function llmSection(env: Environment) {
+  const text = createTextSchema(env)
+  const texts = 'a non-empty text'
+  return section({
+    dtype: oneOf(...dtypes)
+      .default('bfloat16')
+      .describe('Number format of the weights.'),
+    max_tokens: integer(1, 10_000_000)
+      .optional()
+      .meta({ default: 100 })
+      .describe('Most tokens of an answer, at most `max_model_len`.'),
+    max_model_len: integer(1, 10_000_000)
+      .default(8192)
+      .describe('Tokens of prompt and answer together.'),
+    temperature: numberFrom(0, 2).default(0.5).describe('0 always takes the likeliest token.'),
+    top_p: numberAbove(0, 1).default(0.95).describe('Considers tokens up to this probability.'),
+    top_k: integer(0, 1_000_000)
+      .default(50)
+      .describe('Considers this many tokens; 0 considers all.'),
+    repetition_penalty: numberAbove(0, 10)
+      .default(1.1)
+      .describe('Above 1, repeated tokens become less likely.'),
+    seed: integer(0, 2 ** 32 - 1)
+      .optional()
+      .describe('Makes the choice of tokens repeatable.'),
+    stop: listOf(text({ maxLength: 1024 }), { max: 64, expected: texts })
+      .optional()
+      .describe('Texts that end an answer; one or a list.'),
+    ignore_eos: toggle().default(false).describe('Whether the model’s end mark is ignored.'),
+    system_prompt: listOf(text({ maxLength: 1_000_000 }), { expected: texts })
+      .optional()
+      .describe('Instructions before every conversation; one or a list.'),
+    gpu_memory_utilization: numberAbove(0, 1)
+      .default(0.95)
+      .describe('Share of the GPU memory for the model and its caches.'),
+  }).describe('The model’s limits, and how tokens are chosen where a request does not say it.')
+}
+
+function batchingSection() {
+  return section({
+    toggle_on: toggle().default(true).describe('Whether requests are batched.'),
+    max_batch_size: shared('maxBatchSize').default(1024).describe('Most requests of a batch.'),
+    max_batch_wait_ms: shared('maxBatchWaitMs')
+      .default(500)
+      .describe('Longest time that a request waits for others.'),
+    type: oneOf('adaptive', 'fixed')
+      .default('adaptive')
+      .describe('`adaptive` sends at once while a worker is free, `fixed` waits for size or time.'),
+  }).describe('How requests are collected for the engine.')
+}
+
+function dynamicWorkersSection() {
+  const workers = integer(1, 65_536)
+  const seconds = numberFrom(0, 86_400)
+  return section({
+    toggle_on: toggle().default(false).describe('Whether workers are added and removed by load.'),
+    min_workers: workers.default(1).describe('Fewest workers.'),
+    max_workers: workers.optional().describe('Most workers. Default: `hardware.num_inf_workers`.'),
+    target_ongoing_requests: numberAbove(0, 1_000_000)
+      .optional()
+      .describe('Requests for each worker. Default: what the engine works on at a time.'),
+    spin_up_seconds: seconds.default(3).describe('How long load must be high to add workers.'),
+    spin_down_seconds: seconds.default(300).describe('How long load must be low to remove one.'),
+  }).describe('Scaling of the number of workers.')
+}
+
+const ruleId = /^[\w.-]{1,64}$/
+const action = () => oneOf('reject', 'redact', 'flag')
+
+function guardrailSection(env: Environment) {
+  const about = { expected: 'the name of a built-in rule, or a rule' }
+  const [builtIn, own] = [oneOf(...builtInRules), ruleSchema(env)]
+  const list = z.array(annotate(z.union([builtIn, own]), about)).max(200)
+  const rules = z.union([builtIn, own, list]).transform((value) => [value].flat())
+  return section({
+    toggle_on: toggle().default(false).describe('Whether prompts and answers are checked.'),
+    sensitivity: numberFrom(0, 1).default(0.5).describe('For rules that judge by a score.'),
+    rules: annotate(rules, about)
+      .optional()
+      .describe('Names of built-in rules, and own rules. Default: `injection`.'),
+    max_prompt_chars: integer(1, 100_000_000)
+      .optional()
+      .describe('Longest prompt; a rule of its own, checked first.'),
+    action: action().default('reject').describe('What rules do that do not say it.'),
+    on_block: oneOf('error', 'refusal')
+      .default('error')
+      .describe('Whether a rejected request fails, or is answered with a sentence.'),
+  }).describe('Rules on prompts and answers.')
+}
+
+function ruleSchema(env: Environment) {
+  const text = createTextSchema(env)
+  const word = text({ maxLength: 128, pattern: /\S/, expected: 'a word or phrase' })
+  const phrases = listOf(word, { expected: 'a word or phrase' })
+  const pattern = text().transform((source, context) => {
+    const danger = findDanger(source)
+    if (danger !== undefined) addRule(context, danger)
+    return source
+  })
+  return section({
+    id: text({ pattern: ruleId, expected: 'letters, digits, ".", "_" or "-"' }).describe(
+      'The name of the rule; that of a built-in rule changes its stage or action.',
+    ),
+    pattern: pattern.optional().describe('A regular expression.'),
+    keywords: phrases.optional().describe('Words or phrases; one or a list.'),
+    unless: phrases.optional().describe('Words or phrases whose presence lifts the rule.'),
+    stage: oneOf('input', 'output', 'both').optional().describe('What is checked.'),
+    action: action().optional().describe('Default: the action of the section.'),
+  }).superRefine(checkRule, { when: ({ value }) => isObject(value) })
+}
+
+const isObject = (value: unknown): boolean => typeof value === 'object' && value !== null
+
+/** Checks which keys are there, so that it can run beside problems of their values. */
+function checkRule(rule: object, context: z.core.$RefinementCtx): void {
+  const id = 'id' in rule ? rule.id : undefined
+  const stage = 'stage' in rule ? rule.stage : 'input'
+  const name = builtInRules.find((one) => one === id)
+  const hasMatcher = 'pattern' in rule || 'keywords' in rule
+  if ('pattern' in rule && 'keywords' in rule) {
+    addRule(context, 'expected a pattern or keywords, not both')
+  } else if (typeof id !== 'string' || !ruleId.test(id)) {
+    return
+  } else if (!hasMatcher && name === undefined) {
+    addRule(context, 'expected a pattern or keywords')
+  } else if (hasMatcher && name !== undefined) {
+    addRule(context, `expected another id, ${name} is a built-in rule`)
+  } else if ((name === 'injection' || name === 'limits') && stage !== 'input') {
+    const message = `${name} judges input alone`
+    context.issues.push({ code: 'custom', message, path: ['stage'], input: stage })
+  }
+}

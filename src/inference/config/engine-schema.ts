@@ -1,0 +1,155 @@
+/** The `engine` section as a schema: which engine, and that engine's own keys. */
+
+import { registerSecret } from '../../foundation/secrets.ts'
+import { annotate, z } from '../../schema/schema.ts'
+import {
+  addFormatIssue,
+  addRule,
+  createTextSchema,
+  type Environment,
+  integer,
+  numberAbove,
+  numberFrom,
+  section,
+} from './field-schemas.ts'
+import { Secret } from './secret.ts'
+
+export const engineKinds = ['llama', 'openai', 'process', 'echo'] as const
+export type EngineKind = (typeof engineKinds)[number]
+
+export function engineSection(env: Environment) {
+  return annotate(
+    z.discriminatedUnion('kind', [
+      llamaEngine(env),
+      openAiEngine(env),
+      processEngine(env),
+      echoEngine(),
+    ]),
+    { expected: 'keys and values', isPrivate: true },
+  ).describe('The engine that generates text, and its own keys.')
+}
+
+/** The keys of each engine, for messages about a key of another one. */
+export function engineKeys(): Readonly<Record<EngineKind, readonly string[]>> {
+  const [llama, openai, process, echo] = engineSection({}).def.options
+  const keysOf = (engine: { readonly shape: object }): string[] => Object.keys(engine.shape)
+  return {
+    llama: keysOf(llama),
+    openai: keysOf(openai),
+    process: keysOf(process),
+    echo: keysOf(echo),
+  }
+}
+
+const concurrency = () => integer(1, 65_536).default(64).describe('Requests at a time.')
+
+function llamaEngine(env: Environment) {
+  return section({
+    kind: z.literal('llama').default('llama').describe('llama.cpp in a process of its own.'),
+    threads: integer(1, 1024).optional().describe('CPU threads. Default: the free cores.'),
+    gpu: annotate(z.literal(['auto', false]), { expected: 'one of auto, false' })
+      .default('auto')
+      .describe('Whether a GPU is used if there is one.'),
+    sequences: integer(1, 256).default(16).describe('Requests at a time.'),
+    batch_size: integer(1, 65_536).default(512).describe('Tokens of a prompt that one step reads.'),
+    cache_dir: createTextSchema(env)().optional().describe('Folder of downloaded models.'),
+  }).describe('The embedded engine; needs the package node-llama-cpp.')
+}
+
+function openAiEngine(env: Environment) {
+  return section({
+    kind: z.literal('openai').describe('An OpenAI-compatible server that runs already.'),
+    base_url: baseUrl(env).describe('Address of the server, such as http://localhost:8000/v1.'),
+    api_key: createTextSchema(env)({ isPrivate: true })
+      .transform((key) => new Secret(key))
+      .optional()
+      .describe('Key of the server. Prefer `${env:NAME}`.'),
+    max_concurrency: concurrency(),
+  }).describe('A server that runs already.')
+}
+
+/** A web address without credentials; a `/` at its end is removed. */
+function baseUrl(env: Environment) {
+  const address = createTextSchema(env)({ isPrivate: true, expected: 'an http(s) address' })
+  return address.transform((text, context) => {
+    const url = URL.parse(text)
+    if (url === null || !/^https?:$/.test(url.protocol)) {
+      addFormatIssue(context, text)
+    } else if (url.username !== '' || url.password !== '') {
+      addRule(context, 'expected an address without a password; put it into api_key')
+    }
+    return text.replace(/\/+$/, '')
+  })
+}
+
+const placeholders =
+  '{model} {port} {host} {tp_size} {worker} {node} {dtype} {max_model_len} {gpu_memory_utilization}'
+
+function processEngine(env: Environment) {
+  const text = createTextSchema(env)
+  const variableName = annotate(z.string().regex(/^(?!__proto__$)[A-Za-z_]\w*$/), {
+    expected: 'the name of a variable',
+  })
+  return section({
+    kind: z.literal('process').describe('Starts an OpenAI-compatible server for each worker.'),
+    command: command(env).describe(`Program and arguments, without a shell: ${placeholders}.`),
+    env: annotate(z.record(variableName, variable(env)), {
+      expected: 'keys and values',
+      isPrivate: true,
+    })
+      .optional()
+      .describe('Variables added to the server’s environment.'),
+    start_timeout_seconds: numberAbove(0, 86_400)
+      .default(600)
+      .describe('How long the server may take until it is healthy.'),
+    health_path: text({ pattern: /^\/\S*$/, expected: 'a path that begins with /' })
+      .default('/health')
+      .describe('Path that answers with status 200 when the server is ready.'),
+    max_concurrency: concurrency(),
+  }).describe('Servers that are started and supervised.')
+}
+
+/** Blanks divide a string before variables are expanded, so that a variable stays one word. */
+function command(env: Environment) {
+  const argument = createTextSchema(env)({ isPrivate: true, expected: 'a program or argument' })
+  const list = z.array(argument).max(1000)
+  const line = z.string().transform((text) => text.split(/\s+/).filter((word) => word !== ''))
+  const words = z.union([line.pipe(list), list]).transform((all, context) => {
+    if (all.length === 0) addFormatIssue(context, '')
+    return all
+  })
+  return annotate(words, {
+    expected: 'a program or argument',
+    format: 'a program and its arguments',
+    isPrivate: true,
+  })
+}
+
+/** Variables that hold paths and names; masking their values would blank every message. */
+const publicName =
+  /^(?:USER|LOGNAME|HOSTNAME|LANG|SHELL|PWD|HOME|TMPDIR|\w*(?:PATH|_DIR|_HOME|_ROOT))$/
+
+/**
+ * A variable of the server's environment. Whatever comes from our own environment instead of the
+ * file is most likely a secret, alone and as a part of the value: a server may print it.
+ */
+function variable(env: Environment) {
+  const written = z.string().transform((text) => {
+    const names = [...text.matchAll(/\$\{env:(\w+)\}/g)].map(([, name = '']) => name)
+    const secrets = names.filter((name) => !publicName.test(name)).map((name) => env[name] ?? '')
+    const whole = text.replaceAll(/\$\{env:(\w+)\}/g, (_, name: string) => env[name] ?? '')
+    if (secrets.length > 0) for (const secret of [whole, ...secrets]) registerSecret(secret)
+    return text
+  })
+  const value = createTextSchema(env)({ isPrivate: true })
+  return annotate(written.pipe(value), { expected: 'a non-empty text', isPrivate: true })
+}
+
+function echoEngine() {
+  const latency = numberFrom(0, 3_600_000)
+  return section({
+    kind: z.literal('echo').describe('Repeats the prompt; for tests and benchmarks.'),
+    latency_ms: latency.default(0).describe('Simulated time of a batch.'),
+    latency_per_prompt_ms: latency.default(0).describe('Simulated time of each prompt in it.'),
+  }).describe('A deterministic engine without a model.')
+}

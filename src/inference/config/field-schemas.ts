@@ -1,0 +1,89 @@
+/** Schemas for single values of a configuration, with the words of their messages. */
+
+import { annotate, z } from '../../schema/schema.ts'
+
+/** The variables that `${env:NAME}` may name. */
+export type Environment = Readonly<Record<string, string | undefined>>
+
+export const integer = (min: number, max: number) =>
+  annotate(z.int().min(min).max(max), { expected: `an integer from ${min} to ${max}` })
+
+export const numberFrom = (min: number, max: number) =>
+  annotate(z.number().min(min).max(max), { expected: `a number from ${min} to ${max}` })
+
+export const numberAbove = (above: number, max: number) =>
+  annotate(z.number().gt(above).max(max), { expected: `a number above ${above} to ${max}` })
+
+export const toggle = () => annotate(z.boolean(), { expected: 'true or false' })
+
+export const oneOf = <const T extends string>(...allowed: readonly T[]) =>
+  annotate(z.enum(allowed), { expected: `one of ${allowed.join(', ')}` })
+
+/** A map of known keys; others are problems that name the nearest known one. */
+export const section = <S extends z.core.$ZodLooseShape>(shape: S) =>
+  annotate(z.strictObject(shape), { expected: 'keys and values', isPrivate: true })
+
+export interface TextOptions {
+  /** Never quoted in a message. */
+  readonly isPrivate?: boolean
+  /** Default 65,536 characters. */
+  readonly maxLength?: number
+  readonly pattern?: RegExp
+  /** What `pattern` asks for, in words. */
+  readonly expected?: string
+}
+
+/** Creates schemas of texts, in which `${env:NAME}` is replaced. */
+export function createTextSchema(env: Environment) {
+  return (options: TextOptions = {}) => {
+    const { isPrivate = false, maxLength = 65_536, pattern = /^/ } = options
+    const { expected = 'a non-empty text' } = options
+    const schema = z.string().transform((written, context) => {
+      const value = expandVariables(written, env, context)
+      if (value.length > maxLength) {
+        addRule(context, `expected at most ${maxLength} characters, got ${value.length}`)
+      } else if (context.issues.length === 0 && (value === '' || !pattern.test(value))) {
+        addFormatIssue(context, value)
+      }
+      return value
+    })
+    return annotate(schema.meta({ minLength: 1 }), { expected, isPrivate })
+  }
+}
+
+/** One value or a list of them; the result is a list. */
+export const listOf = <S extends z.ZodType>(
+  item: S,
+  { max = 1000, ...about }: { max?: number; expected: string; isPrivate?: boolean },
+) =>
+  annotate(
+    z.union([item, z.array(item).max(max)]).transform((value) => [value].flat() as z.output<S>[]),
+    about,
+  )
+
+/** What a transformation of the schema library works with. */
+type Context = z.core.$RefinementCtx
+
+/** Adds a problem that is worded completely. */
+export function addRule(context: Context, message: string): void {
+  context.issues.push({ code: 'custom', message, input: context.value })
+}
+
+/** Adds the problem that a text has not the form that its schema describes. */
+export function addFormatIssue(context: Context, input: string): void {
+  context.issues.push({ code: 'invalid_format', format: 'text', input })
+}
+
+const reference = /\$\{env:([^}]*)\}/g
+
+/** Replaces `${env:NAME}`; a variable that is not set is a problem. */
+function expandVariables(text: string, env: Environment, context: Context): string {
+  return text.replaceAll(reference, (_, name: string) => {
+    const isKnown = /^[A-Za-z_]\w*$/.test(name) && Object.hasOwn(env, name)
+    const value = isKnown ? env[name] : undefined
+    if (value === undefined) {
+      addRule(context, `the environment variable ${name === '' ? '(no name)' : name} is not set`)
+    }
+    return value ?? ''
+  })
+}

@@ -1,0 +1,109 @@
+/** Reads a tree by a schema. What is wrong is collected, so that one report has all of it. */
+
+import { type Problem, problemsOf } from '../../schema/problems.ts'
+import {
+  expectationOf,
+  isInteger,
+  isNumber,
+  isRecord,
+  type Path,
+  type Schema,
+  schemaAt,
+  valueAt,
+  type z,
+} from '../../schema/schema.ts'
+import { type ConfigProblems, pathText } from './config-problems.ts'
+import { engineKeys, engineKinds } from './engine-schema.ts'
+import { type ConfigNode, type ScalarNode, scalarsIn, valueOf } from './tree.ts'
+
+/**
+ * The values of a tree with defaults. A key whose value is wrong counts as left out, so that the
+ * caller can check how the others fit together before it throws.
+ */
+export function readTree<S extends z.ZodType>(
+  schema: S,
+  tree: ConfigNode,
+  problems: ConfigProblems,
+): z.output<S> {
+  const value = valueOf(tree)
+  const found = problemsOf(schema, value)
+  const explain = (path: Path): string | undefined => keyOfOtherEngine(path, value)
+  for (const problem of found) problems.addProblem(tree, problem, explain)
+  const wrong = [
+    ...found.map(({ path }) => path),
+    ...miswrittenValues(schema, tree, found, problems),
+  ]
+  const kept = wrong.reduce(withoutKey, value)
+  const sections = wrong.map((path) => path.slice(0, 2)).reduce(withoutKey, value) as object
+  // An engine without its required keys is replaced until the report is thrown.
+  for (const candidate of [kept, sections, { ...sections, engine: { kind: 'echo' } }]) {
+    const result = schema.safeParse(candidate)
+    if (result.success) return result.data
+  }
+  problems.throwIfAny()
+  return schema.parse(value)
+}
+
+const plainDigits = /^[-+]?\d+$/
+const decimal = /^[-+]?[\d.]+(?:e[-+]?\d+)?$/i
+
+/**
+ * Adds what only the text shows: numbers that are written as `0x10`, or as `1e3` for an integer,
+ * and names without a value in a map that has no defaults. Gives their paths.
+ */
+function miswrittenValues(
+  schema: Schema,
+  tree: ConfigNode,
+  found: readonly Problem[],
+  problems: ConfigProblems,
+): Path[] {
+  const known = new Set(found.map(({ path }) => pathText(path)))
+  const value = valueOf(tree)
+  const paths: Path[] = []
+  for (const [path, node] of scalarsIn(tree)) {
+    const expected = expectedWriting(schema, path, node, value)
+    if (expected === undefined || known.has(pathText(path))) continue
+    const got = node.value === null ? 'nothing' : node.source
+    problems.add(node.position, `${pathText(path)}: expected ${expected}, got ${got}`)
+    paths.push(path)
+  }
+  return paths
+}
+
+function expectedWriting(
+  schema: Schema,
+  path: Path,
+  { value, source }: ScalarNode,
+  document: unknown,
+): string | undefined {
+  const field = schemaAt(schema, path, document)
+  if (value === null) {
+    const isEntry = isRecord(schemaAt(schema, path.slice(0, -1), document))
+    return isEntry ? expectationOf(field) : undefined
+  }
+  if (typeof value !== 'number' || !isNumber(field)) return undefined
+  if (!isInteger(field)) return decimal.test(source) ? undefined : expectationOf(field)
+  return plainDigits.test(source) ? undefined : `${expectationOf(field)} in plain decimal digits`
+}
+
+/** A copy without the key that holds what is at a path; an item of a list counts for its list. */
+function withoutKey(value: unknown, path: Path): unknown {
+  const inList = path.findIndex((step) => typeof step === 'number')
+  const keys = inList < 0 ? path : path.slice(0, inList)
+  const [key, ...rest] = keys
+  if (key === undefined || typeof value !== 'object' || value === null) return value
+  const { [key]: inner, ...others } = value as Record<string | number, unknown>
+  return rest.length === 0 || inner === undefined
+    ? others
+    : { ...others, [key]: withoutKey(inner, rest) }
+}
+
+/** Says whose key it is, when it is one of another engine. */
+function keyOfOtherEngine([section, key]: Path, value: unknown): string | undefined {
+  if (section !== 'engine') return undefined
+  const keys = engineKeys()
+  const owner = engineKinds.find((kind) => keys[kind].includes(String(key)))
+  if (owner === undefined) return undefined
+  const kind = valueAt(value, ['engine', 'kind']) ?? 'llama'
+  return `a key of the ${owner} engine, the kind is ${String(kind)}`
+}

@@ -1,0 +1,188 @@
+/** Parses YAML into a tree with positions; the only file that names the YAML parser. */
+
+import {
+  type Document,
+  isAlias,
+  isMap,
+  isNode,
+  isScalar,
+  isSeq,
+  Lexer,
+  type ParsedNode,
+  parseDocument,
+} from 'yaml'
+import { type ConfigProblems, showKey } from './config-problems.ts'
+import { maxConfigBytes } from './files.ts'
+import {
+  type ConfigEntry,
+  type ConfigNode,
+  positionsIn,
+  type SourcePosition,
+  startOfFile,
+} from './tree.ts'
+
+/** The parser's time grows with the tokens, and its stack with the depth. */
+const maxTokens = 20_000
+const maxDepth = 100
+const maxAliases = 32
+
+/** Parses YAML 1.2 without tags, directives, merge keys and repeated keys. */
+export function parseYamlTree(text: string, problems: ConfigProblems): ConfigNode {
+  const positionAt = positionsIn(text)
+  refuseCostlyText(text, problems, positionAt)
+  problems.throwIfAny()
+  const document = parseDocument(text, {
+    version: '1.2',
+    schema: 'core',
+    merge: false,
+    // Its own check compares every key with every other one; `toTree` uses a map.
+    uniqueKeys: false,
+    logLevel: 'error',
+  })
+  for (const { code, pos } of [...document.errors, ...document.warnings]) {
+    problems.add(positionAt(pos[0]), syntaxProblem(code))
+  }
+  problems.throwIfAny()
+  const root = toTree(document, problems, positionAt)
+  problems.throwIfAny()
+  return root
+}
+
+/** Checks the tokens before the parser builds anything from them. */
+function refuseCostlyText(
+  text: string,
+  problems: ConfigProblems,
+  positionAt: (offset: number) => SourcePosition,
+): void {
+  let [offset, tokens, aliases, open, line] = [0, 0, 0, 0, 0]
+  let isText = false
+  if (text.length > maxConfigBytes) {
+    return problems.add(startOfFile, `larger than ${maxConfigBytes} bytes`)
+  }
+  const refuse = (problem: string): void => problems.add(positionAt(offset), problem)
+  for (const token of new Lexer().lex(text)) {
+    const first = token.charAt(0)
+    if (isControl(first)) {
+      isText = first === '\u001F'
+      continue
+    }
+    tokens += 1
+    if (tokens > maxTokens) return refuse(`more than ${maxTokens} words and signs`)
+    if (isText) {
+      isText = false
+    } else if (first === '\n' || token === '\r\n') {
+      line = 0
+    } else if (first === ' ') {
+      if (offset === 0 || text.charAt(offset - 1) === '\n') line = token.length
+    } else if (first === '[' || first === '{') {
+      open += 1
+    } else if (first === ']' || first === '}') {
+      open = Math.max(0, open - 1)
+    } else if (open === 0 && (token === '-' || token === '?' || token === ':')) {
+      line += 1
+    } else if (first === '!') {
+      refuse('tags such as !!name are not allowed')
+    } else if (first === '%') {
+      refuse('directives such as %YAML are not allowed')
+    } else if (first === '*') {
+      aliases += 1
+      if (aliases > maxAliases) return refuse(`more than ${maxAliases} aliases`)
+    }
+    if (open + line > maxDepth) return refuse(`nested more than ${maxDepth} deep`)
+    offset += token.length
+  }
+}
+
+/** Control tokens of the lexer, which stand for no character of the text. */
+const isControl = (first: string): boolean =>
+  first === '\u0002' || first === '\u0018' || first === '\u001F'
+
+function toTree(
+  document: Document.Parsed,
+  problems: ConfigProblems,
+  positionAt: (offset: number) => SourcePosition,
+): ConfigNode {
+  const convert = (node: ParsedNode, position: SourcePosition, isAliased: boolean): ConfigNode => {
+    if (isAlias(node)) {
+      const target = isAliased ? undefined : node.resolve(document)
+      if (target !== undefined) return convert(target as ParsedNode, position, true)
+      const problem = isAliased ? 'stands in a value that has an alias itself' : 'names no anchor'
+      problems.add(position, `the alias ${problem}`)
+      return empty(position)
+    }
+    if (isSeq(node)) {
+      const items = node.items.map((item) => convertAny(item, position, isAliased))
+      return { kind: 'list', items, position }
+    }
+    if (!isMap(node)) {
+      return { kind: 'scalar', value: scalarOf(node.value), source: node.source, position }
+    }
+    const entries: ConfigEntry[] = []
+    const seen = new Map<string, SourcePosition>()
+    for (const { key, value } of node.items) {
+      const keyPosition = isNode(key) ? positionAt(key.range[0]) : position
+      if (!isScalar(key)) {
+        problems.add(keyPosition, 'a key must be a plain word')
+        continue
+      }
+      const name = String(key.value)
+      const before = seen.get(name)
+      if (before !== undefined) {
+        problems.add(keyPosition, `${showKey(name)}: given before, on line ${before.line}`)
+      } else if (/^(?:__proto__|constructor|prototype)$/.test(name)) {
+        problems.add(keyPosition, `${name}: not allowed as a key`)
+      }
+      seen.set(name, keyPosition)
+      entries.push({
+        key: name,
+        position: keyPosition,
+        value: convertAny(value, keyPosition, isAliased),
+      })
+    }
+    return { kind: 'map', entries, position }
+  }
+
+  const convertAny = (
+    node: ParsedNode | null,
+    position: SourcePosition,
+    isAliased: boolean,
+  ): ConfigNode =>
+    node === null ? empty(position) : convert(node, positionAt(node.range[0]), isAliased)
+
+  return convertAny(document.contents, startOfFile, false)
+}
+
+const empty = (position: SourcePosition): ConfigNode => ({
+  kind: 'scalar',
+  value: null,
+  source: '',
+  position,
+})
+
+function scalarOf(value: unknown): string | number | boolean | null {
+  if (typeof value === 'string' || typeof value === 'number' || typeof value === 'boolean') {
+    return value
+  }
+  return null
+}
+
+const syntaxProblems: Readonly<Record<string, string>> = {
+  BAD_ALIAS: 'the alias has no name or an impossible one',
+  BAD_DQ_ESCAPE: 'no such escape in double quotes; single quotes take everything literally',
+  BAD_INDENT: 'indented in a way that fits nothing above',
+  BAD_SCALAR_START: 'a value beginning with this sign must stand in quotes',
+  BLOCK_AS_IMPLICIT_KEY: 'a second key on one line; a value with ": " in it must stand in quotes',
+  BLOCK_IN_FLOW: 'a list or keys in lines inside of brackets',
+  KEY_OVER_1024_CHARS: 'a key of more than 1024 characters',
+  MISSING_CHAR: 'a quote, bracket, comma or colon is missing',
+  MULTILINE_IMPLICIT_KEY: 'a key over several lines; is a ": " missing?',
+  MULTIPLE_ANCHORS: 'more than one anchor on a value',
+  MULTIPLE_DOCS: 'a second document; there may be one',
+  TAB_AS_INDENT: 'a tab; indent with spaces',
+  UNEXPECTED_TOKEN: 'not expected here',
+}
+
+/** Words the parser's codes: its own messages may quote a secret of the file. */
+function syntaxProblem(code: string): string {
+  return `not valid YAML: ${syntaxProblems[code] ?? 'cannot be read'}`
+}
