@@ -1,9 +1,7 @@
 /**
- * How much does full telemetry cost? Baseline A builds five plain frozen objects per task,
- * stringifies them
- * and writes the lines in batches. Ours adds ids, spans, metrics, a subscriber and the whole bus.
- * Each run
- * is a process of its own; the runs are interleaved and medians compared.
+ * The cost of full telemetry. Baseline A builds five plain frozen objects per task, stringifies
+ * them and writes the lines in batches. Ours adds ids, spans, metrics, a subscriber and the bus.
+ * Each run is a process of its own; the runs are interleaved and their medians compared.
  */
 
 import { execFileSync } from 'node:child_process'
@@ -29,7 +27,7 @@ import { median, table } from './harness.ts'
 const tasks = Number(process.env['TASKS'] ?? 100_000)
 const runs = Number(process.env['RUNS'] ?? 5)
 const warmUpTasks = 5000
-/** Tasks per turn of the loop, as a session that hands over in slices would. */
+/** Tasks per turn of the loop, as a session that submits in slices. */
 const slice = 100
 
 interface Result {
@@ -76,7 +74,7 @@ function compare(): void {
 }
 
 async function measure(which: string): Promise<Result> {
-  // Compiling would be the slowest turns of both.
+  // Without a warm-up, compilation would be the slowest turns of both.
   await measureOne(which, warmUpTasks)
   gcMs = 0
   return await measureOne(which, tasks)
@@ -132,9 +130,9 @@ function plainEvent(eventType: string, uid: string): object {
 
 async function measureOurs(folder: string, count: number): Promise<Result> {
   const telemetry = new TelemetryManager({ sessionId: 's-bench', checkpointPath: folder })
-  let heard = 0
+  let received = 0
   telemetry.subscribe(() => {
-    heard++
+    received++
   })
   await telemetry.start()
   const heaps = new HeapSlope(count)
@@ -146,7 +144,7 @@ async function measureOurs(folder: string, count: number): Promise<Result> {
     }
     await telemetry.stop()
   })
-  if (heard !== count * 5 + 2) throw new Error(`the subscriber heard ${heard} events`)
+  if (received !== count * 5 + 2) throw new Error(`the subscriber got ${received} events`)
   if (result.lines !== count * 6 + 4) throw new Error(`${result.lines} lines are on disk`)
   return result
 }

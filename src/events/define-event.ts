@@ -1,6 +1,6 @@
 /**
- * Event types of the application's own: named with a namespace, declared at run time, typed by
- * inference.
+ * Event types of the application: named with a namespace, declared at run time, with inferred
+ * types.
  */
 
 import { ValueError } from '../foundation/errors.ts'
@@ -53,7 +53,7 @@ const fallbacks: Record<FieldType, JsonValue> = {
 const namePattern = /^[\w-]+(?:\.[\w-]+)+$/
 const longestName = 200
 const fieldPattern = /^[A-Za-z_]\w*$/
-/** Keys that the checkpoint adds to an event's line, and one that no object can carry as data. */
+/** Keys that the checkpoint adds to a line, and `__proto__`, which cannot be a data key. */
 const reserved: ReadonlySet<string> = new Set([
   ...baseFieldNames,
   'section',

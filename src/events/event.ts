@@ -1,4 +1,4 @@
-/** What an event is: frozen, flat, spelled as it is written to the file. */
+/** What an event is: a frozen, flat object whose fields have the names of the file. */
 
 import type { Clock } from '../foundation/clock.ts'
 import { newUuid } from '../foundation/ids.ts'
@@ -71,7 +71,7 @@ export interface FieldSpec {
   readonly type: FieldType
   readonly nullable: boolean
   readonly fallback: JsonValue
-  /** Of a number, which then is finite as well. */
+  /** Of a number; such a number must also be finite. */
   readonly min?: number
 }
 
@@ -90,7 +90,7 @@ export interface EventClass<Name extends string = string, Fields extends object 
   readonly schema: EventSchema
 }
 
-/** Creates the class for an event type. `schema` says which fields its instances have. */
+/** Creates the class for an event type; `schema` has the fields beyond the common ones. */
 export function createEventClass<const Name extends string, Fields extends object = object>(
   name: Name,
   schema: EventSchema = {},
@@ -112,7 +112,7 @@ export function createEventClass<const Name extends string, Fields extends objec
   return DefinedEvent as unknown as EventClass<Name, Fields>
 }
 
-/** What the library's own code gives to make an event; unlike `makeEvent`, it is trusted. */
+/** The fields of an event that the library itself makes; not checked, unlike in `makeEvent`. */
 export interface TrustedFields {
   readonly session_id: string
   readonly backend: string
@@ -122,7 +122,7 @@ export interface TrustedFields {
   readonly attributes?: JsonObject
 }
 
-/** The fast path of `makeEvent` for our own events: nothing is checked or copied. */
+/** The fast path of `makeEvent` for the library's own events: nothing is checked or copied. */
 export function stampEvent<Name extends string, Fields extends object>(
   eventClass: EventClass<Name, Fields>,
   clock: Clock,

@@ -1,8 +1,11 @@
-/** The library's own namespaced events, beside the specification's closed list. */
+/**
+ * The library's own namespaced events, beside the specification's closed list. A new one is a
+ * definition here and its row in `docs/events.md`.
+ */
 
 import { defineEvent } from './define-event.ts'
 
-/** A subscriber failed; at most one a minute for each, with the failures since the last. */
+/** A subscriber failed; at most one event a minute for each, with the failures since the last. */
 export const SubscriberError = defineEvent('tutti.SubscriberError', {
   subscriber: 'str',
   count: 'int',
@@ -15,7 +18,7 @@ export const CheckpointDegraded = defineEvent('tutti.CheckpointDegraded', {
   lines_pending: 'int',
 })
 
-/** The checkpoint is written again; `lost` lines of this episode are missing. */
+/** The checkpoint is written again; `lost` lines were dropped meanwhile. */
 export const CheckpointRecovered = defineEvent('tutti.CheckpointRecovered', { lost: 'int' })
 
 /** An attempt failed and another follows. */
@@ -32,20 +35,20 @@ export const WorkerLost = defineEvent('tutti.WorkerLost', {
   tasks: 'any',
 })
 
-/** A backend runs fewer tasks at a time than it was asked to, because the system refuses more. */
+/** A backend runs fewer tasks at a time than configured, because the system refuses more. */
 export const BackendThrottled = defineEvent('tutti.BackendThrottled', {
   reason: 'str',
   limit: 'int',
 })
 
-/** An inference engine was lost; it is started anew. */
+/** An inference engine was lost; it is restarted. */
 export const EngineLost = defineEvent('tutti.EngineLost', { worker_id: 'str', reason: 'str' })
 
 /** An inference engine has ended a batch of requests. */
 export const Batch = defineEvent('tutti.Batch', {
   worker_id: 'str',
   size: 'int',
-  /** How long the oldest of them had waited. */
+  /** How long the oldest request had waited. */
   wait_seconds: 'float',
   duration_seconds: 'float',
   error_message: 'any',

@@ -21,7 +21,7 @@ const inputNames = ['session_id', 'backend', 'event_time', 'task_id', 'node_id',
 
 /**
  * An instance of `eventClass` with a fresh `event_id`, `event_time` and `emit_time`. Attributes are
- * copied: the caller's object is never touched. Throws `ValueError` that names a wrong field.
+ * copied, and the caller's object is not changed. Throws `ValueError` that names a wrong field.
  */
 export function makeEvent<Name extends string, Fields extends object, Made extends BaseEvent>(
   eventClass: EventClass<Name, Fields> & (abstract new (...args: never[]) => Made),
@@ -35,7 +35,7 @@ export function makeEvent<Name extends string, Fields extends object, Made exten
   expectKnownKeys(eventType, given, [...inputNames, ...Object.keys(schema)])
   const extras: Record<string, unknown> = {}
   for (const [name, spec] of Object.entries(schema)) {
-    // Only an own one counts: a field may be called `toString`.
+    // Only own properties: a field may be called `toString`.
     const value = Object.hasOwn(given, name) ? given[name] : undefined
     extras[name] = value === undefined ? spec.fallback : checkField(name, spec, value)
   }

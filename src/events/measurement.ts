@@ -1,11 +1,11 @@
-/** Numbers that are told as they are measured, and the distributions that are kept of them. */
+/** Measurements of backends, and the histograms that are kept of them. */
 
-/** What is measured; one object per name, shared by all who measure it. */
+/** What is measured; one object per name, shared by everything that measures it. */
 export interface HistogramInstrument {
   readonly name: string
   readonly unit: string
   readonly description: string
-  /** Upper bounds of the buckets, ascending; what is above all of them has a bucket too. */
+  /** Upper bounds of the buckets, ascending; values above the last have a bucket too. */
   readonly boundaries: readonly number[]
 }
 
@@ -17,7 +17,7 @@ export interface Measurement {
   readonly labels: Labels
 }
 
-/** What is known of one instrument under one set of labels. */
+/** The histogram of one instrument with one set of labels. */
 export interface Distribution {
   readonly instrument: HistogramInstrument
   readonly labels: Labels
@@ -28,13 +28,13 @@ export interface Distribution {
   max: number
 }
 
-/** Beyond so many series, further labels count under `overflow`: they may come from outside. */
+/** Labels may come from outside: beyond so many series, further ones count under `overflow`. */
 const mostSeries = 1000
 
 /** The distributions of all measurements so far, by instrument and labels. */
 export class Distributions {
   readonly #series = new Map<string, Distribution>()
-  /** Who measures often keeps its labels: the same object finds its series without a key. */
+  /** Finds the series without building a key when a caller passes the same labels object again. */
   readonly #byLabels = new WeakMap<Labels, Map<HistogramInstrument, Distribution>>()
 
   record({ instrument, value, labels }: Measurement): void {

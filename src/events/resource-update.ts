@@ -1,5 +1,5 @@
 /**
- * What a node or a GPU was doing at one poll. The scope follows from `gpu_id` and is always there.
+ * The utilization of a node or a GPU at one poll. `resource_scope` follows from `gpu_id`.
  */
 
 import { BaseEvent, type EventSchema, type FieldSpec, type TrustedFields } from './event.ts'

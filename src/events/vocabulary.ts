@@ -33,7 +33,7 @@ export type TaskCreated = InstanceType<typeof TaskCreated>
 export const TaskSubmitted = createEventClass('TaskSubmitted')
 export type TaskSubmitted = InstanceType<typeof TaskSubmitted>
 
-/** About to be handed to the backend's own queue. */
+/** The task is about to be put into the backend's own queue. */
 export const TaskQueued = createEventClass('TaskQueued')
 export type TaskQueued = InstanceType<typeof TaskQueued>
 
@@ -60,7 +60,7 @@ export const TaskCanceled = createEventClass<'TaskCanceled', Ended>('TaskCancele
 })
 export type TaskCanceled = InstanceType<typeof TaskCanceled>
 
-/** The specification's events that are about one task. */
+/** The specification's events of a task's lifecycle. */
 export type TaskEvent =
   | TaskCreated
   | TaskSubmitted
@@ -80,7 +80,7 @@ export const endsTask = (eventType: string): boolean => terminal.has(eventType)
 
 /**
  * Any event: the specification's, or one of the library's or the application's own, whose types
- * have a dot. `event_type` tells them apart.
+ * have a dot. `event_type` distinguishes them.
  */
 export type TelemetryEvent =
   | BuiltInEvent

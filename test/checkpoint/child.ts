@@ -1,4 +1,4 @@
-/** Runs the programs under `fixtures` and talks with them in lines. */
+/** Runs the programs under `fixtures` and exchanges lines with them. */
 
 import { spawn, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'

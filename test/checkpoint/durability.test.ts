@@ -6,7 +6,7 @@ import { openWriter } from './open-writer.ts'
 const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve))
 
 describe('row 54: power loss', () => {
-  it('row 54: by default nothing is synced', async () => {
+  it('row 54: with durability `os` nothing is synced', async () => {
     const files = new FakeDisk()
     const { writer } = openWriter({ files })
     writer.append('a\n')
@@ -28,7 +28,7 @@ describe('row 54: power loss', () => {
     expect(files.syncsStarted).toBe(1)
     files.finishSync()
     await turn()
-    // The first sync began before the second line was written, so it proves nothing about it.
+    // The first sync began before the second line was written, so it does not cover it.
     expect([isFlushed, files.durableText, files.syncsStarted]).toEqual([false, 'a\n', 2])
     files.finishSync()
     await flushed
@@ -57,7 +57,7 @@ describe('row 54: power loss', () => {
     await writer.close()
   })
 
-  it('row 54: what is written during a sync gets one of its own, without a flush', async () => {
+  it('row 54: lines written during a sync get a further sync, without a flush', async () => {
     const files = new FakeDisk()
     files.holdSyncs = true
     const { writer } = openWriter({ files, durability: 'fsync' })
@@ -110,7 +110,7 @@ describe('row 54: power loss', () => {
     expect(warnings).toEqual(['CheckpointSyncFailed'])
   })
 
-  it('row 54: the real calls work', async () => {
+  it('row 54: flushes with fsync succeed on a real file', async () => {
     const { writer, warnings } = openWriter({ durability: 'fsync' })
     for (let count = 0; count < 10; count++) {
       writer.append(`${count}\n`)

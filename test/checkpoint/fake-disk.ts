@@ -1,11 +1,11 @@
-/** A disk in memory whose answers a test decides. */
+/** A disk in memory whose results a test decides. */
 
 import { nodeFiles, type FileOperations } from '../../src/checkpoint/files.ts'
 
 /** How many bytes the next write takes at most, or the error it gives. */
 export type Answer = number | string
 
-/** Takes everything unless `answer` says otherwise; with `holdSyncs` syncs wait for the test. */
+/** Writes everything unless `answer` limits it; with `holdSyncs` syncs wait for the test. */
 export class FakeDisk implements FileOperations {
   readonly writes: number[] = []
   answer: () => Answer = () => Infinity
@@ -55,7 +55,7 @@ export class FakeDisk implements FileOperations {
     this.syncedBytes = covers
   }
 
-  /** Lets the oldest held sync finish. */
+  /** Finishes the oldest held sync. */
   finishSync(): void {
     this.#held.shift()?.()
   }

@@ -6,7 +6,7 @@ import { makeFolders } from '../../src/checkpoint/files.ts'
 import { startChild } from './child.ts'
 import { tempFolder } from './open-writer.ts'
 
-/** `before` happens between the look whether a folder is there and the making of it. */
+/** `before` runs between the check for a folder and its creation. */
 function interrupt(before: (path: string) => void): void {
   const real = fs.mkdirSync
   const restore = (): void => {
@@ -21,16 +21,19 @@ function interrupt(before: (path: string) => void): void {
   syncBuiltinESMExports()
 }
 
-describe('making folders', () => {
-  it.each(['', 'a', 'a/b/c/d', 'link', 'link/a/b', 'a/../b/c'])('makes "%s"', (name) => {
-    const folder = tempFolder()
-    mkdirSync(join(folder, 'real'))
-    symlinkSync('real', join(folder, 'link'))
-    const path = `${folder}/${name}`
-    makeFolders(path)
-    expect(statSync(path).isDirectory()).toBe(true)
-    makeFolders(path)
-  })
+describe('makeFolders', () => {
+  it.each(['', 'a', 'a/b/c/d', 'link', 'link/a/b', 'a/../b/c'])(
+    'makeFolders: creates "%s" with its parents',
+    (name) => {
+      const folder = tempFolder()
+      mkdirSync(join(folder, 'real'))
+      symlinkSync('real', join(folder, 'link'))
+      const path = `${folder}/${name}`
+      makeFolders(path)
+      expect(statSync(path).isDirectory()).toBe(true)
+      makeFolders(path)
+    },
+  )
 
   it.each([
     ['file', 'EEXIST'],
@@ -47,7 +50,7 @@ describe('making folders', () => {
     expect(() => makeFolders(join(folder, name))).toThrow(expect.objectContaining({ code }))
   })
 
-  it('does not mind another who makes the same folders at the same moment', () => {
+  it('makeFolders: accepts folders that another process creates meanwhile', () => {
     const folder = tempFolder()
     const path = join(folder, 'a', 'b', 'c')
     let made = 0
@@ -64,8 +67,8 @@ describe('making folders', () => {
 
   it.runIf(existsSync('/proc/self'))('ends where a folder takes no other, as /proc', async () => {
     for (const folder of ['/proc/tutti', '/proc/tutti/a/b', '/proc/self/tutti/a']) {
-      const told: unknown = JSON.parse(await startChild('open-writer.ts', [folder]).nextLine())
-      expect(told).toEqual({ path: folder, errno: 'ENOENT', hint: expect.any(String) })
+      const reports: unknown = JSON.parse(await startChild('open-writer.ts', [folder]).nextLine())
+      expect(reports).toEqual({ path: folder, errno: 'ENOENT', hint: expect.any(String) })
     }
   })
 })

@@ -11,7 +11,7 @@ import { openWriter, tempFolder, thrownBy } from './open-writer.ts'
 const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve))
 const lockPath = (): string => join(tempFolder(), 'session-1.telemetry.lock')
 
-/** A lock as a killed process leaves it: the real one of a child that is gone and reaped. */
+/** The lock file that a killed and reaped child process has left. */
 async function deadLock(): Promise<string> {
   const path = lockPath()
   const child = startChild('take-locks.ts', [])
@@ -55,7 +55,7 @@ describe('row 51: one process per session', () => {
     expect(readdirSync(join(path, '..'))).toEqual([])
   })
 
-  it('row 51: a killed process that nobody has reaped yet is dead, too', async () => {
+  it('row 51: the lock of a killed process that is still a zombie is taken over', async () => {
     const path = lockPath()
     const shell = '"$@" <&0 & exec sleep infinity'
     const child = startChild('take-locks.ts', [], { shell })
@@ -69,7 +69,7 @@ describe('row 51: one process per session', () => {
     expect(readdirSync(join(path, '..'))).toEqual([])
   })
 
-  it('row 51: a reused pid is told by its start time', () => {
+  it('row 51: the lock of a process whose pid was reused is taken over, by its start time', () => {
     const path = lockPath()
     const token = '0123456789ab'
     const holder = { pid: process.pid, start_time: '1', host: hostname(), token }
@@ -78,7 +78,7 @@ describe('row 51: one process per session', () => {
     expect(readdirSync(join(path, '..'))).toEqual([])
   })
 
-  it('row 51: the process of another machine cannot be asked, so its lock holds', () => {
+  it('row 51: the lock of a process on another host holds', () => {
     const path = lockPath()
     const holder = { pid: 1, start_time: '1', host: 'elsewhere', token: '0123456789ab' }
     writeFileSync(path, JSON.stringify(holder))
@@ -87,7 +87,7 @@ describe('row 51: one process per session', () => {
     expect(error).toHaveProperty('hint', expect.stringContaining('remove the lock file'))
   })
 
-  it('row 51: an unreadable lock is stale', () => {
+  it('row 51: an unreadable lock is taken over', () => {
     for (const text of ['', 'garbage', '{}', '{"pid":-1}', '[]', 'null', '\0'.repeat(9_000)]) {
       const path = lockPath()
       writeFileSync(path, text)
@@ -96,7 +96,7 @@ describe('row 51: one process per session', () => {
     }
   })
 
-  it('row 51: what is no file under the name of the lock is refused and left alone', () => {
+  it('row 51: a folder, FIFO or link with the name of the lock is an error and is kept', () => {
     const target = lockPath()
     writeFileSync(target, 'precious')
     const makers: ((path: string) => unknown)[] = [
@@ -113,7 +113,7 @@ describe('row 51: one process per session', () => {
     expect(readFileSync(target, 'utf8')).toBe('precious')
   })
 
-  it('row 51: release leaves a lock alone that is no longer ours', () => {
+  it('row 51: release does not remove a lock that another process has taken over', () => {
     const path = lockPath()
     const lock = acquireLock(path)
     const other = JSON.stringify({ pid: 1, start_time: '1', host: 'x', token: 'ba9876543210' })
@@ -123,7 +123,7 @@ describe('row 51: one process per session', () => {
     expect(readFileSync(path, 'utf8')).toBe(other)
   })
 
-  it('row 51: of several that try at once exactly one wins, stale lock or none', async () => {
+  it('row 51: of several processes that lock at once exactly one succeeds', async () => {
     const dead = await deadLock()
     const children = [1, 2, 3].map(() => startChild('take-locks.ts', []))
     for (const child of children) expect(await child.nextLine()).toBe('ready')

@@ -1,4 +1,4 @@
-/** Opens writers in a folder of their own, with everything they tell kept for the test. */
+/** Opens writers in a folder of their own, and keeps their warnings and callbacks for the test. */
 
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -20,13 +20,13 @@ export interface OpenedWriter {
   /** The codes of the warnings, in order. */
   readonly warnings: string[]
   /** `degraded ENOSPC 3`, `recovered 0`, in order. */
-  readonly told: string[]
+  readonly reports: string[]
 }
 
 export function openWriter(options: Partial<CheckpointWriterOptions> = {}): OpenedWriter {
   const clock = new ManualClock()
   const warnings: string[] = []
-  const told: string[] = []
+  const reports: string[] = []
   const writer = CheckpointWriter.open({
     folder: options.folder ?? tempFolder(),
     sessionId: 'session-1',
@@ -34,15 +34,15 @@ export function openWriter(options: Partial<CheckpointWriterOptions> = {}): Open
     log: { warn: (code) => warnings.push(code) },
     ...options,
     onDegraded(facts) {
-      told.push(`degraded ${facts.errno} ${facts.lines_pending}`)
+      reports.push(`degraded ${facts.errno} ${facts.lines_pending}`)
       options.onDegraded?.(facts)
     },
     onRecovered(facts) {
-      told.push(`recovered ${facts.lost}`)
+      reports.push(`recovered ${facts.lost}`)
       options.onRecovered?.(facts)
     },
   })
-  return { writer, clock, warnings, told }
+  return { writer, clock, warnings, reports }
 }
 
 /** The lines of a text that must end with a newline, or be empty. */

@@ -1,4 +1,4 @@
-/** Reads checkpoints whole, and spells lines for them. */
+/** Reads whole checkpoints, and builds lines for them. */
 
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'

@@ -26,7 +26,7 @@ describe('row 55: large and damaged files', () => {
     expect(summary.peakBytes).toBeLessThan(150e6)
   })
 
-  it('row 55: cut at any byte, the rest is read and at most the torn line is missing', async () => {
+  it('row 55: of a file cut at any byte all lines but the torn last one are read', async () => {
     const path = join(tempFolder(), 'cut.telemetry.jsonl')
     const lines = [taskCreated('ä€😀\u2028'), metric(1), span, taskCreated('\n')]
     const whole = Buffer.from(lines.join(''))
@@ -41,7 +41,7 @@ describe('row 55: large and damaged files', () => {
     }
   })
 
-  it('row 55: flipped bits harm the lines they hit, and nothing throws', async () => {
+  it('row 55: flipped bits damage only the lines they hit, and nothing throws', async () => {
     const path = join(tempFolder(), 'flip.telemetry.jsonl')
     const lines = Array.from({ length: 20 }, (_, at) => taskCreated(`task-${at}`))
     const flips = fc.array(fc.tuple(fc.nat(), fc.nat({ max: 7 })), { minLength: 1, maxLength: 5 })
@@ -56,7 +56,7 @@ describe('row 55: large and damaged files', () => {
         const { summary, bad } = await readFile(path)
         expect(summary.bytes).toBe(bytes.length)
         expect(bad).toHaveLength(summary.bad)
-        // A flip spoils its line, and as a newline gained or lost also its neighbour.
+        // A flip damages its line, and the next one when it adds or removes a newline.
         expect(summary.lines).toBeGreaterThanOrEqual(lines.length - 2 * all.length)
       }),
       { numRuns: 200 },
@@ -65,7 +65,7 @@ describe('row 55: large and damaged files', () => {
 })
 
 describe('row 58: any text', () => {
-  it('row 58: what the writer wrote is what the reader reads, one line each', async () => {
+  it('row 58: the reader returns what the writer wrote, for any text', async () => {
     const texts = fc.array(
       fc.oneof(
         fc.string({ unit: 'binary' }),

@@ -9,8 +9,8 @@ import { fieldOf, metric, readContent, readFile, span, taskCreated } from './rea
 
 const openFiles = (): number => readdirSync('/proc/self/fd').length
 
-describe('row 55: whatever is in the file', () => {
-  it('row 55: all three sections are read as they were written', async () => {
+describe('row 55: any content of a file', () => {
+  it('row 55: events, metrics and spans are read as they were written', async () => {
     const lines = [taskCreated('t'), metric(1), span]
     const { lines: read, summary } = await readContent(lines.join(''))
     expect(read).toEqual(lines.map((line) => JSON.parse(line)))
@@ -18,7 +18,7 @@ describe('row 55: whatever is in the file', () => {
     expect(summary).toEqual({ lines: 3, bad: 0, unknown: 0, torn: null, bytes })
   })
 
-  it('row 55: an empty file, newlines alone, a BOM and CRLF are no trouble', async () => {
+  it('row 55: an empty file, empty lines, a byte order mark and CRLF are accepted', async () => {
     for (const [content, lines] of [
       ['', 0],
       ['\n', 0],
@@ -74,13 +74,13 @@ describe('row 55: whatever is in the file', () => {
     expect(summary).toMatchObject({ lines: 1, bad: 0, unknown: 1 })
   })
 
-  it('row 55: an event without ids is read, with empty ones', async () => {
+  it('row 55: an event without span ids is read with empty ids', async () => {
     const { trace_id: _, name: __, ...event } = JSON.parse(taskCreated('t'))
     const { lines } = await readContent(`${JSON.stringify({ ...event, span_id: null })}\n`)
     expect(lines).toEqual([{ ...event, trace_id: '', span_id: '', name: 'TaskCreated' }])
   })
 
-  it('row 55: the last line needs no newline when it is complete, else it is torn', async () => {
+  it('row 55: a last line without newline is read when complete, else torn', async () => {
     const complete = await readContent(metric(1) + metric(2).trim())
     expect(complete.summary).toMatchObject({ lines: 2, bad: 0, torn: null })
     const torn = await readContent(metric(1) + metric(2).slice(0, -3))
@@ -95,7 +95,7 @@ describe('row 55: whatever is in the file', () => {
     expect(invalid.summary).toMatchObject({ lines: 0, bad: 1, torn: null })
   })
 
-  it('row 55: a line above the limit is skipped, wherever reads are cut', async () => {
+  it('row 55: a line above the limit is skipped, whatever the block size', async () => {
     const long = metricLine(1, { value: 1, ['x'.repeat(600_000)]: 0 })
     const { lines, bad, summary } = await readContent(metric(1) + long + metric(2) + long.trim(), {
       maxLineBytes: 1000,
@@ -109,7 +109,7 @@ describe('row 55: whatever is in the file', () => {
 })
 
 describe('text in a checkpoint file', () => {
-  it('row 58: invalid UTF-8 is replaced and harms nothing else', async () => {
+  it('row 58: invalid UTF-8 is replaced and does not affect other lines', async () => {
     const [head, tail] = metricLine(1, { é: 1 }).split('é')
     const content = Buffer.concat([
       Buffer.from(head ?? ''),
@@ -124,7 +124,7 @@ describe('text in a checkpoint file', () => {
 })
 
 describe('reading', () => {
-  it('fails with path and errno when there is no file to read', async () => {
+  it('reader: a file that cannot be read rejects with path and errno', async () => {
     const folder = tempFolder()
     for (const [path, errno] of [
       [join(folder, 'missing'), 'ENOENT'],
@@ -136,7 +136,7 @@ describe('reading', () => {
     }
   })
 
-  it('closes the file when the loop is left, when it ends and when it is aborted', async () => {
+  it('reader: the file is closed after the end, a break and an abort', async () => {
     const path = join(tempFolder(), 'x.telemetry.jsonl')
     for (let count = 0; count < 2000; count++) appendFileSync(path, metric(count).repeat(10))
     const before = openFiles()
@@ -154,7 +154,7 @@ describe('reading', () => {
     expect(openFiles()).toBe(before)
   })
 
-  it('gives the same lines in batches', async () => {
+  it('reader: batches hold the same lines', async () => {
     const path = join(tempFolder(), 'x.telemetry.jsonl')
     writeFileSync(path, Array.from({ length: 20_000 }, (_, value) => metric(value)).join(''))
     const batches: (readonly CheckpointLine[])[] = []

@@ -21,7 +21,7 @@ async function countSyncs(durability: 'os' | 'fsync'): Promise<number> {
   return calls.length
 }
 
-describe('what the kernel is asked to do', () => {
+describe('system calls of a writer', () => {
   needs(requireCommand('strace'))(
     'row 54: with fsync every flush is synced, and its lines share one sync',
     async () => {

@@ -8,10 +8,10 @@ const fail = (): never => {
   throw new Error('mine')
 }
 
-describe('row 48: a disk that takes nothing', () => {
-  it('row 48: on /dev/full the run goes on, and recovers by itself with everything', async () => {
+describe('row 48: a full disk', () => {
+  it('row 48: on /dev/full lines are kept in memory and written after recovery', async () => {
     const files = fullDevice()
-    const { writer, clock, told, warnings } = openWriter({ files })
+    const { writer, clock, reports, warnings } = openWriter({ files })
     for (const text of ['a', 'b', 'c']) {
       writer.append(`${text}\n`)
       writer.write()
@@ -20,12 +20,12 @@ describe('row 48: a disk that takes nothing', () => {
     await expect(flushed).rejects.toBeInstanceOf(CheckpointError)
     await expect(flushed).rejects.toMatchObject({ errno: 'ENOSPC', path: writer.path })
     await clock.advance(2_000)
-    expect(told).toEqual(['degraded ENOSPC 1'])
+    expect(reports).toEqual(['degraded ENOSPC 1'])
     expect(warnings).toEqual(['CheckpointDegraded'])
     expect([writer.linesPending, writer.linesWritten, writer.linesLost]).toEqual([3, 0, 0])
     files.isFull = false
     await clock.advance(500)
-    expect(told).toEqual(['degraded ENOSPC 1', 'recovered 0'])
+    expect(reports).toEqual(['degraded ENOSPC 1', 'recovered 0'])
     expect(readFileSync(writer.path, 'utf8')).toBe('a\nb\nc\n')
     await writer.flush()
     expect(clock.pendingTimers).toBe(0)
@@ -33,9 +33,9 @@ describe('row 48: a disk that takes nothing', () => {
     expect(warnings).toEqual(['CheckpointDegraded'])
   })
 
-  it('row 48: the ring drops the oldest lines, and counts them exactly', async () => {
+  it('row 48: beyond the limit the oldest lines are dropped and counted exactly', async () => {
     const files = new FakeDisk()
-    const { writer, clock, told } = openWriter({ files, maxPendingLines: 3 })
+    const { writer, clock, reports } = openWriter({ files, maxPendingLines: 3 })
     for (const start of [0, 10]) {
       files.answer = () => 'ENOSPC'
       for (let at = start; at < start + 10; at++) {
@@ -49,12 +49,17 @@ describe('row 48: a disk that takes nothing', () => {
     }
     expect(wholeLines(files.text)).toEqual(['7', '8', '9', '17', '18', '19'])
     expect(writer.linesLost).toBe(14)
-    expect(told).toEqual(['degraded ENOSPC 1', 'recovered 7', 'degraded ENOSPC 1', 'recovered 7'])
+    expect(reports).toEqual([
+      'degraded ENOSPC 1',
+      'recovered 7',
+      'degraded ENOSPC 1',
+      'recovered 7',
+    ])
     await expect(writer.flush()).rejects.toThrow('14 are lost')
     await writer.close()
   })
 
-  it('row 48: the ring is bounded in bytes, too, and by default', async () => {
+  it('row 48: kept lines are limited by number and by bytes, by default too', async () => {
     const files = new FakeDisk()
     files.answer = () => 'EIO'
     const { writer } = openWriter({ files })
@@ -67,7 +72,7 @@ describe('row 48: a disk that takes nothing', () => {
     await writer.close()
   })
 
-  it('row 48: retries come at most every 500 ms, however often lines come', async () => {
+  it('row 48: writes are retried at most every 500 ms, however many lines come', async () => {
     const files = new FakeDisk()
     let attempts = 0
     files.answer = () => {
@@ -84,9 +89,9 @@ describe('row 48: a disk that takes nothing', () => {
     await writer.close()
   })
 
-  it('row 48: a retry that fails half-way stays in the same episode', async () => {
+  it('row 48: a retry that fails after some bytes reports no second degradation', async () => {
     const files = new FakeDisk()
-    const { writer, clock, told } = openWriter({ files })
+    const { writer, clock, reports } = openWriter({ files })
     const answers: Answer[] = ['ENOSPC', 2, 'ENOSPC', Infinity]
     files.answer = () => answers.shift() ?? Infinity
     writer.append('one\n')
@@ -96,11 +101,11 @@ describe('row 48: a disk that takes nothing', () => {
     expect(files.text).toBe('on')
     await clock.advance(500)
     expect(files.text).toBe('one\ntwo\n')
-    expect(told).toEqual(['degraded ENOSPC 2', 'recovered 0'])
+    expect(reports).toEqual(['degraded ENOSPC 2', 'recovered 0'])
     await writer.close()
   })
 
-  it('row 48: what callbacks append is kept, in order, but not from within', async () => {
+  it('row 48: lines that callbacks append are written in order, after the callback', async () => {
     const files = new FakeDisk()
     let wroteInside = 0
     const append = (line: string): void => {
@@ -109,7 +114,7 @@ describe('row 48: a disk that takes nothing', () => {
       writer.write()
       wroteInside += files.writes.length - before
     }
-    const { writer, clock, told } = openWriter({
+    const { writer, clock, reports } = openWriter({
       files,
       onDegraded: ({ errno }) => append(`degraded ${errno}\n`),
       onRecovered: ({ lost }) => append(`recovered ${lost}\n`),
@@ -121,12 +126,12 @@ describe('row 48: a disk that takes nothing', () => {
     files.answer = () => Infinity
     await clock.advance(500)
     expect(files.text).toBe('a\ndegraded EDQUOT\nb\nrecovered 0\n')
-    expect(told).toEqual(['degraded EDQUOT 1', 'recovered 0'])
+    expect(reports).toEqual(['degraded EDQUOT 1', 'recovered 0'])
     expect([writer.linesPending, writer.linesWritten, wroteInside]).toEqual([0, 4, 0])
     await writer.close()
   })
 
-  it('row 48: throwing callbacks and a throwing log harm nothing', async () => {
+  it('row 48: errors of callbacks and of the log do not affect writing', async () => {
     const files = new FakeDisk()
     const { writer, clock } = openWriter({
       files,
@@ -144,7 +149,7 @@ describe('row 48: a disk that takes nothing', () => {
     await writer.close()
   })
 
-  it('row 48: close tries a last time and tells exactly what is lost', async () => {
+  it('row 48: close tries a last time and logs the exact number of lost lines', async () => {
     const files = new FakeDisk()
     const texts: string[] = []
     const log = { warn: (_code: string, text: string) => void texts.push(text) }
@@ -160,27 +165,27 @@ describe('row 48: a disk that takes nothing', () => {
   })
 })
 
-describe('row 49: writes that end early', () => {
-  it('row 49: short writes, EINTR and EAGAIN are completed without anybody noticing', async () => {
+describe('row 49: short writes', () => {
+  it('row 49: short writes, EINTR and EAGAIN are completed without a report', async () => {
     const files = new FakeDisk()
-    const { writer, told } = openWriter({ files })
+    const { writer, reports } = openWriter({ files })
     const answers: Answer[] = ['EINTR', 1, 'EAGAIN', 'EAGAIN', 0, 2, 3, 'EINTR']
     files.answer = () => answers.shift() ?? Infinity
     writer.append('{"text":"ünï€😀"}\n')
     writer.append('{"text":"b"}\n')
     await writer.flush()
     expect(files.text).toBe('{"text":"ünï€😀"}\n{"text":"b"}\n')
-    expect(told).toEqual([])
+    expect(reports).toEqual([])
     await writer.close()
   })
 
-  it('row 49: EAGAIN without end is a failure like any other, not a loop', async () => {
+  it('row 49: endless EAGAIN is reported as a failure and does not loop', async () => {
     const files = new FakeDisk()
-    const { writer, told } = openWriter({ files })
+    const { writer, reports } = openWriter({ files })
     files.answer = () => 'EAGAIN'
     writer.append('a\n')
     writer.write()
-    expect(told).toEqual(['degraded EAGAIN 1'])
+    expect(reports).toEqual(['degraded EAGAIN 1'])
     await writer.close()
   })
 

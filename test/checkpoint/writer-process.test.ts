@@ -8,11 +8,11 @@ import { fieldOf } from './read-content.ts'
 import { byRun, chooseSeed, createRandom } from '../long-run.ts'
 
 const kills = byRun(20, 500)
-/** Only so that a hang is noticed. */
+/** Only to detect a hang. */
 const hangMs = kills * 10_000
 
-describe('real faults of a real process', () => {
-  it('row 49: ulimit -f cuts a write, then EFBIG; raising it brings all back', async () => {
+describe('faults of a real process', () => {
+  it('row 49: lines beyond `ulimit -f` are kept and written when the limit is raised', async () => {
     const count = 500
     const args = [tempFolder(), String(count)]
     const child = startChild('hit-file-limit.ts', args, { shell: 'ulimit -S -f 4; exec "$@"' })

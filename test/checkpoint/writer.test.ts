@@ -8,8 +8,8 @@ import { CheckpointError, ValueError } from '../../src/foundation/errors.ts'
 import { FakeDisk } from './fake-disk.ts'
 import { openWriter, tempFolder, thrownBy, wholeLines } from './open-writer.ts'
 
-describe('the file', () => {
-  it('is named after the session and the second, in a folder made for it', async () => {
+describe('the checkpoint file', () => {
+  it('writer: the file is named after session and second, in a created folder', async () => {
     const folder = join(tempFolder(), 'a', 'b')
     const { writer, clock } = openWriter({ folder })
     expect(writer.path).toBe(join(folder, `session-1.${clock.now()}.telemetry.jsonl`))
@@ -17,7 +17,7 @@ describe('the file', () => {
     expect(readdirSync(folder)).toEqual([basename(writer.path)])
   })
 
-  it('row 52: whatever has the name is never touched; the next second is taken', async () => {
+  it('row 52: an existing file, link, FIFO or folder is kept; the next name is used', async () => {
     const folder = tempFolder()
     const elsewhere = join(tempFolder(), 'elsewhere')
     const at = (second: number): string => join(folder, `session-1.${second}.telemetry.jsonl`)
@@ -35,7 +35,7 @@ describe('the file', () => {
     expect(() => lstatSync(elsewhere)).toThrow('ENOENT')
   })
 
-  it('row 52: the same session again within a second gets another file', async () => {
+  it('row 52: the same session within the same second gets another file', async () => {
     const folder = tempFolder()
     const first = openWriter({ folder }).writer
     await first.close()
@@ -44,7 +44,7 @@ describe('the file', () => {
     expect(second.path).not.toBe(first.path)
   })
 
-  it('refuses a session id that is not safe in a file name', () => {
+  it('writer: a session id that is not safe in a file name is rejected', () => {
     for (const sessionId of ['../../x', '/etc/x', '', '.', 'CON', 'a\0b', 'x'.repeat(129)]) {
       const folder = tempFolder()
       expect(thrownBy(() => openWriter({ folder, sessionId }))).toBeInstanceOf(ValueError)
@@ -62,8 +62,8 @@ function expectFailure(folder: string, errno: RegExp): void {
   expect(error.hint).toMatch(/\w/)
 }
 
-describe('row 50: a place that cannot work fails at open', () => {
-  it('row 50: a regular file, and a path below one', () => {
+describe('row 50: a folder that cannot be used fails at open', () => {
+  it('row 50: a regular file as the folder, or above it, is an error', () => {
     const file = join(tempFolder(), 'file')
     writeFileSync(file, 'precious')
     expectFailure(file, /^EEXIST$/)
@@ -71,17 +71,17 @@ describe('row 50: a place that cannot work fails at open', () => {
     expect(readFileSync(file, 'utf8')).toBe('precious')
   })
 
-  it('row 50: a FIFO without a reader does not hang', () => {
+  it('row 50: a FIFO as the folder is an error and does not block', () => {
     const fifo = join(tempFolder(), 'fifo')
     execFileSync('mkfifo', [fifo])
     expectFailure(fifo, /^EEXIST$/)
   })
 
-  it('row 50: a folder that this user may not write to', () => {
+  it('row 50: a folder without write permission is an error with a hint', () => {
     const folder = tempFolder()
     chmodSync(folder, 0o555)
     const isRoot = process.geteuid?.() === 0
-    // Root may write everywhere, so the test is somebody else for a moment.
+    // Root may write everywhere, so the test runs as another user for a moment.
     if (isRoot) process.seteuid?.(65_534)
     try {
       expectFailure(folder, /^EACCES$/)
@@ -92,7 +92,7 @@ describe('row 50: a place that cannot work fails at open', () => {
     expect(readdirSync(folder)).toEqual([])
   })
 
-  it('row 50: a relative folder when the working folder was removed', () => {
+  it('row 50: a relative folder is an error when the working folder was removed', () => {
     const back = process.cwd()
     const gone = tempFolder()
     process.chdir(gone)
@@ -104,7 +104,7 @@ describe('row 50: a place that cannot work fails at open', () => {
     }
   })
 
-  it('row 50: a file that cannot be opened leaves no lock behind', () => {
+  it('row 50: a file that cannot be opened leaves no lock', () => {
     const folder = tempFolder()
     const files = new FakeDisk()
     files.open = () => {
@@ -116,7 +116,7 @@ describe('row 50: a place that cannot work fails at open', () => {
 })
 
 describe('writing', () => {
-  it('buffers until write, and reads back during the run', async () => {
+  it('writer: lines are buffered until write and can be read during the run', async () => {
     const { writer } = openWriter()
     writer.append('{"a":1}\n')
     expect(readFileSync(writer.path, 'utf8')).toBe('')
@@ -127,7 +127,7 @@ describe('writing', () => {
     await writer.close()
   })
 
-  it('writes by itself when a chunk is full, in whole lines of at most 64 KiB', async () => {
+  it('writer: a full chunk is written at once, in whole lines of at most 64 KiB', async () => {
     const files = new FakeDisk()
     const { writer } = openWriter({ files })
     const line = `${'x'.repeat(999)}\n`
@@ -139,7 +139,7 @@ describe('writing', () => {
     await writer.close()
   })
 
-  it('cuts at bytes, and splits only a line that is longer than a chunk', async () => {
+  it('writer: only a line longer than a chunk is split', async () => {
     const files = new FakeDisk()
     const { writer } = openWriter({ files })
     const wide = `${'€'.repeat(9_999)}\n`
@@ -152,7 +152,7 @@ describe('writing', () => {
     await writer.close()
   })
 
-  it('counts lines that come after close as lost, and says so when flushed', async () => {
+  it('writer: lines after close count as lost, and flush rejects', async () => {
     const { writer } = openWriter()
     await writer.close()
     writer.append('late\n')
@@ -164,7 +164,7 @@ describe('writing', () => {
 })
 
 describe('close', () => {
-  it('writes the rest, gives every caller the same promise and ends the lock', async () => {
+  it('writer: close writes the rest, returns one promise and releases the lock', async () => {
     const folder = tempFolder()
     const { writer, warnings } = openWriter({ folder })
     writer.append('last\n')
@@ -176,15 +176,18 @@ describe('close', () => {
     expect(warnings).toEqual([])
   })
 
-  it('closes the file once when a callback of its last write closes, too', async () => {
+  it('writer: the file is closed once when a callback of the last write calls close', async () => {
     const files = new FakeDisk()
-    const { writer, warnings, told } = openWriter({ files, onRecovered: () => void writer.close() })
+    const { writer, warnings, reports } = openWriter({
+      files,
+      onRecovered: () => void writer.close(),
+    })
     files.answer = () => 'ENOSPC'
     writer.append('a\n')
     writer.write()
     files.answer = () => Infinity
     await writer.close()
-    expect(told).toEqual(['degraded ENOSPC 1', 'recovered 0'])
+    expect(reports).toEqual(['degraded ENOSPC 1', 'recovered 0'])
     expect(warnings).toEqual(['CheckpointDegraded'])
     expect([files.text, files.isOpen]).toEqual(['a\n', false])
   })

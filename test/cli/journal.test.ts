@@ -78,11 +78,11 @@ describe('journal verify', () => {
       '0 tasks, 2 events, order ok, 1 terminal each, counters agree\n',
     ],
   ]
-  it.each(cases)('says of %s only what is true', async (_name, content, code, text) => {
+  it.each(cases)('journal verify: %s', async (_name, content, code, text) => {
     expect(await verify('text', content)).toEqual({ code, text })
   })
 
-  it('counts all problems, not only those it keeps', async () => {
+  it('journal verify: counts all problems, also those it does not keep', async () => {
     const twice = event('TaskCreated', 'a').repeat(301)
     const { code, text } = await verify('text', started + 'bad\n'.repeat(200) + twice)
     expect(code).toBe(1)
@@ -91,7 +91,7 @@ describe('journal verify', () => {
     expect(text.split('\n')).toHaveLength(13)
   })
 
-  it('speaks snake_case to programs, with the places of bad lines', async () => {
+  it('journal verify: JSON has snake_case keys and the positions of bad lines', async () => {
     const { text } = await verify('json', `${started}bad\n`)
     expect(JSON.parse(text)).toEqual({
       sound: false,
@@ -107,7 +107,7 @@ describe('journal verify', () => {
     })
   })
 
-  it('row 91: shows control characters of the file escaped', async () => {
+  it('row 91: journal verify escapes control characters of the file', async () => {
     const uid = '\u001B[2Ja\nb\u009B'
     const { text } = await verify('text', started + event('TaskCreated', uid).repeat(2))
     expect(text).toContain(

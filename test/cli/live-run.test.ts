@@ -25,7 +25,7 @@ async function eventsIn(place: string): Promise<string[]> {
 }
 
 describe('a live run', () => {
-  it('row 26: a second SIGINT ends it at once, with everything written', async () => {
+  it('row 26: a second SIGINT ends the process at once, with everything written', async () => {
     const place = join(folder, 'twice')
     const run = startProgram(program, ['hang', place])
     await run.seen('running')
@@ -36,7 +36,7 @@ describe('a live run', () => {
     expect(await eventsIn(place)).toContain('TaskCanceled')
   })
 
-  it('row 27: an error that nobody caught is told, with the place of the journal', async () => {
+  it('row 27: an uncaught error is printed with the path of the journal', async () => {
     const place = join(folder, 'thrown')
     const end = await startProgram(program, ['throw', place]).ended
     expect(end.code).toBe(1)

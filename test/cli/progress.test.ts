@@ -36,7 +36,7 @@ function samplePass() {
 }
 
 describe('progress', () => {
-  it('has a line for every kind of task, with rate and time left', () => {
+  it('progress: a line for each name, with rate and time left', () => {
     const lines = progressLines(samplePass(), 104).map((line) => stripVTControlCharacters(line))
     expect(lines).toEqual([
       'simulate  ██████████░░░░░░░░░░  2/4  ok 1  failed 1  running 1  0.5/s  ETA 4s',
@@ -44,13 +44,13 @@ describe('progress', () => {
     ])
   })
 
-  it('has room for any number of kinds', () => {
+  it('progress: takes any number of names', () => {
     const pass = new Pass(progressPanels)
     for (let at = 0; at < 150_000; at++) pass.take(event('TaskCreated', 100, `t${at}`, `f${at}`))
     expect(progressLines(pass, 104)).toHaveLength(150_000)
   })
 
-  it('shrinks the bars, then drops them, then the numbers that can be spared', () => {
+  it('progress: narrow widths shrink the bars, drop them, then drop numbers', () => {
     const plain = (width: number): string[] =>
       progressLines(samplePass(), 104, width).map((line) => stripVTControlCharacters(line))
     expect(plain(65)).toEqual([
@@ -62,7 +62,7 @@ describe('progress', () => {
     expect(plain(19)).toEqual(['simul…  failed 1', 'sort    0/1  ok 0'])
   })
 
-  it('row 96: shows failures from 20 columns on, and fills no more than it', () => {
+  it('row 96: progress shows failures from 20 columns on and never exceeds the width', () => {
     const pass = samplePass()
     const name = `a-very-long-${'x'.repeat(80)}`
     for (let at = 0; at < 1200; at++) {
@@ -76,13 +76,13 @@ describe('progress', () => {
     }
   })
 
-  it('row 91: escapes control characters in names', () => {
+  it('row 91: progress escapes control characters in names', () => {
     const pass = new Pass(progressPanels)
     pass.take(event('TaskCreated', 100, 'a', '\u001B[31msort'))
     expect(progressLines(pass, 104)[0]).toMatch(/^\\u001b\[31msort /)
   })
 
-  it('sums up with failures grouped by cause', () => {
+  it('summary lines: counts, and failures grouped by cause', () => {
     const pass = samplePass()
     pass.take(event('SessionEnded', 104.5, null))
     expect(summaryLines(pass)).toEqual([

@@ -7,7 +7,7 @@ import { ValueError } from '../../src/foundation/errors.ts'
 const common = { session_id: 's1', backend: 'app' }
 
 describe('defineEvent', () => {
-  it('makes a class whose bare fields have the defaults of the specification', () => {
+  it('defineEvent: fields without a default have the specified ones', () => {
     const Timer = defineEvent('define.Timer', {
       label: 'str',
       duration_ms: 'float',
@@ -49,7 +49,7 @@ describe('defineEvent', () => {
     }
   })
 
-  it('accepts any namespaced name', () => {
+  it('defineEvent: accepts any namespaced name', () => {
     for (const name of ['a.b', 'my-app.sub_space.Thing2', '3d.Mesh', 'a.1']) {
       expect(defineEvent(name, {}).eventType).toBe(name)
     }
@@ -57,7 +57,7 @@ describe('defineEvent', () => {
 })
 
 describe('row 39: bad definitions', () => {
-  it('row 39: names without a namespace, and worse', () => {
+  it('row 39: names without a namespace and malformed names are rejected', () => {
     const bad = [
       'NoDot',
       '',
@@ -79,7 +79,7 @@ describe('row 39: bad definitions', () => {
     }
   })
 
-  it('row 39: fields that every event or every line has already', () => {
+  it('row 39: fields that every event or line already has are rejected', () => {
     const taken = [...baseFieldNames, 'section', 'name', 'trace_id', 'span_id', '__proto__']
     for (const field of taken) {
       const fields = JSON.parse(`{"${field}":"str"}`) as FieldDeclarations
@@ -89,7 +89,7 @@ describe('row 39: bad definitions', () => {
     }
   })
 
-  it('row 39: field names, types and defaults that are none', () => {
+  it('row 39: invalid field names, types and defaults are rejected', () => {
     const bad: [string, unknown][] = [
       ['with space', 'str'],
       ['1st', 'str'],
@@ -120,13 +120,13 @@ describe('row 39: bad definitions', () => {
 })
 
 describe('row 40: the same name twice', () => {
-  it('row 40: with the same fields it is the same class, in whatever order', () => {
+  it('row 40: the same name and fields, in any order, give the same class', () => {
     const first = defineEvent('twice.Same', { a: 'int', b: ['str', 'x'] })
     expect(defineEvent('twice.Same', { a: 'int', b: ['str', 'x'] })).toBe(first)
     expect(defineEvent('twice.Same', { b: ['str', 'x'], a: ['int', 0] })).toBe(first)
   })
 
-  it('row 40: with other fields it is an error that shows both', () => {
+  it('row 40: the same name with other fields is an error that shows both', () => {
     const first = defineEvent('twice.Other', { a: 'int' })
     const others: FieldDeclarations[] = [
       { a: 'str' },

@@ -6,7 +6,7 @@ import { type BuiltInEvent, TaskCompleted, TaskFailed } from '../../src/events/v
 import { ResourceUpdate } from '../../src/events/resource-update.ts'
 import type { TelemetryManager } from '../../src/telemetry/manager.ts'
 
-/** The compiler is the judge here: each `@ts-expect-error` must be one. */
+/** Checked by the compiler: each `@ts-expect-error` must be an error. */
 const common = { session_id: 's1', backend: 'app' }
 const Timer = defineEvent('infer.Timer', {
   label: 'str',
@@ -17,7 +17,7 @@ const Timer = defineEvent('infer.Timer', {
 })
 
 describe('the types of events', () => {
-  it('follow from the declaration of a custom event', () => {
+  it('event types: follow from the declaration of a custom event', () => {
     const event = makeEvent(Timer, { ...common, label: 'x', step: 2 })
     expectTypeOf(event.event_type).toEqualTypeOf<'infer.Timer'>()
     expectTypeOf(event.label).toEqualTypeOf<string>()
@@ -34,7 +34,7 @@ describe('the types of events', () => {
     }).toThrow(TypeError)
   })
 
-  it('refuse wrong fields at compile time', () => {
+  it('event types: wrong fields are compile errors', () => {
     // @ts-expect-error a string, not a number
     expect(() => makeEvent(Timer, { ...common, label: 1 })).toThrow()
     // @ts-expect-error an unknown field
@@ -47,14 +47,14 @@ describe('the types of events', () => {
     expect(() => makeEvent(ResourceUpdate, { ...common, resource_scope: 'per_gpu' })).toThrow()
   })
 
-  it('refuse wrong declarations at compile time', () => {
+  it('event types: wrong declarations are compile errors', () => {
     // @ts-expect-error no such type
     expect(() => defineEvent('infer.Bad', { a: 'string' })).toThrow()
     // @ts-expect-error the default has another type
     expect(() => defineEvent('infer.Bad', { a: ['int', 'x'] })).toThrow()
   })
 
-  it('narrow by event_type', () => {
+  it('event types: narrow by event_type', () => {
     const tellOf = (event: BuiltInEvent): string => {
       // @ts-expect-error not every event has it
       const early: unknown = event.error_type
@@ -79,7 +79,7 @@ describe('the types of events', () => {
     expect(tellOf(makeEvent(TaskCompleted, common))).toBe('TaskCompleted')
   })
 
-  it('narrow in a subscriber', () => {
+  it('event types: narrow in a subscriber', () => {
     type Heard = Parameters<Parameters<TelemetryManager['subscribe']>[0]>[0]
     const errorOf = (event: Heard): string | null => {
       if (event.event_type !== 'TaskFailed' || !(event instanceof TaskFailed)) return null

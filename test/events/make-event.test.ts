@@ -11,7 +11,7 @@ const { TaskCanceled, TaskCompleted, TaskCreated, TaskFailed } = vocabulary
 const common = { session_id: 's1', backend: 'local' }
 
 describe('makeEvent', () => {
-  it('stamps id and times, fills what is absent, and freezes', () => {
+  it('makeEvent: sets id and times, fills absent fields, and freezes', () => {
     const before = systemClock.now()
     const event = makeEvent(TaskCreated, common)
     const after = systemClock.now()
@@ -37,7 +37,7 @@ describe('makeEvent', () => {
     expect(makeEvent(TaskCreated, common).event_id).not.toBe(event.event_id)
   })
 
-  it('takes an event_time, and is never emitted before it happened', () => {
+  it('makeEvent: takes an event_time; emit_time is never before it', () => {
     const past = makeEvent(TaskCreated, { ...common, event_time: 5 })
     expect(past.event_time).toBe(5)
     expect(past.emit_time).toBeGreaterThan(1_600_000_000)
@@ -46,7 +46,7 @@ describe('makeEvent', () => {
     expect(makeEvent(TaskCreated, { ...common, event_time: 0 }).event_time).toBe(0)
   })
 
-  it('gives each event of the specification its own fields and defaults', () => {
+  it('makeEvent: each specified event has its own fields and defaults', () => {
     const fields: Record<string, object> = {
       SessionStarted: {},
       SessionEnded: { duration_seconds: 0 },
@@ -77,7 +77,7 @@ describe('makeEvent', () => {
     expect('error_type' in makeEvent(TaskCanceled, common)).toBe(false)
   })
 
-  it('computes the scope of a resource update from its GPU', () => {
+  it('makeEvent: resource_scope follows from gpu_id', () => {
     const node = makeEvent(ResourceUpdate, { ...common, cpu_percent: 12.5 })
     expect(node).toMatchObject({
       resource_scope: 'per_node',
@@ -97,7 +97,7 @@ describe('makeEvent', () => {
     ).toThrow('ResourceUpdate has no `resource_scope`')
   })
 
-  it('copies attributes and never touches the original', () => {
+  it('makeEvent: copies attributes and does not change the original', () => {
     const attributes = { list: [{ a: 1 }], when: new Date(0) }
     const event = makeEvent(TaskCreated, { ...common, attributes })
     attributes.list.push({ a: 2 })
@@ -106,7 +106,7 @@ describe('makeEvent', () => {
     expect(Object.isFrozen((event.attributes['list'] as unknown[])[0])).toBe(true)
   })
 
-  it('refuses wrong fields by name', () => {
+  it('makeEvent: wrong fields are rejected by name', () => {
     const wrong: [object | null, string][] = [
       [null, 'fields'],
       [{ backend: 'b' }, 'session_id'],
@@ -142,7 +142,7 @@ describe('makeEvent', () => {
     }
   })
 
-  it('does not mistake what every object has for a field', () => {
+  it('makeEvent: inherited properties are not fields', () => {
     const Odd = defineEvent('make.Odd', { toString: 'str', constructor: 'int', valueOf: 'any' })
     const event = makeEvent(Odd, common as never)
     expect(JSON.parse(JSON.stringify(event))).toMatchObject({

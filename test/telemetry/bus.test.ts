@@ -20,15 +20,15 @@ const span = (attributes: object): FinishedSpan => ({
   events: [],
 })
 
-it('a bus goes on after a consumer that broke its promise not to throw', async () => {
-  const heard: string[] = []
+it('bus: dispatch continues after a consumer threw', async () => {
+  const received: string[] = []
   const bus = new EventBus({
     clock: systemClock,
     log: { warn() {} },
     consumers: [
       {
         accept({ spanId }) {
-          heard.push(spanId)
+          received.push(spanId)
           if (spanId === 'bad') throw new Error('on purpose')
         },
         endOfBatch() {},
@@ -41,10 +41,10 @@ it('a bus goes on after a consumer that broke its promise not to throw', async (
   expect(bus.drained()).toBe(null)
   bus.publish(new Envelope(null, 'good'))
   bus.drainFully()
-  expect(heard).toEqual(['bad', 'good'])
+  expect(received).toEqual(['bad', 'good'])
 })
 
-it('a span that no line can hold is told without its attributes and annotations', () => {
+it('recorder: a span that cannot be encoded is written without attributes and annotations', () => {
   const lines: string[] = []
   const writer = { append: (line: string) => void lines.push(line) } as unknown as CheckpointWriter
   const recorder = new Recorder({
@@ -55,7 +55,7 @@ it('a span that no line can hold is told without its attributes and annotations'
     readMetrics: () => ({}),
     metricSeconds: null,
   })
-  // As when it is longer than any string: JSON cannot spell it.
+  // Like a span longer than the longest string, JSON cannot encode it.
   recorder.accept(new Envelope(null, 'a', span({ size: 1n })))
   recorder.accept(new Envelope(null, 'a', span({ size: 1 })))
   expect(lines.map((line) => (JSON.parse(line) as FinishedSpan).attributes)).toEqual([

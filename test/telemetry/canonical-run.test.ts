@@ -17,31 +17,38 @@ import {
 } from '../../src/events/vocabulary.ts'
 import { runInTask } from '../../src/foundation/task-context.ts'
 import { version } from '../../src/foundation/version.ts'
-import { eventsIn, linesIn, openTelemetry, spansIn, tell, typesOf } from './open-telemetry.ts'
+import {
+  eventsIn,
+  linesIn,
+  openTelemetry,
+  spansIn,
+  emitTaskEvent,
+  typesOf,
+} from './open-telemetry.ts'
 
 const Note = defineEvent('canonical.Note', { text: 'str' })
 const note = (fields: object = {}) =>
   makeEvent(Note, { session_id: 's1', backend: 'app', ...fields })
 
 describe('a canonical run', () => {
-  it('reaches subscribers and file in order, each task event with its span', async () => {
+  it('a run: subscribers and file get the events in order, each with its span', async () => {
     const { telemetry, clock, folder } = openTelemetry()
-    const heard: BaseEvent[] = []
-    telemetry.subscribe((event) => void heard.push(event))
+    const received: BaseEvent[] = []
+    telemetry.subscribe((event) => void received.push(event))
     await telemetry.start()
     const to = { sink: telemetry, clock }
     const emitted: BaseEvent[] = []
     for (const one of [TaskCreated, TaskSubmitted, TaskQueued, TaskStarted]) {
-      emitted.push(tell(to, one, 'a'))
+      emitted.push(emitTaskEvent(to, one, 'a'))
       await clock.advance(1000)
     }
-    emitted.push(tell(to, TaskCompleted, 'a', { duration_seconds: 1 }))
+    emitted.push(emitTaskEvent(to, TaskCompleted, 'a', { duration_seconds: 1 }))
     await telemetry.stop()
 
     const order = ['TaskCreated', 'TaskSubmitted', 'TaskQueued', 'TaskStarted', 'TaskCompleted']
-    expect(typesOf(heard)).toEqual(['SessionStarted', ...order, 'SessionEnded'])
-    // The very same objects, in every hand.
-    expect(heard.slice(1, -1).every((event, at) => event === emitted[at])).toBe(true)
+    expect(typesOf(received)).toEqual(['SessionStarted', ...order, 'SessionEnded'])
+    // Every subscriber gets the same objects.
+    expect(received.slice(1, -1).every((event, at) => event === emitted[at])).toBe(true)
 
     const lines = linesIn(folder)
     const shape = lines.map((line) => [line.section, line['name'] ?? 'metrics'])
@@ -63,11 +70,11 @@ describe('a canonical run', () => {
     expect([taskSpan?.parent_span_id, sessionSpan?.parent_span_id]).toEqual([session, null])
   })
 
-  it('writes every field of an event, and nothing that is not its own', async () => {
+  it('a run: a line has every field of its event and no other', async () => {
     const { telemetry, clock, folder } = openTelemetry()
     await telemetry.start()
     const to = { sink: telemetry, clock }
-    const failed = tell(to, TaskFailed, 'a', {
+    const failed = emitTaskEvent(to, TaskFailed, 'a', {
       error_type: 'RangeError',
       duration_seconds: 0,
       node_id: 'n1',
@@ -85,7 +92,7 @@ describe('a canonical run', () => {
     expect(line?.event_id).toBe(failed.event_id)
   })
 
-  it('starts with the facts of the run and ends with its duration', async () => {
+  it('a run: SessionStarted has facts about the run, SessionEnded its duration', async () => {
     const { telemetry, clock, folder } = openTelemetry()
     await telemetry.start()
     await clock.advance(2500)
@@ -110,10 +117,10 @@ describe('a canonical run', () => {
     expect(readdirSync(folder)).toEqual(['s1.1700000000.telemetry.jsonl'])
   })
 
-  it('gives a resource update the span of the session, also in a task and a scope', async () => {
+  it('ResourceUpdate: has the span of the session, also inside a task or a scope', async () => {
     const { telemetry, clock, folder } = openTelemetry()
     await telemetry.start()
-    tell({ sink: telemetry, clock }, TaskCreated, 'a')
+    emitTaskEvent({ sink: telemetry, clock }, TaskCreated, 'a')
     runInTask('a', () =>
       telemetry.spanScope('inner', () =>
         telemetry.emit(makeEvent(ResourceUpdate, { session_id: 's1', backend: 'local' })),
@@ -127,12 +134,12 @@ describe('a canonical run', () => {
 })
 
 describe('a custom event', () => {
-  it('has the span of its open task, else the active one, else the session', async () => {
+  it('custom event: has the span of its task, else the active one, else the session', async () => {
     const { telemetry, clock, folder } = openTelemetry()
     await telemetry.start()
     const to = { sink: telemetry, clock }
-    tell(to, TaskCreated, 'a')
-    tell(to, TaskCreated, 'b')
+    emitTaskEvent(to, TaskCreated, 'a')
+    emitTaskEvent(to, TaskCreated, 'b')
     telemetry.emit(note({ text: 'session' }))
     telemetry.emit(note({ text: 'of a', task_id: 'a' }))
     telemetry.spanScope('outer', () => {
@@ -141,7 +148,7 @@ describe('a custom event', () => {
     })
     runInTask('b', () => telemetry.emit(note({ text: 'running b' })))
     runInTask('b', () => telemetry.emit(note({ text: 'unknown in b', task_id: 'nobody' })))
-    tell(to, TaskCanceled, 'a')
+    emitTaskEvent(to, TaskCanceled, 'a')
     telemetry.emit(note({ text: 'a has ended', task_id: 'a' }))
     runInTask('a', () => telemetry.emit(note({ text: 'inside a that has ended' })))
     await telemetry.stop()
@@ -168,18 +175,18 @@ describe('a custom event', () => {
 })
 
 describe('a task span', () => {
-  it('has the attributes of the specification for each end', async () => {
+  it('task span: has the specified attributes for each end', async () => {
     const { telemetry, clock, folder } = openTelemetry()
     await telemetry.start()
     const to = { sink: telemetry, clock }
     for (const uid of ['done', 'failed', 'canceled']) {
-      tell(to, TaskCreated, uid)
-      tell(to, TaskSubmitted, uid)
+      emitTaskEvent(to, TaskCreated, uid)
+      emitTaskEvent(to, TaskSubmitted, uid)
     }
     await clock.advance(1500)
-    tell(to, TaskCompleted, 'done')
-    tell(to, TaskFailed, 'failed', { error_type: 'RangeError' })
-    tell(to, TaskCanceled, 'canceled')
+    emitTaskEvent(to, TaskCompleted, 'done')
+    emitTaskEvent(to, TaskFailed, 'failed', { error_type: 'RangeError' })
+    emitTaskEvent(to, TaskCanceled, 'canceled')
     await telemetry.stop()
     const common = { session_id: 's1', backend: 'local' }
     const what = { executable: './simulate', task_type: 'compute' }
@@ -202,20 +209,20 @@ describe('a task span', () => {
     expect(session?.attributes).toEqual({ session_id: 's1', backend: 'tutti' })
   })
 
-  it('is annotated when the task is queued and started, once, with what is new there', async () => {
+  it('task span: has TaskQueued and TaskStarted once, with their further attributes', async () => {
     const { telemetry, clock, folder } = openTelemetry()
     await telemetry.start()
     const to = { sink: telemetry, clock }
     const attributes = { executable: 'f', task_type: 'function', worker_id: 'w1', attempt: 1 }
-    tell(to, TaskCreated, 'a')
+    emitTaskEvent(to, TaskCreated, 'a')
     await clock.advance(1000)
-    tell(to, TaskQueued, 'a', { attributes: { position: 3 } })
+    emitTaskEvent(to, TaskQueued, 'a', { attributes: { position: 3 } })
     await clock.advance(1000)
-    tell(to, TaskStarted, 'a', { attributes })
+    emitTaskEvent(to, TaskStarted, 'a', { attributes })
     await clock.advance(1000)
-    tell(to, TaskStarted, 'a', { attributes: { worker_id: 'w2' } })
-    tell(to, TaskQueued, 'a')
-    tell(to, TaskCompleted, 'a')
+    emitTaskEvent(to, TaskStarted, 'a', { attributes: { worker_id: 'w2' } })
+    emitTaskEvent(to, TaskQueued, 'a')
+    emitTaskEvent(to, TaskCompleted, 'a')
     await telemetry.stop()
     const [span] = spansIn(folder)
     expect(span?.events).toEqual([
@@ -225,13 +232,13 @@ describe('a task span', () => {
     expect(telemetry.taskSpans()).toEqual([{ ...span, section: undefined }])
   })
 
-  it('opens at the first event when TaskCreated was missed, and at any time, also 0', async () => {
+  it('task span: opens at the first event when TaskCreated is missing', async () => {
     const { telemetry, clock, folder } = openTelemetry()
     await telemetry.start()
     const to = { sink: telemetry, clock }
-    tell(to, TaskStarted, 'a', { event_time: 0 })
+    emitTaskEvent(to, TaskStarted, 'a', { event_time: 0 })
     expect(telemetry.readMetrics()['tasks_running']).toBe(1)
-    tell(to, TaskCompleted, 'a', { event_time: 0 })
+    emitTaskEvent(to, TaskCompleted, 'a', { event_time: 0 })
     expect(telemetry.readMetrics()['tasks_running']).toBe(0)
     await telemetry.stop()
     const [span, session] = spansIn(folder)
@@ -241,12 +248,13 @@ describe('a task span', () => {
     expect(telemetry.taskSpans()).toHaveLength(1)
   })
 
-  it('takes late and repeated events without a second span', async () => {
+  it('task span: late and repeated events open no second span', async () => {
     const { telemetry, clock, folder } = openTelemetry()
     await telemetry.start()
     const to = { sink: telemetry, clock }
-    for (const one of [TaskCreated, TaskStarted, TaskCompleted]) tell(to, one, 'a')
-    for (const one of [TaskStarted, TaskFailed, TaskCompleted, TaskCreated]) tell(to, one, 'a')
+    for (const one of [TaskCreated, TaskStarted, TaskCompleted]) emitTaskEvent(to, one, 'a')
+    for (const one of [TaskStarted, TaskFailed, TaskCompleted, TaskCreated])
+      emitTaskEvent(to, one, 'a')
     await telemetry.stop()
     const spans = spansIn(folder).filter(({ name }) => name === 'task')
     expect(spans).toHaveLength(1)

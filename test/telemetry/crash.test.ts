@@ -57,7 +57,7 @@ async function checkFile(folder: string, acknowledged: number): Promise<void> {
     const types = seen.get(`t${task}`)
     if (types?.join() !== life.join()) throw new Error(`t${task}: ${types?.join() ?? 'missing'}`)
   }
-  // What came after has no hole either.
+  // The later lines have no gap either.
   for (const types of seen.values()) expect(life.slice(0, types.length)).toEqual(types)
 }
 

@@ -7,7 +7,14 @@ import { BaseEvent } from '../../src/events/event.ts'
 import { makeEvent } from '../../src/events/make-event.ts'
 import { TaskCreated } from '../../src/events/vocabulary.ts'
 import { ValueError } from '../../src/foundation/errors.ts'
-import { eventsIn, linesIn, openTelemetry, tell, typesOf, withoutFile } from './open-telemetry.ts'
+import {
+  eventsIn,
+  linesIn,
+  openTelemetry,
+  emitTaskEvent,
+  typesOf,
+  withoutFile,
+} from './open-telemetry.ts'
 import { assertProperty } from '../property.ts'
 
 const Fact = defineEvent('emit.Fact', { n: 'int', value: 'any' })
@@ -18,8 +25,8 @@ const emitMany = (sink: { emit(event: BaseEvent): void }, count: number): void =
   for (let n = 0; n < count; n++) sink.emit(fact(n))
 }
 
-describe('row 37: emit at the wrong time or with the wrong thing', () => {
-  it('row 37: before start, 1000 events wait and come after SessionStarted', async () => {
+describe('row 37: emit at the wrong time or with a wrong value', () => {
+  it('row 37: 1000 events before start wait and follow SessionStarted', async () => {
     const { telemetry, warnings, folder } = openTelemetry()
     emitMany(telemetry, 1000)
     expect(telemetry.droppedEvents).toBe(0)
@@ -36,26 +43,26 @@ describe('row 37: emit at the wrong time or with the wrong thing', () => {
     expect(warnings[0]?.message).toContain('1000 events before start()')
   })
 
-  it('row 37: after stop, events are counted and dropped with one warning', async () => {
+  it('row 37: events after stop are dropped and counted, with one warning', async () => {
     const { telemetry, clock, warnings, folder } = openTelemetry()
-    const heard: string[] = []
-    telemetry.subscribe(({ event_type: type }) => void heard.push(type))
+    const received: string[] = []
+    telemetry.subscribe(({ event_type: type }) => void received.push(type))
     await telemetry.start()
     await telemetry.stop()
     const before = linesIn(folder).length
     emitMany(telemetry, 5)
-    tell({ sink: telemetry, clock }, TaskCreated, 'late')
+    emitTaskEvent({ sink: telemetry, clock }, TaskCreated, 'late')
     await telemetry.flush()
     expect(telemetry.droppedEvents).toBe(6)
     expect(warnings).toEqual([
       { code: 'EventsDropped', message: 'emit.Fact was emitted after stop()' },
     ])
-    expect(heard).toEqual(['SessionStarted', 'SessionEnded'])
+    expect(received).toEqual(['SessionStarted', 'SessionEnded'])
     expect(linesIn(folder)).toHaveLength(before)
     expect(telemetry.taskSpans()).toEqual([])
   })
 
-  it('row 37: what waited for a start that never came is counted at stop', async () => {
+  it('row 37: events that wait for a start that never comes are counted at stop', async () => {
     const { telemetry, warnings } = openTelemetry(withoutFile)
     emitMany(telemetry, 3)
     await telemetry.stop()
@@ -64,7 +71,7 @@ describe('row 37: emit at the wrong time or with the wrong thing', () => {
     expect(warnings).toHaveLength(1)
   })
 
-  it('row 37: what is not an event is refused, naming its class, at any time', async () => {
+  it('row 37: a value that is not an event is rejected with its class, at any time', async () => {
     const { telemetry, folder } = openTelemetry()
     class Lookalike {
       readonly event_type = 'TaskCreated'
@@ -95,8 +102,8 @@ describe('row 37: emit at the wrong time or with the wrong thing', () => {
   })
 })
 
-describe('row 38: attributes that JSON cannot show', () => {
-  it('row 38: each bad part is replaced, and the line stays valid', async () => {
+describe('row 38: attributes that JSON cannot represent', () => {
+  it('row 38: values that JSON cannot represent are replaced, and the line is valid', async () => {
     const { telemetry, folder } = openTelemetry()
     const cycle: Record<string, unknown> = { name: 'cycle' }
     cycle['self'] = cycle
@@ -151,7 +158,7 @@ describe('row 38: attributes that JSON cannot show', () => {
     expect(Object.isFrozen(cycle)).toBe(false)
   })
 
-  it('row 38: even gigabytes of text in one event cannot stop the bus', async () => {
+  it('row 38: an event with gigabytes of text does not stop the bus', async () => {
     const { telemetry, folder } = openTelemetry()
     const text = 'x'.repeat(100_000)
     const attributes = { texts: Array.from({ length: 20_000 }, () => text) }
@@ -166,7 +173,7 @@ describe('row 38: attributes that JSON cannot show', () => {
     expect(next?.['n']).toBe(2)
   })
 
-  it('row 38: a class of the application that JSON cannot show is written, too', async () => {
+  it('row 38: an event of a class that JSON cannot represent is written', async () => {
     class Foreign extends BaseEvent {
       readonly amount = 10n
       constructor() {
@@ -174,20 +181,20 @@ describe('row 38: attributes that JSON cannot show', () => {
       }
     }
     const { telemetry, folder } = openTelemetry()
-    const heard: string[] = []
-    telemetry.subscribe(({ event_type: type }) => void heard.push(type))
+    const received: string[] = []
+    telemetry.subscribe(({ event_type: type }) => void received.push(type))
     await telemetry.start()
     telemetry.emit(new Foreign())
     telemetry.emit(fact(2))
     await telemetry.stop()
-    expect(heard).toEqual(['SessionStarted', 'foreign.Event', 'emit.Fact', 'SessionEnded'])
+    expect(received).toEqual(['SessionStarted', 'foreign.Event', 'emit.Fact', 'SessionEnded'])
     expect(eventsIn(folder)[1]).toMatchObject({
       event_type: 'foreign.Event',
       amount: '[unserializable: BigInt]',
     })
   })
 
-  it('row 38: no attributes, whatever they are, lose an event or break a line', async () => {
+  it('row 38: with any attributes no event is lost and every line is valid', async () => {
     const { telemetry, folder } = openTelemetry()
     await telemetry.start()
     let emitted = 0
@@ -206,7 +213,7 @@ describe('row 38: attributes that JSON cannot show', () => {
 })
 
 describe('flush', () => {
-  it('resolves when everything emitted before is on file', async () => {
+  it('flush: resolves when everything emitted before is on file', async () => {
     const { telemetry, folder } = openTelemetry()
     await telemetry.start()
     for (let round = 1; round <= 5; round++) {
@@ -218,7 +225,7 @@ describe('flush', () => {
     await telemetry.flush()
   })
 
-  it('includes the events behind it when a subscriber asks for it', async () => {
+  it('flush: called by a subscriber, includes the rest of the batch', async () => {
     const { telemetry, folder } = openTelemetry()
     const flushed = Promise.withResolvers<void>()
     let linesThen = 0
@@ -235,7 +242,7 @@ describe('flush', () => {
     await telemetry.stop()
   })
 
-  it('writes without being asked, in the turn that dispatches', async () => {
+  it('emit: events are on file after the turn that dispatches them, without a flush', async () => {
     const { telemetry, folder } = openTelemetry()
     await telemetry.start()
     telemetry.emit(fact(1))

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest'
 import { TaskCompleted, TaskCreated, TaskSubmitted } from '../../src/events/vocabulary.ts'
 import { ValueError } from '../../src/foundation/errors.ts'
 import type { SpanEnricher } from '../../src/telemetry/spans/enrichers.ts'
-import { openTelemetry, tell, turns, withoutFile } from './open-telemetry.ts'
+import { openTelemetry, emitTaskEvent, turns, withoutFile } from './open-telemetry.ts'
 
 /** Runs one task and gives what enrichers added to its span, and the warnings. */
 async function enrichedBy(...enrichers: readonly unknown[]) {
@@ -11,7 +11,7 @@ async function enrichedBy(...enrichers: readonly unknown[]) {
   await telemetry.start()
   for (const uid of ['a', 'b']) {
     for (const one of [TaskCreated, TaskSubmitted, TaskCompleted]) {
-      tell({ sink: telemetry, clock }, one, uid)
+      emitTaskEvent({ sink: telemetry, clock }, one, uid)
     }
   }
   await telemetry.stop()
@@ -31,7 +31,7 @@ async function enrichedBy(...enrichers: readonly unknown[]) {
 }
 
 describe('span enrichers', () => {
-  it('add to the span in order of registration; the later one wins', async () => {
+  it('span enrichers: apply in order of registration; the later one wins', async () => {
     const { added, warnings } = await enrichedBy(
       () => ({ first: 1, both: 'first' }),
       () => ({ both: 'second', yes: true }),
@@ -40,7 +40,7 @@ describe('span enrichers', () => {
     expect(warnings).toEqual([])
   })
 
-  it('are called once for every TaskCreated, with the event itself', async () => {
+  it('span enrichers: are called once for each TaskCreated, with the event', async () => {
     const { telemetry, clock } = openTelemetry(withoutFile)
     const asked: unknown[] = []
     telemetry.registerSpanEnricher((event) => {
@@ -49,22 +49,22 @@ describe('span enrichers', () => {
     })
     await telemetry.start()
     const to = { sink: telemetry, clock }
-    const created = tell(to, TaskCreated, 'a')
-    tell(to, TaskSubmitted, 'a')
+    const created = emitTaskEvent(to, TaskCreated, 'a')
+    emitTaskEvent(to, TaskSubmitted, 'a')
     // Out of order: the span was opened by another event.
-    tell(to, TaskSubmitted, 'b')
-    const late = tell(to, TaskCreated, 'b')
+    emitTaskEvent(to, TaskSubmitted, 'b')
+    const late = emitTaskEvent(to, TaskCreated, 'b')
     await telemetry.stop()
     expect(asked).toEqual([created, late])
     expect(telemetry.taskSpans().map(({ attributes }) => attributes['uid'])).toEqual(['a', 'b'])
   })
 
-  it('cannot replace what the library says', async () => {
+  it('span enrichers: cannot replace attributes of the span itself', async () => {
     const { added } = await enrichedBy(() => ({ task_id: 'mine', status: 'mine', own: 1 }))
     expect(added).toEqual({ own: 1 })
   })
 
-  it('must be functions', () => {
+  it('span enrichers: a value that is not a function is rejected', () => {
     const { telemetry } = openTelemetry(withoutFile)
     expect(() => telemetry.registerSpanEnricher({} as never)).toThrow(ValueError)
   })
@@ -103,7 +103,7 @@ describe('row 42: faulty enrichers', () => {
   ]
 
   for (const [what, enricher, message] of faulty) {
-    it(`row 42: one that ${what} is ignored with one warning, the others apply`, async () => {
+    it(`row 42: an enricher that ${what} is ignored with one warning, others apply`, async () => {
       const { added, warnings } = await enrichedBy(good, enricher, () => ({ last: 1 }))
       expect(added).toEqual({ good: true, last: 1 })
       expect(warnings.map(({ code }) => code)).toEqual(['SpanEnricherError'])
@@ -111,7 +111,7 @@ describe('row 42: faulty enrichers', () => {
     })
   }
 
-  it('row 42: the rejection of an async one ends in nothing', async () => {
+  it('row 42: the rejection of an async enricher is not unhandled', async () => {
     const rejections: unknown[] = []
     const listen = (reason: unknown): void => void rejections.push(reason)
     process.on('unhandledRejection', listen)
@@ -124,7 +124,7 @@ describe('row 42: faulty enrichers', () => {
     expect(warnings).toHaveLength(1)
   })
 
-  it('row 42: each answer is looked at once: a second look may throw', async () => {
+  it('row 42: each result of an enricher is read once, as a getter may throw', async () => {
     const { added, warnings } = await enrichedBy(good, () => {
       let looks = 0
       return {

@@ -20,7 +20,7 @@ const numbersOf = (events: readonly BaseEvent[]): unknown[] =>
   events.map((event) => (event as BaseEvent & { n?: unknown }).n)
 
 describe('events()', () => {
-  it('gives every event in order and ends at stop', async () => {
+  it('events(): yields every event in order and ends at stop', async () => {
     const { telemetry } = openTelemetry(withoutFile)
     const reading = readAll(telemetry.events())
     await telemetry.start()
@@ -37,7 +37,7 @@ describe('events()', () => {
     ])
   })
 
-  it('gives only the types that were asked for', async () => {
+  it('events(): yields only the requested types', async () => {
     const { telemetry } = openTelemetry(withoutFile)
     const reading = readAll(telemetry.events({ types: ['SessionEnded', 'stream.Step'] }))
     await telemetry.start()
@@ -46,7 +46,7 @@ describe('events()', () => {
     expect(typesOf(await reading)).toEqual(['stream.Step', 'SessionEnded'])
   })
 
-  it('may be read after stop, up to its limit, and ends at once when opened then', async () => {
+  it('events(): can be read after stop; opened after stop it ends at once', async () => {
     const { telemetry } = openTelemetry(withoutFile)
     const stream = telemetry.events()
     await telemetry.start()
@@ -61,14 +61,14 @@ describe('events()', () => {
     expect(await stream.next()).toEqual({ done: true, value: undefined })
   })
 
-  it('ends also when telemetry was never started', async () => {
+  it('events(): ends at stop when telemetry was never started', async () => {
     const { telemetry } = openTelemetry(withoutFile)
     const reading = readAll(telemetry.events())
     await telemetry.stop()
     expect(await reading).toEqual([])
   })
 
-  it('answers several readers that wait at the same time, in order', async () => {
+  it('events(): several waiting readers get events in order', async () => {
     const { telemetry } = openTelemetry(withoutFile)
     const stream = telemetry.events({ types: ['stream.Step'] })
     const waiting = [stream.next(), stream.next(), stream.next()]
@@ -81,7 +81,7 @@ describe('events()', () => {
     expect(numbersOf(results.slice(0, 2).map(({ value }) => value as BaseEvent))).toEqual([1, 2])
   })
 
-  it('unsubscribes when the reader breaks out', async () => {
+  it('events(): a break out of the loop unsubscribes', async () => {
     const { telemetry } = openTelemetry(withoutFile)
     const stream = telemetry.events({ limit: 1 })
     await telemetry.start()
@@ -97,7 +97,7 @@ describe('events()', () => {
     expect(await readAll(stream)).toEqual([])
   })
 
-  it('refuses wrong options by name', () => {
+  it('events(): wrong options are rejected by name', () => {
     const { telemetry } = openTelemetry(withoutFile)
     const wrong: [object, string][] = [
       [{ limit: 0 }, 'limit'],
@@ -114,7 +114,7 @@ describe('events()', () => {
 })
 
 describe('row 34: a slow reader', () => {
-  it('row 34: drop-oldest keeps the newest and counts the others exactly', async () => {
+  it('row 34: with drop-oldest the newest are kept and the others counted exactly', async () => {
     const { telemetry } = openTelemetry(withoutFile)
     await telemetry.start()
     await turn()
@@ -132,7 +132,7 @@ describe('row 34: a slow reader', () => {
     expect(stream.dropped).toBe(9991)
   })
 
-  it('row 34: block keeps everything for a reader that comes late, and nobody waits', async () => {
+  it('row 34: with block every event is kept for a late reader, and nobody waits', async () => {
     const { telemetry, clock } = openTelemetry(withoutFile)
     const stream = telemetry.events({ types: ['stream.Step'], limit: 10, overflow: 'block' })
     await telemetry.start()
@@ -143,7 +143,7 @@ describe('row 34: a slow reader', () => {
     expect(stream.dropped).toBe(0)
   })
 
-  it('row 34: a reader that takes its time loses nothing within its limit', async () => {
+  it('row 34: a slow reader loses nothing within its limit', async () => {
     const { telemetry, clock } = openTelemetry(withoutFile)
     const stream = telemetry.events({ types: ['stream.Step'], limit: 100 })
     const read: BaseEvent[] = []

@@ -14,7 +14,7 @@ import {
   TaskSubmitted,
 } from '../../src/events/vocabulary.ts'
 import { runInTask } from '../../src/foundation/task-context.ts'
-import { openTelemetry, tell } from './open-telemetry.ts'
+import { openTelemetry, emitTaskEvent } from './open-telemetry.ts'
 
 const LineTimer = defineEvent('golden.LineTimer', {
   label: 'str',
@@ -40,8 +40,11 @@ async function scriptedRun() {
   const { telemetry, clock, folder } = openTelemetry({ sessionId: 'golden', checkpointSeconds: 2 })
   const to = { sink: telemetry, clock }
   const common = { session_id: 'golden', backend: 'local' }
-  const tellTask = (eventClass: Parameters<typeof tell>[1], uid: string, fields: object = {}) =>
-    void tell(to, eventClass, uid, { session_id: 'golden', ...fields })
+  const tellTask = (
+    eventClass: Parameters<typeof emitTaskEvent>[1],
+    uid: string,
+    fields: object = {},
+  ) => void emitTaskEvent(to, eventClass, uid, { session_id: 'golden', ...fields })
   telemetry.registerSpanEnricher(({ task_id: uid }) => ({ 'app.uid': uid ?? '', 'app.weight': 2 }))
   await telemetry.start()
   for (const uid of ['done', 'failed', 'canceled', 'open']) {
@@ -91,7 +94,7 @@ async function scriptedRun() {
   return { jsonl: readFileSync(join(folder, file), 'utf8'), otlp: telemetry.exportAsOtlp() }
 }
 
-/** Ids are random: each becomes its kind and the place at which it first appeared. */
+/** Ids are random: each is replaced by its kind and the number of its first appearance. */
 function createNormalizer(): (text: string) => string {
   const names = new Map<string, string>()
   const nameOf = (kind: string, id: string): string => {
@@ -118,7 +121,7 @@ function createNormalizer(): (text: string) => string {
       .replace(sdkVersion, '$1-')
 }
 
-it('a scripted run gives the golden files, to the byte', async () => {
+it('golden files: a scripted run gives the same bytes', async () => {
   const { jsonl, otlp } = await scriptedRun()
   const normalize = createNormalizer()
   const made = {

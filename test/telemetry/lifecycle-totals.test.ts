@@ -10,7 +10,7 @@ import {
   TaskStarted,
   TaskSubmitted,
 } from '../../src/events/vocabulary.ts'
-import { openTelemetry, spansIn, tell } from './open-telemetry.ts'
+import { openTelemetry, spansIn, emitTaskEvent } from './open-telemetry.ts'
 import { assertProperty } from '../property.ts'
 
 const classes = [
@@ -24,13 +24,13 @@ const classes = [
 ] as unknown as readonly EventClass[]
 const ends = new Set(['TaskCompleted', 'TaskFailed', 'TaskCanceled'])
 
-/** The plainest account of what the instruments must say. */
-class Account {
+/** A plain model of the totals, independent of the code under test. */
+class Model {
   readonly #seen = new Map<string, Set<string>>()
   readonly #end = new Map<string, string>()
   durations = 0
 
-  hear(uid: string, type: string, seconds: number): void {
+  add(uid: string, type: string, seconds: number): void {
     if (this.#end.has(uid)) return
     const seen = this.#seen.get(uid) ?? new Set()
     this.#seen.set(uid, seen.add(type))
@@ -73,18 +73,18 @@ const step = fc.record({
   time: fc.option(fc.integer({ min: -5, max: 5 }), { nil: undefined }),
 })
 
-it('any events of several tasks keep the totals equal to the plainest account', async () => {
+it('totals: any events of several tasks give the totals of a plain model', async () => {
   await assertProperty(
     fc.asyncProperty(fc.array(step, { maxLength: 60 }), fc.boolean(), async (steps, isEnded) => {
       const { telemetry, clock, folder } = openTelemetry()
       await telemetry.start()
-      const account = new Account()
+      const model = new Model()
       const emit = (uid: string, one: EventClass, fields: Record<string, unknown>): void => {
-        tell({ sink: telemetry, clock }, one, uid, fields)
+        emitTaskEvent({ sink: telemetry, clock }, one, uid, fields)
         const { duration_seconds: seconds = 0 } = fields as { duration_seconds?: number }
-        account.hear(uid, one.eventType, seconds)
+        model.add(uid, one.eventType, seconds)
         const metrics = telemetry.readMetrics()
-        expect(metrics).toMatchObject(account.values())
+        expect(metrics).toMatchObject(model.values())
         expect(metrics['tasks_running']).toBeGreaterThanOrEqual(0)
       }
       for (const { uid, at, seconds, time } of steps) {
@@ -95,12 +95,12 @@ it('any events of several tasks keep the totals equal to the plainest account', 
           ...(time === undefined ? {} : { event_time: time }),
         })
       }
-      if (isEnded) for (const uid of account.open) emit(uid, TaskCanceled as EventClass, {})
-      if (account.open.length === 0) expect(telemetry.readMetrics()['tasks_running']).toBe(0)
+      if (isEnded) for (const uid of model.open) emit(uid, TaskCanceled as EventClass, {})
+      if (model.open.length === 0) expect(telemetry.readMetrics()['tasks_running']).toBe(0)
       await telemetry.stop()
       expect(telemetry.readMetrics()['tasks_running']).toBe(0)
       const spans = spansIn(folder).filter(({ name }) => name === 'task')
-      expect(spans).toHaveLength(account.tasks)
+      expect(spans).toHaveLength(model.tasks)
       for (const span of spans) {
         expect(span.duration_ms).toBeGreaterThanOrEqual(0)
         expect(span.end_time).toBeGreaterThanOrEqual(span.start_time)

@@ -16,7 +16,7 @@ import {
   TaskStarted,
   TaskSubmitted,
 } from '../../src/events/vocabulary.ts'
-import { metricsIn, openTelemetry, tell, turn, withoutFile } from './open-telemetry.ts'
+import { metricsIn, openTelemetry, emitTaskEvent, turn, withoutFile } from './open-telemetry.ts'
 
 class ManualReader extends MetricReader {
   protected override async onForceFlush(): Promise<void> {}
@@ -40,7 +40,7 @@ const update = (fields: object) =>
   makeEvent(ResourceUpdate, { session_id: 's1', backend: 'local', node_id: 'n1', ...fields })
 
 describe('readMetrics', () => {
-  it('has every instrument from the start, with zeros', () => {
+  it('readMetrics: has every instrument from the start, with zeros', () => {
     const { telemetry } = openTelemetry(withoutFile)
     expect(telemetry.readMetrics()).toEqual({
       tasks_submitted: 0,
@@ -57,12 +57,12 @@ describe('readMetrics', () => {
     })
   })
 
-  it('is what the metric line of the checkpoint says', async () => {
+  it('readMetrics: equals the metric line of the checkpoint', async () => {
     const { telemetry, clock, folder } = openTelemetry()
     await telemetry.start()
     const to = { sink: telemetry, clock }
-    for (const one of [TaskSubmitted, TaskStarted]) tell(to, one, 'a')
-    tell(to, TaskCompleted, 'a', { duration_seconds: 1.5 })
+    for (const one of [TaskSubmitted, TaskStarted]) emitTaskEvent(to, one, 'a')
+    emitTaskEvent(to, TaskCompleted, 'a', { duration_seconds: 1.5 })
     telemetry.emit(update({ cpu_percent: 12.5 }))
     await clock.advance(1000)
     await telemetry.stop()
@@ -74,16 +74,16 @@ describe('readMetrics', () => {
     expect(values).toMatchObject({ task_duration_seconds_sum: 1.5, node_cpu_utilization: 12.5 })
   })
 
-  it('counts a duration only of tasks that ran to DONE or FAILED', async () => {
+  it('readMetrics: only tasks that ran to DONE or FAILED have a duration', async () => {
     const { telemetry, clock } = openTelemetry(withoutFile)
     await telemetry.start()
     const to = { sink: telemetry, clock }
-    for (const uid of ['done', 'failed', 'canceled']) tell(to, TaskStarted, uid)
-    tell(to, TaskCompleted, 'done', { duration_seconds: 2 })
-    tell(to, TaskFailed, 'failed', { duration_seconds: 3 })
-    tell(to, TaskCanceled, 'canceled', { duration_seconds: 5 })
-    tell(to, TaskCompleted, 'never ran', { duration_seconds: 0 })
-    tell(to, TaskCanceled, 'canceled before', { duration_seconds: 0 })
+    for (const uid of ['done', 'failed', 'canceled']) emitTaskEvent(to, TaskStarted, uid)
+    emitTaskEvent(to, TaskCompleted, 'done', { duration_seconds: 2 })
+    emitTaskEvent(to, TaskFailed, 'failed', { duration_seconds: 3 })
+    emitTaskEvent(to, TaskCanceled, 'canceled', { duration_seconds: 5 })
+    emitTaskEvent(to, TaskCompleted, 'never ran', { duration_seconds: 0 })
+    emitTaskEvent(to, TaskCanceled, 'canceled before', { duration_seconds: 0 })
     expect(telemetry.readMetrics()).toMatchObject({
       tasks_running: 0,
       tasks_completed: 2,
@@ -95,13 +95,13 @@ describe('readMetrics', () => {
     await telemetry.stop()
   })
 
-  it('is not spoilt by a duration that is no duration', async () => {
+  it('readMetrics: negative and non-finite durations count as 0', async () => {
     const { telemetry, clock } = openTelemetry(withoutFile)
     await telemetry.start()
     const to = { sink: telemetry, clock }
     for (const [uid, seconds] of [Number.NaN, -1, Infinity, 4].entries()) {
-      tell(to, TaskStarted, `t${uid}`)
-      tell(to, TaskCompleted, `t${uid}`, { duration_seconds: seconds })
+      emitTaskEvent(to, TaskStarted, `t${uid}`)
+      emitTaskEvent(to, TaskCompleted, `t${uid}`, { duration_seconds: seconds })
     }
     const { task_duration_seconds_sum: sum } = telemetry.readMetrics()
     expect(sum).toBe(4)
@@ -111,7 +111,7 @@ describe('readMetrics', () => {
 })
 
 describe('node gauges', () => {
-  it('hold the last reading of each backend and node; a GPU never touches them', async () => {
+  it('node gauges: hold the last reading of each node; those of a GPU do not count', async () => {
     const reader = new ManualReader()
     const { telemetry } = openTelemetry({ ...withoutFile, metricReaders: [reader] })
     await telemetry.start()
@@ -123,7 +123,7 @@ describe('node gauges', () => {
       node_memory_utilization: 40,
       node_gpu_utilization: 70,
     })
-    // Unknown readings leave the last known ones.
+    // Unknown readings keep the last known ones.
     telemetry.emit(update({ cpu_percent: 20 }))
     telemetry.emit(update({ cpu_percent: Number.NaN }))
     telemetry.emit(update({ backend: 'other', cpu_percent: 90 }))
@@ -149,7 +149,7 @@ describe('node gauges', () => {
     })
   })
 
-  it('are differences for a reader that wants differences', async () => {
+  it('node gauges: are differences for a reader with delta temporality', async () => {
     const reader = deltaReader()
     const { telemetry } = openTelemetry({ ...withoutFile, metricReaders: [reader] })
     await telemetry.start()
@@ -165,7 +165,7 @@ describe('node gauges', () => {
 })
 
 describe('any metric reader', () => {
-  it('sees tasks come and go, with delta and cumulative temporality', async () => {
+  it('metric reader: sees tasks start and end, with delta and cumulative temporality', async () => {
     const [delta, cumulative] = [deltaReader(), new ManualReader()]
     const open = openTelemetry({ ...withoutFile, metricReaders: [delta, cumulative] })
     const { telemetry, clock } = open
@@ -180,11 +180,11 @@ describe('any metric reader', () => {
       ])
     }
     await look()
-    for (const uid of ['a', 'b']) tell(to, TaskStarted, uid)
+    for (const uid of ['a', 'b']) emitTaskEvent(to, TaskStarted, uid)
     await look()
-    tell(to, TaskCompleted, 'a')
+    emitTaskEvent(to, TaskCompleted, 'a')
     await look()
-    tell(to, TaskCanceled, 'b')
+    emitTaskEvent(to, TaskCanceled, 'b')
     await look()
     await look()
     expect(running).toEqual([
@@ -197,20 +197,20 @@ describe('any metric reader', () => {
     await telemetry.stop()
   })
 
-  it('gets exact totals from collections that overlap, while tasks end', async () => {
+  it('metric reader: overlapping collections give exact totals while tasks end', async () => {
     const tasks = 25_000
     const reader = new ManualReader()
     const { telemetry, clock } = openTelemetry({ ...withoutFile, metricReaders: [reader] })
     await telemetry.start()
     const to = { sink: telemetry, clock }
     for (let task = 0; task < tasks; task++) {
-      tell(to, TaskCreated, `t${task}`)
-      tell(to, TaskSubmitted, `t${task}`)
-      tell(to, TaskStarted, `t${task}`)
+      emitTaskEvent(to, TaskCreated, `t${task}`)
+      emitTaskEvent(to, TaskSubmitted, `t${task}`)
+      emitTaskEvent(to, TaskStarted, `t${task}`)
     }
     const collecting = [reader.collect(), reader.collect(), reader.collect()]
     await turn()
-    for (let task = 0; task < tasks; task++) tell(to, TaskCompleted, `t${task}`)
+    for (let task = 0; task < tasks; task++) emitTaskEvent(to, TaskCompleted, `t${task}`)
     const results = await Promise.all(collecting)
     for (const { resourceMetrics, errors } of results) {
       expect(errors).toEqual([])
@@ -224,7 +224,7 @@ describe('any metric reader', () => {
     await telemetry.stop()
   })
 
-  it('may drop a kind of instrument', async () => {
+  it('metric reader: a dropped kind of instrument is not collected', async () => {
     const reader = new ManualReader({
       aggregationSelector: (type: InstrumentType) => ({
         type: type === InstrumentType.HISTOGRAM ? AggregationType.DROP : AggregationType.DEFAULT,
@@ -239,7 +239,7 @@ describe('any metric reader', () => {
     await telemetry.stop()
   })
 
-  it('is shut down once at stop, and not flushed before: a shutdown includes it', async () => {
+  it('metric reader: is shut down once at stop, without a flush before', async () => {
     const calls: string[] = []
     class CountingReader extends MetricReader {
       protected override async onForceFlush(): Promise<void> {
@@ -257,18 +257,18 @@ describe('any metric reader', () => {
 })
 
 describe('summary', () => {
-  it('tells the run in a few numbers', async () => {
+  it('summary: has tasks, durations and resources', async () => {
     const { telemetry, clock } = openTelemetry(withoutFile)
     expect(telemetry.summary()).toMatchObject({ session_id: 's1', duration_seconds: 0 })
     await telemetry.start()
     const to = { sink: telemetry, clock }
     for (let task = 1; task <= 100; task++) {
-      tell(to, TaskSubmitted, `t${task}`)
-      tell(to, TaskStarted, `t${task}`)
-      tell(to, TaskCompleted, `t${task}`, { duration_seconds: task / 10 })
+      emitTaskEvent(to, TaskSubmitted, `t${task}`)
+      emitTaskEvent(to, TaskStarted, `t${task}`)
+      emitTaskEvent(to, TaskCompleted, `t${task}`, { duration_seconds: task / 10 })
     }
-    tell(to, TaskSubmitted, 'open')
-    tell(to, TaskStarted, 'open')
+    emitTaskEvent(to, TaskSubmitted, 'open')
+    emitTaskEvent(to, TaskStarted, 'open')
     await clock.advance(4000)
     const expected = {
       session_id: 's1',

@@ -12,7 +12,7 @@ import { TelemetryManager } from '../../src/telemetry/manager.ts'
 import type { TelemetryOptions } from '../../src/telemetry/options.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
 
-/** A folder that is gone after the test. */
+/** A folder that is removed after the test. */
 export function tempFolder(): string {
   const folder = mkdtempSync(join(tmpdir(), 'tutti-telemetry-'))
   onTestFinished(() => rmSync(folder, { recursive: true, force: true }))
@@ -31,7 +31,7 @@ export interface OpenTelemetry {
   readonly folder: string
 }
 
-/** `undefined` takes a default of ours away. */
+/** `undefined` removes a default of this helper. */
 type Overrides = { readonly [K in keyof TelemetryOptions]?: TelemetryOptions[K] | undefined }
 
 export const withoutFile: Overrides = { checkpointPath: undefined }
@@ -81,7 +81,7 @@ export const typesOf = (events: readonly { readonly event_type: string }[]): str
   events.map(({ event_type: type }) => type)
 
 /** Emits an event of the task `uid`, as a session would, at the clock's time. */
-export function tell(
+export function emitTaskEvent(
   { sink, clock }: { readonly sink: EventSink; readonly clock: Clock },
   eventClass: Pick<EventClass, 'eventType' | 'schema'>,
   uid: string,
@@ -105,7 +105,7 @@ export function tell(
 /** The next turn of the event loop, after everything that is due now. */
 export const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve))
 
-/** Lets pending promises and immediates settle. */
+/** Waits for pending promises and immediates. */
 export async function turns(count: number): Promise<void> {
   for (let left = count; left > 0; left--) await turn()
 }

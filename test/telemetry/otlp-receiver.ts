@@ -12,7 +12,7 @@ interface KeyValue {
   readonly value: Readonly<Record<string, unknown>>
 }
 
-/** A span as OTLP has it, in protobuf (decoded) and in JSON alike. */
+/** A span in OTLP, the same in decoded protobuf and in JSON. */
 export interface WireSpan {
   readonly traceId: string
   readonly spanId: string
@@ -85,7 +85,7 @@ export interface OtlpReceiver {
 
 const schema = protobuf.loadSync(join(import.meta.dirname, 'fixtures', 'otlp.proto'))
 
-/** Bytes are shown as hex, as the JSON form of OTLP has it. */
+/** Bytes become hex, as in the JSON form of OTLP. */
 function decode(type: string, body: Buffer): unknown {
   const message = schema.lookupType(`otlp.${type}`)
   const plain = message.toObject(message.decode(body), { longs: String, bytes: Buffer })

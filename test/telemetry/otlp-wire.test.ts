@@ -18,7 +18,7 @@ import {
 import { runInTask } from '../../src/foundation/task-context.ts'
 import { version } from '../../src/foundation/version.ts'
 import type { TelemetryOptions } from '../../src/telemetry/options.ts'
-import { openTelemetry, tell } from './open-telemetry.ts'
+import { openTelemetry, emitTaskEvent } from './open-telemetry.ts'
 import {
   metricsOf,
   plainAttributes,
@@ -41,13 +41,16 @@ async function eventfulRun(options: Partial<TelemetryOptions>) {
   const to = { sink: telemetry, clock }
   for (const uid of ['done', 'failed', 'canceled', 'open']) {
     await clock.advance(250)
-    tell(to, TaskCreated, uid)
-    tell(to, TaskSubmitted, uid)
-    tell(to, TaskQueued, uid, { attributes: { task_type: 'compute', place: 4 } })
+    emitTaskEvent(to, TaskCreated, uid)
+    emitTaskEvent(to, TaskSubmitted, uid)
+    emitTaskEvent(to, TaskQueued, uid, { attributes: { task_type: 'compute', place: 4 } })
     await clock.advance(1000)
-    tell(to, TaskStarted, uid, { node_id: 'n1', attributes: { worker_id: 'w1', attempt: 1 } })
+    emitTaskEvent(to, TaskStarted, uid, {
+      node_id: 'n1',
+      attributes: { worker_id: 'w1', attempt: 1 },
+    })
     // A repeated report changes no span.
-    tell(to, TaskStarted, uid, { attributes: { worker_id: 'w2' } })
+    emitTaskEvent(to, TaskStarted, uid, { attributes: { worker_id: 'w2' } })
   }
   await runInTask('done', () =>
     telemetry.spanScope('step', { n: 1, list: [1, 'two'] }, async () => {
@@ -62,13 +65,13 @@ async function eventfulRun(options: Partial<TelemetryOptions>) {
     throw new Error('no luck')
   })
   await failing.catch(() => {})
-  tell(to, TaskCompleted, 'done', { duration_seconds: 2 })
-  tell(to, TaskFailed, 'failed', { duration_seconds: 0.02, error_type: 'RangeError' })
-  tell(to, TaskCanceled, 'canceled', { duration_seconds: 9 })
+  emitTaskEvent(to, TaskCompleted, 'done', { duration_seconds: 2 })
+  emitTaskEvent(to, TaskFailed, 'failed', { duration_seconds: 0.02, error_type: 'RangeError' })
+  emitTaskEvent(to, TaskCanceled, 'canceled', { duration_seconds: 9 })
   return open
 }
 
-/** What a span says, in one form for both encodings. */
+/** The content of a span, in one form for both encodings. */
 function said(span: WireSpan) {
   const { traceId, spanId, name, kind, startTimeUnixNano, endTimeUnixNano, status } = span
   return {
@@ -90,7 +93,7 @@ const byId = (spans: readonly WireSpan[]) =>
   spans.map(said).toSorted((a, b) => ((a.ids[1] ?? '') < (b.ids[1] ?? '') ? -1 : 1))
 
 describe('a standard OTLP exporter', () => {
-  it('sends the spans that exportAsOtlp gives', async () => {
+  it('OTLP exporter: sends the spans that exportAsOtlp returns', async () => {
     const receiver = await startReceiver()
     const exporter = new OTLPTraceExporter({ url: receiver.tracesUrl })
     const { telemetry } = await eventfulRun({
@@ -121,7 +124,7 @@ describe('a standard OTLP exporter', () => {
     expect(resources[1]).toEqual(resources[0])
   })
 
-  it('sends what the specification says about a span', async () => {
+  it('OTLP exporter: sends the specified fields of a span', async () => {
     const receiver = await startReceiver()
     const exporter = new OTLPTraceExporter({ url: receiver.tracesUrl })
     const { telemetry } = await eventfulRun({
@@ -215,7 +218,7 @@ async function exportMetrics(temporality: AggregationTemporality) {
 describe('a standard OTLP metric exporter', () => {
   const cumulative = AggregationTemporality.CUMULATIVE
 
-  it('sends the ten instruments with name, type and unit', async () => {
+  it('OTLP metric exporter: sends the ten instruments with name, type and unit', async () => {
     const { receiver } = await exportMetrics(cumulative)
     const [first] = receiver.metrics
     const shape = metricsOf(first ?? { resourceMetrics: [] }).map(({ name, unit, sum }) => [
@@ -239,7 +242,7 @@ describe('a standard OTLP metric exporter', () => {
     expect(scoped?.scope).toEqual({ name: 'rhapsody', version })
   })
 
-  it('sends each task and node with its labels, cumulative', async () => {
+  it('OTLP metric exporter: sends each task and node with its labels, cumulative', async () => {
     const { receiver, named } = await exportMetrics(cumulative)
     expect(receiver.metrics).toHaveLength(2)
     const all = ['done', 'failed', 'canceled', 'open']
@@ -269,7 +272,7 @@ describe('a standard OTLP metric exporter', () => {
     expect(seriesOf(named(1, 'tasks_submitted'))).toHaveLength(4)
   })
 
-  it('sends only what is new with delta temporality', async () => {
+  it('OTLP metric exporter: sends only what is new with delta temporality', async () => {
     const { receiver, named } = await exportMetrics(AggregationTemporality.DELTA)
     expect(receiver.metrics).toHaveLength(2)
     const temporalities = metricsOf(receiver.metrics[0] ?? { resourceMetrics: [] }).map((one) => [

@@ -6,7 +6,7 @@ import { TaskCompleted, TaskCreated } from '../../src/events/vocabulary.ts'
 import { StateError, TuttiError } from '../../src/foundation/errors.ts'
 import { createResource } from '../../src/telemetry/otel/otel.ts'
 import { toOtlpString, writeOtlpFile } from '../../src/telemetry/otel/otlp.ts'
-import { openTelemetry, spansIn, tell, tempFolder, withoutFile } from './open-telemetry.ts'
+import { openTelemetry, spansIn, emitTaskEvent, tempFolder, withoutFile } from './open-telemetry.ts'
 import { byRun } from '../long-run.ts'
 
 interface OtlpSpan {
@@ -29,8 +29,8 @@ async function finishedRun(tasks: number) {
   const open = openTelemetry()
   await open.telemetry.start()
   for (let task = 0; task < tasks; task++) {
-    tell({ sink: open.telemetry, clock: open.clock }, TaskCreated, `t${task}`)
-    tell({ sink: open.telemetry, clock: open.clock }, TaskCompleted, `t${task}`)
+    emitTaskEvent({ sink: open.telemetry, clock: open.clock }, TaskCreated, `t${task}`)
+    emitTaskEvent({ sink: open.telemetry, clock: open.clock }, TaskCompleted, `t${task}`)
   }
   await open.telemetry.stop()
   return open
@@ -55,7 +55,7 @@ function* manySpans(count: number): Generator<FinishedSpan> {
 }
 
 describe('exportAsOtlp', () => {
-  it('has the ids of the checkpoint, span by span', async () => {
+  it('exportAsOtlp: has the ids of the checkpoint, span by span', async () => {
     const { telemetry, folder } = await finishedRun(3)
     const key = (span: { name: string }, trace: string, id: string) => `${span.name} ${trace} ${id}`
     const exported = spansOf(telemetry.exportAsOtlp()).map((one) =>
@@ -66,7 +66,7 @@ describe('exportAsOtlp', () => {
     expect(exported).toHaveLength(4)
   })
 
-  it('writes to a path what it gives as a string', async () => {
+  it('exportAsOtlp: writes to a path the text that it returns without one', async () => {
     const { telemetry, folder } = await finishedRun(4500)
     const path = join(folder, 'trace.json')
     expect(await telemetry.exportAsOtlp(path)).toBeUndefined()
@@ -79,8 +79,8 @@ describe('exportAsOtlp', () => {
   })
 })
 
-describe('row 47: an export that cannot be', () => {
-  it('row 47: before stop it is a StateError with a hint, also with a path', async () => {
+describe('row 47: an export that is not possible', () => {
+  it('row 47: an export before stop is a StateError with a hint', async () => {
     const { telemetry } = openTelemetry(withoutFile)
     const attempts = [() => telemetry.exportAsOtlp(), () => telemetry.exportAsOtlp('/x')]
     for (const attempt of attempts) expect(attempt).toThrow(StateError)
@@ -95,7 +95,7 @@ describe('row 47: an export that cannot be', () => {
     expect(() => never.exportAsOtlp()).toThrow(StateError)
   })
 
-  it('row 47: a path that cannot be written rejects and leaves no half file', async () => {
+  it('row 47: a path that cannot be written rejects and leaves no partial file', async () => {
     const { telemetry, folder } = await finishedRun(1)
     const isFolder = join(folder, 'a-folder')
     mkdirSync(join(isFolder, 'inside'), { recursive: true })
@@ -108,7 +108,7 @@ describe('row 47: an export that cannot be', () => {
     expect(readdirSync(folder)).toEqual(before)
   })
 
-  it('row 47: a string that would be too large is an error that asks for a path', () => {
+  it('row 47: an export longer than a string is an error whose hint is a path', () => {
     const resource = createResource(undefined)
     const attempt = () => toOtlpString(manySpans(10_000), resource, 1_000_000)
     expect(attempt).toThrow(TuttiError)
@@ -120,7 +120,7 @@ describe('row 47: an export that cannot be', () => {
     )
   })
 
-  it('row 47: a million spans are streamed to a file, and the loop goes on', async () => {
+  it('row 47: a million spans are streamed to a file without blocking the loop', async () => {
     const count = byRun(100_000, 1_000_000)
     const path = join(tempFolder(), 'trace.json')
     let turnsMeanwhile = 0
@@ -138,7 +138,7 @@ describe('row 47: an export that cannot be', () => {
     if (count <= 100_000) expect(spansOf(readFileSync(path, 'utf8'))).toHaveLength(count)
   })
 
-  it('takes large spans in smaller chunks: no chunk has to be one string of all', () => {
+  it('exportAsOtlp: large spans are encoded in smaller chunks', () => {
     const large = [...manySpans(6)].map((one) => ({
       ...one,
       attributes: { text: 'x'.repeat(4_000_000) },

@@ -15,7 +15,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished }
 import { TaskCompleted, TaskCreated } from '../../src/events/vocabulary.ts'
 import { systemClock } from '../../src/foundation/clock.ts'
 import type { TelemetryOptions } from '../../src/telemetry/options.ts'
-import { linesIn, openTelemetry, spansIn, tell, turns } from './open-telemetry.ts'
+import { linesIn, openTelemetry, spansIn, emitTaskEvent, turns } from './open-telemetry.ts'
 
 const rejections: unknown[] = []
 const listen = (reason: unknown): void => void rejections.push(reason)
@@ -23,7 +23,7 @@ beforeAll(() => void process.on('unhandledRejection', listen))
 afterAll(() => void process.off('unhandledRejection', listen))
 beforeEach(() => void rejections.splice(0))
 
-/** A server of which only the beginning of an answer, or none, is to be expected. */
+/** A server that sends the beginning of a response, or none. */
 async function startSink(answer: Parameters<typeof createServer>[1]): Promise<string> {
   const server: Server = createServer(answer)
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
@@ -35,14 +35,14 @@ async function startSink(answer: Parameters<typeof createServer>[1]): Promise<st
   return `http://127.0.0.1:${port}`
 }
 
-/** Runs tasks with these processors or readers; the run itself must not suffer. */
+/** Runs tasks with these processors or readers, and checks that the run is not affected. */
 async function runWith(options: Partial<TelemetryOptions>, tasks = 50) {
   const open = openTelemetry({ clock: systemClock, stopDeadlineSeconds: 0.2, ...options })
   const { telemetry, folder, warnings } = open
   await telemetry.start()
   for (let task = 0; task < tasks; task++) {
-    tell({ sink: telemetry, clock: systemClock }, TaskCreated, `t${task}`)
-    tell({ sink: telemetry, clock: systemClock }, TaskCompleted, `t${task}`)
+    emitTaskEvent({ sink: telemetry, clock: systemClock }, TaskCreated, `t${task}`)
+    emitTaskEvent({ sink: telemetry, clock: systemClock }, TaskCompleted, `t${task}`)
   }
   await telemetry.stop()
   await turns(10)
@@ -62,7 +62,7 @@ const throwing: SpanExporter = {
 }
 
 describe('row 44: exporters that fail', () => {
-  it('row 44: a sink that is down', async () => {
+  it('row 44: a collector that is down does not affect the run', async () => {
     const url = 'http://127.0.0.1:1/v1/traces'
     const traces = () => new OTLPTraceExporter({ url, timeoutMillis: 100 })
     const processors = [
@@ -74,7 +74,7 @@ describe('row 44: exporters that fail', () => {
     await runWith({ spanProcessors: processors, metricReaders: [reader] }, 5)
   })
 
-  it('row 44: a sink that never answers costs stop its deadline', async () => {
+  it('row 44: a collector that never answers delays stop up to its deadline', async () => {
     const requests: string[] = []
     let givenUp = 0
     const url = await startSink((request) => {
@@ -99,7 +99,7 @@ describe('row 44: exporters that fail', () => {
     expect(givenUp).toBe(0)
   })
 
-  it('row 44: exporters that throw', async () => {
+  it('row 44: exporters that throw do not affect the run', async () => {
     const codes = await runWith({
       spanProcessors: [
         new BatchSpanProcessor({ exporter: throwing }),
@@ -109,7 +109,7 @@ describe('row 44: exporters that fail', () => {
     expect(new Set(codes)).toEqual(new Set(['SpanProcessorError']))
   })
 
-  it('row 44: exporters that never call back', async () => {
+  it('row 44: exporters that never call back delay stop up to its deadline', async () => {
     const codes = await runWith({
       spanProcessors: [
         new BatchSpanProcessor({ exporter: never, exportTimeoutMillis: 1000 }),
@@ -119,7 +119,7 @@ describe('row 44: exporters that fail', () => {
     expect(codes).toEqual(['SpanProcessorError', 'SpanProcessorError'])
   })
 
-  it('row 44: a processor that throws everywhere keeps nothing from the next one', async () => {
+  it('row 44: a processor that always throws does not keep spans from the next one', async () => {
     const fail = (): never => {
       throw new Error('processor threw')
     }
@@ -147,7 +147,7 @@ describe('row 44: exporters that fail', () => {
     expect(codes).toEqual(['SpanProcessorError', 'SpanProcessorError'])
   })
 
-  it('row 44: a processor whose flush fails is shut down all the same', async () => {
+  it('row 44: a processor whose flush fails is still shut down', async () => {
     let shutdowns = 0
     const flushless: SpanProcessor = {
       onStart() {},
@@ -159,7 +159,7 @@ describe('row 44: exporters that fail', () => {
     expect([shutdowns, codes]).toEqual([1, ['SpanProcessorError']])
   })
 
-  it('row 44: the queue of a processor is bounded, and what it drops is only its own', async () => {
+  it('row 44: a processor with a full queue drops only its own spans', async () => {
     const sizes: number[] = []
     const exporter: SpanExporter = {
       export(spans, done) {

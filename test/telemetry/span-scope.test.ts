@@ -4,7 +4,7 @@ import { makeEvent } from '../../src/events/make-event.ts'
 import { TaskCompleted, TaskCreated } from '../../src/events/vocabulary.ts'
 import { ValueError } from '../../src/foundation/errors.ts'
 import { runInTask } from '../../src/foundation/task-context.ts'
-import { openTelemetry, spansIn, tell, turn, withoutFile } from './open-telemetry.ts'
+import { openTelemetry, spansIn, emitTaskEvent, turn, withoutFile } from './open-telemetry.ts'
 
 const Mark = defineEvent('scope.Mark', { level: 'int' })
 const mark = (attributes: object = {}) =>
@@ -18,17 +18,17 @@ async function startedTelemetry() {
 }
 
 describe('spanScope', () => {
-  it('finds its task in the very tick in which the task was created', async () => {
+  it('spanScope: is under its task from the tick in which the task was created', async () => {
     const { telemetry, clock, spanNamed } = await startedTelemetry()
-    tell({ sink: telemetry, clock }, TaskCreated, 'a')
+    emitTaskEvent({ sink: telemetry, clock }, TaskCreated, 'a')
     const result = runInTask('a', () => telemetry.spanScope('first tick', () => 42))
-    tell({ sink: telemetry, clock }, TaskCompleted, 'a')
+    emitTaskEvent({ sink: telemetry, clock }, TaskCompleted, 'a')
     await telemetry.stop()
     expect(result).toBe(42)
     expect(spanNamed('first tick')?.parent_span_id).toBe(spanNamed('task')?.span_id)
   })
 
-  it('nests, across awaits, and concurrent scopes do not mix', async () => {
+  it('spanScope: nests across awaits, and concurrent scopes do not mix', async () => {
     const { telemetry, clock, spanNamed } = await startedTelemetry()
     const inside = async (name: string): Promise<string> =>
       telemetry.spanScope(`${name} outer`, { name }, async () => {
@@ -49,17 +49,17 @@ describe('spanScope', () => {
     }
   })
 
-  it('hides a scope around a task from the code of the task', async () => {
+  it('spanScope: code of a task does not see a scope around the task', async () => {
     const { telemetry, clock, spanNamed } = await startedTelemetry()
     telemetry.spanScope('around', () => {
-      tell({ sink: telemetry, clock }, TaskCreated, 'a')
+      emitTaskEvent({ sink: telemetry, clock }, TaskCreated, 'a')
       runInTask('a', () => telemetry.spanScope('within', () => {}))
     })
     await telemetry.stop()
     expect(spanNamed('within')?.parent_span_id).toBe(spanNamed('task')?.span_id)
   })
 
-  it('nests through a scope of another manager', async () => {
+  it('spanScope: nests through a scope of another manager', async () => {
     const [one, other] = [await startedTelemetry(), await startedTelemetry()]
     one.telemetry.spanScope('outer', () =>
       other.telemetry.spanScope('between', () => {
@@ -73,7 +73,7 @@ describe('spanScope', () => {
     expect(other.spanNamed('between')?.parent_span_id).toBe(other.spanNamed('session')?.span_id)
   })
 
-  it('lasts until a thenable has settled, and gives it back as it is', async () => {
+  it('spanScope: lasts until a thenable has settled, and returns it unchanged', async () => {
     const { telemetry, clock, spanNamed } = await startedTelemetry()
     const { promise, resolve } = Promise.withResolvers<void>()
     const thenable = { then: promise.then.bind(promise), more: true }
@@ -86,7 +86,7 @@ describe('spanScope', () => {
     expect(spanNamed('waits')?.duration_ms).toBeCloseTo(50)
   })
 
-  it('is a no-op before start and after stop, and still gives the result', async () => {
+  it('spanScope: only runs the callback before start and after stop', async () => {
     const { telemetry, folder } = openTelemetry()
     expect(telemetry.spanScope('early', () => 1)).toBe(1)
     await telemetry.start()
@@ -100,14 +100,14 @@ describe('spanScope', () => {
     expect(spansIn(folder).map(({ name }) => name)).toEqual(['session'])
   })
 
-  it('refuses a missing name or callback by name', async () => {
+  it('spanScope: a missing name or callback is rejected by name', async () => {
     const { telemetry } = await startedTelemetry()
     expect(() => telemetry.spanScope('', () => {})).toThrow(ValueError)
     expect(() => telemetry.spanScope('x', {}, 1 as never)).toThrow(/`callback` to be a function/)
     await telemetry.stop()
   })
 
-  it('does not see the scopes of another manager', async () => {
+  it('spanScope: does not see the scopes of another manager', async () => {
     const one = await startedTelemetry()
     const other = await startedTelemetry()
     one.telemetry.spanScope('of one', () => other.telemetry.spanScope('of other', () => {}))
@@ -115,7 +115,7 @@ describe('spanScope', () => {
     expect(other.spanNamed('of other')?.parent_span_id).toBe(other.spanNamed('session')?.span_id)
   })
 
-  it('copies attributes when it opens, and never touches them', async () => {
+  it('spanScope: copies attributes when it opens and does not change them', async () => {
     const { telemetry, spanNamed } = await startedTelemetry()
     const attributes = { list: [1], big: 1n }
     telemetry.spanScope('copied', attributes, () => attributes.list.push(2))
@@ -126,8 +126,8 @@ describe('spanScope', () => {
   })
 })
 
-describe('row 43: span scopes that go wrong', () => {
-  it('row 43: a throw ends the span with an error, and is thrown on', async () => {
+describe('row 43: span scopes that fail', () => {
+  it('row 43: an error ends the span with status ERROR and is rethrown', async () => {
     const { telemetry, clock, spanNamed } = await startedTelemetry()
     const failure = new RangeError('out of range')
     expect(() =>
@@ -154,7 +154,7 @@ describe('row 43: span scopes that go wrong', () => {
     expect(spanNamed('null')?.status_description).toBe('null')
   })
 
-  it('row 43: an error whose message is no string cannot spoil the file', async () => {
+  it('row 43: an error whose message is not a string is written as text', async () => {
     const { telemetry, spanNamed } = await startedTelemetry()
     const odd = Object.assign(new Error('x'), { message: 10n as unknown as string })
     await expect(telemetry.spanScope('odd', () => Promise.reject(odd))).rejects.toBe(odd)
@@ -181,7 +181,7 @@ describe('row 43: span scopes that go wrong', () => {
     ])
   })
 
-  it('row 43: a span that is open at stop is ended there, once, and its code goes on', async () => {
+  it('row 43: a span open at stop is ended once, and its code continues', async () => {
     const { telemetry, clock, folder, spanNamed } = await startedTelemetry()
     const work = Promise.withResolvers<string>()
     const running = telemetry.spanScope('open', () => work.promise)
@@ -194,7 +194,7 @@ describe('row 43: span scopes that go wrong', () => {
     expect(spanNamed('open')?.end_time).toBe(spanNamed('session')?.end_time)
   })
 
-  it('row 43: 100,000 open at once are all closed, and none is left behind', async () => {
+  it('row 43: 100,000 open spans are all closed at stop', async () => {
     const { telemetry, clock } = openTelemetry(withoutFile)
     await telemetry.start()
     const gate = Promise.withResolvers<void>()
@@ -209,7 +209,7 @@ describe('row 43: span scopes that go wrong', () => {
     expect(exported.split('"name":"many"')).toHaveLength(100_001)
   })
 
-  it('row 28: a span never ends before it began, whatever the wall clock does', async () => {
+  it('row 28: a span never ends before its start when the wall clock goes back', async () => {
     const { telemetry, clock, spanNamed } = await startedTelemetry()
     telemetry.spanScope('stepped', () => clock.stepWall(-3600))
     await telemetry.stop()
@@ -222,27 +222,27 @@ describe('row 43: span scopes that go wrong', () => {
 })
 
 describe('annotateCurrentSpan', () => {
-  it('records the event on the scope, or on the running task, with strings', async () => {
+  it('annotateCurrentSpan: adds the event to the scope or task, as strings', async () => {
     const { telemetry, clock, folder, spanNamed } = await startedTelemetry()
-    const heard: string[] = []
-    telemetry.subscribe(({ event_type: type }) => void heard.push(type))
-    tell({ sink: telemetry, clock }, TaskCreated, 'a')
+    const received: string[] = []
+    telemetry.subscribe(({ event_type: type }) => void received.push(type))
+    emitTaskEvent({ sink: telemetry, clock }, TaskCreated, 'a')
     telemetry.spanScope('scope', () =>
       telemetry.annotateCurrentSpan(mark({ n: 1, ok: true, list: [1, 2], text: 'x', gone: null })),
     )
     runInTask('a', () => telemetry.annotateCurrentSpan(mark()))
-    tell({ sink: telemetry, clock }, TaskCompleted, 'a')
+    emitTaskEvent({ sink: telemetry, clock }, TaskCompleted, 'a')
     await telemetry.stop()
     const time = 1_700_000_001
     const attributes = { n: '1', ok: 'true', list: '[1,2]', text: 'x', gone: 'null' }
     expect(spanNamed('scope')?.events).toEqual([{ name: 'scope.Mark', time, attributes }])
     expect(spanNamed('task')?.events).toEqual([{ name: 'scope.Mark', time, attributes: {} }])
     // An annotation is not an emission.
-    expect(heard).not.toContain('scope.Mark')
+    expect(received).not.toContain('scope.Mark')
     expect(spansIn(folder).find(({ name }) => name === 'session')?.events).toEqual([])
   })
 
-  it('does nothing without an active span, before start and after stop', async () => {
+  it('annotateCurrentSpan: does nothing without a span, before start and after stop', async () => {
     const { telemetry, folder } = openTelemetry()
     telemetry.annotateCurrentSpan(mark())
     await telemetry.start()
@@ -254,7 +254,7 @@ describe('annotateCurrentSpan', () => {
     expect(() => telemetry.annotateCurrentSpan({} as never)).toThrow(ValueError)
   })
 
-  it('does nothing on a scope that has ended', async () => {
+  it('annotateCurrentSpan: does nothing on a scope that has ended', async () => {
     const { telemetry, spanNamed } = await startedTelemetry()
     let leaked: Promise<void> | undefined
     telemetry.spanScope('over', () => {

@@ -17,7 +17,7 @@ import {
   metricsIn,
   openTelemetry,
   spansIn,
-  tell,
+  emitTaskEvent,
   typesOf,
 } from './open-telemetry.ts'
 
@@ -36,12 +36,12 @@ describe('row 41: start and stop', () => {
     ['stop'],
   ] as const
 
-  it('row 41: in any order, concurrently or not, each happens at most once', async () => {
+  it('row 41: start and stop in any order, concurrently or not, run at most once', async () => {
     for (const isConcurrent of [true, false]) {
       for (const order of orders) {
         const { telemetry } = openTelemetry()
-        const heard: string[] = []
-        telemetry.subscribe(({ event_type: type }) => void heard.push(type))
+        const received: string[] = []
+        telemetry.subscribe(({ event_type: type }) => void received.push(type))
         const promises: Promise<void>[] = []
         for (const call of order) {
           promises.push(telemetry[call]())
@@ -50,12 +50,12 @@ describe('row 41: start and stop', () => {
         await Promise.all(promises)
         await telemetry.stop()
         const wasStarted = order[0] === 'start'
-        expect(heard).toEqual(wasStarted ? ['SessionStarted', 'SessionEnded'] : [])
+        expect(received).toEqual(wasStarted ? ['SessionStarted', 'SessionEnded'] : [])
       }
     }
   })
 
-  it('row 41: everybody gets the same promise, and stop is complete when it resolves', async () => {
+  it('row 41: every call returns one promise, and stop is complete when it resolves', async () => {
     const { telemetry, folder } = openTelemetry()
     expect(telemetry.start()).toBe(telemetry.start())
     const stopping = telemetry.stop()
@@ -66,18 +66,18 @@ describe('row 41: start and stop', () => {
     expect(readdirSync(folder).filter((name) => name.endsWith('.lock'))).toEqual([])
   })
 
-  it('row 41: an emission during stop is heard or counted', async () => {
+  it('row 41: an event emitted during stop is delivered or counted', async () => {
     const { telemetry, clock, folder } = openTelemetry()
     await telemetry.start()
     const stopping = telemetry.stop()
-    tell({ sink: telemetry, clock }, TaskCreated, 'a')
+    emitTaskEvent({ sink: telemetry, clock }, TaskCreated, 'a')
     await stopping
     const inFile = eventsIn(folder).filter(({ name }) => name === 'TaskCreated').length
     expect(inFile + telemetry.droppedEvents).toBe(1)
     expect(typesOf(eventsIn(folder)).at(-1)).toBe('SessionEnded')
   })
 
-  it('row 41: a start that fails says why, and stop after it is quiet', async () => {
+  it('row 41: a failed start rejects with the reason, and stop after it resolves', async () => {
     const { folder } = openTelemetry()
     const file = join(folder, 'a-file')
     writeFileSync(file, '')
@@ -88,7 +88,7 @@ describe('row 41: start and stop', () => {
     expect(await stream.next()).toEqual({ done: true, value: undefined })
   })
 
-  it('row 41: a reader that is bound elsewhere fails the start and leaves no lock', async () => {
+  it('row 41: a metric reader bound elsewhere fails the start and leaves no lock', async () => {
     const reader = new ManualReader()
     const provider = new MeterProvider({ readers: [reader] })
     const { telemetry, folder } = openTelemetry({ metricReaders: [reader] })
@@ -100,12 +100,12 @@ describe('row 41: start and stop', () => {
 })
 
 describe('row 46: stop with open tasks', () => {
-  it('row 46: ends their spans, invents no event, and nothing runs any more', async () => {
+  it('row 46: stop ends the spans of open tasks, without events, and none is running', async () => {
     const { telemetry, clock, folder } = openTelemetry()
     await telemetry.start()
     const to = { sink: telemetry, clock }
-    for (const one of [TaskCreated, TaskSubmitted, TaskStarted]) tell(to, one, 'running')
-    tell(to, TaskCreated, 'created')
+    for (const one of [TaskCreated, TaskSubmitted, TaskStarted]) emitTaskEvent(to, one, 'running')
+    emitTaskEvent(to, TaskCreated, 'created')
     await clock.advance(500)
     expect(telemetry.readMetrics()['tasks_running']).toBe(1)
     await telemetry.stop()
@@ -129,12 +129,12 @@ describe('row 46: stop with open tasks', () => {
     expect(telemetry.taskSpans()).toHaveLength(2)
   })
 
-  it('row 46: canceled before it, they have their own end and SessionEnded is last', async () => {
+  it('row 46: tasks canceled before stop have their end before SessionEnded', async () => {
     const { telemetry, clock, folder } = openTelemetry()
     await telemetry.start()
     const to = { sink: telemetry, clock }
-    for (const one of [TaskCreated, TaskSubmitted, TaskStarted]) tell(to, one, 'a')
-    tell(to, TaskCanceled, 'a', { attributes: { reason: 'session closed' } })
+    for (const one of [TaskCreated, TaskSubmitted, TaskStarted]) emitTaskEvent(to, one, 'a')
+    emitTaskEvent(to, TaskCanceled, 'a', { attributes: { reason: 'session closed' } })
     await telemetry.stop()
     expect(typesOf(eventsIn(folder)).slice(-2)).toEqual(['TaskCanceled', 'SessionEnded'])
     expect(metricsIn(folder).at(-1)).toMatchObject({ tasks_running: 0, tasks_canceled: 1 })
@@ -143,7 +143,7 @@ describe('row 46: stop with open tasks', () => {
 })
 
 describe('the checkpoint file', () => {
-  it('is named after the session and the second, and never overwrites another', async () => {
+  it('checkpoint file: is named after session and second and overwrites none', async () => {
     const { telemetry, clock, folder } = openTelemetry()
     const taken = join(folder, 's1.1700000000.telemetry.jsonl')
     writeFileSync(taken, 'precious\n')
@@ -157,15 +157,15 @@ describe('the checkpoint file', () => {
     expect(readFileSync(taken, 'utf8')).toBe('precious\n')
   })
 
-  it('gets a metric line at every checkpointSeconds and one at stop', async () => {
+  it('checkpoint file: gets a metric line every checkpointSeconds and one at stop', async () => {
     const { telemetry, clock, folder } = openTelemetry({ checkpointSeconds: 10 })
     await telemetry.start()
     const to = { sink: telemetry, clock }
-    tell(to, TaskSubmitted, 'a')
+    emitTaskEvent(to, TaskSubmitted, 'a')
     await clock.advance(9_999)
     expect(metricsIn(folder)).toEqual([])
     await clock.advance(1)
-    tell(to, TaskStarted, 'a')
+    emitTaskEvent(to, TaskStarted, 'a')
     await clock.advance(10_000)
     await clock.advance(5_000)
     await telemetry.stop()
@@ -180,7 +180,7 @@ describe('the checkpoint file', () => {
 })
 
 describe('options', () => {
-  it('are refused by name', () => {
+  it('options: wrong ones are rejected by name', () => {
     const wrong: [object | null, string][] = [
       [null, 'options'],
       [{}, 'sessionId'],
@@ -229,7 +229,7 @@ describe('the resource', () => {
     return Object.fromEntries(attributes.map(({ key, value }) => [key, value.stringValue]))
   }
 
-  it('is ours, then that of the environment, then the one given', () => {
+  it('resource: the default, overridden by the environment, overridden by the option', () => {
     const env = { OTEL_SERVICE_NAME: 'climate', OTEL_RESOURCE_ATTRIBUTES: 'team=ocean,site=here' }
     expect(resourceOf({ sessionId: 'a' }, {})).toMatchObject({ 'service.name': 'tutti' })
     expect(resourceOf({ sessionId: 'a' }, env)).toMatchObject({

@@ -24,7 +24,7 @@ const isTick = (event: BaseEvent): boolean => event.event_type === 'bus.Tick'
 const upTo = (count: number): number[] => Array.from({ length: count }, (_, n) => n)
 
 describe('subscribe', () => {
-  it('lets the compiler tell events apart by their type', async () => {
+  it('subscribe: event_type narrows the type of an event', async () => {
     const { telemetry } = openTelemetry(withoutFile)
     let seconds: number | null = null
     telemetry.subscribe((event) => {
@@ -39,7 +39,7 @@ describe('subscribe', () => {
     }
   })
 
-  it('gives every event, system and custom, until unsubscribed', async () => {
+  it('subscribe: delivers every event, custom ones too, until unsubscribed', async () => {
     const { telemetry } = openTelemetry(withoutFile)
     const [kept, left]: string[][] = [[], []]
     telemetry.subscribe(({ event_type: type }) => void kept?.push(type))
@@ -56,23 +56,23 @@ describe('subscribe', () => {
     expect(() => telemetry.subscribe('x' as never)).toThrow(ValueError)
   })
 
-  it('does not call a subscriber that another one has just removed', async () => {
+  it('subscribe: a subscriber removed by another one is not called', async () => {
     const { telemetry } = openTelemetry(withoutFile)
-    const heard: BaseEvent[] = []
+    const received: BaseEvent[] = []
     telemetry.subscribe(() => unsubscribe())
-    const unsubscribe = telemetry.subscribe((event) => void heard.push(event))
+    const unsubscribe = telemetry.subscribe((event) => void received.push(event))
     await telemetry.start()
     await telemetry.stop()
-    expect(heard).toEqual([])
+    expect(received).toEqual([])
   })
 
-  it('forgets the backlog of a slow subscriber that is removed; stop does not wait', async () => {
+  it('subscribe: a removed subscriber loses its backlog, and stop does not wait', async () => {
     const { telemetry, warnings } = openTelemetry(withoutFile)
-    const heard: unknown[] = []
+    const received: unknown[] = []
     await telemetry.start()
     await turn()
     const unsubscribe = telemetry.subscribe((event) => {
-      heard.push(numberOf(event))
+      received.push(numberOf(event))
       return new Promise(() => {})
     })
     for (const n of upTo(5)) telemetry.emit(tick(n))
@@ -81,11 +81,11 @@ describe('subscribe', () => {
     await turn()
     unsubscribe()
     await stopping
-    expect(heard).toEqual([0])
+    expect(received).toEqual([0])
     expect(warnings).toEqual([])
   })
 
-  it('dispatches in the context of start, not of the emitter', async () => {
+  it('subscribe: callbacks run in the async context of start, not of the emitter', async () => {
     const place = new AsyncLocalStorage<string>()
     const { telemetry } = openTelemetry(withoutFile)
     const seen = new Set<string>()
@@ -95,7 +95,7 @@ describe('subscribe', () => {
       seen.add(`${place.getStore()} ${currentTask()}`)
     })
     await place.run('start', () => telemetry.start())
-    // Enough of them to be dispatched in place, inside the emitter's own call.
+    // Enough of them to be dispatched inside the emitter's own call.
     place.run('emitter', () =>
       runInTask('a', () => upTo(10_000).forEach((n) => telemetry.emit(tick(n)))),
     )
@@ -103,36 +103,36 @@ describe('subscribe', () => {
     expect([...seen]).toEqual(['start undefined'])
   })
 
-  it('is heard within a turn of the loop, and inside a burst that starves the loop', async () => {
+  it('subscribe: events arrive within a turn, and while a burst blocks the loop', async () => {
     const { telemetry } = openTelemetry({ ...withoutFile, clock: systemClock })
-    const heard: unknown[] = []
+    const received: unknown[] = []
     let emitted = 0
     let emittedAtFirst = -1
     telemetry.subscribe((event) => {
       if (!isTick(event)) return
-      if (heard.length === 0) emittedAtFirst = emitted
-      heard.push(numberOf(event))
+      if (received.length === 0) emittedAtFirst = emitted
+      received.push(numberOf(event))
     })
     await telemetry.start()
     telemetry.emit(tick(-1))
     await turn()
-    expect(heard).toEqual([-1])
-    heard.length = 0
+    expect(received).toEqual([-1])
+    received.length = 0
     for (const n of upTo(100_000)) {
       telemetry.emit(tick(n))
       emitted++
     }
     expect(emittedAtFirst).toBeLessThan(10_000)
     await turn()
-    expect(heard).toEqual(upTo(100_000))
+    expect(received).toEqual(upTo(100_000))
     await telemetry.stop()
   })
 })
 
 describe('row 33: subscribers that fail', () => {
-  it('row 33: throwing and rejecting ones are told once a minute, with the count', async () => {
+  it('row 33: a failing subscriber is reported once a minute, with the count', async () => {
     const { telemetry, clock, folder } = openTelemetry()
-    const heard: string[] = []
+    const received: string[] = []
     let thrown = 0
     let rejected = 0
     telemetry.subscribe(function thrower() {
@@ -144,7 +144,7 @@ describe('row 33: subscribers that fail', () => {
       await turn()
       throw new Error('later')
     })
-    telemetry.subscribe(({ event_type: type }) => void heard.push(type))
+    telemetry.subscribe(({ event_type: type }) => void received.push(type))
     await telemetry.start()
     for (const n of upTo(9)) telemetry.emit(tick(n))
     await turns(40)
@@ -154,7 +154,7 @@ describe('row 33: subscribers that fail', () => {
       ['thrower', 1],
       ['rejecter', 1],
     ])
-    // Never detached: SessionStarted, nine ticks and the two reports.
+    // Never removed: SessionStarted, nine ticks and the two reports.
     expect([thrown, rejected]).toEqual([12, 12])
     await clock.advance(59_000)
     telemetry.emit(tick(9))
@@ -169,13 +169,13 @@ describe('row 33: subscribers that fail', () => {
     ])
     expect(reports()[0]).toMatchObject({ message: 'no', backend: 'tutti', session_id: 's1' })
     await telemetry.stop()
-    expect(heard.filter((type) => type === 'bus.Tick')).toHaveLength(11)
-    expect(heard.at(-1)).toBe('SessionEnded')
+    expect(received.filter((type) => type === 'bus.Tick')).toHaveLength(11)
+    expect(received.at(-1)).toBe('SessionEnded')
   })
 
-  it('row 33: whatever is thrown, and whatever thenable comes back, the others hear', async () => {
+  it('row 33: whatever a subscriber throws or returns, the others get every event', async () => {
     const { telemetry, folder } = openTelemetry()
-    const heard: unknown[] = []
+    const received: unknown[] = []
     const thrown = [null, undefined, 'text', { message: 10n }, Object.create(null), Symbol('x')]
     for (const value of thrown) {
       telemetry.subscribe(() => {
@@ -193,24 +193,24 @@ describe('row 33: subscribers that fail', () => {
         throw new Error('not even a then')
       },
     }))
-    telemetry.subscribe((event) => void (isTick(event) && heard.push(numberOf(event))))
+    telemetry.subscribe((event) => void (isTick(event) && received.push(numberOf(event))))
     await telemetry.start()
     for (const n of upTo(3)) telemetry.emit(tick(n))
     await telemetry.stop()
-    expect(heard).toEqual([0, 1, 2])
+    expect(received).toEqual([0, 1, 2])
     const reports = eventsIn(folder).filter(({ name }) => name === 'tutti.SubscriberError')
     expect(reports.map((line) => typeof line['message'])).toEqual(
       [...thrown, 'getter'].map(() => 'string'),
     )
   })
 
-  it('row 33: a promise that never settles costs stop its deadline and is named', async () => {
+  it('row 33: a promise that never settles delays stop until its deadline', async () => {
     const { telemetry, clock, warnings, folder } = openTelemetry({ stopDeadlineSeconds: 3 })
-    const heard: string[] = []
+    const received: string[] = []
     telemetry.subscribe(function stuck() {
       return new Promise(() => {})
     })
-    telemetry.subscribe(({ event_type: type }) => void heard.push(type))
+    telemetry.subscribe(({ event_type: type }) => void received.push(type))
     await telemetry.start()
     for (const n of upTo(4)) telemetry.emit(tick(n))
     await turn()
@@ -225,14 +225,14 @@ describe('row 33: subscribers that fail', () => {
     expect(warnings).toEqual([
       { code: 'SubscribersLate', message: 'stop() no longer waits for: stuck (6 events)' },
     ])
-    expect(heard.at(-1)).toBe('SessionEnded')
+    expect(received.at(-1)).toBe('SessionEnded')
     expect(linesIn(folder).at(-1)?.section).toBe('metric')
     expect(clock.pendingTimers).toBe(0)
   })
 })
 
 describe('row 34: slow subscribers', () => {
-  it('row 34: an async one gets everything, in order, and slows nobody', async () => {
+  it('row 34: an async subscriber gets every event in order and delays nobody', async () => {
     const { telemetry, clock, folder } = openTelemetry({ stopDeadlineSeconds: 86_400 })
     const slow: unknown[] = []
     const fast: unknown[] = []
@@ -255,30 +255,30 @@ describe('row 34: slow subscribers', () => {
     expect(slow).toEqual(upTo(10_000))
   })
 
-  it('row 34: one that is ready at once leaves the loop its turns', async () => {
+  it('row 34: a subscriber with resolved promises does not block the event loop', async () => {
     const { telemetry } = openTelemetry(withoutFile)
-    const heard: unknown[] = []
+    const received: unknown[] = []
     const gate = Promise.withResolvers<void>()
     telemetry.subscribe(async (event) => {
       await gate.promise
-      if (isTick(event)) heard.push(numberOf(event))
+      if (isTick(event)) received.push(numberOf(event))
     })
     await telemetry.start()
     for (const n of upTo(5000)) telemetry.emit(tick(n))
     await telemetry.flush()
     gate.resolve()
     let passed = 0
-    for (; heard.length < 5000; passed++) await turn()
-    expect(heard).toEqual(upTo(5000))
+    for (; received.length < 5000; passed++) await turn()
+    expect(received).toEqual(upTo(5000))
     expect(passed).toBeGreaterThan(3)
     await telemetry.stop()
   })
 })
 
 describe('row 35: subscribers that emit', () => {
-  it('row 35: what they emit is queued behind, without recursion', async () => {
+  it('row 35: events that a subscriber emits are queued, without recursion', async () => {
     const { telemetry } = openTelemetry(withoutFile)
-    const heard: unknown[] = []
+    const received: unknown[] = []
     let depth = 0
     let deepest = 0
     telemetry.subscribe((event) => {
@@ -287,16 +287,16 @@ describe('row 35: subscribers that emit', () => {
       if (typeof n === 'number' && n < 100) telemetry.emit(tick(n + 100))
       depth--
     })
-    telemetry.subscribe((event) => void (isTick(event) && heard.push(numberOf(event))))
+    telemetry.subscribe((event) => void (isTick(event) && received.push(numberOf(event))))
     await telemetry.start()
     await turn()
     for (const n of upTo(100)) telemetry.emit(tick(n))
     await telemetry.stop()
-    expect(heard).toEqual(upTo(200))
+    expect(received).toEqual(upTo(200))
     expect(deepest).toBe(1)
   })
 
-  it('row 35: one that emits endlessly is reported with the origin, and stop comes', async () => {
+  it('row 35: a subscriber that emits endlessly is reported, and stop resolves', async () => {
     const { telemetry, warnings, folder } = openTelemetry()
     telemetry.subscribe(() => telemetry.emit(tick(0)))
     await telemetry.start()
@@ -309,23 +309,23 @@ describe('row 35: subscribers that emit', () => {
     expect(telemetry.droppedEvents).toBeGreaterThan(0)
   })
 
-  it('row 35: a flood of answers in one drain is heard to the last', async () => {
+  it('row 35: many events emitted in one drain are all delivered', async () => {
     const { telemetry } = openTelemetry(withoutFile)
-    let heard = 0
+    let received = 0
     telemetry.subscribe((event) => {
       if (!isTick(event)) return
-      heard++
+      received++
       if (numberOf(event) === 0) for (const n of upTo(20_000)) telemetry.emit(tick(n + 1))
     })
     await telemetry.start()
     telemetry.emit(tick(0))
     await telemetry.stop()
-    expect(heard).toBe(20_001)
+    expect(received).toBe(20_001)
   })
 })
 
 describe('row 36: subscribers that write', () => {
-  it('row 36: an event is frozen to its depths, so the others see the original', async () => {
+  it('row 36: events are deeply frozen, so a subscriber cannot change them', async () => {
     const { telemetry } = openTelemetry(withoutFile)
     const given = { list: [{ deep: true }] }
     const event = tick(1, { facts: given, attributes: given })
@@ -338,10 +338,10 @@ describe('row 36: subscribers that write', () => {
       () => Reflect.deleteProperty(event, 'n') || raise(),
     ]
     const seen: string[] = []
-    telemetry.subscribe((heard) => {
-      if (isTick(heard)) for (const attempt of attempts) expect(attempt).toThrow(TypeError)
+    telemetry.subscribe((received) => {
+      if (isTick(received)) for (const attempt of attempts) expect(attempt).toThrow(TypeError)
     })
-    telemetry.subscribe((heard) => void seen.push(JSON.stringify(heard)))
+    telemetry.subscribe((received) => void seen.push(JSON.stringify(received)))
     const before = JSON.stringify(event)
     await telemetry.start()
     telemetry.emit(event)

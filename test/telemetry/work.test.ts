@@ -5,7 +5,7 @@ import type { WorkSpan } from '../../src/events/sink.ts'
 import { TaskCompleted, TaskCreated } from '../../src/events/vocabulary.ts'
 import { newSpanId } from '../../src/foundation/ids.ts'
 import { toPrometheusText } from '../../src/telemetry/otel/otel-prometheus.ts'
-import { metricsIn, openTelemetry, spansIn, tell } from './open-telemetry.ts'
+import { metricsIn, openTelemetry, spansIn, emitTaskEvent } from './open-telemetry.ts'
 
 const latency: HistogramInstrument = {
   name: 'work.latency',
@@ -27,16 +27,16 @@ function workSpan(fields: Partial<WorkSpan>): WorkSpan {
 }
 
 describe('spans of finished work', () => {
-  it('lie under their task, carry their own times and links, and are exported alike', async () => {
+  it('work spans: are under their task, with times and links, in file and export', async () => {
     const { telemetry, clock, folder } = openTelemetry()
     await telemetry.start()
     const sink = telemetry
-    tell({ sink, clock }, TaskCreated, 't1')
+    emitTaskEvent({ sink, clock }, TaskCreated, 't1')
     const request = workSpan({ taskId: 't1', error: 'engine lost' })
     const batch = workSpan({ name: 'batch m', links: [request.spanId] })
     telemetry.recordSpan(request)
     telemetry.recordSpan(batch)
-    tell({ sink, clock }, TaskCompleted, 't1')
+    emitTaskEvent({ sink, clock }, TaskCompleted, 't1')
     await telemetry.stop()
     const spans = spansIn(folder)
     const task = spans.find(({ name }) => name === 'task')
@@ -61,11 +61,11 @@ describe('spans of finished work', () => {
     expect(exported.split(request.spanId)).toHaveLength(3)
   })
 
-  it('of a task that has ended still lie under it; after the stop they are ignored', async () => {
+  it('work spans: are under a task that has ended; after stop they are ignored', async () => {
     const { telemetry, clock, folder } = openTelemetry()
     await telemetry.start()
-    tell({ sink: telemetry, clock }, TaskCreated, 't1')
-    tell({ sink: telemetry, clock }, TaskCompleted, 't1')
+    emitTaskEvent({ sink: telemetry, clock }, TaskCreated, 't1')
+    emitTaskEvent({ sink: telemetry, clock }, TaskCompleted, 't1')
     telemetry.recordSpan(workSpan({ taskId: 't1' }))
     await telemetry.stop()
     telemetry.recordSpan(workSpan({ name: 'late' }))
@@ -77,7 +77,7 @@ describe('spans of finished work', () => {
 })
 
 describe('measurements', () => {
-  it('are summed in metric lines and told to readers by their labels', async () => {
+  it('measurements: are summed in metric lines and exported by their labels', async () => {
     const reader = new PulledReader()
     const { telemetry, folder } = openTelemetry({ metricReaders: [reader] })
     await telemetry.start()
@@ -108,7 +108,7 @@ describe('measurements', () => {
     })
   })
 
-  it('reach a reader of differences once', async () => {
+  it('measurements: a reader with delta temporality gets each once', async () => {
     const reader = new PulledReader({
       aggregationTemporalitySelector: () => AggregationTemporality.DELTA,
     })
@@ -132,7 +132,7 @@ describe('measurements', () => {
     await telemetry.stop()
   })
 
-  it('keep a bounded number of series whatever the labels', () => {
+  it('measurements: the number of series is limited whatever the labels', () => {
     const measured = new Distributions()
     for (let at = 0; at < 3000; at++) {
       measured.record({ instrument: latency, value: 1, labels: { model: `m${at}` } })
@@ -142,7 +142,7 @@ describe('measurements', () => {
     expect(series.at(-1)).toMatchObject({ labels: { overflow: 'true' }, count: 2000 })
   })
 
-  it('are Prometheus text beside plain numbers', () => {
+  it('measurements: are written as Prometheus text with plain numbers', () => {
     const measured = new Distributions()
     measured.record({ instrument: latency, value: 0.5, labels: { model: 'a' } })
     const queue = { name: 'queue_depth', kind: 'gauge', unit: '1', description: 'waiting' } as const

@@ -4,11 +4,11 @@ import { durationStats } from '../../src/views/stats.ts'
 import { assertProperty } from '../property.ts'
 
 describe('durationStats', () => {
-  it('is zero for no data', () => {
+  it('durationStats: zeros for no data', () => {
     expect(durationStats([])).toEqual({ mean: 0, p50: 0, p95: 0, p99: 0, max: 0 })
   })
 
-  it('takes quantiles by the nearest rank', () => {
+  it('durationStats: quantiles by the nearest rank', () => {
     expect(durationStats([7])).toEqual({ mean: 7, p50: 7, p95: 7, p99: 7, max: 7 })
     const values = Array.from({ length: 100 }, (_, at) => 100 - at)
     expect(durationStats(values)).toEqual({ mean: 50.5, p50: 50, p95: 95, p99: 99, max: 100 })
@@ -16,7 +16,7 @@ describe('durationStats', () => {
     expect(durationStats([10, 9, 100]).p50).toBe(10)
   })
 
-  it('stays in order and in range, and leaves the input alone', () => {
+  it('durationStats: quantiles are ordered and in range, and the input is not changed', () => {
     const seconds = fc.double({ min: 0, max: 1e6, noNaN: true })
     assertProperty(
       fc.property(fc.array(seconds, { minLength: 1, maxLength: 50 }), (values) => {
