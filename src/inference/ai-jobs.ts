@@ -1,4 +1,4 @@
-/** Runs AI tasks as requests: one for each prompt of a task. */
+/** Runs AI tasks: one request to the text generator for each prompt of a task. */
 
 import { hostname } from 'node:os'
 import type { BackendListener, Connection, Job, TaskReport } from '../backends/backend.ts'
@@ -6,7 +6,7 @@ import type { Clock } from '../foundation/clock.ts'
 import { messageOf, StateError, TimeoutError, WorkerLostError } from '../foundation/errors.ts'
 import type { PromptSpec } from '../tasks/spec.ts'
 import { toPromptRequest } from './ai-request.ts'
-import { askInSlices } from './ask-in-slices.ts'
+import { generateEach } from './generate.ts'
 import type { GenerationResult, TextGenerator } from './generation/text-generator.ts'
 import { inferenceCodeOf } from './generation/inference-errors.ts'
 
@@ -18,7 +18,7 @@ export interface AiJobsParts {
   readonly closedReason: () => string | null
 }
 
-/** One sharer's tasks. */
+/** The tasks of one session. */
 export class AiJobs implements Connection {
   readonly #parts: AiJobsParts
   readonly #listener: BackendListener
@@ -33,7 +33,7 @@ export class AiJobs implements Connection {
     this.#onReleased = onReleased
   }
 
-  /** Whether the task is one of this sharer's, and has not ended. */
+  /** Whether the task is one of this session's and has not ended. */
   has(uid: string): boolean {
     return this.#latest.has(uid)
   }
@@ -51,7 +51,7 @@ export class AiJobs implements Connection {
     this.#onReleased()
   }
 
-  /** Resolves when all of them have ended. */
+  /** Resolves when all tasks have ended. */
   async cancelAll(reason: string): Promise<void> {
     const runs = [...this.#runs.values()]
     for (const run of runs) run.cancel(reason)
@@ -78,7 +78,7 @@ export class AiJobs implements Connection {
     run.begin(generator)
   }
 
-  /** A retry may have come before this is called. */
+  /** The next attempt of the task may have been submitted before this is called. */
   #forget(job: Job): void {
     this.#runs.delete(job)
     if (this.#latest.get(job.uid) === job) this.#latest.delete(job.uid)
@@ -130,26 +130,26 @@ class AiRun {
     })
   }
 
-  /** The task ends when all of its prompts have: what one failure makes useless is let go. */
+  /** The task ends when all of its prompts have; the first failure cancels the others. */
   async #run(generator: TextGenerator): Promise<void> {
     const { prompt } = this.#spec
     const prompts = typeof prompt === 'string' ? [prompt] : prompt
     const [clock, abort] = [this.#clock, this.#abort]
-    const asked: Promise<GenerationResult>[] = []
-    const ask = (one: string): Promise<GenerationResult> => {
+    const requested: Promise<GenerationResult>[] = []
+    const generate = (one: string): Promise<GenerationResult> => {
       const started = (workerId: string): void => this.#start(workerId)
       const request = toPromptRequest(this.#job.uid, this.#spec, one, abort.signal)
-      const answer = generator.generate(request, { started })
-      asked.push(answer)
-      return answer
+      const result = generator.generate(request, { started })
+      requested.push(result)
+      return result
     }
     let report: TaskReport
     try {
-      const answers = await askInSlices(prompts, ask, { clock, abort })
-      report = { kind: 'complete', value: this.#valueOf(answers) }
+      const results = await generateEach(prompts, generate, { clock, abort })
+      report = { kind: 'complete', value: this.#valueOf(results) }
     } catch (error) {
       abort.abort()
-      await Promise.allSettled(asked)
+      await Promise.allSettled(requested)
       report = this.#reportFailure(error)
     }
     this.#stopTimer()
@@ -157,8 +157,8 @@ class AiRun {
     this.#listener.report(this.#job, report)
   }
 
-  #valueOf(answers: readonly GenerationResult[]): string | string[] | undefined {
-    const texts = answers.map(({ text }) => text)
+  #valueOf(results: readonly GenerationResult[]): string | string[] | undefined {
+    const texts = results.map(({ text }) => text)
     return typeof this.#spec.prompt === 'string' ? texts[0] : texts
   }
 
@@ -170,7 +170,7 @@ class AiRun {
   }
 }
 
-/** To a session, an engine that is lost is a worker that is lost. */
+/** A session counts a lost engine as a lost worker. */
 function toTaskCause(error: unknown): unknown {
   if (inferenceCodeOf(error) !== 'engine_lost') return error
   return new WorkerLostError(messageOf(error), { cause: error })

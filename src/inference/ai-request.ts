@@ -1,4 +1,4 @@
-/** A prompt of an AI task as a request. Pure. */
+/** Converts the prompts of AI tasks to requests for the text generator. Pure. */
 
 import type { Refusal } from '../backends/backend.ts'
 import type { PromptSpec, SamplingOptions } from '../tasks/spec.ts'
@@ -19,7 +19,7 @@ export function toPromptRequest(
     input: { kind: 'chat', messages },
     sampling: toSampling(sampling),
     priority,
-    // The task's own limit counts from the start of execution.
+    // The time-out of a task begins with its execution, not in the queue.
     timeoutSeconds: null,
     signal,
     isBounded: false,
@@ -41,7 +41,7 @@ function toSampling(options: SamplingOptions): Partial<Sampling> {
   }
 }
 
-/** Why a task's `responseFormat` cannot be honoured, or `null`. */
+/** Why the `responseFormat` of a task is invalid; `null` if it is valid. */
 export function refuseFormat({ sampling }: PromptSpec): Refusal | null {
   const { responseFormat } = sampling
   const format = responseFormat === undefined ? null : toFormat(responseFormat)

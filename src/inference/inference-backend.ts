@@ -1,4 +1,4 @@
-/** The inference backend: it puts engines, batching, guardrails and the server together. */
+/** The inference backend: the public face of engines, batching, guardrails and the server. */
 
 import type { Backend, BackendListener, Connection, Notice, Refusal } from '../backends/backend.ts'
 import { StateError } from '../foundation/errors.ts'
@@ -21,29 +21,29 @@ export type { GenerateResult } from './generate.ts'
 export type { InferenceBackendOptions } from './inference-options.ts'
 
 /**
- * Serves one model: to the sessions it is given to, and over HTTP or, with `useService: false`, to
- * `generate`. Nothing runs before `initialize()`, and nothing is left after `close()`.
+ * Serves one model to sessions, and over HTTP or, with `useService: false`, to `generate`. Nothing
+ * runs before `initialize()` or after `close()`.
  */
 export class InferenceBackend implements Backend {
   readonly name: string
   readonly model: string
   readonly #options: ResolvedInferenceOptions
   readonly #connections = new Map<BackendListener, AiJobs>()
-  /** What the file says, if somebody has read it before. */
+  /** Given by `fromConfig`, so that the file is not read again. */
   #config: InferenceConfig | null = null
   #opening: InferenceService | null = null
   #service: InferenceService | null = null
   #initializing: Promise<void> | null = null
   #closing: Promise<void> | null = null
 
-  /** Initialized: engines run, and the server listens when there is one. */
+  /** Creates and initializes a backend: its engines run, and its server listens if it has one. */
   static async create(options: InferenceBackendOptions): Promise<InferenceBackend> {
     const backend = new InferenceBackend(options)
     await backend.initialize()
     return backend
   }
 
-  /** Of a file that was read already, and is not read again: it may have changed since. */
+  /** For a configuration file that was read before; it is not read again. */
   static fromConfig(
     config: InferenceConfig,
     options: Omit<InferenceBackendOptions, keyof InferenceOverrides>,
@@ -127,8 +127,8 @@ export class InferenceBackend implements Backend {
   }
 
   /**
-   * Refuses what is new, lets HTTP requests under way finish for a while, cancels the rest, and
-   * stops the engines. Idempotent, same promise.
+   * Rejects new work, cancels tasks, lets running HTTP requests finish within `drainSeconds`,
+   * cancels the rest, and stops the engines. Idempotent, returns the same promise.
    */
   close(): Promise<void> {
     this.#closing ??= this.#closeOnce()
@@ -146,8 +146,8 @@ export class InferenceBackend implements Backend {
     const service = new InferenceService({
       options: this.#options,
       config,
-      tell: (taskId, notice) => this.#tell(taskId, notice),
-      isHeard: () => this.#connections.size > 0,
+      notify: (taskId, notice) => this.#notify(taskId, notice),
+      hasSessions: () => this.#connections.size > 0,
     })
     this.#opening = service
     await service.open()
@@ -161,15 +161,15 @@ export class InferenceBackend implements Backend {
   async #closeOnce(): Promise<void> {
     const jobs = [...this.#connections.values()]
     await Promise.all(jobs.map((one) => one.cancelAll('backend closed')))
-    // What is just starting would be waited for otherwise, and a model may take minutes.
+    // Otherwise the initialization below would wait for a model to load, which may take minutes.
     if (this.#service === null) await this.#opening?.pool.stop()
     await this.#initializing?.catch(() => {})
     await this.#service?.close(this.#options.drainMs)
     this.#connections.clear()
   }
 
-  /** What concerns a task goes to the one who submitted it, all else to everybody. */
-  #tell(taskId: string | null, notice: Notice): void {
+  /** Notices about a task go to the session that submitted it, all others to every session. */
+  #notify(taskId: string | null, notice: Notice): void {
     for (const [listener, jobs] of this.#connections) {
       if (taskId === null || jobs.has(taskId)) listener.notice(notice)
     }

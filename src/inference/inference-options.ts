@@ -1,4 +1,4 @@
-/** The options of an inference backend: the specification's, in camelCase, and a few of ours. */
+/** The options of an inference backend and their validation. */
 
 import { type Clock, systemClock } from '../foundation/clock.ts'
 import { StateError, ValueError } from '../foundation/errors.ts'
@@ -19,11 +19,11 @@ import type { CreateEngine } from './generation/inference-engine.ts'
 import { expectReachable } from './server/listening.ts'
 import { resolveServerLimits, type ServerLimits } from './server/server-limits.ts'
 
-/** Where the configuration lies, what wins over it, and how the server is to be reached. */
+/** The configuration file, what overrides it, and the address of the server. */
 export interface InferenceBackendOptions {
-  /** The YAML file with everything else. */
+  /** The YAML file with the rest of the configuration. */
   readonly configFile: string
-  /** A model hub's name, or a local path. */
+  /** A name on a model hub, or a local path. */
   readonly modelName: string
   /** Default `inference`. */
   readonly name?: string
@@ -33,32 +33,32 @@ export interface InferenceBackendOptions {
   readonly numGpus?: number
   /** Tensor parallelism. Default 1. */
   readonly tpSize?: number
-  /** Of the HTTP server; 0 takes a free one. Default 8000. */
+  /** The port of the HTTP server; 0 chooses a free one. Default 8000. */
   readonly port?: number
   /** Node offset, for several services side by side. Default 0. */
   readonly offset?: number
-  /** Serve over HTTP. Default `true`; otherwise `generate` is there. */
+  /** Serve over HTTP. Default `true`; `false` enables `generate` instead. */
   readonly useService?: boolean
   /** Default 1024. */
   readonly maxBatchSize?: number
   /** Default 500. */
   readonly maxBatchWaitMs?: number
-  /** Where the server listens; anything but loopback requires an `apiKey`. Default `127.0.0.1`. */
+  /** The host to listen on; any but loopback requires an `apiKey`. Default `127.0.0.1`. */
   readonly host?: string
   readonly apiKey?: string
-  /** Overrides the file's `engine`: a kind, a section with its keys, or an engine of one's own. */
+  /** Overrides the file's `engine`: a kind, a section with its keys, or a factory of engines. */
   readonly engine?: EngineOption | CreateEngine
   /** Limits of the HTTP server. */
   readonly limits?: Partial<ServerLimits>
-  /** Puts prompts and answers into spans. Default `false`. */
+  /** Records prompts and generated text in spans. Default `false`. */
   readonly captureContent?: boolean
-  /** How long an engine may be silent about a request. Default 600. */
+  /** How long an engine may be silent about a request before it is aborted. Default 600. */
   readonly engineTimeoutSeconds?: number
-  /** How long HTTP requests under way may take when it closes. Default 5. */
+  /** How long running HTTP requests may take to finish on close. Default 5. */
   readonly drainSeconds?: number
   readonly clock?: Clock
   readonly log?: Log
-  /** Hears how the engines get ready. */
+  /** Called with the progress of starting engines, such as loading a model. */
   readonly onProgress?: (text: string) => void
 }
 
@@ -136,7 +136,7 @@ export function resolveInferenceOptions(
   }
 }
 
-/** What is given here wins over the file. */
+/** The options that override the configuration file. */
 function overridesOf(options: InferenceBackendOptions): InferenceOverrides {
   const { modelName, numNodes, numGpus, tpSize, offset, maxBatchSize, maxBatchWaitMs } = options
   const { engine } = options
@@ -153,14 +153,14 @@ function overridesOf(options: InferenceBackendOptions): InferenceOverrides {
   }
 }
 
-/** As they were given: what is left out is filled in with the server. */
+/** Only checked here; the server fills in defaults. */
 function expectLimits(limits: Partial<ServerLimits>): Partial<ServerLimits> {
   expectObject('limits', limits)
   resolveServerLimits(limits)
   return limits
 }
 
-/** `generate`'s time-out: above 0, at most a day (`faults.md` row 81). */
+/** The time-out of `generate`: above 0, at most a day. */
 export function expectTimeout(value: unknown): number {
   if (typeof value === 'number' && value > 0 && value <= 86_400) return value
   const expected = '0 < s <= 86400'

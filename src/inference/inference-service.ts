@@ -1,4 +1,4 @@
-/** What runs while an inference backend is initialized, started and stopped in order. */
+/** The running parts of an initialized inference backend: creates, starts and stops them. */
 
 import type { Notice } from '../backends/backend.ts'
 import { newSpanId } from '../foundation/ids.ts'
@@ -20,10 +20,10 @@ import { EnginePool } from './generation/engine-pool.ts'
 export interface ServiceParts {
   readonly options: ResolvedInferenceOptions
   readonly config: InferenceConfig
-  /** Passes on what sessions should know. */
-  readonly tell: (taskId: string | null, notice: Notice) => void
-  /** Whether anybody listens; spans are not made for nobody. */
-  readonly isHeard: () => boolean
+  /** Sends a notice to the session of a task, or to all sessions. */
+  readonly notify: (taskId: string | null, notice: Notice) => void
+  /** Whether any session is connected; spans are created only then. */
+  readonly hasSessions: () => boolean
 }
 
 export class InferenceService {
@@ -54,7 +54,8 @@ export class InferenceService {
       batcher,
       clock,
       log,
-      onLost: ({ workerId, reason }) => parts.tell(null, { kind: 'engine-lost', workerId, reason }),
+      onLost: ({ workerId, reason }) =>
+        parts.notify(null, { kind: 'engine-lost', workerId, reason }),
     })
     const { pool } = this
     this.#scaler = new Autoscaler({ clock, batcher, pool, config: config.dynamicWorkers })
@@ -77,7 +78,7 @@ export class InferenceService {
     return this.#server?.endpoint ?? null
   }
 
-  /** Engines first, then the server: nobody is let in before somebody can answer. */
+  /** Starts the engines, then the server, so that no client connects before an engine serves. */
   async open(): Promise<void> {
     const { options, config } = this.#parts
     await this.pool.start()
@@ -91,7 +92,7 @@ export class InferenceService {
     if (config.dynamicWorkers.isOn) this.#scaler.start()
   }
 
-  /** Takes nothing more; requests under way get so long to finish. */
+  /** Rejects new requests; running ones have `graceMs` to finish. */
   async close(graceMs: number): Promise<void> {
     const { clock } = this.#parts.options
     this.#scaler.stop()
@@ -103,24 +104,24 @@ export class InferenceService {
   }
 
   #onBatch(report: BatchReport): void {
-    const { tell, isHeard, config } = this.#parts
+    const { notify, hasSessions, config } = this.#parts
     this.#metrics.batchEnded(report)
-    if (!isHeard()) return
+    if (!hasSessions()) return
     const { workerId, size, waitMs, durationMs, requestIds, startedAt, error } = report
     const durationSeconds = durationMs / 1000
     const waitSeconds = waitMs / 1000
-    tell(null, { kind: 'batch', workerId, size, waitSeconds, durationSeconds, error })
+    notify(null, { kind: 'batch', workerId, size, waitSeconds, durationSeconds, error })
     const times = { startTime: startedAt, durationMs, waitMs }
     const facts = { spanId: newSpanId(), model: config.modelName, workerId, requestIds, error }
-    tell(null, { kind: 'span', span: toBatchSpan({ ...facts, ...times }) })
+    notify(null, { kind: 'span', span: toBatchSpan({ ...facts, ...times }) })
   }
 
   #onEnded(taskId: string | null, { span, measurements, code }: RequestReport): void {
-    const { tell, isHeard } = this.#parts
+    const { notify, hasSessions } = this.#parts
     this.#metrics.requestEnded(code, measurements)
-    if (!isHeard()) return
-    tell(taskId, { kind: 'span', span: span() })
-    for (const measurement of measurements) tell(taskId, { kind: 'measurement', measurement })
+    if (!hasSessions()) return
+    notify(taskId, { kind: 'span', span: span() })
+    for (const measurement of measurements) notify(taskId, { kind: 'measurement', measurement })
   }
 
   #createServer(): InferenceServer {

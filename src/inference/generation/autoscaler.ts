@@ -1,9 +1,9 @@
-/** Asks every second how many workers are wanted, and tells the pool. */
+/** Adapts the number of workers to the load, once a second. */
 
 import type { Clock } from '../../foundation/clock.ts'
+import type { DynamicWorkersConfig } from '../config/inference-config.ts'
 import type { Batcher } from './batcher.ts'
 import type { EnginePool } from './engine-pool.ts'
-import { decideScale, initialScale, type ScaleConfig, type ScaleState } from './scaling.ts'
 
 export interface AutoscalerParts {
   readonly clock: Clock
@@ -13,7 +13,8 @@ export interface AutoscalerParts {
 }
 
 const tickMs = 1000
-/** Prompts within this time before a tick are recent. */
+const maxArrivals = 64
+/** Arrivals within this time before a tick are recent. */
 const recentMs = 3000
 
 export class Autoscaler {
@@ -34,9 +35,9 @@ export class Autoscaler {
     this.#stopTimer()
   }
 
-  /** A prompt has come. Only as many are kept as matter. */
+  /** Called for every prompt. Keeps no more arrivals than can matter. */
   arrived(): void {
-    if (this.#arrivals.length === mostKept) this.#arrivals.shift()
+    if (this.#arrivals.length === maxArrivals) this.#arrivals.shift()
     this.#arrivals.push(this.#parts.clock.monotonicMs())
   }
 
@@ -60,4 +61,103 @@ export class Autoscaler {
   }
 }
 
-const mostKept = 64
+export type ScaleConfig = Omit<DynamicWorkersConfig, 'isOn'>
+
+/** The load at one tick. */
+export interface ScaleInput {
+  /** Monotonic. */
+  readonly nowMs: number
+  /** Requests in an engine. */
+  readonly running: number
+  /** Requests in the queue. */
+  readonly queued: number
+  /** Workers that serve or start; those that are draining do not count. */
+  readonly workers: number
+  /** The workers of them that do not serve yet. */
+  readonly starting: number
+  /** The time of the oldest request in the queue; 0 if it is empty. */
+  readonly oldestWaitMs: number
+  /** Prompts that arrived within the last 3 seconds. */
+  readonly recentArrivals: number
+}
+
+/** The state from tick to tick. */
+export interface ScaleState {
+  /** Smoothed; `null` before the first tick. */
+  readonly load: number | null
+  readonly seenMs: number
+  /** Since when more workers have been wanted than there are, without interruption. */
+  readonly aboveSinceMs: number | null
+  /** Since when fewer have been wanted. */
+  readonly belowSinceMs: number | null
+  /** When workers were last added. */
+  readonly raisedMs: number
+}
+
+export const initialScale: ScaleState = {
+  load: null,
+  seenMs: 0,
+  aboveSinceMs: null,
+  belowSinceMs: null,
+  raisedMs: -Infinity,
+}
+
+/** The time constant of the smoothing: older load counts 1/e. */
+const smoothingMs = 2000
+const burstArrivals = 5
+
+/**
+ * Decides how many workers there should be; pure. The wanted number follows the smoothed load.
+ * Workers are added when more have been wanted for `spinUpSeconds`, at once in a burst or when the
+ * queue is old, at most doubling their number. One is removed when fewer have been wanted for
+ * `spinDownSeconds`. The target is always within the configured bounds.
+ */
+export function decideScale(
+  config: ScaleConfig,
+  state: ScaleState,
+  input: ScaleInput,
+): { readonly state: ScaleState; readonly target: number } {
+  const { nowMs, workers } = input
+  const loadNow = input.running + input.queued
+  const load = smooth(state, nowMs, loadNow)
+  const isBurst = input.recentArrivals >= burstArrivals
+  const wanted = wantedFor(config, isBurst ? Math.max(load, loadNow) : load)
+  const target = clamp(config, workers)
+  const base = { load, seenMs: nowMs, aboveSinceMs: null, belowSinceMs: null }
+  if (target !== workers) return { state: { ...base, raisedMs: nowMs }, target }
+
+  const spinUpMs = config.spinUpSeconds * 1000
+  // An old queue means that a worker serves less than assumed; an added one needs time to help.
+  const hasHelped = input.starting === 0 && nowMs - state.raisedMs >= Math.max(spinUpMs, 1000)
+  const isOld = input.oldestWaitMs > spinUpMs && hasHelped
+  const needed = clamp(config, isOld ? Math.max(wanted, workers + 1) : wanted)
+  if (needed > workers) {
+    const aboveSinceMs = state.aboveSinceMs ?? nowMs
+    const isLasting = isBurst || nowMs - aboveSinceMs >= spinUpMs
+    // The smoothed load outlasts a peak, which needs no worker once it is over.
+    const isLoaded = loadNow > workers * config.targetOngoingRequests
+    if (!isOld && !(isLasting && isLoaded)) {
+      return { state: { ...base, aboveSinceMs, raisedMs: state.raisedMs }, target }
+    }
+    return { state: { ...base, raisedMs: nowMs }, target: Math.min(needed, workers * 2) }
+  }
+  if (needed < workers) {
+    const belowSinceMs = state.belowSinceMs ?? nowMs
+    const isDue = nowMs - belowSinceMs >= config.spinDownSeconds * 1000
+    const kept = { ...base, belowSinceMs: isDue ? nowMs : belowSinceMs, raisedMs: state.raisedMs }
+    return { state: kept, target: isDue ? workers - 1 : workers }
+  }
+  return { state: { ...base, raisedMs: state.raisedMs }, target }
+}
+
+function smooth({ load, seenMs }: ScaleState, nowMs: number, loadNow: number): number {
+  if (load === null) return loadNow
+  const share = 1 - Math.exp(-Math.max(0, nowMs - seenMs) / smoothingMs)
+  return load + share * (loadNow - load)
+}
+
+const clamp = ({ minWorkers, maxWorkers }: ScaleConfig, workers: number): number =>
+  Math.min(maxWorkers, Math.max(minWorkers, workers))
+
+const wantedFor = (config: ScaleConfig, load: number): number =>
+  Math.ceil(load / config.targetOngoingRequests)

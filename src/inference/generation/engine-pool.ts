@@ -1,4 +1,4 @@
-/** Owns the engines: starts, watches, restarts and scales them. It gives them no requests. */
+/** Owns the engines: starts, watches, restarts and scales them. Sends them no requests. */
 
 import type { Clock } from '../../foundation/clock.ts'
 import { messageOf, StateError } from '../../foundation/errors.ts'
@@ -11,28 +11,28 @@ import { SupervisedWorker } from './supervised-worker.ts'
 
 export interface EnginePoolParts {
   readonly createEngine: CreateEngine
-  /** How many to start with. */
+  /** The initial number. */
   readonly workers: number
-  /** Gets each worker while it serves. */
+  /** Each worker is attached to it while it serves. */
   readonly batcher: Batcher
   readonly clock: Clock
   readonly log: Log
-  /** An engine that had served is gone; it will be started anew. */
+  /** An engine that had served is lost; it will be restarted. */
   readonly onLost: (notice: { readonly workerId: string; readonly reason: string }) => void
 }
 
 /**
- * `start` resolves when a first engine serves, and rejects with the first one's error when none
- * does. From then on an engine that is lost or does not start is tried again, with longer and
- * longer pauses. `stop` closes everything, also what is just starting.
+ * `start` resolves when the first engine serves, and rejects with the first error if none does. An
+ * engine that is lost or does not start later is restarted with exponential back-off. `stop` closes
+ * all engines, also those that are starting.
  */
 export class EnginePool extends Service {
   readonly #parts: EnginePoolParts
   readonly #workers = new Map<number, SupervisedWorker>()
   #wanted: number
   #isRunning = false
-  /** Warnings and their errors until it is known whether any engine starts; `null` after that. */
-  #early: Map<string, unknown> | null = null
+  /** Start failures, held back until it is known whether any engine starts; then `null`. */
+  #earlyFailures: Map<string, unknown> | null = null
   #model: ModelFacts | null = null
   #stopped: Promise<void> | null = null
 
@@ -42,28 +42,28 @@ export class EnginePool extends Service {
     this.#wanted = parts.workers
   }
 
-  /** What the first engine said of its model. */
+  /** As reported by the first engine that started. */
   get model(): ModelFacts {
     if (this.#model === null) throw new StateError('no engine has started yet')
     return this.#model
   }
 
-  /** How many serve now. */
+  /** How many engines serve now. */
   get workers(): number {
     return this.#engines().length
   }
 
-  /** How many serve, start or are about to be started anew. */
+  /** How many workers serve, start or wait to be restarted. */
   get staying(): number {
     return this.#staying().length
   }
 
-  /** Why nobody serves now; `null` when somebody does. */
+  /** Why no engine serves now; `null` if one does. */
   get unready(): string | null {
     if (this.workers > 0) return null
     if (!this.#isRunning) return this.#stopped === null ? 'not started' : 'closed'
     const [first] = this.#workers.values()
-    return first?.trouble ?? 'no worker is wanted'
+    return first?.problem ?? 'no worker is configured'
   }
 
   async tokenize(text: string): Promise<readonly number[]> {
@@ -72,7 +72,7 @@ export class EnginePool extends Service {
     return engine.tokenize(text)
   }
 
-  /** Grows without waiting, shrinks one by one by draining. Idempotent. */
+  /** Adds workers at once; removes them one by one, each after its requests have ended. */
   resize(workers: number): void {
     this.#wanted = workers
     this.#adjust()
@@ -86,34 +86,34 @@ export class EnginePool extends Service {
 
   protected async onStart(): Promise<void> {
     this.#isRunning = true
-    this.#early = new Map()
+    this.#earlyFailures = new Map()
     this.#adjust()
     const starts = [...this.#workers.values()].map(({ firstStart }) => firstStart)
     try {
       await Promise.any(starts)
-      this.#warnOfEarly(null)
+      this.#logEarlyFailures(null)
     } catch (error) {
-      // One that failed first may have come up since.
-      if (this.workers > 0) return this.#warnOfEarly(null)
+      // An engine that failed first may serve by now.
+      if (this.workers > 0) return this.#logEarlyFailures(null)
       this.#isRunning = false
       await this.#closeAll()
       const first: unknown = error instanceof AggregateError ? (error.errors[0] ?? error) : error
-      this.#warnOfEarly(messageOf(first))
+      this.#logEarlyFailures(messageOf(first))
       throw first
     }
   }
 
   #onStartFailed(text: string, error: unknown): void {
-    if (this.#early === null) this.#parts.log.warn('EngineStartFailed', text)
-    else this.#early.set(text, error)
+    if (this.#earlyFailures === null) this.#parts.log.warn('EngineStartFailed', text)
+    else this.#earlyFailures.set(text, error)
   }
 
-  /** Says nothing of those that failed for the reason that the caller is told. */
-  #warnOfEarly(told: string | null): void {
-    const early = this.#early ?? new Map<string, unknown>()
-    this.#early = null
+  /** Skips failures with the message that the caller of `start` gets anyway. */
+  #logEarlyFailures(reported: string | null): void {
+    const early = this.#earlyFailures ?? new Map<string, unknown>()
+    this.#earlyFailures = null
     for (const [text, error] of early) {
-      if (messageOf(error) !== told) this.#parts.log.warn('EngineStartFailed', text)
+      if (messageOf(error) !== reported) this.#parts.log.warn('EngineStartFailed', text)
     }
   }
 
@@ -122,7 +122,7 @@ export class EnginePool extends Service {
   #adjust(): void {
     if (!this.#isRunning) return
     const staying = this.#staying()
-    // One that still drains keeps its index, and so its part of the hardware.
+    // A draining worker keeps its index, and so its share of the hardware.
     for (let at = this.#workers.size; at < this.#wanted; at++) this.#add()
     const isShrinking = staying.length < this.#workers.size
     if (staying.length > this.#wanted && !isShrinking) this.#retire(staying)
@@ -145,7 +145,7 @@ export class EnginePool extends Service {
     this.#workers.set(index, new SupervisedWorker(worker, parts))
   }
 
-  /** The youngest goes, first of all one that does not serve. */
+  /** Removes the newest worker, preferably one that does not serve. */
   #retire(staying: readonly SupervisedWorker[]): void {
     const leaving = staying.findLast(({ engine }) => engine === null) ?? staying.at(-1)
     for (const [index, worker] of this.#workers) {

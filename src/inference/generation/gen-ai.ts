@@ -1,4 +1,4 @@
-/** How a generation is told to OpenTelemetry: by the names of the GenAI conventions. */
+/** Spans and measurements of requests, by the GenAI semantic conventions of OpenTelemetry. */
 
 import type { HistogramInstrument, Labels, Measurement } from '../../events/measurement.ts'
 import type { WorkSpan } from '../../events/sink.ts'
@@ -14,7 +14,7 @@ const provider = 'tutti'
 const requestDuration: HistogramInstrument = {
   name: 'gen_ai.server.request.duration',
   unit: 's',
-  description: 'from the arrival of a request to the end of its answer',
+  description: 'from the arrival of a request to its end',
   boundaries: [
     0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92,
   ],
@@ -39,11 +39,11 @@ const timePerOutputToken: HistogramInstrument = {
 const tokenUsage: HistogramInstrument = {
   name: 'gen_ai.client.token.usage',
   unit: '{token}',
-  description: 'tokens of prompts and answers',
+  description: 'tokens of prompts and generated text',
   boundaries: Array.from({ length: 14 }, (_, power) => 4 ** power),
 }
 
-/** One generation from its arrival to its end; times are monotonic milliseconds. */
+/** A request that has ended; times are monotonic milliseconds. */
 export interface Generation {
   readonly request: GenerationRequest
   readonly model: string
@@ -54,9 +54,9 @@ export interface Generation {
   readonly firstTokenAt: number | null
   readonly endedAt: number
   readonly outcome: { readonly result: GenerationResult } | { readonly error: unknown }
-  /** The guardrails' rules that hit; never what they found. */
+  /** Ids of the guardrail rules that matched; never the matched text. */
   readonly rules: readonly string[]
-  /** Prompts and answers are told only where somebody asked for it. */
+  /** Whether the span contains prompt and generated text. */
   readonly isContentCaptured: boolean
 }
 
@@ -88,7 +88,7 @@ interface OperationLabels {
   readonly output: Labels
 }
 
-/** Measures the generations of one model. Labels are made once: distributions find them fast. */
+/** Measures the requests of one model, with shared label objects, which are looked up fast. */
 export class GenerationMeter {
   readonly #labels: { readonly chat: OperationLabels; readonly text_completion: OperationLabels }
 
@@ -135,7 +135,7 @@ function operationLabels(model: string, operation: string): OperationLabels {
   }
 }
 
-/** The span of a batch, linked to its requests' spans. */
+/** The span of a batch, linked to the spans of its requests. */
 export function toBatchSpan(batch: {
   readonly spanId: string
   readonly model: string
@@ -208,7 +208,7 @@ function resultAttributes(
   return attributes
 }
 
-/** Cancellation is not a failure. */
+/** A canceled request is not an error of its span. */
 const isCanceled = (error: unknown): boolean => inferenceCodeOf(error) === 'canceled'
 
 const failureAttributes = (error: unknown): Attributes =>

@@ -1,17 +1,17 @@
-/** The port of everything that turns a conversation or a text into more text. */
+/** The port that every inference engine implements. */
 
-/** Who said what. Parts of a message (text parts) are joined before they come here. */
+/** A message of a conversation. Text parts are joined into `content`. */
 export interface ChatMessage {
   readonly role: 'system' | 'user' | 'assistant' | 'tool'
   readonly content: string
-  /** What an assistant asked for. */
+  /** The calls that an assistant requested. */
   readonly toolCalls?: readonly ToolCall[]
-  /** The call that a `tool` message answers. */
+  /** The call whose outcome a `tool` message contains. */
   readonly toolCallId?: string
   readonly name?: string
 }
 
-/** A function of the client's that the model may ask for; nobody here ever calls it. */
+/** A function that the model may request to call. It is the client that calls it. */
 export interface ToolDefinition {
   readonly name: string
   readonly description?: string
@@ -19,7 +19,7 @@ export interface ToolDefinition {
   readonly parameters?: object
 }
 
-/** A model's wish that the client call a tool and send the outcome as a `tool` message. */
+/** A request of the model to call a tool; the client sends the outcome as a `tool` message. */
 export interface ToolCall {
   readonly id: string
   readonly name: string
@@ -27,10 +27,10 @@ export interface ToolCall {
   readonly arguments: string
 }
 
-/** Whether the model may call tools, must call one, or must call the one that is named. */
+/** Whether the model may call tools, must not, must call one, or must call the named one. */
 export type ToolChoice = 'auto' | 'none' | 'required' | { readonly name: string }
 
-/** What is to be continued: a conversation that the model's template spells, or raw text. */
+/** What to continue: a conversation, formatted by the model's chat template, or raw text. */
 export type GenerationInput =
   | {
       readonly kind: 'chat'
@@ -40,16 +40,16 @@ export type GenerationInput =
     }
   | { readonly kind: 'text'; readonly text: string }
 
-/** What the answer's text has to be: anything, a JSON object, or JSON that fits a schema. */
+/** The required format of the output: any text, a JSON object, or JSON that matches a schema. */
 export type OutputFormat =
   | { readonly kind: 'text' }
   | { readonly kind: 'json_object' }
   | { readonly kind: 'json_schema'; readonly schema: object }
 
-/** How tokens are chosen, complete: defaults were filled in before. */
+/** How tokens are sampled; defaults have been filled in. */
 export interface Sampling {
   readonly maxTokens: number
-  /** 0 takes the most likely token always. */
+  /** 0 always takes the most likely token. */
   readonly temperature: number
   readonly topP: number
   /** 0 considers all tokens. */
@@ -60,80 +60,83 @@ export interface Sampling {
   readonly seed: number | null
   readonly stop: readonly string[]
   readonly ignoreEos: boolean
-  /** How many likely tokens are told beside each chosen one; `null` for none of it. */
+  /** How many likely alternatives to report for each token; `null` for no logprobs. */
   readonly logprobs: number | null
   readonly format: OutputFormat
 }
 
-/** One text to be generated. */
+/** One text to generate. */
 export interface GenerationRequest {
-  /** Unique among the requests that an engine has. Answers are matched by it, never by order. */
+  /** Unique among the requests of an engine. Its calls refer to it; order has no meaning. */
   readonly id: string
   readonly input: GenerationInput
   readonly sampling: Sampling
-  /** Ends it: the engine lets go within one token, and reports `canceled`. */
+  /**
+   * Aborts it: the engine stops within one token and reports `canceled`, also if the text was
+   * complete by then.
+   */
   readonly signal: AbortSignal
 }
 
-/** A token and how likely it was at its place, as the natural logarithm. */
+/** A token and its log probability (natural logarithm). */
 export interface TokenChance {
   readonly token: string
   readonly logprob: number
-  /** Where `token` does not spell them: a part of a character comes out as U+FFFD. */
+  /** The bytes of a part of a character, which `token` shows as U+FFFD. */
   readonly bytes?: readonly number[]
 }
 
-/** The token that was chosen, with the likeliest ones of its place. */
+/** The sampled token, with the most likely alternatives. */
 export interface TokenLogprob extends TokenChance {
   readonly top: readonly TokenChance[]
 }
 
-/** A piece of an answer. */
+/** More output of a request. */
 export interface GenerationDelta {
   readonly text: string
   readonly logprobs?: readonly TokenLogprob[]
   readonly toolCalls?: readonly ToolCall[]
-  /** With the first piece, where it is known so early: it counts when the answer is cut off. */
+  /** With the first delta, if known by then: the usage of a request that is cut off. */
   readonly promptTokens?: number
 }
 
-/** Why an answer ended: by itself, at its length, with calls of tools, or at a filter. */
+/** Why the output ended: by itself, at `maxTokens`, with tool calls, or by a guardrail. */
 export type FinishReason = 'stop' | 'length' | 'tool_calls' | 'content_filter'
 
-/** What a request cost in tokens; an estimate where the engine's server does not tell. */
+/** The token counts of a request; estimated if the server of an engine does not report them. */
 export interface Usage {
   readonly promptTokens: number
   readonly completionTokens: number
 }
 
-/** How a request ended; only with `done` are its deltas a whole answer. */
+/** How a request ended. Only with `done` are its deltas complete. */
 export type GenerationEnd =
   | { readonly kind: 'done'; readonly finishReason: FinishReason; readonly usage: Usage }
   | { readonly kind: 'failed'; readonly error: unknown }
   | { readonly kind: 'canceled' }
 
-/** The only way back from an engine. Neither call throws. */
+/** Receives everything that an engine reports. No call throws. */
 export interface GenerationListener {
   /**
-   * More text; all deltas together are the answer. A promise asks the engine to hold this request
-   * back until it settles: its reader is slow.
+   * More text; all deltas together are the output. While a returned promise is pending, because the
+   * reader is slow, the engine must pause this request.
    */
   delta(id: string, delta: GenerationDelta): Promise<void> | undefined
   /** Once for every request, after its last delta. */
   end(id: string, end: GenerationEnd): void
 }
 
-/** What is known of the model once an engine has started. */
+/** The facts of a model, known once an engine has started. */
 export interface ModelFacts {
   readonly name: string
-  /** Tokens of prompt and answer together. */
+  /** In tokens, prompt and output together. */
   readonly contextLength: number
   readonly hasChatTemplate: boolean
 }
 
 /**
- * How much an engine takes at a time. `batch`: one batch, and no other before all of it has ended.
- * `step`: up to `slots` requests that may join and leave at any step.
+ * How many requests an engine takes at a time. `batch`: one batch, and the next one after all of it
+ * has ended. `step`: up to `slots` requests, which may join and leave at any step.
  */
 export interface EngineCapacity {
   readonly admits: 'batch' | 'step'
@@ -141,11 +144,11 @@ export interface EngineCapacity {
 }
 
 /**
- * One worker that generates text. `start` resolves when it can; `generate` takes a batch and
- * resolves when each of its requests has ended, in whatever order. A request that fails, fails
- * alone. A rejection of `generate` means that the batch as a whole failed; an `InferenceError` with
- * code `engine_lost` means that the engine is gone and has to be started anew.
- * `close` ends everything it started, is idempotent and complete when it resolves.
+ * One worker that generates text. `start` resolves when it is ready. `generate` takes a batch and
+ * resolves when all of its requests have ended, in any order. A request that fails must not affect
+ * the others. A rejection of `generate` means that the batch failed as a whole; an `InferenceError`
+ * with the code `engine_lost` means that the engine is gone and has to be restarted.
+ * `close` ends everything that the engine started, is idempotent, and complete when it resolves.
  */
 export interface InferenceEngine {
   start(): Promise<ModelFacts>
@@ -153,19 +156,19 @@ export interface InferenceEngine {
   generate(requests: readonly GenerationRequest[], listener: GenerationListener): Promise<void>
   tokenize(text: string): Promise<readonly number[]>
   /**
-   * Resolves with the reason when the engine is lost without having been closed; else never. Asked
-   * for once, after `start`.
+   * Resolves with the reason if the engine is lost without having been closed; otherwise never.
+   * Called once, after `start`.
    */
   lost(): Promise<string>
   close(): Promise<void>
 }
 
-/** Makes the engine of one worker; nothing runs before its `start`. */
+/** Creates the engine of one worker; nothing runs before its `start`. */
 export type CreateEngine = (worker: EngineWorker) => InferenceEngine
 
-/** Which worker an engine is to be. */
+/** The worker that an engine is created for. */
 export interface EngineWorker {
-  /** Counts from 0; a restarted worker keeps its index. */
+  /** From 0; a restarted worker keeps its index. */
   readonly index: number
   readonly workerId: string
 }

@@ -1,4 +1,4 @@
-/** One worker of the pool: starts its engine, watches it, and starts it anew when it is lost. */
+/** One worker of the pool: starts its engine, watches it, and restarts it when it is lost. */
 
 import { type Clock, sleep } from '../../foundation/clock.ts'
 import { messageOf } from '../../foundation/errors.ts'
@@ -22,39 +22,39 @@ export interface WorkerParts {
   readonly clock: Clock
   readonly log: Log
   readonly onServing: (facts: ModelFacts) => void
-  /** It did not start, and is tried again after a pause. */
+  /** The engine did not start; it is retried after a delay. */
   readonly onStartFailed: (text: string, error: unknown) => void
   readonly onLost: (notice: { readonly workerId: string; readonly reason: string }) => void
 }
 
 const maxDelayMs = 30_000
 
-/** While it serves, the batcher has it. A restarted one keeps its name. */
+/** Attached to the batcher while its engine serves. A restarted worker keeps its id. */
 export class SupervisedWorker {
   readonly #worker: EngineWorker
   readonly #parts: WorkerParts
   readonly #closing = new AbortController()
   readonly #firstStart = Promise.withResolvers<void>()
-  readonly #life: Promise<void>
+  readonly #lifetime: Promise<void>
   #serving: ServingEngine | null = null
   #isRetiring = false
-  #trouble = 'is starting'
+  #problem = 'is starting'
   #servesSinceMs = Infinity
 
-  /** Begins at once. */
+  /** Starts its engine at once. */
   constructor(worker: EngineWorker, parts: WorkerParts) {
     this.#worker = worker
     this.#parts = parts
     this.#firstStart.promise.catch(() => {})
-    this.#life = this.#live()
+    this.#lifetime = this.#runUntilClosed()
   }
 
-  /** Rejects when the first start fails, which does not keep it from trying again. */
+  /** Rejects when the first start fails; the worker retries all the same. */
   get firstStart(): Promise<void> {
     return this.#firstStart.promise
   }
 
-  /** The engine that takes requests now. */
+  /** The engine that accepts requests now; `null` if none does. */
   get engine(): InferenceEngine | null {
     return this.#isRetiring ? null : (this.#serving?.engine ?? null)
   }
@@ -63,33 +63,33 @@ export class SupervisedWorker {
     return this.#isRetiring
   }
 
-  /** Why it does not serve. */
-  get trouble(): string {
-    return `${this.#worker.workerId} ${this.#trouble}`
+  /** Why it does not serve, for people. */
+  get problem(): string {
+    return `${this.#worker.workerId} ${this.#problem}`
   }
 
-  /** Takes no more requests, lets those that it has end, and closes. */
+  /** Closes it after its requests have ended; it gets no more. */
   async retire(): Promise<void> {
     this.#isRetiring = true
     await this.#parts.batcher.removeWorker(this.#worker.workerId)
     await this.close()
   }
 
-  /** Closes its engine, whatever it does. Complete when it resolves. */
+  /** Closes its engine at once. Complete when it resolves. */
   close(): Promise<void> {
     this.#closing.abort(inferenceError('closing', 'the engine is being closed'))
-    return this.#life
+    return this.#lifetime
   }
 
-  async #live(): Promise<void> {
+  async #runUntilClosed(): Promise<void> {
     const { clock } = this.#parts
     const backOff = new BackOff({ firstDelayMs: 500, maxDelayMs })
     while (!this.#isOver) {
       this.#servesSinceMs = Infinity
       const reason = await this.#serveOnce()
       if (this.#isOver) return
-      this.#trouble = reason
-      // One that has worked for a while is not one that keeps failing.
+      this.#problem = reason
+      // An engine that served for long starts a new row of failures.
       if (clock.monotonicMs() - this.#servesSinceMs >= maxDelayMs) backOff.reset()
       const delayMs = backOff.fail(clock.monotonicMs())
       await sleep(clock, delayMs, { signal: this.#closing.signal }).catch(() => {})
@@ -100,17 +100,17 @@ export class SupervisedWorker {
     return this.#isRetiring || this.#closing.signal.aborted
   }
 
-  /** One engine's life, from its making to its close; resolves with why it serves no longer. */
+  /** Creates, starts, serves and closes one engine; resolves with why it no longer serves. */
   async #serveOnce(): Promise<string> {
     const { createEngine, batcher, onStartFailed } = this.#parts
     const { workerId } = this.#worker
     let engine: InferenceEngine | null = null
-    let service: ServingEngine | null = null
+    let serving: ServingEngine | null = null
     try {
       engine = createEngine(this.#worker)
       const facts = await unlessAborted(this.#closing.signal, engine.start())
-      service = new ServingEngine(workerId, engine, this.#closing.signal)
-      return await this.#serve(service, facts)
+      serving = new ServingEngine(workerId, engine, this.#closing.signal)
+      return await this.#serve(serving, facts)
     } catch (error) {
       this.#firstStart.reject(error)
       const reason = `did not start: ${messageOf(error)}`
@@ -118,26 +118,26 @@ export class SupervisedWorker {
       return reason
     } finally {
       await this.#closeEngine(engine)
-      service?.abandon(inferenceError('closing', `${workerId} was closed`))
+      serving?.abandon(inferenceError('closing', `${workerId} was closed`))
       await batcher.removeWorker(workerId)
     }
   }
 
-  async #serve(service: ServingEngine, facts: ModelFacts): Promise<string> {
+  async #serve(serving: ServingEngine, facts: ModelFacts): Promise<string> {
     const { batcher, clock, onServing, onLost } = this.#parts
-    const { workerId } = service
-    this.#serving = service
+    const { workerId } = serving
+    this.#serving = serving
     this.#servesSinceMs = clock.monotonicMs()
-    batcher.addWorker(service)
+    batcher.addWorker(serving)
     onServing(facts)
     this.#firstStart.resolve()
-    const loss = await service.over
+    const loss = await serving.over
     this.#serving = null
     const left = batcher.removeWorker(workerId)
     if (loss === null) return 'was closed'
-    service.abandon(inferenceError('engine_lost', `${workerId} was lost: ${loss}`))
+    serving.abandon(inferenceError('engine_lost', `${workerId} was lost: ${loss}`))
     onLost({ workerId, reason: loss })
-    // Closed earlier, the engine would end the requests that can still move.
+    // Closing the engine earlier would end requests that can be retried on another one.
     await left
     return `was lost: ${loss}`
   }
@@ -152,12 +152,12 @@ export class SupervisedWorker {
   }
 }
 
-/** A started engine as the batcher sees it, until it is lost or closed. */
+/** A started engine for the batcher, until it is lost or closed. */
 class ServingEngine {
   readonly workerId: string
   readonly engine: InferenceEngine
   readonly capacity: InferenceEngine['capacity']
-  /** Resolves with the reason of its loss, or with `null` when it is to be closed. */
+  /** Resolves with the reason of the loss, or with `null` when the worker closes. */
   readonly over: Promise<string | null>
   readonly #over = Promise.withResolvers<string | null>()
   readonly #batches = new Set<(error: Error) => void>()
@@ -170,7 +170,7 @@ class ServingEngine {
     if (closing.aborted) this.#over.resolve(null)
     const close = (): void => this.#over.resolve(null)
     closing.addEventListener('abort', close, { once: true })
-    // The signal lives as long as the worker: it must not keep every engine that was lost.
+    // The signal exists as long as the worker and must not retain every lost engine.
     void this.over.then(() => closing.removeEventListener('abort', close))
     engine.lost().then(
       (reason) => this.giveUp(reason),
@@ -198,7 +198,7 @@ class ServingEngine {
     this.#over.resolve(reason)
   }
 
-  /** Ends its batches without the engine. */
+  /** Rejects its batches without waiting for the engine. */
   abandon(error: Error): void {
     for (const reject of this.#batches) reject(error)
   }

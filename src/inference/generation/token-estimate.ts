@@ -1,11 +1,11 @@
-/** What is counted where nobody tells the tokens of a prompt. */
+/** Estimates token counts where no engine or server reports them. */
 
 import type { GenerationInput } from './inference-engine.ts'
 
-/** What a token of ordinary text has, about. */
+/** The approximate length of a token in ordinary text. */
 const charactersPerToken = 4
 
-/** The words of a prompt, without what a model's template adds. */
+/** The text of a prompt, without the model's chat template. */
 export function promptText(input: GenerationInput): string {
   return input.kind === 'text'
     ? input.text

@@ -5,7 +5,7 @@ import {
   initialScale,
   type ScaleConfig,
   type ScaleInput,
-} from '../../../src/inference/generation/scaling.ts'
+} from '../../../src/inference/generation/autoscaler.ts'
 import { assertProperty } from '../../property.ts'
 
 const config: ScaleConfig = {

@@ -1,7 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { AiJobs } from '../../src/inference/ai-jobs.ts'
-import { askInSlices } from '../../src/inference/ask-in-slices.ts'
-import { generateTexts } from '../../src/inference/generate.ts'
+import { generateEach, generateTexts } from '../../src/inference/generate.ts'
 import { inferenceError } from '../../src/inference/generation/inference-errors.ts'
 import { AITask } from '../../src/tasks/ai-task.ts'
 import { FakeSession } from '../../src/testing/fake-session.ts'
@@ -11,7 +10,7 @@ import { FakeGenerator, silent } from './server/fake-generator.ts'
 
 const many = Array.from({ length: 600 }, (_, at) => `p${at}`)
 
-/** A clock whose turns come when the test says so. */
+/** A manual clock whose turns of the event loop are manual, too. */
 class TurnClock extends ManualClock {
   readonly #turns: (() => void)[] = []
 
@@ -19,44 +18,44 @@ class TurnClock extends ManualClock {
     this.#turns.push(callback)
   }
 
-  /** A turn, and all that comes of it. */
+  /** Runs one turn and everything that follows from it. */
   async turn(): Promise<void> {
     for (const callback of this.#turns.splice(0)) callback()
     await new Promise((resolve) => setImmediate(resolve))
   }
 }
 
-const open = (answer: (item: string) => Promise<string> = async (item) => `re: ${item}`) => {
+const open = (respond: (item: string) => Promise<string> = async (item) => `re: ${item}`) => {
   const [clock, abort] = [new TurnClock(), new AbortController()]
-  const asked: string[] = []
+  const started: string[] = []
   const items = [...many]
-  const ask = (item: string): Promise<string> => {
-    asked.push(item)
-    return answer(item)
+  const generate = (item: string): Promise<string> => {
+    started.push(item)
+    return respond(item)
   }
-  const outcome = askInSlices(items, ask, { clock, abort })
+  const outcome = generateEach(items, generate, { clock, abort })
   outcome.catch(() => {})
-  return { clock, abort, asked, items, outcome }
+  return { clock, abort, started, items, outcome }
 }
 
-describe('asking for many answers', () => {
-  it('asks 250 a turn, the first at once, each once, and keeps their order', async () => {
-    const { clock, asked, items, outcome } = open()
-    const counts = [asked.length]
+describe('generateEach', () => {
+  it('starts 250 prompts per turn, the first at once, and keeps their order', async () => {
+    const { clock, started, items, outcome } = open()
+    const counts = [started.length]
     items.length = 0
     for (let turn = 0; turn < 3; turn++) {
       await clock.turn()
-      counts.push(asked.length)
+      counts.push(started.length)
     }
     expect(counts).toEqual([250, 500, 600, 600])
-    expect(asked).toEqual(many)
+    expect(started).toEqual(many)
     expect(await outcome).toEqual(many.map((item) => `re: ${item}`))
   })
 
-  it('stops at a failure, and tells the one that came first', async () => {
+  it('starts no more prompts after a failure, and rejects with the first in time', async () => {
     const failing = Promise.withResolvers<string>()
     const rest = Promise.withResolvers<string>()
-    const { clock, abort, asked, outcome } = open((item) =>
+    const { clock, abort, started, outcome } = open((item) =>
       item === 'p3' ? failing.promise : rest.promise,
     )
     abort.signal.addEventListener('abort', () => rest.reject(new Error('canceled')))
@@ -64,21 +63,21 @@ describe('asking for many answers', () => {
     await clock.turn()
     await clock.turn()
     await expect(outcome).rejects.toThrow('no')
-    expect([asked.length, abort.signal.aborted]).toEqual([250, true])
+    expect([started.length, abort.signal.aborted]).toEqual([250, true])
   })
 
-  it('stops when it is aborted, also when all that was asked is answered', async () => {
-    const { clock, abort, asked, outcome } = open()
+  it('rejects when it is aborted, even if all started prompts are done', async () => {
+    const { clock, abort, started, outcome } = open()
     await new Promise((resolve) => setImmediate(resolve))
     abort.abort()
     await clock.turn()
     await expect(outcome).rejects.toMatchObject({ code: 'canceled' })
-    expect(asked).toHaveLength(250)
+    expect(started).toHaveLength(250)
   })
 })
 
 describe('generate with many prompts', () => {
-  it('gives up at its time-out, whenever the prompts were asked', async () => {
+  it('rejects at its time-out, whenever the prompts were started', async () => {
     const [clock, generator] = [new TurnClock(), new FakeGenerator(silent)]
     const outcome = generateTexts(generator, many, 5, clock)
     outcome.catch(() => {})
@@ -95,11 +94,11 @@ describe('generate with many prompts', () => {
     expect(generator.requests.every(({ signal }) => signal.aborted)).toBe(true)
   })
 
-  it('ends when what it asks for is refused since the backend closes', async () => {
+  it('rejects with closing when the backend closes between two turns', async () => {
     const [clock, generator] = [new TurnClock(), new FakeGenerator()]
     const outcome = generateTexts(generator, many, 5, clock)
     outcome.catch(() => {})
-    generator.script = () => Promise.reject(inferenceError('closing', 'no more is accepted'))
+    generator.script = () => Promise.reject(inferenceError('closing', 'the backend is closing'))
     await clock.turn()
     await clock.turn()
     await expect(outcome).rejects.toMatchObject({ code: 'closing' })
@@ -117,7 +116,7 @@ describe('an AI task with many prompts', () => {
     return { clock, listener, jobs, job }
   }
 
-  it('asks for all of them, slice by slice', async () => {
+  it('starts 250 prompts per turn', async () => {
     const generator = new FakeGenerator()
     const { clock, listener, job } = begin(generator)
     for (const count of [250, 500, 600]) {
@@ -128,9 +127,9 @@ describe('an AI task with many prompts', () => {
   })
 
   it.each([
-    ['have no answer', new FakeGenerator(silent)],
-    ['have one', new FakeGenerator()],
-  ])('asks for no more when it is canceled while those before %s', async (_, generator) => {
+    ['are running', new FakeGenerator(silent)],
+    ['are done', new FakeGenerator()],
+  ])('starts no more prompts when it is canceled while the first ones %s', async (_, generator) => {
     const { clock, listener, jobs, job } = begin(generator)
     await new Promise((resolve) => setImmediate(resolve))
     jobs.cancel(job, 'enough')
