@@ -1,9 +1,12 @@
-/** The attempts that a launcher pool has taken over and not yet ended. Decides nothing. */
+/** The attempts that a launcher pool has accepted and not ended, and the requests they become. */
 
+import { resolve } from 'node:path'
 import type { ProgramSpec } from '../../../tasks/spec.ts'
 import type { Job } from '../../backend.ts'
 import type { Batch } from '../executor.ts'
+import type { GpuId } from '../slots.ts'
 import type { Launcher } from './launcher-fleet.ts'
+import type { ProgramRequest } from './protocol.ts'
 
 /** One attempt at a task, from its assignment to its last report. */
 export interface Attempt {
@@ -12,9 +15,9 @@ export interface Attempt {
   readonly job: Job
   readonly batch: Batch
   readonly spec: ProgramSpec
-  /** Who was asked to start it. */
+  /** The launcher that was asked to start it. */
   launcher: Launcher | null
-  /** 0 until it was told to have begun. */
+  /** 0 until its start is reported. */
   pid: number
   cancelReason: string | null
 }
@@ -70,4 +73,39 @@ export class Attempts {
 function expectProgram({ uid, spec }: Job): ProgramSpec {
   if (spec.kind === 'program') return spec
   throw new TypeError(`task ${uid} is not an executable`)
+}
+
+/** Paths are made absolute here: the launcher may have been started in another folder. */
+export function toProgramRequest({ id, spec, batch }: Attempt): ProgramRequest {
+  const { stdout, stderr } = spec.captureStdio ?? {}
+  const folder = folderOf(spec)
+  const absolute = (file: string | undefined): string | null =>
+    file === undefined ? null : resolve(folder, file)
+  return {
+    id,
+    executable: spec.executable,
+    arguments: spec.arguments,
+    cwd: folder,
+    env: environmentOf(spec, batch.gpuIds),
+    stdin: spec.stdin,
+    shell: spec.shell,
+    stdoutFile: absolute(stdout),
+    stderrFile: absolute(stderr),
+    timeoutMs: spec.timeoutSeconds === null ? null : spec.timeoutSeconds * 1000,
+  }
+}
+
+/** A task's own folder may be relative to the session's. */
+function folderOf({ cwd, workDir }: ProgramSpec): string {
+  try {
+    return resolve(workDir ?? '.', cwd ?? '.')
+  } catch {
+    // Our own folder was removed; the start will fail and say so.
+    return cwd ?? workDir ?? '.'
+  }
+}
+
+function environmentOf(spec: ProgramSpec, gpuIds: readonly GpuId[]): ProgramRequest['env'] {
+  if (spec.resources.gpus === 0) return spec.env
+  return { ...spec.env, CUDA_VISIBLE_DEVICES: gpuIds.join(',') }
 }

@@ -6,7 +6,6 @@ import { errnoOf } from '../../../foundation/errors.ts'
 import { Libc, type Reaped } from './libc.ts'
 import { machineMs } from '../machine-time.ts'
 import type { OutputCapture } from './output-capture.ts'
-import { PipeReader } from './pipe-reader.ts'
 import type { ProgramWatcher, SpawnPlan, Spawner } from './spawner.ts'
 
 interface Child {
@@ -139,5 +138,60 @@ class PipeEnds {
     this.closeTheirs()
     for (const reader of this.readers) reader.finish()
     if (this.#ourStdin !== -1) this.#libc.close(this.#ourStdin)
+  }
+}
+
+/** Shared by all readers: what was read is copied before the next read. */
+const readBuffer = Buffer.allocUnsafeSlow(65_536)
+
+/** Reads output from a pipe: at the exit of a short program, as a stream for a longer one. */
+class PipeReader {
+  readonly #libc: Libc
+  readonly #descriptor: number
+  readonly #capture: OutputCapture
+  #socket: Socket | undefined
+
+  constructor(libc: Libc, descriptor: number, capture: OutputCapture) {
+    this.#libc = libc
+    this.#descriptor = descriptor
+    this.#capture = capture
+  }
+
+  /** Reads whatever comes from now on, so that the program never waits for a reader. */
+  stream(): void {
+    this.#socket = new Socket({
+      fd: this.#descriptor,
+      readable: true,
+      writable: false,
+      onread: {
+        buffer: readBuffer,
+        callback: (bytes) => {
+          this.#capture.push(readBuffer.subarray(0, bytes))
+          return true
+        },
+      },
+    })
+    this.#socket.on('error', () => {})
+    this.#socket.resume()
+  }
+
+  /** Takes what is in the pipe at this moment and closes it, also if others still hold it open. */
+  finish(): void {
+    const socket = this.#socket
+    // A socket at its end has closed the descriptor, and another file may have the number.
+    if (socket?.destroyed === true) return
+    this.#takeRest()
+    if (socket === undefined) this.#libc.close(this.#descriptor)
+    else socket.destroy()
+  }
+
+  #takeRest(): void {
+    let left = this.#libc.readable(this.#descriptor)
+    while (left > 0) {
+      const bytes = this.#libc.read(this.#descriptor, readBuffer, left)
+      if (bytes === 0) return
+      this.#capture.push(readBuffer.subarray(0, bytes))
+      left -= bytes
+    }
   }
 }

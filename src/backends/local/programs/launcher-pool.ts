@@ -8,12 +8,11 @@ import type { Log } from '../../../foundation/log.ts'
 import type { Job, TaskReport } from '../../backend.ts'
 import type { Batch, Executor, ExecutorListener } from '../executor.ts'
 import { momentOf, readTime, type TimeReading } from '../machine-time.ts'
-import { type Attempt, Attempts } from './attempts.ts'
+import { type Attempt, Attempts, toProgramRequest } from './attempts.ts'
 import { ConcurrencyLimit } from './concurrency-limit.ts'
 import { type Launcher, LauncherFleet } from './launcher-fleet.ts'
 import { signalGroup } from '../../../runtime/process-group.ts'
 import { toEndReport } from './program-report.ts'
-import { toProgramRequest } from './program-request.ts'
 import type { CaptureBounds, LauncherSetup, ProgramNews } from './protocol.ts'
 
 export interface LauncherPoolOptions {
@@ -120,9 +119,8 @@ export class LauncherPool implements Executor {
   }
 
   #launch(attempt: Attempt): void {
-    const { id, spec, batch } = attempt
     attempt.launcher = this.#fleet.take()
-    attempt.launcher.request(toProgramRequest(id, spec, batch.gpuIds))
+    attempt.launcher.request(toProgramRequest(attempt))
   }
 
   #take(news: ProgramNews, now: TimeReading): void {

@@ -1,4 +1,4 @@
-/** Turns how a program ended into what is told of its task. */
+/** Turns the news of a launcher about a program into the report of its task. */
 
 import { TimeoutError } from '../../../foundation/errors.ts'
 import { ExecutableFailedError } from '../../../foundation/task-errors.ts'
@@ -13,7 +13,7 @@ const longestName = 200
 /** What an error keeps: more than an event does, so that a stack trace fits. */
 const errorTailBytes = 16_384
 
-/** `cancelReason` is why it was stopped, if it was by us. */
+/** `cancelReason` says why it was canceled, if it was. */
 export function toEndReport(
   job: Job,
   end: ProgramEnd,

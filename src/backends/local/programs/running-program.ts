@@ -1,18 +1,18 @@
 /** One program from its start to its end: its time limit, its usage, and how it is stopped. */
 
+import { readFileSync } from 'node:fs'
 import { systemClock as clock } from '../../../foundation/clock.ts'
 import { isGroupAlive, signalGroup } from '../../../runtime/process-group.ts'
-import { readUsage } from './proc-usage.ts'
 import type { ProgramUsage, StopCause } from './protocol.ts'
 import type { ExitStatus } from './spawner.ts'
 
-/** Younger programs cost neither a message of their own nor a look at their usage. */
+/** Shorter programs cost neither a message of their own nor a sample of their usage. */
 const settleMs = 5
 const longestSampleMs = 1000
 const shortestPollMs = 5
 const longestPollMs = 100
-/** How long killed processes may take to be gone: those that wait for a disk may take for ever. */
-const longestBurialMs = 1000
+/** How long killed processes may take to be gone: those that wait for a disk may never be. */
+const maxKilledMs = 1000
 
 export interface ProgramLimits {
   readonly timeoutMs: number | null
@@ -20,9 +20,9 @@ export interface ProgramLimits {
 }
 
 export interface ProgramEvents {
-  /** It runs for some milliseconds already. */
+  /** It has run for some milliseconds. */
   settled(): void
-  /** It is over; if it was stopped, its whole group is. */
+  /** It has ended; if it was stopped, so has its whole group. */
   over(status: ExitStatus, stoppedBy: StopCause | null): void
 }
 
@@ -67,12 +67,12 @@ export class RunningProgram {
     this.#cancelSample()
     const whole = { ...this.#usage, ...status }
     if (this.#stoppedBy === null) return this.#finish(whole)
-    this.#awaitGroup(whole, shortestPollMs, longestBurialMs)
+    this.#awaitGroup(whole, shortestPollMs, maxKilledMs)
   }
 
   #awaitGroup(status: ExitStatus, pollMs: number, patienceMs: number): void {
     if (patienceMs <= 0 || !isGroupAlive(this.pid)) return this.#finish(status)
-    // Another SIGKILL finds what was forked at the moment of the first.
+    // Repeated: a process that was forked during the first SIGKILL did not get it.
     if (this.#isKilled) signalGroup(this.pid, 'SIGKILL')
     const left = this.#isKilled ? patienceMs - pollMs : patienceMs
     const next = this.#isKilled ? shortestPollMs : Math.min(pollMs * 2, longestPollMs)
@@ -89,10 +89,36 @@ export class RunningProgram {
     this.#sample(settleMs)
   }
 
-  /** At ever greater distances: a long run costs no more looks than a short one. */
+  /** At growing intervals: a long program costs hardly more samples than a short one. */
   #sample(intervalMs: number): void {
     this.#usage = { ...this.#usage, ...readUsage(this.pid) }
     const next = Math.min(intervalMs * 2, longestSampleMs)
     this.#cancelSample = clock.after(intervalMs, () => this.#sample(next))
   }
+}
+
+/** The unit of times in `/proc`, the same on all Linux systems. */
+const ticksPerSecond = 100
+
+/** The usage so far, with that of children which were waited for; `{}` when it has ended. */
+export function readUsage(pid: number): ProgramUsage {
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
+    const status = readFileSync(`/proc/${pid}/status`, 'utf8')
+    return { ...parseCpu(stat), ...parsePeak(status) }
+  } catch {
+    return {}
+  }
+}
+
+/** Fields 14 to 17, counted behind the name, which may hold spaces and parentheses. */
+export function parseCpu(stat: string): ProgramUsage {
+  const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
+  const ticks = fields.slice(11, 15).reduce((sum, field) => sum + Number(field), 0)
+  return fields.length < 15 || Number.isNaN(ticks) ? {} : { cpuSeconds: ticks / ticksPerSecond }
+}
+
+export function parsePeak(status: string): ProgramUsage {
+  const kilobytes = /^VmHWM:\s+(\d+) kB$/m.exec(status)?.[1]
+  return kilobytes === undefined ? {} : { peakMemoryBytes: Number(kilobytes) * 1024 }
 }

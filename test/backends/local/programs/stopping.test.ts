@@ -113,9 +113,12 @@ describe.each(['auto', 'plain'] as const)('stopping programs with the %s spawner
 
   it('lets a program end by itself within the grace', async () => {
     const driver = openPool({ spawner, graceSeconds: 1000 })
-    const run = driver.submit(shell("trap 'echo bye; exit 0' TERM; echo hi; sleep 1000 & wait"))
+    const script = "trap 'echo bye; exit 0' TERM; echo hi; sleep 1004 & wait"
+    const run = driver.submit(shell(script))
     await run.started
-    await until(() => processes().some(({ command }) => command.includes('sleep 1000')))
+    const group = processes().find(({ command }) => command.includes(script))?.pid ?? 0
+    // Before that, the signal may come while the shell forks, and miss the new process.
+    await until(() => membersOf(group).some(({ command }) => command.startsWith('sleep')))
     driver.pool.cancel(run.job, 'enough')
     expect(await run.ended).toMatchObject({ kind: 'cancel', facts: { exitCode: 0 } })
   })

@@ -3,7 +3,7 @@ import {
   parseCpu,
   parsePeak,
   readUsage,
-} from '../../../../src/backends/local/programs/proc-usage.ts'
+} from '../../../../src/backends/local/programs/running-program.ts'
 
 it('adds the times of a process and of its children, whatever its name', () => {
   const stat = '42 (a) b (c) S 1 42 42 0 -1 4194304 100 0 0 0 150 25 10 5 20 0 1 0 900 1 1'
