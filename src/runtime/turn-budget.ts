@@ -78,3 +78,87 @@ export class BudgetedQueue<T> {
     if (this.#isScheduled) void this.#budget.nextTurn().then(() => this.#process())
   }
 }
+
+/** Work that may be interrupted wherever it yields. */
+export type Steps<T> = Generator<undefined, T, undefined>
+
+/** Does all of the work at once. */
+export function runSteps<T>(steps: Steps<T>): T {
+  for (;;) {
+    const step = steps.next()
+    if (step.done === true) return step.value
+  }
+}
+
+/**
+ * Spreads long work over turns of the event loop: all of it together gets `turnMs` per turn, and is
+ * interrupted at the first step that ends later.
+ */
+export class StepScheduler {
+  readonly #clock: Clock
+  readonly #turnMs: number
+  readonly #waiting = new Fifo<LongWork>()
+  #isScheduled = false
+
+  constructor(clock: Clock, turnMs: number) {
+    this.#clock = clock
+    this.#turnMs = turnMs
+  }
+
+  /**
+   * Work that fits into this turn is done when this returns, without a promise. If the signal is
+   * aborted before longer work has ended, the promise rejects with the signal's reason.
+   */
+  run<T>(steps: Steps<T>, signal: AbortSignal): T | Promise<T> {
+    const done = this.#runUntil(steps, this.#clock.monotonicMs() + this.#turnMs)
+    if (done !== undefined) return done.value
+    return new Promise((resolve, reject) => {
+      const proceed = (until: number): boolean => {
+        try {
+          signal.throwIfAborted()
+          const end = this.#runUntil(steps, until)
+          if (end === undefined) return false
+          resolve(end.value)
+        } catch (error) {
+          reject(error)
+        }
+        return true
+      }
+      this.#waiting.push({ proceed })
+      this.#schedule()
+    })
+  }
+
+  #runUntil<T>(steps: Steps<T>, until: number): { readonly value: T } | undefined {
+    for (;;) {
+      const step = steps.next()
+      if (step.done === true) return step
+      if (this.#clock.monotonicMs() >= until) return undefined
+    }
+  }
+
+  #schedule(): void {
+    if (this.#isScheduled) return
+    this.#isScheduled = true
+    this.#clock.nextTurn(() => {
+      this.#isScheduled = false
+      this.#turn()
+    })
+  }
+
+  /** In turns, so that a short text does not wait for a long one. */
+  #turn(): void {
+    const until = this.#clock.monotonicMs() + this.#turnMs
+    do {
+      const [work] = this.#waiting.take(1)
+      if (work === undefined) return
+      if (!work.proceed(until)) this.#waiting.push(work)
+    } while (this.#clock.monotonicMs() < until)
+    if (this.#waiting.length > 0) this.#schedule()
+  }
+}
+
+interface LongWork {
+  /** Whether it has ended. */
+  readonly proceed: (until: number) => boolean
+}

@@ -1,5 +1,10 @@
 import { describe, expect, it } from 'vitest'
-import { BudgetedQueue, TurnBudget } from '../../src/runtime/turn-budget.ts'
+import {
+  BudgetedQueue,
+  type Steps,
+  StepScheduler,
+  TurnBudget,
+} from '../../src/runtime/turn-budget.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
 
 /** A clock whose turns come when the test says so. */
@@ -87,5 +92,76 @@ describe('BudgetedQueue', () => {
     expect(calls).toEqual([1, 2, 3])
     await clock.turn()
     expect(calls).toEqual([1, 2, 3, 4, 5, 6])
+  })
+})
+
+describe('StepScheduler', () => {
+  const open = () => {
+    const clock = new TurnClock()
+    const log: string[] = []
+    /** Work of so many steps of a millisecond each. */
+    function* work(name: string, steps: number): Steps<string> {
+      for (let step = 1; step <= steps; step++) {
+        if (step > 1) yield
+        log.push(`${name}${step}`)
+        void clock.advance(1)
+      }
+      return name
+    }
+    const scheduler = new StepScheduler(clock, 3)
+    const { signal } = new AbortController()
+    return { clock, log, scheduler, work, signal }
+  }
+
+  it('work that fits into a turn is done at once, without a promise', () => {
+    const { clock, scheduler, work, signal } = open()
+    expect(scheduler.run(work('a', 3), signal)).toBe('a')
+    expect(clock.turns).toEqual([])
+  })
+
+  it('longer work gets its time in each turn, and shares it with other work', async () => {
+    const { clock, log, scheduler, work, signal } = open()
+    const results = [scheduler.run(work('a', 10), signal), scheduler.run(work('b', 7), signal)]
+    expect(log.splice(0)).toEqual(['a1', 'a2', 'a3', 'b1', 'b2', 'b3'])
+    const turns: string[][] = []
+    while (clock.turns.length > 0) {
+      expect(clock.turns).toHaveLength(1)
+      await clock.turn()
+      turns.push(log.splice(0))
+    }
+    expect(turns).toEqual([
+      ['a4', 'a5', 'a6'],
+      ['b4', 'b5', 'b6'],
+      ['a7', 'a8', 'a9'],
+      ['b7', 'a10'],
+    ])
+    expect(await Promise.all(results.map(async (result) => result))).toEqual(['a', 'b'])
+  })
+
+  it('work whose signal is aborted ends before its next turn', async () => {
+    const { clock, log, scheduler, work } = open()
+    const abort = new AbortController()
+    const result = scheduler.run(work('a', 10), abort.signal)
+    abort.abort(new Error('gone'))
+    await Promise.all([expect(result).rejects.toThrow('gone'), clock.turn()])
+    expect(log).toEqual(['a1', 'a2', 'a3'])
+    expect(clock.turns).toEqual([])
+  })
+
+  it('work that throws rejects its promise and leaves other work alone', async () => {
+    const { clock, scheduler, work, signal } = open()
+    function* failing(): Steps<never> {
+      void clock.advance(5)
+      yield
+      throw new Error('broken')
+    }
+    const results = [scheduler.run(failing(), signal), scheduler.run(work('a', 4), signal)]
+    const settled = Promise.allSettled(results.map(async (result) => result))
+    await clock.turn()
+    await clock.turn()
+    expect(await settled).toMatchObject([
+      { status: 'rejected', reason: { message: 'broken' } },
+      { status: 'fulfilled', value: 'a' },
+    ])
   })
 })

@@ -1,7 +1,7 @@
 /** The configuration file as a schema: types, checks and `docs/config.schema.json` follow. */
 
 import { annotate, z } from '../../schema/schema.ts'
-import { findDanger } from '../guardrails/own-pattern.ts'
+import { findPatternProblem } from '../guardrails/own-patterns.ts'
 import { builtInRules } from '../guardrails/rules.ts'
 import { engineSection } from './engine-schema.ts'
 import {
@@ -164,8 +164,8 @@ function ruleSchema(env: Environment) {
   const word = text({ maxLength: 128, pattern: /\S/, expected: 'a word or phrase' })
   const phrases = listOf(word, { expected: 'a word or phrase' })
   const pattern = text().transform((source, context) => {
-    const danger = findDanger(source)
-    if (danger !== undefined) addRule(context, danger)
+    const problem = findPatternProblem(source)
+    if (problem !== undefined) addRule(context, problem)
     return source
   })
   return section({

@@ -8,6 +8,7 @@ import type { WorkSpan } from '../../events/sink.ts'
 import type { Clock } from '../../foundation/clock.ts'
 import { newSpanId } from '../../foundation/ids.ts'
 import { boundedWait } from '../../foundation/promises.ts'
+import { StepScheduler } from '../../runtime/turn-budget.ts'
 import type { Guard } from '../guardrails/guard.ts'
 import { type GuardedInput, guardInput } from '../guardrails/guarded-input.ts'
 import type { Batcher } from './batcher.ts'
@@ -63,10 +64,12 @@ export class RequestHandler implements TextGenerator {
   readonly #parts: RequestHandlerParts
   readonly #meter: GenerationMeter
   /** The last checked input: the choices of one HTTP request share theirs and arrive in a row. */
-  #checked: { readonly input: GenerationInput; readonly guarded: GuardedInput } | null = null
+  #checked: CheckedInput | null = null
+  readonly #checks: StepScheduler
 
   constructor(parts: RequestHandlerParts) {
     this.#parts = parts
+    this.#checks = new StepScheduler(parts.clock, checkMs)
     this.#meter = new GenerationMeter(parts.model)
   }
 
@@ -76,14 +79,19 @@ export class RequestHandler implements TextGenerator {
       'result' in outcome ? resolve(outcome.result) : reject(outcome.error),
     )
     this.#parts.onArrived()
-    run.begin(this.#guard(prompt.input))
+    const guarded = this.#guard(prompt)
+    if (guarded instanceof Promise) guarded.then(run.begin.bind(run), () => run.cancel())
+    else run.begin(guarded)
     return promise
   }
 
-  #guard(input: GenerationInput): GuardedInput {
-    if (this.#checked?.input === input) return this.#checked.guarded
-    const guarded = guardInput(input, this.#parts.guard, this.#parts.systemPrompt)
-    this.#checked = { input, guarded }
+  /** A promise only for inputs that are too long to be checked in one turn of the event loop. */
+  #guard({ input, signal }: PromptRequest): GuardedInput | Promise<GuardedInput> {
+    const last = this.#checked
+    if (last?.input === input && last.signal === signal) return last.guarded
+    const { guard, systemPrompt } = this.#parts
+    const guarded = this.#checks.run(guardInput(input, guard, systemPrompt), signal)
+    this.#checked = { input, signal, guarded }
     return guarded
   }
 
@@ -96,6 +104,16 @@ export class RequestHandler implements TextGenerator {
     const { queued, running } = batcher
     return { queued, running, workers: pool.workers, unready: pool.unready }
   }
+}
+
+/** Time per turn of the event loop for checking inputs; shorter ones are checked at once. */
+const checkMs = 8
+
+interface CheckedInput {
+  readonly input: GenerationInput
+  /** Ends the check of a long input, so only requests with the same signal may share it. */
+  readonly signal: AbortSignal
+  readonly guarded: GuardedInput | Promise<GuardedInput>
 }
 
 /** How long a blocked request may wait for the token count of its prompt. */
@@ -146,6 +164,11 @@ class RequestRun implements QueueListener {
       sampling: { ...parts.sampling, ...prompt.sampling },
       signal: this.#blocked === null ? signal : AbortSignal.any([signal, this.#blocked.signal]),
     }
+  }
+
+  /** The request was canceled while its input was checked. */
+  cancel(): void {
+    this.#settleWith({ error: inferenceError('canceled', 'the request was canceled') })
   }
 
   begin(guarded: GuardedInput): void {

@@ -1,7 +1,9 @@
-/** Judges prompts before they are queued and answers while they are written. Pure. */
+/** Judges prompts before they are queued, and answers while they are generated. Pure. */
 
+import type { Steps } from '../../runtime/turn-budget.ts'
+import { createMatchers } from './create-matchers.ts'
 import { findInjections } from './injection.ts'
-import { createMatcher, type Matcher } from './matchers.ts'
+import type { Matcher } from './matcher.ts'
 import type { BuiltInRule, GuardAction, GuardHit, GuardrailConfig, GuardRule } from './rules.ts'
 import { type OutputGuard, SlidingScan } from './sliding-scan.ts'
 
@@ -13,42 +15,39 @@ export type Verdict =
   | { readonly action: 'block'; readonly hits: readonly GuardHit[] }
 
 export interface Guard {
-  /** Whether any rule looks at prompts; where none does, there is nothing to ask here. */
+  /** Whether any rule judges prompts; if not, the other methods for prompts need not be called. */
   readonly judgesInput: boolean
-  /** Of a whole question with so many characters; a hit that rejects ends it. */
+  /** Judges the number of characters of a whole request; a hit that rejects ends it. */
   checkLength(chars: number): readonly GuardHit[]
-  /** Judged before anything is queued: the text to go on with, or that there is none. */
-  checkInput(text: string): Verdict
-  /** Those of very many texts that need to be judged: all others pass, and hit nothing. */
-  suspectsOf(texts: readonly string[]): ReadonlySet<string>
-  /** For one answer; `null` where no rule looks at answers, so that all of it may be shown. */
+  /** Judges a text before it is queued: the text to continue with, or that it is blocked. */
+  checkInput(text: string): Steps<Verdict>
+  /** Those of many texts that `checkInput` has to judge: all others pass without a hit. */
+  findSuspects(texts: readonly string[]): Steps<ReadonlySet<string>>
+  /** For one answer; `null` if no rule judges answers, so that all of it may be shown. */
   openOutput(): OutputGuard | null
-  /** The sentence that stands in place of what was blocked; `null` where that is an error. */
+  /** The sentence that replaces what was blocked; `null` if that is an error instead. */
   readonly refusal: string | null
 }
 
-/** Steps of input are long: all of it is there. An answer's are short, or it would be seen late. */
-const inputStep = 8192
+/** An answer is judged in short steps, or it would be shown late. */
+const inputStep = 16_384
 const outputStep = 64
 
 const refusal = 'I cannot help with this request.'
 
 export function createGuard(config: GuardrailConfig): Guard {
   const rules = config.isOn ? config.rules : []
-  const input = matchersOf(rules, 'input')
-  const output = matchersOf(rules, 'output')
+  const input = createMatchers(rules.filter(({ stage }) => stage !== 'output'))
+  const output = createMatchers(rules.filter(({ stage }) => stage !== 'input'))
   return {
     judgesInput: rules.some(({ stage }) => stage !== 'output'),
     checkLength: (chars) => checkLength(chars, config, rules),
     checkInput: (text) => checkInput(text, config, rules, input),
-    suspectsOf: (texts) => suspectsOf(texts, config, rules, input),
+    findSuspects: (texts) => findSuspects(texts, config, rules, input),
     openOutput: () => (output.length === 0 ? null : new SlidingScan(output, outputStep)),
     refusal: config.onBlock === 'refusal' ? refusal : null,
   }
 }
-
-const matchersOf = (rules: readonly GuardRule[], stage: 'input' | 'output'): Matcher[] =>
-  rules.filter((rule) => rule.stage === stage || rule.stage === 'both').flatMap(createMatcher)
 
 const actionOf = (rules: readonly GuardRule[], id: BuiltInRule): GuardAction | undefined =>
   rules.find((rule) => rule.kind === 'built-in' && rule.id === id)?.action
@@ -60,58 +59,72 @@ function checkLength(
 ): readonly GuardHit[] {
   const action = actionOf(rules, 'limits')
   if (action === undefined || maxPromptChars === null || chars <= maxPromptChars) return []
-  // Cutting a prompt short would answer another question, so `redact` rejects as well.
+  // A truncated prompt would be another request, so `redact` rejects as well.
   return [{ rule: 'limits', action: action === 'flag' ? 'flag' : 'reject' }]
 }
 
-/** First what looks at the whole text, then what looks at its parts. */
-function checkInput(
+/** First the rule that judges the whole text, then those that judge its parts. */
+function* checkInput(
   text: string,
   { sensitivity }: GuardrailConfig,
   rules: readonly GuardRule[],
   matchers: readonly Matcher[],
-): Verdict {
+): Steps<Verdict> {
   const hits: GuardHit[] = []
   let passed = text
   const injection = actionOf(rules, 'injection')
   if (injection !== undefined) {
-    const found = findInjections(text, sensitivity)
+    const found = yield* findInjections(text, sensitivity)
     if (found.length > 0) hits.push({ rule: 'injection', action: injection })
     if (found.length > 0 && injection === 'reject') return { action: 'block', hits }
     if (injection === 'redact') passed = redact(text, found)
   }
   if (matchers.length === 0) return { action: 'pass', text: passed, hits }
   const scan = new SlidingScan(matchers, inputStep)
-  const parts = [scan.push(passed), scan.finish()]
-  hits.push(...parts.flatMap((part) => part.hits))
-  if (parts.some(({ isBlocked }) => isBlocked)) return { action: 'block', hits }
-  return { action: 'pass', text: parts.map(({ release }) => release).join(''), hits }
+  const { release, isBlocked, hits: more } = yield* scan.scan(passed)
+  hits.push(...more)
+  return isBlocked ? { action: 'block', hits } : { action: 'pass', text: release, hits }
 }
 
-/** Longer than any gap between words, with a letter that ends every phrase. */
-const apart = `${'\n'.repeat(8)}x${'\n'.repeat(8)}`
+/** Longer than any gap between words, with a letter that no phrase continues with. */
+const separator = `${'\n'.repeat(8)}x${'\n'.repeat(8)}`
+/** Characters of texts that are searched together. */
+const groupChars = 8192
 
 /**
- * A text costs something however short it is, so short ones are looked at together, as many as fit
- * in a step. A text beyond that, or with a rule that looks around it, is always suspect.
+ * Judging a text has a fixed cost, so short texts are searched together. A longer text, or any text
+ * if a rule depends on where a text begins or ends, is always suspect.
  */
-function suspectsOf(
+function* findSuspects(
   texts: readonly string[],
   { sensitivity }: GuardrailConfig,
   rules: readonly GuardRule[],
   matchers: readonly Matcher[],
-): ReadonlySet<string> {
+): Steps<ReadonlySet<string>> {
   if (matchers.some(({ isLocal }) => !isLocal)) return new Set(texts)
   const seeksInjection = actionOf(rules, 'injection') !== undefined
-  const mayHit = (group: readonly string[]): boolean => {
-    const joined = group.join(apart)
-    if (joined.length > inputStep) return true
-    if (seeksInjection && findInjections(joined, sensitivity).length > 0) return true
-    return matchers.some(({ find }) => find(joined, 0, joined.length).length > 0)
+  function* mayHit(group: readonly string[]): Steps<boolean> {
+    const text = group.join(separator)
+    if (text.length > groupChars) return true
+    if (seeksInjection && (yield* findInjections(text, sensitivity)).length > 0) return true
+    const stretch = { text, begin: 0, end: text.length, isLast: true }
+    for (const matcher of matchers) {
+      if ((yield* matcher.find(stretch, nothing)).length > 0) return true
+    }
+    return false
   }
-  const groups = groupsOf(new Set(texts)).filter(mayHit)
-  return new Set(groups.flatMap(piecesOf).filter(mayHit).flat())
+  const suspects = new Set<string>()
+  for (const group of groupsOf(new Set(texts))) {
+    yield
+    if (!(yield* mayHit(group))) continue
+    for (const piece of piecesOf(group)) {
+      if (yield* mayHit(piece)) for (const text of piece) suspects.add(text)
+    }
+  }
+  return suspects
 }
+
+const nothing: ReadonlySet<string> = new Set()
 
 /** Smaller groups, so that one hit does not make many texts suspect. */
 function piecesOf(group: readonly string[]): (readonly string[])[] {
@@ -121,15 +134,15 @@ function piecesOf(group: readonly string[]): (readonly string[])[] {
 
 const pieceSize = 16
 
-/** In groups that are no longer than a step when they are joined; a longer text is alone. */
+/** Groups that are no longer than `groupChars` when they are joined; a longer text is alone. */
 function groupsOf(texts: Iterable<string>): string[][] {
   const groups: string[][] = []
   let room = 0
   for (const text of texts) {
-    room -= text.length + apart.length
+    room -= text.length + separator.length
     if (room < 0) {
       groups.push([])
-      room = inputStep - text.length
+      room = groupChars - text.length
     }
     groups.at(-1)?.push(text)
   }

@@ -1,18 +1,19 @@
-/** What a question looks like once the guardrails have seen it. Pure. */
+/** Judges everything in a request that a client writes. Pure. */
 
 import type { InferenceError } from '../../foundation/errors.ts'
-import type { GenerationResult } from '../generation/text-generator.ts'
+import type { Steps } from '../../runtime/turn-budget.ts'
 import type {
   ChatMessage,
   GenerationInput,
   ToolCall,
   ToolDefinition,
 } from '../generation/inference-engine.ts'
+import { inferenceError } from '../generation/inference-errors.ts'
+import type { GenerationResult } from '../generation/text-generator.ts'
 import type { Guard } from './guard.ts'
 import type { GuardHit } from './rules.ts'
-import { inferenceError } from '../generation/inference-errors.ts'
 
-/** With the rules that hit, each once: also those that only flag. */
+/** With the rules that hit, each once, including those that only flag. */
 export type GuardedInput = { readonly hits: readonly GuardHit[] } & (
   | { readonly input: GenerationInput }
   | { readonly refusal: GenerationResult }
@@ -22,19 +23,19 @@ export type GuardedInput = { readonly hits: readonly GuardHit[] } & (
 type ChatInput = GenerationInput & { readonly kind: 'chat' }
 
 /**
- * Everything in a question is judged, also what the model is said to have said: a client writes
- * that too. The configuration's system prompt stands first, unless the question brings one of its
- * own.
+ * Messages of every role are judged, because a client writes the assistant's too. The configured
+ * system prompt comes first, unless the request brings its own.
  */
-export function guardInput(
+export function* guardInput(
   input: GenerationInput,
   guard: Guard,
   systemPrompt: readonly string[],
-): GuardedInput {
-  const judge = new Judge(guard)
-  const judged = guard.judgesInput ? judgeInput(input, judge) : input
-  const { hits } = judge
-  if (judge.isBlocked) return { ...refuse(guard, hits), hits }
+): Steps<GuardedInput> {
+  if (!guard.judgesInput) return { input: withSystemPrompt(input, systemPrompt), hits: [] }
+  const check = new InputCheck(guard)
+  const judged = yield* check.run(input)
+  const { hits } = check
+  if (check.isBlocked) return { ...refuse(guard, hits), hits }
   return { input: withSystemPrompt(judged, systemPrompt), hits }
 }
 
@@ -44,8 +45,8 @@ function withSystemPrompt(input: GenerationInput, prompt: readonly string[]): Ge
   return { ...input, messages: [...first, ...input.messages] }
 }
 
-/** Asks the guard about one text after the other until it has blocked one. */
-class Judge {
+/** Judges one text after the other until one is blocked. */
+class InputCheck {
   readonly #guard: Guard
   readonly #hits = new Map<string, GuardHit>()
   #suspects: ReadonlySet<string> | null = null
@@ -59,25 +60,66 @@ class Judge {
     return [...this.#hits.values()]
   }
 
-  length(chars: number): void {
+  *run(input: GenerationInput): Steps<GenerationInput> {
+    if (input.kind === 'text') {
+      this.#checkLength(input.text.length)
+      return { ...input, text: yield* this.#check(input.text) }
+    }
+    const fixed = fixedTexts(input)
+    const { messages, tools } = input
+    const free = [...messages.map(({ content }) => content), ...(tools ?? []).map(descriptionOf)]
+    this.#checkLength([...fixed, ...free].reduce((sum, { length }) => sum + length, 0))
+    // Together: every text has a fixed cost, and a client may send very many.
+    yield* this.#check(fixed.map(unescaped).join(separator))
+    const calls = messages.flatMap(({ toolCalls = [] }) => toolCalls)
+    if (!this.isBlocked) {
+      const texts = [...free, ...calls.map((call) => call.arguments)]
+      this.#suspects = yield* this.#guard.findSuspects(texts)
+    }
+    const judgedMessages: ChatMessage[] = []
+    for (const message of messages) judgedMessages.push(yield* this.#checkMessage(message))
+    if (tools === undefined) return { ...input, messages: judgedMessages }
+    const judgedTools: ToolDefinition[] = []
+    for (const tool of tools) judgedTools.push(yield* this.#checkTool(tool))
+    return { ...input, messages: judgedMessages, tools: judgedTools }
+  }
+
+  #checkLength(chars: number): void {
     const hits = this.#guard.checkLength(chars)
     this.#note(hits)
     this.isBlocked ||= hits.some(({ action }) => action === 'reject')
   }
 
-  /** Texts from here on are of these; what is surely harmless among them is not asked about. */
-  expect(texts: readonly string[]): void {
-    if (!this.isBlocked) this.#suspects = this.#guard.suspectsOf(texts)
-  }
-
-  /** What is left of a text. */
-  text(text: string): string {
+  /** The text without what a rule redacts. */
+  *#check(text: string): Steps<string> {
     if (this.isBlocked || text === '' || this.#suspects?.has(text) === false) return text
-    const verdict = this.#guard.checkInput(text)
+    const verdict = yield* this.#guard.checkInput(text)
     this.#note(verdict.hits)
     if (verdict.action === 'pass') return verdict.text
     this.isBlocked = true
     return text
+  }
+
+  *#checkMessage(message: ChatMessage): Steps<ChatMessage> {
+    const { toolCalls } = message
+    const judged = { ...message, content: yield* this.#check(message.content) }
+    if (toolCalls === undefined) return judged
+    const judgedCalls: ToolCall[] = []
+    for (const call of toolCalls) judgedCalls.push(yield* this.#checkCall(call))
+    return { ...judged, toolCalls: judgedCalls }
+  }
+
+  /** Arguments are redacted only if they are JSON afterwards. */
+  *#checkCall(call: ToolCall): Steps<ToolCall> {
+    const passed = yield* this.#check(call.arguments)
+    return passed === call.arguments || !isJson(passed) ? call : { ...call, arguments: passed }
+  }
+
+  *#checkTool(tool: ToolDefinition): Steps<ToolDefinition> {
+    const { description } = tool
+    return description === undefined
+      ? tool
+      : { ...tool, description: yield* this.#check(description) }
   }
 
   #note(hits: readonly GuardHit[]): void {
@@ -85,34 +127,14 @@ class Judge {
   }
 }
 
-function judgeInput(input: GenerationInput, judge: Judge): GenerationInput {
-  if (input.kind === 'text') {
-    judge.length(input.text.length)
-    return { ...input, text: judge.text(input.text) }
-  }
-  const fixed = fixedTexts(input)
-  const { messages, tools } = input
-  const free = [...messages.map(({ content }) => content), ...(tools ?? []).map(descriptionOf)]
-  judge.length([...fixed, ...free].reduce((sum, { length }) => sum + length, 0))
-  // Together: a text costs something however short it is, and a client may send very many.
-  judge.text(fixed.map(unescaped).join(apart))
-  const calls = messages.flatMap(({ toolCalls = [] }) => toolCalls)
-  judge.expect([...free, ...calls.map((call) => call.arguments)])
-  return {
-    ...input,
-    messages: messages.map((message) => judgeMessage(message, judge)),
-    ...(tools === undefined ? {} : { tools: tools.map((tool) => judgeTool(tool, judge)) }),
-  }
-}
-
 /** Longer than any gap between the words of a phrase. */
-const apart = '\n'.repeat(8)
+const separator = '\n'.repeat(8)
 
 const descriptionOf = ({ description = '' }: ToolDefinition): string => description
 
 /**
- * What is rejected or flagged, but not redacted: names and ids refer to each other, and a schema
- * with other words in it is another one. Arguments are among them for words that escapes hide.
+ * Texts that are rejected or flagged, but never redacted: names and ids refer to each other, and a
+ * redacted schema is another schema. Arguments are among them because escapes may hide words.
  */
 function fixedTexts({ messages, tools = [] }: ChatInput): string[] {
   const texts = messages.flatMap(({ name, toolCallId, toolCalls = [] }) => [
@@ -124,19 +146,6 @@ function fixedTexts({ messages, tools = [] }: ChatInput): string[] {
   return [...texts, ...defined].filter((text) => text !== undefined)
 }
 
-function judgeMessage(message: ChatMessage, judge: Judge): ChatMessage {
-  const { toolCalls } = message
-  const judged = { ...message, content: judge.text(message.content) }
-  if (toolCalls === undefined) return judged
-  return { ...judged, toolCalls: toolCalls.map((call) => judgeCall(call, judge)) }
-}
-
-/** Arguments are redacted where they are JSON afterwards, and left alone where they are not. */
-function judgeCall(call: ToolCall, judge: Judge): ToolCall {
-  const left = judge.text(call.arguments)
-  return left === call.arguments || !isJson(left) ? call : { ...call, arguments: left }
-}
-
 function isJson(text: string): boolean {
   try {
     JSON.parse(text)
@@ -146,12 +155,7 @@ function isJson(text: string): boolean {
   }
 }
 
-function judgeTool(tool: ToolDefinition, judge: Judge): ToolDefinition {
-  const { description } = tool
-  return description === undefined ? tool : { ...tool, description: judge.text(description) }
-}
-
-/** JSON as a model reads it: an escape hides no letter, and its own letter is none. */
+/** JSON with its escapes resolved, so that they hide no word and add no letter. */
 function unescaped(json: string): string {
   if (!json.includes('\\')) return json
   const codes = new Uint16Array(json.length)

@@ -1,8 +1,9 @@
-/** Finds phrases that try to talk a model out of its instructions, and weighs them. */
+/** Finds phrases that try to override a model's instructions, and weighs them. */
 
-import { squeeze } from './squeeze.ts'
+import type { Steps } from '../../runtime/turn-budget.ts'
+import { type NormalizedText, normalizeConfusables } from './confusables.ts'
 
-/** A phrase, and how sure a sign of injection it is alone: above 0, below 1. */
+/** A phrase, and how likely it means an injection when it stands alone: above 0, below 1. */
 interface Sign {
   readonly pattern: RegExp
   readonly weight: number
@@ -13,48 +14,86 @@ export interface InjectionSpan {
   readonly end: number
 }
 
+/** Characters that are normalised in one step. */
+const sliceChars = 32_768
+/** Letters of the longest phrase, and those that a phrase looks at before its own. */
+const longestPhrase = 128
+const lookBehind = 16
+
 /**
- * The phrases in a text whose signs together outweigh `1 - sensitivity`; none when they do not.
- * Signs add up like independent chances: two of 0.4 make 0.64. At the default of 0.5 one strong
+ * The phrases in a text whose signs together reach `1 - sensitivity`; none if they do not. Signs
+ * add up like independent probabilities: two of 0.4 make 0.64. At the default of 0.5 one strong
  * sign (0.5 and more) is enough; at 0 nothing is found, at 1 every sign.
  */
-export function findInjections(text: string, sensitivity: number): InjectionSpan[] {
+export function* findInjections(text: string, sensitivity: number): Steps<InjectionSpan[]> {
   const spans: InjectionSpan[] = []
-  let innocence = 1
-  const squeezed = squeeze(text)
-  for (const { pattern, weight } of phrases) {
-    const found = findAll(pattern, squeezed.text)
-    if (found.length > 0) innocence *= 1 - weight
-    for (const { start, end } of found) {
-      const last = squeezed.origins[end - 1] ?? 0
-      const width = (text.codePointAt(last) ?? 0) > 0xff_ff ? 2 : 1
-      spans.push({ start: squeezed.origins[start] ?? 0, end: last + width })
-    }
+  const found = new Set<Sign>()
+  yield* findPhrases(text, (sign, start, end) => {
+    found.add(sign)
+    spans.push({ start, end })
+  })
+  for (const sign of markers) {
+    if (text.length > sliceChars) yield
+    forEachMatch(sign.pattern, text, 0, text.length, (start, end) => {
+      found.add(sign)
+      spans.push({ start, end })
+    })
   }
-  for (const { pattern, weight } of markers) {
-    const found = findAll(pattern, text)
-    if (found.length > 0) innocence *= 1 - weight
-    for (const span of found) spans.push(span)
-  }
-  const score = 1 - innocence
-  return sensitivity > 0 && score >= 1 - sensitivity ? spans : []
+  const innocence = [...found].reduce((product, { weight }) => product * (1 - weight), 1)
+  return sensitivity > 0 && 1 - innocence >= 1 - sensitivity ? spans : []
 }
 
-const nowhere: readonly InjectionSpan[] = []
+/** Slice by slice; the letters of a slice that a phrase may need are kept for the next one. */
+function* findPhrases(
+  text: string,
+  onFound: (sign: Sign, start: number, end: number) => void,
+): Steps<void> {
+  let kept: NormalizedText = { text: '', origins: new Uint32Array() }
+  let begin = 0
+  for (let from = 0; from < text.length; from += sliceChars) {
+    if (from > 0) yield
+    const to = Math.min(text.length, from + sliceChars)
+    const letters = joined(kept, normalizeConfusables(text, from, to))
+    const end = to === text.length ? letters.text.length : letters.text.length - longestPhrase
+    if (end > begin) {
+      for (const sign of phrases) {
+        forEachMatch(sign.pattern, letters.text, begin, end, (first, afterLast) => {
+          const last = letters.origins[afterLast - 1] ?? 0
+          const width = (text.codePointAt(last) ?? 0) > 0xff_ff ? 2 : 1
+          onFound(sign, letters.origins[first] ?? 0, last + width)
+        })
+      }
+    }
+    const keptFrom = Math.max(0, Math.max(begin, end) - lookBehind)
+    kept = { text: letters.text.slice(keptFrom), origins: letters.origins.slice(keptFrom) }
+    begin = Math.max(begin, end) - keptFrom
+  }
+}
+
+function joined(first: NormalizedText, second: NormalizedText): NormalizedText {
+  if (first.text === '') return second
+  const origins = new Uint32Array(first.origins.length + second.origins.length)
+  origins.set(first.origins)
+  origins.set(second.origins, first.origins.length)
+  return { text: first.text + second.text, origins }
+}
 
 /**
- * All matches of a global expression, none of which is empty. Very many short texts come here:
- * `matchAll` would copy the expression for each of them.
+ * The matches of a global expression, none of which is empty, that begin from `begin` on and before
+ * `end`. Not by `matchAll`, which would copy the expression for each of very many short texts.
  */
-function findAll(pattern: RegExp, text: string): readonly InjectionSpan[] {
-  pattern.lastIndex = 0
-  let match = pattern.exec(text)
-  if (match === null) return nowhere
-  const spans: InjectionSpan[] = []
-  for (; match !== null; match = pattern.exec(text)) {
-    spans.push({ start: match.index, end: pattern.lastIndex })
+function forEachMatch(
+  pattern: RegExp,
+  text: string,
+  begin: number,
+  end: number,
+  onMatch: (start: number, end: number) => void,
+): void {
+  pattern.lastIndex = begin
+  for (let match = pattern.exec(text); match !== null; match = pattern.exec(text)) {
+    if (match.index >= end) break
+    onMatch(match.index, pattern.lastIndex)
   }
-  return spans
 }
 
 const any = (...words: readonly string[]): string => `(?:${words.join('|')})`
@@ -79,7 +118,7 @@ const orders = `${any(
 const talk = `${any('message', 'context', 'command', 'direction', 'conversation', 'question')}s?`
 const hidden = any('system', 'hidden', 'initial', 'secret', 'internal', 'developer')
 const show = any('reveal', 'show', 'print', 'repeat', 'output', 'display', 'leak', 'tell', 'give')
-/** "Do not ignore the previous instructions" asks for the contrary. */
+/** "Do not ignore the previous instructions" asks for the opposite. */
 const notTo = '(?<!donot|dont|never|cannot|cant|shouldnot|shouldnt)'
 
 const sign = (weight: number, ...parts: readonly string[]): Sign => ({
@@ -87,7 +126,7 @@ const sign = (weight: number, ...parts: readonly string[]): Sign => ({
   weight,
 })
 
-/** Over squeezed text: small letters and nothing between them. */
+/** Searched for in normalised text: lower-case letters with nothing between them. */
 const phrases: readonly Sign[] = [
   sign(0.9, notTo, drop, all, whose, formers, orders),
   sign(0.4, notTo, drop, all, whose, formers, talk),
@@ -113,7 +152,7 @@ const phrases: readonly Sign[] = [
   sign(0.3, 'without', maybe('any'), any('restrictions', 'filters', 'censorship', 'guardrails')),
   sign(0.3, 'youarenowa'),
   sign(0.3, 'jailbreak'),
-  // The same in other languages that prompts are often written in, accents off.
+  // The same in other languages that prompts are often written in, without accents.
   sign(0.9, 'ignorier', any('ensie', 'en', 'e'), maybe('alle', 'die'), 'vorherigenanweisung'),
   sign(0.9, 'ignor', any('a', 'e'), maybe('todas'), maybe('las'), 'instruccionesanteriores'),
   sign(0.9, 'ignor', any('a', 'e'), maybe('todas'), maybe('as'), 'instrucoesanteriores'),
@@ -121,7 +160,7 @@ const phrases: readonly Sign[] = [
   sign(0.9, any('忽略', '无视'), '.{0,6}', any('指令', '指示', '提示')),
 ]
 
-/** Over the text itself: signs with which templates divide the parts of a conversation. */
+/** Searched for in the text itself: what templates separate the parts of a conversation with. */
 const markers: readonly Sign[] = [
   { pattern: /<\|(?:im_start|im_end|system|endoftext|eot_id|start_header_id)\|>/gi, weight: 0.7 },
   { pattern: /\[\/?INST\]|<<\/?SYS>>/g, weight: 0.6 },

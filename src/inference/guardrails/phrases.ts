@@ -1,14 +1,14 @@
 /** Finds many words and phrases at once: whole ones, in any case, the longest first. */
 
-/** What follows after some letters that one or more phrases begin with. */
+/** A node of the tree of phrases: what may follow the letters that lead to it. */
 interface Branch {
-  /** Whether its letter is of a script that divides words by blanks. */
+  /** Whether its letter belongs to a script that separates words by spaces. */
   readonly isSpaced: boolean
   /** By code point, in every case. */
   readonly next: Map<number, Branch>
-  /** Behind the gap between two words. */
+  /** What follows a gap between two words. */
   blank: Branch | null
-  /** Of the phrase that ends here, lower is taken first; `Infinity` where none does. */
+  /** Of the phrase that ends here, `Infinity` if none does; the lowest rank wins. */
   rank: number
 }
 
@@ -21,10 +21,20 @@ export interface PhraseSpan {
 export type FindPhrases = (view: string, begin: number, end: number) => PhraseSpan[]
 
 /**
- * A tree of letters. One expression for all would cost more with each phrase, and of a thousand
- * it takes seconds to compile or is too large. No letter may be invisible.
+ * Up to two invisible characters between letters, and up to four white-space characters between
+ * words, do not hide a phrase.
  */
 export function createPhraseFinder(list: readonly string[]): FindPhrases {
+  // A text may spell two phrases with invisible letters at once: only their order decides.
+  if (list.some((phrase) => hasInvisible.test(phrase.trim()))) return createOrderedFinder(list)
+  return createTreeFinder(list)
+}
+
+/**
+ * Walks a tree of letters. A regular expression of all phrases would cost more with each of them,
+ * and one of a thousand takes seconds to compile or is too large.
+ */
+function createTreeFinder(list: readonly string[]): FindPhrases {
   const phrases = list
     .toSorted((a, b) => b.length - a.length)
     .map((phrase) => Array.from(phrase.trim().replaceAll(/\s+/g, ' ')))
@@ -45,7 +55,31 @@ export function createPhraseFinder(list: readonly string[]): FindPhrases {
   }
 }
 
-/** Where the phrase ends that begins at `at` with the letter of `branch`; 0 where none does. */
+/** One regular expression of all phrases; every repetition in it is bounded. */
+function createOrderedFinder(list: readonly string[]): FindPhrases {
+  const longestFirst = list.toSorted((a, b) => b.length - a.length)
+  const source = longestFirst.map((phrase) => toSource(phrase.trim())).join('|')
+  const pattern = new RegExp(source, 'giu')
+  return (view, begin, end) => {
+    const spans: PhraseSpan[] = []
+    pattern.lastIndex = begin
+    for (let match = pattern.exec(view); match !== null; match = pattern.exec(view)) {
+      if (match.index >= end) break
+      spans.push({ start: match.index, end: pattern.lastIndex })
+    }
+    return spans
+  }
+}
+
+function toSource(phrase: string): string {
+  const letters = Array.from(phrase.replaceAll(/\s+/g, ' '))
+  const body = letters.map((one) => (one === ' ' ? String.raw`\s{1,4}` : literal(one)))
+  const before = unspaced.test(letters[0] ?? '') ? '' : String.raw`(?<![\p{L}\p{N}_])`
+  const after = unspaced.test(letters.at(-1) ?? '') ? '' : String.raw`(?![\p{L}\p{N}_])`
+  return `${before}${body.join(invisible)}${after}`
+}
+
+/** The end of the phrase that begins at `at` with the letter of `branch`; 0 if there is none. */
 function endOfPhrase(branch: Branch, view: string, at: number, width: number): number {
   if (branch.isSpaced && !holdsAt(noWordBefore, view, at)) return 0
   const best = { rank: Infinity, end: 0 }
@@ -68,7 +102,7 @@ function follow(
   softRun.lastIndex = at
   const run = softRun.exec(view)?.[0] ?? ''
   if (run === '') return
-  // A gap may be of either kind: U+FEFF is a blank and invisible.
+  // A gap may be of both kinds: U+FEFF is white space and invisible.
   if (hiddenGap.test(run)) takeLetter(next, view, at + run.length, best)
   if (blank !== null && wordGap.test(run)) takeLetter(blank.next, view, at + run.length, best)
 }
@@ -94,19 +128,18 @@ function holdsAt(condition: RegExp, view: string, at: number): boolean {
   return condition.test(view)
 }
 
-/** One more than any gap has: a longer one fits nowhere. */
+/** One character more than the longest gap, so that a longer one is recognised. */
 const softRun = /[\s\u00AD\u200B-\u200D\u2060]{0,9}/uy
 const hiddenGap = /^[\u00AD\u200B-\u200D\u2060\uFEFF]{1,2}$/u
-/** At most two signs that nobody sees, between the letters of a phrase. */
-export const invisible = String.raw`[\u00AD\u200B-\u200D\u2060\uFEFF]{0,2}`
+const hasInvisible = /[\u00AD\u200B-\u200D\u2060\uFEFF]/
+const invisible = String.raw`[\u00AD\u200B-\u200D\u2060\uFEFF]{0,2}`
 const wordGap = new RegExp(String.raw`^${invisible}\s{1,4}${invisible}$`, 'u')
-/** As an expression of its own. */
-export const literal = (character: string): string =>
+/** Escaped for use in a regular expression. */
+const literal = (character: string): string =>
   character.replace(/[\\^$.*+?()[\]{}|/]/, String.raw`\$&`)
 
-/** Scripts that put no blanks between words. */
-export const unspaced =
-  /[\p{sc=Han}\p{sc=Hiragana}\p{sc=Katakana}\p{sc=Thai}\p{sc=Lao}\p{sc=Khmer}]/u
+/** Scripts without spaces between words. */
+const unspaced = /[\p{sc=Han}\p{sc=Hiragana}\p{sc=Katakana}\p{sc=Thai}\p{sc=Lao}\p{sc=Khmer}]/u
 
 const newBranch = (isSpaced: boolean): Branch => ({
   isSpaced,
@@ -137,11 +170,11 @@ function addPhrase(
 }
 
 const cased = /[\p{Changes_When_Casemapped}\p{Changes_When_Casefolded}]/u
-/** Behind this code point no letter has cases. */
+/** After this code point no letter has cases. */
 const lastCased = 0x1_ff_ff
 let casedLetters = ''
 
-/** The code points that an expression without regard to case takes for this letter. */
+/** The code points that a case-insensitive expression takes for this letter. */
 function spellingsOf(letter: string): number[] {
   const own = letter.codePointAt(0) ?? 0
   if (!cased.test(letter)) return [own]

@@ -1,11 +1,12 @@
-/** Runs matchers over a text that comes in pieces, in steps that depend on the text alone. */
+/** Applies matchers to a text that arrives in pieces, in steps that depend on the text alone. */
 
-import type { Found, Matcher } from './matchers.ts'
+import { runSteps, type Steps } from '../../runtime/turn-budget.ts'
+import { lookBack, type Match, type Matcher, reach, type Stretch } from './matcher.ts'
 import type { GuardHit } from './rules.ts'
 
 /**
- * Holds an answer back until what stands there can no longer become a match. However the text is
- * cut into pieces, all releases together are the same.
+ * Holds an answer back as long as its end may be the beginning of a match. All releases together
+ * are the same however the text was cut into pieces.
  */
 export interface OutputGuard {
   push(text: string): Release
@@ -18,35 +19,29 @@ export interface Release {
   readonly release: string
   /** Once true, nothing is released anymore. */
   readonly isBlocked: boolean
-  /** New ones; each rule hits once in a text. */
+  /** Rules that hit for the first time in this text. */
   readonly hits: readonly GuardHit[]
 }
 
 /**
- * Characters after a step that its matchers may look at: the longest match that is sure to be found
- * whole, and what an answer is held back by.
- */
-const reach = 256
-/** Characters before a step that stay visible, for words that stand across its border. */
-const lookBack = 160
-
-/**
  * A step judges the matches that begin in the next `stepChars` characters, once `reach` more have
- * come or the text has ended. Steps begin at the same places however the text was cut, and each
+ * arrived or the text has ended. Steps begin at the same places however the text was cut, and each
  * sees the same characters, so the outcome is the same too. Overlapping matches are redacted as
  * one.
  */
 export class SlidingScan implements OutputGuard {
   readonly #matchers: readonly Matcher[]
   readonly #stepChars: number
-  readonly #told = new Set<string>()
-  /** The text from `lookBack` before the next step on. */
+  readonly #hits = new Set<string>()
+  /** Rules that hit and only flag: there is nothing left to find for them. */
+  readonly #flagged = new Set<string>()
+  /** The text from `lookBack` characters before the next step on. */
   #text = ''
   /** Where in `#text` the next step begins. */
   #at = 0
   /** Up to here, which may lie beyond `#at`, the text is redacted. */
   #covered = 0
-  /** Finds the end of a redaction that is still open. */
+  /** Finds the end of a redaction that has begun. */
   #closing: RegExp | null = null
   #isBlocked = false
 
@@ -56,20 +51,31 @@ export class SlidingScan implements OutputGuard {
   }
 
   push(text: string): Release {
+    if (this.#isBlocked) return blocked
     this.#text += text
-    return this.#run(this.#stepChars + reach)
+    const needed = this.#stepChars + reach
+    if (this.#text.length - this.#at < needed) return nothing
+    return runSteps(this.#run(needed))
   }
 
   finish(): Release {
-    return this.#run(1)
+    return runSteps(this.#run(1))
   }
 
-  /** Takes steps as long as `needed` characters lie ahead. */
-  #run(needed: number): Release {
+  /** A whole text at once, with pauses where the event loop may continue. */
+  *scan(text: string): Steps<Release> {
+    this.#text += text
+    return yield* this.#run(1)
+  }
+
+  /** Takes steps as long as `needed` characters are left; one means that the text has ended. */
+  *#run(needed: number): Steps<Release> {
     const hits: GuardHit[] = []
     let [release, from] = ['', 0]
     while (!this.#isBlocked && this.#text.length - this.#at >= needed) {
-      release += this.#step(from, hits)
+      const stretch = this.#nextStretch(from, needed === 1)
+      const matches = yield* this.#findAll(stretch)
+      release += this.#step(stretch, from, matches, hits)
       from = Math.max(0, this.#at - lookBack)
     }
     this.#text = this.#isBlocked ? '' : this.#text.slice(from)
@@ -78,19 +84,27 @@ export class SlidingScan implements OutputGuard {
     return { release, isBlocked: this.#isBlocked, hits }
   }
 
-  /** Judges one step, seeing the text from `from` on; gives what may be shown of it. */
-  #step(from: number, hits: GuardHit[]): string {
-    const begin = this.#at
-    const end = stepEnd(this.#text, begin + this.#stepChars)
-    const view = this.#text.slice(from, begin + this.#stepChars + reach)
+  #nextStretch(from: number, hasEnded: boolean): Stretch {
+    const stop = this.#at + this.#stepChars
+    const text = this.#text.slice(from, stop + reach)
+    const isLast = hasEnded && from + text.length === this.#text.length
+    return { text, begin: this.#at - from, end: stepEnd(this.#text, stop) - from, isLast }
+  }
+
+  /** Judges one step; returns what may be shown of it. */
+  #step(stretch: Stretch, from: number, matches: readonly Match[], hits: GuardHit[]): string {
+    const [begin, end] = [from + stretch.begin, from + stretch.end]
     let release = ''
-    this.#close(view, from, end)
-    for (const { matcher, found } of this.#findAll(view, begin - from, end - from)) {
-      const start = from + found.start
-      const { rule, action } = matcher
-      if (!this.#told.has(rule)) hits.push({ rule, action })
-      this.#told.add(rule)
-      if (action === 'flag') continue
+    this.#close(stretch.text, from, end)
+    for (const match of matches) {
+      const start = from + match.start
+      const { rule, action } = match
+      if (!this.#hits.has(rule)) hits.push({ rule, action })
+      this.#hits.add(rule)
+      if (action === 'flag') {
+        this.#flagged.add(rule)
+        continue
+      }
       const isOpen = start >= this.#covered
       if (isOpen) release += this.#text.slice(Math.max(begin, this.#covered), start)
       if (action === 'reject') {
@@ -98,15 +112,15 @@ export class SlidingScan implements OutputGuard {
         return release
       }
       if (isOpen) release += `[redacted:${rule}]`
-      this.#covered = Math.max(this.#covered, from + found.end)
-      this.#closing ??= found.until
-      this.#close(view, from, end)
+      this.#covered = Math.max(this.#covered, from + match.end)
+      this.#closing ??= match.until
+      this.#close(stretch.text, from, end)
     }
     this.#at = end
     return release + this.#text.slice(Math.max(begin, this.#covered), end)
   }
 
-  /** Looks for the end of an open redaction; where it is not in view, the step is covered. */
+  /** Searches for the end of an open redaction; if it is not in view, the whole step is covered. */
   #close(view: string, from: number, end: number): void {
     if (this.#closing === null) return
     this.#closing.lastIndex = Math.max(this.#at, this.#covered) - from
@@ -117,19 +131,21 @@ export class SlidingScan implements OutputGuard {
   }
 
   /** In the order of the text; of those that begin together, in the order of the rules. */
-  #findAll(
-    view: string,
-    begin: number,
-    end: number,
-  ): { readonly matcher: Matcher; readonly found: Found }[] {
-    return this.#matchers
-      .flatMap((matcher) => matcher.find(view, begin, end).map((found) => ({ matcher, found })))
-      .toSorted((a, b) => a.found.start - b.found.start)
+  *#findAll(stretch: Stretch): Steps<readonly Match[]> {
+    const found: Match[] = []
+    for (const matcher of this.#matchers) {
+      for (const match of yield* matcher.find(stretch, this.#flagged)) found.push(match)
+      yield
+    }
+    return found.toSorted((a, b) => a.start - b.start || a.order - b.order)
   }
 }
 
-/** Not between the halves of one character. */
+const nothing: Release = { release: '', isBlocked: false, hits: [] }
+const blocked: Release = { release: '', isBlocked: true, hits: [] }
+
+/** Not between the two halves of a character. */
 function stepEnd(text: string, end: number): number {
   const last = text.charCodeAt(end - 1)
-  return last >= 0xd800 && last <= 0xdbff ? end - 1 : Math.min(end, text.length)
+  return last >= 0xd8_00 && last <= 0xdb_ff ? end - 1 : Math.min(end, text.length)
 }

@@ -103,8 +103,12 @@ describe('what does not fit together', () => {
       '2:47 guardrails.rules[0].stage: injection judges input alone',
     ],
     [
-      'guardrails: { rules: [{ id: a, pattern: (x+)+ }] }',
-      '2:41 guardrails.rules[0].pattern: could take very long on some texts',
+      String.raw`guardrails: { rules: [{ id: a, pattern: (x+)\1 }] }`,
+      '2:41 guardrails.rules[0].pattern: expected a regular expression without back-references',
+    ],
+    [
+      'guardrails: { rules: [{ id: a, pattern: "a(?!b)" }] }',
+      '2:41 guardrails.rules[0].pattern: expected a regular expression without look-around',
     ],
     ['guardrails: { rules: [{ id: a, pattern: "(" }] }', 'expected a regular expression'],
     ['llm: x', '2:6 llm: expected keys and values, got a string'],

@@ -1,12 +1,20 @@
 import { describe, expect, it } from 'vitest'
 import { WorkerLostError } from '../../../src/foundation/errors.ts'
+import type { Batcher } from '../../../src/inference/generation/batcher.ts'
+import type { EnginePool } from '../../../src/inference/generation/engine-pool.ts'
 import type {
   CreateEngine,
   GenerationDelta,
+  GenerationInput,
 } from '../../../src/inference/generation/inference-engine.ts'
 import { inferenceError } from '../../../src/inference/generation/inference-errors.ts'
+import type { EnqueueOptions } from '../../../src/inference/generation/request-queue.ts'
+import { RequestHandler } from '../../../src/inference/generation/request-handler.ts'
+import { createGuard } from '../../../src/inference/guardrails/guard.ts'
 import { Session } from '../../../src/session/session.ts'
 import { AITask } from '../../../src/tasks/ai-task.ts'
+import { greedySampling } from '../../../src/testing/greedy-sampling.ts'
+import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { configWith, createObedientEngine, openBackend } from '../open-backend.ts'
 
 /** An engine that answers every request with these deltas. */
@@ -130,6 +138,93 @@ it('all choices of an HTTP request share one guardrail check of the input', asyn
   expect(inputs).toHaveLength(3)
   expect(new Set(inputs).size).toBe(1)
   expect(inputs[0]).toMatchObject({ messages: [{ content: 'a [redacted:word]' }] })
+})
+
+describe('an input that is too long to be checked in one turn of the event loop', () => {
+  /** Every look at the clock takes a millisecond; turns come when the test says so. */
+  class SlowClock extends ManualClock {
+    readonly turns: (() => void)[] = []
+
+    override monotonicMs(): number {
+      void this.advance(1)
+      return super.monotonicMs()
+    }
+
+    override nextTurn(callback: () => void): void {
+      this.turns.push(callback)
+    }
+  }
+
+  const open = () => {
+    const clock = new SlowClock()
+    const inputs: GenerationInput[] = []
+    const ended: string[] = []
+    const guard = createGuard({
+      isOn: true,
+      sensitivity: 0.5,
+      rules: [
+        {
+          kind: 'pattern',
+          id: 'own',
+          pattern: 'sword(fish)+',
+          unless: [],
+          stage: 'input',
+          action: 'redact',
+        },
+      ],
+      maxPromptChars: null,
+      action: 'redact',
+      onBlock: 'error',
+    })
+    const handler = new RequestHandler({
+      batcher: {
+        enqueue: ({ request }: EnqueueOptions) => inputs.push(request.input),
+      } as unknown as Batcher,
+      pool: {} as EnginePool,
+      guard,
+      clock,
+      model: 'm',
+      sampling: greedySampling,
+      systemPrompt: [],
+      isContentCaptured: false,
+      onArrived: () => {},
+      onEnded: (_, { code }) => ended.push(code),
+    })
+    const abort = new AbortController()
+    const generate = (content: string) =>
+      handler.generate({
+        input: { kind: 'text', text: content },
+        sampling: {},
+        taskId: null,
+        priority: 0,
+        timeoutSeconds: null,
+        isBounded: true,
+        signal: abort.signal,
+      })
+    return { clock, inputs, ended, abort, generate }
+  }
+  const long = 'word '.repeat(20_000)
+
+  it('is checked to its end in later turns, while shorter ones are queued at once', async () => {
+    const { clock, inputs, generate } = open()
+    void generate(`swordfish ${long} swordfishfish`)
+    void generate('a swordfish')
+    expect(inputs).toEqual([{ kind: 'text', text: 'a [redacted:own]' }])
+    let turns = 0
+    for (; clock.turns.length > 0; turns++) clock.turns.shift()?.()
+    await Promise.resolve()
+    expect(turns).toBeGreaterThan(2)
+    expect(inputs[1]).toEqual({ kind: 'text', text: `[redacted:own] ${long} [redacted:own]` })
+  })
+
+  it('is not checked any further when its request is canceled', async () => {
+    const { clock, inputs, ended, abort, generate } = open()
+    const result = generate(`${long} swordfish`)
+    abort.abort()
+    clock.turns.shift()?.()
+    await expect(result).rejects.toMatchObject({ code: 'canceled' })
+    expect([inputs, ended, clock.turns]).toEqual([[], ['canceled'], []])
+  })
 })
 
 describe('row 79: a request whose engine is lost while it generates', () => {

@@ -1,5 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
+import { runSteps } from '../../../src/runtime/turn-budget.ts'
 import { createGuard } from '../../../src/inference/guardrails/guard.ts'
 import { personalData } from '../../../src/inference/guardrails/sensitive-data.ts'
 import { assertProperty } from '../../property.ts'
@@ -7,7 +8,7 @@ import { assertProperty } from '../../property.ts'
 /** The text that is left when secrets (S) and personal data (P) are redacted. */
 function left(text: string): string {
   const common = { kind: 'built-in', stage: 'both', action: 'redact' } as const
-  const verdict = createGuard({
+  const guard = createGuard({
     isOn: true,
     sensitivity: 0.5,
     rules: [
@@ -17,7 +18,8 @@ function left(text: string): string {
     maxPromptChars: null,
     action: 'reject',
     onBlock: 'error',
-  }).checkInput(text)
+  })
+  const verdict = runSteps(guard.checkInput(text))
   const passed = verdict.action === 'pass' ? verdict.text : ''
   return passed
     .replaceAll('[redacted:secrets]', '[S]')

@@ -1,15 +1,16 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { createMatcher, type Matcher } from '../../../src/inference/guardrails/matchers.ts'
+import { createMatchers } from '../../../src/inference/guardrails/create-matchers.ts'
+import type { Matcher } from '../../../src/inference/guardrails/matcher.ts'
 import type { GuardAction, GuardHit } from '../../../src/inference/guardrails/rules.ts'
 import { SlidingScan } from '../../../src/inference/guardrails/sliding-scan.ts'
 import { assertProperty } from '../../property.ts'
 
 const common = { stage: 'output', unless: [] } as const
 const pattern = (source: string, action: GuardAction, id: string = action): Matcher[] =>
-  createMatcher({ kind: 'pattern', id, pattern: source, action, ...common })
+  createMatchers([{ kind: 'pattern', id, pattern: source, action, ...common }])
 const builtIn = (id: 'secrets' | 'personal_data'): Matcher[] =>
-  createMatcher({ kind: 'built-in', id, stage: 'output', action: 'redact' })
+  createMatchers([{ kind: 'built-in', id, stage: 'output', action: 'redact' }])
 
 interface Outcome {
   readonly text: string
@@ -109,14 +110,16 @@ describe('however a text is cut into pieces', () => {
   })
 
   it('words and exceptions count that began in an earlier step', () => {
-    const matchers = createMatcher({
-      kind: 'keywords',
-      id: 'own',
-      keywords: ['bomb'],
-      unless: ['bath bomb'],
-      stage: 'output',
-      action: 'redact',
-    })
+    const matchers = createMatchers([
+      {
+        kind: 'keywords',
+        id: 'own',
+        keywords: ['bomb'],
+        unless: ['bath bomb'],
+        stage: 'output',
+        action: 'redact',
+      },
+    ])
     for (const text of ['photobomb', 'bath bomb']) {
       const before = 'y'.repeat(63 - (text.length - 'bomb'.length))
       const whole = `${before} ${text} and a bomb`

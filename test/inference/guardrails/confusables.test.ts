@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { squeeze } from '../../../src/inference/guardrails/squeeze.ts'
+import { normalizeConfusables } from '../../../src/inference/guardrails/confusables.ts'
 
 /** Letter by letter and without a table: what each character beyond ASCII must give. */
 function plainly(character: string): string {
@@ -12,7 +12,7 @@ function plainly(character: string): string {
 }
 
 const shownOf = (text: string) => {
-  const { text: letters, origins } = squeeze(text)
+  const { text: letters, origins } = normalizeConfusables(text)
   return [letters, ...origins]
 }
 
@@ -59,7 +59,7 @@ describe('a text as its letters alone', () => {
       for (let code = from; code < to; code++) {
         const character = String.fromCodePoint(code)
         const expected = plainly(character)
-        const found = squeeze(character).text
+        const found = normalizeConfusables(character).text
         if (twins.test(expected)) expect(found).toMatch(/^[a-z]$/)
         else if (found !== expected) expect([code, found]).toEqual([code, expected])
       }
@@ -67,7 +67,7 @@ describe('a text as its letters alone', () => {
   })
 
   it('grows with what its characters spell, and not beyond a few letters for each', () => {
-    const { text, origins } = squeeze(`a${'\uFDFA'.repeat(1000)}b`)
+    const { text, origins } = normalizeConfusables(`a${'\uFDFA'.repeat(1000)}b`)
     expect(text).toHaveLength(8002)
     expect([text.at(0), text.at(-1)]).toEqual(['a', 'b'])
     expect([origins.length, origins.at(-2), origins.at(-1)]).toEqual([8002, 1000, 1001])

@@ -1,16 +1,16 @@
-/** A text as its letters alone, so that no spelling trick hides a phrase. */
+/** Reduces a text to its letters, so that no spelling trick hides a phrase. */
 
-export interface Squeezed {
-  /** Small Latin letters where there is one, other letters as they are, and nothing else. */
+export interface NormalizedText {
+  /** Lower-case Latin letters where a character resembles one, other letters, and nothing else. */
   readonly text: string
-  /** For each letter where it comes from in the text that was squeezed. */
+  /** For each letter, the index in the original text of the character that it comes from. */
   readonly origins: Readonly<Uint32Array>
 }
 
-/** Signs and digits that stand for letters inside a word, with those letters. */
+/** Punctuation and digits that stand for letters inside a word, each before its letter. */
 const lookAlikes = '0o1i3e4a5s7t@a$s!i|l'
 
-/** The small letter of an ASCII code: as it is, or as it looks; 0 where there is none. */
+/** By ASCII code: the lower-case letter, and the letter that a character resembles; 0 if none. */
 const letters = new Uint8Array(128)
 const looks = new Uint8Array(128)
 for (const letter of 'abcdefghijklmnopqrstuvwxyz') {
@@ -21,7 +21,7 @@ for (let at = 0; at < lookAlikes.length; at += 2) {
   looks[lookAlikes.charCodeAt(at)] = lookAlikes.charCodeAt(at + 1)
 }
 
-/** Cyrillic and Greek letters that look Latin. */
+/** Cyrillic and Greek letters that resemble Latin ones, each before its Latin letter. */
 const latinTwins = new Map(
   'аa вb еe кk мm нh оo рp сc тt уy хx іi ѕs јj ԁd ԛq ԝw һh αa βb εe ιi κk νv οo ρp τt υu χx ηn ωw'
     .split(' ')
@@ -29,17 +29,18 @@ const latinTwins = new Map(
 )
 
 /**
- * Compatibility forms, case, accents, invisible signs, blanks, dots and digits for letters go.
- * Megabytes come here from anybody, and nothing else runs meanwhile: a letter costs a look into a
- * table, and what is found goes into flat arrays.
+ * Removes compatibility forms, case, accents, invisible characters, white space, punctuation and
+ * digits that stand for letters. Takes the characters from `from` on and before `to`; those around
+ * them decide about digits at the borders. Clients send megabytes, and nothing else runs
+ * meanwhile: a character costs one look-up in a table, and the result is written to flat arrays.
  */
-export function squeeze(text: string): Squeezed {
-  let room = text.length
+export function normalizeConfusables(text: string, from = 0, to = text.length): NormalizedText {
+  let room = to - from
   let codes = new Uint16Array(room)
   let origins = new Uint32Array(room)
   let length = 0
   let isLatin = true
-  for (let at = 0; at < text.length; at++) {
+  for (let at = from; at < to; at++) {
     const code = text.charCodeAt(at)
     if (code < 128) {
       const letter = letters[code] || (looks[code] && lookOf(text, at, code))
@@ -58,8 +59,8 @@ export function squeeze(text: string): Squeezed {
     } else if (letter === several) {
       const found = expansions.get(whole) ?? nothing
       isLatin = false
-      // What still has to come needs room too: one letter for each character.
-      if (length + found.length + text.length - at > room) {
+      // The remaining characters need room too: one letter for each.
+      if (length + found.length + to - at > room) {
         room += room + longest
         codes = grown(codes, new Uint16Array(room))
         origins = grown(origins, new Uint32Array(room))
@@ -79,13 +80,13 @@ function grown<T extends Uint16Array | Uint32Array>(from: T, into: T): T {
   return into
 }
 
-/** A text of small letters alone takes half the room, and is searched faster. */
+/** A text of Latin letters alone takes half the memory, and is searched faster. */
 function toText(codes: Uint16Array, isLatin: boolean): string {
   if (isLatin) return Buffer.from(new Uint8Array(codes).buffer).toString('latin1')
   return Buffer.from(codes.buffer, codes.byteOffset, codes.byteLength).toString('utf16le')
 }
 
-/** A digit beside a letter is one in disguise; a sign that ends sentences must be between two. */
+/** A digit next to a letter stands for one; punctuation that ends sentences must be between two. */
 function lookOf(text: string, at: number, code: number): number {
   const look = looks[code] ?? 0
   if (look === 0) return 0
@@ -99,7 +100,7 @@ const exclamationMark = 33
 const bar = 124
 const mostInARow = 3
 
-/** Whether a letter stands beside it, or behind a few that are in disguise too. */
+/** Whether a letter is next to it, or after a few characters that stand for letters as well. */
 function hasLetter(text: string, at: number, direction: 1 | -1): boolean {
   for (let distance = 1; distance <= mostInARow; distance++) {
     const code = text.charCodeAt(at + direction * distance)
@@ -109,22 +110,22 @@ function hasLetter(text: string, at: number, direction: 1 | -1): boolean {
   return false
 }
 
-/** The letter that each code point stands for, once it was seen; or one of these. */
+/** The letter that a code point stands for, once it has occurred; or `none` or `several`. */
 const known = new Uint16Array(0x11_00_00)
 const none = 1
 const several = 2
-/** For those that stand for several letters: Hangul, ligatures, and what lies beyond 16 bits. */
+/** Of those that stand for several letters: Hangul, ligatures, and letters beyond 16 bits. */
 const expansions = new Map<number, Uint16Array>()
 const nothing = new Uint16Array()
 /**
- * One sign (U+FDFA) spells a whole sentence of 15 letters: the first ones do. No phrase has any of
- * them, nor a gap as long.
+ * Letters kept of one character: U+FDFA spells a sentence of 15. No phrase contains any of them, or
+ * allows a gap of this length.
  */
 const longest = 8
 
-/** From here on there are tags and private signs, and no letter. */
+/** From here on there are tags and private characters, and no letters. */
 const firstEmptyPlane = 0x4_00_00
-/** An invisible copy of ASCII, for tags. */
+/** Tags: an invisible copy of ASCII. */
 const isTag = (code: number): boolean => code >= 0xe_00_20 && code <= 0xe_00_7e
 
 function learn(code: number): number {

@@ -1,0 +1,217 @@
+/**
+ * Finds the matches of users' regular expressions in time linear in the text, whatever the
+ * expression: RE2's automata never backtrack. The only file that names re2js.
+ */
+
+import { RE2JS, RE2JSException, RE2Set } from 're2js'
+import type { Steps } from '../../runtime/turn-budget.ts'
+import { type Match, type Matcher, reach, type Stretch } from './matcher.ts'
+import { translatePattern } from './pattern-syntax.ts'
+
+const maxLength = 512
+/**
+ * Instructions of a compiled pattern. In the worst case each of them costs something at every
+ * character, so their number and the length of a view bound what one call of RE2 costs.
+ */
+const maxInstructions = 500
+/** Instructions of patterns that are tested together. */
+const maxSetInstructions = 250
+/** Characters times instructions: bounds what one call of RE2 costs. */
+const maxWork = 160_000
+/** Characters that are tested, and searched for matches, at a time. */
+const [minWindow, maxWindow] = [32, 1024]
+/** After so many matches in a window, the rest of it is searched in narrow ones. */
+const manyMatches = 32
+const narrowWindow = 128
+/** Memory for the states of a set's automaton. */
+const stateBytes = 1 << 20
+const flags = RE2JS.CASE_INSENSITIVE
+
+/** Why a pattern is refused; `undefined` when it may run. */
+export function findPatternProblem(pattern: string): string | undefined {
+  if (pattern.length > maxLength) return `expected at most ${maxLength} characters`
+  const translation = translatePattern(pattern)
+  if ('problem' in translation) return translation.problem
+  try {
+    const size = RE2JS.compile(translation.source, flags).programSize()
+    if (size <= maxInstructions) return undefined
+    const limit = `${size} instructions, at most ${maxInstructions}`
+    return `expected a smaller regular expression (${limit})`
+  } catch (error) {
+    if (!(error instanceof RE2JSException)) throw error
+    return `expected a regular expression that RE2 supports (${reasonOf(error)})`
+  }
+}
+
+/** Such as "invalid repeat count: {1,2000}", in words of JavaScript where RE2's would mislead. */
+function reasonOf({ message }: RE2JSException): string {
+  const property = /\\[pP]\{[^}]*\}/.exec(message)?.[0]
+  if (property !== undefined) return `unknown property ${property}, expected one like \\p{L}`
+  const reason = message.replace('error parsing regexp: ', '').replaceAll('`', '')
+  return reason.replace('invalid repeat count', 'repeats more than 1000 times')
+}
+
+/** A rule's pattern, ready to be searched for; `findPatternProblem` must have found none in it. */
+export interface OwnPattern extends Pick<Match, 'rule' | 'action' | 'order'> {
+  readonly pattern: string
+  /** Removes matches that an exception overlaps; `null` if the rule has no exceptions. */
+  readonly select: ((matches: readonly Match[], stretch: Stretch) => readonly Match[]) | null
+}
+
+interface CompiledPattern extends OwnPattern {
+  readonly regex: RE2JS
+  /** For views with which the text does not end. */
+  readonly regexInside: RE2JS
+  readonly isAnchored: boolean
+}
+
+function compile(own: OwnPattern): CompiledPattern {
+  const translation = translatePattern(own.pattern)
+  if ('problem' in translation) throw new TypeError(translation.problem)
+  const { source, sourceInside, isAnchored } = translation
+  const regex = RE2JS.compile(source, flags)
+  const regexInside = sourceInside === source ? regex : RE2JS.compile(sourceInside, flags)
+  return { ...own, regex, regexInside, isAnchored }
+}
+
+const sizeOf = (patterns: readonly CompiledPattern[]): number =>
+  patterns.reduce((sum, { regex }) => sum + regex.programSize(), 0)
+
+/** How far the search for one pattern has come. */
+interface Search {
+  readonly pattern: CompiledPattern
+  at: number
+  isOver: boolean
+}
+
+/**
+ * Patterns that are tested together, in one pass over the text. Only where one of them is present
+ * its matches are searched for, because their borders cost ten times as much.
+ */
+export class PatternSet implements Matcher {
+  readonly #patterns: readonly CompiledPattern[]
+  readonly #set: RE2Set
+  readonly #setInside: RE2Set
+  readonly #windowChars: number
+  readonly isLocal: boolean
+
+  /** In as few sets as their sizes allow. */
+  static group(patterns: readonly OwnPattern[]): PatternSet[] {
+    const groups: CompiledPattern[][] = []
+    for (const pattern of patterns.map(compile)) {
+      const group = groups.at(-1)
+      const isFull = group === undefined || sizeOf([...group, pattern]) > maxSetInstructions
+      if (isFull) groups.push([pattern])
+      else group.push(pattern)
+    }
+    return groups.map((group) => new PatternSet(group))
+  }
+
+  private constructor(patterns: readonly CompiledPattern[]) {
+    this.#patterns = patterns
+    this.isLocal = patterns.every(({ isAnchored, select }) => !isAnchored && select === null)
+    const isSame = patterns.every(({ regex, regexInside }) => regex === regexInside)
+    this.#set = toSet(patterns.map(({ regex }) => regex))
+    this.#setInside = isSame ? this.#set : toSet(patterns.map(({ regexInside }) => regexInside))
+    const chars = Math.trunc(maxWork / sizeOf(patterns)) - reach
+    this.#windowChars = Math.min(maxWindow, Math.max(minWindow, chars))
+  }
+
+  *find(stretch: Stretch, reported: ReadonlySet<string>): Steps<readonly Match[]> {
+    const found: Match[] = []
+    const searches: Search[] = []
+    for (let at = stretch.begin; at < stretch.end;) {
+      if (at > stretch.begin) yield
+      const window = windowAt(stretch, at, at + this.#windowChars)
+      const set = window.isLast ? this.#set : this.#setInside
+      for (const index of set.match(window.view)) {
+        const pattern = this.#patterns[index]
+        if (pattern === undefined || reported.has(pattern.rule)) continue
+        const search = (searches[index] ??= { pattern, at, isOver: false })
+        if (search.isOver) continue
+        search.at = Math.max(search.at, at)
+        const matches = yield* findInWindow(search, window, stretch)
+        const selected = pattern.select?.(matches, stretch) ?? matches
+        for (const match of selected) found.push(match)
+        search.isOver = selected.length > 0 && pattern.action !== 'redact'
+      }
+      at = window.end
+    }
+    return found
+  }
+}
+
+function toSet(regexes: readonly RE2JS[]): RE2Set {
+  const set = new RE2Set(RE2Set.UNANCHORED, flags, stateBytes)
+  for (const regex of regexes) set.add(regex.pattern())
+  return set
+}
+
+/** A part of a stretch, and what RE2 sees of it. */
+interface Window {
+  /** Matches that begin from here on belong to the next window. */
+  readonly end: number
+  readonly view: string
+  /** Where in the stretch the view begins. */
+  readonly from: number
+  /** Whether the text ends where the view does. */
+  readonly isLast: boolean
+}
+
+function windowAt(stretch: Stretch, begin: number, wantedEnd: number): Window {
+  const { text } = stretch
+  const end = betweenCharacters(text, Math.min(stretch.end, wantedEnd))
+  // The character before a match decides about `\b` and `^`.
+  const from = Math.max(0, begin - 1)
+  const view = text.slice(from, end + reach)
+  return { end, view, from, isLast: stretch.isLast && from + view.length === text.length }
+}
+
+/**
+ * For a match of a single character RE2 may read all of the view, and does so again for the next
+ * one. So every match is a step, and where there are many, views are short: with long ones, the
+ * time for a text full of such matches would grow with the square of the view.
+ */
+function* findInWindow(search: Search, whole: Window, stretch: Stretch): Steps<Match[]> {
+  const { pattern } = search
+  const { rule, action, order } = pattern
+  const matches: Match[] = []
+  let [window, found] = [whole, 0]
+  let matcher = matcherOf(pattern, window)
+  while (search.at < whole.end) {
+    const { from, end, view } = window
+    const isFound = matcher.find(search.at - from) && from + matcher.start() < end
+    if (!isFound) search.at = end
+    else {
+      const [start, stop] = [from + matcher.start(), from + matcher.end()]
+      if (stop === start) search.at = start + widthAt(view, start - from)
+      else {
+        matches.push({ rule, action, order, start, end: stop, until: null })
+        // If it is longer than the view, the next window finds the rest.
+        search.at = !window.isLast && stop === from + view.length ? end : stop
+      }
+      found++
+      yield
+    }
+    const isDense = found === manyMatches && window === whole
+    if (isDense || (window !== whole && search.at >= end)) {
+      if (search.at >= whole.end) break
+      window = windowAt(stretch, search.at, Math.min(whole.end, search.at + narrowWindow))
+      matcher = matcherOf(pattern, window)
+    }
+  }
+  return matches
+}
+
+const matcherOf = ({ regex, regexInside }: CompiledPattern, { isLast, view }: Window) =>
+  (isLast ? regex : regexInside).matcher(view)
+
+const isHigh = (code: number): boolean => code >= 0xd8_00 && code <= 0xdb_ff
+const isLow = (code: number): boolean => code >= 0xdc_00 && code <= 0xdf_ff
+
+const widthAt = (text: string, at: number): number =>
+  (text.codePointAt(at) ?? 0) > 0xff_ff ? 2 : 1
+
+/** Not between the two halves of a character. */
+const betweenCharacters = (text: string, at: number): number =>
+  isHigh(text.charCodeAt(at - 1)) && isLow(text.charCodeAt(at)) ? at - 1 : at
