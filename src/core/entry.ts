@@ -7,7 +7,7 @@ import type { Indexed } from '../runtime/indexed-set.ts'
 import type { AnyFunction } from '../tasks/compute-options.ts'
 import type { Life } from '../tasks/lifecycle.ts'
 import { inWorkDir, type TaskSpec } from '../tasks/spec.ts'
-import type { Outcome, TaskRecord } from '../tasks/task-record.ts'
+import type { Outcome, TaskHolder, TaskRecord } from '../tasks/task-record.ts'
 import type { Task } from '../tasks/task.ts'
 
 /** What runs for a task: a `ComputeTask` or an `AITask` itself, or what a workflow prepared. */
@@ -60,8 +60,9 @@ export type UndispatchedEnd = Exclude<TaskReport, { readonly kind: 'start' }>
 
 const noDependencies: readonly string[] = Object.freeze([])
 
-export class Entry implements Indexed {
+export class Entry implements Indexed, TaskHolder {
   setIndex = -1
+  readonly ledger: object
   readonly task: Task
   readonly record: TaskRecord
   life: Life
@@ -88,7 +89,8 @@ export class Entry implements Indexed {
   cancelReason: string | null = null
   endListeners: Set<EndListener> | null = null
 
-  constructor(task: Task, record: TaskRecord, life: Life) {
+  constructor(ledger: object, task: Task, record: TaskRecord, life: Life) {
+    this.ledger = ledger
     this.task = task
     this.record = record
     this.life = life

@@ -6,7 +6,7 @@ import { messageOf } from '../foundation/errors.ts'
 import { AbortRegistry } from '../runtime/abort-registry.ts'
 import { IndexedSet } from '../runtime/indexed-set.ts'
 import { advance, hasEnded, type Moment, newLife, type Stimulus } from '../tasks/lifecycle.ts'
-import { claimFor, type Outcome, recordFor } from '../tasks/task-record.ts'
+import { claimFor, type Outcome, recordFor, type TaskHolder } from '../tasks/task-record.ts'
 import { notSubmitted, type Task } from '../tasks/task.ts'
 import {
   Attempt,
@@ -31,7 +31,7 @@ export interface LedgerParts extends AttemptSession {
 
 const noEnding: Ending = Object.freeze({})
 
-export class Ledger {
+export class Ledger implements TaskHolder {
   emitter: LifecycleEmitter = nullEmitter
   readonly #parts: LedgerParts
   readonly #uids = new UidRegister()
@@ -42,6 +42,11 @@ export class Ledger {
 
   constructor(parts: LedgerParts) {
     this.#parts = parts
+  }
+
+  /** Itself, as the holder of tasks that it has claimed and not opened. */
+  get ledger(): this {
+    return this
   }
 
   /** Tasks that have not ended. */
@@ -67,19 +72,21 @@ export class Ledger {
     const record = task[recordFor](this)
     if (record === null) return
     const error = notSubmitted(task.uid, 'was not submitted', cause)
-    const listeners = (record.entry as Entry | null)?.endListeners ?? []
+    const listeners = record.holder instanceof Entry ? record.holder.endListeners : null
     this.#uids.release(task.uid)
     record.withdraw(error)
-    for (const listener of listeners) listener.withdrawn(error)
+    for (const listener of listeners ?? []) listener.withdrawn(error)
   }
 
   /** The entry of a claimed or open task of this session. */
   find(task: Task): Entry | undefined {
     const record = task[recordFor](this)
     if (record === null) return undefined
+    if (record.holder instanceof Entry) return record.holder
     // A claimed task gets its entry before it is opened when somebody cancels or awaits it.
-    record.entry ??= new Entry(task, record, newLife(this.#now()))
-    return record.entry as Entry
+    const entry = new Entry(this, task, record, newLife(this.#now()))
+    record.holder = entry
+    return entry
   }
 
   /** Opens a claimed task: CREATED, SUBMITTED and QUEUED. `submit` hands it to its backend. */
@@ -169,8 +176,9 @@ export class Ledger {
     if (record === null) throw new TypeError(`${task.uid} was not claimed`)
     const moment = this.#now()
     const life = newLife(moment)
-    const entry = (record.entry as Entry | null) ?? new Entry(task, record, life)
-    record.entry = entry
+    const reserved = record.holder instanceof Entry ? record.holder : null
+    const entry = reserved ?? new Entry(this, task, record, life)
+    record.holder = entry
     entry.open(opening, life)
     if (work !== null) this.#setWork(entry, work)
     this.#open.add(entry)

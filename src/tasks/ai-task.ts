@@ -62,6 +62,14 @@ export class AITask<P extends string | readonly string[] = string> extends Task<
     this.spec = spec
   }
 
+  get timeoutSeconds(): number | null {
+    return this.spec.timeoutSeconds
+  }
+
+  get priority(): number {
+    return this.spec.priority
+  }
+
   get prompt(): P {
     return this.spec.prompt as P
   }

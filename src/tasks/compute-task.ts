@@ -30,7 +30,6 @@ export class ComputeTask<
   T = ExecutableResult,
   A extends readonly unknown[] = readonly unknown[],
 > extends Task<T> {
-  readonly kind: 'compute' | 'function'
   /** What a backend gets of it. */
   readonly spec: ComputeSpec
   readonly function: AnyFunction | null
@@ -41,10 +40,21 @@ export class ComputeTask<
   constructor(options: object) {
     const { task, spec, function: body, args } = checkComputeOptions(options)
     super(task)
-    this.kind = body === null ? 'compute' : 'function'
     this.spec = spec
     this.function = body
     this.args = args
+  }
+
+  get kind(): 'compute' | 'function' {
+    return this.spec.kind === 'program' ? 'compute' : 'function'
+  }
+
+  get timeoutSeconds(): number | null {
+    return this.spec.timeoutSeconds
+  }
+
+  get priority(): number {
+    return this.spec.priority
   }
 
   /** The binary's path, or the function's name. */

@@ -12,62 +12,72 @@ export type Outcome =
 export const claimFor: unique symbol = Symbol('tutti.claim')
 export const recordFor: unique symbol = Symbol('tutti.record')
 
+/** What a record belongs to: a ledger, or what the ledger knows of the task. */
+export interface TaskHolder {
+  /** The only one who may write the record. */
+  readonly ledger: object
+}
+
+/** Few fields: programs hold a million tasks. */
 export class TaskRecord {
-  /** Who may write; `null` once the task has ended or the claim was withdrawn. */
-  owner: object | null
-  /** Whatever the owner keeps about the task while it is open. */
-  entry: object | null = null
+  /** `null` once the task has ended or the claim was withdrawn. */
+  holder: TaskHolder | null
   state: TaskState = 'CREATED'
   /** The assigned backend. */
   backend: string | null = null
-  value: unknown = undefined
-  error: TuttiError | null = null
-  #waiting: PromiseWithResolvers<unknown> | null = null
+  /** Before the end the promise, if somebody awaits it; then the value or the error. */
+  #settlement: unknown = null
 
-  constructor(owner: object) {
-    this.owner = owner
+  constructor(holder: TaskHolder) {
+    this.holder = holder
   }
 
   get hasEnded(): boolean {
-    return this.owner === null && this.state !== 'CREATED'
+    return this.holder === null && this.state !== 'CREATED'
   }
 
   /** The task was not submitted after all, and can be claimed again. */
   get isWithdrawn(): boolean {
-    return this.owner === null && this.state === 'CREATED'
+    return this.holder === null && this.state === 'CREATED'
+  }
+
+  /** `undefined` unless the task has ended DONE. */
+  get value(): unknown {
+    return this.hasEnded && this.state === 'DONE' ? this.#settlement : undefined
+  }
+
+  /** `null` unless the task has ended otherwise. */
+  get error(): TuttiError | null {
+    return this.hasEnded && this.state !== 'DONE' ? (this.#settlement as TuttiError) : null
   }
 
   /** The task has ended: its promise settles. */
   settle(outcome: Outcome): void {
-    this.#close()
+    const waiting = this.#settlement as PromiseWithResolvers<unknown> | null
+    this.holder = null
     this.state = outcome.state
     if (outcome.state === 'DONE') {
-      this.value = outcome.value
-      this.#waiting?.resolve(outcome.value)
+      this.#settlement = outcome.value
+      waiting?.resolve(outcome.value)
     } else {
-      this.error = outcome.error
-      this.#waiting?.reject(outcome.error)
+      this.#settlement = outcome.error
+      waiting?.reject(outcome.error)
     }
-    this.#waiting = null
   }
 
   /** Takes the claim back: awaiting rejects with `error`. */
   withdraw(error: unknown): void {
-    this.#close()
-    this.#waiting?.reject(error)
-    this.#waiting = null
+    const waiting = this.#settlement as PromiseWithResolvers<unknown> | null
+    this.holder = null
+    this.#settlement = null
+    waiting?.reject(error)
   }
 
   /** Created lazily: a rejection that nobody awaits is never unhandled. */
   promise(): Promise<unknown> {
     if (this.error !== null) return Promise.reject(this.error)
-    if (this.hasEnded) return Promise.resolve(this.value)
-    this.#waiting ??= Promise.withResolvers()
-    return this.#waiting.promise
-  }
-
-  #close(): void {
-    this.owner = null
-    this.entry = null
+    if (this.hasEnded) return Promise.resolve(this.#settlement)
+    this.#settlement ??= Promise.withResolvers<unknown>()
+    return (this.#settlement as PromiseWithResolvers<unknown>).promise
   }
 }

@@ -4,33 +4,46 @@ import { StateError, type TuttiError } from '../foundation/errors.ts'
 import type { JsonObject } from '../foundation/json-value.ts'
 import { announceWait } from '../foundation/task-context.ts'
 import type { TaskState } from './lifecycle.ts'
-import { claimFor, recordFor, TaskRecord } from './task-record.ts'
+import { claimFor, recordFor, type TaskHolder, TaskRecord } from './task-record.ts'
 import type { TaskFields } from './task-fields.ts'
 import { generateUid } from './uid.ts'
 
 /** `task_type` in events: an executable, a function, or a prompt. */
 export type TaskKind = 'compute' | 'function' | 'ai'
 
+/** Most tasks have neither, and share one object: programs hold a million tasks. */
+interface RareOptions {
+  readonly signal: AbortSignal | null
+  readonly attributes: JsonObject | null
+}
+
+const none: RareOptions = Object.freeze({ signal: null, attributes: null })
+
 export abstract class Task<T = unknown> implements PromiseLike<T> {
   abstract readonly kind: TaskKind
+  abstract readonly timeoutSeconds: number | null
+  abstract readonly priority: number
   readonly uid: string
-  readonly timeoutSeconds: number | null
-  readonly signal: AbortSignal | null
   readonly retries: number
-  readonly priority: number
-  readonly attributes: JsonObject | null
   readonly #requestedBackend: string | null
+  readonly #rareOptions: RareOptions
   /** `null` until a ledger claims the task. */
   #record: TaskRecord | null = null
 
   constructor(fields: TaskFields) {
     this.uid = fields.uid ?? generateUid()
     this.#requestedBackend = fields.backend
-    this.timeoutSeconds = fields.timeoutSeconds
-    this.signal = fields.signal
     this.retries = fields.retries
-    this.priority = fields.priority
-    this.attributes = fields.attributes
+    const { signal, attributes } = fields
+    this.#rareOptions = signal === null && attributes === null ? none : { signal, attributes }
+  }
+
+  get signal(): AbortSignal | null {
+    return this.#rareOptions.signal
+  }
+
+  get attributes(): JsonObject | null {
+    return this.#rareOptions.attributes
   }
 
   /** The assigned backend, or before that the one that was asked for. */
@@ -69,7 +82,7 @@ export abstract class Task<T = unknown> implements PromiseLike<T> {
    * Claims the task: gives the record through which `owner`, and nobody else, writes its state.
    * `null` when the task was claimed before, unless that claim was withdrawn.
    */
-  [claimFor](owner: object): TaskRecord | null {
+  [claimFor](owner: TaskHolder): TaskRecord | null {
     if (this.#record !== null && !this.#record.isWithdrawn) return null
     this.#record = new TaskRecord(owner)
     return this.#record
@@ -77,7 +90,7 @@ export abstract class Task<T = unknown> implements PromiseLike<T> {
 
   /** The record of a task that `owner` has claimed and that has not ended; `null` otherwise. */
   [recordFor](owner: object): TaskRecord | null {
-    return this.#record?.owner === owner ? this.#record : null
+    return this.#record?.holder?.ledger === owner ? this.#record : null
   }
 
   #promise(): Promise<T> {

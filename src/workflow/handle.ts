@@ -107,6 +107,14 @@ export class EngineHandle<T = unknown> extends Task<T> implements Handle<T> {
     return this.plan.kind
   }
 
+  get timeoutSeconds(): number | null {
+    return this.plan.options.task.timeoutSeconds
+  }
+
+  get priority(): number {
+    return this.plan.options.task.priority
+  }
+
   get name(): string {
     return this.plan.options.name
   }

@@ -2,7 +2,7 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished, vi } from 'vitest'
-import type { Job } from '../../src/backends/backend.ts'
+import type { Connection, Job } from '../../src/backends/backend.ts'
 import { Session } from '../../src/session/session.ts'
 import { FakeBackend } from '../../src/testing/fake-backend.ts'
 import { quick, turns } from '../session/open-session.ts'
@@ -149,8 +149,9 @@ describe('Connection.recorded', () => {
     const { session, flush } = await open({ hasCheckpoint: true })
     class Local extends FakeBackend {
       override connect(...args: Parameters<FakeBackend['connect']>) {
-        const { submit, cancel, release } = super.connect(...args)
-        return { submit, cancel, release }
+        const connection: Connection = super.connect(...args)
+        delete connection.recorded
+        return connection
       }
     }
     const local = new Local({ name: 'local' })

@@ -3,7 +3,12 @@ import { StateError, ValueError } from '../../src/foundation/errors.ts'
 import { TaskCanceledError } from '../../src/foundation/task-errors.ts'
 import { AITask } from '../../src/tasks/ai-task.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
-import { claimFor, recordFor, type TaskRecord } from '../../src/tasks/task-record.ts'
+import {
+  claimFor,
+  recordFor,
+  type TaskHolder,
+  type TaskRecord,
+} from '../../src/tasks/task-record.ts'
 import type { Task } from '../../src/tasks/task.ts'
 
 const work = (): number => 1
@@ -124,7 +129,7 @@ describe('options of every task', () => {
 })
 
 /** What a ledger would be. */
-const owner = {}
+const owner: TaskHolder = { ledger: {} }
 
 function claim(task: Task): TaskRecord {
   const record = task[claimFor](owner)
@@ -146,12 +151,12 @@ describe('awaiting a task', () => {
     const task = make({})
     const record = claim(task)
     expect(task[claimFor](owner)).toBe(null)
-    expect([task[recordFor](owner), task[recordFor]({})]).toEqual([record, null])
+    expect([task[recordFor](owner.ledger), task[recordFor]({})]).toEqual([record, null])
     const early = [task.then((value) => value + 1), Promise.all([task, task])]
     record.settle({ state: 'DONE', value: 41 })
     expect(await Promise.all(early)).toEqual([42, [41, 41]])
     expect([await task, task.returnValue, task.error]).toEqual([41, 41, null])
-    expect([task[recordFor](owner), task[claimFor](owner)]).toEqual([null, null])
+    expect([task[recordFor](owner.ledger), task[claimFor](owner)]).toEqual([null, null])
   })
 
   it('rejects for everybody, before and after the end', async () => {

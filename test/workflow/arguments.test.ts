@@ -9,7 +9,7 @@ const owner = { id: 'w', cancel: () => false, ended() {} }
 
 function done(value: unknown): EngineHandle {
   const handle = new EngineHandle(plan, owner)
-  handle[claimFor](owner)?.settle({ state: 'DONE', value })
+  handle[claimFor]({ ledger: owner })?.settle({ state: 'DONE', value })
   return handle
 }
 
