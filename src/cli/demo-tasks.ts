@@ -1,4 +1,4 @@
-/** The functions of the demo; workers import this module. */
+/** The functions of the demo, in a module of their own because workers import it. */
 
 import { defineTask } from '../tasks/define-task.ts'
 

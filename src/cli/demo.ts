@@ -1,10 +1,12 @@
 /** `tutti demo`: a real mixed workload, with some tasks that fail on purpose. */
 
-import { relative } from 'node:path'
-import { type AITask, ComputeTask, ConcurrentBackend, Session } from '../index.ts'
-import { askForStories, openStoryteller, tellStory } from './demo-stories.ts'
+import { writeFile } from 'node:fs/promises'
+import { join, relative, resolve } from 'node:path'
+import { makeFolders } from '../checkpoint/files.ts'
+import { AITask, ComputeTask, ConcurrentBackend, Session } from '../index.ts'
+import { InferenceBackend } from '../inference/index.ts'
 import { simulate } from './demo-tasks.ts'
-import { exitCodes, signalExitCodes } from './exit-codes.ts'
+import { exitCodes, signalExitCodes } from './exit.ts'
 import { runLive } from './live-run.ts'
 import type { Output } from './output.ts'
 import { summaryLines } from './progress.ts'
@@ -21,7 +23,7 @@ export interface DemoOptions {
 const darts = 400_000
 const perSort = 10
 
-/** Resolves with the exit code: the failures are part of the show, a signal is not. */
+/** Resolves with the exit code: failing tasks are expected, a signal is not. */
 export async function demo(options: DemoOptions, output: Output): Promise<number> {
   const local = await ConcurrentBackend.create({ name: 'local' })
   const storyteller = options.model === undefined ? null : await openStoryteller(options, output)
@@ -57,7 +59,7 @@ export async function demo(options: DemoOptions, output: Output): Promise<number
   return signal === null ? exitCodes.ok : signalExitCodes[signal]
 }
 
-/** Functions on threads make estimates; a program, `sort`, orders them; the medians come back. */
+/** Functions on threads estimate pi; the program `sort` orders them; returns the medians. */
 async function simulateAndSort(session: Session, count: number): Promise<number[]> {
   const simulations = Array.from(
     { length: count },
@@ -74,7 +76,7 @@ async function simulateAndSort(session: Session, count: number): Promise<number[
     const sort = new ComputeTask({
       executable: 'sort',
       arguments: ['-g'],
-      // Before the simulations that still wait: their group is complete.
+      // Ahead of waiting simulations: the input of this program is complete.
       priority: 1,
       stdin: `${values.join('\n')}\n`,
     })
@@ -89,8 +91,59 @@ async function simulateAndSort(session: Session, count: number): Promise<number[
   })
 }
 
-/** As a person would type it: relative, unless it lies elsewhere. */
+/** Relative to the working folder, unless it is outside of it. */
 function nearestPath(path: string): string {
   const near = relative(process.cwd(), path)
   return near.startsWith('..') ? path : near
+}
+
+const heroes = ['a cat', 'a small robot', 'Lily', 'an old bear', 'Tom', 'a bird', 'Mia', 'a frog']
+const places = ['in the garden', 'by the sea', 'at the park', 'in a big house', 'on a hill']
+/** One story per so many simulations: both then take about as long. */
+const simulationsPerStory = 8
+
+/** Writes its configuration beside the journal, as an example for users. */
+async function openStoryteller(
+  { folder, model = '' }: { readonly folder: string; readonly model?: string },
+  output: Output,
+): Promise<InferenceBackend> {
+  makeFolders(resolve(folder))
+  const configFile = join(folder, 'demo-model.yaml')
+  const modelName = resolve(model)
+  await writeFile(configFile, configuration(modelName))
+  return InferenceBackend.create({
+    name: 'storyteller',
+    configFile,
+    modelName,
+    useService: false,
+    onProgress: (text) => output.progress([text]),
+  })
+}
+
+/** One thread: an engine with more threads than free cores is very slow. */
+const configuration = (model: string): string => `required:
+  model_name: ${JSON.stringify(model)}
+llm:
+  max_model_len: 256
+  max_tokens: 60
+  temperature: 0.7
+engine:
+  kind: llama
+  threads: 1
+  gpu: false
+`
+
+function askForStories(simulations: number): AITask[] {
+  return Array.from({ length: Math.ceil(simulations / simulationsPerStory) }, (_, at) => {
+    const hero = heroes[at % heroes.length]
+    const place = places[at % places.length]
+    const prompt = `Once upon a time, there was ${hero} who lived ${place}.`
+    return new AITask({ prompt, backend: 'storyteller', seed: at })
+  })
+}
+
+/** The first two sentences. */
+function tellStory({ prompt, response = '' }: AITask): string {
+  const [first = response] = /^.*?[.!?](?=\s|$)/s.exec(response) ?? []
+  return `${prompt} ${first}`.replaceAll(/\s+/g, ' ').trim()
 }

@@ -5,7 +5,7 @@ import { type BadLine, readBatches, type ReadSummary } from '../checkpoint/reade
 import { counts } from '../views/counts.ts'
 import { Pass } from '../views/pass.ts'
 import { type Verdict, verify } from '../views/verify.ts'
-import { exitCodes } from './exit-codes.ts'
+import { exitCodes } from './exit.ts'
 import type { Output } from './output.ts'
 
 const mostShown = 10

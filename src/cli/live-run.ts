@@ -7,7 +7,7 @@ import { systemClock } from '../foundation/clock.ts'
 import { messageOf } from '../foundation/errors.ts'
 import type { Session, TelemetryManager } from '../index.ts'
 import { Pass } from '../views/pass.ts'
-import { signalExitCodes, type StopSignal, stopSignals } from './exit-codes.ts'
+import { signalExitCodes, type StopSignal, stopSignals } from './exit.ts'
 import type { Output } from './output.ts'
 import { progressLines, progressPanels, type ProgressPass } from './progress.ts'
 

@@ -1,13 +1,12 @@
 #!/usr/bin/env node
-/** The command `tutti`: parses arguments, chooses the output, and turns errors into words. */
+/** The command `tutti`: parses arguments, creates the output, and prints errors. */
 
 import { Command, CommanderError, InvalidArgumentError } from 'commander'
 import { TuttiError } from '../foundation/errors.ts'
 import { version } from '../foundation/version.ts'
-import { escapeLines } from './control-characters.ts'
-import { exitCodes } from './exit-codes.ts'
+import { exitCodes } from './exit.ts'
 import { verifyJournal } from './journal.ts'
-import { createOutput, type Output, type OutputForm, type Terminal } from './output.ts'
+import { createOutput, escapeLines, type Output, type OutputForm, type Terminal } from './output.ts'
 import type { ServeOptions } from './serve.ts'
 import { guardStreams, type StandardStreams } from './standard-streams.ts'
 
@@ -24,7 +23,7 @@ function createProgram(streams: StandardStreams, finish: (code: number) => void)
     .description('Runs simulations, data work and LLM inference, all together.')
     .version(version)
     .option('--json', 'results as JSON on stdout, nothing else')
-    .option('--quiet', 'no output but problems')
+    .option('--quiet', 'no output except problems')
     .showSuggestionAfterError()
     .exitOverride()
   const output = (): Output => {
@@ -37,7 +36,7 @@ function createProgram(streams: StandardStreams, finish: (code: number) => void)
     .description('runs a mixed workload with live progress; some tasks fail on purpose')
     .option('--simulations <n>', 'how many simulations to run', toCount, 200)
     .option('--folder <path>', 'where the journal goes', './telemetry')
-    .option('--model <file>', 'a GGUF model; with it, AI tasks write stories meanwhile')
+    .option('--model <file>', 'a GGUF model; with it, AI tasks write stories')
     .action(async (options: { simulations: number; folder: string; model?: string }) => {
       const redrawMs = streams.stderr.isTTY === true ? ttyRedrawMs : plainRedrawMs
       const { demo } = await import('./demo.ts')
@@ -45,14 +44,14 @@ function createProgram(streams: StandardStreams, finish: (code: number) => void)
     })
   program
     .command('serve')
-    .description('serves a model over HTTP, as the OpenAI API has it')
+    .description('serves a model over HTTP with the OpenAI API')
     .requiredOption('--config <file>', 'the YAML configuration')
     .option('--port <n>', 'where to listen; 0 takes a free port (default: 8000)', toPort)
     .option('--host <name>', 'the address to listen on (default: 127.0.0.1)')
     .option('--api-key-file <file>', 'a file with the key that clients must send')
-    .option('--allow-host <name>', 'another name that clients call it by; repeatable', toHosts)
+    .option('--allow-host <name>', 'another host name that clients may use; repeatable', toHosts)
     .action(async (options: ServeOptions) => {
-      // Commands load what they need when they are called: the others start fast.
+      // Loaded only by this command, so that the others start fast.
       const { serve } = await import('./serve.ts')
       finish(await serve(options, output()))
     })
@@ -77,7 +76,7 @@ function toPort(text: string): number {
   throw new InvalidArgumentError('expected a whole number from 0 to 65535')
 }
 
-/** As a `Host` header has it: anything else would be allowed and never come. */
+/** In the form of a `Host` header: anything else would never match. */
 function toHosts(text: string, before: readonly string[] = []): readonly string[] {
   if (/^(?:[\w.-]+|\[[\da-f:.]+\])(?::\d+)?$/i.test(text)) return [...before, text]
   throw new InvalidArgumentError('expected a name such as ai.example.org, or an address')
@@ -92,7 +91,7 @@ async function main(): Promise<void> {
       process.exitCode = exitCodes.outputFailed
     },
   })
-  // A write that failed meanwhile has the last word.
+  // A failed write decides the exit code, whatever the command returned.
   const finish = (code: number): void => {
     process.exitCode ||= code
   }

@@ -1,19 +1,18 @@
-/** The port through which every command speaks: to people, to programs, or not at all. */
+/** The output port of all commands: text for people, JSON for programs, or quiet. */
 
 import { stripVTControlCharacters } from 'node:util'
-import { escapeControls, escapeLines } from './control-characters.ts'
 
-/** Where a command's words go. Progress is for people only and may be redrawn. */
+/** Receives what a command prints. */
 export interface Output {
-  /** How many columns a line of progress may fill; `Infinity` where nothing limits it. */
+  /** Columns that a line of progress may use; `Infinity` if there is no limit. */
   readonly width: number
-  /** Aborts when results can no longer be written: what makes them may stop, quietly. */
+  /** Aborted when results can no longer be written; the command should then stop quietly. */
   readonly closed: AbortSignal
-  /** Replaces the progress block. */
+  /** Replaces the progress block. Shown to people only. */
   progress(lines: readonly string[]): void
-  /** The command's result: words for people, or the value for programs. */
+  /** The result of the command: `lines` for people, `value` for programs. */
   result(value: object, lines: readonly string[]): void
-  /** Something that went wrong, for people; never part of a result. */
+  /** A problem, for people; never part of the result. */
   problem(line: string): void
 }
 
@@ -24,7 +23,7 @@ export interface Terminal {
   write(text: string): unknown
   readonly isTTY?: boolean
   readonly columns?: number
-  /** Aborts when it can no longer be written. */
+  /** Aborted when the stream can no longer be written. */
   readonly closedSignal?: AbortSignal
 }
 
@@ -46,7 +45,7 @@ export function createOutput(form: OutputForm, stdout: Terminal, stderr: Termina
 const closedOf = ({ closedSignal }: Terminal): AbortSignal =>
   closedSignal ?? new AbortController().signal
 
-/** Redraws progress in place on a terminal; elsewhere every block is one line. */
+/** Redraws progress in place on a terminal; otherwise prints each block as one line. */
 class TextOutput implements Output {
   readonly closed: AbortSignal
   readonly #stdout: Terminal
@@ -62,7 +61,7 @@ class TextOutput implements Output {
   /** The last column stays free: some terminals wrap when it is filled. */
   get width(): number {
     if (this.#stderr.isTTY !== true) return Infinity
-    // Some terminals do not know their width and say 0.
+    // Some terminals report 0 columns.
     return Math.max(1, (this.#stderr.columns || 80) - 1)
   }
 
@@ -87,14 +86,32 @@ class TextOutput implements Output {
     this.#stderr.write(`${escapeLines(line)}\n`)
   }
 
-  /** Up to the first line of the last block, and clears from there. */
+  /** Moves to the first line of the last block and clears from there. */
   #rewind(): string {
     return this.#drawn === 0 ? '' : `\u001B[${this.#drawn}A\u001B[J`
   }
 }
 
-/** A line that wraps would break the redrawing. Colours go with the part that is cut. */
+/** A line that wraps would break redrawing. A cut line loses its colours. */
 function cutTo(line: string, width: number): string {
   const plain = stripVTControlCharacters(line)
   return plain.length <= width ? line : plain.slice(0, width)
 }
+
+/** Controls, line breaks that JSON does not escape, and marks that change the text direction. */
+const controls = /[\p{Cc}\p{Zl}\p{Zp}\u202A-\u202E\u2066-\u2069]/gu
+
+/** Untrusted text on one line, with control characters escaped as `\u001b`. */
+export function escapeControls(text: string): string {
+  return text.replaceAll(
+    controls,
+    (character) => String.raw`\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`,
+  )
+}
+
+/** The same, but line breaks are kept. */
+export const escapeLines = (text: string): string =>
+  text
+    .split('\n')
+    .map((line) => escapeControls(line))
+    .join('\n')

@@ -6,7 +6,7 @@ import { failures } from '../views/failures.ts'
 import { names, type NameView } from '../views/names.ts'
 import type { Pass } from '../views/pass.ts'
 import { run } from '../views/run.ts'
-import { escapeControls } from './control-characters.ts'
+import { escapeControls } from './output.ts'
 
 /** The panels that the progress block and the summary show. */
 export const progressPanels = { run, names, failures }

@@ -1,27 +1,26 @@
-/** `tutti serve`: an inference backend behind HTTP until a signal ends it. */
+/** `tutti serve`: an inference backend as an HTTP server, until a signal stops it. */
 
 import { readFile } from 'node:fs/promises'
 import { messageOf, ValueError } from '../foundation/errors.ts'
 import { newUuid } from '../foundation/ids.ts'
-import { isLoopback } from '../foundation/loopback.ts'
+import { isLoopbackHost } from '../foundation/options.ts'
 import { InferenceBackend, loadInferenceConfig } from '../inference/index.ts'
-import { exitCodes } from './exit-codes.ts'
+import { exitCodes, firstSignal } from './exit.ts'
 import type { Output } from './output.ts'
-import { firstSignal } from './first-signal.ts'
 
 export interface ServeOptions {
   readonly config: string
   readonly port?: number
   readonly host?: string
   readonly apiKeyFile?: string
-  /** Names besides its own that clients may call it by. */
+  /** Additional host names that clients may use. */
   readonly allowHost?: readonly string[]
 }
 
-/** How long requests under way may take after the signal. */
+/** How long requests in progress may take after the signal. */
 const drainSeconds = 30
 
-/** Resolves with the exit code once it has stopped: 0, because a signal is how a server ends. */
+/** Resolves with the exit code once stopped: 0, because servers are stopped by signals. */
 export async function serve(options: ServeOptions, output: Output): Promise<number> {
   const config = await loadInferenceConfig(options.config)
   const { host = '127.0.0.1' } = options
@@ -42,7 +41,7 @@ export async function serve(options: ServeOptions, output: Output): Promise<numb
       announce(backend, key, output)
       const name = await signal.received
       if (name !== null)
-        output.problem(`${name}: finishing what is under way; once more ends at once`)
+        output.problem(`${name}: finishing requests in progress; press Ctrl-C again to stop now`)
     }
   } finally {
     await backend.close()
@@ -57,10 +56,10 @@ interface Key {
   readonly isGenerated: boolean
 }
 
-/** Without a key, only this machine may ask: for others one is made and shown, once. */
+/** Without a key file, only this machine is served, or a key is generated and printed once. */
 async function chooseKey({ apiKeyFile }: ServeOptions, host: string): Promise<Key | null> {
   if (apiKeyFile !== undefined) return { value: await readKey(apiKeyFile), isGenerated: false }
-  return isLoopback(host) ? null : { value: `tutti-${newUuid()}`, isGenerated: true }
+  return isLoopbackHost(host) ? null : { value: `tutti-${newUuid()}`, isGenerated: true }
 }
 
 async function readKey(file: string): Promise<string> {

@@ -1,9 +1,9 @@
-/** The process's two streams, and what follows when one of them can no longer be written. */
+/** Guards stdout and stderr against write errors such as closed pipes. */
 
 import { messageOf } from '../foundation/errors.ts'
 import type { Terminal } from './output.ts'
 
-/** The part of a stream that is needed here. */
+/** The part of a process stream that is used here. */
 export interface ProcessStream extends Terminal {
   on(event: 'error', listener: (error: NodeJS.ErrnoException) => void): unknown
 }
@@ -11,9 +11,9 @@ export interface ProcessStream extends Terminal {
 export interface StandardStreamsParts {
   readonly stdout: ProcessStream
   readonly stderr: ProcessStream
-  /** What the environment's TERM says. */
+  /** The environment variable TERM. */
   readonly term: string | undefined
-  /** Called for a write error that is no closed pipe. */
+  /** Called for a write error other than a closed pipe. */
   readonly onFailure: () => void
 }
 
@@ -23,9 +23,9 @@ export interface StandardStreams {
 }
 
 /**
- * A closed pipe (`| head`) is a reader that has seen enough: nobody is told. Any other error is
- * told once. Either way the stream is silent from then on, and its `closedSignal` aborts. Without
- * stderr a run goes on unseen; without stdout there is no sense in it.
+ * A closed pipe (`| head`) is not reported; any other write error is, once. After either, writes
+ * are ignored and `closedSignal` is aborted. A run continues without stderr and stops without
+ * stdout.
  */
 export function guardStreams(parts: StandardStreamsParts): StandardStreams {
   const { term, onFailure } = parts

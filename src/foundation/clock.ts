@@ -1,9 +1,6 @@
-/**
- * The port through which everything asks for time; the only file that touches the system's clocks
- * and timers.
- */
+/** The clock port. The only file that uses the system's clocks and timers. */
 
-/** A source of time. Tests replace it with `ManualClock` from `tutti/testing`. */
+/** A source of time and timers. Tests replace it with `ManualClock` from `tutti/testing`. */
 export interface Clock {
   /** Wall-clock seconds since the epoch. Never runs backwards within a process. */
   now(): number
@@ -20,12 +17,12 @@ export interface TimerOptions {
   readonly background?: boolean
 }
 
-/** Node fires a timer at once beyond this, so longer waits are made of several. */
+/** Node fires longer timers immediately, so longer waits are split. */
 const longestTimerMs = 2 ** 31 - 1
 
 /**
- * The system's clock. Wall time is anchored to the monotonic clock: it follows forward steps (NTP,
- * a resumed laptop) and holds still against backward ones, so that no event precedes its cause.
+ * The system's clock. Wall time is anchored to the monotonic clock: it follows steps forward (NTP,
+ * a resumed laptop) and ignores steps back, so that no event is dated before its cause.
  */
 class SystemClock implements Clock {
   #anchorMs = Date.now() - performance.now()

@@ -1,6 +1,6 @@
-/** The library's errors: one base, a stable `code`, a cause, and a hint where a person can act. */
+/** The library's errors: one base class, a stable `code`, a cause, and a hint where one helps. */
 
-/** Marks our errors across copies of the package, where `instanceof` fails. */
+/** Identifies the library's errors across copies of the package, where `instanceof` fails. */
 const lineage = Symbol.for('tutti.error.lineage')
 
 export interface ErrorDetails {
@@ -12,12 +12,12 @@ export interface ErrorDetails {
 }
 
 /**
- * Makes an error that is told, not thrown. Its stack would show the library's inside alone, and V8
- * keeps everything that is on it alive for as long as somebody keeps the error.
+ * Creates an error that is reported and not thrown. Its stack would only show library internals,
+ * and V8 keeps everything that the stack refers to alive as long as the error.
  */
 export function withoutStack<T extends Error>(create: () => T): T {
   const { stackTraceLimit } = Error
-  // Not an assignment, which throws where somebody has frozen it.
+  // An assignment would throw if the property is frozen.
   Reflect.set(Error, 'stackTraceLimit', 0)
   try {
     return create()
@@ -96,7 +96,7 @@ export interface ValueErrorDetails extends ErrorDetails {
   readonly got?: unknown
 }
 
-/** Bad input: `field` names it, `expected` says what would be right, `got` is what came. */
+/** Invalid input: `field` is its path, `expected` describes a valid value, `got` is the value. */
 export class ValueError extends TuttiError {
   declare readonly field?: string
   declare readonly expected?: string
@@ -110,10 +110,10 @@ export class ValueError extends TuttiError {
   }
 }
 
-/** A right call at the wrong time. */
+/** The call is not allowed in the object's current state. */
 export class StateError extends TuttiError {}
 
-/** A wait that ran out; what was waited for is unharmed unless the error is a task's cause. */
+/** A wait exceeded its limit. Unless it is a task's cause, the awaited operation goes on. */
 export class TimeoutError extends TuttiError {}
 
 /** A worker or node was lost while it ran the task. */
@@ -157,7 +157,7 @@ export function errnoOf(error: unknown): string {
   return 'unknown'
 }
 
-/** A message for whatever was thrown, `null` and throwing getters included. */
+/** A message for any thrown value, also `null` and errors with throwing getters. */
 export function messageOf(thrown: unknown): string {
   try {
     return String(thrown instanceof Error ? thrown.message : thrown)

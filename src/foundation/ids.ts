@@ -1,4 +1,4 @@
-/** Random identifiers, cut from a pool of random bytes that is filled in one system call. */
+/** Random identifiers. One system call fills a pool of random bytes for many of them. */
 
 import { randomFillSync } from 'node:crypto'
 
@@ -34,7 +34,7 @@ function markAsUuid4(bytes: Buffer): void {
   }
 }
 
-/** An id of zeros is invalid in OpenTelemetry; one set bit rules it out. */
+/** An id of zeros is invalid in OpenTelemetry; one bit is always set. */
 function neverZero(width: number): (bytes: Buffer) => void {
   return (bytes) => {
     for (let at = width - 1; at < bytes.length; at += width) bytes[at] = (bytes[at] ?? 0) | 1

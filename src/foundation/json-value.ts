@@ -1,11 +1,8 @@
-/**
- * Turns any value into frozen plain JSON, so that an event can be shared, kept and written without
- * surprise.
- */
+/** Converts any value into frozen plain JSON, so that events can be shared, kept and written. */
 
 import { types } from 'node:util'
 
-/** What JSON can say, all of it read-only. */
+/** A JSON value, read-only. */
 export type JsonValue =
   | string
   | number
@@ -14,25 +11,25 @@ export type JsonValue =
   | readonly JsonValue[]
   | { readonly [key: string]: JsonValue }
 
-/** An object that JSON can say, such as the attributes of an event. */
+/** A JSON object, such as the attributes of an event. */
 export type JsonObject = { readonly [key: string]: JsonValue }
 
 const longestString = 131_072
 const deepest = 32
-/** Values in one copy, and characters of all its strings and keys: a line must stay a line. */
+/** Limits for one copy, so that a line of the checkpoint file stays small. */
 const mostValues = 100_000
 const mostCharacters = 8_388_608
 
 export const emptyAttributes: JsonObject = Object.freeze({})
 
-/** A frozen copy of an object's JSON form. Never throws, never touches the original. */
+/** A frozen JSON copy of an object. Never throws and never changes the original. */
 export function toJsonObject(value: object): JsonObject {
   const copy = toJsonValue(value)
   if (typeof copy === 'object' && copy !== null && !Array.isArray(copy)) return copy as JsonObject
   return Object.freeze({ value: copy })
 }
 
-/** A frozen copy of any value's JSON form; parts that JSON cannot show become marker strings. */
+/** A frozen JSON copy of any value. Parts that JSON cannot represent become marker strings. */
 export function toJsonValue(value: unknown): JsonValue {
   return new Copier().copy(value, 0)
 }
@@ -106,7 +103,7 @@ class Copier {
       const key = this.#copyText(name)
       const part = isFull ? tooLarge : this.#copyPart(() => entries[name], depth)
       if (part === undefined) continue
-      // An assignment would change the prototype instead of making a key.
+      // An assignment would set the prototype instead of a key.
       if (key === '__proto__') Object.defineProperty(copy, key, { value: part, enumerable: true })
       else copy[key] = part
       if (isFull) break
@@ -114,7 +111,7 @@ class Copier {
     return Object.freeze(copy)
   }
 
-  /** One throwing getter spoils its own part only. JSON leaves out what is `undefined`. */
+  /** A throwing getter affects its own part only. JSON omits `undefined`. */
   #copyPart(read: () => unknown, depth: number): JsonValue | undefined {
     let part: unknown
     try {
@@ -126,7 +123,7 @@ class Copier {
   }
 }
 
-/** What `JSON.stringify` would look at: the answer of `toJSON`, and the inside of a box. */
+/** The value that `JSON.stringify` serializes: the result of `toJSON`, an unboxed primitive. */
 function shownByJson(value: object): unknown {
   const shown: unknown =
     'toJSON' in value && typeof value.toJSON === 'function' ? value.toJSON() : value

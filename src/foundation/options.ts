@@ -1,4 +1,4 @@
-/** The door for options: every validator names the field, what was expected and what came. */
+/** Validators of options. Their errors name the field, what was expected and what was given. */
 
 import { ValueError } from './errors.ts'
 
@@ -66,7 +66,7 @@ export function expectNumber(field: string, value: unknown, range: NumberRange =
   if (typeof value === 'number' && value >= min && value <= max && value > above) {
     if (mayBeInfinite || Number.isFinite(value)) return value
   }
-  // Only where no bound of the range says it already.
+  // Said only if the text of the range does not imply it.
   const mustBeFinite = !mayBeInfinite && (value === min || value === max)
   throw invalid(field, `a ${mustBeFinite ? 'finite ' : ''}number${rangeText(range)}`, value)
 }
@@ -112,7 +112,7 @@ export function expectOneOf<T extends string>(
   throw invalid(field, `one of ${allowed.map((one) => `"${one}"`).join(', ')}`, value)
 }
 
-/** Refuses keys that nobody reads, and names the nearest known one, or all of them. */
+/** Rejects unknown keys, and names the nearest known key, or all of them. */
 export function expectKnownKeys(
   what: string,
   value: object,
@@ -129,7 +129,7 @@ export function expectKnownKeys(
   }
 }
 
-/** A word that is cut short, such as `timeout`, is more than a third away from the whole. */
+/** Also finds a key that was cut short, such as `timeout`: `nearest` does not. */
 function suggest(key: string, known: readonly string[]): string {
   const near = nearest(key, known) ?? known.find((name) => isBeginning(key, name))
   return near === undefined ? `; known: ${known.join(', ')}` : didYouMean(near, known)
@@ -176,7 +176,7 @@ const idPattern = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/
 /** Names that a file system reserves, whatever follows the dot. */
 const reservedName = /^(?:con|prn|aux|nul|com\d|lpt\d)(?:\.|$)/i
 
-/** An id that is safe as a part of a file name on every system (`faults.md` row 89). */
+/** An id that is safe as part of a file name on every system (row 89 of `docs/faults.md`). */
 export function expectId(field: string, value: unknown): string {
   if (typeof value === 'string' && idPattern.test(value) && !reservedName.test(value)) return value
   throw invalid(
@@ -185,3 +185,8 @@ export function expectId(field: string, value: unknown): string {
     value,
   )
 }
+
+const loopback = /^(?:localhost|127(?:\.\d{1,3}){3}|::1|\[::1\])$/i
+
+/** Whether a server that listens on this host can be reached from this machine only. */
+export const isLoopbackHost = (host: string): boolean => loopback.test(host)

@@ -1,26 +1,26 @@
 /**
- * Keeps secrets out of what leaves the process: values of telling environment variables, and
- * registered ones.
+ * Masks secrets in text that leaves the process: registered ones, and the values of environment
+ * variables whose names suggest a secret.
  */
 
-const tellingName = /TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|PRIVATE_KEY|ACCESS_KEY|CREDENTIAL/i
+const secretName = /TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|PRIVATE_KEY|ACCESS_KEY|CREDENTIAL/i
 /** Shorter values would mask ordinary words. */
 const shortest = 8
 const mask = '[masked]'
 
-/** Also what was once in the environment: a careful program takes it out again. */
+/** Never shrinks: a program may remove a secret from its environment after reading it. */
 const known = new Set<string>()
-/** `null`: there are none. Looking through the environment costs more than most texts. */
+/** `null` if there are no secrets; `undefined` until the environment is scanned, which is slow. */
 let pattern: RegExp | null | undefined
 
-/** A secret that came by another way than the environment, such as a configured token. */
+/** Adds a secret that is not in the environment, such as a configured token. */
 export function registerSecret(secret: string): void {
   if (secret.length < shortest) return
   known.add(secret)
   pattern = undefined
 }
 
-/** Looks through the environment again, which may have been filled since. */
+/** Scans the environment again at the next use. */
 export function lookForSecrets(): void {
   pattern = undefined
 }
@@ -33,7 +33,7 @@ export function maskSecrets(text: string): string {
 
 function createPattern(): RegExp | null {
   for (const [name, value] of Object.entries(process.env)) {
-    if (value !== undefined && value.length >= shortest && tellingName.test(name)) known.add(value)
+    if (value !== undefined && value.length >= shortest && secretName.test(name)) known.add(value)
   }
   if (known.size === 0) return null
   const longestFirst = [...known].toSorted((a, b) => b.length - a.length)

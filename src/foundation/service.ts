@@ -1,6 +1,4 @@
-/**
- * The one way to start and stop: each happens once, and everybody who asks gets the same promise.
- */
+/** Start and stop: each happens once, and every caller gets the same promise. */
 
 /**
  * Something that runs between `start()` and `stop()`. Both are idempotent; stopping before starting

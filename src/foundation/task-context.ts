@@ -1,7 +1,4 @@
-/**
- * Which task the running code belongs to. Backends set it, spans ask for it, and neither knows the
- * other.
- */
+/** The task that the running code belongs to. Backends set it, spans read it. */
 
 import { AsyncLocalStorage } from 'node:async_hooks'
 
@@ -13,8 +10,8 @@ interface RunningTask {
 const running = new AsyncLocalStorage<RunningTask>()
 
 /**
- * Runs `callback` as part of the task `uid`, across everything it awaits. `onWait` is called
- * whenever it begins to wait for another task: it may hold a place which that one needs.
+ * Runs `callback` as part of the task `uid`, across everything it awaits. `onWait` is called when
+ * it starts to wait for another task, so that the backend can release the slot it occupies.
  */
 export function runInTask<T>(
   uid: string,
@@ -29,7 +26,7 @@ export function currentTask(): string | undefined {
   return running.getStore()?.uid
 }
 
-/** The calling code is about to wait for a task. */
+/** To be called before waiting for a task: calls `onWait` of the running task. */
 export function announceWait(): void {
   running.getStore()?.onWait?.()
 }

@@ -1,4 +1,4 @@
-/** How a task's end is told to whoever awaits it. Cancellation is not a failure. */
+/** The errors that an awaited task rejects with. Cancellation is not a failure. */
 
 import { type ErrorDetails, TuttiError } from './errors.ts'
 
@@ -65,8 +65,8 @@ export class TaskCanceledError extends TuttiError {
 }
 
 /**
- * The name under which a failure is counted: the constructor's, else the error's own, else
- * "unknown". Survives thrown `null`, strings and getters that throw.
+ * The `error_type` of a failure: the constructor's name, else the error's `name`, else "unknown".
+ * Accepts any thrown value, also `null`, strings and objects with throwing getters.
  */
 export function errorTypeOf(thrown: unknown): string {
   if (typeof thrown !== 'object' || thrown === null) return 'unknown'

@@ -56,7 +56,7 @@ describe('tutti serve', () => {
     const end = await command.ended
     expect([end.code, end.stderr]).toEqual([
       0,
-      'SIGTERM: finishing what is under way; once more ends at once\nstopped\n',
+      'SIGTERM: finishing requests in progress; press Ctrl-C again to stop now\nstopped\n',
     ])
   })
 

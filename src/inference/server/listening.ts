@@ -4,7 +4,7 @@ import type { Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { hostname, networkInterfaces } from 'node:os'
 import { errnoOf, InferenceError, messageOf, ValueError } from '../../foundation/errors.ts'
-import { isLoopback } from '../../foundation/loopback.ts'
+import { isLoopbackHost } from '../../foundation/options.ts'
 import { expectInteger, expectString } from '../../foundation/options.ts'
 
 /** The host name of this machine, as responses and addresses carry it. */
@@ -22,7 +22,7 @@ export function expectReachable(address: {
   expectString('host', host)
   expectInteger('port', address.port, { min: 0, max: 65_535 })
   if (apiKey !== null) expectString('apiKey', apiKey)
-  else if (!isLoopback(host)) {
+  else if (!isLoopbackHost(host)) {
     throw new ValueError(
       `Expected \`apiKey\` to be set, because other machines can reach \`${host}\``,
       {

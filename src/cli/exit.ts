@@ -1,14 +1,20 @@
-/** Waits for what asks a long-running command to stop. */
+/** How commands end: exit codes, and the signals that stop a long-running command. */
 
-import { signalExitCodes, type StopSignal, stopSignals } from './exit-codes.ts'
+export const exitCodes = { ok: 0, unsound: 1, outputFailed: 1, usage: 2 } as const
+
+/** The exit codes that shells expect of a program that a signal ended. */
+export const signalExitCodes = { SIGHUP: 129, SIGINT: 130, SIGTERM: 143 } as const
+
+export type StopSignal = keyof typeof signalExitCodes
+export const stopSignals = Object.keys(signalExitCodes) as StopSignal[]
 
 export interface FirstSignal {
-  /** `null` when results can no longer be written. */
+  /** The signal, or `null` when results can no longer be written. */
   readonly received: Promise<StopSignal | null>
   release(): void
 }
 
-/** The first signal resolves; a second one ends the process at once. */
+/** Waits for the first stop signal. A second one exits the process at once. */
 export function firstSignal(closed: AbortSignal): FirstSignal {
   const { promise, resolve } = Promise.withResolvers<StopSignal | null>()
   let isStopping = false
