@@ -49,6 +49,9 @@ export interface TextIndex {
   ends: Uint32Array
   /** All texts, each UTF-16 unit as 1 to 3 bytes, so that any string comes back equal. */
   bytes: Uint8Array
+  /** The text of the latest search and its number: events of one task often follow each other. */
+  latest: string
+  latestRow: number
 }
 
 const firstSlots = 64
@@ -59,10 +62,19 @@ export const createTextIndex = (): TextIndex => ({
   slots: new Uint32Array(firstSlots),
   ends: new Uint32Array(firstSlots),
   bytes: new Uint8Array(firstBytes),
+  latest: '',
+  latestRow: -1,
 })
 
 /** The text's number; a text that was not known gets the next one. */
 export function indexOf(index: TextIndex, text: string): number {
+  if (index.latestRow !== -1 && index.latest === text) return index.latestRow
+  index.latestRow = search(index, text)
+  index.latest = text
+  return index.latestRow
+}
+
+function search(index: TextIndex, text: string): number {
   const { slots } = index
   const mask = slots.length - 1
   for (let slot = hashOf(text) & mask; ; slot = (slot + 1) & mask) {

@@ -8,8 +8,8 @@ import { run } from '../../src/views/run.ts'
 import { verify } from '../../src/views/verify.ts'
 import { lifeOf } from './view-event.ts'
 
-/** Just above three quarters of a power of two, where the index of uids has doubled its slots. */
-const tasks = byRun(3 * 2 ** 13 + 1, 3 * 2 ** 19 + 1)
+/** `npm test`: just above 3/4 of a power of two, where the uid index has doubled its slots. */
+const tasks = byRun(3 * 2 ** 13 + 1, 1_000_000)
 /** Columns grow by blocks of 4096 rows. */
 const constantBytes = 150_000
 
