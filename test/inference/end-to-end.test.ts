@@ -45,7 +45,7 @@ describe('real clients, the real server and a model with a chat template', () =>
   })
   const ask = { model: '', messages, max_tokens: 12, seed: 3 }
 
-  it('openai: chats with real token counts, and the same seed says the same', async () => {
+  it('openai: chats with real token counts, and the same seed gives the same text', async () => {
     const request = { ...ask, model: backend.model }
     const first = await client.chat.completions.create(request)
     const second = await client.chat.completions.create(request)
@@ -60,7 +60,7 @@ describe('real clients, the real server and a model with a chat template', () =>
     expect(total).toBe((prompt ?? 0) + (answer ?? 0))
   })
 
-  it('openai: streams what it would have said at once, with usage at the end', async () => {
+  it('openai: a stream has the same text as a whole response, with usage at the end', async () => {
     const request = { ...ask, model: backend.model }
     const whole = await client.chat.completions.create(request)
     const stream = await client.chat.completions.create({
@@ -77,7 +77,7 @@ describe('real clients, the real server and a model with a chat template', () =>
     expect(usage).toEqual(whole.usage)
   })
 
-  it('openai: a schema is enforced by the grammar, and tools are called', async () => {
+  it('openai: the grammar enforces a schema, and tools are called', async () => {
     const model = backend.model
     const answer = await client.chat.completions.create({
       ...ask,
@@ -127,7 +127,7 @@ describe('real clients, the real server and a model with a chat template', () =>
     ).rejects.toMatchObject({ status: 400, code: 'context_length_exceeded' })
   })
 
-  it('openai: an abort frees the slot', async () => {
+  it('openai: an abort frees the slot of the engine', async () => {
     const stream = await client.chat.completions.create({
       model: backend.model,
       messages,
@@ -183,7 +183,7 @@ describe('real clients, the real server and a model with a chat template', () =>
 })
 
 describe('AI tasks on the story model', () => {
-  it('write stories side by side, as their sampling says', async () => {
+  it('generate stories in parallel, each with its own sampling', async () => {
     const folder = fileURLToPath(new URL('../../.models/', import.meta.url))
     const modelName = installStoryModel({ folder, say() {} })
     const backend = await InferenceBackend.create({

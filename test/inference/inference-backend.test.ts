@@ -16,7 +16,7 @@ import { configWith, createObedientEngine, openBackend } from './open-backend.ts
 const ask = (prompt: string, options: object = {}) =>
   new AITask({ prompt, backend: 'llm', ...options })
 
-describe('the contract of a backend', () => {
+describe('the inference backend under the backend contract', () => {
   backendContract(
     it,
     () =>
@@ -38,7 +38,7 @@ describe('the contract of a backend', () => {
 })
 
 describe('AI tasks', () => {
-  it('give a string for a string and an array for an array, in prompt order', async () => {
+  it('return a string for a string and an array for an array, in prompt order', async () => {
     await using session = new Session([await openBackend({ engine: createObedientEngine })])
     const one = ask('why?')
     const many = new AITask({ prompt: ['a', 'b', 'c'], backend: 'llm' })
@@ -50,7 +50,7 @@ describe('AI tasks', () => {
     expect(many.response).toEqual(['re: a', 're: b', 're: c'])
   })
 
-  it('go by their model to the backend that serves it', async () => {
+  it('are routed by their model to the backend that serves it', async () => {
     await using session = new Session([await openBackend({ engine: createObedientEngine })])
     const task = new AITask({ prompt: 'x', model: 'tiny' })
     await session.submitTasks([task])
@@ -64,7 +64,7 @@ describe('AI tasks', () => {
     )
   })
 
-  it('reject with the real error, and fail as a whole when one prompt fails', async () => {
+  it('reject with the original error, and fail as a whole when one prompt fails', async () => {
     await using session = new Session([await openBackend({ engine: createObedientEngine })])
     const task = new AITask({ prompt: ['fine', 'fail here', 'endless'], backend: 'llm' })
     await session.submitTasks([task])
@@ -80,7 +80,7 @@ describe('AI tasks', () => {
     expect(task.state).toBe('FAILED')
   })
 
-  it('are tried again when they may be', async () => {
+  it('are retried as often as `retries` allows', async () => {
     await using session = new Session([await openBackend({ engine: createObedientEngine })])
     const telemetry = await session.startTelemetry()
     const attempts: string[] = []
@@ -91,14 +91,14 @@ describe('AI tasks', () => {
     expect(attempts.filter((type) => type === 'tutti.TaskAttempt')).toHaveLength(2)
   })
 
-  it('refuse a response format that nobody can honour, before anything is submitted', async () => {
+  it('with an invalid responseFormat are rejected before any task is submitted', async () => {
     await using session = new Session([await openBackend({ engine: createObedientEngine })])
     await expect(
       session.submitTasks([ask('x', { responseFormat: { type: 'xml' } })]),
     ).rejects.toThrow(/tasks\[0\]\.responseFormat\.type: expected "text", "json_object"/)
   })
 
-  it('work beside a server too', async () => {
+  it('run on a backend that also serves HTTP', async () => {
     const backend = await openBackend({ port: 0 })
     await using session = new Session([backend])
     const task = ask('both ways')
@@ -110,7 +110,7 @@ describe('AI tasks', () => {
 })
 
 describe('generate', () => {
-  it('gives a result for each prompt, in order', async () => {
+  it('returns a result for each prompt, in order', async () => {
     const backend = await openBackend({ engine: createObedientEngine })
     expect(await backend.generate(['a', 'b'], 10)).toEqual(
       ['re: a', 're: b'].map((text) => ({
@@ -130,7 +130,7 @@ describe('generate', () => {
     ['5', '"5"'],
     [[5], '`[5]` (array)'],
     [undefined, '`undefined`'],
-  ])('row 81: refuses %j seconds', async (seconds, text) => {
+  ])('row 81: rejects a time-out of %j seconds', async (seconds, text) => {
     const backend = await openBackend({ engine: createObedientEngine })
     const attempt = backend.generate(['a'], seconds as number)
     await expect(attempt).rejects.toThrow(ValueError)
@@ -141,13 +141,13 @@ describe('generate', () => {
     })
   })
 
-  it('row 81: gives nothing for nothing, and names a prompt that is none', async () => {
+  it('row 81: returns [] for [], and rejects a prompt that is not a string', async () => {
     const backend = await openBackend({ engine: createObedientEngine })
     expect(await backend.generate([], 1)).toEqual([])
     await expect(backend.generate(['a', 5 as unknown as string], 1)).rejects.toThrow('prompts[1]')
   })
 
-  it('gives up at its time-out, and the engine is let go', async () => {
+  it('rejects at its time-out, and aborts the request in the engine', async () => {
     const backend = await openBackend({ engine: createObedientEngine })
     await expect(backend.generate(['endless'], 0.05)).rejects.toMatchObject({
       code: 'request_timeout',
@@ -155,7 +155,7 @@ describe('generate', () => {
     expect(await backend.generate(['next'], 5)).toHaveLength(1)
   })
 
-  it('names the endpoint when there is a server', async () => {
+  it('rejects with the endpoint when the backend serves HTTP', async () => {
     const backend = await openBackend({ port: 0 })
     const attempt = backend.generate(['a'], 1)
     await expect(attempt).rejects.toThrow(StateError)
@@ -163,8 +163,8 @@ describe('generate', () => {
   })
 })
 
-describe('row 79: an engine that is lost', () => {
-  it('row 79: fails a task as a lost worker does', async () => {
+describe('row 79: a backend whose engine is lost', () => {
+  it('row 79: a task fails as with a lost worker', async () => {
     const lost = inferenceError('engine_lost', 'the engine is gone')
     const engine: CreateEngine = (worker) =>
       Object.assign(createObedientEngine(worker), { generate: () => Promise.reject(lost) })
@@ -178,7 +178,7 @@ describe('row 79: an engine that is lost', () => {
     expect(task.error?.cause).toBeInstanceOf(WorkerLostError)
   })
 
-  it('row 79: is told, is not healthy meanwhile, and is started anew', async () => {
+  it('row 79: emits an event, is unhealthy, and restarts the engine', async () => {
     const clock = new ManualClock()
     const losses: (() => void)[] = []
     const backend = await openBackend({
@@ -207,8 +207,8 @@ describe('row 79: an engine that is lost', () => {
   })
 })
 
-describe('beginning and end', () => {
-  it('is refused work before it is initialized, and after it is closed', async () => {
+describe('the lifecycle of an inference backend', () => {
+  it('rejects work before initialize() and after close()', async () => {
     const options = { configFile: configWith(), modelName: 'tiny', name: 'llm', useService: false }
     const backend = new InferenceBackend(options)
     await using session = new Session([backend])
@@ -241,7 +241,7 @@ describe('beginning and end', () => {
     await flaky.close()
   })
 
-  it('closes while it is still starting, and ends what starts', async () => {
+  it('close() during initialize() ends the engines that are starting', async () => {
     let closes = 0
     const starting = Promise.withResolvers<void>()
     const backend = new InferenceBackend({
@@ -266,7 +266,7 @@ describe('beginning and end', () => {
     expect(closes).toBe(1)
   })
 
-  it('waits for a client that does not finish its request no longer than it says', async () => {
+  it('close() waits for an unfinished request no longer than drainSeconds', async () => {
     const backend = await openBackend({ port: 0, drainSeconds: 0.1 })
     const socket = connect(Number(new URL(backend.endpoint ?? '').port), '127.0.0.1')
     socket.on('error', () => {})
@@ -280,7 +280,7 @@ describe('beginning and end', () => {
     await closed
   })
 
-  it('says how a host that others can reach is to be had', async () => {
+  it('a host that other machines can reach requires an apiKey, with a hint', async () => {
     const open = { configFile: configWith(), modelName: 'tiny', host: '0.0.0.0' }
     await expect(InferenceBackend.create(open)).rejects.toMatchObject({
       field: 'apiKey',

@@ -1,4 +1,4 @@
-/** Inference backends on a configuration of the test's own, closed when the test is over. */
+/** Opens inference backends with a temporary configuration; closed after the test. */
 
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -21,7 +21,7 @@ export function tempFolder(): string {
   return folder
 }
 
-/** A file with the given sections beside a model name and the echo engine. */
+/** A configuration file with a model name, the echo engine and the given sections. */
 export function configWith(sections = '', folder = tempFolder()): string {
   const file = join(folder, 'model.yaml')
   writeFileSync(file, `required:\n  model_name: tiny\n${sections}engine:\n  kind: echo\n`)
@@ -43,13 +43,13 @@ export async function openBackend(
   return backend
 }
 
-/** What the user said last. */
+/** The last message of the user. */
 function promptOf({ input }: GenerationRequest): string {
   if (input.kind === 'text') return input.text
   return input.messages.findLast(({ role }) => role === 'user')?.content ?? ''
 }
 
-/** Answers by what the prompt says: `fail …`, `endless`, or anything else with an echo. */
+/** Obeys the prompt: `fail …` fails, `endless` never ends, anything else is echoed. */
 export const createObedientEngine: CreateEngine = () => new ObedientEngine()
 
 class ObedientEngine implements InferenceEngine {

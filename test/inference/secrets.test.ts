@@ -19,7 +19,7 @@ const key = 'sk-canary-canary-canary-0002'
 const canaries = [token, key]
 const withToken = `  hf_token: ${token}\n`
 
-/** Its errors tell all it knows, as those of real libraries do. */
+/** An engine whose errors contain its secrets, as those of real libraries do. */
 const createTalkativeEngine: CreateEngine = (worker) => {
   const engine = createObedientEngine(worker)
   const talkative: InferenceEngine = {
@@ -40,7 +40,7 @@ const createTalkativeEngine: CreateEngine = (worker) => {
 }
 
 describe('secrets of inference', () => {
-  it('row 88: are in no event, span, metric, export, answer, error or warning', async () => {
+  it('row 88: are in no event, span, metric, export, response, error or warning', async () => {
     const heard: unknown[] = []
     const log = { warn: (code: string, message: string) => heard.push([code, message]) }
     const backend = await openBackend({
@@ -89,7 +89,7 @@ describe('secrets of inference', () => {
     )
   })
 
-  it('row 88: that a server gets are not in what is told of its words', async () => {
+  it('row 88: that a model server gets are masked in its reported output', async () => {
     const own = 'canary-of-an-upstream-0003'
     process.env['TUTTI_UPSTREAM'] = own
     const heard: unknown[] = []
@@ -110,7 +110,7 @@ describe('secrets of inference', () => {
     expect(everything).not.toContain(own)
   })
 
-  it('row 88: do not show in a configuration that is printed', async () => {
+  it('row 88: are masked in a printed configuration', async () => {
     const config = await loadInferenceConfig(configWith(withToken))
     expect(config.hubToken?.reveal()).toBe(token)
     expect(inspect(config, { depth: null }) + JSON.stringify(config)).not.toContain(token)

@@ -26,7 +26,7 @@ async function open(served: Served, text: string): Promise<Socket> {
   return socket
 }
 
-/** A generator that tells of each request as it comes and as it is given up. */
+/** A generator that lets a test wait for each request and for its abort. */
 class WatchedGenerator extends FakeGenerator {
   readonly #waiting: ((request: PromptRequest) => void)[] = []
   readonly #arrived: PromptRequest[] = []
@@ -58,8 +58,8 @@ const streaming: Script = async (request, tell) => {
   return silent(request, tell)
 }
 
-describe('clients that leave', () => {
-  it('row 76: whoever leaves frees the place, waiting or streaming', async () => {
+describe('clients that disconnect', () => {
+  it('row 76: a disconnect cancels the request, waiting or streaming', async () => {
     const paths: readonly (readonly [string, object, Script])[] = [
       ['/v1/chat/completions', hello, silent],
       ['/v1/chat/completions', { ...hello, stream: true }, silent],
@@ -81,7 +81,7 @@ describe('clients that leave', () => {
     }
   })
 
-  it('row 76: also the queued requests of a pipelining client are given up', async () => {
+  it('row 76: a disconnect cancels the queued requests of a pipelining client, too', async () => {
     const generator = new WatchedGenerator(silent)
     await using served = await serve({ generator })
     const socket = await open(served, requestOf('/v1/chat/completions', hello).repeat(5))
@@ -91,7 +91,7 @@ describe('clients that leave', () => {
     expect(generator.requests).toHaveLength(5)
   })
 
-  it('row 76: a held generation is let go when its reader leaves before its turn', async () => {
+  it('row 76: a disconnect releases a paused stream whose turn has not come', async () => {
     const held = Promise.withResolvers<void>()
     const released = Promise.withResolvers<void>()
     const generator = new FakeGenerator(async (request, tell) => {
@@ -112,7 +112,7 @@ describe('clients that leave', () => {
     await released.promise
   })
 
-  it('row 76: many come and go, and nothing is left', async () => {
+  it('row 76: many connects and disconnects leave nothing behind', async () => {
     const generator = new WatchedGenerator(streaming)
     await using served = await serve({ generator })
     for (let cycle = 0; cycle < cycles; cycle++) {
@@ -129,17 +129,17 @@ describe('clients that leave', () => {
     expect(reply.json.choices[0].message.content).toBe('still here')
   })
 
-  it('a client that stays is not given up', async () => {
+  it('a request is not canceled while its client is connected', async () => {
     await using served = await serve()
     await post(`${served.url}/v1/chat/completions`, { ...hello, stream: true })
     expect(served.generator.requests[0]?.signal.aborted).toBe(false)
   })
 })
 
-describe('errors on the way', () => {
+describe('errors of a running request', () => {
   const chatPath = '/v1/chat/completions'
 
-  it('row 80: an error after the head is told in the stream, and the connection ends', async () => {
+  it('row 80: an error after the head is sent as an event, the connection closed', async () => {
     const generator = new FakeGenerator(async (_, tell) => {
       await tell.delta?.({ text: 'so far' })
       throw inferenceError('engine_timeout', 'engine 10.0.0.7 hangs')
@@ -164,7 +164,7 @@ describe('errors on the way', () => {
     expect(answer.endsWith('0\r\n\r\n')).toBe(true)
   })
 
-  it('row 80: when one choice fails, the others are given up', async () => {
+  it('row 80: when one choice fails, the others are canceled', async () => {
     const generator = new FakeGenerator(async (request, tell) => {
       await tell.delta?.({ text: 'x' })
       if (request.sampling.seed === 8) throw new Error('boom')
@@ -178,7 +178,7 @@ describe('errors on the way', () => {
     for (const { signal } of generator.requests) expect(signal.aborted).toBe(true)
   })
 
-  it('row 80: what a choice says after another has failed is not sent', async () => {
+  it('row 80: text of a choice is not sent after another choice has failed', async () => {
     const flooded = Promise.withResolvers<void>()
     const late = Promise.withResolvers<void>()
     const generator = new FakeGenerator(async (request, tell) => {
@@ -186,7 +186,7 @@ describe('errors on the way', () => {
         await flooded.promise
         throw new Error('boom')
       }
-      // More than the system's buffers take, so that the end is not out when the rest comes.
+      // More than the socket buffers hold, so that the end is not sent when the rest comes.
       for (let at = 0; at < 200; at++) void tell.delta?.({ text: 'x'.repeat(100_000) })
       flooded.resolve()
       await Promise.resolve(silent(request, tell)).catch(() => {})
@@ -208,7 +208,7 @@ describe('errors on the way', () => {
     expect(tail).not.toContain('late')
   })
 
-  it('row 84: words of an engine go to the log, a fixed sentence to the client', async () => {
+  it('row 84: the message of an engine is logged, the client gets a fixed sentence', async () => {
     const canary = 'cannot open /data/ann/model.gguf with hf_canaryToken at 10.1.2.3:5000'
     const codes = ['engine_error', 'EngineContractError', 'engine_lost', 'not_ready'] as const
     const thrown: unknown[] = [
@@ -244,7 +244,7 @@ describe('errors on the way', () => {
     expect(statuses).toEqual([server, server, away, away, server, server, server, server].flat())
   })
 
-  it('row 84: words of ours are shown, with what can be done', async () => {
+  it('row 84: the client gets our own error messages, with a hint', async () => {
     const shown = [
       ['content_filter', 400],
       ['context_length_exceeded', 400],
@@ -264,7 +264,7 @@ describe('errors on the way', () => {
     }
   })
 
-  it('row 84: a prompt that is blocked has its own entry at /generate', async () => {
+  it('row 84: /generate returns an error entry for a blocked prompt', async () => {
     await using served = await serve({
       generator: new FakeGenerator(() => {
         throw inferenceError('content_filter', 'A rule rejected it.')

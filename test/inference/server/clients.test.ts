@@ -16,7 +16,7 @@ const schema = {
 }
 const weather = { id: 'call_1', name: 'weather', arguments: '{"city":"Paris"}' }
 
-/** Calls the tool once, then says what it was told. */
+/** Calls the tool once, then returns its outcome as text. */
 const usesTool: Script = async ({ input }, tell) => {
   if (input.kind === 'text') return { text: '' }
   const last = input.messages.at(-1)
@@ -59,7 +59,7 @@ describe('the openai client', () => {
     })
   })
 
-  it('parses JSON of a schema, and calls tools to the end', async () => {
+  it('parses JSON that matches a schema, and runs a tool loop', async () => {
     await using served = await serve({
       apiKey: key,
       generator: new FakeGenerator(() => ({ text: '{"city":"Paris"}' })),
@@ -92,7 +92,7 @@ describe('the openai client', () => {
     expect(await runner.finalContent()).toBe('It is sunny in Paris.')
   })
 
-  it('gets errors with status, code, param and type', async () => {
+  it('receives errors with status, code, param and type', async () => {
     await using served = await serve({ apiKey: key })
     const failure = (options: object, apiKey = key): Promise<unknown> =>
       openai(served, { maxRetries: 0, apiKey })
@@ -114,7 +114,7 @@ describe('the openai client', () => {
     expect(await failure({}, 'wrong')).toBeInstanceOf(OpenAI.AuthenticationError)
   })
 
-  it('tries again by itself when the queue is full', async () => {
+  it('retries by itself when the queue is full', async () => {
     let attempts = 0
     const generator = new FakeGenerator(() => {
       attempts++
@@ -126,7 +126,7 @@ describe('the openai client', () => {
     expect([attempts, choices[0]?.message.content]).toEqual([3, 'third time'])
   })
 
-  it('gives up a stream, and the generator learns of it', async () => {
+  it('aborting a stream cancels its request in the generator', async () => {
     const gone = Promise.withResolvers<void>()
     const generator = new FakeGenerator(async (request, tell) => {
       request.signal.addEventListener('abort', () => gone.resolve())
@@ -145,7 +145,7 @@ describe('the openai client', () => {
     await gone.promise
   })
 
-  it('learns of an error in the middle of a stream', async () => {
+  it('receives an error in the middle of a stream', async () => {
     const generator = new FakeGenerator(async (_, tell) => {
       await tell.delta?.({ text: 'first' })
       throw inferenceError('engine_lost', 'gone')
@@ -162,7 +162,7 @@ describe('the openai client', () => {
     await expect(read()).rejects.toMatchObject({ code: 'engine_lost' })
   })
 
-  it('completes text, and lists models', async () => {
+  it('completes text and lists models', async () => {
     await using served = await serve({ apiKey: key })
     const client = openai(served)
     const { choices } = await client.completions.create({ model: 'tiny', prompt: ['a', 'b c'] })

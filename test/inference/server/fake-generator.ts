@@ -1,4 +1,4 @@
-/** A generator that answers from a script, and remembers what it was asked. */
+/** A text generator that plays a script and records its requests. */
 
 import type {
   GenerationResult,
@@ -8,7 +8,7 @@ import type {
   PromptRequest,
 } from '../../../src/inference/generation/text-generator.ts'
 
-/** Plays one request; what it leaves out of the answer is filled in. */
+/** Handles one request; missing fields of the result have defaults. */
 export type Script = (
   request: PromptRequest,
   tell: ProgressListener,
@@ -29,7 +29,7 @@ export class FakeGenerator implements TextGenerator {
     listener: ProgressListener = {},
   ): Promise<GenerationResult> {
     this.requests.push(request)
-    return { ...emptyAnswer, ...(await this.script(request, listener)) }
+    return { ...emptyResult, ...(await this.script(request, listener)) }
   }
 
   async tokenize(text: string): Promise<readonly number[]> {
@@ -42,7 +42,7 @@ export class FakeGenerator implements TextGenerator {
   }
 }
 
-const emptyAnswer: GenerationResult = {
+const emptyResult: GenerationResult = {
   text: '',
   finishReason: 'stop',
   usage: { promptTokens: 3, completionTokens: 2 },
@@ -50,7 +50,7 @@ const emptyAnswer: GenerationResult = {
   logprobs: [],
 }
 
-/** Says the last thing that was said to it, a word at a time. */
+/** Repeats the last message, one word per delta. */
 const echo: Script = async (request, tell) => {
   const { input } = request
   const text = input.kind === 'text' ? input.text : (input.messages.at(-1)?.content ?? '')
@@ -58,7 +58,7 @@ const echo: Script = async (request, tell) => {
   return { text }
 }
 
-/** Never answers; rejects with the signal's reason once it is aborted. */
+/** Never resolves; rejects with the reason of the signal when it is aborted. */
 export const silent: Script = ({ signal }) =>
   new Promise((_, reject) => {
     if (signal.aborted) reject(signal.reason)

@@ -18,8 +18,8 @@ async function open(port: number): Promise<Socket> {
   return socket
 }
 
-describe('floods', () => {
-  it('row 74: a connection has so many requests and no more, also when it pipelines', async () => {
+describe('floods of requests', () => {
+  it('row 74: a connection is limited to maxRequestsPerSocket, also if pipelining', async () => {
     await using served = await serve({ limits: { maxRequestsPerSocket: 50, keepAliveMs: 100 } })
     const answer = await raw(served.port, health(served).repeat(crowd))
     const statuses = answer.match(/HTTP\/1\.1 \d+/g) ?? []
@@ -45,7 +45,7 @@ describe('floods', () => {
     expect(large).toContain('"headers_too_large"')
   })
 
-  it('row 74: two lengths in one request get 400 and the connection ends', async () => {
+  it('row 74: two content lengths in one request get 400 and close the connection', async () => {
     await using served = await serve()
     const smuggled = [
       'POST /v1/chat/completions HTTP/1.1',
@@ -62,7 +62,7 @@ describe('floods', () => {
     expect(answer).toContain('"bad_request"')
   })
 
-  it('row 74: nonsense in the middle of a stream ends the connection without a word', async () => {
+  it('row 74: invalid bytes during a stream close the connection without a reply', async () => {
     const generator = new FakeGenerator(async (request, tell) => {
       await tell.delta?.({ text: 'begun' })
       return silent(request, tell)
@@ -87,7 +87,7 @@ describe('floods', () => {
     expect(generator.requests[0]?.signal.aborted).toBe(true)
   })
 
-  it('row 75: a full queue is told at once, with a time to come again', async () => {
+  it('row 75: a full queue gets 429 at once, with Retry-After', async () => {
     const generator = new FakeGenerator(() => {
       throw inferenceError('queue_full', 'The queue has no room: 10000 requests wait.')
     })

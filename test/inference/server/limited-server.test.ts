@@ -31,7 +31,7 @@ async function closeOf(socket: Socket): Promise<void> {
   if (!socket.closed) await new Promise((resolve) => socket.once('close', resolve))
 }
 
-/** A generator that answers when it is told to, and says when it is asked. */
+/** A generator that holds its requests until the test answers them. */
 function heldGenerator(): {
   readonly generator: FakeGenerator
   readonly asked: (count: number) => Promise<void>
@@ -49,8 +49,8 @@ function heldGenerator(): {
   }
 }
 
-describe('the limit of connections', () => {
-  it('row 74: silent connections make room for new ones, the oldest first', async () => {
+describe('the connection limit', () => {
+  it('row 74: idle connections are closed for new ones, the oldest first', async () => {
     await using served = await serve({ limits: { maxConnections: 3 } })
     const silent = [await open(served), await open(served), await open(served)]
     for (const socket of silent) {
@@ -61,7 +61,7 @@ describe('the limit of connections', () => {
     }
   })
 
-  it('row 74: a good client is served amid a flood', async () => {
+  it('row 74: a regular client is served during a flood', async () => {
     await using served = await serve({ limits: { maxConnections: 20 } })
     const flood: Socket[] = []
     for (let at = 0; at < crowd; at++) flood.push(await open(served, at % 2 === 0 ? '' : 'GET /he'))
@@ -70,7 +70,7 @@ describe('the limit of connections', () => {
     for (const socket of flood) socket.destroy()
   })
 
-  it('row 74: a request under way is never dropped, a new connection is then', async () => {
+  it('row 74: running requests are not dropped, the new connection is closed', async () => {
     const { generator, asked, answer } = heldGenerator()
     await using served = await serve({ generator, limits: { maxConnections: 2 } })
     const busy = [await open(served, chatHead + chatText), await open(served, chatHead + chatText)]
@@ -83,7 +83,7 @@ describe('the limit of connections', () => {
     expect(await answerOf(await open(served, health))).toBe('HTTP/1.1 200')
   })
 
-  it('row 74: a body that does not come holds no place, but an idle one goes first', async () => {
+  it('row 74: a connection with an incomplete body is closed after idle ones', async () => {
     const { generator, asked, answer } = heldGenerator()
     await using served = await serve({ generator, limits: { maxConnections: 3 } })
     const busy = await open(served, chatHead + chatText)
@@ -102,7 +102,7 @@ describe('the limit of connections', () => {
     expect(await Promise.all(answers)).toEqual(['HTTP/1.1 200', 'HTTP/1.1 200'])
   })
 
-  it('row 74: one that was of use just now stays longer than one that never was', async () => {
+  it('row 74: a recently used connection is closed after one that was never used', async () => {
     await using served = await serve({ limits: { maxConnections: 2 } })
     const used = await open(served)
     const silent = await open(served)

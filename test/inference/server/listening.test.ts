@@ -18,11 +18,11 @@ describe('known hosts', () => {
     ['192.0.2.7', []],
     ['0.0.0.0', ['192.0.2.7', '[2001:db8::7]']],
     ['[::]', ['192.0.2.7', '[2001:db8::7]']],
-  ])('of %s have the addresses %j beside names and host', (host, addresses) => {
+  ])('of %s are the names, the host and the addresses %j', (host, addresses) => {
     expect(knownHosts(host, interfaces)).toEqual([...names, host, ...addresses])
   })
 
-  it('are the names and the host where the system does not tell its addresses', () => {
+  it('are the names and the host if the system does not reveal its addresses', () => {
     const silent = (): never => {
       throw new Error('uv_interface_addresses')
     }

@@ -9,7 +9,7 @@ const logprobs = [
   { token: '!', logprob: -0.5, top: [] },
 ]
 
-/** Says its seed, in two parts with logprobs. */
+/** Generates its seed as text, in two deltas with logprobs. */
 const saysSeed: Script = async ({ sampling }, tell) => {
   await tell.delta?.({ text: 'né', logprobs: logprobs.slice(0, 1) })
   await tell.delta?.({ text: `! ${sampling.seed}`, logprobs: logprobs.slice(1) })
@@ -23,8 +23,8 @@ async function chunksOf(served: Served, path: string, body: object): Promise<Rep
   return events.map((event) => JSON.parse(event))
 }
 
-describe('replies', () => {
-  it('has n choices with seeds of their own, and counts the prompt once', async () => {
+describe('HTTP replies', () => {
+  it('n choices have consecutive seeds, and count the prompt tokens once', async () => {
     await using served = await serve({ generator: new FakeGenerator(saysSeed) })
     const { json } = await post(`${served.url}${chatPath}`, { ...hello, n: 3, seed: 7 })
     const said = json.choices.map((choice: Reply['json']) => [choice.index, choice.message.content])
@@ -44,7 +44,7 @@ describe('replies', () => {
     }
   })
 
-  it('tells logprobs when they are asked for, and only then', async () => {
+  it('contain logprobs only when they are requested', async () => {
     await using served = await serve({ generator: new FakeGenerator(saysSeed) })
     const content = [
       {
@@ -73,7 +73,7 @@ describe('replies', () => {
     [{ token: '\uFFFD', bytes: [0xe2, 0x80] }, [0xe2, 0x80]],
     [{ token: '\\xe2', bytes: [0xe2] }, [0xe2]],
     [{ token: '', bytes: [] }, []],
-  ])('tells of %j the bytes %j', async (named, bytes) => {
+  ])('the logprob of the token %j has the bytes %j', async (named, bytes) => {
     const chance = { ...named, logprob: -1 }
     const told = [{ ...chance, top: [chance] }]
     const generator = new FakeGenerator(() => ({ text: 'x', logprobs: told, finishReason: 'stop' }))
@@ -84,7 +84,7 @@ describe('replies', () => {
     expect([first.bytes, first.top_logprobs[0].bytes]).toEqual([bytes, bytes])
   })
 
-  it('spells text completions, with echo and logprobs', async () => {
+  it('text completions contain the echoed prompt and logprobs', async () => {
     await using served = await serve({ generator: new FakeGenerator(saysSeed) })
     const body = { prompt: ['ab', 'c'], n: 2, seed: 1, echo: true, logprobs: 1 }
     const { json } = await post(`${served.url}/v1/completions`, body)
@@ -112,7 +112,7 @@ describe('replies', () => {
     expect(chunks[3].choices[0].finish_reason).toBe('length')
   })
 
-  it('counts the tool calls of a stream, and tells what came only with the answer', async () => {
+  it('streamed tool calls are numbered, also those that only the result contains', async () => {
     const call = (id: string): { id: string; name: string; arguments: string } => ({
       id,
       name: 'add',

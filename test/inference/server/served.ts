@@ -1,4 +1,4 @@
-/** A running server for a test, and plain ways to talk to it. */
+/** Starts a server for a test, and sends requests to it. */
 
 import { connect } from 'node:net'
 import type { Log } from '../../../src/foundation/log.ts'
@@ -25,7 +25,7 @@ export interface Served extends AsyncDisposable {
   readonly port: number
 }
 
-/** Starts a server of a fake generator on a free port; `await using` stops it. */
+/** Starts a server with a fake generator on a free port; `await using` stops it. */
 export async function serve(
   options: Partial<InferenceServerOptions> & { readonly generator?: FakeGenerator } = {},
 ): Promise<Served> {
@@ -52,7 +52,7 @@ export async function serve(
   return { server, generator, log, url, port, [Symbol.asyncDispose]: () => server.stop() }
 }
 
-/** A chat request's smallest body. */
+/** The smallest body of a chat request. */
 export const hello = { model: 'tiny', messages: [{ role: 'user', content: 'hello there' }] }
 
 export interface Reply {
@@ -87,7 +87,7 @@ export async function ask(url: string, init: RequestInit = {}): Promise<Reply> {
   }
 }
 
-/** Sends bytes as they are; resolves with all that came back when the server closed. */
+/** Sends raw bytes; resolves with the response when the server has closed the connection. */
 export function raw(port: number, ...parts: readonly (string | Buffer)[]): Promise<string> {
   return new Promise((resolve, reject) => {
     const socket = connect(port, '127.0.0.1')

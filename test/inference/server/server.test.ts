@@ -4,7 +4,7 @@ import { FakeGenerator } from './fake-generator.ts'
 import { ask, hello, post, serve } from './served.ts'
 
 describe('the inference server', () => {
-  it('answers a chat request in the shape of the chat-completions API', async () => {
+  it('answers a chat request in the format of the chat-completions API', async () => {
     await using served = await serve()
     const reply = await post(`${served.url}/v1/chat/completions`, hello)
     expect(reply.status).toBe(200)
@@ -60,7 +60,7 @@ describe('the inference server', () => {
     expect(chunks.at(-1).choices).toEqual([])
   })
 
-  it('says how it is', async () => {
+  it('reports its health', async () => {
     await using served = await serve()
     const health = await ask(`${served.url}/health`)
     expect(health.status).toBe(200)
@@ -91,7 +91,7 @@ describe('the inference server', () => {
     expect([ready.status, ready.json]).toEqual([503, { status: 'unready', reason: 'w0 is lost' }])
   })
 
-  it('answers many prompts at /generate, each with its own outcome', async () => {
+  it('answers many prompts at /generate, each with its own result', async () => {
     const generator = new FakeGenerator(({ input }) => {
       const prompt = input.kind === 'chat' ? input.messages[0]?.content : ''
       if (prompt === 'bad') throw new Error('boom')
@@ -119,7 +119,7 @@ describe('the inference server', () => {
     })
   })
 
-  it('lists its models, counts tokens and shows its metrics', async () => {
+  it('lists models, counts tokens and exports metrics', async () => {
     await using served = await serve({ model: 'org/tiny' })
     const { json } = await ask(`${served.url}/v1/models`)
     const model = { object: 'model', created: expect.any(Number), owned_by: 'tutti' }

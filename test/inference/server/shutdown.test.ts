@@ -10,8 +10,8 @@ import { ask, hello, post, serve } from './served.ts'
 
 const chatPath = '/v1/chat/completions'
 
-describe('starting', () => {
-  it('row 82: a port in use is named, with what to do', async () => {
+describe('starting the server', () => {
+  it('row 82: the error of a port in use names it, with a hint', async () => {
     const owner = createServer()
     owner.listen(0, '127.0.0.1')
     await once(owner, 'listening')
@@ -26,7 +26,7 @@ describe('starting', () => {
     })
   })
 
-  it('row 82: impossible addresses are refused by name', async () => {
+  it('row 82: invalid addresses are rejected with the field', async () => {
     for (const port of [70_000, -1, 1.5, Number.NaN]) {
       await expect(serve({ port })).rejects.toMatchObject({ name: 'ValueError', field: 'port' })
     }
@@ -43,7 +43,7 @@ describe('starting', () => {
     expect(foreign).toMatchObject({ code: 'host_unknown' })
   })
 
-  it('row 82: a port without the right to it is named, as is whatever else goes wrong', () => {
+  it('row 82: errors of listen() have a code, the port and a hint', () => {
     const errorOf = (code: string): unknown =>
       listenError('127.0.0.1', 80, Object.assign(new Error('listen refused'), { code }))
     for (const code of ['EACCES', 'EPERM']) {
@@ -59,7 +59,7 @@ describe('starting', () => {
     })
   })
 
-  it('a host that others can reach requires a key', async () => {
+  it('a host that other machines can reach requires an API key', async () => {
     for (const host of ['0.0.0.0', '::', 'example.org', '10.0.0.1', '127.0.0.1.evil.com']) {
       const error = await serve({ host, apiKey: null }).catch((thrown: unknown) => thrown)
       expect(ValueError.isInstance(error), host).toBe(true)
@@ -73,7 +73,7 @@ describe('starting', () => {
     await expect(serve({ apiKey: '' })).rejects.toThrow('`apiKey`')
   })
 
-  it('refuses limits that mean nothing', async () => {
+  it('invalid limits are rejected', async () => {
     const bad = [{ depth: 0 }, { bodyBytes: 1.5 }, { slowReaderSeconds: -1 }, { isStrict: 1 }]
     for (const limits of bad) {
       await expect(serve({ limits: limits as object })).rejects.toThrow(/Expected `limits\./)
@@ -82,8 +82,8 @@ describe('starting', () => {
   })
 })
 
-describe('stopping', () => {
-  /** A generator whose answers come when the test says so. */
+describe('stopping the server', () => {
+  /** A generator that holds its requests until `release()`. */
   function heldGenerator(): { readonly generator: FakeGenerator; readonly release: () => void } {
     const gate = Promise.withResolvers<Partial<GenerationResult>>()
     return {
@@ -96,7 +96,7 @@ describe('stopping', () => {
     while (generator.requests.length < count) await new Promise((resolve) => setImmediate(resolve))
   }
 
-  it('row 83: while it drains, new requests are refused and old ones finish', async () => {
+  it('row 83: while draining, new requests get 503 and running ones finish', async () => {
     const { generator, release } = heldGenerator()
     await using served = await serve({ generator })
     const old = Array.from({ length: 100 }, () => post(`${served.url}${chatPath}`, hello))
@@ -126,7 +126,7 @@ describe('stopping', () => {
     expect(generator.requests).toHaveLength(100)
   })
 
-  it('row 83: what does not finish in time is aborted and told so', async () => {
+  it('row 83: a request that does not finish in time is aborted with an error', async () => {
     const clock = new ManualClock()
     const generator = new FakeGenerator(async (request, tell) => {
       if (generator.requests.length % 2 === 0) await tell.delta?.({ text: 'begun' })
@@ -154,7 +154,7 @@ describe('stopping', () => {
     expect(clock.pendingTimers).toBe(0)
   })
 
-  it('stops at once when nothing is in flight, also twice and unstarted', async () => {
+  it('stops at once when idle, also twice and without a start', async () => {
     const clock = new ManualClock()
     const served = await serve({ clock })
     const idle = connect(served.port, '127.0.0.1')

@@ -8,7 +8,7 @@ import { FakeGenerator } from './fake-generator.ts'
 import { ask, hello, raw, serve, type Served } from './served.ts'
 import { byRun } from '../../long-run.ts'
 
-/** More than the system's buffers take. */
+/** More than the socket buffers hold. */
 const long = 50_000_000
 const crowd = byRun(100, 1000)
 
@@ -26,7 +26,7 @@ const chat = (served: Served, body: object): string => {
   return chatHead(served, text.length) + text
 }
 
-/** Opens a connection that reads nothing before it is told to. */
+/** Opens a connection that reads nothing until `resume()`. */
 async function openSilent(port: number, text: string): Promise<Socket> {
   const socket = connect(port, '127.0.0.1')
   socket.on('error', () => {})
@@ -38,7 +38,7 @@ async function openSilent(port: number, text: string): Promise<Socket> {
 
 const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve))
 
-/** The responses that the server of this test is asked for, as they come. */
+/** The responses of the server, in the order of their requests. */
 function watchResponses(): readonly ServerResponse[] {
   const responses: ServerResponse[] = []
   const note = (message: unknown): void => {
@@ -49,10 +49,10 @@ function watchResponses(): readonly ServerResponse[] {
   return responses
 }
 
-/** How much of what was written to it has left a server's socket. */
+/** The bytes that the kernel has accepted from the socket of the server. */
 const taken = ({ bytesWritten, writableLength }: Socket): number => bytesWritten - writableLength
 
-/** Waits until the system's buffers take no more. */
+/** Waits until the socket buffers are full. */
 async function stands(socket: Socket): Promise<void> {
   for (let before = -1; before !== taken(socket);) {
     before = taken(socket)
@@ -69,7 +69,7 @@ async function socketOf(responses: readonly ServerResponse[], at: number): Promi
 }
 
 describe('slow clients', () => {
-  it('row 73: heads and bodies that do not come in time get 408, others are served', async () => {
+  it('row 73: heads and bodies that arrive too late get 408, others are served', async () => {
     await using served = await serve({
       limits: { headersTimeoutMs: 300, requestTimeoutMs: 600, connectionsCheckMs: 50 },
     })
@@ -87,7 +87,7 @@ describe('slow clients', () => {
     expect((await ask(`${served.url}/health`)).status).toBe(200)
   })
 
-  it('row 73: a stream that is not read holds its generation, then loses its place', async () => {
+  it('row 73: a stream that is not read pauses its generation, then is canceled', async () => {
     const clock = new ManualClock()
     const held = Promise.withResolvers<void>()
     const ended = Promise.withResolvers<unknown>()
@@ -108,7 +108,7 @@ describe('slow clients', () => {
     await using served = await serve({ generator, clock, limits: { streamBufferBytes: 20_000 } })
     const socket = await openSilent(served.port, chat(served, { ...hello, stream: true }))
     await held.promise
-    // The system's own buffers may take some more before it is held for good.
+    // The socket buffers may accept some more before the generation is paused for good.
     let before = -1
     while (before !== told) {
       before = told
@@ -121,7 +121,7 @@ describe('slow clients', () => {
     socket.destroy()
   })
 
-  it('row 73: a held generation goes on when its reader does', async () => {
+  it('row 73: a paused generation resumes when its client reads again', async () => {
     const held = Promise.withResolvers<void>()
     let told = 0
     const generator = new FakeGenerator(async (_, tell) => {
@@ -153,7 +153,7 @@ describe('slow clients', () => {
     expect(text.match(/y{1000}/g)).toHaveLength(told)
   })
 
-  it('row 73: an answer that is not read is given up', async () => {
+  it('row 73: a response that is not read is cut off', async () => {
     const clock = new ManualClock()
     const responses = watchResponses()
     const generator = new FakeGenerator(() => ({ text: 'z'.repeat(long) }))
@@ -161,7 +161,7 @@ describe('slow clients', () => {
     const socket = await openSilent(served.port, chat(served, hello))
     while (clock.pendingTimers === 0) await turn()
     await stands(await socketOf(responses, 0))
-    // What the system's buffers took counts as read, at the first look.
+    // At the first check, the bytes in the socket buffers count as read.
     await clock.advance(60_000)
     const gone = once(socket, 'close')
     socket.resume()
@@ -170,7 +170,7 @@ describe('slow clients', () => {
     expect(clock.pendingTimers).toBe(0)
   })
 
-  it('row 73: an answer that is read slowly but steadily is not cut', async () => {
+  it('row 73: a response that is read slowly but steadily is not cut off', async () => {
     const clock = new ManualClock()
     const responses = watchResponses()
     const generator = new FakeGenerator(() => ({ text: 'z'.repeat(long) }))
@@ -196,9 +196,9 @@ describe('slow clients', () => {
   })
 
   it.each([
-    ['an answer', {}],
+    ['a response', {}],
     ['a stream', { stream: true }],
-  ])('row 73: %s that waits behind another of its connection is not cut', async (_, more) => {
+  ])('row 73: %s behind another one of its connection is not cut off', async (_, more) => {
     const clock = new ManualClock()
     const responses = watchResponses()
     const first = Promise.withResolvers<{ readonly text: string }>()
@@ -231,7 +231,7 @@ describe('slow clients', () => {
     socket.destroy()
   })
 
-  it('row 73: an answer is watched from its turn on', async () => {
+  it('row 73: a pipelined response is watched only from its turn on', async () => {
     const clock = new ManualClock()
     const responses = watchResponses()
     const first = Promise.withResolvers<{ readonly text: string }>()
