@@ -1,12 +1,13 @@
 /** The port between a session and its backends. */
 
+import type { EventClass } from '../events/event.ts'
 import type { Measurement } from '../events/measurement.ts'
 import type { WorkSpan } from '../events/sink.ts'
 import type { AITask } from '../tasks/ai-task.ts'
 import type { ComputeTask } from '../tasks/compute-task.ts'
 import type { Moment } from '../tasks/lifecycle.ts'
 import type { TaskSpec } from '../tasks/spec.ts'
-import type { ResourceSampler } from './sampling/sampler.ts'
+import type { ResourceSample, ResourceSampler } from './sampling/sampler.ts'
 
 /** A task of any kind, whatever it returns. */
 export type AnyTask = ComputeTask<unknown> | AITask<string | readonly string[]>
@@ -66,30 +67,45 @@ export type TaskReport =
     }
 
 /**
- * Something about the backend itself or about its work: told as an event of the library's own, or
- * recorded as a span or a measurement.
+ * An event about the backend or its work. Made by `toEventNotice`, which checks that the fields are
+ * those of the class.
  */
+export interface EventNotice {
+  readonly kind: 'event'
+  readonly type: EventClass
+  readonly fields: object
+  readonly taskId: string | null
+  readonly nodeId: string | null
+}
+
+/**
+ * A notice that the session emits as an event: it adds its id and the backend's name, and masks
+ * secrets in the texts. `eventClass` is one of the library's or an own one of `defineEvent`.
+ */
+export function toEventNotice<Fields extends object>(
+  eventClass: EventClass<string, Fields>,
+  fields: Fields,
+  about: { readonly taskId?: string; readonly nodeId?: string } = {},
+): EventNotice {
+  return {
+    kind: 'event',
+    type: eventClass as unknown as EventClass,
+    fields,
+    taskId: about.taskId ?? null,
+    nodeId: about.nodeId ?? null,
+  }
+}
+
+/** A change of the backend's nodes, or a sample that a node sent by itself. */
+export type NodeNotice =
+  | { readonly kind: 'node-joined'; readonly node: SampledNode }
+  | { readonly kind: 'node-left'; readonly nodeId: string }
+  | { readonly kind: 'sample'; readonly nodeId: string; readonly sample: ResourceSample }
+
+/** Something about the backend itself or about its work. */
 export type Notice =
-  | {
-      readonly kind: 'worker-lost'
-      readonly workerId: string
-      readonly nodeId: string
-      readonly reason: string
-      /** The tasks that were running there. */
-      readonly tasks: readonly string[]
-    }
-  | { readonly kind: 'throttled'; readonly reason: string; readonly limit: number }
-  | { readonly kind: 'engine-lost'; readonly workerId: string; readonly reason: string }
-  /** Requests that an inference engine worked on together. */
-  | {
-      readonly kind: 'batch'
-      readonly workerId: string
-      readonly size: number
-      /** How long the oldest of them had waited. */
-      readonly waitSeconds: number
-      readonly durationSeconds: number
-      readonly error: string | null
-    }
+  | EventNotice
+  | NodeNotice
   | { readonly kind: 'span'; readonly span: WorkSpan }
   | { readonly kind: 'measurement'; readonly measurement: Measurement }
 
@@ -142,11 +158,14 @@ export interface Connection {
   release(reason: string): Promise<void>
 }
 
-/** A node whose use of resources can be polled. */
+/** A node of a backend, of which samples can be recorded. */
 export interface SampledNode {
   readonly nodeId: string
-  /** A sampler of the caller's own, who closes it. */
-  createSampler(pollSeconds: number): ResourceSampler
+  /**
+   * A sampler that is polled, and closed, by the caller. Without it the node is not polled: the
+   * backend sends its samples as notices.
+   */
+  createSampler?(pollSeconds: number): ResourceSampler
 }
 
 /**
@@ -156,7 +175,10 @@ export interface Backend extends AsyncDisposable {
   readonly name: string
   /** The model that runs an AI task without `model`. */
   readonly model?: string
-  /** What it can tell of its nodes; polled while a session with telemetry has it. */
+  /**
+   * Its nodes at this moment, polled while a session with telemetry is connected. Nodes that come
+   * and go later are reported by notices.
+   */
   readonly nodes?: readonly SampledNode[]
   /**
    * Why it will never run this task, or `null`. Called before anything is emitted; a task without

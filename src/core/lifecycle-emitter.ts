@@ -1,6 +1,6 @@
 /** Turns what the ledger decided into events. It decides nothing itself. */
 
-import type { AttemptFacts, Notice } from '../backends/backend.ts'
+import type { AttemptFacts, NodeNotice, Notice } from '../backends/backend.ts'
 import { type EventClass, stampEvent, type TrustedFields } from '../events/event.ts'
 import { TaskAttempt } from '../events/library-events.ts'
 import type { EventSink, WorkSink } from '../events/sink.ts'
@@ -14,6 +14,7 @@ import {
   TaskSubmitted,
 } from '../events/vocabulary.ts'
 import type { Clock } from '../foundation/clock.ts'
+import { maskSecrets } from '../foundation/secrets.ts'
 import { emptyAttributes, type JsonObject, type JsonValue } from '../foundation/json-value.ts'
 import { errorTypeOf, TaskCanceledError } from '../foundation/task-errors.ts'
 import type { Life } from '../tasks/lifecycle.ts'
@@ -28,7 +29,6 @@ import {
   describeTask,
 } from './attributes.ts'
 import type { Entry } from './entry.ts'
-import { toNoticeEvent } from './notice-events.ts'
 
 /** What is known about an end beyond the change of state. */
 export interface Ending {
@@ -44,7 +44,7 @@ export interface LifecycleEmitter {
   created(entry: Entry, time: number): void
   /** `entry.life` says how. */
   changed(entry: Entry, ending: Ending): void
-  noticed(backend: string, notice: Notice): void
+  noticed(backend: string, notice: Exclude<Notice, NodeNotice>): void
   /** Emits an event of the library's own that is no change of a task. */
   emit<Fields extends object>(
     eventClass: EventClass<string, Fields>,
@@ -115,11 +115,13 @@ export class TelemetryEmitter implements LifecycleEmitter {
     sink.emit(stampEvent(TaskAttempt, clock, { ...fields, ...failure, attempt: entry.attempt }))
   }
 
-  noticed(backend: string, notice: Notice): void {
+  noticed(backend: string, notice: Exclude<Notice, NodeNotice>): void {
     const { sink, clock, sessionId: session_id } = this.#parts
     if (notice.kind === 'span') return sink.recordSpan(notice.span)
     if (notice.kind === 'measurement') return sink.recordMeasurement(notice.measurement)
-    sink.emit(toNoticeEvent(notice, { clock, session_id, backend }))
+    const { type, fields, taskId: task_id, nodeId: node_id } = notice
+    const common = { session_id, backend, task_id, node_id }
+    sink.emit(stampEvent(type, clock, { ...withoutSecrets(fields), ...common }))
   }
 
   emit<Fields extends object>(
@@ -158,3 +160,12 @@ export class TelemetryEmitter implements LifecycleEmitter {
     return extras
   }
 }
+
+/** Texts of backends may quote what a program or a server printed. */
+const withoutSecrets = (fields: object): object =>
+  Object.fromEntries(
+    Object.entries(fields).map(([name, value]: [string, unknown]) => [
+      name,
+      typeof value === 'string' ? maskSecrets(value) : value,
+    ]),
+  )

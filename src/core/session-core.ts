@@ -3,7 +3,14 @@
  * the order in which they start and close. Not for applications.
  */
 
-import type { AnyTask, Backend, BackendListener, Job } from '../backends/backend.ts'
+import type {
+  AnyTask,
+  Backend,
+  BackendListener,
+  Job,
+  NodeNotice,
+  Notice,
+} from '../backends/backend.ts'
 import { ResourcePoller } from '../backends/sampling/poller.ts'
 import type { EventClass, TrustedFields } from '../events/event.ts'
 import type { Clock } from '../foundation/clock.ts'
@@ -53,7 +60,6 @@ export class SessionCore {
   readonly #bindings: BackendBinding[] = []
   #telemetry: TelemetryManager | null = null
   #poller: ResourcePoller | null = null
-  #pollSeconds = 5
   #closing: Promise<void> | null = null
 
   constructor({ id, workDir, clock, log }: ResolvedSessionOptions) {
@@ -96,14 +102,17 @@ export class SessionCore {
     const session = { id: this.id, closureOf: (job: Job) => Attempt.closureOf(job) }
     const connection = backend.connect(this.createListener(backend.name), session)
     this.#bindings.push({ backend, connection })
-    this.#pollNodesOf(backend)
+    this.#poller?.follow(backend.name, backend.nodes ?? [])
   }
 
   /** For a backend, or for another target of dispatched work. */
   createListener(backendName: string): BackendListener {
     return {
       report: (job, report) => this.#ledger.record(job, report),
-      notice: (notice) => this.#ledger.emitter.noticed(backendName, notice),
+      notice: (notice) => {
+        if (isNodeNotice(notice)) this.#poller?.take(backendName, notice)
+        else this.#ledger.emitter.noticed(backendName, notice)
+      },
     }
   }
 
@@ -113,7 +122,6 @@ export class SessionCore {
     if (this.#telemetry !== null) throw new StateError('telemetry was already started')
     const parts = { sessionId: this.id, clock: this.clock, log: this.log }
     const telemetry = new TelemetryManager({ ...manager, ...parts })
-    this.#pollSeconds = pollSeconds
     this.#telemetry = telemetry
     await telemetry.start().catch((error: unknown) => {
       this.#telemetry = null
@@ -125,7 +133,7 @@ export class SessionCore {
     this.#poller = poller
     this.#ledger.emitter = new TelemetryEmitter({ ...parts, sink, keepResults })
     if (telemetry.checkpointFile !== null) this.#recordedEnds.flush = () => telemetry.flush()
-    for (const { backend } of this.#bindings) this.#pollNodesOf(backend)
+    for (const { backend } of this.#bindings) poller.follow(backend.name, backend.nodes ?? [])
     await poller.start()
     return telemetry
   }
@@ -214,15 +222,10 @@ export class SessionCore {
       return null
     }
   }
-
-  #pollNodesOf({ name, nodes = [] }: Backend): void {
-    if (this.#poller === null) return
-    for (const node of nodes) {
-      const sampler = node.createSampler(this.#pollSeconds)
-      this.#poller.add({ backend: name, nodeId: node.nodeId, sampler })
-    }
-  }
 }
+
+const isNodeNotice = (notice: Notice): notice is NodeNotice =>
+  notice.kind === 'sample' || notice.kind === 'node-joined' || notice.kind === 'node-left'
 
 const closeReason = 'session closed'
 

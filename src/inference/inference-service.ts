@@ -1,6 +1,8 @@
 /** The running parts of an initialized inference backend: creates, starts and stops them. */
 
 import type { Notice } from '../backends/backend.ts'
+import { toEventNotice } from '../backends/backend.ts'
+import { Batch, EngineLost } from '../events/library-events.ts'
 import { newSpanId } from '../foundation/ids.ts'
 import type { BatchReport } from './generation/batch-run.ts'
 import { Batcher } from './generation/batcher.ts'
@@ -55,7 +57,7 @@ export class InferenceService {
       clock,
       log,
       onLost: ({ workerId, reason }) =>
-        parts.notify(null, { kind: 'engine-lost', workerId, reason }),
+        parts.notify(null, toEventNotice(EngineLost, { worker_id: workerId, reason })),
     })
     const { pool } = this
     this.#scaler = new Autoscaler({ clock, batcher, pool, config: config.dynamicWorkers })
@@ -108,9 +110,14 @@ export class InferenceService {
     this.#metrics.batchEnded(report)
     if (!hasSessions()) return
     const { workerId, size, waitMs, durationMs, requestIds, startedAt, error } = report
-    const durationSeconds = durationMs / 1000
-    const waitSeconds = waitMs / 1000
-    notify(null, { kind: 'batch', workerId, size, waitSeconds, durationSeconds, error })
+    const batch = {
+      worker_id: workerId,
+      size,
+      wait_seconds: waitMs / 1000,
+      duration_seconds: durationMs / 1000,
+      error_message: error,
+    }
+    notify(null, toEventNotice(Batch, batch))
     const times = { startTime: startedAt, durationMs, waitMs }
     const facts = { spanId: newSpanId(), model: config.modelName, workerId, requestIds, error }
     notify(null, { kind: 'span', span: toBatchSpan({ ...facts, ...times }) })

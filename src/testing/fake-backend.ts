@@ -8,6 +8,7 @@ import type {
   Job,
   Notice,
   Refusal,
+  SampledNode,
   TaskReport,
 } from '../backends/backend.ts'
 import type { TaskSpec } from '../tasks/spec.ts'
@@ -16,6 +17,7 @@ import type { TaskSpec } from '../tasks/spec.ts'
 export interface FakeBackendOptions {
   readonly name?: string
   readonly model?: string
+  readonly nodes?: readonly SampledNode[]
   readonly refuse?: (spec: TaskSpec) => Refusal | null
 }
 
@@ -23,6 +25,7 @@ export interface FakeBackendOptions {
 export class FakeBackend implements Backend {
   readonly name: string
   readonly model?: string
+  readonly nodes: readonly SampledNode[]
   readonly jobs: Job[] = []
   /** What the session told to be recorded, in order. */
   readonly recorded: Job[] = []
@@ -38,6 +41,7 @@ export class FakeBackend implements Backend {
   constructor(options: FakeBackendOptions = {}) {
     this.name = options.name ?? 'fake'
     if (options.model !== undefined) this.model = options.model
+    this.nodes = options.nodes ?? []
     this.#refuse = options.refuse ?? (() => null)
   }
 

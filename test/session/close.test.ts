@@ -152,7 +152,7 @@ describe('a backend that two sessions share', () => {
 describe('polling of nodes', () => {
   class Sampled extends FakeBackend {
     readonly log: string[] = []
-    readonly nodes = [
+    override readonly nodes = [
       { nodeId: 'node-1', createSampler: (seconds: number) => this.#sampler(seconds) },
     ]
 

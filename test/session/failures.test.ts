@@ -1,4 +1,6 @@
 import { describe, expect, it } from 'vitest'
+import { toEventNotice } from '../../src/backends/backend.ts'
+import { BackendThrottled, WorkerLost } from '../../src/events/library-events.ts'
 import { TimeoutError, WorkerLostError } from '../../src/foundation/errors.ts'
 import { registerSecret } from '../../src/foundation/secrets.ts'
 import { ExecutableFailedError, TaskFailedError } from '../../src/foundation/task-errors.ts'
@@ -146,9 +148,9 @@ describe('secrets', () => {
     session.cancel(canceled, `revoked ${token}`)
     backend.report(backend.jobOf(canceled), { kind: 'cancel', reason: 'ok' })
     backend.complete(done, { token })
-    const lost = { kind: 'worker-lost', workerId: 'w', nodeId: 'n', tasks: [] } as const
-    backend.notice({ ...lost, reason: `died with ${token}` })
-    backend.notice({ kind: 'throttled', reason: `refused ${token}`, limit: 3 })
+    const lost = { worker_id: 'w', tasks: [], reason: `died with ${token}` }
+    backend.notice(toEventNotice(WorkerLost, lost, { nodeId: 'n' }))
+    backend.notice(toEventNotice(BackendThrottled, { reason: `refused ${token}`, limit: 3 }))
     await telemetry.flush()
 
     const end = (await eventsOf(failed)).at(-1)

@@ -32,8 +32,9 @@ describe('FakeBackend', () => {
       { kind: 'start', workerId: 'f1', nodeId: 'fake-node' },
       { kind: 'complete', value: 7 },
     ])
-    backend.notice({ kind: 'throttled', reason: 'x', limit: 1 })
-    expect(listener.notices).toEqual([{ kind: 'throttled', reason: 'x', limit: 1 }])
+    const notice = { kind: 'node-left', nodeId: 'n' } as const
+    backend.notice(notice)
+    expect(listener.notices).toEqual([notice])
     expect(() => backend.jobOf(jobOf())).toThrow(/was not submitted to f/)
   })
 

@@ -94,17 +94,7 @@ export class PolledNode {
   }
 
   #emit(sample: ResourceSample): void {
-    if (this.#isClosed) return
-    const { clock, sink, sessionId } = this.#context
-    const origin = {
-      session_id: sessionId,
-      backend: this.#node.backend,
-      node_id: this.#node.nodeId,
-      event_time: clock.now(),
-    }
-    for (const readings of toReadings(sample)) {
-      sink.emit(stampEvent(ResourceUpdate, clock, { ...origin, ...readings }))
-    }
+    if (!this.#isClosed) emitSample(this.#context, this.#node, sample)
   }
 
   #warn(trouble: string): void {
@@ -113,6 +103,19 @@ export class PolledNode {
     const { backend, nodeId } = this.#node
     const message = `The resource sampler of node "${nodeId}" (backend "${backend}") ${trouble}`
     this.#context.log.warn('SamplerFailed', message)
+  }
+}
+
+/** Emits the 1 + N ResourceUpdate events of a node with N GPUs. */
+export function emitSample(
+  { clock, sink, sessionId }: PolledNodeContext,
+  { backend, nodeId }: Omit<PolledNodeOptions, 'sampler'>,
+  sample: ResourceSample,
+): void {
+  const event_time = sample.at ?? clock.now()
+  const origin = { session_id: sessionId, backend, node_id: nodeId, event_time }
+  for (const readings of toReadings(sample)) {
+    sink.emit(stampEvent(ResourceUpdate, clock, { ...origin, ...readings }))
   }
 }
 

@@ -1,9 +1,15 @@
 /** Polls nodes at an interval; their readings become events. It reads nothing itself. */
 
-import { StateError } from '../../foundation/errors.ts'
+import { messageOf, StateError } from '../../foundation/errors.ts'
 import { expectNumber, invalid } from '../../foundation/options.ts'
 import { Service } from '../../foundation/service.ts'
-import { PolledNode, type PolledNodeContext, type PolledNodeOptions } from './polled-node.ts'
+import type { NodeNotice, SampledNode } from '../backend.ts'
+import {
+  emitSample,
+  PolledNode,
+  type PolledNodeContext,
+  type PolledNodeOptions,
+} from './polled-node.ts'
 
 export interface ResourcePollerOptions extends PolledNodeContext {
   /** Above 0, at most a day. Default 5. */
@@ -39,6 +45,30 @@ export class ResourcePoller extends Service {
     const node = new PolledNode(options, this.#options)
     this.#nodes.set(key, node)
     if (this.#state === 'running') node.prime()
+  }
+
+  /** Polls the nodes that a backend has now; those that are polled already stay. */
+  follow(backend: string, nodes: readonly SampledNode[]): void {
+    for (const node of nodes) this.#join(backend, node)
+  }
+
+  /** Follows a backend whose nodes come and go, or send samples by themselves. Never throws. */
+  take(backend: string, notice: NodeNotice): void {
+    if (this.#state === 'stopped') return
+    if (notice.kind === 'node-joined') this.#join(backend, notice.node)
+    else if (notice.kind === 'node-left') void this.remove({ backend, nodeId: notice.nodeId })
+    else emitSample(this.#options, { backend, nodeId: notice.nodeId }, notice.sample)
+  }
+
+  #join(backend: string, node: SampledNode): void {
+    const { nodeId } = node
+    if (node.createSampler === undefined || this.#nodes.has(keyOf({ backend, nodeId }))) return
+    try {
+      this.add({ backend, nodeId, sampler: node.createSampler(this.#intervalMs / 1000) })
+    } catch (error) {
+      const text = `node "${nodeId}" (backend "${backend}") has no sampler: ${messageOf(error)}`
+      this.#options.log.warn('SamplerFailed', text)
+    }
   }
 
   /** Resolves when the node's sampler is closed, or after 2 s; an unknown node is fine. */

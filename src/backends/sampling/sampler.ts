@@ -16,8 +16,10 @@ export interface GpuReading {
   readonly gpu_percent: number | null
 }
 
-/** One look at a node; `gpus` is ordered by `gpu_id` and empty without GPUs. */
+/** One reading of a node; `gpus` is ordered by `gpu_id` and empty without GPUs. */
 export interface ResourceSample {
+  /** Wall-clock seconds at which it was read. Default: the time at which it arrives. */
+  readonly at?: number
   readonly node: NodeReadings
   readonly gpus: readonly GpuReading[]
 }

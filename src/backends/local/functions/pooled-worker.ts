@@ -1,6 +1,8 @@
 /** One worker from its start to its exit, and what becomes of the jobs that it was given. */
 
+import { WorkerLost } from '../../../events/library-events.ts'
 import type { Job, TaskReport } from '../../backend.ts'
+import { toEventNotice } from '../../backend.ts'
 import type { ExecutorListener } from '../executor.ts'
 import type { Assignment } from './assignment.ts'
 import { Assignments, type AssignmentsOptions, type RunningJob } from './assignments.ts'
@@ -205,7 +207,8 @@ export class PooledWorker {
   #tellLoss({ reason }: Loss, running: RunningJob | null): void {
     const tasks = running === null ? [] : [running.job.uid]
     const { listener, nodeId } = this.#options
-    listener.notice({ kind: 'worker-lost', workerId: this.#id, nodeId, reason, tasks })
+    const fields = { worker_id: this.#id, reason, tasks }
+    listener.notice(toEventNotice(WorkerLost, fields, { nodeId }))
   }
 
   #receive(message: WorkerMessage): void {

@@ -1,11 +1,13 @@
 /** Runs executables through launcher processes. Never starts a task's program itself. */
 
 import { hostname } from 'node:os'
+import { BackendThrottled, WorkerLost } from '../../../events/library-events.ts'
 import type { Clock } from '../../../foundation/clock.ts'
 import { fromErrorRecord } from '../../../foundation/error-record.ts'
 import { BackendError, WorkerLostError } from '../../../foundation/errors.ts'
 import type { Log } from '../../../foundation/log.ts'
 import type { Job, TaskReport } from '../../backend.ts'
+import { toEventNotice } from '../../backend.ts'
 import type { Batch, Executor, ExecutorListener } from '../executor.ts'
 import { momentOf, readTime, type TimeReading } from '../machine-time.ts'
 import { type Attempt, Attempts, toProgramRequest } from './attempts.ts'
@@ -161,7 +163,8 @@ export class LauncherPool implements Executor {
     if (refused === undefined || this.#held.size === 0) return
     if (this.#limit.refuse(this.#attempts.size - this.#held.size)) {
       const reason = `the system refused to start a program: ${refused.errno}`
-      this.#listener.notice({ kind: 'throttled', reason, limit: this.#limit.limit })
+      const { limit } = this.#limit
+      this.#listener.notice(toEventNotice(BackendThrottled, { reason, limit }))
     }
     if (this.#isPausing) return
     this.#isPausing = true
@@ -189,7 +192,8 @@ export class LauncherPool implements Executor {
     if (this.#closing === undefined) {
       const tasks = lost.map(({ job }) => job.uid)
       const nodeId = this.#nodeId
-      this.#listener.notice({ kind: 'worker-lost', workerId, nodeId, reason, tasks })
+      const fields = { worker_id: workerId, reason, tasks }
+      this.#listener.notice(toEventNotice(WorkerLost, fields, { nodeId }))
     }
     if (this.#fleet.hasGivenUp) {
       this.#log.warn('LaunchersBroken', `launchers end before they start anything: ${reason}`)

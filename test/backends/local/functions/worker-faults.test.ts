@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest'
+import { WorkerLost } from '../../../../src/events/library-events.ts'
 import { ValueError, WorkerLostError } from '../../../../src/foundation/errors.ts'
 import { errorTypeOf } from '../../../../src/foundation/task-errors.ts'
 import { defineTask } from '../../../../src/tasks/define-task.ts'
@@ -129,7 +130,7 @@ describe.for(isolations)('functions that fail, isolation %s', (isolation) => {
       await driver.noticed(1)
       const reason = expect.stringContaining(what) as string
       expect(driver.notices).toMatchObject([
-        { kind: 'worker-lost', workerId: 'w1', tasks: [], reason },
+        { type: WorkerLost, fields: { worker_id: 'w1', tasks: [], reason } },
       ])
       expect(driver.reportsOf(culprit)).toHaveLength(2)
       expect((await driver.run(nothing)).facts?.workerId).toBe('w2')
@@ -153,7 +154,7 @@ describe.for(isolations)('functions that fail, isolation %s', (isolation) => {
     expect(error).toBeInstanceOf(WorkerLostError)
     expect(error.message).toContain('uncaught exception: thrown by the running task')
     expect(error.cause).toMatchObject({ message: 'thrown by the running task' })
-    expect(driver.notices).toMatchObject([{ workerId: 'w1', tasks: [job.uid] }])
+    expect(driver.notices).toMatchObject([{ fields: { worker_id: 'w1', tasks: [job.uid] } }])
     expect(valueOf(await driver.run(add, 1, 1))).toBe(2)
   })
 
@@ -166,7 +167,7 @@ describe.for(isolations)('functions that fail, isolation %s', (isolation) => {
     expect(errorOf(exited).message).toContain('worker w1 was lost')
     expect(exited.facts).toEqual({ workerId: 'w1', exitCode: 0 })
     expect(last.facts).toEqual({ workerId: 'w2' })
-    expect(driver.notices).toMatchObject([{ kind: 'worker-lost', tasks: [jobs[2]?.uid] }])
+    expect(driver.notices).toMatchObject([{ type: WorkerLost, fields: { tasks: [jobs[2]?.uid] } }])
     await driver.expectAllOver()
   })
 
@@ -217,7 +218,9 @@ describe('memory and signals', () => {
     expect(error).toBeInstanceOf(WorkerLostError)
     expect(error.code).toBe('WorkerOutOfMemoryError')
     expect(valueOf(await driver.ended(before))).toEqual({ kept: true })
-    expect(driver.notices).toMatchObject([{ reason: 'out of memory', tasks: [job.uid] }])
+    expect(driver.notices).toMatchObject([
+      { fields: { reason: 'out of memory', tasks: [job.uid] } },
+    ])
     expect(valueOf(await driver.run(add, 1, 1))).toBe(2)
   })
 
@@ -255,7 +258,7 @@ describe('memory and signals', () => {
     const { pid } = valueOf(await driver.run(where)) as { pid: number }
     process.kill(pid, 'SIGKILL')
     await driver.noticed(1)
-    expect(driver.notices).toMatchObject([{ workerId: 'w1', tasks: [] }])
+    expect(driver.notices).toMatchObject([{ fields: { worker_id: 'w1', tasks: [] } }])
     expect((await driver.run(nothing)).facts?.workerId).toBe('w2')
   })
 })

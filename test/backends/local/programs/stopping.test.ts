@@ -3,6 +3,7 @@ import { once } from 'node:events'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { describe, expect, it, onTestFinished } from 'vitest'
+import { WorkerLost } from '../../../../src/events/library-events.ts'
 import { BackendError, TimeoutError, WorkerLostError } from '../../../../src/foundation/errors.ts'
 import { systemClock } from '../../../../src/foundation/clock.ts'
 import type {
@@ -47,7 +48,8 @@ it('row 22: launchers that die at once are started ever later, then given up', a
   expect(expectFailed(await run.ended)).toBeInstanceOf(BackendError)
   expect(driver.reportsOf(run.job)).toHaveLength(1)
   expect(driver.givenBack).toHaveLength(4)
-  expect(driver.notices.map(({ kind }) => kind)).toEqual(Array(5).fill('worker-lost'))
+  const lost = Array.from({ length: 5 }, () => ({ type: WorkerLost }))
+  expect(driver.notices).toMatchObject(lost)
   expect(warnings).toEqual(['LaunchersBroken'])
   process.execPath = node
   expectCompleted(await driver.run({ executable: 'true' }))
@@ -203,7 +205,7 @@ describe.each(['auto', 'plain'] as const)('stopping programs with the %s spawner
     }
     await until(() => find().length === 0)
     const tasks = runs.map(({ job }) => job.uid)
-    expect(driver.notices).toMatchObject([{ kind: 'worker-lost', workerId: 'p1', tasks }])
+    expect(driver.notices).toMatchObject([{ type: WorkerLost, fields: { worker_id: 'p1', tasks } }])
     const next = driver.submit({ executable: 'true' })
     expectCompleted(await next.ended)
     expect(await next.started).toMatchObject({ workerId: 'p2' })
