@@ -25,7 +25,7 @@ const withoutCode = (text: string): string =>
 /** Named by documents, and about to be written. */
 const expected = new Set([
   'docs/config.schema.json',
-  'inference/config/config-schema.ts',
+  'inference/config/schema/config-schema.ts',
   'docs/decisions/NNNN-title.md',
 ])
 

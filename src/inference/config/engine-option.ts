@@ -2,9 +2,9 @@
 
 import { expectObject, expectOneOf } from '../../foundation/options.ts'
 import { ConfigProblems } from './config-problems.ts'
-import type { FileConfig } from './config-schema.ts'
-import { engineKinds, engineSection } from './engine-schema.ts'
-import { type Environment, section } from './field-schemas.ts'
+import type { FileConfig } from './schema/config-schema.ts'
+import { engineKinds, engineSection } from './schema/engine-schema.ts'
+import { type Environment, section } from './schema/field-schemas.ts'
 import type { EngineConfig, EngineOption } from './inference-config.ts'
 import { readTree } from './read-tree.ts'
 import { withMaskedValues } from './secret.ts'

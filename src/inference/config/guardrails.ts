@@ -2,7 +2,7 @@
 
 import type { GuardrailConfig, GuardRule, GuardStage } from '../guardrails/rules.ts'
 import { builtInRules } from '../guardrails/rules.ts'
-import type { FileConfig } from './config-schema.ts'
+import type { FileConfig } from './schema/config-schema.ts'
 import type { WrittenFile } from './config-problems.ts'
 
 type Section = FileConfig['guardrails']

@@ -13,7 +13,7 @@ import {
   type z,
 } from '../../schema/schema.ts'
 import { type ConfigProblems, pathText } from './config-problems.ts'
-import { engineKeys, engineKinds } from './engine-schema.ts'
+import { engineKeys, engineKinds } from './schema/engine-schema.ts'
 import { type ConfigNode, type ScalarNode, scalarsIn, valueOf } from './tree.ts'
 
 /**

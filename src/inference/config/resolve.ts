@@ -3,9 +3,9 @@
 import { errnoOf, messageOf } from '../../foundation/errors.ts'
 import { maskSecrets } from '../../foundation/secrets.ts'
 import { type ConfigProblems, WrittenFile } from './config-problems.ts'
-import { createConfigSchema, type FileConfig } from './config-schema.ts'
+import { createConfigSchema, type FileConfig } from './schema/config-schema.ts'
 import { engineOf, readEngineOption } from './engine-option.ts'
-import type { Environment } from './field-schemas.ts'
+import type { Environment } from './schema/field-schemas.ts'
 import type { ConfigFiles } from './files.ts'
 import { resolveGuardrails } from './guardrails.ts'
 import type {

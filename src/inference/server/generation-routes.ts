@@ -36,6 +36,12 @@ export function createGenerationRoutes(context: GenerationContext): readonly Rou
     {
       method: 'POST',
       path: '/v1/chat/completions',
+      document: {
+        summary: 'Answers a conversation.',
+        body: 'ChatCompletionRequest',
+        ok: 'ChatCompletion',
+        isStream: true,
+      },
       bodyBytes: limits.chatBodyBytes,
       answer(exchange, body) {
         const request = requests.readChat(body)
@@ -47,6 +53,12 @@ export function createGenerationRoutes(context: GenerationContext): readonly Rou
     {
       method: 'POST',
       path: '/v1/completions',
+      document: {
+        summary: 'Continues texts.',
+        body: 'CompletionRequest',
+        ok: 'Completion',
+        isStream: true,
+      },
       bodyBytes: limits.bodyBytes,
       answer(exchange, body) {
         const request = requests.readCompletion(body)
@@ -61,6 +73,12 @@ export function createGenerationRoutes(context: GenerationContext): readonly Rou
     {
       method: 'POST',
       path: generatePath,
+      document: {
+        summary: 'Answers many prompts.',
+        body: 'GenerateRequest',
+        ok: 'Generated',
+        failure: 'GenerateError',
+      },
       bodyBytes: limits.bodyBytes,
       answer: (exchange, body) => answerPrompts(context, exchange, body),
     },

@@ -1,8 +1,9 @@
-/** Every route of the server: generation, health, models, tokens and metrics. */
+/** Every route of the server: generation, health, models, tokens, metrics and OpenAPI. */
 
 import { maskSecrets } from '../../foundation/secrets.ts'
 import { createGenerationRoutes, type GenerationContext } from './generation-routes.ts'
 import { machineName } from './listening.ts'
+import { createOpenApiDocument } from './openapi.ts'
 import { unknownModel } from './requests/invalid-request.ts'
 import type { Route } from './router.ts'
 
@@ -12,19 +13,38 @@ export interface RouteContext extends GenerationContext {
   readonly metrics: () => Promise<string> | string
   /** The server's own address. */
   readonly endpoint: string
+  /** Whether routes that are not open need an API key. */
+  readonly needsKey: boolean
   /** Why requests are refused; `null` when they are accepted. */
   readonly unready: () => string | null
 }
 
 /** All routes. None of them creates tasks, runs programs or reads files. */
 export function createRoutes(context: RouteContext): readonly Route[] {
-  return [
+  const routes: Route[] = [
     ...createHealthRoutes(context),
     ...createGenerationRoutes(context),
     ...createModelRoutes(context),
     createTokenizeRoute(context),
     createMetricsRoute(context),
   ]
+  routes.push(createOpenApiRoute(context, routes))
+  return routes
+}
+
+/** The document is made at the first request: most servers are never asked for it. */
+function createOpenApiRoute(context: RouteContext, routes: readonly Route[]): Route {
+  const { endpoint, needsKey, requests } = context
+  let document: object | undefined
+  return {
+    method: 'GET',
+    path: '/openapi.json',
+    document: { summary: 'This document.' },
+    answer(exchange) {
+      document ??= createOpenApiDocument({ routes, schemas: requests.schemas, endpoint, needsKey })
+      exchange.sendJson(200, document)
+    },
+  }
 }
 
 function createHealthRoutes(context: RouteContext): readonly Route[] {
@@ -33,6 +53,7 @@ function createHealthRoutes(context: RouteContext): readonly Route[] {
     {
       method: 'GET',
       path: '/health',
+      document: { summary: 'Health and batching.', ok: 'Health', failure: 'Health' },
       isOpen: true,
       answer(exchange) {
         const reason = reasonOf(context)
@@ -54,12 +75,14 @@ function createHealthRoutes(context: RouteContext): readonly Route[] {
     {
       method: 'GET',
       path: '/health/live',
+      document: { summary: 'Whether the process runs.', ok: 'Status' },
       isOpen: true,
       answer: (exchange) => exchange.sendJson(200, { status: 'alive' }),
     },
     {
       method: 'GET',
       path: '/health/ready',
+      document: { summary: 'Whether requests are accepted.', ok: 'Status', failure: 'Status' },
       isOpen: true,
       answer(exchange) {
         const reason = reasonOf(context)
@@ -84,11 +107,13 @@ function createModelRoutes({ requests, clock }: RouteContext): readonly Route[] 
     {
       method: 'GET',
       path: '/v1/models',
+      document: { summary: 'The served models.', ok: 'ModelList' },
       answer: (exchange) => exchange.sendJson(200, { object: 'list', data: models.map(describe) }),
     },
     {
       method: 'GET',
       path: '/v1/models/:rest{.+}',
+      document: { summary: 'One served model.', ok: 'Model' },
       answer(exchange, _, rest) {
         const id = decoded(rest)
         if (!models.includes(id)) throw unknownModel(id, models)
@@ -110,6 +135,7 @@ function createTokenizeRoute({ generator, limits, requests }: RouteContext): Rou
   return {
     method: 'POST',
     path: '/tokenize',
+    document: { summary: 'The tokens of a text.', body: 'TokenizeRequest', ok: 'Tokens' },
     bodyBytes: limits.bodyBytes,
     async answer(exchange, body) {
       const tokens = await generator.tokenize(requests.readTokenize(body))
@@ -122,6 +148,7 @@ function createMetricsRoute({ metrics }: RouteContext): Route {
   return {
     method: 'GET',
     path: '/metrics',
+    document: { summary: 'Metrics in the text format of Prometheus.', isText: true },
     async answer(exchange) {
       const type = 'text/plain; version=0.0.4; charset=utf-8'
       exchange.sendText(200, await metrics(), ['content-type', type])

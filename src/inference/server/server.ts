@@ -208,6 +208,7 @@ export class InferenceServer extends Service {
       batchConfig,
       metrics,
       endpoint: this.#endpoint,
+      needsKey: this.#options.apiKey !== null,
       unready: () => (this.#isDraining ? 'the server is closing' : null),
     }
   }

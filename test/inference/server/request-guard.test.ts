@@ -9,6 +9,7 @@ const gets = [
   '/v1/models',
   '/v1/models/tiny',
   '/metrics',
+  '/openapi.json',
 ]
 const posts = ['/generate', '/v1/chat/completions', '/v1/completions', '/tokenize']
 const methods = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS', 'TRACE', 'PROPFIND']

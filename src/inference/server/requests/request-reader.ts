@@ -9,13 +9,13 @@ import {
   toGenerateRequest,
 } from './completion-request.ts'
 import { invalidRequest, missingField, wrongType } from './invalid-request.ts'
-import { createRequestSchemas } from './request-schema.ts'
+import { createRequestSchemas, type RequestSchemas } from './request-schema.ts'
 import { ignoredFields, type RequestRules, servedModel, type TextRequest } from './text-request.ts'
 
 /** One function for each kind of body; all of them throw `HttpError`. */
 export interface RequestReader {
   readonly rules: RequestRules
-  readonly schemas: ReturnType<typeof createRequestSchemas>
+  readonly schemas: RequestSchemas
   readonly readChat: (body: unknown) => TextRequest
   readonly readCompletion: (body: unknown) => CompletionRequest
   readonly readGenerate: (body: unknown) => TextRequest
@@ -29,10 +29,10 @@ export function createRequestReader(rules: RequestRules): RequestReader {
   return {
     rules,
     schemas,
-    readChat: readerOf(schemas.chat, rules, toChatRequest),
-    readCompletion: readerOf(schemas.completion, rules, toCompletionRequest),
-    readGenerate: readerOf(schemas.generate, rules, toGenerateRequest),
-    readTokenize: readerOf(schemas.tokenize, rules, toTokenizeText),
+    readChat: readerOf(schemas.ChatCompletionRequest, rules, toChatRequest),
+    readCompletion: readerOf(schemas.CompletionRequest, rules, toCompletionRequest),
+    readGenerate: readerOf(schemas.GenerateRequest, rules, toGenerateRequest),
+    readTokenize: readerOf(schemas.TokenizeRequest, rules, toTokenizeText),
   }
 }
 
@@ -60,7 +60,7 @@ function readerOf<S extends z.ZodObject, Request>(
 }
 
 function toTokenizeText(
-  body: z.infer<ReturnType<typeof createRequestSchemas>['tokenize']>,
+  body: z.infer<RequestSchemas['TokenizeRequest']>,
   rules: RequestRules,
 ): string {
   servedModel(body.model, rules)

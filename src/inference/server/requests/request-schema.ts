@@ -10,71 +10,66 @@ export interface RequestBounds {
   readonly maxPrompts: number
 }
 
-/** The schemas of all request bodies. A field that is `null` counts as left out. */
+/**
+ * The schemas of all request bodies, by their names in the OpenAPI document. A field that is
+ * `null` counts as left out.
+ */
 export function createRequestSchemas(bounds: RequestBounds) {
   const { maxPrompts } = bounds
   const n = z.int().min(1).max(Math.min(128, maxPrompts)).nullish()
   return {
-    chat: z
-      .object({
-        model,
-        messages: z.array(message).min(1).describe('The conversation so far.'),
-        tools: z.array(tool).max(128).nullish().describe('Functions that the model may call.'),
-        tool_choice: toolChoice.nullish(),
-        response_format: responseFormat.nullish(),
-        user,
-        n: n.describe('Number of answers. Default 1.'),
-        logprobs: z.boolean().nullish().describe('Whether to return log probabilities.'),
-        top_logprobs: z
-          .int()
-          .min(0)
-          .max(20)
-          .nullish()
-          .describe('Alternatives for each token; needs `logprobs`.'),
-        ...samplingFields(bounds),
-        ...streamFields,
-      })
-      .meta({ id: 'ChatCompletionRequest' }),
-    completion: z
-      .object({
-        model,
-        prompt: annotate(z.union([z.string(), z.array(z.string()).min(1).max(maxPrompts)]), {
-          expected: 'a string or an array of strings',
-        }).describe('One prompt, or several that are answered separately.'),
-        user,
-        n: n.describe('Number of answers to each prompt. Default 1.'),
-        echo: z.boolean().nullish().describe('Whether answers begin with their prompt.'),
-        logprobs: z
-          .int()
-          .min(0)
-          .max(5)
-          .nullish()
-          .describe('Returns log probabilities, with this many alternatives for each token.'),
-        ...samplingFields(bounds),
-        ...streamFields,
-      })
-      .meta({ id: 'CompletionRequest' }),
-    generate: z
-      .object({
-        prompts: z.array(z.string()).max(maxPrompts).describe('One answer is given to each.'),
-        model,
-        ...samplingFields(bounds),
-      })
-      .meta({ id: 'GenerateRequest' }),
-    tokenize: z
-      .object({
-        model,
-        content: z.string().nullish().describe('The text; used instead of `prompt`.'),
-        prompt: z.string().nullish().describe('The text.'),
-      })
-      .meta({ id: 'TokenizeRequest' }),
+    ChatCompletionRequest: z.object({
+      model,
+      messages: z.array(message).min(1).describe('The conversation so far.'),
+      tools: z.array(tool).max(128).nullish().describe('Functions that the model may call.'),
+      tool_choice: toolChoice.nullish(),
+      response_format: responseFormat.nullish(),
+      user,
+      n: n.describe('Number of answers. Default 1.'),
+      logprobs: z.boolean().nullish().describe('Whether to return log probabilities.'),
+      top_logprobs: z
+        .int()
+        .min(0)
+        .max(20)
+        .nullish()
+        .describe('Alternatives for each token; needs `logprobs`.'),
+      ...samplingFields(bounds),
+      ...streamFields,
+    }),
+    CompletionRequest: z.object({
+      model,
+      prompt: annotate(z.union([z.string(), z.array(z.string()).min(1).max(maxPrompts)]), {
+        expected: 'a string or an array of strings',
+      }).describe('One prompt, or several that are answered separately.'),
+      user,
+      n: n.describe('Number of answers to each prompt. Default 1.'),
+      echo: z.boolean().nullish().describe('Whether answers begin with their prompt.'),
+      logprobs: z
+        .int()
+        .min(0)
+        .max(5)
+        .nullish()
+        .describe('Returns log probabilities, with this many alternatives for each token.'),
+      ...samplingFields(bounds),
+      ...streamFields,
+    }),
+    GenerateRequest: z.object({
+      prompts: z.array(z.string()).max(maxPrompts).describe('One answer is given to each.'),
+      model,
+      ...samplingFields(bounds),
+    }),
+    TokenizeRequest: z.object({
+      model,
+      content: z.string().nullish().describe('The text; used instead of `prompt`.'),
+      prompt: z.string().nullish().describe('The text.'),
+    }),
   }
 }
 
-type RequestSchemas = ReturnType<typeof createRequestSchemas>
-export type ChatBody = z.infer<RequestSchemas['chat']>
-export type CompletionBody = z.infer<RequestSchemas['completion']>
-export type GenerateBody = z.infer<RequestSchemas['generate']>
+export type RequestSchemas = ReturnType<typeof createRequestSchemas>
+export type ChatBody = z.infer<RequestSchemas['ChatCompletionRequest']>
+export type CompletionBody = z.infer<RequestSchemas['CompletionRequest']>
+export type GenerateBody = z.infer<RequestSchemas['GenerateRequest']>
 export type MessageBody = ChatBody['messages'][number]
 
 const model = z.string().max(256).nullish().describe('A served name. Default: the first one.')

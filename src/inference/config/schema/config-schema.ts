@@ -1,8 +1,8 @@
 /** The configuration file as a schema: types, checks and `docs/config.schema.json` follow. */
 
-import { annotate, z } from '../../schema/schema.ts'
-import { findPatternProblem } from '../guardrails/own-patterns.ts'
-import { builtInRules } from '../guardrails/rules.ts'
+import { annotate, z } from '../../../schema/schema.ts'
+import { findPatternProblem } from '../../guardrails/own-patterns.ts'
+import { builtInRules } from '../../guardrails/rules.ts'
 import { engineSection } from './engine-schema.ts'
 import {
   addRule,
@@ -16,8 +16,8 @@ import {
   section,
   toggle,
 } from './field-schemas.ts'
-import { sharedRanges } from './overrides.ts'
-import { Secret } from './secret.ts'
+import { sharedRanges } from '../overrides.ts'
+import { Secret } from '../secret.ts'
 
 /** The schema of a file; `env` has the variables that `${env:NAME}` in its texts may name. */
 export function createConfigSchema(env: Environment) {

@@ -1,7 +1,7 @@
 /** The `engine` section as a schema: which engine, and that engine's own keys. */
 
-import { registerSecret } from '../../foundation/secrets.ts'
-import { annotate, z } from '../../schema/schema.ts'
+import { registerSecret } from '../../../foundation/secrets.ts'
+import { annotate, z } from '../../../schema/schema.ts'
 import {
   addFormatIssue,
   addRule,
@@ -12,7 +12,7 @@ import {
   numberFrom,
   section,
 } from './field-schemas.ts'
-import { Secret } from './secret.ts'
+import { Secret } from '../secret.ts'
 
 export const engineKinds = ['llama', 'openai', 'process', 'echo'] as const
 export type EngineKind = (typeof engineKinds)[number]

@@ -1,0 +1,157 @@
+import { readdirSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { Validator } from '@seriousme/openapi-schema-validator'
+import { Ajv2020 } from 'ajv/dist/2020.js'
+import { expect, it } from 'vitest'
+import { ask, hello, post, serve, type Served } from './served.ts'
+
+interface Operation {
+  readonly security?: readonly object[]
+  readonly requestBody?: object
+  readonly responses: Readonly<Record<string, object>>
+}
+
+interface OpenApi {
+  readonly openapi: string
+  readonly servers: readonly { readonly url: string }[]
+  readonly security?: readonly object[]
+  readonly paths: Readonly<Record<string, Readonly<Record<string, Operation>>>>
+  readonly components: { readonly schemas: Readonly<Record<string, object>> }
+}
+
+const documentOf = async (served: Served): Promise<OpenApi> =>
+  (await ask(`${served.url}/openapi.json`)).json
+
+/** Checks values against the schemas of the document's components; gives what is wrong. */
+function checksOf({ components }: OpenApi): (name: string, value: unknown) => unknown[] {
+  const ajv = new Ajv2020({ strict: true })
+  for (const [name, schema] of Object.entries(components.schemas)) ajv.addSchema(schema, name)
+  return (name, value) => {
+    const isValid = ajv.validate(name, value)
+    return isValid ? [] : (ajv.errors ?? [])
+  }
+}
+
+it('GET /openapi.json: the document is valid OpenAPI 3.1', async () => {
+  await using served = await serve()
+  const document = await documentOf(served)
+  expect(document.openapi).toBe('3.1.0')
+  const { valid, errors } = await new Validator().validate(JSON.parse(JSON.stringify(document)))
+  expect(errors).toBeUndefined()
+  expect(valid).toBe(true)
+})
+
+it('GET /openapi.json: every route of the server is in the document, with its method', async () => {
+  await using served = await serve()
+  const { paths, servers } = await documentOf(served)
+  const described = Object.entries(paths).flatMap(([path, operations]) =>
+    ['get', 'post'].filter((method) => method in operations).map((method) => `${method} ${path}`),
+  )
+  expect(described.toSorted()).toEqual([
+    'get /health',
+    'get /health/live',
+    'get /health/ready',
+    'get /metrics',
+    'get /openapi.json',
+    'get /v1/models',
+    'get /v1/models/{name}',
+    'post /generate',
+    'post /tokenize',
+    'post /v1/chat/completions',
+    'post /v1/completions',
+  ])
+  expect(servers).toEqual([{ url: served.url }])
+})
+
+it('GET /openapi.json: needs the key where one is set, and says which routes do', async () => {
+  await using served = await serve({ apiKey: 'sk-1' })
+  expect((await ask(`${served.url}/openapi.json`)).status).toBe(401)
+  const headers = { authorization: 'Bearer sk-1' }
+  const { json } = await ask(`${served.url}/openapi.json`, { headers })
+  const document = json as OpenApi
+  expect(document.security).toEqual([{ apiKey: [] }])
+  const open = Object.entries(document.paths).filter(
+    ([, path]) => path['get']?.security?.length === 0,
+  )
+  expect(open.map(([path]) => path)).toEqual(['/health', '/health/live', '/health/ready'])
+})
+
+it('GET /openapi.json: its schemas accept what the server accepts', async () => {
+  await using served = await serve()
+  const check = checksOf(await documentOf(served))
+  const bodies: Readonly<Record<string, readonly [string, unknown]>> = {
+    chat: ['ChatCompletionRequest', hello],
+    parts: [
+      'ChatCompletionRequest',
+      {
+        messages: [
+          { role: 'user', content: [{ type: 'text', text: 'a' }] },
+          {
+            role: 'assistant',
+            content: null,
+            tool_calls: [{ id: '1', function: { name: 'add', arguments: '{}' } }],
+          },
+          { role: 'tool', tool_call_id: '1', content: '2' },
+        ],
+        tools: [{ type: 'function', function: { name: 'add', parameters: { type: 'object' } } }],
+        tool_choice: 'auto',
+        stop: null,
+      },
+    ],
+    completion: ['CompletionRequest', { prompt: ['a', 'b'], n: 2, logprobs: 1 }],
+    generate: ['GenerateRequest', { prompts: [], timeout: 0.5 }],
+    tokenize: ['TokenizeRequest', { content: 'a' }],
+  }
+  for (const [name, [schema, body]] of Object.entries(bodies)) {
+    expect([name, check(schema, body)]).toEqual([name, []])
+  }
+})
+
+it('GET /openapi.json: its schemas refuse the bad requests that concern one field', async () => {
+  await using served = await serve()
+  const check = checksOf(await documentOf(served))
+  const names: Readonly<Record<string, string>> = {
+    '/v1/chat/completions': 'ChatCompletionRequest',
+    '/v1/completions': 'CompletionRequest',
+    '/generate': 'GenerateRequest',
+    '/tokenize': 'TokenizeRequest',
+  }
+  const folder = join(import.meta.dirname, 'requests', 'bad-requests')
+  const accepted = readdirSync(folder).filter((file) => {
+    const bad = JSON.parse(readFileSync(join(folder, file), 'utf8'))
+    return check(names[bad.path] ?? '', bad.body).length === 0
+  })
+  // Fields that have to fit together are checked after the schema.
+  expect(accepted).toEqual([
+    'stream-options-without-stream.json',
+    'tokenize-without-text.json',
+    'tool-choice-of-no-tool.json',
+    'tool-choice-without-tools.json',
+    'top-logprobs-alone.json',
+  ])
+})
+
+it('GET /openapi.json: its schemas describe what the server sends', async () => {
+  await using served = await serve()
+  const check = checksOf(await documentOf(served))
+  const { url } = served
+  const responses: Readonly<Record<string, unknown>> = {
+    Health: (await ask(`${url}/health`)).json,
+    Status: (await ask(`${url}/health/ready`)).json,
+    ModelList: (await ask(`${url}/v1/models`)).json,
+    Model: (await ask(`${url}/v1/models/tiny`)).json,
+    Tokens: (await post(`${url}/tokenize`, { prompt: 'a' })).json,
+    ChatCompletion: (await post(`${url}/v1/chat/completions`, { ...hello, logprobs: true })).json,
+    Completion: (await post(`${url}/v1/completions`, { prompt: 'a' })).json,
+    Generated: (await post(`${url}/generate`, { prompts: ['a', 'b'] })).json,
+    GenerateError: (await post(`${url}/generate`, {})).json,
+    Error: (await post(`${url}/v1/chat/completions`, {})).json,
+  }
+  for (const [name, body] of Object.entries(responses)) {
+    expect([name, check(name, body)]).toEqual([name, []])
+  }
+  served.generator.state = { queued: 1, running: 0, workers: 0, unready: 'loading: /secret' }
+  const unhealthy = await ask(`${url}/health`)
+  expect(unhealthy.status).toBe(503)
+  expect(check('Health', unhealthy.json)).toEqual([])
+})
