@@ -31,8 +31,6 @@ export function longFiles(files: readonly SourceFile[]): string[] {
 
 /** Folders whose last files are being merged or moved. */
 const stillFull = new Set([
-  'src/backends/local/functions',
-  'src/backends/local/programs',
   'src/backends/sampling',
   'src/inference/engines/llama',
   'src/workflow',

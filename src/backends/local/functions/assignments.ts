@@ -1,16 +1,16 @@
-/** The batches of one worker, and the only reader of what its mailbox says about them. */
+/** The batches of one worker. The only reader of what its mailbox says about them. */
 
 import type { Clock } from '../../../foundation/clock.ts'
-import type { AttemptFacts, Job } from '../../backend.ts'
-import type { Assignment } from './assignment.ts'
+import type { AttemptFacts, Job, TaskReport } from '../../backend.ts'
+import type { Batch, ExecutorListener } from '../executor.ts'
 import type { JobDurations } from './batch-size.ts'
 import type { ErrorRecord } from '../../../foundation/error-record.ts'
 import { failureOf } from './job-failure.ts'
 import { momentOf, readTime, type TimeReading } from '../machine-time.ts'
-import { bankCount, type Mailbox } from './mailbox.ts'
+import { bankCount, bankSize, type Mailbox } from './mailbox.ts'
 import type { WorkerMessage } from './protocol.ts'
 
-/** The job that a worker is at, and since when in the clock's terms; `null` when only it knows. */
+/** The job that a worker runs. `sinceMs` is the clock's, `null` while the start is unknown. */
 export interface RunningJob {
   readonly assignment: Assignment
   readonly index: number
@@ -34,7 +34,7 @@ export class Assignments {
   readonly #told = new Map<number, Told>()
   #isReading = false
   #running: RunningJob | null = null
-  /** What was untold at the latest look. */
+  /** The finished job that was not reported at the last poll. */
   #untold: RunningJob | null = null
 
   constructor(mailbox: Mailbox, workerId: string, options: AssignmentsOptions) {
@@ -208,5 +208,97 @@ export class Assignments {
       }
     }
     return jobs
+  }
+}
+
+const started = 1
+const over = 2
+
+/** One batch in a pool: reports each of its jobs exactly once, in whatever order things happen. */
+export class Assignment {
+  readonly batch: Batch
+  /** Where the jobs lie in the worker's mailbox. */
+  bank = 0
+  /** Jobs before this index have been read from the mailbox. */
+  read = 0
+  readonly #listener: ExecutorListener
+  readonly #flags: Uint8Array
+  #left: number
+  #isFinished = false
+
+  constructor(batch: Batch, listener: ExecutorListener) {
+    this.batch = batch
+    this.#listener = listener
+    this.#left = batch.jobs.length
+    this.#flags = new Uint8Array(this.#left)
+  }
+
+  get count(): number {
+    return this.batch.jobs.length
+  }
+
+  slotOf(index: number): number {
+    return this.bank * bankSize + index
+  }
+
+  jobAt(index: number): Job {
+    const job = this.batch.jobs[index]
+    if (job === undefined) throw new RangeError(`there is no job ${index} in the batch`)
+    return job
+  }
+
+  /** The index of a job that is not over, or -1. */
+  indexOf(job: Job): number {
+    const index = this.batch.jobs.indexOf(job)
+    return index !== -1 && this.isOver(index) ? -1 : index
+  }
+
+  isOver(index: number): boolean {
+    return ((this.#flags[index] ?? over) & over) !== 0
+  }
+
+  /** Every job is answered for. */
+  get isDone(): boolean {
+    return this.#left === 0
+  }
+
+  /** Reports the start, unless it was. */
+  start(index: number, report: () => Extract<TaskReport, { kind: 'start' }>): void {
+    const flags = this.#flags[index] ?? over
+    if (flags !== 0) return
+    this.#flags[index] = started
+    this.#listener.report(this.jobAt(index), report())
+  }
+
+  /** Reports the end, unless the job is over. */
+  end(index: number, report: TaskReport): void {
+    if (this.#close(index)) this.#listener.report(this.jobAt(index), report)
+  }
+
+  /** Ends all jobs that are not over. */
+  endAll(toReport: (job: Job) => TaskReport): void {
+    for (let index = 0; index < this.count; index++) {
+      if (!this.isOver(index)) this.end(index, toReport(this.jobAt(index)))
+    }
+    this.finish()
+  }
+
+  /** Takes jobs out that were not begun, to be given back. */
+  take(index: number): Job | undefined {
+    return this.#close(index) ? this.jobAt(index) : undefined
+  }
+
+  /** Tells that the batch is over, once it is. */
+  finish(): void {
+    if (this.#left > 0 || this.#isFinished) return
+    this.#isFinished = true
+    this.#listener.finish(this.batch)
+  }
+
+  #close(index: number): boolean {
+    if (this.isOver(index)) return false
+    this.#flags[index] = over
+    this.#left--
+    return true
   }
 }

@@ -3,7 +3,7 @@
 import { BackendError, messageOf, ValueError } from '../../../foundation/errors.ts'
 import type { TaskDefinition } from '../../../tasks/define-task.ts'
 import type { Job } from '../../backend.ts'
-import type { Assignment } from './assignment.ts'
+import type { Assignment } from './assignments.ts'
 import { cloningHint, isPlainValue, uncloneablePath } from './cloning.ts'
 import type { BatchMessage } from './protocol.ts'
 

@@ -11,7 +11,7 @@ import type { AttemptFacts, Job, TaskReport } from '../../backend.ts'
 import { cloningHint } from './cloning.ts'
 import { fromErrorRecord } from '../../../foundation/error-record.ts'
 import type { WorkerMessage } from './protocol.ts'
-import type { WorkerExit } from './worker-link.ts'
+import type { WorkerExit } from './protocol.ts'
 
 /** Why a worker was lost, in words and, if there was one, with the error. */
 export interface Loss {

@@ -1,16 +1,20 @@
-/** One worker from its start to its exit, and what becomes of the jobs that it was given. */
+/** One worker from its start to its exit, and the reports of the jobs that it was given. */
 
 import { WorkerLost } from '../../../events/library-events.ts'
 import type { Job, TaskReport } from '../../backend.ts'
 import { toEventNotice } from '../../backend.ts'
 import type { ExecutorListener } from '../executor.ts'
-import type { Assignment } from './assignment.ts'
-import { Assignments, type AssignmentsOptions, type RunningJob } from './assignments.ts'
+import {
+  type Assignment,
+  Assignments,
+  type AssignmentsOptions,
+  type RunningJob,
+} from './assignments.ts'
 import { argumentsError, BatchMessages } from './batch-message.ts'
 import { fromErrorRecord } from '../../../foundation/error-record.ts'
 import { type Loss, lossOf, lostReport, timeoutError } from './job-failure.ts'
 import type { BatchMessage, WorkerMessage } from './protocol.ts'
-import type { WorkerExit, WorkerLink, WorkerLinkListener } from './worker-link.ts'
+import type { WorkerExit, WorkerLink, WorkerLinkListener } from './protocol.ts'
 
 export interface PooledWorkerOptions extends AssignmentsOptions {
   readonly listener: ExecutorListener
@@ -18,23 +22,23 @@ export interface PooledWorkerOptions extends AssignmentsOptions {
   connect(workerId: string, listener: WorkerLinkListener): WorkerLink
 }
 
-/** Whom a worker serves. */
+/** The handle that owns the worker. */
 export interface WorkerOwner {
-  /** Called once, before anybody is told of the jobs. */
+  /** Called once at its exit, before its jobs are reported. */
   end(end: WorkerEnd): void
   /** Jobs have ended: there may be room for another batch. */
   advance(): void
 }
 
-/** What a worker leaves to its owner. */
+/** The exit of a worker, and the batches that its owner gets back. */
 export interface WorkerEnd {
-  /** It ended by itself and never began a job: whatever it had can go to the next. */
+  /** It exited unasked and never began a job: the next worker can take all its batches. */
   readonly hasFailedToStart: boolean
   readonly assignments: readonly Assignment[]
   readonly loss: Loss
 }
 
-/** Jobs behind one that runs for longer than this go back, for other workers. */
+/** Jobs behind one that runs longer than this are given back, for other workers. */
 const stuckMs = 25
 
 type Verdict = (job: Job) => TaskReport
@@ -50,9 +54,9 @@ export class PooledWorker {
   #isStuck = false
   #isEnding = false
   #hasExited = false
-  /** What is to be reported of the job for which the worker is ended. */
+  /** The report of the job for which the worker is killed. */
   #verdict: Verdict | null = null
-  /** What the worker said about its own end. */
+  /** The reason that the worker itself gave for its exit. */
   #loss: Loss | null = null
 
   constructor(id: string, options: PooledWorkerOptions, owner: WorkerOwner) {
@@ -66,7 +70,7 @@ export class PooledWorker {
     this.#assignments = new Assignments(this.#link.mailbox, id, options)
   }
 
-  /** It has begun a job, so it can be started. */
+  /** It has begun a job, so its start has succeeded. */
   get hasBegun(): boolean {
     return this.#hasBegun
   }
@@ -80,7 +84,7 @@ export class PooledWorker {
     return this.#assignments.isFull
   }
 
-  /** All jobs are answered for, though it may not have passed them. */
+  /** All jobs are reported, though the worker may not have passed them yet. */
   get isDone(): boolean {
     return this.#assignments.all.every((one) => one.isDone)
   }
@@ -140,10 +144,10 @@ export class PooledWorker {
     return false
   }
 
-  /** Looks after what no message tells: starts, time-outs, and jobs that wait behind a long one. */
+  /** Finds what no message reports: starts, time-outs, and jobs that wait behind a long one. */
   poll(): void {
     this.#read()
-    // Not as soon as it is idle: one task after another would change it each time.
+    // Not as soon as it is idle: with one task after another, it would change for each task.
     if (this.#assignments.isEmpty && !this.#isEnding) this.#link.setBusy(false)
     const running = this.#assignments.current()
     if (running === null) return
@@ -174,7 +178,7 @@ export class PooledWorker {
     this.#end(() => ({ kind: 'cancel', reason, facts }))
   }
 
-  /** The worker is gone, or was waited for long enough. */
+  /** The worker has exited, or its exit has been awaited long enough. */
   exit(exit: WorkerExit): void {
     if (this.#hasExited) return
     this.#hasExited = true
@@ -188,23 +192,23 @@ export class PooledWorker {
     const hasFailedToStart = isUnwanted && !this.#hasBegun && hasNothing
     const unbegun = hasFailedToStart ? [] : this.#assignments.revokeAll()
     this.#owner.end({ hasFailedToStart, assignments: hasFailedToStart ? assignments : [], loss })
-    // What it ended without having told, and what ended behind that.
+    // Jobs that it finished without a report, and those that it finished after them.
     for (let one = this.#assignments.untold(); one !== null; one = this.#assignments.untold()) {
-      this.#blame(one, exit, loss)
+      this.#failLost(one, exit, loss)
       this.#assignments.read()
     }
-    if (running !== null) this.#blame(running, exit, loss)
-    if (isUnwanted) this.#tellLoss(loss, running)
+    if (running !== null) this.#failLost(running, exit, loss)
+    if (isUnwanted) this.#noticeLoss(loss, running)
     if (unbegun.length > 0) this.#options.listener.giveBack(unbegun)
     if (!hasFailedToStart) for (const assignment of assignments) assignment.finish()
   }
 
-  #blame({ assignment, index, job }: RunningJob, exit: WorkerExit, loss: Loss): void {
+  #failLost({ assignment, index, job }: RunningJob, exit: WorkerExit, loss: Loss): void {
     const { facts } = this.#assignments
     assignment.end(index, this.#verdict?.(job) ?? lostReport(job, facts, exit, loss))
   }
 
-  #tellLoss({ reason }: Loss, running: RunningJob | null): void {
+  #noticeLoss({ reason }: Loss, running: RunningJob | null): void {
     const tasks = running === null ? [] : [running.job.uid]
     const { listener, nodeId } = this.#options
     const fields = { worker_id: this.#id, reason, tasks }
@@ -232,7 +236,7 @@ export class PooledWorker {
     this.#owner.advance()
   }
 
-  /** Takes back first what has not begun, so that nothing else can begin and be lost. */
+  /** Takes back jobs that have not begun first, so that none of them begins and is lost. */
   #end(verdict: Verdict): void {
     this.#isEnding = true
     this.#verdict ??= verdict

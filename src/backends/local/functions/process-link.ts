@@ -4,12 +4,7 @@ import { serialize } from 'node:v8'
 import { type ChildExit, SupervisedChild } from '../../../runtime/supervised-child.ts'
 import { bankSize, Mailbox } from './mailbox.ts'
 import type { BatchMessage, WorkerMessage } from './protocol.ts'
-import type {
-  WorkerExit,
-  WorkerLink,
-  WorkerLinkListener,
-  WorkerLinkOptions,
-} from './worker-link.ts'
+import type { WorkerExit, WorkerLink, WorkerLinkListener, WorkerLinkOptions } from './protocol.ts'
 
 /** Options of this process that would make a child do something else than run its program. */
 const unfit = /^(?:--(?:input-type|inspect|test|watch|prof|cpu-prof|heap-prof|check)|-[ci]$)/

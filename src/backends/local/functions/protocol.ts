@@ -1,6 +1,8 @@
-/** What a pool and its workers say to each other. */
+/** The port between the pool and one worker, a thread or a process, and their messages. */
 
+import type { Clock } from '../../../foundation/clock.ts'
 import type { TaskDefinition } from '../../../tasks/define-task.ts'
+import type { Mailbox } from './mailbox.ts'
 import type { ErrorRecord } from '../../../foundation/error-record.ts'
 
 /** Jobs for a worker. Three entries each: the index of the definition, the uid, the arguments. */
@@ -59,3 +61,35 @@ export type WorkerMessage =
       readonly value?: unknown
       readonly isTold: boolean
     }
+
+/** How a worker ended; what is unknown is absent. */
+export interface WorkerExit {
+  readonly code?: number
+  readonly signal?: string
+  readonly error?: unknown
+}
+
+/** `exit` is called once, after the last message. */
+export interface WorkerLinkListener {
+  message(message: WorkerMessage): void
+  exit(exit: WorkerExit): void
+}
+
+export interface WorkerLink {
+  /** Shared with the worker, or a copy that follows it. */
+  readonly mailbox: Mailbox
+  /** Throws when the message cannot be cloned. */
+  post(batch: BatchMessage): void
+  /** Whether the process must stay alive for this worker; at first it must. */
+  setBusy(isBusy: boolean): void
+  /** Ends the worker, whatever it does. */
+  kill(): void
+}
+
+export interface WorkerLinkOptions {
+  readonly workerId: string
+  readonly program: URL
+  readonly maxHeapMb: number | null
+  readonly clock: Clock
+  readonly listener: WorkerLinkListener
+}

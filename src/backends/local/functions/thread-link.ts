@@ -6,7 +6,7 @@ import { toErrorRecord } from '../../../foundation/error-record.ts'
 import { Mailbox } from './mailbox.ts'
 import { type BatchMessage, packBatch, type WorkerMessage } from './protocol.ts'
 import { BusyPoll } from './busy-poll.ts'
-import type { WorkerLink, WorkerLinkListener, WorkerLinkOptions } from './worker-link.ts'
+import type { WorkerLink, WorkerLinkListener, WorkerLinkOptions } from './protocol.ts'
 
 const passed = { kind: 'passed' } as const
 
@@ -28,7 +28,7 @@ export class ThreadLink implements WorkerLink {
   constructor({ workerId, program, maxHeapMb, clock, listener }: WorkerLinkOptions) {
     this.#listener = listener
     const threadData: ThreadData = { memory: this.mailbox.memory, channel: this.#channel }
-    // Threads inherit this option and refuse then to run a file.
+    // Threads inherit this option and then refuse to run a file.
     const isText = process.execArgv.some((option) => option.startsWith('--input-type'))
     this.#worker = new Worker(program, {
       ...(isText ? { execArgv: [] } : {}),

@@ -9,10 +9,10 @@ import type { Batch, Executor, ExecutorListener } from '../executor.ts'
 import { chooseBatchSize, JobDurations } from './batch-size.ts'
 import { bankSize } from './mailbox.ts'
 import { ProcessLink } from './process-link.ts'
-import { Seat, type SeatOptions } from './seat.ts'
+import { WorkerHandle, type WorkerHandleOptions } from './worker-handle.ts'
 import { BackOff } from '../../../runtime/back-off.ts'
+import { siblingProgram } from '../../../runtime/supervised-child.ts'
 import { ThreadLink } from './thread-link.ts'
-import { workerProgram } from './worker-link.ts'
 
 export interface WorkerPoolOptions {
   /** The most workers; they start when there is work for them. */
@@ -28,14 +28,15 @@ export interface WorkerPoolOptions {
   readonly program?: URL
 }
 
-/** How often starts, time-outs and stuck batches are looked after, while there is work. */
+/** How often starts, time-outs and stuck batches are checked while there is work. */
 const pollMs = 20
+const workerProgram = siblingProgram(import.meta.url, 'worker-program')
 /** For workers that end before they have begun a job. */
 const startBackOff = { firstDelayMs: 1000, maxDelayMs: 30_000, giveUpAfter: 5 }
 
 export class WorkerPool implements Executor {
   readonly #options: WorkerPoolOptions
-  readonly #seats: readonly Seat[]
+  readonly #handles: readonly WorkerHandle[]
   readonly #durations = new JobDurations()
   readonly #startFailures = new BackOff(startBackOff)
   #stopPolling: (() => void) | null = null
@@ -47,7 +48,7 @@ export class WorkerPool implements Executor {
     this.#options = options
     const { clock, listener, isolation, maxHeapMb = null, program = workerProgram } = options
     const Link = isolation === 'thread' ? ThreadLink : ProcessLink
-    const seatOptions: SeatOptions = {
+    const handleOptions: WorkerHandleOptions = {
       clock,
       listener,
       nodeId: hostname(),
@@ -58,19 +59,19 @@ export class WorkerPool implements Executor {
         new Link({ workerId, program, maxHeapMb, clock, listener: link }),
       giveUp: () => this.#giveUp(),
     }
-    this.#seats = Array.from({ length: options.size }, () => new Seat(seatOptions))
+    this.#handles = Array.from({ length: options.size }, () => new WorkerHandle(handleOptions))
   }
 
   get freeSlots(): number {
     if (this.#closeReason !== null) return 0
     let free = 0
-    for (const seat of this.#seats) if (this.#hasPlace(seat)) free++
+    for (const handle of this.#handles) if (this.#hasPlace(handle)) free++
     return free
   }
 
   batchSize(waiting: number): number {
     if (this.#options.isolation === 'process') return 1
-    return chooseBatchSize(waiting, this.#seats.length, this.#durations.meanMs)
+    return chooseBatchSize(waiting, this.#handles.length, this.#durations.meanMs)
   }
 
   assign(batch: Batch): void {
@@ -86,17 +87,17 @@ export class WorkerPool implements Executor {
       for (const job of batch.jobs) listener.report(job, { kind: 'fail', error })
       return listener.finish(batch)
     }
-    const seat = this.#chooseSeat()
-    if (seat === undefined) {
+    const handle = this.#chooseHandle()
+    if (handle === undefined) {
       listener.giveBack(batch.jobs)
       return listener.finish(batch)
     }
-    seat.assign(batch)
+    handle.assign(batch)
     this.#stopPolling ??= clock.after(pollMs, () => this.#poll(), { background: true })
   }
 
   cancel(job: Job, reason: string): void {
-    this.#seats.some((seat) => seat.cancel(job, reason))
+    this.#handles.some((handle) => handle.cancel(job, reason))
   }
 
   close(reason: string): Promise<void> {
@@ -106,30 +107,30 @@ export class WorkerPool implements Executor {
 
   async #closeOnce(reason: string): Promise<void> {
     this.#closeReason = reason
-    await Promise.all(this.#seats.map((seat) => seat.close(reason)))
+    await Promise.all(this.#handles.map((handle) => handle.close(reason)))
     this.#stopPolling?.()
     this.#stopPolling = null
   }
 
   /** Processes take one job at a time: what was sent there cannot be taken back. */
-  #hasPlace(seat: Seat): boolean {
-    return this.#options.isolation === 'process' ? seat.isIdle : seat.hasPlace
+  #hasPlace(handle: WorkerHandle): boolean {
+    return this.#options.isolation === 'process' ? handle.isIdle : handle.hasPlace
   }
 
   /** An idle worker, else a new one, else the place behind a batch that will not take long. */
-  #chooseSeat(): Seat | undefined {
-    const idle = this.#seats.filter((seat) => seat.isIdle)
+  #chooseHandle(): WorkerHandle | undefined {
+    const idle = this.#handles.filter((handle) => handle.isIdle)
     return (
-      idle.find((seat) => seat.isWarm) ??
+      idle.find((handle) => handle.isWarm) ??
       idle[0] ??
-      this.#seats.find((seat) => this.#hasPlace(seat))
+      this.#handles.find((handle) => this.#hasPlace(handle))
     )
   }
 
   #poll(): void {
     this.#stopPolling = null
-    for (const seat of this.#seats) seat.poll()
-    if (this.#seats.every((seat) => seat.isAtRest)) return
+    for (const handle of this.#handles) handle.poll()
+    if (this.#handles.every((handle) => handle.isAtRest)) return
     const { clock } = this.#options
     this.#stopPolling ??= clock.after(pollMs, () => this.#poll(), { background: true })
   }
@@ -137,7 +138,7 @@ export class WorkerPool implements Executor {
   #giveUp(): void {
     const error = this.#hopelessError()
     this.#options.log.warn('WorkersDoNotStart', error.message)
-    for (const seat of this.#seats) seat.fail(error)
+    for (const handle of this.#handles) handle.fail(error)
   }
 
   #hopelessError(): BackendError {

@@ -1,14 +1,14 @@
-/** A place for one worker: starts it when there is work, and another when it was lost. */
+/** Starts one worker when there is work for it, and another one when it was lost. */
 
 import type { BackendError } from '../../../foundation/errors.ts'
 import type { Job } from '../../backend.ts'
 import type { Batch } from '../executor.ts'
-import { Assignment } from './assignment.ts'
+import { Assignment } from './assignments.ts'
 import { PooledWorker, type PooledWorkerOptions, type WorkerEnd } from './pooled-worker.ts'
 import type { BackOff } from '../../../runtime/back-off.ts'
 
-/** What the seats of a pool have in common. */
-export interface SeatOptions extends PooledWorkerOptions {
+/** Shared by the handles of a pool. */
+export interface WorkerHandleOptions extends PooledWorkerOptions {
   readonly startFailures: BackOff
   newWorkerId(): string
   /** Called when too many workers in a row did not start. */
@@ -17,34 +17,34 @@ export interface SeatOptions extends PooledWorkerOptions {
 
 const closeDeadlineMs = 10_000
 
-export class Seat {
-  readonly #options: SeatOptions
+export class WorkerHandle {
+  readonly #options: WorkerHandleOptions
   /** Batches that no worker has yet. */
   #waiting: Assignment[] = []
   #worker: PooledWorker | null = null
   #cancelDelay: (() => void) | null = null
   #closing: PromiseWithResolvers<void> | null = null
 
-  constructor(options: SeatOptions) {
+  constructor(options: WorkerHandleOptions) {
     this.#options = options
   }
 
-  /** Whether a batch that came now would be the only one. */
+  /** Whether a batch that is assigned now would be the only one. */
   get isIdle(): boolean {
     return this.#waiting.length === 0 && (this.#worker === null || this.#worker.isDone)
   }
 
-  /** There is nothing that its worker could still pass. */
+  /** Its worker has passed all jobs. */
   get isAtRest(): boolean {
     return this.isIdle && this.#worker?.isEmpty !== false
   }
 
-  /** There is a worker that could begin now. */
+  /** There is a worker that could begin a job now. */
   get isWarm(): boolean {
     return this.#worker !== null && !this.#worker.isEnding
   }
 
-  /** Whether a batch can come. A short one may wait behind another, so that no worker does. */
+  /** Whether a batch can be assigned. Short ones are prefetched, so that the worker never waits. */
   get hasPlace(): boolean {
     return this.isIdle || (this.isWarm && this.#worker?.hasPrefetchPlace === true)
   }
@@ -74,7 +74,7 @@ export class Seat {
     if (this.#worker?.hasBegun === true) this.#options.startFailures.reset()
   }
 
-  /** Fails what waits here, because no worker will come for it. */
+  /** Fails the waiting batches, because no worker can be started. */
   fail(error: BackendError): void {
     this.#stopDelay()
     for (const assignment of this.#waiting.splice(0)) {
@@ -82,7 +82,7 @@ export class Seat {
     }
   }
 
-  /** Resolves when the worker is gone. */
+  /** Resolves when the worker has exited. */
   close(reason: string): Promise<void> {
     if (this.#closing !== null) return this.#closing.promise
     this.#closing = Promise.withResolvers<void>()
@@ -96,7 +96,7 @@ export class Seat {
       resolve()
       return promise
     }
-    // A thread in foreign code cannot be ended from outside; it is left behind.
+    // A thread in native code cannot be ended from outside; it is left behind.
     const stopDeadline = this.#options.clock.after(closeDeadlineMs, () => worker.exit({}))
     worker.close(reason)
     return promise.finally(stopDeadline)
@@ -126,7 +126,7 @@ export class Seat {
     this.#feed(this.#worker)
   }
 
-  /** Batches that were canceled as a whole still take up room until the worker has passed them. */
+  /** Batches that were canceled as a whole count until the worker has passed them. */
   #feed(worker: PooledWorker): void {
     while (!worker.isEnding && !worker.isFull) {
       const assignment = this.#waiting.shift()
