@@ -1,7 +1,7 @@
 /**
- * What does serving cost, and what does batching bring? The server's CPU time and latency against a
- * bare `node:http` handler; the llama engine against the library's default parallel use. Servers
- * and models run in processes of their own, rounds are interleaved and medians compared.
+ * The cost of serving and the gain of batching: CPU time and latency of the server against a bare
+ * `node:http` handler, and the llama engine against the default parallel use of its library.
+ * Servers and models run in processes of their own; rounds are interleaved and medians compared.
  */
 
 import { type ChildProcess, execFileSync, fork } from 'node:child_process'
@@ -37,7 +37,7 @@ const body = JSON.stringify({
 class ChatServer {
   readonly #child: ChildProcess
   readonly #pool: Pool
-  readonly #lone: Pool
+  readonly #single: Pool
 
   static async start(mode: 'bare' | 'tutti'): Promise<ChatServer> {
     const child = fork(fixture('chat-server.ts'), [mode])
@@ -48,10 +48,10 @@ class ChatServer {
   private constructor(child: ChildProcess, origin: string) {
     this.#child = child
     this.#pool = new Pool(origin, { connections: 32, pipelining: 1 })
-    this.#lone = new Pool(origin, { connections: 1, pipelining: 1 })
+    this.#single = new Pool(origin, { connections: 1, pipelining: 1 })
   }
 
-  /** Microseconds of the server's CPU per request, at 32 connections. */
+  /** CPU time of the server in microseconds per request, with 32 connections. */
   async cpuMicros(requests: number): Promise<number> {
     const before = await this.#cpu()
     let left = requests
@@ -63,19 +63,19 @@ class ChatServer {
     return ((await this.#cpu()) - before) / requests
   }
 
-  /** Milliseconds of each request, one at a time. */
-  async loneMs(requests: number): Promise<number> {
+  /** Median latency in milliseconds of requests that are sent one at a time. */
+  async singleMs(requests: number): Promise<number> {
     const taken: number[] = []
     for (let at = 0; at < requests; at++) {
       const begun = performance.now()
-      await post(this.#lone)
+      await post(this.#single)
       taken.push(performance.now() - begun)
     }
     return median(taken)
   }
 
   async stop(): Promise<void> {
-    await Promise.all([this.#pool.close(), this.#lone.close()])
+    await Promise.all([this.#pool.close(), this.#single.close()])
     this.#child.send('stop')
   }
 
@@ -120,7 +120,7 @@ async function overhead(): Promise<void> {
   for (let run = 0; run < runs; run++) {
     for (const [name, server] of Object.entries(servers)) {
       cpu[name]?.push(await server.cpuMicros(5000))
-      lone[name]?.push(await server.loneMs(1000))
+      lone[name]?.push(await server.singleMs(1000))
     }
   }
   for (const server of Object.values(servers)) await server.stop()
@@ -131,7 +131,7 @@ async function overhead(): Promise<void> {
       'a chat request',
       'server CPU (µs), 32 connections',
       'ratio',
-      'p50 of a lone one (ms)',
+      'p50 of a single one (ms)',
       'ratio',
     ],
     [
@@ -147,16 +147,16 @@ async function overhead(): Promise<void> {
   )
 }
 
-/** Milliseconds of a lone request on an idle server, at the default window of 500 ms and at 0. */
+/** The latency of a single request on an idle server with the default maximum wait of 500 ms. */
 async function window(): Promise<void> {
   const server = await ChatServer.start('tutti')
-  await server.loneMs(500)
-  const ms = await server.loneMs(500)
+  await server.singleMs(500)
+  const ms = await server.singleMs(500)
   await server.stop()
-  table(['a lone request, window 500 ms', 'p50 (ms)'], [['idle server', ms.toFixed(3)]])
+  table(['single request, maximum wait 500 ms', 'p50 (ms)'], [['idle server', ms.toFixed(3)]])
 }
 
-/** About 400 million parameters, random: what they say is noise, what they cost is real. */
+/** A model of about 400 million random parameters: its text is noise, its cost is real. */
 function largeModel(precision: 'F16' | 'Q8_0'): string {
   const path = join(models, `random-400m-${precision}.gguf`)
   if (existsSync(path)) return path
@@ -198,11 +198,11 @@ function batching(): void {
   table(heads, rows)
 }
 
-const questions: Readonly<Record<string, () => Promise<void> | void>> = {
+const benchmarks: Readonly<Record<string, () => Promise<void> | void>> = {
   overhead,
   window,
   batching,
 }
-for (const [name, ask] of Object.entries(questions)) {
-  if (wanted === 'all' || wanted === name) await ask()
+for (const [name, measure] of Object.entries(benchmarks)) {
+  if (wanted === 'all' || wanted === name) await measure()
 }

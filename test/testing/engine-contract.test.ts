@@ -8,23 +8,23 @@ import type {
 import { createEchoEngine } from '../../src/inference/engines/echo.ts'
 import { inferenceEngineContract } from '../../src/testing/engine-contract.ts'
 
-/** A sound engine behind somebody who spoils what goes in or comes out. */
-interface Spoiler {
+/** Changes to the requests, the calls or the methods of a correct engine. */
+interface Flaw {
   readonly engine?: Partial<InferenceEngine>
   readonly request?: (request: GenerationRequest) => GenerationRequest
   readonly listener?: (listener: GenerationListener) => GenerationListener
 }
 
-function spoiled(spoiler: Spoiler, sound = createEchoEngine()): InferenceEngine {
-  const { request = (one) => one, listener = (one) => one } = spoiler
+function flawed(flaw: Flaw, correct = createEchoEngine()): InferenceEngine {
+  const { request = (one) => one, listener = (one) => one } = flaw
   return {
-    capacity: sound.capacity,
-    start: () => sound.start(),
-    generate: (requests, heard) => sound.generate(requests.map(request), listener(heard)),
-    tokenize: (text) => sound.tokenize(text),
-    lost: () => sound.lost(),
-    close: () => sound.close(),
-    ...spoiler.engine,
+    capacity: correct.capacity,
+    start: () => correct.start(),
+    generate: (requests, original) => correct.generate(requests.map(request), listener(original)),
+    tokenize: (text) => correct.tokenize(text),
+    lost: () => correct.lost(),
+    close: () => correct.close(),
+    ...flaw.engine,
   }
 }
 
@@ -33,12 +33,12 @@ const sampled = (sampling: Partial<Sampling>) => (request: GenerationRequest) =>
   sampling: { ...request.sampling, ...sampling },
 })
 
-const deaf = (request: GenerationRequest): GenerationRequest => ({
+const withoutSignal = (request: GenerationRequest): GenerationRequest => ({
   ...request,
   signal: new AbortController().signal,
 })
 
-const heardAs =
+const changed =
   (change: (listener: GenerationListener) => Partial<GenerationListener>) =>
   (listener: GenerationListener): GenerationListener => ({
     delta: (id, delta) => listener.delta(id, delta),
@@ -46,22 +46,22 @@ const heardAs =
     ...change(listener),
   })
 
-/** One after the other, as if they stood in a line. */
-function inLine(sound: InferenceEngine): Partial<InferenceEngine> {
+/** Runs the requests of a batch one after the other. */
+function oneByOne(correct: InferenceEngine): Partial<InferenceEngine> {
   return {
     async generate(requests, listener) {
-      for (const one of requests) await sound.generate([one], listener)
+      for (const one of requests) await correct.generate([one], listener)
     },
   }
 }
 
-function rejectingLongOnes(sound: InferenceEngine): Partial<InferenceEngine> {
+function rejectingLongPrompts(correct: InferenceEngine): Partial<InferenceEngine> {
   return {
     async generate(requests, listener) {
       const isLong = ({ input }: GenerationRequest): boolean =>
         input.kind === 'text' && input.text.length > 10_000
       if (requests.some(isLong)) throw new Error('too long')
-      return sound.generate(requests, listener)
+      return correct.generate(requests, listener)
     },
   }
 }
@@ -70,9 +70,9 @@ let randomness = 0
 const many = 'ends each of many requests once, with its own text'
 
 const flaws: Readonly<Record<string, [() => InferenceEngine, string[]]>> = {
-  'knows nothing of itself': [
+  'reports no facts of its model': [
     () =>
-      spoiled({
+      flawed({
         engine: {
           start: async () => ({ name: '', contextLength: NaN, hasChatTemplate: true }),
         },
@@ -81,8 +81,8 @@ const flaws: Readonly<Record<string, [() => InferenceEngine, string[]]>> = {
   ],
   'ends each request twice': [
     () =>
-      spoiled({
-        listener: heardAs((listener) => ({
+      flawed({
+        listener: changed((listener) => ({
           end(id, end) {
             listener.end(id, end)
             setImmediate(() => listener.end(id, end))
@@ -91,10 +91,10 @@ const flaws: Readonly<Record<string, [() => InferenceEngine, string[]]>> = {
       }),
     [many, 'continues a conversation'],
   ],
-  'talks after the end': [
+  'sends text after the end': [
     () =>
-      spoiled({
-        listener: heardAs((listener) => ({
+      flawed({
+        listener: changed((listener) => ({
           end(id, end) {
             listener.end(id, end)
             void listener.delta(id, { text: 'and so on' })
@@ -103,15 +103,15 @@ const flaws: Readonly<Record<string, [() => InferenceEngine, string[]]>> = {
       }),
     [many],
   ],
-  'mixes up the answers': [
+  'mixes up the ids': [
     () => {
-      const sound = createEchoEngine()
-      return spoiled({
+      const correct = createEchoEngine()
+      return flawed({
         engine: {
           generate(requests, listener) {
             const ids = requests.map(({ id }) => id)
             const wrong = (id: string): string => ids.at(-1 - ids.indexOf(id)) ?? id
-            return sound.generate(requests, {
+            return correct.generate(requests, {
               delta: (id, delta) => listener.delta(wrong(id), delta),
               end: (id, end) => listener.end(wrong(id), end),
             })
@@ -123,43 +123,43 @@ const flaws: Readonly<Record<string, [() => InferenceEngine, string[]]>> = {
   ],
   'forgets one of many': [
     () =>
-      spoiled({
-        listener: heardAs((listener) => ({
+      flawed({
+        listener: changed((listener) => ({
           end: (id, end) => (id === 'request-7' ? undefined : listener.end(id, end)),
         })),
       }),
     [many],
   ],
-  'speaks of a request that nobody made': [
+  'uses an unknown id': [
     () =>
-      spoiled({
-        listener: heardAs((listener) => ({
+      flawed({
+        listener: changed((listener) => ({
           end(id, end) {
             listener.end(id, end)
-            listener.end('a stranger', end)
+            listener.end('unknown', end)
           },
         })),
       }),
     [many],
   ],
-  'cannot talk': [
+  'ignores conversations': [
     () =>
-      spoiled({
+      flawed({
         request: (one) =>
           one.input.kind === 'chat' ? { ...one, input: { kind: 'text', text: '' } } : one,
       }),
     ['continues a conversation', 'calls the tool that toolChoice names'],
   ],
   'goes on beyond maxTokens': [
-    () => spoiled({ request: sampled({ maxTokens: 9, ignoreEos: false }) }),
+    () => flawed({ request: sampled({ maxTokens: 9, ignoreEos: false }) }),
     ['stops at maxTokens with the finish reason length'],
   ],
-  'lets stop strings through': [
-    () => spoiled({ request: sampled({ stop: [] }) }),
+  'outputs stop strings': [
+    () => flawed({ request: sampled({ stop: [] }) }),
     ['never outputs a stop string'],
   ],
-  'does not hear an abort': [
-    () => spoiled({ request: deaf }),
+  'ignores an abort': [
+    () => flawed({ request: withoutSignal }),
     [
       'ends an aborted request as canceled and goes on with the others',
       'never begins a request that was aborted before',
@@ -167,8 +167,8 @@ const flaws: Readonly<Record<string, [() => InferenceEngine, string[]]>> = {
   ],
   'reports an aborted request as done': [
     () =>
-      spoiled({
-        listener: heardAs((listener) => ({
+      flawed({
+        listener: changed((listener) => ({
           end(id, end) {
             const usage = { promptTokens: 1, completionTokens: 1 }
             const done = { kind: 'done', finishReason: 'stop', usage } as const
@@ -181,13 +181,13 @@ const flaws: Readonly<Record<string, [() => InferenceEngine, string[]]>> = {
       'never begins a request that was aborted before',
     ],
   ],
-  'fails everybody for one long prompt': [
-    () => spoiled({ engine: rejectingLongOnes(createEchoEngine()) }),
+  'fails the whole batch for one long prompt': [
+    () => flawed({ engine: rejectingLongPrompts(createEchoEngine()) }),
     ['fails only the prompt that exceeds the context'],
   ],
-  'cuts long prompts': [
+  'truncates long prompts': [
     () =>
-      spoiled({
+      flawed({
         request: (one) =>
           one.input.kind === 'text'
             ? { ...one, input: { kind: 'text', text: one.input.text.slice(0, 200) } }
@@ -195,60 +195,60 @@ const flaws: Readonly<Record<string, [() => InferenceEngine, string[]]>> = {
       }),
     ['fails only the prompt that exceeds the context'],
   ],
-  'waits for no reader': [
+  'does not pause for a slow reader': [
     () =>
-      spoiled({
-        listener: heardAs((listener) => ({
+      flawed({
+        listener: changed((listener) => ({
           delta: (id, delta) => void listener.delta(id, delta),
         })),
       }),
     ['pauses only the request whose reader is slow'],
   ],
-  'lets all wait for one reader': [
-    () => spoiled({ engine: inLine(createEchoEngine()) }),
+  'pauses all requests for one slow reader': [
+    () => flawed({ engine: oneByOne(createEchoEngine()) }),
     ['pauses only the request whose reader is slow'],
   ],
-  'forgets its seed': [
+  'ignores the seed': [
     () =>
-      spoiled({
+      flawed({
         request: (one) => ({ ...one, input: { kind: 'text', text: `draw ${randomness++}` } }),
       }),
     ['gives the same text for the same seed'],
   ],
-  'does not care for formats': [
-    () => spoiled({ request: sampled({ format: { kind: 'text' } }) }),
+  'ignores the output format': [
+    () => flawed({ request: sampled({ format: { kind: 'text' } }) }),
     ['produces JSON that matches a schema'],
   ],
-  'gives any JSON': [
-    () => spoiled({ request: sampled({ format: { kind: 'json_object' } }) }),
+  'ignores the JSON schema': [
+    () => flawed({ request: sampled({ format: { kind: 'json_object' } }) }),
     ['produces JSON that matches a schema'],
   ],
-  'never tells logprobs': [
-    () => spoiled({ request: sampled({ logprobs: null }) }),
+  'never reports logprobs': [
+    () => flawed({ request: sampled({ logprobs: null }) }),
     ['reports logprobs only when they are requested'],
   ],
-  'always tells logprobs': [
-    () => spoiled({ request: sampled({ logprobs: 2 }) }),
+  'always reports logprobs': [
+    () => flawed({ request: sampled({ logprobs: 2 }) }),
     ['reports logprobs only when they are requested'],
   ],
-  'counts in fractions': [
-    () => spoiled({ engine: { tokenize: async (text) => Array.from(text, (_, at) => at / 2) } }),
+  'tokenizes to fractions': [
+    () => flawed({ engine: { tokenize: async (text) => Array.from(text, (_, at) => at / 2) } }),
     ['tokenizes text'],
   ],
-  'leaves its requests alone when it closes': [
-    () => spoiled({ engine: { close: async () => {} } }),
+  'does not end its requests on close': [
+    () => flawed({ engine: { close: async () => {} } }),
     ['ends all requests on close, also when closed twice', 'fails requests after close'],
   ],
-  'says canceled for everything after its close': [
+  'reports canceled for every request after close': [
     () => {
       let isClosed = false
-      return spoiled({
+      return flawed({
         engine: {
           close: async () => {
             isClosed = true
           },
         },
-        listener: heardAs((listener) => ({
+        listener: changed((listener) => ({
           end: (id, end) => listener.end(id, isClosed ? { kind: 'canceled' } : end),
         })),
       })
@@ -257,7 +257,7 @@ const flaws: Readonly<Record<string, [() => InferenceEngine, string[]]>> = {
   ],
 }
 
-/** The cases that an engine fails: by an error, or by standing still. */
+/** The cases that an engine fails, by an error or by making no progress. */
 async function brokenCases(create: () => InferenceEngine): Promise<string[]> {
   const broken: string[] = []
   const cases: [string, () => Promise<void>][] = []
@@ -266,18 +266,18 @@ async function brokenCases(create: () => InferenceEngine): Promise<string[]> {
   for (const [name, body] of cases) {
     const idle = async (): Promise<void> => {
       for (let at = 0; at < 300; at++) await new Promise((resolve) => setImmediate(resolve))
-      throw new Error('stands still')
+      throw new Error('no progress')
     }
     await Promise.race([body(), idle()]).catch(() => broken.push(name))
   }
   return broken
 }
 
-describe('the contract suite of engines', () => {
-  it('passes a sound engine, also one that takes one request at a time', async () => {
+describe('the contract suite of inference engines', () => {
+  it('passes a correct engine, also one with a single slot', async () => {
     expect(await brokenCases(() => createEchoEngine())).toEqual([])
     const narrow = (): InferenceEngine =>
-      spoiled({ engine: { capacity: { admits: 'step', slots: 1 } } })
+      flawed({ engine: { capacity: { admits: 'step', slots: 1 } } })
     expect(await brokenCases(narrow)).toEqual([])
   })
 
@@ -287,7 +287,7 @@ describe('the contract suite of engines', () => {
     expect(broken.length).toBeLessThan(16)
   })
 
-  it('leaves out what is skipped, and refuses to skip what it does not know', () => {
+  it('leaves out skipped cases, and rejects unknown names', () => {
     const names: string[] = []
     const collect = (name: string): number => names.push(name)
     inferenceEngineContract(collect, createEchoEngine, { skip: { [many]: 'for a reason' } })
