@@ -31,7 +31,7 @@ const modulePermits: readonly Permit[] = [
   { names: ['yaml'], files: ['src/inference/config/yaml-tree.ts'] },
   { names: ['zod'], files: ['src/schema/schema.ts'] },
   { names: ['undici'], files: ['src/inference/engines/openai/upstream-link.ts'] },
-  { names: ['eventsource-parser'], files: ['src/inference/engines/openai/event-data.ts'] },
+  { names: ['eventsource-parser'], files: ['src/inference/engines/openai/upstream-call.ts'] },
   { names: ['re2js'], files: ['src/inference/guardrails/own-patterns.ts'] },
   { names: ['hono'], files: ['src/inference/server/router.ts'] },
   { names: ['@nats-io/', 'msgpackr'], files: ['src/cluster/'] },

@@ -1,4 +1,4 @@
-/** Chooses the engine that the configuration names. */
+/** Creates the engine that the configuration names. */
 
 import { homedir } from 'node:os'
 import { join } from 'node:path'
@@ -10,15 +10,18 @@ import { createLlamaEngine } from './llama.ts'
 import { createOpenAiEngine } from './openai.ts'
 import { createProcessEngine } from './process.ts'
 
-type Surroundings = Pick<ResolvedInferenceOptions, 'clock' | 'log' | 'onProgress'>
+type EngineEnvironment = Pick<ResolvedInferenceOptions, 'clock' | 'log' | 'onProgress'>
 
-export function createEngineFactory(config: InferenceConfig, around: Surroundings): CreateEngine {
-  return (worker) => createEngine(config, around, worker)
+export function createEngineFactory(
+  config: InferenceConfig,
+  environment: EngineEnvironment,
+): CreateEngine {
+  return (worker) => createEngine(config, environment, worker)
 }
 
 function createEngine(
   config: InferenceConfig,
-  { clock, log, onProgress }: Surroundings,
+  { clock, log, onProgress }: EngineEnvironment,
   worker: EngineWorker,
 ): InferenceEngine {
   const { modelName, engine, llm, tpSize, hardware, hubToken } = config
@@ -55,6 +58,6 @@ function createEngine(
   }
 }
 
-/** Where downloaded models lie, as other programs of the user keep what can be fetched again. */
+/** The folder of downloaded models, in the cache folder of the user. */
 const defaultCache = (): string =>
   join(process.env['XDG_CACHE_HOME'] ?? join(homedir(), '.cache'), 'tutti', 'models')

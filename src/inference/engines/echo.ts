@@ -1,4 +1,4 @@
-/** An engine that answers with the prompt: for tests and benchmarks, never a model. */
+/** An engine that returns the prompt: for tests and benchmarks. */
 
 import { type Clock, systemClock } from '../../foundation/clock.ts'
 import type {
@@ -10,14 +10,14 @@ import type {
   ModelFacts,
 } from '../generation/inference-engine.ts'
 import { inferenceError } from '../generation/inference-errors.ts'
-import { type EchoAnswer, echoAnswer } from './echo-answer.ts'
-import { toPieces, toTokenId } from './echo-tokens.ts'
+import { type EchoResult, createEchoResult } from './echo/echo-result.ts'
+import { toPieces, toTokenId } from './echo/echo-result.ts'
 
-/** How slow the pretended model is, what it is called, and how much it takes. */
+/** The latency, name and context length of the simulated model. */
 export interface EchoEngineOptions {
   /** How long a batch takes. Default 0. */
   readonly latencyMs?: number
-  /** How much longer for each of its requests. Default 0. */
+  /** Additional time for each request of a batch. Default 0. */
   readonly latencyPerPromptMs?: number
   readonly clock?: Clock
   /** Default `echo`. */
@@ -27,8 +27,8 @@ export interface EchoEngineOptions {
 }
 
 /**
- * Deterministic: the text is the prompt, or the last user's message. Without latency it answers
- * before `generate` returns. Seeds and temperatures change nothing.
+ * Deterministic: the result is the prompt, or the last user message. Without latency, results are
+ * complete before `generate` returns. Seeds and temperatures have no effect.
  */
 export function createEchoEngine(options: EchoEngineOptions = {}): InferenceEngine {
   return new EchoEngine(options)
@@ -40,7 +40,7 @@ class EchoEngine implements InferenceEngine {
   readonly #latencyMs: number
   readonly #latencyPerPromptMs: number
   readonly #clock: Clock
-  readonly #open = new Set<Reply>()
+  readonly #open = new Set<EchoRun>()
   #isClosed = false
 
   constructor(options: EchoEngineOptions) {
@@ -61,9 +61,9 @@ class EchoEngine implements InferenceEngine {
     listener: GenerationListener,
   ): Promise<void> {
     const waitMs = this.#latencyMs + this.#latencyPerPromptMs * requests.length
-    const open: Reply[] = []
+    const open: EchoRun[] = []
     for (const request of requests) {
-      const reply = new Reply(request, listener, this.#facts.contextLength)
+      const reply = new EchoRun(request, listener, this.#facts.contextLength)
       if (this.#isClosed) reply.end({ kind: 'failed', error: closed() })
       else if (waitMs === 0) reply.send()
       if (!reply.hasEnded) open.push(reply)
@@ -96,13 +96,13 @@ class EchoEngine implements InferenceEngine {
 
 const closed = (): Error => inferenceError('closing', 'the echo engine was closed')
 
-/** One request on its way; it waits for its own reader only. */
-class Reply {
+/** One running request; it waits only for its own reader. */
+class EchoRun {
   readonly #request: GenerationRequest
   readonly #listener: GenerationListener
   readonly #contextLength: number
   #ended: PromiseWithResolvers<void> | null = null
-  #answer: EchoAnswer | null = null
+  #answer: EchoResult | null = null
   #next = 0
   hasEnded = false
 
@@ -112,7 +112,7 @@ class Reply {
     this.#contextLength = contextLength
   }
 
-  /** Ends it when its signal aborts; resolves when it has ended. */
+  /** Cancels the request when its signal aborts; resolves when it has ended. */
   watch(): Promise<void> {
     this.#ended = Promise.withResolvers()
     const { signal } = this.#request
@@ -125,23 +125,23 @@ class Reply {
     this.end({ kind: 'canceled' })
   }
 
-  /** Sends what is left of the answer, until the reader wants a pause. */
+  /** Sends the rest of the result, until the reader asks for a pause. */
   send(): void {
     const { id, signal } = this.#request
     while (!this.hasEnded) {
       if (signal.aborted) return this.handleEvent()
       try {
-        this.#answer ??= echoAnswer(this.#request, this.#contextLength)
+        this.#answer ??= createEchoResult(this.#request, this.#contextLength)
       } catch (error) {
         return this.end({ kind: 'failed', error })
       }
       const { deltas, finishReason, usage } = this.#answer
       const delta = deltas[this.#next++]
       if (delta === undefined) return this.end({ kind: 'done', finishReason, usage })
-      const digested = this.#listener.delta(id, delta)
-      if (digested === undefined) continue
-      const goOn = (): void => this.send()
-      digested.then(goOn, goOn)
+      const paused = this.#listener.delta(id, delta)
+      if (paused === undefined) continue
+      const proceed = (): void => this.send()
+      paused.then(proceed, proceed)
       return
     }
   }

@@ -15,37 +15,40 @@ import type {
   ModelFacts,
 } from '../generation/inference-engine.ts'
 import { inferenceCodeOf, inferenceError } from '../generation/inference-errors.ts'
-import { toCall } from './openai/call-body.ts'
-import { exchange } from './openai/exchange.ts'
-import { countOr, parseJson, pick } from './openai/foreign-json.ts'
-import { isAnswering } from './openai/probe.ts'
-import { servedContextLength } from './openai/served-models.ts'
-import { type ServerAddress, toServerAddress } from './openai/server-address.ts'
-import { type UpstreamAnswer, UpstreamLink } from './openai/upstream-link.ts'
+import { toCall } from './openai/request-body.ts'
+import { callUpstream } from './openai/upstream-call.ts'
+import { countOr, parseJson, pick } from './openai/untrusted-json.ts'
+import { servedContextLength, UsageCounter } from './openai/served-model.ts'
+import {
+  isResponding,
+  type ServerAddress,
+  toServerAddress,
+  UpstreamLink,
+  type UpstreamResponse,
+} from './openai/upstream-link.ts'
 import { toRefusal } from './openai/upstream-refusal.ts'
-import { UsageCounter } from './openai/usage-counter.ts'
 
-/** Which server to attach to, as whom, and how much to ask of it at a time. */
+/** The server to attach to, the key to use, and the number of concurrent requests. */
 export interface OpenAiEngineOptions {
-  /** Such as `http://127.0.0.1:8000/v1`. Without a path, `/v1` is meant. */
+  /** Such as `http://127.0.0.1:8000/v1`. Without a path, `/v1` is added. */
   readonly baseUrl: string
   readonly apiKey: string | null
   /** The name that the server lists. */
   readonly modelName: string
   readonly maxConcurrency: number
-  /** Counts where the server does not tell its own. */
+  /** Used if the server does not report its own. */
   readonly contextLength: number
   readonly clock: Clock
   readonly log: Log
 }
 
-/** An engine whose server somebody else may see die before it does. */
+/** An engine whose server is watched by its owner, who may notice its end first. */
 export interface AttachedEngine extends InferenceEngine {
-  /** The server is gone: everything under way rejects with `engine_lost`, and `lost` resolves. */
+  /** The server is gone: running requests reject with `engine_lost`, and `lost` resolves. */
   abandon(reason: string): void
 }
 
-/** Attaches to a server. Its key goes into one header and nowhere else. */
+/** Attaches to a server. The key is sent in one header and appears nowhere else. */
 export function createOpenAiEngine(options: OpenAiEngineOptions): AttachedEngine {
   const { apiKey } = options
   if (apiKey !== null && !/^[\x21-\x7e]+$/.test(apiKey)) {
@@ -55,10 +58,11 @@ export function createOpenAiEngine(options: OpenAiEngineOptions): AttachedEngine
   return new OpenAiEngine(options, toServerAddress(options.baseUrl))
 }
 
-const askMs = 30_000
-/** Of one request, while its reader has seen nothing of it. */
-const mostRetries = 2
-/** For questions beside the answers. */
+/** For requests other than generations. */
+const metadataMs = 30_000
+/** Of one request, as long as none of its text has been delivered. */
+const maxRetries = 2
+/** For requests other than generations. */
 const spareConnections = 4
 
 class OpenAiEngine implements AttachedEngine {
@@ -68,10 +72,10 @@ class OpenAiEngine implements AttachedEngine {
   readonly #link: UpstreamLink
   readonly #usage: UsageCounter
   readonly #lost = Promise.withResolvers<string>()
-  /** Aborted with the error of all that is under way, when it is lost or closed. */
+  /** Aborted when the engine is lost or closed, with the error for all running requests. */
   readonly #gone = new AbortController()
   readonly #running = new Set<Promise<unknown>>()
-  #looking: Promise<boolean> | undefined
+  #probing: Promise<boolean> | undefined
   #closing: Promise<void> | undefined
 
   constructor(options: OpenAiEngineOptions, address: ServerAddress) {
@@ -87,9 +91,9 @@ class OpenAiEngine implements AttachedEngine {
   async start(): Promise<ModelFacts> {
     const { modelName, contextLength } = this.#options
     const path = `${this.#address.api}/models`
-    const { status, told } = await this.#ask((signal) => this.#link.get(path, signal))
-    if (status !== 200) throw this.#refusal(status, told)
-    const served = servedContextLength(parseJson(told), modelName)
+    const { status, body } = await this.#request((signal) => this.#link.get(path, signal))
+    if (status !== 200) throw this.#refusal(status, body)
+    const served = servedContextLength(parseJson(body), modelName)
     return { name: modelName, contextLength: served ?? contextLength, hasChatTemplate: true }
   }
 
@@ -97,8 +101,8 @@ class OpenAiEngine implements AttachedEngine {
     requests: readonly GenerationRequest[],
     listener: GenerationListener,
   ): Promise<void> {
-    const answers = requests.map((request) => this.#answer(request, listener))
-    const all = Promise.allSettled(answers)
+    const runs = requests.map((request) => this.#run(request, listener))
+    const all = Promise.allSettled(runs)
     this.#running.add(all)
     const outcomes = await all
     this.#running.delete(all)
@@ -108,19 +112,18 @@ class OpenAiEngine implements AttachedEngine {
 
   async tokenize(text: string): Promise<readonly number[]> {
     this.#gone.signal.throwIfAborted()
-    // vLLM and others call it `prompt`, llama.cpp's server `content`.
-    const body = { model: this.#options.modelName, prompt: text, content: text }
-    const json = JSON.stringify(body)
-    const { status, told } = await this.#ask((signal) =>
+    // vLLM and others read `prompt`, llama.cpp's server `content`.
+    const json = JSON.stringify({ model: this.#options.modelName, prompt: text, content: text })
+    const { status, body } = await this.#request((signal) =>
       this.#link.post(`${this.#address.root}/tokenize`, json, signal),
     )
     if ([404, 405, 501].includes(status)) {
-      throw inferenceError('unsupported', 'the server does not tell its tokens')
+      throw inferenceError('unsupported', 'the server does not report its tokens')
     }
-    if (status !== 200) throw this.#refusal(status, told)
-    const tokens = pick(parseJson(told), 'tokens')
+    if (status !== 200) throw this.#refusal(status, body)
+    const tokens = pick(parseJson(body), 'tokens')
     if (!Array.isArray(tokens) || tokens.some((token) => countOr(token, null) === null)) {
-      throw inferenceError('EngineContractError', 'the server told no list of tokens')
+      throw inferenceError('EngineContractError', 'the server returned no list of tokens')
     }
     return tokens as readonly number[]
   }
@@ -150,21 +153,21 @@ class OpenAiEngine implements AttachedEngine {
     return `${this.#address.origin}${this.#address.api}`
   }
 
-  /** A question beside the answers, with an answer in good time. */
-  async #ask(
-    send: (signal: AbortSignal) => Promise<UpstreamAnswer>,
-  ): Promise<{ readonly status: number; readonly told: string }> {
+  /** A request other than a generation, with a time limit. */
+  async #request(
+    send: (signal: AbortSignal) => Promise<UpstreamResponse>,
+  ): Promise<{ readonly status: number; readonly body: string }> {
     const over = new AbortController()
     const { signal } = this.#gone
-    const asking = send(AbortSignal.any([signal, over.signal])).then(async (answer) => ({
-      status: answer.status,
-      told: await answer.text(),
+    const sent = send(AbortSignal.any([signal, over.signal])).then(async (response) => ({
+      status: response.status,
+      body: await response.text(),
     }))
     try {
-      return await boundedWait(this.#options.clock, askMs, asking)
+      return await boundedWait(this.#options.clock, metadataMs, sent)
     } catch (cause) {
       signal.throwIfAborted()
-      throw inferenceError('not_ready', `no server answers at ${this.#where}`, { cause })
+      throw inferenceError('not_ready', `no server responds at ${this.#where}`, { cause })
     } finally {
       over.abort()
     }
@@ -175,10 +178,10 @@ class OpenAiEngine implements AttachedEngine {
   }
 
   /** Rejects only when the engine is lost. */
-  async #answer(request: GenerationRequest, listener: GenerationListener): Promise<void> {
+  async #run(request: GenerationRequest, listener: GenerationListener): Promise<void> {
     let end: GenerationEnd
     try {
-      end = await this.#converse(request, listener)
+      end = await this.#generate(request, listener)
     } catch (error) {
       end = request.signal.aborted ? { kind: 'canceled' } : { kind: 'failed', error }
     }
@@ -186,7 +189,7 @@ class OpenAiEngine implements AttachedEngine {
     listener.end(request.id, end)
   }
 
-  async #converse(
+  async #generate(
     request: GenerationRequest,
     listener: GenerationListener,
   ): Promise<GenerationEnd> {
@@ -194,7 +197,7 @@ class OpenAiEngine implements AttachedEngine {
     const signal = AbortSignal.any([request.signal, this.#gone.signal])
     const { path, body } = toCall(modelName, request)
     for (let attempt = 1; ; attempt++) {
-      const outcome = await exchange({
+      const outcome = await callUpstream({
         link: this.#link,
         path: `${this.#address.api}${path}`,
         body,
@@ -206,7 +209,7 @@ class OpenAiEngine implements AttachedEngine {
         const usage = outcome.usage ?? (await this.#usage.count(request.input, outcome.text))
         return { kind: 'done', finishReason: outcome.finishReason, usage }
       }
-      const isLast = attempt > mostRetries
+      const isLast = attempt > maxRetries
       if (outcome.kind === 'refused') {
         if (outcome.waitMs === null || isLast) return { kind: 'failed', error: outcome.error }
         await sleep(clock, outcome.waitMs, { signal })
@@ -217,22 +220,22 @@ class OpenAiEngine implements AttachedEngine {
     }
   }
 
-  /** After a broken connection; all that broke at once ask together. */
+  /** After a broken connection; requests that broke together share one probe. */
   async #checkServer(): Promise<void> {
     const { clock } = this.#options
     const { signal } = this.#gone
     const path = `${this.#address.api}/models`
-    this.#looking ??= isAnswering({ link: this.#link, path, clock, signal }).finally(() => {
-      this.#looking = undefined
+    this.#probing ??= isResponding({ link: this.#link, path, clock, signal }).finally(() => {
+      this.#probing = undefined
     })
-    if (await this.#looking) return
-    this.abandon(`the server at ${this.#where} does not answer any more`)
+    if (await this.#probing) return
+    this.abandon(`the server at ${this.#where} does not respond anymore`)
     signal.throwIfAborted()
   }
 }
 
 function broken(cause: unknown): InferenceError {
-  return inferenceError('engine_error', 'the connection broke off before the answer ended', {
+  return inferenceError('engine_error', 'the connection broke before the response ended', {
     cause,
   })
 }

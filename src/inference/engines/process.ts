@@ -13,9 +13,8 @@ import type {
 } from '../generation/inference-engine.ts'
 import { inferenceError, type InferenceErrorCode } from '../generation/inference-errors.ts'
 import { type AttachedEngine, createOpenAiEngine } from './openai.ts'
-import { probeOnce } from './openai/probe.ts'
 import { unlessAborted } from '../../foundation/promises.ts'
-import { UpstreamLink } from './openai/upstream-link.ts'
+import { probeOnce, UpstreamLink } from './openai/upstream-link.ts'
 import { GuardedServer } from './process/guarded-server.ts'
 import {
   checkTemplate,

@@ -65,7 +65,7 @@ describe('output rules', () => {
   const cutOff = `${'so '.repeat(60)}swordfish${' on'.repeat(2000)}`
   const deaf: CreateEngine = (worker) =>
     Object.assign(saying({ text: cutOff })(worker), {
-      tokenize: () => Promise.reject(new Error('the server does not tell its tokens')),
+      tokenize: () => Promise.reject(new Error('the server does not report its tokens')),
     })
   const cutOffBy: Record<string, readonly [CreateEngine, number]> = {
     'that reports it with the first delta': [saying({ text: cutOff, promptTokens: 9 }), 9],

@@ -7,10 +7,10 @@ import type {
   GenerationDelta,
   TokenLogprob,
 } from '../../generation/inference-engine.ts'
-import { AnswerText } from './answer-text.ts'
+import { ResultText } from './result-text.ts'
 import type { Failure, News, PlainEnd, PlainRequest } from './protocol.ts'
 import type { PreparedPrompt } from './prepared-prompt.ts'
-import { describeLogprobs } from './token-logprobs.ts'
+import { describeLogprobs } from './token-text.ts'
 import type { ChosenToken, LlamaRuntime, Slot, Token, TokenChoice, TokenStream } from './runtime.ts'
 
 /** As llama.cpp does it. */
@@ -24,7 +24,7 @@ export class Generation {
   readonly #runtime: LlamaRuntime
   readonly #prompt: readonly Token[]
   readonly #choice: TokenChoice
-  readonly #answer: AnswerText
+  readonly #answer: ResultText
   readonly #generated: Token[] = []
   readonly #report: (news: News) => void
   #taken = 0
@@ -44,7 +44,7 @@ export class Generation {
     this.#runtime = runtime
     this.#report = report
     this.#prompt = prepared.tokens
-    this.#answer = new AnswerText(runtime.vocabulary, request, prepared)
+    this.#answer = new ResultText(runtime.vocabulary, request, prepared)
     this.#choice = this.#toChoice(prepared)
     if (request.sampling.maxTokens <= 0) this.#finish('length')
   }

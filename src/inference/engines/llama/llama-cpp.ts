@@ -16,7 +16,7 @@ import { objectGrammar, toJsonGrammar } from './json-grammar.ts'
 import { expectGguf, freeCores, LoadError, toModelSource } from './model-loading.ts'
 import type { LoadOrder, LoadProgress } from './protocol.ts'
 import type { ChatTemplate, LlamaRuntime, Slot, TokenChoice, Vocabulary } from './runtime.ts'
-import { bytesOfSpelling, longestSpelling } from './token-bytes.ts'
+import { bytesOfSpelling, longestSpelling } from './token-text.ts'
 
 type Library = typeof LlamaLibrary
 

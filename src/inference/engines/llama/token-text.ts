@@ -1,28 +1,32 @@
-/** Turns tokens into text that ends between characters: a character may be spread over tokens. */
+/** Turns tokens into text: characters, stop texts, bytes and log probabilities. Pure. */
 
+import type { TokenChance, TokenLogprob } from '../../generation/inference-engine.ts'
 import type { Token, Vocabulary } from './runtime.ts'
 
 const replacement = '\uFFFD'
-/** As far as a vocabulary looks back to decide about a space. */
+/** Tokens before the text by which a vocabulary decides about a leading space. */
 const lookBack = 4
-/** A character needs four at most; more are bytes that never become one. */
+/** A character has four bytes at most; more are bytes that never become one. */
 const mostPending = 32
 
-/** Never tells half a character. Bytes that are none become U+FFFD. */
+/**
+ * The text of tokens, in whole characters: one may be spread over several tokens. Bytes that are no
+ * character become U+FFFD.
+ */
 export class TokenText {
   readonly #vocabulary: Vocabulary
   #before: readonly Token[]
   #pending: Token[] = []
-  /** How much of the pending tokens' text was told. */
-  #told = 0
+  /** How much of the pending tokens' text was returned already. */
+  #returned = 0
 
-  /** `prompt` stands before the first token. */
+  /** `prompt` precedes the first token. */
   constructor(vocabulary: Vocabulary, prompt: readonly Token[]) {
     this.#vocabulary = vocabulary
     this.#before = prompt.slice(-lookBack)
   }
 
-  /** A character is not complete. */
+  /** Whether a character is incomplete. */
   get isHolding(): boolean {
     return this.#pending.length > 0
   }
@@ -31,14 +35,138 @@ export class TokenText {
     this.#pending.push(token)
     const text = this.#vocabulary.textOf(this.#pending, this.#before)
     const isHalf = text.endsWith(replacement) && this.#pending.length < mostPending
-    const news = text.slice(this.#told, isHalf ? -1 : undefined)
+    const complete = text.slice(this.#returned, isHalf ? -1 : undefined)
     if (isHalf) {
-      this.#told += news.length
+      this.#returned += complete.length
     } else {
-      this.#told = 0
+      this.#returned = 0
       this.#before = [...this.#before, ...this.#pending].slice(-lookBack)
       this.#pending = []
     }
-    return news
+    return complete
   }
+}
+
+/** Finds stop texts in a stream; holds back what may be the beginning of one. */
+export class StopScanner {
+  readonly #stops: readonly string[]
+  #held = ''
+  #hasStopped = false
+
+  constructor(stops: readonly string[]) {
+    this.#stops = stops.filter((stop) => stop !== '')
+  }
+
+  get hasStopped(): boolean {
+    return this.#hasStopped
+  }
+
+  get isHolding(): boolean {
+    return this.#held !== ''
+  }
+
+  /** The text that may be sent now. The stop text that is complete first wins. */
+  push(text: string): string {
+    if (this.#hasStopped) return ''
+    const all = this.#held + text
+    const at = firstStop(all, this.#stops)
+    if (at !== null) {
+      this.#hasStopped = true
+      this.#held = ''
+      return all.slice(0, at)
+    }
+    const kept = longestBeginning(all, this.#stops)
+    this.#held = all.slice(all.length - kept)
+    return all.slice(0, all.length - kept)
+  }
+
+  /** What was held back: nothing follows that could complete it. */
+  flush(): string {
+    const held = this.#held
+    this.#held = ''
+    return held
+  }
+}
+
+function firstStop(text: string, stops: readonly string[]): number | null {
+  let best: { readonly at: number; readonly end: number } | null = null
+  for (const stop of stops) {
+    const at = text.indexOf(stop)
+    if (at === -1) continue
+    const end = at + stop.length
+    if (best === null || end < best.end || (end === best.end && at < best.at)) best = { at, end }
+  }
+  return best === null ? null : best.at
+}
+
+/** The number of characters at the end of the text that may be the beginning of a stop text. */
+export function longestBeginning(text: string, stops: readonly string[]): number {
+  let longest = 0
+  for (const stop of stops) {
+    const most = Math.min(stop.length - 1, text.length)
+    for (let length = most; length > longest; length--) {
+      if (stop.startsWith(text.slice(text.length - length))) {
+        longest = length
+        break
+      }
+    }
+  }
+  return longest
+}
+
+/** JSON has no -Infinity. */
+const leastLogprob = -9999
+
+/** How likely the chosen token was, and the `count` most likely ones. */
+export function describeLogprobs(
+  vocabulary: Vocabulary,
+  token: Token,
+  probabilities: ReadonlyMap<Token, number>,
+  count: number,
+): TokenLogprob {
+  const top: TokenChance[] = []
+  for (const [id, probability] of probabilities) {
+    if (top.length >= count) break
+    top.push(toChance(vocabulary, id, probability))
+  }
+  return { ...toChance(vocabulary, token, probabilities.get(token) ?? 0), top }
+}
+
+function toChance(vocabulary: Vocabulary, id: Token, probability: number): TokenChance {
+  const token = vocabulary.nameOf(id)
+  const logprob = probability > 0 ? Math.log(probability) : leastLogprob
+  const bytes = token.includes(replacement) ? vocabulary.bytesOf(id) : null
+  return bytes === null ? { token, logprob } : { token, logprob, bytes }
+}
+
+/** GPT-2's spelling has a letter for each byte: the printable one itself, or one above 255. */
+const byteOfLetter = new Map<number, number>()
+for (let byte = 0; byte < 256; byte++) byteOfLetter.set(letterOf(byte), byte)
+
+function letterOf(byte: number): number {
+  if (byte <= 32) return 256 + byte
+  if (byte >= 127 && byte <= 160) return 256 + 33 + byte - 127
+  return byte === 173 ? 256 + 67 : byte
+}
+
+/** The bytes of a token as a GGUF file spells it; `null` for tokenizers that spell differently. */
+export function bytesOfSpelling(tokenizer: string, spelling: string): readonly number[] | null {
+  if (tokenizer === 'gpt2') return bytesOfLetters(spelling)
+  if (tokenizer !== 'llama') return null
+  const byte = /^<0x([\da-f]{2})>$/i.exec(spelling)?.[1]
+  return byte === undefined ? [...Buffer.from(spelling.replaceAll('▁', ' '))] : [parseInt(byte, 16)]
+}
+
+/**
+ * An upper bound for the characters of a token; `Infinity` for tokenizers that leave characters
+ * out. A spelling has at least as many letters as the token has characters.
+ */
+export function longestSpelling(tokenizer: string, spellings: readonly string[]): number {
+  if (tokenizer !== 'gpt2' && tokenizer !== 'llama') return Infinity
+  return spellings.reduce((longest, { length }) => Math.max(longest, length), 1)
+}
+
+function bytesOfLetters(spelling: string): readonly number[] | null {
+  const bytes = Array.from(spelling, (letter) => byteOfLetter.get(letter.codePointAt(0) ?? 0))
+  return bytes.every((byte) => byte !== undefined) ? bytes : null
 }

@@ -2,7 +2,7 @@
 
 import { newUuid } from '../../../foundation/ids.ts'
 import type { ToolCall, ToolDefinition } from '../../generation/inference-engine.ts'
-import { longestBeginning } from './stop-scanner.ts'
+import { longestBeginning } from './token-text.ts'
 
 const opening = '<tool_call>'
 /** The blanks inside are for `trim`: beside the rest, an expression for them tries every one. */

@@ -1,9 +1,37 @@
-/** The connections to one server: kept alive, never redirected, closed with everything on them. */
+/** A server that others run: its address, the connections to it, and whether it responds. */
 
 import { type Dispatcher, Pool } from 'undici'
+import { type Clock, sleep } from '../../../foundation/clock.ts'
+import { invalid } from '../../../foundation/options.ts'
+import { boundedWait } from '../../../foundation/promises.ts'
 
-/** The head of an answer. Its body is to be read to the end, or discarded. */
-export interface UpstreamAnswer {
+export interface ServerAddress {
+  readonly origin: string
+  /** The path before each endpoint, such as `/v1`. */
+  readonly api: string
+  /** The path before endpoints outside the API, such as `/tokenize`. Often empty. */
+  readonly root: string
+}
+
+/** Accepts an address with or without the API's path: `http://host:8000` means `/v1` there. */
+export function toServerAddress(baseUrl: string): ServerAddress {
+  const expected = 'an http or https URL without a user, a query or a fragment'
+  const url = URL.parse(baseUrl)
+  // The value is not repeated: an invalid URL may contain a password.
+  if (url === null) throw invalid('baseUrl', expected, undefined)
+  const isHttp = url.protocol === 'http:' || url.protocol === 'https:'
+  const hasMore = url.username + url.password + url.search + url.hash !== ''
+  if (!isHttp || hasMore) throw invalid('baseUrl', expected, `${url.protocol}//${url.host}`)
+  const path = url.pathname.replace(/\/+$/, '')
+  return {
+    origin: url.origin,
+    api: path === '' ? '/v1' : path,
+    root: path.replace(/\/v\d+$/, ''),
+  }
+}
+
+/** The head of a response. Its body must be read to the end, or discarded. */
+export interface UpstreamResponse {
   readonly status: number
   readonly retryAfter: string | null
   readonly bytes: AsyncIterable<Uint8Array>
@@ -19,38 +47,39 @@ export interface UpstreamLinkOptions {
   readonly connections: number
 }
 
-/** Enough for a list of models or a page of tokens. */
-const longestText = 16 << 20
+/** Characters: enough for a list of models or of tokens. */
+const maxTextChars = 16 << 20
 
+/** Keeps connections alive, follows no redirects, and closes with everything on them. */
 export class UpstreamLink {
   readonly #pool: Pool
   readonly #headers: Readonly<Record<string, string>>
 
   constructor({ origin, apiKey, connections }: UpstreamLinkOptions) {
-    // Whoever waits has a deadline and a signal of their own: a long prompt may take its time.
+    // Callers have a deadline and a signal of their own, and a long prompt may take minutes.
     const limits = { headersTimeout: 0, bodyTimeout: 0, allowH2: false }
     this.#pool = new Pool(origin, { connections, ...limits })
     this.#headers = apiKey === null ? {} : { authorization: `Bearer ${apiKey}` }
   }
 
-  get(path: string, signal: AbortSignal): Promise<UpstreamAnswer> {
+  get(path: string, signal: AbortSignal): Promise<UpstreamResponse> {
     return this.#send({ method: 'GET', path, headers: this.#headers, signal })
   }
 
-  /** Posts what is JSON already. The signal also ends the body. */
-  post(path: string, json: string, signal: AbortSignal): Promise<UpstreamAnswer> {
+  /** Posts a text that is JSON already. The signal also ends the body. */
+  post(path: string, json: string, signal: AbortSignal): Promise<UpstreamResponse> {
     const headers = { ...this.#headers, 'content-type': 'application/json' }
     return this.#send({ method: 'POST', path, headers, body: json, signal })
   }
 
-  /** Breaks off whatever is under way. */
+  /** Aborts all running requests. */
   close(): Promise<void> {
     return this.#pool.destroy()
   }
 
-  async #send(options: Dispatcher.RequestOptions): Promise<UpstreamAnswer> {
+  async #send(options: Dispatcher.RequestOptions): Promise<UpstreamResponse> {
     const { statusCode, headers, body } = await this.#pool.request(options)
-    // A body that breaks while nobody reads it is told to the next reader, not to the process.
+    // Without a listener, a body that fails before it is read would end the process.
     body.on('error', () => {})
     const retryAfter = headers['retry-after']
     return {
@@ -69,7 +98,47 @@ async function readText(bytes: AsyncIterable<Uint8Array>): Promise<string> {
   let text = ''
   for await (const chunk of bytes) {
     text += decoder.decode(chunk, { stream: true })
-    if (text.length > longestText) break
+    if (text.length > maxTextChars) break
   }
   return text
+}
+
+const probeMs = 5000
+const probePauseMs = 1000
+const maxProbes = 3
+
+export interface Probe {
+  readonly link: UpstreamLink
+  readonly path: string
+  readonly clock: Clock
+  readonly signal: AbortSignal
+}
+
+/** The status of one GET, or `null` if there was no response in time. */
+export async function probeOnce({ link, path, clock, signal }: Probe): Promise<number | null> {
+  const over = new AbortController()
+  try {
+    const sent = link.get(path, AbortSignal.any([signal, over.signal]))
+    const response = await boundedWait(clock, probeMs, sent)
+    response.discard()
+    return response.status
+  } catch {
+    return null
+  } finally {
+    over.abort()
+  }
+}
+
+/**
+ * Whether one of a few requests gets a response, with any status below 500. Rejects with the
+ * signal's reason.
+ */
+export async function isResponding(probe: Probe): Promise<boolean> {
+  for (let attempt = 1; ; attempt++) {
+    const status = await probeOnce(probe)
+    probe.signal.throwIfAborted()
+    if (status !== null && status < 500) return true
+    if (attempt === maxProbes) return false
+    await sleep(probe.clock, probePauseMs, { signal: probe.signal })
+  }
 }

@@ -1,21 +1,21 @@
-/** What a server's refusal means in our codes. Its own words go into the `cause` alone. */
+/** Maps a server's error responses to our codes. The server's own words are only in the `cause`. */
 
 import type { InferenceError } from '../../../foundation/errors.ts'
 import { maskSecrets } from '../../../foundation/secrets.ts'
 import { inferenceError, type InferenceErrorCode } from '../../generation/inference-errors.ts'
-import { parseJson, pick, textOr } from './foreign-json.ts'
+import { parseJson, pick, textOr } from './untrusted-json.ts'
 
-/** A refusal; `waitMs` says after what time another try may do better, `null` that none will. */
+/** `waitMs` says after what time a retry may succeed; `null` if none will. */
 export interface Refusal {
   readonly error: InferenceError
   readonly waitMs: number | null
 }
 
-const longestWords = 2000
-const usualWaitMs = 1000
-const longestWaitMs = 10_000
+const maxMessageChars = 2000
+const defaultWaitMs = 1000
+const maxWaitMs = 10_000
 
-/** Reads an answer with a status other than 200. `nowSeconds` is for a date in `Retry-After`. */
+/** From a response with a status other than 200. `nowSeconds` is for a date in `Retry-After`. */
 export function toRefusal(
   status: number,
   body: string,
@@ -27,7 +27,7 @@ export function toRefusal(
   return { error, waitMs: isBusy ? retryAfterMs(retryAfter, nowSeconds) : null }
 }
 
-/** The error that a chunk within a stream tells. */
+/** The error that a chunk of a stream reports. */
 export function refusalIn(chunk: unknown): InferenceError {
   const told = pick(chunk, 'error', 'code')
   const status = typeof told === 'number' && told >= 400 && told < 600 ? told : 500
@@ -35,15 +35,15 @@ export function refusalIn(chunk: unknown): InferenceError {
   return createError(codeFor(status, body), status, body)
 }
 
-/** Seconds or a date, bounded: whoever asks is waiting meanwhile. */
+/** Seconds or a date, bounded because a caller waits meanwhile. */
 export function retryAfterMs(header: string | null, nowSeconds: number): number {
-  if (header === null || header.trim() === '') return usualWaitMs
+  if (header === null || header.trim() === '') return defaultWaitMs
   const seconds = Number(header)
   const ms = Number.isNaN(seconds) ? Date.parse(header) - nowSeconds * 1000 : seconds * 1000
-  return Number.isNaN(ms) ? usualWaitMs : Math.min(Math.max(ms, 0), longestWaitMs)
+  return Number.isNaN(ms) ? defaultWaitMs : Math.min(Math.max(ms, 0), maxWaitMs)
 }
 
-/** Servers that do not say `context_length_exceeded` say one of these. */
+/** What servers say that do not use the code `context_length_exceeded`. */
 const contextWords =
   /maximum context length|exceeds? the (?:available |model's )?context|exceed_context_size/i
 
@@ -62,16 +62,16 @@ function codeFor(status: number, body: string): InferenceErrorCode {
 const sentences: Partial<Record<InferenceErrorCode, string>> = {
   context_length_exceeded: "the prompt and the answer do not fit into the model's context",
   content_filter: 'the server refused the content',
-  unsupported: 'the server cannot do what was asked',
-  queue_full: 'the server has no room for the request',
+  unsupported: 'the server does not support the request',
+  queue_full: 'the server is busy',
   not_ready: 'the server is not ready',
-  engine_timeout: 'the server ran out of time',
+  engine_timeout: 'the server timed out',
 }
 
 function createError(code: InferenceErrorCode, status: number, body: string): InferenceError {
   const hint = hintFor(status)
   const said = pick(parseJson(body), 'error', 'message') ?? pick(parseJson(body), 'message')
-  const words = maskSecrets(textOr(said, body)).slice(0, longestWords)
+  const words = maskSecrets(textOr(said, body)).slice(0, maxMessageChars)
   const sentence = sentences[code] ?? 'the server failed with the request'
   return inferenceError(code, `${sentence} (status ${status})`, {
     cause: new Error(words),

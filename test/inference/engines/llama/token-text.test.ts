@@ -1,7 +1,12 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import type { Vocabulary } from '../../../../src/inference/engines/llama/runtime.ts'
-import { TokenText } from '../../../../src/inference/engines/llama/token-text.ts'
+import {
+  bytesOfSpelling,
+  longestSpelling,
+  StopScanner,
+  TokenText,
+} from '../../../../src/inference/engines/llama/token-text.ts'
 import { assertProperty } from '../../../property.ts'
 
 /** Tokens are pieces of bytes. */
@@ -51,4 +56,64 @@ describe('text from tokens', () => {
       }),
     )
   })
+})
+
+function scan(stops: readonly string[], pieces: readonly string[]) {
+  const scanner = new StopScanner(stops)
+  const told = pieces.map((piece) => scanner.push(piece))
+  return { told, hasStopped: scanner.hasStopped, rest: scanner.flush() }
+}
+
+describe('looking for stop texts', () => {
+  it.each([
+    [['END'], ['a E', 'N', 'D b'], ['a ', '', ''], true, ''],
+    [['END'], ['a E', 'N', 'x'], ['a ', '', 'ENx'], false, ''],
+    [['END'], ['a EN'], ['a '], false, 'EN'],
+    [['abab'], ['aba', 'bc'], ['', ''], true, ''],
+    [['b', 'abc'], ['ab', 'c'], ['a', ''], true, ''],
+    [['xab', 'ab'], ['xab'], [''], true, ''],
+    [[''], ['text'], ['text'], false, ''],
+    [[], ['text'], ['text'], false, ''],
+  ])('%j in %j', (stops, pieces, told, hasStopped, rest) => {
+    expect(scan(stops, pieces)).toEqual({ told, hasStopped, rest })
+  })
+
+  it('does not depend on how the text comes in pieces, and never tells a stop text', () => {
+    const letters = fc.constantFrom('a', 'b', 'c')
+    const word = (maxLength: number) => fc.string({ unit: letters, minLength: 1, maxLength })
+    assertProperty(
+      fc.property(fc.array(word(4), { maxLength: 3 }), fc.array(word(5)), (stops, pieces) => {
+        const whole = scan(stops, Array.from(pieces.join('')))
+        const inPieces = scan(stops, pieces)
+        const text = inPieces.told.join('') + inPieces.rest
+        expect(text).toBe(whole.told.join('') + whole.rest)
+        expect(inPieces.hasStopped).toBe(stops.some((stop) => pieces.join('').includes(stop)))
+        expect(stops.filter((stop) => text.includes(stop))).toEqual([])
+      }),
+    )
+  })
+})
+
+it.each([
+  ['llama', '<0xE2>', [0xe2]],
+  ['llama', '<0x0a>', [10]],
+  ['llama', '\u2581\uFFFD', [32, 0xef, 0xbf, 0xbd]],
+  ['gpt2', '\u00e2\u0122', [0xe2, 0x80]],
+  ['gpt2', '\u0120\u00f0\u0141', [32, 0xf0, 0x9f]],
+  ['gpt2', '\u010a\u0143', [10, 0xad]],
+  // Control tokens are spelled as they are, which no byte is.
+  ['gpt2', '<|\uFFFD|>', null],
+  ['rwkv', '\u00e2', null],
+])('of the vocabulary %s, the token %j has the bytes %j', (tokenizer, spelling, bytes) => {
+  expect(bytesOfSpelling(tokenizer, spelling)).toEqual(bytes)
+})
+
+it.each([
+  ['gpt2', ['a', '\u0120\u00f0\u0141', '<|end|>'], 7],
+  ['llama', ['\u2581\u2581', '<0x0a>'], 6],
+  ['llama', [], 1],
+  // It may take many blanks for one.
+  ['t5', ['abc'], Infinity],
+])('of the vocabulary %s with %j, no token is longer than %d', (tokenizer, spellings, longest) => {
+  expect(longestSpelling(tokenizer, spellings)).toBe(longest)
 })

@@ -42,7 +42,7 @@ describe('attaching', () => {
     await server.close()
     await expect(engine.start()).rejects.toMatchObject({
       code: 'not_ready',
-      message: `no server answers at http://127.0.0.1:${port}/v1`,
+      message: `no server responds at http://127.0.0.1:${port}/v1`,
     })
   })
 
@@ -193,7 +193,7 @@ describe('generating', () => {
   it.each([
     ['its tokenizer', true, { promptTokens: 2, completionTokens: 3 }],
     ['the length of the text', false, { promptTokens: 3, completionTokens: 2 }],
-  ])('counts by %s when the server tells no usage, and says so once', async (_, has, usage) => {
+  ])('counts by %s when the server reports no usage, and warns once', async (_, has, usage) => {
     const { engine, listener, server, warnings } = await openEngine({ hasTokenizer: has })
     server.plan(stream(says('a b c'), ends()), stream(says('a b c'), ends()))
     const input = { kind: 'text', text: 'twelve chars' } as const

@@ -135,7 +135,7 @@ describe('a connection that breaks', () => {
       await clock.advance(1000)
     }
     await checked
-    expect(await engine.lost()).toBe(`the server at ${url} does not answer any more`)
+    expect(await engine.lost()).toBe(`the server at ${url} does not respond anymore`)
     expect(listener.ends).toEqual([])
     await expect(engine.generate([toRequest('x')], listener)).rejects.toMatchObject({
       code: 'engine_lost',

@@ -33,7 +33,7 @@ describe('what a refusal means', () => {
     registerSecret('hunter2hunter2')
     const message = `path=secret.txt token=hunter2hunter2 ${'x'.repeat(9000)}`
     const { error } = refusal(400, JSON.stringify({ error: { message } }))
-    expect(error.message).toBe('the server cannot do what was asked (status 400)')
+    expect(error.message).toBe('the server does not support the request (status 400)')
     const cause = error.cause as Error
     expect(cause.message).toMatch(/^path=secret\.txt token=\[masked\] x+$/)
     expect(cause.message.length).toBeLessThanOrEqual(2000)

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { sampleJson } from '../../../src/inference/engines/sample-json.ts'
+import { sampleJson } from '../../../../src/inference/engines/echo/sample-json.ts'
 
 /** An array of arrays of ... such items, 1024 each. */
 function arrays(depth: number, items: object): object {
@@ -57,13 +57,13 @@ describe('a sample of a schema', () => {
     [arrays(1, { type: 'string', minLength: 10_000 })],
   ])('of %j is refused', (schema) => {
     const sample = (): unknown => sampleJson(schema, 'hi')
-    expect(sample).toThrow('the echo engine cannot answer to')
+    expect(sample).toThrow('the echo engine does not support')
     expect(sample).toThrow(expect.objectContaining({ code: 'unsupported' }))
   })
 
   it('counts the text, which may stand in it many times', () => {
     const text = 'x'.repeat(10_000)
     expect(sampleJson({ minItems: 3, type: 'array' }, text)).toEqual([text, text, text])
-    expect(() => sampleJson(arrays(1, {}), text)).toThrow('the echo engine cannot answer to')
+    expect(() => sampleJson(arrays(1, {}), text)).toThrow('the echo engine does not support')
   })
 })

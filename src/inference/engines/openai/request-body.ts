@@ -1,4 +1,4 @@
-/** One of our requests in the words of the chat-completions and completions endpoints. */
+/** Encodes a request for the chat-completions and completions endpoints. */
 
 import type {
   ChatMessage,
@@ -9,18 +9,18 @@ import type {
   ToolDefinition,
 } from '../../generation/inference-engine.ts'
 
-/** What is to be posted, and to which endpoint below the API's root. */
-export interface Call {
+/** What to post, and to which endpoint of the API. */
+export interface CallRequest {
   readonly path: '/chat/completions' | '/completions'
-  /** As JSON, put together anew at each call: it may be long, and is wanted for a moment only. */
+  /** JSON, created at each call: it may be long and is needed only for a moment. */
   readonly body: () => string
 }
 
 /**
- * The call of a request. It always streams and asks for the usage. What only some servers know
- * (`top_k` and the like) is left out where it would change nothing.
+ * Always streams and asks for the usage. Fields that only some servers know (`top_k` and the like)
+ * are omitted if they would change nothing.
  */
-export function toCall(model: string, { input, sampling }: GenerationRequest): Call {
+export function toCall(model: string, { input, sampling }: GenerationRequest): CallRequest {
   const fields = {
     model,
     stream: true,
@@ -36,23 +36,23 @@ export function toCall(model: string, { input, sampling }: GenerationRequest): C
   }
 }
 
-/** The JSON of what was asked, kept as long as that is: the choices of one question share it. */
-const spelled = new WeakMap<object, string>()
+/** JSON of inputs, messages and tools, kept as long as they are: choices share them. */
+const encoded = new WeakMap<object, string>()
 
-function spellOnce<T extends object>(what: T, toWire: (what: T) => unknown): string {
-  const known = spelled.get(what)
+function encodeOnce<T extends object>(what: T, toWire: (what: T) => unknown): string {
+  const known = encoded.get(what)
   if (known !== undefined) return known
   const json = JSON.stringify(toWire(what))
-  spelled.set(what, json)
+  encoded.set(what, json)
   return json
 }
 
-/** The long part of a body. A message stays the same object where the list of them does not. */
+/** The long part of a body. Messages are encoded one by one: lists of them may be copies. */
 function inputFields(input: GenerationInput): string {
-  if (input.kind === 'text') return `"prompt":${spellOnce(input, ({ text }) => text)}`
-  const messages = input.messages.map((message) => spellOnce(message, toMessage))
+  if (input.kind === 'text') return `"prompt":${encodeOnce(input, ({ text }) => text)}`
+  const messages = input.messages.map((message) => encodeOnce(message, toMessage))
   const { tools = [] } = input
-  const toolsField = tools.length === 0 ? '' : `,"tools":${spellOnce(tools, toTools)}`
+  const toolsField = tools.length === 0 ? '' : `,"tools":${encodeOnce(tools, toTools)}`
   return `"messages":[${messages.join(',')}]${toolsField}`
 }
 
@@ -83,7 +83,7 @@ function logprobFields(input: GenerationInput, { logprobs }: Sampling): Record<s
   return input.kind === 'text' ? { logprobs } : { logprobs: true, top_logprobs: logprobs }
 }
 
-/** No choice among no tools. */
+/** Servers reject a choice without tools. */
 function toolChoiceField(input: GenerationInput): Record<string, unknown> {
   if (input.kind === 'text') return {}
   const { tools = [], toolChoice } = input

@@ -4,11 +4,10 @@ import type { GenerationDelta, TokenLogprob } from '../../generation/inference-e
 import type { PreparedPrompt } from './prepared-prompt.ts'
 import type { PlainRequest } from './protocol.ts'
 import type { Token, Vocabulary } from './runtime.ts'
-import { StopScanner } from './stop-scanner.ts'
-import { TokenText } from './token-text.ts'
+import { StopScanner, TokenText } from './token-text.ts'
 import { ToolCallHolder } from './tool-calls.ts'
 
-export class AnswerText {
+export class ResultText {
   readonly #characters: TokenText
   readonly #stops: StopScanner
   readonly #calls: ToolCallHolder | null

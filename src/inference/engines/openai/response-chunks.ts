@@ -1,4 +1,4 @@
-/** Folds the chunks of one streamed answer into deltas, whole tool calls, a reason and a usage. */
+/** Turns the chunks of a streamed response into deltas, tool calls, a finish reason and a usage. */
 
 import { newUuid } from '../../../foundation/ids.ts'
 import type {
@@ -10,10 +10,10 @@ import type {
   Usage,
 } from '../../generation/inference-engine.ts'
 import { inferenceError } from '../../generation/inference-errors.ts'
-import { countOr, listOf, parseJson, pick, textOr } from './foreign-json.ts'
+import { countOr, listOf, parseJson, pick, textOr } from './untrusted-json.ts'
 import { refusalIn } from './upstream-refusal.ts'
 
-/** What servers say besides the standard's own four. */
+/** The standard's four, and what some servers report instead. */
 const finishReasons: Readonly<Record<string, FinishReason>> = {
   stop: 'stop',
   eos: 'stop',
@@ -26,9 +26,8 @@ const finishReasons: Readonly<Record<string, FinishReason>> = {
   content_filter: 'content_filter',
 }
 
-/** More is no call that anybody could make. */
-const longestArguments = 1 << 20
-const mostCalls = 128
+const maxArgumentChars = 1 << 20
+const maxCalls = 128
 
 interface CallParts {
   readonly index: number
@@ -38,25 +37,25 @@ interface CallParts {
 }
 
 /**
- * Takes the data of the events in their order. Throws `InferenceError`: what an error chunk tells,
- * or `EngineContractError` for what is no answer.
+ * Takes the data of the events in order. Throws the `InferenceError` that an error chunk reports,
+ * or `EngineContractError` for data that is no chunk.
  */
-export class AnswerChunks {
+export class ResponseChunks {
   readonly #calls: CallParts[] = []
   #finishReason: FinishReason | null = null
   #usage: Usage | null = null
 
-  /** `null` until a chunk told it: an answer without it is not whole. */
+  /** `null` until a chunk reports it: a response without it is incomplete. */
   get finishReason(): FinishReason | null {
     return this.#finishReason
   }
 
-  /** `null` when the server tells none. */
+  /** `null` if the server reports none. */
   get usage(): Usage | null {
     return this.#usage
   }
 
-  /** The delta of one event's data, if there is anything in it for the reader. */
+  /** The delta of one event's data; `null` if it contains no text and no log probabilities. */
   take(data: string): GenerationDelta | null {
     const chunk = parseJson(data)
     if (typeof chunk !== 'object' || chunk === null) {
@@ -74,7 +73,7 @@ export class AnswerChunks {
     return { text, ...(logprobs.length === 0 ? {} : { logprobs }) }
   }
 
-  /** The tool calls, whole, after the last chunk. */
+  /** The complete tool calls, after the last chunk. */
   calls(): GenerationDelta | null {
     if (this.#calls.length === 0) return null
     const toolCalls = this.#calls.map(({ id, name, arguments: text }): ToolCall => ({
@@ -96,14 +95,18 @@ export class AnswerChunks {
     if (typeof reason !== 'string') return
     const known = Object.hasOwn(finishReasons, reason) ? finishReasons[reason] : undefined
     if (known === undefined) {
-      throw inferenceError('EngineContractError', 'the server gave up with an unknown reason', {
-        cause: new Error(`finish_reason: ${reason.slice(0, 80)}`),
-      })
+      throw inferenceError(
+        'EngineContractError',
+        'the server ended a response with an unknown finish reason',
+        {
+          cause: new Error(`finish_reason: ${reason.slice(0, 80)}`),
+        },
+      )
     }
     this.#finishReason = known
   }
 
-  /** A part names its call by an index; servers that send whole calls may leave it out. */
+  /** A part names its call by an index, which servers that send whole calls may omit. */
   #takeCall(part: unknown): void {
     const id = textOr(pick(part, 'id'), '')
     const index = countOr(pick(part, 'index'), this.#calls.length)
@@ -114,13 +117,13 @@ export class AnswerChunks {
     }
     call.name += textOr(pick(part, 'function', 'name'), '')
     call.arguments += textOr(pick(part, 'function', 'arguments'), '')
-    if (this.#calls.length > mostCalls || call.arguments.length > longestArguments) {
+    if (this.#calls.length > maxCalls || call.arguments.length > maxArgumentChars) {
       throw inferenceError('EngineContractError', 'the server sent tool calls without an end')
     }
   }
 }
 
-/** Of the chat form (a list of objects) or the text form (lists side by side). */
+/** From the chat form (a list of objects) or the text form (parallel lists). */
 function toLogprobs(logprobs: unknown): readonly TokenLogprob[] {
   if (typeof logprobs !== 'object' || logprobs === null) return []
   const content = pick(logprobs, 'content')

@@ -1,6 +1,6 @@
-/** Looks into JSON that another program wrote, of which nothing is certain. */
+/** Reads values from JSON that another program wrote, without trusting its shape. */
 
-/** What lies at the path, or `undefined` where the path ends early. */
+/** The value at the path, or `undefined` if the path ends early. */
 export function pick(value: unknown, ...path: readonly (string | number)[]): unknown {
   let found = value
   for (const key of path) {
@@ -18,7 +18,7 @@ export const countOr = <T>(value: unknown, otherwise: T): number | T =>
 
 export const listOf = (value: unknown): readonly unknown[] => (Array.isArray(value) ? value : [])
 
-/** The parsed text, or `undefined` when it is not JSON. */
+/** The parsed text, or `undefined` if it is not JSON. */
 export function parseJson(text: string): unknown {
   try {
     return JSON.parse(text)

@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { eventData } from '../../../../src/inference/engines/openai/event-data.ts'
+import { eventData } from '../../../../src/inference/engines/openai/upstream-call.ts'
 import { assertProperty } from '../../../property.ts'
 
 async function* toBytes(pieces: Iterable<Uint8Array>): AsyncGenerator<Uint8Array> {

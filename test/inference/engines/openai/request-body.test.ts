@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { toCall as toRawCall } from '../../../../src/inference/engines/openai/call-body.ts'
+import { toCall as toRawCall } from '../../../../src/inference/engines/openai/request-body.ts'
 import type {
   GenerationRequest,
   Sampling,
@@ -62,7 +62,11 @@ describe('the call of a request', () => {
     ],
   ])('spells %j', (sampling, chat, text = chat) => {
     const messages = [{ role: 'user', content: 'hi' }]
-    expect(toCall('m', toRequest('hi', sampling)).body).toEqual({ ...plain, messages, ...chat })
+    expect(toCall('m', toRequest('hi', sampling)).body).toEqual({
+      ...plain,
+      messages,
+      ...chat,
+    })
     const raw = toRequest({ kind: 'text', text: 'hi' }, sampling)
     expect(toCall('m', raw).body).toEqual({ ...plain, prompt: 'hi', ...text })
   })

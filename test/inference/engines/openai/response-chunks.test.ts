@@ -1,9 +1,9 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { AnswerChunks } from '../../../../src/inference/engines/openai/answer-chunks.ts'
+import { ResponseChunks } from '../../../../src/inference/engines/openai/response-chunks.ts'
 import { assertProperty } from '../../../property.ts'
 
-const take = (chunks: AnswerChunks, chunk: unknown) => chunks.take(JSON.stringify(chunk))
+const take = (chunks: ResponseChunks, chunk: unknown) => chunks.take(JSON.stringify(chunk))
 const contractError: unknown = expect.objectContaining({ code: 'EngineContractError' })
 
 describe('the chunks of an answer', () => {
@@ -15,17 +15,17 @@ describe('the chunks of an answer', () => {
     { choices: {}, usage: { prompt_tokens: 'many', completion_tokens: 1 } },
     {},
   ])('without anything to read give nothing: %j', (chunk) => {
-    const chunks = new AnswerChunks()
+    const chunks = new ResponseChunks()
     expect(take(chunks, chunk)).toBeNull()
     expect([chunks.usage, chunks.finishReason, chunks.calls()]).toEqual([null, null, null])
   })
 
   it.each(['', '1', 'null', '{"a":', 'Internal Server Error'])('%j is none', (data) => {
-    expect(() => new AnswerChunks().take(data)).toThrow(contractError)
+    expect(() => new ResponseChunks().take(data)).toThrow(contractError)
   })
 
   it('may tell the usage again and again; the last counts', () => {
-    const chunks = new AnswerChunks()
+    const chunks = new ResponseChunks()
     take(chunks, { usage: { prompt_tokens: 1, completion_tokens: 1 } })
     take(chunks, { usage: { prompt_tokens: 1, completion_tokens: 2 }, choices: [] })
     take(chunks, { usage: null })
@@ -37,12 +37,12 @@ describe('the chunks of an answer', () => {
     const expected = { text: 'a', logprobs: [{ token: 'a', logprob: -1, top }] }
     const content = [{ token: 'a', logprob: -1, top_logprobs: top }]
     const chat = { choices: [{ delta: { content: 'a' }, logprobs: { content } }] }
-    expect(take(new AnswerChunks(), chat)).toEqual(expected)
+    expect(take(new ResponseChunks(), chat)).toEqual(expected)
     const lists = { tokens: ['a'], token_logprobs: [-1], top_logprobs: [{ b: -2 }] }
     const text = { choices: [{ text: 'a', logprobs: lists }] }
-    expect(take(new AnswerChunks(), text)).toEqual(expected)
+    expect(take(new ResponseChunks(), text)).toEqual(expected)
     const bare = { choices: [{ text: 'a', logprobs: { tokens: ['a'], token_logprobs: [-1] } }] }
-    expect(take(new AnswerChunks(), bare)).toMatchObject({ logprobs: [{ top: [] }] })
+    expect(take(new ResponseChunks(), bare)).toMatchObject({ logprobs: [{ top: [] }] })
   })
 
   it.each([
@@ -61,7 +61,7 @@ describe('the chunks of an answer', () => {
     const content = [{ ...pair, top_logprobs: [pair] }]
     const chunk = { choices: [{ delta: { content: '' }, logprobs: { content } }] }
     const one = { token: '\uFFFD', logprob: -1, ...(bytes === undefined ? {} : { bytes }) }
-    const delta = take(new AnswerChunks(), chunk)
+    const delta = take(new ResponseChunks(), chunk)
     expect(delta).toStrictEqual({ text: '', logprobs: [{ ...one, top: [one] }] })
   })
 
@@ -74,7 +74,7 @@ describe('the chunks of an answer', () => {
     const cuts = fc.infiniteStream(fc.integer({ min: 0, max: 5 }))
     assertProperty(
       fc.property(fc.array(call, { minLength: 1, maxLength: 4 }), cuts, (calls, lengths) => {
-        const chunks = new AnswerChunks()
+        const chunks = new ResponseChunks()
         const tell = (part: unknown) =>
           take(chunks, { choices: [{ delta: { tool_calls: [part] } }] })
         const left = calls.map((one) => one.arguments)
@@ -92,7 +92,7 @@ describe('the chunks of an answer', () => {
   })
 
   it('may hold whole calls without an index or an id', () => {
-    const chunks = new AnswerChunks()
+    const chunks = new ResponseChunks()
     const calls = [{ function: { name: 'a', arguments: '{}' } }, { function: { name: 'b' } }]
     take(chunks, { choices: [{ delta: { tool_calls: calls } }] })
     const [first, second] = chunks.calls()?.toolCalls ?? []
@@ -102,7 +102,7 @@ describe('the chunks of an answer', () => {
   })
 
   it('have a limit to their tool calls', () => {
-    const chunks = new AnswerChunks()
+    const chunks = new ResponseChunks()
     const endless = { index: 0, function: { arguments: 'x'.repeat(2 ** 20) } }
     const tell = () => take(chunks, { choices: [{ delta: { tool_calls: [endless] } }] })
     tell()

@@ -1,4 +1,4 @@
-/** What the echo engine answers to a request. Pure: the same request, the same answer. */
+/** Computes the result of the echo engine, and its tokens. Pure. */
 
 import type {
   FinishReason,
@@ -9,25 +9,23 @@ import type {
   TokenLogprob,
   ToolDefinition,
   Usage,
-} from '../generation/inference-engine.ts'
-import { inferenceError } from '../generation/inference-errors.ts'
-import { toPieces, toTokenId } from './echo-tokens.ts'
+} from '../../generation/inference-engine.ts'
+import { inferenceError } from '../../generation/inference-errors.ts'
 import { sampleJson } from './sample-json.ts'
 
-export interface EchoAnswer {
+export interface EchoResult {
   readonly deltas: readonly GenerationDelta[]
   readonly finishReason: FinishReason
   readonly usage: Usage
 }
 
-const mostDeltas = 8
+const maxDeltas = 8
 
 /**
- * The prompt, or the last user's message, cut at `maxTokens` and stop strings; in JSON where a
- * format asks for it; a call where a tool is demanded. Throws an `InferenceError` for what it
- * cannot do.
+ * The prompt, or the last user message, cut at `maxTokens` and stop texts; as JSON if the format
+ * asks for it; a tool call if a tool is required. Throws an `InferenceError` for other requests.
  */
-export function echoAnswer(request: GenerationRequest, contextLength: number): EchoAnswer {
+export function createEchoResult(request: GenerationRequest, contextLength: number): EchoResult {
   const { input, sampling } = request
   const promptTokens = countPrompt(input)
   if (promptTokens >= contextLength) {
@@ -36,8 +34,8 @@ export function echoAnswer(request: GenerationRequest, contextLength: number): E
       `the prompt has ${promptTokens} tokens, the context ${contextLength} for it and an answer`,
     )
   }
-  const prompt = lastWords(input)
-  const tool = demandedTool(input)
+  const prompt = lastUserText(input)
+  const tool = requiredTool(input)
   if (tool !== null) return callOf(tool, prompt, request.id, promptTokens)
   const room = Math.min(sampling.maxTokens, contextLength - promptTokens)
   const all = toPieces(formatted(prompt, sampling.format))
@@ -53,7 +51,7 @@ export function echoAnswer(request: GenerationRequest, contextLength: number): E
   }
 }
 
-/** Each message and each text has a start token, as models have it. */
+/** Each message and each text has a start token, as with real models. */
 function countPrompt(input: GenerationInput): number {
   if (input.kind === 'text') return 1 + toPieces(input.text).length
   let count = 0
@@ -61,7 +59,7 @@ function countPrompt(input: GenerationInput): number {
   return count
 }
 
-function lastWords(input: GenerationInput): string {
+function lastUserText(input: GenerationInput): string {
   if (input.kind === 'text') return input.text
   const last = input.messages.findLast(({ role }) => role === 'user') ?? input.messages.at(-1)
   return last?.content ?? ''
@@ -73,14 +71,14 @@ function formatted(prompt: string, format: OutputFormat): string {
   return JSON.stringify(sampleJson(format.schema, prompt))
 }
 
-/** An end was not wished for: the words come again and again. */
+/** For `ignoreEos`: repeats the tokens up to the length. */
 function repeat(pieces: string[], length: number): void {
   const { length: period } = pieces
   if (period === 0) return
   for (let at = period; at < length; at++) pieces.push(pieces[at - period] ?? '')
 }
 
-/** What comes before the first stop string; `null` when there is none. */
+/** The tokens before the first stop text; `null` if there is none. */
 function stopAt(pieces: readonly string[], stop: readonly string[]): string[] | null {
   if (stop.length === 0) return null
   const text = pieces.join('')
@@ -97,7 +95,7 @@ function toDeltas(
   logprobs: number | null,
   promptTokens: number,
 ): GenerationDelta[] {
-  const size = Math.ceil(pieces.length / mostDeltas)
+  const size = Math.ceil(pieces.length / maxDeltas)
   const deltas: GenerationDelta[] = []
   for (let at = 0; at < pieces.length; at += size) {
     const some = pieces.slice(at, at + size)
@@ -108,7 +106,7 @@ function toDeltas(
   return deltas
 }
 
-/** Numbers that only look like probabilities. */
+/** Numbers that only resemble probabilities. */
 function toLogprob(token: string, count: number): TokenLogprob {
   const logprob = -(toTokenId(token) % 1000) / 1000
   const top = Array.from({ length: count }, (_, at) => ({
@@ -118,13 +116,13 @@ function toLogprob(token: string, count: number): TokenLogprob {
   return { token, logprob, top }
 }
 
-function demandedTool(input: GenerationInput): ToolDefinition | null {
+function requiredTool(input: GenerationInput): ToolDefinition | null {
   if (input.kind === 'text') return null
   const { tools = [], toolChoice = 'auto' } = input
   if (toolChoice === 'auto' || toolChoice === 'none') return null
   const tool =
     toolChoice === 'required' ? tools[0] : tools.find(({ name }) => name === toolChoice.name)
-  if (tool === undefined) throw inferenceError('unsupported', 'the demanded tool is not defined')
+  if (tool === undefined) throw inferenceError('unsupported', 'the required tool is not defined')
   return tool
 }
 
@@ -133,7 +131,7 @@ function callOf(
   prompt: string,
   id: string,
   promptTokens: number,
-): EchoAnswer {
+): EchoResult {
   const given = JSON.stringify(sampleJson(tool.parameters ?? { type: 'object' }, prompt))
   const completionTokens = toPieces(tool.name).length + toPieces(given).length
   const toolCalls = [{ id: `call_${id}`, name: tool.name, arguments: given }]
@@ -142,4 +140,21 @@ function callOf(
     finishReason: 'tool_calls',
     usage: { promptTokens, completionTokens },
   }
+}
+
+/** A token is up to eight characters of a word, with the white space before them. */
+const piece = /\s{0,8}\S{1,8}|\s{1,8}/gu
+
+/** The tokens of a text; joined, they are the text again. */
+export function toPieces(text: string): string[] {
+  return text.match(piece) ?? []
+}
+
+/** Always the same number for the same token. */
+export function toTokenId(token: string): number {
+  let hash = 0x811c9dc5
+  for (let at = 0; at < token.length; at++) {
+    hash = Math.imul(hash ^ token.charCodeAt(at), 0x01000193)
+  }
+  return hash >>> 16
 }

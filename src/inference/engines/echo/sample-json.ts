@@ -1,14 +1,14 @@
-/** The echo engine's JSON: a small value that fits a schema. Not a validator. */
+/** Creates a small value that fits a JSON schema, for the echo engine. Not a validator. */
 
-import { inferenceError } from '../generation/inference-errors.ts'
+import { inferenceError } from '../../generation/inference-errors.ts'
 
 type Schema = Readonly<Record<string, unknown>>
 
-/** Deeper schemas are refused; a recursive one would have no end. */
-const deepest = 32
+/** Deeper schemas are refused, because a recursive one would not end. */
+const maxDepth = 32
 
-/** How large a value may be: one for each part of it, and one for every 64 characters. */
-const largest = 65_536
+/** Limits the size of a value: one unit for each part of it, and one for every 64 characters. */
+const maxSize = 65_536
 
 /**
  * A value that fits a schema of `type`, `properties`, `required`, `items`, `enum`, `const`,
@@ -18,10 +18,10 @@ export function sampleJson(schema: unknown, text: string): unknown {
   return new Sampler(text).sample(schema, 0)
 }
 
-/** Makes one value; what all of its parts cost is counted before they are made. */
+/** Creates one value; the size of each part is counted before it is created. */
 class Sampler {
   readonly #text: string
-  #left = largest
+  #left = maxSize
 
   constructor(text: string) {
     this.#text = text
@@ -30,7 +30,7 @@ class Sampler {
   sample(schema: unknown, depth: number): unknown {
     this.#spend(1)
     if (schema === undefined || schema === true) return this.#string({})
-    if (!isSchema(schema) || depth > deepest) throw unsupported('such a schema')
+    if (!isSchema(schema) || depth > maxDepth) throw unsupported('the schema')
     for (const key of ['$ref', 'allOf', 'not', 'pattern', 'if']) {
       if (key in schema) throw unsupported(`a schema with "${key}"`)
     }
@@ -96,7 +96,7 @@ class Sampler {
 
   #spend(cost: number): void {
     this.#left -= cost
-    if (this.#left < 0) throw unsupported('a schema whose values are so large')
+    if (this.#left < 0) throw unsupported('a schema with values this large')
   }
 }
 
@@ -136,5 +136,5 @@ function isSchema(value: unknown): value is Schema {
 }
 
 function unsupported(what: string): Error {
-  return inferenceError('unsupported', `the echo engine cannot answer to ${what}`)
+  return inferenceError('unsupported', `the echo engine does not support ${what}`)
 }

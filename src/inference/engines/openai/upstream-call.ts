@@ -1,0 +1,142 @@
+/** One POST of a request and the stream that responds to it. Does not retry. */
+
+import { createParser } from 'eventsource-parser'
+import type { Clock } from '../../../foundation/clock.ts'
+import { InferenceError } from '../../../foundation/errors.ts'
+import { boundedWait, unlessAborted } from '../../../foundation/promises.ts'
+import type { FinishReason, GenerationDelta, Usage } from '../../generation/inference-engine.ts'
+import { inferenceError } from '../../generation/inference-errors.ts'
+import { ResponseChunks } from './response-chunks.ts'
+import type { UpstreamLink, UpstreamResponse } from './upstream-link.ts'
+import { type Refusal, toRefusal } from './upstream-refusal.ts'
+
+/** How a call ended. */
+export type CallOutcome =
+  | {
+      readonly kind: 'done'
+      readonly finishReason: FinishReason
+      /** `null` if the server reported none. */
+      readonly usage: Usage | null
+      readonly text: string
+    }
+  | ({ readonly kind: 'refused' } & Refusal)
+  /** The connection failed, or ended before the response did. */
+  | { readonly kind: 'broken'; readonly cause: unknown; readonly hasDelta: boolean }
+
+export interface UpstreamCallOptions {
+  readonly link: UpstreamLink
+  readonly path: string
+  /** JSON. */
+  readonly body: () => string
+  /** Ends the call at once, even while it waits for a slow reader. */
+  readonly signal: AbortSignal
+  readonly deliver: (delta: GenerationDelta) => Promise<void> | undefined
+  readonly clock: Clock
+}
+
+/** How long a server may take to end the body after the last event. */
+const bodyEndMs = 1000
+
+/** Rejects only with the signal's reason. */
+export async function callUpstream(options: UpstreamCallOptions): Promise<CallOutcome> {
+  const { link, path, body, signal } = options
+  signal.throwIfAborted()
+  const reader = new ResponseReader(options)
+  try {
+    const response = await link.post(path, body(), signal)
+    if (response.status === 200) return await reader.read(response)
+    const refusal = toRefusal(
+      response.status,
+      await response.text(),
+      response.retryAfter,
+      options.clock.now(),
+    )
+    return { kind: 'refused', ...refusal }
+  } catch (error) {
+    signal.throwIfAborted()
+    if (InferenceError.isInstance(error)) return { kind: 'refused', error, waitMs: null }
+    return { kind: 'broken', cause: error, hasDelta: reader.hasDelta }
+  }
+}
+
+class ResponseReader {
+  hasDelta = false
+  readonly #options: UpstreamCallOptions
+  readonly #chunks = new ResponseChunks()
+  #text = ''
+
+  constructor(options: UpstreamCallOptions) {
+    this.#options = options
+  }
+
+  async read(response: UpstreamResponse): Promise<CallOutcome> {
+    const events = eventData(response.bytes)
+    try {
+      await this.#readTo('[DONE]', events)
+    } catch (error) {
+      response.discard()
+      throw error
+    }
+    // At its end, the body frees its connection for another request.
+    boundedWait(this.#options.clock, bodyEndMs, exhaust(events)).catch(() => response.discard())
+    const { finishReason, usage } = this.#chunks
+    if (finishReason === null) {
+      throw inferenceError(
+        'EngineContractError',
+        'the server ended a response without a finish reason',
+      )
+    }
+    const calls = this.#chunks.calls()
+    if (calls !== null) await this.#deliver(calls)
+    return { kind: 'done', finishReason, usage, text: this.#text }
+  }
+
+  async #readTo(last: string, events: AsyncGenerator<string>): Promise<void> {
+    for (;;) {
+      const { value: data, done } = await events.next()
+      // One read may return many events, and the request may be aborted between two of them.
+      this.#options.signal.throwIfAborted()
+      if (done === true || data === last) return
+      const delta = this.#chunks.take(data)
+      if (delta !== null) await this.#deliver(delta)
+    }
+  }
+
+  async #deliver(delta: GenerationDelta): Promise<void> {
+    this.hasDelta = true
+    this.#text += delta.text
+    const held = this.#options.deliver(delta)
+    if (held !== undefined) await unlessAborted(this.#options.signal, held)
+  }
+}
+
+async function exhaust(events: AsyncGenerator<string>): Promise<void> {
+  while ((await events.next()).done !== true);
+}
+
+/** Characters; an event holds a few tokens. */
+const maxEventChars = 8 << 20
+
+/**
+ * The data of server-sent events, in order. Reads more bytes only after the last event was taken.
+ * Throws `EngineContractError` if an event does not end.
+ */
+export async function* eventData(bytes: AsyncIterable<Uint8Array>): AsyncGenerator<string> {
+  const decoder = new TextDecoder()
+  const ready: string[] = []
+  let isEndless = false
+  const parser = createParser({
+    maxBufferSize: maxEventChars,
+    onEvent: ({ data }) => ready.push(data),
+    onError: ({ type }) => {
+      isEndless ||= type === 'max-buffer-size-exceeded'
+    },
+  })
+  for await (const chunk of bytes) {
+    parser.feed(decoder.decode(chunk, { stream: true }))
+    yield* ready.splice(0)
+    if (isEndless) {
+      throw inferenceError('EngineContractError', 'the server sent an event without an end')
+    }
+  }
+}
