@@ -20,7 +20,7 @@ export function readEngineOption(
   return readOption(option, env)
 }
 
-/** Refuses what no file could make right; a kind alone may have its keys there. */
+/** Checks the option before the file is read; the keys of a kind alone may be in the file. */
 export function expectEngineOption(option: EngineOption, env: Environment): void {
   if (typeof option === 'string') expectOneOf('engine', option, engineKinds)
   else readOption(option, env)

@@ -1,9 +1,9 @@
-/** What a configuration says, complete: every default is filled in and every value is in range. */
+/** A complete configuration: defaults are filled in and every value is in range. */
 
 import type { GuardrailConfig } from '../guardrails/rules.ts'
 import type { Secret } from './secret.ts'
 
-/** Constructor options that win over the file; see section 2.7 of the specification. */
+/** Constructor options that take precedence over the file. */
 export interface InferenceOverrides {
   readonly modelName?: string
   readonly numNodes?: number
@@ -12,7 +12,7 @@ export interface InferenceOverrides {
   readonly offset?: number
   readonly maxBatchSize?: number
   readonly maxBatchWaitMs?: number
-  /** A kind alone keeps the file's keys where the file has the same kind. */
+  /** A kind alone keeps the keys of a file that has the same kind. */
   readonly engine?: EngineOption
 }
 
@@ -20,7 +20,7 @@ export interface InferenceOverrides {
 export interface InferenceConfig {
   /** A hub name or a local path. */
   readonly modelName: string
-  /** For the downloader of hub models, and for nobody else. */
+  /** Passed only to the downloader of hub models. */
   readonly hubToken: Secret | null
   /** GPUs that share one model. Default 1. */
   readonly tpSize: number
@@ -103,11 +103,11 @@ export interface LlamaEngineConfig {
   /** `null`: the engine's choice. */
   readonly threads: number | null
   readonly gpu: 'auto' | false
-  /** Requests side by side. Default 16. */
+  /** Requests at a time. Default 16. */
   readonly sequences: number
   /** Tokens of a prompt that are read in one step. Default 512. */
   readonly batchSize: number
-  /** Where downloaded models lie; `null`: the engine's choice. */
+  /** Folder of downloaded models; `null`: the engine's choice. */
   readonly cacheDir: string | null
 }
 
@@ -116,7 +116,7 @@ export interface OpenAiEngineConfig {
   /** Without a `/` at its end. */
   readonly baseUrl: string
   readonly apiKey: Secret | null
-  /** Requests side by side. Default 64. */
+  /** Requests at a time. Default 64. */
   readonly maxConcurrency: number
 }
 
@@ -131,7 +131,7 @@ export interface ProcessEngineConfig {
   readonly env: Readonly<Record<string, string>>
   readonly startTimeoutSeconds: number
   readonly healthPath: string
-  /** Requests side by side. Default 64. */
+  /** Requests at a time. Default 64. */
   readonly maxConcurrency: number
 }
 

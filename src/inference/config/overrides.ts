@@ -1,4 +1,4 @@
-/** The options that win over the file, held to the same ranges as the file's keys. */
+/** Options that take precedence over the file, checked against the same ranges. */
 
 import {
   expectInteger,
@@ -8,7 +8,7 @@ import {
 } from '../../foundation/options.ts'
 import type { InferenceOverrides } from './inference-config.ts'
 
-/** Lowest and highest value of what both the file and the options may say. */
+/** Ranges of values that both the file and the options may set. */
 export const sharedRanges = {
   numNodes: { min: 1, max: 65_536 },
   numGpus: { min: 0, max: 1024 },
@@ -23,8 +23,8 @@ type Counted = keyof typeof sharedRanges
 const counted = Object.keys(sharedRanges) as Counted[]
 
 /**
- * The same options, checked and without what is `undefined`; a `ValueError` names the wrong one.
- * The engine's keys are checked by `expectEngineOption`, and with the file's.
+ * The same options, checked and without `undefined`; a `ValueError` names the wrong one. Keys of
+ * the engine are not checked here: see `expectEngineOption`.
  */
 export function resolveOverrides(overrides: InferenceOverrides): InferenceOverrides {
   const given = expectObject('overrides', overrides)

@@ -1,11 +1,11 @@
-/** A value that only those see who ask for it by name; printing and serialising show a mask. */
+/** Values that print and serialise as a mask; `reveal()` returns them. */
 
 import { inspect } from 'node:util'
 import { registerSecret } from '../../foundation/secrets.ts'
 
 const mask = '[masked]'
 
-/** A secret, registered with `maskSecrets` from its making on. */
+/** A secret; `maskSecrets` masks it from its construction on. */
 export class Secret {
   readonly #value: string
 
@@ -31,7 +31,7 @@ export class Secret {
   }
 }
 
-/** The same record, frozen, whose names are shown and whose values are not. */
+/** The same record, frozen; printing and serialising it shows names and masks values. */
 export function withMaskedValues(
   record: Readonly<Record<string, string>>,
 ): Readonly<Record<string, string>> {

@@ -1,4 +1,4 @@
-/** What a client is told when something is wrong: a status, and the four fields of the API. */
+/** Errors that clients see: a status, and the four fields of the chat-completions API. */
 
 import { messageOf, type TuttiError } from '../../foundation/errors.ts'
 import {
@@ -15,7 +15,7 @@ export interface HttpErrorDetails {
   readonly headers?: readonly string[]
 }
 
-/** A refusal whose every word may be shown to the client. It never leaves the server. */
+/** An error whose message may be shown to the client. It is never thrown out of the server. */
 export class HttpError extends Error {
   readonly code: string
   readonly status: number
@@ -46,7 +46,7 @@ function typeOfStatus(status: number): string {
   return status >= 500 ? 'server_error' : 'invalid_request_error'
 }
 
-/** Codes whose messages we write ourselves, for the one who asked. */
+/** Codes whose messages are written by this package and are safe to show. */
 const shown: ReadonlySet<InferenceErrorCode> = new Set([
   'queue_full',
   'request_timeout',
@@ -56,7 +56,7 @@ const shown: ReadonlySet<InferenceErrorCode> = new Set([
   'closing',
 ])
 
-/** What is told instead of words that may hold paths, tokens or addresses. */
+/** Sent instead of engine messages, which may hold paths, tokens or addresses. */
 const fixedMessages: Partial<Record<InferenceErrorCode, string>> = {
   engine_timeout: 'The engine did not answer in time.',
   engine_lost: 'The engine was lost while it worked on this request. Try again.',
@@ -65,28 +65,28 @@ const fixedMessages: Partial<Record<InferenceErrorCode, string>> = {
 }
 
 /**
- * What the client is told of whatever was thrown. Engines' words stay here: the client gets a fixed
- * sentence and the request id, with which the log can be searched.
+ * The error that the client gets for anything that was thrown. Instead of an engine's message it
+ * gets a fixed sentence and the request id, with which the log can be searched.
  */
 export function toHttpError(thrown: unknown, requestId: string): HttpError {
   if (thrown instanceof HttpError) return thrown
   const code = inferenceCodeOf(thrown) ?? 'engine_error'
-  // Whoever asked is still here, so it was the server that gave up.
+  // The client is still connected, so the server canceled the request.
   const status = code === 'canceled' ? 503 : inferenceStatus[code]
   const headers = status === 429 ? ['retry-after', '1'] : status === 503 ? ['retry-after', '5'] : []
-  if (shown.has(code)) return new HttpError(status, wordsOf(thrown), { code, headers })
+  if (shown.has(code)) return new HttpError(status, messageWithHint(thrown), { code, headers })
   const message = fixedMessages[code] ?? 'The engine failed with this request.'
   return new HttpError(status, `${message} Request id: ${requestId}.`, { code, headers })
 }
 
-/** Whether the client learns less than what was thrown says, so that it has to be logged. */
+/** Whether the client does not get the original message, so that it has to be logged. */
 export function isHidden(thrown: unknown): boolean {
   if (thrown instanceof HttpError) return false
   const code = inferenceCodeOf(thrown)
   return code === undefined || (code !== 'canceled' && !shown.has(code))
 }
 
-function wordsOf(thrown: unknown): string {
+function messageWithHint(thrown: unknown): string {
   const { hint } = thrown as TuttiError
   return hint === undefined ? messageOf(thrown) : `${messageOf(thrown)} (${hint})`
 }

@@ -1,4 +1,4 @@
-/** Who may come in: decides by a request's head alone, before anything is read or routed. */
+/** Decides by a request's head alone whether it is served: before its body is read. */
 
 import { hash, timingSafeEqual } from 'node:crypto'
 import type { IncomingMessage } from 'node:http'
@@ -7,10 +7,10 @@ import { HttpError } from './http-error.ts'
 
 export interface RequestGuardOptions {
   readonly apiKey: string | null
-  /** Names by which we may be called, without port; an IPv6 address in brackets. */
+  /** Allowed names in the `Host` header, without port; an IPv6 address in brackets. */
   readonly hosts: readonly string[]
   readonly port: number
-  /** The address that a client is told who calls us otherwise. */
+  /** The address that the error for another `Host` recommends. */
   readonly endpoint: string
   readonly origins: readonly string[]
   readonly urlLength: number
@@ -38,7 +38,7 @@ export class RequestGuard {
     this.#keyHash = apiKey === null ? null : hash('sha256', apiKey, 'buffer')
   }
 
-  /** `isOpen` says that this address needs no key. Throws `HttpError`. */
+  /** Throws `HttpError`. `isOpen` says that the route needs no key. */
   check(request: RequestHead, isOpen: boolean): void {
     const { url = '', headers, rawHeaders } = request
     if (url.length > this.#options.urlLength) {
@@ -67,7 +67,7 @@ export class RequestGuard {
     }
     const { authorization } = headers
     if (authorization === undefined) throw unauthorized('No API key was given. Send ')
-    // Node reads headers as Latin-1; the hash makes the comparison blind to content and length.
+    // Node reads headers as Latin-1. Hashes have one length, so the time tells nothing of the key.
     const given = Buffer.from(bearer.exec(authorization)?.[1] ?? '', 'latin1')
     if (!timingSafeEqual(hash('sha256', given, 'buffer'), expected)) {
       throw unauthorized('The API key is wrong. Send ')

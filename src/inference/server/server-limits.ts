@@ -1,4 +1,4 @@
-/** How much of everything a client may use; each bound has a default that suits one machine. */
+/** What clients of the server may use at most; the defaults suit one machine. */
 
 import {
   expectBoolean,
@@ -8,7 +8,7 @@ import {
   invalid,
 } from '../../foundation/options.ts'
 
-/** The bounds of an inference server. */
+/** The limits of an inference server. */
 export interface ServerLimits {
   /** Bytes of a request's body. Default 1 MiB. */
   readonly bodyBytes: number
@@ -16,35 +16,35 @@ export interface ServerLimits {
   readonly chatBodyBytes: number
   /** Nested arrays and objects in a body. Default 64. */
   readonly depth: number
-  /** Characters of a request's address. Default 2048. */
+  /** Characters of a request's URL. Default 2048. */
   readonly urlLength: number
   /** Bytes of all headers. Default 16 KiB. */
   readonly headerBytes: number
   /** Headers of a request. Default 100. */
   readonly headerCount: number
-  /** Until all headers have come. Default 10 s. */
+  /** Longest time until all headers are received. Default 10 s. */
   readonly headersTimeoutMs: number
-  /** Until the whole request has come. Default 30 s. */
+  /** Longest time until the whole request is received. Default 30 s. */
   readonly requestTimeoutMs: number
-  /** How often the two above are looked at. Default 2 s. */
+  /** How often the two time limits above are checked. Default 2 s. */
   readonly connectionsCheckMs: number
   /** How long an idle connection is kept. Default 5 s. */
   readonly keepAliveMs: number
-  /** Connections at a time; beyond, an idle one makes room. Default 1024. */
+  /** Connections at a time; one more closes an idle one. Default 1024. */
   readonly maxConnections: number
   /** Requests of one connection. Default 1000. */
   readonly maxRequestsPerSocket: number
-  /** Bytes that wait for the reader of a stream before its generation is held. Default 256 KiB. */
+  /** Unread bytes of a stream at which its generation is paused. Default 256 KiB. */
   readonly streamBufferBytes: number
-  /** How long a held generation waits for its reader before the connection is cut. Default 30. */
+  /** How long a client may read nothing before its connection is closed. Default 30. */
   readonly slowReaderSeconds: number
   /** How long stopping waits for the requests in flight. Default 30. */
   readonly drainSeconds: number
   /** Prompts of one request. Default 1024. */
   readonly maxPrompts: number
-  /** Names besides the known ones that a `Host` header may have. */
+  /** Names besides the known ones that a `Host` header may have. Default none. */
   readonly allowedHosts: readonly string[]
-  /** Origins besides our own, such as that of a reverse proxy. */
+  /** Origins besides the known ones, such as that of a reverse proxy. Default none. */
   readonly allowedOrigins: readonly string[]
   /** Refuses unknown fields instead of ignoring them. Default `false`. */
   readonly isStrict: boolean

@@ -1,4 +1,4 @@
-/** The HTTP server of an inference backend: sockets, their limits, and an orderly end. */
+/** The HTTP server of an inference backend: sockets, their limits, and graceful shutdown. */
 
 import type { IncomingMessage, Server, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
@@ -23,31 +23,31 @@ import { createRoutes, type RouteContext } from './routes.ts'
 import { resolveServerLimits, type ServerLimits } from './server-limits.ts'
 
 export interface InferenceServerOptions {
-  /** What answers. */
+  /** Generates the texts. */
   readonly generator: TextGenerator
   /** The name of the served model. */
   readonly model: string
-  /** Other names that mean the same model. */
+  /** Other names of the same model. */
   readonly aliases?: readonly string[]
   /** Tokens of prompt and answer together. */
   readonly contextLength: number
   readonly host: string
-  /** 0 takes a free one. */
+  /** 0 chooses a free port. */
   readonly port: number
-  /** Needed by every address but `/health`; required for a host other than loopback. */
+  /** Every route but `/health` needs it; required for a host other than loopback. */
   readonly apiKey: string | null
   readonly batchConfig: { readonly maxBatchSize: number; readonly maxBatchWaitMs: number }
   readonly limits?: Partial<ServerLimits>
   /** The body of `/metrics`. */
   readonly metrics: () => Promise<string> | string
-  /** What the configuration says where a request does not. */
+  /** Used where a request does not say it. */
   readonly defaults: { readonly maxTokens: number }
   readonly clock: Clock
   readonly log: Log
 }
 
-/** How long answers may take to leave after they were cut short. */
-const farewellMs = 1000
+/** How long responses may take to be sent after their requests were aborted. */
+const abortedSendMs = 1000
 
 /**
  * Serves a generator over HTTP between `start()` and `stop()`. Stopping lets the requests in flight
@@ -94,13 +94,13 @@ export class InferenceServer extends Service {
     return this.#endpoint
   }
 
-  /** From now on new requests get 503; those in flight go on. */
+  /** From now on new requests get 503; those in flight continue. */
   beginDraining(): void {
     this.#isDraining = true
     this.#server.closeIdleConnections()
   }
 
-  /** Ends the requests in flight: each is told that the server closes. */
+  /** Aborts the requests in flight: each gets an error that says that the server is closing. */
   abortRest(): void {
     for (const exchange of this.#inFlight) exchange.abort('the server is closing')
   }
@@ -109,7 +109,7 @@ export class InferenceServer extends Service {
     const { host, port, apiKey } = this.#options
     const actual = await listen(this.#server, host, port)
     this.#server.on('error', (error) => {
-      this.#options.log.warn('AcceptFailed', `a connection could not be taken: ${error.message}`)
+      this.#options.log.warn('AcceptFailed', `a connection could not be accepted: ${error.message}`)
     })
     this.#endpoint = endpointOf(host, actual)
     const { allowedHosts, allowedOrigins, urlLength, headerCount } = this.#limits
@@ -126,7 +126,7 @@ export class InferenceServer extends Service {
     this.beginDraining()
     await this.#idleWithin(this.#limits.drainSeconds * 1000)
     this.abortRest()
-    await this.#idleWithin(farewellMs)
+    await this.#idleWithin(abortedSendMs)
     await new Promise<void>((resolve) => {
       this.#server.close(() => resolve())
       clock.nextTurn(() => this.#server.closeAllConnections())
@@ -161,7 +161,7 @@ export class InferenceServer extends Service {
     return route.answer(exchange, parseJson(bytes, this.#limits.depth), rest)
   }
 
-  /** The client left. Older Nodes do not tell the queued answers of one that pipelines. */
+  /** The client disconnected. Older versions of Node do not close queued pipelined responses. */
   #abandon(socket: Socket): void {
     for (const exchange of this.#inFlight) {
       if (exchange.request.socket !== socket) continue

@@ -11,7 +11,7 @@ const parse = (text: string, overrides: InferenceOverrides = {}) =>
 const local = 'required: { model_name: ./tiny.gguf }\n'
 
 describe('a configuration', () => {
-  it('has a default for everything but the model', () => {
+  it('a configuration has a default for everything but the model', () => {
     expect(parse(local)).toEqual({
       modelName: './tiny.gguf',
       hubToken: null,
@@ -59,7 +59,7 @@ describe('a configuration', () => {
     })
   })
 
-  it('reads every key of every section', () => {
+  it('a configuration: every key of every section is read', () => {
     const config = parse(`
 required: { model_name: "\${env:NAME}/\${env:NAME}", hf_token: abc, tp_size: 2 }
 hardware: { num_nodes: 3, num_gpus: 4, node_offset: 5, queue_limit: 7 }
@@ -113,7 +113,7 @@ engine: { kind: echo, latency_ms: 1.5, latency_per_prompt_ms: 2 }
     expect(config.hubToken?.reveal()).toBe('abc')
   })
 
-  it('is frozen deeply', () => {
+  it('a configuration is frozen deeply', () => {
     const { engine, llm, guardrails } = parse(
       `${local}engine: { kind: process, command: serve it, env: { A: b } }`,
     )
@@ -123,7 +123,7 @@ engine: { kind: echo, latency_ms: 1.5, latency_per_prompt_ms: 2 }
     }
   })
 
-  it('takes an option before the file, and the file before the default', () => {
+  it('an option takes precedence over the file, and the file over the default', () => {
     const file = `
 required: { model_name: ./a.gguf, tp_size: 2 }
 hardware: { num_nodes: 2, num_gpus: 2, node_offset: 2 }
@@ -146,13 +146,13 @@ input_batching: { max_batch_size: 2, max_batch_wait_ms: 2 }
     [{ modelName: '' }, 'modelName', 'a non-empty string'],
     [{ engine: 'vllm' as never }, 'engine', 'one of "llama", "openai", "process", "echo"'],
     [{ maxBatchSise: 1 } as never, 'maxBatchSise', expect.stringContaining('maxBatchSize')],
-  ])('holds the options %j to the ranges of the file', (overrides, field, expected) => {
+  ])('the options %j are checked against the ranges of the file', (overrides, field, expected) => {
     expect(() => parse(local, overrides)).toThrow(expect.objectContaining({ field, expected }))
   })
 })
 
 describe('the engine', () => {
-  it('may be an option: a kind, or its keys', () => {
+  it('the engine may be given as an option: its kind, or its keys in camelCase', () => {
     const file = `${local}engine: { kind: llama, sequences: 4 }`
     expect(parse(file, { engine: 'llama' }).engine).toMatchObject({ sequences: 4 })
     expect(parse(file, { engine: 'echo' }).engine).toMatchObject({ kind: 'echo', latencyMs: 0 })
@@ -171,7 +171,7 @@ describe('the engine', () => {
     expect(() => parse(file, { engine: 'openai' })).toThrow('engine.baseUrl: missing')
   })
 
-  it('has a command of words, which a variable cannot divide', () => {
+  it('the command of an engine is split at blanks, but not inside of a variable', () => {
     const commandOf = (written: string) => {
       const text = `${local}engine: { kind: process, command: ${written} }`
       const options = { file: 'config.yaml', env: { WORDS: 'two words; $(rm)' } }
@@ -187,7 +187,7 @@ describe('the engine', () => {
     expect(commandOf('[serve it, "-x"]')).toEqual(['serve it', '-x'])
   })
 
-  it('says what one worker takes at a time, which is the usual target of scaling', () => {
+  it('the default target of scaling is what one worker of the engine works on at a time', () => {
     const target = (engine: string) =>
       parse(`${local}engine: { ${engine} }`).dynamicWorkers.targetOngoingRequests
     expect(target('kind: llama, sequences: 8')).toBe(8)
@@ -198,7 +198,7 @@ describe('the engine', () => {
 })
 
 describe('guardrail rules', () => {
-  it('may be names, names with a choice, and own ones', () => {
+  it('guardrail rules may be built-in names, names with options, and own rules', () => {
     const { guardrails } = parse(`${local}
 guardrails:
   toggle_on: true
@@ -252,7 +252,7 @@ describe('loading a file', () => {
     return { log, warnings }
   }
 
-  it('finds the token beside it', async () => {
+  it('a token file is found relative to the configuration file', async () => {
     const folder = await folderWith({
       'a.yaml': ['required: { model_name: org/a, token_file: token }', 0o644],
       token: ['  from-the-file\n', 0o600],
@@ -263,7 +263,7 @@ describe('loading a file', () => {
     expect(warnings).toEqual([])
   })
 
-  it('needs no token for a model that is there', () => {
+  it('a model that exists on disk needs no token', () => {
     const files = { exists: (path: string) => path === 'models/tiny', readToken: () => '' }
     const parseNamed = (name: string) =>
       parseInferenceConfig(`required: { model_name: ${name} }`, { file: 'a', env: {}, files })
@@ -271,7 +271,7 @@ describe('loading a file', () => {
     expect(() => parseNamed('models/other')).toThrow('required.hf_token: needed to download')
   })
 
-  it('row 88: warns when others can read the token, and says what helps', async () => {
+  it('row 88: a token that others can read gives a warning with a remedy', async () => {
     const folder = await folderWith({
       'open.yaml': ['required: { model_name: org/a, hf_token: written-here }', 0o604],
       'group.yaml': ['required: { model_name: org/a, hf_token: written-here }', 0o640],
@@ -294,7 +294,7 @@ describe('loading a file', () => {
     )
   })
 
-  it('says why a file cannot be read', async () => {
+  it('a configuration file that cannot be read gives an error with the reason', async () => {
     const folder = await folderWith({ 'big.yaml': ['#'.repeat(2 ** 20 + 1), 0o600] })
     const cases = {
       [join(folder, 'none.yaml')]: 'does not exist',
@@ -312,14 +312,14 @@ describe('loading a file', () => {
     }
   })
 
-  it('says where it looked for a file that does not exist', async () => {
+  it('a configuration file that does not exist gives an error with the absolute path', async () => {
     await expect(loadInferenceConfig('none.yaml')).rejects.toMatchObject({
       hint: `It was looked for at ${resolve('none.yaml')}. Write it there, or give its path.`,
       cause: { code: 'ENOENT' },
     })
   })
 
-  it('looks into the environment of the process', async () => {
+  it('a variable in a configuration file is read from the process environment', async () => {
     const folder = await folderWith({
       'a.yaml': ['required: { model_name: "./${env:TUTTI_TEST_MODEL}.gguf" }', 0o600],
     })

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest'
 import { ValueError } from '../../../src/foundation/errors.ts'
 import { parseInferenceConfig } from '../../../src/inference/config/config.ts'
 
-/** The lines of the error that a text gives. */
+/** The lines of the error for a text. */
 function problemsOf(text: string): string[] {
   try {
     parseInferenceConfig(text, { file: 'config.yaml', env: { EMPTY: '' } })
@@ -16,7 +16,7 @@ function problemsOf(text: string): string[] {
 
 const local = 'required: { model_name: ./tiny.gguf }\n'
 
-it('row 86: one error tells all problems with line and column, in the order of the file', () => {
+it('row 86: one error lists all problems with line and column, in the order of the file', () => {
   expect(
     problemsOf(`required:
   tp_size: 0
@@ -42,7 +42,7 @@ llmm: {}
   ])
 })
 
-describe('row 87: a value must be written as what it is', () => {
+describe('row 87: a value of another type or form is refused', () => {
   it.each([
     ['input_batching: { max_batch_wait_ms: 1e12 }', 'an integer from 0 to 3600000, got 1e12'],
     ['input_batching: { max_batch_wait_ms: 1.5 }', 'an integer from 0 to 3600000, got 1.5'],
@@ -71,12 +71,12 @@ describe('row 87: a value must be written as what it is', () => {
     expect(problems[0]).toContain(expected)
   })
 
-  it('but an empty value is the default', () => {
+  it('row 87: a key without a value keeps the default', () => {
     expect(problemsOf(`${local}llm:\nhardware: { num_nodes: , queue_limit: null }`)).toEqual([])
   })
 })
 
-describe('what does not fit together', () => {
+describe('values that do not fit together', () => {
   it.each([
     ['llm: { max_tokens: 9000 }', '2:20 llm.max_tokens: expected at most max_model_len (8192)'],
     [
@@ -136,12 +136,12 @@ describe('what does not fit together', () => {
     expect(problemsOf(`required: { model_name: ${name} }`)).toEqual([])
   })
 
-  it('no token is needed where another fetches the model', () => {
+  it('no token is needed with an engine that does not download the model', () => {
     expect(problemsOf('required: { model_name: org/a }\nengine: { kind: echo }')).toEqual([])
   })
 })
 
-describe('row 85: YAML that costs more than it says is refused with its place', () => {
+describe('row 85: YAML that is expensive to parse is refused with its position', () => {
   const bomb = ['a: &a [x, x]', 'b: &b [*a, *a]', 'c: &c [*b, *b]', 'd: [*c, *c]'].join('\n')
   const deepMap = Array.from({ length: 400 }, (_, depth) => `${' '.repeat(depth)}k:`).join('\n')
   const keys = Array.from({ length: 30_000 }, (_, at) => `k${at}: 1`).join('\n')
@@ -179,13 +179,13 @@ describe('row 85: YAML that costs more than it says is refused with its place', 
     expect(problems[0]).toContain(expected)
   })
 
-  it('a merge key is a key like any other, and unknown', () => {
+  it('row 85: a merge key is an unknown key', () => {
     const [problem] = problemsOf(`base: &b { max_tokens: 1 }\n${local}llm: { <<: *b }`).slice(-1)
     expect(problem).toContain('3:8 <<: unknown key, known are dtype')
     expect(({} as Record<string, unknown>)['max_tokens']).toBeUndefined()
   })
 
-  it('but an alias of a plain value is fine', () => {
+  it('row 85: an alias of a plain value is accepted', () => {
     const text = 'required: { model_name: &m ./m.gguf }\nllm: { stop: *m, system_prompt: *m }'
     expect(parseInferenceConfig(text, { file: 'a', env: {} }).llm).toMatchObject({
       stop: ['./m.gguf'],
@@ -193,7 +193,7 @@ describe('row 85: YAML that costs more than it says is refused with its place', 
     })
   })
 
-  it('tells 50 problems and how many more there are', () => {
+  it('row 86: an error lists 50 problems and the number of the others', () => {
     const many = Array.from({ length: 60 }, (_, at) => `k${at}: 1`).join('\n')
     const problems = problemsOf(`${local}${many}`)
     expect(problems).toHaveLength(51)

@@ -25,8 +25,8 @@ const errorOf = (text: string, variables: Readonly<Record<string, string>> = env
   throw new Error(`no error for ${text}`)
 }
 
-describe('row 88: a secret is in no error', () => {
-  // A canary of its own for each: one that was registered before would be masked anyhow.
+describe('row 88: no error quotes a secret', () => {
+  // One canary for each case: a value that was registered before would be masked anyway.
   it.each(
     [
       'required: { hf_token: "CANARY CANARY" }',
@@ -57,7 +57,7 @@ describe('row 88: a secret is in no error', () => {
     expect(shownOf(error)).not.toContain(own)
   })
 
-  it('nor in a command, which every user of the machine can read', () => {
+  it('row 88: a secret in a command is refused, because every user can read it there', () => {
     const error = errorOf(`
 required: { model_name: a, hf_token: "\${env:CANARY}" }
 engine: { kind: process, command: "serve --token \${env:CANARY}" }`)
@@ -65,7 +65,7 @@ engine: { kind: process, command: "serve --token \${env:CANARY}" }`)
   })
 })
 
-it('row 88: a secret is in nothing that shows a configuration', () => {
+it('row 88: printing or serialising a configuration masks its secrets', () => {
   const configs = [
     'required: { model_name: a, hf_token: "${env:CANARY}" }',
     `required: { model_name: ./a }
@@ -85,7 +85,7 @@ engine: { kind: process, command: a, env: { HF_TOKEN: "\${env:CANARY}" } }`,
   ])
 })
 
-describe('row 88: what an engine gets from the environment', () => {
+describe('row 88: values for the environment of an engine', () => {
   const read = (value: string, variables: Readonly<Record<string, string>>) =>
     parseInferenceConfig(
       `required: { model_name: ./a }
@@ -98,12 +98,15 @@ engine: { kind: process, command: a, env: { A: "${value}" } }`,
     ['Bearer ${env:UPK}', 'canary-up-2', 'key canary-up-2', 'key [masked]'],
     ['Bearer ${env:UPK}', 'canary-up-3', 'auth Bearer canary-up-3', 'auth [masked]'],
     ['db://me:${env:UPK}@host', 'short', 'open db://me:short@host', 'open [masked]'],
-  ])('is masked from then on: %s with %s', (value, secret, said, shown) => {
-    read(value, { UPK: secret })
-    expect(maskSecrets(said)).toBe(shown)
-  })
+  ])(
+    'row 88: a value from the environment is masked from then on: %s with %s',
+    (value, secret, said, shown) => {
+      read(value, { UPK: secret })
+      expect(maskSecrets(said)).toBe(shown)
+    },
+  )
 
-  it('is told when it is written there, or is a place', () => {
+  it('row 88: a value that is written in the file, or is a path, is not masked', () => {
     read('a-written-value', {})
     read('${env:HOME}/cache', { HOME: '/rooms/of-nobody' })
     read('${env:SOME_PATH}', { SOME_PATH: '/lib/of-nobody' })
@@ -111,7 +114,7 @@ engine: { kind: process, command: a, env: { A: "${value}" } }`,
     expect(maskSecrets(said)).toBe(said)
   })
 
-  it('is refused in the command', () => {
+  it('row 88: a value from the environment is refused in the command', () => {
     const error = errorOf(
       `required: { model_name: ./a }
 engine: { kind: process, command: "serve \${env:UPK}", env: { A: "\${env:UPK}" } }`,
@@ -122,7 +125,7 @@ engine: { kind: process, command: "serve \${env:UPK}", env: { A: "\${env:UPK}" }
   })
 })
 
-it('a secret shows itself only when asked by name, and is masked elsewhere from then on', () => {
+it('Secret: only reveal() returns the value; it is masked everywhere else', () => {
   const secret = new Secret('another-canary')
   expect(shownOf({ secret })).not.toContain('another-canary')
   expect(String(secret)).toBe('[masked]')

@@ -34,7 +34,7 @@ async function speak(
 }
 
 describe('routes', () => {
-  it('row 70: each address takes its own methods, and names them to the others', async () => {
+  it('row 70: each route answers its methods; others get 405 with an allow header', async () => {
     await using served = await serve()
     for (const path of [...gets, ...posts]) {
       const allowed = gets.includes(path) ? ['GET', 'HEAD'] : ['POST']
@@ -51,7 +51,7 @@ describe('routes', () => {
     }
   })
 
-  it('row 70: nothing is served at any other address', async () => {
+  it('row 70: any other path gets 404', async () => {
     await using served = await serve()
     const paths = [
       '/',
@@ -86,7 +86,7 @@ describe('routes', () => {
     }
   })
 
-  it('row 70: addresses of 8 KB get 414, CONNECT gets 501, nonsense 400', async () => {
+  it('row 70: a URL of 8 KB gets 414, CONNECT 501, an unknown method 400', async () => {
     await using served = await serve()
     expect((await speak(served, `GET /health?${'a'.repeat(8192)}`)).status).toBe(414)
     expect((await speak(served, 'CONNECT evil.example:443')).status).toBe(501)
@@ -94,7 +94,7 @@ describe('routes', () => {
     expect((await ask(`${served.url}/health`)).status).toBe(200)
   })
 
-  it('row 70: no expectation but 100-continue is met, and the others are told so', async () => {
+  it('row 70: of Expect only 100-continue is supported, anything else gets 417', async () => {
     await using served = await serve({ apiKey: 'sk-1' })
     const expectedOf = async (path: string, wish: string, key: string): Promise<unknown> => {
       const headers = ['Host: localhost', `Expect: ${wish}`, `Authorization: Bearer ${key}`]
@@ -112,7 +112,7 @@ describe('routes', () => {
     expect(served.generator.requests).toHaveLength(1)
   })
 
-  it('row 70: an unmet expectation is explained also to a client that sends much', async () => {
+  it('row 70: a client that sends a large body also gets the 417 response', async () => {
     await using served = await serve()
     const headers = ['Host: localhost', 'Expect: 200-ok']
     const { answer } = await speak(
@@ -133,7 +133,7 @@ describe('routes', () => {
     })
   })
 
-  it('repeats a fit request id, and replaces an unfit one', async () => {
+  it('x-request-id: a printable id of the client is echoed, any other is replaced', async () => {
     await using served = await serve()
     const idFor = async (id: string): Promise<string | null> =>
       (await ask(`${served.url}/health`, { headers: { 'x-request-id': id } })).headers.get(
@@ -149,7 +149,7 @@ describe('routes', () => {
 describe('keys', () => {
   const key = 'sk-ünïcode-canary'
 
-  it('row 71: every address but /health needs the key, whatever the method', async () => {
+  it('row 71: every route but /health needs the API key, whatever the method', async () => {
     await using served = await serve({ apiKey: key })
     for (const path of [...gets, ...posts, '/nowhere', '/health/../metrics']) {
       const isOpen = path.startsWith('/health') && !path.includes('..')
@@ -165,7 +165,7 @@ describe('keys', () => {
     expect(served.generator.requests).toEqual([])
   })
 
-  it('row 71: only the whole key opens, and never from the address', async () => {
+  it('row 71: only the exact API key in the authorization header is accepted', async () => {
     await using served = await serve({ apiKey: key })
     const bytes = Buffer.from(key).toString('latin1')
     const statusFor = async (authorization: string, path = '/v1/models'): Promise<number> =>
@@ -194,7 +194,7 @@ describe('keys', () => {
 })
 
 describe('hosts and origins', () => {
-  it('row 72: only our own names are answered', async () => {
+  it('row 72: only known names in the Host header are answered', async () => {
     await using served = await serve({ limits: { allowedHosts: ['ai.example'] } })
     const { port } = served
     const own = ['localhost', '127.0.0.1', '[::1]', hostname(), 'ai.example']
@@ -223,7 +223,7 @@ describe('hosts and origins', () => {
     }
   })
 
-  it('row 72: who listens everywhere is called by any of its addresses, and no other', async () => {
+  it('row 72: a server on 0.0.0.0 is called by any address of the machine', async () => {
     await using served = await serve({ host: '0.0.0.0', apiKey: 'sk-1' })
     const statusOf = async (name: string): Promise<number> =>
       (await speak(served, 'GET /health', [`Host: ${name}`])).status
@@ -243,7 +243,7 @@ describe('hosts and origins', () => {
   })
 
   it.each(['1.0', '1.1'])(
-    'row 72: a client of HTTP/%s that names no host is told so',
+    'row 72: an HTTP/%s request without a Host header gets 403 with the address to use',
     async (v) => {
       await using served = await serve()
       const answer = await raw(served.port, `GET /health HTTP/${v}\r\nConnection: close\r\n\r\n`)
@@ -262,7 +262,7 @@ describe('hosts and origins', () => {
     },
   )
 
-  it('row 72: foreign origins and plain forms are refused', async () => {
+  it('row 72: unknown origins and HTML forms are refused', async () => {
     await using served = await serve({ limits: { allowedOrigins: ['https://proxy.example'] } })
     const statusFor = async (origin: string): Promise<number> =>
       (await post(`${served.url}/v1/chat/completions`, hello, { origin })).status
@@ -289,7 +289,7 @@ describe('hosts and origins', () => {
     })
   })
 
-  it('row 90: no address makes tasks, and nothing of a body reaches an environment', async () => {
+  it('row 90: no route creates tasks, and no field of a body reaches an environment', async () => {
     await using served = await serve()
     for (const path of ['/tasks', '/v1/tasks', '/session', '/submit', '/control', '/v1/batches']) {
       for (const method of ['GET', 'POST', 'PUT', 'DELETE']) {

@@ -1,9 +1,9 @@
-/** Takes a request's body off the wire, never more of it than is allowed. */
+/** Reads a request's body, up to a limit. */
 
 import type { IncomingMessage } from 'node:http'
 import { HttpError } from '../http-error.ts'
 
-/** Refuses by the head alone: a body that is too long, or that is not plain JSON. */
+/** Refuses by the headers alone a body that is too large or not plain JSON. */
 export function checkBodyHead(request: IncomingMessage, limitBytes: number): void {
   const { headers } = request
   const encoding = headers['content-encoding']
@@ -16,13 +16,13 @@ export function checkBodyHead(request: IncomingMessage, limitBytes: number): voi
   if (Number(headers['content-length'] ?? 0) > limitBytes) throw tooLarge(limitBytes)
 }
 
-/** Whether the client sends its body only when it is told to go on. */
+/** Whether the client sends its body only after `100 Continue`. */
 export const waitsForContinue = ({ headers }: Pick<IncomingMessage, 'headers'>): boolean =>
   continueExpectation.test(headers.expect ?? '')
 
 /**
- * The whole body. Rejects with 413 at the first byte too many, with the request's error when the
- * client leaves, and with the signal's reason when it is aborted before the body is there.
+ * The whole body. Rejects with 413 at the first byte beyond the limit, with the request's error
+ * when the client disconnects, and with the signal's reason when it is aborted before the end.
  */
 export function readBody(
   request: IncomingMessage,
@@ -59,7 +59,7 @@ export function readBody(
   })
 }
 
-/** As Node has it. */
+/** The same expression as in Node. */
 const continueExpectation = /(?:^|\W)100-continue(?:$|\W)/i
 const jsonType = /^application\/json[ \t]*(?:;[ \t]*charset="?utf-?8"?[ \t]*)?$/i
 

@@ -1,12 +1,11 @@
-/** Parses the JSON of strangers: strict, shallow, and silent about what it read. */
+/** Strict JSON parser for untrusted input, with a limit on depth. */
 
 import { isUtf8 } from 'node:buffer'
 import { HttpError } from '../http-error.ts'
 
 /**
- * The parsed body, or 400. Complaints name a position and have fixed words, so that no byte of a
- * body comes back. Depth is checked before anything is built: parsing a deep body blocks for
- * seconds.
+ * The parsed body, or an error with status 400. Its message has a position and no text of the
+ * body. Depth is checked before anything is built: parsing a deep body blocks for seconds.
  */
 export function parseJson(bytes: Buffer, maxDepth: number): unknown {
   if (bytes.length === 0) {
@@ -21,7 +20,7 @@ export function parseJson(bytes: Buffer, maxDepth: number): unknown {
   return JSON.parse(text)
 }
 
-/** Keys that reach an object's prototype when it is copied carelessly. */
+/** Keys that can change an object's prototype when it is copied. */
 const forbiddenKeys: ReadonlySet<string> = new Set(['__proto__', 'constructor'])
 
 const numberPattern = /-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?/y
@@ -29,13 +28,13 @@ const escapePattern = /["\\/bfnrt]|u[0-9a-fA-F]{4}/y
 const literals: Readonly<Record<string, string>> = { t: 'true', f: 'false', n: 'null' }
 
 /**
- * Checks the grammar and what the grammar allows: depth, keys that come twice, forbidden keys and
- * numbers beyond a double. Iterative, and done at the first fault.
+ * Checks the grammar, and what the grammar allows: depth, repeated keys, forbidden keys and numbers
+ * beyond a double. Iterative; stops at the first error.
  */
 class Scanner {
   readonly #text: string
   readonly #maxDepth: number
-  /** What is open: the keys of an object, or `null` for an array. */
+  /** Open objects and arrays: the keys of an object, or `null` for an array. */
   readonly #open: (Set<string> | null)[] = []
   #at = 0
 
@@ -53,7 +52,7 @@ class Scanner {
     if (this.#at < this.#text.length) this.#fail()
   }
 
-  /** Reads a value, or the opening of one that has content: then it is not complete. */
+  /** Reads a scalar, an empty list or object, or an opening bracket: then returns `false`. */
   #value(): boolean {
     const code = this.#skipSpace()
     if (code === quote) {
@@ -81,7 +80,7 @@ class Scanner {
     this.#at++
     if (this.#skipSpace() === (isObject ? 0x7d : 0x5d)) {
       this.#at++
-      // An empty one is complete; at the top there is nothing to close after it.
+      // Empty, so it is complete and was never pushed.
       return true
     }
     this.#open.push(isObject ? new Set() : null)
@@ -89,7 +88,7 @@ class Scanner {
     return false
   }
 
-  /** Closes what ends here, up to the comma before the next value. */
+  /** Closes objects and arrays that end here, up to the comma before the next value. */
   #afterValue(): void {
     while (this.#open.length > 0) {
       const isObject = this.#open.at(-1) !== null
@@ -118,7 +117,7 @@ class Scanner {
     this.#at++
   }
 
-  /** Reads a string, and tells whether it has an escape. */
+  /** Reads a string; returns whether it has an escape. */
   #string(): boolean {
     const text = this.#text
     let hasEscape = false
@@ -168,7 +167,7 @@ function malformed(what: string, position: number): HttpError {
   })
 }
 
-/** Where decoding puts a replacement that the body does not spell itself. */
+/** The first byte that decodes to U+FFFD without being one itself. */
 function firstInvalidByte(bytes: Buffer): number {
   const text = bytes.toString('utf8')
   const replacement = Buffer.from('\ufffd')

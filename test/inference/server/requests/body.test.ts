@@ -26,7 +26,7 @@ function bodyOf(bytes: number): string {
 }
 
 describe('bodies', () => {
-  it('row 62: a body that says it is too long is refused before it is read', async () => {
+  it('row 62: a body whose content-length is above the limit is refused unread', async () => {
     await using served = await serve({ limits: { chatBodyBytes: 1000 } })
     const answer = await raw(served.port, head(served, 'Content-Length: 100000000'))
     expect(answer).toMatch(/^HTTP\/1\.1 413 /)
@@ -39,7 +39,7 @@ describe('bodies', () => {
     })
   })
 
-  it('row 62: exactly the limit passes, one byte more does not', async () => {
+  it('row 62: a body of exactly the limit is accepted, one byte more is not', async () => {
     await using served = await serve({ limits: { chatBodyBytes: 70_000 } })
     const url = `${served.url}/v1/chat/completions`
     expect((await post(url, bodyOf(70_000))).status).toBe(200)
@@ -61,7 +61,7 @@ describe('bodies', () => {
     expect(served.generator.requests).toHaveLength(2)
   })
 
-  it('row 62: an endless body is refused at the byte, and memory stays flat', async () => {
+  it('row 62: an endless body is refused at the limit without buffering it', async () => {
     await using served = await serve({ limits: { chatBodyBytes: 100_000 } })
     const socket = connect(served.port, '127.0.0.1')
     socket.on('error', () => {})
@@ -78,14 +78,14 @@ describe('bodies', () => {
     expect(process.memoryUsage().arrayBuffers - before).toBeLessThan(64 * 1_048_576)
   })
 
-  it('row 62: a client that is still sending is not cut off before it can read why', async () => {
+  it('row 62: a client that is still sending can read the error first', async () => {
     await using served = await serve({ limits: { chatBodyBytes: 1000 } })
     const socket = connect(served.port, '127.0.0.1')
     const story: string[] = []
     socket.on('end', () => story.push('end'))
     socket.write(head(served, 'Content-Length: 100000'))
     await once(socket, 'data')
-    // Another client's whole visit is time enough for an end that came too early.
+    // A whole request of another client takes longer than a premature close would.
     await post(`${served.url}/v1/chat/completions`, bodyOf(100))
     story.push('sent')
     socket.write('x'.repeat(100_000))
@@ -93,7 +93,7 @@ describe('bodies', () => {
     expect(story).toEqual(['sent', 'end'])
   })
 
-  it('row 62: a client that asks first is refused without sending', async () => {
+  it('row 62: a client that waits for 100-continue is refused before it sends', async () => {
     await using served = await serve({ limits: { chatBodyBytes: 1000 } })
     const refused = await raw(
       served.port,
@@ -139,7 +139,7 @@ describe('bodies', () => {
     expect(served.generator.requests).toHaveLength(2)
   })
 
-  it('a body that is still being read is given up with the reason of the signal', async () => {
+  it('readBody: rejects with the reason of the signal when it is aborted', async () => {
     const { request, socket } = await openRequest('{"half":')
     const controller = new AbortController()
     const { signal } = controller
@@ -153,7 +153,7 @@ describe('bodies', () => {
     socket.destroy()
   })
 
-  it('a body that is there, or refused, is no more concern of the signal', async () => {
+  it('readBody: removes its abort listener once the body is read or refused', async () => {
     const { signal } = new AbortController()
     for (const [text, limit] of [
       ['{"whole":1}', 1000],
@@ -168,7 +168,7 @@ describe('bodies', () => {
     }
   })
 
-  it('goes on with a connection after it refused a small body', async () => {
+  it('a connection stays usable after a small body was refused', async () => {
     await using served = await serve()
     const body = JSON.stringify(hello)
     const answer = await raw(
@@ -196,7 +196,7 @@ const chunked = (text: string): string[] => [`${text.length.toString(16)}\r\n`, 
 
 const mostPoured = 512 * 1_048_576
 
-/** Writes until the other side has had enough; resolves with how much that was. */
+/** Writes until the server closes the connection; resolves with the bytes written. */
 async function pour(socket: Socket, block: Buffer): Promise<number> {
   let sent = 0
   while (!socket.destroyed && socket.writable && sent < mostPoured) {

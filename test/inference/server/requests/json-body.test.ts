@@ -47,7 +47,7 @@ const malformed: readonly (readonly [string, string | Buffer, number])[] = [
 ]
 
 describe('the JSON of a body', () => {
-  it('row 64: what is not JSON is refused with a position and without a word of it', () => {
+  it('row 64: invalid JSON is refused with a position and without text of the body', () => {
     for (const [name, body, position] of malformed) {
       const { status, code, param, message } = refusalOf(body)
       expect({ name, status, code, param }).toEqual({
@@ -61,7 +61,7 @@ describe('the JSON of a body', () => {
     }
   })
 
-  it('row 64: the invalid byte is found behind many replacements that are true', () => {
+  it('row 64: the first invalid byte is found behind genuine U+FFFD characters', () => {
     const many = '{"canary": "' + '\ufffdä'.repeat(200_000)
     const body = Buffer.concat([Buffer.from(many), Buffer.from([0xff])])
     expect(refusalOf(body).message).toMatch(
@@ -69,12 +69,12 @@ describe('the JSON of a body', () => {
     )
   })
 
-  it('row 64: an empty body is refused by name', () => {
+  it('row 64: an empty body is refused as such', () => {
     expect(refusalOf('')).toMatchObject({ status: 400, code: 'invalid_json', param: 'body' })
     expect(refusalOf('  ')).toMatchObject({ status: 400, code: 'invalid_json' })
   })
 
-  it('row 64: accepts what JSON.parse accepts, and refuses what it refuses', () => {
+  it('row 64: the parser accepts what JSON.parse accepts, and refuses what it refuses', () => {
     const noSpecialKeys = (text: string): boolean => !/__proto__|constructor/.test(text)
     assertProperty(
       fc.property(fc.json({ maxDepth: 8 }).filter(noSpecialKeys), (text) => {
@@ -94,7 +94,7 @@ describe('the JSON of a body', () => {
         const text = parts.join('')
         const isRefused = throws(() => parse(text))
         const isMalformed = throws(() => JSON.parse(text))
-        // We refuse more: keys that come twice, and numbers beyond a double.
+        // Stricter than JSON.parse: repeated keys, and numbers beyond a double.
         if (isMalformed) expect(isRefused, text).toBe(true)
         else if (isRefused) expect(text).toMatch(/"a"|""|e/)
       }),
@@ -102,7 +102,7 @@ describe('the JSON of a body', () => {
     )
   })
 
-  it('row 65: a body nested too deeply is refused at the first level too many', () => {
+  it('row 65: a body nested too deeply is refused at the first level beyond the limit', () => {
     expect(parse('['.repeat(64) + ']'.repeat(64))).toBeDefined()
     for (const depth of [65, 1000, 1_000_000]) {
       expect(refusalOf('['.repeat(depth))).toMatchObject({ status: 400, code: 'json_too_deep' })
@@ -113,7 +113,7 @@ describe('the JSON of a body', () => {
     expect(parse(`[${'[],'.repeat(1000)}[]]`)).toHaveLength(1001)
   })
 
-  it('row 66: keys that reach a prototype are refused, however they are spelled', () => {
+  it('row 66: the keys __proto__ and constructor are refused, also with escapes', () => {
     const bodies = [
       '{"__proto__": {"polluted": 1}}',
       '{"a": [{"constructor": {"prototype": {"polluted": 1}}}]}',

@@ -16,7 +16,7 @@ const corpus = readdirSync(folder)
 const chatPath = '/v1/chat/completions'
 
 describe('fields of requests', () => {
-  it('row 67: every bad field is refused by name, one file each', async () => {
+  it('row 67: each bad request of the corpus gets its code and the path of its field', async () => {
     await using served = await serve()
     for (const file of corpus) {
       const bad = JSON.parse(readFileSync(join(folder, file), 'utf8')) as BadRequest
@@ -44,7 +44,7 @@ describe('fields of requests', () => {
     expect(served.generator.tokenized).toEqual([])
   })
 
-  it('row 67: no more prompts than are allowed, and no prompt larger than a body', async () => {
+  it('row 67: the number of prompts and tools and the size of a prompt are limited', async () => {
     await using served = await serve()
     const many = (count: number): string[] => Array.from({ length: count }, () => 'a')
     const codeOf = async (path: string, body: unknown): Promise<unknown> =>
@@ -66,7 +66,7 @@ describe('fields of requests', () => {
     expect(enough.json.num_prompts).toBe(1024)
   })
 
-  it('row 68: unknown fields are ignored and told in a header', async () => {
+  it('row 68: unknown fields are ignored and listed in a response header', async () => {
     await using served = await serve()
     const body = { ...hello, logit_bias: {}, 'odd\r\nname: x': 1, ünicode: 2 }
     const { status, headers } = await post(`${served.url}${chatPath}`, body)
@@ -88,7 +88,7 @@ describe('fields of requests', () => {
     expect((await post(`${served.url}${chatPath}`, hello)).status).toBe(200)
   })
 
-  it('row 69: an unknown model gets 404 and the names of the served ones', async () => {
+  it('row 69: an unknown model gets 404 with the names of the served ones', async () => {
     await using served = await serve()
     const { status, json } = await post(`${served.url}${chatPath}`, { ...hello, model: 'gpt-9' })
     expect(status).toBe(404)
@@ -104,7 +104,7 @@ describe('fields of requests', () => {
     expect(one.status).toBe(404)
   })
 
-  it('hands every known field on to the generator', async () => {
+  it('a chat request: every known field reaches the generator', async () => {
     await using served = await serve()
     const parameters = { type: 'object', properties: { a: { type: 'number' } } }
     await post(`${served.url}${chatPath}`, {
@@ -181,7 +181,7 @@ describe('fields of requests', () => {
     })
   })
 
-  it('leaves to the configuration what a request does not say', async () => {
+  it('a completion request: null or missing fields keep the configured values', async () => {
     await using served = await serve()
     await post(`${served.url}/v1/completions`, { prompt: 'a', temperature: null })
     expect(served.generator.requests[0]?.sampling).toEqual({ maxTokens: 100, logprobs: null })
