@@ -1,4 +1,4 @@
-/** What a task's events say about it, in attributes. Tasks that say the same share one object. */
+/** The attributes of a task's events. Tasks with equal attributes share one object. */
 
 import type { AttemptFacts } from '../backends/backend.ts'
 import { messageOf } from '../foundation/errors.ts'
@@ -11,13 +11,13 @@ const longestResult = 65_536
 const longestTail = 2048
 const mostShared = 1000
 
-/** What tasks of one executable say, and what their attempts on one worker say. */
+/** The attributes of an executable's tasks, and of their first attempts by worker. */
 interface SharedTask {
   readonly attributes: JsonObject
   readonly attempts: Map<string | null, JsonObject>
 }
 
-/** By kind and executable; tasks with attributes of their own share nothing. */
+/** By kind and executable. Tasks with attributes of their own share nothing. */
 const shared = new Map<string, Map<string, SharedTask>>()
 let sharedCount = 0
 
@@ -41,11 +41,11 @@ function forgetShared(): void {
   sharedCount = 1
 }
 
-/** A model that is known only after routing replaces what was said before. */
+/** Computed again when routing has chosen the model. */
 export function describeTask(entry: Entry): JsonObject {
   const { executable, task, workflowId } = entry
   if (entry.attributes?.['executable'] === executable) return entry.attributes
-  entry.attributes = hasSharedWords(entry)
+  entry.attributes = hasSharedAttributes(entry)
     ? findShared(task.kind, executable).attributes
     : Object.freeze({
         ...task.attributes,
@@ -56,17 +56,17 @@ export function describeTask(entry: Entry): JsonObject {
   return entry.attributes
 }
 
-const hasSharedWords = ({ task, workflowId }: Entry): boolean =>
+const hasSharedAttributes = ({ task, workflowId }: Entry): boolean =>
   task.attributes === null && workflowId === null
 
-/** The task, and what it waits for. */
+/** Of TaskCreated: also what the task waits for. */
 export function describeRegistration(entry: Entry): JsonObject {
   const { dependencies } = entry
   const task = describeTask(entry)
   return dependencies.length === 0 ? task : Object.freeze({ ...task, dependencies })
 }
 
-/** The task, its worker and its attempt. Only first attempts are shared: later ones are rare. */
+/** Of an attempt: also its number and its worker. Only first attempts share one object. */
 export function describeAttempt(entry: Entry): JsonObject {
   const { workerId, attempt, task } = entry
   const create = (): JsonObject =>
@@ -75,7 +75,7 @@ export function describeAttempt(entry: Entry): JsonObject {
       ...(workerId === null ? {} : { worker_id: workerId }),
       attempt,
     })
-  if (!hasSharedWords(entry) || attempt > 1) return create()
+  if (!hasSharedAttributes(entry) || attempt > 1) return create()
   const { attempts } = findShared(task.kind, entry.executable)
   let known = attempts.get(workerId)
   if (known === undefined) {
@@ -94,7 +94,7 @@ export const describeReason = ({ reason }: TaskCanceledError): { reason: string 
   reason: toText(reason),
 })
 
-/** Whatever was thrown may throw again at a touch. */
+/** Reading a property of a thrown value may throw. */
 export function describeStack(error: unknown): { error_stack?: string } {
   try {
     const { stack } = error as { stack?: unknown }
@@ -104,10 +104,10 @@ export function describeStack(error: unknown): { error_stack?: string } {
   }
 }
 
-/** Without secrets, and not longer than an attribute may be. */
+/** With secrets masked, and cut to the length of an attribute. */
 const toText = (text: string): string => String(toJsonValue(maskSecrets(text)))
 
-/** `null` when nothing is known beyond the worker. */
+/** `null` when only the worker is known. */
 export function describeFacts(facts: AttemptFacts | undefined): Record<string, JsonValue> | null {
   if (facts === undefined) return null
   const { cpuSeconds, peakMemoryBytes, exitCode, signal, stdoutTail, stderrTail } = facts
@@ -121,17 +121,17 @@ export function describeFacts(facts: AttemptFacts | undefined): Record<string, J
   return Object.keys(known).length === 0 ? null : known
 }
 
-/** Secrets go first: a cut through one would leave half of it. */
+/** Masked before it is cut: a cut through a secret would leave half of it. */
 function toTail(text: string): string {
   const bytes = Buffer.from(maskSecrets(text))
   if (bytes.length <= longestTail) return bytes.toString()
   let from = bytes.length - longestTail
-  // The cut may fall into a character.
+  // Do not start inside of a UTF-8 sequence.
   while (((bytes[from] ?? 0) & 0xc0) === 0x80) from++
   return bytes.toString('utf8', from)
 }
 
-/** A result that JSON cannot hold whole is left out: a part would be taken for all of it. */
+/** A result that JSON cannot hold as a whole is omitted: a part could be mistaken for all of it. */
 export function describeResult(value: unknown): Record<string, JsonValue> {
   const text = JSON.stringify(toJsonValue(value))
   const isWhole = Buffer.byteLength(text) <= longestResult && !text.includes('[unserializable: ')

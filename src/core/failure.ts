@@ -1,4 +1,4 @@
-/** What a failure means for a task, whatever was thrown. */
+/** The errors of tasks that fail or are canceled, whatever was thrown. */
 
 import {
   messageOf,
@@ -12,7 +12,7 @@ import type { Task } from '../tasks/task.ts'
 
 /** What awaiting the task rejects with; the original error is the cause. */
 export function toTaskError({ uid }: Task, error: unknown): TuttiError {
-  // Another task's failure, thrown by a function that awaited it, is a cause like any other.
+  // The error of another task, thrown by a function that awaited it, is only a cause.
   if (isA(error, TaskFailedError) && error.uid === uid) return error
   const text = `task ${uid} failed: ${errorTypeOf(error)}: ${messageOf(error)}`
   return withoutStack(() => new TaskFailedError(text, { uid, cause: error }))
@@ -23,7 +23,7 @@ export const toCancelError = ({ uid }: Task, reason: string): TaskCanceledError 
 
 export const isLostWorker = (error: unknown): boolean => isA(error, WorkerLostError)
 
-/** After so many workers died under it, a task is not tried again. */
+/** A task that has killed this many workers is not retried. */
 const poisonLimit = 3
 
 export const isPoisonous = (workersLost: number): boolean => workersLost >= poisonLimit
@@ -36,7 +36,7 @@ export function toPoisonError(workersLost: number, last: unknown): PoisonTaskErr
   })
 }
 
-/** `instanceof` for a value that may throw at every touch. */
+/** `instanceof` for a value whose prototype may throw when it is read. */
 function isA<T>(value: unknown, errorClass: abstract new (...args: never[]) => T): value is T {
   try {
     return value instanceof errorClass

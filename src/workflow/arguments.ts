@@ -1,25 +1,25 @@
-/** Handles inside of arguments: finds them, and puts values in their places, in copies. */
+/** Finds the handles inside of arguments and replaces them by values, in copies. */
 
 import { ValueError } from '../foundation/errors.ts'
 import { EngineHandle } from './handle.ts'
 
-/** Deeper than any data that somebody meant; a walk that never ends is worse than an error. */
+/** A limit instead of a walk that never ends. */
 const deepest = 1000
 
 type Container = Readonly<Record<string, unknown>> | readonly unknown[]
 
-interface Place {
+interface OpenContainer {
   readonly container: Container
-  /** Its depth; 0 is the list of arguments itself. */
+  /** 0 for the list of arguments itself. */
   readonly depth: number
 }
 
 /**
  * The handles anywhere in the arguments, each once: nested in arrays and plain objects, which may
- * refer to each other in rings. Throws a `ValueError` when they are nested too deeply.
+ * contain cycles. Throws a `ValueError` when they are nested too deeply.
  */
 export function findHandles(args: readonly unknown[]): readonly EngineHandle[] {
-  // Most arguments are flat: those need no walk.
+  // Most arguments are flat.
   if (isFlat(args)) return args.some(isHandle) ? onlyHandles(args) : none
   return onlyHandles(containersIn(args).flatMap(partsOf))
 }
@@ -41,8 +41,8 @@ export function isFlat(args: readonly unknown[]): boolean {
 }
 
 /**
- * The arguments with values in the places of handles, all of which are DONE. Only what holds
- * handles is copied; what is shared or ring-shaped stays so.
+ * The arguments with values in place of handles, all of which are DONE. Only containers of handles
+ * are copied; shared references and cycles are kept.
  */
 export function substitute(args: readonly unknown[]): readonly unknown[] {
   if (isFlat(args)) {
@@ -71,7 +71,7 @@ function fill(
   }
   if (Object.getPrototypeOf(container) === null) Object.setPrototypeOf(copy, null)
   for (const [name, part] of Object.entries(container)) {
-    // An assignment to `__proto__` would make no key.
+    // An assignment to `__proto__` would create no key.
     const value = valueOf(part)
     Object.defineProperty(copy, name, {
       value,
@@ -85,9 +85,9 @@ function fill(
 /** Every container once, the arguments first. */
 function containersIn(args: readonly unknown[]): readonly Container[] {
   const seen = new Set<Container>([args])
-  const open: Place[] = [{ container: args, depth: 0 }]
-  for (let place = open.pop(); place !== undefined; place = open.pop()) {
-    const { container, depth } = place
+  const open: OpenContainer[] = [{ container: args, depth: 0 }]
+  for (let next = open.pop(); next !== undefined; next = open.pop()) {
+    const { container, depth } = next
     for (const part of partsOf(container)) {
       if (!isContainer(part) || seen.has(part)) continue
       if (depth >= deepest) throw tooDeep()
@@ -98,7 +98,7 @@ function containersIn(args: readonly unknown[]): readonly Container[] {
   return [...seen]
 }
 
-/** The containers that hold a handle, themselves or in what they contain. */
+/** The containers that hold a handle, directly or through what they contain. */
 function holdersOf(containers: readonly Container[]): ReadonlySet<Container> {
   const holders = new Map<Container, Container[]>()
   const open: Container[] = []
@@ -121,7 +121,7 @@ function holdersOf(containers: readonly Container[]): ReadonlySet<Container> {
   return touched
 }
 
-/** Arrays and plain objects; a class's instance, a Map or a Set is a value like any other. */
+/** Arrays and plain objects; instances of classes, Maps and Sets are not searched. */
 function isContainer(value: unknown): value is Container {
   if (typeof value !== 'object' || value === null) return false
   if (Array.isArray(value)) return true

@@ -1,4 +1,4 @@
-/** The name under which a result is kept: a hash of the function and of what it was called with. */
+/** The key under which a result is stored: a hash of the function and its arguments. */
 
 import { createHash, type Hash } from 'node:crypto'
 import { types } from 'node:util'
@@ -6,17 +6,16 @@ import { ValueError } from '../foundation/errors.ts'
 import { definitionOf } from '../tasks/define-task.ts'
 import type { Plan } from './plan.ts'
 
-/** Changes when the meaning of a key does. */
+/** Changed when the encoding changes. */
 const version = 'tutti-memo-3'
 const deepest = 1000
-/** What is shared in many places is encoded in each: equal content must give equal keys. */
+/** Shared objects are encoded wherever they occur: equal content must give equal keys. */
 const mostContainers = 1_000_000
 
 /**
- * Equal for equal calls, also in another process. The function's source text counts, and how a
- * prompt is asked; what the function calls does not. A key of the caller's own stands for the
- * arguments alone. Throws a `ValueError` that names an argument
- * which cannot be compared by its content.
+ * Equal for equal calls, also in another process. The function's source text and the sampling
+ * options of a prompt count; what the function calls does not. A key of the caller's own replaces
+ * the arguments. Throws a `ValueError` that names an argument that has no comparable content.
  */
 export function memoKey(plan: Plan, args: readonly unknown[]): string {
   const { cache, name, work } = plan.options
@@ -41,7 +40,7 @@ function keyOf(key: (...args: never[]) => string, args: readonly unknown[]): str
   throw new ValueError('`cache.key` gave no string', { field: 'cache.key', got: given })
 }
 
-/** Lengths first, so that no two lists of words look the same. */
+/** Length-prefixed, so that different lists never give the same bytes. */
 function write(hash: Hash, ...words: string[]): void {
   for (const word of words) hash.update(`${word.length}:${word}`)
 }
@@ -52,7 +51,7 @@ interface Open {
   readonly depth: number
 }
 
-/** Writes values in one order whatever the order of keys; without recursion. */
+/** Encodes values independently of the order of keys; iterates instead of recursing. */
 class Encoder {
   readonly #hash: Hash
   readonly #open: Open[] = []
@@ -71,8 +70,8 @@ class Encoder {
 
   #encode({ value, path, depth }: Open): void {
     if (typeof value !== 'object' || value === null) return this.#encodePrimitive(value, path)
-    // A ring ends here as well.
-    if (depth > deepest) throw notComparable(path, 'nested too deeply or in a ring')
+    // Cycles end here as well.
+    if (depth > deepest) throw notComparable(path, 'nested too deeply or in a cycle')
     if (++this.#containers > mostContainers) throw notComparable(path, 'one object too many')
     if (Array.isArray(value)) {
       this.#encodeItems('array', value as readonly unknown[], path, depth)
@@ -96,7 +95,7 @@ class Encoder {
     this.#add([...items.keys()], (at) => items[at], path, depth)
   }
 
-  /** The first is encoded next. */
+  /** Pushed in reverse, so that the first is encoded next. */
   #add<K extends string | number>(
     keys: readonly K[],
     valueOf: (key: K) => unknown,

@@ -1,29 +1,29 @@
-/** Who runs, and who takes over a result: equal calls share one run, and its result is kept. */
+/** Memoization: equal calls share one run, and its result is stored. */
 
 import { messageOf, StateError } from '../foundation/errors.ts'
 import type { Log } from '../foundation/log.ts'
 import type { Outcome } from '../tasks/task-record.ts'
 import { type Found, MemoStore } from './memo-store.ts'
 
-/** How a call goes on. */
+/** How a call continues. */
 export interface MemoAnswer<N> {
   /** It has not ended. */
   isOpen(call: N): boolean
-  /** It must run. */
+  /** No result is stored: it runs. */
   run(call: N): void
-  /** It ends with this value, without having run. */
+  /** It ends with this value and does not run. */
   reuse(call: N, value: unknown, key: string, source: 'stored' | 'shared'): void
   /** The equal call that it waited for failed. */
   fail(call: N, error: unknown): void
 }
 
-/** Calls with one key: the first looks and runs, the others wait for it. */
+/** Equal calls: the first reads the store and runs, the others wait for it. */
 interface Shared<N> {
   readonly key: string
   leader: N
   followers: N[]
-  /** The store was asked and has not answered. */
-  isLooking: boolean
+  /** The store has not answered yet. */
+  isReading: boolean
 }
 
 export class Memo<N> {
@@ -31,7 +31,7 @@ export class Memo<N> {
   readonly #log: Log
   readonly #byKey = new Map<string, Shared<N>>()
   readonly #byLeader = new Map<N, Shared<N>>()
-  /** Results on their way to the store, and when they are there. */
+  /** Results that are being written to the store. */
   readonly #fresh = new Map<string, Found & { readonly written: Promise<void> }>()
   #store: MemoStore | null = null
 
@@ -44,7 +44,7 @@ export class Memo<N> {
     this.#store = new MemoStore(folder)
   }
 
-  /** Answers the call now or later, once. Throws when there is no folder for results. */
+  /** Answers once, now or later. Throws when there is no folder for results. */
   ask(call: N, key: string): void {
     const store = this.#store
     if (store === null) {
@@ -59,21 +59,21 @@ export class Memo<N> {
       known.followers.push(call)
       return
     }
-    const shared: Shared<N> = { key, leader: call, followers: [], isLooking: true }
+    const shared: Shared<N> = { key, leader: call, followers: [], isReading: true }
     this.#byKey.set(key, shared)
     this.#byLeader.set(call, shared)
     void store.read(key).then(
-      (found) => this.#go(shared, found),
+      (found) => this.#continue(shared, found),
       (error: unknown) => {
-        this.#log.warn('ResultNotRead', `a kept result cannot be read: ${messageOf(error)}`)
-        this.#go(shared, null)
+        this.#log.warn('ResultNotRead', `a stored result cannot be read: ${messageOf(error)}`)
+        this.#continue(shared, null)
       },
     )
   }
 
-  /** The store has answered; by then all who asked may be gone. */
-  #go(shared: Shared<N>, found: Found | null): void {
-    shared.isLooking = false
+  /** The store has answered. All calls may have ended by then. */
+  #continue(shared: Shared<N>, found: Found | null): void {
+    shared.isReading = false
     if (this.#byKey.get(shared.key) !== shared) return
     if (found === null) return this.#answer.run(shared.leader)
     this.#forget(shared)
@@ -82,16 +82,16 @@ export class Memo<N> {
     }
   }
 
-  /** A call has ended; those that wait for it hear how. */
+  /** A call has ended: those that wait for it end, too, or one of them runs. */
   ended(call: N, outcome: Outcome): void {
     const shared = this.#byLeader.get(call)
     if (shared === undefined) return
     this.#byLeader.delete(call)
-    if (outcome.state === 'CANCELED') return this.#passOn(shared)
+    if (outcome.state === 'CANCELED') return this.#promote(shared)
     this.#forget(shared)
     const followers = shared.followers.filter((one) => this.#answer.isOpen(one))
     if ('error' in outcome) {
-      // A program's failure is its own cause.
+      // The error of a failed program has no cause: it is the cause.
       const { cause = outcome.error } = outcome.error
       for (const one of followers) this.#answer.fail(one, cause)
       return
@@ -105,14 +105,14 @@ export class Memo<N> {
     await Promise.all([...this.#fresh.values()].map(({ written }) => written))
   }
 
-  /** Somebody's wish to cancel is not the others'. */
-  #passOn(shared: Shared<N>): void {
+  /** Only the leader was canceled: the next of the equal calls takes its place. */
+  #promote(shared: Shared<N>): void {
     const [next, ...others] = shared.followers.filter((one) => this.#answer.isOpen(one))
     if (next === undefined) return this.#forget(shared)
     shared.leader = next
     shared.followers = others
     this.#byLeader.set(next, shared)
-    if (!shared.isLooking) this.#answer.run(next)
+    if (!shared.isReading) this.#answer.run(next)
   }
 
   #forget(shared: Shared<N>): void {

@@ -87,7 +87,7 @@ const step: fc.Arbitrary<Step> = fc.oneof(
 )
 
 describe('any sequence of reports', () => {
-  it('gives one canonical sequence of events, one end and one outcome', () => {
+  it('ledger: any reports give one canonical event sequence, one end and one outcome', () => {
     assertProperty(
       fc.property(fc.array(step, { maxLength: 25 }), fc.nat(4), (steps, retries) => {
         const { ledger, backend, clock, submit, told, ended } = openLedger()
@@ -122,7 +122,7 @@ describe('any sequence of reports', () => {
     )
   })
 
-  it('leaves the outcome of many tasks to their first end', async () => {
+  it('ledger: the first end of each of many tasks counts', async () => {
     const { ledger, backend, submit, told } = openLedger()
     const tasks = Array.from({ length: 50 }, () => quick())
     submit(...tasks)
@@ -140,7 +140,7 @@ describe('any sequence of reports', () => {
     }
   })
 
-  it('counts a report of a job that it never had', () => {
+  it('ledger: a report of an unknown job is counted as late', () => {
     const { ledger } = openLedger()
     const task = quick()
     const stray = new FakeSession().createJob(task)
@@ -148,7 +148,7 @@ describe('any sequence of reports', () => {
     expect([ledger.lateReports, task.state]).toEqual([1, 'CREATED'])
   })
 
-  it('takes a repeated start for late: the worker stays the first one', () => {
+  it('ledger: a repeated start is late, and the worker stays the first one', () => {
     const workers: (string | null)[] = []
     const { ledger, backend, submit } = openLedger((_, entry) => void workers.push(entry.workerId))
     const task = quick()
@@ -168,21 +168,24 @@ describe('row 23: a cancel in the middle of a change', () => {
     ['TaskSubmitted', 'TaskCreated TaskSubmitted TaskCanceled', 0],
     ['TaskQueued', 'TaskCreated TaskSubmitted TaskQueued TaskCanceled', 0],
   ] as const
-  it.each(moments)('row 23: while %s is told ends it before the backend sees it', (...row) => {
-    const [when, expected, jobs] = row
-    const answers: boolean[] = []
-    const stage = openLedger((type, entry) => {
-      if (type === when) answers.push(stage.ledger.requestCancel(entry.task, 'asked'))
-    })
-    const task = quick()
-    stage.submit(task)
-    expect(answers).toEqual([true])
-    expect(stage.told(task).join(' ')).toBe(expected)
-    expect([stage.backend.jobs.length, stage.backend.cancels.length]).toEqual([jobs, 0])
-    expect(task.state).toBe('CANCELED')
-  })
+  it.each(moments)(
+    'row 23: a cancel during %s ends the task before the backend gets a job',
+    (...row) => {
+      const [when, expected, jobs] = row
+      const answers: boolean[] = []
+      const stage = openLedger((type, entry) => {
+        if (type === when) answers.push(stage.ledger.requestCancel(entry.task, 'asked'))
+      })
+      const task = quick()
+      stage.submit(task)
+      expect(answers).toEqual([true])
+      expect(stage.told(task).join(' ')).toBe(expected)
+      expect([stage.backend.jobs.length, stage.backend.cancels.length]).toEqual([jobs, 0])
+      expect(task.state).toBe('CANCELED')
+    },
+  )
 
-  it('row 23: while a failed attempt is told stops the next one', () => {
+  it('row 23: a cancel during tutti.TaskAttempt prevents the next attempt', () => {
     const stage = openLedger((type, entry) => {
       if (type === 'tutti.TaskAttempt') stage.ledger.requestCancel(entry.task, 'asked')
     })
@@ -195,7 +198,7 @@ describe('row 23: a cancel in the middle of a change', () => {
   })
 
   it.each(['tutti.TaskAttempt', 'TaskCompleted'])(
-    'a report that is repeated while %s is told is late',
+    'ledger: a report that is repeated during %s is late',
     (when) => {
       const stage = openLedger((type, { task }) => {
         if (type !== when) return
@@ -212,7 +215,7 @@ describe('row 23: a cancel in the middle of a change', () => {
     },
   )
 
-  it('row 23: while the end is told is too late', () => {
+  it('row 23: a cancel during the terminal event is too late', () => {
     const answers: boolean[] = []
     const stage = openLedger((type, entry) => {
       if (type === 'TaskCompleted') answers.push(stage.ledger.requestCancel(entry.task, 'asked'))
@@ -223,7 +226,7 @@ describe('row 23: a cancel in the middle of a change', () => {
     expect([answers, stage.backend.cancels, task.state]).toEqual([[false], [], 'DONE'])
   })
 
-  it("tells the hand-over with its own time: what happens before it is not the backend's", () => {
+  it('ledger: TaskQueued has its own time, after the subscribers of TaskSubmitted', () => {
     const times = new Map<string, number>()
     const stage = openLedger((type, { life }) => {
       times.set(type, life.time)

@@ -19,7 +19,7 @@ async function turnsDuring(promise: Promise<unknown>): Promise<number> {
 }
 
 describe('a large submission', () => {
-  it('row 5: a million tasks go through in slices, with loop turns in between', async () => {
+  it('row 5: a million tasks are opened in slices that leave the loop free', async () => {
     await using session = new Session([new NoopBackend()])
     const tasks = many(1_000_000)
     const submitted = session.submitTasks(tasks)
@@ -29,7 +29,7 @@ describe('a large submission', () => {
     expect(tasks.every(({ state }) => state === 'DONE')).toBe(true)
   })
 
-  it('row 5: tasks that come one by one leave the loop free as well', async () => {
+  it('row 5: tasks that are submitted one by one leave the loop free', async () => {
     await using session = new Session([new NoopBackend()])
     const submitAll = async (): Promise<void> => {
       for (const task of many(5000)) await session.submitTasks([task])
@@ -37,7 +37,7 @@ describe('a large submission', () => {
     expect(await turnsDuring(submitAll())).toBeGreaterThanOrEqual(5)
   })
 
-  it('waits at 100,000 open tasks and goes on as they end', async () => {
+  it('submission: waits at 100,000 open tasks and continues as they end', async () => {
     const backend = new FakeBackend()
     await using session = new Session([backend])
     const tasks = many(150_000)
@@ -62,7 +62,7 @@ describe('a large submission', () => {
     expect(backend.jobs.length).toBe(150_000)
   })
 
-  it('row 25: holds back single tasks too, and close() wakes what waits', async () => {
+  it('row 25: single tasks wait for room, too, and close() rejects what waits', async () => {
     const backend = new FakeBackend()
     const session = new Session([backend])
     const first = many(100_000)
@@ -83,7 +83,7 @@ describe('a large submission', () => {
     expect(backend.jobs.length).toBe(101_000)
   })
 
-  it('lets its tasks be awaited and canceled before they are handed over', async () => {
+  it('submission: tasks can be awaited and canceled before they are opened', async () => {
     const { session, backend, eventsOf } = await openSession()
     const tasks = many(3000)
     const submitted = session.submitTasks(tasks)
@@ -101,7 +101,7 @@ describe('a large submission', () => {
 })
 
 describe('close() during a submission', () => {
-  it('row 25: rejects it, cancels what was handed over and leaves the rest untouched', async () => {
+  it('row 25: close() during a submission rejects it and cancels what was opened', async () => {
     const { session, backend, all } = await openSession()
     const tasks = many(3500)
     const submitted = rejection(session.submitTasks(tasks))

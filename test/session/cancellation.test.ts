@@ -10,7 +10,7 @@ const cancelReport = { kind: 'cancel', reason: 'the backend says so' } as const
 const tillQueued = ['TaskCreated', 'TaskSubmitted', 'TaskQueued']
 
 describe('cancellation', () => {
-  it('row 23: of a task that waits ends it without RUNNING', async () => {
+  it('row 23: a canceled task that waits ends without RUNNING', async () => {
     const { session, backend, clock, eventsOf } = await openSession()
     const task = quick()
     await session.submitTasks([task])
@@ -32,7 +32,7 @@ describe('cancellation', () => {
     })
   })
 
-  it('row 23: of a running task tells how long it ran', async () => {
+  it('row 23: the cancellation of a running task has its duration', async () => {
     const { session, backend, clock, eventsOf } = await openSession()
     const task = quick()
     await session.submitTasks([task])
@@ -47,7 +47,7 @@ describe('cancellation', () => {
     expect(attribute(end, 'reason')).toBe('canceled by the caller')
   })
 
-  it('row 23: is true once, and false after the end', async () => {
+  it('row 23: cancel() is true once, and false after the end', async () => {
     const { session, backend, eventsOf } = await openSession()
     const [task, ended, unknown] = [quick(), quick(), quick()]
     await session.submitTasks([task, ended])
@@ -63,7 +63,7 @@ describe('cancellation', () => {
     expect(() => session.cancel(task, '')).toThrow(ValueError)
   })
 
-  it("row 23: of another session's task with the same uid does nothing", async () => {
+  it("row 23: cancel() ignores another session's task with the same uid", async () => {
     const [one, two] = [await openSession(), await openSession()]
     const [mine, theirs] = [quick({ uid: 'a' }), quick({ uid: 'a' })]
     await one.session.submitTasks([mine])
@@ -103,7 +103,7 @@ describe('cancellation', () => {
     }
   }
 
-  it('row 23: between two attempts counts the attempt that ran, and ends the retries', async () => {
+  it('row 23: a cancel between two attempts ends the retries', async () => {
     const { session, backend, clock, eventsOf } = await openSession()
     const task = quick({ retries: 3 })
     await session.submitTasks([task])
@@ -121,7 +121,7 @@ describe('cancellation', () => {
     expect(backend.jobs).toHaveLength(2)
   })
 
-  it('row 23: a canceled task that fails first is not tried again', async () => {
+  it('row 23: a canceled task that fails first is not retried', async () => {
     const { session, backend, eventsOf } = await openSession()
     const task = quick({ retries: 3 })
     await session.submitTasks([task])
@@ -133,7 +133,7 @@ describe('cancellation', () => {
     expect(typesOf(await eventsOf(task)).at(-1)).toBe('TaskFailed')
   })
 
-  it('row 23: a backend that never answers leaves it to close()', async () => {
+  it('row 23: close() ends what the backend never canceled', async () => {
     class Deaf extends FakeBackend {
       override connect(...args: Parameters<FakeBackend['connect']>) {
         return { ...super.connect(...args), release: () => Promise.resolve() }
@@ -158,7 +158,7 @@ describe('cancellation', () => {
 })
 
 describe('abort signals of tasks', () => {
-  it('row 24: one that was aborted before cancels at once, unseen by the backend', async () => {
+  it('row 24: an aborted signal cancels at once, and the backend gets no job', async () => {
     const { session, backend, eventsOf } = await openSession()
     const task = quick({ signal: AbortSignal.abort(new Error('too late')) })
     await session.submitTasks([task])
@@ -173,7 +173,7 @@ describe('abort signals of tasks', () => {
     })
   })
 
-  it('row 24: one signal for 10,000 tasks has one listener, none in the end', async () => {
+  it('row 24: one signal for 10,000 tasks has one listener, and none in the end', async () => {
     const warnings: Error[] = []
     const hear = (warning: Error): void => void warnings.push(warning)
     process.on('warning', hear)
@@ -196,7 +196,7 @@ describe('abort signals of tasks', () => {
     expect(EventEmitter.defaultMaxListeners).toBeLessThan(10_000)
   })
 
-  it('row 24: a signal forgets a task that ended, and still ends the others', async () => {
+  it('row 24: an ended task is removed from its signal, the others are canceled', async () => {
     const { session, backend } = await openSession()
     const stop = new AbortController()
     const [done, open] = [quick({ signal: stop.signal }), quick({ signal: stop.signal })]

@@ -21,7 +21,7 @@ class HangingBackend extends FakeBackend {
 }
 
 describe('close()', () => {
-  it('row 25: cancels what is open, each with its event, before SessionEnded', async () => {
+  it('row 25: close() cancels open tasks, each with its event, before SessionEnded', async () => {
     const { session, backend, clock, all } = await openSession()
     const [done, waiting, running] = [quick(), quick(), quick()]
     await session.submitTasks([done, waiting, running])
@@ -43,7 +43,7 @@ describe('close()', () => {
     expect(session.telemetry?.readMetrics()).toMatchObject({ tasks_running: 0, tasks_canceled: 2 })
   })
 
-  it('row 25: is idempotent and gives the same promise', async () => {
+  it('row 25: close() is idempotent and returns the same promise', async () => {
     const { session, all } = await openSession()
     const closing = session.close()
     expect(session.close({ keepBackends: true })).toBe(closing)
@@ -60,7 +60,7 @@ describe('close()', () => {
     [{ keepBackends: 'x' }, 'keepBackends'],
     [{ keepBackends: null }, 'keepBackends'],
   ]
-  it.each(wrong)('refuses %j and can be closed all the same', async (options, field) => {
+  it.each(wrong)('close: %j is refused, and close() still works', async (options, field) => {
     const { session } = await openSession()
     const task = quick()
     const closing = session.close(options as object)
@@ -70,7 +70,7 @@ describe('close()', () => {
     expect(task.state).toBe('CANCELED')
   })
 
-  it('row 25: writes off the tasks of a backend that hangs, after 10 s', async () => {
+  it('row 25: tasks of a backend that hangs are canceled after 10 s', async () => {
     const clock = new ManualClock()
     const [hanging, sound] = [new HangingBackend({ name: 'hangs' }), new FakeBackend()]
     const session = new Session([hanging, sound], { clock })
@@ -96,7 +96,7 @@ describe('close()', () => {
     expect(clock.pendingTimers).toBe(0)
   })
 
-  it('row 25: goes on past a backend that fails to close', async () => {
+  it('row 25: a backend that fails to close does not stop close()', async () => {
     class Failing extends FakeBackend {
       override connect(...args: Parameters<FakeBackend['connect']>) {
         const release = (): Promise<void> => {
@@ -116,7 +116,7 @@ describe('close()', () => {
     expect(tasks.map(({ state }) => state)).toEqual(['CANCELED', 'CANCELED'])
   })
 
-  it('works on a session that never did anything, and by `await using`', async () => {
+  it('close: works on an unused session, and by `await using`', async () => {
     await new Session([]).close()
     const backend = new FakeBackend()
     const task = quick()
@@ -129,7 +129,7 @@ describe('close()', () => {
 })
 
 describe('a backend that two sessions share', () => {
-  it('stays with the other: keepBackends ends only what this session has there', async () => {
+  it("shared backend: keepBackends ends only this session's tasks", async () => {
     const backend = new FakeBackend()
     const [one, two] = [new Session([backend]), new Session([backend])]
     const [mine, theirs] = [quick(), quick()]
@@ -166,7 +166,7 @@ describe('polling of nodes', () => {
     }
   }
 
-  it('covers backends added after telemetry started, and ends with close()', async () => {
+  it('polling: covers backends that are added later, and ends with close()', async () => {
     const clock = new ManualClock()
     const [early, late] = [new Sampled({ name: 'early' }), new Sampled({ name: 'late' })]
     const session = new Session([early], { clock })
@@ -188,14 +188,14 @@ describe('polling of nodes', () => {
     expect(clock.pendingTimers).toBe(0)
   })
 
-  it('needs telemetry: without it no sampler is made', async () => {
+  it('polling: without telemetry no sampler is created', async () => {
     const backend = new Sampled({ name: 'a' })
     await using session = new Session([])
     session.addBackend(backend)
     expect(backend.log).toEqual([])
   })
 
-  it('refuses wrong options before anything was started', async () => {
+  it('polling: wrong options are refused before anything starts', async () => {
     const session = new Session([new Sampled({ name: 'a' })])
     for (const resourcePollSeconds of [0, -1, Number.NaN, 1e9, '5' as never]) {
       await expect(session.startTelemetry({ resourcePollSeconds })).rejects.toMatchObject({
@@ -221,7 +221,7 @@ describe('polling of nodes', () => {
     await session.close()
   })
 
-  it('does not begin when the session is closed while telemetry starts', async () => {
+  it('polling: does not start when the session is closed while telemetry starts', async () => {
     const clock = new ManualClock()
     const backend = new Sampled({ name: 'a' })
     const session = new Session([backend], { clock })

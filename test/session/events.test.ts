@@ -4,7 +4,7 @@ import { ComputeTask } from '../../src/tasks/compute-task.ts'
 import { attribute, openSession, quick, typesOf } from './open-session.ts'
 
 describe("a task's events", () => {
-  it('tell the whole life of a task that succeeds, field by field', async () => {
+  it('events: a successful task has all fields in all its events', async () => {
     const { session, backend, clock, eventsOf } = await openSession()
     const task = new ComputeTask({
       executable: '/opt/simulate',
@@ -56,7 +56,7 @@ describe("a task's events", () => {
     expect([task.stdout, task.stderr, task.exitCode, task.state]).toEqual(['out', '', 0, 'DONE'])
   })
 
-  it('change with the state: each is told when it is reached', async () => {
+  it('events: each is emitted when its state is reached', async () => {
     const { session, backend, eventsOf } = await openSession()
     const task = quick()
     expect([task.state, task.backend]).toEqual(['CREATED', null])
@@ -71,7 +71,7 @@ describe("a task's events", () => {
     expect((await eventsOf(task)).length).toBe(5)
   })
 
-  it('say so when RUNNING was never recorded, for each kind of end', async () => {
+  it('events: incomplete_lifecycle marks every kind of end without RUNNING', async () => {
     const { session, backend, clock, eventsOf } = await openSession()
     const [done, failed, canceled] = [quick(), quick(), quick()]
     await session.submitTasks([done, failed, canceled])
@@ -96,7 +96,7 @@ describe("a task's events", () => {
     expect(attribute(end, 'reason')).toBe('allocation ended')
   })
 
-  it('name a function, and an anonymous one too', async () => {
+  it('events: name a function, also an anonymous one', async () => {
     const { session, eventsOf } = await openSession()
     const named = new ComputeTask({ function: function integrate() {} })
     const anonymous = new ComputeTask({
@@ -111,7 +111,7 @@ describe("a task's events", () => {
     expect(await about(anonymous)).toEqual({ executable: 'anonymous', task_type: 'function' })
   })
 
-  it("name an AI task's model: its own, or the backend's once one is assigned", async () => {
+  it("events: name an AI task's model: its own, or the assigned backend's", async () => {
     const { session, eventsOf } = await openSession({ backends: [{ name: 'llm', model: 'small' }] })
     const own = new AITask({ prompt: 'Why?', model: 'large', backend: 'llm' })
     const given = new AITask({ prompt: 'Why?', backend: 'llm' })
@@ -126,7 +126,7 @@ describe("a task's events", () => {
     expect(await executables(given)).toEqual([queued(''), queued('small'), queued('small')])
   })
 
-  it('take the time that the backend gives, for times and for durations', async () => {
+  it("events: times and durations follow the backend's report", async () => {
     const { session, backend, clock, eventsOf } = await openSession()
     const task = quick()
     await session.submitTasks([task])
@@ -140,7 +140,7 @@ describe("a task's events", () => {
     expect(completed).toMatchObject({ event_time: 1001.25, duration_seconds: 0.25 })
   })
 
-  it('row 28: wall-clock steps make no duration negative and no time run backwards', async () => {
+  it('row 28: steps of the wall clock make no negative duration and no earlier time', async () => {
     const { session, backend, clock, eventsOf } = await openSession()
     const [back, forth] = [quick(), quick()]
     await session.submitTasks([back, forth])
@@ -164,7 +164,7 @@ describe("a task's events", () => {
     }
   })
 
-  it('begin with the next change when telemetry starts in the middle', async () => {
+  it('events: telemetry that starts late begins with the next change', async () => {
     const { FakeBackend } = await import('../../src/testing/fake-backend.ts')
     const { Session } = await import('../../src/session/session.ts')
     const backend = new FakeBackend()
@@ -192,16 +192,16 @@ describe('results in events', () => {
     return { result, result_omitted }
   }
 
-  it('are absent unless asked for', async () => {
+  it('results in events: absent without keepResults', async () => {
     expect(await resultOf(42, false)).toEqual({ result: undefined, result_omitted: undefined })
   })
 
-  it('are JSON', async () => {
+  it('results in events: JSON', async () => {
     expect(await resultOf({ a: [1, null, 'x'] })).toEqual({ result: '{"a":[1,null,"x"]}' })
     expect(await resultOf(undefined)).toEqual({ result: 'null' })
   })
 
-  it('are left out when JSON cannot hold them, or not in 64 KB', async () => {
+  it('results in events: omitted when JSON cannot hold them in 64 KB', async () => {
     const omitted = { result: undefined, result_omitted: true }
     const cycle: unknown[] = []
     cycle.push(cycle)

@@ -37,7 +37,7 @@ const thrownValues: readonly [string, unknown, string, string][] = [
 ]
 
 describe('row 14: whatever a task throws', () => {
-  it.each(thrownValues)('row 14: %s fails it, with the original as cause', async (...row) => {
+  it.each(thrownValues)('row 14: %s fails the task, with the original as cause', async (...row) => {
     const [, thrown, errorType, message] = row
     const { session, backend, clock, eventsOf } = await openSession()
     const task = quick()
@@ -60,7 +60,7 @@ describe('row 14: whatever a task throws', () => {
     expect(end?.attributes).toMatchObject({ error_type: errorType, error_message: message })
   })
 
-  it('row 14: an error whose stack throws is told without one', async () => {
+  it('row 14: an error whose stack getter throws is recorded without a stack', async () => {
     const { session, backend, eventsOf } = await openSession()
     const [bad, good] = [quick(), quick()]
     await session.submitTasks([bad, good])
@@ -79,7 +79,7 @@ describe('row 14: whatever a task throws', () => {
 })
 
 describe('a failed program', () => {
-  it('rejects with its exit code and the tail of stderr, which its event has as well', async () => {
+  it('failed program: error and event have the exit code and the tail of stderr', async () => {
     const { session, backend, eventsOf } = await openSession()
     const task = new ComputeTask({ executable: 'simulate' })
     await session.submitTasks([task])
@@ -97,7 +97,7 @@ describe('a failed program', () => {
     expect(attribute(end, 'stdout_tail')).toBe('é'.repeat(1024))
   })
 
-  it('names the signal that ended it', async () => {
+  it('failed program: error and event name the signal', async () => {
     const { session, backend, eventsOf } = await openSession()
     const task = new ComputeTask({ executable: 'simulate' })
     await session.submitTasks([task])
@@ -111,7 +111,7 @@ describe('a failed program', () => {
 })
 
 describe('a failure of another task', () => {
-  it('is the cause of its own failure, never its own error', async () => {
+  it('failure of another task: it is the cause, not the error', async () => {
     const { session, backend, eventsOf } = await openSession()
     const [inner, outer, third] = [quick(), quick(), quick()]
     await session.submitTasks([inner, outer, third])
@@ -135,7 +135,7 @@ describe('a failure of another task', () => {
 describe('secrets', () => {
   const token = 'hf_abcDEF+123(secret)'
 
-  it('are masked in messages, stacks, tails, reasons and results', async () => {
+  it('secrets: masked in messages, stacks, tails, reasons and results', async () => {
     registerSecret(token)
     const { session, backend, telemetry, eventsOf, all } = await openSession({
       telemetry: { keepResults: true },
@@ -170,7 +170,7 @@ describe('secrets', () => {
     expect((await rejection(failed)).cause).toBe(error)
   })
 
-  it('are masked in a failed attempt too', async () => {
+  it('secrets: masked in a failed attempt', async () => {
     registerSecret(token)
     const { session, backend, eventsOf } = await openSession()
     const task = quick({ retries: 1 })

@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { expect, it } from 'vitest'
 
-it('finished tasks are released: the heap does not grow with them', async () => {
+it('memory: the heap does not grow with finished tasks', async () => {
   const fixture = join(import.meta.dirname, 'fixtures', 'drop-tasks.ts')
   const { stdout } = await promisify(execFile)(process.execPath, ['--expose-gc', fixture])
   const { growthMb, left } = JSON.parse(stdout) as { growthMb: number; left: number }

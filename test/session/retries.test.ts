@@ -9,7 +9,7 @@ const tillQueued = ['TaskCreated', 'TaskSubmitted', 'TaskQueued']
 const lost = (text: string) => new WorkerLostError(text)
 
 describe('retries', () => {
-  it('tell every failed attempt, TaskStarted once, and the last attempt in the end', async () => {
+  it('retries: an event for every failed attempt, TaskStarted once', async () => {
     const { session, backend, clock, eventsOf } = await openSession()
     const task = quick({ retries: 2 })
     await session.submitTasks([task])
@@ -54,7 +54,7 @@ describe('retries', () => {
     expect(end?.attributes).not.toHaveProperty('incomplete_lifecycle')
   })
 
-  it('end with the last error when none is left', async () => {
+  it('retries: the last error is the error of the task', async () => {
     const { session, backend, eventsOf } = await openSession()
     const task = quick({ retries: 1 })
     await session.submitTasks([task])
@@ -68,7 +68,7 @@ describe('retries', () => {
     expect(backend.jobs).toHaveLength(2)
   })
 
-  it('of a task that never ran leave TaskStarted to the attempt that does', async () => {
+  it('retries: TaskStarted belongs to the first attempt that runs', async () => {
     const { session, backend, eventsOf } = await openSession()
     const task = quick({ retries: 1 })
     await session.submitTasks([task])
@@ -87,7 +87,7 @@ describe('retries', () => {
     expect(events.at(-1)?.attributes).not.toHaveProperty('incomplete_lifecycle')
   })
 
-  it('happen no more while the session closes', async () => {
+  it('retries: none while the session closes', async () => {
     /** Fails what it runs instead of canceling it. */
     class Falling extends FakeBackend {
       override connect(...args: Parameters<FakeBackend['connect']>) {
@@ -110,7 +110,7 @@ describe('retries', () => {
 })
 
 describe('row 21: a task that kills its workers', () => {
-  it('row 21: fails as poison after three, however many retries are left', async () => {
+  it('row 21: a task that kills three workers fails as poison, whatever its retries', async () => {
     const { session, backend, eventsOf } = await openSession()
     const task = quick({ retries: 5 })
     await session.submitTasks([task])
@@ -137,7 +137,7 @@ describe('row 21: a task that kills its workers', () => {
     expect(attribute(events.at(-1), 'attempt')).toBe(3)
   })
 
-  it('row 21: other failures in between do not count', async () => {
+  it('row 21: only lost workers count as poison, not other failures', async () => {
     const { session, backend } = await openSession()
     const task = quick({ retries: 4 })
     await session.submitTasks([task])
@@ -150,7 +150,7 @@ describe('row 21: a task that kills its workers', () => {
     expect(await task).toBe('fine')
   })
 
-  it('row 21: one lost worker without retries is a lost worker, not poison', async () => {
+  it('row 21: one lost worker without retries is a WorkerLostError, not poison', async () => {
     const { session, backend } = await openSession()
     const task = quick()
     await session.submitTasks([task])

@@ -13,7 +13,7 @@ import { attribute, openSession, quick, rejection, turns, typesOf } from './open
 const asTasks = (list: unknown): readonly AnyTask[] => list as readonly AnyTask[]
 
 describe('row 1: submission is all or nothing', () => {
-  it('row 1: accepts an empty list and gives it back', async () => {
+  it('row 1: an empty list is accepted and returned', async () => {
     const { session, events } = await openSession()
     const none: AnyTask[] = []
     expect(await session.submitTasks(none)).toBe(none)
@@ -30,7 +30,7 @@ describe('row 1: submission is all or nothing', () => {
     // oxlint-disable-next-line no-sparse-arrays
     [[,], 'tasks[0]: expected a task, got `undefined`'],
   ]
-  it.each(wrongLists)('row 1: refuses %j', async (list, message) => {
+  it.each(wrongLists)('row 1: the list %j is refused', async (list, message) => {
     const { session, events } = await openSession()
     const error = await rejection(session.submitTasks(asTasks(list)))
     expect(error).toBeInstanceOf(ValueError)
@@ -38,7 +38,7 @@ describe('row 1: submission is all or nothing', () => {
     expect(await events()).toEqual([])
   })
 
-  it('row 1: one bad task in 1000 leaves the other 999 untouched and submittable', async () => {
+  it('row 1: one wrong task in 1,000 leaves the others untouched and submittable', async () => {
     const { session, backend, events } = await openSession()
     const good = Array.from({ length: 999 }, () => quick())
     const list: unknown[] = [...good]
@@ -57,7 +57,7 @@ describe('row 1: submission is all or nothing', () => {
     expect(backend.jobs).toHaveLength(999)
   })
 
-  it('row 1: names every wrong task, the first in full and the rest by their places', async () => {
+  it('row 1: every wrong task is named, the first in full and the rest by index', async () => {
     const { session } = await openSession()
     const list = Array.from({ length: 60 }, (_, at) =>
       quick({ backend: at < 40 ? 'locl' : 'local' }),
@@ -73,7 +73,7 @@ describe('row 1: submission is all or nothing', () => {
     expect(lines[20]).toBe('and 21 more: tasks[20..39], tasks[50]')
   })
 
-  it('row 1: a backend that throws while it judges strands no task', async () => {
+  it('row 1: after a backend whose refuse() throws, its tasks can be submitted again', async () => {
     let isBroken = true
     const refuse = () => {
       if (isBroken) throw new RangeError('judge is ill')
@@ -87,7 +87,7 @@ describe('row 1: submission is all or nothing', () => {
     expect(backend.jobs.map(({ uid }) => uid)).toEqual(['mine'])
   })
 
-  it('does not care what the caller does to the list afterwards', async () => {
+  it('submission: later changes of the list have no effect', async () => {
     const { session, backend } = await openSession()
     const list = Array.from({ length: 2500 }, () => quick())
     const [uids, pending] = [list.map(({ uid }) => uid), session.submitTasks(list)]
@@ -98,7 +98,7 @@ describe('row 1: submission is all or nothing', () => {
 })
 
 describe('row 2: unknown backends', () => {
-  it('row 2: are named with those there are and the nearest; no event is emitted', async () => {
+  it('row 2: an unknown backend is named with the known ones; no event is emitted', async () => {
     const { session, events } = await openSession({
       backends: [{ name: 'concurrent' }, { name: 'llm' }],
     })
@@ -112,7 +112,7 @@ describe('row 2: unknown backends', () => {
     expect(await events()).toEqual([])
   })
 
-  it('row 2: suggest nothing when nothing is near, also without any backend', async () => {
+  it('row 2: no suggestion when no name is near, or there is no backend', async () => {
     const { session } = await openSession({ backends: [] })
     const error = await rejection(session.submitTasks([quick({ backend: 'gpu' })]))
     expect(error.message).toBe('tasks[0].backend: no backend "gpu" (have: none)')
@@ -120,7 +120,7 @@ describe('row 2: unknown backends', () => {
     expect(lost.message).toBe('tasks[0]: no backend can run it (the session has none)')
   })
 
-  it('mixed problems have the code of their class', async () => {
+  it('submission: different problems give the code ValueError', async () => {
     const { session } = await openSession()
     const error = await rejection(
       session.submitTasks(asTasks([quick({ backend: 'locl' }), 7, quick()])),
@@ -137,7 +137,7 @@ describe('duplicate tasks', () => {
     message: `tasks[${at}].uid: "${uid}" was already submitted`,
   })
 
-  it('row 3: refuses the same object twice in a list, and then has touched nothing', async () => {
+  it('row 3: the same task twice in a list is refused, and nothing is submitted', async () => {
     const { session, events } = await openSession()
     const task = quick({ uid: 'a' })
     expect(await rejection(session.submitTasks([task, task]))).toMatchObject(duplicate(1, 'a'))
@@ -146,13 +146,13 @@ describe('duplicate tasks', () => {
     expect(task.state).toBe('QUEUED')
   })
 
-  it('row 3: refuses two tasks of one uid', async () => {
+  it('row 3: two tasks with one uid are refused', async () => {
     const { session } = await openSession()
     const [one, two] = [quick({ uid: 'a' }), quick({ uid: 'a' })]
     expect(await rejection(session.submitTasks([one, two]))).toMatchObject(duplicate(1, 'a'))
   })
 
-  it('row 3: refuses an object that was submitted, which goes on unharmed', async () => {
+  it('row 3: a submitted task is refused, and the first submission continues', async () => {
     const { session, backend, eventsOf } = await openSession()
     const [task, other] = [quick(), quick()]
     await session.submitTasks([task])
@@ -164,7 +164,7 @@ describe('duplicate tasks', () => {
     expect(await rejection(session.submitTasks([task]))).toMatchObject(duplicate(0, task.uid))
   })
 
-  it('row 3: refuses the uid of an ended task that the caller chose', async () => {
+  it('row 3: the chosen uid of an ended task is refused', async () => {
     const { session, backend } = await openSession()
     const first = quick({ uid: 'a' })
     await session.submitTasks([first])
@@ -174,7 +174,7 @@ describe('duplicate tasks', () => {
     expect(await rejection(session.submitTasks([again]))).toMatchObject(duplicate(0, 'a'))
   })
 
-  it('row 3: refuses a uid that was generated, also after its task has ended', async () => {
+  it('row 3: a generated uid is refused, also after its task has ended', async () => {
     const { session, backend } = await openSession()
     const task = quick()
     const twin = quick({ uid: task.uid })
@@ -187,7 +187,7 @@ describe('duplicate tasks', () => {
     await (await openSession()).session.submitTasks([twin])
   })
 
-  it('row 3: takes a uid that only looks like one that was generated', async () => {
+  it('row 3: a uid that only resembles a generated one is accepted', async () => {
     const { session } = await openSession()
     const task = quick()
     const longer = quick({ uid: task.uid.replace('-', '-0') })
@@ -195,7 +195,7 @@ describe('duplicate tasks', () => {
     expect([task.state, longer.state]).toEqual(['QUEUED', 'QUEUED'])
   })
 
-  it('row 3: a submission that failed leaves all of its uids free', async () => {
+  it('row 3: a refused submission leaves all its uids free', async () => {
     const { session } = await openSession()
     const [fine, chosen] = [quick(), quick({ uid: 'a' })]
     const wrong = quick({ uid: 'b', backend: 'nowhere' })
@@ -203,7 +203,7 @@ describe('duplicate tasks', () => {
     await session.submitTasks([fine, quick({ uid: 'a' }), quick({ uid: 'b' })])
   })
 
-  it('row 3: refuses a task that another session is about to take', async () => {
+  it('row 3: a task that another session has accepted is refused', async () => {
     const [one, two] = [await openSession(), await openSession()]
     const task = quick()
     const first = one.session.submitTasks([task])
@@ -213,7 +213,7 @@ describe('duplicate tasks', () => {
     expect(await two.events()).toEqual([])
   })
 
-  it('row 3: never generates a uid that a caller has chosen', async () => {
+  it('row 3: a chosen uid is never generated', async () => {
     const next = quick().uid.replace(/\d+/, (number) => String(Number(number) + 1).padStart(6, '0'))
     const [chosen, generated] = [quick({ uid: next }), quick()]
     expect(generated.uid).not.toBe(chosen.uid)
@@ -223,7 +223,7 @@ describe('duplicate tasks', () => {
 })
 
 describe('row 4: a closed session', () => {
-  it('row 4: refuses tasks and backends, and emits nothing', async () => {
+  it('row 4: a closed session refuses tasks and backends, and emits nothing', async () => {
     const { session, all } = await openSession()
     await session.close()
     const before = all.length
@@ -245,7 +245,7 @@ describe('routing', () => {
   const noPrompts = (spec: TaskSpec) =>
     spec.kind === 'prompt' ? { field: 'prompt', message: 'runs no prompts' } : null
 
-  it('sends a task without backend to the first that does not refuse it', async () => {
+  it('routing: a task without backend goes to the first that does not refuse it', async () => {
     const { session, backends } = await openSession({
       backends: [{ name: 'local', refuse: noPrompts }, { name: 'llm', model: 'm' }, { name: 'z' }],
     })
@@ -259,7 +259,7 @@ describe('routing', () => {
     expect(backends.map(({ jobs }) => jobs.length)).toEqual([1, 1, 1])
   })
 
-  it('names the field that the only backend refuses, with its code', async () => {
+  it('routing: the refusal of the only backend gives field and code of the error', async () => {
     const refuse = () => ({ field: 'resources.gpus', message: 'asks for 8, has 0', code: 'NoGpu' })
     const { session } = await openSession({ backends: [{ name: 'local', refuse }] })
     for (const task of [quick(), quick({ backend: 'local' })]) {
@@ -271,7 +271,7 @@ describe('routing', () => {
     }
   })
 
-  it('tells why each of several backends refuses', async () => {
+  it('routing: the error names the refusal of every backend', async () => {
     const { session } = await openSession({
       backends: [
         { name: 'a', refuse: () => ({ field: 'function', message: 'runs no closures' }) },
@@ -285,7 +285,7 @@ describe('routing', () => {
     )
   })
 
-  it('hands each backend its own tasks in order, with the folder of the session', async () => {
+  it('routing: each backend gets its tasks in order, with the work folder', async () => {
     const [a, b] = [new FakeBackend({ name: 'a' }), new FakeBackend({ name: 'b' })]
     await using session = new Session([a, b], { workDir: '/data' })
     const tasks = Array.from({ length: 2500 }, (_, at) => quick({ backend: at % 2 ? 'b' : 'a' }))
@@ -302,7 +302,7 @@ describe('routing', () => {
 })
 
 describe('a session', () => {
-  it('refuses wrong options and two backends of one name', async () => {
+  it('session: wrong options and two backends of one name are refused', async () => {
     expect(() => new Session([], { id: '../x' })).toThrow(ValueError)
     expect(() => new Session([], { workdir: '.' } as object)).toThrow(/did you mean "workDir"/)
     expect(() => new Session(undefined as never)).toThrow(/backends/)
@@ -312,7 +312,7 @@ describe('a session', () => {
     )
   })
 
-  it('refuses a promise of a backend, and says that an await is missing', async () => {
+  it('session: a promise of a backend is refused with a hint at the missing await', async () => {
     await using session = new Session([])
     const promise = Promise.resolve(new NoopBackend()) as never
     const refused: [() => unknown, string][] = [
@@ -332,7 +332,7 @@ describe('a session', () => {
     }
   })
 
-  it('takes backends at any time', async () => {
+  it('session: backends can be added at any time', async () => {
     const { session, eventsOf } = await openSession({ backends: [] })
     const late = new FakeBackend({ name: 'late' })
     session.addBackend(late)

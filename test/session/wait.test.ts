@@ -15,7 +15,7 @@ async function isSettled(promise: Promise<unknown>): Promise<boolean> {
 }
 
 describe('waitTasks', () => {
-  it('resolves with the tasks when all have ended, whatever their end', async () => {
+  it('waitTasks: resolves with the tasks when all have ended, whatever their end', async () => {
     const { session, backend } = await openSession()
     const tasks = [quick(), quick(), quick()] as const
     await session.submitTasks(tasks)
@@ -29,7 +29,7 @@ describe('waitTasks', () => {
     expect(await session.waitTasks([])).toEqual([])
   })
 
-  it('gives up the place of a closure that waits, so that what it waits for can run', async () => {
+  it('waitTasks: a closure that waits releases its slot, so nested tasks can run', async () => {
     await using session = new Session([await ConcurrentBackend.create({ workers: 1 })])
     const tasks = Array.from(
       { length: 1000 },
@@ -48,7 +48,7 @@ describe('waitTasks', () => {
     expect(tasks.every(({ returnValue }) => returnValue === 1)).toBe(true)
   })
 
-  it('waits once for a task that is named twice', async () => {
+  it('waitTasks: a task that is named twice is waited for once', async () => {
     const { session, backend } = await openSession()
     const task = quick()
     await session.submitTasks([task])
@@ -57,7 +57,7 @@ describe('waitTasks', () => {
     await waiting
   })
 
-  it('times out without harm: the tasks go on, and nothing of the wait is left', async () => {
+  it('waitTasks: a time-out leaves the tasks running and no timer behind', async () => {
     const { session, backend, clock } = await openSession()
     const [ended, open] = [quick(), quick()]
     await session.submitTasks([ended, open])
@@ -79,7 +79,7 @@ describe('waitTasks', () => {
     expect(clock.pendingTimers).toBe(timers)
   })
 
-  it('ends with its signal, without harm and without a listener left', async () => {
+  it('waitTasks: its signal ends the wait, not the tasks, and no listener is left', async () => {
     const { session, backend } = await openSession()
     const task = quick()
     await session.submitTasks([task])
@@ -99,17 +99,20 @@ describe('waitTasks', () => {
   })
 
   // Beyond 250 they wait for their hand-over, beyond 10,000 for their check.
-  it.each([1000, 25_000])('waits for %i tasks that are being submitted', async (count) => {
-    await using session = new Session([new NoopBackend()])
-    const tasks = Array.from({ length: count }, () => quick())
-    const submitting = session.submitTasks(tasks)
-    expect(tasks.at(-1)?.state).toBe('CREATED')
-    expect(await session.waitTasks(tasks)).toBe(tasks)
-    expect(tasks.every(({ state }) => state === 'DONE')).toBe(true)
-    await submitting
-  })
+  it.each([1000, 25_000])(
+    'waitTasks: waits for %i tasks that are being submitted',
+    async (count) => {
+      await using session = new Session([new NoopBackend()])
+      const tasks = Array.from({ length: count }, () => quick())
+      const submitting = session.submitTasks(tasks)
+      expect(tasks.at(-1)?.state).toBe('CREATED')
+      expect(await session.waitTasks(tasks)).toBe(tasks)
+      expect(tasks.every(({ state }) => state === 'DONE')).toBe(true)
+      await submitting
+    },
+  )
 
-  it('takes any end of a task that was being submitted', async () => {
+  it('waitTasks: any end of a task that was being submitted counts', async () => {
     const { session, backend } = await openSession()
     const tasks = Array.from({ length: 600 }, () => quick())
     const submitting = session.submitTasks(tasks)
@@ -123,7 +126,7 @@ describe('waitTasks', () => {
     expect([failed?.state, canceled?.state]).toEqual(['FAILED', 'CANCELED'])
   })
 
-  it("rejects with a task's error when its submission fails", async () => {
+  it('waitTasks: rejects when the submission of its tasks fails', async () => {
     const { session } = await openSession()
     const tasks = Array.from({ length: 1000 }, () => quick())
     const submitting = rejection(session.submitTasks(tasks))
@@ -136,7 +139,7 @@ describe('waitTasks', () => {
     expect(error).toMatchObject({ message: `task ${tasks[250]?.uid} was not submitted`, cause })
   })
 
-  it('finds out that a long list, whose check was under way, was refused', async () => {
+  it('waitTasks: rejects when the long list that contains the task is refused', async () => {
     const { session } = await openSession()
     const tasks = Array.from({ length: 15_000 }, () => quick())
     tasks.push(quick({ backend: 'locl' }))
@@ -146,25 +149,28 @@ describe('waitTasks', () => {
     expect(await waiting).toMatchObject({ name: 'StateError' })
   })
 
-  it.each([1000, 10_500])('keeps its limits while %i tasks are submitted', async (count) => {
-    const { session, clock } = await openSession()
-    const tasks = Array.from({ length: count }, () => quick())
-    const submitting = session.submitTasks(tasks)
-    const timers = clock.pendingTimers
-    const stop = new AbortController()
-    const late = rejection(session.waitTasks(tasks, { timeoutSeconds: 1 }))
-    const stopped = rejection(session.waitTasks(tasks, { signal: stop.signal }))
-    stop.abort(new Error('bored'))
-    await clock.advance(1000)
-    expect(await late).toBeInstanceOf(TimeoutError)
-    expect(await stopped).toBe(stop.signal.reason)
-    expect(getEventListeners(stop.signal, 'abort')).toHaveLength(0)
-    expect(clock.pendingTimers).toBe(timers)
-    await submitting
-    expect(tasks.at(-1)?.state).toBe('QUEUED')
-  })
+  it.each([1000, 10_500])(
+    'waitTasks: time limit and signal work while %i tasks are submitted',
+    async (count) => {
+      const { session, clock } = await openSession()
+      const tasks = Array.from({ length: count }, () => quick())
+      const submitting = session.submitTasks(tasks)
+      const timers = clock.pendingTimers
+      const stop = new AbortController()
+      const late = rejection(session.waitTasks(tasks, { timeoutSeconds: 1 }))
+      const stopped = rejection(session.waitTasks(tasks, { signal: stop.signal }))
+      stop.abort(new Error('bored'))
+      await clock.advance(1000)
+      expect(await late).toBeInstanceOf(TimeoutError)
+      expect(await stopped).toBe(stop.signal.reason)
+      expect(getEventListeners(stop.signal, 'abort')).toHaveLength(0)
+      expect(clock.pendingTimers).toBe(timers)
+      await submitting
+      expect(tasks.at(-1)?.state).toBe('QUEUED')
+    },
+  )
 
-  it('refuses what was not submitted to this session', async () => {
+  it('waitTasks: refuses tasks that were not submitted to this session', async () => {
     const [one, two] = [await openSession(), await openSession()]
     const [mine, theirs, nobodys] = [quick({ uid: 'a' }), quick({ uid: 'a' }), quick()]
     await one.session.submitTasks([mine])
@@ -176,7 +182,7 @@ describe('waitTasks', () => {
     }
   })
 
-  it('refuses wrong arguments', async () => {
+  it('waitTasks: wrong arguments are refused', async () => {
     const { session } = await openSession()
     const wrong: [unknown, object | undefined, string][] = [
       ['x', {}, 'tasks'],
@@ -194,7 +200,7 @@ describe('waitTasks', () => {
     }
   })
 
-  it('resolves when the session is closed', async () => {
+  it('waitTasks: resolves when the session is closed', async () => {
     const { session } = await openSession()
     const task = quick()
     await session.submitTasks([task])

@@ -29,7 +29,7 @@ const canonical = new RegExp(
     'Task(Completed|Failed|Canceled)$',
 )
 
-it('any graph, whatever happens to its tasks, gives each one canonical life', async () => {
+it('workflow: any graph with any ends gives every task one canonical event sequence', async () => {
   await assertProperty(
     fc.asyncProperty(dag, fc.array(step, { maxLength: 40 }), async (dependencies, steps) => {
       const backend = new FakeBackend()

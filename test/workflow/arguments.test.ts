@@ -14,7 +14,7 @@ function done(value: unknown): EngineHandle {
 }
 
 describe('handles in arguments', () => {
-  it('are found wherever arrays and plain objects hold them, each once', () => {
+  it('arguments: handles in arrays and plain objects are found, each once', () => {
     const [a, b, c] = [done(1), done(2), done(3)]
     const bare: Record<string, unknown> = Object.assign(Object.create(null) as object, { c })
     const args = [a, [b, [a]], { deep: { list: [bare] } }]
@@ -23,7 +23,7 @@ describe('handles in arguments', () => {
     expect(findHandles([1, 'x', null, undefined, { y: [2] }])).toEqual([])
   })
 
-  it('are not looked for inside of other things', () => {
+  it('arguments: handles in instances, Maps, Sets and closures are not found', () => {
     const handle = done(1)
     class Own {
       readonly inside = handle
@@ -33,7 +33,7 @@ describe('handles in arguments', () => {
     expect(substitute(args)).toEqual(args)
   })
 
-  it('give way to their values, and only what holds them is copied', () => {
+  it('arguments: handles are replaced by values, and only their containers are copied', () => {
     const handle = done('value')
     const untouched = { big: [1, 2, 3] }
     const args = [handle, { handle, untouched }, untouched, [[handle]]]
@@ -44,7 +44,7 @@ describe('handles in arguments', () => {
     expect(args[0]).toBe(handle)
   })
 
-  it('give way inside of rings and shared parts, whose shape stays', () => {
+  it('arguments: cycles and shared references are kept when handles are replaced', () => {
     const handle = done(7)
     const shared = { handle }
     const ring: { self?: unknown; shared: unknown } = { shared }
@@ -56,7 +56,7 @@ describe('handles in arguments', () => {
     expect(ring.self).toBe(ring)
   })
 
-  it('give way in a part that 200,000 others share', () => {
+  it('arguments: a handle in an object that 200,000 others share is replaced', () => {
     const shared = { handle: done(7) }
     const rows = Array.from({ length: 200_000 }, (_, at) => ({ at, shared }))
     const [copies] = substitute([rows]) as [{ shared: unknown }[]]
@@ -64,7 +64,7 @@ describe('handles in arguments', () => {
     expect(copies.at(-1)).toEqual({ at: 199_999, shared: { handle: 7 } })
   })
 
-  it('keep keys that would change a prototype, and the lack of one', () => {
+  it('arguments: a key `__proto__` and a null prototype are kept', () => {
     const handle = done(1)
     const odd = JSON.parse('{"__proto__": {"x": 1}}') as Record<string, unknown>
     odd['handle'] = handle
@@ -75,7 +75,7 @@ describe('handles in arguments', () => {
     expect(Object.getPrototypeOf(bareCopy)).toBe(null)
   })
 
-  it('are refused when they are nested deeper than anybody means', () => {
+  it('arguments: more than 1,000 levels are refused', () => {
     const nest = (depth: number): unknown => {
       let value: unknown = done(1)
       for (let at = 0; at < depth; at++) value = [value]

@@ -12,7 +12,7 @@ const openLocal = async (workers = 2): Promise<WorkflowEngine> =>
   WorkflowEngine.create({ backend: await ConcurrentBackend.create({ workers }) })
 
 describe('a block', () => {
-  it('is a task of its own, whose body makes and awaits tasks', async () => {
+  it('block: it is a task of its own whose body makes and awaits tasks', async () => {
     await using flow = await openLocal()
     const telemetry = await flow.startTelemetry()
     const types: string[] = []
@@ -38,7 +38,7 @@ describe('a block', () => {
     ])
   })
 
-  it('is canceled as one, with what was made inside, however deep', async () => {
+  it('block: cancel() also cancels what was made inside, at any depth', async () => {
     const { flow, backend } = await openEngine()
     const f = flow.functionTask((_given: unknown) => 1, { name: 'f' })
     const made: Handle<unknown>[] = []
@@ -62,7 +62,7 @@ describe('a block', () => {
     expect(beside.state).toBe('QUEUED')
   })
 
-  it('that was canceled makes nothing any more, although its body goes on', async () => {
+  it('block: what the body makes after the cancellation is canceled at once', async () => {
     const { flow, backend } = await openEngine()
     const f = flow.functionTask((_given: unknown) => 1)
     const { promise, resolve } = Promise.withResolvers<void>()
@@ -79,7 +79,7 @@ describe('a block', () => {
     expect(backend.jobs).toEqual([])
   })
 
-  it('that fails cancels what it left behind; one that ends well does not', async () => {
+  it('block: a failure cancels what is left running, a success does not', async () => {
     const { flow, backend } = await openEngine()
     const f = flow.functionTask((_given: unknown) => 1)
     const made: Handle<unknown>[] = []
@@ -95,7 +95,7 @@ describe('a block', () => {
     expect(backend.cancels.map(({ job }) => job.uid)).toEqual([made[0]?.uid])
   })
 
-  it('leaves the loop its turns, however often it is tried again', async () => {
+  it('block: 2,000 retries leave the event loop free', async () => {
     const { flow } = await openEngine()
     const failing = flow.block(
       () => {
@@ -113,7 +113,7 @@ describe('a block', () => {
     expect(passed).toBeGreaterThan(4)
   })
 
-  it('is retried, and ends at its time limit', async () => {
+  it('block: it is retried, and fails at its time limit', async () => {
     const { flow, clock, eventsOf } = await openEngine()
     let attempts = 0
     const flaky = flow.block(
@@ -135,7 +135,7 @@ describe('a block', () => {
   })
 })
 
-describe('an attempt at a block that ran out of time', () => {
+describe('an attempt at a block that timed out', () => {
   /** The first attempt waits for `late`, and is over by now; the second waits for its child. */
   async function openRetried(late: Promise<void>, onLate: () => void) {
     const opened = await openEngine()
@@ -159,13 +159,13 @@ describe('an attempt at a block that ran out of time', () => {
     return { ...opened, block, made }
   }
 
-  it('takes with it what it made, before the next begins', async () => {
+  it('block: a timed-out attempt cancels what it made before the next starts', async () => {
     const { backend, block, made } = await openRetried(new Promise(() => {}), () => {})
     expect([block.state, made.length]).toEqual(['RUNNING', 2])
     expect(backend.cancels.map(({ job }) => job.uid)).toEqual([made[0]?.uid])
   })
 
-  it('does no harm to the next, whatever its body does later', async () => {
+  it('block: the body of a timed-out attempt does not affect the next attempt', async () => {
     const { promise, resolve } = Promise.withResolvers<void>()
     const { backend, block, made } = await openRetried(promise, () => {
       throw new Error('late')
@@ -181,7 +181,7 @@ describe('an attempt at a block that ran out of time', () => {
 })
 
 describe('tasks that await tasks', () => {
-  it('do not deadlock, however many wait at a time', async () => {
+  it('nested tasks: 1,500 closures that wait for others do not deadlock', async () => {
     await using flow = await openLocal(1)
     const leaf = flow.functionTask(async (n: number) => n)
     const late = flow.functionTask(async (n: number) => n)
@@ -194,7 +194,7 @@ describe('tasks that await tasks', () => {
     expect(await Promise.all(all)).toEqual(all.map((_, n) => n + 1))
   })
 
-  it('do not deadlock when they return a handle instead of awaiting it', async () => {
+  it('nested tasks: closures that return a handle do not deadlock', async () => {
     await using flow = await openLocal(1)
     const leaf = flow.functionTask(async (n: number) => n)
     const middle = flow.functionTask((n: number) => leaf(n))
@@ -202,7 +202,7 @@ describe('tasks that await tasks', () => {
     expect(await Promise.all(all)).toEqual(all.map((_, n) => n))
   })
 
-  it('give back the cores that they asked for while they wait', async () => {
+  it('nested tasks: a closure releases its cores while it waits', async () => {
     await using flow = await openLocal(1)
     const squareOf = flow.functionTask(square)
     const resources = { cores: 1 }
@@ -211,7 +211,7 @@ describe('tasks that await tasks', () => {
     expect(values).toEqual(values.map((_, n) => n * n))
   })
 
-  it('may make graphs that depend on what was made outside', async () => {
+  it('nested tasks: a block can depend on tasks that were made outside', async () => {
     const { flow, backend } = await openEngine()
     const f = flow.functionTask((_given: unknown) => 1)
     const outside = f(0)

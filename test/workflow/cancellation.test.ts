@@ -6,7 +6,7 @@ import { openEngine, settled } from './open-engine.ts'
 const one = (_given: unknown): number => 1
 
 describe('handle.cancel()', () => {
-  it('ends what runs and what depends on it, and nothing else', async () => {
+  it('cancel: ends a running task and its dependents, and nothing else', async () => {
     const { flow, backend, eventsOf } = await openEngine()
     const f = flow.functionTask(one, { name: 'f' })
     const a = f(0)
@@ -30,7 +30,7 @@ describe('handle.cancel()', () => {
     expect(backend.cancels).toHaveLength(1)
   })
 
-  it('names the first alone to all that follow, however many, also to later calls', async () => {
+  it('cancel: dependents and later calls name the first canceled task only', async () => {
     const { flow, eventsOf } = await openEngine()
     const f = flow.functionTask(one, { name: 'f' })
     const first = f(f(0))
@@ -47,7 +47,7 @@ describe('handle.cancel()', () => {
     expect(attribute((await eventsOf(last)).at(-1), 'reason')).toBe(reason)
   })
 
-  it('ends one that waits at once, and leaves what it waited for alone', async () => {
+  it('cancel: a waiting task ends at once, its dependencies continue', async () => {
     const { flow, backend, eventsOf } = await openEngine()
     const f = flow.functionTask(one)
     const a = f(0)
@@ -65,7 +65,7 @@ describe('handle.cancel()', () => {
     expect(attribute(events.at(-1), 'incomplete_lifecycle')).toBe(true)
   })
 
-  it('comes too late for a task that completes first: its dependents go on', async () => {
+  it('cancel: a task that completes first is DONE and its dependents run', async () => {
     const { flow, backend } = await openEngine()
     const f = flow.functionTask(one)
     const a = f(0)
@@ -77,14 +77,14 @@ describe('handle.cancel()', () => {
     expect([a.state, b.state]).toEqual(['DONE', 'QUEUED'])
   })
 
-  it('needs a reason in words', async () => {
+  it('cancel: an empty reason is refused', async () => {
     const { flow } = await openEngine()
     expect(() => flow.functionTask(one)(0).cancel('')).toThrow('reason')
   })
 })
 
 describe('a signal', () => {
-  it('cancels every call that has not ended, also one that waits', async () => {
+  it('signal: an abort cancels every open call, also one that waits', async () => {
     const { flow, backend } = await openEngine()
     const controller = new AbortController()
     const f = flow.functionTask(one, { signal: controller.signal })

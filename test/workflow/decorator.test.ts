@@ -6,7 +6,7 @@ import { expect, it, onTestFinished } from 'vitest'
 
 const root = fileURLToPath(new URL('../..', import.meta.url))
 
-it('functionTask decorates asynchronous methods, which keep their `this`', () => {
+it('decorator: functionTask wraps asynchronous methods, which keep their `this`', () => {
   // Inside of the repository, so that the compiled files find their packages.
   mkdirSync(join(root, 'node_modules/.cache'), { recursive: true })
   const outDir = mkdtempSync(join(root, 'node_modules/.cache/tutti-decorated-'))

@@ -13,7 +13,7 @@ import { openEngine, settled } from './open-engine.ts'
 const add = (a: number, b: number): number => a + b
 
 describe('a call', () => {
-  it('gives a handle at once, and awaiting it gives what the function returned', async () => {
+  it('call: returns a handle at once; awaiting it gives what the function returned', async () => {
     const backend = await ConcurrentBackend.create({ workers: 1 })
     await using flow = await WorkflowEngine.create({ backend })
     const onWorker = flow.functionTask(square)
@@ -25,7 +25,7 @@ describe('a call', () => {
     expect(await handle.catch(() => 'never').finally(() => {})).toBe(25)
   })
 
-  it('waits for handles anywhere in its arguments and gets them as values', async () => {
+  it('call: waits for handles anywhere in its arguments and gets their values', async () => {
     const { flow, backend } = await openEngine()
     const f = flow.functionTask((given: unknown) => given)
     const [a, b, c] = [f(1), f(2), f(3)]
@@ -45,7 +45,7 @@ describe('a call', () => {
     })
   })
 
-  it('starts in the turn of the loop in which its last dependency ended', async () => {
+  it('call: is submitted in the turn in which its last dependency ended', async () => {
     const { flow, backend } = await openEngine()
     const f = flow.functionTask(add)
     const first = f(1, 1)
@@ -58,7 +58,7 @@ describe('a call', () => {
     expect([backend.jobOf(second).uid, turns]).toEqual([second.uid, 0])
   })
 
-  it('hands what is ready together over together', async () => {
+  it('call: tasks that are ready together are submitted in one batch', async () => {
     const batches: number[] = []
     class Counting extends FakeBackend {
       override connect(listener: Parameters<FakeBackend['connect']>[0]) {
@@ -84,7 +84,7 @@ describe('a call', () => {
     expect(fanOut.every(({ state }) => state === 'QUEUED')).toBe(true)
   })
 
-  it('runs a diamond, and a value that ended long before is a value', async () => {
+  it('call: runs a diamond, also with a dependency that ended long before', async () => {
     const { flow, backend } = await openEngine()
     const f = flow.functionTask(add)
     const top = f(1, 0)
@@ -105,7 +105,7 @@ describe('a call', () => {
 })
 
 describe('row 32: large graphs', () => {
-  it('row 32: a chain of 100,000 runs without recursion, with loop turns in between', async () => {
+  it('row 32: a chain of 100,000 runs without recursion and leaves the loop free', async () => {
     await using flow = await WorkflowEngine.create({ backend: new NoopBackend() })
     const f = flow.functionTask((_before: unknown) => undefined)
     let last: Handle<undefined> = f(0)
@@ -118,7 +118,7 @@ describe('row 32: large graphs', () => {
     expect(turns).toBeGreaterThanOrEqual(99)
   })
 
-  it('row 32: the failure of its first task ends all 100,000, each with its path', async () => {
+  it('row 32: the failure of the first of 100,000 fails all, each with its path', async () => {
     const backend = new FakeBackend()
     await using flow = await WorkflowEngine.create({ backend })
     const f = flow.functionTask((_before: unknown) => undefined)
@@ -133,7 +133,7 @@ describe('row 32: large graphs', () => {
     expect(backend.jobs).toHaveLength(1)
   })
 
-  it('row 32: 100,000 tasks that wait for one begin in slices', async () => {
+  it('row 32: 100,000 dependents of one task are submitted in slices', async () => {
     await using flow = await WorkflowEngine.create({ backend: new NoopBackend() })
     const f = flow.functionTask((_before: unknown) => undefined)
     const root = f(0)
@@ -144,7 +144,7 @@ describe('row 32: large graphs', () => {
 })
 
 describe('row 31: handles that cannot be waited for', () => {
-  it('row 31: one of another engine fails its task alone, by name', async () => {
+  it('row 31: a handle of another engine fails that one task with ForeignHandleError', async () => {
     const one = await openEngine({ id: 'one' })
     const two = await openEngine({ id: 'two' })
     const foreign = one.flow.functionTask(add, { name: 'theirs' })(1, 2)
@@ -163,7 +163,7 @@ describe('row 31: handles that cannot be waited for', () => {
     expect(typesOf(await two.eventsOf(bad))).toEqual(types)
   })
 
-  it('row 31: one of another engine that comes late is refused, also when it is DONE', async () => {
+  it('row 31: a foreign handle that is added after the call is refused', async () => {
     const one = await openEngine({ id: 'one' })
     const two = await openEngine({ id: 'two' })
     const foreign = one.flow.functionTask(add)(1, 2)
@@ -176,7 +176,7 @@ describe('row 31: handles that cannot be waited for', () => {
     expect(two.backend.jobs).toEqual([])
   })
 
-  it('row 31: a handle that was put into its own argument is a ring, and is named', async () => {
+  it('row 31: a handle inside of its own argument is a named cycle', async () => {
     const { flow } = await openEngine()
     const box: { handle?: unknown } = {}
     const self = flow.functionTask((_box: object) => 1, { name: 'self' })(box)
@@ -186,7 +186,7 @@ describe('row 31: handles that cannot be waited for', () => {
     expect(error.cause).toMatchObject({ code: 'DependencyCycleError' })
   })
 
-  it('row 31: of a long ring, its beginning and its end are named', async () => {
+  it('row 31: of a long cycle, the start and the end are named', async () => {
     const { flow } = await openEngine()
     const f = flow.functionTask((_given: unknown) => 1, { name: 'f' })
     const box: { handle?: unknown } = {}
@@ -205,7 +205,7 @@ describe('row 31: handles that cannot be waited for', () => {
     expect(message.length).toBeLessThan(400)
   })
 
-  it('row 31: a ring through others is named from end to end', async () => {
+  it('row 31: a cycle through several tasks is named completely', async () => {
     const { flow, backend } = await openEngine()
     const f = flow.functionTask((_given: unknown) => 1, { name: 'f' })
     const box: { handle?: unknown } = {}
@@ -222,7 +222,7 @@ describe('row 31: handles that cannot be waited for', () => {
     expect(((await rejection(c)) as DependencyFailedError).path).toEqual([a.uid, b.uid, c.uid])
   })
 
-  it('a handle that comes late without a ring is waited for', async () => {
+  it('call: a handle that is added to an argument after the call is waited for', async () => {
     const { flow, backend } = await openEngine()
     const f = flow.functionTask((given: unknown) => given)
     const box: { handle?: unknown } = {}

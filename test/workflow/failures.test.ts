@@ -10,7 +10,7 @@ import { openEngine, settled } from './open-engine.ts'
 const one = (_given: unknown): number => 1
 
 describe('row 30: a dependency that fails', () => {
-  it('row 30: fails all that waits for it, with the root cause and the path', async () => {
+  it('row 30: a failed dependency fails all dependents with root cause and path', async () => {
     const { flow, backend, eventsOf } = await openEngine()
     const f = flow.functionTask(one, { name: 'f' })
     const a = f(0)
@@ -43,7 +43,7 @@ describe('row 30: a dependency that fails', () => {
     expect(backend.jobs).toHaveLength(2)
   })
 
-  it('row 30: that failed or was canceled before the call decides at once', async () => {
+  it('row 30: a dependency that had failed or was canceled ends a later call at once', async () => {
     const { flow, backend } = await openEngine()
     const f = flow.functionTask(one)
     const [failed, canceled] = [f(0), f(0)]
@@ -54,7 +54,7 @@ describe('row 30: a dependency that fails', () => {
     expect(await rejection(f({ deep: [canceled] }))).toBeInstanceOf(TaskCanceledError)
   })
 
-  it('row 30: through many branches ends each dependent once', async () => {
+  it('row 30: a failure that reaches a task on many paths ends it once', async () => {
     const { flow, backend, events } = await openEngine()
     const f = flow.functionTask(one)
     const [a, b] = [f(0), f(0)]
@@ -70,7 +70,7 @@ describe('row 30: a dependency that fails', () => {
     expect(new Set(ends.map(({ task_id: uid }) => uid)).size).toBe(13)
   })
 
-  it('row 31: that nobody awaits is told by its event and harms nobody', async () => {
+  it('row 31: a failed handle that nobody awaits raises no unhandledRejection', async () => {
     const { flow, backend, eventsOf } = await openEngine()
     const unhandled: unknown[] = []
     const listen = (reason: unknown): void => void unhandled.push(reason)
@@ -90,7 +90,7 @@ describe('row 30: a dependency that fails', () => {
 })
 
 describe('what a task may choose', () => {
-  it('retries an attempt that failed, and only then fails what depends on it', async () => {
+  it('options: dependents fail after the last retry only', async () => {
     const { flow, backend, eventsOf } = await openEngine()
     const f = flow.functionTask(one, { retries: 1 })
     const a = f(0)
@@ -110,13 +110,13 @@ describe('what a task may choose', () => {
     ])
   })
 
-  it('ends a function that runs too long with a TimeoutError as cause', async () => {
+  it('options: timeoutSeconds fails a function with a TimeoutError as cause', async () => {
     await using flow = await WorkflowEngine.create({ backend: await ConcurrentBackend.create() })
     const hang = flow.functionTask(() => new Promise<never>(() => {}), { timeoutSeconds: 0.01 })
     expect(await rejection(hang())).toMatchObject({ cause: expect.any(TimeoutError) })
   })
 
-  it('carries its priority, resources, backend and attributes along', async () => {
+  it('options: priority, resources, backend and attributes reach the job', async () => {
     const backends = [new FakeBackend({ name: 'a' }), new FakeBackend({ name: 'b' })]
     const { flow, eventsOf } = await openEngine({ backend: backends })
     const options = { backend: 'b', priority: 7, resources: { cores: 2 }, attributes: { seed: 4 } }
@@ -128,7 +128,7 @@ describe('what a task may choose', () => {
     expect(submitted?.backend).toBe('b')
   })
 
-  it('an argument that cannot be looked at fails that task alone, whatever its kind', async () => {
+  it('call: an argument that throws when it is read fails that one task', async () => {
     const { flow, eventsOf } = await openEngine()
     const { proxy, revoke } = Proxy.revocable({}, {})
     revoke()
@@ -147,7 +147,7 @@ describe('what a task may choose', () => {
     }
   })
 
-  it('an unknown backend fails that task alone and names the nearest', async () => {
+  it('call: an unknown backend fails that one task and suggests the nearest name', async () => {
     const { flow, backend, eventsOf } = await openEngine()
     const lost = flow.functionTask(one, { backend: 'locl' })(0)
     const fine = flow.functionTask(one)(0)
@@ -158,7 +158,7 @@ describe('what a task may choose', () => {
     expect(await fine).toBe(1)
   })
 
-  it('a backend that throws when it is asked fails that task alone', async () => {
+  it('call: a backend whose refuse() throws fails that one task', async () => {
     const refuse = (): never => {
       throw new TypeError('broken')
     }
@@ -177,16 +177,19 @@ describe('what a task may choose', () => {
     ['a wrong cache', { cache: { key: 1 } }, 'cache.key'],
     ['a reserved attribute', { attributes: { workflow_id: 'x' } }, 'workflow_id'],
   ]
-  it.each(wrong)('%s is refused when the function is wrapped', async (_, options, message) => {
-    const { flow } = await openEngine()
-    expect(() => flow.functionTask(one, options)).toThrow(ValueError)
-    expect(() => flow.functionTask(one, options)).toThrow(message)
-  })
+  it.each(wrong)(
+    'options: %s is refused when the function is wrapped',
+    async (_, options, message) => {
+      const { flow } = await openEngine()
+      expect(() => flow.functionTask(one, options)).toThrow(ValueError)
+      expect(() => flow.functionTask(one, options)).toThrow(message)
+    },
+  )
 })
 
 describe('what the engine refuses', () => {
   const methods = ['functionTask', 'executableTask', 'promptTask', 'block'] as const
-  it.each(methods)('%s: options that are none', async (method) => {
+  it.each(methods)('%s: options that are no object are refused', async (method) => {
     const { flow } = await openEngine()
     const wrap = flow[method].bind(flow) as (body: unknown, options: unknown) => unknown
     for (const options of [null, [], 'x', 7]) {
@@ -196,7 +199,7 @@ describe('what the engine refuses', () => {
     }
   })
 
-  it('a promise of a backend, by its place', async () => {
+  it('create: a promise of a backend is refused by its index', async () => {
     const promise = Promise.resolve(new FakeBackend())
     for (const [backend, field] of [
       [promise, 'backend'],
@@ -209,7 +212,7 @@ describe('what the engine refuses', () => {
     }
   })
 
-  it('wrong options of shutdown() and startTelemetry(), and goes on', async () => {
+  it('shutdown() and startTelemetry(): wrong options are refused', async () => {
     const { flow } = await openEngine()
     for (const [options, field] of [
       [null, 'options'],
@@ -225,7 +228,7 @@ describe('what the engine refuses', () => {
 })
 
 describe('after shutdown()', () => {
-  it('a call is refused, and everything has ended', async () => {
+  it('shutdown: later calls throw, and every task has ended', async () => {
     const { flow, backend, eventsOf } = await openEngine()
     const f = flow.functionTask(one)
     const running = f(0)
@@ -249,7 +252,7 @@ describe('after shutdown()', () => {
     expect(() => f(1)).toThrow(StateError)
   })
 
-  it('no function that was ready in that moment is handed over', async () => {
+  it('shutdown: a task that was just ready is not submitted', async () => {
     const { flow, backend } = await openEngine()
     const handle = flow.functionTask(one)(0)
     await flow.shutdown()

@@ -12,7 +12,7 @@ interface Point {
 type Json = string | number | boolean | null | Json[] | { [key: string]: Json }
 
 describe('types', () => {
-  it('flow from a function through handles to what is awaited', async () => {
+  it('types: flow from a function through handles to the awaited value', async () => {
     const { flow } = await openEngine()
     const print = flow.functionTask((n: number) => String(n))
     const count = flow.functionTask(
@@ -31,7 +31,7 @@ describe('types', () => {
     expect(moved.state).toBe('CREATED')
   })
 
-  it('refuse what does not fit', async () => {
+  it('types: wrong arguments are refused', async () => {
     const { flow } = await openEngine()
     const print = flow.functionTask((n: number) => String(n))
     const shift = flow.functionTask((point: Point) => point.x)
@@ -56,7 +56,7 @@ describe('types', () => {
     expect(() => flow.block(() => 1, { backend: 'local' })).toThrow('backend')
   })
 
-  it('take data of any shape, with handles anywhere inside', async () => {
+  it('types: data of any shape can contain handles', async () => {
     const { flow } = await openEngine()
     const count = flow.functionTask((n: number) => n)
     const make = flow.functionTask((): Json => [1])
@@ -77,7 +77,7 @@ describe('types', () => {
     expect(made.map(({ state }) => state)).toEqual(Array(5).fill('CREATED'))
   })
 
-  it('do not take a handle for the object that it looks like', async () => {
+  it('types: a handle does not pass for an object with the same members', async () => {
     const { flow } = await openEngine()
     const count = flow.functionTask((n: number) => n)
     const person = flow.functionTask((name: string) => ({ name }))
@@ -108,7 +108,7 @@ describe('types', () => {
     expect(fit.map(({ state }) => state)).toEqual(Array(9).fill('CREATED'))
   })
 
-  it('know what programs and prompts give', async () => {
+  it('types: programs give ExecutableResult, prompts strings', async () => {
     const { flow } = await openEngine()
     const run = flow.executableTask((n: number) => ['./sim', String(n)])
     expectTypeOf(run(1)).resolves.toEqualTypeOf<ExecutableResult>()

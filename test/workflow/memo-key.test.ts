@@ -8,7 +8,7 @@ const plan = planFunction(body, { name: 'f', cache: true })
 const keyOf = (...args: unknown[]): string => memoKey(plan, args)
 
 describe('the key of a result', () => {
-  it('is the same for equal content, whatever the order of keys', () => {
+  it('memo key: equal content gives an equal key in any order of keys', () => {
     const [one, same] = [
       { a: [1, { x: 'y' }], b: 2 },
       { b: 2, a: [1, { x: 'y' }] },
@@ -19,7 +19,7 @@ describe('the key of a result', () => {
     expect(keyOf(new Date(5))).toBe(keyOf(new Date(5)))
   })
 
-  it('is found for long lists, and refused for what would take for ever', () => {
+  it('memo key: long lists have a key, what would take forever is refused', () => {
     const long = Array.from({ length: 200_000 }, (_, at) => at)
     expect(keyOf(long)).toBe(keyOf([...long]))
     expect(keyOf(long)).not.toBe(keyOf(long.toReversed()))
@@ -28,7 +28,7 @@ describe('the key of a result', () => {
     expect(() => keyOf(shared)).toThrow('one object too many cannot be compared')
   })
 
-  it('differs for whatever differs', () => {
+  it('memo key: differs for different arguments', () => {
     const different: unknown[][] = [
       [],
       [undefined],
@@ -61,7 +61,7 @@ describe('the key of a result', () => {
     expect(new Set(keys).size).toBe(different.length)
   })
 
-  it('differs for another name, another text and another kind of key', () => {
+  it('memo key: differs for another name, source text and kind of key', () => {
     const others = [
       planFunction(body, { name: 'g', cache: true }),
       planFunction((other: unknown): unknown => [other], { name: 'f', cache: true }),
@@ -71,7 +71,7 @@ describe('the key of a result', () => {
     expect(new Set([keyOf(1), ...keys]).size).toBe(4)
   })
 
-  it('of the caller stands for the arguments, not for the function or how it is asked', () => {
+  it('memo key: cache.key replaces the arguments, not the function or its options', () => {
     const cache = { key: 'k' }
     const ask = (): string => 'x'
     const plans = [
@@ -88,7 +88,7 @@ describe('the key of a result', () => {
     expect(memoKey(first, [1])).toBe(memoKey(first, [2]))
   })
 
-  it('differs for a prompt that is asked otherwise, not for where and when it is', () => {
+  it('memo key: sampling options count; backend, priority and time limit do not', () => {
     const keys = [{}, { temperature: 1 }, { model: 'm' }, { backend: 'b' }, { priority: 1 }].map(
       (options) =>
         memoKey(
@@ -112,10 +112,10 @@ describe('the key of a result', () => {
     expect(() => keyOf(...args)).toThrow(expect.objectContaining({ field }))
   })
 
-  it('is refused for a ring and for a key that is no string', () => {
-    const ring: unknown[] = []
-    ring.push(ring)
-    expect(() => keyOf(ring)).toThrow('ring')
+  it('memo key: cycles and keys that are no strings are refused', () => {
+    const cycle: unknown[] = []
+    cycle.push(cycle)
+    expect(() => keyOf(cycle)).toThrow('cycle')
     const odd = planFunction(body, { cache: { key: () => 1 } })
     expect(() => memoKey(odd, [])).toThrow('no string')
   })

@@ -28,7 +28,7 @@ function counted() {
 }
 
 describe('a task with `cache`', () => {
-  it('runs once for equal arguments, also in a later engine, and tells of it', async () => {
+  it('cache: equal calls run once, also in a later engine, with tutti.ResultReused', async () => {
     const cacheDir = createFolder()
     const { runs, body } = counted()
     const results: unknown[] = []
@@ -47,7 +47,7 @@ describe('a task with `cache`', () => {
     expect(results[1]).toEqual({ given: { b: 2, a: [1] }, at: new Date(0) })
   })
 
-  it('runs and warns when a kept result cannot be read', async () => {
+  it('cache: a stored result that cannot be read is a warning, and the task runs', async () => {
     const cacheDir = createFolder()
     const { runs, body } = counted()
     for (let at = 0; at < 2; at++) {
@@ -64,7 +64,7 @@ describe('a task with `cache`', () => {
     expect(runs).toEqual([1, 1])
   })
 
-  it('that is reused has a canonical life without RUNNING, and its dependents go on', async () => {
+  it('cache: a reused result is DONE without RUNNING, and its dependents run', async () => {
     const cacheDir = createFolder()
     const { flow, eventsOf, backend } = await openEngine({ cacheDir })
     const f = flow.functionTask((n: number) => n, { cache: true })
@@ -90,7 +90,7 @@ describe('a task with `cache`', () => {
     expect(backend.jobs.map(({ uid }) => uid)).toEqual([first.uid, next.uid])
   })
 
-  it('keeps results beside the checkpoint, if nothing else was said', async () => {
+  it('cache: results are stored beside the checkpoint by default', async () => {
     const checkpointPath = createFolder()
     await using flow = await openLocal({})
     await flow.startTelemetry({ checkpointPath })
@@ -100,7 +100,7 @@ describe('a task with `cache`', () => {
     expect(readdirSync(join(checkpointPath, 'results'))[0]).toMatch(/^\w{64}\.result$/)
   })
 
-  it('fails when there is no folder, and says how to give one', async () => {
+  it('cache: without a folder the task fails with a hint', async () => {
     const { flow } = await openEngine()
     const lost = flow.functionTask((n: number) => n, { cache: true })(1)
     expect(await rejection(lost)).toMatchObject({
@@ -108,7 +108,7 @@ describe('a task with `cache`', () => {
     })
   })
 
-  it('shares one run among equal calls that come while it runs', async () => {
+  it('cache: equal calls during a run share it', async () => {
     const { flow, backend, eventsOf } = await openEngine({ cacheDir: createFolder() })
     const f = flow.functionTask((n: number) => n, { cache: true })
     const [first, second, third] = [f(1), f(1), f(1), f(2)] as const
@@ -123,7 +123,7 @@ describe('a task with `cache`', () => {
     expect(backend.jobs).toHaveLength(2)
   })
 
-  it('shares a failure too, but a canceled run is passed on', async () => {
+  it('cache: equal calls share a failure; after a cancellation the next one runs', async () => {
     const { flow, backend } = await openEngine({ cacheDir: createFolder() })
     const f = flow.functionTask((n: number) => n, { cache: true })
     const [one, two, three] = [f(1), f(1), f(1)]
@@ -144,7 +144,7 @@ describe('a task with `cache`', () => {
     expect(backend.jobs[2]?.uid).toBe(later.uid)
   })
 
-  it('shares the failure of a program', async () => {
+  it('cache: equal calls share the failure of a program', async () => {
     await using flow = await openLocal({ cacheDir: createFolder() })
     const run = flow.executableTask((code: number) => ['sh', '-c', `exit ${code}`], { cache: true })
     const [one, two] = [run(3), run(3)]
@@ -156,7 +156,7 @@ describe('a task with `cache`', () => {
     ['torn', (bytes: Buffer) => bytes.subarray(0, bytes.length - 3)],
     ['empty', () => Buffer.alloc(0)],
     ['changed', (bytes: Buffer) => bytes.fill(0x20, 40, 44)],
-  ])('runs again when the stored result is %s, and mends it', async (_, damage) => {
+  ])('cache: a stored result that is %s is computed again and replaced', async (_, damage) => {
     const cacheDir = createFolder()
     const { runs, body } = counted()
     const ask = async (): Promise<unknown> => {
@@ -175,7 +175,7 @@ describe('a task with `cache`', () => {
     expect(readdirSync(cacheDir)).toEqual([file])
   })
 
-  it('with a key compares nothing else; without one, what has no content is refused', async () => {
+  it('cache: with a key only the key counts; without one, functions are refused', async () => {
     const { flow, backend } = await openEngine({ cacheDir: createFolder() })
     const body = (_callback: () => void, n: number): number => n
     const keyed = flow.functionTask(body, { cache: { key: (_callback, n) => String(n % 2) } })
@@ -187,7 +187,7 @@ describe('a task with `cache`', () => {
     expect(await rejection(refused)).toMatchObject({ cause: { field: 'args.0' } })
   })
 
-  it('whose result cannot be stored is DONE all the same, with a warning', async () => {
+  it('cache: a result that cannot be stored is a warning, and the task is DONE', async () => {
     const warnings: string[] = []
     const log = { warn: (code: string) => void warnings.push(code) }
     const cacheDir = createFolder()

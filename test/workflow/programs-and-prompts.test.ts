@@ -7,7 +7,7 @@ import { attribute, rejection, turns, typesOf } from '../session/open-session.ts
 import { openEngine } from './open-engine.ts'
 
 describe('an executable task', () => {
-  it('runs the program that its body names, with values, and no shell reads them', async () => {
+  it('executable task: runs the returned program with values and without a shell', async () => {
     await using flow = await WorkflowEngine.create({ backend: await ConcurrentBackend.create() })
     const echo = flow.executableTask((text: string) => ['echo', text])
     const cat = flow.executableTask(async ({ stdout }: { stdout: string }) => ({
@@ -21,7 +21,7 @@ describe('an executable task', () => {
     expect(fails.error).toMatchObject({ exitCode: 3, uid: fails.uid })
   })
 
-  it('is named by its body at first, and by the program once that is known', async () => {
+  it('executable task: events name the body first and then the program', async () => {
     const { flow, backend, eventsOf } = await openEngine()
     const simulate = flow.executableTask(function simulate(n: number) {
       return { executable: './sim', arguments: ['-n', String(n)], cwd: '/tmp' }
@@ -49,15 +49,18 @@ describe('an executable task', () => {
     ['an unknown field', { executable: 'ls', args: ['x'] }, 'args'],
     ['a number as argument', ['ls', 1], 'arguments[0]'],
   ]
-  it.each(wrong)('whose body gives %s fails and says so', async (_, given, message) => {
-    const { flow, eventsOf, backend } = await openEngine()
-    const handle = flow.executableTask(() => given as readonly [string])()
-    expect((await rejection(handle)).message).toContain(message)
-    expect(typesOf(await eventsOf(handle)).at(-1)).toBe('TaskFailed')
-    expect(backend.jobs).toEqual([])
-  })
+  it.each(wrong)(
+    'executable task: a body that returns %s fails the task',
+    async (_, given, message) => {
+      const { flow, eventsOf, backend } = await openEngine()
+      const handle = flow.executableTask(() => given as readonly [string])()
+      expect((await rejection(handle)).message).toContain(message)
+      expect(typesOf(await eventsOf(handle)).at(-1)).toBe('TaskFailed')
+      expect(backend.jobs).toEqual([])
+    },
+  )
 
-  it('whose body takes its time can be canceled meanwhile', async () => {
+  it('executable task: it can be canceled while its body runs', async () => {
     const { flow, backend } = await openEngine()
     const { promise, resolve } = Promise.withResolvers<readonly [string]>()
     const handle = flow.executableTask(() => promise)()
@@ -78,7 +81,7 @@ describe('a prompt task', () => {
     return { local, llm, ...(await openEngine({ backend: [local, llm] })) }
   }
 
-  it('asks what its body says on the first backend that takes prompts', async () => {
+  it('prompt task: runs on the first backend that takes prompts', async () => {
     const { flow, local, llm, eventsOf } = await openTwo()
     const measure = flow.functionTask(() => 42)
     const ask = flow.promptTask((n: number) => `What is ${n}?`, { temperature: 0.1, maxTokens: 5 })
@@ -96,7 +99,7 @@ describe('a prompt task', () => {
     expect(attribute(events.at(-1), 'task_type')).toBe('ai')
   })
 
-  it('is told by its model, or by none until its backend is known', async () => {
+  it('prompt task: events name the model once it is known', async () => {
     const { flow, llm, eventsOf } = await openTwo()
     const ask = (): string => 'hm?'
     const named = flow.promptTask(ask, { model: 'tiny' })()
@@ -110,7 +113,7 @@ describe('a prompt task', () => {
     expect([created, ...new Set(later)]).toEqual(['', 'tiny'])
   })
 
-  it('takes lists, and options that the body chooses', async () => {
+  it('prompt task: the body may return a list, or a prompt with options', async () => {
     const { flow, llm } = await openTwo()
     const list = flow.promptTask(() => ['a', 'b'])()
     const own = flow.promptTask(async () => ({ prompt: 'c', seed: 7 }), { backend: 'llm' })()
@@ -119,7 +122,7 @@ describe('a prompt task', () => {
     expect(llm.jobOf(own).spec).toMatchObject({ prompt: 'c', sampling: { seed: 7 } })
   })
 
-  it('fails when its body asks nothing, or nobody takes prompts', async () => {
+  it('prompt task: fails without a prompt, and without a backend for prompts', async () => {
     const { flow } = await openTwo()
     const nothing = flow.promptTask(() => 7 as unknown as string)()
     expect((await rejection(nothing)).message).toContain('prompt')

@@ -29,7 +29,7 @@ const text = (span: Span | undefined, name: string): string | undefined =>
   span?.attributes.find(({ key }) => key === name)?.value.stringValue
 
 describe('a scope', () => {
-  it('puts its id on the events of its tasks and its span between session and tasks', async () => {
+  it('scope: events of its tasks have its id, its span is their parent', async () => {
     const { flow, backend, telemetry, eventsOf } = await openEngine()
     const f = flow.functionTask(one)
     const made = flow.scope('sweep-1', () => {
@@ -64,7 +64,7 @@ describe('a scope', () => {
     expect(text(parents.get(outside.uid), 'workflow_id')).toBe(undefined)
   })
 
-  it('ends with the callback and all of its tasks, and entering it again joins it', async () => {
+  it('scope: ends with its callback and all its tasks; entering it again joins it', async () => {
     const { flow, backend, clock, events } = await openEngine()
     const f = flow.functionTask(one)
     const told = async (): Promise<unknown[]> =>
@@ -90,7 +90,7 @@ describe('a scope', () => {
     expect(ended).toMatchObject({ workflow_id: 's', duration_seconds: 1.5, error_message: null })
   })
 
-  it('is opened once more by code that outlived it', async () => {
+  it('scope: code that outlives it opens it again', async () => {
     const { flow, backend, events } = await openEngine()
     const f = flow.functionTask(one)
     const { promise, resolve } = Promise.withResolvers<void>()
@@ -104,7 +104,7 @@ describe('a scope', () => {
     expect(typesOf(told)).toEqual([...pair, ...pair])
   })
 
-  it('that was entered anew is joined by code that outlived the one before', async () => {
+  it('scope: code that outlives it joins a scope that was opened again', async () => {
     const { flow, backend, events } = await openEngine()
     const f = flow.functionTask(one)
     const [timer, open] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
@@ -121,7 +121,7 @@ describe('a scope', () => {
     expect(typesOf(told)).toEqual([...pair, ...pair])
   })
 
-  it('gives back the very handle that its callback gave, and fails as it does', async () => {
+  it('scope: returns the handle that its callback returned, and fails with it', async () => {
     const { flow, backend, telemetry } = await openEngine()
     const f = flow.functionTask(one)
     let made = f(0)
@@ -137,7 +137,7 @@ describe('a scope', () => {
     ])
   })
 
-  it('lasts as long as whatever can be awaited, and what begins only then is inside', async () => {
+  it('scope: lasts as long as a lazy thenable, whose work is inside', async () => {
     const { flow, backend, events, eventsOf } = await openEngine()
     const f = flow.functionTask(one)
     let inside = f(0)
@@ -160,7 +160,7 @@ describe('a scope', () => {
     expect(attribute((await eventsOf(inside))[0], 'workflow_id')).toBe('l')
   })
 
-  it('that fails says so, and passes the failure on', async () => {
+  it('scope: the failure of a callback is on its span and reaches the caller', async () => {
     const { flow, telemetry } = await openEngine()
     const thrown = (): never => flow.scope('a', () => fail('now'))
     expect(thrown).toThrow('now')
@@ -170,7 +170,7 @@ describe('a scope', () => {
     expect(spans.map(({ status }) => status?.message)).toEqual(['now', 'later'])
   })
 
-  it('nests, and is inherited by what bodies make', async () => {
+  it('scope: nests, and bodies inherit it', async () => {
     const { flow, telemetry, eventsOf } = await openEngine()
     const f = flow.functionTask(one)
     let inner = f(0)
@@ -184,7 +184,7 @@ describe('a scope', () => {
     expect(find('inner')?.parentSpanId).toBe(find('outer')?.spanId)
   })
 
-  it('holds apart what runs at the same time', async () => {
+  it('scope: concurrent scopes do not mix', async () => {
     const { flow, eventsOf } = await openEngine()
     const f = flow.functionTask(one)
     const run = (id: string) =>
@@ -205,7 +205,7 @@ describe('a scope', () => {
 })
 
 describe('the events of a graph', () => {
-  it('say what waits for what, and when the waiting ended', async () => {
+  it('graph events: TaskCreated names dependencies, tutti.TaskResolved the wait', async () => {
     const { flow, backend, clock, eventsOf } = await openEngine()
     const f = flow.functionTask(one)
     const [a, b] = [f(0), f(0)]
@@ -234,7 +234,7 @@ describe('the events of a graph', () => {
     )
   })
 
-  it('do not mistake a step of the wall clock for waiting, and cannot be changed', async () => {
+  it('graph events: a step of the wall clock is no waiting time; they are frozen', async () => {
     const { flow, backend, clock, eventsOf } = await openEngine()
     const f = flow.functionTask(one)
     const first = f(0)
@@ -249,7 +249,7 @@ describe('the events of a graph', () => {
     expect(Object.isFrozen(attribute(created, 'dependencies'))).toBe(true)
   })
 
-  it('are a sound record, whatever became of the tasks', async () => {
+  it('graph events: the checkpoint verifies whatever the ends of the tasks', async () => {
     const folder = mkdtempSync(join(tmpdir(), 'tutti-flow-'))
     onTestFinished(() => rmSync(folder, { recursive: true, force: true }))
     const { flow, backend, telemetry } = await openEngine({

@@ -6,7 +6,7 @@ import { WorkflowEngine } from '../../src/workflow/engine.ts'
 import { square } from '../backends/local/fixtures/backend-tasks.ts'
 
 describe('a session and a workflow engine in one program', () => {
-  it('share a backend: each sees its own tasks, and the last one closes it', async () => {
+  it('sharing: session and engine on one backend see their own tasks only', async () => {
     const backend = await ConcurrentBackend.create({ workers: 2 })
     const session = new Session([backend])
     const flow = await WorkflowEngine.create({ backend })
@@ -41,7 +41,7 @@ describe('a session and a workflow engine in one program', () => {
     expect(uids.get(flow.id)?.size).toBe(40)
   })
 
-  it('leave the loop free while both are busy', async () => {
+  it('sharing: the loop stays free while session and engine are busy', async () => {
     const backend = await ConcurrentBackend.create({ workers: 1 })
     await using session = new Session([backend])
     const flow = await WorkflowEngine.create({ backend })
