@@ -7,7 +7,7 @@ import { tempFolder, wholeLines } from './open-writer.ts'
 import { fieldOf } from './read-content.ts'
 import { byRun, chooseSeed, createRandom } from '../long-run.ts'
 
-const kills = byRun(20, 500)
+const kills = byRun(10, 500)
 /** Only to detect a hang. */
 const hangMs = kills * 10_000
 

@@ -7,7 +7,7 @@ import { readCheckpoint } from '../../src/checkpoint/reader.ts'
 import { byRun, chooseSeed, createRandom } from '../long-run.ts'
 import { tempFolder } from './open-telemetry.ts'
 
-const kills = byRun(20, 1000)
+const kills = byRun(10, 1000)
 const program = join(import.meta.dirname, 'fixtures', 'emit-until-killed.ts')
 const life = ['TaskCreated', 'TaskSubmitted', 'TaskQueued', 'TaskStarted', 'TaskCompleted']
 
