@@ -42,6 +42,25 @@ llmm: {}
   ])
 })
 
+it('row 86: relations between values are reported beside wrong and missing values', () => {
+  expect(
+    problemsOf(`${local}llm: { max_tokens: 9000, temperature: 3, tep_k: 1 }
+dynamic_workers: { min_workers: 4, max_workers: 2 }
+guardrails: { rules: [{ id: a, pattern: b, keywords: c, action: x }] }
+engine: { kind: openai, max_concurrency: 0 }
+`),
+  ).toEqual([
+    'config.yaml:2:20 llm.max_tokens: expected at most max_model_len (8192), got 9000',
+    'config.yaml:2:39 llm.temperature: expected a number from 0 to 2, got 3',
+    'config.yaml:2:42 tep_k: unknown key, did you mean top_k?',
+    'config.yaml:3:49 dynamic_workers.max_workers: expected at least min_workers (4), got 2',
+    'config.yaml:4:23 guardrails.rules[0]: expected a pattern or keywords, not both',
+    expect.stringMatching(/^config.yaml:4:65 guardrails.rules\[0\].action: expected one of reject/),
+    'config.yaml:5:1 engine.base_url: missing',
+    'config.yaml:5:42 engine.max_concurrency: expected an integer from 1 to 65536, got 0',
+  ])
+})
+
 describe('row 87: a value of another type or form is refused', () => {
   it.each([
     ['input_batching: { max_batch_wait_ms: 1e12 }', 'an integer from 0 to 3600000, got 1e12'],
