@@ -125,6 +125,7 @@ function runInPool(
   options: { launchers?: number; spawner?: 'auto' | 'plain' },
 ): Promise<void> {
   pool ??= new LauncherPool({
+    nodeId: 'bench',
     maxProcesses: most,
     clock,
     log,

@@ -37,6 +37,7 @@ class Feeder {
 
   constructor(isolation: 'thread' | 'process') {
     this.pool = new WorkerPool({
+      nodeId: 'bench',
       size: threads,
       isolation,
       clock: systemClock,

@@ -1,6 +1,5 @@
 /** Runs plain closures on this process's event loop. They can be abandoned, not stopped. */
 
-import { hostname } from 'node:os'
 import type { Clock } from '../../foundation/clock.ts'
 import { TimeoutError } from '../../foundation/errors.ts'
 import { runInTask } from '../../foundation/task-context.ts'
@@ -9,12 +8,12 @@ import type { Batch, Executor, ExecutorListener } from './executor.ts'
 
 /** Asynchronous closures wait for something else most of the time, so many may be under way. */
 const mostAtOnce = 1000
-const workerId = 'main'
 /** The loop stays free: this many begin in one of its turns, for as long as this. */
 const mostPerTurn = 1000
 const longestTurnMs = 10
 
 export interface InProcessParts {
+  readonly nodeId: string
   readonly clock: Clock
   readonly listener: ExecutorListener
   readonly closureOf: (job: Job) => (() => unknown) | null
@@ -29,7 +28,7 @@ interface Live {
 
 export class InProcessExecutor implements Executor {
   readonly #parts: InProcessParts
-  readonly #nodeId = hostname()
+  readonly #workerId: string
   readonly #live = new Map<Job, Live>()
   #waiting: Job[] = []
   #yielded = 0
@@ -39,6 +38,7 @@ export class InProcessExecutor implements Executor {
 
   constructor(parts: InProcessParts) {
     this.#parts = parts
+    this.#workerId = `${parts.nodeId}/main`
   }
 
   get freeSlots(): number {
@@ -61,7 +61,7 @@ export class InProcessExecutor implements Executor {
   }
 
   cancel(job: Job, reason: string): void {
-    this.#end(job, { kind: 'cancel', reason, facts: { workerId } })
+    this.#end(job, { kind: 'cancel', reason, facts: { workerId: this.#workerId } })
   }
 
   close(reason: string): Promise<void> {
@@ -103,7 +103,8 @@ export class InProcessExecutor implements Executor {
 
   #begin(job: Job, live: Live): void {
     live.cancelTimer = this.#armTimeout(job)
-    this.#parts.listener.report(job, { kind: 'start', workerId, nodeId: this.#nodeId })
+    const { listener, nodeId } = this.#parts
+    listener.report(job, { kind: 'start', workerId: this.#workerId, nodeId })
     // Whoever heard of the start may have canceled it.
     if (!this.#live.has(job)) return
     void this.#run(job).then(

@@ -1,10 +1,10 @@
 /** The local backend: which executor runs a task, and what of the machine it may use. */
 
-import { readdirSync } from 'node:fs'
-import { availableParallelism, hostname, totalmem } from 'node:os'
+import { hostname } from 'node:os'
 import { type Clock, systemClock } from '../../foundation/clock.ts'
 import { type Log, processLog } from '../../foundation/log.ts'
 import {
+  expectId,
   expectInteger,
   expectKnownKeys,
   expectObject,
@@ -12,6 +12,7 @@ import {
   expectString,
 } from '../../foundation/options.ts'
 import { isEntryModule } from '../../tasks/define-task.ts'
+import { expectPath } from '../../tasks/program-options.ts'
 import type { TaskSpec } from '../../tasks/spec.ts'
 import type {
   Backend,
@@ -24,24 +25,51 @@ import type {
 } from '../backend.ts'
 import { createLocalSampler } from '../sampling/local-sampler.ts'
 import { InProcessExecutor } from './closures.ts'
+import {
+  expectCores,
+  expectGpus,
+  expectMemoryMb,
+  usableCores,
+  usableMemoryMb,
+  visibleGpus,
+} from './node-capacity.ts'
 import { LauncherPool } from './programs/launcher-pool.ts'
 import type { Client, ExecutorKind } from './scheduled-jobs.ts'
 import { Scheduler } from './scheduler.ts'
 import { type Capacity, neverFits } from './slots.ts'
 import { WorkerPool } from './functions/worker-pool.ts'
 
-/** How much of this machine a `ConcurrentBackend` uses, and how well its workers are kept apart. */
+/** How much of this node a `ConcurrentBackend` uses, and how well its workers are kept apart. */
 export interface ConcurrentBackendOptions {
   /** Default `concurrent`. */
   readonly name?: string
-  /** Threads or processes for functions. Default: the machine's cores. */
+  /** Threads or processes for functions. Default: `cores`. */
   readonly workers?: number
-  /** Programs that run at a time. Default: the machine's cores. */
+  /** Programs that run at a time. Default: `cores`. */
   readonly maxProcesses?: number
   /**
    * `process` survives what kills a whole process (native crashes); `thread` (default) is faster.
    */
   readonly isolation?: 'thread' | 'process'
+  /**
+   * `node_id` of its events and samples, and the first part of its worker ids, which are unique
+   * across nodes by that. Default: the host's name.
+   */
+  readonly nodeId?: string
+  /**
+   * Cores for tasks. Default: what this process may use, by its affinity and its control group, and
+   * at least `workers` and `maxProcesses`.
+   */
+  readonly cores?: number
+  /**
+   * GPUs for tasks: how many of the visible ones, or a list of indexes and UUIDs (`GPU-…`, `MIG-…`)
+   * as in `CUDA_VISIBLE_DEVICES`. Default: all that are visible.
+   */
+  readonly gpus?: number | readonly (number | string)[]
+  /** Megabytes for tasks. Default: the control group's limit, else the machine's memory. */
+  readonly memoryMb?: number
+  /** Where programs run whose session names no folder. Default: the process's folder. */
+  readonly workDir?: string
   readonly clock?: Clock
   readonly log?: Log
 }
@@ -51,6 +79,9 @@ interface ResolvedOptions {
   readonly workers: number
   readonly maxProcesses: number
   readonly isolation: 'thread' | 'process'
+  readonly nodeId: string
+  readonly capacity: Capacity
+  readonly workDir: string | null
   readonly clock: Clock
   readonly log: Log
 }
@@ -72,18 +103,19 @@ export class ConcurrentBackend implements Backend {
     return new ConcurrentBackend(resolveConcurrentBackendOptions(options))
   }
 
-  private constructor({ name, workers, maxProcesses, isolation, clock, log }: ResolvedOptions) {
+  private constructor(options: ResolvedOptions) {
+    const { name, workers, maxProcesses, isolation, nodeId, workDir, clock, log } = options
     this.name = name
-    const cores = Math.max(availableParallelism(), workers, maxProcesses)
-    this.#capacity = { cores, memoryMb: Math.floor(totalmem() / 2 ** 20), gpuIds: findGpus() }
+    this.#capacity = options.capacity
     this.#scheduler = new Scheduler(this.#capacity, (notice) => {
       for (const listener of this.#listeners) listener.notice(notice)
     })
     const listener = this.#scheduler
     this.#executors = {
-      functions: new WorkerPool({ size: workers, isolation, clock, log, listener }),
-      programs: new LauncherPool({ maxProcesses, clock, log, listener }),
+      functions: new WorkerPool({ size: workers, isolation, nodeId, clock, log, listener }),
+      programs: new LauncherPool({ maxProcesses, nodeId, workDir, clock, log, listener }),
       closures: new InProcessExecutor({
+        nodeId,
         clock,
         listener,
         closureOf: (job) => listener.closureOf(job),
@@ -92,7 +124,7 @@ export class ConcurrentBackend implements Backend {
     this.#scheduler.use(this.#executors)
     this.nodes = [
       {
-        nodeId: hostname(),
+        nodeId,
         createSampler: (pollSeconds) => createLocalSampler({ clock, log, pollSeconds }),
       },
     ]
@@ -158,40 +190,40 @@ function kindOf({ spec }: Job): ExecutorKind {
 }
 
 function resolveConcurrentBackendOptions(options: ConcurrentBackendOptions): ResolvedOptions {
-  expectKnownKeys('ConcurrentBackend', expectObject('options', options), [
-    'name',
-    'workers',
-    'maxProcesses',
-    'isolation',
-    'clock',
-    'log',
-  ])
-  const cores = availableParallelism()
-  const { name = 'concurrent', workers = cores, maxProcesses = cores } = options
-  const { isolation = 'thread' } = options
-  return {
+  expectKnownKeys('ConcurrentBackend', expectObject('options', options), knownOptions)
+  const usable = options.cores === undefined ? usableCores() : expectCores(options.cores)
+  const { name = 'concurrent', workers = usable, maxProcesses = usable } = options
+  const { isolation = 'thread', nodeId, gpus, memoryMb, workDir } = options
+  const resolved = {
     name: expectString('name', name),
     workers: expectInteger('workers', workers, { min: 1, max: 1024 }),
     maxProcesses: expectInteger('maxProcesses', maxProcesses, { min: 1, max: 65_536 }),
     isolation: expectOneOf('isolation', isolation, ['thread', 'process']),
+    nodeId: nodeId === undefined ? hostname() : expectId('nodeId', nodeId),
+    workDir: workDir === undefined ? null : expectPath('workDir', workDir),
     clock: options.clock ?? systemClock,
     log: options.log ?? processLog,
   }
+  const isGiven = options.cores !== undefined
+  const cores = isGiven ? usable : Math.max(usable, resolved.workers, resolved.maxProcesses)
+  const capacity: Capacity = {
+    cores,
+    memoryMb: memoryMb === undefined ? usableMemoryMb() : expectMemoryMb(memoryMb),
+    gpuIds: gpus === undefined ? visibleGpus() : expectGpus(gpus),
+  }
+  return { ...resolved, capacity }
 }
 
-/**
- * The GPUs that this process may use: those of `CUDA_VISIBLE_DEVICES`, else all that the driver
- * shows.
- */
-function findGpus(): number[] {
-  const visible = process.env['CUDA_VISIBLE_DEVICES']
-  if (visible !== undefined) {
-    const ids = visible.split(',').filter((id) => /^\d+$/.test(id.trim()))
-    return [...new Set(ids.map(Number))]
-  }
-  try {
-    return readdirSync('/proc/driver/nvidia/gpus').map((_, id) => id)
-  } catch {
-    return []
-  }
-}
+const knownOptions = [
+  'name',
+  'workers',
+  'maxProcesses',
+  'isolation',
+  'nodeId',
+  'cores',
+  'gpus',
+  'memoryMb',
+  'workDir',
+  'clock',
+  'log',
+]

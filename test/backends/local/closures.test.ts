@@ -1,4 +1,3 @@
-import { hostname } from 'node:os'
 import { describe, expect, it } from 'vitest'
 import type { Job } from '../../../src/backends/backend.ts'
 import type { Batch } from '../../../src/backends/local/executor.ts'
@@ -26,7 +25,7 @@ function openExecutor() {
   const [clock, listener] = [new ManualClock(), new BatchListener()]
   const session = new FakeSession()
   const closureOf = (job: Job) => session.closureOf(job)
-  const executor = new InProcessExecutor({ clock, listener, closureOf })
+  const executor = new InProcessExecutor({ nodeId: 'n', clock, listener, closureOf })
   const begin = (options: FunctionOptions<unknown, readonly unknown[]>): Job => {
     const job = session.createJob(new ComputeTask(options))
     executor.assign({ jobs: [job], gpuIds: [] })
@@ -47,7 +46,7 @@ describe('closures', () => {
     expect(listener.of(job)).toEqual([])
     await listener.ended([job])
     expect(listener.of(job)).toEqual([
-      { kind: 'start', workerId: 'main', nodeId: hostname() },
+      { kind: 'start', workerId: 'n/main', nodeId: 'n' },
       { kind: 'complete', value: [job.uid, 1, 'b'] },
     ])
     expect(listener.finished.map(({ jobs }) => jobs)).toEqual([[job]])

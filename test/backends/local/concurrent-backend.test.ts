@@ -1,4 +1,5 @@
-import { hostname } from 'node:os'
+import { realpath } from 'node:fs/promises'
+import { hostname, tmpdir } from 'node:os'
 import { describe, expect, it, vi } from 'vitest'
 import type { BaseEvent } from '../../../src/events/event.ts'
 import {
@@ -188,8 +189,60 @@ describe('what ConcurrentBackend refuses', () => {
     [{ isolation: 'container' }, 'isolation'],
     [{ name: '' }, 'name'],
     [{ worker: 1 }, 'worker'],
+    [{ nodeId: '' }, 'nodeId'],
+    [{ cores: 0 }, 'cores'],
+    [{ cores: 1.5 }, 'cores'],
+    [{ memoryMb: -1 }, 'memoryMb'],
+    [{ memoryMb: Number.NaN }, 'memoryMb'],
+    [{ gpus: -1 }, 'gpus'],
+    [{ gpus: 'all' }, 'gpus'],
+    [{ gpus: [0, 'tpu'] }, 'gpus[1]'],
+    [{ gpus: [0, 1, 0] }, 'gpus[2]'],
+    [{ workDir: '' }, 'workDir'],
+    [{ workDir: 'a\0b' }, 'workDir'],
   ])('wrong options: %j', async (options, field) => {
     await expect(ConcurrentBackend.create(options as object)).rejects.toMatchObject({ field })
+  })
+
+  it('runs within the capacity that it was given, under the name of its node', async () => {
+    const workDir = await realpath(tmpdir())
+    const options = { nodeId: 'node-7', cores: 2, gpus: ['GPU-ab', 'MIG-cd/1'], memoryMb: 512 }
+    const backend = await ConcurrentBackend.create({ ...options, workDir })
+    await using session = new Session([backend])
+    const refused = [
+      [{ cores: 3 }, 'asks for 3, has 2'],
+      [{ gpus: 3 }, 'asks for 3, has 2'],
+      [{ memoryMb: 513 }, 'asks for 513, has 512'],
+    ] as const
+    for (const [resources, message] of refused) {
+      const { spec } = new ComputeTask({ executable: '/bin/pwd', resources })
+      expect(backend.refuse(spec)?.message).toBe(message)
+    }
+    expect(backend.nodes.map(({ nodeId }) => nodeId)).toEqual(['node-7'])
+    const telemetry = await session.startTelemetry()
+    const seen = new Set<string>()
+    telemetry.subscribe(({ event_type, node_id, attributes }) => {
+      if (event_type === 'TaskStarted') seen.add(`${node_id} ${String(attributes['worker_id'])}`)
+    })
+    const program = new ComputeTask({
+      executable: '/bin/sh',
+      arguments: ['-c', 'echo "$CUDA_VISIBLE_DEVICES"; pwd'],
+      resources: { gpus: 2 },
+    })
+    const tasks = [
+      program,
+      new ComputeTask({ function: square, args: [2] }),
+      new ComputeTask({ function: () => 1 }),
+    ]
+    await session.submitTasks(tasks)
+    await session.waitTasks(tasks)
+    await telemetry.flush()
+    expect(program.stdout).toBe(`GPU-ab,MIG-cd/1\n${workDir}\n`)
+    expect([...seen].toSorted()).toEqual([
+      'node-7 node-7/main',
+      'node-7 node-7/p1',
+      'node-7 node-7/w1',
+    ])
   })
 
   it('gives each program the GPUs that it holds, and no other', async () => {

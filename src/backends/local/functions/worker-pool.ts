@@ -1,6 +1,5 @@
 /** Runs functions from `defineTask` on threads or processes that it keeps. One attempt a job. */
 
-import { hostname } from 'node:os'
 import type { Clock } from '../../../foundation/clock.ts'
 import { BackendError, messageOf } from '../../../foundation/errors.ts'
 import type { Log } from '../../../foundation/log.ts'
@@ -19,6 +18,8 @@ export interface WorkerPoolOptions {
   readonly size: number
   /** Threads are cheaper; processes also survive crashes of foreign code. */
   readonly isolation: 'thread' | 'process'
+  /** The first part of the worker ids. */
+  readonly nodeId: string
   readonly clock: Clock
   readonly log: Log
   readonly listener: ExecutorListener
@@ -46,15 +47,22 @@ export class WorkerPool implements Executor {
 
   constructor(options: WorkerPoolOptions) {
     this.#options = options
-    const { clock, listener, isolation, maxHeapMb = null, program = workerProgram } = options
+    const {
+      nodeId,
+      clock,
+      listener,
+      isolation,
+      maxHeapMb = null,
+      program = workerProgram,
+    } = options
     const Link = isolation === 'thread' ? ThreadLink : ProcessLink
     const handleOptions: WorkerHandleOptions = {
       clock,
       listener,
-      nodeId: hostname(),
+      nodeId,
       durations: this.#durations,
       startFailures: this.#startFailures,
-      newWorkerId: () => `w${++this.#workers}`,
+      newWorkerId: () => `${nodeId}/w${++this.#workers}`,
       connect: (workerId, link) =>
         new Link({ workerId, program, maxHeapMb, clock, listener: link }),
       giveUp: () => this.#giveUp(),

@@ -76,9 +76,12 @@ function expectProgram({ uid, spec }: Job): ProgramSpec {
 }
 
 /** Paths are made absolute here: the launcher may have been started in another folder. */
-export function toProgramRequest({ id, spec, batch }: Attempt): ProgramRequest {
+export function toProgramRequest(
+  { id, spec, batch }: Attempt,
+  workDir: string | null,
+): ProgramRequest {
   const { stdout, stderr } = spec.captureStdio ?? {}
-  const folder = folderOf(spec)
+  const folder = folderOf(spec, workDir)
   const absolute = (file: string | undefined): string | null =>
     file === undefined ? null : resolve(folder, file)
   return {
@@ -95,13 +98,13 @@ export function toProgramRequest({ id, spec, batch }: Attempt): ProgramRequest {
   }
 }
 
-/** A task's own folder may be relative to the session's. */
-function folderOf({ cwd, workDir }: ProgramSpec): string {
+/** A task's folder may be relative to the session's, and that to the backend's. */
+function folderOf({ cwd, workDir }: ProgramSpec, backendDir: string | null): string {
   try {
-    return resolve(workDir ?? '.', cwd ?? '.')
+    return resolve(backendDir ?? '.', workDir ?? '.', cwd ?? '.')
   } catch {
     // Our own folder was removed; the start will fail and say so.
-    return cwd ?? workDir ?? '.'
+    return cwd ?? workDir ?? backendDir ?? '.'
   }
 }
 

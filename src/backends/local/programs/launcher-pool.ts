@@ -1,6 +1,5 @@
 /** Runs executables through launcher processes. Never starts a task's program itself. */
 
-import { hostname } from 'node:os'
 import { BackendThrottled, WorkerLost } from '../../../events/library-events.ts'
 import type { Clock } from '../../../foundation/clock.ts'
 import { fromErrorRecord } from '../../../foundation/error-record.ts'
@@ -20,6 +19,10 @@ import type { CaptureBounds, LauncherSetup, ProgramNews } from './protocol.ts'
 export interface LauncherPoolOptions {
   /** How many programs run at once. */
   readonly maxProcesses: number
+  /** The first part of the launchers' ids. */
+  readonly nodeId: string
+  /** Where programs run whose session names no folder. Default: the process's folder. */
+  readonly workDir?: string | null
   readonly clock: Clock
   readonly log: Log
   readonly listener: ExecutorListener
@@ -48,7 +51,8 @@ export class LauncherPool implements Executor {
   readonly #listener: ExecutorListener
   readonly #fleet: LauncherFleet
   readonly #limit: ConcurrencyLimit
-  readonly #nodeId = hostname()
+  readonly #nodeId: string
+  readonly #workDir: string | null
   readonly #attempts = new Attempts()
   /** Programs that the system refused to start: tried again when one ends, or after a pause. */
   readonly #held = new Set<Attempt>()
@@ -61,11 +65,14 @@ export class LauncherPool implements Executor {
     const { clock, log, listener, maxProcesses, graceSeconds = 2 } = options
     const { capture = defaultCapture, spawner = 'auto' } = options
     this.#clock = clock
+    this.#nodeId = options.nodeId
+    this.#workDir = options.workDir ?? null
     this.#log = log
     this.#listener = listener
     this.#limit = new ConcurrencyLimit(maxProcesses)
     this.#fleet = new LauncherFleet({
       size: options.launchers ?? (maxProcesses < manyProcesses ? 1 : 2),
+      nodeId: options.nodeId,
       clock,
       setup: { graceMs: graceSeconds * 1000, capture, spawner },
       onNews: (news) => {
@@ -122,7 +129,7 @@ export class LauncherPool implements Executor {
 
   #launch(attempt: Attempt): void {
     attempt.launcher = this.#fleet.take()
-    attempt.launcher.request(toProgramRequest(attempt))
+    attempt.launcher.request(toProgramRequest(attempt, this.#workDir))
   }
 
   #take(news: ProgramNews, now: TimeReading): void {

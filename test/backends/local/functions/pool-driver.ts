@@ -47,6 +47,7 @@ export class PoolDriver implements ExecutorListener {
     this.pool = new WorkerPool({
       size: 2,
       isolation: 'thread',
+      nodeId: 'n',
       clock: systemClock,
       log: { warn: (code) => void this.warnings.push(code) },
       ...rest,

@@ -130,10 +130,10 @@ describe.for(isolations)('functions that fail, isolation %s', (isolation) => {
       await driver.noticed(1)
       const reason = expect.stringContaining(what) as string
       expect(driver.notices).toMatchObject([
-        { type: WorkerLost, fields: { worker_id: 'w1', tasks: [], reason } },
+        { type: WorkerLost, fields: { worker_id: 'n/w1', tasks: [], reason } },
       ])
       expect(driver.reportsOf(culprit)).toHaveLength(2)
-      expect((await driver.run(nothing)).facts?.workerId).toBe('w2')
+      expect((await driver.run(nothing)).facts?.workerId).toBe('n/w2')
       await driver.expectAllOver()
     },
   )
@@ -154,7 +154,7 @@ describe.for(isolations)('functions that fail, isolation %s', (isolation) => {
     expect(error).toBeInstanceOf(WorkerLostError)
     expect(error.message).toContain('uncaught exception: thrown by the running task')
     expect(error.cause).toMatchObject({ message: 'thrown by the running task' })
-    expect(driver.notices).toMatchObject([{ fields: { worker_id: 'w1', tasks: [job.uid] } }])
+    expect(driver.notices).toMatchObject([{ fields: { worker_id: 'n/w1', tasks: [job.uid] } }])
     expect(valueOf(await driver.run(add, 1, 1))).toBe(2)
   })
 
@@ -164,16 +164,16 @@ describe.for(isolations)('functions that fail, isolation %s', (isolation) => {
     const [first, second, exited, last] = await driver.allEnded(jobs)
     expect([valueOf(first), valueOf(second), valueOf(last)]).toEqual([{ a: 1 }, 2, 3])
     expect(errorOf(exited)).toBeInstanceOf(WorkerLostError)
-    expect(errorOf(exited).message).toContain('worker w1 was lost')
-    expect(exited.facts).toEqual({ workerId: 'w1', exitCode: 0 })
-    expect(last.facts).toEqual({ workerId: 'w2' })
+    expect(errorOf(exited).message).toContain('worker n/w1 was lost')
+    expect(exited.facts).toEqual({ workerId: 'n/w1', exitCode: 0 })
+    expect(last.facts).toEqual({ workerId: 'n/w2' })
     expect(driver.notices).toMatchObject([{ type: WorkerLost, fields: { tasks: [jobs[2]?.uid] } }])
     await driver.expectAllOver()
   })
 
   it('row 21: a task that kills every worker it meets leaves the pool whole', async () => {
     const driver = open()
-    for (const workerId of ['w1', 'w2', 'w3']) {
+    for (const workerId of ['n/w1', 'n/w2', 'n/w3']) {
       const report = await driver.run(exitIf, true)
       expect(errorOf(report)).toBeInstanceOf(WorkerLostError)
       expect(report.facts).toMatchObject({ workerId })
@@ -258,7 +258,7 @@ describe('memory and signals', () => {
     const { pid } = valueOf(await driver.run(where)) as { pid: number }
     process.kill(pid, 'SIGKILL')
     await driver.noticed(1)
-    expect(driver.notices).toMatchObject([{ fields: { worker_id: 'w1', tasks: [] } }])
-    expect((await driver.run(nothing)).facts?.workerId).toBe('w2')
+    expect(driver.notices).toMatchObject([{ fields: { worker_id: 'n/w1', tasks: [] } }])
+    expect((await driver.run(nothing)).facts?.workerId).toBe('n/w2')
   })
 })

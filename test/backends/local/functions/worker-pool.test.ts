@@ -1,4 +1,3 @@
-import { hostname } from 'node:os'
 import { describe, expect, it } from 'vitest'
 import { systemClock } from '../../../../src/foundation/clock.ts'
 import {
@@ -25,8 +24,8 @@ describe.for(['thread', 'process'] as const)('a pool with isolation %s', (isolat
     const [job] = driver.submit(add, [[2, 3]])
     expect(valueOf(await driver.ended(job))).toBe(5)
     const [start, end, ...more] = driver.reportsOf(job)
-    expect(start).toMatchObject({ kind: 'start', workerId: 'w1', nodeId: hostname() })
-    expect(end).toMatchObject({ kind: 'complete', value: 5, facts: { workerId: 'w1' } })
+    expect(start).toMatchObject({ kind: 'start', workerId: 'n/w1', nodeId: 'n' })
+    expect(end).toMatchObject({ kind: 'complete', value: 5, facts: { workerId: 'n/w1' } })
     expect(more).toEqual([])
     const [startedAt = 0, endedAt = 0] = [start?.at?.wallSeconds, end?.at?.wallSeconds]
     expect(before).toBeLessThanOrEqual(startedAt)
@@ -123,7 +122,7 @@ describe('a pool of threads', () => {
     const driver = new PoolDriver({ size: 8 })
     const ids = new Set<string | undefined>()
     for (let run = 0; run < 5; run++) ids.add((await driver.run(nothing)).facts?.workerId)
-    expect([...ids]).toEqual(['w1'])
+    expect([...ids]).toEqual(['n/w1'])
   })
 
   it('gives each job of a batch arguments of its own', async () => {

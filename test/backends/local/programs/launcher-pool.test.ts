@@ -1,6 +1,6 @@
 import { execFileSync } from 'node:child_process'
 import { mkdtempSync, readFileSync, realpathSync, rmSync } from 'node:fs'
-import { hostname, tmpdir } from 'node:os'
+import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { type Clock, systemClock } from '../../../../src/foundation/clock.ts'
@@ -22,7 +22,7 @@ describe.each(['auto', 'plain'] as const)('a launcher pool with the %s spawner',
     const last = await ended
     expect(expectCompleted(last)).toEqual({ stdout: 'out\n', stderr: 'err\n', exitCode: 0 })
     const start = await started
-    expect(start).toMatchObject({ workerId: 'p1', nodeId: hostname() })
+    expect(start).toMatchObject({ workerId: 'n/p1', nodeId: 'n' })
     expect(driver.reportsOf(job)).toEqual([start, last])
     const [began = 0, over = 0] = [start.at?.monotonicMs, last.at?.monotonicMs]
     expect(before).toBeLessThan(began)
@@ -166,7 +166,7 @@ describe.each(['auto', 'plain'] as const)('a launcher pool with the %s spawner',
     const small = await driver.run({ executable: 'sleep', arguments: ['0.1'] })
     expect(small.facts?.cpuSeconds).toBeLessThan(0.1)
     expect(small.facts?.peakMemoryBytes).toBeLessThan(20_000_000)
-    expect(small.facts?.workerId).toBe('p1')
+    expect(small.facts?.workerId).toBe('n/p1')
   })
 
   it('runs at most so many programs at once', async () => {
@@ -184,7 +184,7 @@ describe.each(['auto', 'plain'] as const)('a launcher pool with the %s spawner',
     const driver = openPool({ spawner, launchers: 2, maxProcesses: 2 })
     const runs = [1, 2].map(() => driver.submit({ executable: 'sleep', arguments: ['100'] }))
     const workers = await Promise.all(runs.map(async ({ started }) => (await started).workerId))
-    expect(workers.toSorted()).toEqual(['p1', 'p2'])
+    expect(workers.toSorted()).toEqual(['n/p1', 'n/p2'])
     const children = processes().filter(({ parent }) => parent === process.pid)
     expect(children.filter(({ command }) => command.startsWith('sleep'))).toEqual([])
   })

@@ -39,6 +39,7 @@ export class PoolDriver implements ExecutorListener {
   constructor(options: Partial<LauncherPoolOptions> = {}) {
     this.pool = new LauncherPool({
       maxProcesses: 4,
+      nodeId: 'n',
       clock: systemClock,
       log: processLog,
       listener: this,

@@ -101,7 +101,7 @@ describe.each(['auto', 'plain'] as const)('programs with the %s spawner', (spawn
     expect(error).toBeInstanceOf(ExecutableFailedError)
     expect(error).toMatchObject({ exitCode: 3, signal: null, stderr: 'why\n' })
     expect(error.message).toBe('sh exited with code 3')
-    expect(report.facts).toMatchObject({ exitCode: 3, workerId: 'p1', stderrTail: 'why\n' })
+    expect(report.facts).toMatchObject({ exitCode: 3, workerId: 'n/p1', stderrTail: 'why\n' })
     const tail = report.facts?.stdoutTail ?? ''
     expect(Buffer.byteLength(tail)).toBeLessThanOrEqual(2048)
     expect(tail).toMatch(/^\n?(?:é\n){600,}$/)

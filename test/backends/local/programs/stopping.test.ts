@@ -94,7 +94,7 @@ describe.each(['auto', 'plain'] as const)('stopping programs with the %s spawner
     driver.pool.cancel(run.job, 'enough')
     driver.pool.cancel(run.job, 'again')
     const last = await run.ended
-    expect(last).toMatchObject({ kind: 'cancel', reason: 'enough', facts: { workerId: 'p1' } })
+    expect(last).toMatchObject({ kind: 'cancel', reason: 'enough', facts: { workerId: 'n/p1' } })
     expect(membersOf(group)).toEqual([])
     await driver.pool.close('over')
     expect(driver.reportsOf(run.job).map(({ kind }) => kind)).toEqual(['start', 'cancel'])
@@ -205,16 +205,18 @@ describe.each(['auto', 'plain'] as const)('stopping programs with the %s spawner
     for (const { ended, job } of runs) {
       const error = expectFailed(await ended)
       expect(error).toBeInstanceOf(WorkerLostError)
-      expect(error.message).toContain('p1')
+      expect(error.message).toContain('n/p1')
       expect(error.message).toContain('SIGKILL')
       expect(driver.reportsOf(job)).toHaveLength(2)
     }
     await until(() => find().length === 0)
     const tasks = runs.map(({ job }) => job.uid)
-    expect(driver.notices).toMatchObject([{ type: WorkerLost, fields: { worker_id: 'p1', tasks } }])
+    expect(driver.notices).toMatchObject([
+      { type: WorkerLost, fields: { worker_id: 'n/p1', tasks } },
+    ])
     const next = driver.submit({ executable: 'true' })
     expectCompleted(await next.ended)
-    expect(await next.started).toMatchObject({ workerId: 'p2' })
+    expect(await next.started).toMatchObject({ workerId: 'n/p2' })
     expect(driver.finished).toHaveLength(3)
   })
 

@@ -1,0 +1,84 @@
+/** What this node has for tasks: what the caller says, else what the system allows. */
+
+import { readdirSync } from 'node:fs'
+import { availableParallelism, totalmem } from 'node:os'
+import { ValueError } from '../../foundation/errors.ts'
+import { describe, expectInteger, expectNumber, invalid } from '../../foundation/options.ts'
+import { findCpuLimit, findMemoryLimit, type KernelRoots } from '../sampling/cgroup-limits.ts'
+import type { GpuId } from './slots.ts'
+
+const kernel: KernelRoots = { procRoot: '/proc', cgroupRoot: '/sys/fs/cgroup' }
+
+/** The processors that this process may use: by affinity, and by its control group's quota. */
+export function usableCores(roots: KernelRoots = kernel): number {
+  const processors = availableParallelism()
+  const limit = findCpuLimit(roots, processors)?.cores ?? processors
+  return Math.max(1, Math.floor(limit))
+}
+
+/** The megabytes that this process may use: its control group's limit, else the machine's. */
+export function usableMemoryMb(roots: KernelRoots = kernel): number {
+  const total = totalmem()
+  return Math.floor((findMemoryLimit(roots, total)?.bytes ?? total) / 2 ** 20)
+}
+
+/**
+ * The GPUs that this process may use: those of `CUDA_VISIBLE_DEVICES`, else all that the driver
+ * shows. As in CUDA, what follows an invalid entry is not visible.
+ */
+export function visibleGpus(): GpuId[] {
+  const visible = process.env['CUDA_VISIBLE_DEVICES']
+  if (visible === undefined) return gpusOfDriver()
+  const ids: GpuId[] = []
+  for (const entry of visible.split(',')) {
+    const id = toGpuId(entry.trim())
+    if (id === null) break
+    if (!ids.includes(id)) ids.push(id)
+  }
+  return ids
+}
+
+function gpusOfDriver(): number[] {
+  try {
+    return readdirSync('/proc/driver/nvidia/gpus').map((_, id) => id)
+  } catch {
+    return []
+  }
+}
+
+const uuid = /^(?:GPU|MIG)-[\w./-]+$/
+
+function toGpuId(text: string): GpuId | null {
+  if (/^\d+$/.test(text)) return Number(text)
+  return uuid.test(text) ? text : null
+}
+
+export const expectCores = (value: unknown): number =>
+  expectInteger('cores', value, { min: 1, max: 65_536 })
+
+export const expectMemoryMb = (value: unknown): number =>
+  expectNumber('memoryMb', value, { min: 0, max: 2 ** 40 })
+
+/** A count takes the first of those that are visible; a list is taken as it is. */
+export function expectGpus(value: unknown): readonly GpuId[] {
+  if (typeof value === 'number') {
+    const count = expectInteger('gpus', value, { min: 0, max: 1024 })
+    const visible = visibleGpus()
+    return count <= visible.length
+      ? visible.slice(0, count)
+      : Array.from({ length: count }).map((_, id) => id)
+  }
+  if (!Array.isArray(value)) throw invalid('gpus', 'a count or a list of GPU ids', value)
+  const ids = value.map((one: unknown, at) => expectGpuId(`gpus[${at}]`, one))
+  const again = ids.findIndex((id, at) => ids.indexOf(id) !== at)
+  if (again === -1) return Object.freeze(ids)
+  const field = `gpus[${again}]`
+  throw new ValueError(`${field}: ${describe(ids[again])} is named twice`, { field })
+}
+
+function expectGpuId(field: string, value: unknown): GpuId {
+  if (typeof value === 'number') return expectInteger(field, value, { min: 0, max: 65_535 })
+  const id = typeof value === 'string' ? toGpuId(value) : null
+  if (id === null) throw invalid(field, 'an index or a UUID such as "GPU-…" or "MIG-…"', value)
+  return id
+}
