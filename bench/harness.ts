@@ -1,15 +1,12 @@
-/**
- * What every bench needs: medians over processes of their own, and a table that can be pasted into
- * docs/performance.md.
- */
+/** Common code of all benchmarks: medians over separate processes, and Markdown tables. */
 
 import { execFileSync } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
 
-/** What one run of a mode gives: numbers by name. */
+/** The numbers that one run of a mode prints, by name. */
 export type Numbers = Readonly<Record<string, number>>
 
-/** Runs modes of a program in turns, each run a process; the medians of what each mode gave. */
+/** Runs the modes of a program alternately, each run in a new process; returns the medians. */
 export function measureModes(program: URL, names: readonly string[], runs: number) {
   const found = new Map<string, Numbers[]>(names.map((name) => [name, []]))
   for (let run = 0; run < runs; run++) {
@@ -23,7 +20,7 @@ export function measureModes(program: URL, names: readonly string[], runs: numbe
     median((found.get(name) ?? []).map((one) => one[key] ?? Number.NaN))
 }
 
-/** For a program with modes: runs the one that it was started with, and tells its numbers. */
+/** Runs the mode that is named on the command line, and prints its numbers. */
 export async function runMode(
   url: string,
   modes: Readonly<Record<string, () => Promise<object>>>,
@@ -33,7 +30,7 @@ export async function runMode(
   if (mode !== undefined) process.stdout.write(`${JSON.stringify(await mode())}\n`)
 }
 
-/** The seconds that it took. */
+/** The duration in seconds. */
 export async function timed(run: () => Promise<unknown>): Promise<number> {
   const from = performance.now()
   await run()

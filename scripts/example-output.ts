@@ -1,4 +1,4 @@
-/** What an example says it prints, compared with what it printed. Runs nothing. */
+/** Compares the output of an example with the output that its last comment promises. */
 
 /** The lines after `// Output:` at the end of an example, or `undefined` when there are none. */
 export function expectedOutput(source: string): readonly string[] | undefined {
@@ -11,8 +11,8 @@ export function expectedOutput(source: string): readonly string[] | undefined {
 }
 
 /**
- * The first line that differs, in words; `undefined` when all are equal. In an expected line
- * `<number>` stands for any number and another `<word>` for any text that is not empty.
+ * Describes the first line that differs; `undefined` if all are equal. In an expected line,
+ * `<number>` matches any number and any other `<word>` matches any text that is not empty.
  */
 export function firstDifference(expected: readonly string[], output: string): string | undefined {
   const actual = output.replace(/\n$/, '').split('\n')

@@ -134,7 +134,7 @@ function check(name, action) {
 function checkContents(paths) {
   const published = [
     /^dist\/.+\.(?:js|d\.ts)$/,
-    /^docs\/.+\.md$/,
+    /^docs\/.+\.(?:md|json)$/,
     /^examples\/.+\.(?:ts|yaml)$/,
     /^(?:README\.md|CONTRIBUTING\.md|CHANGELOG\.md|LICENSE|package\.json)$/,
   ]
@@ -198,7 +198,7 @@ function checkRefused(specifier) {
   if (code !== 'ERR_PACKAGE_PATH_NOT_EXPORTED') throw new Error(`expected a refusal, got ${code}`)
 }
 
-/** With `skipLibCheck` off, so that a declaration that names what is not shipped is found. */
+/** With `skipLibCheck` off, to find declarations that refer to files that are not shipped. */
 function checkTypes() {
   const lines = documented.flatMap((entryPoint, at) => {
     const names = entryPoints[entryPoint] ?? []

@@ -1,4 +1,4 @@
-/** Runs every example against the built package and compares what it prints with its end. */
+/** Runs every example against the built package and compares its output with its last comment. */
 
 import { spawnSync } from 'node:child_process'
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
@@ -24,7 +24,7 @@ process.exitCode = problems.length === 0 && examples.length > 0 ? 0 : 1
 function problemOf(file: string): string | undefined {
   const expected = expectedOutput(readFileSync(file, 'utf8'))
   if (expected === undefined) return 'does not end with an "// Output:" comment'
-  // In a folder of its own, so that what it writes goes away.
+  // In a temporary folder, so that the files it writes are removed.
   const cwd = mkdtempSync(join(tmpdir(), 'tutti-example-'))
   try {
     const { status, signal, stdout, stderr } = spawnSync(process.execPath, [file], {

@@ -1,6 +1,6 @@
 /**
- * Brings a fresh clone to where the scripts can run: dependencies, the newer Node, the build, and
- * system packages. Plain JavaScript, because it runs on the system's Node. What is done is skipped.
+ * Prepares a clone for the other scripts: dependencies, the newer Node, the build, system packages.
+ * Plain JavaScript, because it runs on the system's Node. Steps that are done are skipped.
  */
 
 import { spawnSync } from 'node:child_process'
@@ -10,7 +10,7 @@ import { delimiter, join, relative } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { installStoryModel } from './story-model.mjs'
 
-/** What tests need from the system, by command. Debian's package, and what is lost without it. */
+/** System commands that tests need, their Debian packages, and the tests that need them. */
 const services = [
   { command: 'strace', package: 'strace', tests: 'the checkpoint tests that count system calls' },
 ]
@@ -41,7 +41,7 @@ function installDependencies() {
   say('dependencies are installed')
 }
 
-/** The lock file, and what else decides about the installation; a changed script does not. */
+/** Changes with everything that affects the installation; not with a changed script. */
 function hashOfDependencies() {
   const { dependencies, devDependencies, peerDependencies, overrides, allowScripts } = manifest
   return hash([
@@ -50,7 +50,7 @@ function hashOfDependencies() {
   ])
 }
 
-/** The npm package `node` gets its binary in an install script, which may have been left out. */
+/** The npm package `node` gets its binary by an install script, which npm may not have run. */
 function checkNode() {
   const wanted = majorOf(manifest.devDependencies.node)
   if (installedNode() === wanted) return
@@ -80,12 +80,12 @@ function build() {
   writeFileSync(buildStamp, wanted)
 }
 
-/** The small model of the demo and of the tests; made once. */
+/** Creates the small model for the demo and the tests, once. */
 function installModel() {
   try {
     installStoryModel({ folder: join(root, '.models'), say })
   } catch (error) {
-    fail('the story model could not be made', String(error))
+    fail('the story model could not be created', String(error))
   }
 }
 
@@ -125,7 +125,7 @@ function install(packages) {
   })
 }
 
-/** Debian asks this file before it starts what it installed. One that is there is left alone. */
+/** Debian reads this policy file before it starts a new service. An existing file is kept. */
 function withoutStartingServices(action) {
   const isOurs = !existsSync(policyFile)
   if (isOurs) writeFileSync(policyFile, '#!/bin/sh\nexit 101\n', { mode: 0o755 })
@@ -136,7 +136,7 @@ function withoutStartingServices(action) {
   }
 }
 
-/** The system's npm on the system's Node: `npm ci` removes the newer one while it runs. */
+/** Runs npm on the system's Node, because `npm ci` removes the newer one while it runs. */
 function npm(...args) {
   const environment = { ...process.env, PATH: systemPath() }
   for (const name of Object.keys(environment)) {

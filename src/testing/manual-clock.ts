@@ -1,4 +1,4 @@
-/** A clock that stands still until a test moves it. */
+/** A clock for tests: time passes only when the test advances it. */
 
 import type { Clock } from '../foundation/clock.ts'
 
@@ -7,7 +7,7 @@ interface Timer {
   readonly callback: () => void
 }
 
-/** Timers fire in order of their due time while the clock is advanced, never by themselves. */
+/** Timers fire in the order of their due times, during `advance` alone. */
 export class ManualClock implements Clock {
   #wallSeconds: number
   #elapsedMs = 0
@@ -35,12 +35,12 @@ export class ManualClock implements Clock {
     setImmediate(callback)
   }
 
-  /** How many timers wait. */
+  /** The number of timers that have not fired and are not canceled. */
   get pendingTimers(): number {
     return this.#timers.size
   }
 
-  /** Moves time forward and fires what falls due, then lets pending promises settle. */
+  /** Advances the time, fires the timers that fall due, then lets pending promises settle. */
   async advance(ms: number): Promise<void> {
     const target = this.#elapsedMs + ms
     for (;;) {
@@ -55,7 +55,7 @@ export class ManualClock implements Clock {
     await new Promise((resolve) => setImmediate(resolve))
   }
 
-  /** The wall clock alone jumps, as when somebody sets it. */
+  /** Changes the wall clock alone, as when a user sets it. */
   stepWall(seconds: number): void {
     this.#wallSeconds += seconds
   }

@@ -1,4 +1,4 @@
-/** A sink that keeps what it gets, for tests that say exactly what must be emitted. */
+/** A sink for tests: records events, so that a test can assert exactly what was emitted. */
 
 import { AssertionError } from 'node:assert'
 import type { BaseEvent } from '../events/event.ts'
@@ -9,9 +9,7 @@ interface Waiter {
   readonly resolve: (event: BaseEvent) => void
 }
 
-/**
- * Keeps events in order of emission. Tests take what they expect, then assert that nothing is left.
- */
+/** Keeps events in order. A test takes what it expects, then asserts that nothing is left. */
 export class RecordingSink implements EventSink {
   readonly events: BaseEvent[] = []
   #taken = 0
@@ -24,7 +22,7 @@ export class RecordingSink implements EventSink {
     for (const waiter of ready) waiter.resolve(event)
   }
 
-  /** The next event that was not taken yet; fails when there is none or it has another type. */
+  /** Takes the next event; fails if there is none or if it has another type. */
   take(eventType: string): BaseEvent {
     const event = this.events[this.#taken]
     if (event?.event_type !== eventType) {
@@ -39,14 +37,14 @@ export class RecordingSink implements EventSink {
     return event
   }
 
-  /** Resolves with the first event, past or future, for which `matches` is true. */
+  /** Resolves with the first event that matches, recorded already or later. */
   waitFor(matches: (event: BaseEvent) => boolean): Promise<BaseEvent> {
     const known = this.events.find(matches)
     if (known !== undefined) return Promise.resolve(known)
     return new Promise((resolve) => this.#waiters.push({ matches, resolve }))
   }
 
-  /** Fails when events were emitted that no `take` asked for. */
+  /** Fails if events are left that were not taken. */
   expectNothingMore(): void {
     const rest = this.events.slice(this.#taken).map((event) => event.event_type)
     if (rest.length > 0) {
