@@ -7,7 +7,7 @@ import { BackOff } from '../../../runtime/back-off.ts'
 export class ConcurrencyLimit {
   readonly #most: number
   #limit: number
-  /** The lowest limit since the last time of plenty: only a lower one is news. */
+  /** The lowest limit since it was last at its maximum: only a lower one is reported. */
   #lowest: number
   #successes = 0
   readonly #backOff = new BackOff({ firstDelayMs: 20, maxDelayMs: 1000 })
@@ -22,12 +22,12 @@ export class ConcurrencyLimit {
     return this.#limit
   }
 
-  /** How long to wait before the next try; twice as long each time in a row. */
+  /** The delay before the next attempt; it doubles with each refusal in a row. */
   nextPauseMs(nowMs: number): number {
     return this.#backOff.fail(nowMs)
   }
 
-  /** The system refused one more than `running`. `true` when the limit was never so low. */
+  /** The system refused one more than `running`. `true` for a new lowest limit. */
   refuse(running: number): boolean {
     this.#limit = Math.max(1, Math.min(running, this.#limit))
     this.#successes = 0
@@ -36,7 +36,7 @@ export class ConcurrencyLimit {
     return isNews
   }
 
-  /** A program ended; a whole round of those raises the limit by one. */
+  /** A program ended. As many successes as the limit raise it by one. */
   succeed(): void {
     this.#backOff.reset()
     if (this.#limit === this.#most || ++this.#successes < this.#limit) return

@@ -38,7 +38,7 @@ export interface LauncherPoolOptions {
 
 const closeDeadlineMs = 10_000
 const defaultCapture: CaptureBounds = { headBytes: 65_536, tailBytes: 65_536 }
-/** Measured: below, a second launcher only competes with the programs for the processors. */
+/** Measured: with fewer, a second launcher only competes with the programs for the cores. */
 const manyProcesses = 8
 
 /**
@@ -156,7 +156,7 @@ export class LauncherPool implements Executor {
     }
   }
 
-  /** The system has no room for this one: it waits here. */
+  /** The system refused to start it for lack of resources: it waits here. */
   #refuse(attempt: Attempt): void {
     const { cancelReason } = attempt
     if (cancelReason !== null) return this.#end(attempt, { kind: 'cancel', reason: cancelReason })
@@ -164,7 +164,7 @@ export class LauncherPool implements Executor {
     this.#held.add(attempt)
   }
 
-  /** What was refused is tried again later, and fewer are assigned until then. */
+  /** Refused programs are started again later; until then fewer are assigned. */
   #throttle(news: readonly ProgramNews[]): void {
     const refused = news.find((item) => item.kind === 'refused')
     if (refused === undefined || this.#held.size === 0) return
@@ -181,7 +181,7 @@ export class LauncherPool implements Executor {
     })
   }
 
-  /** Starts held programs up to the limit, and at least so many. */
+  /** Starts held programs up to the limit, and at least `least`. */
   #retry(least: number): void {
     const running = this.#attempts.size - this.#held.size
     const room = Math.max(least, this.#limit.limit - running)

@@ -12,7 +12,7 @@ import type { CaptureBounds, LauncherSetup, ProgramNews, ProgramRequest } from '
 import { RunningProgram } from './running-program.ts'
 import type { ProgramWatcher, SpawnPlan, Spawner } from './spawner.ts'
 
-/** The system has no room now; later it may have. */
+/** The system lacks resources now; it may have them later. */
 const isTransient = (errno: string): boolean =>
   errno === 'EMFILE' || errno === 'ENFILE' || errno === 'EAGAIN' || errno === 'ENOMEM'
 
@@ -52,7 +52,7 @@ export class ProgramRunner {
     this.#running.get(id)?.stop('cancel')
   }
 
-  /** Leaves nothing behind, at once. */
+  /** SIGKILL to all programs and their groups. */
   killAll(): void {
     for (const program of this.#running.values()) program.kill()
   }
@@ -91,14 +91,14 @@ export class ProgramRunner {
     outbox.post({ kind: 'failed', id, error })
   }
 
-  /** What was found once may be elsewhere now. */
+  /** Whether the executable is found elsewhere than in the cached lookup. */
   #hasMoved({ shell, executable }: ProgramRequest, { file, env }: SpawnPlan): boolean {
     if (shell) return false
     this.#lookup.forget()
     return this.#lookup.find(executable, (env ?? this.#parts.environment)['PATH']) !== file
   }
 
-  /** The files that take output, or `undefined` when one cannot be opened, which was told. */
+  /** The files that take output, or `undefined` when one cannot be opened, which is reported. */
   #openOutputs(request: ProgramRequest): Outputs | undefined {
     const { outbox, setup } = this.#parts
     try {

@@ -62,5 +62,5 @@ export type ProgramNews =
   | { readonly kind: 'started'; readonly id: number; readonly at: number; readonly pid: number }
   | ProgramEnd
   | { readonly kind: 'failed'; readonly id: number; readonly error: ErrorRecord }
-  /** The system has no room for another process or file now. */
+  /** The system has no resources for another process or file now. */
   | { readonly kind: 'refused'; readonly id: number; readonly errno: string }

@@ -3,7 +3,7 @@
 import type { OutputCapture } from './output-capture.ts'
 import type { ProgramUsage } from './protocol.ts'
 
-/** A program, ready to start: nothing in it is looked up or interpreted any more. */
+/** A program, ready to start: everything in it is resolved. */
 export interface SpawnPlan {
   /** A path; relative to `cwd`. */
   readonly file: string
@@ -36,7 +36,7 @@ export interface Spawner {
   /** The process id, or 0 when `failed` was or will be called. */
   spawn(plan: SpawnPlan, watcher: ProgramWatcher): number
   /**
-   * The program runs for some milliseconds already: whoever read lazily reads eagerly from now on.
+   * The program has run for some milliseconds: output is read as it comes from now on.
    */
   settle(pid: number): void
 }

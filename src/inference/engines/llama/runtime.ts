@@ -1,4 +1,4 @@
-/** The port between the step loop and the library that evaluates a model: nothing here runs. */
+/** The port between the step loop and the library that evaluates a model. Types only. */
 
 import type { OutputFormat } from '../../generation/inference-engine.ts'
 
@@ -22,22 +22,22 @@ export interface LlamaRuntime {
 export interface Vocabulary {
   /** Stands before every prompt, where the model wants one. */
   readonly first: Token | null
-  /** No token stands for more characters; `Infinity` where the vocabulary does not tell. */
+  /** The characters of the longest token; `Infinity` where the vocabulary does not say. */
   readonly longestToken: number
-  /** `special`: the texts of control tokens become them. `inner`: more text stands before this. */
+  /** `special`: recognise control tokens. `inner`: the text continues another. */
   tokenize(text: string, how: { readonly special: boolean; readonly inner: boolean }): Token[]
   /** Incomplete characters come out as U+FFFD; control tokens as nothing. */
   textOf(tokens: readonly Token[], before: readonly Token[]): string
   /** How a token is shown by itself. */
   nameOf(token: Token): string
-  /** What U+FFFD stands for in a token's name; `null` where the vocabulary does not tell. */
+  /** The bytes behind U+FFFD in a token's name; `null` where the vocabulary does not say. */
   bytesOf(token: Token): readonly number[] | null
   /** An answer ends with it. */
   isEnd(token: Token): boolean
 }
 
 export interface ChatTemplate {
-  /** It spells tools by itself. */
+  /** The template renders tools itself. */
   readonly knowsTools: boolean
   /** The texts that would become control tokens. */
   readonly controls: readonly string[]
@@ -45,7 +45,7 @@ export interface ChatTemplate {
   render(input: object): string
 }
 
-/** Where one answer at a time is made. */
+/** Generates one answer at a time. */
 export interface Slot {
   /** Forgets what it was given before. */
   clear(): Promise<void>
@@ -71,13 +71,13 @@ export interface TokenChoice {
   readonly topK: number
   readonly minP: number
   readonly seed: number
-  /** `null` punishes nothing. */
+  /** `null` for no penalty. */
   readonly repetition: { readonly penalty: number; recent(): Token[] } | null
   readonly grammar: Grammar | null
   readonly wantsProbabilities: boolean
 }
 
-/** Only the runtime that made it can read it. */
+/** Opaque to all but the runtime that created it. */
 export interface Grammar {
   readonly ofRuntime: unknown
 }
