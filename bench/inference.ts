@@ -115,17 +115,17 @@ async function post(pool: Pool): Promise<void> {
 async function overhead(): Promise<void> {
   const servers = { bare: await ChatServer.start('bare'), tutti: await ChatServer.start('tutti') }
   const cpu: Record<string, number[]> = { bare: [], tutti: [] }
-  const lone: Record<string, number[]> = { bare: [], tutti: [] }
+  const single: Record<string, number[]> = { bare: [], tutti: [] }
   for (const server of Object.values(servers)) await server.cpuMicros(5000)
   for (let run = 0; run < runs; run++) {
     for (const [name, server] of Object.entries(servers)) {
       cpu[name]?.push(await server.cpuMicros(5000))
-      lone[name]?.push(await server.singleMs(1000))
+      single[name]?.push(await server.singleMs(1000))
     }
   }
   for (const server of Object.values(servers)) await server.stop()
   const [bareCpu, ourCpu] = [median(cpu['bare'] ?? []), median(cpu['tutti'] ?? [])]
-  const [bareLone, ourLone] = [median(lone['bare'] ?? []), median(lone['tutti'] ?? [])]
+  const [bareSingle, ourSingle] = [median(single['bare'] ?? []), median(single['tutti'] ?? [])]
   table(
     [
       'a chat request',
@@ -135,13 +135,13 @@ async function overhead(): Promise<void> {
       'ratio',
     ],
     [
-      ['bare node:http', bareCpu.toFixed(0), '', bareLone.toFixed(3), ''],
+      ['bare node:http', bareCpu.toFixed(0), '', bareSingle.toFixed(3), ''],
       [
         'tutti, echo engine',
         ourCpu.toFixed(0),
         times(ourCpu, bareCpu),
-        ourLone.toFixed(3),
-        times(ourLone, bareLone),
+        ourSingle.toFixed(3),
+        times(ourSingle, bareSingle),
       ],
     ],
   )
