@@ -83,6 +83,35 @@ describe('the table of layers', () => {
   })
 })
 
+describe('docs/ARCHITECTURE.md', () => {
+  const columns = ['layer', 'folder', 'may import']
+  const table = documented(textOf('docs/ARCHITECTURE.md'), 'Layers: who may import whom', columns)
+  const rows = table.map((row) => row.split(' | ').map((cell) => cell.trim()))
+
+  it('shows the table of layers', () => {
+    const low = ['foundation', 'events', 'tasks', 'checkpoint', 'views', 'runtime']
+    const shown = rows.map(([, folder = '', allowed = '']) => {
+      const entries = allowed.replace('layers 0 to 2', low.join(', ')).split(', ')
+      return [folder, entries.filter((entry) => entry !== '').toSorted()]
+    })
+    const inCode = Object.entries(layers).map(([folder, allowed]) => [folder, allowed.toSorted()])
+    expect(Object.fromEntries(shown)).toEqual(Object.fromEntries(inCode))
+    expect(shown).toHaveLength(inCode.length)
+  })
+
+  it('numbers every layer above those that it may import', () => {
+    const numberOf = new Map(rows.map(([layer = '', folder = '']) => [folder, Number(layer)]))
+    for (const [folder, allowed] of Object.entries(layers)) {
+      if (folder === 'testing') continue
+      for (const target of allowed.map((entry) => entry.split('/')[0] ?? '')) {
+        expect(numberOf.get(target), `${folder} → ${target}`).toBeLessThan(
+          numberOf.get(folder) ?? NaN,
+        )
+      }
+    }
+  })
+})
+
 describe('docs/events.md', () => {
   const text = textOf('docs/events.md')
   const eventClasses: readonly KnownEvent[] = [
