@@ -1,4 +1,4 @@
-/** Reads GPUs through NVIDIA's management library. The only file that knows koffi. */
+/** Reads GPUs through NVML, NVIDIA's management library, which it calls by koffi. */
 
 import { messageOf } from '../../foundation/errors.ts'
 import type { GpuSource, ProbeResult } from './gpu-source.ts'
