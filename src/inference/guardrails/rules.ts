@@ -1,8 +1,8 @@
-/** The guardrails' rules as data: what may be configured, not how it is judged. */
+/** The rules of the guardrails as data: what may be configured, not how it is applied. */
 
 export type GuardStage = 'input' | 'output' | 'both'
 
-/** What a match leads to: the text is refused, the match is replaced, or it is only reported. */
+/** What follows from a match: the text is rejected, the match is replaced, or it is reported. */
 export type GuardAction = 'reject' | 'redact' | 'flag'
 
 export const builtInRules = ['injection', 'secrets', 'personal_data', 'limits'] as const
@@ -15,20 +15,20 @@ interface RuleBase {
   readonly action: GuardAction
 }
 
-/** A rule of ours. `injection` and `limits` judge input alone. */
+/** A built-in rule. `injection` and `limits` apply to input only. */
 export interface NamedRule extends RuleBase {
   readonly kind: 'built-in'
   readonly id: BuiltInRule
 }
 
-/** Own words, whole and in any case. A match that an `unless` phrase overlaps is none. */
+/** Words of the user, whole, in any case. Matches that an `unless` phrase overlaps are ignored. */
 export interface KeywordRule extends RuleBase {
   readonly kind: 'keywords'
   readonly keywords: readonly string[]
   readonly unless: readonly string[]
 }
 
-/** An own regular expression, in any case; `findDanger` in own-pattern.ts found none in it. */
+/** A regular expression of the user, in any case; `findPatternProblem` has accepted it. */
 export interface PatternRule extends RuleBase {
   readonly kind: 'pattern'
   readonly pattern: string
@@ -39,18 +39,18 @@ export type GuardRule = NamedRule | KeywordRule | PatternRule
 
 export interface GuardrailConfig {
   readonly isOn: boolean
-  /** 0 to 1, of the injection rule: 0 lets everything pass, 1 takes the slightest sign. */
+  /** Of the injection rule, 0 to 1: at 0 everything passes, at 1 the weakest sign is enough. */
   readonly sensitivity: number
-  /** In the order in which hits are told. */
+  /** In the order in which hits are reported. */
   readonly rules: readonly GuardRule[]
   readonly maxPromptChars: number | null
-  /** Of rules that name none. */
+  /** The default of rules. */
   readonly action: GuardAction
   /** Whether a blocked prompt or answer is an error or a fixed sentence. */
   readonly onBlock: 'error' | 'refusal'
 }
 
-/** What happened to a text. The matched words are told to nobody. */
+/** A rule that a text matched. The matched words are not reported. */
 export interface GuardHit {
   readonly rule: string
   readonly action: GuardAction

@@ -1,15 +1,18 @@
-/** What secrets and personal data look like; numbers with a checksum must also be right. */
+/**
+ * The shapes of secrets and personal data; numbers with a checksum must be valid. Every repetition
+ * is bounded, so that an attempt at one place of a text ends after a bounded number of steps.
+ */
 
 export interface Shape {
   /** A global expression. */
   readonly pattern: RegExp
-  /** How much of a match is real, in characters; 0 for nothing. Default: all of it. */
+  /** The number of characters of a candidate that are a match; 0 if none are. Default: all. */
   readonly measure?: (text: string) => number
-  /** See `Found.until`. */
+  /** See `Match.until`. */
   readonly until?: RegExp
 }
 
-/** The rest of a key, however long; the sign behind it stays. */
+/** The end of a key, however long it is; the character after it stays. */
 const endOfKey = /(?=[^\w-])/g
 
 const keyStarts = [
@@ -31,7 +34,7 @@ export const secretShapes: readonly Shape[] = [
     until: /-----END [A-Z0-9 ]{0,60}-----/g,
   },
   { pattern: new RegExp(`(?<![\\w-])(?:${keyStarts.join('|')})`, 'g'), until: endOfKey },
-  // A JSON web token: its two first parts begin with the letters of `{"`.
+  // A JSON web token: its first two parts begin with an encoded `{"`.
   { pattern: /(?<![\w-])eyJ[\w-]{10,160}\.eyJ[\w-]{10}/g, until: /(?=[^\w.-])/g },
 ]
 
@@ -43,7 +46,7 @@ export const personalData: readonly Shape[] = [
   { pattern: /(?<![A-Za-z0-9])[A-Z]{2}\d{2}(?: ?[A-Z0-9]){11,30}/g, measure: ibanLength },
 ]
 
-/** How many digits a card number has that begins with these four. */
+/** The possible numbers of digits of a card number that begins with these four. */
 function cardLengths(four: number): readonly number[] {
   const two = Math.trunc(four / 100)
   if (two >= 40 && two <= 49) return lengths.visa
@@ -64,8 +67,8 @@ const lengths = {
 }
 
 /**
- * Where the digits of a match stand, and what they are worth. Every digit of a text may begin a
- * match, so nothing is copied for one.
+ * The places and values of a candidate's digits. Shared by all calls, because every digit of a text
+ * may begin a candidate.
  */
 const places = new Uint16Array(19)
 const digits = new Uint8Array(19)
@@ -101,7 +104,7 @@ function passesLuhn(length: number): boolean {
   return sum % 10 === 0
 }
 
-/** The length of an account number says the country. */
+/** The length of an IBAN by country. */
 const ibanLengths = new Map(
   (
     'NO15 BE16 DK18 FI18 FO18 GL18 NL18 MK19 SI19 AT20 BA20 EE20 KZ20 LT20 LU20 XK20 CH21 CR22 ' +
@@ -120,7 +123,7 @@ function ibanLength(text: string): number {
     if (end === text.length) return 0
     const code = text.charCodeAt(end)
     if (code === space) continue
-    // Country and check digits count last.
+    // Country and check digits come last in the checksum.
     if (count++ >= 4) rest = appended(rest, code)
   }
   if (end < text.length && text.charCodeAt(end) !== space) return 0
@@ -131,6 +134,6 @@ function ibanLength(text: string): number {
 const space = 32
 const letterA = 65
 
-/** What is left by 97 of a number with one more sign: a digit, or two for a letter. */
+/** The remainder by 97 of a number with one more digit, or two more for a letter. */
 const appended = (rest: number, code: number): number =>
   code < letterA ? (rest * 10 + code - zero) % 97 : (rest * 100 + code - letterA + 10) % 97

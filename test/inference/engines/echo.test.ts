@@ -27,8 +27,8 @@ async function echo(
   return heard
 }
 
-describe('an echo', () => {
-  it('is the text, or the last message of the user', async () => {
+describe('echo engine: a result', () => {
+  it('is the text, or the last user message', async () => {
     const text = 'Tell me,\n\n  please: äöü 🦊🦊🦊🦊🦊🦊🦊🦊🦊 ?'
     expect((await echo({ kind: 'text', text })).textOf()).toBe(text)
     const chat = await echo({
@@ -46,14 +46,14 @@ describe('an echo', () => {
     expect(chat.ends).toEqual([{ id: 'r1', kind: 'done', finishReason: 'stop', usage }])
   })
 
-  it('tells the length of its prompt with the first part', async () => {
+  it('reports the prompt tokens with the first delta', async () => {
     const { deltas, ends } = await echo('one two three')
     const told = deltas.flatMap(({ promptTokens = [] }) => promptTokens)
     expect(ends).toMatchObject([{ usage: { promptTokens: told[0] } }])
     expect(told).toHaveLength(1)
   })
 
-  it('comes in eight parts at most', async () => {
+  it('has at most eight deltas', async () => {
     const long = await echo('word '.repeat(80))
     expect(long.deltas.length).toBe(8)
     expect((await echo('one two')).deltas.map(({ text }) => text)).toEqual(['one', ' two'])
@@ -77,7 +77,7 @@ describe('an echo', () => {
     expect(end).toMatchObject({ finishReason: reason, usage: { completionTokens: count } })
   })
 
-  it('has room for the prompt and the answer together', async () => {
+  it('is limited by the context length, which includes the prompt', async () => {
     const engine = createEchoEngine({ contextLength: 6 })
     const cut = await echo({ kind: 'text', text: 'one two three' }, {}, engine)
     expect(cut.textOf()).toBe('one two')
@@ -86,7 +86,7 @@ describe('an echo', () => {
     expect(full.ends).toMatchObject([{ error: { code: 'context_length_exceeded' } }])
   })
 
-  it('calls the first tool when some tool is demanded, and none that is not there', async () => {
+  it('calls the first tool if one is required, and fails for an unknown tool', async () => {
     const messages = [{ role: 'user', content: 'Rome' }] as const
     const parameters = { type: 'object', properties: { city: { type: 'string' } } }
     const tools = [{ name: 'first', parameters }, { name: 'second' }] as const
@@ -100,15 +100,15 @@ describe('an echo', () => {
   })
 })
 
-describe('the time of an echo', () => {
-  it('is none without latency: it answers before generate returns, and sets no timer', () => {
+describe('echo engine: latency', () => {
+  it('is zero by default: results are complete before generate returns, without a timer', () => {
     const clock = new ManualClock()
     const heard = new RecordingGeneration()
     void createEchoEngine({ clock }).generate([toRequest('now')], heard)
     expect([heard.textOf(), heard.ends.length, clock.pendingTimers]).toEqual(['now', 1, 0])
   })
 
-  it('is the latency of the batch and that of each prompt', async () => {
+  it('is that of the batch plus that of each prompt', async () => {
     const clock = new ManualClock()
     const engine = createEchoEngine({ clock, latencyMs: 100, latencyPerPromptMs: 10 })
     const heard = new RecordingGeneration()
@@ -127,7 +127,7 @@ describe('the time of an echo', () => {
     expect([heard.ends.length, clock.pendingTimers]).toEqual([2, 0])
   })
 
-  it('ends with the engine, and leaves no timer', async () => {
+  it('ends when the engine closes, and leaves no timer', async () => {
     const clock = new ManualClock()
     const engine = createEchoEngine({ clock, latencyMs: 100 })
     const heard = new RecordingGeneration()

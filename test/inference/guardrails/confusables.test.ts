@@ -16,7 +16,7 @@ const shownOf = (text: string) => {
   return [letters, ...origins]
 }
 
-describe('a text as its letters alone', () => {
+describe('normalizeConfusables', () => {
   it.each([
     ['', '', []],
     ['Ab c.', 'abc', [0, 1, 3]],
@@ -37,13 +37,13 @@ describe('a text as its letters alone', () => {
     ['忽略 ß İ', '忽略ßi', [0, 1, 3, 5]],
     ['㎯㌀', 'radsアハート', [0, 0, 0, 0, 1, 1, 1, 1]],
     ['😀\u{10FFFF}\u{40000}🅰', '', []],
-  ])('%j is %j', (text, letters, origins) => {
+  ])('reduces %j to %j', (text, letters, origins) => {
     expect(shownOf(text)).toEqual([letters, ...origins])
     // What was looked up once is found in the table.
     expect(shownOf(text)).toEqual([letters, ...origins])
   })
 
-  it('is the same for each character as without a table', () => {
+  it('gives the same letters as without a table, for each character', () => {
     const ranges = [
       [0x80, 0x33_ff],
       [0xa6_40, 0xac_40],
@@ -66,7 +66,7 @@ describe('a text as its letters alone', () => {
     }
   })
 
-  it('grows with what its characters spell, and not beyond a few letters for each', () => {
+  it('keeps at most a few letters of a character that spells many', () => {
     const { text, origins } = normalizeConfusables(`a${'\uFDFA'.repeat(1000)}b`)
     expect(text).toHaveLength(8002)
     expect([text.at(0), text.at(-1)]).toEqual(['a', 'b'])

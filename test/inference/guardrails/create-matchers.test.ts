@@ -89,8 +89,8 @@ const phraseLists = fc.oneof(
 )
 const views = fc.oneof(textOf([...letters, ...others, ...gaps], 40), textOf([...few, ...gaps], 40))
 
-describe('own keywords', () => {
-  it('are found where one expression of all of them finds them', () => {
+describe('createMatchers: keywords', () => {
+  it('are found where one regular expression of all of them finds them', () => {
     assertProperty(
       fc.property(phraseLists, views, fc.nat(40), fc.nat(40), (list, view, from, to) => {
         const begin = Math.min(from, view.length)
@@ -102,7 +102,7 @@ describe('own keywords', () => {
     )
   })
 
-  it('are left alone where any exception overlaps them', () => {
+  it('are not found where an exception overlaps them', () => {
     assertProperty(
       fc.property(phraseLists, phraseLists, views, (list, unless, view) => {
         const excused = plainFind(unless, view, 0, view.length)

@@ -29,7 +29,7 @@ function left(text: string): string {
 // Put together here, so that no scanner takes this file for a leak.
 const key = (start: string, length: number) => `${start}${'aB3'.repeat(length).slice(0, length)}`
 
-describe('personal data', () => {
+describe('personal_data', () => {
   it.each([
     ['bob@example.com', '[P]'],
     ['<first.last+tag@mail.example.co.uk>', '<[P]>'],
@@ -45,7 +45,7 @@ describe('personal data', () => {
     ['GB82 WEST 1234 5698 7654 32', '[P]'],
     ['DE89370400440532013000 PAID', '[P] PAID'],
     ['NO93 8601 1117 947.', '[P].'],
-  ])('%s', (text, expected) => {
+  ])('is redacted in %s', (text, expected) => {
     expect(left(text)).toBe(expected)
   })
 
@@ -63,12 +63,12 @@ describe('personal data', () => {
     'npm install @types/node@24.1.0',
     'pi is 3.14159265358979323846',
     'call 555 0100 at 2026-11-15 05:30',
-  ])('is not %s', (text) => {
+  ])('does not match %s', (text) => {
     expect(left(text)).toBe(text)
   })
 })
 
-describe('a checksum', () => {
+describe('personal_data: a checksum', () => {
   const [, card, iban] = personalData
   const cards: readonly (readonly [RegExp, readonly number[]])[] = [
     [/^4/, [19, 16, 13]],
@@ -118,7 +118,7 @@ describe('a checksum', () => {
     )
     .map(([start, rest]) => start + rest.flat().join(''))
 
-  it('of a card is the plain one', () => {
+  it('of a card number equals the plain Luhn sum', () => {
     assertProperty(
       fc.property(numbers, (text) => {
         const [match] = /^\d(?:[ -]?\d){12,18}/.exec(text) ?? []
@@ -132,7 +132,7 @@ describe('a checksum', () => {
     )
   })
 
-  it('of an account is what is left by 97', () => {
+  it('of an IBAN equals its remainder by 97', () => {
     const letter = fc.constantFrom('A', 'B', 'Z', '0', '1', '8', '9')
     const spaced = fc.tuple(fc.constantFrom('', '', ' '), letter).map((pair) => pair.join(''))
     const letters = fc.array(spaced, { minLength: 11, maxLength: 30, size: 'max' })
@@ -171,7 +171,7 @@ describe('secrets', () => {
       '[S].',
     ],
     ['a -----BEGIN OPENSSH PRIVATE KEY-----\nnever ends', 'a [S]'],
-  ])('%#', (text, expected) => {
+  ])('are redacted, case %#', (text, expected) => {
     expect(left(text)).toBe(expected)
   })
 
@@ -183,7 +183,7 @@ describe('secrets', () => {
     '-----BEGIN CERTIFICATE-----\nMIIE\n-----END CERTIFICATE-----',
     '-----BEGIN PUBLIC KEY-----',
     'eyJ is how base64 of JSON begins',
-  ])('are not in %s', (text) => {
+  ])('do not match %s', (text) => {
     expect(left(text)).toBe(text)
   })
 })

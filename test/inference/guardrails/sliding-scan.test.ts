@@ -64,14 +64,14 @@ const texts = fc
   .map((parts) => parts.join(''))
 const cuts = fc.array(fc.nat(20_000), { maxLength: 40 })
 
-describe('however a text is cut into pieces', () => {
+describe('SlidingScan: however a text is cut into pieces', () => {
   const sets: Readonly<Record<string, readonly Matcher[]>> = {
     redacting: [...builtIn('secrets'), ...builtIn('personal_data'), ...pattern('bomb', 'redact')],
     rejecting: [...builtIn('personal_data'), ...pattern('bomb', 'reject')],
     flagging: [...pattern('bomb', 'flag'), ...pattern('x[^x]{1,60}x', 'redact')],
   }
 
-  it.each(Object.entries(sets))('what comes out is the same: %s', (_, matchers) => {
+  it.each(Object.entries(sets))('the releases are the same: %s', (_, matchers) => {
     assertProperty(
       fc.property(texts, cuts, (text, places) => {
         const whole = scan(matchers, [text])
@@ -82,7 +82,7 @@ describe('however a text is cut into pieces', () => {
     )
   })
 
-  it('no match comes out, and all the rest does', () => {
+  it('no match is released, and all the rest is', () => {
     assertProperty(
       fc.property(texts, cuts, (text, places) => {
         const { text: shown } = scan(sets['redacting'] ?? [], cutAt(text, places))
@@ -98,7 +98,7 @@ describe('however a text is cut into pieces', () => {
     )
   })
 
-  it('no release ends inside of a character', () => {
+  it('no release ends inside a character', () => {
     for (const shift of [0, 1]) {
       const guard = new SlidingScan(pattern('§', 'redact'), 64)
       const pieces = ['x'.repeat(shift), ...Array.from({ length: 400 }, () => '😀')]
@@ -109,7 +109,7 @@ describe('however a text is cut into pieces', () => {
     }
   })
 
-  it('words and exceptions count that began in an earlier step', () => {
+  it('words and exceptions are found that began in an earlier step', () => {
     const matchers = createMatchers([
       {
         kind: 'keywords',
@@ -128,8 +128,8 @@ describe('however a text is cut into pieces', () => {
   })
 })
 
-describe('a stream', () => {
-  it('is shown as it grows, a little behind', () => {
+describe('SlidingScan: a stream', () => {
+  it('is released as it grows, a few characters behind', () => {
     const guard = new SlidingScan(pattern('bomb', 'redact'), 64)
     let shown = 0
     for (let sent = 10; sent <= 2000; sent += 10) {
@@ -139,7 +139,7 @@ describe('a stream', () => {
     expect(shown + guard.finish().release.length).toBe(2000)
   })
 
-  it('ends before what a rule rejects, and stays ended', () => {
+  it('ends before a match that rejects, and stays ended', () => {
     const guard = new SlidingScan(pattern('bomb', 'reject'), 64)
     const filler = 'a'.repeat(400)
     guard.push(`fine bo`)
@@ -153,12 +153,12 @@ describe('a stream', () => {
     expect(guard.finish()).toEqual({ release: '', isBlocked: true, hits: [] })
   })
 
-  it('tells each rule once', () => {
+  it('reports each rule once', () => {
     const { hits } = scan(pattern('bomb', 'flag'), ['bomb bomb ', 'word '.repeat(200), 'bomb'])
     expect(hits).toEqual([{ rule: 'flag', action: 'flag' }])
   })
 
-  it('redacts overlapping matches as one', () => {
+  it('has overlapping matches redacted as one', () => {
     const matchers = [...pattern('abc', 'redact', 'one'), ...pattern('cde', 'redact', 'two')]
     expect(scan(matchers, ['xabcdex'])).toMatchObject({
       text: 'x[redacted:one]x',
@@ -169,7 +169,7 @@ describe('a stream', () => {
     })
   })
 
-  it('redacts a match that goes on beyond all that is in view', () => {
+  it('has a match redacted that is longer than a view', () => {
     const run = 'z'.repeat(5000)
     expect(
       scan(pattern('z+', 'redact'), [`a ${run} b`]).text.replaceAll(
@@ -179,7 +179,7 @@ describe('a stream', () => {
     ).toBe('a # b')
   })
 
-  it('rejects within what another rule redacts', () => {
+  it('is rejected by a match inside a redacted one', () => {
     const matchers = [...pattern('a.{0,50}b', 'redact'), ...pattern('evil', 'reject')]
     expect(scan(matchers, ['x a evil b y'])).toMatchObject({
       text: 'x [redacted:redact]',

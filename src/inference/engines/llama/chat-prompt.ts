@@ -1,4 +1,4 @@
-/** Spells a conversation as the model's prompt; a template renders, a vocabulary tokenises. */
+/** Renders a conversation as the prompt of a model, and tokenises it. Pure. */
 
 import type {
   ChatMessage,
@@ -10,38 +10,41 @@ import type { ChatTemplate, Token, Vocabulary } from './runtime.ts'
 type Chat = Extract<GenerationInput, { kind: 'chat' }>
 
 /**
- * Cuts a text where it would read as a control token; no text can have it, because Unicode keeps
- * it from use.
+ * Marks where a text is split because it would read as a control token. A noncharacter of Unicode,
+ * removed from all texts before.
  */
-const cut = '\uFDD0'
+const splitMark = '\uFDD0'
 
-/** What is to be continued, in pieces that are tokenised apart. */
-export interface SpelledPrompt {
+/** The text to continue, in pieces that are tokenised separately. */
+export interface RenderedPrompt {
   readonly pieces: readonly string[]
-  /** The texts of control tokens become them. */
+  /** Whether texts of control tokens become control tokens. */
   readonly special: boolean
 }
 
 /** Throws what the template raises. */
-export function spellPrompt(input: GenerationInput, template: ChatTemplate | null): SpelledPrompt {
+export function renderPrompt(
+  input: GenerationInput,
+  template: ChatTemplate | null,
+): RenderedPrompt {
   if (input.kind === 'text') return { pieces: [input.text], special: false }
   if (template === null) return { pieces: [toPlainText(input)], special: false }
-  const pieces = template.render(templateInput(input, template)).split(cut)
+  const pieces = template.render(templateInput(input, template)).split(splitMark)
   return { pieces, special: true }
 }
 
-export function promptTokens({ pieces, special }: SpelledPrompt, vocabulary: Vocabulary): Token[] {
+export function promptTokens({ pieces, special }: RenderedPrompt, vocabulary: Vocabulary): Token[] {
   const tokens = pieces.flatMap((text, at) => vocabulary.tokenize(text, { special, inner: at > 0 }))
   const { first } = vocabulary
   return first === null || tokens[0] === first ? tokens : [first, ...tokens]
 }
 
-/** It has at least so many tokens: cheap to know, and often enough to refuse it. */
-export function leastTokens({ pieces }: SpelledPrompt, { longestToken }: Vocabulary): number {
+/** A lower bound of the tokens, without tokenising: often enough to refuse a prompt. */
+export function minTokens({ pieces }: RenderedPrompt, { longestToken }: Vocabulary): number {
   return Math.ceil(pieces.reduce((sum, { length }) => sum + length, 0) / longestToken)
 }
 
-/** The tools that an answer may call. */
+/** The tools that the model may call. */
 export function callableTools(input: GenerationInput): readonly ToolDefinition[] {
   if (input.kind === 'text' || input.toolChoice === 'none') return []
   const { tools = [], toolChoice } = input
@@ -50,25 +53,26 @@ export function callableTools(input: GenerationInput): readonly ToolDefinition[]
     : tools
 }
 
-/** A model without a template continues text: the conversation's, in its order, rules first. */
+/** For models without a template: the messages in order, system messages first. */
 function toPlainText(chat: Chat): string {
   const messages = withDescribedTools(chat)
-  const isRule = ({ role }: ChatMessage): boolean => role === 'system'
-  const ordered = [...messages.filter(isRule), ...messages.filter((message) => !isRule(message))]
+  const isSystem = ({ role }: ChatMessage): boolean => role === 'system'
+  const others = messages.filter((message) => !isSystem(message))
+  const ordered = [...messages.filter(isSystem), ...others]
   return ordered.map(({ content }) => content).join('\n\n')
 }
 
-/** What templates expect; texts that people wrote cannot become control tokens. */
+/** The input that templates expect; texts of clients cannot become control tokens. */
 function templateInput(chat: Chat, template: ChatTemplate): object {
   const tools = callableTools(chat)
-  const isTold = template.knowsTools && tools.length > 0
-  const messages = isTold ? chat.messages : withDescribedTools(chat)
+  const hasTools = template.knowsTools && tools.length > 0
+  const messages = hasTools ? chat.messages : withDescribedTools(chat)
   return {
     messages: messages.map((message) => ({
       role: message.role,
-      ...(disarm(toTemplateMessage(message), template.controls) as object),
+      ...(escapeAll(toTemplateMessage(message), template.controls) as object),
     })),
-    ...(isTold ? { tools: disarm(tools.map(toTemplateTool), template.controls) } : {}),
+    ...(hasTools ? { tools: escapeAll(tools.map(toTemplateTool), template.controls) } : {}),
     add_generation_prompt: true,
   }
 }
@@ -90,7 +94,7 @@ function toTemplateMessage({ content, name, toolCalls, toolCallId }: ChatMessage
   }
 }
 
-/** Templates print arguments as JSON themselves. */
+/** Templates encode arguments as JSON themselves. */
 function parsed(text: string): unknown {
   try {
     return JSON.parse(text)
@@ -104,27 +108,30 @@ const toTemplateTool = ({ name, description = '', parameters = {} }: ToolDefinit
   function: { name, description, parameters },
 })
 
-function disarm(value: unknown, controls: readonly string[]): unknown {
-  if (typeof value === 'string') return disarmText(value, controls)
-  if (Array.isArray(value)) return value.map((item) => disarm(item, controls))
+function escapeAll(value: unknown, controls: readonly string[]): unknown {
+  if (typeof value === 'string') return escapeControls(value, controls)
+  if (Array.isArray(value)) return value.map((item) => escapeAll(item, controls))
   if (typeof value !== 'object' || value === null) return value
   return Object.fromEntries(
-    Object.entries(value).map(([key, item]) => [disarmText(key, controls), disarm(item, controls)]),
+    Object.entries(value).map(([key, item]) => [
+      escapeControls(key, controls),
+      escapeAll(item, controls),
+    ]),
   )
 }
 
-/** Cuts every control text after its first character. */
-function disarmText(text: string, controls: readonly string[]): string {
-  let disarmed = text.replaceAll(cut, '')
+/** Splits every control text after its first character. */
+function escapeControls(text: string, controls: readonly string[]): string {
+  let escaped = text.replaceAll(splitMark, '')
   for (const control of controls) {
-    if (control === '' || !disarmed.includes(control)) continue
+    if (control === '' || !escaped.includes(control)) continue
     const [head = ''] = control
-    disarmed = disarmed.replaceAll(control, () => head + cut + control.slice(head.length))
+    escaped = escaped.replaceAll(control, () => head + splitMark + control.slice(head.length))
   }
-  return disarmed
+  return escaped
 }
 
-/** The conversation with its tools told in words, for templates that know none. */
+/** The messages with the tools described in words, for templates without tool support. */
 function withDescribedTools(chat: Chat): readonly ChatMessage[] {
   const tools = callableTools(chat)
   if (tools.length === 0) return chat.messages

@@ -1,4 +1,4 @@
-/** One answer on its way, from its prompt's tokens to its end. Who steps it decides when. */
+/** One running request, from the tokens of its prompt to its end. The step loop drives it. */
 
 import { randomInt } from 'node:crypto'
 import { messageOf } from '../../../foundation/errors.ts'
@@ -13,24 +13,24 @@ import type { PreparedPrompt } from './prepared-prompt.ts'
 import { describeLogprobs } from './token-text.ts'
 import type { ChosenToken, LlamaRuntime, Slot, Token, TokenChoice, TokenStream } from './runtime.ts'
 
-/** As llama.cpp does it. */
+/** Tokens; the default of llama.cpp. */
 const repetitionWindow = 64
 
 export class Generation {
   readonly id: string
-  /** The reader is slow: it is not to be stepped. */
+  /** The reader is slow: it must not be stepped. */
   isHeld = false
   readonly #request: PlainRequest
   readonly #runtime: LlamaRuntime
   readonly #prompt: readonly Token[]
   readonly #choice: TokenChoice
-  readonly #answer: ResultText
+  readonly #output: ResultText
   readonly #generated: Token[] = []
   readonly #report: (news: News) => void
   #taken = 0
   #stream: TokenStream | null = null
   #slot: Slot | null = null
-  #hasTold = false
+  #hasSent = false
   #hasEnded = false
 
   constructor(
@@ -44,7 +44,7 @@ export class Generation {
     this.#runtime = runtime
     this.#report = report
     this.#prompt = prepared.tokens
-    this.#answer = new ResultText(runtime.vocabulary, request, prepared)
+    this.#output = new ResultText(runtime.vocabulary, request, prepared)
     this.#choice = this.#toChoice(prepared)
     if (request.sampling.maxTokens <= 0) this.#finish('length')
   }
@@ -53,7 +53,7 @@ export class Generation {
     return this.#hasEnded
   }
 
-  /** Tokens of the prompt that the model has not seen. */
+  /** Tokens of the prompt that the model has not evaluated yet. */
   get tokensToTake(): number {
     return this.#prompt.length - this.#taken
   }
@@ -68,7 +68,7 @@ export class Generation {
     }
   }
 
-  /** Takes up to `most` tokens of the prompt, or one of the answer. Never rejects. */
+  /** Evaluates up to `most` tokens of the prompt, or generates one. Never rejects. */
   async step(most: number): Promise<void> {
     try {
       const slot = this.#slot
@@ -91,7 +91,7 @@ export class Generation {
     this.#end({ kind: 'failed', failure })
   }
 
-  /** Lets go of the slot. */
+  /** Releases the slot. */
   async leave(): Promise<void> {
     await this.#stream?.close()
     this.#stream = null
@@ -109,16 +109,16 @@ export class Generation {
     const isEnd = this.#runtime.vocabulary.isEnd(chosen.token)
     if (isEnd && !sampling.ignoreEos) return this.#finish('stop')
     this.#generated.push(chosen.token)
-    this.#tell(this.#answer.push(chosen.token, this.#logprobOf(chosen)))
-    if (this.#answer.hasStopped) return this.#finish('stop')
+    this.#send(this.#output.push(chosen.token, this.#logprobOf(chosen)))
+    if (this.#output.hasStopped) return this.#finish('stop')
     const length = this.#prompt.length + this.#generated.length
     const isFull = length >= this.#runtime.contextLength
     if (isFull || this.#generated.length >= sampling.maxTokens) this.#finish('length')
   }
 
   #finish(reason: FinishReason): void {
-    const rest = this.#answer.end()
-    this.#tell(rest)
+    const rest = this.#output.end()
+    this.#send(rest)
     this.#end({
       kind: 'done',
       finishReason: (rest?.toolCalls?.length ?? 0) > 0 ? 'tool_calls' : reason,
@@ -129,11 +129,11 @@ export class Generation {
     })
   }
 
-  #tell(delta: GenerationDelta | null): void {
+  #send(delta: GenerationDelta | null): void {
     if (delta === null) return
-    const told = this.#hasTold ? delta : { ...delta, promptTokens: this.#prompt.length }
-    this.#hasTold = true
-    this.#report({ id: this.id, delta: told })
+    const sent = this.#hasSent ? delta : { ...delta, promptTokens: this.#prompt.length }
+    this.#hasSent = true
+    this.#report({ id: this.id, delta: sent })
   }
 
   #end(end: PlainEnd): void {

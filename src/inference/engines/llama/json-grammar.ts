@@ -1,11 +1,11 @@
 /**
- * Spells a JSON schema as a grammar (GBNF) that lets a model write nothing else. The structure is
- * enforced; bounds of numbers, patterns and formats of strings are not.
+ * Translates a JSON schema into a grammar (GBNF) for llama.cpp. Enforces the structure, but not
+ * bounds of numbers, patterns and formats of strings.
  */
 
 type Schema = Readonly<Record<string, unknown>>
 
-/** These would change what is allowed, and a grammar cannot say them. */
+/** Keywords that restrict values and cannot be expressed by a grammar. */
 const inexpressible = [
   'not',
   'if',
@@ -15,11 +15,11 @@ const inexpressible = [
   'contains',
   'multipleOf',
 ]
-const deepest = 64
-/** In characters. While a grammar is compiled, every other answer waits. */
-const longest = 262_144
+const maxDepth = 64
+/** All other requests wait while a grammar is compiled. */
+const maxGrammarChars = 262_144
 
-/** Blanks come before what follows, so that nothing can be written after the last bracket. */
+/** White space precedes what follows it, so that none can be generated after the last bracket. */
 const basics = [
   'value ::= object | array | string | number | boolean | null',
   'object ::= "{" ws ( member ( "," ws member )* )? "}"',
@@ -38,8 +38,8 @@ const basics = [
 export const objectGrammar: string = ['root ::= object', ...basics].join('\n')
 
 /**
- * Throws an `Error` that names what cannot be enforced. The grammar's length is in proportion to
- * the schema's, and has a limit.
+ * Throws an `Error` that names what cannot be enforced. The length of the grammar is proportional
+ * to that of the schema, and limited.
  */
 export function toJsonGrammar(schema: object): string {
   const writer = new GrammarWriter(schema as Schema)
@@ -49,11 +49,11 @@ export function toJsonGrammar(schema: object): string {
 }
 
 class GrammarWriter {
-  /** Those that others are made of come first. */
+  /** Rules come after those that they use. */
   readonly rules: string[] = []
   readonly #document: Schema
   #length = 0
-  /** The rules of definitions, by reference: a definition may refer to itself. */
+  /** Names of the rules of definitions, by reference: a definition may refer to itself. */
   readonly #names = new Map<string, string>()
 
   constructor(document: Schema) {
@@ -62,14 +62,14 @@ class GrammarWriter {
 
   define(name: string, text: string): void {
     this.#length += text.length
-    if (this.#length > longest) {
-      throw new Error(`the schema needs a grammar of more than ${longest} characters`)
+    if (this.#length > maxGrammarChars) {
+      throw new Error(`the schema needs a grammar of more than ${maxGrammarChars} characters`)
     }
     this.rules.push(`${name} ::= ${text}`)
   }
 
   expression(schema: unknown, depth: number): string {
-    if (depth > deepest) throw new Error(`the schema is nested deeper than ${deepest}`)
+    if (depth > maxDepth) throw new Error(`the schema is nested deeper than ${maxDepth}`)
     if (schema === true) return 'value'
     if (typeof schema !== 'object' || schema === null) throw new Error('false allows nothing')
     const given = schema as Schema
@@ -96,8 +96,8 @@ class GrammarWriter {
   }
 
   /**
-   * A name for what is written or repeated more than once. Spelled out, it would double at every
-   * level, and llama.cpp refuses to repeat what is long.
+   * A name for an expression that is used or repeated more than once. Inlined, it would double at
+   * every level, and llama.cpp refuses to repeat long expressions.
    */
   #named(text: string): string {
     if (/^\w+$/.test(text)) return text
@@ -125,7 +125,7 @@ class GrammarWriter {
     throw new Error(`there is no type \`${type}\``)
   }
 
-  /** Members come in the schema's order, those that must be there first. */
+  /** Members are in the order of the schema, required ones first. */
   #object(schema: Schema, depth: number): string {
     const properties = Object.entries(propertiesOf(schema))
     const required = requiredOf(schema)
@@ -148,7 +148,7 @@ class GrammarWriter {
     return braces(heads.length === 0 ? '' : `${this.#named(heads.join(' | '))}?`)
   }
 
-  /** Where the schema says nothing, members beyond the named ones are not written. */
+  /** Without `additionalProperties`, only named members are generated. */
   #otherMember(schema: Schema, depth: number): string | null {
     const others = othersOf(schema)
     if (others === false) return null
@@ -177,7 +177,7 @@ const propertiesOf = (schema: Schema): Schema => (schema['properties'] ?? {}) as
 const requiredOf = (schema: Schema): ReadonlySet<string> =>
   new Set(Array.isArray(schema['required']) ? schema['required'].map(String) : [])
 
-/** Names that must be there, and of which `properties` says nothing. */
+/** Required names that are not among `properties`. */
 const unnamedOf = (schema: Schema): readonly string[] =>
   [...requiredOf(schema)].filter((name) => !Object.hasOwn(propertiesOf(schema), name))
 
@@ -187,11 +187,11 @@ function unnamedValueOf(schema: Schema, name: string): unknown {
   throw new Error(`\`${name}\` is required, but not among the \`properties\``)
 }
 
-/** The schema of members beyond the named ones; `false` where they are not written. */
+/** The schema of members beyond the named ones; `false` if there are none. */
 const othersOf = (schema: Schema): unknown =>
   schema['additionalProperties'] ?? Object.keys(propertiesOf(schema)).length === 0
 
-/** Refuses a number of members that does not follow from their names. */
+/** Throws for limits on the number of members that do not follow from their names. */
 function expectGivenCount(schema: Schema): void {
   const { minProperties: least = 0, maxProperties: most = Infinity } = schema
   const named = Object.keys(propertiesOf(schema)).length + unnamedOf(schema).length
@@ -202,7 +202,7 @@ function expectGivenCount(schema: Schema): void {
 
 const braces = (members: string): string => `"{" ws ${members} "}"`
 
-/** `allOf` of one schema is that schema; more cannot be said. */
+/** `allOf` of one schema is that schema; more cannot be expressed. */
 function choicesOf(schema: Schema): readonly unknown[] | null {
   for (const key of ['anyOf', 'oneOf', 'allOf']) {
     const choices = schema[key]
@@ -240,7 +240,7 @@ function anyOf(choices: readonly string[]): string {
 
 const literal = (value: unknown): string => quoted(JSON.stringify(value))
 
-/** A text of GBNF, which escapes less than JSON does. */
+/** A string of GBNF, which has fewer escapes than JSON. */
 function quoted(text: string): string {
   const escaped = text.replaceAll('\\', String.raw`\\`).replaceAll('"', String.raw`\"`)
   return `"${escaped.replaceAll('\n', String.raw`\n`)}"`

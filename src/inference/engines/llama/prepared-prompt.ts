@@ -1,4 +1,4 @@
-/** Turns a request into what the model is given; fails with words for whoever asked. */
+/** Turns a request into tokens, a grammar and tools; what is impossible is a failure. */
 
 import { isDeepStrictEqual } from 'node:util'
 import { messageOf } from '../../../foundation/errors.ts'
@@ -7,7 +7,7 @@ import type {
   OutputFormat,
   ToolDefinition,
 } from '../../generation/inference-engine.ts'
-import { callableTools, leastTokens, spellPrompt, promptTokens } from './chat-prompt.ts'
+import { callableTools, minTokens, promptTokens, renderPrompt } from './chat-prompt.ts'
 import type { Failure, PlainRequest } from './protocol.ts'
 import type { Grammar, LlamaRuntime, Token } from './runtime.ts'
 import { callSchema } from './tool-calls.ts'
@@ -15,60 +15,60 @@ import { callSchema } from './tool-calls.ts'
 export interface PreparedPrompt {
   readonly tokens: readonly Token[]
   readonly grammar: Grammar | null
-  /** Calls of these are looked for in the answer. */
+  /** Calls of these are recognised in the output. */
   readonly tools: readonly ToolDefinition[]
 }
 
 /**
- * Prepares requests that follow each other and have equal prompts once, as the choices of one
- * question are. What they share is never changed.
+ * Prepares consecutive requests with equal prompts once, such as the choices of one HTTP request.
+ * What they share is never changed.
  */
 export class PromptPreparer {
   readonly #runtime: LlamaRuntime
-  #latest: { readonly request: PlainRequest; readonly prepared: Prepared } | null = null
+  #last: { readonly request: PlainRequest; readonly prepared: Prepared } | null = null
 
   constructor(runtime: LlamaRuntime) {
     this.#runtime = runtime
   }
 
   prepare(request: PlainRequest): Prepared {
-    if (this.#latest !== null && isSamePrompt(this.#latest.request, request)) {
-      return this.#latest.prepared
+    if (this.#last !== null && isSamePrompt(this.#last.request, request)) {
+      return this.#last.prepared
     }
     const prepared = preparePrompt(request, this.#runtime)
-    this.#latest = { request, prepared }
+    this.#last = { request, prepared }
     return prepared
   }
 
-  /** Lets go of the latest prompt. */
+  /** Releases the last prompt. */
   forget(): void {
-    this.#latest = null
+    this.#last = null
   }
 }
 
-/** By their content: texts and copies do not stay the same objects on their way here. */
+/** By content: requests arrive in this process as copies. */
 const isSamePrompt = (one: PlainRequest, other: PlainRequest): boolean =>
   isDeepStrictEqual(one.input, other.input) &&
   isDeepStrictEqual(one.sampling.format, other.sampling.format)
 
 type Prepared = PreparedPrompt | Failure
 
-/** What cannot be done comes back as a failure, never as a throw. */
+/** Never throws: what is impossible is returned as a failure. */
 function preparePrompt(request: PlainRequest, runtime: LlamaRuntime): Prepared {
   const { input, sampling } = request
   const { template, vocabulary, contextLength } = runtime
   const tools = callableTools(input)
-  if (isForced(input) && tools.length === 0) {
-    return { code: 'unsupported', message: 'the tool that is to be called is not among the tools' }
+  if (requiresCall(input) && tools.length === 0) {
+    return { code: 'unsupported', message: 'the required tool is not among the tools' }
   }
   try {
-    const spelled = spellPrompt(input, template)
-    const least = leastTokens(spelled, vocabulary)
-    if (least >= contextLength) return tooLong(`at least ${least}`, contextLength)
-    const tokens = promptTokens(spelled, vocabulary)
+    const rendered = renderPrompt(input, template)
+    const fewest = minTokens(rendered, vocabulary)
+    if (fewest >= contextLength) return tooLong(`at least ${fewest}`, contextLength)
+    const tokens = promptTokens(rendered, vocabulary)
     if (tokens.length === 0) return { code: 'unsupported', message: 'the prompt is empty' }
     if (tokens.length >= contextLength) return tooLong(`${tokens.length}`, contextLength)
-    const format = isForced(input) ? formatOfCall(tools) : sampling.format
+    const format = requiresCall(input) ? formatOfCall(tools) : sampling.format
     const grammar = format.kind === 'text' ? null : runtime.createGrammar(format)
     return { tokens, grammar, tools }
   } catch (error) {
@@ -81,8 +81,8 @@ const formatOfCall = (tools: readonly ToolDefinition[]): OutputFormat => ({
   schema: callSchema(tools),
 })
 
-/** The answer has to be a call. */
-function isForced(input: GenerationInput): boolean {
+/** Whether the output must be a tool call. */
+function requiresCall(input: GenerationInput): boolean {
   if (input.kind === 'text') return false
   return input.toolChoice === 'required' || typeof input.toolChoice === 'object'
 }

@@ -1,4 +1,4 @@
-/** Everything that happens to an answer's text on its way out: characters, stops, tool calls. */
+/** Turns generated tokens into deltas: whole characters, stop texts, tool calls. */
 
 import type { GenerationDelta, TokenLogprob } from '../../generation/inference-engine.ts'
 import type { PreparedPrompt } from './prepared-prompt.ts'
@@ -11,7 +11,7 @@ export class ResultText {
   readonly #characters: TokenText
   readonly #stops: StopScanner
   readonly #calls: ToolCallHolder | null
-  /** Of tokens whose text is held. */
+  /** Of tokens whose text is held back. */
   #logprobs: TokenLogprob[] = []
 
   constructor(vocabulary: Vocabulary, request: PlainRequest, { tokens, tools }: PreparedPrompt) {
@@ -20,12 +20,12 @@ export class ResultText {
     this.#calls = tools.length === 0 ? null : new ToolCallHolder(tools)
   }
 
-  /** A stop text was found: nothing more is told. */
+  /** A stop text was found: nothing more is sent. */
   get hasStopped(): boolean {
     return this.#stops.hasStopped
   }
 
-  /** What can be told now; `null` if that is nothing. */
+  /** What may be sent now; `null` if that is nothing. */
   push(token: Token, logprob: TokenLogprob | null): GenerationDelta | null {
     if (logprob !== null) this.#logprobs.push(logprob)
     const scanned = this.#stops.push(this.#characters.push(token))
@@ -35,15 +35,15 @@ export class ResultText {
     return this.#toDelta(text, isHolding || this.hasStopped ? [] : this.#takeLogprobs())
   }
 
-  /** What was held back. A character that was never finished is not told. */
+  /** What was held back, without an incomplete character. */
   end(): GenerationDelta | null {
     const rest = this.#stops.flush()
     const logprobs = this.hasStopped ? [] : this.#takeLogprobs()
     if (this.#calls === null) return this.#toDelta(rest, logprobs)
-    const told = this.#calls.push(rest)
+    const sent = this.#calls.push(rest)
     const { text, toolCalls } = this.#calls.end()
-    const delta = this.#toDelta(told + text, logprobs)
-    return toolCalls.length === 0 ? delta : { ...delta, text: told, toolCalls }
+    const delta = this.#toDelta(sent + text, logprobs)
+    return toolCalls.length === 0 ? delta : { ...delta, text: sent, toolCalls }
   }
 
   #takeLogprobs(): readonly TokenLogprob[] {

@@ -1,6 +1,6 @@
 /**
- * Steps all answers of one model together. llama.cpp computes neighbouring sequences in one pass
- * only when they are asked for in ascending order, so nothing joins or leaves but between steps.
+ * Steps all running requests of one model together. llama.cpp computes neighbouring sequences in
+ * one pass only if they are requested in ascending order, so requests join and leave between steps.
  */
 
 import { Generation } from './generation.ts'
@@ -11,24 +11,24 @@ import type { LlamaRuntime } from './runtime.ts'
 export interface StepLoopOptions {
   readonly runtime: LlamaRuntime
   readonly report: (news: News) => void
-  /** After every step, and before the loop sleeps. May hold the loop back. */
+  /** Called after every step, and before the loop pauses. The loop waits for its promise. */
   readonly stepped: (isLast: boolean) => Promise<void> | undefined
 }
 
 export class StepLoop {
   readonly #options: StepLoopOptions
   readonly #preparer: PromptPreparer
-  /** In the order of the slots; the lowest free one is taken first, which keeps them dense. */
-  readonly #seats: (Generation | null)[]
+  /** By slot; the lowest free one is used first, so that used slots are neighbours. */
+  readonly #running: (Generation | null)[]
   #waiting: Generation[] = []
   #isRunning = false
-  /** Something came while it ran. */
-  #isCalled = false
+  /** Something changed while the loop ran. */
+  #hasWork = false
 
   constructor(options: StepLoopOptions) {
     this.#options = options
     this.#preparer = new PromptPreparer(options.runtime)
-    this.#seats = options.runtime.slots.map(() => null)
+    this.#running = options.runtime.slots.map(() => null)
   }
 
   add(requests: readonly PlainRequest[]): void {
@@ -60,11 +60,11 @@ export class StepLoop {
 
   #find(id: string): Generation | undefined {
     const isIt = (generation: Generation | null): boolean => generation?.id === id
-    return this.#seats.find(isIt) ?? this.#waiting.find(isIt)
+    return this.#running.find(isIt) ?? this.#waiting.find(isIt)
   }
 
   #wake(): void {
-    this.#isCalled = true
+    this.#hasWork = true
     if (this.#isRunning) return
     this.#isRunning = true
     void this.#run()
@@ -72,57 +72,57 @@ export class StepLoop {
 
   async #run(): Promise<void> {
     for (;;) {
-      this.#isCalled = false
-      await this.#empty()
+      this.#hasWork = false
+      await this.#removeEnded()
       await this.#admit()
       const steps = this.#plan()
       await Promise.all(steps.map(({ generation, most }) => generation.step(most)))
       const isLast = steps.length === 0
       await this.#options.stepped(isLast)
-      if (isLast && !this.#isCalled) break
+      if (isLast && !this.#hasWork) break
     }
     this.#isRunning = false
     this.#preparer.forget()
   }
 
-  async #empty(): Promise<void> {
-    for (const [at, generation] of this.#seats.entries()) {
+  async #removeEnded(): Promise<void> {
+    for (const [at, generation] of this.#running.entries()) {
       if (generation?.hasEnded !== true) continue
       await generation.leave()
-      this.#seats[at] = null
+      this.#running[at] = null
     }
   }
 
   /**
-   * First come, first seated. Prompts that one pass can take sit by length, the longest lowest:
-   * when the shorter ones are through, those that still take theirs are neighbours.
+   * In order of arrival. Prompts that fit into one pass get slots by length, the longest the
+   * lowest: when the shorter ones are done, those that are still evaluated are neighbours.
    */
   async #admit(): Promise<void> {
     this.#waiting = this.#waiting.filter((generation) => !generation.hasEnded)
-    const free = this.#seats.flatMap((seat, at) => (seat === null ? [at] : []))
+    const free = this.#running.flatMap((generation, at) => (generation === null ? [at] : []))
     const next = this.#waiting.splice(0, free.length)
     const tokens = next.reduce((sum, { tokensToTake }) => sum + tokensToTake, 0)
     if (tokens <= this.#options.runtime.batchSize) {
       next.sort((one, other) => other.tokensToTake - one.tokensToTake)
     }
-    await Promise.all(free.map((at, order) => this.#seat(at, next[order])))
+    await Promise.all(free.map((at, order) => this.#start(at, next[order])))
   }
 
-  async #seat(at: number, generation: Generation | undefined): Promise<void> {
+  async #start(at: number, generation: Generation | undefined): Promise<void> {
     const slot = this.#options.runtime.slots[at]
     if (generation === undefined || slot === undefined) return
-    this.#seats[at] = generation
+    this.#running[at] = generation
     await generation.begin(slot)
   }
 
   /**
-   * Who is stepped. All prompts together take no more than a batch, so that a long one does not
-   * keep the others waiting.
+   * All prompts together get no more tokens than a batch has, so that a long one does not delay
+   * other requests.
    */
   #plan(): readonly Step[] {
     let left = this.#options.runtime.batchSize
     const steps: Step[] = []
-    for (const generation of this.#seats) {
+    for (const generation of this.#running) {
       if (generation === null || generation.isHeld || generation.hasEnded) continue
       const most = Math.min(left, generation.tokensToTake)
       if (most === 0 && generation.tokensToTake > 0) continue
@@ -135,6 +135,6 @@ export class StepLoop {
 
 interface Step {
   readonly generation: Generation
-  /** Tokens of its prompt that it may take. */
+  /** Tokens of its prompt that it may evaluate. */
   readonly most: number
 }

@@ -1,21 +1,21 @@
-/** Recognises calls of tools in what a model writes. It does not run any. */
+/** Recognises tool calls in the output of a model. Does not run them. */
 
 import { newUuid } from '../../../foundation/ids.ts'
 import type { ToolCall, ToolDefinition } from '../../generation/inference-engine.ts'
 import { longestBeginning } from './token-text.ts'
 
 const opening = '<tool_call>'
-/** The blanks inside are for `trim`: beside the rest, an expression for them tries every one. */
+/** White space inside is removed by `trim`: `\s*` beside `[\s\S]*?` would be quadratic. */
 const block = /<tool_call>([\s\S]*?)(?:<\/tool_call>|$)/g
 
 /**
- * Lets text through until it may be a call; what may be one is held until the end. A call is a JSON
- * object (or a list of them) that is the whole answer, or one between `<tool_call>` marks.
+ * Passes text on until it may be a call, and holds that back until the end. A call is a JSON object
+ * (or a list of them) that is the whole output, or one between `<tool_call>` marks.
  */
 export class ToolCallHolder {
   readonly #names: ReadonlySet<string>
   #held = ''
-  #hasToldText = false
+  #hasSentText = false
   #isCall = false
 
   constructor(tools: readonly ToolDefinition[]) {
@@ -30,16 +30,16 @@ export class ToolCallHolder {
     const all = this.#held + text
     this.#held = all
     if (this.#isCall || all === '') return ''
-    if (!this.#hasToldText && mayBeJson(all)) {
+    if (!this.#hasSentText && mayBeJson(all)) {
       this.#isCall = /[[{]/.test(all)
       return ''
     }
     const at = all.indexOf(opening)
     this.#isCall = at !== -1
-    return this.#tell(this.#isCall ? at : all.length - longestBeginning(all, [opening]))
+    return this.#release(this.#isCall ? at : all.length - longestBeginning(all, [opening]))
   }
 
-  /** What was held, as calls or as the text that it is. */
+  /** What was held back, as calls or as text. */
   end(): { readonly text: string; readonly toolCalls: readonly ToolCall[] } {
     const text = this.#held
     this.#held = ''
@@ -47,17 +47,17 @@ export class ToolCallHolder {
     return toolCalls.length === 0 ? { text, toolCalls } : { text: '', toolCalls }
   }
 
-  #tell(length: number): string {
-    const told = this.#held.slice(0, length)
+  #release(length: number): string {
+    const released = this.#held.slice(0, length)
     this.#held = this.#held.slice(length)
-    this.#hasToldText ||= told !== ''
-    return told
+    this.#hasSentText ||= released !== ''
+    return released
   }
 }
 
 const mayBeJson = (text: string): boolean => /^\s*(?:$|[[{])/.test(text)
 
-/** The calls that a text is; none if it is anything else, or names a tool that there is not. */
+/** The calls that a text consists of; none if it is anything else, or names an unknown tool. */
 export function parseToolCalls(text: string, names: ReadonlySet<string>): readonly ToolCall[] {
   const marked = [...text.matchAll(block)].map((match) => (match[1] ?? '').trim())
   const parts = marked.length > 0 ? marked : [text]
@@ -86,7 +86,7 @@ function toCall(value: unknown, names: ReadonlySet<string>): ToolCall | null {
   return { id: `call_${newUuid().slice(0, 24)}`, name, arguments: text }
 }
 
-/** A schema of the answer that calls one of the tools, and nothing else. */
+/** The schema of an output that calls one of the tools. */
 export function callSchema(tools: readonly ToolDefinition[]): object {
   const choices = tools.map(({ name, parameters }) => ({
     type: 'object',

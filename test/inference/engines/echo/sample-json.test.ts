@@ -7,7 +7,7 @@ function arrays(depth: number, items: object): object {
   return { type: 'array', minItems: 1024, items: inner }
 }
 
-describe('a sample of a schema', () => {
+describe('sampleJson', () => {
   it.each([
     [{ type: 'string' }, 'hi'],
     [{}, 'hi'],
@@ -35,7 +35,7 @@ describe('a sample of a schema', () => {
       { type: 'object', properties: { list: { type: 'array', items: {}, minItems: 1 } } },
       { list: ['hi'] },
     ],
-  ])('of %j is %j', (schema, expected) => {
+  ])('for %j returns %j', (schema, expected) => {
     expect(sampleJson(schema, 'hi')).toEqual(expected)
   })
 
@@ -55,13 +55,13 @@ describe('a sample of a schema', () => {
     [arrays(1, { const: 'x'.repeat(10_000) })],
     [arrays(1, { required: ['x'.repeat(10_000)] })],
     [arrays(1, { type: 'string', minLength: 10_000 })],
-  ])('of %j is refused', (schema) => {
+  ])('refuses %j', (schema) => {
     const sample = (): unknown => sampleJson(schema, 'hi')
     expect(sample).toThrow('the echo engine does not support')
     expect(sample).toThrow(expect.objectContaining({ code: 'unsupported' }))
   })
 
-  it('counts the text, which may stand in it many times', () => {
+  it('limits the size of a value, repeated text included', () => {
     const text = 'x'.repeat(10_000)
     expect(sampleJson({ minItems: 3, type: 'array' }, text)).toEqual([text, text, text])
     expect(() => sampleJson(arrays(1, {}), text)).toThrow('the echo engine does not support')

@@ -60,27 +60,30 @@ const schemas: Record<string, { schema: object; isRight: (value: unknown) => boo
   },
 }
 
-describe('a model with a template', () => {
-  it.each(Object.entries(schemas))('keeps to the schema of %s', async (_, { schema, isRight }) => {
-    for (const seed of [1, 2, 3]) {
-      const format = { kind: 'json_schema', schema } as const
-      const { ends, textOf } = await answered({ temperature: 1, seed, maxTokens: 300, format })
-      expect(ends).toMatchObject([{ kind: 'done', finishReason: 'stop' }])
-      expect(isRight(JSON.parse(textOf)), textOf).toBe(true)
-    }
-  })
+describe('llama engine: a model with a template', () => {
+  it.each(Object.entries(schemas))(
+    'generates JSON that fits the schema of %s',
+    async (_, { schema, isRight }) => {
+      for (const seed of [1, 2, 3]) {
+        const format = { kind: 'json_schema', schema } as const
+        const { ends, textOf } = await answered({ temperature: 1, seed, maxTokens: 300, format })
+        expect(ends).toMatchObject([{ kind: 'done', finishReason: 'stop' }])
+        expect(isRight(JSON.parse(textOf)), textOf).toBe(true)
+      }
+    },
+  )
 
   async function answered(sampling: Partial<Sampling>) {
     const listener = await answer(text, sampling)
     return { ends: listener.ends, textOf: listener.textOf() }
   }
 
-  it('writes an object when asked for JSON', async () => {
+  it('generates an object for json_object', async () => {
     const { textOf } = await answered({ maxTokens: 40, format: { kind: 'json_object' } })
     expect(textOf).toMatch(/^\{/)
   })
 
-  it('a schema that cannot be enforced fails its request alone', async () => {
+  it('fails only the request whose schema cannot be enforced', async () => {
     const listener = new RecordingGeneration()
     const format = { kind: 'json_schema', schema: { not: { type: 'string' } } } as const
     await engine().generate(
@@ -96,7 +99,7 @@ describe('a model with a template', () => {
     ])
   })
 
-  it('a prompt as long as the context is refused with the numbers', async () => {
+  it('refuses a prompt as long as the context, with both numbers', async () => {
     const { ends } = await answer({ kind: 'text', text: 'a,'.repeat(tinyContext) })
     expect(ends).toMatchObject([
       {
@@ -110,7 +113,7 @@ describe('a model with a template', () => {
     ])
   })
 
-  it('a prompt longer than a batch is taken in pieces, with the same outcome', async () => {
+  it('evaluates a prompt longer than a batch in pieces, with the same result', async () => {
     const input = { kind: 'text', text: 'some words, '.repeat(8) } as const
     const sampling = { temperature: 0, ignoreEos: true, maxTokens: 12 }
     const listener = new RecordingGeneration()
@@ -122,7 +125,7 @@ describe('a model with a template', () => {
     expect(new Set(texts)).toEqual(new Set([(await answer(input, sampling)).textOf()]))
   })
 
-  it('a template spells the conversation, and content cannot pretend to do so', async () => {
+  it('renders messages with the template; content cannot add control tokens', async () => {
     const tokensOf = async (content: string): Promise<number> => {
       const { ends } = await answer(content, { maxTokens: 1, ignoreEos: true })
       const [end] = ends
@@ -134,14 +137,14 @@ describe('a model with a template', () => {
     expect((await tokensOf('</s><|system|>')) - few).toBeGreaterThan(6)
   })
 
-  it('tells the length of its prompt with the first piece', async () => {
+  it('reports the prompt tokens with the first delta', async () => {
     const { deltas, ends } = await answer(text, { ignoreEos: true, maxTokens: 8 })
     const [end] = ends
     const told = end?.kind === 'done' ? end.usage.promptTokens : Number.NaN
     expect(deltas.flatMap(({ promptTokens = [] }) => promptTokens)).toEqual([told])
   })
 
-  it('tells the true bytes of tokens that are a part of a character', async () => {
+  it('reports the bytes of tokens that are a part of a character', async () => {
     const sampling = { logprobs: 20, maxTokens: 60, temperature: 2, topK: 0, topP: 1, seed: 1 }
     const { deltas } = await answer(text, { ...sampling, ignoreEos: true })
     const told = deltas.flatMap(({ logprobs = [] }) => logprobs)
@@ -154,7 +157,7 @@ describe('a model with a template', () => {
     expect(chances.filter(({ token, bytes }) => bytes && !token.includes('\uFFFD'))).toEqual([])
   })
 
-  it('calls one of the tools when it must', async () => {
+  it('calls one of the tools if that is required', async () => {
     const tools: ToolDefinition[] = [
       { name: 'stop_all' },
       {
@@ -178,7 +181,7 @@ describe('a model with a template', () => {
     ])
   })
 
-  it('a request that is left frees its slot for one that waits', async () => {
+  it('frees the slot of a canceled request for one that waits', async () => {
     const listener = new RecordingGeneration()
     listener.hold = new Promise(() => {})
     const leaving = new AbortController()

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest'
 import type { GenerationInput } from '../../../../src/inference/generation/inference-engine.ts'
 import {
   callableTools,
-  spellPrompt,
+  renderPrompt,
   promptTokens,
 } from '../../../../src/inference/engines/llama/chat-prompt.ts'
 import type { ChatTemplate, Vocabulary } from '../../../../src/inference/engines/llama/runtime.ts'
@@ -27,33 +27,33 @@ function spell(input: GenerationInput, template: Partial<ChatTemplate> | null, f
     },
     ...template,
   }
-  const tokens = promptTokens(spellPrompt(input, whole), vocabulary)
+  const tokens = promptTokens(renderPrompt(input, whole), vocabulary)
   return { tokens, pieces, rendered: rendered[0] }
 }
 
 const weather = { name: 'weather', description: 'Tells it', parameters: { type: 'object' } }
 const user = (content: string) => ({ role: 'user', content }) as const
 
-describe('spelling a prompt', () => {
-  it('text is taken as it is', () => {
+describe('renderPrompt', () => {
+  it('returns plain text unchanged', () => {
     const { pieces, tokens } = spell({ kind: 'text', text: 'a </s>' }, {})
     expect(pieces).toEqual(['plain a </s>'])
     expect(tokens).toEqual([7])
   })
 
-  it('the first token stands once, whoever puts it', () => {
+  it('adds the start token unless the template did', () => {
     expect(spell({ kind: 'text', text: 'a' }, {}, true).tokens).toEqual([7])
     const chat = { kind: 'chat', messages: [user('a')] } as const
     const render = (): string => 'a\uFDD0b'
     expect(spell(chat, { render }, true).tokens).toEqual([7, 8])
   })
 
-  it('without a template the conversation is plain text, rules first', () => {
+  it('joins messages without a template, system messages first', () => {
     const messages = [user('b'), { role: 'system', content: 'a' } as const, user('c')]
     expect(spell({ kind: 'chat', messages }, null).pieces).toEqual(['plain a\n\nb\n\nc'])
   })
 
-  it('a template gets what it expects', () => {
+  it('passes messages and tools to a template in its form', () => {
     const { rendered } = spell(
       {
         kind: 'chat',
@@ -91,7 +91,7 @@ describe('spelling a prompt', () => {
     })
   })
 
-  it('a text that reads like a control token is cut, wherever it stands', () => {
+  it('splits text that reads like a control token, wherever it is', () => {
     const messages = [user('a</s><|user|>b\uFDD0</s>')]
     const tools = [{ name: 'x', description: '<|user|>' }]
     const { pieces } = spell({ kind: 'chat', messages, tools }, {})
@@ -103,7 +103,7 @@ describe('spelling a prompt', () => {
     for (const piece of pieces) expect(piece).not.toMatch(/<\|user\|>|<\/s>/)
   })
 
-  it('tools are told in words where the template knows none', () => {
+  it('describes tools in words if the template does not support them', () => {
     const chat = { kind: 'chat', messages: [user('hi')], tools: [weather] } as const
     const { rendered } = spell(chat, { knowsTools: false })
     expect(rendered).toMatchObject({
@@ -117,7 +117,7 @@ describe('spelling a prompt', () => {
     })
   })
 
-  it('what the template raises comes through', () => {
+  it('throws what the template raises', () => {
     const render = (): never => {
       throw new Error('roles must alternate')
     }

@@ -6,7 +6,7 @@ import {
 
 const rootOf = (schema: object): string => toJsonGrammar(schema).split('\n')[0] ?? ''
 
-describe('a JSON schema as a grammar', () => {
+describe('toJsonGrammar', () => {
   it.each([
     [{}, 'value'],
     [{ type: 'string' }, 'string'],
@@ -29,11 +29,11 @@ describe('a JSON schema as a grammar', () => {
       { properties: { a: { type: 'null' } }, required: ['a'] },
       String.raw`"{" ws "\"a\"" ":" ws null ws "}"`,
     ],
-  ])('%j', (schema, root) => {
+  ])('translates %j', (schema, root) => {
     expect(rootOf(schema)).toBe(`root ::= ${root}`)
   })
 
-  it('a definition becomes a rule, also one that refers to itself', () => {
+  it('makes a rule of a definition, even of a recursive one', () => {
     const list = {
       $ref: '#/$defs/node',
       $defs: { node: { type: 'array', items: { $ref: '#/$defs/node' } } },
@@ -86,7 +86,7 @@ describe('a JSON schema as a grammar', () => {
       ['[[]]', '[[{"a":"x"}, {}], [{"a":1}]]'],
       ['[]', '[{}]', '[[{"a":2}]]'],
     ],
-  ])('%j allows what it says and no more', (schema, allowed, refused) => {
+  ])('makes a grammar of %j that accepts valid values only', (schema, allowed, refused) => {
     const pattern = toPattern(toJsonGrammar(schema))
     for (const text of allowed) expect(text).toMatch(pattern)
     for (const text of refused) expect(text).not.toMatch(pattern)
@@ -98,18 +98,18 @@ describe('a JSON schema as a grammar', () => {
     [{ const: null }, 'null'],
     [{ properties: { a: {} } }, '{ "a": [ 1 , {} ] }'],
     [{ items: { type: 'boolean' } }, '[ true , false ]'],
-  ])('%j allows blanks inside of a value, none after it', (schema, text) => {
+  ])('allows white space inside a value of %j, none after it', (schema, text) => {
     const pattern = toPattern(toJsonGrammar(schema))
     expect(text).toMatch(pattern)
     for (const blank of [' ', '\n', '\n\t']) expect(text + blank).not.toMatch(pattern)
   })
 
-  it('any object has no blanks after it', () => {
+  it('allows no white space after any object', () => {
     expect('{ "a": [ 1 , "b" ] }').toMatch(toPattern(objectGrammar))
     expect('{} ').not.toMatch(toPattern(objectGrammar))
   })
 
-  it('a grammar grows with its schema, not with its depth or with its choices', () => {
+  it('makes a grammar in proportion to the schema, whatever its depth and choices', () => {
     for (const [schema, levels] of [
       [bushy(12, 5), 5],
       [nested(60), 60],
@@ -121,7 +121,7 @@ describe('a JSON schema as a grammar', () => {
     expect(toJsonGrammar(wide(1000)).length).toBeLessThan(12 * few)
   })
 
-  it('a grammar that is too long is refused', () => {
+  it('refuses a schema whose grammar is too long', () => {
     expect(() => toJsonGrammar(wide(10_000))).toThrow(
       'the schema needs a grammar of more than 262144 characters',
     )
@@ -129,7 +129,7 @@ describe('a JSON schema as a grammar', () => {
   })
 
   const two = { properties: { a: nothing, b: nothing }, required: ['a'] }
-  it('numbers of members that follow from their names are allowed', () => {
+  it('accepts minProperties and maxProperties that follow from the names', () => {
     expect(rootOf({ ...two, minProperties: 1, maxProperties: 2 })).toBe(rootOf(two))
     expect(rootOf({ type: 'object', minProperties: 0 })).toBe(rootOf({ type: 'object' }))
   })
@@ -138,7 +138,7 @@ describe('a JSON schema as a grammar', () => {
     [{ type: 'number', minimum: 1, maximum: 2 }, 'number'],
     [{ type: 'integer', exclusiveMinimum: 1, exclusiveMaximum: 2 }, 'integer'],
     [{ type: 'string', pattern: '^a$', format: 'email' }, 'string'],
-  ])('%j is taken for its type, as clients send it', (schema, root) => {
+  ])('ignores what it cannot enforce in %j', (schema, root) => {
     expect(rootOf(schema)).toBe(`root ::= ${root}`)
   })
 
@@ -163,7 +163,7 @@ describe('a JSON schema as a grammar', () => {
     [{ enum: [] }, 'an empty choice allows nothing'],
     [{ items: false }, 'false allows nothing'],
     [nested(100), 'nested deeper than 64'],
-  ])('%j is refused', (schema, message) => {
+  ])('refuses %j', (schema, message) => {
     expect(() => toJsonGrammar(schema)).toThrow(message)
   })
 })

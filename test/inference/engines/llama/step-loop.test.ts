@@ -53,8 +53,8 @@ class Stage {
   }
 }
 
-describe('stepping all answers together', () => {
-  it('asks the slots in ascending order, all once a step', async () => {
+describe('StepLoop', () => {
+  it('steps all slots once, in ascending order', async () => {
     const stage = new Stage({ slots: 3 })
     stage.add('ab', 'cd', 'ef')
     await stage.asleep()
@@ -77,7 +77,7 @@ describe('stepping all answers together', () => {
     }
   })
 
-  it('what waits gets the lowest slot that falls free', async () => {
+  it('gives a waiting request the lowest free slot', async () => {
     const stage = new Stage({ slots: 2, say: (prompt, at) => `${prompt}${at}` })
     stage.add('x', 'long', 'y', 'z')
     await stage.asleep()
@@ -85,7 +85,7 @@ describe('stepping all answers together', () => {
     expect(texts).toEqual(['x1', 'long0', 'y1', 'z0'])
   })
 
-  it('of prompts that one pass can take, the longest gets the lowest slot', async () => {
+  it('gives the longest of prompts that fit into one pass the lowest slot', async () => {
     const stage = new Stage({ slots: 3, batchSize: 6, say: (prompt, at) => `${prompt}${at}` })
     stage.add('a', 'bbb', 'cc', 'dddd')
     await stage.asleep()
@@ -93,7 +93,7 @@ describe('stepping all answers together', () => {
     expect(answers).toEqual(['a2', 'bbb0', 'cc1', 'dddd2'])
   })
 
-  it('what comes while it runs joins at the next step', async () => {
+  it('admits a request that arrives while it runs at the next step', async () => {
     const stage = new Stage({ slots: 2 })
     stage.between = (step) => {
       if (step === 2) stage.add('late')
@@ -105,7 +105,7 @@ describe('stepping all answers together', () => {
     expect(asked).toEqual(['0 clear', '0 next', '0 next', '1 clear', '0 next', '1 next', '0 next'])
   })
 
-  it('takes no more than a batch of prompts a step, and goes on with the others', async () => {
+  it('evaluates a batch of prompt tokens a step at most, and steps other requests', async () => {
     const stage = new Stage({ slots: 3, batchSize: 4 })
     stage.add('ab', 'cdefghijkl', 'm')
     await stage.asleep()
@@ -116,7 +116,7 @@ describe('stepping all answers together', () => {
     expect(stage.textOf('m')).toBe('m')
   })
 
-  it('what is left is let go before the next step', async () => {
+  it('frees the slot of a canceled request before the next step', async () => {
     const stage = new Stage({ slots: 1 })
     stage.between = (step) => {
       if (step === 2) stage.loop.cancel('abcdef')
@@ -128,7 +128,7 @@ describe('stepping all answers together', () => {
     expect(stage.textOf('next')).toBe('next')
   })
 
-  it('what is left while it waits never gets a slot', async () => {
+  it('gives no slot to a request that is canceled while it waits', async () => {
     const stage = new Stage({ slots: 1 })
     stage.between = () => stage.loop.cancel('waiting')
     stage.add('abc', 'waiting')
@@ -137,7 +137,7 @@ describe('stepping all answers together', () => {
     expect(stage.runtime.asked.filter((what) => what.endsWith('clear'))).toHaveLength(1)
   })
 
-  it('what is held is not stepped until it is resumed', async () => {
+  it('does not step a paused request until it is resumed', async () => {
     const stage = new Stage({ slots: 2 })
     stage.between = (step) => {
       if (step === 1) stage.loop.setHeld('slow', true)
@@ -154,7 +154,7 @@ describe('stepping all answers together', () => {
     expect(stage.endOf('slow')).toMatchObject({ kind: 'done' })
   })
 
-  it('one that fails, fails alone', async () => {
+  it('lets other requests continue if one fails', async () => {
     const say = (prompt: string): string | Error =>
       prompt === 'bad' ? new Error('broken') : prompt
     const stage = new Stage({ slots: 3, say })
@@ -168,7 +168,7 @@ describe('stepping all answers together', () => {
     expect(stage.textOf('fine')).toBe('fine')
   })
 
-  it('a prompt that cannot be taken is refused without a slot', async () => {
+  it('refuses an invalid prompt without using a slot', async () => {
     const stage = new Stage({ slots: 1 })
     stage.add('x'.repeat(64), '')
     await stage.asleep()
@@ -179,7 +179,7 @@ describe('stepping all answers together', () => {
     expect(stage.runtime.asked).toEqual([])
   })
 
-  it('a prompt that cannot fit is refused before it is tokenised', async () => {
+  it('refuses a prompt that cannot fit before it is tokenised', async () => {
     const stage = new Stage({ slots: 1 })
     stage.add('x'.repeat(63), 'x'.repeat(64))
     await stage.asleep()
@@ -197,7 +197,7 @@ describe('stepping all answers together', () => {
     })
   })
 
-  it('an answer of no tokens is over at once', async () => {
+  it('ends a request for zero tokens at once', async () => {
     const stage = new Stage({ slots: 1 })
     stage.loop.add([toRequest({ kind: 'text', text: 'a' }, { maxTokens: 0 }, { id: 'none' })])
     await stage.asleep()
@@ -206,7 +206,7 @@ describe('stepping all answers together', () => {
   })
 })
 
-describe('the choices of one question', () => {
+describe('StepLoop: the choices of one request', () => {
   const json: OutputFormat = { kind: 'json_object' }
   const schema = (type: string): OutputFormat => ({ kind: 'json_schema', schema: { type } })
 
@@ -223,7 +223,7 @@ describe('the choices of one question', () => {
     ],
     ['other prompts', [['a'], ['b'], ['a']], 3, 0],
     ['other grammars', [['a', schema('null')], ['a', schema('array')], ['a', json], ['a']], 4, 3],
-  ])('prepares %s once', async (_, choices, tokenized, grammars) => {
+  ])('prepare %s once', async (_, choices, tokenized, grammars) => {
     const stage = new Stage({ slots: 2 })
     const createGrammar = vi.spyOn(stage.runtime, 'createGrammar')
     createGrammar.mockReturnValue({ ofRuntime: null })
@@ -248,7 +248,7 @@ describe('the choices of one question', () => {
     expect(createGrammar).toHaveBeenCalledTimes(grammars)
   })
 
-  it('forgets a prompt when nothing is left to do', async () => {
+  it('release their prompt when nothing is left to do', async () => {
     const stage = new Stage({ slots: 1 })
     for (const times of [1, 2]) {
       stage.add('same')

@@ -23,23 +23,23 @@ function textsOf(pieces: readonly Buffer[]): string[] {
 
 const single = (bytes: readonly number[]): Buffer[] => bytes.map((byte) => Buffer.from([byte]))
 
-describe('text from tokens', () => {
-  it('tells a character when its last byte has come', () => {
+describe('TokenText', () => {
+  it('returns a character once its last byte has arrived', () => {
     expect(textsOf(single([...Buffer.from('a🦊b')]))).toEqual(['a', '', '', '', '🦊', 'b'])
   })
 
-  it('tells what stands before half a character at once', () => {
+  it('returns the text before an incomplete character at once', () => {
     const bytes = Buffer.from('so é')
     expect(textsOf([bytes.subarray(0, -1), bytes.subarray(-1)])).toEqual(['so ', 'é'])
   })
 
-  it('bytes that are no character do not hold the text for ever', () => {
+  it('does not wait forever for bytes that are no character', () => {
     const told = textsOf(single([0xff, 0x80, 0xf0, 0x41]))
     expect(told.join('')).toBe('\uFFFD\uFFFD\uFFFDA')
     expect(textsOf(single(Array<number>(100).fill(0xff))).join('').length).toBeGreaterThan(60)
   })
 
-  it('is the text, however it is cut, and half a character is never told', () => {
+  it('returns the same text however it is cut, and never half a character', () => {
     const cuts = fc.array(fc.integer({ min: 1, max: 5 }), { minLength: 1 })
     assertProperty(
       fc.property(fc.string({ unit: 'grapheme' }), cuts, (text, lengths) => {
@@ -64,7 +64,7 @@ function scan(stops: readonly string[], pieces: readonly string[]) {
   return { told, hasStopped: scanner.hasStopped, rest: scanner.flush() }
 }
 
-describe('looking for stop texts', () => {
+describe('StopScanner', () => {
   it.each([
     [['END'], ['a E', 'N', 'D b'], ['a ', '', ''], true, ''],
     [['END'], ['a E', 'N', 'x'], ['a ', '', 'ENx'], false, ''],
@@ -74,11 +74,11 @@ describe('looking for stop texts', () => {
     [['xab', 'ab'], ['xab'], [''], true, ''],
     [[''], ['text'], ['text'], false, ''],
     [[], ['text'], ['text'], false, ''],
-  ])('%j in %j', (stops, pieces, told, hasStopped, rest) => {
+  ])('looks for %j in %j', (stops, pieces, told, hasStopped, rest) => {
     expect(scan(stops, pieces)).toEqual({ told, hasStopped, rest })
   })
 
-  it('does not depend on how the text comes in pieces, and never tells a stop text', () => {
+  it('returns the same however the text is cut, and never a stop text', () => {
     const letters = fc.constantFrom('a', 'b', 'c')
     const word = (maxLength: number) => fc.string({ unit: letters, minLength: 1, maxLength })
     assertProperty(
@@ -104,9 +104,12 @@ it.each([
   // Control tokens are spelled as they are, which no byte is.
   ['gpt2', '<|\uFFFD|>', null],
   ['rwkv', '\u00e2', null],
-])('of the vocabulary %s, the token %j has the bytes %j', (tokenizer, spelling, bytes) => {
-  expect(bytesOfSpelling(tokenizer, spelling)).toEqual(bytes)
-})
+])(
+  'bytesOfSpelling: in the vocabulary %s, the token %j has the bytes %j',
+  (tokenizer, spelling, bytes) => {
+    expect(bytesOfSpelling(tokenizer, spelling)).toEqual(bytes)
+  },
+)
 
 it.each([
   ['gpt2', ['a', '\u0120\u00f0\u0141', '<|end|>'], 7],
@@ -114,6 +117,6 @@ it.each([
   ['llama', [], 1],
   // It may take many blanks for one.
   ['t5', ['abc'], Infinity],
-])('of the vocabulary %s with %j, no token is longer than %d', (tokenizer, spellings, longest) => {
+])('longestSpelling: in the vocabulary %s with %j, it is %d', (tokenizer, spellings, longest) => {
   expect(longestSpelling(tokenizer, spellings)).toBe(longest)
 })

@@ -15,7 +15,7 @@ function hold(...pieces: readonly string[]) {
   return { told, text, calls: toolCalls.map((call) => `${call.name} ${call.arguments}`) }
 }
 
-describe('calls of tools', () => {
+describe('tool calls', () => {
   it.each([
     ['{"name": "add", "arguments": {"a": 1}}', ['add {"a":1}']],
     ['{"name": "add", "parameters": {"a": 1}}', ['add {"a":1}']],
@@ -32,25 +32,25 @@ describe('calls of tools', () => {
     ['null', []],
     ['I would add them.', []],
     ['', []],
-  ])('%s', (text, calls) => {
+  ])('are parsed from %s', (text, calls) => {
     expect(parseToolCalls(text, names).map((call) => `${call.name} ${call.arguments}`)).toEqual(
       calls,
     )
   })
 
-  it('reads a million blanks once, not once for each of them', () => {
+  it('are parsed in linear time in a text of a million spaces', () => {
     const blanks = ' '.repeat(500_000)
     expect(parseToolCalls(`<tool_call>${blanks}x${blanks}y`, names)).toEqual([])
     const call = `<tool_call>${blanks}{"name": "add"}${blanks}</tool_call>`
     expect(parseToolCalls(call, names)).toMatchObject([{ name: 'add' }])
   })
 
-  it('every call has an id of its own', () => {
+  it('each have an id of their own', () => {
     const calls = parseToolCalls('[{"name": "add"}, {"name": "add"}]', names)
     expect(new Set(calls.map(({ id }) => id)).size).toBe(2)
   })
 
-  it('lets text through that is no call', () => {
+  it('do not delay text that is no call', () => {
     expect(hold('I', ' <b>can', '</b>')).toEqual({
       told: ['I', ' <b>can', '</b>'],
       text: '',
@@ -58,7 +58,7 @@ describe('calls of tools', () => {
     })
   })
 
-  it('tells the text before a call, and nothing of the call', () => {
+  it('are not part of the text before them', () => {
     expect(hold('Well. <tool', '_call>{"name": ', '"add"}</tool_call>')).toEqual({
       told: ['Well. ', '', ''],
       text: '',
@@ -66,7 +66,7 @@ describe('calls of tools', () => {
     })
   })
 
-  it('gives back what looked like a call and was none', () => {
+  it('that turn out to be text are returned as text', () => {
     expect(hold(' ', '{"a":', ' 1}')).toEqual({
       told: ['', '', ''],
       text: ' {"a": 1}',
@@ -74,7 +74,7 @@ describe('calls of tools', () => {
     })
   })
 
-  it('a forced call may be of any of the tools', () => {
+  it('that are required may name any of the tools', () => {
     expect(callSchema(tools)).toMatchObject({
       oneOf: [
         { properties: { name: { const: 'add' } } },

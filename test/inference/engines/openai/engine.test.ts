@@ -3,8 +3,8 @@ import { toRequest } from '../generation.ts'
 import { begin, ends, hang, says, send, stream, used } from './fixtures/openai-server.ts'
 import { openEngine } from './open-engine.ts'
 
-describe('attaching', () => {
-  it('knows the model by what the server tells, and else by the configuration', async () => {
+describe('openai engine: attaching to a server', () => {
+  it('uses the context length that the server reports, else the configured one', async () => {
     const plain = await openEngine()
     expect(await plain.engine.start()).toEqual({
       name: 'tiny',
@@ -18,14 +18,14 @@ describe('attaching', () => {
     expect(await telling.engine.start()).toMatchObject({ contextLength: 512 })
   })
 
-  it('takes an address without the path of the API', async () => {
+  it('accepts an address without the path of the API', async () => {
     const { server } = await openEngine()
     const { engine } = await openEngine({}, { baseUrl: `http://127.0.0.1:${server.port}/` })
     await engine.start()
     expect(server.requests.map(({ path }) => path)).toEqual(['/v1/models'])
   })
 
-  it('names what is served when the model is not', async () => {
+  it('lists the served models if the wanted one is not among them', async () => {
     const { engine } = await openEngine(
       { models: [{ id: 'tiny' }, { id: 'large' }] },
       { modelName: 'tny' },
@@ -36,7 +36,7 @@ describe('attaching', () => {
     })
   })
 
-  it('says that nobody is there', async () => {
+  it('fails with not_ready if no server responds', async () => {
     const { engine, server } = await openEngine()
     const { port } = server
     await server.close()
@@ -46,7 +46,7 @@ describe('attaching', () => {
     })
   })
 
-  it('gives the key in one header, and keeps it out of what it says', async () => {
+  it('sends the key in one header and keeps it out of messages', async () => {
     const key = 'sk-very-secret-1'
     const { engine, server, listener } = await openEngine({ apiKey: key }, { apiKey: key })
     await engine.start()
@@ -74,15 +74,15 @@ describe('attaching', () => {
     },
   )
 
-  it('refuses a key that is no header value without repeating it', async () => {
+  it('refuses a key that is no header value, without repeating it', async () => {
     const attempt = openEngine({}, { apiKey: 'se\r\ncret' })
     await expect(attempt).rejects.toMatchObject({ field: 'apiKey' })
     await expect(attempt).rejects.not.toThrow('cret')
   })
 })
 
-describe('generating', () => {
-  it('passes on deltas as they come, then the end with the usage', async () => {
+describe('openai engine: generating', () => {
+  it('passes deltas on as they arrive, then the end with the usage', async () => {
     const { engine, listener } = await openEngine()
     await engine.generate([toRequest('one two three', { maxTokens: 2 })], listener)
     expect(listener.deltas.map(({ text }) => text)).toEqual(['one', ' two'])
@@ -90,7 +90,7 @@ describe('generating', () => {
     expect(listener.ends).toEqual([{ id: 'r1', kind: 'done', finishReason: 'length', usage }])
   })
 
-  it('continues raw text at the other endpoint', async () => {
+  it('sends plain text to the completions endpoint', async () => {
     const { engine, listener, server } = await openEngine()
     await engine.generate([toRequest({ kind: 'text', text: 'one two' })], listener)
     expect(listener.textOf()).toBe('one two')
@@ -99,7 +99,7 @@ describe('generating', () => {
     ])
   })
 
-  it('gives each of a batch its own answer, whatever their order', async () => {
+  it('gives each request of a batch its own result, whatever the order', async () => {
     const { engine, listener, server } = await openEngine()
     const requests = Array.from({ length: 40 }, (_, at) =>
       toRequest(`prompt number ${at}`, {}, { id: `r${at}` }),
@@ -112,7 +112,7 @@ describe('generating', () => {
     expect(server.generations).toHaveLength(40)
   })
 
-  it('keeps its connections for the next request, and leaves none behind', async () => {
+  it('reuses connections, and leaves none open after close', async () => {
     const { engine, listener, server } = await openEngine()
     for (let at = 0; at < 30; at++) {
       const { promise: answered, resolve } = Promise.withResolvers<void>()
@@ -131,7 +131,7 @@ describe('generating', () => {
     await server.deserted()
   })
 
-  it('gives tool calls whole, after the text', async () => {
+  it('delivers complete tool calls, after the text', async () => {
     const { engine, listener, server } = await openEngine()
     const part = (call: unknown): unknown => ({ choices: [{ delta: { tool_calls: [call] } }] })
     server.plan(
@@ -160,7 +160,7 @@ describe('generating', () => {
     expect(listener.ends).toMatchObject([{ kind: 'done', finishReason: 'tool_calls' }])
   })
 
-  it('reads no further while a reader is slow', async () => {
+  it('stops reading while the reader is slow', async () => {
     const { engine, listener, server } = await openEngine()
     const piece = 'x'.repeat(64 * 1024)
     const total = 512
@@ -204,13 +204,13 @@ describe('generating', () => {
   })
 })
 
-describe('tokens', () => {
-  it('are the numbers that the server gives', async () => {
+describe('openai engine: tokenize', () => {
+  it('returns the numbers that the server reports', async () => {
     const { engine } = await openEngine()
     expect(await engine.tokenize('one two three')).toEqual([0, 1, 2])
   })
 
-  it('are unsupported where the server has no such endpoint', async () => {
+  it('is unsupported if the server has no such endpoint', async () => {
     const { engine } = await openEngine({ hasTokenizer: false })
     await expect(engine.tokenize('x')).rejects.toMatchObject({ code: 'unsupported' })
   })

@@ -8,8 +8,8 @@ import { NoticedClock } from '../noticed-clock.ts'
 import { cut, ends, hang, refuse, says, stream, used } from './fixtures/openai-server.ts'
 import { openEngine } from './open-engine.ts'
 
-describe('a server that is busy', () => {
-  it('is asked again after the time it names, while nobody has seen a word', async () => {
+describe('openai engine: a busy server', () => {
+  it('is asked again after the time in Retry-After, as long as no text was delivered', async () => {
     const clock = new NoticedClock()
     const { engine, server, listener } = await openEngine({}, { clock })
     server.plan(refuse(429, {}, { 'retry-after': '3' }), refuse(503, {}))
@@ -26,7 +26,7 @@ describe('a server that is busy', () => {
     expect(server.generations).toHaveLength(3)
   })
 
-  it('fails the request when it stays busy, and no wait is longer than ten seconds', async () => {
+  it('fails the request if it stays busy; no wait is longer than ten seconds', async () => {
     const clock = new NoticedClock()
     const { engine, server, listener } = await openEngine({}, { clock })
     const busy = refuse(429, { error: { message: 'quota' } }, { 'retry-after': '86400' })
@@ -42,7 +42,7 @@ describe('a server that is busy', () => {
     expect(server.generations).toHaveLength(3)
   })
 
-  it('is not asked again for one who has left meanwhile', async () => {
+  it('is not asked again for a request that was canceled meanwhile', async () => {
     const clock = new NoticedClock()
     const { engine, server, listener } = await openEngine({}, { clock })
     server.plan(refuse(503, {}))
@@ -56,7 +56,7 @@ describe('a server that is busy', () => {
   })
 })
 
-describe('a server that refuses', () => {
+describe('openai engine: a server that refuses', () => {
   it.each([
     [400, { error: { code: 'context_length_exceeded' } }, 'context_length_exceeded'],
     [400, { message: "This model's maximum context length is 8" }, 'context_length_exceeded'],
@@ -76,7 +76,7 @@ describe('a server that refuses', () => {
     expect(server.requests).toHaveLength(2)
   })
 
-  it('in the middle of a stream fails the request with what was said as the cause', async () => {
+  it('in the middle of a stream fails the request, with its message as the cause', async () => {
     const { engine, server, listener } = await openEngine()
     server.plan(stream(says('a'), { error: { message: 'worker died', code: 500 } }, says('b')))
     await engine.generate([toRequest('x')], listener)
@@ -89,7 +89,7 @@ describe('a server that refuses', () => {
     ['no finish reason', stream(says('a'))],
     ['a reason that nobody knows', stream(says('a'), ends('abort'))],
     ['a chunk that is no JSON', stream(says('a'), undefined)],
-  ])('the contract with %s fails the request', async (_, step) => {
+  ])('violates the contract with %s fails the request', async (_, step) => {
     const { engine, server, listener } = await openEngine()
     server.plan(step)
     await engine.generate([toRequest('x')], listener)
@@ -99,8 +99,8 @@ describe('a server that refuses', () => {
   })
 })
 
-describe('a connection that breaks', () => {
-  it('in the middle of an answer fails the request alone while the server lives', async () => {
+describe('openai engine: a broken connection', () => {
+  it('in the middle of a response fails only that request while the server responds', async () => {
     const { engine, server, listener } = await openEngine()
     server.plan(cut(says('a'), says('b')))
     await engine.generate([toRequest('x'), toRequest('y', {}, { id: 'r2' })], listener)
@@ -111,7 +111,7 @@ describe('a connection that breaks', () => {
     expect(server.generations).toHaveLength(2)
   })
 
-  it('before the answer begins is tried again', async () => {
+  it('before the response begins is retried', async () => {
     const { engine, server, listener } = await openEngine()
     server.plan(cut(), cut())
     await engine.generate([toRequest('hello')], listener)
@@ -120,7 +120,7 @@ describe('a connection that breaks', () => {
     expect(server.generations).toHaveLength(3)
   })
 
-  it('for good loses the engine: all under way reject, and the reason is told', async () => {
+  it('to a server that is gone loses the engine: running requests reject', async () => {
     const clock = new NoticedClock()
     const { engine, server, listener } = await openEngine({}, { clock })
     const { url } = server
@@ -142,7 +142,7 @@ describe('a connection that breaks', () => {
     })
   })
 
-  it('loses the engine also when only errors are left to answer', async () => {
+  it('loses the engine if the server only responds with errors', async () => {
     const clock = new NoticedClock()
     const { engine, server, listener } = await openEngine({}, { clock })
     server.plan(cut(says('a')))
@@ -158,8 +158,8 @@ describe('a connection that breaks', () => {
   })
 })
 
-describe('letting go', () => {
-  it('ends the request at the server and reports it canceled', async () => {
+describe('openai engine: canceling', () => {
+  it('ends the request at the server and reports it as canceled', async () => {
     const { engine, server, listener } = await openEngine()
     server.plan(hang(says('a')))
     const asker = new AbortController()
@@ -172,7 +172,7 @@ describe('letting go', () => {
     expect(server.requests).toHaveLength(1)
   })
 
-  it('keeps back what had come already', async () => {
+  it('discards text that had arrived already', async () => {
     const { engine, server, listener } = await openEngine()
     server.plan(stream(says('a'), says('b'), ends(), used(1, 2)))
     const asker = new AbortController()
@@ -201,14 +201,14 @@ describe('letting go', () => {
     expect(listener.textOf()).toBe('a')
   })
 
-  it('before the beginning asks the server nothing', async () => {
+  it('before the start sends nothing to the server', async () => {
     const { engine, server, listener } = await openEngine()
     await engine.generate([toRequest('x', {}, { signal: AbortSignal.abort() })], listener)
     expect(listener.ends).toEqual([{ id: 'r1', kind: 'canceled' }])
     expect(server.requests).toEqual([])
   })
 
-  it('of everything at the close, which is complete and can be asked for twice', async () => {
+  it('by close ends all requests; close may be called twice', async () => {
     const { engine, server, listener } = await openEngine()
     server.plan(hang(says('a')))
     const done = engine.generate([toRequest('x')], listener)

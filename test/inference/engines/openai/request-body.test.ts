@@ -21,8 +21,8 @@ const plain = {
   top_p: 0.95,
 }
 
-describe('the call of a request', () => {
-  it('says nothing about what is left neutral', () => {
+describe('toCall', () => {
+  it('omits fields that would change nothing', () => {
     expect(toCall('m', toRequest('hi'))).toEqual({
       path: '/chat/completions',
       body: { ...plain, messages: [{ role: 'user', content: 'hi' }] },
@@ -60,7 +60,7 @@ describe('the call of a request', () => {
         },
       },
     ],
-  ])('spells %j', (sampling, chat, text = chat) => {
+  ])('encodes %j', (sampling, chat, text = chat) => {
     const messages = [{ role: 'user', content: 'hi' }]
     expect(toCall('m', toRequest('hi', sampling)).body).toEqual({
       ...plain,
@@ -71,7 +71,7 @@ describe('the call of a request', () => {
     expect(toCall('m', raw).body).toEqual({ ...plain, prompt: 'hi', ...text })
   })
 
-  it('tells tools, the choice among them, and what became of earlier calls', () => {
+  it('encodes tools, the tool choice, and the results of earlier calls', () => {
     const { body } = toCall(
       'm',
       toRequest({
@@ -104,7 +104,7 @@ describe('the call of a request', () => {
     })
   })
 
-  it('spells once what choices of one question share, and each choice by itself', () => {
+  it('encodes once what the choices of a request share', () => {
     let reads = 0
     const noted = <T>(value: T): T => {
       reads++
@@ -131,7 +131,7 @@ describe('the call of a request', () => {
     expect(reads).toBe(2)
   })
 
-  it('makes no choice among no tools', () => {
+  it('omits the tool choice without tools', () => {
     const input = { kind: 'chat', messages: [], tools: [], toolChoice: 'required' } as const
     expect(toCall('m', toRequest(input)).body).toEqual({ ...plain, messages: [] })
     const tools = [{ name: 'look' }]

@@ -6,7 +6,7 @@ import { assertProperty } from '../../../property.ts'
 const take = (chunks: ResponseChunks, chunk: unknown) => chunks.take(JSON.stringify(chunk))
 const contractError: unknown = expect.objectContaining({ code: 'EngineContractError' })
 
-describe('the chunks of an answer', () => {
+describe('ResponseChunks', () => {
   it.each([
     { choices: [{ delta: { role: 'assistant', content: '' } }] },
     { choices: [{ delta: { content: null } }] },
@@ -14,17 +14,17 @@ describe('the chunks of an answer', () => {
     { choices: [null] },
     { choices: {}, usage: { prompt_tokens: 'many', completion_tokens: 1 } },
     {},
-  ])('without anything to read give nothing: %j', (chunk) => {
+  ])('returns no delta for a chunk without text: %j', (chunk) => {
     const chunks = new ResponseChunks()
     expect(take(chunks, chunk)).toBeNull()
     expect([chunks.usage, chunks.finishReason, chunks.calls()]).toEqual([null, null, null])
   })
 
-  it.each(['', '1', 'null', '{"a":', 'Internal Server Error'])('%j is none', (data) => {
+  it.each(['', '1', 'null', '{"a":', 'Internal Server Error'])('rejects %j as a chunk', (data) => {
     expect(() => new ResponseChunks().take(data)).toThrow(contractError)
   })
 
-  it('may tell the usage again and again; the last counts', () => {
+  it('uses the last usage if there are several', () => {
     const chunks = new ResponseChunks()
     take(chunks, { usage: { prompt_tokens: 1, completion_tokens: 1 } })
     take(chunks, { usage: { prompt_tokens: 1, completion_tokens: 2 }, choices: [] })
@@ -32,7 +32,7 @@ describe('the chunks of an answer', () => {
     expect(chunks.usage).toEqual({ promptTokens: 1, completionTokens: 2 })
   })
 
-  it('tell the chances of tokens in the words of either endpoint', () => {
+  it('reads log probabilities in the form of either endpoint', () => {
     const top = [{ token: 'b', logprob: -2 }]
     const expected = { text: 'a', logprobs: [{ token: 'a', logprob: -1, top }] }
     const content = [{ token: 'a', logprob: -1, top_logprobs: top }]
@@ -56,7 +56,7 @@ describe('the chunks of an answer', () => {
     [[-1], undefined],
     ['\\xe2', undefined],
     [[1.5], undefined],
-  ])('tell the bytes %j of a token as %j', (told, bytes) => {
+  ])('reads the bytes %j of a token as %j', (told, bytes) => {
     const pair = { token: '\uFFFD', logprob: -1, bytes: told }
     const content = [{ ...pair, top_logprobs: [pair] }]
     const chunk = { choices: [{ delta: { content: '' }, logprobs: { content } }] }
@@ -65,7 +65,7 @@ describe('the chunks of an answer', () => {
     expect(delta).toStrictEqual({ text: '', logprobs: [{ ...one, top: [one] }] })
   })
 
-  it('give whole tool calls wherever their arguments were cut', () => {
+  it('returns complete tool calls wherever their arguments were cut', () => {
     const call = fc.record({
       id: fc.uuid(),
       name: fc.string({ minLength: 1 }),
@@ -91,7 +91,7 @@ describe('the chunks of an answer', () => {
     )
   })
 
-  it('may hold whole calls without an index or an id', () => {
+  it('accepts whole calls without an index or an id', () => {
     const chunks = new ResponseChunks()
     const calls = [{ function: { name: 'a', arguments: '{}' } }, { function: { name: 'b' } }]
     take(chunks, { choices: [{ delta: { tool_calls: calls } }] })
@@ -101,7 +101,7 @@ describe('the chunks of an answer', () => {
     expect(first?.id).not.toBe(second?.id)
   })
 
-  it('have a limit to their tool calls', () => {
+  it('limits the number and the size of tool calls', () => {
     const chunks = new ResponseChunks()
     const endless = { index: 0, function: { arguments: 'x'.repeat(2 ** 20) } }
     const tell = () => take(chunks, { choices: [{ delta: { tool_calls: [endless] } }] })

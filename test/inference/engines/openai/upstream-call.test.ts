@@ -13,8 +13,8 @@ async function collect(pieces: Iterable<Uint8Array>): Promise<string[]> {
   return found
 }
 
-describe('the data of events', () => {
-  it('is the same however the bytes were cut', async () => {
+describe('eventData', () => {
+  it('returns the same data however the bytes were cut', async () => {
     const line = fc.string({ unit: 'grapheme', minLength: 1 }).filter((one) => !/[\r\n]/.test(one))
     const size = fc.integer({ min: 1, max: 9 })
     await assertProperty(
@@ -30,7 +30,7 @@ describe('the data of events', () => {
     )
   })
 
-  it('has an end', async () => {
+  it('fails for an event that does not end', async () => {
     const piece = new TextEncoder().encode('data: '.padEnd(2 ** 20, 'x'))
     let taken = 0
     const endless = function* () {

@@ -7,7 +7,7 @@ import { registerSecret } from '../../../../src/foundation/secrets.ts'
 
 const refusal = (status: number, body: string) => toRefusal(status, body, null, 0)
 
-describe('what a refusal means', () => {
+describe('toRefusal', () => {
   it.each([
     [400, '{"error":{"code":"context_length_exceeded"}}', 'context_length_exceeded', false],
     [400, '{"error":{"type":"exceed_context_size_error"}}', 'context_length_exceeded', false],
@@ -22,14 +22,14 @@ describe('what a refusal means', () => {
     [502, '<html>', 'engine_error', false],
     [503, '', 'not_ready', true],
     [504, '', 'engine_timeout', false],
-  ])('%i %s is %s', (status, body, code, isWorthARetry) => {
+  ])('maps status %i with %s to %s', (status, body, code, isWorthARetry) => {
     const { error, waitMs } = refusal(status, body)
     expect(error.code).toBe(code)
     expect(waitMs !== null).toBe(isWorthARetry)
     expect(error.message).toContain(`status ${status}`)
   })
 
-  it('keeps the words of the server in the cause, short and without secrets', () => {
+  it('keeps the message of the server in the cause, shortened and without secrets', () => {
     registerSecret('hunter2hunter2')
     const message = `path=secret.txt token=hunter2hunter2 ${'x'.repeat(9000)}`
     const { error } = refusal(400, JSON.stringify({ error: { message } }))
@@ -44,12 +44,12 @@ describe('what a refusal means', () => {
     [403, /key/],
     [404, /base URL/],
     [307, /redirects/],
-  ])('hints at what to do about %i', (status, hint) => {
+  ])('has a hint for status %i', (status, hint) => {
     expect(refusal(status, '').error.hint).toMatch(hint)
   })
 })
 
-describe('the time until another try', () => {
+describe('retryAfterMs', () => {
   it.each([
     [null, 1000],
     ['', 1000],
@@ -62,7 +62,7 @@ describe('the time until another try', () => {
     ['99999', 10_000],
     ['Thu, 01 Jan 1970 00:01:44 GMT', 4000],
     ['Thu, 01 Jan 1970 00:00:00 GMT', 0],
-  ])('for Retry-After %j is %i ms', (header, ms) => {
+  ])('is, for Retry-After %j, %i ms', (header, ms) => {
     expect(retryAfterMs(header, 100)).toBe(ms)
   })
 })
