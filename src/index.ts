@@ -1,6 +1,27 @@
-/** The main door: sessions, tasks, telemetry, events and errors. */
+/** The main entry point: sessions, tasks, backends, telemetry, events and errors. */
 
-export type { AnyTask, Backend } from './backends/backend.ts'
+export { toEventNotice } from './backends/backend.ts'
+export type {
+  AnyTask,
+  AttemptFacts,
+  Backend,
+  BackendListener,
+  ConnectedSession,
+  Connection,
+  EventNotice,
+  Job,
+  NodeNotice,
+  Notice,
+  Refusal,
+  SampledNode,
+  TaskReport,
+} from './backends/backend.ts'
+export type {
+  GpuReading,
+  NodeReadings,
+  ResourceSample,
+  ResourceSampler,
+} from './backends/sampling/sampler.ts'
 export { ConcurrentBackend } from './backends/local/concurrent-backend.ts'
 export type { ConcurrentBackendOptions } from './backends/local/concurrent-backend.ts'
 export { NoopBackend } from './backends/noop-backend.ts'
@@ -12,6 +33,8 @@ export type { DeclaredFields, FieldDeclaration, FieldDeclarations } from './even
 export type { JsonObject, JsonValue } from './foundation/json-value.ts'
 export { makeEvent } from './events/make-event.ts'
 export type { EventInput } from './events/make-event.ts'
+export type { Measurement } from './events/measurement.ts'
+export type { WorkSpan } from './events/sink.ts'
 export { ResourceUpdate } from './events/resource-update.ts'
 export type { ResourceReadings } from './events/resource-update.ts'
 export {
@@ -47,6 +70,8 @@ export {
   TaskCanceledError,
   TaskFailedError,
 } from './foundation/task-errors.ts'
+export { currentTask, runInTask } from './foundation/task-context.ts'
+export type { CurrentTask } from './foundation/task-context.ts'
 export { Session } from './session/session.ts'
 export type {
   CloseOptions,
@@ -59,8 +84,10 @@ export type { AIOptions, SamplingOptions } from './tasks/ai-task.ts'
 export { ComputeTask } from './tasks/compute-task.ts'
 export type { ExecutableOptions, ExecutableResult, FunctionOptions } from './tasks/compute-task.ts'
 export { defineTask } from './tasks/define-task.ts'
-export type { TaskState } from './tasks/lifecycle.ts'
+export type { TaskDefinition } from './tasks/define-task.ts'
+export type { Moment, TaskState } from './tasks/lifecycle.ts'
 export type { ResourceRequest } from './tasks/resources.ts'
+export type { ClosureSpec, FunctionSpec, ProgramSpec, PromptSpec, TaskSpec } from './tasks/spec.ts'
 export type { FinishedSpan, SpanAnnotation } from './checkpoint/format.ts'
 export type { SpanEnricher } from './telemetry/spans/enrichers.ts'
 export type { EventStream, EventStreamOptions } from './telemetry/event-stream.ts'

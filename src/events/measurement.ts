@@ -11,6 +11,7 @@ export interface HistogramInstrument {
 
 export type Labels = Readonly<Record<string, string>>
 
+/** One value of a metric, as a backend reports it with a notice. */
 export interface Measurement {
   readonly instrument: HistogramInstrument
   readonly value: number

@@ -2,8 +2,12 @@
 
 import { AsyncLocalStorage } from 'node:async_hooks'
 
-interface RunningTask {
+/** What code that runs in a task can learn of it. */
+export interface CurrentTask {
   readonly uid: string
+}
+
+interface RunningTask extends CurrentTask {
   readonly onWait: (() => void) | null
 }
 
@@ -21,9 +25,9 @@ export function runInTask<T>(
   return running.run({ uid, onWait }, callback)
 }
 
-/** The uid of the task that the calling code runs in, if any. */
-export function currentTask(): string | undefined {
-  return running.getStore()?.uid
+/** The task that the calling code runs in, if any. */
+export function currentTask(): CurrentTask | undefined {
+  return running.getStore()
 }
 
 /** To be called before waiting for a task: calls `onWait` of the running task. */

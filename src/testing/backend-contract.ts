@@ -96,6 +96,23 @@ const cases: Readonly<Record<string, (stage: Stage) => Promise<void>>> = {
     await listener.ended([next])
     assert.equal(ends(listener, one), 1)
   },
+  'accepts that ends are recorded, in batches, and continues': async (stage) => {
+    const { listener, connection, tasks, job } = stage
+    const first = [job(tasks.quick()), job(tasks.failing()), job(tasks.endless())] as const
+    connection.submit(first)
+    await listener.started(first[2])
+    connection.cancel(first[2], 'enough')
+    await listener.ended(first)
+    connection.recorded?.([first[0], first[1]])
+    connection.recorded?.([])
+    const next = job(tasks.quick())
+    connection.submit([next])
+    connection.recorded?.([first[2]])
+    await listener.ended([next])
+    connection.recorded?.([next])
+    assert.equal(listener.kindsOf(next).at(-1), 'complete')
+    for (const one of first) assert.equal(ends(listener, one), 1)
+  },
   'fails a task that runs longer than its limit': async (stage) => {
     const { listener, connection, tasks, job } = stage
     const one = job(tasks.endless({ timeoutSeconds: 0.05 }))
@@ -104,7 +121,7 @@ const cases: Readonly<Record<string, (stage: Stage) => Promise<void>>> = {
     const last = listener.of(one).at(-1)
     assert.ok(last?.kind === 'fail' && last.error instanceof TimeoutError)
   },
-  'leaves other sharers alone when one is released': async (stage) => {
+  'leaves other clients alone when one is released': async (stage) => {
     const { backend, listener, connection, session, tasks, job } = stage
     const other = new RecordingListener()
     const shared = backend.connect(other, session)

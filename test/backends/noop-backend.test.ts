@@ -15,7 +15,7 @@ describe('the contract of a backend, kept by NoopBackend', () => {
       'ends a running task that is canceled': endsAtOnce,
       'never begins a task that is canceled while it waits': endsAtOnce,
       'fails a task that runs longer than its limit': endsAtOnce,
-      'leaves other sharers alone when one is released': endsAtOnce,
+      'leaves other clients alone when one is released': endsAtOnce,
       'cancels everything when it is closed, and says so': endsAtOnce,
     },
   })

@@ -90,9 +90,9 @@ describe('subscribe', () => {
     const { telemetry } = openTelemetry(withoutFile)
     const seen = new Set<string>()
     telemetry.subscribe(async () => {
-      seen.add(`${place.getStore()} ${currentTask()}`)
+      seen.add(`${place.getStore()} ${currentTask()?.uid}`)
       await turn()
-      seen.add(`${place.getStore()} ${currentTask()}`)
+      seen.add(`${place.getStore()} ${currentTask()?.uid}`)
     })
     await place.run('start', () => telemetry.start())
     // Enough of them to be dispatched inside the emitter's own call.

@@ -157,6 +157,17 @@ const flaws: Readonly<Record<string, [new () => Backend, string[]]>> = {
     },
     ['ends a running task that is canceled', 'never begins a task that is canceled while it waits'],
   ],
+  'reports again what was recorded': [
+    class extends SmallBackend {
+      override connect(listener: BackendListener): Connection {
+        const recorded = (jobs: readonly Job[]): void => {
+          for (const job of jobs) listener.report(job, { kind: 'cancel', reason: 'forgotten' })
+        }
+        return { ...super.connect(listener), recorded }
+      }
+    },
+    ['accepts that ends are recorded, in batches, and continues'],
+  ],
   'begins what was canceled': [
     class extends SmallBackend {
       protected override stop(job: Job, reason: string): void {
@@ -190,7 +201,7 @@ const flaws: Readonly<Record<string, [new () => Backend, string[]]>> = {
         super.stopAll(reason)
       }
     },
-    ['leaves other sharers alone when one is released'],
+    ['leaves other clients alone when one is released'],
   ],
   'forgets what it runs when it closes': [
     class extends SmallBackend {

@@ -33,7 +33,7 @@ const active = new AsyncLocalStorage<ActiveScope>()
 export function activeScope(owner: object): ScopeSpan | undefined {
   let found = active.getStore()
   while (found !== undefined && found.scope.owner !== owner) found = found.outer
-  return found?.task === currentTask() ? found?.scope : undefined
+  return found?.task === currentTask()?.uid ? found?.scope : undefined
 }
 
 /** Runs `callback` inside the scope; `onEnd` is called once, when it returned, threw or settled. */
@@ -44,7 +44,7 @@ export function runInScope<T>(
 ): T {
   let result: T
   try {
-    result = active.run({ scope, outer: active.getStore(), task: currentTask() }, callback)
+    result = active.run({ scope, outer: active.getStore(), task: currentTask()?.uid }, callback)
   } catch (error) {
     onEnd(messageOf(error))
     throw error

@@ -234,7 +234,7 @@ export class SpanBook {
   }
 
   #runningTask(): TaskRecord | undefined {
-    const uid = currentTask()
+    const uid = currentTask()?.uid
     return uid === undefined ? undefined : this.#parts.tasks.findOpen(uid)
   }
 }

@@ -40,7 +40,7 @@ describe('closures', () => {
   it('run with their arguments, inside their task, and give their value', async () => {
     const { listener, begin } = openExecutor()
     const job = begin({
-      function: async (...args: readonly unknown[]) => [currentTask(), ...args],
+      function: async (...args: readonly unknown[]) => [currentTask()?.uid, ...args],
       args: [1, 'b'],
     })
     expect(listener.of(job)).toEqual([])

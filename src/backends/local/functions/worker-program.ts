@@ -70,7 +70,7 @@ function serve(mailbox: Mailbox, outlet: Outlet): JobRunner {
   const endAfter = (what: string) => (thrown: unknown) => {
     const reason = `${what}: ${messageOf(thrown)}`
     outlet.post({ kind: 'dying', reason, error: toErrorRecord(thrown) })
-    const culprit = currentTask()
+    const culprit = currentTask()?.uid
     if (culprit === undefined || culprit === runner.running) outlet.exit()
     else runner.die()
   }
