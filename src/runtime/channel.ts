@@ -4,8 +4,6 @@
  * from those of user code that runs in the child and uses the same pipe.
  */
 
-import { randomInt } from 'node:crypto'
-
 /** Both ends come from one installation; another version means that it was replaced meanwhile. */
 export const channelVersion = 1
 
@@ -17,9 +15,6 @@ export type ChannelContent<T> = readonly T[] | 'ready' | 'end'
 
 /** Version and channel once per batch, not per message. */
 export type Envelope<T> = readonly [channel: number, version: number, content: ChannelContent<T>]
-
-/** Random, so that it is not guessed; a number, because that is cheap to clone. */
-export const newChannelId = (): number => randomInt(2 ** 47)
 
 export function toEnvelope<T>(channel: number, content: ChannelContent<T>): Envelope<T> {
   return [channel, channelVersion, content]

@@ -1,6 +1,5 @@
 /** The child's side of a `SupervisedChild`: what every program that it starts has to call. */
 
-import { Worker } from 'node:worker_threads'
 import { systemClock } from '../foundation/clock.ts'
 import { channelVariable, openEnvelope, toEnvelope } from './channel.ts'
 import { MessageBatcher, type MessageBatcherOptions } from './message-batcher.ts'
@@ -35,7 +34,7 @@ export function connectToParent<In, Out>(options: ChildProgramOptions<In>): Mess
     else if (Array.isArray(content)) for (const message of content) options.onMessage(message as In)
   })
   process.on('disconnect', end)
-  if (options.runsForeignCode === true) watchParent()
+  if (options.runsForeignCode === true) void watchParent()
   // Without a callback, a write to a parent that has just died would be an uncaught error.
   const send = (content: readonly Out[] | 'ready', onSent: () => void): void => {
     if (!process.connected) return onSent()
@@ -45,7 +44,9 @@ export function connectToParent<In, Out>(options: ChildProgramOptions<In>): Mess
   return new MessageBatcher<Out>({ ...options, clock: systemClock, send })
 }
 
-function watchParent(): void {
+/** Imported here: most children need no threads, and every module costs each of them its load. */
+async function watchParent(): Promise<void> {
+  const { Worker } = await import('node:worker_threads')
   const extension = import.meta.url.slice(import.meta.url.lastIndexOf('.'))
   const resourceLimits = { maxOldGenerationSizeMb: 16, maxYoungGenerationSizeMb: 2 }
   const program = new URL(`./parent-watch${extension}`, import.meta.url)

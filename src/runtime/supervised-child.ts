@@ -4,18 +4,13 @@
  */
 
 import { type ChildProcess, fork } from 'node:child_process'
+import { randomInt } from 'node:crypto'
 import type { Socket } from 'node:net'
 import { fileURLToPath } from 'node:url'
 import type { Clock } from '../foundation/clock.ts'
 import { messageOf, TimeoutError } from '../foundation/errors.ts'
 import { boundedWait } from '../foundation/promises.ts'
-import {
-  channelVariable,
-  type ChannelContent,
-  newChannelId,
-  openEnvelope,
-  toEnvelope,
-} from './channel.ts'
+import { channelVariable, type ChannelContent, openEnvelope, toEnvelope } from './channel.ts'
 import { MessageBatcher } from './message-batcher.ts'
 import { OutputTail } from './output-tail.ts'
 import { signalGroup } from './process-group.ts'
@@ -81,6 +76,9 @@ export const nodeVariables = [
   'NODE_CHANNEL_FD',
   'NODE_UNIQUE_ID',
 ] as const
+
+/** Random, so that it is not guessed; a number, because that is cheap to clone. */
+export const newChannelId = (): number => randomInt(2 ** 47)
 
 /** How long the last output may take after the exit: a grandchild may hold the pipes for ever. */
 const lastOutputMs = 1000

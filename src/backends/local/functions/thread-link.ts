@@ -1,7 +1,8 @@
 /** A worker that is a thread of this process. */
 
 import { Worker } from 'node:worker_threads'
-import { newChannelId, openEnvelope } from '../../../runtime/channel.ts'
+import { openEnvelope } from '../../../runtime/channel.ts'
+import { newChannelId } from '../../../runtime/supervised-child.ts'
 import { toErrorRecord } from '../../../foundation/error-record.ts'
 import { Mailbox } from './mailbox.ts'
 import { type BatchMessage, packBatch, type WorkerMessage } from './protocol.ts'
