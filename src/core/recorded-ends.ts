@@ -25,7 +25,7 @@ export class RecordedEnds {
   #pending = new Map<Connection, Job[]>()
   #count = 0
   #dropped = 0
-  #delivery: Promise<void> | null = null
+  #delivering: Promise<void> | null = null
   #isClosed = false
 
   constructor(parts: RecordedEndsParts) {
@@ -42,18 +42,18 @@ export class RecordedEnds {
     const jobs = this.#pending.get(connection)
     if (jobs === undefined) this.#pending.set(connection, [job])
     else jobs.push(job)
-    this.#delivery ??= this.#deliverLater()
+    this.#delivering ??= this.#deliverLater()
   }
 
   /** Whether `close` has something to do. */
   get hasPending(): boolean {
-    return this.#delivery !== null || this.#count + this.#dropped > 0
+    return this.#delivering !== null || this.#count + this.#dropped > 0
   }
 
   /** Delivers what is pending and warns of what it cannot deliver. Later ends are ignored. */
   async close(): Promise<void> {
     this.#isClosed = true
-    await this.#delivery
+    await this.#delivering
     const error = await this.#deliver()
     const left = this.#count + this.#dropped
     if (left === 0) return
@@ -66,7 +66,7 @@ export class RecordedEnds {
     await new Promise<void>((resolve) => this.#parts.clock.nextTurn(resolve))
     const error = await this.#deliver()
     // After a failure the next end tries again.
-    this.#delivery = error === null && this.#count > 0 ? this.#deliverLater() : null
+    this.#delivering = error === null && this.#count > 0 ? this.#deliverLater() : null
   }
 
   /** One flush for all that is pending; what could not be flushed stays pending. */

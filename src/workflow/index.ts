@@ -1,8 +1,8 @@
 /** Entry point `tutti/workflow`. */
 
 export { DependencyFailedError } from './dependency-errors.ts'
-export { WorkflowEngine } from './engine.ts'
-export type { WorkflowEngineOptions } from './engine.ts'
+export { WorkflowEngine } from './workflow-engine.ts'
+export type { WorkflowEngineOptions } from './workflow-engine.ts'
 export type { Deferrable, DeferrableArgs, Handle, TaskFunction } from './handle.ts'
 export type {
   BlockOptions,

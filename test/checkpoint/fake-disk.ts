@@ -3,12 +3,12 @@
 import { nodeFiles, type FileOperations } from '../../src/checkpoint/files.ts'
 
 /** How many bytes the next write takes at most, or the error it gives. */
-export type Answer = number | string
+export type WriteResult = number | string
 
 /** Writes everything unless `answer` limits it; with `holdSyncs` syncs wait for the test. */
 export class FakeDisk implements FileOperations {
   readonly writes: number[] = []
-  answer: () => Answer = () => Infinity
+  answer: () => WriteResult = () => Infinity
   syncAnswer: () => string | undefined = () => undefined
   holdSyncs = false
   syncsStarted = 0

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { describe, expect, it } from 'vitest'
 import { CheckpointError } from '../../src/foundation/errors.ts'
-import { FakeDisk, fullDevice, type Answer } from './fake-disk.ts'
+import { FakeDisk, fullDevice, type WriteResult } from './fake-disk.ts'
 import { openWriter, wholeLines } from './open-writer.ts'
 
 const fail = (): never => {
@@ -92,7 +92,7 @@ describe('row 48: a full disk', () => {
   it('row 48: a retry that fails after some bytes reports no second degradation', async () => {
     const files = new FakeDisk()
     const { writer, clock, reports } = openWriter({ files })
-    const answers: Answer[] = ['ENOSPC', 2, 'ENOSPC', Infinity]
+    const answers: WriteResult[] = ['ENOSPC', 2, 'ENOSPC', Infinity]
     files.answer = () => answers.shift() ?? Infinity
     writer.append('one\n')
     writer.append('two\n')
@@ -154,7 +154,7 @@ describe('row 48: a full disk', () => {
     const texts: string[] = []
     const log = { warn: (_code: string, text: string) => void texts.push(text) }
     const { writer } = openWriter({ files, log })
-    const answers: Answer[] = [3]
+    const answers: WriteResult[] = [3]
     files.answer = () => answers.shift() ?? 'ENOSPC'
     for (const text of ['a', 'b', 'c', 'd']) writer.append(`${text}\n`)
     await writer.close()
@@ -169,7 +169,7 @@ describe('row 49: short writes', () => {
   it('row 49: short writes, EINTR and EAGAIN are completed without a report', async () => {
     const files = new FakeDisk()
     const { writer, reports } = openWriter({ files })
-    const answers: Answer[] = ['EINTR', 1, 'EAGAIN', 'EAGAIN', 0, 2, 3, 'EINTR']
+    const answers: WriteResult[] = ['EINTR', 1, 'EAGAIN', 'EAGAIN', 0, 2, 3, 'EINTR']
     files.answer = () => answers.shift() ?? Infinity
     writer.append('{"text":"ünï€😀"}\n')
     writer.append('{"text":"b"}\n')
@@ -192,7 +192,7 @@ describe('row 49: short writes', () => {
   it('row 49: the rest of a half-written line is never dropped', async () => {
     const files = new FakeDisk()
     const { writer, clock } = openWriter({ files, maxPendingLines: 2 })
-    const answers: Answer[] = [5]
+    const answers: WriteResult[] = [5]
     files.answer = () => answers.shift() ?? 'EFBIG'
     for (const text of ['1st', '2nd', '3rd', '4th', '5th']) writer.append(`${text}\n`)
     writer.write()

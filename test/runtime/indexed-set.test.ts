@@ -3,39 +3,39 @@ import { describe, expect, it } from 'vitest'
 import { IndexedSet, type Indexed } from '../../src/runtime/indexed-set.ts'
 import { assertProperty } from '../property.ts'
 
-class Guest implements Indexed {
+class Item implements Indexed {
   setIndex = -1
 }
 
 describe('an indexed set', () => {
   it('holds what a Set would, in the same order, whatever comes and goes', () => {
-    const step = fc.record({ guest: fc.nat(150), isComing: fc.boolean() })
+    const step = fc.record({ item: fc.nat(150), isComing: fc.boolean() })
     assertProperty(
       fc.property(fc.array(step, { maxLength: 600, size: 'max' }), (steps) => {
-        const guests = Array.from({ length: 151 }, () => new Guest())
-        const [roster, plain] = [new IndexedSet<Guest>(), new Set<Guest>()]
-        for (const { guest: at, isComing } of steps) {
-          const guest = guests[at]
-          if (guest === undefined) continue
-          expect(roster.has(guest)).toBe(plain.has(guest))
-          if (!isComing) expect(roster.delete(guest)).toBe(plain.delete(guest))
-          else if (!plain.has(guest)) {
-            roster.add(guest)
-            plain.add(guest)
+        const items = Array.from({ length: 151 }, () => new Item())
+        const [indexed, plain] = [new IndexedSet<Item>(), new Set<Item>()]
+        for (const { item: at, isComing } of steps) {
+          const item = items[at]
+          if (item === undefined) continue
+          expect(indexed.has(item)).toBe(plain.has(item))
+          if (!isComing) expect(indexed.delete(item)).toBe(plain.delete(item))
+          else if (!plain.has(item)) {
+            indexed.add(item)
+            plain.add(item)
           }
-          expect(roster.size).toBe(plain.size)
+          expect(indexed.size).toBe(plain.size)
         }
-        expect(roster.toArray()).toEqual([...plain])
-        expect(guests.every((guest) => roster.has(guest) === plain.has(guest))).toBe(true)
+        expect(indexed.toArray()).toEqual([...plain])
+        expect(items.every((item) => indexed.has(item) === plain.has(item))).toBe(true)
       }),
       { numRuns: 300 },
     )
   })
 
-  it("does not take another roster's guests for its own", () => {
-    const [mine, other] = [new IndexedSet<Guest>(), new IndexedSet<Guest>()]
-    const [guest, stranger] = [new Guest(), new Guest()]
-    mine.add(guest)
+  it("does not take another set's items for its own", () => {
+    const [mine, other] = [new IndexedSet<Item>(), new IndexedSet<Item>()]
+    const [item, stranger] = [new Item(), new Item()]
+    mine.add(item)
     other.add(stranger)
     expect([mine.has(stranger), mine.delete(stranger), other.has(stranger)]).toEqual([
       false,
@@ -45,9 +45,9 @@ describe('an indexed set', () => {
   })
 
   it('lets the caller delete while going through it', () => {
-    const roster = new IndexedSet<Guest>()
-    for (let count = 0; count < 1000; count++) roster.add(new Guest())
-    for (const guest of roster.toArray()) roster.delete(guest)
-    expect([roster.size, roster.toArray()]).toEqual([0, []])
+    const indexed = new IndexedSet<Item>()
+    for (let count = 0; count < 1000; count++) indexed.add(new Item())
+    for (const item of indexed.toArray()) indexed.delete(item)
+    expect([indexed.size, indexed.toArray()]).toEqual([0, []])
   })
 })

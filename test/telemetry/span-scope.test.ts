@@ -197,11 +197,11 @@ describe('row 43: span scopes that fail', () => {
   it('row 43: 100,000 open spans are all closed at stop', async () => {
     const { telemetry, clock } = openTelemetry(withoutFile)
     await telemetry.start()
-    const gate = Promise.withResolvers<void>()
+    const held = Promise.withResolvers<void>()
     const open = Array.from({ length: 100_000 }, () =>
-      telemetry.spanScope('many', () => gate.promise),
+      telemetry.spanScope('many', () => held.promise),
     )
-    gate.resolve()
+    held.resolve()
     await Promise.all(open)
     await clock.advance(1)
     await telemetry.stop()

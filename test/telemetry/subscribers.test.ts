@@ -258,15 +258,15 @@ describe('row 34: slow subscribers', () => {
   it('row 34: a subscriber with resolved promises does not block the event loop', async () => {
     const { telemetry } = openTelemetry(withoutFile)
     const received: unknown[] = []
-    const gate = Promise.withResolvers<void>()
+    const held = Promise.withResolvers<void>()
     telemetry.subscribe(async (event) => {
-      await gate.promise
+      await held.promise
       if (isTick(event)) received.push(numberOf(event))
     })
     await telemetry.start()
     for (const n of upTo(5000)) telemetry.emit(tick(n))
     await telemetry.flush()
-    gate.resolve()
+    held.resolve()
     let passed = 0
     for (; received.length < 5000; passed++) await turn()
     expect(received).toEqual(upTo(5000))

@@ -38,7 +38,7 @@ describe('FakeBackend', () => {
     expect(() => backend.jobOf(jobOf())).toThrow(/was not submitted to f/)
   })
 
-  it('cancels what a sharer has left, and all of it when it closes', async () => {
+  it('cancels the open jobs of a released session, and all jobs on close', async () => {
     const backend = new FakeBackend()
     const [one, two] = [new RecordingListener(), new RecordingListener()]
     const [mine, theirs, late] = [jobOf(), jobOf(), jobOf()]

@@ -2,14 +2,6 @@
 
 import { codeIn, type SourceFile, violation, walk } from './source-file.ts'
 
-/** Words whose last uses are being renamed. */
-const pending = new Set(
-  (
-    'Seat Exchange squeeze Engine blame Place bury Delivery Intake Bodies Answer door Gate ' +
-    'Ticket Narrator Roster stillbirths sharer Registrar slip sharers doomed'
-  ).split(' '),
-)
-
 type Reach = 'any text' | 'identifier' | 'type name'
 
 interface Rejection {
@@ -35,7 +27,7 @@ function rejectedWords(text: string): Rejection[] {
 /** Uses of rejected words, by the table in the tree itself. */
 export function rejectedNames(files: readonly SourceFile[]): string[] {
   const table = files.find(({ path }) => path === vocabulary)
-  const words = rejectedWords(table?.text ?? '').filter(({ word }) => !pending.has(word))
+  const words = rejectedWords(table?.text ?? '')
   const judged = files.filter(({ path }) => !isQuoting(path))
   const code = codeIn(judged, 'src', 'test', 'bench', 'scripts', 'examples')
   return [

@@ -29,21 +29,13 @@ export function longFiles(files: readonly SourceFile[]): string[] {
   })
 }
 
-/** Folders whose last files are being merged or moved. */
-const stillFull = new Set([
-  'src/backends/sampling',
-  'src/inference/engines/llama',
-  'src/workflow',
-  'src/core',
-])
-
 /** Folders under `src` with more files directly in them than a reader can survey. */
 export function fullFolders(files: readonly SourceFile[]): string[] {
   const folders = Map.groupBy(codeIn(files, 'src'), ({ path }) =>
     path.split('/').slice(0, -1).join('/'),
   )
   return Array.from(folders).flatMap(([folder, { length }]) => {
-    if (length <= mostFiles || stillFull.has(folder)) return []
+    if (length <= mostFiles) return []
     return [`${folder}:1: ${length} files, at most ${mostFiles}: a sub-folder is missing`]
   })
 }

@@ -3,7 +3,7 @@ import { ConcurrentBackend } from '../../src/backends/local/concurrent-backend.t
 import { NoopBackend } from '../../src/backends/noop-backend.ts'
 import type { TaskFailedError } from '../../src/foundation/task-errors.ts'
 import { FakeBackend } from '../../src/testing/fake-backend.ts'
-import { WorkflowEngine } from '../../src/workflow/engine.ts'
+import { WorkflowEngine } from '../../src/workflow/workflow-engine.ts'
 import type { Handle } from '../../src/workflow/handle.ts'
 import type { DependencyFailedError } from '../../src/workflow/index.ts'
 import { square } from '../backends/local/fixtures/backend-tasks.ts'

@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { ConcurrentBackend } from '../../src/backends/local/concurrent-backend.ts'
 import { ExecutableFailedError } from '../../src/foundation/task-errors.ts'
-import { WorkflowEngine, type WorkflowEngineOptions } from '../../src/workflow/engine.ts'
+import { WorkflowEngine, type WorkflowEngineOptions } from '../../src/workflow/workflow-engine.ts'
 import { attribute, rejection, turns, typesOf } from '../session/open-session.ts'
 import { openEngine } from './open-engine.ts'
 

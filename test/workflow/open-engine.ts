@@ -6,7 +6,7 @@ import type { BaseEvent } from '../../src/events/event.ts'
 import type { SessionTelemetryOptions } from '../../src/session/session.ts'
 import { FakeBackend } from '../../src/testing/fake-backend.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
-import { WorkflowEngine, type WorkflowEngineOptions } from '../../src/workflow/engine.ts'
+import { WorkflowEngine, type WorkflowEngineOptions } from '../../src/workflow/workflow-engine.ts'
 import type { EventRecord } from '../session/open-session.ts'
 
 export interface OpenEngineOptions extends Partial<WorkflowEngineOptions> {

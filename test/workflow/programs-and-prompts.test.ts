@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest'
 import { ConcurrentBackend } from '../../src/backends/local/concurrent-backend.ts'
 import { ExecutableFailedError } from '../../src/foundation/task-errors.ts'
 import { FakeBackend } from '../../src/testing/fake-backend.ts'
-import { WorkflowEngine } from '../../src/workflow/engine.ts'
+import { WorkflowEngine } from '../../src/workflow/workflow-engine.ts'
 import { attribute, rejection, turns, typesOf } from '../session/open-session.ts'
 import { openEngine } from './open-engine.ts'
 

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest'
 import { ConcurrentBackend } from '../../src/backends/local/concurrent-backend.ts'
 import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
-import { WorkflowEngine } from '../../src/workflow/engine.ts'
+import { WorkflowEngine } from '../../src/workflow/workflow-engine.ts'
 import { square } from '../backends/local/fixtures/backend-tasks.ts'
 
 describe('a session and a workflow engine in one program', () => {

@@ -3,7 +3,7 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import type { Clock } from '../../foundation/clock.ts'
 import { errnoOf } from '../../foundation/errors.ts'
-import { longestWaitMs } from './deadline.ts'
+import { longestWaitMs } from './sampler.ts'
 import type { GpuSource, ProbeResult } from './gpu-source.ts'
 import { gpuQuery, parseGpuLine } from './nvidia-smi-output.ts'
 import type { GpuReading } from './sampler.ts'

@@ -6,7 +6,7 @@ import type { EventSink } from '../../events/sink.ts'
 import type { Clock } from '../../foundation/clock.ts'
 import { messageOf } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
-import { longestWaitMs, withDeadline } from './deadline.ts'
+import { longestWaitMs, withDeadline } from './sampler.ts'
 import { type ResourceSample, type ResourceSampler, unknownReadings } from './sampler.ts'
 
 /** A node of a backend, which its events name, and what reads it. */

@@ -1,5 +1,8 @@
 /** The port through which a node and its GPUs are read. It knows no events and no intervals. */
 
+import type { Clock } from '../../foundation/clock.ts'
+import { boundedWait } from '../../foundation/promises.ts'
+
 /** What a node did; `null` is unknown. Byte fields count since the previous sample. */
 export interface NodeReadings {
   readonly cpu_percent: number | null
@@ -44,3 +47,10 @@ export const unknownReadings: NodeReadings = Object.freeze({
   net_sent_bytes: null,
   net_recv_bytes: null,
 })
+
+/** How long a reading is waited for; the rest of the sample goes on without it. */
+export const longestWaitMs = 2000
+
+/** Settles like the promise, or rejects with `TimeoutError` after the longest wait. */
+export const withDeadline = <T>(clock: Clock, promise: Promise<T>): Promise<T> =>
+  boundedWait(clock, longestWaitMs, promise)

@@ -194,7 +194,7 @@ describe('canceling', () => {
     expect(uids(functions.begun)).toBe('a b')
   })
 
-  it('all of one sharer begins none of its waiting jobs, and spares the others', async () => {
+  it('cancelAll of one session starts none of its jobs and spares other sessions', async () => {
     const { scheduler, functions, listener, submit } = openScheduler({ cores: 2 })
     const other = new RecordingListener()
     const [mine, theirs] = [jobsOf(5), jobsOf(2)]

@@ -85,10 +85,10 @@ describe('starting the server', () => {
 describe('stopping the server', () => {
   /** A generator that holds its requests until `release()`. */
   function heldGenerator(): { readonly generator: FakeGenerator; readonly release: () => void } {
-    const gate = Promise.withResolvers<Partial<GenerationResult>>()
+    const held = Promise.withResolvers<Partial<GenerationResult>>()
     return {
-      generator: new FakeGenerator(() => gate.promise),
-      release: () => gate.resolve({ text: 'done' }),
+      generator: new FakeGenerator(() => held.promise),
+      release: () => held.resolve({ text: 'done' }),
     }
   }
 

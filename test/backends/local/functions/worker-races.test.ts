@@ -46,9 +46,9 @@ describe.for(['thread', 'process'] as const)('races, isolation %s', (isolation) 
         const { batchSize, size } = plan
         const driver = new PoolDriver({ isolation, size, batchSize })
         const jobs = plan.deeds.map((deed) => [deed, submit(driver, deed)] as const)
-        const doomed = jobs.filter(([deed]) => deed === 'cancel')
+        const toCancel = jobs.filter(([deed]) => deed === 'cancel')
         for (const [at, turns] of plan.cancelAfterTurns.entries()) {
-          const job = doomed[at]?.[1]
+          const job = toCancel[at]?.[1]
           if (job === undefined) break
           for (let turn = 0; turn < turns; turn++) await sleep(systemClock, 0)
           driver.cancel(job)

@@ -176,15 +176,15 @@ describe('openai engine: generating', () => {
       for (const chunk of [ends(), used(1, total)]) send(response, chunk)
       response.end('data: [DONE]\n\n')
     })
-    const gate = Promise.withResolvers<void>()
-    listener.hold = gate.promise
+    const held = Promise.withResolvers<void>()
+    listener.hold = held.promise
     const done = engine.generate([toRequest('x')], listener)
     await listener.begun
     await blocked.promise
     expect(listener.deltas).toHaveLength(1)
     expect(written).toBeLessThan(total)
     listener.hold = undefined
-    gate.resolve()
+    held.resolve()
     await done
     expect(listener.deltas).toHaveLength(total)
     expect(listener.ends).toMatchObject([{ kind: 'done' }])

@@ -53,7 +53,7 @@ type PromptCall =
       PromptTaskOptions,
       'model' | 'backend' | keyof SamplingOptions
     >)
-type Answer<R> = R extends readonly string[] | { readonly prompt: readonly string[] }
+type PromptResult<R> = R extends readonly string[] | { readonly prompt: readonly string[] }
   ? string[]
   : string
 
@@ -135,10 +135,10 @@ export class WorkflowEngine implements AsyncDisposable {
   promptTask<A extends readonly unknown[], R extends PromptCall>(
     body: (...args: A) => R | PromiseLike<R>,
     options: PromptTaskOptions<A> = {},
-  ): TaskFunction<A, Answer<R>> {
+  ): TaskFunction<A, PromptResult<R>> {
     expectObject('options', options)
     const plan = planPrompt(body, options, () => this.#core.backends)
-    return this.#wrap(plan) as TaskFunction<A, Answer<R>>
+    return this.#wrap(plan) as TaskFunction<A, PromptResult<R>>
   }
 
   /**

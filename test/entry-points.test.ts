@@ -39,8 +39,8 @@ describe('what a user can import', () => {
     'src/inference/index.ts',
     'src/workflow/index.ts',
     'src/testing/index.ts',
-  ])('is explained where it is declared: %s', (door) => {
-    const names = passedOnBy(door)
+  ])('is explained where it is declared: %s', (entryPoint) => {
+    const names = passedOnBy(entryPoint)
     expect(names.length).toBeGreaterThan(5)
     const unexplained = names.filter(({ name, path }) => !isExplained(readSource(path), name))
     expect(unexplained).toEqual([])

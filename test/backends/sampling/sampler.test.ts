@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { withDeadline } from '../../../src/backends/sampling/deadline.ts'
+import { withDeadline } from '../../../src/backends/sampling/sampler.ts'
 import { TimeoutError } from '../../../src/foundation/errors.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 
