@@ -5,8 +5,7 @@ import { existsSync, readFileSync } from 'node:fs'
 import { promisify } from 'node:util'
 import type { GpuSource } from '../src/backends/sampling/gpu-source.ts'
 import { NodeSampler } from '../src/backends/sampling/node-sampler.ts'
-import { gpuQuery, parseGpuLine } from '../src/backends/sampling/nvidia-smi-output.ts'
-import { NvidiaSmi } from '../src/backends/sampling/nvidia-smi.ts'
+import { gpuQuery, NvidiaSmi, parseGpuLine } from '../src/backends/sampling/nvidia-smi.ts'
 import { Nvml } from '../src/backends/sampling/nvml.ts'
 import {
   parseCpuUsage,

@@ -36,7 +36,7 @@ export interface AttemptFacts {
 }
 
 /**
- * What a backend tells of an attempt. `at` is when it happened, if that was earlier than now.
+ * What a backend reports about an attempt. `at` is when it happened, if that was earlier than now.
  * `fail` carries the original error; a lost worker is a `WorkerLostError`, a time-out a
  * `TimeoutError`.
  */
@@ -143,7 +143,7 @@ export interface Connection {
   /** Takes the jobs over at once, however many; never throws. */
   submit(jobs: readonly Job[]): void
   /**
-   * Asks for the end of an attempt. The report may still tell that it completed or failed first.
+   * Asks for the end of an attempt. The report may still say that it completed or failed first.
    */
   cancel(job: Job, reason: string): void
   /**

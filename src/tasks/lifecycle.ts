@@ -1,5 +1,5 @@
 /**
- * A task's life as data: which stimulus moves which state, and which event tells it. No time, no
+ * A task's life as data: which stimulus moves which state, and which event reports it. No time, no
  * I/O.
  */
 
@@ -44,7 +44,7 @@ export const transitions: { readonly [S in TaskState]: Moves } = {
   CANCELED: {},
 }
 
-/** The event that tells of a stimulus, once it was accepted. */
+/** The event for a stimulus that was accepted. */
 export const eventOf = {
   submit: 'TaskSubmitted',
   queue: 'TaskQueued',
@@ -55,7 +55,7 @@ export const eventOf = {
   cancel: 'TaskCanceled',
 } as const satisfies { [S in Stimulus]: string }
 
-/** One look at both clocks. */
+/** One reading of both clocks. */
 export interface Moment {
   readonly wallSeconds: number
   readonly monotonicMs: number
@@ -64,7 +64,7 @@ export interface Moment {
 /** Where a task stands, and what brought it there. A new one replaces it at every change. */
 export class Life {
   readonly state: TaskState
-  /** `null` when it was registered, and when a later attempt begins: TaskStarted is told once. */
+  /** `null` on registration and at the start of a later attempt: TaskStarted is emitted once. */
   readonly event: (typeof eventOf)[Stimulus] | null
   /** Wall-clock seconds; times of one task never decrease. */
   readonly time: number

@@ -1,4 +1,4 @@
-/** A backend that does nothing by itself: a test tells it what to report, and when. */
+/** A backend that does nothing by itself: a test says what it reports, and when. */
 
 import type {
   Backend,
@@ -13,7 +13,7 @@ import type {
 } from '../backends/backend.ts'
 import type { TaskSpec } from '../tasks/spec.ts'
 
-/** What a `FakeBackend` says of itself; without `refuse` it takes every task. */
+/** The properties of a `FakeBackend`; without `refuse` it takes every task. */
 export interface FakeBackendOptions {
   readonly name?: string
   readonly model?: string
@@ -27,7 +27,7 @@ export class FakeBackend implements Backend {
   readonly model?: string
   readonly nodes: readonly SampledNode[]
   readonly jobs: Job[] = []
-  /** What the session told to be recorded, in order. */
+  /** The jobs that the session named as recorded, in order. */
   readonly recorded: Job[] = []
   readonly cancels: { readonly job: Job; readonly reason: string }[] = []
   readonly #refuse: (spec: TaskSpec) => Refusal | null

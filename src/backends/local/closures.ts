@@ -49,7 +49,7 @@ export class InProcessExecutor implements Executor {
     return 1
   }
 
-  /** Begins in this turn of the loop, but later, so that whoever submits is never run over. */
+  /** Begins in a microtask: never inside of the call that submits. */
   assign(batch: Batch): void {
     for (const job of batch.jobs) {
       this.#live.set(job, { batch, cancelTimer() {}, hasYielded: false })
@@ -105,7 +105,7 @@ export class InProcessExecutor implements Executor {
     live.cancelTimer = this.#armTimeout(job)
     const { listener, nodeId } = this.#parts
     listener.report(job, { kind: 'start', workerId: this.#workerId, nodeId })
-    // Whoever heard of the start may have canceled it.
+    // The listener may have canceled it.
     if (!this.#live.has(job)) return
     void this.#run(job).then(
       (value) => this.#end(job, { kind: 'complete', value }),
@@ -131,7 +131,7 @@ export class InProcessExecutor implements Executor {
     return this.#parts.clock.after(seconds * 1000, () => this.#end(job, { kind: 'fail', error }))
   }
 
-  /** Only the first end counts; what an abandoned closure does later is nobody's business. */
+  /** Only the first end counts: a canceled closure runs on, and its result is dropped. */
   #end(job: Job, report: TaskReport): void {
     const live = this.#live.get(job)
     if (live === undefined) return

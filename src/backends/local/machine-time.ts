@@ -9,7 +9,7 @@ export function machineMs(): number {
   return seconds * 1000 + nanoseconds / 1e6
 }
 
-/** One look at all clocks. Many moments are converted with one, because looking costs more. */
+/** One reading of all clocks, for the conversion of many moments: reading costs more. */
 export interface TimeReading extends Moment {
   readonly machineMs: number
 }

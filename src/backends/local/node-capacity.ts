@@ -4,7 +4,7 @@ import { readdirSync } from 'node:fs'
 import { availableParallelism, totalmem } from 'node:os'
 import { ValueError } from '../../foundation/errors.ts'
 import { describe, expectInteger, expectNumber, invalid } from '../../foundation/options.ts'
-import { findCpuLimit, findMemoryLimit, type KernelRoots } from '../sampling/cgroup-limits.ts'
+import { findCpuLimit, findMemoryLimit, type KernelRoots } from '../sampling/cgroup.ts'
 import type { GpuId } from './slots.ts'
 
 const kernel: KernelRoots = { procRoot: '/proc', cgroupRoot: '/sys/fs/cgroup' }

@@ -1,6 +1,133 @@
-/** Reads the text of Linux's control-group files, version 1 and 2. Pure: it opens no file. */
+/**
+ * Finds the control group that limits this process, version 1 or 2, and the files that count its
+ * use. The parsers of the kernel's texts are pure.
+ */
 
+import { existsSync, readFileSync } from 'node:fs'
 import { posix } from 'node:path'
+
+/** Where the kernel shows itself; a test gives folders of its own. */
+export interface KernelRoots {
+  /** `/proc` by default. */
+  readonly procRoot: string
+  /** `/sys/fs/cgroup` by default. */
+  readonly cgroupRoot: string
+}
+
+/** A limit in processors, and where its group's use is counted. */
+export interface CpuLimit {
+  readonly cores: number
+  readonly usageFile: string
+  readonly parseMicroseconds: (text: string) => number | null
+}
+
+/** The tightest limit below `processors`, read once. */
+export function findCpuLimit(roots: KernelRoots, processors: number): CpuLimit | undefined {
+  const group = findGroup(roots, 'cpu')
+  if (group?.version === 2) {
+    const found = tightest(group, processors, (level) => parseCpuMax(readText(`${level}/cpu.max`)))
+    if (found === undefined) return undefined
+    return {
+      cores: found.limit,
+      usageFile: `${group.mount}${found.path}/cpu.stat`,
+      parseMicroseconds: (text) => parseStat(text, 'usage_usec'),
+    }
+  }
+  const usage = findGroup(roots, 'cpuacct')
+  if (group === undefined || usage === undefined) return undefined
+  const found = tightest(group, processors, (level) =>
+    parseCpuQuota(readText(`${level}/cpu.cfs_quota_us`), readText(`${level}/cpu.cfs_period_us`)),
+  )
+  if (found === undefined) return undefined
+  return {
+    cores: found.limit,
+    usageFile: `${usage.mount}${found.path}/cpuacct.usage`,
+    parseMicroseconds: (text) => {
+      const nanoseconds = parseCount(text)
+      return nanoseconds === null ? null : nanoseconds / 1000
+    },
+  }
+}
+
+/** A limit in bytes, and where its group's use is counted. */
+export interface MemoryLimit {
+  readonly bytes: number
+  readonly usageFile: string
+  readonly statFile: string
+  /** The line of `statFile` with the file cache that the kernel gives up first. */
+  readonly inactiveName: string
+}
+
+/** The tightest limit below `totalBytes`, read once. */
+export function findMemoryLimit(roots: KernelRoots, totalBytes: number): MemoryLimit | undefined {
+  const group = findGroup(roots, 'memory')
+  if (group === undefined) return undefined
+  const [limitName, usageName, inactiveName] =
+    group.version === 2
+      ? (['memory.max', 'memory.current', 'inactive_file'] as const)
+      : (['memory.limit_in_bytes', 'memory.usage_in_bytes', 'total_inactive_file'] as const)
+  const found = tightest(group, totalBytes, (level) =>
+    parseCount(readText(`${level}/${limitName}`)),
+  )
+  if (found === undefined) return undefined
+  const level = `${group.mount}${found.path}`
+  return {
+    bytes: found.limit,
+    usageFile: `${level}/${usageName}`,
+    statFile: `${level}/memory.stat`,
+    inactiveName,
+  }
+}
+
+interface Group {
+  readonly version: 1 | 2
+  readonly mount: string
+  readonly path: string
+}
+
+function findGroup(roots: KernelRoots, controller: string): Group | undefined {
+  const place = parseGroupPlace(readText(`${roots.procRoot}/self/cgroup`) ?? '', controller)
+  if (place === undefined) return undefined
+  const mount = place.folders
+    .map((folder) => posix.join(roots.cgroupRoot, folder))
+    .find((candidate) => existsSync(`${candidate}/cgroup.procs`))
+  return mount === undefined ? undefined : { version: place.version, mount, path: place.path }
+}
+
+interface Limit {
+  /** Below the mount; `""` is the mount itself. */
+  readonly path: string
+  readonly limit: number
+}
+
+/**
+ * The smallest limit of the group and those around it; of equal ones the outermost, whose use
+ * includes the others'. A container without a cgroup namespace sees its path on the host,
+ * which does not exist inside: the way up ends at the mount, which is the container's own group.
+ */
+function tightest(
+  group: Group,
+  ceiling: number,
+  limitOf: (level: string) => number | null,
+): Limit | undefined {
+  let best: Limit | undefined
+  for (let path = group.path; ; path = posix.dirname(path)) {
+    const below = path === '/' ? '' : path
+    const limit = limitOf(`${group.mount}${below}`)
+    if (limit !== null && limit < ceiling && limit <= (best?.limit ?? Infinity)) {
+      best = { path: below, limit }
+    }
+    if (below === '') return best
+  }
+}
+
+function readText(path: string): string | null {
+  try {
+    return readFileSync(path, 'latin1')
+  } catch {
+    return null
+  }
+}
 
 /** A controller's group; `folders` are the names that its mount may have below the cgroup root. */
 export interface GroupPlace {

@@ -2,14 +2,15 @@
 
 import { cpus, freemem, totalmem } from 'node:os'
 import type { Clock } from '../../foundation/clock.ts'
-import { parseCount, parseStat } from './cgroup.ts'
 import {
   type CpuLimit,
   findCpuLimit,
   findMemoryLimit,
   type KernelRoots,
   type MemoryLimit,
-} from './cgroup-limits.ts'
+  parseCount,
+  parseStat,
+} from './cgroup.ts'
 import { OpenFile } from './open-file.ts'
 import {
   countProcessors,

@@ -1,11 +1,11 @@
-/** Reads GPUs through one `nvidia-smi` that goes on printing. The parsing is elsewhere. */
+/** Reads GPUs through one `nvidia-smi` process that prints a line per GPU at an interval. */
 
 import { type ChildProcess, spawn } from 'node:child_process'
 import type { Clock } from '../../foundation/clock.ts'
 import { errnoOf } from '../../foundation/errors.ts'
 import { longestWaitMs } from './sampler.ts'
 import type { GpuSource, ProbeResult } from './gpu-source.ts'
-import { gpuQuery, parseGpuLine } from './nvidia-smi-output.ts'
+import { clampPercent } from './reading.ts'
 import type { GpuReading } from './sampler.ts'
 
 export interface NvidiaSmiOptions {
@@ -111,7 +111,7 @@ class SmiStream {
 
   constructor(periodMs: number, take: (reading: GpuReading) => void) {
     // In a group of its own, Ctrl-C reaches us and not it. Should we be killed, it ends at its next
-    // line, which nobody can read.
+    // line, which cannot be parsed.
     const child = spawn('nvidia-smi', [...gpuQuery, `--loop-ms=${periodMs}`], {
       stdio: ['ignore', 'pipe', 'ignore'],
       detached: true,
@@ -169,4 +169,24 @@ class SmiStream {
     if (this.#rest.length > longestLine) this.#rest = ''
     return lines
   }
+}
+
+/** The query whose lines `parseGpuLine` reads. */
+export const gpuQuery: readonly string[] = [
+  '--query-gpu=index,utilization.gpu',
+  '--format=csv,noheader,nounits',
+]
+
+/** More than any machine has; a larger index is no index. */
+const mostGpus = 1024
+
+/**
+ * A line such as `0, 37`. `null` for a GPU without a value (`[N/A]`), `undefined` for any
+ * other text.
+ */
+export function parseGpuLine(line: string): GpuReading | undefined {
+  const fields = /^\s*(\d{1,4})\s*,\s*(?:(-?\d+(?:\.\d+)?)\s*%?|\[[^\]]*\])\s*$/.exec(line)
+  if (fields === null || Number(fields[1]) >= mostGpus) return undefined
+  const gpu_id = Number(fields[1])
+  return { gpu_id, gpu_percent: fields[2] === undefined ? null : clampPercent(Number(fields[2])) }
 }

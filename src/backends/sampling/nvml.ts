@@ -62,7 +62,7 @@ export class Nvml implements GpuSource {
     await nvidia?.shutdown()
   }
 
-  /** One GPU that is lost, or partitioned and tells nothing, does not hide the others. */
+  /** A GPU that is lost, or partitioned and without a value, does not hide the others. */
   async #read({ handle, rates }: Device, gpu_id: number): Promise<GpuReading> {
     if (handle === undefined) return { gpu_id, gpu_percent: null }
     const code = await this.#nvidia?.getUtilization(handle, rates)

@@ -25,7 +25,7 @@ export interface Memory {
   readonly availableBytes: number
 }
 
-/** `/proc/meminfo`. Kernels before 3.14 do not tell what is available: free and cached, then. */
+/** `/proc/meminfo`. Kernels before 3.14 lack what is available: free plus cached instead. */
 export function parseMemory(meminfo: string): Memory | null {
   const kilobytes = (name: string): number => {
     const found = new RegExp(`^${name}: *(\\d+) kB`, 'm').exec(meminfo)

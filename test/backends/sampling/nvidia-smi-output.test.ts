@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import * as fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { parseGpuLine } from '../../../src/backends/sampling/nvidia-smi-output.ts'
+import { parseGpuLine } from '../../../src/backends/sampling/nvidia-smi.ts'
 import { assertProperty } from '../../property.ts'
 
 /** Outputs of the query, of one call or of several in a row: every file is read. */

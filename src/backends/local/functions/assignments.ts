@@ -24,18 +24,18 @@ export interface AssignmentsOptions {
   readonly nodeId: string
 }
 
-type Told = Extract<WorkerMessage, { kind: 'value' | 'failure' }>
+type EndMessage = Extract<WorkerMessage, { kind: 'value' | 'failure' }>
 
 export class Assignments {
   readonly facts: AttemptFacts & { readonly workerId: string }
   readonly #options: AssignmentsOptions
   readonly #mailbox: Mailbox
   readonly #all: Assignment[] = []
-  readonly #told = new Map<number, Told>()
+  readonly #endMessages = new Map<number, EndMessage>()
   #isReading = false
   #running: RunningJob | null = null
   /** The finished job that was not reported at the last poll. */
-  #untold: RunningJob | null = null
+  #unreported: RunningJob | null = null
 
   constructor(mailbox: Mailbox, workerId: string, options: AssignmentsOptions) {
     this.#mailbox = mailbox
@@ -68,9 +68,9 @@ export class Assignments {
     this.#all.splice(this.#all.indexOf(assignment), 1)
   }
 
-  /** What a message told; the next `read` takes it up. */
-  tell(message: Told): void {
-    this.#told.set(message.slot, message)
+  /** Keeps the message about a job's end until `read` comes to that job. */
+  deliver(message: EndMessage): void {
+    this.#endMessages.set(message.slot, message)
   }
 
   /** Reports the jobs that ended since the last time; `false` when there were none. */
@@ -82,7 +82,7 @@ export class Assignments {
     for (let first = this.#all[0]; first !== undefined; first = this.#all[0]) {
       hasRead = this.#readBatch(first, time) || hasRead
       if (first.read < first.count) break
-      // Before anybody is told of the end, who may bring the next batch.
+      // Before the end is reported: the listener may assign the next batch.
       this.#all.shift()
       first.finish()
     }
@@ -97,18 +97,23 @@ export class Assignments {
       const index = assignment.read
       if (!assignment.isOver(index)) {
         const slot = assignment.slotOf(index)
-        const told = this.#mailbox.isLeftToMessage(slot) ? this.#told.get(slot) : null
+        const message = this.#mailbox.isLeftToMessage(slot) ? this.#endMessages.get(slot) : null
         // Its message is on the way.
-        if (told === undefined) break
-        if (told !== null) this.#told.delete(slot)
-        this.#reportEnd(assignment, index, time, told)
+        if (message === undefined) break
+        if (message !== null) this.#endMessages.delete(slot)
+        this.#reportEnd(assignment, index, time, message)
       }
       assignment.read++
     }
     return assignment.read > before
   }
 
-  #reportEnd(assignment: Assignment, index: number, time: TimeReading, told: Told | null): void {
+  #reportEnd(
+    assignment: Assignment,
+    index: number,
+    time: TimeReading,
+    message: EndMessage | null,
+  ): void {
     const slot = assignment.slotOf(index)
     const { facts } = this
     const start = this.#mailbox.starts[slot] ?? 0
@@ -116,11 +121,11 @@ export class Assignments {
     this.#options.durations.add(end - start)
     this.#reportStart(assignment, index, time, start)
     const at = momentOf(time, end)
-    if (told?.kind === 'failure') {
-      const error = failureOf(assignment.jobAt(index), told)
+    if (message?.kind === 'failure') {
+      const error = failureOf(assignment.jobAt(index), message)
       assignment.end(index, { kind: 'fail', at, error, facts })
     } else {
-      const value = told === null ? this.#mailbox.read(slot) : told.value
+      const value = message === null ? this.#mailbox.read(slot) : message.value
       assignment.end(index, { kind: 'complete', at, value, facts })
     }
   }
@@ -135,14 +140,15 @@ export class Assignments {
   }
 
   /**
-   * The job that the worker is at, its start reported. One whose result takes longer than from one
-   * look to the next counts, too: a getter in it may run for ever.
+   * The job that the worker is at, its start reported. A job whose result is
+   * still missing at the second poll counts, too: a getter in it may never return.
    */
   current(): RunningJob | null {
-    const [known, untold] = [this.#untold, this.untold()]
-    this.#untold = untold
-    const isStuck = untold?.assignment === known?.assignment && untold?.index === known?.index
-    return untold !== null && isStuck ? this.#withStart(untold) : this.running()
+    const [known, unreported] = [this.#unreported, this.unreported()]
+    this.#unreported = unreported
+    const isStuck =
+      unreported?.assignment === known?.assignment && unreported?.index === known?.index
+    return unreported !== null && isStuck ? this.#withStart(unreported) : this.running()
   }
 
   /** The job that the worker has begun and not ended, its start reported. */
@@ -167,8 +173,8 @@ export class Assignments {
     return { ...one, sinceMs: momentOf(time, start).monotonicMs }
   }
 
-  /** The job that the worker is done with, and whose end no message has told. */
-  untold(): RunningJob | null {
+  /** The job that the worker is done with, and whose message has not arrived. */
+  unreported(): RunningJob | null {
     const assignment = this.#all[0]
     if (assignment === undefined) return null
     const index = assignment.read
@@ -177,18 +183,18 @@ export class Assignments {
   }
 
   /**
-   * A message came that cannot be read. They come in order: it was that of the first job of which
-   * none has told; `false` when there is none.
+   * A message arrived that cannot be read. Messages arrive in order: it was that of the first job
+   * without one; `false` when there is none.
    */
-  tellUnreadable(error: ErrorRecord): boolean {
-    const one = this.untold()
+  deliverUnreadable(error: ErrorRecord): boolean {
+    const one = this.unreported()
     if (one === null) return false
     const slot = one.assignment.slotOf(one.index)
-    this.tell({ kind: 'failure', slot, failure: 'result', error, field: 'return_value' })
+    this.deliver({ kind: 'failure', slot, failure: 'result', error, field: 'return_value' })
     return true
   }
 
-  /** Whether the worker is done with the job, though its end may not have been told yet. */
+  /** Whether the worker is done with the job, though its end may not be reported yet. */
   hasPassed(assignment: Assignment, index: number): boolean {
     return this.#mailbox.passed(assignment.bank) > index
   }

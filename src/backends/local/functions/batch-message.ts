@@ -13,12 +13,12 @@ export interface UnsendableJob {
   readonly error: unknown
 }
 
-/** Builds the messages for one worker, which is told of each definition once. */
+/** Builds the messages for one worker, which gets each definition once. */
 export class BatchMessages {
   /** By module, then by name: a job's definition may be a copy. */
   readonly #known = new Map<string, Map<string, number>>()
   #count = 0
-  /** Jobs of one function mostly follow each other: comparing is cheaper than looking it up. */
+  /** Jobs of one function mostly follow each other: a comparison is cheaper than a lookup. */
   #last: TaskDefinition = { module: '', name: '' }
   #lastIndex = -1
 
@@ -39,7 +39,7 @@ export class BatchMessages {
         continue
       }
       try {
-        // Within one message, what two jobs share would stay shared: one could spoil it.
+        // An object that two jobs share would be one object in the worker, too.
         const args = spec.args.every(isPlainValue) ? spec.args : structuredClone(spec.args)
         jobs.push(this.#indexOf(spec.definition, definitions), job.uid, args)
       } catch (error) {
@@ -51,7 +51,7 @@ export class BatchMessages {
     return { message: { gpus, definitions, jobs }, unsendable }
   }
 
-  #indexOf(definition: TaskDefinition, news: TaskDefinition[]): number {
+  #indexOf(definition: TaskDefinition, added: TaskDefinition[]): number {
     const { module, name } = definition
     if (name === this.#last.name && module === this.#last.module) return this.#lastIndex
     let names = this.#known.get(module)
@@ -59,7 +59,7 @@ export class BatchMessages {
     let index = names.get(name)
     if (index === undefined) {
       names.set(name, (index = this.#count++))
-      news.push(definition)
+      added.push(definition)
     }
     this.#last = definition
     this.#lastIndex = index

@@ -5,7 +5,7 @@ const deepest = 64
 /** What a person can do about a value that cannot be cloned. */
 export const cloningHint = 'Send plain data; make functions and connections inside the task.'
 
-/** Whether the value is copied whenever it is passed, so that nobody can share or spoil it. */
+/** Whether the value is a primitive, which is copied whenever it is passed. */
 export function isPlainValue(value: unknown): boolean {
   const type = typeof value
   return value === null || (type !== 'object' && type !== 'function' && type !== 'symbol')

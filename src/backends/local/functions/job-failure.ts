@@ -20,11 +20,11 @@ export interface Loss {
 }
 
 /** The error that the function threw, or one of ours about its module or its result. */
-export function failureOf(job: Job, told: Extract<WorkerMessage, { kind: 'failure' }>): unknown {
-  const cause = fromErrorRecord(told.error)
-  if (told.failure === 'thrown') return cause
-  if (told.failure === 'result') {
-    const field = told.field ?? 'return_value'
+export function failureOf(job: Job, message: Extract<WorkerMessage, { kind: 'failure' }>): unknown {
+  const cause = fromErrorRecord(message.error)
+  if (message.failure === 'thrown') return cause
+  if (message.failure === 'result') {
+    const field = message.field ?? 'return_value'
     return new ValueError(`${field} cannot be sent back by the worker: ${messageOf(cause)}`, {
       code: 'ResultNotSerializableError',
       field,
@@ -69,7 +69,7 @@ function lostError(job: Job, workerId: string, exit: WorkerExit, loss: Loss): Tu
   return new WorkerLostError(message, 'cause' in loss ? { cause: loss.cause } : {})
 }
 
-/** What an exit looks like from outside. */
+/** The reason of a loss, as far as the exit shows it. */
 export function lossOf(exit: WorkerExit): Loss {
   if (isOutOfMemory(exit.error)) return { reason: 'out of memory', cause: exit.error }
   if (exit.error !== undefined) return { reason: messageOf(exit.error), cause: exit.error }

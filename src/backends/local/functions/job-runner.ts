@@ -1,4 +1,4 @@
-/** The worker's side: runs the jobs of its batches one after another and tells how they ended. */
+/** The worker's side: runs the jobs of its batches one after another and reports their ends. */
 
 import { isThenable } from '../../../foundation/promises.ts'
 import { runInTask } from '../../../foundation/task-context.ts'
@@ -24,10 +24,10 @@ export interface Outlet {
 
 type TaskFunction = (...args: unknown[]) => unknown
 
-/** How long results may wait in the mailbox before the pool is told of them. */
+/** How long results may wait in the mailbox before the pool gets a message. */
 const longestSilenceMs = 1
-/** Looking at the time takes longer than looking for a batch. */
-const looksPerTime = 20
+/** Reading the clock takes longer than checking for a batch. */
+const pollsPerClockRead = 20
 
 export class JobRunner {
   readonly #mailbox: Mailbox
@@ -40,7 +40,7 @@ export class JobRunner {
   #isBusy = false
   #isDying = false
   #running: string | null = null
-  #toldAt = 0
+  #announcedAt = 0
   #taken = 0
   #idleSince = 0
   #isBrisk = false
@@ -90,7 +90,7 @@ export class JobRunner {
     if (!this.#isBrisk) return null
     const until = machineMs() + briskMs
     do {
-      for (let look = 0; look < looksPerTime; look++) {
+      for (let poll = 0; poll < pollsPerClockRead; poll++) {
         if (this.#mailbox.rings > this.#taken) return this.#outlet.poll()
       }
     } while (machineMs() < until)
@@ -100,9 +100,9 @@ export class JobRunner {
   async #runBatch({ bank, jobs }: BatchMessage): Promise<void> {
     const mailbox = this.#mailbox
     const count = jobs.length / 3
-    let told = 0
+    let announced = 0
     let at = machineMs()
-    this.#toldAt = at
+    this.#announcedAt = at
     mailbox.rewind()
     for (let index = 0; index < count && !this.#isDying; index++) {
       const slot = bank * bankSize + index
@@ -119,20 +119,20 @@ export class JobRunner {
         if (!isSilent) mailbox.leaveToMessage(slot)
         mailbox.pass(bank, index + 1)
         this.#outlet.ended(slot)
-        if (!isSilent) this.#tell(slot, end)
+        if (!isSilent) this.#postEnd(slot, end)
       } else {
         mailbox.pass(bank, index + 1)
       }
-      if (!isSilent || at - this.#toldAt > longestSilenceMs) {
+      if (!isSilent || at - this.#announcedAt > longestSilenceMs) {
         if (isSilent) this.#outlet.post({ kind: 'passed' })
-        this.#toldAt = at
-        told = index + 1
+        this.#announcedAt = at
+        announced = index + 1
       }
     }
-    if (told < count && !mailbox.isWatched(bank)) this.#outlet.post({ kind: 'passed' })
+    if (announced < count && !mailbox.isWatched(bank)) this.#outlet.post({ kind: 'passed' })
   }
 
-  /** Waits only for functions that make somebody wait: a promise more costs a turn of the queue. */
+  /** Awaits only what is a promise: another await costs a turn of the microtask queue. */
   #run(definition: number, uid: string, args: readonly unknown[]): End | Promise<End> {
     this.#running = uid
     const run = this.#functions.get(definition)
@@ -175,16 +175,16 @@ export class JobRunner {
     return { failure, error }
   }
 
-  #tell(slot: number, end: End): void {
-    if ('failure' in end) return this.#tellFailure(slot, end.failure, end.error)
+  #postEnd(slot: number, end: End): void {
+    if ('failure' in end) return this.#postFailure(slot, end.failure, end.error)
     try {
       this.#outlet.post({ kind: 'value', slot, value: end.value })
     } catch (error) {
-      this.#tellFailure(slot, 'result', error, uncloneablePath(end.value, 'return_value'))
+      this.#postFailure(slot, 'result', error, uncloneablePath(end.value, 'return_value'))
     }
   }
 
-  #tellFailure(slot: number, failure: FailureKind, error: unknown, field?: string): void {
+  #postFailure(slot: number, failure: FailureKind, error: unknown, field?: string): void {
     const record = toErrorRecord(error)
     const message = { kind: 'failure', slot, failure, error: record } as const
     this.#outlet.post(field === undefined ? message : { ...message, field })

@@ -21,7 +21,7 @@ const longestText = 1024
 
 const claim = { free: 0, begun: 1, revoked: 2 } as const
 
-/** How a job ended. `told`: by a message of its own. */
+/** How a job ended; `message`: its end comes as a message of its own. */
 const ending = {
   undefined: 0,
   null: 1,
@@ -29,7 +29,7 @@ const ending = {
   true: 3,
   number: 4,
   text: 5,
-  told: 6,
+  message: 6,
 } as const
 
 /**
@@ -77,7 +77,7 @@ export class Mailbox {
     )
   }
 
-  /** For the pool: makes the bank ready for a new batch; nobody may be working on it. */
+  /** For the pool: clears the bank for a new batch; the worker must not be working on it. */
   reset(bank: number, count: number): void {
     this.#claims.fill(claim.free, bank * bankSize, bank * bankSize + count)
     Atomics.store(this.#passed, bank, 0)
@@ -93,12 +93,12 @@ export class Mailbox {
     return Atomics.load(this.#rings, 0)
   }
 
-  /** For the pool: it looks by itself for the end of this bank's one job. */
+  /** For the pool: it polls for the end of this bank's only job. */
   watch(bank: number | null): void {
     Atomics.store(this.#watched, 0, bank === null ? 0 : bank + 1)
   }
 
-  /** For the worker, after it passed a slot: whether the pool will see that without being told. */
+  /** For the worker, after it passed a slot: whether the pool polls and needs no message. */
   isWatched(bank: number): boolean {
     return Atomics.load(this.#watched, 0) === bank + 1
   }
@@ -141,7 +141,7 @@ export class Mailbox {
     Atomics.store(this.#passed, bank, count)
   }
 
-  /** Writes down a returned value; `false` when it takes a message to tell it. */
+  /** Stores a returned value; `false` when it has to be sent as a message. */
   write(slot: number, value: unknown): boolean {
     switch (typeof value) {
       case 'undefined':
@@ -157,17 +157,17 @@ export class Mailbox {
       case 'string':
         return this.#writeText(slot, value)
       default:
-        this.#endings[slot] = value === null ? ending.null : ending.told
+        this.#endings[slot] = value === null ? ending.null : ending.message
         return value === null
     }
   }
 
   leaveToMessage(slot: number): void {
-    this.#endings[slot] = ending.told
+    this.#endings[slot] = ending.message
   }
 
   isLeftToMessage(slot: number): boolean {
-    return this.#endings[slot] === ending.told
+    return this.#endings[slot] === ending.message
   }
 
   read(slot: number): unknown {
@@ -194,7 +194,7 @@ export class Mailbox {
   #writeText(slot: number, value: string): boolean {
     const length = value.length * 2
     if (value.length > longestText || this.#textEnd + length > textSize) {
-      this.#endings[slot] = ending.told
+      this.#endings[slot] = ending.message
       return false
     }
     this.#texts[Math.floor(slot / bankSize)]?.write(value, this.#textEnd, 'utf16le')

@@ -41,7 +41,7 @@ export interface WorkerEnd {
 /** Jobs behind one that runs longer than this are given back, for other workers. */
 const stuckMs = 25
 
-type Verdict = (job: Job) => TaskReport
+type EndReport = (job: Job) => TaskReport
 
 export class PooledWorker {
   readonly #id: string
@@ -55,7 +55,7 @@ export class PooledWorker {
   #isEnding = false
   #hasExited = false
   /** The report of the job for which the worker is killed. */
-  #verdict: Verdict | null = null
+  #endReport: EndReport | null = null
   /** The reason that the worker itself gave for its exit. */
   #loss: Loss | null = null
 
@@ -187,13 +187,17 @@ export class PooledWorker {
     const running = this.#assignments.running()
     const loss = this.#loss ?? lossOf(exit)
     const assignments = [...this.#assignments.all]
-    const isUnwanted = this.#verdict === null
-    const hasNothing = running === null && this.#assignments.untold() === null
+    const isUnwanted = this.#endReport === null
+    const hasNothing = running === null && this.#assignments.unreported() === null
     const hasFailedToStart = isUnwanted && !this.#hasBegun && hasNothing
     const unbegun = hasFailedToStart ? [] : this.#assignments.revokeAll()
     this.#owner.end({ hasFailedToStart, assignments: hasFailedToStart ? assignments : [], loss })
     // Jobs that it finished without a report, and those that it finished after them.
-    for (let one = this.#assignments.untold(); one !== null; one = this.#assignments.untold()) {
+    for (
+      let one = this.#assignments.unreported();
+      one !== null;
+      one = this.#assignments.unreported()
+    ) {
       this.#failLost(one, exit, loss)
       this.#assignments.read()
     }
@@ -205,7 +209,7 @@ export class PooledWorker {
 
   #failLost({ assignment, index, job }: RunningJob, exit: WorkerExit, loss: Loss): void {
     const { facts } = this.#assignments
-    assignment.end(index, this.#verdict?.(job) ?? lostReport(job, facts, exit, loss))
+    assignment.end(index, this.#endReport?.(job) ?? lostReport(job, facts, exit, loss))
   }
 
   #noticeLoss({ reason }: Loss, running: RunningJob | null): void {
@@ -221,10 +225,10 @@ export class PooledWorker {
       this.#isEnding = true
       this.#giveBack()
     } else if (message.kind === 'value' || message.kind === 'failure') {
-      this.#assignments.tell(message)
+      this.#assignments.deliver(message)
     } else if (message.kind === 'unreadable') {
       this.#read()
-      if (!this.#assignments.tellUnreadable(message.error)) this.#link.kill()
+      if (!this.#assignments.deliverUnreadable(message.error)) this.#link.kill()
     }
     this.#read()
   }
@@ -237,9 +241,9 @@ export class PooledWorker {
   }
 
   /** Takes back jobs that have not begun first, so that none of them begins and is lost. */
-  #end(verdict: Verdict): void {
+  #end(endReport: EndReport): void {
     this.#isEnding = true
-    this.#verdict ??= verdict
+    this.#endReport ??= endReport
     this.#giveBack()
     this.#link.kill()
   }

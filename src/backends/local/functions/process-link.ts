@@ -105,10 +105,10 @@ export class ProcessLink implements WorkerLink {
     this.#listener.message(message)
   }
 
-  #copy({ slot, start, end, isTold, value }: Extract<WorkerMessage, { kind: 'ended' }>): void {
+  #copy({ slot, start, end, hasMessage, value }: Extract<WorkerMessage, { kind: 'ended' }>): void {
     this.mailbox.starts[slot] = start
     this.mailbox.ends[slot] = end
-    if (isTold) this.mailbox.leaveToMessage(slot)
+    if (hasMessage) this.mailbox.leaveToMessage(slot)
     else this.mailbox.write(slot, value)
     this.mailbox.pass(Math.floor(slot / bankSize), (slot % bankSize) + 1)
   }

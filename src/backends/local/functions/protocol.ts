@@ -57,9 +57,9 @@ export type WorkerMessage =
       readonly slot: number
       readonly start: number
       readonly end: number
-      /** Absent when a message of its own tells it. */
+      /** Absent when it is sent as a message of its own. */
       readonly value?: unknown
-      readonly isTold: boolean
+      readonly hasMessage: boolean
     }
 
 /** How a worker ended; what is unknown is absent. */

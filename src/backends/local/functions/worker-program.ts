@@ -45,10 +45,10 @@ function serveProcess(): void {
     },
     began: (slot) => parent.send({ kind: 'began', slot, at: mailbox.starts[slot] ?? 0 }),
     ended(slot) {
-      const isTold = mailbox.isLeftToMessage(slot)
+      const hasMessage = mailbox.isLeftToMessage(slot)
       const [start = 0, end = 0] = [mailbox.starts[slot], mailbox.ends[slot]]
-      const value = isTold ? undefined : mailbox.read(slot)
-      parent.send({ kind: 'ended', slot, start, end, isTold, value })
+      const value = hasMessage ? undefined : mailbox.read(slot)
+      parent.send({ kind: 'ended', slot, start, end, hasMessage, value })
     },
     poll: () => null,
     exit: () => void parent.drain().then(() => process.exit(1)),
