@@ -1,5 +1,8 @@
 /** The clock port. The only file that uses the system's clocks and timers. */
 
+// The global of the same name is a getter, which every reading of the clock would call.
+import { performance } from 'node:perf_hooks'
+
 /** A source of time and timers. Tests replace it with `ManualClock` from `tutti/testing`. */
 export interface Clock {
   /** Wall-clock seconds since the epoch. Never runs backwards within a process. */

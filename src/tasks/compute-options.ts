@@ -83,8 +83,11 @@ export interface CheckedComputeOptions {
 }
 
 /** The spec of another call of the same function; the arguments belong to it from now on. */
-export const withArgs = (spec: FunctionSpec, args: readonly unknown[]): FunctionSpec =>
-  Object.freeze({ ...spec, args: Object.freeze(args) })
+export function withArgs(spec: FunctionSpec, args: readonly unknown[]): FunctionSpec {
+  // Not by spreading: V8 copies the properties of a frozen object one by one.
+  const { executable, resources, definition } = spec
+  return toFunctionSpec(spec, executable, resources, definition, Object.freeze(args))
+}
 
 /** The spec under which the function runs as a closure of this process. */
 export function asClosure({ executable, resources, ...limits }: ComputeSpec): ClosureSpec {
@@ -160,7 +163,7 @@ function expectArgs(args: unknown): readonly unknown[] {
 }
 
 function toFunctionSpec(
-  { priority, timeoutSeconds }: TaskFields,
+  { priority, timeoutSeconds }: Pick<TaskFields, 'priority' | 'timeoutSeconds'>,
   executable: string,
   resources: ResourceRequest,
   definition: TaskDefinition,
