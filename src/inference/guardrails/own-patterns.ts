@@ -23,8 +23,11 @@ const [minWindow, maxWindow] = [32, 1024]
 /** After so many matches in a window, the rest of it is searched in narrow ones. */
 const manyMatches = 32
 const narrowWindow = 128
-/** Memory for the states of a set's automaton. */
-const stateBytes = 1 << 20
+/**
+ * Memory for the states of an automaton: a few hundred, which is more than ordinary patterns need.
+ * With more, patterns that have very many states would spend their time on building them.
+ */
+const [minStateBytes, stateBytesPerInstruction] = [1 << 18, 2560]
 const flags = RE2JS.CASE_INSENSITIVE
 
 /** Why a pattern is refused; `undefined` when it may run. */
@@ -142,6 +145,8 @@ export class PatternSet implements Matcher {
 }
 
 function toSet(regexes: readonly RE2JS[]): RE2Set {
+  const size = regexes.reduce((sum, regex) => sum + regex.programSize(), 0)
+  const stateBytes = Math.max(minStateBytes, size * stateBytesPerInstruction)
   const set = new RE2Set(RE2Set.UNANCHORED, flags, stateBytes)
   for (const regex of regexes) set.add(regex.pattern())
   return set
