@@ -123,7 +123,7 @@ function resolveProgram(
   const { cwd, env, stdin, shell = false, captureStdio } = options
   const executable = expectPath('executable', options.executable)
   expectNoBatchFile(executable, shell, process.platform)
-  return Object.freeze({
+  return {
     kind: 'program',
     executable,
     priority,
@@ -136,7 +136,7 @@ function resolveProgram(
     stdin: stdin === undefined ? null : expectStdin(stdin),
     shell: expectBoolean('shell', shell),
     captureStdio: captureStdio === undefined ? null : expectCaptureStdio(captureStdio),
-  })
+  }
 }
 
 function resolveFunction(
@@ -169,7 +169,7 @@ function toFunctionSpec(
   definition: TaskDefinition,
   args: readonly unknown[],
 ): FunctionSpec {
-  return Object.freeze({
+  return {
     kind: 'function',
     executable,
     priority,
@@ -178,7 +178,7 @@ function toFunctionSpec(
     workDir: null,
     definition,
     args,
-  })
+  }
 }
 
 function toClosureSpec(
@@ -186,14 +186,14 @@ function toClosureSpec(
   executable: string,
   resources: ResourceRequest,
 ): ClosureSpec {
-  return Object.freeze({
+  return {
     kind: 'closure',
     executable,
     priority,
     timeoutSeconds,
     resources,
     workDir: null,
-  })
+  }
 }
 
 /** `names` are the wrong ones, each with the right one if there is any. */
