@@ -1,14 +1,14 @@
 /** Runs AI tasks: one request to the text generator for each prompt of a task. */
 
 import { hostname } from 'node:os'
-import type { BackendListener, Connection, Job, TaskReport } from '../backends/backend.ts'
+import type { BackendListener, Connection, Job, Refusal, TaskReport } from '../backends/backend.ts'
 import type { Clock } from '../foundation/clock.ts'
 import { messageOf, StateError, TimeoutError, WorkerLostError } from '../foundation/errors.ts'
-import type { PromptSpec } from '../tasks/spec.ts'
-import { toPromptRequest } from './ai-request.ts'
+import type { PromptSpec, SamplingOptions } from '../tasks/spec.ts'
 import { generateEach } from './generate.ts'
-import type { GenerationResult, TextGenerator } from './generation/text-generator.ts'
+import type { ChatMessage, OutputFormat, Sampling } from './generation/inference-engine.ts'
 import { inferenceCodeOf } from './generation/inference-errors.ts'
+import type { GenerationResult, PromptRequest, TextGenerator } from './generation/text-generator.ts'
 
 export interface AiJobsParts {
   /** `null` before the backend is initialized. */
@@ -174,4 +174,61 @@ class AiRun {
 function toTaskCause(error: unknown): unknown {
   if (inferenceCodeOf(error) !== 'engine_lost') return error
   return new WorkerLostError(messageOf(error), { cause: error })
+}
+
+function toPromptRequest(
+  uid: string,
+  { sampling, priority }: PromptSpec,
+  prompt: string,
+  signal: AbortSignal,
+): PromptRequest {
+  const messages: ChatMessage[] = []
+  const { systemPrompt } = sampling
+  if (systemPrompt !== undefined) messages.push({ role: 'system', content: systemPrompt })
+  messages.push({ role: 'user', content: prompt })
+  return {
+    input: { kind: 'chat', messages },
+    sampling: toSampling(sampling),
+    priority,
+    // The time-out of a task begins with its execution, not in the queue.
+    timeoutSeconds: null,
+    signal,
+    isBounded: false,
+    taskId: uid,
+  }
+}
+
+function toSampling(options: SamplingOptions): Partial<Sampling> {
+  const { maxTokens, temperature, topP, topK, stop, seed, responseFormat } = options
+  const format = responseFormat === undefined ? undefined : toFormat(responseFormat)
+  return {
+    ...(maxTokens === undefined ? {} : { maxTokens }),
+    ...(temperature === undefined ? {} : { temperature }),
+    ...(topP === undefined ? {} : { topP }),
+    ...(topK === undefined ? {} : { topK }),
+    ...(stop === undefined ? {} : { stop: typeof stop === 'string' ? [stop] : stop }),
+    ...(seed === undefined ? {} : { seed }),
+    ...(format === undefined || 'message' in format ? {} : { format }),
+  }
+}
+
+/** Why the `responseFormat` of a task is invalid; `null` if it is valid. */
+export function refuseFormat({ sampling }: PromptSpec): Refusal | null {
+  const { responseFormat } = sampling
+  const format = responseFormat === undefined ? null : toFormat(responseFormat)
+  return format !== null && 'message' in format ? format : null
+}
+
+/** As in the chat-completions API: `{ type, json_schema: { schema } }`. */
+function toFormat(given: object): OutputFormat | Refusal {
+  const { type, json_schema: wrapper } = given as { type?: unknown; json_schema?: unknown }
+  if (type === 'text') return { kind: 'text' }
+  if (type === 'json_object') return { kind: 'json_object' }
+  if (type !== 'json_schema') {
+    const message = 'expected "text", "json_object" or "json_schema"'
+    return { field: 'responseFormat.type', message }
+  }
+  const schema = (wrapper as { schema?: unknown } | undefined)?.schema
+  if (typeof schema === 'object' && schema !== null) return { kind: 'json_schema', schema }
+  return { field: 'responseFormat.json_schema.schema', message: 'expected a JSON schema' }
 }

@@ -12,8 +12,7 @@ import {
   expectObject,
   expectString,
 } from '../foundation/options.ts'
-import { expectEngineOption } from './config/engine-option.ts'
-import { resolveOverrides } from './config/overrides.ts'
+import { expectEngineOption, resolveOverrides } from './config/overrides.ts'
 import type { EngineOption, InferenceOverrides } from './config/inference-config.ts'
 import type { CreateEngine } from './generation/inference-engine.ts'
 import { expectReachable } from './server/listening.ts'

@@ -1,23 +1,31 @@
 /** The running parts of an initialized inference backend: creates, starts and stops them. */
 
-import type { Notice } from '../backends/backend.ts'
-import { toEventNotice } from '../backends/backend.ts'
+import { homedir } from 'node:os'
+import { join } from 'node:path'
+import { type Notice, toEventNotice } from '../backends/backend.ts'
 import { Batch, EngineLost } from '../events/library-events.ts'
 import { newSpanId } from '../foundation/ids.ts'
+import type { InferenceConfig } from './config/inference-config.ts'
+import { createEchoEngine } from './engines/echo.ts'
+import { createLlamaEngine } from './engines/llama.ts'
+import { createOpenAiEngine } from './engines/openai.ts'
+import { createProcessEngine } from './engines/process.ts'
+import { Autoscaler } from './generation/autoscaler.ts'
 import type { BatchReport } from './generation/batch-run.ts'
 import { Batcher } from './generation/batcher.ts'
-import type { InferenceConfig } from './config/inference-config.ts'
+import { EnginePool } from './generation/engine-pool.ts'
+import { ServerMetrics, toBatchSpan } from './generation/gen-ai.ts'
+import type {
+  CreateEngine,
+  EngineWorker,
+  InferenceEngine,
+  Sampling,
+} from './generation/inference-engine.ts'
+import { RequestHandler, type RequestReport } from './generation/request-handler.ts'
 import type { TextGenerator } from './generation/text-generator.ts'
-import type { Sampling } from './generation/inference-engine.ts'
-import { createEngineFactory } from './engines/create-engine.ts'
-import { toBatchSpan } from './generation/gen-ai.ts'
 import { createGuard } from './guardrails/guard.ts'
 import type { ResolvedInferenceOptions } from './inference-options.ts'
-import { RequestHandler, type RequestReport } from './generation/request-handler.ts'
-import { ServerMetrics } from './server/server-metrics.ts'
 import { InferenceServer } from './server/server.ts'
-import { Autoscaler } from './generation/autoscaler.ts'
-import { EnginePool } from './generation/engine-pool.ts'
 
 export interface ServiceParts {
   readonly options: ResolvedInferenceOptions
@@ -160,3 +168,55 @@ function defaultSampling({ llm }: InferenceConfig): Sampling {
   const chosen = { maxTokens, temperature, topP, topK, repetitionPenalty, seed, stop, ignoreEos }
   return { ...chosen, minP: 0, logprobs: null, format: { kind: 'text' } }
 }
+
+type EngineEnvironment = Pick<ResolvedInferenceOptions, 'clock' | 'log' | 'onProgress'>
+
+function createEngineFactory(
+  config: InferenceConfig,
+  environment: EngineEnvironment,
+): CreateEngine {
+  return (worker) => createEngine(config, environment, worker)
+}
+
+function createEngine(
+  config: InferenceConfig,
+  { clock, log, onProgress }: EngineEnvironment,
+  worker: EngineWorker,
+): InferenceEngine {
+  const { modelName, engine, llm, tpSize, hardware, hubToken } = config
+  const common = { modelName, contextLength: llm.maxModelLen, clock, log }
+  switch (engine.kind) {
+    case 'llama':
+      return createLlamaEngine({
+        ...common,
+        ...engine,
+        cacheDir: engine.cacheDir ?? defaultCache(),
+        hubToken: hubToken?.reveal() ?? null,
+        onProgress,
+      })
+    case 'openai':
+      return createOpenAiEngine({ ...common, ...engine, apiKey: engine.apiKey?.reveal() ?? null })
+    case 'process':
+      return createProcessEngine(
+        {
+          ...common,
+          ...engine,
+          tpSize,
+          dtype: llm.dtype,
+          gpuMemoryUtilization: llm.gpuMemoryUtilization,
+          numGpus: hardware.numGpus,
+          nodeOffset: hardware.nodeOffset,
+          host: '127.0.0.1',
+          hubToken: hubToken?.reveal() ?? null,
+          onProgress,
+        },
+        worker,
+      )
+    default:
+      return createEchoEngine({ ...common, ...engine })
+  }
+}
+
+/** The folder of downloaded models, in the cache folder of the user. */
+const defaultCache = (): string =>
+  join(process.env['XDG_CACHE_HOME'] ?? join(homedir(), '.cache'), 'tutti', 'models')

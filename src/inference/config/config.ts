@@ -1,14 +1,36 @@
 /** Loads a configuration: reads the file, checks it by its schema and completes it. */
 
 import { basename } from 'node:path'
-import { ValueError } from '../../foundation/errors.ts'
+import { errnoOf, messageOf, ValueError } from '../../foundation/errors.ts'
 import { type Log, processLog } from '../../foundation/log.ts'
-import { ConfigProblems } from './config-problems.ts'
-import type { Environment } from './schema/field-schemas.ts'
+import { maskSecrets } from '../../foundation/secrets.ts'
+import {
+  builtInRules,
+  type GuardrailConfig,
+  type GuardRule,
+  type GuardStage,
+} from '../guardrails/rules.ts'
+import {
+  type ConfigNode,
+  ConfigProblems,
+  isEmptyNode,
+  startOfFile,
+  WrittenFile,
+} from './config-tree.ts'
+import { engineOf, readEngineOption, resolveOverrides } from './overrides.ts'
 import { type ConfigFiles, readConfigFile, tokenFilesBeside, warnOfReaders } from './files.ts'
-import type { InferenceConfig, InferenceOverrides } from './inference-config.ts'
-import { resolveOverrides } from './overrides.ts'
-import { resolveConfig } from './resolve.ts'
+import type {
+  DynamicWorkersConfig,
+  EngineConfig,
+  HardwareConfig,
+  InferenceConfig,
+  InferenceOverrides,
+  LlmConfig,
+} from './inference-config.ts'
+import { readTree } from './read-tree.ts'
+import { createConfigSchema, type FileConfig } from './schema/config-schema.ts'
+import type { Environment } from './schema/field-schemas.ts'
+import { Secret } from './secret.ts'
 import { parseYamlTree } from './yaml-tree.ts'
 
 /** Reads, checks and completes a file. Overrides take precedence over it, and it over defaults. */
@@ -56,4 +78,218 @@ const noFiles: ConfigFiles = {
   readToken() {
     throw new ValueError('there are no files')
   },
+}
+
+export interface ResolveContext {
+  readonly problems: ConfigProblems
+  readonly env: Environment
+  readonly overrides: InferenceOverrides
+  readonly files: ConfigFiles
+}
+
+/** The settings, frozen deeply; or one error with all problems. */
+function resolveConfig(root: ConfigNode, context: ResolveContext): InferenceConfig {
+  const { problems, env, overrides } = context
+  if (root.kind !== 'map' && !isEmptyNode(root)) {
+    problems.add(root.position, 'expected sections, such as "required:"')
+  }
+  problems.throwIfAny()
+  const tree: ConfigNode =
+    root.kind === 'map' ? root : { kind: 'map', entries: [], position: startOfFile }
+  const file = readTree(createConfigSchema(env), tree, problems)
+  const written = new WrittenFile(tree, problems)
+  const engine = readEngineOption(overrides.engine, engineOf(file.engine), env)
+  const required = resolveRequired(file.required, written, engine, context)
+  refuseSecretsIn(engine, written)
+  const hardware = resolveHardware(file.hardware, overrides, required.tpSize)
+  const batching = resolveBatching(file.input_batching, overrides)
+  const slots = slotsOf(engine, batching.maxBatchSize)
+  const config: InferenceConfig = {
+    ...required,
+    hardware,
+    llm: resolveLlm(file.llm, written),
+    batching,
+    guardrails: resolveGuardrails(file.guardrails, written),
+    dynamicWorkers: resolveDynamicWorkers(file.dynamic_workers, written, hardware, slots),
+    engine,
+  }
+  problems.throwIfAny()
+  return freezeDeeply(config)
+}
+
+/** A hub model needs a token only where we download it ourselves: with the llama engine. */
+function resolveRequired(
+  section: FileConfig['required'],
+  written: WrittenFile,
+  engine: EngineConfig,
+  { overrides, files }: ResolveContext,
+): Pick<InferenceConfig, 'modelName' | 'hubToken' | 'tpSize'> {
+  const modelName = overrides.modelName ?? section.model_name ?? ''
+  if (overrides.modelName === undefined && !written.has('required', 'model_name')) {
+    written.refuse(['required', 'model_name'], 'missing; set it, or the option modelName')
+  }
+  const hasToken = written.has('required', 'hf_token')
+  const hasFile = written.has('required', 'token_file')
+  let hubToken = section.hf_token ?? null
+  if (hasToken && hasFile) {
+    written.refuse(['required', 'token_file'], 'hf_token is set too; keep one of them')
+  } else if (section.token_file !== undefined) {
+    const { token, reason } = readToken(files, section.token_file)
+    if (token !== undefined) hubToken = new Secret(token)
+    else written.refuse(['required', 'token_file'], `cannot be used (${reason})`)
+  }
+  const isHub = modelName !== '' && !looksLocal(modelName) && !files.exists(modelName)
+  if (engine.kind === 'llama' && isHub && !hasToken && !hasFile) {
+    const ways = 'set it, or token_file, or name a local file'
+    written.refuse(['required', 'hf_token'], `needed to download the model; ${ways}`)
+  }
+  return { modelName, hubToken, tpSize: overrides.tpSize ?? section.tp_size }
+}
+
+function readToken(files: ConfigFiles, path: string): { token?: string; reason?: string } {
+  try {
+    const token = files.readToken(path)
+    return /^\S+$/.test(token) ? { token } : { reason: 'it does not hold one token' }
+  } catch (error) {
+    const errno = errnoOf(error)
+    return { reason: /^E[A-Z]+$/.test(errno) ? errno : messageOf(error) }
+  }
+}
+
+const looksLocal = (name: string): boolean => /^(?:\.{0,2}\/|~)|\.gguf$/i.test(name)
+
+/** Checked once all secrets are known: every user of a machine can read a process's arguments. */
+function refuseSecretsIn(engine: EngineConfig, written: WrittenFile): void {
+  if (engine.kind !== 'process') return
+  if (engine.command.every((word) => maskSecrets(word) === word)) return
+  written.refuse(['engine', 'command'], 'holds a secret; put it into env', 'key')
+}
+
+function resolveHardware(
+  section: FileConfig['hardware'],
+  overrides: InferenceOverrides,
+  tpSize: number,
+): HardwareConfig {
+  const numNodes = overrides.numNodes ?? section.num_nodes
+  const numGpus = overrides.numGpus ?? section.num_gpus
+  const derived = Math.max(1, numNodes * Math.floor(numGpus / tpSize))
+  return {
+    numNodes,
+    numGpus,
+    nodeOffset: overrides.offset ?? section.node_offset,
+    numInfWorkers: section.num_inf_workers ?? derived,
+    queueLimit: section.queue_limit,
+  }
+}
+
+function resolveBatching(
+  section: FileConfig['input_batching'],
+  overrides: InferenceOverrides,
+): InferenceConfig['batching'] {
+  return {
+    isOn: section.toggle_on,
+    maxBatchSize: overrides.maxBatchSize ?? section.max_batch_size,
+    maxBatchWaitMs: overrides.maxBatchWaitMs ?? section.max_batch_wait_ms,
+    type: section.type,
+  }
+}
+
+function resolveLlm(section: FileConfig['llm'], written: WrittenFile): LlmConfig {
+  const maxModelLen = section.max_model_len
+  const maxTokens = section.max_tokens ?? Math.min(100, maxModelLen)
+  if (maxTokens > maxModelLen) {
+    const problem = `expected at most max_model_len (${maxModelLen}), got ${maxTokens}`
+    written.refuse(['llm', 'max_tokens'], problem)
+  }
+  return {
+    dtype: section.dtype,
+    maxTokens,
+    maxModelLen,
+    temperature: section.temperature,
+    topP: section.top_p,
+    topK: section.top_k,
+    repetitionPenalty: section.repetition_penalty,
+    seed: section.seed ?? null,
+    stop: section.stop ?? [],
+    ignoreEos: section.ignore_eos,
+    systemPrompt: section.system_prompt ?? [],
+    gpuMemoryUtilization: section.gpu_memory_utilization,
+  }
+}
+
+/** `slots` is the number of requests that one worker works on at a time. */
+function resolveDynamicWorkers(
+  section: FileConfig['dynamic_workers'],
+  written: WrittenFile,
+  { numInfWorkers }: HardwareConfig,
+  slots: number,
+): DynamicWorkersConfig {
+  const minWorkers = section.min_workers
+  const maxWorkers = section.max_workers ?? Math.max(numInfWorkers, minWorkers)
+  if (maxWorkers < minWorkers) {
+    const problem = `expected at least min_workers (${minWorkers}), got ${maxWorkers}`
+    written.refuse(['dynamic_workers', 'max_workers'], problem)
+  }
+  return {
+    isOn: section.toggle_on,
+    minWorkers,
+    maxWorkers,
+    targetOngoingRequests: section.target_ongoing_requests ?? slots,
+    spinUpSeconds: section.spin_up_seconds,
+    spinDownSeconds: section.spin_down_seconds,
+  }
+}
+
+function slotsOf(engine: EngineConfig, maxBatchSize: number): number {
+  if (engine.kind === 'llama') return Math.min(engine.sequences, maxBatchSize)
+  return engine.kind === 'echo' ? maxBatchSize : Math.min(engine.maxConcurrency, maxBatchSize)
+}
+
+function freezeDeeply<T extends object>(value: T): T {
+  for (const part of Object.values(value)) {
+    if (typeof part === 'object' && part !== null && !(part instanceof Secret)) freezeDeeply(part)
+  }
+  return Object.freeze(value)
+}
+
+type Section = FileConfig['guardrails']
+type FileRule = NonNullable<Section['rules']>[number]
+
+/** Without `rules`, prompt injection alone; `max_prompt_chars` is a rule of its own, the first. */
+function resolveGuardrails(section: Section, written: WrittenFile): GuardrailConfig {
+  const { action, max_prompt_chars: maxPromptChars = null } = section
+  const own = section.rules ?? (written.has('guardrails', 'rules') ? [] : ['injection' as const])
+  const ids = own.map(idOf)
+  const twice = ids.find((id, at) => ids.indexOf(id) !== at)
+  if (twice !== undefined) {
+    written.refuse(['guardrails', 'rules'], `two rules have the id ${twice}`)
+  }
+  const hasLimits = ids.includes('limits')
+  if (hasLimits && !written.has('guardrails', 'max_prompt_chars')) {
+    written.refuse(['guardrails', 'rules'], 'limits needs max_prompt_chars')
+  }
+  const isLimited = maxPromptChars !== null && !hasLimits
+  const rules = isLimited ? ['limits' as const, ...own] : own
+  return {
+    isOn: section.toggle_on,
+    sensitivity: section.sensitivity,
+    rules: rules.map((rule) => toRule(rule, action)),
+    maxPromptChars,
+    action,
+    onBlock: section.on_block,
+  }
+}
+
+const idOf = (rule: FileRule): string => (typeof rule === 'string' ? rule : rule.id)
+
+function toRule(rule: FileRule, usual: Section['action']): GuardRule {
+  const { id, ...given } = typeof rule === 'string' ? { id: rule } : rule
+  const builtIn = builtInRules.find((name) => name === id)
+  const readsInput = builtIn === 'injection' || builtIn === 'limits'
+  const stage: GuardStage = given.stage ?? (readsInput ? 'input' : 'both')
+  const chosen = { stage, action: given.action ?? usual }
+  if (builtIn !== undefined) return { kind: 'built-in', id: builtIn, ...chosen }
+  const { pattern, keywords = [], unless = [] } = given
+  if (pattern !== undefined) return { kind: 'pattern', id, pattern, unless, ...chosen }
+  return { kind: 'keywords', id, keywords, unless, ...chosen }
 }

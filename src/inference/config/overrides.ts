@@ -1,22 +1,19 @@
-/** Options that take precedence over the file, checked against the same ranges. */
+/** Options of the backend that take precedence over the file, checked as the file is. */
 
 import {
   expectInteger,
   expectKnownKeys,
   expectObject,
+  expectOneOf,
   expectString,
 } from '../../foundation/options.ts'
-import type { InferenceOverrides } from './inference-config.ts'
-
-/** Ranges of values that both the file and the options may set. */
-export const sharedRanges = {
-  numNodes: { min: 1, max: 65_536 },
-  numGpus: { min: 0, max: 1024 },
-  tpSize: { min: 1, max: 1024 },
-  offset: { min: 0, max: 65_535 },
-  maxBatchSize: { min: 1, max: 65_536 },
-  maxBatchWaitMs: { min: 0, max: 3_600_000 },
-} as const
+import { ConfigProblems, treeOf } from './config-tree.ts'
+import type { EngineConfig, EngineOption, InferenceOverrides } from './inference-config.ts'
+import { readTree } from './read-tree.ts'
+import type { FileConfig } from './schema/config-schema.ts'
+import { engineKinds, engineSection } from './schema/engine-schema.ts'
+import { type Environment, section, sharedRanges } from './schema/field-schemas.ts'
+import { withMaskedValues } from './secret.ts'
 
 type Counted = keyof typeof sharedRanges
 
@@ -39,4 +36,71 @@ export function resolveOverrides(overrides: InferenceOverrides): InferenceOverri
   }
   if (overrides.engine !== undefined) resolved.engine = overrides.engine
   return resolved
+}
+
+/** The engine that the option asks for; without one, or of the same kind alone, the file's. */
+export function readEngineOption(
+  option: EngineOption | undefined,
+  written: EngineConfig,
+  env: Environment,
+): EngineConfig {
+  if (option === undefined || option === written.kind) return written
+  return readOption(option, env)
+}
+
+/** Checks the option before the file is read; the keys of a kind alone may be in the file. */
+export function expectEngineOption(option: EngineOption, env: Environment): void {
+  if (typeof option === 'string') expectOneOf('engine', option, engineKinds)
+  else readOption(option, env)
+}
+
+function readOption(option: EngineOption, env: Environment): EngineConfig {
+  const given = typeof option === 'string' ? { kind: option } : expectObject('engine', option)
+  expectOneOf('engine', given['kind'], engineKinds)
+  const problems = new ConfigProblems(null)
+  const keys = Object.entries(given).map(([name, value]) => [toSnakeCase(name), value])
+  const tree = treeOf({ engine: Object.fromEntries(keys) })
+  const { engine } = readTree(section({ engine: engineSection(env) }), tree, problems)
+  problems.throwIfAny()
+  return engineOf(engine)
+}
+
+const toSnakeCase = (name: string): string =>
+  name.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)
+
+/** The settings of the engine that a file describes. */
+export function engineOf(engine: FileConfig['engine']): EngineConfig {
+  switch (engine.kind) {
+    case 'llama':
+      return {
+        kind: 'llama',
+        threads: engine.threads ?? null,
+        gpu: engine.gpu,
+        sequences: engine.sequences,
+        batchSize: engine.batch_size,
+        cacheDir: engine.cache_dir ?? null,
+      }
+    case 'openai':
+      return {
+        kind: 'openai',
+        baseUrl: engine.base_url,
+        apiKey: engine.api_key ?? null,
+        maxConcurrency: engine.max_concurrency,
+      }
+    case 'process':
+      return {
+        kind: 'process',
+        command: engine.command,
+        env: withMaskedValues(engine.env ?? {}),
+        startTimeoutSeconds: engine.start_timeout_seconds,
+        healthPath: engine.health_path,
+        maxConcurrency: engine.max_concurrency,
+      }
+    default:
+      return {
+        kind: 'echo',
+        latencyMs: engine.latency_ms,
+        latencyPerPromptMs: engine.latency_per_prompt_ms,
+      }
+  }
 }

@@ -12,9 +12,15 @@ import {
   valueAt,
   type z,
 } from '../../schema/schema.ts'
-import { type ConfigProblems, pathText } from './config-problems.ts'
+import {
+  type ConfigNode,
+  type ConfigProblems,
+  pathText,
+  type ScalarNode,
+  scalarsIn,
+  valueOf,
+} from './config-tree.ts'
 import { engineKeys, engineKinds } from './schema/engine-schema.ts'
-import { type ConfigNode, type ScalarNode, scalarsIn, valueOf } from './tree.ts'
 
 /**
  * The values of a tree with defaults. A key whose value is wrong counts as left out, so that the

@@ -11,15 +11,16 @@ import {
   type ParsedNode,
   parseDocument,
 } from 'yaml'
-import { type ConfigProblems, showKey } from './config-problems.ts'
-import { maxConfigBytes } from './files.ts'
 import {
   type ConfigEntry,
   type ConfigNode,
+  type ConfigProblems,
   positionsIn,
+  showKey,
   type SourcePosition,
   startOfFile,
-} from './tree.ts'
+} from './config-tree.ts'
+import { maxConfigBytes } from './files.ts'
 
 /** The parser's time grows with the tokens, and its stack with the depth. */
 const maxTokens = 20_000

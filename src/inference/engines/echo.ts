@@ -3,15 +3,21 @@
 import { type Clock, systemClock } from '../../foundation/clock.ts'
 import type {
   EngineCapacity,
+  FinishReason,
+  GenerationDelta,
   GenerationEnd,
+  GenerationInput,
   GenerationListener,
   GenerationRequest,
   InferenceEngine,
   ModelFacts,
+  OutputFormat,
+  TokenLogprob,
+  ToolDefinition,
+  Usage,
 } from '../generation/inference-engine.ts'
 import { inferenceError } from '../generation/inference-errors.ts'
-import { type EchoResult, createEchoResult } from './echo/echo-result.ts'
-import { toPieces, toTokenId } from './echo/echo-result.ts'
+import { sampleJson } from './echo/sample-json.ts'
 
 /** The latency, name and context length of the simulated model. */
 export interface EchoEngineOptions {
@@ -153,4 +159,150 @@ class EchoRun {
     this.#listener.end(this.#request.id, end)
     this.#ended?.resolve()
   }
+}
+
+interface EchoResult {
+  readonly deltas: readonly GenerationDelta[]
+  readonly finishReason: FinishReason
+  readonly usage: Usage
+}
+
+const maxDeltas = 8
+
+/**
+ * The prompt, or the last user message, cut at `maxTokens` and stop texts; as JSON if the format
+ * asks for it; a tool call if a tool is required. Throws an `InferenceError` for other requests.
+ */
+function createEchoResult(request: GenerationRequest, contextLength: number): EchoResult {
+  const { input, sampling } = request
+  const promptTokens = countPrompt(input)
+  if (promptTokens >= contextLength) {
+    throw inferenceError(
+      'context_length_exceeded',
+      `the prompt has ${promptTokens} tokens, the context ${contextLength} for it and an answer`,
+    )
+  }
+  const prompt = lastUserText(input)
+  const tool = requiredTool(input)
+  if (tool !== null) return callOf(tool, prompt, request.id, promptTokens)
+  const room = Math.min(sampling.maxTokens, contextLength - promptTokens)
+  const all = toPieces(formatted(prompt, sampling.format))
+  if (sampling.ignoreEos) repeat(all, room)
+  const pieces = all.length > room ? all.slice(0, room) : all
+  const isCut = all.length > room || (sampling.ignoreEos && all.length === room)
+  const stopped = stopAt(pieces, sampling.stop)
+  const kept = stopped ?? pieces
+  return {
+    deltas: toDeltas(kept, sampling.logprobs, promptTokens),
+    finishReason: stopped === null && isCut ? 'length' : 'stop',
+    usage: { promptTokens, completionTokens: kept.length },
+  }
+}
+
+/** Each message and each text has a start token, as with real models. */
+function countPrompt(input: GenerationInput): number {
+  if (input.kind === 'text') return 1 + toPieces(input.text).length
+  let count = 0
+  for (const { content } of input.messages) count += 1 + toPieces(content).length
+  return count
+}
+
+function lastUserText(input: GenerationInput): string {
+  if (input.kind === 'text') return input.text
+  const last = input.messages.findLast(({ role }) => role === 'user') ?? input.messages.at(-1)
+  return last?.content ?? ''
+}
+
+function formatted(prompt: string, format: OutputFormat): string {
+  if (format.kind === 'text') return prompt
+  if (format.kind === 'json_object') return JSON.stringify({ echo: prompt })
+  return JSON.stringify(sampleJson(format.schema, prompt))
+}
+
+/** For `ignoreEos`: repeats the tokens up to the length. */
+function repeat(pieces: string[], length: number): void {
+  const { length: period } = pieces
+  if (period === 0) return
+  for (let at = period; at < length; at++) pieces.push(pieces[at - period] ?? '')
+}
+
+/** The tokens before the first stop text; `null` if there is none. */
+function stopAt(pieces: readonly string[], stop: readonly string[]): string[] | null {
+  if (stop.length === 0) return null
+  const text = pieces.join('')
+  let end = Infinity
+  for (const one of stop) {
+    const at = one === '' ? -1 : text.indexOf(one)
+    if (at >= 0) end = Math.min(end, at)
+  }
+  return end === Infinity ? null : toPieces(text.slice(0, end))
+}
+
+function toDeltas(
+  pieces: readonly string[],
+  logprobs: number | null,
+  promptTokens: number,
+): GenerationDelta[] {
+  const size = Math.ceil(pieces.length / maxDeltas)
+  const deltas: GenerationDelta[] = []
+  for (let at = 0; at < pieces.length; at += size) {
+    const some = pieces.slice(at, at + size)
+    const delta = { text: some.join(''), ...(at === 0 ? { promptTokens } : {}) }
+    if (logprobs === null) deltas.push(delta)
+    else deltas.push({ ...delta, logprobs: some.map((token) => toLogprob(token, logprobs)) })
+  }
+  return deltas
+}
+
+/** Numbers that only resemble probabilities. */
+function toLogprob(token: string, count: number): TokenLogprob {
+  const logprob = -(toTokenId(token) % 1000) / 1000
+  const top = Array.from({ length: count }, (_, at) => ({
+    token: at === 0 ? token : `${token}${at}`,
+    logprob: logprob - at,
+  }))
+  return { token, logprob, top }
+}
+
+function requiredTool(input: GenerationInput): ToolDefinition | null {
+  if (input.kind === 'text') return null
+  const { tools = [], toolChoice = 'auto' } = input
+  if (toolChoice === 'auto' || toolChoice === 'none') return null
+  const tool =
+    toolChoice === 'required' ? tools[0] : tools.find(({ name }) => name === toolChoice.name)
+  if (tool === undefined) throw inferenceError('unsupported', 'the required tool is not defined')
+  return tool
+}
+
+function callOf(
+  tool: ToolDefinition,
+  prompt: string,
+  id: string,
+  promptTokens: number,
+): EchoResult {
+  const given = JSON.stringify(sampleJson(tool.parameters ?? { type: 'object' }, prompt))
+  const completionTokens = toPieces(tool.name).length + toPieces(given).length
+  const toolCalls = [{ id: `call_${id}`, name: tool.name, arguments: given }]
+  return {
+    deltas: [{ text: '', toolCalls, promptTokens }],
+    finishReason: 'tool_calls',
+    usage: { promptTokens, completionTokens },
+  }
+}
+
+/** A token is up to eight characters of a word, with the white space before them. */
+const piece = /\s{0,8}\S{1,8}|\s{1,8}/gu
+
+/** The tokens of a text; joined, they are the text again. */
+function toPieces(text: string): string[] {
+  return text.match(piece) ?? []
+}
+
+/** Always the same number for the same token. */
+function toTokenId(token: string): number {
+  let hash = 0x811c9dc5
+  for (let at = 0; at < token.length; at++) {
+    hash = Math.imul(hash ^ token.charCodeAt(at), 0x01000193)
+  }
+  return hash >>> 16
 }

@@ -18,10 +18,10 @@ import {
   describeExit,
   hintForExit,
   type LlamaProcess,
+  Recipient,
   startLlamaProcess,
 } from './llama/llama-process.ts'
 import type { FromLlama, LoadOrder, LoadProgress } from './llama/protocol.ts'
-import { Recipient } from './llama/recipient.ts'
 
 /** Which model to load, and how much of the machine it may use. */
 export interface LlamaEngineOptions {

@@ -1,24 +1,26 @@
 /** The engine that attaches to a running OpenAI-compatible server; it starts no process itself. */
 
-import { boundedWait, unlessAborted } from '../../foundation/promises.ts'
 import { type Clock, sleep } from '../../foundation/clock.ts'
 import type { InferenceError } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
-import { invalid } from '../../foundation/options.ts'
+import { didYouMean, invalid } from '../../foundation/options.ts'
+import { boundedWait, unlessAborted } from '../../foundation/promises.ts'
 import { registerSecret } from '../../foundation/secrets.ts'
 import type {
   EngineCapacity,
   GenerationEnd,
+  GenerationInput,
   GenerationListener,
   GenerationRequest,
   InferenceEngine,
   ModelFacts,
+  Usage,
 } from '../generation/inference-engine.ts'
 import { inferenceCodeOf, inferenceError } from '../generation/inference-errors.ts'
+import { estimateTokens, promptText } from '../generation/token-estimate.ts'
 import { toCall } from './openai/request-body.ts'
+import { countOr, listOf, parseJson, pick, textOr } from './openai/untrusted-json.ts'
 import { callUpstream } from './openai/upstream-call.ts'
-import { countOr, parseJson, pick } from './openai/untrusted-json.ts'
-import { servedContextLength, UsageCounter } from './openai/served-model.ts'
 import {
   isResponding,
   type ServerAddress,
@@ -238,4 +240,61 @@ function broken(cause: unknown): InferenceError {
   return inferenceError('engine_error', 'the connection broke before the response ended', {
     cause,
   })
+}
+
+const maxNames = 10
+
+/** The model's context length in the list, or `null`; throws if the model is not served. */
+function servedContextLength(list: unknown, model: string): number | null {
+  const entries = listOf(pick(list, 'data'))
+  const entry = entries.find((one) => pick(one, 'id') === model)
+  if (entry !== undefined) return countOr(pick(entry, 'max_model_len'), null)
+  const names = entries.map((one) => textOr(pick(one, 'id'), '')).filter((name) => name !== '')
+  const known = names.slice(0, maxNames).map((name) => `"${name}"`)
+  const more = names.length > maxNames ? ` and ${names.length - maxNames} more` : ''
+  const served = known.length === 0 ? 'it serves no model' : `it serves ${known.join(', ')}${more}`
+  throw inferenceError(
+    'engine_error',
+    `the server does not serve "${model}": ${served}${didYouMean(model, names)}`,
+    { hint: "set the model's name to one that the server lists" },
+  )
+}
+
+/**
+ * Counts the tokens of calls for which the server reported no usage: with the server's tokenizer if
+ * there is one, else by the length of the text. What the model's template adds is not counted.
+ * Warns once.
+ */
+class UsageCounter {
+  readonly #tokenize: (text: string) => Promise<readonly number[]>
+  readonly #log: Log
+  #canTokenize = true
+  #hasWarned = false
+
+  constructor(tokenize: (text: string) => Promise<readonly number[]>, log: Log) {
+    this.#tokenize = tokenize
+    this.#log = log
+  }
+
+  async count(input: GenerationInput, output: string): Promise<Usage> {
+    if (!this.#hasWarned) {
+      this.#hasWarned = true
+      this.#log.warn('UsageEstimated', 'the server reports no usage; token counts are estimates')
+    }
+    const [promptTokens, completionTokens] = [
+      await this.#countTokens(promptText(input)),
+      await this.#countTokens(output),
+    ]
+    return { promptTokens, completionTokens }
+  }
+
+  async #countTokens(text: string): Promise<number> {
+    if (text === '') return 0
+    try {
+      if (this.#canTokenize) return (await this.#tokenize(text)).length
+    } catch {
+      this.#canTokenize = false
+    }
+    return estimateTokens(text)
+  }
 }

@@ -1,8 +1,7 @@
 /** Applies matchers to a text that arrives in pieces, in steps that depend on the text alone. */
 
 import { runSteps, type Steps } from '../../runtime/turn-budget.ts'
-import { lookBack, type Match, type Matcher, reach, type Stretch } from './matcher.ts'
-import type { GuardHit } from './rules.ts'
+import { type GuardHit, lookBack, type Match, type Matcher, reach, type Stretch } from './rules.ts'
 
 /**
  * Holds an answer back as long as its end may be the beginning of a match. All releases together

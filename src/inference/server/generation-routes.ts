@@ -9,8 +9,7 @@ import {
   sendWholeReply,
   toPromptRequests,
 } from './replies/replies.ts'
-import { ChatReply } from './replies/chat-reply.ts'
-import { CompletionReply } from './replies/completion-reply.ts'
+import { ChatReply, CompletionReply } from './replies/completion-replies.ts'
 import type { HttpExchange } from './http-exchange.ts'
 import type { HttpError } from './http-error.ts'
 import { machineName } from './listening.ts'

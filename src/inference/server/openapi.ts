@@ -1,14 +1,38 @@
-/** The OpenAPI document of a server, made from its routes and their schemas. */
+/** The OpenAPI document of a server, made from its routes and the schemas of their bodies. */
 
 import { version } from '../../foundation/version.ts'
 import { toJsonSchema } from '../../schema/json-schema.ts'
-import type { RequestReader } from './requests/request-reader.ts'
-import { responseSchemas } from './response-schemas.ts'
-import type { Route } from './router.ts'
+import { z } from '../../schema/schema.ts'
+import type { RequestSchemas } from './requests/request-schema.ts'
+
+/** A route as the document describes it. */
+export interface DocumentedRoute {
+  readonly method: 'GET' | 'POST'
+  /** As the routing library spells it: `/v1/models/:rest{.+}`. */
+  readonly path: string
+  /** Needs no API key. Default `false`. */
+  readonly isOpen?: boolean
+  readonly document: RouteDocument
+}
+
+/** What the OpenAPI document says about a route. */
+export interface RouteDocument {
+  readonly summary: string
+  /** The schema of the request's body. */
+  readonly body?: keyof RequestSchemas
+  /** The schema of a successful response; without one, it is not described. */
+  readonly ok?: ResponseName
+  /** Default `Error`. */
+  readonly failure?: ResponseName
+  /** The response is plain text instead of JSON. */
+  readonly isText?: boolean
+  /** The response may also be a stream of events. */
+  readonly isStream?: boolean
+}
 
 export interface OpenApiOptions {
-  readonly routes: readonly Route[]
-  readonly schemas: RequestReader['schemas']
+  readonly routes: readonly DocumentedRoute[]
+  readonly schemas: RequestSchemas
   /** The server's own address. */
   readonly endpoint: string
   /** Whether routes that are not open need an API key. */
@@ -42,7 +66,7 @@ function schemasOf({ schemas }: OpenApiOptions): Record<string, object> {
   return Object.fromEntries(entries) as Record<string, object>
 }
 
-function pathsOf(routes: readonly Route[]): Record<string, object> {
+function pathsOf(routes: readonly DocumentedRoute[]): Record<string, object> {
   const paths: Record<string, object> = {}
   for (const route of routes) {
     const path = route.path.replace(/:rest\{.*\}$/, '{name}')
@@ -53,7 +77,7 @@ function pathsOf(routes: readonly Route[]): Record<string, object> {
   return paths
 }
 
-function operationOf({ method, path, isOpen = false, document }: Route): object {
+function operationOf({ method, path, isOpen = false, document }: DocumentedRoute): object {
   const { summary, body, ok, failure = 'Error', isText = false, isStream = false } = document
   const type = isText ? 'text/plain' : 'application/json'
   const content = {
@@ -81,3 +105,112 @@ const operationName = (path: string): string =>
 const jsonOf = (name: string): object => ({ 'application/json': { schema: reference(name) } })
 
 const reference = (name: string): object => ({ $ref: `#/components/schemas/${name}` })
+
+const count = z.int().min(0)
+
+const usage = z.object({ prompt_tokens: count, completion_tokens: count, total_tokens: count })
+const finishReason = z.enum(['stop', 'length', 'tool_calls', 'content_filter'])
+const detail = z.looseObject({}).nullable().describe('Log probabilities, if they were asked for.')
+
+const toolCall = z.object({
+  id: z.string(),
+  type: z.literal('function'),
+  function: z.object({ name: z.string(), arguments: z.string() }),
+})
+
+/** By the names that they have in the document. */
+const responseSchemas = {
+  Error: z
+    .object({
+      error: z.object({
+        message: z.string().describe('What is wrong, for a person.'),
+        type: z.string().describe('The class of the error, which follows from the status.'),
+        param: z.string().nullable().describe('The path of the wrong field.'),
+        code: z.string().nullable().describe('A stable name, for a program.'),
+      }),
+    })
+    .describe('Every error but those of `POST /generate`.'),
+  GenerateError: z.object({
+    status: z.literal('error'),
+    message: z.string(),
+    hostname: z.string(),
+  }),
+  Health: z.object({
+    status: z.enum(['healthy', 'unhealthy']),
+    reason: z.string().optional().describe('Why it is unhealthy.'),
+    hostname: z.string(),
+    initialized: z.boolean(),
+    endpoint: z.string(),
+    mode: z.literal('service'),
+    batch_config: z.object({
+      max_batch_size: count,
+      max_batch_wait_ms: z.number().min(0),
+      pending_requests: count,
+    }),
+  }),
+  Status: z.object({ status: z.string(), reason: z.string().optional() }),
+  Model: z.object({
+    id: z.string(),
+    object: z.literal('model'),
+    created: z.int(),
+    owned_by: z.string(),
+  }),
+  ModelList: z.object({
+    object: z.literal('list'),
+    data: z.array(z.looseObject({ id: z.string(), object: z.literal('model') })),
+  }),
+  Tokens: z.object({ tokens: z.array(z.int()), count }),
+  ChatCompletion: z.object({
+    id: z.string(),
+    object: z.literal('chat.completion'),
+    created: z.int(),
+    model: z.string(),
+    choices: z.array(
+      z.object({
+        index: count,
+        message: z.object({
+          role: z.literal('assistant'),
+          content: z.string().nullable(),
+          refusal: z.string().nullable(),
+          tool_calls: z.array(toolCall).optional(),
+        }),
+        logprobs: detail,
+        finish_reason: finishReason,
+      }),
+    ),
+    usage,
+    system_fingerprint: z.string().nullable(),
+  }),
+  Completion: z.object({
+    id: z.string(),
+    object: z.literal('text_completion'),
+    created: z.int(),
+    model: z.string(),
+    choices: z.array(
+      z.object({
+        text: z.string(),
+        index: count,
+        logprobs: detail,
+        finish_reason: finishReason,
+      }),
+    ),
+    usage,
+  }),
+  Generated: z.object({
+    status: z.literal('success'),
+    hostname: z.string(),
+    results: z
+      .array(
+        z.union([
+          z.string(),
+          z.object({ error: z.object({ code: z.string(), message: z.string() }) }),
+        ]),
+      )
+      .describe('A text or an error for each prompt, in their order.'),
+    num_prompts: count,
+    total_time: z.number().min(0).describe('Seconds.'),
+    avg_time_per_prompt: z.number().min(0).describe('Seconds.'),
+  }),
+} as const
+
+type ResponseName = keyof typeof responseSchemas

@@ -3,35 +3,13 @@
 import { RegExpRouter } from 'hono/router/reg-exp-router'
 import type { HttpExchange } from './http-exchange.ts'
 import { HttpError } from './http-error.ts'
-import type { RequestSchemas } from './requests/request-schema.ts'
-import type { ResponseName } from './response-schemas.ts'
+import type { DocumentedRoute } from './openapi.ts'
 
 /** One path of the server. A body is read only for routes that limit its size. */
-export interface Route {
-  readonly method: 'GET' | 'POST'
-  /** As the routing library spells it: `/v1/models/:rest{.+}`. */
-  readonly path: string
-  /** Needs no API key. Default `false`. */
-  readonly isOpen?: boolean
+export interface Route extends DocumentedRoute {
   readonly bodyBytes?: number
-  readonly document: RouteDocument
   /** `body` is the parsed JSON, `rest` the text that matched `:rest` in the path. */
   answer(exchange: HttpExchange, body: unknown, rest: string): Promise<void> | void
-}
-
-/** What the OpenAPI document says about a route. */
-export interface RouteDocument {
-  readonly summary: string
-  /** The schema of the request's body. */
-  readonly body?: keyof RequestSchemas
-  /** The schema of a successful response; without one, it is not described. */
-  readonly ok?: ResponseName
-  /** Default `Error`. */
-  readonly failure?: ResponseName
-  /** The response is plain text instead of JSON. */
-  readonly isText?: boolean
-  /** The response may also be a stream of events. */
-  readonly isStream?: boolean
 }
 
 export interface RouteMatch {

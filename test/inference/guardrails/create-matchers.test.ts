@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { createMatchers } from '../../../src/inference/guardrails/create-matchers.ts'
-import type { Match } from '../../../src/inference/guardrails/matcher.ts'
+import { createMatchers } from '../../../src/inference/guardrails/guard.ts'
+import type { Match } from '../../../src/inference/guardrails/rules.ts'
 import { runSteps } from '../../../src/runtime/turn-budget.ts'
 import { assertProperty } from '../../property.ts'
 

@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { Matcher as Re2Matcher, RE2Set } from 're2js'
 import { afterEach, describe, expect, it, vi } from 'vitest'
-import { createMatchers } from '../../../src/inference/guardrails/create-matchers.ts'
+import { createMatchers } from '../../../src/inference/guardrails/guard.ts'
 import { findPatternProblem } from '../../../src/inference/guardrails/own-patterns.ts'
 import type { GuardAction } from '../../../src/inference/guardrails/rules.ts'
 import { runSteps } from '../../../src/runtime/turn-budget.ts'

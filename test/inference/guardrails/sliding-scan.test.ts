@@ -1,8 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { createMatchers } from '../../../src/inference/guardrails/create-matchers.ts'
-import type { Matcher } from '../../../src/inference/guardrails/matcher.ts'
-import type { GuardAction, GuardHit } from '../../../src/inference/guardrails/rules.ts'
+import { createMatchers } from '../../../src/inference/guardrails/guard.ts'
+import type { GuardAction, GuardHit, Matcher } from '../../../src/inference/guardrails/rules.ts'
 import { SlidingScan } from '../../../src/inference/guardrails/sliding-scan.ts'
 import { assertProperty } from '../../property.ts'
 

@@ -1,8 +1,10 @@
 /** The configuration file as a schema: types, checks and `docs/config.schema.json` follow. */
 
+import { type JsonSchema, toJsonSchema } from '../../../schema/json-schema.ts'
 import { annotate, z } from '../../../schema/schema.ts'
 import { findPatternProblem } from '../../guardrails/own-patterns.ts'
 import { builtInRules } from '../../guardrails/rules.ts'
+import { Secret } from '../secret.ts'
 import { engineSection } from './engine-schema.ts'
 import {
   addRule,
@@ -14,10 +16,9 @@ import {
   numberFrom,
   oneOf,
   section,
+  sharedRanges,
   toggle,
 } from './field-schemas.ts'
-import { sharedRanges } from '../overrides.ts'
-import { Secret } from '../secret.ts'
 
 /** The schema of a file; `env` has the variables that `${env:NAME}` in its texts may name. */
 export function createConfigSchema(env: Environment) {
@@ -200,4 +201,35 @@ function checkRule(rule: object, context: z.core.$RefinementCtx): void {
     const message = `${name} judges input alone`
     context.issues.push({ code: 'custom', message, path: ['stage'], input: stage })
   }
+}
+
+export function configJsonSchema(): JsonSchema {
+  const schema = toJsonSchema(createConfigSchema({}), 'draft-7')
+  const title = 'Configuration of a tutti inference backend'
+  return { ...(withNulls(schema) as JsonSchema), title }
+}
+
+/** The same schema, in which every key that may be left out may also have no value. */
+function withNulls(schema: unknown): unknown {
+  if (Array.isArray(schema)) return schema.map(withNulls)
+  if (typeof schema !== 'object' || schema === null) return schema
+  const entries = Object.entries(schema).map(([key, value]) => [key, withNulls(value)])
+  const copy = Object.fromEntries(entries) as JsonSchema
+  const { properties, required = [] } = copy
+  if (properties === undefined) return copy
+  const names = Object.keys(properties)
+  const optional = names.map((name) => {
+    const property = properties[name] as JsonSchema
+    return [name, required.includes(name) ? property : orNull(property)]
+  })
+  return { ...copy, properties: Object.fromEntries(optional) }
+}
+
+function orNull(schema: JsonSchema): JsonSchema {
+  const { type, const: only, enum: choices, anyOf, oneOf: kinds, ...rest } = schema
+  if (only !== undefined) return { ...rest, enum: [only, null] }
+  if (choices !== undefined) return { ...rest, enum: [...choices, null] }
+  if (anyOf !== undefined) return { ...rest, anyOf: [...anyOf, { type: 'null' }] }
+  if (kinds !== undefined) return { ...rest, oneOf: [...kinds, { type: 'null' }] }
+  return { ...rest, type: [type, 'null'] } as unknown as JsonSchema
 }

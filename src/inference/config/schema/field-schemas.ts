@@ -5,6 +5,16 @@ import { annotate, z } from '../../../schema/schema.ts'
 /** The variables that `${env:NAME}` may name. */
 export type Environment = Readonly<Record<string, string | undefined>>
 
+/** Ranges of values that both the file and the options may set. */
+export const sharedRanges = {
+  numNodes: { min: 1, max: 65_536 },
+  numGpus: { min: 0, max: 1024 },
+  tpSize: { min: 1, max: 1024 },
+  offset: { min: 0, max: 65_535 },
+  maxBatchSize: { min: 1, max: 65_536 },
+  maxBatchWaitMs: { min: 0, max: 3_600_000 },
+} as const
+
 export const integer = (min: number, max: number) =>
   annotate(z.int().min(min).max(max), { expected: `an integer from ${min} to ${max}` })
 

@@ -2,8 +2,7 @@
 
 import { messageOf } from '../../../foundation/errors.ts'
 import { connectToParent } from '../../../runtime/child-program.ts'
-import { loadRuntime } from './llama-cpp.ts'
-import { LoadError } from './model-loading.ts'
+import { LoadError, loadRuntime } from './llama-cpp.ts'
 import type { FromLlama, LoadOrder, LoadProgress, ToLlama } from './protocol.ts'
 import type { LlamaRuntime } from './runtime.ts'
 import { StepLoop } from './step-loop.ts'

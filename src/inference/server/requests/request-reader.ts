@@ -2,15 +2,18 @@
 
 import { Checker } from '../../../schema/problems.ts'
 import type { z } from '../../../schema/schema.ts'
-import { toChatRequest } from './chat-request.ts'
 import {
   type CompletionRequest,
+  ignoredFields,
+  type RequestRules,
+  servedModel,
+  type TextRequest,
+  toChatRequest,
   toCompletionRequest,
   toGenerateRequest,
-} from './completion-request.ts'
+} from './text-request.ts'
 import { invalidRequest, missingField, wrongType } from './invalid-request.ts'
 import { createRequestSchemas, type RequestSchemas } from './request-schema.ts'
-import { ignoredFields, type RequestRules, servedModel, type TextRequest } from './text-request.ts'
 
 /** One function for each kind of body; all of them throw `HttpError`. */
 export interface RequestReader {

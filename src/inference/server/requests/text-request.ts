@@ -1,9 +1,22 @@
-/** What every request for text has in common once its body is checked. */
+/** From the checked bodies of all generation routes to requests for text. */
 
-import type { GenerationInput, Sampling } from '../../generation/inference-engine.ts'
+import type {
+  ChatMessage,
+  GenerationInput,
+  OutputFormat,
+  Sampling,
+  ToolChoice,
+  ToolDefinition,
+} from '../../generation/inference-engine.ts'
 import { HttpError } from '../http-error.ts'
-import { unknownModel, wrongValue } from './invalid-request.ts'
-import type { ChatBody, CompletionBody, GenerateBody, RequestBounds } from './request-schema.ts'
+import { outOfRange, unknownModel, wrongValue } from './invalid-request.ts'
+import type {
+  ChatBody,
+  CompletionBody,
+  GenerateBody,
+  MessageBody,
+  RequestBounds,
+} from './request-schema.ts'
 
 /** A request for text, checked and complete. */
 export interface TextRequest {
@@ -54,7 +67,7 @@ export function ignoredFields(
 }
 
 /** How tokens are chosen; what the request leaves out is left to the configuration. */
-export function samplingOf(
+function samplingOf(
   body: ChatBody | CompletionBody | GenerateBody,
   defaultMaxTokens: number,
 ): { -readonly [K in keyof Sampling]?: Sampling[K] } {
@@ -72,7 +85,7 @@ export function samplingOf(
 }
 
 /** Whether the answer is streamed, and whether the stream ends with its usage. */
-export function streamingOf(
+function streamingOf(
   body: ChatBody | CompletionBody,
 ): Pick<TextRequest, 'isStream' | 'includesUsage'> {
   const isStream = body.stream ?? false
@@ -86,5 +99,160 @@ export function streamingOf(
 }
 
 /** A field that is `null` counts as left out. */
-export const isGiven = <T>(value: T | null | undefined): value is T =>
+const isGiven = <T>(value: T | null | undefined): value is T =>
   value !== undefined && value !== null
+
+/** The request; fields that do not fit together are an `HttpError` that names one of them. */
+export function toChatRequest(
+  body: ChatBody,
+  rules: RequestRules,
+  ignored: readonly string[],
+): TextRequest {
+  const model = servedModel(body.model, rules)
+  const tools = body.tools?.map(toTool)
+  const toolChoice = toolChoiceOf(body, tools)
+  const sampling = samplingOf(body, rules.defaultMaxTokens)
+  sampling.logprobs = logprobsOf(body)
+  if (isGiven(body.response_format)) sampling.format = toFormat(body.response_format)
+  return {
+    model,
+    inputs: [
+      {
+        kind: 'chat',
+        messages: body.messages.map(toMessage),
+        ...(tools === undefined ? {} : { tools }),
+        ...(toolChoice === undefined ? {} : { toolChoice }),
+      },
+    ],
+    n: body.n ?? 1,
+    sampling,
+    priority: body.priority ?? 0,
+    timeoutSeconds: body.timeout ?? null,
+    ...streamingOf(body),
+    ignored,
+  }
+}
+
+function toMessage(body: MessageBody): ChatMessage {
+  const { role, content, name } = body
+  const calls = role === 'assistant' ? body.tool_calls : undefined
+  return {
+    role: role === 'developer' ? 'system' : role,
+    content: typeof content === 'string' ? content : textOf(content ?? []),
+    ...(isGiven(name) ? { name } : {}),
+    ...(isGiven(calls) ? { toolCalls: calls.map(toToolCall) } : {}),
+    ...(role === 'tool' ? { toolCallId: body.tool_call_id } : {}),
+  }
+}
+
+const textOf = (parts: readonly { readonly text: string }[]): string =>
+  parts.map(({ text }) => text).join('')
+
+type AssistantBody = Extract<MessageBody, { role: 'assistant' }>
+type ToolCallBody = NonNullable<AssistantBody['tool_calls']>[number]
+
+const toToolCall = ({ id, function: called }: ToolCallBody) => ({
+  id,
+  name: called.name,
+  arguments: called.arguments,
+})
+
+function toTool({ function: described }: NonNullable<ChatBody['tools']>[number]): ToolDefinition {
+  const { name, description, parameters } = described
+  return {
+    name,
+    ...(isGiven(description) ? { description } : {}),
+    ...(isGiven(parameters) ? { parameters } : {}),
+  }
+}
+
+function toolChoiceOf(
+  { tool_choice: choice }: ChatBody,
+  tools: readonly ToolDefinition[] | undefined,
+): ToolChoice | undefined {
+  if (!isGiven(choice)) return undefined
+  if (choice !== 'none' && (tools === undefined || tools.length === 0)) {
+    throw wrongValue(
+      'tool_choice',
+      "Invalid value for 'tool_choice': 'tool_choice' is only allowed when 'tools' are specified.",
+    )
+  }
+  if (typeof choice === 'string') return choice
+  const { name } = choice.function
+  if (tools?.some((tool) => tool.name === name) === true) return { name }
+  throw wrongValue(
+    'tool_choice.function.name',
+    `Invalid value for 'tool_choice.function.name': no tool in 'tools' is called '${name}'.`,
+  )
+}
+
+function toFormat(format: NonNullable<ChatBody['response_format']>): OutputFormat {
+  if (format.type !== 'json_schema') return { kind: format.type }
+  return { kind: 'json_schema', schema: format.json_schema.schema }
+}
+
+function logprobsOf({ logprobs, top_logprobs: top }: ChatBody): number | null {
+  if (logprobs === true) return top ?? 0
+  if (!isGiven(top) || top === 0) return null
+  throw wrongValue(
+    'top_logprobs',
+    "Invalid value for 'top_logprobs': it is only allowed when 'logprobs' is true.",
+  )
+}
+
+/** A completion request; with `isEcho` each answer begins with its prompt. */
+export interface CompletionRequest extends TextRequest {
+  readonly prompts: readonly string[]
+  readonly isEcho: boolean
+}
+
+/** The request; more answers than `maxPrompts` for all prompts together are an `HttpError`. */
+export function toCompletionRequest(
+  body: CompletionBody,
+  rules: RequestRules,
+  ignored: readonly string[],
+): CompletionRequest {
+  const model = servedModel(body.model, rules)
+  const prompts = typeof body.prompt === 'string' ? [body.prompt] : body.prompt
+  const n = body.n ?? 1
+  const most = Math.max(1, Math.min(128, Math.floor(rules.maxPrompts / prompts.length)))
+  if (n > most) {
+    throw outOfRange('n', 'integer', n, { side: 'max', value: most, isInclusive: true })
+  }
+  const sampling = samplingOf(body, rules.defaultMaxTokens)
+  sampling.logprobs = body.logprobs ?? null
+  return {
+    model,
+    prompts,
+    inputs: prompts.map((text) => ({ kind: 'text', text })),
+    n,
+    isEcho: body.echo ?? false,
+    sampling,
+    priority: body.priority ?? 0,
+    timeoutSeconds: body.timeout ?? null,
+    ...streamingOf(body),
+    ignored,
+  }
+}
+
+/** One answer to each prompt, as if a user had asked it; never a stream. */
+export function toGenerateRequest(
+  body: GenerateBody,
+  rules: RequestRules,
+  ignored: readonly string[],
+): TextRequest {
+  return {
+    model: servedModel(body.model, rules),
+    inputs: body.prompts.map((content) => ({
+      kind: 'chat',
+      messages: [{ role: 'user', content }],
+    })),
+    n: 1,
+    sampling: samplingOf(body, rules.defaultMaxTokens),
+    priority: body.priority ?? 0,
+    timeoutSeconds: body.timeout ?? null,
+    isStream: false,
+    includesUsage: false,
+    ignored,
+  }
+}

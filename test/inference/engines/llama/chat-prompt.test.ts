@@ -2,9 +2,9 @@ import { describe, expect, it } from 'vitest'
 import type { GenerationInput } from '../../../../src/inference/generation/inference-engine.ts'
 import {
   callableTools,
-  renderPrompt,
   promptTokens,
-} from '../../../../src/inference/engines/llama/chat-prompt.ts'
+  renderPrompt,
+} from '../../../../src/inference/engines/llama/prepared-prompt.ts'
 import type { ChatTemplate, Vocabulary } from '../../../../src/inference/engines/llama/runtime.ts'
 
 /** Keeps the pieces of text that it is given instead of tokens. */

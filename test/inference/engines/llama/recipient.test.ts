@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest'
-import { Recipient } from '../../../../src/inference/engines/llama/recipient.ts'
+import { Recipient } from '../../../../src/inference/engines/llama/llama-process.ts'
 import type { ToLlama } from '../../../../src/inference/engines/llama/protocol.ts'
 import { GenerationRecorder } from '../../../../src/testing/generation-recorder.ts'
 import { greedySampling } from '../../../../src/testing/greedy-sampling.ts'

@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { registerSecret } from '../../../../src/foundation/secrets.ts'
 import { describeExit, hintForExit } from '../../../../src/inference/engines/llama/llama-process.ts'
-import { freeCores, toModelSource } from '../../../../src/inference/engines/llama/model-loading.ts'
+import { freeCores, toModelSource } from '../../../../src/inference/engines/llama/llama-cpp.ts'
 import type { ChildExit } from '../../../../src/runtime/supervised-child.ts'
 
 const exitOf = (exit: Partial<ChildExit>): ChildExit => ({

@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { parseJson } from '../../../../src/inference/server/requests/json-body.ts'
+import { parseJson } from '../../../../src/inference/server/requests/body.ts'
 import { HttpError } from '../../../../src/inference/server/http-error.ts'
 import { assertProperty } from '../../../property.ts'
 
