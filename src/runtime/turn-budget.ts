@@ -109,7 +109,7 @@ export class StepScheduler {
    * Work that fits into this turn is done when this returns, without a promise. If the signal is
    * aborted before longer work has ended, the promise rejects with the signal's reason.
    */
-  run<T>(steps: Steps<T>, signal: AbortSignal): T | Promise<T> {
+  run<T>(steps: Steps<T>, signal: Pick<AbortSignal, 'throwIfAborted'>): T | Promise<T> {
     const done = this.#runUntil(steps, this.#clock.monotonicMs() + this.#turnMs)
     if (done !== undefined) return done.value
     return new Promise((resolve, reject) => {

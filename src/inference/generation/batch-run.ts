@@ -76,8 +76,8 @@ export class BatchRun implements GenerationListener {
   /** Resolves when the engine has finished the batch; never rejects. */
   async begin(): Promise<void> {
     const requests: GenerationRequest[] = []
-    for (const { options, inEngine } of this.#open.values()) {
-      const { id, input, sampling } = options.request
+    for (const { request, inEngine } of this.#open.values()) {
+      const { id, input, sampling } = request
       if (inEngine !== null) requests.push({ id, input, sampling, signal: inEngine.signal })
     }
     let failure: BatchFailure = null

@@ -6,7 +6,7 @@ import { AbortRegistry } from '../../runtime/abort-registry.ts'
 import { Deadlines, DeadlineTimer } from '../../runtime/deadlines.ts'
 import { AttachedWorker, type BatchPolicy, type BatchWorker, decideBatch } from './batch-policy.ts'
 import { type BatchFailure, type BatchOwner, type BatchReport, BatchRun } from './batch-run.ts'
-import type { GenerationEnd } from './inference-engine.ts'
+import type { GenerationEnd, GenerationRequest } from './inference-engine.ts'
 import {
   contractBroken,
   engineFailed,
@@ -70,9 +70,9 @@ export class Batcher {
     }
   }
 
-  /** Requests in the queue. */
+  /** Requests in the queue, held ones included. */
   get queued(): number {
-    return this.#queue.size
+    return this.#queue.size + this.#queue.held
   }
 
   /** Requests in an engine, including those that were aborted but not yet ended by it. */
@@ -92,22 +92,56 @@ export class Batcher {
 
   /** A full queue or a closed batcher ends it at once with `queue_full` or `closing`. */
   enqueue(options: EnqueueOptions): void {
-    const { request, listener, timeoutMs } = options
-    const { id, signal } = request
+    const queued = this.#accept(options)
+    if (queued !== null) this.#enqueue(queued)
+  }
+
+  /**
+   * Accepts a request that no engine may get before `release`: it counts as queued, and its
+   * time-out runs. `null` if it was ended at once, as by `enqueue`.
+   */
+  hold(options: EnqueueOptions): QueuedRequest | null {
+    const queued = this.#accept(options)
+    if (queued === null) return null
+    this.#queue.hold(queued)
+    this.#deadlines.set(queued, queued.dueMs)
+    return queued
+  }
+
+  /** Lets engines get a held request; it has no effect on one that has ended. */
+  release(queued: QueuedRequest, request: GenerationRequest): void {
+    if (queued.hasEnded) return
+    this.#queue.remove(queued)
+    queued.request = request
+    this.#enqueue(queued)
+  }
+
+  /** Takes a held request back: its listener gets `canceled` unless it has ended. */
+  withdraw(queued: QueuedRequest): void {
+    this.#cancel(queued)
+  }
+
+  #accept(options: EnqueueOptions): QueuedRequest | null {
+    const { id, signal } = options.request
     if (this.#open.has(id)) throw new StateError(`request ${id} is already in the batcher`)
-    if (signal.aborted) return listener.end({ kind: 'canceled' })
-    if (this.#drained !== null) return listener.end(failed('closing', 'the backend is closing'))
-    const { bounded } = this.#queue
-    if (options.isBounded && bounded >= this.#parts.queueLimit) {
-      return listener.end(
-        failed('queue_full', `the queue is full: ${bounded} requests are waiting`),
-      )
+    const refusal = signal.aborted ? canceled : this.#refusal(options)
+    if (refusal !== null) {
+      options.listener.end(refusal)
+      return null
     }
-    if (timeoutMs !== null && timeoutMs <= 0) return listener.end(timedOut(timeoutMs))
     const nowMs = this.#clock.monotonicMs()
     const queued = new QueuedRequest(options, this.#arrivals++, nowMs, this.#aborts)
     this.#open.set(id, queued)
-    this.#enqueue(queued)
+    return queued
+  }
+
+  #refusal({ isBounded, timeoutMs }: EnqueueOptions): GenerationEnd | null {
+    if (this.#drained !== null) return failed('closing', 'the backend is closing')
+    const { bounded } = this.#queue
+    if (isBounded && bounded >= this.#parts.queueLimit) {
+      return failed('queue_full', `the queue is full: ${bounded} requests are waiting`)
+    }
+    return timeoutMs !== null && timeoutMs <= 0 ? timedOut(timeoutMs) : null
   }
 
   addWorker(worker: BatchWorker): void {
@@ -190,7 +224,7 @@ export class Batcher {
   }
 
   #cancel(request: QueuedRequest): void {
-    this.#stop(request, { kind: 'canceled' })
+    this.#stop(request, canceled)
   }
 
   /** Ends a request before its engine does, and aborts it there. */
@@ -251,3 +285,5 @@ export class Batcher {
     }
   }
 }
+
+const canceled: GenerationEnd = { kind: 'canceled' }

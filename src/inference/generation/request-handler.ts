@@ -24,7 +24,7 @@ import type {
   Usage,
 } from './inference-engine.ts'
 import { inferenceError } from './inference-errors.ts'
-import type { QueueListener } from './request-queue.ts'
+import type { EnqueueOptions, QueuedRequest, QueueListener } from './request-queue.ts'
 import { ResultBuilder } from './result-builder.ts'
 import type {
   GenerationResult,
@@ -64,7 +64,7 @@ export class RequestHandler implements TextGenerator {
   readonly #parts: RequestHandlerParts
   readonly #meter: GenerationMeter
   /** The last checked input: the choices of one HTTP request share theirs and arrive in a row. */
-  #checked: CheckedInput | null = null
+  #check: InputCheck | null = null
   readonly #checks: StepScheduler
 
   constructor(parts: RequestHandlerParts) {
@@ -79,20 +79,20 @@ export class RequestHandler implements TextGenerator {
       'result' in outcome ? resolve(outcome.result) : reject(outcome.error),
     )
     this.#parts.onArrived()
-    const guarded = this.#guard(prompt)
-    if (guarded instanceof Promise) guarded.then(run.begin.bind(run), () => run.cancel())
-    else run.begin(guarded)
+    const check = this.#checkOf(prompt)
+    if (check.guarded instanceof Promise) run.beginAfter(check, check.guarded)
+    else run.begin(check.guarded)
     return promise
   }
 
-  /** A promise only for inputs that are too long to be checked in one turn of the event loop. */
-  #guard({ input, signal }: PromptRequest): GuardedInput | Promise<GuardedInput> {
-    const last = this.#checked
-    if (last?.input === input && last.signal === signal) return last.guarded
-    const { guard, systemPrompt } = this.#parts
-    const guarded = this.#checks.run(guardInput(input, guard, systemPrompt), signal)
-    this.#checked = { input, signal, guarded }
-    return guarded
+  #checkOf({ input, signal }: PromptRequest): InputCheck {
+    if (this.#check?.isFor(input, signal) !== true) {
+      const { guard, systemPrompt } = this.#parts
+      this.#check = new InputCheck(input, signal, (check) =>
+        this.#checks.run(guardInput(input, guard, systemPrompt), check),
+      )
+    }
+    return this.#check
   }
 
   async tokenize(text: string): Promise<readonly number[]> {
@@ -109,11 +109,42 @@ export class RequestHandler implements TextGenerator {
 /** Time per turn of the event loop for checking inputs; shorter ones are checked at once. */
 const checkMs = 8
 
-interface CheckedInput {
-  readonly input: GenerationInput
-  /** Ends the check of a long input, so only requests with the same signal may share it. */
-  readonly signal: AbortSignal
+/** The check of one input by the guardrails; given up when all requests that wait for it ended. */
+class InputCheck {
+  readonly #input: GenerationInput
+  readonly #signal: AbortSignal
+  #waiting = 0
+  #isGivenUp = false
+  /** A promise only if the input is too long to be checked in one turn of the event loop. */
   readonly guarded: GuardedInput | Promise<GuardedInput>
+
+  constructor(
+    input: GenerationInput,
+    signal: AbortSignal,
+    run: (check: InputCheck) => GuardedInput | Promise<GuardedInput>,
+  ) {
+    this.#input = input
+    this.#signal = signal
+    this.guarded = run(this)
+  }
+
+  /** Requests share a check only if they are canceled together. */
+  isFor(input: GenerationInput, signal: AbortSignal): boolean {
+    return this.#input === input && this.#signal === signal && !this.#isGivenUp
+  }
+
+  join(): void {
+    this.#waiting++
+  }
+
+  leave(): void {
+    this.#waiting--
+    this.#isGivenUp = this.#waiting === 0
+  }
+
+  throwIfAborted(): void {
+    if (this.#isGivenUp) throw inferenceError('canceled', 'no request waits for this check')
+  }
 }
 
 /** How long a blocked request may wait for the token count of its prompt. */
@@ -134,6 +165,8 @@ class RequestRun implements QueueListener {
   /** Stops the engine when an output rule blocks; created only if there are such rules. */
   readonly #blocked: AbortController | null
   #request: GenerationRequest
+  /** While its input is checked over several turns. */
+  #check: InputCheck | null = null
   #firstTokenAt: number | null = null
   /** Ids of the guardrail rules that the input matched. */
   #rules: readonly string[] = []
@@ -166,24 +199,44 @@ class RequestRun implements QueueListener {
     }
   }
 
-  /** The request was canceled while its input was checked. */
-  cancel(): void {
-    this.#settleWith({ error: inferenceError('canceled', 'the request was canceled') })
+  /** Holds the request's position in the queue until its input is checked. */
+  beginAfter(check: InputCheck, guarded: Promise<GuardedInput>): void {
+    this.#check = check
+    check.join()
+    const held = this.#parts.batcher.hold(this.#toEnqueueOptions())
+    if (held !== null) void this.#releaseAfter(guarded, held)
+  }
+
+  async #releaseAfter(guarded: Promise<GuardedInput>, held: QueuedRequest): Promise<void> {
+    const { batcher } = this.#parts
+    try {
+      const result = await guarded
+      this.#check = null
+      if (this.#accepts(result)) batcher.release(held, this.#request)
+    } catch (error) {
+      this.#settleWith({ error })
+    }
+    if (this.#hasEnded) batcher.withdraw(held)
   }
 
   begin(guarded: GuardedInput): void {
+    if (this.#accepts(guarded)) this.#parts.batcher.enqueue(this.#toEnqueueOptions())
+  }
+
+  /** Whether the request may go on, with its input as the guardrails return it. */
+  #accepts(guarded: GuardedInput): boolean {
+    if (this.#hasEnded) return false
     this.#rules = guarded.hits.map(({ rule }) => rule)
-    if ('refusal' in guarded) return this.#settleWith({ result: guarded.refusal })
-    if ('error' in guarded) return this.#settleWith({ error: guarded.error })
-    this.#request = { ...this.#request, input: guarded.input }
+    if ('refusal' in guarded) this.#settleWith({ result: guarded.refusal })
+    else if ('error' in guarded) this.#settleWith({ error: guarded.error })
+    else this.#request = { ...this.#request, input: guarded.input }
+    return !this.#hasEnded
+  }
+
+  #toEnqueueOptions(): EnqueueOptions {
     const { priority, timeoutSeconds, isBounded } = this.#prompt
-    this.#parts.batcher.enqueue({
-      request: this.#request,
-      priority,
-      isBounded,
-      timeoutMs: timeoutSeconds === null ? null : timeoutSeconds * 1000,
-      listener: this,
-    })
+    const timeoutMs = timeoutSeconds === null ? null : timeoutSeconds * 1000
+    return { request: this.#request, priority, isBounded, timeoutMs, listener: this }
   }
 
   started(workerId: string): void {
@@ -247,6 +300,7 @@ class RequestRun implements QueueListener {
   #settleWith(outcome: Outcome): void {
     if (this.#hasEnded) return
     this.#hasEnded = true
+    this.#check?.leave()
     const { clock, model, isContentCaptured, onEnded } = this.#parts
     const { taskId } = this.#prompt
     const generation: Generation = {

@@ -38,6 +38,8 @@ export interface QueueListener {
 /** The state of one accepted request. Calls `started` at most once and `end` exactly once. */
 export class QueuedRequest implements HasDeadline {
   readonly options: EnqueueOptions
+  /** What an engine gets; a held request gets its input when it is released. */
+  request: GenerationRequest
   /** The order of arrival. */
   readonly number: number
   readonly sinceMs: number
@@ -61,6 +63,8 @@ export class QueuedRequest implements HasDeadline {
   activeMs = 0
   /** Deltas that its reader has not accepted yet. */
   heldBack = 0
+  /** Counts as queued, but no engine may get it yet. */
+  isHeld = false
   /** Its positions in the queue. */
   turn: QueueEntry | null = null
   age: QueueEntry | null = null
@@ -75,6 +79,7 @@ export class QueuedRequest implements HasDeadline {
     aborts: AbortRegistry<QueuedRequest>,
   ) {
     this.options = options
+    this.request = options.request
     this.number = number
     this.sinceMs = sinceMs
     this.dueMs = options.timeoutMs === null ? Infinity : sinceMs + options.timeoutMs
@@ -149,9 +154,16 @@ export class RequestQueue {
   readonly #byAge = new PriorityQueue<QueuedRequest>((a, b) => a.number < b.number)
 
   #bounded = 0
+  #held = 0
 
+  /** How many an engine may get. */
   get size(): number {
     return this.#byTurn.size
+  }
+
+  /** How many an engine may not get yet. */
+  get held(): number {
+    return this.#held
   }
 
   /** How many of them count against the limit. */
@@ -167,7 +179,13 @@ export class RequestQueue {
     return this.#byAge.peek()
   }
 
-  /** A retried request takes its old position. */
+  hold(request: QueuedRequest): void {
+    request.isHeld = true
+    this.#held++
+    if (request.options.isBounded) this.#bounded++
+  }
+
+  /** A retried or released request takes the position of its arrival. */
   add(request: QueuedRequest): void {
     if (request.options.isBounded) this.#bounded++
     request.turn = this.#byTurn.add(request)
@@ -176,6 +194,11 @@ export class RequestQueue {
 
   /** Has no effect on a request that is not in the queue. */
   remove(request: QueuedRequest): void {
+    if (request.isHeld) {
+      request.isHeld = false
+      this.#held--
+      if (request.options.isBounded) this.#bounded--
+    }
     if (request.turn === null || request.age === null) return
     if (request.options.isBounded) this.#bounded--
     this.#byTurn.remove(request.turn)
