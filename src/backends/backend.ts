@@ -110,8 +110,8 @@ export type Notice =
   | { readonly kind: 'measurement'; readonly measurement: Measurement }
 
 /**
- * The only way back. Neither call throws; reports of an attempt that is over are ignored and
- * counted.
+ * The only way back. Neither call throws: reports of an attempt that is over are ignored and
+ * counted, and what is not a report or a notice is ignored with a warning.
  */
 export interface BackendListener {
   report(job: Job, report: TaskReport): void
@@ -149,9 +149,9 @@ export interface Connection {
   /**
    * The ends of these jobs are recorded, and with a checkpoint they are on disk: a remote backend
    * may forget them now. An attempt that failed and is retried counts as well. Called in batches,
-   * at most once for a job, and not for all: jobs that end while the connection is released may
-   * never be named. Never throws. A backend that keeps no ends leaves it out: nothing is flushed
-   * for it.
+   * at most once for a job, in the order of their ends, and never after the backend's `close()`;
+   * not for all while a checkpoint cannot be written. Never throws. A backend that keeps no ends
+   * leaves it out: nothing is flushed for it.
    */
   recorded?(jobs: readonly Job[]): void
   /** Cancels what this client still has there and waits for its end. The backend stays. */

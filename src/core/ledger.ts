@@ -2,7 +2,7 @@
 
 import type { AnyTask, AttemptFacts, Connection, Job, TaskReport } from '../backends/backend.ts'
 import type { Clock } from '../foundation/clock.ts'
-import { messageOf } from '../foundation/errors.ts'
+import { BackendError, messageOf } from '../foundation/errors.ts'
 import { AbortRegistry } from '../runtime/abort-registry.ts'
 import { IndexedSet } from '../runtime/indexed-set.ts'
 import { advance, hasEnded, type Moment, newLife, type Stimulus } from '../tasks/lifecycle.ts'
@@ -118,7 +118,7 @@ export class Ledger implements TaskHolder {
       if (batch === undefined) batches.set(connection, [job])
       else batch.push(job)
     }
-    for (const [connection, jobs] of batches) connection.submit(jobs)
+    for (const [connection, jobs] of batches) this.#handOver(connection, jobs)
   }
 
   /** Ends a deferred task that was not dispatched; does nothing to any other. */
@@ -139,10 +139,13 @@ export class Ledger implements TaskHolder {
       this.#lateReports++
       return
     }
-    this.#take(entry, report.at ?? this.#now(), report)
+    expectReport(report)
+    const moment = report.at ?? this.#now()
+    // First, because taking the end may begin and end the next attempt.
     if (report.kind !== 'start' && entry.connection !== null) {
       this.#parts.onAttemptEnded(entry.connection, job)
     }
+    this.#take(entry, moment, report)
   }
 
   /** Asks for a task's end; `true` once, `false` when it was asked for or has ended. */
@@ -151,7 +154,7 @@ export class Ledger implements TaskHolder {
     if (entry === undefined || entry.cancelReason !== null) return false
     if (hasEnded(entry.life.state)) return false
     entry.cancelReason = reason
-    if (entry.isWithBackend && entry.job !== null) entry.connection?.cancel(entry.job, reason)
+    if (entry.isWithBackend && entry.job !== null) this.#askToCancel(entry, entry.job, reason)
     else if (entry.life.state !== 'CREATED') this.#cancel(entry, this.#now(), reason)
     else if (this.#open.has(entry)) this.end(entry, { kind: 'cancel', reason })
     // A task that is being opened, or will be, ends then: TaskSubmitted comes first.
@@ -244,9 +247,12 @@ export class Ledger implements TaskHolder {
       return this.#retry(entry, entry.work, moment, error)
     }
     const cause = isPoison ? toPoisonError(entry.workersLost, error) : error
-    const ending: Ending = facts === undefined ? { error: cause } : { error: cause, facts }
+    this.#endFailed(entry, moment, facts === undefined ? { error: cause } : { error: cause, facts })
+  }
+
+  #endFailed(entry: Entry, moment: Moment, ending: Ending): void {
     if (!this.#apply(entry, 'fail', moment, ending)) return
-    this.#end(entry, { state: 'FAILED', error: toTaskError(entry.task, cause) })
+    this.#end(entry, { state: 'FAILED', error: toTaskError(entry.task, ending.error) })
   }
 
   #retry(entry: Entry, work: Work, moment: Moment, error: unknown): void {
@@ -258,7 +264,30 @@ export class Ledger implements TaskHolder {
     if (entry.cancelReason !== null) return this.#cancel(entry, moment, entry.cancelReason)
     entry.attempt++
     entry.workerId = null
-    entry.connection?.submit([job])
+    if (entry.connection !== null) this.#handOver(entry.connection, [job])
+  }
+
+  /** `submit` must not throw; jobs of a backend that does fail without a further attempt. */
+  #handOver(connection: Connection, jobs: readonly Job[]): void {
+    try {
+      connection.submit(jobs)
+    } catch (cause) {
+      const text = `the backend failed to take the job: ${messageOf(cause)}`
+      const error = new BackendError(text, { cause })
+      for (const job of jobs) {
+        const entry = Attempt.entryOf(job)
+        if (entry?.job === job) this.#endFailed(entry, this.#now(), { error })
+      }
+    }
+  }
+
+  /** A backend that throws here cannot end the job, so the ledger does. */
+  #askToCancel(entry: Entry, job: Job, reason: string): void {
+    try {
+      entry.connection?.cancel(job, reason)
+    } catch {
+      this.#cancel(entry, this.#now(), reason)
+    }
   }
 
   #cancel(entry: Entry, moment: Moment, reason: string, facts?: AttemptFacts): void {
@@ -291,6 +320,12 @@ export class Ledger implements TaskHolder {
     const { clock } = this.#parts
     return { wallSeconds: clock.now(), monotonicMs: clock.monotonicMs() }
   }
+}
+
+/** Backends of third parties are not all checked by a compiler. */
+function expectReport({ kind }: TaskReport): void {
+  if (kind === 'start' || kind === 'complete' || kind === 'fail' || kind === 'cancel') return
+  throw new TypeError(`unknown kind of report: ${String(kind)}`)
 }
 
 function abortReason(signal: AbortSignal): string {

@@ -119,7 +119,8 @@ export class TelemetryEmitter implements LifecycleEmitter {
     const { sink, clock, sessionId: session_id } = this.#parts
     if (notice.kind === 'span') return sink.recordSpan(notice.span)
     if (notice.kind === 'measurement') return sink.recordMeasurement(notice.measurement)
-    const { type, fields, taskId: task_id, nodeId: node_id } = notice
+    const { kind, type, fields, taskId: task_id, nodeId: node_id } = notice
+    if (kind !== 'event') throw new TypeError(`unknown kind of notice: ${String(kind)}`)
     const common = { session_id, backend, task_id, node_id }
     sink.emit(stampEvent(type, clock, { ...withoutSecrets(fields), ...common }))
   }

@@ -1,4 +1,4 @@
-/** Tells backends which of their ends are recorded, so that a remote one may forget them. */
+/** Reports to backends which ends are recorded, so that a remote one may forget them. */
 
 import type { Connection, Job } from '../backends/backend.ts'
 import type { Clock } from '../foundation/clock.ts'
@@ -26,14 +26,14 @@ export class RecordedEnds {
   #count = 0
   #dropped = 0
   #delivering: Promise<void> | null = null
-  #isClosed = false
+  readonly #sealed = new WeakSet<Connection>()
 
   constructor(parts: RecordedEndsParts) {
     this.#parts = parts
   }
 
   add(connection: Connection, job: Job): void {
-    if (connection.recorded === undefined || this.#isClosed) return
+    if (connection.recorded === undefined || this.#sealed.has(connection)) return
     if (this.#count >= mostPending) {
       this.#dropped++
       return
@@ -45,16 +45,27 @@ export class RecordedEnds {
     this.#delivering ??= this.#deliverLater()
   }
 
-  /** Whether `close` has something to do. */
+  /** Whether `settle` has something to do. */
   get hasPending(): boolean {
-    return this.#delivering !== null || this.#count + this.#dropped > 0
+    return this.#delivering !== null || this.#count > 0
   }
 
-  /** Delivers what is pending and warns of what it cannot deliver. Later ends are ignored. */
+  /** Delivers what is pending, if anything is; the error that prevented it, else `null`. */
+  async settle(): Promise<unknown> {
+    if (this.#delivering !== null) await this.#delivering
+    return this.#count === 0 ? null : await this.#deliver()
+  }
+
+  /** Delivers what is pending. Later ends of this connection are ignored. */
+  async seal(connection: Connection): Promise<void> {
+    if (connection.recorded === undefined) return
+    await this.settle()
+    this.#sealed.add(connection)
+  }
+
+  /** Warns of what could not be delivered; called when all connections are sealed. */
   async close(): Promise<void> {
-    this.#isClosed = true
-    await this.#delivering
-    const error = await this.#deliver()
+    const error = await this.settle()
     const left = this.#count + this.#dropped
     if (left === 0) return
     const why = error === null ? 'there were too many' : messageOf(error)
@@ -85,7 +96,17 @@ export class RecordedEnds {
       return error
     }
     this.#count -= count
-    for (const [connection, jobs] of batches) connection.recorded?.(jobs)
+    for (const [connection, jobs] of batches) this.#report(connection, jobs)
     return null
+  }
+
+  /** A backend that throws here must not end the process, nor keep others from their ends. */
+  #report(connection: Connection, jobs: readonly Job[]): void {
+    try {
+      connection.recorded?.(jobs)
+    } catch (error) {
+      const text = `recorded() of a backend threw: ${messageOf(error)}`
+      this.#parts.log.warn('EndsNotRecorded', text)
+    }
   }
 }

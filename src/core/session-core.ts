@@ -14,7 +14,7 @@ import type {
 import { ResourcePoller } from '../backends/sampling/poller.ts'
 import type { EventClass, TrustedFields } from '../events/event.ts'
 import type { Clock } from '../foundation/clock.ts'
-import { StateError, ValueError } from '../foundation/errors.ts'
+import { messageOf, StateError, ValueError } from '../foundation/errors.ts'
 import type { Log } from '../foundation/log.ts'
 import type { Task } from '../tasks/task.ts'
 import { TelemetryManager } from '../telemetry/manager.ts'
@@ -35,6 +35,7 @@ import { route } from './routing.ts'
 import {
   type CloseOptions,
   expectBackend,
+  expectConnection,
   type ResolvedSessionOptions,
   resolveSessionTelemetry,
   type SessionTelemetryOptions,
@@ -100,18 +101,36 @@ export class SessionCore {
       throw new ValueError(text, { field: 'backend.name', got: backend.name })
     }
     const session = { id: this.id, closureOf: (job: Job) => Attempt.closureOf(job) }
-    const connection = backend.connect(this.createListener(backend.name), session)
+    const connection: unknown = backend.connect(this.createListener(backend.name), session)
+    expectConnection(backend.name, connection)
     this.#bindings.push({ backend, connection })
     this.#poller?.follow(backend.name, backend.nodes ?? [])
   }
 
   /** For a backend, or for another target of dispatched work. */
   createListener(backendName: string): BackendListener {
+    let isWarned = false
+    const warn = (what: string, error: unknown): void => {
+      if (isWarned) return
+      isWarned = true
+      const text = `${what} of backend "${backendName}" was ignored: ${messageOf(error)}`
+      this.log.warn('BackendMisused', `${text}; further ones are not reported`)
+    }
     return {
-      report: (job, report) => this.#ledger.record(job, report),
+      report: (job, report) => {
+        try {
+          this.#ledger.record(job, report)
+        } catch (error) {
+          warn('a report', error)
+        }
+      },
       notice: (notice) => {
-        if (isNodeNotice(notice)) this.#poller?.take(backendName, notice)
-        else this.#ledger.emitter.noticed(backendName, notice)
+        try {
+          if (isNodeNotice(notice)) this.#poller?.take(backendName, notice)
+          else this.#ledger.emitter.noticed(backendName, notice)
+        } catch (error) {
+          warn('a notice', error)
+        }
       },
     }
   }
@@ -198,13 +217,16 @@ export class SessionCore {
     this.#ledger.beginClosing()
     const { promise: deadline, resolve } = Promise.withResolvers<void>()
     const cancelTimer = this.clock.after(closeDeadlineMs, resolve)
-    if (this.#recordedEnds.hasPending) await within(deadline, () => this.#recordedEnds.close())
+    // Before the release: a remote backend may remove what it keeps for the session then.
+    if (this.#recordedEnds.hasPending) await within(deadline, () => this.#recordedEnds.settle())
     await Promise.all(
       this.#bindings.map(async ({ backend, connection }) => {
         await within(deadline, () => connection.release(closeReason))
+        await within(deadline, () => this.#recordedEnds.seal(connection))
         if (!keepBackends) await within(deadline, () => backend.close())
       }),
     )
+    await within(deadline, () => this.#recordedEnds.close())
     cancelTimer()
     this.#ledger.cancelRest(closeReason)
     await this.#poller?.stop()
@@ -230,7 +252,7 @@ const isNodeNotice = (notice: Notice): notice is NodeNotice =>
 const closeReason = 'session closed'
 
 /** Stops waiting for what hangs at the deadline; closing continues after what fails. */
-async function within(deadline: Promise<void>, step: () => Promise<void>): Promise<void> {
+async function within(deadline: Promise<void>, step: () => Promise<unknown>): Promise<void> {
   try {
     await Promise.race([step(), deadline])
   } catch {

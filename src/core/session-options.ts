@@ -1,8 +1,8 @@
 /** The options that sessions and workflow engines share, and their checks. */
 
-import type { Backend } from '../backends/backend.ts'
+import type { Backend, Connection } from '../backends/backend.ts'
 import { type Clock, systemClock } from '../foundation/clock.ts'
-import { ValueError } from '../foundation/errors.ts'
+import { BackendError, ValueError } from '../foundation/errors.ts'
 import { newUuid } from '../foundation/ids.ts'
 import { type Log, processLog } from '../foundation/log.ts'
 import {
@@ -117,6 +117,22 @@ export function expectBackend(field: string, given: unknown): Backend {
     })
   }
   const backend = given as Backend | null | undefined
-  if (typeof backend?.connect !== 'function') throw invalid(field, 'a backend', given)
+  const isBackend = ['refuse', 'connect', 'close'].every(
+    (name) => typeof (backend as Record<string, unknown> | null | undefined)?.[name] === 'function',
+  )
+  if (!isBackend || backend === null || backend === undefined) {
+    throw invalid(field, 'a backend (`name`, `refuse`, `connect`, `close`)', given)
+  }
+  expectString(`${field}.name`, backend.name)
   return backend
+}
+
+/** Checks what `connect` of a backend returned. */
+export function expectConnection(backend: string, given: unknown): asserts given is Connection {
+  const connection = given as Record<string, unknown> | null | undefined
+  for (const name of ['submit', 'cancel', 'release']) {
+    if (typeof connection?.[name] === 'function') continue
+    const text = `connect() of backend "${backend}" returned no connection: \`${name}\` is missing`
+    throw new BackendError(text)
+  }
 }

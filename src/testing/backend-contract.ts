@@ -4,8 +4,9 @@ import assert from 'node:assert/strict'
 import type { AnyTask, Backend, Connection, Job } from '../backends/backend.ts'
 import { systemClock } from '../foundation/clock.ts'
 import { TimeoutError } from '../foundation/errors.ts'
+import { boundedWait } from '../foundation/promises.ts'
 import { ComputeTask } from '../tasks/compute-task.ts'
-import { echo, fail, wait } from './contract-tasks.ts'
+import { echo, fail, ownUid, wait } from './contract-tasks.ts'
 import { FakeSession } from './fake-session.ts'
 import { RecordingListener } from './recording-listener.ts'
 
@@ -20,6 +21,8 @@ export interface ContractTasks {
   failing(): AnyTask
   /** Runs until it is ended from outside. */
   endless(options?: { readonly timeoutSeconds?: number }): AnyTask
+  /** Ends soon, with `currentTask()?.uid`. Left out where no code of ours runs in the task. */
+  ownUid?(): AnyTask
 }
 
 /** How `backendContract` is fitted to one backend. */
@@ -35,6 +38,7 @@ const functionTasks: ContractTasks = {
   quick: () => new ComputeTask({ function: echo, args: [42] }),
   failing: () => new ComputeTask({ function: fail, args: ['on purpose'] }),
   endless: (options = {}) => new ComputeTask({ function: wait, ...options }),
+  ownUid: () => new ComputeTask({ function: ownUid }),
 }
 
 interface Stage {
@@ -46,6 +50,9 @@ interface Stage {
   readonly flood: number
   readonly job: (task: AnyTask) => Job
 }
+
+/** Only for backends whose tasks run code that can ask for its task. */
+const insideTask = 'runs code inside its task'
 
 const cases: Readonly<Record<string, (stage: Stage) => Promise<void>>> = {
   'runs a task and reports its end once': async ({ listener, connection, tasks, job }) => {
@@ -66,6 +73,14 @@ const cases: Readonly<Record<string, (stage: Stage) => Promise<void>>> = {
     await listener.ended([one])
     const last = listener.of(one).at(-1)
     assert.ok(last?.kind === 'fail' && last.error instanceof Error)
+  },
+  [insideTask]: async ({ listener, connection, tasks, job }) => {
+    const one = job(tasks.ownUid?.() ?? tasks.quick())
+    connection.submit([one])
+    await listener.ended([one])
+    const last = listener.of(one).at(-1)
+    assert.ok(last?.kind === 'complete')
+    assert.equal(last.value, one.uid, 'expected `currentTask()` to be the task: use `runInTask`')
   },
   'ends a running task that is canceled': async ({ listener, connection, tasks, job }) => {
     const one = job(tasks.endless())
@@ -166,7 +181,7 @@ export function backendContract(
   const unknown = Object.keys(skip).find((name) => !(name in cases))
   assert.equal(unknown, undefined, `the contract has no case "${unknown}"`)
   for (const [name, body] of Object.entries(cases)) {
-    if (name in skip) continue
+    if (name in skip || (name === insideTask && tasks.ownUid === undefined)) continue
     test(name, async () => {
       const backend = await create()
       const listener = new RecordingListener()
@@ -174,9 +189,10 @@ export function backendContract(
         const session = new FakeSession()
         const connection = backend.connect(listener, session)
         const job = (task: AnyTask): Job => session.createJob(task)
-        await body({ backend, listener, connection, session, tasks, flood, job })
+        const stage = { backend, listener, connection, session, tasks, flood, job }
+        await boundedWait(systemClock, caseLimitMs, body(stage))
       } finally {
-        await backend.close()
+        await boundedWait(systemClock, caseLimitMs, backend.close())
       }
       for (let at = 0; at < turnsForLateReports; at++) {
         await new Promise<void>((resolve) => systemClock.nextTurn(resolve))
@@ -186,7 +202,9 @@ export function backendContract(
   }
 }
 
-/** Judged some turns after the backend was closed: nothing may come then. */
+/** A backend that never reports an end fails the case instead of hanging the test run. */
+const caseLimitMs = 60_000
+/** How long reports that come after the backend was closed are waited for: there may be none. */
 const turnsForLateReports = 3
 const soundReports = /^(?:start )?(?:complete|fail|cancel)$/
 

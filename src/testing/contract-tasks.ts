@@ -1,5 +1,6 @@
 /** The functions that the backend contract submits; workers import this module. */
 
+import { currentTask } from '../foundation/task-context.ts'
 import { defineTask } from '../tasks/define-task.ts'
 
 /** Ends at once with its argument. */
@@ -15,4 +16,9 @@ export const fail = defineTask(import.meta.url, function fail(message: string): 
 /** Waits until it is ended from outside. */
 export const wait = defineTask(import.meta.url, async function wait(): Promise<void> {
   await new Promise<never>(() => {})
+})
+
+/** Ends at once with the uid of the task that it runs in. */
+export const ownUid = defineTask(import.meta.url, function ownUid(): string | undefined {
+  return currentTask()?.uid
 })

@@ -12,6 +12,7 @@ describe('the contract of a backend, kept by NoopBackend', () => {
     skip: {
       'runs a task and reports its end once': endsAtOnce,
       'reports a failure with the original error': endsAtOnce,
+      'runs code inside its task': endsAtOnce,
       'ends a running task that is canceled': endsAtOnce,
       'never begins a task that is canceled while it waits': endsAtOnce,
       'fails a task that runs longer than its limit': endsAtOnce,

@@ -7,15 +7,25 @@ import { Session } from '../../src/session/session.ts'
 import { FakeBackend } from '../../src/testing/fake-backend.ts'
 import { quick, turns } from '../session/open-session.ts'
 
-/** A backend that lists, in order, its batches of recorded jobs and its release. */
+/** A backend that lists, in order, its batches of recorded jobs, its release and its close. */
 class ListingBackend extends FakeBackend {
-  readonly calls: (readonly string[] | 'release')[] = []
+  readonly calls: (readonly string[] | 'release' | 'close')[] = []
+  onSubmit: (job: Job) => void = () => {}
   onRecorded: (jobs: readonly Job[]) => void = () => {}
+
+  override close(): Promise<void> {
+    this.calls.push('close')
+    return super.close()
+  }
 
   override connect(...args: Parameters<FakeBackend['connect']>) {
     const connection = super.connect(...args)
     return {
       ...connection,
+      submit: (jobs: readonly Job[]) => {
+        connection.submit(jobs)
+        for (const job of jobs) this.onSubmit(job)
+      },
       recorded: (jobs: readonly Job[]) => {
         this.calls.push(jobs.map(({ uid, attempt }) => `${uid}/${attempt}`))
         this.onRecorded(jobs)
@@ -107,15 +117,50 @@ describe('Connection.recorded', () => {
     expect(backend.calls.slice(1)).toEqual([[`${task.uid}/2`]])
   })
 
-  it('recorded: close() delivers what is left before it releases the connection', async () => {
+  it('recorded: close() delivers what has ended before it releases the connection', async () => {
     const { backend, session, warnings } = await open({ hasCheckpoint: true })
     const [done, open_] = [quick(), quick()]
     await session.submitTasks([done, open_])
     backend.complete(done)
     await session.close()
-    expect(backend.calls).toEqual([[`${done.uid}/1`], 'release'])
+    const ends = [[`${done.uid}/1`], 'release', [`${open_.uid}/1`], 'close']
+    expect([open_.state, backend.calls, warnings]).toEqual(['CANCELED', ends, []])
+    await turns(5)
+    expect(backend.calls).toEqual(ends)
+  })
+
+  it('recorded: what close() cancels is delivered before the backend is closed', async () => {
+    const { backend, session } = await open()
+    const task = quick()
+    await session.submitTasks([task])
+    await session.close()
+    await turns(5)
+    expect(backend.calls).toEqual(['release', [`${task.uid}/1`], 'close'])
+  })
+
+  it('recorded: attempts are named in the order of their ends', async () => {
+    const { backend, session } = await open()
+    const task = quick({ retries: 2 })
+    backend.onSubmit = (job) => backend.report(job, { kind: 'fail', error: new Error('no') })
+    await session.submitTasks([task])
+    await session.waitTasks([task])
     await turns(2)
-    expect([open_.state, backend.calls.length, warnings]).toEqual(['CANCELED', 2, []])
+    expect(backend.calls.flat()).toEqual([1, 2, 3].map((attempt) => `${task.uid}/${attempt}`))
+  })
+
+  it('recorded: a backend that throws causes a warning, and later ends are delivered', async () => {
+    const { backend, session, warnings } = await open()
+    const [one, two] = [quick(), quick()]
+    await session.submitTasks([one, two])
+    backend.onRecorded = () => {
+      throw new Error('broken')
+    }
+    backend.complete(one)
+    await turns(2)
+    backend.complete(two)
+    await turns(2)
+    expect(backend.calls).toEqual([[`${one.uid}/1`], [`${two.uid}/1`]])
+    expect(warnings[0]).toBe('EndsNotRecorded: recorded() of a backend threw: broken')
   })
 
   it('recorded: close() without anything left releases at once', async () => {
@@ -140,7 +185,7 @@ describe('Connection.recorded', () => {
     flush?.mockRejectedValue(new Error('disk full'))
     backend.complete(three)
     await session.close()
-    expect(backend.calls.slice(1)).toEqual(['release'])
+    expect(backend.calls.slice(1)).toEqual(['release', 'close'])
     const left = '1 ended jobs were not reported as recorded to their backends: disk full'
     expect(warnings).toEqual([`EndsNotRecorded: ${left}`])
   })

@@ -1,6 +1,13 @@
 import { describe, expect, it } from 'vitest'
-import type { Backend, BackendListener, Connection, Job } from '../../src/backends/backend.ts'
+import type {
+  Backend,
+  BackendListener,
+  ConnectedSession,
+  Connection,
+  Job,
+} from '../../src/backends/backend.ts'
 import { TimeoutError } from '../../src/foundation/errors.ts'
+import { currentTask, runInTask } from '../../src/foundation/task-context.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
 import { backendContract, type ContractTasks } from '../../src/testing/backend-contract.ts'
 
@@ -8,9 +15,10 @@ const tasks: ContractTasks = {
   quick: () => new ComputeTask({ function: () => 42 }),
   failing: () => new ComputeTask({ executable: 'fails' }),
   endless: (options = {}) => new ComputeTask({ executable: 'endless', ...options }),
+  ownUid: () => new ComputeTask({ function: () => currentTask()?.uid }),
 }
 
-const places = 4
+const slots = 4
 
 /** A sound backend of a few lines; what is wrong is added by whoever extends it. */
 class SmallBackend implements Backend {
@@ -18,12 +26,14 @@ class SmallBackend implements Backend {
   protected readonly running = new Map<Job, BackendListener>()
   protected waiting: [Job, BackendListener][] = []
   protected closing: Promise<void> | null = null
+  protected session: ConnectedSession | undefined
 
   refuse(): null {
     return null
   }
 
-  connect(listener: BackendListener): Connection {
+  connect(listener: BackendListener, session?: ConnectedSession): Connection {
+    this.session = session
     return {
       submit: (jobs) => {
         for (const job of jobs) this.accept(job, listener)
@@ -50,7 +60,7 @@ class SmallBackend implements Backend {
   }
 
   protected pump(): void {
-    for (; this.running.size < places;) {
+    for (; this.running.size < slots;) {
       const next = this.waiting.shift()
       if (next === undefined) return
       this.begin(...next)
@@ -69,7 +79,11 @@ class SmallBackend implements Backend {
 
   protected end(job: Job): void {
     if (job.spec.kind === 'program') return this.fail(job, new RangeError('on purpose'))
-    this.take(job)?.report(job, { kind: 'complete', value: 42 })
+    this.take(job)?.report(job, { kind: 'complete', value: this.run(job) })
+  }
+
+  protected run(job: Job): unknown {
+    return runInTask(job.uid, () => this.session?.closureOf(job)?.())
   }
 
   protected fail(job: Job, error: unknown): void {
@@ -151,19 +165,19 @@ const flaws: Readonly<Record<string, [new () => Backend, string[]]>> = {
   ],
   'ignores cancels': [
     class extends SmallBackend {
-      override connect(listener: BackendListener): Connection {
-        return { ...super.connect(listener), cancel() {} }
+      override connect(listener: BackendListener, session?: ConnectedSession): Connection {
+        return { ...super.connect(listener, session), cancel() {} }
       }
     },
     ['ends a running task that is canceled', 'never begins a task that is canceled while it waits'],
   ],
   'reports again what was recorded': [
     class extends SmallBackend {
-      override connect(listener: BackendListener): Connection {
+      override connect(listener: BackendListener, session?: ConnectedSession): Connection {
         const recorded = (jobs: readonly Job[]): void => {
           for (const job of jobs) listener.report(job, { kind: 'cancel', reason: 'forgotten' })
         }
-        return { ...super.connect(listener), recorded }
+        return { ...super.connect(listener, session), recorded }
       }
     },
     ['accepts that ends are recorded, in batches, and continues'],
@@ -186,6 +200,14 @@ const flaws: Readonly<Record<string, [new () => Backend, string[]]>> = {
       }
     },
     ['reports a failure with the original error', 'fails a task that runs longer than its limit'],
+  ],
+  'runs code outside its task': [
+    class extends SmallBackend {
+      protected override run(job: Job): unknown {
+        return this.session?.closureOf(job)?.()
+      }
+    },
+    ['runs code inside its task'],
   ],
   'has no time limits': [
     class extends SmallBackend {

@@ -6,6 +6,7 @@ import type { EventSink } from '../../events/sink.ts'
 import type { Clock } from '../../foundation/clock.ts'
 import { messageOf } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
+import { expectInteger, expectNumber } from '../../foundation/options.ts'
 import { longestWaitMs, withDeadline } from './sampler.ts'
 import { type ResourceSample, type ResourceSampler, unknownReadings } from './sampler.ts'
 
@@ -25,7 +26,7 @@ export interface PolledNodeContext {
 }
 
 /** Longer than samplers wait themselves, which then say better what is wrong. */
-const patienceMs = 2 * longestWaitMs
+const hungAfterMs = 2 * longestWaitMs
 
 /** Calls its sampler, one call at a time. No method rejects; a failing sampler is named once. */
 export class PolledNode {
@@ -48,7 +49,7 @@ export class PolledNode {
   poll(): void {
     if (this.#running === undefined) {
       this.#run(() => this.#sample())
-    } else if (this.#context.clock.monotonicMs() - this.#running.sinceMs > patienceMs) {
+    } else if (this.#context.clock.monotonicMs() - this.#running.sinceMs > hungAfterMs) {
       this.#warn('does not answer: its polls are skipped')
     }
   }
@@ -112,10 +113,28 @@ export function emitSample(
   { backend, nodeId }: Omit<PolledNodeOptions, 'sampler'>,
   sample: ResourceSample,
 ): void {
+  expectSample(sample)
   const event_time = sample.at ?? clock.now()
   const origin = { session_id: sessionId, backend, node_id: nodeId, event_time }
   for (const readings of toReadings(sample)) {
     sink.emit(stampEvent(ResourceUpdate, clock, { ...origin, ...readings }))
+  }
+}
+
+/** Samples come from nodes and backends of third parties; a wrong value would spoil the record. */
+function expectSample({ at, node, gpus }: ResourceSample): void {
+  if (at !== undefined) expectNumber('sample.at', at, { min: 0 })
+  const { cpu_percent, memory_percent, ...bytes } = node
+  for (const [name, value] of Object.entries({ cpu_percent, memory_percent })) {
+    if (value !== null) expectNumber(`sample.node.${name}`, value, { min: 0, max: 100 })
+  }
+  for (const [name, value] of Object.entries(bytes)) {
+    if (value !== null) expectNumber(`sample.node.${name}`, value, { min: 0 })
+  }
+  for (const [index, { gpu_id, gpu_percent }] of gpus.entries()) {
+    expectInteger(`sample.gpus[${index}].gpu_id`, gpu_id, { min: 0 })
+    if (gpu_percent === null) continue
+    expectNumber(`sample.gpus[${index}].gpu_percent`, gpu_percent, { min: 0, max: 100 })
   }
 }
 

@@ -52,7 +52,7 @@ export class ResourcePoller extends Service {
     for (const node of nodes) this.#join(backend, node)
   }
 
-  /** Follows a backend whose nodes come and go, or send samples by themselves. Never throws. */
+  /** Follows a backend whose nodes come and go, or send samples by themselves. */
   take(backend: string, notice: NodeNotice): void {
     if (this.#state === 'stopped') return
     if (notice.kind === 'node-joined') this.#join(backend, notice.node)
@@ -108,8 +108,8 @@ export class ResourcePoller extends Service {
 }
 
 /**
- * Keeps the beat when a poll was a little late or early, and begins a new one after a long pause (a
- * suspended laptop): neither a crowd of polls nor two in quick succession.
+ * Keeps the schedule if a poll was slightly late; after a long pause (a suspended laptop) it starts
+ * a new one, so that missed polls are not made up for.
  */
 export function nextDueMs(dueMs: number, nowMs: number, intervalMs: number): number {
   return (nowMs - dueMs < intervalMs / 2 ? dueMs : nowMs) + intervalMs

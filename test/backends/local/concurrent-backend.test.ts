@@ -10,6 +10,7 @@ import { PoisonTaskError, TimeoutError, ValueError } from '../../../src/foundati
 import { ExecutableFailedError } from '../../../src/foundation/task-errors.ts'
 import { Session } from '../../../src/session/session.ts'
 import { AITask } from '../../../src/tasks/ai-task.ts'
+import { currentTask } from '../../../src/foundation/task-context.ts'
 import { ComputeTask } from '../../../src/tasks/compute-task.ts'
 import { defineTask } from '../../../src/tasks/define-task.ts'
 import { backendContract, type ContractTasks } from '../../../src/testing/backend-contract.ts'
@@ -27,6 +28,7 @@ const closures: ContractTasks = {
       },
     }),
   endless: (options = {}) => new ComputeTask({ function: () => new Promise(() => {}), ...options }),
+  ownUid: () => new ComputeTask({ function: () => currentTask()?.uid }),
 }
 
 const programs: ContractTasks = {
