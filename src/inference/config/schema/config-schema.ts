@@ -175,7 +175,9 @@ function ruleSchema(env: Environment) {
     ),
     pattern: pattern.optional().describe('A regular expression.'),
     keywords: phrases.optional().describe('Words or phrases; one or a list.'),
-    unless: phrases.optional().describe('Words or phrases whose presence lifts the rule.'),
+    unless: phrases
+      .optional()
+      .describe('Literal words or phrases; a match inside one of them does not count.'),
     stage: oneOf('input', 'output', 'both').optional().describe('What is checked.'),
     action: action().optional().describe('Default: the action of the section.'),
   }).superRefine(checkRule, { when: ({ value }) => isObject(value) })
