@@ -17,8 +17,8 @@ const tiny = useTinyModel()
 const fixture = (name: string): string =>
   fileURLToPath(new URL(`fixtures/${name}`, import.meta.url))
 
-describe('what goes wrong with a model', () => {
-  it('row 79: a process killed at work fails its requests and says how it ended', async () => {
+describe('the llama engine', () => {
+  it('row 79: a killed process fails its running requests with the signal', async () => {
     const engine = await openEngine(tiny.path)
     const listener = new RecordingGeneration()
     listener.hold = new Promise(() => {})
@@ -41,8 +41,8 @@ describe('what goes wrong with a model', () => {
   })
 
   it('row 79: an abort while the model loads fails the start with the reason', async () => {
-    const path = join(tiny.folder, 'twins.gguf')
-    writeGguf(path, twinTokens())
+    const path = join(tiny.folder, 'repeated.gguf')
+    writeGguf(path, repeatedTokens())
     const engine = createEngine(path)
     onTestFinished(() => engine.close())
     await expect(engine.start()).rejects.toMatchObject({
@@ -54,11 +54,11 @@ describe('what goes wrong with a model', () => {
   })
 
   it.each([
-    ['a file that is not there', 'absent.gguf', /cannot be read: ENOENT/],
-    ['a file that is no model', 'text.gguf', /text\.gguf is not a GGUF file/],
-    ['a model that was cut short', 'cut.gguf', /./],
-  ])('%s cannot be loaded', async (_, name, message) => {
-    writeFileSync(join(tiny.folder, 'text.gguf'), 'this is no model')
+    ['a file that does not exist', 'absent.gguf', /cannot be read: ENOENT/],
+    ['a file that is not a model', 'text.gguf', /text\.gguf is not a GGUF file/],
+    ['a truncated model', 'cut.gguf', /./],
+  ])('%s fails the start with the reason', async (_, name, message) => {
+    writeFileSync(join(tiny.folder, 'text.gguf'), 'this is not a model')
     copyFileSync(tiny.path, join(tiny.folder, 'cut.gguf'))
     truncateSync(join(tiny.folder, 'cut.gguf'), 60_000)
     const engine = createEngine(join(tiny.folder, name))
@@ -71,14 +71,14 @@ describe('what goes wrong with a model', () => {
     expect(modelProcesses(process.pid)).toEqual([])
   })
 
-  it('a missing library is told with the command that installs it', async () => {
-    const far = join(tiny.folder, 'far')
-    mkdirSync(far)
-    writeFileSync(join(far, 'package.json'), '{ "type": "module" }')
+  it('a missing library is reported with the command that installs it', async () => {
+    const copy = join(tiny.folder, 'copy')
+    mkdirSync(copy)
+    writeFileSync(join(copy, 'package.json'), '{ "type": "module" }')
     for (const folder of ['foundation', 'inference', 'runtime']) {
       cpSync(
         fileURLToPath(new URL(`../../../../src/${folder}`, import.meta.url)),
-        join(far, folder),
+        join(copy, folder),
         {
           recursive: true,
         },
@@ -86,13 +86,13 @@ describe('what goes wrong with a model', () => {
     }
     const received = Promise.withResolvers<FromLlama>()
     const child = new SupervisedChild<ToLlama, FromLlama>({
-      program: pathToFileURL(join(far, 'inference/engines/llama/llama-program.ts')),
+      program: pathToFileURL(join(copy, 'inference/engines/llama/llama-program.ts')),
       clock: systemClock,
       execArgv: ['--no-warnings'],
       onMessages: (messages) => messages.forEach(received.resolve),
       onExit: () => received.reject(new Error('the process ended')),
     })
-    const order = { modelName: tiny.path, hubToken: null, cacheDir: far, threads: 1 }
+    const order = { modelName: tiny.path, hubToken: null, cacheDir: copy, threads: 1 }
     child.send({
       kind: 'load',
       order: { ...order, gpu: false, sequences: 1, batchSize: 8, contextLength: null },
@@ -108,7 +108,7 @@ describe('what goes wrong with a model', () => {
     await child.close()
   })
 
-  it('the process of a model dies with its parent', async () => {
+  it('the process of a model ends when its parent is killed', async () => {
     const parent = fork(fixture('parent.ts'), [tiny.path], { execArgv: ['--no-warnings'] })
     await once(parent, 'message')
     const children = modelProcesses(parent.pid ?? 0)
@@ -118,7 +118,7 @@ describe('what goes wrong with a model', () => {
     await eventually(() => expect(children.filter(isRunning)).toEqual([]))
   })
 
-  it('a secret of the environment does not reach the process, nor does a token', async () => {
+  it('a secret of the environment and the hub token do not reach the process', async () => {
     process.env['HF_TOKEN'] = 'hf_canaryInTheEnvironment'
     onTestFinished(() => void delete process.env['HF_TOKEN'])
     await openEngine(tiny.path, { hubToken: 'hf_canaryInTheOptions' })
@@ -128,7 +128,7 @@ describe('what goes wrong with a model', () => {
     expect(seen.join('\n')).not.toContain('canary')
   })
 
-  it('nothing is asked of a model that is not loaded', async () => {
+  it('requests before the model is loaded fail with not_ready', async () => {
     const engine = createEngine(tiny.path)
     onTestFinished(() => engine.close())
     await expect(engine.tokenize('a')).rejects.toMatchObject({ code: 'not_ready' })
@@ -138,7 +138,7 @@ describe('what goes wrong with a model', () => {
     expect(await engine.tokenize('a')).not.toEqual([])
   })
 
-  it('a process that is closed while it loads leaves nothing behind', async () => {
+  it('an engine that is closed while it loads leaves no process behind', async () => {
     const engine = createEngine(tiny.path)
     const starting = expect(engine.start()).rejects.toMatchObject({ code: 'closing' })
     await engine.close()
@@ -147,8 +147,8 @@ describe('what goes wrong with a model', () => {
   })
 })
 
-/** A vocabulary that has a token twice: llama.cpp ends the process over it. */
-function twinTokens(): Parameters<typeof writeGguf>[1] {
+/** A vocabulary with a repeated token: llama.cpp aborts the process because of it. */
+function repeatedTokens(): Parameters<typeof writeGguf>[1] {
   const uint32 = (value: number) => ({ type: 'uint32', value }) as const
   return {
     metadata: {

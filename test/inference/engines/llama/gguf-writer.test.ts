@@ -17,8 +17,8 @@ const tensor = (name: string, type: 'F32' | 'Q8_0'): GgufTensor => ({
   chunks: () => [values.subarray(0, 32), values.subarray(32)],
 })
 
-describe('writing a model', () => {
-  it('what is written is read again', async () => {
+describe('writeGguf', () => {
+  it('writes metadata and tensors that node-llama-cpp reads', async () => {
     const path = join(folder, 'a.gguf')
     writeGguf(path, {
       metadata: {
@@ -56,12 +56,12 @@ describe('writing a model', () => {
     })
   })
 
-  it('a tensor with too few values is refused', () => {
+  it('refuses a tensor with too few values', () => {
     const content = { metadata: {}, tensors: [{ ...tensor('x', 'F32'), shape: [32, 3] }] }
     expect(() => writeGguf(join(folder, 'b.gguf'), content)).toThrow(/expected 96 values, got 64/)
   })
 
-  it('the same model has the same bytes', () => {
+  it('writes the same bytes for the same model', () => {
     const first = readFileSync(writeTinyModel(folder))
     expect(readFileSync(writeTinyModel(folder)).equals(first)).toBe(true)
   })

@@ -20,15 +20,15 @@ async function write(...requests: Parameters<typeof toRequest>[]): Promise<Recor
   return listener
 }
 
-describe('a model that writes stories', () => {
-  it('has the context that it was trained with, and says that more was wanted', async () => {
+describe('a small real model', () => {
+  it('has the context it was trained with, and warns that more was configured', async () => {
     expect(await engine().start()).toMatchObject({ contextLength: 256, hasChatTemplate: false })
     expect(warnings).toEqual([
       'ContextClipped: the context of the model has 256 tokens; max_model_len is 4096',
     ])
   })
 
-  it('writes the likeliest story at temperature 0', async () => {
+  it('generates the most likely tokens at temperature 0', async () => {
     const story = await write([once, greedy])
     expect(story.textOf()).toMatch(/^, there was a little girl named Lily\. She loved to play/)
     expect(story.ends).toEqual([
@@ -41,7 +41,7 @@ describe('a model that writes stories', () => {
     ])
   })
 
-  it('ends a story by itself, and counts no token for that', async () => {
+  it('stops by itself, and does not count the end token', async () => {
     const story = await write([once, { ...greedy, maxTokens: 1000 }])
     expect(story.textOf()).toMatch(/\.$/)
     expect(story.ends).toMatchObject([{ finishReason: 'stop' }])
@@ -49,14 +49,14 @@ describe('a model that writes stories', () => {
     expect(story.ends).toMatchObject([{ usage: { completionTokens: tokens.length } }])
   })
 
-  it('goes on after the end when it is to ignore it, until the context is full', async () => {
+  it('ignoreEos: generates until the context is full', async () => {
     const story = await write([once, { ...greedy, maxTokens: 1000, ignoreEos: true }])
     expect(story.ends).toMatchObject([
       { finishReason: 'length', usage: { promptTokens: 5, completionTokens: 251 } },
     ])
   })
 
-  it('writes the same for the same seed, and something else for another', async () => {
+  it('generates the same text for the same seed, and another text for another seed', async () => {
     const texts: string[] = []
     for (const seed of [1, 1, 2]) {
       texts.push((await write([once, { temperature: 1, seed, maxTokens: 30 }])).textOf())
@@ -65,8 +65,8 @@ describe('a model that writes stories', () => {
     expect(texts[2]).not.toBe(texts[0])
   })
 
-  it('gives each of many requests what it alone would get', async () => {
-    // Few tokens: sums of another order may in time choose another word.
+  it('generates the same for a request in a batch as for the request alone', async () => {
+    // Few tokens: rounding differs between batches and may change later tokens.
     const few = { ...greedy, maxTokens: 10 }
     const animals = ['cat', 'dog', 'bird', 'fish', 'frog', 'bear', 'fox', 'duck', 'cow', 'pig']
     const toPrompt = (animal: string) => ({ kind: 'text', text: `The little ${animal}` }) as const
@@ -81,24 +81,24 @@ describe('a model that writes stories', () => {
     expect(together.ends).toHaveLength(animals.length)
   })
 
-  it('stops before a text that is spread over tokens', async () => {
+  it('stops before a stop string that spans several tokens', async () => {
     const story = await write([once, { ...greedy, stop: ['never said', 'girl named Li'] }])
     expect(story.textOf()).toBe(', there was a little ')
     expect(story.ends).toMatchObject([{ finishReason: 'stop' }])
   })
 
-  it('tells how likely each token was, in the order of the text', async () => {
+  it('reports the log probability of each token, in the order of the text', async () => {
     const story = await write([once, { ...greedy, maxTokens: 3, logprobs: 2 }])
-    const told = story.deltas.flatMap(({ logprobs = [] }) => logprobs)
-    expect(told.map(({ token }) => token)).toEqual([',', ' there', ' was'])
-    for (const { token, logprob, top } of told) {
+    const reported = story.deltas.flatMap(({ logprobs = [] }) => logprobs)
+    expect(reported.map(({ token }) => token)).toEqual([',', ' there', ' was'])
+    for (const { token, logprob, top } of reported) {
       expect(top).toHaveLength(2)
       expect(top[0]).toEqual({ token, logprob })
       expect(logprob).toBeGreaterThan(-1)
     }
   })
 
-  it('repeats itself less when repetition is punished', async () => {
+  it('repeats fewer words with a repetition penalty', async () => {
     const text = 'dog dog dog dog dog dog dog dog dog dog'
     const input = { kind: 'text', text } as const
     const words = async (repetitionPenalty: number): Promise<number> => {
@@ -108,7 +108,7 @@ describe('a model that writes stories', () => {
     expect(await words(1.5)).toBeGreaterThan(await words(1))
   })
 
-  it('reads a conversation as plain text, rules first', async () => {
+  it('without a chat template, a prompt is plain text, system messages first', async () => {
     const story = await write(
       [
         {

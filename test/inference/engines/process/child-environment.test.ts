@@ -4,7 +4,7 @@ import { childEnvironment } from '../../../../src/inference/engines/process/serv
 const plain = { env: {}, hubToken: null, node: 0, gpus: null }
 
 describe('the environment of a server', () => {
-  it('has what programs need, and no secret of ours', () => {
+  it('inherits what programs need, and no secrets', () => {
     const kept = {
       PATH: 'p',
       HOME: 'h',
@@ -32,7 +32,7 @@ describe('the environment of a server', () => {
     expect(made).toEqual({ ...kept, TUTTI_NODE: '0' })
   })
 
-  it('takes the configured above the inherited, and the slice above all', () => {
+  it('configured variables override inherited ones; node and GPUs override both', () => {
     const env = { PATH: 'mine', LD_PRELOAD: 'wanted', TUTTI_NODE: '9', GONE: undefined }
     const options = { env, hubToken: 'hf', node: 2, gpus: '1,2' }
     expect(childEnvironment({ PATH: 'p', CUDA_VISIBLE_DEVICES: '0,1,2' }, options)).toEqual({

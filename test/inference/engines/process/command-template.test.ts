@@ -43,21 +43,21 @@ describe('the command of a server', () => {
     expect(fillTemplate(template, values)).toEqual(command)
   })
 
-  it('does not look for placeholders in what it filled in', () => {
+  it('placeholders in filled-in values are not replaced', () => {
     expect(fillTemplate(['x', '{model}'], { ...values, model: '{port}$&' })).toEqual([
       'x',
       '{port}$&',
     ])
   })
 
-  it('is refused with a placeholder that nobody knows, and the nearest is named', () => {
+  it('an unknown placeholder is refused, and the nearest known one is named', () => {
     expect(() => checkTemplate(['x', '--tp', '{tpsize}'])).toThrow(
       'command[2]: unknown placeholder {tpsize}; did you mean "tp_size"? (known: {model}, {port}',
     )
     expect(() => checkTemplate(['{toString}'])).toThrow('unknown placeholder {toString} (known: ')
   })
 
-  it.each([[[]], [['']]])('%j is none', (template) => {
+  it.each([[[]], [['']]])('%j is refused: it has no program', (template) => {
     expect(() => checkTemplate(template)).toThrow('a program and its arguments')
   })
 })

@@ -1,4 +1,4 @@
-/** Connections to a server and to what it started: their ends tell the ends of the processes. */
+/** Connections to a server and to its child: they close when the processes end. */
 
 import { once } from 'node:events'
 import { connect, type Socket } from 'node:net'
@@ -15,7 +15,7 @@ export async function page(port: number, path: string): Promise<unknown> {
   return response.json()
 }
 
-/** Connects to the fixture server at the port and to its child; the result awaits both ends. */
+/** Connects to the fixture server and to its child; the result waits until both have ended. */
 export async function holdAll(port: number): Promise<() => Promise<void>> {
   const child = Number(await page(port, '/child'))
   const held = [await hold(port), await hold(child)]

@@ -7,7 +7,7 @@ import { holdAll, page } from './connections.ts'
 import { serverCommand } from './engine-options.ts'
 
 /** The fixture server, listening. */
-async function launch(manner: string, graceMs: number) {
+async function launch(mode: string, graceMs: number) {
   const port = await findFreePort('127.0.0.1')
   const listening = Promise.withResolvers<void>()
   const values = {
@@ -22,7 +22,7 @@ async function launch(manner: string, graceMs: number) {
     gpu_memory_utilization: 0.9,
   }
   const server = new GuardedServer({
-    command: fillTemplate(serverCommand(manner), values),
+    command: fillTemplate(serverCommand(mode), values),
     env: {},
     graceMs,
     clock: systemClock,
@@ -37,7 +37,7 @@ async function launch(manner: string, graceMs: number) {
 }
 
 describe('a guarded server', () => {
-  it('is killed with all it started when the grace is over', async () => {
+  it('is killed with its child processes when the grace period is over', async () => {
     const { server, port } = await launch('stubborn', 50)
     const released = await holdAll(port)
     await server.stop()
@@ -45,7 +45,7 @@ describe('a guarded server', () => {
     expect(await server.ended).toMatch(/^SIG(?:TERM|KILL)$/)
   })
 
-  it('is ended by us when its guard is killed', async () => {
+  it('is ended, with its child processes, when its guard is killed', async () => {
     const { server, port } = await launch('stubborn', 60_000)
     const released = await holdAll(port)
     const { parent } = (await page(port, '/process')) as { parent: number }

@@ -24,7 +24,7 @@ function serversOf(configFile: string): { pid: number; env: Map<string, string> 
   })
 }
 
-describe('workers that are servers of our own', () => {
+describe('workers of the process engine that run tutti serve', () => {
   it('get their slices of GPUs, answer tasks, and are restarted when they are killed', async () => {
     const served = join(tempFolder(), 'served.yaml')
     writeFileSync(served, 'required:\n  model_name: tiny\nengine:\n  kind: echo\n')

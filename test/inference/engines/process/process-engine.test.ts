@@ -11,7 +11,7 @@ import { NoticedClock } from '../noticed-clock.ts'
 import { holdAll, page, portOf } from './connections.ts'
 import { engineOptions, serverCommand } from './engine-options.ts'
 
-/** An engine, closed after the test, with all that it said meanwhile. */
+/** An engine, closed after the test, with its progress lines and warnings. */
 function open(options: Partial<ProcessEngineOptions> = {}, index = 0) {
   const lines: string[] = []
   const warnings: string[] = []
@@ -34,13 +34,13 @@ function open(options: Partial<ProcessEngineOptions> = {}, index = 0) {
     warnings,
     listener: new RecordingGeneration(),
     listening: listening.promise,
-    /** As its own output tells, before it is ready. */
-    toldPort: () => Number(/on port (\d+)/.exec(lines.join('\n'))?.[1]),
+    /** From the server's output, because the engine is not ready yet. */
+    printedPort: () => Number(/on port (\d+)/.exec(lines.join('\n'))?.[1]),
   }
 }
 
-describe('a server of its own', () => {
-  it('is started, answers, and is gone with all it started after the close', async () => {
+describe('a server that the engine starts', () => {
+  it('starts, answers, and ends with its child processes on close', async () => {
     const { engine, listener } = open()
     expect(engine.capacity).toEqual({ admits: 'step', slots: 4 })
     expect(await engine.start()).toEqual({
@@ -59,17 +59,19 @@ describe('a server of its own', () => {
     await released()
   })
 
-  it('is gone also when it is closed while it starts', async () => {
-    const { engine, listening, toldPort, warnings } = open({ command: serverCommand('sick') })
+  it('ends with its child processes when the engine is closed during the start', async () => {
+    const { engine, listening, printedPort, warnings } = open({
+      command: serverCommand('unhealthy'),
+    })
     const failed = expect(engine.start()).rejects.toMatchObject({ code: 'closing' })
     await listening
-    const released = await holdAll(toldPort())
+    const released = await holdAll(printedPort())
     await engine.close()
     await Promise.all([failed, released()])
     expect(warnings).toEqual([])
   })
 
-  it('serves another model than was asked for, and is ended', async () => {
+  it('is ended if it serves another model than the configured one', async () => {
     const { engine, warnings } = open({ modelName: 'huge' })
     await expect(engine.start()).rejects.toThrow(
       'the server does not serve "huge": it serves "tiny"',
@@ -77,8 +79,8 @@ describe('a server of its own', () => {
     expect(warnings).toEqual([])
   })
 
-  it('sees its slice and what it needs, and nothing else of ours', async () => {
-    process.env['CANARY_TOKEN'] = 'canary-in-a-mine'
+  it('gets its GPUs, its arguments and no secret of the environment', async () => {
+    process.env['CANARY_TOKEN'] = 'a-secret-of-the-environment'
     onTestFinished(() => void delete process.env['CANARY_TOKEN'])
     const { engine } = open(
       {
@@ -107,7 +109,7 @@ describe('a server of its own', () => {
     expect(await page(port, '/arguments')).toEqual([String(port), ...values])
   })
 
-  it('on another node is for the HPC backend to start', async () => {
+  it('is not started if its worker belongs on another node', async () => {
     const { engine } = open({ numGpus: 1 }, 1)
     await expect(engine.start()).rejects.toMatchObject({
       code: 'unsupported',
@@ -116,15 +118,15 @@ describe('a server of its own', () => {
     })
   })
 
-  it('is not made from a template that cannot be filled', () => {
+  it('is refused if its command has an unknown placeholder', () => {
     expect(() => open({ command: ['serve', '{gpu}'] })).toThrow('unknown placeholder {gpu}')
   })
 })
 
-describe('row 79: a server that fails', () => {
-  it('during its start fails it with the exit code and the end of its output', async () => {
+describe('row 79: a failing server', () => {
+  it('row 79: an exit during the start fails it with the exit code and the output', async () => {
     const hubToken = 'hf_secret_of_somebody'
-    const { engine, lines, warnings } = open({ command: serverCommand('dies'), hubToken })
+    const { engine, lines, warnings } = open({ command: serverCommand('crashes'), hubToken })
     await expect(engine.start()).rejects.toMatchObject({
       code: 'engine_error',
       message: 'the server of worker 0 ended with exit code 3',
@@ -137,7 +139,7 @@ describe('row 79: a server that fails', () => {
     await engine.close()
   })
 
-  it('because it does not exist is told by its name', async () => {
+  it('row 79: a program that does not exist fails the start with its name', async () => {
     const { engine } = open({ command: ['no-such-server', '{port}'] })
     await expect(engine.start()).rejects.toMatchObject({
       code: 'engine_error',
@@ -145,10 +147,10 @@ describe('row 79: a server that fails', () => {
     })
   })
 
-  it('to become healthy in time is ended, with all it started', async () => {
+  it('row 79: a server that is not healthy in time is ended with its children', async () => {
     const clock = new NoticedClock()
-    const options = { clock, command: serverCommand('sick'), startTimeoutSeconds: 30 }
-    const { engine, listening, toldPort, lines } = open(options)
+    const options = { clock, command: serverCommand('unhealthy'), startTimeoutSeconds: 30 }
+    const { engine, listening, printedPort, lines } = open(options)
     const starting = engine.start()
     const failed = expect(starting).rejects.toMatchObject({
       code: 'engine_timeout',
@@ -156,15 +158,15 @@ describe('row 79: a server that fails', () => {
       cause: { message: expect.stringContaining('listening') as string },
     })
     await listening
-    expect(lines).toEqual([`worker on port ${toldPort()}`, 'listening'])
-    const released = await holdAll(toldPort())
+    expect(lines).toEqual([`worker on port ${printedPort()}`, 'listening'])
+    const released = await holdAll(printedPort())
     await clock.advance(30_000)
     await failed
     await released()
     expect(clock.pendingTimers).toBe(0)
   })
 
-  it('by SIGKILL loses the engine: all under way reject, and its child is ended', async () => {
+  it('row 79: a killed server loses the engine, and its child processes are ended', async () => {
     const { engine, listener, warnings } = open()
     await engine.start()
     const port = await portOf(engine)
@@ -185,9 +187,9 @@ describe('row 79: a server that fails', () => {
     expect(warnings).toHaveLength(1)
   })
 
-  it('its health checks again and again loses the engine', async () => {
+  it('row 79: three failed health checks in a row lose the engine', async () => {
     const clock = new NoticedClock()
-    const { engine, listening, toldPort } = open({ clock })
+    const { engine, listening, printedPort } = open({ clock })
     const starting = engine.start().then(() => true)
     await listening
     for (;;) {
@@ -195,7 +197,7 @@ describe('row 79: a server that fails', () => {
       if (await Promise.race([starting, poll])) break
       await clock.advance(250)
     }
-    await page(toldPort(), '/sicken')
+    await page(printedPort(), '/fail-health')
     for (const _ of [1, 2, 3]) {
       await clock.timer(10_000)
       await clock.advance(10_000)
@@ -204,7 +206,7 @@ describe('row 79: a server that fails', () => {
   })
 })
 
-describe('a process that has a server', () => {
+describe('a parent process with a process engine', () => {
   const program = fileURLToPath(new URL('./fixtures/parent-program.ts', import.meta.url))
 
   async function startParent(): Promise<{
@@ -217,13 +219,13 @@ describe('a process that has a server', () => {
     return { parent, released: await holdAll(port) }
   }
 
-  it('leaves nothing behind when it is killed', async () => {
+  it('leaves no server behind when it is killed', async () => {
     const { parent, released } = await startParent()
     parent.kill('SIGKILL')
     await released()
   })
 
-  it('is not kept alive by it, and leaves nothing behind when it ends by itself', async () => {
+  it('exits although its server runs, and leaves no server behind', async () => {
     const { parent, released } = await startParent()
     parent.send('leave')
     expect(await once(parent, 'exit')).toEqual([0, null])

@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest'
 import { sliceOf } from '../../../../src/inference/engines/process/server-command.ts'
 import { assertProperty } from '../../../property.ts'
 
-describe('the slice of a worker', () => {
+describe('the GPUs of a worker', () => {
   type Row = [number, number, number, number, string | undefined, number, string | null]
   it.each<Row>([
     // index, tpSize, numGpus, nodeOffset, visible, node, gpus
@@ -19,12 +19,12 @@ describe('the slice of a worker', () => {
     [1, 8, 0, 2, '3', 3, null],
     [1, 1, 2, 0, '6,7', 0, '7'],
     [0, 2, 2, 0, 'GPU-aa, GPU-bb ,GPU-cc', 0, 'GPU-aa,GPU-bb'],
-  ])('%i of %i GPUs on nodes of %i from %i, seen %s', (...row) => {
+  ])('worker %i with %i GPUs, nodes of %i from node %i, visible: %s', (...row) => {
     const [index, tpSize, numGpus, nodeOffset, visible, node, gpus] = row
     expect(sliceOf({ index, tpSize, numGpus, nodeOffset, visible })).toEqual({ node, gpus })
   })
 
-  it('shares no GPU of a node with another', () => {
+  it('no two workers of a node share a GPU', () => {
     const size = fc.integer({ min: 1, max: 8 })
     assertProperty(
       fc.property(size, size, fc.integer({ min: 1, max: 20 }), (tpSize, numGpus, workers) => {
@@ -42,7 +42,7 @@ describe('the slice of a worker', () => {
     )
   })
 
-  it('is refused where it does not fit', () => {
+  it('a worker that does not fit is refused', () => {
     const wide = { index: 0, tpSize: 4, numGpus: 2, nodeOffset: 0, visible: undefined }
     expect(() => sliceOf(wide)).toThrow('a worker of 4 GPUs does not fit into a node of 2')
     const hidden = { index: 0, tpSize: 1, numGpus: 2, nodeOffset: 0, visible: '1' }
