@@ -11,7 +11,7 @@ import type {
 } from '../../generation/text-generator.ts'
 import { errorBody } from '../http-error.ts'
 import type { HttpExchange } from '../http-exchange.ts'
-import type { TextRequest } from '../requests/text-request.ts'
+import type { TextRequest } from '../requests/request-reader.ts'
 import type { ReplyShape } from './reply-shape.ts'
 
 /** One prompt request for each choice of the response. A seed is incremented for each choice. */

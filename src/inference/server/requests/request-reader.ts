@@ -1,19 +1,33 @@
-/** Turns the JSON bodies that one server receives into checked requests. */
+/** Turns the JSON bodies that one server receives into checked requests for text. */
 
 import { Checker } from '../../../schema/problems.ts'
 import type { z } from '../../../schema/schema.ts'
+import type {
+  ChatMessage,
+  GenerationInput,
+  OutputFormat,
+  Sampling,
+  ToolChoice,
+  ToolDefinition,
+} from '../../generation/inference-engine.ts'
+import { HttpError } from '../http-error.ts'
 import {
-  type CompletionRequest,
-  ignoredFields,
-  type RequestRules,
-  servedModel,
-  type TextRequest,
-  toChatRequest,
-  toCompletionRequest,
-  toGenerateRequest,
-} from './text-request.ts'
-import { invalidRequest, missingField, wrongType } from './invalid-request.ts'
-import { createRequestSchemas, type RequestSchemas } from './request-schema.ts'
+  invalidRequest,
+  missingField,
+  outOfRange,
+  unknownModel,
+  wrongType,
+  wrongValue,
+} from './invalid-request.ts'
+import {
+  type ChatBody,
+  type CompletionBody,
+  createRequestSchemas,
+  type GenerateBody,
+  type MessageBody,
+  type RequestBounds,
+  type RequestSchemas,
+} from './request-schema.ts'
 
 /** One function for each kind of body; all of them throw `HttpError`. */
 export interface RequestReader {
@@ -70,4 +84,243 @@ function toTokenizeText(
   const text = body.content ?? body.prompt
   if (typeof text === 'string') return text
   throw text === undefined ? missingField('prompt') : wrongType('prompt', 'a string', text)
+}
+
+/** A request for text, checked and complete. */
+export interface TextRequest {
+  /** The served name that the client used. */
+  readonly model: string
+  readonly inputs: readonly GenerationInput[]
+  /** Answers for each input. */
+  readonly n: number
+  readonly sampling: Partial<Sampling>
+  readonly priority: number
+  readonly timeoutSeconds: number | null
+  readonly isStream: boolean
+  readonly includesUsage: boolean
+  /** Fields that the schema does not know. */
+  readonly ignored: readonly string[]
+}
+
+/** What a request is checked against. */
+interface RequestRules extends RequestBounds {
+  /** The served names; the first is the default. */
+  readonly models: readonly string[]
+  readonly defaultMaxTokens: number
+  /** Refuses unknown fields instead of ignoring them. */
+  readonly isStrict: boolean
+}
+
+/** The served model that is asked for, or an error with status 404. */
+function servedModel(asked: string | null | undefined, rules: RequestRules): string {
+  if (asked === undefined || asked === null) return rules.models[0] ?? ''
+  if (rules.models.includes(asked)) return asked
+  throw unknownModel(asked, rules.models)
+}
+
+/** Names of fields that the schema does not know; a strict server refuses them. */
+function ignoredFields(
+  body: object,
+  known: ReadonlySet<string>,
+  isStrict: boolean,
+): readonly string[] {
+  const ignored = Object.keys(body).filter((name) => !known.has(name))
+  const [first] = ignored
+  if (first === undefined || !isStrict) return ignored
+  const name = first.length > 64 ? `${first.slice(0, 61)}...` : first
+  throw new HttpError(400, `Unrecognized request argument supplied: '${name}'.`, {
+    code: 'unknown_parameter',
+    param: name,
+  })
+}
+
+/** How tokens are chosen; what the request leaves out is left to the configuration. */
+function samplingOf(
+  body: ChatBody | CompletionBody | GenerateBody,
+  defaultMaxTokens: number,
+): { -readonly [K in keyof Sampling]?: Sampling[K] } {
+  const maxTokens = body.max_completion_tokens ?? body.max_tokens ?? defaultMaxTokens
+  const sampling: ReturnType<typeof samplingOf> = { maxTokens }
+  if (isGiven(body.temperature)) sampling.temperature = body.temperature
+  if (isGiven(body.top_p)) sampling.topP = body.top_p
+  if (isGiven(body.top_k)) sampling.topK = Math.max(0, body.top_k)
+  if (isGiven(body.min_p)) sampling.minP = body.min_p
+  if (isGiven(body.repetition_penalty)) sampling.repetitionPenalty = body.repetition_penalty
+  if (isGiven(body.seed)) sampling.seed = body.seed
+  if (isGiven(body.stop)) sampling.stop = typeof body.stop === 'string' ? [body.stop] : body.stop
+  if (isGiven(body.ignore_eos)) sampling.ignoreEos = body.ignore_eos
+  return sampling
+}
+
+/** Whether the answer is streamed, and whether the stream ends with its usage. */
+function streamingOf(
+  body: ChatBody | CompletionBody,
+): Pick<TextRequest, 'isStream' | 'includesUsage'> {
+  const isStream = body.stream ?? false
+  if (isGiven(body.stream_options) && !isStream) {
+    throw wrongValue(
+      'stream_options',
+      "The 'stream_options' parameter is only allowed when 'stream' is enabled.",
+    )
+  }
+  return { isStream, includesUsage: body.stream_options?.include_usage ?? false }
+}
+
+/** A field that is `null` counts as left out. */
+const isGiven = <T>(value: T | null | undefined): value is T =>
+  value !== undefined && value !== null
+
+/** The request; fields that do not fit together are an `HttpError` that names one of them. */
+function toChatRequest(
+  body: ChatBody,
+  rules: RequestRules,
+  ignored: readonly string[],
+): TextRequest {
+  const model = servedModel(body.model, rules)
+  const tools = body.tools?.map(toTool)
+  const toolChoice = toolChoiceOf(body, tools)
+  const sampling = samplingOf(body, rules.defaultMaxTokens)
+  sampling.logprobs = logprobsOf(body)
+  if (isGiven(body.response_format)) sampling.format = toFormat(body.response_format)
+  return {
+    model,
+    inputs: [
+      {
+        kind: 'chat',
+        messages: body.messages.map(toMessage),
+        ...(tools === undefined ? {} : { tools }),
+        ...(toolChoice === undefined ? {} : { toolChoice }),
+      },
+    ],
+    n: body.n ?? 1,
+    sampling,
+    priority: body.priority ?? 0,
+    timeoutSeconds: body.timeout ?? null,
+    ...streamingOf(body),
+    ignored,
+  }
+}
+
+function toMessage(body: MessageBody): ChatMessage {
+  const { role, content, name } = body
+  const calls = role === 'assistant' ? body.tool_calls : undefined
+  return {
+    role: role === 'developer' ? 'system' : role,
+    content: typeof content === 'string' ? content : textOf(content ?? []),
+    ...(isGiven(name) ? { name } : {}),
+    ...(isGiven(calls) ? { toolCalls: calls.map(toToolCall) } : {}),
+    ...(role === 'tool' ? { toolCallId: body.tool_call_id } : {}),
+  }
+}
+
+const textOf = (parts: readonly { readonly text: string }[]): string =>
+  parts.map(({ text }) => text).join('')
+
+type AssistantBody = Extract<MessageBody, { role: 'assistant' }>
+type ToolCallBody = NonNullable<AssistantBody['tool_calls']>[number]
+
+const toToolCall = ({ id, function: called }: ToolCallBody) => ({
+  id,
+  name: called.name,
+  arguments: called.arguments,
+})
+
+function toTool({ function: described }: NonNullable<ChatBody['tools']>[number]): ToolDefinition {
+  const { name, description, parameters } = described
+  return {
+    name,
+    ...(isGiven(description) ? { description } : {}),
+    ...(isGiven(parameters) ? { parameters } : {}),
+  }
+}
+
+function toolChoiceOf(
+  { tool_choice: choice }: ChatBody,
+  tools: readonly ToolDefinition[] | undefined,
+): ToolChoice | undefined {
+  if (!isGiven(choice)) return undefined
+  if (choice !== 'none' && (tools === undefined || tools.length === 0)) {
+    throw wrongValue(
+      'tool_choice',
+      "Invalid value for 'tool_choice': 'tool_choice' is only allowed when 'tools' are specified.",
+    )
+  }
+  if (typeof choice === 'string') return choice
+  const { name } = choice.function
+  if (tools?.some((tool) => tool.name === name) === true) return { name }
+  throw wrongValue(
+    'tool_choice.function.name',
+    `Invalid value for 'tool_choice.function.name': no tool in 'tools' is called '${name}'.`,
+  )
+}
+
+function toFormat(format: NonNullable<ChatBody['response_format']>): OutputFormat {
+  if (format.type !== 'json_schema') return { kind: format.type }
+  return { kind: 'json_schema', schema: format.json_schema.schema }
+}
+
+function logprobsOf({ logprobs, top_logprobs: top }: ChatBody): number | null {
+  if (logprobs === true) return top ?? 0
+  if (!isGiven(top) || top === 0) return null
+  throw wrongValue(
+    'top_logprobs',
+    "Invalid value for 'top_logprobs': it is only allowed when 'logprobs' is true.",
+  )
+}
+
+/** A completion request; with `isEcho` each answer begins with its prompt. */
+interface CompletionRequest extends TextRequest {
+  readonly prompts: readonly string[]
+  readonly isEcho: boolean
+}
+
+/** The request; more answers than `maxPrompts` for all prompts together are an `HttpError`. */
+function toCompletionRequest(
+  body: CompletionBody,
+  rules: RequestRules,
+  ignored: readonly string[],
+): CompletionRequest {
+  const model = servedModel(body.model, rules)
+  const prompts = typeof body.prompt === 'string' ? [body.prompt] : body.prompt
+  const n = body.n ?? 1
+  const most = Math.max(1, Math.min(128, Math.floor(rules.maxPrompts / prompts.length)))
+  if (n > most) {
+    throw outOfRange('n', 'integer', n, { side: 'max', value: most, isInclusive: true })
+  }
+  const sampling = samplingOf(body, rules.defaultMaxTokens)
+  sampling.logprobs = body.logprobs ?? null
+  return {
+    model,
+    prompts,
+    inputs: prompts.map((text) => ({ kind: 'text', text })),
+    n,
+    isEcho: body.echo ?? false,
+    sampling,
+    priority: body.priority ?? 0,
+    timeoutSeconds: body.timeout ?? null,
+    ...streamingOf(body),
+    ignored,
+  }
+}
+
+/** One answer to each prompt, as if a user had asked it; never a stream. */
+function toGenerateRequest(
+  body: GenerateBody,
+  rules: RequestRules,
+  ignored: readonly string[],
+): TextRequest {
+  return {
+    model: servedModel(body.model, rules),
+    inputs: body.prompts.map((content) => ({
+      kind: 'chat',
+      messages: [{ role: 'user', content }],
+    })),
+    n: 1,
+    sampling: samplingOf(body, rules.defaultMaxTokens),
+    priority: body.priority ?? 0,
+    timeoutSeconds: body.timeout ?? null,
+    isStream: false,
+    includesUsage: false,
+    ignored,
+  }
 }
