@@ -1,5 +1,6 @@
 /** The options that sessions and workflow engines share, and their checks. */
 
+import { resolve } from 'node:path'
 import type { Backend, Connection } from '../backends/backend.ts'
 import { type Clock, systemClock } from '../foundation/clock.ts'
 import { BackendError, ValueError } from '../foundation/errors.ts'
@@ -21,7 +22,10 @@ import type { TelemetryOptions } from '../telemetry/options.ts'
 export interface SessionOptions {
   /** Names the session in events and files. Default: generated. */
   readonly id?: string
-  /** The folder of programs that name none, and of relative ones. Default: the process's own. */
+  /**
+   * Where programs run that name no folder, and where their relative folders start. A relative path
+   * starts at the folder that the process is in when the session is created. Default: the backend's.
+   */
   readonly workDir?: string
   readonly clock?: Clock
   readonly log?: Log
@@ -42,7 +46,7 @@ export function resolveSessionOptions(options: SessionOptions): ResolvedSessionO
   const { id, workDir, clock = systemClock, log = processLog } = options
   return {
     id: id === undefined ? `s-${newUuid().slice(0, 8)}` : expectId('id', id),
-    workDir: workDir === undefined ? null : expectString('workDir', workDir),
+    workDir: workDir === undefined ? null : resolve(expectString('workDir', workDir)),
     clock,
     log,
   }

@@ -7,28 +7,39 @@ import { Fifo } from './fifo.ts'
 const defaultPerTurn = 250
 
 /**
- * Refilled when somebody waits for the next turn, not in every turn: what stays within the budget
- * schedules nothing, and no turn gets more than `perTurn`.
+ * At most `perTurn` items in a turn and, if `turnMs` is given, no further item when that time has
+ * passed since the first. A timed budget is refilled after every turn that used it; any other only
+ * when somebody waits for the next turn, so that what stays within it schedules nothing.
  */
 export class TurnBudget {
+  /** Whether a turn's time is limited, so that `left` has to be read before every item. */
+  readonly isTimed: boolean
   readonly #clock: Clock
   readonly #perTurn: number
+  readonly #turnMs: number
   #left: number
+  #untilMs = Infinity
   #refill: Promise<void> | null = null
 
-  constructor(clock: Clock, perTurn = defaultPerTurn) {
+  constructor(clock: Clock, perTurn = defaultPerTurn, turnMs = Infinity) {
+    this.isTimed = turnMs !== Infinity
     this.#clock = clock
     this.#perTurn = perTurn
+    this.#turnMs = turnMs
     this.#left = perTurn
   }
 
   /** How much work may still be done in this turn. */
   get left(): number {
+    if (this.#untilMs !== Infinity && this.#clock.monotonicMs() > this.#untilMs) return 0
     return this.#left
   }
 
   spend(amount = 1): void {
     this.#left -= amount
+    if (!this.isTimed || this.#untilMs !== Infinity) return
+    this.#untilMs = this.#clock.monotonicMs() + this.#turnMs
+    void this.nextTurn()
   }
 
   /** Resolves in the next turn of the loop, in which the whole budget is available again. */
@@ -37,6 +48,7 @@ export class TurnBudget {
       this.#clock.nextTurn(() => {
         this.#refill = null
         this.#left = this.#perTurn
+        this.#untilMs = Infinity
         resolve()
       }),
     )
@@ -46,8 +58,9 @@ export class TurnBudget {
 
 /**
  * Processes items in the order in which they were added, those that are added together in one call
- * of `work`, as soon as the code that adds them has returned; beyond the budget in later turns.
- * `work` must not throw. Unbounded: callers already hold the items.
+ * of `work`, or one by one if the budget is timed, as soon as the code that adds them has returned;
+ * beyond the budget in later turns. `work` must not throw. Unbounded: callers already hold the
+ * items.
  */
 export class BudgetedQueue<T> {
   readonly #budget: TurnBudget
@@ -68,8 +81,8 @@ export class BudgetedQueue<T> {
   }
 
   #process(): void {
-    while (this.#budget.left > 0) {
-      const items = this.#items.take(this.#budget.left)
+    for (let left = this.#budget.left; left > 0; left = this.#budget.left) {
+      const items = this.#items.take(this.#budget.isTimed ? 1 : left)
       if (items.length === 0) break
       this.#budget.spend(items.length)
       this.#work(items)

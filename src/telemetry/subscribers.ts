@@ -11,6 +11,7 @@ import type { EventSink } from '../events/sink.ts'
 import type { Clock } from '../foundation/clock.ts'
 import { messageOf } from '../foundation/errors.ts'
 import { Fifo } from '../runtime/fifo.ts'
+import { TurnBudget } from '../runtime/turn-budget.ts'
 import { expectFunction } from '../foundation/options.ts'
 import type { Consumer } from './bus.ts'
 import type { Envelope } from './spans/envelope.ts'
@@ -18,8 +19,9 @@ import type { Envelope } from './spans/envelope.ts'
 export type Subscriber = (event: TelemetryEvent) => unknown
 
 const reportEveryMs = 60_000
-/** How many waiting events an asynchronous callback gets in one turn of the loop. */
+/** How many waiting events an asynchronous callback gets in one turn of the loop, and how long. */
 const mostPerTurn = 1000
+const longestTurnMs = 10
 
 export interface SubscribersParts {
   readonly clock: Clock
@@ -73,7 +75,7 @@ class Subscription {
   readonly #callback: Subscriber
   readonly #parts: SubscribersParts
   readonly #backlog = new Fifo<TelemetryEvent>()
-  #deliveredThisTurn = 0
+  readonly #budget: TurnBudget
   #isBusy = false
   #isCanceled = false
   #idle: PromiseWithResolvers<void> | undefined
@@ -84,6 +86,7 @@ class Subscription {
     this.#callback = callback
     this.name = name
     this.#parts = parts
+    this.#budget = new TurnBudget(parts.clock, mostPerTurn, longestTurnMs)
   }
 
   /** Events that it was given and has not finished. */
@@ -131,25 +134,20 @@ class Subscription {
     })
   }
 
+  /** Within a budget: a callback whose promises resolve at once must not block the event loop. */
   #catchUp(): void {
-    while (!this.#isBusy && this.#backlog.length > 0 && this.#hasRoomInTurn()) {
+    while (!this.#isBusy && this.#backlog.length > 0) {
+      if (this.#budget.left <= 0) {
+        void this.#budget.nextTurn().then(() => this.#catchUp())
+        return
+      }
+      this.#budget.spend()
       const event = this.#backlog.shift()
       if (event !== undefined) this.#call(event)
     }
     if (this.left > 0) return
     this.#idle?.resolve()
     this.#idle = undefined
-  }
-
-  /** A callback whose promises resolve at once must not block the event loop. */
-  #hasRoomInTurn(): boolean {
-    if (this.#deliveredThisTurn === 0) {
-      this.#parts.clock.nextTurn(() => {
-        this.#deliveredThisTurn = 0
-        this.#catchUp()
-      })
-    }
-    return ++this.#deliveredThisTurn <= mostPerTurn
   }
 
   #fail(error: unknown): void {

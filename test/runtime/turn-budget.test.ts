@@ -36,6 +36,20 @@ describe('TurnBudget', () => {
     await Promise.all(waits)
     expect([budget.left, clock.turns.length]).toEqual([3, 0])
   })
+
+  it('a timed budget ends when its time has passed since the first item of a turn', async () => {
+    const clock = new TurnClock()
+    const budget = new TurnBudget(clock, 100, 10)
+    await clock.advance(50)
+    expect(budget.left).toBe(100)
+    budget.spend()
+    await clock.advance(10)
+    expect(budget.left).toBe(99)
+    await clock.advance(1)
+    expect(budget.left).toBe(0)
+    await clock.turn()
+    expect([budget.left, clock.turns.length]).toEqual([100, 0])
+  })
 })
 
 describe('BudgetedQueue', () => {
@@ -92,6 +106,22 @@ describe('BudgetedQueue', () => {
     expect(calls).toEqual([1, 2, 3])
     await clock.turn()
     expect(calls).toEqual([1, 2, 3, 4, 5, 6])
+  })
+
+  it('with a timed budget, items that take too long leave the others to later turns', async () => {
+    const clock = new TurnClock()
+    const calls: number[] = []
+    const queue = new BudgetedQueue<number>(new TurnBudget(clock, 100, 10), ([item = 0]) => {
+      calls.push(item)
+      void clock.advance(6)
+    })
+    for (const item of [1, 2, 3, 4, 5]) queue.add(item)
+    await microtasks()
+    expect(calls).toEqual([1, 2])
+    await clock.turn()
+    expect(calls).toEqual([1, 2, 3, 4])
+    await clock.turn()
+    expect(calls).toEqual([1, 2, 3, 4, 5])
   })
 })
 

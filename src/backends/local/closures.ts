@@ -3,12 +3,13 @@
 import type { Clock } from '../../foundation/clock.ts'
 import { TimeoutError } from '../../foundation/errors.ts'
 import { runInTask } from '../../foundation/task-context.ts'
+import { BudgetedQueue, TurnBudget } from '../../runtime/turn-budget.ts'
 import type { Job, TaskReport } from '../backend.ts'
 import type { Batch, Executor, ExecutorListener } from './executor.ts'
 
 /** Asynchronous closures wait for something else most of the time, so many may be under way. */
 const mostAtOnce = 1000
-/** The loop stays free: this many begin in one of its turns, for as long as this. */
+/** In one turn of the loop: closures that make each other ready must not block everything else. */
 const mostPerTurn = 1000
 const longestTurnMs = 10
 
@@ -22,7 +23,7 @@ export interface InProcessParts {
 interface Live {
   readonly batch: Batch
   cancelTimer: () => void
-  /** It waited for another task once, and holds no place since. */
+  /** It waited for another task once, and has had no slot since. */
   hasYielded: boolean
 }
 
@@ -30,15 +31,14 @@ export class InProcessExecutor implements Executor {
   readonly #parts: InProcessParts
   readonly #workerId: string
   readonly #live = new Map<Job, Live>()
-  #waiting: Job[] = []
+  readonly #ready: BudgetedQueue<Job>
   #yielded = 0
-  #isScheduled = false
-  #begunInTurn = 0
-  #turnBeganMs = 0
 
   constructor(parts: InProcessParts) {
     this.#parts = parts
     this.#workerId = `${parts.nodeId}/main`
+    const budget = new TurnBudget(parts.clock, mostPerTurn, longestTurnMs)
+    this.#ready = new BudgetedQueue(budget, (jobs) => jobs.forEach((job) => this.#begin(job)))
   }
 
   get freeSlots(): number {
@@ -53,11 +53,8 @@ export class InProcessExecutor implements Executor {
   assign(batch: Batch): void {
     for (const job of batch.jobs) {
       this.#live.set(job, { batch, cancelTimer() {}, hasYielded: false })
-      this.#waiting.push(job)
+      this.#ready.add(job)
     }
-    if (this.#isScheduled) return
-    this.#isScheduled = true
-    queueMicrotask(() => this.#beginAll())
   }
 
   cancel(job: Job, reason: string): void {
@@ -69,39 +66,9 @@ export class InProcessExecutor implements Executor {
     return Promise.resolve()
   }
 
-  /** What this turn has no room for begins in the next. */
-  #beginAll(): void {
-    this.#isScheduled = false
-    const jobs = this.#waiting
-    this.#waiting = []
-    let begun = 0
-    while (begun < jobs.length && this.#hasRoomInTurn()) {
-      const job = jobs[begun++]
-      const live = job === undefined ? undefined : this.#live.get(job)
-      if (job !== undefined && live !== undefined) this.#begin(job, live)
-    }
-    if (begun === jobs.length) return
-    this.#waiting = [...jobs.slice(begun), ...this.#waiting]
-    this.#isScheduled = true
-  }
-
-  /** Closures that make each other ready must not keep everything else from its turn. */
-  #hasRoomInTurn(): boolean {
-    const { clock } = this.#parts
-    if (this.#begunInTurn === 0) {
-      this.#turnBeganMs = clock.monotonicMs()
-      clock.nextTurn(() => {
-        this.#begunInTurn = 0
-        if (this.#waiting.length > 0) this.#beginAll()
-      })
-    }
-    if (this.#begunInTurn >= mostPerTurn) return false
-    if (clock.monotonicMs() - this.#turnBeganMs > longestTurnMs) return false
-    this.#begunInTurn++
-    return true
-  }
-
-  #begin(job: Job, live: Live): void {
+  #begin(job: Job): void {
+    const live = this.#live.get(job)
+    if (live === undefined) return
     live.cancelTimer = this.#armTimeout(job)
     const { listener, nodeId } = this.#parts
     listener.report(job, { kind: 'start', workerId: this.#workerId, nodeId })
@@ -142,7 +109,7 @@ export class InProcessExecutor implements Executor {
     else this.#parts.listener.finish(live.batch)
   }
 
-  /** What it waits for may need the place that it holds: tasks that await tasks never deadlock. */
+  /** What it waits for may need its slot: tasks that await tasks never deadlock. */
   #yield(job: Job): void {
     const live = this.#live.get(job)
     if (live === undefined || live.hasYielded) return

@@ -1,6 +1,7 @@
 /** The local backend: which executor runs a task, and what of the machine it may use. */
 
 import { hostname } from 'node:os'
+import { resolve } from 'node:path'
 import { type Clock, systemClock } from '../../foundation/clock.ts'
 import { type Log, processLog } from '../../foundation/log.ts'
 import {
@@ -63,12 +64,16 @@ export interface ConcurrentBackendOptions {
   readonly cores?: number
   /**
    * GPUs for tasks: how many of the visible ones, or a list of indexes and UUIDs (`GPU-…`, `MIG-…`)
-   * as in `CUDA_VISIBLE_DEVICES`. Default: all that are visible.
+   * as in `CUDA_VISIBLE_DEVICES`, visible or not. Default: all that are visible.
    */
   readonly gpus?: number | readonly (number | string)[]
   /** Megabytes for tasks. Default: the control group's limit, else the machine's memory. */
   readonly memoryMb?: number
-  /** Where programs run whose session names no folder. Default: the process's folder. */
+  /**
+   * Where programs run whose session names no folder. A relative path starts at the folder that the
+   * process is in when the backend is created. Default: the folder that the process is in when the
+   * program starts.
+   */
   readonly workDir?: string
   readonly clock?: Clock
   readonly log?: Log
@@ -200,7 +205,7 @@ function resolveConcurrentBackendOptions(options: ConcurrentBackendOptions): Res
     maxProcesses: expectInteger('maxProcesses', maxProcesses, { min: 1, max: 65_536 }),
     isolation: expectOneOf('isolation', isolation, ['thread', 'process']),
     nodeId: nodeId === undefined ? hostname() : expectId('nodeId', nodeId),
-    workDir: workDir === undefined ? null : expectPath('workDir', workDir),
+    workDir: workDir === undefined ? null : resolve(expectPath('workDir', workDir)),
     clock: options.clock ?? systemClock,
     log: options.log ?? processLog,
   }

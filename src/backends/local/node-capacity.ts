@@ -59,21 +59,32 @@ export const expectCores = (value: unknown): number =>
 export const expectMemoryMb = (value: unknown): number =>
   expectNumber('memoryMb', value, { min: 0, max: 2 ** 40 })
 
-/** A count takes the first of those that are visible; a list is taken as it is. */
+/** A count takes the first of the visible GPUs; a list is taken as it is, visible or not. */
 export function expectGpus(value: unknown): readonly GpuId[] {
   if (typeof value === 'number') {
     const count = expectInteger('gpus', value, { min: 0, max: 1024 })
     const visible = visibleGpus()
-    return count <= visible.length
-      ? visible.slice(0, count)
-      : Array.from({ length: count }).map((_, id) => id)
+    if (count > visible.length) throw tooManyGpus(count, visible.length)
+    return visible.slice(0, count)
   }
   if (!Array.isArray(value)) throw invalid('gpus', 'a count or a list of GPU ids', value)
-  const ids = value.map((one: unknown, at) => expectGpuId(`gpus[${at}]`, one))
+  // `map` would skip holes.
+  const ids = Array.from(value, (one: unknown, at) => expectGpuId(`gpus[${at}]`, one))
   const again = ids.findIndex((id, at) => ids.indexOf(id) !== at)
   if (again === -1) return Object.freeze(ids)
   const field = `gpus[${again}]`
   throw new ValueError(`${field}: ${describe(ids[again])} is named twice`, { field })
+}
+
+/** Ids that nobody can see are not invented: programs would run without a GPU. */
+function tooManyGpus(count: number, visible: number): ValueError {
+  const seen = visible === 1 ? '1 is visible' : `${visible} are visible`
+  return new ValueError(`gpus: asks for ${count}, ${seen}`, {
+    field: 'gpus',
+    expected: `a count of at most ${visible}, or a list of GPU ids`,
+    got: count,
+    hint: 'Name GPUs that this process cannot see by their ids, such as `gpus: [0, 1]`.',
+  })
 }
 
 function expectGpuId(field: string, value: unknown): GpuId {

@@ -76,10 +76,42 @@ describe('GPUs', () => {
     expect(visibleGpus()).toEqual(ids)
   })
 
-  it('a count takes the first visible ones, and indexes where there are fewer', () => {
+  it('a count takes the first visible ones', () => {
     vi.stubEnv('CUDA_VISIBLE_DEVICES', 'GPU-a,GPU-b')
     expect(expectGpus(1)).toEqual(['GPU-a'])
-    expect(expectGpus(3)).toEqual([0, 1, 2])
+    expect(expectGpus(2)).toEqual(['GPU-a', 'GPU-b'])
     expect(expectGpus(0)).toEqual([])
+  })
+
+  it.each([
+    ['GPU-x,5', 3, '2 are visible'],
+    ['GPU-x', 2, '1 is visible'],
+    ['', 1, '0 are visible'],
+  ])('with CUDA_VISIBLE_DEVICES="%s" a count of %i is refused: %s', (visible, count, message) => {
+    vi.stubEnv('CUDA_VISIBLE_DEVICES', visible)
+    expect(() => expectGpus(count)).toThrow(
+      expect.objectContaining({
+        name: 'ValueError',
+        field: 'gpus',
+        message: expect.stringContaining(message) as string,
+        hint: expect.stringContaining('`gpus: [0, 1]`') as string,
+      }),
+    )
+  })
+
+  it('a list is taken as it is, visible or not', () => {
+    vi.stubEnv('CUDA_VISIBLE_DEVICES', '')
+    expect(expectGpus([7, 'GPU-a'])).toEqual([7, 'GPU-a'])
+  })
+
+  it.each([
+    // oxlint-disable-next-line no-sparse-arrays
+    ['a hole', [, 1], 'gpus[0]', /^Expected `gpus\[0\]` to be an index/],
+    ['no id', [1, 'x'], 'gpus[1]', /^Expected `gpus\[1\]` to be an index/],
+    ['one that is named twice', [1, 2, 1], 'gpus[2]', /named twice/],
+  ])('a list with %s names the wrong element', (_, ids, field, message) => {
+    expect(() => expectGpus(ids)).toThrow(
+      expect.objectContaining({ field, message: expect.stringMatching(message) as string }),
+    )
   })
 })

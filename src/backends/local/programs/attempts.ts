@@ -98,10 +98,10 @@ export function toProgramRequest(
   }
 }
 
-/** A task's folder may be relative to the session's, and that to the backend's. */
+/** A task's folder may be relative, to its session's, else to the backend's, else to ours. */
 function folderOf({ cwd, workDir }: ProgramSpec, backendDir: string | null): string {
   try {
-    return resolve(backendDir ?? '.', workDir ?? '.', cwd ?? '.')
+    return resolve(workDir ?? backendDir ?? '.', cwd ?? '.')
   } catch {
     // Our own folder was removed; the start will fail and say so.
     return cwd ?? workDir ?? backendDir ?? '.'
