@@ -72,7 +72,7 @@ export function toErrorRecord(thrown: unknown, depth = 0): ErrorRecord {
     name: text('name'),
     message: text('message'),
     stack: text('stack'),
-    ...fieldsOf(thrown, isDeep ? null : depth + 1),
+    ...fieldsOf(thrown, isDeep ? null : depth + 1, ownFields(thrown, names)),
     ...(isDeep || attempt(() => 'cause' in thrown) !== true
       ? {}
       : { cause: toErrorRecord(part('cause'), depth + 1) }),
@@ -128,6 +128,7 @@ function toCloneable(thrown: unknown): unknown {
 function fieldsOf(
   error: Error,
   depth: number | null,
+  derived: Readonly<Record<string, unknown>>,
 ): { fields: JsonObject; errorFields?: Readonly<Record<string, ErrorRecord>> } {
   const fields: Record<string, JsonObject[string]> = {}
   const errorFields: Record<string, ErrorRecord> = {}
@@ -138,6 +139,7 @@ function fieldsOf(
     if (!isError(value)) fields[key] = toJsonValue(value)
     else if (depth !== null) errorFields[key] = toErrorRecord(value, depth)
   }
+  for (const [key, value] of Object.entries(derived)) fields[key] = toJsonValue(value)
   return Object.keys(errorFields).length === 0 ? { fields } : { fields, errorFields }
 }
 
@@ -168,7 +170,16 @@ function classNamed(type: string): ErrorClass {
   return standIn
 }
 
-const ownClasses = new Map<string, { readonly prototype: TuttiError }>(
+type OwnClass = { readonly prototype: TuttiError }
+
+/** How errors of a class are sent and received. */
+interface Registered {
+  readonly errorClass: OwnClass
+  readonly derivedFields: (error: TuttiError) => Readonly<Record<string, unknown>>
+}
+
+const none = Object.freeze({})
+const ownClasses = new Map<string, Registered>(
   [
     TuttiError,
     ValueError,
@@ -187,15 +198,40 @@ const ownClasses = new Map<string, { readonly prototype: TuttiError }>(
     CwdNotFoundError,
     OutputFileError,
     SpawnError,
-  ].map((one) => [one.name, one] as const),
+  ].map((errorClass) => [errorClass.name, { errorClass, derivedFields: () => none }]),
 )
 
+/**
+ * Errors of a class outside of this layer come back as that class too, in every process that has
+ * loaded it. They are made without their constructor: what getters compute from private fields is
+ * sent as `derivedFields`, which are own properties of the error that comes back.
+ */
+export function registerErrorClass<T extends TuttiError>(
+  errorClass: { readonly name: string; readonly prototype: T },
+  derivedFields: (error: T) => Readonly<Record<string, unknown>> = () => none,
+): void {
+  ownClasses.set(errorClass.name, {
+    errorClass,
+    derivedFields: (error) =>
+      error instanceof (errorClass as never) ? derivedFields(error as T) : none,
+  })
+}
+
+/** The derived fields of the nearest registered class. */
+function ownFields(
+  error: Error,
+  names: readonly string[] | null,
+): Readonly<Record<string, unknown>> {
+  const registered = names?.map((one) => ownClasses.get(one)).find((one) => one !== undefined)
+  return attempt(() => registered?.derivedFields(error as TuttiError)) ?? none
+}
+
 /** The class itself, or a subclass of that name of the nearest class that is known here. */
-function ownClass(names: readonly string[]): { readonly prototype: TuttiError } | null {
+function ownClass(names: readonly string[]): OwnClass | null {
   const [name = ''] = names
-  const base = names.map((one) => ownClasses.get(one)).find((one) => one !== undefined)
+  const base = names.map((one) => ownClasses.get(one)?.errorClass).find((one) => one !== undefined)
   if (base === undefined) return null
-  if (base === ownClasses.get(name)) return base
+  if (base === ownClasses.get(name)?.errorClass) return base
   const key = names.join('>')
   const known = ownSubclasses.get(key)
   if (known !== undefined) return known
@@ -205,4 +241,4 @@ function ownClass(names: readonly string[]): { readonly prototype: TuttiError } 
   return added
 }
 
-const ownSubclasses = new Map<string, { readonly prototype: TuttiError }>()
+const ownSubclasses = new Map<string, OwnClass>()

@@ -1,6 +1,7 @@
 /** How tasks end that cannot run: a dependency did not succeed, or an argument is not allowed. */
 
 import type { UndispatchedEnd } from '../core/entry.ts'
+import { registerErrorClass } from '../foundation/error-record.ts'
 import { messageOf, ValueError } from '../foundation/errors.ts'
 import { errorTypeOf, TaskCanceledError, TaskFailedError } from '../foundation/task-errors.ts'
 import type { EngineHandle, HandleOwner } from './handle.ts'
@@ -35,9 +36,12 @@ export class DependencyFailedError extends TaskFailedError {
 
   /** The next error towards the root; `null` at the root. Callers iterate: chains can be long. */
   static viaOf(error: TaskFailedError): TaskFailedError | null {
-    return error instanceof DependencyFailedError ? error.#via : null
+    // One that was sent from another thread or process has no private fields.
+    return #via in error ? error.#via : null
   }
 }
+
+registerErrorClass(DependencyFailedError, ({ path }) => ({ path }))
 
 const mostInMessage = 8
 
@@ -59,9 +63,11 @@ function stepsOf(error: TaskFailedError, most: number): string[] {
     next !== null && steps.length < most;
     next = DependencyFailedError.viaOf(next)
   ) {
-    steps.push(next.uid)
+    const isRoot = DependencyFailedError.viaOf(next) === null
+    if (isRoot && next instanceof DependencyFailedError) steps.push(...next.path.toReversed())
+    else steps.push(next.uid)
   }
-  return steps
+  return steps.slice(0, most)
 }
 
 /** Dependents of a failed task fail, those of a canceled task are canceled. */

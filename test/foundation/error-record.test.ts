@@ -62,13 +62,14 @@ describe.each(carriers)('an error that is sent as %s', (_, send) => {
     const back = roundTrip(error)
     expect(TuttiError.isInstance(back)).toBe(true)
     expect((errorClass as unknown as typeof TuttiError).isInstance(back)).toBe(true)
-    if (name === 'DependencyFailedError') expect(back).toBeInstanceOf(TaskFailedError)
-    else expect(back).toBeInstanceOf(errorClass)
+    expect(back).toBeInstanceOf(errorClass)
     expect(errorTypeOf(back)).toBe(name)
     expect([back.name, back.message, back.stack]).toEqual([error.name, error.message, error.stack])
-    expect(Object.fromEntries(Object.entries(back))).toEqual(
-      Object.fromEntries(Object.entries(error)),
-    )
+    const derived = error instanceof DependencyFailedError ? { path: error.path } : {}
+    expect(Object.fromEntries(Object.entries(back))).toEqual({
+      ...Object.fromEntries(Object.entries(error)),
+      ...derived,
+    })
     expect(back.cause).toEqual(error.cause)
   })
 
@@ -79,6 +80,15 @@ describe.each(carriers)('an error that is sent as %s', (_, send) => {
     const dependent = roundTrip(special['DependencyFailedError']?.())
     expect(dependent).toMatchObject({ rootUid: 'task-1' })
     expect((dependent as DependencyFailedError).rootCause).toBeInstanceOf(RangeError)
+  })
+
+  it('a failed dependency keeps its path, also as the dependency of another task', () => {
+    const sent = special['DependencyFailedError']?.() as DependencyFailedError
+    const back = roundTrip(roundTrip(sent)) as DependencyFailedError
+    expect(back.path).toEqual(['task-1', 'task-2'])
+    const next = new DependencyFailedError('task-3', back)
+    expect(next.path).toEqual(['task-1', 'task-2', 'task-3'])
+    expect(next).toMatchObject({ rootUid: 'task-1', rootCause: back.rootCause })
   })
 
   it('a lost worker still counts towards poison', () => {
