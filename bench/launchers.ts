@@ -126,6 +126,7 @@ function runInPool(
 ): Promise<void> {
   pool ??= new LauncherPool({
     nodeId: 'bench',
+    idPrefix: 'bench',
     maxProcesses: most,
     clock,
     log,

@@ -38,6 +38,7 @@ class Feeder {
   constructor(isolation: 'thread' | 'process') {
     this.pool = new WorkerPool({
       nodeId: 'bench',
+      idPrefix: 'bench',
       size: threads,
       isolation,
       clock: systemClock,

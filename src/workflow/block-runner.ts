@@ -14,8 +14,6 @@ import { runInTask } from '../foundation/task-context.ts'
 /** The `backend` of blocks in events. */
 export const blockBackend = 'workflow'
 
-const workerId = 'main'
-
 export interface BlockRunnerParts {
   readonly clock: Clock
   readonly listener: BackendListener
@@ -27,6 +25,7 @@ export interface BlockRunnerParts {
 export class BlockRunner implements Connection {
   readonly #parts: BlockRunnerParts
   readonly #nodeId = hostname()
+  readonly #workerId = `${this.#nodeId}/${blockBackend}/main`
   /** Bodies start after the code that submits them, and retries leave the loop its turns. */
   readonly #ready: BudgetedQueue<Job>
   /** Jobs that have not ended, with the function that cancels their time-out. */
@@ -47,7 +46,7 @@ export class BlockRunner implements Connection {
   }
 
   cancel(job: Job, reason: string): void {
-    this.#end(job, { kind: 'cancel', reason, facts: { workerId } })
+    this.#end(job, { kind: 'cancel', reason, facts: { workerId: this.#workerId } })
   }
 
   release(reason: string): Promise<void> {
@@ -58,7 +57,8 @@ export class BlockRunner implements Connection {
   #begin(job: Job): void {
     if (!this.#live.has(job)) return
     this.#live.set(job, this.#armTimeout(job))
-    this.#parts.listener.report(job, { kind: 'start', workerId, nodeId: this.#nodeId })
+    const [workerId, nodeId] = [this.#workerId, this.#nodeId]
+    this.#parts.listener.report(job, { kind: 'start', workerId, nodeId })
     if (!this.#live.has(job)) return
     void run(job).then(
       (value) => this.#end(job, { kind: 'complete', value }),

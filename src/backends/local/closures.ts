@@ -15,6 +15,8 @@ const longestTurnMs = 10
 
 export interface InProcessParts {
   readonly nodeId: string
+  /** Of the worker id of all closures, `<idPrefix>/main`. */
+  readonly idPrefix: string
   readonly clock: Clock
   readonly listener: ExecutorListener
   readonly closureOf: (job: Job) => (() => unknown) | null
@@ -36,7 +38,7 @@ export class InProcessExecutor implements Executor {
 
   constructor(parts: InProcessParts) {
     this.#parts = parts
-    this.#workerId = `${parts.nodeId}/main`
+    this.#workerId = `${parts.idPrefix}/main`
     const budget = new TurnBudget(parts.clock, mostPerTurn, longestTurnMs)
     this.#ready = new BudgetedQueue(budget, (jobs) => jobs.forEach((job) => this.#begin(job)))
   }

@@ -53,8 +53,8 @@ export interface ConcurrentBackendOptions {
    */
   readonly isolation?: 'thread' | 'process'
   /**
-   * `node_id` of its events and samples, and the first part of its worker ids, which are unique
-   * across nodes by that. Default: the host's name.
+   * `node_id` of its events and samples. Worker ids begin with it and the backend's name, so they
+   * are unique across the nodes and backends of a session. Default: the host's name.
    */
   readonly nodeId?: string
   /**
@@ -116,11 +116,13 @@ export class ConcurrentBackend implements Backend {
       for (const listener of this.#listeners) listener.notice(notice)
     })
     const listener = this.#scheduler
+    // A session may have several backends on one node.
+    const ids = { nodeId, idPrefix: `${nodeId}/${name}` }
     this.#executors = {
-      functions: new WorkerPool({ size: workers, isolation, nodeId, clock, log, listener }),
-      programs: new LauncherPool({ maxProcesses, nodeId, workDir, clock, log, listener }),
+      functions: new WorkerPool({ size: workers, isolation, ...ids, clock, log, listener }),
+      programs: new LauncherPool({ maxProcesses, ...ids, workDir, clock, log, listener }),
       closures: new InProcessExecutor({
-        nodeId,
+        ...ids,
         clock,
         listener,
         closureOf: (job) => listener.closureOf(job),

@@ -25,7 +25,7 @@ function openExecutor() {
   const [clock, listener] = [new ManualClock(), new BatchListener()]
   const session = new FakeSession()
   const closureOf = (job: Job) => session.closureOf(job)
-  const executor = new InProcessExecutor({ nodeId: 'n', clock, listener, closureOf })
+  const executor = new InProcessExecutor({ nodeId: 'n', idPrefix: 'n', clock, listener, closureOf })
   const begin = (options: FunctionOptions<unknown, readonly unknown[]>): Job => {
     const job = session.createJob(new ComputeTask(options))
     executor.assign({ jobs: [job], gpuIds: [] })

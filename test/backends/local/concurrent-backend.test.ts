@@ -241,10 +241,29 @@ describe('what ConcurrentBackend refuses', () => {
     await telemetry.flush()
     expect(program.stdout).toBe(`GPU-ab,MIG-cd/1\n${workDir}\n`)
     expect([...seen].toSorted()).toEqual([
-      'node-7 node-7/main',
-      'node-7 node-7/p1',
-      'node-7 node-7/w1',
+      'node-7 node-7/concurrent/main',
+      'node-7 node-7/concurrent/p1',
+      'node-7 node-7/concurrent/w1',
     ])
+  })
+
+  it('workers of two backends on one node have different ids', async () => {
+    const backends = [await create({ name: 'a' }), await create({ name: 'b' })]
+    await using session = new Session(backends)
+    const telemetry = await session.startTelemetry()
+    const seen = new Set<string>()
+    telemetry.subscribe(({ event_type, attributes }) => {
+      if (event_type === 'TaskStarted') seen.add(String(attributes['worker_id']))
+    })
+    const tasks = backends.flatMap(({ name: backend }) => [
+      new ComputeTask({ function: square, args: [2], backend }),
+      new ComputeTask({ executable: 'true', backend }),
+      new ComputeTask({ function: () => 1, backend }),
+    ])
+    await session.submitTasks(tasks)
+    await session.waitTasks(tasks)
+    await telemetry.flush()
+    expect(seen.size).toBe(tasks.length)
   })
 
   it('gives each program the GPUs that it holds, and no other', async () => {

@@ -18,8 +18,9 @@ export interface WorkerPoolOptions {
   readonly size: number
   /** Threads are cheaper; processes also survive crashes of foreign code. */
   readonly isolation: 'thread' | 'process'
-  /** The first part of the worker ids. */
   readonly nodeId: string
+  /** Of the worker ids, which are `<idPrefix>/w1` and so on. */
+  readonly idPrefix: string
   readonly clock: Clock
   readonly log: Log
   readonly listener: ExecutorListener
@@ -49,6 +50,7 @@ export class WorkerPool implements Executor {
     this.#options = options
     const {
       nodeId,
+      idPrefix,
       clock,
       listener,
       isolation,
@@ -62,7 +64,7 @@ export class WorkerPool implements Executor {
       nodeId,
       durations: this.#durations,
       startFailures: this.#startFailures,
-      newWorkerId: () => `${nodeId}/w${++this.#workers}`,
+      newWorkerId: () => `${idPrefix}/w${++this.#workers}`,
       connect: (workerId, link) =>
         new Link({ workerId, program, maxHeapMb, clock, listener: link }),
       giveUp: () => this.#giveUp(),

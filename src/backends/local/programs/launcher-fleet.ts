@@ -25,7 +25,7 @@ const graceMs = 10_000
 
 export interface FleetOptions {
   readonly size: number
-  readonly nodeId: string
+  readonly idPrefix: string
   readonly clock: Clock
   readonly setup: Omit<LauncherSetup, 'environment'>
   /** In the order in which things happened. */
@@ -99,7 +99,7 @@ export class LauncherFleet {
       },
       onExit: (exit) => this.#onExit(launcher, exitReason(exit)),
     })
-    const launcher = new Launcher(`${this.#options.nodeId}/p${++this.#count}`, child)
+    const launcher = new Launcher(`${this.#options.idPrefix}/p${++this.#count}`, child)
     this.#launchers.push(launcher)
     return launcher
   }

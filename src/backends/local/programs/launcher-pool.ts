@@ -19,8 +19,9 @@ import type { CaptureBounds, LauncherSetup, ProgramNews } from './protocol.ts'
 export interface LauncherPoolOptions {
   /** How many programs run at once. */
   readonly maxProcesses: number
-  /** The first part of the launchers' ids. */
   readonly nodeId: string
+  /** Of the launchers' ids, which are `<idPrefix>/p1` and so on. */
+  readonly idPrefix: string
   /** Where programs run whose session names no folder. Default: the process's folder. */
   readonly workDir?: string | null
   readonly clock: Clock
@@ -72,7 +73,7 @@ export class LauncherPool implements Executor {
     this.#limit = new ConcurrencyLimit(maxProcesses)
     this.#fleet = new LauncherFleet({
       size: options.launchers ?? (maxProcesses < manyProcesses ? 1 : 2),
-      nodeId: options.nodeId,
+      idPrefix: options.idPrefix,
       clock,
       setup: { graceMs: graceSeconds * 1000, capture, spawner },
       onNews: (news) => {

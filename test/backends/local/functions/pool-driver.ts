@@ -48,6 +48,7 @@ export class PoolDriver implements ExecutorListener {
       size: 2,
       isolation: 'thread',
       nodeId: 'n',
+      idPrefix: 'n',
       clock: systemClock,
       log: { warn: (code) => void this.warnings.push(code) },
       ...rest,

@@ -40,6 +40,7 @@ export class PoolDriver implements ExecutorListener {
     this.pool = new LauncherPool({
       maxProcesses: 4,
       nodeId: 'n',
+      idPrefix: 'n',
       clock: systemClock,
       log: processLog,
       listener: this,
