@@ -23,8 +23,9 @@ export interface SessionOptions {
   /** Names the session in events and files. Default: generated. */
   readonly id?: string
   /**
-   * Where programs run that name no folder, and where their relative folders start. A relative path
-   * starts at the folder that the process is in when the session is created. Default: the backend's.
+   * Where programs run that name no folder, and where their relative folders start. A relative
+   * path starts at the folder that the process is in when the session is created. Default: the
+   * backend's.
    */
   readonly workDir?: string
   readonly clock?: Clock
