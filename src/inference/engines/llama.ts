@@ -162,8 +162,8 @@ class LlamaEngine implements InferenceEngine {
   }
 
   #receive(message: FromLlama): void {
-    if (message.kind === 'news') {
-      this.#recipients.get(message.news.id)?.receive(message.news)
+    if (message.kind === 'update') {
+      this.#recipients.get(message.update.id)?.receive(message.update)
     } else if (message.kind === 'tokens') {
       this.#asks.get(message.ask)?.resolve(message.tokens)
       this.#asks.delete(message.ask)

@@ -8,7 +8,7 @@ import type {
   TokenLogprob,
 } from '../../generation/inference-engine.ts'
 import type { PreparedPrompt } from './prepared-prompt.ts'
-import type { Failure, News, PlainEnd, PlainRequest } from './protocol.ts'
+import type { Failure, RequestUpdate, PlainEnd, PlainRequest } from './protocol.ts'
 import type {
   ChosenToken,
   LlamaRuntime,
@@ -34,7 +34,7 @@ export class Generation {
   readonly #choice: TokenChoice
   readonly #output: ResultText
   readonly #generated: Token[] = []
-  readonly #report: (news: News) => void
+  readonly #report: (update: RequestUpdate) => void
   #taken = 0
   #stream: TokenStream | null = null
   #slot: Slot | null = null
@@ -45,7 +45,7 @@ export class Generation {
     request: PlainRequest,
     prepared: PreparedPrompt,
     runtime: LlamaRuntime,
-    report: (news: News) => void,
+    report: (update: RequestUpdate) => void,
   ) {
     this.id = request.id
     this.#request = request

@@ -1,4 +1,4 @@
-/** The process of a model: how it is started, what its exit means, and who reads its news. */
+/** The process of a model: how it is started, what its exit means, and who receives its updates. */
 
 import type { Clock } from '../../../foundation/clock.ts'
 import { messageOf } from '../../../foundation/errors.ts'
@@ -15,7 +15,7 @@ import type {
   GenerationRequest,
 } from '../../generation/inference-engine.ts'
 import { inferenceError } from '../../generation/inference-errors.ts'
-import type { FromLlama, News, PlainEnd, ToLlama } from './protocol.ts'
+import type { FromLlama, RequestUpdate, PlainEnd, ToLlama } from './protocol.ts'
 
 export type LlamaProcess = SupervisedChild<ToLlama, FromLlama>
 
@@ -91,10 +91,11 @@ export interface RecipientOptions {
   readonly onLoss: (error: unknown) => void
 }
 
+/** One running request: passes its updates to the listener, as fast as the reader accepts them. */
 export class Recipient {
   readonly #options: RecipientOptions
-  /** News that came while the reader was busy; the process pauses the request soon after. */
-  #late: News[] | null = null
+  /** Updates that came while the reader was busy; the process pauses the request soon after. */
+  #late: RequestUpdate[] | null = null
   #isOver = false
   readonly #abort = (): void => this.#cancel()
 
@@ -103,12 +104,12 @@ export class Recipient {
     options.request.signal.addEventListener('abort', this.#abort, { once: true })
   }
 
-  receive(news: News): void {
-    if (this.#late === null || this.#isAborted()) this.#pass(news)
-    else this.#late.push(news)
+  receive(update: RequestUpdate): void {
+    if (this.#late === null || this.#isAborted()) this.#pass(update)
+    else this.#late.push(update)
   }
 
-  /** Ends it; later news are ignored. */
+  /** Ends it; later updates are ignored. */
   end(end: GenerationEnd): void {
     if (this.#isOver) return
     const { request, listener, onEnd } = this.#options
@@ -138,10 +139,10 @@ export class Recipient {
     this.#options.send({ kind: 'cancel', id: this.#options.request.id })
     const late = this.#late ?? []
     this.#late = null
-    for (const news of late) this.#pass(news)
+    for (const update of late) this.#pass(update)
   }
 
-  #pass({ delta, end }: News): void {
+  #pass({ delta, end }: RequestUpdate): void {
     if (this.#isOver) return
     const { request, listener } = this.#options
     if (delta !== undefined && !this.#isAborted()) {
@@ -162,7 +163,7 @@ export class Recipient {
       if (late === null || this.#isOver) return
       this.#late = null
       send({ kind: 'resume', id: request.id })
-      for (const news of late) this.receive(news)
+      for (const update of late) this.receive(update)
     }
     wait.then(resume, resume)
   }

@@ -55,7 +55,7 @@ function createProgress(): (progress: LoadProgress) => void {
 function createLoop(runtime: LlamaRuntime): StepLoop {
   return new StepLoop({
     runtime,
-    report: (news) => parent.hold({ kind: 'news', news }),
+    report: (update) => parent.hold({ kind: 'update', update }),
     stepped: (isLast) => parent.flush(isLast),
   })
 }

@@ -40,7 +40,7 @@ export type FromLlama =
   | { readonly kind: 'progress'; readonly progress: LoadProgress }
   | { readonly kind: 'loaded'; readonly facts: ModelFacts }
   | { readonly kind: 'unloadable'; readonly failure: Failure }
-  | { readonly kind: 'news'; readonly news: News }
+  | { readonly kind: 'update'; readonly update: RequestUpdate }
   | { readonly kind: 'tokens'; readonly ask: number; readonly tokens: readonly number[] }
 
 export interface LoadProgress {
@@ -57,7 +57,7 @@ export interface Failure {
 }
 
 /** What happened to a request. */
-export interface News {
+export interface RequestUpdate {
   readonly id: string
   readonly delta?: GenerationDelta
   readonly end?: PlainEnd

@@ -5,12 +5,12 @@
 
 import { Generation } from './generation.ts'
 import { PromptPreparer } from './prepared-prompt.ts'
-import type { News, PlainRequest } from './protocol.ts'
+import type { RequestUpdate, PlainRequest } from './protocol.ts'
 import type { LlamaRuntime } from './runtime.ts'
 
 export interface StepLoopOptions {
   readonly runtime: LlamaRuntime
-  readonly report: (news: News) => void
+  readonly report: (update: RequestUpdate) => void
   /** Called after every step, and before the loop pauses. The loop waits for its promise. */
   readonly stepped: (isLast: boolean) => Promise<void> | undefined
 }

@@ -1,7 +1,7 @@
 import { describe, expect, it, vi } from 'vitest'
 import { toRequest } from '../generation.ts'
 import type { OutputFormat } from '../../../../src/inference/generation/inference-engine.ts'
-import type { News } from '../../../../src/inference/engines/llama/protocol.ts'
+import type { RequestUpdate } from '../../../../src/inference/engines/llama/protocol.ts'
 import { StepLoop } from '../../../../src/inference/engines/llama/step-loop.ts'
 import { FakeRuntime, type FakeRuntimeOptions } from './fake-runtime.ts'
 
@@ -9,7 +9,7 @@ import { FakeRuntime, type FakeRuntimeOptions } from './fake-runtime.ts'
 class Stage {
   readonly runtime: FakeRuntime
   readonly loop: StepLoop
-  readonly told: News[] = []
+  readonly updates: RequestUpdate[] = []
   steps = 0
   between: (step: number) => void = () => {}
   #isAsleep = true
@@ -19,7 +19,7 @@ class Stage {
     this.runtime = new FakeRuntime(options)
     this.loop = new StepLoop({
       runtime: this.runtime,
-      report: (news) => void this.told.push(news),
+      report: (update) => void this.updates.push(update),
       stepped: (isLast) => {
         this.between(++this.steps)
         this.#isAsleep = isLast
@@ -43,11 +43,15 @@ class Stage {
   }
 
   textOf(id: string): string {
-    return this.told.flatMap((news) => (news.id === id ? (news.delta?.text ?? '') : '')).join('')
+    return this.updates
+      .flatMap((update) => (update.id === id ? (update.delta?.text ?? '') : ''))
+      .join('')
   }
 
   endOf(id: string): unknown {
-    const ends = this.told.flatMap((news) => (news.id === id && news.end ? news.end : []))
+    const ends = this.updates.flatMap((update) =>
+      update.id === id && update.end ? update.end : [],
+    )
     expect(ends.length).toBeLessThanOrEqual(1)
     return ends[0]
   }
