@@ -28,7 +28,7 @@ export class Deadlines<T extends HasDeadline> {
     this.#timer = new DeadlineTimer(clock, () => this.#expire())
   }
 
-  /** Keeps the earlier deadline of an item that has one: its callback may set the later one. */
+  /** Ignored if the item has an earlier deadline: the callback for that may set a later one. */
   set(item: T, dueMs: number): void {
     if (dueMs >= item.deadlineMs) return
     if (item.deadlineEntry !== null) this.#queue.remove(item.deadlineEntry)

@@ -33,18 +33,18 @@ export class MessageBatcher<T> {
     return this.#messages.length
   }
 
-  /** Leaves with the next flush, whoever asks for it. */
+  /** Sent with the next flush, whoever asks for it. */
   hold(message: T): void {
     this.#messages.push(message)
   }
 
-  /** Leaves in the next turn of the loop, in one batch with all messages of this turn. */
+  /** Sent in the next turn of the loop, in one batch with all messages of this turn. */
   post(message: T): void {
     this.#messages.push(message)
     this.flushSoon()
   }
 
-  /** Leaves at once, behind all that was held or posted before. */
+  /** Sent at once, after all that was held or posted before. */
   send(message: T): void {
     this.#messages.push(message)
     void this.flush()

@@ -12,7 +12,7 @@ import { messageOf, TimeoutError } from '../foundation/errors.ts'
 import { boundedWait } from '../foundation/promises.ts'
 import { channelVariable, type ChannelContent, openEnvelope, toEnvelope } from './channel.ts'
 import { MessageBatcher } from './message-batcher.ts'
-import { OutputTail } from './output-tail.ts'
+import { maskSecrets } from '../foundation/secrets.ts'
 import { signalGroup } from './process-group.ts'
 
 export interface ChildOptions<Out, In> {
@@ -302,3 +302,31 @@ export class SupervisedChild<Out, In> {
 
 const toStdio = (stream: 'inherit' | 'ignore' | 'capture' = 'inherit') =>
   stream === 'capture' ? 'pipe' : stream
+
+const longestTail = 8192
+
+/**
+ * The end of what a process wrote, for the error that reports its exit. Whole lines are passed on.
+ * Secrets are masked in both.
+ */
+class OutputTail {
+  readonly #onLine: (line: string) => void
+  #tail = ''
+  #line = ''
+
+  constructor(onLine: (line: string) => void = () => {}) {
+    this.#onLine = onLine
+  }
+
+  get text(): string {
+    return maskSecrets(this.#tail).trim()
+  }
+
+  add(chunk: string): void {
+    this.#tail = (this.#tail + chunk).slice(-longestTail)
+    // A progress bar rewrites its line with carriage returns.
+    const lines = (this.#line + chunk).split(/[\r\n]+/)
+    this.#line = (lines.pop() ?? '').slice(-longestTail)
+    for (const line of lines) if (line.trim() !== '') this.#onLine(maskSecrets(line.trimEnd()))
+  }
+}

@@ -1,8 +1,8 @@
 import { appendFile, mkdtemp, readdir, readFile, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { setTimeout } from 'node:timers/promises'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { eventually } from '../eventually.ts'
 import { runCommand, startCommand } from './run-command.ts'
 
 let folder = ''
@@ -76,13 +76,9 @@ describe('tutti demo', () => {
 
 /** Resolves when the journal contains the text; reading it meanwhile is part of the promise. */
 async function journalWith(place: string, text: string): Promise<void> {
-  for (;;) {
-    const content = await journalIn(place)
-      .then((path) => readFile(path, 'utf8'))
-      .catch(() => '')
-    if (content.includes(text)) return
-    await setTimeout(20)
-  }
+  await eventually(async () => {
+    expect(await readFile(await journalIn(place), 'utf8')).toContain(text)
+  })
 }
 
 describe('tutti journal verify', () => {

@@ -5,6 +5,7 @@ import { get } from 'node:http'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
+import { eventually } from '../eventually.ts'
 import { type RunningCommand, runCommand, startCommand } from './run-command.ts'
 
 let folder = ''
@@ -63,7 +64,7 @@ describe('tutti serve', () => {
   it('row 83: SIGTERM with 100 in flight lets them finish and refuses new ones', async () => {
     const { command, endpoint } = await serve(write('slow.yaml', echo(1000)))
     const inFlight = Array.from({ length: 100 }, () => chat(endpoint))
-    await untilPending(endpoint)
+    await untilAccepted(endpoint, inFlight.length)
     command.child.kill('SIGTERM')
     await command.seen('SIGTERM:')
     const late = await chat(endpoint).then(
@@ -79,7 +80,7 @@ describe('tutti serve', () => {
   it('row 26: a second signal ends it at once', async () => {
     const { command, endpoint } = await serve(write('stuck.yaml', echo(600_000)))
     void chat(endpoint).catch(() => {})
-    await untilPending(endpoint)
+    await untilAccepted(endpoint, 1)
     command.child.kill('SIGINT')
     await command.seen('SIGINT:')
     command.child.kill('SIGINT')
@@ -183,11 +184,12 @@ function statusFor(endpoint: string, host: string): Promise<number | undefined> 
   })
 }
 
-/** Until the engine has what was asked: requests wait or run. */
-async function untilPending(endpoint: string): Promise<void> {
-  for (;;) {
+/** Resolves when the server has accepted so many requests, whether they wait, run or have ended. */
+async function untilAccepted(endpoint: string, count: number): Promise<void> {
+  const counted = /^tutti_requests_(?:queued|running|total)\{.*\} (\d+)$/gm
+  await eventually(async () => {
     const text = await (await fetch(`${endpoint}/metrics`)).text()
-    const running = /^tutti_requests_running\{.*\} (\d+)$/m.exec(text)?.[1] ?? '0'
-    if (Number(running) > 0) return
-  }
+    const accepted = Array.from(text.matchAll(counted), ([, value]) => Number(value))
+    expect(accepted.reduce((sum, value) => sum + value, 0)).toBeGreaterThanOrEqual(count)
+  })
 }

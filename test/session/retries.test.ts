@@ -72,7 +72,7 @@ describe('retries', () => {
     const { session, backend, eventsOf } = await openSession()
     const task = quick({ retries: 1 })
     await session.submitTasks([task])
-    backend.fail(task, lost('died at the door'))
+    backend.fail(task, lost('died before it began'))
     expect(task.state).toBe('QUEUED')
     backend.start(task)
     backend.complete(task)

@@ -24,7 +24,7 @@ import type {
   Refusal,
   SampledNode,
 } from '../backend.ts'
-import { createLocalSampler } from '../sampling/local-sampler.ts'
+import { createLocalSampler } from '../sampling/node-sampler.ts'
 import { InProcessExecutor } from './closures.ts'
 import {
   expectCores,

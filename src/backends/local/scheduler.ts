@@ -137,7 +137,7 @@ export class Scheduler implements ExecutorListener {
     } else this.#executors?.[job.executor].cancel(job, reason)
   }
 
-  /** What executors name is what they were given; `null` for a job that has ended. */
+  /** The scheduled job that an executor was given; `null` for one that has ended. */
   #scheduled(job: Job): ScheduledJob | null {
     return job instanceof ScheduledJob && this.#jobs.has(job) ? job : null
   }

@@ -86,12 +86,14 @@ interface Group {
 }
 
 function findGroup(roots: KernelRoots, controller: string): Group | undefined {
-  const place = parseGroupPlace(readText(`${roots.procRoot}/self/cgroup`) ?? '', controller)
-  if (place === undefined) return undefined
-  const mount = place.folders
+  const membership = parseMembership(readText(`${roots.procRoot}/self/cgroup`) ?? '', controller)
+  if (membership === undefined) return undefined
+  const mount = membership.folders
     .map((folder) => posix.join(roots.cgroupRoot, folder))
     .find((candidate) => existsSync(`${candidate}/cgroup.procs`))
-  return mount === undefined ? undefined : { version: place.version, mount, path: place.path }
+  return mount === undefined
+    ? undefined
+    : { version: membership.version, mount, path: membership.path }
 }
 
 interface Limit {
@@ -130,7 +132,7 @@ function readText(path: string): string | null {
 }
 
 /** A controller's group; `folders` are the names that its mount may have below the cgroup root. */
-export interface GroupPlace {
+export interface GroupMembership {
   readonly version: 1 | 2
   readonly folders: readonly string[]
   readonly path: string
@@ -140,8 +142,8 @@ export interface GroupPlace {
  * Where `/proc/self/cgroup` says that a controller's group is. Version 1 wins: a controller that is
  * mounted there is not in version 2.
  */
-export function parseGroupPlace(cgroup: string, controller: string): GroupPlace | undefined {
-  let unified: GroupPlace | undefined
+export function parseMembership(cgroup: string, controller: string): GroupMembership | undefined {
+  let unified: GroupMembership | undefined
   for (const line of cgroup.split('\n')) {
     const fields = /^\d+:([^:]*):(\/.*)$/.exec(line)
     if (fields === null) continue

@@ -1,7 +1,8 @@
-/** Reads the machine that it runs on, relative to its control group's limits. Knows no GPUs. */
+/** Reads this machine: the node, relative to its control group's limits, and with it the GPUs. */
 
 import { cpus, freemem, totalmem } from 'node:os'
 import type { Clock } from '../../foundation/clock.ts'
+import type { Log } from '../../foundation/log.ts'
 import {
   type CpuLimit,
   findCpuLimit,
@@ -11,6 +12,7 @@ import {
   parseCount,
   parseStat,
 } from './cgroup.ts'
+import { GpuSampler } from './gpu-sampler.ts'
 import { OpenFile } from './open-file.ts'
 import {
   countProcessors,
@@ -20,7 +22,7 @@ import {
   parseNetBytes,
 } from './proc.ts'
 import { GainMeter, percentOf, ShareMeter, type Usage } from './reading.ts'
-import type { NodeReadings } from './sampler.ts'
+import type { NodeReadings, ResourceSampler } from './sampler.ts'
 
 export interface NodeSamplerOptions extends Partial<KernelRoots> {
   readonly clock: Clock
@@ -157,3 +159,29 @@ function cpuUsageOfSystem(): Usage | null {
 }
 
 const memoryPercentOfSystem = (): number | null => percentOf(totalmem() - freemem(), totalmem())
+
+export interface LocalSamplerOptions {
+  readonly clock: Clock
+  readonly log: Log
+  /** How often it will be asked for a sample. */
+  readonly pollSeconds: number
+}
+
+/** A sampler of this machine. Probing for GPUs happens in its `prime`, 2 s at most. */
+export function createLocalSampler(options: LocalSamplerOptions): ResourceSampler {
+  const node = new NodeSampler(options)
+  const gpus = new GpuSampler(options)
+  return {
+    async prime() {
+      await gpus.prime()
+      node.prime()
+    },
+    async sample() {
+      return { node: node.sample(), gpus: await gpus.sample() }
+    },
+    async close() {
+      node.close()
+      await gpus.close()
+    },
+  }
+}

@@ -56,9 +56,9 @@ export class NvidiaSmi implements GpuSource {
     const oldestMs = nowMs - this.#periodMs - longestWaitMs
     if (this.#isSilentSince(oldestMs)) await this.#letOutputArrive()
     if (this.#isSilentSince(oldestMs)) {
-      const story = this.#stream?.story ?? 'gives no readings'
+      const reason = this.#stream?.failure ?? 'gives no readings'
       await this.close()
-      throw new Error(story)
+      throw new Error(reason)
     }
     const known = [...this.#known.values()].toSorted((a, b) => a.gpu_id - b.gpu_id)
     return known.map(({ gpu_id, gpu_percent, atMs }) => ({
@@ -134,17 +134,17 @@ class SmiStream {
       })
       child.once('error', (error) => {
         this.#end = `cannot be started (${errnoOf(error)})`
-        resolve({ state: errnoOf(error) === 'ENOENT' ? 'absent' : 'broken', reason: this.story })
+        resolve({ state: errnoOf(error) === 'ENOENT' ? 'absent' : 'broken', reason: this.failure })
       })
       child.once('close', (code, signal) => {
         this.#end = `ended with ${signal ?? `code ${code}`}`
-        resolve({ state: 'broken', reason: this.story })
+        resolve({ state: 'broken', reason: this.failure })
       })
     })
   }
 
-  /** What is known of its failure, for people. */
-  get story(): string {
+  /** What is known of its failure, as text for people. */
+  get failure(): string {
     return this.#lastUnread === '' ? this.#end : `${this.#end}, saying "${this.#lastUnread}"`
   }
 

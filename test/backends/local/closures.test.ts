@@ -94,7 +94,7 @@ describe('closures', () => {
     expect(clock.pendingTimers).toBe(0)
   })
 
-  it('begin in the turn in which they are assigned, but not before whoever does so', async () => {
+  it('begin in the turn in which they are assigned, after the code that assigns them', async () => {
     const { listener, begin } = openExecutor()
     let turns = 0
     setImmediate(() => turns++)
@@ -104,7 +104,7 @@ describe('closures', () => {
     expect(listener.of(job).at(-1)).toEqual({ kind: 'complete', value: 0 })
   })
 
-  it('leave the loop its turns, however many there are and however they follow', async () => {
+  it('do not block the event loop, however many there are', async () => {
     const { listener, begin } = openExecutor()
     let turns = 0
     const count = (): void => void (turns++, isOpen && setImmediate(count))
@@ -126,7 +126,7 @@ describe('closures', () => {
     expect(listener.givenBack).toEqual([])
   })
 
-  it('that take long give way to the loop after a few', async () => {
+  it('that take long are spread over turns of the event loop', async () => {
     const { clock, listener, begin } = openExecutor()
     let turns = 0
     setImmediate(() => turns++)
@@ -155,7 +155,7 @@ describe('closures', () => {
     expect([ran, listener.finished.length]).toEqual([1, 2])
   })
 
-  it('do not run when whoever hears of their start cancels them', async () => {
+  it('do not run when the listener cancels them at their start', async () => {
     const { clock, listener, executor, begin } = openExecutor()
     let ran = 0
     const job = begin({ function: () => ran++ })
@@ -169,7 +169,7 @@ describe('closures', () => {
     expect([listener.kindsOf(job), ran]).toEqual([['start', 'cancel'], 0])
   })
 
-  it('are all canceled by close(), and count against the places while they run', async () => {
+  it('are all canceled by close(), and use slots while they run', async () => {
     const { listener, executor, begin } = openExecutor()
     const before = executor.freeSlots
     const jobs = Array.from({ length: 10 }, () => begin({ function: never }))

@@ -75,7 +75,7 @@ const lifeOf = (events: readonly BaseEvent[], { uid }: { uid: string }): string[
 const full = ['TaskCreated', 'TaskSubmitted', 'TaskQueued', 'TaskStarted', 'TaskCompleted']
 
 describe('a session over ConcurrentBackend', () => {
-  it('runs functions, closures and programs side by side, each with its whole life', async () => {
+  it('runs functions, closures and programs side by side, each with all its events', async () => {
     const { session, close } = await openSession()
     const squares = Array.from({ length: 200 }, (_, x) => {
       return new ComputeTask({ function: square, args: [x] })
@@ -93,7 +93,7 @@ describe('a session over ConcurrentBackend', () => {
     expect(new Set(started.map(({ backend }) => backend))).toEqual(new Set(['local']))
   })
 
-  it('tells failures, time-outs and poison by their causes, and goes on', async () => {
+  it('failures, time-outs and poison have different causes, and other tasks go on', async () => {
     const { session, close } = await openSession()
     const failing = new ComputeTask({ function: diverge, args: [7] })
     const spinning = new ComputeTask({ function: spin, timeoutSeconds: 0.2 })

@@ -23,7 +23,7 @@ const filled = (jobs: readonly Waiting[]): JobQueue<Waiting> => {
 }
 
 describe('a queue of jobs', () => {
-  it('gives the highest priority first, and the first come of each', () => {
+  it('gives the highest priority first, and the oldest job of each', () => {
     const priorities = [0, 5, -1, 5, 0.5, 0, -1]
     const queue = filled(
       waitingJobs(priorities.map((priority, at) => jobOf(String(at), { priority }))),
@@ -57,7 +57,7 @@ describe('a queue of jobs', () => {
     expect(uids(drain(queue))).toBe('0 1 2 3 later')
   })
 
-  it('is what a sorted list is, whatever is done to it', () => {
+  it('behaves like a sorted list after any sequence of calls', () => {
     const operation = fc.oneof(
       fc.record({ do: fc.constant('push' as const), priority: fc.integer({ min: -2, max: 2 }) }),
       fc.record({ do: fc.constantFrom('take', 'remove', 'back'), at: fc.nat(30) }),

@@ -11,7 +11,7 @@ const ask = (uid: string, resources: object, priority = 0): Job =>
   jobOf(uid, { resources, priority })
 
 describe('the order in which jobs begin', () => {
-  it('is that of arrival, as far as cores go', () => {
+  it('is that of arrival, while cores are free', () => {
     const { functions, submit } = openScheduler({ cores: 2 })
     const jobs = jobsOf(5)
     submit(jobs)
@@ -54,7 +54,7 @@ describe('the order in which jobs begin', () => {
     expect(functions.running).toHaveLength(4)
   })
 
-  it('lets closures, which take nothing, pass a request that waits', () => {
+  it('closures, which need no cores, begin before a request that waits for cores', () => {
     const { functions, closures, submit } = openScheduler({ cores: 2 })
     submit([jobOf('running'), ask('large', { cores: 2 })])
     submit([jobOf('closure')], 'closures')
@@ -72,7 +72,7 @@ describe('the order in which jobs begin', () => {
     expect([uids(functions.begun), uids(programs.begun)]).toEqual(['a', 'p'])
   })
 
-  it('hands over batches as large as the executor wants, of one kind of request', () => {
+  it('assigns batches as large as the executor wants, of one kind of request', () => {
     const { functions, submit } = openScheduler({ cores: 1 })
     functions.size = 3
     submit([...jobsOf(4), ask('big', { memoryMb: 5 }), jobOf('after')])
@@ -108,7 +108,7 @@ describe('the order in which jobs begin', () => {
     expect(listener.jobs).toEqual([waiting, running])
   })
 
-  it('survives an executor that asks for batches of nothing', () => {
+  it('an executor that asks for a batch size of 0 gets batches of one', () => {
     const { functions, submit } = openScheduler({ cores: 2 })
     functions.size = 0
     submit(jobsOf(3))
@@ -185,7 +185,7 @@ describe('canceling', () => {
     expect(listener.kindsOf(job)).toEqual(['cancel'])
   })
 
-  it('a request that was in the way lets the others begin', () => {
+  it('a request that blocked others no longer does', () => {
     const { scheduler, functions, submit } = openScheduler({ cores: 2 })
     const large = ask('large', { cores: 2 })
     submit([jobOf('a'), large, jobOf('b')])

@@ -9,7 +9,7 @@ const asks = (request: Partial<ResourceRequest>): ResourceRequest => ({
 const capacity = { cores: 4, memoryMb: 100, gpuIds: [2, 5, 7] }
 
 describe('slots', () => {
-  it('are taken and given back; GPUs are told by their ids', () => {
+  it('are taken and given back; GPUs are identified by their ids', () => {
     const slots = new Slots(capacity)
     const first = slots.take(asks({ cores: 3, gpus: 2, memoryMb: 60 }))
     expect(first.gpuIds).toEqual([2, 5])
@@ -35,7 +35,7 @@ describe('slots', () => {
     expect(neverFits(asks(request), capacity)).toEqual({ field, message })
   })
 
-  it('fit all there is', () => {
+  it('fit a request for all that the node has', () => {
     expect(neverFits(asks({ cores: 4, memoryMb: 100, gpus: 3 }), capacity)).toBeNull()
   })
 })

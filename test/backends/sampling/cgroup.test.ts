@@ -3,36 +3,36 @@ import {
   parseCount,
   parseCpuMax,
   parseCpuQuota,
-  parseGroupPlace,
+  parseMembership,
   parseStat,
 } from '../../../src/backends/sampling/cgroup.ts'
 
 const hybrid = '12:cpu,cpuacct:/job/7\n4:memory:/job/7/step\n1:name=systemd:/\n0::/user.slice\n'
 
-describe('parseGroupPlace', () => {
+describe('parseMembership', () => {
   it('finds a controller of version 1, mounted alone or with others', () => {
-    const place = parseGroupPlace(hybrid, 'cpuacct')
-    expect(place).toEqual({ version: 1, folders: ['cpuacct', 'cpu,cpuacct'], path: '/job/7' })
+    const membership = parseMembership(hybrid, 'cpuacct')
+    expect(membership).toEqual({ version: 1, folders: ['cpuacct', 'cpu,cpuacct'], path: '/job/7' })
   })
 
   it('takes version 2 where version 1 has no such controller', () => {
     const expected = { version: 2, folders: ['', 'unified'], path: '/user.slice' }
-    expect(parseGroupPlace(hybrid, 'io')).toEqual(expected)
-    expect(parseGroupPlace('0::/user.slice/\n', 'memory')).toEqual(expected)
+    expect(parseMembership(hybrid, 'io')).toEqual(expected)
+    expect(parseMembership('0::/user.slice/\n', 'memory')).toEqual(expected)
   })
 
   it('stays inside the mount', () => {
-    expect(parseGroupPlace('0::/../../x\n', 'cpu')?.path).toBe('/x')
-    expect(parseGroupPlace('0::/..\n', 'cpu')?.path).toBe('/')
+    expect(parseMembership('0::/../../x\n', 'cpu')?.path).toBe('/x')
+    expect(parseMembership('0::/..\n', 'cpu')?.path).toBe('/')
   })
 
   it('keeps a path that contains colons', () => {
-    expect(parseGroupPlace('0::/a:b/c\n', 'cpu')?.path).toBe('/a:b/c')
+    expect(parseMembership('0::/a:b/c\n', 'cpu')?.path).toBe('/a:b/c')
   })
 
   it('finds nothing in another text', () => {
-    expect(parseGroupPlace('', 'cpu')).toBeUndefined()
-    expect(parseGroupPlace('4:memory:/\n', 'cpu')).toBeUndefined()
+    expect(parseMembership('', 'cpu')).toBeUndefined()
+    expect(parseMembership('4:memory:/\n', 'cpu')).toBeUndefined()
   })
 })
 

@@ -1,6 +1,6 @@
 import { readdirSync, readlinkSync } from 'node:fs'
 import { describe, expect, it } from 'vitest'
-import { NodeSampler } from '../../../src/backends/sampling/node-sampler.ts'
+import { createLocalSampler, NodeSampler } from '../../../src/backends/sampling/node-sampler.ts'
 import { unknownReadings } from '../../../src/backends/sampling/sampler.ts'
 import { systemClock } from '../../../src/foundation/clock.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
@@ -72,7 +72,7 @@ describe('NodeSampler', () => {
     sampler.close()
   })
 
-  it('row 61: without /proc, the system tells processors and memory and the rest is null', () => {
+  it('row 61: without /proc, node:os gives processors and memory and the rest is null', () => {
     using tree = new KernelTree()
     const sampler = primed(tree)
     // The system counts in ticks of some milliseconds: work until one has passed.
@@ -137,3 +137,21 @@ function targetOf(descriptor: string): string {
     return ''
   }
 }
+
+describe('createLocalSampler', () => {
+  it('reads this machine, its deltas from the second sample on', async () => {
+    const log = { warn: () => {} }
+    const sampler = createLocalSampler({ clock: systemClock, log, pollSeconds: 1 })
+    await sampler.prime()
+    const first = await sampler.sample()
+    expect(first.node.memory_percent).toBeGreaterThan(0)
+    expect(first.node).toMatchObject({ disk_read_bytes: null, net_sent_bytes: null })
+    expect(first.gpus.map(({ gpu_id }) => gpu_id)).toEqual([...first.gpus.keys()])
+    if (process.platform === 'linux') {
+      const second = await sampler.sample()
+      expect(second.node.disk_read_bytes).toBeGreaterThanOrEqual(0)
+      expect(second.node.net_sent_bytes).toBeGreaterThanOrEqual(0)
+    }
+    await sampler.close()
+  })
+})

@@ -4,6 +4,7 @@ import {
   existsSync,
   mkdirSync,
   mkdtempSync,
+  readdirSync,
   readFileSync,
   rmSync,
   writeFileSync,
@@ -11,11 +12,13 @@ import {
 import { tmpdir } from 'node:os'
 import { delimiter, join } from 'node:path'
 import { promisify } from 'node:util'
+import * as fc from 'fast-check'
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
 import { GpuSampler } from '../../../src/backends/sampling/gpu-sampler.ts'
-import { NvidiaSmi } from '../../../src/backends/sampling/nvidia-smi.ts'
+import { NvidiaSmi, parseGpuLine } from '../../../src/backends/sampling/nvidia-smi.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { eventually } from '../../eventually.ts'
+import { assertProperty } from '../../property.ts'
 
 let folder: string
 let clock: ManualClock
@@ -116,14 +119,14 @@ describe('GpuSampler with nvidia-smi', () => {
     ],
     ['prints garbage and ends', 'echo "<html>"', 'ended with code 0, saying "<html>"'],
     ['is killed', 'kill -9 $$', 'ended with SIGKILL'],
-  ])('row 59: a program that %s means no GPUs and one warning', async (_, script, story) => {
+  ])('row 59: a program that %s means no GPUs and one warning', async (_, script, reason) => {
     installSmi(script)
     const sampler = createSampler()
     await sampler.prime()
     expect(await sampler.sample()).toEqual([])
     expect(await sampler.sample()).toEqual([])
     expect(warnings).toHaveLength(1)
-    expect(warnings[0]).toContain(story)
+    expect(warnings[0]).toContain(reason)
   })
 
   it.each([
@@ -147,7 +150,7 @@ describe('GpuSampler with nvidia-smi', () => {
     ])
   })
 
-  it('row 59: 200 % is clamped, a GPU that does not tell is null, and no warning', async () => {
+  it('row 59: 200 % is clamped, a GPU without a value is null, and no warning', async () => {
     installSmi('printf "0, 200 %%\\n1, [N/A]\\nnonsense\\n"; exec sleep 1000')
     const sampler = createSampler()
     await sampler.prime()
@@ -210,5 +213,55 @@ describe('GpuSampler with nvidia-smi', () => {
     const parameters = ['--input-type=module', '-e', program]
     const { stdout } = await promisify(execFile)(process.execPath, parameters, { signal })
     expect(stdout).toBe('ready\n')
+  })
+})
+
+/** Outputs of the query, of one call or of several in a row: every file is read. */
+const fixtures = new URL('./fixtures/', import.meta.url)
+const outputs = readdirSync(fixtures).filter((name) => /^nvidia-smi-.*\.csv$/.test(name))
+
+describe('parseGpuLine', () => {
+  it.each(outputs)('reads every line of %s as a GPU of the machine', (name) => {
+    const lines = readFileSync(new URL(name, fixtures), 'utf8').trimEnd().split('\n')
+    const readings = lines.map(parseGpuLine)
+    const ids = [...new Set(readings.map((reading) => reading?.gpu_id))]
+    expect(ids).toEqual(ids.map((_, index) => index))
+    for (const reading of readings) {
+      expect(reading?.gpu_percent ?? 0).toBeGreaterThanOrEqual(0)
+      expect(reading?.gpu_percent ?? 0).toBeLessThanOrEqual(100)
+    }
+  })
+
+  it('gives the readings of a machine with four GPUs', () => {
+    const text = readFileSync(new URL('nvidia-smi-four-gpus.csv', fixtures), 'utf8')
+    expect(text.trimEnd().split('\n').map(parseGpuLine)).toEqual([
+      { gpu_id: 0, gpu_percent: 37 },
+      { gpu_id: 1, gpu_percent: 100 },
+      { gpu_id: 2, gpu_percent: 0 },
+      { gpu_id: 3, gpu_percent: null },
+    ])
+  })
+
+  it('row 59: clamps what is out of range, and keeps a GPU without a value', () => {
+    expect(parseGpuLine('0, 200 %')).toEqual({ gpu_id: 0, gpu_percent: 100 })
+    expect(parseGpuLine('0, -7\r')).toEqual({ gpu_id: 0, gpu_percent: 0 })
+    expect(parseGpuLine('7, [Not Supported]')).toEqual({ gpu_id: 7, gpu_percent: null })
+    expect(parseGpuLine('7, [GPU requires reset]')).toEqual({ gpu_id: 7, gpu_percent: null })
+  })
+
+  it('row 59: any other text is no reading', () => {
+    const others = ['', ',', '0', '0,', ', 5', '0, NaN', '0, five', '9999, 5', '-1, 5', '0, 5, 6']
+    const failure = 'NVIDIA-SMI has failed because it could not communicate with the driver'
+    for (const line of [...others, failure]) expect(parseGpuLine(line)).toBeUndefined()
+  })
+
+  it('row 59: gives a number from 0 to 100, null or nothing for any text', () => {
+    const line = fc.oneof(fc.string(), fc.tuple(fc.nat(), fc.double()).map(String))
+    assertProperty(
+      fc.property(line, (text) => {
+        const percent = parseGpuLine(text)?.gpu_percent ?? 0
+        expect(percent >= 0 && percent <= 100).toBe(true)
+      }),
+    )
   })
 })

@@ -32,7 +32,7 @@ describe('ResourcePoller', () => {
     await poller.stop()
   })
 
-  it('lets the process end: only waiting for samplers keeps it alive', async () => {
+  it('does not keep the process alive, except while it waits for samplers', async () => {
     const { clock, poller, add } = setUp(30)
     add('host')
     await poller.start()
@@ -133,7 +133,7 @@ describe('ResourcePoller', () => {
     await poller.stop()
   })
 
-  it('closes a removed node, whose poll under way is not told', async () => {
+  it('closes a removed node and drops its poll in progress', async () => {
     const { clock, sink, poller, add } = setUp()
     const leaving = add('leaving')
     add('staying')
@@ -195,7 +195,7 @@ describe('ResourcePoller', () => {
     expect(sampler.calls).toEqual([])
   })
 
-  it('tells nodes of one name by their backend, and refuses one that it has', () => {
+  it('distinguishes nodes of one name by their backend, and refuses one that it has', () => {
     const { poller, add } = setUp()
     add('host')
     poller.add({ backend: 'other', nodeId: 'host', sampler: new FakeSampler() })

@@ -23,7 +23,7 @@ describe('/proc/stat', () => {
     expect(parseCpuUsage('cpu  1 2 3 4')).toEqual({ busy: 6, total: 10 })
   })
 
-  it('tells the number of processors', () => {
+  it('contains the number of processors', () => {
     expect(countProcessors(fixture('stat.txt'))).toBe(2)
   })
 

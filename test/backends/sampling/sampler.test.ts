@@ -22,7 +22,7 @@ describe('withDeadline', () => {
     expect(outcome).toBeInstanceOf(TimeoutError)
   })
 
-  it('takes an answer that came in the turn in which the time ran out', async () => {
+  it('accepts an answer that came in the turn in which the time ran out', async () => {
     const clock = new ManualClock()
     const answer = new Promise((resolve) => clock.nextTurn(() => resolve('in time')))
     const bounded = withDeadline(clock, answer)

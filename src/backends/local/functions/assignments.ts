@@ -263,7 +263,7 @@ export class Assignment {
     return ((this.#flags[index] ?? over) & over) !== 0
   }
 
-  /** Every job is answered for. */
+  /** Every job has its last report. */
   get isDone(): boolean {
     return this.#left === 0
   }

@@ -67,7 +67,7 @@ export class ThreadLink implements WorkerLink {
     void this.#worker.terminate()
   }
 
-  /** The id alone means that the mailbox has news. Messages of user code are ignored. */
+  /** The id alone means that the mailbox has new reports. Messages of user code are ignored. */
   #receive(received: unknown): void {
     this.#busyPoll.end()
     if (received === this.#channel) return this.#listener.message(passed)

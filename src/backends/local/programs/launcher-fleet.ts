@@ -9,7 +9,7 @@ import {
   siblingProgram,
   SupervisedChild,
 } from '../../../runtime/supervised-child.ts'
-import type { LauncherSetup, ProgramNews, ProgramRequest, ToLauncher } from './protocol.ts'
+import type { LauncherSetup, ProgramUpdate, ProgramRequest, ToLauncher } from './protocol.ts'
 
 /** Small: a launcher holds little, and what it starts is first a copy of it. */
 const nodeFlags = [
@@ -29,7 +29,7 @@ export interface FleetOptions {
   readonly clock: Clock
   readonly setup: Omit<LauncherSetup, 'environment'>
   /** In the order in which things happened. */
-  onNews(news: readonly ProgramNews[]): void
+  onUpdates(updates: readonly ProgramUpdate[]): void
   onLost(launcher: Launcher, reason: string): void
 }
 
@@ -82,7 +82,7 @@ export class LauncherFleet {
     const environment = Object.fromEntries(nodeVariables.map((name) => [name, process.env[name]]))
     const env = { ...process.env }
     for (const name of nodeVariables) delete env[name]
-    const child = new SupervisedChild<ToLauncher, ProgramNews>({
+    const child = new SupervisedChild<ToLauncher, ProgramUpdate>({
       program: siblingProgram(import.meta.url, 'launcher'),
       clock,
       execArgv: nodeFlags,
@@ -92,10 +92,10 @@ export class LauncherFleet {
       graceMs,
       startDelayMs: this.#startFailures.delayMs(clock.monotonicMs()),
       firstMessage: { kind: 'setup', setup: { ...setup, environment } },
-      onMessages: (news) => {
+      onMessages: (updates) => {
         this.#startFailures.reset()
         launcher.hasReported = true
-        this.#options.onNews(news)
+        this.#options.onUpdates(updates)
       },
       onExit: (exit) => this.#onExit(launcher, exitReason(exit)),
     })
@@ -117,12 +117,12 @@ export class LauncherFleet {
 
 export class Launcher {
   readonly id: string
-  readonly child: SupervisedChild<ToLauncher, ProgramNews>
+  readonly child: SupervisedChild<ToLauncher, ProgramUpdate>
   /** How many programs it was asked for that have not ended. */
   load = 0
   hasReported = false
 
-  constructor(id: string, child: SupervisedChild<ToLauncher, ProgramNews>) {
+  constructor(id: string, child: SupervisedChild<ToLauncher, ProgramUpdate>) {
     this.id = id
     this.child = child
   }

@@ -10,11 +10,11 @@ import { toEventNotice } from '../../backend.ts'
 import type { Batch, Executor, ExecutorListener } from '../executor.ts'
 import { momentOf, readTime, type TimeReading } from '../machine-time.ts'
 import { type Attempt, Attempts, toProgramRequest } from './attempts.ts'
-import { ConcurrencyLimit } from './concurrency-limit.ts'
+import { BackOff } from '../../../runtime/back-off.ts'
 import { type Launcher, LauncherFleet } from './launcher-fleet.ts'
 import { signalGroup } from '../../../runtime/process-group.ts'
 import { toEndReport } from './program-report.ts'
-import type { CaptureBounds, LauncherSetup, ProgramNews } from './protocol.ts'
+import type { CaptureBounds, LauncherSetup, ProgramUpdate } from './protocol.ts'
 
 export interface LauncherPoolOptions {
   /** How many programs run at once. */
@@ -76,10 +76,10 @@ export class LauncherPool implements Executor {
       idPrefix: options.idPrefix,
       clock,
       setup: { graceMs: graceSeconds * 1000, capture, spawner },
-      onNews: (news) => {
+      onUpdates: (updates) => {
         const now = readTime(clock)
-        for (const item of news) this.#take(item, now)
-        this.#throttle(news)
+        for (const update of updates) this.#take(update, now)
+        this.#throttle(updates)
       },
       onLost: (launcher, reason) => this.#lose(launcher, reason),
     })
@@ -133,25 +133,25 @@ export class LauncherPool implements Executor {
     attempt.launcher.request(toProgramRequest(attempt, this.#workDir))
   }
 
-  #take(news: ProgramNews, now: TimeReading): void {
-    const attempt = this.#attempts.get(news.id)
+  #take(update: ProgramUpdate, now: TimeReading): void {
+    const attempt = this.#attempts.get(update.id)
     if (attempt === undefined) return
     const { job, cancelReason } = attempt
     const workerId = attempt.launcher?.id ?? ''
-    switch (news.kind) {
+    switch (update.kind) {
       case 'started': {
-        attempt.pid = news.pid
-        const at = momentOf(now, news.at)
+        attempt.pid = update.pid
+        const at = momentOf(now, update.at)
         return this.#listener.report(job, { kind: 'start', at, workerId, nodeId: this.#nodeId })
       }
       case 'ended': {
-        const context = { at: momentOf(now, news.at), workerId, cancelReason }
+        const context = { at: momentOf(now, update.at), workerId, cancelReason }
         this.#limit.succeed()
-        this.#end(attempt, toEndReport(job, news, context))
+        this.#end(attempt, toEndReport(job, update, context))
         return this.#retry(0)
       }
       case 'failed':
-        return this.#end(attempt, { kind: 'fail', error: fromErrorRecord(news.error) })
+        return this.#end(attempt, { kind: 'fail', error: fromErrorRecord(update.error) })
       case 'refused':
         return this.#refuse(attempt)
     }
@@ -166,8 +166,8 @@ export class LauncherPool implements Executor {
   }
 
   /** Refused programs are started again later; until then fewer are assigned. */
-  #throttle(news: readonly ProgramNews[]): void {
-    const refused = news.find((item) => item.kind === 'refused')
+  #throttle(updates: readonly ProgramUpdate[]): void {
+    const refused = updates.find((item) => item.kind === 'refused')
     if (refused === undefined || this.#held.size === 0) return
     if (this.#limit.refuse(this.#attempts.size - this.#held.size)) {
       const reason = `the system refused to start a program: ${refused.errno}`
@@ -248,5 +248,47 @@ export class LauncherPool implements Executor {
   #finish({ batch }: Attempt): void {
     if (this.#attempts.isLastOf(batch)) this.#listener.finish(batch)
     if (this.#attempts.size === 0) this.#onIdle?.()
+  }
+}
+
+/** How many programs may run at once: fewer after the system refused one, more after successes. */
+export class ConcurrencyLimit {
+  readonly #most: number
+  #limit: number
+  /** The lowest limit since it was last at its maximum: only a lower one is reported. */
+  #lowest: number
+  #successes = 0
+  readonly #backOff = new BackOff({ firstDelayMs: 20, maxDelayMs: 1000 })
+
+  constructor(most: number) {
+    this.#most = most
+    this.#limit = most
+    this.#lowest = most
+  }
+
+  get limit(): number {
+    return this.#limit
+  }
+
+  /** The delay before the next attempt; it doubles with each refusal in a row. */
+  nextPauseMs(nowMs: number): number {
+    return this.#backOff.fail(nowMs)
+  }
+
+  /** The system refused one more than `running`. `true` for a new lowest limit. */
+  refuse(running: number): boolean {
+    this.#limit = Math.max(1, Math.min(running, this.#limit))
+    this.#successes = 0
+    const isLowest = this.#limit < this.#lowest
+    this.#lowest = Math.min(this.#limit, this.#lowest)
+    return isLowest
+  }
+
+  /** A program ended. As many successes as the limit raise it by one. */
+  succeed(): void {
+    this.#backOff.reset()
+    if (this.#limit === this.#most || ++this.#successes < this.#limit) return
+    this.#successes = 0
+    if (++this.#limit === this.#most) this.#lowest = this.#most
   }
 }

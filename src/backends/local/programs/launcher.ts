@@ -6,7 +6,7 @@ import { connectToParent } from '../../../runtime/child-program.ts'
 import { KoffiSpawner } from './koffi-spawner.ts'
 import { PlainSpawner } from './plain-spawner.ts'
 import { mergeEnvironment, ProgramRunner } from './program-runner.ts'
-import type { LauncherSetup, ProgramNews, ToLauncher } from './protocol.ts'
+import type { LauncherSetup, ProgramUpdate, ToLauncher } from './protocol.ts'
 import type { Spawner } from './spawner.ts'
 
 let runner: ProgramRunner | undefined
@@ -15,7 +15,7 @@ let ready = Promise.resolve()
 // Whatever ends this process, also an error of its own: its programs do not outlive it.
 process.on('exit', () => runner?.killAll())
 
-const outbox = connectToParent<ToLauncher, ProgramNews>({
+const outbox = connectToParent<ToLauncher, ProgramUpdate>({
   onMessage(message) {
     if (message.kind === 'setup') ready = setUp(message.setup)
     else if (runner === undefined) void ready.then(() => obey(message))

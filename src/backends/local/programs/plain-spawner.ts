@@ -12,7 +12,7 @@ import { machineMs } from '../machine-time.ts'
 import type { OutputCapture } from './output-capture.ts'
 import type { ProgramWatcher, SpawnPlan, Spawner } from './spawner.ts'
 
-/** Turns of the loop without news after which a dead program's pipe is empty. */
+/** After so many turns of the loop without output, the pipe of a dead program is empty. */
 const quietTurns = 3
 /**
  * More than any pipe holds: what comes beyond is not the program's, but of a process it left

@@ -1,4 +1,4 @@
-/** Turns the news of a launcher about a program into the report of its task. */
+/** Turns what a launcher reports about a program into the report of its task. */
 
 import { TimeoutError } from '../../../foundation/errors.ts'
 import { ExecutableFailedError } from '../../../foundation/task-errors.ts'

@@ -8,7 +8,7 @@ import type { MessageBatcher } from '../../../runtime/message-batcher.ts'
 import { machineMs } from '../machine-time.ts'
 import { OutputCapture } from './output-capture.ts'
 import { explainRefusal, ProgramLookup } from './program-lookup.ts'
-import type { CaptureBounds, LauncherSetup, ProgramNews, ProgramRequest } from './protocol.ts'
+import type { CaptureBounds, LauncherSetup, ProgramUpdate, ProgramRequest } from './protocol.ts'
 import { RunningProgram } from './running-program.ts'
 import type { ProgramWatcher, SpawnPlan, Spawner } from './spawner.ts'
 
@@ -20,7 +20,7 @@ interface RunnerParts {
   readonly spawner: Spawner
   readonly setup: LauncherSetup
   readonly environment: Readonly<Record<string, string>>
-  readonly outbox: MessageBatcher<ProgramNews>
+  readonly outbox: MessageBatcher<ProgramUpdate>
 }
 
 export class ProgramRunner {

@@ -58,7 +58,7 @@ export interface ProgramEnd extends ProgramUsage {
 export type StopCause = 'cancel' | 'timeout'
 
 /** Each program is reported at most once as `started`, and exactly once as something else. */
-export type ProgramNews =
+export type ProgramUpdate =
   | { readonly kind: 'started'; readonly id: number; readonly at: number; readonly pid: number }
   | ProgramEnd
   | { readonly kind: 'failed'; readonly id: number; readonly error: ErrorRecord }

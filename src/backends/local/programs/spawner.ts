@@ -23,9 +23,7 @@ export interface ExitStatus extends ProgramUsage {
   readonly at: number
 }
 
-/**
- * Told once: either `failed`, or `ended` when the captures have all that the program itself wrote.
- */
+/** Called once: `failed`, or `ended` when the captures have all that the program itself wrote. */
 export interface ProgramWatcher {
   failed(errno: string): void
   ended(status: ExitStatus): void

@@ -144,7 +144,7 @@ describe('a pool of threads', () => {
     expect(values).toEqual([[1], [1, 2], [1, 2, 3]])
   })
 
-  it('tells results before the batch is over', async () => {
+  it('reports results before the batch is over', async () => {
     const driver = new PoolDriver({ size: 1, batchSize: 2 })
     const [quick, long] = driver.submit(busyMs, [[5], [300]])
     const first = await Promise.race([driver.ended(quick), driver.ended(long)])

@@ -14,7 +14,7 @@ const capture = (chunks: readonly Uint8Array[], headBytes: number, tailBytes: nu
   return output
 }
 
-it('keeps everything that fits, however it is cut', () => {
+it('keeps everything that fits, however it is split into chunks', () => {
   const chunks = fc.array(fc.uint8Array({ maxLength: 20 }), { maxLength: 20 })
   assertProperty(
     fc.property(chunks, fc.nat(30), (parts, spare) => {

@@ -28,7 +28,7 @@ describe('why the system refuses a program', () => {
     ['EACCES', /noexec/],
     ['EPERM', /noexec/],
     ['ENOEXEC', /#!\/bin\/sh/],
-  ])('tells what to do about %s', (errno, hint) => {
+  ])('has a hint for %s', (errno, hint) => {
     const fault = explainRefusal(process.execPath, tempFolder(), errno)
     expect(fault.name).toBe('ExecutableNotPermittedError')
     expect(fault.hint).toMatch(hint)
@@ -36,7 +36,7 @@ describe('why the system refuses a program', () => {
 })
 
 describe.each(['auto', 'plain'] as const)('programs with the %s spawner', (spawner) => {
-  it('row 7: tells a missing program, a forbidden one and a missing folder apart', async () => {
+  it('row 7: a missing program, a forbidden one, a missing folder: different errors', async () => {
     const folder = tempFolder()
     const [plain, lost] = [join(folder, 'plain.sh'), join(folder, 'lost.sh')]
     writeFileSync(plain, '#!/bin/sh\n', { mode: 0o644 })
@@ -136,7 +136,7 @@ describe.each(['auto', 'plain'] as const)('programs with the %s spawner', (spawn
     expect(Number(/VmHWM:\s+(\d+) kB/.exec(status)?.[1])).toBeLessThan(256_000)
   })
 
-  it('row 12: takes binary output and one endless line', async () => {
+  it('row 12: accepts binary output and one endless line', async () => {
     const driver = openPool({ spawner })
     const binary = expectCompleted(await driver.run(shell("printf 'a\\377\\200b\\000'")))
     expect(binary.stdout).toBe('a\uFFFD\uFFFDb\0')
@@ -152,7 +152,7 @@ describe.each(['auto', 'plain'] as const)('programs with the %s spawner', (spawn
     for (const { ended } of runs) expect((await ended).kind).toBe('cancel')
   })
 
-  it('neither waits for nor ends what a program leaves behind, quiet or writing', async () => {
+  it('neither waits for nor ends processes that a program leaves behind', async () => {
     const driver = openPool({ spawner })
     const quiet = expectCompleted(await driver.run(shell('sleep 1000 & echo $!')))
     const early = Number(quiet.stdout)

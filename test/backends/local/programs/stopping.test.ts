@@ -7,7 +7,7 @@ import { WorkerLost } from '../../../../src/events/library-events.ts'
 import { BackendError, TimeoutError, WorkerLostError } from '../../../../src/foundation/errors.ts'
 import { systemClock } from '../../../../src/foundation/clock.ts'
 import type {
-  ProgramNews,
+  ProgramUpdate,
   ProgramRequest,
   ToLauncher,
 } from '../../../../src/backends/local/programs/protocol.ts'
@@ -36,7 +36,7 @@ function startFixture(...args: string[]) {
   return { child, pid: child.pid ?? 0, lines, exited }
 }
 
-it('row 22: launchers that die at once are started ever later, then given up', async () => {
+it('row 22: launchers that exit at once are restarted ever later, then given up', async () => {
   const warnings: string[] = []
   const driver = openPool({ log: { warn: (code) => void warnings.push(code) } })
   const node = process.execPath
@@ -60,7 +60,7 @@ it('row 19: a launcher that ends by an error of its own kills its programs first
   const exited = Promise.withResolvers<ChildExit>()
   const { PATH = '' } = process.env
   const capture = { headBytes: 10, tailBytes: 10 }
-  const launcher = new SupervisedChild<ToLauncher, ProgramNews>({
+  const launcher = new SupervisedChild<ToLauncher, ProgramUpdate>({
     program: new URL('../../../../src/backends/local/programs/launcher.ts', import.meta.url),
     clock: systemClock,
     isDetached: true,
@@ -69,7 +69,7 @@ it('row 19: a launcher that ends by an error of its own kills its programs first
       kind: 'setup',
       setup: { graceMs: 60_000, capture, spawner: 'auto', environment: { PATH } },
     },
-    onMessages: ([news]) => news?.kind === 'started' && started.resolve(news.pid),
+    onMessages: ([update]) => update?.kind === 'started' && started.resolve(update.pid),
     onExit: exited.resolve,
   })
   onTestFinished(() => launcher.kill())
@@ -113,7 +113,7 @@ describe.each(['auto', 'plain'] as const)('stopping programs with the %s spawner
     expect(membersOf(group)).toEqual([])
   })
 
-  it('lets a program end by itself within the grace', async () => {
+  it('a program that ends by itself within the grace is not killed', async () => {
     const driver = openPool({ spawner, graceSeconds: 1000 })
     const script = "trap 'echo bye; exit 0' TERM; echo hi; sleep 1004 & wait"
     const run = driver.submit(shell(script))
@@ -153,7 +153,7 @@ describe.each(['auto', 'plain'] as const)('stopping programs with the %s spawner
     expect(driver.reportsOf(run.job)).toHaveLength(1)
   })
 
-  it('row 23: of an end and a cancellation in the same moment one wins', async () => {
+  it('row 23: of an end and a cancellation at the same time only one is reported', async () => {
     const driver = openPool({ spawner, maxProcesses: 8 })
     const runs = Array.from({ length: 40 }, () => driver.submit({ executable: 'true' }))
     for (const { started, job } of runs) {
@@ -169,7 +169,7 @@ describe.each(['auto', 'plain'] as const)('stopping programs with the %s spawner
     expect(driver.finished).toHaveLength(40)
   })
 
-  it('close cancels everything, leaves no process, and is the same for all', async () => {
+  it('close cancels everything, leaves no process, and gives all callers one promise', async () => {
     const driver = openPool({ spawner, maxProcesses: 3, launchers: 2 })
     const runs = [1, 2, 3].map(() => driver.submit(sleeper))
     await Promise.all(runs.map(({ started }) => started))
@@ -189,12 +189,12 @@ describe.each(['auto', 'plain'] as const)('stopping programs with the %s spawner
     void unsent
   })
 
-  it('a pool that never started anything closes too', async () => {
+  it('a pool that never started a program can be closed', async () => {
     await openPool({ spawner }).pool.close('nothing to do')
     expect(launchersOf(process.pid)).toEqual([])
   })
 
-  it('row 19: a killed launcher takes its programs with it, and another follows', async () => {
+  it('row 19: programs of a killed launcher are killed, and it is replaced', async () => {
     const driver = openPool({ spawner, maxProcesses: 3 })
     const runs = [1, 2].map(() => driver.submit(shell('sleep 1002 & sleep 1002')))
     await Promise.all(runs.map(({ started }) => started))
@@ -235,7 +235,7 @@ describe.each(['auto', 'plain'] as const)('stopping programs with the %s spawner
     expect(driver.reportsOf(second.job).map(({ kind }) => kind)).toEqual(['start', 'complete'])
   })
 
-  it('leaves nothing behind when its process is killed', async () => {
+  it('no program is left when the process of the pool is killed', async () => {
     const { pid, lines, child } = startFixture(spawner, '2', '2', 'sleep', '1003')
     await lines.next()
     await lines.next()
@@ -246,7 +246,7 @@ describe.each(['auto', 'plain'] as const)('stopping programs with the %s spawner
     await until(() => !processes().some(({ command }) => command === 'sleep 1003'))
   })
 
-  it('keeps its process alive while a program runs, and not longer', async () => {
+  it('keeps its process alive only while a program runs', async () => {
     const { pid, lines, exited } = startFixture(spawner, '1', '2', 'sleep', '0.2')
     await lines.next()
     const launchers = launchersOf(pid).map((launcher) => launcher.pid)

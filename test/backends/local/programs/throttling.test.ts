@@ -1,6 +1,7 @@
 import { spawnSync } from 'node:child_process'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
+import { ConcurrencyLimit } from '../../../../src/backends/local/programs/launcher-pool.ts'
 import { byRun, hangMs } from '../../../long-run.ts'
 import { needs, requirement } from '../../../require.ts'
 import { expectCompleted, openPool } from './pool-driver.ts'
@@ -20,7 +21,7 @@ function runLimited(limits: string, ...args: string[]) {
   return { ...(JSON.parse(last) as Record<string, number>), stderr }
 }
 
-describe.each(['auto', 'plain'])('little room, with the %s spawner', (spawner) => {
+describe.each(['auto', 'plain'])('few file descriptors, with the %s spawner', (spawner) => {
   it('row 29: too few file descriptors slow the pool down and lose nothing', () => {
     const count = spawner === 'auto' ? 2000 : 400
     const result = runLimited('ulimit -n 64', spawner, '64', String(count), '/bin/true')
@@ -46,9 +47,45 @@ it('row 29: many programs in one go all succeed with 1024 file descriptors', () 
   expect(result).toMatchObject({ complete: count, fail: 0, throttled: 0, places: 32 })
 })
 
-it('takes a burst of more jobs than places in one turn', async () => {
+it('accepts more jobs than slots in one turn', async () => {
   const driver = openPool({ maxProcesses: 2 })
   const runs = Array.from({ length: 300 }, () => driver.submit({ executable: 'true' }))
   for (const { ended } of runs) expectCompleted(await ended)
   expect(driver.finished).toHaveLength(300)
+})
+
+const succeed = (limit: ConcurrencyLimit, times: number) => {
+  for (let count = 0; count < times; count++) limit.succeed()
+}
+
+it('row 29: a limit falls to what the system allows and reports each new minimum once', () => {
+  const limit = new ConcurrencyLimit(10)
+  expect(limit.refuse(6)).toBe(true)
+  expect(limit.limit).toBe(6)
+  expect(limit.refuse(6)).toBe(false)
+  expect(limit.refuse(9)).toBe(false)
+  expect(limit.limit).toBe(6)
+  expect(limit.refuse(0)).toBe(true)
+  expect(limit.limit).toBe(1)
+})
+
+it('row 29: a limit rises by one with each round of successes, up to where it began', () => {
+  const limit = new ConcurrencyLimit(4)
+  limit.refuse(2)
+  succeed(limit, 1)
+  expect(limit.limit).toBe(2)
+  succeed(limit, 1)
+  expect(limit.limit).toBe(3)
+  expect(limit.refuse(2)).toBe(false)
+  succeed(limit, 2 + 3 + 100)
+  expect(limit.limit).toBe(4)
+  expect(limit.refuse(2)).toBe(true)
+})
+
+it('row 29: a limit pauses twice as long after each refusal in a row, up to a second', () => {
+  const limit = new ConcurrencyLimit(4)
+  const pauses = Array.from({ length: 8 }, () => limit.nextPauseMs(0))
+  expect(pauses).toEqual([20, 40, 80, 160, 320, 640, 1000, 1000])
+  limit.succeed()
+  expect(limit.nextPauseMs(0)).toBe(20)
 })
