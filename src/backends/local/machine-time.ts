@@ -1,4 +1,4 @@
-/** Times that all processes of a machine agree on, and their way back to the session's clock. */
+/** Times that all processes of a machine agree on, and their conversion to the session's clock. */
 
 import type { Clock } from '../../foundation/clock.ts'
 import type { Moment } from '../../tasks/lifecycle.ts'

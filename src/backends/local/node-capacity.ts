@@ -76,7 +76,7 @@ export function expectGpus(value: unknown): readonly GpuId[] {
   throw new ValueError(`${field}: ${describe(ids[again])} is named twice`, { field })
 }
 
-/** Ids that nobody can see are not invented: programs would run without a GPU. */
+/** No ids are invented: programs would run without a GPU, or on one that is not theirs. */
 function tooManyGpus(count: number, visible: number): ValueError {
   const seen = visible === 1 ? '1 is visible' : `${visible} are visible`
   return new ValueError(`gpus: asks for ${count}, ${seen}`, {

@@ -17,7 +17,7 @@ interface Nvidia {
 }
 
 interface Device {
-  /** Missing when a GPU is lost: it keeps its place, so that the others keep their ids. */
+  /** Missing when a GPU is lost: it keeps its index, so that the others keep their ids. */
   readonly handle: bigint | undefined
   /** The GPU's and its memory's utilization, written by the library. */
   readonly rates: Uint32Array

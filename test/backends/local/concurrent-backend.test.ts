@@ -139,7 +139,7 @@ describe('a session over ConcurrentBackend', () => {
 })
 
 describe('what ConcurrentBackend refuses', () => {
-  it('names the field: prompts, resources nobody has, functions of the entry module', async () => {
+  it('names the field: prompts, too many resources, functions of the entry module', async () => {
     await using backend = await create()
     await using session = new Session([backend])
     const entry = process.argv[1] ?? ''

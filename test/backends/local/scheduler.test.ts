@@ -194,7 +194,7 @@ describe('canceling', () => {
     expect(uids(functions.begun)).toBe('a b')
   })
 
-  it('cancelAll of one session starts none of its jobs and spares other sessions', async () => {
+  it("cancelAll of one session starts none of its jobs and cancels no other's", async () => {
     const { scheduler, functions, listener, submit } = openScheduler({ cores: 2 })
     const other = new RecordingListener()
     const [mine, theirs] = [jobsOf(5), jobsOf(2)]

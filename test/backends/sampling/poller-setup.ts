@@ -13,7 +13,7 @@ import { RecordingSink } from '../../../src/testing/recording-sink.ts'
 /** A sample of nothing but a processor. */
 export const idle: ResourceSample = { node: { ...unknownReadings, cpu_percent: 1 }, gpus: [] }
 
-/** Answers as told, and remembers what it was asked. */
+/** Gives the samples of the test, and records its calls. */
 export class FakeSampler implements ResourceSampler {
   readonly calls: string[] = []
   answer: () => Promise<ResourceSample> = async () => idle
@@ -49,7 +49,7 @@ class SleepyClock extends ManualClock {
   }
 }
 
-/** A poller on a manual clock, and everything that it tells. */
+/** A poller on a manual clock, and everything that it emits. */
 export function setUp(intervalSeconds?: number) {
   const clock = new SleepyClock()
   const sink = new RecordingSink()

@@ -223,7 +223,7 @@ const over = 2
 /** One batch in a pool: reports each of its jobs exactly once, in whatever order things happen. */
 export class Assignment {
   readonly batch: Batch
-  /** Where the jobs lie in the worker's mailbox. */
+  /** The jobs' position in the worker's mailbox. */
   bank = 0
   /** Jobs before this index have been read from the mailbox. */
   read = 0
@@ -294,7 +294,7 @@ export class Assignment {
     return this.#close(index) ? this.jobAt(index) : undefined
   }
 
-  /** Tells that the batch is over, once it is. */
+  /** Reports that the batch is over, once it is. */
   finish(): void {
     if (this.#left > 0 || this.#isFinished) return
     this.#isFinished = true

@@ -1,4 +1,4 @@
-/** The errors that a job's last report carries when its worker said how it failed, or could not. */
+/** The error of a job's last report, if its worker reported the failure or was lost. */
 
 import {
   messageOf,

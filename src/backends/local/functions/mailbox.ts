@@ -33,7 +33,7 @@ const ending = {
 } as const
 
 /**
- * Jobs lie in slots, the slots of a batch one after another in one of the banks. A worker passes
+ * Jobs occupy slots, the slots of a batch one after another in one of the banks. A worker passes
  * the slots of a bank in order. What is read of a slot was written before `passed` counted it.
  */
 export class Mailbox {

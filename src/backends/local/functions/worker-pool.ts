@@ -75,7 +75,7 @@ export class WorkerPool implements Executor {
   get freeSlots(): number {
     if (this.#closeReason !== null) return 0
     let free = 0
-    for (const handle of this.#handles) if (this.#hasPlace(handle)) free++
+    for (const handle of this.#handles) if (this.#hasRoom(handle)) free++
     return free
   }
 
@@ -123,17 +123,17 @@ export class WorkerPool implements Executor {
   }
 
   /** Processes take one job at a time: what was sent there cannot be taken back. */
-  #hasPlace(handle: WorkerHandle): boolean {
+  #hasRoom(handle: WorkerHandle): boolean {
     return this.#options.isolation === 'process' ? handle.isIdle : handle.hasPlace
   }
 
-  /** An idle worker, else a new one, else the place behind a batch that will not take long. */
+  /** An idle worker, else a new one, else one whose batch will not take long. */
   #chooseHandle(): WorkerHandle | undefined {
     const idle = this.#handles.filter((handle) => handle.isIdle)
     return (
       idle.find((handle) => handle.isWarm) ??
       idle[0] ??
-      this.#handles.find((handle) => this.#hasPlace(handle))
+      this.#handles.find((handle) => this.#hasRoom(handle))
     )
   }
 

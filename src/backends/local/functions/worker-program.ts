@@ -39,7 +39,7 @@ function serveProcess(): void {
   const mailbox = new Mailbox()
   const runner = serve(mailbox, {
     post(message) {
-      // The channel's own serializer lets objects pass that a clone would not keep whole.
+      // The channel's own serializer accepts objects that it does not copy completely.
       if (message.kind === 'value') structuredClone(message.value)
       parent.send(message)
     },

@@ -1,5 +1,5 @@
 /**
- * The program of a launcher process: starts other programs, so that the process that asks need not.
+ * The program of a launcher process: starts programs on behalf of the orchestrator.
  */
 
 import { connectToParent } from '../../../runtime/child-program.ts'
@@ -18,8 +18,8 @@ process.on('exit', () => runner?.killAll())
 const outbox = connectToParent<ToLauncher, ProgramUpdate>({
   onMessage(message) {
     if (message.kind === 'setup') ready = setUp(message.setup)
-    else if (runner === undefined) void ready.then(() => obey(message))
-    else obey(message)
+    else if (runner === undefined) void ready.then(() => handle(message))
+    else handle(message)
   },
   onEnd: () => process.exit(0),
 })
@@ -44,7 +44,7 @@ async function chooseSpawner(
   }
 }
 
-function obey(message: Exclude<ToLauncher, { kind: 'setup' }>): void {
+function handle(message: Exclude<ToLauncher, { kind: 'setup' }>): void {
   if (message.kind === 'start') runner?.start(message.request)
   else runner?.stop(message.id)
 }

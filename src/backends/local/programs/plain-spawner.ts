@@ -1,5 +1,5 @@
 /**
- * Starts programs with what Node brings. Knows nothing of their resource usage, and each has a
+ * Starts programs with Node's `child_process`. Their resource usage is unknown, and each has a
  * session of its own: what was started in the moment of the launcher's death is not found.
  */
 

@@ -7,7 +7,7 @@ import { errorOf, PoolDriver, valueOf } from './pool-driver.ts'
 
 const limitMs = 0.1
 
-/** A poll whose time and turns of the loop come when the test says so. */
+/** A poll whose time and turns of the loop the test controls. */
 function setUp(): {
   readonly mailbox: Mailbox
   readonly poll: BusyPoll

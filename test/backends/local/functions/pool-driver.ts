@@ -104,7 +104,7 @@ export class PoolDriver implements ExecutorListener {
     return this.#entry(job).reports
   }
 
-  /** Resolves when the pool has told of as many notices. */
+  /** Resolves when the pool has sent so many notices. */
   noticed(count: number): Promise<void> {
     return new Promise((resolve) => {
       this.#waiters.push({ count, resolve })

@@ -15,7 +15,7 @@ import {
 } from './fixtures/functions.ts'
 import { errorOf, PoolDriver, toJob, valueOf } from './pool-driver.ts'
 
-describe.for(['thread', 'process'] as const)('ends of isolation %s', (isolation) => {
+describe.for(['thread', 'process'] as const)('how jobs end, isolation %s', (isolation) => {
   const open = (options = {}): PoolDriver => new PoolDriver({ isolation, size: 1, ...options })
 
   it('row 17: a function that spins is ended by its time-out while others go on', async () => {
@@ -56,7 +56,7 @@ describe.for(['thread', 'process'] as const)('ends of isolation %s', (isolation)
     await driver.expectAllOver()
   })
 
-  it('row 23: a running job is stopped for real, and the next runs on a new worker', async () => {
+  it('row 23: a running job is stopped, and the next runs on a new worker', async () => {
     const driver = open()
     const { pid } = valueOf(await driver.run(where)) as { pid: number }
     const [running, next] = [...driver.submit(spin, [[]]), ...driver.submit(where, [[]])] as [
@@ -106,11 +106,11 @@ describe.for(['thread', 'process'] as const)('ends of isolation %s', (isolation)
     expect(await driver.ended(late)).toEqual({ kind: 'cancel', reason: 'the end' })
   })
 
-  it('closes though nothing was ever started', async () => {
+  it('a pool that never ran a job can be closed', async () => {
     await open().pool.close('unused')
   })
 
-  it('row 22: a program that crashes at its start is tried again later and later', async () => {
+  it('row 22: a worker that crashes at its start is restarted with growing delays', async () => {
     const clock = new ManualClock()
     const program = new URL('fixtures/crash-at-start.ts', import.meta.url)
     const driver = open({ clock, program })
@@ -160,7 +160,7 @@ describe('long jobs among short ones, on threads', () => {
     await driver.expectAllOver()
   })
 
-  it('row 17: of a batch, the finished keep their results, and the rest moves on', async () => {
+  it('row 17: of a batch, finished jobs keep their results, the rest runs elsewhere', async () => {
     const clock = new ManualClock()
     const driver = new PoolDriver({ size: 1, batchSize: 4, clock })
     const list = [[false, 'a'], [false, { b: 1 }], [true], [false, 'd']] as const

@@ -158,7 +158,7 @@ describe.for(isolations)('functions that fail, isolation %s', (isolation) => {
     expect(valueOf(await driver.run(add, 1, 1))).toBe(2)
   })
 
-  it('row 20: process.exit(0) in the middle is a lost worker, and only its job fails', async () => {
+  it('row 20: process.exit(0) in a function is a lost worker, and only its job fails', async () => {
     const driver = open({ batchSize: isolation === 'thread' ? 4 : 1 })
     const jobs = driver.submit(exitIf, [[false, { a: 1 }], [false, 2], [true], [false, 3]])
     const [first, second, exited, last] = await driver.allEnded(jobs)
@@ -171,7 +171,7 @@ describe.for(isolations)('functions that fail, isolation %s', (isolation) => {
     await driver.expectAllOver()
   })
 
-  it('row 21: a task that kills every worker it meets leaves the pool whole', async () => {
+  it('row 21: after a task that kills every worker, the pool still runs others', async () => {
     const driver = open()
     for (const workerId of ['n/w1', 'n/w2', 'n/w3']) {
       const report = await driver.run(exitIf, true)

@@ -18,7 +18,7 @@ import { PoolDriver, valueOf } from './pool-driver.ts'
 describe.for(['thread', 'process'] as const)('a pool with isolation %s', (isolation) => {
   const open = (options = {}): PoolDriver => new PoolDriver({ isolation, ...options })
 
-  it('runs functions elsewhere and reports their start and their end, in this order', async () => {
+  it('runs functions on a worker and reports their start, then their end', async () => {
     const driver = open()
     const before = systemClock.now()
     const [job] = driver.submit(add, [[2, 3]])
@@ -50,7 +50,7 @@ describe.for(['thread', 'process'] as const)('a pool with isolation %s', (isolat
     expect(uids).toEqual(jobs.map(({ uid }) => [uid, uid]))
   })
 
-  it('returns every kind of value unharmed', async () => {
+  it('returns every kind of value unchanged', async () => {
     const values = [
       undefined,
       null,
@@ -80,7 +80,7 @@ describe.for(['thread', 'process'] as const)('a pool with isolation %s', (isolat
     expect(Object.is(returned[5], -0)).toBe(true)
   })
 
-  it('shows a task the GPUs of its batch, and the others those of the parent', async () => {
+  it('CUDA_VISIBLE_DEVICES is that of the batch, else that of the parent', async () => {
     const driver = open({ size: 1 })
     const parents = process.env['CUDA_VISIBLE_DEVICES'] ?? 'none'
     expect(valueOf(await driver.run(gpus))).toBe(parents)
@@ -88,7 +88,7 @@ describe.for(['thread', 'process'] as const)('a pool with isolation %s', (isolat
     expect(valueOf(await driver.run(gpus))).toBe(parents)
   })
 
-  it('ends ten thousand jobs, each once', async () => {
+  it('reports the end of each of ten thousand jobs once', async () => {
     const count = isolation === 'thread' ? 10_000 : 500
     const driver = open()
     const jobs = driver.submit(
@@ -137,7 +137,7 @@ describe('a pool of threads', () => {
     expect(list).toEqual([1])
   })
 
-  it('takes a result as it was when the function returned', async () => {
+  it('a result is copied when the function returns', async () => {
     const driver = new PoolDriver({ size: 1, batchSize: 3 })
     const jobs = driver.submit(growing, [[1], [2], [3]])
     const values = (await driver.allEnded(jobs)).map(valueOf)

@@ -71,7 +71,7 @@ describe.each(['auto', 'plain'] as const)('any mix of programs, with the %s spaw
         expect(launchersOf(process.pid)).toEqual([])
         const sleepers = processes().filter(({ command }) => command === nap)
         for (const { pid } of sleepers) process.kill(pid, 'SIGKILL')
-        // Without koffi, nobody knows of a program that a launcher started as it was killed.
+        // Without koffi, a program that a launcher started as it was killed is not found.
         const isKnownGap = spawner === 'plain' && safe.some((each) => each.deed === 'kill-launcher')
         expect(isKnownGap ? [] : sleepers).toEqual([])
       }),

@@ -153,7 +153,7 @@ describe.each(['auto', 'plain'] as const)('a launcher pool with the %s spawner',
     await long.started
     const script = 'ls /proc/$$/fd'
     const { stdout } = expectCompleted(await driver.run(shell(script)))
-    // Whoever started this process may have left files open in it.
+    // This process may have inherited open files.
     expect(stdout).toBe(execFileSync('sh', ['-c', script], { encoding: 'utf8' }))
     expect(stdout.startsWith('0\n1\n2\n')).toBe(true)
   })

@@ -1,4 +1,4 @@
-/** A small scheduler that drives a launcher pool and writes down everything it says. */
+/** A small scheduler that drives a launcher pool and records its reports and notices. */
 
 import { readdirSync, readFileSync } from 'node:fs'
 import { onTestFinished } from 'vitest'
@@ -130,7 +130,7 @@ export function expectFailed(report: LastReport): Error & { code?: string; hint?
 
 const errorOf = (report: LastReport): unknown => (report.kind === 'fail' ? report.error : report)
 
-/** A process as `/proc` tells it. */
+/** A process as `/proc` shows it. */
 export interface ProcessEntry {
   readonly pid: number
   readonly parent: number
@@ -139,7 +139,7 @@ export interface ProcessEntry {
   readonly command: string
 }
 
-/** Everything that runs on the machine, without the dead that wait to be reaped. */
+/** Every process of the machine, without zombies. */
 export function processes(): ProcessEntry[] {
   return readdirSync('/proc').flatMap((name) => {
     if (!/^\d+$/.test(name)) return []
