@@ -80,7 +80,7 @@ export interface EventNotice {
 
 /**
  * A notice that the session emits as an event: it adds its id and the backend's name, and masks
- * secrets in the texts. `eventClass` is one of the library's or an own one of `defineEvent`.
+ * secrets in the texts. `eventClass` is a namespaced one: `tutti.*` or an own one of `defineEvent`.
  */
 export function toEventNotice<Fields extends object>(
   eventClass: EventClass<string, Fields>,

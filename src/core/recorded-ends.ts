@@ -4,6 +4,7 @@ import type { Connection, Job } from '../backends/backend.ts'
 import type { Clock } from '../foundation/clock.ts'
 import { messageOf } from '../foundation/errors.ts'
 import type { Log } from '../foundation/log.ts'
+import { isThenable } from '../foundation/promises.ts'
 
 /** While the checkpoint cannot be written, more ends than this are not kept. */
 const mostPending = 100_000
@@ -102,11 +103,15 @@ export class RecordedEnds {
 
   /** A backend that throws here must not end the process, nor keep others from their ends. */
   #report(connection: Connection, jobs: readonly Job[]): void {
-    try {
-      connection.recorded?.(jobs)
-    } catch (error) {
+    const warn = (error: unknown): void => {
       const text = `recorded() of a backend threw: ${messageOf(error)}`
       this.#parts.log.warn('EndsNotRecorded', text)
+    }
+    try {
+      const returned: unknown = connection.recorded?.(jobs)
+      if (isThenable(returned)) returned.then(undefined, warn)
+    } catch (error) {
+      warn(error)
     }
   }
 }

@@ -65,10 +65,51 @@ export class Checker<S extends z.ZodType> {
     return z.validate(this.#compiled, value)
   }
 
-  /** Everything that is wrong, in the order of the schema; empty for a valid value. */
+  /**
+   * What is wrong, in the order of the schema; empty for a valid value. Of a long list, only its
+   * first wrong item is described: millions of them would take seconds and gigabytes.
+   */
   problemsIn(value: unknown): Problem[] {
-    return problemsOf(this.#schema, value)
+    return problemsOf(this.#schema, cutAfterFirstWrongItem(this.#schema, value))
   }
+}
+
+/** Shorter lists are described completely. */
+const longList = 32
+const validators = new WeakMap<Schema, Schema>()
+
+function isValid(schema: Schema, value: unknown): boolean {
+  let compiled = validators.get(schema)
+  if (compiled === undefined) {
+    compiled = z.compile(schema)
+    validators.set(schema, compiled)
+  }
+  return z.validate(compiled, value)
+}
+
+/** The value, with every long list inside it cut after its first wrong item. */
+function cutAfterFirstWrongItem(schema: Schema, value: unknown): unknown {
+  const inner = unwrapped(schema)
+  if (inner instanceof z.ZodUnion) {
+    const meant = (inner.options as Schema[]).find((option) => isAlike(option, value))
+    return meant === undefined ? value : cutAfterFirstWrongItem(meant, value)
+  }
+  if (inner instanceof z.ZodArray && Array.isArray(value)) {
+    const item = inner.element
+    const items = value as readonly unknown[]
+    const wrong = items.length > longList ? items.findIndex((one) => !isValid(item, one)) : -1
+    const kept = wrong === -1 ? items : items.slice(0, wrong + 1)
+    return kept.map((one) => cutAfterFirstWrongItem(item, one))
+  }
+  const isObject = typeof value === 'object' && value !== null && !Array.isArray(value)
+  if (!(inner instanceof z.ZodObject) || !isObject) return value
+  const fields = Object.entries(inner.shape as Record<string, Schema>).filter(([name]) =>
+    Object.hasOwn(value, name),
+  )
+  const cut = fields.map(([name, field]) => {
+    return [name, cutAfterFirstWrongItem(field, (value as Record<string, unknown>)[name])]
+  })
+  return { ...value, ...Object.fromEntries(cut) }
 }
 
 /** Everything that is wrong with a value, in the order of the schema. */

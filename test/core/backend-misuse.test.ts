@@ -1,5 +1,11 @@
 import { describe, expect, it, onTestFinished } from 'vitest'
-import type { Backend, Notice, TaskReport } from '../../src/backends/backend.ts'
+import {
+  type Backend,
+  type Notice,
+  type TaskReport,
+  toEventNotice,
+} from '../../src/backends/backend.ts'
+import { TaskCompleted } from '../../src/events/vocabulary.ts'
 import { BackendError } from '../../src/foundation/errors.ts'
 import { Session } from '../../src/session/session.ts'
 import { FakeBackend } from '../../src/testing/fake-backend.ts'
@@ -50,6 +56,7 @@ describe('a backend that does not keep the promises of its port', () => {
     { kind: 'from-the-future' },
     { kind: 'sample', nodeId: 'n1' },
     { kind: 'node-joined' },
+    toEventNotice(TaskCompleted, { duration_seconds: 1 }, { taskId: 'task-1' }),
   ])('notice %o is ignored, and only the first is reported', async (notice) => {
     const { backend, session, warnings } = open()
     await session.startTelemetry()

@@ -11,7 +11,7 @@ import { quick, turns } from '../session/open-session.ts'
 class ListingBackend extends FakeBackend {
   readonly calls: (readonly string[] | 'release' | 'close')[] = []
   onSubmit: (job: Job) => void = () => {}
-  onRecorded: (jobs: readonly Job[]) => void = () => {}
+  onRecorded: (jobs: readonly Job[]) => unknown = () => {}
 
   override close(): Promise<void> {
     this.calls.push('close')
@@ -28,7 +28,7 @@ class ListingBackend extends FakeBackend {
       },
       recorded: (jobs: readonly Job[]) => {
         this.calls.push(jobs.map(({ uid, attempt }) => `${uid}/${attempt}`))
-        this.onRecorded(jobs)
+        return this.onRecorded(jobs) as undefined
       },
       release: (reason: string) => {
         this.calls.push('release')
@@ -148,20 +148,29 @@ describe('Connection.recorded', () => {
     expect(backend.calls.flat()).toEqual([1, 2, 3].map((attempt) => `${task.uid}/${attempt}`))
   })
 
-  it('recorded: a backend that throws causes a warning, and later ends are delivered', async () => {
-    const { backend, session, warnings } = await open()
-    const [one, two] = [quick(), quick()]
-    await session.submitTasks([one, two])
-    backend.onRecorded = () => {
-      throw new Error('broken')
-    }
-    backend.complete(one)
-    await turns(2)
-    backend.complete(two)
-    await turns(2)
-    expect(backend.calls).toEqual([[`${one.uid}/1`], [`${two.uid}/1`]])
-    expect(warnings[0]).toBe('EndsNotRecorded: recorded() of a backend threw: broken')
-  })
+  it.each([
+    [
+      'throws',
+      () => {
+        throw new Error('broken')
+      },
+    ],
+    ['rejects', () => Promise.reject(new Error('broken'))],
+  ])(
+    'recorded: a backend that %s causes a warning, and later ends are delivered',
+    async (_, fail) => {
+      const { backend, session, warnings } = await open()
+      const [one, two] = [quick(), quick()]
+      await session.submitTasks([one, two])
+      backend.onRecorded = fail
+      backend.complete(one)
+      await turns(2)
+      backend.complete(two)
+      await turns(2)
+      expect(backend.calls).toEqual([[`${one.uid}/1`], [`${two.uid}/1`]])
+      expect(warnings[0]).toBe('EndsNotRecorded: recorded() of a backend threw: broken')
+    },
+  )
 
   it('recorded: close() without anything left releases at once', async () => {
     const { backend, session, flush } = await open({ hasCheckpoint: true })

@@ -116,3 +116,18 @@ it('a checker agrees with the problems, and returns the value itself unchanged',
   }
   expect(values[0]).toEqual({})
 })
+
+it('a checker describes only the first wrong item of a long list', () => {
+  const part = z.object({ type: z.string() })
+  const content = z.union([z.string(), z.array(part)])
+  const checker = new Checker(z.object({ messages: z.array(z.object({ content })) }))
+  const sound = Array.from({ length: 100 }, () => ({ content: 'x' }))
+  const wrong = Array.from({ length: 100_000 }, () => 0)
+  expect(checker.problemsIn({ messages: [...sound, ...wrong] })).toMatchObject([
+    { path: ['messages', 100], kind: 'type' },
+  ])
+  expect(checker.problemsIn({ messages: [{ content: wrong }, { content: 5 }] })).toMatchObject([
+    { path: ['messages', 0, 'content', 0], kind: 'type' },
+    { path: ['messages', 1, 'content'], kind: 'type' },
+  ])
+})

@@ -12,7 +12,7 @@ const maxLength = 512
  * Instructions of a compiled pattern. In the worst case each of them costs something at every
  * character, so their number and the length of a view bound what one call of RE2 costs.
  */
-const maxInstructions = 500
+const maxInstructions = 300
 /** Instructions of patterns that are tested together. */
 const maxSetInstructions = 250
 /** Characters times instructions: bounds what one call of RE2 costs. */
