@@ -53,16 +53,13 @@ export interface Bound {
  */
 export class Checker<S extends z.ZodType> {
   readonly #schema: S
-  /** Compiled at the first use: it takes milliseconds. */
-  #compiled: S | undefined
 
   constructor(schema: S) {
     this.#schema = schema
   }
 
   isValid(value: unknown): value is z.input<S> {
-    this.#compiled ??= z.compile(this.#schema)
-    return z.validate(this.#compiled, value)
+    return isValid(this.#schema, value)
   }
 
   /**
@@ -76,6 +73,7 @@ export class Checker<S extends z.ZodType> {
 
 /** Shorter lists are described completely. */
 const longList = 32
+/** Compiled at the first use: it takes milliseconds. */
 const validators = new WeakMap<Schema, Schema>()
 
 function isValid(schema: Schema, value: unknown): boolean {
