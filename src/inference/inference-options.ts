@@ -40,7 +40,7 @@ export interface InferenceBackendOptions {
   readonly useService?: boolean
   /** Default 1024. */
   readonly maxBatchSize?: number
-  /** Default 500. */
+  /** Default 500. If given, the window is kept, unless the file's `type` is `adaptive`. */
   readonly maxBatchWaitMs?: number
   /** The host to listen on; any but loopback requires an `apiKey`. Default `127.0.0.1`. */
   readonly host?: string

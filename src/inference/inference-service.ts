@@ -142,7 +142,6 @@ export class InferenceService {
   #createServer(): InferenceServer {
     const { options, config } = this.#parts
     const { host, port, apiKey, limits, drainMs, clock, log } = options
-    const { maxBatchSize, maxBatchWaitMs } = config.batching
     return new InferenceServer({
       generator: this.generator,
       model: config.modelName,
@@ -150,7 +149,7 @@ export class InferenceService {
       host,
       port,
       apiKey,
-      batchConfig: { maxBatchSize, maxBatchWaitMs },
+      batchConfig: config.batching,
       limits: { drainSeconds: drainMs / 1000, ...limits },
       metrics: () => this.#metrics.toText(this.generator.status(), this.#batcher.breaches),
       defaults: { maxTokens: config.llm.maxTokens },

@@ -102,7 +102,7 @@ function resolveConfig(root: ConfigNode, context: ResolveContext): InferenceConf
   const required = resolveRequired(file.required, written, engine, context)
   refuseSecretsIn(engine, written)
   const hardware = resolveHardware(file.hardware, overrides, required.tpSize)
-  const batching = resolveBatching(file.input_batching, overrides)
+  const batching = resolveBatching(file.input_batching, written, overrides)
   const slots = slotsOf(engine, batching.maxBatchSize)
   const config: InferenceConfig = {
     ...required,
@@ -182,15 +182,19 @@ function resolveHardware(
   }
 }
 
+/** A window that somebody asks for is kept, unless the type says otherwise. */
 function resolveBatching(
   section: FileConfig['input_batching'],
+  written: WrittenFile,
   overrides: InferenceOverrides,
 ): InferenceConfig['batching'] {
+  const isInFile = written.has('input_batching', 'max_batch_wait_ms')
+  const hasWindow = overrides.maxBatchWaitMs !== undefined || isInFile
   return {
     isOn: section.toggle_on,
     maxBatchSize: overrides.maxBatchSize ?? section.max_batch_size,
     maxBatchWaitMs: overrides.maxBatchWaitMs ?? section.max_batch_wait_ms,
-    type: section.type,
+    type: section.type ?? (hasWindow ? 'fixed' : 'adaptive'),
   }
 }
 

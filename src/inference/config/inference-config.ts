@@ -65,6 +65,7 @@ export interface BatchingConfig {
   readonly isOn: boolean
   readonly maxBatchSize: number
   readonly maxBatchWaitMs: number
+  /** Default: `fixed` where the file or an option gives `maxBatchWaitMs`, else `adaptive`. */
   readonly type: 'adaptive' | 'fixed'
 }
 

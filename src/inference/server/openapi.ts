@@ -143,6 +143,7 @@ const responseSchemas = {
     endpoint: z.string(),
     mode: z.literal('service'),
     batch_config: z.object({
+      type: z.enum(['adaptive', 'fixed']),
       max_batch_size: count,
       max_batch_wait_ms: z.number().min(0),
       pending_requests: count,

@@ -3,6 +3,7 @@
 import type { Clock } from '../../foundation/clock.ts'
 import { newUuid } from '../../foundation/ids.ts'
 import { maskSecrets } from '../../foundation/secrets.ts'
+import type { BatchPolicy } from '../generation/batch-policy.ts'
 import type { GenerationResult, TextGenerator } from '../generation/text-generator.ts'
 import type { HttpError } from './http-error.ts'
 import type { HttpExchange } from './http-exchange.ts'
@@ -23,7 +24,7 @@ import type { ServerLimits } from './server-limits.ts'
 
 /** What the routes work with. */
 export interface RouteContext extends GenerationContext {
-  readonly batchConfig: { readonly maxBatchSize: number; readonly maxBatchWaitMs: number }
+  readonly batchConfig: Pick<BatchPolicy, 'type' | 'maxBatchSize' | 'maxBatchWaitMs'>
   readonly metrics: () => Promise<string> | string
   /** The server's own address. */
   readonly endpoint: string
@@ -79,6 +80,7 @@ function createHealthRoutes(context: RouteContext): readonly Route[] {
           endpoint,
           mode: 'service',
           batch_config: {
+            type: batchConfig.type,
             max_batch_size: batchConfig.maxBatchSize,
             max_batch_wait_ms: batchConfig.maxBatchWaitMs,
             pending_requests: generator.status().queued,

@@ -8,6 +8,7 @@ import type { Clock } from '../../foundation/clock.ts'
 import type { Log } from '../../foundation/log.ts'
 import { registerSecret } from '../../foundation/secrets.ts'
 import { Service } from '../../foundation/service.ts'
+import type { BatchPolicy } from '../generation/batch-policy.ts'
 import type { TextGenerator } from '../generation/text-generator.ts'
 import { checkBodyHead, parseJson, readBody } from './requests/body.ts'
 import { HttpExchange, type HttpExchangeParts } from './http-exchange.ts'
@@ -34,7 +35,7 @@ export interface InferenceServerOptions {
   readonly port: number
   /** Every route but `/health` needs it; required for a host other than loopback. */
   readonly apiKey: string | null
-  readonly batchConfig: { readonly maxBatchSize: number; readonly maxBatchWaitMs: number }
+  readonly batchConfig: Pick<BatchPolicy, 'type' | 'maxBatchSize' | 'maxBatchWaitMs'>
   readonly limits?: Partial<ServerLimits>
   /** The body of `/metrics`. */
   readonly metrics: () => Promise<string> | string

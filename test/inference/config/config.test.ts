@@ -134,9 +134,21 @@ input_batching: { max_batch_size: 2, max_batch_wait_ms: 2 }
       modelName: './b.gguf',
       tpSize: 3,
       hardware: { numNodes: 2, numGpus: 9, nodeOffset: 3, numInfWorkers: 6 },
-      batching: { maxBatchSize: 3, maxBatchWaitMs: 2, type: 'adaptive' },
+      batching: { maxBatchSize: 3, maxBatchWaitMs: 2 },
     })
     expect(parse('', { modelName: './b.gguf' }).modelName).toBe('./b.gguf')
+  })
+
+  it.each([
+    ['', {}, 'adaptive'],
+    ['max_batch_wait_ms:', {}, 'adaptive'],
+    ['max_batch_wait_ms: 500', {}, 'fixed'],
+    ['', { maxBatchWaitMs: 500 }, 'fixed'],
+    ['type: adaptive, max_batch_wait_ms: 300', { maxBatchWaitMs: 500 }, 'adaptive'],
+    ['type: fixed', {}, 'fixed'],
+  ])('batching { %s } with the options %j is of the type %s', (keys, overrides, type) => {
+    const { batching } = parse(`${local}input_batching: { ${keys} }`, overrides)
+    expect(batching.type).toBe(type)
   })
 
   it.each([

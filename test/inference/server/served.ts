@@ -38,7 +38,7 @@ export async function serve(
     host: '127.0.0.1',
     port: 0,
     apiKey: null,
-    batchConfig: { maxBatchSize: 1024, maxBatchWaitMs: 500 },
+    batchConfig: { type: 'adaptive', maxBatchSize: 1024, maxBatchWaitMs: 500 },
     metrics: () => 'tutti_up 1\n',
     defaults: { maxTokens: 100 },
     clock: systemClock,

@@ -70,7 +70,12 @@ describe('the inference server', () => {
       initialized: true,
       endpoint: served.url,
       mode: 'service',
-      batch_config: { max_batch_size: 1024, max_batch_wait_ms: 500, pending_requests: 0 },
+      batch_config: {
+        type: 'adaptive',
+        max_batch_size: 1024,
+        max_batch_wait_ms: 500,
+        pending_requests: 0,
+      },
     })
     served.generator.state = {
       queued: 7,

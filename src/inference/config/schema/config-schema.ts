@@ -116,8 +116,11 @@ function batchingSection() {
       .default(500)
       .describe('Longest time that a request waits for others.'),
     type: oneOf('adaptive', 'fixed')
-      .default('adaptive')
-      .describe('`adaptive` sends at once while a worker is free, `fixed` waits for size or time.'),
+      .optional()
+      .describe(
+        '`adaptive` sends at once while a worker is free, `fixed` waits for size or time. ' +
+          'Default: `fixed` where `max_batch_wait_ms` is given, else `adaptive`.',
+      ),
   }).describe('How requests are collected for the engine.')
 }
 
