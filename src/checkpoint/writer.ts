@@ -120,9 +120,12 @@ export class CheckpointWriter implements AsyncDisposable {
     if (this.#episode !== undefined || this.#isWriting) this.#trim()
   }
 
-  /** Writes what is buffered, unless a failed write is waiting for its retry. Never throws. */
-  write(): void {
-    this.#drain('all')
+  /**
+   * Writes what is buffered. While a failed write is waiting for its retry, only `now` tries again.
+   * Never throws.
+   */
+  write(when: 'if due' | 'now' = 'if due'): void {
+    this.#drain('all', when)
   }
 
   /**

@@ -18,6 +18,7 @@ export interface Consumer {
 export interface BusParts {
   readonly clock: Clock
   readonly log: Log
+  /** A batch goes to them one after the other; the record is the first. */
   readonly consumers: readonly Consumer[]
   /** Runs the dispatch in the context of the manager's start, not of the emitter. */
   readonly inContext: (dispatch: () => void) => void
@@ -37,6 +38,7 @@ export class EventBus {
   #oldestTime = 0
   #isScheduled = false
   #isDraining = false
+  #isExiting = false
   #idle: PromiseWithResolvers<void> | undefined
   #emittedInDrain = 0
   #generations = 0
@@ -53,7 +55,8 @@ export class EventBus {
     if (this.#isDraining) this.#emittedInDrain++
     const time = envelope.event?.emit_time ?? this.#parts.clock.now()
     if (queued === 1) this.#oldestTime = time
-    if (queued >= capacity || time - this.#oldestTime > longestWaitSeconds) this.drain()
+    if (this.#isExiting) this.#recordRest()
+    else if (queued >= capacity || time - this.#oldestTime > longestWaitSeconds) this.drain()
     else if (!this.#isScheduled) this.#schedule()
   }
 
@@ -89,12 +92,29 @@ export class EventBus {
     }
   }
 
+  /**
+   * The process exits: the first consumer, the record, gets all that is queued, and from now on
+   * each event at once. Also inside a drain, whose batch the record has already.
+   */
+  recordAtExit(): void {
+    this.#isExiting = true
+    this.#recordRest()
+  }
+
+  #recordRest(): void {
+    const batch = this.#queue
+    this.#queue = []
+    const [record] = this.#parts.consumers
+    for (const envelope of batch) record?.accept(envelope)
+    record?.endOfBatch()
+  }
+
+  /** One consumer after the other: what a subscriber does cannot keep a batch from the record. */
   #dispatch(batch: readonly Envelope[]): void {
-    const { consumers } = this.#parts
-    for (const envelope of batch) {
-      for (const consumer of consumers) consumer.accept(envelope)
+    for (const consumer of this.#parts.consumers) {
+      for (const envelope of batch) consumer.accept(envelope)
+      consumer.endOfBatch()
     }
-    for (const consumer of consumers) consumer.endOfBatch()
   }
 
   #schedule(): void {

@@ -8,6 +8,7 @@ import { CheckpointDegraded, CheckpointRecovered } from '../events/library-event
 import type { Distributions } from '../events/measurement.ts'
 import { newTraceId } from '../foundation/ids.ts'
 import { lookForSecrets } from '../foundation/secrets.ts'
+import { atExit } from '../runtime/at-exit.ts'
 import { noStep } from '../views/panel.ts'
 import { resources, type ResourcesState } from '../views/resources.ts'
 import { EventBus } from './bus.ts'
@@ -46,6 +47,7 @@ export class Pipeline {
   readonly #bus: EventBus
   readonly #recorder: Recorder | null
   readonly #readers: MetricReaders
+  readonly #removeExitCallback: () => void
 
   constructor(parts: PipelineParts) {
     const { options, tasks, enrichers, subscribers } = parts
@@ -69,6 +71,7 @@ export class Pipeline {
       inContext: AsyncLocalStorage.snapshot(),
     })
     this.#readers = this.#bindReaders()
+    this.#removeExitCallback = this.#recordAtExit()
   }
 
   get checkpointFile(): string | null {
@@ -106,10 +109,20 @@ export class Pipeline {
   async close(): Promise<void> {
     const { stopDeadlineMs } = this.#parts.options
     await Promise.all([
-      this.#recorder?.close(),
+      this.#recorder?.close().then(this.#removeExitCallback),
       this.mirror.close(stopDeadlineMs),
       this.#readers.close(stopDeadlineMs),
     ])
+  }
+
+  /** Without it, the events of the last turn of the loop would be missing from the file. */
+  #recordAtExit(): () => void {
+    const recorder = this.#recorder
+    if (recorder === null) return () => {}
+    return atExit(() => {
+      this.#bus.recordAtExit()
+      recorder.writeAtExit()
+    })
   }
 
   /** Last, because a bound reader starts at once; closes the file when a reader cannot be bound. */

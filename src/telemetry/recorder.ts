@@ -47,6 +47,11 @@ export class Recorder implements Consumer {
     return this.#parts.writer.flush()
   }
 
+  /** Writes at once what is buffered, also while a failed write waits for its retry. */
+  writeAtExit(): void {
+    this.#parts.writer.write('now')
+  }
+
   /** Writes the last metric line and closes the file. */
   close(): Promise<void> {
     this.#stopTimer()

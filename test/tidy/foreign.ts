@@ -70,6 +70,7 @@ const globalPermits: readonly Permit[] = [
     ],
     files: [
       'src/cli/',
+      'src/runtime/at-exit.ts',
       'src/runtime/child-program.ts',
       'src/backends/local/functions/worker-program.ts',
       'src/backends/local/programs/launcher.ts',
