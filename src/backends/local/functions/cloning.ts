@@ -43,8 +43,16 @@ interface Part {
   readonly part: unknown
 }
 
+/** None of what throws when it is looked at, such as a revoked proxy. */
 function partsOf(value: unknown): readonly Part[] {
-  if (typeof value !== 'object' || value === null) return []
+  try {
+    return typeof value === 'object' && value !== null ? partsOfObject(value) : []
+  } catch {
+    return []
+  }
+}
+
+function partsOfObject(value: object): readonly Part[] {
   if (Array.isArray(value)) return value.map((part: unknown, at) => ({ step: `[${at}]`, part }))
   if (value instanceof Map) {
     return Array.from(value, ([key, part]: [unknown, unknown]) => [

@@ -153,7 +153,7 @@ export class JobRunner {
   #call(run: TaskFunction, uid: string, args: readonly unknown[]): End | Promise<End> {
     try {
       const returned = runInTask(uid, () => run(...args))
-      if (isThenable(returned)) {
+      if (isAwaitable(returned)) {
         return Promise.resolve(returned).then(
           (value) => this.#returned(value),
           (error: unknown) => this.#failed('thrown', error),
@@ -201,6 +201,15 @@ export class JobRunner {
 }
 
 type End = { readonly value: unknown } | { readonly failure: FailureKind; readonly error: unknown }
+
+/** A result that throws when it is looked at is refused when it is cloned. */
+function isAwaitable(returned: unknown): returned is PromiseLike<unknown> {
+  try {
+    return isThenable(returned)
+  } catch {
+    return false
+  }
+}
 
 async function findFunction(definition: TaskDefinition | undefined): Promise<TaskFunction> {
   if (definition === undefined) throw new Error('the definition did not arrive')

@@ -39,9 +39,10 @@ function serveProcess(): void {
   const mailbox = new Mailbox()
   const runner = serve(mailbox, {
     post(message) {
-      // The channel's own serializer accepts objects that it does not copy completely.
-      if (message.kind === 'value') structuredClone(message.value)
-      parent.send(message)
+      // The channel's own serializer accepts objects that it does not copy completely, and would
+      // call getters a second time.
+      const isValue = message.kind === 'value'
+      parent.send(isValue ? { ...message, value: structuredClone(message.value) } : message)
     },
     began: (slot) => parent.send({ kind: 'began', slot, at: mailbox.starts[slot] ?? 0 }),
     ended(slot) {
