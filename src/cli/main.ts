@@ -2,7 +2,8 @@
 /** The command `tutti`: parses arguments, creates the output, and prints errors. */
 
 import { Command, CommanderError, InvalidArgumentError } from 'commander'
-import { TuttiError } from '../foundation/errors.ts'
+import { messageOf, TuttiError } from '../foundation/errors.ts'
+import { expectOrigin } from '../foundation/options.ts'
 import { version } from '../foundation/version.ts'
 import { exitCodes } from './exit.ts'
 import { verifyJournal } from './journal.ts'
@@ -50,6 +51,7 @@ function createProgram(streams: StandardStreams, finish: (code: number) => void)
     .option('--host <name>', 'the address to listen on (default: 127.0.0.1)')
     .option('--api-key-file <file>', 'a file with the key that clients must send')
     .option('--allow-host <name>', 'another host name that clients may use; repeatable', toHosts)
+    .option('--allow-origin <url>', 'an origin whose pages may call it; repeatable', toOrigins)
     .action(async (options: ServeOptions) => {
       // Loaded only by this command, so that the others start fast.
       const { serve } = await import('./serve.ts')
@@ -80,6 +82,14 @@ function toPort(text: string): number {
 function toHosts(text: string, before: readonly string[] = []): readonly string[] {
   if (/^(?:[\w.-]+|\[[\da-f:.]+\])(?::\d+)?$/i.test(text)) return [...before, text]
   throw new InvalidArgumentError('expected a name such as ai.example.org, or an address')
+}
+
+function toOrigins(text: string, before: readonly string[] = []): readonly string[] {
+  try {
+    return [...before, expectOrigin('--allow-origin', text)]
+  } catch (error) {
+    throw new InvalidArgumentError(messageOf(error))
+  }
 }
 
 async function main(): Promise<void> {

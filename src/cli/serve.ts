@@ -15,6 +15,8 @@ export interface ServeOptions {
   readonly apiKeyFile?: string
   /** Additional host names that clients may use. */
   readonly allowHost?: readonly string[]
+  /** Origins of web pages that may call the server. */
+  readonly allowOrigin?: readonly string[]
 }
 
 /** How long requests in progress may take after the signal. */
@@ -29,7 +31,7 @@ export async function serve(options: ServeOptions, output: Output): Promise<numb
     configFile: options.config,
     host,
     drainSeconds,
-    limits: { allowedHosts: options.allowHost ?? [] },
+    limits: { allowedHosts: options.allowHost ?? [], allowedOrigins: options.allowOrigin ?? [] },
     onProgress: (text) => output.progress([text]),
     ...(options.port === undefined ? {} : { port: options.port }),
     ...(key === null ? {} : { apiKey: key.value }),

@@ -190,3 +190,16 @@ const loopback = /^(?:localhost|127(?:\.\d{1,3}){3}|::1|\[::1\])$/i
 
 /** Whether a server that listens on this host can be reached from this machine only. */
 export const isLoopbackHost = (host: string): boolean => loopback.test(host)
+
+/** An origin as browsers send it: scheme, host and a port that is not the scheme's default. */
+export function expectOrigin(field: string, value: unknown): string {
+  if (typeof value === 'string' && value === originOf(value)) return value
+  throw invalid(field, 'an origin as browsers send it, such as https://app.example', value)
+}
+
+/** A URL of another scheme than the web's, such as a browser extension's, has no origin. */
+function originOf(text: string): string | null {
+  const url = URL.parse(text)
+  if (url === null || url.origin !== 'null') return url?.origin ?? null
+  return /^[a-z][a-z\d+.-]*:\/\/[\w.-]+(?::\d+)?$/.test(text) ? text : null
+}

@@ -122,6 +122,21 @@ describe('tutti serve', () => {
     },
   )
 
+  it('row 72: --allow-origin lets the pages of one more origin call it', async () => {
+    const origins = ['--allow-origin', 'https://app.example', '--allow-origin', 'http://b:1']
+    const { endpoint } = await serve(write('origins.yaml', echo()), ...origins)
+    const allowedFor = async (origin: string): Promise<unknown> => {
+      const response = await chat(endpoint, { origin })
+      return [response.status, response.headers.get('access-control-allow-origin')]
+    }
+    for (const origin of ['https://app.example', 'http://b:1', 'http://localhost:3000']) {
+      expect(await allowedFor(origin)).toEqual([200, origin])
+    }
+    expect(await allowedFor('https://app.example.evil.com')).toEqual([403, null])
+    const end = await runCommand('serve', '--config', 'x.yaml', '--allow-origin', 'app.example')
+    expect([end.code, end.stderr.includes('https://app.example')]).toEqual([2, true])
+  })
+
   it('reads its configuration once: what changes later counts for the next start', async () => {
     const config = write('changing.yaml', echo())
     const keyFile = join(folder, 'key-pipe')

@@ -48,6 +48,8 @@ export class HttpExchange {
   readonly path: string
   readonly #controller = new AbortController()
   readonly #parts: HttpExchangeParts
+  /** Of every response of this exchange, whatever its outcome; names and values in turn. */
+  #headers: readonly string[] = safeHeaders
 
   constructor(request: IncomingMessage, response: ServerResponse, parts: HttpExchangeParts) {
     this.request = request
@@ -70,6 +72,11 @@ export class HttpExchange {
     return this.response.destroyed || this.request.socket.destroyed
   }
 
+  /** Adds headers to the response, whatever its outcome will be. */
+  addHeaders(headers: readonly string[]): void {
+    if (headers.length > 0) this.#headers = [...this.#headers, ...headers]
+  }
+
   abort(reason: string): void {
     this.#controller.abort(inferenceError('canceled', reason))
   }
@@ -85,6 +92,13 @@ export class HttpExchange {
     this.writeHead(status, ['content-length', length, ...headers], isLast)
     if (isLast && !waitsForContinue(this.request)) this.#endAfterBody(text)
     else this.end(text)
+  }
+
+  /** A response without a body: status 204. */
+  sendNothing(headers: readonly string[]): void {
+    if (this.isGone || this.response.headersSent) return
+    this.writeHead(204, headers, this.#isClientSending())
+    this.end()
   }
 
   /** The error for the client; details that it must not see are logged instead. */
@@ -105,7 +119,7 @@ export class HttpExchange {
 
   /** Writes the head only. */
   writeHead(status: number, headers: readonly string[], isLast = false): void {
-    const all = ['x-request-id', this.requestId, ...safeHeaders, ...headers]
+    const all = ['x-request-id', this.requestId, ...this.#headers, ...headers]
     if (isLast || this.#parts.isClosing()) all.push('connection', 'close')
     this.response.writeHead(status, all)
   }

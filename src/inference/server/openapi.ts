@@ -118,22 +118,21 @@ const toolCall = z.object({
   function: z.object({ name: z.string(), arguments: z.string() }),
 })
 
+const error = z.object({
+  message: z.string().describe('What is wrong, for a person.'),
+  type: z.string().describe('The class of the error, which follows from the status.'),
+  param: z.string().nullable().describe('The path of the wrong field.'),
+  code: z.string().nullable().describe('A stable name, for a program.'),
+})
+
 /** By the names that they have in the document. */
 const responseSchemas = {
-  Error: z
-    .object({
-      error: z.object({
-        message: z.string().describe('What is wrong, for a person.'),
-        type: z.string().describe('The class of the error, which follows from the status.'),
-        param: z.string().nullable().describe('The path of the wrong field.'),
-        code: z.string().nullable().describe('A stable name, for a program.'),
-      }),
-    })
-    .describe('Every error but those of `POST /generate`.'),
+  Error: z.object({ error }).describe('Every error but those of `POST /generate`.'),
   GenerateError: z.object({
     status: z.literal('error'),
     message: z.string(),
     hostname: z.string(),
+    error,
   }),
   Health: z.object({
     status: z.enum(['healthy', 'unhealthy']),

@@ -17,9 +17,12 @@ export interface RequestGuardOptions {
   readonly headerCount: number
 }
 
-type RequestHead = Pick<IncomingMessage, 'url' | 'headers' | 'rawHeaders'>
+type RequestHead = Pick<IncomingMessage, 'method' | 'url' | 'headers' | 'rawHeaders'>
 
-/** Checks the address, `Host`, `Origin`, the key and `Expect`, in this order. */
+/**
+ * Checks the address, `Host`, `Origin`, the key and `Expect`, in this order. Known origins are
+ * those of the server's own hosts, every port of loopback, and the allowed ones, compared exactly.
+ */
 export class RequestGuard {
   readonly #options: RequestGuardOptions
   readonly #hosts: ReadonlySet<string>
@@ -32,7 +35,7 @@ export class RequestGuard {
     const names = hosts.map((host) => host.toLowerCase())
     this.#hosts = new Set(names.flatMap((name) => [name, `${name}:${port}`]))
     this.#origins = new Set([
-      ...origins.map((origin) => origin.toLowerCase()),
+      ...origins,
       ...[...this.#hosts].flatMap((host) => [`http://${host}`, `https://${host}`]),
     ])
     this.#keyHash = apiKey === null ? null : hash('sha256', apiKey, 'buffer')
@@ -50,15 +53,27 @@ export class RequestGuard {
     if (!this.#hosts.has((headers.host ?? '').toLowerCase())) {
       throw hostNotAllowed(this.#options.endpoint)
     }
-    if (headers.origin !== undefined && !this.#origins.has(headers.origin.toLowerCase())) {
-      throw new HttpError(403, 'This Origin is not allowed.', { code: 'origin_not_allowed' })
+    if (headers.origin !== undefined && !this.#isKnownOrigin(headers.origin)) {
+      throw originNotAllowed()
     }
+    // A browser asks without the key whether the page may send it.
+    if (isPreflight(request)) return
     if (!isOpen && this.#keyHash !== null) this.#checkKey(this.#keyHash, request)
     if (headers.expect !== undefined && !waitsForContinue(request)) {
       throw new HttpError(417, 'Of Expect, only "100-continue" is supported.', {
         code: 'bad_request',
       })
     }
+  }
+
+  /** The headers with which a browser lets a page of a known origin read the response. */
+  corsHeaders({ headers: { origin } }: RequestHead): readonly string[] {
+    if (origin === undefined || !this.#isKnownOrigin(origin)) return []
+    return ['access-control-allow-origin', origin, ...sharedCors]
+  }
+
+  #isKnownOrigin(origin: string): boolean {
+    return this.#origins.has(origin) || loopbackOrigin.test(origin)
   }
 
   #checkKey(expected: Buffer, { url = '', headers }: RequestHead): void {
@@ -75,6 +90,38 @@ export class RequestGuard {
   }
 }
 
+/** Whether a browser asks if it may send a request to which a page added headers. */
+export const isPreflight = ({
+  method,
+  headers,
+}: Omit<RequestHead, 'url' | 'rawHeaders'>): boolean =>
+  method === 'OPTIONS' &&
+  headers.origin !== undefined &&
+  headers['access-control-request-method'] !== undefined
+
+/** The answer to a preflight: clients of the API add headers of their own, so any may be sent. */
+export function preflightHeaders({ headers }: Pick<RequestHead, 'headers'>): readonly string[] {
+  const wanted = headers['access-control-request-headers']
+  const isPrivate = headers['access-control-request-private-network'] === 'true'
+  return [
+    'access-control-allow-methods',
+    'GET, HEAD, POST',
+    'access-control-max-age',
+    '600',
+    ...(wanted === undefined ? [] : ['access-control-allow-headers', wanted]),
+    ...(isPrivate ? ['access-control-allow-private-network', 'true'] : []),
+  ]
+}
+
+const loopbackOrigin = /^https?:\/\/(?:localhost|127(?:\.\d{1,3}){3}|\[::1\])(?::\d{1,5})?$/
+
+const sharedCors = [
+  'vary',
+  'Origin',
+  'access-control-expose-headers',
+  'x-request-id, x-tutti-ignored-fields, retry-after',
+]
+
 const bearer = /^bearer +(.*)$/is
 const keyInUrl = /[?&](?:api[_-]?key|key|token|access[_-]?token|authorization)=/i
 
@@ -84,6 +131,13 @@ const hostNotAllowed = (endpoint: string): HttpError =>
     `This Host is not allowed. Call the server as ${endpoint}, ` +
       'or name the host in `limits.allowedHosts` (--allow-host).',
     { code: 'host_not_allowed' },
+  )
+
+const originNotAllowed = (): HttpError =>
+  new HttpError(
+    403,
+    'This Origin is not allowed. Name it in `limits.allowedOrigins` (--allow-origin).',
+    { code: 'origin_not_allowed' },
   )
 
 const unauthorized = (reason: string): HttpError =>

@@ -5,7 +5,7 @@ import { newUuid } from '../../foundation/ids.ts'
 import { maskSecrets } from '../../foundation/secrets.ts'
 import type { BatchPolicy } from '../generation/batch-policy.ts'
 import type { GenerationResult, TextGenerator } from '../generation/text-generator.ts'
-import type { HttpError } from './http-error.ts'
+import { errorBody, type HttpError } from './http-error.ts'
 import type { HttpExchange } from './http-exchange.ts'
 import { machineName } from './listening.ts'
 import { createOpenApiDocument } from './openapi.ts'
@@ -285,10 +285,10 @@ async function answerPrompts(
   exchange.sendJson(200, response, ignoredHeaders(request))
 }
 
-/** Sends an error in the shape of `POST /generate`. */
+/** Sends an error in the shape of `POST /generate`, which contains that of the other routes. */
 export function refuseGenerate(exchange: HttpExchange, error: HttpError): void {
-  const body = { status: 'error', message: error.message, hostname: machineName }
-  exchange.sendJson(error.status, body, error.headers)
+  const head = { status: 'error', message: error.message, hostname: machineName }
+  exchange.sendJson(error.status, { ...head, ...errorBody(error) }, error.headers)
 }
 
 function resultOf(

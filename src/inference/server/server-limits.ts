@@ -5,6 +5,7 @@ import {
   expectInteger,
   expectKnownKeys,
   expectNumber,
+  expectOrigin,
   invalid,
 } from '../../foundation/options.ts'
 
@@ -44,7 +45,7 @@ export interface ServerLimits {
   readonly maxPrompts: number
   /** Names besides the known ones that a `Host` header may have. Default none. */
   readonly allowedHosts: readonly string[]
-  /** Origins besides the known ones, such as that of a reverse proxy. Default none. */
+  /** Origins of web pages besides the known ones, such as `https://app.example`. Default none. */
   readonly allowedOrigins: readonly string[]
   /** Refuses unknown fields instead of ignoring them. Default `false`. */
   readonly isStrict: boolean
@@ -82,6 +83,9 @@ export function resolveServerLimits(given: Partial<ServerLimits> = {}): ServerLi
     else if (name === 'isStrict') expectBoolean(field, value)
     else if (name.startsWith('allowed')) expectStrings(field, value)
     else expectInteger(field, value, { min: 1, max: 2 ** 31 - 1 })
+  }
+  for (const [at, origin] of limits.allowedOrigins.entries()) {
+    expectOrigin(`limits.allowedOrigins[${at}]`, origin)
   }
   return limits
 }

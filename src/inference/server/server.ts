@@ -12,7 +12,7 @@ import type { BatchPolicy } from '../generation/batch-policy.ts'
 import type { TextGenerator } from '../generation/text-generator.ts'
 import { checkBodyHead, parseJson, readBody } from './requests/body.ts'
 import { HttpExchange, type HttpExchangeParts } from './http-exchange.ts'
-import { RequestGuard } from './request-guard.ts'
+import { isPreflight, preflightHeaders, RequestGuard } from './request-guard.ts'
 import { createRoutes, generatePath, refuseGenerate, type RouteContext } from './routes.ts'
 import { HttpError } from './http-error.ts'
 import { endpointOf, expectReachable, knownHosts, listen } from './listening.ts'
@@ -149,8 +149,11 @@ export class InferenceServer extends Service {
   async #answer(exchange: HttpExchange): Promise<void> {
     const { request } = exchange
     if (this.#entry === undefined) throw closing()
-    const match = this.#entry.router.find(exchange.path)
-    this.#entry.guard.check(request, match?.route.isOpen === true)
+    const { guard, router } = this.#entry
+    const match = router.find(exchange.path)
+    exchange.addHeaders(guard.corsHeaders(request))
+    guard.check(request, match?.route.isOpen === true)
+    if (isPreflight(request)) return exchange.sendNothing(preflightHeaders(request))
     const { route, rest } = expectMatch(match, request.method ?? '')
     if (this.#isDraining && route.isOpen !== true) throw closing()
     if (route.bodyBytes === undefined) return route.answer(exchange, undefined, rest)

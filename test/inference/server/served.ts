@@ -98,3 +98,16 @@ export function raw(port: number, ...parts: readonly (string | Buffer)[]): Promi
     for (const part of parts) socket.write(part)
   })
 }
+
+/** The status line's number and all headers of a request with these lines. */
+export async function speak(
+  served: Served,
+  request: string,
+  headers: readonly string[] = [`Host: 127.0.0.1:${served.port}`],
+  body = '',
+): Promise<{ readonly status: number; readonly answer: string }> {
+  const lines = [`${request} HTTP/1.1`, ...headers, 'Connection: close']
+  if (body !== '') lines.push('Content-Type: application/json', `Content-Length: ${body.length}`)
+  const answer = await raw(served.port, `${lines.join('\r\n')}\r\n\r\n${body}`)
+  return { status: Number(/^HTTP\/1\.1 (\d+)/.exec(answer)?.[1]), answer }
+}

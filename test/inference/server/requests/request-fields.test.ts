@@ -27,6 +27,12 @@ describe('fields of requests', () => {
           status: 'error',
           message: bad.message,
           hostname: expect.any(String),
+          error: {
+            message: bad.message,
+            type: 'invalid_request_error',
+            param: expect.stringMatching(/^(?:prompts|timeout)/),
+            code: expect.any(String),
+          },
         })
         continue
       }
