@@ -85,6 +85,8 @@ export class Entry implements Indexed, TaskHolder {
   owner: TaskOwner | null = null
   /** The attributes that all its events share; created on first use. */
   attributes: JsonObject | null = null
+  /** Telemetry has seen TaskStarted; false if it began while the task was running. */
+  isStartEmitted = false
   /** Set once somebody asked for its cancellation. */
   cancelReason: string | null = null
   endListeners: Set<EndListener> | null = null

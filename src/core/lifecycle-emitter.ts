@@ -17,7 +17,6 @@ import type { Clock } from '../foundation/clock.ts'
 import { maskSecrets } from '../foundation/secrets.ts'
 import { emptyAttributes, type JsonObject, type JsonValue } from '../foundation/json-value.ts'
 import { errorTypeOf, TaskCanceledError } from '../foundation/task-errors.ts'
-import type { Life } from '../tasks/lifecycle.ts'
 import {
   describeAttempt,
   describeFacts,
@@ -96,23 +95,28 @@ export class TelemetryEmitter implements LifecycleEmitter {
 
   changed(entry: Entry, ending: Ending): void {
     const { sink, clock, sessionId: session_id } = this.#parts
-    const { event, time, durationSeconds } = entry.life
+    const { event, time, durationSeconds, failedStart } = entry.life
     if (event === null) return
+    if (event === 'TaskStarted') entry.isStartEmitted = true
+    const isAttempt = event === 'tutti.TaskAttempt'
     const fields = {
       session_id,
       backend: entry.backend,
       event_time: time,
       task_id: entry.task.uid,
       node_id: entry.nodeId,
-      duration_seconds: durationSeconds,
+      duration_seconds: isAttempt || entry.isStartEmitted ? durationSeconds : 0,
       error_type: event === 'TaskFailed' ? errorTypeOf(ending.error) : '',
       attributes: this.#attributesOf(entry, ending),
     }
-    if (event !== 'tutti.TaskAttempt') {
-      return sink.emit(stampEvent(eventClasses[event], clock, fields))
+    if (!isAttempt) return sink.emit(stampEvent(eventClasses[event], clock, fields))
+    const attempt = {
+      attempt: entry.attempt,
+      worker_id: entry.workerId,
+      start_time: failedStart?.wallSeconds ?? null,
+      ...describeFailure(ending.error),
     }
-    const failure = describeFailure(ending.error)
-    sink.emit(stampEvent(TaskAttempt, clock, { ...fields, ...failure, attempt: entry.attempt }))
+    sink.emit(stampEvent(TaskAttempt, clock, { ...fields, ...attempt }))
   }
 
   noticed(backend: string, notice: Exclude<Notice, NodeNotice>): void {
@@ -141,13 +145,14 @@ export class TelemetryEmitter implements LifecycleEmitter {
     if (event === 'TaskSubmitted' || event === 'TaskQueued') return describeTask(entry)
     const attempt = describeAttempt(entry)
     if (event === 'TaskStarted') return attempt
-    const extras = this.#describeEnding(entry.life, ending)
+    const extras = this.#describeEnding(entry, ending)
     return extras === null ? attempt : Object.freeze({ ...attempt, ...extras })
   }
 
   /** `null` when there is nothing to add, as for most tasks that succeed. */
-  #describeEnding(life: Life, ending: Ending): Record<string, JsonValue> | null {
-    const { event, isIncomplete } = life
+  #describeEnding(entry: Entry, ending: Ending): Record<string, JsonValue> | null {
+    const { event } = entry.life
+    const isIncomplete = !entry.isStartEmitted
     const facts = describeFacts(ending.facts)
     const isKept = event === 'TaskCompleted' && this.#parts.keepResults
     if (event === 'TaskCompleted' && !isKept && !isIncomplete) return facts

@@ -21,9 +21,13 @@ export const CheckpointDegraded = defineEvent('tutti.CheckpointDegraded', {
 /** The checkpoint is written again; `lost` lines were dropped meanwhile. */
 export const CheckpointRecovered = defineEvent('tutti.CheckpointRecovered', { lost: 'int' })
 
-/** An attempt failed and another follows. */
+/** An attempt failed and another follows. Worker and times are those of the attempt. */
 export const TaskAttempt = defineEvent('tutti.TaskAttempt', {
   attempt: 'int',
+  /** `null` if the attempt failed before it began, as `start_time`; the duration is 0 then. */
+  worker_id: 'any',
+  start_time: 'any',
+  duration_seconds: 'float',
   error_type: 'str',
   error_message: 'str',
 })

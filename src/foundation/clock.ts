@@ -5,7 +5,7 @@ import { performance } from 'node:perf_hooks'
 
 /** A source of time and timers. Tests replace it with `ManualClock` from `tutti/testing`. */
 export interface Clock {
-  /** Wall-clock seconds since the epoch. Never runs backwards within a process. */
+  /** Wall-clock seconds since the epoch. Runs backwards only if the wall clock is set back. */
   now(): number
   /** Monotonic milliseconds; only differences mean something. */
   monotonicMs(): number
@@ -23,19 +23,35 @@ export interface TimerOptions {
 /** Node fires longer timers immediately, so longer waits are split. */
 const longestTimerMs = 2 ** 31 - 1
 
+/** A smaller step back of the wall clock is bridged: the time stands still instead. */
+const smallestStepMs = 2
+
 /**
- * The system's clock. Wall time is anchored to the monotonic clock: it follows steps forward (NTP,
- * a resumed laptop) and ignores steps back, so that no event is dated before its cause.
+ * The system's clock. Wall time is the monotonic clock plus an offset, so that it has a resolution
+ * below `Date.now()`'s millisecond. Each reading of the system's clocks limits what the offset can
+ * be, and the offset is moved only as far as these limits require. So a process that was preempted
+ * or stopped between two readings, which widens the limits, changes nothing, and steps of the wall
+ * clock (NTP, a resumed laptop, a user) are followed in both directions.
  */
 class SystemClock implements Clock {
-  #anchorMs = Date.now() - performance.now()
+  #offsetMs = Date.now() - performance.now()
+  #lastMs = 0
 
   now(): number {
-    const monotonic = performance.now()
-    const system = Date.now()
-    // Date.now() is truncated to the millisecond: only a larger lead is a step.
-    if (system - (this.#anchorMs + monotonic) > 1) this.#anchorMs = system - monotonic
-    return (this.#anchorMs + monotonic) / 1000
+    const before = performance.now()
+    const wall = Date.now()
+    // The wall clock was read at `before` or later, and is truncated to the millisecond.
+    const highest = wall + 1 - before
+    let offset = this.#offsetMs
+    if (offset < highest - 1 || offset > highest) {
+      const lowest = wall - performance.now()
+      offset = Math.min(Math.max(offset, lowest), highest)
+      this.#offsetMs = offset
+    }
+    const nowMs = offset + before
+    const backMs = this.#lastMs - nowMs
+    if (backMs <= 0 || backMs >= smallestStepMs) this.#lastMs = nowMs
+    return this.#lastMs / 1000
   }
 
   monotonicMs(): number {

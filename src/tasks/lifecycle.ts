@@ -68,31 +68,39 @@ export class Life {
   readonly event: (typeof eventOf)[Stimulus] | null
   /** Wall-clock seconds; times of one task never decrease. */
   readonly time: number
-  /** Monotonic milliseconds at which the latest attempt began; `null` before the first. */
+  /** Monotonic milliseconds of TaskStarted; `null` before. */
   readonly startedMs: number | null
-  /** An attempt has failed and the next has not begun. */
-  readonly isBetweenAttempts: boolean
-  /** The latest attempt's execution time by now; 0 if RUNNING was never recorded. */
+  /** When the current attempt began; `null` before, and when it has failed and another follows. */
+  readonly attemptStart: Moment | null
+  /** On `tutti.TaskAttempt`: when the attempt that failed began; `null` if it did not begin. */
+  readonly failedStart: Moment | null
+  /** From TaskStarted to the end, all attempts included; for a failed attempt its own time. */
   readonly elapsedMs: number
 
   constructor(state: TaskState, stimulus: Stimulus | null, before: Life | null, now: Moment) {
     const isStart = stimulus === 'start'
+    const isRetry = stimulus === 'retry'
+    const attemptStart = before?.attemptStart ?? null
+    const startedMs = before?.startedMs ?? (isStart ? now.monotonicMs : null)
     this.state = state
     this.event =
       stimulus === null || (isStart && before?.state === 'RUNNING') ? null : eventOf[stimulus]
     this.time = before === null ? now.wallSeconds : Math.max(before.time, now.wallSeconds)
-    this.startedMs = isStart ? now.monotonicMs : (before?.startedMs ?? null)
-    this.isBetweenAttempts = stimulus === 'retry' && state === 'RUNNING'
-    this.elapsedMs = isStart || before === null ? 0 : attemptMs(before, now)
+    this.startedMs = startedMs
+    if (isStart) this.attemptStart = { wallSeconds: this.time, monotonicMs: now.monotonicMs }
+    else this.attemptStart = isRetry ? null : attemptStart
+    this.failedStart = isRetry ? attemptStart : null
+    const sinceMs = isRetry ? (attemptStart?.monotonicMs ?? null) : startedMs
+    this.elapsedMs = sinceMs === null ? 0 : Math.max(0, now.monotonicMs - sinceMs)
   }
 
   get durationSeconds(): number {
     return this.elapsedMs / 1000
   }
 
-  /** The task ended without RUNNING having been recorded. */
-  get isIncomplete(): boolean {
-    return hasEnded(this.state) && this.startedMs === null
+  /** A task that was RUNNING waits for its next attempt. */
+  get isBetweenAttempts(): boolean {
+    return this.state === 'RUNNING' && this.attemptStart === null
   }
 }
 
@@ -107,10 +115,4 @@ export function advance(life: Life, stimulus: Stimulus, now: Moment): Life | nul
   const isNextAttempt = stimulus === 'start' && life.isBetweenAttempts
   const state = isNextAttempt ? 'RUNNING' : transitions[life.state][stimulus]
   return state === undefined ? null : new Life(state, stimulus, life, now)
-}
-
-/** Waiting for the next attempt is not execution. */
-function attemptMs({ startedMs, isBetweenAttempts, elapsedMs }: Life, now: Moment): number {
-  if (startedMs === null) return 0
-  return isBetweenAttempts ? elapsedMs : Math.max(0, now.monotonicMs - startedMs)
 }

@@ -1,3 +1,6 @@
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { performance } from 'node:perf_hooks'
 import { afterEach, describe, expect, it, vi } from 'vitest'
 import { sleep, systemClock } from '../../src/foundation/clock.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
@@ -7,27 +10,117 @@ afterEach(() => {
   vi.useRealTimers()
 })
 
+/**
+ * Both of the system's clocks, at the test's command. Every reading takes 0.0001 ms, and the one
+ * after which the process is preempted as long as that lasts.
+ */
+function fakeReadings() {
+  let monotonicMs = performance.now()
+  let preemption = { readings: Infinity, ms: 0 }
+  const time = {
+    wallMs: Math.floor(Date.now()) + 0.25,
+    pass(ms: number): void {
+      monotonicMs += ms
+      time.wallMs += ms
+    },
+    preemptAfter(readings: number, ms: number): void {
+      preemption = { readings, ms }
+    },
+    /** How far a time in seconds is from the wall clock. */
+    leadMs: (seconds: number) => Math.abs(seconds * 1000 - time.wallMs),
+  }
+  const read = (value: () => number) => (): number => {
+    const now = value()
+    time.pass(--preemption.readings === 0 ? preemption.ms : 0.0001)
+    return now
+  }
+  vi.spyOn(performance, 'now').mockImplementation(read(() => monotonicMs))
+  vi.spyOn(Date, 'now').mockImplementation(read(() => Math.floor(time.wallMs)))
+  return time
+}
+
 describe('the system clock', () => {
   it('gives seconds that agree with the system', () => {
     expect(Math.abs(systemClock.now() - Date.now() / 1000)).toBeLessThan(1)
   })
 
-  it('row 28: never runs backwards, and follows a step forward', () => {
-    const real = Date.now
-    let offset = 0
-    vi.spyOn(Date, 'now').mockImplementation(() => real.call(Date) + offset)
-    let last = systemClock.now()
-    const before = last
-    for (const step of [0, -3_600_000, 0, -1, 5000, -5000, 0, 7_200_000, -7_200_000]) {
-      offset += step
+  it('row 28: follows steps of the wall clock, and runs backwards only with them', () => {
+    const time = fakeReadings()
+    for (const stepMs of [0, -3_600_000, 0, 5000, -5000, 7_200_000, -7_200_000, -1.5, 1.5]) {
+      const before = systemClock.now()
+      time.wallMs += stepMs
+      // A step of less than 2 ms is bridged: the time stands still.
+      const first = systemClock.now()
+      if (stepMs > -2) expect(first).toBeGreaterThanOrEqual(before)
+      let last = first
       for (let count = 0; count < 50; count++) {
+        time.pass(0.1)
         const now = systemClock.now()
         expect(now).toBeGreaterThanOrEqual(last)
         last = now
       }
+      expect(time.leadMs(last)).toBeLessThan(2)
     }
-    // The forward steps were followed: from the lowest point, two hours up.
-    expect(last - before).toBeGreaterThan(3590)
+  })
+
+  it('row 117: a process that is preempted between two readings stays at the wall clock', () => {
+    const time = fakeReadings()
+    for (let count = 0; count < 1000; count++) {
+      // After any reading but the first: before, between and after those of the two clocks.
+      time.preemptAfter(1 + (count % 4), 300)
+      let last = systemClock.now()
+      time.pass(0.3)
+      const now = systemClock.now()
+      expect(now).toBeGreaterThanOrEqual(last)
+      last = now
+    }
+    time.pass(10)
+    expect(time.leadMs(systemClock.now())).toBeLessThan(2)
+    for (const stepMs of [500, -500]) {
+      time.preemptAfter(1, 300)
+      time.wallMs += stepMs
+      systemClock.now()
+      time.pass(10)
+      expect(time.leadMs(systemClock.now())).toBeLessThan(2)
+    }
+  })
+
+  it('row 117: a process that is stopped again and again stays at the wall clock', async () => {
+    const clockFile = new URL('../../src/foundation/clock.ts', import.meta.url)
+    const script = `
+      const { systemClock } = await import(${JSON.stringify(clockFile.href)})
+      process.stdin.on('data', () => {
+        let [ahead, behind] = [-Infinity, Infinity]
+        for (let count = 0; count < 20; count++) {
+          const [now, after] = [systemClock.now() * 1000, Date.now()]
+          ahead = Math.max(ahead, now - after)
+          behind = Math.min(behind, after - now)
+        }
+        process.stdout.write(JSON.stringify({ ahead, behind }))
+        process.exit()
+      })
+      process.stdout.write('ready')
+      // Without a pause, so that the process is stopped between two readings.
+      const read = () => {
+        for (let count = 0; count < 1000; count++) systemClock.now()
+        setImmediate(read)
+      }
+      read()`
+    const child = spawn(process.execPath, ['--input-type=module', '-e', script])
+    let output = ''
+    child.stdout.on('data', (data: Buffer) => (output += data.toString()))
+    await once(child.stdout, 'data')
+    for (let count = 0; count < 40; count++) {
+      child.kill('SIGSTOP')
+      await sleep(systemClock, 20)
+      child.kill('SIGCONT')
+      await sleep(systemClock, 3)
+    }
+    child.stdin.write('enough')
+    await once(child, 'close')
+    const { ahead, behind } = JSON.parse(output.slice('ready'.length)) as Record<string, number>
+    expect(ahead).toBeLessThan(2)
+    expect(behind).toBeLessThan(2)
   })
 
   it('measures with a clock that does not step', () => {

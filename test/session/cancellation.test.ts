@@ -116,8 +116,10 @@ describe('cancellation', () => {
     backend.report(backend.jobOf(task), cancelReport)
     const events = await eventsOf(task)
     expect(typesOf(events).slice(3)).toEqual(['TaskStarted', 'tutti.TaskAttempt', 'TaskCanceled'])
-    expect(events.at(-1)).toMatchObject({ duration_seconds: 1 })
+    // From TaskStarted, also while no attempt runs.
+    expect(events.at(-1)).toMatchObject({ duration_seconds: 6 })
     expect(events.at(-1)?.attributes).not.toHaveProperty('worker_id')
+    expect(events.at(-1)?.attributes).not.toHaveProperty('incomplete_lifecycle')
     expect(backend.jobs).toHaveLength(2)
   })
 

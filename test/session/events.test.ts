@@ -1,7 +1,10 @@
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { Session } from '../../src/session/session.ts'
 import { AITask } from '../../src/tasks/ai-task.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
-import { attribute, openSession, quick, typesOf } from './open-session.ts'
+import { FakeBackend } from '../../src/testing/fake-backend.ts'
+import { ManualClock } from '../../src/testing/manual-clock.ts'
+import { attribute, type EventRecord, openSession, quick, typesOf } from './open-session.ts'
 
 describe("a task's events", () => {
   it('events: a successful task has all fields in all its events', async () => {
@@ -164,11 +167,16 @@ describe("a task's events", () => {
     }
   })
 
-  it('events: telemetry that starts late begins with the next change', async () => {
-    const { FakeBackend } = await import('../../src/testing/fake-backend.ts')
-    const { Session } = await import('../../src/session/session.ts')
+  const lateSession = (): { session: Session; backend: FakeBackend; clock: ManualClock } => {
+    const clock = new ManualClock(1000)
     const backend = new FakeBackend()
-    await using session = new Session([backend])
+    const session = new Session([backend], { clock })
+    onTestFinished(() => session.close())
+    return { session, backend, clock }
+  }
+
+  it('events: telemetry that starts late begins with the next change', async () => {
+    const { session, backend } = lateSession()
     const task = quick()
     await session.submitTasks([task])
     const telemetry = await session.startTelemetry()
@@ -179,6 +187,56 @@ describe("a task's events", () => {
     await telemetry.flush()
     expect(heard).toEqual(['TaskStarted', 'TaskCompleted'])
     await expect(session.startTelemetry()).rejects.toThrow(/already started/)
+  })
+
+  it('events: telemetry that did not see TaskStarted tells 0.0 everywhere', async () => {
+    const { session, backend, clock } = lateSession()
+    const [done, failed, canceled, retried] = [quick(), quick(), quick(), quick({ retries: 1 })]
+    const tasks = [done, failed, canceled, retried]
+    await session.submitTasks(tasks)
+    for (const task of tasks) backend.start(task)
+    await clock.advance(3000)
+    const telemetry = await session.startTelemetry()
+    const ends: EventRecord[] = []
+    telemetry.subscribe((event) => void (event.task_id !== null && ends.push(event)))
+    await clock.advance(2000)
+    backend.complete(done)
+    backend.fail(failed, new Error('on purpose'))
+    session.cancel(canceled)
+    backend.report(backend.jobOf(canceled), { kind: 'cancel', reason: 'asked' })
+    backend.fail(retried, new Error('once'))
+    backend.start(retried)
+    await clock.advance(1000)
+    backend.complete(retried)
+    await telemetry.flush()
+    const types = ['TaskCompleted', 'TaskFailed', 'TaskCanceled', 'tutti.TaskAttempt']
+    expect(typesOf(ends)).toEqual([...types, 'TaskCompleted'])
+    const [attempt] = ends.splice(3, 1)
+    expect(attempt).toMatchObject({ start_time: 1000, duration_seconds: 5 })
+    for (const end of ends) {
+      expect(end.duration_seconds).toBe(0)
+      expect(end.attributes).toMatchObject({ incomplete_lifecycle: true })
+    }
+    expect(telemetry.readMetrics()).toMatchObject({
+      tasks_started: 0,
+      tasks_running: 0,
+      tasks_completed: 2,
+      tasks_failed: 1,
+      tasks_canceled: 1,
+      task_duration_seconds_count: 0,
+      task_duration_seconds_sum: 0,
+    })
+    const { tasks: counted, duration } = telemetry.summary()
+    expect(counted).toMatchObject({ completed: 2, failed: 1, canceled: 1, running: 0 })
+    expect(duration).toMatchObject({ mean: 0, max: 0 })
+    const spans = telemetry.taskSpans()
+    expect(spans.map(({ attributes }) => attributes['status'])).toEqual([
+      'completed',
+      'failed',
+      'canceled',
+      'completed',
+    ])
+    expect(spans.flatMap(({ events }) => events)).toEqual([])
   })
 })
 

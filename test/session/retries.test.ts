@@ -10,7 +10,7 @@ const lost = (text: string) => new WorkerLostError(text)
 
 describe('retries', () => {
   it('retries: an event for every failed attempt, TaskStarted once', async () => {
-    const { session, backend, clock, eventsOf } = await openSession()
+    const { session, backend, clock, telemetry, eventsOf } = await openSession()
     const task = quick({ retries: 2 })
     await session.submitTasks([task])
     const report = (attempt: number, kind: 'start' | 'fail') => {
@@ -48,8 +48,15 @@ describe('retries', () => {
     expect(attribute(started, 'attempt')).toBe(1)
     const told = { error_type: 'RangeError', backend: 'local' }
     expect(first).toMatchObject({ ...told, attempt: 1, error_message: 'no. 1', node_id: 'n1' })
+    expect(first).toMatchObject({ worker_id: 'w1', start_time: 1000, duration_seconds: 1 })
     expect(second).toMatchObject({ ...told, attempt: 2, error_message: 'no. 2', node_id: 'n2' })
-    expect(end).toMatchObject({ duration_seconds: 0.5, node_id: 'n3' })
+    expect(second).toMatchObject({ worker_id: 'w2', start_time: 1005, duration_seconds: 2 })
+    // From TaskStarted: three attempts of 1, 2 and 0.5 s, and a wait of 4 s.
+    expect(end).toMatchObject({ duration_seconds: 7.5, node_id: 'n3' })
+    expect(telemetry.readMetrics()).toMatchObject({
+      task_duration_seconds_count: 1,
+      task_duration_seconds_sum: 7.5,
+    })
     expect(end?.attributes).toMatchObject({ attempt: 3, worker_id: 'w3' })
     expect(end?.attributes).not.toHaveProperty('incomplete_lifecycle')
   })

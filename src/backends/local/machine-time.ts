@@ -14,8 +14,18 @@ export interface TimeReading extends Moment {
   readonly machineMs: number
 }
 
+/** Readings that take longer were interrupted and would not be of one moment. */
+const longestReadingMs = 1
+const mostReadings = 10
+
 export function readTime(clock: Clock): TimeReading {
-  return { wallSeconds: clock.now(), monotonicMs: clock.monotonicMs(), machineMs: machineMs() }
+  for (let count = 1; ; count++) {
+    const before = machineMs()
+    const [wallSeconds, monotonicMs] = [clock.now(), clock.monotonicMs()]
+    const isOneMoment = machineMs() - before <= longestReadingMs
+    if (isOneMoment || count === mostReadings)
+      return { wallSeconds, monotonicMs, machineMs: before }
+  }
 }
 
 /** A machine time, not later than the reading, in the terms of the clock that was read. */
