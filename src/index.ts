@@ -31,6 +31,23 @@ export type { BaseFields, EventClass, FieldType } from './events/event.ts'
 export { defineEvent } from './events/define-event.ts'
 export type { DeclaredFields, FieldDeclaration, FieldDeclarations } from './events/define-event.ts'
 export type { JsonObject, JsonValue } from './foundation/json-value.ts'
+export {
+  BackendThrottled,
+  Batch,
+  CheckpointDegraded,
+  CheckpointRecovered,
+  EngineLost,
+  NodeDrained,
+  NodeJoined,
+  NodeLost,
+  ResultReused,
+  SubscriberError,
+  TaskAttempt,
+  TaskResolved,
+  WorkerLost,
+  WorkflowEnded,
+  WorkflowStarted,
+} from './events/library-events.ts'
 export { makeEvent } from './events/make-event.ts'
 export type { EventInput } from './events/make-event.ts'
 export type { Measurement } from './events/measurement.ts'
@@ -48,7 +65,13 @@ export {
   TaskStarted,
   TaskSubmitted,
 } from './events/vocabulary.ts'
-export type { BuiltInEvent, TaskEvent, TelemetryEvent } from './events/vocabulary.ts'
+export type {
+  ApplicationEvent,
+  BuiltInEvent,
+  LibraryEvent,
+  TaskEvent,
+  TelemetryEvent,
+} from './events/vocabulary.ts'
 export {
   BackendError,
   CheckpointError,

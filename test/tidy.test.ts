@@ -152,6 +152,11 @@ describe('docs/events.md', () => {
     const names = own.map(({ eventType }) => eventType)
     expect(differences('library-events.ts', names, namespacedEvents(files))).toEqual([])
   })
+
+  it('is about events that the entry point exports', () => {
+    const exported = new Set(textOf('src/index.ts').match(/\w+/g))
+    expect(Object.keys(libraryEvents).filter((name) => !exported.has(name))).toEqual([])
+  })
 })
 
 describe('docs/states.md', () => {

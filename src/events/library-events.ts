@@ -4,6 +4,15 @@
  */
 
 import { defineEvent } from './define-event.ts'
+import type { EventClass } from './event.ts'
+
+/** Gives fields that are declared as `any` the type of what the library puts there. */
+const typed =
+  <Precise extends object>() =>
+  <Name extends string, Fields extends object>(
+    eventClass: EventClass<Name, Fields>,
+  ): EventClass<Name, Omit<Fields, keyof Precise> & Precise> =>
+    eventClass as unknown as EventClass<Name, Omit<Fields, keyof Precise> & Precise>
 
 /** A subscriber failed; at most one event a minute for each, with the failures since the last. */
 export const SubscriberError = defineEvent('tutti.SubscriberError', {
@@ -11,15 +20,18 @@ export const SubscriberError = defineEvent('tutti.SubscriberError', {
   count: 'int',
   message: 'str',
 })
+export type SubscriberError = InstanceType<typeof SubscriberError>
 
 /** The checkpoint cannot be written for now; the run goes on and lines wait in memory. */
 export const CheckpointDegraded = defineEvent('tutti.CheckpointDegraded', {
   errno: 'str',
   lines_pending: 'int',
 })
+export type CheckpointDegraded = InstanceType<typeof CheckpointDegraded>
 
 /** The checkpoint is written again; `lost` lines were dropped meanwhile. */
 export const CheckpointRecovered = defineEvent('tutti.CheckpointRecovered', { lost: 'int' })
+export type CheckpointRecovered = InstanceType<typeof CheckpointRecovered>
 
 /** An attempt failed and another follows. Worker and times are those of the attempt. */
 export const TaskAttempt = defineEvent('tutti.TaskAttempt', {
@@ -31,51 +43,91 @@ export const TaskAttempt = defineEvent('tutti.TaskAttempt', {
   error_type: 'str',
   error_message: 'str',
 })
+export type TaskAttempt = InstanceType<typeof TaskAttempt>
 
 /** A worker or node was lost; `tasks` were running there. */
-export const WorkerLost = defineEvent('tutti.WorkerLost', {
-  worker_id: 'str',
-  reason: 'str',
-  tasks: 'any',
-})
+export const WorkerLost = typed<{ tasks: readonly string[] }>()(
+  defineEvent('tutti.WorkerLost', {
+    worker_id: 'str',
+    reason: 'str',
+    tasks: 'any',
+  }),
+)
+export type WorkerLost = InstanceType<typeof WorkerLost>
 
 /** A backend runs fewer tasks at a time than configured, because the system refuses more. */
 export const BackendThrottled = defineEvent('tutti.BackendThrottled', {
   reason: 'str',
   limit: 'int',
 })
+export type BackendThrottled = InstanceType<typeof BackendThrottled>
 
 /** An inference engine was lost; it is restarted. */
 export const EngineLost = defineEvent('tutti.EngineLost', { worker_id: 'str', reason: 'str' })
+export type EngineLost = InstanceType<typeof EngineLost>
 
 /** An inference engine has ended a batch of requests. */
-export const Batch = defineEvent('tutti.Batch', {
-  worker_id: 'str',
-  size: 'int',
-  /** How long the oldest request had waited. */
-  wait_seconds: 'float',
-  duration_seconds: 'float',
-  error_message: 'any',
-})
+export const Batch = typed<{ error_message: string | null }>()(
+  defineEvent('tutti.Batch', {
+    worker_id: 'str',
+    size: 'int',
+    /** How long the oldest request had waited. */
+    wait_seconds: 'float',
+    duration_seconds: 'float',
+    error_message: 'any',
+  }),
+)
+export type Batch = InstanceType<typeof Batch>
 
 /** The last dependency of a workflow's task has ended; it had waited for `wait_seconds`. */
 export const TaskResolved = defineEvent('tutti.TaskResolved', {
   dependencies: 'int',
   wait_seconds: 'float',
 })
+export type TaskResolved = InstanceType<typeof TaskResolved>
 
 /** A task was not run: a result with the same `key` is `stored`, or `shared` by an equal call. */
 export const ResultReused = defineEvent('tutti.ResultReused', { key: 'str', source: 'str' })
+export type ResultReused = InstanceType<typeof ResultReused>
 
 /** A workflow's scope was entered. */
-export const WorkflowStarted = defineEvent('tutti.WorkflowStarted', {
-  workflow_id: 'str',
-  parent_workflow_id: 'any',
-})
+export const WorkflowStarted = typed<{ parent_workflow_id: string | null }>()(
+  defineEvent('tutti.WorkflowStarted', {
+    workflow_id: 'str',
+    parent_workflow_id: 'any',
+  }),
+)
+export type WorkflowStarted = InstanceType<typeof WorkflowStarted>
 
 /** A workflow's scope was left, and its tasks have ended. */
-export const WorkflowEnded = defineEvent('tutti.WorkflowEnded', {
-  workflow_id: 'str',
-  duration_seconds: 'float',
-  error_message: 'any',
-})
+export const WorkflowEnded = typed<{ error_message: string | null }>()(
+  defineEvent('tutti.WorkflowEnded', {
+    workflow_id: 'str',
+    duration_seconds: 'float',
+    error_message: 'any',
+  }),
+)
+export type WorkflowEnded = InstanceType<typeof WorkflowEnded>
+
+/** A node of a backend is there: when telemetry starts, and when one joins later. */
+export const NodeJoined = typed<{ labels: Readonly<Record<string, string>> }>()(
+  defineEvent('tutti.NodeJoined', {
+    cores: 'int',
+    gpus: 'int',
+    memory_mb: 'int',
+    labels: 'any',
+    /** Of the library that runs there. */
+    version: 'str',
+  }),
+)
+export type NodeJoined = InstanceType<typeof NodeJoined>
+
+/** A node has ended its tasks and left. */
+export const NodeDrained = defineEvent('tutti.NodeDrained', {})
+export type NodeDrained = InstanceType<typeof NodeDrained>
+
+/** A node was lost; `tasks` were running there. */
+export const NodeLost = typed<{ tasks: readonly string[] }>()(
+  defineEvent('tutti.NodeLost', { reason: 'str', tasks: 'any' }),
+)
+export type NodeLost = InstanceType<typeof NodeLost>

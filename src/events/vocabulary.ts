@@ -1,6 +1,7 @@
 /** The specification's event types, each a class and a type of the same name. */
 
 import { type BaseEvent, createEventClass, type FieldSpec } from './event.ts'
+import type * as libraryEvents from './library-events.ts'
 import type { ResourceUpdate } from './resource-update.ts'
 
 const seconds: FieldSpec = { type: 'float', nullable: false, fallback: 0, min: 0 }
@@ -78,10 +79,42 @@ const terminal = new Set(['TaskCompleted', 'TaskFailed', 'TaskCanceled'])
 /** Whether an event of this type ends its task. */
 export const endsTask = (eventType: string): boolean => terminal.has(eventType)
 
+type EventOf<Class> = Class extends abstract new (...args: never[]) => infer Event
+  ? Extract<Event, BaseEvent>
+  : never
+
+/** The library's own events, named `tutti.*`, discriminated by `event_type`. */
+export type LibraryEvent = EventOf<(typeof libraryEvents)[keyof typeof libraryEvents]>
+
+type Letter =
+  | ('a' | 'b' | 'c' | 'd' | 'e' | 'f' | 'g' | 'h' | 'i' | 'j' | 'k' | 'l' | 'm')
+  | ('n' | 'o' | 'p' | 'q' | 'r' | 's' | 't' | 'u' | 'v' | 'w' | 'x' | 'y' | 'z')
+type Digit = '0' | '1' | '2' | '3' | '4' | '5' | '6' | '7' | '8' | '9'
+type NameCharacter = Letter | Uppercase<Letter> | Digit | '_' | '-'
+/** Names that begin with `Prefix` but do not go on with `Next`. */
+type Except<Prefix extends string, Next extends string> =
+  | `${Prefix}${Exclude<NameCharacter, Next>}${string}.${string}`
+  | (Prefix extends '' ? never : `${Prefix}.${string}`)
+
 /**
- * Any event: the specification's, or one of the library's or the application's own, whose types
- * have a dot. `event_type` distinguishes them.
+ * Names with a dot, except `tutti.*`. Spelled by prefixes, because a type cannot be negated: a
+ * plain `${string}.${string}` would match `tutti.*` too and hide the fields of those events.
  */
-export type TelemetryEvent =
-  | BuiltInEvent
-  | (BaseEvent & { readonly event_type: `${string}.${string}` })
+type ApplicationEventType =
+  | Except<'', 't'>
+  | Except<'t', 'u'>
+  | Except<'tu', 't'>
+  | Except<'tut', 't'>
+  | Except<'tutt', 'i'>
+  | `tutti${NameCharacter}${string}.${string}`
+
+/** An event of the application's own: `instanceof` its class gives access to its fields. */
+export interface ApplicationEvent extends BaseEvent {
+  readonly event_type: ApplicationEventType
+}
+
+/**
+ * Any event: the specification's, one of the library's own, or one of the application's.
+ * `event_type` distinguishes them.
+ */
+export type TelemetryEvent = BuiltInEvent | LibraryEvent | ApplicationEvent

@@ -49,7 +49,7 @@ export async function openSession(options: OpenSessionOptions = {}) {
 export interface EventRecord extends BaseEvent {
   readonly duration_seconds?: number
   readonly error_type?: string
-  readonly error_message?: string
+  readonly error_message?: string | null
   readonly attempt?: number
 }
 

@@ -46,8 +46,7 @@ describe('workers of the process engine that run tutti serve', () => {
     const telemetry = await session.startTelemetry()
     const lost: string[] = []
     telemetry.subscribe((event) => {
-      if (event.event_type === 'tutti.EngineLost')
-        lost.push(String(Reflect.get(event, 'worker_id')))
+      if (event.event_type === 'tutti.EngineLost') lost.push(event.worker_id)
     })
     const ask = async (): Promise<unknown[]> => {
       const tasks = Array.from(
