@@ -125,8 +125,41 @@ export class PoisonTaskError extends WorkerLostError {}
 /** An execution backend failed as a whole. */
 export class BackendError extends TuttiError {}
 
+/** The result of one prompt, with the field names of the HTTP API: its text, or why there is none. */
+export type GenerateResult = GeneratedText | FailedPrompt
+
+export interface GeneratedText {
+  readonly text: string
+  readonly finish_reason: 'stop' | 'length' | 'tool_calls' | 'content_filter'
+  readonly usage: {
+    readonly prompt_tokens: number
+    readonly completion_tokens: number
+    readonly total_tokens: number
+  }
+  readonly error?: undefined
+}
+
+export interface FailedPrompt {
+  readonly error: { readonly code: string; readonly message: string }
+  readonly text?: undefined
+  readonly finish_reason?: undefined
+  readonly usage?: undefined
+}
+
+export interface InferenceErrorDetails extends ErrorDetails {
+  readonly results?: readonly GenerateResult[]
+}
+
 /** An inference engine or server failed. */
-export class InferenceError extends TuttiError {}
+export class InferenceError extends TuttiError {
+  /** Of a task with a list of prompts: a result for each, in their order. */
+  declare readonly results?: readonly GenerateResult[]
+
+  constructor(message: string, details: InferenceErrorDetails = {}) {
+    super(message, details)
+    if (details.results !== undefined) this.results = details.results
+  }
+}
 
 export interface CheckpointErrorDetails extends ErrorDetails {
   readonly path?: string

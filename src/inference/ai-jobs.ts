@@ -3,9 +3,15 @@
 import { hostname } from 'node:os'
 import type { BackendListener, Connection, Job, Refusal, TaskReport } from '../backends/backend.ts'
 import type { Clock } from '../foundation/clock.ts'
-import { messageOf, StateError, TimeoutError, WorkerLostError } from '../foundation/errors.ts'
+import {
+  InferenceError,
+  messageOf,
+  StateError,
+  TimeoutError,
+  WorkerLostError,
+} from '../foundation/errors.ts'
 import type { PromptSpec, SamplingOptions } from '../tasks/spec.ts'
-import { generateEach } from './generate.ts'
+import { generateEach, type PromptOutcome, toResult } from './generate.ts'
 import type { ChatMessage, OutputFormat, Sampling } from './generation/inference-engine.ts'
 import { inferenceCodeOf } from './generation/inference-errors.ts'
 import type { GenerationResult, PromptRequest, TextGenerator } from './generation/text-generator.ts'
@@ -130,50 +136,55 @@ class AiRun {
     })
   }
 
-  /** The task ends when all of its prompts have; the first failure cancels the others. */
+  /** The task ends when all of its prompts have, also if one of them fails. */
   async #run(generator: TextGenerator): Promise<void> {
     const { prompt } = this.#spec
     const prompts = typeof prompt === 'string' ? [prompt] : prompt
-    const [clock, abort] = [this.#clock, this.#abort]
-    const requested: Promise<GenerationResult>[] = []
+    const { signal } = this.#abort
+    const started = (workerId: string): void => this.#start(workerId)
     const generate = (one: string): Promise<GenerationResult> => {
-      const started = (workerId: string): void => this.#start(workerId)
-      const request = toPromptRequest(this.#job.uid, this.#spec, one, abort.signal)
-      const result = generator.generate(request, { started })
-      requested.push(result)
-      return result
+      const request = toPromptRequest(this.#job.uid, this.#spec, one, signal)
+      return generator.generate(request, { started })
     }
-    let report: TaskReport
-    try {
-      const results = await generateEach(prompts, generate, { clock, abort })
-      report = { kind: 'complete', value: this.#valueOf(results) }
-    } catch (error) {
-      abort.abort()
-      await Promise.allSettled(requested)
-      report = this.#reportFailure(error)
-    }
+    const outcomes = await generateEach(prompts, generate, { clock: this.#clock, signal })
     this.#stopTimer()
     this.#ending.resolve()
-    this.#listener.report(this.#job, report)
+    this.#listener.report(this.#job, this.#reportOf(outcomes))
   }
 
-  #valueOf(results: readonly GenerationResult[]): string | string[] | undefined {
-    const texts = results.map(({ text }) => text)
-    return typeof this.#spec.prompt === 'string' ? texts[0] : texts
-  }
-
-  #reportFailure(error: unknown): TaskReport {
+  #reportOf(outcomes: readonly PromptOutcome[]): TaskReport {
+    const texts = outcomes.flatMap((one) => (one.status === 'fulfilled' ? [one.value.text] : []))
+    if (texts.length === outcomes.length) {
+      const value = typeof this.#spec.prompt === 'string' ? texts[0] : texts
+      return { kind: 'complete', value }
+    }
     if (this.#cancelReason !== null) return { kind: 'cancel', reason: this.#cancelReason }
-    if (!this.#isOverdue) return { kind: 'fail', error: toTaskCause(error) }
-    const text = `the task ran longer than ${this.#spec.timeoutSeconds} s`
-    return { kind: 'fail', error: new TimeoutError(text) }
+    if (this.#isOverdue) {
+      const text = `the task ran longer than ${this.#spec.timeoutSeconds} s`
+      return { kind: 'fail', error: new TimeoutError(text) }
+    }
+    const isList = typeof this.#spec.prompt !== 'string'
+    return { kind: 'fail', error: isList ? toListError(outcomes) : toTaskCause(outcomes[0]) }
   }
 }
 
 /** A session counts a lost engine as a lost worker. */
-function toTaskCause(error: unknown): unknown {
+function toTaskCause(outcome: PromptOutcome | undefined): unknown {
+  const error: unknown = outcome?.status === 'rejected' ? outcome.reason : undefined
   if (inferenceCodeOf(error) !== 'engine_lost') return error
   return new WorkerLostError(messageOf(error), { cause: error })
+}
+
+/** The answers that there are must not be lost with those that failed. */
+function toListError(outcomes: readonly PromptOutcome[]): InferenceError {
+  const results = outcomes.map(toResult)
+  const failed = results.filter(({ error }) => error !== undefined)
+  const at = results.findIndex(({ error }) => error !== undefined)
+  const { code = 'engine_error', message = '' } = results[at]?.error ?? {}
+  const text = `${failed.length} of ${results.length} prompts failed; prompt[${at}]: ${message}`
+  const first = outcomes[at]
+  const cause: unknown = first?.status === 'rejected' ? first.reason : undefined
+  return new InferenceError(text, { code, cause, results })
 }
 
 function toPromptRequest(

@@ -1,27 +1,19 @@
 /** Generates text for many prompts at once: `InferenceBackend.generate`, and the loop behind it. */
 
 import { type Clock, systemClock } from '../foundation/clock.ts'
+import { type GenerateResult, messageOf } from '../foundation/errors.ts'
 import { invalid } from '../foundation/options.ts'
 import { TurnBudget } from '../runtime/turn-budget.ts'
-import type { FinishReason } from './generation/inference-engine.ts'
-import { inferenceError } from './generation/inference-errors.ts'
-import type { TextGenerator } from './generation/text-generator.ts'
+import { inferenceCodeOf, inferenceError } from './generation/inference-errors.ts'
+import type { GenerationResult, TextGenerator } from './generation/text-generator.ts'
 import { expectTimeout } from './inference-options.ts'
 
-/** The result of one prompt, with the field names of the HTTP API. */
-export interface GenerateResult {
-  readonly text: string
-  readonly finish_reason: FinishReason
-  readonly usage: {
-    readonly prompt_tokens: number
-    readonly completion_tokens: number
-    readonly total_tokens: number
-  }
-}
+/** What became of one prompt. */
+export type PromptOutcome = PromiseSettledResult<GenerationResult>
 
 /**
- * Results in the order of the prompts, all within `timeout` seconds. The first failure rejects and
- * cancels the rest.
+ * A result for each prompt, in their order, all within `timeout` seconds. A prompt that fails, is
+ * blocked or takes too long has an error in its place.
  */
 export async function generateTexts(
   generator: TextGenerator,
@@ -33,12 +25,10 @@ export async function generateTexts(
   expectPrompts(prompts)
   const abort = new AbortController()
   const { signal } = abort
-  const generate = async (content: string): Promise<GenerateResult> => {
+  const generate = (content: string): Promise<GenerationResult> => {
     const input = { kind: 'chat', messages: [{ role: 'user', content }] } as const
     const rest = { sampling: {}, priority: 0, isBounded: false, taskId: null }
-    const prompt = { input, timeoutSeconds, signal, ...rest }
-    const { text, finishReason, usage } = await generator.generate(prompt)
-    return { text, finish_reason: finishReason, usage: toWire(usage) }
+    return generator.generate({ input, timeoutSeconds, signal, ...rest })
   }
   // The time-out of a prompt begins when it is started, and not all are started at once.
   let isOverdue = false
@@ -46,52 +36,43 @@ export async function generateTexts(
     isOverdue = true
     abort.abort()
   })
-  try {
-    return await generateEach(prompts, generate, { clock, abort })
-  } catch (error) {
-    if (!isOverdue) throw error
-    throw inferenceError('request_timeout', `no answer within ${timeoutSeconds} s`)
-  } finally {
-    stopTimer()
-  }
+  const outcomes = await generateEach(prompts, generate, { clock, signal })
+  stopTimer()
+  const late = inferenceError('request_timeout', `no answer within ${timeoutSeconds} s`)
+  return outcomes.map((outcome) => {
+    if (!isOverdue || outcome.status === 'fulfilled') return toResult(outcome)
+    const code = inferenceCodeOf(outcome.reason) ?? 'canceled'
+    return code === 'canceled' ? toFailure(late) : toResult(outcome)
+  })
 }
 
 /**
  * Calls `generate` for every prompt, a limited number per turn of the event loop, the first at
- * once. Results are in the order of the prompts. The first failure aborts the rest and rejects; no
- * prompt is started after `abort`.
+ * once. Outcomes are in the order of the prompts. No prompt is started after the signal was
+ * aborted; those that were not count as canceled.
  */
 export async function generateEach<Result>(
   prompts: readonly string[],
   generate: (prompt: string) => Promise<Result>,
-  { clock, abort }: { readonly clock: Clock; readonly abort: AbortController },
-): Promise<Result[]> {
+  { clock, signal }: { readonly clock: Clock; readonly signal: AbortSignal },
+): Promise<PromiseSettledResult<Result>[]> {
   // A copy: the caller may change its array between the turns.
   const all = [...prompts]
   const started: Promise<Result>[] = []
-  const failures: unknown[] = []
-  const fail = (error: unknown): void => {
-    failures.push(error)
-    abort.abort()
-  }
   const budget = new TurnBudget(clock)
   for (const prompt of all) {
     if (budget.left === 0) await budget.nextTurn()
-    if (abort.signal.aborted) break
+    if (signal.aborted) break
     budget.spend()
     const result = generate(prompt)
-    result.catch(fail)
+    // Awaited below, after further turns of the loop.
+    result.catch(() => {})
     started.push(result)
   }
-  try {
-    // Also if some were not started: the others are canceled, and one of them may have failed.
-    const results = await Promise.all(started)
-    if (started.length === all.length) return results
-  } catch {
-    // The first failure in time, which need not be the first in the array.
-    throw failures[0]
-  }
-  throw inferenceError('canceled', 'the request was canceled')
+  const outcomes = await Promise.allSettled(started)
+  const reason = inferenceError('canceled', 'the request was canceled')
+  while (outcomes.length < all.length) outcomes.push({ status: 'rejected', reason })
+  return outcomes
 }
 
 function expectPrompts(prompts: unknown): void {
@@ -100,16 +81,21 @@ function expectPrompts(prompts: unknown): void {
   if (wrong !== -1) throw invalid(`prompts[${wrong}]`, 'a string', prompts[wrong])
 }
 
-function toWire({
-  promptTokens,
-  completionTokens,
-}: {
-  promptTokens: number
-  completionTokens: number
-}) {
+export function toResult(outcome: PromptOutcome): GenerateResult {
+  if (outcome.status === 'rejected') return toFailure(outcome.reason)
+  const { text, finishReason, usage } = outcome.value
+  const { promptTokens, completionTokens } = usage
   return {
-    prompt_tokens: promptTokens,
-    completion_tokens: completionTokens,
-    total_tokens: promptTokens + completionTokens,
+    text,
+    finish_reason: finishReason,
+    usage: {
+      prompt_tokens: promptTokens,
+      completion_tokens: completionTokens,
+      total_tokens: promptTokens + completionTokens,
+    },
   }
 }
+
+const toFailure = (error: unknown): GenerateResult => ({
+  error: { code: inferenceCodeOf(error) ?? 'engine_error', message: messageOf(error) },
+})

@@ -1,7 +1,8 @@
 /** The door to inference: the backend, its configuration and its engines. */
 
 export { InferenceBackend } from './inference-backend.ts'
-export type { GenerateResult, InferenceBackendOptions } from './inference-backend.ts'
+export type { InferenceBackendOptions } from './inference-backend.ts'
+export type { FailedPrompt, GeneratedText, GenerateResult } from '../foundation/errors.ts'
 export { loadInferenceConfig } from './config/config.ts'
 export type { InferenceConfig, InferenceOverrides } from './config/inference-config.ts'
 export type * from './generation/inference-engine.ts'

@@ -1,13 +1,13 @@
 /** The inference backend: the public face of engines, batching, guardrails and the server. */
 
 import type { Backend, BackendListener, Connection, Notice, Refusal } from '../backends/backend.ts'
-import { StateError } from '../foundation/errors.ts'
+import { type GenerateResult, StateError } from '../foundation/errors.ts'
 import { registerSecret } from '../foundation/secrets.ts'
 import type { TaskSpec } from '../tasks/spec.ts'
 import { AiJobs, refuseFormat } from './ai-jobs.ts'
 import { loadInferenceConfig } from './config/config.ts'
 import type { InferenceConfig, InferenceOverrides } from './config/inference-config.ts'
-import { generateTexts, type GenerateResult } from './generate.ts'
+import { generateTexts } from './generate.ts'
 import {
   type InferenceBackendOptions,
   notInitialized,
@@ -16,7 +16,6 @@ import {
 } from './inference-options.ts'
 import { InferenceService } from './inference-service.ts'
 
-export type { GenerateResult } from './generate.ts'
 export type { InferenceBackendOptions } from './inference-options.ts'
 
 /**
@@ -80,8 +79,9 @@ export class InferenceBackend implements Backend {
   }
 
   /**
-   * Completes each prompt, in order, within `timeout` seconds; a prompt that fails rejects all.
-   * Only without a server: clients of a server use its endpoint.
+   * A result for each prompt, in order, within `timeout` seconds; a prompt that fails or is blocked
+   * has `{ error: { code, message } }` in its place. Only without a server: clients of a server use
+   * its endpoint.
    */
   async generate(prompts: readonly string[], timeout: number): Promise<GenerateResult[]> {
     if (this.#closing !== null) throw this.#closedError()

@@ -1,7 +1,12 @@
 import { once } from 'node:events'
 import { connect } from 'node:net'
 import { describe, expect, it } from 'vitest'
-import { StateError, ValueError, WorkerLostError } from '../../src/foundation/errors.ts'
+import {
+  InferenceError,
+  StateError,
+  ValueError,
+  WorkerLostError,
+} from '../../src/foundation/errors.ts'
 import { TaskFailedError } from '../../src/foundation/task-errors.ts'
 import type { CreateEngine } from '../../src/inference/generation/inference-engine.ts'
 import { InferenceBackend } from '../../src/inference/inference-backend.ts'
@@ -64,20 +69,42 @@ describe('AI tasks', () => {
     )
   })
 
-  it('reject with the original error, and fail as a whole when one prompt fails', async () => {
+  it('reject with the original error', async () => {
     await using session = new Session([await openBackend({ engine: createObedientEngine })])
-    const task = new AITask({ prompt: ['fine', 'fail here', 'endless'], backend: 'llm' })
+    const task = ask('fail here')
     await session.submitTasks([task])
-    const error = await task.then(
-      () => null,
-      (reason: unknown) => reason,
-    )
-    expect(error).toBeInstanceOf(TaskFailedError)
-    expect((error as TaskFailedError).cause).toMatchObject({
+    await session.waitTasks([task])
+    expect(task.error).toBeInstanceOf(TaskFailedError)
+    expect(task.error?.cause).toMatchObject({
       code: 'engine_error',
       cause: { name: 'RangeError', message: 'fail here' },
     })
+  })
+
+  it('with a list fail if one prompt fails or is blocked, with all results', async () => {
+    const rules = 'guardrails:\n  toggle_on: true\n  rules: [{ id: animals, keywords: [zebra] }]\n'
+    const configFile = configWith(rules)
+    const backend = await openBackend({ engine: createObedientEngine, configFile })
+    await using session = new Session([backend])
+    const prompt = ['fine', 'fail here', 'a zebra', 'fine as well']
+    const task = new AITask({ prompt, backend: 'llm' })
+    await session.submitTasks([task])
+    await session.waitTasks([task])
     expect(task.state).toBe('FAILED')
+    expect(task.error).toBeInstanceOf(TaskFailedError)
+    const cause = task.error?.cause as InferenceError
+    expect(cause).toBeInstanceOf(InferenceError)
+    expect([cause.code, cause.message]).toEqual([
+      'engine_error',
+      '2 of 4 prompts failed; prompt[1]: the engine failed: fail here',
+    ])
+    const usage = { prompt_tokens: 2, completion_tokens: 3, total_tokens: 5 }
+    expect(cause.results).toEqual([
+      { text: 're: fine', finish_reason: 'stop', usage },
+      { error: { code: 'engine_error', message: 'the engine failed: fail here' } },
+      { error: { code: 'content_filter', message: expect.stringContaining('"animals"') } },
+      { text: 're: fine as well', finish_reason: 'stop', usage },
+    ])
   })
 
   it('are retried as often as `retries` allows', async () => {
@@ -147,11 +174,45 @@ describe('generate', () => {
     await expect(backend.generate(['a', 5 as unknown as string], 1)).rejects.toThrow('prompts[1]')
   })
 
-  it('rejects at its time-out, and aborts the request in the engine', async () => {
-    const backend = await openBackend({ engine: createObedientEngine })
-    await expect(backend.generate(['endless'], 0.05)).rejects.toMatchObject({
-      code: 'request_timeout',
+  it('gives the other results when a prompt fails, is blocked or takes too long', async () => {
+    const rules = 'guardrails:\n  toggle_on: true\n  rules: [{ id: animals, keywords: [zebra] }]\n'
+    const clock = new ManualClock()
+    const configFile = configWith(rules)
+    const begun = Promise.withResolvers<void>()
+    const engine: CreateEngine = (worker) => {
+      const obedient = createObedientEngine(worker)
+      const generate = obedient.generate.bind(obedient)
+      return Object.assign(obedient, {
+        generate(...args: Parameters<typeof generate>) {
+          begun.resolve()
+          return generate(...args)
+        },
+      })
+    }
+    const backend = await openBackend({ engine, configFile, clock })
+    const prompts = ['a', 'fail', 'a zebra', 'endless', 'b']
+    const generating = backend.generate(prompts, 5)
+    await begun.promise
+    await clock.advance(5000)
+    const results = await generating
+    expect(results.map(({ text, error }) => text ?? error?.code)).toEqual([
+      're: a',
+      'engine_error',
+      'content_filter',
+      'request_timeout',
+      're: b',
+    ])
+    expect(results[1]?.error).toEqual({
+      code: 'engine_error',
+      message: 'the engine failed: fail',
     })
+  })
+
+  it('ends at its time-out, and aborts the request in the engine', async () => {
+    const backend = await openBackend({ engine: createObedientEngine })
+    expect(await backend.generate(['endless'], 0.05)).toEqual([
+      { error: { code: 'request_timeout', message: 'no answer within 0.05 s' } },
+    ])
     expect(await backend.generate(['next'], 5)).toHaveLength(1)
   })
 

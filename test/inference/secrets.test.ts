@@ -103,7 +103,7 @@ describe('secrets of inference', () => {
       log: { warn: (code: string, message: string) => heard.push([code, message]) },
     })
     const backend = await opening.catch((error: unknown) => void heard.push(error))
-    await backend?.generate(['hi'], 60).catch((error: unknown) => heard.push(error))
+    heard.push(await backend?.generate(['hi'], 60).catch((error: unknown) => error))
     delete process.env['TUTTI_UPSTREAM']
     const everything = inspect(heard, { depth: null, showHidden: true })
     expect(everything).toContain('using [masked], all of it')
