@@ -125,7 +125,7 @@ export class PoisonTaskError extends WorkerLostError {}
 /** An execution backend failed as a whole. */
 export class BackendError extends TuttiError {}
 
-/** The result of one prompt, with the field names of the HTTP API: its text, or why there is none. */
+/** What became of one prompt, in the words of the HTTP API: its text, or why there is none. */
 export type GenerateResult = GeneratedText | FailedPrompt
 
 export interface GeneratedText {
