@@ -2,7 +2,7 @@
 
 import { resolve } from 'node:path'
 import type { Backend, Connection } from '../backends/backend.ts'
-import { type Clock, systemClock } from '../foundation/clock.ts'
+import { type Clock, clockMethods, systemClock } from '../foundation/clock.ts'
 import { BackendError, ValueError } from '../foundation/errors.ts'
 import { newUuid } from '../foundation/ids.ts'
 import { type Log, processLog } from '../foundation/log.ts'
@@ -10,6 +10,7 @@ import {
   expectBoolean,
   expectId,
   expectKnownKeys,
+  expectMethods,
   expectNumber,
   expectObject,
   expectString,
@@ -48,8 +49,8 @@ export function resolveSessionOptions(options: SessionOptions): ResolvedSessionO
   return {
     id: id === undefined ? `s-${newUuid().slice(0, 8)}` : expectId('id', id),
     workDir: workDir === undefined ? null : resolve(expectString('workDir', workDir)),
-    clock,
-    log,
+    clock: expectMethods('clock', clock, clockMethods),
+    log: expectMethods('log', log, ['warn']),
   }
 }
 

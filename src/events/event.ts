@@ -71,8 +71,9 @@ export interface FieldSpec {
   readonly type: FieldType
   readonly nullable: boolean
   readonly fallback: JsonValue
-  /** Of a number; such a number must also be finite. */
+  /** Of a number. */
   readonly min?: number
+  readonly max?: number
 }
 
 export type EventSchema = { readonly [field: string]: FieldSpec }

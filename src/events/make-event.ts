@@ -61,14 +61,21 @@ export function checkField(name: string, spec: FieldSpec, value: unknown): unkno
   if (spec.type === 'any') return toJsonValue(value)
   if (value === null && spec.nullable) return null
   const fits = typeof value === typeNames[spec.type]
-  const isWhole = spec.type !== 'int' || Number.isInteger(value)
-  const { min } = spec
-  const isIn = min === undefined || (Number.isFinite(value) && (value as number) >= min)
-  if (!fits || !isWhole || !isIn) {
-    const range = min === undefined ? '' : ` from ${min}`
-    throw invalid(name, `of type ${spec.type}${range}${spec.nullable ? ' or null' : ''}`, value)
+  if (!fits || (typeof value === 'number' && !isInRange(value, spec))) {
+    const { type, nullable, min, max } = spec
+    const isEndless = type === 'float' && min === undefined && max === undefined
+    const from = min === undefined ? '' : ` from ${min}`
+    const to = max === undefined ? '' : ` to ${max}`
+    const expected = `of type ${isEndless ? 'finite ' : ''}${type}${from}${to}`
+    throw invalid(name, `${expected}${nullable ? ' or null' : ''}`, value)
   }
   return spec.type === 'str' ? toJsonValue(value) : value
+}
+
+/** JSON has neither NaN nor infinite numbers. */
+function isInRange(value: number, { type, min = -Infinity, max = Infinity }: FieldSpec): boolean {
+  const isNumber = type === 'int' ? Number.isInteger(value) : Number.isFinite(value)
+  return isNumber && value >= min && value <= max
 }
 
 function expectText(name: string, value: unknown): string {

@@ -16,20 +16,21 @@ export interface ResourceReadings {
   readonly net_recv_bytes: number | null
 }
 
-const reading: FieldSpec = { type: 'float', nullable: true, fallback: null }
+const percent: FieldSpec = { type: 'float', nullable: true, fallback: null, min: 0, max: 100 }
+const bytes: FieldSpec = { type: 'float', nullable: true, fallback: null, min: 0 }
 
 /** Emitted by backend adapters at every poll: one per node, and one per GPU. */
 export class ResourceUpdate extends BaseEvent implements ResourceReadings {
   static readonly eventType = 'ResourceUpdate'
   static readonly schema: EventSchema = Object.freeze({
-    gpu_id: { type: 'int', nullable: true, fallback: null },
-    cpu_percent: reading,
-    memory_percent: reading,
-    gpu_percent: reading,
-    disk_read_bytes: reading,
-    disk_write_bytes: reading,
-    net_sent_bytes: reading,
-    net_recv_bytes: reading,
+    gpu_id: { type: 'int', nullable: true, fallback: null, min: 0 },
+    cpu_percent: percent,
+    memory_percent: percent,
+    gpu_percent: percent,
+    disk_read_bytes: bytes,
+    disk_write_bytes: bytes,
+    net_sent_bytes: bytes,
+    net_recv_bytes: bytes,
   })
 
   declare readonly event_type: 'ResourceUpdate'

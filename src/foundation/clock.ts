@@ -15,6 +15,9 @@ export interface Clock {
   nextTurn(callback: () => void): void
 }
 
+/** The methods of a clock, for checks of options. */
+export const clockMethods = ['now', 'monotonicMs', 'after', 'nextTurn'] as const
+
 export interface TimerOptions {
   /** Housekeeping: does not keep the process alive. Default `false`. */
   readonly background?: boolean

@@ -102,6 +102,17 @@ export function expectFunction(field: string, value: unknown): void {
   if (typeof value !== 'function') throw invalid(field, 'a function', value)
 }
 
+/** An object that a caller implements, such as a clock. */
+export function expectMethods<T extends object>(
+  field: string,
+  value: T,
+  methods: readonly (keyof T & string)[],
+): T {
+  // `value` may be anything: its type is only what the compiler of a careful caller allows.
+  if (methods.every((name) => typeof (value as T | null)?.[name] === 'function')) return value
+  throw invalid(field, `an object with ${methods.map((name) => `${name}()`).join(', ')}`, value)
+}
+
 export function expectOneOf<T extends string>(
   field: string,
   value: unknown,

@@ -8,6 +8,11 @@ export abstract class Service implements AsyncDisposable {
   #starting: Promise<void> | undefined
   #stopping: Promise<void> | undefined
 
+  /** Whether `stop()` was called. */
+  protected get isStopping(): boolean {
+    return this.#stopping !== undefined
+  }
+
   start(): Promise<void> {
     this.#starting ??= this.#stopping === undefined ? this.onStart() : Promise.resolve()
     return this.#starting

@@ -190,6 +190,13 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
     })
   }
 
+  /** Once: after `stop()` it rejects with `StateError`. */
+  override start(): Promise<void> {
+    if (!this.isStopping) return super.start()
+    const hint = 'Create another TelemetryManager; the telemetry of a session ends with it.'
+    return Promise.reject(new StateError('telemetry was stopped and cannot start again', { hint }))
+  }
+
   protected override async onStart(): Promise<void> {
     const { clock, sessionId } = this.#options
     // OpenTelemetry takes long to load, and workers import this package without starting telemetry.

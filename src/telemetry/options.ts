@@ -1,11 +1,12 @@
 /** The options of telemetry, their defaults and checks. */
 
 import type { JsonObject } from '../foundation/json-value.ts'
-import { type Clock, systemClock } from '../foundation/clock.ts'
+import { type Clock, clockMethods, systemClock } from '../foundation/clock.ts'
 import { type Log, processLog } from '../foundation/log.ts'
 import {
   expectId,
   expectKnownKeys,
+  expectMethods,
   expectNumber,
   expectObject,
   expectOneOf,
@@ -86,15 +87,29 @@ export function resolveTelemetryOptions(options: TelemetryOptions): ResolvedTele
     durability: expectOneOf('durability', options.durability ?? 'os', ['os', 'fsync']),
     spanProcessors: expectParts('spanProcessors', options.spanProcessors ?? [], 'onStart'),
     metricReaders: expectParts('metricReaders', options.metricReaders ?? [], 'setMetricProducer'),
-    resource:
-      options.resource === undefined
-        ? undefined
-        : (expectObject('resource', options.resource) as JsonObject),
+    resource: options.resource === undefined ? undefined : expectResource(options.resource),
     stopDeadlineMs:
       expectNumber('stopDeadlineSeconds', stopDeadlineSeconds, { min: 0, max: longestSeconds }) *
       1000,
-    clock: options.clock ?? systemClock,
-    log: options.log ?? processLog,
+    clock: expectMethods('clock', options.clock ?? systemClock, clockMethods),
+    log: expectMethods('log', options.log ?? processLog, ['warn']),
+  }
+}
+
+/** An OpenTelemetry resource, or attributes that JSON can represent. */
+function expectResource(given: Resource | JsonObject): Resource | JsonObject {
+  expectObject('resource', given)
+  for (const [name, value] of Object.entries(given)) {
+    if (!isJson(value)) throw invalid(`resource.${name}`, 'a JSON value', value)
+  }
+  return given
+}
+
+function isJson(value: unknown): boolean {
+  try {
+    return value === undefined || JSON.stringify(value) !== undefined
+  } catch {
+    return false
   }
 }
 

@@ -103,6 +103,7 @@ describe('row 39: bad definitions', () => {
       ['a', ['str', 1]],
       ['a', ['bool', 0]],
       ['a', ['float', null]],
+      ['a', ['float', Number.NaN]],
       ['a', ['int', 1, 2]],
     ]
     for (const [field, declaration] of bad) {

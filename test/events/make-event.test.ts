@@ -132,6 +132,21 @@ describe('makeEvent', () => {
       expect(make, field).toThrow(ValueError)
       expect(make, field).toThrow(expect.objectContaining({ field }))
     }
+    for (const [field, value] of [
+      ['gpu_id', -1],
+      ['gpu_id', 0.5],
+      ['cpu_percent', -0.1],
+      ['cpu_percent', 100.5],
+      ['memory_percent', Number.NaN],
+      ['gpu_percent', Infinity],
+      ['disk_read_bytes', -1],
+      ['net_recv_bytes', Number.NaN],
+    ] as const) {
+      const make = () => makeEvent(ResourceUpdate, { ...common, [field]: value })
+      expect(make, field).toThrow(expect.objectContaining({ name: 'ValueError', field }))
+    }
+    const full = { gpu_id: null, cpu_percent: 0, memory_percent: 100, net_sent_bytes: 1e12 }
+    expect(makeEvent(ResourceUpdate, { ...common, ...full })).toMatchObject(full)
     expect(() => makeEvent(TaskFailed, { ...common, eror_type: 'x' } as typeof common)).toThrow(
       'TaskFailed has no `eror_type`; did you mean "error_type"?',
     )

@@ -125,7 +125,7 @@ describe('node gauges', () => {
     })
     // Unknown readings keep the last known ones.
     telemetry.emit(update({ cpu_percent: 20 }))
-    telemetry.emit(update({ cpu_percent: Number.NaN }))
+    telemetry.emit(update({ cpu_percent: null }))
     telemetry.emit(update({ backend: 'other', cpu_percent: 90 }))
     expect(telemetry.readMetrics()).toMatchObject({
       node_cpu_utilization: 90,

@@ -6,9 +6,11 @@ import { ValueError } from '../../src/foundation/errors.ts'
 import { runInTask } from '../../src/foundation/task-context.ts'
 import { openTelemetry, spansIn, emitTaskEvent, turn, withoutFile } from './open-telemetry.ts'
 
-const Mark = defineEvent('scope.Mark', { level: 'int' })
-const mark = (attributes: object = {}) =>
-  makeEvent(Mark, { session_id: 's1', backend: 'app', event_time: 1_700_000_001, attributes })
+const Mark = defineEvent('scope.Mark', { level: 'int', detail: 'any' })
+const mark = (attributes: object = {}, fields: { level?: number; detail?: {} } = {}) => {
+  const common = { session_id: 's1', backend: 'app', event_time: 1_700_000_001 }
+  return makeEvent(Mark, { ...common, attributes, ...(fields as { level?: number }) })
+}
 
 async function startedTelemetry() {
   const open = openTelemetry()
@@ -230,13 +232,15 @@ describe('annotateCurrentSpan', () => {
     telemetry.spanScope('scope', () =>
       telemetry.annotateCurrentSpan(mark({ n: 1, ok: true, list: [1, 2], text: 'x', gone: null })),
     )
-    runInTask('a', () => telemetry.annotateCurrentSpan(mark()))
+    runInTask('a', () => telemetry.annotateCurrentSpan(mark({}, { level: 7, detail: { a: [1] } })))
     emitTaskEvent({ sink: telemetry, clock }, TaskCompleted, 'a')
     await telemetry.stop()
     const time = 1_700_000_001
-    const attributes = { n: '1', ok: 'true', list: '[1,2]', text: 'x', gone: 'null' }
+    const given = { n: '1', ok: 'true', list: '[1,2]', text: 'x', gone: 'null' }
+    const attributes = { level: '0', detail: 'null', ...given }
     expect(spanNamed('scope')?.events).toEqual([{ name: 'scope.Mark', time, attributes }])
-    expect(spanNamed('task')?.events).toEqual([{ name: 'scope.Mark', time, attributes: {} }])
+    const own = { level: '7', detail: '{"a":[1]}' }
+    expect(spanNamed('task')?.events).toEqual([{ name: 'scope.Mark', time, attributes: own }])
     // An annotation is not an emission.
     expect(received).not.toContain('scope.Mark')
     expect(spansIn(folder).find(({ name }) => name === 'session')?.events).toEqual([])

@@ -9,7 +9,8 @@ import {
   TaskStarted,
   TaskSubmitted,
 } from '../../src/events/vocabulary.ts'
-import { CheckpointError, ValueError } from '../../src/foundation/errors.ts'
+import { CheckpointError, StateError, ValueError } from '../../src/foundation/errors.ts'
+import { systemClock } from '../../src/foundation/clock.ts'
 import { TelemetryManager } from '../../src/telemetry/manager.ts'
 import {
   eventsIn,
@@ -44,7 +45,10 @@ describe('row 41: start and stop', () => {
         telemetry.subscribe(({ event_type: type }) => void received.push(type))
         const promises: Promise<void>[] = []
         for (const call of order) {
-          promises.push(telemetry[call]())
+          const isLate = call === 'start' && order.slice(0, promises.length).includes('stop')
+          const called = telemetry[call]()
+          if (isLate) await expect(called).rejects.toBeInstanceOf(StateError)
+          promises.push(isLate ? Promise.resolve() : called)
           if (!isConcurrent) await promises.at(-1)
         }
         await Promise.all(promises)
@@ -181,6 +185,8 @@ describe('the checkpoint file', () => {
 
 describe('options', () => {
   it('options: wrong ones are rejected by name', () => {
+    const cyclic: Record<string, unknown> = {}
+    cyclic['self'] = cyclic
     const wrong: [object | null, string][] = [
       [null, 'options'],
       [{}, 'sessionId'],
@@ -194,6 +200,11 @@ describe('options', () => {
       [{ sessionId: 'a', metricReaders: [null] }, 'metricReaders[0]'],
       [{ sessionId: 'a', stopDeadlineSeconds: -1 }, 'stopDeadlineSeconds'],
       [{ sessionId: 'a', resource: 'x' }, 'resource'],
+      [{ sessionId: 'a', resource: { self: cyclic } }, 'resource.self'],
+      [{ sessionId: 'a', resource: { big: 1n } }, 'resource.big'],
+      [{ sessionId: 'a', clock: 5 }, 'clock'],
+      [{ sessionId: 'a', clock: { ...systemClock, now: () => 1 } }, 'clock'],
+      [{ sessionId: 'a', log: {} }, 'log'],
     ]
     for (const [options, field] of wrong) {
       const make = () => new TelemetryManager(options as never)

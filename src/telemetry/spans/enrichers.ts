@@ -16,10 +16,27 @@ export type SpanEnricher = (
 ) => Readonly<Record<string, string | number | boolean>>
 
 const mostKeys = 128
+/** So many problems of one enricher are reported; an enricher may make up keys without end. */
+const mostReports = 10
+
+/** The attributes that the specification gives to a task's span, and ours; not for enrichers. */
+const reservedKeys: ReadonlySet<string> = new Set([
+  'session_id',
+  'backend',
+  'task_id',
+  'executable',
+  'task_type',
+  'status',
+  'error_type',
+  'workflow_id',
+])
+
+type Value = string | number | boolean
 
 export class Enrichers {
   readonly #enrichers: SpanEnricher[] = []
-  readonly #reported = new Set<SpanEnricher>()
+  /** The problems of each enricher that were reported. */
+  readonly #reported = new Map<SpanEnricher, Set<string>>()
   readonly #log: Log
 
   constructor(log: Log) {
@@ -39,24 +56,47 @@ export class Enrichers {
     return Object.keys(added).length === 0 ? null : toJsonObject(added)
   }
 
-  #ask(enricher: SpanEnricher, event: BaseEvent): Readonly<Record<string, unknown>> {
+  #ask(enricher: SpanEnricher, event: BaseEvent): Readonly<Record<string, Value>> {
     try {
       const answer: unknown = enricher(event as TelemetryEvent)
-      const copy = { ...(answer as object) }
-      const problem = problemOf(answer) ?? problemOfEntries(Object.entries(copy))
-      if (problem === null) return copy
-      this.#report(enricher, problem)
+      const problem = problemOf(answer)
+      if (problem === null) return this.#readEntries(enricher, answer as object)
+      this.#report(enricher, `is ignored: it ${problem}`)
     } catch (error) {
-      this.#report(enricher, `threw: ${messageOf(error)}`)
+      this.#report(enricher, `is ignored: it threw: ${messageOf(error)}`)
     }
     return {}
   }
 
+  /** A wrong value costs that value alone. Each is read once: a getter may throw. */
+  #readEntries(enricher: SpanEnricher, answer: object): Readonly<Record<string, Value>> {
+    const kept: Record<string, Value> = {}
+    const keys = Object.keys(answer)
+    for (const key of keys.slice(0, mostKeys)) {
+      try {
+        const value = (answer as Readonly<Record<string, unknown>>)[key]
+        const problem = problemOfValue(key, value)
+        if (problem === null) kept[key] = value as Value
+        else this.#report(enricher, `: "${key}" is ignored: ${problem}`)
+      } catch (error) {
+        this.#report(enricher, `: "${key}" is ignored: it threw: ${messageOf(error)}`)
+      }
+    }
+    if (keys.length > mostKeys) {
+      const first = `"${keys[mostKeys]}" and what follows it are ignored`
+      this.#report(enricher, `: ${first}: ${keys.length} keys (at most ${mostKeys})`)
+    }
+    return kept
+  }
+
   #report(enricher: SpanEnricher, problem: string): void {
-    if (this.#reported.has(enricher)) return
-    this.#reported.add(enricher)
+    const reported = this.#reported.get(enricher) ?? new Set()
+    this.#reported.set(enricher, reported)
+    if (reported.has(problem) || reported.size === mostReports) return
+    reported.add(problem)
     const name = enricher.name === '' ? `#${this.#enrichers.indexOf(enricher) + 1}` : enricher.name
-    this.#log.warn('SpanEnricherError', `span enricher ${name} is ignored: it ${problem}`)
+    const separator = problem.startsWith(':') ? '' : ' '
+    this.#log.warn('SpanEnricherError', `span enricher ${name}${separator}${problem}`)
   }
 }
 
@@ -70,8 +110,9 @@ function problemOf(answer: unknown): string | null {
   return Array.isArray(answer) ? 'returned an array' : null
 }
 
-function problemOfEntries(entries: readonly [string, unknown][]): string | null {
-  if (entries.length > mostKeys) return `returned ${entries.length} keys (at most ${mostKeys})`
-  const wrong = entries.find(([, value]) => !['string', 'number', 'boolean'].includes(typeof value))
-  return wrong === undefined ? null : `returned a nested value under "${wrong[0]}"`
+function problemOfValue(key: string, value: unknown): string | null {
+  if (reservedKeys.has(key)) return 'the span has this attribute itself'
+  if (typeof value === 'number') return Number.isFinite(value) ? null : 'it is not a finite number'
+  if (typeof value === 'string' || typeof value === 'boolean') return null
+  return 'it is no text, number or boolean'
 }

@@ -4,7 +4,7 @@
  */
 
 import type { FinishedSpan, SpanAnnotation } from '../../checkpoint/format.ts'
-import type { BaseEvent } from '../../events/event.ts'
+import { type BaseEvent, baseFieldNames } from '../../events/event.ts'
 import { WorkflowEnded, WorkflowStarted } from '../../events/library-events.ts'
 import type { WorkSpan } from '../../events/sink.ts'
 import { newSpanId } from '../../foundation/ids.ts'
@@ -20,6 +20,7 @@ import { type SessionIds, toTaskSpan, toWorkSpan } from './finished-span.ts'
 import type { SpanMirror } from './span-mirror.ts'
 import { activeScope, type ScopeSpan } from './span-scope.ts'
 
+const baseNames: ReadonlySet<string> = new Set(baseFieldNames)
 /** The stages that are also events of the task's span. */
 const annotatedStages = stages.queued | stages.started
 
@@ -100,7 +101,7 @@ export class SpanBook {
 
   /** Records the event on the active span; without one, does nothing. */
   annotate(event: BaseEvent): void {
-    const annotation = toAnnotation(event, event.attributes)
+    const annotation = toAnnotation(event, { ...ownFields(event), ...event.attributes })
     const scope = activeScope(this)
     // Code that outlives its scope finds a span that has ended, which takes no more events.
     if (scope !== undefined && !this.#openScopes.has(scope)) return
@@ -237,6 +238,12 @@ export class SpanBook {
     const uid = currentTask()?.uid
     return uid === undefined ? undefined : this.#parts.tasks.findOpen(uid)
   }
+}
+
+/** The fields that an event has beyond those of every event. */
+function ownFields(event: BaseEvent): JsonObject {
+  const fields = Object.entries(event).filter(([name]) => !baseNames.has(name))
+  return toJsonObject(Object.fromEntries(fields))
 }
 
 function toAnnotation(event: BaseEvent, attributes: JsonObject): SpanAnnotation {
