@@ -98,7 +98,7 @@ export class GroupCommit {
   }
 }
 
-/** How many file names are tried, one per second of their time stamp. */
+/** How many file names of one second are tried. */
 const mostNames = 1000
 const flags =
   constants.O_CREAT |
@@ -119,8 +119,8 @@ export function createFolder(folder: string): string {
 }
 
 /**
- * Creates the first free `<session_id>.<unix seconds>.telemetry.jsonl` from `seconds` on. Existing
- * files are never opened.
+ * Creates `<session_id>.<unix seconds>.telemetry.jsonl`; further ones of that second end in `-2`,
+ * `-3` and so on, before the suffix. Existing files are never opened.
  */
 export function createCheckpointFile(
   files: FileOperations,
@@ -128,9 +128,9 @@ export function createCheckpointFile(
   sessionId: string,
   seconds: number,
 ): { readonly fd: number; readonly path: string } {
-  const first = Math.floor(seconds)
-  for (let second = first; second < first + mostNames; second++) {
-    const path = join(folder, `${sessionId}.${second}.telemetry.jsonl`)
+  const stem = join(folder, `${sessionId}.${Math.floor(seconds)}`)
+  for (let count = 1; count <= mostNames; count++) {
+    const path = `${stem}${count === 1 ? '' : `-${count}`}.telemetry.jsonl`
     try {
       return { fd: files.open(path, flags, 0o644), path }
     } catch (error) {

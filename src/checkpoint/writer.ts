@@ -63,6 +63,8 @@ export class CheckpointWriter implements AsyncDisposable {
   readonly #pending = new PendingLines()
   #written = 0
   #lost = 0
+  /** Lost lines that a rejected `flush` has reported. */
+  #lostReported = 0
   #isWriting = false
   #episode: Episode | undefined
   #isClosed = false
@@ -130,12 +132,14 @@ export class CheckpointWriter implements AsyncDisposable {
 
   /**
    * Resolves when every line appended before is on file, and with `fsync` synced to the disk.
-   * Rejects with `CheckpointError` when one is not, or was dropped at any time before.
+   * Rejects with `CheckpointError` as long as one waits for the disk, and then once for the lines
+   * that were dropped meanwhile: later calls speak of later lines. `linesLost` keeps the total.
    */
   async flush(): Promise<void> {
     this.write()
     const { path } = this
-    const [pending, lost] = [this.linesPending, this.#lost]
+    const [pending, lost] = [this.linesPending, this.#lost - this.#lostReported]
+    if (pending === 0) this.#lostReported = this.#lost
     if (pending > 0 || lost > 0) {
       const text = `${pending} lines are not on file yet and ${lost} are lost: ${path}`
       const errno = this.#episode?.errno

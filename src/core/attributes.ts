@@ -3,7 +3,8 @@
 import type { AttemptFacts } from '../backends/backend.ts'
 import { messageOf } from '../foundation/errors.ts'
 import { type JsonObject, type JsonValue, toJsonValue } from '../foundation/json-value.ts'
-import { maskSecrets } from '../foundation/secrets.ts'
+import { toWholeJson } from '../foundation/json-value.ts'
+import { maskSecrets, maskSecretsIn } from '../foundation/secrets.ts'
 import { errorTypeOf, type TaskCanceledError } from '../foundation/task-errors.ts'
 import type { Entry } from './entry.ts'
 
@@ -48,7 +49,7 @@ export function describeTask(entry: Entry): JsonObject {
   entry.attributes = hasSharedAttributes(entry)
     ? findShared(task.kind, executable).attributes
     : Object.freeze({
-        ...task.attributes,
+        ...(task.attributes === null ? {} : maskSecretsIn(task.attributes)),
         executable,
         task_type: task.kind,
         ...(workflowId === null ? {} : { workflow_id: workflowId }),
@@ -131,9 +132,11 @@ function toTail(text: string): string {
   return bytes.toString('utf8', from)
 }
 
-/** A result that JSON cannot hold as a whole is omitted: a part could be mistaken for all of it. */
+/**
+ * A result that JSON does not give back equal is omitted, as is one with a secret: what is read
+ * from the record would be mistaken for what the task returned.
+ */
 export function describeResult(value: unknown): Record<string, JsonValue> {
-  const text = JSON.stringify(toJsonValue(value))
-  const isWhole = Buffer.byteLength(text) <= longestResult && !text.includes('[unserializable: ')
-  return isWhole ? { result: maskSecrets(text) } : { result_omitted: true }
+  const text = toWholeJson(value, longestResult)
+  return text === null || maskSecrets(text) !== text ? { result_omitted: true } : { result: text }
 }

@@ -9,6 +9,13 @@ import { isThenable } from '../foundation/promises.ts'
 /** While the checkpoint cannot be written, more ends than this are not kept. */
 const mostPending = 100_000
 
+/** The record of the ends: what of it is durable, and what is gone. */
+export interface EndsRecord {
+  /** Resolves when all lines so far are durable, except those that are lost. */
+  flush(): Promise<void>
+  readonly lostLines: number
+}
+
 export interface RecordedEndsParts {
   readonly clock: Clock
   readonly log: Log
@@ -20,12 +27,13 @@ export interface RecordedEndsParts {
  * Connections without `recorded` cost nothing.
  */
 export class RecordedEnds {
-  /** Resolves when the events of all ends so far are durable; `null` without a checkpoint. */
-  flush: (() => Promise<void>) | null = null
+  /** `null` without a checkpoint. */
+  record: EndsRecord | null = null
   readonly #parts: RecordedEndsParts
   #pending = new Map<Connection, Job[]>()
   #count = 0
   #dropped = 0
+  #lostLines = 0
   #delivering: Promise<void> | null = null
   readonly #sealed = new WeakSet<Connection>()
 
@@ -69,9 +77,10 @@ export class RecordedEnds {
     const error = await this.settle()
     const left = this.#count + this.#dropped
     if (left === 0) return
-    const why = error === null ? 'there were too many' : messageOf(error)
-    const text = `${left} ended jobs were not reported as recorded to their backends: ${why}`
-    this.#parts.log.warn('EndsNotRecorded', text)
+    const text = `${left} ended jobs were not reported as recorded to their backends`
+    const lost = this.#lostLines
+    const why = lost === 0 ? 'there were too many' : `${lost} lines of the checkpoint are lost`
+    this.#parts.log.warn('EndsNotRecorded', `${text}: ${error === null ? why : messageOf(error)}`)
   }
 
   async #deliverLater(): Promise<void> {
@@ -81,24 +90,40 @@ export class RecordedEnds {
     this.#delivering = error === null && this.#count > 0 ? this.#deliverLater() : null
   }
 
-  /** One flush for all that is pending; what could not be flushed stays pending. */
+  /**
+   * One flush for all that is pending; what could not be flushed stays pending. When lines were
+   * lost, nobody knows whose: what was pending then is never reported as recorded.
+   */
   async #deliver(): Promise<unknown> {
     const batches = this.#pending
     if (batches.size === 0) return null
     this.#pending = new Map()
     const count = this.#count
     try {
-      await this.flush?.()
+      await this.record?.flush()
     } catch (error) {
+      if (this.#dropAfterLoss()) return null
       for (const [connection, jobs] of this.#pending) {
         batches.set(connection, [...(batches.get(connection) ?? []), ...jobs])
       }
       this.#pending = batches
       return error
     }
+    if (this.#dropAfterLoss()) return null
     this.#count -= count
     for (const [connection, jobs] of batches) this.#report(connection, jobs)
     return null
+  }
+
+  /** True when lines were lost since the last call: all that is pending is given up then. */
+  #dropAfterLoss(): boolean {
+    const { lostLines = 0 } = this.record ?? {}
+    if (lostLines === this.#lostLines) return false
+    this.#lostLines = lostLines
+    this.#dropped += this.#count
+    this.#count = 0
+    this.#pending = new Map()
+    return true
   }
 
   /** A backend that throws here must not end the process, nor keep others from their ends. */

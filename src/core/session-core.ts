@@ -151,7 +151,7 @@ export class SessionCore {
     const poller = new ResourcePoller({ ...parts, sink, intervalSeconds: pollSeconds })
     this.#poller = poller
     this.#ledger.emitter = new TelemetryEmitter({ ...parts, sink, keepResults })
-    if (telemetry.checkpointFile !== null) this.#recordedEnds.flush = () => telemetry.flush()
+    if (telemetry.checkpointFile !== null) this.#recordedEnds.record = telemetry
     for (const { backend } of this.#bindings) poller.follow(backend.name, backend.nodes ?? [])
     await poller.start()
     return telemetry

@@ -4,6 +4,7 @@ import { systemClock } from '../foundation/clock.ts'
 import { ValueError } from '../foundation/errors.ts'
 import { expectKnownKeys, expectObject, invalid } from '../foundation/options.ts'
 import { type BaseEvent, type EventClass, type FieldSpec, stampEvent } from './event.ts'
+import { maskSecretsIn } from '../foundation/secrets.ts'
 import { emptyAttributes, toJsonObject, toJsonValue } from '../foundation/json-value.ts'
 
 /** The fields that a caller may give; the rest is stamped. */
@@ -49,7 +50,7 @@ export function makeEvent<Name extends string, Fields extends object, Made exten
     attributes:
       given['attributes'] === undefined
         ? emptyAttributes
-        : toJsonObject(expectObject('attributes', given['attributes'])),
+        : maskSecretsIn(toJsonObject(expectObject('attributes', given['attributes']))),
   })
   return event as Made
 }

@@ -34,6 +34,68 @@ export function toJsonValue(value: unknown): JsonValue {
   return new Copier().copy(value, 0)
 }
 
+/**
+ * The value as JSON of at most `maxBytes` that `JSON.parse` turns into an equal value; `null` when
+ * there is none: a Map, a Date, a Buffer, `undefined`, NaN, a cycle, too large. Looks at no more of
+ * the value than fits. Never throws.
+ */
+export function toWholeJson(value: unknown, maxBytes: number): string | null {
+  try {
+    if (!isWholeJson(value, maxBytes)) return null
+    const text = JSON.stringify(value)
+    return Buffer.byteLength(text) <= maxBytes ? text : null
+  } catch {
+    // A trap or getter that throws, or deeper than JSON.stringify can go.
+    return null
+  }
+}
+
+/** Stops at the first part that JSON cannot hold, and when the rest cannot fit. */
+function isWholeJson(root: unknown, maxBytes: number): boolean {
+  const waiting: unknown[] = [root]
+  // Each value needs at least one byte; a cycle is followed until they are used up.
+  let bytesLeft = maxBytes - 1
+  while (waiting.length > 0) {
+    const value = waiting.pop()
+    if (typeof value === 'string') bytesLeft -= value.length + 1
+    if (bytesLeft < 0) return false
+    if (typeof value !== 'object' || value === null) {
+      if (!isWholePrimitive(value)) return false
+    } else {
+      const parts = wholePartsOf(value, bytesLeft)
+      if (parts === null) return false
+      bytesLeft -= parts.length
+      for (const part of parts) waiting.push(part)
+    }
+  }
+  return true
+}
+
+/** JSON has no `-0`, NaN or infinity. */
+const isWholePrimitive = (value: unknown): boolean =>
+  value === null ||
+  typeof value === 'string' ||
+  typeof value === 'boolean' ||
+  (Number.isFinite(value) && !Object.is(value, -0))
+
+/** The parts of a plain array or object, keys included; `null` for any other object. */
+function wholePartsOf(value: object, most: number): unknown[] | null {
+  if (types.isProxy(value) || 'toJSON' in value) return null
+  const prototype: unknown = Object.getPrototypeOf(value)
+  if (Array.isArray(value)) {
+    const isPlain = prototype === Array.prototype && value.length <= most
+    return isPlain && Reflect.ownKeys(value).length === value.length + 1 ? value : null
+  }
+  if (prototype !== Object.prototype) return null
+  const parts: unknown[] = []
+  for (const key of Reflect.ownKeys(value)) {
+    const own = Object.getOwnPropertyDescriptor(value, key)
+    if (typeof key === 'symbol' || own?.enumerable !== true || !('value' in own)) return null
+    if (parts.push(key, own.value) > most) return null
+  }
+  return parts
+}
+
 class Copier {
   readonly #path = new Set<object>()
   #valuesLeft = mostValues

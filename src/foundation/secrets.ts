@@ -3,6 +3,8 @@
  * variables whose names suggest a secret.
  */
 
+import type { JsonValue } from './json-value.ts'
+
 const secretName = /TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|PRIVATE_KEY|ACCESS_KEY|CREDENTIAL/i
 /** Shorter values would mask ordinary words. */
 const shortest = 8
@@ -30,6 +32,30 @@ export function maskSecrets(text: string): string {
   if (pattern === undefined) pattern = createPattern()
   return pattern === null ? text : text.replace(pattern, mask)
 }
+
+/** A copy in which every text and key is masked; the same object when there is no secret in it. */
+export function maskSecretsIn<Value extends JsonValue>(value: Value): Value {
+  if (pattern === undefined) pattern = createPattern()
+  return pattern === null ? value : (maskValue(value) as Value)
+}
+
+function maskValue(value: JsonValue): JsonValue {
+  if (typeof value === 'string') return maskSecrets(value)
+  if (typeof value !== 'object' || value === null) return value
+  if (isList(value)) {
+    const items = value.map((item) => maskValue(item))
+    return items.every((item, at) => item === value[at]) ? value : Object.freeze(items)
+  }
+  let isSame = true
+  const entries = Object.entries(value).map(([key, part]) => {
+    const masked = [maskSecrets(key), maskValue(part)] as const
+    isSame &&= masked[0] === key && masked[1] === part
+    return masked
+  })
+  return isSame ? value : Object.freeze(Object.fromEntries(entries))
+}
+
+const isList = (value: JsonValue): value is readonly JsonValue[] => Array.isArray(value)
 
 function createPattern(): RegExp | null {
   for (const [name, value] of Object.entries(process.env)) {

@@ -103,8 +103,17 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
   }
 
   /**
-   * Resolves when everything emitted before is in the checkpoint; rejects when it cannot be
-   * written.
+   * Lines that are missing from the checkpoint: the disk refused them for too long. The run goes on
+   * without them.
+   */
+  get lostLines(): number {
+    return this.#pipeline?.lostLines ?? 0
+  }
+
+  /**
+   * Resolves when everything emitted before is in the checkpoint. Rejects with `CheckpointError` as
+   * long as lines wait for the disk, and then once for those that were lost meanwhile: later calls
+   * speak of later lines. `lostLines` keeps the total.
    */
   async flush(): Promise<void> {
     await this.#pipeline?.flush()

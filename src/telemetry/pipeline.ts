@@ -78,6 +78,10 @@ export class Pipeline {
     return this.#recorder?.path ?? null
   }
 
+  get lostLines(): number {
+    return this.#recorder?.linesLost ?? 0
+  }
+
   publish(event: BaseEvent): void {
     if (event.event_type === 'ResourceUpdate') resources.take(this.#parts.nodes, event, noStep)
     this.#bus.publish(this.book.admit(event))

@@ -32,6 +32,11 @@ export class Recorder implements Consumer {
     return this.#parts.writer.path
   }
 
+  /** Lines that were dropped and will never be on file. */
+  get linesLost(): number {
+    return this.#parts.writer.linesLost
+  }
+
   accept({ event, spanId, ended }: Envelope): void {
     const { writer, traceId, toSpan } = this.#parts
     if (event !== null) writer.append(lineOf(event, traceId, spanId))

@@ -13,8 +13,6 @@ export interface CountsState {
   /** All events, also those outside the lifecycle. */
   events: number
   readonly totals: TaskTotals
-  /** Lifecycle events that changed nothing, repeated or after the task's end, by type. */
-  readonly ignored: Map<string, number>
   readonly uids: TextIndex
   readonly passed: Column
 }
@@ -24,7 +22,6 @@ export interface CountsView extends Readonly<TaskTotals> {
   readonly events: number
   /** Tasks that have not ended. */
   readonly open: number
-  readonly ignored: ReadonlyMap<string, number>
 }
 
 /** Not quite a panel: its `take` also returns the step that the event makes. */
@@ -32,7 +29,6 @@ export const counts = {
   create: (): CountsState => ({
     events: 0,
     totals: createTotals(),
-    ignored: new Map(),
     uids: createTextIndex(),
     passed: createColumn(1),
   }),
@@ -44,14 +40,12 @@ export const counts = {
     const task = indexOf(state.uids, event.task_id)
     const before = valueAt(state.passed, task)
     const after = countStage(state.totals, before, stage, validSeconds(event.duration_seconds))
-    if (after === before) {
-      state.ignored.set(event.event_type, (state.ignored.get(event.event_type) ?? 0) + 1)
-    } else setValue(state.passed, task, after)
+    if (after !== before) setValue(state.passed, task, after)
     return { task, stage, before, after }
   },
 
-  show({ events, totals, ignored }: CountsState): CountsView {
+  show({ events, totals }: CountsState): CountsView {
     const open = totals.tasks - totals.completed - totals.failed - totals.canceled
-    return { ...totals, events, open, ignored }
+    return { ...totals, events, open }
   },
 }

@@ -119,8 +119,9 @@ function problemsAtEnd(
     problems.push(`${counts.open} tasks have no terminal event although the session has ended`)
   }
   if (metrics === null) return [...problems, 'there is no metric line']
+  // Repeated events are in neither number: `checkStep` has reported each of them.
   for (const [counter, total, type] of counters) {
-    const events = counts[total] + (counts.ignored.get(type) ?? 0)
+    const events = counts[total]
     if (metrics[counter] === events) continue
     problems.push(`${counter} is ${String(metrics[counter])}, but there are ${events} ${type}`)
   }

@@ -59,6 +59,25 @@ describe('row 48: a full disk', () => {
     await writer.close()
   })
 
+  it('row 48: flush rejects once for lost lines, then resolves for later ones', async () => {
+    const files = new FakeDisk()
+    const { writer, clock } = openWriter({ files, maxPendingLines: 1 })
+    files.answer = () => 'ENOSPC'
+    writer.append('1\n')
+    writer.write()
+    writer.append('2\n')
+    // As long as a line waits for the disk, every flush rejects.
+    await expect(writer.flush()).rejects.toThrow('1 lines are not on file yet and 1 are lost')
+    await expect(writer.flush()).rejects.toThrow('1 lines are not on file yet and 1 are lost')
+    files.answer = () => Infinity
+    await clock.advance(500)
+    await expect(writer.flush()).rejects.toThrow('0 lines are not on file yet and 1 are lost')
+    writer.append('3\n')
+    await writer.flush()
+    expect([wholeLines(files.text), writer.linesLost]).toEqual([['2', '3'], 1])
+    await writer.close()
+  })
+
   it('row 48: kept lines are limited by number and by bytes, by default too', async () => {
     const files = new FakeDisk()
     files.answer = () => 'EIO'

@@ -20,28 +20,35 @@ describe('the checkpoint file', () => {
   it('row 52: an existing file, link, FIFO or folder is kept; the next name is used', async () => {
     const folder = tempFolder()
     const elsewhere = join(tempFolder(), 'elsewhere')
-    const at = (second: number): string => join(folder, `session-1.${second}.telemetry.jsonl`)
-    writeFileSync(at(1_700_000_000), 'old\n')
-    symlinkSync(elsewhere, at(1_700_000_001))
-    execFileSync('mkfifo', [at(1_700_000_002)])
-    mkdirSync(at(1_700_000_003))
+    const at = (count: '' | `-${number}`): string =>
+      join(folder, `session-1.1700000000${count}.telemetry.jsonl`)
+    writeFileSync(at(''), 'old\n')
+    symlinkSync(elsewhere, at('-2'))
+    execFileSync('mkfifo', [at('-3')])
+    mkdirSync(at('-4'))
     const { writer } = openWriter({ folder })
-    expect(writer.path).toBe(at(1_700_000_004))
+    expect(writer.path).toBe(at('-5'))
     writer.append('new\n')
     await writer.close()
-    expect(readFileSync(at(1_700_000_000), 'utf8')).toBe('old\n')
+    expect(readFileSync(at(''), 'utf8')).toBe('old\n')
     expect(readFileSync(writer.path, 'utf8')).toBe('new\n')
-    expect(lstatSync(at(1_700_000_001)).isSymbolicLink()).toBe(true)
+    expect(lstatSync(at('-2')).isSymbolicLink()).toBe(true)
     expect(() => lstatSync(elsewhere)).toThrow('ENOENT')
   })
 
-  it('row 52: the same session within the same second gets another file', async () => {
+  it('row 52: further runs within one second are numbered, not of a later second', async () => {
     const folder = tempFolder()
-    const first = openWriter({ folder }).writer
-    await first.close()
-    const second = openWriter({ folder }).writer
-    await second.close()
-    expect(second.path).not.toBe(first.path)
+    const names: string[] = []
+    for (let count = 0; count < 3; count++) {
+      const { writer } = openWriter({ folder })
+      names.push(basename(writer.path))
+      await writer.close()
+    }
+    expect(names).toEqual([
+      'session-1.1700000000.telemetry.jsonl',
+      'session-1.1700000000-2.telemetry.jsonl',
+      'session-1.1700000000-3.telemetry.jsonl',
+    ])
   })
 
   it('writer: a session id that is not safe in a file name is rejected', () => {

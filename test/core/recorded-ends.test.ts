@@ -44,12 +44,13 @@ async function open(options: { readonly hasCheckpoint?: boolean } = {}) {
   const log = { warn: (code: string, text: string) => void warnings.push(`${code}: ${text}`) }
   const session = new Session([backend], { log })
   onTestFinished(() => session.close())
-  if (options.hasCheckpoint !== true) return { backend, session, warnings, flush: null, file: '' }
+  if (options.hasCheckpoint !== true)
+    return { backend, session, warnings, telemetry: null, flush: null, file: '' }
   const folder = mkdtempSync(join(tmpdir(), 'tutti-ends-'))
   onTestFinished(() => rmSync(folder, { recursive: true, force: true }))
   const telemetry = await session.startTelemetry({ checkpointPath: folder })
   const flush = vi.spyOn(telemetry, 'flush')
-  return { backend, session, warnings, flush, file: telemetry.checkpointFile ?? '' }
+  return { backend, session, warnings, telemetry, flush, file: telemetry.checkpointFile ?? '' }
 }
 
 describe('Connection.recorded', () => {
@@ -197,6 +198,31 @@ describe('Connection.recorded', () => {
     expect(backend.calls.slice(1)).toEqual(['release', 'close'])
     const left = '1 ended jobs were not reported as recorded to their backends: disk full'
     expect(warnings).toEqual([`EndsNotRecorded: ${left}`])
+  })
+
+  it('recorded: ends of lost lines are never reported, later ones are', async () => {
+    const { backend, session, warnings, telemetry, flush } = await open({ hasCheckpoint: true })
+    if (telemetry === null) throw new Error('there is no telemetry')
+    const [one, two, three] = [quick(), quick(), quick()]
+    await session.submitTasks([one, two, three])
+    const lostLines = vi.spyOn(telemetry, 'lostLines', 'get').mockReturnValue(0)
+    // The application's own flush() was told of the loss: this one is not.
+    backend.complete(one)
+    lostLines.mockReturnValue(3)
+    while (flush?.mock.calls.length !== 1) await turns(1)
+    await turns(2)
+    backend.complete(two)
+    while (backend.calls.length < 1) await turns(1)
+    // Here the ends' own flush is told of it.
+    flush.mockRejectedValueOnce(new Error('0 lines are not on file yet and 1 are lost'))
+    lostLines.mockReturnValue(4)
+    backend.complete(three)
+    await session.close()
+    expect(backend.calls).toEqual([[`${two.uid}/1`], 'release', 'close'])
+    expect(warnings).toEqual([
+      'EndsNotRecorded: 2 ended jobs were not reported as recorded to their backends: ' +
+        '4 lines of the checkpoint are lost',
+    ])
   })
 
   it('recorded: a backend without it causes no flush', async () => {

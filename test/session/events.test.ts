@@ -1,4 +1,7 @@
 import { describe, expect, it, onTestFinished } from 'vitest'
+import { defineEvent } from '../../src/events/define-event.ts'
+import { makeEvent } from '../../src/events/make-event.ts'
+import { registerSecret } from '../../src/foundation/secrets.ts'
 import { Session } from '../../src/session/session.ts'
 import { AITask } from '../../src/tasks/ai-task.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
@@ -240,6 +243,39 @@ describe("a task's events", () => {
   })
 })
 
+describe("the user's own attributes", () => {
+  it("row 88: a task's own attributes are masked in its events and spans, keys too", async () => {
+    registerSecret('sesame-open-123')
+    const { session, backend, telemetry, eventsOf } = await openSession()
+    const attributes = {
+      url: 'https://x:sesame-open-123@host',
+      list: [{ 'sesame-open-123': 'sesame-open-123' }],
+      round: 7,
+    }
+    const task = quick({ attributes })
+    telemetry.registerSpanEnricher(() => ({ from_enricher: 'sesame-open-123' }))
+    await session.submitTasks([task])
+    const Own = defineEvent('test.Own', {})
+    const own = makeEvent(Own, { session_id: 's', backend: 'b', attributes })
+    telemetry.spanScope('scope', attributes, () => telemetry.annotateCurrentSpan(own))
+    backend.start(task)
+    backend.complete(task)
+    const events = await eventsOf(task)
+    expect(events.length).toBeGreaterThan(3)
+    for (const event of [...events, own]) {
+      expect(event.attributes).toMatchObject({
+        url: 'https://x:[masked]@host',
+        list: [{ '[masked]': '[masked]' }],
+        round: 7,
+      })
+    }
+    await session.close()
+    expect(telemetry.exportAsOtlp()).toContain('[masked]')
+    expect(telemetry.exportAsOtlp()).not.toContain('sesame-open-123')
+    expect(attributes.url).toContain('sesame-open-123')
+  })
+})
+
 describe('results in events', () => {
   const resultOf = async (value: unknown, keepResults = true) => {
     const { session, backend, eventsOf } = await openSession({ telemetry: { keepResults } })
@@ -256,7 +292,57 @@ describe('results in events', () => {
 
   it('results in events: JSON', async () => {
     expect(await resultOf({ a: [1, null, 'x'] })).toEqual({ result: '{"a":[1,null,"x"]}' })
-    expect(await resultOf(undefined)).toEqual({ result: 'null' })
+    const nested = { 'a b': ['é', '\ud800', true, -1.5e-7, {}, []], n: null }
+    const { result } = await resultOf(nested)
+    expect(JSON.parse(String(result))).toStrictEqual(nested)
+  })
+
+  class Point {
+    readonly x = 1
+  }
+  const unequal: readonly [string, () => unknown][] = [
+    ['undefined', () => undefined],
+    ['NaN', () => [NaN]],
+    ['a negative zero', () => -0],
+    ['a Map', () => new Map([['a', 1]])],
+    ['a Date', () => ({ at: new Date(0) })],
+    ['a typed array', () => new Float64Array(2)],
+    ['an undefined property', () => ({ a: undefined })],
+    ['a hole', () => Object.assign([], { 1: 'x' })],
+    ['an instance', () => new Point()],
+    ['a proxy', () => new Proxy({}, {})],
+    ['text that becomes too long in JSON', () => '\n'.repeat(40_000)],
+  ]
+  it.each(unequal)(
+    'results in events: %s does not come back equal, so it is omitted',
+    async (_, of) => {
+      expect(await resultOf(of())).toEqual({ result: undefined, result_omitted: true })
+    },
+  )
+
+  it('results in events: one with a secret is omitted', async () => {
+    registerSecret('hunter2hunter2')
+    const omitted = { result: undefined, result_omitted: true }
+    expect(await resultOf({ answer: 'it is hunter2hunter2' })).toEqual(omitted)
+  })
+
+  it('row 110: encoding a large result stops at the limit', async () => {
+    const omitted = { result: undefined, result_omitted: true }
+    let looks = 0
+    const buffer = Object.assign(Buffer.alloc(100_000_000), { toJSON: () => looks++ })
+    expect(await resultOf({ buffer })).toEqual(omitted)
+    expect(looks).toBe(0)
+    const watched = (): unknown[] => {
+      const list: unknown[] = []
+      for (let at = 0; at < 1000; at++) {
+        Object.defineProperty(list, at, { enumerable: true, get: () => ++looks })
+      }
+      return list
+    }
+    expect(await resultOf(Array.from({ length: 1000 }, watched))).toEqual(omitted)
+    expect(looks).toBeLessThan(65_536)
+    const wide = Array.from({ length: 60_000 }, () => 1)
+    expect(await resultOf(Array.from({ length: 5000 }, () => wide))).toEqual(omitted)
   })
 
   it('results in events: omitted when JSON cannot hold them in 64 KB', async () => {

@@ -155,8 +155,8 @@ describe('the checkpoint file', () => {
     await clock.advance(0)
     await telemetry.stop()
     expect(readdirSync(folder).toSorted()).toEqual([
+      's1.1700000000-2.telemetry.jsonl',
       's1.1700000000.telemetry.jsonl',
-      's1.1700000001.telemetry.jsonl',
     ])
     expect(readFileSync(taken, 'utf8')).toBe('precious\n')
   })

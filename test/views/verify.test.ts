@@ -105,4 +105,14 @@ describe('verify', () => {
     const { problems } = verdictOf(lines)
     expect(problems.join('\n')).toMatch(expected)
   })
+
+  it('verify: a repeated event is one problem, not a wrong counter besides', () => {
+    const again = [line('TaskCompleted', 'a'), line('TaskStarted', 'b')]
+    const verdict = verdictOf([...session(...life('a'), ...life('b'), ...again), metrics(2, 2)])
+    expect(verdict.problems).toEqual([
+      'a: TaskCompleted comes after its end',
+      'b: TaskStarted comes after its end',
+    ])
+    expect(verdict.problemCount).toBe(2)
+  })
 })

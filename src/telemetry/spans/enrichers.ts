@@ -9,6 +9,7 @@ import { type JsonObject, toJsonObject } from '../../foundation/json-value.ts'
 import { messageOf } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
 import { expectFunction } from '../../foundation/options.ts'
+import { maskSecretsIn } from '../../foundation/secrets.ts'
 
 /** Called with the TaskCreated of a task; what it returns becomes attributes of the task's span. */
 export type SpanEnricher = (
@@ -53,7 +54,7 @@ export class Enrichers {
     if (this.#enrichers.length === 0) return null
     const added: Record<string, unknown> = {}
     for (const enricher of this.#enrichers) Object.assign(added, this.#ask(enricher, event))
-    return Object.keys(added).length === 0 ? null : toJsonObject(added)
+    return Object.keys(added).length === 0 ? null : maskSecretsIn(toJsonObject(added))
   }
 
   #ask(enricher: SpanEnricher, event: BaseEvent): Readonly<Record<string, Value>> {

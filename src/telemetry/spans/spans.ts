@@ -9,6 +9,7 @@ import { WorkflowEnded, WorkflowStarted } from '../../events/library-events.ts'
 import type { WorkSpan } from '../../events/sink.ts'
 import { newSpanId } from '../../foundation/ids.ts'
 import { type JsonObject, toJsonObject } from '../../foundation/json-value.ts'
+import { maskSecretsIn } from '../../foundation/secrets.ts'
 import { currentTask } from '../../foundation/task-context.ts'
 import { hasEnded, stageOf, stages } from '../../views/lifecycle.ts'
 import { beyondTask, type TaskRecord, toStrings } from '../metrics/task-record.ts'
@@ -69,7 +70,7 @@ export class SpanBook {
       parentSpanId: parentSpanId ?? this.#activeSpanId() ?? this.#session.spanId,
       name,
       startTime: time,
-      attributes: toJsonObject(attributes),
+      attributes: maskSecretsIn(toJsonObject(attributes)),
       annotations: [],
       owner: this,
     }
