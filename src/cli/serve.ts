@@ -25,14 +25,13 @@ const drainSeconds = 30
 /** Resolves with the exit code once stopped: 0, because servers are stopped by signals. */
 export async function serve(options: ServeOptions, output: Output): Promise<number> {
   const config = await loadInferenceConfig(options.config)
-  const { host = '127.0.0.1' } = options
-  const key = await chooseKey(options, host)
+  const key = await chooseKey(options)
   const backend = InferenceBackend.fromConfig(config, {
     configFile: options.config,
-    host,
     drainSeconds,
     limits: { allowedHosts: options.allowHost ?? [], allowedOrigins: options.allowOrigin ?? [] },
     onProgress: (text) => output.progress([text]),
+    ...(options.host === undefined ? {} : { host: options.host }),
     ...(options.port === undefined ? {} : { port: options.port }),
     ...(key === null ? {} : { apiKey: key.value }),
   })
@@ -59,9 +58,10 @@ interface Key {
 }
 
 /** Without a key file, only this machine is served, or a key is generated and printed once. */
-async function chooseKey({ apiKeyFile }: ServeOptions, host: string): Promise<Key | null> {
+async function chooseKey({ apiKeyFile, host }: ServeOptions): Promise<Key | null> {
   if (apiKeyFile !== undefined) return { value: await readKey(apiKeyFile), isGenerated: false }
-  return isLoopbackHost(host) ? null : { value: `tutti-${newUuid()}`, isGenerated: true }
+  if (host === undefined || isLoopbackHost(host)) return null
+  return { value: `tutti-${newUuid()}`, isGenerated: true }
 }
 
 async function readKey(file: string): Promise<string> {

@@ -42,7 +42,10 @@ export interface InferenceBackendOptions {
   readonly maxBatchSize?: number
   /** Default 500. If given, the window is kept, unless the file's `type` is `adaptive`. */
   readonly maxBatchWaitMs?: number
-  /** The host to listen on; any but loopback requires an `apiKey`. Default `127.0.0.1`. */
+  /**
+   * The host to listen on; any but loopback requires an `apiKey`. Default: 127.0.0.1, and the
+   * loopback address that this machine's name stands for.
+   */
   readonly host?: string
   readonly apiKey?: string
   /** Overrides the file's `engine`: a kind, a section with its keys, or a factory of engines. */
@@ -68,7 +71,7 @@ export interface ResolvedInferenceOptions {
   readonly overrides: InferenceOverrides
   readonly createEngine: CreateEngine | null
   readonly port: number
-  readonly host: string
+  readonly host: string | null
   readonly apiKey: string | null
   readonly isService: boolean
   readonly limits: Partial<ServerLimits>
@@ -108,11 +111,11 @@ export function resolveInferenceOptions(
   options: InferenceBackendOptions,
 ): ResolvedInferenceOptions {
   expectKnownKeys('InferenceBackend', expectObject('options', options), known)
-  const { port = 8000, host = '127.0.0.1', apiKey, useService = true, engine } = options
+  const { port = 8000, apiKey, useService = true, engine } = options
+  const host = options.host === undefined ? null : expectString('host', options.host)
   const { captureContent = false, engineTimeoutSeconds = 600, drainSeconds = 5 } = options
   expectBoolean('useService', useService)
   const key = apiKey === undefined ? null : expectString('apiKey', apiKey)
-  expectString('host', host)
   if (useService) expectReachable({ host, port, apiKey: key })
   return {
     name: expectString('name', options.name ?? 'inference'),

@@ -88,15 +88,19 @@ export class InferenceService {
     return this.#server?.endpoint ?? null
   }
 
-  /** Starts the engines, then the server, so that no client connects before an engine serves. */
+  /**
+   * Listens, then starts the engines: a port that is taken is found before a model is loaded, which
+   * may take minutes. Until then clients are told that the model is loading.
+   */
   async open(): Promise<void> {
     const { options, config } = this.#parts
-    await this.pool.start()
     try {
       if (options.isService) this.#server = this.#createServer()
       await this.#server?.start()
+      await this.pool.start()
+      this.#server?.modelLoaded(this.pool.model.contextLength)
     } catch (error) {
-      await this.pool.stop()
+      await Promise.all([this.pool.stop(), this.#server?.stop()])
       throw error
     }
     if (config.dynamicWorkers.isOn) this.#scaler.start()
@@ -145,7 +149,7 @@ export class InferenceService {
     return new InferenceServer({
       generator: this.generator,
       model: config.modelName,
-      contextLength: this.pool.model.contextLength,
+      contextLength: null,
       host,
       port,
       apiKey,

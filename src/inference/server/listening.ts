@@ -1,11 +1,13 @@
 /** The server's address: checks it, listens on it, and explains why that failed. */
 
-import type { Server } from 'node:http'
-import type { AddressInfo } from 'node:net'
+import { lookup } from 'node:dns/promises'
+import type { Server as HttpServer } from 'node:http'
+import { type AddressInfo, createServer, isIPv4, type Server } from 'node:net'
 import { hostname, networkInterfaces } from 'node:os'
+import type { Clock } from '../../foundation/clock.ts'
 import { errnoOf, InferenceError, messageOf, ValueError } from '../../foundation/errors.ts'
-import { isLoopbackHost } from '../../foundation/options.ts'
-import { expectInteger, expectString } from '../../foundation/options.ts'
+import { expectInteger, expectString, isLoopbackHost } from '../../foundation/options.ts'
+import { boundedWait } from '../../foundation/promises.ts'
 
 /** The host name of this machine, as responses and addresses carry it. */
 export const machineName = hostname()
@@ -14,15 +16,15 @@ const wildcards = new Set(['0.0.0.0', '::', '[::]'])
 
 /** Rejects an invalid address, and one that other machines can reach without an API key. */
 export function expectReachable(address: {
-  readonly host: string
+  readonly host: string | null
   readonly port: number
   readonly apiKey: string | null
 }): void {
   const { host, apiKey } = address
-  expectString('host', host)
+  if (host !== null) expectString('host', host)
   expectInteger('port', address.port, { min: 0, max: 65_535 })
   if (apiKey !== null) expectString('apiKey', apiKey)
-  else if (!isLoopbackHost(host)) {
+  else if (host !== null && !isLoopbackHost(host)) {
     throw new ValueError(
       `Expected \`apiKey\` to be set, because other machines can reach \`${host}\``,
       {
@@ -35,8 +37,77 @@ export function expectReachable(address: {
   }
 }
 
+/** What is asked of this machine; tests give answers of their own. */
+export interface Machine {
+  readonly interfaces: typeof networkInterfaces
+  /** The addresses that this machine's name stands for; rejects or takes long without any. */
+  readonly addresses: () => Promise<readonly string[]>
+}
+
+const thisMachine: Machine = {
+  interfaces: networkInterfaces,
+  addresses: async () => (await lookup(machineName, { all: true })).map(({ address }) => address),
+}
+
+/** How long looking up this machine's own name may take. */
+const lookupMs = 2000
+const loopback = '127.0.0.1'
+
+/** A server that listens. */
+export interface Listening {
+  /** The URL for clients: with this machine's name where that leads here, else with an address. */
+  readonly endpoint: string
+  readonly port: number
+  /** The `Host` headers that it accepts, without port. */
+  readonly hosts: readonly string[]
+  /** Resolves when no connection is left. */
+  close(): Promise<void>
+}
+
+/**
+ * Listens on `host`; without one on loopback, and on the loopback address that this machine's name
+ * stands for. Rejects with an error that says what to do.
+ */
+export async function openListening(
+  server: HttpServer,
+  address: { readonly host: string | null; readonly port: number },
+  clock: Clock,
+  machine: Machine = thisMachine,
+): Promise<Listening> {
+  const { host } = address
+  const named = await boundedWait(clock, lookupMs, machine.addresses()).catch(() => [])
+  const port = await listen(server, host ?? loopback, address.port)
+  const servers: Server[] = [server]
+  const close = async (): Promise<void> => {
+    await Promise.all(servers.map((one) => new Promise((resolve) => one.close(resolve))))
+  }
+  const bound = [(server.address() as AddressInfo).address]
+  for (const other of host === null ? named : []) {
+    if (!isLoopbackHost(other) || bound.includes(other)) continue
+    // Node allows connections of another server to be given to an HTTP server.
+    const second = createServer({ allowHalfOpen: true, noDelay: true }, (socket) => {
+      server.emit('connection', socket)
+    })
+    try {
+      await listen(second, other, port)
+      servers.push(second)
+      bound.push(other)
+    } catch (error) {
+      // The name of this machine is a convenience, unless the port was asked for.
+      if (address.port === 0 || errnoOf(error) !== 'port_in_use') continue
+      await close()
+      throw error
+    }
+  }
+  const isHere = reachedBy(bound, machine.interfaces)
+  const hosts = [...knownHosts(host ?? loopback, machine.interfaces), ...bound.map(bracketed)]
+  const isNamed = named.length > 0 && named.every(isHere)
+  const client = isNamed ? machineName : addressFor(host ?? loopback, machine.interfaces)
+  return { endpoint: `http://${client}:${port}`, port, hosts: [...new Set(hosts)], close }
+}
+
 /** Resolves with the actual port; rejects with an error that says what to do. */
-export function listen(server: Server, host: string, port: number): Promise<number> {
+function listen(server: Server, host: string, port: number): Promise<number> {
   return new Promise((resolve, reject) => {
     const fail = (cause: Error): void => reject(listenError(host, port, cause))
     server.once('error', fail)
@@ -45,6 +116,24 @@ export function listen(server: Server, host: string, port: number): Promise<numb
       resolve((server.address() as AddressInfo).port)
     })
   })
+}
+
+/** Whether a client that connects to an address on this machine reaches what is bound. */
+function reachedBy(bound: readonly string[], interfaces: typeof networkInterfaces) {
+  const own = new Set(addressesOf(interfaces).map(bare))
+  const isOwn = (address: string): boolean => isLoopbackHost(address) || own.has(address)
+  return (address: string): boolean => {
+    if (bound.includes(address)) return true
+    const isAnyBound = bound.includes('::') || (bound.includes('0.0.0.0') && isIPv4(address))
+    return isAnyBound && isOwn(address)
+  }
+}
+
+/** The address of a client's URL; of a server on all interfaces, the first that others reach. */
+function addressFor(host: string, interfaces: typeof networkInterfaces): string {
+  if (!wildcards.has(host)) return bracketed(host)
+  const others = addressesOf(interfaces).filter((address) => !isLoopbackHost(address))
+  return others.find(isIPv4) ?? others[0] ?? loopback
 }
 
 /**
@@ -64,11 +153,6 @@ function addressesOf(interfaces: typeof networkInterfaces): readonly string[] {
   } catch {
     return []
   }
-}
-
-/** The URL for clients. */
-export function endpointOf(host: string, port: number): string {
-  return `http://${wildcards.has(host) ? machineName : bracketed(host)}:${port}`
 }
 
 const bare = (host: string): string => host.replace(/^\[(.*)\]$/, '$1')

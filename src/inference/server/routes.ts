@@ -22,16 +22,21 @@ import type { RequestReader, TextRequest } from './requests/request-reader.ts'
 import type { Route } from './router.ts'
 import type { ServerLimits } from './server-limits.ts'
 
-/** What the routes work with. */
-export interface RouteContext extends GenerationContext {
+/** What the health routes work with, also while the model loads. */
+export interface HealthContext {
+  readonly generator: TextGenerator
   readonly batchConfig: Pick<BatchPolicy, 'type' | 'maxBatchSize' | 'maxBatchWaitMs'>
-  readonly metrics: () => Promise<string> | string
   /** The server's own address. */
   readonly endpoint: string
-  /** Whether routes that are not open need an API key. */
-  readonly needsKey: boolean
   /** Why requests are refused; `null` when they are accepted. */
   readonly unready: () => string | null
+}
+
+/** What the routes work with. */
+export interface RouteContext extends GenerationContext, HealthContext {
+  readonly metrics: () => Promise<string> | string
+  /** Whether routes that are not open need an API key. */
+  readonly needsKey: boolean
 }
 
 /** All routes. None of them creates tasks, runs programs or reads files. */
@@ -62,7 +67,7 @@ function createOpenApiRoute(context: RouteContext, routes: readonly Route[]): Ro
   }
 }
 
-function createHealthRoutes(context: RouteContext): readonly Route[] {
+export function createHealthRoutes(context: HealthContext): readonly Route[] {
   const { generator, endpoint, batchConfig } = context
   return [
     {
@@ -110,7 +115,7 @@ function createHealthRoutes(context: RouteContext): readonly Route[] {
 }
 
 /** The reason without the engine's message: no key is needed, and it may hold paths. */
-function reasonOf({ generator, unready }: RouteContext): string | null {
+function reasonOf({ generator, unready }: HealthContext): string | null {
   const reason = unready() ?? generator.status().unready
   return reason === null ? null : maskSecrets(reason.split(':', 1)[0] ?? '')
 }

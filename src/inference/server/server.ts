@@ -13,9 +13,16 @@ import type { TextGenerator } from '../generation/text-generator.ts'
 import { checkBodyHead, parseJson, readBody } from './requests/body.ts'
 import { HttpExchange, type HttpExchangeParts } from './http-exchange.ts'
 import { isPreflight, preflightHeaders, RequestGuard } from './request-guard.ts'
-import { createRoutes, generatePath, refuseGenerate, type RouteContext } from './routes.ts'
+import {
+  createHealthRoutes,
+  createRoutes,
+  generatePath,
+  type HealthContext,
+  refuseGenerate,
+  type RouteContext,
+} from './routes.ts'
 import { HttpError } from './http-error.ts'
-import { endpointOf, expectReachable, knownHosts, listen } from './listening.ts'
+import { expectReachable, type Listening, openListening } from './listening.ts'
 import { createLimitedServer } from './limited-server.ts'
 import { createRequestReader } from './requests/request-reader.ts'
 import { expectMatch, Router } from './router.ts'
@@ -28,9 +35,10 @@ export interface InferenceServerOptions {
   readonly model: string
   /** Other names of the same model. */
   readonly aliases?: readonly string[]
-  /** Tokens of prompt and answer together. */
-  readonly contextLength: number
-  readonly host: string
+  /** Tokens of prompt and answer together; `null` until `modelLoaded` tells it. */
+  readonly contextLength: number | null
+  /** `null`: loopback, and the loopback address that this machine's name stands for. */
+  readonly host: string | null
   /** 0 chooses a free port. */
   readonly port: number
   /** Every route but `/health` needs it; required for a host other than loopback. */
@@ -58,8 +66,10 @@ export class InferenceServer extends Service {
   readonly #server: Server
   readonly #exchangeParts: HttpExchangeParts
   readonly #inFlight = new Set<HttpExchange>()
-  #endpoint = ''
-  #entry: { readonly guard: RequestGuard; readonly router: Router } | undefined
+  #listening: Listening | null = null
+  #guard: RequestGuard | null = null
+  #router: Router | null = null
+  #isLoading: boolean
   #isDraining = false
   #onIdle: (() => void) | undefined
 
@@ -69,6 +79,7 @@ export class InferenceServer extends Service {
     const limits = resolveServerLimits(options.limits)
     this.#options = options
     this.#limits = limits
+    this.#isLoading = options.contextLength === null
     this.#exchangeParts = {
       clock: options.clock,
       log: options.log,
@@ -90,7 +101,13 @@ export class InferenceServer extends Service {
 
   /** `http://host:port`; empty before it has started. */
   get endpoint(): string {
-    return this.#endpoint
+    return this.#listening?.endpoint ?? ''
+  }
+
+  /** From now on requests are served; until then `/health` answers, and all others get 503. */
+  modelLoaded(contextLength: number): void {
+    this.#isLoading = false
+    this.#router = new Router(createRoutes(this.#routeContext(contextLength)))
   }
 
   /** From now on new requests get 503; those in flight continue. */
@@ -105,19 +122,19 @@ export class InferenceServer extends Service {
   }
 
   protected async onStart(): Promise<void> {
-    const { host, port, apiKey } = this.#options
-    const actual = await listen(this.#server, host, port)
+    const { apiKey, contextLength, clock, log } = this.#options
+    const listening = await openListening(this.#server, this.#options, clock)
     this.#server.on('error', (error) => {
-      this.#options.log.warn('AcceptFailed', `a connection could not be accepted: ${error.message}`)
+      log.warn('AcceptFailed', `a connection could not be accepted: ${error.message}`)
     })
-    this.#endpoint = endpointOf(host, actual)
-    const { allowedHosts, allowedOrigins, urlLength, headerCount } = this.#limits
-    const hosts = [...knownHosts(host), ...allowedHosts]
-    const names = { hosts, port: actual, endpoint: this.#endpoint, origins: allowedOrigins }
-    this.#entry = {
-      guard: new RequestGuard({ apiKey, ...names, urlLength, headerCount }),
-      router: new Router(createRoutes(this.#routeContext())),
-    }
+    const { endpoint, port } = listening
+    const { allowedHosts, allowedOrigins: origins, urlLength, headerCount } = this.#limits
+    const hosts = [...listening.hosts, ...allowedHosts]
+    const names = { hosts, port, endpoint, origins }
+    this.#listening = listening
+    this.#guard = new RequestGuard({ apiKey, ...names, urlLength, headerCount })
+    if (contextLength !== null) this.modelLoaded(contextLength)
+    else this.#router = new Router(createHealthRoutes(this.#healthContext()))
   }
 
   protected async onStop(): Promise<void> {
@@ -126,10 +143,8 @@ export class InferenceServer extends Service {
     await this.#idleWithin(this.#limits.drainSeconds * 1000)
     this.abortRest()
     await this.#idleWithin(abortedSendMs)
-    await new Promise<void>((resolve) => {
-      this.#server.close(() => resolve())
-      clock.nextTurn(() => this.#server.closeAllConnections())
-    })
+    clock.nextTurn(() => this.#server.closeAllConnections())
+    await this.#listening?.close()
   }
 
   async #handle(request: IncomingMessage, response: ServerResponse): Promise<void> {
@@ -148,12 +163,13 @@ export class InferenceServer extends Service {
 
   async #answer(exchange: HttpExchange): Promise<void> {
     const { request } = exchange
-    if (this.#entry === undefined) throw closing()
-    const { guard, router } = this.#entry
+    const [guard, router] = [this.#guard, this.#router]
+    if (guard === null || router === null) throw closing()
     const match = router.find(exchange.path)
     exchange.addHeaders(guard.corsHeaders(request))
     guard.check(request, match?.route.isOpen === true)
     if (isPreflight(request)) return exchange.sendNothing(preflightHeaders(request))
+    if (match === undefined && this.#isLoading) throw loading()
     const { route, rest } = expectMatch(match, request.method ?? '')
     if (this.#isDraining && route.isOpen !== true) throw closing()
     if (route.bodyBytes === undefined) return route.answer(exchange, undefined, rest)
@@ -194,27 +210,37 @@ export class InferenceServer extends Service {
     await boundedWait(this.#options.clock, ms, promise).catch(() => {})
   }
 
-  #routeContext(): RouteContext {
-    const { generator, clock, model, aliases = [], batchConfig, metrics } = this.#options
+  #healthContext(): HealthContext {
+    const { generator, batchConfig } = this.#options
     return {
       generator,
+      batchConfig,
+      endpoint: this.endpoint,
+      unready: () => (this.#isDraining ? 'the server is closing' : null),
+    }
+  }
+
+  #routeContext(contextLength: number): RouteContext {
+    const { clock, model, aliases = [], metrics } = this.#options
+    return {
+      ...this.#healthContext(),
       clock,
       limits: this.#limits,
       requests: createRequestReader({
         models: [model, ...aliases],
-        contextLength: this.#options.contextLength,
+        contextLength,
         maxPrompts: this.#limits.maxPrompts,
         defaultMaxTokens: this.#options.defaults.maxTokens,
         isStrict: this.#limits.isStrict,
       }),
-      batchConfig,
       metrics,
-      endpoint: this.#endpoint,
       needsKey: this.#options.apiKey !== null,
-      unready: () => (this.#isDraining ? 'the server is closing' : null),
     }
   }
 }
 
 const closing = (): HttpError =>
   new HttpError(503, 'The server is closing.', { code: 'closing', headers: ['retry-after', '5'] })
+
+const loading = (): HttpError =>
+  new HttpError(503, 'The model is loading.', { code: 'not_ready', headers: ['retry-after', '5'] })

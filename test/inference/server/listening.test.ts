@@ -1,6 +1,9 @@
+import { createServer } from 'node:http'
 import { hostname, type NetworkInterfaceInfo } from 'node:os'
-import { describe, expect, it } from 'vitest'
-import { knownHosts } from '../../../src/inference/server/listening.ts'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { systemClock } from '../../../src/foundation/clock.ts'
+import { knownHosts, openListening } from '../../../src/inference/server/listening.ts'
+import { ManualClock } from '../../../src/testing/manual-clock.ts'
 
 const common = { netmask: '', mac: '', internal: false, cidr: null }
 const interfaces = (): NodeJS.Dict<NetworkInterfaceInfo[]> => ({
@@ -27,5 +30,73 @@ describe('known hosts', () => {
       throw new Error('uv_interface_addresses')
     }
     expect(knownHosts('::', silent)).toEqual([...names, '[::]'])
+  })
+})
+
+describe('a server that listens', () => {
+  const open = async (host: string | null, addresses: readonly string[] | null, port = 0) => {
+    const server = createServer((_, response) => response.end('here'))
+    const machine = {
+      interfaces,
+      addresses: () =>
+        addresses === null ? Promise.reject(new Error()) : Promise.resolve(addresses),
+    }
+    const listening = await openListening(server, { host, port }, systemClock, machine)
+    onTestFinished(() => {
+      server.closeAllConnections()
+      return listening.close()
+    })
+    return listening
+  }
+  const answerOf = async (url: string): Promise<string> =>
+    fetch(url).then(
+      (response) => response.text(),
+      () => 'refused',
+    )
+
+  it('without a host is on 127.0.0.1 and on the loopback address of its name', async () => {
+    const { port, endpoint, hosts } = await open(null, ['127.0.1.1'])
+    expect(endpoint).toBe(`http://${hostname()}:${port}`)
+    for (const address of ['127.0.0.1', '127.0.1.1']) {
+      expect(await answerOf(`http://${address}:${port}`)).toBe('here')
+      expect(hosts).toContain(address)
+    }
+    expect(await answerOf(`http://127.0.2.2:${port}`)).toBe('refused')
+  })
+
+  it.each([
+    ['no host, a name of this address', null, ['127.0.0.1'], hostname()],
+    ['no host, a name of an address that it is not on', null, ['192.0.2.7'], '127.0.0.1'],
+    ['no host, a name of both', null, ['127.0.0.1', '192.0.2.7'], '127.0.0.1'],
+    ['no host, a name without an address', null, null, '127.0.0.1'],
+    ['loopback, a name of this address', '127.0.0.1', ['127.0.0.1'], hostname()],
+    ['loopback, a name of another one', '127.0.0.1', ['127.0.1.1'], '127.0.0.1'],
+    ['all interfaces, a name of one of them', '0.0.0.0', ['192.0.2.7'], hostname()],
+    ['all interfaces, a name of another machine', '0.0.0.0', ['192.0.2.9'], '192.0.2.7'],
+  ])('is told to clients as http://<name>:<port> where that leads to it: %s', async (...row) => {
+    const [, host, addresses, client] = row
+    const { port, endpoint } = await open(host, addresses)
+    expect(endpoint).toBe(`http://${client}:${port}`)
+  })
+
+  it('row 82: a port that is taken on the address of its name is named as well', async () => {
+    const { port } = await open('127.0.1.1', null)
+    const attempt = open(null, ['127.0.1.1'], port)
+    await expect(attempt).rejects.toMatchObject({
+      code: 'port_in_use',
+      message: `port ${port} in use; try --port 0`,
+    })
+    expect(await answerOf(`http://127.0.0.1:${port}`)).toBe('refused')
+  })
+
+  it('waits 2 s for the addresses of its name, and no longer', async () => {
+    const clock = new ManualClock()
+    const machine = { interfaces, addresses: () => new Promise<never>(() => {}) }
+    const server = createServer()
+    const opening = openListening(server, { host: null, port: 0 }, clock, machine)
+    await clock.advance(2000)
+    const listening = await opening
+    expect(listening.endpoint).toBe(`http://127.0.0.1:${listening.port}`)
+    await listening.close()
   })
 })

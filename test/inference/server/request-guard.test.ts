@@ -239,7 +239,7 @@ describe('hosts', () => {
       expect(JSON.parse(body)).toEqual({
         error: {
           message:
-            `This Host is not allowed. Call the server as http://127.0.0.1:${served.port}, ` +
+            `This Host is not allowed. Call the server as ${served.url}, ` +
             'or name the host in `limits.allowedHosts` (--allow-host).',
           type: 'permission_error',
           param: null,

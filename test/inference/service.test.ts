@@ -1,0 +1,76 @@
+import { createServer } from 'node:net'
+import { once } from 'node:events'
+import { lookup } from 'node:dns/promises'
+import { hostname } from 'node:os'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { isLoopbackHost } from '../../src/foundation/options.ts'
+import { InferenceBackend } from '../../src/inference/inference-backend.ts'
+import { configWith, createObedientEngine, openBackend } from './open-backend.ts'
+
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const { port } = server.address() as { readonly port: number }
+  server.close()
+  await once(server, 'close')
+  return port
+}
+
+describe('the server of an inference backend', () => {
+  it('has the base address http://<hostname>:<port> where that name leads to it', async () => {
+    const { endpoint } = await openBackend({ port: 0 })
+    const found = await lookup(hostname(), { all: true }).catch(() => [])
+    const isHere = found.length > 0 && found.every(({ address }) => isLoopbackHost(address))
+    expect(new URL(endpoint ?? '').hostname).toBe(isHere ? hostname() : '127.0.0.1')
+    const health = await (await fetch(`${endpoint}/health`)).json()
+    expect(health).toMatchObject({ status: 'healthy', endpoint, hostname: hostname() })
+  })
+
+  it('row 82: finds a busy port before an engine is started', async () => {
+    const first = await openBackend({ port: 0 })
+    let engines = 0
+    const attempt = openBackend({
+      port: Number(new URL(first.endpoint ?? '').port),
+      engine(worker) {
+        engines++
+        return createObedientEngine(worker)
+      },
+    })
+    await expect(attempt).rejects.toMatchObject({ code: 'port_in_use' })
+    expect(engines).toBe(0)
+  })
+
+  it('tells that the model is loading, and frees its port if that fails', async () => {
+    const port = await freePort()
+    const [starting, loaded] = [Promise.withResolvers<void>(), Promise.withResolvers<never>()]
+    const backend = new InferenceBackend({
+      configFile: configWith(),
+      modelName: 'tiny',
+      port,
+      apiKey: 'sk-1',
+      engine: (worker) =>
+        Object.assign(createObedientEngine(worker), {
+          start() {
+            starting.resolve()
+            return loaded.promise
+          },
+        }),
+    })
+    onTestFinished(() => backend.close())
+    const initializing = backend.initialize()
+    initializing.catch(() => {})
+    await starting.promise
+    const ask = async (path: string, key = 'sk-1'): Promise<unknown> => {
+      const headers = { authorization: `Bearer ${key}` }
+      const response = await fetch(`http://127.0.0.1:${port}${path}`, { headers })
+      return [response.status, await response.json()]
+    }
+    expect(await ask('/health')).toMatchObject([503, { status: 'unhealthy', initialized: false }])
+    expect(await ask('/health/live')).toEqual([200, { status: 'alive' }])
+    expect(await ask('/v1/models')).toMatchObject([503, { error: { code: 'not_ready' } }])
+    expect(await ask('/v1/models', 'wrong')).toMatchObject([401, {}])
+    loaded.reject(new RangeError('no memory'))
+    await expect(initializing).rejects.toThrow('no memory')
+    expect((await openBackend({ port })).endpoint).toContain(`:${port}`)
+  })
+})
