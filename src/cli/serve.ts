@@ -26,26 +26,26 @@ const drainSeconds = 30
 export async function serve(options: ServeOptions, output: Output): Promise<number> {
   const config = await loadInferenceConfig(options.config)
   const key = await chooseKey(options)
-  const backend = InferenceBackend.fromConfig(config, {
-    configFile: options.config,
-    drainSeconds,
-    limits: { allowedHosts: options.allowHost ?? [], allowedOrigins: options.allowOrigin ?? [] },
-    onProgress: (text) => output.progress([text]),
-    ...(options.host === undefined ? {} : { host: options.host }),
-    ...(options.port === undefined ? {} : { port: options.port }),
-    ...(key === null ? {} : { apiKey: key.value }),
-  })
   const signal = firstSignal(output.closed)
+  const stop = new AbortController()
+  void signal.received.then(() => stop.abort())
   try {
-    const early = await Promise.race([backend.initialize(), signal.received])
-    if (early === undefined) {
-      announce(backend, key, output)
-      const name = await signal.received
-      if (name !== null)
-        output.problem(`${name}: finishing requests in progress; press Ctrl-C again to stop now`)
-    }
+    await using backend = await InferenceBackend.fromConfig(config, {
+      drainSeconds,
+      limits: { allowedHosts: options.allowHost ?? [], allowedOrigins: options.allowOrigin ?? [] },
+      onProgress: (text) => output.progress([text]),
+      signal: stop.signal,
+      ...(options.host === undefined ? {} : { host: options.host }),
+      ...(options.port === undefined ? {} : { port: options.port }),
+      ...(key === null ? {} : { apiKey: key.value }),
+    })
+    announce(backend, key, output)
+    const name = await signal.received
+    if (name !== null)
+      output.problem(`${name}: finishing requests in progress; press Ctrl-C again to stop now`)
+  } catch (error) {
+    if (!stop.signal.aborted) throw error
   } finally {
-    await backend.close()
     signal.release()
   }
   if (!output.closed.aborted) output.problem('stopped')

@@ -1,10 +1,18 @@
 /** The door to inference: the backend, its configuration and its engines. */
 
 export { InferenceBackend } from './inference-backend.ts'
-export type { InferenceBackendOptions } from './inference-backend.ts'
+export type {
+  ConfigOption,
+  FromConfigOptions,
+  InferenceBackendOptions,
+} from './inference-backend.ts'
 export type { FailedPrompt, GeneratedText, GenerateResult } from '../foundation/errors.ts'
 export { loadInferenceConfig } from './config/config.ts'
-export type { InferenceConfig, InferenceOverrides } from './config/inference-config.ts'
+export type {
+  ConfigSections,
+  InferenceConfig,
+  InferenceOverrides,
+} from './config/inference-config.ts'
 export type * from './generation/inference-engine.ts'
 export { createEchoEngine } from './engines/echo.ts'
 export type { EchoEngineOptions } from './engines/echo.ts'

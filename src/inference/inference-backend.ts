@@ -6,17 +6,24 @@ import { registerSecret } from '../foundation/secrets.ts'
 import type { TaskSpec } from '../tasks/spec.ts'
 import { AiJobs, refuseFormat } from './ai-jobs.ts'
 import { loadInferenceConfig } from './config/config.ts'
-import type { InferenceConfig, InferenceOverrides } from './config/inference-config.ts'
+import type { InferenceConfig } from './config/inference-config.ts'
 import { generateTexts } from './generate.ts'
 import {
+  type ConfigOption,
+  type FromConfigOptions,
   type InferenceBackendOptions,
+  loadConfigOption,
   notInitialized,
   type ResolvedInferenceOptions,
   resolveInferenceOptions,
 } from './inference-options.ts'
 import { InferenceService } from './inference-service.ts'
 
-export type { InferenceBackendOptions } from './inference-options.ts'
+export type {
+  ConfigOption,
+  FromConfigOptions,
+  InferenceBackendOptions,
+} from './inference-options.ts'
 
 /**
  * Serves one model to sessions, and over HTTP or, with `useService: false`, to `generate`. Nothing
@@ -41,13 +48,22 @@ export class InferenceBackend implements Backend {
     return backend
   }
 
-  /** For a configuration file that was read before; it is not read again. */
-  static fromConfig(
-    config: InferenceConfig,
-    options: Omit<InferenceBackendOptions, keyof InferenceOverrides>,
-  ): InferenceBackend {
-    const backend = new InferenceBackend({ ...options, modelName: config.modelName })
-    backend.#config = config
+  /**
+   * As `create`, with everything from a configuration: the name of the model, too. Options take
+   * precedence over it.
+   *
+   * @example
+   *   const llm = await InferenceBackend.fromConfig('model.yaml', { useService: false })
+   */
+  static async fromConfig(
+    config: ConfigOption,
+    options: FromConfigOptions = {},
+  ): Promise<InferenceBackend> {
+    const loaded = await loadConfigOption(config, options)
+    const configFile = typeof config === 'string' ? config : 'config'
+    const backend = new InferenceBackend({ ...options, configFile, modelName: loaded.modelName })
+    backend.#config = loaded
+    await backend.initialize()
     return backend
   }
 
@@ -139,6 +155,21 @@ export class InferenceBackend implements Backend {
   }
 
   async #initializeOnce(): Promise<void> {
+    const { signal } = this.#options
+    const stop = (): void => void this.close()
+    signal?.addEventListener('abort', stop, { once: true })
+    try {
+      signal?.throwIfAborted()
+      await this.#open()
+    } catch (error) {
+      signal?.throwIfAborted()
+      throw error
+    } finally {
+      signal?.removeEventListener('abort', stop)
+    }
+  }
+
+  async #open(): Promise<void> {
     const { configFile, overrides, log } = this.#options
     const config = this.#config ?? (await loadInferenceConfig(configFile, overrides, log))
     if (this.#closing !== null) throw this.#closedError()

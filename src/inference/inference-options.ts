@@ -11,9 +11,16 @@ import {
   expectNumber,
   expectObject,
   expectString,
+  invalid,
 } from '../foundation/options.ts'
+import { loadInferenceConfig, readInferenceConfig } from './config/config.ts'
 import { expectEngineOption, resolveOverrides } from './config/overrides.ts'
-import type { EngineOption, InferenceOverrides } from './config/inference-config.ts'
+import type {
+  ConfigSections,
+  EngineOption,
+  InferenceConfig,
+  InferenceOverrides,
+} from './config/inference-config.ts'
 import type { CreateEngine } from './generation/inference-engine.ts'
 import { expectReachable } from './server/listening.ts'
 import { resolveServerLimits, type ServerLimits } from './server/server-limits.ts'
@@ -26,7 +33,7 @@ export interface InferenceBackendOptions {
   readonly modelName: string
   /** Default `inference`. */
   readonly name?: string
-  /** Nodes used for inference. Default 1. */
+  /** Nodes used for inference; more than 1 only where the engine can use them. Default 1. */
   readonly numNodes?: number
   /** GPUs per node. Default 1. */
   readonly numGpus?: number
@@ -62,7 +69,15 @@ export interface InferenceBackendOptions {
   readonly log?: Log
   /** Called with the progress of starting engines, such as loading a model. */
   readonly onProgress?: (text: string) => void
+  /** Ends `initialize()` when it is aborted; a backend that has started is ended by `close()`. */
+  readonly signal?: AbortSignal
 }
+
+/** The path of a YAML file, an object with its sections, or what `loadInferenceConfig` gave. */
+export type ConfigOption = string | ConfigSections | InferenceConfig
+
+/** Everything that the configuration says may be left out. */
+export type FromConfigOptions = Partial<Omit<InferenceBackendOptions, 'configFile'>>
 
 export interface ResolvedInferenceOptions {
   readonly name: string
@@ -81,6 +96,7 @@ export interface ResolvedInferenceOptions {
   readonly clock: Clock
   readonly log: Log
   readonly onProgress: (text: string) => void
+  readonly signal: AbortSignal | null
 }
 
 const known = [
@@ -105,6 +121,7 @@ const known = [
   'clock',
   'log',
   'onProgress',
+  'signal',
 ]
 
 export function resolveInferenceOptions(
@@ -135,16 +152,39 @@ export function resolveInferenceOptions(
     clock: options.clock ?? systemClock,
     log: options.log ?? processLog,
     onProgress: options.onProgress ?? (() => {}),
+    signal: options.signal ?? null,
   }
 }
 
+/** The configuration of a backend for which it says everything; options take precedence. */
+export async function loadConfigOption(
+  source: ConfigOption,
+  options: FromConfigOptions,
+): Promise<InferenceConfig> {
+  expectKnownKeys('InferenceBackend', expectObject('options', options), known)
+  const overrides = overridesOf(options)
+  if (typeof source === 'string' && source !== '') {
+    return loadInferenceConfig(source, overrides, options.log)
+  }
+  if (typeof source !== 'object' || source === null || Array.isArray(source)) {
+    throw invalid('config', 'the path of a file, or an object with its sections', source)
+  }
+  if (!('modelName' in source)) return readInferenceConfig(source, overrides, options.log)
+  const [field] = Object.keys(overrides)
+  if (field === undefined) return source
+  throw new ValueError(`\`${field}\` comes too late for a configuration that was loaded`, {
+    field,
+    hint: `Give it to loadInferenceConfig: loadInferenceConfig(file, { ${field} }).`,
+  })
+}
+
 /** The options that override the configuration file. */
-function overridesOf(options: InferenceBackendOptions): InferenceOverrides {
+function overridesOf(options: FromConfigOptions): InferenceOverrides {
   const { modelName, numNodes, numGpus, tpSize, offset, maxBatchSize, maxBatchWaitMs } = options
   const { engine } = options
   if (engine !== undefined && typeof engine !== 'function') expectEngineOption(engine, process.env)
   return {
-    modelName,
+    ...(modelName === undefined ? {} : { modelName }),
     ...(numNodes === undefined ? {} : { numNodes }),
     ...(numGpus === undefined ? {} : { numGpus }),
     ...(tpSize === undefined ? {} : { tpSize }),

@@ -4,6 +4,7 @@ import { homedir } from 'node:os'
 import { join } from 'node:path'
 import { type Notice, toEventNotice } from '../backends/backend.ts'
 import { Batch, EngineLost } from '../events/library-events.ts'
+import { ValueError } from '../foundation/errors.ts'
 import { newSpanId } from '../foundation/ids.ts'
 import type { InferenceConfig } from './config/inference-config.ts'
 import { createEchoEngine } from './engines/echo.ts'
@@ -48,6 +49,7 @@ export class InferenceService {
   constructor(parts: ServiceParts) {
     const { options, config } = parts
     const { clock, log } = options
+    if (options.createEngine === null) expectNodes(config)
     this.#parts = parts
     this.#metrics = new ServerMetrics(clock, config.modelName)
     this.#batcher = new Batcher({
@@ -163,6 +165,20 @@ export class InferenceService {
   }
 }
 
+/** An engine of the user's own may know how to reach other nodes. */
+function expectNodes({ engine, hardware: { numNodes } }: InferenceConfig): void {
+  if (numNodes === 1 || engine.kind === 'echo') return
+  throw new ValueError(
+    `num_nodes is ${numNodes}, but the ${engine.kind} engine runs workers on this node only`,
+    {
+      field: 'numNodes',
+      expected: '1',
+      got: numNodes,
+      hint: 'Set it to 1 and start a backend on each node.',
+    },
+  )
+}
+
 const firstWorkers = ({ dynamicWorkers, hardware }: InferenceConfig): number =>
   dynamicWorkers.isOn ? dynamicWorkers.minWorkers : hardware.numInfWorkers
 
@@ -186,8 +202,8 @@ function createEngine(
   { clock, log, onProgress }: EngineEnvironment,
   worker: EngineWorker,
 ): InferenceEngine {
-  const { modelName, engine, llm, tpSize, hardware, hubToken } = config
-  const common = { modelName, contextLength: llm.maxModelLen, clock, log }
+  const { modelPath, engine, llm, tpSize, hardware, hubToken } = config
+  const common = { modelName: modelPath, contextLength: llm.maxModelLen, clock, log }
   switch (engine.kind) {
     case 'llama':
       return createLlamaEngine({

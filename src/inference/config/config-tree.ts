@@ -123,14 +123,24 @@ export function* scalarsIn(node: ConfigNode, path: Path = []): Generator<[Path, 
 /** With more lines, nobody would see the first ones. */
 const mostShown = 50
 
-/** The problems of one file, or of one option of a constructor. */
+/**
+ * Where values come from: a file by its name, an option of a constructor, whose problems have no
+ * position and whose keys are in camelCase, or an object with the sections of a file.
+ */
+export type ConfigSource =
+  | { readonly kind: 'file'; readonly name: string }
+  | { readonly kind: 'option' }
+  | { readonly kind: 'object' }
+
+const fieldOfSource = { file: 'configFile', option: 'engine', object: 'config' } as const
+
+/** The problems of one source. */
 export class ConfigProblems {
-  readonly #file: string | null
+  readonly #source: ConfigSource
   readonly #found: { readonly position: SourcePosition; readonly text: string }[] = []
 
-  /** `null` for an option: its problems have no position, and its keys are in camelCase. */
-  constructor(file: string | null) {
-    this.#file = file
+  constructor(source: ConfigSource) {
+    this.#source = source
   }
 
   add(position: SourcePosition, text: string): void {
@@ -177,7 +187,7 @@ export class ConfigProblems {
     if (left > 0) shown.push(`and ${left} more problems`)
     throw new ValueError(maskSecrets(shown.join('\n')), {
       code: 'ConfigError',
-      field: this.#file === null ? 'engine' : 'configFile',
+      field: fieldOfSource[this.#source.kind],
     })
   }
 
@@ -188,8 +198,10 @@ export class ConfigProblems {
     readonly position: SourcePosition
     readonly text: string
   }): string {
-    if (this.#file === null) return toCamelCase(text)
-    return `${this.#file}:${position.line}:${position.column} ${text}`
+    const source = this.#source
+    if (source.kind === 'option') return toCamelCase(text)
+    if (source.kind === 'object') return text
+    return `${source.name}:${position.line}:${position.column} ${text}`
   }
 }
 

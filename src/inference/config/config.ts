@@ -1,8 +1,9 @@
 /** Loads a configuration: reads the file, checks it by its schema and completes it. */
 
-import { basename } from 'node:path'
+import { basename, dirname } from 'node:path'
 import { errnoOf, messageOf, ValueError } from '../../foundation/errors.ts'
 import { type Log, processLog } from '../../foundation/log.ts'
+import { expectObject } from '../../foundation/options.ts'
 import { maskSecrets } from '../../foundation/secrets.ts'
 import {
   builtInRules,
@@ -15,11 +16,13 @@ import {
   ConfigProblems,
   isEmptyNode,
   startOfFile,
+  treeOf,
   WrittenFile,
 } from './config-tree.ts'
 import { engineOf, readEngineOption, resolveOverrides } from './overrides.ts'
-import { type ConfigFiles, readConfigFile, tokenFilesBeside, warnOfReaders } from './files.ts'
+import { type ConfigFiles, filesBeside, readConfigFile, warnOfReaders } from './files.ts'
 import type {
+  ConfigSections,
   DynamicWorkersConfig,
   EngineConfig,
   HardwareConfig,
@@ -41,7 +44,7 @@ export async function loadInferenceConfig(
 ): Promise<InferenceConfig> {
   const checked = resolveOverrides(overrides)
   const { text, mode } = await readConfigFile(path)
-  const files = tokenFilesBeside(path, log)
+  const files = filesBeside(dirname(path), log)
   const config = parseInferenceConfig(text, {
     file: basename(path),
     env: process.env,
@@ -53,6 +56,20 @@ export async function loadInferenceConfig(
   const holdsSecret = secrets.some((secret) => secret !== null && text.includes(secret.reveal()))
   if (holdsSecret) warnOfReaders(log, path, mode & 0o004)
   return config
+}
+
+/** Checks and completes an object. Relative paths begin at the working folder. */
+export function readInferenceConfig(
+  sections: ConfigSections,
+  overrides: InferenceOverrides = {},
+  log: Log = processLog,
+): InferenceConfig {
+  return resolveConfig(treeOf(expectObject('config', sections)), {
+    problems: new ConfigProblems({ kind: 'object' }),
+    env: process.env,
+    files: filesBeside('.', log),
+    overrides: resolveOverrides(overrides),
+  })
 }
 
 export interface ParseOptions {
@@ -68,13 +85,14 @@ export interface ParseOptions {
 /** Checks and completes a text. One `ValueError` lists all problems, with line and column. */
 export function parseInferenceConfig(text: string, options: ParseOptions): InferenceConfig {
   const { file, env, files = noFiles, overrides = {} } = options
-  const problems = new ConfigProblems(file)
+  const problems = new ConfigProblems({ kind: 'file', name: file })
   const root = parseYamlTree(text, problems)
   return resolveConfig(root, { problems, env, files, overrides: resolveOverrides(overrides) })
 }
 
 const noFiles: ConfigFiles = {
   exists: () => false,
+  resolve: (path) => path,
   readToken() {
     throw new ValueError('there are no files')
   },
@@ -98,7 +116,8 @@ function resolveConfig(root: ConfigNode, context: ResolveContext): InferenceConf
     root.kind === 'map' ? root : { kind: 'map', entries: [], position: startOfFile }
   const file = readTree(createConfigSchema(env), tree, problems)
   const written = new WrittenFile(tree, problems)
-  const engine = readEngineOption(overrides.engine, engineOf(file.engine), env)
+  const ownEngine = withPaths(engineOf(file.engine), context.files)
+  const engine = readEngineOption(overrides.engine, ownEngine, env)
   const required = resolveRequired(file.required, written, engine, context)
   refuseSecretsIn(engine, written)
   const hardware = resolveHardware(file.hardware, overrides, required.tpSize)
@@ -123,7 +142,7 @@ function resolveRequired(
   written: WrittenFile,
   engine: EngineConfig,
   { overrides, files }: ResolveContext,
-): Pick<InferenceConfig, 'modelName' | 'hubToken' | 'tpSize'> {
+): Pick<InferenceConfig, 'modelName' | 'modelPath' | 'hubToken' | 'tpSize'> {
   const modelName = overrides.modelName ?? section.model_name ?? ''
   if (overrides.modelName === undefined && !written.has('required', 'model_name')) {
     written.refuse(['required', 'model_name'], 'missing; set it, or the option modelName')
@@ -138,12 +157,16 @@ function resolveRequired(
     if (token !== undefined) hubToken = new Secret(token)
     else written.refuse(['required', 'token_file'], `cannot be used (${reason})`)
   }
-  const isHub = modelName !== '' && !looksLocal(modelName) && !files.exists(modelName)
+  const isWritten = overrides.modelName === undefined
+  const localPath = isWritten ? files.resolve(modelName) : modelName
+  const isHub = modelName !== '' && !looksLocal(modelName) && !files.exists(localPath)
+  const isLoaded = engine.kind === 'llama' || engine.kind === 'process'
+  const modelPath = isLoaded && !isHub && !isRemote(modelName) ? localPath : modelName
   if (engine.kind === 'llama' && isHub && !hasToken && !hasFile) {
     const ways = 'set it, or token_file, or name a local file'
     written.refuse(['required', 'hf_token'], `needed to download the model; ${ways}`)
   }
-  return { modelName, hubToken, tpSize: overrides.tpSize ?? section.tp_size }
+  return { modelName, modelPath, hubToken, tpSize: overrides.tpSize ?? section.tp_size }
 }
 
 function readToken(files: ConfigFiles, path: string): { token?: string; reason?: string } {
@@ -157,6 +180,20 @@ function readToken(files: ConfigFiles, path: string): { token?: string; reason?:
 }
 
 const looksLocal = (name: string): boolean => /^(?:\.{0,2}\/|~)|\.gguf$/i.test(name)
+
+/** A model that the engine downloads, also one whose name ends as a local file's does. */
+const isRemote = (name: string): boolean => name === '' || /^(?:hf|https?):/.test(name)
+
+/** The engine of a file, whose relative paths begin at that file. */
+function withPaths(engine: EngineConfig, files: ConfigFiles): EngineConfig {
+  if (engine.kind === 'llama' && engine.cacheDir !== null) {
+    return { ...engine, cacheDir: files.resolve(engine.cacheDir) }
+  }
+  if (engine.kind !== 'process') return engine
+  const [program = '', ...rest] = engine.command
+  const isPath = /^(?:\.{1,2}|~)\//.test(program)
+  return isPath ? { ...engine, command: [files.resolve(program), ...rest] } : engine
+}
 
 /** Checked once all secrets are known: every user of a machine can read a process's arguments. */
 function refuseSecretsIn(engine: EngineConfig, written: WrittenFile): void {

@@ -3,13 +3,15 @@
 import { existsSync, readFileSync, statSync } from 'node:fs'
 import { readFile, stat } from 'node:fs/promises'
 import { homedir } from 'node:os'
-import { dirname, join, resolve } from 'node:path'
+import { join, resolve } from 'node:path'
 import { errnoOf, type ErrorDetails, ValueError } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
 
 /** What a configuration needs from the disk. */
 export interface ConfigFiles {
   exists(path: string): boolean
+  /** An absolute path of one that the configuration has; relative ones begin at its folder. */
+  resolve(path: string): string
   /** The content of a token file, trimmed; throws when it cannot be read. */
   readToken(path: string): string
 }
@@ -45,13 +47,15 @@ export async function readConfigFile(
   }
 }
 
-/** The files that the configuration at `configPath` may name. */
-export function tokenFilesBeside(configPath: string, log: Log): ConfigFiles {
+/** The files that a configuration in this folder may name. */
+export function filesBeside(folder: string, log: Log): ConfigFiles {
+  const resolvePath = (path: string): string =>
+    path.startsWith('~/') ? join(homedir(), path.slice(2)) : resolve(folder, path)
   return {
     exists: (path) => existsSync(path),
+    resolve: resolvePath,
     readToken(path) {
-      const isAtHome = path.startsWith('~/')
-      const file = isAtHome ? join(homedir(), path.slice(2)) : resolve(dirname(configPath), path)
+      const file = resolvePath(path)
       const stats = statSync(file)
       if (!stats.isFile()) throw new ValueError('not a file')
       if (stats.size > maxTokenBytes) throw new ValueError(`larger than ${maxTokenBytes} bytes`)

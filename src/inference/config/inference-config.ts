@@ -16,10 +16,23 @@ export interface InferenceOverrides {
   readonly engine?: EngineOption
 }
 
+/** A configuration as an object: the sections of a file, with the same keys. */
+export interface ConfigSections {
+  readonly required?: Readonly<Record<string, unknown>>
+  readonly hardware?: Readonly<Record<string, unknown>>
+  readonly llm?: Readonly<Record<string, unknown>>
+  readonly input_batching?: Readonly<Record<string, unknown>>
+  readonly guardrails?: Readonly<Record<string, unknown>>
+  readonly dynamic_workers?: Readonly<Record<string, unknown>>
+  readonly engine?: Readonly<Record<string, unknown>>
+}
+
 /** The settings of an inference backend, frozen deeply. */
 export interface InferenceConfig {
   /** A hub name or a local path. */
   readonly modelName: string
+  /** What an engine loads: the absolute path of a local model, else its name. */
+  readonly modelPath: string
   /** Passed only to the downloader of hub models. */
   readonly hubToken: Secret | null
   /** GPUs that share one model. Default 1. */

@@ -57,7 +57,7 @@ export function expectEngineOption(option: EngineOption, env: Environment): void
 function readOption(option: EngineOption, env: Environment): EngineConfig {
   const given = typeof option === 'string' ? { kind: option } : expectObject('engine', option)
   expectOneOf('engine', given['kind'], engineKinds)
-  const problems = new ConfigProblems(null)
+  const problems = new ConfigProblems({ kind: 'option' })
   const keys = Object.entries(given).map(([name, value]) => [toSnakeCase(name), value])
   const tree = treeOf({ engine: Object.fromEntries(keys) })
   const { engine } = readTree(section({ engine: engineSection(env) }), tree, problems)

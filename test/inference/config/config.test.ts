@@ -14,6 +14,7 @@ describe('a configuration', () => {
   it('a configuration has a default for everything but the model', () => {
     expect(parse(local)).toEqual({
       modelName: './tiny.gguf',
+      modelPath: './tiny.gguf',
       hubToken: null,
       tpSize: 1,
       hardware: { numNodes: 1, numGpus: 1, nodeOffset: 0, numInfWorkers: 1, queueLimit: 10_000 },
@@ -276,10 +277,15 @@ describe('loading a file', () => {
   })
 
   it('a model that exists on disk needs no token', () => {
-    const files = { exists: (path: string) => path === 'models/tiny', readToken: () => '' }
+    const files = {
+      exists: (path: string) => path === '/here/models/tiny',
+      resolve: (path: string) => `/here/${path}`,
+      readToken: () => '',
+    }
     const parseNamed = (name: string) =>
       parseInferenceConfig(`required: { model_name: ${name} }`, { file: 'a', env: {}, files })
-    expect(parseNamed('models/tiny').hubToken).toBeNull()
+    const { hubToken, modelPath } = parseNamed('models/tiny')
+    expect([hubToken, modelPath]).toEqual([null, '/here/models/tiny'])
     expect(() => parseNamed('models/other')).toThrow('required.hf_token: needed to download')
   })
 
