@@ -115,5 +115,9 @@ export type { FinishedSpan, SpanAnnotation } from './checkpoint/format.ts'
 export type { SpanEnricher } from './telemetry/spans/enrichers.ts'
 export type { EventStream, EventStreamOptions } from './telemetry/event-stream.ts'
 export { TelemetryManager } from './telemetry/manager.ts'
+export type {
+  PrometheusEndpoint,
+  PrometheusOptions,
+} from './telemetry/metrics/prometheus-endpoint.ts'
 export type { TelemetryOptions } from './telemetry/options.ts'
 export type { TelemetrySummary } from './views/summary.ts'

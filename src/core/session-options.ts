@@ -79,6 +79,7 @@ const telemetryNames: Readonly<Record<keyof SessionTelemetryOptions, true>> = {
   durability: true,
   spanProcessors: true,
   metricReaders: true,
+  taskLabels: true,
   resource: true,
   stopDeadlineSeconds: true,
 }

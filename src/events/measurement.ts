@@ -29,6 +29,31 @@ export interface Distribution {
   max: number
 }
 
+/** A histogram without values. */
+export function createDistribution(instrument: HistogramInstrument, labels: Labels): Distribution {
+  return {
+    instrument,
+    labels,
+    counts: Array.from({ length: instrument.boundaries.length + 1 }, () => 0),
+    sum: 0,
+    count: 0,
+    min: Infinity,
+    max: -Infinity,
+  }
+}
+
+/** Counts a finite value. */
+export function addValue(distribution: Distribution, value: number): void {
+  const { counts, instrument } = distribution
+  const above = instrument.boundaries.findIndex((bound) => value <= bound)
+  const bucket = above === -1 ? instrument.boundaries.length : above
+  counts[bucket] = (counts[bucket] ?? 0) + 1
+  distribution.sum += value
+  distribution.count++
+  distribution.min = Math.min(distribution.min, value)
+  distribution.max = Math.max(distribution.max, value)
+}
+
 /** Labels may come from outside: beyond so many series, further ones count under `overflow`. */
 const mostSeries = 1000
 
@@ -39,15 +64,7 @@ export class Distributions {
   readonly #byLabels = new WeakMap<Labels, Map<HistogramInstrument, Distribution>>()
 
   record({ instrument, value, labels }: Measurement): void {
-    if (!Number.isFinite(value)) return
-    const series = this.#seriesOf(instrument, labels)
-    const above = instrument.boundaries.findIndex((bound) => value <= bound)
-    const bucket = above === -1 ? instrument.boundaries.length : above
-    series.counts[bucket] = (series.counts[bucket] ?? 0) + 1
-    series.sum += value
-    series.count++
-    series.min = Math.min(series.min, value)
-    series.max = Math.max(series.max, value)
+    if (Number.isFinite(value)) addValue(this.#seriesOf(instrument, labels), value)
   }
 
   all(): IterableIterator<Distribution> {
@@ -71,18 +88,11 @@ export class Distributions {
     if (this.#series.size >= mostSeries && labels !== overflow) {
       return this.#find(instrument, overflow)
     }
-    const created: Distribution = {
-      instrument,
-      labels,
-      counts: Array.from({ length: instrument.boundaries.length + 1 }, () => 0),
-      sum: 0,
-      count: 0,
-      min: Infinity,
-      max: -Infinity,
-    }
+    const created = createDistribution(instrument, labels)
     this.#series.set(key, created)
     return created
   }
 }
 
-const overflow: Labels = { overflow: 'true' }
+/** The labels of what exceeds the limit on series. */
+export const overflow: Labels = { overflow: 'true' }

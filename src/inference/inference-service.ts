@@ -51,7 +51,7 @@ export class InferenceService {
     const { clock, log } = options
     if (options.createEngine === null) expectNodes(config)
     this.#parts = parts
-    this.#metrics = new ServerMetrics(clock, config.modelName)
+    this.#metrics = new ServerMetrics(config.modelName)
     this.#batcher = new Batcher({
       clock,
       policy: config.batching,

@@ -2,6 +2,7 @@
 
 import type { Clock } from '../foundation/clock.ts'
 import { PriorityQueue, type QueueEntry } from './priority-queue.ts'
+import { TurnBudget } from './turn-budget.ts'
 
 /** An item with at most one deadline. Both fields are written by `Deadlines` alone. */
 export interface HasDeadline {
@@ -19,6 +20,7 @@ export class Deadlines<T extends HasDeadline> {
   readonly #onExpired: (item: T) => void
   readonly #queue = new PriorityQueue<T>((a, b) => a.deadlineMs < b.deadlineMs)
   readonly #timer: DeadlineTimer
+  readonly #budget: TurnBudget
   /** The rest of the expired ones follows in the next turn. */
   #isContinuing = false
 
@@ -26,6 +28,7 @@ export class Deadlines<T extends HasDeadline> {
     this.#clock = clock
     this.#onExpired = onExpired
     this.#timer = new DeadlineTimer(clock, () => this.#expire())
+    this.#budget = new TurnBudget(clock, maxPerTurn)
   }
 
   /** Ignored if the item has an earlier deadline: the callback for that may set a later one. */
@@ -50,18 +53,21 @@ export class Deadlines<T extends HasDeadline> {
   #expire(): void {
     if (this.#isContinuing) return
     const nowMs = this.#clock.monotonicMs()
-    for (let expired = 0; expired < maxPerTurn; expired++) {
+    while (this.#budget.left > 0) {
       const item = this.#queue.peek()
       if (item === undefined) return
       if (item.deadlineMs > nowMs) return this.#timer.set(item.deadlineMs)
+      this.#budget.spend()
       this.remove(item)
       this.#onExpired(item)
     }
     this.#isContinuing = true
-    this.#clock.nextTurn(() => {
-      this.#isContinuing = false
-      this.#expire()
-    })
+    void this.#budget.nextTurn().then(() => this.#expireRest())
+  }
+
+  #expireRest(): void {
+    this.#isContinuing = false
+    this.#expire()
   }
 }
 

@@ -122,7 +122,10 @@ export class StepScheduler {
    * Work that fits into this turn is done when this returns, without a promise. If the signal is
    * aborted before longer work has ended, the promise rejects with the signal's reason.
    */
-  run<T>(steps: Steps<T>, signal: Pick<AbortSignal, 'throwIfAborted'>): T | Promise<T> {
+  run<T>(
+    steps: Steps<T>,
+    signal: Pick<AbortSignal, 'throwIfAborted'> = neverAborted,
+  ): T | Promise<T> {
     const done = this.#runUntil(steps, this.#clock.monotonicMs() + this.#turnMs)
     if (done !== undefined) return done.value
     return new Promise((resolve, reject) => {
@@ -170,6 +173,8 @@ export class StepScheduler {
     if (this.#waiting.length > 0) this.#schedule()
   }
 }
+
+const neverAborted = { throwIfAborted() {} }
 
 interface LongWork {
   /** Whether it has ended. */

@@ -17,7 +17,8 @@ import { summarize, type TelemetrySummary } from '../views/summary.ts'
 import { EarlyEvents } from './bus.ts'
 import { Enrichers, type SpanEnricher } from './spans/enrichers.ts'
 import { EventStream, type EventStreamOptions } from './event-stream.ts'
-import { readMetrics } from './metrics/metrics.ts'
+import { type MetricSource, readMetrics } from './metrics/metrics.ts'
+import type { PrometheusEndpoint, PrometheusOptions } from './metrics/prometheus-endpoint.ts'
 import {
   type ResolvedTelemetryOptions,
   resolveTelemetryOptions,
@@ -34,9 +35,7 @@ import { TaskTable } from './metrics/task-table.ts'
  */
 export class TelemetryManager extends Service implements EventSink, WorkSink {
   readonly #options: ResolvedTelemetryOptions
-  readonly #tasks = new TaskTable()
-  readonly #nodes = resources.create()
-  readonly #measured = new Distributions()
+  readonly #source: MetricSource
   readonly #early: EarlyEvents
   readonly #enrichers: Enrichers
   readonly #subscribers: Subscribers
@@ -51,6 +50,12 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
     super()
     this.#options = resolveTelemetryOptions(options)
     const { clock, log, sessionId } = this.#options
+    this.#source = {
+      sessionId,
+      tasks: new TaskTable(),
+      nodes: resources.create(),
+      measured: new Distributions(),
+    }
     this.#early = new EarlyEvents(log)
     this.#enrichers = new Enrichers(log)
     this.#subscribers = new Subscribers({ clock, sink: this, sessionId })
@@ -151,7 +156,7 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
   }
 
   recordMeasurement(measurement: Measurement): void {
-    this.#measured.record(measurement)
+    this.#source.measured.record(measurement)
   }
 
   /** Records the event on the active span; without one, does nothing. */
@@ -185,7 +190,23 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
 
   /** Each instrument's name with its current value, as in a metric line of the checkpoint. */
   readMetrics(): Record<string, number> {
-    return readMetrics(this.#tasks.totals, this.#nodes, this.#measured)
+    return readMetrics(this.#source)
+  }
+
+  /**
+   * Serves the current metrics to Prometheus, until its `close()` or `stop()`. Rejects with
+   * `StateError` while telemetry is not running.
+   */
+  async servePrometheus(options: PrometheusOptions = {}): Promise<PrometheusEndpoint> {
+    const isRunning = (): boolean => this.#isOpen && !this.isStopping
+    const pipeline = this.#pipeline
+    if (pipeline === null || !isRunning()) {
+      throw new StateError('metrics are served only while telemetry is running')
+    }
+    const endpoint = await pipeline.servePrometheus(options)
+    if (isRunning()) return endpoint
+    await endpoint.close()
+    throw new StateError('telemetry was stopped meanwhile')
   }
 
   /** The run so far in a few numbers. */
@@ -193,9 +214,9 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
     return summarize({
       sessionId: this.sessionId,
       durationSeconds: this.#elapsedSeconds(),
-      totals: this.#tasks.totals,
-      durations: this.#tasks.durations(),
-      nodes: resources.show(this.#nodes),
+      totals: this.#source.tasks.totals,
+      durations: this.#source.tasks.durations(),
+      nodes: resources.show(this.#source.nodes),
     })
   }
 
@@ -212,9 +233,7 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
     const pipelines = await import('./pipeline.ts')
     this.#pipeline = new pipelines.Pipeline({
       options: this.#options,
-      tasks: this.#tasks,
-      nodes: this.#nodes,
-      measured: this.#measured,
+      source: this.#source,
       enrichers: this.#enrichers,
       subscribers: this.#subscribers,
     })

@@ -4,6 +4,7 @@ import type { JsonObject } from '../foundation/json-value.ts'
 import { type Clock, clockMethods, systemClock } from '../foundation/clock.ts'
 import { type Log, processLog } from '../foundation/log.ts'
 import {
+  expectBoolean,
   expectId,
   expectKnownKeys,
   expectMethods,
@@ -34,6 +35,11 @@ export interface TelemetryOptions {
   readonly spanProcessors?: readonly SpanProcessor[]
   /** OpenTelemetry metric readers, not bound to another provider. */
   readonly metricReaders?: readonly IMetricReader[]
+  /**
+   * Whether each task has metric series of its own, by the label `task_id`. Use `false` for systems
+   * that keep every series, such as Prometheus. Default `true`.
+   */
+  readonly taskLabels?: boolean
   /** Added to the resource of spans and metrics; takes precedence over the environment. */
   readonly resource?: Resource | JsonObject
   /** How long `stop()` waits for asynchronous subscribers, and for processors. Default 5. */
@@ -51,6 +57,7 @@ export interface ResolvedTelemetryOptions {
   readonly durability: 'os' | 'fsync'
   readonly spanProcessors: readonly SpanProcessor[]
   readonly metricReaders: readonly IMetricReader[]
+  readonly taskLabels: boolean
   readonly resource: Resource | JsonObject | undefined
   readonly stopDeadlineMs: number
   readonly clock: Clock
@@ -66,6 +73,7 @@ const known = [
   'durability',
   'spanProcessors',
   'metricReaders',
+  'taskLabels',
   'resource',
   'stopDeadlineSeconds',
   'clock',
@@ -87,6 +95,7 @@ export function resolveTelemetryOptions(options: TelemetryOptions): ResolvedTele
     durability: expectOneOf('durability', options.durability ?? 'os', ['os', 'fsync']),
     spanProcessors: expectParts('spanProcessors', options.spanProcessors ?? [], 'onStart'),
     metricReaders: expectParts('metricReaders', options.metricReaders ?? [], 'setMetricProducer'),
+    taskLabels: expectBoolean('taskLabels', options.taskLabels ?? true),
     resource: options.resource === undefined ? undefined : expectResource(options.resource),
     stopDeadlineMs:
       expectNumber('stopDeadlineSeconds', stopDeadlineSeconds, { min: 0, max: longestSeconds }) *

@@ -5,15 +5,17 @@ import type { FinishedSpan } from '../checkpoint/format.ts'
 import { CheckpointWriter } from '../checkpoint/writer.ts'
 import { type BaseEvent, stampEvent } from '../events/event.ts'
 import { CheckpointDegraded, CheckpointRecovered } from '../events/library-events.ts'
-import type { Distributions } from '../events/measurement.ts'
 import { newTraceId } from '../foundation/ids.ts'
 import { lookForSecrets } from '../foundation/secrets.ts'
 import { atExit } from '../runtime/at-exit.ts'
+import { StepScheduler } from '../runtime/turn-budget.ts'
 import { noStep } from '../views/panel.ts'
-import { resources, type ResourcesState } from '../views/resources.ts'
+import { resources } from '../views/resources.ts'
 import { EventBus } from './bus.ts'
 import type { Enrichers } from './spans/enrichers.ts'
-import { readMetrics } from './metrics/metrics.ts'
+import { type MetricSource, readMetrics } from './metrics/metrics.ts'
+import type { PrometheusEndpoint, PrometheusOptions } from './metrics/prometheus-endpoint.ts'
+import { TaskGroups } from './metrics/task-groups.ts'
 import type { ResolvedTelemetryOptions } from './options.ts'
 import { MetricReaders } from './otel/otel-metrics.ts'
 import { createResource, OtelSpanMirror, type Resource } from './otel/otel.ts'
@@ -24,13 +26,13 @@ import { sessionBackend } from './spans/finished-span.ts'
 import { nullMirror, type SpanMirror } from './spans/span-mirror.ts'
 import { SpanBook } from './spans/spans.ts'
 import type { Subscribers } from './subscribers.ts'
-import type { TaskTable } from './metrics/task-table.ts'
+
+/** How much of a turn of the loop the collection of metrics may take. */
+const collectingMsPerTurn = 5
 
 export interface PipelineParts {
   readonly options: ResolvedTelemetryOptions
-  readonly tasks: TaskTable
-  readonly nodes: ResourcesState
-  readonly measured: Distributions
+  readonly source: MetricSource
   readonly enrichers: Enrichers
   readonly subscribers: Subscribers
 }
@@ -47,10 +49,13 @@ export class Pipeline {
   readonly #bus: EventBus
   readonly #recorder: Recorder | null
   readonly #readers: MetricReaders
+  readonly #scheduler: StepScheduler
+  readonly #groups: TaskGroups
+  readonly #endpoints = new Set<PrometheusEndpoint>()
   readonly #removeExitCallback: () => void
 
   constructor(parts: PipelineParts) {
-    const { options, tasks, enrichers, subscribers } = parts
+    const { options, source, enrichers, subscribers } = parts
     const { clock, log, sessionId } = options
     lookForSecrets()
     this.#parts = parts
@@ -59,10 +64,12 @@ export class Pipeline {
     this.book = new SpanBook({
       sessionId,
       traceId: this.#traceId,
-      tasks,
+      tasks: source.tasks,
       enrichers,
       mirror: this.mirror,
     })
+    this.#scheduler = new StepScheduler(clock, collectingMsPerTurn)
+    this.#groups = new TaskGroups(sessionId, source.tasks, this.#scheduler)
     this.#recorder = this.#createRecorder()
     this.#bus = new EventBus({
       clock,
@@ -83,7 +90,8 @@ export class Pipeline {
   }
 
   publish(event: BaseEvent): void {
-    if (event.event_type === 'ResourceUpdate') resources.take(this.#parts.nodes, event, noStep)
+    if (event.event_type === 'ResourceUpdate')
+      resources.take(this.#parts.source.nodes, event, noStep)
     this.#bus.publish(this.book.admit(event))
   }
 
@@ -96,6 +104,15 @@ export class Pipeline {
     const spans = this.book.finished()
     if (path === null) return toOtlpString(spans, this.#resource)
     return writeOtlpFile(path, spans, this.#resource)
+  }
+
+  async servePrometheus(options: PrometheusOptions): Promise<PrometheusEndpoint> {
+    const { servePrometheus } = await import('./metrics/prometheus-endpoint.ts')
+    const { source } = this.#parts
+    const parts = { source, groups: this.#groups, scheduler: this.#scheduler }
+    const endpoint = await servePrometheus(options, parts)
+    this.#endpoints.add(endpoint)
+    return endpoint
   }
 
   drain(): void {
@@ -116,6 +133,7 @@ export class Pipeline {
       this.#recorder?.close().then(this.#removeExitCallback),
       this.mirror.close(stopDeadlineMs),
       this.#readers.close(stopDeadlineMs),
+      ...[...this.#endpoints].map((endpoint) => endpoint.close()),
     ])
   }
 
@@ -131,11 +149,12 @@ export class Pipeline {
 
   /** Last, because a bound reader starts at once; closes the file when a reader cannot be bound. */
   #bindReaders(): MetricReaders {
-    const { options, tasks, nodes, measured } = this.#parts
-    const { clock, log, sessionId, metricReaders } = options
+    const { clock, log, metricReaders, taskLabels } = this.#parts.options
+    const groups = taskLabels ? null : this.#groups
+    const { source } = this.#parts
+    const parts = { source, groups, scheduler: this.#scheduler, clock, log }
     try {
-      const parts = { resource: this.#resource, sessionId, tasks, nodes, measured, clock, log }
-      return new MetricReaders(metricReaders, parts)
+      return new MetricReaders(metricReaders, { ...parts, resource: this.#resource })
     } catch (error) {
       void this.#recorder?.close()
       throw error
@@ -155,7 +174,7 @@ export class Pipeline {
   }
 
   #createRecorder(): Recorder | null {
-    const { options, tasks, nodes, measured } = this.#parts
+    const { options, source } = this.#parts
     const { checkpointPath, clock, log, sessionId, durability } = options
     if (checkpointPath === null) return null
     const common = { session_id: sessionId, backend: sessionBackend }
@@ -175,7 +194,7 @@ export class Pipeline {
       clock,
       traceId: this.#traceId,
       toSpan: (record) => this.book.toSpan(record),
-      readMetrics: () => readMetrics(tasks.totals, nodes, measured),
+      readMetrics: () => readMetrics(source),
       metricSeconds: options.checkpointSeconds,
     })
   }

@@ -26,6 +26,8 @@ export interface TaskTotals {
   completed: number
   failed: number
   canceled: number
+  /** Queued, not started and not ended. */
+  queued: number
   /** Started and not ended. */
   running: number
   /** Of tasks that were RUNNING and reached DONE or FAILED. */
@@ -41,6 +43,7 @@ export function createTotals(): TaskTotals {
     completed: 0,
     failed: 0,
     canceled: 0,
+    queued: 0,
     running: 0,
     durationCount: 0,
     durationSum: 0,
@@ -85,9 +88,13 @@ export function countStage(
     case submitted:
       totals.submitted++
       break
+    case queued:
+      if (!hasStarted(passed)) totals.queued++
+      break
     case started:
       totals.started++
       totals.running++
+      if (isQueued(passed)) totals.queued--
       break
     case completed:
       totals.completed++
@@ -107,6 +114,7 @@ export function countStage(
 
 /** `durationSeconds` is `null` for a task whose duration does not count. */
 function endTask(totals: TaskTotals, passed: number, durationSeconds: number | null): void {
+  if (isQueued(passed)) totals.queued--
   if (!hasStarted(passed)) return
   totals.running--
   if (durationSeconds === null) return
@@ -115,6 +123,9 @@ function endTask(totals: TaskTotals, passed: number, durationSeconds: number | n
 }
 
 export const hasStarted = (passed: number): boolean => (passed & started) !== 0
+
+/** Whether a task that has not ended waits to be started. */
+export const isQueued = (passed: number): boolean => (passed & (queued | started)) === queued
 
 export const hasEnded = (passed: number): boolean => (passed & ended) !== 0
 

@@ -13,9 +13,11 @@ import {
   TaskCompleted,
   TaskCreated,
   TaskFailed,
+  TaskQueued,
   TaskStarted,
   TaskSubmitted,
 } from '../../src/events/vocabulary.ts'
+import { systemClock } from '../../src/foundation/clock.ts'
 import { metricsIn, openTelemetry, emitTaskEvent, turn, withoutFile } from './open-telemetry.ts'
 
 class ManualReader extends MetricReader {
@@ -49,8 +51,11 @@ describe('readMetrics', () => {
       tasks_failed: 0,
       tasks_canceled: 0,
       tasks_running: 0,
+      tasks_queued: 0,
       task_duration_seconds_count: 0,
       task_duration_seconds_sum: 0,
+      task_queue_seconds_count: 0,
+      task_queue_seconds_sum: 0,
       node_cpu_utilization: 0,
       node_memory_utilization: 0,
       node_gpu_utilization: 0,
@@ -93,6 +98,33 @@ describe('readMetrics', () => {
       task_duration_seconds_sum: 5,
     })
     await telemetry.stop()
+  })
+
+  it('readMetrics: only the first TaskQueued and TaskStarted move the queue', async () => {
+    const { telemetry, clock } = openTelemetry(withoutFile)
+    await telemetry.start()
+    const to = { sink: telemetry, clock }
+    const queue = (): unknown[] => {
+      const { tasks_queued, task_queue_seconds_count, task_queue_seconds_sum } =
+        telemetry.readMetrics()
+      return [tasks_queued, task_queue_seconds_count, task_queue_seconds_sum]
+    }
+    for (const uid of ['started', 'canceled', 'open']) emitTaskEvent(to, TaskQueued, uid)
+    emitTaskEvent(to, TaskQueued, 'started')
+    expect(queue()).toEqual([3, 0, 0])
+    await clock.advance(1500)
+    emitTaskEvent(to, TaskStarted, 'started')
+    emitTaskEvent(to, TaskStarted, 'never queued')
+    await clock.advance(1500)
+    // A second attempt moves nothing.
+    for (const one of [TaskQueued, TaskStarted]) emitTaskEvent(to, one, 'started')
+    expect(queue()).toEqual([2, 1, 1.5])
+    emitTaskEvent(to, TaskCompleted, 'started')
+    // A task that ends in the queue has left it without having begun.
+    emitTaskEvent(to, TaskCanceled, 'canceled')
+    expect(queue()).toEqual([1, 1, 1.5])
+    await telemetry.stop()
+    expect(queue()).toEqual([0, 1, 1.5])
   })
 
   it('readMetrics: negative and non-finite durations count as 0', async () => {
@@ -200,7 +232,8 @@ describe('any metric reader', () => {
   it('metric reader: overlapping collections give exact totals while tasks end', async () => {
     const tasks = 25_000
     const reader = new ManualReader()
-    const { telemetry, clock } = openTelemetry({ ...withoutFile, metricReaders: [reader] })
+    const clock = systemClock
+    const { telemetry } = openTelemetry({ ...withoutFile, metricReaders: [reader], clock })
     await telemetry.start()
     const to = { sink: telemetry, clock }
     for (let task = 0; task < tasks; task++) {
@@ -234,7 +267,7 @@ describe('any metric reader', () => {
     await telemetry.start()
     const { resourceMetrics } = await reader.collect()
     const names = resourceMetrics.scopeMetrics[0]?.metrics.map(({ descriptor }) => descriptor.name)
-    expect(names).toHaveLength(9)
+    expect(names).toHaveLength(10)
     expect(names).not.toContain('task_duration_seconds')
     await telemetry.stop()
   })

@@ -218,7 +218,7 @@ async function exportMetrics(temporality: AggregationTemporality) {
 describe('a standard OTLP metric exporter', () => {
   const cumulative = AggregationTemporality.CUMULATIVE
 
-  it('OTLP metric exporter: sends the ten instruments with name, type and unit', async () => {
+  it('OTLP metric exporter: sends every instrument with name, type and unit', async () => {
     const { receiver } = await exportMetrics(cumulative)
     const [first] = receiver.metrics
     const shape = metricsOf(first ?? { resourceMetrics: [] }).map(({ name, unit, sum }) => [
@@ -233,7 +233,9 @@ describe('a standard OTLP metric exporter', () => {
       ['tasks_failed', 'tasks', 'counter'],
       ['tasks_canceled', 'tasks', 'counter'],
       ['tasks_running', 'tasks', 'up-down counter'],
+      ['tasks_queued', 'tasks', 'up-down counter'],
       ['task_duration_seconds', 'seconds', 'histogram'],
+      ['task_queue_seconds', 'seconds', 'histogram'],
       ['node_cpu_utilization', '%', 'up-down counter'],
       ['node_memory_utilization', '%', 'up-down counter'],
       ['node_gpu_utilization', '%', 'up-down counter'],
@@ -281,7 +283,7 @@ describe('a standard OTLP metric exporter', () => {
     ])
     // OTLP's own rule: up-down counters stay cumulative.
     for (const [name, temporality] of temporalities) {
-      expect([name, temporality]).toEqual([name, /running|node/.test(String(name)) ? 2 : 1])
+      expect([name, temporality]).toEqual([name, /running|queued|node/.test(String(name)) ? 2 : 1])
     }
     expect(seriesOf(named(0, 'tasks_submitted'))).toHaveLength(4)
     expect(seriesOf(named(1, 'tasks_submitted'))).toEqual([])

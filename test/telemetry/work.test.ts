@@ -4,7 +4,7 @@ import { Distributions, type HistogramInstrument } from '../../src/events/measur
 import type { WorkSpan } from '../../src/events/sink.ts'
 import { TaskCompleted, TaskCreated } from '../../src/events/vocabulary.ts'
 import { newSpanId } from '../../src/foundation/ids.ts'
-import { toPrometheusText } from '../../src/telemetry/otel/otel-prometheus.ts'
+import { toPrometheusText } from '../../src/telemetry/metrics/prometheus-text.ts'
 import { metricsIn, openTelemetry, spansIn, emitTaskEvent } from './open-telemetry.ts'
 
 const latency: HistogramInstrument = {
@@ -149,7 +149,6 @@ describe('measurements', () => {
     const text = toPrometheusText(
       [{ ...queue, points: [{ labels: { model: 'a' }, value: 4 }] }],
       measured,
-      100,
     )
     expect(text).toContain('# TYPE queue_depth gauge')
     expect(text).toContain('queue_depth{model="a"} 4')

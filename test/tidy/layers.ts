@@ -22,7 +22,7 @@ export const layers: Readonly<Record<string, readonly string[]>> = {
   telemetry: base,
   backends: base,
   core: [...base, 'telemetry', backendPort, 'backends/job-tag.ts', 'backends/sampling/poller.ts'],
-  inference: [...base, 'schema', backendPort, 'telemetry/otel/otel-prometheus.ts'],
+  inference: [...base, 'schema', backendPort, 'telemetry/metrics/prometheus-text.ts'],
   cluster: [...base, 'schema', 'backends'],
   session: [...base, 'telemetry', backendPort, 'core'],
   hpc: [...base, 'backends', 'cluster'],

@@ -104,6 +104,7 @@ function showAll(pass: Pass<typeof panels>) {
       tasks_failed: totals.failed,
       tasks_canceled: totals.canceled,
       tasks_running: totals.running,
+      tasks_queued: totals.queued,
       task_duration_seconds_count: totals.durationCount,
       task_duration_seconds_sum: totals.durationSum,
     },

@@ -7,11 +7,10 @@ import {
   type Measurement,
 } from '../../events/measurement.ts'
 import type { WorkSpan } from '../../events/sink.ts'
-import type { Clock } from '../../foundation/clock.ts'
 import { InferenceError, messageOf } from '../../foundation/errors.ts'
 import { type JsonValue, toJsonObject } from '../../foundation/json-value.ts'
 import { maskSecrets } from '../../foundation/secrets.ts'
-import type { PlainMetric } from '../../telemetry/otel/otel-prometheus.ts'
+import { type PlainMetric, toPrometheusText } from '../../telemetry/metrics/prometheus-text.ts'
 import type { BatchReport } from './batch-run.ts'
 import type { GenerationInput, GenerationRequest } from './inference-engine.ts'
 import { inferenceCodeOf } from './inference-errors.ts'
@@ -243,14 +242,12 @@ const noLabels = {}
 
 /** The metrics of an inference backend, for `/metrics`. */
 export class ServerMetrics {
-  readonly #clock: Clock
   readonly #model: string
   readonly #measured = new Distributions()
   /** Ended requests by finish reason or error code. */
   readonly #ended = new Map<string, number>()
 
-  constructor(clock: Clock, model: string) {
-    this.#clock = clock
+  constructor(model: string) {
     this.#model = model
   }
 
@@ -264,9 +261,8 @@ export class ServerMetrics {
     this.#measured.record({ instrument: batchWait, value: waitMs / 1000, labels: noLabels })
   }
 
-  /** Prometheus text. Loads OpenTelemetry with the first scrape. */
-  async toText({ queued, running, workers }: GeneratorStatus, breaches: number): Promise<string> {
-    const { toPrometheusText } = await import('../../telemetry/otel/otel-prometheus.ts')
+  /** Prometheus text. */
+  toText({ queued, running, workers }: GeneratorStatus, breaches: number): string {
     const labels = { model: this.#model }
     const gauge = (name: string, description: string, value: number): PlainMetric => ({
       name,
@@ -289,6 +285,6 @@ export class ServerMetrics {
       gauge('tutti_workers', 'engines that accept requests', workers),
       gauge('tutti_engine_breaches', 'calls of engines that break their contract', breaches),
     ]
-    return toPrometheusText(metrics, this.#measured, this.#clock.now())
+    return toPrometheusText(metrics, this.#measured)
   }
 }

@@ -1,14 +1,15 @@
 /**
- * The ten instruments as data, and their current values. `otel/otel-metrics.ts` exports them to
- * OpenTelemetry.
+ * The instruments as data, and their current values. `otel/otel-metrics.ts` exports them to
+ * OpenTelemetry, `prometheus-endpoint.ts` to Prometheus.
  */
 
-import type { Distributions } from '../../events/measurement.ts'
-import { stages, type TaskTotals } from '../../views/lifecycle.ts'
+import type { Distributions, HistogramInstrument } from '../../events/measurement.ts'
+import { hasDuration, stages, type TaskTotals } from '../../views/lifecycle.ts'
 import type { NodeUsage, ResourcesState } from '../../views/resources.ts'
 import type { TaskRecord } from './task-record.ts'
+import type { TaskTable } from './task-table.ts'
 
-interface Described {
+export interface Described {
   readonly name: string
   readonly unit: string
   readonly description: string
@@ -19,6 +20,13 @@ export interface TaskInstrument extends Described {
   readonly kind: 'counter' | 'updowncounter'
   readonly total: (totals: TaskTotals) => number
   /** `null` when the task has no series in this instrument. */
+  readonly perTask: (record: TaskRecord) => number | null
+}
+
+/** A histogram with at most one value per task. */
+export interface TaskHistogram extends HistogramInstrument {
+  readonly total: (tasks: TaskTable) => { readonly count: number; readonly sum: number }
+  /** Seconds; `null` when the task has none. */
   readonly perTask: (record: TaskRecord) => number | null
 }
 
@@ -82,13 +90,36 @@ export const taskInstruments: readonly TaskInstrument[] = [
     total: (totals) => totals.running,
     perTask: (record) => (record.wasRunning ? Number(!record.hasEnded) : null),
   },
+  {
+    name: 'tasks_queued',
+    kind: 'updowncounter',
+    unit: 'tasks',
+    description: "tasks in a backend's queue that have not begun",
+    total: (totals) => totals.queued,
+    perTask: (record) => (record.wasQueued ? Number(!record.wasRunning && !record.hasEnded) : null),
+  },
 ]
 
-export const durationInstrument: Described = {
-  name: 'task_duration_seconds',
-  unit: 'seconds',
-  description: 'execution duration, RUNNING to DONE or FAILED',
-}
+const boundaries = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 3600]
+
+export const taskHistograms: readonly TaskHistogram[] = [
+  {
+    name: 'task_duration_seconds',
+    unit: 'seconds',
+    description: 'execution duration, RUNNING to DONE or FAILED',
+    boundaries,
+    total: ({ totals }) => ({ count: totals.durationCount, sum: totals.durationSum }),
+    perTask: (record) => (hasDuration(record.passed) ? record.durationSeconds : null),
+  },
+  {
+    name: 'task_queue_seconds',
+    unit: 'seconds',
+    description: "time in the backend's queue, from TaskQueued to TaskStarted",
+    boundaries,
+    total: ({ queueTotals }) => queueTotals,
+    perTask: (record) => record.queueSeconds,
+  },
+]
 
 export const nodeInstruments: readonly NodeInstrument[] = [
   {
@@ -114,19 +145,27 @@ export const nodeInstruments: readonly NodeInstrument[] = [
   },
 ]
 
+/** What all metrics are read from. */
+export interface MetricSource {
+  readonly sessionId: string
+  readonly tasks: TaskTable
+  readonly nodes: ResourcesState
+  readonly measured: Distributions
+}
+
 /**
  * Each instrument's name with its sum over all labels, zeros included; for gauges the value of the
  * node that was polled last. Measurements of backends appear once there is one.
  */
-export function readMetrics(
-  totals: TaskTotals,
-  { latest }: ResourcesState,
-  measured: Distributions,
-): Record<string, number> {
+export function readMetrics({ tasks, nodes, measured }: MetricSource): Record<string, number> {
+  const { latest } = nodes
   const values: Record<string, number> = {}
-  for (const { name, total } of taskInstruments) values[name] = total(totals)
-  values[`${durationInstrument.name}_count`] = totals.durationCount
-  values[`${durationInstrument.name}_sum`] = totals.durationSum
+  for (const { name, total } of taskInstruments) values[name] = total(tasks.totals)
+  for (const { name, total } of taskHistograms) {
+    const { count, sum } = total(tasks)
+    values[`${name}_count`] = count
+    values[`${name}_sum`] = sum
+  }
   for (const { name, perNode } of nodeInstruments) {
     values[name] = latest === null ? 0 : (perNode(latest) ?? 0)
   }

@@ -54,6 +54,12 @@ export class TaskRecord implements Indexed {
     return hasStarted(this.passed)
   }
 
+  /** From TaskQueued to TaskStarted; `null` unless both are known. */
+  get queueSeconds(): number | null {
+    const seconds = this.startedTime - this.queuedTime
+    return Number.isNaN(seconds) ? null : Math.max(0, seconds)
+  }
+
   /** How the task ended; `null` while it is open, also when telemetry stopped before its end. */
   get status(): SpanStatus | null {
     if ((this.passed & stages.completed) !== 0) return 'completed'
@@ -72,6 +78,17 @@ export class TaskRecord implements Indexed {
     const { executable, task_type: taskType } = event.attributes
     if (typeof executable === 'string') this.executable = executable
     if (typeof taskType === 'string') this.taskType = taskType
+  }
+
+  /** The labels of its metric points. */
+  labelsIn(sessionId: string): Record<string, string> {
+    return {
+      session_id: sessionId,
+      backend: this.backend,
+      task_id: this.uid,
+      executable: this.executable,
+      task_type: this.taskType,
+    }
   }
 
   annotate(annotation: SpanAnnotation): void {

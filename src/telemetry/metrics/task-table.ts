@@ -6,13 +6,15 @@
 import type { BaseEvent } from '../../events/event.ts'
 import { newSpanId } from '../../foundation/ids.ts'
 import { IndexedSet } from '../../runtime/indexed-set.ts'
-import { countStage, createTotals, hasDuration, stages } from '../../views/lifecycle.ts'
+import { countStage, createTotals, hasDuration, isQueued, stages } from '../../views/lifecycle.ts'
 import { type TaskTotals, validSeconds } from '../../views/lifecycle.ts'
 import { TaskArchive } from './task-archive.ts'
 import { beyondTask, TaskRecord } from './task-record.ts'
 
 export class TaskTable {
   readonly totals: TaskTotals = createTotals()
+  /** How long tasks waited, from TaskQueued to TaskStarted. */
+  readonly queueTotals = { count: 0, sum: 0 }
   /** Open tasks, and the archive's rows of those that have ended. */
   readonly #known = new Map<string, TaskRecord | number>()
   readonly #open = new IndexedSet<TaskRecord>()
@@ -28,9 +30,18 @@ export class TaskTable {
    */
   *records(): Generator<TaskRecord> {
     const open = this.#open.toArray()
-    const { size } = this.#archive
-    for (let row = 0; row < size; row++) yield this.#archive.read(row)
+    yield* this.endedRecords(0, this.endedCount)
     yield* open
+  }
+
+  /** How many tasks have ended; their order never changes. */
+  get endedCount(): number {
+    return this.#archive.size
+  }
+
+  /** Copies of the tasks that have ended, in the order of their end. */
+  *endedRecords(from: number, to: number): Generator<TaskRecord> {
+    for (let row = from; row < to; row++) yield this.#archive.read(row)
   }
 
   /** The durations that `totals` sums up. */
@@ -78,6 +89,7 @@ export class TaskTable {
       record.startedTime = event.event_time
       record.startedAttributes = beyondTask(event.attributes)
     }
+    if (stage === stages.queued || stage === stages.started) this.#addWait(record)
     return isEnd
   }
 
@@ -85,6 +97,14 @@ export class TaskTable {
   abandon(record: TaskRecord, time: number): void {
     record.endTime = Math.max(time, record.startTime)
     if (record.wasRunning) this.totals.running--
+    if (isQueued(record.passed)) this.totals.queued--
+  }
+
+  /** Each task is counted once: when the second of its two events is known. */
+  #addWait({ queueSeconds }: TaskRecord): void {
+    if (queueSeconds === null) return
+    this.queueTotals.count++
+    this.queueTotals.sum += queueSeconds
   }
 
   #end(record: TaskRecord, event: BaseEvent, seconds: number): void {

@@ -1,4 +1,4 @@
-/** Backends' measurements as OpenTelemetry histograms, for metric readers and Prometheus text. */
+/** Distributions as OpenTelemetry histograms, for metric readers. */
 
 import { type HrTime, ValueType } from '@opentelemetry/api'
 import {
@@ -7,7 +7,7 @@ import {
   type Histogram,
   type MetricData,
 } from '@opentelemetry/sdk-metrics'
-import type { Distribution, Distributions } from '../../events/measurement.ts'
+import type { Distribution } from '../../events/measurement.ts'
 
 export interface Period {
   readonly startTime: HrTime
@@ -16,17 +16,16 @@ export interface Period {
 
 /** One per reader: with delta temporality it keeps what that reader has received. */
 export class DistributionSeries {
-  readonly #measured: Distributions
-  readonly #seen = new Map<Distribution, Histogram>()
+  readonly #seen = new Map<string, Histogram>()
 
-  constructor(measured: Distributions) {
-    this.#measured = measured
-  }
-
-  collect(period: Period, temporality: AggregationTemporality): MetricData[] {
+  collect(
+    distributions: Iterable<Distribution>,
+    period: Period,
+    temporality: AggregationTemporality,
+  ): MetricData[] {
     const isDelta = temporality === AggregationTemporality.DELTA
     const metrics = new Map<string, ReturnType<typeof emptyMetric>>()
-    for (const series of this.#measured.all()) {
+    for (const series of distributions) {
       const value = isDelta ? this.#sinceSeen(series) : toHistogram(series)
       if (value.count === 0) continue
       const { name } = series.instrument
@@ -39,8 +38,9 @@ export class DistributionSeries {
 
   #sinceSeen(series: Distribution): Histogram {
     const now = toHistogram(series)
-    const seen = this.#seen.get(series)
-    this.#seen.set(series, now)
+    const key = `${series.instrument.name} ${JSON.stringify(series.labels)}`
+    const seen = this.#seen.get(key)
+    this.#seen.set(key, now)
     if (seen === undefined) return now
     const { boundaries, counts } = now.buckets
     const { min: _min, max: _max, ...rest } = now

@@ -3,7 +3,7 @@
  * the SDK's limit on the number of series does not drop tasks.
  */
 
-import { type Attributes, type HrTime, ValueType } from '@opentelemetry/api'
+import { type HrTime, ValueType } from '@opentelemetry/api'
 import type { Resource } from '@opentelemetry/resources'
 import {
   AggregationTemporality,
@@ -17,26 +17,33 @@ import {
   type MetricData,
   type MetricProducer,
 } from '@opentelemetry/sdk-metrics'
-import type { Distributions } from '../../events/measurement.ts'
+import type { Distribution } from '../../events/measurement.ts'
 import type { Clock } from '../../foundation/clock.ts'
 import { messageOf, ValueError } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
 import { boundedWait } from '../../foundation/promises.ts'
-import { hasDuration } from '../../views/lifecycle.ts'
-import type { ResourcesState } from '../../views/resources.ts'
-import { durationInstrument, nodeInstruments, taskInstruments } from '../metrics/metrics.ts'
+import type { StepScheduler, Steps } from '../../runtime/turn-budget.ts'
+import {
+  type Described,
+  type MetricSource,
+  nodeInstruments,
+  type TaskHistogram,
+  taskHistograms,
+  type TaskInstrument,
+  taskInstruments,
+} from '../metrics/metrics.ts'
+import type { TaskGroup, TaskGroups } from '../metrics/task-groups.ts'
 import { instrumentationScope, toHrTime } from './otel.ts'
 import { DistributionSeries } from './otel-measurements.ts'
-import type { TaskRecord } from '../metrics/task-record.ts'
-import type { TaskTable } from '../metrics/task-table.ts'
+import { TaskSeries, toHistogramOfOne } from './otel-task-series.ts'
 
 interface ProducerParts {
   readonly reader: IMetricReader
   readonly resource: Resource
-  readonly sessionId: string
-  readonly tasks: TaskTable
-  readonly nodes: ResourcesState
-  readonly measured: Distributions
+  readonly source: MetricSource
+  /** `null`: each task has a series of its own. */
+  readonly groups: TaskGroups | null
+  readonly scheduler: StepScheduler
   readonly clock: Clock
 }
 
@@ -78,22 +85,17 @@ export class MetricReaders {
   }
 }
 
-/** Tasks per turn of the loop while collecting, so that many tasks do not block it. */
-const sliceSize = 10_000
-const boundaries = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 3600]
-/** A task has one duration, so its bucket counts are one of these. */
-const oneHot = Array.from({ length: boundaries.length + 1 }, (_, hot) =>
-  Array.from({ length: boundaries.length + 1 }, (__, at) => Number(at === hot)),
-)
+/** Tasks between two looks at the clock. */
+const tasksPerStep = 100
 
 /** One per reader: with delta temporality it keeps what that reader has received. */
 class TableMetricProducer implements MetricProducer {
   readonly #parts: ProducerParts
   readonly #startTime: HrTime
   readonly #series: TaskSeries[]
-  /** With delta temporality: the last value of each node's gauge that the reader received. */
+  /** With delta temporality: the last value of each sum that the reader received. */
   readonly #seenLevels = new Map<string, number>()
-  readonly #measured: DistributionSeries
+  readonly #distributions = new DistributionSeries()
   #lastCollected: HrTime
   #collecting: Promise<unknown> = Promise.resolve()
 
@@ -101,8 +103,10 @@ class TableMetricProducer implements MetricProducer {
     this.#parts = parts
     this.#startTime = toHrTime(parts.clock.now())
     this.#lastCollected = this.#startTime
-    this.#measured = new DistributionSeries(parts.measured)
-    this.#series = [...taskInstruments.map((one) => this.#sumSeries(one)), this.#durationSeries()]
+    this.#series = [
+      ...taskInstruments.map((one) => this.#sumSeries(one)),
+      ...taskHistograms.map((one) => this.#histogramSeries(one)),
+    ]
   }
 
   /** One at a time: a collection takes several turns of the loop, and the series are shared. */
@@ -113,20 +117,16 @@ class TableMetricProducer implements MetricProducer {
   }
 
   async #collect(): Promise<CollectionResult> {
-    const { resource, tasks, clock } = this.#parts
+    const { resource, clock, groups, scheduler } = this.#parts
     const endTime = toHrTime(clock.now())
-    const series = this.#series.filter(({ type }) => !this.#isDropped(type))
-    for (const one of series) one.begin(this.#beginOf(one.type), endTime)
-    let inSlice = 0
-    for (const record of tasks.records()) {
-      const labels = this.#labelsOf(record)
-      for (const one of series) one.add(record, labels)
-      if (++inSlice % sliceSize === 0) await new Promise<void>((go) => clock.nextTurn(go))
-    }
+    const ofTasks =
+      groups === null
+        ? await scheduler.run(this.#metricsByTask(endTime))
+        : this.#metricsByGroup(await groups.collect(), endTime)
     const metrics = [
-      ...series.map((one) => one.finish()),
+      ...ofTasks,
       ...this.#nodeMetrics(endTime),
-      ...this.#measuredMetrics(endTime),
+      ...this.#histograms(this.#parts.source.measured.all(), endTime),
     ]
     this.#lastCollected = endTime
     return {
@@ -135,77 +135,114 @@ class TableMetricProducer implements MetricProducer {
     }
   }
 
-  #sumSeries(instrument: (typeof taskInstruments)[number]): TaskSeries {
-    const isMonotonic = instrument.kind === 'counter'
-    const type = isMonotonic ? InstrumentType.COUNTER : InstrumentType.UP_DOWN_COUNTER
+  *#metricsByTask(endTime: HrTime): Steps<MetricData[]> {
+    const { tasks, sessionId } = this.#parts.source
+    const series = this.#series.filter(({ type }) => !this.#isDropped(type))
+    for (const one of series) one.begin(this.#beginOf(one.type), endTime)
+    let count = 0
+    for (const record of tasks.records()) {
+      const labels = record.labelsIn(sessionId)
+      for (const one of series) one.add(record, labels)
+      if (++count % tasksPerStep === 0) yield
+    }
+    return series.map((one) => one.finish())
+  }
+
+  #metricsByGroup(groups: readonly TaskGroup[], endTime: HrTime): MetricData[] {
+    const sums = taskInstruments.map((instrument, at) => {
+      const type = sumTypeOf(instrument)
+      return this.#isDropped(type)
+        ? []
+        : this.#sum(instrument, ValueType.INT, endTime, groups, ({ labels, sums: values }) => ({
+            attributes: labels,
+            value: values[at] ?? 0,
+          }))
+    })
+    const distributions = groups.flatMap((group) => group.distributions)
+    return [...sums.flat(), ...this.#histograms(distributions, endTime)]
+  }
+
+  #sumSeries(instrument: TaskInstrument): TaskSeries {
+    const type = sumTypeOf(instrument)
     return new TaskSeries(type, this.#isDelta(type), instrument.perTask, (points) => ({
       descriptor: { ...descriptorOf(instrument), valueType: ValueType.INT },
       aggregationTemporality: this.#temporality(type),
       dataPointType: DataPointType.SUM,
       dataPoints: points as DataPoint<number>[],
-      isMonotonic,
+      isMonotonic: instrument.kind === 'counter',
     }))
   }
 
-  #durationSeries(): TaskSeries {
+  #histogramSeries(instrument: TaskHistogram): TaskSeries {
     const type = InstrumentType.HISTOGRAM
-    const observe = (record: TaskRecord) => (hasDuration(record.passed) ? 1 : null)
+    const { perTask } = instrument
     return new TaskSeries(
       type,
       this.#isDelta(type),
-      observe,
+      (record) => (perTask(record) === null ? null : 1),
       (points) => ({
-        descriptor: { ...descriptorOf(durationInstrument), valueType: ValueType.DOUBLE },
+        descriptor: { ...descriptorOf(instrument), valueType: ValueType.DOUBLE },
         aggregationTemporality: this.#temporality(type),
         dataPointType: DataPointType.HISTOGRAM,
         dataPoints: points as DataPoint<Histogram>[],
       }),
-      (record) => toHistogram(record.durationSeconds),
+      (record) => toHistogramOfOne(instrument.boundaries, perTask(record) ?? 0),
     )
   }
 
   #nodeMetrics(endTime: HrTime): MetricData[] {
-    const { nodes, sessionId } = this.#parts
-    const type = InstrumentType.UP_DOWN_COUNTER
-    if (this.#isDropped(type)) return []
-    return nodeInstruments.map((instrument) => ({
-      descriptor: { ...descriptorOf(instrument), valueType: ValueType.DOUBLE },
-      aggregationTemporality: this.#temporality(type),
-      dataPointType: DataPointType.SUM,
-      isMonotonic: false,
-      dataPoints: [...nodes.nodes.values()].flatMap((node) => {
-        const level = instrument.perNode(node)
-        if (level === null) return []
-        const labels = { session_id: sessionId, backend: node.backend, node_id: node.nodeId }
-        const value = this.#isDelta(type)
-          ? this.#differenceOf(JSON.stringify([instrument.name, labels]), level)
-          : level
-        return [{ startTime: this.#beginOf(type), endTime, attributes: labels, value }]
+    const { nodes, sessionId } = this.#parts.source
+    if (this.#isDropped(InstrumentType.UP_DOWN_COUNTER)) return []
+    return nodeInstruments.flatMap((instrument) =>
+      this.#sum(instrument, ValueType.DOUBLE, endTime, nodes.nodes.values(), (node) => {
+        const value = instrument.perNode(node)
+        const { backend, nodeId: node_id } = node
+        const attributes = { session_id: sessionId, backend, node_id }
+        return value === null ? null : { attributes, value }
       }),
-    }))
+    )
   }
 
-  #measuredMetrics(endTime: HrTime): MetricData[] {
+  /** A sum with a point for each item that has one. */
+  #sum<T>(
+    instrument: Described & { readonly kind: 'counter' | 'updowncounter' },
+    valueType: ValueType,
+    endTime: HrTime,
+    items: Iterable<T>,
+    toPoint: (item: T) => Pick<DataPoint<number>, 'attributes' | 'value'> | null,
+  ): MetricData[] {
+    const type = sumTypeOf(instrument)
+    const dataPoints: DataPoint<number>[] = []
+    for (const item of items) {
+      const point = toPoint(item)
+      if (point === null) continue
+      const { attributes, value: level } = point
+      const key = `${instrument.name} ${JSON.stringify(attributes)}`
+      const value = this.#isDelta(type) ? this.#differenceOf(key, level) : level
+      dataPoints.push({ startTime: this.#beginOf(type), endTime, attributes, value })
+    }
+    return [
+      {
+        descriptor: { ...descriptorOf(instrument), valueType },
+        aggregationTemporality: this.#temporality(type),
+        dataPointType: DataPointType.SUM,
+        isMonotonic: instrument.kind === 'counter',
+        dataPoints,
+      },
+    ]
+  }
+
+  #histograms(distributions: Iterable<Distribution>, endTime: HrTime): MetricData[] {
     const type = InstrumentType.HISTOGRAM
     if (this.#isDropped(type)) return []
     const period = { startTime: this.#beginOf(type), endTime }
-    return this.#measured.collect(period, this.#temporality(type))
+    return this.#distributions.collect(distributions, period, this.#temporality(type))
   }
 
   #differenceOf(series: string, level: number): number {
     const seen = this.#seenLevels.get(series) ?? 0
     this.#seenLevels.set(series, level)
     return level - seen
-  }
-
-  #labelsOf(record: TaskRecord): Attributes {
-    return {
-      session_id: this.#parts.sessionId,
-      backend: record.backend,
-      task_id: record.uid,
-      executable: record.executable,
-      task_type: record.taskType,
-    }
   }
 
   #beginOf(type: InstrumentType): HrTime {
@@ -225,66 +262,11 @@ class TableMetricProducer implements MetricProducer {
   }
 }
 
-type AnyPoint = DataPoint<number> | DataPoint<Histogram>
+const sumTypeOf = ({ kind }: { readonly kind: 'counter' | 'updowncounter' }): InstrumentType =>
+  kind === 'counter' ? InstrumentType.COUNTER : InstrumentType.UP_DOWN_COUNTER
 
-/** The points of one instrument during a collection. */
-class TaskSeries {
-  readonly type: InstrumentType
-  readonly #seen: Map<string, number> | null
-  readonly #perTask: (record: TaskRecord) => number | null
-  readonly #toMetric: (points: AnyPoint[]) => MetricData
-  readonly #toHistogram: ((record: TaskRecord) => Histogram) | undefined
-  #points: AnyPoint[] = []
-  #startTime: HrTime = [0, 0]
-  #endTime: HrTime = [0, 0]
-
-  constructor(
-    type: InstrumentType,
-    isDelta: boolean,
-    perTask: (record: TaskRecord) => number | null,
-    toMetric: (points: AnyPoint[]) => MetricData,
-    histogramOf?: (record: TaskRecord) => Histogram,
-  ) {
-    this.type = type
-    this.#seen = isDelta ? new Map() : null
-    this.#perTask = perTask
-    this.#toMetric = toMetric
-    this.#toHistogram = histogramOf
-  }
-
-  begin(startTime: HrTime, endTime: HrTime): void {
-    this.#points = []
-    this.#startTime = startTime
-    this.#endTime = endTime
-  }
-
-  add(record: TaskRecord, attributes: Attributes): void {
-    let value = this.#perTask(record)
-    if (value === null) return
-    if (this.#seen !== null) {
-      const seen = this.#seen.get(record.uid) ?? 0
-      this.#seen.set(record.uid, value)
-      value -= seen
-      if (value === 0) return
-    }
-    const times = { startTime: this.#startTime, endTime: this.#endTime }
-    if (this.#toHistogram === undefined) this.#points.push({ ...times, attributes, value })
-    else this.#points.push({ ...times, attributes, value: this.#toHistogram(record) })
-  }
-
-  finish(): MetricData {
-    const points = this.#points
-    this.#points = []
-    return this.#toMetric(points)
-  }
-}
-
-function descriptorOf({ name, unit, description }: typeof durationInstrument) {
-  return { name, unit, description }
-}
-
-function toHistogram(seconds: number): Histogram {
-  const above = boundaries.findIndex((bound) => seconds <= bound)
-  const counts = oneHot[above === -1 ? boundaries.length : above] ?? []
-  return { buckets: { boundaries, counts }, sum: seconds, count: 1, min: seconds, max: seconds }
-}
+const descriptorOf = ({ name, unit, description }: Described): Described => ({
+  name,
+  unit,
+  description,
+})

@@ -1,0 +1,235 @@
+/**
+ * The metrics of a running session for Prometheus: an HTTP server of its own. The work of a scrape
+ * is spread over turns of the event loop.
+ */
+
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
+import { once } from 'node:events'
+import type { AddressInfo } from 'node:net'
+import { pipeline } from 'node:stream/promises'
+import { createDistribution, addValue } from '../../events/measurement.ts'
+import { errnoOf, messageOf, TuttiError } from '../../foundation/errors.ts'
+import {
+  expectBoolean,
+  expectInteger,
+  expectKnownKeys,
+  expectObject,
+  expectString,
+} from '../../foundation/options.ts'
+import type { StepScheduler, Steps } from '../../runtime/turn-budget.ts'
+import { type MetricSource, nodeInstruments, taskHistograms, taskInstruments } from './metrics.ts'
+import {
+  distributionLines,
+  headLines,
+  histogramLines,
+  labelText,
+  type MetricHead,
+  pointLine,
+} from './prometheus-text.ts'
+import type { TaskGroup, TaskGroups } from './task-groups.ts'
+import type { TaskRecord } from './task-record.ts'
+
+/** Options of `telemetry.servePrometheus()`. */
+export interface PrometheusOptions {
+  /** 0: any free port. Default 9464. */
+  readonly port?: number
+  /** The address to listen on. Default `127.0.0.1`. */
+  readonly host?: string
+  /** A series for each task instead of one for each backend and executable. Default `false`. */
+  readonly taskLabels?: boolean
+}
+
+/** A server that Prometheus can scrape, at `/metrics`. It does not keep the process alive. */
+export interface PrometheusEndpoint extends AsyncDisposable {
+  /** `http://host:port`. */
+  readonly url: string
+  /** Idempotent; no socket is left when it resolves. `telemetry.stop()` closes it too. */
+  close(): Promise<void>
+}
+
+export interface EndpointParts {
+  readonly source: MetricSource
+  readonly groups: TaskGroups
+  readonly scheduler: StepScheduler
+}
+
+const contentType = 'text/plain; version=0.0.4; charset=utf-8'
+/** Tasks between two looks at the clock. */
+const tasksPerStep = 50
+
+/** Resolves when the server listens. */
+export async function servePrometheus(
+  given: PrometheusOptions,
+  parts: EndpointParts,
+): Promise<PrometheusEndpoint> {
+  const { port, host, taskLabels } = resolvePrometheusOptions(given)
+  const server = createServer((request, response) => {
+    void answer(request, response, taskLabels, parts).catch(() => response.destroy())
+  })
+  await listen(server, host, port)
+  server.unref()
+  const address = server.address() as AddressInfo
+  let closing: Promise<void> | null = null
+  const close = (): Promise<void> => {
+    closing ??= new Promise((resolve) => {
+      server.close(() => resolve())
+      server.closeAllConnections()
+    })
+    return closing
+  }
+  const shown = host.includes(':') ? `[${host}]` : host
+  return { url: `http://${shown}:${address.port}`, close, [Symbol.asyncDispose]: close }
+}
+
+function resolvePrometheusOptions(options: PrometheusOptions): Required<PrometheusOptions> {
+  expectObject('options', options)
+  expectKnownKeys('servePrometheus', options, ['port', 'host', 'taskLabels'])
+  const { port = 9464, host = '127.0.0.1', taskLabels = false } = options
+  return {
+    port: expectInteger('port', port, { min: 0, max: 65_535 }),
+    host: expectString('host', host),
+    taskLabels: expectBoolean('taskLabels', taskLabels),
+  }
+}
+
+async function listen(server: Server, host: string, port: number): Promise<void> {
+  try {
+    server.listen(port, host)
+    await once(server, 'listening')
+  } catch (cause) {
+    const text = `cannot serve metrics on port ${port} of ${host}: ${messageOf(cause)}`
+    throw new TuttiError(text, {
+      code: 'PrometheusListenError',
+      cause,
+      ...(errnoOf(cause) === 'EADDRINUSE'
+        ? { hint: 'Use another port; 0 means any free one.' }
+        : {}),
+    })
+  }
+}
+
+async function answer(
+  { method, url = '' }: IncomingMessage,
+  response: ServerResponse,
+  taskLabels: boolean,
+  parts: EndpointParts,
+): Promise<void> {
+  const path = url.split('?')[0]
+  if (path !== '/metrics' && path !== '/') return refuse(response, 404, 'metrics are at /metrics\n')
+  if (method !== 'GET' && method !== 'HEAD') return refuse(response, 405, 'use GET\n')
+  response.writeHead(200, { 'content-type': contentType })
+  if (method === 'HEAD') {
+    response.end()
+    return
+  }
+  // No faster than the client reads.
+  await pipeline(pieces(taskLabels, parts), response)
+}
+
+function refuse(response: ServerResponse, status: number, text: string): void {
+  response.writeHead(status, { 'content-type': 'text/plain; charset=utf-8', allow: 'GET, HEAD' })
+  response.end(text)
+}
+
+const pieceCharacters = 65_536
+
+async function* pieces(taskLabels: boolean, parts: EndpointParts): AsyncGenerator<string> {
+  const { source, groups, scheduler } = parts
+  const chunks = taskLabels ? chunksByTask(source) : chunksByGroup(await groups.collect())
+  for (let isLast = false; !isLast;) {
+    const piece = await scheduler.run(nextPiece(chunks))
+    yield piece.text
+    isLast = piece.isLast
+  }
+  yield nodeLines(source) + distributionLines(source.measured.all())
+}
+
+function* nextPiece(chunks: Iterator<string>): Steps<{ text: string; isLast: boolean }> {
+  let text = ''
+  while (text.length < pieceCharacters) {
+    const { done, value } = chunks.next()
+    if (done === true) return { text, isLast: true }
+    text += value
+    yield
+  }
+  return { text, isLast: false }
+}
+
+function* chunksByGroup(groups: readonly TaskGroup[]): Generator<string> {
+  const labels = groups.map((group) => labelText(group.labels))
+  for (const [at, instrument] of taskInstruments.entries()) {
+    const head = headOf(instrument)
+    yield headLines(head)
+    for (const [index, { sums }] of groups.entries()) {
+      yield pointLine(head, labels[index] ?? '', sums[at] ?? 0)
+    }
+  }
+  for (const [at, instrument] of taskHistograms.entries()) {
+    yield headLines({ ...instrument, kind: 'histogram' })
+    for (const [index, { distributions }] of groups.entries()) {
+      const distribution = distributions[at]
+      if (distribution === undefined || distribution.count === 0) continue
+      yield histogramLines(distribution, labels[index] ?? '')
+    }
+  }
+}
+
+/** The format has all series of a metric together, so there is one pass over the tasks for each. */
+function* chunksByTask(source: MetricSource): Generator<string> {
+  for (const instrument of taskInstruments) {
+    const head = headOf(instrument)
+    yield headLines(head)
+    yield* linesPerTask(source, (record, labels) => {
+      const value = instrument.perTask(record)
+      return value === null ? '' : pointLine(head, labels(), value)
+    })
+  }
+  for (const instrument of taskHistograms) {
+    yield headLines({ ...instrument, kind: 'histogram' })
+    yield* linesPerTask(source, (record, labels) => {
+      const seconds = instrument.perTask(record)
+      if (seconds === null) return ''
+      const distribution = createDistribution(instrument, {})
+      addValue(distribution, seconds)
+      return histogramLines(distribution, labels())
+    })
+  }
+}
+
+function* linesPerTask(
+  { tasks, sessionId }: MetricSource,
+  toLines: (record: TaskRecord, labels: () => string) => string,
+): Generator<string> {
+  let text = ''
+  let count = 0
+  for (const record of tasks.records()) {
+    text += toLines(record, () => labelText(record.labelsIn(sessionId)))
+    if (++count % tasksPerStep !== 0) continue
+    yield text
+    text = ''
+  }
+  yield text
+}
+
+function nodeLines({ nodes, sessionId }: MetricSource): string {
+  let text = ''
+  for (const instrument of nodeInstruments) {
+    const head = headOf(instrument)
+    text += headLines(head)
+    for (const node of nodes.nodes.values()) {
+      const value = instrument.perNode(node)
+      const labels = { session_id: sessionId, backend: node.backend, node_id: node.nodeId }
+      if (value !== null) text += pointLine(head, labelText(labels), value)
+    }
+  }
+  return text
+}
+
+function headOf(instrument: {
+  readonly name: string
+  readonly kind: 'counter' | 'updowncounter'
+  readonly unit: string
+  readonly description: string
+}): MetricHead {
+  return { ...instrument, kind: instrument.kind === 'counter' ? 'counter' : 'gauge' }
+}

@@ -1,0 +1,115 @@
+/**
+ * The values of the task instruments without `task_id`: one series for each backend, executable and
+ * task type. Bounded, however many tasks there are.
+ */
+
+import {
+  addValue,
+  createDistribution,
+  type Distribution,
+  type Labels,
+  overflow,
+} from '../../events/measurement.ts'
+import type { StepScheduler, Steps } from '../../runtime/turn-budget.ts'
+import { taskHistograms, taskInstruments } from './metrics.ts'
+import type { TaskRecord } from './task-record.ts'
+import type { TaskTable } from './task-table.ts'
+
+/** The tasks that share their labels. */
+export interface TaskGroup {
+  readonly labels: Labels
+  /** In the order of `taskInstruments`. */
+  readonly sums: number[]
+  /** In the order of `taskHistograms`. */
+  readonly distributions: readonly Distribution[]
+}
+
+type Groups = Map<string, TaskGroup>
+
+/** Further tasks count in one group with the label `overflow`. */
+const mostGroups = 1000
+/** Tasks between two looks at the clock. */
+const tasksPerStep = 100
+
+/** Tasks that have ended are added up once, so that a later collection has less to do. */
+export class TaskGroups {
+  readonly #sessionId: string
+  readonly #tasks: TaskTable
+  readonly #scheduler: StepScheduler
+  readonly #ended: Groups = new Map()
+  #endedCount = 0
+  #collecting: Promise<unknown> = Promise.resolve()
+
+  constructor(sessionId: string, tasks: TaskTable, scheduler: StepScheduler) {
+    this.#sessionId = sessionId
+    this.#tasks = tasks
+    this.#scheduler = scheduler
+  }
+
+  /** One collection at a time: it takes several turns of the loop, and the groups are shared. */
+  collect(): Promise<readonly TaskGroup[]> {
+    const collected = this.#collecting.then(() => this.#scheduler.run(this.#collect()))
+    this.#collecting = collected.catch(() => {})
+    return collected
+  }
+
+  *#collect(): Steps<readonly TaskGroup[]> {
+    // Of one moment: a task that ends from now on is one of the open ones.
+    const open = this.#tasks.openRecords()
+    const endedCount = this.#tasks.endedCount
+    while (this.#endedCount < endedCount) {
+      const to = Math.min(this.#endedCount + tasksPerStep, endedCount)
+      for (const record of this.#tasks.endedRecords(this.#endedCount, to)) {
+        this.#add(this.#ended, record)
+      }
+      this.#endedCount = to
+      yield
+    }
+    const all: Groups = new Map([...this.#ended].map(([key, group]) => [key, copyOf(group)]))
+    for (const [at, record] of open.entries()) {
+      this.#add(all, record)
+      if (at % tasksPerStep === 0) yield
+    }
+    return [...all.values()]
+  }
+
+  #add(groups: Groups, record: TaskRecord): void {
+    const { sums, distributions } = this.#groupOf(groups, record)
+    taskInstruments.forEach(({ perTask }, at) => {
+      sums[at] = (sums[at] ?? 0) + (perTask(record) ?? 0)
+    })
+    for (const [at, distribution] of distributions.entries()) {
+      const seconds = taskHistograms[at]?.perTask(record) ?? null
+      if (seconds !== null) addValue(distribution, seconds)
+    }
+  }
+
+  #groupOf(groups: Groups, { backend, executable, taskType }: TaskRecord): TaskGroup {
+    const key = `${backend}\n${executable}\n${taskType}`
+    const known = groups.get(key)
+    if (known !== undefined) return known
+    // The groups of open tasks may add one to those of the tasks that have ended.
+    const isFull = groups.size >= mostGroups
+    const group = isFull ? groups.get('') : undefined
+    if (group !== undefined) return group
+    const session = { session_id: this.#sessionId }
+    const labels = isFull
+      ? { ...session, ...overflow }
+      : { ...session, backend, executable, task_type: taskType }
+    const created = {
+      labels,
+      sums: taskInstruments.map(() => 0),
+      distributions: taskHistograms.map((one) => createDistribution(one, labels)),
+    }
+    groups.set(isFull ? '' : key, created)
+    return created
+  }
+}
+
+function copyOf({ labels, sums, distributions }: TaskGroup): TaskGroup {
+  return {
+    labels,
+    sums: [...sums],
+    distributions: distributions.map((one) => ({ ...one, counts: [...one.counts] })),
+  }
+}
