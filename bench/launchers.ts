@@ -135,6 +135,7 @@ function runInPool(
         if (report.kind === 'fail') throw new Error(`${job.uid} failed`, { cause: report.error })
       },
       notice() {},
+      resultDropped() {},
       giveBack() {},
       finish: (batch) => onFinish(batch),
     },

@@ -48,6 +48,7 @@ class Feeder {
           if (report.kind !== 'start') this.#ended++
         },
         notice: () => {},
+        resultDropped() {},
         giveBack: (jobs) => {
           this.#queue = [...this.#queue, ...jobs]
         },

@@ -32,11 +32,13 @@ export { defineEvent } from './events/define-event.ts'
 export type { DeclaredFields, FieldDeclaration, FieldDeclarations } from './events/define-event.ts'
 export type { JsonObject, JsonValue } from './foundation/json-value.ts'
 export {
+  AttemptStarted,
   BackendThrottled,
   Batch,
   CheckpointDegraded,
   CheckpointRecovered,
   EngineLost,
+  LoopBlocked,
   NodeDrained,
   NodeJoined,
   NodeLost,

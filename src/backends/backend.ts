@@ -38,7 +38,7 @@ export interface AttemptFacts {
 /**
  * What a backend reports about an attempt. `at` is when it happened, if that was earlier than now.
  * `fail` carries the original error; a lost worker is a `WorkerLostError`, a time-out a
- * `TimeoutError`.
+ * `TimeoutError`. Whatever is reported, a task that was canceled ends CANCELED.
  */
 export type TaskReport =
   | {
@@ -57,6 +57,8 @@ export type TaskReport =
       readonly kind: 'fail'
       readonly at?: Moment
       readonly error: unknown
+      /** The task's own code threw the error: it is no sign of a lost worker. */
+      readonly isThrown?: true
       readonly facts?: AttemptFacts
     }
   | {
@@ -106,6 +108,8 @@ export type NodeNotice =
 export type Notice =
   | EventNotice
   | NodeNotice
+  /** A task's result came after its last report, and was dropped. */
+  | { readonly kind: 'late-result' }
   | { readonly kind: 'span'; readonly span: WorkSpan }
   | { readonly kind: 'measurement'; readonly measurement: Measurement }
 

@@ -50,6 +50,9 @@ export class Admission {
   /** Checks of long lists that have not finished. */
   readonly #checks = new Set<Promise<void>>()
   #room: PromiseWithResolvers<void> | null = null
+  /** Submissions that are under way, and who waits for the last of them. */
+  #submissions = 0
+  #idle: PromiseWithResolvers<void> | null = null
   #isClosed = false
 
   constructor(parts: AdmissionParts) {
@@ -57,13 +60,17 @@ export class Admission {
     this.#budget = new TurnBudget(parts.clock, opensPerTurn)
   }
 
-  /** All or nothing: an error names everything that is wrong, and then no task was touched. */
+  /**
+   * All or nothing: an error names everything that is wrong, and then no task was touched. When the
+   * session is closed meanwhile, all of the list end CANCELED.
+   */
   async submit(tasks: unknown): Promise<void> {
     this.expectOpen()
     if (!Array.isArray(tasks)) throw invalid('tasks', 'an array of tasks', tasks)
     const accepted: Accepted = { tasks: [], targets: [] }
     let opened = 0
     let hasTurn = false
+    this.#submissions++
     try {
       const items = [...(tasks as unknown[])]
       const wrong: Wrong[] = []
@@ -73,17 +80,21 @@ export class Admission {
       if (accepted.tasks.length === 0) return
       if (this.#isOpening) await new Promise<void>((start) => this.#queue.push(start))
       this.#isOpening = hasTurn = true
+      let wasClosed = false
       while (opened < accepted.tasks.length) {
-        this.expectOpen()
-        const room = Math.min(this.#budget.left, mostOpen - this.#parts.ledger.openTasks)
+        wasClosed = this.#isClosed
+        const room = this.#roomForTasks()
         if (room > 0) opened += this.#open(accepted, opened, room)
         else await this.#waitForRoom()
       }
+      if (wasClosed) throw closedError('the session was closed, and all of these tasks canceled')
     } catch (error) {
       for (const task of accepted.tasks.slice(opened)) this.#parts.ledger.withdraw(task, error)
       throw error
     } finally {
       if (hasTurn) this.#startNext()
+      this.#submissions--
+      if (this.#submissions === 0) this.#idle?.resolve()
     }
   }
 
@@ -101,17 +112,20 @@ export class Admission {
 
   /** Throws after `close()`. */
   expectOpen(): void {
-    if (!this.#isClosed) return
-    throw new StateError('the session is closed', {
-      code: 'SessionClosedError',
-      hint: 'Make a new one.',
-    })
+    if (this.#isClosed) throw closedError('the session is closed')
   }
 
-  close(): void {
+  /**
+   * Resolves when the tasks of all submissions that are under way have been canceled; `null` when
+   * there are none.
+   */
+  close(): Promise<void> | null {
     this.#isClosed = true
     this.#room?.resolve()
     this.#room = null
+    if (this.#submissions === 0) return null
+    this.#idle ??= Promise.withResolvers()
+    return this.#idle.promise
   }
 
   async #checkRest(items: readonly unknown[], accepted: Accepted, wrong: Wrong[]): Promise<void> {
@@ -174,9 +188,18 @@ export class Admission {
     return until - from
   }
 
+  /** Of a closed session no task stays open: the ledger cancels it at once. */
+  #roomForTasks(): number {
+    const { left } = this.#budget
+    return this.#isClosed ? left : Math.min(left, mostOpen - this.#parts.ledger.openTasks)
+  }
+
   #waitForRoom(): Promise<void> {
     if (this.#budget.left <= 0) return this.#budget.nextTurn()
     this.#room ??= Promise.withResolvers()
     return this.#room.promise
   }
 }
+
+const closedError = (text: string): StateError =>
+  new StateError(text, { code: 'SessionClosedError', hint: 'Make a new one.' })

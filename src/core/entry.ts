@@ -5,6 +5,8 @@ import { TaggedJob } from '../backends/job-tag.ts'
 import type { JsonObject } from '../foundation/json-value.ts'
 import type { Indexed } from '../runtime/indexed-set.ts'
 import type { AnyFunction } from '../tasks/compute-options.ts'
+import type { HasDeadline } from '../runtime/deadlines.ts'
+import type { QueueEntry } from '../runtime/priority-queue.ts'
 import type { Life } from '../tasks/lifecycle.ts'
 import { inWorkDir, type TaskSpec } from '../tasks/spec.ts'
 import type { Outcome, TaskHolder, TaskRecord } from '../tasks/task-record.ts'
@@ -52,11 +54,37 @@ export interface Opening {
   readonly dependencies?: readonly string[]
   /** In the attributes of all its events. */
   readonly workflowId?: string | null
+  /** Where it will probably go: a task that ends before it is dispatched names that backend. */
+  readonly expected?: ExpectedRoute
   readonly owner?: TaskOwner | null
 }
 
+/** What routing can be asked about a task before it is known what runs. */
+export interface ExpectedRoute {
+  readonly work: Work
+  /** Not for routing to decide, if it is not `null`. */
+  readonly target: Target | null
+}
+
 /** How a task ends that no backend had. */
-export type UndispatchedEnd = Exclude<TaskReport, { readonly kind: 'start' }>
+export type UndispatchedEnd =
+  | Exclude<TaskReport, { readonly kind: 'start' | 'complete' }>
+  /** Only a result that an earlier or equal task had can be one without running. */
+  | { readonly kind: 'reuse'; readonly value: unknown }
+
+/** A task whose attempt failed and whose next one has not begun. */
+export class WaitingRetry implements HasDeadline {
+  deadlineMs = Infinity
+  deadlineEntry: QueueEntry | null = null
+  readonly entry: Entry
+  /** Wall-clock seconds. */
+  readonly at: number
+
+  constructor(entry: Entry, at: number) {
+    this.entry = entry
+    this.at = at
+  }
+}
 
 const noDependencies: readonly string[] = Object.freeze([])
 
@@ -75,6 +103,8 @@ export class Entry implements Indexed, TaskHolder {
   /** The current attempt; reports of any other are late. `null` before the first. */
   job: Job | null = null
   attempt = 1
+  /** The wait for the next attempt; `null` while there is none. */
+  retry: WaitingRetry | null = null
   workersLost = 0
   workerId: string | null = null
   nodeId: string | null = null
@@ -82,6 +112,7 @@ export class Entry implements Indexed, TaskHolder {
   executable: string
   dependencies: readonly string[] = noDependencies
   workflowId: string | null = null
+  expected: ExpectedRoute | null = null
   owner: TaskOwner | null = null
   /** The attributes that all its events share; created on first use. */
   attributes: JsonObject | null = null
@@ -99,8 +130,13 @@ export class Entry implements Indexed, TaskHolder {
     this.executable = ''
   }
 
-  open({ executable, dependencies, workflowId, owner }: Opening, life: Life): void {
+  get retryAt(): number | null {
+    return this.retry?.at ?? null
+  }
+
+  open({ executable, dependencies, workflowId, expected, owner }: Opening, life: Life): void {
     this.life = life
+    this.expected = expected ?? null
     this.executable = executable
     this.dependencies = dependencies ?? noDependencies
     this.workflowId = workflowId ?? null

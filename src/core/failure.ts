@@ -1,5 +1,6 @@
 /** The errors of tasks that fail or are canceled, whatever was thrown. */
 
+import type { TaskReport } from '../backends/backend.ts'
 import {
   messageOf,
   PoisonTaskError,
@@ -9,6 +10,8 @@ import {
 } from '../foundation/errors.ts'
 import { errorTypeOf, TaskCanceledError, TaskFailedError } from '../foundation/task-errors.ts'
 import type { Task } from '../tasks/task.ts'
+
+type FailReport = Extract<TaskReport, { readonly kind: 'fail' }>
 
 /** What awaiting the task rejects with; the original error is the cause. */
 export function toTaskError({ uid }: Task, error: unknown): TuttiError {
@@ -21,7 +24,9 @@ export function toTaskError({ uid }: Task, error: unknown): TuttiError {
 export const toCancelError = ({ uid }: Task, reason: string): TaskCanceledError =>
   withoutStack(() => new TaskCanceledError(uid, reason))
 
-export const isLostWorker = (error: unknown): boolean => isA(error, WorkerLostError)
+/** What the task's own code threw is no lost worker, whatever its class. */
+export const isWorkerLoss = ({ error, isThrown }: FailReport): boolean =>
+  isThrown !== true && isA(error, WorkerLostError)
 
 /** A task that has killed this many workers is not retried. */
 const poisonLimit = 3

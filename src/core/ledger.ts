@@ -3,7 +3,10 @@
 import type { AnyTask, AttemptFacts, Connection, Job, TaskReport } from '../backends/backend.ts'
 import type { Clock } from '../foundation/clock.ts'
 import { BackendError, messageOf } from '../foundation/errors.ts'
-import { AbortRegistry } from '../runtime/abort-registry.ts'
+import { randomFraction } from '../foundation/ids.ts'
+import type { Log } from '../foundation/log.ts'
+import { AbortRegistry, abortReason } from '../runtime/abort-registry.ts'
+import { Deadlines } from '../runtime/deadlines.ts'
 import { IndexedSet } from '../runtime/indexed-set.ts'
 import { advance, hasEnded, type Moment, newLife, type Stimulus } from '../tasks/lifecycle.ts'
 import { claimFor, type Outcome, recordFor, type TaskHolder } from '../tasks/task-record.ts'
@@ -15,21 +18,29 @@ import {
   type Opening,
   type Target,
   type UndispatchedEnd,
+  WaitingRetry,
   type Work,
 } from './entry.ts'
-import { isLostWorker, isPoisonous, toCancelError, toPoisonError, toTaskError } from './failure.ts'
+import { isPoisonous, isWorkerLoss, toCancelError, toPoisonError, toTaskError } from './failure.ts'
 import { type Ending, type LifecycleEmitter, nullEmitter } from './lifecycle-emitter.ts'
+import { decideRetry, type RetryDecision } from './retry-policy.ts'
 import { UidRegister } from './uid-register.ts'
 
 export interface LedgerParts extends AttemptSession {
   readonly clock: Clock
+  readonly log: Log
+  /** Where a task would have gone that ends before it is dispatched; `null`: nowhere. */
+  readonly expectedBackend: (entry: Entry) => Target['backend'] | null
   /** A task has ended: there is room for another. */
   readonly onEnded: () => void
   /** The end of an attempt that a backend had is taken, also of one that is retried. */
   readonly onAttemptEnded: (connection: Connection, job: Job) => void
 }
 
+type FailReport = Extract<TaskReport, { readonly kind: 'fail' }>
+
 const noEnding: Ending = Object.freeze({})
+const noRetry: RetryDecision = Object.freeze({ kind: 'end' })
 
 export class Ledger implements TaskHolder {
   emitter: LifecycleEmitter = nullEmitter
@@ -37,11 +48,14 @@ export class Ledger implements TaskHolder {
   readonly #uids = new UidRegister()
   readonly #open = new IndexedSet<Entry>()
   readonly #signals = new AbortRegistry<Task>((task) => this.#watchSignal(task))
+  readonly #retries: Deadlines<WaitingRetry>
   #lateReports = 0
-  #isClosing = false
+  /** Set once the session closes: from then on every end is a cancellation. */
+  #closeReason: string | null = null
 
   constructor(parts: LedgerParts) {
     this.#parts = parts
+    this.#retries = new Deadlines(parts.clock, ({ entry }) => this.#beginRetry(entry))
   }
 
   /** Itself, as the holder of tasks that it has claimed and not opened. */
@@ -121,24 +135,26 @@ export class Ledger implements TaskHolder {
     for (const [connection, jobs] of batches) this.#handOver(connection, jobs)
   }
 
-  /** Ends a deferred task that was not dispatched; does nothing to any other. */
-  end(entry: Entry, end: UndispatchedEnd): void {
+  /**
+   * Ends a deferred task that was not dispatched; does nothing to any other. It is routed first:
+   * the order of a task's events has no end without TaskSubmitted. `between` is called after that.
+   */
+  end(entry: Entry, end: UndispatchedEnd, between: () => void = () => {}): void {
     if (entry.job !== null || hasEnded(entry.life.state)) return
-    entry.backend = entry.task.backend ?? ''
     const now = this.#now()
-    // The order of a task's events has no end without TaskSubmitted.
+    this.#setBackend(entry, this.#parts.expectedBackend(entry) ?? { name: '' })
     this.#apply(entry, 'submit', now)
-    this.#take(entry, now, end)
+    between()
+    if (end.kind === 'fail') this.#endFailed(entry, now, { error: end.error })
+    else if (end.kind === 'cancel') this.#cancel(entry, now, end.reason)
+    else this.#complete(entry, now, { value: end.value, isReused: true })
   }
 
   /** Takes a backend's report. */
   record(job: Job, report: TaskReport): void {
     const entry = Attempt.entryOf(job)
     const isOpen = entry !== null && this.#open.has(entry) && !hasEnded(entry.life.state)
-    if (!isOpen || entry.job !== job) {
-      this.#lateReports++
-      return
-    }
+    if (!isOpen || entry.job !== job) return this.#countLate(report.kind)
     expectReport(report)
     const moment = report.at ?? this.#now()
     // First, because taking the end may begin and end the next attempt.
@@ -148,7 +164,10 @@ export class Ledger implements TaskHolder {
     this.#take(entry, moment, report)
   }
 
-  /** Asks for a task's end; `true` once, `false` when it was asked for or has ended. */
+  /**
+   * Asks for a task's end; `true` once, `false` when it was asked for or has ended. `true` is a
+   * promise: the task ends CANCELED, whatever its backend reports.
+   */
   requestCancel(task: Task, reason: string): boolean {
     const entry = this.find(task)
     if (entry === undefined || entry.cancelReason !== null) return false
@@ -161,9 +180,15 @@ export class Ledger implements TaskHolder {
     return true
   }
 
-  /** From now on no attempt is retried. */
-  beginClosing(): void {
-    this.#isClosing = true
+  /** From now on every task ends CANCELED; those that no backend has end at once. */
+  beginClosing(reason: string): void {
+    this.#closeReason = reason
+    for (const entry of this.#open.toArray()) {
+      if (entry.job === null) this.end(entry, { kind: 'cancel', reason })
+      else if (entry.retry !== null && !entry.isWithBackend) {
+        this.#cancel(entry, this.#now(), reason)
+      }
+    }
   }
 
   /** Ends what is still open, for a backend that did not answer. */
@@ -198,13 +223,19 @@ export class Ledger implements TaskHolder {
     }
   }
 
+  #setBackend(entry: Entry, { name, model }: Target['backend']): void {
+    entry.backend = name
+    if (name !== '') entry.record.backend = name
+    if (entry.task.kind === 'ai') entry.executable ||= model ?? ''
+  }
+
   #assign(entry: Entry, { backend, connection }: Target): void {
-    entry.backend = entry.record.backend = backend.name
+    this.#setBackend(entry, backend)
     entry.connection = connection
-    if (entry.work?.spec.kind === 'prompt') entry.executable ||= backend.model ?? ''
     const now = this.#now()
     this.#apply(entry, 'submit', now)
-    if (entry.cancelReason !== null) this.#cancel(entry, now, entry.cancelReason)
+    const reason = entry.cancelReason ?? this.#closeReason
+    if (reason !== null) this.#cancel(entry, now, reason)
     else this.#apply(entry, 'queue', this.#now())
   }
 
@@ -219,35 +250,56 @@ export class Ledger implements TaskHolder {
     if (report.kind === 'start') return this.#start(entry, moment, report.workerId, report.nodeId)
     const { facts } = report
     if (facts?.workerId !== undefined) entry.workerId = facts.workerId
-    if (report.kind === 'complete') this.#complete(entry, moment, report.value, facts)
-    else if (report.kind === 'fail') this.#fail(entry, moment, report.error, facts)
-    else this.#cancel(entry, moment, report.reason, facts)
+    if (report.kind === 'cancel') return this.#cancel(entry, moment, report.reason, facts)
+    const reason = entry.cancelReason ?? this.#closeReason
+    if (reason !== null) {
+      this.emitter.lateResult()
+      return this.#cancel(entry, moment, reason, facts)
+    }
+    if (report.kind === 'fail') return this.#fail(entry, moment, report)
+    const { value } = report
+    this.#complete(entry, moment, facts === undefined ? { value } : { value, facts })
+  }
+
+  #countLate(kind: TaskReport['kind']): void {
+    this.#lateReports++
+    if (kind === 'complete' || kind === 'fail') this.emitter.lateResult()
   }
 
   #start(entry: Entry, moment: Moment, workerId: string, nodeId: string): void {
     if (entry.life.state === 'RUNNING' && !entry.life.isBetweenAttempts) {
-      this.#lateReports++
-      return
+      return this.#countLate('start')
     }
     entry.workerId = workerId
     entry.nodeId = nodeId
+    entry.retry = null
     this.#apply(entry, 'start', moment)
   }
 
-  #complete(entry: Entry, moment: Moment, value: unknown, facts?: AttemptFacts): void {
-    const ending: Ending = facts === undefined ? { value } : { value, facts }
-    if (this.#apply(entry, 'complete', moment, ending)) this.#end(entry, { state: 'DONE', value })
+  #complete(entry: Entry, moment: Moment, ending: Ending & { readonly value: unknown }): void {
+    if (!this.#apply(entry, 'complete', moment, ending)) return
+    this.#end(entry, { state: 'DONE', value: ending.value })
   }
 
-  #fail(entry: Entry, moment: Moment, error: unknown, facts?: AttemptFacts): void {
-    if (isLostWorker(error)) entry.workersLost++
+  #fail(entry: Entry, moment: Moment, report: FailReport): void {
+    const { error, facts } = report
+    if (isWorkerLoss(report)) entry.workersLost++
     const isPoison = isPoisonous(entry.workersLost)
-    const mayRetry = entry.attempt <= entry.task.retries && !isPoison && !this.#isClosing
-    if (mayRetry && entry.cancelReason === null && entry.work !== null) {
-      return this.#retry(entry, entry.work, moment, error)
+    const decision = isPoison ? noRetry : this.#decideRetry(entry, error)
+    if (decision.kind === 'retry' && entry.work !== null) {
+      return this.#retry(entry, entry.work, moment, { error, delaySeconds: decision.delaySeconds })
     }
     const cause = isPoison ? toPoisonError(entry.workersLost, error) : error
     this.#endFailed(entry, moment, facts === undefined ? { error: cause } : { error: cause, facts })
+  }
+
+  #decideRetry({ task, attempt }: Entry, error: unknown): RetryDecision {
+    const decision = decideRetry(task.retryPolicy, { attempt, error }, randomFraction)
+    if ('problem' in decision) {
+      const text = `\`retries.if\` of task ${task.uid} failed, so it is not tried again`
+      this.#parts.log.warn('RetryConditionFailed', `${text}: ${messageOf(decision.problem)}`)
+    }
+    return decision
   }
 
   #endFailed(entry: Entry, moment: Moment, ending: Ending): void {
@@ -255,16 +307,32 @@ export class Ledger implements TaskHolder {
     this.#end(entry, { state: 'FAILED', error: toTaskError(entry.task, ending.error) })
   }
 
-  #retry(entry: Entry, work: Work, moment: Moment, error: unknown): void {
+  /** The task holds no slot while it waits. */
+  #retry(
+    entry: Entry,
+    work: Work,
+    moment: Moment,
+    { error, delaySeconds }: { readonly error: unknown; readonly delaySeconds: number },
+  ): void {
     // Before the event: a report of the failed attempt that its subscribers repeat is late.
-    const job = new Attempt(entry, work.spec, entry.attempt + 1, this.#parts)
-    entry.job = job
+    entry.job = new Attempt(entry, work.spec, entry.attempt + 1, this.#parts)
+    entry.isWithBackend = false
+    const retry = new WaitingRetry(entry, moment.wallSeconds + delaySeconds)
+    entry.retry = retry
     this.#apply(entry, 'retry', moment, { error })
     // A subscriber of that event may have canceled the task.
-    if (entry.cancelReason !== null) return this.#cancel(entry, moment, entry.cancelReason)
+    if (hasEnded(entry.life.state)) return
     entry.attempt++
     entry.workerId = null
-    if (entry.connection !== null) this.#handOver(entry.connection, [job])
+    if (delaySeconds === 0) this.#beginRetry(entry)
+    else this.#retries.set(retry, moment.monotonicMs + delaySeconds * 1000)
+  }
+
+  #beginRetry(entry: Entry): void {
+    const { connection, job } = entry
+    if (connection === null || job === null) return
+    entry.isWithBackend = true
+    this.#handOver(connection, [job])
   }
 
   /** `submit` must not throw; jobs of a backend that does fail without a further attempt. */
@@ -309,6 +377,7 @@ export class Ledger implements TaskHolder {
   #end(entry: Entry, outcome: Outcome): void {
     const { task } = entry
     this.#open.delete(entry)
+    if (entry.retry !== null) this.#retries.remove(entry.retry)
     entry.record.settle(outcome)
     if (task.signal !== null) this.#signals.forget(task.signal, task)
     this.#parts.onEnded()
@@ -322,13 +391,9 @@ export class Ledger implements TaskHolder {
   }
 }
 
-/** Backends of third parties are not all checked by a compiler. */
-function expectReport({ kind }: TaskReport): void {
-  if (kind === 'start' || kind === 'complete' || kind === 'fail' || kind === 'cancel') return
-  throw new TypeError(`unknown kind of report: ${String(kind)}`)
-}
+const reportKinds = new Set<unknown>(['start', 'complete', 'fail', 'cancel'])
 
-function abortReason(signal: AbortSignal): string {
-  const { reason } = signal as { reason: unknown }
-  return reason === undefined ? 'aborted' : messageOf(reason)
+/** Backends of third parties are not all checked by a compiler. */
+function expectReport({ kind }: { readonly kind: unknown }): void {
+  if (!reportKinds.has(kind)) throw new TypeError(`unknown kind of report: ${String(kind)}`)
 }

@@ -2,7 +2,7 @@
 
 import type { AttemptFacts, NodeNotice, Notice } from '../backends/backend.ts'
 import { type EventClass, stampEvent, type TrustedFields } from '../events/event.ts'
-import { TaskAttempt } from '../events/library-events.ts'
+import { AttemptStarted, TaskAttempt } from '../events/library-events.ts'
 import type { EventSink, WorkSink } from '../events/sink.ts'
 import {
   TaskCanceled,
@@ -36,6 +36,8 @@ export interface Ending {
   readonly error?: unknown
   /** What a completed task returned. */
   readonly value?: unknown
+  /** The value is that of an earlier or equal task. */
+  readonly isReused?: boolean
 }
 
 /** Called for every change of every task, in order. Must not throw. */
@@ -44,6 +46,8 @@ export interface LifecycleEmitter {
   /** `entry.life` says how. */
   changed(entry: Entry, ending: Ending): void
   noticed(backend: string, notice: Exclude<Notice, NodeNotice>): void
+  /** A result came after the end of its task and was dropped. */
+  lateResult(): void
   /** Emits an event of the library's own that is no change of a task. */
   emit<Fields extends object>(
     eventClass: EventClass<string, Fields>,
@@ -52,7 +56,13 @@ export interface LifecycleEmitter {
 }
 
 /** For a session without telemetry. */
-export const nullEmitter: LifecycleEmitter = { created() {}, changed() {}, noticed() {}, emit() {} }
+export const nullEmitter: LifecycleEmitter = {
+  created() {},
+  changed() {},
+  noticed() {},
+  lateResult() {},
+  emit() {},
+}
 
 export interface TelemetryEmitterParts {
   readonly sink: EventSink & WorkSink
@@ -95,32 +105,29 @@ export class TelemetryEmitter implements LifecycleEmitter {
 
   changed(entry: Entry, ending: Ending): void {
     const { sink, clock, sessionId: session_id } = this.#parts
-    const { event, time, durationSeconds, failedStart } = entry.life
+    const { event, time, durationSeconds } = entry.life
     if (event === null) return
     if (event === 'TaskStarted') entry.isStartEmitted = true
-    const isAttempt = event === 'tutti.TaskAttempt'
+    if (event === 'tutti.TaskAttempt') return this.#attemptFailed(entry, ending)
+    if (event === 'tutti.AttemptStarted') return this.#attemptStarted(entry)
     const fields = {
       session_id,
       backend: entry.backend,
       event_time: time,
       task_id: entry.task.uid,
       node_id: entry.nodeId,
-      duration_seconds: isAttempt || entry.isStartEmitted ? durationSeconds : 0,
+      duration_seconds: entry.isStartEmitted ? durationSeconds : 0,
       error_type: event === 'TaskFailed' ? errorTypeOf(ending.error) : '',
       attributes: this.#attributesOf(entry, ending),
     }
-    if (!isAttempt) return sink.emit(stampEvent(eventClasses[event], clock, fields))
-    const attempt = {
-      attempt: entry.attempt,
-      worker_id: entry.workerId,
-      start_time: failedStart?.wallSeconds ?? null,
-      ...describeFailure(ending.error),
-    }
-    sink.emit(stampEvent(TaskAttempt, clock, { ...fields, ...attempt }))
+    sink.emit(stampEvent(eventClasses[event], clock, fields))
+    // The first attempt never began.
+    if (event === 'TaskStarted' && entry.attempt > 1) this.#attemptStarted(entry)
   }
 
   noticed(backend: string, notice: Exclude<Notice, NodeNotice>): void {
     const { sink, clock, sessionId: session_id } = this.#parts
+    if (notice.kind === 'late-result') return sink.recordLateResult()
     if (notice.kind === 'span') return sink.recordSpan(notice.span)
     if (notice.kind === 'measurement') return sink.recordMeasurement(notice.measurement)
     const { kind, type, fields, taskId: task_id, nodeId: node_id } = notice
@@ -131,6 +138,10 @@ export class TelemetryEmitter implements LifecycleEmitter {
     sink.emit(stampEvent(type, clock, { ...withoutSecrets(fields), ...common }))
   }
 
+  lateResult(): void {
+    this.#parts.sink.recordLateResult()
+  }
+
   emit<Fields extends object>(
     eventClass: EventClass<string, Fields>,
     fields: Omit<TrustedFields, 'session_id'> & Fields,
@@ -139,9 +150,23 @@ export class TelemetryEmitter implements LifecycleEmitter {
     sink.emit(stampEvent(eventClass, clock, { ...fields, session_id }))
   }
 
+  #attemptFailed(entry: Entry, { error }: Ending): void {
+    const { failedStart, durationSeconds, time } = entry.life
+    this.emit(TaskAttempt, {
+      ...aboutAttempt(entry),
+      ...describeFailure(error),
+      start_time: failedStart?.wallSeconds ?? null,
+      duration_seconds: durationSeconds,
+      retry_at: entry.retryAt ?? time,
+    })
+  }
+
+  #attemptStarted(entry: Entry): void {
+    this.emit(AttemptStarted, { ...aboutAttempt(entry), worker_id: entry.workerId ?? '' })
+  }
+
   #attributesOf(entry: Entry, ending: Ending): JsonObject {
     const { event } = entry.life
-    if (event === 'tutti.TaskAttempt') return emptyAttributes
     if (event === 'TaskSubmitted' || event === 'TaskQueued') return describeTask(entry)
     const attempt = describeAttempt(entry)
     if (event === 'TaskStarted') return attempt
@@ -158,6 +183,7 @@ export class TelemetryEmitter implements LifecycleEmitter {
     if (event === 'TaskCompleted' && !isKept && !isIncomplete) return facts
     const extras: Record<string, JsonValue> = facts ?? {}
     if (isIncomplete) extras['incomplete_lifecycle'] = true
+    if (ending.isReused === true) extras['reused'] = true
     if (event === 'TaskFailed') {
       Object.assign(extras, describeFailure(ending.error), describeStack(ending.error))
     }
@@ -168,6 +194,16 @@ export class TelemetryEmitter implements LifecycleEmitter {
     return extras
   }
 }
+
+const aboutAttempt = ({ task, backend, nodeId, workerId, attempt, life }: Entry) => ({
+  backend,
+  task_id: task.uid,
+  node_id: nodeId,
+  event_time: life.time,
+  attributes: emptyAttributes,
+  attempt,
+  worker_id: workerId,
+})
 
 /** Texts of backends may quote what a program or a server printed. */
 const withoutSecrets = (fields: object): object =>

@@ -70,6 +70,8 @@ export class SessionCore {
     this.#recordedEnds = new RecordedEnds({ clock, log })
     this.#ledger = new Ledger({
       clock,
+      log,
+      expectedBackend: (entry) => this.#expectedBackend(entry),
       sessionId: id,
       workDir,
       onEnded: () => this.#admission.makeRoom(),
@@ -193,9 +195,12 @@ export class SessionCore {
     this.#ledger.submit(entries)
   }
 
-  /** Ends a deferred task that was not dispatched; does nothing to any other. */
-  end(entry: Entry, end: UndispatchedEnd): void {
-    this.#ledger.end(entry, end)
+  /**
+   * Ends a deferred task that was not dispatched; does nothing to any other. `between` is called
+   * after its TaskSubmitted.
+   */
+  end(entry: Entry, end: UndispatchedEnd, between?: () => void): void {
+    this.#ledger.end(entry, end, between)
   }
 
   /** Emits an event of the library's own, if there is telemetry. */
@@ -213,10 +218,12 @@ export class SessionCore {
   }
 
   async #closeOnce({ keepBackends = false }: CloseOptions): Promise<void> {
-    this.#admission.close()
-    this.#ledger.beginClosing()
+    const admitted = this.#admission.close()
+    this.#ledger.beginClosing(closeReason)
     const { promise: deadline, resolve } = Promise.withResolvers<void>()
     const cancelTimer = this.clock.after(closeDeadlineMs, resolve)
+    // Before the release: backends that are closed refuse what is still being checked.
+    if (admitted !== null) await within(deadline, () => admitted)
     // Before the release: a remote backend may remove what it keeps for the session then.
     if (this.#recordedEnds.hasPending) await within(deadline, () => this.#recordedEnds.settle())
     await Promise.all(
@@ -231,6 +238,18 @@ export class SessionCore {
     this.#ledger.cancelRest(closeReason)
     await this.#poller?.stop()
     await this.#telemetry?.stop()
+  }
+
+  #expectedBackend({ expected, task }: Entry): Target['backend'] | null {
+    const named = task.backend === null ? null : { name: task.backend }
+    if (expected === null) return named
+    if (expected.target !== null) return expected.target.backend
+    try {
+      const found = route(expected.work, this.#bindings)
+      return 'binding' in found ? found.binding.backend : named
+    } catch {
+      return named
+    }
   }
 
   #route(entry: Entry, work: Work): Target | null {

@@ -33,17 +33,28 @@ export type CheckpointDegraded = InstanceType<typeof CheckpointDegraded>
 export const CheckpointRecovered = defineEvent('tutti.CheckpointRecovered', { lost: 'int' })
 export type CheckpointRecovered = InstanceType<typeof CheckpointRecovered>
 
-/** An attempt failed and another follows. Worker and times are those of the attempt. */
-export const TaskAttempt = defineEvent('tutti.TaskAttempt', {
-  attempt: 'int',
-  /** `null` if the attempt failed before it began, as `start_time`; the duration is 0 then. */
-  worker_id: 'any',
-  start_time: 'any',
-  duration_seconds: 'float',
-  error_type: 'str',
-  error_message: 'str',
-})
+/** An attempt failed and another follows, not before `retry_at`. Worker and times are its own. */
+export const TaskAttempt = typed<{ worker_id: string | null; start_time: number | null }>()(
+  defineEvent('tutti.TaskAttempt', {
+    attempt: 'int',
+    /** `null` if the attempt failed before it began, as `start_time`; the duration is 0 then. */
+    worker_id: 'any',
+    start_time: 'any',
+    duration_seconds: 'float',
+    error_type: 'str',
+    error_message: 'str',
+    /** Wall-clock seconds. */
+    retry_at: 'float',
+  }),
+)
 export type TaskAttempt = InstanceType<typeof TaskAttempt>
+
+/** An attempt after the first has begun; TaskStarted is emitted once. */
+export const AttemptStarted = defineEvent('tutti.AttemptStarted', {
+  attempt: 'int',
+  worker_id: 'str',
+})
+export type AttemptStarted = InstanceType<typeof AttemptStarted>
 
 /** A worker or node was lost; `tasks` were running there. */
 export const WorkerLost = typed<{ tasks: readonly string[] }>()(
@@ -89,6 +100,15 @@ export type TaskResolved = InstanceType<typeof TaskResolved>
 /** A task was not run: a result with the same `key` is `stored`, or `shared` by an equal call. */
 export const ResultReused = defineEvent('tutti.ResultReused', { key: 'str', source: 'str' })
 export type ResultReused = InstanceType<typeof ResultReused>
+
+/** A closure held the event loop longer than its `timeoutSeconds`; it ends as it ends. */
+export const LoopBlocked = defineEvent('tutti.LoopBlocked', {
+  executable: 'str',
+  seconds: 'float',
+  timeout_seconds: 'float',
+  hint: 'str',
+})
+export type LoopBlocked = InstanceType<typeof LoopBlocked>
 
 /** A workflow's scope was entered. */
 export const WorkflowStarted = typed<{ parent_workflow_id: string | null }>()(

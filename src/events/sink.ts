@@ -26,8 +26,10 @@ export interface WorkSpan {
   readonly links: readonly string[]
 }
 
-/** Receives backends' spans and measurements. Neither call waits nor throws. */
+/** Receives what is recorded beside events. No call waits or throws. */
 export interface WorkSink {
   recordSpan(span: WorkSpan): void
   recordMeasurement(measurement: Measurement): void
+  /** Counts a result that came after the end of its task and was dropped. */
+  recordLateResult(): void
 }

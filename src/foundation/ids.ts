@@ -1,6 +1,6 @@
-/** Random identifiers. One system call fills a pool of random bytes for many of them. */
+/** Random identifiers and numbers. One system call fills a pool of bytes for many identifiers. */
 
-import { randomFillSync } from 'node:crypto'
+import { randomFillSync, randomInt } from 'node:crypto'
 
 class RandomPool {
   readonly #bytes: Buffer
@@ -51,3 +51,7 @@ export const newUuid = (): string => uuids.take()
 export const newTraceId = (): string => traceIds.take()
 /** 16 hex digits, never all zero. */
 export const newSpanId = (): string => spanIds.take()
+
+const steps = 2 ** 47
+/** From 0 to below 1. */
+export const randomFraction = (): number => randomInt(steps) / steps

@@ -1,5 +1,7 @@
 /** Shares one abort listener per AbortSignal. */
 
+import { messageOf } from '../foundation/errors.ts'
+
 interface Registration<T> {
   readonly items: Set<T>
   readonly listener: () => void
@@ -38,4 +40,10 @@ export class AbortRegistry<T> {
     signal.addEventListener('abort', listener)
     return registration
   }
+}
+
+/** Why the signal was aborted, in words. */
+export function abortReason(signal: AbortSignal): string {
+  const { reason } = signal as { reason: unknown }
+  return reason === undefined ? 'aborted' : messageOf(reason)
 }

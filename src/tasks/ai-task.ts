@@ -1,6 +1,5 @@
 /** A prompt, or a list of them, for a language model. */
 
-import { ValueError } from '../foundation/errors.ts'
 import {
   expectInteger,
   expectNumber,
@@ -25,7 +24,7 @@ export type { SamplingOptions } from './spec.ts'
 export interface AIOptions<P extends string | readonly string[]>
   extends TaskOptions, SamplingOptions {
   readonly prompt: P
-  /** The model's name; with it, `backend` may be left out. */
+  /** The model's name. Default: the backend's own. */
   readonly model?: string
 }
 
@@ -41,7 +40,11 @@ export const samplingNames = [
   'responseFormat',
 ]
 
-/** Awaiting gives a string for a string prompt, an array in prompt order for an array prompt. */
+/**
+ * Awaiting gives a string for a string prompt, an array in prompt order for an array prompt. It
+ * goes to the backend that it names, else to the first that serves its `model`, and without either
+ * to the first that takes prompts.
+ */
 export class AITask<P extends string | readonly string[] = string> extends Task<
   P extends string ? string : string[]
 > {
@@ -51,13 +54,6 @@ export class AITask<P extends string | readonly string[] = string> extends Task<
 
   constructor(options: AIOptions<P>) {
     const { task, spec } = checkPromptOptions(options)
-    if (task.backend === null && spec.model === null) {
-      throw new ValueError('Expected at least one of `backend` and `model`', {
-        field: 'backend',
-        expected: 'at least one of `backend` and `model`',
-        got: 'neither',
-      })
-    }
     super(task)
     this.spec = spec
   }
@@ -88,7 +84,7 @@ export class AITask<P extends string | readonly string[] = string> extends Task<
   }
 }
 
-/** Which backend answers is not checked: without `backend` and `model`, routing may decide. */
+/** Which backend answers is for routing to decide. */
 export function checkPromptOptions(options: AIOptions<string | readonly string[]>): {
   readonly task: TaskFields
   readonly spec: PromptSpec

@@ -44,6 +44,9 @@ export const transitions: { readonly [S in TaskState]: Moves } = {
   CANCELED: {},
 }
 
+/** The start of every attempt after the one that TaskStarted reports. */
+export const laterStart = 'tutti.AttemptStarted'
+
 /** The event for a stimulus that was accepted. */
 export const eventOf = {
   submit: 'TaskSubmitted',
@@ -64,8 +67,8 @@ export interface Moment {
 /** Where a task stands, and what brought it there. A new one replaces it at every change. */
 export class Life {
   readonly state: TaskState
-  /** `null` on registration and at the start of a later attempt: TaskStarted is emitted once. */
-  readonly event: (typeof eventOf)[Stimulus] | null
+  /** `null` on registration. TaskStarted is emitted once: later attempts have their own event. */
+  readonly event: (typeof eventOf)[Stimulus] | typeof laterStart | null
   /** Wall-clock seconds; times of one task never decrease. */
   readonly time: number
   /** Monotonic milliseconds of TaskStarted; `null` before. */
@@ -83,8 +86,8 @@ export class Life {
     const attemptStart = before?.attemptStart ?? null
     const startedMs = before?.startedMs ?? (isStart ? now.monotonicMs : null)
     this.state = state
-    this.event =
-      stimulus === null || (isStart && before?.state === 'RUNNING') ? null : eventOf[stimulus]
+    this.event = stimulus === null ? null : eventOf[stimulus]
+    if (isStart && before?.state === 'RUNNING') this.event = laterStart
     this.time = before === null ? now.wallSeconds : Math.max(before.time, now.wallSeconds)
     this.startedMs = startedMs
     if (isStart) this.attemptStart = { wallSeconds: this.time, monotonicMs: now.monotonicMs }

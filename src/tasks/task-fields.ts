@@ -1,13 +1,8 @@
 /** What a caller may ask of any task, and the check of what was asked. */
 
 import { type JsonObject, toJsonObject } from '../foundation/json-value.ts'
-import {
-  expectInteger,
-  expectKnownKeys,
-  expectNumber,
-  expectObject,
-  invalid,
-} from '../foundation/options.ts'
+import { expectKnownKeys, expectNumber, expectObject, invalid } from '../foundation/options.ts'
+import { resolveRetries, type RetryOptions, type RetryPolicy } from './retries.ts'
 import { expectOwnUid } from './uid.ts'
 
 export interface TaskOptions {
@@ -19,8 +14,8 @@ export interface TaskOptions {
   readonly timeoutSeconds?: number
   /** Cancels the task. */
   readonly signal?: AbortSignal
-  /** Further attempts after one that failed. Default 0. */
-  readonly retries?: number
+  /** Further attempts after one that failed: how many, or also when and after what. Default 0. */
+  readonly retries?: number | RetryOptions
   /** Higher runs earlier. Default 0. */
   readonly priority?: number
   /** Carried into the task's events. */
@@ -44,7 +39,7 @@ export interface TaskFields {
   readonly backend: string | null
   readonly timeoutSeconds: number | null
   readonly signal: AbortSignal | null
-  readonly retries: number
+  readonly retries: RetryPolicy
   readonly priority: number
   readonly attributes: JsonObject | null
 }
@@ -59,7 +54,7 @@ export function checkTaskOptions(options: TaskOptions): TaskFields {
         ? null
         : expectNumber('timeoutSeconds', timeoutSeconds, { above: 0, max: 2 ** 31 }),
     signal: signal === undefined ? null : expectSignal(signal),
-    retries: expectInteger('retries', retries, { min: 0 }),
+    retries: resolveRetries(retries),
     priority: expectNumber('priority', priority),
     attributes: attributes === undefined ? null : toAttributes(attributes),
   }
@@ -92,6 +87,8 @@ const reservedAttributes = new Set([
   'stderr_tail',
   'result',
   'result_omitted',
+  'reused',
+  'resources',
 ])
 
 function toAttributes(given: unknown): JsonObject {

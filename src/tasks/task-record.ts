@@ -16,6 +16,8 @@ export const recordFor: unique symbol = Symbol('tutti.record')
 export interface TaskHolder {
   /** The only one who may write the record. */
   readonly ledger: object
+  /** When the next attempt is due, in wall-clock seconds, while the task waits for it. */
+  readonly retryAt?: number | null
 }
 
 /** Few fields: programs hold a million tasks. */

@@ -5,6 +5,7 @@ import type { JsonObject } from '../foundation/json-value.ts'
 import { announceWait } from '../foundation/task-context.ts'
 import type { TaskState } from './lifecycle.ts'
 import { claimFor, recordFor, type TaskHolder, TaskRecord } from './task-record.ts'
+import type { RetryPolicy } from './retries.ts'
 import type { TaskFields } from './task-fields.ts'
 import { generateUid } from './uid.ts'
 
@@ -24,7 +25,8 @@ export abstract class Task<T = unknown> implements PromiseLike<T> {
   abstract readonly timeoutSeconds: number | null
   abstract readonly priority: number
   readonly uid: string
-  readonly retries: number
+  /** When a failed attempt is followed by another, with the defaults filled in. */
+  readonly retryPolicy: RetryPolicy
   readonly #requestedBackend: string | null
   readonly #rareOptions: RareOptions
   /** `null` until a ledger claims the task. */
@@ -33,7 +35,7 @@ export abstract class Task<T = unknown> implements PromiseLike<T> {
   constructor(fields: TaskFields) {
     this.uid = fields.uid ?? generateUid()
     this.#requestedBackend = fields.backend
-    this.retries = fields.retries
+    this.retryPolicy = fields.retries
     const { signal, attributes } = fields
     this.#rareOptions = signal === null && attributes === null ? none : { signal, attributes }
   }
@@ -44,6 +46,19 @@ export abstract class Task<T = unknown> implements PromiseLike<T> {
 
   get attributes(): JsonObject | null {
     return this.#rareOptions.attributes
+  }
+
+  /** Further attempts after one that failed, at most. */
+  get retries(): number {
+    return this.retryPolicy.times
+  }
+
+  /**
+   * When the next attempt is due, in wall-clock seconds, while the task waits for it: its state
+   * stays RUNNING then. `null` otherwise.
+   */
+  get retryAt(): number | null {
+    return this.#record?.holder?.retryAt ?? null
   }
 
   /** The assigned backend, or before that the one that was asked for. */

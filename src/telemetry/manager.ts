@@ -44,6 +44,7 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
   #isOpen = false
   #hasStopped = false
   #startedMs = 0
+  #lateResults = 0
   #durationSeconds: number | null = null
 
   constructor(options: TelemetryOptions) {
@@ -159,6 +160,11 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
     this.#source.measured.record(measurement)
   }
 
+  /** Counts a result that came after the end of its task and was dropped. */
+  recordLateResult(): void {
+    this.#lateResults++
+  }
+
   /** Records the event on the active span; without one, does nothing. */
   annotateCurrentSpan(event: BaseEvent): void {
     if (!(event instanceof BaseEvent)) throw invalid('event', 'an event made by makeEvent()', event)
@@ -216,6 +222,7 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
       durationSeconds: this.#elapsedSeconds(),
       totals: this.#source.tasks.totals,
       durations: this.#source.tasks.durations(),
+      lateResults: this.#lateResults,
       nodes: resources.show(this.#source.nodes),
     })
   }

@@ -20,6 +20,8 @@ export interface TelemetrySummary {
   }
   /** Of tasks that were RUNNING and reached DONE or FAILED, in seconds. */
   readonly duration: DurationStats
+  /** Results that came after the end of their tasks, such as canceled ones, and were dropped. */
+  readonly late_results: number
   /** One entry per backend and node that was polled. */
   readonly resources: readonly NodeSummary[]
 }
@@ -30,6 +32,7 @@ interface SummaryParts {
   readonly totals: Readonly<TaskTotals>
   /** Of the tasks that `totals.durationCount` counts. */
   readonly durations: readonly number[]
+  readonly lateResults: number
   readonly nodes: readonly NodeSummary[]
 }
 
@@ -40,6 +43,7 @@ export function summarize(parts: SummaryParts): TelemetrySummary {
     duration_seconds: parts.durationSeconds,
     tasks: { submitted, completed, failed, canceled, running },
     duration: durationStats(parts.durations),
+    late_results: parts.lateResults,
     resources: parts.nodes,
   }
 }

@@ -62,7 +62,7 @@ export class BlockRunner implements Connection {
     if (!this.#live.has(job)) return
     void run(job).then(
       (value) => this.#end(job, { kind: 'complete', value }),
-      (error: unknown) => this.#end(job, { kind: 'fail', error }),
+      (error: unknown) => this.#end(job, { kind: 'fail', error, isThrown: true }),
     )
   }
 

@@ -124,6 +124,7 @@ export class Dispatcher implements HandleOwner {
       dependencies:
         dependencies.length === 0 ? none : Object.freeze(dependencies.map(({ uid }) => uid)),
       workflowId: context.scope?.id ?? null,
+      expected: { work: handle.plan.expected, target: this.#targetOf(handle) },
       owner: run,
     })
   }
@@ -149,9 +150,14 @@ export class Dispatcher implements HandleOwner {
       } else if (run.work === null) this.#tryToPrepare(run)
       const { entry, work } = run
       if (work === null || entry === null || hasEnded(run.handle.state)) continue
-      items.push({ entry, work, target: run.handle.plan.isBlock ? this.#parts.blocks : null })
+      items.push({ entry, work, target: this.#targetOf(run.handle) })
     }
     if (items.length > 0) this.#parts.core.dispatch(items)
+  }
+
+  /** `null` when routing decides. */
+  #targetOf({ plan }: EngineHandle): Target | null {
+    return plan.isBlock ? this.#parts.blocks : null
   }
 
   #tryToPrepare(run: Run): void {
@@ -223,8 +229,12 @@ export class Dispatcher implements HandleOwner {
   }
 
   #reuse(run: Run, value: unknown, from: { key: string; source: string }): void {
-    this.#parts.core.emit(ResultReused, { ...eventFieldsOf(run), ...from })
-    this.#end(run, { kind: 'complete', value })
+    const { entry } = run
+    if (entry === null) return
+    const { core } = this.#parts
+    core.end(entry, { kind: 'reuse', value }, () => {
+      core.emit(ResultReused, { ...eventFieldsOf(run), backend: entry.backend, ...from })
+    })
   }
 
   #end({ entry }: Run, end: UndispatchedEnd): void {

@@ -1,6 +1,5 @@
 /** What a wrapped function becomes when it is called: function, program, prompt or block. */
 
-import type { Backend } from '../backends/backend.ts'
 import type { Work } from '../core/entry.ts'
 import { ValueError } from '../foundation/errors.ts'
 import { expectFunction, invalid } from '../foundation/options.ts'
@@ -35,6 +34,8 @@ export interface Plan {
   readonly body: AnyFunction
   /** What its events call `executable` until it is known what runs. */
   readonly executable: string
+  /** What routing is asked about a call that ends before it is known what runs. */
+  readonly expected: Work
   /** Its body runs outside of all backends, and what it makes ends with it. */
   readonly isBlock: boolean
   /** Decides what runs, once for each call. May throw; a body that decides may take its time. */
@@ -47,18 +48,20 @@ export function planFunction(body: AnyFunction, given: unknown): Plan {
   const { backend } = options.task
   if (spec.kind === 'function') {
     const prepare: Plan['prepare'] = ({ args }) => ({ spec: withArgs(spec, args), backend })
-    return { ...describe('function', options, body), prepare }
+    return { ...describe('function', options, body), expected: { spec, backend }, prepare }
   }
   const closureSpec = asClosure(spec)
+  const expected = { spec: closureSpec, backend }
   const prepare: Plan['prepare'] = (call) => toClosureWork(closureSpec, call, body, backend)
-  return { ...describe('function', options, body), prepare }
+  return { ...describe('function', options, body), expected, prepare }
 }
 
 export function planBlock(body: AnyFunction, given: unknown): Plan {
   const options = resolve('block', body, given)
   const spec = asClosure(checkFunction(options, body))
   const prepare: Plan['prepare'] = (call) => toClosureWork(spec, call, body, null)
-  return { ...describe('function', options, body), isBlock: true, prepare }
+  const expected = { spec, backend: null }
+  return { ...describe('function', options, body), expected, isBlock: true, prepare }
 }
 
 export function planExecutable(body: AnyFunction, given: unknown): Plan {
@@ -67,35 +70,23 @@ export function planExecutable(body: AnyFunction, given: unknown): Plan {
     const { task, spec } = checkComputeOptions({ ...program, ...options.work })
     return { spec, backend: task.backend }
   }
-  toWork({ executable: 'true' })
+  const expected = toWork({ executable: 'true' })
   const prepare: Plan['prepare'] = (call) =>
     decide(body, call, (program) => toWork(toProgram(program)))
-  return { ...describe('compute', options, body), prepare }
+  return { ...describe('compute', options, body), expected, prepare }
 }
 
-/** Without `backend` and `model`, the first backend that takes a prompt answers. */
-export function planPrompt(
-  body: AnyFunction,
-  given: unknown,
-  backends: () => readonly Backend[],
-): Plan {
+export function planPrompt(body: AnyFunction, given: unknown): Plan {
   const options = resolve('promptTask', body, given)
   const toWork = (prompt: AIOptions<Prompt>): Work => {
     const { task, spec } = checkPromptOptions({ ...options.work, ...prompt })
-    if (task.backend !== null || spec.model !== null) return { spec, backend: task.backend }
-    const found = backends().find((backend) => backend.refuse(spec) === null)
-    if (found !== undefined) return { spec, backend: found.name }
-    const names = backends().map(({ name }) => name)
-    throw new ValueError(`prompt: no backend runs prompts (have: ${names.join(', ')})`, {
-      field: 'backend',
-      hint: 'Give the engine an inference backend beside the others.',
-    })
+    return { spec, backend: task.backend }
   }
-  checkPromptOptions({ ...options.work, prompt: '' })
+  const expected = toWork({ prompt: '' })
   const prepare: Plan['prepare'] = (call) =>
     decide(body, call, (prompt) => toWork(toPrompt(prompt)))
   const executable = options.work.model ?? ''
-  return { ...describe('ai', options, body), executable, prepare }
+  return { ...describe('ai', options, body), executable, expected, prepare }
 }
 
 function resolve(
@@ -111,7 +102,13 @@ const describe = (
   kind: TaskKind,
   options: ResolvedTaskOptions,
   body: AnyFunction,
-): Omit<Plan, 'prepare'> => ({ kind, options, body, executable: options.name, isBlock: false })
+): Omit<Plan, 'prepare' | 'expected'> => ({
+  kind,
+  options,
+  body,
+  executable: options.name,
+  isBlock: false,
+})
 
 function checkFunction({ work }: ResolvedTaskOptions, body: AnyFunction) {
   const run = body as (...args: unknown[]) => unknown

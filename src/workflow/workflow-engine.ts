@@ -137,8 +137,7 @@ export class WorkflowEngine implements AsyncDisposable {
     options: PromptTaskOptions<A> = {},
   ): TaskFunction<A, PromptResult<R>> {
     expectObject('options', options)
-    const plan = planPrompt(body, options, () => this.#core.backends)
-    return this.#wrap(plan) as TaskFunction<A, PromptResult<R>>
+    return this.#wrap(planPrompt(body, options)) as TaskFunction<A, PromptResult<R>>
   }
 
   /**

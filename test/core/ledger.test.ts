@@ -29,6 +29,8 @@ function openLedger(listen: (type: string, entry: Entry) => void = () => {}) {
   const clock = new ManualClock()
   const ledger = new Ledger({
     clock,
+    log: { warn() {} },
+    expectedBackend: () => null,
     sessionId: 's',
     workDir: null,
     onEnded: () => ended++,
@@ -58,8 +60,8 @@ function openLedger(listen: (type: string, entry: Entry) => void = () => {}) {
 }
 
 const order = new RegExp(
-  '^TaskCreated TaskSubmitted TaskQueued (tutti\\.TaskAttempt )*' +
-    '(TaskStarted (tutti\\.TaskAttempt )*)?(TaskCompleted|TaskFailed|TaskCanceled)$',
+  '^TaskCreated TaskSubmitted TaskQueued (tutti\\.TaskAttempt )*(TaskStarted ' +
+    '(tutti\\.TaskAttempt (tutti\\.AttemptStarted )?)*)?(TaskCompleted|TaskFailed|TaskCanceled)$',
 )
 
 type Step =

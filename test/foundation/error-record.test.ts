@@ -92,9 +92,10 @@ describe.each(carriers)('an error that is sent as %s', (_, send) => {
   })
 
   it('a lost worker still counts towards poison', () => {
-    expect(core.isLostWorker(roundTrip(new WorkerLostError('gone')))).toBe(true)
-    expect(core.isLostWorker(roundTrip(new entryPoint.PoisonTaskError('gone')))).toBe(true)
-    expect(core.isLostWorker(roundTrip(new Error('gone')))).toBe(false)
+    const isLoss = (error: unknown) => core.isWorkerLoss({ kind: 'fail', error: roundTrip(error) })
+    expect(isLoss(new WorkerLostError('gone'))).toBe(true)
+    expect(isLoss(new entryPoint.PoisonTaskError('gone'))).toBe(true)
+    expect(isLoss(new Error('gone'))).toBe(false)
   })
 
   it('a subclass that is unknown here comes back as the nearest known class', () => {

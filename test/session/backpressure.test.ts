@@ -1,7 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import type { AnyTask } from '../../src/backends/backend.ts'
 import { NoopBackend } from '../../src/backends/noop-backend.ts'
-import { StateError } from '../../src/foundation/errors.ts'
 import { Session } from '../../src/session/session.ts'
 import { FakeBackend } from '../../src/testing/fake-backend.ts'
 import { openSession, quick, rejection, turns, typesOf } from './open-session.ts'
@@ -103,30 +102,50 @@ describe('a large submission', () => {
 })
 
 describe('close() during a submission', () => {
-  it('row 25: close() during a submission rejects it and cancels what was opened', async () => {
-    const { session, backend, all } = await openSession()
-    const tasks = many(3500)
-    const submitted = rejection(session.submitTasks(tasks))
-    const [first = quick()] = tasks
-    const last = tasks.at(-1) ?? quick()
-    const [firstEnd, lastEnd] = [rejection(first), rejection(last)]
+  // 25,000 tasks are still being checked when the session is closed, and nothing is opened.
+  it.each([3500, 25_000])(
+    'row 25: close() during the submission of %i tasks ends all of them CANCELED',
+    async (count) => {
+      const { session, backend, all } = await openSession()
+      const tasks = many(count)
+      const submitted = rejection(session.submitTasks(tasks))
+      const firstEnd = rejection(tasks[0] ?? quick())
+      await session.close()
+      expect(await submitted).toMatchObject({ code: 'SessionClosedError', name: 'StateError' })
+      const canceled = { name: 'TaskCanceledError', reason: 'session closed' }
+      expect(await firstEnd).toMatchObject(canceled)
+      expect(tasks.at(-1)?.error).toMatchObject(canceled)
+      expect(new Set(tasks.map(({ state }) => state))).toEqual(new Set(['CANCELED']))
+      expect(backend.jobs.length).toBe(count > 10_000 ? 0 : 250)
+      const types = typesOf(all)
+      for (const type of ['TaskCreated', 'TaskSubmitted', 'TaskCanceled']) {
+        expect(types.filter((one) => one === type)).toHaveLength(count)
+      }
+      expect(types.at(-1)).toBe('SessionEnded')
+      const late = rejection(session.submitTasks([quick()]))
+      expect(await late).toMatchObject({ code: 'SessionClosedError', name: 'StateError' })
+    },
+  )
+
+  it('row 25: close() cancels a submission that waits for the one before it', async () => {
+    const { session, backend } = await openSession()
+    const [tasks, queued] = [many(3500), many(10)]
+    const submitted = [session.submitTasks(tasks), session.submitTasks(queued)].map(rejection)
+    const waited = session.waitTasks(queued)
     await session.close()
-    expect(await submitted).toMatchObject({ code: 'SessionClosedError' })
-    expect(await firstEnd).toMatchObject({ name: 'TaskCanceledError', reason: 'session closed' })
+    for (const one of submitted) expect(await one).toMatchObject({ code: 'SessionClosedError' })
+    expect(await waited).toBe(queued)
+    expect(new Set(queued.map(({ state }) => state))).toEqual(new Set(['CANCELED']))
+    expect(backend.jobs).toHaveLength(250)
+  })
 
-    const handed = backend.jobs.length
-    expect(handed).toBe(250)
-    expect(typesOf(all).filter((type) => type === 'TaskCreated')).toHaveLength(handed)
-    expect(typesOf(all).filter((type) => type === 'TaskCanceled')).toHaveLength(handed)
-    expect(typesOf(all).at(-1)).toBe('SessionEnded')
-
-    const error = await lastEnd
-    expect(error).toBeInstanceOf(StateError)
-    expect(error.cause).toMatchObject({ code: 'SessionClosedError' })
-    expect(last.state).toBe('CREATED')
-    const next = new FakeBackend()
-    await using other = new Session([next])
-    await other.submitTasks([last])
-    expect(next.jobs.map(({ uid }) => uid)).toEqual([last.uid])
+  it('row 25: a wrong task in a list that is being checked at close() is still named', async () => {
+    const { session, backend } = await openSession()
+    const tasks = [...many(15_000), quick({ backend: 'locl' })]
+    const submitted = rejection(session.submitTasks(tasks))
+    await session.close()
+    expect(await submitted).toMatchObject({ code: 'UnknownBackendError' })
+    expect(tasks[0]?.state).toBe('CREATED')
+    expect(backend.jobs).toEqual([])
   })
 })

@@ -72,13 +72,13 @@ describe('cancellation', () => {
     expect(one.backend.cancels).toEqual([])
   })
 
-  // The cancel is asked for before step `askedAt` of the reports; the first end wins.
+  // The cancel is asked for before step `askedAt` of the reports. `true` promises CANCELED.
   const ends = { complete: 'TaskCompleted', fail: 'TaskFailed', cancel: 'TaskCanceled' } as const
   for (const first of ['complete', 'fail', 'cancel'] as const) {
     for (const second of ['complete', 'fail', 'cancel', 'start'] as const) {
       for (const askedAt of [0, 1, 2, 3]) {
         it(`row 23: asked at ${askedAt}, ${first} then ${second}: one end`, async () => {
-          const { session, backend, eventsOf } = await openSession()
+          const { session, backend, telemetry, eventsOf } = await openSession()
           const task = quick()
           await session.submitTasks([task])
           const steps = [
@@ -93,11 +93,17 @@ describe('cancellation', () => {
           }
           if (askedAt === 3) answers.push(session.cancel(task))
           expect(answers).toEqual([askedAt < 2])
-          const expected = [...tillQueued, 'TaskStarted', ends[first]]
+          const end = askedAt < 2 ? 'TaskCanceled' : ends[first]
+          const expected = [...tillQueued, 'TaskStarted', end]
           expect(typesOf(await eventsOf(task))).toEqual(expected)
           await session.waitTasks([task])
           await turns(1)
           expect(typesOf(await eventsOf(task))).toEqual(expected)
+          const isResult = (kind: string): boolean => kind === 'complete' || kind === 'fail'
+          const dropped = [first, second].filter((kind, at) => {
+            return isResult(kind) && (at === 1 || askedAt < 2)
+          })
+          expect(telemetry.summary().late_results).toBe(dropped.length)
         })
       }
     }
@@ -130,9 +136,9 @@ describe('cancellation', () => {
     backend.start(task)
     session.cancel(task)
     backend.fail(task, new Error('just before'))
-    expect(task.state).toBe('FAILED')
+    expect(task.state).toBe('CANCELED')
     expect(backend.jobs).toHaveLength(1)
-    expect(typesOf(await eventsOf(task)).at(-1)).toBe('TaskFailed')
+    expect(typesOf(await eventsOf(task)).at(-1)).toBe('TaskCanceled')
   })
 
   it('row 23: close() ends what the backend never canceled', async () => {
@@ -196,6 +202,21 @@ describe('abort signals of tasks', () => {
     await turns()
     expect(warnings).toEqual([])
     expect(EventEmitter.defaultMaxListeners).toBeLessThan(10_000)
+  })
+
+  it('row 24: an aborted task ends CANCELED, whatever its backend says', async () => {
+    const { session, backend, telemetry } = await openSession()
+    const stop = new AbortController()
+    const tasks = [quick({ signal: stop.signal }), quick({ signal: stop.signal, retries: 2 })]
+    await session.submitTasks(tasks)
+    for (const task of tasks) backend.start(task)
+    stop.abort('stop all')
+    for (const task of tasks) expect(session.cancel(task)).toBe(false)
+    if (tasks[0] !== undefined) backend.complete(tasks[0], 1)
+    if (tasks[1] !== undefined) backend.fail(tasks[1], new Error('just before'))
+    expect(tasks.map(({ state }) => state)).toEqual(['CANCELED', 'CANCELED'])
+    expect(tasks.map(({ error }) => error)).toMatchObject([{ reason: 'stop all' }, {}])
+    expect(telemetry.summary().late_results).toBe(2)
   })
 
   it('row 24: an ended task is removed from its signal, the others are canceled', async () => {

@@ -213,8 +213,8 @@ describe("a task's events", () => {
     backend.complete(retried)
     await telemetry.flush()
     const types = ['TaskCompleted', 'TaskFailed', 'TaskCanceled', 'tutti.TaskAttempt']
-    expect(typesOf(ends)).toEqual([...types, 'TaskCompleted'])
-    const [attempt] = ends.splice(3, 1)
+    expect(typesOf(ends)).toEqual([...types, 'tutti.AttemptStarted', 'TaskCompleted'])
+    const [attempt] = ends.splice(3, 2)
     expect(attempt).toMatchObject({ start_time: 1000, duration_seconds: 5 })
     for (const end of ends) {
       expect(end.duration_seconds).toBe(0)

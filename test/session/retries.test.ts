@@ -2,6 +2,7 @@ import { describe, expect, it } from 'vitest'
 import { PoisonTaskError, WorkerLostError } from '../../src/foundation/errors.ts'
 import { TaskFailedError } from '../../src/foundation/task-errors.ts'
 import { Session } from '../../src/session/session.ts'
+import { AITask } from '../../src/tasks/ai-task.ts'
 import { FakeBackend } from '../../src/testing/fake-backend.ts'
 import { attribute, openSession, quick, rejection, typesOf } from './open-session.ts'
 
@@ -37,20 +38,41 @@ describe('retries', () => {
     )
 
     const events = await eventsOf(task)
-    const [started, first, second, end] = events.slice(3)
+    const [started, first, again, second, last, end] = events.slice(3)
     expect(typesOf(events)).toEqual([
       ...tillQueued,
       'TaskStarted',
       'tutti.TaskAttempt',
+      'tutti.AttemptStarted',
       'tutti.TaskAttempt',
+      'tutti.AttemptStarted',
       'TaskCompleted',
     ])
     expect(attribute(started, 'attempt')).toBe(1)
     const told = { error_type: 'RangeError', backend: 'local' }
-    expect(first).toMatchObject({ ...told, attempt: 1, error_message: 'no. 1', node_id: 'n1' })
-    expect(first).toMatchObject({ worker_id: 'w1', start_time: 1000, duration_seconds: 1 })
-    expect(second).toMatchObject({ ...told, attempt: 2, error_message: 'no. 2', node_id: 'n2' })
-    expect(second).toMatchObject({ worker_id: 'w2', start_time: 1005, duration_seconds: 2 })
+    expect(first).toMatchObject({
+      ...told,
+      attempt: 1,
+      error_message: 'no. 1',
+      node_id: 'n1',
+      worker_id: 'w1',
+      start_time: 1000,
+      duration_seconds: 1,
+      retry_at: 1001,
+      event_time: 1001,
+    })
+    expect(again).toMatchObject({ attempt: 2, worker_id: 'w2', node_id: 'n2', event_time: 1005 })
+    expect(second).toMatchObject({
+      ...told,
+      attempt: 2,
+      error_message: 'no. 2',
+      node_id: 'n2',
+      worker_id: 'w2',
+      start_time: 1005,
+      duration_seconds: 2,
+      retry_at: 1007,
+    })
+    expect(last).toMatchObject({ attempt: 3, worker_id: 'w3', node_id: 'n3', event_time: 1007 })
     // From TaskStarted: three attempts of 1, 2 and 0.5 s, and a wait of 4 s.
     expect(end).toMatchObject({ duration_seconds: 7.5, node_id: 'n3' })
     expect(telemetry.readMetrics()).toMatchObject({
@@ -71,7 +93,12 @@ describe('retries', () => {
     backend.fail(task, new TypeError('second'))
     expect((await rejection(task)).cause).toBeInstanceOf(TypeError)
     const events = await eventsOf(task)
-    expect(typesOf(events).slice(3)).toEqual(['TaskStarted', 'tutti.TaskAttempt', 'TaskFailed'])
+    expect(typesOf(events).slice(3)).toEqual([
+      'TaskStarted',
+      'tutti.TaskAttempt',
+      'tutti.AttemptStarted',
+      'TaskFailed',
+    ])
     expect(backend.jobs).toHaveLength(2)
   })
 
@@ -88,8 +115,11 @@ describe('retries', () => {
       'TaskQueued',
       'tutti.TaskAttempt',
       'TaskStarted',
+      'tutti.AttemptStarted',
       'TaskCompleted',
     ])
+    const never = { attempt: 1, worker_id: null, start_time: null, duration_seconds: 0 }
+    expect(events[3]).toMatchObject(never)
     expect(attribute(events[4], 'attempt')).toBe(2)
     expect(events.at(-1)?.attributes).not.toHaveProperty('incomplete_lifecycle')
   })
@@ -111,8 +141,130 @@ describe('retries', () => {
     backend.start(task)
     await session.close()
     expect(backend.jobs).toHaveLength(1)
-    expect(task.state).toBe('FAILED')
-    expect(task.error?.cause).toBeInstanceOf(WorkerLostError)
+    expect(task.state).toBe('CANCELED')
+    expect(task.error).toMatchObject({ reason: 'session closed' })
+  })
+})
+
+describe('retries with a delay', () => {
+  it('retries: a task waits for its next attempt, RUNNING and without a job', async () => {
+    const { session, backend, clock, telemetry, eventsOf } = await openSession()
+    const task = quick({ retries: { times: 2, delaySeconds: 10 } })
+    await session.submitTasks([task])
+    expect([task.retries, task.retryAt]).toEqual([2, null])
+    backend.start(task)
+    await clock.advance(1000)
+    backend.fail(task, new RangeError('first'))
+    expect([task.state, task.retryAt]).toEqual(['RUNNING', 1011])
+    expect(telemetry.readMetrics()['tasks_running']).toBe(1)
+    await clock.advance(9999)
+    expect(backend.jobs).toHaveLength(1)
+    await clock.advance(1)
+    expect(backend.jobs.map(({ attempt }) => attempt)).toEqual([1, 2])
+    expect(task.retryAt).toBe(1011)
+    backend.start(task)
+    expect(task.retryAt).toBe(null)
+    backend.fail(task, new RangeError('second'))
+    expect(task.retryAt).toBe(1031)
+    await clock.advance(20_000)
+    backend.start(task)
+    backend.complete(task, 'fine')
+    expect([await task, task.retryAt]).toEqual(['fine', null])
+    expect(clock.pendingTimers).toBe(1)
+    const events = await eventsOf(task)
+    expect(events.filter((event) => event.event_type === 'tutti.TaskAttempt')).toMatchObject([
+      { attempt: 1, retry_at: 1011, duration_seconds: 1, start_time: 1000, worker_id: 'f1' },
+      { attempt: 2, retry_at: 1031, duration_seconds: 0, start_time: 1011, worker_id: 'f1' },
+    ])
+    expect(events.at(-1)).toMatchObject({ duration_seconds: 31 })
+  })
+
+  it('retries: a task that is canceled while it waits ends at once', async () => {
+    const { session, backend, clock, eventsOf } = await openSession()
+    const stop = new AbortController()
+    const retries = { times: 2, delaySeconds: 10 }
+    const [task, aborted] = [quick({ retries }), quick({ retries, signal: stop.signal })]
+    await session.submitTasks([task, aborted])
+    for (const one of [task, aborted]) {
+      backend.start(one)
+      backend.fail(one, new Error('once'))
+    }
+    await clock.advance(4000)
+    expect(session.cancel(task, 'enough')).toBe(true)
+    stop.abort('stop')
+    expect([task.state, aborted.state, task.retryAt]).toEqual(['CANCELED', 'CANCELED', null])
+    const end = (await eventsOf(task)).at(-1)
+    expect(end).toMatchObject({ event_type: 'TaskCanceled', duration_seconds: 4 })
+    expect(end?.attributes).not.toHaveProperty('incomplete_lifecycle')
+    await clock.advance(60_000)
+    expect([backend.jobs.length, backend.cancels.length]).toEqual([2, 0])
+  })
+
+  it('retries: close() ends a task that waits, and nothing begins again', async () => {
+    const { session, backend, clock, all } = await openSession()
+    const task = quick({ retries: { times: 2, delaySeconds: 10 } })
+    await session.submitTasks([task])
+    backend.start(task)
+    backend.fail(task, new Error('once'))
+    await clock.advance(1000)
+    await session.close()
+    expect(task.error).toMatchObject({ reason: 'session closed' })
+    await clock.advance(60_000)
+    expect(backend.jobs).toHaveLength(1)
+    const end = all.find((event) => event.event_type === 'TaskCanceled')
+    expect(end).toMatchObject({ task_id: task.uid, duration_seconds: 1 })
+  })
+
+  it('retries: `if` decides by the original error', async () => {
+    const { session, backend } = await openSession()
+    const seen: unknown[] = []
+    const busy = new RangeError('busy')
+    const task = quick({
+      retries: {
+        times: 5,
+        if: (error) => {
+          seen.push(error)
+          return error === busy
+        },
+      },
+    })
+    await session.submitTasks([task])
+    backend.fail(task, busy)
+    const final = new TypeError('wrong input')
+    backend.fail(task, final)
+    expect((await rejection(task)).cause).toBe(final)
+    expect(seen).toEqual([busy, final])
+  })
+
+  it('retries: an `if` that throws ends the task with its own error, and is reported', async () => {
+    const warnings: string[] = []
+    const log = { warn: (code: string, text: string) => void warnings.push(`${code}: ${text}`) }
+    const backend = new FakeBackend()
+    await using session = new Session([backend], { log })
+    const broken = (): boolean => {
+      throw new Error('cannot decide')
+    }
+    const task = quick({ retries: { times: 5, if: broken } })
+    await session.submitTasks([task])
+    const original = new RangeError('original')
+    backend.fail(task, original)
+    expect((await rejection(task)).cause).toBe(original)
+    expect(warnings).toEqual([
+      `RetryConditionFailed: \`retries.if\` of task ${task.uid} failed, ` +
+        'so it is not tried again: cannot decide',
+    ])
+  })
+
+  it('retries: a prompt is tried again as well', async () => {
+    const { session, backend, clock } = await openSession()
+    const ask = new AITask({ prompt: 'Why?', retries: { times: 1, delaySeconds: 1 } })
+    await session.submitTasks([ask])
+    backend.start(ask)
+    backend.fail(ask, new Error('busy'))
+    await clock.advance(1000)
+    backend.start(ask)
+    backend.complete(ask, 'Because.')
+    expect(await ask).toBe('Because.')
   })
 })
 
@@ -137,7 +289,9 @@ describe('row 21: a task that kills its workers', () => {
     expect(typesOf(events).slice(3)).toEqual([
       'TaskStarted',
       'tutti.TaskAttempt',
+      'tutti.AttemptStarted',
       'tutti.TaskAttempt',
+      'tutti.AttemptStarted',
       'TaskFailed',
     ])
     expect(events.at(-1)?.error_type).toBe('PoisonTaskError')
@@ -155,6 +309,19 @@ describe('row 21: a task that kills its workers', () => {
     expect(task.state).toBe('QUEUED')
     backend.complete(task, 'fine')
     expect(await task).toBe('fine')
+  })
+
+  it('row 21: a WorkerLostError that the task itself throws is no lost worker', async () => {
+    const { session, backend } = await openSession()
+    const task = quick({ retries: 3 })
+    await session.submitTasks([task])
+    for (const attempt of [1, 2, 3, 4]) {
+      backend.start(task)
+      const error = lost(`thrown ${attempt}`)
+      backend.report(backend.jobOf(task), { kind: 'fail', error, isThrown: true })
+    }
+    expect((await rejection(task)).cause).toMatchObject({ message: 'thrown 4' })
+    expect(backend.jobs).toHaveLength(4)
   })
 
   it('row 21: one lost worker without retries is a WorkerLostError, not poison', async () => {

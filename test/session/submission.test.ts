@@ -259,6 +259,34 @@ describe('routing', () => {
     expect(backends.map(({ jobs }) => jobs.length)).toEqual([1, 1, 1])
   })
 
+  it('routing: a prompt goes to its backend, its model, or the first for prompts', async () => {
+    const serves = (model: string) => (spec: TaskSpec) =>
+      spec.kind === 'prompt' && (spec.model === null || spec.model === model)
+        ? null
+        : { field: 'model', message: `serves "${model}"` }
+    const { session, eventsOf } = await openSession({
+      backends: [
+        { name: 'local', refuse: noPrompts },
+        { name: 'small', model: 'm1', refuse: serves('m1') },
+        { name: 'large', model: 'm2', refuse: serves('m2') },
+      ],
+    })
+    const plain = new AITask({ prompt: 'Why?' })
+    const byModel = new AITask({ prompt: 'Why?', model: 'm2' })
+    const byName = new AITask({ prompt: 'Why?', backend: 'large' })
+    await session.submitTasks([plain, byModel, byName])
+    expect([plain, byModel, byName].map(({ backend }) => backend)).toEqual([
+      'small',
+      'large',
+      'large',
+    ])
+    const names = (await eventsOf(plain)).map((event) => attribute(event, 'executable'))
+    expect(names).toEqual(['', 'm1', 'm1'])
+    const lost = new AITask({ prompt: 'Why?', model: 'm3' })
+    const error = await rejection(session.submitTasks([lost]))
+    expect(error.message).toContain('small: model: serves "m1"; large: model: serves "m2"')
+  })
+
   it('routing: the refusal of the only backend gives field and code of the error', async () => {
     const refuse = () => ({ field: 'resources.gpus', message: 'asks for 8, has 0', code: 'NoGpu' })
     const { session } = await openSession({ backends: [{ name: 'local', refuse }] })

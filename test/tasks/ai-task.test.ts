@@ -52,7 +52,7 @@ describe('an AI task', () => {
     [{ prompt: 7 }, 'prompt'],
     [{ prompt: ['a', 7] }, 'prompt[1]'],
     [{ model: '' }, 'model'],
-    [{ backend: undefined }, 'backend'],
+    [{ backend: '' }, 'backend'],
     [{ systemPrompt: 7 }, 'systemPrompt'],
     [{ temperature: -0.1 }, 'temperature'],
     [{ temperature: 2.1 }, 'temperature'],
@@ -69,6 +69,11 @@ describe('an AI task', () => {
     [{ max_tokens: 7 }, 'max_tokens'],
     [{ executable: 'x' }, 'executable'],
   ]
+  it('needs neither a backend nor a model: routing decides', () => {
+    const task = new AITask({ prompt: 'Why?' })
+    expect([task.backend, task.model]).toEqual([null, null])
+  })
+
   it.each(invalid)('refuses %j and names the field', (options, field) => {
     expect(() => ask(options)).toThrow(expect.objectContaining({ name: 'ValueError', field }))
   })

@@ -308,6 +308,7 @@ describe('summary', () => {
       duration_seconds: 4,
       tasks: { submitted: 101, completed: 100, failed: 0, canceled: 0, running: 1 },
       duration: { mean: expect.closeTo(5.05) as number, p50: 5, p95: 9.5, p99: 9.9, max: 10 },
+      late_results: 0,
       resources: [],
     }
     expect(telemetry.summary()).toEqual(expected)

@@ -95,6 +95,7 @@ function showAll(pass: Pass<typeof panels>) {
       durationSeconds: run.show(pass.states.run).durationSeconds ?? 0,
       totals,
       durations: allDurations(pass.states.names),
+      lateResults: 0,
       nodes: resources.show(pass.states.resources),
     }),
     metrics: {

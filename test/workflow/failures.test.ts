@@ -2,8 +2,9 @@ import { describe, expect, it } from 'vitest'
 import { ConcurrentBackend } from '../../src/backends/local/concurrent-backend.ts'
 import { StateError, TimeoutError, ValueError } from '../../src/foundation/errors.ts'
 import { TaskCanceledError, TaskFailedError } from '../../src/foundation/task-errors.ts'
+import type { TaskSpec } from '../../src/tasks/spec.ts'
 import { FakeBackend } from '../../src/testing/fake-backend.ts'
-import { DependencyFailedError, WorkflowEngine } from '../../src/workflow/index.ts'
+import { DependencyFailedError, type Handle, WorkflowEngine } from '../../src/workflow/index.ts'
 import { attribute, rejection, turns, typesOf } from '../session/open-session.ts'
 import { openEngine, settled } from './open-engine.ts'
 
@@ -37,10 +38,56 @@ describe('row 30: a dependency that fails', () => {
     const end = events.at(-1)
     expect(end).toMatchObject({ error_type: 'DependencyFailedError', duration_seconds: 0 })
     expect(attribute(end, 'incomplete_lifecycle')).toBe(true)
+    expect(events.map((event) => event.backend)).toEqual(['', 'local', 'local'])
 
     backend.complete(beside, 1)
     expect(await beside).toBe(1)
     expect(backend.jobs).toHaveLength(2)
+  })
+
+  it('row 30: what ends undispatched names the backend it would have gone to', async () => {
+    const refuseOthers = (kind: string) => (spec: TaskSpec) =>
+      spec.kind === kind ? null : { field: kind, message: `runs a ${kind} only` }
+    const backends = [
+      new FakeBackend({ name: 'local', refuse: refuseOthers('closure') }),
+      new FakeBackend({ name: 'programs', refuse: refuseOthers('program') }),
+      new FakeBackend({ name: 'llm', model: 'tiny', refuse: refuseOthers('prompt') }),
+    ] as const
+    const { flow, eventsOf } = await openEngine({ backend: backends })
+    const [local] = backends
+    const dependents = (before: Handle<number>) => [
+      flow.functionTask(one)(before),
+      flow.executableTask((n: number) => ['echo', String(n)])(before),
+      flow.promptTask((n: number) => `${n}?`)(before),
+      flow.block(one)(before),
+      flow.functionTask(one, { backend: 'nowhere' })(before),
+    ]
+    const [failing, canceled, open] = [1, 2, 3].map(flow.functionTask(one)) as [
+      Handle<number>,
+      Handle<number>,
+      Handle<number>,
+    ]
+    const [failed, asked, closed] = [dependents(failing), dependents(canceled), dependents(open)]
+    await settled()
+    for (const handle of asked) expect(handle.cancel()).toBe(true)
+    local.fail(failing, new Error('no'))
+    await turns()
+    await flow.shutdown()
+    const expected = ['local', 'programs', 'llm', 'workflow', 'nowhere']
+    for (const [list, end] of [
+      [failed, 'TaskFailed'],
+      [asked, 'TaskCanceled'],
+      [closed, 'TaskCanceled'],
+    ] as const) {
+      for (const [at, handle] of list.entries()) {
+        const events = await eventsOf(handle)
+        expect(typesOf(events)).toEqual(['TaskCreated', 'TaskSubmitted', end])
+        expect(events.map((event) => event.backend)).toEqual(['', expected[at], expected[at]])
+        expect(events.at(-1)).toMatchObject({ duration_seconds: 0 })
+        expect(attribute(events.at(-1), 'incomplete_lifecycle')).toBe(true)
+      }
+      expect(attribute((await eventsOf(list[2] ?? open))[1], 'executable')).toBe('tiny')
+    }
   })
 
   it('row 30: a dependency that had failed or was canceled ends a later call at once', async () => {

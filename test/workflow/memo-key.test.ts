@@ -78,9 +78,9 @@ describe('the key of a result', () => {
       planFunction((n: number) => n + 1, { cache }),
       planFunction((n: number) => n * 2, { cache }),
       planFunction(square, { cache, name: 'anonymous' }),
-      planPrompt(ask, { cache }, () => []),
-      planPrompt(ask, { cache, model: 'm' }, () => []),
-      planPrompt(ask, { cache, temperature: 1 }, () => []),
+      planPrompt(ask, { cache }),
+      planPrompt(ask, { cache, model: 'm' }),
+      planPrompt(ask, { cache, temperature: 1 }),
     ]
     expect(new Set(plans.map((other) => memoKey(other, [1]))).size).toBe(plans.length)
     expect(new Set(plans.map((other) => memoKey(other, [2]))).size).toBe(plans.length)
@@ -92,11 +92,7 @@ describe('the key of a result', () => {
     const keys = [{}, { temperature: 1 }, { model: 'm' }, { backend: 'b' }, { priority: 1 }].map(
       (options) =>
         memoKey(
-          planPrompt(
-            () => 'x',
-            { ...options, cache: true },
-            () => [],
-          ),
+          planPrompt(() => 'x', { ...options, cache: true }),
           [],
         ),
     )

@@ -5,7 +5,7 @@ import { describe, expect, it, onTestFinished } from 'vitest'
 import { ConcurrentBackend } from '../../src/backends/local/concurrent-backend.ts'
 import { ExecutableFailedError } from '../../src/foundation/task-errors.ts'
 import { WorkflowEngine, type WorkflowEngineOptions } from '../../src/workflow/workflow-engine.ts'
-import { attribute, rejection, turns, typesOf } from '../session/open-session.ts'
+import { rejection, turns, typesOf } from '../session/open-session.ts'
 import { openEngine } from './open-engine.ts'
 
 function createFolder(): string {
@@ -79,13 +79,14 @@ describe('a task with `cache`', () => {
     const events = await eventsOf(second)
     expect(typesOf(events)).toEqual([
       'TaskCreated',
-      'tutti.ResultReused',
       'TaskSubmitted',
+      'tutti.ResultReused',
       'TaskCompleted',
     ])
-    expect(events[1]).toMatchObject({ source: 'stored', key: expect.stringMatching(/^\w{64}$/) })
+    expect(events[2]).toMatchObject({ source: 'stored', key: expect.stringMatching(/^\w{64}$/) })
+    expect(events.slice(1).map((event) => event.backend)).toEqual(['local', 'local', 'local'])
     expect(events.at(-1)).toMatchObject({ duration_seconds: 0 })
-    expect(attribute(events.at(-1), 'incomplete_lifecycle')).toBe(true)
+    expect(events.at(-1)?.attributes).toMatchObject({ incomplete_lifecycle: true, reused: true })
     await turns()
     expect(backend.jobs.map(({ uid }) => uid)).toEqual([first.uid, next.uid])
   })
@@ -116,7 +117,7 @@ describe('a task with `cache`', () => {
     expect(third.cancel()).toBe(true)
     backend.complete(first, 'shared')
     expect(await second).toBe('shared')
-    expect((await eventsOf(second))[1]).toMatchObject({ source: 'shared' })
+    expect((await eventsOf(second))[2]).toMatchObject({ source: 'shared' })
     expect(third.state).toBe('CANCELED')
     // The result may not be in its file yet.
     expect(await f(1)).toBe('shared')

@@ -129,6 +129,6 @@ describe('a prompt task', () => {
     const refuse = () => ({ field: 'prompt', message: 'runs no prompts' })
     const alone = await openEngine({ id: 'alone' }, new FakeBackend({ name: 'local', refuse }))
     const lost = alone.flow.promptTask(() => 'hm?')()
-    expect((await rejection(lost)).message).toContain('no backend runs prompts (have: local)')
+    expect((await rejection(lost)).message).toContain('prompt: runs no prompts')
   })
 })

@@ -1,10 +1,15 @@
-/** Runs plain closures on this process's event loop. They can be abandoned, not stopped. */
+/**
+ * Runs plain closures on this process's event loop. They can be abandoned, not stopped; one that
+ * holds the loop cannot even be abandoned.
+ */
 
+import { LoopBlocked } from '../../events/library-events.ts'
 import type { Clock } from '../../foundation/clock.ts'
 import { TimeoutError } from '../../foundation/errors.ts'
+import type { Log } from '../../foundation/log.ts'
 import { runInTask } from '../../foundation/task-context.ts'
 import { BudgetedQueue, TurnBudget } from '../../runtime/turn-budget.ts'
-import type { Job, TaskReport } from '../backend.ts'
+import { type Job, type TaskReport, toEventNotice } from '../backend.ts'
 import type { Batch, Executor, ExecutorListener } from './executor.ts'
 
 /** Asynchronous closures wait for something else most of the time, so many may be under way. */
@@ -12,18 +17,24 @@ const mostAtOnce = 1000
 /** In one turn of the loop: closures that make each other ready must not block everything else. */
 const mostPerTurn = 1000
 const longestTurnMs = 10
+/** Functions beyond this many that hold the loop are not named. */
+const mostNamed = 1000
 
 export interface InProcessParts {
   readonly nodeId: string
   /** Of the worker id of all closures, `<idPrefix>/main`. */
   readonly idPrefix: string
   readonly clock: Clock
+  readonly log: Log
   readonly listener: ExecutorListener
   readonly closureOf: (job: Job) => (() => unknown) | null
 }
 
 interface Live {
   readonly batch: Batch
+  startedMs: number
+  /** How long closures had held the loop when this one first gave it back. */
+  heldMs: number
   cancelTimer: () => void
   /** It waited for another task once, and has had no slot since. */
   hasYielded: boolean
@@ -34,6 +45,10 @@ export class InProcessExecutor implements Executor {
   readonly #workerId: string
   readonly #live = new Map<Job, Live>()
   readonly #ready: BudgetedQueue<Job>
+  /** Functions that held the loop and were named. */
+  readonly #named = new Set<string>()
+  /** How long all closures have held the loop until their first `await`. */
+  #heldMs = 0
   #yielded = 0
 
   constructor(parts: InProcessParts) {
@@ -54,7 +69,7 @@ export class InProcessExecutor implements Executor {
   /** Begins in a microtask: never inside of the call that submits. */
   assign(batch: Batch): void {
     for (const job of batch.jobs) {
-      this.#live.set(job, { batch, cancelTimer() {}, hasYielded: false })
+      this.#live.set(job, { batch, startedMs: 0, heldMs: 0, cancelTimer() {}, hasYielded: false })
       this.#ready.add(job)
     }
   }
@@ -71,15 +86,42 @@ export class InProcessExecutor implements Executor {
   #begin(job: Job): void {
     const live = this.#live.get(job)
     if (live === undefined) return
+    live.startedMs = this.#parts.clock.monotonicMs()
     live.cancelTimer = this.#armTimeout(job)
     const { listener, nodeId } = this.#parts
     listener.report(job, { kind: 'start', workerId: this.#workerId, nodeId })
     // The listener may have canceled it.
     if (!this.#live.has(job)) return
     void this.#run(job).then(
-      (value) => this.#end(job, { kind: 'complete', value }),
-      (error: unknown) => this.#end(job, { kind: 'fail', error }),
+      (value) => this.#returned(job, { kind: 'complete', value }),
+      (error: unknown) => this.#returned(job, { kind: 'fail', error, isThrown: true }),
     )
+    this.#heldMs += this.#parts.clock.monotonicMs() - live.startedMs
+    live.heldMs = this.#heldMs
+  }
+
+  #returned(job: Job, report: TaskReport): void {
+    const live = this.#live.get(job)
+    if (live === undefined) return this.#parts.listener.resultDropped(job)
+    this.#nameIfBlocking(job, live)
+    this.#end(job, report)
+  }
+
+  /** Its time-out is over and could not fire, and not because of closures that began later. */
+  #nameIfBlocking({ uid, spec }: Job, { startedMs, heldMs }: Live): void {
+    const { timeoutSeconds, executable } = spec
+    if (timeoutSeconds === null) return
+    const { clock, log, listener, nodeId } = this.#parts
+    const heldByOthersMs = this.#heldMs - heldMs
+    const seconds = (clock.monotonicMs() - startedMs - heldByOthersMs) / 1000
+    if (seconds <= timeoutSeconds) return
+    if (this.#named.has(executable) || this.#named.size >= mostNamed) return
+    this.#named.add(executable)
+    const hint = 'Define it with `defineTask` in a module of its own: it then runs on a worker.'
+    const fields = { executable, seconds, timeout_seconds: timeoutSeconds, hint }
+    listener.notice(toEventNotice(LoopBlocked, fields, { taskId: uid, nodeId }))
+    const text = `${executable} (task ${uid}) held the event loop for ${seconds.toFixed(3)} s`
+    log.warn('LoopBlocked', `${text}; its time-out is ${timeoutSeconds} s. ${hint}`)
   }
 
   /** Awaits inside of the task: what is returned may be another task, which is awaited then. */

@@ -124,6 +124,7 @@ export class ConcurrentBackend implements Backend {
       closures: new InProcessExecutor({
         ...ids,
         clock,
+        log,
         listener,
         closureOf: (job) => listener.closureOf(job),
       }),

@@ -33,6 +33,8 @@ export interface Executor {
 export interface ExecutorListener {
   report(job: Job, report: TaskReport): void
   notice(notice: Notice): void
+  /** The job had a result after its last report, as an abandoned closure may. */
+  resultDropped(job: Job): void
   /**
    * The job never began (its worker died, or another is idle): it goes back to the head of its
    * queue.

@@ -1,4 +1,4 @@
-/** Jobs that wait, by priority and then by arrival. It runs nothing. */
+/** Jobs that wait: by priority, retries before new work, then by arrival. It runs nothing. */
 
 import { PriorityQueue } from '../../runtime/priority-queue.ts'
 
@@ -6,18 +6,21 @@ export interface WaitingJob {
   readonly spec: { readonly priority: number }
   /** The order of arrival. */
   readonly sequence: number
+  /** An attempt after the first. */
+  readonly isRetry: boolean
 }
 
-/** The jobs of one priority; entries before `from` are empty. */
+/** The retries or the new jobs of one priority; entries before `from` are empty. */
 interface Level<T> {
   readonly priority: number
+  readonly isRetry: boolean
   jobs: (T | undefined)[]
   from: number
 }
 
 export class JobQueue<T extends WaitingJob> {
-  readonly #levels = new Map<number, Level<T>>()
-  readonly #byPriority = new PriorityQueue<Level<T>>((a, b) => a.priority > b.priority)
+  readonly #levels = { retries: new Map<number, Level<T>>(), others: new Map<number, Level<T>>() }
+  readonly #byPriority = new PriorityQueue<Level<T>>(isLevelBefore)
   /** Removed, but still in the list of their priority. */
   readonly #removed = new Set<T>()
   #length = 0
@@ -27,14 +30,13 @@ export class JobQueue<T extends WaitingJob> {
   }
 
   push(waiting: T): void {
-    this.#levelOf(waiting.spec.priority).jobs.push(waiting)
+    this.#levelOf(waiting).jobs.push(waiting)
     this.#length++
   }
 
   /** Back to where they were: before all that came after them. */
   putBack(waiting: readonly T[]): void {
-    for (const [priority, back] of Map.groupBy(waiting, ({ spec }) => spec.priority)) {
-      const level = this.#levelOf(priority)
+    for (const [level, back] of Map.groupBy(waiting, (one) => this.#levelOf(one))) {
       const inOrder = back.toSorted(bySequence)
       const head = level.jobs[level.from]
       const isBeforeAll = head === undefined || (inOrder.at(-1)?.sequence ?? 0) < head.sequence
@@ -60,7 +62,7 @@ export class JobQueue<T extends WaitingJob> {
         level.jobs[level.from] = undefined
       }
       this.#byPriority.take()
-      this.#levels.delete(level.priority)
+      this.#levelsLike(level).delete(level.priority)
     }
   }
 
@@ -87,7 +89,8 @@ export class JobQueue<T extends WaitingJob> {
   }
 
   #compact(): void {
-    for (const level of this.#levels.values()) {
+    const { retries, others } = this.#levels
+    for (const level of [...retries.values(), ...others.values()]) {
       level.jobs = level.jobs
         .slice(level.from)
         .filter((waiting) => waiting !== undefined && !this.#removed.has(waiting))
@@ -96,15 +99,25 @@ export class JobQueue<T extends WaitingJob> {
     this.#removed.clear()
   }
 
-  #levelOf(priority: number): Level<T> {
-    const known = this.#levels.get(priority)
+  #levelsLike({ isRetry }: { readonly isRetry: boolean }): Map<number, Level<T>> {
+    return isRetry ? this.#levels.retries : this.#levels.others
+  }
+
+  #levelOf(waiting: T): Level<T> {
+    const levels = this.#levelsLike(waiting)
+    const { isRetry } = waiting
+    const { priority } = waiting.spec
+    const known = levels.get(priority)
     if (known !== undefined) return known
-    const added: Level<T> = { priority, jobs: [], from: 0 }
-    this.#levels.set(priority, added)
+    const added: Level<T> = { priority, isRetry, jobs: [], from: 0 }
+    levels.set(priority, added)
     this.#byPriority.add(added)
     return added
   }
 }
+
+const isLevelBefore = <T>(a: Level<T>, b: Level<T>): boolean =>
+  a.priority === b.priority ? a.isRetry && !b.isRetry : a.priority > b.priority
 
 const bySequence = (a: WaitingJob | undefined, b: WaitingJob | undefined): number =>
   (a?.sequence ?? 0) - (b?.sequence ?? 0)

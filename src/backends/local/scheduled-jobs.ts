@@ -56,6 +56,10 @@ export class ScheduledJob implements Job, WaitingJob, Indexed {
     return this.original.attempt
   }
 
+  get isRetry(): boolean {
+    return this.original.attempt > 1
+  }
+
   /** It holds no resources while it runs. */
   get isFree(): boolean {
     return this.isDefault && this.executor === 'closures'

@@ -1,5 +1,6 @@
 /** Assigns waiting jobs to executors, by priority and age, as resources and executors allow. */
 
+import { BackendError, messageOf } from '../../foundation/errors.ts'
 import type { BackendListener, Job, Notice, TaskReport } from '../backend.ts'
 import type { Batch, Executor, ExecutorListener } from './executor.ts'
 import { JobQueue } from './job-queue.ts'
@@ -38,11 +39,21 @@ export class Scheduler implements ExecutorListener {
 
   submit(jobs: readonly Job[], kindOf: (job: Job) => ExecutorKind, client: Client): void {
     const { listener } = client
-    this.#open.set(listener, (this.#open.get(listener) ?? 0) + jobs.length)
+    const wrong: { readonly job: Job; readonly error: unknown }[] = []
     for (const job of jobs) {
-      const scheduled = new ScheduledJob(job, ++this.#sequence, kindOf(job), client)
-      this.#jobs.add(scheduled)
-      this.#queues[scheduled.executor].push(scheduled)
+      try {
+        const scheduled = new ScheduledJob(job, ++this.#sequence, kindOf(job), client)
+        this.#jobs.add(scheduled)
+        this.#queues[scheduled.executor].push(scheduled)
+      } catch (error) {
+        wrong.push({ job, error })
+      }
+    }
+    const taken = jobs.length - wrong.length
+    this.#open.set(listener, (this.#open.get(listener) ?? 0) + taken)
+    for (const { job, error: cause } of wrong) {
+      const text = `this is no job, and cannot run: ${messageOf(cause)}`
+      listener.report(job, { kind: 'fail', error: new BackendError(text, { cause }) })
     }
     this.#pump()
   }
@@ -99,6 +110,10 @@ export class Scheduler implements ExecutorListener {
     const left = (this.#open.get(listener) ?? 1) - 1
     this.#open.set(listener, left)
     if (left === 0) this.#resolveDrained(listener)
+  }
+
+  resultDropped(job: Job): void {
+    if (job instanceof ScheduledJob) job.client.listener.notice({ kind: 'late-result' })
   }
 
   notice(notice: Notice): void {
@@ -211,5 +226,6 @@ export class Scheduler implements ExecutorListener {
 
 function isBefore(a: ScheduledJob, b: ScheduledJob): boolean {
   const [mine, other] = [a.spec.priority, b.spec.priority]
-  return mine === other ? a.sequence < b.sequence : mine > other
+  if (mine !== other) return mine > other
+  return a.isRetry === b.isRetry ? a.sequence < b.sequence : a.isRetry
 }

@@ -2,6 +2,7 @@ import { describe, expect, it } from 'vitest'
 import type { Job } from '../../../src/backends/backend.ts'
 import type { Batch } from '../../../src/backends/local/executor.ts'
 import { InProcessExecutor } from '../../../src/backends/local/closures.ts'
+import { LoopBlocked } from '../../../src/events/library-events.ts'
 import { currentTask } from '../../../src/foundation/task-context.ts'
 import { ComputeTask, type FunctionOptions } from '../../../src/tasks/compute-task.ts'
 import { FakeSession } from '../../../src/testing/fake-session.ts'
@@ -10,10 +11,15 @@ import { RecordingListener } from '../../../src/testing/recording-listener.ts'
 
 class BatchListener extends RecordingListener {
   readonly finished: Batch[] = []
+  readonly dropped: Job[] = []
   readonly givenBack: Job[] = []
 
   giveBack(jobs: readonly Job[]): void {
     this.givenBack.push(...jobs)
+  }
+
+  resultDropped(job: Job): void {
+    this.dropped.push(job)
   }
 
   finish(batch: Batch): void {
@@ -21,17 +27,29 @@ class BatchListener extends RecordingListener {
   }
 }
 
+/** Code that holds the loop moves the time without firing timers. */
+class HeldClock extends ManualClock {
+  heldMs = 0
+
+  override monotonicMs(): number {
+    return super.monotonicMs() + this.heldMs
+  }
+}
+
 function openExecutor() {
-  const [clock, listener] = [new ManualClock(), new BatchListener()]
+  const [clock, listener] = [new HeldClock(), new BatchListener()]
   const session = new FakeSession()
   const closureOf = (job: Job) => session.closureOf(job)
-  const executor = new InProcessExecutor({ nodeId: 'n', idPrefix: 'n', clock, listener, closureOf })
+  const ids = { nodeId: 'n', idPrefix: 'n' }
+  const warnings: string[] = []
+  const log = { warn: (code: string, text: string) => void warnings.push(`${code}: ${text}`) }
+  const executor = new InProcessExecutor({ ...ids, clock, log, listener, closureOf })
   const begin = (options: FunctionOptions<unknown, readonly unknown[]>): Job => {
     const job = session.createJob(new ComputeTask(options))
     executor.assign({ jobs: [job], gpuIds: [] })
     return job
   }
-  return { clock, listener, executor, begin }
+  return { clock, listener, executor, begin, warnings }
 }
 
 const never = (): Promise<never> => new Promise(() => {})
@@ -66,7 +84,8 @@ describe('closures', () => {
         begin({ function: () => Promise.reject(what) }),
       ]
       await listener.ended(jobs)
-      for (const job of jobs) expect(listener.of(job).at(-1)).toEqual({ kind: 'fail', error: what })
+      const report = { kind: 'fail', error: what, isThrown: true }
+      for (const job of jobs) expect(listener.of(job).at(-1)).toEqual(report)
     },
   )
 
@@ -85,6 +104,54 @@ describe('closures', () => {
     late.resolve('too late')
     await clock.advance(1)
     expect([listener.of(job).length, listener.finished.length]).toEqual([2, 1])
+    expect(listener.dropped).toEqual([job])
+  })
+
+  it('LoopBlocked: a closure that held the loop beyond its limit is named once', async () => {
+    const { clock, listener, begin, warnings } = openExecutor()
+    const burn = (): string => {
+      clock.heldMs += 3000
+      return 'burnt'
+    }
+    const burnLater = async (): Promise<string> => {
+      await Promise.resolve()
+      return burn()
+    }
+    const calls = [burn, burn, burnLater].map((body) =>
+      begin({ function: body, timeoutSeconds: 1 }),
+    )
+    const within = begin({ function: burn, timeoutSeconds: 4 })
+    const unlimited = begin({ function: burn })
+    await listener.ended([...calls, within, unlimited])
+    for (const job of [...calls, within, unlimited]) {
+      expect(listener.of(job).at(-1)).toMatchObject({ kind: 'complete', value: 'burnt' })
+    }
+    const hint = expect.stringContaining('defineTask') as string
+    const fields = { seconds: 3, timeout_seconds: 1, hint }
+    expect(listener.notices).toMatchObject([
+      { taskId: calls[0]?.uid, type: LoopBlocked, fields: { ...fields, executable: 'burn' } },
+      { taskId: calls[2]?.uid, fields: { ...fields, executable: 'burnLater' } },
+    ])
+    expect(warnings).toHaveLength(2)
+    expect(warnings[0]).toContain(`LoopBlocked: burn (task ${calls[0]?.uid}) held the event loop`)
+  })
+
+  it('LoopBlocked: a closure that waits is not named for another that holds the loop', async () => {
+    const { clock, listener, begin } = openExecutor()
+    const waited = Promise.withResolvers<string>()
+    const patient = begin({ function: () => waited.promise, timeoutSeconds: 1 })
+    await listener.started(patient)
+    const burning = begin({
+      function: function burn(): void {
+        clock.heldMs += 5000
+        waited.resolve('in time')
+      },
+      timeoutSeconds: 2,
+    })
+    await listener.ended([patient, burning])
+    expect(listener.notices).toMatchObject([
+      { taskId: burning.uid, fields: { executable: 'burn' } },
+    ])
   })
 
   it('leave no timer behind', async () => {

@@ -1,6 +1,7 @@
 import { realpath } from 'node:fs/promises'
 import { hostname, tmpdir } from 'node:os'
 import { describe, expect, it, vi } from 'vitest'
+import type { Job } from '../../../src/backends/backend.ts'
 import type { BaseEvent } from '../../../src/events/event.ts'
 import {
   ConcurrentBackend,
@@ -14,6 +15,8 @@ import { currentTask } from '../../../src/foundation/task-context.ts'
 import { ComputeTask } from '../../../src/tasks/compute-task.ts'
 import { defineTask } from '../../../src/tasks/define-task.ts'
 import { backendContract, type ContractTasks } from '../../../src/testing/backend-contract.ts'
+import { FakeSession } from '../../../src/testing/fake-session.ts'
+import { RecordingListener } from '../../../src/testing/recording-listener.ts'
 import { die, diverge, spin, square } from './fixtures/backend-tasks.ts'
 
 const create = (options: ConcurrentBackendOptions = {}) =>
@@ -46,6 +49,25 @@ describe('the contract of a backend, kept by ConcurrentBackend', () => {
     backendContract(it, () => create(), { tasks: programs, flood: 8 }))
   describe('with closures', () =>
     backendContract(it, () => create(), { tasks: closures, flood: 1200 }))
+})
+
+describe('what a connection is given', () => {
+  it('submit: what is no job fails alone, and release() settles', async () => {
+    await using backend = await create()
+    const listener = new RecordingListener()
+    const session = new FakeSession()
+    const connection = backend.connect(listener, session)
+    const good = session.createJob(new ComputeTask({ function: () => 42 }))
+    const wrong = [{}, null, { spec: { kind: 'closure' } }] as unknown as Job[]
+    connection.submit([...wrong.slice(0, 1), good, ...wrong.slice(1)])
+    await listener.ended([good, ...wrong])
+    expect(listener.of(good).at(-1)).toMatchObject({ kind: 'complete', value: 42 })
+    for (const job of wrong) {
+      const error = { name: 'BackendError', message: expect.stringContaining('no job') as string }
+      expect(listener.of(job)).toMatchObject([{ kind: 'fail', error }])
+    }
+    await connection.release('over')
+  })
 })
 
 async function openSession(options: ConcurrentBackendOptions = {}) {

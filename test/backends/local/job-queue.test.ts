@@ -14,7 +14,7 @@ function drain(queue: JobQueue<Waiting>): Waiting[] {
 }
 
 const waitingJobs = (jobs: readonly Job[]): Waiting[] =>
-  jobs.map((job, sequence) => ({ ...job, sequence }))
+  jobs.map((job, sequence) => ({ ...job, sequence, isRetry: false }))
 
 const filled = (jobs: readonly Waiting[]): JobQueue<Waiting> => {
   const queue = new JobQueue<Waiting>()
@@ -31,6 +31,24 @@ describe('a queue of jobs', () => {
     expect([queue.length, queue.peek()?.uid]).toEqual([7, '1'])
     expect(uids(drain(queue))).toBe('1 3 4 0 5 2 6')
     expect([queue.length, queue.peek(), queue.take()]).toEqual([0, undefined, undefined])
+  })
+
+  it('gives retries before new jobs of their priority, the oldest first', () => {
+    const queue = new JobQueue<Waiting>()
+    const add = (uid: string, sequence: number, priority: number, isRetry: boolean): void =>
+      queue.push({ ...jobOf(uid, { priority }), sequence, isRetry })
+    add('new', 1, 0, false)
+    add('high', 2, 1, false)
+    add('retry', 3, 0, true)
+    add('low retry', 4, -1, true)
+    add('second retry', 5, 0, true)
+    expect(drain(queue).map(({ uid }) => uid)).toEqual([
+      'high',
+      'retry',
+      'second retry',
+      'new',
+      'low retry',
+    ])
   })
 
   it('forgets what was removed, wherever it waits', () => {
@@ -53,13 +71,17 @@ describe('a queue of jobs', () => {
     expect(queue.length).toBe(6)
     expect(uids(drain(queue))).toBe('0 1 2 3 4 5')
     queue.putBack(taken)
-    queue.push({ ...jobOf('later'), sequence: 99 })
+    queue.push({ ...jobOf('later'), sequence: 99, isRetry: false })
     expect(uids(drain(queue))).toBe('0 1 2 3 later')
   })
 
   it('behaves like a sorted list after any sequence of calls', () => {
     const operation = fc.oneof(
-      fc.record({ do: fc.constant('push' as const), priority: fc.integer({ min: -2, max: 2 }) }),
+      fc.record({
+        do: fc.constant('push' as const),
+        priority: fc.integer({ min: -2, max: 2 }),
+        isRetry: fc.boolean(),
+      }),
       fc.record({ do: fc.constantFrom('take', 'remove', 'back'), at: fc.nat(30) }),
     )
     assertProperty(
@@ -69,7 +91,8 @@ describe('a queue of jobs', () => {
         const taken: Waiting[] = []
         for (const [sequence, one] of operations.entries()) {
           if ('priority' in one) {
-            const waiting = { ...jobOf(String(sequence), { priority: one.priority }), sequence }
+            const { priority, isRetry } = one
+            const waiting = { ...jobOf(String(sequence), { priority }), sequence, isRetry }
             queue.push(waiting)
             model.push(waiting)
           } else if (one.do === 'take') {
@@ -85,7 +108,10 @@ describe('a queue of jobs', () => {
             model.push(...back)
           }
           model = model.toSorted(
-            (a, b) => b.spec.priority - a.spec.priority || a.sequence - b.sequence,
+            (a, b) =>
+              b.spec.priority - a.spec.priority ||
+              Number(b.isRetry) - Number(a.isRetry) ||
+              a.sequence - b.sequence,
           )
           expect(queue.length).toBe(model.length)
           expect(queue.peek()).toEqual(model[0])

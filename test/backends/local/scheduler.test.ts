@@ -39,6 +39,23 @@ describe('the order in which jobs begin', () => {
     expect(order).toEqual(['first', 'urgent', 'high', 'plain', 'low'])
   })
 
+  it('is that of retries first, then of new jobs of the same priority', () => {
+    const { functions, programs, submit } = openScheduler({ cores: 1 })
+    const first = jobOf('first')
+    submit([first])
+    submit([jobOf('new'), jobOf('high', { priority: 1 })])
+    submit([{ ...jobOf('retry'), attempt: 2 }], 'programs')
+    submit([{ ...jobOf('second retry'), attempt: 3 }])
+    const order: string[] = []
+    for (let at = 0; at < 5; at++) {
+      const [job = first] = [...functions.running, ...programs.running]
+      order.push(job.uid)
+      functions.end(job)
+      programs.end(job)
+    }
+    expect(order).toEqual(['first', 'high', 'retry', 'second retry', 'new'])
+  })
+
   it('keeps a large request from being starved by small ones', () => {
     const { functions, submit } = openScheduler({ cores: 4 })
     const small = jobsOf(4)

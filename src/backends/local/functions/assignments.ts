@@ -123,7 +123,7 @@ export class Assignments {
     const at = momentOf(time, end)
     if (message?.kind === 'failure') {
       const error = failureOf(assignment.jobAt(index), message)
-      assignment.end(index, { kind: 'fail', at, error, facts })
+      assignment.end(index, { kind: 'fail', at, error, isThrown: true, facts })
     } else {
       const value = message === null ? this.#mailbox.read(slot) : message.value
       assignment.end(index, { kind: 'complete', at, value, facts })

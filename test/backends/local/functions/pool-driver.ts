@@ -163,6 +163,8 @@ export class PoolDriver implements ExecutorListener {
     end.resolve(report)
   }
 
+  resultDropped(): void {}
+
   notice(notice: Notice): void {
     this.notices.push(notice)
     this.#checkNotices()

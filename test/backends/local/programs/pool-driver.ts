@@ -81,6 +81,8 @@ export class PoolDriver implements ExecutorListener {
     else waiting?.ended.resolve(report)
   }
 
+  resultDropped(): void {}
+
   notice(notice: Notice): void {
     this.notices.push(notice)
     for (const resolve of this.#onNotice.splice(0)) resolve()

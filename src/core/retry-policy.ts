@@ -1,0 +1,56 @@
+/** Pure: whether a failed attempt is followed by another, and after which delay. */
+
+import { isThenable } from '../foundation/promises.ts'
+import type { RetryPolicy } from '../tasks/retries.ts'
+
+/** An attempt that failed. */
+export interface FailedAttempt {
+  /** 1 for the first. */
+  readonly attempt: number
+  /** As it was thrown. */
+  readonly error: unknown
+}
+
+export type RetryDecision =
+  | { readonly kind: 'retry'; readonly delaySeconds: number }
+  /** `problem` is what the policy's `if` threw: it decided nothing, so there is no retry. */
+  | { readonly kind: 'end'; readonly problem?: unknown }
+
+const end: RetryDecision = Object.freeze({ kind: 'end' })
+
+/** `random` gives numbers from 0 to below 1, for the jitter. */
+export function decideRetry(
+  policy: RetryPolicy,
+  failed: FailedAttempt,
+  random: () => number,
+): RetryDecision {
+  if (failed.attempt > policy.times) return end
+  if (policy.if !== null) {
+    try {
+      if (!expectAnswer(policy.if(failed.error))) return end
+    } catch (problem) {
+      return { kind: 'end', problem }
+    }
+  }
+  return { kind: 'retry', delaySeconds: delayAfter(policy, failed.attempt, random) }
+}
+
+/** A promise would be true, whatever it resolves with. */
+function expectAnswer(answer: unknown): boolean {
+  if (!isThenable(answer)) return Boolean(answer)
+  // Nobody awaits it: its rejection must not be unhandled.
+  answer.then(undefined, () => {})
+  throw new TypeError('it returned a promise; it must answer at once')
+}
+
+/** Grows by the factor with every attempt; the jitter may not exceed the longest delay either. */
+export function delayAfter(
+  { delaySeconds, factor, maxDelaySeconds, jitter }: RetryPolicy,
+  attempt: number,
+  random: () => number,
+): number {
+  if (delaySeconds === 0) return 0
+  const delay = Math.min(maxDelaySeconds, delaySeconds * factor ** (attempt - 1))
+  if (jitter === 0) return delay
+  return Math.min(maxDelaySeconds, delay * (1 + jitter * (2 * random() - 1)))
+}
