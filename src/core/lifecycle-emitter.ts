@@ -3,6 +3,7 @@
 import type { AttemptFacts, NodeNotice, Notice } from '../backends/backend.ts'
 import { type EventClass, stampEvent, type TrustedFields } from '../events/event.ts'
 import { AttemptStarted, TaskAttempt } from '../events/library-events.ts'
+import { OriginLabels } from '../events/measurement.ts'
 import type { EventSink, WorkSink } from '../events/sink.ts'
 import {
   TaskCanceled,
@@ -83,6 +84,8 @@ const eventClasses = {
 
 export class TelemetryEmitter implements LifecycleEmitter {
   readonly #parts: TelemetryEmitterParts
+  /** By backend. */
+  readonly #origins = new Map<string, OriginLabels>()
 
   constructor(parts: TelemetryEmitterParts) {
     this.#parts = parts
@@ -129,7 +132,9 @@ export class TelemetryEmitter implements LifecycleEmitter {
     const { sink, clock, sessionId: session_id } = this.#parts
     if (notice.kind === 'late-result') return sink.recordLateResult()
     if (notice.kind === 'span') return sink.recordSpan(notice.span)
-    if (notice.kind === 'measurement') return sink.recordMeasurement(notice.measurement)
+    if (notice.kind === 'measurement') {
+      return sink.recordMeasurement(this.#originOf(backend).addTo(notice.measurement))
+    }
     const { kind, type, fields, taskId: task_id, nodeId: node_id } = notice
     if (kind !== 'event') throw new TypeError(`unknown kind of notice: ${String(kind)}`)
     // Only the ledger writes the lifecycle: a backend could record a second end of a task.
@@ -163,6 +168,15 @@ export class TelemetryEmitter implements LifecycleEmitter {
 
   #attemptStarted(entry: Entry): void {
     this.emit(AttemptStarted, { ...aboutAttempt(entry), worker_id: entry.workerId ?? '' })
+  }
+
+  #originOf(backend: string): OriginLabels {
+    let origin = this.#origins.get(backend)
+    if (origin === undefined) {
+      origin = new OriginLabels(this.#parts.sessionId, backend)
+      this.#origins.set(backend, origin)
+    }
+    return origin
   }
 
   #attributesOf(entry: Entry, ending: Ending): JsonObject {

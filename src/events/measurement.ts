@@ -29,6 +29,29 @@ export interface Distribution {
   max: number
 }
 
+/**
+ * Adds the labels of an origin to others. Gives the same object for the same object, so that the
+ * series of a measurement is found without a key.
+ */
+export class OriginLabels {
+  readonly #origin: Labels
+  readonly #known = new WeakMap<Labels, Labels>()
+
+  constructor(sessionId: string, backend: string) {
+    this.#origin = { session_id: sessionId, backend }
+  }
+
+  addTo(measurement: Measurement): Measurement {
+    const { labels } = measurement
+    let all = this.#known.get(labels)
+    if (all === undefined) {
+      all = { ...this.#origin, ...labels }
+      this.#known.set(labels, all)
+    }
+    return { ...measurement, labels: all }
+  }
+}
+
 /** A histogram without values. */
 export function createDistribution(instrument: HistogramInstrument, labels: Labels): Distribution {
   return {

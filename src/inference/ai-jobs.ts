@@ -44,6 +44,11 @@ export class AiJobs implements Connection {
     return this.#latest.has(uid)
   }
 
+  /** The session of a task for which `has` is true. */
+  sessionOf(uid: string): string | undefined {
+    return this.#latest.get(uid)?.sessionId
+  }
+
   submit(jobs: readonly Job[]): void {
     for (const job of jobs) this.#submit(job)
   }

@@ -177,6 +177,7 @@ export class InferenceBackend implements Backend {
       options: this.#options,
       config,
       notify: (taskId, notice) => this.#notify(taskId, notice),
+      sessionOf: (taskId) => this.#sessionOf(taskId),
       hasSessions: () => this.#connections.size > 0,
     })
     this.#opening = service
@@ -203,6 +204,16 @@ export class InferenceBackend implements Backend {
     for (const [listener, jobs] of this.#connections) {
       if (taskId === null || jobs.has(taskId)) listener.notice(notice)
     }
+  }
+
+  /** `""` for what no session asked for. */
+  #sessionOf(taskId: string | null): string {
+    if (taskId === null) return ''
+    for (const jobs of this.#connections.values()) {
+      const session = jobs.sessionOf(taskId)
+      if (session !== undefined) return session
+    }
+    return ''
   }
 
   #closedReason(): string | null {

@@ -33,6 +33,8 @@ export interface ServiceParts {
   readonly config: InferenceConfig
   /** Sends a notice to the session of a task, or to all sessions. */
   readonly notify: (taskId: string | null, notice: Notice) => void
+  /** The session of a task; `""` for what no session asked for. */
+  readonly sessionOf: (taskId: string | null) => string
   /** Whether any session is connected; spans are created only then. */
   readonly hasSessions: () => boolean
 }
@@ -51,7 +53,7 @@ export class InferenceService {
     const { clock, log } = options
     if (options.createEngine === null) expectNodes(config)
     this.#parts = parts
-    this.#metrics = new ServerMetrics(config.modelName)
+    this.#metrics = new ServerMetrics(config.modelName, options.name)
     this.#batcher = new Batcher({
       clock,
       policy: config.batching,
@@ -138,8 +140,8 @@ export class InferenceService {
   }
 
   #onEnded(taskId: string | null, { span, measurements, code }: RequestReport): void {
-    const { notify, hasSessions } = this.#parts
-    this.#metrics.requestEnded(code, measurements)
+    const { notify, hasSessions, sessionOf } = this.#parts
+    this.#metrics.requestEnded(code, measurements, sessionOf(taskId))
     if (!hasSessions()) return
     notify(taskId, { kind: 'span', span: span() })
     for (const measurement of measurements) notify(taskId, { kind: 'measurement', measurement })

@@ -1,9 +1,15 @@
 import { readFileSync } from 'node:fs'
+import { MetricReader } from '@opentelemetry/sdk-metrics'
 import { describe, expect, it } from 'vitest'
 import type { EventLine, SpanLine } from '../../src/checkpoint/format.ts'
 import { Session } from '../../src/session/session.ts'
 import { AITask } from '../../src/tasks/ai-task.ts'
 import { configWith, createObedientEngine, openBackend, tempFolder } from './open-backend.ts'
+
+class ManualReader extends MetricReader {
+  protected override async onForceFlush(): Promise<void> {}
+  protected override async onShutdown(): Promise<void> {}
+}
 
 async function tellOf(
   prompts: readonly string[],
@@ -119,6 +125,46 @@ describe('telemetry of inference', () => {
       'gen_ai.client.token.usage_count': 4,
       'gen_ai.client.token.usage_sum': 10,
     })
+  })
+
+  it('two backends with one model are two series, labelled with session and backend', async () => {
+    const names = ['one', 'two']
+    const backends = await Promise.all(
+      names.map((name) => openBackend({ name, port: 0, engine: createObedientEngine })),
+    )
+    const session = new Session(backends, { id: 'both' })
+    const reader = new ManualReader()
+    await session.startTelemetry({ metricReaders: [reader] })
+    const tasks = names.map((backend) => new AITask({ prompt: 'hello', backend }))
+    await session.submitTasks(tasks)
+    await session.waitTasks(tasks)
+    const { resourceMetrics } = await reader.collect()
+    const ofModels = (resourceMetrics.scopeMetrics[0]?.metrics ?? []).filter(({ descriptor }) =>
+      descriptor.name.startsWith('gen_ai.'),
+    )
+    expect(ofModels).toHaveLength(4)
+    for (const { dataPoints, descriptor } of ofModels) {
+      const series = dataPoints.map(({ attributes }) => [
+        attributes['session_id'],
+        attributes['backend'],
+        attributes['gen_ai.request.model'],
+      ])
+      const expected = names.map((name) => ['both', name, 'tiny'])
+      const isByType = descriptor.name === 'gen_ai.client.token.usage'
+      expect(series).toEqual(isByType ? expected.flatMap((one) => [one, one]) : expected)
+    }
+    const [first] = backends
+    await fetch(`${first?.endpoint}/v1/completions`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({ model: 'tiny', prompt: 'hello' }),
+    })
+    const scraped = await (await fetch(`${first?.endpoint}/metrics`)).text()
+    await session.close()
+    for (const sessionId of ['both', '']) {
+      const labels = `session_id="${sessionId}",backend="one",`
+      expect(scraped).toContain(`gen_ai_server_request_duration_count{${labels}`)
+    }
   })
 
   it('spans contain prompts and text only with captureContent', async () => {

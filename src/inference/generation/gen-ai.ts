@@ -5,6 +5,7 @@ import {
   type HistogramInstrument,
   type Labels,
   type Measurement,
+  OriginLabels,
 } from '../../events/measurement.ts'
 import type { WorkSpan } from '../../events/sink.ts'
 import { InferenceError, messageOf } from '../../foundation/errors.ts'
@@ -243,17 +244,24 @@ const noLabels = {}
 /** The metrics of an inference backend, for `/metrics`. */
 export class ServerMetrics {
   readonly #model: string
+  readonly #backend: string
   readonly #measured = new Distributions()
+  /** Of the latest request; most requests come from the same session, or from none. */
+  #origin: { readonly sessionId: string; readonly labels: OriginLabels } | null = null
   /** Ended requests by finish reason or error code. */
   readonly #ended = new Map<string, number>()
 
-  constructor(model: string) {
+  constructor(model: string, backend: string) {
     this.#model = model
+    this.#backend = backend
   }
 
-  requestEnded(code: string, measurements: readonly Measurement[]): void {
+  requestEnded(code: string, measurements: readonly Measurement[], sessionId: string): void {
     this.#ended.set(code, (this.#ended.get(code) ?? 0) + 1)
-    for (const one of measurements) this.#measured.record(one)
+    if (this.#origin?.sessionId !== sessionId) {
+      this.#origin = { sessionId, labels: new OriginLabels(sessionId, this.#backend) }
+    }
+    for (const one of measurements) this.#measured.record(this.#origin.labels.addTo(one))
   }
 
   batchEnded({ size, waitMs }: BatchReport): void {
