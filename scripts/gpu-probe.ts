@@ -14,6 +14,7 @@ import { createLocalSampler } from '../src/backends/sampling/node-sampler.ts'
 import { gpuQuery, NvidiaSmi, parseGpuLine } from '../src/backends/sampling/nvidia-smi.ts'
 import { Nvml } from '../src/backends/sampling/nvml.ts'
 import { ResourcePoller } from '../src/backends/sampling/poller.ts'
+import type { ResourceSampler } from '../src/backends/sampling/sampler.ts'
 import { sleep, systemClock as clock } from '../src/foundation/clock.ts'
 import type { Log } from '../src/foundation/log.ts'
 import { RecordingSink } from '../src/testing/recording-sink.ts'
@@ -124,8 +125,9 @@ async function showEvents(): Promise<void> {
     intervalSeconds: 1,
     log,
   })
-  const sampler = createLocalSampler({ clock, log, pollSeconds: 1 })
-  poller.add({ backend: 'local', nodeId: hostname(), sampler })
+  const createSampler = (pollSeconds: number): ResourceSampler =>
+    createLocalSampler({ clock, log, pollSeconds })
+  poller.follow('local', [{ nodeId: hostname(), createSampler }])
   await poller.start()
   await sleep(clock, polls * 1000 + 500)
   await poller.stop()

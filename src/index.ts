@@ -10,6 +10,7 @@ export type {
   Connection,
   EventNotice,
   Job,
+  NodeCapacity,
   NodeNotice,
   Notice,
   Refusal,

@@ -101,7 +101,12 @@ export function toEventNotice<Fields extends object>(
 /** A change of the backend's nodes, or a sample that a node sent by itself. */
 export type NodeNotice =
   | { readonly kind: 'node-joined'; readonly node: SampledNode }
-  | { readonly kind: 'node-left'; readonly nodeId: string }
+  | {
+      readonly kind: 'node-left'
+      readonly nodeId: string
+      /** Why it was lost, and which tasks were running there. Default: it was drained. */
+      readonly lost?: { readonly reason: string; readonly tasks: readonly string[] }
+    }
   | { readonly kind: 'sample'; readonly nodeId: string; readonly sample: ResourceSample }
 
 /** Something about the backend itself or about its work. */
@@ -162,9 +167,26 @@ export interface Connection {
   release(reason: string): Promise<void>
 }
 
+/** What a node has for tasks. */
+export interface NodeCapacity {
+  readonly cores: number
+  readonly gpus: number
+  readonly memoryMb: number
+  readonly labels?: Readonly<Record<string, string>>
+  /** Of the library that runs there. */
+  readonly version?: string
+}
+
 /** A node of a backend, of which samples can be recorded. */
 export interface SampledNode {
   readonly nodeId: string
+  /** For `tutti.NodeJoined`, which says 0 where it is unknown. */
+  readonly capacity?: NodeCapacity
+  /**
+   * Where several backends have a node, the one with the highest number samples it, and among
+   * equals the first of the session. Default 0.
+   */
+  readonly samplingPriority?: number
   /**
    * A sampler that is polled, and closed, by the caller. Without it the node is not polled: the
    * backend sends its samples as notices.

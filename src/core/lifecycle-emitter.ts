@@ -15,7 +15,7 @@ import {
   TaskSubmitted,
 } from '../events/vocabulary.ts'
 import type { Clock } from '../foundation/clock.ts'
-import { maskSecrets } from '../foundation/secrets.ts'
+import { maskSecretsIn } from '../foundation/secrets.ts'
 import { emptyAttributes, type JsonObject, type JsonValue } from '../foundation/json-value.ts'
 import { errorTypeOf, TaskCanceledError } from '../foundation/task-errors.ts'
 import {
@@ -220,10 +220,4 @@ const aboutAttempt = ({ task, backend, nodeId, workerId, attempt, life }: Entry)
 })
 
 /** Texts of backends may quote what a program or a server printed. */
-const withoutSecrets = (fields: object): object =>
-  Object.fromEntries(
-    Object.entries(fields).map(([name, value]: [string, unknown]) => [
-      name,
-      typeof value === 'string' ? maskSecrets(value) : value,
-    ]),
-  )
+const withoutSecrets = (fields: object): object => maskSecretsIn(fields as JsonObject)

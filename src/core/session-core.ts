@@ -11,13 +11,12 @@ import type {
   NodeNotice,
   Notice,
 } from '../backends/backend.ts'
-import { ResourcePoller } from '../backends/sampling/poller.ts'
 import type { EventClass, TrustedFields } from '../events/event.ts'
 import type { Clock } from '../foundation/clock.ts'
 import { messageOf, StateError, ValueError } from '../foundation/errors.ts'
 import type { Log } from '../foundation/log.ts'
 import type { Task } from '../tasks/task.ts'
-import { TelemetryManager } from '../telemetry/manager.ts'
+import type { TelemetryManager } from '../telemetry/manager.ts'
 import { Admission } from './admission.ts'
 import {
   Attempt,
@@ -32,6 +31,7 @@ import { Ledger } from './ledger.ts'
 import { TelemetryEmitter } from './lifecycle-emitter.ts'
 import { RecordedEnds } from './recorded-ends.ts'
 import { route } from './routing.ts'
+import { SessionTelemetry } from './session-telemetry.ts'
 import {
   type CloseOptions,
   expectBackend,
@@ -59,8 +59,7 @@ export class SessionCore {
   readonly #admission: Admission
   readonly #recordedEnds: RecordedEnds
   readonly #bindings: BackendBinding[] = []
-  #telemetry: TelemetryManager | null = null
-  #poller: ResourcePoller | null = null
+  #telemetry: SessionTelemetry | null = null
   #closing: Promise<void> | null = null
 
   constructor({ id, workDir, clock, log }: ResolvedSessionOptions) {
@@ -106,7 +105,7 @@ export class SessionCore {
     const connection: unknown = backend.connect(this.createListener(backend.name), session)
     expectConnection(backend.name, connection)
     this.#bindings.push({ backend, connection })
-    this.#poller?.follow(backend.name, backend.nodes ?? [])
+    this.#telemetry?.poller.follow(backend.name, backend.nodes ?? [])
   }
 
   /** For a backend, or for another target of dispatched work. */
@@ -128,7 +127,7 @@ export class SessionCore {
       },
       notice: (notice) => {
         try {
-          if (isNodeNotice(notice)) this.#poller?.take(backendName, notice)
+          if (isNodeNotice(notice)) this.#telemetry?.poller.take(backendName, notice)
           else this.#ledger.emitter.noticed(backendName, notice)
         } catch (error) {
           warn('a notice', error)
@@ -142,17 +141,15 @@ export class SessionCore {
     this.#admission.expectOpen()
     if (this.#telemetry !== null) throw new StateError('telemetry was already started')
     const parts = { sessionId: this.id, clock: this.clock, log: this.log }
-    const telemetry = new TelemetryManager({ ...manager, ...parts })
+    const telemetry = new SessionTelemetry({ ...manager, ...parts }, pollSeconds)
     this.#telemetry = telemetry
     await telemetry.start().catch((error: unknown) => {
       this.#telemetry = null
       throw error
     })
     this.#admission.expectOpen()
-    const sink = telemetry
-    const poller = new ResourcePoller({ ...parts, sink, intervalSeconds: pollSeconds })
-    this.#poller = poller
-    this.#ledger.emitter = new TelemetryEmitter({ ...parts, sink, keepResults })
+    const { poller } = telemetry
+    this.#ledger.emitter = new TelemetryEmitter({ ...parts, sink: telemetry, keepResults })
     if (telemetry.checkpointFile !== null) this.#recordedEnds.record = telemetry
     for (const { backend } of this.#bindings) poller.follow(backend.name, backend.nodes ?? [])
     await poller.start()
@@ -236,7 +233,6 @@ export class SessionCore {
     await within(deadline, () => this.#recordedEnds.close())
     cancelTimer()
     this.#ledger.cancelRest(closeReason)
-    await this.#poller?.stop()
     await this.#telemetry?.stop()
   }
 

@@ -10,7 +10,7 @@ import { lookForSecrets } from '../foundation/secrets.ts'
 import { atExit } from '../runtime/at-exit.ts'
 import { StepScheduler } from '../runtime/turn-budget.ts'
 import { noStep } from '../views/panel.ts'
-import { resources } from '../views/resources.ts'
+import { concernsNodes, resources } from '../views/resources.ts'
 import { EventBus } from './bus.ts'
 import type { Enrichers } from './spans/enrichers.ts'
 import { type MetricSource, readMetrics } from './metrics/metrics.ts'
@@ -90,8 +90,7 @@ export class Pipeline {
   }
 
   publish(event: BaseEvent): void {
-    if (event.event_type === 'ResourceUpdate')
-      resources.take(this.#parts.source.nodes, event, noStep)
+    if (concernsNodes(event.event_type)) resources.take(this.#parts.source.nodes, event, noStep)
     this.#bus.publish(this.book.admit(event))
   }
 

@@ -16,11 +16,15 @@ export interface NodeUsage {
   readonly cpu: Gauge
   readonly memory: Gauge
   readonly gpu: Gauge
+  /** Its last readings are no longer current. */
+  hasLeft: boolean
 }
 
 export interface ResourcesState {
   /** By backend and node. */
   readonly nodes: Map<string, NodeUsage>
+  /** The session's own host, while it is sampled. */
+  ownHost: NodeUsage | null
   /** The node of the latest reading. */
   latest: NodeUsage | null
 }
@@ -44,9 +48,13 @@ export interface NodeSummary {
 const mostNodes = 100_000
 
 export const resources: Panel<ResourcesState, void, readonly NodeSummary[]> = {
-  create: () => ({ nodes: new Map(), latest: null }),
+  create: () => ({ nodes: new Map(), ownHost: null, latest: null }),
 
   take(state, event) {
+    if (event.event_type === 'tutti.NodeJoined') endOwnHost(state)
+    if (event.event_type === 'tutti.NodeLost' || event.event_type === 'tutti.NodeDrained') {
+      leave(state, state.nodes.get(keyOf(event)))
+    }
     // The readings of a single GPU are not those of its node.
     if (event.event_type !== 'ResourceUpdate' || event.resource_scope !== 'per_node') return
     const node = nodeOf(state, event)
@@ -54,6 +62,8 @@ export const resources: Panel<ResourcesState, void, readonly NodeSummary[]> = {
     record(node.cpu, event.cpu_percent)
     record(node.memory, event.memory_percent)
     record(node.gpu, event.gpu_percent)
+    node.hasLeft = false
+    if (node.backend === 'tutti') state.ownHost = node
     state.latest = node
   },
 
@@ -68,14 +78,47 @@ export const resources: Panel<ResourcesState, void, readonly NodeSummary[]> = {
     })),
 }
 
-function nodeOf({ nodes }: ResourcesState, { backend, node_id }: ViewEvent): NodeUsage | null {
+/** Whether an event of this type changes anything here. */
+export const concernsNodes = (eventType: string): boolean => nodeEvents.has(eventType)
+
+const nodeEvents = new Set([
+  'ResourceUpdate',
+  'tutti.NodeJoined',
+  'tutti.NodeLost',
+  'tutti.NodeDrained',
+])
+
+const keyOf = ({ backend, node_id }: ViewEvent): string =>
+  JSON.stringify([backend, textOf(node_id)])
+
+function leave(state: ResourcesState, node: NodeUsage | undefined): void {
+  if (node === undefined) return
+  node.hasLeft = true
+  if (state.latest === node) state.latest = null
+}
+
+/** A session samples its own host only while no backend has a node. */
+function endOwnHost(state: ResourcesState): void {
+  if (state.ownHost !== null) leave(state, state.ownHost)
+  state.ownHost = null
+}
+
+function nodeOf({ nodes }: ResourcesState, event: ViewEvent): NodeUsage | null {
+  const { backend, node_id } = event
   const nodeId = textOf(node_id)
-  const key = JSON.stringify([backend, nodeId])
+  const key = keyOf(event)
   const known = nodes.get(key)
   if (known !== undefined) return known
   if (nodes.size >= mostNodes) return null
   const gauge = (): Gauge => ({ last: null, max: null, sum: 0, count: 0 })
-  const node = { backend, nodeId, cpu: gauge(), memory: gauge(), gpu: gauge() }
+  const node = {
+    backend,
+    nodeId,
+    cpu: gauge(),
+    memory: gauge(),
+    gpu: gauge(),
+    hasLeft: false,
+  }
   nodes.set(key, node)
   return node
 }

@@ -33,8 +33,10 @@ describe('close()', () => {
     for (const end of await Promise.all(ends))
       expect(end).toMatchObject({ reason: 'session closed' })
     expect(done.state).toBe('DONE')
-    expect(typesOf(all).slice(-3)).toEqual(['TaskCanceled', 'TaskCanceled', 'SessionEnded'])
-    const [first, second] = all.slice(-3)
+    const last = all.slice(-4)
+    const rest = ['ResourceUpdate', 'SessionEnded']
+    expect(typesOf(last)).toEqual(['TaskCanceled', 'TaskCanceled', ...rest])
+    const [first, second] = last
     expect([first?.task_id, second?.task_id]).toEqual([waiting.uid, running.uid])
     expect(first).toMatchObject({ duration_seconds: 0 })
     expect(attribute(first, 'incomplete_lifecycle')).toBe(true)
@@ -87,7 +89,7 @@ describe('close()', () => {
     await clock.advance(1)
     await closing
     expect(stuck.error).toMatchObject({ name: 'TaskCanceledError', reason: 'session closed' })
-    expect(heard.slice(-2)).toEqual(['TaskCanceled', 'SessionEnded'])
+    expect(heard.slice(-3)).toEqual(['TaskCanceled', 'ResourceUpdate', 'SessionEnded'])
     expect(hanging.closes).toBe(1)
     const before = heard.length
     hanging.complete(stuck)
@@ -153,7 +155,10 @@ describe('polling of nodes', () => {
   class Sampled extends FakeBackend {
     readonly log: string[] = []
     override readonly nodes = [
-      { nodeId: 'node-1', createSampler: (seconds: number) => this.#sampler(seconds) },
+      {
+        nodeId: `node-of-${this.name}`,
+        createSampler: (seconds: number) => this.#sampler(seconds),
+      },
     ]
 
     #sampler(seconds: number): ResourceSampler {
@@ -181,7 +186,7 @@ describe('polling of nodes', () => {
     await clock.advance(2000)
     await turns()
     await telemetry.flush()
-    expect(heard).toEqual(['early node-1', 'late node-1'])
+    expect(heard).toEqual(['early node-of-early', 'late node-of-late'])
     await session.close()
     expect(early.log).toEqual(['create 2', 'prime', 'close'])
     expect(late.log).toEqual(['create 2', 'prime', 'close'])

@@ -1,13 +1,23 @@
-import { expect, it } from 'vitest'
-import { toEventNotice } from '../../src/backends/backend.ts'
+import { hostname } from 'node:os'
+import { describe, expect, it } from 'vitest'
+import { type Backend, toEventNotice } from '../../src/backends/backend.ts'
+import { ConcurrentBackend } from '../../src/backends/local/concurrent-backend.ts'
+import { NoopBackend } from '../../src/backends/noop-backend.ts'
 import type { BaseEvent } from '../../src/events/event.ts'
 import { defineEvent } from '../../src/events/define-event.ts'
+import { ResourceUpdate } from '../../src/events/resource-update.ts'
+import type { TelemetryEvent } from '../../src/events/vocabulary.ts'
+import { version } from '../../src/foundation/version.ts'
+import { Session } from '../../src/session/session.ts'
+import { ManualClock } from '../../src/testing/manual-clock.ts'
 import { FakeSampler, idle } from '../backends/sampling/poller-setup.ts'
+import { eventually } from '../eventually.ts'
+import { eventsIn, tempFolder } from '../telemetry/open-telemetry.ts'
 import { openSession } from './open-session.ts'
 
 const told = (events: readonly BaseEvent[]): string[] =>
   events
-    .filter(({ event_type }) => event_type === 'ResourceUpdate')
+    .filter(({ event_type, backend }) => event_type === 'ResourceUpdate' && backend !== 'tutti')
     .map(({ event_time, backend, node_id }) => `${event_time} ${backend} ${node_id}`)
 
 it('the poller follows nodes that join and leave while the session runs', async () => {
@@ -81,5 +91,81 @@ it('a backend emits an event of its own class, stamped by the session', async ()
     node_id: 'n',
     task_id: 'task-x',
     left: 3,
+  })
+})
+
+describe('the rows of this host', () => {
+  /** The events of a session of these backends; `end` ends it after 12 s, with polls every 5 s. */
+  async function eventsOf(
+    backends: readonly Backend[],
+    end: 'close' | 'stop' = 'close',
+  ): Promise<TelemetryEvent[]> {
+    const clock = new ManualClock(1000)
+    const events: TelemetryEvent[] = []
+    await using session = new Session(backends, { clock })
+    const telemetry = await session.startTelemetry()
+    telemetry.subscribe((event) => void events.push(event))
+    for (const second of [5, 10, 12]) {
+      await clock.advance(second * 1000 - (clock.now() - 1000) * 1000)
+      // The samplers read real files.
+      const polls = Math.floor(second / 5)
+      await eventually(() => expect(rowsOf(events).length).toBeGreaterThanOrEqual(polls))
+    }
+    if (end === 'stop') await telemetry.stop()
+    else await session.close()
+    return events
+  }
+
+  const rowsOf = (events: readonly TelemetryEvent[]): ResourceUpdate[] =>
+    events.filter((event) => event instanceof ResourceUpdate && event.gpu_id === null) as never
+
+  it.each(['close', 'stop'] as const)(
+    'two local backends have one row a poll, and one before SessionEnded: %s()',
+    async (end) => {
+      const names = ['one', 'two']
+      const backends = await Promise.all(names.map((name) => ConcurrentBackend.create({ name })))
+      const events = await eventsOf(backends, end)
+      await Promise.all(backends.map((backend) => backend.close()))
+      const rows = rowsOf(events)
+      expect(rows.map(({ backend, node_id }) => [backend, node_id])).toEqual(
+        [1, 2, 3].map(() => ['one', hostname()]),
+      )
+      expect(rows.map(({ event_time: time }) => time)).toEqual([1005, 1010, 1012])
+      expect(rows.map((row) => row.disk_read_bytes === null)).toEqual([true, false, false])
+      expect(events.at(-1)?.event_type).toBe('SessionEnded')
+    },
+  )
+
+  it('a session whose backends have no nodes samples its own host', async () => {
+    const rows = rowsOf(await eventsOf([new NoopBackend()]))
+    expect(rows.map(({ backend, node_id }) => [backend, node_id])).toEqual(
+      [1, 2, 3].map(() => ['tutti', hostname()]),
+    )
+  })
+
+  it('a run that is shorter than the interval has a row, without differences', async () => {
+    const events: TelemetryEvent[] = []
+    const session = new Session([await ConcurrentBackend.create()])
+    const telemetry = await session.startTelemetry({ resourcePollSeconds: 86_400 })
+    telemetry.subscribe((event) => void events.push(event))
+    await session.close()
+    const unknown = { disk_read_bytes: null, net_sent_bytes: null, net_recv_bytes: null }
+    expect(rowsOf(events)).toEqual([expect.objectContaining(unknown)])
+    expect(rowsOf(events)[0]?.memory_percent).toBeGreaterThan(0)
+    expect(events.slice(-2).map(({ event_type: type }) => type)).toContain('SessionEnded')
+  })
+
+  it('NodeJoined is told for the local node when telemetry starts', async () => {
+    const options = { name: 'here', nodeId: 'n1', cores: 3, workers: 2, memoryMb: 512.5, gpus: [7] }
+    const backend = await ConcurrentBackend.create({ ...options, maxProcesses: 2 })
+    await using session = new Session([backend, new NoopBackend()])
+    const folder = tempFolder()
+    const telemetry = await session.startTelemetry({ checkpointPath: folder })
+    await telemetry.flush()
+    const [started, ...joined] = eventsIn(folder)
+    expect(started?.event_type).toBe('SessionStarted')
+    expect(joined).toMatchObject([
+      { backend: 'here', node_id: 'n1', cores: 3, gpus: 1, memory_mb: 512, labels: {}, version },
+    ])
   })
 })

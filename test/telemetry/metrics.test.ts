@@ -6,6 +6,7 @@ import {
   type ResourceMetrics,
 } from '@opentelemetry/sdk-metrics'
 import { describe, expect, it } from 'vitest'
+import { NodeDrained, NodeJoined, NodeLost } from '../../src/events/library-events.ts'
 import { makeEvent } from '../../src/events/make-event.ts'
 import { ResourceUpdate } from '../../src/events/resource-update.ts'
 import {
@@ -42,7 +43,7 @@ const update = (fields: object) =>
   makeEvent(ResourceUpdate, { session_id: 's1', backend: 'local', node_id: 'n1', ...fields })
 
 describe('readMetrics', () => {
-  it('readMetrics: has every instrument from the start, with zeros', () => {
+  it('readMetrics: has every counter from the start, with zeros, and no gauge', () => {
     const { telemetry } = openTelemetry(withoutFile)
     expect(telemetry.readMetrics()).toEqual({
       tasks_submitted: 0,
@@ -56,9 +57,6 @@ describe('readMetrics', () => {
       task_duration_seconds_sum: 0,
       task_queue_seconds_count: 0,
       task_queue_seconds_sum: 0,
-      node_cpu_utilization: 0,
-      node_memory_utilization: 0,
-      node_gpu_utilization: 0,
     })
   })
 
@@ -159,10 +157,10 @@ describe('node gauges', () => {
     telemetry.emit(update({ cpu_percent: 20 }))
     telemetry.emit(update({ cpu_percent: null }))
     telemetry.emit(update({ backend: 'other', cpu_percent: 90 }))
-    expect(telemetry.readMetrics()).toMatchObject({
-      node_cpu_utilization: 90,
-      node_memory_utilization: 0,
-    })
+    const latest = telemetry.readMetrics()
+    expect(latest).toMatchObject({ node_cpu_utilization: 90 })
+    expect(latest).not.toHaveProperty('node_memory_utilization')
+    expect(latest).not.toHaveProperty('node_gpu_utilization')
     const { resourceMetrics } = await reader.collect()
     const cpu = resourceMetrics.scopeMetrics[0]?.metrics.find(
       ({ descriptor }) => descriptor.name === 'node_cpu_utilization',
@@ -179,6 +177,39 @@ describe('node gauges', () => {
       cpu_percent: { last: 20, mean: 15, max: 20 },
       gpu_percent: { last: 70, mean: 70, max: 70 },
     })
+  })
+
+  it('node gauges: a node that left has none, until it is sampled again', async () => {
+    const reader = new ManualReader()
+    const { telemetry } = openTelemetry({ ...withoutFile, metricReaders: [reader] })
+    await telemetry.start()
+    const shown = async (): Promise<unknown[]> => {
+      const { resourceMetrics } = await reader.collect()
+      const metrics = resourceMetrics.scopeMetrics[0]?.metrics ?? []
+      const cpu = metrics.find(({ descriptor }) => descriptor.name === 'node_cpu_utilization')
+      const series = cpu?.dataPoints.map(({ attributes: { backend, node_id } }) => [
+        backend,
+        node_id,
+      ])
+      return [telemetry.readMetrics()['node_cpu_utilization'], ...(series ?? [])]
+    }
+    const about = (backend: string, node_id: string) => ({ session_id: 's1', backend, node_id })
+    const [own, one, two] = [about('tutti', 'host'), about('far', 'n1'), about('far', 'n2')]
+    telemetry.emit(makeEvent(ResourceUpdate, { ...own, cpu_percent: 1 }))
+    expect(await shown()).toEqual([1, ['tutti', 'host']])
+    // The session's own host is sampled only while no backend has a node.
+    telemetry.emit(makeEvent(NodeJoined, one))
+    expect(await shown()).toEqual([undefined])
+    telemetry.emit(makeEvent(ResourceUpdate, { ...one, cpu_percent: 2 }))
+    telemetry.emit(makeEvent(ResourceUpdate, { ...two, cpu_percent: 3 }))
+    telemetry.emit(makeEvent(NodeLost, { ...two, reason: 'no heartbeat', tasks: [] }))
+    expect(await shown()).toEqual([undefined, ['far', 'n1']])
+    telemetry.emit(makeEvent(NodeDrained, one))
+    expect(await shown()).toEqual([undefined])
+    telemetry.emit(makeEvent(ResourceUpdate, { ...two, cpu_percent: 4 }))
+    expect(await shown()).toEqual([4, ['far', 'n2']])
+    await telemetry.stop()
+    expect(telemetry.summary().resources).toHaveLength(3)
   })
 
   it('node gauges: are differences for a reader with delta temporality', async () => {

@@ -30,6 +30,7 @@ import {
   expectCores,
   expectGpus,
   expectMemoryMb,
+  toNodeCapacity,
   usableCores,
   usableMemoryMb,
   visibleGpus,
@@ -133,6 +134,8 @@ export class ConcurrentBackend implements Backend {
     this.nodes = [
       {
         nodeId,
+        capacity: toNodeCapacity(this.#capacity),
+        samplingPriority: 1,
         createSampler: (pollSeconds) => createLocalSampler({ clock, log, pollSeconds }),
       },
     ]

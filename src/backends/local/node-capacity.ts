@@ -5,9 +5,20 @@ import { availableParallelism, totalmem } from 'node:os'
 import { ValueError } from '../../foundation/errors.ts'
 import { describe, expectInteger, expectNumber, invalid } from '../../foundation/options.ts'
 import { findCpuLimit, findMemoryLimit, type KernelRoots } from '../sampling/cgroup.ts'
-import type { GpuId } from './slots.ts'
+import { version } from '../../foundation/version.ts'
+import type { NodeCapacity } from '../backend.ts'
+import type { Capacity, GpuId } from './slots.ts'
 
 const kernel: KernelRoots = { procRoot: '/proc', cgroupRoot: '/sys/fs/cgroup' }
+
+/** As it is told to sessions. */
+export const toNodeCapacity = ({ cores, gpuIds, memoryMb }: Capacity): NodeCapacity => ({
+  cores,
+  gpus: gpuIds.length,
+  memoryMb: Math.floor(memoryMb),
+  labels: {},
+  version,
+})
 
 /** The processors that this process may use: by affinity, and by its control group's quota. */
 export function usableCores(roots: KernelRoots = kernel): number {

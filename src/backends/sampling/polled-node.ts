@@ -35,6 +35,7 @@ export class PolledNode {
   #running: { readonly done: Promise<void>; readonly sinceMs: number } | undefined
   #isClosed = false
   #isWarned = false
+  #isHung = false
 
   constructor(node: PolledNodeOptions, context: PolledNodeContext) {
     this.#node = node
@@ -54,10 +55,20 @@ export class PolledNode {
     }
   }
 
-  /** Resolves when no call is under way, or after 2 s. */
+  /** The last poll, after a call that is under way. Resolves when its events are emitted. */
+  async pollOnceMore(): Promise<void> {
+    await this.settled()
+    if (this.#isHung) return
+    this.poll()
+    await this.settled()
+  }
+
+  /** Resolves when no call is under way, or after 2 s; later calls do not wait for it again. */
   async settled(): Promise<void> {
-    if (this.#running === undefined) return
-    await withDeadline(this.#context.clock, this.#running.done).catch(() => {})
+    if (this.#running === undefined || this.#isHung) return
+    await withDeadline(this.#context.clock, this.#running.done).catch(() => {
+      this.#isHung = true
+    })
   }
 
   /** Emits nothing from now on. Resolves when the sampler is closed, or after 2 s. */
@@ -79,6 +90,7 @@ export class PolledNode {
         this.#warn(`failed: ${messageOf(error)}`)
       } finally {
         this.#running = undefined
+        this.#isHung = false
       }
     }
     const sinceMs = this.#context.clock.monotonicMs()

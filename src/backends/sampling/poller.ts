@@ -1,88 +1,82 @@
-/** Polls nodes at an interval; their readings become events. It reads nothing itself. */
+/**
+ * Follows the nodes of a session's backends: tells when they come and go, and polls them at an
+ * interval. It reads nothing itself.
+ */
 
-import { messageOf, StateError } from '../../foundation/errors.ts'
-import { expectNumber, invalid } from '../../foundation/options.ts'
+import { hostname } from 'node:os'
+import { stampEvent, type TrustedFields } from '../../events/event.ts'
+import { NodeDrained, NodeJoined, NodeLost } from '../../events/library-events.ts'
+import { messageOf } from '../../foundation/errors.ts'
+import { expectNumber } from '../../foundation/options.ts'
+import { maskSecretsIn } from '../../foundation/secrets.ts'
 import { Service } from '../../foundation/service.ts'
 import type { NodeNotice, SampledNode } from '../backend.ts'
-import {
-  emitSample,
-  PolledNode,
-  type PolledNodeContext,
-  type PolledNodeOptions,
-} from './polled-node.ts'
+import { type NodeClaim, NodeClaims } from './node-claims.ts'
+import { createLocalSampler } from './node-sampler.ts'
+import { emitSample, PolledNode, type PolledNodeContext } from './polled-node.ts'
 
 export interface ResourcePollerOptions extends PolledNodeContext {
   /** Above 0, at most a day. Default 5. */
   readonly intervalSeconds?: number
+  /** Sampled as backend `tutti` while no backend has a node. Default: this host. */
+  readonly ownHost?: SampledNode
 }
 
+/** The backend that the session's own host is told under. */
+const ownBackend = 'tutti'
+
 /**
- * Polls every node once an interval, the first time one interval after `start()`. A poll of a
- * node with N GPUs emits 1 + N ResourceUpdate events of one `event_time`. Polls of a node never
- * overlap, missed ones are not made up for, and no node waits for another. The poller closes the
- * samplers that it was given.
+ * Polls every node once an interval, the first time one interval after `start()`, and a last time
+ * in `stop()`. A poll of a node with N GPUs emits 1 + N ResourceUpdate events of one `event_time`,
+ * also where several backends have the node. Polls of a node never overlap, missed ones are not
+ * made up for, and no node waits for another. The poller closes the samplers that it created.
  */
 export class ResourcePoller extends Service {
   readonly #options: ResourcePollerOptions
   readonly #intervalMs: number
-  readonly #nodes = new Map<string, PolledNode>()
+  readonly #claims = new NodeClaims()
+  /** By node. */
+  readonly #polled = new Map<string, { readonly owner: NodeClaim; readonly node: PolledNode }>()
+  readonly #ownHost: NodeClaim
+  #polledHost: PolledNode | null = null
   #state: 'new' | 'running' | 'stopped' = 'new'
   #cancelTimer: () => void = () => {}
 
   constructor(options: ResourcePollerOptions) {
     super()
     this.#options = options
-    const { intervalSeconds = 5 } = options
+    const { clock, log, intervalSeconds = 5 } = options
     const range = { above: 0, max: 86_400 }
     this.#intervalMs = expectNumber('intervalSeconds', intervalSeconds, range) * 1000
+    const host: SampledNode = {
+      nodeId: hostname(),
+      createSampler: (pollSeconds) => createLocalSampler({ clock, log, pollSeconds }),
+    }
+    this.#ownHost = { backend: ownBackend, node: options.ownHost ?? host }
   }
 
-  /** Also after `start()`: the node is primed at once and polled from the next cycle on. */
-  add(options: PolledNodeOptions): void {
-    if (this.#state === 'stopped') throw new StateError('The resource poller has stopped')
-    const key = keyOf(options)
-    if (this.#nodes.has(key)) throw invalid('nodeId', 'a node not polled yet', options.nodeId)
-    const node = new PolledNode(options, this.#options)
-    this.#nodes.set(key, node)
-    if (this.#state === 'running') node.prime()
-  }
-
-  /** Polls the nodes that a backend has now; those that are polled already stay. */
+  /**
+   * Follows a backend, with the nodes that it has now. Call in the session's order; also after
+   * `start()`: a node is primed at once then, and polled from the next cycle on.
+   */
   follow(backend: string, nodes: readonly SampledNode[]): void {
-    for (const node of nodes) this.#join(backend, node)
+    this.#claims.addBackend(backend)
+    for (const node of nodes) this.#join({ backend, node })
   }
 
   /** Follows a backend whose nodes come and go, or send samples by themselves. */
   take(backend: string, notice: NodeNotice): void {
     if (this.#state === 'stopped') return
-    if (notice.kind === 'node-joined') this.#join(backend, notice.node)
-    else if (notice.kind === 'node-left') void this.remove({ backend, nodeId: notice.nodeId })
-    else emitSample(this.#options, { backend, nodeId: notice.nodeId }, notice.sample)
-  }
-
-  #join(backend: string, node: SampledNode): void {
-    const { nodeId } = node
-    if (node.createSampler === undefined || this.#nodes.has(keyOf({ backend, nodeId }))) return
-    try {
-      this.add({ backend, nodeId, sampler: node.createSampler(this.#intervalMs / 1000) })
-    } catch (error) {
-      const text = `node "${nodeId}" (backend "${backend}") has no sampler: ${messageOf(error)}`
-      this.#options.log.warn('SamplerFailed', text)
-    }
-  }
-
-  /** Resolves when the node's sampler is closed, or after 2 s; an unknown node is fine. */
-  async remove(node: Omit<PolledNodeOptions, 'sampler'>): Promise<void> {
-    const key = keyOf(node)
-    const polled = this.#nodes.get(key)
-    this.#nodes.delete(key)
-    await polled?.close()
+    if (notice.kind === 'node-joined') this.#join({ backend, node: notice.node })
+    else if (notice.kind === 'node-left') this.#leave(backend, notice)
+    else this.#record(backend, notice)
   }
 
   protected async onStart(): Promise<void> {
     this.#state = 'running'
-    const nodes = [...this.#nodes.values()]
-    for (const node of nodes) node.prime()
+    this.#updateOwnHost()
+    const nodes = this.#allPolled()
+    for (const { node } of this.#polled.values()) node.prime()
     await Promise.all(nodes.map((node) => node.settled()))
     this.#pollAt(this.#options.clock.monotonicMs() + this.#intervalMs)
   }
@@ -90,16 +84,95 @@ export class ResourcePoller extends Service {
   protected async onStop(): Promise<void> {
     this.#state = 'stopped'
     this.#cancelTimer()
-    const nodes = [...this.#nodes.values()]
-    this.#nodes.clear()
-    await Promise.all(nodes.map((node) => node.close()))
+    const nodes = this.#allPolled()
+    this.#polled.clear()
+    this.#polledHost = null
+    await Promise.all(
+      nodes.map(async (node) => {
+        await node.pollOnceMore()
+        await node.close()
+      }),
+    )
+  }
+
+  #join(claim: NodeClaim): void {
+    const { backend, node } = claim
+    const { nodeId, capacity } = node
+    if (this.#state === 'stopped' || !this.#claims.add(claim)) return
+    const { cores = 0, gpus = 0, memoryMb = 0, labels = {}, version = '' } = capacity ?? {}
+    const facts = { cores, gpus, memory_mb: memoryMb, labels: maskSecretsIn(labels), version }
+    const { clock, sink } = this.#options
+    sink.emit(stampEvent(NodeJoined, clock, { ...this.#origin(backend, nodeId), ...facts }))
+    this.#updateOwner(nodeId)
+    this.#updateOwnHost()
+  }
+
+  #leave(backend: string, notice: NodeNotice & { readonly kind: 'node-left' }): void {
+    const { nodeId, lost } = notice
+    if (!this.#claims.remove(backend, nodeId)) return
+    const { clock, sink } = this.#options
+    const origin = this.#origin(backend, nodeId)
+    if (lost === undefined) sink.emit(stampEvent(NodeDrained, clock, origin))
+    else sink.emit(stampEvent(NodeLost, clock, { ...origin, ...maskSecretsIn(lost) }))
+    this.#updateOwner(nodeId)
+    this.#updateOwnHost()
+  }
+
+  #origin(backend: string, nodeId: string): TrustedFields {
+    return { session_id: this.#options.sessionId, backend, node_id: nodeId }
+  }
+
+  /** A sample that the node sent; ignored where another backend samples the node. */
+  #record(backend: string, { nodeId, sample }: NodeNotice & { readonly kind: 'sample' }): void {
+    const owner = this.#claims.ownerOf(nodeId)
+    if (owner !== undefined && owner.backend !== backend) return
+    emitSample(this.#options, { backend, nodeId }, sample)
+  }
+
+  #updateOwner(nodeId: string): void {
+    const owner = this.#claims.ownerOf(nodeId)
+    const before = this.#polled.get(nodeId)
+    if (before?.owner === owner) return
+    void before?.node.close()
+    this.#polled.delete(nodeId)
+    const node = owner === undefined ? null : this.#create(owner)
+    if (owner === undefined || node === null) return
+    this.#polled.set(nodeId, { owner, node })
+    if (this.#state === 'running') node.prime()
+  }
+
+  #updateOwnHost(): void {
+    if (this.#state !== 'running' || this.#claims.isEmpty === (this.#polledHost !== null)) return
+    void this.#polledHost?.close()
+    this.#polledHost = this.#claims.isEmpty ? this.#create(this.#ownHost) : null
+    this.#polledHost?.prime()
+  }
+
+  /** `null` when the node sends its samples by itself, or cannot be sampled. */
+  #create({ backend, node }: NodeClaim): PolledNode | null {
+    const { nodeId } = node
+    try {
+      const sampler = node.createSampler?.(this.#intervalMs / 1000)
+      return sampler === undefined
+        ? null
+        : new PolledNode({ backend, nodeId, sampler }, this.#options)
+    } catch (error) {
+      const text = `node "${nodeId}" (backend "${backend}") has no sampler: ${messageOf(error)}`
+      this.#options.log.warn('SamplerFailed', text)
+      return null
+    }
+  }
+
+  #allPolled(): PolledNode[] {
+    const nodes = Array.from(this.#polled.values(), ({ node }) => node)
+    return this.#polledHost === null ? nodes : [...nodes, this.#polledHost]
   }
 
   #pollAt(dueMs: number): void {
     const { clock } = this.#options
     const poll = (): void => {
       this.#pollAt(nextDueMs(dueMs, clock.monotonicMs(), this.#intervalMs))
-      for (const node of this.#nodes.values()) node.poll()
+      for (const node of this.#allPolled()) node.poll()
     }
     // A short interval may have passed meanwhile.
     const waitMs = Math.max(0, dueMs - clock.monotonicMs())
@@ -114,6 +187,3 @@ export class ResourcePoller extends Service {
 export function nextDueMs(dueMs: number, nowMs: number, intervalMs: number): number {
   return (nowMs - dueMs < intervalMs / 2 ? dueMs : nowMs) + intervalMs
 }
-
-const keyOf = (node: { readonly backend: string; readonly nodeId: string }): string =>
-  JSON.stringify([node.backend, node.nodeId])

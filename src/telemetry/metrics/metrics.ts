@@ -127,21 +127,21 @@ export const nodeInstruments: readonly NodeInstrument[] = [
     kind: 'updowncounter',
     unit: '%',
     description: 'current CPU utilization per node',
-    perNode: (node) => node.cpu.last,
+    perNode: (node) => (node.hasLeft ? null : node.cpu.last),
   },
   {
     name: 'node_memory_utilization',
     kind: 'updowncounter',
     unit: '%',
     description: 'current memory utilization per node',
-    perNode: (node) => node.memory.last,
+    perNode: (node) => (node.hasLeft ? null : node.memory.last),
   },
   {
     name: 'node_gpu_utilization',
     kind: 'updowncounter',
     unit: '%',
     description: 'current GPU utilization per node',
-    perNode: (node) => node.gpu.last,
+    perNode: (node) => (node.hasLeft ? null : node.gpu.last),
   },
 ]
 
@@ -155,7 +155,8 @@ export interface MetricSource {
 
 /**
  * Each instrument's name with its sum over all labels, zeros included; for gauges the value of the
- * node that was polled last. Measurements of backends appear once there is one.
+ * node that was polled last, absent when nothing was measured. Measurements of backends appear once
+ * there is one.
  */
 export function readMetrics({ tasks, nodes, measured }: MetricSource): Record<string, number> {
   const { latest } = nodes
@@ -167,7 +168,8 @@ export function readMetrics({ tasks, nodes, measured }: MetricSource): Record<st
     values[`${name}_sum`] = sum
   }
   for (const { name, perNode } of nodeInstruments) {
-    values[name] = latest === null ? 0 : (perNode(latest) ?? 0)
+    const level = latest === null ? null : perNode(latest)
+    if (level !== null) values[name] = level
   }
   for (const { instrument, count, sum } of measured.all()) {
     values[`${instrument.name}_count`] = (values[`${instrument.name}_count`] ?? 0) + count

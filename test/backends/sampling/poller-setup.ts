@@ -6,6 +6,8 @@ import {
   type ResourceSampler,
   unknownReadings,
 } from '../../../src/backends/sampling/sampler.ts'
+import type { SampledNode } from '../../../src/backends/backend.ts'
+import type { BaseEvent } from '../../../src/events/event.ts'
 import type { TimerOptions } from '../../../src/foundation/clock.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { RecordingSink } from '../../../src/testing/recording-sink.ts'
@@ -50,21 +52,27 @@ class SleepyClock extends ManualClock {
 }
 
 /** A poller on a manual clock, and everything that it emits. */
-export function setUp(intervalSeconds?: number) {
+export function setUp(intervalSeconds?: number, ownHost: SampledNode = { nodeId: 'own' }) {
   const clock = new SleepyClock()
   const sink = new RecordingSink()
   const warnings: string[] = []
+  /** What it tells about nodes, beside the samples. */
+  const nodeEvents: BaseEvent[] = []
   const poller = new ResourcePoller({
     clock,
-    sink,
+    sink: {
+      emit: (event) =>
+        event.event_type === 'ResourceUpdate' ? sink.emit(event) : nodeEvents.push(event),
+    },
+    ownHost,
     sessionId: 's1',
     log: { warn: (_, message) => warnings.push(message) },
     ...(intervalSeconds === undefined ? {} : { intervalSeconds }),
   })
   const add = (nodeId: string): FakeSampler => {
     const sampler = new FakeSampler()
-    poller.add({ backend: 'local', nodeId, sampler })
+    poller.follow('local', [{ nodeId, createSampler: () => sampler }])
     return sampler
   }
-  return { clock, sink, warnings, poller, add }
+  return { clock, sink, nodeEvents, warnings, poller, add }
 }

@@ -1,7 +1,8 @@
 import { describe, expect, it, vi } from 'vitest'
 import { nextDueMs } from '../../../src/backends/sampling/poller.ts'
 import { type ResourceSample, unknownReadings } from '../../../src/backends/sampling/sampler.ts'
-import { StateError, ValueError } from '../../../src/foundation/errors.ts'
+import type { SampledNode } from '../../../src/backends/backend.ts'
+import type { RecordingSink } from '../../../src/testing/recording-sink.ts'
 import { FakeSampler, idle, setUp } from './poller-setup.ts'
 
 const never = (): Promise<never> => new Promise(() => {})
@@ -47,7 +48,7 @@ describe('ResourcePoller', () => {
     const slow = add('slow')
     const quick = add('quick')
     const polls = [0, 1].map(() => Promise.withResolvers<ResourceSample>())
-    slow.answer = () => polls[slow.calls.length - 2]?.promise ?? never()
+    slow.answer = () => polls[slow.calls.length - 2]?.promise ?? Promise.resolve(idle)
     await poller.start()
     await clock.advance(12_000)
     expect(slow.calls).toEqual(['prime', 'sample'])
@@ -141,19 +142,19 @@ describe('ResourcePoller', () => {
     leaving.answer = () => poll.promise
     await poller.start()
     await clock.advance(5000)
-    const removed = poller.remove({ backend: 'local', nodeId: 'leaving' })
+    poller.take('local', { kind: 'node-left', nodeId: 'leaving' })
     expect(leaving.calls).toEqual(['prime', 'sample'])
     poll.resolve(idle)
-    await removed
+    await clock.advance(0)
     expect(leaving.calls).toEqual(['prime', 'sample', 'close'])
-    await poller.remove({ backend: 'local', nodeId: 'leaving' })
+    poller.take('local', { kind: 'node-left', nodeId: 'leaving' })
     await clock.advance(5000)
     expect(sink.events.map((event) => event.node_id)).toEqual(['staying', 'staying'])
     expect(leaving.calls).toHaveLength(3)
     await poller.stop()
   })
 
-  it('closes its samplers when it stops, and is silent from then on', async () => {
+  it('polls once more and closes its samplers when it stops, silent from then on', async () => {
     const { clock, sink, poller, add } = setUp()
     const sampler = add('host')
     await poller.start()
@@ -161,10 +162,12 @@ describe('ResourcePoller', () => {
     await poller.stop()
     await poller.stop()
     await clock.advance(60_000)
-    expect(sampler.calls).toEqual(['prime', 'sample', 'close'])
-    expect(sink.events).toHaveLength(1)
+    expect(sampler.calls).toEqual(['prime', 'sample', 'sample', 'close'])
+    expect(sink.events).toHaveLength(2)
     expect(clock.pendingTimers).toBe(0)
-    expect(() => add('late')).toThrow(StateError)
+    const late = add('late')
+    await clock.advance(60_000)
+    expect(late.calls).toEqual([])
   })
 
   it('stops within 2 s of a sampler that hangs, which is closed all the same', async () => {
@@ -183,7 +186,7 @@ describe('ResourcePoller', () => {
     await clock.advance(1)
     await stopped
     expect(hung.calls).toEqual(['prime', 'sample', 'close'])
-    expect(sink.events.map((event) => event.node_id)).toEqual(['fine'])
+    expect(sink.events.map((event) => event.node_id)).toEqual(['fine', 'fine'])
   })
 
   it('does nothing when it is stopped before it was started', async () => {
@@ -195,11 +198,71 @@ describe('ResourcePoller', () => {
     expect(sampler.calls).toEqual([])
   })
 
-  it('distinguishes nodes of one name by their backend, and refuses one that it has', () => {
-    const { poller, add } = setUp()
-    add('host')
-    poller.add({ backend: 'other', nodeId: 'host', sampler: new FakeSampler() })
-    expect(() => add('host')).toThrow(ValueError)
+  const nodeWith = (sampler: FakeSampler, samplingPriority = 0): SampledNode => ({
+    nodeId: 'host',
+    samplingPriority,
+    createSampler: () => sampler,
+  })
+  const ownersOf = (sink: RecordingSink): string[] => sink.events.map(({ backend }) => backend)
+
+  it('a node of several backends is sampled once: priority first, then order', async () => {
+    const { clock, sink, nodeEvents, poller } = setUp()
+    const [first, second, wide] = [new FakeSampler(), new FakeSampler(), new FakeSampler()]
+    poller.follow('first', [])
+    poller.follow('second', [nodeWith(second)])
+    await poller.start()
+    await clock.advance(5000)
+    poller.take('first', { kind: 'node-joined', node: nodeWith(first) })
+    await clock.advance(0)
+    await clock.advance(5000)
+    poller.follow('wide', [nodeWith(wide, 1)])
+    await clock.advance(0)
+    await clock.advance(5000)
+    // What a node sends by itself counts only where its backend owns the node.
+    poller.take('first', { kind: 'sample', nodeId: 'host', sample: idle })
+    poller.take('wide', { kind: 'node-left', nodeId: 'host' })
+    await clock.advance(0)
+    await clock.advance(5000)
+    expect(ownersOf(sink)).toEqual(['second', 'first', 'wide', 'first'])
+    await poller.stop()
+    expect(ownersOf(sink)).toEqual(['second', 'first', 'wide', 'first', 'first'])
+    expect(second.calls).toEqual(['prime', 'sample', 'close'])
+    expect(nodeEvents.map(({ event_type, backend }) => `${event_type} ${backend}`)).toEqual([
+      'tutti.NodeJoined second',
+      'tutti.NodeJoined first',
+      'tutti.NodeJoined wide',
+      'tutti.NodeDrained wide',
+    ])
+  })
+
+  it('samples its own host as "tutti" only while no backend has a node', async () => {
+    const hosts: FakeSampler[] = []
+    const createSampler = (): FakeSampler => {
+      const sampler = new FakeSampler()
+      hosts.push(sampler)
+      return sampler
+    }
+    const { clock, sink, nodeEvents, poller, add } = setUp(5, { nodeId: 'own', createSampler })
+    poller.follow('local', [])
+    await poller.start()
+    await clock.advance(5000)
+    add('node')
+    await clock.advance(0)
+    await clock.advance(5000)
+    const lost = { reason: 'no heartbeat', tasks: ['task-1'] }
+    poller.take('local', { kind: 'node-left', nodeId: 'node', lost })
+    await clock.advance(0)
+    await poller.stop()
+    expect(sink.events.map(({ backend, node_id }) => `${backend} ${node_id}`)).toEqual([
+      'tutti own',
+      'local node',
+      'tutti own',
+    ])
+    expect(hosts.map(({ calls }) => calls)).toEqual([
+      ['prime', 'sample', 'close'],
+      ['prime', 'sample', 'close'],
+    ])
+    expect(nodeEvents.at(-1)).toMatchObject({ event_type: 'tutti.NodeLost', ...lost })
   })
 
   it.each([0, -1, 86_401, NaN, Infinity])('refuses an interval of %s s', (seconds) => {

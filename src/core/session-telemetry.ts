@@ -1,0 +1,25 @@
+/** The telemetry of a session: with the poller of its backends' nodes, which ends before it. */
+
+import { ResourcePoller } from '../backends/sampling/poller.ts'
+import { TelemetryManager } from '../telemetry/manager.ts'
+import type { TelemetryOptions } from '../telemetry/options.ts'
+
+type SessionTelemetryParts = TelemetryOptions & Required<Pick<TelemetryOptions, 'clock' | 'log'>>
+
+export class SessionTelemetry extends TelemetryManager {
+  /** Not started: its backends come first. */
+  readonly poller: ResourcePoller
+
+  constructor(options: SessionTelemetryParts, pollSeconds: number) {
+    super(options)
+    const { clock, log, sessionId } = options
+    const parts = { clock, log, sessionId, sink: this, intervalSeconds: pollSeconds }
+    this.poller = new ResourcePoller(parts)
+  }
+
+  /** The last poll comes before SessionEnded, also where the application stops telemetry. */
+  protected override async onStop(): Promise<void> {
+    await this.poller.stop()
+    await super.onStop()
+  }
+}
