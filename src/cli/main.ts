@@ -7,7 +7,7 @@ import { expectOrigin } from '../foundation/options.ts'
 import { version } from '../foundation/version.ts'
 import { exitCodes } from './exit.ts'
 import { verifyJournal } from './journal.ts'
-import { createOutput, escapeLines, type Output, type OutputForm, type Terminal } from './output.ts'
+import { createOutput, type Output, type OutputForm } from './output.ts'
 import type { ServeOptions } from './serve.ts'
 import { guardStreams, type StandardStreams } from './standard-streams.ts'
 
@@ -19,14 +19,24 @@ interface GlobalOptions {
 const ttyRedrawMs = 100
 const plainRedrawMs = 10_000
 
-function createProgram(streams: StandardStreams, finish: (code: number) => void): Command {
+interface Cli {
+  readonly program: Command
+  readonly output: () => Output
+}
+
+function createCli(streams: StandardStreams, finish: (code: number) => void): Cli {
   const program = new Command('tutti')
     .description('Runs simulations, data work and LLM inference, all together.')
     .version(version)
-    .option('--json', 'results as JSON on stdout, nothing else')
+    .option('--json', 'results as JSON on stdout, errors as JSON on stderr, nothing else')
     .option('--quiet', 'no output except problems')
     .showSuggestionAfterError()
     .exitOverride()
+    .configureOutput({
+      writeErr(text) {
+        if (program.opts<GlobalOptions>().json !== true) streams.stderr.write(text)
+      },
+    })
   const output = (): Output => {
     const { json = false, quiet = false } = program.opts<GlobalOptions>()
     const form: OutputForm = json ? 'json' : quiet ? 'quiet' : 'text'
@@ -64,7 +74,7 @@ function createProgram(streams: StandardStreams, finish: (code: number) => void)
     .description('checks order, ends, counters and the tail of a checkpoint file')
     .argument('<file>', 'a .telemetry.jsonl file')
     .action(async (file: string) => finish(await verifyJournal(file, output())))
-  return program
+  return { program, output }
 }
 
 function toCount(text: string): number {
@@ -105,19 +115,31 @@ async function main(): Promise<void> {
   const finish = (code: number): void => {
     process.exitCode ||= code
   }
+  const { program, output } = createCli(streams, finish)
   try {
-    await createProgram(streams, finish).parseAsync()
+    await program.parseAsync()
   } catch (error) {
-    finish(explain(error, streams.stderr))
+    finish(explain(error, program, output()))
   }
 }
 
-function explain(error: unknown, stderr: Terminal): number {
-  if (error instanceof CommanderError) return error.exitCode === 0 ? exitCodes.ok : exitCodes.usage
+function explain(error: unknown, program: Command, output: Output): number {
+  if (error instanceof CommanderError) {
+    if (error.exitCode === 0) return exitCodes.ok
+    // Otherwise it is printed already, by the library.
+    const isJson = program.opts<GlobalOptions>().json === true
+    if (isJson) output.failure({ code: 'UsageError', message: usageMessage(error) })
+    return exitCodes.usage
+  }
   if (!(error instanceof TuttiError)) throw error
-  const hint = error.hint === undefined ? '' : `\n  hint: ${error.hint}`
-  stderr.write(`${escapeLines(`${error.code}  ${error.message}${hint}`)}\n`)
+  output.failure(error)
   return exitCodes.usage
 }
+
+/** Without a command the library prints its help, which is no message. */
+const usageMessage = ({ code, message }: CommanderError): string =>
+  code === 'commander.help'
+    ? 'a command is missing; see tutti --help'
+    : message.replace(/^error: /, '')
 
 await main()

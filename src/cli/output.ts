@@ -12,8 +12,16 @@ export interface Output {
   progress(lines: readonly string[]): void
   /** The result of the command: `lines` for people, `value` for programs. */
   result(value: object, lines: readonly string[]): void
-  /** A problem, for people; never part of the result. */
+  /** A notice for people, such as that a signal came; never part of the result. */
   problem(line: string): void
+  /** Why the command failed; the last thing that it prints. */
+  failure(error: CommandFailure): void
+}
+
+export interface CommandFailure {
+  readonly code: string
+  readonly message: string
+  readonly hint?: string | undefined
 }
 
 export type OutputForm = 'text' | 'json' | 'quiet'
@@ -37,9 +45,18 @@ export function createOutput(form: OutputForm, stdout: Terminal, stderr: Termina
       if (form === 'json') stdout.write(`${JSON.stringify(value)}\n`)
     },
     problem(line) {
-      stderr.write(`${escapeLines(line)}\n`)
+      const text = form === 'json' ? JSON.stringify({ notice: line }) : escapeLines(line)
+      stderr.write(`${text}\n`)
+    },
+    failure({ code, message, hint }) {
+      const error = { code, message, hint }
+      stderr.write(form === 'json' ? `${JSON.stringify({ error })}\n` : failureText(error))
     },
   }
+}
+
+function failureText({ code, message, hint }: CommandFailure): string {
+  return `${escapeLines(`${code}  ${message}${hint === undefined ? '' : `\n  hint: ${hint}`}`)}\n`
 }
 
 const closedOf = ({ closedSignal }: Terminal): AbortSignal =>
@@ -86,6 +103,11 @@ class TextOutput implements Output {
     this.#stderr.write(`${escapeLines(line)}\n`)
   }
 
+  failure(error: CommandFailure): void {
+    this.#drawn = 0
+    this.#stderr.write(failureText(error))
+  }
+
   /** Moves to the first line of the last block and clears from there. */
   #rewind(): string {
     return this.#drawn === 0 ? '' : `\u001B[${this.#drawn}A\u001B[J`
@@ -110,7 +132,7 @@ export function escapeControls(text: string): string {
 }
 
 /** The same, but line breaks are kept. */
-export const escapeLines = (text: string): string =>
+const escapeLines = (text: string): string =>
   text
     .split('\n')
     .map((line) => escapeControls(line))

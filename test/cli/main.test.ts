@@ -117,3 +117,32 @@ describe('usage errors', () => {
     expect(end.stderr).not.toContain('    at ')
   })
 })
+
+describe('errors under --json', () => {
+  const mistakes: readonly [readonly string[], string, RegExp][] = [
+    [['dmo'], 'UsageError', /unknown command 'dmo'.*did you mean demo/is],
+    [[], 'UsageError', /command/],
+    [['demo', '--simulations', 'many'], 'UsageError', /whole number/],
+    [['serve'], 'UsageError', /--config/],
+    [['serve', '--config', '/nowhere/x.yaml'], 'ConfigError', /does not exist/],
+    [['serve', '--config', 'x.yaml', '--allow-origin', 'x'], 'UsageError', /origin/],
+    [['journal', 'verify'], 'UsageError', /missing required argument/],
+    [['journal', 'verify', '/nowhere/at/all.jsonl'], 'CheckpointError', /ENOENT/],
+  ]
+  it.each(mistakes)('row 95: %j is one JSON value on stderr', async (args, code, message) => {
+    const end = await runCommand('--json', ...args)
+    expect([end.code, end.stdout]).toEqual([2, ''])
+    const { error } = JSON.parse(end.stderr) as { error: { code: string; message: string } }
+    expect(error.code).toBe(code)
+    expect(error.message).toMatch(message)
+  })
+
+  it('row 95: a model that is not there is one JSON value on stderr, with a hint', async () => {
+    const model = ['--model', '/nowhere/x.gguf', '--folder', join(folder, 'no-model')]
+    const end = await runCommand('demo', ...model, '--json')
+    expect([end.code, end.stdout]).toEqual([2, ''])
+    expect(JSON.parse(end.stderr)).toMatchObject({
+      error: { message: expect.stringContaining('/nowhere/x.gguf'), hint: expect.any(String) },
+    })
+  })
+})

@@ -61,6 +61,21 @@ describe('tutti serve', () => {
     ])
   })
 
+  it('under --json writes its result and its notices as JSON', async () => {
+    const config = write('json.yaml', echo())
+    const command = startCommand(['--json', 'serve', '--config', config, '--port', '0'])
+    onTestFinished(() => void command.child.kill('SIGKILL'))
+    await command.seen('"endpoint"')
+    expect(JSON.parse(command.stdout())).toMatchObject({ model: 'tiny', workers: 1 })
+    command.child.kill('SIGTERM')
+    const end = await command.ended
+    const notices = end.stderr.trim().split('\n')
+    expect(notices.map((line) => JSON.parse(line) as unknown)).toEqual([
+      { notice: 'SIGTERM: finishing requests in progress; press Ctrl-C again to stop now' },
+      { notice: 'stopped' },
+    ])
+  })
+
   it('row 83: SIGTERM with 100 in flight lets them finish and refuses new ones', async () => {
     const { command, endpoint } = await serve(write('slow.yaml', echo(1000)))
     const inFlight = Array.from({ length: 100 }, () => chat(endpoint))
