@@ -30,3 +30,19 @@ export function openEnvelope(channel: number, received: unknown): ChannelContent
   if (version === channelVersion) return content
   throw new Error(`the other end has version ${version} of the protocol, not ${channelVersion}`)
 }
+
+/**
+ * User code may send what Node takes for its own, such as `{ cmd: 'NODE_HANDLE_ACK' }`: Node's
+ * listener throws for it, at either end, and that would end the process.
+ */
+export function guardInternalMessages(end: NodeJS.EventEmitter, onIgnored: () => void): void {
+  const own = end.rawListeners('internalMessage')
+  end.removeAllListeners('internalMessage')
+  end.on('internalMessage', (...received: unknown[]) => {
+    try {
+      for (const listener of own) Reflect.apply(listener, end, received)
+    } catch {
+      onIgnored()
+    }
+  })
+}

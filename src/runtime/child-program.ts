@@ -1,7 +1,7 @@
 /** The child's side of a `SupervisedChild`: what every program that it starts has to call. */
 
 import { systemClock } from '../foundation/clock.ts'
-import { channelVariable, openEnvelope, toEnvelope } from './channel.ts'
+import { channelVariable, guardInternalMessages, openEnvelope, toEnvelope } from './channel.ts'
 import { MessageBatcher, type MessageBatcherOptions } from './message-batcher.ts'
 
 type Pace = Pick<MessageBatcherOptions<unknown>, 'minIntervalMs' | 'maxInFlight'>
@@ -28,6 +28,7 @@ export function connectToParent<In, Out>(options: ChildProgramOptions<In>): Mess
     isEnding = true
     options.onEnd()
   }
+  guardInternalMessages(process, () => {})
   process.on('message', (received) => {
     const content = openEnvelope(channel, received)
     if (content === 'end') end()

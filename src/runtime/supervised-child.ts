@@ -10,7 +10,13 @@ import { fileURLToPath } from 'node:url'
 import type { Clock } from '../foundation/clock.ts'
 import { messageOf, TimeoutError } from '../foundation/errors.ts'
 import { boundedWait } from '../foundation/promises.ts'
-import { channelVariable, type ChannelContent, openEnvelope, toEnvelope } from './channel.ts'
+import {
+  channelVariable,
+  type ChannelContent,
+  guardInternalMessages,
+  openEnvelope,
+  toEnvelope,
+} from './channel.ts'
 import { MessageBatcher } from './message-batcher.ts'
 import { maskSecrets } from '../foundation/secrets.ts'
 import { signalGroup } from './process-group.ts'
@@ -45,6 +51,10 @@ export interface ChildOptions<Out, In> {
   onMessages(messages: readonly In[]): void
   /** A line of what is captured. */
   onLine?(line: string): void
+  /** What is captured of stderr, as it comes. */
+  onStderr?(text: string): void
+  /** A message came without the channel's id: user code in the child sent it. */
+  onIgnored?(): void
   /** Called once, after the last message, unless it was never started. */
   onExit(exit: ChildExit): void
 }
@@ -98,7 +108,6 @@ export class SupervisedChild<Out, In> {
   #isReady = false
   #hasExited = false
   #refs = 0
-  #ignoredMessages = 0
   #error: Error | null = null
   /** Of the delayed start, then of the deadline for being ready. */
   #cancelStartTimer: () => void = () => {}
@@ -122,11 +131,6 @@ export class SupervisedChild<Out, In> {
     return this.#tail.text
   }
 
-  /** Messages that did not carry the channel's id: sent by user code in the child, and ignored. */
-  get ignoredMessages(): number {
-    return this.#ignoredMessages
-  }
-
   /** Starts it at once; the first message would start it in the next turn of the loop. */
   start(): void {
     if (this.#process !== null || this.#closing !== null) return
@@ -140,6 +144,7 @@ export class SupervisedChild<Out, In> {
       stdio: ['ignore', toStdio(stdout), toStdio(stderr), 'ipc'],
     })
     this.#process = child
+    guardInternalMessages(child, () => this.#options.onIgnored?.())
     child.on('message', (received) => this.#receive(received))
     child.on('error', (error) => {
       if (child.pid === undefined) this.#exit({ error })
@@ -152,7 +157,10 @@ export class SupervisedChild<Out, In> {
       void this.#exited.promise.then(cancel)
     })
     for (const stream of this.#captured) {
-      stream.setEncoding('utf8').on('data', (text: string) => this.#tail.add(text))
+      stream.setEncoding('utf8').on('data', (text: string) => {
+        this.#tail.add(text)
+        if (stream === child.stderr) this.#options.onStderr?.(text)
+      })
     }
     if (readyDeadlineMs !== null) this.#expectReady(readyDeadlineMs)
     this.#applyRefs()
@@ -282,7 +290,7 @@ export class SupervisedChild<Out, In> {
     } else if (Array.isArray(content)) {
       this.#options.onMessages(content as readonly In[])
     } else {
-      this.#ignoredMessages++
+      this.#options.onIgnored?.()
     }
   }
 

@@ -73,6 +73,8 @@ const globalPermits: readonly Permit[] = [
       'src/runtime/at-exit.ts',
       'src/runtime/child-program.ts',
       'src/backends/local/functions/worker-program.ts',
+      // What a worker process writes to its stderr is passed on.
+      'src/backends/local/functions/process-link.ts',
       'src/backends/local/programs/launcher.ts',
       'src/inference/engines/llama/llama-program.ts',
       'src/inference/engines/process/guard.ts',

@@ -3,11 +3,13 @@
 import { hostname } from 'node:os'
 import { resolve } from 'node:path'
 import { type Clock, systemClock } from '../../foundation/clock.ts'
+import { StateError } from '../../foundation/errors.ts'
 import { type Log, processLog } from '../../foundation/log.ts'
 import {
   expectId,
   expectInteger,
   expectKnownKeys,
+  expectNumber,
   expectObject,
   expectOneOf,
   expectString,
@@ -53,6 +55,13 @@ export interface ConcurrentBackendOptions {
    * `process` survives what kills a whole process (native crashes); `thread` (default) is faster.
    */
   readonly isolation?: 'thread' | 'process'
+  /** Megabytes of heap after which a worker of functions is ended. Default: Node's own limit. */
+  readonly workerMemoryMb?: number
+  /**
+   * How long a worker may take to import the module of a function, which counts neither for the
+   * task's duration nor for its `timeoutSeconds`. Default 60.
+   */
+  readonly importTimeoutSeconds?: number
   /**
    * `node_id` of its events and samples. Worker ids begin with it and the backend's name, so they
    * are unique across the nodes and backends of a session. Default: the host's name.
@@ -85,12 +94,17 @@ interface ResolvedOptions {
   readonly workers: number
   readonly maxProcesses: number
   readonly isolation: 'thread' | 'process'
+  readonly workerMemoryMb: number | null
+  readonly importTimeoutSeconds: number
   readonly nodeId: string
   readonly capacity: Capacity
   readonly workDir: string | null
   readonly clock: Clock
   readonly log: Log
 }
+
+/** Only `create` has it: in JavaScript the constructor is public. */
+const createKey = Symbol('create')
 
 /**
  * The local backend: functions on threads or processes, programs by launchers, closures right here.
@@ -100,16 +114,25 @@ export class ConcurrentBackend implements Backend {
   readonly nodes: readonly SampledNode[]
   readonly #capacity: Capacity
   readonly #scheduler: Scheduler
-  readonly #executors: Readonly<Record<ExecutorKind, WorkerPool | LauncherPool | InProcessExecutor>>
+  readonly #executors: Readonly<{
+    functions: WorkerPool
+    programs: LauncherPool
+    closures: InProcessExecutor
+  }>
   readonly #listeners = new Set<BackendListener>()
   #closing: Promise<void> | null = null
 
   /** Ready at once: threads and launchers begin with the first task that needs them. */
   static async create(options: ConcurrentBackendOptions = {}): Promise<ConcurrentBackend> {
-    return new ConcurrentBackend(resolveConcurrentBackendOptions(options))
+    return new ConcurrentBackend(resolveConcurrentBackendOptions(options), createKey)
   }
 
-  private constructor(options: ResolvedOptions) {
+  private constructor(options: ResolvedOptions, key: typeof createKey) {
+    if (key !== createKey) {
+      throw new StateError('a ConcurrentBackend is made by `create`', {
+        hint: 'Write `await ConcurrentBackend.create(options)`.',
+      })
+    }
     const { name, workers, maxProcesses, isolation, nodeId, workDir, clock, log } = options
     this.name = name
     this.#capacity = options.capacity
@@ -120,7 +143,16 @@ export class ConcurrentBackend implements Backend {
     // A session may have several backends on one node.
     const ids = { nodeId, idPrefix: `${nodeId}/${name}` }
     this.#executors = {
-      functions: new WorkerPool({ size: workers, isolation, ...ids, clock, log, listener }),
+      functions: new WorkerPool({
+        size: workers,
+        isolation,
+        ...(options.workerMemoryMb === null ? {} : { maxHeapMb: options.workerMemoryMb }),
+        importTimeoutSeconds: options.importTimeoutSeconds,
+        ...ids,
+        clock,
+        log,
+        listener,
+      }),
       programs: new LauncherPool({ maxProcesses, ...ids, workDir, clock, log, listener }),
       closures: new InProcessExecutor({
         ...ids,
@@ -153,7 +185,8 @@ export class ConcurrentBackend implements Backend {
           'import; move it to a module of its own',
       }
     }
-    return neverFits(spec.resources, this.#capacity)
+    const refusal = neverFits(spec.resources, this.#capacity)
+    return refusal ?? (spec.kind === 'function' ? this.#executors.functions.refusal() : null)
   }
 
   connect(listener: BackendListener, session: ConnectedSession): Connection {
@@ -210,6 +243,14 @@ function resolveConcurrentBackendOptions(options: ConcurrentBackendOptions): Res
     workers: expectInteger('workers', workers, { min: 1, max: 1024 }),
     maxProcesses: expectInteger('maxProcesses', maxProcesses, { min: 1, max: 65_536 }),
     isolation: expectOneOf('isolation', isolation, ['thread', 'process']),
+    workerMemoryMb:
+      options.workerMemoryMb === undefined
+        ? null
+        : expectInteger('workerMemoryMb', options.workerMemoryMb, { min: 16, max: 1_048_576 }),
+    importTimeoutSeconds: expectNumber('importTimeoutSeconds', options.importTimeoutSeconds ?? 60, {
+      above: 0,
+      max: 86_400,
+    }),
     nodeId: nodeId === undefined ? hostname() : expectId('nodeId', nodeId),
     workDir: workDir === undefined ? null : resolve(expectPath('workDir', workDir)),
     clock: options.clock ?? systemClock,
@@ -230,6 +271,8 @@ const knownOptions = [
   'workers',
   'maxProcesses',
   'isolation',
+  'workerMemoryMb',
+  'importTimeoutSeconds',
   'nodeId',
   'cores',
   'gpus',

@@ -7,7 +7,12 @@ import {
   ConcurrentBackend,
   type ConcurrentBackendOptions,
 } from '../../../src/backends/local/concurrent-backend.ts'
-import { PoisonTaskError, TimeoutError, ValueError } from '../../../src/foundation/errors.ts'
+import {
+  PoisonTaskError,
+  StateError,
+  TimeoutError,
+  ValueError,
+} from '../../../src/foundation/errors.ts'
 import { ExecutableFailedError } from '../../../src/foundation/task-errors.ts'
 import { Session } from '../../../src/session/session.ts'
 import { AITask } from '../../../src/tasks/ai-task.ts'
@@ -308,4 +313,10 @@ describe('what ConcurrentBackend refuses', () => {
       vi.unstubAllEnvs()
     }
   })
+})
+
+it('the constructor, which JavaScript can call, names `create`', () => {
+  const Constructor = ConcurrentBackend as unknown as new (options: object) => ConcurrentBackend
+  expect(() => new Constructor({})).toThrow(StateError)
+  expect(() => new Constructor({})).toThrow('`create`')
 })

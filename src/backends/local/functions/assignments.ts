@@ -10,12 +10,16 @@ import { momentOf, readTime, type TimeReading } from '../machine-time.ts'
 import { bankCount, bankSize, type Mailbox } from './mailbox.ts'
 import type { WorkerMessage } from './protocol.ts'
 
-/** The job that a worker runs. `sinceMs` is the clock's, `null` while the start is unknown. */
+/**
+ * The job that a worker has claimed. Times are the clock's; `sinceMs` is `null` before the function
+ * was called. Both are `null` for a job that was sent to a process which has not answered yet.
+ */
 export interface RunningJob {
   readonly assignment: Assignment
   readonly index: number
   readonly job: Job
   readonly sinceMs: number | null
+  readonly importingSinceMs: number | null
 }
 
 export interface AssignmentsOptions {
@@ -118,8 +122,11 @@ export class Assignments {
     const { facts } = this
     const start = this.#mailbox.starts[slot] ?? 0
     const end = this.#mailbox.ends[slot] ?? 0
-    this.#options.durations.add(end - start)
-    this.#reportStart(assignment, index, time, start)
+    // Without a start the function was never called: its module could not be imported.
+    if (!Number.isNaN(start)) {
+      this.#options.durations.add(end - start)
+      this.#reportStart(assignment, index, time, start)
+    }
     const at = momentOf(time, end)
     if (message?.kind === 'failure') {
       const error = failureOf(assignment.jobAt(index), message)
@@ -161,14 +168,19 @@ export class Assignments {
     const isKnown = known?.assignment === assignment && known.index === index
     if (isKnown && known.sinceMs !== null) return known
     const job = assignment.jobAt(index)
-    this.#running = this.#withStart({ assignment, index, job, sinceMs: null })
+    this.#running = this.#withStart({ ...notStarted, assignment, index, job })
     return this.#running
   }
 
   #withStart(one: RunningJob): RunningJob {
     const start = this.#mailbox.starts[one.assignment.slotOf(one.index)] ?? Number.NaN
-    if (Number.isNaN(start)) return one
+    const { importingSince } = this.#mailbox
+    const hasStarted = !Number.isNaN(start)
+    if (!hasStarted && importingSince === 0) return one
     const time = readTime(this.#options.clock)
+    if (!hasStarted) {
+      return { ...one, importingSinceMs: momentOf(time, importingSince).monotonicMs }
+    }
     this.#reportStart(one.assignment, one.index, time, start)
     return { ...one, sinceMs: momentOf(time, start).monotonicMs }
   }
@@ -179,7 +191,18 @@ export class Assignments {
     if (assignment === undefined) return null
     const index = assignment.read
     if (index >= this.#mailbox.passed(assignment.bank)) return null
-    return { assignment, index, job: assignment.jobAt(index), sinceMs: null }
+    return { ...notStarted, assignment, index, job: assignment.jobAt(index) }
+  }
+
+  /** The first job that is not over. */
+  next(): RunningJob | null {
+    for (const assignment of this.#all) {
+      for (let index = assignment.read; index < assignment.count; index++) {
+        if (assignment.isOver(index)) continue
+        return { ...notStarted, assignment, index, job: assignment.jobAt(index) }
+      }
+    }
+    return null
   }
 
   /**
@@ -217,6 +240,7 @@ export class Assignments {
   }
 }
 
+const notStarted = { sinceMs: null, importingSinceMs: null } as const
 const started = 1
 const over = 2
 
@@ -292,6 +316,11 @@ export class Assignment {
   /** Takes jobs out that were not begun, to be given back. */
   take(index: number): Job | undefined {
     return this.#close(index) ? this.jobAt(index) : undefined
+  }
+
+  takeAll(): Job[] {
+    const jobs = Array.from({ length: this.count }, (_, index) => this.take(index))
+    return jobs.filter((job) => job !== undefined)
   }
 
   /** Reports that the batch is over, once it is. */

@@ -1,6 +1,7 @@
 /** The error of a job's last report, if its worker reported the failure or was lost. */
 
 import {
+  type ErrorDetails,
   messageOf,
   TimeoutError,
   type TuttiError,
@@ -33,13 +34,24 @@ export function failureOf(job: Job, message: Extract<WorkerMessage, { kind: 'fai
       cause,
     })
   }
+  return importError(job, `failed: ${messageOf(cause)}`, {
+    hint: 'Call `defineTask(import.meta.url, function name() {})` in a module of its own.',
+    cause,
+  })
+}
+
+export const importTimeoutError = (job: Job, seconds: number): ValueError =>
+  importError(job, `was not imported within ${seconds} s`, {
+    hint: 'Raise `importTimeoutSeconds` of `ConcurrentBackend.create`, or do less at import.',
+  })
+
+function importError(job: Job, what: string, details: ErrorDetails): ValueError {
   const module = job.spec.kind === 'function' ? job.spec.definition.module : undefined
-  return new ValueError(`the module ${module} of task ${job.uid} failed: ${messageOf(cause)}`, {
+  return new ValueError(`the module ${module} of task ${job.uid} ${what}`, {
     code: 'TaskImportError',
     field: 'function',
     expected: 'a function that a worker can import',
-    hint: 'Call `defineTask(import.meta.url, function name() {})` in a module of its own.',
-    cause,
+    ...details,
   })
 }
 
@@ -64,7 +76,11 @@ export function lostReport(
 function lostError(job: Job, workerId: string, exit: WorkerExit, loss: Loss): TuttiError {
   const message = `worker ${workerId} was lost while it ran task ${job.uid}: ${loss.reason}`
   if (isOutOfMemory(exit.error)) {
-    return new WorkerLostError(message, { code: 'WorkerOutOfMemoryError', cause: exit.error })
+    return new WorkerLostError(message, {
+      code: 'WorkerOutOfMemoryError',
+      hint: 'Raise `workerMemoryMb` of `ConcurrentBackend.create`, or let a task hold less.',
+      cause: exit.error,
+    })
   }
   return new WorkerLostError(message, 'cause' in loss ? { cause: loss.cause } : {})
 }

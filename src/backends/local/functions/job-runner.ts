@@ -13,7 +13,9 @@ import type { BatchMessage, FailureKind, WorkerMessage } from './protocol.ts'
 export interface Outlet {
   /** Throws when the message cannot be cloned. */
   post(message: WorkerMessage): void
-  /** The job was begun, and its start is in the mailbox. */
+  /** The job was claimed, and its module is being imported. */
+  importing(slot: number): void
+  /** The function is called now, and its start is in the mailbox. */
   began(slot: number): void
   /** The job ended, and all but a value that needs its own message is in the mailbox. */
   ended(slot: number): void
@@ -106,12 +108,18 @@ export class JobRunner {
     mailbox.rewind()
     for (let index = 0; index < count && !this.#isDying; index++) {
       const slot = bank * bankSize + index
-      mailbox.starts[slot] = at
+      const definition = jobs[index * 3] as number
+      const run = this.#functions.get(definition)
+      mailbox.starts[slot] = run === undefined ? Number.NaN : at
       let isSilent = true
       if (mailbox.begin(slot)) {
-        this.#outlet.began(slot)
-        const uid = jobs[index * 3 + 1] as string
-        const ran = this.#run(jobs[index * 3] as number, uid, jobs[index * 3 + 2] as unknown[])
+        const job = {
+          slot,
+          uid: jobs[index * 3 + 1] as string,
+          args: jobs[index * 3 + 2] as unknown[],
+        }
+        this.#running = job.uid
+        const ran = run === undefined ? this.#import(definition, job) : this.#call(run, job)
         const end = ran instanceof Promise ? await ran : ran
         at = machineMs()
         mailbox.ends[slot] = at
@@ -132,25 +140,26 @@ export class JobRunner {
     if (announced < count && !mailbox.isWatched(bank)) this.#outlet.post({ kind: 'passed' })
   }
 
-  /** Awaits only what is a promise: another await costs a turn of the microtask queue. */
-  #run(definition: number, uid: string, args: readonly unknown[]): End | Promise<End> {
-    this.#running = uid
-    const run = this.#functions.get(definition)
-    if (run === undefined) return this.#import(definition, uid, args)
-    return this.#call(run, uid, args)
-  }
-
-  async #import(definition: number, uid: string, args: readonly unknown[]): Promise<End> {
+  /** Neither the job's time nor its time limit begins before its module is imported. */
+  async #import(definition: number, job: WorkerJob): Promise<End> {
+    const mailbox = this.#mailbox
+    mailbox.importingSince = machineMs()
+    this.#outlet.importing(job.slot)
     try {
       const run = await findFunction(this.#definitions[definition])
       this.#functions.set(definition, run)
-      return await this.#call(run, uid, args)
+      mailbox.starts[job.slot] = machineMs()
+      mailbox.importingSince = 0
+      return await this.#call(run, job)
     } catch (error) {
+      mailbox.importingSince = 0
       return this.#failed('import', error)
     }
   }
 
-  #call(run: TaskFunction, uid: string, args: readonly unknown[]): End | Promise<End> {
+  /** Awaits only what is a promise: another await costs a turn of the microtask queue. */
+  #call(run: TaskFunction, { slot, uid, args }: WorkerJob): End | Promise<End> {
+    this.#outlet.began(slot)
     try {
       const returned = runInTask(uid, () => run(...args))
       if (isAwaitable(returned)) {
@@ -198,6 +207,12 @@ export class JobRunner {
     if (visible === undefined) delete process.env['CUDA_VISIBLE_DEVICES']
     else process.env['CUDA_VISIBLE_DEVICES'] = visible
   }
+}
+
+interface WorkerJob {
+  readonly slot: number
+  readonly uid: string
+  readonly args: readonly unknown[]
 }
 
 type End = { readonly value: unknown } | { readonly failure: FailureKind; readonly error: unknown }

@@ -38,9 +38,13 @@ const ending = {
  */
 export class Mailbox {
   readonly memory: SharedArrayBuffer
-  /** By slot, in machine time. A start is written before the claim. */
+  /**
+   * By slot, in machine time. A start is written before the claim; it is not a number until the
+   * job's module is imported.
+   */
   readonly starts: Float64Array
   readonly ends: Float64Array
+  readonly #importing: Float64Array
   readonly #numbers: Float64Array
   readonly #claims: Int32Array
   readonly #endings: Int32Array
@@ -52,12 +56,12 @@ export class Mailbox {
   #textEnd = 0
 
   constructor(memory?: SharedArrayBuffer) {
-    const texts = slotCount * (3 * 8 + 3 * 4) + (bankCount + 2) * 4
+    const texts = slotCount * (3 * 8 + 3 * 4) + 8 + (bankCount + 2) * 4
     this.memory = memory ?? new SharedArrayBuffer(texts + bankCount * textSize)
     let at = 0
-    const doubles = (): Float64Array => {
-      at += slotCount * 8
-      return new Float64Array(this.memory, at - slotCount * 8, slotCount)
+    const doubles = (length = slotCount): Float64Array => {
+      at += length * 8
+      return new Float64Array(this.memory, at - length * 8, length)
     }
     const integers = (length = slotCount): Int32Array => {
       at += length * 4
@@ -66,6 +70,7 @@ export class Mailbox {
     this.starts = doubles()
     this.ends = doubles()
     this.#numbers = doubles()
+    this.#importing = doubles(1)
     this.#claims = integers()
     this.#endings = integers()
     this.#offsets = integers()
@@ -81,6 +86,15 @@ export class Mailbox {
   reset(bank: number, count: number): void {
     this.#claims.fill(claim.free, bank * bankSize, bank * bankSize + count)
     Atomics.store(this.#passed, bank, 0)
+  }
+
+  /** Since when the worker imports the module of a job, in machine time; 0 when it does not. */
+  get importingSince(): number {
+    return this.#importing[0] ?? 0
+  }
+
+  set importingSince(at: number) {
+    this.#importing[0] = at
   }
 
   /** For the pool: a batch was sent. */

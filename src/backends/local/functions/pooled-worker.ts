@@ -12,18 +12,32 @@ import {
 } from './assignments.ts'
 import { argumentsError, BatchMessages } from './batch-message.ts'
 import { fromErrorRecord } from '../../../foundation/error-record.ts'
-import { type Loss, lossOf, lostReport, timeoutError } from './job-failure.ts'
+import { importTimeoutError, type Loss, lossOf, lostReport, timeoutError } from './job-failure.ts'
+import { machineMs } from '../machine-time.ts'
+import { type TuttiError, WorkerLostError } from '../../../foundation/errors.ts'
 import type { BatchMessage, WorkerMessage } from './protocol.ts'
 import type { WorkerExit, WorkerLink, WorkerLinkListener } from './protocol.ts'
 
 export interface PooledWorkerOptions extends AssignmentsOptions {
   readonly listener: ExecutorListener
+  /** How long the import of a module may take. */
+  readonly importTimeoutSeconds: number
+  /** How long a worker may leave a job alone that it was given. */
+  readonly beginDeadlineMs: number
+  /** How many workers did not begin a job, by the job. */
+  readonly unbegun: WeakMap<Job, number>
+  /** Threads that could not be ended and still live. */
+  readonly leftBehind: { count: number }
+  /** User code in a worker sent a message of its own. */
+  onIgnoredMessage(): void
   /** Starts the worker; may throw. */
   connect(workerId: string, listener: WorkerLinkListener): WorkerLink
 }
 
 /** The handle that owns the worker. */
 export interface WorkerOwner {
+  /** Called once, when it has begun its first job. */
+  begin(): void
   /** Called once at its exit, before its jobs are reported. */
   end(end: WorkerEnd): void
   /** Jobs have ended: there may be room for another batch. */
@@ -40,6 +54,13 @@ export interface WorkerEnd {
 
 /** Jobs behind one that runs longer than this are given back, for other workers. */
 const stuckMs = 25
+/** How long a worker may take to start. */
+const readyDeadlineMs = 60_000
+/** Of a time without polls, this much counts: this process may have been suspended as well. */
+const longestGapMs = 1000
+/** How long a worker may take to end. A thread inside a native call does not end before that. */
+const killGraceMs = 5000
+const mostUnbegun = 5
 
 type EndReport = (job: Job) => TaskReport
 
@@ -50,7 +71,12 @@ export class PooledWorker {
   readonly #link: WorkerLink
   readonly #assignments: Assignments
   readonly #messages = new BatchMessages()
+  #isReady = false
   #hasBegun = false
+  /** How long it has left alone what it was given, and when that was counted last. */
+  #idleMs = 0
+  #polledAt = machineMs()
+  #cancelGrace: (() => void) | null = null
   #isStuck = false
   #isEnding = false
   #hasExited = false
@@ -65,14 +91,10 @@ export class PooledWorker {
     this.#owner = owner
     this.#link = options.connect(id, {
       message: (message) => this.#receive(message),
-      exit: (exit) => this.exit(exit),
+      ignored: () => options.onIgnoredMessage(),
+      exit: (exit) => this.#exit(exit),
     })
     this.#assignments = new Assignments(this.#link.mailbox, id, options)
-  }
-
-  /** It has begun a job, so its start has succeeded. */
-  get hasBegun(): boolean {
-    return this.#hasBegun
   }
 
   /** It begins nothing more and is about to exit. */
@@ -150,18 +172,50 @@ export class PooledWorker {
     // Not as soon as it is idle: with one task after another, it would change for each task.
     if (this.#assignments.isEmpty && !this.#isEnding) this.#link.setBusy(false)
     const running = this.#assignments.current()
-    if (running === null) return
-    this.#hasBegun = true
-    if (running.sinceMs === null || this.#isEnding) return
-    const elapsedMs = this.#options.clock.monotonicMs() - running.sinceMs
-    const { timeoutSeconds } = running.job.spec
-    if (timeoutSeconds !== null && elapsedMs >= timeoutSeconds * 1000) {
+    const sinceMs = running?.sinceMs ?? running?.importingSinceMs ?? null
+    if (running === null || sinceMs === null) return this.#expectBegin()
+    this.#begin()
+    this.#idleMs = 0
+    if (this.#isEnding) return
+    const elapsedMs = this.#options.clock.monotonicMs() - sinceMs
+    const error = this.#overtimeError(running, elapsedMs)
+    if (error !== null) {
       const { facts } = this.#assignments
-      this.#end((job) => ({ kind: 'fail', error: timeoutError(job, timeoutSeconds), facts }))
+      this.#end(() => ({ kind: 'fail', error, facts }))
     } else if (elapsedMs > stuckMs) {
       this.#isStuck = true
       this.#giveBack()
     }
+  }
+
+  #overtimeError({ job, sinceMs }: RunningJob, elapsedMs: number): TuttiError | null {
+    const { importTimeoutSeconds } = this.#options
+    const { timeoutSeconds } = job.spec
+    const isImporting = sinceMs === null
+    const seconds = isImporting ? importTimeoutSeconds : timeoutSeconds
+    if (seconds === null || elapsedMs < seconds * 1000) return null
+    return isImporting ? importTimeoutError(job, seconds) : timeoutError(job, seconds)
+  }
+
+  /** Replaces a worker that was given jobs and does not begin any. */
+  #expectBegin(): void {
+    const now = machineMs()
+    const gapMs = Math.min(longestGapMs, now - this.#polledAt)
+    this.#polledAt = now
+    const isAwaited = !this.#assignments.isEmpty && this.#assignments.unreported() === null
+    this.#idleMs = isAwaited ? this.#idleMs + gapMs : 0
+    const limitMs = this.#isReady ? this.#options.beginDeadlineMs : readyDeadlineMs
+    if (this.#isEnding || this.#idleMs < limitMs) return
+    const what = this.#isReady ? 'did not begin a job' : 'was not ready'
+    this.#loss = { reason: `it ${what} within ${limitMs / 1000} s` }
+    this.#isEnding = true
+    this.#kill('unresponsive')
+  }
+
+  #begin(): void {
+    if (this.#hasBegun) return
+    this.#hasBegun = true
+    this.#owner.begin()
   }
 
   /** Cancels everything and ends the worker. */
@@ -179,9 +233,13 @@ export class PooledWorker {
   }
 
   /** The worker has exited, or its exit has been awaited long enough. */
-  exit(exit: WorkerExit): void {
-    if (this.#hasExited) return
+  #exit(exit: WorkerExit): void {
+    if (this.#hasExited) {
+      this.#options.leftBehind.count--
+      return
+    }
     this.#hasExited = true
+    this.#cancelGrace?.()
     this.#isEnding = true
     this.#read()
     const running = this.#assignments.running()
@@ -190,7 +248,9 @@ export class PooledWorker {
     const isUnwanted = this.#endReport === null
     const hasNothing = running === null && this.#assignments.unreported() === null
     const hasFailedToStart = isUnwanted && !this.#hasBegun && hasNothing
+    if (isUnwanted && hasNothing && this.#isReady) this.#refuseUnreadable()
     const unbegun = hasFailedToStart ? [] : this.#assignments.revokeAll()
+    if (isUnwanted || exit.isLeftBehind === true) this.#noticeLoss(loss, running)
     this.#owner.end({ hasFailedToStart, assignments: hasFailedToStart ? assignments : [], loss })
     // Jobs that it finished without a report, and those that it finished after them.
     for (
@@ -202,9 +262,23 @@ export class PooledWorker {
       this.#assignments.read()
     }
     if (running !== null) this.#failLost(running, exit, loss)
-    if (isUnwanted) this.#noticeLoss(loss, running)
     if (unbegun.length > 0) this.#options.listener.giveBack(unbegun)
     if (!hasFailedToStart) for (const assignment of assignments) assignment.finish()
+  }
+
+  /** A job that several workers in turn do not begin is one that they cannot read. */
+  #refuseUnreadable(): void {
+    const next = this.#assignments.next()
+    if (next === null) return
+    const { unbegun } = this.#options
+    const { assignment, index, job } = next
+    const workers = (unbegun.get(job) ?? 0) + 1
+    unbegun.set(job, workers)
+    if (workers < mostUnbegun || !this.#assignments.revoke(assignment, index)) return
+    const error = new WorkerLostError(`${workers} workers in turn did not begin task ${job.uid}`, {
+      hint: 'Its arguments may be too large or too deep for a worker.',
+    })
+    assignment.end(index, { kind: 'fail', error, facts: this.#assignments.facts })
   }
 
   #failLost({ assignment, index, job }: RunningJob, exit: WorkerExit, loss: Loss): void {
@@ -220,7 +294,10 @@ export class PooledWorker {
   }
 
   #receive(message: WorkerMessage): void {
-    if (message.kind === 'dying') {
+    if (this.#hasExited) return
+    if (message.kind === 'ready') {
+      this.#isReady = true
+    } else if (message.kind === 'dying') {
       this.#loss ??= { reason: message.reason, cause: fromErrorRecord(message.error) }
       this.#isEnding = true
       this.#giveBack()
@@ -228,14 +305,14 @@ export class PooledWorker {
       this.#assignments.deliver(message)
     } else if (message.kind === 'unreadable') {
       this.#read()
-      if (!this.#assignments.deliverUnreadable(message.error)) this.#link.kill()
+      if (!this.#assignments.deliverUnreadable(message.error)) this.#kill()
     }
     this.#read()
   }
 
   #read(): void {
     if (!this.#assignments.read()) return
-    this.#hasBegun = true
+    this.#begin()
     this.#isStuck = false
     this.#owner.advance()
   }
@@ -245,7 +322,25 @@ export class PooledWorker {
     this.#isEnding = true
     this.#endReport ??= endReport
     this.#giveBack()
-    this.#link.kill()
+    this.#kill()
+  }
+
+  #kill(why?: 'unresponsive'): void {
+    this.#link.kill(why)
+    this.#cancelGrace ??= this.#options.clock.after(killGraceMs, () => this.#leaveBehind())
+  }
+
+  /** A thread inside a native call cannot be ended. It ends when the call returns. */
+  #leaveBehind(): void {
+    const { leftBehind } = this.#options
+    leftBehind.count++
+    this.#loss = {
+      reason:
+        `it could not be ended within ${killGraceMs / 1000} s, because it is in native code; ` +
+        `workers left behind in this state: ${leftBehind.count}`,
+    }
+    this.#link.setBusy(false)
+    this.#exit({ isLeftBehind: true })
   }
 
   #giveBack(): void {

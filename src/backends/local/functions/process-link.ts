@@ -1,7 +1,7 @@
 /** A worker that is a process. Its mailbox here is a copy that follows its messages. */
 
 import { serialize } from 'node:v8'
-import { type ChildExit, SupervisedChild } from '../../../runtime/supervised-child.ts'
+import { type ChildExit, exitReason, SupervisedChild } from '../../../runtime/supervised-child.ts'
 import { bankSize, Mailbox } from './mailbox.ts'
 import type { BatchMessage, WorkerMessage } from './protocol.ts'
 import type { WorkerExit, WorkerLink, WorkerLinkListener, WorkerLinkOptions } from './protocol.ts'
@@ -19,6 +19,8 @@ export class ProcessLink implements WorkerLink {
   #held: BatchMessage[] | null = []
   /** The slot of the job that was sent, until the process reports that it began. */
   #sent: number | null = null
+  readonly #errors = new ErrorOutput()
+  /** It was ended on purpose: what was sent counts as begun. */
   #isKilled = false
   #isBusy = true
 
@@ -27,18 +29,24 @@ export class ProcessLink implements WorkerLink {
     this.#child = new SupervisedChild({
       program,
       clock,
-      readyDeadlineMs: null,
       execArgv: [
         ...inheritedOptions(process.execArgv),
         ...(maxHeapMb === null ? [] : [`--max-old-space-size=${maxHeapMb}`]),
       ],
-      onReady: () => this.#sendHeld(),
+      stderr: 'capture',
+      onStderr: (text) => this.#errors.add(text),
+      onReady: () => {
+        this.#errors.release()
+        listener.message({ kind: 'ready' })
+        this.#sendHeld()
+      },
+      onIgnored: () => listener.ignored(),
       onMessages: (messages) => {
         for (const message of messages) this.#receive(message)
       },
       onExit: (exit) => {
         this.#forgetUnbegun()
-        listener.exit(toWorkerExit(exit))
+        listener.exit(this.#toWorkerExit(exit))
       },
     })
     this.#child.ref()
@@ -62,8 +70,8 @@ export class ProcessLink implements WorkerLink {
     else this.#child.unref()
   }
 
-  kill(): void {
-    this.#isKilled = true
+  kill(why?: 'unresponsive'): void {
+    if (why !== 'unresponsive') this.#isKilled = true
     this.#child.kill()
   }
 
@@ -83,6 +91,7 @@ export class ProcessLink implements WorkerLink {
     if (batch.jobs.length === 0) return this.#child.send(batch)
     const slot = batch.bank * bankSize
     this.mailbox.starts[slot] = Number.NaN
+    this.mailbox.importingSince = 0
     this.mailbox.rewind()
     if (this.mailbox.begin(slot)) {
       this.#sent = slot
@@ -96,9 +105,13 @@ export class ProcessLink implements WorkerLink {
   #receive(message: WorkerMessage): void {
     if (message.kind === 'dying') {
       this.#forgetUnbegun()
+    } else if (message.kind === 'importing') {
+      this.#sent = null
+      this.mailbox.importingSince = message.at
     } else if (message.kind === 'began') {
       this.#sent = null
       this.mailbox.starts[message.slot] = message.at
+      this.mailbox.importingSince = 0
     } else if (message.kind === 'ended') {
       this.#copy(message)
     }
@@ -107,10 +120,25 @@ export class ProcessLink implements WorkerLink {
 
   #copy({ slot, start, end, hasMessage, value }: Extract<WorkerMessage, { kind: 'ended' }>): void {
     this.mailbox.starts[slot] = start
+    this.mailbox.importingSince = 0
     this.mailbox.ends[slot] = end
     if (hasMessage) this.mailbox.leaveToMessage(slot)
     else this.mailbox.write(slot, value)
     this.mailbox.pass(Math.floor(slot / bankSize), (slot % bankSize) + 1)
+  }
+
+  #toWorkerExit(exit: ChildExit): WorkerExit {
+    const { code, signal, error, output } = exit
+    const isAborted = signal === 'SIGABRT' || code === 134
+    const outOfMemory = isAborted ? outOfMemoryError(output) : null
+    const startError = this.#held === null || output === '' ? null : toStartError(exit)
+    if (outOfMemory === null && startError === null) this.#errors.release()
+    const cause = outOfMemory ?? error ?? startError
+    return {
+      ...(code === null ? {} : { code }),
+      ...(signal === null ? {} : { signal }),
+      ...(cause === null ? {} : { error: cause }),
+    }
   }
 
   /** A process reports a job before it begins it: without that report, the job has not begun. */
@@ -127,11 +155,71 @@ function inheritedOptions(options: readonly string[]): string[] {
   })
 }
 
-const toWorkerExit = ({ code, signal, error }: ChildExit): WorkerExit => ({
-  ...(code === null ? {} : { code }),
-  ...(signal === null ? {} : { signal }),
-  ...(error === null ? {} : { error }),
-})
+/** Where V8's report of its own death begins. */
+const reportStart = '<--- Last few GCs --->'
+
+/**
+ * Passes what a process writes to stderr on to this process's own, except what belongs into an
+ * error: what a process writes that ends before it is ready, and V8's report of an exhausted heap.
+ */
+class ErrorOutput {
+  #line = ''
+  #held: string | null = ''
+
+  add(text: string): void {
+    if (this.#held !== null) {
+      this.#held += text
+      return
+    }
+    const all = this.#line + text
+    const at = all.indexOf(reportStart)
+    if (at !== -1) {
+      this.#held = all.slice(at)
+      this.#line = ''
+      // V8 writes an empty line before it.
+      return writeError(all.slice(0, all[at - 1] === '\n' ? at - 1 : at))
+    }
+    // Only a last line that may become the report's first one waits.
+    const lastLine = all.slice(all.lastIndexOf('\n') + 1)
+    const mayBeReport = lastLine !== '' && reportStart.startsWith(lastLine)
+    this.#line = mayBeReport ? lastLine : ''
+    writeError(mayBeReport ? all.slice(0, -lastLine.length) : all)
+  }
+
+  /** What was held belongs into no error. */
+  release(): void {
+    const held = this.#line + (this.#held ?? '')
+    this.#line = ''
+    this.#held = null
+    writeError(held)
+  }
+}
+
+/** A closed stderr is no reason to fail, as for `console.error`. */
+function writeError(text: string): void {
+  if (text === '') return
+  const ignore = (): void => {}
+  process.stderr.once('error', ignore)
+  process.stderr.write(text)
+  process.stderr.off('error', ignore)
+}
+
+/** Why it could not start, as far as it has written that. */
+function toStartError(exit: ChildExit): Error {
+  const [line] = /^\S*Error.*$/m.exec(exit.output) ?? []
+  const error = new Error(`${exitReason(exit)}${line === undefined ? '' : `: ${line}`}`)
+  error.stack = `${error.message}\n${exit.output}`
+  return error
+}
+
+function outOfMemoryError(output: string): Error | null {
+  const at = Math.max(0, output.indexOf(reportStart))
+  const [message] = /FATAL ERROR: .*(?:heap|memory).*/i.exec(output) ?? []
+  if (message === undefined) return null
+  const error = Object.assign(new Error(message), { code: 'ERR_WORKER_OUT_OF_MEMORY' })
+  error.stack = `${message}\n${output.slice(at)}`
+  return error
+}
 
 /** The definitions must arrive even so: later batches refer to them. */
 const withoutJobs = (batch: BatchMessage): BatchMessage => ({ ...batch, jobs: [] })

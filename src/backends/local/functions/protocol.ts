@@ -35,6 +35,8 @@ export function unpackBatch([bank, gpus, definitions, ...jobs]: PackedBatch): Ba
 export type FailureKind = 'thrown' | 'result' | 'import'
 
 export type WorkerMessage =
+  /** It takes batches now. */
+  | { readonly kind: 'ready' }
   /** There is something new in the mailbox. */
   | { readonly kind: 'passed' }
   | { readonly kind: 'value'; readonly slot: number; readonly value: unknown }
@@ -51,6 +53,7 @@ export type WorkerMessage =
   /** An error that nobody caught: the worker begins nothing more and exits. */
   | { readonly kind: 'dying'; readonly reason: string; readonly error: ErrorRecord }
   /** From processes, which have no mailbox in common with the pool. */
+  | { readonly kind: 'importing'; readonly slot: number; readonly at: number }
   | { readonly kind: 'began'; readonly slot: number; readonly at: number }
   | {
       readonly kind: 'ended'
@@ -64,6 +67,8 @@ export type WorkerMessage =
 
 /** How a worker ended; what is unknown is absent. */
 export interface WorkerExit {
+  /** It still runs, but nobody waits for its end any longer. */
+  readonly isLeftBehind?: boolean
   readonly code?: number
   readonly signal?: string
   readonly error?: unknown
@@ -72,6 +77,8 @@ export interface WorkerExit {
 /** `exit` is called once, after the last message. */
 export interface WorkerLinkListener {
   message(message: WorkerMessage): void
+  /** User code in the worker sent a message of its own, which means nothing here. */
+  ignored(): void
   exit(exit: WorkerExit): void
 }
 
@@ -82,8 +89,11 @@ export interface WorkerLink {
   post(batch: BatchMessage): void
   /** Whether the process must stay alive for this worker; at first it must. */
   setBusy(isBusy: boolean): void
-  /** Ends the worker, whatever it does. */
-  kill(): void
+  /**
+   * Ends the worker, whatever it does. `unresponsive`: what was sent and not begun by then is given
+   * back; else it counts as begun.
+   */
+  kill(why?: 'unresponsive'): void
 }
 
 export interface WorkerLinkOptions {

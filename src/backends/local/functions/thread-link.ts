@@ -69,11 +69,15 @@ export class ThreadLink implements WorkerLink {
 
   /** The id alone means that the mailbox has new reports. Messages of user code are ignored. */
   #receive(received: unknown): void {
-    this.#busyPoll.end()
-    if (received === this.#channel) return this.#listener.message(passed)
+    if (received === this.#channel) {
+      this.#busyPoll.end()
+      return this.#listener.message(passed)
+    }
     try {
       const content = openEnvelope(this.#channel, received)
-      if (!Array.isArray(content)) return
+      if (content === 'ready') return this.#listener.message({ kind: 'ready' })
+      if (!Array.isArray(content)) return this.#listener.ignored()
+      this.#busyPoll.end()
       for (const message of content as readonly WorkerMessage[]) this.#listener.message(message)
     } catch (error) {
       this.#failure ??= { error }

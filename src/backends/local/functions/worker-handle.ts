@@ -1,28 +1,28 @@
 /** Starts one worker when there is work for it, and another one when it was lost. */
 
-import type { BackendError } from '../../../foundation/errors.ts'
 import type { Job } from '../../backend.ts'
 import type { Batch } from '../executor.ts'
 import { Assignment } from './assignments.ts'
 import { PooledWorker, type PooledWorkerOptions, type WorkerEnd } from './pooled-worker.ts'
-import type { BackOff } from '../../../runtime/back-off.ts'
+import type { PacedStarts } from '../../../runtime/back-off.ts'
 
 /** Shared by the handles of a pool. */
 export interface WorkerHandleOptions extends PooledWorkerOptions {
-  readonly startFailures: BackOff
+  readonly starts: PacedStarts
   newWorkerId(): string
-  /** Called when too many workers in a row did not start. */
-  giveUp(): void
+  /** A worker ended before it had begun a job. */
+  failStart(round: number, error: unknown): void
+  /** A worker has begun its first job. */
+  succeedStart(): void
 }
-
-const closeDeadlineMs = 10_000
 
 export class WorkerHandle {
   readonly #options: WorkerHandleOptions
   /** Batches that no worker has yet. */
   #waiting: Assignment[] = []
   #worker: PooledWorker | null = null
-  #cancelDelay: (() => void) | null = null
+  /** Of the worker's start. */
+  #round = 0
   #closing: PromiseWithResolvers<void> | null = null
 
   constructor(options: WorkerHandleOptions) {
@@ -42,6 +42,11 @@ export class WorkerHandle {
   /** There is a worker that could begin a job now. */
   get isWarm(): boolean {
     return this.#worker !== null && !this.#worker.isEnding
+  }
+
+  /** A batch needs no new worker, though it may have to wait for the exit of the old one. */
+  get hasWorker(): boolean {
+    return this.#worker !== null
   }
 
   /** Whether a batch can be assigned. Short ones are prefetched, so that the worker never waits. */
@@ -71,23 +76,13 @@ export class WorkerHandle {
 
   poll(): void {
     this.#worker?.poll()
-    if (this.#worker?.hasBegun === true) this.#options.startFailures.reset()
   }
 
-  /** Fails the waiting batches, because no worker can be started. */
-  fail(error: BackendError): void {
-    this.#stopDelay()
-    for (const assignment of this.#waiting.splice(0)) {
-      assignment.endAll(() => ({ kind: 'fail', error }))
-    }
-  }
-
-  /** Resolves when the worker has exited. */
+  /** Resolves when the worker has exited, or was left behind. */
   close(reason: string): Promise<void> {
     if (this.#closing !== null) return this.#closing.promise
     this.#closing = Promise.withResolvers<void>()
     const { promise, resolve } = this.#closing
-    this.#stopDelay()
     for (const assignment of this.#waiting.splice(0)) {
       assignment.endAll(() => ({ kind: 'cancel', reason }))
     }
@@ -96,34 +91,36 @@ export class WorkerHandle {
       resolve()
       return promise
     }
-    // A thread in native code cannot be ended from outside; it is left behind.
-    const stopDeadline = this.#options.clock.after(closeDeadlineMs, () => worker.exit({}))
     worker.close(reason)
-    return promise.finally(stopDeadline)
+    return promise
   }
 
   #start(): void {
-    if (this.#cancelDelay !== null || this.#waiting.length === 0) return
-    const { clock, startFailures } = this.#options
-    const delayMs = startFailures.delayMs(clock.monotonicMs())
-    if (delayMs > 0) {
-      this.#cancelDelay = clock.after(delayMs, () => {
-        this.#cancelDelay = null
-        this.#start()
-      })
-      return
-    }
+    if (this.#waiting.length === 0) return
+    const { clock, starts } = this.#options
+    if (!starts.mayStart(() => clock.monotonicMs())) return this.#giveBack()
+    this.#round = starts.begin(clock.monotonicMs())
     try {
       const id = this.#options.newWorkerId()
       this.#worker = new PooledWorker(id, this.#options, {
+        begin: () => this.#options.succeedStart(),
         end: (end) => this.#onEnd(end),
         advance: () => this.#worker !== null && this.#feed(this.#worker),
       })
     } catch (error) {
-      this.#failStart(error)
-      return
+      this.#options.failStart(this.#round, error)
+      return this.#giveBack()
     }
     this.#feed(this.#worker)
+  }
+
+  /** What waits holds no resources, and another handle's worker may take it. */
+  #giveBack(): void {
+    for (const assignment of this.#waiting.splice(0)) {
+      const jobs = assignment.takeAll()
+      if (jobs.length > 0) this.#options.listener.giveBack(jobs)
+      assignment.finish()
+    }
   }
 
   /** Batches that were canceled as a whole count until the worker has passed them. */
@@ -139,19 +136,10 @@ export class WorkerHandle {
     this.#worker = null
     if (this.#closing !== null) return this.#closing.resolve()
     this.#waiting.unshift(...assignments.filter((one) => !one.isDone))
-    if (hasFailedToStart) this.#failStart(loss.cause ?? new Error(loss.reason))
-    else this.#start()
-  }
-
-  #failStart(error: unknown): void {
-    const { clock, startFailures } = this.#options
-    startFailures.fail(clock.monotonicMs(), error)
-    if (startFailures.hasGivenUp(clock.monotonicMs())) this.#options.giveUp()
-    else this.#start()
-  }
-
-  #stopDelay(): void {
-    this.#cancelDelay?.()
-    this.#cancelDelay = null
+    for (const assignment of assignments) assignment.finish()
+    if (hasFailedToStart) {
+      this.#options.failStart(this.#round, loss.cause ?? new Error(loss.reason))
+    }
+    this.#start()
   }
 }

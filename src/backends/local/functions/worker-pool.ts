@@ -1,15 +1,17 @@
 /** Runs functions from `defineTask` on threads or processes that it keeps. One attempt a job. */
 
 import type { Clock } from '../../../foundation/clock.ts'
-import { BackendError, messageOf } from '../../../foundation/errors.ts'
+import { BackendThrottled } from '../../../events/library-events.ts'
+import { messageOf } from '../../../foundation/errors.ts'
 import type { Log } from '../../../foundation/log.ts'
-import type { Job } from '../../backend.ts'
+import { type Job, type Refusal, toEventNotice } from '../../backend.ts'
 import type { Batch, Executor, ExecutorListener } from '../executor.ts'
 import { chooseBatchSize, JobDurations } from './batch-size.ts'
 import { bankSize } from './mailbox.ts'
 import { ProcessLink } from './process-link.ts'
 import { WorkerHandle, type WorkerHandleOptions } from './worker-handle.ts'
-import { BackOff } from '../../../runtime/back-off.ts'
+import { PacedStarts } from '../../../runtime/back-off.ts'
+import { DeadlineTimer } from '../../../runtime/deadlines.ts'
 import { siblingProgram } from '../../../runtime/supervised-child.ts'
 import { ThreadLink } from './thread-link.ts'
 
@@ -26,6 +28,10 @@ export interface WorkerPoolOptions {
   readonly listener: ExecutorListener
   /** Megabytes of heap after which a worker is ended. Default: Node's own limit. */
   readonly maxHeapMb?: number
+  /** How long the import of a module may take. Default 60. */
+  readonly importTimeoutSeconds?: number
+  /** How long a worker may leave a job alone that it was given. Default 10,000. */
+  readonly beginDeadlineMs?: number
   /** What the workers run. Default: this folder's `worker-program`. */
   readonly program?: URL
 }
@@ -34,13 +40,16 @@ export interface WorkerPoolOptions {
 const pollMs = 20
 const workerProgram = siblingProgram(import.meta.url, 'worker-program')
 /** For workers that end before they have begun a job. */
-const startBackOff = { firstDelayMs: 1000, maxDelayMs: 30_000, giveUpAfter: 5 }
+const startPacing = { firstDelayMs: 1000, maxDelayMs: 30_000, giveUpAfter: 5 }
 
 export class WorkerPool implements Executor {
   readonly #options: WorkerPoolOptions
   readonly #handles: readonly WorkerHandle[]
   readonly #durations = new JobDurations()
-  readonly #startFailures = new BackOff(startBackOff)
+  readonly #starts = new PacedStarts(startPacing)
+  /** Set while a start has to wait: the scheduler holds what waits for it. */
+  readonly #startTimer: DeadlineTimer
+  #ignoredMessages = 0
   #stopPolling: (() => void) | null = null
   #workers = 0
   #closeReason: string | null = null
@@ -48,6 +57,7 @@ export class WorkerPool implements Executor {
 
   constructor(options: WorkerPoolOptions) {
     this.#options = options
+    this.#startTimer = new DeadlineTimer(options.clock, () => this.#resume())
     const {
       nodeId,
       idPrefix,
@@ -56,6 +66,8 @@ export class WorkerPool implements Executor {
       isolation,
       maxHeapMb = null,
       program = workerProgram,
+      importTimeoutSeconds = 60,
+      beginDeadlineMs = 10_000,
     } = options
     const Link = isolation === 'thread' ? ThreadLink : ProcessLink
     const handleOptions: WorkerHandleOptions = {
@@ -63,11 +75,17 @@ export class WorkerPool implements Executor {
       listener,
       nodeId,
       durations: this.#durations,
-      startFailures: this.#startFailures,
+      importTimeoutSeconds,
+      beginDeadlineMs,
+      unbegun: new WeakMap(),
+      leftBehind: { count: 0 },
+      starts: this.#starts,
       newWorkerId: () => `${idPrefix}/w${++this.#workers}`,
       connect: (workerId, link) =>
         new Link({ workerId, program, maxHeapMb, clock, listener: link }),
-      giveUp: () => this.#giveUp(),
+      failStart: (round, error) => this.#failStart(round, error),
+      succeedStart: () => this.#succeedStart(),
+      onIgnoredMessage: () => this.#onIgnoredMessage(),
     }
     this.#handles = Array.from({ length: options.size }, () => new WorkerHandle(handleOptions))
   }
@@ -92,17 +110,13 @@ export class WorkerPool implements Executor {
       for (const job of batch.jobs) listener.report(job, { kind: 'cancel', reason })
       return listener.finish(batch)
     }
-    if (this.#startFailures.hasGivenUp(clock.monotonicMs())) {
-      const error = this.#hopelessError()
-      for (const job of batch.jobs) listener.report(job, { kind: 'fail', error })
-      return listener.finish(batch)
-    }
     const handle = this.#chooseHandle()
     if (handle === undefined) {
       listener.giveBack(batch.jobs)
       return listener.finish(batch)
     }
     handle.assign(batch)
+    if (this.#starts.failures > 0) this.#startTimer.set(this.#starts.notBeforeMs)
     this.#stopPolling ??= clock.after(pollMs, () => this.#poll(), { background: true })
   }
 
@@ -117,19 +131,35 @@ export class WorkerPool implements Executor {
 
   async #closeOnce(reason: string): Promise<void> {
     this.#closeReason = reason
+    this.#startTimer.set(Infinity)
     await Promise.all(this.#handles.map((handle) => handle.close(reason)))
     this.#stopPolling?.()
     this.#stopPolling = null
+    const ignored = this.#ignoredMessages
+    if (ignored > 1) {
+      this.#options.log.warn('MessagesIgnored', `${ignored} messages of functions were ignored`)
+    }
   }
 
-  /** Processes take one job at a time: what was sent there cannot be taken back. */
+  /** Why no function is taken for now: workers do not start, and the next try is not due. */
+  refusal(): Refusal | null {
+    if (!this.#starts.hasGivenUp(this.#options.clock.monotonicMs())) return null
+    const message = this.#startProblem()
+    return { field: 'function', message, code: 'WorkersDoNotStartError' }
+  }
+
+  /**
+   * Processes take one job at a time: what was sent there cannot be taken back. While starts are
+   * delayed, only what has a worker has room.
+   */
   #hasRoom(handle: WorkerHandle): boolean {
+    if (!handle.hasWorker && !this.#mayStart) return false
     return this.#options.isolation === 'process' ? handle.isIdle : handle.hasPlace
   }
 
   /** An idle worker, else a new one, else one whose batch will not take long. */
   #chooseHandle(): WorkerHandle | undefined {
-    const idle = this.#handles.filter((handle) => handle.isIdle)
+    const idle = this.#handles.filter((handle) => handle.isIdle && this.#hasRoom(handle))
     return (
       idle.find((handle) => handle.isWarm) ??
       idle[0] ??
@@ -145,17 +175,46 @@ export class WorkerPool implements Executor {
     this.#stopPolling ??= clock.after(pollMs, () => this.#poll(), { background: true })
   }
 
-  #giveUp(): void {
-    const error = this.#hopelessError()
-    this.#options.log.warn('WorkersDoNotStart', error.message)
-    for (const handle of this.#handles) handle.fail(error)
+  get #mayStart(): boolean {
+    return this.#starts.mayStart(() => this.#options.clock.monotonicMs())
   }
 
-  #hopelessError(): BackendError {
-    const { failures, lastError } = this.#startFailures
-    return new BackendError(
-      `${failures} workers in a row did not start; the last: ${messageOf(lastError)}`,
-      { code: 'WorkersDoNotStartError', cause: lastError },
-    )
+  /** What waits is with the scheduler, which looks for room when something is given back. */
+  #resume(): void {
+    if (this.#closeReason === null) this.#options.listener.giveBack([])
+  }
+
+  #failStart(round: number, error: unknown): void {
+    if (this.#closeReason !== null) return
+    const { clock, listener, nodeId, log } = this.#options
+    const nowMs = clock.monotonicMs()
+    const isNewDelay = this.#starts.fail(round, nowMs, error)
+    if (this.#starts.failures === startPacing.giveUpAfter) {
+      log.warn('WorkersDoNotStart', this.#startProblem())
+    }
+    if (!isNewDelay) return
+    const seconds = (this.#starts.notBeforeMs - nowMs) / 1000
+    const reason = `${this.#startProblem()}; the next one is started in ${seconds} s`
+    const limit = this.#handles.filter((handle) => handle.isWarm).length
+    listener.notice(toEventNotice(BackendThrottled, { reason, limit }, { nodeId }))
+    this.#startTimer.set(this.#starts.notBeforeMs)
+  }
+
+  #succeedStart(): void {
+    if (!this.#starts.succeed()) return
+    this.#startTimer.set(Infinity)
+    this.#resume()
+  }
+
+  #startProblem(): string {
+    const { failures, lastError } = this.#starts
+    const workers = failures === 1 ? 'a worker' : `${failures} workers in a row`
+    return `${workers} ended before beginning a job; the last: ${messageOf(lastError)}`
+  }
+
+  #onIgnoredMessage(): void {
+    if (this.#ignoredMessages++ > 0) return
+    const text = 'a function sent a message to the process of the session, where nobody reads it'
+    this.#options.log.warn('MessagesIgnored', `${text}; use \`currentTask()\` or return the value`)
   }
 }

@@ -12,7 +12,16 @@ import { type BatchMessage, type PackedBatch, unpackBatch, type WorkerMessage } 
 import type { ThreadData } from './thread-link.ts'
 
 if (isMainThread) serveProcess()
-else serveThread(workerData as ThreadData)
+else serveThread(takeThreadData())
+
+/** User code sees the same object, and must not find the channel in it. */
+function takeThreadData(): ThreadData {
+  const { memory, channel } = workerData as ThreadData
+  for (const key of Object.keys(workerData as object)) {
+    Reflect.deleteProperty(workerData as object, key)
+  }
+  return { memory, channel }
+}
 
 function serveThread({ memory, channel }: ThreadData): void {
   const port = parentPort
@@ -22,6 +31,7 @@ function serveThread({ memory, channel }: ThreadData): void {
       // The most frequent message, so it is the smallest.
       port.postMessage(message.kind === 'passed' ? channel : toEnvelope(channel, [message]))
     },
+    importing: () => {},
     began: () => {},
     ended: () => {},
     poll() {
@@ -31,6 +41,7 @@ function serveThread({ memory, channel }: ThreadData): void {
     exit: () => process.exit(1),
   })
   port.on('message', (batch: PackedBatch) => runner.take(unpackBatch(batch)))
+  port.postMessage(toEnvelope(channel, 'ready'))
 }
 
 function serveProcess(): void {
@@ -44,6 +55,7 @@ function serveProcess(): void {
       const isValue = message.kind === 'value'
       parent.send(isValue ? { ...message, value: structuredClone(message.value) } : message)
     },
+    importing: (slot) => parent.send({ kind: 'importing', slot, at: mailbox.importingSince }),
     began: (slot) => parent.send({ kind: 'began', slot, at: mailbox.starts[slot] ?? 0 }),
     ended(slot) {
       const hasMessage = mailbox.isLeftToMessage(slot)

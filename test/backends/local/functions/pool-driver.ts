@@ -29,6 +29,7 @@ export class PoolDriver implements ExecutorListener {
   readonly pool: WorkerPool
   readonly notices: Notice[] = []
   readonly warnings: string[] = []
+  readonly warningTexts: string[] = []
   /** Uids in the order in which they were given back. */
   readonly givenBack: string[] = []
   readonly batchSizes: number[] = []
@@ -50,7 +51,14 @@ export class PoolDriver implements ExecutorListener {
       nodeId: 'n',
       idPrefix: 'n',
       clock: systemClock,
-      log: { warn: (code) => void this.warnings.push(code) },
+      // A manual clock runs faster than an import.
+      importTimeoutSeconds: 1e9,
+      log: {
+        warn: (code, text) => {
+          this.warnings.push(code)
+          this.warningTexts.push(text)
+        },
+      },
       ...rest,
       listener: this,
     })

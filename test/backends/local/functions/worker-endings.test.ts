@@ -1,12 +1,11 @@
 import { describe, expect, it } from 'vitest'
 import type { Job } from '../../../../src/backends/backend.ts'
-import { BackendError, TimeoutError } from '../../../../src/foundation/errors.ts'
+import { TimeoutError } from '../../../../src/foundation/errors.ts'
 import { ManualClock } from '../../../../src/testing/manual-clock.ts'
 import {
   add,
   echo,
   never,
-  nothing,
   spin,
   spinIf,
   spinInResult,
@@ -108,38 +107,6 @@ describe.for(['thread', 'process'] as const)('how jobs end, isolation %s', (isol
 
   it('a pool that never ran a job can be closed', async () => {
     await open().pool.close('unused')
-  })
-
-  it('row 22: a worker that crashes at its start is restarted with growing delays', async () => {
-    const clock = new ManualClock()
-    const program = new URL('fixtures/crash-at-start.ts', import.meta.url)
-    const driver = open({ clock, program })
-    const jobs = driver.submit(nothing, [[]])
-    for (const [failed, delayMs] of [1000, 2000, 4000, 8000].entries()) {
-      await driver.noticed(failed + 1)
-      expect(driver.notices).toHaveLength(failed + 1)
-      const timers = clock.pendingTimers
-      await clock.advance(delayMs - 1)
-      expect(clock.pendingTimers).toBe(timers)
-      await clock.advance(1)
-      expect(clock.pendingTimers).toBe(timers - 1)
-    }
-    const [report] = await driver.allEnded(jobs)
-    expect(errorOf(report)).toBeInstanceOf(BackendError)
-    expect(errorOf(report).code).toBe('WorkersDoNotStartError')
-    expect(errorOf(report).cause).toBeInstanceOf(Error)
-    expect(errorOf(await driver.run(nothing))).toBeInstanceOf(BackendError)
-    await driver.noticed(5)
-    const ids = driver.notices
-      .map((notice) => notice.kind === 'event' && notice.fields)
-      .map((fields) => (fields as { readonly worker_id: string }).worker_id)
-    expect(ids).toEqual(['n/w1', 'n/w2', 'n/w3', 'n/w4', 'n/w5'])
-    expect(driver.warnings).toEqual(['WorkersDoNotStart'])
-    await clock.advance(30_000)
-    const [later] = driver.submit(nothing, [[]])
-    await driver.noticed(6)
-    expect(errorOf(await driver.ended(later))).toBeInstanceOf(BackendError)
-    await driver.expectAllOver()
   })
 })
 

@@ -138,13 +138,18 @@ describe.for(isolations)('functions that fail, isolation %s', (isolation) => {
     },
   )
 
-  it('messages of user code to the parent are ignored', async () => {
+  it('row 113: messages of user code to the parent are ignored and counted', async () => {
     const driver = open()
     const jobs = driver.submit(forge, [[], []])
     expect((await driver.allEnded(jobs)).map(valueOf)).toEqual(['honest', 'honest'])
     expect(valueOf(await driver.run(add, 1, 2))).toBe(3)
     expect(driver.notices).toEqual([])
     await driver.expectAllOver()
+    expect(driver.warnings).toEqual(['MessagesIgnored'])
+    await driver.pool.close('done')
+    expect(driver.warnings).toEqual(['MessagesIgnored', 'MessagesIgnored'])
+    const counted = isolation === 'thread' ? 20 : 18
+    expect(driver.warningTexts[1]).toContain(`${counted} messages`)
   })
 
   it('row 16: an uncaught exception of the task that runs fails it', async () => {
