@@ -104,29 +104,33 @@ export function runSteps<T>(steps: Steps<T>): T {
 }
 
 /**
- * Spreads long work over turns of the event loop: all of it together gets `turnMs` per turn, and is
- * interrupted at the first step that ends later.
+ * Spreads long work over turns of the event loop: all that waits gets `turnMs` per turn, and so
+ * does all that arrives in it; work is interrupted at the first step that ends later.
  */
 export class StepScheduler {
   readonly #clock: Clock
   readonly #turnMs: number
   readonly #waiting = new Fifo<LongWork>()
+  /** For what arrives before the next turn. */
+  #leftMs: number
   #isScheduled = false
 
   constructor(clock: Clock, turnMs: number) {
     this.#clock = clock
     this.#turnMs = turnMs
+    this.#leftMs = turnMs
   }
 
   /**
-   * Work that fits into this turn is done when this returns, without a promise. If the signal is
-   * aborted before longer work has ended, the promise rejects with the signal's reason.
+   * Work that is short enough is done when this returns, without a promise: each arrival gets half
+   * of the time that this turn has left, so that short work after long work is done at once, too.
+   * If the signal is aborted before longer work has ended, the promise rejects with its reason.
    */
   run<T>(
     steps: Steps<T>,
     signal: Pick<AbortSignal, 'throwIfAborted'> = neverAborted,
   ): T | Promise<T> {
-    const done = this.#runUntil(steps, this.#clock.monotonicMs() + this.#turnMs)
+    const done = this.#runOnArrival(steps)
     if (done !== undefined) return done.value
     return new Promise((resolve, reject) => {
       const proceed = (until: number): boolean => {
@@ -145,6 +149,19 @@ export class StepScheduler {
     })
   }
 
+  #runOnArrival<T>(steps: Steps<T>): { readonly value: T } | undefined {
+    const sliceMs = this.#leftMs / 2
+    if (sliceMs < this.#turnMs * leastSlice) return undefined
+    const start = this.#clock.monotonicMs()
+    try {
+      return this.#runUntil(steps, start + sliceMs)
+    } finally {
+      this.#leftMs -= this.#clock.monotonicMs() - start
+      // A little time, though spent over many turns, is not worth a turn of its own.
+      if (this.#leftMs < this.#turnMs / 2) this.#schedule()
+    }
+  }
+
   #runUntil<T>(steps: Steps<T>, until: number): { readonly value: T } | undefined {
     for (;;) {
       const step = steps.next()
@@ -158,6 +175,7 @@ export class StepScheduler {
     this.#isScheduled = true
     this.#clock.nextTurn(() => {
       this.#isScheduled = false
+      this.#leftMs = this.#turnMs
       this.#turn()
     })
   }
@@ -175,6 +193,9 @@ export class StepScheduler {
 }
 
 const neverAborted = { throwIfAborted() {} }
+
+/** The part of a turn below which an arrival is not begun: it would hardly be done. */
+const leastSlice = 1 / 64
 
 interface LongWork {
   /** Whether it has ended. */

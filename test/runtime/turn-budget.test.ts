@@ -143,16 +143,18 @@ describe('StepScheduler', () => {
     return { clock, log, scheduler, work, signal }
   }
 
-  it('work that fits into a turn is done at once, without a promise', () => {
+  it('work of half a turn is done at once, without a promise', () => {
     const { clock, scheduler, work, signal } = open()
-    expect(scheduler.run(work('a', 3), signal)).toBe('a')
+    expect(scheduler.run(work('a', 1), signal)).toBe('a')
     expect(clock.turns).toEqual([])
+    expect(scheduler.run(work('b', 1), signal)).toBe('b')
+    expect(clock.turns).toHaveLength(1)
   })
 
   it('longer work gets its time in each turn, and shares it with other work', async () => {
     const { clock, log, scheduler, work, signal } = open()
     const results = [scheduler.run(work('a', 10), signal), scheduler.run(work('b', 7), signal)]
-    expect(log.splice(0)).toEqual(['a1', 'a2', 'a3', 'b1', 'b2', 'b3'])
+    expect(log.splice(0)).toEqual(['a1', 'a2', 'b1'])
     const turns: string[][] = []
     while (clock.turns.length > 0) {
       expect(clock.turns).toHaveLength(1)
@@ -160,12 +162,23 @@ describe('StepScheduler', () => {
       turns.push(log.splice(0))
     }
     expect(turns).toEqual([
-      ['a4', 'a5', 'a6'],
-      ['b4', 'b5', 'b6'],
-      ['a7', 'a8', 'a9'],
-      ['b7', 'a10'],
+      ['a3', 'a4', 'a5'],
+      ['b2', 'b3', 'b4'],
+      ['a6', 'a7', 'a8'],
+      ['b5', 'b6', 'b7'],
+      ['a9', 'a10'],
     ])
     expect(await Promise.all(results.map(async (result) => result))).toEqual(['a', 'b'])
+  })
+
+  it('row 116: a burst of long work holds the turn of its arrival for one budget', async () => {
+    const { clock, log, scheduler, work, signal } = open()
+    const burst = Array.from({ length: 100 }, (_, at) => scheduler.run(work(`${at}-`, 10), signal))
+    const turns = [log.splice(0).length]
+    for (; clock.turns.length > 0; await clock.turn()) turns.push(log.splice(0).length)
+    expect(Math.max(...turns)).toBe(3)
+    expect(await Promise.all(burst.map(async (one) => one))).toHaveLength(100)
+    expect(scheduler.run(work('short', 1), signal)).toBe('short')
   })
 
   it('work whose signal is aborted ends before its next turn', async () => {
@@ -174,7 +187,7 @@ describe('StepScheduler', () => {
     const result = scheduler.run(work('a', 10), abort.signal)
     abort.abort(new Error('gone'))
     await Promise.all([expect(result).rejects.toThrow('gone'), clock.turn()])
-    expect(log).toEqual(['a1', 'a2', 'a3'])
+    expect(log).toEqual(['a1', 'a2'])
     expect(clock.turns).toEqual([])
   })
 

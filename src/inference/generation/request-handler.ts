@@ -8,7 +8,7 @@ import type { WorkSpan } from '../../events/sink.ts'
 import type { Clock } from '../../foundation/clock.ts'
 import { newSpanId } from '../../foundation/ids.ts'
 import { boundedWait } from '../../foundation/promises.ts'
-import { StepScheduler } from '../../runtime/turn-budget.ts'
+import { runSteps, StepScheduler } from '../../runtime/turn-budget.ts'
 import type { Guard } from '../guardrails/guard.ts'
 import { type GuardedInput, guardInput } from '../guardrails/guarded-input.ts'
 import type { Batcher } from './batcher.ts'
@@ -88,9 +88,10 @@ export class RequestHandler implements TextGenerator {
   #checkOf({ input, signal }: PromptRequest): InputCheck {
     if (this.#check?.isFor(input, signal) !== true) {
       const { guard, systemPrompt } = this.#parts
-      this.#check = new InputCheck(input, signal, (check) =>
-        this.#checks.run(guardInput(input, guard, systemPrompt), check),
-      )
+      this.#check = new InputCheck(input, signal, (check) => {
+        const steps = guardInput(input, guard, systemPrompt)
+        return guard.judgesInput ? this.#checks.run(steps, check) : runSteps(steps)
+      })
     }
     return this.#check
   }
@@ -106,7 +107,7 @@ export class RequestHandler implements TextGenerator {
   }
 }
 
-/** Time per turn of the event loop for checking inputs; shorter ones are checked at once. */
+/** Time per turn of the event loop for checking inputs that arrive, and as much for those begun. */
 const checkMs = 8
 
 /** The check of one input by the guardrails; given up when all requests that wait for it ended. */
@@ -126,6 +127,8 @@ class InputCheck {
     this.#input = input
     this.#signal = signal
     this.guarded = run(this)
+    // Nobody awaits it if the queue is full.
+    if (this.guarded instanceof Promise) this.guarded.catch(() => {})
   }
 
   /** Requests share a check only if they are canceled together. */
