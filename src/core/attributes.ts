@@ -6,6 +6,7 @@ import { type JsonObject, type JsonValue, toJsonValue } from '../foundation/json
 import { toWholeJson } from '../foundation/json-value.ts'
 import { maskSecrets, maskSecretsIn } from '../foundation/secrets.ts'
 import { errorTypeOf, type TaskCanceledError } from '../foundation/task-errors.ts'
+import { defaultResources, isDefaultRequest } from '../tasks/resources.ts'
 import type { Entry } from './entry.ts'
 
 const longestResult = 65_536
@@ -65,6 +66,14 @@ export function describeRegistration(entry: Entry): JsonObject {
   const { dependencies } = entry
   const task = describeTask(entry)
   return dependencies.length === 0 ? task : Object.freeze({ ...task, dependencies })
+}
+
+/** Of TaskSubmitted: also what the task asks for, unless that is the default. */
+export function describeSubmission(entry: Entry): JsonObject {
+  const task = describeTask(entry)
+  const resources = (entry.work ?? entry.expected?.work)?.spec.resources ?? defaultResources
+  if (isDefaultRequest(resources)) return task
+  return Object.freeze({ ...task, resources: resources as unknown as JsonObject })
 }
 
 /** Of an attempt: also its number and its worker. Only first attempts share one object. */

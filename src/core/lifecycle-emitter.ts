@@ -26,6 +26,7 @@ import {
   describeRegistration,
   describeResult,
   describeStack,
+  describeSubmission,
   describeTask,
 } from './attributes.ts'
 import type { Entry } from './entry.ts'
@@ -181,7 +182,8 @@ export class TelemetryEmitter implements LifecycleEmitter {
 
   #attributesOf(entry: Entry, ending: Ending): JsonObject {
     const { event } = entry.life
-    if (event === 'TaskSubmitted' || event === 'TaskQueued') return describeTask(entry)
+    if (event === 'TaskSubmitted') return describeSubmission(entry)
+    if (event === 'TaskQueued') return describeTask(entry)
     const attempt = describeAttempt(entry)
     if (event === 'TaskStarted') return attempt
     const extras = this.#describeEnding(entry, ending)

@@ -164,9 +164,8 @@ const mostClasses = 1000
 function classNamed(type: string): ErrorClass {
   const known = classes.get(type)
   if (known !== undefined) return known
-  if (classes.size >= mostClasses) return Error
   const standIn = { [type]: class extends Error {} }[type] ?? Error
-  classes.set(type, standIn)
+  if (classes.size < mostClasses) classes.set(type, standIn)
   return standIn
 }
 

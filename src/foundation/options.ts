@@ -140,9 +140,26 @@ export function expectKnownKeys(
   }
 }
 
-/** Also finds a key that was cut short, such as `timeout`: `nearest` does not. */
+/** What other libraries call it. */
+const synonyms: ReadonlyMap<string, string> = new Map([
+  ['cpu', 'cores'],
+  ['cpus', 'cores'],
+  ['threads', 'cores'],
+  ['gpu', 'gpus'],
+  ['mem', 'memoryMb'],
+  ['memory', 'memoryMb'],
+  ['walltime', 'seconds'],
+  ['argv', 'arguments'],
+  ['command', 'executable'],
+  ['cmd', 'executable'],
+  ['environment', 'env'],
+])
+
+/** Also finds synonyms, and a key that was cut short, such as `timeout`: `nearest` does not. */
 function suggest(key: string, known: readonly string[]): string {
-  const near = nearest(key, known) ?? known.find((name) => isBeginning(key, name))
+  const usual = synonyms.get(key.toLowerCase())
+  const isKnown = usual !== undefined && known.includes(usual)
+  const near = isKnown ? usual : (nearest(key, known) ?? known.find((it) => isBeginning(key, it)))
   return near === undefined ? `; known: ${known.join(', ')}` : didYouMean(near, known)
 }
 

@@ -71,11 +71,9 @@ export class TaskCanceledError extends TuttiError {
 export function errorTypeOf(thrown: unknown): string {
   if (typeof thrown !== 'object' || thrown === null) return 'unknown'
   const built = readName(() => thrown.constructor.name)
-  if (built !== undefined && built !== 'Error' && built !== 'Object') return built
-  // A foreign error that crossed a thread is a plain Error that kept its original name.
-  return (
-    readName(() => (thrown as { name?: unknown }).name) ?? (built === 'Error' ? built : 'unknown')
-  )
+  // The constructor of a plain object says nothing about it.
+  if (built !== undefined && built !== 'Object') return built
+  return readName(() => (thrown as { name?: unknown }).name) ?? 'unknown'
 }
 
 function readName(read: () => unknown): string | undefined {

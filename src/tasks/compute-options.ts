@@ -44,13 +44,17 @@ export interface ExecutableOptions extends ComputeOptions {
 }
 
 /** A `ComputeTask` that calls a function: one of `defineTask` on a worker, a closure right here. */
-export interface FunctionOptions<T, A extends readonly unknown[]> extends ComputeOptions {
+export type FunctionOptions<T, A extends readonly unknown[]> = ComputeOptions & {
   /**
    * From `defineTask`, to run on a worker; a plain closure runs in this process, on its event loop.
    */
   readonly function: (...args: A) => T | PromiseLike<T>
-  readonly args?: Readonly<NoInfer<A>>
-}
+} & ArgsOption<A>
+
+/** Only a function that can be called without arguments may do without them. */
+type ArgsOption<A extends readonly unknown[]> = [] extends A
+  ? { readonly args?: Readonly<NoInfer<A>> }
+  : { readonly args: Readonly<NoInfer<A>> }
 
 /** What a function has none of, with what it has instead. */
 const programOnly = {

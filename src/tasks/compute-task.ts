@@ -35,10 +35,13 @@ export class ComputeTask<
   readonly function: AnyFunction | null
   readonly args: readonly unknown[]
 
-  constructor(options: ExecutableOptions & { readonly function?: never })
-  constructor(options: FunctionOptions<T, A> & { readonly executable?: never })
-  constructor(options: object) {
-    const { task, spec, function: body, args } = checkComputeOptions(options)
+  constructor(
+    options:
+      | (ExecutableOptions & { readonly function?: undefined })
+      | (FunctionOptions<T, A> & { readonly executable?: undefined }),
+  ) {
+    const given: object = options
+    const { task, spec, function: body, args } = checkComputeOptions(given)
     super(task)
     this.spec = spec
     this.function = body

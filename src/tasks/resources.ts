@@ -5,6 +5,7 @@ import {
   expectKnownKeys,
   expectNumber,
   expectObject,
+  expectString,
 } from '../foundation/options.ts'
 
 /** What a task holds of its backend while it runs; a task of one core is the default. */
@@ -20,6 +21,15 @@ export interface ResourceRequest {
   readonly memoryMb: number
   /** MPI ranks; 1 is an ordinary task. */
   readonly ranks: number
+  /** How many of the ranks share a node. Default: the backend decides. */
+  readonly ranksPerNode?: number
+  /** What its node must be labelled with; all must match. Default: nothing. */
+  readonly labels?: Readonly<Record<string, string>>
+  /**
+   * How long it will run, for backends that plan by time; it is not a limit, `timeoutSeconds` is.
+   * Default: unknown.
+   */
+  readonly seconds?: number
 }
 
 export const defaultResources: ResourceRequest = Object.freeze({
@@ -29,20 +39,44 @@ export const defaultResources: ResourceRequest = Object.freeze({
   ranks: 1,
 })
 
+const known = [...Object.keys(defaultResources), 'ranksPerNode', 'labels', 'seconds']
+
 /** Whether it asks for one core and nothing else; a copy of the default does. */
 export const isDefaultRequest = (request: ResourceRequest): boolean =>
   request === defaultResources ||
-  (request.cores === 1 && request.gpus === 0 && request.memoryMb === 0 && request.ranks === 1)
+  (request.cores === 1 &&
+    request.gpus === 0 &&
+    request.memoryMb === 0 &&
+    request.ranks === 1 &&
+    request.ranksPerNode === undefined &&
+    request.labels === undefined &&
+    request.seconds === undefined)
 
 export function resolveResources(given: Partial<ResourceRequest> | undefined): ResourceRequest {
   if (given === undefined) return defaultResources
   expectObject('resources', given)
-  expectKnownKeys('a task', given, Object.keys(defaultResources), 'resources.')
-  const { cores = 1, gpus = 0, memoryMb = 0, ranks = 1 } = given
+  expectKnownKeys('a task', given, known, 'resources.')
+  const { cores = 1, gpus = 0, memoryMb = 0, ranks = 1, ranksPerNode, labels, seconds } = given
   return Object.freeze({
     cores: expectInteger('resources.cores', cores, { min: 1 }),
     gpus: expectInteger('resources.gpus', gpus, { min: 0 }),
     memoryMb: expectNumber('resources.memoryMb', memoryMb, { min: 0 }),
     ranks: expectInteger('resources.ranks', ranks, { min: 1 }),
+    ...(ranksPerNode === undefined
+      ? {}
+      : { ranksPerNode: expectInteger('resources.ranksPerNode', ranksPerNode, { min: 1 }) }),
+    ...(labels === undefined ? {} : expectLabels(labels)),
+    ...(seconds === undefined
+      ? {}
+      : { seconds: expectNumber('resources.seconds', seconds, { above: 0 }) }),
   })
+}
+
+/** No labels are as good as none given. */
+function expectLabels(given: unknown): Pick<ResourceRequest, 'labels'> {
+  const entries = Object.entries(expectObject('resources.labels', given))
+  const checked = entries.map(([name, value]) => {
+    return [name, expectString(`resources.labels.${name}`, value)] as const
+  })
+  return checked.length === 0 ? {} : { labels: Object.freeze(Object.fromEntries(checked)) }
 }

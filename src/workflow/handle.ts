@@ -1,8 +1,9 @@
 /** What a call in a workflow returns: awaitable, and a dependency wherever it is passed. */
 
 import type { Entry, TaskOwner, Work } from '../core/entry.ts'
-import type { TuttiError } from '../foundation/errors.ts'
+import { StateError, type TuttiError } from '../foundation/errors.ts'
 import { expectString } from '../foundation/options.ts'
+import { currentTask } from '../foundation/task-context.ts'
 import type { TaskState } from '../tasks/lifecycle.ts'
 import type { Outcome } from '../tasks/task-record.ts'
 import { Task, type TaskKind } from '../tasks/task.ts'
@@ -128,6 +129,17 @@ export class EngineHandle<T = unknown> extends Task<T> implements Handle<T> {
     return 'Handle'
   }
 
+  /** A body that awaits its own handle would wait for ever. Uids of handles are all generated. */
+  override then<A = T, B = never>(
+    onFulfilled?: ((value: T) => A | PromiseLike<A>) | null,
+    onRejected?: ((reason: unknown) => B | PromiseLike<B>) | null,
+  ): Promise<A | B> {
+    if (this.run === null || currentTask()?.uid !== this.uid) {
+      return super.then(onFulfilled, onRejected)
+    }
+    return Promise.reject(selfWaitError(this)).then(onFulfilled, onRejected)
+  }
+
   cancel(reason = 'canceled by the caller'): boolean {
     return this.owner.cancel(this, expectString('reason', reason))
   }
@@ -140,6 +152,12 @@ export class EngineHandle<T = unknown> extends Task<T> implements Handle<T> {
     return this.then(null).finally(onFinally)
   }
 }
+
+const selfWaitError = ({ name, uid }: EngineHandle): StateError =>
+  new StateError(`${name} (${uid}) awaits its own handle, which never ends before it`, {
+    code: 'SelfWaitError',
+    hint: 'Return the value instead; a handle is for those that wait for the task.',
+  })
 
 /** What was called, and where. */
 export interface CallSite {

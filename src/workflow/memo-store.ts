@@ -1,10 +1,12 @@
 /** Results in a folder, one file each: replaced atomically, and verified by a digest when read. */
 
 import { createHash } from 'node:crypto'
-import { readFile, rename, rm, writeFile } from 'node:fs/promises'
+import { constants } from 'node:fs'
+import { open, rename, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { deserialize, serialize } from 'node:v8'
 import { makeFolders } from '../checkpoint/files.ts'
+import { CheckpointError } from '../foundation/errors.ts'
 import { newUuid } from '../foundation/ids.ts'
 import { Fifo } from '../runtime/fifo.ts'
 
@@ -26,11 +28,11 @@ export class MemoStore {
   }
 
   /**
-   * `null` when there is no result, or its file is damaged. Rejects when the file cannot be
-   * read.
+   * `null` when there is no result, or its file is damaged. Rejects when the file cannot be read
+   * or is no file.
    */
   async read(key: string): Promise<Found | null> {
-    const bytes = await this.#files.run(() => readFile(this.#pathOf(key)).catch(nullIfMissing))
+    const bytes = await this.#files.run(() => readRegularFile(this.#pathOf(key)))
     if (bytes === null) return null
     try {
       const content = bytes.subarray(digestBytes)
@@ -66,6 +68,18 @@ export class MemoStore {
 }
 
 const digestOf = (bytes: Buffer): Buffer => createHash('sha256').update(bytes).digest()
+
+/** Without waiting for the other end of a FIFO; `null` when there is nothing. */
+async function readRegularFile(path: string): Promise<Buffer | null> {
+  const file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK).catch(nullIfMissing)
+  if (file === null) return null
+  try {
+    if ((await file.stat()).isFile()) return await file.readFile()
+    throw new CheckpointError(`${path} is not a file`, { path })
+  } finally {
+    await file.close()
+  }
+}
 
 function nullIfMissing(error: NodeJS.ErrnoException): null {
   if (error.code === 'ENOENT') return null

@@ -34,6 +34,7 @@ export class Memo<N> {
   /** Results that are being written to the store. */
   readonly #fresh = new Map<string, Found & { readonly written: Promise<void> }>()
   #store: MemoStore | null = null
+  #hasWarnedOfRead = false
 
   constructor(answer: MemoAnswer<N>, log: Log) {
     this.#answer = answer
@@ -65,10 +66,18 @@ export class Memo<N> {
     void store.read(key).then(
       (found) => this.#continue(shared, found),
       (error: unknown) => {
-        this.#log.warn('ResultNotRead', `a stored result cannot be read: ${messageOf(error)}`)
+        this.#warnOfRead(error)
         this.#continue(shared, null)
       },
     )
+  }
+
+  /** Once: the others would say the same. */
+  #warnOfRead(error: unknown): void {
+    if (this.#hasWarnedOfRead) return
+    this.#hasWarnedOfRead = true
+    const text = `a stored result cannot be read: ${messageOf(error)}`
+    this.#log.warn('ResultNotRead', `${text}; it counts as absent, and further ones are not named`)
   }
 
   /** The store has answered. All calls may have ended by then. */

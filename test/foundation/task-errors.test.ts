@@ -11,7 +11,7 @@ class Divergence extends Error {}
 class Verdict {
   readonly text = 'guilty'
 }
-const crossed = Object.assign(new Error('x'), { name: 'ConvergenceError' })
+const renamed = Object.assign(new Error('x'), { name: 'ConvergenceError' })
 const trap = (): never => {
   throw new Error('no touching')
 }
@@ -30,7 +30,7 @@ const cases: readonly [string, unknown, string][] = [
   ['a class of the caller', new Divergence('x'), 'Divergence'],
   ['an object of a class', new Verdict(), 'Verdict'],
   ['an anonymous class', new (class extends Error {})('x'), 'Error'],
-  ['an error that crossed a thread', crossed, 'ConvergenceError'],
+  ['an error that was renamed', renamed, 'Error'],
   ['an error of another realm', runInNewContext('new Error("x")'), 'Error'],
   ['a RangeError of another realm', runInNewContext('new RangeError("x")'), 'RangeError'],
   ['an abort', AbortSignal.abort().reason, 'DOMException'],

@@ -192,6 +192,18 @@ describe("a task's events", () => {
     await expect(session.startTelemetry()).rejects.toThrow(/already started/)
   })
 
+  it('events: TaskSubmitted has the resources, unless they are the default', async () => {
+    const { session, eventsOf } = await openSession()
+    const [plain, large] = [quick(), quick({ resources: { cores: 2, labels: { zone: 'a' } } })]
+    await session.submitTasks([plain, large])
+    const resources = { cores: 2, gpus: 0, memoryMb: 0, ranks: 1, labels: { zone: 'a' } }
+    const seen = (await eventsOf(large)).map((event) => attribute(event, 'resources'))
+    expect(seen).toEqual([undefined, resources, undefined])
+    expect(Object.isFrozen(seen[1])).toBe(true)
+    for (const event of await eventsOf(plain))
+      expect(event.attributes).not.toHaveProperty('resources')
+  })
+
   it('events: telemetry that did not see TaskStarted tells 0.0 everywhere', async () => {
     const { session, backend, clock } = lateSession()
     const [done, failed, canceled, retried] = [quick(), quick(), quick(), quick({ retries: 1 })]

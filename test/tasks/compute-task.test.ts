@@ -90,6 +90,10 @@ describe('a program', () => {
     [{ resources: { memoryMb: Infinity } }, 'resources.memoryMb'],
     [{ resources: { ranks: 0 } }, 'resources.ranks'],
     [{ resources: { core: 1 } }, 'resources.core'],
+    [{ resources: { ranksPerNode: 0 } }, 'resources.ranksPerNode'],
+    [{ resources: { labels: ['a'] } }, 'resources.labels'],
+    [{ resources: { labels: { zone: 7 } } }, 'resources.labels.zone'],
+    [{ resources: { seconds: 0 } }, 'resources.seconds'],
   ]
   it.each(invalid)('row 6: refuses %.60j and names the field', (options, field) => {
     expect(() => program(options)).toThrow(expect.objectContaining({ name: 'ValueError', field }))
@@ -202,5 +206,67 @@ describe('types', () => {
       }
     })
     expect(refused).toBe(true)
+  })
+})
+
+describe('an option that does not exist', () => {
+  const wrong: readonly [object, string][] = [
+    [{ resources: { cpus: 1 } }, 'a task has no `resources.cpus`; did you mean "cores"?'],
+    [{ resources: { memory: 1 } }, 'a task has no `resources.memory`; did you mean "memoryMb"?'],
+    [{ timeout: 3 }, 'ComputeTask has no `timeout`; did you mean "timeoutSeconds"?'],
+    [{ cpus: 3 }, 'ComputeTask has no `cpus`; known: '],
+  ]
+  it.each(wrong)('%j is refused with what it is called here', (options, message) => {
+    expect(() => program(options)).toThrow(message)
+  })
+
+  it('is named before what is missing', () => {
+    const options = { timeout: 3 } as never
+    expect(() => new ComputeTask(options)).toThrow('did you mean "timeoutSeconds"?')
+  })
+
+  it('resources: labels, seconds and ranks per node are kept; no labels are none', () => {
+    const resources = { ranks: 4, ranksPerNode: 2, labels: { zone: 'a' }, seconds: 60 }
+    expect(program({ resources }).resources).toEqual({
+      cores: 1,
+      gpus: 0,
+      memoryMb: 0,
+      ...resources,
+    })
+    expect(program({ resources: { labels: {} } }).resources).not.toHaveProperty('labels')
+  })
+})
+
+describe('the types of a task', () => {
+  it('the compiler names a missing argument, a wrong one, and an unknown option', () => {
+    const burn = (n: number): number => n
+    const join = async (a: string, b = 'b'): Promise<string> => a + b
+    // @ts-expect-error burn needs a number
+    expect(new ComputeTask({ function: burn }).args).toEqual([])
+    // @ts-expect-error a number
+    expect(new ComputeTask({ function: burn, args: ['1'] }).args).toEqual(['1'])
+    // @ts-expect-error not more than it takes
+    expect(new ComputeTask({ function: burn, args: [1, 2] }).args).toEqual([1, 2])
+    expect(new ComputeTask({ function: (...all: number[]) => all.length }).args).toEqual([])
+    expectTypeOf(new ComputeTask({ function: burn, args: [1] })).toExtend<PromiseLike<number>>()
+    expectTypeOf(new ComputeTask({ function: join, args: ['a'] })).toExtend<PromiseLike<string>>()
+    expectTypeOf(new ComputeTask({ function: () => 1 })).toExtend<PromiseLike<number>>()
+    const wrong = [
+      () =>
+        new ComputeTask({
+          executable: 'true',
+          // @ts-expect-error this line is blamed, not the program
+          timeout: 3,
+        }),
+      () =>
+        new ComputeTask({
+          executable: 'true',
+          // @ts-expect-error it is called cores
+          resources: { cpus: 1 },
+        }),
+    ]
+    for (const create of wrong) expect(create).toThrow('did you mean')
+    // @ts-expect-error one of the two
+    expect(() => new ComputeTask({})).toThrow('exactly one of')
   })
 })

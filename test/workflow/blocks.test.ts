@@ -43,8 +43,9 @@ describe('a block', () => {
     const f = flow.functionTask((_given: unknown) => 1, { name: 'f' })
     const made: Handle<unknown>[] = []
     const inner = flow.block(async () => {
-      made.push(f(1), f(f(2)))
-      await Promise.all(made)
+      const own = [f(1), f(f(2))]
+      made.push(...own)
+      await Promise.all(own)
     })
     const outer = flow.block(async () => {
       made.push(inner(), f(3))

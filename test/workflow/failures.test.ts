@@ -306,3 +306,22 @@ describe('after shutdown()', () => {
     expect([handle.state, backend.jobs.length]).toEqual(['CANCELED', 0])
   })
 })
+
+describe('a body that awaits its own handle', () => {
+  it.each(['functionTask', 'block'] as const)(
+    'self-wait: the body of a %s fails instead of waiting for ever',
+    async (method) => {
+      await using flow = await WorkflowEngine.create({ backend: await ConcurrentBackend.create() })
+      const loop = async (): Promise<unknown> => {
+        await turns(1)
+        return await handle
+      }
+      const wrapped = method === 'block' ? flow.block(loop) : flow.functionTask(loop)
+      const handle: Handle<unknown> = wrapped()
+      const error = await rejection(handle)
+      expect(error.cause).toMatchObject({ name: 'StateError', code: 'SelfWaitError' })
+      // Anybody else may wait for it.
+      expect(await rejection(handle)).toBe(error)
+    },
+  )
+})

@@ -1,9 +1,12 @@
-import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { execFileSync } from 'node:child_process'
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
+import { symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { ConcurrentBackend } from '../../src/backends/local/concurrent-backend.ts'
 import { ExecutableFailedError } from '../../src/foundation/task-errors.ts'
+import type { Log } from '../../src/foundation/log.ts'
 import { WorkflowEngine, type WorkflowEngineOptions } from '../../src/workflow/workflow-engine.ts'
 import { rejection, turns, typesOf } from '../session/open-session.ts'
 import { openEngine } from './open-engine.ts'
@@ -63,6 +66,33 @@ describe('a task with `cache`', () => {
     }
     expect(runs).toEqual([1, 1])
   })
+
+  const others: readonly [string, (path: string) => void][] = [
+    ['a FIFO', (path) => void execFileSync('mkfifo', [path])],
+    ['a folder', (path) => mkdirSync(path)],
+    ['a device', (path) => symlinkSync('/dev/zero', path)],
+  ]
+  it.each(others)(
+    'row 115: %s in place of stored results counts as absent, with one warning',
+    async (_, create) => {
+      const cacheDir = createFolder()
+      const { runs, body } = counted()
+      const call = async (log: Log): Promise<void> => {
+        await using flow = await openLocal({ cacheDir, log })
+        const f = flow.functionTask(body, { name: 'f', cache: true })
+        await Promise.all([f(1), f(2)])
+      }
+      await call({ warn() {} })
+      for (const file of readdirSync(cacheDir)) {
+        rmSync(join(cacheDir, file))
+        create(join(cacheDir, file))
+      }
+      const warnings: string[] = []
+      await call({ warn: (code) => void warnings.push(code) })
+      expect(runs.toSorted((a, b) => Number(a) - Number(b))).toEqual([1, 1, 2, 2])
+      expect(warnings.filter((code) => code === 'ResultNotRead')).toHaveLength(1)
+    },
+  )
 
   it('cache: a reused result is DONE without RUNNING, and its dependents run', async () => {
     const cacheDir = createFolder()

@@ -73,6 +73,11 @@ export function neverFits(
     if (wanted > there)
       return { field: `resources.${name}`, message: `asks for ${wanted}, has ${there}` }
   }
-  if (request.ranks === 1) return null
-  return { field: 'resources.ranks', message: 'this backend runs no MPI ranks' }
+  if (request.ranks > 1 || request.ranksPerNode !== undefined) {
+    const field = request.ranks > 1 ? 'resources.ranks' : 'resources.ranksPerNode'
+    return { field, message: 'this backend runs no MPI ranks' }
+  }
+  if (request.labels === undefined) return null
+  const wanted = Object.entries(request.labels).map((pair) => pair.join('='))
+  return { field: 'resources.labels', message: `asks for ${wanted.join(', ')}, has no labels` }
 }

@@ -31,6 +31,12 @@ describe('slots', () => {
     [{ memoryMb: 101 }, 'resources.memoryMb', 'asks for 101, has 100'],
     [{ gpus: 4 }, 'resources.gpus', 'asks for 4, has 3'],
     [{ ranks: 2 }, 'resources.ranks', 'this backend runs no MPI ranks'],
+    [{ ranksPerNode: 1 }, 'resources.ranksPerNode', 'this backend runs no MPI ranks'],
+    [
+      { labels: { zone: 'a', disk: 'ssd' } },
+      'resources.labels',
+      'asks for zone=a, disk=ssd, has no labels',
+    ],
   ])('never fit %j', (request, field, message) => {
     expect(neverFits(asks(request), capacity)).toEqual({ field, message })
   })

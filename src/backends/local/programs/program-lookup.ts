@@ -134,7 +134,15 @@ function notFound(
 ): TuttiError {
   const near = nearest(name, known)
   const hint = near === undefined ? searched : `Did you mean "${near}"? ${searched}`
-  return create(ExecutableNotFoundError, message, hint)
+  return create(ExecutableNotFoundError, message, (commandLineHint(name) ?? '') + hint)
+}
+
+/** A space is legal in the name of a file, but often begins the arguments. */
+function commandLineHint(name: string): string | null {
+  const [program = '', ...words] = name.trim().split(/\s+/)
+  if (words.length === 0) return null
+  const list = words.map((word) => `'${word}'`).join(', ')
+  return `Arguments have a list of their own: executable: '${program}', arguments: [${list}]. `
 }
 
 const notPermitted = (message: string, hint: string): TuttiError =>

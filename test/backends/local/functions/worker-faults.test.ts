@@ -49,6 +49,8 @@ describe.for(isolations)('functions that fail, isolation %s', (isolation) => {
     expect(custom.cause).toMatchObject({ message: 'the cause' })
     const renamed = (await kept('renamed')) as Error
     expect([renamed.name, errorTypeOf(renamed)]).toEqual(['Renamed', 'QuotaError'])
+    const plain = (await kept('renamed error')) as Error
+    expect([plain.name, errorTypeOf(plain)]).toEqual(['Renamed', 'Error'])
     const coded = await kept('code')
     expect(coded).toMatchObject({ message: 'no such file', code: 'ENOENT', errno: -2 })
     expect(coded).not.toHaveProperty('run')

@@ -42,9 +42,12 @@ describe.each(['auto', 'plain'] as const)('programs with the %s spawner', (spawn
     writeFileSync(plain, '#!/bin/sh\n', { mode: 0o644 })
     writeFileSync(lost, '#!/no/such/interpreter\n', { mode: 0o755 })
     const driver = openPool({ spawner })
+    const spaced = /executable: 'echo', arguments: \['hello', 'all'\]\. .*PATH is /
     const cases: [Parameters<typeof driver.run>[0], string, RegExp][] = [
       [{ executable: 'grepp' }, 'ExecutableNotFoundError', /"grep".*PATH is /],
       [{ executable: join(folder, 'plian.sh') }, 'ExecutableNotFoundError', /"plain\.sh"/],
+      [{ executable: 'echo hello all' }, 'ExecutableNotFoundError', spaced],
+      [{ executable: join(folder, 'no such.sh') }, 'ExecutableNotFoundError', /arguments: \[/],
       [{ executable: lost }, 'ExecutableNotFoundError', /#!\/no\/such\/interpreter/],
       [{ executable: folder }, 'ExecutableNotPermittedError', /program in it/],
       [{ executable: plain }, 'ExecutableNotPermittedError', /chmod \+x/],
