@@ -52,8 +52,14 @@ export interface FinishedSpan {
   readonly status_description: string | null
   readonly attributes: JsonObject
   readonly events: readonly SpanAnnotation[]
-  /** Ids of other spans of the trace that it is linked to. */
-  readonly links?: readonly string[]
+  /** Other spans that it is linked to; those of the same trace by their id alone. */
+  readonly links?: readonly (string | SpanLink)[]
+}
+
+/** A link to a span of another trace. */
+export interface SpanLink {
+  readonly trace_id: string
+  readonly span_id: string
 }
 
 export interface SpanLine extends FinishedSpan {

@@ -80,6 +80,7 @@ const telemetryNames: Readonly<Record<keyof SessionTelemetryOptions, true>> = {
   spanProcessors: true,
   metricReaders: true,
   taskLabels: true,
+  continueTrace: true,
   resource: true,
   stopDeadlineSeconds: true,
 }

@@ -22,7 +22,25 @@ export function runInTask<T>(
   callback: () => T,
   onWait: (() => void) | null = null,
 ): T {
-  return running.run({ uid, onWait }, callback)
+  const task = { uid, onWait }
+  if (wrappers.size === 0) return running.run(task, callback)
+  let wrapped = callback
+  for (const wrapper of wrappers) {
+    const inner = wrapped
+    wrapped = () => wrapper(uid, inner)
+  }
+  return running.run(task, wrapped)
+}
+
+/** Runs the code of a task, such as inside the task's span. Must return what the code returns. */
+export type TaskWrapper = <T>(uid: string, callback: () => T) => T
+
+const wrappers = new Set<TaskWrapper>()
+
+/** Wraps the code of all tasks that begin from now on, until the returned function is called. */
+export function wrapTasks(wrapper: TaskWrapper): () => void {
+  wrappers.add(wrapper)
+  return () => void wrappers.delete(wrapper)
 }
 
 /** The task that the calling code runs in, if any. */

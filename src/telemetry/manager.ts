@@ -25,7 +25,7 @@ import {
   type TelemetryOptions,
 } from './options.ts'
 import type { Pipeline } from './pipeline.ts'
-import { runInScope } from './spans/span-scope.ts'
+import { runUntilSettled } from './spans/span-scope.ts'
 import { sessionBackend } from './spans/finished-span.ts'
 import { Subscribers } from './subscribers.ts'
 import { TaskTable } from './metrics/task-table.ts'
@@ -141,9 +141,8 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
     const { clock } = this.#options
     const attributes = third === undefined ? {} : (second ?? {})
     const scope = pipeline.book.openScope(name, attributes, clock.now())
-    return runInScope(
-      scope,
-      () => pipeline.mirror.runIn(scope.spanId, run),
+    return runUntilSettled(
+      () => pipeline.book.runInScope(scope, run),
       (failure) => {
         const span = pipeline.book.closeScope(scope, clock.now(), failure)
         if (span !== null) pipeline.publishSpan(span)

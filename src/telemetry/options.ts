@@ -40,6 +40,11 @@ export interface TelemetryOptions {
    * that keep every series, such as Prometheus. Default `true`.
    */
   readonly taskLabels?: boolean
+  /**
+   * Started inside an active span of the application, the session's span becomes its child instead
+   * of a root with a link to it. Default `false`.
+   */
+  readonly continueTrace?: boolean
   /** Added to the resource of spans and metrics; takes precedence over the environment. */
   readonly resource?: Resource | JsonObject
   /** How long `stop()` waits for asynchronous subscribers, and for processors. Default 5. */
@@ -58,6 +63,7 @@ export interface ResolvedTelemetryOptions {
   readonly spanProcessors: readonly SpanProcessor[]
   readonly metricReaders: readonly IMetricReader[]
   readonly taskLabels: boolean
+  readonly continueTrace: boolean
   readonly resource: Resource | JsonObject | undefined
   readonly stopDeadlineMs: number
   readonly clock: Clock
@@ -74,6 +80,7 @@ const known = [
   'spanProcessors',
   'metricReaders',
   'taskLabels',
+  'continueTrace',
   'resource',
   'stopDeadlineSeconds',
   'clock',
@@ -96,6 +103,7 @@ export function resolveTelemetryOptions(options: TelemetryOptions): ResolvedTele
     spanProcessors: expectParts('spanProcessors', options.spanProcessors ?? [], 'onStart'),
     metricReaders: expectParts('metricReaders', options.metricReaders ?? [], 'setMetricProducer'),
     taskLabels: expectBoolean('taskLabels', options.taskLabels ?? true),
+    continueTrace: expectBoolean('continueTrace', options.continueTrace ?? false),
     resource: options.resource === undefined ? undefined : expectResource(options.resource),
     stopDeadlineMs:
       expectNumber('stopDeadlineSeconds', stopDeadlineSeconds, { min: 0, max: longestSeconds }) *

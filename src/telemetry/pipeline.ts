@@ -6,6 +6,7 @@ import { CheckpointWriter } from '../checkpoint/writer.ts'
 import { type BaseEvent, stampEvent } from '../events/event.ts'
 import { CheckpointDegraded, CheckpointRecovered } from '../events/library-events.ts'
 import { newTraceId } from '../foundation/ids.ts'
+import { wrapTasks } from '../foundation/task-context.ts'
 import { lookForSecrets } from '../foundation/secrets.ts'
 import { atExit } from '../runtime/at-exit.ts'
 import { StepScheduler } from '../runtime/turn-budget.ts'
@@ -18,6 +19,7 @@ import type { PrometheusEndpoint, PrometheusOptions } from './metrics/prometheus
 import { TaskGroups } from './metrics/task-groups.ts'
 import type { ResolvedTelemetryOptions } from './options.ts'
 import { MetricReaders } from './otel/otel-metrics.ts'
+import { activeSpanIds, holdContextManager, OtelActiveSpans } from './otel/otel-context.ts'
 import { createResource, OtelSpanMirror, type Resource } from './otel/otel.ts'
 import { toOtlpString, writeOtlpFile } from './otel/otlp.ts'
 import { Recorder } from './recorder.ts'
@@ -44,7 +46,8 @@ export class Pipeline {
   readonly book: SpanBook
   readonly mirror: SpanMirror
   readonly #resource: Resource
-  readonly #traceId = newTraceId()
+  readonly #traceId: string
+  readonly #removals: readonly (() => void)[]
   readonly #parts: PipelineParts
   readonly #bus: EventBus
   readonly #recorder: Recorder | null
@@ -59,11 +62,17 @@ export class Pipeline {
     const { clock, log, sessionId } = options
     lookForSecrets()
     this.#parts = parts
+    const application = activeSpanIds()
+    const parent = options.continueTrace ? application : null
+    this.#traceId = parent?.traceId ?? newTraceId()
     this.#resource = createResource(options.resource)
     this.mirror = this.#createMirror()
     this.book = new SpanBook({
       sessionId,
       traceId: this.#traceId,
+      parent,
+      link: parent === null ? application : null,
+      active: new OtelActiveSpans(clock),
       tasks: source.tasks,
       enrichers,
       mirror: this.mirror,
@@ -78,6 +87,8 @@ export class Pipeline {
       inContext: AsyncLocalStorage.snapshot(),
     })
     this.#readers = this.#bindReaders()
+    const { book } = this
+    this.#removals = [wrapTasks((uid, run) => book.runInTask(uid, run)), holdContextManager()]
     this.#removeExitCallback = this.#recordAtExit()
   }
 
@@ -127,6 +138,7 @@ export class Pipeline {
   }
 
   async close(): Promise<void> {
+    for (const remove of this.#removals) remove()
     const { stopDeadlineMs } = this.#parts.options
     await Promise.all([
       this.#recorder?.close().then(this.#removeExitCallback),

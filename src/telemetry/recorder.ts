@@ -37,9 +37,9 @@ export class Recorder implements Consumer {
     return this.#parts.writer.linesLost
   }
 
-  accept({ event, spanId, ended }: Envelope): void {
-    const { writer, traceId, toSpan } = this.#parts
-    if (event !== null) writer.append(lineOf(event, traceId, spanId))
+  accept({ event, spanId, ended, traceId }: Envelope): void {
+    const { writer, toSpan } = this.#parts
+    if (event !== null) writer.append(lineOf(event, traceId ?? this.#parts.traceId, spanId))
     if (ended !== null)
       writer.append(lineOfSpan(ended instanceof TaskRecord ? toSpan(ended) : ended))
   }

@@ -73,7 +73,8 @@ export const verify: Panel<VerifyState, VerifyQuery, Verdict> = {
     state.hasBegun = true
     if (state.hasEnded) report(state, `${type} comes after SessionEnded`)
     state.traceId ??= event.trace_id
-    if (event.trace_id !== state.traceId) report(state, `${type} has another trace_id`)
+    if (event.trace_id !== state.traceId && !isOfApplication(type))
+      report(state, `${type} has another trace_id`)
     if (type === 'SessionEnded') state.hasEnded = true
     if (step.stage !== 0) checkStep(state, event, step)
   },
@@ -90,6 +91,9 @@ export const verify: Panel<VerifyState, VerifyQuery, Verdict> = {
     }
   },
 }
+
+/** Events of the application may be in a trace of the application. */
+const isOfApplication = (type: string): boolean => type.includes('.') && !type.startsWith('tutti.')
 
 /** Stages may be missing, but none may come twice or after a later one. */
 function checkStep(state: VerifyState, event: ViewEvent, step: TaskStep): void {

@@ -94,7 +94,7 @@ describe('telemetry of inference', () => {
       attributes: { 'error.type': 'engine_error' },
     })
     const batches = spans.filter(({ name }) => name === 'batch tiny')
-    expect(batches.flatMap(({ links = [] }) => links).toSorted()).toEqual(
+    expect(batches.flatMap(({ links = [] }) => links.map(String)).toSorted()).toEqual(
       chats.map(({ span_id: id }) => id).toSorted(),
     )
   })

@@ -55,7 +55,7 @@ export const subLayers: Readonly<Record<string, Readonly<Record<string, readonly
   telemetry: {
     metrics: [],
     spans: ['metrics'],
-    otel: ['metrics', 'spans/span-mirror.ts'],
+    otel: ['metrics', 'spans/live-span.ts', 'spans/span-ids.ts', 'spans/span-mirror.ts'],
     '.': ['metrics', 'spans', 'otel'],
   },
 }

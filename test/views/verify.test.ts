@@ -55,6 +55,13 @@ describe('verify', () => {
     })
   })
 
+  it('verify: an event of the application may be in a trace of the application', () => {
+    const custom = line('x.Custom', null, { trace_id: 'other' })
+    expect(verdictOf([...session(custom), metrics(0, 0)]).problems).toEqual([])
+    const own = line('tutti.WorkerLost', null, { trace_id: 'other' })
+    expect(verdictOf([...session(own), metrics(0, 0)]).problemCount).toBe(1)
+  })
+
   it('verify: unfinished tasks are no problem while the session has not ended', () => {
     const verdict = verdictOf([line('SessionStarted'), ...life('a').slice(0, 3)])
     expect(verdict).toMatchObject({ unfinished: 1, hasEnded: false, problemCount: 0 })
@@ -97,7 +104,7 @@ describe('verify', () => {
     ['a late beginning', [...life('a'), line('SessionEnded'), metrics(1, 1)], /the first event/],
     [
       'a foreign trace',
-      [...session(line('x.Custom', null, { trace_id: 'other' })), metrics(0, 0)],
+      [...session(line('ResourceUpdate', null, { trace_id: 'other' })), metrics(0, 0)],
       /another trace_id/,
     ],
   ]

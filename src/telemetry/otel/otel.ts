@@ -5,10 +5,10 @@
 
 import {
   type Context,
-  context,
   type HrTime,
   ROOT_CONTEXT,
   type Span,
+  type SpanContext,
   SpanKind,
   SpanStatusCode,
   trace,
@@ -30,6 +30,7 @@ import { messageOf } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
 import { version } from '../../foundation/version.ts'
 import { boundedWait } from '../../foundation/promises.ts'
+import type { SpanIds } from '../spans/span-ids.ts'
 import type { SpanMirror, StartedSpan } from '../spans/span-mirror.ts'
 
 export type { IMetricReader } from '@opentelemetry/sdk-metrics'
@@ -61,7 +62,9 @@ export function toHrTime(seconds: number): HrTime {
 }
 
 /** OpenTelemetry accepts scalars; other values become JSON text, and `null` is left out. */
-function toOtelAttributes(attributes: JsonObject): Record<string, string | number | boolean> {
+export function toOtelAttributes(
+  attributes: JsonObject,
+): Record<string, string | number | boolean> {
   const flat: Record<string, string | number | boolean> = {}
   for (const [key, value] of Object.entries(attributes)) {
     if (value === null) continue
@@ -99,7 +102,7 @@ export function toReadableSpan(span: FinishedSpan, resource: Resource): Readable
     endTime,
     status: toStatus(span),
     attributes: toOtelAttributes(span.attributes),
-    links: (span.links ?? []).map((spanId) => ({ context: contextOf(spanId) })),
+    links: toLinks(span),
     events: span.events.map(({ name, time, attributes }) => ({
       name,
       time: toHrTime(time),
@@ -113,6 +116,14 @@ export function toReadableSpan(span: FinishedSpan, resource: Resource): Readable
     droppedEventsCount: 0,
     droppedLinksCount: 0,
   }
+}
+
+function toLinks({ links = [], trace_id: own }: FinishedSpan): { context: SpanContext }[] {
+  return links.map((link) => {
+    const ids = typeof link === 'string' ? { trace_id: own, span_id: link } : link
+    const { trace_id: traceId, span_id: spanId } = ids
+    return { context: { traceId, spanId, traceFlags: TraceFlags.SAMPLED } }
+  })
 }
 
 export interface MirrorParts {
@@ -150,10 +161,10 @@ export class OtelSpanMirror implements SpanMirror {
 
   started(spanId: string, span: () => StartedSpan): void {
     this.#guard(() => {
-      const { name, time, parentSpanId, attributes } = span()
+      const { name, time, parent, attributes } = span()
       this.#nextSpanId = spanId
       const options = { startTime: toHrTime(time), attributes: toOtelAttributes(attributes) }
-      this.#open.set(spanId, this.#tracer.startSpan(name, options, this.#contextOf(parentSpanId)))
+      this.#open.set(spanId, this.#tracer.startSpan(name, options, this.#contextOf(parent)))
     })
   }
 
@@ -172,20 +183,9 @@ export class OtelSpanMirror implements SpanMirror {
       const span = finished()
       open.setAttributes(toOtelAttributes(span.attributes))
       open.setStatus(toStatus(span))
-      const { traceId } = this.#parts
-      const traceFlags = TraceFlags.SAMPLED
-      open.addLinks(
-        (span.links ?? []).map((id) => ({ context: { traceId, spanId: id, traceFlags } })),
-      )
+      open.addLinks(toLinks(span))
       open.end(toHrTime(span.end_time))
     })
-  }
-
-  runIn<T>(spanId: string, callback: () => T): T {
-    const open = this.#open.get(spanId)
-    return open === undefined
-      ? callback()
-      : context.with(trace.setSpan(context.active(), open), callback)
   }
 
   async close(deadlineMs: number): Promise<void> {
@@ -218,13 +218,12 @@ export class OtelSpanMirror implements SpanMirror {
     }
   }
 
-  #contextOf(parentSpanId: string | null): Context {
-    if (parentSpanId === null) return ROOT_CONTEXT
-    const parent = this.#open.get(parentSpanId)
+  #contextOf(ids: SpanIds | null): Context {
+    if (ids === null) return ROOT_CONTEXT
+    const parent = this.#open.get(ids.spanId)
     if (parent !== undefined) return trace.setSpan(ROOT_CONTEXT, parent)
-    const { traceId } = this.#parts
-    const spanContext = { traceId, spanId: parentSpanId, traceFlags: TraceFlags.SAMPLED }
-    return trace.setSpanContext(ROOT_CONTEXT, spanContext)
+    const { traceId, spanId } = ids
+    return trace.setSpanContext(ROOT_CONTEXT, { traceId, spanId, traceFlags: TraceFlags.SAMPLED })
   }
 
   /** Errors of processors, which are foreign code, must not reach the emitter. */

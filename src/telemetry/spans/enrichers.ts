@@ -21,7 +21,7 @@ const mostKeys = 128
 const mostReports = 10
 
 /** The attributes that the specification gives to a task's span, and ours; not for enrichers. */
-const reservedKeys: ReadonlySet<string> = new Set([
+export const reservedKeys: ReadonlySet<string> = new Set([
   'session_id',
   'backend',
   'task_id',

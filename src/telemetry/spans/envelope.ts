@@ -9,10 +9,18 @@ export class Envelope {
   readonly spanId: string
   /** A task's record becomes a span only where one is needed. */
   readonly ended: TaskRecord | FinishedSpan | null
+  /** `null`: the session's. */
+  readonly traceId: string | null
 
-  constructor(event: Envelope['event'], spanId: string, ended: Envelope['ended'] = null) {
+  constructor(
+    event: Envelope['event'],
+    spanId: string,
+    ended: Envelope['ended'] = null,
+    traceId: string | null = null,
+  ) {
     this.event = event
     this.spanId = spanId
     this.ended = ended
+    this.traceId = traceId
   }
 }

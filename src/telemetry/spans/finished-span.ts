@@ -1,19 +1,20 @@
 /** Finished spans of tasks, scopes, backends' work and the session, as the file has them. Pure. */
 
-import type { FinishedSpan, SpanAnnotation } from '../../checkpoint/format.ts'
+import type { FinishedSpan, SpanAnnotation, SpanLink } from '../../checkpoint/format.ts'
 import type { WorkSpan } from '../../events/sink.ts'
 import { type JsonObject, type JsonValue, toJsonObject } from '../../foundation/json-value.ts'
 import type { TaskRecord } from '../metrics/task-record.ts'
+import type { SpanIds } from './span-ids.ts'
 import type { ScopeSpan } from './span-scope.ts'
 
 /** The backend of the session's own events and span. */
 export const sessionBackend = 'tutti'
 
-/** The ids that all spans of a session share. */
-export interface SessionIds {
+/** The session's span, and what an application's active span is to it. */
+export interface SessionIds extends SpanIds {
   readonly sessionId: string
-  readonly traceId: string
-  readonly spanId: string
+  readonly parent: SpanIds | null
+  readonly link: SpanIds | null
 }
 
 /** The span of a task as it is now. */
@@ -68,17 +69,12 @@ function taskSpanEvents(record: TaskRecord): readonly SpanAnnotation[] {
 }
 
 /** The span of a scope that the application opened, or of a workflow. */
-export function toScopeSpan(
-  scope: ScopeSpan,
-  traceId: string,
-  time: number,
-  failure: string | null,
-): FinishedSpan {
+export function toScopeSpan(scope: ScopeSpan, time: number, failure: string | null): FinishedSpan {
   const endTime = Math.max(time, scope.startTime)
   return {
     name: scope.name,
     span_id: scope.spanId,
-    trace_id: traceId,
+    trace_id: scope.traceId,
     parent_span_id: scope.parentSpanId,
     start_time: scope.startTime,
     end_time: endTime,
@@ -109,6 +105,11 @@ export function toWorkSpan(work: WorkSpan, traceId: string, parentSpanId: string
   }
 }
 
+const toLink = ({ traceId, spanId }: SpanIds): SpanLink => ({
+  trace_id: traceId,
+  span_id: spanId,
+})
+
 export const sessionAttributes = (sessionId: string): JsonObject =>
   toJsonObject({ session_id: sessionId, backend: sessionBackend })
 
@@ -118,7 +119,7 @@ export function toSessionSpan(session: SessionIds, startTime: number, time: numb
     name: 'session',
     span_id: session.spanId,
     trace_id: session.traceId,
-    parent_span_id: null,
+    parent_span_id: session.parent?.spanId ?? null,
     start_time: startTime,
     end_time: endTime,
     duration_ms: (endTime - startTime) * 1000,
@@ -126,5 +127,6 @@ export function toSessionSpan(session: SessionIds, startTime: number, time: numb
     status_description: null,
     attributes: sessionAttributes(session.sessionId),
     events: [],
+    ...(session.link === null ? {} : { links: [toLink(session.link)] }),
   }
 }

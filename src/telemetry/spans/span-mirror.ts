@@ -2,9 +2,10 @@
 
 import type { FinishedSpan, SpanAnnotation } from '../../checkpoint/format.ts'
 import type { JsonObject } from '../../foundation/json-value.ts'
+import type { SpanIds } from './span-ids.ts'
 
 export interface StartedSpan {
-  readonly parentSpanId: string | null
+  readonly parent: SpanIds | null
   readonly name: string
   readonly time: number
   readonly attributes: JsonObject
@@ -18,8 +19,6 @@ export interface SpanMirror {
   started(spanId: string, span: () => StartedSpan): void
   annotated(spanId: string, annotation: () => SpanAnnotation): void
   ended(spanId: string, finished: () => FinishedSpan): void
-  /** Runs the callback with the span as the active one of OpenTelemetry's own context. */
-  runIn<T>(spanId: string, callback: () => T): T
   /** Flushes and shuts the processors down; resolves at the latest after the deadline. */
   close(deadlineMs: number): Promise<void>
 }
@@ -28,6 +27,5 @@ export const nullMirror: SpanMirror = {
   started() {},
   annotated() {},
   ended() {},
-  runIn: (_spanId, callback) => callback(),
   close: () => Promise.resolve(),
 }

@@ -1,50 +1,27 @@
-/** Which span the running code is in: a scope that it opened, or the task that it runs in. */
+/** Spans that the application opens around its own code, and those of workflows. */
 
-import { AsyncLocalStorage } from 'node:async_hooks'
 import type { SpanAnnotation } from '../../checkpoint/format.ts'
 import type { JsonObject } from '../../foundation/json-value.ts'
 import { messageOf } from '../../foundation/errors.ts'
 import { isThenable } from '../../foundation/promises.ts'
-import { currentTask } from '../../foundation/task-context.ts'
 
 /** An open span of the application's own. */
 export interface ScopeSpan {
   readonly spanId: string
+  readonly traceId: string
   readonly parentSpanId: string
   readonly name: string
   readonly startTime: number
-  readonly attributes: JsonObject
+  attributes: JsonObject
   readonly annotations: SpanAnnotation[]
-  /** The span book that it belongs to; a process may have several managers. */
-  readonly owner: object
+  hasEnded: boolean
 }
 
-interface ActiveScope {
-  readonly scope: ScopeSpan
-  /** The scope that it was opened in, possibly of another owner. */
-  readonly outer: ActiveScope | undefined
-  /** The task that was running when the scope opened: a task that starts inside it hides it. */
-  readonly task: string | undefined
-}
-
-const active = new AsyncLocalStorage<ActiveScope>()
-
-/** The innermost open scope of `owner`, unless a task was entered inside it. */
-export function activeScope(owner: object): ScopeSpan | undefined {
-  let found = active.getStore()
-  while (found !== undefined && found.scope.owner !== owner) found = found.outer
-  return found?.task === currentTask()?.uid ? found?.scope : undefined
-}
-
-/** Runs `callback` inside the scope; `onEnd` is called once, when it returned, threw or settled. */
-export function runInScope<T>(
-  scope: ScopeSpan,
-  callback: () => T,
-  onEnd: (failure: string | null) => void,
-): T {
+/** `onEnd` is called once, when `callback` returned, threw or settled. */
+export function runUntilSettled<T>(callback: () => T, onEnd: (failure: string | null) => void): T {
   let result: T
   try {
-    result = active.run({ scope, outer: active.getStore(), task: currentTask()?.uid }, callback)
+    result = callback()
   } catch (error) {
     onEnd(messageOf(error))
     throw error

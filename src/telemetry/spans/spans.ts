@@ -18,8 +18,10 @@ import type { Enrichers } from './enrichers.ts'
 import { Envelope } from './envelope.ts'
 import { sessionAttributes, toScopeSpan, toSessionSpan } from './finished-span.ts'
 import { type SessionIds, toTaskSpan, toWorkSpan } from './finished-span.ts'
+import { type ActiveSpans, LiveScope, LiveTask } from './live-span.ts'
 import type { SpanMirror } from './span-mirror.ts'
-import { activeScope, type ScopeSpan } from './span-scope.ts'
+import type { SpanIds } from './span-ids.ts'
+import type { ScopeSpan } from './span-scope.ts'
 
 const baseNames: ReadonlySet<string> = new Set(baseFieldNames)
 /** The stages that are also events of the task's span. */
@@ -27,7 +29,11 @@ const annotatedStages = stages.queued | stages.started
 
 export interface SpanBookParts {
   readonly sessionId: string
+  /** The session's trace, and an application's span that is its parent or linked to it. */
   readonly traceId: string
+  readonly parent: SpanIds | null
+  readonly link: SpanIds | null
+  readonly active: ActiveSpans
   readonly tasks: TaskTable
   readonly enrichers: Enrichers
   readonly mirror: SpanMirror
@@ -44,8 +50,8 @@ export class SpanBook {
 
   constructor(parts: SpanBookParts) {
     this.#parts = parts
-    const { sessionId, traceId } = parts
-    this.#session = { sessionId, traceId, spanId: newSpanId() }
+    const { sessionId, traceId, parent, link } = parts
+    this.#session = { sessionId, traceId, parent, link, spanId: newSpanId() }
   }
 
   /** Opens or closes the spans that an event concerns, and finds the span that it belongs to. */
@@ -60,29 +66,34 @@ export class SpanBook {
     }
     if (event instanceof WorkflowStarted) return this.#startWorkflow(event)
     const ended = event instanceof WorkflowEnded ? this.#endWorkflow(event) : null
-    return ended ?? new Envelope(event, this.#spanOfCustom(uid))
+    if (ended !== null) return ended
+    const { traceId, spanId } = this.#spanOfCustom(event)
+    return new Envelope(event, spanId, null, traceId === this.#session.traceId ? null : traceId)
   }
 
-  /** Opens a span under the given one, the active one, or the session's. */
-  openScope(name: string, attributes: object, time: number, parentSpanId?: string): ScopeSpan {
-    const scope: ScopeSpan = {
-      spanId: newSpanId(),
-      parentSpanId: parentSpanId ?? this.#activeSpanId() ?? this.#session.spanId,
-      name,
-      startTime: time,
-      attributes: maskSecretsIn(toJsonObject(attributes)),
-      annotations: [],
-      owner: this,
-    }
-    this.#openScopes.add(scope)
-    this.#parts.mirror.started(scope.spanId, () => ({ ...scope, time }))
-    return scope
+  /** Opens a span under the active one, which may be the application's, or the session's. */
+  openScope(name: string, attributes: object, time: number): ScopeSpan {
+    return this.#openScope(name, attributes, time, this.#activeIds() ?? this.#session)
+  }
+
+  /** Runs the callback with the scope's span as the active one. */
+  runInScope<T>(scope: ScopeSpan, callback: () => T): T {
+    const { active, mirror } = this.#parts
+    return active.runScope(new LiveScope(this, scope, mirror), callback)
+  }
+
+  /** Runs the code of a task with the task's span as the active one, if the task is known. */
+  runInTask<T>(uid: string, callback: () => T): T {
+    const { active, tasks } = this.#parts
+    const record = tasks.findOpen(uid)
+    return record === undefined ? callback() : active.runTask(this.#liveTask(record), callback)
   }
 
   /** The finished span, or `null` when `closeOpen` has ended it before. */
   closeScope(scope: ScopeSpan, time: number, failure: string | null): FinishedSpan | null {
     if (!this.#openScopes.delete(scope)) return null
-    const span = toScopeSpan(scope, this.#parts.traceId, time, failure)
+    scope.hasEnded = true
+    const span = toScopeSpan(scope, time, failure)
     this.#finishedScopes.push(span)
     this.#parts.mirror.ended(scope.spanId, () => span)
     return span
@@ -91,11 +102,12 @@ export class SpanBook {
   /** Adds a span of finished work, under its task's or the session's. */
   addWork(work: WorkSpan): FinishedSpan {
     const task = work.taskId === null ? undefined : this.#parts.tasks.find(work.taskId)
-    const parentSpanId = task?.spanId ?? this.#session.spanId
-    const span = toWorkSpan(work, this.#parts.traceId, parentSpanId)
+    const { traceId } = this.#session
+    const parent = { traceId, spanId: task?.spanId ?? this.#session.spanId }
+    const span = toWorkSpan(work, traceId, parent.spanId)
     this.#finishedScopes.push(span)
     const { name, startTime: time, attributes } = work
-    this.#parts.mirror.started(work.spanId, () => ({ parentSpanId, name, time, attributes }))
+    this.#parts.mirror.started(work.spanId, () => ({ parent, name, time, attributes }))
     this.#parts.mirror.ended(work.spanId, () => span)
     return span
   }
@@ -103,14 +115,8 @@ export class SpanBook {
   /** Records the event on the active span; without one, does nothing. */
   annotate(event: BaseEvent): void {
     const annotation = toAnnotation(event, { ...ownFields(event), ...event.attributes })
-    const scope = activeScope(this)
-    // Code that outlives its scope finds a span that has ended, which takes no more events.
-    if (scope !== undefined && !this.#openScopes.has(scope)) return
-    const record = scope === undefined ? this.#runningTask() : undefined
-    scope?.annotations.push(annotation)
-    record?.annotate(annotation)
-    const spanId = scope?.spanId ?? record?.spanId
-    if (spanId !== undefined) this.#parts.mirror.annotated(spanId, () => annotation)
+    const active = this.#parts.active.find(this) ?? this.#runningTask()
+    active?.annotate(annotation)
   }
 
   /** Ends every open span except the session's, and returns them. */
@@ -148,6 +154,23 @@ export class SpanBook {
     }
   }
 
+  #openScope(name: string, given: object, time: number, parent: SpanIds): ScopeSpan {
+    const attributes = maskSecretsIn(toJsonObject(given))
+    const scope: ScopeSpan = {
+      spanId: newSpanId(),
+      traceId: parent.traceId,
+      parentSpanId: parent.spanId,
+      name,
+      startTime: time,
+      attributes,
+      annotations: [],
+      hasEnded: false,
+    }
+    this.#openScopes.add(scope)
+    this.#parts.mirror.started(scope.spanId, () => ({ parent, name, time, attributes }))
+    return scope
+  }
+
   #admitTaskEvent(event: BaseEvent, uid: string, stage: number): Envelope {
     const { tasks, mirror } = this.#parts
     const known = tasks.find(uid)
@@ -176,7 +199,10 @@ export class SpanBook {
 
   #openTask(record: TaskRecord): void {
     this.#parts.mirror.started(record.spanId, () => ({
-      parentSpanId: record.parentSpanId ?? this.#session.spanId,
+      parent: {
+        traceId: this.#session.traceId,
+        spanId: record.parentSpanId ?? this.#session.spanId,
+      },
       name: 'task',
       time: record.startTime,
       attributes: this.toSpan(record).attributes,
@@ -186,7 +212,7 @@ export class SpanBook {
   #openSession(event: BaseEvent): void {
     this.#sessionStart = event.event_time
     this.#parts.mirror.started(this.#session.spanId, () => ({
-      parentSpanId: null,
+      parent: this.#session.parent,
       name: 'session',
       time: event.event_time,
       attributes: sessionAttributes(this.#session.sessionId),
@@ -204,9 +230,12 @@ export class SpanBook {
 
   #startWorkflow(event: InstanceType<typeof WorkflowStarted>): Envelope {
     const { workflow_id, session_id } = event
-    const parent = this.#workflowSpanId(event.parent_workflow_id)
+    const { traceId } = this.#session
+    const outer = this.#workflowSpanId(event.parent_workflow_id)
+    const spanId = outer ?? (this.#ownActiveIds() ?? this.#session).spanId
     const attributes = { session_id, workflow_id }
-    const scope = this.openScope('workflow', attributes, event.event_time, parent)
+    const parent = { traceId, spanId }
+    const scope = this.#openScope('workflow', attributes, event.event_time, parent)
     this.#openWorkflows.set(workflow_id, scope)
     return new Envelope(event, scope.spanId)
   }
@@ -226,18 +255,33 @@ export class SpanBook {
     return typeof workflowId === 'string' ? this.#openWorkflows.get(workflowId)?.spanId : undefined
   }
 
-  #spanOfCustom(uid: string | null): string {
+  #spanOfCustom({ task_id: uid, event_type: type }: BaseEvent): SpanIds {
+    const { traceId } = this.#session
     const record = uid === null ? undefined : this.#parts.tasks.findOpen(uid)
-    return record?.spanId ?? this.#activeSpanId() ?? this.#session.spanId
+    if (record !== undefined) return { traceId, spanId: record.spanId }
+    // The library's own events come from anywhere in it: an application's span tells nothing.
+    const active = type.startsWith('tutti.') ? this.#ownActiveIds() : this.#activeIds()
+    return active ?? this.#session
   }
 
-  #activeSpanId(): string | undefined {
-    return activeScope(this)?.spanId ?? this.#runningTask()?.spanId
+  #activeIds(): SpanIds | null {
+    return this.#parts.active.find(this) ?? this.#runningTask()
   }
 
-  #runningTask(): TaskRecord | undefined {
+  /** The same without the application's spans, and without scopes in their traces. */
+  #ownActiveIds(): SpanIds | null {
+    const active = this.#parts.active.find(this) ?? this.#runningTask()
+    return active?.owner === this && active.traceId === this.#session.traceId ? active : null
+  }
+
+  #runningTask(): LiveTask | null {
     const uid = currentTask()?.uid
-    return uid === undefined ? undefined : this.#parts.tasks.findOpen(uid)
+    const record = uid === undefined ? undefined : this.#parts.tasks.findOpen(uid)
+    return record === undefined ? null : this.#liveTask(record)
+  }
+
+  #liveTask(record: TaskRecord): LiveTask {
+    return new LiveTask(this, this.#session.traceId, record, this.#parts.mirror)
   }
 }
 

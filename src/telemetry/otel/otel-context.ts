@@ -1,0 +1,218 @@
+/**
+ * OpenTelemetry's active context: which span code runs in. Libraries and the application see the
+ * spans of tasks and scopes there, and telemetry sees the application's.
+ */
+
+import { AsyncLocalStorage } from 'node:async_hooks'
+import {
+  type Attributes,
+  type AttributeValue,
+  type Context,
+  context,
+  type ContextManager,
+  createContextKey,
+  type Exception,
+  isSpanContextValid,
+  ROOT_CONTEXT,
+  type Span,
+  type SpanContext,
+  type TimeInput,
+  trace,
+  TraceFlags,
+} from '@opentelemetry/api'
+import { type Clock } from '../../foundation/clock.ts'
+import { messageOf } from '../../foundation/errors.ts'
+import { type JsonObject, toJsonObject } from '../../foundation/json-value.ts'
+import { maskSecretsIn } from '../../foundation/secrets.ts'
+import { currentTask } from '../../foundation/task-context.ts'
+import type { ActiveSpans, ForeignSpan, LiveSpan } from '../spans/live-span.ts'
+import type { SpanIds } from '../spans/span-ids.ts'
+import { toHrTime, toOtelAttributes } from './otel.ts'
+
+/** The ids of the span that is active in the calling code, whoever opened it. */
+export function activeSpanIds(): SpanIds | null {
+  const active = trace.getSpanContext(context.active())
+  return active === undefined || !isSpanContextValid(active) ? null : active
+}
+
+export class OtelActiveSpans implements ActiveSpans {
+  readonly #clock: Clock
+
+  constructor(clock: Clock) {
+    this.#clock = clock
+  }
+
+  find(owner: object): LiveSpan | ForeignSpan | null {
+    let span = trace.getSpan(context.active())
+    while (span instanceof EnteredSpan && span.live.owner !== owner) span = span.outer
+    if (span === undefined) return null
+    if (!(span instanceof EnteredSpan)) return toForeign(span)
+    return span.task === currentTask()?.uid ? span.live : null
+  }
+
+  runTask<T>(live: LiveSpan, callback: () => T): T {
+    const span = new EnteredSpan(live, undefined, this.#clock)
+    return context.with(trace.setSpan(ROOT_CONTEXT, span), callback)
+  }
+
+  runScope<T>(live: LiveSpan, callback: () => T): T {
+    const around = context.active()
+    const span = new EnteredSpan(live, trace.getSpan(around), this.#clock)
+    return context.with(trace.setSpan(around, span), callback)
+  }
+}
+
+function toForeign(span: Span): ForeignSpan | null {
+  const ids = span.spanContext()
+  if (!isSpanContextValid(ids)) return null
+  return {
+    owner: null,
+    traceId: ids.traceId,
+    spanId: ids.spanId,
+    annotate: ({ name, attributes, time }) =>
+      void span.addEvent(name, toOtelAttributes(attributes), toHrTime(time)),
+  }
+}
+
+/**
+ * A span of a task or a scope as OpenTelemetry's interface has it. Its name, status and end are
+ * telemetry's to set.
+ */
+class EnteredSpan implements Span {
+  readonly live: LiveSpan
+  /** What was active around it. */
+  readonly outer: Span | undefined
+  /** The task that ran when it was entered: a task that starts inside of it does not see it. */
+  readonly task = currentTask()?.uid
+  readonly #clock: Clock
+
+  constructor(live: LiveSpan, outer: Span | undefined, clock: Clock) {
+    this.live = live
+    this.outer = outer
+    this.#clock = clock
+  }
+
+  spanContext(): SpanContext {
+    const { traceId, spanId } = this.live
+    return { traceId, spanId, traceFlags: TraceFlags.SAMPLED }
+  }
+
+  setAttribute(key: string, value: AttributeValue): this {
+    return this.setAttributes({ [key]: value })
+  }
+
+  setAttributes(attributes: Attributes): this {
+    this.live.setAttributes(attributes)
+    return this
+  }
+
+  addEvent(name: string, second?: Attributes | TimeInput, third?: TimeInput): this {
+    const attributes = isTime(second) ? {} : (second ?? {})
+    const time = toSeconds(isTime(second) ? second : third) ?? this.#clock.now()
+    this.live.annotate({ name, time, attributes: toTexts(attributes) })
+    return this
+  }
+
+  recordException(exception: Exception, time?: TimeInput): void {
+    const { name, stack } = typeof exception === 'string' ? {} : exception
+    const attributes: Attributes = { 'exception.message': messageOf(exception) }
+    if (name !== undefined) attributes['exception.type'] = name
+    if (stack !== undefined) attributes['exception.stacktrace'] = stack
+    this.addEvent('exception', attributes, time)
+  }
+
+  addLink(): this {
+    return this
+  }
+
+  addLinks(): this {
+    return this
+  }
+
+  setStatus(): this {
+    return this
+  }
+
+  updateName(): this {
+    return this
+  }
+
+  end(): void {}
+
+  isRecording(): boolean {
+    return true
+  }
+}
+
+const isTime = (value: Attributes | TimeInput | undefined): value is TimeInput =>
+  typeof value === 'number' || value instanceof Date || Array.isArray(value)
+
+function toSeconds(time: TimeInput | undefined): number | null {
+  if (time === undefined) return null
+  if (Array.isArray(time)) return time[0] + time[1] / 1e9
+  return (time instanceof Date ? time.getTime() : time) / 1000
+}
+
+/** Attributes of span events are strings, as those of `annotateCurrentSpan`. */
+function toTexts(attributes: Attributes): JsonObject {
+  const texts = Object.entries(toJsonObject(attributes)).map(([name, value]) => [
+    name,
+    typeof value === 'string' ? value : JSON.stringify(value),
+  ])
+  return maskSecretsIn(toJsonObject(Object.fromEntries(texts) as object))
+}
+
+const probe = createContextKey('tutti: is there a context manager?')
+let users = 0
+
+/**
+ * Without a context manager nothing is ever active. The SDK of an application registers one; where
+ * there is none, ours is registered until the last user has released it.
+ */
+export function holdContextManager(): () => void {
+  if (users === 0 && hasContextManager()) return () => {}
+  if (users++ === 0) context.setGlobalContextManager(new LocalContextManager())
+  let isHeld = true
+  return () => {
+    if (!isHeld) return
+    isHeld = false
+    if (--users === 0) context.disable()
+  }
+}
+
+const hasContextManager = (): boolean =>
+  context.with(ROOT_CONTEXT.setValue(probe, true), () => context.active().getValue(probe) === true)
+
+class LocalContextManager implements ContextManager {
+  readonly #storage = new AsyncLocalStorage<Context>()
+
+  active(): Context {
+    return this.#storage.getStore() ?? ROOT_CONTEXT
+  }
+
+  with<A extends unknown[], F extends (...args: A) => ReturnType<F>>(
+    active: Context,
+    callback: F,
+    thisArg?: ThisParameterType<F>,
+    ...args: A
+  ): ReturnType<F> {
+    return this.#storage.run(active, () => callback.call(thisArg, ...args))
+  }
+
+  bind<T>(active: Context, target: T): T {
+    if (typeof target !== 'function') return target
+    const storage = this.#storage
+    const bound = function (this: unknown, ...args: unknown[]): unknown {
+      return storage.run(active, () => Reflect.apply(target, this, args) as unknown)
+    }
+    return bound as T
+  }
+
+  enable(): this {
+    return this
+  }
+
+  disable(): this {
+    return this
+  }
+}

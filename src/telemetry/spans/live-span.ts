@@ -1,0 +1,99 @@
+/** Spans that code runs in, and the port to OpenTelemetry's context, which knows the active one. */
+
+import type { SpanAnnotation } from '../../checkpoint/format.ts'
+import { type JsonObject, toJsonObject } from '../../foundation/json-value.ts'
+import { maskSecretsIn } from '../../foundation/secrets.ts'
+import type { TaskRecord } from '../metrics/task-record.ts'
+import { reservedKeys } from './enrichers.ts'
+import type { SpanMirror } from './span-mirror.ts'
+import type { SpanIds } from './span-ids.ts'
+import type { ScopeSpan } from './span-scope.ts'
+
+/** A span of telemetry that code runs in. What comes after its end is ignored. */
+export interface LiveSpan extends SpanIds {
+  /** The span book that it belongs to; a process may have several managers. */
+  readonly owner: object
+  annotate(annotation: SpanAnnotation): void
+  setAttributes(attributes: object): void
+}
+
+/** An active span of the application itself. */
+export interface ForeignSpan extends SpanIds {
+  readonly owner: null
+  annotate(annotation: SpanAnnotation): void
+}
+
+/** Finds and sets the active span. */
+export interface ActiveSpans {
+  /** The innermost span that is active; spans of other owners are transparent. */
+  find(owner: object): LiveSpan | ForeignSpan | null
+  /** Runs the code of a task inside its span: nothing else around it is visible to the code. */
+  runTask<T>(span: LiveSpan, callback: () => T): T
+  runScope<T>(span: LiveSpan, callback: () => T): T
+}
+
+/** The span of a task while its code runs. */
+export class LiveTask implements LiveSpan {
+  readonly owner: object
+  readonly traceId: string
+  readonly #record: TaskRecord
+  readonly #mirror: SpanMirror
+
+  constructor(owner: object, traceId: string, record: TaskRecord, mirror: SpanMirror) {
+    this.owner = owner
+    this.traceId = traceId
+    this.#record = record
+    this.#mirror = mirror
+  }
+
+  get spanId(): string {
+    return this.#record.spanId
+  }
+
+  annotate(annotation: SpanAnnotation): void {
+    if (this.#record.hasEnded) return
+    this.#record.annotate(annotation)
+    this.#mirror.annotated(this.spanId, () => annotation)
+  }
+
+  setAttributes(attributes: object): void {
+    if (this.#record.hasEnded) return
+    const own = Object.entries(attributes).filter(([name]) => !reservedKeys.has(name))
+    this.#record.enriched = withAttributes(this.#record.enriched, Object.fromEntries(own))
+  }
+}
+
+/** The span of a scope while its code runs. */
+export class LiveScope implements LiveSpan {
+  readonly owner: object
+  readonly #scope: ScopeSpan
+  readonly #mirror: SpanMirror
+
+  constructor(owner: object, scope: ScopeSpan, mirror: SpanMirror) {
+    this.owner = owner
+    this.#scope = scope
+    this.#mirror = mirror
+  }
+
+  get traceId(): string {
+    return this.#scope.traceId
+  }
+
+  get spanId(): string {
+    return this.#scope.spanId
+  }
+
+  annotate(annotation: SpanAnnotation): void {
+    if (this.#scope.hasEnded) return
+    this.#scope.annotations.push(annotation)
+    this.#mirror.annotated(this.spanId, () => annotation)
+  }
+
+  setAttributes(attributes: object): void {
+    if (this.#scope.hasEnded) return
+    this.#scope.attributes = withAttributes(this.#scope.attributes, attributes)
+  }
+}
+
+const withAttributes = (known: JsonObject | null, added: object): JsonObject =>
+  maskSecretsIn(toJsonObject({ ...known, ...added }))

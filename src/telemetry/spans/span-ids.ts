@@ -1,0 +1,6 @@
+/** What identifies a span. */
+
+export interface SpanIds {
+  readonly traceId: string
+  readonly spanId: string
+}
