@@ -1,5 +1,7 @@
 /** The main entry point: sessions, tasks, backends, telemetry, events and errors. */
 
+// First: dependencies fail on an older Node with errors of their own.
+import './foundation/require-node.ts'
 export { toEventNotice } from './backends/backend.ts'
 export type {
   AnyTask,

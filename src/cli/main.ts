@@ -1,6 +1,8 @@
 #!/usr/bin/env node
 /** The command `tutti`: parses arguments, creates the output, and prints errors. */
 
+// First: dependencies fail on an older Node with errors of their own.
+import './require-node.ts'
 import { Command, CommanderError, InvalidArgumentError } from 'commander'
 import { messageOf, TuttiError } from '../foundation/errors.ts'
 import { expectOrigin } from '../foundation/options.ts'

@@ -1,5 +1,7 @@
 /** The door to inference: the backend, its configuration and its engines. */
 
+// First: dependencies fail on an older Node with errors of their own.
+import '../foundation/require-node.ts'
 export { InferenceBackend } from './inference-backend.ts'
 export type {
   ConfigOption,

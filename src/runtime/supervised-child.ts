@@ -5,10 +5,11 @@
 
 import { type ChildProcess, fork } from 'node:child_process'
 import { randomInt } from 'node:crypto'
+import { existsSync } from 'node:fs'
 import type { Socket } from 'node:net'
 import { fileURLToPath } from 'node:url'
 import type { Clock } from '../foundation/clock.ts'
-import { messageOf, TimeoutError } from '../foundation/errors.ts'
+import { BackendError, messageOf, TimeoutError } from '../foundation/errors.ts'
 import { boundedWait } from '../foundation/promises.ts'
 import {
   channelVariable,
@@ -73,10 +74,21 @@ export function exitReason({ code, signal, error }: ChildExit): string {
   return error === null ? (signal ?? `exit code ${code}`) : messageOf(error)
 }
 
-/** A program beside the file with this URL: TypeScript in the sources, JavaScript when built. */
-export function siblingProgram(importMetaUrl: string, name: string): URL {
-  const extension = importMetaUrl.slice(importMetaUrl.lastIndexOf('.'))
-  return new URL(`./${name}${extension}`, importMetaUrl)
+/**
+ * A program beside the file with this URL: TypeScript in the sources, JavaScript when built. Throws
+ * where it is missing, as in a bundle.
+ */
+export function siblingProgram(importMetaUrl: string | undefined, name: string): URL {
+  // A bundle in CommonJS has no `import.meta`.
+  const base = importMetaUrl ?? 'file:///bundle.js'
+  const program = new URL(`./${name}${base.slice(base.lastIndexOf('.'))}`, base)
+  if (existsSync(program)) return program
+  throw new BackendError(`the program ${name} of tutti is missing, which its workers run`, {
+    code: 'BundledError',
+    hint:
+      'If a bundler put tutti into your program: leave `tutti` external, for example with ' +
+      'esbuild `--external:tutti`, and install it beside the program.',
+  })
 }
 
 /** What Node reads from the environment of a process, and a child of ours must not. */

@@ -1,5 +1,7 @@
 /** The shipped test kit. No file under `src` imports it. */
 
+// First: dependencies fail on an older Node with errors of their own.
+import '../foundation/require-node.ts'
 export { backendContract } from './backend-contract.ts'
 export type { ContractOptions, ContractTasks, ContractTest } from './backend-contract.ts'
 export { inferenceEngineContract } from './engine-contract.ts'

@@ -1,5 +1,7 @@
 /** Entry point `tutti/workflow`. */
 
+// First: dependencies fail on an older Node with errors of their own.
+import '../foundation/require-node.ts'
 export { DependencyFailedError } from './dependency-errors.ts'
 export { WorkflowEngine } from './workflow-engine.ts'
 export type { WorkflowEngineOptions } from './workflow-engine.ts'

@@ -38,7 +38,6 @@ export interface WorkerPoolOptions {
 
 /** How often starts, time-outs and stuck batches are checked while there is work. */
 const pollMs = 20
-const workerProgram = siblingProgram(import.meta.url, 'worker-program')
 /** For workers that end before they have begun a job. */
 const startPacing = { firstDelayMs: 1000, maxDelayMs: 30_000, giveUpAfter: 5 }
 
@@ -65,7 +64,7 @@ export class WorkerPool implements Executor {
       listener,
       isolation,
       maxHeapMb = null,
-      program = workerProgram,
+      program = siblingProgram(import.meta.url, 'worker-program'),
       importTimeoutSeconds = 60,
       beginDeadlineMs = 10_000,
     } = options

@@ -1,0 +1,12 @@
+/** Which versions of Node the package runs on. */
+
+/** The `engines` of package.json; a test compares them. */
+export const oldestNode = '22.19'
+
+/** One sentence about a Node that is too old, or `null`. */
+export function nodeProblem(version: string): string | null {
+  const [major = 0, minor = 0] = version.split('.').map(Number)
+  const [oldestMajor = 0, oldestMinor = 0] = oldestNode.split('.').map(Number)
+  const isNewEnough = major > oldestMajor || (major === oldestMajor && minor >= oldestMinor)
+  return isNewEnough ? null : `tutti needs Node ${oldestNode} or newer, and this is Node ${version}`
+}
