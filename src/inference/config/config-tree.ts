@@ -221,6 +221,11 @@ export class WrittenFile {
     return found !== undefined && !isEmptyNode(found.node)
   }
 
+  /** The plain value of a key, right or wrong; `undefined` if there is none. */
+  valueAt(...path: Path): unknown {
+    return this.has(...path) ? valueOf(locate(this.#tree, path)?.node ?? this.#tree) : undefined
+  }
+
   /** Adds a problem at a value, or at its section where the value is not written. */
   refuse(path: Path, problem: string, at: 'value' | 'key' = 'value'): void {
     const found = this.has(...path) ? locate(this.#tree, path) : undefined

@@ -162,7 +162,10 @@ function resolveRequired(
   const isHub = modelName !== '' && !looksLocal(modelName) && !files.exists(localPath)
   const isLoaded = engine.kind === 'llama' || engine.kind === 'process'
   const modelPath = isLoaded && !isHub && !isRemote(modelName) ? localPath : modelName
-  if (engine.kind === 'llama' && isHub && !hasToken && !hasFile) {
+  // Of a misspelt kind it is not known whether its engine downloads.
+  const kind = overrides.engine === undefined ? written.valueAt('engine', 'kind') : undefined
+  const isKindKnown = kind === undefined || kind === engine.kind
+  if (engine.kind === 'llama' && isKindKnown && isHub && !hasToken && !hasFile) {
     const ways = 'set it, or token_file, or name a local file'
     written.refuse(['required', 'hf_token'], `needed to download the model; ${ways}`)
   }

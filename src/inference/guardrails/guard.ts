@@ -16,7 +16,7 @@ import {
 import { type OwnPattern, PatternSet } from './own-patterns.ts'
 import { createPhraseFinder } from './phrases.ts'
 import { personalData, secretShapes, type Shape } from './sensitive-data.ts'
-import { type OutputGuard, SlidingScan } from './sliding-scan.ts'
+import { createMarkFinder, type OutputGuard, redactionMark, SlidingScan } from './sliding-scan.ts'
 
 export type { OutputGuard } from './sliding-scan.ts'
 
@@ -50,12 +50,15 @@ export function createGuard(config: GuardrailConfig): Guard {
   const rules = config.isOn ? config.rules : []
   const input = createMatchers(rules.filter(({ stage }) => stage !== 'output'))
   const output = createMatchers(rules.filter(({ stage }) => stage !== 'input'))
+  // An answer may repeat a prompt that was redacted.
+  const redacting = rules.filter(({ action }) => action === 'redact').map(({ id }) => id)
+  const marks = createMarkFinder(redacting)
   return {
     judgesInput: rules.some(({ stage }) => stage !== 'output'),
     checkLength: (chars) => checkLength(chars, config, rules),
     checkInput: (text) => checkInput(text, config, rules, input),
     findSuspects: (texts) => findSuspects(texts, config, rules, input),
-    openOutput: () => (output.length === 0 ? null : new SlidingScan(output, outputStep)),
+    openOutput: () => (output.length === 0 ? null : new SlidingScan(output, outputStep, marks)),
     refusal: config.onBlock === 'refusal' ? refusal : null,
   }
 }
@@ -163,7 +166,7 @@ function groupsOf(texts: Iterable<string>): string[][] {
 function redact(text: string, spans: readonly { start: number; end: number }[]): string {
   let [redacted, at] = ['', 0]
   for (const { start, end } of spans.toSorted((a, b) => a.start - b.start)) {
-    if (start >= at) redacted += `${text.slice(at, start)}[redacted:injection]`
+    if (start >= at) redacted += text.slice(at, start) + redactionMark('injection')
     at = Math.max(at, end)
   }
   return redacted + text.slice(at)

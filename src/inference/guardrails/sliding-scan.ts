@@ -31,6 +31,7 @@ export interface Release {
 export class SlidingScan implements OutputGuard {
   readonly #matchers: readonly Matcher[]
   readonly #stepChars: number
+  readonly #marks: RegExp | null
   readonly #hits = new Set<string>()
   /** Rules that hit and only flag: there is nothing left to find for them. */
   readonly #flagged = new Set<string>()
@@ -44,9 +45,11 @@ export class SlidingScan implements OutputGuard {
   #closing: RegExp | null = null
   #isBlocked = false
 
-  constructor(matchers: readonly Matcher[], stepChars: number) {
+  /** `marks` finds what was redacted before: there is nothing to find inside. */
+  constructor(matchers: readonly Matcher[], stepChars: number, marks: RegExp | null = null) {
     this.#matchers = matchers
     this.#stepChars = stepChars
+    this.#marks = marks
   }
 
   push(text: string): Release {
@@ -110,7 +113,7 @@ export class SlidingScan implements OutputGuard {
         this.#isBlocked = true
         return release
       }
-      if (isOpen) release += `[redacted:${rule}]`
+      if (isOpen) release += redactionMark(rule)
       this.#covered = Math.max(this.#covered, from + match.end)
       this.#closing ??= match.until
       this.#close(stretch.text, from, end)
@@ -136,8 +139,29 @@ export class SlidingScan implements OutputGuard {
       for (const match of yield* matcher.find(stretch, this.#flagged)) found.push(match)
       yield
     }
-    return found.toSorted((a, b) => a.start - b.start || a.order - b.order)
+    return this.#outsideMarks(found, stretch).toSorted(
+      (a, b) => a.start - b.start || a.order - b.order,
+    )
   }
+
+  #outsideMarks(found: readonly Match[], { text }: Stretch): readonly Match[] {
+    if (found.length === 0 || this.#marks === null) return found
+    const marks = Array.from(text.matchAll(this.#marks), ({ index, 0: mark }) => {
+      return { start: index, end: index + mark.length }
+    })
+    if (marks.length === 0) return found
+    return found.filter(({ start, end }) => !marks.some((m) => start >= m.start && end <= m.end))
+  }
+}
+
+/** What takes the place of redacted text. */
+export const redactionMark = (rule: string): string => `[redacted:${rule}]`
+
+/** Finds the marks of these rules, and of no others: any text could stand in a mark. */
+export function createMarkFinder(rules: readonly string[]): RegExp | null {
+  if (rules.length === 0) return null
+  const ids = rules.map((rule) => rule.replaceAll(/[.-]/g, String.raw`\$&`))
+  return new RegExp(String.raw`\[redacted:(?:${ids.join('|')})\]`, 'g')
 }
 
 const nothing: Release = { release: '', isBlocked: false, hits: [] }

@@ -111,6 +111,11 @@ describe('values that do not fit together', () => {
       '2:45 engine.env: expected the name of a variable as key',
     ],
     ['guardrails: { rules: [limits] }', '2:22 guardrails.rules: limits needs max_prompt_chars'],
+    [
+      'guardrails: { rules: [3] }',
+      '2:23 guardrails.rules[0]: expected one of injection, secrets, personal_data, limits, ' +
+        'or a rule with an id, got 3',
+    ],
     ['guardrails: { rules: [secret] }', '2:23 guardrails.rules[0]: expected one of injection'],
     ['guardrails: { rules: [secrets, secrets] }', 'two rules have the id secrets'],
     ['guardrails: { rules: [{ id: a }] }', 'rules[0]: expected a pattern or keywords'],
@@ -157,6 +162,10 @@ describe('values that do not fit together', () => {
 
   it('no token is needed with an engine that does not download the model', () => {
     expect(problemsOf('required: { model_name: org/a }\nengine: { kind: echo }')).toEqual([])
+    expect(problemsOf('required: { model_name: org/a }\nengine: { kind: lama }')).toEqual([
+      'config.yaml:2:17 engine.kind: expected one of llama, openai, process, echo, ' +
+        'got "lama" (string)',
+    ])
   })
 })
 

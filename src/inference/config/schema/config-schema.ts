@@ -143,7 +143,7 @@ const ruleId = /^[\w.-]{1,64}$/
 const action = () => oneOf('reject', 'redact', 'flag')
 
 function guardrailSection(env: Environment) {
-  const about = { expected: 'the name of a built-in rule, or a rule' }
+  const about = { expected: `one of ${builtInRules.join(', ')}, or a rule with an id` }
   const [builtIn, own] = [oneOf(...builtInRules), ruleSchema(env)]
   const list = z.array(annotate(z.union([builtIn, own]), about)).max(200)
   const rules = z.union([builtIn, own, list]).transform((value) => [value].flat())
