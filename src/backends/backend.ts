@@ -33,6 +33,12 @@ export interface AttemptFacts {
   readonly signal?: string
   readonly stdoutTail?: string
   readonly stderrTail?: string
+  /** `true` if the program wrote more than is kept. */
+  readonly stdoutTruncated?: true
+  readonly stderrTruncated?: true
+  /** The absolute paths of files that took the output. */
+  readonly stdoutPath?: string
+  readonly stderrPath?: string
 }
 
 /**

@@ -128,6 +128,10 @@ export function describeFacts(facts: AttemptFacts | undefined): Record<string, J
   if (signal !== undefined) known['signal'] = signal
   if (stdoutTail !== undefined) known['stdout_tail'] = toTail(stdoutTail)
   if (stderrTail !== undefined) known['stderr_tail'] = toTail(stderrTail)
+  if (facts.stdoutTruncated === true) known['stdout_truncated'] = true
+  if (facts.stderrTruncated === true) known['stderr_truncated'] = true
+  if (facts.stdoutPath !== undefined) known['stdout_path'] = facts.stdoutPath
+  if (facts.stderrPath !== undefined) known['stderr_path'] = facts.stderrPath
   return Object.keys(known).length === 0 ? null : known
 }
 

@@ -20,6 +20,9 @@ export interface ExecutableFailedDetails extends TaskErrorDetails {
   readonly exitCode: number | null
   readonly signal: string | null
   readonly stderr: string
+  /** `true` if something of the output is not there; else absent. */
+  readonly stdoutTruncated?: true
+  readonly stderrTruncated?: true
 }
 
 /** The program ended with a non-zero exit code or by a signal. */
@@ -28,12 +31,18 @@ export class ExecutableFailedError extends TaskFailedError {
   readonly signal: string | null
   /** The end of what it wrote to stderr. */
   readonly stderr: string
+  /** `true` if it wrote more to stdout than is kept. */
+  readonly stdoutTruncated?: true
+  /** `true` if it wrote more to stderr than `stderr` has. */
+  readonly stderrTruncated?: true
 
   constructor(message: string, details: ExecutableFailedDetails) {
     super(message, details)
     this.exitCode = details.exitCode
     this.signal = details.signal
     this.stderr = details.stderr
+    if (details.stdoutTruncated === true) this.stdoutTruncated = true
+    if (details.stderrTruncated === true) this.stderrTruncated = true
   }
 }
 

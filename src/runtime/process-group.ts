@@ -24,7 +24,7 @@ export function signalGroup(pid: number, signal: NodeJS.Signals | 0): boolean {
 export function isGroupAlive(pid: number): boolean {
   if (!signalGroup(pid, 0)) return false
   const known = processes()
-  return known === undefined || known.some(({ group, isDead }) => group === pid && !isDead)
+  return known === undefined || known.some((entry) => entry.group === pid && isRunning(entry))
 }
 
 /**
@@ -50,23 +50,51 @@ async function isGoneWithin(clock: Clock, pid: number, ms: number): Promise<bool
   return true
 }
 
-/**
- * The groups of a session whose first member runs: programs whose start a lost launcher could not
- * report. What an ended program left behind is not among them. Empty without `/proc`.
- */
-export function groupsOfSession(session: number): number[] {
-  const known = processes() ?? []
-  return known.filter((each) => each.session === session && each.group === each.pid).map(pidOf)
+/** A process that cannot be mistaken for a later one with the same id. */
+export interface ProcessIdentity {
+  readonly pid: number
+  /** In ticks since the machine started. */
+  readonly startTime: number
 }
 
-interface ProcessEntry {
-  readonly pid: number
+/** The running members of all groups; `undefined` without `/proc`. */
+export function readGroups(): Map<number, readonly ProcessIdentity[]> | undefined {
+  const known = processes()
+  return known && Map.groupBy(known.filter(isRunning), ({ group }) => group)
+}
+
+/** Whether the process runs; a zombie, which its parent has not waited for yet, does not. */
+export function isProcessAlive(pid: number): boolean {
+  try {
+    process.kill(pid, 0)
+  } catch {
+    return false
+  }
+  const entry = readEntry(String(pid))
+  return entry === undefined || isRunning(entry)
+}
+
+/**
+ * The groups of all processes that belong to a session, or to whose environment the variable
+ * belongs (`NAME=value`). Without those of the session's first process. Empty without `/proc`.
+ */
+export function groupsOf(session: number, variable: string): number[] {
+  const own = (processes() ?? []).filter(
+    (entry) =>
+      isRunning(entry) &&
+      entry.group !== session &&
+      (entry.session === session || environmentOf(entry.pid).includes(variable)),
+  )
+  return [...new Set(own.map(({ group }) => group))]
+}
+
+interface ProcessEntry extends ProcessIdentity {
   readonly group: number
   readonly session: number
   readonly isDead: boolean
 }
 
-const pidOf = ({ pid }: ProcessEntry): number => pid
+const isRunning = ({ isDead }: ProcessEntry): boolean => !isDead
 
 /** All processes; `undefined` without `/proc`. */
 function processes(): ProcessEntry[] | undefined {
@@ -83,9 +111,24 @@ function readEntry(pid: string): ProcessEntry | undefined {
     const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
     const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
     const [state = '', , group, session] = fields
-    const isDead = state === 'Z' || state === 'X'
-    return { pid: Number(pid), group: Number(group), session: Number(session), isDead }
+    return {
+      pid: Number(pid),
+      group: Number(group),
+      session: Number(session),
+      startTime: Number(fields[19]),
+      // The first thread of a process may end before the others: it is a zombie until they do.
+      isDead: (state === 'Z' || state === 'X') && Number(fields[17]) <= 1,
+    }
   } catch {
     return undefined
+  }
+}
+
+/** With which variables it was started, as `NAME=value`; empty for a process of another user. */
+function environmentOf(pid: number): readonly string[] {
+  try {
+    return readFileSync(`/proc/${pid}/environ`, 'utf8').split('\0')
+  } catch {
+    return []
   }
 }

@@ -138,6 +138,11 @@ export class SupervisedChild<Out, In> {
     return this.#process?.pid
   }
 
+  /** Whether it takes messages; before that they are held. */
+  get isReady(): boolean {
+    return this.#isReady
+  }
+
   /** The end of what was captured so far, without secrets. */
   get output(): string {
     return this.#tail.text

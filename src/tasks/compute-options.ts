@@ -41,6 +41,11 @@ export interface ExecutableOptions extends ComputeOptions {
   readonly shell?: boolean
   /** Files for stdout and stderr, instead of strings of bounded length. */
   readonly captureStdio?: { readonly stdout?: string; readonly stderr?: string }
+  /**
+   * Whether the end of the program also ends what it leaves in its process group, such as
+   * background jobs of a shell. Default `false`: that lives on until the session closes.
+   */
+  readonly killBackground?: boolean
 }
 
 /** A `ComputeTask` that calls a function: one of `defineTask` on a worker, a closure right here. */
@@ -64,6 +69,7 @@ const programOnly = {
   stdin: null,
   shell: null,
   captureStdio: null,
+  killBackground: null,
 }
 const known = [
   ...taskOptionNames,
@@ -124,7 +130,7 @@ function resolveProgram(
   resources: ResourceRequest,
 ): ProgramSpec {
   refuse(options, { args: 'arguments' }, 'a function')
-  const { cwd, env, stdin, shell = false, captureStdio } = options
+  const { cwd, env, stdin, shell = false, captureStdio, killBackground = false } = options
   const executable = expectPath('executable', options.executable)
   expectNoBatchFile(executable, shell, process.platform)
   return {
@@ -140,6 +146,8 @@ function resolveProgram(
     stdin: stdin === undefined ? null : expectStdin(stdin),
     shell: expectBoolean('shell', shell),
     captureStdio: captureStdio === undefined ? null : expectCaptureStdio(captureStdio),
+    killBackground: expectBoolean('killBackground', killBackground),
+    namedCores: options.resources?.cores === undefined ? null : resources.cores,
   }
 }
 

@@ -20,6 +20,9 @@ export interface ExecutableResult {
   readonly stdout: string
   readonly stderr: string
   readonly exitCode: number
+  /** `true` if the middle of `stdout` was left out, because it was longer than what is kept. */
+  readonly stdoutTruncated?: true
+  readonly stderrTruncated?: true
 }
 
 /**
@@ -78,12 +81,18 @@ export class ComputeTask<
     return this.#program?.cwd ?? null
   }
 
-  get env(): ProgramSpec['env'] {
-    return this.#program?.env ?? null
+  /** Changes to the inherited environment; `undefined` removes a variable. */
+  get env(): Readonly<Record<string, string | undefined>> | null {
+    const env = this.#program?.env ?? null
+    if (env === null) return null
+    const entries = Object.entries(env).map(([name, value]) => [name, value ?? undefined])
+    return Object.freeze(Object.fromEntries(entries))
   }
 
-  get stdin(): ProgramSpec['stdin'] {
-    return this.#program?.stdin ?? null
+  get stdin(): string | Uint8Array | null {
+    const stdin = this.#program?.stdin ?? null
+    if (stdin === null || typeof stdin === 'string') return stdin
+    return new Uint8Array(Buffer.from(stdin.base64, 'base64'))
   }
 
   get shell(): boolean {
@@ -92,6 +101,10 @@ export class ComputeTask<
 
   get captureStdio(): ProgramSpec['captureStdio'] {
     return this.#program?.captureStdio ?? null
+  }
+
+  get killBackground(): boolean {
+    return this.#program?.killBackground ?? false
   }
 
   get resources(): ResourceRequest {
@@ -112,9 +125,23 @@ export class ComputeTask<
     return this.#result?.stderr ?? this.#failure?.stderr
   }
 
+  /** Whether something is missing in `stdout`; `undefined` for a function and before the end. */
+  get stdoutTruncated(): boolean | undefined {
+    return this.#truncated('stdoutTruncated')
+  }
+
+  get stderrTruncated(): boolean | undefined {
+    return this.#truncated('stderrTruncated')
+  }
+
   /** `undefined` for a function, before the end, and after an end by a signal. */
   get exitCode(): number | undefined {
     return this.#result?.exitCode ?? this.#failure?.exitCode ?? undefined
+  }
+
+  #truncated(which: 'stdoutTruncated' | 'stderrTruncated'): boolean | undefined {
+    const end = this.#result ?? this.#failure
+    return end === undefined ? undefined : (end[which] ?? false)
   }
 
   get #program(): ProgramSpec | null {

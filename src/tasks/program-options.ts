@@ -50,20 +50,27 @@ export function expectNoBatchFile(executable: string, isShell: boolean, platform
   })
 }
 
-export function expectEnvironment(given: unknown): Readonly<Record<string, string | undefined>> {
-  const checked: Record<string, string | undefined> = {}
+/** What removes a variable becomes `null`, which JSON can hold. */
+export function expectEnvironment(given: unknown): Readonly<Record<string, string | null>> {
+  const checked: Record<string, string | null> = {}
   for (const [name, value] of Object.entries(expectObject('env', given))) {
     if (value !== undefined && typeof value !== 'string')
       throw invalid(`env.${name}`, 'a string', value)
     if (name === '' || name.includes('=') || name.includes('\u0000'))
       throw invalid(`env.${name}`, 'a variable name', name)
-    checked[name] = value === undefined ? undefined : expectNoNul(`env.${name}`, value)
+    checked[name] = typeof value === 'string' ? expectNoNul(`env.${name}`, value) : null
   }
   return Object.freeze(checked)
 }
 
-export function expectStdin(given: unknown): string | Uint8Array {
-  if (typeof given === 'string' || given instanceof Uint8Array) return given
+/** Bytes are copied. */
+export function expectStdin(given: unknown): string | { readonly base64: string } {
+  if (typeof given === 'string') return given
+  if (given instanceof Uint8Array) {
+    const { buffer, byteOffset, byteLength } = given
+    const base64 = Buffer.from(buffer, byteOffset, byteLength).toString('base64')
+    return Object.freeze({ base64 })
+  }
   throw invalid('stdin', 'a string or bytes', given)
 }
 

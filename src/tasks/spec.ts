@@ -1,6 +1,7 @@
 /**
  * What a backend needs of a task, as plain data: the same for a thread, a launcher process and
- * another machine. It survives a structured clone; a copy means the same as the original.
+ * another machine. It survives a structured clone, that of a program or prompt JSON as well; a copy
+ * means the same as the original.
  */
 
 import type { TaskDefinition } from './define-task.ts'
@@ -53,12 +54,17 @@ export interface ProgramSpec extends CommonSpec {
   readonly kind: 'program'
   readonly arguments: readonly string[]
   readonly cwd: string | null
-  /** Changes to the inherited environment; `undefined` removes a variable. */
-  readonly env: Readonly<Record<string, string | undefined>> | null
-  readonly stdin: string | Uint8Array | null
+  /** Changes to the inherited environment; `null` removes a variable. */
+  readonly env: Readonly<Record<string, string | null>> | null
+  /** Text, or bytes in base64: JSON can hold both. */
+  readonly stdin: string | { readonly base64: string } | null
   readonly shell: boolean
   /** Files for the output, relative to the folder that the program runs in. */
   readonly captureStdio: { readonly stdout?: string; readonly stderr?: string } | null
+  /** Whether its end ends what is left in its process group; else the session's end does. */
+  readonly killBackground: boolean
+  /** `resources.cores` if the task named it, for the program's environment; else `null`. */
+  readonly namedCores: number | null
 }
 
 /** A prompt, or a list of them, for a language model. */

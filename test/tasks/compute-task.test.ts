@@ -46,7 +46,7 @@ describe('a program', () => {
       resources: { cores: 1, gpus: 0, memoryMb: 0, ranks: 1 },
     })
     const bytes = new Uint8Array([0, 255])
-    expect(program({ stdin: bytes }).stdin).toBe(bytes)
+    expect(program({ stdin: bytes }).stdin).toEqual(bytes)
     expect([program().stdout, program().stderr, program().exitCode]).toEqual(
       Array.from({ length: 3 }),
     )

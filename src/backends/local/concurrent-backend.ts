@@ -195,7 +195,7 @@ export class ConcurrentBackend implements Backend {
     return {
       submit: (jobs) => this.#submit(jobs, client),
       cancel: (job, reason) => this.#scheduler.cancel(job, reason),
-      release: (reason) => this.#release(listener, reason),
+      release: (reason) => this.#release(client, reason),
     }
   }
 
@@ -214,9 +214,10 @@ export class ConcurrentBackend implements Backend {
     else for (const job of jobs) listener.report(job, { kind: 'cancel', reason: 'backend closed' })
   }
 
-  async #release(listener: BackendListener, reason: string): Promise<void> {
+  async #release({ listener, session }: Client, reason: string): Promise<void> {
     this.#scheduler.cancelAll(listener, reason)
     await this.#scheduler.drained(listener)
+    await this.#executors.programs.endBackground(session.id)
     this.#listeners.delete(listener)
   }
 

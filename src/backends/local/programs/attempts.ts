@@ -2,7 +2,7 @@
 
 import { resolve } from 'node:path'
 import type { ProgramSpec } from '../../../tasks/spec.ts'
-import type { Job } from '../../backend.ts'
+import type { AttemptFacts, Job } from '../../backend.ts'
 import type { Batch } from '../executor.ts'
 import type { GpuId } from '../slots.ts'
 import type { Launcher } from './launcher-fleet.ts'
@@ -20,7 +20,14 @@ export interface Attempt {
   /** 0 until its start is reported. */
   pid: number
   cancelReason: string | null
+  /** Where its output goes instead of memory; known when it is sent to a launcher. */
+  files: CapturedFiles
 }
+
+/** Absolute paths of files that take a program's output. */
+export type CapturedFiles = Pick<AttemptFacts, 'stdoutPath' | 'stderrPath'>
+
+const noFiles: CapturedFiles = Object.freeze({})
 
 export class Attempts {
   readonly #byId = new Map<number, Attempt>()
@@ -37,7 +44,16 @@ export class Attempts {
     return batch.jobs.map((job) => {
       const spec = expectProgram(job)
       const id = ++this.#lastId
-      const attempt = { id, job, batch, spec, launcher: null, pid: 0, cancelReason: null }
+      const attempt: Attempt = {
+        id,
+        job,
+        batch,
+        spec,
+        launcher: null,
+        pid: 0,
+        cancelReason: null,
+        files: noFiles,
+      }
       this.#byId.set(id, attempt)
       this.#byJob.set(job, attempt)
       return attempt
@@ -76,27 +92,37 @@ function expectProgram({ uid, spec }: Job): ProgramSpec {
 }
 
 /** Paths are made absolute here: the launcher may have been started in another folder. */
-export function toProgramRequest(
-  { id, spec, batch }: Attempt,
-  workDir: string | null,
-): ProgramRequest {
-  const { stdout, stderr } = spec.captureStdio ?? {}
+export function toProgramRequest(attempt: Attempt, workDir: string | null): ProgramRequest {
+  const { id, spec, batch, job } = attempt
   const folder = folderOf(spec, workDir)
-  const absolute = (file: string | undefined): string | null =>
-    file === undefined ? null : resolve(folder, file)
+  if (spec.captureStdio !== null) attempt.files = absoluteFiles(spec.captureStdio, folder)
   return {
     id,
     executable: spec.executable,
     arguments: spec.arguments,
     cwd: folder,
     env: environmentOf(spec, batch.gpuIds),
-    stdin: spec.stdin,
+    cores: spec.namedCores,
+    stdin: bytesOf(spec.stdin),
     shell: spec.shell,
-    stdoutFile: absolute(stdout),
-    stderrFile: absolute(stderr),
+    stdoutFile: attempt.files.stdoutPath ?? null,
+    stderrFile: attempt.files.stderrPath ?? null,
     timeoutMs: spec.timeoutSeconds === null ? null : spec.timeoutSeconds * 1000,
+    killBackground: spec.killBackground,
+    owner: job.sessionId,
   }
 }
+
+const absoluteFiles = (
+  { stdout, stderr }: NonNullable<ProgramSpec['captureStdio']>,
+  folder: string,
+): CapturedFiles => ({
+  ...(stdout === undefined ? {} : { stdoutPath: resolve(folder, stdout) }),
+  ...(stderr === undefined ? {} : { stderrPath: resolve(folder, stderr) }),
+})
+
+const bytesOf = (stdin: ProgramSpec['stdin']): string | Uint8Array | null =>
+  stdin === null || typeof stdin === 'string' ? stdin : Buffer.from(stdin.base64, 'base64')
 
 /** A task's folder may be relative, to its session's, else to the backend's, else to ours. */
 function folderOf({ cwd, workDir }: ProgramSpec, backendDir: string | null): string {

@@ -84,7 +84,8 @@ export class KoffiSpawner implements Spawner {
     child.stdin?.destroy()
     for (const reader of child.readers) reader.finish()
     const peak = peakMemoryBytes > inheritedPeak ? { peakMemoryBytes } : {}
-    child.watcher.ended({ exitCode, signal, at: machineMs(), cpuSeconds, ...peak })
+    const hasBackground = this.#libc.hasGroup(pid)
+    child.watcher.ended({ exitCode, signal, at: machineMs(), hasBackground, cpuSeconds, ...peak })
   }
 }
 

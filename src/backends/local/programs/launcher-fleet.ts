@@ -2,14 +2,24 @@
 
 import type { Clock } from '../../../foundation/clock.ts'
 import { BackOff } from '../../../runtime/back-off.ts'
-import { groupsOfSession, signalGroup } from '../../../runtime/process-group.ts'
+import { boundedWait } from '../../../foundation/promises.ts'
+import { groupsOf, signalGroup } from '../../../runtime/process-group.ts'
 import {
+  type ChildExit,
   exitReason,
+  newChannelId,
   nodeVariables,
   siblingProgram,
   SupervisedChild,
 } from '../../../runtime/supervised-child.ts'
-import type { LauncherSetup, ProgramUpdate, ProgramRequest, ToLauncher } from './protocol.ts'
+import {
+  type FromLauncher,
+  launcherVariable,
+  type LauncherSetup,
+  type ProgramRequest,
+  type ProgramUpdate,
+  type ToLauncher,
+} from './protocol.ts'
 
 /** Small: a launcher holds little, and what it starts is first a copy of it. */
 const nodeFlags = [
@@ -22,12 +32,16 @@ const nodeFlags = [
 const startBackOff = { firstDelayMs: 100, maxDelayMs: 2000, giveUpAfter: 5 }
 /** Beyond it, a pool that closes kills its launchers. */
 const graceMs = 10_000
+/** How often a launcher with programs is asked for an answer within its deadline. */
+const pingsPerDeadline = 3
 
 export interface FleetOptions {
   readonly size: number
   readonly idPrefix: string
   readonly clock: Clock
   readonly setup: Omit<LauncherSetup, 'environment'>
+  /** A launcher with programs that does not answer for so long is lost. */
+  readonly answerMs: number
   /** In the order in which things happened. */
   onUpdates(updates: readonly ProgramUpdate[]): void
   onLost(launcher: Launcher, reason: string): void
@@ -39,6 +53,7 @@ export class LauncherFleet {
   readonly #startFailures = new BackOff(startBackOff)
   #count = 0
   #isClosing = false
+  #isWatching = false
 
   constructor(options: FleetOptions) {
     this.#options = options
@@ -59,12 +74,20 @@ export class LauncherFleet {
         : this.#launchers.reduce((least, other) => (other.load < least.load ? other : least)))
     launcher.load++
     launcher.child.ref()
+    if (!this.#isWatching) this.#watch()
     return launcher
   }
 
   release(launcher: Launcher): void {
     launcher.load--
     launcher.child.unref()
+  }
+
+  /** Ends what ended programs of this owner left behind. */
+  async endBackground(owner: string): Promise<void> {
+    const { clock, setup } = this.#options
+    const asked = this.#launchers.filter(({ owners }) => owners.has(owner))
+    await Promise.all(asked.map((each) => each.endBackground(owner, clock, setup.graceMs)))
   }
 
   /** Resolves when all launchers have exited. */
@@ -79,10 +102,12 @@ export class LauncherFleet {
 
   #add(): Launcher {
     const { clock, setup } = this.#options
-    const environment = Object.fromEntries(nodeVariables.map((name) => [name, process.env[name]]))
+    const mark = `${process.pid}-${newChannelId()}`
+    const inherited = nodeVariables.map((name) => [name, process.env[name]] as const)
+    const environment = { ...Object.fromEntries(inherited), [launcherVariable]: mark }
     const env = { ...process.env }
     for (const name of nodeVariables) delete env[name]
-    const child = new SupervisedChild<ToLauncher, ProgramUpdate>({
+    const child = new SupervisedChild<ToLauncher, FromLauncher>({
       program: siblingProgram(import.meta.url, 'launcher'),
       clock,
       execArgv: nodeFlags,
@@ -92,39 +117,136 @@ export class LauncherFleet {
       graceMs,
       startDelayMs: this.#startFailures.delayMs(clock.monotonicMs()),
       firstMessage: { kind: 'setup', setup: { ...setup, environment } },
-      onMessages: (updates) => {
-        this.#startFailures.reset()
-        launcher.hasReported = true
-        this.#options.onUpdates(updates)
-      },
-      onExit: (exit) => this.#onExit(launcher, exitReason(exit)),
+      // Alone it has no programs that could be lost with it.
+      readyDeadlineMs: 2 * this.#options.answerMs,
+      onMessages: (messages) => this.#receive(launcher, messages),
+      onExit: (exit) => this.#onExit(launcher, exit),
     })
-    const launcher = new Launcher(`${this.#options.idPrefix}/p${++this.#count}`, child)
+    const id = `${this.#options.idPrefix}/p${++this.#count}`
+    const launcher = new Launcher(id, child, `${launcherVariable}=${mark}`)
     this.#launchers.push(launcher)
     return launcher
   }
 
-  #onExit(launcher: Launcher, reason: string): void {
+  #receive(launcher: Launcher, messages: readonly FromLauncher[]): void {
+    this.#startFailures.reset()
+    launcher.hasReported = true
+    launcher.unanswered = 0
+    // Its programs were reported as lost.
+    if (launcher.isLost) return
+    const updates: ProgramUpdate[] = []
+    for (const message of messages) {
+      if (message.kind === 'backgroundEnded') launcher.onBackgroundEnded(message.owner)
+      else if (message.kind !== 'pong') updates.push(message)
+    }
+    if (updates.length > 0) this.#options.onUpdates(updates)
+  }
+
+  /** Asks the launchers that have programs for an answer, as long as there are any. */
+  #watch(): void {
+    const { clock, answerMs } = this.#options
+    const intervalMs = answerMs / pingsPerDeadline
+    const dueMs = clock.monotonicMs() + intervalMs
+    const look = (): void => {
+      this.#isWatching = false
+      const loaded = this.#launchers.filter(({ load }) => load > 0)
+      if (loaded.length === 0) return
+      // This process was stopped or busy itself: answers may wait to be read.
+      const isLate = clock.monotonicMs() - dueMs > intervalMs
+      if (isLate) for (const launcher of loaded) launcher.unanswered = 0
+      const silent = loaded.filter(({ unanswered }) => unanswered >= pingsPerDeadline)
+      for (const launcher of loaded) if (launcher.child.isReady) launcher.ping()
+      this.#watch()
+      this.#loseSilent(silent)
+    }
+    this.#isWatching = true
+    clock.after(intervalMs, look, { background: true })
+  }
+
+  #loseSilent(silent: readonly Launcher[]): void {
+    const reason = `it did not answer for ${this.#options.answerMs / 1000} s`
+    for (const launcher of silent) {
+      launcher.isSilent = true
+      // Nothing that one of them loses goes to another of them.
+      this.#remove(launcher)
+      // Also a stopped process gets it; one that waits for a disk may exit much later.
+      launcher.child.kill()
+    }
+    for (const launcher of silent) this.#lose(launcher, reason, true)
+  }
+
+  #onExit(launcher: Launcher, exit: ChildExit): void {
+    const isUnexpected = !this.#isClosing || exit.code !== 0
+    this.#lose(launcher, exitReason(exit), isUnexpected)
+  }
+
+  #remove(launcher: Launcher): void {
     const at = this.#launchers.indexOf(launcher)
     if (at !== -1) this.#launchers.splice(at, 1)
+  }
+
+  #lose(launcher: Launcher, reason: string, isUnexpected: boolean): void {
+    const { load, owners } = launcher
+    const mayLeave = launcher.isLost || load > 0 || owners.size > 0
+    if (isUnexpected && mayLeave) killLeft(launcher)
+    if (launcher.isLost) return
+    launcher.isLost = true
+    this.#remove(launcher)
     if (!launcher.hasReported && !this.#isClosing) {
       this.#startFailures.fail(this.#options.clock.monotonicMs(), new Error(reason))
     }
-    if (launcher.load > 0) killUnreported(launcher.child.pid)
+    for (const owner of owners) launcher.onBackgroundEnded(owner)
     this.#options.onLost(launcher, reason)
   }
 }
 
 export class Launcher {
   readonly id: string
-  readonly child: SupervisedChild<ToLauncher, ProgramUpdate>
+  readonly child: SupervisedChild<ToLauncher, FromLauncher>
+  /** `NAME=value`, in the environment of its programs. */
+  readonly mark: string
   /** How many programs it was asked for that have not ended. */
   load = 0
   hasReported = false
+  /** Questions since its last message. */
+  unanswered = 0
+  /** Whether it was given up because it did not answer. */
+  isSilent = false
+  isLost = false
+  /** Whose ended programs left something behind. */
+  readonly owners = new Set<string>()
+  readonly #ending = new Map<string, PromiseWithResolvers<void>>()
 
-  constructor(id: string, child: SupervisedChild<ToLauncher, ProgramUpdate>) {
+  constructor(id: string, child: SupervisedChild<ToLauncher, FromLauncher>, mark: string) {
     this.id = id
     this.child = child
+    this.mark = mark
+  }
+
+  ping(): void {
+    this.unanswered++
+    this.child.post({ kind: 'ping' })
+  }
+
+  async endBackground(owner: string, clock: Clock, programGraceMs: number): Promise<void> {
+    const ended = this.#ending.get(owner) ?? Promise.withResolvers<void>()
+    this.#ending.set(owner, ended)
+    this.child.post({ kind: 'endBackground', owner })
+    this.child.ref()
+    try {
+      await boundedWait(clock, programGraceMs + graceMs, ended.promise)
+    } catch {
+      // Its exit ends what it did not.
+      this.child.kill()
+    } finally {
+      this.child.unref()
+    }
+  }
+
+  onBackgroundEnded(owner: string): void {
+    this.owners.delete(owner)
+    this.#ending.get(owner)?.resolve()
+    this.#ending.delete(owner)
   }
 
   /** Requests of one turn of the loop are sent in one batch. */
@@ -142,8 +264,11 @@ export class Launcher {
   }
 }
 
-/** Its session may hold programs whose start a lost launcher had no time to report. */
-function killUnreported(session: number | undefined): void {
-  if (session === undefined) return
-  for (const group of groupsOfSession(session)) signalGroup(group, 'SIGKILL')
+/**
+ * What a lost launcher started and had no time to report, and what programs left behind. Programs
+ * of koffi are in its session; those without it have sessions of their own, and its mark.
+ */
+function killLeft({ child: { pid }, mark }: Launcher): void {
+  if (pid === undefined) return
+  for (const group of groupsOf(pid, mark)) signalGroup(group, 'SIGKILL')
 }

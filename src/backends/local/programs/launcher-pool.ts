@@ -35,12 +35,19 @@ export interface LauncherPoolOptions {
   readonly capture?: CaptureBounds
   /** Default `auto`: koffi where it is installed and works. */
   readonly spawner?: LauncherSetup['spawner']
+  /**
+   * A launcher with programs that does not answer for so long is replaced and its programs are
+   * ended. Default 30: whoever waits for a slow disk is not lost at once.
+   */
+  readonly answerSeconds?: number
 }
 
 const closeDeadlineMs = 10_000
 const defaultCapture: CaptureBounds = { headBytes: 65_536, tailBytes: 65_536 }
 /** Measured: with fewer, a second launcher only competes with the programs for the cores. */
 const manyProcesses = 8
+/** A program that was sent to so many launchers which then did not answer is not sent again. */
+const mostSilent = 3
 
 /**
  * Launchers start with the first job and stay. An idle pool does not keep the process alive;
@@ -57,6 +64,8 @@ export class LauncherPool implements Executor {
   readonly #attempts = new Attempts()
   /** Programs that the system refused to start: tried again when one ends, or after a pause. */
   readonly #held = new Set<Attempt>()
+  /** How many launchers did not answer while they were to start the program of a job. */
+  readonly #silent = new WeakMap<Job, number>()
   #isPausing = false
   #closing: Promise<void> | undefined
   #closeReason = ''
@@ -64,7 +73,7 @@ export class LauncherPool implements Executor {
 
   constructor(options: LauncherPoolOptions) {
     const { clock, log, listener, maxProcesses, graceSeconds = 2 } = options
-    const { capture = defaultCapture, spawner = 'auto' } = options
+    const { capture = defaultCapture, spawner = 'auto', answerSeconds = 30 } = options
     this.#clock = clock
     this.#nodeId = options.nodeId
     this.#workDir = options.workDir ?? null
@@ -76,6 +85,7 @@ export class LauncherPool implements Executor {
       idPrefix: options.idPrefix,
       clock,
       setup: { graceMs: graceSeconds * 1000, capture, spawner },
+      answerMs: answerSeconds * 1000,
       onUpdates: (updates) => {
         const now = readTime(clock)
         for (const update of updates) this.#take(update, now)
@@ -112,6 +122,11 @@ export class LauncherPool implements Executor {
     }
   }
 
+  /** Ends what ended programs of a session left in their process groups. */
+  endBackground(sessionId: string): Promise<void> {
+    return this.#fleet.endBackground(sessionId)
+  }
+
   close(reason: string): Promise<void> {
     this.#closing ??= this.#close(reason)
     return this.#closing
@@ -145,7 +160,9 @@ export class LauncherPool implements Executor {
         return this.#listener.report(job, { kind: 'start', at, workerId, nodeId: this.#nodeId })
       }
       case 'ended': {
-        const context = { at: momentOf(now, update.at), workerId, cancelReason }
+        if (update.hasBackground) attempt.launcher?.owners.add(job.sessionId)
+        const { files } = attempt
+        const context = { at: momentOf(now, update.at), workerId, cancelReason, files }
         this.#limit.succeed()
         this.#end(attempt, toEndReport(job, update, context))
         return this.#retry(0)
@@ -206,16 +223,22 @@ export class LauncherPool implements Executor {
     if (this.#fleet.hasGivenUp) {
       this.#log.warn('LaunchersBroken', `launchers end before they start anything: ${reason}`)
     }
-    for (const attempt of attempts) this.#endLost(attempt, workerId, reason)
+    for (const attempt of attempts) {
+      const { job } = attempt
+      if (launcher.isSilent) this.#silent.set(job, (this.#silent.get(job) ?? 0) + 1)
+      this.#endLost(attempt, workerId, reason)
+    }
   }
 
   #endLost(attempt: Attempt, workerId: string, why: string): void {
     const { cancelReason, pid, job } = attempt
+    // What it is to start may be what it waits for, such as a disk that does not answer.
+    const mayBeCause = (this.#silent.get(job) ?? 0) >= mostSilent
     const facts = { workerId }
     if (cancelReason !== null) {
       return this.#end(attempt, { kind: 'cancel', reason: cancelReason, facts })
     }
-    if (pid !== 0) {
+    if (pid !== 0 || mayBeCause) {
       const error = new WorkerLostError(`launcher ${workerId} was lost: ${why}`)
       return this.#end(attempt, { kind: 'fail', error, facts })
     }

@@ -2,11 +2,12 @@
  * The program of a launcher process: starts programs on behalf of the orchestrator.
  */
 
+import { constants } from 'node:os'
 import { connectToParent } from '../../../runtime/child-program.ts'
 import { KoffiSpawner } from './koffi-spawner.ts'
 import { PlainSpawner } from './plain-spawner.ts'
 import { mergeEnvironment, ProgramRunner } from './program-runner.ts'
-import type { LauncherSetup, ProgramUpdate, ToLauncher } from './protocol.ts'
+import type { FromLauncher, LauncherSetup, ToLauncher } from './protocol.ts'
 import type { Spawner } from './spawner.ts'
 
 let runner: ProgramRunner | undefined
@@ -14,15 +15,27 @@ let ready = Promise.resolve()
 
 // Whatever ends this process, also an error of its own: its programs do not outlive it.
 process.on('exit', () => runner?.killAll())
+for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const) {
+  process.on(signal, () => process.exit(128 + constants.signals[signal]))
+}
 
-const outbox = connectToParent<ToLauncher, ProgramUpdate>({
+const outbox = connectToParent<ToLauncher, FromLauncher>({
   onMessage(message) {
     if (message.kind === 'setup') ready = setUp(message.setup)
     else if (runner === undefined) void ready.then(() => handle(message))
     else handle(message)
   },
-  onEnd: () => process.exit(0),
+  onEnd() {
+    // Without a parent nobody waits for a grace.
+    if (process.connected) void end()
+    else process.exit(0)
+  },
 })
+
+async function end(): Promise<void> {
+  await runner?.endBackground(null)
+  process.exit(0)
+}
 
 async function setUp(setup: LauncherSetup): Promise<void> {
   const environment = mergeEnvironment(process.env, setup.environment)
@@ -45,6 +58,19 @@ async function chooseSpawner(
 }
 
 function handle(message: Exclude<ToLauncher, { kind: 'setup' }>): void {
-  if (message.kind === 'start') runner?.start(message.request)
-  else runner?.stop(message.id)
+  switch (message.kind) {
+    case 'start':
+      return runner?.start(message.request)
+    case 'stop':
+      return runner?.stop(message.id)
+    case 'ping':
+      return outbox.post({ kind: 'pong' })
+    case 'endBackground':
+      return void endBackground(message.owner)
+  }
+}
+
+async function endBackground(owner: string): Promise<void> {
+  await runner?.endBackground(owner)
+  outbox.post({ kind: 'backgroundEnded', owner })
 }

@@ -117,6 +117,11 @@ export class Libc {
     return pid[0] ?? 0
   }
 
+  /** Whether the process group has a member. */
+  hasGroup(group: number): boolean {
+    return this.#calls.kill(-group, 0) === 0
+  }
+
   /** A child that has ended, if there is one. */
   reap(): Reaped | undefined {
     const pid = this.#calls.wait4(-1, this.#numbers, noHang, this.#usage)
@@ -192,6 +197,7 @@ const signatures = {
   write: ['int64_t', 'int', 'void *', 'size_t'],
   fcntl: ['int', 'int', 'int', 'int'],
   ioctl: ['int', 'int', 'unsigned long', 'int *'],
+  kill: ['int', 'int', 'int'],
   wait4: ['int', 'int', 'int *', 'int', 'void *'],
   posix_spawn: ['int', 'int *', 'str', 'void *', 'void *', 'void *', 'void *'],
   posix_spawnattr_init: ['int', 'void *'],

@@ -1,6 +1,11 @@
-/** Keeps the beginning and the end of what a program writes, in bounded memory. */
+/**
+ * Where a program's output goes: into files, or into memory, which keeps its beginning and its end.
+ */
 
-import type { CaptureBounds } from './protocol.ts'
+import { closeSync, constants, fstatSync, openSync, type Stats } from 'node:fs'
+import { errnoOf, withoutStack } from '../../../foundation/errors.ts'
+import { OutputFileError } from '../../../foundation/task-errors.ts'
+import type { CaptureBounds, CapturedOutput, ProgramRequest } from './protocol.ts'
 
 /** Takes any number of bytes; never holds more than the bounds say. */
 export class OutputCapture {
@@ -19,6 +24,11 @@ export class OutputCapture {
   /** How many bytes came so far. */
   get total(): number {
     return this.#total
+  }
+
+  /** Whether something was left out. */
+  get isTruncated(): boolean {
+    return this.#total > this.#bounds.headBytes + this.#bounds.tailBytes
   }
 
   /** Copies what it keeps: the bytes may be reused. */
@@ -83,3 +93,105 @@ function withoutCutStart(bytes: Buffer): Buffer {
   while (start < 3 && isContinuation(bytes[start])) start++
   return bytes.subarray(start)
 }
+
+export interface Outputs {
+  readonly plan: Readonly<Record<'stdout' | 'stderr', number | OutputCapture>>
+  /** To be closed once the program has them. */
+  readonly files: ReadonlySet<number>
+  captured(): CapturedOutput
+}
+
+/**
+ * Never waits for a reader. Both outputs may go to the same file, and then share it in the order of
+ * writing. Throws an `OutputFileError`, or the system's error when it lacks resources.
+ */
+export function openOutputs(
+  { stdoutFile, stderrFile }: Pick<ProgramRequest, 'stdoutFile' | 'stderrFile'>,
+  bounds: CaptureBounds,
+): Outputs {
+  const stdout = stdoutFile === null ? new OutputCapture(bounds) : openOutput(stdoutFile)
+  let stderr: number | OutputCapture
+  try {
+    if (stderrFile === null) stderr = new OutputCapture(bounds)
+    else stderr = stderrFile === stdoutFile ? stdout : openOutput(stderrFile)
+  } catch (error) {
+    if (typeof stdout === 'number') closeSync(stdout)
+    throw error
+  }
+  return {
+    plan: { stdout, stderr },
+    files: new Set([stdout, stderr].filter((output) => typeof output === 'number')),
+    captured: () => ({
+      stdout: textOf(stdout),
+      stderr: textOf(stderr),
+      ...(isTruncated(stdout) ? { stdoutTruncated: true } : {}),
+      ...(isTruncated(stderr) ? { stderrTruncated: true } : {}),
+    }),
+  }
+}
+
+const textOf = (output: number | OutputCapture): string =>
+  typeof output === 'number' ? '' : output.text()
+
+const isTruncated = (output: number | OutputCapture): boolean =>
+  typeof output !== 'number' && output.isTruncated
+
+const { O_WRONLY, O_RDWR, O_CREAT, O_TRUNC, O_NONBLOCK, O_NOCTTY } = constants
+const toWrite = O_WRONLY | O_CREAT | O_TRUNC | O_NOCTTY
+/** The kernel's null, zero and full: they never wait. */
+const memoryDevices = 1
+
+/** Opened without waiting, then looked at: what the path names may change in between. */
+function openOutput(path: string): number {
+  let file: number
+  try {
+    file = openSync(path, toWrite | O_NONBLOCK)
+  } catch (error) {
+    throw explain(path, error)
+  }
+  const stats = fstatSync(file)
+  if (stats.isFile() || isMemoryDevice(stats)) return file
+  try {
+    if (stats.isFIFO()) return reopenFifo(path)
+  } finally {
+    closeSync(file)
+  }
+  throw refused(`${path} is a device`, 'Name a file, a FIFO with a reader, or /dev/null.')
+}
+
+const isMemoryDevice = (stats: Stats): boolean =>
+  stats.isCharacterDevice() && stats.rdev >> 8 === memoryDevices
+
+/** A program expects that its writes wait. Opening does not while we hold a reading end, too. */
+function reopenFifo(path: string): number {
+  const guard = openSync(path, O_RDWR | O_NONBLOCK)
+  try {
+    return openSync(path, O_WRONLY)
+  } finally {
+    closeSync(guard)
+  }
+}
+
+function explain(path: string, error: unknown): unknown {
+  const errno = errnoOf(error)
+  switch (errno) {
+    case 'EMFILE':
+    case 'ENFILE':
+    case 'ENOMEM':
+      return error
+    case 'ENXIO':
+      return refused(`${path} has no reader`, 'Open the FIFO for reading first, or name a file.')
+    case 'EISDIR':
+      return refused(`${path} is a folder`, 'Name a file in it.')
+    case 'ENOENT':
+    case 'ENOTDIR':
+      return refused(`the folder of ${path} does not exist`, 'Make the folder first.')
+    default:
+      return refused(`${path} cannot be opened for writing: ${errno}`)
+  }
+}
+
+const refused = (message: string, hint?: string): OutputFileError =>
+  withoutStack(
+    () => new OutputFileError(`captureStdio: ${message}`, hint === undefined ? {} : { hint }),
+  )

@@ -1,6 +1,6 @@
 /**
  * Starts programs with Node's `child_process`. Their resource usage is unknown, and each has a
- * session of its own: what was started in the moment of the launcher's death is not found.
+ * session of its own: after the launcher's death they are found by `launcherVariable` alone.
  */
 
 import { type ChildProcess, spawn } from 'node:child_process'
@@ -8,6 +8,7 @@ import { closeSync, openSync } from 'node:fs'
 import type { Readable } from 'node:stream'
 import { systemClock as clock } from '../../../foundation/clock.ts'
 import { errnoOf } from '../../../foundation/errors.ts'
+import { signalGroup } from '../../../runtime/process-group.ts'
 import { machineMs } from '../machine-time.ts'
 import type { OutputCapture } from './output-capture.ts'
 import type { ProgramWatcher, SpawnPlan, Spawner } from './spawner.ts'
@@ -56,7 +57,8 @@ export class PlainSpawner implements Spawner {
       captureFrom(child.stderr, plan.stderr),
     ].filter((capture) => capture !== undefined)
     child.on('exit', (exitCode, signal) => {
-      const status = { exitCode, signal, at: machineMs() }
+      const hasBackground = signalGroup(child.pid ?? 0, 0)
+      const status = { exitCode, signal, at: machineMs(), hasBackground }
       child.stdin?.destroy()
       whenDrained(child, captures, () => watcher.ended(status))
     })

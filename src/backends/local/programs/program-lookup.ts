@@ -13,7 +13,7 @@ import {
 } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { nearest } from '../../../foundation/options.ts'
-import { type TuttiError, withoutStack } from '../../../foundation/errors.ts'
+import { errnoOf, type TuttiError, withoutStack } from '../../../foundation/errors.ts'
 import {
   CwdNotFoundError,
   ExecutableNotFoundError,
@@ -63,22 +63,33 @@ function remember<T>(map: Map<string, T>, key: string, value: T): void {
 const candidates = (name: string, path: string): string[] =>
   path.split(':').map((folder) => join(folder === '' ? '.' : folder, name))
 
-/** Why the system refused to start `file`, seen from `cwd`. */
+/** Why the system refused to start `file`, seen from `cwd`. Never throws. */
 export function explainRefusal(file: string, cwd: string, errno: string): TuttiError {
-  const folder = kindOf(cwd)
-  if (folder !== 'folder') {
-    const what = folder === 'missing' ? 'does not exist' : 'is not a folder'
-    const message = `the working directory ${cwd} ${what}`
+  const folder = examine(cwd)
+  const isClosed = folder === 'folder' && errno === 'EACCES' && !isAllowed(cwd)
+  if (folder !== 'folder' || isClosed) {
+    const what = isClosed ? 'may not be entered' : describe(folder)
+    const message = `the working directory ${shorten(cwd)} ${what}`
     return create(CwdNotFoundError, message, 'Make the folder first, or name another.')
   }
   const path = resolve(cwd, file)
-  const kind = kindOf(path)
-  if (kind === 'missing') return missingFile(file, path)
-  if (kind === 'folder') return notPermitted(`${file} is a folder`, 'Name a program in it.')
-  if (!isProgram(path)) {
-    return notPermitted(`${file} may not be executed`, `Allow it with: chmod +x ${path}`)
+  const name = shorten(file)
+  const kind = examine(path)
+  switch (kind) {
+    case 'ENOENT':
+    case 'ENOTDIR':
+      return missingFile(file, path)
+    case 'ENAMETOOLONG':
+    case 'ELOOP':
+      return create(ExecutableNotFoundError, `${name} ${describe(kind)}`, 'Name another path.')
+    case 'folder':
+      return notPermitted(`${name} is a folder`, 'Name a program in it.')
+    case 'file':
+      if (isAllowed(path)) return explainErrno(name, path, errno)
+      return notPermitted(`${name} may not be executed`, `Allow it with: chmod +x ${path}`)
+    default:
+      return notPermitted(`${name} ${describe(kind)}`, 'Look at the rights of its folders.')
   }
-  return explainErrno(file, path, errno)
 }
 
 function explainErrno(file: string, path: string, errno: string): TuttiError {
@@ -112,34 +123,37 @@ function explainErrno(file: string, path: string, errno: string): TuttiError {
 }
 
 function missingInPath(executable: string, path: string): TuttiError {
-  const inTheWay = candidates(executable, path).find((file) => kindOf(file) === 'file')
+  const inTheWay = candidates(executable, path).find((file) => examine(file) === 'file')
   if (inTheWay !== undefined) {
     return notPermitted(`${inTheWay} may not be executed`, `Allow it with: chmod +x ${inTheWay}`)
   }
   const names = path.split(':').flatMap((folder) => namesIn(folder === '' ? '.' : folder))
-  return notFound(`${executable} was not found in PATH`, executable, names, `PATH is ${path}.`)
+  const message = `${shorten(executable)} was not found in PATH`
+  return notFound(message, executable, executable, names, `PATH is ${path}.`)
 }
 
 function missingFile(file: string, path: string): TuttiError {
   const folder = resolve(path, '..')
   const base = path.slice(path.lastIndexOf('/') + 1)
-  return notFound(`${file} does not exist`, base, namesIn(folder), `Searched in ${folder}.`)
+  const message = `${shorten(file)} does not exist`
+  return notFound(message, file, base, namesIn(folder), `Searched in ${folder}.`)
 }
 
 function notFound(
   message: string,
+  executable: string,
   name: string,
   known: readonly string[],
   searched: string,
 ): TuttiError {
   const near = nearest(name, known)
   const hint = near === undefined ? searched : `Did you mean "${near}"? ${searched}`
-  return create(ExecutableNotFoundError, message, (commandLineHint(name) ?? '') + hint)
+  return create(ExecutableNotFoundError, message, (commandLineHint(executable) ?? '') + hint)
 }
 
 /** A space is legal in the name of a file, but often begins the arguments. */
-function commandLineHint(name: string): string | null {
-  const [program = '', ...words] = name.trim().split(/\s+/)
+function commandLineHint(executable: string): string | null {
+  const [program = '', ...words] = executable.trim().split(/\s+/)
   if (words.length === 0) return null
   const list = words.map((word) => `'${word}'`).join(', ')
   return `Arguments have a list of their own: executable: '${program}', arguments: [${list}]. `
@@ -155,20 +169,47 @@ const create = (
   hint?: string,
 ): TuttiError => withoutStack(() => new errorClass(message, hint === undefined ? {} : { hint }))
 
-function kindOf(path: string): 'file' | 'folder' | 'missing' {
-  const stats = statSync(path, { throwIfNoEntry: false })
-  if (stats === undefined) return 'missing'
-  return stats.isDirectory() ? 'folder' : 'file'
+/** `file`, `folder`, or the error that says why it is unknown which. */
+function examine(path: string): string {
+  try {
+    return statSync(path).isDirectory() ? 'folder' : 'file'
+  } catch (error) {
+    return errnoOf(error)
+  }
 }
 
-function isProgram(path: string): boolean {
+/** What is wrong with a path that `examine` did not find as it should be. */
+function describe(found: string): string {
+  switch (found) {
+    case 'ENOENT':
+    case 'ENOTDIR':
+      return 'does not exist'
+    case 'file':
+      return 'is not a folder'
+    case 'ENAMETOOLONG':
+      return 'is longer than the system allows'
+    case 'ELOOP':
+      return 'leads into a loop of links'
+    default:
+      return `cannot be examined: ${found}`
+  }
+}
+
+const longestName = 200
+const shorten = (name: string): string =>
+  name.length > longestName ? `${name.slice(0, longestName)}…` : name
+
+/** Whether a program may be executed, or a folder be entered. */
+function isAllowed(path: string): boolean {
   try {
     accessSync(path, constants.X_OK)
-    return kindOf(path) === 'file'
+    return true
   } catch {
     return false
   }
 }
+
+const isProgram = (path: string): boolean => isAllowed(path) && examine(path) === 'file'
 
 function namesIn(folder: string): string[] {
   try {

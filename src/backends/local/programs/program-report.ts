@@ -4,6 +4,7 @@ import { TimeoutError } from '../../../foundation/errors.ts'
 import { ExecutableFailedError } from '../../../foundation/task-errors.ts'
 import type { Moment } from '../../../tasks/lifecycle.ts'
 import type { AttemptFacts, Job, TaskReport } from '../../backend.ts'
+import type { CapturedFiles } from './attempts.ts'
 import type { ProgramEnd } from './protocol.ts'
 
 const memoryHint =
@@ -17,10 +18,10 @@ const errorTailBytes = 16_384
 export function toEndReport(
   job: Job,
   end: ProgramEnd,
-  context: { at: Moment; workerId: string; cancelReason: string | null },
+  context: { at: Moment; workerId: string; cancelReason: string | null; files: CapturedFiles },
 ): TaskReport {
   const { at } = context
-  const facts = factsOf(end, context.workerId)
+  const facts = factsOf(end, context.workerId, context.files)
   if (end.stoppedBy === 'cancel') {
     return { kind: 'cancel', at, reason: context.cancelReason ?? 'canceled', facts }
   }
@@ -31,14 +32,18 @@ export function toEndReport(
     return { kind: 'fail', at, error, facts: { ...facts, ...tailsOf(end) } }
   }
   if (end.exitCode === 0) {
-    const value = { stdout: end.stdout, stderr: end.stderr, exitCode: 0 }
+    const value = { stdout: end.stdout, stderr: end.stderr, exitCode: 0, ...truncationOf(end) }
     return { kind: 'complete', at, value, facts }
   }
   return { kind: 'fail', at, error: toFailure(job, end), facts: { ...facts, ...tailsOf(end) } }
 }
 
-function toFailure(job: Job, { exitCode, signal, stderr }: ProgramEnd): ExecutableFailedError {
-  const details = { uid: job.uid, exitCode, signal, stderr: tailOf(stderr, errorTailBytes) }
+function toFailure(job: Job, end: ProgramEnd): ExecutableFailedError {
+  const { exitCode, signal } = end
+  const stderr = tailOf(end.stderr, errorTailBytes)
+  const isCut = stderr.length < end.stderr.length
+  const truncation = { ...truncationOf(end), ...(isCut ? { stderrTruncated: true as const } : {}) }
+  const details = { uid: job.uid, exitCode, signal, stderr, ...truncation }
   if (signal === null) {
     return new ExecutableFailedError(`${nameOf(job)} exited with code ${exitCode}`, details)
   }
@@ -55,7 +60,7 @@ function nameOf({ spec: { executable: name } }: Job): string {
   return name.length > longestName ? `${name.slice(0, longestName)}…` : name
 }
 
-function factsOf(end: ProgramEnd, workerId: string): AttemptFacts {
+function factsOf(end: ProgramEnd, workerId: string, files: CapturedFiles): AttemptFacts {
   const { cpuSeconds, peakMemoryBytes, exitCode, signal } = end
   return {
     workerId,
@@ -63,8 +68,17 @@ function factsOf(end: ProgramEnd, workerId: string): AttemptFacts {
     ...(peakMemoryBytes === undefined ? {} : { peakMemoryBytes }),
     ...(exitCode === null ? {} : { exitCode }),
     ...(signal === null ? {} : { signal }),
+    ...truncationOf(end),
+    ...files,
   }
 }
+
+type Truncation = Pick<ProgramEnd, 'stdoutTruncated' | 'stderrTruncated'>
+
+const truncationOf = ({ stdoutTruncated, stderrTruncated }: ProgramEnd): Truncation => ({
+  ...(stdoutTruncated === undefined ? {} : { stdoutTruncated }),
+  ...(stderrTruncated === undefined ? {} : { stderrTruncated }),
+})
 
 const tailsOf = ({ stdout, stderr }: ProgramEnd): AttemptFacts => ({
   stdoutTail: tailOf(stdout, tailBytes),

@@ -1,14 +1,14 @@
 /** Runs the programs that a launcher is asked for. Knows nothing of tasks. */
 
-import { closeSync, openSync } from 'node:fs'
+import { closeSync } from 'node:fs'
 import { toErrorRecord } from '../../../foundation/error-record.ts'
-import { OutputFileError } from '../../../foundation/task-errors.ts'
-import { errnoOf, withoutStack } from '../../../foundation/errors.ts'
+import { errnoOf } from '../../../foundation/errors.ts'
 import type { MessageBatcher } from '../../../runtime/message-batcher.ts'
 import { machineMs } from '../machine-time.ts'
-import { OutputCapture } from './output-capture.ts'
+import { BackgroundGroups } from './background-groups.ts'
+import { openOutputs, type Outputs } from './output-capture.ts'
 import { explainRefusal, ProgramLookup } from './program-lookup.ts'
-import type { CaptureBounds, LauncherSetup, ProgramUpdate, ProgramRequest } from './protocol.ts'
+import type { FromLauncher, LauncherSetup, ProgramRequest } from './protocol.ts'
 import { RunningProgram } from './running-program.ts'
 import type { ProgramWatcher, SpawnPlan, Spawner } from './spawner.ts'
 
@@ -20,19 +20,31 @@ interface RunnerParts {
   readonly spawner: Spawner
   readonly setup: LauncherSetup
   readonly environment: Readonly<Record<string, string>>
-  readonly outbox: MessageBatcher<ProgramUpdate>
+  readonly outbox: MessageBatcher<FromLauncher>
 }
 
 export class ProgramRunner {
   readonly #parts: RunnerParts
   readonly #lookup = new ProgramLookup()
   readonly #running = new Map<number, RunningProgram>()
+  readonly #background = new BackgroundGroups()
 
   constructor(parts: RunnerParts) {
     this.#parts = parts
   }
 
+  /** Whatever goes wrong with one request is reported for that one alone. */
   start(request: ProgramRequest): void {
+    try {
+      this.#start(request)
+    } catch (error) {
+      const { id } = request
+      if (this.#running.has(id)) return
+      this.#parts.outbox.post({ kind: 'failed', id, error: toErrorRecord(error) })
+    }
+  }
+
+  #start(request: ProgramRequest): void {
     const env = this.#environmentOf(request)
     const path = (env ?? this.#parts.environment)['PATH']
     const name = request.shell ? '/bin/sh' : request.executable
@@ -52,9 +64,15 @@ export class ProgramRunner {
     this.#running.get(id)?.stop('cancel')
   }
 
-  /** SIGKILL to all programs and their groups. */
+  /** Ends what programs of this owner left behind; `null` for all. */
+  endBackground(owner: string | null): Promise<void> {
+    return this.#background.end(owner, this.#parts.setup.graceMs)
+  }
+
+  /** SIGKILL to all programs and their groups, and to what programs left behind. */
   killAll(): void {
     for (const program of this.#running.values()) program.kill()
+    this.#background.killAll()
   }
 
   #spawn(request: ProgramRequest, outputs: Outputs, plan: SpawnPlan): void {
@@ -68,7 +86,9 @@ export class ProgramRunner {
     const pid = spawner.spawn(plan, watcher)
     if (pid === 0) return
     outbox.hold({ kind: 'started', id, at, pid })
-    const limits = { timeoutMs: request.timeoutMs, graceMs: setup.graceMs }
+    this.#background.delete(pid)
+    const { timeoutMs, killBackground, owner } = request
+    const limits = { timeoutMs, killBackground, graceMs: setup.graceMs }
     const program = new RunningProgram(pid, limits, {
       settled() {
         spawner.settle(pid)
@@ -76,7 +96,8 @@ export class ProgramRunner {
       },
       over: (status, stoppedBy) => {
         this.#running.delete(id)
-        outbox.post({ kind: 'ended', id, stoppedBy, ...status, ...outputs.texts() })
+        if (status.hasBackground) this.#background.add(pid, owner)
+        outbox.post({ kind: 'ended', id, stoppedBy, ...status, ...outputs.captured() })
       },
     })
     this.#running.set(id, program)
@@ -102,29 +123,33 @@ export class ProgramRunner {
   #openOutputs(request: ProgramRequest): Outputs | undefined {
     const { outbox, setup } = this.#parts
     try {
-      return openOutputs(request.stdoutFile, request.stderrFile, setup.capture)
+      return openOutputs(request, setup.capture)
     } catch (error) {
       const [id, errno] = [request.id, errnoOf(error)]
       if (isTransient(errno)) outbox.post({ kind: 'refused', id, errno })
-      else outbox.post({ kind: 'failed', id, error: toErrorRecord(toOutputError(error)) })
+      else outbox.post({ kind: 'failed', id, error: toErrorRecord(error) })
       return undefined
     }
   }
 
-  #environmentOf({ env }: ProgramRequest): Record<string, string> | null {
-    if (env === null) return null
-    return mergeEnvironment(this.#parts.environment, env)
+  #environmentOf({ env, cores }: ProgramRequest): Record<string, string> | null {
+    if (env === null && cores === null) return null
+    const merged = mergeEnvironment(this.#parts.environment, env ?? {})
+    if (cores === null) return merged
+    merged['TUTTI_CORES'] = String(cores)
+    if (env === null || !('OMP_NUM_THREADS' in env)) merged['OMP_NUM_THREADS'] ??= String(cores)
+    return merged
   }
 }
 
-/** The environment with changes; `undefined` removes. */
+/** The environment with changes; `null` removes. */
 export function mergeEnvironment(
   environment: Readonly<Record<string, string | undefined>>,
-  changes: Readonly<Record<string, string | undefined>>,
+  changes: Readonly<Record<string, string | null | undefined>>,
 ): Record<string, string> {
   const entries = Object.entries({ ...environment, ...changes })
   return Object.fromEntries(
-    entries.filter((entry): entry is [string, string] => entry[1] !== undefined),
+    entries.filter((entry): entry is [string, string] => typeof entry[1] === 'string'),
   )
 }
 
@@ -142,39 +167,4 @@ function planOf(
     cwd: request.cwd,
     stdin: typeof stdin === 'string' ? Buffer.from(stdin) : stdin,
   }
-}
-
-interface Outputs {
-  readonly plan: Pick<SpawnPlan, 'stdout' | 'stderr'>
-  readonly files: ReadonlySet<number>
-  texts(): { stdout: string; stderr: string }
-}
-
-/** Both outputs may go to the same file, and then share it in the order of writing. */
-function openOutputs(
-  stdoutFile: string | null,
-  stderrFile: string | null,
-  bounds: CaptureBounds,
-): Outputs {
-  const stdout = stdoutFile === null ? new OutputCapture(bounds) : openSync(stdoutFile, 'w')
-  let stderr: number | OutputCapture
-  try {
-    if (stderrFile === null) stderr = new OutputCapture(bounds)
-    else stderr = stderrFile === stdoutFile ? stdout : openSync(stderrFile, 'w')
-  } catch (error) {
-    if (typeof stdout === 'number') closeSync(stdout)
-    throw error
-  }
-  const textOf = (output: number | OutputCapture): string =>
-    typeof output === 'number' ? '' : output.text()
-  return {
-    plan: { stdout, stderr },
-    files: new Set([stdout, stderr].filter((output) => typeof output === 'number')),
-    texts: () => ({ stdout: textOf(stdout), stderr: textOf(stderr) }),
-  }
-}
-
-function toOutputError(error: unknown): OutputFileError {
-  const message = `captureStdio: ${error instanceof Error ? error.message : errnoOf(error)}`
-  return withoutStack(() => new OutputFileError(message, { hint: 'Its folder must exist.' }))
 }

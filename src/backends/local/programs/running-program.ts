@@ -2,7 +2,7 @@
 
 import { readFileSync } from 'node:fs'
 import { systemClock as clock } from '../../../foundation/clock.ts'
-import { isGroupAlive, signalGroup } from '../../../runtime/process-group.ts'
+import { isGroupAlive, isProcessAlive, signalGroup } from '../../../runtime/process-group.ts'
 import type { ProgramUsage, StopCause } from './protocol.ts'
 import type { ExitStatus } from './spawner.ts'
 
@@ -17,12 +17,14 @@ const maxKilledMs = 1000
 export interface ProgramLimits {
   readonly timeoutMs: number | null
   readonly graceMs: number
+  /** Whether its end ends the rest of its group. */
+  readonly killBackground: boolean
 }
 
 export interface ProgramEvents {
   /** It has run for some milliseconds. */
   settled(): void
-  /** It has ended; if it was stopped, so has its whole group. */
+  /** It has ended; if it was stopped or must leave nothing behind, so has its whole group. */
   over(status: ExitStatus, stoppedBy: StopCause | null): void
 }
 
@@ -43,7 +45,7 @@ export class RunningProgram {
     this.#events = events
     this.#cancelSample = clock.after(settleMs, () => this.#settle())
     if (limits.timeoutMs !== null) {
-      this.#cancelDeadline = clock.after(limits.timeoutMs, () => this.stop('timeout'))
+      this.#cancelDeadline = clock.after(limits.timeoutMs, () => this.#timeOut())
     }
   }
 
@@ -51,9 +53,7 @@ export class RunningProgram {
   stop(cause: StopCause): void {
     if (this.#stoppedBy !== null || this.#hasEnded) return
     this.#stoppedBy = cause
-    this.#cancelDeadline()
-    signalGroup(this.pid, 'SIGTERM')
-    this.#cancelDeadline = clock.after(this.#limits.graceMs, () => this.kill())
+    this.#endGroup()
   }
 
   kill(): void {
@@ -66,8 +66,25 @@ export class RunningProgram {
     this.#hasEnded = true
     this.#cancelSample()
     const whole = { ...this.#usage, ...status }
-    if (this.#stoppedBy === null) return this.#finish(whole)
-    this.#awaitGroup(whole, shortestPollMs, maxKilledMs)
+    if (this.#stoppedBy === null) {
+      if (!status.hasBackground || !this.#limits.killBackground) return this.#finish(whole)
+      this.#endGroup()
+    }
+    this.#awaitGroup({ ...whole, hasBackground: false }, shortestPollMs, maxKilledMs)
+  }
+
+  /**
+   * A program that has ended did so in time: its end may be known late, when this process was
+   * stopped for a while.
+   */
+  #timeOut(): void {
+    if (isProcessAlive(this.pid)) this.stop('timeout')
+  }
+
+  #endGroup(): void {
+    this.#cancelDeadline()
+    signalGroup(this.pid, 'SIGTERM')
+    this.#cancelDeadline = clock.after(this.#limits.graceMs, () => this.kill())
   }
 
   #awaitGroup(status: ExitStatus, pollMs: number, patienceMs: number): void {

@@ -21,6 +21,8 @@ export interface ExitStatus extends ProgramUsage {
   readonly exitCode: number | null
   readonly signal: string | null
   readonly at: number
+  /** Whether its process group has other members. */
+  readonly hasBackground: boolean
 }
 
 /** Called once: `failed`, or `ended` when the captures have all that the program itself wrote. */

@@ -51,6 +51,10 @@ export class PoolDriver implements ExecutorListener {
   submit(options: ExecutableOptions, gpuIds: readonly number[] = []): Run {
     const task = new ComputeTask(options)
     const job: Job = { sessionId: 's', uid: task.uid, attempt: 1, spec: task.spec }
+    return this.submitJob(job, gpuIds)
+  }
+
+  submitJob(job: Job, gpuIds: readonly number[] = []): Run {
     const waiting = {
       started: Promise.withResolvers<StartReport>(),
       ended: Promise.withResolvers<LastReport>(),

@@ -1,3 +1,4 @@
+import { spawn, spawnSync } from 'node:child_process'
 import {
   chmodSync,
   existsSync,
@@ -5,14 +6,17 @@ import {
   readFileSync,
   realpathSync,
   rmSync,
+  symlinkSync,
   writeFileSync,
 } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { text } from 'node:stream/consumers'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { errorTypeOf, ExecutableFailedError } from '../../../../src/foundation/task-errors.ts'
 import { explainRefusal } from '../../../../src/backends/local/programs/program-lookup.ts'
 import { expectCompleted, expectFailed, launchersOf, openPool, processes } from './pool-driver.ts'
+import { eventually } from '../../../eventually.ts'
 import { byRun } from '../../../long-run.ts'
 
 function tempFolder(): string {
@@ -71,6 +75,90 @@ describe.each(['auto', 'plain'] as const)('programs with the %s spawner', (spawn
     }
     chmodSync(plain, 0o755)
     expectCompleted(await driver.run({ executable: plain }))
+  })
+
+  it('row 107: what cannot be looked up fails that task alone', async () => {
+    const folder = tempFolder()
+    const [loop, closed] = [join(folder, 'loop'), join(folder, 'closed')]
+    symlinkSync(loop, loop)
+    writeFileSync(closed, '')
+    const longName = 'n'.repeat(300)
+    const longPath = `/${'folder/'.repeat(2000)}`
+    const driver = openPool({ spawner, launchers: 1 })
+    const bystander = driver.submit({ executable: 'sleep', arguments: ['1011'] })
+    await bystander.started
+    const cases: [Parameters<typeof driver.run>[0], string, RegExp][] = [
+      [{ executable: longName }, 'ExecutableNotFoundError', /n… was not found in PATH/],
+      [{ executable: `./${longName}` }, 'ExecutableNotFoundError', /longer than the system allows/],
+      [{ executable: loop }, 'ExecutableNotFoundError', /loop of links/],
+      [{ executable: 'loop', env: { PATH: folder } }, 'ExecutableNotFoundError', /not found/],
+      [{ executable: join(closed, 'x') }, 'ExecutableNotFoundError', /does not exist/],
+      [{ executable: `${longPath}x` }, 'ExecutableNotFoundError', /longer than the system allows/],
+      [{ executable: 'true', cwd: longPath }, 'CwdNotFoundError', /longer than the system allows/],
+      [{ executable: 'true', cwd: join(folder, longName) }, 'CwdNotFoundError', /longer/],
+      [{ executable: 'true', cwd: loop }, 'CwdNotFoundError', /loop of links/],
+      [{ executable: 'true', cwd: join(closed, 'x') }, 'CwdNotFoundError', /does not exist/],
+    ]
+    for (const [options, type, message] of cases) {
+      const error = expectFailed(await driver.run(options))
+      expect(error.code).toBe(type)
+      expect(error.message).toMatch(message)
+      expect(error.message.length).toBeLessThan(300)
+    }
+    expectCompleted(await driver.run({ executable: 'true' }))
+    expect(driver.notices).toEqual([])
+    driver.pool.cancel(bystander.job, 'over')
+    expect((await bystander.ended).facts).toMatchObject({ workerId: 'n/p1' })
+  })
+
+  it('suggests arguments for an executable with spaces, a path too', async () => {
+    const driver = openPool({ spawner })
+    const named = expectFailed(await driver.run({ executable: 'echo hello' }))
+    expect(named.hint).toContain("executable: 'echo', arguments: ['hello']")
+    const path = expectFailed(await driver.run({ executable: '/bin/echo hello you' }))
+    expect(path.hint).toContain("executable: '/bin/echo', arguments: ['hello', 'you']")
+  })
+
+  it('row 108: captureStdio refuses by name what would block or is no file', async () => {
+    const folder = tempFolder()
+    const fifo = join(folder, 'fifo')
+    expect(spawnSync('mkfifo', [fifo]).status).toBe(0)
+    const driver = openPool({ spawner, launchers: 1 })
+    const bystander = driver.submit({ executable: 'sleep', arguments: ['1012'] })
+    await bystander.started
+    const cases: [string, RegExp][] = [
+      [fifo, /fifo has no reader$/],
+      [folder, /is a folder$/],
+      ['/dev/ptmx', /\/dev\/ptmx is a device$/],
+      [join(folder, 'no/such.txt'), /the folder of .*such\.txt does not exist$/],
+      [join(folder, 'n'.repeat(300)), /ENAMETOOLONG$/],
+    ]
+    for (const [path, message] of cases) {
+      for (const captureStdio of [{ stdout: path }, { stderr: path }]) {
+        const error = expectFailed(await driver.run({ executable: 'true', captureStdio }))
+        expect(error.code).toBe('OutputFileError')
+        expect(error.message).toMatch(message)
+      }
+    }
+    expect(driver.notices).toEqual([])
+    driver.pool.cancel(bystander.job, 'over')
+    expect((await bystander.ended).kind).toBe('cancel')
+  })
+
+  it('row 108: captureStdio writes to a FIFO that is read, and to /dev/null', async () => {
+    const fifo = join(tempFolder(), 'fifo')
+    expect(spawnSync('mkfifo', [fifo]).status).toBe(0)
+    const reader = spawn('wc', ['-c', fifo], { stdio: ['ignore', 'pipe', 'inherit'] })
+    const counted = text(reader.stdout)
+    const driver = openPool({ spawner })
+    // It refuses until the reader has opened its end.
+    await eventually(async () => {
+      const many = shell('head -c 3000000 /dev/zero')
+      expectCompleted(await driver.run({ ...many, captureStdio: { stdout: fifo } }))
+    })
+    expect(await counted).toMatch(/^ *3000000 /)
+    const captureStdio = { stdout: '/dev/null' }
+    expect(expectCompleted(await driver.run({ ...shell('echo x'), captureStdio })).stdout).toBe('')
   })
 
   it('row 7: finds a program again that was replaced', async () => {

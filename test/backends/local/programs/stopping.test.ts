@@ -75,7 +75,8 @@ it('row 19: a launcher that ends by an error of its own kills its programs first
   onTestFinished(() => launcher.kill())
   const spec = { arguments: ['1003'], cwd: '/', env: null, stdin: null, shell: false }
   const files = { stdoutFile: null, stderrFile: null, timeoutMs: null }
-  launcher.post({ kind: 'start', request: { id: 1, executable: 'sleep', ...spec, ...files } })
+  const rest = { cores: null, killBackground: false, owner: 's', ...files }
+  launcher.post({ kind: 'start', request: { id: 1, executable: 'sleep', ...spec, ...rest } })
   const pid = await started.promise
   expect(isAlive(pid)).toBe(true)
   launcher.post({ kind: 'start', request: null as unknown as ProgramRequest })
