@@ -25,12 +25,13 @@ interface Numbers {
   failed: string
   canceled: string
   running: string
+  waiting: string
   rate: string
   timeLeft: string
 }
 
 /** What is left out first where the width is short. Failures stay. */
-const dispensable = ['timeLeft', 'rate', 'running', 'ok', 'canceled', 'ended'] as const
+const dispensable = ['timeLeft', 'rate', 'waiting', 'running', 'ok', 'canceled', 'ended'] as const
 
 /**
  * One line for each name. Where `width` is short, all bars shrink and then disappear; after them
@@ -66,6 +67,7 @@ const endedOf = ({ completed, failed, canceled }: NameView): number => completed
 function toNumbers(name: NameView, elapsed: number): Numbers {
   const ended = endedOf(name)
   const rate = ended / elapsed
+  const running = name.running - name.waiting
   const failed = `failed ${name.failed}`
   const timeLeft = `ETA ${Math.ceil((name.total - ended) / rate)}s`
   return {
@@ -73,7 +75,8 @@ function toNumbers(name: NameView, elapsed: number): Numbers {
     ok: `ok ${name.completed}`,
     failed: name.failed > 0 ? styleText('red', failed, { stream: process.stderr }) : '',
     canceled: name.canceled > 0 ? `canceled ${name.canceled}` : '',
-    running: name.running > 0 ? `running ${name.running}` : '',
+    running: running > 0 ? `running ${running}` : '',
+    waiting: name.waiting > 0 ? `waiting ${name.waiting}` : '',
     rate: ended > 0 ? `${rate < 10 ? rate.toFixed(1) : Math.round(rate)}/s` : '',
     timeLeft: ended > 0 && ended < name.total ? timeLeft : '',
   }

@@ -148,7 +148,7 @@ class AiRun {
     const { signal } = this.#abort
     const started = (workerId: string): void => this.#start(workerId)
     const generate = (one: string): Promise<GenerationResult> => {
-      const request = toPromptRequest(this.#job.uid, this.#spec, one, signal)
+      const request = toPromptRequest(this.#job, this.#spec, one, signal)
       return generator.generate(request, { started })
     }
     const outcomes = await generateEach(prompts, generate, { clock: this.#clock, signal })
@@ -193,7 +193,7 @@ function toListError(outcomes: readonly PromptOutcome[]): InferenceError {
 }
 
 function toPromptRequest(
-  uid: string,
+  { uid, attempt }: Job,
   { sampling, priority }: PromptSpec,
   prompt: string,
   signal: AbortSignal,
@@ -206,6 +206,7 @@ function toPromptRequest(
     input: { kind: 'chat', messages },
     sampling: toSampling(sampling),
     priority,
+    isRetry: attempt > 1,
     // The time-out of a task begins with its execution, not in the queue.
     timeoutSeconds: null,
     signal,

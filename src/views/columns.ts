@@ -74,12 +74,17 @@ export function indexOf(index: TextIndex, text: string): number {
   return index.latestRow
 }
 
-function search(index: TextIndex, text: string): number {
+/** The row of a text that is in the index; -1 for any other. */
+export function findText(index: TextIndex, text: string): number {
+  return search(index, text, () => -1)
+}
+
+function search(index: TextIndex, text: string, ifMissing: typeof addText = addText): number {
   const { slots } = index
   const mask = slots.length - 1
   for (let slot = hashOf(text) & mask; ; slot = (slot + 1) & mask) {
     const found = slots[slot] ?? 0
-    if (found === 0) return addText(index, text, slot)
+    if (found === 0) return ifMissing(index, text, slot)
     if (isTextAt(index, found - 1, text)) return found - 1
   }
 }

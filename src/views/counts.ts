@@ -4,7 +4,7 @@
  * (9 to 15) and one byte of stages.
  */
 
-import { type Column, createColumn, createTextIndex, indexOf } from './columns.ts'
+import { type Column, createColumn, createTextIndex, findText, indexOf } from './columns.ts'
 import { setValue, type TextIndex, valueAt } from './columns.ts'
 import { countStage, createTotals, stageOf, type TaskTotals, validSeconds } from './lifecycle.ts'
 import { noStep, type TaskStep, type ViewEvent } from './panel.ts'
@@ -36,7 +36,8 @@ export const counts = {
   take(state: CountsState, event: ViewEvent): TaskStep {
     state.events++
     const stage = stageOf(event.event_type)
-    if (stage === 0 || event.task_id === null) return noStep
+    if (event.task_id === null) return noStep
+    if (stage === 0) return isBetweenStages(event) ? stayingStep(state, event.task_id) : noStep
     const task = indexOf(state.uids, event.task_id)
     const before = valueAt(state.passed, task)
     const after = countStage(state.totals, before, stage, validSeconds(event.duration_seconds))
@@ -48,4 +49,15 @@ export const counts = {
     const open = totals.tasks - totals.completed - totals.failed - totals.canceled
     return { ...totals, events, open }
   },
+}
+
+/** Retries: the task stays RUNNING. */
+const isBetweenStages = ({ event_type: type }: ViewEvent): boolean =>
+  type === 'tutti.TaskAttempt' || type === 'tutti.AttemptStarted'
+
+function stayingStep(state: CountsState, uid: string): TaskStep {
+  const task = findText(state.uids, uid)
+  if (task === -1) return noStep
+  const passed = valueAt(state.passed, task)
+  return { task, stage: 0, before: passed, after: passed }
 }

@@ -1,11 +1,11 @@
 /**
- * Names: the tasks of each executable, with counts and durations. 12 bytes a task, and 21 bytes a
- * name beside its text.
+ * Names: the tasks of each executable, with counts and durations. 12 bytes a task, 13 where some
+ * were retried, and 25 bytes a name beside its text.
  */
 
 import { addToValue, type Column, createColumn, createTextIndex, indexOf } from './columns.ts'
 import { setValue, textAt, type TextIndex, valueAt } from './columns.ts'
-import { hasDuration, hasStarted, stages, validSeconds } from './lifecycle.ts'
+import { hasDuration, hasEnded, hasStarted, stages, validSeconds } from './lifecycle.ts'
 import { type Panel, type TaskStep, textOf, type ViewEvent } from './panel.ts'
 import { type DurationStats, durationStats } from './stats.ts'
 
@@ -16,11 +16,14 @@ export interface NamesState {
   readonly typeOfName: Column
   readonly total: Column
   readonly running: Column
+  readonly waiting: Column
   readonly completed: Column
   readonly failed: Column
   readonly canceled: Column
   /** Columns with one row for each task. */
   readonly nameOfTask: Column
+  /** 1 for a task that waits for its next attempt. */
+  readonly isWaiting: Column
   /** NaN for a task without a duration. */
   readonly durations: Column
   tasks: number
@@ -31,7 +34,10 @@ export interface NameView {
   readonly name: string
   readonly taskType: string
   readonly total: number
+  /** Those that wait for their next attempt included. */
   readonly running: number
+  /** Started, between two attempts. */
+  readonly waiting: number
   readonly completed: number
   readonly failed: number
   readonly canceled: number
@@ -56,18 +62,26 @@ export const names: Panel<NamesState, NamesQuery, readonly NameView[]> = {
     typeOfName: createColumn(1),
     total: createColumn(4),
     running: createColumn(4),
+    waiting: createColumn(4),
     completed: createColumn(4),
     failed: createColumn(4),
     canceled: createColumn(4),
     nameOfTask: createColumn(4),
+    isWaiting: createColumn(1),
     durations: createColumn(8),
     tasks: 0,
   }),
 
   take(state, event, step) {
-    if (step.stage === 0 || step.after === step.before) return
+    if (step.stage === 0) {
+      const isOpen = hasStarted(step.after) && !hasEnded(step.after)
+      setWaiting(state, step.task, isOpen && event.event_type === 'tutti.TaskAttempt')
+      return
+    }
+    if (step.after === step.before) return
     const name = step.before === 0 ? addTask(state, event, step) : renamed(state, event, step)
     count(state, name, step)
+    if (hasEnded(step.after)) setWaiting(state, step.task, false)
     if (hasDuration(step.after)) {
       setValue(state.durations, step.task, validSeconds(event.duration_seconds))
     }
@@ -119,6 +133,7 @@ function renamed(state: NamesState, event: ViewEvent, { task, before }: TaskStep
   const better = event.attributes['executable']
   if (name !== unnamed || typeof better !== 'string' || better === '') return name
   const found = nameOf(state, event)
+  setWaiting(state, task, false)
   addToValue(state.total, name, -1)
   addToValue(state.total, found, 1)
   setValue(state.nameOfTask, task, found)
@@ -127,6 +142,13 @@ function renamed(state: NamesState, event: ViewEvent, { task, before }: TaskStep
     addToValue(state.running, found, 1)
   }
   return found
+}
+
+/** Counts a task that waits for its next attempt, or no longer does. */
+function setWaiting(state: NamesState, task: number, isWaiting: boolean): void {
+  if (task === -1 || (valueAt(state.isWaiting, task) === 1) === isWaiting) return
+  setValue(state.isWaiting, task, Number(isWaiting))
+  addToValue(state.waiting, valueAt(state.nameOfTask, task), isWaiting ? 1 : -1)
 }
 
 function nameOf(state: NamesState, event: ViewEvent): number {
@@ -154,6 +176,7 @@ function toView(state: NamesState, name: number): NameView {
     taskType: textAt(state.taskTypes, valueAt(state.typeOfName, name)),
     total: valueAt(state.total, name),
     running: valueAt(state.running, name),
+    waiting: valueAt(state.waiting, name),
     completed: valueAt(state.completed, name),
     failed: valueAt(state.failed, name),
     canceled: valueAt(state.canceled, name),

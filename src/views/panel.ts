@@ -27,7 +27,7 @@ export interface ViewEvent {
 export interface TaskStep {
   /** The task's number: 0 for the first task of the pass, then 1, and so on. -1: no task. */
   readonly task: number
-  /** The event's stage, one bit of `stages`; 0 for an event outside the lifecycle. */
+  /** The event's stage, one bit of `stages`; 0 outside the lifecycle, also between attempts. */
   readonly stage: number
   /** The task's stages before the event; 0 when the task was not known. */
   readonly before: number

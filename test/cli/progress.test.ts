@@ -44,6 +44,23 @@ describe('progress', () => {
     ])
   })
 
+  it('progress: a task between two attempts is waiting, not running', () => {
+    const pass = samplePass()
+    const line = (): string =>
+      stripVTControlCharacters(progressLines(pass, 104)[0] ?? '').replace(/^.*failed 1 */, '')
+    pass.take(event('TaskStarted', 103, 'd'))
+    pass.take(event('tutti.TaskAttempt', 103, 'c'))
+    pass.take(event('tutti.TaskAttempt', 103, 'unknown'))
+    expect(line()).toBe('running 1  waiting 1  0.5/s  ETA 4s')
+    pass.take(event('tutti.TaskAttempt', 103, 'd'))
+    expect(line()).toBe('waiting 2  0.5/s  ETA 4s')
+    pass.take(event('tutti.AttemptStarted', 103, 'c'))
+    expect(line()).toBe('running 1  waiting 1  0.5/s  ETA 4s')
+    pass.take(event('TaskCanceled', 103, 'd'))
+    pass.take(event('tutti.TaskAttempt', 103, 'd'))
+    expect(line()).toContain('running 1  0.8/s')
+  })
+
   it('progress: takes any number of names', () => {
     const pass = new Pass(progressPanels)
     for (let at = 0; at < 150_000; at++) pass.take(event('TaskCreated', 100, `t${at}`, `f${at}`))

@@ -237,9 +237,9 @@ class RequestRun implements QueueListener {
   }
 
   #toEnqueueOptions(): EnqueueOptions {
-    const { priority, timeoutSeconds, isBounded } = this.#prompt
+    const { priority, isRetry = false, timeoutSeconds, isBounded } = this.#prompt
     const timeoutMs = timeoutSeconds === null ? null : timeoutSeconds * 1000
-    return { request: this.#request, priority, isBounded, timeoutMs, listener: this }
+    return { request: this.#request, priority, isRetry, isBounded, timeoutMs, listener: this }
   }
 
   started(workerId: string): void {

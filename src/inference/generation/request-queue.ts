@@ -11,8 +11,9 @@ import type { GenerationDelta, GenerationEnd, GenerationRequest } from './infere
 export interface EnqueueOptions {
   /** Its signal removes it from the queue at once, or aborts it in the engine. */
   readonly request: GenerationRequest
-  /** Higher goes first; first come, first served among equals. */
+  /** Higher goes first; among equals retries, then first come, first served. */
   readonly priority: number
+  readonly isRetry?: boolean
   /** From now on, time in the queue included; `null` for no limit. */
   readonly timeoutMs: number | null
   /** Whether a full queue rejects it. Tasks are limited by their session instead. */
@@ -145,11 +146,16 @@ export class QueuedRequest implements HasDeadline {
   }
 }
 
-/** Requests by priority, then by arrival. Every operation costs log(size), removal included. */
+/**
+ * Requests by priority, retries first, then by arrival. Every operation costs log(size), removal
+ * included.
+ */
 export class RequestQueue {
   readonly #byTurn = new PriorityQueue<QueuedRequest>((a, b) => {
     const difference = a.options.priority - b.options.priority
-    return difference === 0 ? a.number < b.number : difference > 0
+    if (difference !== 0) return difference > 0
+    const isRetry = a.options.isRetry === true
+    return isRetry === (b.options.isRetry === true) ? a.number < b.number : isRetry
   })
   readonly #byAge = new PriorityQueue<QueuedRequest>((a, b) => a.number < b.number)
 

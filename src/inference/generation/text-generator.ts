@@ -16,6 +16,8 @@ export interface PromptRequest {
   readonly sampling: Partial<Sampling>
   /** Higher is served earlier. */
   readonly priority: number
+  /** It failed before and goes before new ones of its priority. Default `false`. */
+  readonly isRetry?: boolean
   /** From arrival to result, time in the queue included; `null` for no limit. */
   readonly timeoutSeconds: number | null
   /** Cancels the request, in the queue or in the engine. */

@@ -67,6 +67,13 @@ describe('the adaptive batcher', () => {
     }
     await pass(400)
     expect(worker.calls).toEqual([['first'], ['b', 'd'], ['a', 'c'], ['e']])
+    send('next')
+    await pass(0)
+    for (const [id, isRetry] of Object.entries({ f: false, g: false, h: true, i: true })) {
+      send(id, { isRetry })
+    }
+    await pass(400)
+    expect(worker.calls.slice(4)).toEqual([['next'], ['h', 'i'], ['f', 'g']])
   })
 
   it('runs the batches of several workers in parallel', async () => {

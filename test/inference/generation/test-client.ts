@@ -11,6 +11,7 @@ import { greedySampling } from '../../../src/testing/greedy-sampling.ts'
 export class TestClient {
   readonly id: string
   readonly priority: number
+  readonly isRetry: boolean
   readonly timeoutMs: number | null
   readonly ends: GenerationEnd[] = []
   readonly workers: string[] = []
@@ -29,11 +30,16 @@ export class TestClient {
   constructor(
     clock: Clock,
     id: string,
-    options: { readonly priority?: number; readonly timeoutMs?: number | null } = {},
+    options: {
+      readonly priority?: number
+      readonly isRetry?: boolean
+      readonly timeoutMs?: number | null
+    } = {},
   ) {
     this.#clock = clock
     this.id = id
     this.priority = options.priority ?? 0
+    this.isRetry = options.isRetry ?? false
     this.timeoutMs = options.timeoutMs ?? null
   }
 
@@ -59,7 +65,7 @@ export class TestClient {
   }
 
   toOptions(): EnqueueOptions {
-    const { id, priority, timeoutMs } = this
+    const { id, priority, isRetry, timeoutMs } = this
     return {
       request: {
         id,
@@ -68,6 +74,7 @@ export class TestClient {
         signal: this.#abort.signal,
       },
       priority,
+      isRetry,
       isBounded: true,
       timeoutMs,
       listener: {
