@@ -100,6 +100,8 @@ export {
 } from './foundation/task-errors.ts'
 export { currentTask, runInTask } from './foundation/task-context.ts'
 export type { CurrentTask } from './foundation/task-context.ts'
+export { closeOnSignals } from './session/close-on-signals.ts'
+export type { Closable, CloseOnSignalsOptions } from './session/close-on-signals.ts'
 export { Session } from './session/session.ts'
 export type {
   CloseOptions,
@@ -119,6 +121,12 @@ export type { ClosureSpec, FunctionSpec, ProgramSpec, PromptSpec, TaskSpec } fro
 export type { FinishedSpan, SpanAnnotation, SpanLink } from './checkpoint/format.ts'
 export type { SpanEnricher } from './telemetry/spans/enrichers.ts'
 export type { EventStream, EventStreamOptions } from './telemetry/event-stream.ts'
+export { followProgress } from './telemetry/progress/follow-progress.ts'
+export type {
+  FollowedTelemetry,
+  FollowProgressOptions,
+  ProgressStream,
+} from './telemetry/progress/follow-progress.ts'
 export { TelemetryManager } from './telemetry/manager.ts'
 export type {
   PrometheusEndpoint,

@@ -9,7 +9,6 @@ import { simulate } from './demo-tasks.ts'
 import { exitCodes, signalExitCodes } from './exit.ts'
 import { runLive } from './live-run.ts'
 import type { Output } from './output.ts'
-import { summaryLines } from './progress.ts'
 
 export interface DemoOptions {
   /** Simulations; each ten of them are sorted by a program. */
@@ -17,7 +16,6 @@ export interface DemoOptions {
   readonly folder: string
   /** A GGUF file; without one there are no AI tasks. */
   readonly model?: string
-  readonly redrawMs: number
 }
 
 const darts = 400_000
@@ -35,22 +33,18 @@ export async function demo(options: DemoOptions, output: Output): Promise<number
   })
   const estimates: number[] = []
   let story: AITask | null = null
-  const { pass, signal } = await runLive(
-    { session, telemetry, output, redrawMs: options.redrawMs },
-    async () => {
-      const stories = storyteller === null ? [] : askForStories(options.simulations)
-      await session.submitTasks(stories)
-      estimates.push(...(await simulateAndSort(session, options.simulations)))
-      await session.waitTasks(stories)
-      story = stories.find(({ response }) => response !== undefined) ?? null
-    },
-  )
+  const signal = await runLive({ session, telemetry, output }, async () => {
+    const stories = storyteller === null ? [] : askForStories(options.simulations)
+    await session.submitTasks(stories)
+    estimates.push(...(await simulateAndSort(session, options.simulations)))
+    await session.waitTasks(stories)
+    story = stories.find(({ response }) => response !== undefined) ?? null
+  })
   const journal = nearestPath(telemetry.checkpointFile ?? '')
   const summary = telemetry.summary()
   const pi = estimates.reduce((sum, one) => sum + one, 0) / estimates.length
   output.result({ ...summary, estimate: estimates.length > 0 ? pi : null, journal }, [
     ...(signal === null ? [] : [`stopped early by ${signal}`]),
-    ...summaryLines(pass),
     ...(estimates.length > 0 ? [`pi is about ${pi.toFixed(4)} (${estimates.length} medians)`] : []),
     ...(story === null ? [] : [`a story: ${tellStory(story)}`]),
     `journal  ${journal}`,

@@ -18,9 +18,6 @@ interface GlobalOptions {
   readonly quiet?: boolean
 }
 
-const ttyRedrawMs = 100
-const plainRedrawMs = 10_000
-
 interface Cli {
   readonly program: Command
   readonly output: () => Output
@@ -51,9 +48,8 @@ function createCli(streams: StandardStreams, finish: (code: number) => void): Cl
     .option('--folder <path>', 'where the journal goes', './telemetry')
     .option('--model <file>', 'a GGUF model; with it, AI tasks write stories')
     .action(async (options: { simulations: number; folder: string; model?: string }) => {
-      const redrawMs = streams.stderr.isTTY === true ? ttyRedrawMs : plainRedrawMs
       const { demo } = await import('./demo.ts')
-      finish(await demo({ ...options, redrawMs }, output()))
+      finish(await demo(options, output()))
     })
   program
     .command('serve')

@@ -1,11 +1,17 @@
 /** The output port of all commands: text for people, JSON for programs, or quiet. */
 
-import { stripVTControlCharacters } from 'node:util'
+import {
+  escapeControls,
+  escapeLines,
+  ProgressBlock,
+  type Terminal,
+  withoutRewind,
+} from '../telemetry/progress/terminal.ts'
 
 /** Receives what a command prints. */
 export interface Output {
-  /** Columns that a line of progress may use; `Infinity` if there is no limit. */
-  readonly width: number
+  /** Where a run shows its progress to people; `null` if there are none to see it. */
+  readonly terminal: Terminal | null
   /** Aborted when results can no longer be written; the command should then stop quietly. */
   readonly closed: AbortSignal
   /** Replaces the progress block. Shown to people only. */
@@ -26,19 +32,10 @@ export interface CommandFailure {
 
 export type OutputForm = 'text' | 'json' | 'quiet'
 
-/** A stream that may be a terminal. */
-export interface Terminal {
-  write(text: string): unknown
-  readonly isTTY?: boolean
-  readonly columns?: number
-  /** Aborted when the stream can no longer be written. */
-  readonly closedSignal?: AbortSignal
-}
-
 export function createOutput(form: OutputForm, stdout: Terminal, stderr: Terminal): Output {
   if (form === 'text') return new TextOutput(stdout, stderr)
   return {
-    width: Infinity,
+    terminal: null,
     closed: closedOf(stdout),
     progress() {},
     result(value) {
@@ -62,78 +59,60 @@ function failureText({ code, message, hint }: CommandFailure): string {
 const closedOf = ({ closedSignal }: Terminal): AbortSignal =>
   closedSignal ?? new AbortController().signal
 
-/** Redraws progress in place on a terminal; otherwise prints each block as one line. */
+/** Progress and problems on stderr, results on stdout. */
 class TextOutput implements Output {
   readonly closed: AbortSignal
+  readonly terminal: Terminal
   readonly #stdout: Terminal
   readonly #stderr: Terminal
-  #drawn = 0
+  readonly #block: ProgressBlock
+  #isInterrupted = false
 
   constructor(stdout: Terminal, stderr: Terminal) {
     this.closed = closedOf(stdout)
     this.#stdout = stdout
     this.#stderr = stderr
-  }
-
-  /** The last column stays free: some terminals wrap when it is filled. */
-  get width(): number {
-    if (this.#stderr.isTTY !== true) return Infinity
-    // Some terminals report 0 columns.
-    return Math.max(1, (this.#stderr.columns || 80) - 1)
+    this.#block = new ProgressBlock(stderr)
+    this.terminal = this.#createTerminal()
   }
 
   progress(lines: readonly string[]): void {
-    const { width } = this
-    if (width === Infinity) {
-      this.#stderr.write(`${lines.join(' | ')}\n`)
-      return
-    }
-    const cut = lines.map((line) => cutTo(line, width))
-    this.#stderr.write(`${this.#rewind()}${cut.join('\n')}\n`)
-    this.#drawn = cut.length
+    this.#block.draw(lines)
   }
 
   result(_value: object, lines: readonly string[]): void {
-    this.#drawn = 0
+    this.#interrupt()
     this.#stdout.write(`${lines.map((line) => escapeControls(line)).join('\n')}\n`)
   }
 
   problem(line: string): void {
-    this.#drawn = 0
+    this.#interrupt()
     this.#stderr.write(`${escapeLines(line)}\n`)
   }
 
   failure(error: CommandFailure): void {
-    this.#drawn = 0
+    this.#interrupt()
     this.#stderr.write(failureText(error))
   }
 
-  /** Moves to the first line of the last block and clears from there. */
-  #rewind(): string {
-    return this.#drawn === 0 ? '' : `\u001B[${this.#drawn}A\u001B[J`
+  #interrupt(): void {
+    this.#block.leave()
+    this.#isInterrupted = true
+  }
+
+  /** What is drawn there after an interruption must not go back over it. */
+  #createTerminal(): Terminal {
+    const stderr = this.#stderr
+    const write = (text: string): void => {
+      stderr.write(this.#isInterrupted ? withoutRewind(text) : text)
+      this.#isInterrupted = false
+    }
+    return {
+      write,
+      isTTY: stderr.isTTY === true,
+      get columns() {
+        return stderr.columns ?? 0
+      },
+    }
   }
 }
-
-/** A line that wraps would break redrawing. A cut line loses its colours. */
-function cutTo(line: string, width: number): string {
-  const plain = stripVTControlCharacters(line)
-  return plain.length <= width ? line : plain.slice(0, width)
-}
-
-/** Controls, line breaks that JSON does not escape, and marks that change the text direction. */
-const controls = /[\p{Cc}\p{Zl}\p{Zp}\u202A-\u202E\u2066-\u2069]/gu
-
-/** Untrusted text on one line, with control characters escaped as `\u001b`. */
-export function escapeControls(text: string): string {
-  return text.replaceAll(
-    controls,
-    (character) => String.raw`\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`,
-  )
-}
-
-/** The same, but line breaks are kept. */
-const escapeLines = (text: string): string =>
-  text
-    .split('\n')
-    .map((line) => escapeControls(line))
-    .join('\n')

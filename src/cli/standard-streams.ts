@@ -1,7 +1,7 @@
 /** Guards stdout and stderr against write errors such as closed pipes. */
 
 import { messageOf } from '../foundation/errors.ts'
-import type { Terminal } from './output.ts'
+import type { Terminal } from '../telemetry/progress/terminal.ts'
 
 /** The part of a process stream that is used here. */
 export interface ProcessStream extends Terminal {

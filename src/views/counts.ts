@@ -37,7 +37,7 @@ export const counts = {
     state.events++
     const stage = stageOf(event.event_type)
     if (event.task_id === null) return noStep
-    if (stage === 0) return isBetweenStages(event) ? stayingStep(state, event.task_id) : noStep
+    if (stage === 0) return stepWithin(state, event.event_type, event.task_id)
     const task = indexOf(state.uids, event.task_id)
     const before = valueAt(state.passed, task)
     const after = countStage(state.totals, before, stage, validSeconds(event.duration_seconds))
@@ -51,13 +51,13 @@ export const counts = {
   },
 }
 
-/** Retries: the task stays RUNNING. */
-const isBetweenStages = ({ event_type: type }: ViewEvent): boolean =>
-  type === 'tutti.TaskAttempt' || type === 'tutti.AttemptStarted'
+/** What the library reports about a task between its lifecycle events. */
+const withinTask = new Set(['tutti.TaskAttempt', 'tutti.AttemptStarted', 'tutti.TaskProgress'])
 
-function stayingStep(state: CountsState, uid: string): TaskStep {
-  const task = findText(state.uids, uid)
+/** Names the task, and changes nothing. */
+function stepWithin({ uids, passed }: CountsState, eventType: string, uid: string): TaskStep {
+  const task = withinTask.has(eventType) ? findText(uids, uid) : -1
   if (task === -1) return noStep
-  const passed = valueAt(state.passed, task)
-  return { task, stage: 0, before: passed, after: passed }
+  const stages = valueAt(passed, task)
+  return { task, stage: 0, before: stages, after: stages }
 }

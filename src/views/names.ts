@@ -1,12 +1,12 @@
 /**
- * Names: the tasks of each executable, with counts and durations. 12 bytes a task, 13 where some
- * were retried, and 25 bytes a name beside its text.
+ * Names: the tasks of each executable, with counts, progress and durations. 14 bytes a task, and 33
+ * bytes a name beside its texts.
  */
 
 import { addToValue, type Column, createColumn, createTextIndex, indexOf } from './columns.ts'
 import { setValue, textAt, type TextIndex, valueAt } from './columns.ts'
 import { hasDuration, hasEnded, hasStarted, stages, validSeconds } from './lifecycle.ts'
-import { type Panel, type TaskStep, textOf, type ViewEvent } from './panel.ts'
+import { numberOf, type Panel, type TaskStep, textOf, type ViewEvent } from './panel.ts'
 import { type DurationStats, durationStats } from './stats.ts'
 
 export interface NamesState {
@@ -16,14 +16,21 @@ export interface NamesState {
   readonly typeOfName: Column
   readonly total: Column
   readonly running: Column
+  /** Of those, tasks between two attempts. */
   readonly waiting: Column
+  /** Tasks that report their progress, and the sum of their percents. */
+  readonly reporting: Column
+  readonly percents: Column
   readonly completed: Column
   readonly failed: Column
   readonly canceled: Column
+  /** The latest text of a task's progress, by name. */
+  readonly texts: Map<number, string>
   /** Columns with one row for each task. */
   readonly nameOfTask: Column
-  /** 1 for a task that waits for its next attempt. */
   readonly isWaiting: Column
+  /** 0 for a task without progress, else its percent + 1. */
+  readonly percentOfTask: Column
   /** NaN for a task without a duration. */
   readonly durations: Column
   tasks: number
@@ -34,15 +41,24 @@ export interface NameView {
   readonly name: string
   readonly taskType: string
   readonly total: number
-  /** Those that wait for their next attempt included. */
   readonly running: number
-  /** Started, between two attempts. */
+  /** Of the running ones, those that wait for their next attempt. */
   readonly waiting: number
+  /** Of running tasks that report it; `null` when none does. */
+  readonly progress: NameProgress | null
   readonly completed: number
   readonly failed: number
   readonly canceled: number
   /** Only when the query asked for it. */
   readonly duration?: DurationStats
+}
+
+/** What running tasks say about themselves, as fractions from 0 to 1. */
+export interface NameProgress {
+  readonly mean: number
+  readonly sum: number
+  /** The latest one; `""` if tasks give none. */
+  readonly text: string
 }
 
 export interface NamesQuery {
@@ -54,6 +70,7 @@ export interface NamesQuery {
 const unnamed = 0
 /** There are three; what a damaged file has beyond this many counts as none. */
 const mostTypes = 200
+const longestText = 200
 
 export const names: Panel<NamesState, NamesQuery, readonly NameView[]> = {
   create: () => ({
@@ -63,25 +80,24 @@ export const names: Panel<NamesState, NamesQuery, readonly NameView[]> = {
     total: createColumn(4),
     running: createColumn(4),
     waiting: createColumn(4),
+    reporting: createColumn(4),
+    percents: createColumn(4),
+    texts: new Map(),
     completed: createColumn(4),
     failed: createColumn(4),
     canceled: createColumn(4),
     nameOfTask: createColumn(4),
     isWaiting: createColumn(1),
+    percentOfTask: createColumn(1),
     durations: createColumn(8),
     tasks: 0,
   }),
 
   take(state, event, step) {
-    if (step.stage === 0) {
-      const isOpen = hasStarted(step.after) && !hasEnded(step.after)
-      setWaiting(state, step.task, isOpen && event.event_type === 'tutti.TaskAttempt')
-      return
-    }
-    if (step.after === step.before) return
+    if (step.stage === 0 && step.task !== -1) followTask(state, event, step)
+    if (step.stage === 0 || step.after === step.before) return
     const name = step.before === 0 ? addTask(state, event, step) : renamed(state, event, step)
     count(state, name, step)
-    if (hasEnded(step.after)) setWaiting(state, step.task, false)
     if (hasDuration(step.after)) {
       setValue(state.durations, step.task, validSeconds(event.duration_seconds))
     }
@@ -100,6 +116,37 @@ export const names: Panel<NamesState, NamesQuery, readonly NameView[]> = {
     }
     return shown
   },
+}
+
+/** Between its lifecycle events: an attempt failed or began, or it reports its progress. */
+function followTask(state: NamesState, event: ViewEvent, { task, after }: TaskStep): void {
+  if (hasEnded(after)) return
+  const name = valueAt(state.nameOfTask, task)
+  const isWaiting = event.event_type === 'tutti.TaskAttempt' && hasStarted(after)
+  setWaiting(state, name, task, isWaiting)
+  const fraction = event.event_type === 'tutti.TaskProgress' ? numberOf(event.fraction) : null
+  if (fraction === null) {
+    setPercent(state, name, task, null)
+    return
+  }
+  setPercent(state, name, task, Math.round(Math.min(1, Math.max(0, fraction)) * 100))
+  state.texts.set(name, textOf(event.text).slice(0, longestText))
+}
+
+function setWaiting(state: NamesState, name: number, task: number, isWaiting: boolean): void {
+  const before = valueAt(state.isWaiting, task)
+  const after = isWaiting ? 1 : 0
+  if (before === after) return
+  setValue(state.isWaiting, task, after)
+  addToValue(state.waiting, name, after - before)
+}
+
+function setPercent(state: NamesState, name: number, task: number, percent: number | null): void {
+  const before = valueAt(state.percentOfTask, task)
+  const after = percent === null ? 0 : percent + 1
+  setValue(state.percentOfTask, task, after)
+  addToValue(state.reporting, name, Math.sign(after) - Math.sign(before))
+  addToValue(state.percents, name, Math.max(0, after - 1) - Math.max(0, before - 1))
 }
 
 function createWithEmptyText(): TextIndex {
@@ -133,7 +180,6 @@ function renamed(state: NamesState, event: ViewEvent, { task, before }: TaskStep
   const better = event.attributes['executable']
   if (name !== unnamed || typeof better !== 'string' || better === '') return name
   const found = nameOf(state, event)
-  setWaiting(state, task, false)
   addToValue(state.total, name, -1)
   addToValue(state.total, found, 1)
   setValue(state.nameOfTask, task, found)
@@ -142,13 +188,6 @@ function renamed(state: NamesState, event: ViewEvent, { task, before }: TaskStep
     addToValue(state.running, found, 1)
   }
   return found
-}
-
-/** Counts a task that waits for its next attempt, or no longer does. */
-function setWaiting(state: NamesState, task: number, isWaiting: boolean): void {
-  if (task === -1 || (valueAt(state.isWaiting, task) === 1) === isWaiting) return
-  setValue(state.isWaiting, task, Number(isWaiting))
-  addToValue(state.waiting, valueAt(state.nameOfTask, task), isWaiting ? 1 : -1)
 }
 
 function nameOf(state: NamesState, event: ViewEvent): number {
@@ -161,9 +200,11 @@ function nameOf(state: NamesState, event: ViewEvent): number {
   return name
 }
 
-function count(state: NamesState, name: number, { stage, before }: TaskStep): void {
+function count(state: NamesState, name: number, { task, stage, before }: TaskStep): void {
   if (stage === stages.started) addToValue(state.running, name, 1)
   if (stage < stages.completed) return
+  setWaiting(state, name, task, false)
+  setPercent(state, name, task, null)
   if (hasStarted(before)) addToValue(state.running, name, -1)
   if (stage === stages.completed) addToValue(state.completed, name, 1)
   else if (stage === stages.failed) addToValue(state.failed, name, 1)
@@ -177,10 +218,18 @@ function toView(state: NamesState, name: number): NameView {
     total: valueAt(state.total, name),
     running: valueAt(state.running, name),
     waiting: valueAt(state.waiting, name),
+    progress: progressOf(state, name),
     completed: valueAt(state.completed, name),
     failed: valueAt(state.failed, name),
     canceled: valueAt(state.canceled, name),
   }
+}
+
+function progressOf(state: NamesState, name: number): NameProgress | null {
+  const reporting = valueAt(state.reporting, name)
+  if (reporting === 0) return null
+  const sum = valueAt(state.percents, name) / 100
+  return { mean: sum / reporting, sum, text: state.texts.get(name) ?? '' }
 }
 
 function durationsByName(state: NamesState): number[][] {

@@ -17,6 +17,8 @@ export interface ViewEvent {
   // Fields of single event types; a file may hold anything in them.
   readonly duration_seconds?: unknown
   readonly size?: unknown
+  readonly fraction?: unknown
+  readonly text?: unknown
   readonly resource_scope?: unknown
   readonly cpu_percent?: unknown
   readonly memory_percent?: unknown
@@ -25,7 +27,10 @@ export interface ViewEvent {
 
 /** What an event changes for its task. The pass determines it once for all panels. */
 export interface TaskStep {
-  /** The task's number: 0 for the first task of the pass, then 1, and so on. -1: no task. */
+  /**
+   * The task's number: 0 for the first task of the pass, then 1, and so on. -1: no task. Of events
+   * outside the lifecycle only those about attempts and progress name one.
+   */
   readonly task: number
   /** The event's stage, one bit of `stages`; 0 outside the lifecycle, also between attempts. */
   readonly stage: number

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest'
-import { createOutput, type Terminal } from '../../src/cli/output.ts'
+import { createOutput } from '../../src/cli/output.ts'
+import type { Terminal } from '../../src/telemetry/progress/terminal.ts'
 
 class FakeTerminal implements Terminal {
   text = ''
@@ -38,13 +39,15 @@ describe('output', () => {
     expect(stderr.text).toBe('one | two\n')
   })
 
-  it.each([
-    [true, 40, 39],
-    [true, 0, 79],
-    [false, 40, Infinity],
-  ])('says how wide a line may be: terminal %s, %s columns', (isTTY, columns, expected) => {
-    const stdout = new FakeTerminal(true)
-    expect(createOutput('text', stdout, new FakeTerminal(isTTY, columns)).width).toBe(expected)
+  it('a run draws its progress below what was printed meanwhile', () => {
+    const [stdout, stderr] = [new FakeTerminal(true), new FakeTerminal(true)]
+    const output = createOutput('text', stdout, stderr)
+    output.terminal?.write('one\n')
+    output.problem('SIGINT')
+    output.terminal?.write('\u001B[1A\u001B[Jtwo\n')
+    output.terminal?.write('\u001B[1A\u001B[Jthree\n')
+    expect(stderr.text).toBe('one\nSIGINT\ntwo\n\u001B[1A\u001B[Jthree\n')
+    expect(createOutput('json', stdout, stderr).terminal).toBeNull()
   })
 
   it('row 91: lets no control character of foreign text reach the terminal', () => {

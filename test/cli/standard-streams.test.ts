@@ -69,6 +69,6 @@ describe('the standard streams', () => {
   it('follows a terminal that changes its width', () => {
     const { stderr, output } = setUp()
     stderr.columns = 100
-    expect(output.width).toBe(99)
+    expect(output.terminal?.columns).toBe(100)
   })
 })

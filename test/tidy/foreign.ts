@@ -71,6 +71,8 @@ const globalPermits: readonly Permit[] = [
     files: [
       'src/cli/',
       'src/runtime/at-exit.ts',
+      'src/session/close-on-signals.ts',
+      'src/telemetry/progress/follow-progress.ts',
       'src/runtime/child-program.ts',
       'src/backends/local/functions/worker-program.ts',
       // What a worker process writes to its stderr is passed on.

@@ -29,7 +29,15 @@ export const layers: Readonly<Record<string, readonly string[]>> = {
   workflow: [...base, 'telemetry', backendPort, 'core'],
   report: ['foundation', 'events', 'checkpoint', 'views'],
   dashboard: ['foundation', 'events', 'checkpoint', 'views'],
-  cli: ['foundation', 'tasks/define-task.ts', 'report', 'dashboard', 'checkpoint', 'views'],
+  cli: [
+    'foundation',
+    'tasks/define-task.ts',
+    'telemetry/progress/terminal.ts',
+    'report',
+    'dashboard',
+    'checkpoint',
+    'views',
+  ],
   testing: [...base, backendPort, 'inference/generation/inference-engine.ts', 'cli/output.ts'],
 }
 
@@ -55,6 +63,7 @@ export const subLayers: Readonly<Record<string, Readonly<Record<string, readonly
   telemetry: {
     metrics: [],
     spans: ['metrics'],
+    progress: [],
     otel: ['metrics', 'spans/live-span.ts', 'spans/span-ids.ts', 'spans/span-mirror.ts'],
     '.': ['metrics', 'spans', 'otel'],
   },

@@ -1,7 +1,11 @@
 import { stripVTControlCharacters } from 'node:util'
 import { describe, expect, it } from 'vitest'
-import { progressLines, progressPanels, summaryLines } from '../../src/cli/progress.ts'
-import { Pass } from '../../src/views/pass.ts'
+import {
+  progressLines,
+  progressPanels,
+  summaryLines,
+} from '../../../src/telemetry/progress/progress-lines.ts'
+import { Pass } from '../../../src/views/pass.ts'
 
 const event = (
   event_type: string,
@@ -61,6 +65,28 @@ describe('progress', () => {
     expect(line()).toContain('running 1  0.8/s')
   })
 
+  it('progress: attempts that wait and what tasks report are shown', () => {
+    const pass = samplePass()
+    pass.take(event('TaskStarted', 102, 'd'))
+    const about = (type: string, uid: string, fields: object = {}): void =>
+      pass.take({ ...event(type, 103, uid), attributes: {}, ...fields })
+    about('tutti.TaskProgress', 'd', { fraction: 0.5, text: 'half\u001B[2J' })
+    about('tutti.TaskAttempt', 'c')
+    const line = (): string => stripVTControlCharacters(progressLines(pass, 104)[0] ?? '')
+    const numbers = '2/4  ok 1  failed 1  running 1'
+    const own = 'waiting 1  at 50 % (half\\u001b[2J)'
+    expect(line()).toBe(`simulate  ████████████░░░░░░░░  ${numbers}  ${own}  0.5/s  ETA 4s`)
+    about('tutti.AttemptStarted', 'c')
+    about('tutti.TaskProgress', 'c', { fraction: 7, text: 4 })
+    expect(line()).toContain('running 2  at 75 %  0.5/s')
+    pass.take(event('TaskCompleted', 104, 'c'))
+    pass.take(event('TaskCompleted', 104, 'd'))
+    // What comes after the end, or about a task that nobody knows, changes nothing.
+    about('tutti.TaskAttempt', 'c')
+    about('tutti.TaskProgress', 'unknown', { fraction: 0.1 })
+    expect(line()).toBe('simulate  ████████████████████  4/4  ok 3  failed 1  1.0/s')
+  })
+
   it('progress: takes any number of names', () => {
     const pass = new Pass(progressPanels)
     for (let at = 0; at < 150_000; at++) pass.take(event('TaskCreated', 100, `t${at}`, `f${at}`))
@@ -69,7 +95,7 @@ describe('progress', () => {
 
   it('progress: narrow widths shrink the bars, drop them, then drop numbers', () => {
     const plain = (width: number): string[] =>
-      progressLines(samplePass(), 104, width).map((line) => stripVTControlCharacters(line))
+      progressLines(samplePass(), 104, { width }).map((line) => stripVTControlCharacters(line))
     expect(plain(65)).toEqual([
       'simulate  ████░░░░  2/4  ok 1  failed 1  running 1  0.5/s  ETA 4s',
       'sort      ░░░░░░░░  0/1  ok 0',
@@ -87,7 +113,9 @@ describe('progress', () => {
       pass.take(event(at % 2 === 0 ? 'TaskFailed' : 'TaskCompleted', 103, `long-${at}`, name))
     }
     for (let width = 19; width < 200; width++) {
-      const lines = progressLines(pass, 104, width).map((line) => stripVTControlCharacters(line))
+      const lines = progressLines(pass, 104, { width, isColored: true }).map((line) =>
+        stripVTControlCharacters(line),
+      )
       expect(lines.filter((line) => line.length > width)).toEqual([])
       expect(lines.filter((line) => /failed (1|600)/.test(line))).toHaveLength(2)
     }

@@ -1,12 +1,12 @@
 /** A run's progress block and its summary as lines of text. Pure: views in, lines out. */
 
 import { stripVTControlCharacters, styleText } from 'node:util'
-import { counts } from '../views/counts.ts'
-import { failures } from '../views/failures.ts'
-import { names, type NameView } from '../views/names.ts'
-import type { Pass } from '../views/pass.ts'
-import { run } from '../views/run.ts'
-import { escapeControls } from './output.ts'
+import { counts } from '../../views/counts.ts'
+import { failures } from '../../views/failures.ts'
+import { names, type NameView } from '../../views/names.ts'
+import type { Pass } from '../../views/pass.ts'
+import { run } from '../../views/run.ts'
+import { escapeControls } from './terminal.ts'
 
 /** The panels that the progress block and the summary show. */
 export const progressPanels = { run, names, failures }
@@ -17,6 +17,7 @@ const widestBar = 20
 /** A shorter bar is not shown. */
 const narrowestBar = 4
 const gap = '  '
+const longestProgressText = 40
 
 /** The numbers of one name in the order of the line; an empty text where there is none. */
 interface Numbers {
@@ -26,25 +27,46 @@ interface Numbers {
   canceled: string
   running: string
   waiting: string
+  progress: string
   rate: string
   timeLeft: string
 }
 
 /** What is left out first where the width is short. Failures stay. */
-const dispensable = ['timeLeft', 'rate', 'waiting', 'running', 'ok', 'canceled', 'ended'] as const
+const dispensable = [
+  'progress',
+  'timeLeft',
+  'rate',
+  'waiting',
+  'running',
+  'ok',
+  'canceled',
+  'ended',
+] as const
+
+export interface LineOptions {
+  /** Default: no limit. */
+  readonly width?: number
+  /** Default `false`. */
+  readonly isColored?: boolean
+}
 
 /**
  * One line for each name. Where `width` is short, all bars shrink and then disappear; after them
  * the numbers that are left out first.
  */
-export function progressLines(pass: ProgressPass, now: number, width = Infinity): string[] {
+export function progressLines(
+  pass: ProgressPass,
+  now: number,
+  { width = Infinity, isColored = false }: LineOptions = {},
+): string[] {
   const shown = names.show(pass.states.names, { durations: false })
   const { startTime } = run.show(pass.states.run)
   const widest = widestOf(shown.map(({ name }) => shortName(name).length))
   const labelWidth = Math.min(widest, Math.max(1, Math.floor(width / 3)))
   const elapsed = Math.max(1e-3, now - (startTime ?? now))
   const room = width - labelWidth - gap.length
-  const rows = shown.map((name) => ({ name, numbers: toNumbers(name, elapsed) }))
+  const rows = shown.map((name) => ({ name, numbers: toNumbers(name, elapsed, isColored) }))
   const spare = room - gap.length - widestOf(rows.map(({ numbers }) => lengthOf(numbers)))
   const barWidth = spare < narrowestBar ? 0 : Math.min(widestBar, spare)
   return rows.map(({ name, numbers }) =>
@@ -64,23 +86,36 @@ const widestOf = (numbers: readonly number[]): number =>
 
 const endedOf = ({ completed, failed, canceled }: NameView): number => completed + failed + canceled
 
-function toNumbers(name: NameView, elapsed: number): Numbers {
+function toNumbers(name: NameView, elapsed: number, isColored: boolean): Numbers {
   const ended = endedOf(name)
   const rate = ended / elapsed
-  const running = name.running - name.waiting
   const failed = `failed ${name.failed}`
+  const running = name.running - name.waiting
   const timeLeft = `ETA ${Math.ceil((name.total - ended) / rate)}s`
   return {
     ended: `${String(ended).padStart(String(name.total).length)}/${name.total}`,
     ok: `ok ${name.completed}`,
-    failed: name.failed > 0 ? styleText('red', failed, { stream: process.stderr }) : '',
+    failed: name.failed === 0 ? '' : isColored ? inRed(failed) : failed,
     canceled: name.canceled > 0 ? `canceled ${name.canceled}` : '',
     running: running > 0 ? `running ${running}` : '',
+    // For their next attempt; `name.running` includes them, as the state does.
     waiting: name.waiting > 0 ? `waiting ${name.waiting}` : '',
+    progress: toProgress(name),
     rate: ended > 0 ? `${rate < 10 ? rate.toFixed(1) : Math.round(rate)}/s` : '',
     timeLeft: ended > 0 && ended < name.total ? timeLeft : '',
   }
 }
+
+/** What the tasks report about themselves: their mean, and the latest text. */
+function toProgress({ progress }: NameView): string {
+  if (progress === null) return ''
+  const percent = `at ${Math.round(progress.mean * 100)} %`
+  const text = escapeControls(progress.text.slice(0, longestProgressText))
+  return text === '' ? percent : `${percent} (${text})`
+}
+
+/** Whether the stream takes colours is for the caller to know. */
+const inRed = (text: string): string => styleText('red', text, { validateStream: false })
 
 const joined = (numbers: Numbers): string =>
   Object.values(numbers)
@@ -99,7 +134,8 @@ function spareNumbers(numbers: Numbers, width: number): Numbers {
 }
 
 function toBar(name: NameView, width: number): string {
-  const filled = name.total === 0 ? 0 : Math.floor((endedOf(name) / name.total) * width)
+  const done = endedOf(name) + (name.progress === null ? 0 : name.progress.sum)
+  const filled = name.total === 0 ? 0 : Math.floor((done / name.total) * width)
   return '█'.repeat(filled) + '░'.repeat(width - filled)
 }
 

@@ -1,0 +1,103 @@
+/** Closes sessions when a signal asks the process to end. Opt-in: sessions install no handlers. */
+
+import { constants } from 'node:os'
+import { systemClock } from '../foundation/clock.ts'
+import { TuttiError } from '../foundation/errors.ts'
+import { expectKnownKeys, expectNumber, expectObject, invalid } from '../foundation/options.ts'
+import { TaskCanceledError } from '../foundation/task-errors.ts'
+
+/** Options of `closeOnSignals`. */
+export interface CloseOnSignalsOptions {
+  /** Default: SIGINT, SIGTERM and SIGHUP. */
+  readonly signals?: readonly NodeJS.Signals[]
+  /** After so many seconds the process ends, closed or not. Default 20. */
+  readonly graceSeconds?: number
+}
+
+/** What can be closed: a session, or anything with such a method. */
+export interface Closable {
+  close(): Promise<unknown>
+}
+
+/** What the first signal is closing. The process ends when all of it is closed. */
+const closing = new Set<Closable>()
+
+/**
+ * The first signal closes the session: open tasks are canceled, and the record ends with
+ * SessionEnded. Then, or after `graceSeconds`, the process exits with 128 and the signal's number,
+ * such as 130 for SIGINT. A second signal exits at once; everything emitted is in the record
+ * nevertheless. Without this a signal ends a process and whatever its last turn has emitted.
+ *
+ * The returned function removes the handlers. A program that has more to say after its own `await
+ * session.close()` calls it then: the process ends by itself, with the signal's exit code.
+ *
+ * @example
+ * const session = new Session([await ConcurrentBackend.create()])
+ * closeOnSignals(session)
+ */
+export function closeOnSignals(session: Closable, options: CloseOnSignalsOptions = {}): () => void {
+  if (typeof session?.close !== 'function') throw invalid('session', 'a session', session)
+  const { signals, graceMs } = resolveCloseOnSignalsOptions(options)
+  let hasBegun = false
+  let isRemoved = false
+  let cancelTimer = (): void => {}
+  const onSignal = (signal: NodeJS.Signals): void => {
+    const code = 128 + constants.signals[signal]
+    if (hasBegun) process.exit(code)
+    hasBegun = true
+    process.exitCode = code
+    process.on('uncaughtException', ignoreCancellation)
+    closing.add(session)
+    cancelTimer = systemClock.after(graceMs, () => process.exit(code))
+    const end = (): void => {
+      closing.delete(session)
+      // In the next turn: whoever awaits `close()` as well may remove the handlers first.
+      systemClock.nextTurn(() => {
+        if (!isRemoved && closing.size === 0) process.exit(code)
+      })
+    }
+    session.close().then(end, end)
+  }
+  for (const signal of signals) process.on(signal, onSignal)
+  return () => {
+    isRemoved = true
+    cancelTimer()
+    process.off('uncaughtException', ignoreCancellation)
+    for (const signal of signals) process.off(signal, onSignal)
+  }
+}
+
+/**
+ * `await task` at the top level rejects when closing cancels the task, which would end the process
+ * before the session is closed. Any other error ends it as ever.
+ */
+function ignoreCancellation(error: unknown): void {
+  const isOfClosing =
+    error instanceof TaskCanceledError ||
+    (TuttiError.isInstance(error) && error.code === 'SessionClosedError')
+  if (isOfClosing) return
+  systemClock.nextTurn(() => {
+    process.off('uncaughtException', ignoreCancellation)
+    throw error
+  })
+}
+
+function resolveCloseOnSignalsOptions(options: CloseOnSignalsOptions): {
+  readonly signals: readonly NodeJS.Signals[]
+  readonly graceMs: number
+} {
+  expectObject('options', options)
+  expectKnownKeys('closeOnSignals', options, ['signals', 'graceSeconds'])
+  const { signals = ['SIGINT', 'SIGTERM', 'SIGHUP'], graceSeconds = 20 } = options
+  if (!Array.isArray(signals)) throw invalid('signals', 'a list of signals', signals)
+  signals.forEach((signal: string, at) => {
+    const isKnown = Object.hasOwn(constants.signals, signal)
+    if (!isKnown || uncatchable.has(signal)) {
+      throw invalid(`signals[${at}]`, 'a signal that can be handled, such as "SIGTERM"', signal)
+    }
+  })
+  const range = { min: 0, max: 86_400 }
+  return { signals, graceMs: expectNumber('graceSeconds', graceSeconds, range) * 1000 }
+}
+
+const uncatchable = new Set(['SIGKILL', 'SIGSTOP'])

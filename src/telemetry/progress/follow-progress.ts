@@ -1,0 +1,140 @@
+/** Shows a run while it goes on: the progress block of the command, for any program. */
+
+import { systemClock } from '../../foundation/clock.ts'
+import { expectKnownKeys, expectObject, invalid } from '../../foundation/options.ts'
+import { ProgressBlock, type Terminal } from './terminal.ts'
+import type { TelemetryEvent } from '../../events/vocabulary.ts'
+import { Pass } from '../../views/pass.ts'
+import { progressLines, progressPanels, summaryLines } from './progress-lines.ts'
+
+/** Where progress is written: `process.stderr`, or anything with `write`. */
+export interface ProgressStream {
+  write(text: string): unknown
+  /** A terminal is redrawn in place; other streams get a line every 10 seconds. */
+  readonly isTTY?: boolean
+  readonly columns?: number
+}
+
+/** Options of `followProgress`. */
+export interface FollowProgressOptions {
+  /** Default: `process.stderr`. */
+  readonly stream?: ProgressStream
+}
+
+/** What it follows: the telemetry of a session. */
+export interface FollowedTelemetry {
+  readonly sessionId: string
+  subscribe(callback: (event: TelemetryEvent) => unknown): () => void
+}
+
+const ttyRedrawMs = 100
+const plainRedrawMs = 10_000
+
+/**
+ * Shows a line for each kind of task: how many have ended, failed, run and wait for their next
+ * attempt, the rate and the time left. The returned function ends it with the final numbers and the
+ * failures by cause; call it after `session.close()`. Does not keep the process alive. An error of
+ * the stream, such as a closed pipe, ends the display and nothing else.
+ *
+ * @example
+ * const telemetry = await session.startTelemetry()
+ * const stop = followProgress(telemetry)
+ * await session.waitTasks(tasks)
+ * await session.close()
+ * stop()
+ */
+export function followProgress(
+  telemetry: FollowedTelemetry,
+  options: FollowProgressOptions = {},
+): () => void {
+  if (typeof telemetry?.subscribe !== 'function') {
+    throw invalid('telemetry', 'the telemetry of a session', telemetry)
+  }
+  expectObject('options', options)
+  expectKnownKeys('followProgress', options, ['stream'])
+  const { stream = process.stderr } = options
+  if (typeof stream?.write !== 'function') throw invalid('stream', 'a stream', stream)
+  return new ProgressDisplay(telemetry, stream).start()
+}
+
+class ProgressDisplay {
+  readonly #telemetry: FollowedTelemetry
+  readonly #stream: ProgressStream
+  readonly #block: ProgressBlock
+  readonly #redrawMs: number
+  readonly #pass = new Pass(progressPanels)
+  #isBroken = false
+  #cancelTimer = (): void => {}
+
+  constructor(telemetry: FollowedTelemetry, stream: ProgressStream) {
+    this.#telemetry = telemetry
+    this.#stream = stream
+    // A dumb terminal does not understand cursor codes.
+    const isTTY = stream.isTTY === true && process.env['TERM'] !== 'dumb'
+    this.#block = new ProgressBlock(this.#guarded(isTTY))
+    this.#redrawMs = isTTY ? ttyRedrawMs : plainRedrawMs
+  }
+
+  start(): () => void {
+    const unsubscribe = this.#telemetry.subscribe((event) => this.#pass.take(event))
+    const stopListening = this.#listenForErrors()
+    this.#drawLater()
+    let hasStopped = false
+    return () => {
+      if (hasStopped) return
+      hasStopped = true
+      unsubscribe()
+      this.#cancelTimer()
+      this.#draw()
+      for (const line of summaryLines(this.#pass)) this.#write(`${line}\n`)
+      stopListening()
+    }
+  }
+
+  #drawLater(): void {
+    const tick = (): void => {
+      this.#draw()
+      this.#drawLater()
+    }
+    this.#cancelTimer = systemClock.after(this.#redrawMs, tick, { background: true })
+  }
+
+  #draw(): void {
+    const { width } = this.#block
+    const isColored = width < Infinity && (process.env['NO_COLOR'] ?? '') === ''
+    const lines = progressLines(this.#pass, systemClock.now(), { width, isColored })
+    this.#block.draw([`session ${this.#telemetry.sessionId}`, ...lines])
+  }
+
+  #guarded(isTTY: boolean): Terminal {
+    const [stream, write] = [this.#stream, (text: string): void => this.#write(text)]
+    return {
+      write,
+      isTTY,
+      get columns() {
+        return stream.columns ?? 0
+      },
+    }
+  }
+
+  #write(text: string): void {
+    if (this.#isBroken) return
+    try {
+      this.#stream.write(text)
+    } catch {
+      this.#isBroken = true
+    }
+  }
+
+  /** A stream without a listener for its errors would end the process. */
+  #listenForErrors(): () => void {
+    const emitter = this.#stream as Partial<Pick<NodeJS.EventEmitter, 'on' | 'off'>>
+    if (typeof emitter.on !== 'function' || typeof emitter.off !== 'function') return () => {}
+    const onError = (): void => {
+      this.#isBroken = true
+    }
+    emitter.on('error', onError)
+    // The errors of the last writes come later.
+    return () => systemClock.nextTurn(() => emitter.off?.('error', onError))
+  }
+}

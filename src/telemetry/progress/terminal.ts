@@ -1,0 +1,78 @@
+/** Text on a terminal: a block of lines that is redrawn in place, and escaped untrusted text. */
+
+import { stripVTControlCharacters } from 'node:util'
+
+/** A stream that may be a terminal. */
+export interface Terminal {
+  write(text: string): unknown
+  readonly isTTY?: boolean
+  readonly columns?: number
+  /** Aborted when the stream can no longer be written. */
+  readonly closedSignal?: AbortSignal
+}
+
+/** Redraws lines in place on a terminal; elsewhere prints each block as one line. */
+export class ProgressBlock {
+  readonly #terminal: Terminal
+  #drawn = 0
+
+  constructor(terminal: Terminal) {
+    this.#terminal = terminal
+  }
+
+  /**
+   * Columns that a line may use; `Infinity` where there is no terminal. The last column stays free:
+   * some terminals wrap when it is filled.
+   */
+  get width(): number {
+    if (this.#terminal.isTTY !== true) return Infinity
+    // Some terminals report 0 columns.
+    return Math.max(1, (this.#terminal.columns || 80) - 1)
+  }
+
+  draw(lines: readonly string[]): void {
+    const { width } = this
+    if (width === Infinity) {
+      this.#terminal.write(`${lines.join(' | ')}\n`)
+      return
+    }
+    const cut = lines.map((line) => cutTo(line, width))
+    // Moves to the first line of the last block and clears from there.
+    const rewind = this.#drawn === 0 ? '' : `\u001B[${this.#drawn}A\u001B[J`
+    this.#terminal.write(`${rewind}${cut.join('\n')}\n`)
+    this.#drawn = cut.length
+  }
+
+  /** Call when something else was printed: the next block is drawn below it. */
+  leave(): void {
+    this.#drawn = 0
+  }
+}
+
+/** A drawn block without the codes that go back over the one before. */
+export const withoutRewind = (text: string): string =>
+  text.startsWith('\u001B[') ? text.slice(text.indexOf('\u001B[J') + 3) : text
+
+/** A line that wraps would break redrawing. A cut line loses its colours. */
+function cutTo(line: string, width: number): string {
+  const plain = stripVTControlCharacters(line)
+  return plain.length <= width ? line : plain.slice(0, width)
+}
+
+/** Controls, line breaks that JSON does not escape, and marks that change the text direction. */
+const controls = /[\p{Cc}\p{Zl}\p{Zp}\u202A-\u202E\u2066-\u2069]/gu
+
+/** Untrusted text on one line, with control characters escaped as `\u001b`. */
+export function escapeControls(text: string): string {
+  return text.replaceAll(
+    controls,
+    (character) => String.raw`\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`,
+  )
+}
+
+/** The same, but line breaks are kept. */
+export const escapeLines = (text: string): string =>
+  text
+    .split('\n')
+    .map((line) => escapeControls(line))
+    .join('\n')

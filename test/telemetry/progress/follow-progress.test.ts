@@ -1,0 +1,97 @@
+import { once } from 'node:events'
+import { PassThrough, Writable } from 'node:stream'
+import { stripVTControlCharacters } from 'node:util'
+import { describe, expect, it } from 'vitest'
+import { followProgress, Session, ValueError } from '../../../src/index.ts'
+import { FakeBackend } from '../../../src/testing/fake-backend.ts'
+import { quick } from '../../session/open-session.ts'
+
+class FakeStream {
+  readonly isTTY = false
+  text = ''
+
+  write(text: string): void {
+    this.text += text
+  }
+}
+
+async function open() {
+  const backend = new FakeBackend({ name: 'local' })
+  const session = new Session([backend], { id: 's-1' })
+  const telemetry = await session.startTelemetry()
+  return { backend, session, telemetry }
+}
+
+describe('followProgress', () => {
+  it('progress: shows the final numbers and the failures by cause when it stops', async () => {
+    const { backend, session, telemetry } = await open()
+    const stream = new FakeStream()
+    const stop = followProgress(telemetry, { stream })
+    const tasks = [quick(), quick(), quick()]
+    await session.submitTasks(tasks)
+    for (const task of tasks) backend.start(task)
+    backend.complete(tasks[0] ?? quick())
+    backend.fail(tasks[1] ?? quick(), new RangeError('bad seed'))
+    await session.close()
+    stop()
+    const [block = '', summary = '', failure = '', ...more] = stream.text.trimEnd().split('\n')
+    expect(stripVTControlCharacters(block)).toMatch(
+      /^session s-1 \| \S+ +█{20} {2}3\/3 {2}ok 1 {2}failed 1 {2}canceled 1/,
+    )
+    expect(summary).toMatch(/^3 tasks in [\d.]+ s, 1 done, 1 failed, 1 canceled$/)
+    expect(failure).toMatch(/^ {2}1 x .*: RangeError "bad seed" \(first: /)
+    expect(more).toEqual([])
+    stop()
+    expect(stream.text.trimEnd().split('\n')).toHaveLength(3)
+  })
+
+  it('progress: redraws in place on a terminal, while the run goes on', async () => {
+    const { session, telemetry } = await open()
+    const drawn = new PassThrough()
+    const stream = Object.assign(drawn, { isTTY: true, columns: 80 })
+    const stop = followProgress(telemetry, { stream })
+    // The timer does not keep a process alive; the test does.
+    const alive = setInterval(() => {}, 1000)
+    let text = ''
+    while (!text.includes('\u001B[1A\u001B[J')) {
+      const [chunk] = (await once(drawn, 'data')) as [Buffer]
+      text += chunk.toString()
+    }
+    clearInterval(alive)
+    stop()
+    await session.close()
+    expect(text).toContain('session s-1\n')
+  })
+
+  it('progress: an error of the stream ends the display, not the program', async () => {
+    const { backend, session, telemetry } = await open()
+    const broken = new Writable({
+      write(_chunk, _encoding, done) {
+        done(new Error('EPIPE'))
+      },
+    })
+    const throwing = {
+      write(): never {
+        throw new Error('no such stream')
+      },
+    }
+    const stops = [broken, throwing].map((stream) => followProgress(telemetry, { stream }))
+    const task = quick()
+    await session.submitTasks([task])
+    backend.complete(task)
+    await session.close()
+    for (const stop of stops) stop()
+    await new Promise((resolve) => setImmediate(resolve))
+    expect([task.state, broken.destroyed]).toEqual(['DONE', true])
+  })
+
+  it('progress: names wrong arguments', async () => {
+    const { session, telemetry } = await open()
+    expect(() => followProgress(telemetry, { strem: process.stderr } as never)).toThrow(ValueError)
+    expect(() => followProgress(telemetry, { stream: {} as never })).toThrow(
+      /`stream` to be a stream/,
+    )
+    expect(() => followProgress({} as never)).toThrow(/`telemetry` to be the telemetry/)
+    await session.close()
+  })
+})
