@@ -61,13 +61,16 @@ export function toHrTime(seconds: number): HrTime {
   return nanos === 1e9 ? [whole + 1, 0] : [whole, nanos]
 }
 
-/** OpenTelemetry accepts scalars; other values become JSON text, and `null` is left out. */
+/**
+ * OpenTelemetry accepts scalars; other values become JSON text. `null` and keys without a name are
+ * left out.
+ */
 export function toOtelAttributes(
   attributes: JsonObject,
 ): Record<string, string | number | boolean> {
   const flat: Record<string, string | number | boolean> = {}
   for (const [key, value] of Object.entries(attributes)) {
-    if (value === null) continue
+    if (value === null || key === '') continue
     flat[key] = typeof value === 'object' ? JSON.stringify(value) : (value as string)
   }
   return flat
@@ -126,6 +129,16 @@ function toLinks({ links = [], trace_id: own }: FinishedSpan): { context: SpanCo
   })
 }
 
+/** An exporter gets what `exportAsOtlp` has; the spans are in memory anyway. */
+const noLimits = {
+  attributeCountLimit: Infinity,
+  attributeValueLengthLimit: Infinity,
+  eventCountLimit: Infinity,
+  linkCountLimit: Infinity,
+  attributePerEventCountLimit: Infinity,
+  attributePerLinkCountLimit: Infinity,
+}
+
 export interface MirrorParts {
   readonly traceId: string
   readonly resource: Resource
@@ -154,7 +167,7 @@ export class OtelSpanMirror implements SpanMirror {
         generateTraceId: () => parts.traceId,
         generateSpanId: () => this.#nextSpanId,
       },
-      spanLimits: { attributeCountLimit: 1000, eventCountLimit: 10_000 },
+      spanLimits: noLimits,
     })
     this.#tracer = this.#provider.getTracer(instrumentationScope.name, version)
   }
