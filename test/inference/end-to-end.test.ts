@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import OpenAI from 'openai'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { installStoryModel } from '../../scripts/story-model.mjs'
+import { installModel } from '../../src/inference/models/model-file.ts'
 import { InferenceBackend } from '../../src/inference/inference-backend.ts'
 import { Session } from '../../src/session/session.ts'
 import { AITask } from '../../src/tasks/ai-task.ts'
@@ -185,7 +185,7 @@ describe('real clients, the real server and a model with a chat template', () =>
 describe('AI tasks on the story model', () => {
   it('generate stories in parallel, each with its own sampling', async () => {
     const folder = fileURLToPath(new URL('../../.models/', import.meta.url))
-    const modelName = installStoryModel({ folder, say() {} })
+    const modelName = installModel('stories15M', { folder, say() {} }).path
     const backend = await InferenceBackend.create({
       name: 'llm',
       configFile: configWith('llm:\n  max_model_len: 256\n'),

@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { inspect } from 'node:util'
 import { describe, expect, it } from 'vitest'
-import { installStoryModel } from '../../scripts/story-model.mjs'
+import { installModel } from '../../src/inference/models/model-file.ts'
 import { loadInferenceConfig } from '../../src/inference/config/config.ts'
 import type {
   CreateEngine,
@@ -120,7 +120,7 @@ describe('secrets of inference', () => {
     const models = fileURLToPath(new URL('../../.models/', import.meta.url))
     process.env['TUTTI_CANARY_TOKEN'] = token
     const backend = await openBackend({
-      modelName: installStoryModel({ folder: models, say() {} }),
+      modelName: installModel('stories15M', { folder: models, say() {} }).path,
       configFile: configWith(
         `  hf_token: \${env:TUTTI_CANARY_TOKEN}\nllm:\n  max_model_len: 256\n`,
       ),

@@ -43,6 +43,7 @@ const modulePermits: readonly Permit[] = [
       'src/runtime/',
       'src/hpc/',
       'src/inference/engines/',
+      'src/inference/models/npm-file.ts',
     ],
   },
   { names: ['node:timers', 'node:timers/promises', 'node:perf_hooks'], files: [clock] },

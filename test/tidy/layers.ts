@@ -33,6 +33,7 @@ export const layers: Readonly<Record<string, readonly string[]>> = {
     'foundation',
     'tasks/define-task.ts',
     'telemetry/progress/terminal.ts',
+    'inference/models/model-file.ts',
     'report',
     'dashboard',
     'checkpoint',
@@ -58,6 +59,7 @@ export const subLayers: Readonly<Record<string, Readonly<Record<string, readonly
     generation: ['guardrails', 'config'],
     engines: ['config', 'generation', 'inference-options.ts'],
     server: ['generation'],
+    models: [],
     '.': ['guardrails', 'config', 'generation', 'engines', 'server'],
   },
   telemetry: {

@@ -266,7 +266,10 @@ export function toModelSource(name: string): ModelSource {
 
 /** llama.cpp aborts the process for some files that are no models. */
 async function expectGguf(path: string): Promise<void> {
-  const hint = 'give the path of a GGUF file, or a name on the hub such as hf:user/model:Q4_K_M'
+  const hint =
+    'give the path of a GGUF file (npx tutti model get stories15M fetches a small one, ' +
+    'https://huggingface.co/models?library=gguf has real ones), or a name on the hub such as ' +
+    'hf:user/model:Q4_K_M'
   try {
     await using file = await open(path)
     const { buffer } = await file.read(Buffer.alloc(4), 0, 4, 0)

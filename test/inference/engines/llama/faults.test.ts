@@ -4,7 +4,7 @@ import { copyFileSync, cpSync, mkdirSync, readFileSync, truncateSync, writeFileS
 import { join } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { writeGguf } from '../../../../scripts/gguf-writer.mjs'
+import { writeGguf } from '../../../../src/inference/models/gguf-writer.ts'
 import { systemClock } from '../../../../src/foundation/clock.ts'
 import type { FromLlama, ToLlama } from '../../../../src/inference/engines/llama/protocol.ts'
 import { SupervisedChild } from '../../../../src/runtime/supervised-child.ts'

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { readGgufFileInfo } from 'node-llama-cpp'
 import { afterAll, describe, expect, it } from 'vitest'
-import { type GgufTensor, writeGguf } from '../../../../scripts/gguf-writer.mjs'
+import { type GgufTensor, writeGguf } from '../../../../src/inference/models/gguf-writer.ts'
 import { writeTinyModel } from '../tiny-model.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'tutti-gguf-'))

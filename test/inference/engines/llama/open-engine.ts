@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { afterAll, beforeAll, onTestFinished } from 'vitest'
-import { installStoryModel } from '../../../../scripts/story-model.mjs'
+import { installModel } from '../../../../src/inference/models/model-file.ts'
 import { systemClock } from '../../../../src/foundation/clock.ts'
 import type { InferenceEngine } from '../../../../src/inference/generation/inference-engine.ts'
 import {
@@ -17,7 +17,8 @@ import { writeTinyModel } from '../tiny-model.ts'
 const models = fileURLToPath(new URL('../../../../.models', import.meta.url))
 
 /** The model that writes stories. */
-export const storyModel = (): string => installStoryModel({ folder: models, say: () => {} })
+export const storyModel = (): string =>
+  installModel('stories15M', { folder: models, say: () => {} }).path
 
 /** A folder for the test file, with the model that has a template. */
 export function useTinyModel(): { readonly folder: string; readonly path: string } {

@@ -5,8 +5,8 @@ import { join } from 'node:path'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { installTinyLlama } from '../../../../scripts/tiny-llama.mjs'
 import { InferenceBackend } from '../../../../src/inference/inference-backend.ts'
+import { installModel } from '../../../../src/inference/models/model-file.ts'
 import { Session } from '../../../../src/session/session.ts'
 import { AITask } from '../../../../src/tasks/ai-task.ts'
 
@@ -21,7 +21,7 @@ describe('a real chat model', () => {
     backend = await InferenceBackend.create({
       name: 'llm',
       configFile,
-      modelName: installTinyLlama({ folder: models, say() {} }),
+      modelName: installModel('tinyllama-1.1b-chat', { folder: models, say() {} }).path,
       useService: false,
       engine: { kind: 'llama', gpu: false, sequences: 4 },
     })

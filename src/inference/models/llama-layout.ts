@@ -1,24 +1,41 @@
 /** How a model of the llama architecture is spelled in GGUF: its sizes and its tensors' names. */
 
-/**
- * @typedef {{ dim: number, hidden: number, layers: number, heads: number, kvHeads: number,
- *   vocab: number, context: number }} LlamaSizes
- * @typedef {{ text: string, score: number, type: number }} VocabularyToken
- * @typedef {import('./gguf-writer.d.mts').GgufValue} GgufValue
- */
+import type { GgufValue } from './gguf-writer.ts'
+
+export interface LlamaSizes {
+  readonly dim: number
+  readonly hidden: number
+  readonly layers: number
+  readonly heads: number
+  readonly kvHeads: number
+  readonly vocab: number
+  readonly context: number
+}
+
+interface VocabularyToken {
+  readonly text: string
+  readonly score: number
+  readonly type: number
+}
+
+interface LlamaTensor {
+  readonly name: string
+  readonly shape: readonly number[]
+  readonly isNorm: boolean
+}
+
+type Metadata = Record<string, GgufValue>
 
 /** GGUF's numbers for what most of a file's tensors are. */
 const fileTypes = { F32: 0, F16: 1, Q8_0: 7 }
 
-/**
- * @param {LlamaSizes} sizes
- * @param {string} name
- * @param {'F32' | 'F16' | 'Q8_0'} precision
- * @returns {Record<string, GgufValue>}
- */
-export function llamaMetadata(sizes, name, precision) {
-  const uint32 = (value) => ({ type: 'uint32', value })
-  const string = (value) => ({ type: 'string', value })
+export function llamaMetadata(
+  sizes: LlamaSizes,
+  name: string,
+  precision: keyof typeof fileTypes,
+): Metadata {
+  const uint32 = (value: number): GgufValue => ({ type: 'uint32', value })
+  const string = (value: string): GgufValue => ({ type: 'string', value })
   return {
     'general.architecture': string('llama'),
     'general.name': string(name),
@@ -39,16 +56,23 @@ export function llamaMetadata(sizes, name, precision) {
 export const tokenType = { normal: 1, unknown: 2, control: 3, byte: 6 }
 
 /** The text of the token of one byte. */
-export const byteToken = (byte) => `<0x${byte.toString(16).toUpperCase().padStart(2, '0')}>`
+export const byteToken = (byte: number): string =>
+  `<0x${byte.toString(16).toUpperCase().padStart(2, '0')}>`
 
-/**
- * A SentencePiece vocabulary.
- *
- * @param {{ tokens: VocabularyToken[], bos: number, eos: number, template?: string }} vocabulary
- * @returns {Record<string, GgufValue>}
- */
-export function vocabularyMetadata({ tokens, bos, eos, template }) {
-  const of = (part) => tokens.map((token) => token[part])
+/** A SentencePiece vocabulary. */
+export function vocabularyMetadata({
+  tokens,
+  bos,
+  eos,
+  template,
+}: {
+  readonly tokens: readonly VocabularyToken[]
+  readonly bos: number
+  readonly eos: number
+  readonly template?: string | undefined
+}): Metadata {
+  const of = (part: keyof VocabularyToken): (string | number)[] =>
+    tokens.map((token) => token[part])
   return {
     'tokenizer.ggml.model': { type: 'string', value: 'llama' },
     'tokenizer.ggml.tokens': { type: 'string', value: of('text') },
@@ -64,19 +88,21 @@ export function vocabularyMetadata({ tokens, bos, eos, template }) {
   }
 }
 
-/**
- * Every tensor in the order of the file, with its shape. Without an output tensor the embedding
- * serves.
- *
- * @param {LlamaSizes} sizes
- */
-export function llamaTensors({ dim, hidden, layers, heads, kvHeads, vocab }) {
+/** Every tensor in the order of the file. Without an output tensor the embedding serves. */
+export function llamaTensors(sizes: LlamaSizes): LlamaTensor[] {
+  const { dim, hidden, layers, heads, kvHeads, vocab } = sizes
   const kvDim = (dim / heads) * kvHeads
-  const matrix = (name, shape) => ({ name: `${name}.weight`, shape, isNorm: false })
-  const norm = (name) => ({ name: `${name}.weight`, shape: [dim], isNorm: true })
+  const matrix = (name: string, shape: readonly number[]): LlamaTensor => {
+    return { name: `${name}.weight`, shape, isNorm: false }
+  }
+  const norm = (name: string): LlamaTensor => ({
+    name: `${name}.weight`,
+    shape: [dim],
+    isNorm: true,
+  })
   const tensors = [matrix('token_embd', [dim, vocab])]
   for (let layer = 0; layer < layers; layer++) {
-    const of = (name) => `blk.${layer}.${name}`
+    const of = (name: string): string => `blk.${layer}.${name}`
     tensors.push(
       norm(of('attn_norm')),
       matrix(of('attn_q'), [dim, dim]),

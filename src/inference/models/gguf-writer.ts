@@ -1,9 +1,33 @@
 /**
  * Writes models as GGUF files (version 3), tensor by tensor: memory does not grow with the model.
- * It reads none. Plain JavaScript, because setup runs it on the system's Node.
+ * It reads none.
  */
 
 import { closeSync, openSync, writeSync } from 'node:fs'
+
+/** What a GGUF file is made of. */
+export interface GgufContent {
+  /** In the order in which it is written. */
+  readonly metadata: Readonly<Record<string, GgufValue>>
+  readonly tensors: readonly GgufTensor[]
+}
+
+/** An array has items of the type. */
+export interface GgufValue {
+  readonly type: 'uint32' | 'int32' | 'float32' | 'bool' | 'string'
+  readonly value: GgufItem | readonly GgufItem[]
+}
+
+export type GgufItem = number | boolean | string
+
+export interface GgufTensor {
+  readonly name: string
+  /** The length of a row first. */
+  readonly shape: readonly number[]
+  readonly type: 'F32' | 'F16' | 'Q8_0'
+  /** All values, row by row. A chunk is copied before the next is asked for. */
+  chunks(): Iterable<Float32Array>
+}
 
 const alignment = 32
 /** Values that share one scale in a Q8_0 tensor, and the bytes that they become. */
@@ -17,11 +41,8 @@ const tensorTypes = { F32: 0, F16: 1, Q8_0: 8 }
 /**
  * The same input gives the same bytes. A tensor's `chunks` are read when it is their turn; a chunk
  * of a Q8_0 tensor holds whole blocks of 32 values.
- *
- * @param {string} path
- * @param {import('./gguf-writer.d.mts').GgufContent} content
  */
-export function writeGguf(path, { metadata, tensors }) {
+export function writeGguf(path: string, { metadata, tensors }: GgufContent): void {
   const sink = new FileSink(path)
   try {
     const head = new ByteWriter()
@@ -41,9 +62,9 @@ export function writeGguf(path, { metadata, tensors }) {
   }
 }
 
-function writeEntry(head, key, { type, value }) {
+function writeEntry(head: ByteWriter, key: string, { type, value }: GgufValue): void {
   head.string(key)
-  if (!Array.isArray(value)) {
+  if (typeof value !== 'object') {
     head.uint32(valueTypes[type])
     return writeValue(head, type, value)
   }
@@ -51,22 +72,25 @@ function writeEntry(head, key, { type, value }) {
   for (const item of value) writeValue(head, type, item)
 }
 
-function writeValue(head, type, value) {
-  if (type === 'string') head.string(value)
-  else if (type === 'uint32') head.uint32(value)
-  else if (type === 'int32') head.uint32(value >>> 0)
-  else if (type === 'float32') head.float32(value)
-  else if (type === 'bool') head.byte(value ? 1 : 0)
-  else throw new TypeError(`no such metadata type: ${type}`)
+function writeValue(head: ByteWriter, type: GgufValue['type'], value: GgufItem): void {
+  if (type === 'string') head.string(String(value))
+  else if (type === 'uint32') head.uint32(Number(value))
+  else if (type === 'int32') head.uint32(Number(value) >>> 0)
+  else if (type === 'float32') head.float32(Number(value))
+  else head.byte(value === true ? 1 : 0)
 }
 
-function writeTensorEntry(head, { name, shape, type }, offset) {
+function writeTensorEntry(
+  head: ByteWriter,
+  { name, shape, type }: GgufTensor,
+  offset: number,
+): void {
   head.string(name).uint32(shape.length)
   for (const length of shape) head.uint64(length)
   head.uint32(tensorTypes[type]).uint64(offset)
 }
 
-function writeTensor(sink, tensor) {
+function writeTensor(sink: FileSink, tensor: GgufTensor): void {
   let count = 0
   for (const chunk of tensor.chunks()) {
     sink.write(encoders[tensor.type](chunk))
@@ -80,17 +104,17 @@ function writeTensor(sink, tensor) {
 
 const encoders = { F32: bytesOf, F16: halve, Q8_0: quantise }
 
-function halve(values) {
+function halve(values: Float32Array): Buffer {
   const halves = new Uint16Array(values.length)
   for (let i = 0; i < values.length; i++) {
-    const value = values[i]
+    const value = values[i] ?? 0
     halves[i] = value < 0 ? 0x8000 | toHalf(-value) : toHalf(value)
   }
   return bytesOf(halves)
 }
 
 /** Each block of 32 values becomes a half-precision scale and 32 signed bytes. */
-function quantise(values) {
+function quantise(values: Float32Array): Buffer {
   const blocks = values.length / blockLength
   if (!Number.isInteger(blocks)) throw new RangeError('a Q8_0 chunk holds whole blocks of 32')
   const bytes = Buffer.allocUnsafe(blocks * blockBytes)
@@ -98,12 +122,14 @@ function quantise(values) {
     const from = block * blockLength
     const to = block * blockBytes
     let largest = 0
-    for (let i = 0; i < blockLength; i++) largest = Math.max(largest, Math.abs(values[from + i]))
+    for (let i = 0; i < blockLength; i++) {
+      largest = Math.max(largest, Math.abs(values[from + i] ?? 0))
+    }
     const scale = largest / 127
     bytes.writeUInt16LE(toHalf(scale), to)
     const factor = scale === 0 ? 0 : 1 / scale
     for (let i = 0; i < blockLength; i++) {
-      bytes[to + 2 + i] = Math.round(values[from + i] * factor)
+      bytes[to + 2 + i] = Math.round((values[from + i] ?? 0) * factor)
     }
   }
   return bytes
@@ -113,31 +139,33 @@ const floats = new Float32Array(1)
 const bits = new Uint32Array(floats.buffer)
 
 /** The nearest half-precision float, as its bits; for what is not negative. */
-function toHalf(value) {
+function toHalf(value: number): number {
   floats[0] = value
-  const exponent = (bits[0] >>> 23) - 112
-  const fraction = bits[0] & 0x7fffff
+  const [all = 0] = bits
+  const exponent = (all >>> 23) - 112
+  const fraction = all & 0x7fffff
   if (exponent >= 31) return 0x7c00
   if (exponent > 0) return (exponent << 10) + halfway(fraction, 13)
   return exponent < -10 ? 0 : halfway(fraction | 0x800000, 14 - exponent)
 }
 
 /** A shift that rounds to the nearest, ties to even. A carry into the exponent is right. */
-function halfway(fraction, shift) {
+function halfway(fraction: number, shift: number): number {
   const kept = fraction >>> shift
   const rest = fraction - kept * 2 ** shift
   const half = 2 ** (shift - 1)
   return rest > half || (rest === half && (kept & 1) === 1) ? kept + 1 : kept
 }
 
-function bytesOf(values) {
+function bytesOf(values: Float32Array | Uint16Array): Buffer {
   return Buffer.from(values.buffer, values.byteOffset, values.byteLength)
 }
 
-const countOf = ({ shape }) => shape.reduce((product, length) => product * length, 1)
-const aligned = (size) => Math.ceil(size / alignment) * alignment
+const countOf = ({ shape }: GgufTensor): number =>
+  shape.reduce((product, length) => product * length, 1)
+const aligned = (size: number): number => Math.ceil(size / alignment) * alignment
 
-function sizeOf(tensor) {
+function sizeOf(tensor: GgufTensor): number {
   const count = countOf(tensor)
   if (tensor.type === 'Q8_0') return (count / blockLength) * blockBytes
   return count * (tensor.type === 'F32' ? 4 : 2)
@@ -145,39 +173,39 @@ function sizeOf(tensor) {
 
 /** Little-endian values, one after another. */
 class ByteWriter {
-  #parts = []
+  readonly #parts: Buffer[] = []
 
-  bytes() {
+  bytes(): Buffer {
     return Buffer.concat(this.#parts)
   }
 
-  text(text) {
+  text(text: string): this {
     this.#parts.push(Buffer.from(text))
     return this
   }
 
-  string(text) {
+  string(text: string): this {
     return this.uint64(Buffer.byteLength(text)).text(text)
   }
 
-  byte(value) {
+  byte(value: number): this {
     this.#parts.push(Buffer.from([value]))
     return this
   }
 
-  uint32(value) {
+  uint32(value: number): this {
     return this.#number(4, (bytes) => bytes.writeUInt32LE(value))
   }
 
-  uint64(value) {
+  uint64(value: number): this {
     return this.#number(8, (bytes) => bytes.writeBigUInt64LE(BigInt(value)))
   }
 
-  float32(value) {
+  float32(value: number): this {
     return this.#number(4, (bytes) => bytes.writeFloatLE(value))
   }
 
-  #number(size, write) {
+  #number(size: number, write: (bytes: Buffer) => void): this {
     const bytes = Buffer.alloc(size)
     write(bytes)
     this.#parts.push(bytes)
@@ -187,34 +215,34 @@ class ByteWriter {
 
 /** A file that grows in large steps. */
 class FileSink {
-  #file
-  #parts = []
+  readonly #file: number
+  #parts: Buffer[] = []
   #waiting = 0
   #size = 0
 
-  constructor(path) {
+  constructor(path: string) {
     this.#file = openSync(path, 'w')
   }
 
-  write(bytes) {
+  write(bytes: Uint8Array): void {
     this.#parts.push(Buffer.from(bytes))
     this.#waiting += bytes.length
     this.#size += bytes.length
     if (this.#waiting >= bufferBytes) this.flush()
   }
 
-  align() {
+  align(): void {
     this.write(Buffer.alloc(aligned(this.#size) - this.#size))
   }
 
-  flush() {
+  flush(): void {
     const all = Buffer.concat(this.#parts)
     for (let done = 0; done < all.length;) done += writeSync(this.#file, all, done)
     this.#parts = []
     this.#waiting = 0
   }
 
-  close() {
+  close(): void {
     closeSync(this.#file)
   }
 }

