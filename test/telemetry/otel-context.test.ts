@@ -275,6 +275,17 @@ describe('an application without a context', () => {
     expect(inTask).toEqual(idsIn(other.spanNamed('task')))
   })
 
+  it('keeps a context that it registers while telemetry runs', async () => {
+    const { telemetry } = openTelemetry()
+    await telemetry.start()
+    context.disable()
+    const manager = new ApplicationContext()
+    context.setGlobalContextManager(manager)
+    onTestFinished(() => context.disable())
+    await telemetry.stop()
+    expect(isRegistered()).toBe(true)
+  })
+
   it('keeps nothing registered when telemetry cannot start', async () => {
     const { telemetry } = openTelemetry({ checkpointPath: '/dev/null/impossible' })
     await expect(telemetry.start()).rejects.toThrow()

@@ -162,27 +162,6 @@ function toTexts(attributes: Attributes): JsonObject {
   return maskSecretsIn(toJsonObject(Object.fromEntries(texts) as object))
 }
 
-const probe = createContextKey('tutti: is there a context manager?')
-let users = 0
-
-/**
- * Without a context manager nothing is ever active. The SDK of an application registers one; where
- * there is none, ours is registered until the last user has released it.
- */
-export function holdContextManager(): () => void {
-  if (users === 0 && hasContextManager()) return () => {}
-  if (users++ === 0) context.setGlobalContextManager(new LocalContextManager())
-  let isHeld = true
-  return () => {
-    if (!isHeld) return
-    isHeld = false
-    if (--users === 0) context.disable()
-  }
-}
-
-const hasContextManager = (): boolean =>
-  context.with(ROOT_CONTEXT.setValue(probe, true), () => context.active().getValue(probe) === true)
-
 class LocalContextManager implements ContextManager {
   readonly #storage = new AsyncLocalStorage<Context>()
 
@@ -216,3 +195,27 @@ class LocalContextManager implements ContextManager {
     return this
   }
 }
+
+const probe = createContextKey('tutti: is there a context manager?')
+let users = 0
+const own = new LocalContextManager()
+
+/**
+ * Without a context manager nothing is ever active. The SDK of an application registers one; where
+ * there is none, ours is registered until the last user has released it.
+ */
+export function holdContextManager(): () => void {
+  if (users === 0 && isRegistered(context)) return () => {}
+  if (users++ === 0) context.setGlobalContextManager(own)
+  let isHeld = true
+  return () => {
+    if (!isHeld) return
+    isHeld = false
+    // The application may have replaced it meanwhile.
+    if (--users === 0 && isRegistered(own)) context.disable()
+  }
+}
+
+/** Whether what runs inside of this context manager is active for everybody. */
+const isRegistered = (manager: Pick<ContextManager, 'with'>): boolean =>
+  manager.with(ROOT_CONTEXT.setValue(probe, true), () => context.active().getValue(probe) === true)
