@@ -89,14 +89,17 @@ export {
   WorkerLostError,
 } from './foundation/errors.ts'
 export {
+  ArgumentNotSerializableError,
   CwdNotFoundError,
   ExecutableFailedError,
   ExecutableNotFoundError,
   ExecutableNotPermittedError,
   OutputFileError,
+  ResultNotSerializableError,
   SpawnError,
   TaskCanceledError,
   TaskFailedError,
+  TaskImportError,
 } from './foundation/task-errors.ts'
 export { currentTask, runInTask } from './foundation/task-context.ts'
 export type { CurrentTask } from './foundation/task-context.ts'
@@ -117,6 +120,7 @@ export { defineTask } from './tasks/define-task.ts'
 export type { TaskDefinition } from './tasks/define-task.ts'
 export type { Moment, TaskState } from './tasks/lifecycle.ts'
 export type { ResourceRequest } from './tasks/resources.ts'
+export type { RetryOptions, RetryPolicy } from './tasks/retries.ts'
 export type { ClosureSpec, FunctionSpec, ProgramSpec, PromptSpec, TaskSpec } from './tasks/spec.ts'
 export type { FinishedSpan, SpanAnnotation, SpanLink } from './checkpoint/format.ts'
 export type { SpanEnricher } from './telemetry/spans/enrichers.ts'

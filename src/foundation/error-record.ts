@@ -21,15 +21,18 @@ import {
 } from './errors.ts'
 import { type JsonObject, toJsonValue } from './json-value.ts'
 import {
+  ArgumentNotSerializableError,
   CwdNotFoundError,
   errorTypeOf,
   ExecutableFailedError,
   ExecutableNotFoundError,
   ExecutableNotPermittedError,
   OutputFileError,
+  ResultNotSerializableError,
   SpawnError,
   TaskCanceledError,
   TaskFailedError,
+  TaskImportError,
 } from './task-errors.ts'
 
 export type ErrorRecord =
@@ -197,6 +200,9 @@ const ownClasses = new Map<string, Registered>(
     CwdNotFoundError,
     OutputFileError,
     SpawnError,
+    ArgumentNotSerializableError,
+    ResultNotSerializableError,
+    TaskImportError,
   ].map((errorClass) => [errorClass.name, { errorClass, derivedFields: () => none }]),
 )
 

@@ -1,6 +1,6 @@
 /** The errors that an awaited task rejects with. Cancellation is not a failure. */
 
-import { type ErrorDetails, TuttiError } from './errors.ts'
+import { type ErrorDetails, TuttiError, ValueError } from './errors.ts'
 
 export interface TaskErrorDetails extends ErrorDetails {
   readonly uid: string
@@ -60,6 +60,15 @@ export class OutputFileError extends TuttiError {}
 
 /** The system refused to start the program for any other reason. */
 export class SpawnError extends TuttiError {}
+
+/** An argument cannot be sent to a worker; `field` is its path, such as `args[1].callback`. */
+export class ArgumentNotSerializableError extends ValueError {}
+
+/** What a function returned cannot be sent back; `field` is the part's path. */
+export class ResultNotSerializableError extends ValueError {}
+
+/** A worker cannot import the module of a function, or does not find the function there. */
+export class TaskImportError extends ValueError {}
 
 /** The task was canceled; `reason` says why. */
 export class TaskCanceledError extends TuttiError {

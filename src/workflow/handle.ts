@@ -33,6 +33,8 @@ export interface Handle<T> extends Promise<T> {
   readonly state: TaskState
   /** Why it failed or was canceled; `null` otherwise. */
   readonly error: TuttiError | null
+  /** When its next attempt is due, in wall-clock seconds, while it waits for it; else `null`. */
+  readonly retryAt: number | null
   /**
    * Cancels it and what depends on it, of a block also what was made inside; `true` once, `false`
    * after its end.

@@ -307,6 +307,38 @@ describe('after shutdown()', () => {
   })
 })
 
+describe('retries of a workflow', () => {
+  it('retries: calls and blocks wait for their next attempt', async () => {
+    const { flow, backend, clock } = await openEngine()
+    const retries = {
+      times: 1,
+      delaySeconds: 5,
+      if: (error: unknown) => error instanceof RangeError,
+    }
+    let blocks = 0
+    const block = flow.block(
+      () => {
+        if (++blocks === 1) throw new RangeError('once')
+        return blocks
+      },
+      { retries },
+    )()
+    const f = flow.functionTask(one, { retries })
+    const [again, other] = [f(1), f(2)]
+    await turns()
+    expect([block.state, block.retryAt]).toEqual(['RUNNING', 1005])
+    backend.fail(again, new RangeError('busy'))
+    backend.fail(other, new TypeError('wrong'))
+    expect((await rejection(other)).cause).toBeInstanceOf(TypeError)
+    expect([again.retryAt, backend.jobs.length]).toEqual([1005, 2])
+    await clock.advance(5000)
+    backend.start(again)
+    backend.complete(again, 1)
+    expect([await again, await block, again.retryAt]).toEqual([1, 2, null])
+    expect(() => flow.functionTask(one, { retries: { times: -1 } })).toThrow('retries.times')
+  })
+})
+
 describe('a body that awaits its own handle', () => {
   it.each(['functionTask', 'block'] as const)(
     'self-wait: the body of a %s fails instead of waiting for ever',

@@ -1,6 +1,7 @@
 /** Turns a batch into the message that a worker gets, with arguments that the jobs do not share. */
 
-import { BackendError, messageOf, ValueError } from '../../../foundation/errors.ts'
+import { BackendError, messageOf } from '../../../foundation/errors.ts'
+import { ArgumentNotSerializableError } from '../../../foundation/task-errors.ts'
 import type { TaskDefinition } from '../../../tasks/define-task.ts'
 import type { Job } from '../../backend.ts'
 import type { Assignment } from './assignments.ts'
@@ -67,10 +68,13 @@ export class BatchMessages {
   }
 }
 
-export function argumentsError(args: readonly unknown[], cause: unknown): ValueError {
+export function argumentsError(
+  args: readonly unknown[],
+  cause: unknown,
+): ArgumentNotSerializableError {
   const field = uncloneablePath(args, 'args')
-  return new ValueError(`${field} cannot be sent to a worker: ${messageOf(cause)}`, {
-    code: 'ArgumentNotSerializableError',
+  const text = `${field} cannot be sent to a worker: ${messageOf(cause)}`
+  return new ArgumentNotSerializableError(text, {
     field,
     expected: 'a value that can be cloned',
     hint: cloningHint,

@@ -5,9 +5,9 @@ import {
   messageOf,
   TimeoutError,
   type TuttiError,
-  ValueError,
   WorkerLostError,
 } from '../../../foundation/errors.ts'
+import { ResultNotSerializableError, TaskImportError } from '../../../foundation/task-errors.ts'
 import type { AttemptFacts, Job, TaskReport } from '../../backend.ts'
 import { cloningHint } from './cloning.ts'
 import { fromErrorRecord } from '../../../foundation/error-record.ts'
@@ -26,8 +26,8 @@ export function failureOf(job: Job, message: Extract<WorkerMessage, { kind: 'fai
   if (message.failure === 'thrown') return cause
   if (message.failure === 'result') {
     const field = message.field ?? 'return_value'
-    return new ValueError(`${field} cannot be sent back by the worker: ${messageOf(cause)}`, {
-      code: 'ResultNotSerializableError',
+    const text = `${field} cannot be sent back by the worker: ${messageOf(cause)}`
+    return new ResultNotSerializableError(text, {
       field,
       expected: 'a value that can be cloned',
       hint: cloningHint,
@@ -40,15 +40,14 @@ export function failureOf(job: Job, message: Extract<WorkerMessage, { kind: 'fai
   })
 }
 
-export const importTimeoutError = (job: Job, seconds: number): ValueError =>
+export const importTimeoutError = (job: Job, seconds: number): TaskImportError =>
   importError(job, `was not imported within ${seconds} s`, {
     hint: 'Raise `importTimeoutSeconds` of `ConcurrentBackend.create`, or do less at import.',
   })
 
-function importError(job: Job, what: string, details: ErrorDetails): ValueError {
+function importError(job: Job, what: string, details: ErrorDetails): TaskImportError {
   const module = job.spec.kind === 'function' ? job.spec.definition.module : undefined
-  return new ValueError(`the module ${module} of task ${job.uid} ${what}`, {
-    code: 'TaskImportError',
+  return new TaskImportError(`the module ${module} of task ${job.uid} ${what}`, {
     field: 'function',
     expected: 'a function that a worker can import',
     ...details,

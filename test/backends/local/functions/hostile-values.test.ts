@@ -24,7 +24,10 @@ describe.for(['thread', 'process'] as const)('values that throw, isolation %s', 
     await session.waitTasks([...hostile, good])
     for (const task of hostile) {
       const { cause } = task.error as Error
-      expect(cause, task.uid).toMatchObject({ code: 'ArgumentNotSerializableError' })
+      expect(cause, task.uid).toMatchObject({
+        name: 'ArgumentNotSerializableError',
+        code: 'ArgumentNotSerializableError',
+      })
       expect(task.state).toBe('FAILED')
     }
     expect(good.returnValue).toBe('good')
@@ -44,7 +47,10 @@ describe.for(['thread', 'process'] as const)('values that throw, isolation %s', 
     await session.waitTasks([...hostile, good])
     for (const task of hostile) {
       const { cause } = task.error as Error
-      expect(cause, task.uid).toMatchObject({ code: 'ResultNotSerializableError' })
+      expect(cause, task.uid).toMatchObject({
+        name: 'ResultNotSerializableError',
+        code: 'ResultNotSerializableError',
+      })
     }
     expect(good.returnValue).toEqual({ good: true })
     await telemetry.flush()

@@ -196,6 +196,8 @@ describe.for(isolations)('functions that fail, isolation %s', (isolation) => {
     const [good] = driver.submit(add, [[1, 2]])
     const error = errorOf(await driver.ended(lost))
     expect(error).toMatchObject({ code: 'TaskImportError', field: 'function' })
+    expect(errorTypeOf(error)).toBe('TaskImportError')
+    expect(error).toBeInstanceOf(ValueError)
     expect(error.cause).toMatchObject({ code: 'ERR_MODULE_NOT_FOUND' })
     expect(valueOf(await driver.ended(good))).toBe(3)
     expect(errorOf(await driver.run(undefinedThere)).code).toBe('TaskImportError')
