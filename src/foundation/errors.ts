@@ -128,6 +128,7 @@ export class BackendError extends TuttiError {}
 /** What became of one prompt, in the words of the HTTP API: its text, or why there is none. */
 export type GenerateResult = GeneratedText | FailedPrompt
 
+/** A prompt that was answered. */
 export interface GeneratedText {
   readonly text: string
   readonly finish_reason: 'stop' | 'length' | 'tool_calls' | 'content_filter'
@@ -139,6 +140,7 @@ export interface GeneratedText {
   readonly error?: undefined
 }
 
+/** A prompt that failed or was blocked. */
 export interface FailedPrompt {
   readonly error: { readonly code: string; readonly message: string }
   readonly text?: undefined
