@@ -48,6 +48,7 @@ export {
   ResultReused,
   SubscriberError,
   TaskAttempt,
+  TaskProgress,
   TaskResolved,
   WorkerLost,
   WorkflowEnded,
@@ -101,10 +102,10 @@ export {
   TaskFailedError,
   TaskImportError,
 } from './foundation/task-errors.ts'
-export { currentTask, runInTask } from './foundation/task-context.ts'
-export type { CurrentTask } from './foundation/task-context.ts'
 export { closeOnSignals } from './session/close-on-signals.ts'
 export type { Closable, CloseOnSignalsOptions } from './session/close-on-signals.ts'
+export { currentTask, RunningTask, runInTask } from './foundation/task-context.ts'
+export type { CurrentTask, TaskHost, TaskUpdate } from './foundation/task-context.ts'
 export { Session } from './session/session.ts'
 export type {
   CloseOptions,

@@ -6,6 +6,7 @@
 import { ValueError } from '../foundation/errors.ts'
 import { expectObject, invalid } from '../foundation/options.ts'
 import {
+  BaseEvent,
   baseFieldNames,
   createEventClass,
   type EventClass,
@@ -130,4 +131,36 @@ function toSpec(field: string, declaration: unknown): FieldSpec {
   }
   if (fallback === undefined) return spec
   return { ...spec, fallback: checkField(`${field}'s default`, spec, fallback) as JsonValue }
+}
+
+/** An event as plain data, with which another thread or process can make it again. */
+export interface EventRecord {
+  readonly eventType: string
+  readonly schema: EventSchema
+  /** Its own fields, `event_time` and `attributes`. */
+  readonly fields: Readonly<Record<string, unknown>>
+}
+
+/** Throws `ValueError` for what is no event of a namespaced class. */
+export function toEventRecord(event: unknown): EventRecord {
+  const eventClass =
+    event instanceof BaseEvent ? (event.constructor as unknown as EventClass) : null
+  if (eventClass === null || !namePattern.test(eventClass.eventType)) {
+    throw invalid('event', 'an event of `makeEvent`, of a class of `defineEvent`', event)
+  }
+  const { eventType, schema } = eventClass
+  const names = [...Object.keys(schema), 'event_time', 'attributes']
+  const values = event as Readonly<Record<string, unknown>>
+  return {
+    eventType,
+    schema,
+    fields: Object.fromEntries(names.map((name) => [name, values[name]])),
+  }
+}
+
+/** The class of that name; one that only the sender has defined is made from its schema. */
+export function eventClassOf({ eventType, schema }: EventRecord): EventClass {
+  const known = defined.get(eventType)
+  if (known !== undefined && known.shape === shapeOf(schema)) return known.eventClass as EventClass
+  return createEventClass(eventType, schema)
 }

@@ -56,6 +56,12 @@ export const AttemptStarted = defineEvent('tutti.AttemptStarted', {
 })
 export type AttemptStarted = InstanceType<typeof AttemptStarted>
 
+/** How far a task is, from 0 to 1, as its own code says. */
+export const TaskProgress = typed<{ text: string | null }>()(
+  defineEvent('tutti.TaskProgress', { fraction: 'float', text: 'any' }),
+)
+export type TaskProgress = InstanceType<typeof TaskProgress>
+
 /** A worker or node was lost; `tasks` were running there. */
 export const WorkerLost = typed<{ tasks: readonly string[] }>()(
   defineEvent('tutti.WorkerLost', {

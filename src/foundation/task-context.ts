@@ -1,35 +1,155 @@
 /** The task that the running code belongs to. Backends set it, spans read it. */
 
 import { AsyncLocalStorage } from 'node:async_hooks'
+import { type Clock, systemClock } from './clock.ts'
+import { expectNumber, expectString } from './options.ts'
 
-/** What code that runs in a task can learn of it. */
+/** What code that runs in a task can learn of it, and tell about it. */
 export interface CurrentTask {
   readonly uid: string
+  /** 1 for the first. */
+  readonly attempt: number
+  /**
+   * Aborted when the task is canceled or its time is over. Code that has asked for it gets a second
+   * to end by itself before its worker is ended.
+   */
+  readonly signal: AbortSignal
+  /**
+   * Tells how far the task is, from 0 to 1: `tutti.TaskProgress`. As often as one likes: of the
+   * calls within a fifth of a second the last one counts.
+   */
+  progress(fraction: number, text?: string): void
+  /**
+   * Puts an event of `makeEvent`, of a class of `defineEvent`, on the bus of the task's session.
+   * Session, backend, task and node are those of the task, whatever the event says.
+   */
+  emit(event: { readonly event_type: string }): void
 }
 
-interface RunningTask extends CurrentTask {
-  readonly onWait: (() => void) | null
+/** What running code tells about its task. */
+export type TaskUpdate =
+  | { readonly kind: 'progress'; readonly fraction: number; readonly text: string | null }
+  | { readonly kind: 'event'; readonly event: object }
+
+/** The backend behind running tasks. */
+export interface TaskHost<T> {
+  readonly clock?: Clock
+  update?(task: T, update: TaskUpdate): void
+  /** Code has asked for the signal for the first time. */
+  listens?(task: T): void
+  /** The task starts to wait for another one: the slot that it occupies may be released. */
+  waits?(task: T): void
+}
+
+const progressIntervalMs = 200
+
+/** One run of a task's code. Whoever creates it closes it when the code has ended. */
+export class RunningTask implements CurrentTask {
+  readonly uid: string
+  readonly attempt: number
+  readonly #host: TaskHost<never>
+  #controller: AbortController | null = null
+  #progress: Progress | null = null
+  #isClosed = false
+
+  constructor(uid: string, attempt: number, host: TaskHost<never>) {
+    this.uid = uid
+    this.attempt = attempt
+    this.#host = host
+  }
+
+  get signal(): AbortSignal {
+    if (this.#controller === null) {
+      this.#controller = new AbortController()
+      if (!this.#isClosed) this.#host.listens?.(this as never)
+    }
+    return this.#controller.signal
+  }
+
+  progress(fraction: number, text?: string): void {
+    expectNumber('fraction', fraction, { min: 0, max: 1 })
+    if (text !== undefined && text !== '') expectString('text', text)
+    if (this.#isClosed) return
+    this.#progress ??= new Progress(this.#host.clock ?? systemClock, (update) => {
+      this.#host.update?.(this as never, update)
+    })
+    this.#progress.set({ kind: 'progress', fraction, text: text ?? null })
+  }
+
+  emit(event: { readonly event_type: string }): void {
+    if (!this.#isClosed) this.#host.update?.(this as never, { kind: 'event', event })
+  }
+
+  /** Aborts the signal; does nothing where no code has asked for it. */
+  abort(reason: unknown): void {
+    this.#controller?.abort(reason)
+  }
+
+  announceWait(): void {
+    this.#host.waits?.(this as never)
+  }
+
+  /** Tells progress that was held back. What the code tells later is ignored. */
+  close(): void {
+    this.#progress?.flush()
+    this.#isClosed = true
+  }
+}
+
+/** Passes the first value on at once, and then the last one of each interval. */
+class Progress {
+  readonly #clock: Clock
+  readonly #send: (update: TaskUpdate) => void
+  #held: TaskUpdate | null = null
+  #sentMs = -Infinity
+  #cancelTimer: (() => void) | null = null
+
+  constructor(clock: Clock, send: (update: TaskUpdate) => void) {
+    this.#clock = clock
+    this.#send = send
+  }
+
+  set(update: TaskUpdate): void {
+    this.#held = update
+    const waitMs = this.#sentMs + progressIntervalMs - this.#clock.monotonicMs()
+    // Code that never returns to the loop has no timers.
+    if (waitMs <= 0) return this.flush()
+    this.#cancelTimer ??= this.#clock.after(waitMs, () => this.flush(), { background: true })
+  }
+
+  flush(): void {
+    this.#cancelTimer?.()
+    this.#cancelTimer = null
+    const held = this.#held
+    if (held === null) return
+    this.#held = null
+    this.#sentMs = this.#clock.monotonicMs()
+    this.#send(held)
+  }
 }
 
 const running = new AsyncLocalStorage<RunningTask>()
+const noHost: TaskHost<never> = Object.freeze({})
 
 /**
- * Runs `callback` as part of the task `uid`, across everything it awaits. `onWait` is called when
- * it starts to wait for another task, so that the backend can release the slot it occupies.
+ * Runs `callback` as part of a task, across everything it awaits: a task with this uid that tells
+ * nobody, or a run of the backend's. `onWait` is called when it starts to wait for another task, so
+ * that the backend can release the slot it occupies.
  */
 export function runInTask<T>(
-  uid: string,
+  task: string | RunningTask,
   callback: () => T,
   onWait: (() => void) | null = null,
 ): T {
-  const task = { uid, onWait }
-  if (wrappers.size === 0) return running.run(task, callback)
+  const host = onWait === null ? noHost : { waits: onWait }
+  const run = typeof task === 'string' ? new RunningTask(task, 1, host) : task
+  if (wrappers.size === 0) return running.run(run, callback)
   let wrapped = callback
   for (const wrapper of wrappers) {
     const inner = wrapped
-    wrapped = () => wrapper(uid, inner)
+    wrapped = () => wrapper(run.uid, inner)
   }
-  return running.run(task, wrapped)
+  return running.run(run, wrapped)
 }
 
 /** Runs the code of a task, such as inside the task's span. Must return what the code returns. */
@@ -48,7 +168,7 @@ export function currentTask(): CurrentTask | undefined {
   return running.getStore()
 }
 
-/** To be called before waiting for a task: calls `onWait` of the running task. */
+/** To be called before waiting for a task: the running task gives its slot away. */
 export function announceWait(): void {
-  running.getStore()?.onWait?.()
+  running.getStore()?.announceWait()
 }

@@ -6,11 +6,18 @@
 import { LoopBlocked } from '../../events/library-events.ts'
 import type { Clock } from '../../foundation/clock.ts'
 import { TimeoutError } from '../../foundation/errors.ts'
+import { TaskCanceledError } from '../../foundation/task-errors.ts'
 import type { Log } from '../../foundation/log.ts'
-import { runInTask } from '../../foundation/task-context.ts'
+import { RunningTask, runInTask, type TaskHost } from '../../foundation/task-context.ts'
 import { BudgetedQueue, TurnBudget } from '../../runtime/turn-budget.ts'
 import { type Job, type TaskReport, toEventNotice } from '../backend.ts'
-import type { Batch, Executor, ExecutorListener } from './executor.ts'
+import {
+  type Batch,
+  type Executor,
+  type ExecutorListener,
+  toUpdateNotice,
+  toUpdateRecord,
+} from './executor.ts'
 
 /** Asynchronous closures wait for something else most of the time, so many may be under way. */
 const mostAtOnce = 1000
@@ -30,7 +37,18 @@ export interface InProcessParts {
   readonly closureOf: (job: Job) => (() => unknown) | null
 }
 
+/** The run of one closure. */
+class ClosureTask extends RunningTask {
+  readonly job: Job
+
+  constructor(job: Job, host: TaskHost<ClosureTask>) {
+    super(job.uid, job.attempt, host)
+    this.job = job
+  }
+}
+
 interface Live {
+  task: ClosureTask | null
   readonly batch: Batch
   startedMs: number
   /** How long closures had held the loop when this one first gave it back. */
@@ -50,9 +68,18 @@ export class InProcessExecutor implements Executor {
   /** How long all closures have held the loop until their first `await`. */
   #heldMs = 0
   #yielded = 0
+  readonly #host: TaskHost<ClosureTask>
 
   constructor(parts: InProcessParts) {
     this.#parts = parts
+    this.#host = {
+      clock: parts.clock,
+      update: ({ job }, update) => {
+        const notice = toUpdateNotice(toUpdateRecord(update), job.uid, parts.nodeId)
+        parts.listener.notice(notice, job)
+      },
+      waits: ({ job }) => this.#yield(job),
+    }
     this.#workerId = `${parts.idPrefix}/main`
     const budget = new TurnBudget(parts.clock, mostPerTurn, longestTurnMs)
     this.#ready = new BudgetedQueue(budget, (jobs) => jobs.forEach((job) => this.#begin(job)))
@@ -69,7 +96,14 @@ export class InProcessExecutor implements Executor {
   /** Begins in a microtask: never inside of the call that submits. */
   assign(batch: Batch): void {
     for (const job of batch.jobs) {
-      this.#live.set(job, { batch, startedMs: 0, heldMs: 0, cancelTimer() {}, hasYielded: false })
+      this.#live.set(job, {
+        batch,
+        task: null,
+        startedMs: 0,
+        heldMs: 0,
+        cancelTimer() {},
+        hasYielded: false,
+      })
       this.#ready.add(job)
     }
   }
@@ -92,7 +126,8 @@ export class InProcessExecutor implements Executor {
     listener.report(job, { kind: 'start', workerId: this.#workerId, nodeId })
     // The listener may have canceled it.
     if (!this.#live.has(job)) return
-    void this.#run(job).then(
+    live.task = new ClosureTask(job, this.#host)
+    void this.#run(job, live.task).then(
       (value) => this.#returned(job, { kind: 'complete', value }),
       (error: unknown) => this.#returned(job, { kind: 'fail', error, isThrown: true }),
     )
@@ -125,14 +160,14 @@ export class InProcessExecutor implements Executor {
   }
 
   /** Awaits inside of the task: what is returned may be another task, which is awaited then. */
-  #run(job: Job): Promise<unknown> {
+  #run(job: Job, task: ClosureTask): Promise<unknown> {
     const { uid } = job
     const begin = async (): Promise<unknown> => {
       const closure = this.#parts.closureOf(job)
       if (closure === null) throw new TypeError(`${uid} is no function`)
       return await closure()
     }
-    return runInTask(uid, begin, () => this.#yield(job))
+    return runInTask(task, begin)
   }
 
   #armTimeout(job: Job): () => void {
@@ -147,10 +182,15 @@ export class InProcessExecutor implements Executor {
     const live = this.#live.get(job)
     if (live === undefined) return
     live.cancelTimer()
+    // Before the end: what the code told by then belongs to the task.
+    live.task?.close()
     this.#live.delete(job)
     this.#parts.listener.report(job, report)
     if (live.hasYielded) this.#yielded--
     else this.#parts.listener.finish(live.batch)
+    if (report.kind === 'cancel') {
+      live.task?.abort(new TaskCanceledError(job.uid, report.reason))
+    } else if (report.kind === 'fail') live.task?.abort(report.error)
   }
 
   /** What it waits for may need its slot: tasks that await tasks never deadlock. */

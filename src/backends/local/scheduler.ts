@@ -116,8 +116,9 @@ export class Scheduler implements ExecutorListener {
     if (job instanceof ScheduledJob) job.client.listener.notice({ kind: 'late-result' })
   }
 
-  notice(notice: Notice): void {
-    this.#onNotice(notice)
+  notice(notice: Notice, job?: Job): void {
+    if (job instanceof ScheduledJob) job.client.listener.notice(notice)
+    else this.#onNotice(notice)
   }
 
   giveBack(jobs: readonly Job[]): void {

@@ -128,7 +128,9 @@ export class Assignments {
       this.#reportStart(assignment, index, time, start)
     }
     const at = momentOf(time, end)
-    if (message?.kind === 'failure') {
+    const { forcedEnd } = assignment
+    if (forcedEnd?.index === index) assignment.end(index, { ...forcedEnd.report, at })
+    else if (message?.kind === 'failure') {
       const error = failureOf(assignment.jobAt(index), message)
       assignment.end(index, { kind: 'fail', at, error, isThrown: true, facts })
     } else {
@@ -194,6 +196,14 @@ export class Assignments {
     return { ...notStarted, assignment, index, job: assignment.jobAt(index) }
   }
 
+  /** The job in the slot, with its start reported, unless it is over. */
+  findStarted(slot: number): RunningJob | null {
+    const unreported = this.unreported()
+    // A job that has ended since, but whose end comes as a message behind its updates.
+    const one = unreported === null ? this.running() : this.#withStart(unreported)
+    return one !== null && one.assignment.slotOf(one.index) === slot ? one : null
+  }
+
   /** The first job that is not over. */
   next(): RunningJob | null {
     for (const assignment of this.#all) {
@@ -251,6 +261,8 @@ export class Assignment {
   bank = 0
   /** Jobs before this index have been read from the mailbox. */
   read = 0
+  /** How a job that was asked to end by itself is reported, whatever its code returns. */
+  forcedEnd: { readonly index: number; readonly report: TaskReport } | null = null
   readonly #listener: ExecutorListener
   readonly #flags: Uint8Array
   #left: number

@@ -49,7 +49,9 @@ export class BatchMessages {
       }
     }
     const gpus = batch.gpuIds.length === 0 ? null : batch.gpuIds.join(',')
-    return { message: { gpus, definitions, jobs }, unsendable }
+    const isRetry = batch.jobs.some(({ attempt }) => attempt !== 1)
+    const attempts = isRetry ? batch.jobs.map(({ attempt }) => attempt) : null
+    return { message: { gpus, definitions, attempts, jobs }, unsendable }
   }
 
   #indexOf(definition: TaskDefinition, added: TaskDefinition[]): number {

@@ -1,13 +1,14 @@
 /** The worker's side: runs the jobs of its batches one after another and reports their ends. */
 
 import { isThenable } from '../../../foundation/promises.ts'
-import { runInTask } from '../../../foundation/task-context.ts'
+import { RunningTask, runInTask, type TaskHost } from '../../../foundation/task-context.ts'
 import { findDefined, type TaskDefinition } from '../../../tasks/define-task.ts'
 import { uncloneablePath } from './cloning.ts'
-import { toErrorRecord } from '../../../foundation/error-record.ts'
+import { fromErrorRecord, toErrorRecord } from '../../../foundation/error-record.ts'
 import { machineMs } from '../machine-time.ts'
 import { bankSize, briskMs, type Mailbox } from './mailbox.ts'
-import type { BatchMessage, FailureKind, WorkerMessage } from './protocol.ts'
+import { toUpdateRecord } from '../executor.ts'
+import type { AbortMessage, BatchMessage, FailureKind, WorkerMessage } from './protocol.ts'
 
 /** The way to the pool. */
 export interface Outlet {
@@ -41,7 +42,8 @@ export class JobRunner {
   #hasShownGpus = false
   #isBusy = false
   #isDying = false
-  #running: string | null = null
+  #running: WorkerTask | null = null
+  readonly #host: TaskHost<WorkerTask>
   #announcedAt = 0
   #taken = 0
   #idleSince = 0
@@ -50,11 +52,23 @@ export class JobRunner {
   constructor(mailbox: Mailbox, outlet: Outlet) {
     this.#mailbox = mailbox
     this.#outlet = outlet
+    this.#host = {
+      update(task, update) {
+        const record = toUpdateRecord(update)
+        task.hasPosted = true
+        outlet.post({ kind: 'update', slot: task.slot, update: record })
+      },
+      listens: ({ slot }) => outlet.post({ kind: 'listens', slot }),
+    }
   }
 
   /** The uid of the job that runs now. */
   get running(): string | null {
-    return this.#running
+    return this.#running?.uid ?? null
+  }
+
+  abort({ abort: slot, reason }: AbortMessage): void {
+    if (this.#running?.slot === slot) this.#running.abort(fromErrorRecord(reason))
   }
 
   take(batch: BatchMessage): void {
@@ -99,7 +113,7 @@ export class JobRunner {
     return null
   }
 
-  async #runBatch({ bank, jobs }: BatchMessage): Promise<void> {
+  async #runBatch({ bank, attempts, jobs }: BatchMessage): Promise<void> {
     const mailbox = this.#mailbox
     const count = jobs.length / 3
     let announced = 0
@@ -113,17 +127,17 @@ export class JobRunner {
       mailbox.starts[slot] = run === undefined ? Number.NaN : at
       let isSilent = true
       if (mailbox.begin(slot)) {
-        const job = {
-          slot,
-          uid: jobs[index * 3 + 1] as string,
-          args: jobs[index * 3 + 2] as unknown[],
-        }
-        this.#running = job.uid
-        const ran = run === undefined ? this.#import(definition, job) : this.#call(run, job)
+        const [uid, args] = [jobs[index * 3 + 1] as string, jobs[index * 3 + 2] as unknown[]]
+        const task = new WorkerTask(uid, attempts?.[index] ?? 1, this.#host, slot)
+        this.#running = task
+        const ran =
+          run === undefined ? this.#import(definition, task, args) : this.#call(run, task, args)
         const end = ran instanceof Promise ? await ran : ran
         at = machineMs()
         mailbox.ends[slot] = at
-        isSilent = 'value' in end && mailbox.write(slot, end.value)
+        task.close()
+        // Behind what its code has told: messages keep their order.
+        isSilent = !task.hasPosted && 'value' in end && mailbox.write(slot, end.value)
         if (!isSilent) mailbox.leaveToMessage(slot)
         mailbox.pass(bank, index + 1)
         this.#outlet.ended(slot)
@@ -141,16 +155,16 @@ export class JobRunner {
   }
 
   /** Neither the job's time nor its time limit begins before its module is imported. */
-  async #import(definition: number, job: WorkerJob): Promise<End> {
+  async #import(definition: number, task: WorkerTask, args: readonly unknown[]): Promise<End> {
     const mailbox = this.#mailbox
     mailbox.importingSince = machineMs()
-    this.#outlet.importing(job.slot)
+    this.#outlet.importing(task.slot)
     try {
       const run = await findFunction(this.#definitions[definition])
       this.#functions.set(definition, run)
-      mailbox.starts[job.slot] = machineMs()
+      mailbox.starts[task.slot] = machineMs()
       mailbox.importingSince = 0
-      return await this.#call(run, job)
+      return await this.#call(run, task, args)
     } catch (error) {
       mailbox.importingSince = 0
       return this.#failed('import', error)
@@ -158,10 +172,10 @@ export class JobRunner {
   }
 
   /** Awaits only what is a promise: another await costs a turn of the microtask queue. */
-  #call(run: TaskFunction, { slot, uid, args }: WorkerJob): End | Promise<End> {
-    this.#outlet.began(slot)
+  #call(run: TaskFunction, task: WorkerTask, args: readonly unknown[]): End | Promise<End> {
+    this.#outlet.began(task.slot)
     try {
-      const returned = runInTask(uid, () => run(...args))
+      const returned = runInTask(task, () => run(...args))
       if (isAwaitable(returned)) {
         return Promise.resolve(returned).then(
           (value) => this.#returned(value),
@@ -209,10 +223,16 @@ export class JobRunner {
   }
 }
 
-interface WorkerJob {
+/** One run of a job's function. */
+class WorkerTask extends RunningTask {
   readonly slot: number
-  readonly uid: string
-  readonly args: readonly unknown[]
+  /** Its code has told something, in a message. */
+  hasPosted = false
+
+  constructor(uid: string, attempt: number, host: TaskHost<WorkerTask>, slot: number) {
+    super(uid, attempt, host)
+    this.slot = slot
+  }
 }
 
 type End = { readonly value: unknown } | { readonly failure: FailureKind; readonly error: unknown }

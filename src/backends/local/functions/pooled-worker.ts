@@ -3,7 +3,7 @@
 import { WorkerLost } from '../../../events/library-events.ts'
 import type { Job, TaskReport } from '../../backend.ts'
 import { toEventNotice } from '../../backend.ts'
-import type { ExecutorListener } from '../executor.ts'
+import { type ExecutorListener, toUpdateNotice } from '../executor.ts'
 import {
   type Assignment,
   Assignments,
@@ -11,7 +11,8 @@ import {
   type RunningJob,
 } from './assignments.ts'
 import { argumentsError, BatchMessages } from './batch-message.ts'
-import { fromErrorRecord } from '../../../foundation/error-record.ts'
+import { fromErrorRecord, toErrorRecord } from '../../../foundation/error-record.ts'
+import { TaskCanceledError } from '../../../foundation/task-errors.ts'
 import { importTimeoutError, type Loss, lossOf, lostReport, timeoutError } from './job-failure.ts'
 import { machineMs } from '../machine-time.ts'
 import { type TuttiError, WorkerLostError } from '../../../foundation/errors.ts'
@@ -60,9 +61,13 @@ const readyDeadlineMs = 60_000
 const longestGapMs = 1000
 /** How long a worker may take to end. A thread inside a native call does not end before that. */
 const killGraceMs = 5000
+/** How long code that listens to its abort signal may take to end by itself. */
+const abortGraceMs = 1000
 const mostUnbegun = 5
 
 type EndReport = (job: Job) => TaskReport
+
+type StoppedJob = Pick<RunningJob, 'assignment' | 'index' | 'job'>
 
 export class PooledWorker {
   readonly #id: string
@@ -77,6 +82,9 @@ export class PooledWorker {
   #idleMs = 0
   #polledAt = machineMs()
   #cancelGrace: (() => void) | null = null
+  /** The slot of the job whose code has asked for its signal. */
+  #listening: number | null = null
+  #cancelAbort: (() => void) | null = null
   #isStuck = false
   #isEnding = false
   #hasExited = false
@@ -159,7 +167,8 @@ export class PooledWorker {
         assignment.finish()
       } else if (!this.#assignments.hasPassed(assignment, index)) {
         const { facts } = this.#assignments
-        this.#end(() => ({ kind: 'cancel', reason, facts }))
+        const error = new TaskCanceledError(job.uid, reason)
+        this.#stop({ assignment, index, job }, { kind: 'cancel', reason, facts }, error)
       }
       return true
     }
@@ -181,7 +190,7 @@ export class PooledWorker {
     const error = this.#overtimeError(running, elapsedMs)
     if (error !== null) {
       const { facts } = this.#assignments
-      this.#end(() => ({ kind: 'fail', error, facts }))
+      this.#stop(running, { kind: 'fail', error, facts }, error)
     } else if (elapsedMs > stuckMs) {
       this.#isStuck = true
       this.#giveBack()
@@ -212,6 +221,20 @@ export class PooledWorker {
     this.#kill('unresponsive')
   }
 
+  /** Code that has asked for the signal may end by itself; the worker of any other is ended. */
+  #stop(one: StoppedJob, report: TaskReport, error: TuttiError): void {
+    const { assignment, index, job } = one
+    if (assignment.forcedEnd?.index === index) return
+    const slot = assignment.slotOf(index)
+    if (this.#listening !== slot || this.#isEnding) return this.#end(() => report)
+    assignment.forcedEnd = { index, report }
+    this.#giveBack()
+    this.#link.abort({ abort: slot, reason: toErrorRecord(error) })
+    this.#cancelAbort = this.#options.clock.after(abortGraceMs, () => {
+      if (assignment.indexOf(job) !== -1) this.#end(() => report)
+    })
+  }
+
   #begin(): void {
     if (this.#hasBegun) return
     this.#hasBegun = true
@@ -240,6 +263,7 @@ export class PooledWorker {
     }
     this.#hasExited = true
     this.#cancelGrace?.()
+    this.#cancelAbort?.()
     this.#isEnding = true
     this.#read()
     const running = this.#assignments.running()
@@ -297,6 +321,8 @@ export class PooledWorker {
     if (this.#hasExited) return
     if (message.kind === 'ready') {
       this.#isReady = true
+    } else if (message.kind === 'update' || message.kind === 'listens') {
+      return this.#takeUpdate(message)
     } else if (message.kind === 'dying') {
       this.#loss ??= { reason: message.reason, cause: fromErrorRecord(message.error) }
       this.#isEnding = true
@@ -310,8 +336,23 @@ export class PooledWorker {
     this.#read()
   }
 
+  #takeUpdate(message: Extract<WorkerMessage, { kind: 'update' | 'listens' }>): void {
+    this.#read()
+    const job = this.#assignments.findStarted(message.slot)?.job
+    if (job === undefined) return
+    if (message.kind === 'listens') {
+      this.#listening = message.slot
+      return
+    }
+    const { listener, nodeId } = this.#options
+    listener.notice(toUpdateNotice(message.update, job.uid, nodeId), job)
+  }
+
   #read(): void {
     if (!this.#assignments.read()) return
+    this.#listening = null
+    this.#cancelAbort?.()
+    this.#cancelAbort = null
     this.#begin()
     this.#isStuck = false
     this.#owner.advance()

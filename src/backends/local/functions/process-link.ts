@@ -3,7 +3,7 @@
 import { serialize } from 'node:v8'
 import { type ChildExit, exitReason, SupervisedChild } from '../../../runtime/supervised-child.ts'
 import { bankSize, Mailbox } from './mailbox.ts'
-import type { BatchMessage, WorkerMessage } from './protocol.ts'
+import type { AbortMessage, BatchMessage, WorkerMessage } from './protocol.ts'
 import type { WorkerExit, WorkerLink, WorkerLinkListener, WorkerLinkOptions } from './protocol.ts'
 
 /** Options of this process that would make a child do something else than run its program. */
@@ -14,7 +14,7 @@ const unfitWithText = /^(?:-e|-p|-pe|--eval|--print)$/
 export class ProcessLink implements WorkerLink {
   readonly mailbox = new Mailbox()
   readonly #listener: WorkerLinkListener
-  readonly #child: SupervisedChild<BatchMessage, WorkerMessage>
+  readonly #child: SupervisedChild<BatchMessage | AbortMessage, WorkerMessage>
   /** Batches that came before the program was ready; their jobs can still be revoked. */
   #held: BatchMessage[] | null = []
   /** The slot of the job that was sent, until the process reports that it began. */
@@ -61,6 +61,10 @@ export class ProcessLink implements WorkerLink {
       throw error
     }
     this.#deliver(batch)
+  }
+
+  abort(message: AbortMessage): void {
+    this.#child.send(message)
   }
 
   setBusy(isBusy: boolean): void {

@@ -2,6 +2,7 @@
 
 import type { Clock } from '../../../foundation/clock.ts'
 import type { TaskDefinition } from '../../../tasks/define-task.ts'
+import type { UpdateRecord } from '../executor.ts'
 import type { Mailbox } from './mailbox.ts'
 import type { ErrorRecord } from '../../../foundation/error-record.ts'
 
@@ -12,7 +13,15 @@ export interface BatchMessage {
   readonly gpus: string | null
   /** Definitions that are new to this worker; their indexes follow those of the earlier ones. */
   readonly definitions: readonly TaskDefinition[]
+  /** By index of the job; `null` when all are first attempts. */
+  readonly attempts: readonly number[] | null
   readonly jobs: readonly unknown[]
+}
+
+/** Asks the code of a job that listens to end by itself. */
+export interface AbortMessage {
+  readonly abort: number
+  readonly reason: ErrorRecord
 }
 
 /** The same as one flat array, which crosses to a thread faster than nested objects. */
@@ -20,15 +29,18 @@ export type PackedBatch = readonly [
   bank: number,
   gpus: string | null,
   definitions: readonly TaskDefinition[] | null,
+  attempts: readonly number[] | null,
   ...jobs: readonly unknown[],
 ]
 
-export function packBatch({ bank, gpus, definitions, jobs }: BatchMessage): PackedBatch {
-  return [bank, gpus, definitions.length === 0 ? null : definitions, ...jobs]
+export function packBatch(batch: BatchMessage): PackedBatch {
+  const { bank, gpus, definitions, attempts, jobs } = batch
+  return [bank, gpus, definitions.length === 0 ? null : definitions, attempts, ...jobs]
 }
 
-export function unpackBatch([bank, gpus, definitions, ...jobs]: PackedBatch): BatchMessage {
-  return { bank, gpus, definitions: definitions ?? [], jobs }
+export function unpackBatch(packed: PackedBatch): BatchMessage {
+  const [bank, gpus, definitions, attempts, ...jobs] = packed
+  return { bank, gpus, definitions: definitions ?? [], attempts, jobs }
 }
 
 /** `thrown`: by the function. `result`: not cloneable. `import`: there was nothing to call. */
@@ -48,6 +60,10 @@ export type WorkerMessage =
       /** Where in the result. */
       readonly field?: string
     }
+  /** What the code of a job told about it. The end of that job comes as a message, too. */
+  | { readonly kind: 'update'; readonly slot: number; readonly update: UpdateRecord }
+  /** The code of the job has asked for its abort signal. */
+  | { readonly kind: 'listens'; readonly slot: number }
   /** Made by the link of a message that came and could not be read. */
   | { readonly kind: 'unreadable'; readonly error: ErrorRecord }
   /** An error that nobody caught: the worker begins nothing more and exits. */
@@ -87,6 +103,8 @@ export interface WorkerLink {
   readonly mailbox: Mailbox
   /** Throws when the message cannot be cloned. */
   post(batch: BatchMessage): void
+  /** Does nothing where the job has ended. */
+  abort(message: AbortMessage): void
   /** Whether the process must stay alive for this worker; at first it must. */
   setBusy(isBusy: boolean): void
   /**

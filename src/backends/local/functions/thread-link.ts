@@ -5,7 +5,7 @@ import { openEnvelope } from '../../../runtime/channel.ts'
 import { newChannelId } from '../../../runtime/supervised-child.ts'
 import { toErrorRecord } from '../../../foundation/error-record.ts'
 import { Mailbox } from './mailbox.ts'
-import { type BatchMessage, packBatch, type WorkerMessage } from './protocol.ts'
+import { type AbortMessage, type BatchMessage, packBatch, type WorkerMessage } from './protocol.ts'
 import { BusyPoll } from './busy-poll.ts'
 import type { WorkerLink, WorkerLinkListener, WorkerLinkOptions } from './protocol.ts'
 
@@ -54,6 +54,10 @@ export class ThreadLink implements WorkerLink {
     this.#busyPoll.begin(batch.bank, batch.jobs.length / 3)
     this.#worker.postMessage(packBatch(batch))
     this.mailbox.ring()
+  }
+
+  abort(message: AbortMessage): void {
+    this.#worker.postMessage(message)
   }
 
   setBusy(isBusy: boolean): void {

@@ -8,7 +8,13 @@ import { connectToParent } from '../../../runtime/child-program.ts'
 import { toErrorRecord } from '../../../foundation/error-record.ts'
 import { JobRunner, type Outlet } from './job-runner.ts'
 import { Mailbox } from './mailbox.ts'
-import { type BatchMessage, type PackedBatch, unpackBatch, type WorkerMessage } from './protocol.ts'
+import {
+  type AbortMessage,
+  type BatchMessage,
+  type PackedBatch,
+  unpackBatch,
+  type WorkerMessage,
+} from './protocol.ts'
 import type { ThreadData } from './thread-link.ts'
 
 if (isMainThread) serveProcess()
@@ -35,12 +41,20 @@ function serveThread({ memory, channel }: ThreadData): void {
     began: () => {},
     ended: () => {},
     poll() {
-      const found = receiveMessageOnPort(port)
-      return found === undefined ? null : unpackBatch(found.message as PackedBatch)
+      for (;;) {
+        const found = receiveMessageOnPort(port)
+        if (found === undefined) return null
+        const message = found.message as PackedBatch | AbortMessage
+        // What is awaited here is the next batch: the job of an older request has ended.
+        if (!('abort' in message)) return unpackBatch(message)
+      }
     },
     exit: () => process.exit(1),
   })
-  port.on('message', (batch: PackedBatch) => runner.take(unpackBatch(batch)))
+  port.on('message', (message: PackedBatch | AbortMessage) => {
+    if ('abort' in message) runner.abort(message)
+    else runner.take(unpackBatch(message))
+  })
   port.postMessage(toEnvelope(channel, 'ready'))
 }
 
@@ -66,8 +80,9 @@ function serveProcess(): void {
     poll: () => null,
     exit: () => void parent.drain().then(() => process.exit(1)),
   })
-  const parent = connectToParent<BatchMessage, WorkerMessage>({
+  const parent = connectToParent<BatchMessage | AbortMessage, WorkerMessage>({
     onMessage(batch) {
+      if ('abort' in batch) return runner.abort(batch)
       mailbox.reset(batch.bank, batch.jobs.length / 3)
       runner.take(batch)
     },

@@ -1,0 +1,103 @@
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { ConcurrentBackend } from '../../../src/backends/local/concurrent-backend.ts'
+import type { BaseEvent } from '../../../src/events/event.ts'
+import { currentTask } from '../../../src/foundation/task-context.ts'
+import { Session } from '../../../src/session/session.ts'
+import { ComputeTask } from '../../../src/tasks/compute-task.ts'
+import { eventually } from '../../eventually.ts'
+import {
+  failFirst,
+  failFirstOnWorker,
+  listen,
+  listenOnWorker,
+  tell,
+  tellOnWorker,
+} from './functions/fixtures/telling.ts'
+
+const kinds = {
+  closure: { isolation: 'thread', tell, listen, failFirst },
+  thread: {
+    isolation: 'thread',
+    tell: tellOnWorker,
+    listen: listenOnWorker,
+    failFirst: failFirstOnWorker,
+  },
+  process: {
+    isolation: 'process',
+    tell: tellOnWorker,
+    listen: listenOnWorker,
+    failFirst: failFirstOnWorker,
+  },
+} as const
+
+type Told = BaseEvent & Readonly<Record<string, unknown>>
+
+describe.for(Object.keys(kinds) as (keyof typeof kinds)[])('currentTask() in a %s', (kind) => {
+  const functions = kinds[kind]
+
+  async function open() {
+    const { isolation } = functions
+    const session = new Session([
+      await ConcurrentBackend.create({ name: 'l', isolation, workers: 1 }),
+    ])
+    onTestFinished(() => session.close())
+    const telemetry = await session.startTelemetry()
+    const events: Told[] = []
+    telemetry.subscribe((event) => void events.push(event as Told))
+    return { session, telemetry, events }
+  }
+
+  it('tells progress with a limited rate, and events, before the end of the task', async () => {
+    const { session, telemetry, events } = await open()
+    const task = new ComputeTask({ function: functions.tell, args: ['first'] })
+    await session.submitTasks([task])
+    expect(await task).toEqual([task.uid, 1, false, 'event'])
+    await telemetry.flush()
+    const own = events.filter((event) => event.task_id === task.uid)
+    const types = own.map((event) => event.event_type)
+    expect(types.at(-1)).toBe('TaskCompleted')
+    const told = own.slice(types.indexOf('TaskStarted') + 1, -1)
+    const progress = told.filter((event) => event.event_type === 'tutti.TaskProgress')
+    expect(progress.length).toBeLessThan(1000)
+    expect(progress[0]).toMatchObject({ fraction: 0, text: 'begun', backend: 'l' })
+    expect(progress.at(-1)).toMatchObject({ fraction: 1, text: 'done' })
+    const step = told.find((event) => event.event_type === 'test.Step')
+    expect(step).toMatchObject({ label: 'first', ms: 1.5, event_time: 1000 })
+    expect(step).toMatchObject({ session_id: session.id, attributes: { extra: [1] } })
+    expect(told).toHaveLength(progress.length + 1)
+  })
+
+  it('the signal is aborted by a cancel and by the time-out', async () => {
+    const { session, telemetry, events } = await open()
+    const canceled = new ComputeTask({ function: functions.listen })
+    await session.submitTasks([canceled])
+    await eventually(() => {
+      expect(events.some((event) => event.event_type === 'tutti.TaskProgress')).toBe(true)
+    })
+    session.cancel(canceled)
+    await session.waitTasks([canceled])
+    expect(canceled.state).toBe('CANCELED')
+    const late = new ComputeTask({ function: functions.listen, timeoutSeconds: 0.3 })
+    await session.submitTasks([late])
+    await session.waitTasks([late])
+    expect(late.state).toBe('FAILED')
+    await telemetry.flush()
+    expect((late.error as Error).cause).toMatchObject({ name: 'TimeoutError' })
+    // A worker whose code ended by itself is kept.
+    const lost = events.filter((event) => event.event_type === 'tutti.WorkerLost')
+    expect(lost).toEqual([])
+    const workers = events.flatMap((event) => event.attributes['worker_id'] ?? [])
+    expect(new Set(workers).size).toBe(1)
+  })
+
+  it('a retry has the number of its attempt', async () => {
+    const { session } = await open()
+    const task = new ComputeTask({ function: functions.failFirst, retries: 1 })
+    await session.submitTasks([task])
+    expect(await task).toBe(2)
+  })
+})
+
+it('currentTask() is undefined outside of a task', () => {
+  expect(currentTask()).toBeUndefined()
+})
