@@ -41,6 +41,13 @@ describe('InferenceBackend.fromConfig', () => {
     expect(await task).toContain('hello')
   })
 
+  it('answers a task that names neither backend nor model', async () => {
+    await using session = new Session([await open(sections)])
+    const task = new AITask({ prompt: 'anyone?' })
+    await session.submitTasks([task])
+    expect([await task, task.backend]).toEqual([expect.stringContaining('anyone?'), 'inference'])
+  })
+
   it('options take precedence over a file and an object', async () => {
     for (const source of [configWith(window), sections]) {
       const options = { name: 'llm', modelName: 'other', maxBatchWaitMs: 5 }

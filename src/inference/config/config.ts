@@ -126,7 +126,7 @@ function resolveConfig(root: ConfigNode, context: ResolveContext): InferenceConf
   const config: InferenceConfig = {
     ...required,
     hardware,
-    llm: resolveLlm(file.llm, written),
+    llm: resolveLlm(file.llm, written, engine),
     batching,
     guardrails: resolveGuardrails(file.guardrails, written),
     dynamicWorkers: resolveDynamicWorkers(file.dynamic_workers, written, hardware, slots),
@@ -238,7 +238,14 @@ function resolveBatching(
   }
 }
 
-function resolveLlm(section: FileConfig['llm'], written: WrittenFile): LlmConfig {
+function resolveLlm(
+  section: FileConfig['llm'],
+  written: WrittenFile,
+  { kind }: EngineConfig,
+): LlmConfig {
+  // Not every server knows these fields: without effect they are not sent.
+  const isUpstream = kind === 'openai' || kind === 'process'
+  const isLeftOut = (key: string): boolean => isUpstream && !written.has('llm', key)
   const maxModelLen = section.max_model_len
   const maxTokens = section.max_tokens ?? Math.min(100, maxModelLen)
   if (maxTokens > maxModelLen) {
@@ -251,8 +258,8 @@ function resolveLlm(section: FileConfig['llm'], written: WrittenFile): LlmConfig
     maxModelLen,
     temperature: section.temperature,
     topP: section.top_p,
-    topK: section.top_k,
-    repetitionPenalty: section.repetition_penalty,
+    topK: isLeftOut('top_k') ? 0 : section.top_k,
+    repetitionPenalty: isLeftOut('repetition_penalty') ? 1 : section.repetition_penalty,
     seed: section.seed ?? null,
     stop: section.stop ?? [],
     ignoreEos: section.ignore_eos,

@@ -114,6 +114,16 @@ engine: { kind: echo, latency_ms: 1.5, latency_per_prompt_ms: 2 }
     expect(config.hubToken?.reveal()).toBe('abc')
   })
 
+  it('defaults that not every server knows are without effect for an upstream server', () => {
+    const upstream = 'engine: { kind: openai, base_url: "http://a/v1" }'
+    const neutral = { topK: 0, repetitionPenalty: 1, temperature: 0.5, topP: 0.95 }
+    expect(parse(`${local}${upstream}`).llm).toMatchObject(neutral)
+    const given = 'llm: { top_k: 50, repetition_penalty: 1.1 }'
+    const kept = { topK: 50, repetitionPenalty: 1.1 }
+    expect(parse(`${local}${given}\n${upstream}`).llm).toMatchObject(kept)
+    expect(parse(local).llm).toMatchObject(kept)
+  })
+
   it('a configuration is frozen deeply', () => {
     const { engine, llm, guardrails } = parse(
       `${local}engine: { kind: process, command: serve it, env: { A: b } }`,
