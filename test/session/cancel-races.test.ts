@@ -58,4 +58,19 @@ describe('row 23: cancel() at any moment', () => {
     const { canceled: count } = telemetry.summary().tasks
     expect(count).toBe(canceled.size)
   })
+
+  it('row 23: the result of an abandoned closure is dropped and counted', async () => {
+    await using session = new Session([await ConcurrentBackend.create({ name: 'local' })])
+    const telemetry = await session.startTelemetry()
+    const late = Promise.withResolvers<string>()
+    const task = new ComputeTask({ function: () => late.promise })
+    await session.submitTasks([task])
+    await turns(1)
+    expect([task.state, session.cancel(task)]).toEqual(['RUNNING', true])
+    expect([task.state, telemetry.summary().late_results]).toEqual(['CANCELED', 0])
+    late.resolve('too late')
+    await turns(1)
+    expect([task.state, task.returnValue]).toEqual(['CANCELED', undefined])
+    expect(telemetry.summary().late_results).toBe(1)
+  })
 })
