@@ -2,6 +2,7 @@ import { once } from 'node:events'
 import { PassThrough, Writable } from 'node:stream'
 import { stripVTControlCharacters } from 'node:util'
 import { describe, expect, it } from 'vitest'
+import { ComputeTask, ConcurrentBackend, currentTask } from '../../../src/index.ts'
 import { followProgress, Session, ValueError } from '../../../src/index.ts'
 import { FakeBackend } from '../../../src/testing/fake-backend.ts'
 import { quick } from '../../session/open-session.ts'
@@ -61,6 +62,27 @@ describe('followProgress', () => {
     stop()
     await session.close()
     expect(text).toContain('session s-1\n')
+  })
+
+  it('progress: what a task reports about itself is shown while it runs', async () => {
+    await using session = new Session([await ConcurrentBackend.create()])
+    const telemetry = await session.startTelemetry()
+    const stream = new FakeStream()
+    const stop = followProgress(telemetry, { stream })
+    const reported = Promise.withResolvers<void>()
+    telemetry.subscribe((event) => {
+      if (event.event_type === 'tutti.TaskProgress') reported.resolve()
+    })
+    const task = new ComputeTask({
+      function: async () => {
+        currentTask()?.progress(0.25, 'a quarter')
+        await new Promise(() => {})
+      },
+    })
+    await session.submitTasks([task])
+    await reported.promise
+    stop()
+    expect(stripVTControlCharacters(stream.text)).toContain('running 1  at 25 % (a quarter)')
   })
 
   it('progress: an error of the stream ends the display, not the program', async () => {
