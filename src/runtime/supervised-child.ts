@@ -6,7 +6,9 @@
 import { type ChildProcess, fork } from 'node:child_process'
 import { randomInt } from 'node:crypto'
 import { existsSync } from 'node:fs'
+import { closeSync, openSync } from 'node:fs'
 import type { Socket } from 'node:net'
+import { devNull } from 'node:os'
 import { fileURLToPath } from 'node:url'
 import type { Clock } from '../foundation/clock.ts'
 import { BackendError, messageOf, TimeoutError } from '../foundation/errors.ts'
@@ -263,6 +265,7 @@ export class SupervisedChild<Out, In> {
       // What made it due may have been withdrawn.
       if (this.#outbox.size === 0) return
       try {
+        expectDescriptors(neededDescriptors)
         this.start()
       } catch (error) {
         this.#exit({ error: error as Error })
@@ -322,6 +325,22 @@ export class SupervisedChild<Out, In> {
     this.#cancelStartTimer()
     this.#exited.resolve()
     this.#options.onExit({ code, signal, error, output: this.#tail.text })
+  }
+}
+
+/** Two streams, the channel and a pipe of Node's own. */
+const neededDescriptors = 6
+
+/**
+ * A start that fails for want of descriptors loses those it had made already: Node forgets them. So
+ * it is tried only with room for all of them; else this throws the system's error.
+ */
+export function expectDescriptors(count: number): void {
+  const opened: number[] = []
+  try {
+    while (opened.length < count) opened.push(openSync(devNull, 'r'))
+  } finally {
+    for (const descriptor of opened) closeSync(descriptor)
   }
 }
 

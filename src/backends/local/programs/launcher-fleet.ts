@@ -2,6 +2,7 @@
 
 import type { Clock } from '../../../foundation/clock.ts'
 import { BackOff } from '../../../runtime/back-off.ts'
+import { errnoOf } from '../../../foundation/errors.ts'
 import { boundedWait } from '../../../foundation/promises.ts'
 import { groupsOf, signalGroup } from '../../../runtime/process-group.ts'
 import {
@@ -13,6 +14,7 @@ import {
   SupervisedChild,
 } from '../../../runtime/supervised-child.ts'
 import {
+  isTransient,
   type FromLauncher,
   launcherVariable,
   type LauncherSetup,
@@ -32,6 +34,8 @@ const nodeFlags = [
 const startBackOff = { firstDelayMs: 100, maxDelayMs: 2000, giveUpAfter: 5 }
 /** Beyond it, a pool that closes kills its launchers. */
 const graceMs = 10_000
+/** For launchers that the system refused to start: it may have the resources later. */
+const refusalBackOff = { firstDelayMs: 100, maxDelayMs: 5000 }
 /** How often a launcher with programs is asked for an answer within its deadline. */
 const pingsPerDeadline = 3
 
@@ -45,12 +49,15 @@ export interface FleetOptions {
   /** In the order in which things happened. */
   onUpdates(updates: readonly ProgramUpdate[]): void
   onLost(launcher: Launcher, reason: string): void
+  /** The system lacks resources for a launcher; the next is to be asked for after the delay. */
+  onRefused(errno: string, delayMs: number, isFirst: boolean): void
 }
 
 export class LauncherFleet {
   readonly #options: FleetOptions
   readonly #launchers: Launcher[] = []
   readonly #startFailures = new BackOff(startBackOff)
+  readonly #refusals = new BackOff(refusalBackOff)
   #count = 0
   #isClosing = false
   #isWatching = false
@@ -69,13 +76,19 @@ export class LauncherFleet {
     const idle = this.#launchers.find(({ load }) => load === 0)
     const launcher =
       idle ??
-      (this.#launchers.length < this.#options.size
+      (this.#hasRoom
         ? this.#add()
         : this.#launchers.reduce((least, other) => (other.load < least.load ? other : least)))
     launcher.load++
     launcher.child.ref()
     if (!this.#isWatching) this.#watch()
     return launcher
+  }
+
+  /** While the system refuses launchers, those that run take all programs. */
+  get #hasRoom(): boolean {
+    const { length } = this.#launchers
+    return length === 0 || (length < this.#options.size && this.#refusals.failures === 0)
   }
 
   release(launcher: Launcher): void {
@@ -130,6 +143,7 @@ export class LauncherFleet {
 
   #receive(launcher: Launcher, messages: readonly FromLauncher[]): void {
     this.#startFailures.reset()
+    this.#refusals.reset()
     launcher.hasReported = true
     launcher.unanswered = 0
     // Its programs were reported as lost.
@@ -176,8 +190,21 @@ export class LauncherFleet {
   }
 
   #onExit(launcher: Launcher, exit: ChildExit): void {
+    const errno = errnoOf(exit.error)
+    if (launcher.child.pid === undefined && isTransient(errno)) return this.#refuse(launcher, errno)
     const isUnexpected = !this.#isClosing || exit.code !== 0
     this.#lose(launcher, exitReason(exit), isUnexpected)
+  }
+
+  /** It was never started: nothing is lost with it, and what it was to start waits. */
+  #refuse(launcher: Launcher, errno: string): void {
+    launcher.isRefused = true
+    launcher.isLost = true
+    this.#remove(launcher)
+    const isFirst = this.#refusals.failures === 0
+    const delayMs = this.#refusals.fail(this.#options.clock.monotonicMs())
+    this.#options.onRefused(errno, delayMs, isFirst)
+    this.#options.onLost(launcher, errno)
   }
 
   #remove(launcher: Launcher): void {
@@ -212,6 +239,8 @@ export class Launcher {
   unanswered = 0
   /** Whether it was given up because it did not answer. */
   isSilent = false
+  /** Whether the system refused to start it. */
+  isRefused = false
   isLost = false
   /** Whose ended programs left something behind. */
   readonly owners = new Set<string>()

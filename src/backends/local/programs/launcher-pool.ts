@@ -67,6 +67,9 @@ export class LauncherPool implements Executor {
   /** How many launchers did not answer while they were to start the program of a job. */
   readonly #silent = new WeakMap<Job, number>()
   #isPausing = false
+  /** The system refuses launchers: nothing is assigned, so that waiting programs hold no cores. */
+  #isWithoutLauncher = false
+  #cancelWait: () => void = () => {}
   #closing: Promise<void> | undefined
   #closeReason = ''
   #onIdle: (() => void) | undefined
@@ -92,10 +95,15 @@ export class LauncherPool implements Executor {
         this.#throttle(updates)
       },
       onLost: (launcher, reason) => this.#lose(launcher, reason),
+      onRefused: (errno, delayMs, isFirst) => {
+        if (isFirst) this.#tellThrottled('a launcher', errno, 0)
+        this.#awaitLauncher(delayMs)
+      },
     })
   }
 
   get freeSlots(): number {
+    if (this.#isWithoutLauncher) return 0
     return Math.max(0, this.#limit.limit - this.#attempts.size)
   }
 
@@ -134,6 +142,7 @@ export class LauncherPool implements Executor {
 
   async #close(reason: string): Promise<void> {
     this.#closeReason = reason
+    this.#cancelWait()
     const cancelKill = this.#clock.after(closeDeadlineMs, () => this.#fleet.kill())
     for (const { job } of this.#attempts.all()) this.cancel(job, reason)
     if (this.#attempts.size > 0) {
@@ -187,9 +196,7 @@ export class LauncherPool implements Executor {
     const refused = updates.find((item) => item.kind === 'refused')
     if (refused === undefined || this.#held.size === 0) return
     if (this.#limit.refuse(this.#attempts.size - this.#held.size)) {
-      const reason = `the system refused to start a program: ${refused.errno}`
-      const { limit } = this.#limit
-      this.#listener.notice(toEventNotice(BackendThrottled, { reason, limit }))
+      this.#tellThrottled('a program', refused.errno, this.#limit.limit)
     }
     if (this.#isPausing) return
     this.#isPausing = true
@@ -197,6 +204,21 @@ export class LauncherPool implements Executor {
       this.#isPausing = false
       this.#retry(1)
     })
+  }
+
+  #awaitLauncher(delayMs: number): void {
+    this.#isWithoutLauncher = true
+    this.#cancelWait()
+    this.#cancelWait = this.#clock.after(delayMs, () => {
+      this.#isWithoutLauncher = false
+      // Asks for work.
+      this.#listener.giveBack([])
+    })
+  }
+
+  #tellThrottled(what: string, errno: string, limit: number): void {
+    const reason = `the system refused to start ${what}: ${errno}`
+    this.#listener.notice(toEventNotice(BackendThrottled, { reason, limit }))
   }
 
   /** Starts held programs up to the limit, and at least `least`. */
@@ -214,7 +236,7 @@ export class LauncherPool implements Executor {
     const lost = attempts.filter(({ pid }) => pid !== 0)
     for (const { pid } of lost) signalGroup(pid, 'SIGKILL')
     const workerId = launcher.id
-    if (this.#closing === undefined) {
+    if (this.#closing === undefined && !launcher.isRefused) {
       const tasks = lost.map(({ job }) => job.uid)
       const nodeId = this.#nodeId
       const fields = { worker_id: workerId, reason, tasks }

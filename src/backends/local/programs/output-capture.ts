@@ -5,7 +5,12 @@
 import { closeSync, constants, fstatSync, openSync, type Stats } from 'node:fs'
 import { errnoOf, withoutStack } from '../../../foundation/errors.ts'
 import { OutputFileError } from '../../../foundation/task-errors.ts'
-import type { CaptureBounds, CapturedOutput, ProgramRequest } from './protocol.ts'
+import {
+  type CaptureBounds,
+  type CapturedOutput,
+  isTransient,
+  type ProgramRequest,
+} from './protocol.ts'
 
 /** Takes any number of bytes; never holds more than the bounds say. */
 export class OutputCapture {
@@ -174,11 +179,8 @@ function reopenFifo(path: string): number {
 
 function explain(path: string, error: unknown): unknown {
   const errno = errnoOf(error)
+  if (isTransient(errno)) return error
   switch (errno) {
-    case 'EMFILE':
-    case 'ENFILE':
-    case 'ENOMEM':
-      return error
     case 'ENXIO':
       return refused(`${path} has no reader`, 'Open the FIFO for reading first, or name a file.')
     case 'EISDIR':

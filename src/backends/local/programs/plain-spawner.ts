@@ -4,11 +4,11 @@
  */
 
 import { type ChildProcess, spawn } from 'node:child_process'
-import { closeSync, openSync } from 'node:fs'
 import type { Readable } from 'node:stream'
 import { systemClock as clock } from '../../../foundation/clock.ts'
 import { errnoOf } from '../../../foundation/errors.ts'
 import { signalGroup } from '../../../runtime/process-group.ts'
+import { expectDescriptors } from '../../../runtime/supervised-child.ts'
 import { machineMs } from '../machine-time.ts'
 import type { OutputCapture } from './output-capture.ts'
 import type { ProgramWatcher, SpawnPlan, Spawner } from './spawner.ts'
@@ -21,6 +21,7 @@ const quietTurns = 3
  */
 const longestRest = 1_048_576
 
+/** Three socket pairs and a pipe of Node's own. */
 const neededDescriptors = 10
 
 export class PlainSpawner implements Spawner {
@@ -33,7 +34,7 @@ export class PlainSpawner implements Spawner {
   spawn(plan: SpawnPlan, watcher: ProgramWatcher): number {
     let child: ChildProcess
     try {
-      expectRoom()
+      expectDescriptors(neededDescriptors)
       child = spawn(plan.file, plan.argv.slice(1), {
         argv0: plan.argv[0] ?? plan.file,
         env: plan.env ?? this.#environment,
@@ -66,19 +67,6 @@ export class PlainSpawner implements Spawner {
   }
 
   settle(): void {}
-}
-
-/**
- * A start that fails for want of descriptors loses those it had made already: Node forgets them. So
- * it is tried only with room for three socket pairs and a pipe.
- */
-function expectRoom(): void {
-  const opened: number[] = []
-  try {
-    for (let count = 0; count < neededDescriptors; count++) opened.push(openSync('/dev/null', 'r'))
-  } finally {
-    for (const descriptor of opened) closeSync(descriptor)
-  }
 }
 
 const target = (output: number | OutputCapture): number | 'pipe' =>

@@ -8,13 +8,14 @@ import { machineMs } from '../machine-time.ts'
 import { BackgroundGroups } from './background-groups.ts'
 import { openOutputs, type Outputs } from './output-capture.ts'
 import { explainRefusal, ProgramLookup } from './program-lookup.ts'
-import type { FromLauncher, LauncherSetup, ProgramRequest } from './protocol.ts'
+import {
+  type FromLauncher,
+  isTransient,
+  type LauncherSetup,
+  type ProgramRequest,
+} from './protocol.ts'
 import { RunningProgram } from './running-program.ts'
 import type { ProgramWatcher, SpawnPlan, Spawner } from './spawner.ts'
-
-/** The system lacks resources now; it may have them later. */
-const isTransient = (errno: string): boolean =>
-  errno === 'EMFILE' || errno === 'ENFILE' || errno === 'EAGAIN' || errno === 'ENOMEM'
 
 interface RunnerParts {
   readonly spawner: Spawner

@@ -93,3 +93,7 @@ export type FromLauncher =
   | ProgramUpdate
   | { readonly kind: 'backgroundEnded'; readonly owner: string }
   | { readonly kind: 'pong' }
+
+/** The system lacks resources now; it may have them later. */
+export const isTransient = (errno: string): boolean =>
+  errno === 'EMFILE' || errno === 'ENFILE' || errno === 'EAGAIN' || errno === 'ENOMEM'

@@ -8,7 +8,11 @@ import { expectCompleted, openPool } from './pool-driver.ts'
 
 /** Runs programs in a process of its own under limits, and gives its last line. */
 function runLimited(limits: string, ...args: string[]) {
-  const file = join(import.meta.dirname, 'fixtures/run-programs.ts')
+  return runFixture('run-programs.ts', limits, args)
+}
+
+function runFixture(name: string, limits: string, args: readonly string[]) {
+  const file = join(import.meta.dirname, 'fixtures', name)
   const script = `${limits}; exec "$@"`
   const command = ['-c', script, 'bash', process.execPath, file, ...args]
   const { stdout, stderr } = spawnSync('bash', command, {
@@ -39,6 +43,12 @@ needs(canDropRights)('row 29: too few processes slow the pool down and lose noth
   const result = runLimited(become, 'auto', '64', '300', '/bin/sleep', '0.02')
   expect(result).toMatchObject({ complete: 300, fail: 0, cancel: 0 })
   expect(Reflect.get(result, 'throttled')).toBeGreaterThan(0)
+})
+
+it('row 29: programs wait while the system refuses to start their launcher', () => {
+  const result = runFixture('without-descriptors.ts', 'ulimit -n 100', [])
+  const seen = ['the system refused to start a launcher: EMFILE']
+  expect(result).toMatchObject({ seen, completed: 22, stderr: '' })
 })
 
 it('row 29: many programs in one go all succeed with 1024 file descriptors', () => {
