@@ -127,7 +127,8 @@ export class JobRunner {
       mailbox.starts[slot] = run === undefined ? Number.NaN : at
       let isSilent = true
       if (mailbox.begin(slot)) {
-        const [uid, args] = [jobs[index * 3 + 1] as string, jobs[index * 3 + 2] as unknown[]]
+        const uid = jobs[index * 3 + 1] as string
+        const args = jobs[index * 3 + 2] as unknown[]
         const task = new WorkerTask(uid, attempts?.[index] ?? 1, this.#host, slot)
         this.#running = task
         const ran =
