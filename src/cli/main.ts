@@ -4,11 +4,12 @@
 // First: dependencies fail on an older Node with errors of their own.
 import './require-node.ts'
 import { Command, CommanderError, InvalidArgumentError } from 'commander'
-import { messageOf, TuttiError } from '../foundation/errors.ts'
+import { BackendError, messageOf, TuttiError } from '../foundation/errors.ts'
 import { expectOrigin } from '../foundation/options.ts'
 import { version } from '../foundation/version.ts'
 import { exitCodes } from './exit.ts'
 import { verifyJournal } from './journal.ts'
+import type { AgentCommandOptions, AgentsCommandOptions } from './agent.ts'
 import { createOutput, type Output, type OutputForm } from './output.ts'
 import type { ServeOptions } from './serve.ts'
 import { guardStreams, type StandardStreams } from './standard-streams.ts'
@@ -47,6 +48,7 @@ function createCli(streams: StandardStreams, finish: (code: number) => void): Cl
   addDemo(cli)
   addServe(cli)
   addModel(cli)
+  addAgents(cli)
   addJournal(cli)
   return cli
 }
@@ -95,6 +97,39 @@ function addModel({ program, output, finish }: Cli): void {
     })
 }
 
+function addAgents({ program, output, finish }: Cli): void {
+  const connection = (command: Command): Command =>
+    command
+      .requiredOption('--connect <url>', 'the NATS server, such as nats://127.0.0.1:4222')
+      .requiredOption('--token-file <file>', 'the token of the cluster; only you may read it')
+      .option('--credentials <file>', 'a .creds file or an NKey seed for the server')
+      .option('--user <name>', 'a user of the server, with --password-file')
+      .option('--password-file <file>', "the user's password; only you may read it")
+      .option('--tls-ca <file>', 'encrypts, and trusts the certificates of this authority')
+      .option('--tls', 'encrypts, and trusts the authorities of the system')
+      .option('--plaintext', 'allows a server on another machine without TLS')
+  connection(program.command('agent'))
+    .description('runs tasks of a cluster on this machine, until it is drained by SIGTERM')
+    .option('--name <name>', "the node's name in events (default: the host's name)")
+    .option('--cores <n>', 'cores for tasks (default: those of this machine)', toCount)
+    .option('--gpus <list>', 'how many GPUs, or which: 0,1 or GPU-uuid,… (default: all)')
+    .option('--memory-mb <n>', 'megabytes for tasks (default: those of this machine)', toCount)
+    .option('--label <key=value>', 'a label that tasks may ask for; repeatable', toLabels)
+    .option('--work-dir <folder>', 'where folders of sessions are created')
+    .option('--only <kind>', 'runs only these: functions or programs')
+    .option('--allow <glob>', 'runs only these programs and modules; repeatable', toList)
+    .action(async (options: AgentCommandOptions) => {
+      const { runAgent } = await import('./agent.ts')
+      finish(await runAgent(options, output()))
+    })
+  connection(program.command('agents'))
+    .description('lists the agents of a cluster')
+    .action(async (options: AgentsCommandOptions) => {
+      const { listAgents } = await import('./agent.ts')
+      finish(await listAgents(options, output()))
+    })
+}
+
 function addJournal({ program, output, finish }: Cli): void {
   program
     .command('journal')
@@ -130,6 +165,23 @@ function toOrigins(text: string, before: readonly string[] = []): readonly strin
   }
 }
 
+const toList = (text: string, before: readonly string[] = []): readonly string[] => [
+  ...before,
+  text,
+]
+
+function toLabels(
+  text: string,
+  before: Readonly<Record<string, string>> = {},
+): Readonly<Record<string, string>> {
+  const [key = '', ...rest] = text.split('=')
+  if (key === '' || rest.length === 0) {
+    throw new InvalidArgumentError('expected a label such as disk=ssd')
+  }
+  if (Object.hasOwn(before, key)) throw new InvalidArgumentError(`"${key}" was given twice`)
+  return { ...before, [key]: rest.join('=') }
+}
+
 async function main(): Promise<void> {
   const streams = guardStreams({
     stdout: process.stdout,
@@ -161,7 +213,7 @@ function explain(error: unknown, program: Command, output: Output): number {
   }
   if (!(error instanceof TuttiError)) throw error
   output.failure(error)
-  return exitCodes.usage
+  return BackendError.isInstance(error) ? exitCodes.backendFailed : exitCodes.usage
 }
 
 /** Without a command the library prints its help, which is no message. */

@@ -24,9 +24,12 @@ export function toTaskError({ uid }: Task, error: unknown): TuttiError {
 export const toCancelError = ({ uid }: Task, reason: string): TaskCanceledError =>
   withoutStack(() => new TaskCanceledError(uid, reason))
 
-/** What the task's own code threw is no lost worker, whatever its class. */
+/**
+ * What the task's own code threw is no lost worker, whatever its class. A lost node says nothing
+ * about the task either.
+ */
 export const isWorkerLoss = ({ error, isThrown }: FailReport): boolean =>
-  isThrown !== true && isA(error, WorkerLostError)
+  isThrown !== true && isA(error, WorkerLostError) && error.code !== 'NodeLostError'
 
 /** A task that has killed this many workers is not retried. */
 const poisonLimit = 3

@@ -223,6 +223,8 @@ export class SessionCore {
     if (admitted !== null) await within(deadline, () => admitted)
     // Before the release: a remote backend may remove what it keeps for the session then.
     if (this.#recordedEnds.hasPending) await within(deadline, () => this.#recordedEnds.settle())
+    // The last samples of remote nodes need their backends.
+    await within(deadline, async () => this.#telemetry?.poller.stop())
     await Promise.all(
       this.#bindings.map(async ({ backend, connection }) => {
         await within(deadline, () => connection.release(closeReason))

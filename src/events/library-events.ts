@@ -157,3 +157,16 @@ export const NodeLost = typed<{ tasks: readonly string[] }>()(
   defineEvent('tutti.NodeLost', { reason: 'str', tasks: 'any' }),
 )
 export type NodeLost = InstanceType<typeof NodeLost>
+
+/**
+ * Tasks that were sent to a lost node and not reported as begun run on another one; `count` of
+ * them may have begun there in the last moments, without a report.
+ */
+export const TaskMoved = typed<{ tasks: readonly string[] }>()(
+  defineEvent('tutti.TaskMoved', { count: 'int', tasks: 'any' }),
+)
+export type TaskMoved = InstanceType<typeof TaskMoved>
+
+/** The end of an attempt came after the task had moved or ended, and was dropped. */
+export const StaleResult = defineEvent('tutti.StaleResult', { attempt: 'int' })
+export type StaleResult = InstanceType<typeof StaleResult>

@@ -28,6 +28,15 @@ export class Fifo<T> {
     return item
   }
 
+  /** The first item, which stays. */
+  peek(): T | undefined {
+    return this.#items[this.#from]
+  }
+
+  *[Symbol.iterator](): Generator<T> {
+    for (let at = this.#from; at < this.#items.length; at++) yield this.#items[at] as T
+  }
+
   /** Removes and returns up to `most` items from the head. */
   take(most: number): T[] {
     const taken: T[] = []

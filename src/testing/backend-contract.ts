@@ -45,7 +45,6 @@ interface Stage {
   readonly backend: Backend
   readonly listener: RecordingListener
   readonly connection: Connection
-  readonly session: FakeSession
   readonly tasks: ContractTasks
   readonly flood: number
   readonly job: (task: AnyTask) => Job
@@ -137,10 +136,11 @@ const cases: Readonly<Record<string, (stage: Stage) => Promise<void>>> = {
     assert.ok(last?.kind === 'fail' && last.error instanceof TimeoutError)
   },
   'leaves other clients alone when one is released': async (stage) => {
-    const { backend, listener, connection, session, tasks, job } = stage
+    const { backend, listener, connection, tasks, job } = stage
     const other = new RecordingListener()
+    const session = new FakeSession('other-session')
     const shared = backend.connect(other, session)
-    const [mine, theirs] = [job(tasks.endless()), job(tasks.endless())]
+    const [mine, theirs] = [job(tasks.endless()), session.createJob(tasks.endless())]
     connection.submit([mine])
     shared.submit([theirs])
     await Promise.all([listener.started(mine), other.started(theirs)])

@@ -80,7 +80,8 @@ const globalPermits: readonly Permit[] = [
       'src/backends/local/functions/process-link.ts',
       'src/backends/local/programs/launcher.ts',
       'src/inference/engines/llama/llama-program.ts',
-      'src/inference/engines/process/guard.ts',
+      'src/runtime/server/guard.ts',
+      'src/cluster/agent/agent-program.ts',
     ],
   },
 ]

@@ -38,6 +38,9 @@ export const layers: Readonly<Record<string, readonly string[]>> = {
     'dashboard',
     'checkpoint',
     'views',
+    'cluster/agent-list.ts',
+    'cluster/agent/agent-options.ts',
+    'cluster/cluster-options.ts',
   ],
   testing: [...base, backendPort, 'inference/generation/inference-engine.ts', 'cli/output.ts'],
 }
@@ -61,6 +64,13 @@ export const subLayers: Readonly<Record<string, Readonly<Record<string, readonly
     server: ['generation'],
     models: [],
     '.': ['guardrails', 'config', 'generation', 'engines', 'server'],
+  },
+  cluster: {
+    broker: [],
+    wire: [],
+    driver: ['broker', 'wire'],
+    agent: ['broker', 'wire', 'cluster-options.ts'],
+    '.': ['broker', 'wire', 'driver', 'agent'],
   },
   telemetry: {
     metrics: [],

@@ -15,13 +15,14 @@ import { inferenceError, type InferenceErrorCode } from '../generation/inference
 import { type AttachedEngine, createOpenAiEngine } from './openai.ts'
 import { unlessAborted } from '../../foundation/promises.ts'
 import { probeOnce, UpstreamLink } from './openai/upstream-link.ts'
-import { GuardedServer } from './process/guarded-server.ts'
+import { GuardedServer, LaunchError } from '../../runtime/server/guarded-server.ts'
 import {
   checkTemplate,
   childEnvironment,
   type Environment,
   fillTemplate,
   findFreePort,
+  inheritedEnvironment,
   sliceOf,
   toOrigin,
   type WorkerSlice,
@@ -147,7 +148,7 @@ class ProcessEngine implements InferenceEngine {
       this.#giveUp('engine_timeout', `was not ready within ${startTimeoutSeconds} s`),
     )
     try {
-      await unlessAborted(signal, attached.server.launched)
+      await unlessAborted(signal, attached.server.launched).catch(throwLaunchError)
       await this.#waitForHealth(attached.link)
       const facts = await unlessAborted(signal, attached.engine.start())
       this.#attend(attached)
@@ -180,6 +181,7 @@ class ProcessEngine implements InferenceEngine {
     const server = new GuardedServer({
       command: fillTemplate(this.#options.command, values),
       env: childEnvironment(process.env, { env, hubToken, node, gpus }),
+      guardEnv: inheritedEnvironment(process.env),
       graceMs,
       clock,
       onLine: (line) => {
@@ -245,4 +247,13 @@ class ProcessEngine implements InferenceEngine {
 
 async function release({ engine, link, server }: Attached): Promise<void> {
   await Promise.all([engine.close(), link.close(), server.stop()])
+}
+
+function throwLaunchError(error: unknown): never {
+  if (!(error instanceof LaunchError)) throw error
+  const hint = 'install it, or name its whole path in engine.command'
+  throw inferenceError('engine_error', error.message, {
+    cause: error.cause,
+    ...(error.errno === 'ENOENT' ? { hint } : {}),
+  })
 }

@@ -4,11 +4,11 @@
  */
 
 import { spawn } from 'node:child_process'
-import { systemClock } from '../../../foundation/clock.ts'
-import { errnoOf, messageOf } from '../../../foundation/errors.ts'
-import { boundedWait } from '../../../foundation/promises.ts'
-import { connectToParent } from '../../../runtime/child-program.ts'
-import { endGroup } from '../../../runtime/process-group.ts'
+import { systemClock } from '../../foundation/clock.ts'
+import { errnoOf, messageOf } from '../../foundation/errors.ts'
+import { boundedWait } from '../../foundation/promises.ts'
+import { connectToParent } from '../child-program.ts'
+import { endGroup } from '../process-group.ts'
 
 export interface ToGuard {
   readonly kind: 'launch'

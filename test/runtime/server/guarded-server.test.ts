@@ -1,10 +1,10 @@
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { systemClock } from '../../../../src/foundation/clock.ts'
-import { fillTemplate } from '../../../../src/inference/engines/process/server-command.ts'
-import { GuardedServer } from '../../../../src/inference/engines/process/guarded-server.ts'
-import { findFreePort } from '../../../../src/inference/engines/process/server-command.ts'
-import { holdAll, page } from './connections.ts'
-import { serverCommand } from './engine-options.ts'
+import { systemClock } from '../../../src/foundation/clock.ts'
+import { fillTemplate } from '../../../src/inference/engines/process/server-command.ts'
+import { GuardedServer } from '../../../src/runtime/server/guarded-server.ts'
+import { findFreePort } from '../../../src/inference/engines/process/server-command.ts'
+import { holdAll, page } from '../../inference/engines/process/connections.ts'
+import { serverCommand } from '../../inference/engines/process/engine-options.ts'
 
 /** The fixture server, listening. */
 async function launch(mode: string, graceMs: number) {
@@ -24,6 +24,7 @@ async function launch(mode: string, graceMs: number) {
   const server = new GuardedServer({
     command: fillTemplate(serverCommand(mode), values),
     env: {},
+    guardEnv: {},
     graceMs,
     clock: systemClock,
     onLine: (line) => {

@@ -1,15 +1,15 @@
 /** A server program in a process group of its own, which ends with its guard and with us. */
 
-import type { Clock } from '../../../foundation/clock.ts'
-import { endGroup } from '../../../runtime/process-group.ts'
-import { siblingProgram, SupervisedChild } from '../../../runtime/supervised-child.ts'
-import { inferenceError } from '../../generation/inference-errors.ts'
+import type { Clock } from '../../foundation/clock.ts'
+import { endGroup } from '../process-group.ts'
+import { siblingProgram, SupervisedChild } from '../supervised-child.ts'
 import type { FromGuard, ToGuard } from './guard.ts'
-import { inheritedEnvironment } from './server-command.ts'
 
 export interface GuardedServerOptions {
   readonly command: readonly string[]
   readonly env: Readonly<Record<string, string>>
+  /** Of the process that ends the server with this one. */
+  readonly guardEnv: Readonly<Record<string, string>>
   /** Between SIGTERM and SIGKILL. */
   readonly graceMs: number
   readonly clock: Clock
@@ -33,13 +33,13 @@ export class GuardedServer {
 
   constructor(options: GuardedServerOptions) {
     this.#options = options
-    const { command, env, graceMs, clock } = options
+    const { command, env, guardEnv, graceMs, clock } = options
     this.#launched.promise.catch(() => {})
     this.#guard = new SupervisedChild<ToGuard, FromGuard>({
       program: siblingProgram(import.meta.url, 'guard'),
       clock,
       execArgv: nodeFlags,
-      env: inheritedEnvironment(process.env),
+      env: guardEnv,
       isDetached: true,
       stdout: 'capture',
       stderr: 'capture',
@@ -89,7 +89,8 @@ export class GuardedServer {
       this.#pid = message.pid
       this.#launched.resolve()
     } else if (message.kind === 'failed') {
-      this.#launched.reject(cannotLaunch(this.#options.command[0] ?? '', message))
+      const { errno, message: text } = message
+      this.#launched.reject(new LaunchError(this.#options.command[0] ?? '', errno, text))
     } else {
       this.#exitReason = message.signal ?? `exit code ${message.code}`
     }
@@ -98,19 +99,20 @@ export class GuardedServer {
   /** The guard has exited: with its work done, or killed while the server still runs. */
   async #finish(isDone: boolean): Promise<void> {
     if (!isDone && this.#pid !== undefined) await endGroup(this.#options.clock, this.#pid, 0)
-    this.#launched.reject(inferenceError('engine_error', 'the guard of the server has ended'))
+    this.#launched.reject(new Error('the guard of the server has ended'))
     this.#ended.resolve(this.#exitReason ?? 'the end of its guard')
   }
 }
 
-function cannotLaunch(name: string, { errno, message }: FromGuard & { kind: 'failed' }): Error {
-  const hint = errno === 'ENOENT' ? 'install it, or name its whole path in engine.command' : null
-  return inferenceError(
-    'engine_error',
-    `the server program "${name}" cannot be started: ${errno}`,
-    {
+/** A server program that cannot be started. */
+export class LaunchError extends Error {
+  override readonly name = 'LaunchError'
+  readonly errno: string
+
+  constructor(program: string, errno: string, message: string) {
+    super(`the server program "${program}" cannot be started: ${errno}`, {
       cause: new Error(message),
-      ...(hint === null ? {} : { hint }),
-    },
-  )
+    })
+    this.errno = errno
+  }
 }

@@ -1,0 +1,117 @@
+/** `tutti agent` runs tasks of a cluster on this machine; `tutti agents` lists who does. */
+
+import { availableParallelism } from 'node:os'
+import { findAgents } from '../cluster/agent-list.ts'
+import { startAgent } from '../cluster/agent/agent-options.ts'
+import type { BrokerOptions } from '../cluster/cluster-options.ts'
+import { ValueError } from '../foundation/errors.ts'
+import { exitCodes, firstSignal } from './exit.ts'
+import type { Output } from './output.ts'
+
+interface ConnectionOptions {
+  readonly connect: string
+  readonly tokenFile: string
+  readonly credentials?: string
+  readonly user?: string
+  readonly passwordFile?: string
+  readonly tlsCa?: string
+  readonly tls?: boolean
+  readonly plaintext?: boolean
+}
+
+export type AgentsCommandOptions = ConnectionOptions
+
+export interface AgentCommandOptions extends ConnectionOptions {
+  readonly name?: string
+  readonly cores?: number
+  readonly gpus?: string
+  readonly memoryMb?: number
+  readonly label?: Readonly<Record<string, string>>
+  readonly workDir?: string
+  readonly only?: string
+  readonly allow?: readonly string[]
+}
+
+/** The first signal drains: what runs is finished. A second one ends the process. */
+export async function runAgent(options: AgentCommandOptions, output: Output): Promise<number> {
+  const { name, cores, memoryMb, label, workDir, gpus, only, allow } = options
+  if (cores !== undefined && cores > availableParallelism()) {
+    output.problem(`--cores ${cores}: this machine has ${availableParallelism()}`)
+  }
+  const signal = firstSignal(output.closed)
+  try {
+    const agent = await startAgent({
+      ...toBrokerOptions(options),
+      ...(name === undefined ? {} : { name }),
+      ...(cores === undefined ? {} : { cores }),
+      ...(gpus === undefined ? {} : { gpus: toGpus(gpus) }),
+      ...(memoryMb === undefined ? {} : { memoryMb }),
+      ...(label === undefined ? {} : { labels: label }),
+      ...(workDir === undefined ? {} : { workDir }),
+      ...(only === undefined ? {} : { only: toKind(only) }),
+      ...(allow === undefined ? {} : { allow }),
+    })
+    output.problem(`agent ${agent.name} is connected to ${options.connect}`)
+    const received = await Promise.race([signal.received, agent.left.then(() => null)])
+    if (received === null) await agent.close()
+    else {
+      output.problem(`${received}: finishes what runs, then leaves; a second one ends it`)
+      agent.drain()
+    }
+    await agent.left
+    output.result({ name: agent.name, state: 'left' }, [`agent ${agent.name} has left`])
+    return exitCodes.ok
+  } finally {
+    signal.release()
+  }
+}
+
+export async function listAgents(options: AgentsCommandOptions, output: Output): Promise<number> {
+  const { agents, unusable } = await findAgents(toBrokerOptions(options))
+  const rows = agents.map(({ name, state, facts, version, sessions, host, pid }) => ({
+    name,
+    state,
+    cores: facts.cores,
+    gpus: facts.gpus,
+    memory_mb: facts.memoryMb,
+    labels: facts.labels,
+    version,
+    sessions,
+    host,
+    pid,
+  }))
+  const lines = rows.map(
+    (row) =>
+      `${row.name}  ${row.state}  ${row.cores} cores  ${row.gpus} GPUs  ${row.memory_mb} MB  ` +
+      `${Object.entries(row.labels)
+        .map(([key, value]) => `${key}=${value}`)
+        .join(',')}  tutti ${row.version}  ${row.sessions} sessions`,
+  )
+  const none = rows.length === 0 && unusable.length === 0 ? ['no agents'] : []
+  output.result({ agents: rows, unusable }, [...lines, ...unusable, ...none])
+  return exitCodes.ok
+}
+
+function toBrokerOptions(options: ConnectionOptions): BrokerOptions {
+  const { connect, tokenFile, credentials, user, passwordFile, tlsCa, tls, plaintext } = options
+  return {
+    servers: connect,
+    tokenFile,
+    ...(credentials === undefined ? {} : { credentials }),
+    ...(user === undefined ? {} : { user }),
+    ...(passwordFile === undefined ? {} : { passwordFile }),
+    ...(tlsCa === undefined ? (tls === true ? { tls: {} } : {}) : { tls: { ca: tlsCa } }),
+    ...(plaintext === undefined ? {} : { plaintext }),
+  }
+}
+
+/** `2` is a count, `0,1` and `GPU-…` are devices. */
+function toGpus(text: string): number | (number | string)[] {
+  if (/^\d+$/.test(text)) return Number(text)
+  return text.split(',').map((id) => (/^\d+$/.test(id) ? Number(id) : id))
+}
+
+function toKind(text: string): 'functions' | 'programs' {
+  if (text === 'functions' || text === 'programs') return text
+  throw new ValueError(`--only: expected functions or programs, got ${text}`, { field: '--only' })
+}

@@ -1,0 +1,44 @@
+/** The agents of a cluster, for people: who is there, with what, and who cannot be used. */
+
+import { sleep, systemClock } from '../foundation/clock.ts'
+import { type Log, processLog } from '../foundation/log.ts'
+import { connectToNats } from './broker/nats.ts'
+import { type BrokerOptions, resolveBrokerOptions } from './cluster-options.ts'
+import { AgentDirectory } from './driver/agent-directory.ts'
+import { deriveKeys } from './wire/envelope.ts'
+import type { Announcement } from './wire/messages.ts'
+import { protocolVersion } from './wire/subjects.ts'
+
+export interface AgentList {
+  readonly agents: readonly Announcement[]
+  /** Why agents that announced themselves cannot be used. */
+  readonly unusable: readonly string[]
+}
+
+/** All agents answer within this time, unless they are stopped. */
+const answerMs = 1000
+
+export async function findAgents(
+  options: BrokerOptions,
+  log: Log = processLog,
+): Promise<AgentList> {
+  const { broker: connection, token } = resolveBrokerOptions(options, 'tutti agents', log)
+  const broker = await connectToNats(connection)
+  try {
+    const keys = deriveKeys(token, '')
+    const clock = systemClock
+    const directory = new AgentDirectory({ broker, keys, clock, log, lossSeconds: 10 })
+    directory.discover()
+    await sleep(clock, answerMs)
+    directory.close()
+    const agents = directory.agents.map(({ announcement }) => announcement)
+    return {
+      agents: agents.toSorted((a, b) => (a.name < b.name ? -1 : 1)),
+      unusable: directory.otherVersions.map(
+        (theirs) => `an agent speaks protocol ${theirs}, this one speaks ${protocolVersion}`,
+      ),
+    }
+  } finally {
+    await broker.close()
+  }
+}

@@ -1,0 +1,84 @@
+/** What an agent is started with, and how it becomes an agent. */
+
+import { mkdirSync } from 'node:fs'
+import { hostname, tmpdir } from 'node:os'
+import { join, resolve } from 'node:path'
+import { ConcurrentBackend } from '../../backends/local/concurrent-backend.ts'
+import {
+  expectCores,
+  expectGpus,
+  expectMemoryMb,
+  usableCores,
+  usableMemoryMb,
+  visibleGpus,
+} from '../../backends/local/node-capacity.ts'
+import { createLocalSampler } from '../../backends/sampling/node-sampler.ts'
+import { type Clock, systemClock } from '../../foundation/clock.ts'
+import { type Log, processLog } from '../../foundation/log.ts'
+import { expectId, expectKnownKeys, expectObject, expectString } from '../../foundation/options.ts'
+import { connectToNats } from '../broker/nats.ts'
+import { brokerKeys, type BrokerOptions, resolveBrokerOptions } from '../cluster-options.ts'
+import { toToken } from '../wire/subjects.ts'
+import { Agent } from './agent.ts'
+import { type AllowRules, refuseByRules } from './allowed.ts'
+
+export interface StartAgentOptions extends BrokerOptions, AllowRules {
+  /** `node_id` of its tasks. Default: the host's name. */
+  readonly name?: string
+  readonly cores?: number
+  readonly gpus?: number | readonly (number | string)[]
+  readonly memoryMb?: number
+  /** All labels that a task asks for must be here, with the same values. */
+  readonly labels?: Readonly<Record<string, string>>
+  /** Where folders of sessions are created. Default: the system's folder for temporary files. */
+  readonly workDir?: string
+  readonly clock?: Clock
+  readonly log?: Log
+}
+
+const ownKeys = ['name', 'cores', 'gpus', 'memoryMb', 'labels', 'workDir', 'clock', 'log']
+const knownKeys = [...brokerKeys, ...ownKeys, 'only', 'allow']
+
+/** Connects an agent to its broker. It runs until it is drained or closed. */
+export async function startAgent(options: StartAgentOptions): Promise<Agent> {
+  expectKnownKeys('an agent', expectObject('options', options), knownKeys)
+  const { clock = systemClock, log = processLog, labels = {} } = options
+  const name = expectId('name', options.name ?? hostname())
+  const cores = options.cores === undefined ? usableCores() : expectCores(options.cores)
+  const gpus = options.gpus === undefined ? visibleGpus() : expectGpus(options.gpus)
+  const memoryMb =
+    options.memoryMb === undefined ? usableMemoryMb() : expectMemoryMb(options.memoryMb)
+  for (const [key, value] of Object.entries(expectObject('labels', labels))) {
+    expectString(`labels.${key}`, value)
+  }
+  const workDir = resolve(options.workDir ?? join(tmpdir(), `tutti-agent-${toToken(name)}`))
+  const { broker: connection, token } = resolveBrokerOptions(options, `agent ${name}`, log)
+  const broker = await connectToNats(connection)
+  const limits = { cores, gpus, memoryMb }
+  const backend = await ConcurrentBackend.create({
+    name: 'agent',
+    nodeId: name,
+    ...limits,
+    clock,
+    log,
+  })
+  mkdirSync(workDir, { recursive: true })
+  try {
+    return await Agent.start({
+      name,
+      token,
+      broker,
+      facts: { cores, gpus: gpus.length, memoryMb, labels },
+      backend,
+      workDir,
+      clock,
+      log,
+      createSampler: () => createLocalSampler({ clock, log, pollSeconds: 5 }),
+      refuse: (spec) => refuseByRules(options, name, spec),
+    })
+  } catch (error) {
+    await backend.close()
+    await broker.close()
+    throw error
+  }
+}

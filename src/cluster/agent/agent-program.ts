@@ -1,0 +1,33 @@
+/** The program of an agent that `ClusterBackend.local` starts. */
+
+import { messageOf } from '../../foundation/errors.ts'
+import { connectToParent } from '../../runtime/child-program.ts'
+import type { Agent } from './agent.ts'
+import { startAgent, type StartAgentOptions } from './agent-options.ts'
+
+export type ToAgentProgram = { readonly kind: 'start'; readonly options: StartAgentOptions }
+
+export type FromAgentProgram =
+  | { readonly kind: 'started' }
+  | { readonly kind: 'failed'; readonly message: string }
+
+let agent: Agent | null = null
+
+const parent = connectToParent<ToAgentProgram, FromAgentProgram>({
+  onMessage: ({ options }) => void start(options),
+  onEnd: () => void end(),
+})
+
+async function start(options: StartAgentOptions): Promise<void> {
+  try {
+    agent = await startAgent(options)
+    parent.send({ kind: 'started' })
+  } catch (error) {
+    parent.send({ kind: 'failed', message: messageOf(error) })
+  }
+}
+
+async function end(): Promise<void> {
+  await agent?.close()
+  process.exit(0)
+}

@@ -1,0 +1,389 @@
+/** One session on an agent: its jobs, from their arrival to the end that the stream has. */
+
+import { join } from 'node:path'
+import { serialize } from 'node:v8'
+import type {
+  BackendListener,
+  Connection,
+  Job,
+  Notice,
+  TaskReport,
+} from '../../backends/backend.ts'
+import { JobQueue } from '../../backends/local/job-queue.ts'
+import type { Clock } from '../../foundation/clock.ts'
+import type { TaskSpec } from '../../tasks/spec.ts'
+import type { Broker } from '../broker/broker.ts'
+import type { Keys } from '../wire/envelope.ts'
+import { decodeSpec, toFunctionSpec } from '../wire/job-batches.ts'
+import type {
+  AgentReport,
+  Attach,
+  DriverMessage,
+  HeldJob,
+  JobReference,
+  Offer,
+  WireEvent,
+  WireJob,
+  WireStart,
+} from '../wire/messages.ts'
+import { ReliableLink } from '../wire/reliable-link.ts'
+import { type SessionSubjects, sessionSubjects } from '../wire/subjects.ts'
+import { EndsOutbox } from './ends-outbox.ts'
+import { HeldAttempt } from './held-attempt.ts'
+import { SessionFolder } from './session-folder.ts'
+
+export interface AgentSessionOptions {
+  readonly attach: Attach
+  readonly agent: { readonly name: string; readonly epoch: number }
+  readonly keys: Keys
+  readonly broker: Broker
+  readonly clock: Clock
+  /** Where the folder of a session is created whose own folder is not on this node. */
+  readonly workDir: string
+  readonly connect: (listener: BackendListener) => Connection
+  /** Why the agent does not run this, or `null`. */
+  readonly refuse: (spec: TaskSpec) => unknown
+  /** What the session may send now. */
+  readonly offer: (session: AgentSession) => Offer
+  /** There is work that waits, or room for it. */
+  readonly onChange: () => void
+  readonly onRefusedMessage: (reason: string) => void
+  readonly onProblem: (error: unknown) => void
+}
+
+/** Without a word of the driver for this long nothing new is begun. */
+const silenceMs = 2000
+/** A start is told after this time, unless the end was told by then. */
+const startNoticeMs = 50
+
+export class AgentSession implements BackendListener {
+  readonly id: string
+  readonly subjects: SessionSubjects
+  readonly #options: AgentSessionOptions
+  readonly #connection: Connection
+  readonly #held = new Map<string, HeldAttempt>()
+  /** Ends that are not recorded by the driver yet: uid to attempt. */
+  readonly #ended = new Map<string, number>()
+  readonly #waiting = new JobQueue<HeldAttempt>()
+  readonly #outbox: EndsOutbox
+  readonly #unsubscribe: (() => void)[] = []
+  readonly #folder: SessionFolder
+  #link!: ReliableLink
+  #driverEpoch = 0
+  #attach: Attach
+  #sequence = 0
+  #runningCores = 0
+  #heardMs: number
+  #hasWaitingAtDriver = false
+  #starts: HeldAttempt[] = []
+  #returned: JobReference[] = []
+  #events: WireEvent[] = []
+  #isReportDue = false
+  #isDraining = false
+  #endings: Promise<void> | null = null
+
+  constructor(options: AgentSessionOptions) {
+    const { attach, agent, keys, broker, clock } = options
+    this.#options = options
+    this.#attach = attach
+    this.id = attach.sessionId
+    this.subjects = sessionSubjects(this.id)
+    this.#heardMs = clock.monotonicMs()
+    this.#folder = new SessionFolder(join(options.workDir, this.subjects.stream))
+    this.#connection = options.connect(this)
+    this.#outbox = new EndsOutbox({
+      agent: agent.name,
+      epoch: agent.epoch,
+      key: keys.toDriver,
+      subject: this.subjects.endsOf(agent.name),
+      stream: this.subjects.stream,
+      broker,
+      clock,
+      ahead: () => options.offer(this).ahead,
+      openStream: () => this.openStream(),
+      onProblem: options.onProblem,
+    })
+    const down = this.subjects.downTo(agent.name)
+    this.#unsubscribe.push(
+      broker.subscribe(down, ({ subject, data }) => this.#link.receive(subject, data)),
+    )
+    this.attachTo(attach)
+  }
+
+  get driverEpoch(): number {
+    return this.#driverEpoch
+  }
+
+  /** Whether it wants more than it has: it counts when the node is shared. */
+  get isActive(): boolean {
+    return this.#held.size > 0 || this.#hasWaitingAtDriver
+  }
+
+  get runningCores(): number {
+    return this.#runningCores
+  }
+
+  /** Jobs that ended per second, lately; `null` before the first measurement. */
+  get rate(): number | null {
+    return this.#outbox.rate
+  }
+
+  get waitingJobs(): number {
+    return this.#waiting.length
+  }
+
+  get endMessages(): number {
+    return this.#outbox.messages
+  }
+
+  get unrecorded(): readonly number[] {
+    return this.#outbox.unrecorded
+  }
+
+  get heldJobs(): readonly HeldJob[] {
+    return Array.from(this.#held.values(), ({ uid, attempt, beganMs, workerId }) => ({
+      uid,
+      attempt,
+      beganMs,
+      workerId,
+    }))
+  }
+
+  /** A driver attaches: the first one, a later start of it, or one that had lost this agent. */
+  attachTo(attach: Attach): void {
+    const { clock, keys, broker, agent } = this.#options
+    this.#attach = attach
+    this.#driverEpoch = attach.epoch
+    this.#heardMs = clock.monotonicMs()
+    this.#starts = []
+    this.#returned = []
+    this.#link = new ReliableLink({
+      clock,
+      sendKey: keys.toDriver,
+      receiveKey: keys.toAgent,
+      epoch: attach.link,
+      idleSubject: this.subjects.upFrom(agent.name),
+      publish: (subject, data) => broker.publish(subject, data),
+      onMessage: (payload) => this.#take(payload as DriverMessage),
+      onRefused: (reason) => this.#options.onRefusedMessage(reason),
+    })
+  }
+
+  openStream(): Promise<boolean> {
+    const { broker } = this.#options
+    const { stream, allEnds, used } = this.subjects
+    return broker.store.openStream(stream, [allEnds, used], this.#attach.resultTtlSeconds)
+  }
+
+  /** The driver is alive. */
+  beat(epoch: number, hasWaiting: boolean): void {
+    if (epoch !== this.#driverEpoch) return
+    this.#heardMs = this.#options.clock.monotonicMs()
+    this.#hasWaitingAtDriver = hasWaiting
+  }
+
+  /** Called every half second. `true` when the session's driver is gone for good. */
+  tick(nowMs: number): boolean {
+    this.#link.tick()
+    this.#report()
+    if (this.#returnExcess()) this.#options.onChange()
+    return nowMs - this.#lastHeardMs > this.#attach.ownerTtlSeconds * 1000
+  }
+
+  reconnected(): void {
+    this.#link.resend()
+    this.#outbox.resend()
+  }
+
+  /**
+   * Begins waiting jobs until they hold this many cores; returns how many they hold. Nothing while
+   * the driver is silent: it may give the jobs to another node.
+   */
+  begin(mostCores: number): number {
+    const nowMs = this.#options.clock.monotonicMs()
+    if (this.#endings !== null || nowMs - this.#lastHeardMs > silenceMs) return 0
+    const jobs: HeldAttempt[] = []
+    let cores = 0
+    while (cores < mostCores) {
+      const held = this.#waiting.take()
+      if (held === undefined) break
+      held.isWaiting = false
+      held.hasBegun = true
+      cores += held.spec.resources.cores
+      jobs.push(held)
+    }
+    this.#runningCores += cores
+    if (jobs.length > 0) this.#connection.submit(jobs)
+    return cores
+  }
+
+  /** Hands back what was not begun, and takes nothing more. */
+  drain(): void {
+    this.#isDraining = true
+    this.#giveBack(this.#allWaiting)
+  }
+
+  report(job: Job, report: TaskReport): void {
+    if (!(job instanceof HeldAttempt) || this.#held.get(job.uid) !== job) return
+    const { clock } = this.#options
+    const atMs = report.at?.monotonicMs ?? clock.monotonicMs()
+    if (report.kind === 'start') {
+      job.beganMs = atMs
+      job.workerId = report.workerId
+      this.#starts.push(job)
+      if (this.#starts.length === 1) clock.after(startNoticeMs, () => this.#reportSoon())
+      return
+    }
+    this.#end(job, report, atMs)
+  }
+
+  notice(notice: Notice): void {
+    if (notice.kind !== 'event') return
+    const { type, fields, taskId } = notice
+    this.#events.push({ type: type.eventType, fields, taskId })
+    this.#reportSoon()
+  }
+
+  /** Ends everything; complete when the stream has all ends, or when `isAbandoned`. */
+  end(reason: string, isAbandoned: boolean): Promise<void> {
+    this.#endings ??= this.#endOnce(reason, isAbandoned)
+    return this.#endings
+  }
+
+  async #endOnce(reason: string, isAbandoned: boolean): Promise<void> {
+    for (const held of this.#held.values()) {
+      if (!held.isWaiting) continue
+      this.#waiting.remove(held)
+      this.#end(held, { kind: 'cancel', reason }, this.#options.clock.monotonicMs())
+    }
+    await this.#connection.release(reason)
+    if (isAbandoned) await this.#outbox.settle()
+    for (const unsubscribe of this.#unsubscribe) unsubscribe()
+    this.#folder.remove()
+  }
+
+  get #lastHeardMs(): number {
+    return Math.max(this.#heardMs, this.#link.heardMs)
+  }
+
+  #take(message: DriverMessage): void {
+    if (message.kind === 'cancel') this.#cancel(message.jobs, message.reason)
+    else if (message.kind === 'recall') {
+      const held = message.jobs.map(([uid]) => this.#held.get(uid))
+      this.#giveBack(held.filter((one) => one?.isWaiting === true))
+    } else if (message.kind === 'recorded') {
+      for (const uid of this.#outbox.recorded(message.through)) this.#ended.delete(uid)
+    } else {
+      for (const one of message.functions) {
+        this.#hold(one[0], one[1], toFunctionSpec(one, message.definitions))
+      }
+      for (const one of message.others) void this.#holdOther(one)
+      this.#options.onChange()
+    }
+  }
+
+  async #holdOther({ uid, attempt, spec, specObject }: WireJob): Promise<void> {
+    if (spec !== null) return this.#hold(uid, attempt, spec)
+    if (specObject === null) return
+    const { broker } = this.#options
+    try {
+      const data = await broker.store.getObject(this.subjects.stream, specObject)
+      if (data === null) throw new Error(`the broker has no object ${specObject}`)
+      this.#hold(uid, attempt, decodeSpec(data))
+      await broker.store.deleteObject(this.subjects.stream, specObject)
+    } catch (error) {
+      this.#returned.push([uid, attempt])
+      this.#options.onProblem(error)
+    }
+    this.#options.onChange()
+  }
+
+  #hold(uid: string, attempt: number, spec: TaskSpec): void {
+    // It may have been submitted before, by this driver or by an earlier start of it.
+    if ((this.#held.get(uid)?.attempt ?? 0) >= attempt) return
+    if ((this.#ended.get(uid) ?? 0) >= attempt) return
+    const local = this.#folder.place(spec, this.#attach.folder)
+    const held = new HeldAttempt(this.id, uid, attempt, local, ++this.#sequence)
+    this.#held.set(uid, held)
+    const refusal = this.#options.refuse(held.spec)
+    if (refusal !== null) {
+      held.isWaiting = false
+      this.#end(held, { kind: 'fail', error: refusal }, this.#options.clock.monotonicMs())
+    } else if (this.#isDraining || this.#endings !== null) {
+      this.#held.delete(uid)
+      this.#returned.push([uid, attempt])
+      this.#reportSoon()
+    } else this.#waiting.push(held)
+  }
+
+  #cancel(jobs: readonly JobReference[], reason: string): void {
+    for (const [uid, attempt] of jobs) {
+      const held = this.#held.get(uid)
+      if (held === undefined || held.attempt !== attempt) continue
+      if (held.isWaiting) {
+        this.#waiting.remove(held)
+        this.#end(held, { kind: 'cancel', reason }, this.#options.clock.monotonicMs())
+      } else this.#connection.cancel(held, reason)
+    }
+  }
+
+  #end(held: HeldAttempt, report: Exclude<TaskReport, { kind: 'start' }>, atMs: number): void {
+    const { uid, attempt } = held
+    this.#held.delete(uid)
+    this.#ended.set(uid, attempt)
+    if (held.hasBegun) this.#runningCores -= held.spec.resources.cores
+    this.#outbox.add(held, report, atMs)
+    this.#options.onChange()
+  }
+
+  /** What waits here beyond the offer goes back: another node may be free. */
+  #returnExcess(): boolean {
+    const excess = this.#waiting.length - 2 * this.#options.offer(this).ahead - 8
+    if (excess <= 0) return false
+    this.#giveBack(this.#allWaiting.slice(-excess))
+    return true
+  }
+
+  #giveBack(jobs: readonly (HeldAttempt | undefined)[]): void {
+    for (const held of jobs) {
+      if (held === undefined) continue
+      this.#waiting.remove(held)
+      this.#held.delete(held.uid)
+      this.#returned.push([held.uid, held.attempt])
+    }
+    if (jobs.length > 0) this.#reportSoon()
+  }
+
+  get #allWaiting(): HeldAttempt[] {
+    return [...this.#held.values()].filter(({ isWaiting }) => isWaiting)
+  }
+
+  #reportSoon(): void {
+    if (this.#isReportDue) return
+    this.#isReportDue = true
+    this.#options.clock.nextTurn(() => this.#report())
+  }
+
+  #report(): void {
+    this.#isReportDue = false
+    const { agent } = this.#options
+    const starts: WireStart[] = []
+    for (const held of this.#starts) {
+      const { uid, attempt, beganMs, workerId } = held
+      if (this.#held.get(uid) !== held || beganMs === null || workerId === null) continue
+      starts.push({ uid, attempt, atMs: beganMs, workerId })
+    }
+    const report: AgentReport = {
+      kind: 'report',
+      offer: this.#options.offer(this),
+      starts,
+      returned: this.#returned,
+      events: this.#events,
+      endMessages: this.#outbox.messages,
+    }
+    this.#starts = []
+    this.#returned = []
+    this.#events = []
+    this.#link.send(this.subjects.upFrom(agent.name), serialize(report))
+  }
+}

@@ -1,0 +1,379 @@
+/** The agent of a node: a local backend behind the wire, shared by the sessions that use it. */
+
+import { hostname } from 'node:os'
+import type { Backend } from '../../backends/backend.ts'
+import type { ResourceSample, ResourceSampler } from '../../backends/sampling/sampler.ts'
+import type { Clock } from '../../foundation/clock.ts'
+import { BackendError, messageOf } from '../../foundation/errors.ts'
+import type { Log } from '../../foundation/log.ts'
+import { version } from '../../foundation/version.ts'
+import type { TaskSpec } from '../../tasks/spec.ts'
+import { type Broker, type BrokerMessage, NoResponderError } from '../broker/broker.ts'
+import {
+  deriveKeys,
+  type Keys,
+  newEpoch,
+  open,
+  seal,
+  VersionMismatchError,
+} from '../wire/envelope.ts'
+import type {
+  AgentRequest,
+  Announcement,
+  Attach,
+  Attached,
+  Beat,
+  Detach,
+  NodeFacts,
+  Offer,
+  Ping,
+  Pong,
+  SampleRequest,
+} from '../wire/messages.ts'
+import { agentSubject, announcementSubject, discoverySubject } from '../wire/subjects.ts'
+import { AgentSession } from './agent-session.ts'
+
+export interface AgentOptions {
+  readonly name: string
+  readonly token: string
+  readonly broker: Broker
+  readonly facts: NodeFacts
+  /** Runs the tasks. Closed by the agent. */
+  readonly backend: Backend
+  readonly workDir: string
+  readonly clock: Clock
+  readonly log: Log
+  readonly createSampler: () => ResourceSampler
+  /** Why a task is not allowed here, or `null`. */
+  readonly refuse: (spec: TaskSpec) => unknown
+}
+
+const tickMs = 500
+const announceEveryTicks = 4
+/** How much work, by time, may wait at this node, and with its backend. */
+const aheadSeconds = 0.05
+const fedSeconds = 0.02
+const mostAhead = 4000
+
+export class Agent {
+  readonly name: string
+  readonly #options: AgentOptions
+  readonly #keys: Keys
+  /** Its start. */
+  readonly #epoch: number
+  readonly #sessions = new Map<string, AgentSession>()
+  readonly #samplers = new Map<string, ResourceSampler>()
+  readonly #unsubscribe: (() => void)[] = []
+  readonly #left = Promise.withResolvers<void>()
+  #refusedMessages = 0
+  #ticks = 0
+  #isFeedDue = false
+  #isDraining = false
+  #cancelTick: () => void = () => {}
+  #closing: Promise<void> | null = null
+
+  /** Rejects with `BackendError` when the name is taken. */
+  static async start(options: AgentOptions): Promise<Agent> {
+    const agent = new Agent(options)
+    await agent.#claimName()
+    agent.#subscribe()
+    agent.#tick()
+    agent.#announce()
+    return agent
+  }
+
+  private constructor(options: AgentOptions) {
+    this.#options = options
+    this.name = options.name
+    this.#epoch = newEpoch(options.clock)
+    this.#keys = deriveKeys(options.token, '')
+  }
+
+  /** Resolves when it has left the cluster. */
+  get left(): Promise<void> {
+    return this.#left.promise
+  }
+
+  /** Messages that were not signed with the token, or could not be read. */
+  get refusedMessages(): number {
+    return this.#refusedMessages
+  }
+
+  /** Finishes what runs, takes nothing new, then leaves. */
+  drain(): void {
+    if (this.#isDraining) return
+    this.#isDraining = true
+    for (const session of this.#sessions.values()) session.drain()
+    this.#announce()
+    this.#leaveWhenIdle()
+  }
+
+  /** Ends what runs, and leaves. Idempotent, same promise. */
+  close(): Promise<void> {
+    this.#closing ??= this.#closeOnce()
+    return this.#closing
+  }
+
+  async #closeOnce(): Promise<void> {
+    this.#isDraining = true
+    this.#cancelTick()
+    const sessions = [...this.#sessions.values()]
+    await Promise.allSettled(sessions.map((session) => session.end('agent closed', true)))
+    this.#announce('gone')
+    for (const unsubscribe of this.#unsubscribe) unsubscribe()
+    await Promise.allSettled([...this.#samplers.values()].map((sampler) => sampler.close()))
+    await this.#options.backend.close()
+    await this.#options.broker.close()
+    this.#left.resolve()
+  }
+
+  /** One that does not answer, because it is stopped, still has its subscription. */
+  async #claimName(): Promise<void> {
+    const { broker, name } = this.#options
+    const subject = agentSubject(name)
+    const ping = seal(this.#keys.toAgent, subject, noHeader, { kind: 'ping' } satisfies Ping)
+    try {
+      await broker.request(subject, ping, 1000)
+    } catch (error) {
+      if (error instanceof NoResponderError) return
+    }
+    throw new BackendError(`an agent named "${name}" is already connected to ${broker.url}`, {
+      code: 'AgentNameTakenError',
+      hint: 'Choose another name with --name.',
+    })
+  }
+
+  #subscribe(): void {
+    const { broker, name } = this.#options
+    this.#unsubscribe.push(
+      broker.subscribe(agentSubject(name), (message) => this.#takeRequest(message)),
+      broker.subscribe(discoverySubject, (message) => this.#takeDiscovery(message)),
+      broker.onConnection((isConnected) => {
+        if (!isConnected) return
+        for (const session of this.#sessions.values()) session.reconnected()
+        this.#announce()
+      }),
+    )
+  }
+
+  #takeDiscovery({ subject, data }: BrokerMessage): void {
+    if (this.#open(subject, data) !== null) this.#announce()
+  }
+
+  #open(subject: string, data: Uint8Array): { epoch: number; payload: unknown } | null {
+    try {
+      return open(this.#keys.toAgent, subject, data)
+    } catch (error) {
+      this.#refuseMessage(messageOf(error), error instanceof VersionMismatchError)
+      return null
+    }
+  }
+
+  #refuseMessage(reason: string, isVersion = false): void {
+    if (this.#refusedMessages++ > 0 && !isVersion) return
+    const text = `agent "${this.name}" refused a message: ${reason}`
+    this.#options.log.warn('MessageRefused', `${text}; further ones are counted`)
+  }
+
+  #takeRequest(message: BrokerMessage): void {
+    const receivedMs = this.#options.clock.monotonicMs()
+    const opened = this.#open(message.subject, message.data)
+    if (opened === null) return
+    const request = opened.payload as AgentRequest
+    const respond = (answer: unknown): void =>
+      message.respond(seal(this.#keys.toDriver, message.subject, noHeader, answer))
+    if (request.kind === 'ping') {
+      const sentMs = this.#options.clock.monotonicMs()
+      respond({ kind: 'pong', epoch: this.#epoch, receivedMs, sentMs } satisfies Pong)
+    } else if (request.kind === 'attach') void this.#attach(request).then(respond)
+    else if (request.kind === 'detach') void this.#detach(request).then(respond)
+    else if (request.kind === 'sample') void this.#sample(request).then(respond)
+    else this.#refuseMessage('its kind is not known')
+  }
+
+  async #attach(attach: Attach): Promise<Attached> {
+    const { sessionId, epoch } = attach
+    const known = this.#sessions.get(sessionId)
+    if (known !== undefined && known.driverEpoch > epoch) {
+      const message = `a later start of session "${sessionId}" uses agent "${this.name}"`
+      return { kind: 'refused', code: 'SessionInUseError', message }
+    }
+    if (this.#isDraining) {
+      const message = `agent "${this.name}" is leaving`
+      return { kind: 'refused', code: 'AgentDrainingError', message }
+    }
+    if (known === undefined) this.#addSession(attach)
+    else known.attachTo(attach)
+    const session = this.#sessions.get(sessionId)
+    if (session === undefined) return { kind: 'refused', code: 'AgentError', message: 'it ended' }
+    return {
+      kind: 'attached',
+      epoch: this.#epoch,
+      offer: this.#offer(session),
+      held: session.heldJobs,
+      endMessages: session.endMessages,
+      unrecorded: session.unrecorded,
+    }
+  }
+
+  #addSession(attach: Attach): void {
+    const { broker, clock, workDir, token, backend, name } = this.#options
+    const keys = deriveKeys(token, attach.sessionId)
+    const session = new AgentSession({
+      attach,
+      agent: { name, epoch: this.#epoch },
+      keys,
+      broker,
+      clock,
+      workDir,
+      connect: (listener) =>
+        backend.connect(listener, { id: attach.sessionId, closureOf: () => null }),
+      refuse: (spec) => this.#options.refuse(spec),
+      offer: (one) => this.#offer(one),
+      onChange: () => this.#feedSoon(),
+      onRefusedMessage: (reason) => this.#refuseMessage(reason),
+      onProblem: (error) => this.#problem(error),
+    })
+    this.#sessions.set(attach.sessionId, session)
+    const { beat } = session.subjects
+    const unsubscribe = broker.subscribe(beat, ({ subject, data }) => {
+      try {
+        const { epoch, payload } = open(keys.toAgent, subject, data)
+        session.beat(epoch, (payload as Beat).hasWaiting)
+      } catch (error) {
+        this.#refuseMessage(messageOf(error))
+      }
+    })
+    this.#unsubscribe.push(unsubscribe)
+  }
+
+  async #detach({ sessionId, epoch, reason }: Detach): Promise<{ readonly kind: 'detached' }> {
+    const session = this.#sessions.get(sessionId)
+    if (session !== undefined && session.driverEpoch <= epoch) {
+      await this.#removeSession(session, reason, false)
+    }
+    return { kind: 'detached' }
+  }
+
+  async #removeSession(session: AgentSession, reason: string, isAbandoned: boolean): Promise<void> {
+    await session.end(reason, isAbandoned)
+    if (this.#sessions.get(session.id) === session) this.#sessions.delete(session.id)
+    if (this.#isDraining) this.#leaveWhenIdle()
+  }
+
+  async #sample({ sampler: id, step }: SampleRequest): Promise<ResourceSample | null> {
+    let sampler = this.#samplers.get(id)
+    if (step === 'last') {
+      this.#samplers.delete(id)
+      await sampler?.close()
+      return null
+    }
+    if (sampler === undefined) {
+      sampler = this.#options.createSampler()
+      this.#samplers.set(id, sampler)
+      await sampler.prime()
+    }
+    return step === 'first' ? null : sampler.sample()
+  }
+
+  /** An equal share for every session that wants more than it has. */
+  #offer(session: AgentSession): Offer {
+    const { cores, gpus, memoryMb } = this.#options.facts
+    if (this.#isDraining) return { cores: 0, gpus: 0, memoryMb: 0, ahead: 0 }
+    const shares = this.#activeSessions() + (session.isActive ? 0 : 1)
+    const share = Math.ceil(cores / shares)
+    const running = this.#runningCores()
+    const own = session.runningCores
+    const ahead =
+      session.rate === null
+        ? 2 * cores
+        : Math.min(mostAhead, Math.max(1, Math.ceil(session.rate * aheadSeconds)))
+    // What others use is not offered, so that a driver prefers a node where it can begin at once.
+    const free = Math.max(0, cores - running)
+    return {
+      cores: shares === 1 ? cores : Math.min(share, own + free),
+      gpus,
+      memoryMb,
+      ahead: Math.ceil(ahead / shares),
+    }
+  }
+
+  #runningCores(): number {
+    let cores = 0
+    for (const session of this.#sessions.values()) cores += session.runningCores
+    return cores
+  }
+
+  #activeSessions(): number {
+    let count = 0
+    for (const session of this.#sessions.values()) if (session.isActive) count++
+    return count
+  }
+
+  #feedSoon(): void {
+    if (this.#isFeedDue) return
+    this.#isFeedDue = true
+    this.#options.clock.nextTurn(() => {
+      this.#isFeedDue = false
+      this.#feed()
+    })
+  }
+
+  /** Gives the backend as much as it can run, a bit of each session in turn. */
+  #feed(): void {
+    const sessions = [...this.#sessions.values()]
+    const rate = sessions.reduce((sum, session) => sum + (session.rate ?? 0), 0)
+    const fed = Math.min(mostAhead, Math.floor(rate * fedSeconds))
+    let room = this.#options.facts.cores + fed - this.#runningCores()
+    while (room > 0) {
+      const waiting = sessions.filter(({ waitingJobs }) => waitingJobs > 0)
+      const next = waiting.toSorted((a, b) => a.runningCores - b.runningCores)[0]
+      if (next === undefined) break
+      const begun = next.begin(Math.max(1, Math.floor(room / waiting.length)))
+      if (begun === 0) sessions.splice(sessions.indexOf(next), 1)
+      room -= begun
+    }
+    if (this.#isDraining) this.#leaveWhenIdle()
+  }
+
+  #tick(): void {
+    const { clock } = this.#options
+    this.#cancelTick = clock.after(tickMs, () => this.#tick())
+    const nowMs = clock.monotonicMs()
+    for (const session of this.#sessions.values()) {
+      if (session.tick(nowMs)) void this.#removeSession(session, 'the driver is gone', true)
+    }
+    this.#feed()
+    if (this.#ticks++ % announceEveryTicks === 0) this.#announce()
+  }
+
+  #announce(state: Announcement['state'] = this.#isDraining ? 'draining' : 'ready'): void {
+    const { broker, name, facts } = this.#options
+    const announcement: Announcement = {
+      kind: 'announcement',
+      name,
+      epoch: this.#epoch,
+      host: hostname(),
+      pid: process.pid,
+      version,
+      state,
+      facts,
+      sessions: this.#sessions.size,
+    }
+    const header = { ...noHeader, epoch: this.#epoch }
+    const data = seal(this.#keys.toDriver, announcementSubject, header, announcement)
+    broker.publish(announcementSubject, data)
+  }
+
+  #leaveWhenIdle(): void {
+    const isIdle = [...this.#sessions.values()].every((session) => session.heldJobs.length === 0)
+    if (isIdle) void this.close()
+  }
+
+  #problem(error: unknown): void {
+    const text = `the broker does not store ends: ${messageOf(error)}; they are sent again`
+    this.#options.log.warn('EndsNotStored', text)
+  }
+}
+
+const noHeader = Object.freeze({ epoch: 0, number: 0, acknowledged: 0 })

@@ -1,0 +1,57 @@
+/** The port of the message broker, and of what it stores. It knows no jobs and no keys. */
+
+/** A message of the broker. */
+export interface BrokerMessage {
+  readonly subject: string
+  readonly data: Uint8Array
+  /** Answers it, if it was sent by `request`. */
+  respond(data: Uint8Array): void
+}
+
+/**
+ * One client's connection. It reconnects by itself for as long as it is not closed. What is
+ * published while it is down may be lost without an error.
+ */
+export interface Broker {
+  /** Of the server, without credentials. */
+  readonly url: string
+  readonly isConnected: boolean
+  /** The largest message, in bytes. */
+  readonly maxPayload: number
+  readonly store: BrokerStore
+  publish(subject: string, data: Uint8Array): void
+  /** `onMessage` must not throw. Returns the end of the subscription. */
+  subscribe(subject: string, onMessage: (message: BrokerMessage) => void): () => void
+  /** Rejects with `NoResponderError` when nobody has subscribed, with `TimeoutError` in time. */
+  request(subject: string, data: Uint8Array, timeoutMs: number): Promise<Uint8Array>
+  /** Called when the connection is lost and when it is back. Returns the end of this. */
+  onConnection(listener: (isConnected: boolean) => void): () => void
+  close(): Promise<void>
+}
+
+/** What a stream has of one message. */
+export interface StoredMessage {
+  readonly subject: string
+  readonly data: Uint8Array
+}
+
+/** Streams of messages and named objects, kept by the server on its disk. */
+export interface BrokerStore {
+  /** Creates the stream unless it is there; `true` when it was created. */
+  openStream(name: string, subjects: readonly string[], maxAgeSeconds: number): Promise<boolean>
+  /** Publishes a message; resolves when a stream has it. Subscribers get it at once. */
+  append(subject: string, data: Uint8Array, timeoutMs: number): Promise<void>
+  /** The messages that the stream has now, in order. */
+  read(stream: string, subject: string): Promise<StoredMessage[]>
+  /** Removes the stream and its objects; a missing one is fine. */
+  remove(stream: string): Promise<void>
+  putObject(bucket: string, name: string, data: Uint8Array): Promise<void>
+  /** `null` when there is no such object. */
+  getObject(bucket: string, name: string): Promise<Uint8Array | null>
+  deleteObject(bucket: string, name: string): Promise<void>
+}
+
+/** Nobody has subscribed to the subject of a request: the process behind it is gone. */
+export class NoResponderError extends Error {
+  override readonly name = 'NoResponderError'
+}

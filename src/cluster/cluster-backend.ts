@@ -1,0 +1,240 @@
+/** Runs tasks on many machines: the driver's end of a cluster of agents. */
+
+import { randomUUID } from 'node:crypto'
+import type {
+  Backend,
+  BackendListener,
+  ConnectedSession,
+  Connection,
+  Refusal,
+  SampledNode,
+} from '../backends/backend.ts'
+import type { ResourceSample, ResourceSampler } from '../backends/sampling/sampler.ts'
+import { sleep } from '../foundation/clock.ts'
+import { isEntryModule } from '../tasks/define-task.ts'
+import type { TaskSpec } from '../tasks/spec.ts'
+import type { Broker } from './broker/broker.ts'
+import { connectToNats } from './broker/nats.ts'
+import {
+  type ClusterBackendOptions,
+  type ResolvedClusterOptions,
+  resolveClusterOptions,
+} from './cluster-options.ts'
+import { AgentDirectory, type KnownAgent } from './driver/agent-directory.ts'
+import { DriverSession } from './driver/driver-session.ts'
+import { couldRun } from './driver/placement.ts'
+import { type LocalCluster, type LocalClusterOptions, startLocalCluster } from './local-cluster.ts'
+import { deriveKeys } from './wire/envelope.ts'
+
+/** How long `create` waits for the first agents to answer. */
+const discoveryMs = 250
+const sampleMs = 2000
+
+/**
+ * Tasks on the agents of a NATS server (`tutti agent`). Whoever has the token can run code on every
+ * agent.
+ *
+ * @example
+ * const cluster = await ClusterBackend.create({
+ *   servers: 'nats://127.0.0.1:4222',
+ *   tokenFile: './cluster.token',
+ * })
+ * await using session = new Session([cluster])
+ */
+export class ClusterBackend implements Backend {
+  readonly name: string
+  readonly #options: ResolvedClusterOptions
+  readonly #broker: Broker
+  readonly #directory: AgentDirectory
+  readonly #sessions = new Set<DriverSession>()
+  readonly #listeners = new Set<BackendListener>()
+  readonly #local: LocalCluster | null
+  #closing: Promise<void> | null = null
+
+  /** Rejects within 5 s when the server cannot be used. Agents may come later. */
+  static async create(options: ClusterBackendOptions): Promise<ClusterBackend> {
+    return connectCluster(resolveClusterOptions(options), null)
+  }
+
+  /** Starts a private nats-server and agents on this machine; they end with the backend. */
+  static async local(options: LocalClusterOptions = {}): Promise<ClusterBackend> {
+    const local = await startLocalCluster(options)
+    const { name = 'cluster', clock, log } = options
+    try {
+      const backend = await connectCluster(
+        resolveClusterOptions({
+          name,
+          servers: local.url,
+          token: local.token,
+          ...(clock === undefined ? {} : { clock }),
+          ...(log === undefined ? {} : { log }),
+        }),
+        local,
+      )
+      await local.ready
+      return backend
+    } catch (error) {
+      await local.close()
+      throw error
+    }
+  }
+
+  /** Use `ClusterBackend.create` or `ClusterBackend.local`. */
+  constructor(parts: ClusterParts) {
+    const { options, broker, directory, local } = parts
+    this.name = options.name
+    this.#options = options
+    this.#broker = broker
+    this.#directory = directory
+    this.#local = local
+    directory.listen({
+      agentJoined: (agent) => {
+        for (const listener of this.#listeners) {
+          listener.notice({ kind: 'node-joined', node: this.#toNode(agent) })
+        }
+      },
+      agentDraining: () => {},
+      agentLost: () => {},
+    })
+  }
+
+  get nodes(): readonly SampledNode[] {
+    return this.#directory.agents.map((agent) => this.#toNode(agent))
+  }
+
+  refuse(spec: TaskSpec): Refusal | null {
+    if (this.#closing !== null) return { field: 'backend', message: `"${this.name}" is closed` }
+    if (spec.kind === 'prompt') {
+      return { field: 'prompt', message: `"${this.name}" runs no prompts` }
+    }
+    if (spec.kind === 'closure') {
+      const message = 'a closure cannot leave this process; name it with `defineTask`'
+      return { field: 'function', message }
+    }
+    if (spec.kind === 'function' && isEntryModule(spec.definition)) {
+      const message =
+        `"${spec.executable}" is defined in the program's entry module, which agents cannot ` +
+        'import; move it to a module of its own'
+      return { field: 'function', message }
+    }
+    return this.#refuseResources(spec)
+  }
+
+  connect(listener: BackendListener, session: ConnectedSession): Connection {
+    const { clock, log, token, agentTimeoutSeconds } = this.#options
+    const { ownerTtlSeconds, resultTtlSeconds } = this.#options
+    this.#listeners.add(listener)
+    const driver = new DriverSession({
+      sessionId: session.id,
+      listener,
+      broker: this.#broker,
+      directory: this.#directory,
+      token,
+      clock,
+      log,
+      agentTimeoutSeconds,
+      ownerTtlSeconds,
+      resultTtlSeconds,
+    })
+    this.#sessions.add(driver)
+    return {
+      submit: (jobs) => driver.submit(jobs),
+      cancel: (job, reason) => driver.cancel(job, reason),
+      recorded: (jobs) => driver.recorded(jobs),
+      release: async (reason) => {
+        await driver.release(reason)
+        this.#listeners.delete(listener)
+        this.#sessions.delete(driver)
+      },
+    }
+  }
+
+  close(): Promise<void> {
+    this.#closing ??= this.#closeOnce()
+    return this.#closing
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close()
+  }
+
+  async #closeOnce(): Promise<void> {
+    await Promise.all([...this.#sessions].map((session) => session.release('backend closed')))
+    this.#directory.close()
+    await this.#broker.close()
+    await this.#local?.close()
+  }
+
+  #refuseResources({ resources }: TaskSpec): Refusal | null {
+    if (resources.ranks > 1) {
+      return { field: 'resources.ranks', message: 'this backend runs no MPI ranks' }
+    }
+    const { largestNode } = this.#options
+    const nodes = this.#directory.agents.map(({ announcement }) => announcement.facts)
+    const known = largestNode === null ? nodes : [...nodes, largestNode]
+    // Agents may come later; what they have is not known.
+    if (known.length === 0 || known.some((facts) => couldRun(facts, resources))) return null
+    const there = JSON.stringify(known)
+    return { field: 'resources', message: `no agent has ${JSON.stringify(resources)}: ${there}` }
+  }
+
+  #toNode(agent: KnownAgent): SampledNode {
+    const { name, facts, version } = agent.announcement
+    return {
+      nodeId: name,
+      capacity: { ...facts, version },
+      // The local backend of the same node samples more.
+      samplingPriority: -1,
+      createSampler: () => this.#createSampler(agent),
+    }
+  }
+
+  /** The agent samples itself when it is asked. */
+  #createSampler({ announcement: { name } }: KnownAgent): ResourceSampler {
+    const { sampling } = this.#options
+    const sampler = randomUUID()
+    const ask = (step: 'first' | 'next' | 'last'): Promise<unknown> =>
+      this.#directory.request(name, { kind: 'sample', sampler, step }, sampleMs)
+    return {
+      prime: async () => void (await ask('first')),
+      async sample() {
+        const sample = (await ask('next')) as ResourceSample
+        return sampling === 'all' ? sample : toClusterColumn(sample)
+      },
+      async close() {
+        // Of a node that has left, nothing is left to close.
+        await ask('last').catch(() => {})
+      },
+    }
+  }
+}
+
+/** What the specification lists for a cluster: CPU, memory and disk. */
+function toClusterColumn(sample: ResourceSample): ResourceSample {
+  return {
+    ...sample,
+    node: { ...sample.node, net_sent_bytes: null, net_recv_bytes: null },
+    gpus: [],
+  }
+}
+
+interface ClusterParts {
+  readonly options: ResolvedClusterOptions
+  readonly broker: Broker
+  readonly directory: AgentDirectory
+  readonly local: LocalCluster | null
+}
+
+async function connectCluster(
+  options: ResolvedClusterOptions,
+  local: LocalCluster | null,
+): Promise<ClusterBackend> {
+  const broker = await connectToNats(options.broker)
+  const { clock, log, lossSeconds, token } = options
+  const keys = deriveKeys(token, '')
+  const directory = new AgentDirectory({ broker, keys, clock, log, lossSeconds })
+  const backend = new ClusterBackend({ options, broker, directory, local })
+  directory.discover()
+  await sleep(clock, discoveryMs)
+  return backend
+}

@@ -1,0 +1,238 @@
+/** The options of a cluster backend, checked and completed. */
+
+import type { Clock } from '../foundation/clock.ts'
+import { systemClock } from '../foundation/clock.ts'
+import { ValueError } from '../foundation/errors.ts'
+import { type Log, processLog } from '../foundation/log.ts'
+import {
+  expectBoolean,
+  expectInteger,
+  expectKnownKeys,
+  expectNumber,
+  expectObject,
+  expectOneOf,
+  expectString,
+  invalid,
+  isLoopbackHost,
+} from '../foundation/options.ts'
+import { registerSecret } from '../foundation/secrets.ts'
+import type { NatsOptions, NatsTls } from './broker/nats.ts'
+import { readSecretFile } from './credentials.ts'
+import type { NodeFacts } from './wire/messages.ts'
+
+/** How to reach the broker. */
+export interface BrokerOptions {
+  /** A URL such as `nats://host:4222`, or several of one cluster of servers. */
+  readonly servers: string | readonly string[]
+  /**
+   * Whoever has the token can run code on every agent. It signs all messages, and it is the
+   * broker's authentication token where neither `credentials` nor `user` is given.
+   */
+  readonly token?: string
+  /** A file with the token, which nobody else may read. */
+  readonly tokenFile?: string
+  /** Files in PEM form; an empty object trusts the system's certificate authorities. */
+  readonly tls?: NatsTls
+  /** A `.creds` file, or one with an NKey seed. */
+  readonly credentials?: string
+  readonly user?: string
+  readonly passwordFile?: string
+  /** Allows a host other than loopback without TLS. Default false. */
+  readonly plaintext?: boolean
+}
+
+export interface ClusterBackendOptions extends BrokerOptions {
+  /** Default `cluster`. */
+  readonly name?: string
+  /**
+   * How agents find the modules of functions: `shared` (default) imports them from the same paths,
+   * `bundle` sends them.
+   */
+  readonly modules?: 'shared' | 'bundle'
+  /** How long tasks wait for an agent that could run them. Default 60. */
+  readonly agentTimeoutSeconds?: number
+  /** Silence after which an agent is lost. Default 10. */
+  readonly lossSeconds?: number
+  /** How long agents go on with the tasks of a driver that is gone. Default 60. */
+  readonly ownerTtlSeconds?: number
+  /** How long the broker keeps ends that no driver has taken. Default 86,400. */
+  readonly resultTtlSeconds?: number
+  /** The largest node that may come: what it could run is not refused at submission. */
+  readonly largestNode?: Partial<NodeFacts>
+  /** `all` adds network and GPUs to what is sampled of agents. Default `default`. */
+  readonly sampling?: 'default' | 'all'
+  readonly clock?: Clock
+  readonly log?: Log
+}
+
+export interface ResolvedClusterOptions {
+  readonly name: string
+  readonly broker: NatsOptions
+  readonly token: string
+  readonly modules: 'shared' | 'bundle'
+  readonly agentTimeoutSeconds: number
+  readonly lossSeconds: number
+  readonly ownerTtlSeconds: number
+  readonly resultTtlSeconds: number
+  readonly largestNode: NodeFacts | null
+  readonly sampling: 'default' | 'all'
+  readonly clock: Clock
+  readonly log: Log
+}
+
+export const brokerKeys = [
+  'servers',
+  'token',
+  'tokenFile',
+  'tls',
+  'credentials',
+  'user',
+  'passwordFile',
+  'plaintext',
+]
+const knownKeys = [
+  ...brokerKeys,
+  'name',
+  'modules',
+  'agentTimeoutSeconds',
+  'lossSeconds',
+  'ownerTtlSeconds',
+  'resultTtlSeconds',
+  'largestNode',
+  'sampling',
+  'clock',
+  'log',
+]
+
+export function resolveClusterOptions(options: ClusterBackendOptions): ResolvedClusterOptions {
+  expectKnownKeys('ClusterBackend', expectObject('options', options), knownKeys)
+  const { name = 'cluster', modules = 'shared', sampling = 'default', largestNode } = options
+  const { agentTimeoutSeconds = 60, lossSeconds = 10 } = options
+  const { ownerTtlSeconds = 60, resultTtlSeconds = 86_400 } = options
+  const { clock = systemClock, log = processLog } = options
+  const range = { above: 0, max: 30 * 86_400 }
+  return {
+    name: expectString('name', name),
+    ...resolveBrokerOptions(options, `session backend ${name}`, log),
+    modules: expectOneOf('modules', modules, ['shared', 'bundle']),
+    sampling: expectOneOf('sampling', sampling, ['default', 'all']),
+    agentTimeoutSeconds: expectNumber('agentTimeoutSeconds', agentTimeoutSeconds, range),
+    lossSeconds: expectNumber('lossSeconds', lossSeconds, range),
+    ownerTtlSeconds: expectNumber('ownerTtlSeconds', ownerTtlSeconds, range),
+    resultTtlSeconds: expectNumber('resultTtlSeconds', resultTtlSeconds, range),
+    largestNode: largestNode === undefined ? null : resolveNode('largestNode', largestNode),
+    clock,
+    log,
+  }
+}
+
+/** The connection and the token, for backends and agents alike. */
+export function resolveBrokerOptions(
+  options: BrokerOptions,
+  clientName: string,
+  log: Log,
+): { readonly broker: NatsOptions; readonly token: string } {
+  const { credentials, user, passwordFile, tls } = options
+  const token = tokenOf(options)
+  const servers = resolveServers(options)
+  const isOwnAuth = credentials === undefined && user === undefined
+  if (passwordFile !== undefined && user === undefined) {
+    throw invalid('passwordFile', 'nothing without `user`', passwordFile)
+  }
+  if (!isOwnAuth && credentials !== undefined && user !== undefined) {
+    throw invalid('user', 'nothing beside `credentials`', user)
+  }
+  if (options.plaintext === true && servers.some((one) => !isLocal(one))) {
+    const text = 'messages to the broker are signed, but not encrypted (plaintext)'
+    log.warn('PlaintextBroker', text)
+  }
+  return {
+    token,
+    broker: {
+      servers,
+      name: clientName,
+      log,
+      ...(isOwnAuth ? { token } : {}),
+      ...(user === undefined ? {} : { user: expectString('user', user) }),
+      ...(passwordFile === undefined
+        ? {}
+        : { password: readSecretFile('passwordFile', expectString('passwordFile', passwordFile)) }),
+      ...(credentials === undefined
+        ? {}
+        : { credentials: expectString('credentials', credentials) }),
+      ...(tls === undefined ? {} : { tls: resolveTls(tls) }),
+    },
+  }
+}
+
+function tokenOf({ token, tokenFile }: BrokerOptions): string {
+  if (token !== undefined && tokenFile !== undefined) {
+    throw invalid('tokenFile', 'nothing beside `token`', tokenFile)
+  }
+  if (tokenFile !== undefined) {
+    return readSecretFile('tokenFile', expectString('tokenFile', tokenFile))
+  }
+  if (token === undefined) {
+    throw new ValueError('token: a cluster needs `token` or `tokenFile`', { field: 'token' })
+  }
+  registerSecret(expectString('token', token))
+  return token
+}
+
+function resolveServers({ servers, tls, plaintext = false }: BrokerOptions): readonly string[] {
+  const list: readonly unknown[] = Array.isArray(servers) ? servers : [servers]
+  if (list.length === 0) throw invalid('servers', 'a URL or a list of URLs', servers)
+  expectBoolean('plaintext', plaintext)
+  return list.map((one, at) => {
+    const field = Array.isArray(servers) ? `servers[${at}]` : 'servers'
+    const text = expectString(field, one)
+    const url = toUrl(text)
+    if (url === null || !/^(?:nats|tls):$/.test(url.protocol)) {
+      throw invalid(field, 'a URL such as nats://host:4222', one)
+    }
+    if (url.username !== '' || url.password !== '') {
+      throw new ValueError(`${field}: expected a URL without credentials`, {
+        field,
+        hint: 'Use `tokenFile`, `user` with `passwordFile`, or `credentials`.',
+      })
+    }
+    const isEncrypted = tls !== undefined || url.protocol === 'tls:'
+    if (!isEncrypted && !plaintext && !isLocal(text)) {
+      throw new ValueError(`${field}: ${url.host} is not on this machine and needs TLS`, {
+        field,
+        hint: 'Give `tls`, or `plaintext: true` on a network that you trust.',
+      })
+    }
+    return text
+  })
+}
+
+function isLocal(server: string): boolean {
+  const url = toUrl(server)
+  return url !== null && isLoopbackHost(url.hostname.replace(/^\[|\]$/g, ''))
+}
+
+/** A URL without a scheme is one of NATS. */
+const toUrl = (text: string): URL | null =>
+  URL.parse(/^[a-z]+:\/\//i.test(text) ? text : `nats://${text}`)
+
+function resolveTls(tls: NatsTls): NatsTls {
+  expectKnownKeys('tls', expectObject('tls', tls), ['ca', 'cert', 'key'], 'tls.')
+  for (const [key, file] of Object.entries(tls)) expectString(`tls.${key}`, file)
+  return tls
+}
+
+function resolveNode(field: string, node: Partial<NodeFacts>): NodeFacts {
+  const keys = ['cores', 'gpus', 'memoryMb', 'labels']
+  expectKnownKeys(field, expectObject(field, node), keys, `${field}.`)
+  const { cores = 1, gpus = 0, memoryMb = 0, labels = {} } = node
+  for (const [key, value] of Object.entries(expectObject(`${field}.labels`, labels))) {
+    expectString(`${field}.labels.${key}`, value)
+  }
+  return {
+    cores: expectInteger(`${field}.cores`, cores, { min: 1 }),
+    gpus: expectInteger(`${field}.gpus`, gpus, { min: 0 }),
+    memoryMb: expectNumber(`${field}.memoryMb`, memoryMb, { min: 0 }),
+    labels,
+  }
+}

@@ -1,0 +1,201 @@
+/** The driver's side of one agent: its jobs, its messages, and what of them is recorded. */
+
+import { serialize } from 'node:v8'
+import type { Job } from '../../backends/backend.ts'
+import type { Clock } from '../../foundation/clock.ts'
+import { type Indexed, IndexedSet } from '../../runtime/indexed-set.ts'
+import type { TaskSpec } from '../../tasks/spec.ts'
+import type { Broker } from '../broker/broker.ts'
+import type { Keys } from '../wire/envelope.ts'
+import type { NumberedJob } from '../wire/job-batches.ts'
+import type { AgentReport, Attached, DriverMessage, JobReference } from '../wire/messages.ts'
+import { ReliableLink } from '../wire/reliable-link.ts'
+import type { SessionSubjects } from '../wire/subjects.ts'
+import type { KnownAgent } from './agent-directory.ts'
+import type { PlacedJob } from './placement.ts'
+
+export interface AgentLinkOptions {
+  readonly agent: KnownAgent
+  /** Names this use of the agent. */
+  readonly link: number
+  readonly keys: Keys
+  readonly subjects: SessionSubjects
+  readonly broker: Broker
+  readonly clock: Clock
+  readonly onReport: (report: AgentReport) => void
+  readonly onRefused: (reason: string) => void
+}
+
+export class AgentLink {
+  readonly name: string
+  readonly epoch: number
+  readonly link: number
+  readonly agent: KnownAgent
+  /** Jobs that were sent there and have not ended. */
+  readonly jobs = new IndexedSet<DriverJob>()
+  /** How many messages with ends the agent has sent. */
+  endMessages = 0
+  readonly #options: AgentLinkOptions
+  readonly #link: ReliableLink
+  readonly #downSubject: string
+  /** Messages with ends that came from this start of the agent, in this and in earlier uses. */
+  #received = new NumberSet()
+  readonly #recorded = new NumberSet()
+  #toldRecorded = 0
+  #earlierThrough = 0
+  #cancels = new Map<string, JobReference[]>()
+  #isCancelDue = false
+
+  constructor(options: AgentLinkOptions) {
+    const { agent, keys, link, subjects, broker, clock } = options
+    this.#options = options
+    this.link = link
+    this.agent = agent
+    this.name = agent.announcement.name
+    this.epoch = agent.announcement.epoch
+    this.#downSubject = subjects.downTo(this.name)
+    this.#link = new ReliableLink({
+      clock,
+      sendKey: keys.toAgent,
+      receiveKey: keys.toDriver,
+      epoch: link,
+      idleSubject: this.#downSubject,
+      publish: (subject, data) => broker.publish(subject, data),
+      onMessage: (payload) => options.onReport(payload as AgentReport),
+      onRefused: options.onRefused,
+    })
+  }
+
+  /** The agent has answered; `received` are its messages that have come by now. */
+  attached(received: NumberSet, answer: Attached & { kind: 'attached' }, isFirst: boolean): void {
+    const { endMessages, unrecorded } = answer
+    this.#received = received
+    this.endMessages = endMessages
+    this.#earlierThrough = isFirst ? endMessages : 0
+    const missing = new Set(unrecorded)
+    for (let number = 1; number <= endMessages; number++) {
+      if (!missing.has(number)) received.add(number)
+      this.#recorded.add(number)
+    }
+    this.#toldRecorded = this.#recorded.through
+  }
+
+  /** Whether a message tells ends from before this driver used the agent. */
+  isEarlier(number: number): boolean {
+    return number <= this.#earlierThrough
+  }
+
+  /** Whether messages with ends were sent that have not come. */
+  get isMissingEnds(): boolean {
+    return this.#received.through < this.endMessages
+  }
+
+  receive(subject: string, data: Uint8Array): void {
+    this.#link.receive(subject, data)
+  }
+
+  /** Sends serialized jobs. */
+  send(payload: Buffer): void {
+    this.#link.send(this.#downSubject, payload)
+  }
+
+  /** Sent with all cancels of this turn. */
+  cancel(job: JobReference, reason: string): void {
+    const jobs = this.#cancels.get(reason)
+    if (jobs === undefined) this.#cancels.set(reason, [job])
+    else jobs.push(job)
+    if (this.#isCancelDue) return
+    this.#isCancelDue = true
+    this.#options.clock.nextTurn(() => {
+      this.#isCancelDue = false
+      const cancels = this.#cancels
+      this.#cancels = new Map()
+      for (const [why, references] of cancels) {
+        this.#post({ kind: 'cancel', jobs: references, reason: why })
+      }
+    })
+  }
+
+  /** Asks for jobs back that were sent before and not begun; returns for how many. */
+  recall(most: number, beforeMs: number): number {
+    const waiting = this.jobs
+      .toArray()
+      .filter(({ isStarted, sentMs }) => !isStarted && sentMs < beforeMs)
+      .slice(-most)
+    const jobs = waiting.map(({ uid, wireAttempt }) => [uid, wireAttempt] as const)
+    if (jobs.length > 0) this.#post({ kind: 'recall', jobs })
+    return jobs.length
+  }
+
+  /** All ends of this message are recorded. */
+  recorded(number: number): void {
+    this.#recorded.add(number)
+  }
+
+  tick(): void {
+    const { through } = this.#recorded
+    if (through > this.#toldRecorded) {
+      this.#toldRecorded = through
+      this.#post({ kind: 'recorded', through })
+    }
+    this.#link.tick()
+  }
+
+  resend(): void {
+    this.#link.resend()
+  }
+
+  #post(message: DriverMessage): void {
+    this.#link.send(this.#downSubject, serialize(message))
+  }
+}
+
+/** A job of the session on its way through the cluster. */
+export class DriverJob implements NumberedJob, PlacedJob, Indexed {
+  setIndex = -1
+  readonly job: Job
+  readonly spec: TaskSpec
+  readonly sequence: number
+  readonly avoid: string | null
+  /**
+   * The attempt's number at the agents. It goes on from an earlier start of the session, whose
+   * attempts this start does not count.
+   */
+  wireAttempt: number
+  /** Where it is; `null` while it waits. */
+  agent: AgentLink | null = null
+  sentMs = 0
+  isStarted = false
+  cancelReason: string | null = null
+
+  constructor(job: Job, sequence: number, wireAttempt: number, avoid: string | null) {
+    this.job = job
+    this.spec = job.spec
+    this.sequence = sequence
+    this.wireAttempt = wireAttempt
+    this.avoid = avoid
+  }
+
+  get isRetry(): boolean {
+    return this.job.attempt > 1
+  }
+
+  get uid(): string {
+    return this.job.uid
+  }
+}
+
+/** Numbers from 1 that come almost in order. */
+export class NumberSet {
+  /** Everything up to this number is in the set. */
+  through = 0
+  readonly #later = new Set<number>()
+
+  /** `false` if it was there. */
+  add(number: number): boolean {
+    if (number <= this.through || this.#later.has(number)) return false
+    this.#later.add(number)
+    while (this.#later.delete(this.through + 1)) this.through++
+    return true
+  }
+}

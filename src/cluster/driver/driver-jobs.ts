@@ -1,0 +1,137 @@
+/** The jobs of a session in the cluster: where each one is, and what is reported of it. */
+
+import {
+  type BackendListener,
+  type Job,
+  type TaskReport,
+  toEventNotice,
+} from '../../backends/backend.ts'
+import { StaleResult } from '../../events/library-events.ts'
+import type { Clock } from '../../foundation/clock.ts'
+import type { Moment } from '../../tasks/lifecycle.ts'
+import type { AgentLink } from './agent-link.ts'
+import { DriverJob } from './agent-link.ts'
+import { Placement } from './placement.ts'
+import { type ReceivedMessage, RecordedMessages } from './recorded-messages.ts'
+
+export type EndReport = Exclude<TaskReport, { kind: 'start' }>
+
+/** Tasks whose next attempt avoids the node of the last one. */
+const mostAvoided = 10_000
+
+export class DriverJobs {
+  readonly placement = new Placement<DriverJob>()
+  readonly recorded = new RecordedMessages()
+  readonly #listener: BackendListener
+  readonly #clock: Clock
+  readonly #jobs = new Map<string, DriverJob>()
+  /** Attempts of an earlier start, by task: the numbers of this one's attempts begin after them. */
+  readonly #attemptsBefore = new Map<string, number>()
+  /** Where the last attempt of a task failed. */
+  readonly #failedOn = new Map<string, string>()
+  #sequence = 0
+
+  constructor(listener: BackendListener, clock: Clock) {
+    this.#listener = listener
+    this.#clock = clock
+  }
+
+  /** A copy: a loop over it may end them. */
+  get all(): readonly DriverJob[] {
+    return [...this.#jobs.values()]
+  }
+
+  /** A job that the session has submitted. It is not placed yet. */
+  add(job: Job): DriverJob {
+    const { uid, attempt } = job
+    const wireAttempt = attempt + (this.#attemptsBefore.get(uid) ?? 0)
+    const avoid = this.#failedOn.get(uid) ?? null
+    const one = new DriverJob(job, ++this.#sequence, wireAttempt, avoid)
+    this.#jobs.set(uid, one)
+    return one
+  }
+
+  /** The job under the attempt's number at the agents; `null` when it is over. */
+  find(uid: string, wireAttempt: number): DriverJob | null {
+    const one = this.#jobs.get(uid)
+    return one?.wireAttempt === wireAttempt ? one : null
+  }
+
+  /** The job of the session's own object. */
+  findOwn(job: Job): DriverJob | null {
+    const one = this.#jobs.get(job.uid)
+    return one?.job === job ? one : null
+  }
+
+  /** The number goes on after this many attempts of an earlier start. */
+  numberAfter(one: DriverJob, attempts: number): void {
+    const before = attempts - one.job.attempt + 1
+    this.#attemptsBefore.set(one.uid, before)
+    one.wireAttempt = one.job.attempt + before
+  }
+
+  assign(one: DriverJob, agent: AgentLink): void {
+    one.agent = agent
+    one.sentMs = this.#clock.monotonicMs()
+    agent.jobs.add(one)
+  }
+
+  /** For jobs that were sent and not begun. */
+  placeAgain(jobs: readonly DriverJob[]): void {
+    const back: DriverJob[] = []
+    for (const one of jobs) {
+      this.#leave(one)
+      const reason = one.cancelReason
+      if (reason === null) back.push(one)
+      else this.end(one, { kind: 'cancel', reason }, null)
+    }
+    this.placement.putBack(back)
+  }
+
+  reportStart(one: DriverJob, agent: AgentLink | null, atMs: number, workerId: string): void {
+    if (one.isStarted) return
+    one.isStarted = true
+    const at = this.momentOf(one, agent, atMs)
+    // Worker ids begin with the node.
+    const nodeId = agent?.name ?? workerId.split('/')[0] ?? ''
+    this.#listener.report(one.job, { kind: 'start', at, workerId, nodeId })
+  }
+
+  /** `message` is the one that told the end, if an agent did. */
+  end(one: DriverJob, report: EndReport, message: ReceivedMessage | null): void {
+    const { uid, agent } = one
+    this.#leave(one)
+    this.#jobs.delete(uid)
+    if (report.kind === 'fail' && agent !== null) this.#avoidNext(uid, agent.name)
+    else if (this.#failedOn.size > 0) this.#failedOn.delete(uid)
+    this.recorded.reported(message)
+    this.#listener.report(one.job, report)
+  }
+
+  /** An end that comes after the task has moved or ended. */
+  drop(nodeId: string, uid: string, attempt: number, message: ReceivedMessage | null): void {
+    if (message !== null) this.recorded.dropped(message)
+    this.#listener.notice(toEventNotice(StaleResult, { attempt }, { taskId: uid, nodeId }))
+  }
+
+  /** Not before the job was sent and not after now, whatever the clocks say. */
+  momentOf(one: DriverJob, agent: AgentLink | null, atMs: number): Moment {
+    const nowMs = this.#clock.monotonicMs()
+    const hereMs = agent === null ? nowMs : agent.agent.offset.toHere(atMs)
+    const monotonicMs = Math.min(nowMs, Math.max(one.sentMs, hereMs))
+    return { monotonicMs, wallSeconds: this.#clock.now() - (nowMs - monotonicMs) / 1000 }
+  }
+
+  #leave(one: DriverJob): void {
+    const { agent } = one
+    if (agent === null) return
+    agent.jobs.delete(one)
+    this.placement.release(agent.name, one)
+    one.agent = null
+  }
+
+  #avoidNext(uid: string, agent: string): void {
+    if (this.#failedOn.size >= mostAvoided) this.#failedOn.clear()
+    this.#failedOn.set(uid, agent)
+  }
+}

@@ -1,0 +1,54 @@
+/**
+ * Which process is the driver of a session: one at a time. A later start supersedes it, and asks
+ * the agents that the earlier one has used.
+ */
+
+import { BackendError } from '../../foundation/errors.ts'
+import { type Broker, NoResponderError } from '../broker/broker.ts'
+import { type Keys, open, seal } from '../wire/envelope.ts'
+import type { SessionSubjects } from '../wire/subjects.ts'
+
+/** After this silence a driver does not count as alive, and an agent is sent nothing. */
+export const silenceMs = 2000
+
+/** Rejects with `SessionInUseError` when a living process answers for the session. */
+export async function expectNoOwner(
+  broker: Broker,
+  subject: string,
+  sessionId: string,
+): Promise<void> {
+  try {
+    await broker.request(subject, new Uint8Array(), silenceMs)
+  } catch (error) {
+    // A driver that is stopped does not answer, and is superseded.
+    if (error instanceof NoResponderError || broker.isConnected) return
+    throw error
+  }
+  throw new BackendError(`session "${sessionId}" is in use by another process`, {
+    code: 'SessionInUseError',
+    hint: 'Give this session another id, or wait until the other process has ended.',
+  })
+}
+
+const noHeader = Object.freeze({ epoch: 0, number: 0, acknowledged: 0 })
+const appendMs = 5000
+
+/** Before the first job: a later start of the session has to ask this agent. */
+export async function noteUsedAgent(
+  { store }: Broker,
+  { used }: SessionSubjects,
+  { toDriver }: Keys,
+  name: string,
+): Promise<void> {
+  await store.append(used, seal(toDriver, used, noHeader, name), appendMs)
+}
+
+/** The agents that earlier starts of the session have used. */
+export async function readUsedAgents(
+  { store }: Broker,
+  { stream, used }: SessionSubjects,
+  { toDriver }: Keys,
+): Promise<readonly string[]> {
+  const messages = await store.read(stream, used)
+  return [...new Set(messages.map(({ data }) => open(toDriver, used, data).payload as string))]
+}

@@ -1,0 +1,5 @@
+/** `tutti/cluster`: tasks on many machines. */
+
+export { ClusterBackend } from './cluster-backend.ts'
+export type { BrokerOptions, ClusterBackendOptions } from './cluster-options.ts'
+export type { LocalClusterOptions } from './local-cluster.ts'

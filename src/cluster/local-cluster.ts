@@ -1,0 +1,92 @@
+/** A whole cluster on this machine: a private server, and agents in processes of their own. */
+
+import { randomBytes } from 'node:crypto'
+import { hostname } from 'node:os'
+import { usableCores } from '../backends/local/node-capacity.ts'
+import { type Clock, systemClock } from '../foundation/clock.ts'
+import { BackendError } from '../foundation/errors.ts'
+import { type Log, processLog } from '../foundation/log.ts'
+import { expectInteger, expectKnownKeys, expectObject } from '../foundation/options.ts'
+import { exitReason, siblingProgram, SupervisedChild } from '../runtime/supervised-child.ts'
+import type { FromAgentProgram, ToAgentProgram } from './agent/agent-program.ts'
+import { startNatsServer } from './broker/nats-server.ts'
+
+/** How `ClusterBackend.local` divides this machine. */
+export interface LocalClusterOptions {
+  /** Of the backend. Default `cluster`. */
+  readonly name?: string
+  /** Default 2. */
+  readonly agents?: number
+  /** Of each agent. Default: those of this machine, divided by the agents, and at least 1. */
+  readonly cores?: number
+  readonly clock?: Clock
+  readonly log?: Log
+}
+
+export interface LocalCluster {
+  readonly url: string
+  readonly token: string
+  /** Resolves when all agents are connected. */
+  readonly ready: Promise<unknown>
+  close(): Promise<void>
+}
+
+export async function startLocalCluster(options: LocalClusterOptions): Promise<LocalCluster> {
+  const keys = ['name', 'agents', 'cores', 'clock', 'log']
+  expectKnownKeys('ClusterBackend.local', expectObject('options', options), keys)
+  const { clock = systemClock, log = processLog } = options
+  const count = expectInteger('agents', options.agents ?? 2, { min: 1, max: 256 })
+  const share = Math.max(1, Math.floor(usableCores() / count))
+  const cores = expectInteger('cores', options.cores ?? share, { min: 1 })
+  const token = randomBytes(24).toString('hex')
+  const server = await startNatsServer({ token, clock })
+  const agents = Array.from({ length: count }, (_, index) =>
+    startAgentProcess(
+      { servers: server.url, token, name: `${hostname()}-${index + 1}`, cores },
+      clock,
+      log,
+    ),
+  )
+  return {
+    url: server.url,
+    token,
+    ready: Promise.all(agents.map(({ started }) => started)),
+    async close() {
+      await Promise.all(agents.map(({ child }) => child.close()))
+      await server.close()
+    },
+  }
+}
+
+type AgentProcess = SupervisedChild<ToAgentProgram, FromAgentProgram>
+
+function startAgentProcess(
+  options: ToAgentProgram['options'],
+  clock: Clock,
+  log: Log,
+): { readonly child: AgentProcess; readonly started: Promise<void> } {
+  const { promise: started, resolve, reject } = Promise.withResolvers<void>()
+  const fail = (why: string): void =>
+    reject(new BackendError(`agent ${options.name} cannot be started: ${why}`))
+  const child: AgentProcess = new SupervisedChild<ToAgentProgram, FromAgentProgram>({
+    program: siblingProgram(import.meta.url, 'agent/agent-program'),
+    clock,
+    isDetached: true,
+    stderr: 'capture',
+    graceMs: 10_000,
+    firstMessage: { kind: 'start', options },
+    onMessages: (messages) => {
+      for (const message of messages) {
+        if (message.kind === 'started') resolve()
+        else fail(message.message)
+      }
+    },
+    onExit: (exit) => {
+      fail(exitReason(exit))
+      if (exit.code !== 0) log.warn('AgentLost', `agent ${options.name}: ${exitReason(exit)}`)
+    },
+  })
+  started.catch(() => {})
+  child.start()
+  return { child, started }
+}

@@ -1,0 +1,115 @@
+/**
+ * What every message is wrapped in: a version, a signature, and numbers against replay. Nothing of
+ * a message is decoded before its signature is checked.
+ */
+
+import { createHmac, hkdfSync, randomInt, timingSafeEqual } from 'node:crypto'
+import { deserialize, serialize } from 'node:v8'
+import type { Clock } from '../../foundation/clock.ts'
+import { BackendError } from '../../foundation/errors.ts'
+import { protocolVersion } from './subjects.ts'
+
+/** Who sent a message, and where it stands among the sender's messages. */
+export interface Header {
+  /** The start of the sender: a later one supersedes an earlier one. */
+  readonly epoch: number
+  /** Counts the messages of this sender to this receiver from 1; 0 for one that is not counted. */
+  readonly number: number
+  /** The receiver's messages that the sender has, up to this number. */
+  readonly acknowledged: number
+}
+
+export interface OpenedMessage extends Header {
+  readonly payload: unknown
+}
+
+/** Names a start: later ones are larger, and no two are the same. */
+export const newEpoch = (clock: Clock): number => clock.now() * 1000 + randomInt(1e6) / 1e6
+
+/** One key for each direction: a message cannot be sent back to its sender. */
+export interface Keys {
+  readonly toAgent: Buffer
+  readonly toDriver: Buffer
+}
+
+/** The keys of a session, or of the whole cluster with an empty id. */
+export function deriveKeys(token: string, sessionId: string): Keys {
+  const derive = (direction: string): Buffer =>
+    Buffer.from(hkdfSync('sha256', token, 'tutti', `${direction}:${sessionId}`, 32))
+  return { toAgent: derive('to agent'), toDriver: derive('to driver') }
+}
+
+/** A message that was not sent by someone with the token, or not by this protocol. */
+class RefusedMessageError extends Error {
+  override readonly name = 'RefusedMessageError'
+}
+
+/** Another version of the protocol on the other side. */
+export class VersionMismatchError extends BackendError {
+  readonly ours: number
+  readonly theirs: number
+
+  constructor(ours: number, theirs: number) {
+    super(`the other side speaks protocol ${theirs}, this one speaks ${ours}`, {
+      code: 'VersionMismatchError',
+      hint: 'Install the same version of tutti on both sides.',
+    })
+    this.ours = ours
+    this.theirs = theirs
+  }
+}
+
+const macStart = 1
+const macLength = 32
+const headerStart = macStart + macLength
+const payloadStart = headerStart + 3 * 8
+
+export function seal(key: Buffer, subject: string, header: Header, payload: unknown): Buffer {
+  return sealBytes(key, subject, header, serialize(payload))
+}
+
+/** For a payload that is serialized already. */
+export function sealBytes(key: Buffer, subject: string, header: Header, payload: Buffer): Buffer {
+  const message = Buffer.allocUnsafe(payloadStart + payload.length)
+  message[0] = protocolVersion
+  message.writeDoubleLE(header.epoch, headerStart)
+  message.writeDoubleLE(header.number, headerStart + 8)
+  message.writeDoubleLE(header.acknowledged, headerStart + 16)
+  payload.copy(message, payloadStart)
+  sign(key, subject, message).copy(message, macStart)
+  return message
+}
+
+/**
+ * Throws `RefusedMessageError` or `VersionMismatchError`. Version and signature stand at the same
+ * place in all versions.
+ */
+export function open(key: Buffer, subject: string, data: Uint8Array): OpenedMessage {
+  const message = Buffer.from(data.buffer, data.byteOffset, data.byteLength)
+  if (message.length < payloadStart) throw new RefusedMessageError('it is too short')
+  const given = message.subarray(macStart, headerStart)
+  if (!timingSafeEqual(given, sign(key, subject, message))) {
+    throw new RefusedMessageError('its signature is wrong')
+  }
+  const version = message[0] ?? 0
+  if (version !== protocolVersion) throw new VersionMismatchError(protocolVersion, version)
+  try {
+    return {
+      epoch: message.readDoubleLE(headerStart),
+      number: message.readDoubleLE(headerStart + 8),
+      acknowledged: message.readDoubleLE(headerStart + 16),
+      payload: deserialize(message.subarray(payloadStart)) as unknown,
+    }
+  } catch {
+    throw new RefusedMessageError('it cannot be decoded')
+  }
+}
+
+/** Covers the subject: a message cannot be sent again under another one. */
+const sign = (key: Buffer, subject: string, message: Buffer): Buffer =>
+  createHmac('sha256', key)
+    .update(subject)
+    .update('\0')
+    .update(message.subarray(0, macStart))
+    .update(message.subarray(headerStart))
+    .digest()

@@ -1,0 +1,141 @@
+/** Jobs as messages: cut by bytes, with every definition once a message. */
+
+import { deserialize, serialize } from 'node:v8'
+import type { Job } from '../../backends/backend.ts'
+import { isPlainValue } from '../../backends/local/functions/cloning.ts'
+import type { TaskDefinition } from '../../tasks/define-task.ts'
+import { defaultResources, isDefaultRequest } from '../../tasks/resources.ts'
+import type { FunctionSpec, TaskSpec } from '../../tasks/spec.ts'
+import type { DriverMessage, WireFunction, WireJob } from './messages.ts'
+import { expectPortable } from './portable.ts'
+
+/** A job under the attempt's number that agents know it by. */
+export interface NumberedJob {
+  readonly job: Job
+  readonly wireAttempt: number
+}
+
+export interface JobBatch<T> {
+  readonly jobs: readonly T[]
+  readonly payload: Buffer
+}
+
+export interface EncodedJobs<T> {
+  readonly batches: readonly JobBatch<T>[]
+  /** Alone larger than a message: their specs go through the object store. */
+  readonly large: readonly { readonly job: T; readonly spec: Buffer }[]
+  readonly unsendable: readonly { readonly job: T; readonly error: unknown }[]
+}
+
+/** Larger values go through the object store. */
+export const largestValueBytes = 256 * 1024
+
+export function encodeJobs<T extends NumberedJob>(jobs: readonly T[]): EncodedJobs<T> {
+  const sendable: T[] = []
+  const unsendable: { job: T; error: unknown }[] = []
+  for (const job of jobs) {
+    try {
+      expectSendable(job.job.spec)
+      sendable.push(job)
+    } catch (error) {
+      unsendable.push({ job, error })
+    }
+  }
+  const batches: JobBatch<T>[] = []
+  const large: { job: T; spec: Buffer }[] = []
+  cut(sendable, batches, large)
+  return { batches, large, unsendable }
+}
+
+/** The message for a job whose spec is in the object store. */
+export function encodeLargeJob({ job, wireAttempt }: NumberedJob, specObject: string): Buffer {
+  const other: WireJob = { uid: job.uid, attempt: wireAttempt, spec: null, specObject }
+  return serialize({ kind: 'jobs', definitions: [], functions: [], others: [other] })
+}
+
+export const decodeSpec = (data: Uint8Array): TaskSpec => deserialize(data) as TaskSpec
+
+function expectSendable(spec: TaskSpec): void {
+  if (spec.kind !== 'function' || spec.args.every(isPlainValue)) return
+  expectPortable(spec.args, 'args', 'ArgumentNotSerializableError')
+}
+
+/** Halves what is larger than a message may be: most batches are not. */
+function cut<T extends NumberedJob>(
+  jobs: readonly T[],
+  batches: JobBatch<T>[],
+  large: { job: T; spec: Buffer }[],
+): void {
+  const [first] = jobs
+  if (first === undefined) return
+  const payload = serialize(toMessage(jobs))
+  if (payload.length <= largestValueBytes) {
+    batches.push({ jobs, payload })
+  } else if (jobs.length === 1) {
+    large.push({ job: first, spec: serialize(first.job.spec) })
+  } else {
+    const middle = jobs.length >> 1
+    cut(jobs.slice(0, middle), batches, large)
+    cut(jobs.slice(middle), batches, large)
+  }
+}
+
+function toMessage(jobs: readonly NumberedJob[]): DriverMessage {
+  const definitions: TaskDefinition[] = []
+  const indexes = new Map<string, number>()
+  const functions: WireFunction[] = []
+  const others: WireJob[] = []
+  // Jobs of one function mostly follow each other.
+  let last: TaskDefinition | null = null
+  let lastIndex = -1
+  for (const { job, wireAttempt } of jobs) {
+    const { spec, uid } = job
+    if (spec.kind !== 'function' || spec.workDir !== null) {
+      others.push({ uid, attempt: wireAttempt, spec, specObject: null })
+      continue
+    }
+    const { definition } = spec
+    if (last?.name !== definition.name || last.module !== definition.module) {
+      const key = `${definition.module}#${definition.name}`
+      lastIndex = indexes.get(key) ?? definitions.push(definition) - 1
+      indexes.set(key, lastIndex)
+      last = definition
+    }
+    const rest = restOf(spec)
+    functions.push(
+      rest === null
+        ? [uid, wireAttempt, lastIndex, spec.args]
+        : [uid, wireAttempt, lastIndex, spec.args, rest],
+    )
+  }
+  return { kind: 'jobs', definitions, functions, others }
+}
+
+/** What differs from the defaults. */
+function restOf({
+  priority,
+  timeoutSeconds,
+  resources,
+}: FunctionSpec): NonNullable<WireFunction[4]> | null {
+  const isDefault = isDefaultRequest(resources)
+  if (priority === 0 && timeoutSeconds === null && isDefault) return null
+  return { priority, timeoutSeconds, ...(isDefault ? {} : { resources }) }
+}
+
+/** The inverse of what a batch does to a function. */
+export function toFunctionSpec(
+  [, , index, args, rest]: WireFunction,
+  definitions: readonly TaskDefinition[],
+): FunctionSpec {
+  const definition = definitions[index] ?? { module: '', name: '' }
+  return {
+    kind: 'function',
+    executable: definition.name,
+    definition,
+    args,
+    priority: rest?.priority ?? 0,
+    timeoutSeconds: rest?.timeoutSeconds ?? null,
+    resources: rest?.resources ?? defaultResources,
+    workDir: null,
+  }
+}

@@ -1,0 +1,210 @@
+/** What driver and agent tell each other, after the envelope is opened. */
+
+import type { AttemptFacts } from '../../backends/backend.ts'
+import type { ErrorRecord } from '../../foundation/error-record.ts'
+import type { TaskDefinition } from '../../tasks/define-task.ts'
+import type { FunctionSpec, TaskSpec } from '../../tasks/spec.ts'
+
+/** What an agent has for tasks. */
+export interface NodeFacts {
+  readonly cores: number
+  readonly gpus: number
+  readonly memoryMb: number
+  readonly labels: Readonly<Record<string, string>>
+}
+
+/** An agent as it announces itself, signed with the key of the cluster. */
+export interface Announcement {
+  readonly kind: 'announcement'
+  readonly name: string
+  /** Its start: another one under the same name is another agent. */
+  readonly epoch: number
+  readonly host: string
+  readonly pid: number
+  /** Of the package. */
+  readonly version: string
+  readonly state: 'ready' | 'draining' | 'gone'
+  readonly facts: NodeFacts
+  readonly sessions: number
+}
+
+/** Asks an agent whether it is there; the answer has its time. */
+export interface Ping {
+  readonly kind: 'ping'
+}
+
+export interface Pong {
+  readonly kind: 'pong'
+  readonly epoch: number
+  /** Its machine's monotonic clock when the ping came and when this was sent. */
+  readonly receivedMs: number
+  readonly sentMs: number
+}
+
+/** A driver begins to use an agent for a session. */
+export interface Attach {
+  readonly kind: 'attach'
+  readonly sessionId: string
+  /** The driver's start. */
+  readonly epoch: number
+  /** Names the messages that follow: a later attach begins to count them anew. */
+  readonly link: number
+  /** How long tasks go on after the last message of the driver. */
+  readonly ownerTtlSeconds: number
+  /** How long ends are kept by the broker. */
+  readonly resultTtlSeconds: number
+  /** Where programs run, if the node has it. */
+  readonly folder: string
+}
+
+export type Attached =
+  | {
+      readonly kind: 'attached'
+      readonly epoch: number
+      readonly offer: Offer
+      /** What the agent has of the session: left by an earlier driver, or from before a loss. */
+      readonly held: readonly HeldJob[]
+      /** How many messages with ends it has sent, and which of them no driver has recorded. */
+      readonly endMessages: number
+      readonly unrecorded: readonly number[]
+    }
+  | { readonly kind: 'refused'; readonly code: string; readonly message: string }
+
+export interface HeldJob {
+  readonly uid: string
+  readonly attempt: number
+  readonly beganMs: number | null
+  readonly workerId: string | null
+}
+
+/** How much a driver may send. */
+export interface Offer {
+  /** Cores, GPUs and memory of the session's share. */
+  readonly cores: number
+  readonly gpus: number
+  readonly memoryMb: number
+  /** Jobs that may wait there, so that the next one begins without a round trip. */
+  readonly ahead: number
+}
+
+/** Every half second, for all agents of the session; lost ones do not matter. */
+export interface Beat {
+  readonly kind: 'beat'
+  /** Whether the driver has work that waits for a place. */
+  readonly hasWaiting: boolean
+}
+
+/** Ends the use of an agent by a session; answered when nothing of the session is left. */
+export interface Detach {
+  readonly kind: 'detach'
+  readonly sessionId: string
+  readonly epoch: number
+  readonly reason: string
+}
+
+/**
+ * Asks for one sample of the node; the answer is a `ResourceSample`, or `null` to the first request
+ * of a sampler, which sets the baseline, and to the last.
+ */
+export interface SampleRequest {
+  readonly kind: 'sample'
+  readonly sampler: string
+  readonly step: 'first' | 'next' | 'last'
+}
+
+/** A request to an agent that is no part of a session's ordered messages. */
+export type AgentRequest = Ping | Attach | Detach | SampleRequest
+
+/** A function of the common kind: uid, attempt, index of its definition, arguments. */
+export type WireFunction = readonly [
+  uid: string,
+  attempt: number,
+  definition: number,
+  args: readonly unknown[],
+  rest?: Partial<Pick<FunctionSpec, 'priority' | 'timeoutSeconds' | 'resources'>>,
+]
+
+/** Any other job; a spec that is too large for a message is an object of the broker's store. */
+export interface WireJob {
+  readonly uid: string
+  readonly attempt: number
+  readonly spec: TaskSpec | null
+  readonly specObject: string | null
+}
+
+export type JobReference = readonly [uid: string, attempt: number]
+
+/** Messages of a driver to one agent, in order. */
+export type DriverMessage =
+  | {
+      readonly kind: 'jobs'
+      readonly definitions: readonly TaskDefinition[]
+      readonly functions: readonly WireFunction[]
+      readonly others: readonly WireJob[]
+    }
+  | { readonly kind: 'cancel'; readonly jobs: readonly JobReference[]; readonly reason: string }
+  /** Hand back what was not begun: another node is free. */
+  | { readonly kind: 'recall'; readonly jobs: readonly JobReference[] }
+  /** All ends in messages up to this number are recorded. */
+  | { readonly kind: 'recorded'; readonly through: number }
+
+export interface WireStart {
+  readonly uid: string
+  readonly attempt: number
+  readonly atMs: number
+  readonly workerId: string
+}
+
+/** The end of an attempt; times are those of the agent's machine. */
+export interface WireEnd {
+  readonly uid: string
+  readonly attempt: number
+  readonly beganMs: number | null
+  readonly atMs: number
+  readonly workerId: string | null
+  readonly facts: AttemptFacts | null
+  readonly outcome:
+    | { readonly kind: 'complete'; readonly value: unknown }
+    /** The value is an object of the broker's store. */
+    | { readonly kind: 'complete-large'; readonly object: string }
+    | { readonly kind: 'fail'; readonly error: ErrorRecord; readonly isThrown: boolean }
+    | { readonly kind: 'cancel'; readonly reason: string }
+}
+
+/** A completed function of the common kind. */
+export type WireCompletion = readonly [
+  uid: string,
+  attempt: number,
+  beganMs: number,
+  atMs: number,
+  workerId: string,
+  value: unknown,
+]
+
+export interface WireEvent {
+  readonly type: string
+  readonly fields: object
+  readonly taskId: string | null
+}
+
+/** Messages of an agent to a driver, in order. */
+export interface AgentReport {
+  readonly kind: 'report'
+  readonly offer: Offer
+  readonly starts: readonly WireStart[]
+  /** Jobs that were not begun and are handed back. */
+  readonly returned: readonly JobReference[]
+  readonly events: readonly WireEvent[]
+  /** How many messages with ends the agent has sent to this session's stream. */
+  readonly endMessages: number
+}
+
+/** Ends of jobs. Numbered by the agent, whoever is the driver, and kept by the session's stream. */
+export interface EndsMessage {
+  readonly kind: 'ends'
+  readonly agent: string
+  /** As in the offer. */
+  readonly ahead: number
+  readonly completions: readonly WireCompletion[]
+  readonly ends: readonly WireEnd[]
+}

@@ -1,0 +1,114 @@
+/**
+ * Messages between two processes that arrive once and in order, over a broker that loses what is
+ * published while a connection is down. It has no timer: its owner calls `tick`.
+ */
+
+import { Fifo } from '../../runtime/fifo.ts'
+import type { Clock } from '../../foundation/clock.ts'
+import { type Header, open, sealBytes } from './envelope.ts'
+
+export interface ReliableLinkOptions {
+  readonly clock: Clock
+  readonly sendKey: Buffer
+  readonly receiveKey: Buffer
+  /** Names the link; messages of another one are refused. */
+  readonly epoch: number
+  /** For messages that carry nothing but an acknowledgement. */
+  readonly idleSubject: string
+  readonly publish: (subject: string, data: Buffer) => void
+  readonly onMessage: (payload: unknown) => void
+  /** A message that is not accepted, and why. */
+  readonly onRefused: (reason: string) => void
+}
+
+interface Unacknowledged {
+  readonly subject: string
+  readonly number: number
+  readonly payload: Buffer
+}
+
+/** Without an acknowledgement for this long, what was sent is sent again. */
+const resendAfterMs = 1000
+
+export class ReliableLink {
+  readonly #options: ReliableLinkOptions
+  readonly #unacknowledged = new Fifo<Unacknowledged>()
+  #sent = 0
+  #received = 0
+  /** The last `acknowledged` that was told to the other side. */
+  #told = 0
+  #progressMs: number
+  #heardMs: number
+
+  constructor(options: ReliableLinkOptions) {
+    this.#options = options
+    this.#progressMs = options.clock.monotonicMs()
+    this.#heardMs = this.#progressMs
+  }
+
+  /** When the last valid message came. */
+  get heardMs(): number {
+    return this.#heardMs
+  }
+
+  /** Sends a serialized payload; returns its number. */
+  send(subject: string, payload: Buffer): number {
+    const number = ++this.#sent
+    if (this.#unacknowledged.length === 0) this.#progressMs = this.#options.clock.monotonicMs()
+    this.#unacknowledged.push({ subject, number, payload })
+    this.#publish(subject, number, payload)
+    return number
+  }
+
+  receive(subject: string, data: Uint8Array): void {
+    const { receiveKey, epoch, onMessage, onRefused } = this.#options
+    let message
+    try {
+      message = open(receiveKey, subject, data)
+    } catch (error) {
+      return onRefused((error as Error).message)
+    }
+    if (message.epoch !== epoch) return onRefused('it belongs to an earlier connection')
+    this.#heardMs = this.#options.clock.monotonicMs()
+    this.#acknowledge(message)
+    if (message.number === 0) return
+    // One that was sent again, or one after a gap: what is missing will be sent again.
+    if (message.number !== this.#received + 1) return
+    this.#received++
+    onMessage(message.payload)
+  }
+
+  /** Sends again what was not acknowledged in time, and acknowledgements that are due. */
+  tick(): void {
+    const nowMs = this.#options.clock.monotonicMs()
+    if (this.#unacknowledged.length > 0 && nowMs - this.#progressMs >= resendAfterMs) this.resend()
+    else if (this.#told < this.#received) this.#publish(this.#options.idleSubject, 0, nothing)
+  }
+
+  /** Sends everything again that was not acknowledged: after a connection was down. */
+  resend(): void {
+    this.#progressMs = this.#options.clock.monotonicMs()
+    for (const { subject, number, payload } of this.#unacknowledged) {
+      this.#publish(subject, number, payload)
+    }
+  }
+
+  #acknowledge({ acknowledged }: Header): void {
+    for (;;) {
+      const first = this.#unacknowledged.peek()
+      if (first === undefined || first.number > acknowledged) return
+      this.#unacknowledged.shift()
+      this.#progressMs = this.#heardMs
+    }
+  }
+
+  #publish(subject: string, number: number, payload: Buffer): void {
+    const { sendKey, epoch } = this.#options
+    const header = { epoch, number, acknowledged: this.#received }
+    this.#told = this.#received
+    this.#options.publish(subject, sealBytes(sendKey, subject, header, payload))
+  }
+}
+
+/** The serialized `undefined`. */
+const nothing = Buffer.from([0xff, 0x0f, 0x5f])

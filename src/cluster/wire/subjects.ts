@@ -1,0 +1,54 @@
+/** The names of subjects and streams. Ids may hold any character, so that they are hashed. */
+
+import { createHash } from 'node:crypto'
+
+/** Changes with every change that an older agent or driver would misread. */
+export const protocolVersion = 1
+
+const prefix = `tutti${protocolVersion}`
+
+/** A name that may be part of a subject, of a stream and of a folder. */
+export const toToken = (id: string): string =>
+  createHash('sha256').update(id).digest('hex').slice(0, 24)
+
+/** Announcements of agents, for everybody: the same in all versions, so that others are seen. */
+export const announcementSubject = 'tutti.agents'
+/** Asks all agents to announce themselves. */
+export const discoverySubject = 'tutti.discover'
+/** What is sent to one agent. */
+export const agentSubject = (name: string): string => `${prefix}.agent.${toToken(name)}`
+
+/** The subjects of one session, and its stream. */
+export interface SessionSubjects {
+  /** From the driver to all of its agents: it is alive. */
+  readonly beat: string
+  /** From the driver to one agent: jobs and what becomes of them. */
+  readonly downTo: (agent: string) => string
+  /** From agents to the driver: what need not be kept. */
+  readonly upFrom: (agent: string) => string
+  readonly allUp: string
+  /** From agents to the driver: ends of jobs, kept by the stream. */
+  readonly endsOf: (agent: string) => string
+  readonly allEnds: string
+  /** From the driver to the stream: this agent is used, so that a later start looks for it. */
+  readonly used: string
+  /** Answered by the driver, so that a second one learns of the first. */
+  readonly owner: string
+  readonly stream: string
+}
+
+export function sessionSubjects(sessionId: string): SessionSubjects {
+  const token = toToken(sessionId)
+  const base = `${prefix}.session.${token}`
+  return {
+    beat: `${base}.beat`,
+    downTo: (agent) => `${base}.down.${toToken(agent)}`,
+    upFrom: (agent) => `${base}.up.${toToken(agent)}`,
+    allUp: `${base}.up.*`,
+    endsOf: (agent) => `${base}.ends.${toToken(agent)}`,
+    allEnds: `${base}.ends.*`,
+    used: `${base}.used`,
+    owner: `${base}.owner`,
+    stream: `${prefix}-${token}`,
+  }
+}

@@ -1,0 +1,43 @@
+/** A server of its own, and agents as a person starts them: processes of `tutti agent`. */
+
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { onTestFinished } from 'vitest'
+import { type NatsServer, startNatsServer } from '../../src/cluster/broker/nats-server.ts'
+import { ClusterBackend } from '../../src/cluster/cluster-backend.ts'
+import type { ClusterBackendOptions } from '../../src/cluster/cluster-options.ts'
+import { systemClock } from '../../src/foundation/clock.ts'
+import { type RunningCommand, startCommand } from '../cli/run-command.ts'
+import { token } from './test-token.ts'
+
+export interface TestCluster {
+  readonly server: NatsServer
+  readonly folder: string
+  readonly tokenFile: string
+  agent(name: string, ...args: readonly string[]): Promise<RunningCommand>
+  connect(options?: Partial<ClusterBackendOptions>): Promise<ClusterBackend>
+}
+
+/** Everything ends with the test. */
+export async function startTestCluster(): Promise<TestCluster> {
+  const folder = mkdtempSync(join(tmpdir(), 'tutti-cluster-'))
+  onTestFinished(() => rmSync(folder, { recursive: true, force: true }))
+  const server = await startNatsServer({ token, clock: systemClock })
+  onTestFinished(() => server.close())
+  const tokenFile = join(folder, 'token')
+  writeFileSync(tokenFile, `${token}\n`, { mode: 0o600 })
+  return {
+    server,
+    folder,
+    tokenFile,
+    async agent(name, ...args) {
+      const connection = ['--connect', server.url, '--token-file', tokenFile]
+      const command = startCommand(['agent', ...connection, '--name', name, ...args])
+      onTestFinished(() => void command.child.kill('SIGKILL'))
+      await command.seen('is connected')
+      return command
+    },
+    connect: (options = {}) => ClusterBackend.create({ servers: server.url, token, ...options }),
+  }
+}

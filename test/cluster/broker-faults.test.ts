@@ -1,0 +1,139 @@
+import { type ChildProcess, spawn } from 'node:child_process'
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { connect, createServer } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { findNatsServer } from '../../src/cluster/broker/nats-server.ts'
+import { ClusterBackend } from '../../src/cluster/cluster-backend.ts'
+import { Session } from '../../src/session/session.ts'
+import { ComputeTask } from '../../src/tasks/compute-task.ts'
+import { startCommand } from '../cli/run-command.ts'
+import { eventually } from '../eventually.ts'
+import { work } from './fixtures/cluster-tasks.ts'
+import { token } from './test-token.ts'
+
+async function freePort(): Promise<number> {
+  const server = createServer()
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  const address = server.address()
+  await new Promise<void>((resolve) => server.close(() => resolve()))
+  return typeof address === 'object' && address !== null ? address.port : 0
+}
+
+/** A server that can be killed and started again on its port and store. */
+class RestartableServer {
+  readonly folder = mkdtempSync(join(tmpdir(), 'tutti-broker-'))
+  readonly port: number
+  #child: ChildProcess | null = null
+
+  constructor(port: number) {
+    this.port = port
+    writeFileSync(
+      join(this.folder, 'server.conf'),
+      `listen: "127.0.0.1:${port}"\njetstream { store_dir: "${this.folder}/store" }\n` +
+        `authorization { token: "${token}" }\n`,
+    )
+    onTestFinished(async () => {
+      await this.kill()
+      rmSync(this.folder, { recursive: true, force: true })
+    })
+  }
+
+  get url(): string {
+    return `nats://127.0.0.1:${this.port}`
+  }
+
+  async start(): Promise<void> {
+    this.#child = spawn(findNatsServer(), ['-c', join(this.folder, 'server.conf')], {
+      stdio: 'ignore',
+    })
+    await eventually(
+      () =>
+        new Promise<void>((resolve, reject) => {
+          const socket = connect(this.port, '127.0.0.1', () => {
+            socket.destroy()
+            resolve()
+          })
+          socket.on('error', reject)
+        }),
+    )
+  }
+
+  async kill(): Promise<void> {
+    const child = this.#child
+    if (child === null || child.exitCode !== null || child.signalCode !== null) return
+    const ended = new Promise((resolve) => child.on('exit', resolve))
+    child.kill('SIGKILL')
+    await ended
+  }
+}
+
+async function startAgent(server: RestartableServer, name: string): Promise<void> {
+  const tokenFile = join(server.folder, 'token')
+  writeFileSync(tokenFile, token, { mode: 0o600 })
+  const connection = ['--connect', server.url, '--token-file', tokenFile]
+  const agent = startCommand(['agent', ...connection, '--name', name, '--cores', '1'])
+  onTestFinished(() => void agent.child.kill('SIGKILL'))
+  await agent.seen('is connected')
+}
+
+const lines = (file: string): string[] => readFileSync(file, 'utf8').trim().split('\n')
+
+describe('a broker that is killed and started again', () => {
+  it.each(['with its store', 'with an empty store'])(
+    'loses no task and begins none twice: %s',
+    async (how) => {
+      const server = new RestartableServer(await freePort())
+      await server.start()
+      await startAgent(server, 'first')
+      await startAgent(server, 'second')
+      const backend = await ClusterBackend.create({ servers: server.url, token })
+      const session = new Session([backend])
+      onTestFinished(() => session.close())
+      const telemetry = await session.startTelemetry()
+      const lost: string[] = []
+      telemetry.subscribe(({ event_type }) => {
+        if (event_type === 'tutti.NodeLost') lost.push(event_type)
+      })
+      const begun = join(server.folder, 'begun')
+      const tasks = Array.from({ length: 60 }, (_, index) => {
+        const uid = `task-${index}`
+        return new ComputeTask({ uid, function: work, args: [begun, uid, 100] })
+      })
+      await session.submitTasks(tasks)
+      for (const enough of [10, 25]) {
+        await eventually(() => expect(lines(begun).length).toBeGreaterThanOrEqual(enough))
+        await server.kill()
+        if (how === 'with an empty store') {
+          rmSync(join(server.folder, 'store'), { recursive: true, force: true })
+        }
+        await server.start()
+      }
+      await session.waitTasks(tasks)
+      expect(tasks.map(({ state }) => state)).toEqual(tasks.map(() => 'DONE'))
+      expect(lines(begun)).toHaveLength(60)
+      expect(lost).toEqual([])
+    },
+  )
+})
+
+describe('a broker that cannot be used', () => {
+  it('is named with the cause when there is no server', async () => {
+    const port = await freePort()
+    await expect(
+      ClusterBackend.create({ servers: `nats://127.0.0.1:${port}`, token }),
+    ).rejects.toMatchObject({
+      code: 'BrokerUnavailableError',
+      message: expect.stringContaining(`127.0.0.1:${port}`) as string,
+    })
+  })
+
+  it('is named when its token is another one', async () => {
+    const server = new RestartableServer(await freePort())
+    await server.start()
+    await expect(
+      ClusterBackend.create({ servers: server.url, token: 'wrong token' }),
+    ).rejects.toMatchObject({ code: 'BrokerUnavailableError' })
+  })
+})

@@ -1,0 +1,102 @@
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { WorkerLostError } from '../../src/foundation/errors.ts'
+import { Session } from '../../src/session/session.ts'
+import { ComputeTask } from '../../src/tasks/compute-task.ts'
+import { eventually } from '../eventually.ts'
+import { startTestCluster } from './agents.ts'
+import { work } from './fixtures/cluster-tasks.ts'
+
+const lines = (file: string): string[] => readFileSync(file, 'utf8').trim().split('\n')
+
+describe('an agent that is lost', () => {
+  it('by SIGKILL: its running task is retried on the other node, the rest moves', async () => {
+    const cluster = await startTestCluster()
+    const first = await cluster.agent('first', '--cores', '1')
+    await cluster.agent('second', '--cores', '1')
+    const backend = await cluster.connect({ lossSeconds: 2 })
+    const session = new Session([backend])
+    onTestFinished(() => session.close())
+    const telemetry = await session.startTelemetry()
+    const events: { event_type: string; node_id: string | null }[] = []
+    telemetry.subscribe((event) => void events.push(event))
+    const begun = join(cluster.folder, 'begun')
+    const tasks = Array.from({ length: 12 }, (_, index) => {
+      const uid = `task-${index}`
+      return new ComputeTask({ uid, function: work, args: [begun, uid, 300], retries: 2 })
+    })
+    await session.submitTasks(tasks)
+    await eventually(() => expect(lines(begun).length).toBeGreaterThan(3))
+    first.child.kill('SIGKILL')
+    await session.waitTasks(tasks)
+    expect(tasks.map(({ state }) => state)).toEqual(tasks.map(() => 'DONE'))
+    expect(tasks.map(({ returnValue }) => returnValue)).toEqual(tasks.map(({ uid }) => uid))
+    await telemetry.flush()
+    const names = events.map(({ event_type }) => event_type)
+    expect(names.filter((name) => name === 'tutti.NodeLost')).toHaveLength(1)
+    expect(names.filter((name) => name === 'TaskCompleted')).toHaveLength(12)
+  })
+
+  it('row 99: by SIGSTOP: its tasks run elsewhere, and its late results are dropped', async () => {
+    const cluster = await startTestCluster()
+    const first = await cluster.agent('first', '--cores', '1')
+    await cluster.agent('second', '--cores', '1')
+    const backend = await cluster.connect({ lossSeconds: 2 })
+    const session = new Session([backend])
+    onTestFinished(() => session.close())
+    const telemetry = await session.startTelemetry()
+    const events: { event_type: string; node_id: string | null }[] = []
+    telemetry.subscribe((event) => void events.push(event))
+    const begun = join(cluster.folder, 'begun')
+    const tasks = ['one', 'other'].map(
+      (uid) => new ComputeTask({ uid, function: work, args: [begun, uid, 1500], retries: 1 }),
+    )
+    await session.submitTasks(tasks)
+    await eventually(() => expect(tasks.map(({ state }) => state)).toEqual(['RUNNING', 'RUNNING']))
+    first.child.kill('SIGSTOP')
+    expect(await Promise.all(tasks)).toEqual(['one', 'other'])
+    first.child.kill('SIGCONT')
+    await eventually(() => {
+      expect(events.map(({ event_type }) => event_type)).toContain('tutti.StaleResult')
+    })
+    const ends = events.filter(({ event_type }) => event_type === 'TaskCompleted')
+    expect(ends.map(({ node_id }) => node_id)).toEqual(['second', 'second'])
+  })
+
+  it('fails a running task without retries with WorkerLostError', async () => {
+    const cluster = await startTestCluster()
+    const first = await cluster.agent('first', '--cores', '1')
+    const backend = await cluster.connect({ lossSeconds: 2 })
+    const session = new Session([backend])
+    onTestFinished(() => session.close())
+    const begun = join(cluster.folder, 'begun')
+    const task = new ComputeTask({ function: work, args: [begun, 'lost', 60_000] })
+    await session.submitTasks([task])
+    await eventually(() => expect(task.state).toBe('RUNNING'))
+    first.child.kill('SIGKILL')
+    await session.waitTasks([task])
+    expect(task.error?.cause).toBeInstanceOf(WorkerLostError)
+  })
+
+  it('drained by SIGTERM: finishes what runs, hands back the rest, and leaves', async () => {
+    const cluster = await startTestCluster()
+    const first = await cluster.agent('first', '--cores', '1')
+    const backend = await cluster.connect()
+    const session = new Session([backend])
+    onTestFinished(() => session.close())
+    const begun = join(cluster.folder, 'begun')
+    const tasks = Array.from({ length: 4 }, (_, index) => {
+      const uid = `drained-${index}`
+      return new ComputeTask({ uid, function: work, args: [begun, uid, 300] })
+    })
+    await session.submitTasks(tasks)
+    await eventually(() => expect(lines(begun)).toHaveLength(1))
+    first.child.kill('SIGTERM')
+    await cluster.agent('second', '--cores', '1')
+    await session.waitTasks(tasks)
+    expect(tasks.map(({ state }) => state)).toEqual(tasks.map(() => 'DONE'))
+    expect(lines(begun)).toHaveLength(4)
+    expect((await first.ended).code).toBe(0)
+  })
+})
