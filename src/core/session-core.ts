@@ -218,24 +218,33 @@ export class SessionCore {
     const admitted = this.#admission.close()
     this.#ledger.beginClosing(closeReason)
     const { promise: deadline, resolve } = Promise.withResolvers<void>()
-    const cancelTimer = this.clock.after(closeDeadlineMs, resolve)
+    let isOverdue = false
+    const cancelTimer = this.clock.after(closeDeadlineMs, () => {
+      isOverdue = true
+      resolve()
+    })
     // Before the release: backends that are closed refuse what is still being checked.
     if (admitted !== null) await within(deadline, () => admitted)
     // Before the release: a remote backend may remove what it keeps for the session then.
     if (this.#recordedEnds.hasPending) await within(deadline, () => this.#recordedEnds.settle())
+    await this.#forEachBinding(async ({ connection }) => {
+      await within(deadline, () => connection.release(closeReason))
+      await within(deadline, () => this.#recordedEnds.seal(connection))
+    })
     // The last samples of remote nodes need their backends.
-    await within(deadline, async () => this.#telemetry?.poller.stop())
-    await Promise.all(
-      this.#bindings.map(async ({ backend, connection }) => {
-        await within(deadline, () => connection.release(closeReason))
-        await within(deadline, () => this.#recordedEnds.seal(connection))
-        if (!keepBackends) await within(deadline, () => backend.close())
-      }),
-    )
+    const poller = isOverdue ? undefined : this.#telemetry?.poller
+    if (poller !== undefined) await within(deadline, () => poller.stop())
+    if (!keepBackends) {
+      await this.#forEachBinding(({ backend }) => within(deadline, () => backend.close()))
+    }
     await within(deadline, () => this.#recordedEnds.close())
     cancelTimer()
     this.#ledger.cancelRest(closeReason)
     await this.#telemetry?.stop()
+  }
+
+  async #forEachBinding(act: (binding: BackendBinding) => Promise<void>): Promise<void> {
+    await Promise.all(this.#bindings.map(act))
   }
 
   #expectedBackend({ expected, task }: Entry): Target['backend'] | null {

@@ -16,7 +16,9 @@ it('decorator: functionTask wraps asynchronous methods, which keep their `this`'
   const flags = ['--ignoreConfig', '--target', 'es2022', '--module', 'nodenext', '--skipLibCheck']
   const lib = 'es2024,esnext.disposable,esnext.promise'
   const rewrite = ['--rewriteRelativeImportExtensions', '--lib', lib, '--types', 'node']
-  const where = ['--rootDir', '.', '--outDir', outDir, fixture]
+  // Started as a process or thread, so that no import leads to it.
+  const workers = 'src/backends/local/functions/worker-program.ts'
+  const where = ['--rootDir', '.', '--outDir', outDir, fixture, workers]
   execFileSync(compiler, [...flags, ...rewrite, ...where], { cwd: root })
   const program = join(outDir, 'test/workflow/fixtures/decorated.js')
   const output = execFileSync(process.execPath, [program], { encoding: 'utf8' })
