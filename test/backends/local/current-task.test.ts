@@ -1,9 +1,11 @@
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { ConcurrentBackend } from '../../../src/backends/local/concurrent-backend.ts'
 import type { BaseEvent } from '../../../src/events/event.ts'
+import { type Clock, systemClock } from '../../../src/foundation/clock.ts'
 import { currentTask } from '../../../src/foundation/task-context.ts'
 import { Session } from '../../../src/session/session.ts'
 import { ComputeTask } from '../../../src/tasks/compute-task.ts'
+import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { eventually } from '../../eventually.ts'
 import {
   failFirst,
@@ -35,10 +37,10 @@ type Told = BaseEvent & Readonly<Record<string, unknown>>
 describe.for(Object.keys(kinds) as (keyof typeof kinds)[])('currentTask() in a %s', (kind) => {
   const functions = kinds[kind]
 
-  async function open() {
+  async function open(clock: Clock = systemClock) {
     const { isolation } = functions
     const session = new Session([
-      await ConcurrentBackend.create({ name: 'l', isolation, workers: 1 }),
+      await ConcurrentBackend.create({ name: 'l', isolation, workers: 1, clock }),
     ])
     onTestFinished(() => session.close())
     const telemetry = await session.startTelemetry()
@@ -68,17 +70,24 @@ describe.for(Object.keys(kinds) as (keyof typeof kinds)[])('currentTask() in a %
   })
 
   it('the signal is aborted by a cancel and by the time-out', async () => {
-    const { session, telemetry, events } = await open()
+    // Its time stands still: the grace of the worker is never over.
+    const clock = new ManualClock()
+    const { session, telemetry, events } = await open(clock)
+    const isListening = (task: ComputeTask<unknown>): Promise<void> =>
+      eventually(() => {
+        const own = events.filter(({ task_id }) => task_id === task.uid)
+        expect(own.map(({ event_type }) => event_type)).toContain('tutti.TaskProgress')
+      })
     const canceled = new ComputeTask({ function: functions.listen })
     await session.submitTasks([canceled])
-    await eventually(() => {
-      expect(events.some((event) => event.event_type === 'tutti.TaskProgress')).toBe(true)
-    })
+    await isListening(canceled)
     session.cancel(canceled)
     await session.waitTasks([canceled])
     expect(canceled.state).toBe('CANCELED')
-    const late = new ComputeTask({ function: functions.listen, timeoutSeconds: 0.3 })
+    const late = new ComputeTask({ function: functions.listen, timeoutSeconds: 900 })
     await session.submitTasks([late])
+    await isListening(late)
+    await clock.advance(900_000)
     await session.waitTasks([late])
     expect(late.state).toBe('FAILED')
     await telemetry.flush()
