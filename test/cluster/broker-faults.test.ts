@@ -10,7 +10,8 @@ import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
 import { startCommand } from '../cli/run-command.ts'
 import { eventually } from '../eventually.ts'
-import { work } from './fixtures/cluster-tasks.ts'
+import { large, work } from './fixtures/cluster-tasks.ts'
+import { echo } from '../../src/testing/contract-tasks.ts'
 import { token } from './test-token.ts'
 
 async function freePort(): Promise<number> {
@@ -27,12 +28,12 @@ class RestartableServer {
   readonly port: number
   #child: ChildProcess | null = null
 
-  constructor(port: number) {
+  constructor(port: number, settings = '') {
     this.port = port
     writeFileSync(
       join(this.folder, 'server.conf'),
       `listen: "127.0.0.1:${port}"\njetstream { store_dir: "${this.folder}/store" }\n` +
-        `authorization { token: "${token}" }\n`,
+        `authorization { token: "${token}" }\n${settings}\n`,
     )
     onTestFinished(async () => {
       await this.kill()
@@ -116,6 +117,23 @@ describe('a broker that is killed and started again', () => {
       expect(lost).toEqual([])
     },
   )
+})
+
+it('messages stay below the limit of the broker; larger values are stored', async () => {
+  const server = new RestartableServer(await freePort(), 'max_payload: 32768')
+  await server.start()
+  await startAgent(server, 'only')
+  const session = new Session([await ClusterBackend.create({ servers: server.url, token })])
+  onTestFinished(() => session.close())
+  const bytes = new Uint8Array(300_000).fill(1)
+  const big = new ComputeTask({ function: large, args: [bytes] })
+  const many = Array.from({ length: 2000 }, (_, index) => {
+    return new ComputeTask({ function: echo, args: [`${index} ${'x'.repeat(100)}`] })
+  })
+  await session.submitTasks([big, ...many])
+  expect(await big).toEqual(bytes.map((byte) => byte + 1))
+  const values = await Promise.all(many)
+  expect(values.map((value) => Number.parseInt(String(value)))).toEqual(many.map((_, at) => at))
 })
 
 describe('a broker that cannot be used', () => {

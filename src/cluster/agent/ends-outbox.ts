@@ -6,7 +6,7 @@ import { toErrorRecord } from '../../foundation/error-record.ts'
 import type { TaskReport } from '../../backends/backend.ts'
 import type { Broker } from '../broker/broker.ts'
 import { sealBytes } from '../wire/envelope.ts'
-import { largestValueBytes } from '../wire/job-batches.ts'
+import { payloadLimit } from '../wire/job-batches.ts'
 import type { EndsMessage, WireCompletion, WireEnd } from '../wire/messages.ts'
 import { expectPortable } from '../wire/portable.ts'
 
@@ -145,7 +145,9 @@ export class EndsOutbox {
     const [first] = ends
     if (first === undefined) return
     const payload = this.#serialize(ends)
-    if (payload.length <= largestValueBytes) return this.#publish(ends, payload)
+    if (payload.length <= payloadLimit(this.#options.broker.maxPayload)) {
+      return this.#publish(ends, payload)
+    }
     if (ends.length === 1) return void this.#sendLarge(toWireEnd(first))
     const middle = ends.length >> 1
     this.#send(ends.slice(0, middle))

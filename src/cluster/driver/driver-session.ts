@@ -12,7 +12,7 @@ import { BackendError, messageOf } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
 import type { Broker } from '../broker/broker.ts'
 import { deriveKeys, type Keys, newEpoch, seal } from '../wire/envelope.ts'
-import { encodeJobs, encodeLargeJob } from '../wire/job-batches.ts'
+import { encodeJobs, encodeLargeJob, payloadLimit } from '../wire/job-batches.ts'
 import type { AgentReport, Attach, Attached, Beat } from '../wire/messages.ts'
 import { type SessionSubjects, sessionSubjects } from '../wire/subjects.ts'
 import type { AgentDirectory, KnownAgent } from './agent-directory.ts'
@@ -251,11 +251,12 @@ export class DriverSession implements Connection {
   }
 
   #pump(): void {
+    const limitBytes = payloadLimit(this.#options.broker.maxPayload)
     for (const [name, jobs] of this.#jobs.placement.assign()) {
       const agent = this.#agents.get(name)
       if (agent === undefined) continue
       for (const one of jobs) this.#jobs.assign(one, agent)
-      const { batches, large, unsendable } = encodeJobs(jobs)
+      const { batches, large, unsendable } = encodeJobs(jobs, limitBytes)
       for (const { payload } of batches) agent.send(payload)
       for (const { job, spec } of large) void this.#sendLarge(agent, job, spec)
       for (const { job, error } of unsendable) this.#jobs.end(job, { kind: 'fail', error }, null)

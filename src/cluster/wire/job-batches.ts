@@ -28,9 +28,20 @@ export interface EncodedJobs<T> {
 }
 
 /** Larger values go through the object store. */
-export const largestValueBytes = 256 * 1024
+const largestValueBytes = 256 * 1024
+/** Of the broker's limit, for the envelope and the broker's own headers. */
+const overheadBytes = 1024
+/** More jobs in a message would begin later than they could. */
+const mostJobs = 500
 
-export function encodeJobs<T extends NumberedJob>(jobs: readonly T[]): EncodedJobs<T> {
+/** How large a payload may be on a broker with this limit for messages. */
+export const payloadLimit = (maxPayload: number): number =>
+  Math.min(largestValueBytes, maxPayload - overheadBytes)
+
+export function encodeJobs<T extends NumberedJob>(
+  jobs: readonly T[],
+  limitBytes: number,
+): EncodedJobs<T> {
   const sendable: T[] = []
   const unsendable: { job: T; error: unknown }[] = []
   for (const job of jobs) {
@@ -43,7 +54,9 @@ export function encodeJobs<T extends NumberedJob>(jobs: readonly T[]): EncodedJo
   }
   const batches: JobBatch<T>[] = []
   const large: { job: T; spec: Buffer }[] = []
-  cut(sendable, batches, large)
+  for (let at = 0; at < sendable.length; at += mostJobs) {
+    cut(sendable.slice(at, at + mostJobs), limitBytes, batches, large)
+  }
   return { batches, large, unsendable }
 }
 
@@ -63,20 +76,21 @@ function expectSendable(spec: TaskSpec): void {
 /** Halves what is larger than a message may be: most batches are not. */
 function cut<T extends NumberedJob>(
   jobs: readonly T[],
+  limitBytes: number,
   batches: JobBatch<T>[],
   large: { job: T; spec: Buffer }[],
 ): void {
   const [first] = jobs
   if (first === undefined) return
   const payload = serialize(toMessage(jobs))
-  if (payload.length <= largestValueBytes) {
+  if (payload.length <= limitBytes) {
     batches.push({ jobs, payload })
   } else if (jobs.length === 1) {
     large.push({ job: first, spec: serialize(first.job.spec) })
   } else {
     const middle = jobs.length >> 1
-    cut(jobs.slice(0, middle), batches, large)
-    cut(jobs.slice(middle), batches, large)
+    cut(jobs.slice(0, middle), limitBytes, batches, large)
+    cut(jobs.slice(middle), limitBytes, batches, large)
   }
 }
 
