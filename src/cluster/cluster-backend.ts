@@ -122,7 +122,7 @@ export class ClusterBackend implements Backend {
 
   connect(listener: BackendListener, session: ConnectedSession): Connection {
     const { clock, log, token, agentTimeoutSeconds } = this.#options
-    const { ownerTtlSeconds, resultTtlSeconds } = this.#options
+    const { lossSeconds, ownerTtlSeconds, resultTtlSeconds } = this.#options
     this.#listeners.add(listener)
     const driver = new DriverSession({
       sessionId: session.id,
@@ -133,6 +133,7 @@ export class ClusterBackend implements Backend {
       clock,
       log,
       agentTimeoutSeconds,
+      lossSeconds,
       ownerTtlSeconds,
       resultTtlSeconds,
     })

@@ -159,7 +159,10 @@ export function toEventRecord(event: unknown): EventRecord {
 }
 
 /** The class of that name; one that only the sender has defined is made from its schema. */
-export function eventClassOf({ eventType, schema }: EventRecord): EventClass {
+export function eventClassOf({
+  eventType,
+  schema,
+}: Pick<EventRecord, 'eventType' | 'schema'>): EventClass {
   const known = defined.get(eventType)
   if (known !== undefined && known.shape === shapeOf(schema)) return known.eventClass as EventClass
   return createEventClass(eventType, schema)

@@ -23,7 +23,7 @@ describe('a driver that is killed and started again with its session id', () => 
     await cluster.agent('first', '--cores', '1')
     await cluster.agent('second', '--cores', '1')
     const start = () => {
-      const program = startProgram(driver, [cluster.server.url, cluster.folder, String(count)])
+      const program = startProgram(driver, [cluster.server.url, cluster.folder])
       onTestFinished(() => void program.child.kill('SIGKILL'))
       return program
     }

@@ -13,7 +13,7 @@ import { JobQueue } from '../../backends/local/job-queue.ts'
 import type { Clock } from '../../foundation/clock.ts'
 import type { TaskSpec } from '../../tasks/spec.ts'
 import type { Broker } from '../broker/broker.ts'
-import type { Keys } from '../wire/envelope.ts'
+import { type Keys, newEpoch } from '../wire/envelope.ts'
 import { decodeSpec, toFunctionSpec } from '../wire/job-batches.ts'
 import type {
   AgentReport,
@@ -34,7 +34,8 @@ import { SessionFolder } from './session-folder.ts'
 
 export interface AgentSessionOptions {
   readonly attach: Attach
-  readonly agent: { readonly name: string; readonly epoch: number }
+  /** The agent's name. */
+  readonly agent: string
   readonly keys: Keys
   readonly broker: Broker
   readonly clock: Clock
@@ -59,6 +60,8 @@ const startNoticeMs = 50
 export class AgentSession implements BackendListener {
   readonly id: string
   readonly subjects: SessionSubjects
+  /** Names this use of the agent: its messages with ends are counted from 1. */
+  readonly endsEpoch: number
   readonly #options: AgentSessionOptions
   readonly #connection: Connection
   readonly #held = new Map<string, HeldAttempt>()
@@ -87,15 +90,16 @@ export class AgentSession implements BackendListener {
     this.#options = options
     this.#attach = attach
     this.id = attach.sessionId
+    this.endsEpoch = newEpoch(clock)
     this.subjects = sessionSubjects(this.id)
     this.#heardMs = clock.monotonicMs()
     this.#folder = new SessionFolder(join(options.workDir, this.subjects.stream))
     this.#connection = options.connect(this)
     this.#outbox = new EndsOutbox({
-      agent: agent.name,
-      epoch: agent.epoch,
+      agent,
+      epoch: this.endsEpoch,
       key: keys.toDriver,
-      subject: this.subjects.endsOf(agent.name),
+      subject: this.subjects.endsOf(agent),
       stream: this.subjects.stream,
       broker,
       clock,
@@ -103,7 +107,7 @@ export class AgentSession implements BackendListener {
       openStream: () => this.openStream(),
       onProblem: options.onProblem,
     })
-    const down = this.subjects.downTo(agent.name)
+    const down = this.subjects.downTo(agent)
     this.#unsubscribe.push(
       broker.subscribe(down, ({ subject, data }) => this.#link.receive(subject, data)),
     )
@@ -117,6 +121,11 @@ export class AgentSession implements BackendListener {
   /** Whether it wants more than it has: it counts when the node is shared. */
   get isActive(): boolean {
     return this.#held.size > 0 || this.#hasWaitingAtDriver
+  }
+
+  /** It is given up: a driver that comes gets another one. */
+  get isEnding(): boolean {
+    return this.#endings !== null
   }
 
   get runningCores(): number {
@@ -162,7 +171,7 @@ export class AgentSession implements BackendListener {
       sendKey: keys.toDriver,
       receiveKey: keys.toAgent,
       epoch: attach.link,
-      idleSubject: this.subjects.upFrom(agent.name),
+      idleSubject: this.subjects.upFrom(agent),
       publish: (subject, data) => broker.publish(subject, data),
       onMessage: (payload) => this.#take(payload as DriverMessage),
       onRefused: (reason) => this.#options.onRefusedMessage(reason),
@@ -240,7 +249,8 @@ export class AgentSession implements BackendListener {
   notice(notice: Notice): void {
     if (notice.kind !== 'event') return
     const { type, fields, taskId } = notice
-    this.#events.push({ type: type.eventType, fields, taskId })
+    const { eventType, schema } = type
+    this.#events.push({ type: { eventType, schema }, fields, taskId })
     this.#reportSoon()
   }
 
@@ -384,6 +394,6 @@ export class AgentSession implements BackendListener {
     this.#starts = []
     this.#returned = []
     this.#events = []
-    this.#link.send(this.subjects.upFrom(agent.name), serialize(report))
+    this.#link.send(this.subjects.upFrom(agent), serialize(report))
   }
 }

@@ -24,6 +24,7 @@ import type {
   Attached,
   Beat,
   Detach,
+  Detached,
   NodeFacts,
   Offer,
   Ping,
@@ -193,6 +194,8 @@ export class Agent {
 
   async #attach(attach: Attach): Promise<Attached> {
     const { sessionId, epoch } = attach
+    const ending = this.#sessions.get(sessionId)
+    if (ending?.isEnding === true) await this.#removeSession(ending, '', true)
     const known = this.#sessions.get(sessionId)
     if (known !== undefined && known.driverEpoch > epoch) {
       const message = `a later start of session "${sessionId}" uses agent "${this.name}"`
@@ -211,6 +214,7 @@ export class Agent {
       epoch: this.#epoch,
       offer: this.#offer(session),
       held: session.heldJobs,
+      endsEpoch: session.endsEpoch,
       endMessages: session.endMessages,
       unrecorded: session.unrecorded,
     }
@@ -221,7 +225,7 @@ export class Agent {
     const keys = deriveKeys(token, attach.sessionId)
     const session = new AgentSession({
       attach,
-      agent: { name, epoch: this.#epoch },
+      agent: name,
       keys,
       broker,
       clock,
@@ -247,12 +251,11 @@ export class Agent {
     this.#unsubscribe.push(unsubscribe)
   }
 
-  async #detach({ sessionId, epoch, reason }: Detach): Promise<{ readonly kind: 'detached' }> {
+  async #detach({ sessionId, epoch, reason }: Detach): Promise<Detached> {
     const session = this.#sessions.get(sessionId)
-    if (session !== undefined && session.driverEpoch <= epoch) {
-      await this.#removeSession(session, reason, false)
-    }
-    return { kind: 'detached' }
+    const isSuperseded = session !== undefined && session.driverEpoch > epoch
+    if (session !== undefined && !isSuperseded) await this.#removeSession(session, reason, false)
+    return { kind: 'detached', isSuperseded }
   }
 
   async #removeSession(session: AgentSession, reason: string, isAbandoned: boolean): Promise<void> {

@@ -12,7 +12,7 @@ import { expectPortable } from '../wire/portable.ts'
 
 export interface EndsOutboxOptions {
   readonly agent: string
-  /** The agent's start. */
+  /** Names this outbox: its messages are counted from 1. */
   readonly epoch: number
   readonly key: Buffer
   readonly subject: string

@@ -38,6 +38,8 @@ const pingMs = 500
 const locateMs = 100
 /** How long nobody may answer for an agent, while the broker does. */
 const goneMs = 2000
+/** A tick that comes this late: this process was stopped, or its machine slept. */
+const stallMs = 1500
 
 interface Tracked extends KnownAgent {
   announcement: Announcement
@@ -51,8 +53,8 @@ export class AgentDirectory {
   readonly #agents = new Map<string, Tracked>()
   readonly #listeners = new Set<DirectoryListener>()
   readonly #unsubscribe: (() => void)[]
-  /** Silence counts while the broker can be reached. */
-  #connectedMs: number
+  #audibleSinceMs: number
+  #tickedMs: number
   readonly #otherVersions = new Set<number>()
   #refusedMessages = 0
   #cancelTick: () => void = () => {}
@@ -61,12 +63,12 @@ export class AgentDirectory {
   constructor(options: DirectoryOptions) {
     const { broker, clock } = options
     this.#options = options
-    this.#connectedMs = clock.monotonicMs()
+    this.#audibleSinceMs = clock.monotonicMs()
+    this.#tickedMs = this.#audibleSinceMs
     this.#unsubscribe = [
       broker.subscribe(announcementSubject, ({ subject, data }) => this.#take(subject, data)),
       broker.onConnection((isConnected) => {
-        this.#connectedMs = clock.monotonicMs()
-        for (const agent of this.#agents.values()) agent.goneSinceMs = null
+        this.#startListening()
         if (isConnected) this.discover()
       }),
     ]
@@ -80,6 +82,11 @@ export class AgentDirectory {
   /** Signed announcements of other versions of the protocol, which cannot be read. */
   get otherVersions(): readonly number[] {
     return [...this.#otherVersions]
+  }
+
+  /** Silence counts since the broker can be reached and this process was not stopped. */
+  get audibleSinceMs(): number {
+    return this.#audibleSinceMs
   }
 
   find(name: string): KnownAgent | undefined {
@@ -200,16 +207,23 @@ export class AgentDirectory {
     for (const listener of this.#listeners) listener.agentLost(agent, reason)
   }
 
+  #startListening(): void {
+    this.#audibleSinceMs = this.#options.clock.monotonicMs()
+    for (const agent of this.#agents.values()) agent.goneSinceMs = null
+  }
+
   #tick(): void {
     if (this.#isClosed) return
     const { clock, broker, lossSeconds } = this.#options
     this.#cancelTick = clock.after(pingMs, () => this.#tick(), { background: true })
     if (!broker.isConnected) return
     const nowMs = clock.monotonicMs()
+    if (nowMs - this.#tickedMs > stallMs) this.#startListening()
+    this.#tickedMs = nowMs
     for (const agent of this.#agents.values()) {
-      const silentMs = nowMs - Math.max(agent.heardMs, this.#connectedMs)
+      const silentMs = nowMs - Math.max(agent.heardMs, this.#audibleSinceMs)
       const gone = agent.goneSinceMs
-      if (gone !== null && nowMs - Math.max(gone, this.#connectedMs) > goneMs) {
+      if (gone !== null && nowMs - Math.max(gone, this.#audibleSinceMs) > goneMs) {
         this.#lose(agent, 'its process is gone')
       } else if (silentMs > lossSeconds * 1000) {
         this.#lose(agent, `it was silent for ${lossSeconds} s`)

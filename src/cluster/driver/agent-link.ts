@@ -35,6 +35,10 @@ export class AgentLink {
   readonly jobs = new IndexedSet<DriverJob>()
   /** How many messages with ends the agent has sent. */
   endMessages = 0
+  /** Numbers these messages. */
+  endsEpoch = 0
+  isAttached = false
+  isLost = false
   readonly #options: AgentLinkOptions
   readonly #link: ReliableLink
   readonly #downSubject: string
@@ -68,9 +72,11 @@ export class AgentLink {
 
   /** The agent has answered; `received` are its messages that have come by now. */
   attached(received: NumberSet, answer: Attached & { kind: 'attached' }, isFirst: boolean): void {
-    const { endMessages, unrecorded } = answer
+    const { endMessages, endsEpoch, unrecorded } = answer
     this.#received = received
+    this.isAttached = true
     this.endMessages = endMessages
+    this.endsEpoch = endsEpoch
     this.#earlierThrough = isFirst ? endMessages : 0
     const missing = new Set(unrecorded)
     for (let number = 1; number <= endMessages; number++) {
@@ -88,6 +94,11 @@ export class AgentLink {
   /** Whether messages with ends were sent that have not come. */
   get isMissingEnds(): boolean {
     return this.#received.through < this.endMessages
+  }
+
+  /** When the agent's last message about the session came. */
+  get heardMs(): number {
+    return this.#link.heardMs
   }
 
   receive(subject: string, data: Uint8Array): void {

@@ -88,6 +88,15 @@ export class DriverJobs {
     this.placement.putBack(back)
   }
 
+  /**
+   * For jobs of a node that was lost and may come back: under a new number, because that node would
+   * take the old one for what it has.
+   */
+  move(jobs: readonly DriverJob[]): void {
+    for (const one of jobs) this.numberAfter(one, one.wireAttempt)
+    this.placeAgain(jobs)
+  }
+
   reportStart(one: DriverJob, agent: AgentLink | null, atMs: number, workerId: string): void {
     if (one.isStarted) return
     one.isStarted = true

@@ -6,23 +6,23 @@ import {
   type Job,
   toEventNotice,
 } from '../../backends/backend.ts'
-import { TaskMoved } from '../../events/library-events.ts'
+import { eventClassOf } from '../../events/define-event.ts'
 import type { Clock } from '../../foundation/clock.ts'
-import { BackendError, messageOf } from '../../foundation/errors.ts'
+import { messageOf } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
 import type { Broker } from '../broker/broker.ts'
 import { deriveKeys, type Keys, newEpoch, seal } from '../wire/envelope.ts'
 import { encodeJobs, encodeLargeJob, payloadLimit } from '../wire/job-batches.ts'
-import type { AgentReport, Attach, Attached, Beat } from '../wire/messages.ts'
+import type { AgentReport, Beat } from '../wire/messages.ts'
 import { type SessionSubjects, sessionSubjects } from '../wire/subjects.ts'
-import type { AgentDirectory, KnownAgent } from './agent-directory.ts'
-import { AgentLink } from './agent-link.ts'
-import type { DriverJob } from './agent-link.ts'
+import type { AgentDirectory } from './agent-directory.ts'
+import type { AgentLink, DriverJob } from './agent-link.ts'
 import { DriverJobs } from './driver-jobs.ts'
 import { EarlierRun } from './earlier-run.ts'
 import { EndReceiver } from './end-receiver.ts'
-import { expectNoOwner, noteUsedAgent, readUsedAgents, silenceMs } from './session-owner.ts'
-import { lostReport, NoAgentWatch } from './unhappy-ends.ts'
+import { SessionAgents } from './session-agents.ts'
+import { expectNoOwner, readUsedAgents } from './session-owner.ts'
+import { NoAgentWatch } from './unhappy-ends.ts'
 
 export interface DriverSessionOptions {
   readonly sessionId: string
@@ -33,12 +33,12 @@ export interface DriverSessionOptions {
   readonly clock: Clock
   readonly log: Log
   readonly agentTimeoutSeconds: number
+  readonly lossSeconds: number
   readonly ownerTtlSeconds: number
   readonly resultTtlSeconds: number
 }
 
 const tickMs = 500
-const requestMs = 5000
 /** A start is reported sooner than this. */
 const recallMs = 400
 
@@ -49,7 +49,8 @@ export class DriverSession implements Connection {
   /** Its start: a later one supersedes it at every agent. */
   readonly #epoch: number
   readonly #jobs: DriverJobs
-  readonly #agents = new Map<string, AgentLink>()
+  readonly #links = new Map<string, AgentLink>()
+  readonly #agents: SessionAgents
   readonly #earlier = new EarlierRun()
   readonly #ends: EndReceiver
   readonly #noAgents: NoAgentWatch
@@ -75,9 +76,26 @@ export class DriverSession implements Connection {
       store: broker.store,
       jobs: this.#jobs,
       earlier: this.#earlier,
-      agents: this.#agents,
+      agents: this.#links,
       onEarlier: () => this.#continueWaiting(),
       onRefused: (reason) => this.#refuseMessage(reason),
+    })
+    this.#agents = new SessionAgents({
+      ...options,
+      epoch: this.#epoch,
+      keys: this.#keys,
+      subjects: this.#subjects,
+      jobs: this.#jobs,
+      ends: this.#ends,
+      earlier: this.#earlier,
+      links: this.#links,
+      onChange: () => {
+        this.#continueWaiting()
+        this.#pumpSoon()
+      },
+      onReport: (link, report) => this.#takeReport(link, report),
+      onRefused: (reason) => this.#refuseMessage(reason),
+      onSuperseded: (error) => this.#fail(error),
     })
     void this.#start()
   }
@@ -113,19 +131,6 @@ export class DriverSession implements Connection {
     return this.#releasing
   }
 
-  agentJoined(agent: KnownAgent): void {
-    void this.#attach(agent)
-  }
-
-  agentDraining({ announcement }: KnownAgent): void {
-    this.#jobs.placement.setUsable(announcement.name, false)
-  }
-
-  agentLost({ announcement }: KnownAgent, reason: string): void {
-    const link = this.#agents.get(announcement.name)
-    if (link?.epoch === announcement.epoch) void this.#lose(link, reason)
-  }
-
   /** Claims the session, reads what an earlier start of it left, and attaches to the agents. */
   async #start(): Promise<void> {
     const { broker, directory, sessionId, resultTtlSeconds } = this.#options
@@ -138,19 +143,20 @@ export class DriverSession implements Connection {
           this.#ends.take(subject, data)
           this.#pumpSoon()
         }),
-        broker.subscribe(allUp, ({ subject, data }) => this.#takeUp(subject, data)),
+        broker.subscribe(allUp, ({ subject, data }) => this.#agents.receive(subject, data)),
         broker.onConnection((isConnected) => {
-          if (isConnected) for (const agent of this.#agents.values()) agent.resend()
+          if (isConnected) this.#agents.resend()
         }),
       )
       const isNew = await broker.store.openStream(stream, [allEnds, used], resultTtlSeconds)
-      this.#unsubscribe.push(directory.listen(this))
+      this.#unsubscribe.push(directory.listen(this.#agents))
       if (!isNew) {
         await this.#ends.readStream(allEnds)
         const names = await readUsedAgents(broker, this.#subjects, this.#keys)
         await Promise.all(names.map((name) => directory.locate(name)))
       }
-      await Promise.all(directory.agents.map((agent) => this.#attach(agent)))
+      await this.#agents.attachAll()
+      if (this.#failure !== null || this.#releasing !== null) return
       this.#isReady = true
       this.#continueWaiting()
       this.#tick()
@@ -160,53 +166,19 @@ export class DriverSession implements Connection {
     }
   }
 
-  async #attach(agent: KnownAgent): Promise<void> {
-    const { name, epoch, facts, state } = agent.announcement
-    if (this.#agents.has(name) || state !== 'ready' || this.#releasing !== null) return
-    const { directory, broker, clock } = this.#options
-    const isFirst = !this.#ends.hasUsed(epoch)
-    const link: AgentLink = new AgentLink({
-      agent,
-      link: newEpoch(clock),
-      keys: this.#keys,
-      subjects: this.#subjects,
-      broker,
-      clock,
-      onReport: (report) => this.#takeReport(link, report),
-      onRefused: (reason) => this.#refuseMessage(reason),
-    })
-    this.#agents.set(name, link)
-    try {
-      if (isFirst) await noteUsedAgent(broker, this.#subjects, this.#keys, name)
-      const request = this.#toAttach(link)
-      const answer = (await directory.request(name, request, requestMs)) as Attached
-      if (answer.kind === 'refused') throw new BackendError(answer.message, { code: answer.code })
-      if (answer.epoch !== epoch || this.#agents.get(name) !== link) return
-      link.attached(this.#ends.use(epoch), answer, isFirst)
-      this.#jobs.placement.addNode(name, facts, answer.offer)
-      // What an agent that was lost comes back with runs elsewhere by now.
-      if (isFirst) this.#earlier.addHeld(link, answer.held)
-      else for (const { uid, attempt } of answer.held) link.cancel([uid, attempt], 'it has moved')
-      if (this.#isReady) this.#continueWaiting()
-      this.#pumpSoon()
-    } catch (error) {
-      if (this.#agents.get(name) === link) this.#agents.delete(name)
-      if (error instanceof BackendError && error.code === 'SessionInUseError') this.#fail(error)
-      else this.#options.log.warn('AttachFailed', `agent "${name}": ${messageOf(error)}`)
-    }
-  }
-
-  #toAttach({ link }: AgentLink): Attach {
-    const { sessionId, ownerTtlSeconds, resultTtlSeconds } = this.#options
-    const own = { sessionId, epoch: this.#epoch, folder: process.cwd() }
-    return { kind: 'attach', link, ownerTtlSeconds, resultTtlSeconds, ...own }
-  }
-
+  /** It cannot be used, or a later start of it has taken over: nothing there is this one's. */
   #fail(error: Error): void {
+    if (this.#failure !== null || this.#releasing !== null) return
     this.#failure = error
-    for (const one of this.#jobs.placement.takeAll()) {
-      this.#jobs.end(one, { kind: 'fail', error }, null)
-    }
+    this.#agents.close()
+    this.#stop()
+    this.#jobs.placement.takeAll()
+    for (const one of this.#jobs.all) this.#jobs.end(one, { kind: 'fail', error }, null)
+  }
+
+  #stop(): void {
+    this.#cancelTick()
+    for (const unsubscribe of this.#unsubscribe.splice(0)) unsubscribe()
   }
 
   /** For jobs that were submitted before it was known what an earlier start left. */
@@ -231,7 +203,7 @@ export class DriverSession implements Connection {
       if (isOver) void this.#ends.takeEnd(one, end, null, null)
       return isOver
     }
-    if (adoption === undefined || !this.#agents.has(adoption.agent.name)) return false
+    if (adoption === undefined || !this.#links.has(adoption.agent.name)) return false
     const { agent, held } = adoption
     jobs.numberAfter(one, held.attempt - 1)
     jobs.placement.book(agent.name, one)
@@ -253,7 +225,7 @@ export class DriverSession implements Connection {
   #pump(): void {
     const limitBytes = payloadLimit(this.#options.broker.maxPayload)
     for (const [name, jobs] of this.#jobs.placement.assign()) {
-      const agent = this.#agents.get(name)
+      const agent = this.#links.get(name)
       if (agent === undefined) continue
       for (const one of jobs) this.#jobs.assign(one, agent)
       const { batches, large, unsendable } = encodeJobs(jobs, limitBytes)
@@ -273,12 +245,6 @@ export class DriverSession implements Connection {
     }
   }
 
-  #takeUp(subject: string, data: Uint8Array): void {
-    for (const agent of this.#agents.values()) {
-      if (this.#subjects.upFrom(agent.name) === subject) return agent.receive(subject, data)
-    }
-  }
-
   #takeReport(agent: AgentLink, report: AgentReport): void {
     const jobs = this.#jobs
     jobs.placement.setOffer(agent.name, report.offer)
@@ -289,39 +255,10 @@ export class DriverSession implements Connection {
     }
     const returned = report.returned.map(([uid, attempt]) => jobs.find(uid, attempt))
     jobs.placeAgain(returned.filter((one) => one?.agent === agent).filter((one) => one !== null))
-    this.#pumpSoon()
-  }
-
-  async #lose(link: AgentLink, reason: string): Promise<void> {
-    const { listener, log } = this.#options
-    const { name } = link
-    this.#jobs.placement.setUsable(name, false)
-    // Ends that it told before it was lost, if this side was not connected then.
-    await this.#ends.readStream(this.#subjects.endsOf(name)).catch((error: unknown) => {
-      log.warn('StreamUnreadable', `ends of "${name}": ${messageOf(error)}`)
-    })
-    if (this.#agents.get(name) !== link) return
-    this.#agents.delete(name)
-    this.#earlier.forget(link)
-    const jobs = link.jobs.toArray()
-    const [begun, moved] = [
-      jobs.filter((one) => one.isStarted),
-      jobs.filter((one) => !one.isStarted),
-    ]
-    const tasks = begun.map(({ uid }) => uid)
-    const isDrained = link.agent.announcement.state === 'gone' && jobs.length === 0
-    listener.notice({
-      kind: 'node-left',
-      nodeId: name,
-      ...(isDrained ? {} : { lost: { reason, tasks } }),
-    })
-    if (moved.length > 0) {
-      const fields = { count: moved.length, tasks: moved.map(({ uid }) => uid) }
-      listener.notice(toEventNotice(TaskMoved, fields, { nodeId: name }))
+    for (const { type, fields, taskId } of report.events) {
+      const about = { nodeId: agent.name, ...(taskId === null ? {} : { taskId }) }
+      this.#options.listener.notice(toEventNotice(eventClassOf(type), fields, about))
     }
-    this.#jobs.placeAgain(moved)
-    for (const one of begun) this.#jobs.end(one, lostReport(one, name, reason), null)
-    this.#jobs.placement.removeNode(name)
     this.#pumpSoon()
   }
 
@@ -330,18 +267,7 @@ export class DriverSession implements Connection {
     this.#cancelTick = clock.after(tickMs, () => this.#tick(), { background: true })
     const nowMs = clock.monotonicMs()
     this.#beat()
-    for (const link of this.#agents.values()) {
-      const isHeard = nowMs - link.agent.heardMs < silenceMs
-      const isReady = link.agent.announcement.state === 'ready'
-      this.#jobs.placement.setUsable(link.name, isHeard && isReady)
-      link.tick()
-      // After a connection was down the agent has sent more than has come.
-      if (link.isMissingEnds) {
-        this.#ends.readStream(this.#subjects.endsOf(link.name)).catch(() => {
-          // Tried again at the next tick.
-        })
-      }
-    }
+    this.#agents.tick(nowMs)
     this.#recallWaiting(nowMs)
     this.#noAgents.failUnplaceable(nowMs)
     this.#pumpSoon()
@@ -358,7 +284,7 @@ export class DriverSession implements Connection {
   #recallWaiting(nowMs: number): void {
     const { placement } = this.#jobs
     let free = placement.waiting > 0 ? 0 : placement.freeCores
-    for (const link of this.#agents.values()) {
+    for (const link of this.#links.values()) {
       const count = Math.min(free, placement.waitingAt(link.name))
       if (count === 0) continue
       free -= link.recall(count, nowMs - recallMs)
@@ -372,17 +298,16 @@ export class DriverSession implements Connection {
   }
 
   async #releaseOnce(reason: string): Promise<void> {
-    const { broker, directory, sessionId } = this.#options
     const cancel = { kind: 'cancel', reason } as const
     for (const one of this.#jobs.placement.takeAll()) this.#jobs.end(one, cancel, null)
-    const detach = { kind: 'detach', sessionId, epoch: this.#epoch, reason } as const
-    await Promise.allSettled(
-      Array.from(this.#agents.keys(), (name) => directory.request(name, detach, requestMs)),
-    )
+    // What is stored belongs to the driver that has the session.
+    if (this.#failure !== null) return
+    for (const one of this.#jobs.all) one.cancelReason ??= reason
+    const isOwn = await this.#agents.detach(reason)
     for (const one of this.#jobs.all) this.#jobs.end(one, cancel, null)
-    this.#cancelTick()
-    for (const unsubscribe of this.#unsubscribe) unsubscribe()
-    await broker.store.remove(this.#subjects.stream).catch((error: unknown) => {
+    this.#stop()
+    if (!isOwn) return
+    await this.#options.broker.store.remove(this.#subjects.stream).catch((error: unknown) => {
       this.#options.log.warn('StreamNotRemoved', messageOf(error))
     })
   }

@@ -12,6 +12,7 @@ import type { DriverJob } from './agent-link.ts'
 import type { DriverJobs, EndReport } from './driver-jobs.ts'
 import type { EarlierRun } from './earlier-run.ts'
 import type { ReceivedMessage } from './recorded-messages.ts'
+import { lostReport } from './unhappy-ends.ts'
 
 export interface EndReceiverOptions {
   readonly key: Buffer
@@ -28,19 +29,19 @@ export interface EndReceiverOptions {
 
 export class EndReceiver {
   readonly #options: EndReceiverOptions
-  /** Messages that came, by the start of their agent. */
+  /** Messages that came, by the use of an agent that they are numbered in. */
   readonly #received = new Map<number, NumberSet>()
 
   constructor(options: EndReceiverOptions) {
     this.#options = options
   }
 
-  /** Whether this start of an agent was used before. */
+  /** Whether this driver has used an agent under this number. */
   hasUsed(epoch: number): boolean {
     return this.#received.has(epoch)
   }
 
-  /** The messages of this start of an agent count from now on. */
+  /** The messages of this use of an agent count from now on. */
   use(epoch: number): NumberSet {
     const known = this.#received.get(epoch)
     if (known !== undefined) return known
@@ -72,7 +73,7 @@ export class EndReceiver {
     if (received === undefined) return earlier.addEnds(payload)
     if (!received.add(number)) return
     const agent = agents.get(payload.agent)
-    if (agent?.epoch !== epoch) return this.#dropAll(payload)
+    if (agent?.endsEpoch !== epoch) return this.#dropAll(payload)
     if (agent.isEarlier(number)) {
       earlier.addEnds(payload)
       return onEarlier()
@@ -115,12 +116,27 @@ export class EndReceiver {
       const thrown = outcome.isThrown ? ({ isThrown: true } as const) : {}
       jobs.end(one, { kind: 'fail', at, error, ...thrown, ...facts }, message)
     } else if (outcome.kind === 'cancel') {
-      const reason = one.cancelReason ?? outcome.reason
-      jobs.end(one, { kind: 'cancel', at, reason, ...facts }, message)
+      const { cancelReason } = one
+      if (cancelReason !== null) {
+        jobs.end(one, { kind: 'cancel', at, reason: cancelReason, ...facts }, message)
+      } else this.#takeGivenUp(one, agent, outcome.reason, message)
     } else {
       const report = await this.#readValue(outcome.object)
       if (jobs.findOwn(one.job) === one) jobs.end(one, { ...report, at, ...facts }, message)
     }
+  }
+
+  /** The agent ended it by itself: it leaves, or it took the driver for gone. */
+  #takeGivenUp(
+    one: DriverJob,
+    agent: AgentLink | null,
+    reason: string,
+    message: ReceivedMessage | null,
+  ): void {
+    const { jobs } = this.#options
+    if (one.isStarted) return jobs.end(one, lostReport(one, agent?.name ?? '', reason), message)
+    if (message !== null) jobs.recorded.dropped(message)
+    jobs.move([one])
   }
 
   /** A value that was too large for a message. */

@@ -1,6 +1,7 @@
 /** What driver and agent tell each other, after the envelope is opened. */
 
 import type { AttemptFacts } from '../../backends/backend.ts'
+import type { EventRecord } from '../../events/define-event.ts'
 import type { ErrorRecord } from '../../foundation/error-record.ts'
 import type { TaskDefinition } from '../../tasks/define-task.ts'
 import type { FunctionSpec, TaskSpec } from '../../tasks/spec.ts'
@@ -64,6 +65,8 @@ export type Attached =
       readonly offer: Offer
       /** What the agent has of the session: left by an earlier driver, or from before a loss. */
       readonly held: readonly HeldJob[]
+      /** Names the use of the agent by the session, until the agent gives it up. */
+      readonly endsEpoch: number
       /** How many messages with ends it has sent, and which of them no driver has recorded. */
       readonly endMessages: number
       readonly unrecorded: readonly number[]
@@ -100,6 +103,12 @@ export interface Detach {
   readonly sessionId: string
   readonly epoch: number
   readonly reason: string
+}
+
+export interface Detached {
+  readonly kind: 'detached'
+  /** A later start of the session uses the agent. */
+  readonly isSuperseded: boolean
 }
 
 /**
@@ -182,7 +191,7 @@ export type WireCompletion = readonly [
 ]
 
 export interface WireEvent {
-  readonly type: string
+  readonly type: Pick<EventRecord, 'eventType' | 'schema'>
   readonly fields: object
   readonly taskId: string | null
 }

@@ -1,0 +1,231 @@
+/** The agents that a session uses: attached, lost, and attached again. */
+
+import { type BackendListener, toEventNotice } from '../../backends/backend.ts'
+import { TaskMoved } from '../../events/library-events.ts'
+import type { Clock } from '../../foundation/clock.ts'
+import { BackendError, messageOf } from '../../foundation/errors.ts'
+import type { Log } from '../../foundation/log.ts'
+import type { Broker } from '../broker/broker.ts'
+import { type Keys, newEpoch } from '../wire/envelope.ts'
+import type { AgentReport, Attach, Attached, Detached } from '../wire/messages.ts'
+import type { SessionSubjects } from '../wire/subjects.ts'
+import type { AgentDirectory, DirectoryListener, KnownAgent } from './agent-directory.ts'
+import { AgentLink } from './agent-link.ts'
+import type { DriverJobs } from './driver-jobs.ts'
+import type { EarlierRun } from './earlier-run.ts'
+import type { EndReceiver } from './end-receiver.ts'
+import { noteUsedAgent, silenceMs } from './session-owner.ts'
+import { lostReport } from './unhappy-ends.ts'
+
+export interface SessionAgentsOptions {
+  readonly sessionId: string
+  /** The driver's start. */
+  readonly epoch: number
+  readonly keys: Keys
+  readonly subjects: SessionSubjects
+  readonly broker: Broker
+  readonly directory: AgentDirectory
+  readonly listener: BackendListener
+  readonly clock: Clock
+  readonly log: Log
+  readonly jobs: DriverJobs
+  readonly ends: EndReceiver
+  readonly earlier: EarlierRun
+  /** By name; filled here. */
+  readonly links: Map<string, AgentLink>
+  readonly lossSeconds: number
+  readonly ownerTtlSeconds: number
+  readonly resultTtlSeconds: number
+  /** An agent can be sent jobs, or one is lost with its jobs. */
+  readonly onChange: () => void
+  readonly onReport: (link: AgentLink, report: AgentReport) => void
+  readonly onRefused: (reason: string) => void
+  /** A later start of the session uses an agent: this one is over. */
+  readonly onSuperseded: (error: BackendError) => void
+}
+
+const requestMs = 5000
+
+export class SessionAgents implements DirectoryListener {
+  readonly #options: SessionAgentsOptions
+  readonly #links: Map<string, AgentLink>
+  readonly #bySubject = new Map<string, AgentLink>()
+  /** Agents whose ends are being read from the stream. */
+  readonly #reading = new Set<AgentLink>()
+  #isClosed = false
+
+  constructor(options: SessionAgentsOptions) {
+    this.#options = options
+    this.#links = options.links
+  }
+
+  agentJoined(agent: KnownAgent): void {
+    void this.#attach(agent)
+  }
+
+  agentDraining({ announcement }: KnownAgent): void {
+    this.#options.jobs.placement.setUsable(announcement.name, false)
+  }
+
+  agentLost({ announcement }: KnownAgent, reason: string): void {
+    const link = this.#links.get(announcement.name)
+    if (link?.epoch === announcement.epoch) void this.#lose(link, reason)
+  }
+
+  /** Attaches to the agents that are there and not used yet; a failed one is tried again. */
+  async attachAll(): Promise<void> {
+    await Promise.all(this.#options.directory.agents.map((agent) => this.#attach(agent)))
+  }
+
+  /** A message of an agent, other than ends. */
+  receive(subject: string, data: Uint8Array): void {
+    this.#bySubject.get(subject)?.receive(subject, data)
+  }
+
+  resend(): void {
+    for (const link of this.#links.values()) link.resend()
+  }
+
+  /** Called every half second. */
+  tick(nowMs: number): void {
+    for (const link of this.#links.values()) this.#watch(link, nowMs)
+    void this.attachAll()
+  }
+
+  /**
+   * Ends the use of all agents; those that do not answer give the session up by themselves. `false`
+   * when a later start uses them.
+   */
+  async detach(reason: string): Promise<boolean> {
+    this.#isClosed = true
+    const { directory, sessionId, epoch } = this.#options
+    const request = { kind: 'detach', sessionId, epoch, reason } as const
+    const answers = await Promise.allSettled(
+      Array.from(this.#links.keys(), (name) => directory.request(name, request, requestMs)),
+    )
+    return !answers.some(
+      (answer) => answer.status === 'fulfilled' && (answer.value as Detached).isSuperseded,
+    )
+  }
+
+  /** Uses no agent any more, without telling them. */
+  close(): void {
+    this.#isClosed = true
+  }
+
+  #watch(link: AgentLink, nowMs: number): void {
+    const { jobs, ends, subjects, directory } = this.#options
+    const { announcement, heardMs } = link.agent
+    const isHeard = nowMs - heardMs < silenceMs
+    jobs.placement.setUsable(link.name, isHeard && announcement.state === 'ready')
+    link.tick()
+    const lossMs = this.#options.lossSeconds * 1000
+    const silentMs = nowMs - Math.max(link.heardMs, directory.audibleSinceMs)
+    if (link.isAttached && isHeard && silentMs > lossMs) {
+      return void this.#lose(link, 'it has given up the session')
+    }
+    // After a connection was down the agent has sent more than has come.
+    if (!link.isMissingEnds || this.#reading.has(link)) return
+    this.#reading.add(link)
+    ends
+      .readStream(subjects.endsOf(link.name))
+      .catch(() => {
+        // Tried again at the next tick.
+      })
+      .finally(() => this.#reading.delete(link))
+  }
+
+  async #attach(agent: KnownAgent): Promise<void> {
+    const { name, epoch, facts, state } = agent.announcement
+    if (this.#links.has(name) || state !== 'ready' || this.#isClosed) return
+    const { directory, log, ends, jobs, earlier } = this.#options
+    const link = this.#addLink(agent)
+    try {
+      await this.#noteUsed(name)
+      const request = this.#toAttach(link)
+      const answer = (await directory.request(name, request, requestMs)) as Attached
+      if (answer.kind === 'refused') throw new BackendError(answer.message, { code: answer.code })
+      if (this.#links.get(name) !== link) return
+      if (answer.epoch !== epoch) throw new Error('it was started again')
+      const isFirst = !ends.hasUsed(answer.endsEpoch)
+      link.attached(ends.use(answer.endsEpoch), answer, isFirst)
+      jobs.placement.addNode(name, facts, answer.offer)
+      // What an agent that was lost comes back with runs elsewhere by now.
+      if (isFirst) earlier.addHeld(link, answer.held)
+      else for (const { uid, attempt } of answer.held) link.cancel([uid, attempt], 'it has moved')
+      this.#options.onChange()
+    } catch (error) {
+      this.#removeLink(link)
+      if (error instanceof BackendError && error.code === 'SessionInUseError') {
+        this.#options.onSuperseded(error)
+      } else log.warn('AttachFailed', `agent "${name}": ${messageOf(error)}`)
+    }
+  }
+
+  #addLink(agent: KnownAgent): AgentLink {
+    const { keys, subjects, broker, clock, onReport, onRefused } = this.#options
+    const link: AgentLink = new AgentLink({
+      agent,
+      link: newEpoch(clock),
+      keys,
+      subjects,
+      broker,
+      clock,
+      onReport: (report) => onReport(link, report),
+      onRefused,
+    })
+    this.#links.set(link.name, link)
+    this.#bySubject.set(subjects.upFrom(link.name), link)
+    return link
+  }
+
+  #removeLink(link: AgentLink): void {
+    if (this.#links.get(link.name) !== link) return
+    this.#links.delete(link.name)
+    this.#bySubject.delete(this.#options.subjects.upFrom(link.name))
+  }
+
+  async #noteUsed(name: string): Promise<void> {
+    const { broker, subjects, keys, resultTtlSeconds } = this.#options
+    const { stream, allEnds, used } = subjects
+    // A server that was started again may have lost it.
+    await broker.store.openStream(stream, [allEnds, used], resultTtlSeconds)
+    await noteUsedAgent(broker, subjects, keys, name)
+  }
+
+  #toAttach({ link }: AgentLink): Attach {
+    const { sessionId, epoch, ownerTtlSeconds, resultTtlSeconds } = this.#options
+    const own = { sessionId, epoch, folder: process.cwd() }
+    return { kind: 'attach', link, ownerTtlSeconds, resultTtlSeconds, ...own }
+  }
+
+  async #lose(link: AgentLink, reason: string): Promise<void> {
+    const { log, jobs, ends, subjects, listener, earlier } = this.#options
+    const { name } = link
+    if (link.isLost) return
+    link.isLost = true
+    jobs.placement.setUsable(name, false)
+    // Ends that it told before it was lost, if this side was not connected then.
+    await ends.readStream(subjects.endsOf(name)).catch((error: unknown) => {
+      log.warn('StreamUnreadable', `ends of "${name}": ${messageOf(error)}`)
+    })
+    if (this.#links.get(name) !== link) return
+    this.#removeLink(link)
+    earlier.forget(link)
+    const all = link.jobs.toArray()
+    const begun = all.filter((one) => one.isStarted)
+    const moved = all.filter((one) => !one.isStarted)
+    const tasks = begun.map(({ uid }) => uid)
+    const isDrained = link.agent.announcement.state === 'gone' && all.length === 0
+    const lost = isDrained ? {} : { lost: { reason, tasks } }
+    listener.notice({ kind: 'node-left', nodeId: name, ...lost })
+    if (moved.length > 0) {
+      const fields = { count: moved.length, tasks: moved.map(({ uid }) => uid) }
+      listener.notice(toEventNotice(TaskMoved, fields, { nodeId: name }))
+    }
+    jobs.move(moved)
+    for (const one of begun) jobs.end(one, lostReport(one, name, reason), null)
+    jobs.placement.removeNode(name)
+    this.#options.onChange()
+  }
+}

@@ -1,0 +1,102 @@
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { Session } from '../../src/session/session.ts'
+import { ComputeTask } from '../../src/tasks/compute-task.ts'
+import { type RunningCommand, startProgram } from '../cli/run-command.ts'
+import { eventually } from '../eventually.ts'
+import { startTestCluster, type TestCluster } from './agents.ts'
+import type { DriverArguments } from './fixtures/returning-driver.ts'
+import { work } from './fixtures/cluster-tasks.ts'
+import { namesOfSession } from './stored-names.ts'
+
+const program = fileURLToPath(new URL('fixtures/returning-driver.ts', import.meta.url))
+
+function startDriver(cluster: TestCluster, given: DriverArguments): RunningCommand {
+  const driver = startProgram(program, [cluster.server.url, cluster.folder, JSON.stringify(given)])
+  onTestFinished(() => void driver.child.kill('SIGKILL'))
+  return driver
+}
+
+const lines = (file: string): string[] => readFileSync(file, 'utf8').trim().split('\n')
+
+const statesOf = async ({ ended }: RunningCommand): Promise<string[]> =>
+  JSON.parse((await ended).stdout) as string[]
+
+describe('one session id', () => {
+  it('has one living driver: a second one is told, and leaves the first alone', async () => {
+    const cluster = await startTestCluster()
+    await cluster.agent('only', '--cores', '1')
+    const [first, second] = await Promise.all([cluster.connect(), cluster.connect()])
+    const session = new Session([first], { id: 'same' })
+    onTestFinished(() => session.close())
+    const begun = join(cluster.folder, 'begun')
+    const one = new ComputeTask({ function: work, args: [begun, 'one', 50] })
+    await session.submitTasks([one])
+    await one
+    const intruder = new Session([second], { id: 'same' })
+    const refused = new ComputeTask({ function: work, args: [begun, 'refused', 0] })
+    await intruder.submitTasks([refused])
+    await intruder.waitTasks([refused])
+    expect(refused.error?.cause).toMatchObject({ code: 'SessionInUseError' })
+    await intruder.close()
+    expect(await namesOfSession(cluster.server.url, 'same')).not.toEqual([])
+    const other = new ComputeTask({ function: work, args: [begun, 'other', 0] })
+    await session.submitTasks([other])
+    expect(await other).toBe('other')
+    expect(lines(begun)).toEqual(['one', 'other'])
+    await session.close()
+    expect(await namesOfSession(cluster.server.url, 'same')).toEqual([])
+  })
+
+  it('is superseded while its driver is stopped, which is told when it goes on', async () => {
+    const cluster = await startTestCluster()
+    await cluster.agent('first', '--cores', '1')
+    await cluster.agent('second', '--cores', '1')
+    const given = { count: 60, taskMs: 300, backend: { lossSeconds: 2 } }
+    const begun = join(cluster.folder, 'begun')
+    const stopped = startDriver(cluster, given)
+    await eventually(() => expect(lines(begun).length).toBeGreaterThanOrEqual(4))
+    stopped.child.kill('SIGSTOP')
+    const later = startDriver(cluster, given)
+    await eventually(() => expect(lines(begun).length).toBeGreaterThanOrEqual(12))
+    stopped.child.kill('SIGCONT')
+    expect(await statesOf(later)).toEqual(Array.from({ length: 60 }, () => 'DONE'))
+    expect(lines(begun)).toHaveLength(60)
+    const states = await statesOf(stopped)
+    expect(states).toContain('SessionInUseError')
+    expect(['DONE', 'NodeLostError', 'SessionInUseError']).toEqual(expect.arrayContaining(states))
+  })
+
+  it('loses no node because its own driver was stopped', async () => {
+    const cluster = await startTestCluster()
+    await cluster.agent('first', '--cores', '1')
+    await cluster.agent('second', '--cores', '1')
+    const given = { count: 16, taskMs: 300, backend: { lossSeconds: 1 } }
+    const begun = join(cluster.folder, 'begun')
+    const driver = startDriver(cluster, given)
+    await eventually(() => expect(lines(begun).length).toBeGreaterThanOrEqual(4))
+    driver.child.kill('SIGSTOP')
+    await stoppedFor(2500)
+    driver.child.kill('SIGCONT')
+    expect(await statesOf(driver)).toEqual(Array.from({ length: 16 }, () => 'DONE'))
+    expect(lines(begun)).toHaveLength(16)
+  })
+
+  it('is used again after its agents gave it up: what they had ended runs again', async () => {
+    const cluster = await startTestCluster()
+    await cluster.agent('only', '--cores', '1')
+    const backend = { lossSeconds: 2, ownerTtlSeconds: 1 }
+    const driver = startDriver(cluster, { count: 6, taskMs: 1500, retries: 3, backend })
+    const begun = join(cluster.folder, 'begun')
+    await eventually(() => expect(lines(begun).length).toBeGreaterThanOrEqual(2))
+    driver.child.kill('SIGSTOP')
+    await stoppedFor(3000)
+    driver.child.kill('SIGCONT')
+    expect(await statesOf(driver)).toEqual(Array.from({ length: 6 }, () => 'DONE'))
+  })
+})
+
+/** How long a process stays stopped is what these tests are about. */
+const stoppedFor = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms))
