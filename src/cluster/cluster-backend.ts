@@ -22,7 +22,7 @@ import {
 } from './cluster-options.ts'
 import { AgentDirectory, type KnownAgent } from './driver/agent-directory.ts'
 import { DriverSession } from './driver/driver-session.ts'
-import { couldRun } from './driver/placement.ts'
+import { couldRun } from './driver/placement-node.ts'
 import { type LocalCluster, type LocalClusterOptions, startLocalCluster } from './local-cluster.ts'
 import { deriveKeys } from './wire/envelope.ts'
 

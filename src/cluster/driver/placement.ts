@@ -1,11 +1,23 @@
 /**
  * Decides which node gets which job, by priority, age, resources and what the nodes offer. Pure
- * data: it sends nothing and knows no time.
+ * data: it sends nothing and knows no time. What it costs to place a job does not depend on the
+ * number of nodes: those with room are kept in rings, and a job for which there is none looks again
+ * only at nodes that have changed.
  */
 
 import { JobQueue, type WaitingJob } from '../../backends/local/job-queue.ts'
 import { isDefaultRequest, type ResourceRequest } from '../../tasks/resources.ts'
 import type { NodeFacts, Offer } from '../wire/messages.ts'
+import {
+  couldRun,
+  freeCores,
+  hasRoom,
+  labelsOf,
+  type Node,
+  NodeRing,
+  roomOf,
+  use,
+} from './placement-node.ts'
 
 export interface PlacedJob extends WaitingJob {
   readonly spec: { readonly priority: number; readonly resources: ResourceRequest }
@@ -13,23 +25,20 @@ export interface PlacedJob extends WaitingJob {
   readonly avoid: string | null
 }
 
-/** What a node has, and what of it this session uses. */
-interface Node {
-  readonly name: string
-  readonly facts: NodeFacts
-  offer: Offer
-  cores: number
-  gpus: number
-  memoryMb: number
-  /** It gets nothing while it is silent. */
-  isUsable: boolean
-}
-
 /** Jobs that ask for the same. */
 interface Shape<T extends PlacedJob> {
+  readonly key: string
   readonly request: ResourceRequest
+  readonly avoid: string | null
   readonly isDefault: boolean
   readonly queue: JobQueue<T>
+  /** Nodes that have changed since no node had room for it; `null` while one may have. */
+  changed: Set<Node> | null
+}
+
+interface Reservation<T extends PlacedJob> {
+  readonly shape: Shape<T>
+  readonly node: Node | null
 }
 
 /** The most jobs that one node gets before the next one's turn. */
@@ -37,10 +46,16 @@ const largestShare = 256
 
 export class Placement<T extends PlacedJob> {
   readonly #nodes = new Map<string, Node>()
-  /** In turn; rebuilt when nodes come and go. */
-  #inTurn: Node[] = []
-  #next = 0
+  /** Nodes with idle cores. */
+  readonly #idle = new NodeRing()
+  /** Nodes without, where jobs may wait. */
+  readonly #busy = new NodeRing()
+  /** Those with jobs that wait. */
   readonly #shapes = new Map<string, Shape<T>>()
+  /** Those of them for which no node had room. */
+  readonly #stuck = new Set<Shape<T>>()
+  /** A node that is kept free for the first job that did not fit: small ones cannot starve it. */
+  #reserved: Reservation<T> | null = null
   #waiting = 0
 
   /** Jobs that wait for a node. */
@@ -49,105 +64,113 @@ export class Placement<T extends PlacedJob> {
   }
 
   addNode(name: string, facts: NodeFacts, offer: Offer): void {
-    const node = { name, facts, offer, cores: 0, gpus: 0, memoryMb: 0, isUsable: true }
+    this.removeNode(name)
+    const used = { cores: 0, gpus: 0, memoryMb: 0 }
+    const node: Node = { name, facts, offer, ...used, isUsable: true, ring: null, ringIndex: -1 }
     this.#nodes.set(name, node)
-    this.#inTurn = [...this.#nodes.values()]
+    this.#gained(node)
   }
 
   /** What was placed there has to be put back, or has ended. */
   removeNode(name: string): void {
+    const node = this.#nodes.get(name)
+    if (node === undefined) return
     this.#nodes.delete(name)
-    this.#inTurn = [...this.#nodes.values()]
+    node.isUsable = false
+    this.#lostOne(node)
   }
 
   setOffer(name: string, offer: Offer): void {
     const node = this.#nodes.get(name)
-    if (node !== undefined) node.offer = offer
+    if (node === undefined) return
+    node.offer = offer
+    this.#gained(node)
   }
 
   setAhead(name: string, ahead: number): void {
     const node = this.#nodes.get(name)
-    if (node !== undefined) node.offer = { ...node.offer, ahead }
+    if (node === undefined || node.offer.ahead === ahead) return
+    node.offer = { ...node.offer, ahead }
+    this.#gained(node)
   }
 
   setUsable(name: string, isUsable: boolean): void {
     const node = this.#nodes.get(name)
-    if (node !== undefined) node.isUsable = isUsable
+    if (node === undefined || node.isUsable === isUsable) return
+    node.isUsable = isUsable
+    if (isUsable) this.#gained(node)
+    else this.#lostOne(node)
   }
 
   push(job: T): void {
-    this.#shapeOf(job.spec.resources).queue.push(job)
+    this.#shapeOf(job).queue.push(job)
     this.#waiting++
   }
 
   /** Back to where they were: before all that came after them. */
   putBack(jobs: readonly T[]): void {
-    for (const job of jobs) this.#shapeOf(job.spec.resources).queue.putBack([job])
+    for (const job of jobs) this.#shapeOf(job).queue.putBack([job])
     this.#waiting += jobs.length
   }
 
   /** Forgets a job that waits. */
   remove(job: T): void {
-    this.#shapeOf(job.spec.resources).queue.remove(job)
+    const shape = this.#shapeOf(job)
+    shape.queue.remove(job)
     this.#waiting--
+    this.#forgetEmpty(shape)
   }
 
   /** Books a job that runs there already. */
   book(name: string, { spec }: T): void {
     const node = this.#nodes.get(name)
-    if (node !== undefined) use(node, spec.resources, 1)
+    if (node !== undefined) this.#use(node, spec.resources)
   }
 
   /** A job that was placed there has ended or is put back. */
   release(name: string, { spec }: T): void {
     const node = this.#nodes.get(name)
-    if (node !== undefined) use(node, spec.resources, -1)
+    if (node === undefined) return
+    use(node, spec.resources, -1)
+    this.#gained(node)
   }
 
   /** Places what can be placed now: the jobs of each node, in order. */
   assign(): Map<string, T[]> {
     const placed = new Map<string, T[]>()
-    if (this.#waiting === 0 || this.#inTurn.length === 0) return placed
-    /** Shapes for which no node has room now. */
-    const stuck = new Set<Shape<T>>()
-    /** A node that is kept free for the first job that did not fit: small ones cannot starve it. */
+    if (this.#waiting === 0 || this.#nodes.size === 0) return placed
+    const done = new Set<Shape<T>>()
     let reserved: Node | null = null
+    let isReserved = false
     for (;;) {
-      const shape = this.#firstShape(stuck)
-      if (shape === undefined) return placed
+      const first = this.#firstShape(done)
+      if (first === null) break
+      const { shape, rival } = first
       const node = this.#findNode(shape, reserved)
       if (node === null) {
-        stuck.add(shape)
-        reserved ??= shape.isDefault ? null : this.#largestFree(shape.request)
-        continue
-      }
-      this.#place(shape, node, placed)
+        done.add(shape)
+        if (shape.isDefault || isReserved) continue
+        isReserved = true
+        reserved = this.#reserveFor(shape)
+      } else this.#place(shape, node, rival, jobsAt(placed, node))
     }
+    if (!isReserved) this.#changeReservation(null)
+    return placed
   }
 
   /** Jobs that no node of this cluster could run, whatever else it runs. */
   unplaceable(): T[] {
-    const jobs: T[] = []
-    for (const { request, queue } of this.#shapes.values()) {
-      if (queue.length === 0) continue
-      if (this.#inTurn.some(({ facts }) => couldRun(facts, request))) continue
-      for (let job = queue.take(); job !== undefined; job = queue.take()) jobs.push(job)
-    }
-    this.#waiting -= jobs.length
-    return jobs
+    return this.#unplaceableShapes().flatMap((shape) => this.#takeAllOf(shape))
   }
 
   /** Whether a job waits that no node could run. */
   get hasUnplaceable(): boolean {
-    return [...this.#shapes.values()].some(
-      ({ request, queue }) =>
-        queue.length > 0 && !this.#inTurn.some(({ facts }) => couldRun(facts, request)),
-    )
+    return this.#unplaceableShapes().length > 0
   }
 
   /** Cores that are idle, while jobs wait elsewhere. */
   get freeCores(): number {
-    return this.#inTurn.reduce((sum, node) => sum + freeCores(node), 0)
+    return this.#idle.items.reduce((sum, node) => sum + freeCores(node), 0)
   }
 
   /** How many jobs wait at a node, by what it offers. */
@@ -158,84 +181,156 @@ export class Placement<T extends PlacedJob> {
 
   /** Takes everything that waits. */
   takeAll(): T[] {
+    return [...this.#shapes.values()].flatMap((shape) => this.#takeAllOf(shape))
+  }
+
+  #unplaceableShapes(): Shape<T>[] {
+    const nodes = [...this.#nodes.values()]
+    return [...this.#shapes.values()].filter(
+      ({ request }) => !nodes.some(({ facts }) => couldRun(facts, request)),
+    )
+  }
+
+  #takeAllOf(shape: Shape<T>): T[] {
     const jobs: T[] = []
-    for (const { queue } of this.#shapes.values()) {
-      for (let job = queue.take(); job !== undefined; job = queue.take()) jobs.push(job)
-    }
-    this.#waiting = 0
+    for (let job = shape.queue.take(); job !== undefined; job = shape.queue.take()) jobs.push(job)
+    this.#waiting -= jobs.length
+    this.#forgetEmpty(shape)
     return jobs
   }
 
-  #shapeOf(request: ResourceRequest): Shape<T> {
+  #shapeOf({ spec: { resources: request }, avoid }: T): Shape<T> {
     const isDefault = isDefaultRequest(request)
-    const key = isDefault ? '' : shapeKey(request)
+    // A job that avoids a node waits apart: it must not hold back the others.
+    const key = (isDefault ? '' : shapeKey(request)) + (avoid === null ? '' : `\0${avoid}`)
     let shape = this.#shapes.get(key)
     if (shape === undefined) {
-      shape = { request, isDefault, queue: new JobQueue<T>() }
+      shape = { key, request, avoid, isDefault, queue: new JobQueue<T>(), changed: null }
       this.#shapes.set(key, shape)
     }
     return shape
   }
 
-  /** The shape whose first job is before the first jobs of all others. */
-  #firstShape(stuck: ReadonlySet<Shape<T>>): Shape<T> | undefined {
-    let first: Shape<T> | undefined
+  #forgetEmpty(shape: Shape<T>): void {
+    if (shape.queue.length > 0) return
+    this.#shapes.delete(shape.key)
+    this.#stuck.delete(shape)
+  }
+
+  /** The shape whose first job is before those of all others, and the first job of the others. */
+  #firstShape(done: ReadonlySet<Shape<T>>): { shape: Shape<T>; rival: T | undefined } | null {
+    let first: Shape<T> | null = null
     let head: T | undefined
+    let rival: T | undefined
     for (const shape of this.#shapes.values()) {
-      if (shape.queue.length === 0 || stuck.has(shape)) continue
+      if (done.has(shape)) continue
       const candidate = shape.queue.peek()
-      if (candidate === undefined || (head !== undefined && !isBefore(candidate, head))) continue
-      first = shape
-      head = candidate
+      if (candidate === undefined) continue
+      if (head === undefined || isBefore(candidate, head)) {
+        rival = head
+        first = shape
+        head = candidate
+      } else if (rival === undefined || isBefore(candidate, rival)) rival = candidate
     }
-    return first
+    return first === null ? null : { shape: first, rival }
   }
 
   /** The next node in turn where it could begin at once, else where it may wait. */
-  #findNode({ request, isDefault, queue }: Shape<T>, reserved: Node | null): Node | null {
-    const count = this.#inTurn.length
-    const avoid = queue.peek()?.avoid ?? null
-    let second: number | null = null
-    let avoided: Node | null = null
-    for (let step = 0; step < count; step++) {
-      const node = this.#inTurn[(this.#next + step) % count]
-      if (node === undefined || node === reserved || !node.isUsable) continue
-      if (isDefault ? roomOf(node) <= 0 : !fits(node, request)) continue
-      if (node.name === avoid) avoided = node
-      else if (!isDefault || freeCores(node) > 0) return this.#takeTurn(step)
-      else second ??= step
+  #findNode(shape: Shape<T>, reserved: Node | null): Node | null {
+    const accepts = (node: Node): boolean =>
+      node !== reserved && node.name !== shape.avoid && hasRoom(node, shape)
+    if (shape.changed === null) {
+      const found = this.#idle.next(accepts) ?? (shape.isDefault ? this.#busy.next(accepts) : null)
+      if (found !== null) return found
+      shape.changed = new Set()
+      this.#stuck.add(shape)
+    } else {
+      for (const node of shape.changed) {
+        if (accepts(node)) return node
+        shape.changed.delete(node)
+      }
     }
-    if (second !== null) return this.#takeTurn(second)
-    // Waiting for another node could take for ever; with one node there is no other.
-    return count === 1 ? avoided : null
+    return this.#avoidedNode(shape, reserved)
   }
 
-  #takeTurn(step: number): Node | null {
-    const at = (this.#next + step) % this.#inTurn.length
-    this.#next = (at + 1) % this.#inTurn.length
-    return this.#inTurn[at] ?? null
+  /** Waiting for another node could take for ever where there is no other. */
+  #avoidedNode(shape: Shape<T>, reserved: Node | null): Node | null {
+    const node = shape.avoid === null ? undefined : this.#nodes.get(shape.avoid)
+    if (node === undefined || node === reserved || !hasRoom(node, shape)) return null
+    for (const other of this.#nodes.values()) {
+      if (other !== node && other.isUsable && couldRun(other.facts, shape.request)) return null
+    }
+    return node
   }
 
-  #place(shape: Shape<T>, node: Node, placed: Map<string, T[]>): void {
-    let jobs = placed.get(node.name)
-    if (jobs === undefined) placed.set(node.name, (jobs = []))
-    const share = Math.ceil(shape.queue.length / this.#inTurn.length)
+  #place(shape: Shape<T>, node: Node, rival: T | undefined, jobs: T[]): void {
+    const share = Math.ceil(shape.queue.length / this.#nodes.size)
     const room = freeCores(node) > 0 ? freeCores(node) : roomOf(node)
     const most = shape.isDefault ? Math.min(room, largestShare, share) : 1
     for (let count = 0; count < most; count++) {
       const job = shape.queue.peek()
-      if (job === undefined || (count > 0 && job.avoid === node.name)) return
+      if (job === undefined || (rival !== undefined && !isBefore(job, rival))) break
       shape.queue.take()
       this.#waiting--
       use(node, shape.request, 1)
       jobs.push(job)
     }
+    this.#sort(node)
+    this.#forgetEmpty(shape)
   }
 
-  #largestFree(request: ResourceRequest): Node | null {
+  #use(node: Node, request: ResourceRequest): void {
+    use(node, request, 1)
+    this.#sort(node)
+  }
+
+  /** It may have more room than before. */
+  #gained(node: Node): void {
+    this.#sort(node)
+    if (node.ring !== null) for (const { changed } of this.#stuck) changed?.add(node)
+  }
+
+  /** It takes nothing: whoever avoids another node, or waits for this one, looks again. */
+  #lostOne(node: Node): void {
+    this.#sort(node)
+    if (this.#reserved?.node === node) this.#reserved = null
+    this.#lookAgain()
+  }
+
+  /** Into the ring where it belongs. */
+  #sort(node: Node): void {
+    const isOpen = node.isUsable && roomOf(node) > 0
+    const ring = freeCores(node) > 0 ? this.#idle : isOpen ? this.#busy : null
+    if (node.ring === ring) return
+    if (node.ring !== null) (node.ring === this.#idle ? this.#idle : this.#busy).delete(node)
+    ring?.add(node)
+  }
+
+  #lookAgain(): void {
+    for (const shape of this.#stuck) shape.changed = null
+    this.#stuck.clear()
+  }
+
+  #reserveFor(shape: Shape<T>): Node | null {
+    if (this.#reserved?.shape !== shape) {
+      this.#changeReservation({ shape, node: this.#largestFree(shape) })
+    }
+    return this.#reserved?.node ?? null
+  }
+
+  #changeReservation(reserved: Reservation<T> | null): void {
+    const hadNode = this.#reserved !== null && this.#reserved.node !== null
+    this.#reserved = reserved
+    if (!hadNode) return
+    // The node that was kept free may be used by all again.
+    for (const shape of this.#stuck) if (shape !== reserved?.shape) shape.changed = null
+    for (const shape of this.#stuck) if (shape.changed === null) this.#stuck.delete(shape)
+  }
+
+  #largestFree({ request, avoid }: Shape<T>): Node | null {
     let best: Node | null = null
-    for (const node of this.#inTurn) {
-      if (!node.isUsable || !couldRun(node.facts, request)) continue
+    for (const node of this.#nodes.values()) {
+      if (!node.isUsable || node.name === avoid || !couldRun(node.facts, request)) continue
       if (best === null || node.facts.cores - node.cores > best.facts.cores - best.cores)
         best = node
     }
@@ -243,42 +338,13 @@ export class Placement<T extends PlacedJob> {
   }
 }
 
-function use(node: Node, request: ResourceRequest, sign: 1 | -1): void {
-  node.cores += sign * request.cores
-  node.gpus += sign * request.gpus
-  node.memoryMb += sign * request.memoryMb
+function jobsAt<T>(placed: Map<string, T[]>, { name }: Node): T[] {
+  const known = placed.get(name)
+  if (known !== undefined) return known
+  const added: T[] = []
+  placed.set(name, added)
+  return added
 }
-
-/** Cores of the session's share that are idle. */
-const freeCores = ({ offer, cores, isUsable }: Node): number =>
-  isUsable ? Math.max(0, offer.cores - cores) : 0
-
-/** How many jobs of one core it takes: those that it runs, and some that wait there. */
-const roomOf = ({ offer, cores }: Node): number => offer.cores + offer.ahead - cores
-
-/** Larger requests do not wait there: they would hold back what is behind them. */
-function fits(node: Node, request: ResourceRequest): boolean {
-  const { offer, facts } = node
-  if (!couldRun(facts, request)) return false
-  const isFree = node.cores === 0 && offer.cores > 0
-  return (
-    (node.cores + request.cores <= offer.cores || isFree) &&
-    node.gpus + request.gpus <= facts.gpus &&
-    node.memoryMb + request.memoryMb <= facts.memoryMb
-  )
-}
-
-/** Whether a node has what is asked for, when it is idle. */
-export function couldRun(facts: NodeFacts, request: ResourceRequest): boolean {
-  if (request.cores > facts.cores || request.gpus > facts.gpus) return false
-  if (request.memoryMb > facts.memoryMb || request.ranks > 1) return false
-  return Object.entries(labelsOf(request)).every(([key, value]) => facts.labels[key] === value)
-}
-
-const noLabels: Readonly<Record<string, string>> = Object.freeze({})
-
-const labelsOf = (request: ResourceRequest): Readonly<Record<string, string>> =>
-  (request as { labels?: Readonly<Record<string, string>> }).labels ?? noLabels
 
 const shapeKey = (request: ResourceRequest): string =>
   JSON.stringify([
@@ -288,5 +354,7 @@ const shapeKey = (request: ResourceRequest): string =>
     Object.entries(labelsOf(request)).toSorted(([a], [b]) => (a < b ? -1 : 1)),
   ])
 
-const isBefore = (a: PlacedJob, b: PlacedJob): boolean =>
-  a.spec.priority === b.spec.priority ? a.sequence < b.sequence : a.spec.priority > b.spec.priority
+function isBefore(a: PlacedJob, b: PlacedJob): boolean {
+  if (a.spec.priority !== b.spec.priority) return a.spec.priority > b.spec.priority
+  return a.isRetry === b.isRetry ? a.sequence < b.sequence : a.isRetry
+}

@@ -1,0 +1,100 @@
+/** A node as placement sees it: what it has, what of it is used, and whose turn it is. */
+
+import type { ResourceRequest } from '../../tasks/resources.ts'
+import type { NodeFacts, Offer } from '../wire/messages.ts'
+
+/** What a node has, and what of it this session uses. */
+export interface Node {
+  readonly name: string
+  readonly facts: NodeFacts
+  offer: Offer
+  cores: number
+  gpus: number
+  memoryMb: number
+  /** It gets nothing while it is silent. */
+  isUsable: boolean
+  /** Written by rings alone: the one that has it, and its place there. */
+  ring: NodeRing | null
+  ringIndex: number
+}
+
+/** Nodes that take their turns; each comes and goes at the same cost, however many there are. */
+export class NodeRing {
+  readonly #items: Node[] = []
+  #next = 0
+
+  get items(): readonly Node[] {
+    return this.#items
+  }
+
+  add(node: Node): void {
+    node.ring = this
+    node.ringIndex = this.#items.push(node) - 1
+  }
+
+  delete(node: Node): void {
+    const last = this.#items.pop()
+    if (last !== undefined && last !== node) {
+      this.#items[node.ringIndex] = last
+      last.ringIndex = node.ringIndex
+    }
+    node.ring = null
+    node.ringIndex = -1
+  }
+
+  /** The next one in turn that is accepted. */
+  next(accepts: (node: Node) => boolean): Node | null {
+    const { length } = this.#items
+    for (let step = 0; step < length; step++) {
+      const at = (this.#next + step) % length
+      const node = this.#items[at]
+      if (node === undefined || !accepts(node)) continue
+      this.#next = at + 1
+      return node
+    }
+    return null
+  }
+}
+
+export function use(node: Node, request: ResourceRequest, sign: 1 | -1): void {
+  node.cores += sign * request.cores
+  node.gpus += sign * request.gpus
+  node.memoryMb += sign * request.memoryMb
+}
+
+/** Cores of the session's share that are idle. */
+export const freeCores = ({ offer, cores, isUsable }: Node): number =>
+  isUsable ? Math.max(0, offer.cores - cores) : 0
+
+/** How many jobs of one core it takes: those that it runs, and some that wait there. */
+export const roomOf = ({ offer, cores }: Node): number => offer.cores + offer.ahead - cores
+
+/** Whether a node takes one more job of this kind now. */
+export const hasRoom = (
+  node: Node,
+  { request, isDefault }: { readonly request: ResourceRequest; readonly isDefault: boolean },
+): boolean => node.isUsable && (isDefault ? roomOf(node) > 0 : fits(node, request))
+
+/** Larger requests do not wait there: they would hold back what is behind them. */
+function fits(node: Node, request: ResourceRequest): boolean {
+  const { offer, facts } = node
+  if (!couldRun(facts, request)) return false
+  const isFree = node.cores === 0 && offer.cores > 0
+  return (
+    (node.cores + request.cores <= offer.cores || isFree) &&
+    node.gpus + request.gpus <= facts.gpus &&
+    node.memoryMb + request.memoryMb <= facts.memoryMb
+  )
+}
+
+/** Whether a node has what is asked for, when it is idle. */
+export function couldRun(facts: NodeFacts, request: ResourceRequest): boolean {
+  if (request.cores > facts.cores || request.gpus > facts.gpus) return false
+  if (request.memoryMb > facts.memoryMb || request.ranks > 1) return false
+  return Object.entries(labelsOf(request)).every(([key, value]) => facts.labels[key] === value)
+}
+
+const noLabels: Readonly<Record<string, string>> = Object.freeze({})
+
+export const labelsOf = (request: ResourceRequest): Readonly<Record<string, string>> =>
+  (request as { labels?: Readonly<Record<string, string>> }).labels ?? noLabels

@@ -1,0 +1,92 @@
+import { describe, expect, it } from 'vitest'
+import type { AgentLink } from '../../../src/cluster/driver/agent-link.ts'
+import { EarlierRun } from '../../../src/cluster/driver/earlier-run.ts'
+import { RecordedMessages } from '../../../src/cluster/driver/recorded-messages.ts'
+import type { EndsMessage, HeldJob, WireEnd } from '../../../src/cluster/wire/messages.ts'
+
+/** Only its identity counts here, and what is told to be recorded. */
+function createAgent(): { readonly link: AgentLink; readonly recorded: number[] } {
+  const recorded: number[] = []
+  const link = { recorded: (number: number) => void recorded.push(number) }
+  return { link: link as unknown as AgentLink, recorded }
+}
+
+const held = (uid: string, attempt: number): HeldJob => ({
+  uid,
+  attempt,
+  beganMs: 1,
+  workerId: 'a/1',
+})
+const end = (uid: string, attempt: number): WireEnd => ({
+  uid,
+  attempt,
+  beganMs: 1,
+  atMs: 2,
+  workerId: 'a/1',
+  facts: null,
+  outcome: { kind: 'complete', value: attempt },
+})
+const message = (...ends: WireEnd[]): EndsMessage => ({
+  kind: 'ends',
+  agent: 'a',
+  ahead: 1,
+  completions: [],
+  ends,
+})
+
+describe('what an earlier start left', () => {
+  it('is of each task its latest attempt, given once', () => {
+    const earlier = new EarlierRun()
+    const { link } = createAgent()
+    expect(earlier.isEmpty).toBe(true)
+    earlier.addEnds(message(end('ended', 2), end('ended', 1), end('retried', 1)))
+    earlier.addHeld(link, [held('retried', 2), held('retried', 1), held('running', 1)])
+    expect(earlier.take('ended', 1)).toEqual({ end: end('ended', 2) })
+    expect(earlier.take('ended', 1)).toEqual({})
+    expect(earlier.take('retried', 1)).toEqual({
+      adoption: { agent: link, held: held('retried', 2) },
+    })
+    expect(earlier.take('running', 2)).toEqual({})
+    expect(earlier.isEmpty).toBe(true)
+  })
+
+  it('does not count what a lost agent held', () => {
+    const earlier = new EarlierRun()
+    const [lost, other] = [createAgent().link, createAgent().link]
+    earlier.addHeld(lost, [held('one', 1)])
+    earlier.addHeld(other, [held('two', 1)])
+    earlier.forget(lost)
+    expect([earlier.has('one'), earlier.has('two')]).toEqual([false, true])
+  })
+
+  it('reads completions like other ends', () => {
+    const earlier = new EarlierRun()
+    earlier.addEnds({ ...message(), completions: [['short', 3, 1, 2, 'a/1', 3]] })
+    expect(earlier.take('short', 1)).toEqual({ end: end('short', 3) })
+  })
+})
+
+describe('messages of agents', () => {
+  it('are recorded when all of their ends are, in the order of the reports', () => {
+    const messages = new RecordedMessages()
+    const { link, recorded } = createAgent()
+    const first = messages.expect(link, 1, 2)
+    const second = messages.expect(link, 2, 3)
+    messages.reported(first)
+    messages.reported(second)
+    messages.reported(null)
+    messages.reported(first)
+    messages.dropped(second)
+    messages.reported(second)
+    messages.recorded(3)
+    expect(recorded).toEqual([])
+    messages.recorded(1)
+    expect(recorded).toEqual([1])
+    messages.recorded(1)
+    expect(recorded).toEqual([1, 2])
+    messages.recorded(5)
+    messages.reported(messages.expect(link, 3, 1))
+    messages.recorded(1)
+    expect(recorded).toEqual([1, 2, 3])
+  })
+})

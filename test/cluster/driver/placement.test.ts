@@ -1,0 +1,262 @@
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import { type PlacedJob, Placement } from '../../../src/cluster/driver/placement.ts'
+import type { NodeFacts, Offer } from '../../../src/cluster/wire/messages.ts'
+import { defaultResources, resolveResources } from '../../../src/tasks/resources.ts'
+import { assertProperty } from '../../property.ts'
+
+interface TestJob extends PlacedJob {
+  readonly id: number
+}
+
+let sequence = 0
+interface JobOptions {
+  readonly resources?: Parameters<typeof resolveResources>[0]
+  readonly priority?: number
+  readonly avoid?: string
+  readonly isRetry?: boolean
+}
+
+function job(options: JobOptions = {}): TestJob {
+  const { resources, priority = 0, avoid = null, isRetry = false } = options
+  const id = ++sequence
+  const spec = { priority, resources: resources ? resolveResources(resources) : defaultResources }
+  return { id, sequence: id, spec, avoid, isRetry }
+}
+
+const facts = (more: Partial<NodeFacts> = {}): NodeFacts => ({
+  cores: 1,
+  gpus: 0,
+  memoryMb: 1000,
+  labels: {},
+  ...more,
+})
+const offerOf = (all: NodeFacts, ahead = 0): Offer => ({ ...all, ahead })
+
+function placementOf(nodes: Readonly<Record<string, NodeFacts>>, ahead = 0): Placement<TestJob> {
+  const placement = new Placement<TestJob>()
+  for (const [name, all] of Object.entries(nodes)) {
+    placement.addNode(name, all, offerOf(all, ahead))
+  }
+  return placement
+}
+
+function assigned(placement: Placement<TestJob>): Record<string, number[]> {
+  const entries = [...placement.assign()].map(([name, jobs]) => [name, jobs.map(({ id }) => id)])
+  return Object.fromEntries(entries) as Record<string, number[]>
+}
+
+describe('placement', () => {
+  it('gives a job what it asks for: cores, GPUs, memory and all labels', () => {
+    const placement = placementOf({
+      plain: facts({ cores: 2 }),
+      gpu: facts({ cores: 2, gpus: 1, labels: { zone: 'a' } }),
+      large: facts({ cores: 8, memoryMb: 64_000, labels: { zone: 'a', disk: 'fast' } }),
+    })
+    const gpu = job({ resources: { gpus: 1 } })
+    const memory = job({ resources: { memoryMb: 32_000 } })
+    const labels = job({ resources: { labels: { zone: 'a', disk: 'fast' } } })
+    for (const one of [gpu, memory, labels]) placement.push(one)
+    expect(assigned(placement)).toEqual({ gpu: [gpu.id], large: [memory.id, labels.id] })
+  })
+
+  it('places the higher priority first, then retries, then by arrival', () => {
+    const placement = placementOf({ only: facts({ cores: 4 }) })
+    const [first, retry, urgent, large] = [
+      job(),
+      job({ isRetry: true, avoid: 'elsewhere' }),
+      job({ priority: 5 }),
+      job({ resources: { memoryMb: 10 } }),
+    ]
+    for (const one of [first, retry, urgent, large]) placement.push(one)
+    expect(assigned(placement)).toEqual({ only: [urgent.id, retry.id, first.id, large.id] })
+  })
+
+  it('keeps a node free for a large job that small ones would starve', () => {
+    const placement = placementOf({ one: facts({ cores: 4 }), other: facts({ cores: 2 }) })
+    const running = Array.from({ length: 6 }, () => job())
+    for (const one of running) placement.push(one)
+    const placed = placement.assign()
+    const large = job({ resources: { cores: 4 } })
+    placement.push(large)
+    placement.assign()
+    const onOne = placed.get('one') ?? []
+    expect(onOne).toHaveLength(4)
+    for (const [at, ended] of onOne.entries()) {
+      placement.release('one', ended)
+      placement.push(job())
+      expect(assigned(placement)).toEqual(at === 3 ? { one: [large.id] } : {})
+    }
+    placement.release('one', large)
+    expect(assigned(placement)).toMatchObject({ one: { length: 4 } })
+  })
+
+  it('lets as many jobs wait at a node as it takes ahead, and no large ones', () => {
+    const placement = placementOf({ one: facts() }, 3)
+    const jobs = Array.from({ length: 10 }, () => job())
+    for (const one of jobs) placement.push(one)
+    placement.push(job({ resources: { memoryMb: 1 }, priority: 1 }))
+    expect([...placement.assign().values()].flat()).toHaveLength(4)
+    placement.setAhead('one', 5)
+    expect([...placement.assign().values()].flat()).toHaveLength(2)
+  })
+
+  it('avoids the node of the last attempt while another could run the job', () => {
+    const placement = placementOf({ one: facts(), other: facts() })
+    const blocker = job({ avoid: 'one' })
+    placement.push(blocker)
+    expect(assigned(placement)).toEqual({ other: [blocker.id] })
+    const retry = job({ avoid: 'one', isRetry: true })
+    const fresh = job()
+    placement.push(retry)
+    placement.push(fresh)
+    // The other node is busy: the retry waits, and holds nobody back.
+    expect(assigned(placement)).toEqual({ one: [fresh.id] })
+    placement.release('one', fresh)
+    expect(assigned(placement)).toEqual({})
+    placement.setUsable('other', false)
+    expect(assigned(placement)).toEqual({ one: [retry.id] })
+  })
+
+  it('uses a silent or removed node for nothing, and a returned one again', () => {
+    const placement = placementOf({ one: facts(), other: facts() })
+    placement.setUsable('one', false)
+    placement.removeNode('other')
+    const only = job({ resources: { memoryMb: 5 } })
+    placement.push(only)
+    expect(assigned(placement)).toEqual({})
+    placement.setUsable('one', true)
+    expect(assigned(placement)).toEqual({ one: [only.id] })
+  })
+
+  it('knows the jobs that no node could run', () => {
+    const placement = placementOf({ one: facts() })
+    const [possible, impossible] = [job(), job({ resources: { gpus: 2 } })]
+    placement.push(possible)
+    placement.push(impossible)
+    expect(placement.hasUnplaceable).toBe(true)
+    expect(placement.unplaceable()).toEqual([impossible])
+    expect(placement.hasUnplaceable).toBe(false)
+    expect(placement.waiting).toBe(1)
+  })
+
+  it('places the next job for the same cost with 10 and with 10,000 nodes', () => {
+    const few = costPerPlacement(10)
+    const many = costPerPlacement(10_000)
+    expect(many.looks / many.placed).toBeLessThanOrEqual((2 * few.looks) / few.placed)
+  })
+})
+
+/** Counts how often nodes are looked at, which does not depend on the machine. */
+function costPerPlacement(nodes: number): { readonly looks: number; readonly placed: number } {
+  let looks = 0
+  const placement = new Placement<TestJob>()
+  const running = new Map<string, TestJob[]>()
+  for (let at = 0; at < nodes; at++) {
+    const all = facts({ labels: { at: `${at}` } })
+    placement.addNode(
+      `${at}`,
+      all,
+      new Proxy(offerOf(all), {
+        get(target, key) {
+          looks++
+          return Reflect.get(target, key) as unknown
+        },
+      }),
+    )
+  }
+  for (let at = 0; at < nodes + 4000; at++) placement.push(job())
+  // Jobs that fit nowhere now must not make the others dearer.
+  placement.push(job({ resources: { cores: 1, labels: { at: '7' } } }))
+  placement.push(job({ avoid: '3', isRetry: true }))
+  for (const [name, jobs] of placement.assign()) running.set(name, jobs)
+  looks = 0
+  let placed = 0
+  for (let step = 0; step < 2000; step++) {
+    const name = `${(step * 7919) % nodes}`
+    const ended = running.get(name)?.shift()
+    if (ended !== undefined) placement.release(name, ended)
+    for (const [at, jobs] of placement.assign()) {
+      running.set(at, jobs)
+      placed += jobs.length
+    }
+  }
+  return { looks, placed }
+}
+
+const resources = fc.record({
+  cores: fc.integer({ min: 1, max: 3 }),
+  gpus: fc.integer({ min: 0, max: 1 }),
+  memoryMb: fc.constantFrom(0, 0, 500, 900),
+})
+const step = fc.oneof(
+  { weight: 4, arbitrary: fc.record({ kind: fc.constant('push' as const), resources }) },
+  { weight: 2, arbitrary: fc.record({ kind: fc.constant('plain' as const), avoid: fc.nat(3) }) },
+  { weight: 5, arbitrary: fc.record({ kind: fc.constant('end' as const), pick: fc.nat() }) },
+  { weight: 1, arbitrary: fc.record({ kind: fc.constant('usable' as const), node: fc.nat(3) }) },
+  { weight: 1, arbitrary: fc.record({ kind: fc.constant('remove' as const), pick: fc.nat() }) },
+)
+
+describe('whatever comes and goes', () => {
+  it('no node is overbooked, each job is placed once, and all are placed in the end', () => {
+    assertProperty(
+      fc.property(fc.array(step, { maxLength: 80 }), (steps) => {
+        const all = [1, 2, 3, 3].map((cores) => facts({ cores, gpus: 1 }))
+        const placement = placementOf(Object.fromEntries(all.map((one, at) => [`${at}`, one])))
+        const off = new Set<number>()
+        const waiting = new Set<TestJob>()
+        const running: { readonly name: string; readonly job: TestJob }[] = []
+        const assign = (): void => {
+          for (const [name, jobs] of placement.assign()) {
+            expect(off.has(Number(name))).toBe(false)
+            for (const one of jobs) {
+              expect(waiting.delete(one)).toBe(true)
+              running.push({ name, job: one })
+            }
+          }
+          for (const [at, node] of all.entries()) {
+            const here = running.filter(({ name }) => name === `${at}`)
+            const sum = (key: 'cores' | 'gpus' | 'memoryMb'): number =>
+              here.reduce((total, one) => total + one.job.spec.resources[key], 0)
+            expect(sum('cores')).toBeLessThanOrEqual(node.cores)
+            expect(sum('gpus')).toBeLessThanOrEqual(node.gpus)
+            expect(sum('memoryMb')).toBeLessThanOrEqual(node.memoryMb)
+          }
+          expect(placement.waiting).toBe(waiting.size)
+        }
+        const end = (pick: number): void => {
+          const [ended] = running.splice(pick % Math.max(1, running.length), 1)
+          if (ended !== undefined) placement.release(ended.name, ended.job)
+        }
+        for (const one of steps) {
+          if (one.kind === 'push' || one.kind === 'plain') {
+            const added =
+              one.kind === 'push'
+                ? job({ resources: one.resources })
+                : job({ avoid: `${one.avoid}`, isRetry: true })
+            waiting.add(added)
+            placement.push(added)
+          } else if (one.kind === 'end') end(one.pick)
+          else if (one.kind === 'usable') {
+            if (!off.delete(one.node)) off.add(one.node)
+            placement.setUsable(`${one.node}`, !off.has(one.node))
+          } else {
+            const picked = [...waiting][one.pick % Math.max(1, waiting.size)]
+            if (picked !== undefined) placement.remove(picked)
+            if (picked !== undefined) waiting.delete(picked)
+          }
+          assign()
+        }
+        for (const at of all.keys()) placement.setUsable(`${at}`, true)
+        off.clear()
+        for (let left = waiting.size + running.length; left >= 0; left--) {
+          assign()
+          end(0)
+        }
+        assign()
+        expect(waiting.size).toBe(0)
+      }),
+      { numRuns: 200, longRuns: 5000 },
+    )
+  })
+})

@@ -1,0 +1,139 @@
+import { deserialize, serialize } from 'node:v8'
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import { deriveKeys } from '../../../src/cluster/wire/envelope.ts'
+import { ReliableLink } from '../../../src/cluster/wire/reliable-link.ts'
+import { ManualClock } from '../../../src/testing/manual-clock.ts'
+import { assertProperty } from '../../property.ts'
+
+interface Sent {
+  readonly to: 'agent' | 'driver'
+  readonly subject: string
+  readonly data: Buffer
+}
+
+/** Two ends and a wire between them that does with messages what the test says. */
+function createPair(epochs: { driver: number; agent: number } = { driver: 1, agent: 1 }) {
+  const clock = new ManualClock()
+  const { toAgent, toDriver } = deriveKeys('token', 'session')
+  const wire: Sent[] = []
+  const arrived = { agent: [] as unknown[], driver: [] as unknown[] }
+  const refused: string[] = []
+  const common = {
+    clock,
+    onRefused: (reason: string): void => {
+      refused.push(reason)
+    },
+  }
+  const driver = new ReliableLink({
+    ...common,
+    sendKey: toAgent,
+    receiveKey: toDriver,
+    epoch: epochs.driver,
+    idleSubject: 'down',
+    publish: (subject, data) => void wire.push({ to: 'agent', subject, data }),
+    onMessage: (payload) => void arrived.driver.push(payload),
+  })
+  const agent = new ReliableLink({
+    ...common,
+    sendKey: toDriver,
+    receiveKey: toAgent,
+    epoch: epochs.agent,
+    idleSubject: 'up',
+    publish: (subject, data) => void wire.push({ to: 'driver', subject, data }),
+    onMessage: (payload) => void arrived.agent.push(payload),
+  })
+  const ends = { driver, agent }
+  const deliver = ({ to, subject, data }: Sent): void => ends[to].receive(subject, data)
+  return { clock, wire, arrived, refused, ends, deliver }
+}
+
+const step = fc.oneof(
+  { weight: 4, arbitrary: fc.constantFrom('driver sends' as const, 'agent sends' as const) },
+  { weight: 4, arbitrary: fc.constant('deliver' as const) },
+  {
+    weight: 3,
+    arbitrary: fc.constantFrom(
+      'lose' as const,
+      'repeat' as const,
+      'reorder' as const,
+      'tick' as const,
+      'reconnect' as const,
+    ),
+  },
+)
+
+describe('a reliable link', () => {
+  it('delivers once and in order, whatever is lost, repeated, reordered or cut', async () => {
+    await assertProperty(
+      fc.asyncProperty(fc.array(step, { maxLength: 120 }), async (steps) => {
+        const { clock, wire, arrived, ends, deliver, refused } = createPair()
+        const sent = { driver: 0, agent: 0 }
+        const send = (from: 'driver' | 'agent'): void => {
+          const subject = from === 'driver' ? 'down' : 'up'
+          ends[from].send(subject, serialize(++sent[from]))
+        }
+        const tick = async (): Promise<void> => {
+          await clock.advance(500)
+          ends.driver.tick()
+          ends.agent.tick()
+        }
+        for (const one of steps) {
+          if (one === 'driver sends') send('driver')
+          else if (one === 'agent sends') send('agent')
+          else if (one === 'lose') wire.shift()
+          else if (one === 'reorder') wire.reverse()
+          else if (one === 'tick') await tick()
+          else if (one === 'reconnect') {
+            wire.length = 0
+            ends.driver.resend()
+            ends.agent.resend()
+          } else {
+            const first = one === 'deliver' ? wire.shift() : wire[0]
+            if (first !== undefined) deliver(first)
+          }
+        }
+        for (let round = 0; round < 4; round++) {
+          await tick()
+          for (const message of wire.splice(0)) deliver(message)
+        }
+        const numbers = (count: number) => Array.from({ length: count }, (_, at) => at + 1)
+        expect(arrived.agent).toEqual(numbers(sent.driver))
+        expect(arrived.driver).toEqual(numbers(sent.agent))
+        expect(refused).toEqual([])
+        // What was acknowledged is forgotten: nothing is left to send.
+        await tick()
+        wire.length = 0
+        ends.driver.resend()
+        ends.agent.resend()
+        expect(wire).toEqual([])
+      }),
+      { numRuns: 200, longRuns: 5000 },
+    )
+  })
+
+  it('refuses messages of another link, of another direction and under another subject', () => {
+    const { wire, ends, refused, arrived } = createPair({ driver: 1, agent: 2 })
+    ends.driver.send('down', serialize('job'))
+    const [message] = wire
+    if (message === undefined) throw new Error('nothing was sent')
+    ends.agent.receive('down', message.data)
+    ends.agent.receive('other', message.data)
+    ends.driver.receive('down', message.data)
+    expect(refused).toEqual([
+      'it belongs to an earlier connection',
+      'its signature is wrong',
+      'its signature is wrong',
+    ])
+    expect(arrived).toEqual({ agent: [], driver: [] })
+  })
+
+  it('acknowledges with a message of its own that carries nothing', () => {
+    const { wire, ends, deliver } = createPair()
+    ends.driver.send('down', serialize('job'))
+    for (const message of wire.splice(0)) deliver(message)
+    ends.agent.tick()
+    expect(wire.map(({ to, subject }) => [to, subject])).toEqual([['driver', 'up']])
+    expect(deserialize(Buffer.from(wire[0]?.data.subarray(57) ?? []))).toBeUndefined()
+  })
+})
