@@ -122,7 +122,7 @@ export class ClusterBackend implements Backend {
 
   connect(listener: BackendListener, session: ConnectedSession): Connection {
     const { clock, log, token, agentTimeoutSeconds } = this.#options
-    const { lossSeconds, ownerTtlSeconds, resultTtlSeconds } = this.#options
+    const { lossSeconds, ownerTtlSeconds, resultTtlSeconds, modules } = this.#options
     this.#listeners.add(listener)
     const driver = new DriverSession({
       sessionId: session.id,
@@ -136,6 +136,7 @@ export class ClusterBackend implements Backend {
       lossSeconds,
       ownerTtlSeconds,
       resultTtlSeconds,
+      modules,
     })
     this.#sessions.add(driver)
     return {

@@ -108,6 +108,27 @@ export function fromErrorRecord(record: ErrorRecord): unknown {
   return error
 }
 
+/** A copy whose messages and stacks are changed, such as the paths in them. */
+export function mapErrorTexts(record: ErrorRecord, map: (text: string) => string): ErrorRecord {
+  if (!record.isError) return record
+  const { cause, errors, errorFields } = record
+  const inner = (one: ErrorRecord): ErrorRecord => mapErrorTexts(one, map)
+  return {
+    ...record,
+    message: map(record.message),
+    stack: map(record.stack),
+    ...(cause === undefined ? {} : { cause: inner(cause) }),
+    ...(errors === undefined ? {} : { errors: errors.map(inner) }),
+    ...(errorFields === undefined
+      ? {}
+      : {
+          errorFields: Object.fromEntries(
+            Object.entries(errorFields).map(([key, value]) => [key, inner(value)]),
+          ),
+        }),
+  }
+}
+
 function attempt<T>(read: () => T): T | undefined {
   try {
     return read()

@@ -1,12 +1,13 @@
-/** What the broker's store has of a session: its stream and its objects. */
+/** What the broker's store has: streams, and objects. */
 
 import { jetstreamManager } from '@nats-io/jetstream'
+import { Objm } from '@nats-io/obj'
 import { connect } from '@nats-io/transport-node'
 import { sessionSubjects } from '../../src/cluster/wire/subjects.ts'
 import { token } from './test-token.ts'
 
 /** The names of all streams of the server. */
-async function storedNames(servers: string): Promise<string[]> {
+export async function storedNames(servers: string): Promise<string[]> {
   const connection = await connect({ servers, token })
   try {
     const manager = await jetstreamManager(connection)
@@ -21,4 +22,20 @@ async function storedNames(servers: string): Promise<string[]> {
 export async function namesOfSession(servers: string, sessionId: string): Promise<string[]> {
   const { stream } = sessionSubjects(sessionId)
   return (await storedNames(servers)).filter((name) => name.includes(stream))
+}
+
+/** The objects of all sessions. */
+export async function storedObjects(servers: string): Promise<string[]> {
+  const connection = await connect({ servers, token })
+  try {
+    const names: string[] = []
+    for (const stream of await storedNames(servers)) {
+      if (!stream.startsWith('OBJ_')) continue
+      const store = await new Objm(connection).open(stream.slice(4))
+      for (const { name, deleted } of await store.list()) if (!deleted) names.push(name)
+    }
+    return names
+  } finally {
+    await connection.close()
+  }
 }

@@ -82,6 +82,7 @@ const globalPermits: readonly Permit[] = [
       'src/inference/engines/llama/llama-program.ts',
       'src/runtime/server/guard.ts',
       'src/cluster/agent/agent-program.ts',
+      'src/cluster/bundles/bundle-program.ts',
     ],
   },
 ]

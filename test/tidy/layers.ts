@@ -68,8 +68,9 @@ export const subLayers: Readonly<Record<string, Readonly<Record<string, readonly
   cluster: {
     broker: [],
     wire: [],
-    driver: ['broker', 'wire'],
-    agent: ['broker', 'wire', 'cluster-options.ts'],
+    bundles: ['broker/stored-object.ts'],
+    driver: ['broker', 'wire', 'bundles'],
+    agent: ['broker', 'wire', 'bundles', 'cluster-options.ts'],
     '.': ['broker', 'wire', 'driver', 'agent'],
   },
   telemetry: {

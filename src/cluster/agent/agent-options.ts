@@ -21,6 +21,7 @@ import { brokerKeys, type BrokerOptions, resolveBrokerOptions } from '../cluster
 import { toToken } from '../wire/subjects.ts'
 import { Agent } from './agent.ts'
 import { type AllowRules, refuseByRules } from './allowed.ts'
+import { UnpackedBundles } from './unpacked-bundles.ts'
 
 export interface StartAgentOptions extends BrokerOptions, AllowRules {
   /** `node_id` of its tasks. Default: the host's name. */
@@ -63,6 +64,7 @@ export async function startAgent(options: StartAgentOptions): Promise<Agent> {
     log,
   })
   mkdirSync(workDir, { recursive: true })
+  const bundles = new UnpackedBundles(workDir)
   try {
     return await Agent.start({
       name,
@@ -71,6 +73,7 @@ export async function startAgent(options: StartAgentOptions): Promise<Agent> {
       facts: { cores, gpus: gpus.length, memoryMb, labels },
       backend,
       workDir,
+      bundles,
       clock,
       log,
       createSampler: () => createLocalSampler({ clock, log, pollSeconds: 5 }),

@@ -1,7 +1,6 @@
 /** One session on an agent: its jobs, from their arrival to the end that the stream has. */
 
 import { join } from 'node:path'
-import { serialize } from 'node:v8'
 import type {
   BackendListener,
   Connection,
@@ -14,23 +13,24 @@ import type { Clock } from '../../foundation/clock.ts'
 import type { TaskSpec } from '../../tasks/spec.ts'
 import type { Broker } from '../broker/broker.ts'
 import { type Keys, newEpoch } from '../wire/envelope.ts'
-import { decodeSpec, toFunctionSpec } from '../wire/job-batches.ts'
+import { payloadLimit, toFunctionSpec } from '../wire/job-batches.ts'
 import type {
-  AgentReport,
   Attach,
   DriverMessage,
   HeldJob,
   JobReference,
   Offer,
-  WireEvent,
   WireJob,
-  WireStart,
 } from '../wire/messages.ts'
 import { ReliableLink } from '../wire/reliable-link.ts'
 import { type SessionSubjects, sessionSubjects } from '../wire/subjects.ts'
+import { ArrivingSpecs } from './arriving-specs.ts'
 import { EndsOutbox } from './ends-outbox.ts'
 import { HeldAttempt } from './held-attempt.ts'
 import { SessionFolder } from './session-folder.ts'
+import { SessionModules } from './session-modules.ts'
+import { SessionReports } from './session-reports.ts'
+import type { UnpackedBundles } from './unpacked-bundles.ts'
 
 export interface AgentSessionOptions {
   readonly attach: Attach
@@ -41,6 +41,7 @@ export interface AgentSessionOptions {
   readonly clock: Clock
   /** Where the folder of a session is created whose own folder is not on this node. */
   readonly workDir: string
+  readonly bundles: UnpackedBundles
   readonly connect: (listener: BackendListener) => Connection
   /** Why the agent does not run this, or `null`. */
   readonly refuse: (spec: TaskSpec) => unknown
@@ -54,8 +55,6 @@ export interface AgentSessionOptions {
 
 /** Without a word of the driver for this long nothing new is begun. */
 const silenceMs = 2000
-/** A start is told after this time, unless the end was told by then. */
-const startNoticeMs = 50
 
 export class AgentSession implements BackendListener {
   readonly id: string
@@ -78,10 +77,9 @@ export class AgentSession implements BackendListener {
   #runningCores = 0
   #heardMs: number
   #hasWaitingAtDriver = false
-  #starts: HeldAttempt[] = []
-  #returned: JobReference[] = []
-  #events: WireEvent[] = []
-  #isReportDue = false
+  readonly #reports: SessionReports
+  readonly #modules: SessionModules
+  readonly #arriving: ArrivingSpecs
   #isDraining = false
   #endings: Promise<void> | null = null
 
@@ -94,6 +92,15 @@ export class AgentSession implements BackendListener {
     this.subjects = sessionSubjects(this.id)
     this.#heardMs = clock.monotonicMs()
     this.#folder = new SessionFolder(join(options.workDir, this.subjects.stream))
+    this.#arriving = new ArrivingSpecs(broker.store, this.subjects.stream)
+    this.#modules = new SessionModules({
+      sessionId: this.id,
+      agent,
+      bundles: options.bundles,
+      store: broker.store,
+      bucket: this.subjects.stream,
+      clock,
+    })
     this.#connection = options.connect(this)
     this.#outbox = new EndsOutbox({
       agent,
@@ -105,7 +112,17 @@ export class AgentSession implements BackendListener {
       clock,
       ahead: () => options.offer(this).ahead,
       openStream: () => this.openStream(),
+      onFlush: () => this.#reports.sendEvents(),
+      restorePaths: (text) => options.bundles.restorePaths(text),
       onProblem: options.onProblem,
+    })
+    this.#reports = new SessionReports({
+      clock,
+      isHeld: (held) => this.#held.get(held.uid) === held,
+      head: () => ({ offer: options.offer(this), endMessages: this.#outbox.messages }),
+      limitBytes: () => payloadLimit(broker.maxPayload),
+      send: (payload) => void this.#link.send(this.subjects.upFrom(agent), payload),
+      onDropped: (type) => options.onProblem(new Error(`an event ${type} is too large`)),
     })
     const down = this.subjects.downTo(agent)
     this.#unsubscribe.push(
@@ -150,12 +167,7 @@ export class AgentSession implements BackendListener {
   }
 
   get heldJobs(): readonly HeldJob[] {
-    return Array.from(this.#held.values(), ({ uid, attempt, beganMs, workerId }) => ({
-      uid,
-      attempt,
-      beganMs,
-      workerId,
-    }))
+    return Array.from(this.#held.values(), (held) => held.toHeldJob())
   }
 
   /** A driver attaches: the first one, a later start of it, or one that had lost this agent. */
@@ -164,8 +176,7 @@ export class AgentSession implements BackendListener {
     this.#attach = attach
     this.#driverEpoch = attach.epoch
     this.#heardMs = clock.monotonicMs()
-    this.#starts = []
-    this.#returned = []
+    this.#reports.reset()
     this.#link = new ReliableLink({
       clock,
       sendKey: keys.toDriver,
@@ -194,7 +205,7 @@ export class AgentSession implements BackendListener {
   /** Called every half second. `true` when the session's driver is gone for good. */
   tick(nowMs: number): boolean {
     this.#link.tick()
-    this.#report()
+    this.#reports.send()
     if (this.#returnExcess()) this.#options.onChange()
     return nowMs - this.#lastHeardMs > this.#attach.ownerTtlSeconds * 1000
   }
@@ -239,19 +250,14 @@ export class AgentSession implements BackendListener {
     if (report.kind === 'start') {
       job.beganMs = atMs
       job.workerId = report.workerId
-      this.#starts.push(job)
-      if (this.#starts.length === 1) clock.after(startNoticeMs, () => this.#reportSoon())
+      this.#reports.addStart(job)
       return
     }
-    this.#end(job, report, atMs)
+    this.#end(job, this.#modules.nameNode(report), atMs)
   }
 
   notice(notice: Notice): void {
-    if (notice.kind !== 'event') return
-    const { type, fields, taskId } = notice
-    const { eventType, schema } = type
-    this.#events.push({ type: { eventType, schema }, fields, taskId })
-    this.#reportSoon()
+    if (notice.kind === 'event') this.#reports.addEvent(notice)
   }
 
   /** Ends everything; complete when the stream has all ends, or when `isAbandoned`. */
@@ -263,13 +269,14 @@ export class AgentSession implements BackendListener {
   async #endOnce(reason: string, isAbandoned: boolean): Promise<void> {
     for (const held of this.#held.values()) {
       if (!held.isWaiting) continue
-      this.#waiting.remove(held)
+      this.#unqueue(held)
       this.#end(held, { kind: 'cancel', reason }, this.#options.clock.monotonicMs())
     }
     await this.#connection.release(reason)
     if (isAbandoned) await this.#outbox.settle()
     for (const unsubscribe of this.#unsubscribe) unsubscribe()
     this.#folder.remove()
+    this.#modules.leave()
   }
 
   get #lastHeardMs(): number {
@@ -292,17 +299,16 @@ export class AgentSession implements BackendListener {
     }
   }
 
-  async #holdOther({ uid, attempt, spec, specObject }: WireJob): Promise<void> {
+  async #holdOther(job: WireJob): Promise<void> {
+    const { uid, attempt, spec, specObject } = job
     if (spec !== null) return this.#hold(uid, attempt, spec)
     if (specObject === null) return
-    const { broker } = this.#options
     try {
-      const data = await broker.store.getObject(this.subjects.stream, specObject)
-      if (data === null) throw new Error(`the broker has no object ${specObject}`)
-      this.#hold(uid, attempt, decodeSpec(data))
-      await broker.store.deleteObject(this.subjects.stream, specObject)
+      const loaded = await this.#arriving.load(job, specObject)
+      this.#hold(uid, attempt, loaded.spec)
+      if (loaded.cancelReason !== null) this.#cancel([[uid, attempt]], loaded.cancelReason)
     } catch (error) {
-      this.#returned.push([uid, attempt])
+      this.#reports.addReturned(uid, attempt)
       this.#options.onProblem(error)
     }
     this.#options.onChange()
@@ -312,26 +318,46 @@ export class AgentSession implements BackendListener {
     // It may have been submitted before, by this driver or by an earlier start of it.
     if ((this.#held.get(uid)?.attempt ?? 0) >= attempt) return
     if ((this.#ended.get(uid) ?? 0) >= attempt) return
-    const local = this.#folder.place(spec, this.#attach.folder)
-    const held = new HeldAttempt(this.id, uid, attempt, local, ++this.#sequence)
+    if (this.#isDraining || this.#endings !== null) return this.#reports.addReturned(uid, attempt)
+    const { spec: local, digest } = this.#modules.toLocal(spec)
+    const placed = this.#folder.place(local, this.#attach.folder)
+    const held = new HeldAttempt(this.id, uid, attempt, placed, ++this.#sequence)
     this.#held.set(uid, held)
+    if (digest === null) this.#enqueue(held)
+    else void this.#enqueueWithBundle(held, digest)
+  }
+
+  #enqueue(held: HeldAttempt): void {
     const refusal = this.#options.refuse(held.spec)
-    if (refusal !== null) {
-      held.isWaiting = false
-      this.#end(held, { kind: 'fail', error: refusal }, this.#options.clock.monotonicMs())
-    } else if (this.#isDraining || this.#endings !== null) {
-      this.#held.delete(uid)
-      this.#returned.push([uid, attempt])
-      this.#reportSoon()
-    } else this.#waiting.push(held)
+    if (refusal === null) {
+      held.isQueued = true
+      this.#waiting.push(held)
+    } else this.#failWaiting(held, refusal)
+  }
+
+  async #enqueueWithBundle(held: HeldAttempt, digest: string): Promise<void> {
+    const prepared = await this.#modules.prepare(digest)
+    if (this.#held.get(held.uid) !== held || !held.isWaiting) return
+    if (prepared === 'ready') this.#enqueue(held)
+    else if (prepared === 'lost') {
+      this.#reports.addLostBundle(digest)
+      this.#giveBack([held])
+    } else this.#failWaiting(held, prepared)
+    this.#options.onChange()
+  }
+
+  #failWaiting(held: HeldAttempt, error: unknown): void {
+    held.isWaiting = false
+    this.#end(held, { kind: 'fail', error }, this.#options.clock.monotonicMs())
   }
 
   #cancel(jobs: readonly JobReference[], reason: string): void {
     for (const [uid, attempt] of jobs) {
       const held = this.#held.get(uid)
+      this.#arriving.cancel(uid, attempt, reason)
       if (held === undefined || held.attempt !== attempt) continue
       if (held.isWaiting) {
-        this.#waiting.remove(held)
+        this.#unqueue(held)
         this.#end(held, { kind: 'cancel', reason }, this.#options.clock.monotonicMs())
       } else this.#connection.cancel(held, reason)
     }
@@ -357,43 +383,18 @@ export class AgentSession implements BackendListener {
   #giveBack(jobs: readonly (HeldAttempt | undefined)[]): void {
     for (const held of jobs) {
       if (held === undefined) continue
-      this.#waiting.remove(held)
+      this.#unqueue(held)
       this.#held.delete(held.uid)
-      this.#returned.push([held.uid, held.attempt])
+      this.#reports.addReturned(held.uid, held.attempt)
     }
-    if (jobs.length > 0) this.#reportSoon()
+  }
+
+  #unqueue(held: HeldAttempt): void {
+    if (held.isQueued) this.#waiting.remove(held)
+    held.isQueued = false
   }
 
   get #allWaiting(): HeldAttempt[] {
     return [...this.#held.values()].filter(({ isWaiting }) => isWaiting)
-  }
-
-  #reportSoon(): void {
-    if (this.#isReportDue) return
-    this.#isReportDue = true
-    this.#options.clock.nextTurn(() => this.#report())
-  }
-
-  #report(): void {
-    this.#isReportDue = false
-    const { agent } = this.#options
-    const starts: WireStart[] = []
-    for (const held of this.#starts) {
-      const { uid, attempt, beganMs, workerId } = held
-      if (this.#held.get(uid) !== held || beganMs === null || workerId === null) continue
-      starts.push({ uid, attempt, atMs: beganMs, workerId })
-    }
-    const report: AgentReport = {
-      kind: 'report',
-      offer: this.#options.offer(this),
-      starts,
-      returned: this.#returned,
-      events: this.#events,
-      endMessages: this.#outbox.messages,
-    }
-    this.#starts = []
-    this.#returned = []
-    this.#events = []
-    this.#link.send(this.subjects.upFrom(agent), serialize(report))
   }
 }

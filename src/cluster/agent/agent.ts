@@ -33,6 +33,7 @@ import type {
 } from '../wire/messages.ts'
 import { agentSubject, announcementSubject, discoverySubject } from '../wire/subjects.ts'
 import { AgentSession } from './agent-session.ts'
+import type { UnpackedBundles } from './unpacked-bundles.ts'
 
 export interface AgentOptions {
   readonly name: string
@@ -42,6 +43,7 @@ export interface AgentOptions {
   /** Runs the tasks. Closed by the agent. */
   readonly backend: Backend
   readonly workDir: string
+  readonly bundles: UnpackedBundles
   readonly clock: Clock
   readonly log: Log
   readonly createSampler: () => ResourceSampler
@@ -124,6 +126,7 @@ export class Agent {
     for (const unsubscribe of this.#unsubscribe) unsubscribe()
     await Promise.allSettled([...this.#samplers.values()].map((sampler) => sampler.close()))
     await this.#options.backend.close()
+    this.#options.bundles.close()
     await this.#options.broker.close()
     this.#left.resolve()
   }
@@ -221,7 +224,7 @@ export class Agent {
   }
 
   #addSession(attach: Attach): void {
-    const { broker, clock, workDir, token, backend, name } = this.#options
+    const { broker, clock, workDir, bundles, token, backend, name } = this.#options
     const keys = deriveKeys(token, attach.sessionId)
     const session = new AgentSession({
       attach,
@@ -230,6 +233,7 @@ export class Agent {
       broker,
       clock,
       workDir,
+      bundles,
       connect: (listener) =>
         backend.connect(listener, { id: attach.sessionId, closureOf: () => null }),
       refuse: (spec) => this.#options.refuse(spec),

@@ -1,10 +1,12 @@
 /** Ends of a session's jobs on their way to its stream. Kept until the stream has them. */
 
-import { serialize } from 'node:v8'
 import { type Clock, sleep } from '../../foundation/clock.ts'
-import { toErrorRecord } from '../../foundation/error-record.ts'
+import { type ErrorRecord, mapErrorTexts, toErrorRecord } from '../../foundation/error-record.ts'
+import { ResultNotSerializableError } from '../../foundation/task-errors.ts'
 import type { TaskReport } from '../../backends/backend.ts'
 import type { Broker } from '../broker/broker.ts'
+import { storeObject } from '../broker/stored-object.ts'
+import { encode } from '../wire/codec.ts'
 import { sealBytes } from '../wire/envelope.ts'
 import { payloadLimit } from '../wire/job-batches.ts'
 import type { EndsMessage, WireCompletion, WireEnd } from '../wire/messages.ts'
@@ -23,6 +25,10 @@ export interface EndsOutboxOptions {
   readonly ahead: () => number
   /** Creates the stream again, if the server has lost it. */
   readonly openStream: () => Promise<unknown>
+  /** Called before ends are sent. */
+  readonly onFlush: () => void
+  /** For errors: the paths of the sender instead of those of this node. */
+  readonly restorePaths: (text: string) => string
   /** The broker does not store what is sent, and why. */
   readonly onProblem: (error: unknown) => void
 }
@@ -96,7 +102,7 @@ export class EndsOutbox {
   /** The end of an attempt, as the node's backend has reported it. */
   add(attempt: EndedAttempt, report: EndReport, atMs: number): void {
     this.#updateRate()
-    this.#waiting.push(toEnd(attempt, report, atMs))
+    this.#waiting.push(toEnd(attempt, report, atMs, (error) => this.#toRecord(error)))
     if (this.#isScheduled) return
     this.#isScheduled = true
     const { clock } = this.#options
@@ -134,6 +140,7 @@ export class EndsOutbox {
   #flush(): void {
     this.#isScheduled = false
     if (this.#waiting.length === 0) return
+    this.#options.onFlush()
     this.#flushedMs = this.#options.clock.monotonicMs()
     const ends = this.#waiting
     this.#waiting = []
@@ -188,11 +195,11 @@ export class EndsOutbox {
       const short = [cutOff(end)]
       return this.#publish(short, this.#serialize(short))
     }
-    const object = `${uid}/${attempt}/value`
     this.#uploads++
     let sent: WireEnd
     try {
-      await broker.store.putObject(stream, object, serialize(outcome.value))
+      const prefix = `${uid}/${attempt}/value`
+      const object = await storeObject(broker.store, stream, prefix, encode(outcome.value))
       sent = { ...end, outcome: { kind: 'complete-large', object } }
     } catch (error) {
       const failure = { kind: 'fail', error: toErrorRecord(error), isThrown: false } as const
@@ -225,7 +232,11 @@ export class EndsOutbox {
   }
 
   #serialize(all: readonly End[]): Buffer {
-    return serialize(this.#toMessage(all))
+    return encode(this.#toMessage(all))
+  }
+
+  #toRecord(error: unknown): ErrorRecord {
+    return mapErrorTexts(toErrorRecord(error), this.#options.restorePaths)
   }
 
   #toMessage(all: readonly End[]): EndsMessage {
@@ -241,7 +252,12 @@ export class EndsOutbox {
 }
 
 /** A value that cannot be sent is a failure. */
-function toEnd(attempt: EndedAttempt, report: EndReport, atMs: number): End {
+function toEnd(
+  attempt: EndedAttempt,
+  report: EndReport,
+  atMs: number,
+  toRecord: (error: unknown) => ErrorRecord,
+): End {
   const { uid, attempt: number, beganMs, workerId } = attempt
   const facts = report.facts ?? null
   const common = { uid, attempt: number, beganMs, atMs, workerId, facts }
@@ -250,13 +266,13 @@ function toEnd(attempt: EndedAttempt, report: EndReport, atMs: number): End {
   }
   if (report.kind === 'fail') {
     const { error, isThrown = false } = report
-    return { ...common, outcome: { kind: 'fail', error: toErrorRecord(error), isThrown } }
+    return { ...common, outcome: { kind: 'fail', error: toRecord(error), isThrown } }
   }
   const { value } = report
   try {
-    expectPortable(value, 'return_value', 'ResultNotSerializableError')
+    expectPortable(value, 'return_value', ResultNotSerializableError)
   } catch (error) {
-    return { ...common, outcome: { kind: 'fail', error: toErrorRecord(error), isThrown: true } }
+    return { ...common, outcome: { kind: 'fail', error: toRecord(error), isThrown: true } }
   }
   if (beganMs !== null && workerId !== null && isOnlyWorker(facts)) {
     return [uid, number, beganMs, atMs, workerId, value]

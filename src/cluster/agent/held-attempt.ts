@@ -2,6 +2,7 @@
 
 import type { Job } from '../../backends/backend.ts'
 import type { TaskSpec } from '../../tasks/spec.ts'
+import type { HeldJob } from '../wire/messages.ts'
 
 export class HeldAttempt implements Job {
   readonly sessionId: string
@@ -10,6 +11,8 @@ export class HeldAttempt implements Job {
   readonly spec: TaskSpec
   readonly sequence: number
   isWaiting = true
+  /** It waits in the queue, and not for its module. */
+  isQueued = false
   /** It was given to the node's backend, and holds its cores. */
   hasBegun = false
   beganMs: number | null = null
@@ -25,5 +28,11 @@ export class HeldAttempt implements Job {
 
   get isRetry(): boolean {
     return this.attempt > 1
+  }
+
+  /** As a driver that attaches is told of it. */
+  toHeldJob(): HeldJob {
+    const { uid, attempt, beganMs, workerId } = this
+    return { uid, attempt, beganMs, workerId }
   }
 }

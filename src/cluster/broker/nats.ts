@@ -300,8 +300,13 @@ class NatsStore implements BrokerStore {
   }
 
   async getObject(bucket: string, name: string): Promise<Uint8Array | null> {
-    const objects = await new this.#libraries.objects.Objm(this.#connection).open(bucket)
-    return objects.getBlob(name)
+    try {
+      const objects = await new this.#libraries.objects.Objm(this.#connection).open(bucket)
+      return await objects.getBlob(name)
+    } catch (error) {
+      if (this.#isMissing(error)) return null
+      throw error
+    }
   }
 
   async deleteObject(bucket: string, name: string): Promise<void> {

@@ -1,11 +1,11 @@
 /** The driver's side of one agent: its jobs, its messages, and what of them is recorded. */
 
-import { serialize } from 'node:v8'
 import type { Job } from '../../backends/backend.ts'
 import type { Clock } from '../../foundation/clock.ts'
 import { type Indexed, IndexedSet } from '../../runtime/indexed-set.ts'
 import type { TaskSpec } from '../../tasks/spec.ts'
 import type { Broker } from '../broker/broker.ts'
+import { encode } from '../wire/codec.ts'
 import type { Keys } from '../wire/envelope.ts'
 import type { NumberedJob } from '../wire/job-batches.ts'
 import type { AgentReport, Attached, DriverMessage, JobReference } from '../wire/messages.ts'
@@ -157,7 +157,7 @@ export class AgentLink {
   }
 
   #post(message: DriverMessage): void {
-    this.#link.send(this.#downSubject, serialize(message))
+    this.#link.send(this.#downSubject, encode(message))
   }
 }
 
@@ -178,6 +178,8 @@ export class DriverJob implements NumberedJob, PlacedJob, Indexed {
   sentMs = 0
   isStarted = false
   cancelReason: string | null = null
+  /** Its end has come, and its value is on the way. */
+  isEnding = false
 
   constructor(job: Job, sequence: number, wireAttempt: number, avoid: string | null) {
     this.job = job

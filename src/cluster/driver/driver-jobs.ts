@@ -6,9 +6,11 @@ import {
   type TaskReport,
   toEventNotice,
 } from '../../backends/backend.ts'
+import { eventClassOf } from '../../events/define-event.ts'
 import { StaleResult } from '../../events/library-events.ts'
 import type { Clock } from '../../foundation/clock.ts'
 import type { Moment } from '../../tasks/lifecycle.ts'
+import type { WireEvent } from '../wire/messages.ts'
 import type { AgentLink } from './agent-link.ts'
 import { DriverJob } from './agent-link.ts'
 import { Placement } from './placement.ts'
@@ -121,6 +123,16 @@ export class DriverJobs {
   drop(nodeId: string, uid: string, attempt: number, message: ReceivedMessage | null): void {
     if (message !== null) this.recorded.dropped(message)
     this.#listener.notice(toEventNotice(StaleResult, { attempt }, { taskId: uid, nodeId }))
+  }
+
+  /** What the node's backend or the code of a task told, at its time. */
+  reportEvent(agent: AgentLink, event: WireEvent): void {
+    const { taskId, fields, atMs } = event
+    const nowMs = this.#clock.monotonicMs()
+    const ageMs = Math.max(0, nowMs - agent.agent.offset.toHere(atMs))
+    const timed = { ...fields, event_time: this.#clock.now() - ageMs / 1000 }
+    const about = { nodeId: agent.name, ...(taskId === null ? {} : { taskId }) }
+    this.#listener.notice(toEventNotice(eventClassOf(event), timed, about))
   }
 
   /** Not before the job was sent and not after now, whatever the clocks say. */

@@ -1,18 +1,11 @@
 /** One session's use of the cluster: claims it, attaches to agents, sends jobs, watches. */
 
-import {
-  type BackendListener,
-  type Connection,
-  type Job,
-  toEventNotice,
-} from '../../backends/backend.ts'
-import { eventClassOf } from '../../events/define-event.ts'
+import type { BackendListener, Connection, Job } from '../../backends/backend.ts'
 import type { Clock } from '../../foundation/clock.ts'
 import { messageOf } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
 import type { Broker } from '../broker/broker.ts'
 import { deriveKeys, type Keys, newEpoch, seal } from '../wire/envelope.ts'
-import { encodeJobs, encodeLargeJob, payloadLimit } from '../wire/job-batches.ts'
 import type { AgentReport, Beat } from '../wire/messages.ts'
 import { type SessionSubjects, sessionSubjects } from '../wire/subjects.ts'
 import type { AgentDirectory } from './agent-directory.ts'
@@ -20,6 +13,8 @@ import type { AgentLink, DriverJob } from './agent-link.ts'
 import { DriverJobs } from './driver-jobs.ts'
 import { EarlierRun } from './earlier-run.ts'
 import { EndReceiver } from './end-receiver.ts'
+import { JobSender } from './job-sender.ts'
+import { SentModules } from './sent-modules.ts'
 import { SessionAgents } from './session-agents.ts'
 import { expectNoOwner, readUsedAgents } from './session-owner.ts'
 import { NoAgentWatch } from './unhappy-ends.ts'
@@ -36,6 +31,7 @@ export interface DriverSessionOptions {
   readonly lossSeconds: number
   readonly ownerTtlSeconds: number
   readonly resultTtlSeconds: number
+  readonly modules: 'shared' | 'bundle'
 }
 
 const tickMs = 500
@@ -53,6 +49,8 @@ export class DriverSession implements Connection {
   readonly #agents: SessionAgents
   readonly #earlier = new EarlierRun()
   readonly #ends: EndReceiver
+  readonly #modules: SentModules | null
+  readonly #sender: JobSender
   readonly #noAgents: NoAgentWatch
   readonly #unsubscribe: (() => void)[] = []
   #isReady = false
@@ -69,15 +67,25 @@ export class DriverSession implements Connection {
     this.#keys = deriveKeys(token, sessionId)
     this.#subjects = sessionSubjects(sessionId)
     this.#jobs = new DriverJobs(listener, clock)
+    const { store } = broker
+    const { stream: bucket } = this.#subjects
+    this.#modules = options.modules === 'bundle' ? new SentModules(store, bucket, clock) : null
+    this.#sender = new JobSender({ jobs: this.#jobs, broker, bucket, modules: this.#modules })
     this.#noAgents = new NoAgentWatch(this.#jobs, broker.url, options.agentTimeoutSeconds)
     this.#ends = new EndReceiver({
       key: this.#keys.toDriver,
       subjects: this.#subjects,
-      store: broker.store,
+      store,
+      clock,
       jobs: this.#jobs,
       earlier: this.#earlier,
       agents: this.#links,
       onEarlier: () => this.#continueWaiting(),
+      onValueLost: (one, { attempt }) => {
+        this.#jobs.numberAfter(one, attempt)
+        this.#jobs.placeAgain([one])
+        this.#pumpSoon()
+      },
       onRefused: (reason) => this.#refuseMessage(reason),
     })
     this.#agents = new SessionAgents({
@@ -116,6 +124,7 @@ export class DriverSession implements Connection {
     const one = this.#jobs.findOwn(job)
     if (one === null || one.cancelReason !== null) return
     one.cancelReason = reason
+    if (one.isEnding) return
     if (one.agent === null) {
       this.#jobs.placement.remove(one)
       this.#jobs.end(one, { kind: 'cancel', reason }, null)
@@ -185,7 +194,7 @@ export class DriverSession implements Connection {
   #continueWaiting(): void {
     if (this.#earlier.isEmpty || !this.#isReady) return
     for (const one of this.#jobs.all) {
-      if (one.agent !== null || !this.#earlier.has(one.uid)) continue
+      if (one.agent !== null || one.isEnding || !this.#earlier.has(one.uid)) continue
       this.#jobs.placement.remove(one)
       if (!this.#continueEarlier(one)) this.#jobs.placement.push(one)
     }
@@ -200,7 +209,7 @@ export class DriverSession implements Connection {
       // What was canceled with its driver has not ended for this one.
       const isOver = end.outcome.kind !== 'cancel'
       jobs.numberAfter(one, isOver ? end.attempt - 1 : end.attempt)
-      if (isOver) void this.#ends.takeEnd(one, end, null, null)
+      if (isOver) this.#ends.takeEnd(one, end, null, null)
       return isOver
     }
     if (adoption === undefined || !this.#links.has(adoption.agent.name)) return false
@@ -223,25 +232,11 @@ export class DriverSession implements Connection {
   }
 
   #pump(): void {
-    const limitBytes = payloadLimit(this.#options.broker.maxPayload)
     for (const [name, jobs] of this.#jobs.placement.assign()) {
       const agent = this.#links.get(name)
       if (agent === undefined) continue
       for (const one of jobs) this.#jobs.assign(one, agent)
-      const { batches, large, unsendable } = encodeJobs(jobs, limitBytes)
-      for (const { payload } of batches) agent.send(payload)
-      for (const { job, spec } of large) void this.#sendLarge(agent, job, spec)
-      for (const { job, error } of unsendable) this.#jobs.end(job, { kind: 'fail', error }, null)
-    }
-  }
-
-  async #sendLarge(agent: AgentLink, one: DriverJob, spec: Buffer): Promise<void> {
-    const object = `${one.uid}/${one.wireAttempt}/spec`
-    try {
-      await this.#options.broker.store.putObject(this.#subjects.stream, object, spec)
-      if (one.agent === agent) agent.send(encodeLargeJob(one, object))
-    } catch (error) {
-      if (one.agent === agent) this.#jobs.end(one, { kind: 'fail', error }, null)
+      this.#sender.send(agent, jobs)
     }
   }
 
@@ -253,12 +248,10 @@ export class DriverSession implements Connection {
       const one = jobs.find(uid, attempt)
       if (one?.agent === agent) jobs.reportStart(one, agent, atMs, workerId)
     }
+    this.#modules?.forget(report.lostBundles)
+    for (const event of report.events) jobs.reportEvent(agent, event)
     const returned = report.returned.map(([uid, attempt]) => jobs.find(uid, attempt))
     jobs.placeAgain(returned.filter((one) => one?.agent === agent).filter((one) => one !== null))
-    for (const { type, fields, taskId } of report.events) {
-      const about = { nodeId: agent.name, ...(taskId === null ? {} : { taskId }) }
-      this.#options.listener.notice(toEventNotice(eventClassOf(type), fields, about))
-    }
     this.#pumpSoon()
   }
 

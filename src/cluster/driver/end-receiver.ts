@@ -1,15 +1,17 @@
 /** Takes what agents tell about ends, from the wire and from the stream, each end once. */
 
-import { deserialize } from 'node:v8'
-import { fromErrorRecord } from '../../foundation/error-record.ts'
-import { messageOf } from '../../foundation/errors.ts'
+import { type Clock, sleep } from '../../foundation/clock.ts'
+import { fromErrorRecord, toErrorRecord } from '../../foundation/error-record.ts'
+import { BackendError, messageOf } from '../../foundation/errors.ts'
 import type { BrokerStore } from '../broker/broker.ts'
+import { loadObject } from '../broker/stored-object.ts'
+import { decode } from '../wire/codec.ts'
 import { open } from '../wire/envelope.ts'
 import type { EndsMessage, WireEnd } from '../wire/messages.ts'
 import type { SessionSubjects } from '../wire/subjects.ts'
 import { type AgentLink, NumberSet } from './agent-link.ts'
 import type { DriverJob } from './agent-link.ts'
-import type { DriverJobs, EndReport } from './driver-jobs.ts'
+import type { DriverJobs } from './driver-jobs.ts'
 import type { EarlierRun } from './earlier-run.ts'
 import type { ReceivedMessage } from './recorded-messages.ts'
 import { lostReport } from './unhappy-ends.ts'
@@ -18,6 +20,7 @@ export interface EndReceiverOptions {
   readonly key: Buffer
   readonly subjects: SessionSubjects
   readonly store: BrokerStore
+  readonly clock: Clock
   readonly jobs: DriverJobs
   readonly earlier: EarlierRun
   /** The agents that are used now, by name. */
@@ -25,7 +28,12 @@ export interface EndReceiverOptions {
   /** Ends of an earlier start came. */
   readonly onEarlier: () => void
   readonly onRefused: (reason: string) => void
+  /** An earlier start has taken the large value of this end, and nobody has it any more. */
+  readonly onValueLost: (one: DriverJob, end: WireEnd) => void
 }
+
+/** A value that could not be read is asked for again after this time. */
+const rereadMs = 500
 
 export class EndReceiver {
   readonly #options: EndReceiverOptions
@@ -94,18 +102,21 @@ export class EndReceiver {
     for (const end of ends) {
       const one = jobs.find(end.uid, end.attempt)
       if (one === null) jobs.drop(agent.name, end.uid, end.attempt, message)
-      else void this.takeEnd(one, end, agent, message)
+      else this.takeEnd(one, end, agent, message)
     }
   }
 
-  async takeEnd(
+  takeEnd(
     one: DriverJob,
     end: WireEnd,
     agent: AgentLink | null,
     message: ReceivedMessage | null,
-  ): Promise<void> {
+  ): void {
     const { jobs } = this.#options
     const { beganMs, workerId, outcome } = end
+    if (outcome.kind === 'complete-large') {
+      return void this.#takeLargeEnd(one, end, agent, message)
+    }
     if (beganMs !== null && workerId !== null) jobs.reportStart(one, agent, beganMs, workerId)
     const facts = end.facts === null ? {} : { facts: end.facts }
     const at = jobs.momentOf(one, agent, end.atMs)
@@ -115,14 +126,11 @@ export class EndReceiver {
       const error = fromErrorRecord(outcome.error)
       const thrown = outcome.isThrown ? ({ isThrown: true } as const) : {}
       jobs.end(one, { kind: 'fail', at, error, ...thrown, ...facts }, message)
-    } else if (outcome.kind === 'cancel') {
+    } else {
       const { cancelReason } = one
       if (cancelReason !== null) {
         jobs.end(one, { kind: 'cancel', at, reason: cancelReason, ...facts }, message)
       } else this.#takeGivenUp(one, agent, outcome.reason, message)
-    } else {
-      const report = await this.#readValue(outcome.object)
-      if (jobs.findOwn(one.job) === one) jobs.end(one, { ...report, at, ...facts }, message)
     }
   }
 
@@ -139,19 +147,47 @@ export class EndReceiver {
     jobs.move([one])
   }
 
-  /** A value that was too large for a message. */
-  async #readValue(object: string): Promise<EndReport> {
-    const { store, subjects } = this.#options
-    try {
-      const data = await store.getObject(subjects.stream, object)
-      if (data === null) throw new Error(`the broker has lost the value ${object}`)
-      const value: unknown = deserialize(data)
-      store.deleteObject(subjects.stream, object).catch(() => {
-        // Removed with the session, at the latest.
-      })
-      return { kind: 'complete', value }
-    } catch (error) {
-      return { kind: 'fail', error }
+  /** The value was too large for a message. */
+  async #takeLargeEnd(
+    one: DriverJob,
+    end: WireEnd,
+    agent: AgentLink | null,
+    message: ReceivedMessage | null,
+  ): Promise<void> {
+    const { jobs, onValueLost } = this.#options
+    const { outcome } = end
+    if (outcome.kind !== 'complete-large') return
+    one.isEnding = true
+    const found = await this.#readValue(one, outcome.object)
+    if (jobs.findOwn(one.job) !== one) return
+    if (found !== null) {
+      const complete = { kind: 'complete', value: found.value } as const
+      return this.takeEnd(one, { ...end, outcome: complete }, agent, message)
+    }
+    one.isEnding = false
+    if (message === null) return onValueLost(one, end)
+    const error = new BackendError(`the broker has lost the value of task ${one.uid}`, {
+      code: 'ResultLostError',
+    })
+    const fail = { kind: 'fail', error: toErrorRecord(error), isThrown: false } as const
+    this.takeEnd(one, { ...end, outcome: fail }, agent, message)
+  }
+
+  /** `null` when the broker does not have it; waits while it cannot be asked. */
+  async #readValue(one: DriverJob, object: string): Promise<{ readonly value: unknown } | null> {
+    const { store, subjects, jobs, clock } = this.#options
+    for (;;) {
+      try {
+        const data = await loadObject(store, subjects.stream, object)
+        if (data === null) return null
+        store.deleteObject(subjects.stream, object).catch(() => {
+          // Removed with the session, at the latest.
+        })
+        return { value: decode(data) }
+      } catch {
+        await sleep(clock, rereadMs)
+        if (jobs.findOwn(one.job) !== one) return null
+      }
     }
   }
 

@@ -4,9 +4,9 @@
  */
 
 import { createHmac, hkdfSync, randomInt, timingSafeEqual } from 'node:crypto'
-import { deserialize, serialize } from 'node:v8'
 import type { Clock } from '../../foundation/clock.ts'
 import { BackendError } from '../../foundation/errors.ts'
+import { decode, encode } from './codec.ts'
 import { protocolVersion } from './subjects.ts'
 
 /** Who sent a message, and where it stands among the sender's messages. */
@@ -65,7 +65,7 @@ const headerStart = macStart + macLength
 const payloadStart = headerStart + 3 * 8
 
 export function seal(key: Buffer, subject: string, header: Header, payload: unknown): Buffer {
-  return sealBytes(key, subject, header, serialize(payload))
+  return sealBytes(key, subject, header, encode(payload))
 }
 
 /** For a payload that is serialized already. */
@@ -98,7 +98,7 @@ export function open(key: Buffer, subject: string, data: Uint8Array): OpenedMess
       epoch: message.readDoubleLE(headerStart),
       number: message.readDoubleLE(headerStart + 8),
       acknowledged: message.readDoubleLE(headerStart + 16),
-      payload: deserialize(message.subarray(payloadStart)) as unknown,
+      payload: decode(message.subarray(payloadStart)),
     }
   } catch {
     throw new RefusedMessageError('it cannot be decoded')

@@ -1,11 +1,12 @@
 /** Jobs as messages: cut by bytes, with every definition once a message. */
 
-import { deserialize, serialize } from 'node:v8'
 import type { Job } from '../../backends/backend.ts'
 import { isPlainValue } from '../../backends/local/functions/cloning.ts'
+import { ArgumentNotSerializableError } from '../../foundation/task-errors.ts'
 import type { TaskDefinition } from '../../tasks/define-task.ts'
 import { defaultResources, isDefaultRequest } from '../../tasks/resources.ts'
 import type { FunctionSpec, TaskSpec } from '../../tasks/spec.ts'
+import { decode, encode } from './codec.ts'
 import type { DriverMessage, WireFunction, WireJob } from './messages.ts'
 import { expectPortable } from './portable.ts'
 
@@ -38,9 +39,13 @@ const mostJobs = 500
 export const payloadLimit = (maxPayload: number): number =>
   Math.min(largestValueBytes, maxPayload - overheadBytes)
 
+/** The URL under which agents find a module. */
+export type ModuleUrls = (module: string) => string
+
 export function encodeJobs<T extends NumberedJob>(
   jobs: readonly T[],
   limitBytes: number,
+  urlOf: ModuleUrls,
 ): EncodedJobs<T> {
   const sendable: T[] = []
   const unsendable: { job: T; error: unknown }[] = []
@@ -55,7 +60,7 @@ export function encodeJobs<T extends NumberedJob>(
   const batches: JobBatch<T>[] = []
   const large: { job: T; spec: Buffer }[] = []
   for (let at = 0; at < sendable.length; at += mostJobs) {
-    cut(sendable.slice(at, at + mostJobs), limitBytes, batches, large)
+    cut(sendable.slice(at, at + mostJobs), limitBytes, urlOf, batches, large)
   }
   return { batches, large, unsendable }
 }
@@ -63,38 +68,48 @@ export function encodeJobs<T extends NumberedJob>(
 /** The message for a job whose spec is in the object store. */
 export function encodeLargeJob({ job, wireAttempt }: NumberedJob, specObject: string): Buffer {
   const other: WireJob = { uid: job.uid, attempt: wireAttempt, spec: null, specObject }
-  return serialize({ kind: 'jobs', definitions: [], functions: [], others: [other] })
+  return encode({ kind: 'jobs', definitions: [], functions: [], others: [other] })
 }
 
-export const decodeSpec = (data: Uint8Array): TaskSpec => deserialize(data) as TaskSpec
+export const decodeSpec = (data: Uint8Array): TaskSpec => decode(data) as TaskSpec
 
 function expectSendable(spec: TaskSpec): void {
   if (spec.kind !== 'function' || spec.args.every(isPlainValue)) return
-  expectPortable(spec.args, 'args', 'ArgumentNotSerializableError')
+  expectPortable(spec.args, 'args', ArgumentNotSerializableError)
 }
 
 /** Halves what is larger than a message may be: most batches are not. */
 function cut<T extends NumberedJob>(
   jobs: readonly T[],
   limitBytes: number,
+  urlOf: ModuleUrls,
   batches: JobBatch<T>[],
   large: { job: T; spec: Buffer }[],
 ): void {
   const [first] = jobs
   if (first === undefined) return
-  const payload = serialize(toMessage(jobs))
+  const payload = encode(toMessage(jobs, urlOf))
   if (payload.length <= limitBytes) {
     batches.push({ jobs, payload })
   } else if (jobs.length === 1) {
-    large.push({ job: first, spec: serialize(first.job.spec) })
+    large.push({ job: first, spec: encode(toSentSpec(first.job.spec, urlOf)) })
   } else {
     const middle = jobs.length >> 1
-    cut(jobs.slice(0, middle), limitBytes, batches, large)
-    cut(jobs.slice(middle), limitBytes, batches, large)
+    cut(jobs.slice(0, middle), limitBytes, urlOf, batches, large)
+    cut(jobs.slice(middle), limitBytes, urlOf, batches, large)
   }
 }
 
-function toMessage(jobs: readonly NumberedJob[]): DriverMessage {
+function toSentSpec(spec: TaskSpec, urlOf: ModuleUrls): TaskSpec {
+  return spec.kind === 'function' ? { ...spec, definition: toSent(spec.definition, urlOf) } : spec
+}
+
+const toSent = ({ module, name }: TaskDefinition, urlOf: ModuleUrls): TaskDefinition => ({
+  module: urlOf(module),
+  name,
+})
+
+function toMessage(jobs: readonly NumberedJob[], urlOf: ModuleUrls): DriverMessage {
   const definitions: TaskDefinition[] = []
   const indexes = new Map<string, number>()
   const functions: WireFunction[] = []
@@ -104,14 +119,15 @@ function toMessage(jobs: readonly NumberedJob[]): DriverMessage {
   let lastIndex = -1
   for (const { job, wireAttempt } of jobs) {
     const { spec, uid } = job
-    if (spec.kind !== 'function' || spec.workDir !== null) {
+    // A function has no folder of its own: it runs in a worker of the agent.
+    if (spec.kind !== 'function') {
       others.push({ uid, attempt: wireAttempt, spec, specObject: null })
       continue
     }
     const { definition } = spec
     if (last?.name !== definition.name || last.module !== definition.module) {
       const key = `${definition.module}#${definition.name}`
-      lastIndex = indexes.get(key) ?? definitions.push(definition) - 1
+      lastIndex = indexes.get(key) ?? definitions.push(toSent(definition, urlOf)) - 1
       indexes.set(key, lastIndex)
       last = definition
     }

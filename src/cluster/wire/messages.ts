@@ -1,7 +1,7 @@
 /** What driver and agent tell each other, after the envelope is opened. */
 
 import type { AttemptFacts } from '../../backends/backend.ts'
-import type { EventRecord } from '../../events/define-event.ts'
+import type { EventSchema } from '../../events/event.ts'
 import type { ErrorRecord } from '../../foundation/error-record.ts'
 import type { TaskDefinition } from '../../tasks/define-task.ts'
 import type { FunctionSpec, TaskSpec } from '../../tasks/spec.ts'
@@ -190,10 +190,13 @@ export type WireCompletion = readonly [
   value: unknown,
 ]
 
+/** An event of the node's backend or of a task's code; its class may exist on the node alone. */
 export interface WireEvent {
-  readonly type: Pick<EventRecord, 'eventType' | 'schema'>
-  readonly fields: object
+  readonly eventType: string
+  readonly schema: EventSchema
+  readonly fields: Readonly<Record<string, unknown>>
   readonly taskId: string | null
+  readonly atMs: number
 }
 
 /** Messages of an agent to a driver, in order. */
@@ -204,6 +207,8 @@ export interface AgentReport {
   /** Jobs that were not begun and are handed back. */
   readonly returned: readonly JobReference[]
   readonly events: readonly WireEvent[]
+  /** Bundles that the broker does not have any more. */
+  readonly lostBundles: readonly string[]
   /** How many messages with ends the agent has sent to this session's stream. */
   readonly endMessages: number
 }

@@ -1,32 +1,42 @@
 /** Whether a value arrives on another machine as a structured clone would keep it. */
 
 import { types } from 'node:util'
-import { ValueError } from '../../foundation/errors.ts'
+import { messageOf } from '../../foundation/errors.ts'
+import type {
+  ArgumentNotSerializableError,
+  ResultNotSerializableError,
+} from '../../foundation/task-errors.ts'
 import {
   cloningHint,
   isPlainValue,
   uncloneablePath,
 } from '../../backends/local/functions/cloning.ts'
 
-/** Throws `ValueError` with this code and the path of the part that cannot be sent. */
+type SerializationError = typeof ArgumentNotSerializableError | typeof ResultNotSerializableError
+
+/** Throws an error of this class with the path of the part that cannot be sent. */
 export function expectPortable(
   values: unknown,
   root: string,
-  code: 'ArgumentNotSerializableError' | 'ResultNotSerializableError',
+  errorClass: SerializationError,
 ): void {
   if (isPlainValue(values)) return
   try {
     structuredClone(values)
   } catch (cause) {
-    throw unportable(uncloneablePath(values, root), code, cause)
+    throw unportable(uncloneablePath(values, root), errorClass, cause)
   }
   const path = processBoundPath(values, root)
-  if (path !== null) throw unportable(path, code, undefined)
+  if (path !== null) throw unportable(path, errorClass, undefined)
 }
 
-function unportable(field: string, code: string, cause: unknown): ValueError {
-  return new ValueError(`${field} cannot be sent to another machine`, {
-    code,
+function unportable(
+  field: string,
+  errorClass: SerializationError,
+  cause: unknown,
+): ArgumentNotSerializableError | ResultNotSerializableError {
+  const why = cause === undefined ? 'it exists in one process alone' : messageOf(cause)
+  return new errorClass(`${field} cannot be sent to another machine: ${why}`, {
     field,
     expected: 'a value that can be cloned',
     hint: cloningHint,

@@ -1,0 +1,70 @@
+/** The modules of a session's functions on this node: its own files, or bundles of the driver. */
+
+import type { TaskReport } from '../../backends/backend.ts'
+import { type Clock, sleep } from '../../foundation/clock.ts'
+import { messageOf } from '../../foundation/errors.ts'
+import { TaskImportError } from '../../foundation/task-errors.ts'
+import type { TaskSpec } from '../../tasks/spec.ts'
+import type { BrokerStore } from '../broker/broker.ts'
+import { loadObject } from '../broker/stored-object.ts'
+import { bundlePrefix } from '../bundles/bundle.ts'
+import type { UnpackedBundles } from './unpacked-bundles.ts'
+
+export interface SessionModulesOptions {
+  readonly sessionId: string
+  readonly agent: string
+  readonly bundles: UnpackedBundles
+  readonly store: BrokerStore
+  readonly bucket: string
+  readonly clock: Clock
+}
+
+/** A bundle that could not be loaded is asked for again after this time. */
+const reloadMs = 500
+const mostLoads = 10
+
+export class SessionModules {
+  readonly #options: SessionModulesOptions
+
+  constructor(options: SessionModulesOptions) {
+    this.#options = options
+  }
+
+  /** The spec for this node, and the bundle that must be unpacked first. */
+  toLocal(spec: TaskSpec): { readonly spec: TaskSpec; readonly digest: string | null } {
+    if (spec.kind !== 'function') return { spec, digest: null }
+    const { bundles } = this.#options
+    const digest = bundles.digestOf(spec.definition)
+    if (digest === null) return { spec, digest }
+    return { spec: { ...spec, definition: bundles.toLocal(spec.definition) }, digest }
+  }
+
+  /** Unpacks a bundle; `lost` when the broker does not have it. */
+  async prepare(digest: string): Promise<'ready' | 'lost' | TaskImportError> {
+    const { bundles, store, bucket, sessionId, clock, agent } = this.#options
+    const load = (): Promise<Uint8Array | null> =>
+      loadObject(store, bucket, `${bundlePrefix}/${digest}`)
+    for (let loads = 1; ; loads++) {
+      try {
+        return (await bundles.use(digest, sessionId, load)) ? 'ready' : 'lost'
+      } catch (cause) {
+        const text = `node ${agent} cannot unpack the module: ${messageOf(cause)}`
+        if (loads === mostLoads) return new TaskImportError(text, { cause })
+        await sleep(clock, reloadMs)
+      }
+    }
+  }
+
+  /** A module that cannot be imported is missing on this node, and may be there on another. */
+  nameNode(report: Exclude<TaskReport, { kind: 'start' }>): typeof report {
+    if (report.kind !== 'fail' || !(report.error instanceof TaskImportError)) return report
+    const { message, field = 'function', expected = '', hint, cause } = report.error
+    const details = { field, expected, cause, ...(hint === undefined ? {} : { hint }) }
+    const error = new TaskImportError(`node ${this.#options.agent}: ${message}`, details)
+    return { ...report, error }
+  }
+
+  leave(): void {
+    this.#options.bundles.leave(this.#options.sessionId)
+  }
+}

@@ -1,0 +1,122 @@
+/** What an agent tells a session's driver besides ends: starts, jobs handed back, events. */
+
+import type { EventNotice } from '../../backends/backend.ts'
+import type { Clock } from '../../foundation/clock.ts'
+import { encode } from '../wire/codec.ts'
+import type { AgentReport, JobReference, WireEvent, WireStart } from '../wire/messages.ts'
+import type { HeldAttempt } from './held-attempt.ts'
+
+export interface SessionReportsOptions {
+  readonly clock: Clock
+  /** Whether the attempt has not ended. */
+  readonly isHeld: (held: HeldAttempt) => boolean
+  readonly head: () => Pick<AgentReport, 'offer' | 'endMessages'>
+  /** How large a payload may be. */
+  readonly limitBytes: () => number
+  readonly send: (payload: Buffer) => void
+  /** An event that is larger than a message, and was dropped. */
+  readonly onDropped: (eventType: string) => void
+}
+
+/** A start is told after this time, unless the end was told by then. */
+const startNoticeMs = 50
+
+export class SessionReports {
+  readonly #options: SessionReportsOptions
+  #starts: HeldAttempt[] = []
+  #returned: JobReference[] = []
+  #events: WireEvent[] = []
+  #lostBundles: string[] = []
+  #isDue = false
+
+  constructor(options: SessionReportsOptions) {
+    this.#options = options
+  }
+
+  addStart(held: HeldAttempt): void {
+    this.#starts.push(held)
+    if (this.#starts.length > 1) return
+    this.#options.clock.after(startNoticeMs, () => this.sendSoon())
+  }
+
+  /** A job that was not begun. */
+  addReturned(uid: string, attempt: number): void {
+    this.#returned.push([uid, attempt])
+    this.sendSoon()
+  }
+
+  /** The broker does not have a bundle any more. */
+  addLostBundle(digest: string): void {
+    this.#lostBundles.push(digest)
+    this.sendSoon()
+  }
+
+  /** Clocks differ: the moment is told by the clock whose offset is known. */
+  addEvent({ type, fields, taskId }: EventNotice): void {
+    const { clock } = this.#options
+    const { event_time: at, ...own } = fields as { readonly event_time?: unknown }
+    const ageMs = typeof at === 'number' ? Math.max(0, clock.now() - at) * 1000 : 0
+    const { eventType, schema } = type
+    const atMs = clock.monotonicMs() - ageMs
+    this.#events.push({ eventType, schema, fields: own, taskId, atMs })
+    this.sendSoon()
+  }
+
+  /** For a driver that attaches: it learns of what runs otherwise. */
+  reset(): void {
+    this.#starts = []
+    this.#returned = []
+    this.#lostBundles = []
+  }
+
+  sendSoon(): void {
+    if (this.#isDue) return
+    this.#isDue = true
+    this.#options.clock.nextTurn(() => {
+      if (this.#isDue) this.send()
+    })
+  }
+
+  /** Before ends are sent: the events of a task come before its end. */
+  sendEvents(): void {
+    if (this.#events.length > 0) this.send()
+  }
+
+  send(): void {
+    this.#isDue = false
+    const { isHeld, head } = this.#options
+    const starts: WireStart[] = []
+    for (const held of this.#starts) {
+      const { uid, attempt, beganMs, workerId } = held
+      if (!isHeld(held) || beganMs === null || workerId === null) continue
+      starts.push({ uid, attempt, atMs: beganMs, workerId })
+    }
+    const report: AgentReport = {
+      kind: 'report',
+      ...head(),
+      starts,
+      returned: this.#returned,
+      events: this.#events,
+      lostBundles: this.#lostBundles,
+    }
+    this.reset()
+    this.#events = []
+    this.#sendReport(report)
+  }
+
+  /** Halves the events of what is too large for a message. */
+  #sendReport(report: AgentReport): void {
+    const { send, onDropped, limitBytes } = this.#options
+    const payload = encode(report)
+    const { events } = report
+    if (payload.length <= limitBytes() || events.length === 0) return send(payload)
+    if (events.length === 1) {
+      onDropped(events[0]?.eventType ?? '')
+      return this.#sendReport({ ...report, events: [] })
+    }
+    const middle = events.length >> 1
+    this.#sendReport({ ...report, events: events.slice(0, middle) })
+    const rest = { starts: [], returned: [], lostBundles: [] }
+    this.#sendReport({ ...report, ...rest, events: events.slice(middle) })
+  }
+}

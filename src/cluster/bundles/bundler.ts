@@ -1,0 +1,48 @@
+/** Packs a module and what it imports, in a child process. */
+
+import type { Clock } from '../../foundation/clock.ts'
+import { boundedWait } from '../../foundation/promises.ts'
+import { exitReason, siblingProgram, SupervisedChild } from '../../runtime/supervised-child.ts'
+import type { FromBundleProgram, ToBundleProgram } from './bundle-program.ts'
+import { UnbundleableError } from './module-graph.ts'
+
+/** A bundle as it is stored. */
+export type PackedModule = Extract<FromBundleProgram, { kind: 'packed' }>
+
+/** As long as a worker may take to import it. */
+const packMs = 60_000
+const importHint = 'The module is imported once on this machine, to see what it needs.'
+
+/** Rejects with `UnbundleableError`. */
+export async function packModule(module: string, clock: Clock): Promise<PackedModule> {
+  if (!module.startsWith('file:')) {
+    throw new UnbundleableError('it is no file', 'Define the function in a file.')
+  }
+  const { promise, resolve, reject } = Promise.withResolvers<PackedModule>()
+  const fail = (message: string, hint: string | null): void =>
+    reject(new UnbundleableError(message, hint ?? importHint))
+  const child = new SupervisedChild<ToBundleProgram, FromBundleProgram>({
+    program: siblingProgram(import.meta.url, 'bundle-program'),
+    clock,
+    // Resolves a word as another module would.
+    execArgv: ['--experimental-import-meta-resolve'],
+    isDetached: true,
+    stdout: 'ignore',
+    stderr: 'capture',
+    onMessages: ([message]) => {
+      if (message?.kind === 'packed') resolve(message)
+      else if (message !== undefined) fail(message.message, message.hint)
+    },
+    onExit: (exit) => {
+      fail(`its import ended the process (${exitReason(exit)}): ${exit.output}`, null)
+    },
+  })
+  child.ref()
+  child.send({ kind: 'pack', module })
+  try {
+    return await boundedWait(clock, packMs, promise)
+  } finally {
+    // Code of the module may keep it alive.
+    child.kill()
+  }
+}

@@ -1,0 +1,161 @@
+/** Which files a module needs: what was loaded for it, and what Node reads to resolve that. */
+
+import { lstatSync, readFileSync, realpathSync, statSync } from 'node:fs'
+import { basename, dirname, isAbsolute, join, relative, resolve, sep } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { type Bundle, largestBundleBytes, ownCodeFolder, ownPackageFolder } from './bundle.ts'
+
+/** One import: who, with which word, and what Node found. */
+export interface Import {
+  readonly specifier: string
+  readonly parent: string
+  readonly url: string
+}
+
+/** Why a module cannot be sent to other machines. */
+export class UnbundleableError extends Error {
+  override readonly name = 'UnbundleableError'
+  readonly hint: string
+
+  constructor(message: string, hint: string) {
+    super(message)
+    this.hint = hint
+  }
+}
+
+/** The files that the module has loaded. This package's own code is not among them. */
+export function reachableFiles(module: string, imports: readonly Import[]): ReadonlySet<string> {
+  const byParent = Map.groupBy(imports, ({ parent }) => withoutQuery(parent))
+  const files = new Set<string>()
+  const waiting = [withoutQuery(module)]
+  for (let url = waiting.pop(); url !== undefined; url = waiting.pop()) {
+    if (!url.startsWith('file:')) continue
+    const file = fileURLToPath(url)
+    if (files.has(file) || file.startsWith(ownCodeFolder)) continue
+    files.add(file)
+    for (const one of byParent.get(url) ?? []) waiting.push(withoutQuery(one.url))
+  }
+  return files
+}
+
+const withoutQuery = (url: string): string => url.replace(/[?#].*$/s, '')
+
+/** Reads the files; throws `UnbundleableError` for native add-ons and for more than the limit. */
+export function createBundle(files: ReadonlySet<string>, imports: readonly Import[]): Bundle {
+  const addOn = [...files].find((file) => file.endsWith('.node'))
+  if (addOn !== undefined) {
+    throw new UnbundleableError(
+      `it loads the native add-on ${addOn}`,
+      'Native add-ons fit one kind of machine: install the module on all nodes, at the same ' +
+        "path, and use `modules: 'shared'`.",
+    )
+  }
+  const all = new Set(files)
+  for (const file of files) for (const one of packageFilesOf(file)) all.add(one)
+  const links = linksOf(files, imports)
+  const root = commonFolder([...all, ...links.values(), ...links.keys(), ownPackageFolder])
+  const within = (path: string): string => relative(root, path)
+  expectSize(all)
+  return {
+    root,
+    ownPackage: within(ownPackageFolder),
+    files: [...all].toSorted().map((file) => ({ path: within(file), data: readFileSync(file) })),
+    links: [...links.keys()].toSorted().map((path) => ({
+      path: within(path),
+      target: within(links.get(path) ?? ''),
+    })),
+  }
+}
+
+function expectSize(files: ReadonlySet<string>): void {
+  const sizes = Array.from(files, (file) => ({ file, bytes: statSync(file).size }))
+  const bytes = sizes.reduce((sum, one) => sum + one.bytes, 0)
+  if (bytes <= largestBundleBytes) return
+  const largest = sizes.toSorted((a, b) => b.bytes - a.bytes)[0]
+  const most = largestBundleBytes / 2 ** 20
+  throw new UnbundleableError(
+    `it and its imports have ${Math.ceil(bytes / 2 ** 20)} MiB, at most ${most} can be sent ` +
+      `(the largest file is ${largest?.file})`,
+    "Import less, or install it on all nodes and use `modules: 'shared'`.",
+  )
+}
+
+/** Those that decide how a file is loaded, and how its package is found. */
+function packageFilesOf(file: string): string[] {
+  const found: string[] = []
+  for (let folder = dirname(file); ; folder = dirname(folder)) {
+    const candidate = join(folder, 'package.json')
+    if (isFile(candidate)) {
+      found.push(candidate)
+      if (!folder.includes(`${sep}node_modules${sep}`)) return found
+    }
+    const parent = dirname(folder)
+    const isPackage = basename(parent) === 'node_modules' || basename(dirname(parent)) === modules
+    if (parent === folder || (isPackage && found.length > 0)) return found
+  }
+}
+
+const modules = 'node_modules'
+
+function isFile(path: string): boolean {
+  return statSync(path, { throwIfNoEntry: false })?.isFile() ?? false
+}
+
+/** Links on the way from an import to its file: from the link's path to its real target. */
+function linksOf(files: ReadonlySet<string>, imports: readonly Import[]): Map<string, string> {
+  const links = new Map<string, string>()
+  const seen = new Set<string>()
+  for (const { specifier, parent } of imports) {
+    if (!parent.startsWith('file:')) continue
+    const from = fileURLToPath(withoutQuery(parent))
+    const path = files.has(from) ? pathOf(specifier, from) : null
+    if (path !== null) noteLinks(path, links, seen)
+  }
+  return links
+}
+
+/** Where Node looks for it first: a path, or the nearest folder of the package. */
+function pathOf(specifier: string, from: string): string | null {
+  if (/^\.{0,2}\//.test(specifier)) return resolve(dirname(from), specifier)
+  const name = /^(?:@[^/]+\/)?[^/:#]+/.exec(specifier)?.[0]
+  if (name === undefined || specifier.includes(':')) return null
+  for (let folder = dirname(from); ; folder = dirname(folder)) {
+    const candidate = join(folder, modules, name)
+    if (lstatSync(candidate, { throwIfNoEntry: false }) !== undefined) return candidate
+    if (dirname(folder) === folder) return null
+  }
+}
+
+function noteLinks(path: string, links: Map<string, string>, seen: Set<string>): void {
+  if (!isAbsolute(path)) return
+  let current: string = sep
+  for (const [at, part] of path.split(sep).filter(Boolean).entries()) {
+    const next = join(current, part)
+    if (seen.has(next)) {
+      current = links.get(next) ?? next
+      continue
+    }
+    const stat = lstatSync(next, { throwIfNoEntry: false })
+    if (stat === undefined) return
+    seen.add(next)
+    if (stat.isSymbolicLink()) {
+      const target = realpathSync(next)
+      // A link of the whole machine, such as /tmp, is above everything.
+      if (at > 0) links.set(next, target)
+      current = target
+    } else current = next
+  }
+}
+
+function commonFolder(paths: readonly string[]): string {
+  const split = paths.map((path) => dirname(path).split(sep))
+  const [first = []] = split
+  let length = first.length
+  for (const parts of split) {
+    let same = 0
+    while (same < length && parts[same] === first[same]) same++
+    length = same
+  }
+  const folder = first.slice(0, length).join(sep)
+  return folder === '' ? sep : folder
+}

@@ -1,0 +1,95 @@
+/** Sends jobs to the agent that they were assigned to, with what has to be stored before. */
+
+import type { Broker } from '../broker/broker.ts'
+import { storeObject } from '../broker/stored-object.ts'
+import { encodeJobs, encodeLargeJob, payloadLimit } from '../wire/job-batches.ts'
+import type { AgentLink, DriverJob } from './agent-link.ts'
+import type { DriverJobs } from './driver-jobs.ts'
+import { type SentModules, toImportError } from './sent-modules.ts'
+
+export interface JobSenderOptions {
+  readonly jobs: DriverJobs
+  readonly broker: Broker
+  /** For objects of the session. */
+  readonly bucket: string
+  /** `null` where agents import modules from the same paths. */
+  readonly modules: SentModules | null
+}
+
+export class JobSender {
+  readonly #options: JobSenderOptions
+
+  constructor(options: JobSenderOptions) {
+    this.#options = options
+  }
+
+  /** Jobs that were assigned to the agent. */
+  send(agent: AgentLink, jobs: readonly DriverJob[]): void {
+    const { modules } = this.#options
+    if (modules === null) return this.#encode(agent, jobs, sameUrl)
+    const missing = (one: DriverJob): string => {
+      const { spec } = one
+      if (spec.kind !== 'function') return ''
+      return modules.find(spec.definition.module) === null ? spec.definition.module : ''
+    }
+    for (const [module, group] of Map.groupBy(jobs, missing)) {
+      if (module === '') this.#encode(agent, group, (url) => modules.find(url) ?? url)
+      else void this.#sendWithModule(agent, group, module, modules)
+    }
+  }
+
+  #encode(agent: AgentLink, jobs: readonly DriverJob[], urlOf: (module: string) => string): void {
+    const limitBytes = payloadLimit(this.#options.broker.maxPayload)
+    const { batches, large, unsendable } = encodeJobs(jobs, limitBytes, urlOf)
+    for (const { payload } of batches) agent.send(payload)
+    for (const { job, spec } of large) void this.#sendLarge(agent, job, spec)
+    for (const { job, error } of unsendable) this.#fail(job, error)
+  }
+
+  async #sendWithModule(
+    agent: AgentLink,
+    jobs: readonly DriverJob[],
+    module: string,
+    modules: SentModules,
+  ): Promise<void> {
+    try {
+      await modules.prepare(module)
+    } catch (cause) {
+      const error = toImportError(module, agent.name, cause)
+      for (const one of jobs) if (this.#isStillThere(one, agent)) this.#fail(one, error)
+      return
+    }
+    const left = jobs.filter((one) => this.#isStillThere(one, agent))
+    if (left.length > 0) this.#encode(agent, left, (url) => modules.find(url) ?? url)
+  }
+
+  async #sendLarge(agent: AgentLink, one: DriverJob, spec: Buffer): Promise<void> {
+    const { broker, bucket } = this.#options
+    try {
+      const name = await storeObject(
+        broker.store,
+        bucket,
+        `${one.uid}/${one.wireAttempt}/spec`,
+        spec,
+      )
+      if (this.#isStillThere(one, agent)) agent.send(encodeLargeJob(one, name))
+    } catch (error) {
+      if (this.#isStillThere(one, agent)) this.#fail(one, error)
+    }
+  }
+
+  /** The agent may have been lost meanwhile; and it knows nothing of a job to cancel. */
+  #isStillThere(one: DriverJob, agent: AgentLink): boolean {
+    if (one.agent !== agent) return false
+    const reason = one.cancelReason
+    if (reason === null) return true
+    this.#options.jobs.end(one, { kind: 'cancel', reason }, null)
+    return false
+  }
+
+  #fail(one: DriverJob, error: unknown): void {
+    this.#options.jobs.end(one, { kind: 'fail', error }, null)
+  }
+}
+
+const sameUrl = (module: string): string => module

@@ -1,0 +1,78 @@
+/** The modules of a session's functions, packed and stored once, for agents that lack them. */
+
+import type { Clock } from '../../foundation/clock.ts'
+import { messageOf } from '../../foundation/errors.ts'
+import { TaskImportError } from '../../foundation/task-errors.ts'
+import type { BrokerStore } from '../broker/broker.ts'
+import { storeObject } from '../broker/stored-object.ts'
+import { bundlePrefix, toBundleUrl } from '../bundles/bundle.ts'
+import { packModule } from '../bundles/bundler.ts'
+import { UnbundleableError } from '../bundles/module-graph.ts'
+
+interface SentModule {
+  readonly url: string
+  readonly digest: string
+}
+
+export class SentModules {
+  readonly #store: BrokerStore
+  readonly #bucket: string
+  readonly #clock: Clock
+  readonly #ready = new Map<string, SentModule>()
+  readonly #packing = new Map<string, Promise<void>>()
+  /** One after another: each takes a process and the memory for its files. */
+  #last: Promise<unknown> = Promise.resolve()
+
+  constructor(store: BrokerStore, bucket: string, clock: Clock) {
+    this.#store = store
+    this.#bucket = bucket
+    this.#clock = clock
+  }
+
+  /** The URL under which agents know a module that is stored; `null` before. */
+  find(module: string): string | null {
+    return this.#ready.get(module)?.url ?? null
+  }
+
+  /** Rejects with `UnbundleableError`, or with what the store said. */
+  prepare(module: string): Promise<void> {
+    const known = this.#packing.get(module)
+    if (known !== undefined) return known
+    const added = this.#last.then(() => this.#send(module))
+    this.#last = added.catch(() => {})
+    this.#packing.set(module, added)
+    added.catch((error: unknown) => {
+      // The store may take it the next time.
+      if (!(error instanceof UnbundleableError)) this.#packing.delete(module)
+    })
+    return added
+  }
+
+  /** The store has lost these bundles: they are stored again when they are needed. */
+  forget(digests: readonly string[]): void {
+    for (const [module, { digest }] of this.#ready) {
+      if (!digests.includes(digest)) continue
+      this.#ready.delete(module)
+      this.#packing.delete(module)
+    }
+  }
+
+  async #send(module: string): Promise<void> {
+    const { data, digest, path } = await packModule(module, this.#clock)
+    await storeObject(this.#store, this.#bucket, bundlePrefix, data)
+    this.#ready.set(module, { url: toBundleUrl(digest, path), digest })
+  }
+}
+
+/** Names the node and the module. */
+export function toImportError(module: string, agent: string, cause: unknown): TaskImportError {
+  return new TaskImportError(
+    `the module ${module} cannot be sent to node ${agent}: ${messageOf(cause)}`,
+    {
+      field: 'function',
+      expected: 'a module that can be sent',
+      cause,
+      ...(cause instanceof UnbundleableError ? { hint: cause.hint } : {}),
+    },
+  )
+}
