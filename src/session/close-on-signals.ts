@@ -14,16 +14,14 @@ export interface CloseOnSignalsOptions {
   readonly graceSeconds?: number
 }
 
-/** What can be closed: a session, or anything with such a method. */
-export interface Closable {
-  close(): Promise<unknown>
-}
+/** What can be closed: a session, a workflow engine, or anything with such a method. */
+export type Closable = { close(): Promise<unknown> } | { shutdown(): Promise<unknown> }
 
 /** What the first signal is closing. The process ends when all of it is closed. */
 const closing = new Set<Closable>()
 
 /**
- * The first signal closes the session: open tasks are canceled, and the record ends with
+ * The first signal closes the session or workflow engine: open tasks are canceled, and the record ends with
  * SessionEnded. Then, or after `graceSeconds`, the process exits with 128 and the signal's number,
  * such as 130 for SIGINT. A second signal exits at once; everything emitted is in the record
  * nevertheless. Without this a signal ends a process and whatever its last turn has emitted.
@@ -36,7 +34,7 @@ const closing = new Set<Closable>()
  * closeOnSignals(session)
  */
 export function closeOnSignals(session: Closable, options: CloseOnSignalsOptions = {}): () => void {
-  if (typeof session?.close !== 'function') throw invalid('session', 'a session', session)
+  const close = toClose(session)
   const { signals, graceMs } = resolveCloseOnSignalsOptions(options)
   let hasBegun = false
   let isRemoved = false
@@ -56,7 +54,7 @@ export function closeOnSignals(session: Closable, options: CloseOnSignalsOptions
         if (!isRemoved && closing.size === 0) process.exit(code)
       })
     }
-    session.close().then(end, end)
+    close().then(end, end)
   }
   for (const signal of signals) process.on(signal, onSignal)
   return () => {
@@ -65,6 +63,15 @@ export function closeOnSignals(session: Closable, options: CloseOnSignalsOptions
     process.off('uncaughtException', ignoreCancellation)
     for (const signal of signals) process.off(signal, onSignal)
   }
+}
+
+function toClose(session: unknown): () => Promise<unknown> {
+  const { close, shutdown } = (session ?? {}) as Partial<Record<string, () => Promise<unknown>>>
+  const method = close ?? shutdown
+  if (typeof method !== 'function') {
+    throw invalid('session', 'a session or a workflow engine', session)
+  }
+  return () => method.call(session)
 }
 
 /**

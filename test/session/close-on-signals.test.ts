@@ -47,6 +47,15 @@ describe('closeOnSignals', () => {
     expect(records[0]).toEqual(expect.arrayContaining(['TaskCanceled', 'SessionEnded']))
   })
 
+  it('row 26: a signal shuts a workflow engine down, too', async () => {
+    const { code, records } = await signaled('workflow')
+    expect(code).toBe(143)
+    expect(records).toHaveLength(2)
+    for (const types of records) {
+      expect(types).toEqual(expect.arrayContaining(['TaskCanceled', 'SessionEnded']))
+    }
+  })
+
   it('row 26: a second signal exits at once, with everything emitted in the record', async () => {
     const { code, records } = await signaled('twice')
     expect(code).toBe(143)

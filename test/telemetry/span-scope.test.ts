@@ -3,6 +3,7 @@ import { defineEvent } from '../../src/events/define-event.ts'
 import { makeEvent } from '../../src/events/make-event.ts'
 import { TaskCompleted, TaskCreated } from '../../src/events/vocabulary.ts'
 import { ValueError } from '../../src/foundation/errors.ts'
+import { registerSecret } from '../../src/foundation/secrets.ts'
 import { runInTask } from '../../src/foundation/task-context.ts'
 import { openTelemetry, spansIn, emitTaskEvent, turn, withoutFile } from './open-telemetry.ts'
 
@@ -20,6 +21,17 @@ async function startedTelemetry() {
 }
 
 describe('spanScope', () => {
+  it('row 88: a secret in the error of a scope is masked in its status', async () => {
+    const { telemetry, spanNamed } = await startedTelemetry()
+    registerSecret('the secret of a scope')
+    const fail = (): never => {
+      throw new Error('refused: the secret of a scope')
+    }
+    expect(() => telemetry.spanScope('failing', fail)).toThrow('the secret of a scope')
+    await telemetry.stop()
+    expect(spanNamed('failing')?.status_description).toBe('refused: [masked]')
+  })
+
   it('spanScope: is under its task from the tick in which the task was created', async () => {
     const { telemetry, clock, spanNamed } = await startedTelemetry()
     emitTaskEvent({ sink: telemetry, clock }, TaskCreated, 'a')

@@ -32,16 +32,24 @@ export interface Usage {
   readonly total: number
 }
 
-/** The share of `busy` in `total` since the last known usage; `null` at first and after a reset. */
+/**
+ * The share of `busy` in `total` since the last known usage; `null` at first and after a reset.
+ * Counters that have not moved say nothing new: the last share stays, and before the first one it is
+ * the share of all the time that they count.
+ */
 export class ShareMeter {
   #previous: Usage | undefined
+  #share: number | null = null
 
   advance(usage: Usage | null): number | null {
     if (usage === null || !Number.isFinite(usage.busy) || !Number.isFinite(usage.total)) return null
     const previous = this.#previous
-    if (previous !== undefined && usage.total === previous.total) return null
+    if (previous !== undefined && usage.total === previous.total) {
+      return this.#share ?? percentOf(usage.busy, usage.total)
+    }
     this.#previous = usage
     if (previous === undefined || usage.busy < previous.busy) return null
-    return percentOf(usage.busy - previous.busy, usage.total - previous.total)
+    this.#share = percentOf(usage.busy - previous.busy, usage.total - previous.total)
+    return this.#share
   }
 }

@@ -9,7 +9,7 @@ import { WorkflowEnded, WorkflowStarted } from '../../events/library-events.ts'
 import type { WorkSpan } from '../../events/sink.ts'
 import { newSpanId } from '../../foundation/ids.ts'
 import { type JsonObject, toJsonObject } from '../../foundation/json-value.ts'
-import { maskSecretsIn } from '../../foundation/secrets.ts'
+import { maskSecrets, maskSecretsIn } from '../../foundation/secrets.ts'
 import { currentTask } from '../../foundation/task-context.ts'
 import { hasEnded, stageOf, stages } from '../../views/lifecycle.ts'
 import { beyondTask, type TaskRecord, toStrings } from '../metrics/task-record.ts'
@@ -93,7 +93,7 @@ export class SpanBook {
   closeScope(scope: ScopeSpan, time: number, failure: string | null): FinishedSpan | null {
     if (!this.#openScopes.delete(scope)) return null
     scope.hasEnded = true
-    const span = toScopeSpan(scope, time, failure)
+    const span = toScopeSpan(scope, time, failure === null ? null : maskSecrets(failure))
     this.#finishedScopes.push(span)
     this.#parts.mirror.ended(scope.spanId, () => span)
     return span

@@ -64,10 +64,11 @@ describe('ShareMeter', () => {
     )
   })
 
-  it('keeps its baseline when no time has passed', () => {
+  it('keeps its baseline when no time has passed, and tells the last share or that of all time', () => {
     const meter = new ShareMeter()
     expect(meter.advance({ busy: 10, total: 100 })).toBeNull()
-    expect(meter.advance({ busy: 10, total: 100 })).toBeNull()
+    expect(meter.advance({ busy: 10, total: 100 })).toBe(10)
+    expect(meter.advance({ busy: 35, total: 200 })).toBe(25)
     expect(meter.advance({ busy: 35, total: 200 })).toBe(25)
   })
 })

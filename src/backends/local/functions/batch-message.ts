@@ -5,7 +5,7 @@ import { ArgumentNotSerializableError } from '../../../foundation/task-errors.ts
 import type { TaskDefinition } from '../../../tasks/define-task.ts'
 import type { Job } from '../../backend.ts'
 import type { Assignment } from './assignments.ts'
-import { cloningHint, isPlainValue, uncloneablePath } from './cloning.ts'
+import { cloningHint, expectGenuine, isPlainValue, uncloneablePath } from './cloning.ts'
 import type { BatchMessage } from './protocol.ts'
 
 /** Jobs that the worker must not begin, because their arguments cannot be sent. */
@@ -41,7 +41,7 @@ export class BatchMessages {
       }
       try {
         // An object that two jobs share would be one object in the worker, too.
-        const args = spec.args.every(isPlainValue) ? spec.args : structuredClone(spec.args)
+        const args = spec.args.every(isPlainValue) ? spec.args : cloneArguments(spec.args)
         jobs.push(this.#indexOf(spec.definition, definitions), job.uid, args)
       } catch (error) {
         unsendable.push({ index, error: argumentsError(spec.args, error) })
@@ -68,6 +68,11 @@ export class BatchMessages {
     this.#lastIndex = index
     return index
   }
+}
+
+function cloneArguments(args: readonly unknown[]): readonly unknown[] {
+  expectGenuine(args)
+  return structuredClone(args)
 }
 
 export function argumentsError(

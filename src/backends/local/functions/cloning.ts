@@ -1,5 +1,7 @@
 /** Whether a value can go to another thread, and which part of it cannot. */
 
+import { types } from 'node:util'
+
 const deepest = 64
 
 /** What a person can do about a value that cannot be cloned. */
@@ -11,9 +13,46 @@ export function isPlainValue(value: unknown): boolean {
   return value === null || (type !== 'object' && type !== 'function' && type !== 'symbol')
 }
 
+/** Larger values are checked up to here: looking at all of them would cost as much as the clone. */
+const mostChecked = 1000
+
+/**
+ * Throws for an object that only inherits from a built-in class, such as `Object.create(new Map())`:
+ * a clone of it would be an empty object.
+ */
+export function expectGenuine(value: unknown): void {
+  const waiting = [value]
+  const seen = new Set<unknown>()
+  for (let current = waiting.pop(); seen.size < mostChecked; current = waiting.pop()) {
+    if (typeof current === 'object' && current !== null && !seen.has(current)) {
+      seen.add(current)
+      const prototype: unknown = Object.getPrototypeOf(current)
+      if (Array.isArray(current)) waiting.push(...(current as unknown[]))
+      else if (prototype === null || prototype === Object.prototype) {
+        waiting.push(...Object.values(current))
+      } else if (isDisguised(current)) {
+        throw new TypeError('it inherits from a built-in class, but is no instance of it')
+      }
+    }
+    if (waiting.length === 0) return
+  }
+}
+
+const builtIns = [
+  [Map, types.isMap],
+  [Set, types.isSet],
+  [Date, types.isDate],
+  [RegExp, types.isRegExp],
+  [ArrayBuffer, types.isArrayBuffer],
+] as const
+
+const isDisguised = (value: object): boolean =>
+  builtIns.some(([builtIn, isGenuine]) => value instanceof builtIn && !isGenuine(value))
+
 function isCloneable(value: unknown): boolean {
   try {
     structuredClone(value)
+    expectGenuine(value)
     return true
   } catch {
     return false

@@ -3,7 +3,7 @@
 import { isThenable } from '../../../foundation/promises.ts'
 import { RunningTask, runInTask, type TaskHost } from '../../../foundation/task-context.ts'
 import { findDefined, type TaskDefinition } from '../../../tasks/define-task.ts'
-import { uncloneablePath } from './cloning.ts'
+import { expectGenuine, uncloneablePath } from './cloning.ts'
 import { fromErrorRecord, toErrorRecord } from '../../../foundation/error-record.ts'
 import { machineMs } from '../machine-time.ts'
 import { bankSize, briskMs, type Mailbox } from './mailbox.ts'
@@ -202,6 +202,7 @@ export class JobRunner {
   #postEnd(slot: number, end: End): void {
     if ('failure' in end) return this.#postFailure(slot, end.failure, end.error)
     try {
+      expectGenuine(end.value)
       this.#outlet.post({ kind: 'value', slot, value: end.value })
     } catch (error) {
       this.#postFailure(slot, 'result', error, uncloneablePath(end.value, 'return_value'))
