@@ -59,6 +59,7 @@ const entryPoints = {
     'createProcessEngine',
   ],
   './workflow': ['WorkflowEngine', 'DependencyFailedError'],
+  './cluster': ['ClusterBackend'],
   './testing': [
     'ManualClock',
     'RecordingSink',

@@ -34,8 +34,8 @@ export interface Usage {
 
 /**
  * The share of `busy` in `total` since the last known usage; `null` at first and after a reset.
- * Counters that have not moved say nothing new: the last share stays, and before the first one it is
- * the share of all the time that they count.
+ * Counters that have not moved say nothing new: the last share stays, and before the first one it
+ * is the share of all the time that they count.
  */
 export class ShareMeter {
   #previous: Usage | undefined

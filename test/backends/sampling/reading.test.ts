@@ -64,7 +64,7 @@ describe('ShareMeter', () => {
     )
   })
 
-  it('keeps its baseline when no time has passed, and tells the last share or that of all time', () => {
+  it('keeps its baseline and its last share when no time has passed', () => {
     const meter = new ShareMeter()
     expect(meter.advance({ busy: 10, total: 100 })).toBeNull()
     expect(meter.advance({ busy: 10, total: 100 })).toBe(10)

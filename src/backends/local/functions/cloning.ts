@@ -17,8 +17,8 @@ export function isPlainValue(value: unknown): boolean {
 const mostChecked = 1000
 
 /**
- * Throws for an object that only inherits from a built-in class, such as `Object.create(new Map())`:
- * a clone of it would be an empty object.
+ * Throws for an object that only inherits from a built-in class, such as
+ * `Object.create(new Map())`: a clone of it would be an empty object.
  */
 export function expectGenuine(value: unknown): void {
   const waiting = [value]
