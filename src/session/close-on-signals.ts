@@ -24,7 +24,8 @@ const closing = new Set<Closable>()
  * The first signal closes the session or workflow engine: open tasks are canceled, and the record
  * ends with SessionEnded. Then, or after `graceSeconds`, the process exits with 128 and the
  * signal's number, such as 130 for SIGINT. A second signal exits at once; everything emitted is in
- * the record nevertheless. Without this a signal ends a process and whatever its last turn has emitted.
+ * the record nevertheless. Without this a signal ends a process and whatever its last turn has
+ * emitted.
  *
  * The returned function removes the handlers. A program that has more to say after its own `await
  * session.close()` calls it then: the process ends by itself, with the signal's exit code.
