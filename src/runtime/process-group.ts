@@ -57,8 +57,12 @@ export interface ProcessIdentity {
   readonly startTime: number
 }
 
+export interface GroupMember extends ProcessIdentity {
+  readonly session: number
+}
+
 /** The running members of all groups; `undefined` without `/proc`. */
-export function readGroups(): Map<number, readonly ProcessIdentity[]> | undefined {
+export function readGroups(): Map<number, readonly GroupMember[]> | undefined {
   const known = processes()
   return known && Map.groupBy(known.filter(isRunning), ({ group }) => group)
 }
@@ -83,14 +87,13 @@ export function groupsOf(session: number, variable: string): number[] {
     (entry) =>
       isRunning(entry) &&
       entry.group !== session &&
-      (entry.session === session || environmentOf(entry.pid).includes(variable)),
+      (entry.session === session || hasVariable(entry.pid, variable)),
   )
   return [...new Set(own.map(({ group }) => group))]
 }
 
-interface ProcessEntry extends ProcessIdentity {
+interface ProcessEntry extends GroupMember {
   readonly group: number
-  readonly session: number
   readonly isDead: boolean
 }
 
@@ -124,11 +127,11 @@ function readEntry(pid: string): ProcessEntry | undefined {
   }
 }
 
-/** With which variables it was started, as `NAME=value`; empty for a process of another user. */
-function environmentOf(pid: number): readonly string[] {
+/** Whether it was started with this variable (`NAME=value`); `false` for one of another user. */
+export function hasVariable(pid: number, variable: string): boolean {
   try {
-    return readFileSync(`/proc/${pid}/environ`, 'utf8').split('\0')
+    return readFileSync(`/proc/${pid}/environ`, 'utf8').split('\0').includes(variable)
   } catch {
-    return []
+    return false
   }
 }

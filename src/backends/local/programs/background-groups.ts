@@ -1,7 +1,13 @@
 /** What programs left behind in their process groups when they ended, until somebody ends it. */
 
 import { systemClock as clock, sleep } from '../../../foundation/clock.ts'
-import { type ProcessIdentity, readGroups, signalGroup } from '../../../runtime/process-group.ts'
+import {
+  type GroupMember,
+  hasVariable,
+  type ProcessIdentity,
+  readGroups,
+  signalGroup,
+} from '../../../runtime/process-group.ts'
 
 /** Soon enough that the id of a group which has ended is not in use again. */
 const lookDelayMs = 50
@@ -9,20 +15,29 @@ const firstPollMs = 5
 const longestPollMs = 100
 /** How long killed processes may take to be gone: those that wait for a disk may never be. */
 const maxKilledMs = 1000
+/** A member that is replaced during a look may be missed by it, and its successor too. */
+const looksAtDoubt = 4
 
 interface BackgroundGroup {
   readonly owner: string
   /** As of the last look; `null` before the first. */
-  members: readonly ProcessIdentity[] | null
+  members: readonly GroupMember[] | null
 }
 
 /**
  * Groups are named by ids, which the system uses again. A group gets a signal only if one of its
- * members is known from an earlier look, by its start time. Needs `/proc`.
+ * members is known from an earlier look, by its start time, or was forked by what we started: then
+ * it has our variable in its environment, and the session of the group. Needs `/proc`.
  */
 export class BackgroundGroups {
+  /** `NAME=value`, in the environment of all programs. */
+  readonly #mark: string
   readonly #groups = new Map<number, BackgroundGroup>()
   #isLookDue = false
+
+  constructor(mark: string) {
+    this.#mark = mark
+  }
 
   /** A program of this owner has ended, and its group has other members. */
   add(group: number, owner: string): void {
@@ -73,15 +88,33 @@ export class BackgroundGroups {
   /** Forgets groups that have ended, and learns the members of the others. */
   #look(): void {
     this.#isLookDue = false
+    let doubtful = new Set<number>(this.#groups.keys())
+    for (let looks = 0; doubtful.size > 0 && looks < looksAtDoubt; looks++) {
+      doubtful = this.#lookAt(doubtful)
+    }
+    for (const id of doubtful) this.#groups.delete(id)
+  }
+
+  /** Gives the groups that have members, though none that proves to be ours. */
+  #lookAt(ids: ReadonlySet<number>): Set<number> {
     const groups = readGroups()
-    for (const [id, known] of this.#groups) {
+    const doubtful = new Set<number>()
+    for (const id of ids) {
+      const known = this.#groups.get(id)
       const members = groups?.get(id) ?? []
-      const isSame = known.members === null || members.some((each) => isIn(known.members, each))
-      if (members.length > 0 && isSame) known.members = members
+      if (known === undefined) continue
+      if (members.some((member) => this.#isOurs(member, known))) known.members = members
+      else if (signalGroup(id, 0)) doubtful.add(id)
       else this.#groups.delete(id)
     }
+    return doubtful
+  }
+
+  #isOurs(member: GroupMember, { members }: BackgroundGroup): boolean {
+    if (members === null || isIn(members, member)) return true
+    return member.session === members[0]?.session && hasVariable(member.pid, this.#mark)
   }
 }
 
-const isIn = (known: readonly ProcessIdentity[] | null, { pid, startTime }: ProcessIdentity) =>
-  known?.some((each) => each.pid === pid && each.startTime === startTime) ?? false
+const isIn = (known: readonly ProcessIdentity[], { pid, startTime }: ProcessIdentity): boolean =>
+  known.some((each) => each.pid === pid && each.startTime === startTime)

@@ -11,6 +11,7 @@ import { explainRefusal, ProgramLookup } from './program-lookup.ts'
 import {
   type FromLauncher,
   isTransient,
+  launcherVariable,
   type LauncherSetup,
   type ProgramRequest,
 } from './protocol.ts'
@@ -28,10 +29,12 @@ export class ProgramRunner {
   readonly #parts: RunnerParts
   readonly #lookup = new ProgramLookup()
   readonly #running = new Map<number, RunningProgram>()
-  readonly #background = new BackgroundGroups()
+  readonly #background: BackgroundGroups
 
   constructor(parts: RunnerParts) {
     this.#parts = parts
+    const mark = `${launcherVariable}=${parts.environment[launcherVariable]}`
+    this.#background = new BackgroundGroups(mark)
   }
 
   /** Whatever goes wrong with one request is reported for that one alone. */

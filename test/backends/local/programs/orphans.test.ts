@@ -124,6 +124,30 @@ describe.each(['auto', 'plain'] as const)('background children with the %s spawn
     // A process that left its group is not ours to end.
     expect(isAlive(daemon)).toBe(true)
   })
+
+  it.each([
+    ['a child that comes late', '(sleep 0.3; sleep $1 &) & exit 0'],
+    ['children that replace each other', '(sleep 0.2; sh -c "$0" "$0" $1) & exit 0'],
+  ])('ends with its session what a program left behind: %s', async (_, script) => {
+    const driver = openPool({ spawner, graceSeconds: 0.1 })
+    const mark = `1009.${process.pid}${spawner.length}`
+    const members = () => {
+      const groups = processes().filter(({ command }) => command.endsWith(mark))
+      return processes().filter(({ group }) => groups.some((each) => each.group === group))
+    }
+    onTestFinished(() => {
+      for (const { pid } of members()) process.kill(pid, 'SIGKILL')
+    })
+    await driver.run({ executable: 'sh', arguments: ['-c', script, script, mark] })
+    const first = members().map(({ pid }) => pid)
+    expect(first).not.toEqual([])
+    await eventually(() => {
+      expect(members()).not.toEqual([])
+      expect(members().filter(({ pid }) => first.includes(pid))).toEqual([])
+    })
+    await driver.pool.endBackground('s')
+    expect(members()).toEqual([])
+  })
 })
 
 describe('BackgroundGroups', () => {
@@ -137,7 +161,7 @@ describe('BackgroundGroups', () => {
 
   it('ends the groups of one owner, and forgets a group whose id a new program has', async () => {
     const [mine, other, renewed] = [startGroup(), startGroup(), startGroup()]
-    const groups = new BackgroundGroups()
+    const groups = new BackgroundGroups('TUTTI_LAUNCHER=none')
     groups.add(mine.pid, 'mine')
     groups.add(other.pid, 'other')
     groups.add(renewed.pid, 'mine')
@@ -156,7 +180,7 @@ describe('BackgroundGroups', () => {
       detached: true,
       stdio: ['pipe', 'pipe', 'ignore'],
     })
-    const groups = new BackgroundGroups()
+    const groups = new BackgroundGroups('TUTTI_LAUNCHER=none')
     groups.add(leader.pid ?? 0, 'owner')
     // Looks at all groups: the leader is the only member.
     await groups.end('somebody else', 0)
