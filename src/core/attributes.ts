@@ -61,11 +61,16 @@ export function describeTask(entry: Entry): JsonObject {
 const hasSharedAttributes = ({ task, workflowId }: Entry): boolean =>
   task.attributes === null && workflowId === null
 
-/** Of TaskCreated: also what the task waits for. */
+/** Of TaskCreated: also what the task is, and what it waits for. */
 export function describeRegistration(entry: Entry): JsonObject {
-  const { dependencies } = entry
+  const { dependencies, definitionHash } = entry
   const task = describeTask(entry)
-  return dependencies.length === 0 ? task : Object.freeze({ ...task, dependencies })
+  if (dependencies.length === 0 && definitionHash === null) return task
+  return Object.freeze({
+    ...task,
+    ...(definitionHash === null ? {} : { definition_hash: definitionHash }),
+    ...(dependencies.length === 0 ? {} : { dependencies }),
+  })
 }
 
 /** Of TaskSubmitted: also what the task asks for, unless that is the default. */

@@ -8,6 +8,7 @@ import type { AnyFunction } from '../tasks/compute-options.ts'
 import type { HasDeadline } from '../runtime/deadlines.ts'
 import type { QueueEntry } from '../runtime/priority-queue.ts'
 import type { Life } from '../tasks/lifecycle.ts'
+import { definitionHash } from '../tasks/definition-hash.ts'
 import { inWorkDir, type TaskSpec } from '../tasks/spec.ts'
 import type { Outcome, TaskHolder, TaskRecord } from '../tasks/task-record.ts'
 import type { Task } from '../tasks/task.ts'
@@ -54,6 +55,8 @@ export interface Opening {
   readonly dependencies?: readonly string[]
   /** In the attributes of all its events. */
   readonly workflowId?: string | null
+  /** What it is, if that is known before what runs; asked for only when somebody records it. */
+  readonly definitionHash?: () => string | null
   /** Where it will probably go: a task that ends before it is dispatched names that backend. */
   readonly expected?: ExpectedRoute
   readonly owner?: TaskOwner | null
@@ -113,6 +116,8 @@ export class Entry implements Indexed, TaskHolder {
   dependencies: readonly string[] = noDependencies
   workflowId: string | null = null
   expected: ExpectedRoute | null = null
+  #hash: (() => string | null) | null = null
+  #definitionHash: string | null | undefined
   owner: TaskOwner | null = null
   /** The attributes that all its events share; created on first use. */
   attributes: JsonObject | null = null
@@ -134,7 +139,18 @@ export class Entry implements Indexed, TaskHolder {
     return this.retry?.at ?? null
   }
 
-  open({ executable, dependencies, workflowId, expected, owner }: Opening, life: Life): void {
+  /** What the task is; `null` when its input has no comparable content. Computed on first use. */
+  get definitionHash(): string | null {
+    if (this.#definitionHash === undefined) {
+      const { work } = this
+      this.#definitionHash = this.#hash?.() ?? (work === null ? null : definitionHash(work))
+    }
+    return this.#definitionHash
+  }
+
+  open(opening: Opening, life: Life): void {
+    const { executable, dependencies, workflowId, expected, owner } = opening
+    this.#hash = opening.definitionHash ?? null
     this.life = life
     this.expected = expected ?? null
     this.executable = executable

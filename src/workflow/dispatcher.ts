@@ -13,7 +13,7 @@ import { cycleError, foreignHandleError, toDependencyFailure } from './dependenc
 import { Graph } from './graph.ts'
 import { EngineHandle, type HandleOwner, Run } from './handle.ts'
 import { Memo } from './memo.ts'
-import { memoKey } from './memo-key.ts'
+import { hashOfCall, memoKey } from './memo-key.ts'
 import type { Plan } from './plan.ts'
 import { cancelReasonOf, type Enter, type RunContexts } from './run-context.ts'
 import type { Scopes } from './scopes.ts'
@@ -124,6 +124,8 @@ export class Dispatcher implements HandleOwner {
       dependencies:
         dependencies.length === 0 ? none : Object.freeze(dependencies.map(({ uid }) => uid)),
       workflowId: context.scope?.id ?? null,
+      definitionHash: () =>
+        (handle.definitionHash = hashOfCall(handle.plan, run.args, dependencies)),
       expected: { work: handle.plan.expected, target: this.#targetOf(handle) },
       owner: run,
     })

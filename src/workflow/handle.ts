@@ -97,6 +97,8 @@ export class EngineHandle<T = unknown> extends Task<T> implements Handle<T> {
   readonly owner: HandleOwner
   /** Released at its end. */
   run: Run | null = null
+  /** What it is; `null` while nobody has recorded it, and without comparable arguments. */
+  definitionHash: string | null = null
   /** The task whose cancellation canceled it, directly or through others. */
   canceledWith: EngineHandle | null = null
 

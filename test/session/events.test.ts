@@ -9,6 +9,9 @@ import { FakeBackend } from '../../src/testing/fake-backend.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
 import { attribute, type EventRecord, openSession, quick, typesOf } from './open-session.ts'
 
+/** Three digests. */
+const hashPattern = /^(?:[\da-f]{32}\.){2}[\da-f]{32}$/
+
 describe("a task's events", () => {
   it('events: a successful task has all fields in all its events', async () => {
     const { session, backend, clock, eventsOf } = await openSession()
@@ -32,7 +35,11 @@ describe("a task's events", () => {
     const common = { session_id: 's1', task_id: 'sim-1' }
     const events = await eventsOf(task)
     expect(events.map((event) => ({ ...event, event_id: '' }))).toEqual([
-      fields('TaskCreated', 1000, { ...common, backend: '', attributes: about }),
+      fields('TaskCreated', 1000, {
+        ...common,
+        backend: '',
+        attributes: { ...about, definition_hash: expect.stringMatching(hashPattern) as string },
+      }),
       fields('TaskSubmitted', 1000, { ...common, attributes: about }),
       fields('TaskQueued', 1000, { ...common, attributes: about }),
       fields('TaskStarted', 1002, {
@@ -113,8 +120,8 @@ describe("a task's events", () => {
     })
     await session.submitTasks([named, anonymous])
     const about = async (task: ComputeTask<unknown>) => (await eventsOf(task))[0]?.attributes
-    expect(await about(named)).toEqual({ executable: 'integrate', task_type: 'function' })
-    expect(await about(anonymous)).toEqual({ executable: 'anonymous', task_type: 'function' })
+    expect(await about(named)).toMatchObject({ executable: 'integrate', task_type: 'function' })
+    expect(await about(anonymous)).toMatchObject({ executable: 'anonymous', task_type: 'function' })
   })
 
   it("events: name an AI task's model: its own, or the assigned backend's", async () => {

@@ -171,7 +171,11 @@ describe('what a task may choose', () => {
     await settled()
     expect(backends[1]?.jobOf(handle).spec).toMatchObject({ priority: 7, resources: { cores: 2 } })
     const [created, submitted] = await eventsOf(handle)
-    expect(created?.attributes).toEqual({ executable: 'sweep', task_type: 'function', seed: 4 })
+    expect(created?.attributes).toMatchObject({
+      executable: 'sweep',
+      task_type: 'function',
+      seed: 4,
+    })
     expect(submitted?.backend).toBe('b')
   })
 

@@ -1,0 +1,94 @@
+/**
+ * What a task is, as three digests joined by dots: its code, its input, and what it depends on.
+ * Tasks of two runs with equal hashes do the same. Resources, retries, time-outs, priority and
+ * backend do not count: they may be changed to finish a run.
+ */
+
+import { existsSync } from 'node:fs'
+import { dirname, join, relative } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { contentText, digestOf, joinWords } from './content-text.ts'
+import type { AnyFunction } from './compute-options.ts'
+import { definitionOf, findDefined } from './define-task.ts'
+import type { TaskSpec } from './spec.ts'
+
+/** What a hash is made of besides the spec. */
+export interface HashedWork {
+  readonly spec: TaskSpec
+  /** Of a closure. */
+  readonly function?: AnyFunction | null
+  readonly args?: readonly unknown[]
+}
+
+/** The names of the three digests, in their order. */
+const hashParts = ['code', 'input', 'dependencies'] as const
+
+const shortened = (text: string): string => digestOf(text).slice(0, 32)
+const noDependencies = shortened('')
+
+/** Of a function that is named by its code, and of an input that was written already. */
+export const hashOfParts = (
+  code: string,
+  input: string,
+  dependencies: readonly string[],
+): string => {
+  const others = dependencies.length === 0 ? noDependencies : shortened(joinWords(dependencies))
+  return `${code}.${shortened(input)}.${others}`
+}
+
+/** `null` when the input has no comparable content: such a task is known by its uid alone. */
+export function definitionHash(work: HashedWork): string | null {
+  try {
+    return hashOfParts(codeOf(work), inputOf(work), [])
+  } catch {
+    return null
+  }
+}
+
+/** Which of the three differ. */
+export function changedParts(before: string, now: string): readonly string[] {
+  const [old, next] = [before.split('.'), now.split('.')]
+  return hashParts.filter((_, at) => old[at] !== next[at])
+}
+
+/** Of functions that many tasks share. */
+const codes = new WeakMap<AnyFunction, string>()
+
+function codeOf({ spec, function: body }: HashedWork): string {
+  if (spec.kind === 'program' || spec.kind === 'prompt') return shortened(spec.kind)
+  const found = spec.kind === 'function' ? findDefined(spec.definition) : (body ?? undefined)
+  if (found === undefined) return shortened(joinWords([spec.kind, spec.executable]))
+  return codeOfFunction(found, spec.executable)
+}
+
+/** The digest of a function's name, source and module. */
+export function codeOfFunction(body: AnyFunction, name: string): string {
+  let code = codes.get(body)
+  if (code === undefined) {
+    const module = pathInProject(definitionOf(body)?.module ?? '')
+    code = shortened(joinWords(['function', name, module, String(body)]))
+    codes.set(body, code)
+  }
+  return code
+}
+
+function inputOf({ spec, args = [] }: HashedWork): string {
+  if (spec.kind === 'function') return contentText('args', spec.args)
+  if (spec.kind === 'closure') return contentText('args', args)
+  if (spec.kind === 'prompt') {
+    const { prompt, model, sampling } = spec
+    return contentText('prompt', { prompt, model, sampling })
+  }
+  const { executable, arguments: given, cwd, env, stdin, shell } = spec
+  return contentText('program', { executable, arguments: given, cwd, env, stdin, shell })
+}
+
+/** The same on another machine: from the folder of the nearest package.json. */
+function pathInProject(module: string): string {
+  if (!module.startsWith('file:')) return module
+  const file = fileURLToPath(module)
+  for (let folder = dirname(file); ; folder = dirname(folder)) {
+    if (existsSync(join(folder, 'package.json'))) return relative(folder, file)
+    if (folder === dirname(folder)) return file
+  }
+}

@@ -1,0 +1,100 @@
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { ConcurrentBackend } from '../../src/backends/local/concurrent-backend.ts'
+import type { BaseEvent } from '../../src/events/event.ts'
+import { Session } from '../../src/session/session.ts'
+import { ComputeTask } from '../../src/tasks/compute-task.ts'
+import { changedParts } from '../../src/tasks/definition-hash.ts'
+import { echo, wait } from '../../src/testing/contract-tasks.ts'
+import { WorkflowEngine } from '../../src/workflow/workflow-engine.ts'
+
+type AnyTask = ComputeTask<unknown>
+
+/** The hashes of tasks as the record has them. */
+async function hashesOf(...tasks: readonly AnyTask[]): Promise<readonly unknown[]> {
+  const session = new Session([await ConcurrentBackend.create({ cores: 8, memoryMb: 4096 })])
+  onTestFinished(() => session.close())
+  const telemetry = await session.startTelemetry()
+  const hashes = new Map<string, unknown>()
+  telemetry.subscribe((event) => {
+    if (event.event_type !== 'TaskCreated' || event.task_id === null) return
+    hashes.set(event.task_id, event.attributes['definition_hash'])
+  })
+  await session.submitTasks([...tasks])
+  await session.close()
+  return tasks.map(({ uid }) => hashes.get(uid))
+}
+
+const changes = async (one: AnyTask, other: AnyTask): Promise<readonly string[]> => {
+  const [before, now] = await hashesOf(one, other)
+  return changedParts(String(before), String(now))
+}
+
+describe('definition_hash', () => {
+  it('is equal for equal functions and arguments, whatever the uid and the limits', async () => {
+    const limits = { timeoutSeconds: 9, retries: 2, priority: 3, resources: { cores: 2 } }
+    const one = new ComputeTask({ function: echo, args: [{ b: 1, a: new Map([[1, 2]]) }] })
+    const other = new ComputeTask({
+      uid: 'another',
+      function: echo,
+      args: [{ a: new Map([[1, 2]]), b: 1 }],
+      ...limits,
+    })
+    expect(await changes(one, other)).toEqual([])
+  })
+
+  it('says whether the code or the input differs', async () => {
+    const first = new ComputeTask({ function: echo, args: [1] })
+    expect(await changes(first, new ComputeTask({ function: echo, args: [2] }))).toEqual(['input'])
+    expect(
+      await changes(
+        new ComputeTask({ function: wait }),
+        new ComputeTask({ function: echo, args: [] as never }),
+      ),
+    ).toEqual(['code'])
+  })
+
+  it('of a program counts its arguments, folder, environment and standard input', async () => {
+    const program = { executable: '/bin/true', arguments: ['a'] }
+    const same = new ComputeTask({ ...program, captureStdio: { stdout: 'out' } })
+    expect(await changes(new ComputeTask(program), same)).toEqual([])
+    for (const change of [
+      { arguments: ['b'] },
+      { cwd: '/' },
+      { env: { A: '1' } },
+      { stdin: 'x' },
+    ]) {
+      const other = new ComputeTask({ ...program, ...change })
+      expect(await changes(new ComputeTask(program), other)).toEqual(['input'])
+    }
+  })
+
+  it('is absent when an argument has no comparable content', async () => {
+    const task = new ComputeTask({ function: (body: () => number) => body(), args: [() => 1] })
+    expect(await hashesOf(task)).toEqual([undefined])
+  })
+
+  it('of a call in a workflow is known before any value: by what its handles are', async () => {
+    const run = async (start: number): Promise<readonly string[]> => {
+      const flow = await WorkflowEngine.create({ backend: await ConcurrentBackend.create() })
+      onTestFinished(() => flow.shutdown())
+      const telemetry = await flow.startTelemetry()
+      const created: BaseEvent[] = []
+      telemetry.subscribe((event) => {
+        if (event.event_type === 'TaskCreated') created.push(event)
+      })
+      const seed = flow.functionTask(function seed(value: number) {
+        return value + performance.now()
+      })
+      const add = flow.functionTask(function add(a: number, list: readonly number[]) {
+        return a + list.length
+      })
+      await add(1, [seed(start)])
+      await flow.shutdown()
+      return created.map((event) => String(event.attributes['definition_hash']))
+    }
+    const [first, again, other] = [await run(1), await run(1), await run(2)]
+    expect(again).toEqual(first)
+    expect(changedParts(first[0] ?? '', other[0] ?? '')).toEqual(['input'])
+    expect(changedParts(first[1] ?? '', other[1] ?? '')).toEqual(['dependencies'])
+  })
+})
