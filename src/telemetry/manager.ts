@@ -109,6 +109,14 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
   }
 
   /**
+   * Hands everything emitted so far to the checkpoint and to subscribers before it returns, in the
+   * usual order, instead of in the next turn of the loop. Does nothing inside of a subscriber.
+   */
+  dispatchNow(): void {
+    this.#pipeline?.drain()
+  }
+
+  /**
    * Lines that are missing from the checkpoint: the disk refused them for too long. The run goes on
    * without them.
    */

@@ -25,6 +25,8 @@ export interface FollowProgressOptions {
 export interface FollowedTelemetry {
   readonly sessionId: string
   subscribe(callback: (event: TelemetryEvent) => unknown): () => void
+  /** Hands out what was emitted and is still queued. Without it the last numbers may lack that. */
+  dispatchNow?(): void
 }
 
 const ttyRedrawMs = 100
@@ -32,9 +34,9 @@ const plainRedrawMs = 10_000
 
 /**
  * Shows a line for each kind of task: how many have ended, failed, run and wait for their next
- * attempt, the rate and the time left. The returned function ends it with the final numbers and the
- * failures by cause; call it after `session.close()`. Does not keep the process alive. An error of
- * the stream, such as a closed pipe, ends the display and nothing else.
+ * attempt, the rate and the time left. The returned function ends it with the numbers of that
+ * moment and the failures by cause; after `session.close()` these are final. Does not keep the
+ * process alive. An error of the stream, such as a closed pipe, ends the display and nothing else.
  *
  * @example
  * const telemetry = await session.startTelemetry()
@@ -83,6 +85,7 @@ class ProgressDisplay {
     return () => {
       if (hasStopped) return
       hasStopped = true
+      this.#telemetry.dispatchNow?.()
       unsubscribe()
       this.#cancelTimer()
       this.#draw()

@@ -46,6 +46,26 @@ describe('followProgress', () => {
     expect(stream.text.trimEnd().split('\n')).toHaveLength(3)
   })
 
+  it('progress: stop shows the state of everything emitted before it, in order', async () => {
+    const { backend, session, telemetry } = await open()
+    const stream = new FakeStream()
+    const stop = followProgress(telemetry, { stream })
+    const others: string[] = []
+    telemetry.subscribe((event) => void others.push(event.event_type))
+    const tasks = [quick(), quick()]
+    await session.submitTasks(tasks)
+    for (const task of tasks) backend.start(task)
+    for (const task of tasks) backend.complete(task)
+    await session.waitTasks(tasks)
+    stop()
+    expect(stripVTControlCharacters(stream.text)).toMatch(/2\/2 {2}ok 2.*\n2 tasks in .*, 2 done, /)
+    await session.close()
+    const opened = ['TaskCreated', 'TaskSubmitted', 'TaskQueued']
+    const ended = ['TaskStarted', 'TaskStarted', 'TaskCompleted', 'TaskCompleted']
+    const lifecycle = others.filter((type) => type.startsWith('Task'))
+    expect(lifecycle).toEqual([...opened, ...opened, ...ended])
+  })
+
   it('progress: redraws in place on a terminal, while the run goes on', async () => {
     const { session, telemetry } = await open()
     const drawn = new PassThrough()
