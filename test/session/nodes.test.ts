@@ -13,7 +13,7 @@ import { ManualClock } from '../../src/testing/manual-clock.ts'
 import { FakeSampler, idle } from '../backends/sampling/poller-setup.ts'
 import { eventually } from '../eventually.ts'
 import { eventsIn, tempFolder } from '../telemetry/open-telemetry.ts'
-import { openSession } from './open-session.ts'
+import { openSession, turns } from './open-session.ts'
 
 const told = (events: readonly BaseEvent[]): string[] =>
   events
@@ -52,6 +52,19 @@ it('nodes that a backend has when telemetry starts are polled', async () => {
   await clock.advance(5000)
   await telemetry.flush()
   expect(told(all)).toEqual(['1005 local n0'])
+})
+
+it('who subscribes after startTelemetry gets all events, however long priming takes', async () => {
+  const sampler = new FakeSampler()
+  sampler.primes = () => turns(10)
+  const nodes = ['n0', 'n1'].map((nodeId) => ({ nodeId, createSampler: () => sampler }))
+  const { telemetry, all } = await openSession({ backends: [{ name: 'local', nodes }] })
+  await telemetry.flush()
+  expect(all.map(({ event_type, node_id }) => [event_type, node_id])).toEqual([
+    ['SessionStarted', null],
+    ['tutti.NodeJoined', 'n0'],
+    ['tutti.NodeJoined', 'n1'],
+  ])
 })
 
 it('a pushed sample is recorded at its own time, with every GPU', async () => {

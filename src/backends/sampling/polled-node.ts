@@ -33,6 +33,9 @@ export class PolledNode {
   readonly #node: PolledNodeOptions
   readonly #context: PolledNodeContext
   #running: { readonly done: Promise<void>; readonly sinceMs: number } | undefined
+  #isPriming = false
+  /** A poll came while the sampler was primed. */
+  #isPollDue = false
   #isClosed = false
   #isWarned = false
   #isHung = false
@@ -43,11 +46,16 @@ export class PolledNode {
   }
 
   prime(): void {
+    this.#isPriming = true
     this.#run(() => this.#node.sampler.prime())
   }
 
-  /** Emits a sample's events when it is there; skipped while the previous call is under way. */
+  /**
+   * Emits a sample's events when it is there. Waits until the sampler is primed; skipped while the
+   * previous poll is under way.
+   */
   poll(): void {
+    this.#isPollDue = this.#isPriming
     if (this.#running === undefined) {
       this.#run(() => this.#sample())
     } else if (this.#context.clock.monotonicMs() - this.#running.sinceMs > hungAfterMs) {
@@ -91,6 +99,8 @@ export class PolledNode {
       } finally {
         this.#running = undefined
         this.#isHung = false
+        this.#isPriming = false
+        if (this.#isPollDue && !this.#isClosed) this.poll()
       }
     }
     const sinceMs = this.#context.clock.monotonicMs()

@@ -28,8 +28,9 @@ const ownBackend = 'tutti'
 /**
  * Polls every node once an interval, the first time one interval after `start()`, and a last time
  * in `stop()`. A poll of a node with N GPUs emits 1 + N ResourceUpdate events of one `event_time`,
- * also where several backends have the node. Polls of a node never overlap, missed ones are not
- * made up for, and no node waits for another. The poller closes the samplers that it created.
+ * also where several backends have the node. A node is not polled before it is primed, its polls
+ * never overlap, missed ones are not made up for, and no node waits for another. The poller closes
+ * the samplers that it created.
  */
 export class ResourcePoller extends Service {
   readonly #options: ResourcePollerOptions
@@ -72,13 +73,13 @@ export class ResourcePoller extends Service {
     else this.#record(backend, notice)
   }
 
-  protected async onStart(): Promise<void> {
+  /** Does not wait until samplers are primed: events would be dispatched meanwhile. */
+  protected onStart(): Promise<void> {
     this.#state = 'running'
     this.#updateOwnHost()
-    const nodes = this.#allPolled()
     for (const { node } of this.#polled.values()) node.prime()
-    await Promise.all(nodes.map((node) => node.settled()))
     this.#pollAt(this.#options.clock.monotonicMs() + this.#intervalMs)
+    return Promise.resolve()
   }
 
   protected async onStop(): Promise<void> {

@@ -50,6 +50,7 @@ describe('ResourcePoller', () => {
     const polls = [0, 1].map(() => Promise.withResolvers<ResourceSample>())
     slow.answer = () => polls[slow.calls.length - 2]?.promise ?? Promise.resolve(idle)
     await poller.start()
+    await clock.advance(0)
     await clock.advance(12_000)
     expect(slow.calls).toEqual(['prime', 'sample'])
     expect(quick.calls).toEqual(['prime', 'sample', 'sample'])
@@ -92,6 +93,7 @@ describe('ResourcePoller', () => {
     }
     add('fine')
     await poller.start()
+    await clock.advance(0)
     await clock.advance(10_000)
     expect(sink.events).toHaveLength(4)
     const ofFailing = sink.events.filter((event) => event.node_id === 'failing')
@@ -116,7 +118,7 @@ describe('ResourcePoller', () => {
     await poller.stop()
   })
 
-  it('does not poll a node whose priming goes on', async () => {
+  it('a poll waits until the node is primed', async () => {
     const { clock, sink, poller, add } = setUp()
     const sampler = add('host')
     const primed = Promise.withResolvers<void>()
@@ -128,9 +130,10 @@ describe('ResourcePoller', () => {
     expect(sampler.calls).toEqual(['prime'])
     primed.resolve()
     await clock.advance(0)
-    await clock.advance(5000)
     expect(sampler.calls).toEqual(['prime', 'sample'])
-    expect(sink.events).toHaveLength(1)
+    await clock.advance(3000)
+    expect(sampler.calls).toEqual(['prime', 'sample', 'sample'])
+    expect(sink.events).toHaveLength(2)
     await poller.stop()
   })
 
