@@ -47,7 +47,7 @@ import { WorkerPool } from './functions/worker-pool.ts'
 export interface ConcurrentBackendOptions {
   /** Default `concurrent`. */
   readonly name?: string
-  /** Threads or processes for functions. Default: `cores`. */
+  /** Threads or processes for functions, at most 1024. Default: `cores`. */
   readonly workers?: number
   /** Programs that run at a time. Default: `cores`. */
   readonly maxProcesses?: number
@@ -182,7 +182,7 @@ export class ConcurrentBackend implements Backend {
         field: 'function',
         message:
           `"${spec.executable}" is defined in the program's entry module, which workers cannot ` +
-          'import; move it to a module of its own',
+          'import; move it to a module of its own, which a bundler leaves external',
       }
     }
     const refusal = neverFits(spec.resources, this.#capacity)
@@ -234,15 +234,28 @@ function kindOf({ spec }: Job): ExecutorKind {
   return spec.kind === 'function' ? 'functions' : 'closures'
 }
 
+const mostWorkers = 1024
+const mostProcesses = 65_536
+
+/** Every worker and every program holds a core, unless it asks for something else. */
+function resolveCores({ cores, workers = 1, maxProcesses = 1 }: ConcurrentBackendOptions): number {
+  if (cores !== undefined) return expectCores(cores)
+  return Math.max(
+    usableCores(),
+    expectInteger('workers', workers, { min: 1, max: mostWorkers }),
+    expectInteger('maxProcesses', maxProcesses, { min: 1, max: mostProcesses }),
+  )
+}
+
 function resolveConcurrentBackendOptions(options: ConcurrentBackendOptions): ResolvedOptions {
   expectKnownKeys('ConcurrentBackend', expectObject('options', options), knownOptions)
-  const usable = options.cores === undefined ? usableCores() : expectCores(options.cores)
-  const { name = 'concurrent', workers = usable, maxProcesses = usable } = options
-  const { isolation = 'thread', nodeId, gpus, memoryMb, workDir } = options
+  const cores = resolveCores(options)
+  const { name = 'concurrent', workers = Math.min(cores, mostWorkers) } = options
+  const { maxProcesses = cores, isolation = 'thread', nodeId, gpus, memoryMb, workDir } = options
   const resolved = {
     name: expectString('name', name),
-    workers: expectInteger('workers', workers, { min: 1, max: 1024 }),
-    maxProcesses: expectInteger('maxProcesses', maxProcesses, { min: 1, max: 65_536 }),
+    workers: expectInteger('workers', workers, { min: 1, max: mostWorkers }),
+    maxProcesses: expectInteger('maxProcesses', maxProcesses, { min: 1, max: mostProcesses }),
     isolation: expectOneOf('isolation', isolation, ['thread', 'process']),
     workerMemoryMb:
       options.workerMemoryMb === undefined
@@ -257,8 +270,6 @@ function resolveConcurrentBackendOptions(options: ConcurrentBackendOptions): Res
     clock: options.clock ?? systemClock,
     log: options.log ?? processLog,
   }
-  const isGiven = options.cores !== undefined
-  const cores = isGiven ? usable : Math.max(usable, resolved.workers, resolved.maxProcesses)
   const capacity: Capacity = {
     cores,
     memoryMb: memoryMb === undefined ? usableMemoryMb() : expectMemoryMb(memoryMb),

@@ -1,12 +1,14 @@
-import { realpath } from 'node:fs/promises'
+import { mkdtemp, realpath, rm } from 'node:fs/promises'
 import { hostname, tmpdir } from 'node:os'
-import { describe, expect, it, vi } from 'vitest'
+import { join } from 'node:path'
+import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import type { Job } from '../../../src/backends/backend.ts'
 import type { BaseEvent } from '../../../src/events/event.ts'
 import {
   ConcurrentBackend,
   type ConcurrentBackendOptions,
 } from '../../../src/backends/local/concurrent-backend.ts'
+import { usableCores } from '../../../src/backends/local/node-capacity.ts'
 import {
   PoisonTaskError,
   StateError,
@@ -232,6 +234,25 @@ describe('what ConcurrentBackend refuses', () => {
   ])('wrong options: %j', async (options, field) => {
     await expect(ConcurrentBackend.create(options as object)).rejects.toMatchObject({ field })
   })
+
+  it.each(['workers', 'maxProcesses'] as const)(
+    '`%s` above the cores of the machine raises what runs at a time',
+    async (option) => {
+      const count = usableCores() + 2
+      await using session = new Session([await ConcurrentBackend.create({ [option]: count })])
+      const folder = await mkdtemp(join(tmpdir(), 'tutti-at-once-'))
+      onTestFinished(() => rm(folder, { recursive: true }))
+      // Each waits until all have begun.
+      const script = 'touch "$0/$1"; while [ "$(ls "$0" | wc -l)" -lt "$2" ]; do sleep 0.02; done'
+      const tasks = Array.from({ length: count }, (_, at) => {
+        const args = ['-c', script, folder, String(at), String(count)]
+        return new ComputeTask({ executable: '/bin/sh', arguments: args })
+      })
+      await session.submitTasks(tasks)
+      await session.waitTasks(tasks)
+      expect(tasks.map(({ state }) => state)).toEqual(tasks.map(() => 'DONE'))
+    },
+  )
 
   it('runs within the capacity that it was given, under the name of its node', async () => {
     const workDir = await realpath(tmpdir())
