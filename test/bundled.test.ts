@@ -1,7 +1,8 @@
 import { execFileSync, spawnSync } from 'node:child_process'
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync } from 'node:fs'
+import { rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { nodeProblem, oldestNode } from '../src/foundation/node-version.ts'
@@ -30,6 +31,9 @@ function bundle(folder: string, text: string, options: readonly string[]): strin
   return join(output, 'entry.js')
 }
 
+/** What a file imports by a written name, statically or not. */
+const importPattern = /(?:\bfrom\s*|\bimport\s*\(?\s*|\brequire\()["']([^"']+)["']/g
+
 const program = `
   import { ComputeTask, ConcurrentBackend, Session } from 'tutti'
   try {
@@ -51,9 +55,52 @@ describe('a program that a bundler made', () => {
       const output = execFileSync(process.execPath, [file, isolation], { encoding: 'utf8' })
       expect(JSON.parse(output)).toEqual({
         code: 'BundledError',
-        hint: expect.stringContaining('leave `tutti` external') as string,
+        hint: expect.stringMatching(
+          /leave `tutti` external.*Leave modules that call `defineTask` external as well/,
+        ) as string,
       })
     }
+  })
+
+  it('names no optional package that a bundler would have to find', () => {
+    const entries = ['', '/inference', '/cluster'].map((entry) => `export * from 'tutti${entry}'\n`)
+    const { peerDependencies } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as {
+      readonly peerDependencies: Readonly<Record<string, string>>
+    }
+    const peers = Object.keys(peerDependencies)
+    const external = peers.flatMap((name) => ['--external', name])
+    const output = dirname(bundle(createFolder(), entries.join(''), external))
+    const imported = readdirSync(output, { recursive: true, encoding: 'utf8' })
+      .filter((file) => file.endsWith('.js'))
+      .flatMap((file) => [...readFileSync(join(output, file), 'utf8').matchAll(importPattern)])
+      .map((match) => match[1])
+    expect(imported).toContain('node:fs')
+    expect(imported.filter((name) => peers.includes(name ?? ''))).toEqual([])
+  })
+
+  it('says that modules of tasks stay external as well, where functions were renamed', () => {
+    const folder = createFolder()
+    const module = join(folder, 'bundled-tasks.mjs')
+    const text = `import { defineTask } from 'tutti'
+      export const twice = defineTask(import.meta.url, globalThis.isRenamed
+        ? function twice2(n) { return 2 * n }
+        : function twice(n) { return 2 * n })`
+    writeFileSync(module, text)
+    const main = join(folder, 'main.mjs')
+    writeFileSync(
+      main,
+      `globalThis.isRenamed = true
+      const { ComputeTask, ConcurrentBackend, Session } = await import('tutti')
+      const { twice } = await import('./bundled-tasks.mjs')
+      const session = new Session([await ConcurrentBackend.create({ workers: 1 })])
+      const task = new ComputeTask({ function: twice, args: [2] })
+      await session.submitTasks([task])
+      await session.waitTasks([task])
+      process.stdout.write(task.error.cause.hint)
+      await session.close()`,
+    )
+    const output = execFileSync(process.execPath, [main], { encoding: 'utf8' })
+    expect(output).toContain('leave that module out of bundles')
   })
 
   it('works with tutti left external', () => {

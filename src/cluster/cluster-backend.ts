@@ -114,7 +114,7 @@ export class ClusterBackend implements Backend {
     if (spec.kind === 'function' && isEntryModule(spec.definition)) {
       const message =
         `"${spec.executable}" is defined in the program's entry module, which agents cannot ` +
-        'import; move it to a module of its own'
+        'import; move it to a module of its own, which a bundler leaves external'
       return { field: 'function', message }
     }
     return this.#refuseResources(spec)

@@ -89,7 +89,8 @@ export function siblingProgram(importMetaUrl: string | undefined, name: string):
     code: 'BundledError',
     hint:
       'If a bundler put tutti into your program: leave `tutti` external, for example with ' +
-      'esbuild `--external:tutti`, and install it beside the program.',
+      'esbuild `--external:tutti`, and install it beside the program. Leave modules that call ' +
+      '`defineTask` external as well: workers import them by their path.',
   })
 }
 

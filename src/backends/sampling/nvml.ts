@@ -1,6 +1,8 @@
 /** Reads GPUs through NVML, NVIDIA's management library, which it calls by koffi. */
 
+import type * as Koffi from 'koffi'
 import { messageOf } from '../../foundation/errors.ts'
+import { importPeer } from '../../runtime/import-peer.ts'
 import type { GpuSource, ProbeResult } from './gpu-source.ts'
 import { clampPercent } from './reading.ts'
 import type { GpuReading } from './sampler.ts'
@@ -86,7 +88,7 @@ async function findDevices(nvidia: Nvidia): Promise<Device[]> {
 
 /** Handles are pointers; as integers of their width they need no types in koffi's global table. */
 async function bindLibrary(path: string): Promise<Nvidia> {
-  const { default: koffi } = await import('koffi')
+  const { default: koffi } = await importPeer<typeof Koffi>('koffi')
   const library = koffi.load(path)
   const bind = (name: string, parameterTypes: string[]): NvmlCall => {
     const call = library.func(name, 'int', parameterTypes)

@@ -7,6 +7,7 @@ import type * as ObjectStore from '@nats-io/obj'
 import type * as Transport from '@nats-io/transport-node'
 import type { NatsConnection, NodeConnectionOptions } from '@nats-io/transport-node'
 import { BackendError, messageOf, TimeoutError } from '../../foundation/errors.ts'
+import { importPeer } from '../../runtime/import-peer.ts'
 import type { Log } from '../../foundation/log.ts'
 import { maskSecrets } from '../../foundation/secrets.ts'
 import {
@@ -82,9 +83,9 @@ interface Libraries {
 async function loadLibraries(): Promise<Libraries> {
   try {
     const [transport, jetstream, objects] = await Promise.all([
-      import('@nats-io/transport-node'),
-      import('@nats-io/jetstream'),
-      import('@nats-io/obj'),
+      importPeer<typeof Transport>('@nats-io/transport-node'),
+      importPeer<typeof JetStream>('@nats-io/jetstream'),
+      importPeer<typeof ObjectStore>('@nats-io/obj'),
     ])
     return { transport, jetstream, objects }
   } catch (cause) {

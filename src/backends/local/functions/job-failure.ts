@@ -35,7 +35,9 @@ export function failureOf(job: Job, message: Extract<WorkerMessage, { kind: 'fai
     })
   }
   return importError(job, `failed: ${messageOf(cause)}`, {
-    hint: 'Call `defineTask(import.meta.url, function name() {})` in a module of its own.',
+    hint:
+      'Call `defineTask(import.meta.url, function name() {})` in a module of its own, and leave ' +
+      'that module out of bundles, which rename functions.',
     cause,
   })
 }

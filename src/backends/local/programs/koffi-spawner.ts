@@ -2,7 +2,9 @@
 
 import { openSync } from 'node:fs'
 import { Socket } from 'node:net'
+import type * as Koffi from 'koffi'
 import { errnoOf } from '../../../foundation/errors.ts'
+import { importPeer } from '../../../runtime/import-peer.ts'
 import { Libc, type Reaped } from './libc.ts'
 import { machineMs } from '../machine-time.ts'
 import type { OutputCapture } from './output-capture.ts'
@@ -25,7 +27,7 @@ export class KoffiSpawner implements Spawner {
    * SIGCHLD.
    */
   static async create(environment: Readonly<Record<string, string>>): Promise<KoffiSpawner> {
-    const { default: koffi } = await import('koffi')
+    const { default: koffi } = await importPeer<typeof Koffi>('koffi')
     return new KoffiSpawner(new Libc(koffi), environment)
   }
 

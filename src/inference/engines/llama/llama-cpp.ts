@@ -15,6 +15,7 @@ import type {
   Token as LibraryToken,
 } from 'node-llama-cpp'
 import { errnoOf, messageOf } from '../../../foundation/errors.ts'
+import { importPeer } from '../../../runtime/import-peer.ts'
 import { objectGrammar, toJsonGrammar } from './json-grammar.ts'
 import type { LoadOrder, LoadProgress } from './protocol.ts'
 import type { ChatTemplate, LlamaRuntime, Slot, TokenChoice, Vocabulary } from './runtime.ts'
@@ -68,7 +69,7 @@ export async function loadRuntime(
 
 async function importLibrary(): Promise<Library> {
   try {
-    return await import('node-llama-cpp')
+    return await importPeer<Library>('node-llama-cpp')
   } catch (error) {
     if (errnoOf(error) !== 'ERR_MODULE_NOT_FOUND') throw error
     throw new LoadError(
