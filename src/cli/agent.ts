@@ -68,18 +68,21 @@ export async function runAgent(options: AgentCommandOptions, output: Output): Pr
 
 export async function listAgents(options: AgentsCommandOptions, output: Output): Promise<number> {
   const { agents, unusable } = await findAgents(toBrokerOptions(options))
-  const rows = agents.map(({ name, state, facts, version, sessions, host, pid }) => ({
-    name,
-    state,
-    cores: facts.cores,
-    gpus: facts.gpus,
-    memory_mb: facts.memoryMb,
-    labels: facts.labels,
-    version,
-    sessions,
-    host,
-    pid,
-  }))
+  const rows = agents.map(
+    ({ name, state, facts, version, sessions, host, pid, refusedMessages }) => ({
+      name,
+      state,
+      cores: facts.cores,
+      gpus: facts.gpus,
+      memory_mb: facts.memoryMb,
+      labels: facts.labels,
+      version,
+      sessions,
+      host,
+      pid,
+      refused_messages: refusedMessages,
+    }),
+  )
   const lines = rows.map(
     (row) =>
       `${row.name}  ${row.state}  ${row.cores} cores  ${row.gpus} GPUs  ${row.memory_mb} MB  ` +

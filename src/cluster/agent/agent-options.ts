@@ -54,6 +54,7 @@ export async function startAgent(options: StartAgentOptions): Promise<Agent> {
   }
   const workDir = resolve(options.workDir ?? join(tmpdir(), `tutti-agent-${toToken(name)}`))
   const { broker: connection, token } = resolveBrokerOptions(options, `agent ${name}`, log)
+  removeFromEnvironment([token, connection.password])
   const broker = await connectToNats(connection)
   const limits = { cores, gpus, memoryMb }
   const backend = await ConcurrentBackend.create({
@@ -77,11 +78,20 @@ export async function startAgent(options: StartAgentOptions): Promise<Agent> {
       clock,
       log,
       createSampler: () => createLocalSampler({ clock, log, pollSeconds: 5 }),
-      refuse: (spec) => refuseByRules(options, name, spec),
+      refuse: (spec) => refuseByRules(options, name, spec, (file) => bundles.projectPath(file)),
     })
   } catch (error) {
     await backend.close()
     await broker.close()
     throw error
+  }
+}
+
+/** Tasks see the environment of the agent, without its credentials. */
+function removeFromEnvironment(secrets: readonly (string | undefined)[]): void {
+  for (const [name, value] of Object.entries(process.env)) {
+    if (value === undefined) continue
+    const isSecret = secrets.some((secret) => secret !== undefined && value.includes(secret))
+    if (isSecret) Reflect.deleteProperty(process.env, name)
   }
 }

@@ -72,6 +72,7 @@ export class AgentSession implements BackendListener {
   readonly #folder: SessionFolder
   #link!: ReliableLink
   #driverEpoch = 0
+  #beats = 0
   #attach: Attach
   #sequence = 0
   #runningCores = 0
@@ -93,14 +94,8 @@ export class AgentSession implements BackendListener {
     this.#heardMs = clock.monotonicMs()
     this.#folder = new SessionFolder(join(options.workDir, this.subjects.stream))
     this.#arriving = new ArrivingSpecs(broker.store, this.subjects.stream)
-    this.#modules = new SessionModules({
-      sessionId: this.id,
-      agent,
-      bundles: options.bundles,
-      store: broker.store,
-      bucket: this.subjects.stream,
-      clock,
-    })
+    const own = { sessionId: this.id, bucket: this.subjects.stream }
+    this.#modules = new SessionModules({ ...options, ...own })
     this.#connection = options.connect(this)
     this.#outbox = new EndsOutbox({
       agent,
@@ -174,6 +169,7 @@ export class AgentSession implements BackendListener {
   attachTo(attach: Attach): void {
     const { clock, keys, broker, agent } = this.#options
     this.#attach = attach
+    if (this.#driverEpoch !== attach.epoch) this.#beats = 0
     this.#driverEpoch = attach.epoch
     this.#heardMs = clock.monotonicMs()
     this.#reports.reset()
@@ -196,8 +192,10 @@ export class AgentSession implements BackendListener {
   }
 
   /** The driver is alive. */
-  beat(epoch: number, hasWaiting: boolean): void {
+  beat(epoch: number, number: number, hasWaiting: boolean): void {
     if (epoch !== this.#driverEpoch) return
+    if (number <= this.#beats) return this.#options.onRefusedMessage('it was sent before')
+    this.#beats = number
     this.#heardMs = this.#options.clock.monotonicMs()
     this.#hasWaitingAtDriver = hasWaiting
   }
@@ -286,8 +284,7 @@ export class AgentSession implements BackendListener {
   #take(message: DriverMessage): void {
     if (message.kind === 'cancel') this.#cancel(message.jobs, message.reason)
     else if (message.kind === 'recall') {
-      const held = message.jobs.map(([uid]) => this.#held.get(uid))
-      this.#giveBack(held.filter((one) => one?.isWaiting === true))
+      this.#giveBack(message.jobs.map(([uid]) => this.#held.get(uid)))
     } else if (message.kind === 'recorded') {
       for (const uid of this.#outbox.recorded(message.through)) this.#ended.delete(uid)
     } else {
@@ -382,7 +379,7 @@ export class AgentSession implements BackendListener {
 
   #giveBack(jobs: readonly (HeldAttempt | undefined)[]): void {
     for (const held of jobs) {
-      if (held === undefined) continue
+      if (held?.isWaiting !== true) continue
       this.#unqueue(held)
       this.#held.delete(held.uid)
       this.#reports.addReturned(held.uid, held.attempt)

@@ -10,6 +10,7 @@ import { version } from '../../foundation/version.ts'
 import type { TaskSpec } from '../../tasks/spec.ts'
 import { type Broker, type BrokerMessage, NoResponderError } from '../broker/broker.ts'
 import {
+  Challenges,
   deriveKeys,
   type Keys,
   newEpoch,
@@ -23,6 +24,7 @@ import type {
   Attach,
   Attached,
   Beat,
+  Challenged,
   Detach,
   Detached,
   NodeFacts,
@@ -68,7 +70,11 @@ export class Agent {
   readonly #samplers = new Map<string, ResourceSampler>()
   readonly #unsubscribe: (() => void)[] = []
   readonly #left = Promise.withResolvers<void>()
+  readonly #challenges = new Challenges()
+  /** Of drivers that this agent cannot understand. */
+  readonly #otherVersions = new Set<number>()
   #refusedMessages = 0
+  #announcements = 0
   #ticks = 0
   #isFeedDue = false
   #isDraining = false
@@ -95,11 +101,6 @@ export class Agent {
   /** Resolves when it has left the cluster. */
   get left(): Promise<void> {
     return this.#left.promise
-  }
-
-  /** Messages that were not signed with the token, or could not be read. */
-  get refusedMessages(): number {
-    return this.#refusedMessages
   }
 
   /** Finishes what runs, takes nothing new, then leaves. */
@@ -168,13 +169,16 @@ export class Agent {
     try {
       return open(this.#keys.toAgent, subject, data)
     } catch (error) {
-      this.#refuseMessage(messageOf(error), error instanceof VersionMismatchError)
+      const theirs = error instanceof VersionMismatchError ? error.theirs : null
+      const isNew = theirs !== null && !this.#otherVersions.has(theirs)
+      if (theirs !== null) this.#otherVersions.add(theirs)
+      this.#refuseMessage(messageOf(error), isNew)
       return null
     }
   }
 
-  #refuseMessage(reason: string, isVersion = false): void {
-    if (this.#refusedMessages++ > 0 && !isVersion) return
+  #refuseMessage(reason: string, isNewVersion = false): void {
+    if (this.#refusedMessages++ > 0 && !isNewVersion) return
     const text = `agent "${this.name}" refused a message: ${reason}`
     this.#options.log.warn('MessageRefused', `${text}; further ones are counted`)
   }
@@ -184,13 +188,18 @@ export class Agent {
     const opened = this.#open(message.subject, message.data)
     if (opened === null) return
     const request = opened.payload as AgentRequest
+    const header = { ...noHeader, epoch: opened.epoch }
     const respond = (answer: unknown): void =>
-      message.respond(seal(this.#keys.toDriver, message.subject, noHeader, answer))
+      message.respond(seal(this.#keys.toDriver, message.subject, header, answer))
     if (request.kind === 'ping') {
       const sentMs = this.#options.clock.monotonicMs()
       respond({ kind: 'pong', epoch: this.#epoch, receivedMs, sentMs } satisfies Pong)
-    } else if (request.kind === 'attach') void this.#attach(request).then(respond)
-    else if (request.kind === 'detach') void this.#detach(request).then(respond)
+    } else if (request.kind === 'challenge') {
+      respond({ kind: 'challenged', nonce: this.#challenges.issue() } satisfies Challenged)
+    } else if (request.kind === 'attach') {
+      if (this.#challenges.take(request.nonce)) void this.#attach(request).then(respond)
+      else this.#refuseMessage('it was sent before')
+    } else if (request.kind === 'detach') void this.#detach(request).then(respond)
     else if (request.kind === 'sample') void this.#sample(request).then(respond)
     else this.#refuseMessage('its kind is not known')
   }
@@ -246,8 +255,8 @@ export class Agent {
     const { beat } = session.subjects
     const unsubscribe = broker.subscribe(beat, ({ subject, data }) => {
       try {
-        const { epoch, payload } = open(keys.toAgent, subject, data)
-        session.beat(epoch, (payload as Beat).hasWaiting)
+        const { epoch, number, payload } = open(keys.toAgent, subject, data)
+        session.beat(epoch, number, (payload as Beat).hasWaiting)
       } catch (error) {
         this.#refuseMessage(messageOf(error))
       }
@@ -366,8 +375,9 @@ export class Agent {
       state,
       facts,
       sessions: this.#sessions.size,
+      refusedMessages: this.#refusedMessages,
     }
-    const header = { ...noHeader, epoch: this.#epoch }
+    const header = { ...noHeader, epoch: this.#epoch, number: ++this.#announcements }
     const data = seal(this.#keys.toDriver, announcementSubject, header, announcement)
     broker.publish(announcementSubject, data)
   }

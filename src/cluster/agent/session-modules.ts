@@ -5,7 +5,7 @@ import { type Clock, sleep } from '../../foundation/clock.ts'
 import { messageOf } from '../../foundation/errors.ts'
 import { TaskImportError } from '../../foundation/task-errors.ts'
 import type { TaskSpec } from '../../tasks/spec.ts'
-import type { BrokerStore } from '../broker/broker.ts'
+import type { Broker } from '../broker/broker.ts'
 import { loadObject } from '../broker/stored-object.ts'
 import { bundlePrefix } from '../bundles/bundle.ts'
 import type { UnpackedBundles } from './unpacked-bundles.ts'
@@ -14,7 +14,7 @@ export interface SessionModulesOptions {
   readonly sessionId: string
   readonly agent: string
   readonly bundles: UnpackedBundles
-  readonly store: BrokerStore
+  readonly broker: Broker
   readonly bucket: string
   readonly clock: Clock
 }
@@ -41,9 +41,9 @@ export class SessionModules {
 
   /** Unpacks a bundle; `lost` when the broker does not have it. */
   async prepare(digest: string): Promise<'ready' | 'lost' | TaskImportError> {
-    const { bundles, store, bucket, sessionId, clock, agent } = this.#options
+    const { bundles, broker, bucket, sessionId, clock, agent } = this.#options
     const load = (): Promise<Uint8Array | null> =>
-      loadObject(store, bucket, `${bundlePrefix}/${digest}`)
+      loadObject(broker.store, bucket, `${bundlePrefix}/${digest}`)
     for (let loads = 1; ; loads++) {
       try {
         return (await bundles.use(digest, sessionId, load)) ? 'ready' : 'lost'

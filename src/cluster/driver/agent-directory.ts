@@ -4,7 +4,7 @@ import { type Clock, sleep } from '../../foundation/clock.ts'
 import { messageOf } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
 import { type Broker, NoResponderError } from '../broker/broker.ts'
-import { type Keys, open, seal, VersionMismatchError } from '../wire/envelope.ts'
+import { type Keys, newNonce, open, seal, VersionMismatchError } from '../wire/envelope.ts'
 import type { AgentRequest, Announcement, Pong } from '../wire/messages.ts'
 import { agentSubject, announcementSubject, discoverySubject } from '../wire/subjects.ts'
 import { ClockOffset } from './clock-offset.ts'
@@ -43,6 +43,8 @@ const stallMs = 1500
 
 interface Tracked extends KnownAgent {
   announcement: Announcement
+  /** Of its last announcement. */
+  number: number
   /** Since when nobody has subscribed to its subject. */
   goneSinceMs: number | null
   isPinged: boolean
@@ -133,9 +135,11 @@ export class AgentDirectory {
   async request(name: string, request: AgentRequest, timeoutMs: number): Promise<unknown> {
     const { broker, keys } = this.#options
     const subject = agentSubject(name)
-    const data = seal(keys.toAgent, subject, noHeader, request)
-    const answer = await broker.request(subject, data, timeoutMs)
-    return open(keys.toDriver, subject, answer).payload
+    const epoch = newNonce()
+    const data = seal(keys.toAgent, subject, { ...noHeader, epoch }, request)
+    const answer = open(keys.toDriver, subject, await broker.request(subject, data, timeoutMs))
+    if (answer.epoch !== epoch) throw new Error('the answer is that of another request')
+    return answer.payload
   }
 
   close(): void {
@@ -146,8 +150,11 @@ export class AgentDirectory {
 
   #take(subject: string, data: Uint8Array): void {
     let announcement: Announcement
+    let number: number
     try {
-      announcement = open(this.#options.keys.toDriver, subject, data).payload as Announcement
+      const opened = open(this.#options.keys.toDriver, subject, data)
+      announcement = opened.payload as Announcement
+      number = opened.number
     } catch (error) {
       return this.#refuse(error)
     }
@@ -159,9 +166,11 @@ export class AgentDirectory {
     }
     const agent = this.#agents.get(name)
     if (agent === undefined) {
-      if (state !== 'gone') this.#join(announcement)
+      if (state !== 'gone') this.#join(announcement, number)
       return
     }
+    if (number <= agent.number) return this.#refuse(new Error('it was sent before'))
+    agent.number = number
     const before = agent.announcement.state
     agent.announcement = announcement
     agent.heardMs = this.#options.clock.monotonicMs()
@@ -183,9 +192,10 @@ export class AgentDirectory {
     this.#options.log.warn('MessageRefused', text)
   }
 
-  #join(announcement: Announcement): void {
+  #join(announcement: Announcement, number: number): void {
     const agent: Tracked = {
       announcement,
+      number,
       offset: new ClockOffset(),
       heardMs: this.#options.clock.monotonicMs(),
       goneSinceMs: null,

@@ -57,6 +57,7 @@ export class DriverSession implements Connection {
   #isPumpDue = false
   #failure: Error | null = null
   #refusedMessages = 0
+  #beats = 0
   #cancelTick: () => void = () => {}
   #releasing: Promise<void> | null = null
 
@@ -159,6 +160,7 @@ export class DriverSession implements Connection {
       )
       const isNew = await broker.store.openStream(stream, [allEnds, used], resultTtlSeconds)
       this.#unsubscribe.push(directory.listen(this.#agents))
+      this.#ends.hasEarlierStart = !isNew
       if (!isNew) {
         await this.#ends.readStream(allEnds)
         const names = await readUsedAgents(broker, this.#subjects, this.#keys)
@@ -269,7 +271,7 @@ export class DriverSession implements Connection {
   #beat(): void {
     const { beat: subject } = this.#subjects
     const beat: Beat = { kind: 'beat', hasWaiting: this.#jobs.placement.waiting > 0 }
-    const header = { epoch: this.#epoch, number: 0, acknowledged: 0 }
+    const header = { epoch: this.#epoch, number: ++this.#beats, acknowledged: 0 }
     this.#options.broker.publish(subject, seal(this.#keys.toAgent, subject, header, beat))
   }
 

@@ -40,6 +40,9 @@ export class EndReceiver {
   /** Messages that came, by the use of an agent that they are numbered in. */
   readonly #received = new Map<number, NumberSet>()
 
+  /** Without one, ends of unknown agents are those of another run, which somebody sends again. */
+  hasEarlierStart = false
+
   constructor(options: EndReceiverOptions) {
     this.#options = options
   }
@@ -78,7 +81,10 @@ export class EndReceiver {
     const payload = opened.payload as EndsMessage
     const received = this.#received.get(epoch)
     // Before it has answered, an agent may send ends of an earlier start.
-    if (received === undefined) return earlier.addEnds(payload)
+    if (received === undefined) {
+      if (this.hasEarlierStart) earlier.addEnds(payload)
+      return
+    }
     if (!received.add(number)) return
     const agent = agents.get(payload.agent)
     if (agent?.endsEpoch !== epoch) return this.#dropAll(payload)

@@ -7,7 +7,7 @@ import { BackendError, messageOf } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
 import type { Broker } from '../broker/broker.ts'
 import { type Keys, newEpoch } from '../wire/envelope.ts'
-import type { AgentReport, Attach, Attached, Detached } from '../wire/messages.ts'
+import type { AgentReport, Attach, Attached, Challenged, Detached } from '../wire/messages.ts'
 import type { SessionSubjects } from '../wire/subjects.ts'
 import type { AgentDirectory, DirectoryListener, KnownAgent } from './agent-directory.ts'
 import { AgentLink } from './agent-link.ts'
@@ -142,7 +142,8 @@ export class SessionAgents implements DirectoryListener {
     const link = this.#addLink(agent)
     try {
       await this.#noteUsed(name)
-      const request = this.#toAttach(link)
+      const { nonce } = (await directory.request(name, challenge, requestMs)) as Challenged
+      const request = this.#toAttach(link, nonce)
       const answer = (await directory.request(name, request, requestMs)) as Attached
       if (answer.kind === 'refused') throw new BackendError(answer.message, { code: answer.code })
       if (this.#links.get(name) !== link) return
@@ -193,10 +194,10 @@ export class SessionAgents implements DirectoryListener {
     await noteUsedAgent(broker, subjects, keys, name)
   }
 
-  #toAttach({ link }: AgentLink): Attach {
+  #toAttach({ link }: AgentLink, nonce: number): Attach {
     const { sessionId, epoch, ownerTtlSeconds, resultTtlSeconds } = this.#options
     const own = { sessionId, epoch, folder: process.cwd() }
-    return { kind: 'attach', link, ownerTtlSeconds, resultTtlSeconds, ...own }
+    return { kind: 'attach', nonce, link, ownerTtlSeconds, resultTtlSeconds, ...own }
   }
 
   async #lose(link: AgentLink, reason: string): Promise<void> {
@@ -229,3 +230,5 @@ export class SessionAgents implements DirectoryListener {
     this.#options.onChange()
   }
 }
+
+const challenge = { kind: 'challenge' } as const

@@ -26,6 +26,30 @@ export interface OpenedMessage extends Header {
 /** Names a start: later ones are larger, and no two are the same. */
 export const newEpoch = (clock: Clock): number => clock.now() * 1000 + randomInt(1e6) / 1e6
 
+/** Names a request, so that its answer cannot be that of an earlier one. */
+export const newNonce = (): number => randomInt(2 ** 47)
+
+/** Numbers that a sender must ask for, each good for one message: it cannot be sent again. */
+export class Challenges {
+  readonly #open = new Set<number>()
+
+  issue(): number {
+    const nonce = newNonce()
+    this.#open.add(nonce)
+    const [oldest = 0] = this.#open
+    if (this.#open.size > mostChallenges) this.#open.delete(oldest)
+    return nonce
+  }
+
+  /** `false` for one that was used, or was never issued. */
+  take(nonce: number): boolean {
+    return this.#open.delete(nonce)
+  }
+}
+
+/** Those that nobody has used are forgotten beyond this number. */
+const mostChallenges = 1000
+
 /** One key for each direction: a message cannot be sent back to its sender. */
 export interface Keys {
   readonly toAgent: Buffer

@@ -27,6 +27,8 @@ export interface Announcement {
   readonly state: 'ready' | 'draining' | 'gone'
   readonly facts: NodeFacts
   readonly sessions: number
+  /** Messages that were not signed with the token, were sent before, or cannot be read. */
+  readonly refusedMessages: number
 }
 
 /** Asks an agent whether it is there; the answer has its time. */
@@ -42,9 +44,21 @@ export interface Pong {
   readonly sentMs: number
 }
 
+/** Asks for a number that the next `Attach` must have. */
+export interface Challenge {
+  readonly kind: 'challenge'
+}
+
+export interface Challenged {
+  readonly kind: 'challenged'
+  readonly nonce: number
+}
+
 /** A driver begins to use an agent for a session. */
 export interface Attach {
   readonly kind: 'attach'
+  /** Of the answer to `Challenge`: an attach that is sent again is refused. */
+  readonly nonce: number
   readonly sessionId: string
   /** The driver's start. */
   readonly epoch: number
@@ -122,7 +136,7 @@ export interface SampleRequest {
 }
 
 /** A request to an agent that is no part of a session's ordered messages. */
-export type AgentRequest = Ping | Attach | Detach | SampleRequest
+export type AgentRequest = Ping | Challenge | Attach | Detach | SampleRequest
 
 /** A function of the common kind: uid, attempt, index of its definition, arguments. */
 export type WireFunction = readonly [

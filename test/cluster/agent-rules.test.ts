@@ -1,0 +1,171 @@
+import { mkdirSync, readdirSync, symlinkSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { Session } from '../../src/session/session.ts'
+import { ComputeTask } from '../../src/tasks/compute-task.ts'
+import { defineTask } from '../../src/tasks/define-task.ts'
+import { runCommand, startCommand } from '../cli/run-command.ts'
+import { startTestCluster, type TestCluster } from './agents.ts'
+import { work } from './fixtures/cluster-tasks.ts'
+import { echo } from './fixtures/value-tasks.ts'
+import { token } from './test-token.ts'
+
+async function openSession(cluster: TestCluster, more = {}): Promise<Session> {
+  const session = new Session([await cluster.connect(more)], { workDir: cluster.folder })
+  onTestFinished(() => session.close())
+  return session
+}
+
+async function run(session: Session, options: object): Promise<unknown> {
+  const task = new ComputeTask<unknown>(options as never)
+  await session.submitTasks([task])
+  await session.waitTasks([task])
+  if (task.state === 'DONE') return task.returnValue
+  const { code, message } = (task.error?.cause ?? task.error) as Error & { code?: string }
+  return { code, message }
+}
+
+const refused = (text: string): object => ({
+  code: 'NotAllowedError',
+  message: expect.stringContaining(text) as string,
+})
+
+describe('tutti agent --only', () => {
+  it('runs one kind of task, and names the agent and the task of the other', async () => {
+    const cluster = await startTestCluster()
+    await cluster.agent('narrow', '--cores', '1', '--only', 'programs')
+    const session = await openSession(cluster)
+    expect(await run(session, { function: echo, args: ['x'] })).toEqual(
+      refused('agent "narrow" runs programs only, not echo'),
+    )
+    const program = { executable: '/bin/echo', arguments: ['yes'] }
+    expect(JSON.stringify(await run(session, program))).toContain('yes')
+  })
+})
+
+describe('tutti agent --allow', () => {
+  it('runs what matches after links are followed, and names agent and path', async () => {
+    const cluster = await startTestCluster()
+    const allowed = join(cluster.folder, 'allowed')
+    mkdirSync(allowed)
+    writeFileSync(join(allowed, 'own.sh'), '#!/bin/sh\necho own\n', { mode: 0o755 })
+    writeFileSync(join(cluster.folder, 'other.sh'), '#!/bin/sh\necho other\n', { mode: 0o755 })
+    symlinkSync(join(cluster.folder, 'other.sh'), join(allowed, 'link.sh'))
+    const modules = new URL('fixtures/value-*', import.meta.url).pathname
+    await cluster.agent('narrow', '--cores', '1', '--allow', `${allowed}/*`, '--allow', modules)
+    const session = await openSession(cluster)
+    const other = refused(`agent "narrow" does not allow ${join(cluster.folder, 'other.sh')}`)
+    expect(JSON.stringify(await run(session, { executable: join(allowed, 'own.sh') }))).toContain(
+      'own',
+    )
+    expect(JSON.stringify(await run(session, { executable: 'allowed/own.sh' }))).toContain('own')
+    expect(await run(session, { executable: join(allowed, 'link.sh') })).toEqual(other)
+    expect(await run(session, { executable: 'sh', arguments: ['-c', 'true'] })).toEqual(
+      refused('does not allow /'),
+    )
+    const shell = { executable: `${allowed}/own.sh; echo more`, shell: true }
+    expect(await run(session, shell)).toEqual(refused('does not allow'))
+    expect(await run(session, { function: echo, args: ['x'] })).toBe('x')
+    const begun = join(cluster.folder, 'begun')
+    expect(await run(session, { function: work, args: [begun, 'x', 0] })).toEqual(
+      refused('fixtures/cluster-tasks.ts'),
+    )
+  })
+
+  it('takes modules of bundles by their path in their project', async () => {
+    const cluster = await startTestCluster()
+    await cluster.agent('narrow', '--cores', '1', '--allow', 'test/cluster/fixtures/value-*.ts')
+    const session = await openSession(cluster, { modules: 'bundle' })
+    expect(await run(session, { function: echo, args: ['x'] })).toBe('x')
+    const begun = join(cluster.folder, 'begun')
+    expect(await run(session, { function: work, args: [begun, 'x', 0] })).toEqual(
+      refused('agent "narrow" does not allow test/cluster/fixtures/cluster-tasks.ts'),
+    )
+  })
+})
+
+describe('tasks on an agent', () => {
+  it('see its environment without its credentials', async () => {
+    const cluster = await startTestCluster()
+    const { server, tokenFile } = cluster
+    const connection = ['--connect', server.url, '--token-file', tokenFile, '--name', 'first']
+    const agent = startCommand(['agent', ...connection], {
+      CLUSTER_SECRET: `Bearer ${token}`,
+      CLUSTER_PLACE: 'here',
+    })
+    onTestFinished(() => void agent.child.kill('SIGKILL'))
+    await agent.seen('is connected')
+    const session = await openSession(cluster)
+    const shown = JSON.stringify(await run(session, { executable: '/usr/bin/env' }))
+    expect(shown).toContain('CLUSTER_PLACE=here')
+    expect(shown).not.toContain('CLUSTER_SECRET')
+  })
+
+  it("run programs in the session's folder, or in one that is removed with it", async () => {
+    const cluster = await startTestCluster()
+    const workDir = join(cluster.folder, 'work')
+    await cluster.agent('first', '--cores', '1', '--work-dir', workDir)
+    const here = await openSession(cluster)
+    expect(JSON.stringify(await run(here, { executable: '/bin/pwd' }))).toContain(cluster.folder)
+    const elsewhere = new Session([await cluster.connect()], { workDir: '/nowhere/at/all' })
+    const telemetry = await elsewhere.startTelemetry()
+    const ends: { node_id: string | null; attributes: object }[] = []
+    telemetry.subscribe((event) => {
+      if (event.event_type === 'TaskCompleted') ends.push(event)
+    })
+    const program = { executable: '/bin/pwd', captureStdio: { stdout: 'out.txt' } }
+    const task = new ComputeTask(program)
+    await elsewhere.submitTasks([task])
+    await elsewhere.waitTasks([task])
+    await telemetry.flush()
+    const [folder = ''] = readdirSync(workDir)
+    expect(ends).toMatchObject([
+      { node_id: 'first', attributes: { stdout_path: join(workDir, folder, 'out.txt') } },
+    ])
+    expect(readdirSync(join(workDir, folder))).toEqual(['out.txt'])
+    await elsewhere.close()
+    expect(readdirSync(workDir)).toEqual([])
+  })
+
+  it('fail with the node and the module when the node does not have it', async () => {
+    const cluster = await startTestCluster()
+    await cluster.agent('first', '--cores', '1')
+    const session = await openSession(cluster)
+    const missing = defineTask('file:///nowhere/at/all.ts', function missing() {})
+    const task = new ComputeTask({ function: missing })
+    await session.submitTasks([task])
+    await session.waitTasks([task])
+    const cause = (task.error?.cause ?? task.error) as Error
+    expect(cause.constructor.name).toBe('TaskImportError')
+    expect(cause.message).toMatch(/^node first: the module file:\/\/\/nowhere\/at\/all\.ts/)
+  })
+})
+
+describe('tutti agent with bad input', () => {
+  it.each([
+    ['an empty token file', [], '', 0o600, 2, 'is empty'],
+    ['a token file that others can read', [], token, 0o644, 2, 'others can read'],
+    ['GPUs that are not there', ['--gpus', '64'], token, 0o600, 2, 'gpus: asks for 64'],
+    ['a label twice', ['--label', 'a=1', '--label', 'a=2'], token, 0o600, 2, '"a" was given twice'],
+    ['a wrong token', [], 'a wrong token', 0o600, 3, 'Authorization'],
+    ['a name that is taken', ['--name', 'first'], token, 0o600, 3, 'is already connected'],
+  ])('ends with a message: %s', async (_, args, content, mode, code, text) => {
+    const cluster = await startTestCluster()
+    await cluster.agent('first', '--cores', '1')
+    const file = join(cluster.folder, 'given')
+    writeFileSync(file, content, { mode })
+    const connection = ['--connect', cluster.server.url, '--token-file', file]
+    const end = await runCommand('agent', ...connection, ...args)
+    expect(end.code).toBe(code)
+    expect(end.stderr).toMatch(new RegExp(text, 'i'))
+  })
+
+  it('takes more cores than there are, with a warning', async () => {
+    const cluster = await startTestCluster()
+    const agent = await cluster.agent('first', '--cores', '200')
+    agent.child.kill('SIGTERM')
+    const { code, stderr } = await agent.ended
+    expect(stderr).toMatch(/--cores 200: this machine has \d+/)
+    expect(code).toBe(0)
+  })
+})

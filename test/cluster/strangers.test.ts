@@ -1,0 +1,218 @@
+import { createHmac, randomBytes } from 'node:crypto'
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { connect, type NatsConnection } from '@nats-io/transport-node'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { deriveKeys, open, seal, VersionMismatchError } from '../../src/cluster/wire/envelope.ts'
+import {
+  agentSubject,
+  announcementSubject,
+  protocolVersion,
+  sessionSubjects,
+} from '../../src/cluster/wire/subjects.ts'
+import { Session } from '../../src/session/session.ts'
+import { ComputeTask } from '../../src/tasks/compute-task.ts'
+import { type RunningCommand, runCommand } from '../cli/run-command.ts'
+import { eventually } from '../eventually.ts'
+import { startTestCluster, type TestCluster } from './agents.ts'
+import { work } from './fixtures/cluster-tasks.ts'
+import { token } from './test-token.ts'
+
+interface Message {
+  readonly subject: string
+  readonly data: Uint8Array
+}
+
+/** A second client of the broker that sees everything. */
+async function startStranger(
+  cluster: TestCluster,
+): Promise<{ client: NatsConnection; seen: Message[] }> {
+  const client = await connect({ servers: cluster.server.url, token })
+  onTestFinished(() => client.close())
+  const seen: Message[] = []
+  client.subscribe('tutti1.>', {
+    callback: (_, { subject, data }) => void seen.push({ subject, data: data.slice() }),
+  })
+  await client.flush()
+  return { client, seen }
+}
+
+interface Listed {
+  readonly agents: readonly { readonly name: string; readonly refused_messages: number }[]
+  readonly unusable: readonly string[]
+}
+
+async function listAgents({ server, tokenFile }: TestCluster): Promise<Listed> {
+  const listed = await runCommand(
+    '--json',
+    'agents',
+    '--connect',
+    server.url,
+    '--token-file',
+    tokenFile,
+  )
+  return JSON.parse(listed.stdout) as Listed
+}
+
+async function refusedBy(cluster: TestCluster): Promise<number> {
+  return (await listAgents(cluster)).agents[0]?.refused_messages ?? -1
+}
+
+const lines = (file: string): string[] => {
+  try {
+    return readFileSync(file, 'utf8').trim().split('\n')
+  } catch {
+    return []
+  }
+}
+
+const warningsOf = async (agent: RunningCommand): Promise<string[]> => {
+  agent.child.kill('SIGKILL')
+  const { stderr } = await agent.ended
+  return stderr.split('\n').filter((line) => line.includes('refused a message'))
+}
+
+const noHeader = { epoch: 0, number: 0, acknowledged: 0 }
+
+describe('a stranger at the broker', () => {
+  it('row 97: with another token runs nothing and completes nothing', async () => {
+    const cluster = await startTestCluster()
+    const agent = await cluster.agent('first', '--cores', '1')
+    const { client } = await startStranger(cluster)
+    const session = new Session([await cluster.connect()], { id: 'watched' })
+    onTestFinished(() => session.close())
+    const begun = join(cluster.folder, 'begun')
+    const task = new ComputeTask({ uid: 'slow', function: work, args: [begun, 'slow', 60_000] })
+    await session.submitTasks([task])
+    await eventually(() => expect(lines(begun)).toEqual(['slow']))
+    const keys = deriveKeys('a token of somebody else', 'watched')
+    const subjects = sessionSubjects('watched')
+    const down = subjects.downTo('first')
+    const definition = { module: new URL('fixtures/cluster-tasks.ts', import.meta.url).href }
+    const jobs = {
+      kind: 'jobs',
+      definitions: [{ ...definition, name: 'work' }],
+      functions: [['forged', 1, 0, [begun, 'forged', 0]]],
+      others: [],
+    }
+    const cancel = { kind: 'cancel', jobs: [['slow', 1]], reason: 'forged' }
+    for (const payload of [jobs, cancel]) {
+      client.publish(down, seal(keys.toAgent, down, { ...noHeader, number: 1 }, payload))
+    }
+    const ends = subjects.endsOf('first')
+    const end = {
+      kind: 'ends',
+      agent: 'first',
+      ahead: 1,
+      completions: [['slow', 1, 0, 1, 'first/1', 'forged']],
+      ends: [],
+    }
+    client.publish(ends, seal(keys.toDriver, ends, { ...noHeader, number: 1 }, end))
+    await client.flush()
+    await eventually(async () => expect(await refusedBy(cluster)).toBe(2))
+    expect(task.state).toBe('RUNNING')
+    expect(lines(begun)).toEqual(['slow'])
+    expect(await warningsOf(agent)).toHaveLength(1)
+  })
+
+  it('row 97: that sends messages again, altered or elsewhere begins nothing twice', async () => {
+    const cluster = await startTestCluster()
+    await cluster.agent('first', '--cores', '1')
+    const { client, seen } = await startStranger(cluster)
+    const begun = join(cluster.folder, 'begun')
+    const again = async (messages: readonly Message[]): Promise<void> => {
+      for (const { subject, data } of messages) client.publish(subject, data)
+      await client.flush()
+    }
+    // Without the end of the session.
+    let ofFirst: Message[] | null = null
+    const run = async (value: string): Promise<unknown> => {
+      const session = new Session([await cluster.connect()], { id: 'again' })
+      try {
+        const task = new ComputeTask({ uid: 'one', function: work, args: [begun, value, 300] })
+        await session.submitTasks([task])
+        await eventually(() => expect(task.state).toBe('RUNNING'))
+        const messages = [...seen]
+        ofFirst ??= messages
+        await again(messages)
+        await again(messages.map(({ subject, data }) => ({ subject, data: altered(data) })))
+        await again(messages.map(({ data }) => ({ subject: agentSubject('first'), data })))
+        return await task
+      } finally {
+        await session.close()
+      }
+    }
+    expect(await run('first')).toBe('first')
+    // The first time attaches, the second time has somebody who listens to jobs.
+    for (const _ of [1, 2]) {
+      await again(ofFirst ?? [])
+      expect(await refusedBy(cluster)).toBeGreaterThan(0)
+    }
+    expect(lines(begun)).toEqual(['first'])
+    expect(await run('second')).toBe('second')
+    await again(ofFirst ?? [])
+    expect(await refusedBy(cluster)).toBeGreaterThan(0)
+    expect(lines(begun)).toEqual(['first', 'second'])
+  })
+
+  it('row 98: is refused when messages are malformed, unknown or of another version', async () => {
+    const cluster = await startTestCluster()
+    const agent = await cluster.agent('first', '--cores', '1')
+    const { client } = await startStranger(cluster)
+    const keys = deriveKeys(token, '')
+    const subject = agentSubject('first')
+    const malformed = [
+      new Uint8Array(),
+      randomBytes(10),
+      randomBytes(900_000),
+      seal(keys.toAgent, subject, noHeader, { kind: 'unheard of' }),
+      seal(keys.toAgent, subject, noHeader, { kind: 'attach', nonce: 7, sessionId: 'x' }),
+      ofVersion(9, keys.toAgent, subject),
+      ofVersion(9, keys.toAgent, subject),
+    ]
+    for (const data of malformed) client.publish(subject, data)
+    await client.flush()
+    await eventually(async () => expect(await refusedBy(cluster)).toBe(malformed.length))
+    const announce = setInterval(() => {
+      client.publish(announcementSubject, ofVersion(9, keys.toDriver, announcementSubject))
+    }, 50)
+    onTestFinished(() => clearInterval(announce))
+    expect((await listAgents(cluster)).unusable).toEqual([
+      `an agent speaks protocol 9, this one speaks ${protocolVersion}`,
+    ])
+    // The first that was refused, and the first of another version.
+    expect(await warningsOf(agent)).toHaveLength(2)
+  })
+
+  it('row 98: another version is an error with both numbers', () => {
+    const { toAgent } = deriveKeys(token, '')
+    const thrown = (): unknown => {
+      try {
+        return open(toAgent, 'subject', ofVersion(9, toAgent, 'subject'))
+      } catch (error) {
+        return error
+      }
+    }
+    expect(thrown()).toBeInstanceOf(VersionMismatchError)
+    expect(thrown()).toMatchObject({ ours: protocolVersion, theirs: 9 })
+  })
+})
+
+function altered(data: Uint8Array): Uint8Array {
+  const copy = data.slice()
+  copy[copy.length - 1] = (copy.at(-1) ?? 0) ^ 1
+  return copy
+}
+
+/** Signed as every version does it. */
+function ofVersion(version: number, key: Buffer, subject: string): Buffer {
+  const message = seal(key, subject, noHeader, { kind: 'ping' })
+  message[0] = version
+  const signature = createHmac('sha256', key)
+    .update(`${subject}\0`)
+    .update(message.subarray(0, 1))
+    .update(message.subarray(33))
+    .digest()
+  signature.copy(message, 1)
+  return message
+}
