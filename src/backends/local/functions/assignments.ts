@@ -232,6 +232,22 @@ export class Assignments {
     return this.#mailbox.passed(assignment.bank) > index
   }
 
+  /**
+   * Whether the worker runs the job or sends its result, and has begun no other. Stays so until the
+   * job has ended, if all that had not begun was revoked before.
+   */
+  isAt(assignment: Assignment, index: number): boolean {
+    const slot = assignment.slotOf(index)
+    if (this.hasPassed(assignment, index) && !this.#mailbox.isLeftToMessage(slot)) return false
+    const behind = this.#all.slice(this.#all.indexOf(assignment))
+    return behind.every((one) => {
+      for (let at = one === assignment ? index + 1 : 0; at < one.count; at++) {
+        if (this.#mailbox.hasBegun(one.slotOf(at))) return false
+      }
+      return true
+    })
+  }
+
   /** Whether the job had not begun, and now never will. */
   revoke(assignment: Assignment, index: number): boolean {
     return !assignment.isOver(index) && this.#mailbox.revoke(assignment.slotOf(index))

@@ -65,7 +65,7 @@ const killGraceMs = 5000
 const abortGraceMs = 1000
 const mostUnbegun = 5
 
-type EndReport = (job: Job) => TaskReport
+type EndReport = (job: Job) => TaskReport | null
 
 type StoppedJob = Pick<RunningJob, 'assignment' | 'index' | 'job'>
 
@@ -226,12 +226,12 @@ export class PooledWorker {
     const { assignment, index, job } = one
     if (assignment.forcedEnd?.index === index) return
     const slot = assignment.slotOf(index)
-    if (this.#listening !== slot || this.#isEnding) return this.#end(() => report)
+    if (this.#listening !== slot || this.#isEnding) return this.#endFor(one, report)
     assignment.forcedEnd = { index, report }
     this.#giveBack()
     this.#link.abort({ abort: slot, reason: toErrorRecord(error) })
     this.#cancelAbort = this.#options.clock.after(abortGraceMs, () => {
-      if (assignment.indexOf(job) !== -1) this.#end(() => report)
+      if (assignment.indexOf(job) !== -1) this.#endFor(one, report)
     })
   }
 
@@ -252,7 +252,7 @@ export class PooledWorker {
       assignment.finish()
     }
     this.#link.setBusy(true)
-    this.#end(() => ({ kind: 'cancel', reason, facts }))
+    this.#endWith(() => ({ kind: 'cancel', reason, facts }))
   }
 
   /** The worker has exited, or its exit has been awaited long enough. */
@@ -358,11 +358,20 @@ export class PooledWorker {
     this.#owner.advance()
   }
 
-  /** Takes back jobs that have not begun first, so that none of them begins and is lost. */
-  #end(endReport: EndReport): void {
+  /**
+   * Ends the worker for this job alone: first takes back what it has not begun, and then leaves it
+   * alone if it has ended the job meanwhile, because it may have begun another one.
+   */
+  #endFor({ assignment, index, job }: StoppedJob, report: TaskReport): void {
+    const jobs = this.#assignments.revokeAll()
+    const isAtJob = this.#assignments.isAt(assignment, index)
+    if (isAtJob) this.#endWith((one) => (one === job ? report : null))
+    this.#giveBack(jobs)
+  }
+
+  #endWith(endReport: EndReport): void {
     this.#isEnding = true
     this.#endReport ??= endReport
-    this.#giveBack()
     this.#kill()
   }
 
@@ -384,8 +393,7 @@ export class PooledWorker {
     this.#exit({ isLeftBehind: true })
   }
 
-  #giveBack(): void {
-    const jobs = this.#assignments.revokeAll()
+  #giveBack(jobs = this.#assignments.revokeAll()): void {
     if (jobs.length > 0) this.#options.listener.giveBack(jobs)
     for (const assignment of this.#assignments.all) assignment.finish()
   }

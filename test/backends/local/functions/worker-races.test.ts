@@ -2,7 +2,7 @@ import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import type { Job } from '../../../../src/backends/backend.ts'
 import { systemClock, sleep } from '../../../../src/foundation/clock.ts'
-import { addLater, echo, exitIf, spin, spinIf, throwLater } from './fixtures/functions.ts'
+import { addLater, echo, exitIf, spin, spinFor, spinIf, throwLater } from './fixtures/functions.ts'
 import { PoolDriver } from './pool-driver.ts'
 import { assertProperty } from '../../../property.ts'
 
@@ -63,4 +63,30 @@ describe.for(['thread', 'process'] as const)('races, isolation %s', (isolation) 
       { numRuns: isolation === 'thread' ? 8 : 4, longRuns: 60 },
     )
   })
+})
+
+it('row 23: a cancel at the moment of the end never ends the next job', async () => {
+  const driver = new PoolDriver({ isolation: 'thread', size: 1, batchSize: 2 })
+  const flags = new Int32Array(new SharedArrayBuffer(4))
+  const found = new Set<string>()
+  // Moves towards the moment of the end, from both sides.
+  let delayMs = 0.2
+  for (let round = 0; round < 100; round++) {
+    await driver.run(spinFor, flags, 0)
+    Atomics.store(flags, 0, 0)
+    const [job, next] = driver.submit(spinFor, [
+      [flags, 0.2],
+      [flags, 1],
+    ])
+    while (Atomics.load(flags, 0) === 0);
+    spinFor(new Int32Array(1), delayMs)
+    driver.cancel(job)
+    const kinds = (await driver.allEnded([job, next])).map(({ kind }) => kind)
+    delayMs *= kinds[0] === 'cancel' ? 1.02 : 0.98
+    found.add(kinds.join())
+  }
+  found.delete('complete,complete')
+  found.delete('cancel,complete')
+  expect([...found]).toEqual([])
+  await driver.expectAllOver()
 })

@@ -1,0 +1,167 @@
+import { describe, expect, it } from 'vitest'
+import type { Job, TaskReport } from '../../../../src/backends/backend.ts'
+import type { ExecutorListener } from '../../../../src/backends/local/executor.ts'
+import { Assignment } from '../../../../src/backends/local/functions/assignments.ts'
+import { JobDurations } from '../../../../src/backends/local/functions/batch-size.ts'
+import { bankSize, Mailbox } from '../../../../src/backends/local/functions/mailbox.ts'
+import { PooledWorker } from '../../../../src/backends/local/functions/pooled-worker.ts'
+import type { WorkerLinkListener } from '../../../../src/backends/local/functions/protocol.ts'
+import { machineMs } from '../../../../src/backends/local/machine-time.ts'
+import { ManualClock } from '../../../../src/testing/manual-clock.ts'
+import { echo } from './fixtures/functions.ts'
+import { toJob } from './pool-driver.ts'
+
+/** Its worker acts between two steps of the pool, at the moment that a test chooses. */
+class SteppedMailbox extends Mailbox {
+  onRevoke: (slot: number) => void = () => {}
+
+  override revoke(slot: number): boolean {
+    this.onRevoke(slot)
+    return super.revoke(slot)
+  }
+}
+
+/** A worker that the test plays: it moves on to the next job exactly when it is told to. */
+class PlayedWorker {
+  readonly mailbox = new SteppedMailbox()
+  readonly clock = new ManualClock()
+  readonly reports = new Map<Job, TaskReport[]>()
+  readonly givenBack: Job[] = []
+  readonly worker: PooledWorker
+  isKilled = false
+  #link: WorkerLinkListener | undefined
+  readonly #listener: ExecutorListener = {
+    report: (job, report) => {
+      this.reports.set(job, [...(this.reports.get(job) ?? []), report])
+    },
+    resultDropped: () => {},
+    notice: () => {},
+    giveBack: (jobs) => void this.givenBack.push(...jobs),
+    finish: () => {},
+  }
+
+  constructor() {
+    this.worker = new PooledWorker(
+      'n/w1',
+      {
+        clock: this.clock,
+        durations: new JobDurations(),
+        nodeId: 'n',
+        listener: this.#listener,
+        importTimeoutSeconds: 60,
+        beginDeadlineMs: 10_000,
+        unbegun: new WeakMap(),
+        leftBehind: { count: 0 },
+        onIgnoredMessage: () => {},
+        connect: (_, link) => {
+          this.#link = link
+          return {
+            mailbox: this.mailbox,
+            post: () => {},
+            abort: () => {},
+            setBusy: () => {},
+            kill: () => (this.isKilled = true),
+          }
+        },
+      },
+      { begin: () => {}, end: () => {}, advance: () => {} },
+    )
+    this.#link?.message({ kind: 'ready' })
+  }
+
+  give(...jobs: Job[]): void {
+    this.worker.take(new Assignment({ jobs, gpuIds: [] }, this.#listener))
+  }
+
+  begin(slot: number, startedAt = machineMs()): void {
+    this.mailbox.starts[slot] = startedAt
+    expect(this.mailbox.begin(slot)).toBe(true)
+  }
+
+  end(slot: number, value: string): void {
+    this.mailbox.ends[slot] = machineMs()
+    this.mailbox.write(slot, value)
+    this.mailbox.pass(Math.floor(slot / bankSize), (slot % bankSize) + 1)
+  }
+
+  /** While the pool takes back what `next` holds, the worker ends `slot` and begins `next`. */
+  moveOnDuringRevoke(slot: number, next: number): void {
+    this.mailbox.onRevoke = (revoked) => {
+      if (revoked !== next) return
+      this.mailbox.onRevoke = () => {}
+      this.end(slot, `value ${slot}`)
+      this.begin(next)
+    }
+  }
+
+  listen(slot: number): void {
+    this.#link?.message({ kind: 'listens', slot })
+  }
+
+  /** Ends the job, unless the worker was killed while it ran. */
+  finish(slot: number): void {
+    if (this.isKilled) return this.#link?.exit({ code: 1 })
+    this.end(slot, `value ${slot}`)
+    this.#link?.message({ kind: 'passed' })
+  }
+
+  endOf(job: Job): TaskReport | undefined {
+    return this.reports.get(job)?.at(-1)
+  }
+}
+
+describe('a worker that moves on to the next job while it is to be ended', () => {
+  it('the cancel of a job never ends the next one', () => {
+    const played = new PlayedWorker()
+    const [job, next] = [toJob(echo, ['a']), toJob(echo, ['b'])]
+    played.give(job, next)
+    played.begin(0)
+    played.moveOnDuringRevoke(0, 1)
+    played.worker.cancel(job, 'of the first')
+    played.finish(1)
+    expect(played.endOf(next)).toMatchObject({ kind: 'complete', value: 'value 1' })
+    expect(played.endOf(job)).toMatchObject({ kind: 'complete', value: 'value 0' })
+    expect(played.isKilled).toBe(false)
+  })
+
+  it('the time-out of a job never ends the next one', () => {
+    const played = new PlayedWorker()
+    const [job, next] = [toJob(echo, ['a'], { timeoutSeconds: 1 }), toJob(echo, ['b'])]
+    played.give(job, next)
+    played.begin(0, machineMs() - 2000)
+    played.moveOnDuringRevoke(0, 1)
+    played.worker.poll()
+    played.finish(1)
+    expect(played.endOf(next)).toMatchObject({ kind: 'complete', value: 'value 1' })
+    expect(played.endOf(job)).toMatchObject({ kind: 'complete', value: 'value 0' })
+  })
+
+  it('the end of the time to listen never ends a job of the next batch', async () => {
+    const played = new PlayedWorker()
+    const [job, next] = [toJob(echo, ['a']), toJob(echo, ['b'])]
+    played.give(job)
+    played.begin(0)
+    played.worker.poll()
+    played.listen(0)
+    played.worker.cancel(job, 'of the first')
+    played.give(next)
+    played.moveOnDuringRevoke(0, bankSize)
+    await played.clock.advance(1000)
+    played.finish(bankSize)
+    expect(played.endOf(next)).toMatchObject({ kind: 'complete', value: `value ${bankSize}` })
+    expect(played.endOf(job)).toMatchObject({ kind: 'cancel', reason: 'of the first' })
+  })
+
+  it('a job that ended meanwhile costs no worker, and what waited behind it is given back', () => {
+    const played = new PlayedWorker()
+    const [job, next] = [toJob(echo, ['a']), toJob(echo, ['b'])]
+    played.give(job, next)
+    played.begin(0)
+    played.mailbox.onRevoke = (slot) => slot === 1 && played.end(0, 'value 0')
+    played.worker.cancel(job, 'of the first')
+    expect(played.isKilled).toBe(false)
+    expect(played.givenBack.map(({ uid }) => uid)).toEqual([next.uid])
+    played.worker.poll()
+    expect(played.endOf(job)).toMatchObject({ kind: 'complete', value: 'value 0' })
+  })
+})
