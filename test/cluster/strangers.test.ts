@@ -31,7 +31,7 @@ async function startStranger(
   onTestFinished(() => client.close())
   const seen: Message[] = []
   client.subscribe('tutti1.>', {
-    callback: (_, { subject, data }) => void seen.push({ subject, data: data.slice() }),
+    callback: (_, { subject, data }) => void seen.push({ subject, data: Uint8Array.from(data) }),
   })
   await client.flush()
   return { client, seen }
