@@ -12,6 +12,7 @@ import { fileURLToPath } from 'node:url'
 /** System commands that tests need, their Debian packages, and the tests that need them. */
 const services = [
   { command: 'nats-server', package: 'nats-server', tests: 'the tests of the cluster backend' },
+  { command: 'ip', package: 'iproute2', tests: 'the cluster tests that cut links between hosts' },
   { command: 'strace', package: 'strace', tests: 'the checkpoint tests that count system calls' },
 ]
 

@@ -37,7 +37,7 @@ export const startProgram = (
 export const runRedirected = (to: string, ...args: readonly string[]): Promise<CommandEnd> =>
   watch(spawn('sh', ['-c', `exec "$0" "$@" ${to}`, process.execPath, main, ...args])).ended
 
-function watch(child: ChildProcessWithoutNullStreams): RunningCommand {
+export function watch(child: ChildProcessWithoutNullStreams): RunningCommand {
   let [stdout, stderr] = ['', '']
   const waiting: { text: string; resolve: () => void }[] = []
   const look = (): void => {

@@ -1,10 +1,6 @@
-import { type ChildProcess, spawn } from 'node:child_process'
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
-import { connect, createServer } from 'node:net'
-import { tmpdir } from 'node:os'
+import { readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { findNatsServer } from '../../src/cluster/broker/nats-server.ts'
 import { ClusterBackend } from '../../src/cluster/cluster-backend.ts'
 import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
@@ -12,63 +8,8 @@ import { startCommand } from '../cli/run-command.ts'
 import { eventually } from '../eventually.ts'
 import { large, work } from './fixtures/cluster-tasks.ts'
 import { echo } from '../../src/testing/contract-tasks.ts'
+import { freePort, RestartableServer } from './restartable-server.ts'
 import { token } from './test-token.ts'
-
-async function freePort(): Promise<number> {
-  const server = createServer()
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
-  const address = server.address()
-  await new Promise<void>((resolve) => server.close(() => resolve()))
-  return typeof address === 'object' && address !== null ? address.port : 0
-}
-
-/** A server that can be killed and started again on its port and store. */
-class RestartableServer {
-  readonly folder = mkdtempSync(join(tmpdir(), 'tutti-broker-'))
-  readonly port: number
-  #child: ChildProcess | null = null
-
-  constructor(port: number, settings = '') {
-    this.port = port
-    writeFileSync(
-      join(this.folder, 'server.conf'),
-      `listen: "127.0.0.1:${port}"\njetstream { store_dir: "${this.folder}/store" }\n` +
-        `authorization { token: "${token}" }\n${settings}\n`,
-    )
-    onTestFinished(async () => {
-      await this.kill()
-      rmSync(this.folder, { recursive: true, force: true })
-    })
-  }
-
-  get url(): string {
-    return `nats://127.0.0.1:${this.port}`
-  }
-
-  async start(): Promise<void> {
-    this.#child = spawn(findNatsServer(), ['-c', join(this.folder, 'server.conf')], {
-      stdio: 'ignore',
-    })
-    await eventually(
-      () =>
-        new Promise<void>((resolve, reject) => {
-          const socket = connect(this.port, '127.0.0.1', () => {
-            socket.destroy()
-            resolve()
-          })
-          socket.on('error', reject)
-        }),
-    )
-  }
-
-  async kill(): Promise<void> {
-    const child = this.#child
-    if (child === null || child.exitCode !== null || child.signalCode !== null) return
-    const ended = new Promise((resolve) => child.on('exit', resolve))
-    child.kill('SIGKILL')
-    await ended
-  }
-}
 
 async function startAgent(server: RestartableServer, name: string): Promise<void> {
   const tokenFile = join(server.folder, 'token')
@@ -120,7 +61,7 @@ describe('a broker that is killed and started again', () => {
 })
 
 it('messages stay below the limit of the broker; larger values are stored', async () => {
-  const server = new RestartableServer(await freePort(), 'max_payload: 32768')
+  const server = new RestartableServer(await freePort(), { settings: 'max_payload: 32768' })
   await server.start()
   await startAgent(server, 'only')
   const session = new Session([await ClusterBackend.create({ servers: server.url, token })])

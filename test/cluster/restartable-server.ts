@@ -1,0 +1,80 @@
+/** A nats-server of a test: its own port, store and configuration. */
+
+import { type ChildProcess, spawn } from 'node:child_process'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { connect, createServer } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { onTestFinished } from 'vitest'
+import { findNatsServer } from '../../src/cluster/broker/nats-server.ts'
+import { eventually } from '../eventually.ts'
+import { token } from './test-token.ts'
+
+export async function freePort(): Promise<number> {
+  const server = createServer()
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  const address = server.address()
+  await new Promise<void>((resolve) => server.close(() => resolve()))
+  return typeof address === 'object' && address !== null ? address.port : 0
+}
+
+export interface ServerOptions {
+  readonly host?: string
+  /** Instead of the token of the tests. */
+  readonly authorization?: string
+  /** Instead of a store in the server's folder. */
+  readonly jetstream?: string
+  readonly settings?: string
+}
+
+/** A server that can be killed and started again on its port and store. */
+export class RestartableServer {
+  readonly folder = mkdtempSync(join(tmpdir(), 'tutti-broker-'))
+  readonly port: number
+  readonly host: string
+  #child: ChildProcess | null = null
+
+  constructor(port: number, options: ServerOptions = {}) {
+    const { host = '127.0.0.1', authorization = `authorization { token: "${token}" }` } = options
+    this.port = port
+    this.host = host
+    writeFileSync(
+      join(this.folder, 'server.conf'),
+      `listen: "${host}:${port}"\n${authorization}\n` +
+        (options.jetstream ?? `jetstream { store_dir: "${this.folder}/store" }\n`) +
+        `${options.settings ?? ''}\n`,
+    )
+    onTestFinished(async () => {
+      await this.kill()
+      rmSync(this.folder, { recursive: true, force: true })
+    })
+  }
+
+  get url(): string {
+    return `nats://${this.host}:${this.port}`
+  }
+
+  async start(): Promise<void> {
+    this.#child = spawn(findNatsServer(), ['-c', join(this.folder, 'server.conf')], {
+      stdio: 'ignore',
+    })
+    await eventually(
+      () =>
+        new Promise<void>((resolve, reject) => {
+          const socket = connect(this.port, this.host, () => {
+            socket.destroy()
+            resolve()
+          })
+          socket.on('error', reject)
+        }),
+    )
+  }
+
+  async kill(): Promise<void> {
+    const child = this.#child
+    if (child === null || child.exitCode !== null || child.signalCode !== null) return
+    const ended = new Promise((resolve) => child.on('exit', resolve))
+    child.kill('SIGKILL')
+    await ended
+  }
+}
