@@ -11,6 +11,7 @@ import type {
 } from '../backends/backend.ts'
 import type { ResourceSample, ResourceSampler } from '../backends/sampling/sampler.ts'
 import { sleep } from '../foundation/clock.ts'
+import { messageOf } from '../foundation/errors.ts'
 import { isEntryModule } from '../tasks/define-task.ts'
 import type { TaskSpec } from '../tasks/spec.ts'
 import type { Broker } from './broker/broker.ts'
@@ -23,6 +24,7 @@ import {
 import { AgentDirectory, type KnownAgent } from './driver/agent-directory.ts'
 import { DriverSession } from './driver/driver-session.ts'
 import { couldRun } from './driver/placement-node.ts'
+import { removeExpiredSessions } from './driver/session-owner.ts'
 import { type LocalCluster, type LocalClusterOptions, startLocalCluster } from './local-cluster.ts'
 import { deriveKeys } from './wire/envelope.ts'
 
@@ -237,6 +239,9 @@ async function connectCluster(
   const directory = new AgentDirectory({ broker, keys, clock, log, lossSeconds })
   const backend = new ClusterBackend({ options, broker, directory, local })
   directory.discover()
+  removeExpiredSessions(broker, clock.now()).catch((error: unknown) => {
+    log.warn('StreamNotRemoved', messageOf(error))
+  })
   await sleep(clock, discoveryMs)
   return backend
 }

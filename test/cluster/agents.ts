@@ -4,9 +4,11 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { onTestFinished } from 'vitest'
+import { findAgents } from '../../src/cluster/agent-list.ts'
 import { type NatsServer, startNatsServer } from '../../src/cluster/broker/nats-server.ts'
 import { ClusterBackend } from '../../src/cluster/cluster-backend.ts'
 import type { ClusterBackendOptions } from '../../src/cluster/cluster-options.ts'
+import type { Announcement } from '../../src/cluster/wire/messages.ts'
 import { systemClock } from '../../src/foundation/clock.ts'
 import { type RunningCommand, startCommand } from '../cli/run-command.ts'
 import { token } from './test-token.ts'
@@ -16,7 +18,25 @@ export interface TestCluster {
   readonly folder: string
   readonly tokenFile: string
   agent(name: string, ...args: readonly string[]): Promise<RunningCommand>
+  /** Those that announce themselves. */
+  agents(): Promise<readonly Announcement[]>
   connect(options?: Partial<ClusterBackendOptions>): Promise<ClusterBackend>
+}
+
+/** A process of `tutti agent`, which ends with the test. */
+export async function startAgentOf(
+  url: string,
+  folder: string,
+  name: string,
+  ...args: readonly string[]
+): Promise<RunningCommand> {
+  const tokenFile = join(folder, 'token')
+  writeFileSync(tokenFile, `${token}\n`, { mode: 0o600 })
+  const connection = ['--connect', url, '--token-file', tokenFile]
+  const command = startCommand(['agent', ...connection, '--name', name, ...args])
+  onTestFinished(() => void command.child.kill('SIGKILL'))
+  await command.seen('is connected')
+  return command
 }
 
 /** Everything ends with the test. */
@@ -31,12 +51,9 @@ export async function startTestCluster(): Promise<TestCluster> {
     server,
     folder,
     tokenFile,
-    async agent(name, ...args) {
-      const connection = ['--connect', server.url, '--token-file', tokenFile]
-      const command = startCommand(['agent', ...connection, '--name', name, ...args])
-      onTestFinished(() => void command.child.kill('SIGKILL'))
-      await command.seen('is connected')
-      return command
+    agent: (name, ...args) => startAgentOf(server.url, folder, name, ...args),
+    async agents() {
+      return (await findAgents({ servers: server.url, token })).agents
     },
     connect: (options = {}) => ClusterBackend.create({ servers: server.url, token, ...options }),
   }

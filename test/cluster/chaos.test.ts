@@ -189,7 +189,7 @@ describe('a cluster whose parts fail at seeded moments', () => {
     expect(tooOften).toEqual([])
     await session.close()
     for (const { agent } of hosts) agent?.child.kill('SIGTERM')
-    await Promise.all(hosts.map(({ agent }) => agent?.ended))
+    for (const { agent } of hosts) await agent?.ended
     await eventually(() => expect(cluster.processes()).toEqual([]))
     expect(await storedNames(server.url)).toEqual([])
     expect(readdirSync(join(server.folder, 'work'))).toEqual([])

@@ -35,19 +35,24 @@ export class RestartableServer {
   #child: ChildProcess | null = null
 
   constructor(port: number, options: ServerOptions = {}) {
-    const { host = '127.0.0.1', authorization = `authorization { token: "${token}" }` } = options
     this.port = port
-    this.host = host
-    writeFileSync(
-      join(this.folder, 'server.conf'),
-      `listen: "${host}:${port}"\n${authorization}\n` +
-        (options.jetstream ?? `jetstream { store_dir: "${this.folder}/store" }\n`) +
-        `${options.settings ?? ''}\n`,
-    )
+    this.host = options.host ?? '127.0.0.1'
+    this.configure(options)
     onTestFinished(async () => {
       await this.kill()
       rmSync(this.folder, { recursive: true, force: true })
     })
+  }
+
+  /** From its next start on. */
+  configure(options: ServerOptions): void {
+    const { authorization = `authorization { token: "${token}" }` } = options
+    writeFileSync(
+      join(this.folder, 'server.conf'),
+      `listen: "${this.host}:${this.port}"\n${authorization}\n` +
+        (options.jetstream ?? `jetstream { store_dir: "${this.folder}/store" }\n`) +
+        `${options.settings ?? ''}\n`,
+    )
   }
 
   get url(): string {

@@ -1,21 +1,25 @@
 /** One session on an agent: its jobs, from their arrival to the end that the stream has. */
 
 import { join } from 'node:path'
-import type {
-  BackendListener,
-  Connection,
-  Job,
-  Notice,
-  TaskReport,
+import {
+  type BackendListener,
+  type Connection,
+  type Job,
+  type Notice,
+  type TaskReport,
+  toEventNotice,
 } from '../../backends/backend.ts'
 import { JobQueue } from '../../backends/local/job-queue.ts'
+import { BackendThrottled } from '../../events/library-events.ts'
 import type { Clock } from '../../foundation/clock.ts'
+import { messageOf } from '../../foundation/errors.ts'
 import type { TaskSpec } from '../../tasks/spec.ts'
 import type { Broker } from '../broker/broker.ts'
-import { type Keys, newEpoch } from '../wire/envelope.ts'
+import { type Keys, newEpoch, open } from '../wire/envelope.ts'
 import { payloadLimit, toFunctionSpec } from '../wire/job-batches.ts'
 import type {
   Attach,
+  Beat,
   DriverMessage,
   HeldJob,
   JobReference,
@@ -30,6 +34,7 @@ import { HeldAttempt } from './held-attempt.ts'
 import { SessionFolder } from './session-folder.ts'
 import { SessionModules } from './session-modules.ts'
 import { SessionReports } from './session-reports.ts'
+import { SessionStream } from './session-stream.ts'
 import type { UnpackedBundles } from './unpacked-bundles.ts'
 
 export interface AgentSessionOptions {
@@ -61,17 +66,18 @@ export class AgentSession implements BackendListener {
   readonly subjects: SessionSubjects
   /** Names this use of the agent: its messages with ends are counted from 1. */
   readonly endsEpoch: number
+  readonly outbox: EndsOutbox
+  driverEpoch = 0
   readonly #options: AgentSessionOptions
   readonly #connection: Connection
   readonly #held = new Map<string, HeldAttempt>()
   /** Ends that are not recorded by the driver yet: uid to attempt. */
   readonly #ended = new Map<string, number>()
   readonly #waiting = new JobQueue<HeldAttempt>()
-  readonly #outbox: EndsOutbox
+  readonly #stream: SessionStream
   readonly #unsubscribe: (() => void)[] = []
   readonly #folder: SessionFolder
   #link!: ReliableLink
-  #driverEpoch = 0
   #beats = 0
   #attach: Attach
   #sequence = 0
@@ -97,7 +103,8 @@ export class AgentSession implements BackendListener {
     const own = { sessionId: this.id, bucket: this.subjects.stream }
     this.#modules = new SessionModules({ ...options, ...own })
     this.#connection = options.connect(this)
-    this.#outbox = new EndsOutbox({
+    this.#stream = new SessionStream(broker, this.subjects)
+    this.outbox = new EndsOutbox({
       agent,
       epoch: this.endsEpoch,
       key: keys.toDriver,
@@ -106,28 +113,25 @@ export class AgentSession implements BackendListener {
       broker,
       clock,
       ahead: () => options.offer(this).ahead,
-      openStream: () => this.openStream(),
+      openStream: () => this.#stream.openAgain(this.#attach.resultTtlSeconds),
       onFlush: () => this.#reports.sendEvents(),
       restorePaths: (text) => options.bundles.restorePaths(text),
-      onProblem: options.onProblem,
+      onProblem: (error) => this.#throttle(error),
     })
     this.#reports = new SessionReports({
       clock,
       isHeld: (held) => this.#held.get(held.uid) === held,
-      head: () => ({ offer: options.offer(this), endMessages: this.#outbox.messages }),
+      head: () => ({ offer: options.offer(this), endMessages: this.outbox.messages }),
       limitBytes: () => payloadLimit(broker.maxPayload),
       send: (payload) => void this.#link.send(this.subjects.upFrom(agent), payload),
       onDropped: (type) => options.onProblem(new Error(`an event ${type} is too large`)),
     })
-    const down = this.subjects.downTo(agent)
+    const { downTo, beat } = this.subjects
     this.#unsubscribe.push(
-      broker.subscribe(down, ({ subject, data }) => this.#link.receive(subject, data)),
+      broker.subscribe(downTo(agent), ({ subject, data }) => this.#link.receive(subject, data)),
+      broker.subscribe(beat, ({ subject, data }) => this.#takeBeat(subject, data)),
     )
     this.attachTo(attach)
-  }
-
-  get driverEpoch(): number {
-    return this.#driverEpoch
   }
 
   /** Whether it wants more than it has: it counts when the node is shared. */
@@ -144,21 +148,8 @@ export class AgentSession implements BackendListener {
     return this.#runningCores
   }
 
-  /** Jobs that ended per second, lately; `null` before the first measurement. */
-  get rate(): number | null {
-    return this.#outbox.rate
-  }
-
   get waitingJobs(): number {
     return this.#waiting.length
-  }
-
-  get endMessages(): number {
-    return this.#outbox.messages
-  }
-
-  get unrecorded(): readonly number[] {
-    return this.#outbox.unrecorded
   }
 
   get heldJobs(): readonly HeldJob[] {
@@ -169,8 +160,8 @@ export class AgentSession implements BackendListener {
   attachTo(attach: Attach): void {
     const { clock, keys, broker, agent } = this.#options
     this.#attach = attach
-    if (this.#driverEpoch !== attach.epoch) this.#beats = 0
-    this.#driverEpoch = attach.epoch
+    if (this.driverEpoch !== attach.epoch) this.#beats = 0
+    this.driverEpoch = attach.epoch
     this.#heardMs = clock.monotonicMs()
     this.#reports.reset()
     this.#link = new ReliableLink({
@@ -185,21 +176,6 @@ export class AgentSession implements BackendListener {
     })
   }
 
-  openStream(): Promise<boolean> {
-    const { broker } = this.#options
-    const { stream, allEnds, used } = this.subjects
-    return broker.store.openStream(stream, [allEnds, used], this.#attach.resultTtlSeconds)
-  }
-
-  /** The driver is alive. */
-  beat(epoch: number, number: number, hasWaiting: boolean): void {
-    if (epoch !== this.#driverEpoch) return
-    if (number <= this.#beats) return this.#options.onRefusedMessage('it was sent before')
-    this.#beats = number
-    this.#heardMs = this.#options.clock.monotonicMs()
-    this.#hasWaitingAtDriver = hasWaiting
-  }
-
   /** Called every half second. `true` when the session's driver is gone for good. */
   tick(nowMs: number): boolean {
     this.#link.tick()
@@ -210,7 +186,7 @@ export class AgentSession implements BackendListener {
 
   reconnected(): void {
     this.#link.resend()
-    this.#outbox.resend()
+    this.outbox.resend()
   }
 
   /**
@@ -219,7 +195,8 @@ export class AgentSession implements BackendListener {
    */
   begin(mostCores: number): number {
     const nowMs = this.#options.clock.monotonicMs()
-    if (this.#endings !== null || nowMs - this.#lastHeardMs > silenceMs) return 0
+    if (this.#endings !== null || this.outbox.isBlocked) return 0
+    if (nowMs - this.#lastHeardMs > silenceMs) return 0
     const jobs: HeldAttempt[] = []
     let cores = 0
     while (cores < mostCores) {
@@ -271,10 +248,33 @@ export class AgentSession implements BackendListener {
       this.#end(held, { kind: 'cancel', reason }, this.#options.clock.monotonicMs())
     }
     await this.#connection.release(reason)
-    if (isAbandoned) await this.#outbox.settle()
+    if (isAbandoned) await this.outbox.settle(() => this.#stream.isGone())
     for (const unsubscribe of this.#unsubscribe) unsubscribe()
     this.#folder.remove()
     this.#modules.leave()
+  }
+
+  /** The broker does not store ends: what runs goes on, and nothing new is begun. */
+  #throttle(error: unknown): void {
+    if (this.outbox.isBlocked) return
+    const reason = `the broker does not store ends: ${messageOf(error)}`
+    this.notice(toEventNotice(BackendThrottled, { reason, limit: 0 }))
+    this.#options.onProblem(error)
+  }
+
+  /** The driver is alive. */
+  #takeBeat(subject: string, data: Uint8Array): void {
+    const { keys, clock, onRefusedMessage } = this.#options
+    try {
+      const { epoch, number, payload } = open(keys.toAgent, subject, data)
+      if (epoch !== this.driverEpoch) return
+      if (number <= this.#beats) return onRefusedMessage('it was sent before')
+      this.#beats = number
+      this.#heardMs = clock.monotonicMs()
+      this.#hasWaitingAtDriver = (payload as Beat).hasWaiting
+    } catch (error) {
+      onRefusedMessage(messageOf(error))
+    }
   }
 
   get #lastHeardMs(): number {
@@ -286,7 +286,7 @@ export class AgentSession implements BackendListener {
     else if (message.kind === 'recall') {
       this.#giveBack(message.jobs.map(([uid]) => this.#held.get(uid)))
     } else if (message.kind === 'recorded') {
-      for (const uid of this.#outbox.recorded(message.through)) this.#ended.delete(uid)
+      for (const uid of this.outbox.recorded(message.through)) this.#ended.delete(uid)
     } else {
       for (const one of message.functions) {
         this.#hold(one[0], one[1], toFunctionSpec(one, message.definitions))
@@ -365,7 +365,7 @@ export class AgentSession implements BackendListener {
     this.#held.delete(uid)
     this.#ended.set(uid, attempt)
     if (held.hasBegun) this.#runningCores -= held.spec.resources.cores
-    this.#outbox.add(held, report, atMs)
+    this.outbox.add(held, report, atMs)
     this.#options.onChange()
   }
 

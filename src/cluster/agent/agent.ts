@@ -23,7 +23,6 @@ import type {
   Announcement,
   Attach,
   Attached,
-  Beat,
   Challenged,
   Detach,
   Detached,
@@ -227,8 +226,8 @@ export class Agent {
       offer: this.#offer(session),
       held: session.heldJobs,
       endsEpoch: session.endsEpoch,
-      endMessages: session.endMessages,
-      unrecorded: session.unrecorded,
+      endMessages: session.outbox.messages,
+      unrecorded: session.outbox.unrecorded,
     }
   }
 
@@ -252,16 +251,6 @@ export class Agent {
       onProblem: (error) => this.#problem(error),
     })
     this.#sessions.set(attach.sessionId, session)
-    const { beat } = session.subjects
-    const unsubscribe = broker.subscribe(beat, ({ subject, data }) => {
-      try {
-        const { epoch, number, payload } = open(keys.toAgent, subject, data)
-        session.beat(epoch, number, (payload as Beat).hasWaiting)
-      } catch (error) {
-        this.#refuseMessage(messageOf(error))
-      }
-    })
-    this.#unsubscribe.push(unsubscribe)
   }
 
   async #detach({ sessionId, epoch, reason }: Detach): Promise<Detached> {
@@ -301,9 +290,9 @@ export class Agent {
     const running = this.#runningCores()
     const own = session.runningCores
     const ahead =
-      session.rate === null
+      session.outbox.rate === null
         ? 2 * cores
-        : Math.min(mostAhead, Math.max(1, Math.ceil(session.rate * aheadSeconds)))
+        : Math.min(mostAhead, Math.max(1, Math.ceil(session.outbox.rate * aheadSeconds)))
     // What others use is not offered, so that a driver prefers a node where it can begin at once.
     const free = Math.max(0, cores - running)
     return {
@@ -338,7 +327,7 @@ export class Agent {
   /** Gives the backend as much as it can run, a bit of each session in turn. */
   #feed(): void {
     const sessions = [...this.#sessions.values()]
-    const rate = sessions.reduce((sum, session) => sum + (session.rate ?? 0), 0)
+    const rate = sessions.reduce((sum, session) => sum + (session.outbox.rate ?? 0), 0)
     const fed = Math.min(mostAhead, Math.floor(rate * fedSeconds))
     let room = this.#options.facts.cores + fed - this.#runningCores()
     while (room > 0) {

@@ -29,7 +29,7 @@ export interface EndsOutboxOptions {
   readonly onFlush: () => void
   /** For errors: the paths of the sender instead of those of this node. */
   readonly restorePaths: (text: string) => string
-  /** The broker does not store what is sent, and why. */
+  /** The broker does not store what is sent, and why; called for every failure. */
   readonly onProblem: (error: unknown) => void
 }
 
@@ -70,6 +70,8 @@ export class EndsOutbox {
   /** Messages that the stream has and that are not recorded yet. */
   #stored: Omit<Message, 'data'>[] = []
   #settled: PromiseWithResolvers<void> | null = null
+  #isBlocked = false
+  #isGone: () => Promise<boolean> = () => Promise.resolve(false)
   /** Values on their way to the object store. */
   #uploads = 0
 
@@ -87,6 +89,11 @@ export class EndsOutbox {
     // A burst that is over counts no more.
     if (this.#options.clock.monotonicMs() - this.#rateFromMs > staleMs) this.#measureRate()
     return this.#rate
+  }
+
+  /** Whether the broker refuses to store messages, such as when its disk is full. */
+  get isBlocked(): boolean {
+    return this.#isBlocked
   }
 
   /** How many messages were sent. */
@@ -123,8 +130,9 @@ export class EndsOutbox {
     return done.flatMap(({ uids }) => uids)
   }
 
-  /** Resolves when the stream has everything. */
-  async settle(): Promise<void> {
+  /** Resolves when the stream has everything, or is gone for good. */
+  async settle(isGone: () => Promise<boolean>): Promise<void> {
+    this.#isGone = isGone
     this.#flush()
     while (this.#unstored.size > 0 || this.#uploads > 0) {
       this.#settled ??= Promise.withResolvers()
@@ -175,14 +183,20 @@ export class EndsOutbox {
     const { number, data } = message
     try {
       await broker.store.append(subject, data, appendMs)
+      this.#isBlocked = false
       if (!this.#unstored.delete(number)) return
       this.#stored.push({ number, uids: message.uids })
       this.#progressed()
     } catch (error) {
       if (!this.#unstored.has(number)) return
-      onProblem(error)
+      if (broker.isConnected) {
+        onProblem(error)
+        this.#isBlocked = true
+      }
       await sleep(clock, retryMs)
       if (!this.#unstored.has(number)) return
+      if (await this.#isGone().catch(() => false)) this.#unstored.clear()
+      if (!this.#unstored.has(number)) return this.#progressed()
       await openStream().catch(() => {})
       void this.#append(message)
     }

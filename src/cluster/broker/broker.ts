@@ -35,10 +35,21 @@ export interface StoredMessage {
   readonly data: Uint8Array
 }
 
+export interface StoredStream {
+  readonly name: string
+  readonly messages: number
+  /** When it was created, or got its last message; in seconds since the epoch. */
+  readonly usedAt: number
+  readonly maxAgeSeconds: number
+}
+
 /** Streams of messages and named objects, kept by the server on its disk. */
 export interface BrokerStore {
   /** Creates the stream unless it is there; `true` when it was created. */
   openStream(name: string, subjects: readonly string[], maxAgeSeconds: number): Promise<boolean>
+  hasStream(name: string): Promise<boolean>
+  /** All streams whose names begin so. */
+  listStreams(prefix: string): Promise<StoredStream[]>
   /** Publishes a message; resolves when a stream has it. Subscribers get it at once. */
   append(subject: string, data: Uint8Array, timeoutMs: number): Promise<void>
   /** The messages that the stream has now, in order. */

@@ -1,6 +1,8 @@
 /** The broker port on NATS. The only file that names its client. */
 
 import { readFileSync } from 'node:fs'
+import { isIP } from 'node:net'
+import { checkServerIdentity, type PeerCertificate } from 'node:tls'
 import type * as JetStream from '@nats-io/jetstream'
 import type { JetStreamClient, JetStreamManager } from '@nats-io/jetstream'
 import type * as ObjectStore from '@nats-io/obj'
@@ -16,6 +18,7 @@ import {
   type BrokerStore,
   NoResponderError,
   type StoredMessage,
+  type StoredStream,
 } from './broker.ts'
 
 export interface NatsOptions {
@@ -120,16 +123,35 @@ async function toConnectionOptions(
           : { token }
         : { user, pass: password ?? '' }
       : { authenticator: toAuthenticator(credentials, transport) }),
-    ...(tls === undefined ? {} : { tls: toTls(tls) }),
+    ...(tls === undefined ? {} : { tls: toTls(tls, servers) }),
   }
 }
 
-function toTls({ ca, cert, key }: NatsTls): NonNullable<NodeConnectionOptions['tls']> {
+function toTls(
+  { ca, cert, key }: NatsTls,
+  servers: readonly string[],
+): NonNullable<NodeConnectionOptions['tls']> {
+  const addresses = servers.map(hostOf).filter((host) => isIP(host) !== 0)
   return {
+    ...(addresses.length === 0 ? {} : { checkServerIdentity: identityOf(addresses) }),
     ...(ca === undefined ? {} : { caFile: ca }),
     ...(cert === undefined ? {} : { certFile: cert }),
     ...(key === undefined ? {} : { keyFile: key }),
   }
+}
+
+/** The client names no server that is given by its address, so that Node takes it for localhost. */
+const identityOf =
+  (addresses: readonly string[]) =>
+  (name: string, certificate: PeerCertificate): Error | undefined => {
+    const names = name === 'localhost' ? [...addresses, name] : [name]
+    const errors = names.map((one) => checkServerIdentity(one, certificate))
+    return errors.includes(undefined) ? undefined : errors[0]
+  }
+
+const hostOf = (server: string): string => {
+  const url = URL.parse(server.includes('://') ? server : `nats://${server}`)
+  return url?.hostname.replace(/^\[|\]$/g, '') ?? ''
 }
 
 function toAuthenticator(file: string, transport: Libraries['transport']) {
@@ -249,12 +271,7 @@ class NatsStore implements BrokerStore {
     subjects: readonly string[],
     maxAgeSeconds: number,
   ): Promise<boolean> {
-    try {
-      await this.#manager.streams.info(name)
-      return false
-    } catch (error) {
-      if (!this.#isMissing(error)) throw error
-    }
+    if (await this.hasStream(name)) return false
     await this.#manager.streams.add({
       name,
       subjects: [...subjects],
@@ -262,6 +279,30 @@ class NatsStore implements BrokerStore {
       storage: this.#libraries.jetstream.StorageType.File,
     })
     return true
+  }
+
+  async hasStream(name: string): Promise<boolean> {
+    try {
+      await this.#manager.streams.info(name)
+      return true
+    } catch (error) {
+      if (this.#isMissing(error)) return false
+      throw error
+    }
+  }
+
+  async listStreams(prefix: string): Promise<StoredStream[]> {
+    const streams: StoredStream[] = []
+    for await (const { config, state, created } of this.#manager.streams.list()) {
+      if (!config.name.startsWith(prefix)) continue
+      streams.push({
+        name: config.name,
+        messages: state.messages,
+        usedAt: Math.max(Date.parse(created), Date.parse(state.last_ts)) / 1000,
+        maxAgeSeconds: config.max_age / 1e9,
+      })
+    }
+    return streams
   }
 
   async append(subject: string, data: Uint8Array, timeoutMs: number): Promise<void> {

@@ -120,8 +120,9 @@ export class SessionAgents implements DirectoryListener {
     jobs.placement.setUsable(link.name, isHeard && announcement.state === 'ready')
     link.tick()
     const lossMs = this.#options.lossSeconds * 1000
-    const silentMs = nowMs - Math.max(link.heardMs, directory.audibleSinceMs)
-    if (link.isAttached && isHeard && silentMs > lossMs) {
+    // It answers, but says nothing about the session.
+    const silentMs = heardMs - Math.max(link.heardMs, directory.audibleSinceMs)
+    if (link.isAttached && silentMs > lossMs) {
       return void this.#lose(link, 'it has given up the session')
     }
     // After a connection was down the agent has sent more than has come.

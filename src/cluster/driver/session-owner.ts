@@ -6,7 +6,7 @@
 import { BackendError } from '../../foundation/errors.ts'
 import { type Broker, NoResponderError } from '../broker/broker.ts'
 import { type Keys, open, seal } from '../wire/envelope.ts'
-import type { SessionSubjects } from '../wire/subjects.ts'
+import { ownerOfStream, type SessionSubjects, streamPrefix } from '../wire/subjects.ts'
 
 /** After this silence a driver does not count as alive, and an agent is sent nothing. */
 export const silenceMs = 2000
@@ -51,4 +51,36 @@ export async function readUsedAgents(
 ): Promise<readonly string[]> {
   const messages = await store.read(stream, used)
   return [...new Set(messages.map(({ data }) => open(toDriver, used, data).payload as string))]
+}
+
+/**
+ * Removes what sessions left whose driver died and did not return: ends are kept for as long as
+ * their session said, then their stream is empty. Called by every driver that connects.
+ */
+export async function removeExpiredSessions(broker: Broker, nowSeconds: number): Promise<void> {
+  const { store } = broker
+  const streams = await store.listStreams(streamPrefix)
+  const names = new Set(streams.map(({ name }) => name))
+  const objectPrefix = 'OBJ_'
+  const objects = await store.listStreams(objectPrefix + streamPrefix)
+  const orphans = objects.map(({ name }) => name.slice(objectPrefix.length))
+  const expired = streams.filter(
+    ({ messages, usedAt, maxAgeSeconds }) => messages === 0 && nowSeconds - usedAt > maxAgeSeconds,
+  )
+  const candidates = [
+    ...expired.map(({ name }) => name),
+    ...orphans.filter((name) => !names.has(name)),
+  ]
+  for (const stream of candidates) {
+    if (!(await isOwned(broker, ownerOfStream(stream)))) await store.remove(stream)
+  }
+}
+
+async function isOwned(broker: Broker, owner: string): Promise<boolean> {
+  try {
+    await broker.request(owner, new Uint8Array(), silenceMs)
+    return true
+  } catch (error) {
+    return !(error instanceof NoResponderError)
+  }
 }

@@ -37,6 +37,13 @@ export interface SessionSubjects {
   readonly stream: string
 }
 
+/** What the names of all streams of sessions begin with. */
+export const streamPrefix = `${prefix}-`
+
+/** The subject that the driver of a stream's session answers. */
+export const ownerOfStream = (stream: string): string =>
+  `${prefix}.session.${stream.slice(streamPrefix.length)}.owner`
+
 export function sessionSubjects(sessionId: string): SessionSubjects {
   const token = toToken(sessionId)
   const base = `${prefix}.session.${token}`
@@ -49,6 +56,6 @@ export function sessionSubjects(sessionId: string): SessionSubjects {
     allEnds: `${base}.ends.*`,
     used: `${base}.used`,
     owner: `${base}.owner`,
-    stream: `${prefix}-${token}`,
+    stream: streamPrefix + token,
   }
 }

@@ -1,0 +1,95 @@
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { ClusterBackend } from '../../src/cluster/cluster-backend.ts'
+import { Session } from '../../src/session/session.ts'
+import { ComputeTask } from '../../src/tasks/compute-task.ts'
+import { startProgram } from '../cli/run-command.ts'
+import { eventually } from '../eventually.ts'
+import { startAgentOf, startTestCluster } from './agents.ts'
+import { large, work } from './fixtures/cluster-tasks.ts'
+import { freePort, RestartableServer } from './restartable-server.ts'
+import { namesOfSession, storedNames } from './stored-names.ts'
+import { token } from './test-token.ts'
+
+const program = fileURLToPath(new URL('fixtures/returning-driver.ts', import.meta.url))
+const lines = (file: string): string[] => readFileSync(file, 'utf8').trim().split('\n')
+
+describe('what a session leaves in the broker', () => {
+  it('is nothing after close, also of large values and of an agent that was stopped', async () => {
+    const cluster = await startTestCluster()
+    const stopped = await cluster.agent('stopped', '--cores', '1')
+    await cluster.agent('other', '--cores', '1')
+    const backend = await cluster.connect({ lossSeconds: 1, ownerTtlSeconds: 1 })
+    const session = new Session([backend], { id: 'closed' })
+    onTestFinished(() => session.close())
+    const begun = join(cluster.folder, 'begun')
+    const value = new Uint8Array(600_000)
+    const tasks = ['one', 'two'].map(
+      (uid) => new ComputeTask({ uid, function: work, args: [begun, uid, 2000], retries: 2 }),
+    )
+    await session.submitTasks([new ComputeTask({ function: large, args: [value] }), ...tasks])
+    await eventually(() => expect(lines(begun)).toHaveLength(2))
+    stopped.child.kill('SIGSTOP')
+    await session.waitTasks(tasks)
+    await session.close()
+    expect(await storedNames(cluster.server.url)).toEqual([])
+    stopped.child.kill('SIGCONT')
+    // It ends its task late, finds no stream, and leaves when it is asked.
+    stopped.child.kill('SIGTERM')
+    expect((await stopped.ended).code).toBe(0)
+    expect(await storedNames(cluster.server.url)).toEqual([])
+  })
+
+  it('is removed by the next driver once its own has died and its results expired', async () => {
+    const cluster = await startTestCluster()
+    const agent = await cluster.agent('only', '--cores', '1')
+    const backend = { ownerTtlSeconds: 1, resultTtlSeconds: 1 }
+    const given = JSON.stringify({ count: 3, taskMs: 60_000, backend })
+    const driver = startProgram(program, [cluster.server.url, cluster.folder, given])
+    onTestFinished(() => void driver.child.kill('SIGKILL'))
+    await eventually(() => expect(lines(join(cluster.folder, 'begun'))).toHaveLength(1))
+    driver.child.kill('SIGKILL')
+    // The agent ends the task of a minute: it holds no session, and leaves at once.
+    await eventually(async () => {
+      const agents = await cluster.agents()
+      expect(agents.map(({ sessions }) => sessions)).toEqual([0])
+    })
+    agent.child.kill('SIGTERM')
+    expect((await agent.ended).code).toBe(0)
+    await eventually(async () => {
+      const next = await cluster.connect()
+      onTestFinished(() => next.close())
+      expect(await namesOfSession(cluster.server.url, 'returning')).toEqual([])
+    })
+  })
+})
+
+describe('a broker whose disk is full', () => {
+  it('throttles the session and loses nothing', async () => {
+    const server = new RestartableServer(await freePort())
+    const store = `store_dir: "${server.folder}/store"`
+    server.configure({ jetstream: `jetstream { ${store}, max_file_store: 120KB }\n` })
+    await server.start()
+    await startAgentOf(server.url, server.folder, 'only', '--cores', '2')
+    const backend = await ClusterBackend.create({ servers: server.url, token })
+    const session = new Session([backend])
+    onTestFinished(() => session.close())
+    const telemetry = await session.startTelemetry()
+    const throttled: string[] = []
+    telemetry.subscribe((event) => {
+      if (event.event_type === 'tutti.BackendThrottled') throttled.push(event.reason)
+    })
+    const tasks = Array.from({ length: 40 }, () => {
+      return new ComputeTask({ function: large, args: [new Uint8Array(10_000)] })
+    })
+    await session.submitTasks(tasks)
+    await eventually(() => expect(throttled.join()).toContain('does not store'))
+    await server.kill()
+    server.configure({ jetstream: `jetstream { ${store}, max_file_store: 100MB }\n` })
+    await server.start()
+    await session.waitTasks(tasks)
+    expect(tasks.map(({ state }) => state)).toEqual(tasks.map(() => 'DONE'))
+  })
+})
