@@ -186,7 +186,9 @@ export class ConcurrentBackend implements Backend {
       }
     }
     const refusal = neverFits(spec.resources, this.#capacity)
-    return refusal ?? (spec.kind === 'function' ? this.#executors.functions.refusal() : null)
+    if (refusal !== null || spec.kind === 'closure') return refusal
+    const { functions, programs } = this.#executors
+    return (spec.kind === 'function' ? functions : programs).refusal()
   }
 
   connect(listener: BackendListener, session: ConnectedSession): Connection {

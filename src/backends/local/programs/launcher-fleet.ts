@@ -1,7 +1,7 @@
 /** Keeps the launcher processes: starts them when needed, spreads the load, replaces lost ones. */
 
 import type { Clock } from '../../../foundation/clock.ts'
-import { BackOff } from '../../../runtime/back-off.ts'
+import { BackOff, PacedStarts } from '../../../runtime/back-off.ts'
 import { errnoOf } from '../../../foundation/errors.ts'
 import { boundedWait } from '../../../foundation/promises.ts'
 import { groupsOf, signalGroup } from '../../../runtime/process-group.ts'
@@ -30,8 +30,8 @@ const nodeFlags = [
   '--max-old-space-size=512',
   '--no-warnings',
 ]
-/** For launchers that exit before they have reported anything. */
-const startBackOff = { firstDelayMs: 100, maxDelayMs: 2000, giveUpAfter: 5 }
+/** For launchers that exit before they could start anything. */
+export const startPacing = { firstDelayMs: 1000, maxDelayMs: 30_000, giveUpAfter: 5 }
 /** Beyond it, a pool that closes kills its launchers. */
 const graceMs = 10_000
 /** For launchers that the system refused to start: it may have the resources later. */
@@ -49,6 +49,10 @@ export interface FleetOptions {
   /** In the order in which things happened. */
   onUpdates(updates: readonly ProgramUpdate[]): void
   onLost(launcher: Launcher, reason: string): void
+  /** A launcher ended before it could start anything; `true` when that began a new delay. */
+  onStartFailed(isNewDelay: boolean): void
+  /** A launcher has started after others had not. */
+  onStartedAgain(): void
   /** The system lacks resources for a launcher; the next is to be asked for after the delay. */
   onRefused(errno: string, delayMs: number, isFirst: boolean): void
 }
@@ -56,7 +60,8 @@ export interface FleetOptions {
 export class LauncherFleet {
   readonly #options: FleetOptions
   readonly #launchers: Launcher[] = []
-  readonly #startFailures = new BackOff(startBackOff)
+  /** Of launchers: what they are to start waits while none may be started. */
+  readonly starts = new PacedStarts(startPacing)
   readonly #refusals = new BackOff(refusalBackOff)
   #count = 0
   #isClosing = false
@@ -66,9 +71,18 @@ export class LauncherFleet {
     this.#options = options
   }
 
-  /** Whether launchers exit before they start anything, again and again. */
+  get isEmpty(): boolean {
+    return this.#launchers.length === 0
+  }
+
+  /** Whether a launcher could start programs now. */
+  get hasStarted(): boolean {
+    return this.#launchers.some(({ hasReported }) => hasReported)
+  }
+
+  /** Whether launchers exit before they start anything, again and again, and none is left. */
   get hasGivenUp(): boolean {
-    return this.#startFailures.hasGivenUp(this.#options.clock.monotonicMs())
+    return !this.hasStarted && this.starts.hasGivenUp(this.#options.clock.monotonicMs())
   }
 
   /** The least loaded launcher; `release` must follow. */
@@ -85,10 +99,12 @@ export class LauncherFleet {
     return launcher
   }
 
-  /** While the system refuses launchers, those that run take all programs. */
+  /** While the system refuses launchers, or they do not start, those that run take all programs. */
   get #hasRoom(): boolean {
-    const { length } = this.#launchers
-    return length === 0 || (length < this.#options.size && this.#refusals.failures === 0)
+    const { clock, size } = this.#options
+    if (this.isEmpty) return true
+    if (this.#launchers.length >= size || this.#refusals.failures > 0) return false
+    return this.starts.mayStart(() => clock.monotonicMs())
   }
 
   release(launcher: Launcher): void {
@@ -120,6 +136,8 @@ export class LauncherFleet {
     const environment = { ...Object.fromEntries(inherited), [launcherVariable]: mark }
     const env = { ...process.env }
     for (const name of nodeVariables) delete env[name]
+    const nowMs = clock.monotonicMs()
+    const startDelayMs = Math.max(0, this.starts.notBeforeMs - nowMs)
     const child = new SupervisedChild<ToLauncher, FromLauncher>({
       program: siblingProgram(import.meta.url, 'launcher'),
       clock,
@@ -128,7 +146,7 @@ export class LauncherFleet {
       isDetached: true,
       stdout: 'ignore',
       graceMs,
-      startDelayMs: this.#startFailures.delayMs(clock.monotonicMs()),
+      startDelayMs,
       firstMessage: { kind: 'setup', setup: { ...setup, environment } },
       // Alone it has no programs that could be lost with it.
       readyDeadlineMs: 2 * this.#options.answerMs,
@@ -136,15 +154,16 @@ export class LauncherFleet {
       onExit: (exit) => this.#onExit(launcher, exit),
     })
     const id = `${this.#options.idPrefix}/p${++this.#count}`
-    const launcher = new Launcher(id, child, `${launcherVariable}=${mark}`)
+    const round = this.starts.begin(nowMs + startDelayMs)
+    const launcher = new Launcher(id, child, { mark: `${launcherVariable}=${mark}`, round })
     this.#launchers.push(launcher)
     return launcher
   }
 
   #receive(launcher: Launcher, messages: readonly FromLauncher[]): void {
-    this.#startFailures.reset()
     this.#refusals.reset()
     launcher.hasReported = true
+    if (this.starts.succeed()) this.#options.onStartedAgain()
     launcher.unanswered = 0
     // Its programs were reported as lost.
     if (launcher.isLost) return
@@ -220,7 +239,9 @@ export class LauncherFleet {
     launcher.isLost = true
     this.#remove(launcher)
     if (!launcher.hasReported && !this.#isClosing) {
-      this.#startFailures.fail(this.#options.clock.monotonicMs(), new Error(reason))
+      const nowMs = this.#options.clock.monotonicMs()
+      const isNewDelay = this.starts.fail(launcher.round, nowMs, new Error(reason))
+      this.#options.onStartFailed(isNewDelay)
     }
     for (const owner of owners) launcher.onBackgroundEnded(owner)
     this.#options.onLost(launcher, reason)
@@ -232,8 +253,11 @@ export class Launcher {
   readonly child: SupervisedChild<ToLauncher, FromLauncher>
   /** `NAME=value`, in the environment of its programs. */
   readonly mark: string
+  /** Of its start, for `PacedStarts`. */
+  readonly round: number
   /** How many programs it was asked for that have not ended. */
   load = 0
+  /** Whether it could start programs: it says so before the first. */
   hasReported = false
   /** Questions since its last message. */
   unanswered = 0
@@ -246,10 +270,15 @@ export class Launcher {
   readonly owners = new Set<string>()
   readonly #ending = new Map<string, PromiseWithResolvers<void>>()
 
-  constructor(id: string, child: SupervisedChild<ToLauncher, FromLauncher>, mark: string) {
+  constructor(
+    id: string,
+    child: SupervisedChild<ToLauncher, FromLauncher>,
+    { mark, round }: Pick<Launcher, 'mark' | 'round'>,
+  ) {
     this.id = id
     this.child = child
     this.mark = mark
+    this.round = round
   }
 
   ping(): void {

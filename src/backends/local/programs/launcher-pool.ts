@@ -3,15 +3,15 @@
 import { BackendThrottled, WorkerLost } from '../../../events/library-events.ts'
 import type { Clock } from '../../../foundation/clock.ts'
 import { fromErrorRecord } from '../../../foundation/error-record.ts'
-import { BackendError, WorkerLostError } from '../../../foundation/errors.ts'
+import { messageOf, WorkerLostError } from '../../../foundation/errors.ts'
 import type { Log } from '../../../foundation/log.ts'
-import type { Job, TaskReport } from '../../backend.ts'
+import type { Job, Refusal, TaskReport } from '../../backend.ts'
 import { toEventNotice } from '../../backend.ts'
 import type { Batch, Executor, ExecutorListener } from '../executor.ts'
 import { momentOf, readTime, type TimeReading } from '../machine-time.ts'
 import { type Attempt, Attempts, toProgramRequest } from './attempts.ts'
 import { BackOff } from '../../../runtime/back-off.ts'
-import { type Launcher, LauncherFleet } from './launcher-fleet.ts'
+import { type Launcher, LauncherFleet, startPacing } from './launcher-fleet.ts'
 import { signalGroup } from '../../../runtime/process-group.ts'
 import { toEndReport } from './program-report.ts'
 import type { CaptureBounds, LauncherSetup, ProgramUpdate } from './protocol.ts'
@@ -46,8 +46,11 @@ const closeDeadlineMs = 10_000
 const defaultCapture: CaptureBounds = { headBytes: 65_536, tailBytes: 65_536 }
 /** Measured: with fewer, a second launcher only competes with the programs for the cores. */
 const manyProcesses = 8
-/** A program that was sent to so many launchers which then did not answer is not sent again. */
-const mostSilent = 3
+/**
+ * A program that was sent to so many launchers which then did not answer, or ended before they
+ * reported its start, is not sent again: it may be the cause.
+ */
+const [mostSilent, mostLost] = [3, 5]
 
 /**
  * Launchers start with the first job and stay. An idle pool does not keep the process alive;
@@ -64,10 +67,10 @@ export class LauncherPool implements Executor {
   readonly #attempts = new Attempts()
   /** Programs that the system refused to start: tried again when one ends, or after a pause. */
   readonly #held = new Set<Attempt>()
-  /** How many launchers did not answer while they were to start the program of a job. */
-  readonly #silent = new WeakMap<Job, number>()
+  /** How many launchers were lost while they were to start the program of a job. */
+  readonly #losses = new WeakMap<Job, number>()
   #isPausing = false
-  /** The system refuses launchers: nothing is assigned, so that waiting programs hold no cores. */
+  /** No launcher may be started now: nothing is assigned, so that what waits holds no cores. */
   #isWithoutLauncher = false
   #cancelWait: () => void = () => {}
   #closing: Promise<void> | undefined
@@ -96,14 +99,16 @@ export class LauncherPool implements Executor {
       },
       onLost: (launcher, reason) => this.#lose(launcher, reason),
       onRefused: (errno, delayMs, isFirst) => {
-        if (isFirst) this.#tellThrottled('a launcher', errno, 0)
+        if (isFirst) this.#tellThrottled(refusalOf('a launcher', errno), 0)
         this.#awaitLauncher(delayMs)
       },
+      onStartFailed: (isNewDelay) => this.#failStart(isNewDelay),
+      onStartedAgain: () => this.#resume(),
     })
   }
 
   get freeSlots(): number {
-    if (this.#isWithoutLauncher) return 0
+    if (this.#isWithoutLauncher && this.#fleet.isEmpty) return 0
     return Math.max(0, this.#limit.limit - this.#attempts.size)
   }
 
@@ -116,6 +121,13 @@ export class LauncherPool implements Executor {
       if (this.#closing === undefined) this.#launch(attempt)
       else this.#end(attempt, { kind: 'cancel', reason: this.#closeReason })
     }
+  }
+
+  /** Why no program is taken for now: launchers do not start, and the next try is not due. */
+  refusal(): Refusal | null {
+    if (!this.#fleet.hasGivenUp) return null
+    const message = this.#startProblem()
+    return { field: 'executable', message, code: 'WorkersDoNotStartError' }
   }
 
   cancel(job: Job, reason: string): void {
@@ -196,7 +208,7 @@ export class LauncherPool implements Executor {
     const refused = updates.find((item) => item.kind === 'refused')
     if (refused === undefined || this.#held.size === 0) return
     if (this.#limit.refuse(this.#attempts.size - this.#held.size)) {
-      this.#tellThrottled('a program', refused.errno, this.#limit.limit)
+      this.#tellThrottled(refusalOf('a program', refused.errno), this.#limit.limit)
     }
     if (this.#isPausing) return
     this.#isPausing = true
@@ -209,15 +221,36 @@ export class LauncherPool implements Executor {
   #awaitLauncher(delayMs: number): void {
     this.#isWithoutLauncher = true
     this.#cancelWait()
-    this.#cancelWait = this.#clock.after(delayMs, () => {
-      this.#isWithoutLauncher = false
-      // Asks for work.
-      this.#listener.giveBack([])
-    })
+    this.#cancelWait = this.#clock.after(delayMs, () => this.#resume())
   }
 
-  #tellThrottled(what: string, errno: string, limit: number): void {
-    const reason = `the system refused to start ${what}: ${errno}`
+  #resume(): void {
+    this.#cancelWait()
+    this.#isWithoutLauncher = false
+    // Asks for work.
+    if (this.#closing === undefined) this.#listener.giveBack([])
+  }
+
+  /** A launcher ended before it could start anything: what it was to start waits. */
+  #failStart(isNewDelay: boolean): void {
+    if (this.#closing !== undefined) return
+    const { failures, notBeforeMs } = this.#fleet.starts
+    const problem = this.#startProblem()
+    if (failures === startPacing.giveUpAfter) this.#log.warn('LaunchersBroken', problem)
+    if (!isNewDelay) return
+    const delayMs = notBeforeMs - this.#clock.monotonicMs()
+    const reason = `${problem}; the next one is started in ${delayMs / 1000} s`
+    this.#tellThrottled(reason, this.#fleet.hasStarted ? this.#limit.limit : 0)
+    this.#awaitLauncher(delayMs)
+  }
+
+  #startProblem(): string {
+    const { failures, lastError } = this.#fleet.starts
+    const launchers = failures === 1 ? 'a launcher' : `${failures} launchers in a row`
+    return `${launchers} ended before starting anything; the last: ${messageOf(lastError)}`
+  }
+
+  #tellThrottled(reason: string, limit: number): void {
     this.#listener.notice(toEventNotice(BackendThrottled, { reason, limit }))
   }
 
@@ -242,20 +275,16 @@ export class LauncherPool implements Executor {
       const fields = { worker_id: workerId, reason, tasks }
       this.#listener.notice(toEventNotice(WorkerLost, fields, { nodeId }))
     }
-    if (this.#fleet.hasGivenUp) {
-      this.#log.warn('LaunchersBroken', `launchers end before they start anything: ${reason}`)
-    }
-    for (const attempt of attempts) {
-      const { job } = attempt
-      if (launcher.isSilent) this.#silent.set(job, (this.#silent.get(job) ?? 0) + 1)
-      this.#endLost(attempt, workerId, reason)
-    }
+    for (const attempt of attempts) this.#endLost(attempt, launcher, reason)
   }
 
-  #endLost(attempt: Attempt, workerId: string, why: string): void {
+  #endLost(attempt: Attempt, launcher: Launcher, why: string): void {
     const { cancelReason, pid, job } = attempt
-    // What it is to start may be what it waits for, such as a disk that does not answer.
-    const mayBeCause = (this.#silent.get(job) ?? 0) >= mostSilent
+    const { id: workerId, hasReported, isSilent } = launcher
+    const losses = (this.#losses.get(job) ?? 0) + (hasReported || isSilent ? 1 : 0)
+    this.#losses.set(job, losses)
+    // Such as a program on a disk that does not answer, or one that kills its parent at once.
+    const mayBeCause = losses >= (isSilent ? mostSilent : mostLost)
     const facts = { workerId }
     if (cancelReason !== null) {
       return this.#end(attempt, { kind: 'cancel', reason: cancelReason, facts })
@@ -263,10 +292,6 @@ export class LauncherPool implements Executor {
     if (pid !== 0 || mayBeCause) {
       const error = new WorkerLostError(`launcher ${workerId} was lost: ${why}`)
       return this.#end(attempt, { kind: 'fail', error, facts })
-    }
-    if (this.#fleet.hasGivenUp) {
-      const error = new BackendError(`launchers end before they start anything; last: ${why}`)
-      return this.#end(attempt, { kind: 'fail', error })
     }
     this.#forget(attempt)
     this.#listener.giveBack([job])
@@ -295,6 +320,9 @@ export class LauncherPool implements Executor {
     if (this.#attempts.size === 0) this.#onIdle?.()
   }
 }
+
+const refusalOf = (what: string, errno: string): string =>
+  `the system refused to start ${what}: ${errno}`
 
 /** How many programs may run at once: fewer after the system refused one, more after successes. */
 export class ConcurrencyLimit {

@@ -41,6 +41,8 @@ async function setUp(setup: LauncherSetup): Promise<void> {
   const environment = mergeEnvironment(process.env, setup.environment)
   const spawner = await chooseSpawner(setup, environment)
   runner = new ProgramRunner({ spawner, setup, environment, outbox })
+  // Before the first program, which may end this process: the launcher itself has started.
+  outbox.send({ kind: 'pong' })
 }
 
 async function chooseSpawner(

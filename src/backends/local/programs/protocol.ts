@@ -92,6 +92,7 @@ export type ProgramUpdate =
 export type FromLauncher =
   | ProgramUpdate
   | { readonly kind: 'backgroundEnded'; readonly owner: string }
+  /** Also the first message of all, when programs can be started. */
   | { readonly kind: 'pong' }
 
 /** The system lacks resources now; it may have them later. */

@@ -95,6 +95,7 @@ export class PoolDriver implements ExecutorListener {
   giveBack(jobs: readonly Job[]): void {
     this.givenBack.push(...jobs)
     this.#queue.unshift(...jobs.map((job) => ({ job, gpuIds: [] })))
+    this.#pump()
   }
 
   finish(batch: Batch): void {

@@ -3,14 +3,20 @@ import { once } from 'node:events'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { WorkerLost } from '../../../../src/events/library-events.ts'
-import { BackendError, TimeoutError, WorkerLostError } from '../../../../src/foundation/errors.ts'
+import { ConcurrentBackend } from '../../../../src/backends/local/concurrent-backend.ts'
+import type { BaseEvent } from '../../../../src/events/event.ts'
+import { BackendThrottled, WorkerLost } from '../../../../src/events/library-events.ts'
+import { TimeoutError, WorkerLostError } from '../../../../src/foundation/errors.ts'
 import { systemClock } from '../../../../src/foundation/clock.ts'
 import type {
   ProgramUpdate,
   ProgramRequest,
   ToLauncher,
 } from '../../../../src/backends/local/programs/protocol.ts'
+import { Session } from '../../../../src/session/session.ts'
+import { ComputeTask } from '../../../../src/tasks/compute-task.ts'
+import { ManualClock } from '../../../../src/testing/manual-clock.ts'
+import { eventually } from '../../../eventually.ts'
 import { type ChildExit, SupervisedChild } from '../../../../src/runtime/supervised-child.ts'
 import { expectCompleted, expectFailed, launchersOf, openPool, processes } from './pool-driver.ts'
 
@@ -36,23 +42,88 @@ function startFixture(...args: string[]) {
   return { child, pid: child.pid ?? 0, lines, exited }
 }
 
-it('row 22: launchers that exit at once are restarted ever later, then given up', async () => {
-  const warnings: string[] = []
-  const driver = openPool({ log: { warn: (code) => void warnings.push(code) } })
-  const node = process.execPath
-  onTestFinished(() => {
-    process.execPath = node
+describe('launchers that do not start', () => {
+  /** No launcher starts until the returned function was called. */
+  function breakLaunchers(): () => void {
+    const node = process.execPath
+    const restore = (): void => {
+      process.execPath = node
+    }
+    onTestFinished(restore)
+    process.execPath = '/bin/false'
+    return restore
+  }
+
+  it('row 22: starts that fail come with growing delays, one at a time', async () => {
+    const warnings: string[] = []
+    const clock = new ManualClock()
+    const log = { warn: (code: string) => void warnings.push(code) }
+    const driver = openPool({ clock, log, launchers: 2 })
+    const restore = breakLaunchers()
+    const runs = [1, 2, 3].map(() => driver.submit({ executable: 'true' }))
+    const ofType = (type: unknown) =>
+      driver.notices.filter((notice) => notice.kind === 'event' && notice.type === type)
+    const lost = (): number => ofType(WorkerLost).length
+    await eventually(() => expect(lost()).toBe(2))
+    let starts = 2
+    for (const delayMs of [1000, 2000, 4000, 8000, 16_000, 30_000]) {
+      expect(ofType(BackendThrottled)).toHaveLength(starts - 1)
+      expect(driver.pool.freeSlots).toBe(0)
+      await clock.advance(delayMs - 1)
+      expect(lost()).toBe(starts)
+      await clock.advance(1)
+      starts++
+      await eventually(() => expect(lost()).toBe(starts))
+      if (starts < 5) expect(driver.pool.refusal()).toBeNull()
+      else expect(driver.pool.refusal()).toMatchObject({ code: 'WorkersDoNotStartError' })
+    }
+    expect(warnings).toEqual(['LaunchersBroken'])
+    const reason = expect.stringMatching(/exit code 1; the next one is started in 1 s/) as string
+    expect(ofType(BackendThrottled)[0]).toMatchObject({ fields: { reason, limit: 0 } })
+    for (const { job } of runs) expect(driver.reportsOf(job)).toEqual([])
+    restore()
+    await clock.advance(30_000)
+    for (const { ended } of runs) expectCompleted(await ended)
+    expect(driver.pool.refusal()).toBeNull()
   })
-  process.execPath = '/bin/false'
-  const run = driver.submit({ executable: 'true' })
-  expect(expectFailed(await run.ended)).toBeInstanceOf(BackendError)
-  expect(driver.reportsOf(run.job)).toHaveLength(1)
-  expect(driver.givenBack).toHaveLength(4)
-  const lost = Array.from({ length: 5 }, () => ({ type: WorkerLost }))
-  expect(driver.notices).toMatchObject(lost)
-  expect(warnings).toEqual(['LaunchersBroken'])
-  process.execPath = node
-  expectCompleted(await driver.run({ executable: 'true' }))
+
+  it('row 112: queued programs wait until launchers start again, without a retry', async () => {
+    const clock = new ManualClock()
+    const backend = await ConcurrentBackend.create({ maxProcesses: 3, clock })
+    const session = new Session([backend])
+    onTestFinished(() => session.close())
+    const events: BaseEvent[] = []
+    const telemetry = await session.startTelemetry()
+    telemetry.subscribe((event) => void events.push(event))
+    const count = (type: string) => events.filter(({ event_type }) => event_type === type).length
+    const restore = breakLaunchers()
+    const tasks = Array.from({ length: 20 }, () => new ComputeTask({ executable: 'true' }))
+    await session.submitTasks(tasks)
+    for (let starts = 1; starts <= 5; starts++) {
+      await eventually(() => expect(count('tutti.BackendThrottled')).toBe(starts))
+      if (starts < 5) await clock.advance(1000 * 2 ** (starts - 1))
+    }
+    const late = new ComputeTask({ executable: 'true' })
+    await expect(session.submitTasks([late])).rejects.toMatchObject({
+      code: 'WorkersDoNotStartError',
+      message: expect.stringContaining('exit code 1') as string,
+    })
+    restore()
+    await clock.advance(16_000)
+    for (const task of tasks) expect(await task).toMatchObject({ exitCode: 0 })
+    await session.submitTasks([late])
+    expect(await late).toMatchObject({ exitCode: 0 })
+    await telemetry.flush()
+    expect([count('tutti.TaskAttempt'), count('TaskFailed')]).toEqual([0, 0])
+  })
+
+  it('a program that kills every launcher before its start is reported fails', async () => {
+    const driver = openPool()
+    const killer = { executable: 'sh', arguments: ['-c', 'kill -KILL $PPID; sleep 1000'] }
+    const error = expectFailed(await driver.run(killer))
+    expect(error).toBeInstanceOf(WorkerLostError)
+    expectCompleted(await driver.run({ executable: 'true' }))
+  })
 })
 
 it('row 19: a launcher that ends by an error of its own kills its programs first', async () => {
