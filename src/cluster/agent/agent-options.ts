@@ -40,6 +40,9 @@ export interface StartAgentOptions extends BrokerOptions, AllowRules {
 const ownKeys = ['name', 'cores', 'gpus', 'memoryMb', 'labels', 'workDir', 'clock', 'log']
 const knownKeys = [...brokerKeys, ...ownKeys, 'only', 'allow']
 
+/** Threads of a node; more cores than this are for tasks that ask for several. */
+const mostWorkers = 1024
+
 /** Connects an agent to its broker. It runs until it is drained or closed. */
 export async function startAgent(options: StartAgentOptions): Promise<Agent> {
   expectKnownKeys('an agent', expectObject('options', options), knownKeys)
@@ -61,6 +64,7 @@ export async function startAgent(options: StartAgentOptions): Promise<Agent> {
     name: 'agent',
     nodeId: name,
     ...limits,
+    workers: Math.min(cores, mostWorkers),
     clock,
     log,
   })
