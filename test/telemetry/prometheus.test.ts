@@ -1,6 +1,7 @@
-import { createServer } from 'node:http'
+import { createServer, type IncomingMessage, request } from 'node:http'
 import { once } from 'node:events'
 import type { AddressInfo } from 'node:net'
+import { hostname } from 'node:os'
 import { PrometheusSerializer } from '@opentelemetry/exporter-prometheus'
 import { AggregationTemporality, MetricReader } from '@opentelemetry/sdk-metrics'
 import { describe, expect, it, onTestFinished } from 'vitest'
@@ -131,6 +132,26 @@ describe('servePrometheus', () => {
     expect([head.status, await head.text()]).toEqual([200, ''])
   })
 
+  it('servePrometheus: refuses a foreign Host, by which a web page could read it', async () => {
+    const { telemetry } = await busyTelemetry()
+    const allowedHosts = ['Metrics.example']
+    await using endpoint = await telemetry.servePrometheus({ port: 0, allowedHosts })
+    const { port } = new URL(endpoint.url)
+    const statusFor = async (host: string): Promise<number | undefined> => {
+      const asked = request(`${endpoint.url}/metrics`, { headers: { host } }).end()
+      const [response] = (await once(asked, 'response')) as [IncomingMessage]
+      response.resume()
+      return response.statusCode
+    }
+    const known = ['localhost', `LOCALHOST:${port}`, '127.0.0.1:1', `[::1]:${port}`, hostname()]
+    for (const host of [...known, '192.0.2.7', 'metrics.example:80']) {
+      expect([host, await statusFor(host)]).toEqual([host, 200])
+    }
+    for (const host of ['evil.example', `evil.example:${port}`, 'localhost.evil.example']) {
+      expect([host, await statusFor(host)]).toEqual([host, 403])
+    }
+  })
+
   it('servePrometheus: stop closes it; it needs running telemetry and good options', async () => {
     const { telemetry } = openTelemetry(withoutFile)
     await expect(telemetry.servePrometheus()).rejects.toBeInstanceOf(StateError)
@@ -139,6 +160,7 @@ describe('servePrometheus', () => {
       [{ port: -1 }, 'port'],
       [{ host: '' }, 'host'],
       [{ taskLabels: 1 }, 'taskLabels'],
+      [{ allowedHosts: [1] }, 'allowedHosts[0]'],
     ] as const) {
       const error = await telemetry.servePrometheus(options as object).catch((one: unknown) => one)
       expect(error).toBeInstanceOf(ValueError)

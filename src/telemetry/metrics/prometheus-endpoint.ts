@@ -5,7 +5,8 @@
 
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import { once } from 'node:events'
-import type { AddressInfo } from 'node:net'
+import { type AddressInfo, isIP } from 'node:net'
+import { hostname } from 'node:os'
 import { pipeline } from 'node:stream/promises'
 import { createDistribution, addValue } from '../../events/measurement.ts'
 import { errnoOf, messageOf, TuttiError } from '../../foundation/errors.ts'
@@ -15,6 +16,7 @@ import {
   expectKnownKeys,
   expectObject,
   expectString,
+  invalid,
 } from '../../foundation/options.ts'
 import type { StepScheduler, Steps } from '../../runtime/turn-budget.ts'
 import { type MetricSource, nodeInstruments, taskHistograms, taskInstruments } from './metrics.ts'
@@ -37,6 +39,12 @@ export interface PrometheusOptions {
   readonly host?: string
   /** A series for each task instead of one for each backend and executable. Default `false`. */
   readonly taskLabels?: boolean
+  /**
+   * Names that a `Host` header may have besides `localhost`, addresses, this machine's name and
+   * `host`: a page of a foreign site must not read the metrics by a name of its own (DNS
+   * rebinding). Default none.
+   */
+  readonly allowedHosts?: readonly string[]
 }
 
 /** A server that Prometheus can scrape, at `/metrics`. It does not keep the process alive. */
@@ -62,8 +70,13 @@ export async function servePrometheus(
   given: PrometheusOptions,
   parts: EndpointParts,
 ): Promise<PrometheusEndpoint> {
-  const { port, host, taskLabels } = resolvePrometheusOptions(given)
+  const { port, host, taskLabels, allowedHosts } = resolvePrometheusOptions(given)
+  const names = ['localhost', hostname(), host, ...allowedHosts].map((name) => name.toLowerCase())
+  const known = new Set(names)
   const server = createServer((request, response) => {
+    if (!isKnownHost(request.headers.host ?? '', known)) {
+      return refuse(response, 403, 'unknown Host; name it in `allowedHosts` of servePrometheus\n')
+    }
     void answer(request, response, taskLabels, parts).catch(() => response.destroy())
   })
   await listen(server, host, port)
@@ -83,13 +96,25 @@ export async function servePrometheus(
 
 function resolvePrometheusOptions(options: PrometheusOptions): Required<PrometheusOptions> {
   expectObject('options', options)
-  expectKnownKeys('servePrometheus', options, ['port', 'host', 'taskLabels'])
-  const { port = 9464, host = '127.0.0.1', taskLabels = false } = options
+  expectKnownKeys('servePrometheus', options, ['port', 'host', 'taskLabels', 'allowedHosts'])
+  const { port = 9464, host = '127.0.0.1', taskLabels = false, allowedHosts = [] } = options
   return {
     port: expectInteger('port', port, { min: 0, max: 65_535 }),
     host: expectString('host', host),
     taskLabels: expectBoolean('taskLabels', taskLabels),
+    allowedHosts: expectNames('allowedHosts', allowedHosts),
   }
+}
+
+function expectNames(field: string, names: unknown): string[] {
+  if (!Array.isArray(names)) throw invalid(field, 'an array', names)
+  return names.map((name: unknown, at) => expectString(`${field}[${at}]`, name))
+}
+
+/** An address is no name that somebody else's name server could answer for. */
+function isKnownHost(header: string, known: ReadonlySet<string>): boolean {
+  const name = header.toLowerCase().replace(/:\d*$/, '')
+  return known.has(name) || isIP(name.replace(/^\[(.*)\]$/, '$1')) !== 0
 }
 
 async function listen(server: Server, host: string, port: number): Promise<void> {
