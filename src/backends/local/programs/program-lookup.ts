@@ -85,6 +85,7 @@ export function explainRefusal(file: string, cwd: string, errno: string): TuttiE
     case 'folder':
       return notPermitted(`${name} is a folder`, 'Name a program in it.')
     case 'file':
+      if (file.endsWith('/')) return slashBehindFile(name)
       if (isAllowed(path)) return explainErrno(name, path, errno)
       return notPermitted(`${name} may not be executed`, `Allow it with: chmod +x ${path}`)
     default:
@@ -95,6 +96,7 @@ export function explainRefusal(file: string, cwd: string, errno: string): TuttiE
 function explainErrno(file: string, path: string, errno: string): TuttiError {
   switch (errno) {
     case 'ENOENT':
+    case 'ENOTDIR':
       return create(
         ExecutableNotFoundError,
         `${file} names an interpreter that does not exist`,
@@ -131,6 +133,13 @@ function missingInPath(executable: string, path: string): TuttiError {
   const message = `${shorten(executable)} was not found in PATH`
   return notFound(message, executable, executable, names, `PATH is ${path}.`)
 }
+
+const slashBehindFile = (name: string): TuttiError =>
+  create(
+    ExecutableNotFoundError,
+    `${name} does not exist: without the slash at its end it is a file`,
+    'Remove the slash.',
+  )
 
 function missingFile(file: string, path: string): TuttiError {
   const folder = resolve(path, '..')

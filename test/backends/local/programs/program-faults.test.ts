@@ -53,6 +53,7 @@ describe.each(['auto', 'plain'] as const)('programs with the %s spawner', (spawn
       [{ executable: 'echo hello all' }, 'ExecutableNotFoundError', spaced],
       [{ executable: join(folder, 'no such.sh') }, 'ExecutableNotFoundError', /arguments: \[/],
       [{ executable: lost }, 'ExecutableNotFoundError', /#!\/no\/such\/interpreter/],
+      [{ executable: '/bin/true/' }, 'ExecutableNotFoundError', /Remove the slash/],
       [{ executable: folder }, 'ExecutableNotPermittedError', /program in it/],
       [{ executable: plain }, 'ExecutableNotPermittedError', /chmod \+x/],
       [{ executable: 'plain.sh', env: { PATH: folder } }, 'ExecutableNotPermittedError', /chmod/],
