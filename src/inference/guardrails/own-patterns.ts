@@ -35,7 +35,9 @@ export function findPatternProblem(pattern: string): string | undefined {
   const translation = translatePattern(pattern)
   if ('problem' in translation) return translation.problem
   try {
-    const size = RE2JS.compile(translation.source, flags).programSize()
+    const regex = RE2JS.compile(translation.source, flags)
+    if (matchesNothing(regex)) return 'expected a regular expression that never matches empty text'
+    const size = regex.programSize()
     if (size <= maxInstructions) return undefined
     const limit = `${size} instructions, at most ${maxInstructions}`
     return `expected a smaller regular expression (${limit})`
@@ -45,12 +47,23 @@ export function findPatternProblem(pattern: string): string | undefined {
   }
 }
 
+/**
+ * Whether it matches between two characters, as `a*` and `\b` do. Nothing could be reported there,
+ * and the search would stop at every place of a text.
+ */
+const matchesNothing = (regex: RE2JS): boolean =>
+  ['', 'a', ' '].some((text) => {
+    const matcher = regex.matcher(text)
+    return matcher.find() && matcher.start() === matcher.end()
+  })
+
 /** Such as "invalid repeat count: {1,2000}", in words of JavaScript where RE2's would mislead. */
 function reasonOf({ message }: RE2JSException): string {
   const property = /\\[pP]\{[^}]*\}/.exec(message)?.[0]
   if (property !== undefined) return `unknown property ${property}, expected one like \\p{L}`
   const reason = message.replace('error parsing regexp: ', '').replaceAll('`', '')
-  return reason.replace('invalid repeat count', 'repeats more than 1000 times')
+  const inWords = 'more than 1000 repetitions, those of nested groups multiplied'
+  return reason.replace('invalid repeat count', inWords)
 }
 
 /** A rule's pattern, ready to be searched for; `findPatternProblem` must have found none in it. */
