@@ -7,6 +7,7 @@ import type { AITask } from '../tasks/ai-task.ts'
 import type { ComputeTask } from '../tasks/compute-task.ts'
 import type { Moment } from '../tasks/lifecycle.ts'
 import type { TaskSpec } from '../tasks/spec.ts'
+import type { ProgramOutput } from '../tasks/task-record.ts'
 import type { ResourceSample, ResourceSampler } from './sampling/sampler.ts'
 
 /** A task of any kind, whatever it returns. */
@@ -25,12 +26,16 @@ export interface Job {
 }
 
 /** What is known about an attempt beyond its end; absent when unknown. */
-export interface AttemptFacts {
+export interface AttemptFacts extends ProgramOutput {
   readonly workerId?: string
   readonly cpuSeconds?: number
   readonly peakMemoryBytes?: number
   readonly exitCode?: number
   readonly signal?: string
+  /** What a program wrote that did not succeed, for its task; the value has it of one that did. */
+  readonly stdout?: string
+  readonly stderr?: string
+  /** The end of it, for the task's last event. */
   readonly stdoutTail?: string
   readonly stderrTail?: string
   /** `true` if the program wrote more than is kept. */

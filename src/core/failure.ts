@@ -1,6 +1,6 @@
 /** The errors of tasks that fail or are canceled, whatever was thrown. */
 
-import type { TaskReport } from '../backends/backend.ts'
+import type { AttemptFacts, TaskReport } from '../backends/backend.ts'
 import {
   messageOf,
   PoisonTaskError,
@@ -8,10 +8,16 @@ import {
   withoutStack,
   WorkerLostError,
 } from '../foundation/errors.ts'
-import { errorTypeOf, TaskCanceledError, TaskFailedError } from '../foundation/task-errors.ts'
+import {
+  errorTypeOf,
+  ExecutableFailedError,
+  TaskCanceledError,
+  TaskFailedError,
+} from '../foundation/task-errors.ts'
+import type { ProgramOutput } from '../tasks/task-record.ts'
 import type { Task } from '../tasks/task.ts'
 
-type FailReport = Extract<TaskReport, { readonly kind: 'fail' }>
+export type FailReport = Extract<TaskReport, { readonly kind: 'fail' }>
 
 /** What awaiting the task rejects with; the original error is the cause. */
 export function toTaskError({ uid }: Task, error: unknown): TuttiError {
@@ -23,6 +29,38 @@ export function toTaskError({ uid }: Task, error: unknown): TuttiError {
 
 export const toCancelError = ({ uid }: Task, reason: string): TaskCanceledError =>
   withoutStack(() => new TaskCanceledError(uid, reason))
+
+/** Of the end of an attempt. A program that succeeded after its cancellation has its output. */
+export function factsOf(report: Exclude<TaskReport, { kind: 'start' }>): AttemptFacts | undefined {
+  if (report.kind !== 'complete') return report.facts
+  const { stdout, stderr } = (report.value ?? none) as ProgramOutput
+  const isOutput = typeof stdout === 'string' && typeof stderr === 'string'
+  return isOutput ? { ...report.facts, stdout, stderr } : report.facts
+}
+
+const none: Readonly<Record<string, never>> = Object.freeze({})
+
+/** What a program wrote that did not succeed; some backends report only the error. */
+export function outputOf(
+  facts: AttemptFacts | undefined,
+  error: unknown,
+): { readonly output?: ProgramOutput } {
+  const isReported = facts?.stdout !== undefined || !isA(error, ExecutableFailedError)
+  const known = isReported ? facts : error
+  if (known === undefined) return none
+  const { stdout, stderr, stdoutTruncated, stderrTruncated } = known
+  const exitCode = known.exitCode ?? undefined
+  if (stdout === undefined && exitCode === undefined) return none
+  return {
+    output: {
+      ...(exitCode === undefined ? {} : { exitCode }),
+      ...(stdout === undefined ? {} : { stdout }),
+      ...(stderr === undefined ? {} : { stderr }),
+      ...(stdoutTruncated === undefined ? {} : { stdoutTruncated }),
+      ...(stderrTruncated === undefined ? {} : { stderrTruncated }),
+    },
+  }
+}
 
 /**
  * What the task's own code threw is no lost worker, whatever its class. A lost node says nothing

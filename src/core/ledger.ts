@@ -21,7 +21,8 @@ import {
   WaitingRetry,
   type Work,
 } from './entry.ts'
-import { isPoisonous, isWorkerLoss, toCancelError, toPoisonError, toTaskError } from './failure.ts'
+import { factsOf, isPoisonous, isWorkerLoss, outputOf } from './failure.ts'
+import { type FailReport, toCancelError, toPoisonError, toTaskError } from './failure.ts'
 import { type Ending, type LifecycleEmitter, nullEmitter } from './lifecycle-emitter.ts'
 import { decideRetry, type RetryDecision } from './retry-policy.ts'
 import { UidRegister } from './uid-register.ts'
@@ -36,8 +37,6 @@ export interface LedgerParts extends AttemptSession {
   /** The end of an attempt that a backend had is taken, also of one that is retried. */
   readonly onAttemptEnded: (connection: Connection, job: Job) => void
 }
-
-type FailReport = Extract<TaskReport, { readonly kind: 'fail' }>
 
 const noEnding: Ending = Object.freeze({})
 const noRetry: RetryDecision = Object.freeze({ kind: 'end' })
@@ -254,7 +253,7 @@ export class Ledger implements TaskHolder {
     const reason = entry.cancelReason ?? this.#closeReason
     if (reason !== null) {
       this.emitter.lateResult()
-      return this.#cancel(entry, moment, reason, facts)
+      return this.#cancel(entry, moment, reason, factsOf(report))
     }
     if (report.kind === 'fail') return this.#fail(entry, moment, report)
     const { value } = report
@@ -304,7 +303,8 @@ export class Ledger implements TaskHolder {
 
   #endFailed(entry: Entry, moment: Moment, ending: Ending): void {
     if (!this.#apply(entry, 'fail', moment, ending)) return
-    this.#end(entry, { state: 'FAILED', error: toTaskError(entry.task, ending.error) })
+    const error = toTaskError(entry.task, ending.error)
+    this.#end(entry, { state: 'FAILED', error, ...outputOf(ending.facts, error) })
   }
 
   /** The task holds no slot while it waits. */
@@ -361,7 +361,8 @@ export class Ledger implements TaskHolder {
   #cancel(entry: Entry, moment: Moment, reason: string, facts?: AttemptFacts): void {
     const error = toCancelError(entry.task, entry.cancelReason ?? reason)
     const ending: Ending = facts === undefined ? { error } : { error, facts }
-    if (this.#apply(entry, 'cancel', moment, ending)) this.#end(entry, { state: 'CANCELED', error })
+    if (!this.#apply(entry, 'cancel', moment, ending)) return
+    this.#end(entry, { state: 'CANCELED', error, ...outputOf(facts, error) })
   }
 
   /** `false` when the stimulus comes too late. */

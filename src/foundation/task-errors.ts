@@ -19,6 +19,8 @@ export class TaskFailedError extends TuttiError {
 export interface ExecutableFailedDetails extends TaskErrorDetails {
   readonly exitCode: number | null
   readonly signal: string | null
+  /** Default: empty. */
+  readonly stdout?: string
   readonly stderr: string
   /** `true` if something of the output is not there; else absent. */
   readonly stdoutTruncated?: true
@@ -29,9 +31,11 @@ export interface ExecutableFailedDetails extends TaskErrorDetails {
 export class ExecutableFailedError extends TaskFailedError {
   readonly exitCode: number | null
   readonly signal: string | null
-  /** The end of what it wrote to stderr. */
+  /** The end of what it wrote to stdout, at most 16 KiB; `task.stdout` may have more. */
+  readonly stdout: string
+  /** The end of what it wrote to stderr, at most 16 KiB; `task.stderr` may have more. */
   readonly stderr: string
-  /** `true` if it wrote more to stdout than is kept. */
+  /** `true` if it wrote more to stdout than `stdout` has. */
   readonly stdoutTruncated?: true
   /** `true` if it wrote more to stderr than `stderr` has. */
   readonly stderrTruncated?: true
@@ -40,6 +44,7 @@ export class ExecutableFailedError extends TaskFailedError {
     super(message, details)
     this.exitCode = details.exitCode
     this.signal = details.signal
+    this.stdout = details.stdout ?? ''
     this.stderr = details.stderr
     if (details.stdoutTruncated === true) this.stdoutTruncated = true
     if (details.stderrTruncated === true) this.stderrTruncated = true

@@ -1,6 +1,5 @@
 /** A program or a function to run. */
 
-import { ExecutableFailedError } from '../foundation/task-errors.ts'
 import {
   type AnyFunction,
   checkComputeOptions,
@@ -11,6 +10,7 @@ import {
 import type { TaskDefinition } from './define-task.ts'
 import type { ResourceRequest } from './resources.ts'
 import type { ProgramSpec } from './spec.ts'
+import type { ProgramOutput } from './task-record.ts'
 import { Task } from './task.ts'
 
 export type { ExecutableOptions, FunctionOptions } from './compute-options.ts'
@@ -116,44 +116,48 @@ export class ComputeTask<
     return this.value
   }
 
-  /** What the program wrote, whole or head and tail; `undefined` for a function. */
+  /**
+   * What the program wrote, whole or head and tail, however it ended: also after a failure, a
+   * signal, a time-out or a cancellation; of several attempts, the last one's. `undefined` for a
+   * function, before the end, for a program that never began, and where its launcher or node was
+   * lost.
+   */
   get stdout(): string | undefined {
-    return this.#result?.stdout
+    return this.#output?.stdout
   }
 
+  /** As `stdout`. */
   get stderr(): string | undefined {
-    return this.#result?.stderr ?? this.#failure?.stderr
+    return this.#output?.stderr
   }
 
-  /** Whether something is missing in `stdout`; `undefined` for a function and before the end. */
+  /** Whether something is missing in `stdout`; `undefined` where `stdout` is. */
   get stdoutTruncated(): boolean | undefined {
     return this.#truncated('stdoutTruncated')
   }
 
+  /** Whether something is missing in `stderr`; `undefined` where `stderr` is. */
   get stderrTruncated(): boolean | undefined {
     return this.#truncated('stderrTruncated')
   }
 
   /** `undefined` for a function, before the end, and after an end by a signal. */
   get exitCode(): number | undefined {
-    return this.#result?.exitCode ?? this.#failure?.exitCode ?? undefined
+    return this.#output?.exitCode
   }
 
   #truncated(which: 'stdoutTruncated' | 'stderrTruncated'): boolean | undefined {
-    const end = this.#result ?? this.#failure
-    return end === undefined ? undefined : (end[which] ?? false)
+    const output = this.#output
+    return output?.stdout === undefined ? undefined : (output[which] ?? false)
   }
 
   get #program(): ProgramSpec | null {
     return this.spec.kind === 'program' ? this.spec : null
   }
 
-  get #result(): ExecutableResult | undefined {
-    return this.kind === 'compute' ? (this.value as ExecutableResult | undefined) : undefined
-  }
-
-  get #failure(): ExecutableFailedError | undefined {
-    return this.error instanceof ExecutableFailedError ? this.error : undefined
+  get #output(): ProgramOutput | undefined {
+    if (this.kind !== 'compute') return undefined
+    return (this.value as ExecutableResult | undefined) ?? this.unsuccessfulOutput
   }
 }
 

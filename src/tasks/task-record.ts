@@ -3,10 +3,36 @@
 import type { TuttiError } from '../foundation/errors.ts'
 import type { TaskState } from './lifecycle.ts'
 
+/** What is kept of a program's output, and its exit code; absent where there is none. */
+export interface ProgramOutput {
+  readonly exitCode?: number
+  readonly stdout?: string
+  readonly stderr?: string
+  /** `true` if the program wrote more than is kept. */
+  readonly stdoutTruncated?: true
+  readonly stderrTruncated?: true
+}
+
 /** How a task ended. */
 export type Outcome =
   | { readonly state: 'DONE'; readonly value: unknown }
-  | { readonly state: 'FAILED' | 'CANCELED'; readonly error: TuttiError }
+  | {
+      readonly state: 'FAILED' | 'CANCELED'
+      readonly error: TuttiError
+      /** Of a program that began. */
+      readonly output?: ProgramOutput
+    }
+
+/** The settlement of a program that did not succeed, with what it wrote. */
+class UnsuccessfulProgram {
+  readonly error: TuttiError
+  readonly output: ProgramOutput
+
+  constructor(error: TuttiError, output: ProgramOutput) {
+    this.error = error
+    this.output = output
+  }
+}
 
 /** Keys of the methods by which a ledger claims a task and finds its record again. */
 export const claimFor: unique symbol = Symbol('tutti.claim')
@@ -50,7 +76,15 @@ export class TaskRecord {
 
   /** `null` unless the task has ended otherwise. */
   get error(): TuttiError | null {
-    return this.hasEnded && this.state !== 'DONE' ? (this.#settlement as TuttiError) : null
+    if (!this.hasEnded || this.state === 'DONE') return null
+    const settlement = this.#settlement as TuttiError | UnsuccessfulProgram
+    return settlement instanceof UnsuccessfulProgram ? settlement.error : settlement
+  }
+
+  /** What a program wrote that did not succeed; the value has it of one that did. */
+  get output(): ProgramOutput | undefined {
+    const settlement = this.#settlement
+    return settlement instanceof UnsuccessfulProgram ? settlement.output : undefined
   }
 
   /** The task has ended: its promise settles. */
@@ -62,8 +96,9 @@ export class TaskRecord {
       this.#settlement = outcome.value
       waiting?.resolve(outcome.value)
     } else {
-      this.#settlement = outcome.error
-      waiting?.reject(outcome.error)
+      const { error, output } = outcome
+      this.#settlement = output === undefined ? error : new UnsuccessfulProgram(error, output)
+      waiting?.reject(error)
     }
   }
 

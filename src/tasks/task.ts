@@ -4,7 +4,8 @@ import { StateError, type TuttiError } from '../foundation/errors.ts'
 import type { JsonObject } from '../foundation/json-value.ts'
 import { announceWait } from '../foundation/task-context.ts'
 import type { TaskState } from './lifecycle.ts'
-import { claimFor, recordFor, type TaskHolder, TaskRecord } from './task-record.ts'
+import { claimFor, type ProgramOutput, recordFor, type TaskHolder } from './task-record.ts'
+import { TaskRecord } from './task-record.ts'
 import type { RetryPolicy } from './retries.ts'
 import type { TaskFields } from './task-fields.ts'
 import { generateUid } from './uid.ts'
@@ -80,6 +81,11 @@ export abstract class Task<T = unknown> implements PromiseLike<T> {
    */
   protected get value(): T | undefined {
     return this.#record?.value as T | undefined
+  }
+
+  /** What a program wrote that did not succeed. */
+  protected get unsuccessfulOutput(): ProgramOutput | undefined {
+    return this.#record?.output
   }
 
   /**

@@ -89,7 +89,7 @@ describe('a failed program', () => {
     const facts = { exitCode: 3, stdoutTail: 'é'.repeat(1500), stderrTail: 'bad seed' }
     backend.report(backend.jobOf(task), { kind: 'fail', error: failed, facts })
     expect(await rejection(task)).toBe(failed)
-    expect([task.exitCode, task.stderr, task.stdout]).toEqual([3, 'bad seed', undefined])
+    expect([task.exitCode, task.stderr, task.stdout]).toEqual([3, 'bad seed', ''])
     const end = (await eventsOf(task)).at(-1)
     expect(end?.error_type).toBe('ExecutableFailedError')
     expect(end?.attributes).toMatchObject({ exit_code: 3, stderr_tail: 'bad seed' })

@@ -205,10 +205,7 @@ export class EndsOutbox {
   async #sendLarge(end: WireEnd): Promise<void> {
     const { broker, stream } = this.#options
     const { uid, attempt, outcome } = end
-    if (outcome.kind !== 'complete') {
-      const short = [cutOff(end)]
-      return this.#publish(short, this.#serialize(short))
-    }
+    if (outcome.kind !== 'complete') return this.#sendLargeFailure(end)
     this.#uploads++
     let sent: WireEnd
     try {
@@ -220,6 +217,29 @@ export class EndsOutbox {
       sent = { ...end, outcome: failure }
     }
     this.#publish([sent], this.#serialize([sent]))
+    this.#uploads--
+    this.#progressed()
+  }
+
+  /** The output of a program goes through the object store; an error is cut if it must be. */
+  async #sendLargeFailure(end: WireEnd): Promise<void> {
+    const { broker, stream } = this.#options
+    const { stdout, stderr, ...facts } = end.facts ?? {}
+    let sent: WireEnd = { ...end, facts }
+    this.#uploads++
+    if (stdout !== undefined) {
+      try {
+        const prefix = `${end.uid}/${end.attempt}/output`
+        const data = encode({ stdout, stderr })
+        sent = { ...sent, outputObject: await storeObject(broker.store, stream, prefix, data) }
+      } catch (error) {
+        this.#options.onProblem(error)
+      }
+    }
+    const payload = this.#serialize([sent])
+    const isSmall = payload.length <= payloadLimit(broker.maxPayload)
+    const short = isSmall ? sent : cutOff(sent)
+    this.#publish([short], isSmall ? payload : this.#serialize([short]))
     this.#uploads--
     this.#progressed()
   }

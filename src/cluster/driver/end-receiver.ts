@@ -1,6 +1,7 @@
 /** Takes what agents tell about ends, from the wire and from the stream, each end once. */
 
 import { type Clock, sleep } from '../../foundation/clock.ts'
+import type { AttemptFacts } from '../../backends/backend.ts'
 import { fromErrorRecord, toErrorRecord } from '../../foundation/error-record.ts'
 import { BackendError, messageOf } from '../../foundation/errors.ts'
 import type { BrokerStore } from '../broker/broker.ts'
@@ -123,6 +124,7 @@ export class EndReceiver {
     if (outcome.kind === 'complete-large') {
       return void this.#takeLargeEnd(one, end, agent, message)
     }
+    if (end.outputObject !== undefined) return void this.#takeOutput(one, end, agent, message)
     if (beganMs !== null && workerId !== null) jobs.reportStart(one, agent, beganMs, workerId)
     const facts = end.facts === null ? {} : { facts: end.facts }
     const at = jobs.momentOf(one, agent, end.atMs)
@@ -177,6 +179,20 @@ export class EndReceiver {
     })
     const fail = { kind: 'fail', error: toErrorRecord(error), isThrown: false } as const
     this.takeEnd(one, { ...end, outcome: fail }, agent, message)
+  }
+
+  /** What the program wrote was too large for a message. Without it the end counts all the same. */
+  async #takeOutput(
+    one: DriverJob,
+    { outputObject, ...end }: WireEnd,
+    agent: AgentLink | null,
+    message: ReceivedMessage | null,
+  ): Promise<void> {
+    one.isEnding = true
+    const found = outputObject === undefined ? null : await this.#readValue(one, outputObject)
+    if (this.#options.jobs.findOwn(one.job) !== one) return
+    const facts = { ...end.facts, ...(found?.value as Pick<AttemptFacts, 'stdout' | 'stderr'>) }
+    this.takeEnd(one, { ...end, facts }, agent, message)
   }
 
   /** `null` when the broker does not have it; waits while it cannot be asked. */

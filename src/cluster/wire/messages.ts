@@ -186,6 +186,8 @@ export interface WireEnd {
   readonly atMs: number
   readonly workerId: string | null
   readonly facts: AttemptFacts | null
+  /** The facts' `stdout` and `stderr` are an object of the broker's store. */
+  readonly outputObject?: string
   readonly outcome:
     | { readonly kind: 'complete'; readonly value: unknown }
     /** The value is an object of the broker's store. */

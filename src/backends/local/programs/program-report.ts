@@ -23,27 +23,32 @@ export function toEndReport(
   const { at } = context
   const facts = factsOf(end, context.workerId, context.files)
   if (end.stoppedBy === 'cancel') {
-    return { kind: 'cancel', at, reason: context.cancelReason ?? 'canceled', facts }
+    const reason = context.cancelReason ?? 'canceled'
+    return { kind: 'cancel', at, reason, facts: { ...facts, ...outputOf(end) } }
   }
   if (end.stoppedBy === 'timeout') {
     const error = new TimeoutError(
       `${nameOf(job)} ran longer than ${job.spec.timeoutSeconds} s and was stopped`,
     )
-    return { kind: 'fail', at, error, facts: { ...facts, ...tailsOf(end) } }
+    return { kind: 'fail', at, error, facts: { ...facts, ...outputOf(end), ...tailsOf(end) } }
   }
   if (end.exitCode === 0) {
     const value = { stdout: end.stdout, stderr: end.stderr, exitCode: 0, ...truncationOf(end) }
     return { kind: 'complete', at, value, facts }
   }
-  return { kind: 'fail', at, error: toFailure(job, end), facts: { ...facts, ...tailsOf(end) } }
+  const error = toFailure(job, end)
+  return { kind: 'fail', at, error, facts: { ...facts, ...outputOf(end), ...tailsOf(end) } }
 }
 
 function toFailure(job: Job, end: ProgramEnd): ExecutableFailedError {
   const { exitCode, signal } = end
-  const stderr = tailOf(end.stderr, errorTailBytes)
-  const isCut = stderr.length < end.stderr.length
-  const truncation = { ...truncationOf(end), ...(isCut ? { stderrTruncated: true as const } : {}) }
-  const details = { uid: job.uid, exitCode, signal, stderr, ...truncation }
+  const [stdout, stderr] = [tailOf(end.stdout, errorTailBytes), tailOf(end.stderr, errorTailBytes)]
+  const truncation = {
+    ...truncationOf(end),
+    ...(stdout.length < end.stdout.length ? { stdoutTruncated: true as const } : {}),
+    ...(stderr.length < end.stderr.length ? { stderrTruncated: true as const } : {}),
+  }
+  const details = { uid: job.uid, exitCode, signal, stdout, stderr, ...truncation }
   if (signal === null) {
     return new ExecutableFailedError(`${nameOf(job)} exited with code ${exitCode}`, details)
   }
@@ -79,6 +84,8 @@ const truncationOf = ({ stdoutTruncated, stderrTruncated }: ProgramEnd): Truncat
   ...(stdoutTruncated === undefined ? {} : { stdoutTruncated }),
   ...(stderrTruncated === undefined ? {} : { stderrTruncated }),
 })
+
+const outputOf = ({ stdout, stderr }: ProgramEnd): AttemptFacts => ({ stdout, stderr })
 
 const tailsOf = ({ stdout, stderr }: ProgramEnd): AttemptFacts => ({
   stdoutTail: tailOf(stdout, tailBytes),

@@ -6,9 +6,11 @@ import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import type { Job } from '../../../../src/backends/backend.ts'
 import { ConcurrentBackend } from '../../../../src/backends/local/concurrent-backend.ts'
 import type { BaseEvent } from '../../../../src/events/event.ts'
+import type { ExecutableFailedError } from '../../../../src/foundation/task-errors.ts'
 import { Session } from '../../../../src/session/session.ts'
 import { ComputeTask, type ExecutableOptions } from '../../../../src/tasks/compute-task.ts'
 import type { TaskSpec } from '../../../../src/tasks/spec.ts'
+import { eventually } from '../../../eventually.ts'
 import { expectCompleted, openPool, processes } from './pool-driver.ts'
 
 const shell = (script: string, options: Partial<ExecutableOptions> = {}) =>
@@ -24,13 +26,62 @@ async function openSession() {
   const endOf = async ({ uid }: { uid: string }): Promise<BaseEvent['attributes']> => {
     await telemetry.flush()
     const end = events.findLast(({ task_id }) => task_id === uid)
-    expect(end?.event_type).toMatch(/^Task(Completed|Failed)$/)
+    expect(end?.event_type).toMatch(/^Task(Completed|Failed|Canceled)$/)
     return end?.attributes ?? {}
   }
   return { session, endOf }
 }
 
 describe('output of programs', () => {
+  it('is kept however the program ends: exit code, signal, time-out, cancellation', async () => {
+    const { session, endOf } = await openSession()
+    const much = `echo begin; echo error >&2; head -c 100000 /dev/zero | tr '\\0' x >&2`
+    const failed = shell(`${much}; exit 4`)
+    const killed = shell(`${much}; kill -9 $$`)
+    const late = shell(`${much}; exec sleep 600`, { timeoutSeconds: 3 })
+    const folder = await mkdtemp(join(tmpdir(), 'tutti-output-'))
+    onTestFinished(() => rm(folder, { recursive: true }))
+    const marker = join(folder, 'begun')
+    const obeying = new ComputeTask({
+      executable: 'sh',
+      arguments: [
+        '-c',
+        `trap 'exit 0' TERM; ${much}; exec 2>&-; echo > "$0"; while :; do sleep 0.02; done`,
+        marker,
+      ],
+    })
+    const tasks = [failed, killed, late, obeying]
+    await session.submitTasks(tasks)
+    await eventually(() => readFile(marker))
+    session.cancel(obeying)
+    await session.waitTasks(tasks)
+    expect(tasks.map(({ state }) => state)).toEqual(['FAILED', 'FAILED', 'FAILED', 'CANCELED'])
+    for (const task of tasks) {
+      expect(task.stdout).toBe('begin\n')
+      expect(task.stderr).toBe(`error\n${'x'.repeat(100_000)}`)
+      expect([task.stdoutTruncated, task.stderrTruncated]).toEqual([false, false])
+      expect(await endOf(task)).not.toHaveProperty('stderr_truncated')
+    }
+    expect(tasks.map(({ exitCode }) => exitCode)).toEqual([4, undefined, undefined, 0])
+    // Of the error only the end.
+    expect(failed.error).toMatchObject({ stdout: 'begin\n', stderrTruncated: true })
+    expect((failed.error as ExecutableFailedError).stderr).toBe('x'.repeat(16_384))
+    expect(await endOf(failed)).toMatchObject({ stdout_tail: 'begin\n' })
+    expect((await endOf(failed))['stderr_tail']).toBe('x'.repeat(2048))
+  })
+
+  it('of a program that never began there is none', async () => {
+    const { session } = await openSession()
+    const missing = new ComputeTask({ executable: '/no/such/program' })
+    await session.submitTasks([missing])
+    await session.waitTasks([missing])
+    expect([missing.state, missing.stdout, missing.stdoutTruncated]).toEqual([
+      'FAILED',
+      undefined,
+      undefined,
+    ])
+  })
+
   it('beyond the bound it is cut, and task, value, error and event say so', async () => {
     const { session, endOf } = await openSession()
     const much = (bytes: number) => `head -c ${bytes} /dev/zero | tr '\\0' x`
