@@ -58,31 +58,68 @@ const mostErrors = 100
 const carriedOtherwise = new Set(['name', 'message', 'stack', 'cause', 'errors', '__proto__'])
 
 /** Never throws. A thrown value that is no error is kept if it can be cloned. */
-export function toErrorRecord(thrown: unknown, depth = 0): ErrorRecord {
+export function toErrorRecord(thrown: unknown): ErrorRecord {
+  return attempt(() => recordOf(thrown, { depth: 0, budget: { left: mostErrors } })) ?? unreadable
+}
+
+const unreadable: ErrorRecord = Object.freeze({
+  isError: true,
+  type: 'Error',
+  name: 'Error',
+  message: messageOf(Object.create(null)),
+  stack: '',
+  fields: {},
+})
+
+/** How deep an error is inside of the first one, and how many more of them are copied. */
+interface RecordLimits {
+  readonly depth: number
+  readonly budget: { left: number }
+}
+
+function recordOf(thrown: unknown, { depth, budget }: RecordLimits): ErrorRecord {
+  budget.left--
   if (!isError(thrown)) return { isError: false, value: toCloneable(thrown) }
   const part = (key: string): unknown => attempt(() => (thrown as never)[key])
   const text = (key: string): string => {
     const value = part(key)
     return typeof value === 'string' ? value : ''
   }
-  const errors = part('errors')
-  const isDeep = depth >= deepestCause
-  const names = attempt(() => lineageIn(thrown)) ?? null
+  const inner = depth < deepestCause ? { depth: depth + 1, budget } : null
+  const found = attempt(() => lineageIn(thrown)) ?? null
+  const names = found === null ? null : (attempt(() => Array.from(found, String)) ?? null)
+  const errors = inner === null ? null : errorsIn(part('errors'), inner)
   return {
     isError: true,
     type: errorTypeOf(thrown),
-    ...(names === null ? {} : { lineage: [...names] }),
+    ...(names === null ? {} : { lineage: names }),
     name: text('name'),
     message: text('message'),
     stack: text('stack'),
-    ...fieldsOf(thrown, isDeep ? null : depth + 1, ownFields(thrown, names)),
-    ...(isDeep || attempt(() => 'cause' in thrown) !== true
+    ...fieldsOf(thrown, inner, ownFields(thrown, names)),
+    ...(inner === null || attempt(() => 'cause' in thrown) !== true
       ? {}
-      : { cause: toErrorRecord(part('cause'), depth + 1) }),
-    ...(isDeep || !Array.isArray(errors)
-      ? {}
-      : { errors: errors.slice(0, mostErrors).map((one) => toErrorRecord(one, depth + 1)) }),
+      : { cause: recordOf(part('cause'), inner) }),
+    ...(errors === null ? {} : { errors }),
   }
+}
+
+/** Reads one after another: a list of user code may be a proxy, or have methods of its own. */
+function errorsIn(errors: unknown, limits: RecordLimits): readonly ErrorRecord[] | null {
+  if (attempt(() => Array.isArray(errors)) !== true) return null
+  const list = errors as { readonly length: unknown; readonly [index: number]: unknown }
+  const length = attempt(() => list.length)
+  const records: ErrorRecord[] = []
+  if (typeof length !== 'number') return records
+  for (let at = 0; at < length && limits.budget.left > 0; at++) {
+    records.push(
+      recordOf(
+        attempt(() => list[at]),
+        limits,
+      ),
+    )
+  }
+  return records
 }
 
 /** The inverse of `toErrorRecord`; never throws for what that made. */
@@ -151,7 +188,7 @@ function toCloneable(thrown: unknown): unknown {
 
 function fieldsOf(
   error: Error,
-  depth: number | null,
+  inner: RecordLimits | null,
   derived: Readonly<Record<string, unknown>>,
 ): { fields: JsonObject; errorFields?: Readonly<Record<string, ErrorRecord>> } {
   const fields: Record<string, JsonObject[string]> = {}
@@ -161,7 +198,7 @@ function fieldsOf(
     const isPlain = value !== undefined && typeof value !== 'function' && typeof value !== 'symbol'
     if (!isPlain || carriedOtherwise.has(key)) continue
     if (!isError(value)) fields[key] = toJsonValue(value)
-    else if (depth !== null) errorFields[key] = toErrorRecord(value, depth)
+    else if (inner !== null && inner.budget.left > 0) errorFields[key] = recordOf(value, inner)
   }
   for (const [key, value] of Object.entries(derived)) fields[key] = toJsonValue(value)
   return Object.keys(errorFields).length === 0 ? { fields } : { fields, errorFields }

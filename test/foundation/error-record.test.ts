@@ -133,3 +133,65 @@ describe.each(carriers)('an error that is sent as %s', (_, send) => {
     )
   })
 })
+
+describe('an error that throws when it is looked at', () => {
+  const refuse = (): never => {
+    throw new Error('do not look')
+  }
+  const revoked = (): unknown => {
+    const { proxy, revoke } = Proxy.revocable([], {})
+    revoke()
+    return proxy
+  }
+  const trapped = (target: object): unknown =>
+    new Proxy(target, { get: refuse, has: refuse, ownKeys: refuse, getPrototypeOf: refuse })
+  const hostile = fc.constantFrom<() => unknown>(
+    revoked,
+    () => trapped([]),
+    () => trapped(new Error('inside')),
+    () => trapped(() => {}),
+    () => new Proxy([], { get: (_, key) => (key === 'length' ? 1e9 : revoked()) }),
+    () => Object.assign([new Error('one')], { slice: refuse, map: refuse }),
+    () => Object.defineProperty([1], 0, { get: refuse }),
+    () => new SharedArrayBuffer(8),
+    () => Symbol('s'),
+    () => new Error('plain'),
+    () => Object.create(null),
+  )
+  const keys = fc.constantFrom('errors', 'cause', 'name', 'message', 'stack', 'code', 'constructor')
+  const lineage = Symbol.for('tutti.error.lineage')
+
+  it('becomes a record that can be sent, with all that could be read', () => {
+    const parts = fc.array(fc.tuple(keys, hostile, fc.boolean()), { maxLength: 4 })
+    assertProperty(
+      fc.property(parts, fc.boolean(), (changes, isOwn) => {
+        const error = isOwn ? new WorkerLostError('own') : new AggregateError([], 'foreign')
+        for (const [key, make, isGetter] of changes) {
+          const part = isGetter ? { get: refuse } : { value: make() }
+          Object.defineProperty(error, key, { ...part, enumerable: true, configurable: true })
+        }
+        const back = fromErrorRecord(structuredClone(toErrorRecord(error)))
+        expect(back).toBeInstanceOf(Error)
+        const isWhole = changes.every(([key]) => key !== 'message')
+        expect((back as Error).message).toBe(isWhole ? error.message : '')
+      }),
+      { numRuns: 200 },
+    )
+  })
+
+  it('its list of errors and its classes may be proxies that refuse', () => {
+    const errors = new Proxy([], { get: refuse })
+    const aggregate = Object.assign(new AggregateError([], 'several'), { errors })
+    expect(fromErrorRecord(toErrorRecord(aggregate))).toMatchObject({ message: 'several' })
+    const own = new WorkerLostError('gone')
+    Object.defineProperty(own, lineage, { value: trapped([]) })
+    expect(fromErrorRecord(toErrorRecord(own))).toMatchObject({ message: 'gone' })
+  })
+
+  it('one that contains itself many times is cut, not followed without end', () => {
+    const error = new AggregateError([], 'again')
+    error.errors = Array.from({ length: 50 }, () => error)
+    const text = JSON.stringify(toErrorRecord(error))
+    expect(text.split('"again"').length).toBeLessThan(200)
+  })
+})

@@ -128,8 +128,8 @@ export class Assignments {
       this.#reportStart(assignment, index, time, start)
     }
     const at = momentOf(time, end)
-    const { forcedEnd } = assignment
-    if (forcedEnd?.index === index) assignment.end(index, { ...forcedEnd.report, at })
+    const forced = assignment.forcedReport(index)
+    if (forced !== null) assignment.end(index, { ...forced, at })
     else if (message?.kind === 'failure') {
       const error = failureOf(assignment.jobAt(index), message)
       assignment.end(index, { kind: 'fail', at, error, isThrown: true, facts })
@@ -309,6 +309,10 @@ export class Assignment {
   indexOf(job: Job): number {
     const index = this.batch.jobs.indexOf(job)
     return index !== -1 && this.isOver(index) ? -1 : index
+  }
+
+  forcedReport(index: number): TaskReport | null {
+    return this.forcedEnd?.index === index ? this.forcedEnd.report : null
   }
 
   isOver(index: number): boolean {

@@ -1,6 +1,7 @@
 /** Whether a value can go to another thread, and which part of it cannot. */
 
 import { types } from 'node:util'
+import { serialize } from 'node:v8'
 
 const deepest = 64
 
@@ -59,17 +60,28 @@ function isCloneable(value: unknown): boolean {
   }
 }
 
+/** Whether it can go to another process: less can than to a thread, such as shared memory. */
+function isSerializable(value: unknown): boolean {
+  try {
+    serialize(value)
+    return true
+  } catch {
+    return false
+  }
+}
+
 /**
  * The path of the first part that cannot be cloned, such as `args[1].callback`. It leads through
  * plain objects, arrays, maps and sets; of another object only itself is named.
  */
 export function uncloneablePath(value: unknown, root: string): string {
+  const isSendable = isCloneable(value) ? isSerializable : isCloneable
   let path = root
   let current = value
   const seen = new Set<unknown>()
   for (let depth = 0; depth < deepest; depth++) {
     seen.add(current)
-    const wrong = partsOf(current).find(({ part }) => !seen.has(part) && !isCloneable(part))
+    const wrong = partsOf(current).find(({ part }) => !seen.has(part) && !isSendable(part))
     if (wrong === undefined) return path
     path += wrong.step
     current = wrong.part

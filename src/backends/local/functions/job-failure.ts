@@ -88,6 +88,7 @@ function lostError(job: Job, workerId: string, exit: WorkerExit, loss: Loss): Tu
 
 /** The reason of a loss, as far as the exit shows it. */
 export function lossOf(exit: WorkerExit): Loss {
+  if (exit.leftBehind !== undefined) return leftBehindLoss(exit.leftBehind)
   if (isOutOfMemory(exit.error)) return { reason: 'out of memory', cause: exit.error }
   if (exit.error !== undefined) return { reason: messageOf(exit.error), cause: exit.error }
   if (exit.signal === 'SIGABRT') return { reason: 'ended by SIGABRT: often out of memory' }
@@ -95,6 +96,13 @@ export function lossOf(exit: WorkerExit): Loss {
   if (exit.signal !== undefined) return { reason: `ended by ${exit.signal}` }
   return { reason: `it exited with code ${exit.code ?? 'unknown'}` }
 }
+
+/** Even `process.exit()` waits for the native call of a thread. */
+const leftBehindLoss = (count: number): Loss => ({
+  reason:
+    'it could not be ended, because it is in native code; ' +
+    `workers left behind in this state: ${count}; this process can exit only when they return`,
+})
 
 const isOutOfMemory = (error: unknown): boolean =>
   error instanceof Error && 'code' in error && error.code === 'ERR_WORKER_OUT_OF_MEMORY'

@@ -4,7 +4,12 @@ import { isThenable } from '../../../foundation/promises.ts'
 import { RunningTask, runInTask, type TaskHost } from '../../../foundation/task-context.ts'
 import { findDefined, type TaskDefinition } from '../../../tasks/define-task.ts'
 import { expectGenuine, uncloneablePath } from './cloning.ts'
-import { fromErrorRecord, toErrorRecord } from '../../../foundation/error-record.ts'
+import {
+  type ErrorRecord,
+  fromErrorRecord,
+  toErrorRecord,
+} from '../../../foundation/error-record.ts'
+import { toJsonValue } from '../../../foundation/json-value.ts'
 import { machineMs } from '../machine-time.ts'
 import { bankSize, briskMs, type Mailbox } from './mailbox.ts'
 import { toUpdateRecord } from '../executor.ts'
@@ -133,7 +138,7 @@ export class JobRunner {
         this.#running = task
         const ran =
           run === undefined ? this.#import(definition, task, args) : this.#call(run, task, args)
-        const end = ran instanceof Promise ? await ran : ran
+        const end = 'then' in ran ? await ran : ran
         at = machineMs()
         mailbox.ends[slot] = at
         task.close()
@@ -177,13 +182,16 @@ export class JobRunner {
     this.#outlet.began(task.slot)
     try {
       const returned = runInTask(task, () => run(...args))
-      if (isAwaitable(returned)) {
-        return Promise.resolve(returned).then(
-          (value) => this.#returned(value),
-          (error: unknown) => this.#failed('thrown', error),
-        )
-      }
-      return this.#returned(returned)
+      return isAwaitable(returned) ? this.#settle(returned) : this.#returned(returned)
+    } catch (error) {
+      return this.#failed('thrown', error)
+    }
+  }
+
+  /** `await` does not call the `then` that user code may have given to a promise. */
+  async #settle(returned: PromiseLike<unknown>): Promise<End> {
+    try {
+      return this.#returned(await returned)
     } catch (error) {
       return this.#failed('thrown', error)
     }
@@ -212,7 +220,13 @@ export class JobRunner {
   #postFailure(slot: number, failure: FailureKind, error: unknown, field?: string): void {
     const record = toErrorRecord(error)
     const message = { kind: 'failure', slot, failure, error: record } as const
-    this.#outlet.post(field === undefined ? message : { ...message, field })
+    const full = field === undefined ? message : { ...message, field }
+    try {
+      this.#outlet.post(full)
+    } catch {
+      // A thrown value can be cloned, and yet not be sent to another process.
+      this.#outlet.post({ ...full, error: toJsonValue(record) as unknown as ErrorRecord })
+    }
   }
 
   #showGpus(gpus: string | null): void {
@@ -242,7 +256,7 @@ type End = { readonly value: unknown } | { readonly failure: FailureKind; readon
 /** A result that throws when it is looked at is refused when it is cloned. */
 function isAwaitable(returned: unknown): returned is PromiseLike<unknown> {
   try {
-    return isThenable(returned)
+    return isThenable(returned) || returned instanceof Promise
   } catch {
     return false
   }

@@ -224,7 +224,7 @@ export class PooledWorker {
   /** Code that has asked for the signal may end by itself; the worker of any other is ended. */
   #stop(one: StoppedJob, report: TaskReport, error: TuttiError): void {
     const { assignment, index, job } = one
-    if (assignment.forcedEnd?.index === index) return
+    if (assignment.forcedReport(index) !== null) return
     const slot = assignment.slotOf(index)
     if (this.#listening !== slot || this.#isEnding) return this.#endFor(one, report)
     assignment.forcedEnd = { index, report }
@@ -274,7 +274,7 @@ export class PooledWorker {
     const hasFailedToStart = isUnwanted && !this.#hasBegun && hasNothing
     if (isUnwanted && hasNothing && this.#isReady) this.#refuseUnreadable()
     const unbegun = hasFailedToStart ? [] : this.#assignments.revokeAll()
-    if (isUnwanted || exit.isLeftBehind === true) this.#noticeLoss(loss, running)
+    if (isUnwanted || exit.leftBehind !== undefined) this.#noticeLoss(loss, running)
     this.#owner.end({ hasFailedToStart, assignments: hasFailedToStart ? assignments : [], loss })
     // Jobs that it finished without a report, and those that it finished after them.
     for (
@@ -306,8 +306,9 @@ export class PooledWorker {
   }
 
   #failLost({ assignment, index, job }: RunningJob, exit: WorkerExit, loss: Loss): void {
-    const { facts } = this.#assignments
-    assignment.end(index, this.#endReport?.(job) ?? lostReport(job, facts, exit, loss))
+    // Code that ends its worker when it is asked to end does not change how its job ends.
+    const wanted = assignment.forcedReport(index) ?? this.#endReport?.(job)
+    assignment.end(index, wanted ?? lostReport(job, this.#assignments.facts, exit, loss))
   }
 
   #noticeLoss({ reason }: Loss, running: RunningJob | null): void {
@@ -364,8 +365,9 @@ export class PooledWorker {
    */
   #endFor({ assignment, index, job }: StoppedJob, report: TaskReport): void {
     const jobs = this.#assignments.revokeAll()
-    const isAtJob = this.#assignments.isAt(assignment, index)
-    if (isAtJob) this.#endWith((one) => (one === job ? report : null))
+    if (this.#assignments.isAt(assignment, index)) {
+      this.#endWith((one) => (one === job ? report : null))
+    }
     this.#giveBack(jobs)
   }
 
@@ -384,13 +386,9 @@ export class PooledWorker {
   #leaveBehind(): void {
     const { leftBehind } = this.#options
     leftBehind.count++
-    this.#loss = {
-      reason:
-        `it could not be ended within ${killGraceMs / 1000} s, because it is in native code; ` +
-        `workers left behind in this state: ${leftBehind.count}`,
-    }
+    this.#loss = null
     this.#link.setBusy(false)
-    this.#exit({ isLeftBehind: true })
+    this.#exit({ leftBehind: leftBehind.count })
   }
 
   #giveBack(jobs = this.#assignments.revokeAll()): void {

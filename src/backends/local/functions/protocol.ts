@@ -83,8 +83,8 @@ export type WorkerMessage =
 
 /** How a worker ended; what is unknown is absent. */
 export interface WorkerExit {
-  /** It still runs, but nobody waits for its end any longer. */
-  readonly isLeftBehind?: boolean
+  /** It still runs, but nobody waits for its end any longer: how many are in this state. */
+  readonly leftBehind?: number
   readonly code?: number
   readonly signal?: string
   readonly error?: unknown

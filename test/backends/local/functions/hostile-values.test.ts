@@ -1,9 +1,17 @@
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { ConcurrentBackend } from '../../../../src/backends/local/concurrent-backend.ts'
+import { TimeoutError } from '../../../../src/foundation/errors.ts'
 import { Session } from '../../../../src/session/session.ts'
 import { ComputeTask } from '../../../../src/tasks/compute-task.ts'
-import { echo, hostileResult } from './fixtures/functions.ts'
-import { hostileValues } from './fixtures/hostile-values.ts'
+import {
+  echo,
+  hostilePromise,
+  hostileResult,
+  revokedLater,
+  throwHostile,
+  throwInAbort,
+} from './fixtures/functions.ts'
+import { hostileErrors, hostilePromises, hostileValues } from './fixtures/hostile-values.ts'
 
 async function openSession(isolation: 'thread' | 'process'): Promise<Session> {
   const backend = await ConcurrentBackend.create({ isolation, workers: 1 })
@@ -56,4 +64,60 @@ describe.for(['thread', 'process'] as const)('values that throw, isolation %s', 
     await telemetry.flush()
     expect(types).not.toContain('tutti.WorkerLost')
   })
+  it('row 106: a promise or an error of hostile code costs no worker', async () => {
+    const session = await openSession(isolation)
+    const telemetry = await session.startTelemetry()
+    const lost: unknown[] = []
+    telemetry.subscribe((event) => {
+      if (event.event_type === 'tutti.WorkerLost') lost.push(event.reason)
+    })
+    const promises = Object.keys(hostilePromises).map(
+      (name) => new ComputeTask({ function: hostilePromise, args: [name], uid: name }),
+    )
+    const later = new ComputeTask({ function: revokedLater })
+    const errors = Object.keys(hostileErrors).map(
+      (name) => new ComputeTask({ function: throwHostile, args: [name], uid: name }),
+    )
+    const all = [...promises, later, ...errors]
+    await session.submitTasks(all)
+    await session.waitTasks(all)
+    // As with `await` in the program itself, which does not ask the promise either.
+    for (const task of promises) {
+      expect([task.uid, task.returnValue]).toEqual([task.uid, await hostileAwaited(task.uid)])
+    }
+    expect(later.error?.cause).toBeInstanceOf(TypeError)
+    for (const task of errors) {
+      expect(task.error?.cause, task.uid).toMatchObject({ message: 'several' })
+    }
+    await telemetry.flush()
+    expect(lost).toEqual([])
+  })
+
+  it('row 17: a listener that throws when the time is over does not change the end', async () => {
+    const session = await openSession(isolation)
+    const task = new ComputeTask({ function: throwInAbort, timeoutSeconds: 0.3, retries: 1 })
+    const next = new ComputeTask({ function: echo, args: ['next'] })
+    await session.submitTasks([task, next])
+    await session.waitTasks([task, next])
+    expect(task.error?.cause).toBeInstanceOf(TimeoutError)
+    expect(next.returnValue).toBe('next')
+  })
+
+  it('the field of an argument that cannot be sent names the argument', async () => {
+    const session = await openSession(isolation)
+    const { port1 } = new MessageChannel()
+    onTestFinished(() => port1.close())
+    const bad = isolation === 'process' ? new SharedArrayBuffer(8) : port1
+    const tasks = [bad, { deep: [1, bad] }].map(
+      (value) => new ComputeTask({ function: echo, args: [value] }),
+    )
+    await session.submitTasks(tasks)
+    await session.waitTasks(tasks)
+    const fields = tasks.map(
+      ({ error }) => (error?.cause as { field?: unknown } | undefined)?.field,
+    )
+    expect(fields).toEqual(['args[0]', 'args[0].deep[1]'])
+  })
 })
+
+const hostileAwaited = async (name: string): Promise<unknown> => await hostilePromises[name]?.()
