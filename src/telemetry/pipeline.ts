@@ -19,7 +19,7 @@ import type { PrometheusEndpoint, PrometheusOptions } from './metrics/prometheus
 import { TaskGroups } from './metrics/task-groups.ts'
 import type { ResolvedTelemetryOptions } from './options.ts'
 import { MetricReaders } from './otel/otel-metrics.ts'
-import { activeSpanIds, holdContextManager, OtelActiveSpans } from './otel/otel-context.ts'
+import { holdContextManager, OtelActiveSpans } from './otel/otel-context.ts'
 import { createResource, OtelSpanMirror, type Resource } from './otel/otel.ts'
 import { toOtlpString, writeOtlpFile } from './otel/otlp.ts'
 import { Recorder } from './recorder.ts'
@@ -62,7 +62,8 @@ export class Pipeline {
     const { clock, log, sessionId } = options
     lookForSecrets()
     this.#parts = parts
-    const application = activeSpanIds()
+    const active = new OtelActiveSpans(clock, log)
+    const application = active.ids()
     const parent = options.continueTrace ? application : null
     this.#traceId = parent?.traceId ?? newTraceId()
     this.#resource = createResource(options.resource)
@@ -72,7 +73,7 @@ export class Pipeline {
       traceId: this.#traceId,
       parent,
       link: parent === null ? application : null,
-      active: new OtelActiveSpans(clock),
+      active,
       tasks: source.tasks,
       enrichers,
       mirror: this.mirror,

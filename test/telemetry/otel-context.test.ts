@@ -292,3 +292,57 @@ describe('an application without a context', () => {
     expect(isRegistered()).toBe(false)
   })
 })
+
+describe('a context manager of the application that is wrong', () => {
+  const brokenSpan = { spanContext: () => failing('span') } as unknown as Span
+  const failing = (what: string): never => {
+    throw new Error(`broken ${what}`)
+  }
+  const call: ContextManager['with'] = (_, callback, thisArg, ...args) =>
+    callback.call(thisArg as never, ...args)
+  const wrong: Record<string, Partial<ContextManager>> = {
+    'active throws': { active: () => failing('active') },
+    'active gives null': { active: () => null as unknown as Context },
+    'its span throws': { active: () => trace.setSpan(ROOT_CONTEXT, brokenSpan) },
+    'with throws before the code': { with: () => failing('with') },
+    'with throws after the code': {
+      with: (...args) => {
+        call(...args)
+        return failing('with')
+      },
+    },
+    'with runs nothing': { with: () => undefined as never },
+    'with runs twice': {
+      with: (...args) => {
+        call(...args)
+        return call(...args)
+      },
+    },
+  }
+
+  it.each(Object.keys(wrong))('costs neither telemetry nor tasks: %s', async (name) => {
+    const manager = new ApplicationContext()
+    context.disable()
+    onTestFinished(() => context.disable())
+    const defaults = { active: () => ROOT_CONTEXT, with: call }
+    context.setGlobalContextManager(Object.assign(manager, defaults, wrong[name]))
+    const warnings: string[] = []
+    const log = { warn: (code: string) => void warnings.push(code) }
+    const session = new Session([await ConcurrentBackend.create({ workers: 1 })], { log })
+    onTestFinished(() => session.close())
+    const telemetry = await session.startTelemetry({ continueTrace: true })
+    let calls = 0
+    const good = new ComputeTask({ function: () => ++calls })
+    const bad = new ComputeTask({ function: () => failing('closure') })
+    await session.submitTasks([good, bad])
+    expect(await good).toBe(1)
+    await expect(bad).rejects.toThrow('broken closure')
+    expect(await telemetry.spanScope('scope', async () => ++calls)).toBe(2)
+    expect(() => telemetry.spanScope('scope', () => failing('scope'))).toThrow('broken scope')
+    await session.close()
+    expect(calls).toBe(2)
+    expect(telemetry.summary().tasks).toMatchObject({ completed: 1, failed: 1 })
+    const isSilent = name === 'with runs nothing' || name === 'with runs twice'
+    expect(warnings).toEqual(isSilent ? [] : ['OtelContextFailed'])
+  })
+})

@@ -21,57 +21,104 @@ import {
   TraceFlags,
 } from '@opentelemetry/api'
 import { type Clock } from '../../foundation/clock.ts'
-import { messageOf } from '../../foundation/errors.ts'
+import { messageOf, StateError } from '../../foundation/errors.ts'
 import { type JsonObject, toJsonObject } from '../../foundation/json-value.ts'
+import type { Log } from '../../foundation/log.ts'
 import { maskSecretsIn } from '../../foundation/secrets.ts'
 import { currentTask } from '../../foundation/task-context.ts'
 import type { ActiveSpans, ForeignSpan, LiveSpan } from '../spans/live-span.ts'
 import type { SpanIds } from '../spans/span-ids.ts'
 import { toHrTime, toOtelAttributes } from './otel.ts'
 
-/** The ids of the span that is active in the calling code, whoever opened it. */
-export function activeSpanIds(): SpanIds | null {
-  const active = trace.getSpanContext(context.active())
-  return active === undefined || !isSpanContextValid(active) ? null : active
-}
-
+/** What the application registered for OpenTelemetry may be wrong: that costs spans, not tasks. */
 export class OtelActiveSpans implements ActiveSpans {
   readonly #clock: Clock
+  readonly #log: Log
+  #hasWarned = false
 
-  constructor(clock: Clock) {
+  constructor(clock: Clock, log: Log) {
     this.#clock = clock
+    this.#log = log
+  }
+
+  /** The ids of the span that is active in the calling code, whoever opened it. */
+  ids(): SpanIds | null {
+    return this.#orNull(() => {
+      const active = trace.getSpanContext(context.active())
+      return active === undefined || !isSpanContextValid(active) ? null : active
+    })
   }
 
   find(owner: object): LiveSpan | ForeignSpan | null {
-    let span = trace.getSpan(context.active())
-    while (span instanceof EnteredSpan && span.live.owner !== owner) span = span.outer
-    if (span === undefined) return null
-    if (!(span instanceof EnteredSpan)) return toForeign(span)
-    return span.task === currentTask()?.uid ? span.live : null
+    return this.#orNull(() => {
+      let span = trace.getSpan(context.active())
+      while (span instanceof EnteredSpan && span.live.owner !== owner) span = span.outer
+      if (span === undefined) return null
+      if (!(span instanceof EnteredSpan)) return this.#toForeign(span)
+      return span.task === currentTask()?.uid ? span.live : null
+    })
   }
 
   runTask<T>(live: LiveSpan, callback: () => T): T {
     const span = new EnteredSpan(live, undefined, this.#clock)
-    return context.with(trace.setSpan(ROOT_CONTEXT, span), callback)
+    return this.#runIn(trace.setSpan(ROOT_CONTEXT, span), callback)
   }
 
   runScope<T>(live: LiveSpan, callback: () => T): T {
-    const around = context.active()
-    const span = new EnteredSpan(live, trace.getSpan(around), this.#clock)
-    return context.with(trace.setSpan(around, span), callback)
+    const entered = this.#orNull(() => {
+      const around = context.active()
+      return trace.setSpan(around, new EnteredSpan(live, trace.getSpan(around), this.#clock))
+    })
+    return entered === null ? this.runTask(live, callback) : this.#runIn(entered, callback)
+  }
+
+  /** Runs the callback exactly once, whatever the context manager does with it. */
+  #runIn<T>(entered: Context, callback: () => T): T {
+    let outcome: { readonly value: T } | { readonly error: unknown } | null = null
+    const run = (): void => {
+      if (outcome !== null) return
+      // Before the call: the context manager may come again while it runs.
+      outcome = { error: new StateError('the code of a span runs already') }
+      try {
+        outcome = { value: callback() }
+      } catch (error) {
+        outcome = { error }
+      }
+    }
+    this.#orNull(() => context.with(entered, run))
+    run()
+    return outcomeOf<T>(outcome)
+  }
+
+  #toForeign(span: Span): ForeignSpan | null {
+    const ids = span.spanContext()
+    if (!isSpanContextValid(ids)) return null
+    return {
+      owner: null,
+      traceId: ids.traceId,
+      spanId: ids.spanId,
+      annotate: ({ name, attributes, time }) =>
+        void this.#orNull(() => span.addEvent(name, toOtelAttributes(attributes), toHrTime(time))),
+    }
+  }
+
+  #orNull<T>(read: () => T): T | null {
+    try {
+      return read()
+    } catch (error) {
+      if (!this.#hasWarned) {
+        const text = "OpenTelemetry's context manager or its active span failed"
+        this.#log.warn('OtelContextFailed', `${text}; it is ignored: ${messageOf(error)}`)
+      }
+      this.#hasWarned = true
+      return null
+    }
   }
 }
 
-function toForeign(span: Span): ForeignSpan | null {
-  const ids = span.spanContext()
-  if (!isSpanContextValid(ids)) return null
-  return {
-    owner: null,
-    traceId: ids.traceId,
-    spanId: ids.spanId,
-    annotate: ({ name, attributes, time }) =>
-      void span.addEvent(name, toOtelAttributes(attributes), toHrTime(time)),
-  }
+function outcomeOf<T>(outcome: { readonly value: T } | { readonly error: unknown } | null): T {
+  if (outcome !== null && 'value' in outcome) return outcome.value
+  throw outcome?.error
 }
 
 /**
@@ -217,5 +264,12 @@ export function holdContextManager(): () => void {
 }
 
 /** Whether what runs inside of this context manager is active for everybody. */
-const isRegistered = (manager: Pick<ContextManager, 'with'>): boolean =>
-  manager.with(ROOT_CONTEXT.setValue(probe, true), () => context.active().getValue(probe) === true)
+function isRegistered(manager: Pick<ContextManager, 'with'>): boolean {
+  const probing = ROOT_CONTEXT.setValue(probe, true)
+  try {
+    return manager.with(probing, () => context.active().getValue(probe) === true)
+  } catch {
+    // What fails is not ours, and cannot be replaced.
+    return false
+  }
+}
