@@ -46,13 +46,26 @@ describe('the record at the end of the process', () => {
     runs * 30_000,
   )
 
+  it.each(['older listener throws', 'first listener throws'])(
+    'row 111: what was emitted before the exit is in the file: %s',
+    async (how) => {
+      const folder = tempFolder()
+      expect(await exitCodeOf(how, folder, tempFolder())).not.toBe(0)
+      const events = eventsIn(folder)
+      expect(events.filter(({ event_type: type }) => type === 'TaskFailed')).toHaveLength(1)
+      expect(events.filter((event) => event['mark'] === 'last')).toHaveLength(1)
+    },
+  )
+
   it('row 111: open checkpoints share one listener, which goes with the last one', async () => {
     const before = process.listenerCount('exit')
+    const monitors = process.listenerCount('uncaughtExceptionMonitor')
     const managers = Array.from({ length: 20 }, () => openTelemetry().telemetry)
     await Promise.all(managers.map((telemetry) => telemetry.start()))
     expect(process.listenerCount('exit')).toBe(before + 1)
     await Promise.all(managers.map((telemetry) => telemetry.stop()))
     expect(process.listenerCount('exit')).toBe(before)
+    expect(process.listenerCount('uncaughtExceptionMonitor')).toBe(monitors)
   })
 
   it('a callback at exit that throws does not keep the others from running', () => {
@@ -63,7 +76,7 @@ describe('the record at the end of the process', () => {
       }),
       atExit(() => ran.push('second')),
     ]
-    process.listeners('exit').at(-1)?.(0)
+    process.listeners('exit').at(0)?.(0)
     for (const remove of removals) remove()
     expect(ran).toEqual(['second'])
   })
