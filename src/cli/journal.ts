@@ -25,7 +25,9 @@ export async function verifyJournal(path: string, output: Output): Promise<numbe
   }
   const batches = readBatches(path, { onBadLine })
   let batch = await batches.next()
+  let lines = 0
   while (batch.done !== true) {
+    lines += batch.value.length
     for (const line of batch.value) {
       if (line.section === 'event') pass.take(line)
       else if (line.section === 'metric') metrics = line
@@ -34,6 +36,7 @@ export async function verifyJournal(path: string, output: Output): Promise<numbe
   }
   const summary = batch.value
   const verdict = verify.show(pass.states.verify, { counts: counts.show(pass.counts), metrics })
+  if (lines === 0 && summary.bad > 0) return refuseForeign(path, { verdict, summary }, output)
   const problems = [...badLines, ...verdict.problems]
   const problemCount = summary.bad + verdict.problemCount
   output.result(toJson({ verdict, summary, problems, problemCount }), [
@@ -42,6 +45,17 @@ export async function verifyJournal(path: string, output: Output): Promise<numbe
     ...(problemCount > mostShown ? [`  and ${problemCount - mostShown} more`] : []),
   ])
   return problemCount === 0 ? exitCodes.ok : exitCodes.unsound
+}
+
+/** A file of another kind has one problem, not one a line. */
+function refuseForeign(
+  path: string,
+  found: Pick<Judgement, 'verdict' | 'summary'>,
+  output: Output,
+): number {
+  const problem = `${path} is not a record of tutti`
+  output.result(toJson({ ...found, problems: [problem], problemCount: 1 }), [problem])
+  return exitCodes.unsound
 }
 
 const describeBadLine = ({ line, offset, reason }: BadLine): string =>

@@ -6,7 +6,7 @@
 import type { AnyTask } from '../backends/backend.ts'
 import type { Clock } from '../foundation/clock.ts'
 import { StateError } from '../foundation/errors.ts'
-import { invalid } from '../foundation/options.ts'
+import { notAnArray } from '../foundation/options.ts'
 import { Fifo } from '../runtime/fifo.ts'
 import { TurnBudget } from '../runtime/turn-budget.ts'
 import { Task } from '../tasks/task.ts'
@@ -66,7 +66,7 @@ export class Admission {
    */
   async submit(tasks: unknown): Promise<void> {
     this.expectOpen()
-    if (!Array.isArray(tasks)) throw invalid('tasks', 'an array of tasks', tasks)
+    if (!Array.isArray(tasks)) throw notAnArray('tasks', 'tasks', tasks, '[task]')
     const accepted: Accepted = { tasks: [], targets: [] }
     let opened = 0
     let hasTurn = false

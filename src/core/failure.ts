@@ -4,7 +4,7 @@ import type { AttemptFacts, TaskReport } from '../backends/backend.ts'
 import {
   messageOf,
   PoisonTaskError,
-  type TuttiError,
+  TuttiError,
   withoutStack,
   WorkerLostError,
 } from '../foundation/errors.ts'
@@ -24,7 +24,9 @@ export function toTaskError({ uid }: Task, error: unknown): TuttiError {
   // The error of another task, thrown by a function that awaited it, is only a cause.
   if (isA(error, TaskFailedError) && error.uid === uid) return error
   const text = `task ${uid} failed: ${errorTypeOf(error)}: ${messageOf(error)}`
-  return withoutStack(() => new TaskFailedError(text, { uid, cause: error }))
+  const hint = isA(error, TuttiError) ? error.hint : undefined
+  const details = { uid, cause: error, ...(hint === undefined ? {} : { hint }) }
+  return withoutStack(() => new TaskFailedError(text, details))
 }
 
 export const toCancelError = ({ uid }: Task, reason: string): TaskCanceledError =>

@@ -64,7 +64,7 @@ const reserved: ReadonlySet<string> = new Set([
   '__proto__',
 ])
 
-const defined = new Map<string, { eventClass: unknown; shape: string }>()
+const defined = new Map<string, { eventClass: unknown; schema: EventSchema; shape: string }>()
 
 /**
  * The class of a custom event type, such as `defineEvent('myapp.LineTimer', { ms: 'float' })`. The
@@ -80,15 +80,16 @@ export function defineEvent<const D extends FieldDeclarations, const Name extend
   const known = defined.get(name)
   if (known === undefined) {
     const eventClass = createEventClass<Name, DeclaredFields<D>>(name, schema)
-    defined.set(name, { eventClass, shape })
+    defined.set(name, { eventClass, schema, shape })
     return eventClass
   }
   if (known.shape === shape) return known.eventClass as EventClass<Name, DeclaredFields<D>>
-  throw new ValueError(`Event "${name}" is already defined as ${known.shape}, not as ${shape}`, {
+  const [expected, got] = [toDeclaration(known.schema), toDeclaration(schema)]
+  throw new ValueError(`Event "${name}" is already defined with ${expected}, not with ${got}`, {
     code: 'EventRedefinitionError',
     field: 'name',
-    expected: known.shape,
-    got: shape,
+    expected,
+    got,
     hint: 'Use another name, or the same fields.',
   })
 }
@@ -96,6 +97,15 @@ export function defineEvent<const D extends FieldDeclarations, const Name extend
 /** The order in which fields are declared makes no difference. */
 function shapeOf(schema: EventSchema): string {
   return JSON.stringify(Object.fromEntries(Object.entries(schema).toSorted(byName)))
+}
+
+/** As a caller declares it, such as `{ label: 'str', step: ['int', -1] }`. */
+function toDeclaration(schema: EventSchema): string {
+  const fields = Object.entries(schema).map(([field, { type, fallback }]) => {
+    const isUsual = JSON.stringify(fallback) === JSON.stringify(fallbacks[type])
+    return `${field}: ${isUsual ? `'${type}'` : `['${type}', ${JSON.stringify(fallback)}]`}`
+  })
+  return fields.length === 0 ? '{}' : `{ ${fields.join(', ')} }`
 }
 
 const byName = ([a]: [string, FieldSpec], [b]: [string, FieldSpec]): number => (a < b ? -1 : 1)

@@ -3,18 +3,30 @@
 import { ValueError } from './errors.ts'
 
 /** ``Expected `field` to be …, got `0` (number)`` as an error. */
-export function invalid(field: string, expected: string, got: unknown): ValueError {
+export function invalid(field: string, expected: string, got: unknown, hint?: string): ValueError {
   return new ValueError(`Expected \`${field}\` to be ${expected}, got ${describe(got)}`, {
     field,
     expected,
     got,
+    ...(hint === undefined ? {} : { hint }),
   })
 }
 
-/** A short printable form of any value, with its type or class. */
+/** The error for one value in the place of a list; `example` is what to write instead. */
+export const notAnArray = (
+  field: string,
+  what: string,
+  got: unknown,
+  example: string,
+): ValueError =>
+  invalid(field, `an array of ${what}`, got, `Write \`${example}\`, also for a single one.`)
+
+/** A short printable form of any value with its type; of an instance of a class the class alone. */
 export function describe(value: unknown): string {
   if (value === null || value === undefined) return `\`${String(value)}\``
-  return `\`${shorten(print(value))}\` (${kindOf(value)})`
+  const kind = kindOf(value)
+  const isInstance = typeof value === 'object' && kind !== 'object' && kind !== 'array'
+  return isInstance ? `an instance of ${shorten(kind)}` : `\`${shorten(print(value))}\` (${kind})`
 }
 
 function kindOf(value: {}): string {
@@ -148,17 +160,28 @@ const synonyms: ReadonlyMap<string, string> = new Map([
   ['gpu', 'gpus'],
   ['mem', 'memoryMb'],
   ['memory', 'memoryMb'],
+  ['memorymb', 'memoryMb'],
   ['walltime', 'seconds'],
   ['argv', 'arguments'],
   ['command', 'executable'],
   ['cmd', 'executable'],
   ['environment', 'env'],
+  ['retry', 'retries'],
+  ['maxretries', 'retries'],
+  ['fn', 'function'],
+  ['func', 'function'],
 ])
+
+/** What a task asks for in its `resources`, and not beside them. */
+const inResources = new Set(['cores', 'gpus', 'memoryMb', 'ranks', 'ranksPerNode', 'labels'])
 
 /** Also finds synonyms, and a key that was cut short, such as `timeout`: `nearest` does not. */
 function suggest(key: string, known: readonly string[]): string {
-  const usual = synonyms.get(key.toLowerCase())
-  const isKnown = usual !== undefined && known.includes(usual)
+  const usual = synonyms.get(key.toLowerCase()) ?? key
+  const isKnown = known.includes(usual)
+  if (!isKnown && known.includes('resources') && inResources.has(usual)) {
+    return `; did you mean \`resources: { ${usual} }\`?`
+  }
   const near = isKnown ? usual : (nearest(key, known) ?? known.find((it) => isBeginning(key, it)))
   return near === undefined ? `; known: ${known.join(', ')}` : didYouMean(near, known)
 }

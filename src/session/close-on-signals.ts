@@ -70,7 +70,8 @@ function toClose(session: unknown): () => Promise<unknown> {
   const { close, shutdown } = (session ?? {}) as Partial<Record<string, () => Promise<unknown>>>
   const method = close ?? shutdown
   if (typeof method !== 'function') {
-    throw invalid('session', 'a session or a workflow engine', session)
+    const hint = 'Write `closeOnSignals(session)`: what it closes is the session.'
+    throw invalid('session', 'a session or a workflow engine', session, hint)
   }
   return () => method.call(session)
 }

@@ -11,7 +11,8 @@ import {
   type SessionOptions,
   type SessionTelemetryOptions,
 } from '../core/session-options.ts'
-import { expectKnownKeys, expectObject, expectString, invalid } from '../foundation/options.ts'
+import { expectKnownKeys, expectObject, expectString } from '../foundation/options.ts'
+import { invalid, notAnArray } from '../foundation/options.ts'
 import { Task } from '../tasks/task.ts'
 import type { TelemetryManager } from '../telemetry/manager.ts'
 import { waitForAll, type WaitOptions } from './wait.ts'
@@ -30,7 +31,9 @@ export class Session implements AsyncDisposable {
   constructor(backends: readonly Backend[], options: SessionOptions = {}) {
     expectKnownKeys('Session', expectObject('options', options), sessionOptionNames)
     this.#core = new SessionCore(resolveSessionOptions(options))
-    if (!Array.isArray(backends)) throw invalid('backends', 'an array of backends', backends)
+    if (!Array.isArray(backends)) {
+      throw notAnArray('backends', 'backends', backends, 'new Session([backend])')
+    }
     const checked = backends.map((one: unknown, at) => expectBackend(`backends[${at}]`, one))
     for (const backend of checked) this.addBackend(backend)
   }

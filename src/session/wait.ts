@@ -5,7 +5,8 @@ import type { Entry } from '../core/entry.ts'
 import type { SessionCore } from '../core/session-core.ts'
 import type { Clock } from '../foundation/clock.ts'
 import { StateError, TimeoutError } from '../foundation/errors.ts'
-import { expectKnownKeys, expectNumber, expectObject, invalid } from '../foundation/options.ts'
+import { expectKnownKeys, expectNumber, expectObject } from '../foundation/options.ts'
+import { invalid, notAnArray } from '../foundation/options.ts'
 import { announceWait } from '../foundation/task-context.ts'
 import { hasEnded } from '../tasks/lifecycle.ts'
 import { Task } from '../tasks/task.ts'
@@ -84,7 +85,7 @@ function startLimit(
 }
 
 function expectTasks(tasks: unknown): void {
-  if (!Array.isArray(tasks)) throw invalid('tasks', 'an array of tasks', tasks)
+  if (!Array.isArray(tasks)) throw notAnArray('tasks', 'tasks', tasks, '[task]')
   const items = tasks as unknown[]
   const wrong = items.findIndex((item) => !(item instanceof Task))
   if (wrong !== -1) throw invalid(`tasks[${wrong}]`, 'a task', items[wrong])

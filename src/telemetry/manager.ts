@@ -190,7 +190,7 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
     const pipeline = this.#pipeline
     if (!this.#hasStopped || pipeline === null) {
       throw new StateError('exportAsOtlp() is possible only after start() and stop()', {
-        hint: 'Call `await telemetry.stop()` first: spans are complete then.',
+        hint: 'Call `await session.close()` or `await telemetry.stop()` first.',
       })
     }
     return pipeline.exportAsOtlp(path === undefined ? null : expectString('path', path))

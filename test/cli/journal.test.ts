@@ -60,10 +60,10 @@ describe('journal verify', () => {
       `0 tasks, 0 events, 1 problem, torn tail at line 1, byte 0\n${noRecord}`,
     ],
     [
-      'one bad line',
-      'aaaa\n',
+      'a file of another kind',
+      '{\n  "name": "something"\n}\n',
       1,
-      `0 tasks, 0 events, 2 problems\n  line 1, byte 0: invalid JSON\n${noRecord}`,
+      `${join(tmpdir(), 'FOLDER')} is not a record of tutti\n`,
     ],
     [
       'a session that has not ended',
@@ -79,7 +79,8 @@ describe('journal verify', () => {
     ],
   ]
   it.each(cases)('journal verify: %s', async (_name, content, code, text) => {
-    expect(await verify('text', content)).toEqual({ code, text })
+    const expected = text.replace(join(tmpdir(), 'FOLDER'), join(folder, 'journal'))
+    expect(await verify('text', content)).toEqual({ code, text: expected })
   })
 
   it('journal verify: counts all problems, also those it does not keep', async () => {

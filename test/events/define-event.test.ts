@@ -139,8 +139,10 @@ describe('row 40: the same name twice', () => {
       const define = () => defineEvent('twice.Other', fields)
       expect(define).toThrow(ValueError)
       expect(define).toThrow(expect.objectContaining({ code: 'EventRedefinitionError' }))
-      expect(define).toThrow('{"a":{"type":"int"')
+      expect(define).toThrow(`already defined with { a: 'int' }, not with {`)
     }
+    const define = () => defineEvent('twice.Other', { a: ['int', 1], b: 'str' })
+    expect(define).toThrow(`not with { a: ['int', 1], b: 'str' }`)
     expect(defineEvent('twice.Other', { a: 'int' })).toBe(first)
   })
 })

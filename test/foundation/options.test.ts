@@ -111,7 +111,7 @@ describe('what is shown of a value', () => {
     }
     const { proxy, revoke } = Proxy.revocable({}, {})
     revoke()
-    expect(show(new Lookalike())).toBe('`{"a":1}` (Lookalike)')
+    expect(show(new Lookalike())).toBe('an instance of Lookalike')
     expect(show({ a: 1 })).toBe('`{"a":1}` (object)')
     expect(show(Object.create(null))).toBe('`{}` (object)')
     expect(show(Lookalike)).toBe('`Lookalike` (function)')

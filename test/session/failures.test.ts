@@ -3,7 +3,14 @@ import { toEventNotice } from '../../src/backends/backend.ts'
 import { BackendThrottled, WorkerLost } from '../../src/events/library-events.ts'
 import { TimeoutError, WorkerLostError } from '../../src/foundation/errors.ts'
 import { registerSecret } from '../../src/foundation/secrets.ts'
-import { ExecutableFailedError, TaskFailedError } from '../../src/foundation/task-errors.ts'
+import {
+  ExecutableFailedError,
+  ExecutableNotFoundError,
+  TaskFailedError,
+} from '../../src/foundation/task-errors.ts'
+import { ConcurrentBackend } from '../../src/backends/local/concurrent-backend.ts'
+import { closeOnSignals } from '../../src/session/close-on-signals.ts'
+import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
 import { attribute, openSession, quick, rejection, typesOf } from './open-session.ts'
 
@@ -108,6 +115,43 @@ describe('a failed program', () => {
     expect(task.exitCode).toBeUndefined()
     expect(attribute((await eventsOf(task)).at(-1), 'signal')).toBe('SIGSEGV')
   })
+})
+
+it('one value in the place of a list: the error says what it is and what to write', async () => {
+  const { session, backend, telemetry } = await openSession()
+  const message = (field: string, what: string): string =>
+    `Expected \`${field}\` to be an array of ${field}, got an instance of ${what}`
+  const task = quick()
+  for (const call of ['submitTasks', 'waitTasks'] as const) {
+    expect(await rejection(session[call](task as never))).toMatchObject({
+      message: message('tasks', 'ComputeTask'),
+      hint: 'Write `[task]`, also for a single one.',
+    })
+  }
+  expect(() => new Session(backend as never)).toThrow(
+    expect.objectContaining({
+      message: message('backends', 'FakeBackend'),
+      hint: 'Write `new Session([backend])`, also for a single one.',
+    }),
+  )
+  expect(() => closeOnSignals(telemetry as never)).toThrow(
+    expect.objectContaining({
+      message: expect.stringMatching(
+        /workflow engine, got an instance of SessionTelemetry$/,
+      ) as string,
+      hint: expect.stringContaining('closeOnSignals(session)') as string,
+    }),
+  )
+})
+
+it('the hint of the original error is that of the rejection', async () => {
+  await using session = new Session([await ConcurrentBackend.create()])
+  const task = new ComputeTask({ executable: 'echo hello' })
+  await session.submitTasks([task])
+  const error = (await rejection(task)) as TaskFailedError
+  expect(error.cause).toBeInstanceOf(ExecutableNotFoundError)
+  expect(error.hint).toBe((error.cause as ExecutableNotFoundError).hint)
+  expect(error.hint).toContain('arguments')
 })
 
 describe('a failure of another task', () => {

@@ -1,6 +1,6 @@
 /** A session over a fake backend, on a clock of its own, whose events a test can look at. */
 
-import { onTestFinished } from 'vitest'
+import { expect, onTestFinished } from 'vitest'
 import type { AnyTask } from '../../src/backends/backend.ts'
 import type { BaseEvent } from '../../src/events/event.ts'
 import type { JsonValue } from '../../src/foundation/json-value.ts'
@@ -8,6 +8,7 @@ import { Session, type SessionTelemetryOptions } from '../../src/session/session
 import { ComputeTask, type FunctionOptions } from '../../src/tasks/compute-task.ts'
 import { FakeBackend, type FakeBackendOptions } from '../../src/testing/fake-backend.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
+import { eventually } from '../eventually.ts'
 
 export interface OpenSessionOptions {
   readonly backends?: readonly FakeBackendOptions[]
@@ -76,6 +77,10 @@ export async function rejection(promise: PromiseLike<unknown>): Promise<Error> {
     (error: unknown) => error as Error,
   )
 }
+
+/** Afterwards the timer of the next poll is the only one. */
+export const untilPrimed = (clock: ManualClock): Promise<void> =>
+  eventually(() => expect(clock.pendingTimers).toBe(1))
 
 /** Lets everything that is already decided happen. */
 export async function turns(count = 5): Promise<void> {

@@ -4,7 +4,7 @@ import { TaskFailedError } from '../../src/foundation/task-errors.ts'
 import { Session } from '../../src/session/session.ts'
 import { AITask } from '../../src/tasks/ai-task.ts'
 import { FakeBackend } from '../../src/testing/fake-backend.ts'
-import { attribute, openSession, quick, rejection, typesOf } from './open-session.ts'
+import { attribute, openSession, quick, rejection, typesOf, untilPrimed } from './open-session.ts'
 
 const tillQueued = ['TaskCreated', 'TaskSubmitted', 'TaskQueued']
 const lost = (text: string) => new WorkerLostError(text)
@@ -170,7 +170,7 @@ describe('retries with a delay', () => {
     backend.start(task)
     backend.complete(task, 'fine')
     expect([await task, task.retryAt]).toEqual(['fine', null])
-    expect(clock.pendingTimers).toBe(1)
+    await untilPrimed(clock)
     const events = await eventsOf(task)
     expect(events.filter((event) => event.event_type === 'tutti.TaskAttempt')).toMatchObject([
       { attempt: 1, retry_at: 1011, duration_seconds: 1, start_time: 1000, worker_id: 'f1' },

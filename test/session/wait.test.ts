@@ -5,7 +5,7 @@ import { NoopBackend } from '../../src/backends/noop-backend.ts'
 import { StateError, TimeoutError, ValueError } from '../../src/foundation/errors.ts'
 import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
-import { openSession, quick, rejection, turns } from './open-session.ts'
+import { openSession, quick, rejection, turns, untilPrimed } from './open-session.ts'
 
 /** Whether a promise has settled by now. */
 async function isSettled(promise: Promise<unknown>): Promise<boolean> {
@@ -59,6 +59,7 @@ describe('waitTasks', () => {
 
   it('waitTasks: a time-out leaves the tasks running and no timer behind', async () => {
     const { session, backend, clock } = await openSession()
+    await untilPrimed(clock)
     const [ended, open] = [quick(), quick()]
     await session.submitTasks([ended, open])
     backend.complete(ended)
@@ -151,6 +152,7 @@ describe('waitTasks', () => {
     'waitTasks: time limit and signal work while %i tasks are submitted',
     async (count) => {
       const { session, clock } = await openSession()
+      await untilPrimed(clock)
       const tasks = Array.from({ length: count }, () => quick())
       const submitting = session.submitTasks(tasks)
       const timers = clock.pendingTimers

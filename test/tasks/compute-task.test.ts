@@ -214,7 +214,13 @@ describe('an option that does not exist', () => {
     [{ resources: { cpus: 1 } }, 'a task has no `resources.cpus`; did you mean "cores"?'],
     [{ resources: { memory: 1 } }, 'a task has no `resources.memory`; did you mean "memoryMb"?'],
     [{ timeout: 3 }, 'ComputeTask has no `timeout`; did you mean "timeoutSeconds"?'],
-    [{ cpus: 3 }, 'ComputeTask has no `cpus`; known: '],
+    [{ cpus: 3 }, 'ComputeTask has no `cpus`; did you mean `resources: { cores }`?'],
+    [{ cores: 2 }, 'ComputeTask has no `cores`; did you mean `resources: { cores }`?'],
+    [{ gpus: 2 }, 'ComputeTask has no `gpus`; did you mean `resources: { gpus }`?'],
+    [{ memoryMB: 2 }, 'ComputeTask has no `memoryMB`; did you mean `resources: { memoryMb }`?'],
+    [{ retry: 2 }, 'ComputeTask has no `retry`; did you mean "retries"?'],
+    [{ maxRetries: 2 }, 'ComputeTask has no `maxRetries`; did you mean "retries"?'],
+    [{ fn: () => 1 }, 'ComputeTask has no `fn`; did you mean "function"?'],
   ]
   it.each(wrong)('%j is refused with what it is called here', (options, message) => {
     expect(() => program(options)).toThrow(message)

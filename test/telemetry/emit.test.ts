@@ -81,7 +81,7 @@ describe('row 37: emit at the wrong time or with a wrong value', () => {
       [undefined, '`undefined`'],
       ['TaskCreated', '(string)'],
       [{ event_type: 'TaskCreated' }, '(object)'],
-      [new Lookalike(), '(Lookalike)'],
+      [new Lookalike(), 'got an instance of Lookalike'],
       [[], '(array)'],
       [TaskCreated, 'TaskCreated` (function)'],
     ]

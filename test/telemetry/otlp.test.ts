@@ -93,6 +93,11 @@ describe('row 47: an export that is not possible', () => {
     const never = openTelemetry(withoutFile).telemetry
     await never.stop()
     expect(() => never.exportAsOtlp()).toThrow(StateError)
+    expect(() => never.exportAsOtlp()).toThrow(
+      expect.objectContaining({
+        hint: expect.stringContaining('`await session.close()`') as string,
+      }),
+    )
   })
 
   it('row 47: a path that cannot be written rejects and leaves no partial file', async () => {

@@ -5,7 +5,7 @@ import { TimeoutError } from '../../src/foundation/errors.ts'
 import { WorkflowEngine } from '../../src/workflow/workflow-engine.ts'
 import type { Handle } from '../../src/workflow/handle.ts'
 import { square } from '../backends/local/fixtures/backend-tasks.ts'
-import { rejection, turns, typesOf } from '../session/open-session.ts'
+import { rejection, turns, typesOf, untilPrimed } from '../session/open-session.ts'
 import { openEngine, settled } from './open-engine.ts'
 
 const openLocal = async (workers = 2): Promise<WorkflowEngine> =>
@@ -126,6 +126,7 @@ describe('a block', () => {
       { retries: 2 },
     )()
     expect(await flaky).toBe(3)
+    await untilPrimed(clock)
     const timers = clock.pendingTimers
     const slow = flow.block(() => new Promise<never>(() => {}), { timeoutSeconds: 5 })()
     await turns()
