@@ -6,7 +6,7 @@
 import { ValueError } from '../foundation/errors.ts'
 import { expectObject, invalid } from '../foundation/options.ts'
 import {
-  BaseEvent,
+  isEvent,
   baseFieldNames,
   createEventClass,
   type EventClass,
@@ -153,8 +153,7 @@ export interface EventRecord {
 
 /** Throws `ValueError` for what is no event of a namespaced class. */
 export function toEventRecord(event: unknown): EventRecord {
-  const eventClass =
-    event instanceof BaseEvent ? (event.constructor as unknown as EventClass) : null
+  const eventClass = isEvent(event) ? (event.constructor as unknown as EventClass) : null
   if (eventClass === null || !namePattern.test(eventClass.eventType)) {
     throw invalid('event', 'an event of `makeEvent`, of a class of `defineEvent`', event)
   }

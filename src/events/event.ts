@@ -51,6 +51,15 @@ export abstract class BaseEvent implements BaseFields {
   }
 }
 
+/** Also for a revoked proxy, which throws whatever it is asked. */
+export function isEvent(value: unknown): value is BaseEvent {
+  try {
+    return value instanceof BaseEvent
+  } catch {
+    return false
+  }
+}
+
 export const baseFieldNames = [
   'event_id',
   'event_type',

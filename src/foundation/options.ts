@@ -1,6 +1,6 @@
 /** Validators of options. Their errors name the field, what was expected and what was given. */
 
-import { ValueError } from './errors.ts'
+import { messageOf, TuttiError, ValueError } from './errors.ts'
 
 /** ``Expected `field` to be …, got `0` (number)`` as an error. */
 export function invalid(field: string, expected: string, got: unknown, hint?: string): ValueError {
@@ -54,10 +54,32 @@ const shorten = (text: string): string => (text.length > 80 ? `${text.slice(0, 7
 
 /** A plain object, or an error that names the field. */
 export function expectObject(field: string, value: unknown): Record<string, unknown> {
-  if (typeof value !== 'object' || value === null || Array.isArray(value)) {
+  const isList = isReadableArray(value)
+  if (typeof value !== 'object' || value === null || isList !== false) {
     throw invalid(field, 'an object', value)
   }
   return value as Record<string, unknown>
+}
+
+/** `null`: a revoked proxy, which throws whatever it is asked. */
+function isReadableArray(value: unknown): boolean | null {
+  try {
+    return Array.isArray(value)
+  } catch {
+    return null
+  }
+}
+
+/** What `read` returns; an error that names the field when the value throws as it is looked at. */
+export function expectReadable<T>(field: string, value: unknown, read: () => T): T {
+  try {
+    return read()
+  } catch (error) {
+    if (error instanceof TuttiError) throw error
+    const expected = 'a value that can be read'
+    const text = `Expected \`${field}\` to be ${expected}, but it threw: ${messageOf(error)}`
+    throw new ValueError(text, { field, expected, got: value, cause: error })
+  }
 }
 
 export function expectString(field: string, value: unknown): string {

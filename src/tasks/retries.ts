@@ -7,6 +7,7 @@ import {
   expectKnownKeys,
   expectNumber,
   expectObject,
+  expectReadable,
 } from '../foundation/options.ts'
 
 /** Further attempts after one that failed, and the delays before them. */
@@ -54,6 +55,10 @@ export function resolveRetries(given: unknown): RetryPolicy {
     return shared[times] ?? timesOnly(times)
   }
   const options = expectObject('retries', given)
+  return expectReadable('retries', given, () => resolvePolicy(options))
+}
+
+function resolvePolicy(options: Readonly<Record<string, unknown>>): RetryPolicy {
   expectKnownKeys('a task', options, known, 'retries.')
   const { times, if: condition, ...delays } = options
   const { delaySeconds, factor, maxDelaySeconds, jitter } = { ...defaults, ...withoutGaps(delays) }

@@ -3,7 +3,7 @@
 import { hostname } from 'node:os'
 import { basename } from 'node:path'
 import { checkpointFormat, type FinishedSpan } from '../checkpoint/format.ts'
-import { BaseEvent, stampEvent } from '../events/event.ts'
+import { type BaseEvent, isEvent, stampEvent } from '../events/event.ts'
 import { Distributions, type Measurement } from '../events/measurement.ts'
 import type { EventSink, WorkSink, WorkSpan } from '../events/sink.ts'
 import { SessionEnded, SessionStarted, type TelemetryEvent } from '../events/vocabulary.ts'
@@ -81,7 +81,7 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
    * up to 1000 events wait; after `stop()` they are counted in `droppedEvents`.
    */
   emit(event: BaseEvent): void {
-    if (!(event instanceof BaseEvent)) throw invalid('event', 'an event made by makeEvent()', event)
+    if (!isEvent(event)) throw invalid('event', 'an event made by makeEvent()', event)
     if (this.#isOpen && this.#pipeline !== null) this.#pipeline.publish(event)
     else this.#early.keepOrDrop(event)
   }
@@ -174,7 +174,7 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
 
   /** Records the event on the active span; without one, does nothing. */
   annotateCurrentSpan(event: BaseEvent): void {
-    if (!(event instanceof BaseEvent)) throw invalid('event', 'an event made by makeEvent()', event)
+    if (!isEvent(event)) throw invalid('event', 'an event made by makeEvent()', event)
     if (this.#isOpen) this.#pipeline?.book.annotate(event)
   }
 

@@ -11,6 +11,7 @@ import {
   expectNumber,
   expectObject,
   expectOneOf,
+  expectReadable,
   expectString,
   invalid,
 } from '../foundation/options.ts'
@@ -116,7 +117,8 @@ export function resolveTelemetryOptions(options: TelemetryOptions): ResolvedTele
 /** An OpenTelemetry resource, or attributes that JSON can represent. */
 function expectResource(given: Resource | JsonObject): Resource | JsonObject {
   expectObject('resource', given)
-  for (const [name, value] of Object.entries(given)) {
+  const entries = expectReadable('resource', given, () => Object.entries(given))
+  for (const [name, value] of entries) {
     if (!isJson(value)) throw invalid(`resource.${name}`, 'a JSON value', value)
   }
   return given
@@ -135,11 +137,12 @@ function expectParts<T extends object>(
   parts: readonly T[],
   method: keyof T & string,
 ): readonly T[] {
-  if (!Array.isArray(parts)) throw invalid(field, 'an array', parts)
-  parts.forEach((part: T, at) => {
-    if (typeof part?.[method] !== 'function') {
-      throw invalid(`${field}[${at}]`, `an object with ${method}()`, part)
-    }
+  const isList = expectReadable(field, parts, () => Array.isArray(parts))
+  if (!isList) throw invalid(field, 'an array', parts)
+  parts.forEach((part, at) => {
+    const name = `${field}[${at}]`
+    const isPart = expectReadable(name, part, () => typeof part?.[method] === 'function')
+    if (!isPart) throw invalid(name, `an object with ${method}()`, part)
   })
   return parts
 }

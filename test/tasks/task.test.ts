@@ -60,6 +60,21 @@ describe('options of every task', () => {
     expect(problemOf(() => new AITask({ prompt: 'a', backend: 'b', ...options })).field).toBe(field)
   })
 
+  it('that throw when they are looked at are refused by name', () => {
+    const { proxy: revoked, revoke } = Proxy.revocable({}, {})
+    revoke()
+    const throwing = {
+      times: 1,
+      get delaySeconds(): number {
+        throw new Error('do not look')
+      },
+    }
+    expect(problemOf(() => make({ retries: revoked })).field).toBe('retries')
+    const error = problemOf(() => make({ retries: throwing }))
+    expect(error).toMatchObject({ field: 'retries', cause: { message: 'do not look' } })
+    expect(error.message).toContain('do not look')
+  })
+
   it('name the nearest known option', () => {
     expect(problemOf(() => make({ timeOutSeconds: 5 })).message).toBe(
       'ComputeTask has no `timeOutSeconds`; did you mean "timeoutSeconds"?',

@@ -76,6 +76,8 @@ describe('row 37: emit at the wrong time or with a wrong value', () => {
     class Lookalike {
       readonly event_type = 'TaskCreated'
     }
+    const { proxy: revoked, revoke } = Proxy.revocable({}, {})
+    revoke()
     const wrong: [unknown, string][] = [
       [null, '`null`'],
       [undefined, '`undefined`'],
@@ -84,12 +86,14 @@ describe('row 37: emit at the wrong time or with a wrong value', () => {
       [new Lookalike(), 'got an instance of Lookalike'],
       [[], '(array)'],
       [TaskCreated, 'TaskCreated` (function)'],
+      [revoked, '`unprintable` (object)'],
     ]
     const refuseAll = (): void => {
       for (const [value, shown] of wrong) {
         const emit = () => telemetry.emit(value as BaseEvent)
         expect(emit).toThrow(ValueError)
         expect(emit).toThrow(shown)
+        expect(() => telemetry.annotateCurrentSpan(value as BaseEvent)).toThrow(ValueError)
       }
     }
     refuseAll()

@@ -187,6 +187,13 @@ describe('options', () => {
   it('options: wrong ones are rejected by name', () => {
     const cyclic: Record<string, unknown> = {}
     cyclic['self'] = cyclic
+    const { proxy: revoked, revoke } = Proxy.revocable({}, {})
+    revoke()
+    const throwing = {
+      get name(): string {
+        throw new Error('do not look')
+      },
+    }
     const wrong: [object | null, string][] = [
       [null, 'options'],
       [{}, 'sessionId'],
@@ -197,6 +204,11 @@ describe('options', () => {
       [{ sessionId: 'a', durability: 'none' }, 'durability'],
       [{ sessionId: 'a', spanProcessors: {} }, 'spanProcessors'],
       [{ sessionId: 'a', spanProcessors: [{}] }, 'spanProcessors[0]'],
+      [{ sessionId: 'a', spanProcessors: revoked }, 'spanProcessors'],
+      [{ sessionId: 'a', spanProcessors: [revoked] }, 'spanProcessors[0]'],
+      [{ sessionId: 'a', resource: revoked }, 'resource'],
+      [{ sessionId: 'a', resource: throwing }, 'resource'],
+      [revoked, 'options'],
       [{ sessionId: 'a', metricReaders: [null] }, 'metricReaders[0]'],
       [{ sessionId: 'a', stopDeadlineSeconds: -1 }, 'stopDeadlineSeconds'],
       [{ sessionId: 'a', resource: 'x' }, 'resource'],

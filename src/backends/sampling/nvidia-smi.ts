@@ -112,7 +112,7 @@ class SmiStream {
   constructor(periodMs: number, take: (reading: GpuReading) => void) {
     // In a group of its own, Ctrl-C reaches us and not it. Should we be killed, it ends at its next
     // line, which cannot be parsed.
-    const child = spawn('nvidia-smi', [...gpuQuery, `--loop-ms=${periodMs}`], {
+    const child: ChildProcess = spawn('nvidia-smi', [...gpuQuery, `--loop-ms=${periodMs}`], {
       stdio: ['ignore', 'pipe', 'ignore'],
       detached: true,
       windowsHide: true,
@@ -123,8 +123,9 @@ class SmiStream {
       child.on('error', () => resolve())
     })
     this.firstOutcome = new Promise((resolve) => {
-      child.stdout.on('error', () => {})
-      child.stdout.setEncoding('latin1').on('data', (chunk: string) => {
+      // There is none when no descriptor was free for it.
+      child.stdout?.on('error', () => {})
+      child.stdout?.setEncoding('latin1').on('data', (chunk: string) => {
         for (const line of this.#cut(chunk)) {
           const reading = parseGpuLine(line)
           if (reading === undefined) this.#lastUnread = line.trim().slice(0, 200)

@@ -91,6 +91,16 @@ describe('GpuSampler with nvidia-smi', () => {
     await sampler.close()
   })
 
+  it('row 59: a process without free descriptors says why the program does not start', () => {
+    const fixture = join(import.meta.dirname, 'fixtures', 'without-descriptors.ts')
+    const command = ['-c', 'ulimit -n 100; exec "$@"', 'bash', process.execPath, fixture]
+    const output = execFileSync('bash', command, { encoding: 'utf8' })
+    const [, printed = ''] = output.split('\n')
+    expect(JSON.parse(printed)).toEqual([
+      'GpuUnreadable: GPU utilization is unknown: nvidia-smi: cannot be started (EMFILE)',
+    ])
+  })
+
   it('row 59: a missing program means no GPUs, and no warning without a driver', async () => {
     vi.stubEnv('PATH', folder)
     const sampler = createSampler()
