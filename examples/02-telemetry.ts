@@ -10,6 +10,8 @@ const folder = await mkdtemp(join(tmpdir(), 'tutti-example-'))
 const session = new Session([new NoopBackend({ name: 'noop' })], { id: 's-example' })
 const telemetry = await session.startTelemetry({ checkpointPath: folder })
 telemetry.subscribe((event) => {
+  // The load of this machine, now and then.
+  if (event.event_type === 'ResourceUpdate') return
   console.log(event.event_type, event.backend === '' ? '(no backend yet)' : event.backend)
 })
 
