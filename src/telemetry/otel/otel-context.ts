@@ -21,7 +21,7 @@ import {
   TraceFlags,
 } from '@opentelemetry/api'
 import { type Clock } from '../../foundation/clock.ts'
-import { messageOf, StateError } from '../../foundation/errors.ts'
+import { messageOf } from '../../foundation/errors.ts'
 import { type JsonObject, toJsonObject } from '../../foundation/json-value.ts'
 import type { Log } from '../../foundation/log.ts'
 import { maskSecretsIn } from '../../foundation/secrets.ts'
@@ -74,20 +74,22 @@ export class OtelActiveSpans implements ActiveSpans {
 
   /** Runs the callback exactly once, whatever the context manager does with it. */
   #runIn<T>(entered: Context, callback: () => T): T {
-    let outcome: { readonly value: T } | { readonly error: unknown } | null = null
+    let hasBegun = false
+    let failure: { readonly error: unknown } | null = null
+    let value: T | undefined
     const run = (): void => {
-      if (outcome !== null) return
-      // Before the call: the context manager may come again while it runs.
-      outcome = { error: new StateError('the code of a span runs already') }
+      if (hasBegun) return
+      hasBegun = true
       try {
-        outcome = { value: callback() }
+        value = callback()
       } catch (error) {
-        outcome = { error }
+        failure = { error }
       }
     }
     this.#orNull(() => context.with(entered, run))
     run()
-    return outcomeOf<T>(outcome)
+    rethrow(failure)
+    return value as T
   }
 
   #toForeign(span: Span): ForeignSpan | null {
@@ -116,9 +118,8 @@ export class OtelActiveSpans implements ActiveSpans {
   }
 }
 
-function outcomeOf<T>(outcome: { readonly value: T } | { readonly error: unknown } | null): T {
-  if (outcome !== null && 'value' in outcome) return outcome.value
-  throw outcome?.error
+function rethrow(failure: { readonly error: unknown } | null): void {
+  if (failure !== null) throw failure.error
 }
 
 /**
