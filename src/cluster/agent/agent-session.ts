@@ -271,7 +271,9 @@ export class AgentSession implements BackendListener {
       if (number <= this.#beats) return onRefusedMessage('it was sent before')
       this.#beats = number
       this.#heardMs = clock.monotonicMs()
-      this.#hasWaitingAtDriver = (payload as Beat).hasWaiting
+      const { hasWaiting, agents } = payload as Beat
+      this.#hasWaitingAtDriver = hasWaiting
+      this.outbox.setAgents(agents)
     } catch (error) {
       onRefusedMessage(messageOf(error))
     }

@@ -51,8 +51,11 @@ interface Message {
   readonly uids: readonly string[]
 }
 
-/** Ends that come within this time of the last message share the next one. */
-const batchMs = 2
+/** Above this rate, ends that come within this time of the last message share the next one. */
+const busyPerSecond = 2000
+const busyBatchMs = 2
+/** With many agents each of them has few ends: then they wait longer to share a message. */
+const batchMsPerAgent = 0.15
 const appendMs = 5000
 const retryMs = 500
 /** How long the rate of ends is averaged over. */
@@ -64,6 +67,7 @@ export class EndsOutbox {
   #waiting: End[] = []
   #isScheduled = false
   #flushedMs = -Infinity
+  #agents = 1
   #sent = 0
   /** Messages that the stream does not have yet. */
   readonly #unstored = new Map<number, Message>()
@@ -111,12 +115,28 @@ export class EndsOutbox {
     this.#updateRate()
     this.#waiting.push(toEnd(attempt, report, atMs, (error) => this.#toRecord(error)))
     if (this.#isScheduled) return
-    this.#isScheduled = true
     const { clock } = this.#options
-    const sinceMs = clock.monotonicMs() - this.#flushedMs
+    const leftMs = this.#batchMs - (clock.monotonicMs() - this.#flushedMs)
+    // A lone end is not held back, not even for a turn of the loop.
+    if (leftMs <= 0 && !this.#isBusy) return this.#flush()
+    this.#isScheduled = true
     const flush = (): void => this.#flush()
-    if (sinceMs >= batchMs) clock.nextTurn(flush)
-    else clock.after(batchMs - sinceMs, flush)
+    if (leftMs <= 0) clock.nextTurn(flush)
+    else clock.after(leftMs, flush)
+  }
+
+  /** How many agents the session has: the driver takes a message of each of them. */
+  setAgents(count: number): void {
+    this.#agents = count
+  }
+
+  get #batchMs(): number {
+    const idleMs = this.#agents * batchMsPerAgent
+    return this.#isBusy ? Math.max(busyBatchMs, idleMs) : idleMs
+  }
+
+  get #isBusy(): boolean {
+    return (this.#rate ?? 0) > busyPerSecond
   }
 
   /**

@@ -7,6 +7,7 @@ import type { Log } from '../../foundation/log.ts'
 import type { Broker } from '../broker/broker.ts'
 import { deriveKeys, type Keys, newEpoch, seal } from '../wire/envelope.ts'
 import type { AgentReport, Beat } from '../wire/messages.ts'
+import { earlierConnection } from '../wire/reliable-link.ts'
 import { type SessionSubjects, sessionSubjects } from '../wire/subjects.ts'
 import type { AgentDirectory } from './agent-directory.ts'
 import type { AgentLink, DriverJob } from './agent-link.ts'
@@ -118,7 +119,8 @@ export class DriverSession implements Connection {
         this.#jobs.end(one, { kind: 'fail', error: this.#failure }, null)
       } else if (!this.#isReady || !this.#continueEarlier(one)) this.#jobs.placement.push(one)
     }
-    this.#pumpSoon()
+    // At once: a session submits what it has in one call.
+    if (this.#isReady && this.#failure === null && this.#releasing === null) this.#pump()
   }
 
   cancel(job: Job, reason: string): void {
@@ -270,7 +272,8 @@ export class DriverSession implements Connection {
 
   #beat(): void {
     const { beat: subject } = this.#subjects
-    const beat: Beat = { kind: 'beat', hasWaiting: this.#jobs.placement.waiting > 0 }
+    const hasWaiting = this.#jobs.placement.waiting > 0
+    const beat: Beat = { kind: 'beat', hasWaiting, agents: this.#links.size }
     const header = { epoch: this.#epoch, number: ++this.#beats, acknowledged: 0 }
     this.#options.broker.publish(subject, seal(this.#keys.toAgent, subject, header, beat))
   }
@@ -287,6 +290,8 @@ export class DriverSession implements Connection {
   }
 
   #refuseMessage(reason: string): void {
+    // Agents send to an earlier start of this driver until they hear of this one.
+    if (reason === earlierConnection) return
     if (this.#refusedMessages++ > 0) return
     const text = `a message of an agent was refused: ${reason}; further ones are counted`
     this.#options.log.warn('MessageRefused', text)

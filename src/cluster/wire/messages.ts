@@ -109,6 +109,8 @@ export interface Beat {
   readonly kind: 'beat'
   /** Whether the driver has work that waits for a place. */
   readonly hasWaiting: boolean
+  /** How many agents the session uses. */
+  readonly agents: number
 }
 
 /** Ends the use of an agent by a session; answered when nothing of the session is left. */

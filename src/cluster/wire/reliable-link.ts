@@ -30,6 +30,9 @@ interface Unacknowledged {
 /** Without an acknowledgement for this long, what was sent is sent again. */
 const resendAfterMs = 1000
 
+/** Why a message is refused that was meant for an earlier use of the other side. */
+export const earlierConnection = 'it belongs to an earlier connection'
+
 export class ReliableLink {
   readonly #options: ReliableLinkOptions
   readonly #unacknowledged = new Fifo<Unacknowledged>()
@@ -68,7 +71,7 @@ export class ReliableLink {
     } catch (error) {
       return onRefused((error as Error).message)
     }
-    if (message.epoch !== epoch) return onRefused('it belongs to an earlier connection')
+    if (message.epoch !== epoch) return onRefused(earlierConnection)
     this.#heardMs = this.#options.clock.monotonicMs()
     this.#acknowledge(message)
     if (message.number === 0) return
