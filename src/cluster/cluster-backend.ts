@@ -9,12 +9,16 @@ import type {
   Refusal,
   SampledNode,
 } from '../backends/backend.ts'
-import type { ResourceSample, ResourceSampler } from '../backends/sampling/sampler.ts'
+import {
+  type ResourceSample,
+  type ResourceSampler,
+  unknownReadings,
+} from '../backends/sampling/sampler.ts'
 import { sleep } from '../foundation/clock.ts'
 import { messageOf } from '../foundation/errors.ts'
 import { isEntryModule } from '../tasks/define-task.ts'
 import type { TaskSpec } from '../tasks/spec.ts'
-import type { Broker } from './broker/broker.ts'
+import { type Broker, NoResponderError } from './broker/broker.ts'
 import { connectToNats } from './broker/nats.ts'
 import {
   type ClusterBackendOptions,
@@ -30,7 +34,10 @@ import { deriveKeys } from './wire/envelope.ts'
 
 /** How long `create` waits for the first agents to answer. */
 const discoveryMs = 250
-const sampleMs = 2000
+/** Less than a sampler may take, so that what is under way has ended when it is closed. */
+const sampleMs = 1500
+/** An agent that is there is heard every half second. */
+const heardWithinMs = 1000
 
 /**
  * Tasks on the agents of a NATS server (`tutti agent`). Whoever has the token can run code on every
@@ -194,21 +201,47 @@ export class ClusterBackend implements Backend {
   }
 
   /** The agent samples itself when it is asked. */
-  #createSampler({ announcement: { name } }: KnownAgent): ResourceSampler {
+  #createSampler(agent: KnownAgent): ResourceSampler {
     const { sampling } = this.#options
     const sampler = randomUUID()
-    const ask = (step: 'first' | 'next' | 'last'): Promise<unknown> =>
-      this.#directory.request(name, { kind: 'sample', sampler, step }, sampleMs)
+    const ask = (step: 'first' | 'next' | 'last'): Promise<ResourceSample | null> =>
+      this.#askSampler(agent, sampler, step)
     return {
       prime: async () => void (await ask('first')),
       async sample() {
-        const sample = (await ask('next')) as ResourceSample
+        const sample = (await ask('next')) ?? { node: unknownReadings, gpus: [] }
         return sampling === 'all' ? sample : toClusterColumn(sample)
       },
       async close() {
-        // Of a node that has left, nothing is left to close.
         await ask('last').catch(() => {})
       },
+    }
+  }
+
+  /** `null` of a node that is silent, leaves or has left: that is told by other means. */
+  async #askSampler(
+    agent: KnownAgent,
+    sampler: string,
+    step: 'first' | 'next' | 'last',
+  ): Promise<ResourceSample | null> {
+    const { name } = agent.announcement
+    const isThere = (): boolean => this.#directory.find(name) === agent
+    if (!isThere()) return null
+    const askedMs = this.#options.clock.monotonicMs()
+    try {
+      const answer = await this.#directory.request(
+        name,
+        { kind: 'sample', sampler, step },
+        sampleMs,
+      )
+      return answer as ResourceSample | null
+    } catch (error) {
+      if (error instanceof NoResponderError || !isThere()) return null
+      const { heardMs, announcement } = agent
+      const isHeard = this.#options.clock.monotonicMs() - heardMs < heardWithinMs
+      const isAudible = this.#directory.audibleSinceMs < askedMs
+      if (isHeard && isAudible && announcement.state === 'ready') throw error
+      return null
     }
   }
 }

@@ -61,6 +61,11 @@ export interface GroupMember extends ProcessIdentity {
   readonly session: number
 }
 
+/** `undefined` when there is no such process, or no `/proc`. */
+export function identityOf(pid: number): ProcessIdentity | undefined {
+  return readEntry(String(pid))
+}
+
 /** The running members of all groups; `undefined` without `/proc`. */
 export function readGroups(): Map<number, readonly GroupMember[]> | undefined {
   const known = processes()

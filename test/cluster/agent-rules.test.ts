@@ -118,13 +118,15 @@ describe('tasks on an agent', () => {
     await elsewhere.submitTasks([task])
     await elsewhere.waitTasks([task])
     await telemetry.flush()
-    const [folder = ''] = readdirSync(workDir)
+    const [ofAgent = ''] = readdirSync(workDir)
+    const [ofSession = ''] = readdirSync(join(workDir, ofAgent))
+    const folder = join(workDir, ofAgent, ofSession)
     expect(ends).toMatchObject([
-      { node_id: 'first', attributes: { stdout_path: join(workDir, folder, 'out.txt') } },
+      { node_id: 'first', attributes: { stdout_path: join(folder, 'out.txt') } },
     ])
-    expect(readdirSync(join(workDir, folder))).toEqual(['out.txt'])
+    expect(readdirSync(folder)).toEqual(['out.txt'])
     await elsewhere.close()
-    expect(readdirSync(workDir)).toEqual([])
+    expect(readdirSync(join(workDir, ofAgent))).toEqual([])
   })
 
   it('fail with the node and the module when the node does not have it', async () => {

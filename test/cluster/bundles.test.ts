@@ -124,7 +124,8 @@ await run(one.later)`,
       'two 20',
       'later',
     ])
-    expect(readdirSync(workDir).flatMap((name) => readdirSync(join(workDir, name)))).toEqual([])
+    const [folder = ''] = readdirSync(workDir)
+    expect(readdirSync(join(workDir, folder, 'bundles'))).toEqual([])
     expect(await storedNames(cluster.server.url)).toEqual([])
   })
 

@@ -1,4 +1,4 @@
-import { readFileSync } from 'node:fs'
+import { cpSync, readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { describe, expect, it, onTestFinished } from 'vitest'
@@ -63,6 +63,37 @@ describe('what a session leaves in the broker', () => {
       onTestFinished(() => next.close())
       expect(await namesOfSession(cluster.server.url, 'returning')).toEqual([])
     })
+  })
+})
+
+describe('what an agent that was killed leaves in its work folder', () => {
+  it('is removed by the next one, unless its process lives', async () => {
+    const cluster = await startTestCluster()
+    const workDir = join(cluster.folder, 'work')
+    const start = (name: string) => cluster.agent(name, '--cores', '1', '--work-dir', workDir)
+    const [killed, living] = [await start('killed'), await start('living')]
+    const session = new Session([await cluster.connect({ lossSeconds: 1 })], {
+      workDir: '/nowhere/at/all',
+    })
+    onTestFinished(() => session.close())
+    const tasks = [1, 2].map(() => new ComputeTask({ executable: '/bin/sleep', arguments: ['1'] }))
+    await session.submitTasks(tasks)
+    await session.waitTasks(tasks)
+    expect(readdirSync(workDir)).toHaveLength(2)
+    expect(readdirSync(workDir).flatMap((name) => readdirSync(join(workDir, name)))).toHaveLength(2)
+    const before = readdirSync(workDir)
+    killed.child.kill('SIGKILL')
+    await killed.ended
+    // The id of the killed process as that of another one, which lives.
+    const left = before.find((name) => name.startsWith(`agent-${killed.child.pid}-`)) ?? ''
+    const reused = left.replace(`agent-${killed.child.pid}-`, `agent-${living.child.pid}-`)
+    cpSync(join(workDir, left), join(workDir, reused), { recursive: true })
+    await start('next')
+    const after = readdirSync(workDir)
+    expect(after).not.toContain(left)
+    expect(after).not.toContain(reused)
+    expect(after.filter((name) => before.includes(name))).toHaveLength(1)
+    expect(after).toHaveLength(2)
   })
 })
 

@@ -2,6 +2,7 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { WorkerLostError } from '../../src/foundation/errors.ts'
+import type { Log } from '../../src/foundation/log.ts'
 import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
 import { eventually } from '../eventually.ts'
@@ -62,6 +63,61 @@ describe('an agent that is lost', () => {
     })
     const ends = events.filter(({ event_type }) => event_type === 'TaskCompleted')
     expect(ends.map(({ node_id }) => node_id)).toEqual(['second', 'second'])
+  })
+
+  it('and returns: it runs the next attempt of what it still ran, on all its cores', async () => {
+    const cluster = await startTestCluster()
+    const only = await cluster.agent('only', '--cores', '1')
+    const session = new Session([await cluster.connect({ lossSeconds: 1 })])
+    onTestFinished(() => session.close())
+    const begun = join(cluster.folder, 'begun')
+    // Its first start lasts long, the second one ends at once.
+    const script = `echo >> ${begun}; [ $(wc -l < ${begun}) -gt 1 ] || sleep 600`
+    const slow = new ComputeTask({
+      executable: '/bin/sh',
+      arguments: ['-c', script],
+      retries: 1,
+    })
+    const telemetry = await session.startTelemetry()
+    const attempts: string[] = []
+    telemetry.subscribe(({ event_type: type }) => {
+      if (type === 'tutti.TaskAttempt') attempts.push(type)
+    })
+    await session.submitTasks([slow])
+    await eventually(() => expect(slow.state).toBe('RUNNING'))
+    only.child.kill('SIGSTOP')
+    await eventually(() => expect(attempts).toHaveLength(1))
+    only.child.kill('SIGCONT')
+    await session.waitTasks([slow])
+    expect(slow.state).toBe('DONE')
+    const next = Array.from({ length: 3 }, () => {
+      return new ComputeTask({ function: work, args: [begun, 'next', 1] })
+    })
+    await session.submitTasks(next)
+    expect(await Promise.all(next)).toEqual(['next', 'next', 'next'])
+  })
+
+  it('is told by tutti.NodeLost alone: its sampler does not warn', async () => {
+    const cluster = await startTestCluster()
+    const [killed, stopped] = [await cluster.agent('killed'), await cluster.agent('stopped')]
+    const warnings: string[] = []
+    const log: Log = { warn: (code, text) => void warnings.push(`${code} ${text}`) }
+    const backend = await cluster.connect({ lossSeconds: 3 })
+    const session = new Session([backend], { log })
+    onTestFinished(() => session.close())
+    const telemetry = await session.startTelemetry({ resourcePollSeconds: 0.1 })
+    const [sampled, lost] = [new Set<string | null>(), new Set<string | null>()]
+    telemetry.subscribe(({ event_type: type, node_id: node }) => {
+      if (type === 'ResourceUpdate') sampled.add(node)
+      else if (type === 'tutti.NodeLost') lost.add(node)
+    })
+    const both = new Set(['killed', 'stopped'])
+    await eventually(() => expect(sampled).toEqual(both))
+    killed.child.kill('SIGKILL')
+    stopped.child.kill('SIGSTOP')
+    await eventually(() => expect(lost).toEqual(both))
+    await session.close()
+    expect(warnings.filter((text) => text.startsWith('SamplerFailed'))).toEqual([])
   })
 
   it('fails a running task without retries with WorkerLostError', async () => {

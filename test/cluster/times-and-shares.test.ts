@@ -1,12 +1,23 @@
+import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { startAgent, type StartAgentOptions } from '../../src/cluster/agent/agent-options.ts'
-import { type Clock, systemClock } from '../../src/foundation/clock.ts'
+import { connectToNats } from '../../src/cluster/broker/nats.ts'
+import { deriveKeys, open } from '../../src/cluster/wire/envelope.ts'
+import type { EndsMessage, WireCompletion } from '../../src/cluster/wire/messages.ts'
+import { sessionSubjects } from '../../src/cluster/wire/subjects.ts'
+import { processLog } from '../../src/foundation/log.ts'
+import { type Clock, sleep, systemClock } from '../../src/foundation/clock.ts'
 import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
+import { startProgram } from '../cli/run-command.ts'
+import { eventually } from '../eventually.ts'
 import { startTestCluster, type TestCluster } from './agents.ts'
 import { work } from './fixtures/cluster-tasks.ts'
 import { token } from './test-token.ts'
+
+const program = fileURLToPath(new URL('fixtures/returning-driver.ts', import.meta.url))
 
 /** An agent in this process, on a clock of the test. */
 async function startAgentHere(
@@ -63,6 +74,85 @@ describe('times of an agent', () => {
   })
 })
 
+/** A clock that shows full tenths of a second alone: every estimate of its offset is another. */
+const coarseClock: Clock = {
+  now: () => systemClock.now(),
+  monotonicMs: () => Math.floor(systemClock.monotonicMs() / 100) * 100,
+  after: (ms, callback, options) => systemClock.after(ms, callback, options),
+  nextTurn: (callback) => systemClock.nextTurn(callback),
+}
+
+/** What agents have told about the ends of functions, as the broker keeps it. */
+async function readCompletions(url: string, sessionId: string): Promise<readonly WireCompletion[]> {
+  const broker = await connectToNats({ servers: [url], name: 'test', token, log: processLog })
+  onTestFinished(() => broker.close())
+  const { stream, allEnds } = sessionSubjects(sessionId)
+  const key = deriveKeys(token, sessionId).toDriver
+  const messages = await broker.store.read(stream, allEnds)
+  return messages.flatMap(({ subject, data }) => {
+    return (open(key, subject, data).payload as EndsMessage).completions
+  })
+}
+
+/** In seconds, by task. */
+async function followDurations(session: Session): Promise<ReadonlyMap<string, number>> {
+  const telemetry = await session.startTelemetry()
+  const durations = new Map<string, number>()
+  telemetry.subscribe((event) => {
+    if (event.event_type !== 'TaskCompleted') return
+    durations.set(event.task_id ?? '', event.duration_seconds)
+  })
+  return durations
+}
+
+describe('the duration of an attempt', () => {
+  it('is what the clock of its agent has measured, however its offset is estimated', async () => {
+    const cluster = await startTestCluster()
+    await startAgentHere(cluster, { name: 'coarse', clock: coarseClock })
+    const session = new Session([await cluster.connect()])
+    onTestFinished(() => session.close())
+    const durations = await followDurations(session)
+    const begun = join(cluster.folder, 'begun')
+    const tasks = [30, 250, 700].map((ms) => {
+      return new ComputeTask({ uid: `of-${ms}`, function: work, args: [begun, 'timed', ms] })
+    })
+    await session.submitTasks(tasks)
+    await session.waitTasks(tasks)
+    await eventually(() => expect(durations.size).toBe(3))
+    const told = await readCompletions(cluster.server.url, session.id)
+    expect(told.map(([uid]) => uid).toSorted()).toEqual([...durations.keys()].toSorted())
+    for (const [uid, , beganMs, atMs] of told) {
+      expect(durations.get(uid)).toBeCloseTo((atMs - beganMs) / 1000, 6)
+    }
+  })
+
+  it('is the same for a later start of the driver, which takes it over', async () => {
+    const cluster = await startTestCluster()
+    await cluster.agent('only', '--cores', '1')
+    const driver = startProgram(program, [
+      cluster.server.url,
+      cluster.folder,
+      JSON.stringify({ count: 2, taskMs: 700 }),
+    ])
+    onTestFinished(() => void driver.child.kill('SIGKILL'))
+    const begun = join(cluster.folder, 'begun')
+    // The first one has ended, the second one runs.
+    await eventually(() => expect(readFileSync(begun, 'utf8').split('\n')).toHaveLength(3))
+    driver.child.kill('SIGKILL')
+    await driver.ended
+    const session = new Session([await cluster.connect()], { id: 'returning' })
+    onTestFinished(() => session.close())
+    const durations = await followDurations(session)
+    const tasks = ['task-0', 'task-1'].map((uid) => {
+      return new ComputeTask({ uid, function: work, args: [begun, 'never', 0] })
+    })
+    await session.submitTasks(tasks)
+    expect(await Promise.all(tasks)).toEqual(['task-0', 'task-1'])
+    await eventually(() => expect(durations.size).toBe(2))
+    for (const seconds of durations.values()) expect(seconds).toBeGreaterThan(0.698)
+  })
+})
+
 describe('agents that are shared', () => {
   it('give two sessions equal parts', async () => {
     const cluster = await startTestCluster()
@@ -106,6 +196,14 @@ describe('a task that no agent can run', () => {
       code: 'NoAgentError',
       message: expect.stringContaining('"disk":"fast"') as string,
     })
+    const [early, late] = [create({ disk: 'fast' }), create({ disk: 'fast' })]
+    await session.submitTasks([early])
+    const from = systemClock.monotonicMs()
+    // Each one waits for its own two seconds.
+    await sleep(systemClock, 1500)
+    await session.submitTasks([late])
+    await session.waitTasks([early, late])
+    expect(systemClock.monotonicMs() - from).toBeGreaterThanOrEqual(3500)
     await startAgentHere(cluster, { name: 'fast', labels: { disk: 'fast' } })
     const found = create({ disk: 'fast' })
     await session.submitTasks([found])

@@ -1,6 +1,6 @@
 /** What an agent is started with, and how it becomes an agent. */
 
-import { mkdirSync } from 'node:fs'
+import { rmSync } from 'node:fs'
 import { hostname, tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { ConcurrentBackend } from '../../backends/local/concurrent-backend.ts'
@@ -22,6 +22,7 @@ import { toToken } from '../wire/subjects.ts'
 import { Agent } from './agent.ts'
 import { type AllowRules, refuseByRules } from './allowed.ts'
 import { UnpackedBundles } from './unpacked-bundles.ts'
+import { openWorkFolder } from './work-folder.ts'
 
 export interface StartAgentOptions extends BrokerOptions, AllowRules {
   /** `node_id` of its tasks. Default: the host's name. */
@@ -68,8 +69,8 @@ export async function startAgent(options: StartAgentOptions): Promise<Agent> {
     clock,
     log,
   })
-  mkdirSync(workDir, { recursive: true })
-  const bundles = new UnpackedBundles(workDir)
+  const folder = openWorkFolder(workDir, log)
+  const bundles = new UnpackedBundles(join(folder, 'bundles'))
   try {
     return await Agent.start({
       name,
@@ -77,7 +78,7 @@ export async function startAgent(options: StartAgentOptions): Promise<Agent> {
       broker,
       facts: { cores, gpus: gpus.length, memoryMb, labels },
       backend,
-      workDir,
+      folder,
       bundles,
       clock,
       log,
@@ -85,6 +86,7 @@ export async function startAgent(options: StartAgentOptions): Promise<Agent> {
       refuse: (spec) => refuseByRules(options, name, spec, (file) => bundles.projectPath(file)),
     })
   } catch (error) {
+    rmSync(folder, { recursive: true, force: true })
     await backend.close()
     await broker.close()
     throw error

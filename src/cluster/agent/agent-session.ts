@@ -15,11 +15,10 @@ import type { Clock } from '../../foundation/clock.ts'
 import { messageOf } from '../../foundation/errors.ts'
 import type { TaskSpec } from '../../tasks/spec.ts'
 import type { Broker } from '../broker/broker.ts'
-import { type Keys, newEpoch, open } from '../wire/envelope.ts'
+import { type Keys, newEpoch } from '../wire/envelope.ts'
 import { payloadLimit, toFunctionSpec } from '../wire/job-batches.ts'
 import type {
   Attach,
-  Beat,
   DriverMessage,
   HeldJob,
   JobReference,
@@ -29,6 +28,7 @@ import type {
 import { ReliableLink } from '../wire/reliable-link.ts'
 import { type SessionSubjects, sessionSubjects } from '../wire/subjects.ts'
 import { ArrivingSpecs } from './arriving-specs.ts'
+import { DriverBeats, silenceMs } from './driver-beats.ts'
 import { EndsOutbox } from './ends-outbox.ts'
 import { HeldAttempt } from './held-attempt.ts'
 import { SessionFolder } from './session-folder.ts'
@@ -58,16 +58,12 @@ export interface AgentSessionOptions {
   readonly onProblem: (error: unknown) => void
 }
 
-/** Without a word of the driver for this long nothing new is begun. */
-const silenceMs = 2000
-
 export class AgentSession implements BackendListener {
   readonly id: string
   readonly subjects: SessionSubjects
   /** Names this use of the agent: its messages with ends are counted from 1. */
   readonly endsEpoch: number
   readonly outbox: EndsOutbox
-  driverEpoch = 0
   readonly #options: AgentSessionOptions
   readonly #connection: Connection
   readonly #held = new Map<string, HeldAttempt>()
@@ -78,12 +74,10 @@ export class AgentSession implements BackendListener {
   readonly #unsubscribe: (() => void)[] = []
   readonly #folder: SessionFolder
   #link!: ReliableLink
-  #beats = 0
   #attach: Attach
   #sequence = 0
   #runningCores = 0
-  #heardMs: number
-  #hasWaitingAtDriver = false
+  readonly #beats: DriverBeats
   readonly #reports: SessionReports
   readonly #modules: SessionModules
   readonly #arriving: ArrivingSpecs
@@ -97,7 +91,12 @@ export class AgentSession implements BackendListener {
     this.id = attach.sessionId
     this.endsEpoch = newEpoch(clock)
     this.subjects = sessionSubjects(this.id)
-    this.#heardMs = clock.monotonicMs()
+    this.#beats = new DriverBeats({
+      key: keys.toAgent,
+      clock,
+      onBeat: (beat) => this.outbox.setAgents(beat.agents),
+      onRefused: options.onRefusedMessage,
+    })
     this.#folder = new SessionFolder(join(options.workDir, this.subjects.stream))
     this.#arriving = new ArrivingSpecs(broker.store, this.subjects.stream)
     const own = { sessionId: this.id, bucket: this.subjects.stream }
@@ -129,19 +128,23 @@ export class AgentSession implements BackendListener {
     const { downTo, beat } = this.subjects
     this.#unsubscribe.push(
       broker.subscribe(downTo(agent), ({ subject, data }) => this.#link.receive(subject, data)),
-      broker.subscribe(beat, ({ subject, data }) => this.#takeBeat(subject, data)),
+      broker.subscribe(beat, ({ subject, data }) => this.#beats.take(subject, data)),
     )
     this.attachTo(attach)
   }
 
   /** Whether it wants more than it has: it counts when the node is shared. */
   get isActive(): boolean {
-    return this.#held.size > 0 || this.#hasWaitingAtDriver
+    return this.#held.size > 0 || this.#beats.hasWaiting
   }
 
   /** It is given up: a driver that comes gets another one. */
   get isEnding(): boolean {
     return this.#endings !== null
+  }
+
+  get driverEpoch(): number {
+    return this.#beats.epoch
   }
 
   get runningCores(): number {
@@ -160,9 +163,7 @@ export class AgentSession implements BackendListener {
   attachTo(attach: Attach): void {
     const { clock, keys, broker, agent } = this.#options
     this.#attach = attach
-    if (this.driverEpoch !== attach.epoch) this.#beats = 0
-    this.driverEpoch = attach.epoch
-    this.#heardMs = clock.monotonicMs()
+    this.#beats.follow(attach.epoch)
     this.#reports.reset()
     this.#link = new ReliableLink({
       clock,
@@ -219,9 +220,11 @@ export class AgentSession implements BackendListener {
   }
 
   report(job: Job, report: TaskReport): void {
-    if (!(job instanceof HeldAttempt) || this.#held.get(job.uid) !== job) return
-    const { clock } = this.#options
-    const atMs = report.at?.monotonicMs ?? clock.monotonicMs()
+    if (!(job instanceof HeldAttempt)) return
+    const isHeld = this.#held.get(job.uid) === job
+    if (!isHeld && report.kind !== 'start') this.#leaveCores(job)
+    if (!isHeld) return
+    const atMs = report.at?.monotonicMs ?? this.#options.clock.monotonicMs()
     if (report.kind === 'start') {
       job.beganMs = atMs
       job.workerId = report.workerId
@@ -262,25 +265,8 @@ export class AgentSession implements BackendListener {
     this.#options.onProblem(error)
   }
 
-  /** The driver is alive. */
-  #takeBeat(subject: string, data: Uint8Array): void {
-    const { keys, clock, onRefusedMessage } = this.#options
-    try {
-      const { epoch, number, payload } = open(keys.toAgent, subject, data)
-      if (epoch !== this.driverEpoch) return
-      if (number <= this.#beats) return onRefusedMessage('it was sent before')
-      this.#beats = number
-      this.#heardMs = clock.monotonicMs()
-      const { hasWaiting, agents } = payload as Beat
-      this.#hasWaitingAtDriver = hasWaiting
-      this.outbox.setAgents(agents)
-    } catch (error) {
-      onRefusedMessage(messageOf(error))
-    }
-  }
-
   get #lastHeardMs(): number {
-    return Math.max(this.#heardMs, this.#link.heardMs)
+    return Math.max(this.#beats.heardMs, this.#link.heardMs)
   }
 
   #take(message: DriverMessage): void {
@@ -315,8 +301,10 @@ export class AgentSession implements BackendListener {
 
   #hold(uid: string, attempt: number, spec: TaskSpec): void {
     // It may have been submitted before, by this driver or by an earlier start of it.
-    if ((this.#held.get(uid)?.attempt ?? 0) >= attempt) return
+    const older = this.#held.get(uid)
+    if ((older?.attempt ?? 0) >= attempt) return
     if ((this.#ended.get(uid) ?? 0) >= attempt) return
+    if (older !== undefined) this.#replace(older)
     if (this.#isDraining || this.#endings !== null) return this.#reports.addReturned(uid, attempt)
     const { spec: local, digest } = this.#modules.toLocal(spec)
     const placed = this.#folder.place(local, this.#attach.folder)
@@ -324,6 +312,20 @@ export class AgentSession implements BackendListener {
     this.#held.set(uid, held)
     if (digest === null) this.#enqueue(held)
     else void this.#enqueueWithBundle(held, digest)
+  }
+
+  /** The driver took this agent for lost, and has given up an attempt that it may still run. */
+  #replace(older: HeldAttempt): void {
+    this.#held.delete(older.uid)
+    if (older.isWaiting) this.#unqueue(older)
+    else this.#connection.cancel(older, 'a later attempt has come')
+  }
+
+  /** An attempt that was replaced holds its cores until it has ended. */
+  #leaveCores(held: HeldAttempt): void {
+    if (held.hasBegun) this.#runningCores -= held.spec.resources.cores
+    held.hasBegun = false
+    this.#options.onChange()
   }
 
   #enqueue(held: HeldAttempt): void {
@@ -366,9 +368,8 @@ export class AgentSession implements BackendListener {
     const { uid, attempt } = held
     this.#held.delete(uid)
     this.#ended.set(uid, attempt)
-    if (held.hasBegun) this.#runningCores -= held.spec.resources.cores
     this.outbox.add(held, report, atMs)
-    this.#options.onChange()
+    this.#leaveCores(held)
   }
 
   /** What waits here beyond the offer goes back: another node may be free. */

@@ -1,5 +1,6 @@
 /** The agent of a node: a local backend behind the wire, shared by the sessions that use it. */
 
+import { rmSync } from 'node:fs'
 import { hostname } from 'node:os'
 import type { Backend } from '../../backends/backend.ts'
 import type { ResourceSample, ResourceSampler } from '../../backends/sampling/sampler.ts'
@@ -43,7 +44,8 @@ export interface AgentOptions {
   readonly facts: NodeFacts
   /** Runs the tasks. Closed by the agent. */
   readonly backend: Backend
-  readonly workDir: string
+  /** Of this start alone; removed when the agent leaves. */
+  readonly folder: string
   readonly bundles: UnpackedBundles
   readonly clock: Clock
   readonly log: Log
@@ -58,6 +60,8 @@ const announceEveryTicks = 4
 const aheadSeconds = 0.05
 const fedSeconds = 0.02
 const mostAhead = 4000
+/** How often an agent of the same name is asked for that does not answer. */
+const mostClaims = 3
 
 export class Agent {
   readonly name: string
@@ -127,6 +131,7 @@ export class Agent {
     await Promise.allSettled([...this.#samplers.values()].map((sampler) => sampler.close()))
     await this.#options.backend.close()
     this.#options.bundles.close()
+    rmSync(this.#options.folder, { recursive: true, force: true })
     await this.#options.broker.close()
     this.#left.resolve()
   }
@@ -136,10 +141,13 @@ export class Agent {
     const { broker, name } = this.#options
     const subject = agentSubject(name)
     const ping = seal(this.#keys.toAgent, subject, noHeader, { kind: 'ping' } satisfies Ping)
-    try {
-      await broker.request(subject, ping, 1000)
-    } catch (error) {
-      if (error instanceof NoResponderError) return
+    for (let asked = 0; asked < mostClaims; asked++) {
+      try {
+        await broker.request(subject, ping, 1000)
+        break
+      } catch (error) {
+        if (error instanceof NoResponderError) return
+      }
     }
     throw new BackendError(`an agent named "${name}" is already connected to ${broker.url}`, {
       code: 'AgentNameTakenError',
@@ -232,7 +240,7 @@ export class Agent {
   }
 
   #addSession(attach: Attach): void {
-    const { broker, clock, workDir, bundles, token, backend, name } = this.#options
+    const { broker, clock, folder, bundles, token, backend, name } = this.#options
     const keys = deriveKeys(token, attach.sessionId)
     const session = new AgentSession({
       attach,
@@ -240,7 +248,7 @@ export class Agent {
       keys,
       broker,
       clock,
-      workDir,
+      workDir: folder,
       bundles,
       connect: (listener) =>
         backend.connect(listener, { id: attach.sessionId, closureOf: () => null }),

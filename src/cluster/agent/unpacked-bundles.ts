@@ -1,6 +1,6 @@
 /** Bundles of modules on this node: each is unpacked once, for all sessions that use it. */
 
-import { existsSync, mkdirSync, mkdtempSync, realpathSync, rmSync } from 'node:fs'
+import { existsSync, rmSync } from 'node:fs'
 import { dirname, join, relative } from 'node:path'
 import { pathToFileURL } from 'node:url'
 import { decodeBundle, parseBundleUrl, unpackBundle } from '../bundles/bundle.ts'
@@ -16,12 +16,12 @@ interface Unpacked {
 }
 
 export class UnpackedBundles {
-  readonly #workDir: string
-  #folder: string | null = null
+  /** Under its real path: workers import by it. Created with the first bundle. */
+  readonly #folder: string
   readonly #bundles = new Map<string, Unpacked>()
 
-  constructor(workDir: string) {
-    this.#workDir = workDir
+  constructor(folder: string) {
+    this.#folder = folder
   }
 
   /** The bundle that a module of a message is in; `null` for one that this node has itself. */
@@ -57,7 +57,7 @@ export class UnpackedBundles {
 
   /** The path of a module in its project, which begins at the nearest `package.json`. */
   projectPath(file: string): string | null {
-    if (this.#folder === null || !file.startsWith(`${this.#folder}/`)) return null
+    if (!file.startsWith(`${this.#folder}/`)) return null
     let folder = dirname(file)
     while (!existsSync(join(folder, 'package.json'))) folder = dirname(folder)
     return relative(folder, file)
@@ -65,7 +65,7 @@ export class UnpackedBundles {
 
   /** The text with paths of the driver's machine instead of those of this node. */
   restorePaths(text: string): string {
-    if (this.#folder === null || !text.includes(this.#folder)) return text
+    if (!text.includes(this.#folder)) return text
     let restored = text
     for (const [digest, { root }] of this.#bundles) {
       if (root === null) continue
@@ -84,9 +84,8 @@ export class UnpackedBundles {
   }
 
   close(): void {
-    if (this.#folder !== null) rmSync(this.#folder, { recursive: true, force: true })
+    rmSync(this.#folder, { recursive: true, force: true })
     this.#bundles.clear()
-    this.#folder = null
   }
 
   async #load(digest: string, load: () => Promise<Uint8Array | null>): Promise<boolean> {
@@ -100,14 +99,6 @@ export class UnpackedBundles {
   }
 
   #pathOf(digest: string): string {
-    return join(this.#ownFolder(), digest)
-  }
-
-  /** Workers import by real paths. Several agents may have the same work folder. */
-  #ownFolder(): string {
-    if (this.#folder !== null) return this.#folder
-    mkdirSync(this.#workDir, { recursive: true })
-    this.#folder = realpathSync(mkdtempSync(join(this.#workDir, 'bundles-')))
-    return this.#folder
+    return join(this.#folder, digest)
   }
 }

@@ -320,7 +320,7 @@ class NatsStore implements BrokerStore {
         left = message.info.pending
         messages.push({ subject: message.subject, data: message.data })
       }
-      if (count === 0) break
+      if (count === 0) throw new TimeoutError(`stream ${stream} is not read to its end`)
     }
     await consumer.delete()
     return messages

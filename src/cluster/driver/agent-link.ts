@@ -131,7 +131,7 @@ export class AgentLink {
   recall(most: number, beforeMs: number): number {
     const waiting = this.jobs
       .toArray()
-      .filter(({ isStarted, sentMs }) => !isStarted && sentMs < beforeMs)
+      .filter(({ isStarted, sinceMs }) => !isStarted && sinceMs < beforeMs)
       .slice(-most)
     const jobs = waiting.map(({ uid, wireAttempt }) => [uid, wireAttempt] as const)
     if (jobs.length > 0) this.#post({ kind: 'recall', jobs })
@@ -175,18 +175,31 @@ export class DriverJob implements NumberedJob, PlacedJob, Indexed {
   wireAttempt: number
   /** Where it is; `null` while it waits. */
   agent: AgentLink | null = null
-  sentMs = 0
-  isStarted = false
+  /** When it was sent; while it waits, since when. */
+  sinceMs: number
+  /** When its attempt began, by the clock of this machine. */
+  startedMs: number | null = null
   cancelReason: string | null = null
   /** Its end has come, and its value is on the way. */
   isEnding = false
 
-  constructor(job: Job, sequence: number, wireAttempt: number, avoid: string | null) {
+  constructor(
+    job: Job,
+    sequence: number,
+    wireAttempt: number,
+    avoid: string | null,
+    sinceMs: number,
+  ) {
     this.job = job
+    this.sinceMs = sinceMs
     this.spec = job.spec
     this.sequence = sequence
     this.wireAttempt = wireAttempt
     this.avoid = avoid
+  }
+
+  get isStarted(): boolean {
+    return this.startedMs !== null
   }
 
   get isRetry(): boolean {

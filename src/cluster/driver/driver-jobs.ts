@@ -43,12 +43,12 @@ export class DriverJobs {
     return [...this.#jobs.values()]
   }
 
-  /** A job that the session has submitted. It is not placed yet. */
-  add(job: Job): DriverJob {
+  /** A job that the session has submitted just now. It is not placed yet. */
+  add(job: Job, nowMs: number): DriverJob {
     const { uid, attempt } = job
     const wireAttempt = attempt + (this.#attemptsBefore.get(uid) ?? 0)
     const avoid = this.#failedOn.get(uid) ?? null
-    const one = new DriverJob(job, ++this.#sequence, wireAttempt, avoid)
+    const one = new DriverJob(job, ++this.#sequence, wireAttempt, avoid, nowMs)
     this.#jobs.set(uid, one)
     return one
   }
@@ -74,15 +74,25 @@ export class DriverJobs {
 
   assign(one: DriverJob, agent: AgentLink): void {
     one.agent = agent
-    one.sentMs = this.#clock.monotonicMs()
+    one.sinceMs = this.#clock.monotonicMs()
     agent.jobs.add(one)
+  }
+
+  /** A job that an earlier start of the session has sent there. */
+  adopt(one: DriverJob, agent: AgentLink): void {
+    this.placement.book(agent.name, one)
+    this.assign(one, agent)
+    // It was sent at a time that nobody knows.
+    one.sinceMs = -Infinity
   }
 
   /** For jobs that were sent and not begun. */
   placeAgain(jobs: readonly DriverJob[]): void {
     const back: DriverJob[] = []
+    const nowMs = this.#clock.monotonicMs()
     for (const one of jobs) {
-      this.#leave(one)
+      this.leave(one)
+      one.sinceMs = nowMs
       const reason = one.cancelReason
       if (reason === null) back.push(one)
       else this.end(one, { kind: 'cancel', reason }, null)
@@ -99,10 +109,26 @@ export class DriverJobs {
     this.placeAgain(jobs)
   }
 
-  reportStart(one: DriverJob, agent: AgentLink | null, atMs: number, workerId: string): void {
+  /** It does not count at its agent any more. */
+  leave(one: DriverJob): void {
+    const { agent } = one
+    if (agent === null) return
+    agent.jobs.delete(one)
+    this.placement.release(agent.name, one)
+    one.agent = null
+  }
+
+  /** Times are those of the agent's clock; `endedMs` where the end is told with the start. */
+  reportStart(
+    one: DriverJob,
+    agent: AgentLink | null,
+    beganMs: number,
+    workerId: string,
+    endedMs = beganMs,
+  ): void {
     if (one.isStarted) return
-    one.isStarted = true
-    const at = this.momentOf(one, agent, atMs)
+    const at = this.#momentOf(this.#toHere(one, agent, beganMs, endedMs - beganMs))
+    one.startedMs = at.monotonicMs
     // Worker ids begin with the node.
     const nodeId = agent?.name ?? workerId.split('/')[0] ?? ''
     this.#listener.report(one.job, { kind: 'start', at, workerId, nodeId })
@@ -111,7 +137,7 @@ export class DriverJobs {
   /** `message` is the one that told the end, if an agent did. */
   end(one: DriverJob, report: EndReport, message: ReceivedMessage | null): void {
     const { uid, agent } = one
-    this.#leave(one)
+    this.leave(one)
     this.#jobs.delete(uid)
     if (report.kind === 'fail' && agent !== null) this.#avoidNext(uid, agent.name)
     else if (this.#failedOn.size > 0) this.#failedOn.delete(uid)
@@ -135,20 +161,37 @@ export class DriverJobs {
     this.#listener.notice(toEventNotice(eventClassOf(event), timed, about))
   }
 
-  /** Not before the job was sent and not after now, whatever the clocks say. */
-  momentOf(one: DriverJob, agent: AgentLink | null, atMs: number): Moment {
-    const nowMs = this.#clock.monotonicMs()
-    const hereMs = agent === null ? nowMs : agent.agent.offset.toHere(atMs)
-    const monotonicMs = Math.min(nowMs, Math.max(one.sentMs, hereMs))
-    return { monotonicMs, wallSeconds: this.#clock.now() - (nowMs - monotonicMs) / 1000 }
+  /**
+   * The end of an attempt, at a time of the agent's clock. The estimate of that clock's offset may
+   * have changed since the start: an attempt lasts as long as the agent has measured.
+   */
+  endOf(
+    one: DriverJob,
+    agent: AgentLink | null,
+    { beganMs, atMs }: { readonly beganMs: number | null; readonly atMs: number },
+  ): Moment {
+    const { startedMs } = one
+    return this.#momentOf(
+      startedMs === null || beganMs === null
+        ? this.#toHere(one, agent, atMs, 0)
+        : startedMs + (atMs - beganMs),
+    )
   }
 
-  #leave(one: DriverJob): void {
-    const { agent } = one
-    if (agent === null) return
-    agent.jobs.delete(one)
-    this.placement.release(agent.name, one)
-    one.agent = null
+  /**
+   * Not before the job was sent, and early enough that what took `durationMs` is over by now,
+   * whatever the clocks say. Without an agent, which is gone with its clock, it is over just now.
+   */
+  #toHere(one: DriverJob, agent: AgentLink | null, atMs: number, durationMs: number): number {
+    const latestMs = this.#clock.monotonicMs() - Math.max(0, durationMs)
+    if (agent === null) return latestMs
+    return Math.min(latestMs, Math.max(one.sinceMs, agent.agent.offset.toHere(atMs)))
+  }
+
+  /** Its wall time is not after now. */
+  #momentOf(monotonicMs: number): Moment {
+    const ageMs = Math.max(0, this.#clock.monotonicMs() - monotonicMs)
+    return { monotonicMs, wallSeconds: this.#clock.now() - ageMs / 1000 }
   }
 
   #avoidNext(uid: string, agent: string): void {

@@ -111,8 +111,9 @@ export class DriverSession implements Connection {
   }
 
   submit(jobs: readonly Job[]): void {
+    const nowMs = this.#options.clock.monotonicMs()
     for (const job of jobs) {
-      const one = this.#jobs.add(job)
+      const one = this.#jobs.add(job, nowMs)
       if (this.#releasing !== null) {
         this.#jobs.end(one, { kind: 'cancel', reason: 'backend closed' }, null)
       } else if (this.#failure !== null) {
@@ -219,8 +220,7 @@ export class DriverSession implements Connection {
     if (adoption === undefined || !this.#links.has(adoption.agent.name)) return false
     const { agent, held } = adoption
     jobs.numberAfter(one, held.attempt - 1)
-    jobs.placement.book(agent.name, one)
-    jobs.assign(one, agent)
+    jobs.adopt(one, agent)
     const { beganMs, workerId } = held
     if (beganMs !== null && workerId !== null) jobs.reportStart(one, agent, beganMs, workerId)
     return true

@@ -102,8 +102,8 @@ export class EndReceiver {
         jobs.drop(agent.name, uid, attempt, message)
         continue
       }
-      jobs.reportStart(one, agent, beganMs, workerId)
-      const at = jobs.momentOf(one, agent, atMs)
+      jobs.reportStart(one, agent, beganMs, workerId, atMs)
+      const at = jobs.endOf(one, agent, { beganMs, atMs })
       jobs.end(one, { kind: 'complete', at, value, facts: { workerId } }, message)
     }
     for (const end of ends) {
@@ -120,14 +120,16 @@ export class EndReceiver {
     message: ReceivedMessage | null,
   ): void {
     const { jobs } = this.#options
-    const { beganMs, workerId, outcome } = end
+    const { beganMs, atMs, workerId, outcome } = end
     if (outcome.kind === 'complete-large') {
       return void this.#takeLargeEnd(one, end, agent, message)
     }
     if (end.outputObject !== undefined) return void this.#takeOutput(one, end, agent, message)
-    if (beganMs !== null && workerId !== null) jobs.reportStart(one, agent, beganMs, workerId)
+    if (beganMs !== null && workerId !== null) {
+      jobs.reportStart(one, agent, beganMs, workerId, atMs)
+    }
     const facts = end.facts === null ? {} : { facts: end.facts }
-    const at = jobs.momentOf(one, agent, end.atMs)
+    const at = jobs.endOf(one, agent, end)
     if (outcome.kind === 'complete') {
       jobs.end(one, { kind: 'complete', at, value: outcome.value, ...facts }, message)
     } else if (outcome.kind === 'fail') {

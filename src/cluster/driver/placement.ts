@@ -158,14 +158,21 @@ export class Placement<T extends PlacedJob> {
     return placed
   }
 
-  /** Jobs that no node of this cluster could run, whatever else it runs. */
-  unplaceable(): T[] {
-    return this.#unplaceableShapes().flatMap((shape) => this.#takeAllOf(shape))
+  /**
+   * Names of what is asked for by jobs that no node of this cluster could run, whatever else it
+   * runs.
+   */
+  unplaceable(): string[] {
+    const nodes = [...this.#nodes.values()]
+    return [...this.#shapes.values()]
+      .filter(({ request }) => !nodes.some(({ facts }) => couldRun(facts, request)))
+      .map(({ key }) => key)
   }
 
-  /** Whether a job waits that no node could run. */
-  get hasUnplaceable(): boolean {
-    return this.#unplaceableShapes().length > 0
+  /** Takes the jobs of such a name. */
+  takeUnplaceable(key: string): T[] {
+    const shape = this.#shapes.get(key)
+    return shape === undefined ? [] : this.#takeAllOf(shape)
   }
 
   /** Cores that are idle, while jobs wait elsewhere. */
@@ -182,13 +189,6 @@ export class Placement<T extends PlacedJob> {
   /** Takes everything that waits. */
   takeAll(): T[] {
     return [...this.#shapes.values()].flatMap((shape) => this.#takeAllOf(shape))
-  }
-
-  #unplaceableShapes(): Shape<T>[] {
-    const nodes = [...this.#nodes.values()]
-    return [...this.#shapes.values()].filter(
-      ({ request }) => !nodes.some(({ facts }) => couldRun(facts, request)),
-    )
   }
 
   #takeAllOf(shape: Shape<T>): T[] {

@@ -2,7 +2,7 @@
 
 import { type BackendListener, toEventNotice } from '../../backends/backend.ts'
 import { TaskMoved } from '../../events/library-events.ts'
-import type { Clock } from '../../foundation/clock.ts'
+import { type Clock, sleep } from '../../foundation/clock.ts'
 import { BackendError, messageOf } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
 import type { Broker } from '../broker/broker.ts'
@@ -45,6 +45,9 @@ export interface SessionAgentsOptions {
 }
 
 const requestMs = 5000
+/** The server may be about to start again. */
+const mostReads = 5
+const rereadMs = 200
 
 export class SessionAgents implements DirectoryListener {
   readonly #options: SessionAgentsOptions
@@ -201,19 +204,33 @@ export class SessionAgents implements DirectoryListener {
     return { kind: 'attach', nonce, link, ownerTtlSeconds, resultTtlSeconds, ...own }
   }
 
+  /** Ends that it told before it was lost, if this side was not connected then. */
+  async #readLastEnds(name: string): Promise<void> {
+    const { ends, subjects, clock, log } = this.#options
+    for (let reads = 1; ; reads++) {
+      try {
+        return await ends.readStream(subjects.endsOf(name))
+      } catch (error) {
+        if (reads === mostReads) {
+          return log.warn('StreamUnreadable', `ends of "${name}": ${messageOf(error)}`)
+        }
+        await sleep(clock, rereadMs)
+      }
+    }
+  }
+
   async #lose(link: AgentLink, reason: string): Promise<void> {
-    const { log, jobs, ends, subjects, listener, earlier } = this.#options
+    const { jobs, listener, earlier } = this.#options
     const { name } = link
     if (link.isLost) return
     link.isLost = true
     jobs.placement.setUsable(name, false)
-    // Ends that it told before it was lost, if this side was not connected then.
-    await ends.readStream(subjects.endsOf(name)).catch((error: unknown) => {
-      log.warn('StreamUnreadable', `ends of "${name}": ${messageOf(error)}`)
-    })
+    await this.#readLastEnds(name)
     if (this.#links.get(name) !== link) return
     this.#removeLink(link)
     earlier.forget(link)
+    // The end of an attempt whose value is on its way has come.
+    for (const one of link.jobs.toArray()) if (one.isEnding) jobs.leave(one)
     const all = link.jobs.toArray()
     const begun = all.filter((one) => one.isStarted)
     const moved = all.filter((one) => !one.isStarted)

@@ -11,36 +11,52 @@ export function lostReport(one: DriverJob, agent: string, reason: string): EndRe
   return { kind: 'fail', error: new WorkerLostError(text, { code: 'NodeLostError' }) }
 }
 
-/** Fails tasks that no agent could run, once they have waited for as long as they may. */
+/** Fails tasks that no agent could run, once each has waited for as long as it may. */
 export class NoAgentWatch {
   readonly #jobs: DriverJobs
   readonly #url: string
-  readonly #timeoutSeconds: number
-  #sinceMs: number | null = null
+  readonly #timeoutMs: number
+  /** By what is asked for: since when nobody has it, and since when the first task waits for it. */
+  readonly #waits = new Map<string, { readonly sinceMs: number; readonly firstMs: number }>()
 
   constructor(jobs: DriverJobs, url: string, timeoutSeconds: number) {
     this.#jobs = jobs
     this.#url = url
-    this.#timeoutSeconds = timeoutSeconds
+    this.#timeoutMs = timeoutSeconds * 1000
   }
 
   failUnplaceable(nowMs: number): void {
+    const names = new Set(this.#jobs.placement.unplaceable())
+    for (const name of this.#waits.keys()) if (!names.has(name)) this.#waits.delete(name)
+    for (const name of names) {
+      const { sinceMs, firstMs } = this.#waits.get(name) ?? { sinceMs: nowMs, firstMs: nowMs }
+      const isDue = nowMs - firstMs >= this.#timeoutMs
+      const nextMs = isDue ? this.#failDue(name, sinceMs, nowMs) : firstMs
+      this.#waits.set(name, { sinceMs, firstMs: nextMs })
+    }
+  }
+
+  /** Returns since when the first of those waits that go on waiting. */
+  #failDue(name: string, sinceMs: number, nowMs: number): number {
     const { placement } = this.#jobs
-    if (!placement.hasUnplaceable) {
-      this.#sinceMs = null
-      return
+    const left: DriverJob[] = []
+    let firstMs = nowMs
+    for (const one of placement.takeUnplaceable(name)) {
+      const fromMs = Math.max(sinceMs, one.sinceMs)
+      if (nowMs - fromMs >= this.#timeoutMs) {
+        this.#jobs.end(one, { kind: 'fail', error: this.#errorOf(one) }, null)
+      } else {
+        left.push(one)
+        firstMs = Math.min(firstMs, fromMs)
+      }
     }
-    this.#sinceMs ??= nowMs
-    if (nowMs - this.#sinceMs < this.#timeoutSeconds * 1000) return
-    this.#sinceMs = null
-    for (const one of placement.unplaceable()) {
-      this.#jobs.end(one, { kind: 'fail', error: this.#errorOf(one) }, null)
-    }
+    placement.putBack(left)
+    return firstMs
   }
 
   #errorOf({ spec }: DriverJob): BackendError {
     const wanted = JSON.stringify(spec.resources)
-    const text = `no agent with ${wanted} came to ${this.#url} within ${this.#timeoutSeconds} s`
+    const text = `no agent with ${wanted} came to ${this.#url} within ${this.#timeoutMs / 1000} s`
     return new BackendError(text, {
       code: 'NoAgentError',
       hint: 'Start one: tutti agent --connect URL --token-file FILE',

@@ -134,9 +134,9 @@ describe('placement', () => {
     const [possible, impossible] = [job(), job({ resources: { gpus: 2 } })]
     placement.push(possible)
     placement.push(impossible)
-    expect(placement.hasUnplaceable).toBe(true)
-    expect(placement.unplaceable()).toEqual([impossible])
-    expect(placement.hasUnplaceable).toBe(false)
+    const names = placement.unplaceable()
+    expect(names.flatMap((name) => placement.takeUnplaceable(name))).toEqual([impossible])
+    expect(placement.unplaceable()).toEqual([])
     expect(placement.waiting).toBe(1)
   })
 
