@@ -1,3 +1,4 @@
+import { availableParallelism } from 'node:os'
 import { defineConfig } from 'vitest/config'
 import { byRun, hangMs } from './test/long-run.ts'
 
@@ -6,6 +7,8 @@ export default defineConfig({
     // What takes minutes or downloads much is left to `npm run test:long`.
     include: ['test/**/*.test.ts', ...byRun([], ['test/**/*.long.ts'])],
     pool: 'forks',
+    // Many tests wait for processes and deadlines: two files share a core well.
+    maxWorkers: Math.max(2, availableParallelism() - 1),
     reporters: ['./scripts/test-reporter.ts'],
     testTimeout: hangMs,
     hookTimeout: hangMs,

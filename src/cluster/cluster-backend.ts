@@ -15,6 +15,7 @@ import {
   unknownReadings,
 } from '../backends/sampling/sampler.ts'
 import { sleep } from '../foundation/clock.ts'
+import { expectString } from '../foundation/options.ts'
 import { messageOf } from '../foundation/errors.ts'
 import { isEntryModule } from '../tasks/define-task.ts'
 import type { TaskSpec } from '../tasks/spec.ts'
@@ -67,8 +68,9 @@ export class ClusterBackend implements Backend {
 
   /** Starts a private nats-server and agents on this machine; they end with the backend. */
   static async local(options: LocalClusterOptions = {}): Promise<ClusterBackend> {
-    const local = await startLocalCluster(options)
     const { name = 'cluster', clock, log } = options
+    expectString('name', name)
+    const local = await startLocalCluster(options)
     try {
       const backend = await connectCluster(
         resolveClusterOptions({

@@ -47,10 +47,13 @@ export async function startLocalCluster(options: LocalClusterOptions): Promise<L
       log,
     ),
   )
+  const ready = Promise.all(agents.map(({ started }) => started))
+  // Whoever closes it before it is ready does not wait for it.
+  ready.catch(() => {})
   return {
     url: server.url,
     token,
-    ready: Promise.all(agents.map(({ started }) => started)),
+    ready,
     async close() {
       await Promise.all(agents.map(({ child }) => child.close()))
       await server.close()

@@ -124,3 +124,14 @@ describe('a broker whose disk is full', () => {
     expect(tasks.map(({ state }) => state)).toEqual(tasks.map(() => 'DONE'))
   })
 })
+
+it('a session that is closed before it was used leaves nothing in the broker', async () => {
+  const cluster = await startTestCluster()
+  await cluster.agent('only', '--cores', '1')
+  for (const wait of [false, true]) {
+    const session = new Session([await cluster.connect()])
+    if (wait) void session.submitTasks([new ComputeTask({ executable: '/bin/true' })])
+    await session.close()
+  }
+  expect(await storedNames(cluster.server.url)).toEqual([])
+})

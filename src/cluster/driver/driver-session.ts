@@ -1,8 +1,8 @@
 /** One session's use of the cluster: claims it, attaches to agents, sends jobs, watches. */
 
 import type { BackendListener, Connection, Job } from '../../backends/backend.ts'
-import type { Clock } from '../../foundation/clock.ts'
-import { messageOf } from '../../foundation/errors.ts'
+import { type Clock, sleep } from '../../foundation/clock.ts'
+import { BackendError, messageOf } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
 import type { Broker } from '../broker/broker.ts'
 import { deriveKeys, type Keys, newEpoch, seal } from '../wire/envelope.ts'
@@ -36,6 +36,7 @@ export interface DriverSessionOptions {
 }
 
 const tickMs = 500
+const retryMs = 500
 /** A start is reported sooner than this. */
 const recallMs = 400
 
@@ -60,6 +61,7 @@ export class DriverSession implements Connection {
   #refusedMessages = 0
   #beats = 0
   #cancelTick: () => void = () => {}
+  readonly #started: Promise<void>
   #releasing: Promise<void> | null = null
 
   constructor(options: DriverSessionOptions) {
@@ -107,7 +109,7 @@ export class DriverSession implements Connection {
       onRefused: (reason) => this.#refuseMessage(reason),
       onSuperseded: (error) => this.#fail(error),
     })
-    void this.#start()
+    this.#started = this.#start()
   }
 
   submit(jobs: readonly Job[]): void {
@@ -144,40 +146,54 @@ export class DriverSession implements Connection {
     return this.#releasing
   }
 
-  /** Claims the session, reads what an earlier start of it left, and attaches to the agents. */
+  /** Tried again for as long as tasks wait for agents: the broker may be restarting. */
   async #start(): Promise<void> {
+    const { clock, agentTimeoutSeconds } = this.#options
+    const untilMs = clock.monotonicMs() + agentTimeoutSeconds * 1000
+    while (this.#failure === null && this.#releasing === null) {
+      try {
+        return await this.#claim()
+      } catch (error) {
+        this.#stop()
+        const isFinal = error instanceof BackendError || clock.monotonicMs() >= untilMs
+        if (isFinal) return this.#fail(error as Error)
+        await sleep(clock, retryMs)
+      }
+    }
+  }
+
+  /** Claims the session, reads what an earlier start of it left, and attaches to the agents. */
+  async #claim(): Promise<void> {
     const { broker, directory, sessionId, resultTtlSeconds } = this.#options
     const { stream, allEnds, allUp, owner, used } = this.#subjects
-    try {
-      await expectNoOwner(broker, owner, sessionId)
-      this.#unsubscribe.push(
-        broker.subscribe(owner, (message) => message.respond(new Uint8Array())),
-        broker.subscribe(allEnds, ({ subject, data }) => {
-          this.#ends.take(subject, data)
-          this.#pumpSoon()
-        }),
-        broker.subscribe(allUp, ({ subject, data }) => this.#agents.receive(subject, data)),
-        broker.onConnection((isConnected) => {
-          if (isConnected) this.#agents.resend()
-        }),
-      )
-      const isNew = await broker.store.openStream(stream, [allEnds, used], resultTtlSeconds)
-      this.#unsubscribe.push(directory.listen(this.#agents))
-      this.#ends.hasEarlierStart = !isNew
-      if (!isNew) {
-        await this.#ends.readStream(allEnds)
-        const names = await readUsedAgents(broker, this.#subjects, this.#keys)
-        await Promise.all(names.map((name) => directory.locate(name)))
-      }
-      await this.#agents.attachAll()
-      if (this.#failure !== null || this.#releasing !== null) return
-      this.#isReady = true
-      this.#continueWaiting()
-      this.#tick()
-      this.#pumpSoon()
-    } catch (error) {
-      this.#fail(error as Error)
+    await expectNoOwner(broker, owner, sessionId)
+    this.#unsubscribe.push(
+      broker.subscribe(owner, (message) => message.respond(new Uint8Array())),
+      broker.subscribe(allEnds, ({ subject, data }) => {
+        this.#ends.take(subject, data)
+        this.#pumpSoon()
+      }),
+      broker.subscribe(allUp, ({ subject, data }) => this.#agents.receive(subject, data)),
+      broker.onConnection((isConnected) => {
+        if (isConnected) this.#agents.resend()
+      }),
+    )
+    const isNew = await broker.store.openStream(stream, [allEnds, used], resultTtlSeconds)
+    if (this.#releasing !== null) return
+    this.#unsubscribe.push(directory.listen(this.#agents))
+    this.#ends.hasEarlierStart = !isNew
+    if (!isNew) {
+      await this.#ends.readStream(allEnds)
+      const names = await readUsedAgents(broker, this.#subjects, this.#keys)
+      await Promise.all(names.map((name) => directory.locate(name)))
     }
+    if (this.#releasing !== null) return
+    await this.#agents.attachAll()
+    if (this.#failure !== null || this.#releasing !== null) return
+    this.#isReady = true
+    this.#continueWaiting()
+    this.#tick()
+    this.#pumpSoon()
   }
 
   /** It cannot be used, or a later start of it has taken over: nothing there is this one's. */
@@ -300,6 +316,8 @@ export class DriverSession implements Connection {
   async #releaseOnce(reason: string): Promise<void> {
     const cancel = { kind: 'cancel', reason } as const
     for (const one of this.#jobs.placement.takeAll()) this.#jobs.end(one, cancel, null)
+    // Otherwise it would create what is removed here.
+    await this.#started
     // What is stored belongs to the driver that has the session.
     if (this.#failure !== null) return
     for (const one of this.#jobs.all) one.cancelReason ??= reason
