@@ -1,14 +1,16 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
+import { setTimeout as wait } from 'node:timers/promises'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { startProgram } from '../cli/run-command.ts'
 import { eventually } from '../eventually.ts'
 import { startTestCluster } from './agents.ts'
-import { storedObjects } from './stored-names.ts'
+import { byRun, chooseSeed, createRandom } from '../long-run.ts'
+import { storedNames, storedObjects } from './stored-names.ts'
 
 const driver = fileURLToPath(new URL('fixtures/returning-driver.ts', import.meta.url))
-const count = 40
+const defaultCount = 40
 
 function lines(file: string): string[] {
   try {
@@ -37,10 +39,50 @@ describe('a driver that is killed and started again with its session id', () => 
     }
     const last = await start().ended
     expect(last.stderr).toBe('')
-    expect(JSON.parse(last.stdout)).toEqual(Array.from({ length: count }, () => 'DONE'))
+    expect(JSON.parse(last.stdout)).toEqual(Array.from({ length: defaultCount }, () => 'DONE'))
     expect(lines(begun).toSorted()).toEqual([...new Set(lines(begun))].toSorted())
-    expect(lines(begun)).toHaveLength(count)
+    expect(lines(begun)).toHaveLength(defaultCount)
   })
+})
+
+describe('a driver that is killed at seeded moments and started again each time', () => {
+  const seed = chooseSeed()
+  const rounds = Array.from({ length: byRun(1, 5) }, (_, at) => seed + at)
+  it.each(rounds)(
+    'runs everything once, and leaves nothing in the broker: seed %i',
+    async (own) => {
+      const random = createRandom(own)
+      const cluster = await startTestCluster()
+      await cluster.agent('first', '--cores', '1')
+      await cluster.agent('second', '--cores', '1')
+      const kills = byRun(3, 10)
+      // More than is done until the last kill: a driver that has ended would begin anew.
+      const count = kills * 60
+      const given = JSON.stringify({ count, taskMs: 60, hasPrograms: true })
+      const start = () => {
+        const program = startProgram(driver, [cluster.server.url, cluster.folder, given])
+        onTestFinished(() => void program.child.kill('SIGKILL'))
+        return program
+      }
+      const begun = join(cluster.folder, 'begun')
+      for (let kill = 0; kill < kills; kill++) {
+        const killed = start()
+        // Moments of its work, and among them some of its start.
+        const enough = lines(begun).length + Math.floor(random() * 8)
+        await eventually(() => expect(lines(begun).length).toBeGreaterThanOrEqual(enough))
+        await wait(random() * 400)
+        expect(killed.child.exitCode).toBe(null)
+        killed.child.kill('SIGKILL')
+        await killed.ended
+      }
+      const last = await start().ended
+      expect(last.stderr).toBe('')
+      expect(JSON.parse(last.stdout)).toEqual(Array.from({ length: count }, () => 'DONE'))
+      const uids = Array.from({ length: count }, (_, index) => `task-${index}`)
+      expect(lines(begun).toSorted()).toEqual(uids.toSorted())
+      expect(await storedNames(cluster.server.url)).toEqual([])
+    },
+  )
 })
 
 it('runs a task again whose large value an earlier start of the driver has taken', async () => {
