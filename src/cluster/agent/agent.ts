@@ -80,6 +80,10 @@ export class Agent {
   #announcements = 0
   #ticks = 0
   #isFeedDue = false
+  /** When each session was served last. */
+  readonly #turns = new WeakMap<AgentSession, number>()
+  readonly #turnOf = (session: AgentSession): number => this.#turns.get(session) ?? 0
+  #turn = 0
   #isDraining = false
   #cancelTick: () => void = () => {}
   #closing: Promise<void> | null = null
@@ -295,32 +299,30 @@ export class Agent {
     if (this.#isDraining) return { cores: 0, gpus: 0, memoryMb: 0, ahead: 0 }
     const shares = this.#activeSessions() + (session.isActive ? 0 : 1)
     const share = Math.ceil(cores / shares)
-    const running = this.#runningCores()
-    const own = session.runningCores
+    // By the rate of the node: a session that has few ends would get ever fewer jobs.
+    const rate = this.#rate()
     const ahead =
-      session.outbox.rate === null
-        ? 2 * cores
-        : Math.min(mostAhead, Math.max(1, Math.ceil(session.outbox.rate * aheadSeconds)))
+      rate === null ? 2 * cores : Math.min(mostAhead, Math.max(1, Math.ceil(rate * aheadSeconds)))
     // What others use is not offered, so that a driver prefers a node where it can begin at once.
-    const free = Math.max(0, cores - running)
-    return {
-      cores: shares === 1 ? cores : Math.min(share, own + free),
-      gpus,
-      memoryMb,
-      ahead: Math.ceil(ahead / shares),
-    }
+    const free = Math.max(0, cores - this.#runningCores())
+    const offered = shares === 1 ? cores : Math.min(share, session.runningCores + free)
+    return { cores: offered, gpus, memoryMb, ahead: Math.ceil(ahead / shares) }
+  }
+
+  /** Ends per second of all sessions; `null` before the first measurement. */
+  #rate(): number | null {
+    const all = Array.from(this.#sessions.values(), ({ outbox }) => outbox.rate)
+    const rates = all.filter((rate) => rate !== null)
+    return rates.length === 0 ? null : rates.reduce((sum, rate) => sum + rate, 0)
   }
 
   #runningCores(): number {
-    let cores = 0
-    for (const session of this.#sessions.values()) cores += session.runningCores
-    return cores
+    const cores = Array.from(this.#sessions.values(), ({ runningCores }) => runningCores)
+    return cores.reduce((sum, one) => sum + one, 0)
   }
 
   #activeSessions(): number {
-    let count = 0
-    for (const session of this.#sessions.values()) if (session.isActive) count++
-    return count
+    return [...this.#sessions.values()].filter(({ isActive }) => isActive).length
   }
 
   #feedSoon(): void {
@@ -335,13 +337,16 @@ export class Agent {
   /** Gives the backend as much as it can run, a bit of each session in turn. */
   #feed(): void {
     const sessions = [...this.#sessions.values()]
-    const rate = sessions.reduce((sum, session) => sum + (session.outbox.rate ?? 0), 0)
-    const fed = Math.min(mostAhead, Math.floor(rate * fedSeconds))
+    const fed = Math.min(mostAhead, Math.floor((this.#rate() ?? 0) * fedSeconds))
     let room = this.#options.facts.cores + fed - this.#runningCores()
     while (room > 0) {
       const waiting = sessions.filter(({ waitingJobs }) => waitingJobs > 0)
-      const next = waiting.toSorted((a, b) => a.runningCores - b.runningCores)[0]
+      // Who has less running is next; of equals, who was served longer ago.
+      const [next] = waiting.toSorted(
+        (a, b) => a.runningCores - b.runningCores || this.#turnOf(a) - this.#turnOf(b),
+      )
       if (next === undefined) break
+      this.#turns.set(next, ++this.#turn)
       const begun = next.begin(Math.max(1, Math.floor(room / waiting.length)))
       if (begun === 0) sessions.splice(sessions.indexOf(next), 1)
       room -= begun
