@@ -17,18 +17,19 @@ import type { TaskSpec } from '../../tasks/spec.ts'
 import type { Broker } from '../broker/broker.ts'
 import { type Keys, newEpoch } from '../wire/envelope.ts'
 import { payloadLimit, toFunctionSpec } from '../wire/job-batches.ts'
-import type {
-  Attach,
-  DriverMessage,
-  HeldJob,
-  JobReference,
-  Offer,
-  WireJob,
+import {
+  silenceMs,
+  type Attach,
+  type DriverMessage,
+  type HeldJob,
+  type JobReference,
+  type Offer,
+  type WireJob,
 } from '../wire/messages.ts'
 import { ReliableLink } from '../wire/reliable-link.ts'
 import { type SessionSubjects, sessionSubjects } from '../wire/subjects.ts'
 import { ArrivingSpecs } from './arriving-specs.ts'
-import { DriverBeats, silenceMs } from './driver-beats.ts'
+import { DriverBeats } from './driver-beats.ts'
 import { EndsOutbox } from './ends-outbox.ts'
 import { HeldAttempt } from './held-attempt.ts'
 import { SessionFolder } from './session-folder.ts'
@@ -195,9 +196,8 @@ export class AgentSession implements BackendListener {
    * the driver is silent: it may give the jobs to another node.
    */
   begin(mostCores: number): number {
-    const nowMs = this.#options.clock.monotonicMs()
     if (this.#endings !== null || this.outbox.isBlocked) return 0
-    if (nowMs - this.#lastHeardMs > silenceMs) return 0
+    if (this.#options.clock.monotonicMs() - this.#lastHeardMs > silenceMs) return 0
     const jobs: HeldAttempt[] = []
     let cores = 0
     while (cores < mostCores) {

@@ -18,6 +18,7 @@ import {
   open,
   seal,
   VersionMismatchError,
+  noHeader,
 } from '../wire/envelope.ts'
 import type {
   AgentRequest,
@@ -394,5 +395,3 @@ export class Agent {
     this.#options.log.warn('EndsNotStored', text)
   }
 }
-
-const noHeader = Object.freeze({ epoch: 0, number: 0, acknowledged: 0 })

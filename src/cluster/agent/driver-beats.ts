@@ -12,9 +12,6 @@ export interface DriverBeatsOptions {
   readonly onRefused: (reason: string) => void
 }
 
-/** Without a word of the driver for this long nothing new is begun. */
-export const silenceMs = 2000
-
 export class DriverBeats {
   readonly #options: DriverBeatsOptions
   #epoch = 0

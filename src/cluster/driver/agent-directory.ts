@@ -4,7 +4,14 @@ import { type Clock, sleep } from '../../foundation/clock.ts'
 import { messageOf } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
 import { type Broker, NoResponderError } from '../broker/broker.ts'
-import { type Keys, newNonce, open, seal, VersionMismatchError } from '../wire/envelope.ts'
+import {
+  type Keys,
+  newNonce,
+  open,
+  seal,
+  VersionMismatchError,
+  noHeader,
+} from '../wire/envelope.ts'
 import type { AgentRequest, Announcement, Pong } from '../wire/messages.ts'
 import { agentSubject, announcementSubject, discoverySubject } from '../wire/subjects.ts'
 import { ClockOffset } from './clock-offset.ts'
@@ -261,5 +268,3 @@ export class AgentDirectory {
     }
   }
 }
-
-const noHeader = Object.freeze({ epoch: 0, number: 0, acknowledged: 0 })

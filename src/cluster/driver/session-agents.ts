@@ -14,7 +14,8 @@ import { AgentLink } from './agent-link.ts'
 import type { DriverJobs } from './driver-jobs.ts'
 import type { EarlierRun } from './earlier-run.ts'
 import type { EndReceiver } from './end-receiver.ts'
-import { noteUsedAgent, silenceMs } from './session-owner.ts'
+import { silenceMs } from '../wire/messages.ts'
+import { noteUsedAgent } from './session-owner.ts'
 import { lostReport } from './unhappy-ends.ts'
 
 export interface SessionAgentsOptions {

@@ -5,11 +5,9 @@
 
 import { BackendError } from '../../foundation/errors.ts'
 import { type Broker, NoResponderError } from '../broker/broker.ts'
-import { type Keys, open, seal } from '../wire/envelope.ts'
+import { type Keys, open, seal, noHeader } from '../wire/envelope.ts'
+import { silenceMs } from '../wire/messages.ts'
 import { ownerOfStream, type SessionSubjects, streamPrefix } from '../wire/subjects.ts'
-
-/** After this silence a driver does not count as alive, and an agent is sent nothing. */
-export const silenceMs = 2000
 
 /** Rejects with `SessionInUseError` when a living process answers for the session. */
 export async function expectNoOwner(
@@ -30,7 +28,6 @@ export async function expectNoOwner(
   })
 }
 
-const noHeader = Object.freeze({ epoch: 0, number: 0, acknowledged: 0 })
 const appendMs = 5000
 
 /** Before the first job: a later start of the session has to ask this agent. */

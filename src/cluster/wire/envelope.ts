@@ -19,6 +19,9 @@ export interface Header {
   readonly acknowledged: number
 }
 
+/** Of a message that is no part of a counted series. */
+export const noHeader: Header = Object.freeze({ epoch: 0, number: 0, acknowledged: 0 })
+
 export interface OpenedMessage extends Header {
   readonly payload: unknown
 }

@@ -6,6 +6,12 @@ import type { ErrorRecord } from '../../foundation/error-record.ts'
 import type { TaskDefinition } from '../../tasks/define-task.ts'
 import type { FunctionSpec, TaskSpec } from '../../tasks/spec.ts'
 
+/**
+ * After this silence a driver does not count as alive: its agents begin nothing new. An agent that
+ * is silent for as long is sent nothing.
+ */
+export const silenceMs = 2000
+
 /** What an agent has for tasks. */
 export interface NodeFacts {
   readonly cores: number
