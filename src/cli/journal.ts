@@ -2,9 +2,9 @@
 
 import type { MetricLine } from '../checkpoint/format.ts'
 import { type BadLine, readBatches, type ReadSummary } from '../checkpoint/reader.ts'
-import { counts } from '../views/counts.ts'
+import { counts } from '../views/panels/counts.ts'
 import { Pass } from '../views/pass.ts'
-import { type Verdict, verify } from '../views/verify.ts'
+import { type Verdict, verify } from '../views/panels/verify.ts'
 import { exitCodes } from './exit.ts'
 import type { Output } from './output.ts'
 

@@ -1,6 +1,6 @@
 /** One pass over the events of a run, live or from the file, that feeds any number of panels. */
 
-import { counts } from './counts.ts'
+import { counts } from './panels/counts.ts'
 import type { Panel, TaskStep, ViewEvent } from './panel.ts'
 
 interface AnyPanel {

@@ -4,7 +4,7 @@
  */
 
 import type { TaskTotals } from './lifecycle.ts'
-import type { NodeSummary } from './resources.ts'
+import type { NodeSummary } from './panels/resources.ts'
 import { type DurationStats, durationStats } from './stats.ts'
 
 /** What `telemetry.summary()` returns about the run so far. */

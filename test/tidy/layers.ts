@@ -73,6 +73,10 @@ export const subLayers: Readonly<Record<string, Readonly<Record<string, readonly
     agent: ['broker', 'wire', 'bundles', 'cluster-options.ts'],
     '.': ['broker', 'wire', 'driver', 'agent'],
   },
+  views: {
+    panels: ['columns.ts', 'lifecycle.ts', 'panel.ts', 'stats.ts'],
+    '.': ['panels'],
+  },
   telemetry: {
     metrics: [],
     spans: ['metrics'],

@@ -1,11 +1,11 @@
 import { expect, it } from 'vitest'
 import { byRun } from '../long-run.ts'
-import { failures } from '../../src/views/failures.ts'
-import { names } from '../../src/views/names.ts'
+import { failures } from '../../src/views/panels/failures.ts'
+import { names } from '../../src/views/panels/names.ts'
 import { Pass } from '../../src/views/pass.ts'
-import { resources } from '../../src/views/resources.ts'
-import { run } from '../../src/views/run.ts'
-import { verify } from '../../src/views/verify.ts'
+import { resources } from '../../src/views/panels/resources.ts'
+import { run } from '../../src/views/panels/run.ts'
+import { verify } from '../../src/views/panels/verify.ts'
 import { lifeOf } from './view-event.ts'
 
 /** `npm test`: just above 3/4 of a power of two, where the uid index has doubled its slots. */

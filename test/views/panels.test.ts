@@ -1,11 +1,11 @@
 import { describe, expect, it } from 'vitest'
-import { counts } from '../../src/views/counts.ts'
-import { failures } from '../../src/views/failures.ts'
-import { names } from '../../src/views/names.ts'
+import { counts } from '../../src/views/panels/counts.ts'
+import { failures } from '../../src/views/panels/failures.ts'
+import { names } from '../../src/views/panels/names.ts'
 import type { ViewEvent } from '../../src/views/panel.ts'
 import { Pass } from '../../src/views/pass.ts'
-import { resources } from '../../src/views/resources.ts'
-import { run } from '../../src/views/run.ts'
+import { resources } from '../../src/views/panels/resources.ts'
+import { run } from '../../src/views/panels/run.ts'
 import { lifeOf, viewEvent } from './view-event.ts'
 
 function passOver(events: readonly ViewEvent[]) {

@@ -2,9 +2,9 @@
 
 import { expect } from 'vitest'
 import type { CheckpointLine, MetricLine } from '../../src/checkpoint/format.ts'
-import { counts } from '../../src/views/counts.ts'
+import { counts } from '../../src/views/panels/counts.ts'
 import { Pass } from '../../src/views/pass.ts'
-import { type Verdict, verify } from '../../src/views/verify.ts'
+import { type Verdict, verify } from '../../src/views/panels/verify.ts'
 
 export function verdictOf(lines: Iterable<CheckpointLine>): Verdict {
   const pass = new Pass({ verify })

@@ -5,7 +5,7 @@
 
 import type { Distributions, HistogramInstrument } from '../../events/measurement.ts'
 import { hasDuration, stages, type TaskTotals } from '../../views/lifecycle.ts'
-import type { NodeUsage, ResourcesState } from '../../views/resources.ts'
+import type { NodeUsage, ResourcesState } from '../../views/panels/resources.ts'
 import type { TaskRecord } from './task-record.ts'
 import type { TaskTable } from './task-table.ts'
 

@@ -1,11 +1,11 @@
 /** A run's progress block and its summary as lines of text. Pure: views in, lines out. */
 
 import { stripVTControlCharacters, styleText } from 'node:util'
-import { counts } from '../../views/counts.ts'
-import { failures } from '../../views/failures.ts'
-import { names, type NameView } from '../../views/names.ts'
+import { counts } from '../../views/panels/counts.ts'
+import { failures } from '../../views/panels/failures.ts'
+import { names, type NameView } from '../../views/panels/names.ts'
 import type { Pass } from '../../views/pass.ts'
-import { run } from '../../views/run.ts'
+import { run } from '../../views/panels/run.ts'
 import { escapeControls } from './terminal.ts'
 
 /** The panels that the progress block and the summary show. */

@@ -4,10 +4,10 @@
  * (9 to 15) and one byte of stages.
  */
 
-import { type Column, createColumn, createTextIndex, findText, indexOf } from './columns.ts'
-import { setValue, type TextIndex, valueAt } from './columns.ts'
-import { countStage, createTotals, stageOf, type TaskTotals, validSeconds } from './lifecycle.ts'
-import { noStep, type TaskStep, type ViewEvent } from './panel.ts'
+import { type Column, createColumn, createTextIndex, findText, indexOf } from '../columns.ts'
+import { setValue, type TextIndex, valueAt } from '../columns.ts'
+import { countStage, createTotals, stageOf, type TaskTotals, validSeconds } from '../lifecycle.ts'
+import { noStep, type TaskStep, type ViewEvent } from '../panel.ts'
 
 export interface CountsState {
   /** All events, also those outside the lifecycle. */

@@ -1,6 +1,6 @@
 /** Run: when the session began and ended, and what happened beside its tasks. Constant size. */
 
-import { numberOf, type Panel, type ViewEvent } from './panel.ts'
+import { numberOf, type Panel, type ViewEvent } from '../panel.ts'
 
 export interface RunState {
   sessionId: string

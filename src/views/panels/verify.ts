@@ -3,10 +3,10 @@
  * and counters that agree with the events. 8 bytes a task.
  */
 
-import { type Column, createColumn, setValue, valueAt } from './columns.ts'
+import { type Column, createColumn, setValue, valueAt } from '../columns.ts'
 import type { CountsView } from './counts.ts'
-import { hasEnded, stages } from './lifecycle.ts'
-import type { Panel, TaskStep, ViewEvent } from './panel.ts'
+import { hasEnded, stages } from '../lifecycle.ts'
+import type { Panel, TaskStep, ViewEvent } from '../panel.ts'
 
 export interface VerifyState {
   /** The first problems, in words. */

@@ -1,6 +1,6 @@
 /** Resources: the utilization of each node, last, mean and highest. Constant size. */
 
-import { numberOf, type Panel, textOf, type ViewEvent } from './panel.ts'
+import { numberOf, type Panel, textOf, type ViewEvent } from '../panel.ts'
 
 /** One reading of a node over time. */
 interface Gauge {

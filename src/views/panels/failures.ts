@@ -1,7 +1,7 @@
 /** Failures: failed tasks grouped by name, error type and message. Constant size. */
 
-import { stages } from './lifecycle.ts'
-import { type Panel, textOf, type ViewEvent } from './panel.ts'
+import { stages } from '../lifecycle.ts'
+import { type Panel, textOf, type ViewEvent } from '../panel.ts'
 
 /** Failures with the same cause. */
 export interface FailureGroup {

@@ -3,11 +3,11 @@
  * bytes a name beside its texts.
  */
 
-import { addToValue, type Column, createColumn, createTextIndex, indexOf } from './columns.ts'
-import { setValue, textAt, type TextIndex, valueAt } from './columns.ts'
-import { hasDuration, hasEnded, hasStarted, stages, validSeconds } from './lifecycle.ts'
-import { numberOf, type Panel, type TaskStep, textOf, type ViewEvent } from './panel.ts'
-import { type DurationStats, durationStats } from './stats.ts'
+import { addToValue, type Column, createColumn, createTextIndex, indexOf } from '../columns.ts'
+import { setValue, textAt, type TextIndex, valueAt } from '../columns.ts'
+import { hasDuration, hasEnded, hasStarted, stages, validSeconds } from '../lifecycle.ts'
+import { numberOf, type Panel, type TaskStep, textOf, type ViewEvent } from '../panel.ts'
+import { type DurationStats, durationStats } from '../stats.ts'
 
 export interface NamesState {
   readonly names: TextIndex
