@@ -118,6 +118,11 @@ export class StepLoop {
   /**
    * All prompts together get no more tokens than a batch has, so that a long one does not delay
    * other requests.
+   *
+   * Requests that get their next token in the same pass evaluate equally many tokens in it; of
+   * other prompts, the last token waits for the next pass. llama.cpp computes shorter sequences
+   * first, sorts the results when they are first read, and node-llama-cpp reads them in several
+   * threads: sorted twice, requests would get each other's tokens.
    */
   #plan(): readonly Step[] {
     let left = this.#options.runtime.batchSize
@@ -129,7 +134,11 @@ export class StepLoop {
       left -= most
       steps.push({ generation, most })
     }
-    return steps
+    const lengths = new Set(steps.filter(givesToken).map(({ most }) => Math.max(1, most)))
+    if (lengths.size <= 1) return steps
+    return steps.map((step) =>
+      givesToken(step) && step.most > 1 ? { ...step, most: step.most - 1 } : step,
+    )
   }
 }
 
@@ -138,3 +147,6 @@ interface Step {
   /** Tokens of its prompt that it may evaluate. */
   readonly most: number
 }
+
+/** Whether nothing of the prompt is left to evaluate after the step. */
+const givesToken = ({ generation, most }: Step): boolean => most === generation.tokensToTake

@@ -82,11 +82,12 @@ describe('StepLoop', () => {
   })
 
   it('gives a waiting request the lowest free slot', async () => {
-    const stage = new Stage({ slots: 2, say: (prompt, at) => `${prompt}${at}` })
-    stage.add('x', 'long', 'y', 'z')
+    const say = (prompt: string, at: number): string => `${prompt === 'l' ? 'long' : prompt}${at}`
+    const stage = new Stage({ slots: 2, say })
+    stage.add('x', 'l', 'y', 'z')
     await stage.asleep()
-    const texts = ['x', 'long', 'y', 'z'].map((id) => stage.textOf(id))
-    expect(texts).toEqual(['x1', 'long0', 'y1', 'z0'])
+    const texts = ['x', 'l', 'y', 'z'].map((id) => stage.textOf(id))
+    expect(texts).toEqual(['x0', 'long1', 'y0', 'z0'])
   })
 
   it('gives the longest of prompts that fit into one pass the lowest slot', async () => {
@@ -106,7 +107,15 @@ describe('StepLoop', () => {
     await stage.asleep()
     expect(stage.textOf('late')).toBe('late')
     const asked = stage.runtime.asked.slice(0, 7)
-    expect(asked).toEqual(['0 clear', '0 next', '0 next', '1 clear', '0 next', '1 next', '0 next'])
+    expect(asked).toEqual([
+      '0 clear',
+      '0 next',
+      '0 next',
+      '1 clear',
+      '0 next',
+      '1 take 3',
+      '0 next',
+    ])
   })
 
   it('evaluates a batch of prompt tokens a step at most, and steps other requests', async () => {
@@ -114,10 +123,24 @@ describe('StepLoop', () => {
     stage.add('ab', 'cdefghijkl', 'm')
     await stage.asleep()
     expect(stage.runtime.asked.slice(3, 12).join(', ')).toBe(
-      '0 next, 1 take 2, 0 next, 1 take 4, 0 next, 1 next, 0 close, 1 next, 2 next',
+      '0 next, 1 take 2, 0 next, 1 take 4, 0 next, 1 take 3, 0 close, 1 next, 2 next',
     )
     expect(stage.textOf('cdefghijkl')).toBe('cdefghijkl')
     expect(stage.textOf('m')).toBe('m')
+  })
+
+  it('chooses tokens in one pass only for requests with equally many tokens in it', async () => {
+    const stage = new Stage({ slots: 4 })
+    stage.between = (step) => {
+      if (step === 2) stage.add('late')
+    }
+    stage.add('abc', 'def', 'g')
+    await stage.asleep()
+    expect(stage.runtime.asked.slice(3, 14).join(', ')).toBe(
+      '0 take 2, 1 take 2, 2 next, 0 next, 1 next, 2 next, 2 close, 2 clear, ' +
+        '0 next, 1 next, 2 take 3',
+    )
+    for (const id of ['abc', 'def', 'g', 'late']) expect(stage.textOf(id)).toBe(id)
   })
 
   it('frees the slot of a canceled request before the next step', async () => {
@@ -144,7 +167,7 @@ describe('StepLoop', () => {
   it('does not step a paused request until it is resumed', async () => {
     const stage = new Stage({ slots: 2 })
     stage.between = (step) => {
-      if (step === 1) stage.loop.setHeld('slow', true)
+      if (step === 2) stage.loop.setHeld('slow', true)
     }
     stage.add('slow', 'quick')
     await stage.asleep()
