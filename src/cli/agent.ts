@@ -40,7 +40,7 @@ export async function runAgent(options: AgentCommandOptions, output: Output): Pr
   }
   const signal = firstSignal(output.closed)
   try {
-    const agent = await startAgent({
+    const agent = await withOptionNames(startAgent, {
       ...toBrokerOptions(options),
       ...(name === undefined ? {} : { name }),
       ...(cores === undefined ? {} : { cores }),
@@ -67,7 +67,7 @@ export async function runAgent(options: AgentCommandOptions, output: Output): Pr
 }
 
 export async function listAgents(options: AgentsCommandOptions, output: Output): Promise<number> {
-  const { agents, unusable } = await findAgents(toBrokerOptions(options))
+  const { agents, unusable } = await withOptionNames(findAgents, toBrokerOptions(options))
   const rows = agents.map(
     ({ name, state, facts, version, sessions, host, pid, refusedMessages }) => ({
       name,
@@ -105,6 +105,38 @@ function toBrokerOptions(options: ConnectionOptions): BrokerOptions {
     ...(passwordFile === undefined ? {} : { passwordFile }),
     ...(tlsCa === undefined ? (tls === true ? { tls: {} } : {}) : { tls: { ca: tlsCa } }),
     ...(plaintext === undefined ? {} : { plaintext }),
+  }
+}
+
+/** Fields of options that the command calls otherwise. */
+const optionNames: Readonly<Record<string, string>> = {
+  servers: 'connect',
+  labels: 'label',
+  'tls.ca': 'tls-ca',
+}
+
+const toOptionName = (field: string): string =>
+  `--${optionNames[field] ?? field.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`
+
+/** What is wrong with an option is told by the name that the person has typed. */
+async function withOptionNames<Options, Result>(
+  call: (options: Options) => Promise<Result>,
+  options: Options,
+): Promise<Result> {
+  try {
+    return await call(options)
+  } catch (error) {
+    if (!ValueError.isInstance(error) || error.field === undefined) throw error
+    const { field, message, hint, code } = error
+    const option = toOptionName(field)
+    const text = message.replaceAll(`\`${field}\``, option).replace(`${field}: `, `${option}: `)
+    const words = hint?.replaceAll(/`(\w+)(?:: true)?`/g, (_, name: string) => toOptionName(name))
+    throw new ValueError(text, {
+      field: option,
+      code,
+      cause: error,
+      ...(words === undefined ? {} : { hint: words }),
+    })
   }
 }
 

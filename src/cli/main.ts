@@ -113,7 +113,7 @@ function addAgents({ program, output, finish }: Cli): void {
     .option('--name <name>', "the node's name in events (default: the host's name)")
     .option('--cores <n>', 'cores for tasks (default: those of this machine)', toCount)
     .option('--gpus <list>', 'how many GPUs, or which: 0,1 or GPU-uuid,… (default: all)')
-    .option('--memory-mb <n>', 'megabytes for tasks (default: those of this machine)', toCount)
+    .option('--memory-mb <n>', 'megabytes for tasks (default: those of this machine)', toMegabytes)
     .option('--label <key=value>', 'a label that tasks may ask for; repeatable', toLabels)
     .option('--work-dir <folder>', 'where folders of sessions are created')
     .option('--only <kind>', 'runs only these: functions or programs')
@@ -140,11 +140,16 @@ function addJournal({ program, output, finish }: Cli): void {
     .action(async (file: string) => finish(await verifyJournal(file, output())))
 }
 
-function toCount(text: string): number {
-  const count = Number(text)
-  if (Number.isInteger(count) && count > 0 && count <= 1_000_000) return count
-  throw new InvalidArgumentError('expected a whole number from 1 to 1000000')
-}
+const toCountUpTo =
+  (most: number) =>
+  (text: string): number => {
+    const count = Number(text)
+    if (Number.isInteger(count) && count > 0 && count <= most) return count
+    throw new InvalidArgumentError(`expected a whole number from 1 to ${most}`)
+  }
+
+const toCount = toCountUpTo(1_000_000)
+const toMegabytes = toCountUpTo(2 ** 40)
 
 function toPort(text: string): number {
   if (/^\d+$/.test(text) && Number(text) <= 65_535) return Number(text)

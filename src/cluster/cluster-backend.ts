@@ -275,7 +275,7 @@ async function connectCluster(
   const backend = new ClusterBackend({ options, broker, directory, local })
   directory.discover()
   removeExpiredSessions(broker, clock.now()).catch((error: unknown) => {
-    log.warn('StreamNotRemoved', messageOf(error))
+    log.warn('StreamNotRemoved', `those of ended sessions at ${broker.url}: ${messageOf(error)}`)
   })
   await sleep(clock, discoveryMs)
   return backend

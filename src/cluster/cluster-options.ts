@@ -1,13 +1,14 @@
 /** The options of a cluster backend, checked and completed. */
 
 import type { Clock } from '../foundation/clock.ts'
-import { systemClock } from '../foundation/clock.ts'
+import { clockMethods, systemClock } from '../foundation/clock.ts'
 import { ValueError } from '../foundation/errors.ts'
 import { type Log, processLog } from '../foundation/log.ts'
 import {
   expectBoolean,
   expectInteger,
   expectKnownKeys,
+  expectMethods,
   expectNumber,
   expectObject,
   expectOneOf,
@@ -16,6 +17,7 @@ import {
   isLoopbackHost,
 } from '../foundation/options.ts'
 import { registerSecret } from '../foundation/secrets.ts'
+import { expectLabels } from '../tasks/resources.ts'
 import type { NatsOptions, NatsTls } from './broker/nats.ts'
 import { readSecretFile } from './credentials.ts'
 import type { NodeFacts } from './wire/messages.ts'
@@ -109,7 +111,7 @@ export function resolveClusterOptions(options: ClusterBackendOptions): ResolvedC
   const { name = 'cluster', modules = 'shared', sampling = 'default', largestNode } = options
   const { agentTimeoutSeconds = 60, lossSeconds = 10 } = options
   const { ownerTtlSeconds = 60, resultTtlSeconds = 86_400 } = options
-  const { clock = systemClock, log = processLog } = options
+  const log = expectMethods('log', options.log ?? processLog, ['warn'])
   const range = { above: 0, max: 30 * 86_400 }
   return {
     name: expectString('name', name),
@@ -121,7 +123,7 @@ export function resolveClusterOptions(options: ClusterBackendOptions): ResolvedC
     ownerTtlSeconds: expectNumber('ownerTtlSeconds', ownerTtlSeconds, range),
     resultTtlSeconds: expectNumber('resultTtlSeconds', resultTtlSeconds, range),
     largestNode: largestNode === undefined ? null : resolveNode('largestNode', largestNode),
-    clock,
+    clock: expectMethods('clock', options.clock ?? systemClock, clockMethods),
     log,
   }
 }
@@ -187,7 +189,7 @@ function resolveServers({ servers, tls, plaintext = false }: BrokerOptions): rea
     const field = Array.isArray(servers) ? `servers[${at}]` : 'servers'
     const text = expectString(field, one)
     const url = toUrl(text)
-    if (url === null || !/^(?:nats|tls):$/.test(url.protocol)) {
+    if (url === null || url.hostname === '' || !/^(?:nats|tls):$/.test(url.protocol)) {
       throw invalid(field, 'a URL such as nats://host:4222', one)
     }
     if (url.username !== '' || url.password !== '') {
@@ -226,13 +228,10 @@ function resolveNode(field: string, node: Partial<NodeFacts>): NodeFacts {
   const keys = ['cores', 'gpus', 'memoryMb', 'labels']
   expectKnownKeys(field, expectObject(field, node), keys, `${field}.`)
   const { cores = 1, gpus = 0, memoryMb = 0, labels = {} } = node
-  for (const [key, value] of Object.entries(expectObject(`${field}.labels`, labels))) {
-    expectString(`${field}.labels.${key}`, value)
-  }
   return {
     cores: expectInteger(`${field}.cores`, cores, { min: 1 }),
     gpus: expectInteger(`${field}.gpus`, gpus, { min: 0 }),
     memoryMb: expectNumber(`${field}.memoryMb`, memoryMb, { min: 0 }),
-    labels,
+    labels: expectLabels(`${field}.labels`, labels),
   }
 }

@@ -2,16 +2,21 @@
 
 import { randomBytes } from 'node:crypto'
 import { hostname } from 'node:os'
-import { usableCores } from '../backends/local/node-capacity.ts'
-import { type Clock, systemClock } from '../foundation/clock.ts'
+import { usableCores, usableMemoryMb, visibleGpus } from '../backends/local/node-capacity.ts'
+import { type Clock, clockMethods, systemClock } from '../foundation/clock.ts'
 import { BackendError } from '../foundation/errors.ts'
 import { type Log, processLog } from '../foundation/log.ts'
-import { expectInteger, expectKnownKeys, expectObject } from '../foundation/options.ts'
+import {
+  expectInteger,
+  expectKnownKeys,
+  expectMethods,
+  expectObject,
+} from '../foundation/options.ts'
 import { exitReason, siblingProgram, SupervisedChild } from '../runtime/supervised-child.ts'
 import type { FromAgentProgram, ToAgentProgram } from './agent/agent-program.ts'
 import { startNatsServer } from './broker/nats-server.ts'
 
-/** How `ClusterBackend.local` divides this machine. */
+/** How `ClusterBackend.local` divides this machine: each agent has its part of GPUs and memory. */
 export interface LocalClusterOptions {
   /** Of the backend. Default `cluster`. */
   readonly name?: string
@@ -34,15 +39,25 @@ export interface LocalCluster {
 export async function startLocalCluster(options: LocalClusterOptions): Promise<LocalCluster> {
   const keys = ['name', 'agents', 'cores', 'clock', 'log']
   expectKnownKeys('ClusterBackend.local', expectObject('options', options), keys)
-  const { clock = systemClock, log = processLog } = options
+  const clock = expectMethods('clock', options.clock ?? systemClock, clockMethods)
+  const log = expectMethods('log', options.log ?? processLog, ['warn'])
   const count = expectInteger('agents', options.agents ?? 2, { min: 1, max: 256 })
   const share = Math.max(1, Math.floor(usableCores() / count))
   const cores = expectInteger('cores', options.cores ?? share, { min: 1 })
   const token = randomBytes(24).toString('hex')
   const server = await startNatsServer({ token, clock })
+  const memoryMb = Math.floor(usableMemoryMb() / count)
+  const gpus = visibleGpus()
   const agents = Array.from({ length: count }, (_, index) =>
     startAgentProcess(
-      { servers: server.url, token, name: `${hostname()}-${index + 1}`, cores },
+      {
+        servers: server.url,
+        token,
+        name: `${hostname()}-${index + 1}`,
+        cores,
+        memoryMb,
+        gpus: gpus.filter((_gpu, at) => at % count === index),
+      },
       clock,
       log,
     ),

@@ -6,6 +6,7 @@ import {
   expectNumber,
   expectObject,
   expectString,
+  invalid,
 } from '../foundation/options.ts'
 
 /** What a task holds of its backend while it runs; a task of one core is the default. */
@@ -65,7 +66,7 @@ export function resolveResources(given: Partial<ResourceRequest> | undefined): R
     ...(ranksPerNode === undefined
       ? {}
       : { ranksPerNode: expectInteger('resources.ranksPerNode', ranksPerNode, { min: 1 }) }),
-    ...(labels === undefined ? {} : expectLabels(labels)),
+    ...toLabels(labels),
     ...(seconds === undefined
       ? {}
       : { seconds: expectNumber('resources.seconds', seconds, { above: 0 }) }),
@@ -73,10 +74,17 @@ export function resolveResources(given: Partial<ResourceRequest> | undefined): R
 }
 
 /** No labels are as good as none given. */
-function expectLabels(given: unknown): Pick<ResourceRequest, 'labels'> {
-  const entries = Object.entries(expectObject('resources.labels', given))
-  const checked = entries.map(([name, value]) => {
-    return [name, expectString(`resources.labels.${name}`, value)] as const
+function toLabels(given: unknown): Pick<ResourceRequest, 'labels'> {
+  if (given === undefined) return {}
+  const labels = expectLabels('resources.labels', given)
+  return Object.keys(labels).length === 0 ? {} : { labels }
+}
+
+/** Labels of a node, or those that a task asks for. */
+export function expectLabels(field: string, given: unknown): Readonly<Record<string, string>> {
+  const entries = Object.entries(expectObject(field, given)).map(([name, value]) => {
+    if (name === '') throw invalid(field, 'an object without an empty name', given)
+    return [name, expectString(`${field}.${name}`, value)] as const
   })
-  return checked.length === 0 ? {} : { labels: Object.freeze(Object.fromEntries(checked)) }
+  return Object.freeze(Object.fromEntries(entries))
 }

@@ -1,10 +1,19 @@
-import { mkdirSync, readdirSync, symlinkSync, writeFileSync } from 'node:fs'
+import {
+  chmodSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs'
+import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
 import { defineTask } from '../../src/tasks/define-task.ts'
-import { runCommand, startCommand } from '../cli/run-command.ts'
+import { type RunningCommand, runCommand, startCommand } from '../cli/run-command.ts'
 import { startTestCluster, type TestCluster } from './agents.ts'
 import { work } from './fixtures/cluster-tasks.ts'
 import { echo } from './fixtures/value-tasks.ts'
@@ -143,23 +152,84 @@ describe('tasks on an agent', () => {
   })
 })
 
+function createFolder(): string {
+  const folder = mkdtempSync(join(tmpdir(), 'tutti-agent-input-'))
+  onTestFinished(() => rmSync(folder, { recursive: true, force: true }))
+  return folder
+}
+
+const workDirFault = '--work-dir: /[^ ]+ cannot be used'
+
 describe('tutti agent with bad input', () => {
+  const faults: [string, string[], string][] = [
+    ['GPUs that are not there', ['--gpus', '64'], '--gpus: asks for 64'],
+    ['a label twice', ['--label', 'a=1', '--label', 'a=2'], '"a" was given twice'],
+    ['a file as work folder', ['--work-dir', import.meta.filename], workDirFault],
+    ['a work folder below a file', ['--work-dir', `${import.meta.filename}/x`], workDirFault],
+    ['a work folder below /proc', ['--work-dir', '/proc/nope/x'], workDirFault],
+    ['a work folder that takes nothing', ['--work-dir', '/proc'], workDirFault],
+    ['an empty work folder', ['--work-dir', ''], '--work-dir'],
+    ['a server without a host', ['--connect', 'nats://'], '--connect .*nats://host'],
+    ['a server elsewhere', ['--connect', 'nats://192.0.2.1'], '--plaintext'],
+    ['an unknown kind', ['--only', 'nothing'], '--only'],
+  ]
+  it.each(faults)('ends with exit code 2 and names it: %s', async (_, args, text) => {
+    const file = join(createFolder(), 'token')
+    writeFileSync(file, token, { mode: 0o600 })
+    // Told before the server is asked.
+    const connection = ['--connect', 'nats://127.0.0.1:1', '--token-file', file]
+    const { code, stderr } = await runCommand('agent', ...connection, ...args)
+    expect(stderr).toMatch(new RegExp(text))
+    expect(code).toBe(2)
+  })
+
   it.each([
-    ['an empty token file', [], '', 0o600, 2, 'is empty'],
-    ['a token file that others can read', [], token, 0o644, 2, 'others can read'],
-    ['GPUs that are not there', ['--gpus', '64'], token, 0o600, 2, 'gpus: asks for 64'],
-    ['a label twice', ['--label', 'a=1', '--label', 'a=2'], token, 0o600, 2, '"a" was given twice'],
-    ['a wrong token', [], 'a wrong token', 0o600, 3, 'Authorization'],
-    ['a name that is taken', ['--name', 'first'], token, 0o600, 3, 'is already connected'],
-  ])('ends with a message: %s', async (_, args, content, mode, code, text) => {
+    ['an empty one', '', 0o600, 'is empty'],
+    ['one that others can read', token, 0o644, 'others can read'],
+  ])('ends with exit code 2 and names the token file: %s', async (_, content, mode, text) => {
+    const file = join(createFolder(), 'token')
+    writeFileSync(file, content, { mode })
+    const connection = ['--connect', 'nats://127.0.0.1:1', '--token-file', file]
+    const { code, stderr } = await runCommand('agent', ...connection)
+    expect(stderr).toMatch(new RegExp(`--token-file: .*${text}`))
+    expect(code).toBe(2)
+  })
+
+  it.each([
+    ['a wrong token', [], 'a wrong token', 'Authorization'],
+    ['a name that is taken', ['--name', 'first'], token, 'is already connected'],
+  ])('ends with exit code 3 and says why: %s', async (_, args, content, text) => {
     const cluster = await startTestCluster()
     await cluster.agent('first', '--cores', '1')
     const file = join(cluster.folder, 'given')
-    writeFileSync(file, content, { mode })
+    writeFileSync(file, content, { mode: 0o600 })
     const connection = ['--connect', cluster.server.url, '--token-file', file]
     const end = await runCommand('agent', ...connection, ...args)
-    expect(end.code).toBe(code)
     expect(end.stderr).toMatch(new RegExp(text, 'i'))
+    expect(end.code).toBe(3)
+  })
+
+  it('takes the memory of large machines', async () => {
+    const cluster = await startTestCluster()
+    await cluster.agent('large', '--cores', '1', '--memory-mb', String(8 * 2 ** 20))
+    expect(await cluster.agents()).toMatchObject([{ facts: { memoryMb: 8 * 2 ** 20 } }])
+  })
+
+  it('refuses a default work folder that others can write to', async () => {
+    const cluster = await startTestCluster()
+    const connection = ['--connect', cluster.server.url, '--token-file', cluster.tokenFile]
+    const start = (): RunningCommand =>
+      startCommand(['agent', ...connection, '--name', 'first'], { TMPDIR: cluster.folder })
+    const first = start()
+    await first.seen('is connected')
+    first.child.kill('SIGTERM')
+    await first.ended
+    const isOfAgent = (one: string): boolean => one.startsWith('tutti-agent-')
+    const name = readdirSync(cluster.folder).find(isOfAgent) ?? ''
+    chmodSync(join(cluster.folder, name), 0o777)
+    const { code, stderr } = await start().ended
+    expect(stderr).toContain(`--work-dir: others can write to ${join(cluster.folder, name)}`)
+    expect(code).toBe(2)
   })
 
   it('takes more cores than there are, with a warning', async () => {

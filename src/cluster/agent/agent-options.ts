@@ -1,8 +1,8 @@
 /** What an agent is started with, and how it becomes an agent. */
 
 import { rmSync } from 'node:fs'
-import { hostname, tmpdir } from 'node:os'
-import { join, resolve } from 'node:path'
+import { hostname } from 'node:os'
+import { join } from 'node:path'
 import { ConcurrentBackend } from '../../backends/local/concurrent-backend.ts'
 import {
   expectCores,
@@ -13,12 +13,18 @@ import {
   visibleGpus,
 } from '../../backends/local/node-capacity.ts'
 import { createLocalSampler } from '../../backends/sampling/node-sampler.ts'
-import { type Clock, systemClock } from '../../foundation/clock.ts'
+import { type Clock, clockMethods, systemClock } from '../../foundation/clock.ts'
 import { type Log, processLog } from '../../foundation/log.ts'
-import { expectId, expectKnownKeys, expectObject, expectString } from '../../foundation/options.ts'
+import {
+  expectId,
+  expectKnownKeys,
+  expectMethods,
+  expectObject,
+  expectString,
+} from '../../foundation/options.ts'
+import { expectLabels } from '../../tasks/resources.ts'
 import { connectToNats } from '../broker/nats.ts'
 import { brokerKeys, type BrokerOptions, resolveBrokerOptions } from '../cluster-options.ts'
-import { toToken } from '../wire/subjects.ts'
 import { Agent } from './agent.ts'
 import { type AllowRules, refuseByRules } from './allowed.ts'
 import { UnpackedBundles } from './unpacked-bundles.ts'
@@ -47,31 +53,34 @@ const mostWorkers = 1024
 /** Connects an agent to its broker. It runs until it is drained or closed. */
 export async function startAgent(options: StartAgentOptions): Promise<Agent> {
   expectKnownKeys('an agent', expectObject('options', options), knownKeys)
-  const { clock = systemClock, log = processLog, labels = {} } = options
+  const clock = expectMethods('clock', options.clock ?? systemClock, clockMethods)
+  const log = expectMethods('log', options.log ?? processLog, ['warn'])
   const name = expectId('name', options.name ?? hostname())
   const cores = options.cores === undefined ? usableCores() : expectCores(options.cores)
   const gpus = options.gpus === undefined ? visibleGpus() : expectGpus(options.gpus)
   const memoryMb =
     options.memoryMb === undefined ? usableMemoryMb() : expectMemoryMb(options.memoryMb)
-  for (const [key, value] of Object.entries(expectObject('labels', labels))) {
-    expectString(`labels.${key}`, value)
-  }
-  const workDir = resolve(options.workDir ?? join(tmpdir(), `tutti-agent-${toToken(name)}`))
+  const labels = expectLabels('labels', options.labels ?? {})
+  if (options.workDir !== undefined) expectString('workDir', options.workDir)
   const { broker: connection, token } = resolveBrokerOptions(options, `agent ${name}`, log)
   removeFromEnvironment([token, connection.password])
-  const broker = await connectToNats(connection)
-  const limits = { cores, gpus, memoryMb }
-  const backend = await ConcurrentBackend.create({
-    name: 'agent',
-    nodeId: name,
-    ...limits,
-    workers: Math.min(cores, mostWorkers),
-    clock,
-    log,
-  })
-  const folder = openWorkFolder(workDir, log)
-  const bundles = new UnpackedBundles(join(folder, 'bundles'))
+  const folder = openWorkFolder(options.workDir, name, log)
+  const opened: { close(): Promise<void> }[] = []
   try {
+    const broker = await connectToNats(connection)
+    opened.push(broker)
+    const backend = await ConcurrentBackend.create({
+      name: 'agent',
+      nodeId: name,
+      cores,
+      gpus,
+      memoryMb,
+      workers: Math.min(cores, mostWorkers),
+      clock,
+      log,
+    })
+    opened.push(backend)
+    const bundles = new UnpackedBundles(join(folder, 'bundles'))
     return await Agent.start({
       name,
       token,
@@ -87,8 +96,7 @@ export async function startAgent(options: StartAgentOptions): Promise<Agent> {
     })
   } catch (error) {
     rmSync(folder, { recursive: true, force: true })
-    await backend.close()
-    await broker.close()
+    for (const one of opened.toReversed()) await one.close()
     throw error
   }
 }

@@ -1,9 +1,17 @@
 /** The folder of one start of an agent. What starts that were killed have left is removed. */
 
-import { mkdirSync, mkdtempSync, readdirSync, readlinkSync, realpathSync, rmSync } from 'node:fs'
-import { hostname } from 'node:os'
-import { join } from 'node:path'
-import { messageOf } from '../../foundation/errors.ts'
+import {
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readlinkSync,
+  realpathSync,
+  rmSync,
+  statSync,
+} from 'node:fs'
+import { hostname, tmpdir } from 'node:os'
+import { dirname, join, resolve } from 'node:path'
+import { errnoOf, messageOf, ValueError } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
 import { identityOf, isProcessAlive } from '../../runtime/process-group.ts'
 import { toToken } from '../wire/subjects.ts'
@@ -14,10 +22,56 @@ const ownedName = /^agent-(?<pid>\d+)-(?<startTime>\d+)-(?<place>[0-9a-f]{24})-/
 /**
  * Creates the folder, under its real path, and removes those of dead processes. Several agents may
  * have the same work folder, also from other hosts and containers, whose processes are not seen
- * from here: what they left stays.
+ * from here: what they left stays. Without `workDir` it is one of this user alone. Throws
+ * `ValueError` when the work folder cannot be used.
  */
-export function openWorkFolder(workDir: string, log: Log): string {
-  mkdirSync(workDir, { recursive: true })
+export function openWorkFolder(workDir: string | undefined, agent: string, log: Log): string {
+  const folder = resolve(workDir ?? defaultFolder(agent))
+  try {
+    createFolder(folder)
+    if (workDir === undefined) expectOwn(folder)
+    return openOwnFolder(folder, log)
+  } catch (cause) {
+    if (cause instanceof ValueError) throw cause
+    const expected = 'a folder that this user can write to'
+    throw new ValueError(`workDir: ${folder} cannot be used: ${messageOf(cause)}`, {
+      field: 'workDir',
+      expected,
+      got: folder,
+      cause,
+    })
+  }
+}
+
+const userId = (): number => process.getuid?.() ?? 0
+
+const defaultFolder = (agent: string): string =>
+  join(tmpdir(), `tutti-agent-${userId()}-${toToken(agent)}`)
+
+/** In a folder for everybody the name may be taken: its owner could replace modules of tasks. */
+function expectOwn(folder: string): void {
+  const { uid, mode } = statSync(folder)
+  if (process.getuid === undefined || (uid === userId() && (mode & 0o022) === 0)) return
+  throw new ValueError(`workDir: others can write to ${folder}`, {
+    field: 'workDir',
+    hint: 'Remove it, or name another folder.',
+  })
+}
+
+/** Node's own `recursive` never returns below a folder that takes none, such as /proc. */
+function createFolder(folder: string): void {
+  try {
+    mkdirSync(folder, { mode: 0o755 })
+  } catch (error) {
+    const parent = dirname(folder)
+    if (errnoOf(error) === 'ENOENT' && parent !== folder) {
+      createFolder(parent)
+      mkdirSync(folder, { mode: 0o755 })
+    } else if (errnoOf(error) !== 'EEXIST' || !statSync(folder).isDirectory()) throw error
+  }
+}
+
+function openOwnFolder(workDir: string, log: Log): string {
   const place = placeOf()
   for (const name of readdirSync(workDir)) {
     if (!isLeft(name, place)) continue

@@ -326,7 +326,9 @@ export class DriverSession implements Connection {
     this.#stop()
     if (!isOwn) return
     await this.#options.broker.store.remove(this.#subjects.stream).catch((error: unknown) => {
-      this.#options.log.warn('StreamNotRemoved', messageOf(error))
+      const { sessionId, broker, log } = this.#options
+      const text = `that of session "${sessionId}" at ${broker.url}: ${messageOf(error)}`
+      log.warn('StreamNotRemoved', text)
     })
   }
 }
