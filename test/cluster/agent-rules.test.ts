@@ -1,8 +1,10 @@
 import {
   chmodSync,
+  existsSync,
   mkdirSync,
   mkdtempSync,
   readdirSync,
+  readFileSync,
   rmSync,
   symlinkSync,
   writeFileSync,
@@ -10,6 +12,7 @@ import {
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
+import { leadingVariables } from '../../src/cluster/agent/allowed.ts'
 import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
 import { defineTask } from '../../src/tasks/define-task.ts'
@@ -79,6 +82,53 @@ describe('tutti agent --allow', () => {
     expect(await run(session, { function: work, args: [begun, 'x', 0] })).toEqual(
       refused('fixtures/cluster-tasks.ts'),
     )
+  })
+
+  it('keeps a task from leading an allowed program to other code', async () => {
+    const cluster = await startTestCluster()
+    await cluster.agent('narrow', '--cores', '1', '--allow', '/**')
+    const session = await openSession(cluster)
+    const withVariable = (name: string, value: string | undefined): Promise<unknown> =>
+      run(session, { executable: '/usr/bin/env', env: { [name]: value } })
+    for (const name of ['LD_PRELOAD', 'LD_AUDIT', 'NODE_OPTIONS', 'BASH_ENV', 'PYTHONSTARTUP']) {
+      expect(await withVariable(name, '/tmp/x.so')).toEqual(
+        refused(`agent "narrow" does not allow tasks to set ${name}`),
+      )
+    }
+    expect(await withVariable('PATH', undefined)).toEqual(refused('tasks to set PATH'))
+    expect(JSON.stringify(await withVariable('OMP_PLACES', 'cores'))).toContain('OMP_PLACES=cores')
+  })
+
+  it("writes output below the agent's folder only", async () => {
+    const cluster = await startTestCluster()
+    const workDir = join(cluster.folder, 'work')
+    const outside = join(cluster.folder, 'outside')
+    await cluster.agent('narrow', '--cores', '1', '--allow', '/**', '--work-dir', workDir)
+    const here = await openSession(cluster)
+    const program = { executable: '/bin/echo', arguments: ['written'] }
+    for (const stdout of [outside, 'outside', '../outside']) {
+      expect(await run(here, { ...program, captureStdio: { stdout } })).toEqual(
+        refused('agent "narrow" does not allow output to be written to /'),
+      )
+    }
+    const elsewhere = new Session([await cluster.connect()], { workDir: '/nowhere/at/all' })
+    onTestFinished(() => elsewhere.close())
+    const stderr = `${'../'.repeat(20)}${outside}`
+    expect(await run(elsewhere, { ...program, captureStdio: { stderr } })).toEqual(
+      refused(`to ${outside}`),
+    )
+    await run(elsewhere, { ...program, captureStdio: { stdout: 'inside' } })
+    const [ofAgent = ''] = readdirSync(workDir)
+    const [ofSession = ''] = readdirSync(join(workDir, ofAgent))
+    expect(readFileSync(join(workDir, ofAgent, ofSession, 'inside'), 'utf8')).toBe('written\n')
+    expect(existsSync(outside)).toBe(false)
+  })
+
+  it('has the variables that it refuses in the documents', () => {
+    const file = new URL('../../docs/cluster.md', import.meta.url)
+    const documents = readFileSync(file, 'utf8')
+    const missing = leadingVariables.filter((one) => !documents.includes(`\`${one}\``))
+    expect(missing).toEqual([])
   })
 
   it('takes modules of bundles by their path in their project', async () => {

@@ -81,6 +81,7 @@ export async function startAgent(options: StartAgentOptions): Promise<Agent> {
     })
     opened.push(backend)
     const bundles = new UnpackedBundles(join(folder, 'bundles'))
+    const projectPath = (file: string): string | null => bundles.projectPath(file)
     return await Agent.start({
       name,
       token,
@@ -92,7 +93,7 @@ export async function startAgent(options: StartAgentOptions): Promise<Agent> {
       clock,
       log,
       createSampler: () => createLocalSampler({ clock, log, pollSeconds: 5 }),
-      refuse: (spec) => refuseByRules(options, name, spec, (file) => bundles.projectPath(file)),
+      refuse: (spec) => refuseByRules(options, { name, folder, projectPath }, spec),
     })
   } catch (error) {
     rmSync(folder, { recursive: true, force: true })
