@@ -3,7 +3,13 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { connect, type NatsConnection } from '@nats-io/transport-node'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { deriveKeys, open, seal, VersionMismatchError } from '../../src/cluster/wire/envelope.ts'
+import {
+  deriveKeys,
+  type Key,
+  open,
+  seal,
+  VersionMismatchError,
+} from '../../src/cluster/wire/envelope.ts'
 import {
   agentSubject,
   announcementSubject,
@@ -205,7 +211,7 @@ function altered(data: Uint8Array): Uint8Array {
 }
 
 /** Signed as every version does it. */
-function ofVersion(version: number, key: Buffer, subject: string): Buffer {
+function ofVersion(version: number, key: Key, subject: string): Buffer {
   const message = seal(key, subject, noHeader, { kind: 'ping' })
   message[0] = version
   const signature = createHmac('sha256', key)

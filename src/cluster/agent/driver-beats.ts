@@ -2,11 +2,11 @@
 
 import type { Clock } from '../../foundation/clock.ts'
 import { messageOf } from '../../foundation/errors.ts'
-import { open } from '../wire/envelope.ts'
+import { type Key, open } from '../wire/envelope.ts'
 import type { Beat } from '../wire/messages.ts'
 
 export interface DriverBeatsOptions {
-  readonly key: Buffer
+  readonly key: Key
   readonly clock: Clock
   readonly onBeat: (beat: Beat) => void
   readonly onRefused: (reason: string) => void

@@ -7,7 +7,7 @@ import type { TaskReport } from '../../backends/backend.ts'
 import type { Broker } from '../broker/broker.ts'
 import { storeObject } from '../broker/stored-object.ts'
 import { encode } from '../wire/codec.ts'
-import { sealBytes } from '../wire/envelope.ts'
+import { type Key, sealBytes } from '../wire/envelope.ts'
 import { payloadLimit } from '../wire/job-batches.ts'
 import type { EndsMessage, WireCompletion, WireEnd } from '../wire/messages.ts'
 import { expectPortable } from '../wire/portable.ts'
@@ -16,7 +16,7 @@ export interface EndsOutboxOptions {
   readonly agent: string
   /** Names this outbox: its messages are counted from 1. */
   readonly epoch: number
-  readonly key: Buffer
+  readonly key: Key
   readonly subject: string
   readonly stream: string
   readonly broker: Broker

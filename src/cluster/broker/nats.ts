@@ -1,4 +1,4 @@
-/** The broker port on NATS. The only file that names its client. */
+/** The broker port on NATS. The only file that loads its client. */
 
 import { readFileSync } from 'node:fs'
 import { isIP } from 'node:net'
@@ -12,6 +12,7 @@ import { BackendError, messageOf, TimeoutError } from '../../foundation/errors.t
 import { importPeer } from '../../runtime/import-peer.ts'
 import type { Log } from '../../foundation/log.ts'
 import { maskSecrets } from '../../foundation/secrets.ts'
+import { AppendAcks } from './append-acks.ts'
 import {
   type Broker,
   type BrokerMessage,
@@ -114,6 +115,8 @@ async function toConnectionOptions(
     maxReconnectAttempts: -1,
     pingInterval: pingMs,
     maxPingOut: 2,
+    // An error for every request in advance, for the trace of one that fails.
+    noAsyncTraces: true,
     // A server that starts with another configuration may refuse for a moment.
     ignoreAuthErrorAbort: true,
     ...(credentials === undefined
@@ -258,12 +261,14 @@ class NatsStore implements BrokerStore {
   readonly #manager: JetStreamManager
   readonly #libraries: Libraries
   readonly #client: JetStreamClient
+  readonly #acks: AppendAcks
 
   constructor(connection: NatsConnection, manager: JetStreamManager, libraries: Libraries) {
     this.#connection = connection
     this.#manager = manager
     this.#libraries = libraries
     this.#client = libraries.jetstream.jetstream(connection, { timeout: callMs })
+    this.#acks = new AppendAcks(connection, libraries.transport.createInbox())
   }
 
   async openStream(
@@ -305,8 +310,8 @@ class NatsStore implements BrokerStore {
     return streams
   }
 
-  async append(subject: string, data: Uint8Array, timeoutMs: number): Promise<void> {
-    await this.#client.publish(subject, data, { timeout: timeoutMs })
+  append(subject: string, data: Uint8Array, timeoutMs: number): Promise<void> {
+    return this.#acks.append(subject, data, timeoutMs)
   }
 
   async read(stream: string, subject: string): Promise<StoredMessage[]> {

@@ -7,7 +7,7 @@ import { BackendError, messageOf } from '../../foundation/errors.ts'
 import type { BrokerStore } from '../broker/broker.ts'
 import { loadObject } from '../broker/stored-object.ts'
 import { decode } from '../wire/codec.ts'
-import { open } from '../wire/envelope.ts'
+import { type Key, open } from '../wire/envelope.ts'
 import type { EndsMessage, WireEnd } from '../wire/messages.ts'
 import type { SessionSubjects } from '../wire/subjects.ts'
 import { type AgentLink, NumberSet } from './agent-link.ts'
@@ -18,7 +18,7 @@ import type { ReceivedMessage } from './recorded-messages.ts'
 import { lostReport } from './unhappy-ends.ts'
 
 export interface EndReceiverOptions {
-  readonly key: Buffer
+  readonly key: Key
   readonly subjects: SessionSubjects
   readonly store: BrokerStore
   readonly clock: Clock

@@ -5,12 +5,12 @@
 
 import { Fifo } from '../../runtime/fifo.ts'
 import type { Clock } from '../../foundation/clock.ts'
-import { type Header, open, sealBytes } from './envelope.ts'
+import { type Header, type Key, open, sealBytes } from './envelope.ts'
 
 export interface ReliableLinkOptions {
   readonly clock: Clock
-  readonly sendKey: Buffer
-  readonly receiveKey: Buffer
+  readonly sendKey: Key
+  readonly receiveKey: Key
   /** Names the link; messages of another one are refused. */
   readonly epoch: number
   /** For messages that carry nothing but an acknowledgement. */
