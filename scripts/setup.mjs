@@ -13,6 +13,12 @@ import { fileURLToPath } from 'node:url'
 const services = [
   { command: 'nats-server', package: 'nats-server', tests: 'the tests of the cluster backend' },
   { command: 'ip', package: 'iproute2', tests: 'the cluster tests that cut links between hosts' },
+  { command: 'munged', package: 'munge', tests: 'the tests of the HPC backend' },
+  { command: 'slurmctld', package: 'slurmctld', tests: 'the tests of the HPC backend' },
+  { command: 'slurmd', package: 'slurmd', tests: 'the tests of the HPC backend' },
+  { command: 'srun', package: 'slurm-client', tests: 'the tests of the HPC backend' },
+  { command: 'mpirun', package: 'openmpi-bin', tests: 'the HPC tests that start MPI programs' },
+  { command: 'mpicc', package: 'libopenmpi-dev', tests: 'the HPC tests that compile MPI programs' },
   { command: 'strace', package: 'strace', tests: 'the checkpoint tests that count system calls' },
 ]
 

@@ -1,0 +1,94 @@
+/** What `squeue` and `scontrol` print about a job and a node. Pure; the same for all versions. */
+
+import { parseHostList } from './host-list.ts'
+import { parseTimeLimit } from './time-limit.ts'
+
+/** Fields that every version of `squeue` has; the list of nodes may be empty and comes last. */
+export const jobFormat = '%i|%T|%r|%V|%S|%e|%l|%P|%N'
+
+export interface JobReport {
+  readonly id: string
+  /** In Slurm's words, such as `RUNNING`. */
+  readonly state: string
+  /** Why it waits or has failed; `None` without a reason. */
+  readonly reason: string
+  /** Seconds since the epoch; `null` while unknown. */
+  readonly submittedAt: number | null
+  /** Of a job that waits: when it is expected to start. */
+  readonly startsAt: number | null
+  /** When its limit ends it. */
+  readonly endsAt: number | null
+  /** `null` without a limit. */
+  readonly limitSeconds: number | null
+  readonly partition: string
+  readonly nodes: readonly string[]
+}
+
+/** A line of `squeue -h -o FORMAT`, printed with `TZ=UTC`; `null` if it is something else. */
+export function parseJobLine(line: string): JobReport | null {
+  const fields = line.trim().split('|')
+  const [id = '', state = '', reason = '', submitted = '', starts = '', ends = ''] = fields
+  const [, , , , , , limit = '', partition = '', nodes] = fields
+  if (fields.length !== 9 || nodes === undefined) return null
+  if (!/^\d+(?:[_+]\d+)?$/.test(id) || !/^[A-Z_]+$/.test(state)) return null
+  try {
+    return {
+      id,
+      state,
+      reason,
+      submittedAt: parseTime(submitted),
+      startsAt: parseTime(starts),
+      endsAt: parseTime(ends),
+      limitSeconds: parseTimeLimit(limit) ?? null,
+      partition,
+      nodes: nodes === '' ? [] : parseHostList(nodes),
+    }
+  } catch {
+    return null
+  }
+}
+
+/** `N/A`, `Unknown` and `None` are no times. */
+function parseTime(text: string): number | null {
+  if (!/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d$/.test(text)) return null
+  return Date.parse(`${text}Z`) / 1000
+}
+
+const waiting = new Set(['PENDING', 'CONFIGURING', 'REQUEUED', 'REQUEUE_HOLD', 'REQUEUE_FED'])
+const running = new Set(['RUNNING', 'COMPLETING', 'SUSPENDED', 'STOPPED', 'SIGNALING', 'RESIZING'])
+
+/** A state that this version does not know counts as the end. */
+export function phaseOf({ state }: JobReport): 'waiting' | 'running' | 'ended' {
+  if (waiting.has(state)) return 'waiting'
+  return running.has(state) ? 'running' : 'ended'
+}
+
+/**
+ * Reasons of a waiting job that no time changes: it asks for what its partition, account or quality
+ * of service never gives. `PartitionConfig` is what older versions say for `PartitionNodeLimit`.
+ */
+const endless = [
+  /^Partition(?:NodeLimit|TimeLimit|Config)$/,
+  /^(?:BadConstraints|DependencyNeverSatisfied|AccountNotAllowed|QOSNotAllowed)$/,
+  /^(?:InvalidAccount|InvalidQOS|QOSMin\w+)$/,
+  /Per(?:Job|Node)(?:Limit)?$/,
+]
+
+export const neverStarts = (report: JobReport): boolean =>
+  phaseOf(report) === 'waiting' && endless.some((one) => one.test(report.reason))
+
+/**
+ * `Name=value` pairs of `scontrol show job` and `scontrol show node`. The first line of a job has
+ * its name, which may hold anything: it counts only up to there. The first of equal names wins.
+ */
+export function parseFields(text: string): ReadonlyMap<string, string> {
+  const [first = '', ...lines] = text.trim().split('\n')
+  const fields = new Map<string, string>()
+  const head = first.replace(/\sJobName=.*$/, '')
+  for (const line of [head, ...lines]) {
+    for (const [, name = '', value = ''] of line.matchAll(/(?:^|\s)([\w:/]+)=(\S*)/g)) {
+      if (!fields.has(name)) fields.set(name, value)
+    }
+  }
+  return fields
+}

@@ -1,0 +1,112 @@
+/** Runs the commands of Slurm: each with a time limit, none shaped by the caller's variables. */
+
+import { execFile, type ExecFileException } from 'node:child_process'
+import { BackendError, type ErrorDetails, errnoOf } from '../../foundation/errors.ts'
+import { maskSecrets } from '../../foundation/secrets.ts'
+
+export interface SchedulerErrorDetails extends ErrorDetails {
+  readonly command: string
+  readonly stderr: string
+}
+
+/** A command of the scheduler failed, did not answer in time, or answered something else. */
+export class SchedulerError extends BackendError {
+  /** With its arguments. */
+  readonly command: string
+  readonly stderr: string
+
+  constructor(message: string, details: SchedulerErrorDetails) {
+    super(message, details)
+    this.command = details.command
+    this.stderr = details.stderr
+  }
+}
+
+export interface SlurmCommandsOptions {
+  /** Of the caller. Default: that of this process. */
+  readonly env?: NodeJS.ProcessEnv
+  /** For each command. Default 30. */
+  readonly timeoutSeconds?: number
+}
+
+const longestOutput = 16 * 2 ** 20
+const longestTold = 2000
+
+/** What the commands need of `SLURM_*`; all others are options of the caller's own calls. */
+const kept = new Set(['SLURM_CONF', 'SLURM_CONF_SERVER', 'SLURM_JWT', 'SLURM_CLUSTERS'])
+
+export class SlurmCommands {
+  readonly #env: NodeJS.ProcessEnv
+  readonly #timeoutSeconds: number
+
+  constructor({ env = process.env, timeoutSeconds = 30 }: SlurmCommandsOptions = {}) {
+    this.#env = env
+    this.#timeoutSeconds = timeoutSeconds
+  }
+
+  /** For `srun` and `sbatch`, which pass it on. */
+  get env(): NodeJS.ProcessEnv {
+    return withoutSlurmVariables(this.#env)
+  }
+
+  /** Resolves with what it prints; rejects with `SchedulerError`. */
+  run(command: string, ...args: readonly string[]): Promise<string> {
+    return this.#execute(command, args, this.env)
+  }
+
+  /** For commands that only print. Times are in UTC. */
+  ask(command: string, ...args: readonly string[]): Promise<string> {
+    return this.#execute(command, args, { ...this.env, TZ: 'UTC', LC_ALL: 'C' })
+  }
+
+  #execute(command: string, args: readonly string[], env: NodeJS.ProcessEnv): Promise<string> {
+    const limit = { timeout: this.#timeoutSeconds * 1000, killSignal: 'SIGKILL' } as const
+    return new Promise((resolve, reject) => {
+      execFile(
+        command,
+        args,
+        { ...limit, env, encoding: 'utf8', maxBuffer: longestOutput },
+        (error, stdout, stderr) => {
+          if (error === null) resolve(stdout)
+          else reject(this.#toError([command, ...args], error, stderr))
+        },
+      ).stdin?.end()
+    })
+  }
+
+  #toError(words: readonly string[], error: ExecFileException, stderrText: string): SchedulerError {
+    const [program = ''] = words
+    const command = maskSecrets(words.join(' '))
+    const stderr = maskSecrets(stderrText.trim()).slice(-longestTold)
+    const facts = { command, stderr, cause: error }
+    const told = `${stderr === '' ? '' : `: ${stderr}`} (${command})`
+    if (errnoOf(error) === 'ENOENT') {
+      return new SchedulerError(`${program} was not found${told}`, {
+        ...facts,
+        code: 'SchedulerMissingError',
+        hint: 'Run it where the commands of Slurm are on PATH, such as a login node.',
+      })
+    }
+    if (error.killed === true) {
+      const why = `${program} did not answer within ${this.#timeoutSeconds} s`
+      return new SchedulerError(`${why}${told}`, { ...facts, code: 'SchedulerTimeoutError' })
+    }
+    return new SchedulerError(`${program} failed${told}`, facts)
+  }
+}
+
+/** The environment of a command, or of a task, without the options of the step it comes from. */
+function withoutSlurmVariables(env: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
+  const names = Object.keys(env).filter((name) => {
+    return kept.has(name) || !/^(?:SLURM|SBATCH|SRUN|SALLOC|SQUEUE|SCANCEL|PMI[2X]?)_/.test(name)
+  })
+  return Object.fromEntries(names.map((name) => [name, env[name]]))
+}
+
+/** What the scheduler printed is not what its documents say. */
+export const unexpectedOutput = (command: string, output: string): SchedulerError =>
+  new SchedulerError(`${command} printed something unexpected: ${output.slice(0, longestTold)}`, {
+    code: 'SchedulerOutputError',
+    command,
+    stderr: '',
+  })

@@ -1,0 +1,56 @@
+/** One job of Slurm, asked for by its id, and not more often than the controller likes. */
+
+import type { Clock } from '../../foundation/clock.ts'
+import { jobFormat, type JobReport, parseJobLine } from './job-report.ts'
+import { SchedulerError, type SlurmCommands, unexpectedOutput } from './slurm-commands.ts'
+
+/** A report is as good as new for this time, unless somebody knows of a change. */
+const freshMs = 10_000
+
+export class SlurmJob {
+  readonly id: string
+  readonly #commands: SlurmCommands
+  readonly #clock: Clock
+  #latest: { readonly report: Promise<JobReport | null>; readonly askedMs: number } | null = null
+
+  constructor(id: string, commands: SlurmCommands, clock: Clock) {
+    this.id = id
+    this.#commands = commands
+    this.#clock = clock
+  }
+
+  /**
+   * `null` when Slurm has forgotten it, as it does some minutes after its end. Asks at most once in
+   * 10 s; `isChanged` asks in any case.
+   */
+  report({ isChanged = false } = {}): Promise<JobReport | null> {
+    const nowMs = this.#clock.monotonicMs()
+    const latest = this.#latest
+    if (latest !== null && !isChanged && nowMs - latest.askedMs < freshMs) return latest.report
+    const report = this.#ask()
+    this.#latest = { report, askedMs: nowMs }
+    return report
+  }
+
+  /** Ends all of it. Fine for a job that has ended. */
+  async cancel(): Promise<void> {
+    await this.#commands.run('scancel', this.id)
+  }
+
+  async #ask(): Promise<JobReport | null> {
+    const args = ['-h', '-j', this.id, '--states=all', '-o', jobFormat]
+    let output: string
+    try {
+      output = await this.#commands.ask('squeue', ...args)
+    } catch (error) {
+      const isForgotten = error instanceof SchedulerError && /Invalid job id/i.test(error.stderr)
+      if (isForgotten) return null
+      throw error
+    }
+    const [line = ''] = output.trim().split('\n')
+    if (line === '') return null
+    const report = parseJobLine(line)
+    if (report === null) throw unexpectedOutput(`squeue ${args.join(' ')}`, output)
+    return report
+  }
+}

@@ -1,0 +1,39 @@
+/** Time limits as Slurm writes and reads them. Pure. */
+
+import { ValueError } from '../../foundation/errors.ts'
+
+/** The forms that `sbatch --time` documents. */
+const timeForms = 'M, M:S, H:M:S, D-H, D-H:M or D-H:M:S (minutes, hours, days), or UNLIMITED'
+
+/** Slurm counts seconds in 32 bits; a longer limit has no meaning there. */
+const longestSeconds = 2 ** 32
+
+/**
+ * Seconds, or `null` for no limit. As Slurm does, parts may exceed their unit (`90:00` is an hour
+ * and a half), a limit of zero is none, and seconds are rounded up to whole minutes. `undefined`
+ * for anything else.
+ */
+export function parseTimeLimit(text: string): number | null | undefined {
+  if (/^(?:unlimited|infinite|-1)$/i.test(text)) return null
+  const match = /^(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?$/.exec(text)
+  if (match === null) return undefined
+  const [days, first = 0, second = 0, third = 0] = match.slice(1).map((part) => Number(part ?? 0))
+  const hasDays = match[1] !== undefined
+  const isHours = hasDays || match[4] !== undefined
+  const seconds = isHours
+    ? ((days ?? 0) * 24 + first) * 3600 + second * 60 + third
+    : first * 60 + second
+  if (seconds >= longestSeconds) return undefined
+  return seconds === 0 ? null : Math.ceil(seconds / 60) * 60
+}
+
+/** Throws `ValueError` that lists the forms. */
+export function expectTimeLimit(field: string, text: string): number | null {
+  const seconds = parseTimeLimit(text)
+  if (seconds !== undefined) return seconds
+  throw new ValueError(`${field}: expected ${timeForms}, got ${JSON.stringify(text)}`, {
+    field,
+    expected: timeForms,
+    got: text,
+  })
+}

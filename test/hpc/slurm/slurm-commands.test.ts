@@ -1,0 +1,62 @@
+import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { SchedulerError, SlurmCommands } from '../../../src/hpc/slurm/slurm-commands.ts'
+
+/** A folder whose only program is a command of Slurm that does what the script says. */
+function fakeCommand(name: string, script: string): string {
+  const folder = mkdtempSync(join(tmpdir(), 'tutti-command-'))
+  onTestFinished(() => rmSync(folder, { recursive: true, force: true }))
+  writeFileSync(join(folder, name), `#!/bin/sh\n${script}\n`)
+  chmodSync(join(folder, name), 0o755)
+  return folder
+}
+
+const failureOf = async (command: Promise<unknown>): Promise<SchedulerError> => {
+  const error = await command.then(
+    () => null,
+    (thrown: unknown) => thrown,
+  )
+  expect(error).toBeInstanceOf(SchedulerError)
+  return error as SchedulerError
+}
+
+describe('commands of the scheduler', () => {
+  it('row 101: a missing command is an error that names it', async () => {
+    const commands = new SlurmCommands({ env: { PATH: '/nonexistent' } })
+    const error = await failureOf(commands.run('sbatch', '--parsable', 'job.sh'))
+    expect(error.code).toBe('SchedulerMissingError')
+    expect(error.message).toBe('sbatch was not found (sbatch --parsable job.sh)')
+  })
+
+  it("row 101: a command that fails is an error with the scheduler's words", async () => {
+    const folder = fakeCommand('sbatch', 'echo "sbatch: error: invalid partition" >&2; exit 1')
+    const commands = new SlurmCommands({ env: { PATH: `${folder}:/usr/bin:/bin` } })
+    const error = await failureOf(commands.run('sbatch', '-p', 'x'))
+    const stderr = 'sbatch: error: invalid partition'
+    expect(error).toMatchObject({ code: 'SchedulerError', command: 'sbatch -p x', stderr })
+    expect(error.message).toContain(stderr)
+  })
+
+  it('row 101: a command that does not answer is ended at its time limit', async () => {
+    const folder = fakeCommand('squeue', 'echo "waiting for slurmctld" >&2; exec sleep 1000')
+    const env = { PATH: `${folder}:/usr/bin:/bin` }
+    const commands = new SlurmCommands({ env, timeoutSeconds: 0.5 })
+    const error = await failureOf(commands.ask('squeue', '-h'))
+    expect(error.code).toBe('SchedulerTimeoutError')
+    expect(error.message).toContain('squeue did not answer within 0.5 s')
+  })
+
+  it('commands see where Slurm is, and no options of the step they come from', async () => {
+    const folder = fakeCommand('srun', 'env')
+    const step = { SLURM_NTASKS: '9', SLURM_JOB_ID: '1', PMIX_RANK: '0', PMI_FD: '3' }
+    const options = { SBATCH_PARTITION: 'x', SQUEUE_FORMAT: '%i', SLURM_TIME_FORMAT: 'relative' }
+    const env = { PATH: `${folder}:/usr/bin:/bin`, SLURM_CONF: '/etc/s.conf', HOME: '/root' }
+    const commands = new SlurmCommands({ env: { ...env, ...step, ...options } })
+    const names = (await commands.run('srun')).match(/^\w+(?==)/gm)?.toSorted()
+    const own = ['HOME', 'PATH', 'SLURM_CONF']
+    const ofShell = new Set(['PWD', '_', 'SHLVL', 'OLDPWD'])
+    expect(names?.filter((name) => !ofShell.has(name))).toEqual(own)
+  })
+})
