@@ -77,8 +77,14 @@ export function eventLine(event: BaseEvent, traceId: string, spanId: string): st
   return `{"section":"event",${ids},${JSON.stringify(event).slice(1)}\n`
 }
 
+const spanHead = '{"section":"span",'
+
+/** Whether this is the line of a span, neither cut short nor joined with another, by its ends. */
+export const isWholeSpan = (text: string): boolean =>
+  text.startsWith(spanHead) && text.endsWith('}') && !text.includes('\0')
+
 export function spanLine(span: FinishedSpan): string {
-  return `{"section":"span",${JSON.stringify(span).slice(1)}\n`
+  return `${spanHead}${JSON.stringify(span).slice(1)}\n`
 }
 
 export function metricLine(time: number, values: Readonly<Record<string, number>>): string {

@@ -4,7 +4,7 @@ import { constants } from 'node:buffer'
 import { open, type FileHandle } from 'node:fs/promises'
 import { expectInteger } from '../foundation/options.ts'
 import { checkpointFailure } from './files.ts'
-import { type CheckpointLine, parseLine } from './format.ts'
+import { type CheckpointLine, isWholeSpan, parseLine } from './format.ts'
 
 /** A line that was skipped: its number, the byte at which it begins, and why. */
 export interface BadLine extends LinePosition {
@@ -18,17 +18,27 @@ export interface ReadOptions {
   readonly signal?: AbortSignal
   /** Called for each bad line, in order; not for a torn last line. */
   readonly onBadLine?: (bad: BadLine) => void
+  /** Where an earlier reading ended (`ReadSummary.end`). Default: the beginning. */
+  readonly from?: LinePosition
+  /**
+   * Neither parses nor yields the lines of spans: only whether they end as one does is checked.
+   * Default `false`.
+   */
+  readonly skipSpans?: boolean
 }
 
 export interface ReadSummary {
-  /** Good lines, all of which were yielded. */
+  /** Good lines, all of which were yielded, except skipped spans. */
   readonly lines: number
   readonly bad: number
   /** Lines whose section is not known. */
   readonly unknown: number
   /** The last line, when a crash or a live writer left it incomplete. */
   readonly torn: BadLine | null
+  /** Up to where the file was read. */
   readonly bytes: number
+  /** Behind the last line that a newline ends. */
+  readonly end: LinePosition
 }
 
 const readBytes = 262_144
@@ -62,14 +72,16 @@ class Reading {
   #bad = 0
   #unknown = 0
   #torn: BadLine | null = null
-  #bytes = 0
+  #bytes: number
 
   constructor(options: ReadOptions) {
-    const { maxLineBytes = 64 * 2 ** 20 } = options
+    const { maxLineBytes = 64 * 2 ** 20, from = { line: 1, offset: 0 } } = options
     const range = { min: 1, max: constants.MAX_STRING_LENGTH }
     this.#options = options
+    this.#bytes = from.offset
     this.#splitter = new LineSplitter(
       expectInteger('maxLineBytes', maxLineBytes, range),
+      from,
       (text, line, offset) => this.#take(text, { line, offset }, false),
     )
   }
@@ -80,7 +92,9 @@ class Reading {
       const buffer = Buffer.allocUnsafeSlow(readBytes)
       for (;;) {
         this.#options.signal?.throwIfAborted()
-        const size = await readSome(file, buffer, path)
+        // A pipe cannot be read at a position.
+        const position = this.#options.from === undefined ? null : this.#bytes
+        const size = await readSome(file, buffer, position, path)
         if (size === 0) break
         this.#bytes += size
         this.#splitter.push(buffer.subarray(0, size))
@@ -101,10 +115,15 @@ class Reading {
       unknown: this.#unknown,
       torn: this.#torn,
       bytes: this.#bytes,
+      end: this.#splitter.position,
     }
   }
 
   #take(text: string | null, position: LinePosition, isTail: boolean): void {
+    if (text !== null && this.#options.skipSpans === true && isWholeSpan(text)) {
+      this.#lines++
+      return
+    }
     const parsed = text === null ? tooLong : parseLine(text)
     if (parsed.kind === 'line') {
       this.#batch.push(parsed.line)
@@ -136,16 +155,21 @@ async function openFile(path: string): Promise<FileHandle> {
   }
 }
 
-async function readSome(file: FileHandle, buffer: Buffer, path: string): Promise<number> {
+async function readSome(
+  file: FileHandle,
+  buffer: Buffer,
+  position: number | null,
+  path: string,
+): Promise<number> {
   try {
-    return (await file.read(buffer, 0, buffer.length, null)).bytesRead
+    return (await file.read(buffer, 0, buffer.length, position)).bytesRead
   } catch (error) {
     throw checkpointFailure('read the checkpoint', path, error)
   }
 }
 
 /** Where a line begins. */
-interface LinePosition {
+export interface LinePosition {
   /** From 1. */
   readonly line: number
   /** In bytes. */
@@ -167,12 +191,19 @@ class LineSplitter {
   readonly #visit: LineVisitor
   #parts: Buffer[] = []
   #openBytes = 0
-  #line = 1
-  #offset = 0
+  #line: number
+  #offset: number
 
-  constructor(maxLineBytes: number, visit: LineVisitor) {
+  constructor(maxLineBytes: number, from: LinePosition, visit: LineVisitor) {
     this.#maxLineBytes = maxLineBytes
+    this.#line = from.line
+    this.#offset = from.offset
     this.#visit = visit
+  }
+
+  /** Where the line begins that no newline has ended yet. */
+  get position(): LinePosition {
+    return { line: this.#line, offset: this.#offset }
   }
 
   /** Visits every line that ends in this chunk; the chunk may be reused afterwards. */
@@ -190,8 +221,8 @@ class LineSplitter {
   /** The last line when no newline ended it; `undefined` when one did. */
   end(): { readonly text: string | null; readonly position: LinePosition } | undefined {
     if (this.#openBytes === 0) return undefined
-    const position = { line: this.#line, offset: this.#offset }
-    return { text: this.#isTooLong(this.#openBytes) ? null : this.#joined(), position }
+    const text = this.#isTooLong(this.#openBytes) ? null : this.#joined()
+    return { text, position: this.position }
   }
 
   #finish(chunk: Buffer, start: number, end: number): void {

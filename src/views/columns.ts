@@ -4,36 +4,50 @@
  */
 
 const blockBits = 12
-const blockRows = 1 << blockBits
+/** Rows are allocated and dropped by blocks of this many. */
+export const blockRows = 1 << blockBits
 const blockMask = blockRows - 1
 
-type Block = Uint8Array | Uint32Array | Float64Array
+type Block = Uint8Array | Uint32Array | Float32Array | Float64Array
+
+/** What a column holds: bytes, unsigned integers of 32 bits, or numbers of 32 or 64 bits. */
+type ColumnKind = 'u8' | 'u32' | 'f32' | 'f64'
 
 /** One number for each row; rows that were never set hold 0. */
 export interface Column {
-  readonly bytes: 1 | 4 | 8
-  readonly blocks: Block[]
+  readonly kind: ColumnKind
+  /** `null` where the rows were dropped. */
+  readonly blocks: (Block | null)[]
 }
 
-/** A column of bytes (1), unsigned integers of 32 bits (4) or doubles (8). */
-export const createColumn = (bytes: Column['bytes']): Column => ({ bytes, blocks: [] })
+export const createColumn = (kind: ColumnKind): Column => ({ kind, blocks: [] })
 
 export const valueAt = (column: Column, row: number): number =>
   column.blocks[row >>> blockBits]?.[row & blockMask] ?? 0
 
 export function setValue(column: Column, row: number, value: number): void {
   const at = row >>> blockBits
-  while (column.blocks.length <= at) column.blocks.push(createBlock(column.bytes))
+  while (column.blocks.length <= at) column.blocks.push(createBlock(column.kind))
   const block = column.blocks[at]
-  if (block !== undefined) block[row & blockMask] = value
+  if (block !== undefined && block !== null) block[row & blockMask] = value
 }
 
 export const addToValue = (column: Column, row: number, change: number): void =>
   setValue(column, row, valueAt(column, row) + change)
 
-function createBlock(bytes: Column['bytes']): Block {
-  if (bytes === 1) return new Uint8Array(blockRows)
-  return bytes === 4 ? new Uint32Array(blockRows) : new Float64Array(blockRows)
+/**
+ * Frees the rows before `row`, which begins a block. They hold 0 then and can no longer be set.
+ */
+export function dropRows(column: Column, row: number): void {
+  for (let at = (row >>> blockBits) - 1; at >= 0 && column.blocks[at] !== null; at--) {
+    column.blocks[at] = null
+  }
+}
+
+function createBlock(kind: ColumnKind): Block {
+  if (kind === 'u8') return new Uint8Array(blockRows)
+  if (kind === 'u32') return new Uint32Array(blockRows)
+  return kind === 'f32' ? new Float32Array(blockRows) : new Float64Array(blockRows)
 }
 
 /**

@@ -112,6 +112,18 @@ export function countStage(
   return passed | stage
 }
 
+/**
+ * Takes back what `countStage` counted for a task that a later session of the run makes again. The
+ * duration of a failed one stays in the sums: it did run that long.
+ */
+export function forgetStages(totals: TaskTotals, passed: number): void {
+  totals.tasks--
+  if ((passed & submitted) !== 0) totals.submitted--
+  if ((passed & started) !== 0) totals.started--
+  if ((passed & failed) !== 0) totals.failed--
+  if ((passed & canceled) !== 0) totals.canceled--
+}
+
 /** `durationSeconds` is `null` for a task whose duration does not count. */
 function endTask(totals: TaskTotals, passed: number, durationSeconds: number | null): void {
   if (isQueued(passed)) totals.queued--

@@ -23,6 +23,8 @@ export interface ViewEvent {
   readonly cpu_percent?: unknown
   readonly memory_percent?: unknown
   readonly gpu_percent?: unknown
+  readonly worker_id?: unknown
+  readonly retry_at?: unknown
 }
 
 /** What an event changes for its task. The pass determines it once for all panels. */
@@ -38,10 +40,27 @@ export interface TaskStep {
   readonly before: number
   /** The task's stages after the event. Equal to `before` for a repeated or late event. */
   readonly after: number
+  /**
+   * For the first event of a task that an earlier session of the run had, but not DONE: the stages
+   * it had there, which no longer count. `before` is 0 then. Else 0.
+   */
+  readonly earlier: number
 }
 
 /** The step of an event that is outside the lifecycle of any task. */
-export const noStep: TaskStep = Object.freeze({ task: -1, stage: 0, before: 0, after: 0 })
+export const noStep: TaskStep = Object.freeze({
+  task: -1,
+  stage: 0,
+  before: 0,
+  after: 0,
+  earlier: 0,
+})
+
+/**
+ * The step of a SessionStarted that goes on with the run of an earlier session: nothing of that
+ * session runs any more. Tasks that are DONE stay so, whatever is told about them again.
+ */
+export const resumption: TaskStep = Object.freeze({ ...noStep })
 
 /**
  * One view of a run. Its state is plain data (objects, arrays, maps, numbers, strings and typed

@@ -15,7 +15,14 @@ describe('row 55: any content of a file', () => {
     const { lines: read, summary } = await readContent(lines.join(''))
     expect(read).toEqual(lines.map((line) => JSON.parse(line)))
     const bytes = lines.join('').length
-    expect(summary).toEqual({ lines: 3, bad: 0, unknown: 0, torn: null, bytes })
+    expect(summary).toEqual({
+      lines: 3,
+      bad: 0,
+      unknown: 0,
+      torn: null,
+      bytes,
+      end: { line: 4, offset: bytes },
+    })
   })
 
   it('row 55: an empty file, empty lines, a byte order mark and CRLF are accepted', async () => {

@@ -5,7 +5,7 @@ import { setValue, textAt, valueAt } from '../../src/views/columns.ts'
 import { assertProperty } from '../property.ts'
 
 it('columns: a row holds what was set last, over many blocks; others hold 0', () => {
-  const column = createColumn(8)
+  const column = createColumn('f64')
   for (let row = 0; row < 10_000; row++) setValue(column, row, row / 3)
   setValue(column, 5000, Number.NaN)
   expect([0, 4096, 9999].map((row) => valueAt(column, row))).toEqual([0, 4096 / 3, 3333])

@@ -136,14 +136,38 @@ describe('failures', () => {
     })
   })
 
+  it.each([
+    [['bad seed 17', 'bad seed 18'], 'bad seed <n>'],
+    [['took 1.5 s, not 2e-3', 'took 0.25 s, not 10'], 'took <n> s, not <n>'],
+    [['cannot read /tmp/a/1.txt', 'cannot read /srv/b/data.csv'], 'cannot read <path>'],
+    [['task-0007 in s-7f3a', 'task-12 in s-81bd'], 'task-<n> in s-<id>'],
+    [
+      ['id 9b2e4c1a-0f3d-4e5a-8b7c-6d5e4f3a2b1c', 'id 00000000-1111-4222-8333-444444444444'],
+      'id <id>',
+    ],
+    [['at 0x7ffe1234 in x64 mode', 'at 0x10 in x64 mode'], null],
+    [['bad seed', 'bad seed'], 'bad seed'],
+  ])('failures: %j are one cause', (messages, shown) => {
+    const events = messages.map((message, at) => failed(`t${at}`, message))
+    const { groups } = passOver(events).failures
+    if (shown === null) expect(groups).toHaveLength(2)
+    else expect(groups).toMatchObject([{ message: shown, count: 2, example: { task: 't0' } }])
+  })
+
   it('failures: beyond 1000 groups failures are only counted, and texts are cut', () => {
     const long = 'x'.repeat(100_000)
-    const events = Array.from({ length: 1500 }, (_, at) => failed(`t${at}`, `${at}${long}`))
+    const events = Array.from({ length: 1500 }, (_, at) =>
+      failed(`t${at}`, `${letters(at)}${long}`),
+    )
     const { failures: shown } = passOver(events)
     expect(shown).toMatchObject({ otherGroups: 998, ungrouped: 500 })
     expect(shown.groups[0]?.message).toHaveLength(2000)
   })
 })
+
+/** A different word for each number: digits do not tell failures apart. */
+const letters = (number: number): string =>
+  Array.from(String(number), (digit) => 'ghijklmnop'[Number(digit)]).join('')
 
 describe('run', () => {
   it('run: the session, its times, and what happened beside its tasks', () => {

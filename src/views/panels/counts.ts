@@ -6,8 +6,9 @@
 
 import { type Column, createColumn, createTextIndex, findText, indexOf } from '../columns.ts'
 import { setValue, type TextIndex, valueAt } from '../columns.ts'
-import { countStage, createTotals, stageOf, type TaskTotals, validSeconds } from '../lifecycle.ts'
-import { noStep, type TaskStep, type ViewEvent } from '../panel.ts'
+import { countStage, createTotals, forgetStages, stageOf, stages } from '../lifecycle.ts'
+import { type TaskTotals, validSeconds } from '../lifecycle.ts'
+import { noStep, resumption, type TaskStep, type ViewEvent } from '../panel.ts'
 
 export interface CountsState {
   /** All events, also those outside the lifecycle. */
@@ -30,19 +31,22 @@ export const counts = {
     events: 0,
     totals: createTotals(),
     uids: createTextIndex(),
-    passed: createColumn(1),
+    passed: createColumn('u8'),
   }),
 
   take(state: CountsState, event: ViewEvent): TaskStep {
-    state.events++
+    const isFirst = state.events++ === 0
     const stage = stageOf(event.event_type)
-    if (event.task_id === null) return noStep
+    if (event.task_id === null) return isFirst ? noStep : stepOutside(state, event)
     if (stage === 0) return stepWithin(state, event.event_type, event.task_id)
     const task = indexOf(state.uids, event.task_id)
-    const before = valueAt(state.passed, task)
+    const known = valueAt(state.passed, task)
+    const earlier = known < interrupted ? 0 : known - interrupted
+    if (known >= interrupted) forgetStages(state.totals, earlier)
+    const before = known < interrupted ? known : 0
     const after = countStage(state.totals, before, stage, validSeconds(event.duration_seconds))
-    if (after !== before) setValue(state.passed, task, after)
-    return { task, stage, before, after }
+    if (after !== known) setValue(state.passed, task, after)
+    return { task, stage, before, after, earlier }
   },
 
   show({ events, totals }: CountsState): CountsView {
@@ -51,6 +55,23 @@ export const counts = {
   },
 }
 
+/** Beside the stages of a task that an earlier session of the run had, and did not complete. */
+const interrupted = 128
+
+function stepOutside(state: CountsState, event: ViewEvent): TaskStep {
+  if (event.event_type !== 'SessionStarted' || !isResumed(event)) return noStep
+  state.totals.running = 0
+  state.totals.queued = 0
+  for (let task = 0; task < state.uids.size; task++) {
+    const passed = valueAt(state.passed, task)
+    if ((passed & stages.completed) === 0) setValue(state.passed, task, passed | interrupted)
+  }
+  return resumption
+}
+
+const isResumed = ({ attributes }: ViewEvent): boolean =>
+  typeof attributes['resumed_from'] === 'string'
+
 /** What the library reports about a task between its lifecycle events. */
 const withinTask = new Set(['tutti.TaskAttempt', 'tutti.AttemptStarted', 'tutti.TaskProgress'])
 
@@ -58,6 +79,6 @@ const withinTask = new Set(['tutti.TaskAttempt', 'tutti.AttemptStarted', 'tutti.
 function stepWithin({ uids, passed }: CountsState, eventType: string, uid: string): TaskStep {
   const task = withinTask.has(eventType) ? findText(uids, uid) : -1
   if (task === -1) return noStep
-  const stages = valueAt(passed, task)
-  return { task, stage: 0, before: stages, after: stages }
+  const known = valueAt(passed, task)
+  return known >= interrupted ? noStep : { task, stage: 0, before: known, after: known, earlier: 0 }
 }

@@ -1,22 +1,61 @@
-/** Failures: failed tasks grouped by name, error type and message. Constant size. */
+/**
+ * Failures: failed tasks grouped by cause. Numbers, ids and paths of a message do not count, so
+ * that "seed 17" and "seed 18" are one cause. 4 bytes a task as soon as one has failed.
+ */
 
+import { type Column, createColumn, setValue, valueAt } from '../columns.ts'
 import { stages } from '../lifecycle.ts'
-import { type Panel, textOf, type ViewEvent } from '../panel.ts'
+import { numberOf, type Panel, type TaskStep, textOf, type ViewEvent } from '../panel.ts'
+
+interface GroupState {
+  readonly errorType: string
+  readonly pattern: string
+  readonly name: string
+  readonly example: FailureExample
+  /** Whether all messages were equal. */
+  isUniform: boolean
+  count: number
+  firstTime: number
+  lastTime: number
+}
+
+/** The first failure of a group, in full. */
+export interface FailureExample {
+  readonly task: string
+  readonly message: string
+  /** Empty where unknown. */
+  readonly stack: string
+  readonly stderrTail: string
+  readonly nodeId: string
+  readonly workerId: string
+  readonly exitCode: number | null
+}
 
 /** Failures with the same cause. */
 export interface FailureGroup {
   readonly errorType: string
+  /** As it was, or with `<n>`, `<id>` and `<path>` where the messages differ. */
   readonly message: string
   readonly name: string
   /** The first task that failed so. */
   readonly firstTask: string
-  count: number
+  readonly count: number
+  /** Wall-clock seconds. */
+  readonly firstTime: number
+  readonly lastTime: number
+  readonly example: FailureExample
+  /** What `groupOfTask` of the state has for the group's tasks. */
+  readonly number: number
 }
 
 export interface FailuresState {
-  readonly groups: Map<string, FailureGroup>
+  readonly groups: GroupState[]
+  /** By name, error type and pattern. */
+  readonly byCause: Map<string, number>
   /** Failures that found no group because there were too many. */
   ungrouped: number
+  /** Of each task that failed: the number of its group, from 1. */
+  readonly groupOfTask: Column
 }
 
 export interface FailuresQuery {
@@ -32,33 +71,101 @@ export interface FailuresView {
 }
 
 const mostGroups = 1000
+const noGroup = mostGroups + 1
 /** Longer texts are cut, and failures that differ only beyond it are one group. */
 const longestText = 2000
 
 export const failures: Panel<FailuresState, FailuresQuery, FailuresView> = {
-  create: () => ({ groups: new Map(), ungrouped: 0 }),
+  create: () => ({
+    groups: [],
+    byCause: new Map(),
+    ungrouped: 0,
+    groupOfTask: createColumn('u32'),
+  }),
 
-  take(state, event, { stage, before, after }) {
-    if (stage === stages.failed && after !== before) group(state, event)
+  take(state, event, step) {
+    if ((step.earlier & stages.failed) !== 0) forget(state, step)
+    if (step.stage !== stages.failed || step.after === step.before) return
+    const number = addFailure(state, event)
+    setValue(state.groupOfTask, step.task, number)
   },
 
   show({ groups, ungrouped }, { limit }) {
-    const largest = [...groups.values()].toSorted((a, b) => b.count - a.count).slice(0, limit)
-    return { groups: largest, otherGroups: groups.size - largest.length, ungrouped }
+    const found = groups.flatMap((group, at) => (group.count === 0 ? [] : [toView(group, at + 1)]))
+    const largest = found.toSorted((a, b) => b.count - a.count).slice(0, limit)
+    return { groups: largest, otherGroups: found.length - largest.length, ungrouped }
   },
 }
 
-function group(state: FailuresState, event: ViewEvent): void {
+/** The task runs again in a later session of the run. */
+function forget(state: FailuresState, { task }: TaskStep): void {
+  const number = valueAt(state.groupOfTask, task)
+  const group = state.groups[number - 1]
+  if (group !== undefined) group.count--
+  else if (number === noGroup) state.ungrouped--
+  setValue(state.groupOfTask, task, 0)
+}
+
+function addFailure(state: FailuresState, event: ViewEvent): number {
   const errorType = cut(event.attributes['error_type'])
   const message = cut(event.attributes['error_message'])
   const name = cut(event.attributes['executable'])
-  const key = JSON.stringify([name, errorType, message])
-  const known = state.groups.get(key)
-  if (known !== undefined) known.count++
-  else if (state.groups.size < mostGroups) {
-    const firstTask = event.task_id ?? ''
-    state.groups.set(key, { errorType, message, name, firstTask, count: 1 })
-  } else state.ungrouped++
+  const pattern = toPattern(message)
+  const key = JSON.stringify([name, errorType, pattern])
+  const known = state.byCause.get(key)
+  const group = known === undefined ? undefined : state.groups[known - 1]
+  if (known !== undefined && group !== undefined) {
+    group.count++
+    group.isUniform &&= group.example.message === message
+    group.firstTime = Math.min(group.firstTime, event.event_time)
+    group.lastTime = Math.max(group.lastTime, event.event_time)
+    return known
+  }
+  if (state.groups.length >= mostGroups) {
+    state.ungrouped++
+    return noGroup
+  }
+  const times = { firstTime: event.event_time, lastTime: event.event_time }
+  const example = toExample(event, message)
+  state.groups.push({ errorType, pattern, name, example, isUniform: true, count: 1, ...times })
+  state.byCause.set(key, state.groups.length)
+  return state.groups.length
+}
+
+const toExample = (event: ViewEvent, message: string): FailureExample => ({
+  task: event.task_id ?? '',
+  message,
+  stack: cut(event.attributes['error_stack']),
+  stderrTail: cut(event.attributes['stderr_tail']),
+  nodeId: event.node_id ?? '',
+  workerId: cut(event.attributes['worker_id']),
+  exitCode: numberOf(event.attributes['exit_code']),
+})
+
+function toView(group: GroupState, number: number): FailureGroup {
+  const { errorType, pattern, name, example, isUniform, count, firstTime, lastTime } = group
+  const message = isUniform ? example.message : pattern
+  const firstTask = example.task
+  return { errorType, message, name, firstTask, count, firstTime, lastTime, example, number }
 }
 
 const cut = (value: unknown): string => textOf(value).slice(0, longestText)
+
+const path = /(?:\b[A-Za-z]:)?\.{0,2}(?:[/\\][\w.@+~-]+){2,}[/\\]?/g
+const uuid = /\b[\da-f]{8}-[\da-f]{4}-[\da-f]{4}-[\da-f]{4}-[\da-f]{12}\b/gi
+const word = /[A-Za-z\d]+/g
+const hexWord = /^(?:0x)?[\da-f]{4,}$/i
+
+/** The message without what differs between failures of one cause, in linear time. */
+function toPattern(message: string): string {
+  return message
+    .replaceAll(path, '<path>')
+    .replaceAll(uuid, '<id>')
+    .replaceAll(word, (found) => {
+      if (!/\d/.test(found)) return found
+      const isId = hexWord.test(found) && !/^\d+$/.test(found)
+      return isId ? '<id>' : found.replaceAll(/\d+/g, '<n>')
+    })
+    .replaceAll(/<n>\.<n>/g, '<n>')
+    .replaceAll(/<n>e[+-]?<n>/g, '<n>')
+}

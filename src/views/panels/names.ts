@@ -6,7 +6,8 @@
 import { addToValue, type Column, createColumn, createTextIndex, indexOf } from '../columns.ts'
 import { setValue, textAt, type TextIndex, valueAt } from '../columns.ts'
 import { hasDuration, hasEnded, hasStarted, stages, validSeconds } from '../lifecycle.ts'
-import { numberOf, type Panel, type TaskStep, textOf, type ViewEvent } from '../panel.ts'
+import { numberOf, type Panel, resumption, type TaskStep, textOf } from '../panel.ts'
+import type { ViewEvent } from '../panel.ts'
 import { type DurationStats, durationStats } from '../stats.ts'
 
 export interface NamesState {
@@ -76,27 +77,30 @@ export const names: Panel<NamesState, NamesQuery, readonly NameView[]> = {
   create: () => ({
     names: createWithEmptyText(),
     taskTypes: createWithEmptyText(),
-    typeOfName: createColumn(1),
-    total: createColumn(4),
-    running: createColumn(4),
-    waiting: createColumn(4),
-    reporting: createColumn(4),
-    percents: createColumn(4),
+    typeOfName: createColumn('u8'),
+    total: createColumn('u32'),
+    running: createColumn('u32'),
+    waiting: createColumn('u32'),
+    reporting: createColumn('u32'),
+    percents: createColumn('u32'),
     texts: new Map(),
-    completed: createColumn(4),
-    failed: createColumn(4),
-    canceled: createColumn(4),
-    nameOfTask: createColumn(4),
-    isWaiting: createColumn(1),
-    percentOfTask: createColumn(1),
-    durations: createColumn(8),
+    completed: createColumn('u32'),
+    failed: createColumn('u32'),
+    canceled: createColumn('u32'),
+    nameOfTask: createColumn('u32'),
+    isWaiting: createColumn('u8'),
+    percentOfTask: createColumn('u8'),
+    durations: createColumn('f64'),
     tasks: 0,
   }),
 
   take(state, event, step) {
+    if (step === resumption) endRunning(state)
     if (step.stage === 0 && step.task !== -1) followTask(state, event, step)
     if (step.stage === 0 || step.after === step.before) return
-    const name = step.before === 0 ? addTask(state, event, step) : renamed(state, event, step)
+    if (step.earlier !== 0) forgetEnd(state, step)
+    const isNew = step.before === 0 && step.earlier === 0
+    const name = isNew ? addTask(state, event, step) : renamed(state, event, step)
     count(state, name, step)
     if (hasDuration(step.after)) {
       setValue(state.durations, step.task, validSeconds(event.duration_seconds))
@@ -116,6 +120,25 @@ export const names: Panel<NamesState, NamesQuery, readonly NameView[]> = {
     }
     return shown
   },
+}
+
+/** Of tasks that ran when their session ended, none runs any more. */
+function endRunning(state: NamesState): void {
+  for (const column of [state.running, state.waiting, state.reporting, state.percents]) {
+    for (let name = 0; name < state.names.size; name++) setValue(column, name, 0)
+  }
+  for (let task = 0; task < state.tasks; task++) {
+    setValue(state.isWaiting, task, 0)
+    setValue(state.percentOfTask, task, 0)
+  }
+}
+
+/** Of a task that did not succeed in an earlier session and runs again. */
+function forgetEnd(state: NamesState, { task, earlier }: TaskStep): void {
+  const name = valueAt(state.nameOfTask, task)
+  if ((earlier & stages.failed) !== 0) addToValue(state.failed, name, -1)
+  if ((earlier & stages.canceled) !== 0) addToValue(state.canceled, name, -1)
+  setValue(state.durations, task, Number.NaN)
 }
 
 /** Between its lifecycle events: an attempt failed or began, or it reports its progress. */

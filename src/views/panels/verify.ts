@@ -62,7 +62,7 @@ export const verify: Panel<VerifyState, VerifyQuery, Verdict> = {
     hasBegun: false,
     hasEnded: false,
     traceId: undefined,
-    lastTimes: createColumn(8),
+    lastTimes: createColumn('f64'),
   }),
 
   take(state, event, step) {

@@ -1,0 +1,138 @@
+/** The views of a record: one pass over all files of its run, from a snapshot if there is one. */
+
+import { findChain } from '../checkpoint/chain.ts'
+import type { CheckpointLine, MetricLine } from '../checkpoint/format.ts'
+import { type BadLine, type LinePosition, readBatches } from '../checkpoint/reader.ts'
+import { createRunPass, type RunPass } from '../views/all-panels.ts'
+import { readSnapshot, type ReadSoFar, writeSnapshot } from './snapshot.ts'
+
+export interface RecordViewOptions {
+  /**
+   * `use` begins with the snapshot beside the record; `write` also leaves one for the next reader;
+   * `ignore` reads everything. Default `use`.
+   */
+  readonly snapshot?: 'use' | 'write' | 'ignore'
+  /**
+   * Replay: the run as it was at this time, in wall-clock seconds. Reads up to the first event that
+   * was emitted later, without a snapshot. Default: all of it.
+   */
+  readonly until?: number
+  readonly signal?: AbortSignal
+  /** Called for each line that is skipped, except a torn last one. */
+  readonly onBadLine?: (bad: BadLine, file: string) => void
+}
+
+export interface RecordViews {
+  readonly pass: RunPass
+  /** The files of the run, the oldest first. */
+  readonly files: readonly string[]
+  /** The name of a forerunner that is not there: what it held is missing from the views. */
+  readonly missing: string | null
+  readonly lines: number
+  /** Lines that were skipped. */
+  readonly bad: number
+  /** Lines of sections that are not known. */
+  readonly unknown: number
+  /** The torn last line of the last file. */
+  readonly torn: BadLine | null
+  /** The last metric line. */
+  readonly metrics: Readonly<Record<string, unknown>> | null
+  /** How many bytes were read of the files; the rest came from the snapshot. */
+  readonly bytesRead: number
+}
+
+/** Rejects with `CheckpointError` when a file cannot be read; no content makes it reject. */
+export async function readViews(
+  path: string,
+  options: RecordViewOptions = {},
+): Promise<RecordViews> {
+  const { files, missing } = await findChain(path)
+  const { snapshot = 'use', until = Infinity } = options
+  const mayUse = snapshot !== 'ignore' && until === Infinity
+  const reading = mayUse ? await fromSnapshot(files) : new RecordReading()
+  await reading.readAll(files, options)
+  const { pass, read, bytesRead, torn } = reading
+  if (snapshot === 'write' && until === Infinity && bytesRead > 0 && !reading.hasOpenEnd) {
+    await writeSnapshot(files, { read, states: { counts: pass.counts, panels: pass.states } })
+  }
+  const { lines, bad, unknown, metrics } = read
+  return { pass, files, missing, lines, bad, unknown, torn, metrics, bytesRead }
+}
+
+/** A forerunner's snapshot serves as well. */
+async function fromSnapshot(files: readonly string[]): Promise<RecordReading> {
+  for (let count = files.length; count > 0; count--) {
+    const found = await readSnapshot(files.slice(0, count))
+    if (found !== null) return new RecordReading(createRunPass(found.states), found.read)
+  }
+  return new RecordReading()
+}
+
+const nothing: ReadSoFar = { ends: [], lines: 0, bad: 0, unknown: 0, metrics: null }
+
+/** One pass under way, over the files of one run. */
+class RecordReading {
+  readonly pass: RunPass
+  read: ReadSoFar
+  torn: BadLine | null = null
+  bytesRead = 0
+  /** The last line has no newline, but was taken: the next reader would take it again. */
+  hasOpenEnd = false
+  #metrics: MetricLine | null = null
+  #isOver = false
+
+  constructor(pass: RunPass = createRunPass(), read: ReadSoFar = nothing) {
+    this.pass = pass
+    this.read = read
+  }
+
+  async readAll(files: readonly string[], options: RecordViewOptions): Promise<void> {
+    for (const [at, file] of files.entries()) {
+      const isDone = at < this.read.ends.length - 1
+      if (!isDone && !this.#isOver) await this.#readFile(file, at, options)
+    }
+  }
+
+  async #readFile(file: string, at: number, options: RecordViewOptions): Promise<void> {
+    const { signal, onBadLine, until = Infinity } = options
+    const from: LinePosition = this.read.ends[at] ?? { line: 1, offset: 0 }
+    const batches = readBatches(file, {
+      skipSpans: true,
+      from,
+      ...(signal === undefined ? {} : { signal }),
+      ...(onBadLine === undefined ? {} : { onBadLine: (bad: BadLine) => onBadLine(bad, file) }),
+    })
+    let batch = await batches.next()
+    while (batch.done !== true && !this.#isOver) {
+      this.#take(batch.value, until)
+      batch = await batches.next()
+    }
+    if (batch.done !== true) {
+      await batches.return(undefined as never)
+      return
+    }
+    const { lines, bad, unknown, torn, bytes, end } = batch.value
+    this.torn = torn
+    this.hasOpenEnd = torn === null && bytes !== end.offset
+    this.bytesRead += bytes - from.offset
+    this.read = {
+      ends: [...this.read.ends.slice(0, at), end],
+      lines: this.read.lines + lines,
+      bad: this.read.bad + bad,
+      unknown: this.read.unknown + unknown,
+      metrics: this.#metrics ?? this.read.metrics,
+    }
+  }
+
+  #take(lines: readonly CheckpointLine[], until: number): void {
+    for (const line of lines) {
+      if (line.section === 'metric') this.#metrics = line
+      if (line.section !== 'event') continue
+      if (line.emit_time > until) {
+        this.#isOver = true
+        return
+      }
+      this.pass.take(line)
+    }
+  }
+}

@@ -1,0 +1,175 @@
+/**
+ * A snapshot of all panels beside a record: `….view`. It saves reading the record again, nothing
+ * depends on it, and one that does not fit its record in every respect counts as none.
+ */
+
+import { createHash } from 'node:crypto'
+import { open, readFile, rename, rm } from 'node:fs/promises'
+import { basename } from 'node:path'
+import { deserialize, serialize } from 'node:v8'
+import { crc32 } from 'node:zlib'
+import type { LinePosition } from '../checkpoint/reader.ts'
+import { version as libraryVersion } from '../foundation/version.ts'
+import type { RunStates } from '../views/all-panels.ts'
+
+/** Raise it whenever the state of any panel changes its form. */
+const snapshotVersion = 1
+const magic = 'tutti-view'
+const headBytes = 65_536
+const tailBytes = 4096
+
+/** One file of the run, as far as the snapshot covers it. */
+interface CoveredFile {
+  readonly name: string
+  readonly end: LinePosition
+  /** Of its first bytes, and of the last ones before `end`. */
+  readonly digest: string
+}
+
+/** What was read of the files of a run, beside the states of the panels. */
+export interface ReadSoFar {
+  /** Of all files but the last one that was begun, everything was read. */
+  readonly ends: readonly LinePosition[]
+  readonly lines: number
+  readonly bad: number
+  readonly unknown: number
+  /** The last metric line. */
+  readonly metrics: Readonly<Record<string, unknown>> | null
+}
+
+export interface Snapshot {
+  readonly read: ReadSoFar
+  readonly states: RunStates
+}
+
+interface SnapshotHead {
+  readonly magic: string
+  readonly version: number
+  readonly library: string
+  readonly files: readonly CoveredFile[]
+  readonly read: Omit<ReadSoFar, 'ends'>
+  /** The states that follow, one after the other: serialized one by one, they need less memory. */
+  readonly sections: readonly Section[]
+}
+
+interface Section {
+  readonly name: string
+  readonly bytes: number
+  readonly crc: number
+}
+
+const snapshotPath = (record: string): string => `${record}.view`
+
+/**
+ * Writes a snapshot beside the last of the files, by a rename: readers see the old one or the new
+ * one. A folder that cannot be written is no error: returns whether it was written.
+ */
+export async function writeSnapshot(
+  files: readonly string[],
+  { read, states }: Snapshot,
+): Promise<boolean> {
+  const last = files.at(-1)
+  if (last === undefined) return false
+  const temporary = `${snapshotPath(last)}.${process.pid}.tmp`
+  try {
+    const covered = files.map((path, at) => cover(path, read.ends[at] ?? { line: 1, offset: 0 }))
+    const head = { ...toHead(read), files: await Promise.all(covered) }
+    await writeSections(temporary, head, states)
+    await rename(temporary, snapshotPath(last))
+    return true
+  } catch {
+    await rm(temporary, { force: true }).catch(() => undefined)
+    return false
+  }
+}
+
+function toHead({ lines, bad, unknown, metrics }: ReadSoFar): Omit<SnapshotHead, 'files'> {
+  const read = { lines, bad, unknown, metrics }
+  return { magic, version: snapshotVersion, library: libraryVersion, read, sections: [] }
+}
+
+/** The head is written last, and padded: it has the lengths of what follows it. */
+async function writeSections(path: string, head: SnapshotHead, states: RunStates): Promise<void> {
+  const named = Object.entries({ counts: states.counts, ...states.panels })
+  const room = Buffer.byteLength(JSON.stringify(head)) + named.length * 100
+  const file = await open(path, 'w', 0o600)
+  try {
+    const sections: Section[] = []
+    let at = room + 1
+    for (const [name, state] of named) {
+      const bytes = serialize(state)
+      await file.write(bytes, 0, bytes.length, at)
+      sections.push({ name, bytes: bytes.length, crc: crc32(bytes) })
+      at += bytes.length
+    }
+    const text = Buffer.from(JSON.stringify({ ...head, sections }))
+    const padding = Buffer.alloc(room - text.length, ' ')
+    await file.write(Buffer.concat([text, padding, Buffer.from('\n')]), 0, room + 1, 0)
+  } finally {
+    await file.close()
+  }
+}
+
+/** The snapshot beside the last of the files; `null` when there is none that fits all of them. */
+export async function readSnapshot(files: readonly string[]): Promise<Snapshot | null> {
+  const last = files.at(-1)
+  if (last === undefined) return null
+  try {
+    const bytes = await readFile(snapshotPath(last))
+    const headEnd = bytes.indexOf(0x0a)
+    const head = JSON.parse(bytes.toString('utf8', 0, headEnd)) as SnapshotHead
+    if (!isOfThisVersion(head) || !(await fits(head.files, files))) return null
+    const states = readSections(bytes.subarray(headEnd + 1), head.sections)
+    const ends = head.files.map(({ end }) => end)
+    return states === null ? null : { read: { ...head.read, ends }, states }
+  } catch {
+    return null
+  }
+}
+
+function readSections(bytes: Buffer, sections: readonly Section[]): RunStates | null {
+  const states: Record<string, unknown> = {}
+  let at = 0
+  for (const { name, bytes: length, crc } of sections) {
+    const section = bytes.subarray(at, at + length)
+    if (section.length !== length || crc32(section) !== crc) return null
+    states[name] = deserialize(section)
+    at += length
+  }
+  const { counts, ...panels } = states
+  return { counts, panels } as RunStates
+}
+
+const isOfThisVersion = ({ magic: found, version, library }: SnapshotHead): boolean =>
+  found === magic && version === snapshotVersion && library === libraryVersion
+
+async function fits(covered: readonly CoveredFile[], files: readonly string[]): Promise<boolean> {
+  if (covered.length !== files.length) return false
+  const now = await Promise.all(
+    covered.map(async ({ end }, at) => await cover(files[at] ?? '', end)),
+  )
+  return covered.every(
+    ({ name, digest }, at) => name === now[at]?.name && digest === now[at].digest,
+  )
+}
+
+/** Rejects when the file is shorter than that. */
+async function cover(path: string, end: LinePosition): Promise<CoveredFile> {
+  const file = await open(path)
+  try {
+    const hash = createHash('sha256')
+    const tailFrom = Math.max(0, end.offset - tailBytes)
+    for (const [from, to] of [
+      [0, Math.min(headBytes, end.offset)],
+      [tailFrom, end.offset],
+    ] as const) {
+      const buffer = Buffer.alloc(to - from)
+      const { bytesRead } = await file.read(buffer, 0, buffer.length, from)
+      if (bytesRead !== buffer.length) throw new RangeError(`${path} has become shorter`)
+      hash.update(buffer)
+    }
+    return { name: basename(path), end, digest: hash.digest('hex') }
+  } finally {
+    await file.close()
+  }
+}

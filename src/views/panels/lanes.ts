@@ -1,0 +1,293 @@
+/**
+ * Lanes: what each worker did when. A segment is one attempt of a task; it takes 25 bytes, the
+ * task's latest segment 4, and coarser levels 2 a segment.
+ */
+
+import {
+  addToValue,
+  blockRows,
+  type Column,
+  createColumn,
+  createTextIndex,
+  dropRows,
+} from '../columns.ts'
+import { findText, indexOf, setValue, textAt, type TextIndex, valueAt } from '../columns.ts'
+import { hasEnded, hasStarted, stages } from '../lifecycle.ts'
+import { numberOf, type Panel, resumption, type TaskStep, textOf } from '../panel.ts'
+import type { ViewEvent } from '../panel.ts'
+import { addToLevels, type LaneCell, type LaneLevel, cellsIn, createLevels } from './lane-levels.ts'
+
+/** How an attempt ended; `retried` failed and was followed by another, `lost` has no end event. */
+export const outcomes = ['running', 'completed', 'failed', 'canceled', 'retried', 'lost'] as const
+export type Outcome = (typeof outcomes)[number]
+const [running, completed, failed, canceled, retried, lost] = [0, 1, 2, 3, 4, 5] as const
+
+export interface LanesState {
+  readonly lanes: TextIndex
+  /** Backends and nodes as JSON pairs. */
+  readonly nodes: TextIndex
+  /** Columns with one row for each lane. */
+  readonly nodeOfLane: Column
+  readonly segmentsOfLane: Column
+  readonly failedOfLane: Column
+  readonly busyOfLane: Column
+  /** Segments in the order of their starts. Rows before `first` were dropped. */
+  size: number
+  first: number
+  /** Beyond it the oldest are dropped, and known by coarser levels only. */
+  readonly mostSegments: number
+  dropped: number
+  /** The latest end of those. */
+  droppedUntil: number
+  readonly task: Column
+  readonly start: Column
+  /** Until the end; meaningless while it runs. */
+  readonly seconds: Column
+  /** From the end of a retried attempt until the next one may begin. */
+  readonly retryDelay: Column
+  readonly lane: Column
+  readonly outcome: Column
+  /** For each task its latest segment, plus 1. */
+  readonly latestOfTask: Column
+  tasks: number
+  readonly levels: readonly LaneLevel[]
+  /** The latest time of any event. */
+  lastTime: number
+}
+
+export interface LaneView {
+  readonly id: string
+  readonly backend: string
+  readonly nodeId: string
+  /** Attempts, with those that run. */
+  readonly segments: number
+  readonly failed: number
+  /** Of attempts that have ended. */
+  readonly busySeconds: number
+}
+
+export interface SegmentView {
+  /** Indexes into `lanes`, and the task's number in the pass. */
+  readonly lane: number
+  readonly task: number
+  readonly start: number
+  /** Of one that runs: the latest time of any event. */
+  readonly end: number
+  readonly outcome: Outcome
+}
+
+export interface LanesQuery {
+  /** A part of the run, in wall-clock seconds. Default: all of it. */
+  readonly from?: number
+  readonly to?: number
+  /** How many segments or cells to show at most. */
+  readonly limit: number
+}
+
+export interface LanesView {
+  readonly lanes: readonly LaneView[]
+  /** 0: `segments` has each attempt. Above: `cells` sums 16 to the power of `level` of them. */
+  readonly level: number
+  readonly segments: readonly SegmentView[]
+  readonly cells: readonly LaneCell[]
+  /** How many attempts are known only by coarser levels, because there were too many. */
+  readonly onlyCoarse: number
+  /** Whether even the coarsest level has more cells than `limit`. */
+  readonly isCut: boolean
+}
+
+/** Further workers share one lane. */
+const mostLanes = 20_000
+const otherLanes = 'other workers'
+
+export const lanes: Panel<LanesState, LanesQuery, LanesView> = {
+  create: () => ({
+    lanes: createTextIndex(),
+    nodes: createTextIndex(),
+    nodeOfLane: createColumn('u32'),
+    segmentsOfLane: createColumn('u32'),
+    failedOfLane: createColumn('u32'),
+    busyOfLane: createColumn('f64'),
+    size: 0,
+    first: 0,
+    mostSegments: 5_000_000,
+    dropped: 0,
+    droppedUntil: -Infinity,
+    task: createColumn('u32'),
+    start: createColumn('f64'),
+    seconds: createColumn('f32'),
+    retryDelay: createColumn('f32'),
+    lane: createColumn('u32'),
+    outcome: createColumn('u8'),
+    latestOfTask: createColumn('u32'),
+    tasks: 0,
+    levels: createLevels(),
+    lastTime: 0,
+  }),
+
+  take(state, event, step) {
+    if (step === resumption) loseRunning(state)
+    if (event.event_time > state.lastTime) state.lastTime = event.event_time
+    if (step.task === -1) return
+    if (step.stage === 0) followAttempts(state, event, step)
+    else if (step.after !== step.before) followStages(state, event, step)
+  },
+
+  show(state, { from = -Infinity, to = Infinity, limit }) {
+    const common = { lanes: laneViews(state), onlyCoarse: state.dropped, isCut: false }
+    const segments = segmentsIn(state, from, to, limit)
+    if (segments !== null) return { ...common, level: 0, segments, cells: [] }
+    for (const [at, level] of state.levels.entries()) {
+      const cells = cellsIn(level, from, to, limit)
+      if (cells !== null) return { ...common, level: at + 1, segments: [], cells }
+    }
+    return { ...common, level: state.levels.length, segments: [], cells: [], isCut: true }
+  },
+}
+
+function followStages(state: LanesState, event: ViewEvent, step: TaskStep): void {
+  const { task, stage, after } = step
+  if (stage === stages.started) begin(state, event, task, event.attributes['worker_id'])
+  else if (hasEnded(after)) end(state, event.event_time, task, outcomeOf(stage))
+}
+
+function outcomeOf(stage: number): number {
+  if (stage === stages.completed) return completed
+  return stage === stages.failed ? failed : canceled
+}
+
+function followAttempts(state: LanesState, event: ViewEvent, { task, after }: TaskStep): void {
+  if (!hasStarted(after) || hasEnded(after)) return
+  if (event.event_type === 'tutti.AttemptStarted') begin(state, event, task, event.worker_id)
+  if (event.event_type !== 'tutti.TaskAttempt') return
+  const segment = runningSegment(state, task)
+  if (segment === -1) return
+  end(state, event.event_time, task, retried)
+  const retryAt = numberOf(event.retry_at) ?? event.event_time
+  setValue(state.retryDelay, segment, Math.max(0, retryAt - event.event_time))
+}
+
+/** An attempt after the first is told twice when the first never began; it is one segment. */
+function begin(state: LanesState, event: ViewEvent, task: number, workerId: unknown): void {
+  if (runningSegment(state, task) !== -1) return
+  const lane = laneOf(state, event, workerId)
+  addToValue(state.segmentsOfLane, lane, 1)
+  addRunning(state, { task, lane, start: event.event_time })
+  if (state.size - state.first > state.mostSegments) dropOldest(state)
+}
+
+function addRunning(
+  state: LanesState,
+  { task, lane, start }: { task: number; lane: number; start: number },
+): void {
+  const segment = state.size++
+  setValue(state.task, segment, task)
+  setValue(state.start, segment, start)
+  setValue(state.seconds, segment, 0)
+  setValue(state.retryDelay, segment, 0)
+  setValue(state.lane, segment, lane)
+  setValue(state.outcome, segment, running)
+  setValue(state.latestOfTask, task, segment + 1)
+  state.tasks = Math.max(state.tasks, task + 1)
+}
+
+function end(state: LanesState, time: number, task: number, outcome: number): void {
+  const segment = runningSegment(state, task)
+  if (segment === -1) return
+  const start = valueAt(state.start, segment)
+  const lane = valueAt(state.lane, segment)
+  const ended = Math.max(start, time)
+  setValue(state.seconds, segment, ended - start)
+  setValue(state.outcome, segment, outcome)
+  addToValue(state.busyOfLane, lane, ended - start)
+  const isFailed = outcome === failed || outcome === retried || outcome === lost
+  if (isFailed) addToValue(state.failedOfLane, lane, 1)
+  addToLevels(state.levels, { lane, start, end: ended, isFailed })
+}
+
+/** The segment of the task that runs, or -1. */
+function runningSegment(state: LanesState, task: number): number {
+  const segment = valueAt(state.latestOfTask, task) - 1
+  return segment >= state.first && valueAt(state.outcome, segment) === running ? segment : -1
+}
+
+/** What ran when its session ended without telling has the time of the last event as its end. */
+function loseRunning(state: LanesState): void {
+  for (let task = 0; task < state.tasks; task++) end(state, state.lastTime, task, lost)
+}
+
+/** Frees a block of rows. Attempts that still run move to the end. */
+function dropOldest(state: LanesState): void {
+  const first = state.first + blockRows
+  for (let segment = state.first; segment < first; segment++) {
+    const view = segmentAt(state, segment)
+    if (view.outcome === 'running') addRunning(state, view)
+    else {
+      state.dropped++
+      state.droppedUntil = Math.max(state.droppedUntil, view.end)
+    }
+  }
+  const { task, start, seconds, retryDelay, lane, outcome } = state
+  for (const column of [task, start, seconds, retryDelay, lane, outcome]) dropRows(column, first)
+  state.first = first
+}
+
+function laneOf(state: LanesState, event: ViewEvent, workerId: unknown): number {
+  const { backend, node_id } = event
+  const known = state.lanes.size
+  const id = textOf(workerId) || (node_id ?? backend)
+  const isLumped = known >= mostLanes && findText(state.lanes, id) === -1
+  const lane = indexOf(state.lanes, isLumped ? otherLanes : id)
+  if (lane === known) {
+    const node = indexOf(state.nodes, JSON.stringify([backend, textOf(node_id)]))
+    setValue(state.nodeOfLane, lane, node)
+  }
+  return lane
+}
+
+function laneViews(state: LanesState): LaneView[] {
+  return Array.from({ length: state.lanes.size }, (_, lane) => {
+    const node = textAt(state.nodes, valueAt(state.nodeOfLane, lane))
+    const [backend = '', nodeId = ''] = JSON.parse(node) as string[]
+    return {
+      id: textAt(state.lanes, lane),
+      backend,
+      nodeId,
+      segments: valueAt(state.segmentsOfLane, lane),
+      failed: valueAt(state.failedOfLane, lane),
+      busySeconds: valueAt(state.busyOfLane, lane),
+    }
+  })
+}
+
+/** The segments that touch the range; `null` when they are more than `limit` or were dropped. */
+function segmentsIn(
+  state: LanesState,
+  from: number,
+  to: number,
+  limit: number,
+): SegmentView[] | null {
+  if (state.dropped > 0 && from <= state.droppedUntil) return null
+  const found: SegmentView[] = []
+  for (let segment = state.first; segment < state.size; segment++) {
+    const view = segmentAt(state, segment)
+    if (view.start > to || view.end < from) continue
+    if (found.length === limit) return null
+    found.push(view)
+  }
+  return found
+}
+
+/** One attempt by its row, from `first` on. */
+function segmentAt(state: LanesState, segment: number): SegmentView {
+  const start = valueAt(state.start, segment)
+  const outcome = valueAt(state.outcome, segment)
+  const isRunning = outcome === running
+  return {
+    lane: valueAt(state.lane, segment),
+    task: valueAt(state.task, segment),
+    start,
+    end: isRunning ? Math.max(start, state.lastTime) : start + valueAt(state.seconds, segment),
+    outcome: outcomes[outcome] ?? 'lost',
+  }
+}

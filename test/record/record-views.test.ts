@@ -1,0 +1,222 @@
+import { appendFileSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { describe, expect, it } from 'vitest'
+import { eventLine, metricLine, spanLine } from '../../src/checkpoint/format.ts'
+import { type EventClass, stampEvent } from '../../src/events/event.ts'
+import * as vocabulary from '../../src/events/vocabulary.ts'
+import { readViews } from '../../src/record/record-views.ts'
+import { ManualClock } from '../../src/testing/manual-clock.ts'
+import { counts } from '../../src/views/panels/counts.ts'
+import { failures } from '../../src/views/panels/failures.ts'
+import { lanes } from '../../src/views/panels/lanes.ts'
+import { names } from '../../src/views/panels/names.ts'
+import { tempFolder } from '../telemetry/open-telemetry.ts'
+
+const clock = new ManualClock()
+
+const classes = {
+  SessionStarted: vocabulary.SessionStarted,
+  TaskCreated: vocabulary.TaskCreated,
+  TaskSubmitted: vocabulary.TaskSubmitted,
+  TaskStarted: vocabulary.TaskStarted,
+  TaskCompleted: vocabulary.TaskCompleted,
+  TaskFailed: vocabulary.TaskFailed,
+}
+
+/** One line of an event, one second after the previous one. */
+function line(
+  type: keyof typeof classes,
+  task_id: string | null = null,
+  attributes: object = {},
+): string {
+  void clock.advance(1000)
+  const event = stampEvent(classes[type] as unknown as EventClass, clock, {
+    session_id: 's-1',
+    backend: 'local',
+    task_id,
+    node_id: 'n1',
+    duration_seconds: 1,
+    error_type: 'RangeError',
+    attributes: { executable: 'simulate', task_type: 'function', ...attributes },
+  } as never)
+  return eventLine(event, 'a'.repeat(32), 'b'.repeat(16))
+}
+
+const begun = (uid: string): string =>
+  line('TaskCreated', uid) +
+  line('TaskSubmitted', uid) +
+  line('TaskStarted', uid, { worker_id: 'n1/local/w1' })
+const done = (uid: string): string => begun(uid) + line('TaskCompleted', uid)
+const failed = (uid: string): string =>
+  begun(uid) + line('TaskFailed', uid, { error_type: 'RangeError', error_message: 'bad seed' })
+
+function writeRecord(folder: string, name: string, ...lines: string[]): string {
+  const path = join(folder, name)
+  writeFileSync(path, lines.join(''))
+  return path
+}
+
+const completedIn = async (path: string): Promise<number> =>
+  (await readViews(path)).pass.counts.totals.completed
+
+describe('the views of a record', () => {
+  it('record: skipped, torn and unknown lines are counted, spans are not read', async () => {
+    const span = spanLine({
+      name: 'task',
+      span_id: 'b'.repeat(16),
+      trace_id: 'a'.repeat(32),
+      parent_span_id: null,
+      start_time: 1,
+      end_time: 2,
+      duration_ms: 1000,
+      status_code: 'OK',
+      status_description: null,
+      attributes: {},
+      events: [],
+    })
+    const lines = [line('SessionStarted'), done('a'), span, span.slice(0, 40), '\n', 'garbage\n']
+    const path = writeRecord(
+      tempFolder(),
+      'a.jsonl',
+      ...lines,
+      '{"section":"later"}\n',
+      metricLine(5, { tasks_completed: 1 }),
+      '{"section":"ev',
+    )
+    const bad: string[] = []
+    const views = await readViews(path, { onBadLine: ({ reason }) => bad.push(reason) })
+    expect(views).toMatchObject({ lines: 7, bad: 2, unknown: 1, missing: null, files: [path] })
+    expect(bad).toEqual(['invalid JSON', 'invalid JSON'])
+    expect(views.torn).toMatchObject({ line: 11 })
+    expect(views.metrics).toMatchObject({ tasks_completed: 1 })
+    expect(counts.show(views.pass.counts)).toMatchObject({ tasks: 1, completed: 1, open: 0 })
+  })
+
+  it('record: the next reader goes on from the snapshot, and so does the next one', async () => {
+    const path = writeRecord(tempFolder(), 'a.jsonl', line('SessionStarted'), done('a'))
+    const size = statSync(path).size
+    expect((await readViews(path, { snapshot: 'write' })).bytesRead).toBe(size)
+    const again = await readViews(path, { snapshot: 'write' })
+    expect(again).toMatchObject({ bytesRead: 0, lines: 5 })
+    const more = done('b')
+    appendFileSync(path, more)
+    const third = await readViews(path, { snapshot: 'write' })
+    expect(third).toMatchObject({ bytesRead: more.length, lines: 9 })
+    expect(counts.show(third.pass.counts)).toMatchObject({ completed: 2 })
+    expect((await readViews(path)).bytesRead).toBe(0)
+  })
+
+  it.each<[string, (view: Buffer, path: string) => Buffer]>([
+    ['a flipped byte', (view) => Buffer.concat([view.subarray(0, -1), Buffer.from([1])])],
+    ['a cut', (view) => view.subarray(0, view.length - 10)],
+    ['nothing in it', () => Buffer.alloc(0)],
+    ['text', () => Buffer.from('{}\n')],
+    ['another version', (view) => replaced(view, '"version":1', '"version":0')],
+    ['another library', (view) => replaced(view, '"library":"0.1.0"', '"library":"0.0.9"')],
+    ['another file', (view) => replaced(view, '"name":"a.jsonl"', '"name":"b.jsonl"')],
+  ])('record: a snapshot with %s is thrown away', async (_, damage) => {
+    const path = writeRecord(tempFolder(), 'a.jsonl', line('SessionStarted'), done('a'))
+    await readViews(path, { snapshot: 'write' })
+    writeFileSync(`${path}.view`, damage(readFileSync(`${path}.view`), path))
+    const views = await readViews(path)
+    expect(views.bytesRead).toBe(statSync(path).size)
+    expect(views.pass.counts.totals.completed).toBe(1)
+  })
+
+  it('record: a snapshot of a file that was written anew or cut is thrown away', async () => {
+    const path = writeRecord(tempFolder(), 'a.jsonl', line('SessionStarted'), done('a'), done('b'))
+    await readViews(path, { snapshot: 'write' })
+    const text = readFileSync(path, 'utf8')
+    writeFileSync(path, text.replace('simulate', 'estimate'))
+    expect((await readViews(path)).bytesRead).toBe(text.length)
+    writeFileSync(path, text.slice(0, -1000))
+    expect(await completedIn(path)).toBe(1)
+    writeFileSync(path, text)
+    expect((await readViews(path)).bytesRead).toBe(0)
+  })
+
+  it('record: a folder that cannot be written gets no snapshot and harms nothing', async () => {
+    const path = writeRecord(tempFolder(), 'a.jsonl', line('SessionStarted'), done('a'))
+    // A folder of that name stands in the way, for every user.
+    rmSync(`${path}.view`, { force: true, recursive: true })
+    const inTheWay = join(`${path}.view`, 'x')
+    await import('node:fs/promises').then(({ mkdir }) => mkdir(inTheWay, { recursive: true }))
+    const views = await readViews(path, { snapshot: 'write' })
+    expect(views.pass.counts.totals.completed).toBe(1)
+  })
+})
+
+describe('a run of several sessions', () => {
+  it('chain: DONE stays DONE; what failed or was interrupted counts as it ended last', async () => {
+    const folder = tempFolder()
+    writeRecord(
+      folder,
+      'a.jsonl',
+      line('SessionStarted'),
+      done('a'),
+      failed('b'),
+      failed('c'),
+      begun('d'),
+      begun('e'),
+    )
+    const path = writeRecord(
+      folder,
+      'b.jsonl',
+      line('SessionStarted', null, { resumed_from: 'a.jsonl' }),
+      line('TaskCreated', 'a'),
+      line('TaskSubmitted', 'a'),
+      line('TaskCompleted', 'a', { reused: true, incomplete_lifecycle: true }),
+      done('b'),
+      done('d'),
+      begun('f'),
+    )
+    const { pass, files } = await readViews(path)
+    expect(files).toHaveLength(2)
+    expect(counts.show(pass.counts)).toMatchObject({
+      tasks: 6,
+      submitted: 6,
+      started: 6,
+      completed: 3,
+      failed: 1,
+      canceled: 0,
+      running: 1,
+      open: 2,
+    })
+    expect(names.show(pass.states.names, { durations: true })).toMatchObject([
+      { total: 6, running: 1, completed: 3, failed: 1 },
+    ])
+    expect(failures.show(pass.states.failures, { limit: 5 }).groups).toMatchObject([{ count: 1 }])
+    const shown = lanes.show(pass.states.lanes, { limit: 100 })
+    expect(shown.segments.map(({ task, outcome }) => `${task} ${outcome}`)).toEqual([
+      '0 completed',
+      '1 failed',
+      '2 failed',
+      '3 lost',
+      '4 lost',
+      '1 completed',
+      '3 completed',
+      '5 running',
+    ])
+  })
+
+  it('chain: the snapshot of a forerunner serves, and a missing one is named', async () => {
+    const folder = tempFolder()
+    const first = writeRecord(folder, 'a.jsonl', line('SessionStarted'), done('a'))
+    await readViews(first, { snapshot: 'write' })
+    const resumed = line('SessionStarted', null, { resumed_from: 'a.jsonl' })
+    const path = writeRecord(folder, 'b.jsonl', resumed, done('b'))
+    const views = await readViews(path)
+    expect(views).toMatchObject({ bytesRead: statSync(path).size, missing: null })
+    expect(views.pass.counts.totals.completed).toBe(2)
+    rmSync(first)
+    const alone = await readViews(path)
+    expect(alone).toMatchObject({ missing: 'a.jsonl', files: [path] })
+    expect(alone.pass.counts.totals.completed).toBe(1)
+  })
+})
+
+function replaced(view: Buffer, from: string, to: string): Buffer {
+  const at = view.indexOf(from)
+  expect(at).toBeGreaterThan(0)
+  return Buffer.concat([view.subarray(0, at), Buffer.from(to), view.subarray(at + from.length)])
+}

@@ -1,0 +1,97 @@
+import { expect, it } from 'vitest'
+import type { ViewEvent } from '../../src/views/panel.ts'
+import { lanes, type LanesState } from '../../src/views/panels/lanes.ts'
+import { Pass } from '../../src/views/pass.ts'
+import { viewEvent } from './view-event.ts'
+
+const started = (uid: string, time: number, worker = 'n1/local/w1'): ViewEvent =>
+  viewEvent('TaskStarted', uid, {
+    event_time: time,
+    node_id: 'n1',
+    attributes: { worker_id: worker },
+  })
+const ended = (uid: string, time: number, type = 'TaskCompleted'): ViewEvent =>
+  viewEvent(type, uid, { event_time: time })
+
+function lanesOver(events: Iterable<ViewEvent>, mostSegments?: number): LanesState {
+  const pass = new Pass({ lanes })
+  if (mostSegments !== undefined) Object.assign(pass.states.lanes, { mostSegments })
+  for (const event of events) pass.take(event)
+  return pass.states.lanes
+}
+
+it('lanes: each attempt is a segment of its worker, with its own end', () => {
+  const again = { worker_id: 'n1/local/w2', node_id: 'n1' }
+  const state = lanesOver([
+    started('a', 10),
+    viewEvent('tutti.TaskAttempt', 'a', { event_time: 12, retry_at: 15 }),
+    viewEvent('tutti.AttemptStarted', 'a', { event_time: 16, ...again }),
+    started('b', 17),
+    ended('a', 20, 'TaskFailed'),
+    viewEvent('TaskCompleted', 'never-started', { event_time: 30 }),
+  ])
+  const shown = lanes.show(state, { limit: 10 })
+  expect(shown).toMatchObject({ level: 0, onlyCoarse: 0, isCut: false })
+  expect(shown.segments).toEqual([
+    { lane: 0, task: 0, start: 10, end: 12, outcome: 'retried' },
+    { lane: 1, task: 0, start: 16, end: 20, outcome: 'failed' },
+    { lane: 0, task: 1, start: 17, end: 30, outcome: 'running' },
+  ])
+  const common = { backend: 'local', nodeId: 'n1' }
+  expect(shown.lanes).toEqual([
+    { id: 'n1/local/w1', ...common, segments: 2, failed: 1, busySeconds: 2 },
+    { id: 'n1/local/w2', ...common, segments: 1, failed: 1, busySeconds: 4 },
+  ])
+  expect(lanes.show(state, { from: 13, to: 16, limit: 10 }).segments).toHaveLength(1)
+})
+
+function* manyTasks(count: number): Generator<ViewEvent> {
+  for (let at = 0; at < count; at++) {
+    yield started(`t${at}`, at, `n1/local/w${at % 2}`)
+    yield ended(`t${at}`, at + 0.5, at % 10 === 0 ? 'TaskFailed' : 'TaskCompleted')
+  }
+}
+
+it('lanes: a wider range gets a coarser level, whose cells sum all segments', () => {
+  const state = lanesOver(manyTasks(1000))
+  expect(lanes.show(state, { limit: 1000 }).segments).toHaveLength(1000)
+  expect(lanes.show(state, { from: 100, to: 109, limit: 10 })).toMatchObject({ level: 0 })
+  for (const [limit, level] of [
+    [100, 1],
+    [10, 2],
+    [2, 3],
+  ] as const) {
+    const shown = lanes.show(state, { limit })
+    const sum = (key: 'segments' | 'failed' | 'busySeconds') =>
+      shown.cells.reduce((total, cell) => total + cell[key], 0)
+    expect(shown.level).toBe(level)
+    expect([sum('segments'), sum('failed'), sum('busySeconds')]).toEqual([1000, 100, 500])
+    expect(shown.cells.every(({ start, end, lane }) => end > start && lane < 2)).toBe(true)
+  }
+  expect(lanes.show(state, { limit: 1 })).toMatchObject({ isCut: true, cells: [] })
+})
+
+it('lanes: beyond the limit the oldest segments are only coarse, and it says so', () => {
+  const events = [started('long', 0), ...manyTasks(10_000), ended('long', 20_000)]
+  const state = lanesOver(events, 5000)
+  const recent = lanes.show(state, { from: 9000, limit: 10_000 })
+  expect(recent).toMatchObject({ level: 0, onlyCoarse: 8190 })
+  // What ran all the time is there, too.
+  expect(recent.segments.find(({ task }) => task === 0)).toMatchObject({ start: 0, end: 20_000 })
+  const all = lanes.show(state, { limit: 10_000 })
+  expect(all.level).toBe(1)
+  expect(all.cells.reduce((total, { segments }) => total + segments, 0)).toBe(10_001)
+})
+
+it('lanes: a segment takes at most 40 bytes, all levels included', () => {
+  const count = 40_960
+  const state = lanesOver(manyTasks(count))
+  const bytes = (value: unknown): number => {
+    if (ArrayBuffer.isView(value)) return value.byteLength
+    if (typeof value !== 'object' || value === null) return 0
+    return Object.values(value).reduce((sum: number, part) => sum + bytes(part), 0)
+  }
+  // The first block of every column of a coarse level is for up to 65,536 segments.
+  const firstBlocks = 6 * 4096 * 36
+  expect(bytes(state) - firstBlocks).toBeLessThanOrEqual(40 * count)
+})
