@@ -70,6 +70,8 @@ export type TaskReport =
       readonly error: unknown
       /** The task's own code threw the error: it is no sign of a lost worker. */
       readonly isThrown?: true
+      /** Another attempt would fail as well: the task ends, whatever its `retries` say. */
+      readonly isFinal?: true
       readonly facts?: AttemptFacts
     }
   | {

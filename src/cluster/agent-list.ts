@@ -7,7 +7,6 @@ import { type BrokerOptions, resolveBrokerOptions } from './cluster-options.ts'
 import { AgentDirectory } from './driver/agent-directory.ts'
 import { deriveKeys } from './wire/envelope.ts'
 import type { Announcement } from './wire/messages.ts'
-import { protocolVersion } from './wire/subjects.ts'
 
 export interface AgentList {
   readonly agents: readonly Announcement[]
@@ -34,9 +33,7 @@ export async function findAgents(
     const agents = directory.agents.map(({ announcement }) => announcement)
     return {
       agents: agents.toSorted((a, b) => (a.name < b.name ? -1 : 1)),
-      unusable: directory.otherVersions.map(
-        (theirs) => `an agent speaks protocol ${theirs}, this one speaks ${protocolVersion}`,
-      ),
+      unusable: directory.unusable,
     }
   } finally {
     await broker.close()

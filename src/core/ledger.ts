@@ -281,10 +281,10 @@ export class Ledger implements TaskHolder {
   }
 
   #fail(entry: Entry, moment: Moment, report: FailReport): void {
-    const { error, facts } = report
+    const { error, facts, isFinal } = report
     if (isWorkerLoss(report)) entry.workersLost++
     const isPoison = isPoisonous(entry.workersLost)
-    const decision = isPoison ? noRetry : this.#decideRetry(entry, error)
+    const decision = isPoison || isFinal === true ? noRetry : this.#decideRetry(entry, error)
     if (decision.kind === 'retry' && entry.work !== null) {
       return this.#retry(entry, entry.work, moment, { error, delaySeconds: decision.delaySeconds })
     }

@@ -8,6 +8,7 @@ import { ClusterBackend } from '../../src/cluster/cluster-backend.ts'
 import type { BrokerOptions } from '../../src/cluster/cluster-options.ts'
 import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
+import { runCommand } from '../cli/run-command.ts'
 import { startAgentOf } from './agents.ts'
 import { work } from './fixtures/cluster-tasks.ts'
 import { freePort, RestartableServer, type ServerOptions } from './restartable-server.ts'
@@ -82,6 +83,30 @@ describe('the broker is reached', () => {
       code: 'BrokerUnavailableError',
       message: expect.stringMatching(/authorization/i) as string,
     })
+  })
+
+  it('with a user, but not with another token than the agents that are there', async () => {
+    const server = await startServer({
+      authorization: 'authorization { users: [{ user: "ann", password: "a long password" }] }',
+    })
+    const passwordFile = join(server.folder, 'password')
+    writeFileSync(passwordFile, 'a long password\n', { mode: 0o600 })
+    const wrong = join(server.folder, 'wrong')
+    writeFileSync(wrong, 'the token of another cluster\n', { mode: 0o600 })
+    const user = ['--user', 'ann', '--password-file', passwordFile]
+    const withWrong = ['--connect', server.url, '--token-file', wrong, ...user]
+    await startAgentOf(server.url, server.folder, 'right', '--cores', '1', ...user)
+    const listed = await runCommand('--json', 'agents', ...withWrong)
+    expect(JSON.parse(listed.stdout)).toEqual({
+      agents: [],
+      unusable: ['an agent announces itself with another token'],
+    })
+    const end = await runCommand('agent', ...withWrong, '--name', 'wrong', '--cores', '1')
+    expect(end.stderr).toMatch(
+      /TokenMismatchError {2}agent "wrong" has another token .*127\.0\.0\.1/,
+    )
+    expect(end.code).toBe(3)
+    await expectWork(server, user, { user: 'ann', passwordFile })
   })
 
   it('with the seed of an NKey in a file', async () => {

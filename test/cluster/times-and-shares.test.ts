@@ -1,14 +1,16 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
+import { connect } from '@nats-io/transport-node'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { startAgent, type StartAgentOptions } from '../../src/cluster/agent/agent-options.ts'
 import { connectToNats } from '../../src/cluster/broker/nats.ts'
-import { deriveKeys, open } from '../../src/cluster/wire/envelope.ts'
+import { deriveKeys, noHeader, open, seal } from '../../src/cluster/wire/envelope.ts'
 import type { EndsMessage, WireCompletion } from '../../src/cluster/wire/messages.ts'
-import { sessionSubjects } from '../../src/cluster/wire/subjects.ts'
+import { announcementSubject, sessionSubjects } from '../../src/cluster/wire/subjects.ts'
 import { processLog } from '../../src/foundation/log.ts'
 import { type Clock, sleep, systemClock } from '../../src/foundation/clock.ts'
+import { messageOf } from '../../src/foundation/errors.ts'
 import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
 import { startProgram } from '../cli/run-command.ts'
@@ -176,6 +178,47 @@ describe('agents that are shared', () => {
 })
 
 describe('a task that no agent can run', () => {
+  it('fails once, whatever its retries, and says why no agent that is there runs it', async () => {
+    const cluster = await startTestCluster()
+    await startAgentHere(cluster, { name: 'plain' })
+    await startAgentHere(cluster, { name: 'slow', labels: { disk: 'slow' } })
+    const client = await connect({ servers: cluster.server.url, token })
+    onTestFinished(() => client.close())
+    const key = deriveKeys('another token', '').toDriver
+    const other = seal(key, announcementSubject, noHeader, null)
+    const announce = setInterval(() => client.publish(announcementSubject, other), 100)
+    onTestFinished(() => clearInterval(announce))
+    const largestNode = { cores: 64, labels: { disk: 'fast' } }
+    const warnings: string[] = []
+    const log = { warn: (code: string): void => void warnings.push(code) }
+    const backend = await cluster.connect({ agentTimeoutSeconds: 1, largestNode, log })
+    await eventually(() => {
+      expect(backend.nodes).toHaveLength(2)
+      expect(warnings).toContain('MessageRefused')
+    })
+    const session = new Session([backend])
+    onTestFinished(() => session.close())
+    const telemetry = await session.startTelemetry()
+    const attempts: unknown[] = []
+    telemetry.subscribe((event) => {
+      if (event.event_type === 'tutti.TaskAttempt') attempts.push(event)
+    })
+    const begun = join(cluster.folder, 'begun')
+    const task = (resources: object): ComputeTask<unknown> =>
+      new ComputeTask({ function: work, args: [begun, 'x', 0], resources, retries: 3 })
+    const [labelled, large] = [task({ labels: { disk: 'fast' } }), task({ cores: 64 })]
+    await session.submitTasks([labelled, large])
+    await session.waitTasks([labelled, large])
+    await telemetry.flush()
+    expect(attempts).toEqual([])
+    expect(labelled.error?.cause).toMatchObject({ code: 'NoAgentError' })
+    const message = messageOf(labelled.error?.cause)
+    expect(message).toContain('agent "plain" does not have the label disk=fast')
+    expect(message).toContain('agent "slow" does not have the label disk=fast')
+    expect(message).toContain('an agent announces itself with another token')
+    expect(messageOf(large.error?.cause)).toMatch(/agent "plain" has \d+ cores/)
+  })
+
   it('waits for one with its labels, then fails and says what was looked for', async () => {
     const cluster = await startTestCluster()
     await startAgentHere(cluster, { name: 'plain' })

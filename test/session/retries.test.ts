@@ -102,6 +102,16 @@ describe('retries', () => {
     expect(backend.jobs).toHaveLength(2)
   })
 
+  it('retries: none after a failure that the backend calls final', async () => {
+    const { session, backend } = await openSession()
+    const task = quick({ retries: 3 })
+    await session.submitTasks([task])
+    const error = new Error('nobody can run it')
+    backend.report(backend.jobOf(task), { kind: 'fail', error, isFinal: true })
+    expect((await rejection(task)).cause).toBe(error)
+    expect(backend.jobs).toHaveLength(1)
+  })
+
   it('retries: TaskStarted belongs to the first attempt that runs', async () => {
     const { session, backend, eventsOf } = await openSession()
     const task = quick({ retries: 1 })

@@ -32,11 +32,11 @@ import { ArrivingSpecs } from './arriving-specs.ts'
 import { DriverBeats } from './driver-beats.ts'
 import { EndsOutbox } from './ends-outbox.ts'
 import { HeldAttempt } from './held-attempt.ts'
-import { SessionFolder } from './session-folder.ts'
 import { SessionModules } from './session-modules.ts'
 import { SessionReports } from './session-reports.ts'
 import { SessionStream } from './session-stream.ts'
 import type { UnpackedBundles } from './unpacked-bundles.ts'
+import { SessionFolder } from './work-folder.ts'
 
 export interface AgentSessionOptions {
   readonly attach: Attach

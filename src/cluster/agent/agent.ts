@@ -5,11 +5,11 @@ import { hostname } from 'node:os'
 import type { Backend } from '../../backends/backend.ts'
 import type { ResourceSample, ResourceSampler } from '../../backends/sampling/sampler.ts'
 import type { Clock } from '../../foundation/clock.ts'
-import { BackendError, messageOf } from '../../foundation/errors.ts'
+import { messageOf } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
 import { version } from '../../foundation/version.ts'
 import type { TaskSpec } from '../../tasks/spec.ts'
-import { type Broker, type BrokerMessage, NoResponderError } from '../broker/broker.ts'
+import type { Broker, BrokerMessage } from '../broker/broker.ts'
 import {
   Challenges,
   deriveKeys,
@@ -30,12 +30,12 @@ import type {
   Detached,
   NodeFacts,
   Offer,
-  Ping,
   Pong,
   SampleRequest,
 } from '../wire/messages.ts'
 import { agentSubject, announcementSubject, discoverySubject } from '../wire/subjects.ts'
 import { AgentSession } from './agent-session.ts'
+import { claimName, TokenCheck } from './start-checks.ts'
 import type { UnpackedBundles } from './unpacked-bundles.ts'
 
 export interface AgentOptions {
@@ -61,8 +61,8 @@ const announceEveryTicks = 4
 const aheadSeconds = 0.05
 const fedSeconds = 0.02
 const mostAhead = 4000
-/** How often an agent of the same name is asked for that does not answer. */
-const mostClaims = 3
+/** How often strangers are answered at most: by another token or version they learn why. */
+const strangerMs = 1000
 
 export class Agent {
   readonly name: string
@@ -88,14 +88,17 @@ export class Agent {
   #isDraining = false
   #cancelTick: () => void = () => {}
   #closing: Promise<void> | null = null
+  #tokenCheck: TokenCheck | null = null
+  #strangerAtMs = -Infinity
 
   /** Rejects with `BackendError` when the name is taken. */
   static async start(options: AgentOptions): Promise<Agent> {
     const agent = new Agent(options)
-    await agent.#claimName()
+    await claimName(options.broker, agent.#keys, options.name)
     agent.#subscribe()
     agent.#tick()
     agent.#announce()
+    agent.#checkToken()
     return agent
   }
 
@@ -106,7 +109,7 @@ export class Agent {
     this.#keys = deriveKeys(options.token, '')
   }
 
-  /** Resolves when it has left the cluster. */
+  /** Resolves when it has left the cluster; rejects when it leaves because its token is wrong. */
   get left(): Promise<void> {
     return this.#left.promise
   }
@@ -129,6 +132,7 @@ export class Agent {
   async #closeOnce(): Promise<void> {
     this.#isDraining = true
     this.#cancelTick()
+    this.#tokenCheck?.close()
     const sessions = [...this.#sessions.values()]
     await Promise.allSettled(sessions.map((session) => session.end('agent closed', true)))
     this.#announce('gone')
@@ -139,25 +143,6 @@ export class Agent {
     rmSync(this.#options.folder, { recursive: true, force: true })
     await this.#options.broker.close()
     this.#left.resolve()
-  }
-
-  /** One that does not answer, because it is stopped, still has its subscription. */
-  async #claimName(): Promise<void> {
-    const { broker, name } = this.#options
-    const subject = agentSubject(name)
-    const ping = seal(this.#keys.toAgent, subject, noHeader, { kind: 'ping' } satisfies Ping)
-    for (let asked = 0; asked < mostClaims; asked++) {
-      try {
-        await broker.request(subject, ping, 1000)
-        break
-      } catch (error) {
-        if (error instanceof NoResponderError) return
-      }
-    }
-    throw new BackendError(`an agent named "${name}" is already connected to ${broker.url}`, {
-      code: 'AgentNameTakenError',
-      hint: 'Choose another name with --name.',
-    })
   }
 
   #subscribe(): void {
@@ -173,8 +158,25 @@ export class Agent {
     )
   }
 
+  #checkToken(): void {
+    // Whoever does not wait for the end still closes it.
+    this.#left.promise.catch(() => {})
+    this.#tokenCheck = new TokenCheck({
+      ...this.#options,
+      keys: this.#keys,
+      onMismatch: (error) => {
+        this.#left.reject(error)
+        void this.close()
+      },
+    })
+  }
+
   #takeDiscovery({ subject, data }: BrokerMessage): void {
-    if (this.#open(subject, data) !== null) this.#announce()
+    const nowMs = this.#options.clock.monotonicMs()
+    const isKnown = this.#open(subject, data) !== null
+    if (!isKnown && nowMs - this.#strangerAtMs < strangerMs) return
+    if (!isKnown) this.#strangerAtMs = nowMs
+    this.#announce()
   }
 
   #open(subject: string, data: Uint8Array): { epoch: number; payload: unknown } | null {
@@ -199,6 +201,7 @@ export class Agent {
     const receivedMs = this.#options.clock.monotonicMs()
     const opened = this.#open(message.subject, message.data)
     if (opened === null) return
+    this.#tokenCheck?.close()
     const request = opened.payload as AgentRequest
     const header = { ...noHeader, epoch: opened.epoch }
     const respond = (answer: unknown): void =>

@@ -1,6 +1,10 @@
-/** The folder of one start of an agent. What starts that were killed have left is removed. */
+/**
+ * The folder of one start of an agent, and those of sessions in it. What starts that were killed
+ * have left is removed.
+ */
 
 import {
+  existsSync,
   mkdirSync,
   mkdtempSync,
   readdirSync,
@@ -14,6 +18,7 @@ import { dirname, join, resolve } from 'node:path'
 import { errnoOf, messageOf, ValueError } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
 import { identityOf, isProcessAlive } from '../../runtime/process-group.ts'
+import { inWorkDir, type TaskSpec } from '../../tasks/spec.ts'
 import { toToken } from '../wire/subjects.ts'
 
 /** The name says whose it is: no folder is ever there without its owner. */
@@ -105,4 +110,28 @@ function placeOf(): string {
     // Not on Linux.
   }
   return toToken(`${hostname()} ${namespace}`)
+}
+
+/** Where programs of a session run: its folder if this node has it, else one that is removed. */
+export class SessionFolder {
+  readonly #substitute: string
+  #isCreated = false
+
+  constructor(substitute: string) {
+    this.#substitute = substitute
+  }
+
+  /** The spec with a folder of this node; `wanted` is that of a session that named none. */
+  place(spec: TaskSpec, wanted: string): TaskSpec {
+    if (spec.kind !== 'program') return spec
+    const folder = spec.workDir ?? wanted
+    if (existsSync(folder)) return inWorkDir(spec, folder)
+    if (!this.#isCreated) mkdirSync(this.#substitute, { recursive: true })
+    this.#isCreated = true
+    return inWorkDir(spec, this.#substitute)
+  }
+
+  remove(): void {
+    if (this.#isCreated) rmSync(this.#substitute, { recursive: true, force: true })
+  }
 }

@@ -10,10 +10,16 @@ import {
   open,
   seal,
   VersionMismatchError,
+  WrongSignatureError,
   noHeader,
 } from '../wire/envelope.ts'
 import type { AgentRequest, Announcement, Pong } from '../wire/messages.ts'
-import { agentSubject, announcementSubject, discoverySubject } from '../wire/subjects.ts'
+import {
+  agentSubject,
+  announcementSubject,
+  discoverySubject,
+  protocolVersion,
+} from '../wire/subjects.ts'
 import { ClockOffset } from './clock-offset.ts'
 
 /** An agent that has announced itself. */
@@ -64,7 +70,9 @@ export class AgentDirectory {
   readonly #unsubscribe: (() => void)[]
   #audibleSinceMs: number
   #tickedMs: number
-  readonly #otherVersions = new Set<number>()
+  /** When agents of other versions of the protocol, or with another token, were heard last. */
+  readonly #otherVersions = new Map<number, number>()
+  #otherTokenMs = -Infinity
   #refusedMessages = 0
   #cancelTick: () => void = () => {}
   #isClosed = false
@@ -88,9 +96,17 @@ export class AgentDirectory {
     return [...this.#agents.values()]
   }
 
-  /** Signed announcements of other versions of the protocol, which cannot be read. */
-  get otherVersions(): readonly number[] {
-    return [...this.#otherVersions]
+  /** Why agents that announce themselves cannot be used. */
+  get unusable(): readonly string[] {
+    const { clock, lossSeconds } = this.#options
+    const sinceMs = clock.monotonicMs() - lossSeconds * 1000
+    const versions = [...this.#otherVersions].filter(([, heardMs]) => heardMs >= sinceMs)
+    return [
+      ...versions.map(
+        ([theirs]) => `an agent speaks protocol ${theirs}, this one speaks ${protocolVersion}`,
+      ),
+      ...(this.#otherTokenMs >= sinceMs ? ['an agent announces itself with another token'] : []),
+    ]
   }
 
   /** Silence counts since the broker can be reached and this process was not stopped. */
@@ -189,11 +205,14 @@ export class AgentDirectory {
   }
 
   #refuse(error: unknown): void {
+    const nowMs = this.#options.clock.monotonicMs()
     if (error instanceof VersionMismatchError) {
-      if (this.#otherVersions.has(error.theirs)) return
-      this.#otherVersions.add(error.theirs)
+      const isKnown = this.#otherVersions.has(error.theirs)
+      this.#otherVersions.set(error.theirs, nowMs)
+      if (isKnown) return
       return this.#options.log.warn('VersionMismatchError', `an agent: ${messageOf(error)}`)
     }
+    if (error instanceof WrongSignatureError) this.#otherTokenMs = nowMs
     if (this.#refusedMessages++ > 0) return
     const text = `an announcement was refused: ${messageOf(error)}; further ones are counted`
     this.#options.log.warn('MessageRefused', text)

@@ -75,7 +75,10 @@ export class DriverSession implements Connection {
     const { stream: bucket } = this.#subjects
     this.#modules = options.modules === 'bundle' ? new SentModules(store, bucket, clock) : null
     this.#sender = new JobSender({ jobs: this.#jobs, broker, bucket, modules: this.#modules })
-    this.#noAgents = new NoAgentWatch(this.#jobs, broker.url, options.agentTimeoutSeconds)
+    this.#noAgents = new NoAgentWatch(this.#jobs, options.directory, {
+      url: broker.url,
+      timeoutSeconds: options.agentTimeoutSeconds,
+    })
     this.#ends = new EndReceiver({
       key: this.#keys.toDriver,
       subjects: this.#subjects,
@@ -119,7 +122,7 @@ export class DriverSession implements Connection {
       if (this.#releasing !== null) {
         this.#jobs.end(one, { kind: 'cancel', reason: 'backend closed' }, null)
       } else if (this.#failure !== null) {
-        this.#jobs.end(one, { kind: 'fail', error: this.#failure }, null)
+        this.#jobs.end(one, { kind: 'fail', error: this.#failure, isFinal: true }, null)
       } else if (!this.#isReady || !this.#continueEarlier(one)) this.#jobs.placement.push(one)
     }
     // At once: a session submits what it has in one call.
@@ -203,7 +206,8 @@ export class DriverSession implements Connection {
     this.#agents.close()
     this.#stop()
     this.#jobs.placement.takeAll()
-    for (const one of this.#jobs.all) this.#jobs.end(one, { kind: 'fail', error }, null)
+    const report = { kind: 'fail', error, isFinal: true } as const
+    for (const one of this.#jobs.all) this.#jobs.end(one, report, null)
   }
 
   #stop(): void {

@@ -83,6 +83,9 @@ class RefusedMessageError extends Error {
   override readonly name = 'RefusedMessageError'
 }
 
+/** Of a sender with another token, or of one that altered a message. */
+export class WrongSignatureError extends RefusedMessageError {}
+
 /** Another version of the protocol on the other side. */
 export class VersionMismatchError extends BackendError {
   readonly ours: number
@@ -128,7 +131,7 @@ export function open(key: Key, subject: string, data: Uint8Array): OpenedMessage
   if (message.length < payloadStart) throw new RefusedMessageError('it is too short')
   const given = message.subarray(macStart, headerStart)
   if (!timingSafeEqual(given, sign(key, subject, message))) {
-    throw new RefusedMessageError('its signature is wrong')
+    throw new WrongSignatureError('its signature is wrong')
   }
   const version = message[0] ?? 0
   if (version !== protocolVersion) throw new VersionMismatchError(protocolVersion, version)
