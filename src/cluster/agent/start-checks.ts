@@ -1,4 +1,4 @@
-/** What an agent finds out when it starts: is its name free, and its token that of the others? */
+/** What an agent checks at its start: its name is free, its token is that of the others. */
 
 import type { Clock } from '../../foundation/clock.ts'
 import { BackendError } from '../../foundation/errors.ts'
