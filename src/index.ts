@@ -111,6 +111,8 @@ export type { CurrentTask, TaskHost, TaskUpdate } from './foundation/task-contex
 export { Session } from './session/session.ts'
 export type {
   CloseOptions,
+  ResumedRecord,
+  ResumeOptions,
   SessionOptions,
   SessionTelemetryOptions,
   WaitOptions,

@@ -8,7 +8,7 @@ import type { EventLine } from './format.ts'
 import { readBatches } from './reader.ts'
 
 /** The attribute of SessionStarted with the file name of the record that was resumed. */
-const resumedFrom = 'resumed_from'
+export const resumedFrom = 'resumed_from'
 
 export interface RecordChain {
   /** Absolute paths, the oldest first; the last one is the file that was asked for. */
@@ -38,7 +38,7 @@ export async function findChain(path: string): Promise<RecordChain> {
 }
 
 /** The event that opens a record; `null` when its first lines do not have it. */
-async function readSessionStart(path: string): Promise<EventLine | null> {
+export async function readSessionStart(path: string): Promise<EventLine | null> {
   for await (const batch of readBatches(path)) {
     for (const line of batch) {
       if (line.section === 'event' && line.event_type === 'SessionStarted') return line

@@ -1,6 +1,7 @@
 /** The system calls behind a checkpoint: folders, files, syncs, and what their errors mean. */
 
-import { closeSync, constants, fdatasync, fsyncSync, mkdirSync, openSync } from 'node:fs'
+import { closeSync, constants, fdatasync, fsyncSync, ftruncateSync, mkdirSync } from 'node:fs'
+import { openSync } from 'node:fs'
 import { statSync, writeSync } from 'node:fs'
 import { dirname, join, resolve } from 'node:path'
 import { promisify } from 'node:util'
@@ -15,6 +16,7 @@ export interface FileOperations {
   /** Returns how many of the `length` bytes from `offset` were written; may be fewer. */
   write(fd: number, bytes: Uint8Array, offset: number, length: number): number
   fdatasync(fd: number): Promise<void>
+  truncate(fd: number, length: number): void
   close(fd: number): void
 }
 
@@ -22,6 +24,7 @@ export const nodeFiles: FileOperations = {
   open: openSync,
   write: writeSync,
   fdatasync: promisify(fdatasync),
+  truncate: ftruncateSync,
   close: closeSync,
 }
 

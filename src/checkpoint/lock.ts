@@ -3,6 +3,7 @@
 import { constants, closeSync, fstatSync, linkSync, openSync, readSync } from 'node:fs'
 import { readFileSync, renameSync, unlinkSync, writeFileSync } from 'node:fs'
 import { hostname } from 'node:os'
+import { join } from 'node:path'
 import { CheckpointError, errnoOf } from '../foundation/errors.ts'
 import { newUuid } from '../foundation/ids.ts'
 import { expectObject } from '../foundation/options.ts'
@@ -23,6 +24,10 @@ export interface CheckpointLock {
   /** Idempotent; never throws; does not remove a lock that another process has taken over. */
   release(): void
 }
+
+/** One lock for all checkpoints of a session in a folder. */
+export const lockPathOf = (folder: string, sessionId: string): string =>
+  join(folder, `${sessionId}.telemetry.lock`)
 
 /** How often a lock may disappear between the attempt to create it and the look at its holder. */
 const mostAttempts = 100

@@ -3,7 +3,6 @@
  * not interpret what it writes.
  */
 
-import { join } from 'node:path'
 import { CheckpointError, errnoOf, messageOf } from '../foundation/errors.ts'
 import type { Clock } from '../foundation/clock.ts'
 import type { Log } from '../foundation/log.ts'
@@ -18,7 +17,7 @@ import {
   syncFolder,
   writeSome,
 } from './files.ts'
-import { acquireLock, type CheckpointLock } from './lock.ts'
+import { acquireLock, type CheckpointLock, lockPathOf } from './lock.ts'
 import { PendingLines } from './pending-lines.ts'
 
 export interface CheckpointWriterOptions {
@@ -29,6 +28,10 @@ export interface CheckpointWriterOptions {
   readonly log: Log
   /** A flushed line survives a killed process (`os`, default), or also power loss (`fsync`). */
   readonly durability?: 'os' | 'fsync'
+  /** The session's lock, if it is held already. `close` releases it. */
+  readonly lock?: CheckpointLock | null
+  /** Called before lines go to the file: what they speak of can be written first. */
+  readonly beforeWrite?: () => void
   /** Called when writing fails for the first time since it last worked. May call `append`. */
   readonly onDegraded?: (facts: { errno: string; lines_pending: number }) => void
   /** Called when all kept lines are on file; `lost` lines were dropped. May call `append`. */
@@ -80,13 +83,13 @@ export class CheckpointWriter implements AsyncDisposable {
     const { clock, files, sessionId } = resolved
     this.#options = resolved
     const folder = createFolder(resolved.folder)
-    this.#lock = acquireLock(join(folder, `${sessionId}.telemetry.lock`))
+    this.#lock = resolved.lock ?? acquireLock(lockPathOf(folder, sessionId))
     try {
       const file = createCheckpointFile(files, folder, sessionId, clock.now())
       this.path = file.path
       this.#fd = file.fd
     } catch (error) {
-      this.#lock.release()
+      if (resolved.lock === null) this.#lock.release()
       throw error
     }
     if (resolved.durability === 'fsync') {
@@ -192,6 +195,7 @@ export class CheckpointWriter implements AsyncDisposable {
   #drain(which: 'chunks' | 'all', when: 'if due' | 'now' = 'if due'): void {
     if (this.#isWriting || this.#isClosed || !this.#isDue(when)) return
     this.#isWriting = true
+    this.#attempt(this.#options.beforeWrite)
     const before = this.#written
     // `onRecovered` is called once per episode, and the lines that it appends are written too.
     while (this.#writePending(which) && this.#endEpisode()) which = 'all'
@@ -280,6 +284,8 @@ interface ResolvedWriterOptions {
   readonly clock: Clock
   readonly log: Log
   readonly durability: 'os' | 'fsync'
+  readonly lock: CheckpointLock | null
+  readonly beforeWrite: () => void
   readonly onDegraded: NonNullable<CheckpointWriterOptions['onDegraded']>
   readonly onRecovered: NonNullable<CheckpointWriterOptions['onRecovered']>
   readonly files: FileOperations
@@ -289,6 +295,7 @@ interface ResolvedWriterOptions {
 /** Fills in the defaults; throws `ValueError` for a value out of range. */
 function resolveWriterOptions(options: CheckpointWriterOptions): ResolvedWriterOptions {
   const { clock, log, durability = 'os', onDegraded = () => {}, onRecovered = () => {} } = options
+  const { lock = null, beforeWrite = () => {} } = options
   const { files = nodeFiles, maxPendingLines = 50_000, maxPendingBytes = 16 * 2 ** 20 } = options
   if (durability !== 'os' && durability !== 'fsync') {
     throw invalid('durability', '"os" or "fsync"', durability)
@@ -300,6 +307,8 @@ function resolveWriterOptions(options: CheckpointWriterOptions): ResolvedWriterO
     clock,
     log,
     durability,
+    lock,
+    beforeWrite,
     onDegraded,
     onRecovered,
     files,

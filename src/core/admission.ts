@@ -10,7 +10,8 @@ import { notAnArray } from '../foundation/options.ts'
 import { Fifo } from '../runtime/fifo.ts'
 import { TurnBudget } from '../runtime/turn-budget.ts'
 import { Task } from '../tasks/task.ts'
-import type { BackendBinding } from './entry.ts'
+import type { BackendBinding, Entry } from './entry.ts'
+import { definitionHash } from '../tasks/definition-hash.ts'
 import type { Ledger } from './ledger.ts'
 import {
   alreadySubmitted,
@@ -35,6 +36,14 @@ export interface AdmissionParts {
   readonly bindings: readonly BackendBinding[]
 }
 
+/** What an earlier run knows of tasks. */
+export interface EarlierRun {
+  /** Why a task may not be submitted, or `null`. */
+  problemOf(task: AnyTask): Problem | null
+  /** Ends a task as the earlier run did; `false`: it has to run. */
+  end(entry: Entry): boolean
+}
+
 /** What passed the check. `tasks` may be longer while the last of them is being routed. */
 interface Accepted {
   readonly tasks: AnyTask[]
@@ -42,6 +51,8 @@ interface Accepted {
 }
 
 export class Admission {
+  /** Set before the first submission. */
+  earlier: EarlierRun | null = null
   readonly #parts: AdmissionParts
   readonly #budget: TurnBudget
   /** Submissions that wait until those before them are opened. */
@@ -158,13 +169,14 @@ export class Admission {
     // Before routing: a backend may throw, and then the claim is withdrawn with the others.
     accepted.tasks.push(task)
     const found = route(task, bindings)
-    if ('binding' in found) {
+    const changed = this.earlier?.problemOf(task) ?? null
+    if ('binding' in found && changed === null) {
       accepted.targets.push(found.binding)
       return null
     }
     accepted.tasks.pop()
     ledger.withdraw(task, null)
-    return found.problem
+    return 'binding' in found ? changed : found.problem
   }
 
   #startNext(): void {
@@ -177,15 +189,30 @@ export class Admission {
   #open({ tasks, targets }: Accepted, from: number, most: number): number {
     const { ledger } = this.#parts
     const until = Math.min(from + most, tasks.length)
-    const entries = []
+    const entries: Entry[] = []
     for (let at = from; at < until; at++) {
       const task = tasks[at]
       const target = targets[at]
-      if (task !== undefined && target !== undefined) entries.push(ledger.open(task, target))
+      if (task === undefined || target === undefined) continue
+      if (this.earlier === null) entries.push(ledger.open(task, target))
+      else this.#openAgain(task, target, this.earlier, entries)
     }
     this.#budget.spend(until - from)
     ledger.submit(entries)
     return until - from
+  }
+
+  /** Deferred first: a task that an earlier run has done ends before it has any work. */
+  #openAgain(task: AnyTask, target: BackendBinding, earlier: EarlierRun, entries: Entry[]): void {
+    const { ledger } = this.#parts
+    const entry = ledger.defer(task, {
+      executable: task.spec.executable,
+      definitionHash: () => definitionHash(task),
+      expected: { work: task, target },
+    })
+    if (earlier.end(entry)) return
+    ledger.dispatch(entry, task, target)
+    entries.push(entry)
   }
 
   /** Of a closed session no task stays open: the ledger cancels it at once. */

@@ -73,7 +73,12 @@ export interface ExpectedRoute {
 export type UndispatchedEnd =
   | Exclude<TaskReport, { readonly kind: 'start' | 'complete' }>
   /** Only a result that an earlier or equal task had can be one without running. */
-  | { readonly kind: 'reuse'; readonly value: unknown }
+  | {
+      readonly kind: 'reuse'
+      readonly value: unknown
+      /** It is kept beside the record of an earlier run. */
+      readonly isRecorded?: boolean
+    }
 
 /** A task whose attempt failed and whose next one has not begun. */
 export class WaitingRetry implements HasDeadline {
@@ -106,6 +111,8 @@ export class Entry implements Indexed, TaskHolder {
   /** The current attempt; reports of any other are late. `null` before the first. */
   job: Job | null = null
   attempt = 1
+  /** Higher than 1 if an earlier run has tried: retries are counted from here. */
+  firstAttempt = 1
   /** The wait for the next attempt; `null` while there is none. */
   retry: WaitingRetry | null = null
   workersLost = 0
@@ -162,7 +169,8 @@ export class Entry implements Indexed, TaskHolder {
 
 /** What all jobs of a session have in common. */
 export interface AttemptSession {
-  readonly sessionId: string
+  /** Changes only before the first of them. */
+  sessionId: string
   readonly workDir: string | null
 }
 

@@ -1,4 +1,4 @@
-/** The errors of tasks that fail or are canceled, whatever was thrown. */
+/** The errors of tasks that fail or are canceled, whatever was thrown or reported. */
 
 import type { AttemptFacts, TaskReport } from '../backends/backend.ts'
 import {
@@ -91,4 +91,11 @@ function isA<T>(value: unknown, errorClass: abstract new (...args: never[]) => T
   } catch {
     return false
   }
+}
+
+const reportKinds = new Set<unknown>(['start', 'complete', 'fail', 'cancel'])
+
+/** Backends of third parties are not all checked by a compiler. */
+export function expectReport({ kind }: { readonly kind: unknown }): void {
+  if (!reportKinds.has(kind)) throw new TypeError(`unknown kind of report: ${String(kind)}`)
 }

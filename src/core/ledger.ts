@@ -3,7 +3,6 @@
 import type { AnyTask, AttemptFacts, Connection, Job, TaskReport } from '../backends/backend.ts'
 import type { Clock } from '../foundation/clock.ts'
 import { BackendError, messageOf } from '../foundation/errors.ts'
-import { randomFraction } from '../foundation/ids.ts'
 import type { Log } from '../foundation/log.ts'
 import { AbortRegistry, abortReason } from '../runtime/abort-registry.ts'
 import { Deadlines } from '../runtime/deadlines.ts'
@@ -21,10 +20,10 @@ import {
   WaitingRetry,
   type Work,
 } from './entry.ts'
-import { factsOf, isPoisonous, isWorkerLoss, outputOf } from './failure.ts'
+import { expectReport, factsOf, isPoisonous, isWorkerLoss, outputOf } from './failure.ts'
 import { type FailReport, toCancelError, toPoisonError, toTaskError } from './failure.ts'
 import { type Ending, type LifecycleEmitter, nullEmitter } from './lifecycle-emitter.ts'
-import { decideRetry, type RetryDecision } from './retry-policy.ts'
+import { decideNext, type RetryDecision } from './retry-policy.ts'
 import { UidRegister } from './uid-register.ts'
 
 export interface LedgerParts extends AttemptSession {
@@ -38,9 +37,9 @@ export interface LedgerParts extends AttemptSession {
   readonly onAttemptEnded: (connection: Connection, job: Job) => void
 }
 
+type ReuseEnd = Extract<UndispatchedEnd, { readonly kind: 'reuse' }>
 const noEnding: Ending = Object.freeze({})
-const noRetry: RetryDecision = Object.freeze({ kind: 'end' })
-
+const noRetry: RetryDecision = { kind: 'end' }
 export class Ledger implements TaskHolder {
   emitter: LifecycleEmitter = nullEmitter
   readonly #parts: LedgerParts
@@ -55,6 +54,16 @@ export class Ledger implements TaskHolder {
   constructor(parts: LedgerParts) {
     this.#parts = parts
     this.#retries = new Deadlines(parts.clock, ({ entry }) => this.#beginRetry(entry))
+  }
+
+  /** Whether a task was ever submitted. */
+  get isUsed(): boolean {
+    return !this.#uids.isEmpty
+  }
+
+  /** The session's id was not known at first. Only before the first submission. */
+  rename(sessionId: string): void {
+    this.#parts.sessionId = sessionId
   }
 
   /** Itself, as the holder of tasks that it has claimed and not opened. */
@@ -146,7 +155,13 @@ export class Ledger implements TaskHolder {
     between()
     if (end.kind === 'fail') this.#endFailed(entry, now, { error: end.error })
     else if (end.kind === 'cancel') this.#cancel(entry, now, end.reason)
-    else this.#complete(entry, now, { value: end.value, isReused: true })
+    else this.#reuse(entry, now, end)
+  }
+
+  #reuse(entry: Entry, now: Moment, { value, isRecorded = false }: ReuseEnd): void {
+    const reason = entry.cancelReason ?? this.#closeReason
+    if (reason !== null) this.#cancel(entry, now, reason)
+    else this.#complete(entry, now, { value, isReused: true, isRecorded })
   }
 
   /** Takes a backend's report. */
@@ -284,21 +299,13 @@ export class Ledger implements TaskHolder {
     const { error, facts, isFinal } = report
     if (isWorkerLoss(report)) entry.workersLost++
     const isPoison = isPoisonous(entry.workersLost)
-    const decision = isPoison || isFinal === true ? noRetry : this.#decideRetry(entry, error)
+    const mayGoOn = !isPoison && isFinal !== true
+    const decision = mayGoOn ? decideNext(entry, error, this.#parts.log) : noRetry
     if (decision.kind === 'retry' && entry.work !== null) {
       return this.#retry(entry, entry.work, moment, { error, delaySeconds: decision.delaySeconds })
     }
     const cause = isPoison ? toPoisonError(entry.workersLost, error) : error
     this.#endFailed(entry, moment, facts === undefined ? { error: cause } : { error: cause, facts })
-  }
-
-  #decideRetry({ task, attempt }: Entry, error: unknown): RetryDecision {
-    const decision = decideRetry(task.retryPolicy, { attempt, error }, randomFraction)
-    if ('problem' in decision) {
-      const text = `\`retries.if\` of task ${task.uid} failed, so it is not tried again`
-      this.#parts.log.warn('RetryConditionFailed', `${text}: ${messageOf(decision.problem)}`)
-    }
-    return decision
   }
 
   #endFailed(entry: Entry, moment: Moment, ending: Ending): void {
@@ -390,11 +397,4 @@ export class Ledger implements TaskHolder {
     const { clock } = this.#parts
     return { wallSeconds: clock.now(), monotonicMs: clock.monotonicMs() }
   }
-}
-
-const reportKinds = new Set<unknown>(['start', 'complete', 'fail', 'cancel'])
-
-/** Backends of third parties are not all checked by a compiler. */
-function expectReport({ kind }: { readonly kind: unknown }): void {
-  if (!reportKinds.has(kind)) throw new TypeError(`unknown kind of report: ${String(kind)}`)
 }

@@ -40,6 +40,8 @@ export interface Ending {
   readonly value?: unknown
   /** The value is that of an earlier or equal task. */
   readonly isReused?: boolean
+  /** The value is kept beside the record of an earlier run. */
+  readonly isRecorded?: boolean
 }
 
 /** Called for every change of every task, in order. Must not throw. */
@@ -72,6 +74,8 @@ export interface TelemetryEmitterParts {
   readonly sessionId: string
   /** Adds what tasks returned to TaskCompleted. */
   readonly keepResults: boolean
+  /** Keeps what a task returned for a later run. */
+  readonly keepValue: (uid: string, value: unknown) => void
 }
 
 const eventClasses = {
@@ -114,6 +118,8 @@ export class TelemetryEmitter implements LifecycleEmitter {
     if (event === 'TaskStarted') entry.isStartEmitted = true
     if (event === 'tutti.TaskAttempt') return this.#attemptFailed(entry, ending)
     if (event === 'tutti.AttemptStarted') return this.#attemptStarted(entry)
+    // Before the event: an end that is on file has its value on file.
+    if (event === 'TaskCompleted') this.#keepValue(entry, ending)
     const fields = {
       session_id,
       backend: entry.backend,
@@ -126,7 +132,7 @@ export class TelemetryEmitter implements LifecycleEmitter {
     }
     sink.emit(stampEvent(eventClasses[event], clock, fields))
     // The first attempt never began.
-    if (event === 'TaskStarted' && entry.attempt > 1) this.#attemptStarted(entry)
+    if (event === 'TaskStarted' && entry.attempt > entry.firstAttempt) this.#attemptStarted(entry)
   }
 
   noticed(backend: string, notice: Exclude<Notice, NodeNotice>): void {
@@ -154,6 +160,11 @@ export class TelemetryEmitter implements LifecycleEmitter {
   ): void {
     const { sink, clock, sessionId: session_id } = this.#parts
     sink.emit(stampEvent(eventClass, clock, { ...fields, session_id }))
+  }
+
+  /** What an earlier run has kept stays there. */
+  #keepValue({ task }: Entry, { value, isRecorded = false }: Ending): void {
+    if (this.#parts.keepResults && !isRecorded) this.#parts.keepValue(task.uid, value)
   }
 
   #attemptFailed(entry: Entry, { error }: Ending): void {

@@ -1,7 +1,11 @@
-/** Pure: whether a failed attempt is followed by another, and after which delay. */
+/** Whether a failed attempt is followed by another, and after which delay. */
 
+import { messageOf } from '../foundation/errors.ts'
+import { randomFraction } from '../foundation/ids.ts'
+import type { Log } from '../foundation/log.ts'
 import { isThenable } from '../foundation/promises.ts'
 import type { RetryPolicy } from '../tasks/retries.ts'
+import type { Entry } from './entry.ts'
 
 /** An attempt that failed. */
 export interface FailedAttempt {
@@ -18,7 +22,19 @@ export type RetryDecision =
 
 const end: RetryDecision = Object.freeze({ kind: 'end' })
 
-/** `random` gives numbers from 0 to below 1, for the jitter. */
+/** For the current attempt at a task. Attempts of an earlier run do not count. */
+export function decideNext(entry: Entry, error: unknown, log: Log): RetryDecision {
+  const { task } = entry
+  const attempt = entry.attempt - entry.firstAttempt + 1
+  const decision = decideRetry(task.retryPolicy, { attempt, error }, randomFraction)
+  if ('problem' in decision) {
+    const text = `\`retries.if\` of task ${task.uid} failed, so it is not tried again`
+    log.warn('RetryConditionFailed', `${text}: ${messageOf(decision.problem)}`)
+  }
+  return decision
+}
+
+/** Pure. `random` gives numbers from 0 to below 1, for the jitter. */
 export function decideRetry(
   policy: RetryPolicy,
   failed: FailedAttempt,

@@ -11,6 +11,8 @@ export interface Problem {
   readonly field: string
   readonly message: string
   readonly code: string
+  /** Of a task that is done in the record: what of its definition has changed since. */
+  readonly changed?: readonly string[]
 }
 
 /** A problem and the index of its task in the list. */
@@ -78,6 +80,15 @@ export function alreadySubmitted({ uid }: { readonly uid: string }): Problem {
   }
 }
 
+export function changedDefinition(changed: readonly string[]): Problem {
+  return {
+    field: 'uid',
+    message: `is DONE in the record, but its ${changed.join(' and ')} changed since`,
+    code: 'DefinitionChangedError',
+    changed,
+  }
+}
+
 const mostListed = 20
 const mostRanges = 1000
 
@@ -86,14 +97,31 @@ export function toSubmissionError(wrong: readonly Wrong[]): ValueError {
   const listed = wrong.slice(0, mostListed).map((one) => `${fieldOf(one)}: ${one.message}`)
   const rest = wrong.slice(mostListed)
   if (rest.length > 0) listed.push(`and ${rest.length} more: ${toRanges(rest)}`)
+  const changes = wrong.flatMap(({ changed }) => changed ?? [])
+  if (changes.length > 0) listed.unshift(describeChanges(wrong, changes))
   const first = wrong[0]
   const codes = new Set(wrong.map(({ code }) => code))
   const details: ErrorDetails = codes.size === 1 && first !== undefined ? { code: first.code } : {}
   return new ValueError(listed.join('\n'), {
     ...details,
     ...(first === undefined ? {} : { field: fieldOf(first) }),
-    hint: 'Nothing was submitted: correct the tasks that are named and submit the list again.',
+    hint: changes.length > 0 ? changedHint : wrongHint,
   })
+}
+
+const wrongHint =
+  'Nothing was submitted: correct the tasks that are named and submit the list again.'
+const changedHint =
+  'Nothing was submitted. resume(file, { changed: "keep" }) keeps what they returned (tutti ' +
+  'resume --keep-done), { changed: "rerun" } runs them again (--force).'
+
+/** `3 tasks are DONE in the record and have changed since: code of 2, input of 1` */
+function describeChanges(wrong: readonly Wrong[], changes: readonly string[]): string {
+  const count = wrong.filter(({ changed }) => changed !== undefined).length
+  const parts = [...new Set(changes)].map((part) => {
+    return `${part} of ${changes.filter((one) => one === part).length}`
+  })
+  return `${count} tasks are DONE in the record and have changed since: ${parts.join(', ')}`
 }
 
 const fieldOf = ({ at, field }: Wrong): string => `tasks[${at}]${field === '' ? '' : `.${field}`}`

@@ -30,6 +30,8 @@ import {
 import { Ledger } from './ledger.ts'
 import { TelemetryEmitter } from './lifecycle-emitter.ts'
 import { RecordedEnds } from './recorded-ends.ts'
+import type { ResumedRecord, ResumeOptions } from './resume/resume-options.ts'
+import { SessionResume } from './resume/session-resume.ts'
 import { route } from './routing.ts'
 import { SessionTelemetry } from './session-telemetry.ts'
 import {
@@ -52,18 +54,21 @@ export interface Dispatch {
 }
 
 export class SessionCore {
-  readonly id: string
   readonly clock: Clock
   readonly log: Log
   readonly #ledger: Ledger
   readonly #admission: Admission
   readonly #recordedEnds: RecordedEnds
   readonly #bindings: BackendBinding[] = []
+  #id: string
+  readonly #isOwnId: boolean
+  readonly #resumed: SessionResume
   #telemetry: SessionTelemetry | null = null
   #closing: Promise<void> | null = null
 
-  constructor({ id, workDir, clock, log }: ResolvedSessionOptions) {
-    this.id = id
+  constructor({ id, isOwnId, workDir, clock, log }: ResolvedSessionOptions) {
+    this.#id = id
+    this.#isOwnId = isOwnId
     this.clock = clock
     this.log = log
     this.#recordedEnds = new RecordedEnds({ clock, log })
@@ -76,8 +81,14 @@ export class SessionCore {
       onEnded: () => this.#admission.makeRoom(),
       onAttemptEnded: (connection, job) => this.#recordedEnds.add(connection, job),
     })
+    this.#resumed = new SessionResume(this.#ledger)
     const [ledger, bindings] = [this.#ledger, this.#bindings]
     this.#admission = new Admission({ clock, ledger, bindings })
+  }
+
+  /** The id of the record that it resumes, if it has no other. */
+  get id(): string {
+    return this.#id
   }
 
   get backends(): readonly Backend[] {
@@ -101,11 +112,46 @@ export class SessionCore {
       const text = `the session already has a backend "${backend.name}"`
       throw new ValueError(text, { field: 'backend.name', got: backend.name })
     }
+    this.#bindings.push(this.#connect(backend))
+    this.#telemetry?.poller.follow(backend.name, backend.nodes ?? [])
+  }
+
+  #connect(backend: Backend): BackendBinding {
     const session = { id: this.id, closureOf: (job: Job) => Attempt.closureOf(job) }
     const connection: unknown = backend.connect(this.createListener(backend.name), session)
     expectConnection(backend.name, connection)
-    this.#bindings.push({ backend, connection })
-    this.#telemetry?.poller.follow(backend.name, backend.nodes ?? [])
+    return { backend, connection }
+  }
+
+  /** Continues the run of a record; see `Session.resume`. */
+  async resume(file: string, options: ResumeOptions): Promise<ResumedRecord> {
+    this.#admission.expectOpen()
+    if (this.#telemetry !== null || this.#ledger.isUsed) {
+      const text = 'resume() comes before startTelemetry() and the first submission'
+      throw new StateError(text, { hint: 'Call it right after the session was made.' })
+    }
+    const ownId = this.#isOwnId ? this.#id : null
+    const useId = (id: string): Promise<void> => this.#useId(id)
+    const { clock, log } = this
+    const summary = await this.#resumed.open(file, options, { ownId, clock, log, useId })
+    this.#admission.earlier = this.#resumed
+    return summary
+  }
+
+  /** Ends a deferred task as the resumed record has it; `false`: it has to run. */
+  endAsRecorded(entry: Entry): boolean {
+    return this.#resumed.end(entry)
+  }
+
+  /** Backends know the session by its id: they are connected again under the record's. */
+  async #useId(id: string): Promise<void> {
+    this.#admission.expectOpen()
+    if (id === this.#id) return
+    this.#id = id
+    this.#ledger.rename(id)
+    const before = this.#bindings.splice(0)
+    await Promise.all(before.map(({ connection }) => connection.release('resumed')))
+    for (const { backend } of before) this.#bindings.push(this.#connect(backend))
   }
 
   /** For a backend, or for another target of dispatched work. */
@@ -137,11 +183,16 @@ export class SessionCore {
   }
 
   async startTelemetry(options: SessionTelemetryOptions): Promise<TelemetryManager> {
-    const { pollSeconds, keepResults, manager } = resolveSessionTelemetry(options)
+    const { pollSeconds, mostValueBytes, manager } = resolveSessionTelemetry(options)
     this.#admission.expectOpen()
+    this.#resumed.expectNotReading()
     if (this.#telemetry !== null) throw new StateError('telemetry was already started')
     const parts = { sessionId: this.id, clock: this.clock, log: this.log }
-    const telemetry = new SessionTelemetry({ ...manager, ...parts }, pollSeconds)
+    const telemetry = new SessionTelemetry(
+      { ...manager, ...parts, ...this.#resumed.folderFor(manager.checkpointPath) },
+      { mostValueBytes, ...this.#resumed.recordParts },
+      pollSeconds,
+    )
     this.#telemetry = telemetry
     await telemetry.start().catch((error: unknown) => {
       this.#telemetry = null
@@ -149,7 +200,12 @@ export class SessionCore {
     })
     this.#admission.expectOpen()
     const { poller } = telemetry
-    this.#ledger.emitter = new TelemetryEmitter({ ...parts, sink: telemetry, keepResults })
+    this.#ledger.emitter = new TelemetryEmitter({
+      ...parts,
+      sink: telemetry,
+      keepResults: mostValueBytes !== null,
+      keepValue: (uid, value) => telemetry.keepValue(uid, value),
+    })
     if (telemetry.checkpointFile !== null) this.#recordedEnds.record = telemetry
     for (const { backend } of this.#bindings) poller.follow(backend.name, backend.nodes ?? [])
     await poller.start()
@@ -157,7 +213,8 @@ export class SessionCore {
   }
 
   /** Submits a list, all or nothing; see `Admission`. */
-  submit(tasks: readonly AnyTask[]): Promise<void> {
+  async submit(tasks: readonly AnyTask[]): Promise<void> {
+    this.#resumed.expectNotReading()
     return this.#admission.submit(tasks)
   }
 
@@ -176,6 +233,7 @@ export class SessionCore {
    * canceled; its signal may have ended it when this returns.
    */
   defer(task: Task, opening: Opening): Entry {
+    this.#resumed.expectNotReading()
     if (!this.#ledger.claim(task)) throw new TypeError(`${task.uid} was already submitted`)
     return this.#ledger.defer(task, opening)
   }
@@ -241,6 +299,7 @@ export class SessionCore {
     cancelTimer()
     this.#ledger.cancelRest(closeReason)
     await this.#telemetry?.stop()
+    this.#resumed.close()
   }
 
   async #forEachBinding(act: (binding: BackendBinding) => Promise<void>): Promise<void> {

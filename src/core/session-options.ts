@@ -36,6 +36,8 @@ export interface SessionOptions {
 /** Session options with their defaults. */
 export interface ResolvedSessionOptions {
   readonly id: string
+  /** The caller chose the id. */
+  readonly isOwnId: boolean
   readonly workDir: string | null
   readonly clock: Clock
   readonly log: Log
@@ -47,6 +49,7 @@ export const sessionOptionNames: readonly string[] = ['id', 'workDir', 'clock', 
 export function resolveSessionOptions(options: SessionOptions): ResolvedSessionOptions {
   const { id, workDir, clock = systemClock, log = processLog } = options
   return {
+    isOwnId: id !== undefined,
     id: id === undefined ? `s-${newUuid().slice(0, 8)}` : expectId('id', id),
     workDir: workDir === undefined ? null : resolve(expectString('workDir', workDir)),
     clock: expectMethods('clock', clock, clockMethods),
@@ -60,8 +63,13 @@ type ManagerOptions = Omit<TelemetryOptions, 'sessionId' | 'clock' | 'log'>
 export interface SessionTelemetryOptions extends ManagerOptions {
   /** Seconds between polls of the backends' nodes. Default 5. */
   readonly resourcePollSeconds?: number
-  /** Adds what tasks returned to TaskCompleted, as JSON. Default `false`. */
+  /**
+   * Adds what tasks returned to TaskCompleted, as JSON, and with a checkpoint keeps it in a file
+   * beside that, from which a later run resumes. Default `false`.
+   */
   readonly keepResults?: boolean
+  /** A larger value, in MiB, is not kept beside the checkpoint. Default 64. */
+  readonly keepResultsMb?: number
 }
 
 /** Options of `close()` and `shutdown()`. */
@@ -74,6 +82,7 @@ export interface CloseOptions {
 const telemetryNames: Readonly<Record<keyof SessionTelemetryOptions, true>> = {
   resourcePollSeconds: true,
   keepResults: true,
+  keepResultsMb: true,
   checkpointPath: true,
   checkpointSeconds: true,
   durability: true,
@@ -88,16 +97,18 @@ const telemetryNames: Readonly<Record<keyof SessionTelemetryOptions, true>> = {
 /** The session's own options; `manager` holds those that telemetry checks. */
 export function resolveSessionTelemetry(given: unknown): {
   readonly pollSeconds: number
-  readonly keepResults: boolean
+  /** `null` without `keepResults`. */
+  readonly mostValueBytes: number | null
   readonly manager: ManagerOptions
 } {
   const options: SessionTelemetryOptions = expectObject('options', given)
   expectKnownKeys('startTelemetry', options, Object.keys(telemetryNames))
-  const { resourcePollSeconds = 5, keepResults = false, ...manager } = options
+  const { resourcePollSeconds = 5, keepResults = false, keepResultsMb = 64, ...manager } = options
   const range = { above: 0, max: 86_400 }
+  const mostMb = expectNumber('keepResultsMb', keepResultsMb, { above: 0, max: 1024 })
   return {
     pollSeconds: expectNumber('resourcePollSeconds', resourcePollSeconds, range),
-    keepResults: expectBoolean('keepResults', keepResults),
+    mostValueBytes: expectBoolean('keepResults', keepResults) ? mostMb * 2 ** 20 : null,
     manager,
   }
 }

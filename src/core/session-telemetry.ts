@@ -2,7 +2,7 @@
 
 import { ResourcePoller } from '../backends/sampling/poller.ts'
 import { TelemetryManager } from '../telemetry/manager.ts'
-import type { TelemetryOptions } from '../telemetry/options.ts'
+import type { RecordParts, TelemetryOptions } from '../telemetry/options.ts'
 
 type SessionTelemetryParts = TelemetryOptions & Required<Pick<TelemetryOptions, 'clock' | 'log'>>
 
@@ -10,11 +10,16 @@ export class SessionTelemetry extends TelemetryManager {
   /** Not started: its backends come first. */
   readonly poller: ResourcePoller
 
-  constructor(options: SessionTelemetryParts, pollSeconds: number) {
-    super(options)
+  constructor(options: SessionTelemetryParts, record: RecordParts, pollSeconds: number) {
+    super(options, record)
     const { clock, log, sessionId } = options
     const parts = { clock, log, sessionId, sink: this, intervalSeconds: pollSeconds }
     this.poller = new ResourcePoller(parts)
+  }
+
+  /** Keeps what a task returned, for a later run. */
+  keepValue(uid: string, value: unknown): void {
+    this.keepInRecord(uid, value)
   }
 
   /** The last poll comes before SessionEnded, also where the application stops telemetry. */

@@ -11,6 +11,10 @@ export class UidRegister {
   /** Generated uids by blocks of numbers: the only number of its block, or one bit for each. */
   readonly #blocks = new Map<number, number | Uint32Array>()
 
+  get isEmpty(): boolean {
+    return this.#others.size === 0 && this.#blocks.size === 0
+  }
+
   /** `false` when the uid is taken. */
   claim(uid: string): boolean {
     const number = generatedNumber(uid)

@@ -1,6 +1,7 @@
 /** The public face of a session: it checks what callers give and leaves the rest to its core. */
 
 import type { AnyTask, Backend } from '../backends/backend.ts'
+import type { ResumedRecord, ResumeOptions } from '../core/resume/resume-options.ts'
 import { SessionCore } from '../core/session-core.ts'
 import {
   type CloseOptions,
@@ -22,6 +23,7 @@ export type {
   SessionOptions,
   SessionTelemetryOptions,
 } from '../core/session-options.ts'
+export type { ResumedRecord, ResumeOptions } from '../core/resume/resume-options.ts'
 export type { WaitOptions } from './wait.ts'
 
 /** Holds backends, accepts tasks, and closes everything in order, also by `await using`. */
@@ -55,6 +57,16 @@ export class Session implements AsyncDisposable {
   /** Backends can be added at any time before `close()`. */
   addBackend(backend: Backend): void {
     this.#core.addBackend(backend)
+  }
+
+  /**
+   * Continues the run of a record: tasks that are DONE there end at once with what they returned,
+   * all others run. Before `startTelemetry` and the first submission, else `StateError`. The
+   * session takes the id of the record, and its own record names the resumed one. Rejects with
+   * `CheckpointError` for a record that is damaged, incomplete or in use.
+   */
+  async resume(file: string, options: ResumeOptions = {}): Promise<ResumedRecord> {
+    return this.#core.resume(file, options)
   }
 
   /** Starts telemetry for this session; its events begin with SessionStarted. */

@@ -2,6 +2,7 @@
 
 import { hostname } from 'node:os'
 import { basename } from 'node:path'
+import { resumedFrom } from '../checkpoint/chain.ts'
 import { checkpointFormat, type FinishedSpan } from '../checkpoint/format.ts'
 import { type BaseEvent, isEvent, stampEvent } from '../events/event.ts'
 import { Distributions, type Measurement } from '../events/measurement.ts'
@@ -20,6 +21,7 @@ import { EventStream, type EventStreamOptions } from './event-stream.ts'
 import { type MetricSource, readMetrics } from './metrics/metrics.ts'
 import type { PrometheusEndpoint, PrometheusOptions } from './metrics/prometheus-endpoint.ts'
 import {
+  type RecordParts,
   type ResolvedTelemetryOptions,
   resolveTelemetryOptions,
   type TelemetryOptions,
@@ -35,6 +37,7 @@ import { TaskTable } from './metrics/task-table.ts'
  */
 export class TelemetryManager extends Service implements EventSink, WorkSink {
   readonly #options: ResolvedTelemetryOptions
+  readonly #record: RecordParts
   readonly #source: MetricSource
   readonly #early: EarlyEvents
   readonly #enrichers: Enrichers
@@ -47,8 +50,9 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
   #lateResults = 0
   #durationSeconds: number | null = null
 
-  constructor(options: TelemetryOptions) {
+  constructor(options: TelemetryOptions, record: RecordParts = nothingAdded) {
     super()
+    this.#record = record
     this.#options = resolveTelemetryOptions(options)
     const { clock, log, sessionId } = this.#options
     this.#source = {
@@ -167,6 +171,11 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
     this.#source.measured.record(measurement)
   }
 
+  /** Keeps the value of a task beside the record; before the event of its end. */
+  protected keepInRecord(uid: string, value: unknown): void {
+    this.#pipeline?.keepValue(uid, value)
+  }
+
   /** Counts a result that came after the end of its task and was dropped. */
   recordLateResult(): void {
     this.#lateResults++
@@ -247,6 +256,7 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
     const pipelines = await import('./pipeline.ts')
     this.#pipeline = new pipelines.Pipeline({
       options: this.#options,
+      record: this.#record,
       source: this.#source,
       enrichers: this.#enrichers,
       subscribers: this.#subscribers,
@@ -254,7 +264,7 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
     this.#startedMs = clock.monotonicMs()
     this.#isOpen = true
     const common = { session_id: sessionId, backend: sessionBackend }
-    this.emit(stampEvent(SessionStarted, clock, { ...common, attributes: runFacts() }))
+    this.emit(stampEvent(SessionStarted, clock, { ...common, attributes: this.#runFacts() }))
     for (const event of this.#early.release()) this.emit(event)
   }
 
@@ -296,6 +306,22 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
     this.#options.log.warn('SubscribersLate', `stop() no longer waits for: ${names}`)
   }
 
+  /**
+   * SessionStarted's attributes: the file's format and where the run took place. The program is
+   * named without its folder and its arguments, which may hold secrets.
+   */
+  #runFacts(): JsonObject {
+    const { resumedFrom: before } = this.#record
+    return toJsonObject({
+      format: checkpointFormat,
+      version,
+      host: hostname(),
+      pid: process.pid,
+      program: basename(process.argv[1] ?? ''),
+      ...(before === null ? {} : { [resumedFrom]: before }),
+    })
+  }
+
   #elapsedSeconds(): number {
     if (this.#durationSeconds !== null) return this.#durationSeconds
     if (this.#pipeline === null) return 0
@@ -303,16 +329,8 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
   }
 }
 
-/**
- * SessionStarted's attributes: the file's format and where the run took place. The program is named
- * without its folder and its arguments, which may hold secrets.
- */
-function runFacts(): JsonObject {
-  return toJsonObject({
-    format: checkpointFormat,
-    version,
-    host: hostname(),
-    pid: process.pid,
-    program: basename(process.argv[1] ?? ''),
-  })
-}
+const nothingAdded: RecordParts = Object.freeze({
+  mostValueBytes: null,
+  resumedFrom: null,
+  lock: null,
+})

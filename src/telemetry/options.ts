@@ -1,5 +1,6 @@
 /** The options of telemetry, their defaults and checks. */
 
+import type { CheckpointLock } from '../checkpoint/lock.ts'
 import type { JsonObject } from '../foundation/json-value.ts'
 import { type Clock, clockMethods, systemClock } from '../foundation/clock.ts'
 import { type Log, processLog } from '../foundation/log.ts'
@@ -69,6 +70,16 @@ export interface ResolvedTelemetryOptions {
   readonly stopDeadlineMs: number
   readonly clock: Clock
   readonly log: Log
+}
+
+/** What a session adds to its record; a manager alone adds nothing. */
+export interface RecordParts {
+  /** Values of tasks up to this size are kept beside the record; `null`: none. */
+  readonly mostValueBytes: number | null
+  /** The file name of the record that this one continues. */
+  readonly resumedFrom: string | null
+  /** The lock of the session's records, if it is held already. */
+  readonly lock: CheckpointLock | null
 }
 
 const longestSeconds = 86_400

@@ -2,6 +2,8 @@
 
 import { AsyncLocalStorage } from 'node:async_hooks'
 import type { FinishedSpan } from '../checkpoint/format.ts'
+import { nodeFiles } from '../checkpoint/files.ts'
+import { ResultsFile } from '../checkpoint/results-file.ts'
 import { CheckpointWriter } from '../checkpoint/writer.ts'
 import { type BaseEvent, stampEvent } from '../events/event.ts'
 import { CheckpointDegraded, CheckpointRecovered } from '../events/library-events.ts'
@@ -17,7 +19,7 @@ import type { Enrichers } from './spans/enrichers.ts'
 import { type MetricSource, readMetrics } from './metrics/metrics.ts'
 import type { PrometheusEndpoint, PrometheusOptions } from './metrics/prometheus-endpoint.ts'
 import { TaskGroups } from './metrics/task-groups.ts'
-import type { ResolvedTelemetryOptions } from './options.ts'
+import type { RecordParts, ResolvedTelemetryOptions } from './options.ts'
 import { MetricReaders } from './otel/otel-metrics.ts'
 import { holdContextManager, OtelActiveSpans } from './otel/otel-context.ts'
 import { createResource, OtelSpanMirror, type Resource } from './otel/otel.ts'
@@ -34,6 +36,7 @@ const collectingMsPerTurn = 5
 
 export interface PipelineParts {
   readonly options: ResolvedTelemetryOptions
+  readonly record: RecordParts
   readonly source: MetricSource
   readonly enrichers: Enrichers
   readonly subscribers: Subscribers
@@ -104,6 +107,11 @@ export class Pipeline {
   publish(event: BaseEvent): void {
     if (concernsNodes(event.event_type)) resources.take(this.#parts.source.nodes, event, noStep)
     this.#bus.publish(this.book.admit(event))
+  }
+
+  /** Keeps the value of a task beside the record, if that was asked for. */
+  keepValue(uid: string, value: unknown): void {
+    this.#recorder?.keepValue(uid, value)
   }
 
   publishSpan(span: FinishedSpan): void {
@@ -186,28 +194,47 @@ export class Pipeline {
   }
 
   #createRecorder(): Recorder | null {
-    const { options, source } = this.#parts
+    const { options, source, record } = this.#parts
     const { checkpointPath, clock, log, sessionId, durability } = options
     if (checkpointPath === null) return null
     const common = { session_id: sessionId, backend: sessionBackend }
+    let results: ResultsFile | null = null
     const writer = CheckpointWriter.open({
       folder: checkpointPath,
       sessionId,
       clock,
       log,
       durability,
+      lock: record.lock,
+      beforeWrite: () => results?.write(),
       onDegraded: (facts) =>
         this.publish(stampEvent(CheckpointDegraded, clock, { ...common, ...facts })),
       onRecovered: (facts) =>
         this.publish(stampEvent(CheckpointRecovered, clock, { ...common, ...facts })),
     })
+    results = this.#createResults(writer)
     return new Recorder({
       writer,
+      results,
       clock,
       traceId: this.#traceId,
-      toSpan: (record) => this.book.toSpan(record),
+      toSpan: (task) => this.book.toSpan(task),
       readMetrics: () => readMetrics(source),
       metricSeconds: options.checkpointSeconds,
     })
+  }
+
+  /** Closes the record when the file of its values cannot be made. */
+  #createResults(writer: CheckpointWriter): ResultsFile | null {
+    const { options, record } = this.#parts
+    const { log, durability } = options
+    if (record.mostValueBytes === null) return null
+    const parts = { record: writer.path, files: nodeFiles, log, durability }
+    try {
+      return new ResultsFile({ ...parts, mostBytes: record.mostValueBytes })
+    } catch (error) {
+      void writer.close()
+      throw error
+    }
   }
 }

@@ -1,6 +1,7 @@
 /** Writes what the bus dispatches to the checkpoint: whole lines, in the same turn of the loop. */
 
 import { eventLine, type FinishedSpan, metricLine, spanLine } from '../checkpoint/format.ts'
+import type { ResultsFile } from '../checkpoint/results-file.ts'
 import type { CheckpointWriter } from '../checkpoint/writer.ts'
 import type { BaseEvent } from '../events/event.ts'
 import { toJsonObject } from '../foundation/json-value.ts'
@@ -11,6 +12,8 @@ import type { Envelope } from './spans/envelope.ts'
 
 export interface RecorderParts {
   readonly writer: CheckpointWriter
+  /** Written before the lines that speak of its values; `null`: none are kept. */
+  readonly results: ResultsFile | null
   readonly clock: Clock
   readonly traceId: string
   readonly toSpan: (record: TaskRecord) => FinishedSpan
@@ -44,12 +47,19 @@ export class Recorder implements Consumer {
       writer.append(lineOfSpan(ended instanceof TaskRecord ? toSpan(ended) : ended))
   }
 
+  /** Keeps the value of a task beside the record; before the event of its end. */
+  keepValue(uid: string, value: unknown): void {
+    this.#parts.results?.append(uid, value)
+  }
+
   endOfBatch(): void {
     this.#parts.writer.write()
   }
 
-  flush(): Promise<void> {
-    return this.#parts.writer.flush()
+  async flush(): Promise<void> {
+    const { writer, results } = this.#parts
+    await writer.flush()
+    await results?.flush()
   }
 
   /** Writes at once what is buffered, also while a failed write waits for its retry. */
@@ -57,11 +67,13 @@ export class Recorder implements Consumer {
     this.#parts.writer.write('now')
   }
 
-  /** Writes the last metric line and closes the file. */
-  close(): Promise<void> {
+  /** Writes the last metric line and closes the files. */
+  async close(): Promise<void> {
+    const { writer, results } = this.#parts
     this.#stopTimer()
     this.#writeMetrics()
-    return this.#parts.writer.close()
+    await writer.close()
+    await results?.close()
   }
 
   #armTimer(): void {

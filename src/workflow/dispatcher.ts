@@ -30,7 +30,6 @@ const shutDown = 'workflow engine shut down'
 const none: readonly never[] = Object.freeze([])
 
 export class Dispatcher implements HandleOwner {
-  readonly id: string
   readonly memo: Memo<Run>
   readonly #parts: DispatcherParts
   readonly #graph = new Graph<Run>()
@@ -38,7 +37,6 @@ export class Dispatcher implements HandleOwner {
   #isClosed = false
 
   constructor(parts: DispatcherParts) {
-    this.id = parts.core.id
     this.#parts = parts
     const budget = new TurnBudget(parts.core.clock)
     this.#ready = new BudgetedQueue(budget, (runs) => this.#advance(runs))
@@ -51,6 +49,10 @@ export class Dispatcher implements HandleOwner {
       },
       parts.core.log,
     )
+  }
+
+  get id(): string {
+    return this.#parts.core.id
   }
 
   expectOpen(): void {
@@ -83,6 +85,7 @@ export class Dispatcher implements HandleOwner {
     if (problem !== null) this.#end(run, { kind: 'fail', error: problem })
     // The body of a failed attempt cannot be stopped, but what it makes can.
     else if (block?.hasFailed) this.#end(run, { kind: 'cancel', reason: cancelReasonOf(block) })
+    else if (run.entry !== null && this.#parts.core.endAsRecorded(run.entry)) return run.handle
     else if (dependencies.length === 0) this.#ready.add(run)
     else this.#await(run, dependencies)
     return run.handle

@@ -1,7 +1,8 @@
 /** The workflow engine: dynamic graphs of functions, programs and prompts on any backends. */
 
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import type { Backend } from '../backends/backend.ts'
+import type { ResumedRecord, ResumeOptions } from '../core/resume/resume-options.ts'
 import { SessionCore } from '../core/session-core.ts'
 import {
   type CloseOptions,
@@ -183,12 +184,21 @@ export class WorkflowEngine implements AsyncDisposable {
     return (result instanceof EngineHandle ? result : left.then(() => ended)) as T
   }
 
+  /**
+   * As on a session. Calls are known by what they are and their number among equals: one that is
+   * DONE in the record, and whose function, arguments and dependencies are the same, is DONE at
+   * once.
+   */
+  async resume(file: string, options: ResumeOptions = {}): Promise<ResumedRecord> {
+    return this.#core.resume(file, options)
+  }
+
   /** As on a session. Results of tasks with `cache` are kept beside the checkpoint. */
   async startTelemetry(options: SessionTelemetryOptions = {}): Promise<TelemetryManager> {
     const telemetry = await this.#core.startTelemetry(options)
-    const { checkpointPath } = options
-    if (checkpointPath !== undefined && !this.#hasOwnFolder) {
-      this.#dispatcher.memo.keepIn(join(checkpointPath, 'results'))
+    const { checkpointFile } = telemetry
+    if (checkpointFile !== null && !this.#hasOwnFolder) {
+      this.#dispatcher.memo.keepIn(join(dirname(checkpointFile), 'results'))
     }
     return telemetry
   }

@@ -60,6 +60,10 @@ export class FakeDisk implements FileOperations {
     this.#held.shift()?.()
   }
 
+  truncate(_fd: number, length: number): void {
+    this.#content = this.#content.subarray(0, length)
+  }
+
   close(): void {
     if (!this.isOpen) throw systemError('EBADF')
     this.isOpen = false

@@ -48,6 +48,7 @@ it('recorder: a span that cannot be encoded is written without attributes and an
   const lines: string[] = []
   const writer = { append: (line: string) => void lines.push(line) } as unknown as CheckpointWriter
   const recorder = new Recorder({
+    results: null,
     writer,
     clock: systemClock,
     traceId: 't',

@@ -1,0 +1,83 @@
+/** Values of tasks as bytes, for a later run: only those that come back equal. */
+
+import { types } from 'node:util'
+import { deserialize, serialize } from 'node:v8'
+
+/** A value that was kept, which may be `undefined`. */
+export interface KeptValue {
+  readonly value: unknown
+}
+
+/** `null` for a value that would come back as something else, such as an instance of a class. */
+export function toBytes(value: unknown): Uint8Array | null {
+  try {
+    return comesBackEqual(value) ? serialize(value) : null
+  } catch {
+    return null
+  }
+}
+
+/** The bytes become part of the value: the caller must not use them again. `null`: unreadable. */
+export function fromBytes(bytes: Uint8Array): KeptValue | null {
+  try {
+    return { value: deserialize(bytes) as unknown }
+  } catch {
+    return null
+  }
+}
+
+/** Serializing an instance keeps its fields but not its class. Functions and symbols throw. */
+function comesBackEqual(value: unknown): boolean {
+  if (typeof value !== 'object' || value === null) return true
+  const seen = new Set<object>()
+  const waiting: object[] = [value]
+  for (let next = waiting.pop(); next !== undefined; next = waiting.pop()) {
+    if (seen.has(next)) continue
+    seen.add(next)
+    const parts = partsOf(next)
+    if (parts === null) return false
+    for (const part of parts) if (typeof part === 'object' && part !== null) waiting.push(part)
+  }
+  return true
+}
+
+const none: readonly never[] = []
+
+/** What has to come back equal as well; `null` when the object itself does not. */
+function partsOf(value: object): readonly unknown[] | null {
+  const prototype: unknown = Object.getPrototypeOf(value)
+  if (Object.getOwnPropertySymbols(value).length > 0) return null
+  if (Array.isArray(value)) return prototype === Array.prototype ? Object.values(value) : null
+  if (prototype === Object.prototype) return isPlain(value) ? Object.values(value) : null
+  if (types.isMap(value)) {
+    return prototype === Map.prototype && hasNoFields(value) ? [...value].flat() : null
+  }
+  if (types.isSet(value)) {
+    return prototype === Set.prototype && hasNoFields(value) ? [...value] : null
+  }
+  if (ArrayBuffer.isView(value)) return isOwnView(value, prototype) ? none : null
+  if (types.isDate(value)) return prototype === Date.prototype && hasNoFields(value) ? none : null
+  if (types.isArrayBuffer(value)) return prototype === ArrayBuffer.prototype ? none : null
+  return null
+}
+
+/** What pretends to be an object of another kind is not plain, and neither are boxed values. */
+const isPlain = (value: object): boolean =>
+  !types.isProxy(value) &&
+  !types.isBoxedPrimitive(value) &&
+  !types.isNativeError(value) &&
+  !types.isPromise(value)
+
+const hasNoFields = (value: object): boolean => Object.keys(value).length === 0
+
+/** Memory that several threads share cannot come back. */
+const isOwnView = (value: ArrayBufferView, prototype: unknown): boolean =>
+  !types.isSharedArrayBuffer(value.buffer) &&
+  (prototype === Buffer.prototype || prototype === plainPrototypeOf(value))
+
+const plainPrototypeOf = (value: ArrayBufferView): unknown =>
+  types.isDataView(value)
+    ? DataView.prototype
+    : (globalThis as unknown as Record<string, { readonly prototype: unknown } | undefined>)[
+        (value as Uint8Array)[Symbol.toStringTag]
+      ]?.prototype

@@ -1,0 +1,167 @@
+/**
+ * The file beside a record that holds what its tasks returned, for a later run. Append-only: frames
+ * of a length, a digest and entries, so that a torn or damaged end is recognised and cut.
+ */
+
+import { hash } from 'node:crypto'
+import { constants } from 'node:fs'
+import { errnoOf, messageOf } from '../foundation/errors.ts'
+import type { Log } from '../foundation/log.ts'
+import { checkpointFailure, type FileOperations, GroupCommit, writeSome } from './files.ts'
+import { toBytes } from './kept-value.ts'
+
+/** The first bytes of the file. */
+export const resultsMagic = Buffer.from('tutti-results/1\n')
+const digestBytes = 16
+/** A frame begins with the length of its entries and their digest. */
+export const frameHeadBytes = 4 + digestBytes
+/** An entry begins with the lengths of its uid and its value. */
+export const entryHeadBytes = 8
+/** One frame holds entries of about this size, and at least one. */
+const frameBytes = 262_144
+
+const suffix = /\.telemetry\.jsonl$/
+
+/** A record that was repaired has the results of the original. */
+export const resultsPathOf = (record: string): string =>
+  `${record.replace(suffix, '').replace(/\.repaired$/, '')}.results`
+
+/** The digest of a frame's entries. */
+export const digestOf = (entries: Uint8Array): Buffer =>
+  hash('sha256', entries, 'buffer').subarray(0, digestBytes)
+
+export interface ResultsFileOptions {
+  readonly record: string
+  readonly files: FileOperations
+  readonly log: Log
+  /** A larger value counts as not kept. */
+  readonly mostBytes: number
+  readonly durability: 'os' | 'fsync'
+}
+
+const flags =
+  constants.O_CREAT |
+  constants.O_EXCL |
+  constants.O_APPEND |
+  constants.O_WRONLY |
+  constants.O_NOFOLLOW
+
+export class ResultsFile {
+  readonly #options: ResultsFileOptions
+  readonly #path: string
+  readonly #fd: number
+  readonly #commit: GroupCommit | undefined
+  #frame = Buffer.allocUnsafeSlow(frameHeadBytes + frameBytes)
+  #used = frameHeadBytes
+  /** Bytes of whole frames that are on file. */
+  #written = 0
+  #hasWarned = false
+  #isBroken = false
+
+  /** Only the user may read it: values may hold anything. Throws `CheckpointError`. */
+  constructor(options: ResultsFileOptions) {
+    this.#options = options
+    this.#path = resultsPathOf(options.record)
+    const { files } = options
+    try {
+      this.#fd = files.open(this.#path, flags, 0o600)
+    } catch (error) {
+      throw checkpointFailure('open the file of results', this.#path, error)
+    }
+    if (options.durability === 'fsync') {
+      this.#commit = new GroupCommit(
+        async () => files.fdatasync(this.#fd),
+        (error) => this.#warn(error),
+      )
+    }
+    this.#writeMagic()
+  }
+
+  /** Keeps a value unless it is too large or would not come back equal. Never throws. */
+  append(uid: string, value: unknown): void {
+    const bytes = toBytes(value)
+    if (bytes === null || bytes.length > this.#options.mostBytes) return
+    const uidBytes = Buffer.byteLength(uid)
+    const size = entryHeadBytes + uidBytes + bytes.length
+    if (this.#used + size > this.#frame.length) this.#makeRoom(size)
+    const frame = this.#frame
+    let at = frame.writeUInt32LE(uidBytes, this.#used)
+    at = frame.writeUInt32LE(bytes.length, at)
+    at += frame.write(uid, at)
+    frame.set(bytes, at)
+    this.#used = at + bytes.length
+  }
+
+  /** Writes what was kept so far. Values that the disk refuses are not kept. Never throws. */
+  write(): void {
+    if (this.#used === frameHeadBytes) return
+    // The disk was full before.
+    if (this.#written === 0) this.#writeMagic()
+    const frame = this.#frame
+    const entries = frame.subarray(frameHeadBytes, this.#used)
+    frame.writeUInt32LE(entries.length, 0)
+    digestOf(entries).copy(frame, 4)
+    if (this.#written > 0) this.#writeBytes(frame, this.#used)
+    this.#used = frameHeadBytes
+  }
+
+  /** Resolves when everything written is synced to the disk, if that was asked for. */
+  async flush(): Promise<void> {
+    await this.#commit?.settled()
+  }
+
+  /** Writes the rest and closes the file. Never rejects. */
+  async close(): Promise<void> {
+    this.write()
+    await this.flush().catch(() => {})
+    try {
+      this.#options.files.close(this.#fd)
+    } catch (error) {
+      this.#warn(error)
+    }
+  }
+
+  /** The buffer stays as large as the largest value only until that is written. */
+  #makeRoom(size: number): void {
+    this.write()
+    const needed = frameHeadBytes + Math.max(size, frameBytes)
+    if (this.#frame.length !== needed) this.#frame = Buffer.allocUnsafeSlow(needed)
+  }
+
+  #writeMagic(): void {
+    this.#writeBytes(resultsMagic, resultsMagic.length)
+  }
+
+  /** After an error the torn frame is removed: what follows it would not be found. */
+  #writeBytes(bytes: Buffer, length: number): void {
+    if (this.#isBroken) return
+    const { files } = this.#options
+    let offset = 0
+    try {
+      while (offset < length) {
+        offset += writeSome(files, this.#fd, { bytes, offset, length: length - offset })
+      }
+      this.#written += length
+      this.#commit?.wrote()
+    } catch (error) {
+      this.#warn(error)
+      if (offset > 0) this.#cutTail()
+    }
+  }
+
+  #cutTail(): void {
+    try {
+      this.#options.files.truncate(this.#fd, this.#written)
+    } catch {
+      this.#isBroken = true
+    }
+  }
+
+  /** Once: the others would say the same. */
+  #warn(error: unknown): void {
+    if (this.#hasWarned) return
+    this.#hasWarned = true
+    const text = `a result is not kept (${errnoOf(error)}): ${this.#path}: ${messageOf(error)}`
+    this.#options.log.warn('ResultNotKept', `${text}; its task would run again after a resume`)
+  }
+}

@@ -1,0 +1,130 @@
+/** Reads the values that a run has kept: one pass that finds them, then each when it is needed. */
+
+import { closeSync, constants, fstatSync, openSync, readSync } from 'node:fs'
+import { errnoOf } from '../foundation/errors.ts'
+import { checkpointFailure } from './files.ts'
+import { fromBytes, type KeptValue } from './kept-value.ts'
+import {
+  digestOf,
+  entryHeadBytes,
+  frameHeadBytes,
+  resultsMagic,
+  resultsPathOf,
+} from './results-file.ts'
+
+/** Where a value lies in the file. */
+export interface ValueLocation {
+  readonly offset: number
+  readonly bytes: number
+}
+
+/** How much is read at once; values that are needed together usually lie together. */
+const blockBytes = 262_144
+
+export class ResultsReader implements Disposable {
+  readonly path: string
+  readonly #fd: number
+  readonly #size: number
+  #block: Buffer | null = null
+  #blockStart = 0
+  #blockLength = 0
+
+  /** `null` when nothing was kept. Throws `CheckpointError` when the file cannot be opened. */
+  static open(record: string): ResultsReader | null {
+    const path = resultsPathOf(record)
+    try {
+      return new ResultsReader(path, openSync(path, constants.O_RDONLY | constants.O_NONBLOCK))
+    } catch (error) {
+      if (errnoOf(error) === 'ENOENT') return null
+      throw checkpointFailure('read the results', path, error)
+    }
+  }
+
+  private constructor(path: string, fd: number) {
+    this.path = path
+    this.#fd = fd
+    this.#size = fstatSync(fd).size
+  }
+
+  /**
+   * Visits every value in the order in which they were kept, up to the first frame that is torn or
+   * damaged. Yields between blocks, so that the caller can give way to others.
+   */
+  *find(visit: (uid: string, at: ValueLocation) => void): Generator<undefined, void> {
+    const magic = this.#bytesAt(0, resultsMagic.length)
+    if (magic === null || !resultsMagic.equals(magic)) return
+    let yieldAt = blockBytes
+    for (let at = resultsMagic.length; ;) {
+      const next = this.#visitFrame(at, visit)
+      if (next === null) return
+      at = next
+      if (at < yieldAt) continue
+      yieldAt = at + blockBytes
+      yield undefined
+    }
+  }
+
+  /** The value at a place that `find` gave; `null` when it can no longer be read. */
+  read({ offset, bytes }: ValueLocation): KeptValue | null {
+    const found = this.#bytesAt(offset, bytes)
+    // A copy, because typed arrays in the value refer to it.
+    return found === null ? null : fromBytes(new Uint8Array(found))
+  }
+
+  [Symbol.dispose](): void {
+    closeSync(this.#fd)
+  }
+
+  /** The offset of the next frame; `null` when this one is not whole. */
+  #visitFrame(at: number, visit: (uid: string, at: ValueLocation) => void): number | null {
+    const head = this.#bytesAt(at, frameHeadBytes)
+    if (head === null) return null
+    const length = head.readUInt32LE(0)
+    const digest = Buffer.from(head.subarray(4))
+    const start = at + frameHeadBytes
+    const entries = this.#bytesAt(start, length)
+    if (entries === null || !digest.equals(digestOf(entries))) return null
+    for (let from = 0; from < length;) {
+      const uidBytes = entries.readUInt32LE(from)
+      const bytes = entries.readUInt32LE(from + 4)
+      const valueAt = from + entryHeadBytes + uidBytes
+      const uid = entries.toString('utf8', from + entryHeadBytes, valueAt)
+      visit(uid, { offset: start + valueAt, bytes })
+      from = valueAt + bytes
+    }
+    return start + length
+  }
+
+  /** Valid until the next call. */
+  #bytesAt(offset: number, length: number): Buffer | null {
+    if (offset + length > this.#size) return null
+    const isInBlock =
+      offset >= this.#blockStart && offset + length <= this.#blockStart + this.#blockLength
+    if (isInBlock && this.#block !== null) {
+      const from = offset - this.#blockStart
+      return this.#block.subarray(from, from + length)
+    }
+    if (length > blockBytes) {
+      const bytes = Buffer.allocUnsafeSlow(length)
+      return this.#fill(bytes, offset, length) === length ? bytes : null
+    }
+    this.#block ??= Buffer.allocUnsafeSlow(blockBytes)
+    this.#blockStart = offset
+    this.#blockLength = this.#fill(this.#block, offset, blockBytes)
+    return this.#blockLength < length ? null : this.#block.subarray(0, length)
+  }
+
+  #fill(bytes: Buffer, offset: number, length: number): number {
+    let filled = 0
+    try {
+      while (filled < length) {
+        const read = readSync(this.#fd, bytes, filled, length - filled, offset + filled)
+        if (read === 0) break
+        filled += read
+      }
+    } catch (error) {
+      throw checkpointFailure('read the results', this.path, error)
+    }
+    return filled
+  }
+}

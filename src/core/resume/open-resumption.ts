@@ -1,0 +1,69 @@
+/** Opens the record of an earlier run for one that continues it: locks it, then reads it. */
+
+import { realpathSync } from 'node:fs'
+import { basename, dirname } from 'node:path'
+import { readSessionStart } from '../../checkpoint/chain.ts'
+import { checkpointFailure } from '../../checkpoint/files.ts'
+import { acquireLock, type CheckpointLock, lockPathOf } from '../../checkpoint/lock.ts'
+import type { Clock } from '../../foundation/clock.ts'
+import { StateError } from '../../foundation/errors.ts'
+import type { Log } from '../../foundation/log.ts'
+import { noFirstLine, readRecord } from './read-record.ts'
+import { Resumption } from './resumption.ts'
+import type { ResolvedResumeOptions } from './resume-options.ts'
+
+export interface OpenedRecord {
+  readonly sessionId: string
+  /** Where the next file of the run goes, and the name of the one before it. */
+  readonly folder: string
+  readonly fileName: string
+  readonly resumption: Resumption
+  /** Held from here on: only one process continues a record. */
+  readonly lock: CheckpointLock
+}
+
+export interface OpenRecordParts {
+  /** The id that the caller chose for the session, if any. */
+  readonly ownId: string | null
+  readonly clock: Clock
+  readonly log: Log
+}
+
+/**
+ * Rejects with `CheckpointError`, code `CheckpointLockedError` while another process writes or
+ * continues the record, and with `StateError` for a session that has another id.
+ */
+export async function openResumption(
+  file: string,
+  options: ResolvedResumeOptions,
+  { ownId, clock, log }: OpenRecordParts,
+): Promise<OpenedRecord> {
+  const path = realPath(file)
+  const start = await readSessionStart(path)
+  if (start === null) throw noFirstLine(path)
+  const { session_id: sessionId } = start
+  if (ownId !== null && ownId !== sessionId) {
+    throw new StateError(`the session has the id "${ownId}", and the record "${sessionId}"`, {
+      hint: 'Leave `id` out, or give the id of the record.',
+    })
+  }
+  const folder = dirname(path)
+  const lock = acquireLock(lockPathOf(folder, sessionId))
+  try {
+    const nextTurn = (): Promise<void> => new Promise((resolve) => clock.nextTurn(resolve))
+    const record = await readRecord(path, { keepFailures: options.keepFailed, nextTurn })
+    const resumption = new Resumption(record, options, log)
+    return { sessionId, folder, fileName: basename(path), resumption, lock }
+  } catch (error) {
+    lock.release()
+    throw error
+  }
+}
+
+function realPath(file: string): string {
+  try {
+    return realpathSync(file)
+  } catch (error) {
+    throw checkpointFailure('read the checkpoint', file, error)
+  }
+}

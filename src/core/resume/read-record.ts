@@ -1,0 +1,152 @@
+/** Reads the record of an earlier run: one pass over the files of its chain, and their values. */
+
+import { findChain } from '../../checkpoint/chain.ts'
+import { checkpointFormat, type EventLine } from '../../checkpoint/format.ts'
+import { type BadLine, readBatches } from '../../checkpoint/reader.ts'
+import { ResultsReader } from '../../checkpoint/results-reader.ts'
+import { CheckpointError } from '../../foundation/errors.ts'
+import type { JsonObject } from '../../foundation/json-value.ts'
+import { RecordedTasks } from './recorded-tasks.ts'
+
+/** The record of an earlier run. The caller closes the results. */
+export interface EarlierRecord {
+  readonly sessionId: string
+  /** The oldest first. */
+  readonly files: readonly string[]
+  readonly tasks: RecordedTasks
+  /** By file; `null` where nothing was kept. */
+  readonly results: readonly (ResultsReader | null)[]
+  /** The attributes of the last end of tasks that failed, by row; empty unless asked for. */
+  readonly failures: ReadonlyMap<number, JsonObject>
+}
+
+export interface ReadRecordOptions {
+  readonly keepFailures: boolean
+  readonly nextTurn: () => Promise<void>
+}
+
+/**
+ * Rejects with `CheckpointError` for what would make the result wrong: a damaged line, a missing
+ * forerunner, files of several sessions, another format. A torn last line is what a killed process
+ * leaves.
+ */
+export async function readRecord(file: string, options: ReadRecordOptions): Promise<EarlierRecord> {
+  const { files, missing } = await findChain(file)
+  if (missing !== null) {
+    throw new CheckpointError(`${files[0]} continues ${missing}, which is not beside it`, {
+      code: 'CheckpointMissingError',
+      path: missing,
+      hint: 'Put the missing file back: it has tasks that are done.',
+    })
+  }
+  const reading = new RecordReading(options)
+  try {
+    for (const path of files) await reading.read(path)
+    return { ...reading.take(file), files }
+  } catch (error) {
+    reading.close()
+    throw error
+  }
+}
+
+class RecordReading {
+  readonly #options: ReadRecordOptions
+  readonly #tasks = new RecordedTasks()
+  readonly #results: (ResultsReader | null)[] = []
+  readonly #failures = new Map<number, JsonObject>()
+  #sessionId: string | null = null
+
+  constructor(options: ReadRecordOptions) {
+    this.#options = options
+  }
+
+  async read(path: string): Promise<void> {
+    this.#tasks.beginFile()
+    const onBadLine = (bad: BadLine): void => {
+      throw damagedError(path, bad)
+    }
+    for await (const batch of readBatches(path, { onBadLine })) {
+      for (const line of batch) if (line.section === 'event') this.#take(line, path)
+    }
+    const results = ResultsReader.open(path)
+    this.#results.push(results)
+    if (results === null) return
+    const steps = results.find((uid, at) => this.#tasks.keep(uid, at.offset, at.bytes))
+    while (steps.next().done !== true) await this.#options.nextTurn()
+  }
+
+  take(path: string): Omit<EarlierRecord, 'files'> {
+    if (this.#sessionId === null) throw noFirstLine(path)
+    return {
+      sessionId: this.#sessionId,
+      tasks: this.#tasks,
+      results: this.#results,
+      failures: this.#failures,
+    }
+  }
+
+  close(): void {
+    for (const results of this.#results) results?.[Symbol.dispose]()
+  }
+
+  #take(event: EventLine, path: string): void {
+    const { event_type: type, task_id: uid, attributes } = event
+    if (type === 'SessionStarted') return this.#begin(event, path)
+    if (uid === null) return
+    switch (type) {
+      case 'TaskCreated':
+        return this.#tasks.create(uid, textOf(attributes['definition_hash']))
+      case 'TaskStarted':
+        return this.#tasks.attempted(uid, numberOf(attributes['attempt']))
+      case 'tutti.AttemptStarted':
+        return this.#tasks.attempted(uid, numberOf(event['attempt']))
+      case 'tutti.TaskAttempt':
+        return this.#tasks.attempted(uid, numberOf(event['attempt']) + 1)
+      case 'TaskCompleted':
+        return void this.#tasks.end(uid, 'done', attributes['reused'] === true)
+      case 'TaskFailed':
+        return this.#fail(uid, attributes)
+      case 'TaskCanceled':
+        return void this.#tasks.end(uid, 'canceled', false)
+    }
+  }
+
+  #begin({ session_id: id, attributes }: EventLine, path: string): void {
+    const { format } = attributes
+    if (format !== checkpointFormat) {
+      const text = `${path} has the format ${String(format)}, not ${checkpointFormat}`
+      throw new CheckpointError(text, { path, hint: 'Resume it with the version that wrote it.' })
+    }
+    if (this.#sessionId !== null && this.#sessionId !== id) {
+      const text = `${path} is of session ${id}, and its forerunner of ${this.#sessionId}`
+      throw new CheckpointError(text, { path })
+    }
+    this.#sessionId = id
+  }
+
+  #fail(uid: string, attributes: JsonObject): void {
+    const row = this.#tasks.end(uid, 'failed', false)
+    if (row > 0 && this.#options.keepFailures) this.#failures.set(row, attributes)
+  }
+}
+
+/** Of a process that was killed before it wrote anything. */
+export const noFirstLine = (path: string): CheckpointError =>
+  new CheckpointError(`${path} does not have its first line: there is nothing to resume`, {
+    code: 'CheckpointEmptyError',
+    path,
+    hint: 'Run the program again, or resume the record before this one.',
+  })
+
+const textOf = (value: unknown): string | null => (typeof value === 'string' ? value : null)
+const numberOf = (value: unknown): number => (typeof value === 'number' && value > 0 ? value : 1)
+
+const damagedError = (path: string, { line, offset, reason }: BadLine): CheckpointError =>
+  new CheckpointError(
+    `${path} is damaged: line ${line}, byte ${offset.toLocaleString('en')}: ${reason}`,
+    {
+      code: 'CheckpointDamagedError',
+      path,
+      hint: 'A wrong result is worse than none: repair it with `tutti journal repair` first.',
+    },
+  )

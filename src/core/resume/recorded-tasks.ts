@@ -1,0 +1,198 @@
+/**
+ * The tasks of an earlier run, over all files of its chain. A task that its caller named is known
+ * by its uid; any other by what it is (`definition_hash`) and its number among equals of its file,
+ * because generated uids prove nothing.
+ */
+
+import {
+  type Column,
+  createColumn,
+  createTextIndex,
+  findText,
+  indexOf,
+  setValue,
+  textAt,
+  valueAt,
+} from '../../views/columns.ts'
+import { generatedNumber } from '../../tasks/uid.ts'
+
+/** How a task of the record ended; `open`: it has not ended. */
+export type RecordedState = 'open' | 'done' | 'failed' | 'canceled'
+
+/** By their number in the column; 0 is no task. */
+const states = [null, 'open', 'done', 'failed', 'canceled'] as const
+
+/** Where the value of a task lies: in the results beside which file of the chain. */
+export interface RecordedValue {
+  readonly file: number
+  readonly offset: number
+  readonly bytes: number
+}
+
+/** Rows are numbered from 1, so that 0 is none. About 110 bytes a task, besides uid and hash. */
+export class RecordedTasks {
+  readonly #uids = createTextIndex()
+  readonly #hashes = createTextIndex()
+  /** Of a uid: the row of the task that had it last, and the file. */
+  readonly #rowOfUid = createColumn('u32')
+  readonly #fileOfUid = createColumn('u32')
+  /** Of a hash: the first of the equal tasks, and the one that a file has reached. */
+  readonly #firstEqual = createColumn('u32')
+  readonly #latestEqual = createColumn('u32')
+  readonly #latestFile = createColumn('u32')
+  /** Of a row. */
+  readonly #uid = createColumn('u32')
+  readonly #hash = createColumn('u32')
+  readonly #nextEqual = createColumn('u32')
+  readonly #state = createColumn('u8')
+  readonly #attempts = createColumn('u32')
+  readonly #doneFile = createColumn('u32')
+  readonly #doneHash = createColumn('u32')
+  readonly #valueFile = createColumn('u32')
+  readonly #valueOffset = createColumn('f64')
+  readonly #valueBytes = createColumn('u32')
+  readonly #isTaken = createColumn('u8')
+  #size = 0
+  #file = 0
+
+  /** How many there are. */
+  get size(): number {
+    return this.#size
+  }
+
+  /** Of the next file, the first of equal tasks is again the first. */
+  beginFile(): void {
+    this.#file++
+  }
+
+  /** A task was created, in the order of the file. */
+  create(uid: string, hash: string | null): void {
+    const at = indexOf(this.#uids, uid)
+    const hashAt = hash === null ? 0 : indexOf(this.#hashes, hash) + 1
+    const row = this.#rowFor(uid, at, hashAt)
+    setValue(this.#rowOfUid, at, row)
+    setValue(this.#fileOfUid, at, this.#file)
+    setValue(this.#uid, row, at)
+    setValue(this.#hash, row, hashAt)
+    if (this.stateOf(row) !== 'done') setValue(this.#state, row, states.indexOf('open'))
+  }
+
+  /** This attempt is the latest that may have begun. */
+  attempted(uid: string, attempt: number): void {
+    const row = this.#rowInFile(uid)
+    if (row > 0) setValue(this.#attempts, row, Math.max(attempt, valueAt(this.#attempts, row)))
+  }
+
+  /** What a run has done stays done; a value that it computed itself replaces an earlier one. */
+  end(uid: string, state: Exclude<RecordedState, 'open'>, isReused: boolean): number {
+    const row = this.#rowInFile(uid)
+    if (row === 0) return 0
+    if (state === 'done') {
+      setValue(this.#doneFile, row, this.#file)
+      setValue(this.#doneHash, row, valueAt(this.#hash, row))
+      if (!isReused) setValue(this.#valueFile, row, 0)
+    } else if (this.stateOf(row) === 'done') return row
+    setValue(this.#state, row, states.indexOf(state))
+    return row
+  }
+
+  /** The value of a task that is done in this file is there. */
+  keep(uid: string, offset: number, bytes: number): void {
+    const row = this.#rowInFile(uid)
+    if (row === 0 || valueAt(this.#doneFile, row) !== this.#file) return
+    setValue(this.#valueFile, row, this.#file)
+    setValue(this.#valueOffset, row, offset)
+    setValue(this.#valueBytes, row, bytes)
+  }
+
+  /** The row of a task that the caller named; 0 if there is none, or its uid proves nothing. */
+  findNamed(uid: string): number {
+    return generatedNumber(uid) === null ? this.findUid(uid) : 0
+  }
+
+  /** The row of the task that had this uid last, whether or not it is the same task. */
+  findUid(uid: string): number {
+    const at = findText(this.#uids, uid)
+    return at === -1 ? 0 : valueAt(this.#rowOfUid, at)
+  }
+
+  /** The row of a task of the new run, each once; 0 if the record has none for it. */
+  take(uid: string, hash: string | null): number {
+    const row = generatedNumber(uid) === null ? this.findNamed(uid) : this.#takeEqual(hash)
+    if (row > 0) setValue(this.#isTaken, row, 1)
+    return row
+  }
+
+  stateOf(row: number): RecordedState | null {
+    return states[valueAt(this.#state, row)] ?? null
+  }
+
+  uidOf(row: number): string {
+    return textAt(this.#uids, valueAt(this.#uid, row))
+  }
+
+  /** What the task was when it was done; `null` if that has no comparable content. */
+  doneHashOf(row: number): string | null {
+    return this.#hashAt(this.#doneHash, row)
+  }
+
+  /** What the task was when it was created last. */
+  hashOf(row: number): string | null {
+    return this.#hashAt(this.#hash, row)
+  }
+
+  /** At least 1: a start may not have come to the record. */
+  attemptsOf(row: number): number {
+    return Math.max(1, valueAt(this.#attempts, row))
+  }
+
+  /** `null` when the value was not kept. Files are numbered from 0. */
+  valueOf(row: number): RecordedValue | null {
+    const file = valueAt(this.#valueFile, row)
+    if (file === 0) return null
+    const offset = valueAt(this.#valueOffset, row)
+    return { file: file - 1, offset, bytes: valueAt(this.#valueBytes, row) }
+  }
+
+  isTaken(row: number): boolean {
+    return valueAt(this.#isTaken, row) === 1
+  }
+
+  #hashAt(column: Column, row: number): string | null {
+    const at = valueAt(column, row)
+    return at === 0 ? null : textAt(this.#hashes, at - 1)
+  }
+
+  /** A task whose creation is not in this file may be another one of the same uid. */
+  #rowInFile(uid: string): number {
+    const at = findText(this.#uids, uid)
+    if (at === -1 || valueAt(this.#fileOfUid, at) !== this.#file) return 0
+    return valueAt(this.#rowOfUid, at)
+  }
+
+  #rowFor(uid: string, at: number, hashAt: number): number {
+    if (generatedNumber(uid) === null) return valueAt(this.#rowOfUid, at) || ++this.#size
+    return hashAt === 0 ? ++this.#size : this.#nextOf(hashAt - 1, true)
+  }
+
+  #takeEqual(hash: string | null): number {
+    const at = hash === null ? -1 : findText(this.#hashes, hash)
+    return at === -1 ? 0 : this.#nextOf(at, false)
+  }
+
+  /** The next of the equal tasks in this file; a further one is added if it `mayGrow`, or 0. */
+  #nextOf(hash: number, mayGrow: boolean): number {
+    const isFirst = valueAt(this.#latestFile, hash) !== this.#file
+    const latest = isFirst ? 0 : valueAt(this.#latestEqual, hash)
+    let row = isFirst ? valueAt(this.#firstEqual, hash) : valueAt(this.#nextEqual, latest)
+    if (row === 0) {
+      if (!mayGrow) return 0
+      row = ++this.#size
+      if (isFirst) setValue(this.#firstEqual, hash, row)
+      else setValue(this.#nextEqual, latest, row)
+    }
+    setValue(this.#latestFile, hash, this.#file)
+    setValue(this.#latestEqual, hash, row)
+    return row
+  }
+}

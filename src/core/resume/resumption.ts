@@ -1,0 +1,155 @@
+/** Decides for each task of a run what the record of an earlier run says about it. */
+
+import type { AnyTask } from '../../backends/backend.ts'
+import { fromErrorRecord } from '../../foundation/error-record.ts'
+import type { JsonObject } from '../../foundation/json-value.ts'
+import type { Log } from '../../foundation/log.ts'
+import { ExecutableFailedError } from '../../foundation/task-errors.ts'
+import { changedParts, definitionHash } from '../../tasks/definition-hash.ts'
+import type { Entry, UndispatchedEnd } from '../entry.ts'
+import { changedDefinition, type Problem } from '../routing.ts'
+import type { EarlierRecord } from './read-record.ts'
+import type { RecordedState } from './recorded-tasks.ts'
+import type { ResolvedResumeOptions, ResumedRecord } from './resume-options.ts'
+
+/** How a task ends that does not run, and the uid that it had in the record. */
+export interface RecordedEnd {
+  readonly end: UndispatchedEnd
+  readonly uid: string
+}
+
+const mostListed = 20
+
+export class Resumption implements Disposable {
+  readonly summary: ResumedRecord
+  readonly #record: EarlierRecord
+  readonly #options: ResolvedResumeOptions
+  readonly #log: Log
+  /** Values that could not be read although they were kept. */
+  #unreadable = 0
+
+  constructor(record: EarlierRecord, options: ResolvedResumeOptions, log: Log) {
+    this.#record = record
+    this.#options = options
+    this.#log = log
+    this.summary = summarize(record)
+    const { notKept } = this.summary
+    if (notKept > 0) {
+      const text = `${notKept} tasks are DONE in the record, but what they returned was not kept`
+      log.warn('ResultsNotKept', `${text}: they run again`)
+    }
+    // Its own tasks are numbered like those of a further file.
+    record.tasks.beginFile()
+  }
+
+  /** A task that is done, and that was something else then; `null` if it may be submitted. */
+  problemOf(task: AnyTask): Problem | null {
+    if (this.#options.changed !== 'refuse') return null
+    const row = this.#record.tasks.findNamed(task.uid)
+    if (row === 0 || this.#record.tasks.stateOf(row) !== 'done') return null
+    const changed = this.#changes(row, definitionHash(task))
+    return changed.length === 0 ? null : changedDefinition(changed)
+  }
+
+  /** How the task ends at once; `null`: it runs. Its attempts are numbered from here. */
+  take(entry: Entry): RecordedEnd | null {
+    const { tasks } = this.#record
+    const { uid } = entry.task
+    const hash = entry.definitionHash
+    const row = tasks.take(uid, hash)
+    const end = row === 0 ? null : this.#endOf(row, hash, uid)
+    if (end === null) this.#numberAttempts(entry, row)
+    return end === null ? null : { end, uid: tasks.uidOf(row) }
+  }
+
+  /** Warns of the tasks that the program did not make, and of values that could not be read. */
+  reportNotMade(): void {
+    const { tasks } = this.#record
+    const uids: string[] = []
+    let count = 0
+    for (let row = 1; row <= tasks.size; row++) {
+      if (!tasks.isTaken(row) && ++count <= mostListed) uids.push(tasks.uidOf(row))
+    }
+    if (count > 0) {
+      const rest = count > uids.length ? ' …' : ''
+      const text = `${count} tasks of the record were not made again and did not run`
+      this.#log.warn('TasksNotMade', `${text}: ${uids.join(', ')}${rest}`)
+    }
+    if (this.#unreadable > 0) {
+      const text = `${this.#unreadable} kept results could not be read: their tasks ran again`
+      this.#log.warn('ResultsNotRead', text)
+    }
+  }
+
+  [Symbol.dispose](): void {
+    for (const results of this.#record.results) results?.[Symbol.dispose]()
+  }
+
+  #endOf(row: number, hash: string | null, uid: string): UndispatchedEnd | null {
+    const { tasks, failures } = this.#record
+    const state = tasks.stateOf(row)
+    if (state === 'failed') {
+      const facts = failures.get(row)
+      return facts === undefined ? null : { kind: 'fail', error: toError(uid, facts) }
+    }
+    if (state !== 'done') return null
+    if (this.#options.changed !== 'keep' && this.#changes(row, hash).length > 0) return null
+    const location = tasks.valueOf(row)
+    if (location === null) return null
+    const kept = this.#record.results[location.file]?.read(location) ?? null
+    if (kept === null) this.#unreadable++
+    return kept === null ? null : { kind: 'reuse', value: kept.value, isRecorded: true }
+  }
+
+  /** Without comparable content on either side the uid alone decides. */
+  #changes(row: number, hash: string | null): readonly string[] {
+    const before = this.#record.tasks.doneHashOf(row)
+    return before === null || hash === null ? [] : changedParts(before, hash)
+  }
+
+  /**
+   * An attempt that may still run keeps its number, so that a backend that has it goes on with it.
+   * Anything else gets a higher one, so that none of its earlier attempts is taken for it.
+   */
+  #numberAttempts(entry: Entry, row: number): void {
+    const { tasks } = this.#record
+    const before = tasks.findUid(entry.task.uid)
+    if (before === 0) return
+    const isSame = before === row && tasks.hashOf(row) === entry.definitionHash
+    const attempts = tasks.attemptsOf(before)
+    if (isSame && tasks.stateOf(row) === 'open') entry.attempt = attempts
+    else entry.attempt = entry.firstAttempt = attempts + 1
+  }
+}
+
+function summarize({ sessionId, files, tasks }: EarlierRecord): ResumedRecord {
+  const counts: Record<RecordedState, number> = { open: 0, done: 0, failed: 0, canceled: 0 }
+  let notKept = 0
+  for (let row = 1; row <= tasks.size; row++) {
+    const state = tasks.stateOf(row)
+    if (state === null) continue
+    counts[state]++
+    if (state === 'done' && tasks.valueOf(row) === null) notKept++
+  }
+  const { open: unfinished, ...ended } = counts
+  return Object.freeze({ sessionId, files, ...ended, unfinished, notKept })
+}
+
+/** The error of a task that failed, as far as its event tells it. */
+function toError(uid: string, facts: JsonObject): unknown {
+  const text = (key: string): string => (typeof facts[key] === 'string' ? facts[key] : '')
+  const type = text('error_type')
+  const message = text('error_message')
+  if (type === 'ExecutableFailedError') {
+    const { exit_code: code } = facts
+    return new ExecutableFailedError(message, {
+      uid,
+      exitCode: typeof code === 'number' ? code : null,
+      signal: text('signal') || null,
+      stdout: text('stdout_tail'),
+      stderr: text('stderr_tail'),
+    })
+  }
+  const stack = text('error_stack')
+  return fromErrorRecord({ isError: true, type, name: type, message, stack, fields: {} })
+}

@@ -1,0 +1,111 @@
+/** A session's side of a resume: what it continues, and how tasks end that the record has. */
+
+import { realpathSync } from 'node:fs'
+import { resolve } from 'node:path'
+import type { AnyTask } from '../../backends/backend.ts'
+import { ResultReused } from '../../events/library-events.ts'
+import { StateError } from '../../foundation/errors.ts'
+import { emptyAttributes } from '../../foundation/json-value.ts'
+import { expectString } from '../../foundation/options.ts'
+import { hasEnded } from '../../tasks/lifecycle.ts'
+import type { RecordParts } from '../../telemetry/options.ts'
+import type { EarlierRun } from '../admission.ts'
+import type { Entry } from '../entry.ts'
+import type { Ledger } from '../ledger.ts'
+import type { Problem } from '../routing.ts'
+import { type OpenedRecord, openResumption, type OpenRecordParts } from './open-resumption.ts'
+import { resolveResumeOptions, type ResumedRecord, type ResumeOptions } from './resume-options.ts'
+
+export class SessionResume implements EarlierRun {
+  readonly #ledger: Ledger
+  #opened: OpenedRecord | null = null
+  #isReading = false
+
+  constructor(ledger: Ledger) {
+    this.#ledger = ledger
+  }
+
+  /** `useId` is called with the record's id before anything else can happen in the session. */
+  async open(
+    file: string,
+    options: ResumeOptions,
+    parts: OpenRecordParts & { readonly useId: (id: string) => Promise<void> },
+  ): Promise<ResumedRecord> {
+    this.expectNotReading()
+    if (this.#opened !== null) throw new StateError('the session resumes a record already')
+    this.#isReading = true
+    try {
+      const resolved = resolveResumeOptions(options)
+      this.#opened = await openResumption(expectString('file', file), resolved, parts)
+      await parts.useId(this.#opened.sessionId)
+      return this.#opened.resumption.summary
+    } catch (error) {
+      this.#release()
+      throw error
+    } finally {
+      this.#isReading = false
+    }
+  }
+
+  /** Nothing may be submitted while it is not known what the record has. */
+  expectNotReading(): void {
+    if (!this.#isReading) return
+    throw new StateError('resume() is under way', { hint: 'Write `await session.resume(file)`.' })
+  }
+
+  problemOf(task: AnyTask): Problem | null {
+    return this.#opened?.resumption.problemOf(task) ?? null
+  }
+
+  end(entry: Entry): boolean {
+    if (this.#opened === null) return false
+    const recorded = this.#opened.resumption.take(entry)
+    if (hasEnded(entry.life.state)) return true
+    if (recorded === null) return false
+    const { end, uid: key } = recorded
+    this.#ledger.end(entry, end, () => {
+      if (end.kind !== 'reuse') return
+      const { backend, workflowId, task } = entry
+      const attributes = workflowId === null ? emptyAttributes : { workflow_id: workflowId }
+      const about = { backend, task_id: task.uid, attributes }
+      this.#ledger.emitter.emit(ResultReused, { ...about, key, source: 'record' })
+    })
+    return true
+  }
+
+  /** Files of one run lie in one folder: a forerunner is looked up beside its successor. */
+  folderFor(given: string | undefined): { readonly checkpointPath?: string } {
+    if (this.#opened === null) return {}
+    const { folder } = this.#opened
+    if (given === undefined || realFolder(given) === folder) return { checkpointPath: folder }
+    throw new StateError(`the resumed record is in ${folder}, not in ${given}`, {
+      hint: 'Leave `checkpointPath` out, or give the folder of the record.',
+    })
+  }
+
+  /** What the session's own record says about the one that it continues. */
+  get recordParts(): Pick<RecordParts, 'resumedFrom' | 'lock'> {
+    const { fileName = null, lock = null } = this.#opened ?? {}
+    return { resumedFrom: fileName, lock }
+  }
+
+  /** Tells what was not made again, and lets others continue the record. */
+  close(): void {
+    this.#opened?.resumption.reportNotMade()
+    this.#release()
+  }
+
+  #release(): void {
+    this.#opened?.resumption[Symbol.dispose]()
+    this.#opened?.lock.release()
+    this.#opened = null
+  }
+}
+
+function realFolder(path: string): string {
+  try {
+    return realpathSync(path)
+  } catch {
+    return resolve(path)
+  }
+}

@@ -1,0 +1,181 @@
+import { readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import { nodeFiles } from '../../src/checkpoint/files.ts'
+import { ResultsFile, resultsPathOf } from '../../src/checkpoint/results-file.ts'
+import { ResultsReader } from '../../src/checkpoint/results-reader.ts'
+import { fromBytes, toBytes } from '../../src/checkpoint/kept-value.ts'
+import { assertProperty } from '../property.ts'
+import { fullDevice } from './fake-disk.ts'
+import { tempFolder } from './open-writer.ts'
+
+interface OpenOptions {
+  readonly mostBytes?: number
+  readonly files?: typeof nodeFiles
+}
+
+function openResults({ mostBytes = 2 ** 26, files = nodeFiles }: OpenOptions = {}) {
+  const record = join(tempFolder(), 's.1.telemetry.jsonl')
+  const warnings: string[] = []
+  const log = { warn: (code: string) => void warnings.push(code) }
+  const file = new ResultsFile({ record, files, log, mostBytes, durability: 'os' })
+  return { file, record, warnings }
+}
+
+/** All values that are found, by uid. */
+function readAll(record: string): Map<string, unknown> {
+  using reader = ResultsReader.open(record)
+  const values = new Map<string, unknown>()
+  if (reader === null) return values
+  const found = new Map<string, { offset: number; bytes: number }>()
+  for (const _ of reader.find((uid, at) => found.set(uid, at))) continue
+  for (const [uid, at] of found) values.set(uid, reader.read(at)?.value)
+  return values
+}
+
+describe('the file of results', () => {
+  it('results: values of any size come back equal, in frames of any size', async () => {
+    const { file, record } = openResults()
+    const large = Buffer.alloc(3_000_000, 7)
+    const values = new Map<string, unknown>([
+      ['a', { text: 'ä', list: [1, -0, Number.NaN, undefined, 10n] }],
+      ['large', large],
+      ['b', new Map([['k', new Set([new Date(3)])]])],
+      ['c', new Float64Array([1.5, 2.5])],
+    ])
+    for (const [uid, value] of values) {
+      file.append(uid, value)
+      if (uid === 'a') file.write()
+    }
+    for (let at = 0; at < 5000; at++) file.append(`n-${at}`, { at, text: 'x'.repeat(100) })
+    await file.close()
+    const found = readAll(record)
+    expect(found.size).toBe(5004)
+    for (const [uid, value] of values) expect(found.get(uid)).toStrictEqual(value)
+    expect(found.get('n-4999')).toEqual({ at: 4999, text: 'x'.repeat(100) })
+    expect(ResultsReader.open(join(tempFolder(), 'none.telemetry.jsonl'))).toBe(null)
+  })
+
+  it('results: cut after any byte, whole frames are found and nothing else', async () => {
+    const { file, record } = openResults()
+    const path = resultsPathOf(record)
+    const ends: number[] = []
+    for (const uid of ['a', 'b', 'c']) {
+      file.append(uid, `value of ${uid}`)
+      file.append(`${uid}${uid}`, { uid })
+      file.write()
+      ends.push(readFileSync(path).length)
+    }
+    await file.close()
+    const bytes = readFileSync(path)
+    const copy = join(tempFolder(), 'cut.telemetry.jsonl')
+    for (let length = 0; length <= bytes.length; length++) {
+      writeFileSync(resultsPathOf(copy), bytes.subarray(0, length))
+      const whole = ends.filter((end) => end <= length).length
+      expect([...readAll(copy).keys()]).toEqual(
+        ['a', 'aa', 'b', 'bb', 'c', 'cc'].slice(0, whole * 2),
+      )
+    }
+  })
+
+  it('results: a changed byte never gives a wrong value', async () => {
+    const { file, record } = openResults()
+    for (const uid of ['a', 'b']) {
+      file.append(uid, `value of ${uid}`)
+      file.write()
+    }
+    await file.close()
+    const bytes = readFileSync(resultsPathOf(record))
+    const copy = join(tempFolder(), 'changed.telemetry.jsonl')
+    for (let at = 0; at < bytes.length; at++) {
+      const changed = Buffer.from(bytes)
+      changed[at] = (changed[at] ?? 0) ^ 0x41
+      writeFileSync(resultsPathOf(copy), changed)
+      const found = [...readAll(copy)]
+      expect(found.length).toBeLessThan(2)
+      for (const [uid, value] of found) expect([uid, value]).toEqual(['a', 'value of a'])
+    }
+  })
+
+  it('results: a full disk costs what did not fit, and nothing that comes later', async () => {
+    const files = fullDevice()
+    const { file, record, warnings } = openResults({ files })
+    file.append('lost', 1)
+    file.write()
+    files.isFull = false
+    file.append('a', 1)
+    file.write()
+    files.isFull = true
+    file.append('lost too', 2)
+    file.write()
+    files.isFull = false
+    file.append('b', 2)
+    await file.close()
+    expect([...readAll(record)]).toEqual([
+      ['a', 1],
+      ['b', 2],
+    ])
+    expect(warnings).toEqual(['ResultNotKept'])
+  })
+
+  it('results: after a frame that was half written the next one is found', async () => {
+    let left = Infinity
+    const files: typeof nodeFiles = {
+      ...nodeFiles,
+      write(fd, bytes, offset, length) {
+        if (left === 0) throw Object.assign(new Error('full'), { code: 'ENOSPC' })
+        const taken = nodeFiles.write(fd, bytes, offset, Math.min(length, left))
+        left -= taken
+        return taken
+      },
+    }
+    const { file, record } = openResults({ files })
+    file.append('a', 1)
+    file.write()
+    left = 10
+    file.append('torn', 2)
+    file.write()
+    left = Infinity
+    file.append('b', 3)
+    await file.close()
+    expect([...readAll(record).keys()]).toEqual(['a', 'b'])
+  })
+
+  it('results: what is too large or would not come back equal is not kept', async () => {
+    const { file, record } = openResults({ mostBytes: 1000 })
+    const cases: readonly [string, unknown][] = [
+      ['large', 'x'.repeat(1001)],
+      ['function', () => 1],
+      ['instance', { inside: [new URL('http://a')] }],
+      ['symbol', { [Symbol('s')]: 1 }],
+      ['no prototype', Object.create(null)],
+      ['error', new Error('x')],
+      ['field of a map', Object.assign(new Map(), { field: 1 })],
+      ['shared', new Uint8Array(new SharedArrayBuffer(4))],
+      ['proxy', new Proxy({}, {})],
+      ['kept', [{ a: [1, 2] }]],
+    ]
+    for (const [uid, value] of cases) file.append(uid, value)
+    await file.close()
+    expect([...readAll(record)]).toEqual([['kept', [{ a: [1, 2] }]]])
+  })
+
+  it('kept values: any that is kept comes back strictly equal', () => {
+    const anything = fc.anything({
+      withBigInt: true,
+      withDate: true,
+      withMap: true,
+      withSet: true,
+      withTypedArray: true,
+      withNullPrototype: true,
+      withSparseArray: true,
+    })
+    assertProperty(
+      fc.property(anything, (value) => {
+        const bytes = toBytes(value)
+        if (bytes !== null) expect(fromBytes(new Uint8Array(bytes))?.value).toStrictEqual(value)
+      }),
+    )
+  })
+})

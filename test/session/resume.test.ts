@@ -1,0 +1,334 @@
+import { existsSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
+import { basename, dirname, join } from 'node:path'
+import { beforeEach, describe, expect, it, onTestFinished } from 'vitest'
+import type { AnyTask } from '../../src/backends/backend.ts'
+import { ConcurrentBackend } from '../../src/backends/local/concurrent-backend.ts'
+import type { EventLine } from '../../src/checkpoint/format.ts'
+import type { ResumedRecord, ResumeOptions } from '../../src/core/resume/resume-options.ts'
+import {
+  Session,
+  type SessionOptions,
+  type SessionTelemetryOptions,
+} from '../../src/session/session.ts'
+import { ComputeTask } from '../../src/tasks/compute-task.ts'
+import { tempFolder } from '../checkpoint/open-writer.ts'
+import { rejection } from './open-session.ts'
+
+interface RunOptions {
+  readonly folder: string
+  /** The record to continue. */
+  readonly resume?: string
+  readonly how?: ResumeOptions
+  readonly session?: SessionOptions
+  readonly telemetry?: SessionTelemetryOptions
+}
+
+interface Run {
+  readonly id: string
+  readonly record: string
+  readonly resumed: ResumedRecord | null
+  readonly warnings: readonly string[]
+}
+
+/** Runs the tasks to their ends in a session of its own, with a record in the folder. */
+async function run(options: RunOptions, tasks: readonly AnyTask[]): Promise<Run> {
+  const warnings: string[] = []
+  const log = { warn: (code: string, text: string) => void warnings.push(`${code}: ${text}`) }
+  const backend = await ConcurrentBackend.create({ workers: 1 })
+  const session = new Session([backend], { log, ...options.session })
+  const { folder, resume, how } = options
+  try {
+    const resumed = resume === undefined ? null : await session.resume(resume, how)
+    const kept = { checkpointPath: folder, keepResults: true }
+    const telemetry = await session.startTelemetry({ ...kept, ...options.telemetry })
+    await session.submitTasks(tasks)
+    await session.waitTasks(tasks)
+    return { id: session.id, record: telemetry.checkpointFile ?? '', resumed, warnings }
+  } finally {
+    await session.close()
+  }
+}
+
+const calls: string[] = []
+
+/** Counts its calls by name. */
+function note(name: string, value: unknown): unknown {
+  calls.push(name)
+  if (value instanceof Error) throw value
+  return value
+}
+
+/** With a generated uid unless it is given one. */
+function noted(...[name, value, uid]: [string, unknown?, string?]): ComputeTask<unknown> {
+  return new ComputeTask({ function: note, args: [name, value], ...(uid && { uid }) })
+}
+
+/** The calls since the last time. */
+const newCalls = (): string[] => calls.splice(0)
+
+const eventsIn = (record: string): EventLine[] =>
+  readFileSync(record, 'utf8')
+    .trimEnd()
+    .split('\n')
+    .map((line) => JSON.parse(line) as EventLine)
+    .filter(({ section }) => section === 'event')
+
+const eventsOf = (record: string, uid: string): EventLine[] =>
+  eventsIn(record).filter(({ task_id }) => task_id === uid)
+
+beforeEach(() => void newCalls())
+
+describe('resume of a session', () => {
+  it('resume: what is DONE is not run again and has its value, and the rest runs', async () => {
+    const folder = tempFolder()
+    const values = [new Map([[1, { a: new Date(5) }]]), undefined, Buffer.from('abc'), Number.NaN]
+    const make = (error: boolean): ComputeTask<unknown>[] => [
+      ...values.map((value, at) => noted(`v${at}`, value, `value-${at}`)),
+      noted('unsteady', error ? new RangeError('not yet') : 'now', 'unsteady'),
+    ]
+    const first = await run({ folder }, make(true))
+    expect(newCalls()).toHaveLength(5)
+    const again = make(false)
+    const second = await run({ folder, resume: first.record }, again)
+    expect(newCalls()).toEqual(['unsteady'])
+    expect(again.map(({ state }) => state)).toEqual(Array(5).fill('DONE'))
+    expect(again.map(({ returnValue }) => returnValue)).toEqual([...values, 'now'])
+    expect(second.resumed).toEqual({
+      sessionId: first.id,
+      files: [first.record],
+      done: 4,
+      failed: 1,
+      canceled: 0,
+      unfinished: 0,
+      notKept: 0,
+    })
+    expect(second.warnings).toEqual([])
+    expect(second.id).toBe(first.id)
+    expect(dirname(second.record)).toBe(folder)
+    expect(eventsIn(second.record)[0]?.attributes['resumed_from']).toBe(basename(first.record))
+
+    const [created, submitted, reused, completed, ...more] = eventsOf(second.record, 'value-0')
+    expect(more).toEqual([])
+    expect(created).toMatchObject({ event_type: 'TaskCreated', session_id: first.id })
+    expect(submitted).toMatchObject({ event_type: 'TaskSubmitted', backend: 'concurrent' })
+    expect(reused).toMatchObject({
+      event_type: 'tutti.ResultReused',
+      backend: 'concurrent',
+      key: 'value-0',
+      source: 'record',
+    })
+    expect(completed).toMatchObject({
+      event_type: 'TaskCompleted',
+      duration_seconds: 0,
+      attributes: { incomplete_lifecycle: true, reused: true },
+    })
+  })
+
+  it('resume: the third run of a chain finds what the first and the second have done', async () => {
+    const folder = tempFolder()
+    const first = await run({ folder }, [noted('a', 1, 'a')])
+    const second = await run({ folder, resume: first.record }, [
+      noted('a', 1, 'a'),
+      noted('b', 2, 'b'),
+    ])
+    expect(newCalls()).toEqual(['a', 'b'])
+    const tasks = [noted('a', 1, 'a'), noted('b', 2, 'b'), noted('c', 3, 'c')]
+    const third = await run({ folder, resume: second.record }, tasks)
+    expect(newCalls()).toEqual(['c'])
+    expect(tasks.map(({ returnValue }) => returnValue)).toEqual([1, 2, 3])
+    expect(third.resumed).toMatchObject({ done: 2, files: [first.record, second.record] })
+  })
+
+  it('resume: tasks with generated uids are known by what they are, in any order', async () => {
+    const folder = tempFolder()
+    const first = await run({ folder }, [
+      ...['a', 'b', 'c'].map((name) => noted(name, name)),
+      noted('same', 'same'),
+      noted('same', 'same'),
+    ])
+    expect(newCalls()).toHaveLength(5)
+    const names = ['same', 'c', 'b', 'new', 'same', 'a', 'same']
+    const tasks = names.map((name) => noted(name, name))
+    const second = await run({ folder, resume: first.record }, tasks)
+    expect(newCalls()).toEqual(['new', 'same'])
+    expect(tasks.map(({ returnValue }) => returnValue)).toEqual(names)
+    expect(eventsIn(second.record).filter(({ attributes }) => attributes['reused'])).toHaveLength(5)
+  })
+
+  it('row 57: a DONE task that has changed is refused, kept or run again', async () => {
+    const folder = tempFolder()
+    const make = (value: number) => [noted('a', value, 'a'), noted('b', 1, 'b'), noted('c', value)]
+    const { record } = await run({ folder }, make(1))
+    newCalls()
+    const error = await rejection(run({ folder, resume: record }, make(2)))
+    expect(error).toMatchObject({
+      code: 'DefinitionChangedError',
+      message:
+        '1 tasks are DONE in the record and have changed since: input of 1\n' +
+        'tasks[0].uid: is DONE in the record, but its input changed since',
+      hint: expect.stringContaining('keep') as string,
+    })
+    expect(newCalls()).toEqual([])
+    const kept = make(2)
+    await run({ folder, resume: record, how: { changed: 'keep' } }, kept)
+    expect(newCalls()).toEqual(['c'])
+    expect(kept.map(({ returnValue }) => returnValue)).toEqual([1, 1, 2])
+    const rerun = make(2)
+    const third = await run({ folder, resume: record, how: { changed: 'rerun' } }, rerun)
+    expect(newCalls()).toEqual(['a', 'c'])
+    expect(rerun.map(({ returnValue }) => returnValue)).toEqual([2, 1, 2])
+    await run({ folder, resume: third.record }, make(2))
+    expect(newCalls()).toEqual([])
+  })
+
+  it('resume: what the program no longer makes is listed and not run', async () => {
+    const folder = tempFolder()
+    const { record } = await run({ folder }, [noted('a', 1, 'a'), noted('b', 1, 'b')])
+    newCalls()
+    const { warnings } = await run({ folder, resume: record }, [noted('b', 1, 'b')])
+    expect(newCalls()).toEqual([])
+    expect(warnings).toEqual([
+      'TasksNotMade: 1 tasks of the record were not made again and did not run: a',
+    ])
+  })
+
+  it('resume: values that were not kept are counted before anything starts', async () => {
+    const folder = tempFolder()
+    const values = [1, new URL('http://x'), 'x'.repeat(2000)]
+    const make = () => values.map((value, at) => noted(`v${at}`, value, `v${at}`))
+    const telemetry = { keepResultsMb: 0.001 }
+    const { record } = await run({ folder, telemetry }, make())
+    newCalls()
+    const second = await run({ folder, resume: record }, make())
+    expect(newCalls()).toEqual(['v1', 'v2'])
+    expect(second.resumed).toMatchObject({ done: 3, notKept: 2 })
+    expect(second.warnings).toEqual([
+      'ResultsNotKept: 2 tasks are DONE in the record, but what they returned was not kept: ' +
+        'they run again',
+    ])
+  })
+
+  it('resume: with keepFailed a task that FAILED stays so', async () => {
+    const folder = tempFolder()
+    const make = () => [
+      noted('bad', new RangeError('seed 17'), 'bad'),
+      new ComputeTask({ executable: 'sh', arguments: ['-c', 'echo no >&2; exit 3'], uid: 'sh' }),
+    ]
+    const { record } = await run({ folder }, make())
+    newCalls()
+    const tasks = make()
+    await run({ folder, resume: record, how: { keepFailed: true } }, tasks)
+    expect(newCalls()).toEqual([])
+    expect(tasks.map(({ state }) => state)).toEqual(['FAILED', 'FAILED'])
+    expect(tasks[0]?.error?.cause).toMatchObject({ name: 'RangeError', message: 'seed 17' })
+    expect(tasks[1]?.error).toMatchObject({ name: 'ExecutableFailedError', exitCode: 3 })
+    await run({ folder, resume: record }, make())
+    expect(newCalls()).toEqual(['bad'])
+  })
+
+  it('resume: an id of its own that is not the one of the record is refused', async () => {
+    const folder = tempFolder()
+    const { record } = await run({ folder, session: { id: 'mine' } }, [noted('a', 1, 'a')])
+    const error = await rejection(run({ folder, resume: record, session: { id: 'other' } }, []))
+    expect(error).toMatchObject({
+      name: 'StateError',
+      message: 'the session has the id "other", and the record "mine"',
+    })
+    const { id } = await run({ folder, resume: record, session: { id: 'mine' } }, [])
+    expect(id).toBe('mine')
+  })
+
+  it('resume: comes first, once, and to a record that is there', async () => {
+    const folder = tempFolder()
+    const { record } = await run({ folder }, [noted('a', 1, 'a')])
+    newCalls()
+    const create = async (): Promise<Session> => {
+      const session = new Session([await ConcurrentBackend.create({ workers: 1 })])
+      onTestFinished(() => session.close())
+      return session
+    }
+    const comesFirst = 'resume() comes before startTelemetry() and the first submission'
+    const observed = await create()
+    await observed.startTelemetry()
+    await expect(observed.resume(record)).rejects.toThrow(comesFirst)
+    const used = await create()
+    await used.submitTasks([noted('x')])
+    await expect(used.resume(record)).rejects.toThrow(comesFirst)
+    const session = await create()
+    await expect(session.resume(join(folder, 'missing'))).rejects.toThrow('Cannot read')
+    await expect(session.resume(record, { changed: 'no' } as never)).rejects.toThrow('`changed`')
+    const resuming = session.resume(record)
+    await expect(session.submitTasks([noted('x')])).rejects.toThrow('resume() is under way')
+    await expect(session.startTelemetry()).rejects.toThrow('resume() is under way')
+    await resuming
+    await expect(session.resume(record)).rejects.toThrow('resumes a record already')
+    const elsewhere = { checkpointPath: tempFolder() }
+    await expect(session.startTelemetry(elsewhere)).rejects.toThrow('the resumed record is in')
+  })
+
+  it('row 57: two sessions cannot continue one record at once', async () => {
+    const folder = tempFolder()
+    const { record } = await run({ folder }, [noted('a', 1, 'a')])
+    newCalls()
+    const first = new Session([await ConcurrentBackend.create({ workers: 1 })])
+    onTestFinished(() => first.close())
+    await first.resume(record)
+    const locked = { code: 'CheckpointLockedError', pid: process.pid }
+    expect(await rejection(run({ folder, resume: record }, []))).toMatchObject(locked)
+    await first.startTelemetry({ keepResults: true })
+    expect(await rejection(run({ folder, resume: record }, []))).toMatchObject(locked)
+    await first.close()
+    const tasks = [noted('a', 1, 'a')]
+    await run({ folder, resume: record }, tasks)
+    expect(newCalls()).toEqual([])
+    expect(readdirSync(folder).filter((name) => name.includes('lock'))).toEqual([])
+  })
+
+  it('row 56: a damaged line in the middle and a missing forerunner are refused', async () => {
+    const folder = tempFolder()
+    const first = await run({ folder }, [noted('a', 1, 'a'), noted('b', 2, 'b')])
+    const second = await run({ folder, resume: first.record }, [noted('a', 1, 'a')])
+    newCalls()
+    const lines = readFileSync(first.record, 'utf8').split('\n')
+    const offset = Buffer.byteLength(lines.slice(0, 3).join('\n')) + 1
+    const damaged = lines.with(3, (lines[3] ?? '').replace('"section"', '"section'))
+    const file = join(folder, 'damaged.telemetry.jsonl')
+    writeFileSync(file, damaged.join('\n'))
+    expect(await rejection(run({ folder, resume: file }, []))).toMatchObject({
+      code: 'CheckpointDamagedError',
+      message: `${file} is damaged: line 4, byte ${offset.toLocaleString('en')}: invalid JSON`,
+      hint: expect.stringContaining('tutti journal repair') as string,
+    })
+    const elsewhere = join(tempFolder(), basename(second.record))
+    writeFileSync(elsewhere, readFileSync(second.record))
+    expect(
+      await rejection(run({ folder: dirname(elsewhere), resume: elsewhere }, [])),
+    ).toMatchObject({ code: 'CheckpointMissingError', path: basename(first.record) })
+    expect(newCalls()).toEqual([])
+  })
+
+  it('resume: only the user may read what is kept, and only if that was asked for', async () => {
+    const folder = tempFolder()
+    const { record } = await run({ folder }, [noted('a', 1, 'a')])
+    const results = record.replace('.telemetry.jsonl', '.results')
+    expect(statSync(results).mode & 0o777).toBe(0o600)
+    const plain = await run({ folder, telemetry: { keepResults: false } }, [noted('a', 1, 'a')])
+    expect(existsSync(plain.record.replace('.telemetry.jsonl', '.results'))).toBe(false)
+  })
+
+  it('resume: attempts are numbered on from the record, and retries begin anew', async () => {
+    const folder = tempFolder()
+    const make = () => new ComputeTask({ ...fails, retries: 1 })
+    const fails = { function: note, args: ['bad', new Error('no')], uid: 'bad' } as const
+    const first = await run({ folder }, [make()])
+    const second = await run({ folder, resume: first.record }, [make()])
+    expect(newCalls()).toHaveLength(4)
+    const attempts = (record: string): unknown[] =>
+      eventsOf(record, 'bad').flatMap(({ event_type, attributes, attempt }) => {
+        return ['TaskStarted', 'TaskFailed'].includes(event_type) ? attributes['attempt'] : attempt
+      })
+    const numbers = (record: string) => attempts(record).filter((one) => one !== undefined)
+    expect(numbers(first.record)).toEqual([1, 1, 2, 2])
+    expect(numbers(second.record)).toEqual([3, 3, 4, 4])
+  })
+})

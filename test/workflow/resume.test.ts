@@ -1,0 +1,137 @@
+import { readFileSync } from 'node:fs'
+import { beforeEach, describe, expect, it } from 'vitest'
+import { ConcurrentBackend } from '../../src/backends/local/concurrent-backend.ts'
+import type { EventLine } from '../../src/checkpoint/format.ts'
+import type { ResumedRecord } from '../../src/core/resume/resume-options.ts'
+import { WorkflowEngine } from '../../src/workflow/workflow-engine.ts'
+import { tempFolder } from '../checkpoint/open-writer.ts'
+
+const calls: string[] = []
+const newCalls = (): string[] => calls.splice(0)
+beforeEach(() => void newCalls())
+
+function load(name: string): number[] {
+  calls.push(`load ${name}`)
+  return [name.length]
+}
+
+function add(parts: readonly number[][]): number {
+  calls.push('add')
+  return parts.flat().reduce((sum, one) => sum + one, 0)
+}
+
+interface RunOptions {
+  readonly folder: string
+  readonly resume?: string
+}
+
+/** Runs the body in an engine of its own, with a record in the folder. */
+async function run<T>(options: RunOptions, body: (flow: WorkflowEngine) => Promise<T>) {
+  const flow = await WorkflowEngine.create({
+    backend: await ConcurrentBackend.create({ workers: 1 }),
+    log: { warn() {} },
+  })
+  const { folder, resume } = options
+  try {
+    const resumed: ResumedRecord | null = resume === undefined ? null : await flow.resume(resume)
+    const telemetry = await flow.startTelemetry({ checkpointPath: folder, keepResults: true })
+    const value = await body(flow)
+    return { value, resumed, record: telemetry.checkpointFile ?? '', id: flow.id }
+  } finally {
+    await flow.shutdown()
+  }
+}
+
+const eventsIn = (record: string): EventLine[] =>
+  readFileSync(record, 'utf8')
+    .trimEnd()
+    .split('\n')
+    .map((line) => JSON.parse(line) as EventLine)
+    .filter(({ section }) => section === 'event')
+
+describe('resume of a workflow', () => {
+  it('resume: calls that are DONE have their values, also with dependencies', async () => {
+    const folder = tempFolder()
+    const sum = async (flow: WorkflowEngine, names: readonly string[]): Promise<number> => {
+      const loaded = names.map((name) => flow.functionTask(load)(name))
+      return flow.functionTask(add)(loaded)
+    }
+    const first = await run({ folder }, (flow) => sum(flow, ['a', 'bb']))
+    expect(newCalls()).toEqual(['load a', 'load bb', 'add'])
+    const again = await run({ folder, resume: first.record }, (flow) => sum(flow, ['a', 'bb']))
+    expect(newCalls()).toEqual([])
+    expect([first.value, again.value]).toEqual([3, 3])
+    expect(again.id).toBe(first.id)
+    expect(again.resumed).toMatchObject({ done: 3, unfinished: 0 })
+    // A further call changes what depends on it, and nothing else.
+    const more = await run({ folder, resume: again.record }, (flow) =>
+      sum(flow, ['ccc', 'a', 'bb']),
+    )
+    expect(newCalls()).toEqual(['load ccc', 'add'])
+    expect(more.value).toBe(6)
+  })
+
+  it('resume: a changed function runs again, with what depends on it', async () => {
+    const folder = tempFolder()
+    const body = (factor: number) => async (flow: WorkflowEngine) => {
+      const scale = { 1: (x: number) => x, 2: (x: number) => x * 2 }[factor] ?? Math.abs
+      const scaled = flow.functionTask(scale, { name: 'scale' })(4)
+      const text = flow.functionTask((x: number) => {
+        calls.push('text')
+        return `${x}`
+      })
+      return [await text(scaled), await text(7)]
+    }
+    const first = await run({ folder }, body(1))
+    expect(newCalls()).toEqual(['text', 'text'])
+    const second = await run({ folder, resume: first.record }, body(2))
+    expect(newCalls()).toEqual(['text'])
+    expect([first.value, second.value]).toEqual([
+      ['4', '7'],
+      ['8', '7'],
+    ])
+  })
+
+  it('resume: blocks, programs and scopes', async () => {
+    const folder = tempFolder()
+    const body = async (flow: WorkflowEngine): Promise<unknown> => {
+      const echo = flow.executableTask((text: string) => ['echo', text])
+      const block = flow.block(async (text: string) => {
+        calls.push('block')
+        const { stdout } = await echo(text)
+        return stdout.trim()
+      })
+      return flow.scope('w', async () => [await block('inside'), (await echo('outside')).stdout])
+    }
+    const first = await run({ folder }, body)
+    expect(newCalls()).toEqual(['block'])
+    const second = await run({ folder, resume: first.record }, body)
+    expect(newCalls()).toEqual([])
+    expect(second.value).toEqual(['inside', 'outside\n'])
+    const reused = eventsIn(second.record).filter((one) => one.event_type === 'tutti.ResultReused')
+    expect(reused.map(({ attributes, source }) => [attributes, source])).toEqual([
+      [{ workflow_id: 'w' }, 'record'],
+      [{ workflow_id: 'w' }, 'record'],
+    ])
+  })
+
+  it('resume: a call that failed runs again, and what depends on it', async () => {
+    const folder = tempFolder()
+    let isBroken = true
+    const body = async (flow: WorkflowEngine): Promise<unknown> => {
+      const fail = flow.functionTask((x: number) => {
+        calls.push('fail')
+        if (isBroken) throw new Error('broken')
+        return x
+      })
+      const sum = flow.functionTask(add)([flow.functionTask(load)('a'), [5], fail(1)] as never)
+      return sum.catch(() => null)
+    }
+    const first = await run({ folder }, body)
+    expect(newCalls().toSorted()).toEqual(['fail', 'load a'])
+    isBroken = false
+    const second = await run({ folder, resume: first.record }, body)
+    expect(newCalls()).toEqual(['fail', 'add'])
+    expect(second.value).toBe(7)
+  })
+})
