@@ -1,6 +1,7 @@
 import { createHmac, randomBytes } from 'node:crypto'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { jetstreamManager } from '@nats-io/jetstream'
 import { connect, type NatsConnection } from '@nats-io/transport-node'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import {
@@ -159,6 +160,36 @@ describe('a stranger at the broker', () => {
     await again(ofFirst ?? [])
     expect(await refusedBy(cluster)).toBeGreaterThan(0)
     expect(lines(begun)).toEqual(['first', 'second'])
+  })
+
+  it('row 97: cannot pretend that a session is in use, or that it is not', async () => {
+    const cluster = await startTestCluster()
+    await cluster.agent('first', '--cores', '1')
+    const { client } = await startStranger(cluster)
+    const { owner, stream, used, allEnds } = sessionSubjects('claimed')
+    const forged = seal(deriveKeys('another token', 'claimed').toDriver, owner, noHeader, null)
+    const answers = [new Uint8Array(), randomBytes(100), forged]
+    client.subscribe(owner, {
+      callback: (_, message) => answers.forEach((answer) => message.respond(answer)),
+    })
+    // As if an earlier driver had noted the agents that it uses.
+    const manager = await jetstreamManager(client)
+    await manager.streams.add({ name: stream, subjects: [used, allEnds] })
+    client.publish(used, randomBytes(100))
+    await client.flush()
+    const start = async (): Promise<{ session: Session; task: ComputeTask<string> }> => {
+      const session = new Session([await cluster.connect()], { id: 'claimed' })
+      onTestFinished(() => session.close())
+      const begun = join(cluster.folder, 'begun')
+      const task = new ComputeTask({ function: work, args: [begun, 'done', 0] })
+      await session.submitTasks([task])
+      await session.waitTasks([task])
+      return { session, task }
+    }
+    const first = await start()
+    expect(first.task.state).toBe('DONE')
+    const second = await start()
+    expect(second.task.error?.cause).toMatchObject({ code: 'SessionInUseError' })
   })
 
   it('row 98: is refused when messages are malformed, unknown or of another version', async () => {

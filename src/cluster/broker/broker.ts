@@ -24,6 +24,13 @@ export interface Broker {
   subscribe(subject: string, onMessage: (message: BrokerMessage) => void): () => void
   /** Rejects with `NoResponderError` when nobody has subscribed, with `TimeoutError` in time. */
   request(subject: string, data: Uint8Array, timeoutMs: number): Promise<Uint8Array>
+  /** Like `request`, but waits for an answer that is accepted: anybody may have subscribed. */
+  requestAccepted(
+    subject: string,
+    data: Uint8Array,
+    timeoutMs: number,
+    accepts: (answer: Uint8Array) => boolean,
+  ): Promise<Uint8Array>
   /** Called when the connection is lost and when it is back. Returns the end of this. */
   onConnection(listener: (isConnected: boolean) => void): () => void
   close(): Promise<void>

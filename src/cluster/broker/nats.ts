@@ -228,6 +228,22 @@ class NatsBroker implements Broker {
     }
   }
 
+  async requestAccepted(
+    subject: string,
+    data: Uint8Array,
+    timeoutMs: number,
+    accepts: (answer: Uint8Array) => boolean,
+  ): Promise<Uint8Array> {
+    try {
+      const options = { maxWait: timeoutMs, noMux: true } as const
+      const answers = await this.#connection.requestMany(subject, data, options)
+      for await (const answer of answers) if (accepts(answer.data)) return answer.data
+    } catch (error) {
+      throw toRequestError(error, subject, this.#libraries)
+    }
+    throw new TimeoutError(`no answer from ${subject} is accepted`)
+  }
+
   onConnection(listener: (isConnected: boolean) => void): () => void {
     this.#listeners.add(listener)
     return () => this.#listeners.delete(listener)
@@ -250,7 +266,8 @@ class NatsBroker implements Broker {
 }
 
 function toRequestError(error: unknown, subject: string, { transport }: Libraries): Error {
-  if (error instanceof transport.RequestError && error.isNoResponders()) {
+  const isAlone = error instanceof transport.RequestError && error.isNoResponders()
+  if (isAlone || error instanceof transport.errors.NoRespondersError) {
     return new NoResponderError(`nobody answers at ${subject}`)
   }
   return new TimeoutError(`no answer from ${subject}: ${messageOf(error)}`, { cause: error })

@@ -17,7 +17,7 @@ import { EndReceiver } from './end-receiver.ts'
 import { JobSender } from './job-sender.ts'
 import { SentModules } from './sent-modules.ts'
 import { SessionAgents } from './session-agents.ts'
-import { expectNoOwner, readUsedAgents } from './session-owner.ts'
+import { answerAsOwner, expectNoOwner, readUsedAgents } from './session-owner.ts'
 import { NoAgentWatch } from './unhappy-ends.ts'
 
 export interface DriverSessionOptions {
@@ -169,9 +169,9 @@ export class DriverSession implements Connection {
   async #claim(): Promise<void> {
     const { broker, directory, sessionId, resultTtlSeconds } = this.#options
     const { stream, allEnds, allUp, owner, used } = this.#subjects
-    await expectNoOwner(broker, owner, sessionId)
+    await expectNoOwner(broker, owner, this.#keys, sessionId)
     this.#unsubscribe.push(
-      broker.subscribe(owner, (message) => message.respond(new Uint8Array())),
+      broker.subscribe(owner, answerAsOwner(this.#keys)),
       broker.subscribe(allEnds, ({ subject, data }) => {
         this.#ends.take(subject, data)
         this.#pumpSoon()

@@ -4,24 +4,59 @@
  */
 
 import { BackendError } from '../../foundation/errors.ts'
-import { type Broker, NoResponderError } from '../broker/broker.ts'
-import { type Keys, open, seal, noHeader } from '../wire/envelope.ts'
+import { type Broker, type BrokerMessage, NoResponderError } from '../broker/broker.ts'
+import { type Keys, newNonce, open, seal, noHeader } from '../wire/envelope.ts'
 import { silenceMs } from '../wire/messages.ts'
 import { ownerOfStream, type SessionSubjects, streamPrefix } from '../wire/subjects.ts'
+
+/**
+ * Whether a living process answers for the session, with the session's key: the answers of others
+ * are skipped. Rejects when that is unknown, because the broker cannot be reached.
+ */
+async function hasOwner(
+  broker: Broker,
+  owner: string,
+  { toDriver }: Keys,
+  timeoutMs: number,
+): Promise<boolean> {
+  const nonce = newNonce()
+  const question = Buffer.alloc(8)
+  question.writeDoubleLE(nonce)
+  const isOwner = (answer: Uint8Array): boolean => {
+    try {
+      return open(toDriver, owner, answer).epoch === nonce
+    } catch {
+      return false
+    }
+  }
+  try {
+    await broker.requestAccepted(owner, question, timeoutMs, isOwner)
+    return true
+  } catch (error) {
+    if (error instanceof NoResponderError || broker.isConnected) return false
+    throw error
+  }
+}
+
+/** Answers whoever asks; the number of the question shows that the answer is not an older one. */
+export const answerAsOwner =
+  ({ toDriver }: Keys) =>
+  (message: BrokerMessage): void => {
+    const { subject } = message
+    const question = Buffer.from(message.data)
+    const epoch = question.length === 8 ? question.readDoubleLE() : 0
+    message.respond(seal(toDriver, subject, { ...noHeader, epoch }, null))
+  }
 
 /** Rejects with `SessionInUseError` when a living process answers for the session. */
 export async function expectNoOwner(
   broker: Broker,
   subject: string,
+  keys: Keys,
   sessionId: string,
 ): Promise<void> {
-  try {
-    await broker.request(subject, new Uint8Array(), silenceMs)
-  } catch (error) {
-    // A driver that is stopped does not answer, and is superseded.
-    if (error instanceof NoResponderError || broker.isConnected) return
-    throw error
-  }
+  // A driver that is stopped does not answer, and is superseded.
+  if (!(await hasOwner(broker, subject, keys, silenceMs))) return
   throw new BackendError(`session "${sessionId}" is in use by another process`, {
     code: 'SessionInUseError',
     hint: 'Give this session another id, or wait until the other process has ended.',
@@ -46,8 +81,15 @@ export async function readUsedAgents(
   { stream, used }: SessionSubjects,
   { toDriver }: Keys,
 ): Promise<readonly string[]> {
-  const messages = await store.read(stream, used)
-  return [...new Set(messages.map(({ data }) => open(toDriver, used, data).payload as string))]
+  const names = new Set<string>()
+  for (const { data } of await store.read(stream, used)) {
+    try {
+      names.add(open(toDriver, used, data).payload as string)
+    } catch {
+      // Of a stranger.
+    }
+  }
+  return [...names]
 }
 
 /**
@@ -73,6 +115,7 @@ export async function removeExpiredSessions(broker: Broker, nowSeconds: number):
   }
 }
 
+/** Whoever answers: the session's key is not known here. */
 async function isOwned(broker: Broker, owner: string): Promise<boolean> {
   try {
     await broker.request(owner, new Uint8Array(), silenceMs)
