@@ -58,9 +58,14 @@ export async function runAgent(options: AgentCommandOptions, output: Output): Pr
       output.problem(`${received}: finishes what runs, then leaves; a second one ends it`)
       agent.drain()
     }
-    await agent.left
-    output.result({ name: agent.name, state: 'left' }, [`agent ${agent.name} has left`])
-    return exitCodes.ok
+    const undelivered = await agent.left
+    output.result({ name: agent.name, state: 'left', undelivered_ends: undelivered }, [
+      `agent ${agent.name} has left`,
+    ])
+    if (undelivered === 0) return exitCodes.ok
+    const ends = undelivered === 1 ? '1 end of a task was' : `${undelivered} ends of tasks were`
+    output.problem(`${ends} not delivered: ${options.connect} did not take them in time`)
+    return exitCodes.backendFailed
   } finally {
     signal.release()
   }

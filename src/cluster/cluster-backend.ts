@@ -9,6 +9,7 @@ import type {
   Refusal,
   SampledNode,
 } from '../backends/backend.ts'
+import type { SampleStep } from '../backends/sampling/named-samplers.ts'
 import {
   type ResourceSample,
   type ResourceSampler,
@@ -206,7 +207,7 @@ export class ClusterBackend implements Backend {
   #createSampler(agent: KnownAgent): ResourceSampler {
     const { sampling } = this.#options
     const sampler = randomUUID()
-    const ask = (step: 'first' | 'next' | 'last'): Promise<ResourceSample | null> =>
+    const ask = (step: SampleStep): Promise<ResourceSample | null> =>
       this.#askSampler(agent, sampler, step)
     return {
       prime: async () => void (await ask('first')),
@@ -224,7 +225,7 @@ export class ClusterBackend implements Backend {
   async #askSampler(
     agent: KnownAgent,
     sampler: string,
-    step: 'first' | 'next' | 'last',
+    step: SampleStep,
   ): Promise<ResourceSample | null> {
     const { name } = agent.announcement
     const isThere = (): boolean => this.#directory.find(name) === agent

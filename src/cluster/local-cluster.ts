@@ -2,6 +2,7 @@
 
 import { randomBytes } from 'node:crypto'
 import { hostname } from 'node:os'
+import { join } from 'node:path'
 import { usableCores, usableMemoryMb, visibleGpus } from '../backends/local/node-capacity.ts'
 import { type Clock, clockMethods, systemClock } from '../foundation/clock.ts'
 import { BackendError } from '../foundation/errors.ts'
@@ -48,6 +49,8 @@ export async function startLocalCluster(options: LocalClusterOptions): Promise<L
   const server = await startNatsServer({ token, clock })
   const memoryMb = Math.floor(usableMemoryMb() / count)
   const gpus = visibleGpus()
+  // Removed with the server, also when this process and the agents are killed.
+  const workDir = join(server.folder, 'agents')
   const agents = Array.from({ length: count }, (_, index) =>
     startAgentProcess(
       {
@@ -57,6 +60,7 @@ export async function startLocalCluster(options: LocalClusterOptions): Promise<L
         cores,
         memoryMb,
         gpus: gpus.filter((_gpu, at) => at % count === index),
+        workDir,
       },
       clock,
       log,

@@ -9,6 +9,7 @@ import { eventually } from '../eventually.ts'
 import { large, work } from './fixtures/cluster-tasks.ts'
 import { echo } from '../../src/testing/contract-tasks.ts'
 import { freePort, RestartableServer } from './restartable-server.ts'
+import { storedNames } from './stored-names.ts'
 import { token } from './test-token.ts'
 
 async function startAgent(server: RestartableServer, name: string): Promise<void> {
@@ -56,6 +57,8 @@ describe('a broker that is killed and started again', () => {
       expect(tasks.map(({ state }) => state)).toEqual(tasks.map(() => 'DONE'))
       expect(lines(begun)).toHaveLength(60)
       expect(lost).toEqual([])
+      await session.close()
+      expect(await storedNames(server.url)).toEqual([])
     },
   )
 })

@@ -14,6 +14,7 @@ import { needs } from '../require.ts'
 import { work } from './fixtures/cluster-tasks.ts'
 import { networkNeeds, TestNetwork } from './hosts.ts'
 import { freePort, RestartableServer } from './restartable-server.ts'
+import { processesWith } from './processes.ts'
 import { storedNames } from './stored-names.ts'
 import { token } from './test-token.ts'
 
@@ -77,13 +78,7 @@ class ChaosCluster {
 
   /** Processes that agents have left. */
   processes(): string[] {
-    return readdirSync('/proc').filter((pid) => {
-      try {
-        return readFileSync(`/proc/${pid}/environ`, 'utf8').includes(`${marker}=${this.id}`)
-      } catch {
-        return false
-      }
-    })
+    return processesWith(`${marker}=${this.id}`)
   }
 }
 

@@ -1,4 +1,5 @@
-import { cpSync, readdirSync, readFileSync } from 'node:fs'
+import { cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { describe, expect, it, onTestFinished } from 'vitest'
@@ -10,6 +11,7 @@ import { eventually } from '../eventually.ts'
 import { startAgentOf, startTestCluster } from './agents.ts'
 import { large, work } from './fixtures/cluster-tasks.ts'
 import { freePort, RestartableServer } from './restartable-server.ts'
+import { processesWith } from './processes.ts'
 import { namesOfSession, storedNames } from './stored-names.ts'
 import { token } from './test-token.ts'
 
@@ -95,6 +97,24 @@ describe('what an agent that was killed leaves in its work folder', () => {
     expect(after.filter((name) => before.includes(name))).toHaveLength(1)
     expect(after).toHaveLength(2)
   })
+})
+
+it('nothing is left of a local cluster whose driver was killed, with a running task', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'tutti-test-'))
+  onTestFinished(() => rmSync(folder, { recursive: true, force: true }))
+  const files = join(folder, 'files')
+  mkdirSync(files)
+  const local = fileURLToPath(new URL('fixtures/local-driver.ts', import.meta.url))
+  const begun = join(folder, 'begun')
+  const driver = startProgram(local, [begun], { TMPDIR: files })
+  onTestFinished(() => void driver.child.kill('SIGKILL'))
+  await eventually(() => expect(lines(begun)).toHaveLength(1))
+  expect(processesWith(`TMPDIR=${files}`)).not.toEqual([])
+  driver.child.kill('SIGKILL')
+  await driver.ended
+  await eventually(() => expect(processesWith(`TMPDIR=${files}`)).toEqual([]))
+  // The last one that ends is the guard of the server.
+  await eventually(() => expect(readdirSync(files)).toEqual([]))
 })
 
 describe('a broker whose disk is full', () => {

@@ -7,7 +7,7 @@ import { startProgram } from '../cli/run-command.ts'
 import { eventually } from '../eventually.ts'
 import { startTestCluster } from './agents.ts'
 import { byRun, chooseSeed, createRandom } from '../long-run.ts'
-import { storedNames, storedObjects } from './stored-names.ts'
+import { storedNames, storedObjects, watchReads } from './stored-names.ts'
 
 const driver = fileURLToPath(new URL('fixtures/returning-driver.ts', import.meta.url))
 const defaultCount = 40
@@ -83,6 +83,27 @@ describe('a driver that is killed at seeded moments and started again each time'
       expect(await storedNames(cluster.server.url)).toEqual([])
     },
   )
+})
+
+it('reads each end that an earlier start has left once', async () => {
+  const cluster = await startTestCluster()
+  await cluster.agent('first', '--cores', '1')
+  await cluster.agent('second', '--cores', '1')
+  const given = JSON.stringify({ count: 200, taskMs: 20 })
+  const start = () => {
+    const program = startProgram(driver, [cluster.server.url, cluster.folder, given])
+    onTestFinished(() => void program.child.kill('SIGKILL'))
+    return program
+  }
+  const killed = start()
+  await eventually(() => expect(lines(join(cluster.folder, 'ended')).length).toBeGreaterThan(40))
+  killed.child.kill('SIGKILL')
+  await killed.ended
+  const reads = await watchReads(cluster.server.url)
+  const { stdout } = await start().ended
+  expect(JSON.parse(stdout)).toEqual(Array.from({ length: 200 }, () => 'DONE'))
+  expect(reads.size).toBeGreaterThan(0)
+  expect([...reads.values()].filter((count) => count > 1)).toEqual([])
 })
 
 it('runs a task again whose large value an earlier start of the driver has taken', async () => {

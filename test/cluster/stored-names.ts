@@ -1,8 +1,8 @@
-/** What the broker's store has: streams, and objects. */
+/** What the broker's store has: streams, and objects in them. */
 
 import { jetstreamManager } from '@nats-io/jetstream'
-import { Objm } from '@nats-io/obj'
 import { connect } from '@nats-io/transport-node'
+import { onTestFinished } from 'vitest'
 import { sessionSubjects } from '../../src/cluster/wire/subjects.ts'
 import { token } from './test-token.ts'
 
@@ -24,18 +24,37 @@ export async function namesOfSession(servers: string, sessionId: string): Promis
   return (await storedNames(servers)).filter((name) => name.includes(stream))
 }
 
-/** The objects of all sessions. */
+/** Pieces of the objects of all sessions, and consumers: what reading and storing leaves. */
 export async function storedObjects(servers: string): Promise<string[]> {
   const connection = await connect({ servers, token })
   try {
-    const names: string[] = []
-    for (const stream of await storedNames(servers)) {
-      if (!stream.startsWith('OBJ_')) continue
-      const store = await new Objm(connection).open(stream.slice(4))
-      for (const { name, deleted } of await store.list()) if (!deleted) names.push(name)
+    const manager = await jetstreamManager(connection)
+    const found: string[] = []
+    for (const name of await storedNames(servers)) {
+      const { state } = await manager.streams.info(name, {
+        subjects_filter: '*.session.*.objects.>',
+      })
+      found.push(...Object.keys(state.subjects ?? {}))
+      for await (const consumer of manager.consumers.list(name)) found.push(consumer.name)
     }
-    return names
+    return found
   } finally {
     await connection.close()
   }
+}
+
+/** How often each message with ends was read from now on, by its number in the stream. */
+export async function watchReads(servers: string): Promise<ReadonlyMap<string, number>> {
+  const connection = await connect({ servers, token })
+  onTestFinished(() => connection.close())
+  const reads = new Map<string, number>()
+  connection.subscribe('_INBOX.>', {
+    callback: (_, { subject, reply = '' }) => {
+      if (!reply.startsWith('$JS.ACK.') || !subject.includes('.ends.')) return
+      const sequence = reply.split('.')[5] ?? ''
+      reads.set(sequence, (reads.get(sequence) ?? 0) + 1)
+    },
+  })
+  await connection.flush()
+  return reads
 }

@@ -90,7 +90,7 @@ async function readCompletions(url: string, sessionId: string): Promise<readonly
   onTestFinished(() => broker.close())
   const { stream, allEnds } = sessionSubjects(sessionId)
   const key = deriveKeys(token, sessionId).toDriver
-  const messages = await broker.store.read(stream, allEnds)
+  const { messages } = await broker.store.read(stream, allEnds, null)
   return messages.flatMap(({ subject, data }) => {
     return (open(key, subject, data).payload as EndsMessage).completions
   })

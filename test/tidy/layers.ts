@@ -70,7 +70,7 @@ export const subLayers: Readonly<Record<string, Readonly<Record<string, readonly
   cluster: {
     broker: [],
     wire: [],
-    bundles: ['broker/stored-object.ts'],
+    bundles: ['broker/stored-objects.ts'],
     driver: ['broker', 'wire', 'bundles'],
     agent: ['broker', 'wire', 'bundles', 'cluster-options.ts'],
     '.': ['broker', 'wire', 'driver', 'agent'],

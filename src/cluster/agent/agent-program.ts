@@ -27,7 +27,8 @@ async function start(options: StartAgentOptions): Promise<void> {
   }
 }
 
+/** The driver is gone or has closed its sessions, and the server goes with it. */
 async function end(): Promise<void> {
-  await agent?.close()
+  await agent?.close({ needsEnds: false })
   process.exit(0)
 }

@@ -26,15 +26,14 @@ import {
   type Offer,
   type WireJob,
 } from '../wire/messages.ts'
-import { ReliableLink } from '../wire/reliable-link.ts'
 import { type SessionSubjects, sessionSubjects } from '../wire/subjects.ts'
 import { ArrivingSpecs } from './arriving-specs.ts'
-import { DriverBeats } from './driver-beats.ts'
+import { DriverLink } from './driver-link.ts'
 import { EndsOutbox } from './ends-outbox.ts'
 import { HeldAttempt } from './held-attempt.ts'
 import { SessionModules } from './session-modules.ts'
 import { SessionReports } from './session-reports.ts'
-import { SessionStream } from './session-stream.ts'
+import { SessionStore } from './session-store.ts'
 import type { UnpackedBundles } from './unpacked-bundles.ts'
 import { SessionFolder } from './work-folder.ts'
 
@@ -71,14 +70,12 @@ export class AgentSession implements BackendListener {
   /** Ends that are not recorded by the driver yet: uid to attempt. */
   readonly #ended = new Map<string, number>()
   readonly #waiting = new JobQueue<HeldAttempt>()
-  readonly #stream: SessionStream
-  readonly #unsubscribe: (() => void)[] = []
+  readonly #store: SessionStore
   readonly #folder: SessionFolder
-  #link!: ReliableLink
   #attach: Attach
   #sequence = 0
   #runningCores = 0
-  readonly #beats: DriverBeats
+  readonly #driver: DriverLink
   readonly #reports: SessionReports
   readonly #modules: SessionModules
   readonly #arriving: ArrivingSpecs
@@ -92,28 +89,28 @@ export class AgentSession implements BackendListener {
     this.id = attach.sessionId
     this.endsEpoch = newEpoch(clock)
     this.subjects = sessionSubjects(this.id)
-    this.#beats = new DriverBeats({
-      key: keys.toAgent,
-      clock,
-      onBeat: (beat) => this.outbox.setAgents(beat.agents),
-      onRefused: options.onRefusedMessage,
-    })
     this.#folder = new SessionFolder(join(options.workDir, this.subjects.stream))
-    this.#arriving = new ArrivingSpecs(broker.store, this.subjects.stream)
-    const own = { sessionId: this.id, bucket: this.subjects.stream }
-    this.#modules = new SessionModules({ ...options, ...own })
+    this.#store = new SessionStore({
+      broker,
+      clock,
+      subjects: this.subjects,
+      resultTtlSeconds: () => this.#attach.resultTtlSeconds,
+      onProblem: (error) => this.outbox.block(error),
+    })
+    const { objects } = this.#store
+    this.#arriving = new ArrivingSpecs(objects)
+    this.#modules = new SessionModules({ ...options, objects, sessionId: this.id })
     this.#connection = options.connect(this)
-    this.#stream = new SessionStream(broker, this.subjects)
     this.outbox = new EndsOutbox({
       agent,
       epoch: this.endsEpoch,
       key: keys.toDriver,
       subject: this.subjects.endsOf(agent),
-      stream: this.subjects.stream,
       broker,
+      objects,
       clock,
       ahead: () => options.offer(this).ahead,
-      openStream: () => this.#stream.openAgain(this.#attach.resultTtlSeconds),
+      openStream: () => this.#store.openStream(),
       onFlush: () => this.#reports.sendEvents(),
       restorePaths: (text) => options.bundles.restorePaths(text),
       onProblem: (error) => this.#throttle(error),
@@ -123,20 +120,27 @@ export class AgentSession implements BackendListener {
       isHeld: (held) => this.#held.get(held.uid) === held,
       head: () => ({ offer: options.offer(this), endMessages: this.outbox.messages }),
       limitBytes: () => payloadLimit(broker.maxPayload),
-      send: (payload) => void this.#link.send(this.subjects.upFrom(agent), payload),
+      send: (payload) => this.#driver.send(payload),
       onDropped: (type) => options.onProblem(new Error(`an event ${type} is too large`)),
     })
-    const { downTo, beat } = this.subjects
-    this.#unsubscribe.push(
-      broker.subscribe(downTo(agent), ({ subject, data }) => this.#link.receive(subject, data)),
-      broker.subscribe(beat, ({ subject, data }) => this.#beats.take(subject, data)),
+    this.#driver = new DriverLink(
+      {
+        agent,
+        keys,
+        subjects: this.subjects,
+        broker,
+        clock,
+        onMessage: (message) => this.#take(message),
+        onBeat: (beat) => this.outbox.setAgents(beat.agents),
+        onRefused: options.onRefusedMessage,
+      },
+      attach,
     )
-    this.attachTo(attach)
   }
 
   /** Whether it wants more than it has: it counts when the node is shared. */
   get isActive(): boolean {
-    return this.#held.size > 0 || this.#beats.hasWaiting
+    return this.#held.size > 0 || this.#driver.hasWaiting
   }
 
   /** It is given up: a driver that comes gets another one. */
@@ -145,7 +149,7 @@ export class AgentSession implements BackendListener {
   }
 
   get driverEpoch(): number {
-    return this.#beats.epoch
+    return this.#driver.epoch
   }
 
   get runningCores(): number {
@@ -160,34 +164,23 @@ export class AgentSession implements BackendListener {
     return Array.from(this.#held.values(), (held) => held.toHeldJob())
   }
 
-  /** A driver attaches: the first one, a later start of it, or one that had lost this agent. */
+  /** A driver attaches again: a later start of it, or one that had lost this agent. */
   attachTo(attach: Attach): void {
-    const { clock, keys, broker, agent } = this.#options
     this.#attach = attach
-    this.#beats.follow(attach.epoch)
     this.#reports.reset()
-    this.#link = new ReliableLink({
-      clock,
-      sendKey: keys.toDriver,
-      receiveKey: keys.toAgent,
-      epoch: attach.link,
-      idleSubject: this.subjects.upFrom(agent),
-      publish: (subject, data) => broker.publish(subject, data),
-      onMessage: (payload) => this.#take(payload as DriverMessage),
-      onRefused: (reason) => this.#options.onRefusedMessage(reason),
-    })
+    this.#driver.attach(attach)
   }
 
   /** Called every half second. `true` when the session's driver is gone for good. */
   tick(nowMs: number): boolean {
-    this.#link.tick()
+    this.#driver.tick()
     this.#reports.send()
     if (this.#returnExcess()) this.#options.onChange()
-    return nowMs - this.#lastHeardMs > this.#attach.ownerTtlSeconds * 1000
+    return nowMs - this.#driver.heardMs > this.#attach.ownerTtlSeconds * 1000
   }
 
   reconnected(): void {
-    this.#link.resend()
+    this.#driver.resend()
     this.outbox.resend()
   }
 
@@ -197,7 +190,7 @@ export class AgentSession implements BackendListener {
    */
   begin(mostCores: number): number {
     if (this.#endings !== null || this.outbox.isBlocked) return 0
-    if (this.#options.clock.monotonicMs() - this.#lastHeardMs > silenceMs) return 0
+    if (this.#options.clock.monotonicMs() - this.#driver.heardMs > silenceMs) return 0
     const jobs: HeldAttempt[] = []
     let cores = 0
     while (cores < mostCores) {
@@ -238,7 +231,12 @@ export class AgentSession implements BackendListener {
     if (notice.kind === 'event') this.#reports.addEvent(notice)
   }
 
-  /** Ends everything; complete when the stream has all ends, or when `isAbandoned`. */
+  /** The agent leaves: it does not wait for the broker for ever. */
+  limitWait(): void {
+    this.outbox.limitWait(this.#attach.ownerTtlSeconds * 1000)
+  }
+
+  /** Ends everything; complete when the stream has all ends, if `isAbandoned` by the driver. */
   end(reason: string, isAbandoned: boolean): Promise<void> {
     this.#endings ??= this.#endOnce(reason, isAbandoned)
     return this.#endings
@@ -251,8 +249,10 @@ export class AgentSession implements BackendListener {
       this.#end(held, { kind: 'cancel', reason }, this.#options.clock.monotonicMs())
     }
     await this.#connection.release(reason)
-    if (isAbandoned) await this.outbox.settle(() => this.#stream.isGone())
-    for (const unsubscribe of this.#unsubscribe) unsubscribe()
+    if (isAbandoned) await this.outbox.settle(() => this.#store.isGone())
+    this.outbox.close()
+    await this.#store.close()
+    this.#driver.close()
     this.#folder.remove()
     this.#modules.leave()
   }
@@ -263,10 +263,6 @@ export class AgentSession implements BackendListener {
     const reason = `the broker does not store ends: ${messageOf(error)}`
     this.notice(toEventNotice(BackendThrottled, { reason, limit: 0 }))
     this.#options.onProblem(error)
-  }
-
-  get #lastHeardMs(): number {
-    return Math.max(this.#beats.heardMs, this.#link.heardMs)
   }
 
   #take(message: DriverMessage): void {

@@ -3,7 +3,8 @@
 import { rmSync } from 'node:fs'
 import { hostname } from 'node:os'
 import type { Backend } from '../../backends/backend.ts'
-import type { ResourceSample, ResourceSampler } from '../../backends/sampling/sampler.ts'
+import { NamedSamplers } from '../../backends/sampling/named-samplers.ts'
+import type { ResourceSampler } from '../../backends/sampling/sampler.ts'
 import type { Clock } from '../../foundation/clock.ts'
 import { messageOf } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
@@ -31,7 +32,6 @@ import type {
   NodeFacts,
   Offer,
   Pong,
-  SampleRequest,
 } from '../wire/messages.ts'
 import { agentSubject, announcementSubject, discoverySubject } from '../wire/subjects.ts'
 import { AgentSession } from './agent-session.ts'
@@ -71,9 +71,9 @@ export class Agent {
   /** Its start. */
   readonly #epoch: number
   readonly #sessions = new Map<string, AgentSession>()
-  readonly #samplers = new Map<string, ResourceSampler>()
+  readonly #samplers: NamedSamplers
   readonly #unsubscribe: (() => void)[] = []
-  readonly #left = Promise.withResolvers<void>()
+  readonly #left = Promise.withResolvers<number>()
   readonly #challenges = new Challenges()
   /** Of drivers that this agent cannot understand. */
   readonly #otherVersions = new Set<number>()
@@ -104,13 +104,17 @@ export class Agent {
 
   private constructor(options: AgentOptions) {
     this.#options = options
+    this.#samplers = new NamedSamplers(options.createSampler)
     this.name = options.name
     this.#epoch = newEpoch(options.clock)
     this.#keys = deriveKeys(options.token, '')
   }
 
-  /** Resolves when it has left the cluster; rejects when it leaves because its token is wrong. */
-  get left(): Promise<void> {
+  /**
+   * Resolves when it has left the cluster, with how many ends the broker did not take before.
+   * Rejects when it leaves because its token is wrong.
+   */
+  get left(): Promise<number> {
     return this.#left.promise
   }
 
@@ -123,26 +127,34 @@ export class Agent {
     this.#leaveWhenIdle()
   }
 
-  /** Ends what runs, and leaves. Idempotent, same promise. */
-  close(): Promise<void> {
-    this.#closing ??= this.#closeOnce()
+  /**
+   * Ends what runs, and leaves when the broker has all ends, or has taken none for the
+   * `ownerTtlSeconds` of their session; at once if nobody `needsEnds`. Idempotent, same promise.
+   */
+  close({ needsEnds = true }: { readonly needsEnds?: boolean } = {}): Promise<void> {
+    this.#closing ??= this.#closeOnce(needsEnds)
     return this.#closing
   }
 
-  async #closeOnce(): Promise<void> {
+  async #closeOnce(needsEnds: boolean): Promise<void> {
     this.#isDraining = true
     this.#cancelTick()
     this.#tokenCheck?.close()
     const sessions = [...this.#sessions.values()]
-    await Promise.allSettled(sessions.map((session) => session.end('agent closed', true)))
+    for (const session of sessions) {
+      if (needsEnds) session.limitWait()
+      else session.outbox.close()
+    }
+    await Promise.allSettled(sessions.map((session) => session.end('agent closed', needsEnds)))
+    const undelivered = sessions.reduce((sum, { outbox }) => sum + outbox.undelivered, 0)
     this.#announce('gone')
     for (const unsubscribe of this.#unsubscribe) unsubscribe()
-    await Promise.allSettled([...this.#samplers.values()].map((sampler) => sampler.close()))
+    await this.#samplers.close()
     await this.#options.backend.close()
     this.#options.bundles.close()
     rmSync(this.#options.folder, { recursive: true, force: true })
     await this.#options.broker.close()
-    this.#left.resolve()
+    this.#left.resolve(undelivered)
   }
 
   #subscribe(): void {
@@ -215,7 +227,8 @@ export class Agent {
       if (this.#challenges.take(request.nonce)) void this.#attach(request).then(respond)
       else this.#refuseMessage('it was sent before')
     } else if (request.kind === 'detach') void this.#detach(request).then(respond)
-    else if (request.kind === 'sample') void this.#sample(request).then(respond)
+    else if (request.kind === 'sample')
+      void this.#samplers.ask(request.sampler, request.step).then(respond)
     else this.#refuseMessage('its kind is not known')
   }
 
@@ -280,21 +293,6 @@ export class Agent {
     await session.end(reason, isAbandoned)
     if (this.#sessions.get(session.id) === session) this.#sessions.delete(session.id)
     if (this.#isDraining) this.#leaveWhenIdle()
-  }
-
-  async #sample({ sampler: id, step }: SampleRequest): Promise<ResourceSample | null> {
-    let sampler = this.#samplers.get(id)
-    if (step === 'last') {
-      this.#samplers.delete(id)
-      await sampler?.close()
-      return null
-    }
-    if (sampler === undefined) {
-      sampler = this.#options.createSampler()
-      this.#samplers.set(id, sampler)
-      await sampler.prime()
-    }
-    return step === 'first' ? null : sampler.sample()
   }
 
   /** An equal share for every session that wants more than it has. */

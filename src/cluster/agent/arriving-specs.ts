@@ -1,20 +1,17 @@
-/** Jobs whose specs were too large for a message, while these come from the object store. */
+/** Jobs whose specs were too large for a message, while these come from the broker's store. */
 
 import type { TaskSpec } from '../../tasks/spec.ts'
-import type { BrokerStore } from '../broker/broker.ts'
-import { loadObject } from '../broker/stored-object.ts'
+import type { StoredObjects } from '../broker/stored-objects.ts'
 import { decodeSpec } from '../wire/job-batches.ts'
 import type { WireJob } from '../wire/messages.ts'
 
 export class ArrivingSpecs {
-  readonly #store: BrokerStore
-  readonly #bucket: string
+  readonly #objects: StoredObjects
   /** Why they are canceled, or `null`. */
   readonly #jobs = new Map<string, string | null>()
 
-  constructor(store: BrokerStore, bucket: string) {
-    this.#store = store
-    this.#bucket = bucket
+  constructor(objects: StoredObjects) {
+    this.#objects = objects
   }
 
   /** Remembers the reason for a job that is on its way. */
@@ -31,11 +28,9 @@ export class ArrivingSpecs {
     const key = `${uid}#${attempt}`
     this.#jobs.set(key, null)
     try {
-      const data = await loadObject(this.#store, this.#bucket, name)
+      const data = await this.#objects.get(name)
       if (data === null) throw new Error(`the broker has no object ${name}`)
-      this.#store.deleteObject(this.#bucket, name).catch(() => {
-        // Removed with the session, at the latest.
-      })
+      this.#objects.delete(name)
       return { spec: decodeSpec(data), cancelReason: this.#jobs.get(key) ?? null }
     } finally {
       this.#jobs.delete(key)

@@ -2,15 +2,23 @@
 
 import { type Clock, sleep } from '../../foundation/clock.ts'
 import { type ErrorRecord, mapErrorTexts, toErrorRecord } from '../../foundation/error-record.ts'
-import { ResultNotSerializableError } from '../../foundation/task-errors.ts'
-import type { TaskReport } from '../../backends/backend.ts'
+import { boundedWait } from '../../foundation/promises.ts'
 import type { Broker } from '../broker/broker.ts'
-import { storeObject } from '../broker/stored-object.ts'
+import type { StoredObjects } from '../broker/stored-objects.ts'
 import { encode } from '../wire/codec.ts'
+import {
+  cutOff,
+  type End,
+  type EndedAttempt,
+  type EndReport,
+  isCompletion,
+  toEnd,
+  toWireEnd,
+  uidOf,
+} from '../wire/ends.ts'
 import { type Key, sealBytes } from '../wire/envelope.ts'
 import { payloadLimit } from '../wire/job-batches.ts'
 import type { EndsMessage, WireCompletion, WireEnd } from '../wire/messages.ts'
-import { expectPortable } from '../wire/portable.ts'
 
 export interface EndsOutboxOptions {
   readonly agent: string
@@ -18,8 +26,9 @@ export interface EndsOutboxOptions {
   readonly epoch: number
   readonly key: Key
   readonly subject: string
-  readonly stream: string
   readonly broker: Broker
+  /** For values that are too large for a message. */
+  readonly objects: StoredObjects
   readonly clock: Clock
   /** How many jobs may wait at the agent; sent with every message. */
   readonly ahead: () => number
@@ -31,16 +40,6 @@ export interface EndsOutboxOptions {
   readonly restorePaths: (text: string) => string
   /** The broker does not store what is sent, and why; called for every failure. */
   readonly onProblem: (error: unknown) => void
-}
-
-type End = WireCompletion | WireEnd
-type EndReport = Exclude<TaskReport, { kind: 'start' }>
-
-interface EndedAttempt {
-  readonly uid: string
-  readonly attempt: number
-  readonly beganMs: number | null
-  readonly workerId: string | null
 }
 
 interface Message {
@@ -58,6 +57,8 @@ const busyBatchMs = 2
 const batchMsPerAgent = 0.15
 const appendMs = 5000
 const retryMs = 500
+/** Without progress for this long it is asked whether the stream is gone. */
+const goneMs = 1000
 /** How long the rate of ends is averaged over. */
 const rateMs = 50
 const staleMs = 1000
@@ -75,7 +76,10 @@ export class EndsOutbox {
   #stored: Omit<Message, 'data'>[] = []
   #settled: PromiseWithResolvers<void> | null = null
   #isBlocked = false
-  #isGone: () => Promise<boolean> = () => Promise.resolve(false)
+  #isClosed = false
+  #limit: { readonly ms: number; readonly fromMs: number } | null = null
+  #progressedMs = -Infinity
+  #undelivered = 0
   /** Values on their way to the object store. */
   #uploads = 0
 
@@ -150,14 +154,60 @@ export class EndsOutbox {
     return done.flatMap(({ uids }) => uids)
   }
 
-  /** Resolves when the stream has everything, or is gone for good. */
+  /** Resolves when the stream has everything or is gone for good, or it was waited long enough. */
   async settle(isGone: () => Promise<boolean>): Promise<void> {
-    this.#isGone = isGone
+    const { clock } = this.#options
+    const fromMs = clock.monotonicMs()
     this.#flush()
-    while (this.#unstored.size > 0 || this.#uploads > 0) {
+    while (this.unstoredEnds > 0) {
       this.#settled ??= Promise.withResolvers()
-      await this.#settled.promise
+      const hasProgressed = await boundedWait(clock, goneMs, this.#settled.promise).then(
+        () => true,
+        () => false,
+      )
+      if (hasProgressed) continue
+      if (await isGone().catch(() => false)) this.close()
+      else if (this.#isLate(fromMs)) {
+        this.#undelivered = this.unstoredEnds
+        this.close()
+      }
     }
+  }
+
+  #isLate(settlingFromMs: number): boolean {
+    if (this.#limit === null) return false
+    const fromMs = Math.max(settlingFromMs, this.#progressedMs, this.#limit.fromMs)
+    return this.#options.clock.monotonicMs() - fromMs >= this.#limit.ms
+  }
+
+  /** Ends that the stream does not have. */
+  get unstoredEnds(): number {
+    if (this.#isClosed) return 0
+    const sizes = Array.from(this.#unstored.values(), ({ uids }) => uids.length)
+    return sizes.reduce((sum, size) => sum + size, this.#uploads)
+  }
+
+  /** How many ends were given up because of the limit. */
+  get undelivered(): number {
+    return this.#undelivered
+  }
+
+  /** From now on `settle` gives up when the stream takes nothing for this long. */
+  limitWait(ms: number): void {
+    this.#limit = { ms, fromMs: this.#options.clock.monotonicMs() }
+  }
+
+  /** The broker does not store what it is sent. */
+  block(error: unknown): void {
+    this.#options.onProblem(error)
+    this.#isBlocked = true
+  }
+
+  /** Sends nothing more, and forgets what the stream does not have. */
+  close(): void {
+    this.#isClosed = true
+    this.#unstored.clear()
+    this.#progressed()
   }
 
   /** Sends again what the stream does not have: after a connection was down. */
@@ -190,6 +240,7 @@ export class EndsOutbox {
   }
 
   #publish(ends: readonly End[], payload: Buffer): void {
+    if (this.#isClosed) return
     const { key, subject, epoch } = this.#options
     const number = ++this.#sent
     const data = sealBytes(key, subject, { epoch, number, acknowledged: 0 }, payload)
@@ -199,7 +250,7 @@ export class EndsOutbox {
   }
 
   async #append(message: Message): Promise<void> {
-    const { broker, subject, clock, openStream, onProblem } = this.#options
+    const { broker, subject, clock, openStream } = this.#options
     const { number, data } = message
     try {
       await broker.store.append(subject, data, appendMs)
@@ -209,59 +260,47 @@ export class EndsOutbox {
       this.#progressed()
     } catch (error) {
       if (!this.#unstored.has(number)) return
-      if (broker.isConnected) {
-        onProblem(error)
-        this.#isBlocked = true
-      }
+      if (broker.isConnected) this.block(error)
       await sleep(clock, retryMs)
       if (!this.#unstored.has(number)) return
-      if (await this.#isGone().catch(() => false)) this.#unstored.clear()
-      if (!this.#unstored.has(number)) return this.#progressed()
       await openStream().catch(() => {})
       void this.#append(message)
     }
   }
 
+  /** What is too large for a message is stored before. Waits while the broker does not take it. */
   async #sendLarge(end: WireEnd): Promise<void> {
-    const { broker, stream } = this.#options
-    const { uid, attempt, outcome } = end
-    if (outcome.kind !== 'complete') return this.#sendLargeFailure(end)
     this.#uploads++
-    let sent: WireEnd
     try {
-      const prefix = `${uid}/${attempt}/value`
-      const object = await storeObject(broker.store, stream, prefix, encode(outcome.value))
-      sent = { ...end, outcome: { kind: 'complete-large', object } }
-    } catch (error) {
-      const failure = { kind: 'fail', error: toErrorRecord(error), isThrown: false } as const
-      sent = { ...end, outcome: failure }
+      const sent = await (end.outcome.kind === 'complete'
+        ? this.#storeValue(end, end.outcome.value)
+        : this.#storeOutput(end))
+      this.#isBlocked = false
+      this.#publish([sent], this.#serialize([sent]))
+    } catch {
+      // Closed.
     }
-    this.#publish([sent], this.#serialize([sent]))
     this.#uploads--
     this.#progressed()
   }
 
-  /** The output of a program goes through the object store; an error is cut if it must be. */
-  async #sendLargeFailure(end: WireEnd): Promise<void> {
-    const { broker, stream } = this.#options
+  async #storeValue(end: WireEnd, value: unknown): Promise<WireEnd> {
+    const prefix = `${end.uid}/${end.attempt}/value`
+    const object = await this.#options.objects.put(prefix, encode(value))
+    return { ...end, outcome: { kind: 'complete-large', object } }
+  }
+
+  /** The output of a program; an error is cut if it must be. */
+  async #storeOutput(end: WireEnd): Promise<WireEnd> {
+    const { broker, objects } = this.#options
     const { stdout, stderr, ...facts } = end.facts ?? {}
     let sent: WireEnd = { ...end, facts }
-    this.#uploads++
     if (stdout !== undefined) {
-      try {
-        const prefix = `${end.uid}/${end.attempt}/output`
-        const data = encode({ stdout, stderr })
-        sent = { ...sent, outputObject: await storeObject(broker.store, stream, prefix, data) }
-      } catch (error) {
-        this.#options.onProblem(error)
-      }
+      const prefix = `${end.uid}/${end.attempt}/output`
+      sent = { ...sent, outputObject: await objects.put(prefix, encode({ stdout, stderr })) }
     }
-    const payload = this.#serialize([sent])
-    const isSmall = payload.length <= payloadLimit(broker.maxPayload)
-    const short = isSmall ? sent : cutOff(sent)
-    this.#publish([short], isSmall ? payload : this.#serialize([short]))
-    this.#uploads--
-    this.#progressed()
+    const isSmall = this.#serialize([sent]).length <= payloadLimit(broker.maxPayload)
+    return isSmall ? sent : cutOff(sent)
   }
 
   #updateRate(): void {
@@ -281,6 +320,7 @@ export class EndsOutbox {
   }
 
   #progressed(): void {
+    this.#progressedMs = this.#options.clock.monotonicMs()
     this.#settled?.resolve()
     this.#settled = null
   }
@@ -303,70 +343,4 @@ export class EndsOutbox {
     const { agent, ahead } = this.#options
     return { kind: 'ends', agent, ahead: ahead(), completions, ends }
   }
-}
-
-/** A value that cannot be sent is a failure. */
-function toEnd(
-  attempt: EndedAttempt,
-  report: EndReport,
-  atMs: number,
-  toRecord: (error: unknown) => ErrorRecord,
-): End {
-  const { uid, attempt: number, beganMs, workerId } = attempt
-  const facts = report.facts ?? null
-  const common = { uid, attempt: number, beganMs, atMs, workerId, facts }
-  if (report.kind === 'cancel') {
-    return { ...common, outcome: { kind: 'cancel', reason: report.reason } }
-  }
-  if (report.kind === 'fail') {
-    const { error, isThrown = false } = report
-    return { ...common, outcome: { kind: 'fail', error: toRecord(error), isThrown } }
-  }
-  const { value } = report
-  try {
-    expectPortable(value, 'return_value', ResultNotSerializableError)
-  } catch (error) {
-    return { ...common, outcome: { kind: 'fail', error: toRecord(error), isThrown: true } }
-  }
-  if (beganMs !== null && workerId !== null && isOnlyWorker(facts)) {
-    return [uid, number, beganMs, atMs, workerId, value]
-  }
-  return { ...common, outcome: { kind: 'complete', value } }
-}
-
-const isOnlyWorker = (facts: object | null): boolean =>
-  facts === null || Object.keys(facts).every((key) => key === 'workerId')
-
-const uidOf = (end: End): string => (isCompletion(end) ? end[0] : end.uid)
-
-const isCompletion = (end: End): end is WireCompletion => Array.isArray(end)
-
-function toWireEnd(end: End): WireEnd {
-  if (!isCompletion(end)) return end
-  const [uid, attempt, beganMs, atMs, workerId, value] = end
-  return {
-    uid,
-    attempt,
-    beganMs,
-    atMs,
-    workerId,
-    facts: null,
-    outcome: { kind: 'complete', value },
-  }
-}
-
-/** An error that is too large for a message keeps its type and the start of its texts. */
-function cutOff(end: WireEnd): WireEnd {
-  if (end.outcome.kind !== 'fail' || !end.outcome.error.isError) return end
-  const { error } = end.outcome
-  const short = {
-    isError: true,
-    type: error.type,
-    ...(error.lineage === undefined ? {} : { lineage: error.lineage }),
-    name: error.name,
-    message: error.message.slice(0, 10_000),
-    stack: error.stack.slice(0, 10_000),
-    fields: {},
-  } as const
-  return { ...end, outcome: { ...end.outcome, error: short } }
 }

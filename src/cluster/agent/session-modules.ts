@@ -5,8 +5,7 @@ import { type Clock, sleep } from '../../foundation/clock.ts'
 import { messageOf } from '../../foundation/errors.ts'
 import { TaskImportError } from '../../foundation/task-errors.ts'
 import type { TaskSpec } from '../../tasks/spec.ts'
-import type { Broker } from '../broker/broker.ts'
-import { loadObject } from '../broker/stored-object.ts'
+import type { StoredObjects } from '../broker/stored-objects.ts'
 import { bundlePrefix } from '../bundles/bundle.ts'
 import type { UnpackedBundles } from './unpacked-bundles.ts'
 
@@ -14,12 +13,11 @@ export interface SessionModulesOptions {
   readonly sessionId: string
   readonly agent: string
   readonly bundles: UnpackedBundles
-  readonly broker: Broker
-  readonly bucket: string
+  readonly objects: StoredObjects
   readonly clock: Clock
 }
 
-/** A bundle that could not be loaded is asked for again after this time. */
+/** A bundle that could not be unpacked is asked for again after this time. */
 const reloadMs = 500
 const mostLoads = 10
 
@@ -39,15 +37,15 @@ export class SessionModules {
     return { spec: { ...spec, definition: bundles.toLocal(spec.definition) }, digest }
   }
 
-  /** Unpacks a bundle; `lost` when the broker does not have it. */
+  /** Unpacks a bundle; `lost` when the broker does not have it. Waits for the broker. */
   async prepare(digest: string): Promise<'ready' | 'lost' | TaskImportError> {
-    const { bundles, broker, bucket, sessionId, clock, agent } = this.#options
-    const load = (): Promise<Uint8Array | null> =>
-      loadObject(broker.store, bucket, `${bundlePrefix}/${digest}`)
+    const { bundles, objects, sessionId, clock, agent } = this.#options
+    const load = (): Promise<Uint8Array | null> => objects.get(`${bundlePrefix}/${digest}`)
     for (let loads = 1; ; loads++) {
       try {
         return (await bundles.use(digest, sessionId, load)) ? 'ready' : 'lost'
       } catch (cause) {
+        if (objects.isClosed) return 'lost'
         const text = `node ${agent} cannot unpack the module: ${messageOf(cause)}`
         if (loads === mostLoads) return new TaskImportError(text, { cause })
         await sleep(clock, reloadMs)

@@ -50,7 +50,17 @@ export interface StoredStream {
   readonly maxAgeSeconds: number
 }
 
-/** Streams of messages and named objects, kept by the server on its disk. */
+/** How far a stream was read. */
+export interface StreamPosition {
+  /** When the stream was created: a later one of the same name is another stream. */
+  readonly created: string
+  readonly sequence: number
+}
+
+/**
+ * Streams of messages, kept by the server on its disk, and objects in them. Every call ends in
+ * time, with an error if it must be; a value that is large takes several calls of the server.
+ */
 export interface BrokerStore {
   /** Creates the stream unless it is there; `true` when it was created. */
   openStream(name: string, subjects: readonly string[], maxAgeSeconds: number): Promise<boolean>
@@ -59,14 +69,19 @@ export interface BrokerStore {
   listStreams(prefix: string): Promise<StoredStream[]>
   /** Publishes a message; resolves when a stream has it. Subscribers get it at once. */
   append(subject: string, data: Uint8Array, timeoutMs: number): Promise<void>
-  /** The messages that the stream has now, in order. */
-  read(stream: string, subject: string): Promise<StoredMessage[]>
+  /** The messages of a subject that the stream has now, in order, and were not read `after`. */
+  read(
+    stream: string,
+    subject: string,
+    after: StreamPosition | null,
+  ): Promise<{ readonly messages: readonly StoredMessage[]; readonly position: StreamPosition }>
   /** Removes the stream and its objects; a missing one is fine. */
   remove(stream: string): Promise<void>
-  putObject(bucket: string, name: string, data: Uint8Array): Promise<void>
-  /** `null` when there is no such object. */
-  getObject(bucket: string, name: string): Promise<Uint8Array | null>
-  deleteObject(bucket: string, name: string): Promise<void>
+  /** Stores an object below this subject, which a stream must have. May be repeated. */
+  putObject(subject: string, data: Uint8Array): Promise<void>
+  /** `null` when the stream, or a part of the object, is not there. */
+  getObject(stream: string, subject: string): Promise<Uint8Array | null>
+  deleteObject(stream: string, subject: string): Promise<void>
 }
 
 /** Nobody has subscribed to the subject of a request: the process behind it is gone. */

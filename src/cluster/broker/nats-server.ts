@@ -17,7 +17,7 @@ import { GuardedServer } from '../../runtime/server/guarded-server.ts'
 
 export interface NatsServer {
   readonly url: string
-  /** Its store and its configuration; removed by `close`. */
+  /** Its store and its configuration; removed with the server. */
   readonly folder: string
   close(): Promise<void>
 }
@@ -70,11 +70,13 @@ export async function startNatsServer(options: NatsServerOptions): Promise<NatsS
     guardEnv: { PATH },
     graceMs: 2000,
     clock,
+    folder,
     onLine: () => {},
   })
   const close = async (): Promise<void> => {
     await server.stop()
-    rmSync(folder, { recursive: true, force: true })
+    // Its guard has done that, unless somebody killed it.
+    rmSync(folder, { recursive: true, force: true, maxRetries: 10 })
   }
   try {
     await server.launched

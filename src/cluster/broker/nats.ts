@@ -1,26 +1,18 @@
-/** The broker port on NATS. The only file that loads its client. */
+/** The broker port on NATS: the connection. The only file that loads its client. */
 
 import { readFileSync } from 'node:fs'
 import { isIP } from 'node:net'
 import { checkServerIdentity, type PeerCertificate } from 'node:tls'
 import type * as JetStream from '@nats-io/jetstream'
-import type { JetStreamClient, JetStreamManager } from '@nats-io/jetstream'
-import type * as ObjectStore from '@nats-io/obj'
+import type { JetStreamManager } from '@nats-io/jetstream'
 import type * as Transport from '@nats-io/transport-node'
 import type { NatsConnection, NodeConnectionOptions } from '@nats-io/transport-node'
 import { BackendError, messageOf, TimeoutError } from '../../foundation/errors.ts'
 import { importPeer } from '../../runtime/import-peer.ts'
 import type { Log } from '../../foundation/log.ts'
 import { maskSecrets } from '../../foundation/secrets.ts'
-import { AppendAcks } from './append-acks.ts'
-import {
-  type Broker,
-  type BrokerMessage,
-  type BrokerStore,
-  NoResponderError,
-  type StoredMessage,
-  type StoredStream,
-} from './broker.ts'
+import { type Broker, type BrokerMessage, type BrokerStore, NoResponderError } from './broker.ts'
+import { type NatsLibraries, NatsStore } from './nats-store.ts'
 
 export interface NatsOptions {
   readonly servers: readonly string[]
@@ -77,25 +69,18 @@ function unusable(where: string, why: string, cause: unknown, hint?: string): Ba
   })
 }
 
-interface Libraries {
-  readonly transport: typeof Transport
-  readonly jetstream: typeof JetStream
-  readonly objects: typeof ObjectStore
-}
-
 /** Optional peers, loaded by those who use a cluster. */
-async function loadLibraries(): Promise<Libraries> {
+async function loadLibraries(): Promise<NatsLibraries> {
   try {
-    const [transport, jetstream, objects] = await Promise.all([
+    const [transport, jetstream] = await Promise.all([
       importPeer<typeof Transport>('@nats-io/transport-node'),
       importPeer<typeof JetStream>('@nats-io/jetstream'),
-      importPeer<typeof ObjectStore>('@nats-io/obj'),
     ])
-    return { transport, jetstream, objects }
+    return { transport, jetstream }
   } catch (cause) {
     throw new BackendError(`the client of NATS cannot be loaded: ${messageOf(cause)}`, {
       code: 'PeerMissingError',
-      hint: 'npm install @nats-io/transport-node @nats-io/jetstream @nats-io/obj',
+      hint: 'npm install @nats-io/transport-node @nats-io/jetstream',
       cause,
     })
   }
@@ -103,7 +88,7 @@ async function loadLibraries(): Promise<Libraries> {
 
 async function toConnectionOptions(
   options: NatsOptions,
-  { transport }: Libraries,
+  { transport }: NatsLibraries,
 ): Promise<NodeConnectionOptions> {
   const { servers, name, token, user, password, credentials, tls } = options
   return {
@@ -157,7 +142,7 @@ const hostOf = (server: string): string => {
   return url?.hostname.replace(/^\[|\]$/g, '') ?? ''
 }
 
-function toAuthenticator(file: string, transport: Libraries['transport']) {
+function toAuthenticator(file: string, transport: NatsLibraries['transport']) {
   const content = readFileSync(file)
   const isSeed = content.toString('utf8').trim().startsWith('SU')
   return isSeed
@@ -169,7 +154,7 @@ class NatsBroker implements Broker {
   readonly url: string
   readonly store: BrokerStore
   readonly #connection: NatsConnection
-  readonly #libraries: Libraries
+  readonly #libraries: NatsLibraries
   readonly #log: Log
   readonly #listeners = new Set<(isConnected: boolean) => void>()
   #isConnected = true
@@ -177,14 +162,14 @@ class NatsBroker implements Broker {
   constructor(
     connection: NatsConnection,
     manager: JetStreamManager,
-    libraries: Libraries,
+    libraries: NatsLibraries,
     { servers, log }: NatsOptions,
   ) {
     this.#connection = connection
     this.#libraries = libraries
     this.#log = log
     this.url = servers.join(', ')
-    this.store = new NatsStore(connection, manager, libraries)
+    this.store = new NatsStore(connection, manager, libraries, callMs)
     void this.#followStatus()
   }
 
@@ -265,121 +250,10 @@ class NatsBroker implements Broker {
   }
 }
 
-function toRequestError(error: unknown, subject: string, { transport }: Libraries): Error {
+function toRequestError(error: unknown, subject: string, { transport }: NatsLibraries): Error {
   const isAlone = error instanceof transport.RequestError && error.isNoResponders()
   if (isAlone || error instanceof transport.errors.NoRespondersError) {
     return new NoResponderError(`nobody answers at ${subject}`)
   }
   return new TimeoutError(`no answer from ${subject}: ${messageOf(error)}`, { cause: error })
-}
-
-class NatsStore implements BrokerStore {
-  readonly #connection: NatsConnection
-  readonly #manager: JetStreamManager
-  readonly #libraries: Libraries
-  readonly #client: JetStreamClient
-  readonly #acks: AppendAcks
-
-  constructor(connection: NatsConnection, manager: JetStreamManager, libraries: Libraries) {
-    this.#connection = connection
-    this.#manager = manager
-    this.#libraries = libraries
-    this.#client = libraries.jetstream.jetstream(connection, { timeout: callMs })
-    this.#acks = new AppendAcks(connection, libraries.transport.createInbox())
-  }
-
-  async openStream(
-    name: string,
-    subjects: readonly string[],
-    maxAgeSeconds: number,
-  ): Promise<boolean> {
-    if (await this.hasStream(name)) return false
-    await this.#manager.streams.add({
-      name,
-      subjects: [...subjects],
-      max_age: maxAgeSeconds * 1e9,
-      storage: this.#libraries.jetstream.StorageType.File,
-    })
-    return true
-  }
-
-  async hasStream(name: string): Promise<boolean> {
-    try {
-      await this.#manager.streams.info(name)
-      return true
-    } catch (error) {
-      if (this.#isMissing(error)) return false
-      throw error
-    }
-  }
-
-  async listStreams(prefix: string): Promise<StoredStream[]> {
-    const streams: StoredStream[] = []
-    for await (const { config, state, created } of this.#manager.streams.list()) {
-      if (!config.name.startsWith(prefix)) continue
-      streams.push({
-        name: config.name,
-        messages: state.messages,
-        usedAt: Math.max(Date.parse(created), Date.parse(state.last_ts)) / 1000,
-        maxAgeSeconds: config.max_age / 1e9,
-      })
-    }
-    return streams
-  }
-
-  append(subject: string, data: Uint8Array, timeoutMs: number): Promise<void> {
-    return this.#acks.append(subject, data, timeoutMs)
-  }
-
-  async read(stream: string, subject: string): Promise<StoredMessage[]> {
-    const consumer = await this.#client.consumers.get(stream, { filter_subjects: subject })
-    const messages: StoredMessage[] = []
-    for (let left = (await consumer.info()).num_pending; left > 0;) {
-      const batch = await consumer.fetch({ max_messages: Math.min(left, 256), expires: callMs })
-      let count = 0
-      for await (const message of batch) {
-        count++
-        left = message.info.pending
-        messages.push({ subject: message.subject, data: message.data })
-      }
-      if (count === 0) throw new TimeoutError(`stream ${stream} is not read to its end`)
-    }
-    await consumer.delete()
-    return messages
-  }
-
-  async remove(stream: string): Promise<void> {
-    for (const name of [stream, `OBJ_${stream}`]) {
-      try {
-        await this.#manager.streams.delete(name)
-      } catch (error) {
-        if (!this.#isMissing(error)) throw error
-      }
-    }
-  }
-
-  async putObject(bucket: string, name: string, data: Uint8Array): Promise<void> {
-    const objects = await new this.#libraries.objects.Objm(this.#connection).create(bucket)
-    await objects.putBlob({ name }, data)
-  }
-
-  async getObject(bucket: string, name: string): Promise<Uint8Array | null> {
-    try {
-      const objects = await new this.#libraries.objects.Objm(this.#connection).open(bucket)
-      return await objects.getBlob(name)
-    } catch (error) {
-      if (this.#isMissing(error)) return null
-      throw error
-    }
-  }
-
-  async deleteObject(bucket: string, name: string): Promise<void> {
-    const objects = await new this.#libraries.objects.Objm(this.#connection).open(bucket)
-    await objects.delete(name)
-  }
-
-  #isMissing(error: unknown): boolean {
-    const { JetStreamApiCodes, JetStreamApiError } = this.#libraries.jetstream
-    return error instanceof JetStreamApiError && error.code === JetStreamApiCodes.StreamNotFound
-  }
 }

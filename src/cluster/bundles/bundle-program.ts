@@ -9,7 +9,7 @@ import { relative } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
 import { messageOf } from '../../foundation/errors.ts'
 import { connectToParent } from '../../runtime/child-program.ts'
-import { digestOf } from '../broker/stored-object.ts'
+import { digestOf } from '../broker/stored-objects.ts'
 import { encodeBundle } from './bundle.ts'
 import { createBundle, type Import, reachableFiles, UnbundleableError } from './module-graph.ts'
 

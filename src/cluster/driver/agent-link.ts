@@ -47,6 +47,7 @@ export class AgentLink {
   readonly #recorded = new NumberSet()
   #toldRecorded = 0
   #earlierThrough = 0
+  #expectedEnds = 0
   #cancels = new Map<string, JobReference[]>()
   #isCancelDue = false
 
@@ -91,9 +92,14 @@ export class AgentLink {
     return number <= this.#earlierThrough
   }
 
-  /** Whether messages with ends were sent that have not come. */
-  get isMissingEnds(): boolean {
-    return this.#received.through < this.endMessages
+  /**
+   * Called every half second: whether messages with ends have not come that were sent before the
+   * last call. Later ones may be on their way.
+   */
+  isMissingEnds(): boolean {
+    const isMissing = this.#received.through < this.#expectedEnds
+    this.#expectedEnds = this.endMessages
+    return isMissing
   }
 
   /** When the agent's last message about the session came. */

@@ -5,6 +5,8 @@ import { type Clock, sleep } from '../../foundation/clock.ts'
 import { BackendError, messageOf } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
 import type { Broker } from '../broker/broker.ts'
+import { SessionStream } from '../broker/session-stream.ts'
+import { StoredObjects } from '../broker/stored-objects.ts'
 import { deriveKeys, type Keys, newEpoch, seal } from '../wire/envelope.ts'
 import type { AgentReport, Beat } from '../wire/messages.ts'
 import { earlierConnection } from '../wire/reliable-link.ts'
@@ -17,7 +19,7 @@ import { EndReceiver } from './end-receiver.ts'
 import { JobSender } from './job-sender.ts'
 import { SentModules } from './sent-modules.ts'
 import { SessionAgents } from './session-agents.ts'
-import { answerAsOwner, expectNoOwner, readUsedAgents } from './session-owner.ts'
+import { answerAsOwner, expectNoOwner, readUsedAgents, untilSilent } from './session-owner.ts'
 import { NoAgentWatch } from './unhappy-ends.ts'
 
 export interface DriverSessionOptions {
@@ -51,6 +53,8 @@ export class DriverSession implements Connection {
   readonly #agents: SessionAgents
   readonly #earlier = new EarlierRun()
   readonly #ends: EndReceiver
+  readonly #stream: SessionStream
+  readonly #objects: StoredObjects
   readonly #modules: SentModules | null
   readonly #sender: JobSender
   readonly #noAgents: NoAgentWatch
@@ -72,9 +76,19 @@ export class DriverSession implements Connection {
     this.#subjects = sessionSubjects(sessionId)
     this.#jobs = new DriverJobs(listener, clock)
     const { store } = broker
-    const { stream: bucket } = this.#subjects
-    this.#modules = options.modules === 'bundle' ? new SentModules(store, bucket, clock) : null
-    this.#sender = new JobSender({ jobs: this.#jobs, broker, bucket, modules: this.#modules })
+    const { stream, stored: subjects } = this.#subjects
+    const maxAgeSeconds = (): number => options.resultTtlSeconds
+    this.#stream = new SessionStream({ store, name: stream, subjects, maxAgeSeconds })
+    this.#objects = new StoredObjects({
+      ...this.#subjects,
+      broker,
+      clock,
+      openStream: () => this.#stream.open(),
+      onProblem: (error) => options.log.warn('ObjectNotStored', messageOf(error)),
+    })
+    this.#modules = options.modules === 'bundle' ? new SentModules(this.#objects, clock) : null
+    const common = { jobs: this.#jobs, objects: this.#objects }
+    this.#sender = new JobSender({ ...common, broker, modules: this.#modules })
     this.#noAgents = new NoAgentWatch(this.#jobs, options.directory, {
       url: broker.url,
       timeoutSeconds: options.agentTimeoutSeconds,
@@ -83,8 +97,7 @@ export class DriverSession implements Connection {
       key: this.#keys.toDriver,
       subjects: this.#subjects,
       store,
-      clock,
-      jobs: this.#jobs,
+      ...common,
       earlier: this.#earlier,
       agents: this.#links,
       onEarlier: () => this.#continueWaiting(),
@@ -102,6 +115,7 @@ export class DriverSession implements Connection {
       subjects: this.#subjects,
       jobs: this.#jobs,
       ends: this.#ends,
+      stream: this.#stream,
       earlier: this.#earlier,
       links: this.#links,
       onChange: () => {
@@ -167,8 +181,8 @@ export class DriverSession implements Connection {
 
   /** Claims the session, reads what an earlier start of it left, and attaches to the agents. */
   async #claim(): Promise<void> {
-    const { broker, directory, sessionId, resultTtlSeconds } = this.#options
-    const { stream, allEnds, allUp, owner, used } = this.#subjects
+    const { broker, directory, sessionId } = this.#options
+    const { allEnds, allUp, owner } = this.#subjects
     await expectNoOwner(broker, owner, this.#keys, sessionId)
     this.#unsubscribe.push(
       broker.subscribe(owner, answerAsOwner(this.#keys)),
@@ -181,7 +195,7 @@ export class DriverSession implements Connection {
         if (isConnected) this.#agents.resend()
       }),
     )
-    const isNew = await broker.store.openStream(stream, [allEnds, used], resultTtlSeconds)
+    const isNew = await this.#stream.open()
     if (this.#releasing !== null) return
     this.#unsubscribe.push(directory.listen(this.#agents))
     this.#ends.hasEarlierStart = !isNew
@@ -208,6 +222,8 @@ export class DriverSession implements Connection {
     this.#jobs.placement.takeAll()
     const report = { kind: 'fail', error, isFinal: true } as const
     for (const one of this.#jobs.all) this.#jobs.end(one, report, null)
+    this.#objects.close()
+    void this.#stream.close()
   }
 
   #stop(): void {
@@ -317,7 +333,28 @@ export class DriverSession implements Connection {
     this.#options.log.warn('MessageRefused', text)
   }
 
+  /** While the broker does not answer nothing can be removed: that is not waited for. */
   async #releaseOnce(reason: string): Promise<void> {
+    const { broker, clock, log, ownerTtlSeconds, resultTtlSeconds } = this.#options
+    const done = new AbortController()
+    const silent = untilSilent(broker, this.#subjects, clock, done.signal).then(
+      () => true,
+      () => false,
+    )
+    const removed = this.#removeAll(reason, done.signal).then(() => false)
+    const isLeft = await Promise.race([removed, silent])
+    done.abort()
+    this.#endAll(reason)
+    if (!isLeft) return
+    const kept = `agents end its tasks after ${ownerTtlSeconds} s, and a later driver removes its`
+    log.warn(
+      'SessionNotRemoved',
+      `the broker at ${broker.url} does not answer, so that session ` +
+        `"${this.#options.sessionId}" stays there: ${kept} results after ${resultTtlSeconds} s`,
+    )
+  }
+
+  async #removeAll(reason: string, signal: AbortSignal): Promise<void> {
     const cancel = { kind: 'cancel', reason } as const
     for (const one of this.#jobs.placement.takeAll()) this.#jobs.end(one, cancel, null)
     // Otherwise it would create what is removed here.
@@ -326,13 +363,22 @@ export class DriverSession implements Connection {
     if (this.#failure !== null) return
     for (const one of this.#jobs.all) one.cancelReason ??= reason
     const isOwn = await this.#agents.detach(reason)
-    for (const one of this.#jobs.all) this.#jobs.end(one, cancel, null)
-    this.#stop()
+    this.#endAll(reason)
+    await this.#stream.close()
     if (!isOwn) return
-    await this.#options.broker.store.remove(this.#subjects.stream).catch((error: unknown) => {
+    try {
+      await this.#options.broker.store.remove(this.#subjects.stream)
+    } catch (error) {
+      if (signal.aborted) return
       const { sessionId, broker, log } = this.#options
       const text = `that of session "${sessionId}" at ${broker.url}: ${messageOf(error)}`
       log.warn('StreamNotRemoved', text)
-    })
+    }
+  }
+
+  #endAll(reason: string): void {
+    for (const one of this.#jobs.all) this.#jobs.end(one, { kind: 'cancel', reason }, null)
+    this.#objects.close()
+    this.#stop()
   }
 }

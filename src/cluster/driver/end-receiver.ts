@@ -1,11 +1,10 @@
 /** Takes what agents tell about ends, from the wire and from the stream, each end once. */
 
-import { type Clock, sleep } from '../../foundation/clock.ts'
 import type { AttemptFacts } from '../../backends/backend.ts'
 import { fromErrorRecord, toErrorRecord } from '../../foundation/error-record.ts'
 import { BackendError, messageOf } from '../../foundation/errors.ts'
-import type { BrokerStore } from '../broker/broker.ts'
-import { loadObject } from '../broker/stored-object.ts'
+import type { BrokerStore, StreamPosition } from '../broker/broker.ts'
+import type { StoredObjects } from '../broker/stored-objects.ts'
 import { decode } from '../wire/codec.ts'
 import { type Key, open } from '../wire/envelope.ts'
 import type { EndsMessage, WireEnd } from '../wire/messages.ts'
@@ -21,7 +20,8 @@ export interface EndReceiverOptions {
   readonly key: Key
   readonly subjects: SessionSubjects
   readonly store: BrokerStore
-  readonly clock: Clock
+  /** Values that were too large for a message. */
+  readonly objects: StoredObjects
   readonly jobs: DriverJobs
   readonly earlier: EarlierRun
   /** The agents that are used now, by name. */
@@ -33,13 +33,16 @@ export interface EndReceiverOptions {
   readonly onValueLost: (one: DriverJob, end: WireEnd) => void
 }
 
-/** A value that could not be read is asked for again after this time. */
-const rereadMs = 500
-
 export class EndReceiver {
   readonly #options: EndReceiverOptions
   /** Messages that came, by the use of an agent that they are numbered in. */
   readonly #received = new Map<number, NumberSet>()
+  /** The same of uses that this driver does not know: those of an earlier start. */
+  readonly #receivedEarlier = new Map<number, NumberSet>()
+  /** How far each subject was read; what came before is not read again. */
+  readonly #positions = new Map<string, StreamPosition>()
+  /** Subjects of messages that were dropped because nobody knew yet whose they are. */
+  readonly #dropped = new Set<string>()
 
   /** Without one, ends of unknown agents are those of another run, which somebody sends again. */
   hasEarlierStart = false
@@ -57,17 +60,22 @@ export class EndReceiver {
   use(epoch: number): NumberSet {
     const known = this.#received.get(epoch)
     if (known !== undefined) return known
-    const added = new NumberSet()
+    const added = this.#receivedEarlier.get(epoch) ?? new NumberSet()
+    this.#receivedEarlier.delete(epoch)
     this.#received.set(epoch, added)
     return added
   }
 
-  /** What the stream has of a subject. */
+  /** What the stream has of a subject, and has got since it was read last. */
   async readStream(subject: string): Promise<void> {
     const { store, subjects } = this.#options
-    for (const message of await store.read(subjects.stream, subject)) {
-      this.take(message.subject, message.data)
-    }
+    const { stream, allEnds } = subjects
+    const isWhole = this.#dropped.delete(subject)
+    const known = this.#positions.get(subject) ?? this.#positions.get(allEnds) ?? null
+    const after = isWhole ? null : known
+    const { messages, position } = await store.read(stream, subject, after)
+    for (const message of messages) this.take(message.subject, message.data)
+    this.#positions.set(subject, position)
   }
 
   take(subject: string, data: Uint8Array): void {
@@ -83,7 +91,8 @@ export class EndReceiver {
     const received = this.#received.get(epoch)
     // Before it has answered, an agent may send ends of an earlier start.
     if (received === undefined) {
-      if (this.hasEarlierStart) earlier.addEnds(payload)
+      if (this.hasEarlierStart) this.#takeEarlier(epoch, number, payload)
+      else this.#dropped.add(subject)
       return
     }
     if (!received.add(number)) return
@@ -111,6 +120,12 @@ export class EndReceiver {
       if (one === null) jobs.drop(agent.name, end.uid, end.attempt, message)
       else this.takeEnd(one, end, agent, message)
     }
+  }
+
+  #takeEarlier(epoch: number, number: number, payload: EndsMessage): void {
+    const received = this.#receivedEarlier.get(epoch) ?? new NumberSet()
+    this.#receivedEarlier.set(epoch, received)
+    if (received.add(number)) this.#options.earlier.addEnds(payload)
   }
 
   takeEnd(
@@ -168,7 +183,7 @@ export class EndReceiver {
     const { outcome } = end
     if (outcome.kind !== 'complete-large') return
     one.isEnding = true
-    const found = await this.#readValue(one, outcome.object)
+    const found = await this.#readValue(outcome.object)
     if (jobs.findOwn(one.job) !== one) return
     if (found !== null) {
       const complete = { kind: 'complete', value: found.value } as const
@@ -191,28 +206,19 @@ export class EndReceiver {
     message: ReceivedMessage | null,
   ): Promise<void> {
     one.isEnding = true
-    const found = outputObject === undefined ? null : await this.#readValue(one, outputObject)
+    const found = outputObject === undefined ? null : await this.#readValue(outputObject)
     if (this.#options.jobs.findOwn(one.job) !== one) return
     const facts = { ...end.facts, ...(found?.value as Pick<AttemptFacts, 'stdout' | 'stderr'>) }
     this.takeEnd(one, { ...end, facts }, agent, message)
   }
 
-  /** `null` when the broker does not have it; waits while it cannot be asked. */
-  async #readValue(one: DriverJob, object: string): Promise<{ readonly value: unknown } | null> {
-    const { store, subjects, jobs, clock } = this.#options
-    for (;;) {
-      try {
-        const data = await loadObject(store, subjects.stream, object)
-        if (data === null) return null
-        store.deleteObject(subjects.stream, object).catch(() => {
-          // Removed with the session, at the latest.
-        })
-        return { value: decode(data) }
-      } catch {
-        await sleep(clock, rereadMs)
-        if (jobs.findOwn(one.job) !== one) return null
-      }
-    }
+  /** `null` when the broker does not have it, or the session has ended. Waits for the broker. */
+  async #readValue(object: string): Promise<{ readonly value: unknown } | null> {
+    const { objects } = this.#options
+    const data = await objects.get(object).catch(() => null)
+    if (data === null) return null
+    objects.delete(object)
+    return { value: decode(data) }
   }
 
   /** Ends of an agent that counts as lost: the tasks have moved or failed. */

@@ -1,7 +1,7 @@
 /** Sends jobs to the agent that they were assigned to, with what has to be stored before. */
 
 import type { Broker } from '../broker/broker.ts'
-import { storeObject } from '../broker/stored-object.ts'
+import type { StoredObjects } from '../broker/stored-objects.ts'
 import { encodeJobs, encodeLargeJob, payloadLimit } from '../wire/job-batches.ts'
 import type { AgentLink, DriverJob } from './agent-link.ts'
 import type { DriverJobs } from './driver-jobs.ts'
@@ -10,8 +10,8 @@ import { type SentModules, toImportError } from './sent-modules.ts'
 export interface JobSenderOptions {
   readonly jobs: DriverJobs
   readonly broker: Broker
-  /** For objects of the session. */
-  readonly bucket: string
+  /** For what is too large for a message. */
+  readonly objects: StoredObjects
   /** `null` where agents import modules from the same paths. */
   readonly modules: SentModules | null
 }
@@ -64,18 +64,19 @@ export class JobSender {
   }
 
   async #sendLarge(agent: AgentLink, one: DriverJob, spec: Buffer): Promise<void> {
-    const { broker, bucket } = this.#options
+    const { objects } = this.#options
+    const attempt = one.wireAttempt
+    let name: string
     try {
-      const name = await storeObject(
-        broker.store,
-        bucket,
-        `${one.uid}/${one.wireAttempt}/spec`,
-        spec,
-      )
-      if (this.#isStillThere(one, agent)) agent.send(encodeLargeJob(one, name))
-    } catch (error) {
-      if (this.#isStillThere(one, agent)) this.#fail(one, error)
+      name = await objects.put(`${one.uid}/${attempt}/spec`, spec)
+    } catch {
+      // The session has ended, and its jobs with it.
+      return
     }
+    // One that has moved is stored again, under its new number.
+    const isSame = one.wireAttempt === attempt
+    if (isSame && this.#isStillThere(one, agent)) agent.send(encodeLargeJob(one, name))
+    else if (!isSame || this.#options.jobs.findOwn(one.job) !== one) objects.delete(name)
   }
 
   /** The agent may have been lost meanwhile; and it knows nothing of a job to cancel. */

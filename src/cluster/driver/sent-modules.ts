@@ -3,8 +3,7 @@
 import type { Clock } from '../../foundation/clock.ts'
 import { messageOf } from '../../foundation/errors.ts'
 import { TaskImportError } from '../../foundation/task-errors.ts'
-import type { BrokerStore } from '../broker/broker.ts'
-import { storeObject } from '../broker/stored-object.ts'
+import type { StoredObjects } from '../broker/stored-objects.ts'
 import { bundlePrefix, toBundleUrl } from '../bundles/bundle.ts'
 import { packModule } from '../bundles/bundler.ts'
 import { UnbundleableError } from '../bundles/module-graph.ts'
@@ -15,17 +14,15 @@ interface SentModule {
 }
 
 export class SentModules {
-  readonly #store: BrokerStore
-  readonly #bucket: string
+  readonly #objects: StoredObjects
   readonly #clock: Clock
   readonly #ready = new Map<string, SentModule>()
   readonly #packing = new Map<string, Promise<void>>()
   /** One after another: each takes a process and the memory for its files. */
   #last: Promise<unknown> = Promise.resolve()
 
-  constructor(store: BrokerStore, bucket: string, clock: Clock) {
-    this.#store = store
-    this.#bucket = bucket
+  constructor(objects: StoredObjects, clock: Clock) {
+    this.#objects = objects
     this.#clock = clock
   }
 
@@ -34,7 +31,7 @@ export class SentModules {
     return this.#ready.get(module)?.url ?? null
   }
 
-  /** Rejects with `UnbundleableError`, or with what the store said. */
+  /** Waits for the broker. Rejects with `UnbundleableError`, or when the session has ended. */
   prepare(module: string): Promise<void> {
     const known = this.#packing.get(module)
     if (known !== undefined) return known
@@ -42,7 +39,7 @@ export class SentModules {
     this.#last = added.catch(() => {})
     this.#packing.set(module, added)
     added.catch((error: unknown) => {
-      // The store may take it the next time.
+      // Packing may succeed the next time.
       if (!(error instanceof UnbundleableError)) this.#packing.delete(module)
     })
     return added
@@ -59,7 +56,7 @@ export class SentModules {
 
   async #send(module: string): Promise<void> {
     const { data, digest, path } = await packModule(module, this.#clock)
-    await storeObject(this.#store, this.#bucket, bundlePrefix, data)
+    await this.#objects.put(bundlePrefix, data)
     this.#ready.set(module, { url: toBundleUrl(digest, path), digest })
   }
 }

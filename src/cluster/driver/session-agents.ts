@@ -6,6 +6,7 @@ import { type Clock, sleep } from '../../foundation/clock.ts'
 import { BackendError, messageOf } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
 import type { Broker } from '../broker/broker.ts'
+import type { SessionStream } from '../broker/session-stream.ts'
 import { type Keys, newEpoch } from '../wire/envelope.ts'
 import type { AgentReport, Attach, Attached, Challenged, Detached } from '../wire/messages.ts'
 import type { SessionSubjects } from '../wire/subjects.ts'
@@ -31,6 +32,7 @@ export interface SessionAgentsOptions {
   readonly log: Log
   readonly jobs: DriverJobs
   readonly ends: EndReceiver
+  readonly stream: SessionStream
   readonly earlier: EarlierRun
   /** By name; filled here. */
   readonly links: Map<string, AgentLink>
@@ -130,7 +132,7 @@ export class SessionAgents implements DirectoryListener {
       return void this.#lose(link, 'it has given up the session')
     }
     // After a connection was down the agent has sent more than has come.
-    if (!link.isMissingEnds || this.#reading.has(link)) return
+    if (!link.isMissingEnds() || this.#reading.has(link)) return
     this.#reading.add(link)
     ends
       .readStream(subjects.endsOf(link.name))
@@ -192,10 +194,9 @@ export class SessionAgents implements DirectoryListener {
   }
 
   async #noteUsed(name: string): Promise<void> {
-    const { broker, subjects, keys, resultTtlSeconds } = this.#options
-    const { stream, allEnds, used } = subjects
+    const { broker, subjects, keys, stream } = this.#options
     // A server that was started again may have lost it.
-    await broker.store.openStream(stream, [allEnds, used], resultTtlSeconds)
+    await stream.open()
     await noteUsedAgent(broker, subjects, keys, name)
   }
 

@@ -3,6 +3,7 @@
  * the agents that the earlier one has used.
  */
 
+import { type Clock, sleep } from '../../foundation/clock.ts'
 import { BackendError } from '../../foundation/errors.ts'
 import { type Broker, type BrokerMessage, NoResponderError } from '../broker/broker.ts'
 import { type Keys, newNonce, open, seal, noHeader } from '../wire/envelope.ts'
@@ -82,7 +83,8 @@ export async function readUsedAgents(
   { toDriver }: Keys,
 ): Promise<readonly string[]> {
   const names = new Set<string>()
-  for (const { data } of await store.read(stream, used)) {
+  const { messages } = await store.read(stream, used, null)
+  for (const { data } of messages) {
     try {
       names.add(open(toDriver, used, data).payload as string)
     } catch {
@@ -98,20 +100,9 @@ export async function readUsedAgents(
  */
 export async function removeExpiredSessions(broker: Broker, nowSeconds: number): Promise<void> {
   const { store } = broker
-  const streams = await store.listStreams(streamPrefix)
-  const names = new Set(streams.map(({ name }) => name))
-  const objectPrefix = 'OBJ_'
-  const objects = await store.listStreams(objectPrefix + streamPrefix)
-  const orphans = objects.map(({ name }) => name.slice(objectPrefix.length))
-  const expired = streams.filter(
-    ({ messages, usedAt, maxAgeSeconds }) => messages === 0 && nowSeconds - usedAt > maxAgeSeconds,
-  )
-  const candidates = [
-    ...expired.map(({ name }) => name),
-    ...orphans.filter((name) => !names.has(name)),
-  ]
-  for (const stream of candidates) {
-    if (!(await isOwned(broker, ownerOfStream(stream)))) await store.remove(stream)
+  for (const { name, messages, usedAt, maxAgeSeconds } of await store.listStreams(streamPrefix)) {
+    const isExpired = messages === 0 && nowSeconds - usedAt > maxAgeSeconds
+    if (isExpired && !(await isOwned(broker, ownerOfStream(name)))) await store.remove(name)
   }
 }
 
@@ -122,5 +113,28 @@ async function isOwned(broker: Broker, owner: string): Promise<boolean> {
     return true
   } catch (error) {
     return !(error instanceof NoResponderError)
+  }
+}
+
+const probeMs = 1000
+const mostUnanswered = 3
+const pauseMs = 250
+
+/** Resolves when the broker has not answered for about 3 s; rejects with the signal's reason. */
+export async function untilSilent(
+  broker: Broker,
+  { owner }: SessionSubjects,
+  clock: Clock,
+  signal: AbortSignal,
+): Promise<void> {
+  // Counted, because a time-out also passes while this process is stopped.
+  for (let unanswered = 0; unanswered < mostUnanswered;) {
+    try {
+      await broker.request(owner, new Uint8Array(), probeMs)
+      unanswered = 0
+    } catch (error) {
+      unanswered = error instanceof NoResponderError ? 0 : unanswered + 1
+    }
+    if (unanswered === 0) await sleep(clock, pauseMs, { signal })
   }
 }

@@ -1,6 +1,7 @@
 /** What driver and agent tell each other, after the envelope is opened. */
 
 import type { AttemptFacts } from '../../backends/backend.ts'
+import type { SampleStep } from '../../backends/sampling/named-samplers.ts'
 import type { EventSchema } from '../../events/event.ts'
 import type { ErrorRecord } from '../../foundation/error-record.ts'
 import type { TaskDefinition } from '../../tasks/define-task.ts'
@@ -140,7 +141,7 @@ export interface Detached {
 export interface SampleRequest {
   readonly kind: 'sample'
   readonly sampler: string
-  readonly step: 'first' | 'next' | 'last'
+  readonly step: SampleStep
 }
 
 /** A request to an agent that is no part of a session's ordered messages. */

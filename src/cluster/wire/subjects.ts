@@ -34,7 +34,11 @@ export interface SessionSubjects {
   readonly used: string
   /** Answered by the driver, so that a second one learns of the first. */
   readonly owner: string
+  /** What the subjects of stored objects begin with. */
+  readonly objects: string
   readonly stream: string
+  /** All that the stream keeps. */
+  readonly stored: readonly string[]
 }
 
 /** What the names of all streams of sessions begin with. */
@@ -47,15 +51,18 @@ export const ownerOfStream = (stream: string): string =>
 export function sessionSubjects(sessionId: string): SessionSubjects {
   const token = toToken(sessionId)
   const base = `${prefix}.session.${token}`
+  const [allEnds, used, objects] = [`${base}.ends.*`, `${base}.used`, `${base}.objects`]
   return {
     beat: `${base}.beat`,
     downTo: (agent) => `${base}.down.${toToken(agent)}`,
     upFrom: (agent) => `${base}.up.${toToken(agent)}`,
     allUp: `${base}.up.*`,
     endsOf: (agent) => `${base}.ends.${toToken(agent)}`,
-    allEnds: `${base}.ends.*`,
-    used: `${base}.used`,
+    allEnds,
+    used,
     owner: `${base}.owner`,
+    objects,
     stream: streamPrefix + token,
+    stored: [allEnds, used, `${objects}.>`],
   }
 }

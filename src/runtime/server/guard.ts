@@ -1,9 +1,11 @@
 /**
  * The program between an engine's process and its server: it ends the server's whole process group
- * when it is asked to, when the server exits, and when its parent is gone.
+ * when it is asked to, when the server exits, and when its parent is gone. Then it removes what the
+ * server has written.
  */
 
 import { spawn } from 'node:child_process'
+import { rmSync } from 'node:fs'
 import { systemClock } from '../../foundation/clock.ts'
 import { errnoOf, messageOf } from '../../foundation/errors.ts'
 import { boundedWait } from '../../foundation/promises.ts'
@@ -16,6 +18,8 @@ export interface ToGuard {
   readonly env: Readonly<Record<string, string>>
   /** Between SIGTERM and SIGKILL. */
   readonly graceMs: number
+  /** Removed when the server has ended; `null` for none. */
+  readonly folder: string | null
 }
 
 export type FromGuard =
@@ -29,6 +33,7 @@ export type FromGuard =
 const lastMs = 1000
 let group: number | undefined
 let graceMs = 0
+let folder: string | null = null
 let isEnding = false
 let exited: Promise<void> = Promise.resolve()
 
@@ -40,6 +45,7 @@ const parent = connectToParent<ToGuard, FromGuard>({
 function launch(order: ToGuard): void {
   const [program = '', ...args] = order.command
   graceMs = order.graceMs
+  folder = order.folder
   try {
     const server = spawn(program, args, {
       env: order.env,
@@ -66,6 +72,16 @@ function fail(error: unknown): void {
   void end(0)
 }
 
+function removeFolder(): void {
+  if (folder === null) return
+  try {
+    // Others that end with our parent may still write there.
+    rmSync(folder, { recursive: true, force: true, maxRetries: 10 })
+  } catch {
+    // Nobody is there to be told.
+  }
+}
+
 /** The first call decides: a grace period that has begun is not shortened. */
 async function end(patienceMs: number): Promise<void> {
   if (isEnding) return
@@ -75,6 +91,7 @@ async function end(patienceMs: number): Promise<void> {
     // The group is gone a little before its first member is reported to have exited.
     await boundedWait(systemClock, lastMs, exited).catch(() => {})
   }
+  removeFolder()
   await boundedWait(systemClock, lastMs, parent.drain()).catch(() => {})
   process.exit(0)
 }

@@ -13,6 +13,8 @@ export interface GuardedServerOptions {
   /** Between SIGTERM and SIGKILL. */
   readonly graceMs: number
   readonly clock: Clock
+  /** Removed when the program has ended, also when this process was killed before. */
+  readonly folder?: string
   /** Each line of its output. */
   readonly onLine: (line: string) => void
 }
@@ -33,7 +35,7 @@ export class GuardedServer {
 
   constructor(options: GuardedServerOptions) {
     this.#options = options
-    const { command, env, guardEnv, graceMs, clock } = options
+    const { command, env, guardEnv, graceMs, clock, folder = null } = options
     this.#launched.promise.catch(() => {})
     this.#guard = new SupervisedChild<ToGuard, FromGuard>({
       program: siblingProgram(import.meta.url, 'guard'),
@@ -55,7 +57,7 @@ export class GuardedServer {
     })
     this.#guard.ref()
     this.#guard.start()
-    this.#guard.send({ kind: 'launch', command, env, graceMs })
+    this.#guard.send({ kind: 'launch', command, env, graceMs, folder })
   }
 
   /** Resolves when the program runs. */

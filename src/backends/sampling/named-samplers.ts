@@ -1,0 +1,35 @@
+/** Samplers of this node on behalf of others, who name theirs and ask for each sample. */
+
+import type { ResourceSample, ResourceSampler } from './sampler.ts'
+
+/** The first request sets the baseline, the last one closes the sampler. */
+export type SampleStep = 'first' | 'next' | 'last'
+
+export class NamedSamplers {
+  readonly #create: () => ResourceSampler
+  readonly #samplers = new Map<string, ResourceSampler>()
+
+  constructor(create: () => ResourceSampler) {
+    this.#create = create
+  }
+
+  /** `null` to the first and the last request. */
+  async ask(name: string, step: SampleStep): Promise<ResourceSample | null> {
+    let sampler = this.#samplers.get(name)
+    if (step === 'last') {
+      this.#samplers.delete(name)
+      await sampler?.close()
+      return null
+    }
+    if (sampler === undefined) {
+      sampler = this.#create()
+      this.#samplers.set(name, sampler)
+      await sampler.prime()
+    }
+    return step === 'first' ? null : sampler.sample()
+  }
+
+  async close(): Promise<void> {
+    await Promise.allSettled([...this.#samplers.values()].map((sampler) => sampler.close()))
+  }
+}

@@ -1,0 +1,230 @@
+/** The store of the broker port on NATS: streams, and objects as pieces in them. */
+
+import type * as JetStream from '@nats-io/jetstream'
+import type { JetStreamClient, JetStreamManager, StoredMsg } from '@nats-io/jetstream'
+import type * as Transport from '@nats-io/transport-node'
+import type { NatsConnection } from '@nats-io/transport-node'
+import { TimeoutError } from '../../foundation/errors.ts'
+import { AppendAcks } from './append-acks.ts'
+import type { BrokerStore, StoredMessage, StoredStream, StreamPosition } from './broker.ts'
+
+/** The client's packages. */
+export interface NatsLibraries {
+  readonly transport: typeof Transport
+  readonly jetstream: typeof JetStream
+}
+
+interface ReadMessage extends StoredMessage {
+  readonly sequence: number
+}
+
+/** Messages that one request of `read` asks for. */
+const fetchCount = 256
+/** Of an object; smaller where the server's limit for messages is. */
+const pieceBytes = 128 * 1024
+/** Of the server's limit, for headers. */
+const overheadBytes = 1024
+/** Every piece says how many there are. */
+const countHeader = 'Tutti-Pieces'
+const mostPieces = 2 ** 20
+/** Pieces that are on their way at a time. */
+const parallelPieces = 8
+
+/**
+ * The client has an object store of its own. It is not used: each read of an object leaves a
+ * consumer in the server, and waits for ever when the server is restarted meanwhile. Pieces that
+ * are asked for by their subjects need no consumer, and every request ends in time.
+ */
+export class NatsStore implements BrokerStore {
+  readonly #connection: NatsConnection
+  readonly #manager: JetStreamManager
+  readonly #libraries: NatsLibraries
+  readonly #client: JetStreamClient
+  readonly #callMs: number
+  readonly #acks: AppendAcks
+
+  /** Each request of the server's API ends within `callMs`. */
+  constructor(
+    connection: NatsConnection,
+    manager: JetStreamManager,
+    libraries: NatsLibraries,
+    callMs: number,
+  ) {
+    this.#connection = connection
+    this.#manager = manager
+    this.#libraries = libraries
+    this.#client = libraries.jetstream.jetstream(connection, { timeout: callMs })
+    this.#callMs = callMs
+    this.#acks = new AppendAcks(connection, libraries.transport.createInbox())
+  }
+
+  async openStream(
+    name: string,
+    subjects: readonly string[],
+    maxAgeSeconds: number,
+  ): Promise<boolean> {
+    if (await this.hasStream(name)) return false
+    await this.#manager.streams.add({
+      name,
+      subjects: [...subjects],
+      max_age: maxAgeSeconds * 1e9,
+      storage: this.#libraries.jetstream.StorageType.File,
+      allow_direct: true,
+    })
+    return true
+  }
+
+  async hasStream(name: string): Promise<boolean> {
+    try {
+      await this.#manager.streams.info(name)
+      return true
+    } catch (error) {
+      if (this.#isMissing(error)) return false
+      throw error
+    }
+  }
+
+  async listStreams(prefix: string): Promise<StoredStream[]> {
+    const streams: StoredStream[] = []
+    for await (const { config, state, created } of this.#manager.streams.list()) {
+      if (!config.name.startsWith(prefix)) continue
+      streams.push({
+        name: config.name,
+        messages: state.messages,
+        usedAt: Math.max(Date.parse(created), Date.parse(state.last_ts)) / 1000,
+        maxAgeSeconds: config.max_age / 1e9,
+      })
+    }
+    return streams
+  }
+
+  append(subject: string, data: Uint8Array, timeoutMs: number): Promise<void> {
+    return this.#acks.append(subject, data, timeoutMs)
+  }
+
+  async read(
+    stream: string,
+    subject: string,
+    after: StreamPosition | null,
+  ): Promise<{ readonly messages: StoredMessage[]; readonly position: StreamPosition }> {
+    const { created, state } = await this.#manager.streams.info(stream)
+    // Another stream of the same name counts from 1.
+    const from = after?.created === created ? after.sequence : 0
+    if (from >= state.last_seq) return { messages: [], position: { created, sequence: from } }
+    const messages = await this.#readFrom(stream, subject, from + 1)
+    // Some may have come since.
+    const sequence = Math.max(state.last_seq, messages.at(-1)?.sequence ?? 0)
+    return { messages, position: { created, sequence } }
+  }
+
+  async remove(stream: string): Promise<void> {
+    try {
+      await this.#manager.streams.delete(stream)
+    } catch (error) {
+      if (!this.#isMissing(error)) throw error
+    }
+  }
+
+  async putObject(subject: string, data: Uint8Array): Promise<void> {
+    const limit = (this.#connection.info?.max_payload ?? Infinity) - overheadBytes
+    const bytes = Math.min(pieceBytes, limit)
+    const count = Math.max(1, Math.ceil(data.length / bytes))
+    const headers = this.#libraries.transport.headers()
+    headers.set(countHeader, String(count))
+    await forEachPiece(count, async (index) => {
+      const piece = data.subarray(index * bytes, (index + 1) * bytes)
+      await this.#client.publish(`${subject}.${index}`, piece, { headers })
+    })
+  }
+
+  async getObject(stream: string, subject: string): Promise<Uint8Array | null> {
+    const first = await this.#getPiece(stream, `${subject}.0`)
+    const count = Number(first?.header.get(countHeader))
+    if (first === null || !(count >= 1 && count <= mostPieces)) return null
+    const pieces = [first.data]
+    let isComplete = true
+    await forEachPiece(count - 1, async (index) => {
+      if (!isComplete) return
+      const piece = await this.#getPiece(stream, `${subject}.${index + 1}`)
+      if (piece === null) isComplete = false
+      else pieces[index + 1] = piece.data
+    })
+    return isComplete ? Buffer.concat(pieces) : null
+  }
+
+  async deleteObject(stream: string, subject: string): Promise<void> {
+    try {
+      await this.#manager.streams.purge(stream, { filter: `${subject}.*` })
+    } catch (error) {
+      if (!this.#isMissing(error)) throw error
+    }
+  }
+
+  async #readFrom(stream: string, subject: string, sequence: number): Promise<ReadMessage[]> {
+    const { DeliverPolicy } = this.#libraries.jetstream
+    const consumer = await this.#client.consumers.get(stream, {
+      filter_subjects: subject,
+      deliver_policy: DeliverPolicy.StartSequence,
+      opt_start_seq: sequence,
+    })
+    const messages: ReadMessage[] = []
+    try {
+      for (let left = (await consumer.info()).num_pending; left > 0;) {
+        const batch = await consumer.fetch({
+          max_messages: Math.min(left, fetchCount),
+          expires: this.#callMs,
+        })
+        let count = 0
+        for await (const message of batch) {
+          count++
+          left = message.info.pending
+          messages.push({ subject: message.subject, data: message.data, sequence: message.seq })
+        }
+        if (count === 0) throw new TimeoutError(`stream ${stream} is not read to its end`)
+      }
+    } finally {
+      // The server removes one that is not used, but not at once.
+      consumer.delete().catch(() => {})
+    }
+    return messages
+  }
+
+  /** A replica may be late: only the leader of the stream says that one is missing. */
+  async #getPiece(stream: string, subject: string): Promise<StoredMsg | null> {
+    const wanted = { last_by_subj: subject }
+    try {
+      const found = await this.#manager.direct.getMessage(stream, wanted)
+      if (found !== null) return found
+    } catch (error) {
+      const { RequestError } = this.#libraries.transport
+      if (!(error instanceof RequestError && error.isNoResponders())) throw error
+    }
+    try {
+      return await this.#manager.streams.getMessage(stream, wanted)
+    } catch (error) {
+      if (this.#isMissing(error)) return null
+      throw error
+    }
+  }
+
+  #isMissing(error: unknown): boolean {
+    const { JetStreamApiCodes, JetStreamApiError } = this.#libraries.jetstream
+    return error instanceof JetStreamApiError && error.code === JetStreamApiCodes.StreamNotFound
+  }
+}
+
+/** Some at a time; after a failure no further one begins. */
+async function forEachPiece(count: number, work: (index: number) => Promise<void>): Promise<void> {
+  let next = 0
+  const run = async (): Promise<void> => {
+    while (next < count) {
+      try {
+        await work(next++)
+      } catch (error) {
+        next = count
+        throw error
+      }
+    }
+  }
+  await Promise.all(Array.from({ length: Math.min(count, parallelPieces) }, run))
+}

@@ -1,0 +1,46 @@
+/**
+ * The stream of one session, as a process that uses it keeps it: created when the server does not
+ * have it, and never after the use has ended, so that it does not come back once it was removed.
+ */
+
+import type { BrokerStore } from './broker.ts'
+
+export interface SessionStreamOptions {
+  readonly store: BrokerStore
+  readonly name: string
+  readonly subjects: readonly string[]
+  /** How long its messages are kept. */
+  readonly maxAgeSeconds: () => number
+  /** Whether it may be created now. Default: always. */
+  readonly mayOpen?: () => Promise<boolean>
+}
+
+export class SessionStream {
+  readonly #options: SessionStreamOptions
+  #opening: Promise<boolean> | null = null
+  #isClosed = false
+
+  constructor(options: SessionStreamOptions) {
+    this.#options = options
+  }
+
+  /** `true` when it was created. Those who ask at the same time share one request. */
+  open(): Promise<boolean> {
+    this.#opening ??= this.#open().finally(() => (this.#opening = null))
+    return this.#opening
+  }
+
+  /** Creates nothing from now on; resolves when nothing is under way. */
+  async close(): Promise<void> {
+    this.#isClosed = true
+    await this.#opening?.catch(() => {})
+  }
+
+  async #open(): Promise<boolean> {
+    const { store, name, subjects, maxAgeSeconds, mayOpen } = this.#options
+    const isWanted = !this.#isClosed && (mayOpen === undefined || (await mayOpen()))
+    // It may have been closed meanwhile.
+    if (!isWanted || this.#isClosed) return false
+    return store.openStream(name, subjects, maxAgeSeconds())
+  }
+}

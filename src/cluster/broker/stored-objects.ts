@@ -1,0 +1,106 @@
+/**
+ * Data of a session that is too large for a message and is kept by the broker meanwhile. The
+ * message that names it is signed, and the name has the digest: what the broker returns is checked
+ * by it. While the broker cannot be reached, or does not take anything, everything waits.
+ */
+
+import { createHash } from 'node:crypto'
+import { type Clock, sleep } from '../../foundation/clock.ts'
+import { unlessAborted } from '../../foundation/promises.ts'
+import { BackOff } from '../../runtime/back-off.ts'
+import type { Broker } from './broker.ts'
+
+export interface StoredObjectsOptions {
+  readonly broker: Broker
+  readonly clock: Clock
+  readonly stream: string
+  /** What the subjects of the objects begin with. */
+  readonly objects: string
+  /** Creates the stream again, if the server has lost it. */
+  readonly openStream: () => Promise<unknown>
+  /** The broker answers, but does not do what it is asked for. Called once for every request. */
+  readonly onProblem: (error: unknown) => void
+}
+
+const firstDelayMs = 100
+const maxDelayMs = 2000
+
+export const digestOf = (data: Uint8Array): string =>
+  createHash('sha256').update(data).digest('hex')
+
+export class StoredObjects {
+  readonly #options: StoredObjectsOptions
+  readonly #closed = new AbortController()
+
+  constructor(options: StoredObjectsOptions) {
+    this.#options = options
+  }
+
+  /** Resolves with its name, once the broker has it. Rejects when this is closed before. */
+  async put(prefix: string, data: Uint8Array): Promise<string> {
+    const { broker, openStream } = this.#options
+    const name = `${prefix}/${digestOf(data)}`
+    const subject = this.#subjectOf(name)
+    await this.#untilDone(
+      () => broker.store.putObject(subject, data),
+      async () => void (await openStream()),
+    )
+    return name
+  }
+
+  /**
+   * `null` when the broker does not have it, or has something else under its name. Rejects when
+   * this is closed before.
+   */
+  async get(name: string): Promise<Uint8Array | null> {
+    const { broker, stream } = this.#options
+    const data = await this.#untilDone(() => broker.store.getObject(stream, this.#subjectOf(name)))
+    return data !== null && name.endsWith(`/${digestOf(data)}`) ? data : null
+  }
+
+  /** Without an answer: what is left is removed with the session. */
+  delete(name: string): void {
+    const { broker, stream } = this.#options
+    this.#untilDone(() => broker.store.deleteObject(stream, this.#subjectOf(name))).catch(() => {
+      // Closed.
+    })
+  }
+
+  get isClosed(): boolean {
+    return this.#closed.signal.aborted
+  }
+
+  /** What is under way is given up. */
+  close(): void {
+    this.#closed.abort(new Error('the session has ended'))
+  }
+
+  async #untilDone<T>(
+    request: () => Promise<T>,
+    repair: () => Promise<void> = () => Promise.resolve(),
+  ): Promise<T> {
+    const { clock, broker, onProblem } = this.#options
+    const { signal } = this.#closed
+    const backOff = new BackOff({ firstDelayMs, maxDelayMs })
+    let isTold = false
+    for (;;) {
+      signal.throwIfAborted()
+      try {
+        return await unlessAborted(signal, request())
+      } catch (error) {
+        signal.throwIfAborted()
+        // The first failure may be that of a connection which is just lost, or of a lost stream.
+        if (broker.isConnected && backOff.failures > 0 && !isTold) {
+          isTold = true
+          onProblem(error)
+        }
+        await sleep(clock, backOff.fail(clock.monotonicMs(), error), { signal })
+        await repair().catch(() => {})
+      }
+    }
+  }
+
+  #subjectOf(name: string): string {
+    return `${this.#options.objects}.${digestOf(Buffer.from(name)).slice(0, 32)}`
+  }
+}

@@ -1,0 +1,66 @@
+import { readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { expect, it, onTestFinished } from 'vitest'
+import { ClusterBackend } from '../../src/cluster/cluster-backend.ts'
+import { Session } from '../../src/session/session.ts'
+import { ComputeTask } from '../../src/tasks/compute-task.ts'
+import { eventually } from '../eventually.ts'
+import { startAgentOf } from './agents.ts'
+import { heldWork } from './fixtures/cluster-tasks.ts'
+import { freePort, RestartableServer } from './restartable-server.ts'
+import { token } from './test-token.ts'
+
+const lines = (file: string): string[] => readFileSync(file, 'utf8').trim().split('\n')
+
+it.each([
+  ['small', 10],
+  ['large', 500_000],
+])(
+  'an agent that is drained without its broker leaves and tells what it could not deliver: %s',
+  async (_, length) => {
+    const server = new RestartableServer(await freePort())
+    await server.start()
+    const agent = await startAgentOf(server.url, server.folder, 'only', '--cores', '1')
+    const options = { servers: server.url, token, ownerTtlSeconds: 2 }
+    const session = new Session([await ClusterBackend.create(options)])
+    onTestFinished(() => session.close())
+    const task = new ComputeTask({ function: heldWork, args: [server.folder, 'held', length] })
+    await session.submitTasks([task])
+    await eventually(() => expect(lines(join(server.folder, 'begun'))).toHaveLength(1))
+    await server.kill()
+    writeFileSync(join(server.folder, 'go'), '')
+    await eventually(() => expect(lines(join(server.folder, 'returned'))).toHaveLength(1))
+    agent.child.kill('SIGTERM')
+    const { code, stdout, stderr } = await agent.ended
+    expect(stdout).toContain('agent only has left')
+    expect(stderr).toContain('1 end of a task was not delivered')
+    expect(code).toBe(3)
+  },
+)
+
+it('a session is closed without its broker, and says what is left until when', async () => {
+  const server = new RestartableServer(await freePort())
+  await server.start()
+  await startAgentOf(server.url, server.folder, 'only', '--cores', '1')
+  const warnings: string[] = []
+  const backend = await ClusterBackend.create({
+    servers: server.url,
+    token,
+    ownerTtlSeconds: 30,
+    resultTtlSeconds: 100,
+    log: { warn: (code, text) => void warnings.push(`${code}: ${text}`) },
+  })
+  const session = new Session([backend], { id: 'left' })
+  onTestFinished(() => session.close())
+  const task = new ComputeTask({ function: heldWork, args: [server.folder, 'held', 10] })
+  await session.submitTasks([task])
+  await eventually(() => expect(task.state).toBe('RUNNING'))
+  await server.kill()
+  await session.close()
+  expect(task.state).toBe('CANCELED')
+  expect(warnings).toEqual([
+    `SessionNotRemoved: the broker at ${server.url} does not answer, so that session ` +
+      '"left" stays there: agents end its tasks after 30 s, and a later driver ' +
+      'removes its results after 100 s',
+  ])
+})
