@@ -24,14 +24,32 @@ export interface ViewEvent {
   readonly memory_percent?: unknown
   readonly gpu_percent?: unknown
   readonly worker_id?: unknown
+  readonly cores?: unknown
+  readonly gpus?: unknown
+  readonly memory_mb?: unknown
+  readonly labels?: unknown
   readonly retry_at?: unknown
+  readonly emit_time?: unknown
+  readonly error_message?: unknown
+  readonly wait_seconds?: unknown
+  readonly gpu_id?: unknown
+  readonly reason?: unknown
+  readonly message?: unknown
+  readonly subscriber?: unknown
+  readonly errno?: unknown
+  readonly lost?: unknown
+  readonly count?: unknown
+  readonly tasks?: unknown
+  readonly limit?: unknown
+  readonly executable?: unknown
+  readonly seconds?: unknown
 }
 
 /** What an event changes for its task. The pass determines it once for all panels. */
 export interface TaskStep {
   /**
    * The task's number: 0 for the first task of the pass, then 1, and so on. -1: no task. Of events
-   * outside the lifecycle only those about attempts and progress name one.
+   * outside the lifecycle only those about dependencies, attempts and progress name one.
    */
   readonly task: number
   /** The event's stage, one bit of `stages`; 0 outside the lifecycle, also between attempts. */
@@ -45,7 +63,11 @@ export interface TaskStep {
    * it had there, which no longer count. `before` is 0 then. Else 0.
    */
   readonly earlier: number
+  /** On TaskCreated: the numbers of the tasks that it waits for, as far as they are known. */
+  readonly dependencies: readonly number[]
 }
+
+export const noDependencies: readonly number[] = Object.freeze([])
 
 /** The step of an event that is outside the lifecycle of any task. */
 export const noStep: TaskStep = Object.freeze({
@@ -54,6 +76,7 @@ export const noStep: TaskStep = Object.freeze({
   before: 0,
   after: 0,
   earlier: 0,
+  dependencies: noDependencies,
 })
 
 /**

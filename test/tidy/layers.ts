@@ -76,8 +76,9 @@ export const subLayers: Readonly<Record<string, Readonly<Record<string, readonly
     '.': ['broker', 'wire', 'driver', 'agent'],
   },
   views: {
-    panels: ['columns.ts', 'lifecycle.ts', 'panel.ts', 'stats.ts'],
-    '.': ['panels'],
+    panels: ['columns.ts', 'lifecycle.ts', 'panel.ts', 'series.ts', 'stats.ts'],
+    bounds: ['panels', 'columns.ts', 'lifecycle.ts', 'panel.ts', 'stats.ts'],
+    '.': ['panels', 'bounds'],
   },
   telemetry: {
     metrics: [],

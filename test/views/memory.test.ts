@@ -1,17 +1,15 @@
 import { expect, it } from 'vitest'
 import { byRun } from '../long-run.ts'
-import { failures } from '../../src/views/panels/failures.ts'
+import { createRunPass } from '../../src/views/all-panels.ts'
 import { names } from '../../src/views/panels/names.ts'
 import { Pass } from '../../src/views/pass.ts'
-import { resources } from '../../src/views/panels/resources.ts'
-import { run } from '../../src/views/panels/run.ts'
 import { verify } from '../../src/views/panels/verify.ts'
 import { lifeOf } from './view-event.ts'
 
 /** `npm test`: just above 3/4 of a power of two, where the uid index has doubled its slots. */
 const tasks = byRun(3 * 2 ** 13 + 1, 1_000_000)
-/** Columns grow by blocks of 4096 rows. */
-const constantBytes = 150_000
+/** Columns grow by blocks of 4096 rows; the six coarse levels of lanes have seven each. */
+const constantBytes = 150_000 + 6 * 36 * 4096
 
 /**
  * The bytes of plain state: typed arrays as they are, everything else as its largest estimate. An
@@ -29,17 +27,21 @@ it.each([
   ['generated uids', (at: number) => `task.${String(at).padStart(6, '0')}`],
   ['uids of 36 characters', (at: number) => `${at}`.padStart(36, '0123456789abcdef-')],
 ])(`state of every panel after ${tasks} tasks with %s: at most 64 bytes a task`, (_, uidOf) => {
-  const pass = new Pass({ run, names, failures, resources, verify })
+  const pass = createRunPass()
+  const verifying = new Pass({ verify })
   for (let at = 0; at < tasks; at++) {
-    for (const event of lifeOf(uidOf(at))) pass.take(event)
+    for (const event of lifeOf(uidOf(at), { attributes: { worker_id: `w${at % 8}` } })) {
+      pass.take(event)
+      verifying.take(event)
+    }
   }
-  const states = { counts: pass.counts, ...pass.states }
+  const states = { counts: pass.counts, ...pass.states, ...verifying.states }
   for (const [name, state] of Object.entries(states)) {
     expect(bytesOf(state) - constantBytes, name).toBeLessThanOrEqual(64 * tasks)
   }
-  // All together: 20 bytes in names and verify beside counts.
+  // All together: beside counts 14 bytes in names, 8 in verify, 31 in lanes and 29 in bounds.
   const all = Object.values(states).reduce((sum, state) => sum + bytesOf(state), 0)
-  expect(all - constantBytes).toBeLessThanOrEqual((64 + 20) * tasks)
+  expect(all - 2 * constantBytes).toBeLessThanOrEqual((64 + 82) * tasks)
 })
 
 it('state of names: at most 64 bytes a task even when each task has a name of its own', () => {

@@ -1,10 +1,13 @@
 import { describe, expect, it } from 'vitest'
+import { createRunPass } from '../../src/views/all-panels.ts'
 import { counts } from '../../src/views/panels/counts.ts'
 import { failures } from '../../src/views/panels/failures.ts'
+import { health } from '../../src/views/panels/health.ts'
+import { inference } from '../../src/views/panels/inference.ts'
 import { names } from '../../src/views/panels/names.ts'
 import type { ViewEvent } from '../../src/views/panel.ts'
 import { Pass } from '../../src/views/pass.ts'
-import { resources } from '../../src/views/panels/resources.ts'
+import { resources, showNodeSeries } from '../../src/views/panels/resources.ts'
 import { run } from '../../src/views/panels/run.ts'
 import { lifeOf, viewEvent } from './view-event.ts'
 
@@ -184,6 +187,9 @@ describe('run', () => {
       startTime: 90,
       endTime: 110,
       durationSeconds: 19.5,
+      sessions: 1,
+      sessionStart: 90,
+      earlierSeconds: 0,
       lastTime: 120,
       retries: 1,
       workersLost: 1,
@@ -213,9 +219,139 @@ describe('resources', () => {
   })
 })
 
+describe('resources over time', () => {
+  it('resources: readings over time are means of stretches that grow with the run', () => {
+    const update = (time: number, fields: object): ViewEvent =>
+      viewEvent('ResourceUpdate', null, { node_id: 'n1', event_time: time, ...fields })
+    const pass = new Pass({ resources })
+    for (let time = 0; time < 1000; time++) {
+      pass.take(update(time, { cpu_percent: time % 2, resource_scope: 'per_node' }))
+      pass.take(update(time, { gpu_percent: 50, gpu_id: 3, resource_scope: 'per_gpu' }))
+    }
+    const [node] = showNodeSeries(pass.states.resources)
+    // 240 stretches of 8 seconds would be enough for 1920 seconds.
+    expect(node?.points).toHaveLength(125)
+    expect(node?.points[7]).toEqual({ time: 56, values: [0.5, null, null] })
+    expect(node?.gpus).toMatchObject([{ gpu_id: 3 }])
+    expect(node?.gpus[0]?.points.every(({ values }) => values[0] === 50)).toBe(true)
+  })
+})
+
+describe('inference', () => {
+  it('inference: batches by size and engine, waits against compute, and AI tasks', () => {
+    const batch = (size: number, more: object = {}): ViewEvent =>
+      viewEvent('tutti.Batch', null, {
+        backend: 'llm',
+        worker_id: 'llm-0',
+        size,
+        wait_seconds: 0.5,
+        duration_seconds: 2,
+        ...more,
+      })
+    const ask = { attributes: { executable: 'model', task_type: 'ai' } }
+    const pass = new Pass({ inference })
+    for (const event of [
+      batch(1),
+      batch(3),
+      batch(4, { error_message: 'lost' }),
+      batch(9, { worker_id: 'llm-1' }),
+      viewEvent('tutti.EngineLost', null, { backend: 'llm', worker_id: 'llm-1' }),
+      ...lifeOf('a', ask),
+      ...lifeOf('b', ask).slice(0, 4),
+      ...lifeOf('c', ask).slice(0, 3),
+      ...lifeOf('no-prompt'),
+    ]) {
+      pass.take(event)
+    }
+    expect(inference.show(pass.states.inference)).toMatchObject({
+      engines: [
+        { workerId: 'llm-0', batches: 3, requests: 8, failed: 1, lost: 0 },
+        { workerId: 'llm-1', batches: 1, requests: 9, failed: 0, lost: 1 },
+      ],
+      batches: 4,
+      requests: 17,
+      sizes: [
+        { upTo: 1, batches: 1 },
+        { upTo: 2, batches: 0 },
+        { upTo: 4, batches: 2 },
+        { upTo: 8, batches: 0 },
+        { upTo: 16, batches: 1 },
+      ],
+      largestBatch: 9,
+      waitSeconds: 2,
+      computeSeconds: 8,
+      series: [{ time: 100, values: [17 / 4, 0.5, 2] }],
+      tasks: { queued: 1, running: 1, completed: 1, failed: 0, canceled: 0 },
+    })
+  })
+})
+
+describe('health', () => {
+  const at = (event_time: number, type: string, fields: object = {}): ViewEvent =>
+    viewEvent(type, null, { event_time, emit_time: event_time, ...fields })
+  const poll = (time: number): ViewEvent =>
+    at(time, 'ResourceUpdate', { node_id: 'n1', resource_scope: 'per_node' })
+  const healthOf = (events: readonly ViewEvent[]) => {
+    const pass = new Pass({ health })
+    for (const event of events) pass.take(event)
+    return health.show(pass.states.health)
+  }
+
+  it('health: what was lost, throttled and failed beside the tasks is counted and told', () => {
+    const shown = healthOf([
+      at(1, 'tutti.WorkerLost', { worker_id: 'w1', reason: 'SIGKILL' }),
+      at(2, 'tutti.NodeLost', { node_id: 'n1', reason: 'silent' }),
+      at(3, 'tutti.TaskMoved', { node_id: 'n1', tasks: ['a', 'b'] }),
+      at(4, 'tutti.BackendThrottled', { reason: 'EAGAIN', limit: 2 }),
+      at(5, 'tutti.CheckpointDegraded', { errno: 'ENOSPC' }),
+      at(6, 'tutti.CheckpointRecovered', { lost: 7 }),
+      at(7, 'tutti.CheckpointDegraded', { errno: 'EIO' }),
+      at(8, 'tutti.SubscriberError', { subscriber: 'mine', message: 'boom', count: 3 }),
+      at(9, 'TaskCreated', { emit_time: 11 }),
+    ])
+    expect(shown).toMatchObject({
+      workersLost: 1,
+      nodesLost: 1,
+      tasksMoved: 2,
+      throttled: 1,
+      lostLines: 7,
+      isDegraded: true,
+      subscriberErrors: 3,
+      longestDelay: 2,
+      gapCount: 0,
+    })
+    expect(shown.warningCounts).toMatchObject({ 'tutti.CheckpointDegraded': 2 })
+    expect(shown.warnings[0]).toEqual({
+      time: 1,
+      type: 'tutti.WorkerLost',
+      subject: 'w1',
+      text: 'SIGKILL',
+    })
+  })
+
+  it('health: a time without any event, several polls long, is a gap', () => {
+    const polls = Array.from({ length: 5 }, (_, turn) => poll(100 + 5 * turn))
+    const shown = healthOf([...polls, poll(180), at(205, 'TaskCreated'), at(300, 'TaskCreated')])
+    expect(shown).toMatchObject({ gapCount: 2, gapSeconds: 155 })
+    expect(shown.gaps).toEqual([
+      { from: 120, to: 180 },
+      { from: 205, to: 300 },
+    ])
+    expect(healthOf([at(1, 'TaskCreated'), at(5000, 'TaskCreated')]).gapCount).toBe(0)
+  })
+
+  it('health: thousands of warnings are counted, and the latest ones kept', () => {
+    const many = Array.from({ length: 5000 }, (_, time) => at(time, 'tutti.StaleResult'))
+    const shown = healthOf(many)
+    expect(shown).toMatchObject({ staleResults: 5000 })
+    expect(shown.warnings).toHaveLength(200)
+    expect(shown.warnings.at(-1)).toMatchObject({ time: 4999 })
+  })
+})
+
 describe('a state', () => {
   it('state of every panel: plain data that a structured clone reproduces', () => {
-    const pass = new Pass({ run, names, failures, resources })
+    const pass = createRunPass()
     for (const event of lifeOf('a')) pass.take(event)
     const copy = structuredClone({ counts: pass.counts, ...pass.states })
     expect(copy).toEqual({ counts: pass.counts, ...pass.states })

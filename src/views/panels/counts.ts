@@ -8,7 +8,8 @@ import { type Column, createColumn, createTextIndex, findText, indexOf } from '.
 import { setValue, type TextIndex, valueAt } from '../columns.ts'
 import { countStage, createTotals, forgetStages, stageOf, stages } from '../lifecycle.ts'
 import { type TaskTotals, validSeconds } from '../lifecycle.ts'
-import { noStep, resumption, type TaskStep, type ViewEvent } from '../panel.ts'
+import { noDependencies, noStep, resumption, type TaskStep, textOf } from '../panel.ts'
+import type { ViewEvent } from '../panel.ts'
 
 export interface CountsState {
   /** All events, also those outside the lifecycle. */
@@ -46,7 +47,8 @@ export const counts = {
     const before = known < interrupted ? known : 0
     const after = countStage(state.totals, before, stage, validSeconds(event.duration_seconds))
     if (after !== known) setValue(state.passed, task, after)
-    return { task, stage, before, after, earlier }
+    const dependencies = stage === stages.created ? dependenciesOf(state, event) : noDependencies
+    return { task, stage, before, after, earlier, dependencies }
   },
 
   show({ events, totals }: CountsState): CountsView {
@@ -55,8 +57,23 @@ export const counts = {
   },
 }
 
+/** A task is created after those that it waits for; what the record does not have is left out. */
+function dependenciesOf({ uids }: CountsState, { attributes }: ViewEvent): readonly number[] {
+  const { dependencies } = attributes
+  if (!Array.isArray(dependencies) || dependencies.length === 0) return noDependencies
+  return dependencies.map((uid) => findText(uids, textOf(uid))).filter((task) => task !== -1)
+}
+
 /** Beside the stages of a task that an earlier session of the run had, and did not complete. */
 const interrupted = 128
+
+/** The stages that a task has passed. */
+export const stagesOf = ({ passed }: CountsState, task: number): number =>
+  valueAt(passed, task) & ~interrupted
+
+/** Whether it is of an earlier session of the run, was not completed, and did not come again. */
+export const isInterrupted = ({ passed }: CountsState, task: number): boolean =>
+  valueAt(passed, task) >= interrupted
 
 function stepOutside(state: CountsState, event: ViewEvent): TaskStep {
   if (event.event_type !== 'SessionStarted' || !isResumed(event)) return noStep
@@ -73,12 +90,17 @@ const isResumed = ({ attributes }: ViewEvent): boolean =>
   typeof attributes['resumed_from'] === 'string'
 
 /** What the library reports about a task between its lifecycle events. */
-const withinTask = new Set(['tutti.TaskAttempt', 'tutti.AttemptStarted', 'tutti.TaskProgress'])
+const withinTask = new Set([
+  'tutti.TaskResolved',
+  'tutti.TaskAttempt',
+  'tutti.AttemptStarted',
+  'tutti.TaskProgress',
+])
 
 /** Names the task, and changes nothing. */
 function stepWithin({ uids, passed }: CountsState, eventType: string, uid: string): TaskStep {
   const task = withinTask.has(eventType) ? findText(uids, uid) : -1
   if (task === -1) return noStep
   const known = valueAt(passed, task)
-  return known >= interrupted ? noStep : { task, stage: 0, before: known, after: known, earlier: 0 }
+  return known >= interrupted ? noStep : { ...noStep, task, before: known, after: known }
 }

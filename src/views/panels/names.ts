@@ -143,7 +143,7 @@ function forgetEnd(state: NamesState, { task, earlier }: TaskStep): void {
 
 /** Between its lifecycle events: an attempt failed or began, or it reports its progress. */
 function followTask(state: NamesState, event: ViewEvent, { task, after }: TaskStep): void {
-  if (hasEnded(after)) return
+  if (hasEnded(after) || event.event_type === 'tutti.TaskResolved') return
   const name = valueAt(state.nameOfTask, task)
   const isWaiting = event.event_type === 'tutti.TaskAttempt' && hasStarted(after)
   setWaiting(state, name, task, isWaiting)
@@ -255,7 +255,8 @@ function progressOf(state: NamesState, name: number): NameProgress | null {
   return { mean: sum / reporting, sum, text: state.texts.get(name) ?? '' }
 }
 
-function durationsByName(state: NamesState): number[][] {
+/** The durations of the tasks of each name, by the name's number. */
+export function durationsByName(state: NamesState): number[][] {
   const found: number[][] = Array.from({ length: state.names.size }, () => [])
   for (let task = 0; task < state.tasks; task++) {
     const seconds = valueAt(state.durations, task)

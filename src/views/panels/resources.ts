@@ -1,6 +1,9 @@
-/** Resources: the utilization of each node, last, mean and highest. Constant size. */
+/**
+ * Resources: the utilization of each node, last, mean, highest and over time. Constant size.
+ */
 
 import { numberOf, type Panel, textOf, type ViewEvent } from '../panel.ts'
+import { addToSeries, createSeries, type Series, type SeriesPoint, showSeries } from '../series.ts'
 
 /** One reading of a node over time. */
 interface Gauge {
@@ -18,6 +21,10 @@ export interface NodeUsage {
   readonly gpu: Gauge
   /** Its last readings are no longer current. */
   hasLeft: boolean
+  /** CPU, memory and GPU over time; `null` for nodes beyond the first ones. */
+  readonly series: Series | null
+  /** The same for each GPU, by its number. */
+  readonly gpus: Map<number, Series>
 }
 
 export interface ResourcesState {
@@ -27,6 +34,8 @@ export interface ResourcesState {
   ownHost: NodeUsage | null
   /** The node of the latest reading. */
   latest: NodeUsage | null
+  /** How many readings over time are kept, of nodes and GPUs. */
+  seriesCount: number
 }
 
 /** `null` when nothing was read. */
@@ -44,21 +53,36 @@ export interface NodeSummary {
   readonly gpu_percent: UtilizationSummary
 }
 
+/** The readings of a node over time, in percent. */
+export interface NodeSeries {
+  readonly backend: string
+  readonly node_id: string
+  /** Means of CPU, memory and GPU. */
+  readonly points: readonly SeriesPoint[]
+  readonly gpus: readonly { readonly gpu_id: number; readonly points: readonly SeriesPoint[] }[]
+}
+
+/** Further nodes and GPUs have no readings over time: each takes up to 6 KB. */
+const mostSeries = 2000
 /** Further nodes are ignored. */
 const mostNodes = 100_000
 
 export const resources: Panel<ResourcesState, void, readonly NodeSummary[]> = {
-  create: () => ({ nodes: new Map(), ownHost: null, latest: null }),
+  create: () => ({ nodes: new Map(), ownHost: null, latest: null, seriesCount: 0 }),
 
   take(state, event) {
     if (event.event_type === 'tutti.NodeJoined') endOwnHost(state)
     if (event.event_type === 'tutti.NodeLost' || event.event_type === 'tutti.NodeDrained') {
       leave(state, state.nodes.get(keyOf(event)))
     }
+    if (event.event_type !== 'ResourceUpdate') return
     // The readings of a single GPU are not those of its node.
-    if (event.event_type !== 'ResourceUpdate' || event.resource_scope !== 'per_node') return
+    if (event.resource_scope !== 'per_node') return recordGpu(state, event)
     const node = nodeOf(state, event)
     if (node === null) return
+    const { cpu_percent: cpu, memory_percent: memory, gpu_percent: gpu } = event
+    const values = [numberOf(cpu), numberOf(memory), numberOf(gpu)]
+    if (node.series !== null) addToSeries(node.series, event.event_time, values)
     record(node.cpu, event.cpu_percent)
     record(node.memory, event.memory_percent)
     record(node.gpu, event.gpu_percent)
@@ -76,6 +100,32 @@ export const resources: Panel<ResourcesState, void, readonly NodeSummary[]> = {
       memory_percent: toUtilization(memory),
       gpu_percent: toUtilization(gpu),
     })),
+}
+
+/** One entry per backend and node, in the order of their first reading. */
+export const showNodeSeries = ({ nodes }: ResourcesState): NodeSeries[] =>
+  [...nodes.values()].map(({ backend, nodeId, series, gpus }) => ({
+    backend,
+    node_id: nodeId,
+    points: series === null ? [] : showSeries(series),
+    gpus: Array.from(gpus, ([gpu_id, one]) => ({ gpu_id, points: showSeries(one) })),
+  }))
+
+/** A GPU comes after its node, in the same poll. */
+function recordGpu(state: ResourcesState, event: ViewEvent): void {
+  const node = state.nodes.get(keyOf(event))
+  const id = numberOf(event.gpu_id)
+  if (node === undefined || id === null) return
+  const known = node.gpus.get(id) ?? newSeries(state, 1)
+  if (known === null) return
+  node.gpus.set(id, known)
+  addToSeries(known, event.event_time, [numberOf(event.gpu_percent)])
+}
+
+function newSeries(state: ResourcesState, width: number): Series | null {
+  if (state.seriesCount >= mostSeries) return null
+  state.seriesCount++
+  return createSeries(width)
 }
 
 /** Whether an event of this type changes anything here. */
@@ -103,7 +153,8 @@ function endOwnHost(state: ResourcesState): void {
   state.ownHost = null
 }
 
-function nodeOf({ nodes }: ResourcesState, event: ViewEvent): NodeUsage | null {
+function nodeOf(state: ResourcesState, event: ViewEvent): NodeUsage | null {
+  const { nodes } = state
   const { backend, node_id } = event
   const nodeId = textOf(node_id)
   const key = keyOf(event)
@@ -118,6 +169,8 @@ function nodeOf({ nodes }: ResourcesState, event: ViewEvent): NodeUsage | null {
     memory: gauge(),
     gpu: gauge(),
     hasLeft: false,
+    series: newSeries(state, 3),
+    gpus: new Map<number, Series>(),
   }
   nodes.set(key, node)
   return node

@@ -1,13 +1,21 @@
 /** Run: when the session began and ended, and what happened beside its tasks. Constant size. */
 
-import { numberOf, type Panel, type ViewEvent } from '../panel.ts'
+import { numberOf, type Panel, resumption, type ViewEvent } from '../panel.ts'
 
 export interface RunState {
   sessionId: string
   startTime: number | null
   endTime: number | null
-  /** As SessionEnded says, measured with a monotonic clock. */
+  /**
+   * As SessionEnded says, measured with a monotonic clock; of a resumed run the sum over its
+   * sessions, for one without that event from its first to its last event.
+   */
   durationSeconds: number | null
+  /** How many sessions the run has had: one more each time it was resumed. */
+  sessions: number
+  /** Of the session that is under way. */
+  sessionStart: number
+  earlierSeconds: number
   /** The latest time of any event. */
   lastTime: number
   /** Attempts that failed and were followed by another. */
@@ -24,6 +32,9 @@ export const run: Panel<RunState, void, Readonly<RunState>> = {
     startTime: null,
     endTime: null,
     durationSeconds: null,
+    sessions: 0,
+    sessionStart: 0,
+    earlierSeconds: 0,
     lastTime: 0,
     retries: 0,
     workersLost: 0,
@@ -31,12 +42,12 @@ export const run: Panel<RunState, void, Readonly<RunState>> = {
     batchedRequests: 0,
   }),
 
-  take(state, event) {
+  take(state, event, step) {
+    if (step === resumption) endEarlier(state)
     if (event.event_time > state.lastTime) state.lastTime = event.event_time
     switch (event.event_type) {
       case 'SessionStarted':
-        state.sessionId = event.session_id
-        state.startTime = event.event_time
+        beginSession(state, event)
         break
       case 'SessionEnded':
         endRun(state, event)
@@ -57,7 +68,23 @@ export const run: Panel<RunState, void, Readonly<RunState>> = {
   show: (state) => ({ ...state }),
 }
 
+function beginSession(state: RunState, event: ViewEvent): void {
+  state.sessionId = event.session_id
+  state.startTime ??= event.event_time
+  state.sessionStart = event.event_time
+  state.sessions++
+}
+
+/** The session before has ended, whether it could say so or not. */
+function endEarlier(state: RunState): void {
+  const untold = state.earlierSeconds + Math.max(0, state.lastTime - state.sessionStart)
+  state.earlierSeconds = state.endTime === null ? untold : (state.durationSeconds ?? untold)
+  state.endTime = null
+  state.durationSeconds = null
+}
+
 function endRun(state: RunState, event: ViewEvent): void {
   state.endTime = event.event_time
-  state.durationSeconds = numberOf(event.duration_seconds)
+  const seconds = numberOf(event.duration_seconds)
+  state.durationSeconds = seconds === null ? null : state.earlierSeconds + seconds
 }

@@ -1,0 +1,141 @@
+/** Brings the states of a pass into the form in which the seconds of slots are classified. */
+
+import { textAt, valueAt } from '../columns.ts'
+import { stages } from '../lifecycle.ts'
+import { isInterrupted, stagesOf } from '../panels/counts.ts'
+import type { BoundsQuery, BoundsState } from './bounds-state.ts'
+import { outcomes } from '../panels/lanes.ts'
+import { classifySlots, createSlotSeconds, type Intervals, type SlotNode } from './slot-classes.ts'
+import type { SlotSeconds } from './slot-classes.ts'
+import { storyOf } from './task-times.ts'
+
+interface Range {
+  readonly from: number
+  readonly to: number
+}
+
+export function slotSecondsOf(
+  state: BoundsState,
+  query: BoundsQuery,
+  range: Range,
+): { slots: number; slotSeconds: SlotSeconds } {
+  const hasNodes = state.nodes.some(({ cores }) => cores > 0)
+  const nodes = hasNodes ? state.nodes : nodesOfLanes(query, range.from)
+  const slotSeconds = createSlotSeconds()
+  const backends = new Set(nodes.filter(({ cores }) => cores > 0).map(({ backend }) => backend))
+  for (const backend of backends) {
+    const own = nodes.filter((node) => node.backend === backend)
+    const { requests } = state
+    const isOwn = Uint8Array.from(requests, (request) => (request.backend === backend ? 1 : 0))
+    const run = {
+      nodes: own,
+      requests,
+      uses: usesOf(state, query, own),
+      waits: waitsOf(state, query, isOwn),
+      ...range,
+    }
+    classifySlots(run, slotSeconds)
+  }
+  return { slots: nodes.reduce((sum, { cores }) => sum + cores, 0), slotSeconds }
+}
+
+/** In a record without told nodes every worker is a slot. */
+function nodesOfLanes({ lanes }: BoundsQuery, from: number): SlotNode[] {
+  const nodes = new Map<number, SlotNode>()
+  for (let lane = 0; lane < lanes.lanes.size; lane++) {
+    const number = valueAt(lanes.nodeOfLane, lane)
+    const known = nodes.get(number)
+    if (known !== undefined) known.cores++
+    else {
+      const [backend = '', nodeId = ''] = JSON.parse(textAt(lanes.nodes, number)) as string[]
+      const capacity = { cores: 1, gpus: 0, memoryMb: 0, labels: {} }
+      nodes.set(number, { backend, nodeId, ...capacity, changes: [from] })
+    }
+  }
+  return [...nodes.values()]
+}
+
+/** The attempts on these nodes. */
+function usesOf(state: BoundsState, { lanes }: BoundsQuery, nodes: readonly SlotNode[]) {
+  const numbers = new Map(nodes.map(({ backend, nodeId }, at) => [`${backend}\0${nodeId}`, at]))
+  const nodeOfLane = Array.from({ length: lanes.lanes.size }, (_, lane) => {
+    const pair = JSON.parse(textAt(lanes.nodes, valueAt(lanes.nodeOfLane, lane))) as string[]
+    return numbers.get(pair.join('\0')) ?? -1
+  })
+  const uses = { ...createIntervals(lanes.size - lanes.first), node: new Uint32Array(lanes.size) }
+  let count = 0
+  for (let segment = lanes.first; segment < lanes.size; segment++) {
+    const node = nodeOfLane[valueAt(lanes.lane, segment)] ?? -1
+    if (node === -1) continue
+    const start = valueAt(lanes.start, segment)
+    const isRunning = valueAt(lanes.outcome, segment) === outcomes.indexOf('running')
+    uses.from[count] = start
+    uses.to[count] = isRunning ? Infinity : start + valueAt(lanes.seconds, segment)
+    uses.request[count] = valueAt(state.requestOfTask, valueAt(lanes.task, segment))
+    uses.node[count] = node
+    count++
+  }
+  return { ...cutIntervals(uses, count), node: uses.node.subarray(0, count) }
+}
+
+/**
+ * The times in which tasks of these requests could run and did not: from being ready to the first
+ * start, and from the end of a retry's delay to the next one.
+ */
+function waitsOf(state: BoundsState, { counts, lanes }: BoundsQuery, isOwn: Uint8Array): Intervals {
+  const tasks = counts.uids.size
+  const waits = createIntervals(tasks + lanes.size - lanes.first)
+  let count = 0
+  const add = (task: number, from: number, to: number): void => {
+    const request = valueAt(state.requestOfTask, task)
+    if (isOwn[request] !== 1 || to <= from) return
+    waits.from[count] = from
+    waits.to[count] = to
+    waits.request[count++] = request
+  }
+  for (let task = 0; task < tasks; task++) {
+    const passed = stagesOf(counts, task)
+    if ((passed & stages.submitted) === 0) continue
+    const { ready, started, ended } = storyOf(state.times, task, passed)
+    const isLeft = isInterrupted(counts, task) && started === null && ended === null
+    if (!isLeft) add(task, ready ?? Infinity, started ?? ended ?? Infinity)
+  }
+  addRetryWaits(state, { counts, lanes }, add)
+  return cutIntervals(waits, count)
+}
+
+function addRetryWaits(
+  state: BoundsState,
+  { counts, lanes }: Pick<BoundsQuery, 'counts' | 'lanes'>,
+  add: (task: number, from: number, to: number) => void,
+): void {
+  /** For each task when it may be tried again. */
+  const retryAt = new Map<number, number>()
+  for (let segment = lanes.first; segment < lanes.size; segment++) {
+    const task = valueAt(lanes.task, segment)
+    const start = valueAt(lanes.start, segment)
+    const from = retryAt.get(task)
+    if (from !== undefined) add(task, from, start)
+    retryAt.delete(task)
+    if (valueAt(lanes.outcome, segment) !== outcomes.indexOf('retried')) continue
+    const end = start + valueAt(lanes.seconds, segment)
+    retryAt.set(task, end + valueAt(lanes.retryDelay, segment))
+  }
+  for (const [task, from] of retryAt) {
+    if (isInterrupted(counts, task)) continue
+    const { ended } = storyOf(state.times, task, stagesOf(counts, task))
+    add(task, from, ended ?? Infinity)
+  }
+}
+
+const createIntervals = (size: number): Intervals => ({
+  from: new Float64Array(size),
+  to: new Float64Array(size),
+  request: new Uint8Array(size),
+})
+
+const cutIntervals = ({ from, to, request }: Intervals, count: number): Intervals => ({
+  from: from.subarray(0, count),
+  to: to.subarray(0, count),
+  request: request.subarray(0, count),
+})

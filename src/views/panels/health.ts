@@ -1,0 +1,186 @@
+/**
+ * Health: what went wrong beside the tasks, and how far the record can be trusted. Constant size.
+ */
+
+import { numberOf, type Panel, resumption, textOf, type ViewEvent } from '../panel.ts'
+
+/** A time in which nothing was told although the session polls its nodes: it stood still. */
+export interface Gap {
+  readonly from: number
+  readonly to: number
+}
+
+export interface Warning {
+  readonly time: number
+  readonly type: string
+  /** What it is about: a node, a worker, a subscriber; empty where that is not known. */
+  readonly subject: string
+  readonly text: string
+}
+
+export interface HealthState {
+  /** The first ones. */
+  readonly gaps: Gap[]
+  gapCount: number
+  gapSeconds: number
+  /** The latest ones, the oldest first. */
+  readonly warnings: Warning[]
+  /** By event type. */
+  readonly warningCounts: Map<string, number>
+  /** Lines that the disk did not take, as the recorder counted them. */
+  lostLines: number
+  isDegraded: boolean
+  nodesLost: number
+  nodesDrained: number
+  workersLost: number
+  enginesLost: number
+  tasksMoved: number
+  staleResults: number
+  throttled: number
+  subscriberErrors: number
+  /** The longest time between an event and its emission. */
+  longestDelay: number
+  readonly silence: SilenceState
+}
+
+/** What finding gaps needs. */
+interface SilenceState {
+  lastTime: number
+  /** The shortest time between two polls of one node, the first that was polled; 0 before. */
+  pollSeconds: number
+  polledNode: string | null
+  lastPoll: number | null
+}
+
+export type HealthView = Readonly<Omit<HealthState, 'warningCounts' | 'silence'>> & {
+  readonly warningCounts: Readonly<Record<string, number>>
+}
+
+const mostWarnings = 200
+const mostGaps = 100
+const longestText = 300
+/** Nothing for this long, and for several polls, is a gap. */
+const shortestGap = 30
+const pollsPerGap = 4
+
+export const health: Panel<HealthState, void, HealthView> = {
+  create: () => ({
+    gaps: [],
+    gapCount: 0,
+    gapSeconds: 0,
+    warnings: [],
+    warningCounts: new Map(),
+    lostLines: 0,
+    isDegraded: false,
+    nodesLost: 0,
+    nodesDrained: 0,
+    workersLost: 0,
+    enginesLost: 0,
+    tasksMoved: 0,
+    staleResults: 0,
+    throttled: 0,
+    subscriberErrors: 0,
+    longestDelay: 0,
+    silence: { lastTime: 0, pollSeconds: 0, polledNode: null, lastPoll: null },
+  }),
+
+  take(state, event, step) {
+    const emitted = numberOf(event.emit_time) ?? event.event_time
+    if (emitted - event.event_time > state.longestDelay) {
+      state.longestDelay = emitted - event.event_time
+    }
+    // Nobody was there between two sessions of a run.
+    if (step === resumption) Object.assign(state.silence, { lastPoll: null, lastTime: emitted })
+    else findGap(state, event, emitted)
+    const warn = warnings[event.event_type]
+    if (warn !== undefined) addWarning(state, event, warn(state, event))
+  },
+
+  show(state) {
+    const { silence: _silence, ...shown } = state
+    return { ...shown, warningCounts: Object.fromEntries(state.warningCounts) }
+  },
+}
+
+function findGap(state: HealthState, event: ViewEvent, time: number): void {
+  const { silence } = state
+  const { lastTime, pollSeconds } = silence
+  const isKnown = lastTime > 0 && pollSeconds > 0
+  if (isKnown && time - lastTime > Math.max(shortestGap, pollsPerGap * pollSeconds)) {
+    state.gapCount++
+    state.gapSeconds += time - lastTime
+    if (state.gaps.length < mostGaps) state.gaps.push({ from: lastTime, to: time })
+  }
+  if (time > lastTime) silence.lastTime = time
+  const isPoll = event.event_type === 'ResourceUpdate' && event.resource_scope === 'per_node'
+  if (isPoll) recordPoll(silence, event.node_id, time)
+}
+
+function recordPoll(silence: SilenceState, nodeId: string | null, time: number): void {
+  silence.polledNode ??= nodeId
+  if (nodeId !== silence.polledNode) return
+  const seconds = time - (silence.lastPoll ?? time)
+  const isShorter = silence.pollSeconds === 0 || seconds < silence.pollSeconds
+  if (seconds > 0 && isShorter) silence.pollSeconds = seconds
+  silence.lastPoll = time
+}
+
+type Told = readonly [subject: unknown, text: unknown]
+
+/** What each type changes, and what is said about it. */
+const warnings: Readonly<Record<string, (state: HealthState, event: ViewEvent) => Told>> = {
+  'tutti.SubscriberError'(state, { subscriber, message, count }) {
+    state.subscriberErrors += numberOf(count) ?? 1
+    return [subscriber, message]
+  },
+  'tutti.CheckpointDegraded'(state, { errno }) {
+    state.isDegraded = true
+    return ['', `the record cannot be written: ${textOf(errno)}`]
+  },
+  'tutti.CheckpointRecovered'(state, { lost }) {
+    state.isDegraded = false
+    state.lostLines += numberOf(lost) ?? 0
+    return ['', `the record is written again, ${numberOf(lost) ?? 0} lines are lost`]
+  },
+  'tutti.NodeLost'(state, { node_id, reason }) {
+    state.nodesLost++
+    return [node_id, reason]
+  },
+  'tutti.NodeDrained'(state, { node_id }) {
+    state.nodesDrained++
+    return [node_id, 'drained']
+  },
+  'tutti.WorkerLost'(state, { worker_id, reason }) {
+    state.workersLost++
+    return [worker_id, reason]
+  },
+  'tutti.EngineLost'(state, { worker_id, reason }) {
+    state.enginesLost++
+    return [worker_id, reason]
+  },
+  'tutti.TaskMoved'(state, { node_id, tasks }) {
+    const count = Array.isArray(tasks) ? tasks.length : 0
+    state.tasksMoved += count
+    return [node_id, `${count} tasks run elsewhere`]
+  },
+  'tutti.StaleResult'(state, { task_id }) {
+    state.staleResults++
+    return [task_id, 'a result came after its task had moved or ended']
+  },
+  'tutti.BackendThrottled'(state, { backend, reason, limit }) {
+    state.throttled++
+    return [backend, `${textOf(reason)}; at most ${numberOf(limit) ?? 0} at a time`]
+  },
+  'tutti.LoopBlocked'(_state, { executable, seconds }) {
+    return [executable, `held the event loop for ${(numberOf(seconds) ?? 0).toFixed(1)} s`]
+  },
+  'tutti.AllocationEnding': (_state, { backend }) => [backend, 'the allocation ends soon'],
+}
+
+function addWarning(state: HealthState, event: ViewEvent, [subject, text]: Told): void {
+  const { event_type: type, event_time: time } = event
+  state.warningCounts.set(type, (state.warningCounts.get(type) ?? 0) + 1)
+  if (state.warnings.length >= mostWarnings) state.warnings.shift()
+  const cut = (value: unknown): string => textOf(value).slice(0, longestText)
+  state.warnings.push({ time, type, subject: cut(subject), text: cut(text) })
+}

@@ -1,0 +1,89 @@
+/**
+ * Readings over time in bounded space: means of equal stretches of time. When the run outgrows
+ * them, pairs of stretches become one. Plain data.
+ */
+
+/** As many stretches as a small chart has columns. */
+const mostStretches = 240
+
+export interface Series {
+  /** How many values a reading has. */
+  readonly width: number
+  /** The start of the first stretch; NaN before the first reading. */
+  start: number
+  /** The length of a stretch. */
+  seconds: number
+  /** For each stretch and value: how many readings, and their sum. */
+  counts: Uint32Array
+  sums: Float32Array
+}
+
+/** Means over one stretch of time; `null` where nothing was read. */
+export interface SeriesPoint {
+  readonly time: number
+  readonly values: readonly (number | null)[]
+}
+
+export const createSeries = (width: number): Series => ({
+  width,
+  start: Number.NaN,
+  seconds: 1,
+  counts: new Uint32Array(0),
+  sums: new Float32Array(0),
+})
+
+/** A reading from before the first one counts as of that time. */
+export function addToSeries(
+  series: Series,
+  time: number,
+  values: readonly (number | null)[],
+): void {
+  if (Number.isNaN(series.start)) series.start = Math.floor(time)
+  while (stretchOf(series, time) >= mostStretches) halve(series)
+  const first = stretchOf(series, time) * series.width
+  if (series.sums.length < first + series.width) grow(series, first + series.width)
+  for (const [at, value] of values.entries()) {
+    if (value === null) continue
+    series.counts[first + at] = (series.counts[first + at] ?? 0) + 1
+    series.sums[first + at] = (series.sums[first + at] ?? 0) + value
+  }
+}
+
+const stretchOf = ({ start, seconds }: Series, time: number): number =>
+  Math.max(0, Math.floor((time - start) / seconds))
+
+function grow(series: Series, length: number): void {
+  const most = mostStretches * series.width
+  const size = Math.min(most, Math.max(length, 2 * series.sums.length))
+  const [counts, sums] = [new Uint32Array(size), new Float32Array(size)]
+  counts.set(series.counts)
+  sums.set(series.sums)
+  Object.assign(series, { counts, sums })
+}
+
+function halve(series: Series): void {
+  const { width, counts, sums } = series
+  for (let at = 0; at < sums.length; at++) {
+    const to = Math.floor(at / width / 2) * width + (at % width)
+    if (to === at) continue
+    counts[to] = (counts[to] ?? 0) + (counts[at] ?? 0)
+    sums[to] = (sums[to] ?? 0) + (sums[at] ?? 0)
+    counts[at] = 0
+    sums[at] = 0
+  }
+  series.seconds *= 2
+}
+
+/** Stretches without any reading are left out. */
+export function showSeries({ width, start, seconds, counts, sums }: Series): SeriesPoint[] {
+  const points: SeriesPoint[] = []
+  for (let first = 0; first < sums.length; first += width) {
+    const values = Array.from({ length: width }, (_, at) => {
+      const count = counts[first + at] ?? 0
+      return count === 0 ? null : (sums[first + at] ?? 0) / count
+    })
+    const time = start + (first / width) * seconds
+    if (values.some((value) => value !== null)) points.push({ time, values })
+  }
+  return points
+}

@@ -1,0 +1,188 @@
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import { createRunPass, type RunPass } from '../../src/views/all-panels.ts'
+import { bounds, type BoundsView } from '../../src/views/bounds/bounds.ts'
+import { graph } from '../../src/views/panels/graph.ts'
+import { assertProperty } from '../property.ts'
+import { ManualClock } from '../../src/testing/manual-clock.ts'
+import { anyEvents, toEvent } from './any-events.ts'
+import { eventsOf, passOver, type SyntheticRun, type SyntheticTask } from './synthetic-run.ts'
+import { viewEvent } from './view-event.ts'
+
+const boundsOf = ({ counts, states }: RunPass): BoundsView =>
+  bounds.show(states.bounds, { counts, ...states })
+const boundsOfRun = (run: SyntheticRun): BoundsView => boundsOf(passOver(eventsOf(run)))
+
+const nothing = {
+  ran: 0,
+  noTaskReady: 0,
+  noSlotFitted: { cores: 0, gpus: 0, memory: 0, labels: 0 },
+  heldBack: 0,
+  nodeAway: 0,
+}
+
+/** Tasks of one second, one after the other on each of the workers. */
+const bag = (count: number, workers: number): SyntheticTask[] =>
+  Array.from({ length: count }, (_, at) => {
+    const start = Math.floor(at / workers)
+    return { uid: `t${at}`, start, end: start + 1, worker: `n1/local/w${at % workers}` }
+  })
+
+describe('what bounded a run', () => {
+  it('bounds: a bag of tasks keeps all slots busy', () => {
+    const shown = boundsOfRun({ nodes: [{ nodeId: 'n1', cores: 4 }], tasks: bag(40, 4), end: 10 })
+    expect(shown).toMatchObject({ from: 0, to: 10, slots: 4, stragglers: [] })
+    expect(shown.slotSeconds).toEqual({ ...nothing, ran: 40 })
+    expect(shown.criticalPath).toMatchObject({ length: 1, seconds: 1, share: 0.1 })
+  })
+
+  it('bounds: in a chain no task is ready for the other slots, and the path is the run', () => {
+    const tasks = Array.from({ length: 10 }, (_, at) => ({
+      uid: `t${at}`,
+      start: at,
+      end: at + 1,
+      ...(at === 0 ? {} : { ready: at, dependencies: [`t${at - 1}`] }),
+    }))
+    const shown = boundsOfRun({ nodes: [{ nodeId: 'n1', cores: 4 }], tasks, end: 10 })
+    expect(shown.slotSeconds).toEqual({ ...nothing, ran: 10, noTaskReady: 30 })
+    expect(shown.criticalPath).toMatchObject({ length: 10, seconds: 10, share: 1 })
+    expect(shown.criticalPath.tasks.map(({ task }) => task)).toEqual([...tasks.keys()])
+  })
+
+  it('bounds: one straggler is the critical path, and is named with the median of its name', () => {
+    const tasks = [...bag(39, 4), { uid: 'slow', start: 9, end: 100, worker: 'n1/local/w3' }]
+    const shown = boundsOfRun({ nodes: [{ nodeId: 'n1', cores: 4 }], tasks, end: 100 })
+    expect(shown.slotSeconds).toEqual({ ...nothing, ran: 130, noTaskReady: 270 })
+    expect(shown.criticalPath).toMatchObject({ length: 1, seconds: 91, share: 0.91 })
+    expect(shown.stragglers).toEqual([{ task: 39, seconds: 91, median: 1 }])
+  })
+
+  it('bounds: tasks that wait for a GPU leave cores idle, and the GPU is named', () => {
+    const resources = { cores: 1, gpus: 1, memoryMb: 0, ranks: 1 }
+    const tasks = bag(10, 1).map((task) => ({ ...task, resources }))
+    const nodes = [{ nodeId: 'n1', cores: 4, gpus: 1 }]
+    const shown = boundsOfRun({ nodes, tasks, end: 10 })
+    // 9, 8, …, 0 tasks wait, for three idle cores.
+    const gpus = 7 * 3 + 2 + 1
+    const noSlotFitted = { ...nothing.noSlotFitted, gpus }
+    expect(shown.slotSeconds).toEqual({ ...nothing, ran: 10, noSlotFitted, noTaskReady: 30 - gpus })
+  })
+
+  it('bounds: memory and labels that no free slot has are named', () => {
+    const wants = (resources: object) => [
+      { uid: 'a', start: 0, end: 10, resources },
+      { uid: 'b', resources },
+    ]
+    const nodes = [{ nodeId: 'n1', cores: 2, memoryMb: 1000 }]
+    const memory = { cores: 1, gpus: 0, memoryMb: 800, ranks: 1 }
+    expect(boundsOfRun({ nodes, tasks: wants(memory), end: 10 }).slotSeconds).toEqual({
+      ...nothing,
+      ran: 10,
+      noSlotFitted: { ...nothing.noSlotFitted, memory: 10 },
+    })
+    const labels = { cores: 1, gpus: 0, memoryMb: 0, ranks: 1, labels: { disk: 'ssd' } }
+    expect(boundsOfRun({ nodes, tasks: wants(labels), end: 10 }).slotSeconds).toEqual({
+      ...nothing,
+      ran: 10,
+      noSlotFitted: { ...nothing.noSlotFitted, labels: 10 },
+    })
+  })
+
+  it('bounds: ready tasks that begin late in free slots were held back by the dispatcher', () => {
+    const tasks = Array.from({ length: 5 }, (_, at) => {
+      return { uid: `t${at}`, created: 0, start: 2 * at + 1, end: 2 * at + 2 }
+    })
+    const shown = boundsOfRun({ nodes: [{ nodeId: 'n1', cores: 1 }], tasks, end: 10 })
+    expect(shown.slotSeconds).toEqual({ ...nothing, ran: 5, heldBack: 5 })
+  })
+
+  it('bounds: a node that joins late or is lost is away meanwhile', () => {
+    const nodes = [
+      { nodeId: 'n1', cores: 1 },
+      { nodeId: 'n2', cores: 2, from: 4, to: 9 },
+    ]
+    const tasks = [{ uid: 'a', start: 0, end: 10 }]
+    expect(boundsOfRun({ nodes, tasks, end: 10 }).slotSeconds).toEqual({
+      ...nothing,
+      ran: 10,
+      noTaskReady: 10,
+      nodeAway: 10,
+    })
+  })
+
+  it('bounds: a task that waits for its retry is not ready before the delay is over', () => {
+    const common = { node_id: 'n1', worker_id: 'n1/local/w1' }
+    const events = [
+      ...eventsOf({
+        nodes: [{ nodeId: 'n1', cores: 1 }],
+        tasks: [{ uid: 'a', start: 0, end: 10 }],
+        end: 10,
+      }),
+      viewEvent('tutti.TaskAttempt', 'a', { event_time: 2, retry_at: 5, ...common }),
+      viewEvent('tutti.AttemptStarted', 'a', { event_time: 6, ...common }),
+    ].toSorted((a, b) => a.event_time - b.event_time)
+    const { slotSeconds } = boundsOf(passOver(events))
+    expect(slotSeconds).toEqual({ ...nothing, ran: 6, noTaskReady: 3, heldBack: 1 })
+  })
+
+  it('bounds: in a record without nodes every worker is a slot', () => {
+    const shown = boundsOfRun({ nodes: [], tasks: bag(10, 2), end: 10 })
+    expect(shown.slots).toBe(2)
+    expect(shown.slotSeconds).toEqual({ ...nothing, ran: 10, noTaskReady: 10 })
+  })
+
+  it('bounds: an empty run has no slots', () => {
+    expect(boundsOf(createRunPass())).toMatchObject({ from: 0, to: 0, slots: 0 })
+  })
+})
+
+const sumOf = ({ slotSeconds }: BoundsView): number => {
+  const { ran, noTaskReady, noSlotFitted, heldBack, nodeAway } = slotSeconds
+  const unfitted = Object.values(noSlotFitted).reduce((sum, part) => sum + part, 0)
+  return ran + noTaskReady + unfitted + heldBack + nodeAway
+}
+
+it('bounds: whatever happens, each second of each slot is in exactly one class', () => {
+  assertProperty(
+    fc.property(anyEvents, (drafts) => {
+      const clock = new ManualClock()
+      const pass = createRunPass()
+      for (const draft of drafts) {
+        pass.take(toEvent(draft, clock))
+        void clock.advance(500)
+      }
+      const shown = boundsOf(pass)
+      expect(sumOf(shown)).toBeCloseTo(shown.slots * (shown.to - shown.from), 6)
+      const { ran, noTaskReady, noSlotFitted, heldBack, nodeAway } = shown.slotSeconds
+      const all = [ran, noTaskReady, heldBack, nodeAway, ...Object.values(noSlotFitted)]
+      expect(Math.min(...all)).toBeGreaterThanOrEqual(0)
+      expect(shown.criticalPath.share).toBeLessThanOrEqual(1)
+    }),
+    { numRuns: 300, longRuns: 10_000 },
+  )
+})
+
+it('graph: tasks by name with the dependencies between names, the most frequent first', () => {
+  const tasks = [
+    ...Array.from({ length: 3 }, (_, at) => ({ uid: `s${at}`, start: 0, end: 1 })),
+    { uid: 'sum', name: 'reduce', ready: 1, start: 1, end: 2, dependencies: ['s0', 's1', 's2'] },
+    { uid: 'plot', name: 'plot', dependencies: ['sum', 'unknown'] },
+  ]
+  const { states } = passOver(eventsOf({ nodes: [], tasks, end: 3 }))
+  expect(graph.show(states.graph, { names: states.names, limit: 10 })).toEqual({
+    nodes: [
+      { name: 'simulate', tasks: 3, completed: 3, failed: 0, running: 0 },
+      { name: 'reduce', tasks: 1, completed: 1, failed: 0, running: 0 },
+      { name: 'plot', tasks: 1, completed: 0, failed: 0, running: 0 },
+    ],
+    edges: [
+      { from: 0, to: 1, count: 3 },
+      { from: 1, to: 2, count: 1 },
+    ],
+    otherNodes: 0,
+    otherEdges: 0,
+    dropped: 0,
+  })
+  const few = graph.show(states.graph, { names: states.names, limit: 2 })
+  expect(few).toMatchObject({ otherNodes: 1, edges: [{ from: 0, to: 1, count: 3 }] })
+})

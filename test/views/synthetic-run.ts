@@ -1,0 +1,81 @@
+/** Runs whose course is known, as the events that tell them. */
+
+import { createRunPass, type RunPass } from '../../src/views/all-panels.ts'
+import type { ViewEvent } from '../../src/views/panel.ts'
+import { viewEvent } from './view-event.ts'
+
+export interface SyntheticTask {
+  readonly uid: string
+  readonly name?: string
+  readonly created?: number
+  /** When its dependencies have ended; for tasks that have some. */
+  readonly ready?: number
+  readonly start?: number
+  readonly end?: number
+  readonly worker?: string
+  readonly dependencies?: readonly string[]
+  readonly resources?: object
+  readonly endType?: 'TaskCompleted' | 'TaskFailed' | 'TaskCanceled'
+}
+
+export interface SyntheticNode {
+  readonly nodeId: string
+  readonly cores: number
+  readonly gpus?: number
+  readonly memoryMb?: number
+  readonly from?: number
+  readonly to?: number
+}
+
+/** From second 0 to `end`, on the nodes of one backend. */
+export interface SyntheticRun {
+  readonly nodes: readonly SyntheticNode[]
+  readonly tasks: readonly SyntheticTask[]
+  readonly end: number
+}
+
+/** In the order of their times. */
+export function eventsOf({ nodes, tasks, end }: SyntheticRun): ViewEvent[] {
+  const events = [
+    viewEvent('SessionStarted', null, { event_time: 0 }),
+    ...nodes.flatMap(nodeEvents),
+    ...tasks.flatMap(taskEvents),
+    viewEvent('SessionEnded', null, { event_time: end, duration_seconds: end }),
+  ]
+  return events.toSorted((a, b) => a.event_time - b.event_time)
+}
+
+export function passOver(events: Iterable<ViewEvent>): RunPass {
+  const pass = createRunPass()
+  for (const event of events) pass.take(event)
+  return pass
+}
+
+function nodeEvents({ nodeId, cores, gpus = 0, memoryMb = 0, from = 0, to }: SyntheticNode) {
+  const node = { node_id: nodeId, cores, gpus, memory_mb: memoryMb, labels: {} }
+  const joined = viewEvent('tutti.NodeJoined', null, { event_time: from, ...node })
+  const lost = { event_time: to ?? 0, node_id: nodeId }
+  return to === undefined ? [joined] : [joined, viewEvent('tutti.NodeLost', null, lost)]
+}
+
+function taskEvents(task: SyntheticTask): ViewEvent[] {
+  const { uid, name = 'simulate', created = 0, ready, start, end, worker = 'n1/local/w1' } = task
+  const { dependencies = [], resources, endType = 'TaskCompleted' } = task
+  const attributes = { executable: name }
+  const event = (type: string, time: number, more: object = {}): ViewEvent =>
+    viewEvent(type, uid, { event_time: time, attributes: { ...attributes, ...more } })
+  const submitted = ready ?? created
+  const node_id = worker.split('/')[0] ?? ''
+  const events = [event('TaskCreated', created, { dependencies })]
+  if (dependencies.length > 0 && ready === undefined) return events
+  if (ready !== undefined) events.push(event('tutti.TaskResolved', ready))
+  events.push(event('TaskSubmitted', submitted, resources === undefined ? {} : { resources }))
+  events.push(event('TaskQueued', submitted))
+  if (start !== undefined) {
+    events.push({ ...event('TaskStarted', start, { worker_id: worker }), node_id })
+  }
+  if (end !== undefined) {
+    events.push({ ...event(endType, end), duration_seconds: end - (start ?? end) })
+  }
+  return events
+}
