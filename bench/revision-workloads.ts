@@ -30,6 +30,7 @@ const inference = () => load<typeof Inference>('inference/index.js')
 export const workloads = {
   functions: () => functions({ isObserved: false }),
   functionsWithTelemetry: () => functions({ isObserved: true }),
+  functionsWithResults: () => functions({ isObserved: true, keepResults: true }),
   telemetry: telemetryAlone,
   oneAtATime,
   programs,
@@ -51,13 +52,19 @@ async function perItem(items: number, round: () => Promise<unknown>): Promise<Me
   return { cpuMicros: (user + system) / items }
 }
 
-async function functions({ isObserved }: { isObserved: boolean }): Promise<Measured> {
+async function functions({
+  isObserved,
+  keepResults = false,
+}: {
+  isObserved: boolean
+  keepResults?: boolean
+}): Promise<Measured> {
   const { ComputeTask, ConcurrentBackend, Session } = await library()
   const count = 100_000
   const folder = mkdtempSync(join(tmpdir(), 'tutti-bench-'))
   const session = new Session([await ConcurrentBackend.create({ workers: 2 })])
   if (isObserved) {
-    const telemetry = await session.startTelemetry({ checkpointPath: folder })
+    const telemetry = await session.startTelemetry({ checkpointPath: folder, keepResults })
     telemetry.subscribe(() => {})
   }
   const measured = await perItem(count, async () => {

@@ -1,0 +1,76 @@
+import { copyFileSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { expect, it } from 'vitest'
+import type { CheckpointLine } from '../../../src/checkpoint/format.ts'
+import { resultsPathOf } from '../../../src/checkpoint/results-file.ts'
+import { CheckpointError } from '../../../src/foundation/errors.ts'
+import { Session } from '../../../src/session/session.ts'
+import { ComputeTask } from '../../../src/tasks/compute-task.ts'
+import { FakeBackend } from '../../../src/testing/fake-backend.ts'
+import { tempFolder } from '../../checkpoint/open-writer.ts'
+import { byRun, hangMs } from '../../long-run.ts'
+
+function nothing(): void {}
+
+const uids = byRun(['a'], ['a', 'b', 'c'])
+
+const makeTasks = (): ComputeTask<void>[] =>
+  uids.map((uid) => new ComputeTask({ function: nothing, args: [], uid }))
+
+/** Runs the tasks; the value of each tells which run gave it. */
+async function run(record: string | null, name: string, folder: string | null) {
+  const backend = new FakeBackend({ name: 'local' })
+  const session = new Session([backend], { log: { warn() {} } })
+  try {
+    if (record !== null) await session.resume(record)
+    const telemetry =
+      folder === null
+        ? null
+        : await session.startTelemetry({ checkpointPath: folder, keepResults: true })
+    const tasks = makeTasks()
+    await session.submitTasks(tasks)
+    for (const task of tasks.filter(({ state }) => state !== 'DONE')) {
+      backend.start(task)
+      backend.complete(task, `${name} ${task.uid}`)
+    }
+    return { record: telemetry?.checkpointFile ?? '', values: await Promise.all(tasks) }
+  } finally {
+    await session.close()
+  }
+}
+
+/** Where the line ends that tells the end of a task. */
+function endOf(content: Buffer, uid: string): number {
+  let offset = 0
+  for (const text of content.toString().split('\n')) {
+    const line = JSON.parse(text) as CheckpointLine
+    if (line.section === 'event' && line.event_type === 'TaskCompleted' && line.task_id === uid)
+      return offset + Buffer.byteLength(text)
+    offset += Buffer.byteLength(text) + 1
+  }
+  throw new Error(`${uid} has no end`)
+}
+
+it(
+  'row 55: a record that is cut after any byte is resumed without a wrong value, or refused',
+  { timeout: hangMs * 3 },
+  async () => {
+    const { record } = await run(null, 'first', tempFolder())
+    const content = readFileSync(record)
+    const firstLine = content.indexOf('\n')
+    const ends = new Map(uids.map((uid) => [uid, endOf(content, uid)]))
+    const cut = join(tempFolder(), 's.1.telemetry.jsonl')
+    copyFileSync(resultsPathOf(record), resultsPathOf(cut))
+    for (let length = 0; length <= content.length; length++) {
+      writeFileSync(cut, content.subarray(0, length))
+      const found = await run(cut, 'again', null).catch((error: unknown) => error)
+      if (length < firstLine) {
+        expect(found).toBeInstanceOf(CheckpointError)
+        expect(found).toMatchObject({ code: 'CheckpointEmptyError' })
+        continue
+      }
+      const expected = [...ends].map(([uid, end]) => `${length < end ? 'again' : 'first'} ${uid}`)
+      expect(found).toMatchObject({ values: expected })
+    }
+  },
+)
