@@ -15,6 +15,8 @@ interface ConnectionOptions {
   readonly user?: string
   readonly passwordFile?: string
   readonly tlsCa?: string
+  readonly tlsCert?: string
+  readonly tlsKey?: string
   readonly tls?: boolean
   readonly plaintext?: boolean
 }
@@ -101,14 +103,20 @@ export async function listAgents(options: AgentsCommandOptions, output: Output):
 }
 
 function toBrokerOptions(options: ConnectionOptions): BrokerOptions {
-  const { connect, tokenFile, credentials, user, passwordFile, tlsCa, tls, plaintext } = options
+  const { connect, tokenFile, credentials, user, passwordFile, tls, plaintext } = options
+  const { tlsCa: ca, tlsCert: cert, tlsKey: key } = options
+  const files = {
+    ...(ca === undefined ? {} : { ca }),
+    ...(cert === undefined ? {} : { cert }),
+    ...(key === undefined ? {} : { key }),
+  }
   return {
     servers: connect,
     tokenFile,
     ...(credentials === undefined ? {} : { credentials }),
     ...(user === undefined ? {} : { user }),
     ...(passwordFile === undefined ? {} : { passwordFile }),
-    ...(tlsCa === undefined ? (tls === true ? { tls: {} } : {}) : { tls: { ca: tlsCa } }),
+    ...(tls === true || Object.keys(files).length > 0 ? { tls: files } : {}),
     ...(plaintext === undefined ? {} : { plaintext }),
   }
 }
@@ -118,6 +126,8 @@ const optionNames: Readonly<Record<string, string>> = {
   servers: 'connect',
   labels: 'label',
   'tls.ca': 'tls-ca',
+  'tls.cert': 'tls-cert',
+  'tls.key': 'tls-key',
 }
 
 const toOptionName = (field: string): string =>

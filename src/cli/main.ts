@@ -106,6 +106,8 @@ function addAgents({ program, output, finish }: Cli): void {
       .option('--user <name>', 'a user of the server, with --password-file')
       .option('--password-file <file>', "the user's password; only you may read it")
       .option('--tls-ca <file>', 'encrypts, and trusts the certificates of this authority')
+      .option('--tls-cert <file>', 'the certificate of this client, with --tls-key')
+      .option('--tls-key <file>', "the certificate's key")
       .option('--tls', 'encrypts, and trusts the authorities of the system')
       .option('--plaintext', 'allows a server on another machine without TLS')
   connection(program.command('agent'))

@@ -19,7 +19,7 @@ import {
 import { registerSecret } from '../foundation/secrets.ts'
 import { expectLabels } from '../tasks/resources.ts'
 import type { NatsOptions, NatsTls } from './broker/nats.ts'
-import { readSecretFile } from './credentials.ts'
+import { expectReadableFile, readCredentials, readSecretFile } from './credentials.ts'
 import type { NodeFacts } from './wire/messages.ts'
 
 /** How to reach the broker. */
@@ -134,9 +134,12 @@ export function resolveBrokerOptions(
   clientName: string,
   log: Log,
 ): { readonly broker: NatsOptions; readonly token: string } {
-  const { credentials, user, passwordFile, tls } = options
+  const { credentials, user, passwordFile } = options
   const token = tokenOf(options)
   const servers = resolveServers(options)
+  // The client takes tls:// for nats://, and a server that does not ask for TLS gets none.
+  const isTls = servers.some((one) => toUrl(one)?.protocol === 'tls:')
+  const tls = options.tls ?? (isTls ? {} : undefined)
   const isOwnAuth = credentials === undefined && user === undefined
   if (passwordFile !== undefined && user === undefined) {
     throw invalid('passwordFile', 'nothing without `user`', passwordFile)
@@ -161,7 +164,9 @@ export function resolveBrokerOptions(
         : { password: readSecretFile('passwordFile', expectString('passwordFile', passwordFile)) }),
       ...(credentials === undefined
         ? {}
-        : { credentials: expectString('credentials', credentials) }),
+        : {
+            credentials: readCredentials('credentials', expectString('credentials', credentials)),
+          }),
       ...(tls === undefined ? {} : { tls: resolveTls(tls) }),
     },
   }
@@ -220,7 +225,12 @@ const toUrl = (text: string): URL | null =>
 
 function resolveTls(tls: NatsTls): NatsTls {
   expectKnownKeys('tls', expectObject('tls', tls), ['ca', 'cert', 'key'], 'tls.')
-  for (const [key, file] of Object.entries(tls)) expectString(`tls.${key}`, file)
+  for (const [key, file] of Object.entries(tls)) {
+    expectReadableFile(`tls.${key}`, expectString(`tls.${key}`, file))
+  }
+  if ((tls.cert === undefined) !== (tls.key === undefined)) {
+    throw invalid('tls', 'an object with `cert` and `key`, or with neither', tls)
+  }
   return tls
 }
 

@@ -1,10 +1,10 @@
-/** Tokens and passwords come from files that nobody else may read, never from the command line. */
+/** Secrets come from files that nobody else may read, never from the command line. */
 
-import { readFileSync, statSync } from 'node:fs'
+import { accessSync, constants, readFileSync, statSync } from 'node:fs'
 import { messageOf, ValueError } from '../foundation/errors.ts'
 import { registerSecret } from '../foundation/secrets.ts'
 
-/** The first line of a secret file; its content is masked in everything that leaves the process. */
+/** The content of a secret file, trimmed; it is masked in everything that leaves the process. */
 export function readSecretFile(field: string, file: string): string {
   let content: string
   let mode: number
@@ -24,4 +24,30 @@ export function readSecretFile(field: string, file: string): string {
   if (secret === '') throw new ValueError(`${field}: ${file} is empty`, { field })
   registerSecret(secret)
   return secret
+}
+
+const seedPattern = /\bSU[A-Z2-7]{56}\b/
+
+/** The content of a `.creds` file, or of one with an NKey seed alone. */
+export function readCredentials(field: string, file: string): string {
+  const content = readSecretFile(field, file)
+  const [seed] = seedPattern.exec(content) ?? []
+  const isCredentials = content === seed || content.includes('BEGIN NATS USER JWT')
+  if (seed === undefined || !isCredentials) {
+    throw new ValueError(`${field}: ${file} is no .creds file and has no NKey seed of a user`, {
+      field,
+    })
+  }
+  registerSecret(seed)
+  return content
+}
+
+/** For files that a library reads later: what is wrong is told with the option's name. */
+export function expectReadableFile(field: string, file: string): string {
+  try {
+    accessSync(file, constants.R_OK)
+    return file
+  } catch (cause) {
+    throw new ValueError(`${field}: ${file} cannot be read: ${messageOf(cause)}`, { field, cause })
+  }
 }

@@ -1,5 +1,5 @@
-import { execFileSync } from 'node:child_process'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
@@ -10,7 +10,9 @@ import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
 import { runCommand } from '../cli/run-command.ts'
 import { startAgentOf } from './agents.ts'
+import { createCertificates } from './certificates.ts'
 import { work } from './fixtures/cluster-tasks.ts'
+import { createJwtAccess } from './jwt-access.ts'
 import { freePort, RestartableServer, type ServerOptions } from './restartable-server.ts'
 import { token } from './test-token.ts'
 
@@ -36,28 +38,13 @@ async function expectWork(
   expect(await task).toBe('reached')
 }
 
-/** An authority of our own, and a certificate of it for the loopback address. */
-function createCertificates(): {
-  readonly ca: string
-  readonly cert: string
-  readonly key: string
-} {
-  const folder = mkdtempSync(join(tmpdir(), 'tutti-tls-'))
-  onTestFinished(() => rmSync(folder, { recursive: true, force: true }))
-  const file = (name: string): string => join(folder, name)
-  const openssl = (...args: readonly string[]): void => {
-    execFileSync('openssl', args, { stdio: ['ignore', 'ignore', 'pipe'] })
-  }
-  const newKey = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes']
-  const ca = ['-keyout', file('ca.key'), '-out', file('ca.pem'), '-subj', '/CN=test authority']
-  openssl('req', '-x509', ...newKey, '-days', '2', ...ca)
-  const request = ['-keyout', file('key.pem'), '-out', file('request.pem'), '-subj', '/CN=broker']
-  openssl('req', '-new', ...newKey, ...request)
-  writeFileSync(file('names'), 'subjectAltName=IP:127.0.0.1')
-  const signing = ['-CA', file('ca.pem'), '-CAkey', file('ca.key'), '-CAcreateserial']
-  const result = ['-in', file('request.pem'), '-out', file('cert.pem'), '-extfile', file('names')]
-  openssl('x509', '-req', '-days', '2', ...signing, ...result)
-  return { ca: file('ca.pem'), cert: file('cert.pem'), key: file('key.pem') }
+/** It takes connections, and says nothing. */
+async function startSilentServer(): Promise<string> {
+  const server = createServer()
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  onTestFinished(() => void server.close())
+  const address = server.address()
+  return `nats://127.0.0.1:${typeof address === 'object' ? address?.port : 0}`
 }
 
 describe('the broker is reached', () => {
@@ -66,9 +53,36 @@ describe('the broker is reached', () => {
     const settings = `tls { cert_file: "${cert}", key_file: "${key}" }`
     const server = await startServer({ settings })
     await expectWork(server, ['--tls-ca', ca], { tls: { ca } })
+    const foreign = createCertificates()
+    for (const tls of [{}, { ca: foreign.ca }]) {
+      await expect(
+        ClusterBackend.create({ servers: server.url, token, tls }),
+      ).rejects.toMatchObject({
+        code: 'BrokerUnavailableError',
+        message: expect.stringMatching(/127\.0\.0\.1:\d+ cannot be used: .*certificate/) as string,
+      })
+    }
+  })
+
+  it('with a certificate of the client, where the server asks for one', async () => {
+    const { ca, cert, key } = createCertificates()
+    const server = await startServer({
+      settings: `tls { cert_file: "${cert}", key_file: "${key}", ca_file: "${ca}", verify: true }`,
+    })
+    const files = ['--tls-ca', ca, '--tls-cert', cert, '--tls-key', key]
+    await expectWork(server, files, { tls: { ca, cert, key } })
     await expect(
-      ClusterBackend.create({ servers: server.url, token, tls: {} }),
+      ClusterBackend.create({ servers: server.url, token, tls: { ca } }),
     ).rejects.toMatchObject({ code: 'BrokerUnavailableError' })
+  })
+
+  it('with TLS or not at all by a tls:// URL', async () => {
+    const server = await startServer({})
+    const servers = server.url.replace('nats:', 'tls:')
+    await expect(ClusterBackend.create({ servers, token })).rejects.toMatchObject({
+      code: 'BrokerUnavailableError',
+      message: expect.stringContaining('tls') as string,
+    })
   })
 
   it('with a user and a password; such a server refuses the token', async () => {
@@ -117,6 +131,53 @@ describe('the broker is reached', () => {
     const credentials = join(server.folder, 'seed')
     writeFileSync(credentials, Buffer.from(pair.getSeed()), { mode: 0o600 })
     await expectWork(server, ['--credentials', credentials], { credentials })
+  })
+
+  it('with a .creds file of a server that has operators and accounts', async () => {
+    const { authorization, credentials: content, strangers } = createJwtAccess()
+    const server = await startServer({ authorization })
+    const credentials = join(server.folder, 'user.creds')
+    writeFileSync(credentials, content, { mode: 0o600 })
+    await expectWork(server, ['--credentials', credentials], { credentials })
+    const foreign = join(server.folder, 'stranger.creds')
+    writeFileSync(foreign, strangers, { mode: 0o600 })
+    await expect(
+      ClusterBackend.create({ servers: server.url, token, credentials: foreign }),
+    ).rejects.toMatchObject({
+      code: 'BrokerUnavailableError',
+      message: expect.stringMatching(/authorization/i) as string,
+    })
+  })
+
+  it.each([
+    ['credentials that others can read', { credentials: 'open' }, 'credentials', 'others can read'],
+    ['credentials that are none', { credentials: 'text' }, 'credentials', 'no NKey seed'],
+    ['credentials that are missing', { credentials: 'none' }, 'credentials', 'cannot be read'],
+    ['an authority that is missing', { tls: { ca: 'none' } }, 'tls.ca', 'cannot be read'],
+    ['a certificate without its key', { tls: { cert: 'text' } }, 'tls', '`cert` and `key`'],
+  ])('never with %s', async (_, given, field, text) => {
+    const folder = mkdtempSync(join(tmpdir(), 'tutti-access-'))
+    onTestFinished(() => rmSync(folder, { recursive: true, force: true }))
+    writeFileSync(join(folder, 'open'), nkeys.createUser().getSeed(), { mode: 0o644 })
+    writeFileSync(join(folder, 'text'), 'no secret', { mode: 0o600 })
+    const inFolder = (_key: string, value: unknown): unknown =>
+      typeof value === 'string' ? join(folder, value) : value
+    const files = JSON.parse(JSON.stringify(given, inFolder)) as Partial<BrokerOptions>
+    await expect(
+      ClusterBackend.create({ servers: 'nats://127.0.0.1:4222', token, ...files }),
+    ).rejects.toMatchObject({
+      name: 'ValueError',
+      field,
+      message: expect.stringContaining(text) as string,
+    })
+  })
+
+  it('or given up when none of several servers answers', async () => {
+    const silent = await Promise.all([1, 2, 3].map(() => startSilentServer()))
+    await expect(ClusterBackend.create({ servers: silent, token })).rejects.toMatchObject({
+      code: 'BrokerUnavailableError',
+      message: `the broker at ${silent.join(', ')} cannot be used: it does not answer`,
+    })
   })
 
   it('on another host only with TLS or plaintext, which warns', async () => {

@@ -63,7 +63,7 @@ export async function startAgent(options: StartAgentOptions): Promise<Agent> {
   const labels = expectLabels('labels', options.labels ?? {})
   if (options.workDir !== undefined) expectString('workDir', options.workDir)
   const { broker: connection, token } = resolveBrokerOptions(options, `agent ${name}`, log)
-  removeFromEnvironment([token, connection.password])
+  removeFromEnvironment([token, connection.password, connection.credentials])
   const folder = openWorkFolder(options.workDir, name, log)
   const opened: { close(): Promise<void> }[] = []
   try {

@@ -1,6 +1,5 @@
 /** The broker port on NATS: the connection. The only file that loads its client. */
 
-import { readFileSync } from 'node:fs'
 import { isIP } from 'node:net'
 import { checkServerIdentity, type PeerCertificate } from 'node:tls'
 import type * as JetStream from '@nats-io/jetstream'
@@ -21,7 +20,7 @@ export interface NatsOptions {
   readonly token?: string
   readonly user?: string
   readonly password?: string
-  /** A file with a JWT and an NKey seed (`.creds`), or with a seed alone. */
+  /** The content of a `.creds` file, which has a JWT and an NKey seed, or a seed alone. */
   readonly credentials?: string
   readonly tls?: NatsTls
   readonly log: Log
@@ -34,8 +33,11 @@ export interface NatsTls {
   readonly key?: string
 }
 
-/** How long the first connection and every call of the server's API may take. */
+/** How long every call of the server's API may take. */
 const callMs = 4000
+/** How long all servers of a list may take to answer, one after the other, and then JetStream. */
+const connectMs = 3000
+const probeMs = 1800
 /** Between two attempts to reconnect: with the client's default a restart is a gap of seconds. */
 const reconnectMs = 100
 /** A link that is cut is noticed after three of these without an answer. */
@@ -49,10 +51,11 @@ export async function connectToNats(options: NatsOptions): Promise<Broker> {
   try {
     connection = await libraries.transport.connect(await toConnectionOptions(options, libraries))
   } catch (error) {
-    throw unusable(where, messageOf(error), error)
+    const isSilent = error instanceof libraries.transport.TimeoutError
+    throw unusable(where, isSilent ? 'it does not answer' : messageOf(error), error)
   }
   try {
-    const manager = await libraries.jetstream.jetstreamManager(connection, { timeout: callMs })
+    const manager = await libraries.jetstream.jetstreamManager(connection, { timeout: probeMs })
     return new NatsBroker(connection, manager, libraries, options)
   } catch (error) {
     await connection.close()
@@ -94,7 +97,7 @@ async function toConnectionOptions(
   return {
     servers: [...servers],
     name,
-    timeout: callMs,
+    timeout: Math.ceil(connectMs / servers.length),
     reconnectTimeWait: reconnectMs,
     reconnectJitter: reconnectMs,
     maxReconnectAttempts: -1,
@@ -142,12 +145,10 @@ const hostOf = (server: string): string => {
   return url?.hostname.replace(/^\[|\]$/g, '') ?? ''
 }
 
-function toAuthenticator(file: string, transport: NatsLibraries['transport']) {
-  const content = readFileSync(file)
-  const isSeed = content.toString('utf8').trim().startsWith('SU')
-  return isSeed
-    ? transport.nkeyAuthenticator(Buffer.from(content.toString('utf8').trim()))
-    : transport.credsAuthenticator(content)
+function toAuthenticator(credentials: string, transport: NatsLibraries['transport']) {
+  return credentials.startsWith('SU')
+    ? transport.nkeyAuthenticator(Buffer.from(credentials))
+    : transport.credsAuthenticator(Buffer.from(`${credentials}\n`))
 }
 
 class NatsBroker implements Broker {
