@@ -86,7 +86,7 @@ export class StoredObjects {
     for (;;) {
       signal.throwIfAborted()
       try {
-        return await unlessAborted(signal, request())
+        return await this.#untilReconnected(request)
       } catch (error) {
         signal.throwIfAborted()
         // The first failure may be that of a connection which is just lost, or of a lost stream.
@@ -94,9 +94,25 @@ export class StoredObjects {
           isTold = true
           onProblem(error)
         }
-        await sleep(clock, backOff.fail(clock.monotonicMs(), error), { signal })
-        await repair().catch(() => {})
+        const delayMs = backOff.fail(clock.monotonicMs(), error)
+        const pause = (stop: AbortSignal): Promise<void> => sleep(clock, delayMs, { signal: stop })
+        await this.#untilReconnected(pause).catch(() => {})
+        await this.#untilReconnected(repair).catch(() => {})
       }
+    }
+  }
+
+  /** What was sent over a connection that was lost is not answered: it is not waited for. */
+  async #untilReconnected<T>(wait: (signal: AbortSignal) => Promise<T>): Promise<T> {
+    const reconnected = new AbortController()
+    const signal = AbortSignal.any([this.#closed.signal, reconnected.signal])
+    const stop = this.#options.broker.onConnection((isConnected) => {
+      if (isConnected) reconnected.abort(new Error('the connection was lost'))
+    })
+    try {
+      return await unlessAborted(signal, wait(signal))
+    } finally {
+      stop()
     }
   }
 
