@@ -1,11 +1,14 @@
 import { availableParallelism } from 'node:os'
 import { defineConfig } from 'vitest/config'
-import { byRun, hangMs } from './test/long-run.ts'
+import { byRun, hangMs, isHpcRun } from './test/long-run.ts'
 
 export default defineConfig({
   test: {
-    // What takes minutes or downloads much is left to `npm run test:long`.
-    include: ['test/**/*.test.ts', ...byRun([], ['test/**/*.long.ts'])],
+    // What takes minutes or downloads much is left to `npm run test:long`, what needs a scheduler
+    // for long to `npm run test:hpc`.
+    include: isHpcRun
+      ? ['test/**/*.hpc.ts']
+      : ['test/**/*.test.ts', ...byRun([], ['test/**/*.long.ts'])],
     pool: 'forks',
     // Many tests wait for processes and deadlines: two files share a core well.
     maxWorkers: Math.max(2, availableParallelism() - 1),

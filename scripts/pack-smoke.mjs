@@ -60,6 +60,7 @@ const entryPoints = {
   ],
   './workflow': ['WorkflowEngine', 'DependencyFailedError'],
   './cluster': ['ClusterBackend'],
+  './hpc': ['HpcBackend', 'setStartMethod', 'SchedulerError'],
   './testing': [
     'ManualClock',
     'RecordingSink',

@@ -2,6 +2,9 @@
 
 const isLongRun = process.env['TUTTI_LONG'] !== undefined
 
+/** `npm run test:hpc` runs files of its own. */
+export const isHpcRun = process.env['TUTTI_HPC'] !== undefined
+
 /** The seed of `npm test`. Any number would do; it changes only to find something new. */
 const fixedSeed = 20_250_101
 

@@ -10,6 +10,7 @@ import { version } from '../foundation/version.ts'
 import { exitCodes } from './exit.ts'
 import { verifyJournal } from './journal.ts'
 import type { AgentCommandOptions, AgentsCommandOptions } from './agent.ts'
+import type { LaunchCommandOptions } from './launch.ts'
 import { createOutput, type Output, type OutputForm } from './output.ts'
 import type { ServeOptions } from './serve.ts'
 import { guardStreams, type StandardStreams } from './standard-streams.ts'
@@ -49,6 +50,7 @@ function createCli(streams: StandardStreams, finish: (code: number) => void): Cl
   addServe(cli)
   addModel(cli)
   addAgents(cli)
+  addLaunch(cli)
   addJournal(cli)
   return cli
 }
@@ -132,6 +134,32 @@ function addAgents({ program, output, finish }: Cli): void {
     })
 }
 
+function addLaunch({ program, output, finish }: Cli): void {
+  program
+    .command('launch')
+    .description('runs a script with the nodes of an allocation of Slurm, or of a list of hosts')
+    .usage('[options] [-- --option-of-sbatch=value …] script.ts [args]')
+    .argument('[words...]', 'the script and its arguments')
+    .option('--nodes <n>', 'how many nodes (default: 1)', toCount)
+    .option('--gpus-per-node <n>', 'GPUs of each node', toCount)
+    .option('--cores-per-node <n>', 'cores of each node (default: all of it)', toCount)
+    .option('--mem <size>', 'memory of each node, such as 16G')
+    .option('--time <limit>', 'as sbatch has it: minutes, H:M:S, D-H …')
+    .option('--partition <name>', 'where to wait for nodes')
+    .option('--account <name>', 'who pays')
+    .option('--qos <name>', 'the quality of service')
+    .option('--constraint <list>', 'features that nodes must have')
+    .option('--detach', 'prints the id of the job, and leaves it')
+    .option('--attach <job>', 'follows a job that was launched from this folder')
+    .option('--driver <where>', 'here: inside an allocation, runs the script on this machine')
+    .option('--hosts <file>', 'hosts, a line each, instead of Slurm')
+    .option('--cancel-on-signal', 'a stop signal cancels the job instead of leaving it')
+    .action(async (words: string[], options: LaunchCommandOptions) => {
+      const { launch } = await import('./launch.ts')
+      finish(await launch(words, options, output()))
+    })
+}
+
 function addJournal({ program, output, finish }: Cli): void {
   program
     .command('journal')
@@ -204,10 +232,31 @@ async function main(): Promise<void> {
   }
   const { program, output } = createCli(streams, finish)
   try {
-    await program.parseAsync()
+    await program.parseAsync(withScriptApart(process.argv, program))
   } catch (error) {
     finish(explain(error, program, output()))
   }
+}
+
+/** What follows the script of a launch is for the script: `--` before it says so. */
+function withScriptApart(argv: readonly string[], program: Command): readonly string[] {
+  const at = argv.indexOf('launch', 2)
+  const command = program.commands.find((one) => one.name() === 'launch')
+  if (
+    at === -1 ||
+    command === undefined ||
+    argv.slice(2, at).some((word) => !word.startsWith('-'))
+  ) {
+    return argv
+  }
+  for (let index = at + 1; index < argv.length; index++) {
+    const word = argv[index] ?? ''
+    if (word === '--') return argv
+    if (!word.startsWith('-')) return [...argv.slice(0, index), '--', ...argv.slice(index)]
+    const option = command.options.find(({ long }) => long === word)
+    if (option?.required === true) index++
+  }
+  return argv
 }
 
 function explain(error: unknown, program: Command, output: Output): number {

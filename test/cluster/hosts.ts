@@ -27,19 +27,20 @@ export class TestNetwork {
     return `${this.#subnet}.1`
   }
 
-  /** Returns the command that runs another one on the new host. */
-  addHost(): { readonly index: number; readonly enter: readonly string[] } {
+  /** Returns its address, and the command that runs another one on the new host. */
+  addHost(): { readonly index: number; readonly address: string; readonly enter: string[] } {
     const index = this.#hosts.length
     const name = `tt${this.#id}-${index}`
     this.#hosts.push(name)
     ip('netns', 'add', name)
     ip('link', 'add', `${name}a`, 'type', 'veth', 'peer', 'name', 'eth0', 'netns', name)
     ip('link', 'set', `${name}a`, 'master', this.#bridge, 'up')
-    ip('-n', name, 'addr', 'add', `${this.#subnet}.${index + 10}/24`, 'dev', 'eth0')
+    const address = `${this.#subnet}.${index + 10}`
+    ip('-n', name, 'addr', 'add', `${address}/24`, 'dev', 'eth0')
     ip('-n', name, 'link', 'set', 'eth0', 'up')
     ip('-n', name, 'link', 'set', 'lo', 'up')
     // `ip netns exec` would also replace /sys.
-    return { index, enter: ['nsenter', `--net=/run/netns/${name}`] }
+    return { index, address, enter: ['nsenter', `--net=/run/netns/${name}`] }
   }
 
   cut(index: number): void {

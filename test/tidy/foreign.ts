@@ -83,6 +83,7 @@ const globalPermits: readonly Permit[] = [
       'src/runtime/server/guard.ts',
       'src/cluster/agent/agent-program.ts',
       'src/cluster/bundles/bundle-program.ts',
+      'src/hpc/node-agent.ts',
     ],
   },
 ]

@@ -43,6 +43,8 @@ export const layers: Readonly<Record<string, readonly string[]>> = {
     'cluster/agent-list.ts',
     'cluster/agent/agent-options.ts',
     'cluster/cluster-options.ts',
+    'cluster/broker/nats-server.ts',
+    'hpc',
   ],
   testing: [...base, backendPort, 'inference/generation/inference-engine.ts', 'cli/output.ts'],
 }

@@ -1,4 +1,4 @@
-/** A private nats-server for this process: on loopback, with a store and a token of its own. */
+/** A private nats-server for this process, with a store and a token of its own. */
 
 import {
   existsSync,
@@ -10,7 +10,7 @@ import {
   writeFileSync,
 } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { delimiter, join } from 'node:path'
+import { delimiter, join, resolve } from 'node:path'
 import { type Clock, sleep } from '../../foundation/clock.ts'
 import { BackendError, messageOf } from '../../foundation/errors.ts'
 import { GuardedServer } from '../../runtime/server/guarded-server.ts'
@@ -27,29 +27,35 @@ export interface NatsServerOptions {
   readonly clock: Clock
   /** Default 127.0.0.1. */
   readonly host?: string
+  /** Encrypts; both in PEM form. */
+  readonly tls?: { readonly certificate: string; readonly key: string }
 }
 
 const startMs = 10_000
 const pollMs = 20
 
-/** The server's program: `TUTTI_NATS_SERVER`, or the first on PATH. */
+/** Where a project may keep the program, for machines that do not have it. */
+const projectPath = join('node_modules', '.tutti', 'nats-server')
+
+/** The server's program: `TUTTI_NATS_SERVER`, the first on PATH, or the one of the project. */
 export function findNatsServer(): string {
   const named = process.env['TUTTI_NATS_SERVER']
   if (named !== undefined && named !== '') return named
   const folders = [...(process.env['PATH'] ?? '').split(delimiter), '/usr/sbin', '/usr/local/sbin']
-  const found = folders
-    .map((folder) => join(folder, 'nats-server'))
-    .find((file) => existsSync(file))
+  const files = [...folders.map((folder) => join(folder, 'nats-server')), resolve(projectPath)]
+  const found = files.find((file) => existsSync(file))
   if (found !== undefined) return found
   throw new BackendError('nats-server was not found on PATH', {
     code: 'NatsServerMissingError',
-    hint: 'Install it (Debian: apt-get install nats-server), or name it in TUTTI_NATS_SERVER.',
+    hint:
+      'Install it (Debian: apt-get install nats-server), name it in TUTTI_NATS_SERVER, or put ' +
+      `it at ${projectPath}.`,
   })
 }
 
 /** Ends with this process, also when it is killed. */
 export async function startNatsServer(options: NatsServerOptions): Promise<NatsServer> {
-  const { token, clock, host = '127.0.0.1' } = options
+  const { token, clock, host = '127.0.0.1', tls } = options
   const program = findNatsServer()
   const folder = mkdtempSync(join(tmpdir(), 'tutti-nats-'))
   const ports = join(folder, 'ports')
@@ -61,6 +67,7 @@ export async function startNatsServer(options: NatsServerOptions): Promise<NatsS
     `jetstream { store_dir: ${JSON.stringify(join(folder, 'store'))} }`,
     `authorization { token: ${JSON.stringify(token)} }`,
     `ports_file_dir: ${JSON.stringify(ports)}`,
+    ...(tls === undefined ? [] : [toTlsLine(tls, folder)]),
   ]
   writeFileSync(configuration, `${lines.join('\n')}\n`, { mode: 0o600 })
   const { PATH = '' } = process.env
@@ -92,6 +99,13 @@ export async function startNatsServer(options: NatsServerOptions): Promise<NatsS
   }
 }
 
+function toTlsLine(tls: { certificate: string; key: string }, folder: string): string {
+  const [certificate, key] = [join(folder, 'certificate.pem'), join(folder, 'key.pem')]
+  writeFileSync(certificate, tls.certificate)
+  writeFileSync(key, tls.key, { mode: 0o600 })
+  return `tls { cert_file: ${JSON.stringify(certificate)}, key_file: ${JSON.stringify(key)} }`
+}
+
 /** The server writes down which port it has. */
 async function findUrl(folder: string, server: GuardedServer, clock: Clock): Promise<string> {
   let exit: string | null = null
@@ -101,7 +115,7 @@ async function findUrl(folder: string, server: GuardedServer, clock: Clock): Pro
     if (exit !== null) throw new Error(`it ended with ${exit as string}: ${server.output}`)
     const file = readdirSync(folder).find((name) => name.endsWith('.ports'))
     const text = file === undefined ? '' : readFileSync(join(folder, file), 'utf8')
-    const url = /"(nats:\/\/[^"]+)"/.exec(text)?.[1]
+    const url = /"((?:nats|tls):\/\/[^"]+)"/.exec(text)?.[1]
     if (url !== undefined) return url
     await sleep(clock, pollMs)
   }

@@ -28,6 +28,7 @@ export interface NatsOptions {
 
 /** Files in PEM form; an empty object uses the system's certificate authorities. */
 export interface NatsTls {
+  /** A file, or the text of a certificate. */
   readonly ca?: string
   readonly cert?: string
   readonly key?: string
@@ -125,7 +126,7 @@ function toTls(
   const addresses = servers.map(hostOf).filter((host) => isIP(host) !== 0)
   return {
     ...(addresses.length === 0 ? {} : { checkServerIdentity: identityOf(addresses) }),
-    ...(ca === undefined ? {} : { caFile: ca }),
+    ...(ca === undefined ? {} : ca.startsWith('-----BEGIN') ? { ca } : { caFile: ca }),
     ...(cert === undefined ? {} : { certFile: cert }),
     ...(key === undefined ? {} : { keyFile: key }),
   }

@@ -65,7 +65,7 @@ export function phaseOf({ state }: JobReport): 'waiting' | 'running' | 'ended' {
 
 /**
  * Reasons of a waiting job that no time changes: it asks for what its partition, account or quality
- * of service never gives. `PartitionConfig` is what older versions say for `PartitionNodeLimit`.
+ * of service never gives. Of too many nodes Slurm says `PartitionNodeLimit` or `PartitionConfig`.
  */
 const endless = [
   /^Partition(?:NodeLimit|TimeLimit|Config)$/,

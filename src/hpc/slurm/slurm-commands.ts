@@ -4,6 +4,7 @@ import { execFile, type ExecFileException } from 'node:child_process'
 import { BackendError, type ErrorDetails, errnoOf } from '../../foundation/errors.ts'
 import { maskSecrets } from '../../foundation/secrets.ts'
 
+/** What a `SchedulerError` is made of. */
 export interface SchedulerErrorDetails extends ErrorDetails {
   readonly command: string
   readonly stderr: string
@@ -52,6 +53,12 @@ export class SlurmCommands {
   /** Resolves with what it prints; rejects with `SchedulerError`. */
   run(command: string, ...args: readonly string[]): Promise<string> {
     return this.#execute(command, args, this.env)
+  }
+
+  /** `sbatch`, whose defaults a person may have in variables (`SBATCH_ACCOUNT`). */
+  submit(...args: readonly string[]): Promise<string> {
+    const own = Object.entries(this.#env).filter(([name]) => name.startsWith('SBATCH_'))
+    return this.#execute('sbatch', args, { ...this.env, ...Object.fromEntries(own) })
   }
 
   /** For commands that only print. Times are in UTC. */

@@ -1,6 +1,6 @@
 /** Time limits as Slurm writes and reads them. Pure. */
 
-import { ValueError } from '../../foundation/errors.ts'
+import { invalid } from '../../foundation/options.ts'
 
 /** The forms that `sbatch --time` documents. */
 const timeForms = 'M, M:S, H:M:S, D-H, D-H:M or D-H:M:S (minutes, hours, days), or UNLIMITED'
@@ -31,9 +31,5 @@ export function parseTimeLimit(text: string): number | null | undefined {
 export function expectTimeLimit(field: string, text: string): number | null {
   const seconds = parseTimeLimit(text)
   if (seconds !== undefined) return seconds
-  throw new ValueError(`${field}: expected ${timeForms}, got ${JSON.stringify(text)}`, {
-    field,
-    expected: timeForms,
-    got: text,
-  })
+  throw invalid(field, timeForms, text)
 }

@@ -75,7 +75,9 @@ describe('output of Slurm', () => {
       expect(expectTimeLimit('--time', text), text).toBe(seconds)
     }
     for (const text of [...noTimeLimits, '71582789', '99999999-0']) {
-      expect(() => expectTimeLimit('--time', text), text).toThrow(/--time: expected M, M:S, H:M:S/)
+      expect(() => expectTimeLimit('--time', text), text).toThrow(
+        /Expected `--time` to be M, M:S, H:M:S/,
+      )
     }
   })
 

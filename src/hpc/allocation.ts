@@ -1,0 +1,41 @@
+/** The port between the HPC backend and whoever gave it nodes. */
+
+import type { RemoteProcess } from './remote-process.ts'
+
+/** A node of an allocation. */
+export interface AllocatedNode {
+  /** `node_id` of its tasks. */
+  readonly name: string
+  /** A host name or an address, by which the other nodes reach it. */
+  readonly address: string
+}
+
+/** A command that runs once on each of some nodes. */
+export interface NodeCommand {
+  readonly command: readonly string[]
+  /** Written to the standard input of each, which stays open until it is to end. */
+  readonly input: string
+}
+
+/** What is known about the end of an allocation. */
+export interface AllocationState {
+  /** Seconds since the epoch; `null` without a limit. */
+  readonly endsAt: number | null
+  /** Why its nodes cannot be used any more, in the scheduler's words; `null` while they can. */
+  readonly lost: string | null
+}
+
+/** Nodes for a time. */
+export interface Allocation {
+  /** For people, such as `Slurm job 35`. */
+  readonly label: string
+  readonly nodes: readonly AllocatedNode[]
+  /** In seconds; `null` without a limit. */
+  readonly limitSeconds: number | null
+  /** May be asked often: answers from memory while nothing changes. */
+  state(): Promise<AllocationState>
+  /** Runs it on each of the nodes, with the node's name as its last argument. */
+  start(nodes: readonly AllocatedNode[], command: NodeCommand): readonly RemoteProcess[]
+  /** Gives the nodes back. Fine for one that is lost. */
+  end(): Promise<void>
+}

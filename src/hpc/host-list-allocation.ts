@@ -1,0 +1,52 @@
+/** Nodes that somebody names, for clusters without a scheduler. Reached by a remote shell. */
+
+import type { Clock } from '../foundation/clock.ts'
+import type { AllocatedNode, Allocation, AllocationState, NodeCommand } from './allocation.ts'
+import { quoteForShell } from './quote.ts'
+import { RemoteProcess } from './remote-process.ts'
+
+export interface HostListOptions {
+  readonly hosts: readonly string[]
+  /** As `ssh`: a host and one line for its shell follow. */
+  readonly remoteShell: readonly string[]
+  readonly clock: Clock
+}
+
+/** No passwords are asked for, and a host that is down is noticed. */
+export const sshCommand = ['ssh', '-o', 'BatchMode=yes', '-o', 'ConnectTimeout=10'] as const
+
+export class HostListAllocation implements Allocation {
+  readonly label: string
+  readonly nodes: readonly AllocatedNode[]
+  readonly limitSeconds = null
+  readonly #options: HostListOptions
+
+  constructor(options: HostListOptions) {
+    const { hosts } = options
+    this.label = `${hosts.length} hosts`
+    this.nodes = hosts.map((name) => ({ name, address: name }))
+    this.#options = options
+  }
+
+  state(): Promise<AllocationState> {
+    return Promise.resolve({ endsAt: null, lost: null })
+  }
+
+  start(nodes: readonly AllocatedNode[], { command, input }: NodeCommand): RemoteProcess[] {
+    const { remoteShell, clock } = this.#options
+    return nodes.map(({ name }) => {
+      const words = [...command, name].map((word) => quoteForShell('a command', word))
+      const line = `exec ${words.join(' ')}`
+      return new RemoteProcess({
+        command: [...remoteShell, name, line],
+        env: process.env,
+        input,
+        clock,
+      })
+    })
+  }
+
+  end(): Promise<void> {
+    return Promise.resolve()
+  }
+}

@@ -1,0 +1,154 @@
+/** Runs tasks on the nodes of an allocation of a supercomputer. */
+
+import type {
+  Backend,
+  BackendListener,
+  ConnectedSession,
+  Connection,
+  Refusal,
+  SampledNode,
+} from '../backends/backend.ts'
+import { type Clock, clockMethods, systemClock } from '../foundation/clock.ts'
+import { StateError, ValueError } from '../foundation/errors.ts'
+import { type Log, processLog } from '../foundation/log.ts'
+import {
+  expectKnownKeys,
+  expectMethods,
+  expectNumber,
+  expectObject,
+  expectString,
+  invalid,
+} from '../foundation/options.ts'
+import type { TaskSpec } from '../tasks/spec.ts'
+import { type AgentCluster, startAgentCluster } from './agent-cluster.ts'
+import type { Allocation } from './allocation.ts'
+import { HostListAllocation, sshCommand } from './host-list-allocation.ts'
+import { SlurmAllocation } from './slurm/slurm-allocation.ts'
+import { SlurmCommands } from './slurm/slurm-commands.ts'
+import { useStartMethod } from './start-method.ts'
+
+/** The options of `HpcBackend.create`. */
+export interface HpcBackendOptions {
+  /** Default `hpc`. */
+  readonly name?: string
+  /** With the start method `hosts`: their names. Default: those of `tutti launch --hosts`. */
+  readonly hosts?: readonly string[]
+  /** What tasks have for their end before the allocation's own. Default 60. */
+  readonly graceSeconds?: number
+  readonly clock?: Clock
+  readonly log?: Log
+}
+
+interface ResolvedOptions {
+  readonly name: string
+  readonly hosts: readonly string[] | null
+  readonly graceSeconds: number
+  readonly clock: Clock
+  readonly log: Log
+}
+
+/**
+ * Tasks on the nodes of an allocation. The script is started by `tutti launch`, and chooses a start
+ * method first.
+ *
+ * @example
+ * setStartMethod('slurm')
+ * const hpc = await HpcBackend.create({ name: 'hpc' })
+ * await using session = new Session([hpc])
+ */
+export class HpcBackend implements Backend {
+  readonly name: string
+  readonly #cluster: AgentCluster
+  #closing: Promise<void> | null = null
+
+  /** Resolves when an agent runs on every node. */
+  static async create(options: HpcBackendOptions = {}): Promise<HpcBackend> {
+    const resolved = resolveHpcOptions(options)
+    const { name, clock, log } = resolved
+    const allocation = await openAllocation(resolved)
+    expectEnoughTime(allocation, resolved.graceSeconds)
+    return new HpcBackend(name, await startAgentCluster({ name, allocation, clock, log }))
+  }
+
+  /** Use `HpcBackend.create`. */
+  private constructor(name: string, cluster: AgentCluster) {
+    this.name = name
+    this.#cluster = cluster
+  }
+
+  get nodes(): readonly SampledNode[] {
+    return this.#cluster.backend.nodes
+  }
+
+  refuse(spec: TaskSpec): Refusal | null {
+    return this.#cluster.backend.refuse(spec)
+  }
+
+  connect(listener: BackendListener, session: ConnectedSession): Connection {
+    return this.#cluster.backend.connect(listener, session)
+  }
+
+  /** Ends the agents. The allocation stays: it ends with the script. */
+  close(): Promise<void> {
+    this.#closing ??= this.#cluster.close()
+    return this.#closing
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close()
+  }
+}
+
+function resolveHpcOptions(options: HpcBackendOptions): ResolvedOptions {
+  const keys = ['name', 'hosts', 'graceSeconds', 'clock', 'log']
+  expectKnownKeys('HpcBackend', expectObject('options', options), keys)
+  const { name = 'hpc', hosts, graceSeconds = 60 } = options
+  return {
+    name: expectString('name', name),
+    hosts: hosts === undefined ? null : expectHosts(hosts),
+    graceSeconds: expectNumber('graceSeconds', graceSeconds, { min: 0, max: 86_400 }),
+    clock: expectMethods('clock', options.clock ?? systemClock, clockMethods),
+    log: expectMethods('log', options.log ?? processLog, ['warn']),
+  }
+}
+
+/** Names of hosts, which a remote shell would otherwise take for options. */
+function expectHosts(hosts: unknown): readonly string[] {
+  if (!Array.isArray(hosts) || hosts.length === 0) {
+    throw invalid('hosts', 'a list of host names', hosts)
+  }
+  return hosts.map((one: unknown, at) => {
+    const field = `hosts[${at}]`
+    const host = expectString(field, one)
+    if (/^[\w[][\w.:@\]-]*$/.test(host) && hosts.indexOf(one) === at) return host
+    throw invalid(field, 'the name of a host, given once', host)
+  })
+}
+
+async function openAllocation({ hosts, clock }: ResolvedOptions): Promise<Allocation> {
+  const { method, facts } = useStartMethod()
+  if (method === 'slurm') {
+    if (hosts !== null) {
+      const text = 'hosts: Slurm names the nodes; they cannot be given'
+      throw new ValueError(text, { field: 'hosts', hint: "Use setStartMethod('hosts')." })
+    }
+    const jobId = facts.jobId ?? process.env['SLURM_JOB_ID'] ?? ''
+    if (jobId === '') throw new StateError('the launcher has named no job of Slurm')
+    return SlurmAllocation.open(jobId, new SlurmCommands(), clock)
+  }
+  const names = hosts ?? expectHosts(facts.hosts)
+  const shell = process.env['TUTTI_REMOTE_SHELL']?.trim() ?? ''
+  const remoteShell = shell === '' ? sshCommand : shell.split(/\s+/)
+  return new HostListAllocation({ hosts: names, remoteShell, clock })
+}
+
+/** The warnings before its end must have their time. */
+function expectEnoughTime({ label, limitSeconds }: Allocation, graceSeconds: number): void {
+  const least = 2 * graceSeconds
+  if (limitSeconds === null || limitSeconds >= least) return
+  const text = `${label} has ${limitSeconds} s, which is less than twice graceSeconds`
+  throw new ValueError(`graceSeconds: ${text} (${graceSeconds})`, {
+    field: 'graceSeconds',
+    hint: `Ask for at least ${least} s, or give a shorter graceSeconds.`,
+  })
+}

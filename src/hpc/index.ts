@@ -1,0 +1,8 @@
+/** `tutti/hpc`: tasks on the nodes of a supercomputer. */
+
+export { HpcBackend } from './hpc-backend.ts'
+export type { HpcBackendOptions } from './hpc-backend.ts'
+export { setStartMethod } from './start-method.ts'
+export type { StartMethod } from './start-method.ts'
+export { SchedulerError } from './slurm/slurm-commands.ts'
+export type { SchedulerErrorDetails } from './slurm/slurm-commands.ts'

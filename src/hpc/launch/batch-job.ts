@@ -1,0 +1,104 @@
+/** What is asked of Slurm for a launch: the options of `sbatch`, and the batch script. Pure. */
+
+import { ValueError } from '../../foundation/errors.ts'
+import { expectInteger } from '../../foundation/options.ts'
+import { quoteForShell } from '../quote.ts'
+import { expectTimeLimit } from '../slurm/time-limit.ts'
+import type { LaunchFolder } from './launch-folder.ts'
+
+/** What a person asks for. */
+export interface BatchRequest {
+  readonly nodes?: number
+  readonly gpusPerNode?: number
+  readonly coresPerNode?: number
+  /** As `sbatch --mem` has it, for a node. */
+  readonly mem?: string
+  readonly time?: string
+  readonly partition?: string
+  readonly account?: string
+  readonly qos?: string
+  readonly constraint?: string
+  /** Further options of sbatch, such as `--reservation=x`. */
+  readonly more: readonly string[]
+}
+
+/** Those of `sbatch` that would take the launch out of the launcher's hands. */
+const reserved = /^--(?:wrap|parsable|output|error|array|requeue|wait|export|chdir|input)\b/
+
+/** Arguments, not lines of a script: no text is interpreted. */
+export function toBatchOptions(
+  request: BatchRequest,
+  name: string,
+  folder: LaunchFolder,
+): string[] {
+  const { nodes = 1, gpusPerNode, coresPerNode, mem, time, more } = request
+  if (time !== undefined) expectTimeLimit('--time', time)
+  const options: Record<string, string | undefined> = {
+    'job-name': name,
+    nodes: String(expectInteger('--nodes', nodes, { min: 1 })),
+    'ntasks-per-node': '1',
+    'gpus-per-node': gpusPerNode === undefined ? undefined : String(gpusPerNode),
+    'cpus-per-task': coresPerNode === undefined ? undefined : String(coresPerNode),
+    mem: mem ?? (coresPerNode === undefined ? '0' : undefined),
+    time,
+    partition: request.partition,
+    account: request.account,
+    qos: request.qos,
+    constraint: request.constraint,
+    output: folder.file('log').replaceAll('%', '%%'),
+  }
+  const given = Object.entries(options).flatMap(([key, value]) =>
+    value === undefined ? [] : [`--${key}=${expectLine(`--${key}`, value)}`],
+  )
+  for (const option of more) expectFurther(option)
+  // Whole nodes, unless a part of them was asked for; a second run of the script is never wanted.
+  const exclusive = coresPerNode === undefined ? ['--exclusive'] : []
+  return ['--parsable', '--no-requeue', ...exclusive, ...given, ...more]
+}
+
+function expectFurther(option: string): void {
+  expectLine('an option of sbatch', option)
+  if (!reserved.test(option)) return
+  throw new ValueError(`${option}: tutti launch sets this option of sbatch itself`)
+}
+
+/** A line end in a value would be another line of a message or a listing. */
+function expectLine(field: string, value: string): string {
+  quoteForShell(field, value)
+  return value
+}
+
+export interface ScriptCommand {
+  /** The program of Node, the script, its arguments. */
+  readonly words: readonly string[]
+  readonly cwd: string
+  /** Of the file with the launch's facts. */
+  readonly variable: string
+}
+
+/** Runs the script once, on the first node, and writes down how it ended. */
+export function toBatchScript(
+  { words, cwd, variable }: ScriptCommand,
+  folder: LaunchFolder,
+): string {
+  const quote = (text: string): string => quoteForShell('a path or an argument', text)
+  const file = (name: Parameters<LaunchFolder['file']>[0]): string => quote(folder.file(name))
+  return `#!/bin/sh
+# Written by tutti launch.
+# A job that Slurm has put back into the queue must not run the script again.
+[ -e ${file('started')} ] && exit 1
+cd ${quote(cwd)} || exit 1
+: > ${file('started')}
+export ${variable}=${file('facts')}
+# Signals are for the script, which ends its tasks; this shell waits for it.
+trap 'kill -TERM "$child" 2> /dev/null' TERM INT
+${words.map(quote).join(' ')} < /dev/null > ${file('stdout')} 2> ${file('stderr')} &
+child=$!
+wait "$child"
+code=$?
+while kill -0 "$child" 2> /dev/null; do wait "$child"; code=$?; done
+echo "$code" > ${quote(`${folder.file('exit')}.new`)}
+mv ${quote(`${folder.file('exit')}.new`)} ${file('exit')}
+exit "$code"
+`
+}

@@ -1,0 +1,69 @@
+/**
+ * The program of an agent that the HPC backend starts on a node. It reads one line, which says how
+ * to reach the driver, and lives until its input ends, which it does when the driver is gone.
+ */
+
+import { rmdirSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { createInterface } from 'node:readline'
+import type { Agent } from '../cluster/agent/agent.ts'
+import { startAgent } from '../cluster/agent/agent-options.ts'
+import { messageOf } from '../foundation/errors.ts'
+
+/** The one line. */
+export interface AgentStart {
+  /** Names the folders of a run. */
+  readonly runId: string
+  readonly servers: string
+  readonly token: string
+  /** The only one that is trusted. */
+  readonly certificate: string
+}
+
+/** Tasks keep these; all others would shape an `srun` or an MPI program of theirs. */
+const keptVariables = new Set(['SLURM_CONF', 'SLURM_JOB_ID'])
+const stepVariable = /^(?:SLURM_|PMI_|PMI2_|PMIX_)/
+
+const [, , name = ''] = process.argv
+let starting: Promise<Agent> | null = null
+let workDir: string | null = null
+
+const lines = createInterface({ input: process.stdin })
+lines.once('line', (line) => {
+  starting = start(JSON.parse(line) as AgentStart)
+  starting.catch((error: unknown) => {
+    process.stderr.write(`agent ${name}: ${messageOf(error)}\n`)
+    process.exit(1)
+  })
+})
+lines.once('close', () => void end())
+process.once('SIGTERM', () => void end())
+
+async function start({ runId, servers, token, certificate }: AgentStart): Promise<Agent> {
+  workDir = join(tmpdir(), `tutti-${runId}-${name}`)
+  const cores = Number(process.env['SLURM_CPUS_ON_NODE'])
+  for (const variable of Object.keys(process.env)) {
+    if (!stepVariable.test(variable) || keptVariables.has(variable)) continue
+    Reflect.deleteProperty(process.env, variable)
+  }
+  return startAgent({
+    servers,
+    token,
+    tls: { ca: certificate },
+    name,
+    workDir,
+    ...(cores > 0 ? { cores } : {}),
+  })
+}
+
+async function end(): Promise<void> {
+  const agent = await starting?.catch(() => null)
+  await agent?.close()
+  try {
+    if (workDir !== null) rmdirSync(workDir)
+  } catch {
+    // An agent that was killed here has left something.
+  }
+  process.exit(0)
+}

@@ -1,0 +1,77 @@
+/** A local process (`srun`, `ssh`) that stands for processes on other nodes. */
+
+import { type ChildProcessWithoutNullStreams, spawn } from 'node:child_process'
+import type { Clock } from '../foundation/clock.ts'
+import { boundedWait } from '../foundation/promises.ts'
+import { maskSecrets } from '../foundation/secrets.ts'
+
+export interface RemoteProcessOptions {
+  readonly command: readonly string[]
+  readonly env: NodeJS.ProcessEnv
+  /** Written to its standard input, which stays open. */
+  readonly input: string
+  readonly clock: Clock
+}
+
+const longestTail = 8192
+/** What the processes on the nodes have for their own ends, before the local one is killed. */
+const graceMs = 15_000
+const killedMs = 5000
+
+/** Runs from its construction. Its far ends see the end of their input when this process dies. */
+export class RemoteProcess {
+  readonly #child: ChildProcessWithoutNullStreams
+  readonly #clock: Clock
+  readonly #ended = Promise.withResolvers<string>()
+  #tail = ''
+  #closing: Promise<void> | null = null
+
+  constructor({ command, env, input, clock }: RemoteProcessOptions) {
+    const [program = '', ...args] = command
+    this.#clock = clock
+    // A session of its own: the terminal's Ctrl-C is for the script, which ends its tasks first.
+    this.#child = spawn(program, args, { env, detached: true, stdio: 'pipe' })
+    this.#child.on('error', (error) => this.#ended.resolve(error.message))
+    this.#child.on('close', (code, signal) => this.#ended.resolve(signal ?? `exit code ${code}`))
+    // Whoever has ended does not read.
+    this.#child.stdin.on('error', () => {})
+    this.#child.stdin.write(input)
+    for (const stream of [this.#child.stdout, this.#child.stderr]) {
+      stream.setEncoding('utf8').on('data', (text: string) => {
+        this.#tail = (this.#tail + text).slice(-longestTail)
+      })
+    }
+  }
+
+  /** Resolves with the reason when it and its far ends have ended. */
+  get ended(): Promise<string> {
+    return this.#ended.promise
+  }
+
+  /** The end of what it wrote, without secrets. */
+  get output(): string {
+    return maskSecrets(this.#tail).trim()
+  }
+
+  /** Ends its input, which its far ends understand; then kills it. Idempotent, same promise. */
+  close(): Promise<void> {
+    this.#closing ??= this.#closeOnce()
+    return this.#closing
+  }
+
+  async #closeOnce(): Promise<void> {
+    this.#child.stdin.end()
+    if (await this.#endsWithin(graceMs)) return
+    this.#child.kill('SIGTERM')
+    if (await this.#endsWithin(killedMs)) return
+    this.#child.kill('SIGKILL')
+    await this.#ended.promise
+  }
+
+  #endsWithin(ms: number): Promise<boolean> {
+    return boundedWait(this.#clock, ms, this.#ended.promise).then(
+      () => true,
+      () => false,
+    )
+  }
+}

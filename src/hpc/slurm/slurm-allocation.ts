@@ -1,0 +1,110 @@
+/** The nodes of a job of Slurm. */
+
+import type { Clock } from '../../foundation/clock.ts'
+import { BackendError } from '../../foundation/errors.ts'
+import type { AllocatedNode, Allocation, AllocationState, NodeCommand } from '../allocation.ts'
+import { RemoteProcess } from '../remote-process.ts'
+import { type JobReport, parseFields, phaseOf } from './job-report.ts'
+import { type SlurmCommands, unexpectedOutput } from './slurm-commands.ts'
+import { SlurmJob } from './slurm-job.ts'
+
+/**
+ * A step for one process a node that sees all of it and holds none of it back from other steps: a
+ * process that dies, or a node, ends neither the step nor the job.
+ */
+const stepOptions = [
+  '--overlap',
+  '--ntasks-per-node=1',
+  '--mem=0',
+  '--mpi=none',
+  '--cpu-bind=none',
+  '--kill-on-bad-exit=0',
+  '--no-kill',
+  '--wait=0',
+  '--quiet',
+]
+
+export class SlurmAllocation implements Allocation {
+  readonly label: string
+  readonly nodes: readonly AllocatedNode[]
+  readonly limitSeconds: number | null
+  readonly #job: SlurmJob
+  readonly #commands: SlurmCommands
+  readonly #clock: Clock
+
+  /** Rejects when the job does not run. */
+  static async open(
+    jobId: string,
+    commands: SlurmCommands,
+    clock: Clock,
+  ): Promise<SlurmAllocation> {
+    const job = new SlurmJob(jobId, commands, clock)
+    const report = await job.report()
+    if (report === null || phaseOf(report) !== 'running') {
+      const state = report === null ? 'not known to Slurm' : report.state
+      throw new BackendError(`Slurm job ${jobId} does not run: it is ${state}`, {
+        code: 'AllocationLostError',
+      })
+    }
+    const addresses = await addressesOf(report, commands)
+    return new SlurmAllocation(job, report, addresses, commands, clock)
+  }
+
+  private constructor(
+    job: SlurmJob,
+    { nodes, limitSeconds }: JobReport,
+    addresses: ReadonlyMap<string, string>,
+    commands: SlurmCommands,
+    clock: Clock,
+  ) {
+    this.label = `Slurm job ${job.id}`
+    this.nodes = nodes.map((name) => ({ name, address: addresses.get(name) ?? name }))
+    this.limitSeconds = limitSeconds
+    this.#job = job
+    this.#commands = commands
+    this.#clock = clock
+  }
+
+  async state(): Promise<AllocationState> {
+    const report = await this.#job.report()
+    if (report === null) return { endsAt: null, lost: 'Slurm has forgotten the job' }
+    const { state, reason, endsAt } = report
+    const why = reason === 'None' ? state : `${state} (${reason})`
+    return { endsAt, lost: phaseOf(report) === 'running' ? null : why }
+  }
+
+  start(nodes: readonly AllocatedNode[], { command, input }: NodeCommand): RemoteProcess[] {
+    const count = String(nodes.length)
+    const where = ['-w', nodes.map(({ name }) => name).join(','), '-N', count, '-n', count]
+    const own = [`--jobid=${this.#job.id}`, ...where, ...stepOptions]
+    // One step for all; each process learns from Slurm where it is.
+    const named = ['sh', '-c', 'exec "$@" "$SLURMD_NODENAME"', 'sh', ...command]
+    return [
+      new RemoteProcess({
+        command: ['srun', ...own, ...named],
+        env: this.#commands.env,
+        input,
+        clock: this.#clock,
+      }),
+    ]
+  }
+
+  async end(): Promise<void> {
+    await this.#job.cancel()
+  }
+}
+
+/** By name, as the controller reaches the nodes. */
+async function addressesOf(
+  { nodes }: JobReport,
+  commands: SlurmCommands,
+): Promise<ReadonlyMap<string, string>> {
+  const args = ['show', 'node', nodes.join(',')]
+  const output = await commands.ask('scontrol', ...args)
+  const found = output.split(/\n(?=NodeName=)/).map(parseFields)
+  const addresses = new Map(
+    found.map((fields) => [fields.get('NodeName') ?? '', fields.get('NodeAddr') ?? '']),
+  )
+  if (nodes.every((name) => Boolean(addresses.get(name)))) return addresses
+  throw unexpectedOutput(`scontrol ${args.join(' ')}`, output)
+}

@@ -1,0 +1,70 @@
+/** How the HPC backends of this process get their nodes: chosen once, before the first of them. */
+
+import { readFileSync } from 'node:fs'
+import { messageOf, StateError } from '../foundation/errors.ts'
+import { expectOneOf } from '../foundation/options.ts'
+
+/** `slurm`: the nodes of a job of Slurm. `hosts`: a list of hosts, by a remote shell. */
+export type StartMethod = 'slurm' | 'hosts'
+
+/** What `tutti launch` tells the script that it starts; `TUTTI_LAUNCH` names the file. */
+export interface LaunchFacts {
+  readonly method: StartMethod
+  /** Of Slurm; a batch script has it in `SLURM_JOB_ID`. */
+  readonly jobId?: string
+  readonly hosts?: readonly string[]
+}
+
+export const launchVariable = 'TUTTI_LAUNCH'
+
+let chosen: StartMethod | null = null
+let isUsed = false
+
+/**
+ * Call it at the top of the script, before any backend is created. The same value again is fine.
+ *
+ * @example
+ * setStartMethod('slurm')
+ * const hpc = await HpcBackend.create({ name: 'hpc' })
+ */
+export function setStartMethod(method: StartMethod): void {
+  expectOneOf('method', method, ['slurm', 'hosts'])
+  if (chosen === method) return
+  if (chosen !== null) {
+    const text = `the start method is "${chosen}" and cannot become "${method}"`
+    throw new StateError(text, { hint: 'Call setStartMethod once, at the top of the script.' })
+  }
+  if (isUsed) {
+    throw new StateError('an HPC backend was created before setStartMethod', {
+      hint: 'Call setStartMethod at the top of the script.',
+    })
+  }
+  chosen = method
+}
+
+/** For a backend that is about to be created. Throws `StateError` that says what to type. */
+export function useStartMethod(): { readonly method: StartMethod; readonly facts: LaunchFacts } {
+  if (chosen === null) {
+    throw new StateError('HpcBackend.create needs a start method', {
+      hint: "Call setStartMethod('slurm') at the top of the script, before backends are created.",
+    })
+  }
+  isUsed = true
+  const file = process.env[launchVariable]
+  if (file === undefined || file === '') throw notLaunched('')
+  let facts: LaunchFacts
+  try {
+    facts = JSON.parse(readFileSync(file, 'utf8')) as LaunchFacts
+  } catch (error) {
+    throw notLaunched(`: ${messageOf(error)}`)
+  }
+  if (facts.method === chosen) return { method: chosen, facts }
+  throw new StateError(`the script was launched by "${facts.method}", it asks for "${chosen}"`, {
+    hint: `Call setStartMethod('${facts.method}').`,
+  })
+}
+
+const notLaunched = (why: string): StateError =>
+  new StateError(`this script was not started by \`tutti launch\`${why}`, {
+    hint: 'Start it with: tutti launch --nodes 4 --time 1:00:00 script.ts',
+  })

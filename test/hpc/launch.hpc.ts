@@ -1,0 +1,68 @@
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { describe, expect } from 'vitest'
+import { needs } from '../require.ts'
+import { createLauncher, scriptFile } from './launcher.ts'
+import { sharedSlurm, slurmNeeds } from './slurm.ts'
+
+const script = scriptFile('waiting-script')
+
+describe('tutti launch and the life of its job', () => {
+  const slurm = sharedSlurm()
+  const queue = async (): Promise<string> => (await slurm()).run('squeue', '-h', '-o', '%T')
+
+  needs(...slurmNeeds)('a detached launch prints its job, and can be followed later', async () => {
+    const { folder, start } = createLauncher(await slurm())
+    const detached = await start('--detach', '--time', '10', script, 'go').ended
+    expect(detached).toMatchObject({ code: 0, stdout: expect.stringMatching(/^\d+\n$/) as unknown })
+    const job = detached.stdout.trim()
+    const following = start('--attach', job)
+    await following.seen('waits')
+    writeFileSync(join(folder, 'go'), '')
+    expect(await following.ended).toMatchObject({ code: 0, stdout: 'waits\ndone\n' })
+    // Also when it has ended.
+    expect(await start('--attach', job).ended).toMatchObject({ code: 0, stdout: 'waits\ndone\n' })
+    const unknown = await start('--attach', '999999').ended
+    expect([unknown.code, unknown.stderr.includes('no launch of job 999999')]).toEqual([2, true])
+  })
+
+  needs(...slurmNeeds)('a signal leaves the job, and says how to come back', async () => {
+    const { folder, start } = createLauncher(await slurm())
+    const first = start('--time', '10', script, 'go')
+    await first.seen('waits')
+    first.child.kill('SIGTERM')
+    const end = await first.ended
+    const [, job = ''] = /come back with: tutti launch --attach (\d+)/.exec(end.stderr) ?? []
+    expect([end.code, await queue()]).toEqual([143, 'RUNNING\n'])
+    const second = start('--attach', job, '--cancel-on-signal')
+    await second.seen('waits')
+    second.child.kill('SIGINT')
+    expect((await second.ended).code).toBe(130)
+    await expect.poll(queue).toBe('')
+    writeFileSync(join(folder, 'go'), '')
+  })
+
+  needs(...slurmNeeds)('row 101: a job that is canceled is a lost allocation, exit 3', async () => {
+    const cluster = await slurm()
+    const { start } = createLauncher(cluster)
+    const launch = start('--time', '10', script, 'never')
+    await launch.seen('waits')
+    await cluster.run('scancel', '--user=root')
+    const end = await launch.ended
+    expect(end.code).toBe(3)
+    expect(end.stderr).toContain('AllocationLostError')
+    expect(end.stderr).toContain('CANCELLED')
+    await expect.poll(queue).toBe('')
+  })
+
+  needs(...slurmNeeds)('a script that is killed ends its job with 128 and the signal', async () => {
+    const cluster = await slurm()
+    const { start } = createLauncher(cluster)
+    const launch = start('--time', '10', script, 'never')
+    await launch.seen('waits')
+    const step = ['--overlap', '--jobid', (await cluster.run('squeue', '-h', '-o', '%i')).trim()]
+    await cluster.run('srun', ...step, 'pkill', '-KILL', '-f', 'waiting-script.ts never')
+    expect((await launch.ended).code).toBe(137)
+    await expect.poll(queue).toBe('')
+  })
+})

@@ -1,0 +1,74 @@
+import { existsSync, readdirSync } from 'node:fs'
+import { join } from 'node:path'
+import { describe, expect } from 'vitest'
+import { needs } from '../require.ts'
+import { createLauncher, scriptFile } from './launcher.ts'
+import { sharedSlurm, slurmNeeds } from './slurm.ts'
+
+const script = scriptFile('launched-script')
+
+describe('tutti launch', () => {
+  const slurm = sharedSlurm()
+  const queue = async (): Promise<string> => (await slurm()).run('squeue', '-h', '-o', '%i %T')
+
+  needs(...slurmNeeds)('row 102: outside, a script runs on the first of its nodes', async () => {
+    const { folder, start } = createLauncher(await slurm())
+    const hostile = [`it's $(touch canary) \`touch canary\``, '--nodes', '9', '"; touch canary; "']
+    const end = await start('--nodes', '2', '--time', '10', script, '7', ...hostile).ended
+    expect(end.stderr).toContain(`${JSON.stringify(hostile)}\n`)
+    expect(end).toMatchObject({ code: 7, stdout: 'n1: n1 n2\n' })
+    expect(existsSync(join(folder, 'canary'))).toBe(false)
+    const [launch = ''] = readdirSync(join(folder, 'telemetry'))
+    expect(launch).toMatch(/^s-[0-9a-f]{8}\.launch$/)
+    expect(readdirSync(join(folder, 'telemetry', launch))).toContain('batch.sh')
+    await expect.poll(queue).toBe('')
+  })
+
+  needs(...slurmNeeds)('inside, a script uses the nodes that are there', async () => {
+    const { startBy } = createLauncher(await slurm())
+    const salloc = ['salloc', '--quiet', '-N3', '--exclusive', '--mem=0', '-t', '10']
+    const end = await startBy(salloc, script, '0', 'x').ended
+    expect(end.stderr).toContain('["x"]\n')
+    expect(end).toMatchObject({ code: 0, stdout: 'n1: n1 n2 n3\n' })
+    await expect.poll(queue).toBe('')
+  })
+
+  needs(...slurmNeeds)('row 101: what Slurm refuses ends with its own words, exit 3', async () => {
+    const { start } = createLauncher(await slurm())
+    const refused = {
+      'Invalid partition name specified': ['--partition', 'nope'],
+      'Requested node configuration is not available': ['--gpus-per-node', '9'],
+      'would never start in partition main: Partition': ['--nodes', '9', '--cores-per-node', '1'],
+      'would never start in partition small: Partition': [
+        '--partition',
+        'small',
+        '--time',
+        '60',
+      ],
+    }
+    for (const [words, args] of Object.entries(refused)) {
+      const end = await start(...args, script).ended
+      expect([end.code, end.stdout], words).toEqual([3, ''])
+      expect(end.stderr).toContain(words)
+    }
+    await expect.poll(queue).toBe('')
+  })
+
+  needs(...slurmNeeds)('row 102: bad options are refused before anything is asked', async () => {
+    const { folder, start } = createLauncher(await slurm())
+    const bad: [string, ...string[]][] = [
+      ['M, M:S, H:M:S', '--time', '2h', script],
+      ['line end', '--account', 'a\n#SBATCH --wrap=x', script],
+      ['sets this option', '--', '--output=x', script],
+      ['was not found', 'missing.ts'],
+      ['which script', '--nodes', '2'],
+      ['expected here', '--driver', 'there', script],
+    ]
+    for (const [words, ...args] of bad) {
+      const end = await start(...args).ended
+      expect([end.code, end.stdout], words).toEqual([2, ''])
+      expect(end.stderr).toContain(words)
+    }
+    expect(existsSync(join(folder, 'telemetry'))).toBe(false)
+  })
+})

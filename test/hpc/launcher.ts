@@ -1,0 +1,36 @@
+/** `tutti launch` as a person uses it, in a folder of its own. */
+
+import { spawn } from 'node:child_process'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { onTestFinished } from 'vitest'
+import { type RunningCommand, watch } from '../cli/run-command.ts'
+import type { TestSlurm } from './slurm.ts'
+
+const mainFile = fileURLToPath(new URL('../../src/cli/main.ts', import.meta.url))
+
+export const scriptFile = (name: string): string =>
+  fileURLToPath(new URL(`fixtures/${name}.ts`, import.meta.url))
+
+export interface Launcher {
+  /** Where records and launches go. */
+  readonly folder: string
+  readonly start: (...args: readonly string[]) => RunningCommand
+  /** The same through another command, such as `salloc`. */
+  readonly startBy: (command: readonly string[], ...args: readonly string[]) => RunningCommand
+}
+
+export function createLauncher(slurm: TestSlurm): Launcher {
+  const folder = mkdtempSync(join(tmpdir(), "tutti launch'er-"))
+  onTestFinished(() => rmSync(folder, { recursive: true, force: true }))
+  const startBy = (command: readonly string[], ...args: readonly string[]): RunningCommand => {
+    const words = [...command, process.execPath, mainFile, 'launch', ...args]
+    const [program = '', ...rest] = words
+    const running = watch(spawn(program, rest, { cwd: folder, env: slurm.env }))
+    onTestFinished(() => void running.child.kill('SIGKILL'))
+    return running
+  }
+  return { folder, startBy, start: (...args) => startBy([], ...args) }
+}
