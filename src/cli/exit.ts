@@ -1,6 +1,13 @@
 /** How commands end: exit codes, and the signals that stop a long-running command. */
 
-export const exitCodes = { ok: 0, unsound: 1, outputFailed: 1, usage: 2, backendFailed: 3 } as const
+export const exitCodes = {
+  ok: 0,
+  tasksFailed: 1,
+  unsound: 1,
+  outputFailed: 1,
+  usage: 2,
+  backendFailed: 3,
+} as const
 
 /** The exit codes that shells expect of a program that a signal ended. */
 export const signalExitCodes = { SIGHUP: 129, SIGINT: 130, SIGTERM: 143 } as const

@@ -3,7 +3,7 @@
 
 // First: dependencies fail on an older Node with errors of their own.
 import './require-node.ts'
-import { Command, CommanderError, InvalidArgumentError } from 'commander'
+import { Command, CommanderError, InvalidArgumentError, Option } from 'commander'
 import { BackendError, messageOf, TuttiError } from '../foundation/errors.ts'
 import { expectOrigin } from '../foundation/options.ts'
 import { version } from '../foundation/version.ts'
@@ -18,6 +18,12 @@ import { guardStreams, type StandardStreams } from './standard-streams.ts'
 interface GlobalOptions {
   readonly json?: boolean
   readonly quiet?: boolean
+}
+
+interface ResumeFlags {
+  readonly keepFailed?: boolean
+  readonly keepDone?: boolean
+  readonly force?: boolean
 }
 
 interface Cli {
@@ -47,6 +53,7 @@ function createCli(streams: StandardStreams, finish: (code: number) => void): Cl
   }
   const cli = { program, output, finish }
   addDemo(cli)
+  addRun(cli)
   addServe(cli)
   addModel(cli)
   addAgents(cli)
@@ -65,6 +72,37 @@ function addDemo({ program, output, finish }: Cli): void {
     .action(async (options: { simulations: number; folder: string; model?: string }) => {
       const { demo } = await import('./demo.ts')
       finish(await demo(options, output()))
+    })
+}
+
+function addRun({ program, output, finish }: Cli): void {
+  program
+    .command('run')
+    .description('runs a program, or the tasks of a .jsonl or .yaml file, to go on from later')
+    .argument('<file>', 'a script for Node, or a file of tasks')
+    .argument('[args...]', 'the arguments of the script')
+    .option('--folder <path>', 'where the record of tasks goes', './telemetry')
+    .action(async (file: string, args: readonly string[], options: { folder: string }) => {
+      const { run } = await import('./run/run.ts')
+      finish(await run(file, args, options, output()))
+    })
+  program
+    .command('resume')
+    .description('goes on with a run: what is done is not run again')
+    .argument('<file>', 'the record of tutti run')
+    .argument('[args...]', 'after --: the arguments that were not kept because they are secret')
+    .option('--keep-failed', 'does not run again what has failed')
+    .addOption(
+      new Option('--keep-done', 'keeps what is done although its definition changed').conflicts(
+        'force',
+      ),
+    )
+    .option('--force', 'runs again what is done if its definition changed')
+    .action(async (file: string, args: readonly string[], options: ResumeFlags) => {
+      const { resume } = await import('./run/run.ts')
+      const { keepFailed = false, keepDone = false, force = false } = options
+      const changed = keepDone ? 'keep' : force ? 'rerun' : 'refuse'
+      finish(await resume(file, args, { changed, keepFailed }, output()))
     })
 }
 
@@ -238,17 +276,12 @@ async function main(): Promise<void> {
   }
 }
 
-/** What follows the script of a launch is for the script: `--` before it says so. */
+/** What follows the script of a command is for the script: `--` before it says so. */
 function withScriptApart(argv: readonly string[], program: Command): readonly string[] {
-  const at = argv.indexOf('launch', 2)
-  const command = program.commands.find((one) => one.name() === 'launch')
-  if (
-    at === -1 ||
-    command === undefined ||
-    argv.slice(2, at).some((word) => !word.startsWith('-'))
-  ) {
-    return argv
-  }
+  const at = argv.findIndex((word, index) => index > 1 && !word.startsWith('-'))
+  const name = argv[at] ?? ''
+  const command = program.commands.find((one) => one.name() === name)
+  if (command === undefined || !['launch', 'run'].includes(name)) return argv
   for (let index = at + 1; index < argv.length; index++) {
     const word = argv[index] ?? ''
     if (word === '--') return argv

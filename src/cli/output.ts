@@ -10,6 +10,7 @@ import {
 
 /** Receives what a command prints. */
 export interface Output {
+  readonly form: OutputForm
   /** Where a run shows its progress to people; `null` if there are none to see it. */
   readonly terminal: Terminal | null
   /** Aborted when results can no longer be written; the command should then stop quietly. */
@@ -35,6 +36,7 @@ export type OutputForm = 'text' | 'json' | 'quiet'
 export function createOutput(form: OutputForm, stdout: Terminal, stderr: Terminal): Output {
   if (form === 'text') return new TextOutput(stdout, stderr)
   return {
+    form,
     terminal: null,
     closed: closedOf(stdout),
     progress() {},
@@ -61,6 +63,7 @@ const closedOf = ({ closedSignal }: Terminal): AbortSignal =>
 
 /** Progress and problems on stderr, results on stdout. */
 class TextOutput implements Output {
+  readonly form = 'text'
   readonly closed: AbortSignal
   readonly terminal: Terminal
   readonly #stdout: Terminal

@@ -11,6 +11,7 @@ import type {
   NodeNotice,
   Notice,
 } from '../backends/backend.ts'
+import { takeRequest, type TakenRequest } from '../checkpoint/run-file.ts'
 import type { EventClass, TrustedFields } from '../events/event.ts'
 import type { Clock } from '../foundation/clock.ts'
 import { messageOf, StateError, ValueError } from '../foundation/errors.ts'
@@ -182,11 +183,14 @@ export class SessionCore {
     }
   }
 
-  async startTelemetry(options: SessionTelemetryOptions): Promise<TelemetryManager> {
-    const { pollSeconds, mostValueBytes, manager } = resolveSessionTelemetry(options)
+  async startTelemetry(given: SessionTelemetryOptions): Promise<TelemetryManager> {
+    resolveSessionTelemetry(given)
     this.#admission.expectOpen()
     this.#resumed.expectNotReading()
     if (this.#telemetry !== null) throw new StateError('telemetry was already started')
+    const request = takeRequest()
+    const options = request === null ? given : await this.#follow(request, given)
+    const { pollSeconds, mostValueBytes, manager } = resolveSessionTelemetry(options)
     const parts = { sessionId: this.id, clock: this.clock, log: this.log }
     const telemetry = new SessionTelemetry(
       { ...manager, ...parts, ...this.#resumed.folderFor(manager.checkpointPath) },
@@ -209,7 +213,19 @@ export class SessionCore {
     if (telemetry.checkpointFile !== null) this.#recordedEnds.record = telemetry
     for (const { backend } of this.#bindings) poller.follow(backend.name, backend.nodes ?? [])
     await poller.start()
+    if (telemetry.checkpointFile !== null) request?.tellRecord(telemetry.checkpointFile)
     return telemetry
+  }
+
+  /** Does what `tutti run` and `tutti resume` ask; what the program says itself comes first. */
+  async #follow(
+    { resume, keep_results: keepResults }: TakenRequest,
+    given: SessionTelemetryOptions,
+  ): Promise<SessionTelemetryOptions> {
+    if (resume === null) return { checkpointPath: 'telemetry', keepResults, ...given }
+    const { record, changed, keep_failed: keepFailed } = resume
+    if (!this.#resumed.isActive) await this.resume(record, { changed, keepFailed })
+    return { keepResults, ...given }
   }
 
   /** Submits a list, all or nothing; see `Admission`. */

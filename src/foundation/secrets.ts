@@ -15,6 +15,10 @@ const known = new Set<string>()
 /** `null` if there are no secrets; `undefined` until the environment is scanned, which is slow. */
 let pattern: RegExp | null | undefined
 
+/** Whether the name of a variable or an option suggests that its value is a secret. */
+export const namesSecret = (name: string): boolean =>
+  secretName.test(name.replaceAll('-', '_')) || secretName.test(name)
+
 /** Adds a secret that is not in the environment, such as a configured token. */
 export function registerSecret(secret: string): void {
   if (secret.length < shortest) return

@@ -39,12 +39,7 @@ describe('tutti launch', () => {
       'Invalid partition name specified': ['--partition', 'nope'],
       'Requested node configuration is not available': ['--gpus-per-node', '9'],
       'would never start in partition main: Partition': ['--nodes', '9', '--cores-per-node', '1'],
-      'would never start in partition small: Partition': [
-        '--partition',
-        'small',
-        '--time',
-        '60',
-      ],
+      'would never start in partition small: Partition': ['--partition', 'small', '--time', '60'],
     }
     for (const [words, args] of Object.entries(refused)) {
       const end = await start(...args, script).ended

@@ -44,6 +44,7 @@ const modulePermits: readonly Permit[] = [
       'src/hpc/',
       'src/inference/engines/',
       'src/inference/models/npm-file.ts',
+      'src/cli/run/run-script.ts',
     ],
   },
   { names: ['node:timers', 'node:timers/promises', 'node:perf_hooks'], files: [clock] },

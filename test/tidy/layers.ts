@@ -35,6 +35,8 @@ export const layers: Readonly<Record<string, readonly string[]>> = {
     'tasks/define-task.ts',
     'telemetry/progress/terminal.ts',
     'inference/models/model-file.ts',
+    'inference/config/config-tree.ts',
+    'inference/config/yaml-tree.ts',
     'report',
     'dashboard',
     'checkpoint',

@@ -25,6 +25,10 @@ export class SessionResume implements EarlierRun {
     this.#ledger = ledger
   }
 
+  get isActive(): boolean {
+    return this.#opened !== null
+  }
+
   /** `useId` is called with the record's id before anything else can happen in the session. */
   async open(
     file: string,

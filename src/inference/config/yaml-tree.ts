@@ -23,14 +23,18 @@ import {
 import { maxConfigBytes } from './files.ts'
 
 /** The parser's time grows with the tokens, and its stack with the depth. */
-const maxTokens = 20_000
+const configLimits = { bytes: maxConfigBytes, tokens: 20_000 }
 const maxDepth = 100
 const maxAliases = 32
 
 /** Parses YAML 1.2 without tags, directives, merge keys and repeated keys. */
-export function parseYamlTree(text: string, problems: ConfigProblems): ConfigNode {
+export function parseYamlTree(
+  text: string,
+  problems: ConfigProblems,
+  limits = configLimits,
+): ConfigNode {
   const positionAt = positionsIn(text)
-  refuseCostlyText(text, problems, positionAt)
+  refuseCostlyText(text, problems, positionAt, limits)
   problems.throwIfAny()
   const document = parseDocument(text, {
     version: '1.2',
@@ -54,11 +58,12 @@ function refuseCostlyText(
   text: string,
   problems: ConfigProblems,
   positionAt: (offset: number) => SourcePosition,
+  { bytes: maxBytes, tokens: maxTokens }: typeof configLimits,
 ): void {
   let [offset, tokens, aliases, open, line] = [0, 0, 0, 0, 0]
   let isText = false
-  if (text.length > maxConfigBytes) {
-    return problems.add(startOfFile, `larger than ${maxConfigBytes} bytes`)
+  if (text.length > maxBytes) {
+    return problems.add(startOfFile, `larger than ${maxBytes} bytes`)
   }
   const refuse = (problem: string): void => problems.add(positionAt(offset), problem)
   for (const token of new Lexer().lex(text)) {

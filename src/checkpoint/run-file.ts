@@ -1,0 +1,133 @@
+/**
+ * The files by which a command and the program that it runs know of each other: what the command
+ * asks of the first session of the program, and beside a record the command that made it.
+ */
+
+import { chmodSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { dirname, join } from 'node:path'
+import { CheckpointError, errnoOf } from '../foundation/errors.ts'
+import { expectObject } from '../foundation/options.ts'
+import { checkpointFailure } from './files.ts'
+
+/** The environment variable with the path of the request. */
+export const runVariable = 'TUTTI_RUN'
+
+/** How a record was made, so that it can be continued in the same way. */
+export interface RunCommand {
+  readonly kind: 'script' | 'tasks'
+  /** Absolute. */
+  readonly file: string
+  /** `null` for one that held a secret. */
+  readonly arguments: readonly (string | null)[]
+  /** The folder in which it ran. */
+  readonly folder: string
+}
+
+/** What a command asks of the first session that starts telemetry. */
+export interface RunRequest {
+  readonly command: RunCommand
+  readonly keep_results: boolean
+  /** The record to continue, and how. */
+  readonly resume: {
+    readonly record: string
+    readonly session_id: string
+    readonly changed: 'refuse' | 'keep' | 'rerun'
+    readonly keep_failed: boolean
+  } | null
+}
+
+/** A request that waits to be taken. Only the user may read it. */
+export class SentRequest implements Disposable {
+  readonly path: string
+  readonly #folder: string
+
+  constructor(request: RunRequest) {
+    this.#folder = mkdtempSync(join(tmpdir(), 'tutti-run-'))
+    this.path = join(this.#folder, 'request.json')
+    writePrivate(this.path, request)
+  }
+
+  /** The record of the session that took it; `null` if none did. */
+  get record(): string | null {
+    const told = readJson(`${this.path}.record`)
+    return typeof told?.['record'] === 'string' ? told['record'] : null
+  }
+
+  [Symbol.dispose](): void {
+    rmSync(this.#folder, { recursive: true, force: true })
+  }
+}
+
+/** A request that was taken by this session and by no other. */
+export interface TakenRequest extends RunRequest {
+  /** Tells the command where the record is, and keeps the command beside it. */
+  tellRecord(record: string): void
+}
+
+/** The request of the command that runs this program; `null` if there is none or it was taken. */
+export function takeRequest(): TakenRequest | null {
+  const path = process.env[runVariable]
+  if (path === undefined || path === '') return null
+  // What this program starts is no part of the run.
+  delete process.env[runVariable]
+  try {
+    // Atomic: of several processes one succeeds.
+    renameSync(path, `${path}.taken`)
+  } catch (error) {
+    if (errnoOf(error) === 'ENOENT') return null
+    throw checkpointFailure(`read the file that ${runVariable} names`, path, error)
+  }
+  const request = readJson(`${path}.taken`) as RunRequest | null
+  if (request === null || !isCommand(request.command)) {
+    throw new CheckpointError(`${path} is not a request of tutti run`, { path })
+  }
+  return {
+    ...request,
+    tellRecord(record) {
+      writePrivate(commandPathOf(record), request.command)
+      writePrivate(`${path}.record`, { record })
+    },
+  }
+}
+
+/** Keeps the command that makes a record, beside it. Only the user may read it. */
+export function keepCommand(record: string, command: RunCommand): void {
+  writePrivate(commandPathOf(record), command)
+}
+
+/** The command that made a record; `null` if no command did. */
+export function readCommand(record: string): RunCommand | null {
+  const found = readJson(commandPathOf(record))
+  return isCommand(found) ? found : null
+}
+
+const commandPathOf = (record: string): string =>
+  `${record.replace(/\.telemetry\.jsonl$/, '').replace(/\.repaired$/, '')}.run`
+
+function isCommand(given: unknown): given is RunCommand {
+  if (typeof given !== 'object' || given === null) return false
+  const { kind, file, arguments: args, folder } = given as Partial<RunCommand>
+  const isKind = kind === 'script' || kind === 'tasks'
+  return isKind && typeof file === 'string' && Array.isArray(args) && typeof folder === 'string'
+}
+
+/** Replaced as a whole: a reader never sees half of it. */
+function writePrivate(path: string, value: object): void {
+  try {
+    const draft = join(dirname(path), `.${process.pid}.run.tmp`)
+    writeFileSync(draft, `${JSON.stringify(value)}\n`, { mode: 0o600 })
+    chmodSync(draft, 0o600)
+    renameSync(draft, path)
+  } catch (error) {
+    throw checkpointFailure('write', path, error)
+  }
+}
+
+function readJson(path: string): Record<string, unknown> | null {
+  try {
+    return expectObject('file', JSON.parse(readFileSync(path, 'utf8')))
+  } catch {
+    return null
+  }
+}

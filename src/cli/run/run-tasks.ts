@@ -1,0 +1,67 @@
+/** Runs the tasks of a file, with live progress, and says how to go on if some are left. */
+
+import { relative } from 'node:path'
+import { keepCommand, type RunCommand } from '../../checkpoint/run-file.ts'
+import { ConcurrentBackend, type ResumeOptions, Session } from '../../index.ts'
+import { exitCodes, signalExitCodes } from '../exit.ts'
+import { runLive } from '../live-run.ts'
+import type { Output } from '../output.ts'
+import { readTasks } from './task-file.ts'
+
+export interface RunTasksOptions {
+  /** Where the record goes; a resumed one is continued in its folder. */
+  readonly folder: string
+  readonly resume: { readonly record: string; readonly how: ResumeOptions } | null
+}
+
+/** Resolves with the exit code: 1 when a task has failed. */
+export async function runTasks(
+  command: RunCommand,
+  { folder, resume }: RunTasksOptions,
+  output: Output,
+): Promise<number> {
+  const tasks = await readTasks(command.file)
+  const local = await ConcurrentBackend.create({ name: 'local' })
+  const session = new Session([local], { workDir: command.folder })
+  try {
+    if (resume !== null) await continueRecord(session, resume, output)
+    const checkpointPath = resume === null ? { checkpointPath: folder } : {}
+    const telemetry = await session.startTelemetry({ ...checkpointPath, keepResults: true })
+    const record = telemetry.checkpointFile ?? ''
+    keepCommand(record, command)
+    const signal = await runLive({ session, telemetry, output }, async () => {
+      await session.submitTasks(tasks)
+      await session.waitTasks(tasks)
+    })
+    const journal = nearestPath(record)
+    const summary = telemetry.summary()
+    const { completed, failed, canceled } = summary.tasks
+    const isDone = signal === null && failed + canceled === 0
+    output.result({ ...summary, journal }, [
+      `${completed} done, ${failed} failed, ${canceled} canceled`,
+      `journal  ${journal}`,
+      ...(isDone ? [] : [`resume   npx tutti resume ${journal}`]),
+    ])
+    if (signal !== null) return signalExitCodes[signal]
+    return failed === 0 ? exitCodes.ok : exitCodes.tasksFailed
+  } finally {
+    await session.close()
+  }
+}
+
+async function continueRecord(
+  session: Session,
+  { record, how }: NonNullable<RunTasksOptions['resume']>,
+  output: Output,
+): Promise<void> {
+  const { done, failed, canceled, unfinished, notKept } = await session.resume(record, how)
+  if (output.form !== 'text') return
+  const kept = done - notKept + (how.keepFailed === true ? failed : 0)
+  output.problem(`skipping ${kept} of ${done + failed + canceled + unfinished} recorded tasks`)
+}
+
+/** Relative to the working folder, unless it is outside of it. */
+function nearestPath(path: string): string {
+  const near = relative(process.cwd(), path)
+  return near.startsWith('..') ? path : near
+}

@@ -1,0 +1,104 @@
+/** `tutti run` and `tutti resume`: a program or a file of tasks, with a record to go on from. */
+
+import { existsSync } from 'node:fs'
+import { resolve } from 'node:path'
+import { findChain, readSessionStart } from '../../checkpoint/chain.ts'
+import { readCommand, type RunCommand } from '../../checkpoint/run-file.ts'
+import { ValueError } from '../../foundation/errors.ts'
+import { maskSecrets, namesSecret } from '../../foundation/secrets.ts'
+import type { ResumeOptions } from '../../index.ts'
+import type { Output } from '../output.ts'
+import { runScript } from './run-script.ts'
+import { runTasks } from './run-tasks.ts'
+import { isTaskFile } from './task-file.ts'
+
+export interface RunOptions {
+  /** Where the record of a file of tasks goes; a script decides itself. */
+  readonly folder: string
+}
+
+/** Resolves with the script's exit code, or for tasks with 1 when one has failed. */
+export async function run(
+  file: string,
+  args: readonly string[],
+  { folder }: RunOptions,
+  output: Output,
+): Promise<number> {
+  const path = resolve(file)
+  if (!existsSync(path)) throw noSuchFile(file)
+  const kind = isTaskFile(path) ? 'tasks' : 'script'
+  if (kind === 'tasks' && args.length > 0) {
+    throw new ValueError(`${file} is a file of tasks, which takes no arguments`, { got: args })
+  }
+  const command = {
+    kind,
+    file: path,
+    arguments: withoutSecrets(args),
+    folder: process.cwd(),
+  } as const
+  if (kind === 'tasks') return runTasks(command, { folder, resume: null }, output)
+  return runScript({ command, keep_results: true, resume: null }, args, output)
+}
+
+/** Continues a record in the way in which it was made. `given` replaces what was not kept. */
+export async function resume(
+  record: string,
+  given: readonly string[],
+  how: Required<ResumeOptions>,
+  output: Output,
+): Promise<number> {
+  const { files } = await findChain(record)
+  const path = files.at(-1) ?? record
+  // The last process may have been killed before it kept its command.
+  const command = files.map(readCommand).findLast((one) => one !== null)
+  if (command === undefined || command === null) {
+    throw new ValueError(`${record} was not made by tutti run`, {
+      code: 'CommandMissingError',
+      hint: 'Start the program itself and let it call `await session.resume(file)`.',
+    })
+  }
+  if (!existsSync(command.file)) throw noSuchFile(command.file)
+  const args = completeArguments(record, command, given)
+  if (command.kind === 'tasks') {
+    return runTasks(command, { folder: '', resume: { record: path, how } }, output)
+  }
+  const session_id = (await readSessionStart(path))?.session_id ?? ''
+  const { changed, keepFailed: keep_failed } = how
+  const continued = { record: path, session_id, changed, keep_failed }
+  return runScript({ command, keep_results: true, resume: continued }, args, output)
+}
+
+const noSuchFile = (file: string): ValueError =>
+  new ValueError(`there is no file ${file}`, { code: 'FileNotFoundError', got: file })
+
+/** `null` in place of an argument that is a secret, or belongs to an option that is named so. */
+function withoutSecrets(args: readonly string[]): (string | null)[] {
+  return args.map((arg, at) => {
+    const before = args[at - 1] ?? ''
+    const isValue = before.startsWith('-') && !before.includes('=') && namesSecret(before)
+    const [name = ''] = arg.split('=')
+    const isSecret = arg.includes('=') && namesSecret(name)
+    return isValue || isSecret || maskSecrets(arg) !== arg ? null : arg
+  })
+}
+
+function completeArguments(
+  record: string,
+  command: RunCommand,
+  given: readonly string[],
+): readonly string[] {
+  const missing = command.arguments.flatMap((arg, at) => (arg === null ? [at + 1] : []))
+  if (missing.length !== given.length) {
+    const places = missing.map((at) => `<argument ${at}>`).join(' ')
+    const what = missing.length === 0 ? 'all arguments were kept' : `expected ${places}`
+    throw new ValueError(`${what}, got ${given.length} arguments after --`, {
+      code: 'SecretArgumentsError',
+      hint:
+        missing.length === 0
+          ? `Type: npx tutti resume ${record}`
+          : `Secrets are not kept. Type: npx tutti resume ${record} -- ${places}`,
+    })
+  }
+  const left = [...given]
+  return command.arguments.map((arg) => arg ?? left.shift() ?? '')
+}

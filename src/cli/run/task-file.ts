@@ -1,0 +1,141 @@
+/** Reads a file of tasks: JSON Lines with a task a line, or YAML with a list of them. */
+
+import { readFile } from 'node:fs/promises'
+import { extname } from 'node:path'
+import { messageOf, ValueError } from '../../foundation/errors.ts'
+import { didYouMean } from '../../foundation/options.ts'
+import { ComputeTask, type ExecutableOptions } from '../../index.ts'
+import {
+  type ConfigNode,
+  ConfigProblems,
+  type MapNode,
+  type SourcePosition,
+  startOfFile,
+  treeOf,
+  valueOf,
+} from '../../inference/config/config-tree.ts'
+import { parseYamlTree } from '../../inference/config/yaml-tree.ts'
+
+const yamlFile = /\.ya?ml$/
+/** A file of many tasks is larger than a configuration. */
+const yamlLimits = { bytes: 2 ** 26, tokens: 10_000_000 }
+
+/** What a task may have, as `ComputeTask` has it in camelCase. */
+const known = [
+  'executable',
+  'arguments',
+  'cwd',
+  'env',
+  'stdin',
+  'shell',
+  'capture_stdio',
+  'kill_background',
+  'uid',
+  'backend',
+  'timeout_seconds',
+  'retries',
+  'priority',
+  'attributes',
+  'resources',
+]
+/** The keys of these are ours as well; the keys of others are the user's. */
+const nested = new Set(['retries', 'resources', 'capture_stdio'])
+
+/** A task and where it is written. */
+interface Item {
+  readonly node: ConfigNode
+  readonly position: SourcePosition
+}
+
+export const isTaskFile = (file: string): boolean =>
+  extname(file) === '.jsonl' || yamlFile.test(file)
+
+/** Throws one `ValueError` with `file:line` for everything that is wrong. */
+export async function readTasks(file: string): Promise<ComputeTask[]> {
+  const text = await readText(file)
+  const problems = new ConfigProblems({ kind: 'file', name: file })
+  const items = yamlFile.test(file) ? itemsOfYaml(text, problems) : itemsOfLines(text, problems)
+  const tasks: ComputeTask[] = []
+  const uids = new Map<string, number>()
+  for (const { node, position } of items) {
+    const task = toTask(node, position, problems)
+    if (task === null) continue
+    const before = uids.get(task.uid)
+    if (before !== undefined) problems.add(position, `uid: given before, on line ${before}`)
+    uids.set(task.uid, position.line)
+    tasks.push(task)
+  }
+  problems.throwIfAny()
+  return tasks
+}
+
+async function readText(file: string): Promise<string> {
+  try {
+    return await readFile(file, 'utf8')
+  } catch (error) {
+    throw new ValueError(`Cannot read ${file}: ${messageOf(error)}`, { field: 'file', got: file })
+  }
+}
+
+function itemsOfYaml(text: string, problems: ConfigProblems): readonly Item[] {
+  const root = parseYamlTree(text, problems, yamlLimits)
+  if (root.kind === 'list') return root.items.map((node) => ({ node, position: node.position }))
+  problems.add(root.position, 'expected a list of tasks')
+  return []
+}
+
+function itemsOfLines(text: string, problems: ConfigProblems): readonly Item[] {
+  return text.split('\n').flatMap((line, at) => {
+    const position = { ...startOfFile, line: at + 1 }
+    if (line.trim() === '') return []
+    try {
+      return { node: treeOf(JSON.parse(line)), position }
+    } catch {
+      problems.add(position, 'not valid JSON')
+      return []
+    }
+  })
+}
+
+function toTask(
+  node: ConfigNode,
+  position: SourcePosition,
+  problems: ConfigProblems,
+): ComputeTask | null {
+  if (node.kind !== 'map') {
+    problems.add(position, 'expected a task: an object with `executable`')
+    return null
+  }
+  const unknown = node.entries.filter(({ key }) => !known.includes(key))
+  for (const entry of unknown) {
+    // Of a line of JSON only the line is known.
+    const isPlaced = entry.position.line > position.line
+    const text = `${entry.key}: unknown key${didYouMean(entry.key, known)}`
+    problems.add(isPlaced ? entry.position : position, text)
+  }
+  if (unknown.length > 0) return null
+  try {
+    return new ComputeTask(toOptions(node))
+  } catch (error) {
+    problems.add(position, messageOf(error))
+    return null
+  }
+}
+
+function toOptions(node: MapNode): ExecutableOptions {
+  const entries = Object.entries(valueOf(node) as Record<string, unknown>)
+  const options = entries.map(([key, value]) => [
+    toCamelCase(key),
+    nested.has(key) && isRecord(value) ? withCamelCase(value) : value,
+  ])
+  return Object.fromEntries(options)
+}
+
+const isRecord = (value: unknown): value is Record<string, unknown> =>
+  typeof value === 'object' && value !== null && !Array.isArray(value)
+
+const withCamelCase = (value: Record<string, unknown>): object =>
+  Object.fromEntries(Object.entries(value).map(([key, part]) => [toCamelCase(key), part]))
+
+const toCamelCase = (key: string): string =>
+  key.replaceAll(/_([a-z])/g, (_, letter: string) => letter.toUpperCase())
