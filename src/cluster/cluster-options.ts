@@ -18,7 +18,7 @@ import {
 } from '../foundation/options.ts'
 import { registerSecret } from '../foundation/secrets.ts'
 import { expectLabels } from '../tasks/resources.ts'
-import type { NatsOptions, NatsTls } from './broker/nats.ts'
+import { isPemText, type NatsOptions, type NatsTls } from './broker/nats.ts'
 import { expectReadableFile, readCredentials, readSecretFile } from './credentials.ts'
 import type { NodeFacts } from './wire/messages.ts'
 
@@ -226,7 +226,8 @@ const toUrl = (text: string): URL | null =>
 function resolveTls(tls: NatsTls): NatsTls {
   expectKnownKeys('tls', expectObject('tls', tls), ['ca', 'cert', 'key'], 'tls.')
   for (const [key, file] of Object.entries(tls)) {
-    expectReadableFile(`tls.${key}`, expectString(`tls.${key}`, file))
+    const given = expectString(`tls.${key}`, file)
+    if (key !== 'ca' || !isPemText(given)) expectReadableFile(`tls.${key}`, given)
   }
   if ((tls.cert === undefined) !== (tls.key === undefined)) {
     throw invalid('tls', 'an object with `cert` and `key`, or with neither', tls)

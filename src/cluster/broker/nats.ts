@@ -44,6 +44,9 @@ const reconnectMs = 100
 /** A link that is cut is noticed after three of these without an answer. */
 const pingMs = 2000
 
+/** The certificate itself, instead of the name of its file. */
+export const isPemText = (text: string): boolean => text.startsWith('-----BEGIN ')
+
 /** Rejects with `BackendError` within 5 s when the server or its JetStream cannot be used. */
 export async function connectToNats(options: NatsOptions): Promise<Broker> {
   const libraries = await loadLibraries()
@@ -126,7 +129,7 @@ function toTls(
   const addresses = servers.map(hostOf).filter((host) => isIP(host) !== 0)
   return {
     ...(addresses.length === 0 ? {} : { checkServerIdentity: identityOf(addresses) }),
-    ...(ca === undefined ? {} : ca.startsWith('-----BEGIN') ? { ca } : { caFile: ca }),
+    ...(ca === undefined ? {} : isPemText(ca) ? { ca } : { caFile: ca }),
     ...(cert === undefined ? {} : { certFile: cert }),
     ...(key === undefined ? {} : { keyFile: key }),
   }
