@@ -1,13 +1,17 @@
 /** The modes of `bench/view.ts`; each runs in a process of its own. */
 
-import { readdirSync } from 'node:fs'
+import { execFileSync } from 'node:child_process'
+import { existsSync, readdirSync } from 'node:fs'
 import { open } from 'node:fs/promises'
 import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
 import { type EventClass, stampEvent } from '../src/events/event.ts'
 import { NodeJoined } from '../src/events/library-events.ts'
 import { systemClock } from '../src/foundation/clock.ts'
 import { readViews } from '../src/record/record-views.ts'
 import { TelemetryManager } from '../src/telemetry/manager.ts'
+import type { RunPass } from '../src/views/all-panels.ts'
+import { bounds } from '../src/views/bounds/bounds.ts'
 import { lifecycle } from './emit-task.ts'
 import { runMode } from './harness.ts'
 
@@ -17,7 +21,7 @@ const workers = 8
 /** Tasks per turn of the loop. */
 const slice = 100
 
-export const modes = { write, idle, parse, views, again }
+export const modes = { write, idle, parse, views, bounds: withBounds, again, snapshot }
 
 await runMode(import.meta.url, modes)
 
@@ -83,7 +87,8 @@ async function parse(): Promise<object> {
   }
   const used = cpuSince(from)
   await file.close()
-  return { cpu: used, lines, rss: rssOf() }
+  if (lines < 6 * tasks) throw new Error('lines are missing')
+  return { cpu: used, rss: rssOf() }
 }
 
 async function idle(): Promise<object> {
@@ -91,24 +96,42 @@ async function idle(): Promise<object> {
   return { rss: rssOf() }
 }
 
-/** All panels over the file, without a snapshot; leaves one. */
+/** All panels over the file, without a snapshot. */
 async function views(): Promise<object> {
   return await measured('ignore')
 }
 
-/** The same from the snapshot. */
+async function withBounds(): Promise<object> {
+  return await measured('ignore', ({ counts, states }) => {
+    const { slotSeconds } = bounds.show(states.bounds, { counts, ...states })
+    if (slotSeconds.ran === 0) throw new Error('nothing ran')
+  })
+}
+
+/** All panels from a snapshot that another reader left. */
 async function again(): Promise<object> {
-  await readViews(recordPath(), { snapshot: 'write' })
+  const path = recordPath()
+  if (!existsSync(`${path}.view`)) {
+    execFileSync(process.execPath, [fileURLToPath(import.meta.url), 'snapshot'])
+  }
   return await measured('use')
 }
 
-async function measured(snapshot: 'use' | 'ignore'): Promise<object> {
+async function snapshot(): Promise<object> {
+  await readViews(recordPath(), { snapshot: 'write' })
+  return {}
+}
+
+async function measured(
+  kind: 'use' | 'ignore',
+  show: (pass: RunPass) => void = () => {},
+): Promise<object> {
   const from = process.cpuUsage()
-  const { pass, lines } = await readViews(recordPath(), { snapshot })
+  const { pass } = await readViews(recordPath(), { snapshot: kind })
+  show(pass)
   const used = cpuSince(from)
-  const highest = process.resourceUsage().maxRSS / 1024
   if (pass.counts.totals.completed !== tasks) throw new Error('tasks are missing')
-  return { cpu: used, lines, rss: rssOf(), highest }
+  return { cpu: used, rss: rssOf() }
 }
 
 function cpuSince(from: NodeJS.CpuUsage): number {

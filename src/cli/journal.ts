@@ -1,9 +1,13 @@
 /** `tutti journal verify`: checks whether a checkpoint file is a sound record of a run. */
 
+import { statSync } from 'node:fs'
+import { basename } from 'node:path'
+import { findChain, type RecordChain } from '../checkpoint/chain.ts'
 import type { MetricLine } from '../checkpoint/format.ts'
 import { type BadLine, readBatches, type ReadSummary } from '../checkpoint/reader.ts'
 import { counts } from '../views/panels/counts.ts'
 import { Pass } from '../views/pass.ts'
+import { reuse } from '../views/panels/reuse.ts'
 import { type Verdict, verify } from '../views/panels/verify.ts'
 import { exitCodes } from './exit.ts'
 import type { Output } from './output.ts'
@@ -14,9 +18,53 @@ const mostBadLines = 100
 
 /**
  * Exit code 0 when the record is sound, 1 when it is not. A torn last line alone is sound: a crash
- * leaves one.
+ * leaves one. The files of a resumed run are checked each by itself, and then as one run.
  */
 export async function verifyJournal(path: string, output: Output): Promise<number> {
+  const { files, missing } = await filesOf(path)
+  const run = new Pass({ reuse })
+  const found: FileVerdict[] = []
+  for (const file of files) found.push(await verifyFile(file, run, files.length > 1))
+  const last = found.at(-1)
+  if (last === undefined) return exitCodes.unsound
+  const { verdict, summary } = last
+  if (last.lines === 0 && summary.bad > 0) {
+    return refuseForeign(path, { verdict, summary, files, missing }, output)
+  }
+  const reused = reuse.show(run.states.reuse)
+  const { tasks, events, open: unfinished } = counts.show(run.counts)
+  const problems = [...found.flatMap((one) => one.problems), ...reused.problems]
+  const problemCount = found.reduce((sum, one) => sum + one.problemCount, reused.problemCount)
+  const whole = { ...verdict, tasks, events, unfinished }
+  const judgement = { verdict: whole, summary, files, missing, problems, problemCount }
+  output.result(toJson(judgement), [
+    factsOf(judgement).join(', '),
+    ...problems.slice(0, mostShown).map((problem) => `  ${problem}`),
+    ...(problemCount > mostShown ? [`  and ${problemCount - mostShown} more`] : []),
+  ])
+  return problemCount === 0 ? exitCodes.ok : exitCodes.unsound
+}
+
+/** What is no plain file, such as a pipe, can be read once only. */
+async function filesOf(path: string): Promise<RecordChain> {
+  const isPlain = statSync(path, { throwIfNoEntry: false })?.isFile() ?? true
+  return isPlain ? await findChain(path) : { files: [path], missing: null }
+}
+
+interface FileVerdict {
+  readonly verdict: Verdict
+  readonly summary: ReadSummary
+  readonly lines: number
+  readonly problems: readonly string[]
+  readonly problemCount: number
+}
+
+/** Feeds the pass over the whole run, too. */
+async function verifyFile(
+  path: string,
+  run: Pass<{ reuse: typeof reuse }>,
+  isOneOfMany: boolean,
+): Promise<FileVerdict> {
   const pass = new Pass({ verify })
   let metrics: MetricLine | null = null
   const badLines: string[] = []
@@ -29,28 +77,25 @@ export async function verifyJournal(path: string, output: Output): Promise<numbe
   while (batch.done !== true) {
     lines += batch.value.length
     for (const line of batch.value) {
-      if (line.section === 'event') pass.take(line)
-      else if (line.section === 'metric') metrics = line
+      if (line.section === 'metric') metrics = line
+      if (line.section !== 'event') continue
+      pass.take(line)
+      run.take(line)
     }
     batch = await batches.next()
   }
   const summary = batch.value
   const verdict = verify.show(pass.states.verify, { counts: counts.show(pass.counts), metrics })
-  if (lines === 0 && summary.bad > 0) return refuseForeign(path, { verdict, summary }, output)
-  const problems = [...badLines, ...verdict.problems]
-  const problemCount = summary.bad + verdict.problemCount
-  output.result(toJson({ verdict, summary, problems, problemCount }), [
-    factsOf(verdict, summary, problemCount).join(', '),
-    ...problems.slice(0, mostShown).map((problem) => `  ${problem}`),
-    ...(problemCount > mostShown ? [`  and ${problemCount - mostShown} more`] : []),
-  ])
-  return problemCount === 0 ? exitCodes.ok : exitCodes.unsound
+  const named = (problem: string): string =>
+    isOneOfMany ? `${basename(path)}: ${problem}` : problem
+  const problems = [...badLines, ...verdict.problems].map(named)
+  return { verdict, summary, lines, problems, problemCount: summary.bad + verdict.problemCount }
 }
 
 /** A file of another kind has one problem, not one a line. */
 function refuseForeign(
   path: string,
-  found: Pick<Judgement, 'verdict' | 'summary'>,
+  found: Omit<Judgement, 'problems' | 'problemCount'>,
   output: Output,
 ): number {
   const problem = `${path} is not a record of tutti`
@@ -62,27 +107,32 @@ const describeBadLine = ({ line, offset, reason }: BadLine): string =>
   `line ${line}, byte ${offset}: ${reason}`
 
 /** Claims only what was checked: ends and counters only when the session has ended. */
-function factsOf(verdict: Verdict, { torn, unknown }: ReadSummary, problemCount: number): string[] {
+function factsOf({ verdict, summary, files, missing, problemCount }: Judgement): string[] {
   const { tasks, events, unfinished, hasEnded } = verdict
+  const { torn, unknown } = summary
   const facts = [`${tasks} tasks, ${events} events`]
   if (problemCount > 0) facts.push(`${problemCount} problem${problemCount === 1 ? '' : 's'}`)
   else facts.push(hasEnded ? 'order ok, 1 terminal each, counters agree' : 'order ok')
   if (events > 0 && !hasEnded) {
     facts.push(`the session has not ended, ${unfinished} tasks unfinished`)
   }
+  if (files.length > 1) facts.push(`${files.length} files of one run`)
+  if (missing !== null) facts.push(`its forerunner ${missing} is missing`)
   if (torn !== null) facts.push(`torn tail at line ${torn.line}, byte ${torn.offset}`)
   if (unknown > 0) facts.push(`${unknown} lines of unknown sections`)
   return facts
 }
 
-interface Judgement {
+interface Judgement extends RecordChain {
   readonly verdict: Verdict
+  /** Of the last file. */
   readonly summary: ReadSummary
   readonly problems: readonly string[]
   readonly problemCount: number
 }
 
-function toJson({ verdict, summary, problems, problemCount }: Judgement): object {
+function toJson(judgement: Judgement): object {
+  const { verdict, summary, files, missing, problems, problemCount } = judgement
   return {
     sound: problemCount === 0,
     tasks: verdict.tasks,
@@ -94,5 +144,7 @@ function toJson({ verdict, summary, problems, problemCount }: Judgement): object
     bad_lines: summary.bad,
     torn: summary.torn,
     unknown: summary.unknown,
+    files,
+    missing_forerunner: missing,
   }
 }

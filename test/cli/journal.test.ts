@@ -1,4 +1,4 @@
-import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { mkdtemp, realpath, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
@@ -13,7 +13,7 @@ afterAll(async () => {
   await rm(folder, { recursive: true })
 })
 
-const event = (event_type: string, task_id: string | null = null): string =>
+const event = (event_type: string, task_id: string | null = null, attributes = {}): string =>
   `${JSON.stringify({
     section: 'event',
     event_id: 'e',
@@ -24,7 +24,7 @@ const event = (event_type: string, task_id: string | null = null): string =>
     backend: 'local',
     task_id,
     node_id: null,
-    attributes: {},
+    attributes,
   })}\n`
 
 const zeros = `${JSON.stringify({
@@ -105,7 +105,46 @@ describe('journal verify', () => {
       bad_lines: 1,
       torn: null,
       unknown: 0,
+      files: [await realpath(join(folder, 'journal'))],
+      missing_forerunner: null,
     })
+  })
+
+  const lifeTypes = ['TaskCreated', 'TaskSubmitted', 'TaskStarted', 'TaskCompleted']
+  const life = (uid: string): string => lifeTypes.map((type) => event(type, uid)).join('')
+  const reused = (uid: string): string =>
+    event('TaskCreated', uid) +
+    event('TaskSubmitted', uid) +
+    event('TaskCompleted', uid, { reused: true, incomplete_lifecycle: true })
+  const resumed = event('SessionStarted', null, { resumed_from: 'first' })
+
+  it('journal verify: the files of a resumed run are one run', async () => {
+    await writeFile(join(folder, 'first'), started + life('a') + event('TaskCreated', 'b'))
+    const { code, text } = await verify('text', resumed + reused('a') + life('b'))
+    expect(text).toBe(
+      '2 tasks, 14 events, order ok, the session has not ended, 0 tasks unfinished, ' +
+        '2 files of one run\n',
+    )
+    expect(code).toBe(0)
+  })
+
+  it('journal verify: a task that is DONE and runs again in a later session', async () => {
+    await writeFile(join(folder, 'first'), `${started + life('a')}bad\n`)
+    const { code, text } = await verify('text', resumed + life('a'))
+    expect(code).toBe(1)
+    expect(text.split('\n').slice(1)).toEqual([
+      `  first: line 6, byte ${(started + life('a')).length}: invalid JSON`,
+      '  a: TaskStarted although an earlier session has it DONE',
+      '  a: TaskCompleted although an earlier session has it DONE',
+      '',
+    ])
+  })
+
+  it('journal verify: a missing forerunner is named, and the rest is checked', async () => {
+    await rm(join(folder, 'first'), { force: true })
+    const { code, text } = await verify('text', resumed + life('a'))
+    expect(text).toContain(', its forerunner first is missing\n')
+    expect(code).toBe(0)
   })
 
   it('row 91: journal verify escapes control characters of the file', async () => {

@@ -31,7 +31,7 @@ const bag = (count: number, workers: number): SyntheticTask[] =>
 describe('what bounded a run', () => {
   it('bounds: a bag of tasks keeps all slots busy', () => {
     const shown = boundsOfRun({ nodes: [{ nodeId: 'n1', cores: 4 }], tasks: bag(40, 4), end: 10 })
-    expect(shown).toMatchObject({ from: 0, to: 10, slots: 4, stragglers: [] })
+    expect(shown).toMatchObject({ from: 0, to: 10, isPartial: false, slots: 4, stragglers: [] })
     expect(shown.slotSeconds).toEqual({ ...nothing, ran: 40 })
     expect(shown.criticalPath).toMatchObject({ length: 1, seconds: 1, share: 0.1 })
   })
@@ -129,6 +129,17 @@ describe('what bounded a run', () => {
     const shown = boundsOfRun({ nodes: [], tasks: bag(10, 2), end: 10 })
     expect(shown.slots).toBe(2)
     expect(shown.slotSeconds).toEqual({ ...nothing, ran: 10, noTaskReady: 10 })
+  })
+
+  it('bounds: where the oldest attempts are only coarse, it is about the rest of the run', () => {
+    const pass = createRunPass()
+    Object.assign(pass.states.lanes, { mostSegments: 5000 })
+    const nodes = [{ nodeId: 'n1', cores: 2 }]
+    const tasks = bag(6000, 1).map((task) => ({ ...task, created: task.start ?? 0 }))
+    for (const event of eventsOf({ nodes, tasks, end: 6000 })) pass.take(event)
+    const shown = boundsOf(pass)
+    expect(shown).toMatchObject({ from: 4096, to: 6000, isPartial: true })
+    expect(shown.slotSeconds).toEqual({ ...nothing, ran: 1904, noTaskReady: 1904 })
   })
 
   it('bounds: an empty run has no slots', () => {

@@ -14,6 +14,8 @@ export interface BoundsView {
   /** Wall-clock seconds. */
   readonly from: number
   readonly to: number
+  /** Whether the run began before `from`: its oldest attempts are known by coarse lanes only. */
+  readonly isPartial: boolean
   /** Of all nodes that were ever there. Without told nodes: the workers. */
   readonly slots: number
   /** `slots * (to - from)`, by what they did. */
@@ -29,10 +31,14 @@ export const bounds: Panel<BoundsState, BoundsQuery, BoundsView> = {
 
   show(state, query) {
     const { firstTime, lastTime } = state
-    const [from, to] = lastTime < firstTime ? [0, 0] : [firstTime, lastTime]
+    const { dropped, droppedUntil } = query.lanes
+    const isPartial = dropped > 0
+    const first = isPartial ? Math.max(firstTime, droppedUntil) : firstTime
+    const [from, to] = lastTime < firstTime ? [0, 0] : [first, lastTime]
     return {
       from,
       to,
+      isPartial,
       ...slotSecondsOf(state, query, { from, to }),
       criticalPath: findCriticalPath(state, query, { from, to }),
       stragglers: findStragglers(query.names),

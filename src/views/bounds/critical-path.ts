@@ -46,18 +46,10 @@ export function findCriticalPath(
     const isRunning = started !== null && !isInterrupted(counts, task)
     return ended ?? (isRunning ? to : -Infinity)
   }
-  const lastOf = (tasks: Iterable<number>): number => {
-    let [last, lastEnd] = [-1, -Infinity]
-    for (const task of tasks) {
-      const end = endOf(task)
-      if (end > lastEnd) [last, lastEnd] = [task, end]
-    }
-    return last
-  }
   const path: PathTask[] = []
   let [length, seconds] = [0, 0]
   const seen = new Set<number>()
-  let task = lastOf(Array(counts.uids.size).keys())
+  let task = latest(counts.uids.size, (at) => at, endOf)
   while (task !== -1 && !seen.has(task)) {
     seen.add(task)
     const end = endOf(task)
@@ -65,10 +57,25 @@ export function findCriticalPath(
     length++
     seconds += end - start
     if (path.length < mostPathTasks) path.push({ task, start, end })
-    task = lastOf(dependenciesOf(graph, task))
+    const dependencies = dependenciesOf(graph, task)
+    task = latest(dependencies.length, (at) => dependencies[at] ?? -1, endOf)
   }
   const share = to > from ? Math.min(1, seconds / (to - from)) : 0
   return { tasks: path.toReversed(), length, seconds, share }
+}
+
+/** Of `count` tasks the one that ended last, or -1. */
+function latest(
+  count: number,
+  taskAt: (at: number) => number,
+  endOf: (task: number) => number,
+): number {
+  let [last, lastEnd] = [-1, -Infinity]
+  for (let at = 0; at < count; at++) {
+    const end = endOf(taskAt(at))
+    if (end > lastEnd) [last, lastEnd] = [taskAt(at), end]
+  }
+  return last
 }
 
 /** Those that exceed the median of their name by most seconds, and by at least its half. */

@@ -140,8 +140,12 @@ class Stream {
 
 /** The indexes in ascending order of their values; most often they are in order already. */
 function orderOf(values: Float64Array): Uint32Array {
-  const order = Uint32Array.from(values, (_, at) => at)
-  const isSorted = values.every((value, at) => at === 0 || value >= (values[at - 1] ?? 0))
+  const order = new Uint32Array(values.length)
+  let isSorted = true
+  for (let at = 0; at < values.length; at++) {
+    order[at] = at
+    if (at > 0 && (values[at] ?? 0) < (values[at - 1] ?? 0)) isSorted = false
+  }
   return isSorted ? order : order.toSorted((a, b) => (values[a] ?? 0) - (values[b] ?? 0))
 }
 

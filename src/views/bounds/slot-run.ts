@@ -4,7 +4,7 @@ import { textAt, valueAt } from '../columns.ts'
 import { stages } from '../lifecycle.ts'
 import { isInterrupted, stagesOf } from '../panels/counts.ts'
 import type { BoundsQuery, BoundsState } from './bounds-state.ts'
-import { outcomes } from '../panels/lanes.ts'
+import { type LanesState, outcomes } from '../panels/lanes.ts'
 import { classifySlots, createSlotSeconds, type Intervals, type SlotNode } from './slot-classes.ts'
 import type { SlotSeconds } from './slot-classes.ts'
 import { storyOf } from './task-times.ts'
@@ -62,7 +62,8 @@ function usesOf(state: BoundsState, { lanes }: BoundsQuery, nodes: readonly Slot
     const pair = JSON.parse(textAt(lanes.nodes, valueAt(lanes.nodeOfLane, lane))) as string[]
     return numbers.get(pair.join('\0')) ?? -1
   })
-  const uses = { ...createIntervals(lanes.size - lanes.first), node: new Uint32Array(lanes.size) }
+  const size = lanes.size - lanes.first
+  const uses = { ...createIntervals(size), node: new Uint32Array(size) }
   let count = 0
   for (let segment = lanes.first; segment < lanes.size; segment++) {
     const node = nodeOfLane[valueAt(lanes.lane, segment)] ?? -1
@@ -84,7 +85,7 @@ function usesOf(state: BoundsState, { lanes }: BoundsQuery, nodes: readonly Slot
  */
 function waitsOf(state: BoundsState, { counts, lanes }: BoundsQuery, isOwn: Uint8Array): Intervals {
   const tasks = counts.uids.size
-  const waits = createIntervals(tasks + lanes.size - lanes.first)
+  const waits = createIntervals(tasks + retriesIn(lanes))
   let count = 0
   const add = (task: number, from: number, to: number): void => {
     const request = valueAt(state.requestOfTask, task)
@@ -104,6 +105,16 @@ function waitsOf(state: BoundsState, { counts, lanes }: BoundsQuery, isOwn: Uint
   return cutIntervals(waits, count)
 }
 
+const retried = outcomes.indexOf('retried')
+
+function retriesIn(lanes: LanesState): number {
+  let count = 0
+  for (let segment = lanes.first; segment < lanes.size; segment++) {
+    if (valueAt(lanes.outcome, segment) === retried) count++
+  }
+  return count
+}
+
 function addRetryWaits(
   state: BoundsState,
   { counts, lanes }: Pick<BoundsQuery, 'counts' | 'lanes'>,
@@ -117,7 +128,7 @@ function addRetryWaits(
     const from = retryAt.get(task)
     if (from !== undefined) add(task, from, start)
     retryAt.delete(task)
-    if (valueAt(lanes.outcome, segment) !== outcomes.indexOf('retried')) continue
+    if (valueAt(lanes.outcome, segment) !== retried) continue
     const end = start + valueAt(lanes.seconds, segment)
     retryAt.set(task, end + valueAt(lanes.retryDelay, segment))
   }
