@@ -28,9 +28,9 @@ export function requireCommand(command: string): Requirement {
  */
 export function needs(
   ...requirements: readonly Requirement[]
-): (name: string, test: (context: TestContext) => unknown) => void {
+): (name: string, test: (context: TestContext) => unknown, timeoutMs?: number) => void {
   const missing = requirements.filter(({ isMet }) => !isMet).map(({ reason }) => reason)
-  if (missing.length === 0) return (name, test) => it(name, test)
+  if (missing.length === 0) return (name, test, timeoutMs) => it(name, test, timeoutMs)
   const reason = missing.join('; ')
   return (name) => {
     it(name, (context) => {

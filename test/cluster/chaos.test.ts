@@ -9,7 +9,7 @@ import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
 import { type RunningCommand, watch } from '../cli/run-command.ts'
 import { eventually } from '../eventually.ts'
-import { byRun, chooseSeed, createRandom } from '../long-run.ts'
+import { byRun, chooseSeed, createRandom, hangMs } from '../long-run.ts'
 import { needs } from '../require.ts'
 import { work } from './fixtures/cluster-tasks.ts'
 import { networkNeeds, TestNetwork } from './hosts.ts'
@@ -21,6 +21,8 @@ import { token } from './test-token.ts'
 const main = fileURLToPath(new URL('../../src/cli/main.ts', import.meta.url))
 const marker = 'TUTTI_TEST_CHAOS'
 const lossSeconds = byRun(2, 10)
+/** The faults of the long run take minutes by themselves. */
+const timeoutMs = byRun(1, 20) * hangMs
 
 interface Host {
   readonly index: number
@@ -138,88 +140,96 @@ const countsOf = (list: readonly string[]): Map<string, number> => {
 }
 
 describe('a cluster whose parts fail at seeded moments', () => {
-  needs(...networkNeeds)('ends every task once, and leaves nothing', async () => {
-    const random = createRandom(chooseSeed())
-    const cluster = await ChaosCluster.start(4)
-    const { server, hosts } = cluster
-    const backend = await ClusterBackend.create({
-      servers: server.url,
-      token,
-      plaintext: true,
-      lossSeconds,
-    })
-    const session = new Session([backend])
-    onTestFinished(() => session.close())
-    const telemetry = await session.startTelemetry()
-    const ends: string[] = []
-    const moved: string[] = []
-    const retried: string[] = []
-    telemetry.subscribe((event) => {
-      const { event_type: type, task_id: uid } = event
-      if (type === 'TaskCompleted' || type === 'TaskFailed' || type === 'TaskCanceled') {
-        ends.push(uid ?? '')
-      } else if (type === 'tutti.TaskMoved') {
-        moved.push(...(event as unknown as { tasks: string[] }).tasks)
-      } else if (type === 'tutti.AttemptStarted') retried.push(uid ?? '')
-    })
-    const begun = join(server.folder, 'begun')
-    const tasks = createTasks(byRun(2000, 10_000), begun)
-    await session.submitTasks(tasks)
-    const names = Object.keys(faults)
-    for (let step = 0; step < byRun(8, 60); step++) {
-      // Every fault meets work, however fast the machine is.
-      if (tasks.filter(({ state }) => state !== 'DONE').length < 200) {
-        const more = createTasks(200, begun, tasks.length)
-        tasks.push(...more)
-        await session.submitTasks(more)
+  needs(...networkNeeds)(
+    'ends every task once, and leaves nothing',
+    async () => {
+      const random = createRandom(chooseSeed())
+      const cluster = await ChaosCluster.start(4)
+      const { server, hosts } = cluster
+      const backend = await ClusterBackend.create({
+        servers: server.url,
+        token,
+        plaintext: true,
+        lossSeconds,
+      })
+      const session = new Session([backend])
+      onTestFinished(() => session.close())
+      const telemetry = await session.startTelemetry()
+      const ends: string[] = []
+      const moved: string[] = []
+      const retried: string[] = []
+      telemetry.subscribe((event) => {
+        const { event_type: type, task_id: uid } = event
+        if (type === 'TaskCompleted' || type === 'TaskFailed' || type === 'TaskCanceled') {
+          ends.push(uid ?? '')
+        } else if (type === 'tutti.TaskMoved') {
+          moved.push(...(event as unknown as { tasks: string[] }).tasks)
+        } else if (type === 'tutti.AttemptStarted') retried.push(uid ?? '')
+      })
+      const begun = join(server.folder, 'begun')
+      const tasks = createTasks(byRun(2000, 10_000), begun)
+      await session.submitTasks(tasks)
+      const names = Object.keys(faults)
+      for (let step = 0; step < byRun(8, 60); step++) {
+        // Every fault meets work, however fast the machine is.
+        if (tasks.filter(({ state }) => state !== 'DONE').length < 200) {
+          const more = createTasks(200, begun, tasks.length)
+          tasks.push(...more)
+          await session.submitTasks(more)
+        }
+        const name = names[step < names.length ? step : Math.floor(random() * names.length)] ?? ''
+        const host = hosts[Math.floor(random() * hosts.length)]
+        if (host !== undefined) await faults[name]?.(cluster, host)
+        await wait(random() * 300)
       }
-      const name = names[step < names.length ? step : Math.floor(random() * names.length)] ?? ''
-      const host = hosts[Math.floor(random() * hosts.length)]
-      if (host !== undefined) await faults[name]?.(cluster, host)
-      await wait(random() * 300)
-    }
-    await session.waitTasks(tasks)
-    expect(tasks.filter(({ state }) => state !== 'DONE').map(({ error }) => error)).toEqual([])
-    await telemetry.flush()
-    expect(ends.toSorted()).toEqual(tasks.map(({ uid }) => uid).toSorted())
-    const [moves, retries] = [countsOf(moved), countsOf(retried)]
-    const tooOften = [...countsOf(lines(begun))].filter(
-      ([uid, count]) => count > 1 + (moves.get(uid) ?? 0) + (retries.get(uid) ?? 0),
-    )
-    expect(tooOften).toEqual([])
-    await session.close()
-    for (const { agent } of hosts) agent?.child.kill('SIGTERM')
-    for (const { agent } of hosts) await agent?.ended
-    await eventually(() => expect(cluster.processes()).toEqual([]))
-    expect(await storedNames(server.url)).toEqual([])
-    expect(readdirSync(join(server.folder, 'work'))).toEqual([])
-  })
+      await session.waitTasks(tasks)
+      expect(tasks.filter(({ state }) => state !== 'DONE').map(({ error }) => error)).toEqual([])
+      await telemetry.flush()
+      expect(ends.toSorted()).toEqual(tasks.map(({ uid }) => uid).toSorted())
+      const [moves, retries] = [countsOf(moved), countsOf(retried)]
+      const tooOften = [...countsOf(lines(begun))].filter(
+        ([uid, count]) => count > 1 + (moves.get(uid) ?? 0) + (retries.get(uid) ?? 0),
+      )
+      expect(tooOften).toEqual([])
+      await session.close()
+      for (const { agent } of hosts) agent?.child.kill('SIGTERM')
+      for (const { agent } of hosts) await agent?.ended
+      await eventually(() => expect(cluster.processes()).toEqual([]))
+      expect(await storedNames(server.url)).toEqual([])
+      expect(readdirSync(join(server.folder, 'work'))).toEqual([])
+    },
+    timeoutMs,
+  )
 
-  needs(...networkNeeds)('row 100: a link that fails again and again loses nothing', async () => {
-    const cluster = await ChaosCluster.start(2)
-    const { server, hosts, network } = cluster
-    const options = { servers: server.url, token, plaintext: true, lossSeconds: byRun(8, 10) }
-    const session = new Session([await ClusterBackend.create(options)])
-    onTestFinished(() => session.close())
-    const telemetry = await session.startTelemetry()
-    const lost: string[] = []
-    telemetry.subscribe(({ event_type: type }) => {
-      if (/NodeLost|TaskMoved|StaleResult|TaskAttempt/.test(type)) lost.push(type)
-    })
-    const begun = join(server.folder, 'begun')
-    const tasks = createTasks(byRun(600, 30_000), begun)
-    await session.submitTasks(tasks)
-    for (let cuts = 0; cuts < byRun(3, 5); cuts++) {
-      const [host] = hosts
-      if (host !== undefined) network.cut(host.index)
-      await wait(byRun(2500, 5000))
-      if (host !== undefined) network.mend(host.index)
-      await wait(byRun(1500, 55_000))
-    }
-    await session.waitTasks(tasks)
-    expect(tasks.filter(({ state }) => state !== 'DONE')).toEqual([])
-    expect(lines(begun).toSorted()).toEqual(tasks.map(({ uid }) => uid).toSorted())
-    await telemetry.flush()
-    expect(lost).toEqual([])
-  })
+  needs(...networkNeeds)(
+    'row 100: a link that fails again and again loses nothing',
+    async () => {
+      const cluster = await ChaosCluster.start(2)
+      const { server, hosts, network } = cluster
+      const options = { servers: server.url, token, plaintext: true, lossSeconds: byRun(8, 10) }
+      const session = new Session([await ClusterBackend.create(options)])
+      onTestFinished(() => session.close())
+      const telemetry = await session.startTelemetry()
+      const lost: string[] = []
+      telemetry.subscribe(({ event_type: type }) => {
+        if (/NodeLost|TaskMoved|StaleResult|TaskAttempt/.test(type)) lost.push(type)
+      })
+      const begun = join(server.folder, 'begun')
+      const tasks = createTasks(byRun(600, 30_000), begun)
+      await session.submitTasks(tasks)
+      for (let cuts = 0; cuts < byRun(3, 5); cuts++) {
+        const [host] = hosts
+        if (host !== undefined) network.cut(host.index)
+        await wait(byRun(2500, 5000))
+        if (host !== undefined) network.mend(host.index)
+        await wait(byRun(1500, 55_000))
+      }
+      await session.waitTasks(tasks)
+      expect(tasks.filter(({ state }) => state !== 'DONE')).toEqual([])
+      expect(lines(begun).toSorted()).toEqual(tasks.map(({ uid }) => uid).toSorted())
+      await telemetry.flush()
+      expect(lost).toEqual([])
+    },
+    timeoutMs,
+  )
 })

@@ -6,7 +6,7 @@ import { describe, expect, it, onTestFinished } from 'vitest'
 import { startProgram } from '../cli/run-command.ts'
 import { eventually } from '../eventually.ts'
 import { startTestCluster } from './agents.ts'
-import { byRun, chooseSeed, createRandom } from '../long-run.ts'
+import { byRun, chooseSeed, createRandom, hangMs } from '../long-run.ts'
 import { storedNames, storedObjects, watchReads } from './stored-names.ts'
 
 const driver = fileURLToPath(new URL('fixtures/returning-driver.ts', import.meta.url))
@@ -82,6 +82,7 @@ describe('a driver that is killed at seeded moments and started again each time'
       expect(lines(begun).toSorted()).toEqual(uids.toSorted())
       expect(await storedNames(cluster.server.url)).toEqual([])
     },
+    byRun(1, 5) * hangMs,
   )
 })
 
