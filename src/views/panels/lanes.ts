@@ -279,7 +279,7 @@ function segmentsIn(
 }
 
 /** One attempt by its row, from `first` on. */
-function segmentAt(state: LanesState, segment: number): SegmentView {
+export function segmentAt(state: LanesState, segment: number): SegmentView {
   const start = valueAt(state.start, segment)
   const outcome = valueAt(state.outcome, segment)
   const isRunning = outcome === running

@@ -1,0 +1,169 @@
+/** Single tasks of a pass over all panels: lists by state, name and node, and one task's story. */
+
+import type { RunPass } from './all-panels.ts'
+import { storyOf, type TaskStory } from './bounds/task-times.ts'
+import { findText, textAt, valueAt } from './columns.ts'
+import { hasEnded, hasStarted, stages } from './lifecycle.ts'
+import { isInterrupted, stagesOf } from './panels/counts.ts'
+import { dependenciesOf } from './panels/graph.ts'
+import { type SegmentView, segmentAt } from './panels/lanes.ts'
+
+export type TaskState =
+  | 'CREATED'
+  | 'SUBMITTED'
+  | 'QUEUED'
+  | 'RUNNING'
+  | 'DONE'
+  | 'FAILED'
+  | 'CANCELED'
+
+export interface TaskView {
+  /** Its number in the pass. */
+  readonly task: number
+  readonly uid: string
+  readonly name: string
+  readonly state: TaskState
+  /** Its session ended before it did, and no later one has had it. */
+  readonly isInterrupted: boolean
+  /** Of its latest attempt; empty before the first. */
+  readonly workerId: string
+  readonly nodeId: string
+  readonly story: TaskStory
+  /** From RUNNING to the end; `null` for a task without both. */
+  readonly seconds: number | null
+  /** Its number among `failures`; 0 if it did not fail. */
+  readonly failureGroup: number
+}
+
+export interface TasksQuery {
+  readonly state?: TaskState
+  readonly name?: string
+  readonly nodeId?: string
+  readonly failureGroup?: number
+  /** How many to show at most. */
+  readonly limit: number
+}
+
+/** A task with all its attempts, and what it waits for. */
+export interface TaskExplanation extends TaskView {
+  readonly attempts: readonly SegmentView[]
+  /** Dependencies that have not ended, by their uids. */
+  readonly waitsFor: readonly string[]
+  /** Tasks that ask for the same, were ready earlier, and wait as well. */
+  readonly ahead: number
+}
+
+/** In the order in which the tasks appeared; `total` counts those beyond `limit`, too. */
+export function findTasks(
+  pass: RunPass,
+  query: TasksQuery,
+): { readonly tasks: readonly TaskView[]; readonly total: number } {
+  const tasks: TaskView[] = []
+  let total = 0
+  for (let task = 0; task < pass.counts.uids.size; task++) {
+    if (!matches(pass, task, query)) continue
+    if (total++ < query.limit) tasks.push(viewOf(pass, task))
+  }
+  return { tasks, total }
+}
+
+/** `null` for a uid that the record does not have. */
+export function explainTask(pass: RunPass, uid: string): TaskExplanation | null {
+  const { counts, states } = pass
+  const task = findText(counts.uids, uid)
+  if (task === -1 || stagesOf(counts, task) === 0) return null
+  const open = dependenciesOf(states.graph, task).filter(
+    (dependency) => !hasEnded(stagesOf(counts, dependency)),
+  )
+  return {
+    ...viewOf(pass, task),
+    attempts: attemptsOf(pass, task),
+    waitsFor: open.map((dependency) => textAt(counts.uids, dependency)),
+    ahead: isWaiting(pass, task) ? countAhead(pass, task) : 0,
+  }
+}
+
+/** Cheap checks first: most tasks match nothing. */
+function matches(pass: RunPass, task: number, query: TasksQuery): boolean {
+  const { counts, states } = pass
+  const { state, name, nodeId, failureGroup } = query
+  const passed = stagesOf(counts, task)
+  if (passed === 0 || (state !== undefined && stateOf(passed) !== state)) return false
+  const group = valueAt(states.failures.groupOfTask, task)
+  if (failureGroup !== undefined && failureGroup !== group) return false
+  if (nodeId !== undefined && locationOf(pass, task).nodeId !== nodeId) return false
+  return name === undefined || nameOf(pass, task) === name
+}
+
+function viewOf(pass: RunPass, task: number): TaskView {
+  const { counts, states } = pass
+  const passed = stagesOf(counts, task)
+  const story = storyOf(states.bounds.times, task, passed)
+  const { started, ended } = story
+  return {
+    task,
+    uid: textAt(counts.uids, task),
+    name: nameOf(pass, task),
+    state: stateOf(passed),
+    isInterrupted: isInterrupted(counts, task) && !hasEnded(passed),
+    ...locationOf(pass, task),
+    story,
+    seconds: started === null || ended === null ? null : ended - started,
+    failureGroup: valueAt(states.failures.groupOfTask, task),
+  }
+}
+
+const nameOf = ({ states: { names } }: RunPass, task: number): string =>
+  textAt(names.names, valueAt(names.nameOfTask, task))
+
+function stateOf(passed: number): TaskState {
+  if ((passed & stages.completed) !== 0) return 'DONE'
+  if ((passed & stages.failed) !== 0) return 'FAILED'
+  if ((passed & stages.canceled) !== 0) return 'CANCELED'
+  if (hasStarted(passed)) return 'RUNNING'
+  if ((passed & stages.queued) !== 0) return 'QUEUED'
+  return (passed & stages.submitted) === 0 ? 'CREATED' : 'SUBMITTED'
+}
+
+/** Attempts that were dropped, because there were too many, have no location. */
+function locationOf(
+  { states: { lanes } }: RunPass,
+  task: number,
+): Record<'workerId' | 'nodeId', string> {
+  const segment = valueAt(lanes.latestOfTask, task) - 1
+  if (segment < lanes.first) return { workerId: '', nodeId: '' }
+  const lane = valueAt(lanes.lane, segment)
+  const node = JSON.parse(textAt(lanes.nodes, valueAt(lanes.nodeOfLane, lane))) as string[]
+  return { workerId: textAt(lanes.lanes, lane), nodeId: node[1] ?? '' }
+}
+
+function attemptsOf({ states: { lanes } }: RunPass, task: number): SegmentView[] {
+  const attempts: SegmentView[] = []
+  for (let segment = lanes.first; segment < lanes.size; segment++) {
+    if (valueAt(lanes.task, segment) === task) attempts.push(segmentAt(lanes, segment))
+  }
+  return attempts
+}
+
+function isWaiting({ counts }: RunPass, task: number): boolean {
+  const passed = stagesOf(counts, task)
+  const isReady = (passed & stages.submitted) !== 0 && !isInterrupted(counts, task)
+  return isReady && !hasStarted(passed) && !hasEnded(passed)
+}
+
+function countAhead(pass: RunPass, task: number): number {
+  const { counts, states } = pass
+  const { times, requestOfTask } = states.bounds
+  const readyAt = (one: number): number =>
+    storyOf(times, one, stagesOf(counts, one)).ready ?? Infinity
+  const request = valueAt(requestOfTask, task)
+  const own = readyAt(task)
+  let ahead = 0
+  for (let other = 0; other < counts.uids.size; other++) {
+    if (other === task || !isWaiting(pass, other)) continue
+    if (valueAt(requestOfTask, other) !== request) continue
+    const ready = readyAt(other)
+    if (ready < own || (ready === own && other < task)) ahead++
+  }
+  return ahead
+}

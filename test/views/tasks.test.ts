@@ -1,0 +1,72 @@
+import { describe, expect, it } from 'vitest'
+import { explainTask, findTasks } from '../../src/views/tasks.ts'
+import { eventsOf, passOver } from './synthetic-run.ts'
+import { viewEvent } from './view-event.ts'
+
+const gpu = { cores: 1, gpus: 1, memoryMb: 0, ranks: 1 }
+const tasks = [
+  { uid: 'a', start: 1, end: 4, worker: 'n1/local/w1' },
+  { uid: 'b', start: 1, end: 3, worker: 'n2/local/w1', endType: 'TaskFailed' as const },
+  { uid: 'c', name: 'reduce', ready: 4, start: 5, dependencies: ['a'] },
+  { uid: 'd', name: 'plot', dependencies: ['a', 'c'] },
+  { uid: 'e', resources: gpu },
+  { uid: 'f', resources: gpu },
+  { uid: 'g' },
+]
+const pass = passOver(eventsOf({ nodes: [], tasks, end: 9 }))
+
+describe('tasks of a record', () => {
+  it('tasks: found by state, name and node, with their number beyond the limit', () => {
+    const uids = (query: object) =>
+      findTasks(pass, { limit: 10, ...query }).tasks.map(({ uid }) => uid)
+    expect(uids({})).toEqual(['a', 'b', 'c', 'd', 'e', 'f', 'g'])
+    expect(uids({ state: 'DONE' })).toEqual(['a'])
+    expect(uids({ state: 'QUEUED' })).toEqual(['e', 'f', 'g'])
+    expect(uids({ name: 'reduce' })).toEqual(['c'])
+    expect(uids({ nodeId: 'n2' })).toEqual(['b'])
+    expect(uids({ failureGroup: 1 })).toEqual(['b'])
+    expect(findTasks(pass, { limit: 2 })).toMatchObject({
+      total: 7,
+      tasks: [{ task: 0 }, { task: 1 }],
+    })
+  })
+
+  it('explain: the waits of a task that ran, and its attempts', () => {
+    expect(explainTask(pass, 'c')).toEqual({
+      task: 2,
+      uid: 'c',
+      name: 'reduce',
+      state: 'RUNNING',
+      isInterrupted: false,
+      workerId: 'n1/local/w1',
+      nodeId: 'n1',
+      story: { created: 0, ready: 4, submitted: 4, queued: 4, started: 5, ended: null },
+      seconds: null,
+      failureGroup: 0,
+      attempts: [{ lane: 0, task: 2, start: 5, end: 9, outcome: 'running' }],
+      waitsFor: [],
+      ahead: 0,
+    })
+    expect(explainTask(pass, 'a')).toMatchObject({ state: 'DONE', seconds: 3, nodeId: 'n1' })
+  })
+
+  it('explain: a task that waits says for which tasks, or behind how many', () => {
+    expect(explainTask(pass, 'd')).toMatchObject({ state: 'CREATED', waitsFor: ['c'], ahead: 0 })
+    expect(explainTask(pass, 'e')).toMatchObject({ state: 'QUEUED', ahead: 0 })
+    expect(explainTask(pass, 'f')).toMatchObject({ state: 'QUEUED', ahead: 1, waitsFor: [] })
+    expect(explainTask(pass, 'nobody')).toBeNull()
+  })
+
+  it('explain: a task whose session ended before it was interrupted', () => {
+    const resumed = viewEvent('SessionStarted', null, {
+      event_time: 20,
+      attributes: { resumed_from: 'x' },
+    })
+    const later = passOver([...eventsOf({ nodes: [], tasks, end: 9 }), resumed])
+    expect(explainTask(later, 'c')).toMatchObject({
+      isInterrupted: true,
+      attempts: [{ end: 9, outcome: 'lost' }],
+    })
+    expect(explainTask(later, 'b')).toMatchObject({ state: 'FAILED', isInterrupted: false })
+  })
+})
