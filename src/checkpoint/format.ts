@@ -120,9 +120,10 @@ export function parseLine(text: string): ParsedLine {
   if (typeof section !== 'string') return { kind: 'invalid', reason: 'no `section`' }
   const required = sections.get(section)
   if (required === undefined) return { kind: 'unknown', section }
-  if (!hasFields(value, required)) return { kind: 'invalid', reason: toReason(value, required) }
+  const isValid = section === 'event' ? isEvent(value) : hasFields(value, required)
+  if (!isValid) return { kind: 'invalid', reason: toReason(value, required) }
   if (section === 'event') fillIds(value)
-  return { kind: 'line', line: value }
+  return { kind: 'line', line: value as Fields & CheckpointLine }
 }
 
 const isObject = (value: unknown): value is Fields =>
@@ -172,6 +173,18 @@ const sections = new Map<string, Required>([
   ],
 ])
 
+/** The same as the table says, spelled out: five of six lines are events. */
+const isEvent = (value: Fields): boolean =>
+  typeof value['event_id'] === 'string' &&
+  typeof value['event_type'] === 'string' &&
+  Number.isFinite(value['event_time']) &&
+  Number.isFinite(value['emit_time']) &&
+  typeof value['session_id'] === 'string' &&
+  typeof value['backend'] === 'string' &&
+  isTextOrNull(value['task_id']) &&
+  isTextOrNull(value['node_id']) &&
+  isObject(value['attributes'])
+
 /** The specification allows events outside of tasks and sessions to have no ids. */
 function fillIds(event: Fields): void {
   if (typeof event['trace_id'] !== 'string') event['trace_id'] = ''
@@ -179,7 +192,7 @@ function fillIds(event: Fields): void {
   if (typeof event['name'] !== 'string') event['name'] = event['event_type']
 }
 
-function hasFields(value: Fields, required: Required): value is Fields & CheckpointLine {
+function hasFields(value: Fields, required: Required): boolean {
   return required.every(([field, check]) => check(value[field]))
 }
 

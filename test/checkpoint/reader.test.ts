@@ -40,6 +40,29 @@ describe('row 55: any content of a file', () => {
     }
   })
 
+  it('row 55: an event without one of its fields, or with a wrong one, is a bad line', async () => {
+    const event = JSON.parse(taskCreated('t')) as Record<string, unknown>
+    const numbers = ['event_time', 'emit_time']
+    const texts = ['event_id', 'event_type', 'session_id', 'backend', 'task_id', 'node_id']
+    for (const field of [...numbers, ...texts, 'attributes']) {
+      const { [field]: _, ...without } = event
+      for (const [line, what] of [
+        [without, 'without'],
+        [{ ...event, [field]: numbers.includes(field) ? '1' : 1 }, 'with a wrong'],
+        [{ ...event, [field]: [] }, 'with a wrong'],
+      ] as const) {
+        const bad: string[] = []
+        const path = join(tempFolder(), 'a.jsonl')
+        writeFileSync(path, `${JSON.stringify(line)}\n${taskCreated('t')}`)
+        const onBadLine = ({ reason }: { readonly reason: string }) => bad.push(reason)
+        let good = 0
+        for await (const batch of readBatches(path, { onBadLine })) good += batch.length
+        expect(good).toBe(1)
+        expect(bad).toEqual([`event line ${what} \`${field}\``])
+      }
+    }
+  })
+
   it('row 55: bad lines are counted with number and offset, the others are read', async () => {
     const event = JSON.parse(taskCreated('t'))
     const { event_time: _, ...timeless } = event
