@@ -45,6 +45,7 @@ export {
   NodeDrained,
   NodeJoined,
   NodeLost,
+  AllocationEnding,
   ResultReused,
   StaleResult,
   SubscriberError,

@@ -158,6 +158,10 @@ export const NodeLost = typed<{ tasks: readonly string[] }>()(
 )
 export type NodeLost = InstanceType<typeof NodeLost>
 
+/** The nodes of a backend are taken away soon; at its last time nothing begins any more. */
+export const AllocationEnding = defineEvent('tutti.AllocationEnding', { seconds_left: 'float' })
+export type AllocationEnding = InstanceType<typeof AllocationEnding>
+
 /**
  * Tasks that were sent to a lost node and not reported as begun run on another one; `count` of
  * them may have begun there in the last moments, without a report.

@@ -1,13 +1,15 @@
 /** Runs tasks on the nodes of an allocation of a supercomputer. */
 
-import type {
-  Backend,
-  BackendListener,
-  ConnectedSession,
-  Connection,
-  Refusal,
-  SampledNode,
+import {
+  type Backend,
+  type BackendListener,
+  type ConnectedSession,
+  type Connection,
+  type Refusal,
+  type SampledNode,
+  toEventNotice,
 } from '../backends/backend.ts'
+import { AllocationEnding } from '../events/library-events.ts'
 import { type Clock, clockMethods, systemClock } from '../foundation/clock.ts'
 import { StateError, ValueError } from '../foundation/errors.ts'
 import { type Log, processLog } from '../foundation/log.ts'
@@ -22,6 +24,7 @@ import {
 import type { TaskSpec } from '../tasks/spec.ts'
 import { type AgentCluster, startAgentCluster } from './agent-cluster.ts'
 import type { Allocation } from './allocation.ts'
+import { AllocationWatch } from './allocation-watch.ts'
 import { HostListAllocation, sshCommand } from './host-list-allocation.ts'
 import { SlurmAllocation } from './slurm/slurm-allocation.ts'
 import { SlurmCommands } from './slurm/slurm-commands.ts'
@@ -59,6 +62,10 @@ interface ResolvedOptions {
 export class HpcBackend implements Backend {
   readonly name: string
   readonly #cluster: AgentCluster
+  readonly #watch: AllocationWatch
+  readonly #connections = new Map<BackendListener, Connection>()
+  /** Why nothing may begin any more; `null` while it may. */
+  #ending: string | null = null
   #closing: Promise<void> | null = null
 
   /** Resolves when an agent runs on every node. */
@@ -67,13 +74,29 @@ export class HpcBackend implements Backend {
     const { name, clock, log } = resolved
     const allocation = await openAllocation(resolved)
     expectEnoughTime(allocation, resolved.graceSeconds)
-    return new HpcBackend(name, await startAgentCluster({ name, allocation, clock, log }))
+    const cluster = await startAgentCluster({ name, allocation, clock, log })
+    return new HpcBackend(resolved, cluster, allocation)
   }
 
   /** Use `HpcBackend.create`. */
-  private constructor(name: string, cluster: AgentCluster) {
+  private constructor(
+    { name, graceSeconds, clock, log }: ResolvedOptions,
+    cluster: AgentCluster,
+    allocation: Allocation,
+  ) {
     this.name = name
     this.#cluster = cluster
+    this.#watch = new AllocationWatch({
+      allocation,
+      graceSeconds,
+      clock,
+      log,
+      onEnding: (seconds_left) => {
+        const notice = toEventNotice(AllocationEnding, { seconds_left })
+        for (const listener of this.#connections.keys()) listener.notice(notice)
+      },
+      onEnd: (reason) => this.#end(reason),
+    })
   }
 
   get nodes(): readonly SampledNode[] {
@@ -81,21 +104,44 @@ export class HpcBackend implements Backend {
   }
 
   refuse(spec: TaskSpec): Refusal | null {
+    if (this.#ending !== null) return { field: 'backend', message: this.#ending }
     return this.#cluster.backend.refuse(spec)
   }
 
   connect(listener: BackendListener, session: ConnectedSession): Connection {
-    return this.#cluster.backend.connect(listener, session)
+    const connection = this.#cluster.backend.connect(listener, session)
+    this.#connections.set(listener, connection)
+    return {
+      submit: (jobs) => {
+        const reason = this.#ending
+        if (reason === null) return connection.submit(jobs)
+        for (const job of jobs) listener.report(job, { kind: 'cancel', reason })
+      },
+      cancel: (job, reason) => connection.cancel(job, reason),
+      recorded: (jobs) => connection.recorded?.(jobs),
+      release: async (reason) => {
+        await connection.release(reason)
+        this.#connections.delete(listener)
+      },
+    }
   }
 
   /** Ends the agents. The allocation stays: it ends with the script. */
   close(): Promise<void> {
+    this.#watch.close()
     this.#closing ??= this.#cluster.close()
     return this.#closing
   }
 
   [Symbol.asyncDispose](): Promise<void> {
     return this.close()
+  }
+
+  /** What runs is canceled while its nodes are still there, and sessions stay open. */
+  #end(reason: string): void {
+    if (this.#ending !== null || this.#closing !== null) return
+    this.#ending = reason
+    for (const connection of this.#connections.values()) void connection.release(reason)
   }
 }
 

@@ -21,6 +21,8 @@ async function holdNodes({ run }: TestSlurm, ...options: string[]): Promise<stri
 
 export interface Launched {
   readonly slurm: () => Promise<TestSlurm>
+  /** The job, once it is there. */
+  readonly jobId: () => Promise<string>
   /** For temporary files, here and on the nodes; holds `launch.json`. */
   readonly folder: string
   /** The variables of a script with four nodes, which this process has from then on. */
@@ -30,32 +32,36 @@ export interface Launched {
 }
 
 /** One cluster and one job for all tests of a file. */
-export function launchedOnSlurm(): Launched {
+export function launchedOnSlurm(...options: readonly string[]): Launched {
   const slurm = sharedSlurm()
   const folder = mkdtempSync(join(tmpdir(), 'tutti-launched-'))
   let holding: Promise<string> | null = null
+  const jobId = async (): Promise<string> => {
+    const cluster = await slurm()
+    holding ??= holdNodes(cluster, '-N4', '--exclusive', '--mem=0', '--gres=gpu:2', ...options)
+    return holding
+  }
   afterAll(() => {
     rmSync(folder, { recursive: true, force: true })
     vi.unstubAllEnvs()
   })
   const enter = async (): Promise<void> => {
     const cluster = await slurm()
-    holding ??= holdNodes(cluster, '-N4', '--exclusive', '--mem=0', '--gres=gpu:2')
-    const jobId = await holding
     const file = join(folder, 'launch.json')
-    writeFileSync(file, JSON.stringify({ method: 'slurm', jobId }))
+    writeFileSync(file, JSON.stringify({ method: 'slurm', jobId: await jobId() }))
     vi.stubEnv('TUTTI_LAUNCH', file)
     vi.stubEnv('SLURM_CONF', cluster.conf)
     vi.stubEnv('TMPDIR', folder)
   }
   return {
     slurm,
+    jobId,
     folder,
     enter,
-    async create(options = {}) {
+    async create(given = {}) {
       await enter()
       setStartMethod('slurm')
-      return HpcBackend.create(options)
+      return HpcBackend.create(given)
     },
   }
 }

@@ -1,0 +1,109 @@
+/** The agents of an allocation's nodes: started together, and each again when it has died. */
+
+import { type Clock, sleep } from '../foundation/clock.ts'
+import { BackendError } from '../foundation/errors.ts'
+import type { Log } from '../foundation/log.ts'
+import type { AllocatedNode, Allocation, NodeCommand } from './allocation.ts'
+import type { RemoteProcess } from './remote-process.ts'
+
+export interface NodeAgentsOptions {
+  readonly allocation: Allocation
+  readonly command: NodeCommand
+  /** The names of nodes whose agents are there. */
+  readonly present: () => ReadonlySet<string>
+  readonly clock: Clock
+  readonly log: Log
+}
+
+/** How long the agents may take to start: thousands of nodes read their modules at once. */
+const startMs = 300_000
+const pollMs = 20
+const watchMs = 500
+/** Of one node; after that the node is not used any more. */
+const mostRestarts = 3
+
+interface Restarted {
+  count: number
+  /** Of the latest start. */
+  process: RemoteProcess
+  isUnderWay: boolean
+}
+
+export class NodeAgents {
+  readonly #options: NodeAgentsOptions
+  readonly #first: readonly RemoteProcess[]
+  readonly #restarted = new Map<string, Restarted>()
+  #isWatching = true
+  #cancelWatch: () => void = () => {}
+  #closing: Promise<void> | null = null
+
+  /** Starts them. */
+  constructor(options: NodeAgentsOptions) {
+    const { allocation, command } = options
+    this.#options = options
+    this.#first = allocation.start(allocation.nodes, command)
+  }
+
+  /** Resolves when all are there, and watches them from then on. */
+  async ready(): Promise<void> {
+    const { allocation, clock } = this.#options
+    let hasEnded = false
+    for (const one of this.#first) void one.ended.then(() => (hasEnded = true))
+    const untilMs = clock.monotonicMs() + startMs
+    for (;;) {
+      const missing = this.#missing().map(({ name }) => name)
+      if (missing.length === 0) break
+      if (hasEnded || clock.monotonicMs() > untilMs) {
+        const output = this.#first.map((one) => one.output).join('\n')
+        const why = `no agent on ${missing.join(', ')} of ${allocation.label}: ${output.trim()}`
+        throw new BackendError(why, { code: 'AgentStartError' })
+      }
+      await sleep(clock, pollMs)
+    }
+    this.#watch()
+  }
+
+  /** None is started again. */
+  stopWatching(): void {
+    this.#isWatching = false
+    this.#cancelWatch()
+  }
+
+  /** Ends all. Idempotent, same promise. */
+  close(): Promise<void> {
+    this.stopWatching()
+    this.#closing ??= this.#closeOnce()
+    return this.#closing
+  }
+
+  async #closeOnce(): Promise<void> {
+    const restarted = [...this.#restarted.values()].map(({ process }) => process)
+    await Promise.all([...this.#first, ...restarted].map((one) => one.close()))
+  }
+
+  #missing(): AllocatedNode[] {
+    const present = this.#options.present()
+    return this.#options.allocation.nodes.filter(({ name }) => !present.has(name))
+  }
+
+  #watch(): void {
+    if (!this.#isWatching) return
+    for (const node of this.#missing()) this.#startAgain(node)
+    const { clock } = this.#options
+    this.#cancelWatch = clock.after(watchMs, () => this.#watch(), { background: true })
+  }
+
+  /** A node that is lost does not answer: its start waits there, and nobody for it. */
+  #startAgain(node: AllocatedNode): void {
+    const { allocation, command, log } = this.#options
+    const before = this.#restarted.get(node.name)
+    if (before?.isUnderWay === true || (before?.count ?? 0) >= mostRestarts) return
+    const [process] = allocation.start([node], command)
+    if (process === undefined) return
+    const restarted = { count: (before?.count ?? 0) + 1, process, isUnderWay: true }
+    this.#restarted.set(node.name, restarted)
+    void process.ended.then(() => (restarted.isUnderWay = false))
+    const text = `the agent of node ${node.name} is started again (${restarted.count})`
+    log.warn('AgentRestarted', `${text}, ${mostRestarts} times at most`)
+  }
+}
