@@ -19,6 +19,7 @@ import { sleep } from '../foundation/clock.ts'
 import { expectString } from '../foundation/options.ts'
 import { messageOf } from '../foundation/errors.ts'
 import { isEntryModule } from '../tasks/define-task.ts'
+import { isDefaultRequest } from '../tasks/resources.ts'
 import type { TaskSpec } from '../tasks/spec.ts'
 import { type Broker, NoResponderError } from './broker/broker.ts'
 import { connectToNats } from './broker/nats.ts'
@@ -180,6 +181,8 @@ export class ClusterBackend implements Backend {
   }
 
   #refuseResources({ resources }: TaskSpec): Refusal | null {
+    // Every node has a core. Most tasks ask for nothing else, and are not compared with all nodes.
+    if (isDefaultRequest(resources)) return null
     if (resources.ranks > 1) {
       return { field: 'resources.ranks', message: 'this backend runs no MPI ranks' }
     }

@@ -4,6 +4,7 @@ import { join } from 'node:path'
 import { jetstreamManager } from '@nats-io/jetstream'
 import { connect, type NatsConnection } from '@nats-io/transport-node'
 import { describe, expect, it, onTestFinished } from 'vitest'
+import { packCompletions } from '../../src/cluster/wire/completions.ts'
 import {
   deriveKeys,
   type Key,
@@ -99,7 +100,14 @@ describe('a stranger at the broker', () => {
     const jobs = {
       kind: 'jobs',
       definitions: [{ ...definition, name: 'work' }],
-      functions: [['forged', 1, 0, [begun, 'forged', 0]]],
+      functions: {
+        indexes: [1],
+        uids: ['forged'],
+        attempts: [1],
+        definitions: [0],
+        args: [[begun, 'forged', 0]],
+        options: null,
+      },
       others: [],
     }
     const cancel = { kind: 'cancel', jobs: [['slow', 1]], reason: 'forged' }
@@ -111,7 +119,17 @@ describe('a stranger at the broker', () => {
       kind: 'ends',
       agent: 'first',
       ahead: 1,
-      completions: [['slow', 1, 0, 1, 'first/1', 'forged']],
+      completions: packCompletions([
+        {
+          index: 0,
+          uid: 'slow',
+          attempt: 1,
+          beganMs: 0,
+          atMs: 1,
+          workerId: 'first/1',
+          value: 'forged',
+        },
+      ]),
       ends: [],
     }
     client.publish(ends, seal(keys.toDriver, ends, { ...noHeader, number: 1 }, end))

@@ -5,8 +5,9 @@ import { connect } from '@nats-io/transport-node'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { startAgent, type StartAgentOptions } from '../../src/cluster/agent/agent-options.ts'
 import { connectToNats } from '../../src/cluster/broker/nats.ts'
+import { unpackCompletions, type WireCompletion } from '../../src/cluster/wire/completions.ts'
 import { deriveKeys, noHeader, open, seal } from '../../src/cluster/wire/envelope.ts'
-import type { EndsMessage, WireCompletion } from '../../src/cluster/wire/messages.ts'
+import type { EndsMessage } from '../../src/cluster/wire/messages.ts'
 import { announcementSubject, sessionSubjects } from '../../src/cluster/wire/subjects.ts'
 import { processLog } from '../../src/foundation/log.ts'
 import { type Clock, sleep, systemClock } from '../../src/foundation/clock.ts'
@@ -92,7 +93,7 @@ async function readCompletions(url: string, sessionId: string): Promise<readonly
   const key = deriveKeys(token, sessionId).toDriver
   const { messages } = await broker.store.read(stream, allEnds, null)
   return messages.flatMap(({ subject, data }) => {
-    return (open(key, subject, data).payload as EndsMessage).completions
+    return unpackCompletions((open(key, subject, data).payload as EndsMessage).completions)
   })
 }
 
@@ -122,8 +123,8 @@ describe('the duration of an attempt', () => {
     await session.waitTasks(tasks)
     await eventually(() => expect(durations.size).toBe(3))
     const told = await readCompletions(cluster.server.url, session.id)
-    expect(told.map(([uid]) => uid).toSorted()).toEqual([...durations.keys()].toSorted())
-    for (const [uid, , beganMs, atMs] of told) {
+    expect(told.map(({ uid }) => uid).toSorted()).toEqual([...durations.keys()].toSorted())
+    for (const { uid, beganMs, atMs } of told) {
       expect(durations.get(uid)).toBeCloseTo((atMs - beganMs) / 1000, 6)
     }
   })

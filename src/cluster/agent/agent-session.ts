@@ -16,7 +16,7 @@ import { messageOf } from '../../foundation/errors.ts'
 import type { TaskSpec } from '../../tasks/spec.ts'
 import type { Broker } from '../broker/broker.ts'
 import { type Keys, newEpoch } from '../wire/envelope.ts'
-import { payloadLimit, toFunctionSpec } from '../wire/job-batches.ts'
+import { payloadLimit, unpackFunctions } from '../wire/job-batches.ts'
 import {
   silenceMs,
   type Attach,
@@ -24,13 +24,14 @@ import {
   type HeldJob,
   type JobReference,
   type Offer,
+  type SentJob,
   type WireJob,
 } from '../wire/messages.ts'
 import { type SessionSubjects, sessionSubjects } from '../wire/subjects.ts'
 import { ArrivingSpecs } from './arriving-specs.ts'
 import { DriverLink } from './driver-link.ts'
 import { EndsOutbox } from './ends-outbox.ts'
-import { HeldAttempt } from './held-attempt.ts'
+import { HeldAttempt, HeldAttempts } from './held-attempt.ts'
 import { SessionModules } from './session-modules.ts'
 import { SessionReports } from './session-reports.ts'
 import { SessionStore } from './session-store.ts'
@@ -66,9 +67,7 @@ export class AgentSession implements BackendListener {
   readonly outbox: EndsOutbox
   readonly #options: AgentSessionOptions
   readonly #connection: Connection
-  readonly #held = new Map<string, HeldAttempt>()
-  /** Ends that are not recorded by the driver yet: uid to attempt. */
-  readonly #ended = new Map<string, number>()
+  readonly #held: HeldAttempts
   readonly #waiting = new JobQueue<HeldAttempt>()
   readonly #store: SessionStore
   readonly #folder: SessionFolder
@@ -89,6 +88,7 @@ export class AgentSession implements BackendListener {
     this.id = attach.sessionId
     this.endsEpoch = newEpoch(clock)
     this.subjects = sessionSubjects(this.id)
+    this.#held = new HeldAttempts(clock, () => this.#driver.hasWaiting)
     this.#folder = new SessionFolder(join(options.workDir, this.subjects.stream))
     this.#store = new SessionStore({
       broker,
@@ -117,7 +117,7 @@ export class AgentSession implements BackendListener {
     })
     this.#reports = new SessionReports({
       clock,
-      isHeld: (held) => this.#held.get(held.uid) === held,
+      isHeld: (held) => this.#held.has(held),
       head: () => ({ offer: options.offer(this), endMessages: this.outbox.messages }),
       limitBytes: () => payloadLimit(broker.maxPayload),
       send: (payload) => this.#driver.send(payload),
@@ -152,6 +152,15 @@ export class AgentSession implements BackendListener {
     return this.#driver.epoch
   }
 
+  /** Ends per second while it has work; `null` before the first. */
+  get rate(): number | null {
+    return this.#held.rate
+  }
+
+  get aheadFactor(): number {
+    return this.#held.aheadFactor
+  }
+
   get runningCores(): number {
     return this.#runningCores
   }
@@ -161,7 +170,7 @@ export class AgentSession implements BackendListener {
   }
 
   get heldJobs(): readonly HeldJob[] {
-    return Array.from(this.#held.values(), (held) => held.toHeldJob())
+    return this.#held.toArray().map((held) => held.toHeldJob())
   }
 
   /** A driver attaches again: a later start of it, or one that had lost this agent. */
@@ -209,12 +218,12 @@ export class AgentSession implements BackendListener {
   /** Hands back what was not begun, and takes nothing more. */
   drain(): void {
     this.#isDraining = true
-    this.#giveBack(this.#allWaiting)
+    this.#giveBack(this.#held.waiting)
   }
 
   report(job: Job, report: TaskReport): void {
     if (!(job instanceof HeldAttempt)) return
-    const isHeld = this.#held.get(job.uid) === job
+    const isHeld = this.#held.has(job)
     if (!isHeld && report.kind !== 'start') this.#leaveCores(job)
     if (!isHeld) return
     const atMs = report.at?.monotonicMs ?? this.#options.clock.monotonicMs()
@@ -243,8 +252,7 @@ export class AgentSession implements BackendListener {
   }
 
   async #endOnce(reason: string, isAbandoned: boolean): Promise<void> {
-    for (const held of this.#held.values()) {
-      if (!held.isWaiting) continue
+    for (const held of this.#held.waiting) {
       this.#unqueue(held)
       this.#end(held, { kind: 'cancel', reason }, this.#options.clock.monotonicMs())
     }
@@ -270,11 +278,10 @@ export class AgentSession implements BackendListener {
     else if (message.kind === 'recall') {
       this.#giveBack(message.jobs.map(([uid]) => this.#held.get(uid)))
     } else if (message.kind === 'recorded') {
-      for (const uid of this.outbox.recorded(message.through)) this.#ended.delete(uid)
+      for (const uid of this.outbox.recorded(message.through)) this.#held.recorded(uid)
     } else {
-      for (const one of message.functions) {
-        this.#hold(one[0], one[1], toFunctionSpec(one, message.definitions))
-      }
+      const { functions, definitions } = message
+      unpackFunctions(functions, definitions, (job, spec) => this.#hold(job, spec))
       for (const one of message.others) void this.#holdOther(one)
       this.#options.onChange()
     }
@@ -282,37 +289,37 @@ export class AgentSession implements BackendListener {
 
   async #holdOther(job: WireJob): Promise<void> {
     const { uid, attempt, spec, specObject } = job
-    if (spec !== null) return this.#hold(uid, attempt, spec)
+    if (spec !== null) return this.#hold(job, spec)
     if (specObject === null) return
     try {
       const loaded = await this.#arriving.load(job, specObject)
-      this.#hold(uid, attempt, loaded.spec)
+      this.#hold(job, loaded.spec)
       if (loaded.cancelReason !== null) this.#cancel([[uid, attempt]], loaded.cancelReason)
     } catch (error) {
-      this.#reports.addReturned(uid, attempt)
+      this.#reports.addReturned(job)
       this.#options.onProblem(error)
     }
     this.#options.onChange()
   }
 
-  #hold(uid: string, attempt: number, spec: TaskSpec): void {
+  #hold(job: SentJob, spec: TaskSpec): void {
     // It may have been submitted before, by this driver or by an earlier start of it.
-    const older = this.#held.get(uid)
-    if ((older?.attempt ?? 0) >= attempt) return
-    if ((this.#ended.get(uid) ?? 0) >= attempt) return
+    const latest = this.#held.latest(job.uid)
+    if (latest >= job.attempt) return
+    const older = latest === 0 ? undefined : this.#held.get(job.uid)
     if (older !== undefined) this.#replace(older)
-    if (this.#isDraining || this.#endings !== null) return this.#reports.addReturned(uid, attempt)
+    if (this.#isDraining || this.#endings !== null) return this.#reports.addReturned(job)
     const { spec: local, digest } = this.#modules.toLocal(spec)
     const placed = this.#folder.place(local, this.#attach.folder)
-    const held = new HeldAttempt(this.id, uid, attempt, placed, ++this.#sequence)
-    this.#held.set(uid, held)
+    const held = new HeldAttempt(this.id, job, placed, ++this.#sequence)
+    this.#held.add(held)
     if (digest === null) this.#enqueue(held)
     else void this.#enqueueWithBundle(held, digest)
   }
 
   /** The driver took this agent for lost, and has given up an attempt that it may still run. */
   #replace(older: HeldAttempt): void {
-    this.#held.delete(older.uid)
+    this.#held.delete(older)
     if (older.isWaiting) this.#unqueue(older)
     else this.#connection.cancel(older, 'a later attempt has come')
   }
@@ -334,7 +341,7 @@ export class AgentSession implements BackendListener {
 
   async #enqueueWithBundle(held: HeldAttempt, digest: string): Promise<void> {
     const prepared = await this.#modules.prepare(digest)
-    if (this.#held.get(held.uid) !== held || !held.isWaiting) return
+    if (!this.#held.has(held) || !held.isWaiting) return
     if (prepared === 'ready') this.#enqueue(held)
     else if (prepared === 'lost') {
       this.#reports.addLostBundle(digest)
@@ -361,10 +368,8 @@ export class AgentSession implements BackendListener {
   }
 
   #end(held: HeldAttempt, report: Exclude<TaskReport, { kind: 'start' }>, atMs: number): void {
-    const { uid, attempt } = held
-    this.#held.delete(uid)
-    this.#ended.set(uid, attempt)
-    this.outbox.add(held, report, atMs)
+    this.#held.end(held)
+    this.outbox.add(held, report, atMs, this.#held.size === 0)
     this.#leaveCores(held)
   }
 
@@ -372,7 +377,7 @@ export class AgentSession implements BackendListener {
   #returnExcess(): boolean {
     const excess = this.#waiting.length - 2 * this.#options.offer(this).ahead - 8
     if (excess <= 0) return false
-    this.#giveBack(this.#allWaiting.slice(-excess))
+    this.#giveBack(this.#held.waiting.slice(-excess))
     return true
   }
 
@@ -380,17 +385,13 @@ export class AgentSession implements BackendListener {
     for (const held of jobs) {
       if (held?.isWaiting !== true) continue
       this.#unqueue(held)
-      this.#held.delete(held.uid)
-      this.#reports.addReturned(held.uid, held.attempt)
+      this.#held.delete(held)
+      this.#reports.addReturned(held)
     }
   }
 
   #unqueue(held: HeldAttempt): void {
     if (held.isQueued) this.#waiting.remove(held)
     held.isQueued = false
-  }
-
-  get #allWaiting(): HeldAttempt[] {
-    return [...this.#held.values()].filter(({ isWaiting }) => isWaiting)
   }
 }

@@ -303,24 +303,26 @@ export class Agent {
     const share = Math.ceil(cores / shares)
     // By the rate of the node: a session that has few ends would get ever fewer jobs.
     const rate = this.#rate()
+    const seconds = aheadSeconds * session.aheadFactor
     const ahead =
-      rate === null ? 2 * cores : Math.min(mostAhead, Math.max(1, Math.ceil(rate * aheadSeconds)))
+      rate === null ? 2 * cores : Math.min(mostAhead, Math.max(1, Math.ceil(rate * seconds)))
     // What others use is not offered, so that a driver prefers a node where it can begin at once.
     const free = Math.max(0, cores - this.#runningCores())
     const offered = shares === 1 ? cores : Math.min(share, session.runningCores + free)
     return { cores: offered, gpus, memoryMb, ahead: Math.ceil(ahead / shares) }
   }
 
-  /** Ends per second of all sessions; `null` before the first measurement. */
+  /** Ends per second that the node can have, of all sessions; `null` before the first end. */
   #rate(): number | null {
-    const all = Array.from(this.#sessions.values(), ({ outbox }) => outbox.rate)
-    const rates = all.filter((rate) => rate !== null)
-    return rates.length === 0 ? null : rates.reduce((sum, rate) => sum + rate, 0)
+    let sum: number | null = null
+    for (const { rate } of this.#sessions.values()) if (rate !== null) sum = (sum ?? 0) + rate
+    return sum
   }
 
   #runningCores(): number {
-    const cores = Array.from(this.#sessions.values(), ({ runningCores }) => runningCores)
-    return cores.reduce((sum, one) => sum + one, 0)
+    let sum = 0
+    for (const { runningCores } of this.#sessions.values()) sum += runningCores
+    return sum
   }
 
   #activeSessions(): number {

@@ -14,11 +14,11 @@ import {
   isCompletion,
   toEnd,
   toWireEnd,
-  uidOf,
 } from '../wire/ends.ts'
 import { type Key, sealBytes } from '../wire/envelope.ts'
 import { payloadLimit } from '../wire/job-batches.ts'
-import type { EndsMessage, WireCompletion, WireEnd } from '../wire/messages.ts'
+import { packCompletions, type WireCompletion } from '../wire/completions.ts'
+import type { EndsMessage, WireEnd } from '../wire/messages.ts'
 
 export interface EndsOutboxOptions {
   readonly agent: string
@@ -54,14 +54,14 @@ interface Message {
 const busyPerSecond = 2000
 const busyBatchMs = 2
 /** With many agents each of them has few ends: then they wait longer to share a message. */
-const batchMsPerAgent = 0.15
+const batchMsPerAgent = 0.4
+const longestBatchMs = 25
 const appendMs = 5000
 const retryMs = 500
 /** Without progress for this long it is asked whether the stream is gone. */
 const goneMs = 1000
 /** How long the rate of ends is averaged over. */
 const rateMs = 50
-const staleMs = 1000
 
 export class EndsOutbox {
   readonly #options: EndsOutboxOptions
@@ -85,18 +85,11 @@ export class EndsOutbox {
 
   #rateFromMs: number
   #rateCount = 0
-  #rate: number | null = null
+  #rate = 0
 
   constructor(options: EndsOutboxOptions) {
     this.#options = options
     this.#rateFromMs = options.clock.monotonicMs()
-  }
-
-  /** Ends per second, lately; `null` before the first measurement. */
-  get rate(): number | null {
-    // A burst that is over counts no more.
-    if (this.#options.clock.monotonicMs() - this.#rateFromMs > staleMs) this.#measureRate()
-    return this.#rate
   }
 
   /** Whether the broker refuses to store messages, such as when its disk is full. */
@@ -114,10 +107,14 @@ export class EndsOutbox {
     return [...this.#unstored.keys(), ...this.#stored.map(({ number }) => number)]
   }
 
-  /** The end of an attempt, as the node's backend has reported it. */
-  add(attempt: EndedAttempt, report: EndReport, atMs: number): void {
+  /**
+   * The end of an attempt, as the node's backend has reported it. The last one that the agent holds
+   * is sent at once: nothing is left that could share its message.
+   */
+  add(attempt: EndedAttempt, report: EndReport, atMs: number, isLast: boolean): void {
     this.#updateRate()
     this.#waiting.push(toEnd(attempt, report, atMs, (error) => this.#toRecord(error)))
+    if (isLast) return this.#flush()
     if (this.#isScheduled) return
     const { clock } = this.#options
     const leftMs = this.#batchMs - (clock.monotonicMs() - this.#flushedMs)
@@ -135,12 +132,12 @@ export class EndsOutbox {
   }
 
   get #batchMs(): number {
-    const idleMs = this.#agents * batchMsPerAgent
+    const idleMs = Math.min(longestBatchMs, this.#agents * batchMsPerAgent)
     return this.#isBusy ? Math.max(busyBatchMs, idleMs) : idleMs
   }
 
   get #isBusy(): boolean {
-    return (this.#rate ?? 0) > busyPerSecond
+    return this.#rate > busyPerSecond
   }
 
   /**
@@ -244,7 +241,7 @@ export class EndsOutbox {
     const { key, subject, epoch } = this.#options
     const number = ++this.#sent
     const data = sealBytes(key, subject, { epoch, number, acknowledged: 0 }, payload)
-    const message = { number, data, uids: ends.map(uidOf) }
+    const message = { number, data, uids: ends.map(({ uid }) => uid) }
     this.#unstored.set(number, message)
     void this.#append(message)
   }
@@ -312,9 +309,7 @@ export class EndsOutbox {
 
   #measureRate(): void {
     const nowMs = this.#options.clock.monotonicMs()
-    const passedMs = nowMs - this.#rateFromMs
-    // Without a single end nothing is known about the next tasks.
-    if (this.#rate !== null || this.#rateCount > 0) this.#rate = (this.#rateCount * 1000) / passedMs
+    this.#rate = (this.#rateCount * 1000) / (nowMs - this.#rateFromMs)
     this.#rateCount = 0
     this.#rateFromMs = nowMs
   }
@@ -341,6 +336,7 @@ export class EndsOutbox {
       else ends.push(end)
     }
     const { agent, ahead } = this.#options
-    return { kind: 'ends', agent, ahead: ahead(), completions, ends }
+    const columns = packCompletions(completions)
+    return { kind: 'ends', agent, ahead: ahead(), completions: columns, ends }
   }
 }

@@ -1,11 +1,22 @@
-/** An attempt that an agent holds: it waits, or it is with the node's backend. */
+/** The attempts that an agent holds for a session: they wait, or are with the node's backend. */
 
 import type { Job } from '../../backends/backend.ts'
+import type { Clock } from '../../foundation/clock.ts'
 import type { TaskSpec } from '../../tasks/spec.ts'
-import type { HeldJob } from '../wire/messages.ts'
+import type { HeldJob, SentJob } from '../wire/messages.ts'
+
+/** How long the rate of ends is averaged over. */
+const rateMs = 50
+/** Without an end for this long, the rate is that of no ends. */
+const staleMs = 1000
+/** A clock may not move while a few short jobs run. */
+const shortestMs = 0.01
+const largestFactor = 64
 
 export class HeldAttempt implements Job {
   readonly sessionId: string
+  /** Where the driver keeps the job. */
+  readonly index: number
   readonly uid: string
   readonly attempt: number
   readonly spec: TaskSpec
@@ -18,8 +29,14 @@ export class HeldAttempt implements Job {
   beganMs: number | null = null
   workerId: string | null = null
 
-  constructor(sessionId: string, uid: string, attempt: number, spec: TaskSpec, sequence: number) {
+  constructor(
+    sessionId: string,
+    { index, uid, attempt }: SentJob,
+    spec: TaskSpec,
+    sequence: number,
+  ) {
     this.sessionId = sessionId
+    this.index = index
     this.uid = uid
     this.attempt = attempt
     this.spec = spec
@@ -34,5 +51,123 @@ export class HeldAttempt implements Job {
   toHeldJob(): HeldJob {
     const { uid, attempt, beganMs, workerId } = this
     return { uid, attempt, beganMs, workerId }
+  }
+}
+
+/** By task: the attempt that is held, or the number of one whose end is not recorded yet. */
+export class HeldAttempts {
+  readonly #clock: Clock
+  readonly #hasDriverMore: () => boolean
+  readonly #attempts = new Map<string, HeldAttempt | number>()
+  #size = 0
+  /** Since when there is an attempt; `null` while there is none. */
+  #busySinceMs: number | null = null
+  #busyMs = 0
+  #ends = 0
+  #measuredMs: number
+  #rate: number | null = null
+  /** It had nothing left since the last measurement. */
+  #hasRunDry = false
+  #aheadFactor = 1
+
+  /** `hasDriverMore`: whether its driver has jobs that wait for an agent. */
+  constructor(clock: Clock, hasDriverMore: () => boolean) {
+    this.#clock = clock
+    this.#hasDriverMore = hasDriverMore
+    this.#measuredMs = clock.monotonicMs()
+  }
+
+  /** How many are held. */
+  get size(): number {
+    return this.#size
+  }
+
+  /**
+   * Ends per second of the time in which there was work, lately: time spent waiting for jobs says
+   * nothing about how many the node could run. `null` before the first end.
+   */
+  get rate(): number | null {
+    const nowMs = this.#clock.monotonicMs()
+    if (nowMs - this.#measuredMs >= rateMs) this.#measure(nowMs)
+    return this.#rate
+  }
+
+  /**
+   * How much more than usual should wait here. It grows while the agent runs out of jobs although
+   * its driver has some, because the way between them takes long.
+   */
+  get aheadFactor(): number {
+    return this.#aheadFactor
+  }
+
+  get(uid: string): HeldAttempt | undefined {
+    const found = this.#attempts.get(uid)
+    return typeof found === 'object' ? found : undefined
+  }
+
+  has(held: HeldAttempt): boolean {
+    return this.#attempts.get(held.uid) === held
+  }
+
+  /** The latest attempt that is held or has ended; 0 for an unknown task. */
+  latest(uid: string): number {
+    const found = this.#attempts.get(uid) ?? 0
+    return typeof found === 'number' ? found : found.attempt
+  }
+
+  add(held: HeldAttempt): void {
+    this.#attempts.set(held.uid, held)
+    if (this.#size++ === 0) this.#busySinceMs = this.#clock.monotonicMs()
+  }
+
+  /** Kept as ended until its end is recorded. */
+  end({ uid, attempt }: HeldAttempt): void {
+    this.#attempts.set(uid, attempt)
+    this.#ends++
+    this.#leave()
+  }
+
+  delete({ uid }: HeldAttempt): void {
+    this.#attempts.delete(uid)
+    this.#leave()
+  }
+
+  /** The end of an attempt is recorded; a later one may be held. */
+  recorded(uid: string): void {
+    if (typeof this.#attempts.get(uid) === 'number') this.#attempts.delete(uid)
+  }
+
+  /** Those that are not with the backend. */
+  get waiting(): HeldAttempt[] {
+    return this.toArray().filter(({ isWaiting }) => isWaiting)
+  }
+
+  toArray(): HeldAttempt[] {
+    return [...this.#attempts.values()].filter((one) => typeof one === 'object')
+  }
+
+  #leave(): void {
+    if (--this.#size > 0 || this.#busySinceMs === null) return
+    this.#hasRunDry = true
+    this.#busyMs += this.#clock.monotonicMs() - this.#busySinceMs
+    this.#busySinceMs = null
+  }
+
+  #measure(nowMs: number): void {
+    const currentMs = this.#busySinceMs === null ? 0 : nowMs - this.#busySinceMs
+    const busyMs = this.#busyMs + currentMs
+    // Without work, or without a first end, nothing is known about the next tasks.
+    if (busyMs === 0 || (this.#rate === null && this.#ends === 0)) return
+    // One that takes long is no reason to forget how fast the others were, for a while.
+    if (this.#ends === 0 && nowMs - this.#measuredMs < staleMs) return
+    this.#rate = (this.#ends * 1000) / Math.max(busyMs, shortestMs)
+    const isStarved = this.#hasRunDry && this.#hasDriverMore()
+    const factor = isStarved ? this.#aheadFactor * 2 : this.#aheadFactor / 2
+    this.#aheadFactor = Math.max(1, Math.min(largestFactor, factor))
+    this.#hasRunDry = false
+    this.#ends = 0
+    this.#busyMs = 0
+    if (this.#busySinceMs !== null) this.#busySinceMs = nowMs
+    this.#measuredMs = nowMs
   }
 }

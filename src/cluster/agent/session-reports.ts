@@ -3,7 +3,7 @@
 import type { EventNotice } from '../../backends/backend.ts'
 import type { Clock } from '../../foundation/clock.ts'
 import { encode } from '../wire/codec.ts'
-import type { AgentReport, JobReference, WireEvent, WireStart } from '../wire/messages.ts'
+import type { AgentReport, SentJob, WireEvent, WireStart } from '../wire/messages.ts'
 import type { HeldAttempt } from './held-attempt.ts'
 
 export interface SessionReportsOptions {
@@ -24,7 +24,7 @@ const startNoticeMs = 50
 export class SessionReports {
   readonly #options: SessionReportsOptions
   #starts: HeldAttempt[] = []
-  #returned: JobReference[] = []
+  #returned: SentJob[] = []
   #events: WireEvent[] = []
   #lostBundles: string[] = []
   #isDue = false
@@ -36,12 +36,18 @@ export class SessionReports {
   addStart(held: HeldAttempt): void {
     this.#starts.push(held)
     if (this.#starts.length > 1) return
-    this.#options.clock.after(startNoticeMs, () => this.sendSoon())
+    this.#options.clock.after(startNoticeMs, () => this.#sendStarts())
+  }
+
+  /** Most have ended by now, and their ends were told with their starts. */
+  #sendStarts(): void {
+    this.#starts = this.#starts.filter((held) => this.#options.isHeld(held))
+    if (this.#starts.length > 0) this.sendSoon()
   }
 
   /** A job that was not begun. */
-  addReturned(uid: string, attempt: number): void {
-    this.#returned.push([uid, attempt])
+  addReturned({ index, uid, attempt }: SentJob): void {
+    this.#returned.push({ index, uid, attempt })
     this.sendSoon()
   }
 
@@ -87,9 +93,9 @@ export class SessionReports {
     const { isHeld, head } = this.#options
     const starts: WireStart[] = []
     for (const held of this.#starts) {
-      const { uid, attempt, beganMs, workerId } = held
+      const { index, uid, attempt, beganMs, workerId } = held
       if (!isHeld(held) || beganMs === null || workerId === null) continue
-      starts.push({ uid, attempt, atMs: beganMs, workerId })
+      starts.push({ index, uid, attempt, atMs: beganMs, workerId })
     }
     const report: AgentReport = {
       kind: 'report',

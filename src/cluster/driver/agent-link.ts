@@ -170,6 +170,7 @@ export class AgentLink {
 /** A job of the session on its way through the cluster. */
 export class DriverJob implements NumberedJob, PlacedJob, Indexed {
   setIndex = -1
+  readonly index: number
   readonly job: Job
   readonly spec: TaskSpec
   readonly sequence: number
@@ -191,12 +192,14 @@ export class DriverJob implements NumberedJob, PlacedJob, Indexed {
 
   constructor(
     job: Job,
+    index: number,
     sequence: number,
     wireAttempt: number,
     avoid: string | null,
     sinceMs: number,
   ) {
     this.job = job
+    this.index = index
     this.sinceMs = sinceMs
     this.spec = job.spec
     this.sequence = sequence

@@ -6,6 +6,7 @@ import {
   type TaskReport,
   toEventNotice,
 } from '../../backends/backend.ts'
+import { TaggedJob } from '../../backends/job-tag.ts'
 import { eventClassOf } from '../../events/define-event.ts'
 import { StaleResult } from '../../events/library-events.ts'
 import type { Clock } from '../../foundation/clock.ts'
@@ -18,6 +19,13 @@ import { type ReceivedMessage, RecordedMessages } from './recorded-messages.ts'
 
 export type EndReport = Exclude<TaskReport, { kind: 'start' }>
 
+/** A start, at a time of the agent's clock, and the end if that is told with it. */
+interface ToldStart {
+  readonly beganMs: number
+  readonly workerId: string
+  readonly atMs?: number
+}
+
 /** Tasks whose next attempt avoids the node of the last one. */
 const mostAvoided = 10_000
 
@@ -26,7 +34,7 @@ export class DriverJobs {
   readonly recorded = new RecordedMessages()
   readonly #listener: BackendListener
   readonly #clock: Clock
-  readonly #jobs = new Map<string, DriverJob>()
+  readonly #table = new JobTable()
   /** Attempts of an earlier start, by task: the numbers of this one's attempts begin after them. */
   readonly #attemptsBefore = new Map<string, number>()
   /** Where the last attempt of a task failed. */
@@ -38,9 +46,9 @@ export class DriverJobs {
     this.#clock = clock
   }
 
-  /** A copy: a loop over it may end them. */
+  /** In the order of arrival. A copy: a loop over it may end them. */
   get all(): readonly DriverJob[] {
-    return [...this.#jobs.values()]
+    return this.#table.toArray()
   }
 
   /** A job that the session has submitted just now. It is not placed yet. */
@@ -48,20 +56,26 @@ export class DriverJobs {
     const { uid, attempt } = job
     const wireAttempt = attempt + (this.#attemptsBefore.get(uid) ?? 0)
     const avoid = this.#failedOn.get(uid) ?? null
-    const one = new DriverJob(job, ++this.#sequence, wireAttempt, avoid, nowMs)
-    this.#jobs.set(uid, one)
+    const index = this.#table.nextIndex
+    const one = new DriverJob(job, index, ++this.#sequence, wireAttempt, avoid, nowMs)
+    this.#table.add(one)
     return one
   }
 
-  /** The job under the attempt's number at the agents; `null` when it is over. */
-  find(uid: string, wireAttempt: number): DriverJob | null {
-    const one = this.#jobs.get(uid)
+  /**
+   * The job under the attempt's number at the agents; `null` when it is over. The index is a hint:
+   * it was given by this start of the driver or by an earlier one.
+   */
+  find(index: number, uid: string, wireAttempt: number): DriverJob | null {
+    const one = this.#table.find(index, uid)
     return one?.wireAttempt === wireAttempt ? one : null
   }
 
   /** The job of the session's own object. */
   findOwn(job: Job): DriverJob | null {
-    const one = this.#jobs.get(job.uid)
+    const tag = TaggedJob.tagOf(job)
+    const index = tag instanceof DriverJob ? tag.index : -1
+    const one = this.#table.find(index, job.uid)
     return one?.job === job ? one : null
   }
 
@@ -72,18 +86,17 @@ export class DriverJobs {
     one.wireAttempt = one.job.attempt + before
   }
 
-  assign(one: DriverJob, agent: AgentLink): void {
+  assign(one: DriverJob, agent: AgentLink, nowMs: number): void {
     one.agent = agent
-    one.sinceMs = this.#clock.monotonicMs()
+    one.sinceMs = nowMs
     agent.jobs.add(one)
   }
 
   /** A job that an earlier start of the session has sent there. */
   adopt(one: DriverJob, agent: AgentLink): void {
     this.placement.book(agent.name, one)
-    this.assign(one, agent)
     // It was sent at a time that nobody knows.
-    one.sinceMs = -Infinity
+    this.assign(one, agent, -Infinity)
   }
 
   /** For jobs that were sent and not begun. */
@@ -118,16 +131,20 @@ export class DriverJobs {
     one.agent = null
   }
 
-  /** Times are those of the agent's clock; `endedMs` where the end is told with the start. */
+  /** The time now, for all that one message tells: reading the clocks costs more than a job. */
+  readTime(): Moment {
+    return { monotonicMs: this.#clock.monotonicMs(), wallSeconds: this.#clock.now() }
+  }
+
+  /** Times are those of the agent's clock; `atMs` where the end is told with the start. */
   reportStart(
     one: DriverJob,
     agent: AgentLink | null,
-    beganMs: number,
-    workerId: string,
-    endedMs = beganMs,
+    { beganMs, workerId, atMs = beganMs }: ToldStart,
+    now: Moment,
   ): void {
     if (one.isStarted) return
-    const at = this.#momentOf(this.#toHere(one, agent, beganMs, endedMs - beganMs))
+    const at = toMoment(this.#toHere(one, agent, beganMs, now.monotonicMs - atMs + beganMs), now)
     one.startedMs = at.monotonicMs
     // Worker ids begin with the node.
     const nodeId = agent?.name ?? workerId.split('/')[0] ?? ''
@@ -138,7 +155,7 @@ export class DriverJobs {
   end(one: DriverJob, report: EndReport, message: ReceivedMessage | null): void {
     const { uid, agent } = one
     this.leave(one)
-    this.#jobs.delete(uid)
+    this.#table.delete(one)
     if (report.kind === 'fail' && agent !== null) this.#avoidNext(uid, agent.name)
     else if (this.#failedOn.size > 0) this.#failedOn.delete(uid)
     this.recorded.reported(message)
@@ -169,33 +186,87 @@ export class DriverJobs {
     one: DriverJob,
     agent: AgentLink | null,
     { beganMs, atMs }: { readonly beganMs: number | null; readonly atMs: number },
+    now: Moment,
   ): Moment {
     const { startedMs } = one
-    return this.#momentOf(
+    return toMoment(
       startedMs === null || beganMs === null
-        ? this.#toHere(one, agent, atMs, 0)
+        ? this.#toHere(one, agent, atMs, now.monotonicMs)
         : startedMs + (atMs - beganMs),
+      now,
     )
   }
 
   /**
-   * Not before the job was sent, and early enough that what took `durationMs` is over by now,
-   * whatever the clocks say. Without an agent, which is gone with its clock, it is over just now.
+   * Not before the job was sent and not after `latestMs`, by which what follows it is over now,
+   * whatever the clocks say. Without an agent, which is gone with its clock, it is the latest.
    */
-  #toHere(one: DriverJob, agent: AgentLink | null, atMs: number, durationMs: number): number {
-    const latestMs = this.#clock.monotonicMs() - Math.max(0, durationMs)
+  #toHere(one: DriverJob, agent: AgentLink | null, atMs: number, latestMs: number): number {
     if (agent === null) return latestMs
     return Math.min(latestMs, Math.max(one.sinceMs, agent.agent.offset.toHere(atMs)))
-  }
-
-  /** Its wall time is not after now. */
-  #momentOf(monotonicMs: number): Moment {
-    const ageMs = Math.max(0, this.#clock.monotonicMs() - monotonicMs)
-    return { monotonicMs, wallSeconds: this.#clock.now() - ageMs / 1000 }
   }
 
   #avoidNext(uid: string, agent: string): void {
     if (this.#failedOn.size >= mostAvoided) this.#failedOn.clear()
     this.#failedOn.set(uid, agent)
+  }
+}
+
+/** Its wall time is not after now. */
+const toMoment = (monotonicMs: number, now: Moment): Moment => ({
+  monotonicMs,
+  wallSeconds: now.wallSeconds - Math.max(0, now.monotonicMs - monotonicMs) / 1000,
+})
+
+/**
+ * Jobs by an index that goes to the agents and comes back: a look into an array instead of a map of
+ * texts. Jobs whose index another start of the driver gave are found by their uid.
+ */
+class JobTable {
+  readonly #jobs: (DriverJob | undefined)[] = []
+  readonly #free: number[] = []
+  /** Created when an index leads nowhere, dropped when no job is left. */
+  #byUid: Map<string, DriverJob> | null = null
+
+  /** Of the job that is added next. */
+  get nextIndex(): number {
+    return this.#free.at(-1) ?? this.#jobs.length
+  }
+
+  add(one: DriverJob): void {
+    if (one.index === this.#jobs.length) this.#jobs.push(one)
+    else {
+      this.#free.pop()
+      this.#jobs[one.index] = one
+    }
+    this.#byUid?.set(one.uid, one)
+    TaggedJob.setTag(one.job, one)
+  }
+
+  find(index: number, uid: string): DriverJob | undefined {
+    const one = this.#jobs[index]
+    if (one?.uid === uid) return one
+    this.#byUid ??= new Map(this.toArray().map((job) => [job.uid, job]))
+    return this.#byUid.get(uid)
+  }
+
+  delete(one: DriverJob): void {
+    if (this.#jobs[one.index] !== one) return
+    this.#jobs[one.index] = undefined
+    this.#free.push(one.index)
+    TaggedJob.removeTag(one.job, one)
+    if (this.#byUid?.get(one.uid) === one) this.#byUid.delete(one.uid)
+    if (this.#free.length === this.#jobs.length) this.#clear()
+  }
+
+  toArray(): DriverJob[] {
+    const all = this.#jobs.filter((one) => one !== undefined)
+    return all.toSorted((a, b) => a.sequence - b.sequence)
+  }
+
+  #clear(): void {
+    this.#jobs.length = 0
+    this.#free.length = 0
+    this.#byUid = null
   }
 }

@@ -258,7 +258,9 @@ export class DriverSession implements Connection {
     jobs.numberAfter(one, held.attempt - 1)
     jobs.adopt(one, agent)
     const { beganMs, workerId } = held
-    if (beganMs !== null && workerId !== null) jobs.reportStart(one, agent, beganMs, workerId)
+    if (beganMs !== null && workerId !== null) {
+      jobs.reportStart(one, agent, { beganMs, workerId }, jobs.readTime())
+    }
     return true
   }
 
@@ -272,10 +274,13 @@ export class DriverSession implements Connection {
   }
 
   #pump(): void {
-    for (const [name, jobs] of this.#jobs.placement.assign()) {
+    const placed = this.#jobs.placement.assign()
+    if (placed.size === 0) return
+    const nowMs = this.#options.clock.monotonicMs()
+    for (const [name, jobs] of placed) {
       const agent = this.#links.get(name)
       if (agent === undefined) continue
-      for (const one of jobs) this.#jobs.assign(one, agent)
+      for (const one of jobs) this.#jobs.assign(one, agent, nowMs)
       this.#sender.send(agent, jobs)
     }
   }
@@ -284,13 +289,14 @@ export class DriverSession implements Connection {
     const jobs = this.#jobs
     jobs.placement.setOffer(agent.name, report.offer)
     agent.endMessages = report.endMessages
-    for (const { uid, attempt, atMs, workerId } of report.starts) {
-      const one = jobs.find(uid, attempt)
-      if (one?.agent === agent) jobs.reportStart(one, agent, atMs, workerId)
+    const now = jobs.readTime()
+    for (const { index, uid, attempt, atMs, workerId } of report.starts) {
+      const one = jobs.find(index, uid, attempt)
+      if (one?.agent === agent) jobs.reportStart(one, agent, { beganMs: atMs, workerId }, now)
     }
     this.#modules?.forget(report.lostBundles)
     for (const event of report.events) jobs.reportEvent(agent, event)
-    const returned = report.returned.map(([uid, attempt]) => jobs.find(uid, attempt))
+    const returned = report.returned.map((one) => jobs.find(one.index, one.uid, one.attempt))
     jobs.placeAgain(returned.filter((one) => one?.agent === agent).filter((one) => one !== null))
     this.#pumpSoon()
   }

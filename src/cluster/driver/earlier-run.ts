@@ -3,6 +3,7 @@
  * that agents hold. A task that is submitted again under its uid gets these instead of a new start.
  */
 
+import { unpackCompletions } from '../wire/completions.ts'
 import type { EndsMessage, HeldJob, WireEnd } from '../wire/messages.ts'
 import type { AgentLink } from './agent-link.ts'
 
@@ -21,9 +22,9 @@ export class EarlierRun {
 
   /** Of each task the end of its latest attempt counts. */
   addEnds({ completions, ends }: EndsMessage): void {
-    for (const [uid, attempt, beganMs, atMs, workerId, value] of completions) {
+    for (const { value, ...completion } of unpackCompletions(completions)) {
       const outcome = { kind: 'complete', value } as const
-      this.#addEnd({ uid, attempt, beganMs, atMs, workerId, facts: null, outcome })
+      this.#addEnd({ ...completion, facts: null, outcome })
     }
     for (const end of ends) this.#addEnd(end)
   }

@@ -7,6 +7,7 @@ import type { BrokerStore, StreamPosition } from '../broker/broker.ts'
 import type { StoredObjects } from '../broker/stored-objects.ts'
 import { decode } from '../wire/codec.ts'
 import { type Key, open } from '../wire/envelope.ts'
+import { unpackCompletions, type WireCompletions } from '../wire/completions.ts'
 import type { EndsMessage, WireEnd } from '../wire/messages.ts'
 import type { SessionSubjects } from '../wire/subjects.ts'
 import { type AgentLink, NumberSet } from './agent-link.ts'
@@ -104,21 +105,36 @@ export class EndReceiver {
     }
     jobs.placement.setAhead(agent.name, payload.ahead)
     const { completions, ends } = payload
-    const message = jobs.recorded.expect(agent, number, completions.length + ends.length)
-    for (const [uid, attempt, beganMs, atMs, workerId, value] of completions) {
-      const one = jobs.find(uid, attempt)
-      if (one === null) {
+    const count = completions.uids.length + ends.length
+    const message = jobs.recorded.expect(agent, number, count)
+    this.#takeCompletions(agent, completions, message)
+    for (const end of ends) {
+      const one = jobs.find(end.index, end.uid, end.attempt)
+      if (one === null) jobs.drop(agent.name, end.uid, end.attempt, message)
+      else this.takeEnd(one, end, agent, message)
+    }
+  }
+
+  #takeCompletions(agent: AgentLink, completions: WireCompletions, message: ReceivedMessage): void {
+    const { jobs } = this.#options
+    const { indexes, uids, attempts, values } = completions
+    const facts = completions.workerIds.map((workerId) => Object.freeze({ workerId }))
+    const now = jobs.readTime()
+    for (let row = 0; row < uids.length; row++) {
+      const uid = uids[row] ?? ''
+      const attempt = attempts[row] ?? 0
+      const one = jobs.find(indexes[row] ?? -1, uid, attempt)
+      const worker = facts[completions.workers[row] ?? -1]
+      if (one === null || worker === undefined) {
         jobs.drop(agent.name, uid, attempt, message)
         continue
       }
-      jobs.reportStart(one, agent, beganMs, workerId, atMs)
-      const at = jobs.endOf(one, agent, { beganMs, atMs })
-      jobs.end(one, { kind: 'complete', at, value, facts: { workerId } }, message)
-    }
-    for (const end of ends) {
-      const one = jobs.find(end.uid, end.attempt)
-      if (one === null) jobs.drop(agent.name, end.uid, end.attempt, message)
-      else this.takeEnd(one, end, agent, message)
+      const beganMs = completions.beganMs[row] ?? 0
+      const atMs = completions.atMs[row] ?? 0
+      const { workerId } = worker
+      jobs.reportStart(one, agent, { beganMs, atMs, workerId }, now)
+      const at = jobs.endOf(one, agent, { beganMs, atMs }, now)
+      jobs.end(one, { kind: 'complete', at, value: values?.[row], facts: worker }, message)
     }
   }
 
@@ -140,11 +156,12 @@ export class EndReceiver {
       return void this.#takeLargeEnd(one, end, agent, message)
     }
     if (end.outputObject !== undefined) return void this.#takeOutput(one, end, agent, message)
+    const now = jobs.readTime()
     if (beganMs !== null && workerId !== null) {
-      jobs.reportStart(one, agent, beganMs, workerId, atMs)
+      jobs.reportStart(one, agent, { beganMs, workerId, atMs }, now)
     }
     const facts = end.facts === null ? {} : { facts: end.facts }
-    const at = jobs.endOf(one, agent, end)
+    const at = jobs.endOf(one, agent, end, now)
     if (outcome.kind === 'complete') {
       jobs.end(one, { kind: 'complete', at, value: outcome.value, ...facts }, message)
     } else if (outcome.kind === 'fail') {
@@ -224,7 +241,9 @@ export class EndReceiver {
   /** Ends of an agent that counts as lost: the tasks have moved or failed. */
   #dropAll({ agent, completions, ends }: EndsMessage): void {
     const { jobs } = this.#options
-    for (const [uid, attempt] of completions) jobs.drop(agent, uid, attempt, null)
+    for (const { uid, attempt } of unpackCompletions(completions)) {
+      jobs.drop(agent, uid, attempt, null)
+    }
     for (const { uid, attempt } of ends) jobs.drop(agent, uid, attempt, null)
   }
 }

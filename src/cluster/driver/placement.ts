@@ -57,6 +57,8 @@ export class Placement<T extends PlacedJob> {
   /** A node that is kept free for the first job that did not fit: small ones cannot starve it. */
   #reserved: Reservation<T> | null = null
   #waiting = 0
+  /** The node that got the last job. */
+  #last: Node | null = null
 
   /** Jobs that wait for a node. */
   get waiting(): number {
@@ -109,7 +111,9 @@ export class Placement<T extends PlacedJob> {
 
   /** Back to where they were: before all that came after them. */
   putBack(jobs: readonly T[]): void {
-    for (const job of jobs) this.#shapeOf(job).queue.putBack([job])
+    for (const [shape, back] of Map.groupBy(jobs, (job) => this.#shapeOf(job))) {
+      shape.queue.putBack(back)
+    }
     this.#waiting += jobs.length
   }
 
@@ -240,6 +244,9 @@ export class Placement<T extends PlacedJob> {
     const accepts = (node: Node): boolean =>
       node !== reserved && node.name !== shape.avoid && hasRoom(node, shape)
     if (shape.changed === null) {
+      // A job that is alone runs where the last one ran: the code and the worker are warm there.
+      const last = this.#waiting === 1 ? this.#last : null
+      if (last?.ring === this.#idle && last.cores === 0 && accepts(last)) return last
       const found = this.#idle.next(accepts) ?? (shape.isDefault ? this.#busy.next(accepts) : null)
       if (found !== null) return found
       shape.changed = new Set()
@@ -264,6 +271,7 @@ export class Placement<T extends PlacedJob> {
   }
 
   #place(shape: Shape<T>, node: Node, rival: T | undefined, jobs: T[]): void {
+    this.#last = node
     const share = Math.ceil(shape.queue.length / this.#nodes.size)
     const room = freeCores(node) > 0 ? freeCores(node) : roomOf(node)
     const most = shape.isDefault ? Math.min(room, largestShare, share) : 1

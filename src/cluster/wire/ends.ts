@@ -3,7 +3,8 @@
 import type { TaskReport } from '../../backends/backend.ts'
 import type { ErrorRecord } from '../../foundation/error-record.ts'
 import { ResultNotSerializableError } from '../../foundation/task-errors.ts'
-import type { WireCompletion, WireEnd } from './messages.ts'
+import type { WireCompletion } from './completions.ts'
+import type { WireEnd } from './messages.ts'
 import { expectPortable } from './portable.ts'
 
 /** In the short form where there is nothing else to say. */
@@ -12,6 +13,7 @@ export type EndReport = Exclude<TaskReport, { kind: 'start' }>
 
 /** What an agent knows of an attempt that has ended. */
 export interface EndedAttempt {
+  readonly index: number
   readonly uid: string
   readonly attempt: number
   readonly beganMs: number | null
@@ -25,9 +27,9 @@ export function toEnd(
   atMs: number,
   toRecord: (error: unknown) => ErrorRecord,
 ): End {
-  const { uid, attempt: number, beganMs, workerId } = attempt
+  const { index, uid, attempt: number, beganMs, workerId } = attempt
   const facts = report.facts ?? null
-  const common = { uid, attempt: number, beganMs, atMs, workerId, facts }
+  const common = { index, uid, attempt: number, beganMs, atMs, workerId, facts }
   if (report.kind === 'cancel') {
     return { ...common, outcome: { kind: 'cancel', reason: report.reason } }
   }
@@ -42,30 +44,22 @@ export function toEnd(
     return { ...common, outcome: { kind: 'fail', error: toRecord(error), isThrown: true } }
   }
   if (beganMs !== null && workerId !== null && isOnlyWorker(facts)) {
-    return [uid, number, beganMs, atMs, workerId, value]
+    return { index, uid, attempt: number, beganMs, atMs, workerId, value }
   }
   return { ...common, outcome: { kind: 'complete', value } }
 }
 
-const isOnlyWorker = (facts: object | null): boolean =>
-  facts === null || Object.keys(facts).every((key) => key === 'workerId')
+function isOnlyWorker(facts: object | null): boolean {
+  for (const key in facts) if (key !== 'workerId') return false
+  return true
+}
 
-export const uidOf = (end: End): string => (isCompletion(end) ? end[0] : end.uid)
-
-export const isCompletion = (end: End): end is WireCompletion => Array.isArray(end)
+export const isCompletion = (end: End): end is WireCompletion => !('outcome' in end)
 
 export function toWireEnd(end: End): WireEnd {
   if (!isCompletion(end)) return end
-  const [uid, attempt, beganMs, atMs, workerId, value] = end
-  return {
-    uid,
-    attempt,
-    beganMs,
-    atMs,
-    workerId,
-    facts: null,
-    outcome: { kind: 'complete', value },
-  }
+  const { value, ...completion } = end
+  return { ...completion, facts: null, outcome: { kind: 'complete', value } }
 }
 
 /** An error that is too large for a message keeps its type and the start of its texts. */

@@ -150,8 +150,6 @@ export function open(key: Key, subject: string, data: Uint8Array): OpenedMessage
 /** Covers the subject: a message cannot be sent again under another one. */
 const sign = (key: Key, subject: string, message: Buffer): Buffer =>
   createHmac('sha256', key)
-    .update(subject)
-    .update('\0')
-    .update(message.subarray(0, macStart))
+    .update(`${subject}\0${message.toString('latin1', 0, macStart)}`, 'latin1')
     .update(message.subarray(headerStart))
     .digest()

@@ -7,11 +7,13 @@ import type { TaskDefinition } from '../../tasks/define-task.ts'
 import { defaultResources, isDefaultRequest } from '../../tasks/resources.ts'
 import type { FunctionSpec, TaskSpec } from '../../tasks/spec.ts'
 import { decode, encode } from './codec.ts'
-import type { DriverMessage, WireFunction, WireJob } from './messages.ts'
+import type { DriverMessage, SentJob, WireFunctions, WireJob, WireOptions } from './messages.ts'
 import { expectPortable } from './portable.ts'
 
 /** A job under the attempt's number that agents know it by. */
 export interface NumberedJob {
+  /** Where the driver keeps it. */
+  readonly index: number
   readonly job: Job
   readonly wireAttempt: number
 }
@@ -66,9 +68,11 @@ export function encodeJobs<T extends NumberedJob>(
 }
 
 /** The message for a job whose spec is in the object store. */
-export function encodeLargeJob({ job, wireAttempt }: NumberedJob, specObject: string): Buffer {
-  const other: WireJob = { uid: job.uid, attempt: wireAttempt, spec: null, specObject }
-  return encode({ kind: 'jobs', definitions: [], functions: [], others: [other] })
+export function encodeLargeJob(one: NumberedJob, specObject: string): Buffer {
+  const { index, job, wireAttempt } = one
+  const other: WireJob = { index, uid: job.uid, attempt: wireAttempt, spec: null, specObject }
+  const functions = new FunctionColumns().toWire()
+  return encode({ kind: 'jobs', definitions: [], functions, others: [other] })
 }
 
 export const decodeSpec = (data: Uint8Array): TaskSpec => decode(data) as TaskSpec
@@ -111,61 +115,102 @@ const toSent = ({ module, name }: TaskDefinition, urlOf: ModuleUrls): TaskDefini
 
 function toMessage(jobs: readonly NumberedJob[], urlOf: ModuleUrls): DriverMessage {
   const definitions: TaskDefinition[] = []
-  const indexes = new Map<string, number>()
-  const functions: WireFunction[] = []
+  const known = new Map<string, number>()
+  const functions = new FunctionColumns()
   const others: WireJob[] = []
   // Jobs of one function mostly follow each other.
   let last: TaskDefinition | null = null
-  let lastIndex = -1
-  for (const { job, wireAttempt } of jobs) {
-    const { spec, uid } = job
+  let definitionIndex = -1
+  for (const one of jobs) {
+    const { spec, uid } = one.job
     // A function has no folder of its own: it runs in a worker of the agent.
     if (spec.kind !== 'function') {
-      others.push({ uid, attempt: wireAttempt, spec, specObject: null })
+      others.push({ index: one.index, uid, attempt: one.wireAttempt, spec, specObject: null })
       continue
     }
     const { definition } = spec
     if (last?.name !== definition.name || last.module !== definition.module) {
       const key = `${definition.module}#${definition.name}`
-      lastIndex = indexes.get(key) ?? definitions.push(toSent(definition, urlOf)) - 1
-      indexes.set(key, lastIndex)
+      definitionIndex = known.get(key) ?? definitions.push(toSent(definition, urlOf)) - 1
+      known.set(key, definitionIndex)
       last = definition
     }
-    const rest = restOf(spec)
-    functions.push(
-      rest === null
-        ? [uid, wireAttempt, lastIndex, spec.args]
-        : [uid, wireAttempt, lastIndex, spec.args, rest],
-    )
+    functions.add(one, spec, definitionIndex)
   }
-  return { kind: 'jobs', definitions, functions, others }
+  return { kind: 'jobs', definitions, functions: functions.toWire(), others }
+}
+
+class FunctionColumns {
+  readonly #indexes: number[] = []
+  readonly #uids: string[] = []
+  readonly #attempts: number[] = []
+  readonly #definitions: number[] = []
+  readonly #args: (readonly unknown[])[] = []
+  readonly #options: (WireOptions | null)[] = []
+  #hasArgs = false
+  #hasOptions = false
+
+  add({ index, job, wireAttempt }: NumberedJob, spec: FunctionSpec, definition: number): void {
+    const options = optionsOf(spec)
+    this.#indexes.push(index)
+    this.#uids.push(job.uid)
+    this.#attempts.push(wireAttempt)
+    this.#definitions.push(definition)
+    this.#args.push(spec.args)
+    this.#options.push(options)
+    this.#hasArgs ||= spec.args.length > 0
+    this.#hasOptions ||= options !== null
+  }
+
+  toWire(): WireFunctions {
+    return {
+      indexes: this.#indexes,
+      uids: this.#uids,
+      attempts: this.#attempts,
+      definitions: this.#definitions,
+      args: this.#hasArgs ? this.#args : null,
+      options: this.#hasOptions ? this.#options : null,
+    }
+  }
 }
 
 /** What differs from the defaults. */
-function restOf({
-  priority,
-  timeoutSeconds,
-  resources,
-}: FunctionSpec): NonNullable<WireFunction[4]> | null {
+function optionsOf({ priority, timeoutSeconds, resources }: FunctionSpec): WireOptions | null {
   const isDefault = isDefaultRequest(resources)
   if (priority === 0 && timeoutSeconds === null && isDefault) return null
   return { priority, timeoutSeconds, ...(isDefault ? {} : { resources }) }
 }
 
-/** The inverse of what a batch does to a function. */
-export function toFunctionSpec(
-  [, , index, args, rest]: WireFunction,
+/** Gives each function of a message to `take`, as it was before it was sent. */
+export function unpackFunctions(
+  functions: WireFunctions,
+  definitions: readonly TaskDefinition[],
+  take: (job: SentJob, spec: FunctionSpec) => void,
+): void {
+  const { uids, indexes, attempts } = functions
+  for (let row = 0; row < uids.length; row++) {
+    const job = { index: indexes[row] ?? -1, uid: uids[row] ?? '', attempt: attempts[row] ?? 0 }
+    take(job, toFunctionSpec(functions, row, definitions))
+  }
+}
+
+function toFunctionSpec(
+  { definitions: indexes, args, options }: WireFunctions,
+  at: number,
   definitions: readonly TaskDefinition[],
 ): FunctionSpec {
-  const definition = definitions[index] ?? { module: '', name: '' }
+  const definition = definitions[indexes[at] ?? 0] ?? { module: '', name: '' }
+  const own = options?.[at] ?? null
   return {
     kind: 'function',
     executable: definition.name,
     definition,
-    args,
-    priority: rest?.priority ?? 0,
-    timeoutSeconds: rest?.timeoutSeconds ?? null,
-    resources: rest?.resources ?? defaultResources,
+    args: args?.[at] ?? noArguments,
+    priority: own?.priority ?? 0,
+    timeoutSeconds: own?.timeoutSeconds ?? null,
+    resources: own?.resources ?? defaultResources,
     workDir: null,
   }
 }
+
+const noArguments: readonly unknown[] = Object.freeze([])

@@ -2,6 +2,7 @@ import { describe, expect, it } from 'vitest'
 import type { AgentLink } from '../../../src/cluster/driver/agent-link.ts'
 import { EarlierRun } from '../../../src/cluster/driver/earlier-run.ts'
 import { RecordedMessages } from '../../../src/cluster/driver/recorded-messages.ts'
+import { packCompletions } from '../../../src/cluster/wire/completions.ts'
 import type { EndsMessage, HeldJob, WireEnd } from '../../../src/cluster/wire/messages.ts'
 
 /** Only its identity counts here, and what is told to be recorded. */
@@ -18,6 +19,7 @@ const held = (uid: string, attempt: number): HeldJob => ({
   workerId: 'a/1',
 })
 const end = (uid: string, attempt: number): WireEnd => ({
+  index: 0,
   uid,
   attempt,
   beganMs: 1,
@@ -30,7 +32,7 @@ const message = (...ends: WireEnd[]): EndsMessage => ({
   kind: 'ends',
   agent: 'a',
   ahead: 1,
-  completions: [],
+  completions: packCompletions([]),
   ends,
 })
 
@@ -61,7 +63,9 @@ describe('what an earlier start left', () => {
 
   it('reads completions like other ends', () => {
     const earlier = new EarlierRun()
-    earlier.addEnds({ ...message(), completions: [['short', 3, 1, 2, 'a/1', 3]] })
+    const { outcome: _, facts: __, ...common } = end('short', 3)
+    const completion = { ...common, beganMs: 1, workerId: 'a/1', value: 3 }
+    earlier.addEnds({ ...message(), completions: packCompletions([completion]) })
     expect(earlier.take('short', 1)).toEqual({ end: end('short', 3) })
   })
 })

@@ -72,6 +72,24 @@ describe('placement', () => {
     expect(assigned(placement)).toEqual({ only: [urgent.id, retry.id, first.id, large.id] })
   })
 
+  it('gives a job that is alone to the node that ran the last one, if that is idle', () => {
+    const placement = placementOf({ one: facts({ cores: 2 }), other: facts({ cores: 2 }) })
+    const names: string[] = []
+    for (let count = 0; count < 4; count++) {
+      const alone = job()
+      placement.push(alone)
+      const [name = ''] = Object.keys(assigned(placement))
+      names.push(name)
+      placement.release(name, alone)
+    }
+    expect(new Set(names).size).toBe(1)
+    const [running, next] = [job(), job()]
+    placement.push(running)
+    expect(Object.keys(assigned(placement))).toEqual([names[0]])
+    placement.push(next)
+    expect(Object.keys(assigned(placement))).not.toEqual([names[0]])
+  })
+
   it('keeps a node free for a large job that small ones would starve', () => {
     const placement = placementOf({ one: facts({ cores: 4 }), other: facts({ cores: 2 }) })
     const running = Array.from({ length: 6 }, () => job())

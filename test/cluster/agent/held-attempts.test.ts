@@ -1,0 +1,84 @@
+import { describe, expect, it } from 'vitest'
+import { HeldAttempt, HeldAttempts } from '../../../src/cluster/agent/held-attempt.ts'
+import { defaultResources } from '../../../src/tasks/resources.ts'
+import type { TaskSpec } from '../../../src/tasks/spec.ts'
+import { ManualClock } from '../../../src/testing/manual-clock.ts'
+
+const spec: TaskSpec = {
+  kind: 'function',
+  executable: 'nothing',
+  definition: { module: 'file:///nothing.js', name: 'nothing' },
+  args: [],
+  priority: 0,
+  timeoutSeconds: null,
+  resources: defaultResources,
+  workDir: null,
+}
+
+const attemptOf = (uid: string, attempt = 1): HeldAttempt =>
+  new HeldAttempt('session', { index: 0, uid, attempt }, spec, 1)
+
+describe('the attempts that an agent holds', () => {
+  it('count ends by the time in which there was work, however long the agent waited', async () => {
+    const clock = new ManualClock()
+    const held = new HeldAttempts(clock, () => false)
+    expect(held.rate).toBeNull()
+    for (let count = 0; count < 10; count++) {
+      const one = attemptOf(`task-${count}`)
+      held.add(one)
+      await clock.advance(2)
+      held.end(one)
+      await clock.advance(500)
+    }
+    expect(held.rate).toBeCloseTo(500)
+  })
+
+  it('forget a rate when no attempt ends any more', async () => {
+    const clock = new ManualClock()
+    const held = new HeldAttempts(clock, () => false)
+    const [short, long] = [attemptOf('short'), attemptOf('long')]
+    held.add(short)
+    await clock.advance(50)
+    held.end(short)
+    expect(held.rate).toBeCloseTo(20)
+    held.add(long)
+    await clock.advance(100)
+    expect(held.rate).toBeCloseTo(20)
+    await clock.advance(1000)
+    expect(held.rate).toBe(0)
+  })
+
+  it('ask for more in advance while they run out although the driver has more', async () => {
+    const clock = new ManualClock()
+    let hasMore = true
+    const held = new HeldAttempts(clock, () => hasMore)
+    const factors: number[] = []
+    const runOut = async (count: number): Promise<void> => {
+      const one = attemptOf(`task-${count}`)
+      held.add(one)
+      await clock.advance(10)
+      held.end(one)
+      await clock.advance(90)
+      expect(held.rate).toBeCloseTo(100)
+      factors.push(held.aheadFactor)
+    }
+    for (let count = 0; count < 3; count++) await runOut(count)
+    hasMore = false
+    for (let count = 3; count < 7; count++) await runOut(count)
+    expect(factors).toEqual([2, 4, 8, 4, 2, 1, 1])
+  })
+
+  it('know the latest attempt of a task until its end is recorded', () => {
+    const held = new HeldAttempts(new ManualClock(), () => false)
+    const [first, second] = [attemptOf('task', 1), attemptOf('task', 2)]
+    held.add(first)
+    held.end(first)
+    expect([held.latest('task'), held.size]).toEqual([1, 0])
+    held.add(second)
+    held.recorded('task')
+    expect([held.latest('task'), held.has(second), held.size]).toEqual([2, true, 1])
+    held.end(second)
+    held.recorded('task')
+    expect([held.latest('task'), held.size]).toEqual([0, 0])
+  })
+})

@@ -1,0 +1,36 @@
+import { describe, expect, it } from 'vitest'
+import {
+  packCompletions,
+  unpackCompletions,
+  type WireCompletion,
+} from '../../../src/cluster/wire/completions.ts'
+
+const completion = (index: number, workerId: string, value: unknown): WireCompletion => ({
+  index,
+  uid: `task-${index}`,
+  attempt: index,
+  beganMs: index + 0.25,
+  atMs: index + 0.5,
+  workerId,
+  value,
+})
+
+describe('completions as columns', () => {
+  it('are what they were', () => {
+    const all = [
+      completion(1, 'a/1', { x: 1 }),
+      completion(2, 'a/2', undefined),
+      completion(3, 'a/1', null),
+    ]
+    expect(unpackCompletions(packCompletions(all))).toEqual(all)
+    expect(unpackCompletions(packCompletions([]))).toEqual([])
+  })
+
+  it('name each worker once, and no values where there are none', () => {
+    const ids = ['a/1', 'a/2', 'a/1', 'a/1']
+    const columns = packCompletions(ids.map((id, index) => completion(index, id, undefined)))
+    expect(columns.workerIds).toEqual(['a/1', 'a/2'])
+    expect(columns.workers).toEqual([0, 1, 0, 0])
+    expect(columns.values).toBeNull()
+  })
+})
