@@ -12,32 +12,49 @@ import { systemClock } from '../src/foundation/clock.ts'
 import { processLog } from '../src/foundation/log.ts'
 import { Session } from '../src/session/session.ts'
 import { ComputeTask } from '../src/tasks/compute-task.ts'
+import { bullmq } from './bullmq.ts'
 import { median, runMode } from './harness.ts'
+import { familyCpu } from './process-cpu.ts'
 import { nothing } from './workers-functions.ts'
 
-const count = Number(process.env['TASKS'] ?? 40_000)
+const count = Number(process.env['TASKS'] ?? 100_000)
 const programs = Number(process.env['PROGRAMS'] ?? 400)
-const roundTrips = 500
+const roundTrips = 1000
+const memoryTasks = Number(process.env['MEMORY_TASKS'] ?? 1_000_000)
+/** Fewer: each of them takes as long as ten of ours. */
+const bullmqJobs = Number(process.env['BULLMQ_JOBS'] ?? 10_000)
+const token = 'a token of the benchmark'
+/** The last of these rounds counts: the first ones warm everything up. */
+const rounds = 3
 
 interface Measured {
   readonly tasks_per_s: number
+  /** Of this process. */
   readonly cpu_us: number
+  /** Of this process and all that it has started. */
+  readonly total_us: number
 }
+
+const nothingMeasured: Measured = { tasks_per_s: 0, cpu_us: 0, total_us: 0 }
 
 async function measure(tasks: number, run: () => Promise<unknown>): Promise<Measured> {
   const cpu = process.cpuUsage()
+  const total = familyCpu()
   const from = performance.now()
   await run()
   const seconds = (performance.now() - from) / 1000
   const { user, system } = process.cpuUsage(cpu)
-  return { tasks_per_s: tasks / seconds, cpu_us: (user + system) / tasks }
+  return {
+    tasks_per_s: tasks / seconds,
+    cpu_us: (user + system) / tasks,
+    total_us: (familyCpu() - total) / tasks,
+  }
 }
 
-/** The second of two bags: the first one warms everything up. */
 async function functions(backend: Backend, tasks = count): Promise<Measured> {
   await using session = new Session([backend])
-  let measured: Measured = { tasks_per_s: 0, cpu_us: 0 }
-  for (let round = 0; round < 2; round++) {
+  let measured = nothingMeasured
+  for (let round = 0; round < rounds; round++) {
     measured = await measure(tasks, async () => {
       const bag = Array.from({ length: tasks }, () => new ComputeTask({ function: nothing }))
       await session.submitTasks(bag)
@@ -49,8 +66,8 @@ async function functions(backend: Backend, tasks = count): Promise<Measured> {
 
 async function runPrograms(backend: Backend): Promise<Measured> {
   await using session = new Session([backend])
-  let measured: Measured = { tasks_per_s: 0, cpu_us: 0 }
-  for (let round = 0; round < 2; round++) {
+  let measured = nothingMeasured
+  for (let round = 0; round < rounds; round++) {
     measured = await measure(programs, async () => {
       const bag = Array.from({ length: programs }, () => {
         return new ComputeTask({ executable: '/bin/true' })
@@ -77,7 +94,6 @@ async function oneAtATime(): Promise<object> {
 
 /** A request to another process over the same kind of server. */
 async function bareRequest(): Promise<object> {
-  const token = 'a token of the benchmark'
   const server = await startNatsServer({ token, clock: systemClock })
   const options = { servers: [server.url], token, log: processLog }
   const broker = await connectToNats({ ...options, name: 'asks' })
@@ -96,9 +112,25 @@ async function bareRequest(): Promise<object> {
   return { p50_ms: median(times.slice(roundTrips)) }
 }
 
-/** The driver's CPU with many agents, which share this machine: only the driver is measured. */
-async function manyAgents(agents: number): Promise<Measured> {
-  return functions(await ClusterBackend.local({ agents, cores: 1 }), count / 2)
+/** The driver's CPU with many agents, which run nothing and share a process. */
+async function stubAgents(agents: number): Promise<Measured> {
+  const server = await startNatsServer({ token, clock: systemClock })
+  const program = fileURLToPath(new URL('fixtures/stub-agents.ts', import.meta.url))
+  const child = fork(program, [server.url, token, String(agents)])
+  await once(child, 'message')
+  const measured = await functions(await ClusterBackend.create({ servers: server.url, token }))
+  child.kill()
+  await server.close()
+  return measured
+}
+
+/** The peak of this process while it has a million tasks, all submitted at once. */
+async function memory(backend: Backend): Promise<object> {
+  await using session = new Session([backend])
+  const bag = Array.from({ length: memoryTasks }, () => new ComputeTask({ function: nothing }))
+  await session.submitTasks(bag)
+  await session.waitTasks(bag)
+  return { peak_mb: process.resourceUsage().maxRSS / 1024 }
 }
 
 await runMode(import.meta.url, {
@@ -108,7 +140,10 @@ await runMode(import.meta.url, {
   clusterPrograms: async () => runPrograms(await ClusterBackend.local({ agents: 2, cores: 1 })),
   oneAtATime,
   bareRequest,
-  agents2: () => manyAgents(2),
-  agents16: () => manyAgents(16),
+  agents2: () => stubAgents(2),
+  agents64: () => stubAgents(64),
+  localMemory: async () => memory(await ConcurrentBackend.create({ workers: 2 })),
+  clusterMemory: async () => memory(await ClusterBackend.local({ agents: 2, cores: 1 })),
+  bullmq: () => bullmq(bullmqJobs),
 })
 process.exit()
