@@ -40,14 +40,18 @@ export interface AdmissionParts {
 export interface EarlierRun {
   /** Why a task may not be submitted, or `null`. */
   problemOf(task: AnyTask): Problem | null
+  /** What it has of a task, for `end`; positive if the task will not run. In their order. */
+  plan(task: AnyTask): number
   /** Ends a task as the earlier run did; `false`: it has to run. */
-  end(entry: Entry): boolean
+  end(entry: Entry, planned: number): boolean
 }
 
 /** What passed the check. `tasks` may be longer while the last of them is being routed. */
 interface Accepted {
   readonly tasks: AnyTask[]
   readonly targets: BackendBinding[]
+  /** What an earlier run has of each; `null` without one. */
+  readonly planned: Int32Array | null
 }
 
 export class Admission {
@@ -78,7 +82,7 @@ export class Admission {
   async submit(tasks: unknown): Promise<void> {
     this.expectOpen()
     if (!Array.isArray(tasks)) throw notAnArray('tasks', 'tasks', tasks, '[task]')
-    const accepted: Accepted = { tasks: [], targets: [] }
+    let accepted: Accepted = { tasks: [], targets: [], planned: null }
     let opened = 0
     let hasTurn = false
     this.#submissions++
@@ -91,6 +95,7 @@ export class Admission {
       if (accepted.tasks.length === 0) return
       if (this.#isOpening) await new Promise<void>((start) => this.#queue.push(start))
       this.#isOpening = hasTurn = true
+      if (this.earlier !== null) accepted = await this.#runFirst(accepted, this.earlier)
       let wasClosed = false
       while (opened < accepted.tasks.length) {
         wasClosed = this.#isClosed
@@ -186,7 +191,7 @@ export class Admission {
   }
 
   /** Opens up to `most` tasks, hands them to their backends and returns how many they were. */
-  #open({ tasks, targets }: Accepted, from: number, most: number): number {
+  #open({ tasks, targets, planned }: Accepted, from: number, most: number): number {
     const { ledger } = this.#parts
     const until = Math.min(from + most, tasks.length)
     const entries: Entry[] = []
@@ -194,23 +199,40 @@ export class Admission {
       const task = tasks[at]
       const target = targets[at]
       if (task === undefined || target === undefined) continue
-      if (this.earlier === null) entries.push(ledger.open(task, target))
-      else this.#openAgain(task, target, this.earlier, entries)
+      if (planned === null) entries.push(ledger.open(task, target))
+      else this.#openAgain(task, target, planned[at] ?? 0, entries)
     }
     this.#budget.spend(until - from)
     ledger.submit(entries)
     return until - from
   }
 
+  /** What has to run does not wait until a million others have their ends in the new record. */
+  async #runFirst({ tasks, targets }: Accepted, earlier: EarlierRun): Promise<Accepted> {
+    const plans: number[] = []
+    for (const [at, task] of tasks.entries()) {
+      if (at > 0 && at % checksPerTurn === 0) await this.#budget.nextTurn()
+      plans.push(earlier.plan(task))
+    }
+    const indexes = [...plans.keys()]
+    const willEnd = (at: number): boolean => (plans[at] ?? 0) > 0
+    const order = [...indexes.filter((at) => !willEnd(at)), ...indexes.filter(willEnd)]
+    return {
+      tasks: order.flatMap((at) => tasks[at] ?? []),
+      targets: order.flatMap((at) => targets[at] ?? []),
+      planned: Int32Array.from(order, (at) => plans[at] ?? 0),
+    }
+  }
+
   /** Deferred first: a task that an earlier run has done ends before it has any work. */
-  #openAgain(task: AnyTask, target: BackendBinding, earlier: EarlierRun, entries: Entry[]): void {
+  #openAgain(task: AnyTask, target: BackendBinding, planned: number, entries: Entry[]): void {
     const { ledger } = this.#parts
     const entry = ledger.defer(task, {
       executable: task.spec.executable,
       definitionHash: () => definitionHash(task),
       expected: { work: task, target },
     })
-    if (earlier.end(entry)) return
+    if (this.earlier?.end(entry, planned) === true) return
     ledger.dispatch(entry, task, target)
     entries.push(entry)
   }

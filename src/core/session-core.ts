@@ -141,7 +141,7 @@ export class SessionCore {
 
   /** Ends a deferred task as the resumed record has it; `false`: it has to run. */
   endAsRecorded(entry: Entry): boolean {
-    return this.#resumed.end(entry)
+    return this.#resumed.endUnplanned(entry)
   }
 
   /** Backends know the session by its id: they are connected again under the record's. */

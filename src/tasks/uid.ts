@@ -12,8 +12,12 @@ const zero = 48
 let generated = 0
 
 export function generateUid(): string {
-  return prefix + String(++generated).padStart(minDigits, '0')
+  return uidOfNumber(++generated)
 }
+
+/** The generated uid with this number. */
+export const uidOfNumber = (number: number): string =>
+  prefix + String(number).padStart(minDigits, '0')
 
 /** A chosen uid of the generated form advances the numbers: it is never generated again. */
 export function expectOwnUid(given: unknown): string {

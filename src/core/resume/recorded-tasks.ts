@@ -14,7 +14,7 @@ import {
   textAt,
   valueAt,
 } from '../../views/columns.ts'
-import { generatedNumber } from '../../tasks/uid.ts'
+import { generatedNumber, uidOfNumber } from '../../tasks/uid.ts'
 
 /** How a task of the record ended; `open`: it has not ended. */
 export type RecordedState = 'open' | 'done' | 'failed' | 'canceled'
@@ -29,19 +29,35 @@ export interface RecordedValue {
   readonly bytes: number
 }
 
+/** Where something is kept for each uid. */
+interface UidColumns {
+  /** The row of the task that had the uid last, and the file. */
+  readonly row: Column
+  readonly file: Column
+}
+
+/** Generated uids with higher numbers than this are looked up as texts: columns have no gaps. */
+const mostNumbers = 2 ** 24
+
+const createUidColumns = (): UidColumns => ({
+  row: createColumn('u32'),
+  file: createColumn('u32'),
+})
+
 /** Rows are numbered from 1, so that 0 is none. About 110 bytes a task, besides uid and hash. */
 export class RecordedTasks {
   readonly #uids = createTextIndex()
-  readonly #hashes = createTextIndex()
-  /** Of a uid: the row of the task that had it last, and the file. */
-  readonly #rowOfUid = createColumn('u32')
-  readonly #fileOfUid = createColumn('u32')
+  readonly #byUid = createUidColumns()
+  readonly #byNumber = createUidColumns()
+  /** Not a text index: hashes are long, and the strings are there already. */
+  readonly #hashes = new Map<string, number>()
+  readonly #hashTexts: string[] = []
   /** Of a hash: the first of the equal tasks, and the one that a file has reached. */
   readonly #firstEqual = createColumn('u32')
   readonly #latestEqual = createColumn('u32')
   readonly #latestFile = createColumn('u32')
-  /** Of a row. */
-  readonly #uid = createColumn('u32')
+  /** Of a row; the uid is a slot. */
+  readonly #uid = createColumn('f64')
   readonly #hash = createColumn('u32')
   readonly #nextEqual = createColumn('u32')
   readonly #state = createColumn('u8')
@@ -67,12 +83,13 @@ export class RecordedTasks {
 
   /** A task was created, in the order of the file. */
   create(uid: string, hash: string | null): void {
-    const at = indexOf(this.#uids, uid)
-    const hashAt = hash === null ? 0 : indexOf(this.#hashes, hash) + 1
-    const row = this.#rowFor(uid, at, hashAt)
-    setValue(this.#rowOfUid, at, row)
-    setValue(this.#fileOfUid, at, this.#file)
-    setValue(this.#uid, row, at)
+    const slot = numberSlot(uid) ?? indexOf(this.#uids, uid)
+    const hashAt = hash === null ? 0 : this.#indexOfHash(hash) + 1
+    const row = this.#rowFor(uid, slot, hashAt)
+    const columns = this.#columnsOf(slot)
+    setValue(columns.row, indexIn(slot), row)
+    setValue(columns.file, indexIn(slot), this.#file)
+    setValue(this.#uid, row, slot)
     setValue(this.#hash, row, hashAt)
     if (this.stateOf(row) !== 'done') setValue(this.#state, row, states.indexOf('open'))
   }
@@ -112,8 +129,8 @@ export class RecordedTasks {
 
   /** The row of the task that had this uid last, whether or not it is the same task. */
   findUid(uid: string): number {
-    const at = findText(this.#uids, uid)
-    return at === -1 ? 0 : valueAt(this.#rowOfUid, at)
+    const slot = this.#slotOf(uid)
+    return slot === null ? 0 : this.#rowAt(slot)
   }
 
   /** The row of a task of the new run, each once; 0 if the record has none for it. */
@@ -128,7 +145,8 @@ export class RecordedTasks {
   }
 
   uidOf(row: number): string {
-    return textAt(this.#uids, valueAt(this.#uid, row))
+    const slot = valueAt(this.#uid, row)
+    return slot < 0 ? uidOfNumber(indexIn(slot)) : textAt(this.#uids, slot)
   }
 
   /** What the task was when it was done; `null` if that has no comparable content. */
@@ -146,6 +164,10 @@ export class RecordedTasks {
     return Math.max(1, valueAt(this.#attempts, row))
   }
 
+  hasValue(row: number): boolean {
+    return valueAt(this.#valueFile, row) > 0
+  }
+
   /** `null` when the value was not kept. Files are numbered from 0. */
   valueOf(row: number): RecordedValue | null {
     const file = valueAt(this.#valueFile, row)
@@ -160,24 +182,44 @@ export class RecordedTasks {
 
   #hashAt(column: Column, row: number): string | null {
     const at = valueAt(column, row)
-    return at === 0 ? null : textAt(this.#hashes, at - 1)
+    return this.#hashTexts[at - 1] ?? null
   }
 
   /** A task whose creation is not in this file may be another one of the same uid. */
   #rowInFile(uid: string): number {
-    const at = findText(this.#uids, uid)
-    if (at === -1 || valueAt(this.#fileOfUid, at) !== this.#file) return 0
-    return valueAt(this.#rowOfUid, at)
+    const slot = this.#slotOf(uid)
+    if (slot === null) return 0
+    return valueAt(this.#columnsOf(slot).file, indexIn(slot)) === this.#file ? this.#rowAt(slot) : 0
   }
 
-  #rowFor(uid: string, at: number, hashAt: number): number {
-    if (generatedNumber(uid) === null) return valueAt(this.#rowOfUid, at) || ++this.#size
+  #slotOf(uid: string): number | null {
+    const slot = numberSlot(uid) ?? findText(this.#uids, uid)
+    return slot === -1 ? null : slot
+  }
+
+  #columnsOf(slot: number): UidColumns {
+    return slot < 0 ? this.#byNumber : this.#byUid
+  }
+
+  #rowAt(slot: number): number {
+    return valueAt(this.#columnsOf(slot).row, indexIn(slot))
+  }
+
+  #indexOfHash(hash: string): number {
+    const known = this.#hashes.get(hash)
+    if (known !== undefined) return known
+    this.#hashes.set(hash, this.#hashTexts.length)
+    return this.#hashTexts.push(hash) - 1
+  }
+
+  #rowFor(uid: string, slot: number, hashAt: number): number {
+    if (generatedNumber(uid) === null) return this.#rowAt(slot) || ++this.#size
     return hashAt === 0 ? ++this.#size : this.#nextOf(hashAt - 1, true)
   }
 
   #takeEqual(hash: string | null): number {
-    const at = hash === null ? -1 : findText(this.#hashes, hash)
-    return at === -1 ? 0 : this.#nextOf(at, false)
+    const at = hash === null ? undefined : this.#hashes.get(hash)
+    return at === undefined ? 0 : this.#nextOf(at, false)
   }
 
   /** The next of the equal tasks in this file; a further one is added if it `mayGrow`, or 0. */
@@ -196,3 +238,14 @@ export class RecordedTasks {
     return row
   }
 }
+
+/**
+ * The slot of a generated uid: -2 for the number 0, -3 for 1, and so on. Texts have the numbers of
+ * their index, from 0; -1 is none.
+ */
+function numberSlot(uid: string): number | null {
+  const number = generatedNumber(uid)
+  return number === null || number >= mostNumbers ? null : -2 - number
+}
+
+const indexIn = (slot: number): number => (slot < 0 ? -2 - slot : slot)

@@ -19,6 +19,7 @@ export interface RecordedEnd {
 }
 
 const mostListed = 20
+const none: readonly never[] = []
 
 export class Resumption implements Disposable {
   readonly summary: ResumedRecord
@@ -51,15 +52,21 @@ export class Resumption implements Disposable {
     return changed.length === 0 ? null : changedDefinition(changed)
   }
 
+  /**
+   * What the record has of a task, as a number for `end`: positive if the task ends at once. Asked
+   * once for each task, in the order in which the program makes them.
+   */
+  plan(uid: string, hash: string | null): number {
+    const row = this.#record.tasks.take(uid, hash)
+    return this.#endsAtOnce(row, hash) ? row : -row
+  }
+
   /** How the task ends at once; `null`: it runs. Its attempts are numbered from here. */
-  take(entry: Entry): RecordedEnd | null {
-    const { tasks } = this.#record
-    const { uid } = entry.task
-    const hash = entry.definitionHash
-    const row = tasks.take(uid, hash)
-    const end = row === 0 ? null : this.#endOf(row, hash, uid)
+  end(entry: Entry, planned: number): RecordedEnd | null {
+    const row = Math.abs(planned)
+    const end = planned > 0 ? this.#endOf(row, entry.task.uid) : null
     if (end === null) this.#numberAttempts(entry, row)
-    return end === null ? null : { end, uid: tasks.uidOf(row) }
+    return end === null ? null : { end, uid: this.#record.tasks.uidOf(row) }
   }
 
   /** Warns of the tasks that the program did not make, and of values that could not be read. */
@@ -85,18 +92,21 @@ export class Resumption implements Disposable {
     for (const results of this.#record.results) results?.[Symbol.dispose]()
   }
 
-  #endOf(row: number, hash: string | null, uid: string): UndispatchedEnd | null {
+  #endsAtOnce(row: number, hash: string | null): boolean {
     const { tasks, failures } = this.#record
     const state = tasks.stateOf(row)
-    if (state === 'failed') {
-      const facts = failures.get(row)
-      return facts === undefined ? null : { kind: 'fail', error: toError(uid, facts) }
-    }
-    if (state !== 'done') return null
-    if (this.#options.changed !== 'keep' && this.#changes(row, hash).length > 0) return null
+    if (state === 'failed') return failures.has(row)
+    if (state !== 'done' || !tasks.hasValue(row)) return false
+    return this.#options.changed === 'keep' || this.#changes(row, hash).length === 0
+  }
+
+  #endOf(row: number, uid: string): UndispatchedEnd | null {
+    const { tasks, failures, results } = this.#record
+    const facts = failures.get(row)
+    if (facts !== undefined) return { kind: 'fail', error: toError(uid, facts) }
     const location = tasks.valueOf(row)
     if (location === null) return null
-    const kept = this.#record.results[location.file]?.read(location) ?? null
+    const kept = results[location.file]?.read(location) ?? null
     if (kept === null) this.#unreadable++
     return kept === null ? null : { kind: 'reuse', value: kept.value, isRecorded: true }
   }
@@ -104,7 +114,8 @@ export class Resumption implements Disposable {
   /** Without comparable content on either side the uid alone decides. */
   #changes(row: number, hash: string | null): readonly string[] {
     const before = this.#record.tasks.doneHashOf(row)
-    return before === null || hash === null ? [] : changedParts(before, hash)
+    const isEqual = before === null || hash === null || before === hash
+    return isEqual ? none : changedParts(before, hash)
   }
 
   /**
@@ -129,7 +140,7 @@ function summarize({ sessionId, files, tasks }: EarlierRecord): ResumedRecord {
     const state = tasks.stateOf(row)
     if (state === null) continue
     counts[state]++
-    if (state === 'done' && tasks.valueOf(row) === null) notKept++
+    if (state === 'done' && !tasks.hasValue(row)) notKept++
   }
   const { open: unfinished, ...ended } = counts
   return Object.freeze({ sessionId, files, ...ended, unfinished, notKept })

@@ -7,6 +7,7 @@ import { ResultReused } from '../../events/library-events.ts'
 import { StateError } from '../../foundation/errors.ts'
 import { emptyAttributes } from '../../foundation/json-value.ts'
 import { expectString } from '../../foundation/options.ts'
+import { definitionHash } from '../../tasks/definition-hash.ts'
 import { hasEnded } from '../../tasks/lifecycle.ts'
 import type { RecordParts } from '../../telemetry/options.ts'
 import type { EarlierRun } from '../admission.ts'
@@ -61,9 +62,19 @@ export class SessionResume implements EarlierRun {
     return this.#opened?.resumption.problemOf(task) ?? null
   }
 
-  end(entry: Entry): boolean {
+  plan(task: AnyTask): number {
+    return this.#opened?.resumption.plan(task.uid, definitionHash(task)) ?? 0
+  }
+
+  /** As `end`, for a task that was not planned. */
+  endUnplanned(entry: Entry): boolean {
     if (this.#opened === null) return false
-    const recorded = this.#opened.resumption.take(entry)
+    return this.end(entry, this.#opened.resumption.plan(entry.task.uid, entry.definitionHash))
+  }
+
+  end(entry: Entry, planned: number): boolean {
+    if (this.#opened === null) return false
+    const recorded = this.#opened.resumption.end(entry, planned)
     if (hasEnded(entry.life.state)) return true
     if (recorded === null) return false
     const { end, uid: key } = recorded
