@@ -43,11 +43,13 @@ export class AllocationWatch {
   async #poll(): Promise<void> {
     const { allocation, clock, log, onEnd } = this.#options
     try {
-      const { endsAt, lost } = await allocation.state()
+      const { endsAt, lost, isEnding } = await allocation.state()
       this.#hasFailed = false
       if (this.#isClosed) return
       if (lost !== null) return onEnd(`AllocationLostError: ${lost}`)
-      if (endsAt !== null && this.#isOver(endsAt - clock.now())) return
+      // How it ends is told a little later; it may not be by its limit.
+      const hasLimit = endsAt !== null && !isEnding
+      if (hasLimit && this.#isOver(endsAt - clock.now())) return
     } catch (error) {
       // The controller may be away for long, and tasks do not need it.
       if (!this.#hasFailed) log.warn('SchedulerSilent', messageOf(error))

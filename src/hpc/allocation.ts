@@ -23,6 +23,8 @@ export interface AllocationState {
   readonly endsAt: number | null
   /** Why its nodes cannot be used any more, in the scheduler's words; `null` while they can. */
   readonly lost: string | null
+  /** It ends, and the scheduler will soon say why. */
+  readonly isEnding: boolean
 }
 
 /** Nodes for a time. */
@@ -32,8 +34,8 @@ export interface Allocation {
   readonly nodes: readonly AllocatedNode[]
   /** In seconds; `null` without a limit. */
   readonly limitSeconds: number | null
-  /** May be asked often: answers from memory while nothing changes. */
-  state(): Promise<AllocationState>
+  /** May be asked often: answers from memory, unless the caller has seen a change. */
+  state(options?: { readonly isChanged?: boolean }): Promise<AllocationState>
   /** Runs it on each of the nodes, with the node's name as its last argument. */
   start(nodes: readonly AllocatedNode[], command: NodeCommand): readonly RemoteProcess[]
   /** Gives the nodes back. Fine for one that is lost. */

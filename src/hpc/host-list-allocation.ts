@@ -29,7 +29,7 @@ export class HostListAllocation implements Allocation {
   }
 
   state(): Promise<AllocationState> {
-    return Promise.resolve({ endsAt: null, lost: null })
+    return Promise.resolve({ endsAt: null, lost: null, isEnding: false })
   }
 
   start(nodes: readonly AllocatedNode[], { command, input }: NodeCommand): RemoteProcess[] {

@@ -25,6 +25,7 @@ import type { TaskSpec } from '../tasks/spec.ts'
 import { type AgentCluster, startAgentCluster } from './agent-cluster.ts'
 import type { Allocation } from './allocation.ts'
 import { AllocationWatch } from './allocation-watch.ts'
+import { LossReports } from './loss-reports.ts'
 import { HostListAllocation, sshCommand } from './host-list-allocation.ts'
 import { SlurmAllocation } from './slurm/slurm-allocation.ts'
 import { SlurmCommands } from './slurm/slurm-commands.ts'
@@ -61,6 +62,8 @@ interface ResolvedOptions {
  */
 export class HpcBackend implements Backend {
   readonly name: string
+  readonly #allocation: Allocation
+  readonly #clock: Clock
   readonly #cluster: AgentCluster
   readonly #watch: AllocationWatch
   readonly #connections = new Map<BackendListener, Connection>()
@@ -85,6 +88,8 @@ export class HpcBackend implements Backend {
     allocation: Allocation,
   ) {
     this.name = name
+    this.#allocation = allocation
+    this.#clock = clock
     this.#cluster = cluster
     this.#watch = new AllocationWatch({
       allocation,
@@ -109,7 +114,8 @@ export class HpcBackend implements Backend {
   }
 
   connect(listener: BackendListener, session: ConnectedSession): Connection {
-    const connection = this.#cluster.backend.connect(listener, session)
+    const reports = new LossReports(listener, this.#allocation, this.#clock)
+    const connection = this.#cluster.backend.connect(reports, session)
     this.#connections.set(listener, connection)
     return {
       submit: (jobs) => {
@@ -121,6 +127,7 @@ export class HpcBackend implements Backend {
       recorded: (jobs) => connection.recorded?.(jobs),
       release: async (reason) => {
         await connection.release(reason)
+        await reports.settled()
         this.#connections.delete(listener)
       },
     }

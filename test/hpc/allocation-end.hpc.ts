@@ -60,3 +60,20 @@ describe('a job that is canceled while tasks run', () => {
     await expect.poll(() => run('squeue', '-h', '-o', '%T')).toBe('')
   })
 })
+
+describe('a job that is killed at once', () => {
+  const { slurm, jobId, create } = launchedOnSlurm()
+
+  needs(...slurmNeeds)('row 101: tasks of dead agents end CANCELED, not FAILED', async () => {
+    const session = new Session([await create({ log: { warn: () => {} } })])
+    const tasks = Array.from({ length: 6 }, endless)
+    await session.submitTasks(tasks)
+    await expect.poll(() => tasks.filter(({ state }) => state === 'RUNNING').length).toBe(4)
+    const { run } = await slurm()
+    await run('scancel', '--signal=KILL', '--full', await jobId())
+    await session.waitTasks(tasks)
+    const ends = tasks.map(({ state, error }) => `${state} ${String(error)}`)
+    for (const end of ends) expect(end).toMatch(/CANCELED .*AllocationLostError: [A-Z]+/)
+    await session.close()
+  })
+})

@@ -9,6 +9,7 @@ function watched(limitSeconds: number | null, graceSeconds: number) {
   const state: { -readonly [Key in keyof AllocationState]: AllocationState[Key] } = {
     endsAt: limitSeconds === null ? null : clock.now() + limitSeconds,
     lost: null,
+    isEnding: false,
   }
   let error: Error | null = null
   const allocation: Allocation = {
@@ -74,6 +75,16 @@ describe('the end of an allocation', () => {
     state.lost = 'PREEMPTED (None)'
     await advance(2)
     expect(told).toEqual(['AllocationLostError: PREEMPTED (None)'])
+  })
+
+  it('row 101: a job that is ending is lost once the scheduler says how', async () => {
+    const { state, told, advance } = watched(1000, 60)
+    Object.assign(state, { isEnding: true, endsAt: 0 })
+    await advance(10)
+    expect(told).toEqual([])
+    Object.assign(state, { isEnding: false, lost: 'FAILED (RaisedSignal:9)' })
+    await advance(2)
+    expect(told).toEqual(['AllocationLostError: FAILED (RaisedSignal:9)'])
   })
 
   it('row 101: a scheduler that does not answer is told once, and nothing ends', async () => {

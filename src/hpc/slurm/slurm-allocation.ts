@@ -65,12 +65,15 @@ export class SlurmAllocation implements Allocation {
     this.#clock = clock
   }
 
-  async state(): Promise<AllocationState> {
-    const report = await this.#job.report()
-    if (report === null) return { endsAt: null, lost: 'Slurm has forgotten the job' }
+  async state(options?: { readonly isChanged?: boolean }): Promise<AllocationState> {
+    const report = await this.#job.report(options)
+    if (report === null) {
+      return { endsAt: null, lost: 'Slurm has forgotten the job', isEnding: false }
+    }
     const { state, reason, endsAt } = report
     const why = reason === 'None' ? state : `${state} (${reason})`
-    return { endsAt, lost: phaseOf(report) === 'running' ? null : why }
+    const lost = phaseOf(report) === 'running' ? null : why
+    return { endsAt, lost, isEnding: state === 'COMPLETING' }
   }
 
   start(nodes: readonly AllocatedNode[], { command, input }: NodeCommand): RemoteProcess[] {
