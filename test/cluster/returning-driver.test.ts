@@ -21,12 +21,16 @@ function lines(file: string): string[] {
 }
 
 describe('a driver that is killed and started again with its session id', () => {
-  it('begins nothing that runs or has ended, and gets all results', async () => {
+  it.each([
+    ['its own', {}],
+    ['that of the record it resumes', { resumes: true }],
+  ])('begins nothing that runs or has ended, and gets all results: %s', async (_, settings) => {
     const cluster = await startTestCluster()
     await cluster.agent('first', '--cores', '1')
     await cluster.agent('second', '--cores', '1')
     const start = () => {
-      const program = startProgram(driver, [cluster.server.url, cluster.folder])
+      const given = JSON.stringify(settings)
+      const program = startProgram(driver, [cluster.server.url, cluster.folder, given])
       onTestFinished(() => void program.child.kill('SIGKILL'))
       return program
     }
