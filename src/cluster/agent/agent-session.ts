@@ -373,9 +373,10 @@ export class AgentSession implements BackendListener {
     this.#leaveCores(held)
   }
 
-  /** What waits here beyond the offer goes back: another node may be free. */
+  /** What waits here beyond the offer and a second's work goes back: another node may be free. */
   #returnExcess(): boolean {
-    const excess = this.#waiting.length - 2 * this.#options.offer(this).ahead - 8
+    const kept = Math.max(2 * this.#options.offer(this).ahead + 8, this.#held.rate ?? 0)
+    const excess = Math.floor(this.#waiting.length - kept)
     if (excess <= 0) return false
     this.#giveBack(this.#held.waiting.slice(-excess))
     return true
