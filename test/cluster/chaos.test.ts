@@ -21,6 +21,8 @@ import { token } from './test-token.ts'
 const main = fileURLToPath(new URL('../../src/cli/main.ts', import.meta.url))
 const marker = 'TUTTI_TEST_CHAOS'
 const lossSeconds = byRun(2, 10)
+/** Of the agents of one host, in all. */
+const mostStarts = 200
 /** The faults of the long run take minutes by themselves. */
 const timeoutMs = byRun(1, 20) * hangMs
 
@@ -75,7 +77,14 @@ class ChaosCluster {
     )
     host.agent = watch(child)
     onTestFinished(() => void child.kill('SIGKILL'))
-    await host.agent.seen('is connected')
+    const isConnected = await Promise.race([
+      host.agent.seen('is connected').then(() => true),
+      host.agent.ended.then(() => false),
+    ])
+    if (isConnected) return
+    // A link that was mended just now may refuse the first connection: as a service would do it.
+    if (host.starts > mostStarts) throw new Error((await host.agent.ended).stderr)
+    await this.startAgent(host)
   }
 
   /** Processes that agents have left. */
