@@ -186,6 +186,8 @@ export class DriverJob implements NumberedJob, PlacedJob, Indexed {
   sinceMs: number
   /** When its attempt began, by the clock of this machine. */
   startedMs: number | null = null
+  /** The same by the clock of its agent. */
+  beganMs: number | null = null
   cancelReason: string | null = null
   /** Its end has come, and its value is on the way. */
   isEnding = false

@@ -146,6 +146,7 @@ export class DriverJobs {
     if (one.isStarted) return
     const at = toMoment(this.#toHere(one, agent, beganMs, now.monotonicMs - atMs + beganMs), now)
     one.startedMs = at.monotonicMs
+    one.beganMs = beganMs
     // Worker ids begin with the node.
     const nodeId = agent?.name ?? workerId.split('/')[0] ?? ''
     this.#listener.report(one.job, { kind: 'start', at, workerId, nodeId })
@@ -169,32 +170,18 @@ export class DriverJobs {
   }
 
   /** What the node's backend or the code of a task told, at its time. */
-  reportEvent(agent: AgentLink, event: WireEvent): void {
+  reportEvent(agent: AgentLink, event: WireEvent, now: Moment): void {
     const { taskId, fields, atMs } = event
-    const nowMs = this.#clock.monotonicMs()
-    const ageMs = Math.max(0, nowMs - agent.agent.offset.toHere(atMs))
-    const timed = { ...fields, event_time: this.#clock.now() - ageMs / 1000 }
+    const one = taskId === null ? undefined : this.#table.find(-1, taskId)
+    const at = sinceStart(one, atMs) ?? agent.agent.offset.toHere(atMs)
+    const timed = { ...fields, event_time: toMoment(at, now).wallSeconds }
     const about = { nodeId: agent.name, ...(taskId === null ? {} : { taskId }) }
     this.#listener.notice(toEventNotice(eventClassOf(event), timed, about))
   }
 
-  /**
-   * The end of an attempt, at a time of the agent's clock. The estimate of that clock's offset may
-   * have changed since the start: an attempt lasts as long as the agent has measured.
-   */
-  endOf(
-    one: DriverJob,
-    agent: AgentLink | null,
-    { beganMs, atMs }: { readonly beganMs: number | null; readonly atMs: number },
-    now: Moment,
-  ): Moment {
-    const { startedMs } = one
-    return toMoment(
-      startedMs === null || beganMs === null
-        ? this.#toHere(one, agent, atMs, now.monotonicMs)
-        : startedMs + (atMs - beganMs),
-      now,
-    )
+  /** The end of an attempt, at a time of the agent's clock. */
+  endOf(one: DriverJob, agent: AgentLink | null, atMs: number, now: Moment): Moment {
+    return toMoment(sinceStart(one, atMs) ?? this.#toHere(one, agent, atMs, now.monotonicMs), now)
   }
 
   /**
@@ -210,6 +197,16 @@ export class DriverJobs {
     if (this.#failedOn.size >= mostAvoided) this.#failedOn.clear()
     this.#failedOn.set(uid, agent)
   }
+}
+
+/**
+ * A time of the agent's clock during an attempt, by how long after the start it was: the estimate
+ * of that clock's offset may have changed since, and an attempt lasts as long as the agent has
+ * measured. `null` if it has not started.
+ */
+function sinceStart(one: DriverJob | undefined, atMs: number): number | null {
+  if (one === undefined || one.startedMs === null || one.beganMs === null) return null
+  return one.startedMs + (atMs - one.beganMs)
 }
 
 /** Its wall time is not after now. */

@@ -295,7 +295,7 @@ export class DriverSession implements Connection {
       if (one?.agent === agent) jobs.reportStart(one, agent, { beganMs: atMs, workerId }, now)
     }
     this.#modules?.forget(report.lostBundles)
-    for (const event of report.events) jobs.reportEvent(agent, event)
+    for (const event of report.events) jobs.reportEvent(agent, event, now)
     const returned = report.returned.map((one) => jobs.find(one.index, one.uid, one.attempt))
     jobs.placeAgain(returned.filter((one) => one?.agent === agent).filter((one) => one !== null))
     this.#pumpSoon()

@@ -133,7 +133,7 @@ export class EndReceiver {
       const atMs = completions.atMs[row] ?? 0
       const { workerId } = worker
       jobs.reportStart(one, agent, { beganMs, atMs, workerId }, now)
-      const at = jobs.endOf(one, agent, { beganMs, atMs }, now)
+      const at = jobs.endOf(one, agent, atMs, now)
       jobs.end(one, { kind: 'complete', at, value: values?.[row], facts: worker }, message)
     }
   }
@@ -161,7 +161,7 @@ export class EndReceiver {
       jobs.reportStart(one, agent, { beganMs, workerId, atMs }, now)
     }
     const facts = end.facts === null ? {} : { facts: end.facts }
-    const at = jobs.endOf(one, agent, end, now)
+    const at = jobs.endOf(one, agent, atMs, now)
     if (outcome.kind === 'complete') {
       jobs.end(one, { kind: 'complete', at, value: outcome.value, ...facts }, message)
     } else if (outcome.kind === 'fail') {

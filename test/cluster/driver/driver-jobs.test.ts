@@ -1,0 +1,75 @@
+import { expect, it } from 'vitest'
+import type { Broker } from '../../../src/cluster/broker/broker.ts'
+import { AgentLink } from '../../../src/cluster/driver/agent-link.ts'
+import { ClockOffset } from '../../../src/cluster/driver/clock-offset.ts'
+import { DriverJobs } from '../../../src/cluster/driver/driver-jobs.ts'
+import { deriveKeys } from '../../../src/cluster/wire/envelope.ts'
+import { sessionSubjects } from '../../../src/cluster/wire/subjects.ts'
+import { TaskProgress } from '../../../src/events/library-events.ts'
+import { ManualClock } from '../../../src/testing/manual-clock.ts'
+import { jobOf } from '../../backends/local/fake-executor.ts'
+
+function linkOf(clock: ManualClock, offset: ClockOffset): AgentLink {
+  return new AgentLink({
+    agent: {
+      announcement: {
+        kind: 'announcement',
+        name: 'first',
+        epoch: 1,
+        host: 'first',
+        pid: 1,
+        version: '0.0.0',
+        state: 'ready',
+        facts: { cores: 1, gpus: 0, memoryMb: 1000, labels: {} },
+        sessions: 1,
+        refusedMessages: 0,
+      },
+      offset,
+      heardMs: 0,
+    },
+    link: 1,
+    keys: deriveKeys('a token of the test', 'session'),
+    subjects: sessionSubjects('session'),
+    broker: { publish() {} } as Partial<Broker> as Broker,
+    clock,
+    onReport() {},
+    onRefused() {},
+  })
+}
+
+it('an event of a task lies between its start and its end when the offset changes', async () => {
+  const clock = new ManualClock(0)
+  const times: Record<string, number> = {}
+  const jobs = new DriverJobs(
+    {
+      report(_, report) {
+        times[report.kind] = report.at?.wallSeconds ?? NaN
+      },
+      notice(notice) {
+        if (notice.kind !== 'event') return
+        times['event'] = (notice.fields as { readonly event_time: number }).event_time
+      },
+    },
+    clock,
+  )
+  const offset = new ClockOffset()
+  offset.add(0, 20, 20, 40)
+  const agent = linkOf(clock, offset)
+  jobs.placement.addNode('first', agent.agent.announcement.facts, {
+    ...agent.agent.announcement.facts,
+    ahead: 0,
+  })
+  const one = jobs.add(jobOf('told'), 0)
+  jobs.assign(one, agent, 0)
+  await clock.advance(1000)
+  jobs.reportStart(one, agent, { beganMs: 500, workerId: 'first/w1' }, jobs.readTime())
+  // A shorter round trip: the agent's clock is 60 ms behind the first estimate.
+  offset.add(1000, 940, 940, 1000)
+  const { eventType, schema } = TaskProgress
+  const fields = { fraction: 0.5, text: null }
+  const event = { eventType, schema, fields, taskId: 'told', atMs: 600 }
+  jobs.reportEvent(agent, event, jobs.readTime())
+  const at = jobs.endOf(one, agent, 610, jobs.readTime())
+  jobs.end(one, { kind: 'complete', at, value: 1 }, null)
+  expect(times).toEqual({ start: 0.5, event: 0.6, complete: 0.61 })
+})
