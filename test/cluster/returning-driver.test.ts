@@ -49,6 +49,33 @@ describe('a driver that is killed and started again with its session id', () => 
   })
 })
 
+it('counts attempts of an earlier start, and begins nothing beside a retried task', async () => {
+  const cluster = await startTestCluster()
+  await cluster.agent('first', '--cores', '1')
+  await cluster.agent('second', '--cores', '1')
+  const given = JSON.stringify({ hasFailing: true })
+  const start = () => {
+    const program = startProgram(driver, [cluster.server.url, cluster.folder, given])
+    onTestFinished(() => void program.child.kill('SIGKILL'))
+    return program
+  }
+  const [begun, ended, failed] = ['begun', 'ended', 'failed'].map((name) => {
+    return join(cluster.folder, name)
+  }) as [string, string, string]
+  const killed = start()
+  await eventually(() => {
+    expect(lines(failed)).toEqual(['task-0'])
+    expect(lines(ended).length).toBeGreaterThanOrEqual(5)
+  })
+  killed.child.kill('SIGKILL')
+  await killed.ended
+  const { stdout } = await start().ended
+  const done = Array.from({ length: defaultCount - 1 }, () => 'DONE')
+  expect(JSON.parse(stdout)).toEqual([null, ...done])
+  const uids = Array.from({ length: defaultCount }, (_, index) => `task-${index}`)
+  expect(lines(begun).toSorted()).toEqual(['task-0', ...uids].toSorted())
+})
+
 describe('a driver that is killed at seeded moments and started again each time', () => {
   const seed = chooseSeed()
   const rounds = Array.from({ length: byRun(1, 5) }, (_, at) => seed + at)

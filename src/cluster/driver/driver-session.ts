@@ -231,12 +231,18 @@ export class DriverSession implements Connection {
     for (const unsubscribe of this.#unsubscribe.splice(0)) unsubscribe()
   }
 
-  /** For jobs that were submitted before it was known what an earlier start left. */
+  /**
+   * For jobs that were submitted before it was known what an earlier start left. All of them stop
+   * waiting first: the session may submit the next attempt of one that has failed at once, and
+   * with it whatever waits is sent.
+   */
   #continueWaiting(): void {
     if (this.#earlier.isEmpty || !this.#isReady) return
-    for (const one of this.#jobs.all) {
-      if (one.agent !== null || one.isEnding || !this.#earlier.has(one.uid)) continue
-      this.#jobs.placement.remove(one)
+    const known = this.#jobs.all.filter((one) => {
+      return one.agent === null && !one.isEnding && this.#earlier.has(one.uid)
+    })
+    for (const one of known) this.#jobs.placement.remove(one)
+    for (const one of known) {
       if (!this.#continueEarlier(one)) this.#jobs.placement.push(one)
     }
   }

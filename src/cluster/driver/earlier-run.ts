@@ -13,14 +13,14 @@ export interface Adoption {
 }
 
 export class EarlierRun {
-  readonly #ends = new Map<string, WireEnd>()
+  /** Of each task in ascending order of its attempts. */
+  readonly #ends = new Map<string, readonly WireEnd[]>()
   readonly #held = new Map<string, Adoption>()
 
   get isEmpty(): boolean {
     return this.#ends.size === 0 && this.#held.size === 0
   }
 
-  /** Of each task the end of its latest attempt counts. */
   addEnds({ completions, ends }: EndsMessage): void {
     for (const { value, ...completion } of unpackCompletions(completions)) {
       const outcome = { kind: 'complete', value } as const
@@ -48,21 +48,35 @@ export class EarlierRun {
   }
 
   /**
-   * What is left of a task, unless it is of an attempt before this one; the later attempt counts.
-   * It is given once.
+   * What is left of a task from this attempt on: its latest attempt if that runs or has completed,
+   * else its failures one after the other, so that they count as attempts. Each is given once.
    */
   take(uid: string, attempt: number): { readonly end?: WireEnd; readonly adoption?: Adoption } {
-    const [end, adoption] = [this.#ends.get(uid), this.#held.get(uid)]
-    this.#ends.delete(uid)
+    const adoption = this.#held.get(uid)
+    const ends = (this.#ends.get(uid) ?? []).filter((end) => end.attempt >= attempt)
     this.#held.delete(uid)
-    const [endAttempt, heldAttempt] = [end?.attempt ?? 0, adoption?.held.attempt ?? 0]
-    if (Math.max(endAttempt, heldAttempt) < attempt) return {}
-    if (adoption !== undefined && heldAttempt > endAttempt) return { adoption }
-    return end === undefined ? {} : { end }
+    this.#ends.delete(uid)
+    const heldAttempt = adoption?.held.attempt ?? 0
+    const last = ends.at(-1)
+    if (adoption !== undefined && heldAttempt >= attempt && heldAttempt > (last?.attempt ?? 0)) {
+      return { adoption }
+    }
+    const completed = ends.findLast(({ outcome }) => isCompletion(outcome))
+    const end = completed ?? ends[0]
+    if (end === undefined) return {}
+    if (completed === undefined && ends.length > 1) this.#ends.set(uid, ends.slice(1))
+    return { end }
   }
 
   #addEnd(end: WireEnd): void {
-    const known = this.#ends.get(end.uid)
-    if (known === undefined || known.attempt < end.attempt) this.#ends.set(end.uid, end)
+    const known = this.#ends.get(end.uid) ?? []
+    if (known.some(({ attempt }) => attempt === end.attempt)) return
+    this.#ends.set(
+      end.uid,
+      [...known, end].toSorted((a, b) => a.attempt - b.attempt),
+    )
   }
 }
+
+const isCompletion = ({ kind }: WireEnd['outcome']): boolean =>
+  kind === 'complete' || kind === 'complete-large'

@@ -3,6 +3,7 @@ import type { AgentLink } from '../../../src/cluster/driver/agent-link.ts'
 import { EarlierRun } from '../../../src/cluster/driver/earlier-run.ts'
 import { RecordedMessages } from '../../../src/cluster/driver/recorded-messages.ts'
 import { packCompletions } from '../../../src/cluster/wire/completions.ts'
+import { toErrorRecord } from '../../../src/foundation/error-record.ts'
 import type { EndsMessage, HeldJob, WireEnd } from '../../../src/cluster/wire/messages.ts'
 
 /** Only its identity counts here, and what is told to be recorded. */
@@ -28,6 +29,10 @@ const end = (uid: string, attempt: number): WireEnd => ({
   facts: null,
   outcome: { kind: 'complete', value: attempt },
 })
+const failure = (uid: string, attempt: number): WireEnd => ({
+  ...end(uid, attempt),
+  outcome: { kind: 'fail', error: toErrorRecord(new Error(`${attempt}`)), isThrown: true },
+})
 const message = (...ends: WireEnd[]): EndsMessage => ({
   kind: 'ends',
   agent: 'a',
@@ -49,6 +54,18 @@ describe('what an earlier start left', () => {
       adoption: { agent: link, held: held('retried', 2) },
     })
     expect(earlier.take('running', 2)).toEqual({})
+    expect(earlier.isEmpty).toBe(true)
+  })
+
+  it('is every failure of a task that has not completed, in order', () => {
+    const earlier = new EarlierRun()
+    const [first, third] = [failure('failed', 1), failure('failed', 3)]
+    earlier.addEnds(message(third, first, first, failure('done', 1)))
+    earlier.addEnds(message(end('done', 2)))
+    expect(earlier.take('failed', 1)).toEqual({ end: first })
+    expect(earlier.take('failed', 2)).toEqual({ end: third })
+    expect(earlier.take('failed', 4)).toEqual({})
+    expect(earlier.take('done', 1)).toEqual({ end: end('done', 2) })
     expect(earlier.isEmpty).toBe(true)
   })
 
