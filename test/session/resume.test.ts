@@ -297,7 +297,7 @@ describe('resume of a session', () => {
     expect(await rejection(run({ folder, resume: file }, []))).toMatchObject({
       code: 'CheckpointDamagedError',
       message: `${file} is damaged: line 4, byte ${offset.toLocaleString('en')}: invalid JSON`,
-      hint: expect.stringContaining('restore the file') as string,
+      hint: expect.stringContaining('tutti journal repair') as string,
     })
     const elsewhere = join(tempFolder(), basename(second.record))
     writeFileSync(elsewhere, readFileSync(second.record))

@@ -147,6 +147,6 @@ const damagedError = (path: string, { line, offset, reason }: BadLine): Checkpoi
     {
       code: 'CheckpointDamagedError',
       path,
-      hint: 'A wrong result is worse than none: restore the file from a copy, or run everything again.',
+      hint: 'A wrong result is worse than none: repair it with `tutti journal repair` first.',
     },
   )
