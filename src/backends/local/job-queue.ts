@@ -30,13 +30,14 @@ export class JobQueue<T extends WaitingJob> {
   }
 
   push(waiting: T): void {
-    this.#levelOf(waiting).jobs.push(waiting)
+    if (!this.#isListed(waiting)) this.#levelOf(waiting).jobs.push(waiting)
     this.#length++
   }
 
   /** Back to where they were: before all that came after them. */
   putBack(waiting: readonly T[]): void {
-    for (const [level, back] of Map.groupBy(waiting, (one) => this.#levelOf(one))) {
+    const unlisted = waiting.filter((one) => !this.#isListed(one))
+    for (const [level, back] of Map.groupBy(unlisted, (one) => this.#levelOf(one))) {
       const inOrder = back.toSorted(bySequence)
       const head = level.jobs[level.from]
       const isBeforeAll = head === undefined || (inOrder.at(-1)?.sequence ?? 0) < head.sequence
@@ -86,6 +87,11 @@ export class JobQueue<T extends WaitingJob> {
     this.#removed.add(job)
     this.#length--
     if (this.#removed.size > 1024 && this.#removed.size > this.#length) this.#compact()
+  }
+
+  /** One that was removed and comes again, while it is still in the list: it waits there. */
+  #isListed(waiting: T): boolean {
+    return this.#removed.size > 0 && this.#removed.delete(waiting)
   }
 
   #compact(): void {

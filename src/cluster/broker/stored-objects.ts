@@ -18,7 +18,7 @@ export interface StoredObjectsOptions {
   readonly objects: string
   /** Creates the stream again, if the server has lost it. */
   readonly openStream: () => Promise<unknown>
-  /** The broker answers, but does not do what it is asked for. Called once for every request. */
+  /** The broker answers, but does not store an object. Called once for each. */
   readonly onProblem: (error: unknown) => void
 }
 
@@ -38,12 +38,13 @@ export class StoredObjects {
 
   /** Resolves with its name, once the broker has it. Rejects when this is closed before. */
   async put(prefix: string, data: Uint8Array): Promise<string> {
-    const { broker, openStream } = this.#options
+    const { broker, openStream, onProblem } = this.#options
     const name = `${prefix}/${digestOf(data)}`
     const subject = this.#subjectOf(name)
     await this.#untilDone(
       () => broker.store.putObject(subject, data),
       async () => void (await openStream()),
+      onProblem,
     )
     return name
   }
@@ -78,8 +79,9 @@ export class StoredObjects {
   async #untilDone<T>(
     request: () => Promise<T>,
     repair: () => Promise<void> = () => Promise.resolve(),
+    onProblem: (error: unknown) => void = () => {},
   ): Promise<T> {
-    const { clock, broker, onProblem } = this.#options
+    const { clock, broker } = this.#options
     const { signal } = this.#closed
     const backOff = new BackOff({ firstDelayMs, maxDelayMs })
     let isTold = false

@@ -48,6 +48,7 @@ export class AgentLink {
   #toldRecorded = 0
   #earlierThrough = 0
   #expectedEnds = 0
+  #attachedMs = -Infinity
   #cancels = new Map<string, JobReference[]>()
   #isCancelDue = false
 
@@ -76,6 +77,7 @@ export class AgentLink {
     const { endMessages, endsEpoch, unrecorded } = answer
     this.#received = received
     this.isAttached = true
+    this.#attachedMs = this.#options.clock.monotonicMs()
     this.endMessages = endMessages
     this.endsEpoch = endsEpoch
     this.#earlierThrough = isFirst ? endMessages : 0
@@ -102,9 +104,9 @@ export class AgentLink {
     return isMissing
   }
 
-  /** When the agent's last message about the session came. */
+  /** When the agent's last message about the session came; its answer is the first. */
   get heardMs(): number {
-    return this.#link.heardMs
+    return Math.max(this.#attachedMs, this.#link.heardMs)
   }
 
   receive(subject: string, data: Uint8Array): void {

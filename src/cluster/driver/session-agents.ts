@@ -120,6 +120,8 @@ export class SessionAgents implements DirectoryListener {
   }
 
   #watch(link: AgentLink, nowMs: number): void {
+    // Nothing more is sent there, although it may have been heard just now.
+    if (link.isLost) return
     const { jobs, ends, subjects, directory } = this.#options
     const { announcement, heardMs } = link.agent
     const isHeard = nowMs - heardMs < silenceMs
@@ -230,6 +232,8 @@ export class SessionAgents implements DirectoryListener {
     await this.#readLastEnds(name)
     if (this.#links.get(name) !== link) return
     this.#removeLink(link)
+    // Before anything is reported: a session submits the next attempt while it is told of an end.
+    jobs.placement.removeNode(name)
     earlier.forget(link)
     // The end of an attempt whose value is on its way has come.
     for (const one of link.jobs.toArray()) if (one.isEnding) jobs.leave(one)
@@ -246,7 +250,6 @@ export class SessionAgents implements DirectoryListener {
     }
     jobs.move(moved)
     for (const one of begun) jobs.end(one, lostReport(one, name, reason), null)
-    jobs.placement.removeNode(name)
     this.#options.onChange()
   }
 }

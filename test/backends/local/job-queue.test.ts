@@ -60,6 +60,18 @@ describe('a queue of jobs', () => {
     expect(queue.length).toBe(0)
   })
 
+  it('keeps what was removed and comes again, however many others are removed then', () => {
+    const jobs = waitingJobs(jobsOf(2000))
+    const queue = filled(jobs)
+    for (const [at, job] of jobs.entries()) {
+      queue.remove(job)
+      if (at % 2 === 0) queue.push(job)
+      else queue.putBack([job])
+    }
+    expect(queue.length).toBe(2000)
+    expect(uids(drain(queue))).toBe(uids(jobs))
+  })
+
   it('puts back in the old order, also when two come back in the wrong one', () => {
     const jobs = waitingJobs(jobsOf(6))
     const queue = filled(jobs)

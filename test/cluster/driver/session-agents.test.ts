@@ -1,0 +1,142 @@
+import { describe, expect, it } from 'vitest'
+import type { Job } from '../../../src/backends/backend.ts'
+import type { Broker } from '../../../src/cluster/broker/broker.ts'
+import type { SessionStream } from '../../../src/cluster/broker/session-stream.ts'
+import type { AgentDirectory, KnownAgent } from '../../../src/cluster/driver/agent-directory.ts'
+import { type AgentLink, NumberSet } from '../../../src/cluster/driver/agent-link.ts'
+import { ClockOffset } from '../../../src/cluster/driver/clock-offset.ts'
+import { DriverJobs } from '../../../src/cluster/driver/driver-jobs.ts'
+import { EarlierRun } from '../../../src/cluster/driver/earlier-run.ts'
+import type { EndReceiver } from '../../../src/cluster/driver/end-receiver.ts'
+import { SessionAgents } from '../../../src/cluster/driver/session-agents.ts'
+import { deriveKeys } from '../../../src/cluster/wire/envelope.ts'
+import { sessionSubjects } from '../../../src/cluster/wire/subjects.ts'
+import { ManualClock } from '../../../src/testing/manual-clock.ts'
+import { jobOf } from '../../backends/local/fake-executor.ts'
+
+const facts = { cores: 1, gpus: 0, memoryMb: 1000, labels: {} }
+
+/** A session with one agent, whose stream and whose agent answer when the test lets them. */
+class OneAgent {
+  readonly clock = new ManualClock()
+  readonly links = new Map<string, AgentLink>()
+  readonly agent: KnownAgent = {
+    announcement: {
+      kind: 'announcement',
+      name: 'only',
+      epoch: 1,
+      host: 'only',
+      pid: 1,
+      version: '0.0.0',
+      state: 'ready',
+      facts,
+      sessions: 0,
+      refusedMessages: 0,
+    },
+    offset: new ClockOffset(),
+    heardMs: 0,
+  }
+  readonly streamRead = Promise.withResolvers<void>()
+  readonly attached = Promise.withResolvers<void>()
+  onFail: (job: Job) => void = () => {}
+  readonly left: string[] = []
+  readonly jobs = new DriverJobs(
+    {
+      report: (job, report) => {
+        if (report.kind === 'fail') this.onFail(job)
+      },
+      notice() {},
+    },
+    this.clock,
+  )
+  readonly agents: SessionAgents
+
+  constructor() {
+    const directory: Partial<AgentDirectory> = {
+      agents: [this.agent],
+      audibleSinceMs: 0,
+      request: async (_, { kind }) => {
+        if (kind === 'challenge') return { kind: 'challenged', nonce: 1 }
+        await this.attached.promise
+        const offer = { ...facts, ahead: 1 }
+        const told = { endsEpoch: 1, endMessages: 0, unrecorded: [] }
+        return { kind: 'attached', epoch: 1, offer, held: [], ...told }
+      },
+    }
+    const ends: Partial<EndReceiver> = {
+      hasUsed: () => false,
+      use: () => new NumberSet(),
+      readStream: () => this.streamRead.promise,
+    }
+    const stream: Partial<SessionStream> = { open: () => Promise.resolve(false) }
+    const store: Partial<Broker['store']> = { append: () => Promise.resolve() }
+    const broker: Partial<Broker> = { store: store as Broker['store'], publish() {} }
+    this.agents = new SessionAgents({
+      sessionId: 'session',
+      epoch: 1,
+      keys: deriveKeys('a token of the test', 'session'),
+      subjects: sessionSubjects('session'),
+      broker: broker as Broker,
+      directory: directory as AgentDirectory,
+      listener: {
+        report() {},
+        notice: (notice) => {
+          if (notice.kind === 'node-left') this.left.push(notice.nodeId)
+        },
+      },
+      clock: this.clock,
+      log: { warn: (_, text) => expect.unreachable(text) },
+      jobs: this.jobs,
+      ends: ends as EndReceiver,
+      stream: stream as SessionStream,
+      earlier: new EarlierRun(),
+      links: this.links,
+      lossSeconds: 1,
+      ownerTtlSeconds: 60,
+      resultTtlSeconds: 60,
+      onChange() {},
+      onReport() {},
+      onRefused() {},
+      onSuperseded() {},
+    })
+  }
+}
+
+describe('the agent of a session', () => {
+  it('gets no further attempt while it is lost, although it was heard just now', async () => {
+    const one = new OneAgent()
+    one.attached.resolve()
+    await one.agents.attachAll()
+    const link = one.links.get('only') as AgentLink
+    const job = one.jobs.add(jobOf('task'), 0)
+    one.jobs.placement.push(job)
+    expect([...one.jobs.placement.assign().keys()]).toEqual(['only'])
+    one.jobs.assign(job, link, 0)
+    one.jobs.reportStart(job, link, { beganMs: 0, workerId: 'only/w1' }, one.jobs.readTime())
+    const placedOn: string[] = []
+    // As a session does it: the next attempt is submitted while the end of the last is reported.
+    one.onFail = (failed) => {
+      one.jobs.placement.push(one.jobs.add({ ...failed, attempt: 2 }, 0))
+      placedOn.push(...one.jobs.placement.assign().keys())
+    }
+    one.agents.agentLost(one.agent, 'it was started again')
+    one.agents.tick(0)
+    one.streamRead.resolve()
+    await one.clock.advance(0)
+    expect(one.left).toEqual(['only'])
+    expect([placedOn, one.jobs.placement.waiting]).toEqual([[], 1])
+  })
+
+  it('is not silent for the time that it took to attach', async () => {
+    const one = new OneAgent()
+    one.streamRead.resolve()
+    const attaching = one.agents.attachAll()
+    await one.clock.advance(3000)
+    one.attached.resolve()
+    await attaching
+    one.agent.heardMs = one.clock.monotonicMs()
+    one.agents.tick(one.clock.monotonicMs())
+    await one.clock.advance(0)
+    expect([one.left, one.links.size]).toEqual([[], 1])
+  })
+})
