@@ -110,19 +110,23 @@ export class SessionReports {
     this.#sendReport(report)
   }
 
-  /** Halves the events of what is too large for a message. */
+  /** Halves what is too large for a message: its events, or else the jobs that it hands back. */
   #sendReport(report: AgentReport): void {
     const { send, onDropped, limitBytes } = this.#options
     const payload = encode(report)
-    const { events } = report
-    if (payload.length <= limitBytes() || events.length === 0) return send(payload)
-    if (events.length === 1) {
-      onDropped(events[0]?.eventType ?? '')
-      return this.#sendReport({ ...report, events: [] })
-    }
-    const middle = events.length >> 1
-    this.#sendReport({ ...report, events: events.slice(0, middle) })
-    const rest = { starts: [], returned: [], lostBundles: [] }
-    this.#sendReport({ ...report, ...rest, events: events.slice(middle) })
+    const { events, returned } = report
+    if (payload.length <= limitBytes()) return send(payload)
+    if (events.length === 1) onDropped(events[0]?.eventType ?? '')
+    if (events.length === 1) return this.#sendReport({ ...report, events: [] })
+    const rest = { ...report, starts: [], lostBundles: [] }
+    if (events.length > 1) {
+      const middle = events.length >> 1
+      this.#sendReport({ ...report, events: events.slice(0, middle) })
+      this.#sendReport({ ...rest, returned: [], events: events.slice(middle) })
+    } else if (returned.length > 1) {
+      const middle = returned.length >> 1
+      this.#sendReport({ ...report, returned: returned.slice(0, middle) })
+      this.#sendReport({ ...rest, returned: returned.slice(middle) })
+    } else send(payload)
   }
 }

@@ -96,8 +96,13 @@ export class EndReceiver {
       else this.#dropped.add(subject)
       return
     }
-    if (!received.add(number)) return
     const agent = agents.get(payload.agent)
+    if (agent?.isAttached === false) {
+      // Its answer says which messages are to be recorded: read again after it.
+      this.#dropped.add(subject)
+      return
+    }
+    if (!received.add(number)) return
     if (agent?.endsEpoch !== epoch) return this.#dropAll(payload)
     if (agent.isEarlier(number)) {
       earlier.addEnds(payload)

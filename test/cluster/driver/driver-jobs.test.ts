@@ -1,41 +1,11 @@
 import { expect, it } from 'vitest'
 import type { Broker } from '../../../src/cluster/broker/broker.ts'
-import { AgentLink } from '../../../src/cluster/driver/agent-link.ts'
 import { ClockOffset } from '../../../src/cluster/driver/clock-offset.ts'
 import { DriverJobs } from '../../../src/cluster/driver/driver-jobs.ts'
-import { deriveKeys } from '../../../src/cluster/wire/envelope.ts'
-import { sessionSubjects } from '../../../src/cluster/wire/subjects.ts'
 import { TaskProgress } from '../../../src/events/library-events.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { jobOf } from '../../backends/local/fake-executor.ts'
-
-function linkOf(clock: ManualClock, offset: ClockOffset): AgentLink {
-  return new AgentLink({
-    agent: {
-      announcement: {
-        kind: 'announcement',
-        name: 'first',
-        epoch: 1,
-        host: 'first',
-        pid: 1,
-        version: '0.0.0',
-        state: 'ready',
-        facts: { cores: 1, gpus: 0, memoryMb: 1000, labels: {} },
-        sessions: 1,
-        refusedMessages: 0,
-      },
-      offset,
-      heardMs: 0,
-    },
-    link: 1,
-    keys: deriveKeys('a token of the test', 'session'),
-    subjects: sessionSubjects('session'),
-    broker: { publish() {} } as Partial<Broker> as Broker,
-    clock,
-    onReport() {},
-    onRefused() {},
-  })
-}
+import { linkOf } from './links.ts'
 
 it('an event of a task lies between its start and its end when the offset changes', async () => {
   const clock = new ManualClock(0)
@@ -54,7 +24,7 @@ it('an event of a task lies between its start and its end when the offset change
   )
   const offset = new ClockOffset()
   offset.add(0, 20, 20, 40)
-  const agent = linkOf(clock, offset)
+  const agent = linkOf(clock, { publish() {} } as Partial<Broker> as Broker, offset)
   jobs.placement.addNode('first', agent.agent.announcement.facts, {
     ...agent.agent.announcement.facts,
     ahead: 0,

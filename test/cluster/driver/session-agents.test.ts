@@ -2,9 +2,8 @@ import { describe, expect, it } from 'vitest'
 import type { Job } from '../../../src/backends/backend.ts'
 import type { Broker } from '../../../src/cluster/broker/broker.ts'
 import type { SessionStream } from '../../../src/cluster/broker/session-stream.ts'
-import type { AgentDirectory, KnownAgent } from '../../../src/cluster/driver/agent-directory.ts'
+import type { AgentDirectory } from '../../../src/cluster/driver/agent-directory.ts'
 import { type AgentLink, NumberSet } from '../../../src/cluster/driver/agent-link.ts'
-import { ClockOffset } from '../../../src/cluster/driver/clock-offset.ts'
 import { DriverJobs } from '../../../src/cluster/driver/driver-jobs.ts'
 import { EarlierRun } from '../../../src/cluster/driver/earlier-run.ts'
 import type { EndReceiver } from '../../../src/cluster/driver/end-receiver.ts'
@@ -13,29 +12,13 @@ import { deriveKeys } from '../../../src/cluster/wire/envelope.ts'
 import { sessionSubjects } from '../../../src/cluster/wire/subjects.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { jobOf } from '../../backends/local/fake-executor.ts'
-
-const facts = { cores: 1, gpus: 0, memoryMb: 1000, labels: {} }
+import { agentOf } from './links.ts'
 
 /** A session with one agent, whose stream and whose agent answer when the test lets them. */
 class OneAgent {
   readonly clock = new ManualClock()
   readonly links = new Map<string, AgentLink>()
-  readonly agent: KnownAgent = {
-    announcement: {
-      kind: 'announcement',
-      name: 'only',
-      epoch: 1,
-      host: 'only',
-      pid: 1,
-      version: '0.0.0',
-      state: 'ready',
-      facts,
-      sessions: 0,
-      refusedMessages: 0,
-    },
-    offset: new ClockOffset(),
-    heardMs: 0,
-  }
+  readonly agent = agentOf('only')
   readonly streamRead = Promise.withResolvers<void>()
   readonly attached = Promise.withResolvers<void>()
   onFail: (job: Job) => void = () => {}
@@ -58,7 +41,7 @@ class OneAgent {
       request: async (_, { kind }) => {
         if (kind === 'challenge') return { kind: 'challenged', nonce: 1 }
         await this.attached.promise
-        const offer = { ...facts, ahead: 1 }
+        const offer = { ...this.agent.announcement.facts, ahead: 1 }
         const told = { endsEpoch: 1, endMessages: 0, unrecorded: [] }
         return { kind: 'attached', epoch: 1, offer, held: [], ...told }
       },

@@ -1,0 +1,40 @@
+/** Agents of a driver, as a test of one of its parts needs them. */
+
+import type { Broker } from '../../../src/cluster/broker/broker.ts'
+import type { KnownAgent } from '../../../src/cluster/driver/agent-directory.ts'
+import { AgentLink } from '../../../src/cluster/driver/agent-link.ts'
+import { ClockOffset } from '../../../src/cluster/driver/clock-offset.ts'
+import { deriveKeys } from '../../../src/cluster/wire/envelope.ts'
+import { sessionSubjects } from '../../../src/cluster/wire/subjects.ts'
+import type { ManualClock } from '../../../src/testing/manual-clock.ts'
+
+/** One of a single core. */
+export const agentOf = (name: string, offset = new ClockOffset()): KnownAgent => ({
+  announcement: {
+    kind: 'announcement',
+    name,
+    epoch: 1,
+    host: name,
+    pid: 1,
+    version: '0.0.0',
+    state: 'ready',
+    facts: { cores: 1, gpus: 0, memoryMb: 1000, labels: {} },
+    sessions: 1,
+    refusedMessages: 0,
+  },
+  offset,
+  heardMs: 0,
+})
+
+/** The link of the session "session" to an agent "first", whose messages go to the broker. */
+export const linkOf = (clock: ManualClock, broker: Broker, offset?: ClockOffset): AgentLink =>
+  new AgentLink({
+    agent: agentOf('first', offset),
+    link: 1,
+    keys: deriveKeys('a token of the test', 'session'),
+    subjects: sessionSubjects('session'),
+    broker,
+    clock,
+    onReport() {},
+    onRefused() {},
+  })
