@@ -93,9 +93,14 @@ export class DeadlineTimer {
     if (dueMs === this.#dueMs) return
     this.#cancel()
     this.#dueMs = dueMs
-    if (dueMs === Infinity) return
-    const waitMs = Math.max(0, dueMs - this.#clock.monotonicMs())
-    this.#cancel = this.#clock.after(waitMs, () => {
+    if (dueMs !== Infinity) this.#wait()
+  }
+
+  /** Timers fire up to a millisecond early: then it waits for the rest. */
+  #wait(): void {
+    const leftMs = Math.max(0, this.#dueMs - this.#clock.monotonicMs())
+    this.#cancel = this.#clock.after(leftMs, () => {
+      if (this.#clock.monotonicMs() < this.#dueMs) return this.#wait()
       this.#dueMs = Infinity
       this.#onDue()
     })

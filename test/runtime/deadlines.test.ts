@@ -104,4 +104,17 @@ describe('DeadlineTimer', () => {
     timer.set(Infinity)
     expect(clock.pendingTimers).toBe(0)
   })
+  it('waits for the rest when the timer of the system fires early', async () => {
+    const clock = new ManualClock()
+    const { after } = clock
+    const calls: number[] = []
+    const timer = new DeadlineTimer(clock, () => calls.push(clock.monotonicMs()))
+    clock.after = (ms, callback) => after.call(clock, ms - 1, callback)
+    timer.set(10)
+    clock.after = after
+    await clock.advance(9)
+    expect(calls).toEqual([])
+    await clock.advance(1)
+    expect(calls).toEqual([10])
+  })
 })
