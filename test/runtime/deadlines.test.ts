@@ -106,10 +106,10 @@ describe('DeadlineTimer', () => {
   })
   it('waits for the rest when the timer of the system fires early', async () => {
     const clock = new ManualClock()
-    const { after } = clock
+    const after = clock.after.bind(clock)
     const calls: number[] = []
     const timer = new DeadlineTimer(clock, () => calls.push(clock.monotonicMs()))
-    clock.after = (ms, callback) => after.call(clock, ms - 1, callback)
+    clock.after = (ms, callback) => after(ms - 1, callback)
     timer.set(10)
     clock.after = after
     await clock.advance(9)
