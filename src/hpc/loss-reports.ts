@@ -1,16 +1,26 @@
-/** Tells the loss of an allocation from that of a node: the scheduler knows, and is asked. */
+/** Tells the loss of an allocation from other failures: the scheduler knows, and is asked. */
 
 import type { BackendListener, Job, Notice, TaskReport } from '../backends/backend.ts'
 import { type Clock, sleep } from '../foundation/clock.ts'
-import { TuttiError } from '../foundation/errors.ts'
+import { WorkerLostError } from '../foundation/errors.ts'
 import { boundedWait } from '../foundation/promises.ts'
+import { ExecutableFailedError } from '../foundation/task-errors.ts'
 import type { Allocation } from './allocation.ts'
 
 /** A scheduler that is away must not keep tasks from their retries. */
 const longestMs = 5000
 const pollMs = 250
 
-/** Passes everything on; only the failures of tasks whose nodes were lost wait for the answer. */
+/**
+ * The processes of a job are killed one after the other: a task may be killed, and its end be told,
+ * before the scheduler calls the job ended. Also the shortest time between two questions.
+ */
+const delayMs = 500
+
+/** What a shell, and many a program, exits with after SIGINT, SIGKILL and SIGTERM. */
+const signalCodes: ReadonlySet<number | null> = new Set([130, 137, 143])
+
+/** Passes everything on; failures that the end of the allocation explains wait for the answer. */
 export class LossReports implements BackendListener {
   readonly #listener: BackendListener
   readonly #allocation: Allocation
@@ -25,11 +35,8 @@ export class LossReports implements BackendListener {
   }
 
   report(job: Job, report: TaskReport): void {
-    const isLoss =
-      report.kind === 'fail' &&
-      TuttiError.isInstance(report.error) &&
-      report.error.code === 'NodeLostError'
-    if (!isLoss) return this.#listener.report(job, report)
+    const mayBeLoss = report.kind === 'fail' && isKilled(report.error)
+    if (!mayBeLoss) return this.#listener.report(job, report)
     const waiting = this.#judge(job, report).finally(() => this.#waiting.delete(waiting))
     this.#waiting.add(waiting)
   }
@@ -44,7 +51,7 @@ export class LossReports implements BackendListener {
   }
 
   async #judge(job: Job, report: TaskReport): Promise<void> {
-    // One question for all tasks of a node.
+    // One question for all tasks that end together.
     this.#question ??= boundedWait(this.#clock, 2 * longestMs, this.#whyLost())
       .catch(() => null)
       .finally(() => (this.#question = null))
@@ -55,6 +62,7 @@ export class LossReports implements BackendListener {
 
   /** A job that is ending says only later how it has ended. */
   async #whyLost(): Promise<string | null> {
+    await sleep(this.#clock, delayMs)
     const untilMs = this.#clock.monotonicMs() + longestMs
     for (;;) {
       const { lost, isEnding } = await this.#allocation.state({ isChanged: true })
@@ -63,4 +71,11 @@ export class LossReports implements BackendListener {
       await sleep(this.#clock, pollMs)
     }
   }
+}
+
+/** Whether the task was ended from outside, as far as its failure tells. */
+function isKilled(error: unknown): boolean {
+  if (WorkerLostError.isInstance(error)) return true
+  if (!ExecutableFailedError.isInstance(error)) return false
+  return error.signal !== null || signalCodes.has(error.exitCode)
 }
