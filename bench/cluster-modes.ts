@@ -2,6 +2,7 @@
 
 import { type ChildProcess, fork } from 'node:child_process'
 import { once } from 'node:events'
+import { setTimeout } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import type { Backend } from '../src/backends/backend.ts'
 import { ConcurrentBackend } from '../src/backends/local/concurrent-backend.ts'
@@ -18,7 +19,7 @@ import { familyCpu } from './process-cpu.ts'
 import { nothing } from './workers-functions.ts'
 
 const count = Number(process.env['TASKS'] ?? 100_000)
-const programs = Number(process.env['PROGRAMS'] ?? 400)
+const programs = Number(process.env['PROGRAMS'] ?? 2000)
 const roundTrips = 1000
 const memoryTasks = Number(process.env['MEMORY_TASKS'] ?? 1_000_000)
 /** Fewer: each of them takes as long as ten of ours. */
@@ -92,6 +93,21 @@ async function oneAtATime(): Promise<object> {
   return { p50_ms: median(times.slice(roundTrips)) }
 }
 
+/** A local task after a pause, in which its worker has fallen asleep, as it has at an agent. */
+async function localAfterPause(): Promise<object> {
+  await using session = new Session([await ConcurrentBackend.create({ workers: 1 })])
+  const times: number[] = []
+  for (let trip = 0; trip < roundTrips * 2; trip++) {
+    await setTimeout(1)
+    const from = performance.now()
+    const task = new ComputeTask({ function: nothing })
+    await session.submitTasks([task])
+    await task
+    times.push(performance.now() - from)
+  }
+  return { p50_ms: median(times.slice(roundTrips)) }
+}
+
 /** A request to another process over the same kind of server. */
 async function bareRequest(): Promise<object> {
   const server = await startNatsServer({ token, clock: systemClock })
@@ -140,6 +156,7 @@ await runMode(import.meta.url, {
   clusterPrograms: async () => runPrograms(await ClusterBackend.local({ agents: 2, cores: 1 })),
   oneAtATime,
   bareRequest,
+  localAfterPause,
   agents2: () => stubAgents(2),
   agents64: () => stubAgents(64),
   localMemory: async () => memory(await ConcurrentBackend.create({ workers: 2 })),

@@ -16,6 +16,7 @@ const rows = [
   ["driver's CPU a function (µs), against local", 'cluster', 'local', 'cpu_us', '≤ 1.0'],
   ["driver's CPU (µs), 64 stub agents against 2", 'agents64', 'agents2', 'cpu_us', '≤ 1.5'],
   ['one at a time, p50 (ms), against a bare request', 'oneAtATime', 'bareRequest', 'p50_ms', '≤ 2'],
+  ['a local task after a pause, p50 (ms)', 'localAfterPause', 'bareRequest', 'p50_ms', '-'],
   ['/bin/true a second, against local', 'clusterPrograms', 'localPrograms', 'tasks_per_s', '0.8'],
   ["driver's peak RSS (MB), 1,000,000 tasks", 'clusterMemory', 'localMemory', 'peak_mb', '≤ 1.2'],
 ] as const

@@ -54,8 +54,10 @@ interface Message {
 const busyPerSecond = 2000
 const busyBatchMs = 2
 /** With many agents each of them has few ends: then they wait longer to share a message. */
-const batchMsPerAgent = 0.4
-const longestBatchMs = 25
+const batchMsPerAgent = 0.6
+const longestBatchMs = 40
+/** With jobs that wait at the agent an end is not urgent: its driver need not send others yet. */
+const backlogBatchMs = 20
 const appendMs = 5000
 const retryMs = 500
 /** Without progress for this long it is asked whether the stream is gone. */
@@ -109,15 +111,17 @@ export class EndsOutbox {
 
   /**
    * The end of an attempt, as the node's backend has reported it. The last one that the agent holds
-   * is sent at once: nothing is left that could share its message.
+   * is sent at once: nothing is left that could share its message. `workMs` is for how long the
+   * agent has other work; the next message comes before half of that is over.
    */
-  add(attempt: EndedAttempt, report: EndReport, atMs: number, isLast: boolean): void {
+  add(attempt: EndedAttempt, report: EndReport, atMs: number, workMs: number): void {
     this.#updateRate()
     this.#waiting.push(toEnd(attempt, report, atMs, (error) => this.#toRecord(error)))
-    if (isLast) return this.#flush()
+    if (workMs === 0) return this.#flush()
     if (this.#isScheduled) return
     const { clock } = this.#options
-    const leftMs = this.#batchMs - (clock.monotonicMs() - this.#flushedMs)
+    const batchMs = Math.max(this.#batchMs, Math.min(backlogBatchMs, workMs / 2))
+    const leftMs = batchMs - (clock.monotonicMs() - this.#flushedMs)
     // A lone end is not held back, not even for a turn of the loop.
     if (leftMs <= 0 && !this.#isBusy) return this.#flush()
     this.#isScheduled = true

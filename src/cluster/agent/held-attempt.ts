@@ -92,6 +92,12 @@ export class HeldAttempts {
     return this.#rate
   }
 
+  /** For how long what is held keeps the node busy, as far as its rate tells; 0 without any. */
+  get workMs(): number {
+    if (this.#size === 0) return 0
+    return this.#rate === null || this.#rate === 0 ? shortestMs : (this.#size * 1000) / this.#rate
+  }
+
   /**
    * How much more than usual should wait here. It grows while the agent runs out of jobs although
    * its driver has some, because the way between them takes long.

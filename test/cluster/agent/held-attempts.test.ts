@@ -33,6 +33,22 @@ describe('the attempts that an agent holds', () => {
     expect(held.rate).toBeCloseTo(500)
   })
 
+  it('tell for how long they keep the node busy', async () => {
+    const clock = new ManualClock()
+    const held = new HeldAttempts(clock, () => false)
+    expect(held.workMs).toBe(0)
+    for (let count = 0; count < 10; count++) {
+      const one = attemptOf(`task-${count}`)
+      held.add(one)
+      await clock.advance(10)
+      held.end(one)
+    }
+    expect(held.rate).toBeCloseTo(100)
+    expect(held.workMs).toBe(0)
+    for (let count = 0; count < 5; count++) held.add(attemptOf(`later-${count}`))
+    expect(held.workMs).toBeCloseTo(50)
+  })
+
   it('forget a rate when no attempt ends any more', async () => {
     const clock = new ManualClock()
     const held = new HeldAttempts(clock, () => false)

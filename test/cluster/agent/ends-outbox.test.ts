@@ -1,0 +1,68 @@
+import { describe, expect, it } from 'vitest'
+import { EndsOutbox } from '../../../src/cluster/agent/ends-outbox.ts'
+import type { Broker } from '../../../src/cluster/broker/broker.ts'
+import type { StoredObjects } from '../../../src/cluster/broker/stored-objects.ts'
+import { deriveKeys, open } from '../../../src/cluster/wire/envelope.ts'
+import type { EndsMessage } from '../../../src/cluster/wire/messages.ts'
+import { ManualClock } from '../../../src/testing/manual-clock.ts'
+
+const key = deriveKeys('a token', 'a session').toDriver
+
+/** An outbox, and how many ends each of its messages had. */
+function outboxOf(clock: ManualClock) {
+  const sizes: number[] = []
+  const append = (subject: string, data: Uint8Array): Promise<void> => {
+    sizes.push((open(key, subject, data).payload as EndsMessage).completions.uids.length)
+    return Promise.resolve()
+  }
+  const outbox = new EndsOutbox({
+    agent: 'one',
+    epoch: 1,
+    key,
+    subject: 'ends',
+    broker: { maxPayload: 1_000_000, isConnected: true, store: { append } } as unknown as Broker,
+    objects: {} as StoredObjects,
+    clock,
+    ahead: () => 1,
+    openStream: () => Promise.resolve(),
+    onFlush: () => {},
+    restorePaths: (text) => text,
+    onProblem: () => {},
+  })
+  let count = 0
+  const end = (workMs: number): void => {
+    const attempt = { index: 0, uid: `task-${++count}`, attempt: 1, beganMs: 0, workerId: 'w' }
+    outbox.add(attempt, { kind: 'complete', value: undefined }, clock.monotonicMs(), workMs)
+  }
+  return { sizes, end }
+}
+
+describe('ends on their way to the driver', () => {
+  it('share messages while other jobs wait at the agent', async () => {
+    const clock = new ManualClock()
+    const { sizes, end } = outboxOf(clock)
+    for (let count = 0; count < 40; count++) {
+      end(100)
+      await clock.advance(2)
+    }
+    // The first is sent at once.
+    expect(sizes).toEqual([1, 9, 10, 10, 10])
+  })
+
+  it('are sent before the agent has nothing left', async () => {
+    const clock = new ManualClock()
+    const { sizes, end } = outboxOf(clock)
+    end(8)
+    end(8)
+    await clock.advance(4)
+    expect(sizes).toEqual([1, 1])
+  })
+
+  it('are sent at once with the last job', () => {
+    const { sizes, end } = outboxOf(new ManualClock())
+    end(100)
+    end(100)
+    end(0)
+    expect(sizes).toEqual([1, 2])
+  })
+})
