@@ -79,6 +79,12 @@ describe('tutti model get', () => {
     expect(readdirSync(target)).toEqual([])
   })
 
+  it('refuses a folder that cannot be made, such as one below /proc', async () => {
+    const end = await runCommand('model', 'get', 'stories15M', '--folder', '/proc/none/models')
+    expect(end.code).toBe(2)
+    expect(end.stderr).toMatch(/^ValueError {2}Cannot create the folder \/proc\/none\/models: /)
+  })
+
   it('names the models that there are, and where others come from', async () => {
     const end = await runCommand('model', 'get', 'stories15')
     expect(end.code).toBe(2)

