@@ -5,9 +5,12 @@ import { basename } from 'node:path'
 import { findChain, type RecordChain } from '../checkpoint/chain.ts'
 import type { MetricLine } from '../checkpoint/format.ts'
 import { type BadLine, readBatches, type ReadSummary } from '../checkpoint/reader.ts'
+import { ResultsReader } from '../checkpoint/results-reader.ts'
+import { CheckpointError } from '../foundation/errors.ts'
 import { counts } from '../views/panels/counts.ts'
 import { Pass } from '../views/pass.ts'
-import { reuse } from '../views/panels/reuse.ts'
+import { findText } from '../views/columns.ts'
+import { markKept, reuse } from '../views/panels/reuse.ts'
 import { type Verdict, verify } from '../views/panels/verify.ts'
 import { exitCodes } from './exit.ts'
 import type { Output } from './output.ts'
@@ -18,7 +21,8 @@ const mostBadLines = 100
 
 /**
  * Exit code 0 when the record is sound, 1 when it is not. A torn last line alone is sound: a crash
- * leaves one. The files of a resumed run are checked each by itself, and then as one run.
+ * leaves one. The files of a resumed run are checked each by itself, and then as one run. A missing
+ * forerunner is a problem, because what it held cannot be checked or resumed; the rest is checked.
  */
 export async function verifyJournal(path: string, output: Output): Promise<number> {
   const { files, missing } = await filesOf(path)
@@ -33,8 +37,10 @@ export async function verifyJournal(path: string, output: Output): Promise<numbe
   }
   const reused = reuse.show(run.states.reuse)
   const { tasks, events, open: unfinished } = counts.show(run.counts)
-  const problems = [...found.flatMap((one) => one.problems), ...reused.problems]
-  const problemCount = found.reduce((sum, one) => sum + one.problemCount, reused.problemCount)
+  const absent = missing === null ? [] : [`its forerunner ${missing} is missing`]
+  const problems = [...absent, ...found.flatMap((one) => one.problems), ...reused.problems]
+  const ofRun = absent.length + reused.problemCount
+  const problemCount = found.reduce((sum, one) => sum + one.problemCount, ofRun)
   const whole = { ...verdict, tasks, events, unfinished }
   const judgement = { verdict: whole, summary, files, missing, problems, problemCount }
   output.result(toJson(judgement), [
@@ -84,12 +90,27 @@ async function verifyFile(
     }
     batch = await batches.next()
   }
+  markKeptValues(path, run)
   const summary = batch.value
   const verdict = verify.show(pass.states.verify, { counts: counts.show(pass.counts), metrics })
   const named = (problem: string): string =>
     isOneOfMany ? `${basename(path)}: ${problem}` : problem
   const problems = [...badLines, ...verdict.problems].map(named)
   return { verdict, summary, lines, problems, problemCount: summary.bad + verdict.problemCount }
+}
+
+/** Only a value that is there can be reused; one that only its user may read is not judged. */
+function markKeptValues(path: string, run: Pass<{ reuse: typeof reuse }>): void {
+  try {
+    using results = ResultsReader.open(path)
+    const visit = (uid: string): void => {
+      const task = findText(run.counts.uids, uid)
+      if (task !== -1) markKept(run.states.reuse, task)
+    }
+    for (const _ of results?.find(visit) ?? []) continue
+  } catch (error) {
+    if (!CheckpointError.isInstance(error)) throw error
+  }
 }
 
 /** A file of another kind has one problem, not one a line. */
@@ -107,7 +128,7 @@ const describeBadLine = ({ line, offset, reason }: BadLine): string =>
   `line ${line}, byte ${offset}: ${reason}`
 
 /** Claims only what was checked: ends and counters only when the session has ended. */
-function factsOf({ verdict, summary, files, missing, problemCount }: Judgement): string[] {
+function factsOf({ verdict, summary, files, problemCount }: Judgement): string[] {
   const { tasks, events, unfinished, hasEnded } = verdict
   const { torn, unknown } = summary
   const facts = [`${tasks} tasks, ${events} events`]
@@ -117,7 +138,6 @@ function factsOf({ verdict, summary, files, missing, problemCount }: Judgement):
     facts.push(`the session has not ended, ${unfinished} tasks unfinished`)
   }
   if (files.length > 1) facts.push(`${files.length} files of one run`)
-  if (missing !== null) facts.push(`its forerunner ${missing} is missing`)
   if (torn !== null) facts.push(`torn tail at line ${torn.line}, byte ${torn.offset}`)
   if (unknown > 0) facts.push(`${unknown} lines of unknown sections`)
   return facts

@@ -113,6 +113,14 @@ export function countStage(
 }
 
 /**
+ * Which end of a task counts over the sessions of a run, for every reader: its first DONE. A later
+ * session only reuses that result, or runs the task anew because somebody asked for it, and neither
+ * makes it another task. FAILED and CANCELED count until a later session makes the task again: that
+ * is what resume is for, and a run whose failures were mended has none.
+ */
+export const staysEnded = (passed: number): boolean => (passed & completed) !== 0
+
+/**
  * Takes back what `countStage` counted for a task that a later session of the run makes again. The
  * duration of a failed one stays in the sums: it did run that long.
  */

@@ -2,6 +2,8 @@ import { mkdtemp, realpath, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { nodeFiles } from '../../src/checkpoint/files.ts'
+import { ResultsFile, resultsPathOf } from '../../src/checkpoint/results-file.ts'
 import { verifyJournal } from '../../src/cli/journal.ts'
 import { createOutput, type OutputForm } from '../../src/cli/output.ts'
 
@@ -45,6 +47,17 @@ async function verify(form: OutputForm, content: string) {
   const stdout = { write: (part: string) => (text += part) }
   const code = await verifyJournal(path, createOutput(form, stdout, stdout))
   return { code, text }
+}
+
+/** Beside the record `first`. */
+async function keepResult(uid: string): Promise<void> {
+  const record = join(folder, 'first')
+  await rm(resultsPathOf(record), { force: true })
+  const log = { warn() {} }
+  const durability = 'os'
+  const results = new ResultsFile({ record, files: nodeFiles, log, mostBytes: 9999, durability })
+  results.append(uid, 'value')
+  await results.close()
 }
 
 const noRecord = '  there is no event: this is not the record of a run\n'
@@ -130,6 +143,9 @@ describe('journal verify', () => {
 
   it('journal verify: a task that is DONE and runs again in a later session', async () => {
     await writeFile(join(folder, 'first'), `${started + life('a')}bad\n`)
+    const unkept = await verify('json', resumed + life('a'))
+    expect(JSON.parse(unkept.text)).toMatchObject({ problem_count: 1, bad_lines: 0 })
+    await keepResult('a')
     const { code, text } = await verify('text', resumed + life('a'))
     expect(code).toBe(1)
     expect(text.split('\n').slice(1)).toEqual([
@@ -140,11 +156,30 @@ describe('journal verify', () => {
     ])
   })
 
+  it('journal verify: another task of the same uid may run in a later session', async () => {
+    const created = (uid: string, definition_hash: string): string =>
+      event('TaskCreated', uid, { definition_hash })
+    const ran = (uid: string): string => life(uid).slice(event('TaskCreated', uid).length)
+    await writeFile(join(folder, 'first'), started + created('a', '1') + ran('a'))
+    await keepResult('a')
+    const changed = await verify('text', resumed + created('a', '2') + ran('a'))
+    expect(changed.code).toBe(0)
+    const same = await verify('text', resumed + created('a', '1') + ran('a'))
+    expect(same.code).toBe(1)
+  })
+
   it('journal verify: a missing forerunner is named, and the rest is checked', async () => {
     await rm(join(folder, 'first'), { force: true })
     const { code, text } = await verify('text', resumed + life('a'))
-    expect(text).toContain(', its forerunner first is missing\n')
-    expect(code).toBe(0)
+    expect(text).toContain('1 tasks, 5 events, 1 problem, the session has not ended')
+    expect(text).toContain('\n  its forerunner first is missing\n')
+    expect(code).toBe(1)
+    const json = await verify('json', resumed + life('a'))
+    expect(JSON.parse(json.text)).toMatchObject({
+      sound: false,
+      problems: ['its forerunner first is missing'],
+      missing_forerunner: 'first',
+    })
   })
 
   it('row 91: journal verify escapes control characters of the file', async () => {

@@ -22,6 +22,7 @@ const longestProgressText = 40
 /** The numbers of one name in the order of the line; an empty text where there is none. */
 interface Numbers {
   ended: string
+  skipped: string
   ok: string
   failed: string
   canceled: string
@@ -40,6 +41,7 @@ const dispensable = [
   'waiting',
   'running',
   'ok',
+  'skipped',
   'canceled',
   'ended',
 ] as const
@@ -88,21 +90,24 @@ const endedOf = ({ completed, failed, canceled }: NameView): number => completed
 
 function toNumbers(name: NameView, elapsed: number, isColored: boolean): Numbers {
   const ended = endedOf(name)
-  const rate = ended / elapsed
+  // What was skipped took no time and tells nothing about the rest.
+  const ran = ended - name.reused
+  const rate = ran / elapsed
   const failed = `failed ${name.failed}`
   const running = name.running - name.waiting
   const timeLeft = `ETA ${Math.ceil((name.total - ended) / rate)}s`
   return {
     ended: `${String(ended).padStart(String(name.total).length)}/${name.total}`,
-    ok: `ok ${name.completed}`,
+    skipped: name.reused > 0 ? `skipped ${name.reused}` : '',
+    ok: `ok ${name.completed - name.reused}`,
     failed: name.failed === 0 ? '' : isColored ? inRed(failed) : failed,
     canceled: name.canceled > 0 ? `canceled ${name.canceled}` : '',
     running: running > 0 ? `running ${running}` : '',
     // For their next attempt; `name.running` includes them, as the state does.
     waiting: name.waiting > 0 ? `waiting ${name.waiting}` : '',
     progress: toProgress(name),
-    rate: ended > 0 ? `${rate < 10 ? rate.toFixed(1) : Math.round(rate)}/s` : '',
-    timeLeft: ended > 0 && ended < name.total ? timeLeft : '',
+    rate: ran > 0 ? `${rate < 10 ? rate.toFixed(1) : Math.round(rate)}/s` : '',
+    timeLeft: ran > 0 && ended < name.total ? timeLeft : '',
   }
 }
 
@@ -147,10 +152,12 @@ export function summaryLines(pass: ProgressPass): string[] {
   const { tasks, completed, failed, canceled } = counts.show(pass.counts)
   const facts = run.show(pass.states.run)
   const { startTime, endTime, lastTime, retries, workersLost } = facts
+  const shown = names.show(pass.states.names, { durations: false })
+  const skipped = shown.reduce((sum, { reused }) => sum + reused, 0)
   const seconds = Math.max(0, (endTime ?? lastTime) - (startTime ?? lastTime))
   const parts = [
     `${tasks} tasks in ${seconds.toFixed(1)} s`,
-    `${completed} done`,
+    skipped === 0 ? `${completed} done` : `${completed} done (${skipped} of them skipped)`,
     `${failed} failed`,
     `${canceled} canceled`,
   ]

@@ -7,7 +7,7 @@
 import { type Column, createColumn, createTextIndex, findText, indexOf } from '../columns.ts'
 import { setValue, type TextIndex, valueAt } from '../columns.ts'
 import { countStage, createTotals, forgetStages, stageOf, stages } from '../lifecycle.ts'
-import { type TaskTotals, validSeconds } from '../lifecycle.ts'
+import { staysEnded, type TaskTotals, validSeconds } from '../lifecycle.ts'
 import { noDependencies, noStep, resumption, type TaskStep, textOf } from '../panel.ts'
 import type { ViewEvent } from '../panel.ts'
 
@@ -81,7 +81,7 @@ function stepOutside(state: CountsState, event: ViewEvent): TaskStep {
   state.totals.queued = 0
   for (let task = 0; task < state.uids.size; task++) {
     const passed = valueAt(state.passed, task)
-    if ((passed & stages.completed) === 0) setValue(state.passed, task, passed | interrupted)
+    if (!staysEnded(passed)) setValue(state.passed, task, passed | interrupted)
   }
   return resumption
 }

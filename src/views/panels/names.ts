@@ -1,5 +1,5 @@
 /**
- * Names: the tasks of each executable, with counts, progress and durations. 14 bytes a task, and 33
+ * Names: the tasks of each executable, with counts, progress and durations. 14 bytes a task, and 37
  * bytes a name beside its texts.
  */
 
@@ -23,6 +23,8 @@ export interface NamesState {
   readonly reporting: Column
   readonly percents: Column
   readonly completed: Column
+  /** Of those, tasks that did not run: their result is that of an earlier or equal task. */
+  readonly reused: Column
   readonly failed: Column
   readonly canceled: Column
   /** The latest text of a task's progress, by name. */
@@ -48,6 +50,8 @@ export interface NameView {
   /** Of running tasks that report it; `null` when none does. */
   readonly progress: NameProgress | null
   readonly completed: number
+  /** Of the completed ones, those that did not run: an earlier run or the cache had the result. */
+  readonly reused: number
   readonly failed: number
   readonly canceled: number
   /** Only when the query asked for it. */
@@ -85,6 +89,7 @@ export const names: Panel<NamesState, NamesQuery, readonly NameView[]> = {
     percents: createColumn('u32'),
     texts: new Map(),
     completed: createColumn('u32'),
+    reused: createColumn('u32'),
     failed: createColumn('u32'),
     canceled: createColumn('u32'),
     nameOfTask: createColumn('u32'),
@@ -102,6 +107,9 @@ export const names: Panel<NamesState, NamesQuery, readonly NameView[]> = {
     const isNew = step.before === 0 && step.earlier === 0
     const name = isNew ? addTask(state, event, step) : renamed(state, event, step)
     count(state, name, step)
+    if (step.stage === stages.completed && event.attributes['reused'] === true) {
+      addToValue(state.reused, name, 1)
+    }
     if (hasDuration(step.after)) {
       setValue(state.durations, step.task, validSeconds(event.duration_seconds))
     }
@@ -243,6 +251,7 @@ function toView(state: NamesState, name: number): NameView {
     waiting: valueAt(state.waiting, name),
     progress: progressOf(state, name),
     completed: valueAt(state.completed, name),
+    reused: valueAt(state.reused, name),
     failed: valueAt(state.failed, name),
     canceled: valueAt(state.canceled, name),
   }

@@ -1,15 +1,20 @@
 /**
- * Reuse: whether a resumed run kept to what was done. After a task is DONE in one session, later
- * sessions may only reuse its result. 1 byte a task.
+ * Reuse: whether a resumed run kept to what was done. After a task is DONE in one session with a
+ * value that was kept, later sessions may only reuse it, unless the task has become another one: it
+ * was changed, or its generated uid went to another task. 10 bytes a task.
  */
 
+import { crc32 } from 'node:zlib'
 import { type Column, createColumn, setValue, valueAt } from '../columns.ts'
 import { hasEnded, stages } from '../lifecycle.ts'
-import { type Panel, resumption } from '../panel.ts'
+import { type Panel, resumption, textOf } from '../panel.ts'
 
 export interface ReuseState {
-  /** For each task: 1 when it is DONE in this session, 2 when it was in an earlier one. */
+  /** For each task: `done` when it is DONE in this session, then whether its value was kept. */
   readonly done: Column
+  /** A digest of its definition in this session, and of the one that was DONE; 0 without one. */
+  readonly definition: Column
+  readonly doneDefinition: Column
   tasks: number
   readonly problems: string[]
   problemCount: number
@@ -21,31 +26,65 @@ export interface ReuseView {
   readonly problemCount: number
 }
 
+const done = { here: 1, keptHere: 2, keptEarlier: 3 } as const
+
 const mostProblems = 100
 const longestProblem = 1000
 
 export const reuse: Panel<ReuseState, void, ReuseView> = {
-  create: () => ({ done: createColumn('u8'), tasks: 0, problems: [], problemCount: 0 }),
+  create: () => ({
+    done: createColumn('u8'),
+    definition: createColumn('u32'),
+    doneDefinition: createColumn('u32'),
+    tasks: 0,
+    problems: [],
+    problemCount: 0,
+  }),
 
   take(state, event, step) {
     if (step === resumption) endSession(state)
-    const { task, stage, after, before } = step
+    const { task, stage } = step
     if (stage === 0) return
-    if (stage === stages.completed && after !== before) setValue(state.done, task, 1)
     state.tasks = Math.max(state.tasks, task + 1)
+    if (stage === stages.created) {
+      const hash = textOf(event.attributes['definition_hash'])
+      setValue(state.definition, task, hash === '' ? 0 : crc32(hash))
+    }
     const isReuse = stage === stages.completed && event.attributes['reused'] === true
     const isWork = stage === stages.started || (hasEnded(stage) && !isReuse)
-    if (!isWork || valueAt(state.done, task) !== 2) return
-    state.problemCount++
-    const problem = `${event.task_id}: ${event.event_type} although an earlier session has it DONE`
-    if (state.problems.length < mostProblems) state.problems.push(problem.slice(0, longestProblem))
+    if (isWork && isDoneEarlier(state, task)) {
+      state.problemCount++
+      const type = event.event_type
+      const problem = `${event.task_id}: ${type} although an earlier session has it DONE`
+      if (state.problems.length < mostProblems) {
+        state.problems.push(problem.slice(0, longestProblem))
+      }
+    } else if (isWork && stage === stages.completed) {
+      setValue(state.done, task, done.here)
+      setValue(state.doneDefinition, task, valueAt(state.definition, task))
+    }
   },
 
   show: ({ problems, problemCount }) => ({ problems: [...problems], problemCount }),
 }
 
-function endSession({ done, tasks }: ReuseState): void {
-  for (let task = 0; task < tasks; task++) {
-    if (valueAt(done, task) === 1) setValue(done, task, 2)
+/** The value of a task that is DONE in this session is beside its file. */
+export function markKept(state: ReuseState, task: number): void {
+  if (valueAt(state.done, task) === done.here) setValue(state.done, task, done.keptHere)
+}
+
+/** Without a definition on either side the uid alone decides. */
+function isDoneEarlier(state: ReuseState, task: number): boolean {
+  if (valueAt(state.done, task) !== done.keptEarlier) return false
+  const [before, now] = [valueAt(state.doneDefinition, task), valueAt(state.definition, task)]
+  return before === now || before === 0 || now === 0
+}
+
+function endSession(state: ReuseState): void {
+  for (let task = 0; task < state.tasks; task++) {
+    const value = valueAt(state.done, task)
+    setValue(state.definition, task, 0)
+    if (value === done.here) setValue(state.done, task, 0)
+    if (value === done.keptHere) setValue(state.done, task, done.keptEarlier)
   }
 }

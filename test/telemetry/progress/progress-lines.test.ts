@@ -48,6 +48,16 @@ describe('progress', () => {
     ])
   })
 
+  it('progress: what was skipped counts apart, and not for the rate', () => {
+    const pass = samplePass()
+    const { attributes, ...rest } = event('TaskCompleted', 102, 'd')
+    pass.take({ ...rest, attributes: { ...attributes, reused: true } })
+    expect(progressLines(pass, 104)[0]).toBe(
+      'simulate  ███████████████░░░░░  3/4  skipped 1  ok 1  failed 1  running 1  0.5/s  ETA 2s',
+    )
+    expect(summaryLines(pass)[0]).toContain('2 done (1 of them skipped), 1 failed')
+  })
+
   it('progress: a task between two attempts is waiting, not running', () => {
     const pass = samplePass()
     const line = (): string =>
