@@ -1,6 +1,6 @@
 /** A run may be a chain of files: each resumed one names its forerunner, which lies beside it. */
 
-import { realpathSync, statSync } from 'node:fs'
+import { readdirSync, realpathSync, statSync } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
 import { CheckpointError } from '../foundation/errors.ts'
 import { checkpointFailure } from './files.ts'
@@ -48,12 +48,79 @@ export async function readSessionStart(path: string): Promise<EventLine | null> 
   return null
 }
 
+/**
+ * Rejects with `CheckpointError` when another file beside it continues the record: a second
+ * continuation would split the run in two, and each would run what the other has done. A file that
+ * was removed, or that has no task, as after a refused submission, continues nothing.
+ */
+export async function expectNotContinued(path: string): Promise<void> {
+  const file = absolutePath(path)
+  const sessionId = (await readSessionStart(file))?.session_id
+  if (sessionId === undefined) return
+  const last = await findLastAfter(file, await readSuccessors(dirname(file), sessionId))
+  if (last === null) return
+  throw new CheckpointError(`${file} was continued by ${basename(last)}`, {
+    code: 'CheckpointContinuedError',
+    path: last,
+    hint: `Resume the last file of the run: ${last}`,
+  })
+}
+
+const suffix = '.telemetry.jsonl'
+
+interface Successor {
+  readonly path: string
+  /** The name of the record that it continues. */
+  readonly before: string
+  readonly time: number
+}
+
+/** The files of a session that continue another one, the oldest first. */
+async function readSuccessors(folder: string, sessionId: string): Promise<readonly Successor[]> {
+  const found: Successor[] = []
+  for (const entry of readdirSync(folder)) {
+    const path = join(folder, entry)
+    if (!entry.startsWith(`${sessionId}.`) || !entry.endsWith(suffix) || !isFile(path)) continue
+    const start = await readSessionStart(path)
+    const before = start?.attributes[resumedFrom]
+    if (start === null || typeof before !== 'string') continue
+    found.push({ path, before: recordName(before), time: start.event_time })
+  }
+  return found.toSorted((a, b) => a.time - b.time)
+}
+
+/** The latest file with tasks that continues this one, or one that does; `null` without any. */
+async function findLastAfter(
+  file: string,
+  successors: readonly Successor[],
+): Promise<string | null> {
+  const names = new Set([recordName(file)])
+  let last: string | null = null
+  for (const { path, before } of successors) {
+    if (!names.has(before) || names.has(recordName(path))) continue
+    names.add(recordName(path))
+    if (await hasTasks(path)) last = path
+  }
+  return last
+}
+
+/** Reads up to the first task, which soon follows the start. */
+async function hasTasks(path: string): Promise<boolean> {
+  for await (const batch of readBatches(path, { skipSpans: true })) {
+    if (batch.some((line) => line.section === 'event' && line.task_id !== null)) return true
+  }
+  return false
+}
+
+/** A repaired copy is the same record. */
+const recordName = (path: string): string => basename(path).replace(`.repaired${suffix}`, suffix)
+
 /** Links are resolved: forerunners lie beside the file itself. */
 function absolutePath(path: string): string {
   try {
     return realpathSync(path)
   } catch (error) {
-    throw checkpointFailure('read the checkpoint', path, error)
+    throw checkpointFailure('read the record', path, error)
   }
 }
 

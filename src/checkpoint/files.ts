@@ -117,7 +117,7 @@ export function createFolder(folder: string): string {
     makeFolders(path)
     return path
   } catch (error) {
-    throw checkpointFailure('make the checkpoint folder', folder, error)
+    throw checkpointFailure('make the folder of the record', folder, error)
   }
 }
 
@@ -137,10 +137,10 @@ export function createCheckpointFile(
     try {
       return { fd: files.open(path, flags, 0o644), path }
     } catch (error) {
-      if (errnoOf(error) !== 'EEXIST') throw checkpointFailure('open the checkpoint', path, error)
+      if (errnoOf(error) !== 'EEXIST') throw checkpointFailure('open the record', path, error)
     }
   }
-  throw new CheckpointError(`Cannot open a checkpoint in ${folder}: ${mostNames} names are taken`, {
+  throw new CheckpointError(`Cannot open a record in ${folder}: ${mostNames} names are taken`, {
     path: folder,
     errno: 'EEXIST',
     hint: 'Use another session id or folder.',

@@ -184,7 +184,7 @@ function lockedError(path: string, holder: Holder | undefined): CheckpointError 
   const elsewhere = holder !== undefined && holder.host !== hostname()
   const who = holder === undefined ? 'another process' : `process ${holder.pid}`
   const where = elsewhere ? ` on ${holder.host}` : ''
-  return new CheckpointError(`The checkpoint is locked by ${who}${where}: ${path}`, {
+  return new CheckpointError(`The record is locked by ${who}${where}: ${path}`, {
     code: 'CheckpointLockedError',
     path,
     hint: elsewhere

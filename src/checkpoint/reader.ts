@@ -151,7 +151,7 @@ async function openFile(path: string): Promise<FileHandle> {
   try {
     return await open(path, 'r')
   } catch (error) {
-    throw checkpointFailure('read the checkpoint', path, error)
+    throw checkpointFailure('read the record', path, error)
   }
 }
 
@@ -164,7 +164,7 @@ async function readSome(
   try {
     return (await file.read(buffer, 0, buffer.length, position)).bytesRead
   } catch (error) {
-    throw checkpointFailure('read the checkpoint', path, error)
+    throw checkpointFailure('read the record', path, error)
   }
 }
 

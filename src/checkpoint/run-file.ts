@@ -3,7 +3,8 @@
  * asks of the first session of the program, and beside a record the command that made it.
  */
 
-import { chmodSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import { chmodSync, existsSync, mkdtempSync, readFileSync, renameSync, rmSync } from 'node:fs'
+import { writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { CheckpointError, errnoOf } from '../foundation/errors.ts'
@@ -12,6 +13,9 @@ import { checkpointFailure } from './files.ts'
 
 /** The environment variable with the path of the request. */
 export const runVariable = 'TUTTI_RUN'
+
+/** The diagnostics channel on which a session tells what it has read of the record to continue. */
+export const resumeChannel = 'tutti.resume'
 
 /** How a record was made, so that it can be continued in the same way. */
 export interface RunCommand {
@@ -48,7 +52,12 @@ export class SentRequest implements Disposable {
     writePrivate(this.path, request)
   }
 
-  /** The record of the session that took it; `null` if none did. */
+  /** Whether a session of the program took it. */
+  get isTaken(): boolean {
+    return existsSync(`${this.path}.taken`)
+  }
+
+  /** The record of the session that took it; `null` if it wrote none. */
   get record(): string | null {
     const told = readJson(`${this.path}.record`)
     return typeof told?.['record'] === 'string' ? told['record'] : null

@@ -151,7 +151,7 @@ export class CheckpointWriter implements AsyncDisposable {
     try {
       await this.#commit?.settled()
     } catch (error) {
-      throw checkpointFailure('sync the checkpoint', path, error)
+      throw checkpointFailure('sync the record', path, error)
     }
   }
 
@@ -180,7 +180,7 @@ export class CheckpointWriter implements AsyncDisposable {
     this.#lost += unwritten
     this.#pending.clear()
     if (unwritten > 0) {
-      const text = `${unwritten} checkpoint lines could not be written to ${this.path}`
+      const text = `${unwritten} lines of the record could not be written to ${this.path}`
       this.#warn('CheckpointLinesLost', text)
     }
     await this.#commit?.settled().catch(() => {})
@@ -237,7 +237,7 @@ export class CheckpointWriter implements AsyncDisposable {
     this.#trim()
     if (last !== undefined) return
     const facts = { errno, lines_pending: this.#pending.lines }
-    const text = `Cannot write the checkpoint (${errno}), keeping lines in memory: ${this.path}`
+    const text = `Cannot write the record (${errno}), keeping lines in memory: ${this.path}`
     this.#warn('CheckpointDegraded', text)
     this.#attempt(() => onDegraded(facts))
   }
@@ -258,7 +258,7 @@ export class CheckpointWriter implements AsyncDisposable {
 
   #createCommit(): GroupCommit {
     const onFailure = (error: unknown): void => {
-      const text = `Cannot sync the checkpoint (${errnoOf(error)}): ${this.path}`
+      const text = `Cannot sync the record (${errnoOf(error)}): ${this.path}`
       this.#warn('CheckpointSyncFailed', text)
     }
     return new GroupCommit(async () => this.#options.files.fdatasync(this.#fd), onFailure)

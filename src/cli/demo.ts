@@ -40,16 +40,21 @@ export async function demo(options: DemoOptions, output: Output): Promise<number
     await session.waitTasks(stories)
     story = stories.find(({ response }) => response !== undefined) ?? null
   })
-  const journal = nearestPath(telemetry.checkpointFile ?? '')
+  const record = nearestPath(telemetry.checkpointFile ?? '')
   const summary = telemetry.summary()
   const pi = estimates.reduce((sum, one) => sum + one, 0) / estimates.length
-  output.result({ ...summary, estimate: estimates.length > 0 ? pi : null, journal }, [
-    ...(signal === null ? [] : [`stopped early by ${signal}`]),
-    ...(estimates.length > 0 ? [`pi is about ${pi.toFixed(4)} (${estimates.length} medians)`] : []),
-    ...(story === null ? [] : [`a story: ${tellStory(story)}`]),
-    `journal  ${journal}`,
-    `check    npx tutti journal verify ${journal}`,
-  ])
+  output.result(
+    { ...summary, estimate: estimates.length > 0 ? pi : null, record, journal: record },
+    [
+      ...(signal === null ? [] : [`stopped early by ${signal}`]),
+      ...(estimates.length > 0
+        ? [`pi is about ${pi.toFixed(4)} (${estimates.length} medians)`]
+        : []),
+      ...(story === null ? [] : [`a story: ${tellStory(story)}`]),
+      `record  ${record}`,
+      `check   npx tutti journal verify ${record}`,
+    ],
+  )
   return signal === null ? exitCodes.ok : signalExitCodes[signal]
 }
 
@@ -96,7 +101,7 @@ const places = ['in the garden', 'by the sea', 'at the park', 'in a big house', 
 /** One story per so many simulations: both then take about as long. */
 const simulationsPerStory = 8
 
-/** Writes its configuration beside the journal, as an example for users. */
+/** Writes its configuration beside the record, as an example for users. */
 async function openStoryteller(
   { folder, model = '' }: { readonly folder: string; readonly model?: string },
   output: Output,

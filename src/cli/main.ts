@@ -12,6 +12,7 @@ import { verifyJournal } from './journal.ts'
 import type { AgentCommandOptions, AgentsCommandOptions } from './agent.ts'
 import type { LaunchCommandOptions } from './launch.ts'
 import { createOutput, type Output, type OutputForm } from './output.ts'
+import { isTaskFile } from './run/file-kinds.ts'
 import type { ServeOptions } from './serve.ts'
 import { guardStreams, type StandardStreams } from './standard-streams.ts'
 
@@ -67,7 +68,7 @@ function addDemo({ program, output, finish }: Cli): void {
     .command('demo')
     .description('runs a mixed workload with live progress; some tasks fail on purpose')
     .option('--simulations <n>', 'how many simulations to run', toCount, 200)
-    .option('--folder <path>', 'where the journal goes', './telemetry')
+    .option('--folder <path>', 'where the record goes', './telemetry')
     .option('--model <file>', 'a GGUF model; with it, AI tasks write stories')
     .action(async (options: { simulations: number; folder: string; model?: string }) => {
       const { demo } = await import('./demo.ts')
@@ -203,7 +204,7 @@ function addJournal({ program, output, finish }: Cli): void {
     .command('journal')
     .description('reads the record of a run')
     .command('verify')
-    .description('checks order, ends, counters and the tail of a checkpoint file')
+    .description('checks order, ends, counters and the tail of a record')
     .argument('<file>', 'a .telemetry.jsonl file')
     .action(async (file: string) => finish(await verifyJournal(file, output())))
 }
@@ -285,6 +286,8 @@ function withScriptApart(argv: readonly string[], program: Command): readonly st
   for (let index = at + 1; index < argv.length; index++) {
     const word = argv[index] ?? ''
     if (word === '--') return argv
+    // A file of tasks has no arguments of its own.
+    if (name === 'run' && isTaskFile(word)) return argv
     if (!word.startsWith('-')) return [...argv.slice(0, index), '--', ...argv.slice(index)]
     const option = command.options.find(({ long }) => long === word)
     if (option?.required === true) index++

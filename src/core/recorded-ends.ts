@@ -79,7 +79,7 @@ export class RecordedEnds {
     if (left === 0) return
     const text = `${left} ended jobs were not reported as recorded to their backends`
     const lost = this.#lostLines
-    const why = lost === 0 ? 'there were too many' : `${lost} lines of the checkpoint are lost`
+    const why = lost === 0 ? 'there were too many' : `${lost} lines of the record are lost`
     this.#parts.log.warn('EndsNotRecorded', `${text}: ${error === null ? why : messageOf(error)}`)
   }
 

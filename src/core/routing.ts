@@ -80,10 +80,15 @@ export function alreadySubmitted({ uid }: { readonly uid: string }): Problem {
   }
 }
 
-export function changedDefinition(changed: readonly string[]): Problem {
+export function changedDefinition(
+  { uid, spec }: { readonly uid: string; readonly spec: { readonly executable: string } },
+  changed: readonly string[],
+): Problem {
+  const name = spec.executable === '' ? '' : ` (${spec.executable})`
+  const parts = changed.join(' and ')
   return {
     field: 'uid',
-    message: `is DONE in the record, but its ${changed.join(' and ')} changed since`,
+    message: `"${uid}"${name} is DONE in the record, but its ${parts} changed since`,
     code: 'DefinitionChangedError',
     changed,
   }

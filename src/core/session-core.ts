@@ -3,6 +3,7 @@
  * the order in which they start and close. Not for applications.
  */
 
+import { channel } from 'node:diagnostics_channel'
 import type {
   AnyTask,
   Backend,
@@ -11,7 +12,7 @@ import type {
   NodeNotice,
   Notice,
 } from '../backends/backend.ts'
-import { takeRequest, type TakenRequest } from '../checkpoint/run-file.ts'
+import { resumeChannel, takeRequest, type TakenRequest } from '../checkpoint/run-file.ts'
 import type { EventClass, TrustedFields } from '../events/event.ts'
 import type { Clock } from '../foundation/clock.ts'
 import { messageOf, StateError, ValueError } from '../foundation/errors.ts'
@@ -134,9 +135,10 @@ export class SessionCore {
     const ownId = this.#isOwnId ? this.#id : null
     const useId = (id: string): Promise<void> => this.#useId(id)
     const { clock, log } = this
-    const summary = await this.#resumed.open(file, options, { ownId, clock, log, useId })
+    const record = await this.#resumed.open(file, options, { ownId, clock, log, useId })
     this.#admission.earlier = this.#resumed
-    return summary
+    channel(resumeChannel).publish({ record, options })
+    return record
   }
 
   /** Ends a deferred task as the resumed record has it; `false`: it has to run. */
@@ -202,6 +204,7 @@ export class SessionCore {
       this.#telemetry = null
       throw error
     })
+    if (telemetry.checkpointFile !== null) request?.tellRecord(telemetry.checkpointFile)
     this.#admission.expectOpen()
     const { poller } = telemetry
     this.#ledger.emitter = new TelemetryEmitter({
@@ -213,7 +216,6 @@ export class SessionCore {
     if (telemetry.checkpointFile !== null) this.#recordedEnds.record = telemetry
     for (const { backend } of this.#bindings) poller.follow(backend.name, backend.nodes ?? [])
     await poller.start()
-    if (telemetry.checkpointFile !== null) request?.tellRecord(telemetry.checkpointFile)
     return telemetry
   }
 

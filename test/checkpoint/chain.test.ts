@@ -43,7 +43,7 @@ describe('the chain of files of a run', () => {
     const file = writeRecord(folder, 'a.jsonl', 'b.jsonl')
     writeRecord(folder, 'b.jsonl', 'a.jsonl')
     await expect(findChain(file)).rejects.toThrow('is its own forerunner')
-    await expect(findChain(join(folder, 'x.jsonl'))).rejects.toThrow('Cannot read the checkpoint')
+    await expect(findChain(join(folder, 'x.jsonl'))).rejects.toThrow('Cannot read the record')
   })
 
   it('chain: a record without its first line has no forerunner', async () => {

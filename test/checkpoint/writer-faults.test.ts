@@ -179,7 +179,7 @@ describe('row 48: a full disk', () => {
     await writer.close()
     expect(files.text).toBe('a\nb')
     expect([writer.linesWritten, writer.linesLost, writer.linesPending]).toEqual([1, 3, 0])
-    expect(texts.at(-1)).toContain('3 checkpoint lines')
+    expect(texts.at(-1)).toContain('3 lines of the record')
     expect(files.isOpen).toBe(false)
   })
 })

@@ -36,7 +36,7 @@ describe('a live run', () => {
     expect(await eventsIn(place)).toContain('TaskCanceled')
   })
 
-  it('row 27: an uncaught error is printed with the path of the journal', async () => {
+  it('row 27: an uncaught error is printed with the path of the record', async () => {
     const place = join(folder, 'thrown')
     const end = await startProgram(program, ['throw', place]).ended
     expect(end.code).toBe(1)

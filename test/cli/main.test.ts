@@ -21,7 +21,7 @@ async function journalIn(place: string): Promise<string> {
 }
 
 describe('tutti demo', () => {
-  it('runs a mixed workload with failures on purpose and leaves a sound journal', async () => {
+  it('runs a mixed workload with failures on purpose and leaves a sound record', async () => {
     const place = join(folder, 'demo')
     const end = await runCommand('--json', 'demo', '--simulations', '60', '--folder', place)
     expect(end.code).toBe(0)

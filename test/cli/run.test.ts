@@ -1,9 +1,13 @@
 import { spawn } from 'node:child_process'
 import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { basename, dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { describe, expect, it, onTestFinished } from 'vitest'
+import { acquireLock, lockPathOf } from '../../src/checkpoint/lock.ts'
+import { keepCommand } from '../../src/checkpoint/run-file.ts'
+import { ComputeTask, NoopBackend, Session } from '../../src/index.ts'
+import { eventually } from '../eventually.ts'
 import { type CommandEnd, watch } from './run-command.ts'
 
 const main = fileURLToPath(new URL('../../src/cli/main.ts', import.meta.url))
@@ -30,6 +34,18 @@ function recordIn(folder: string): string {
   return latest
 }
 
+/** The record of a run with one task, as if the command had run it with the script. */
+async function makeRecord(folder: string, file: string, before?: string) {
+  await using session = new Session([new NoopBackend({ name: 'noop' })])
+  if (before !== undefined) await session.resume(before)
+  const kept = { checkpointPath: join(folder, 'telemetry'), keepResults: true }
+  const { checkpointFile } = await session.startTelemetry(kept)
+  await session.submitTasks([new ComputeTask({ executable: 'true', uid: 'only' })])
+  const record = checkpointFile ?? ''
+  keepCommand(record, { kind: 'script', file, arguments: [], folder })
+  return { record, sessionId: session.id }
+}
+
 describe('tutti run and resume with a script', () => {
   it('run: a killed script goes on where it was, with its arguments', async () => {
     const folder = workFolder()
@@ -47,6 +63,9 @@ describe('tutti run and resume with a script', () => {
       values: ['value of a', 'value of b', 'value of c'],
     })
     expect(linesOf(join(folder, 'ran'))).toEqual(['a', 'b', 'c', 'c'])
+    const said = 'skipping 2 of 3 recorded tasks; 1 run again: 1 unfinished\n'
+    expect(resumed.stderr.indexOf(said)).toBeGreaterThanOrEqual(0)
+    expect(resumed.stderr.indexOf(said)).toBeLessThan(resumed.stderr.indexOf('submitting'))
 
     const third = await tutti(folder, '--json', 'resume', recordIn(folder))
     expect(JSON.parse(third.stdout)).toEqual({ record: recordIn(folder), exit_code: 0 })
@@ -84,6 +103,75 @@ describe('tutti run and resume with a script', () => {
     expect(await tutti(folder, 'run', 'none.mjs')).toMatchObject({ code: 2 })
     expect(await tutti(folder, 'resume', 'none.telemetry.jsonl')).toMatchObject({ code: 2 })
   })
+
+  it('run: a file of another kind is refused with the kinds that it takes', async () => {
+    const folder = workFolder()
+    for (const name of ['tasks.json', 'simulate.py']) {
+      writeFileSync(join(folder, name), '[]')
+      const refused = await tutti(folder, 'run', name)
+      expect(refused.code).toBe(2)
+      expect(refused.stderr).toMatch(/^ValueError .* does not know files that end in \.(json|py)\n/)
+      expect(refused.stderr).toContain('.jsonl')
+      expect(refused.stderr).toContain('.mjs')
+    }
+  })
+
+  it('resume: a script of which no session resumes is not said to have no record', async () => {
+    const folder = workFolder()
+    writeFileSync(join(folder, 'silent.mjs'), '')
+    const { record } = await makeRecord(folder, join(folder, 'silent.mjs'))
+    const resumed = await tutti(folder, 'resume', record)
+    expect(resumed.code).toBe(0)
+    expect(resumed.stderr).toBe('nothing was resumed: the script started no telemetry\n')
+  })
+
+  it('resume: why a record is refused is one line with a hint, and exit code 2', async () => {
+    const folder = workFolder()
+    const { record, sessionId } = await makeRecord(folder, script)
+    const lock = acquireLock(lockPathOf(dirname(record), sessionId))
+    onTestFinished(() => lock.release())
+    const locked = await tutti(folder, 'resume', record)
+    expect(locked.code).toBe(2)
+    expect(locked.stderr.split('\n')).toEqual([
+      `CheckpointLockedError  The record is locked by process ${process.pid}: ${lock.path}`,
+      '  hint: Use another session id, or end that process first.',
+      'nothing was resumed: the telemetry of the script did not start',
+      '',
+    ])
+    const json = await tutti(folder, '--json', 'resume', record)
+    expect(JSON.parse(json.stdout)).toEqual({ record: null, exit_code: 2 })
+    expect(JSON.parse(json.stderr)).toMatchObject({ error: { code: 'CheckpointLockedError' } })
+  })
+
+  it('resume: a record with a newer one is refused before the script starts', async () => {
+    const folder = workFolder()
+    const { record: first } = await makeRecord(folder, script)
+    const { record: second } = await makeRecord(folder, script, first)
+    const refused = await tutti(folder, 'resume', first)
+    expect(refused.code).toBe(2)
+    expect(refused.stdout).toBe('')
+    expect(refused.stderr.split('\n')).toEqual([
+      `CheckpointContinuedError  ${first} was continued by ${basename(second)}`,
+      `  hint: Resume the last file of the run: ${second}`,
+      '',
+    ])
+  })
+
+  it('run: a script gets SIGTERM when its command was killed', async () => {
+    const folder = workFolder()
+    const body = [
+      `import { writeFileSync } from 'node:fs'`,
+      `process.on('SIGTERM', () => { writeFileSync('end', 'SIGTERM'); process.exit() })`,
+      `setInterval(() => {}, 1000)`,
+      `console.log('running')`,
+    ]
+    writeFileSync(join(folder, 'endless.mjs'), body.join('\n'))
+    const command = watch(spawn(process.execPath, [main, 'run', 'endless.mjs'], { cwd: folder }))
+    await command.seen('running')
+    command.child.kill('SIGKILL')
+    await eventually(() => expect(readFileSync(join(folder, 'end'), 'utf8')).toBe('SIGTERM'))
+    await command.ended
+  })
 })
 
 describe('tutti run and resume with a file of tasks', () => {
@@ -107,9 +195,25 @@ describe('tutti run and resume with a file of tasks', () => {
     writeFileSync(join(folder, 'fixed'), '')
     const resumed = await tutti(tmpdir(), 'resume', recordIn(folder))
     expect(resumed.code).toBe(0)
-    expect(resumed.stderr).toContain('skipping 1 of 2 recorded tasks')
+    expect(resumed.stderr).toContain('skipping 1 of 2 recorded tasks; 1 run again: 1 failed\n')
+    expect(resumed.stderr).toContain('2 done (1 of them skipped), 0 failed')
     expect(resumed.stdout).toContain('2 done, 0 failed, 0 canceled')
     expect(linesOf(join(folder, 'ran')).toSorted()).toEqual(['a', 'b', 'b', 'b'])
+  })
+
+  it('run: options may follow a file of tasks, and unknown ones are named', async () => {
+    const folder = workFolder()
+    writeFileSync(join(folder, 'tasks.jsonl'), JSON.stringify(program('true')))
+    const run = await tutti(folder, 'run', 'tasks.jsonl', '--folder', 'here', '--json')
+    expect(run).toMatchObject({ code: 0, stderr: '' })
+    expect(JSON.parse(run.stdout)).toMatchObject({ tasks: { completed: 1 } })
+    expect(readdirSync(join(folder, 'here'))).not.toEqual([])
+    const unknown = await tutti(folder, 'run', 'tasks.jsonl', '--concurrency', '2')
+    expect(unknown.code).toBe(2)
+    expect(unknown.stderr).toContain(`unknown option '--concurrency'`)
+    const argument = await tutti(folder, 'run', 'tasks.jsonl', 'more')
+    expect(argument.code).toBe(2)
+    expect(argument.stderr).toContain('tasks.jsonl is a file of tasks, which takes no arguments')
   })
 
   it('run: a DONE task that has changed is refused, kept or run again', async () => {
@@ -123,11 +227,19 @@ describe('tutti run and resume with a file of tasks', () => {
     expect(refused.code).toBe(2)
     expect(refused.stderr).toContain('1 tasks are DONE in the record and have changed since: input')
     expect(refused.stderr).toContain('--keep-done')
-    expect(await tutti(folder, 'resume', record, '--keep-done')).toMatchObject({ code: 0 })
+    expect(refused.stderr).toContain('tasks[0].uid: "a" (sh) is DONE in the record, but its input')
+    const resume = async (before: string, how: string): Promise<string> => {
+      const { code, stdout } = await tutti(folder, '--json', 'resume', before, how)
+      expect(code).toBe(0)
+      return join(folder, (JSON.parse(stdout) as { record: string }).record)
+    }
+    // What was refused has continued nothing.
+    const kept = await resume(record, '--keep-done')
     expect(linesOf(join(folder, 'ran'))).toEqual(['1'])
-    expect(await tutti(folder, 'resume', record, '--force')).toMatchObject({ code: 0 })
+    const forced = await resume(kept, '--force')
     expect(linesOf(join(folder, 'ran'))).toEqual(['1', '2'])
-    const both = await tutti(folder, 'resume', record, '--force', '--keep-done')
+    expect(await tutti(folder, 'journal', 'verify', forced)).toMatchObject({ code: 0 })
+    const both = await tutti(folder, 'resume', forced, '--force', '--keep-done')
     expect(both.code).toBe(2)
   })
 

@@ -221,7 +221,7 @@ describe('Connection.recorded', () => {
     expect(backend.calls).toEqual([[`${two.uid}/1`], 'release', 'close'])
     expect(warnings).toEqual([
       'EndsNotRecorded: 2 ended jobs were not reported as recorded to their backends: ' +
-        '4 lines of the checkpoint are lost',
+        '4 lines of the record are lost',
     ])
   })
 

@@ -1,4 +1,4 @@
-import { existsSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
+import { existsSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
 import { beforeEach, describe, expect, it, onTestFinished } from 'vitest'
 import type { AnyTask } from '../../src/backends/backend.ts'
@@ -165,19 +165,57 @@ describe('resume of a session', () => {
       code: 'DefinitionChangedError',
       message:
         '1 tasks are DONE in the record and have changed since: input of 1\n' +
-        'tasks[0].uid: is DONE in the record, but its input changed since',
+        'tasks[0].uid: "a" (note) is DONE in the record, but its input changed since',
       hint: expect.stringContaining('keep') as string,
     })
     expect(newCalls()).toEqual([])
     const kept = make(2)
-    await run({ folder, resume: record, how: { changed: 'keep' } }, kept)
+    const second = await run({ folder, resume: record, how: { changed: 'keep' } }, kept)
     expect(newCalls()).toEqual(['c'])
     expect(kept.map(({ returnValue }) => returnValue)).toEqual([1, 1, 2])
+    // What was kept is not refused again, and is still the value of another definition.
+    const third = await run({ folder, resume: second.record }, make(2))
+    expect(newCalls()).toEqual([])
     const rerun = make(2)
-    const third = await run({ folder, resume: record, how: { changed: 'rerun' } }, rerun)
-    expect(newCalls()).toEqual(['a', 'c'])
+    const how = { changed: 'rerun' } as const
+    const fourth = await run({ folder, resume: third.record, how }, rerun)
+    expect(newCalls()).toEqual(['a'])
     expect(rerun.map(({ returnValue }) => returnValue)).toEqual([2, 1, 2])
-    await run({ folder, resume: third.record }, make(2))
+    const fifth = await run({ folder, resume: fourth.record, how }, make(2))
+    expect(newCalls()).toEqual([])
+    expect(await rejection(run({ folder, resume: fifth.record }, make(1)))).toMatchObject({
+      code: 'DefinitionChangedError',
+    })
+  })
+
+  it('resume: a record that a newer file continues is refused until that is gone', async () => {
+    const folder = tempFolder()
+    const make = () => [noted('a', 1, 'a')]
+    const first = await run({ folder }, make())
+    const second = await run({ folder, resume: first.record }, make())
+    const third = await run({ folder, resume: second.record }, make())
+    newCalls()
+    const last = basename(third.record)
+    expect(await rejection(run({ folder, resume: first.record }, make()))).toMatchObject({
+      name: 'CheckpointError',
+      code: 'CheckpointContinuedError',
+      message: `${first.record} was continued by ${last}`,
+      path: third.record,
+      hint: `Resume the last file of the run: ${third.record}`,
+    })
+    expect(await rejection(run({ folder, resume: second.record }, make()))).toMatchObject({
+      message: `${second.record} was continued by ${last}`,
+    })
+    expect(readdirSync(folder).filter((name) => name.endsWith('.jsonl'))).toHaveLength(3)
+    for (const file of [third.record, third.record.replace('.telemetry.jsonl', '.results')]) {
+      rmSync(file)
+    }
+    const again = await run({ folder, resume: second.record }, make())
+    expect(again.resumed).toMatchObject({ done: 1, files: [first.record, second.record] })
+    expect(newCalls()).toEqual([])
+    // A process that was killed before its first line was whole has continued nothing.
+    writeFileSync(again.record, '{"section":"event","event_type":"SessionSt')
+    await run({ folder, resume: second.record }, make())
     expect(newCalls()).toEqual([])
   })
 
@@ -217,12 +255,12 @@ describe('resume of a session', () => {
     const { record } = await run({ folder }, make())
     newCalls()
     const tasks = make()
-    await run({ folder, resume: record, how: { keepFailed: true } }, tasks)
+    const kept = await run({ folder, resume: record, how: { keepFailed: true } }, tasks)
     expect(newCalls()).toEqual([])
     expect(tasks.map(({ state }) => state)).toEqual(['FAILED', 'FAILED'])
     expect(tasks[0]?.error?.cause).toMatchObject({ name: 'RangeError', message: 'seed 17' })
     expect(tasks[1]?.error).toMatchObject({ name: 'ExecutableFailedError', exitCode: 3 })
-    await run({ folder, resume: record }, make())
+    await run({ folder, resume: kept.record }, make())
     expect(newCalls()).toEqual(['bad'])
   })
 
@@ -275,11 +313,11 @@ describe('resume of a session', () => {
     await first.resume(record)
     const locked = { code: 'CheckpointLockedError', pid: process.pid }
     expect(await rejection(run({ folder, resume: record }, []))).toMatchObject(locked)
-    await first.startTelemetry({ keepResults: true })
+    const { checkpointFile } = await first.startTelemetry({ keepResults: true })
     expect(await rejection(run({ folder, resume: record }, []))).toMatchObject(locked)
     await first.close()
     const tasks = [noted('a', 1, 'a')]
-    await run({ folder, resume: record }, tasks)
+    await run({ folder, resume: checkpointFile ?? '' }, tasks)
     expect(newCalls()).toEqual([])
     expect(readdirSync(folder).filter((name) => name.includes('lock'))).toEqual([])
   })

@@ -73,3 +73,20 @@ export function missingScripts(files: readonly SourceFile[]): string[] {
       .map(({ 0: text, index }) => `${file.path}:${lineAt(file, index)}: there is no "${text}"`),
   )
 }
+
+/**
+ * Programs in documents and examples that wait for tasks and end as if all had succeeded:
+ * `waitTasks` resolves whatever the ends are, so the program has to look at them.
+ */
+export function hiddenFailures(files: readonly SourceFile[]): string[] {
+  const isExample = ({ path }: SourceFile): boolean => /^examples\/[^/]+\.ts$/.test(path)
+  const programs = files.flatMap((file) => {
+    if (isExample(file)) return [{ file, text: file.text, index: 0 }]
+    if (!file.path.endsWith('.md')) return []
+    const blocks = Array.from(file.text.matchAll(/^```ts$[^]*?^```$/gm))
+    return blocks.map(({ 0: text, index }) => ({ file, text, index }))
+  })
+  return programs
+    .filter(({ text }) => text.includes('.waitTasks(') && !/\bexitCode\b|\.error\b/.test(text))
+    .map(({ file, index }) => `${file.path}:${lineAt(file, index)}: it does not tell failed tasks`)
+}

@@ -1,6 +1,6 @@
 /** The rules of the tidy test, each with examples that break it and examples that do not. */
 
-import { missingFiles, missingScripts } from './documents.ts'
+import { hiddenFailures, missingFiles, missingScripts } from './documents.ts'
 import { bannedGlobals, foreignModules } from './foreign.ts'
 import { examplesOfPrivateFiles, importCycles, importsAcrossLayers } from './layers.ts'
 import {
@@ -81,6 +81,17 @@ export const rules: Readonly<Record<string, Rule>> = {
     judge: examplesOfPrivateFiles,
     bad: [{ 'examples/a.ts': `import { a } from '../src/index.ts'` }],
     good: [{ 'examples/a.ts': `import { a } from 'tutti/testing'` }],
+  },
+  'programs that wait for tasks tell which have failed': {
+    judge: hiddenFailures,
+    bad: [
+      { 'examples/a.ts': 'await session.waitTasks(tasks)' },
+      { 'docs/a.md': 'text\n```ts\nawait session.waitTasks(tasks)\n```\n' },
+    ],
+    good: [
+      { 'docs/a.md': '```ts\nawait session.waitTasks(tasks)\nprocess.exitCode = 1\n```\n' },
+      { 'docs/a.md': '`await session.waitTasks(tasks)` waits.\n```ts\nawait task\n```\n' },
+    ],
   },
   'a foreign library is named in its one file': {
     judge: foreignModules,

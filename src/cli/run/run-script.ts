@@ -15,17 +15,20 @@ export async function runScript(
 ): Promise<number> {
   using sent = new SentRequest(request)
   const { file, folder } = request.command
-  const child = spawn(process.execPath, [...process.execArgv, file, ...args], {
+  const nodeOptions = [...process.execArgv, `--import=${preload(output.form)}`]
+  const child = spawn(process.execPath, [...nodeOptions, file, ...args], {
     cwd: folder,
     env: { ...process.env, [runVariable]: sent.path },
     // As JSON, only the result goes to stdout.
     stdio: ['inherit', output.form === 'json' ? process.stderr : 'inherit', 'inherit'],
   })
   const stopForwarding = forwardSignals((signal) => void child.kill(signal))
+  const stopGuarding = child.pid === undefined ? () => {} : endWithThisProcess(child.pid)
   const [code, signal] = (await once(child, 'close')) as [number | null, NodeJS.Signals | null]
   stopForwarding()
+  stopGuarding()
   const exitCode = code ?? 128 + constants.signals[signal ?? 'SIGKILL']
-  report(sent.record, exitCode, output)
+  report(sent, { exitCode, isResumed: request.resume !== null }, output)
   return exitCode
 }
 
@@ -40,11 +43,43 @@ function forwardSignals(send: (signal: NodeJS.Signals) => void): () => void {
   }
 }
 
+/** What this command does in the process of the script. */
+function preload(form: string): string {
+  const extension = import.meta.url.slice(import.meta.url.lastIndexOf('.'))
+  return new URL(`./script-preload${extension}?form=${form}`, import.meta.url).href
+}
+
+/**
+ * The script gets SIGTERM when this process is gone, however it ended: a shell waits for the end of
+ * a pipe that only this process holds, outside of the terminal's process group.
+ */
+function endWithThisProcess(pid: number): () => void {
+  const guard = spawn('/bin/sh', ['-c', 'read -r _ || kill -TERM "$0"', String(pid)], {
+    stdio: ['pipe', 'ignore', 'ignore'],
+    detached: true,
+  })
+  // Without a guard the script runs nevertheless.
+  guard.on('error', () => {})
+  guard.stdin.on('error', () => {})
+  return () => void guard.stdin.end('\n')
+}
+
+interface ScriptEnd {
+  readonly exitCode: number
+  readonly isResumed: boolean
+}
+
 /** On stderr for people: stdout is the script's. */
-function report(record: string | null, exitCode: number, output: Output): void {
+function report(sent: SentRequest, { exitCode, isResumed }: ScriptEnd, output: Output): void {
+  const { record } = sent
   if (output.form === 'json') output.result({ record, exit_code: exitCode }, [])
   if (output.form !== 'text') return
-  if (record === null) output.problem('no record: the script started no telemetry')
-  else if (exitCode === 0) output.problem(`record  ${record}`)
+  if (record === null) {
+    const what = isResumed ? 'nothing was resumed' : 'no record'
+    const why = sent.isTaken ? 'the telemetry of the script did not start' : noTelemetry
+    output.problem(`${what}: ${why}`)
+  } else if (exitCode === 0) output.problem(`record  ${record}`)
   else output.problem(`record  ${record}\nresume  npx tutti resume ${record}`)
 }
+
+const noTelemetry = 'the script started no telemetry'

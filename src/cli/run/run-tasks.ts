@@ -6,6 +6,7 @@ import { ConcurrentBackend, type ResumeOptions, Session } from '../../index.ts'
 import { exitCodes, signalExitCodes } from '../exit.ts'
 import { runLive } from '../live-run.ts'
 import type { Output } from '../output.ts'
+import { describeResume } from './script-reports.ts'
 import { readTasks } from './task-file.ts'
 
 export interface RunTasksOptions {
@@ -33,14 +34,14 @@ export async function runTasks(
       await session.submitTasks(tasks)
       await session.waitTasks(tasks)
     })
-    const journal = nearestPath(record)
+    const near = nearestPath(record)
     const summary = telemetry.summary()
     const { completed, failed, canceled } = summary.tasks
     const isDone = signal === null && failed + canceled === 0
-    output.result({ ...summary, journal }, [
+    output.result({ ...summary, record: near, journal: near }, [
       `${completed} done, ${failed} failed, ${canceled} canceled`,
-      `journal  ${journal}`,
-      ...(isDone ? [] : [`resume   npx tutti resume ${journal}`]),
+      `record  ${near}`,
+      ...(isDone ? [] : [`resume  npx tutti resume ${near}`]),
     ])
     if (signal !== null) return signalExitCodes[signal]
     return failed === 0 ? exitCodes.ok : exitCodes.tasksFailed
@@ -54,10 +55,8 @@ async function continueRecord(
   { record, how }: NonNullable<RunTasksOptions['resume']>,
   output: Output,
 ): Promise<void> {
-  const { done, failed, canceled, unfinished, notKept } = await session.resume(record, how)
-  if (output.form !== 'text') return
-  const kept = done - notKept + (how.keepFailed === true ? failed : 0)
-  output.problem(`skipping ${kept} of ${done + failed + canceled + unfinished} recorded tasks`)
+  const read = await session.resume(record, how)
+  if (output.form === 'text') output.problem(describeResume({ record: read, options: how }))
 }
 
 /** Relative to the working folder, unless it is outside of it. */

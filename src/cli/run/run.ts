@@ -1,16 +1,16 @@
 /** `tutti run` and `tutti resume`: a program or a file of tasks, with a record to go on from. */
 
-import { existsSync } from 'node:fs'
+import { statSync } from 'node:fs'
 import { resolve } from 'node:path'
-import { findChain, readSessionStart } from '../../checkpoint/chain.ts'
+import { expectNotContinued, findChain, readSessionStart } from '../../checkpoint/chain.ts'
 import { readCommand, type RunCommand } from '../../checkpoint/run-file.ts'
 import { ValueError } from '../../foundation/errors.ts'
 import { maskSecrets, namesSecret } from '../../foundation/secrets.ts'
 import type { ResumeOptions } from '../../index.ts'
 import type { Output } from '../output.ts'
+import { kindOf } from './file-kinds.ts'
 import { runScript } from './run-script.ts'
 import { runTasks } from './run-tasks.ts'
-import { isTaskFile } from './task-file.ts'
 
 export interface RunOptions {
   /** Where the record of a file of tasks goes; a script decides itself. */
@@ -25,10 +25,13 @@ export async function run(
   output: Output,
 ): Promise<number> {
   const path = resolve(file)
-  if (!existsSync(path)) throw noSuchFile(file)
-  const kind = isTaskFile(path) ? 'tasks' : 'script'
+  if (!isFile(path)) throw noSuchFile(file)
+  const kind = kindOf(file)
   if (kind === 'tasks' && args.length > 0) {
-    throw new ValueError(`${file} is a file of tasks, which takes no arguments`, { got: args })
+    throw new ValueError(`${file} is a file of tasks, which takes no arguments`, {
+      got: args,
+      hint: 'Give what differs to each task in the file; see tutti run --help for the options.',
+    })
   }
   const command = {
     kind,
@@ -57,8 +60,10 @@ export async function resume(
       hint: 'Start the program itself and let it call `await session.resume(file)`.',
     })
   }
-  if (!existsSync(command.file)) throw noSuchFile(command.file)
+  if (!isFile(command.file)) throw noSuchFile(command.file)
   const args = completeArguments(record, command, given)
+  // Before a script starts; the session that continues the record asks once more.
+  await expectNotContinued(path)
   if (command.kind === 'tasks') {
     return runTasks(command, { folder: '', resume: { record: path, how } }, output)
   }
@@ -67,6 +72,9 @@ export async function resume(
   const continued = { record: path, session_id, changed, keep_failed }
   return runScript({ command, keep_results: true, resume: continued }, args, output)
 }
+
+const isFile = (path: string): boolean =>
+  statSync(path, { throwIfNoEntry: false })?.isFile() ?? false
 
 const noSuchFile = (file: string): ValueError =>
   new ValueError(`there is no file ${file}`, { code: 'FileNotFoundError', got: file })

@@ -1,7 +1,6 @@
 /** Reads a file of tasks: JSON Lines with a task a line, or YAML with a list of them. */
 
 import { readFile } from 'node:fs/promises'
-import { extname } from 'node:path'
 import { messageOf, ValueError } from '../../foundation/errors.ts'
 import { didYouMean } from '../../foundation/options.ts'
 import { ComputeTask, type ExecutableOptions } from '../../index.ts'
@@ -15,8 +14,8 @@ import {
   valueOf,
 } from '../../inference/config/config-tree.ts'
 import { parseYamlTree } from '../../inference/config/yaml-tree.ts'
+import { isYamlFile } from './file-kinds.ts'
 
-const yamlFile = /\.ya?ml$/
 /** A file of many tasks is larger than a configuration. */
 const yamlLimits = { bytes: 2 ** 26, tokens: 10_000_000 }
 
@@ -47,14 +46,11 @@ interface Item {
   readonly position: SourcePosition
 }
 
-export const isTaskFile = (file: string): boolean =>
-  extname(file) === '.jsonl' || yamlFile.test(file)
-
 /** Throws one `ValueError` with `file:line` for everything that is wrong. */
 export async function readTasks(file: string): Promise<ComputeTask[]> {
   const text = await readText(file)
   const problems = new ConfigProblems({ kind: 'file', name: file })
-  const items = yamlFile.test(file) ? itemsOfYaml(text, problems) : itemsOfLines(text, problems)
+  const items = isYamlFile(file) ? itemsOfYaml(text, problems) : itemsOfLines(text, problems)
   const tasks: ComputeTask[] = []
   const uids = new Map<string, number>()
   for (const { node, position } of items) {

@@ -2,7 +2,7 @@
 
 import { realpathSync } from 'node:fs'
 import { basename, dirname } from 'node:path'
-import { readSessionStart } from '../../checkpoint/chain.ts'
+import { expectNotContinued, readSessionStart } from '../../checkpoint/chain.ts'
 import { checkpointFailure } from '../../checkpoint/files.ts'
 import { acquireLock, type CheckpointLock, lockPathOf } from '../../checkpoint/lock.ts'
 import type { Clock } from '../../foundation/clock.ts'
@@ -31,7 +31,8 @@ export interface OpenRecordParts {
 
 /**
  * Rejects with `CheckpointError`, code `CheckpointLockedError` while another process writes or
- * continues the record, and with `StateError` for a session that has another id.
+ * continues the record and `CheckpointContinuedError` when one has done so, and with `StateError`
+ * for a session that has another id.
  */
 export async function openResumption(
   file: string,
@@ -50,6 +51,8 @@ export async function openResumption(
   const folder = dirname(path)
   const lock = acquireLock(lockPathOf(folder, sessionId))
   try {
+    // With the lock: nobody can continue it from here on.
+    await expectNotContinued(path)
     const nextTurn = (): Promise<void> => new Promise((resolve) => clock.nextTurn(resolve))
     const record = await readRecord(path, { keepFailures: options.keepFailed, nextTurn })
     const resumption = new Resumption(record, options, log)
@@ -64,6 +67,6 @@ function realPath(file: string): string {
   try {
     return realpathSync(file)
   } catch (error) {
-    throw checkpointFailure('read the checkpoint', file, error)
+    throw checkpointFailure('read the record', file, error)
   }
 }

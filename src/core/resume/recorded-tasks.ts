@@ -44,7 +44,7 @@ const createUidColumns = (): UidColumns => ({
   file: createColumn('u32'),
 })
 
-/** Rows are numbered from 1, so that 0 is none. About 110 bytes a task, besides uid and hash. */
+/** Rows are numbered from 1, so that 0 is none. About 115 bytes a task, besides uid and hash. */
 export class RecordedTasks {
   readonly #uids = createTextIndex()
   readonly #byUid = createUidColumns()
@@ -63,6 +63,8 @@ export class RecordedTasks {
   readonly #state = createColumn('u8')
   readonly #attempts = createColumn('u32')
   readonly #doneFile = createColumn('u32')
+  /** What it was when its value was made, and when it was DONE last, perhaps with a kept value. */
+  readonly #madeHash = createColumn('u32')
   readonly #doneHash = createColumn('u32')
   readonly #valueFile = createColumn('u32')
   readonly #valueOffset = createColumn('f64')
@@ -100,13 +102,19 @@ export class RecordedTasks {
     if (row > 0) setValue(this.#attempts, row, Math.max(attempt, valueAt(this.#attempts, row)))
   }
 
-  /** What a run has done stays done; a value that it computed itself replaces an earlier one. */
+  /**
+   * As `staysEnded` of the views says: what a run has done stays done. A value that it computed
+   * itself replaces an earlier one.
+   */
   end(uid: string, state: Exclude<RecordedState, 'open'>, isReused: boolean): number {
     const row = this.#rowInFile(uid)
     if (row === 0) return 0
     if (state === 'done') {
+      const hash = valueAt(this.#hash, row)
+      // What reuse keeps was made by something else; the cache has it made in no session.
+      if (!isReused || this.stateOf(row) !== 'done') setValue(this.#madeHash, row, hash)
       setValue(this.#doneFile, row, this.#file)
-      setValue(this.#doneHash, row, valueAt(this.#hash, row))
+      setValue(this.#doneHash, row, hash)
       if (!isReused) setValue(this.#valueFile, row, 0)
     } else if (this.stateOf(row) === 'done') return row
     setValue(this.#state, row, states.indexOf(state))
@@ -149,7 +157,12 @@ export class RecordedTasks {
     return slot < 0 ? uidOfNumber(indexIn(slot)) : textAt(this.#uids, slot)
   }
 
-  /** What the task was when it was done; `null` if that has no comparable content. */
+  /** What the task was when its value was made; `null` if that has no comparable content. */
+  madeHashOf(row: number): string | null {
+    return this.#hashAt(this.#madeHash, row)
+  }
+
+  /** What the task was when it was done last, with a value of its own or one that was kept. */
   doneHashOf(row: number): string | null {
     return this.#hashAt(this.#doneHash, row)
   }

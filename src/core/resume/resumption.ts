@@ -49,7 +49,7 @@ export class Resumption implements Disposable {
     const row = this.#record.tasks.findNamed(task.uid)
     if (row === 0 || this.#record.tasks.stateOf(row) !== 'done') return null
     const changed = this.#changes(row, definitionHash(task))
-    return changed.length === 0 ? null : changedDefinition(changed)
+    return changed.length === 0 ? null : changedDefinition(task, changed)
   }
 
   /**
@@ -111,11 +111,17 @@ export class Resumption implements Disposable {
     return kept === null ? null : { kind: 'reuse', value: kept.value, isRecorded: true }
   }
 
-  /** Without comparable content on either side the uid alone decides. */
+  /**
+   * What differs from the definition that made the value; without comparable content on either side
+   * the uid alone decides. A definition for which an earlier resume kept the value is not refused
+   * again, but `rerun` runs it: the value is not its own.
+   */
   #changes(row: number, hash: string | null): readonly string[] {
-    const before = this.#record.tasks.doneHashOf(row)
-    const isEqual = before === null || hash === null || before === hash
-    return isEqual ? none : changedParts(before, hash)
+    const { tasks } = this.#record
+    const made = tasks.madeHashOf(row)
+    if (made === null || hash === null || made === hash) return none
+    const wasKept = tasks.doneHashOf(row) === hash
+    return wasKept && this.#options.changed === 'refuse' ? none : changedParts(made, hash)
   }
 
   /**

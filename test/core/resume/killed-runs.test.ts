@@ -1,7 +1,7 @@
-import { existsSync, readFileSync } from 'node:fs'
+import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
-import { findChain } from '../../../src/checkpoint/chain.ts'
+import { findChain, readSessionStart } from '../../../src/checkpoint/chain.ts'
 import { readCheckpoint } from '../../../src/checkpoint/reader.ts'
 import { verifyJournal } from '../../../src/cli/journal.ts'
 import { createOutput } from '../../../src/cli/output.ts'
@@ -44,6 +44,16 @@ async function killAfter(enough: number, { child, ran }: Started): Promise<Ended
   return { ran, record }
 }
 
+/** A process that is killed while it reads may have gone on before the signal reached it. */
+async function newRecordIn(folder: string, known: readonly EndedRun[]): Promise<string | null> {
+  for (const name of readdirSync(folder)) {
+    const path = join(folder, name)
+    const isKnown = !name.endsWith('.jsonl') || known.some(({ record }) => record === path)
+    if (!isKnown && (await readSessionStart(path)) !== null) return path
+  }
+  return null
+}
+
 /** The words after `name` of its next such line; `null` when it said `done` instead. */
 async function told(child: Child, name: string): Promise<string | null> {
   for (;;) {
@@ -81,8 +91,9 @@ describe.each(['session', 'graph'])('a %s that is killed and resumed', (kind) =>
         const isEarly = record !== null && random() < 0.2
         const enough = isEarly ? -1 : Math.floor((random() * count) / (kills + 1))
         const ended = await killAfter(enough, start(kind, folder, kill, record))
-        runs.push(ended)
-        record = ended.record ?? record
+        const written = ended.record ?? (await newRecordIn(folder, runs))
+        runs.push({ ...ended, record: written })
+        record = written ?? record
       }
       const last = start(kind, folder, kills, record)
       const lastRecord = (await told(last.child, 'started')) ?? ''

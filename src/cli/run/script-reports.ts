@@ -1,0 +1,54 @@
+/**
+ * What the command says in the process of a script: how much of a resumed record is skipped, before
+ * anything starts, and in one line why a record cannot be written or continued.
+ */
+
+import { subscribe } from 'node:diagnostics_channel'
+import { resumeChannel } from '../../checkpoint/run-file.ts'
+import { CheckpointError, type TuttiError, ValueError } from '../../foundation/errors.ts'
+import type { ResumedRecord, ResumeOptions } from '../../index.ts'
+import { exitCodes } from '../exit.ts'
+import { createOutput, type OutputForm } from '../output.ts'
+
+/** What a session publishes when it has read the record that it continues. */
+export interface ResumeMessage {
+  readonly record: ResumedRecord
+  readonly options: ResumeOptions
+}
+
+/** `form` is that of the command. */
+export function reportForCommand(form: string): void {
+  const shown: OutputForm = form === 'json' || form === 'quiet' ? form : 'text'
+  const output = createOutput(shown, process.stdout, process.stderr)
+  subscribe(resumeChannel, (message) => {
+    if (shown === 'text') output.problem(describeResume(message as ResumeMessage))
+  })
+  process.on('uncaughtExceptionMonitor', (error: unknown) => {
+    if (!isOfRecord(error) || process.listenerCount('uncaughtException') > 0) return
+    output.failure(error)
+    process.exit(exitCodes.usage)
+  })
+}
+
+/** Such as `skipping 3 of 5 recorded tasks; 2 run again: 1 failed, 1 unfinished`. */
+export function describeResume({ record, options }: ResumeMessage): string {
+  const { done, failed, canceled, unfinished, notKept } = record
+  const isKept = options.keepFailed === true
+  const skipped = done - notKept + (isKept ? failed : 0)
+  const all = done + failed + canceled + unfinished
+  const counts = [
+    [isKept ? 0 : failed, 'failed'],
+    [canceled, 'canceled'],
+    [unfinished, 'unfinished'],
+    [notKept, 'done, but their results were not kept'],
+  ] as const
+  const reasons = counts.filter(([count]) => count > 0).map((one) => one.join(' '))
+  const text = `skipping ${skipped} of ${all} recorded tasks`
+  return reasons.length === 0 ? text : `${text}; ${all - skipped} run again: ${reasons.join(', ')}`
+}
+
+/** Not a mistake in the script: its stack would say nothing. */
+function isOfRecord(error: unknown): error is TuttiError {
+  if (CheckpointError.isInstance(error)) return true
+  return ValueError.isInstance(error) && error.code === 'DefinitionChangedError'
+}
