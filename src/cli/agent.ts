@@ -1,7 +1,7 @@
 /** `tutti agent` runs tasks of a cluster on this machine; `tutti agents` lists who does. */
 
 import { availableParallelism } from 'node:os'
-import { findAgents } from '../cluster/agent-list.ts'
+import { type AgentList, findAgents } from '../cluster/agent-list.ts'
 import { startAgent } from '../cluster/agent/agent-options.ts'
 import type { BrokerOptions } from '../cluster/cluster-options.ts'
 import { ValueError } from '../foundation/errors.ts'
@@ -42,7 +42,7 @@ export async function runAgent(options: AgentCommandOptions, output: Output): Pr
   }
   const signal = firstSignal(output.closed)
   try {
-    const agent = await withOptionNames(startAgent, {
+    const agent = await withOptionNames((given) => startAgent(given, { hasWatcher: true }), {
       ...toBrokerOptions(options),
       ...(name === undefined ? {} : { name }),
       ...(cores === undefined ? {} : { cores }),
@@ -74,32 +74,72 @@ export async function runAgent(options: AgentCommandOptions, output: Output): Pr
 }
 
 export async function listAgents(options: AgentsCommandOptions, output: Output): Promise<number> {
-  const { agents, unusable } = await withOptionNames(findAgents, toBrokerOptions(options))
-  const rows = agents.map(
-    ({ name, state, facts, version, sessions, host, pid, refusedMessages }) => ({
-      name,
-      state,
-      cores: facts.cores,
-      gpus: facts.gpus,
-      memory_mb: facts.memoryMb,
-      labels: facts.labels,
-      version,
-      sessions,
-      host,
-      pid,
-      refused_messages: refusedMessages,
-    }),
-  )
-  const lines = rows.map(
-    (row) =>
-      `${row.name}  ${row.state}  ${row.cores} cores  ${row.gpus} GPUs  ${row.memory_mb} MB  ` +
-      `${Object.entries(row.labels)
-        .map(([key, value]) => `${key}=${value}`)
-        .join(',')}  tutti ${row.version}  ${row.sessions} sessions`,
-  )
+  const { agents, silent, unusable } = await withOptionNames(findAgents, toBrokerOptions(options))
+  const rows = [
+    ...agents.map((agent) => toRow(agent, agent.state, null)),
+    ...silent.map(({ agent, silentSeconds }) => toRow(agent, 'silent', silentSeconds)),
+  ].toSorted((a, b) => (a.name < b.name ? -1 : 1))
   const none = rows.length === 0 && unusable.length === 0 ? ['no agents'] : []
-  output.result({ agents: rows, unusable }, [...lines, ...unusable, ...none])
+  output.result({ agents: rows, unusable }, [...rows.map(toLine), ...unusable, ...none])
   return exitCodes.ok
+}
+
+type ListedAgent = AgentList['agents'][number]
+
+interface AgentRow {
+  readonly name: string
+  readonly state: string
+  /** Since it was heard, of one that does not answer. */
+  readonly silent_seconds: number | null
+  readonly cores: number
+  readonly gpus: number
+  readonly memory_mb: number
+  readonly labels: Readonly<Record<string, string>>
+  readonly only: string | null
+  readonly allow: readonly string[] | null
+  readonly version: string
+  readonly sessions: number
+  readonly host: string
+  readonly pid: number
+  readonly refused_messages: number
+}
+
+function toRow(agent: ListedAgent, state: string, silentSeconds: number | null): AgentRow {
+  const { name, facts, only, allow, version, sessions, host, pid, refusedMessages } = agent
+  return {
+    name,
+    state,
+    silent_seconds: silentSeconds,
+    cores: facts.cores,
+    gpus: facts.gpus,
+    memory_mb: facts.memoryMb,
+    labels: facts.labels,
+    only,
+    allow,
+    version,
+    sessions,
+    host,
+    pid,
+    refused_messages: refusedMessages,
+  }
+}
+
+function toLine(row: AgentRow): string {
+  const { silent_seconds: silent, only, allow } = row
+  const state = silent === null ? row.state : `${row.state} for ${Math.round(silent)} s`
+  const labels = Object.entries(row.labels).map(([key, value]) => `${key}=${value}`)
+  return [
+    row.name,
+    state,
+    `${row.cores} cores`,
+    `${row.gpus} GPUs`,
+    `${row.memory_mb} MB`,
+    labels.join(','),
+    `tutti ${row.version}`,
+    `${row.sessions} sessions`,
+    ...(only === null ? [] : [`only ${only}`]),
+    ...(allow === null ? [] : [`allows ${allow.join(' ')}`]),
+  ].join('  ')
 }
 
 function toBrokerOptions(options: ConnectionOptions): BrokerOptions {

@@ -6,10 +6,12 @@ import { connectToNats } from './broker/nats.ts'
 import { type BrokerOptions, resolveBrokerOptions } from './cluster-options.ts'
 import { AgentDirectory } from './driver/agent-directory.ts'
 import { deriveKeys } from './wire/envelope.ts'
-import type { Announcement } from './wire/messages.ts'
+import type { Announcement, WatcherReport } from './wire/messages.ts'
 
 export interface AgentList {
   readonly agents: readonly Announcement[]
+  /** Those that do not answer, such as stopped ones, as their watchers know them. */
+  readonly silent: readonly WatcherReport[]
   /** Why agents that announced themselves cannot be used. */
   readonly unusable: readonly string[]
 }
@@ -33,6 +35,7 @@ export async function findAgents(
     const agents = directory.agents.map(({ announcement }) => announcement)
     return {
       agents: agents.toSorted((a, b) => (a.name < b.name ? -1 : 1)),
+      silent: directory.silent.toSorted((a, b) => (a.agent.name < b.agent.name ? -1 : 1)),
       unusable: directory.unusable,
     }
   } finally {

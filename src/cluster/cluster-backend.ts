@@ -1,13 +1,14 @@
 /** Runs tasks on many machines: the driver's end of a cluster of agents. */
 
 import { randomUUID } from 'node:crypto'
-import type {
-  Backend,
-  BackendListener,
-  ConnectedSession,
-  Connection,
-  Refusal,
-  SampledNode,
+import {
+  type Backend,
+  type BackendListener,
+  type ConnectedSession,
+  type Connection,
+  type Refusal,
+  type SampledNode,
+  toEventNotice,
 } from '../backends/backend.ts'
 import type { SampleStep } from '../backends/sampling/named-samplers.ts'
 import {
@@ -15,6 +16,7 @@ import {
   type ResourceSampler,
   unknownReadings,
 } from '../backends/sampling/sampler.ts'
+import { BackendThrottled } from '../events/library-events.ts'
 import { sleep } from '../foundation/clock.ts'
 import { expectString } from '../foundation/options.ts'
 import { messageOf } from '../foundation/errors.ts'
@@ -22,6 +24,7 @@ import { isEntryModule } from '../tasks/define-task.ts'
 import { isDefaultRequest } from '../tasks/resources.ts'
 import type { TaskSpec } from '../tasks/spec.ts'
 import { type Broker, NoResponderError } from './broker/broker.ts'
+import { BrokerWatch } from './broker/broker-watch.ts'
 import { connectToNats } from './broker/nats.ts'
 import {
   type ClusterBackendOptions,
@@ -61,6 +64,7 @@ export class ClusterBackend implements Backend {
   readonly #sessions = new Set<DriverSession>()
   readonly #listeners = new Set<BackendListener>()
   readonly #local: LocalCluster | null
+  readonly #brokerWatch: BrokerWatch
   #closing: Promise<void> | null = null
 
   /** Rejects within 5 s when the server cannot be used. Agents may come later. */
@@ -100,6 +104,15 @@ export class ClusterBackend implements Backend {
     this.#broker = broker
     this.#directory = directory
     this.#local = local
+    this.#brokerWatch = new BrokerWatch({
+      ...options,
+      broker,
+      owner: `backend "${this.name}"`,
+      onAway: (reason) => {
+        const notice = toEventNotice(BackendThrottled, { reason, limit: 0 })
+        for (const listener of this.#listeners) listener.notice(notice)
+      },
+    })
     directory.listen({
       agentJoined: (agent) => {
         for (const listener of this.#listeners) {
@@ -150,6 +163,7 @@ export class ClusterBackend implements Backend {
       ownerTtlSeconds,
       resultTtlSeconds,
       modules,
+      toNode: (agent) => this.#toNode(agent),
     })
     this.#sessions.add(driver)
     return {
@@ -176,6 +190,7 @@ export class ClusterBackend implements Backend {
   async #closeOnce(): Promise<void> {
     await Promise.all([...this.#sessions].map((session) => session.release('backend closed')))
     this.#directory.close()
+    this.#brokerWatch.close()
     await this.#broker.close()
     await this.#local?.close()
   }
@@ -277,8 +292,10 @@ async function connectCluster(
   const keys = deriveKeys(token, '')
   const directory = new AgentDirectory({ broker, keys, clock, log, lossSeconds })
   const backend = new ClusterBackend({ options, broker, directory, local })
+  // It is the parent of its agents, which need no watchers.
+  local?.onExit((agent) => directory.noteExit(agent))
   directory.discover()
-  removeExpiredSessions(broker, clock.now()).catch((error: unknown) => {
+  removeExpiredSessions(broker, keys, clock.now()).catch((error: unknown) => {
     log.warn('StreamNotRemoved', `those of ended sessions at ${broker.url}: ${messageOf(error)}`)
   })
   await sleep(clock, discoveryMs)

@@ -34,6 +34,8 @@ export interface LocalCluster {
   readonly token: string
   /** Resolves when all agents are connected. */
   readonly ready: Promise<unknown>
+  /** Calls back with the name of an agent whose process has ended. */
+  onExit(listener: (agent: string) => void): void
   close(): Promise<void>
 }
 
@@ -51,6 +53,10 @@ export async function startLocalCluster(options: LocalClusterOptions): Promise<L
   const gpus = visibleGpus()
   // Removed with the server, also when this process and the agents are killed.
   const workDir = join(server.folder, 'agents')
+  const listeners = new Set<(agent: string) => void>()
+  const onExit = (name: string): void => {
+    for (const listener of listeners) listener(name)
+  }
   const agents = Array.from({ length: count }, (_, index) =>
     startAgentProcess(
       {
@@ -62,8 +68,7 @@ export async function startLocalCluster(options: LocalClusterOptions): Promise<L
         gpus: gpus.filter((_gpu, at) => at % count === index),
         workDir,
       },
-      clock,
-      log,
+      { clock, log, onExit },
     ),
   )
   const ready = Promise.all(agents.map(({ started }) => started))
@@ -73,6 +78,7 @@ export async function startLocalCluster(options: LocalClusterOptions): Promise<L
     url: server.url,
     token,
     ready,
+    onExit: (listener) => void listeners.add(listener),
     async close() {
       await Promise.all(agents.map(({ child }) => child.close()))
       await server.close()
@@ -82,10 +88,15 @@ export async function startLocalCluster(options: LocalClusterOptions): Promise<L
 
 type AgentProcess = SupervisedChild<ToAgentProgram, FromAgentProgram>
 
+interface AgentParent {
+  readonly clock: Clock
+  readonly log: Log
+  readonly onExit: (agent: string) => void
+}
+
 function startAgentProcess(
-  options: ToAgentProgram['options'],
-  clock: Clock,
-  log: Log,
+  options: ToAgentProgram['options'] & { readonly name: string },
+  { clock, log, onExit }: AgentParent,
 ): { readonly child: AgentProcess; readonly started: Promise<void> } {
   const { promise: started, resolve, reject } = Promise.withResolvers<void>()
   const fail = (why: string): void =>
@@ -105,6 +116,7 @@ function startAgentProcess(
     },
     onExit: (exit) => {
       fail(exitReason(exit))
+      onExit(options.name)
       if (exit.code !== 0) log.warn('AgentLost', `agent ${options.name}: ${exitReason(exit)}`)
     },
   })

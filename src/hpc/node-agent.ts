@@ -47,14 +47,15 @@ async function start({ runId, servers, token, certificate }: AgentStart): Promis
     if (!stepVariable.test(variable) || keptVariables.has(variable)) continue
     Reflect.deleteProperty(process.env, variable)
   }
-  return startAgent({
+  const options = {
     servers,
     token,
     tls: { ca: certificate },
     name,
     workDir,
     ...(cores > 0 ? { cores } : {}),
-  })
+  }
+  return startAgent(options, { hasWatcher: true })
 }
 
 async function end(): Promise<void> {

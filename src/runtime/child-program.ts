@@ -9,7 +9,7 @@ type Pace = Pick<MessageBatcherOptions<unknown>, 'minIntervalMs' | 'maxInFlight'
 export interface ChildProgramOptions<In> extends Pace {
   onMessage(message: In): void
   /** The parent asks for the end, or is gone. Called once; the program has to exit. */
-  onEnd(): void
+  onEnd(isParentGone: boolean): void
   /** Ends the process when the parent is gone even if its main thread never returns. */
   readonly runsForeignCode?: boolean
 }
@@ -23,18 +23,18 @@ export function connectToParent<In, Out>(options: ChildProgramOptions<In>): Mess
   const channel = Number(process.env[channelVariable])
   delete process.env[channelVariable]
   let isEnding = false
-  const end = (): void => {
+  const end = (isParentGone: boolean): void => {
     if (isEnding) return
     isEnding = true
-    options.onEnd()
+    options.onEnd(isParentGone)
   }
   guardInternalMessages(process, () => {})
   process.on('message', (received) => {
     const content = openEnvelope(channel, received)
-    if (content === 'end') end()
+    if (content === 'end') end(false)
     else if (Array.isArray(content)) for (const message of content) options.onMessage(message as In)
   })
-  process.on('disconnect', end)
+  process.on('disconnect', () => end(true))
   if (options.runsForeignCode === true) void watchParent()
   // Without a callback, a write to a parent that has just died would be an uncaught error.
   const send = (content: readonly Out[] | 'ready', onSent: () => void): void => {

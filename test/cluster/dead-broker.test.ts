@@ -2,6 +2,7 @@ import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, it, onTestFinished } from 'vitest'
 import { ClusterBackend } from '../../src/cluster/cluster-backend.ts'
+import type { Log } from '../../src/foundation/log.ts'
 import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
 import { eventually } from '../eventually.ts'
@@ -63,4 +64,40 @@ it('a session is closed without its broker, and says what is left until when', a
       '"left" stays there: agents end its tasks after 30 s, and a later driver ' +
       'removes its results after 100 s',
   )
+})
+
+it('a broker that stays away is told once by driver and agent, and so is its return', async () => {
+  const server = new RestartableServer(await freePort())
+  await server.start()
+  const agent = await startAgentOf(server.url, server.folder, 'only', '--cores', '1')
+  const warnings: string[] = []
+  const log: Log = {
+    warn: (code, text) => {
+      if (code.startsWith('Broker')) warnings.push(`${code}: ${text}`)
+    },
+  }
+  const backend = await ClusterBackend.create({ servers: server.url, token, log })
+  const session = new Session([backend])
+  onTestFinished(() => session.close())
+  const telemetry = await session.startTelemetry()
+  const throttled: string[] = []
+  telemetry.subscribe((event) => {
+    if (event.event_type === 'tutti.BackendThrottled') throttled.push(event.reason)
+  })
+  await server.kill()
+  await agent.seen('BrokerAway')
+  await eventually(() => expect(throttled).toHaveLength(1))
+  await server.start()
+  await agent.seen('BrokerBack')
+  await eventually(() => expect(warnings).toHaveLength(2))
+  const time = String.raw`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z`
+  const away = new RegExp(`the broker at ${server.url} cannot be reached since ${time}`)
+  expect(throttled[0]).toMatch(away)
+  expect(warnings[0]).toMatch(away)
+  expect(warnings[1]).toMatch(new RegExp(`^BrokerBack: .* is back since ${time}, after \\d+ s$`))
+  agent.child.kill('SIGTERM')
+  const { stderr } = await agent.ended
+  expect(stderr).toMatch(away)
+  const count = (text: string): number => stderr.split(text).length - 1
+  expect([count('BrokerAway'), count('BrokerBack')]).toEqual([1, 1])
 })

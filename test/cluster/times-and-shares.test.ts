@@ -190,7 +190,8 @@ describe('a task that no agent can run', () => {
     const client = await connect({ servers: cluster.server.url, token })
     onTestFinished(() => client.close())
     const key = deriveKeys('another token', '').toDriver
-    const other = seal(key, announcementSubject, noHeader, null)
+    const header = { ...noHeader, epoch: 1, number: 1 }
+    const other = seal(key, announcementSubject, header, null)
     const announce = setInterval(() => client.publish(announcementSubject, other), 100)
     onTestFinished(() => clearInterval(announce))
     const largestNode = { cores: 64, labels: { disk: 'fast' } }

@@ -83,6 +83,7 @@ const globalPermits: readonly Permit[] = [
       'src/inference/engines/llama/llama-program.ts',
       'src/runtime/server/guard.ts',
       'src/cluster/agent/agent-program.ts',
+      'src/cluster/agent/presence/watcher-program.ts',
       'src/cluster/bundles/bundle-program.ts',
       'src/hpc/node-agent.ts',
     ],

@@ -23,10 +23,12 @@ import {
   expectString,
 } from '../../foundation/options.ts'
 import { expectLabels } from '../../tasks/resources.ts'
+import { BrokerWatch, type BrokerWatchOptions } from '../broker/broker-watch.ts'
 import { connectToNats } from '../broker/nats.ts'
 import { brokerKeys, type BrokerOptions, resolveBrokerOptions } from '../cluster-options.ts'
 import { Agent } from './agent.ts'
 import { type AllowRules, refuseByRules } from './allowed.ts'
+import { AgentWatcher } from './presence/agent-watcher.ts'
 import { UnpackedBundles } from './unpacked-bundles.ts'
 import { openWorkFolder } from './work-folder.ts'
 
@@ -50,8 +52,14 @@ const knownKeys = [...brokerKeys, ...ownKeys, 'only', 'allow']
 /** Threads of a node; more cores than this are for tasks that ask for several. */
 const mostWorkers = 1024
 
-/** Connects an agent to its broker. It runs until it is drained or closed. */
-export async function startAgent(options: StartAgentOptions): Promise<Agent> {
+/**
+ * Connects an agent to its broker. It runs until it is drained or closed. With a watcher, drivers
+ * hear at once that its process was killed; one whose parent tells them needs none.
+ */
+export async function startAgent(
+  options: StartAgentOptions,
+  { hasWatcher = false }: { readonly hasWatcher?: boolean } = {},
+): Promise<Agent> {
   expectKnownKeys('an agent', expectObject('options', options), knownKeys)
   const clock = expectMethods('clock', options.clock ?? systemClock, clockMethods)
   const log = expectMethods('log', options.log ?? processLog, ['warn'])
@@ -69,6 +77,8 @@ export async function startAgent(options: StartAgentOptions): Promise<Agent> {
   try {
     const broker = await connectToNats(connection)
     opened.push(broker)
+    const watcher = hasWatcher ? new AgentWatcher({ name, connection, token, clock, log }) : null
+    if (watcher !== null) opened.push(watcher)
     const backend = await ConcurrentBackend.create({
       name: 'agent',
       nodeId: name,
@@ -82,7 +92,7 @@ export async function startAgent(options: StartAgentOptions): Promise<Agent> {
     opened.push(backend)
     const bundles = new UnpackedBundles(join(folder, 'bundles'))
     const projectPath = (file: string): string | null => bundles.projectPath(file)
-    return await Agent.start({
+    const agent = await Agent.start({
       name,
       token,
       broker,
@@ -94,12 +104,23 @@ export async function startAgent(options: StartAgentOptions): Promise<Agent> {
       log,
       createSampler: () => createLocalSampler({ clock, log, pollSeconds: 5 }),
       refuse: (spec) => refuseByRules(options, { name, folder, projectPath }, spec),
+      rules: options,
+      ...(watcher === null ? {} : { watcher }),
     })
+    followBroker(agent, { broker, clock, log })
+    await watcher?.ready
+    return agent
   } catch (error) {
     rmSync(folder, { recursive: true, force: true })
     for (const one of opened.toReversed()) await one.close()
     throw error
   }
+}
+
+/** Until the agent has left. */
+function followBroker(agent: Agent, parts: Pick<BrokerWatchOptions, 'broker' | 'clock' | 'log'>) {
+  const watch = new BrokerWatch({ ...parts, owner: `agent "${agent.name}"` })
+  void agent.left.catch(() => {}).then(() => watch.close())
 }
 
 /** Tasks see the environment of the agent, without its credentials. */

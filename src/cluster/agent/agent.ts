@@ -1,14 +1,12 @@
 /** The agent of a node: a local backend behind the wire, shared by the sessions that use it. */
 
 import { rmSync } from 'node:fs'
-import { hostname } from 'node:os'
 import type { Backend } from '../../backends/backend.ts'
 import { NamedSamplers } from '../../backends/sampling/named-samplers.ts'
 import type { ResourceSampler } from '../../backends/sampling/sampler.ts'
 import type { Clock } from '../../foundation/clock.ts'
 import { messageOf } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
-import { version } from '../../foundation/version.ts'
 import type { TaskSpec } from '../../tasks/spec.ts'
 import type { Broker, BrokerMessage } from '../broker/broker.ts'
 import {
@@ -23,7 +21,6 @@ import {
 } from '../wire/envelope.ts'
 import type {
   AgentRequest,
-  Announcement,
   Attach,
   Attached,
   Challenged,
@@ -33,9 +30,12 @@ import type {
   Offer,
   Pong,
 } from '../wire/messages.ts'
-import { agentSubject, announcementSubject, discoverySubject } from '../wire/subjects.ts'
+import { agentSubject, discoverySubject } from '../wire/subjects.ts'
 import { AgentSession } from './agent-session.ts'
-import { claimName, TokenCheck } from './start-checks.ts'
+import type { AllowRules } from './allowed.ts'
+import type { AgentWatcher } from './presence/agent-watcher.ts'
+import { Announcer } from './presence/announcer.ts'
+import { claimName, TokenCheck } from './presence/start-checks.ts'
 import type { UnpackedBundles } from './unpacked-bundles.ts'
 
 export interface AgentOptions {
@@ -53,6 +53,10 @@ export interface AgentOptions {
   readonly createSampler: () => ResourceSampler
   /** Why a task is not allowed here, or `null`. */
   readonly refuse: (spec: TaskSpec) => unknown
+  /** What `refuse` goes by, for whoever asks. Default: everything is allowed. */
+  readonly rules?: AllowRules
+  /** Closed by the agent. Default: none. */
+  readonly watcher?: AgentWatcher
 }
 
 const tickMs = 500
@@ -61,8 +65,6 @@ const announceEveryTicks = 4
 const aheadSeconds = 0.05
 const fedSeconds = 0.02
 const mostAhead = 4000
-/** How often strangers are answered at most: by another token or version they learn why. */
-const strangerMs = 1000
 
 export class Agent {
   readonly name: string
@@ -78,7 +80,6 @@ export class Agent {
   /** Of drivers that this agent cannot understand. */
   readonly #otherVersions = new Set<number>()
   #refusedMessages = 0
-  #announcements = 0
   #ticks = 0
   #isFeedDue = false
   /** When each session was served last. */
@@ -89,7 +90,7 @@ export class Agent {
   #cancelTick: () => void = () => {}
   #closing: Promise<void> | null = null
   #tokenCheck: TokenCheck | null = null
-  #strangerAtMs = -Infinity
+  readonly #announcer: Announcer
 
   /** Rejects with `BackendError` when the name is taken. */
   static async start(options: AgentOptions): Promise<Agent> {
@@ -97,7 +98,7 @@ export class Agent {
     await claimName(options.broker, agent.#keys, options.name)
     agent.#subscribe()
     agent.#tick()
-    agent.#announce()
+    agent.#announcer.announce()
     agent.#checkToken()
     return agent
   }
@@ -108,6 +109,19 @@ export class Agent {
     this.name = options.name
     this.#epoch = newEpoch(options.clock)
     this.#keys = deriveKeys(options.token, '')
+    const { name, facts, rules = {}, watcher = null } = options
+    const { only = null, allow = null } = rules
+    this.#announcer = new Announcer({
+      ...options,
+      keys: this.#keys,
+      identity: { name, epoch: this.#epoch, facts, only, allow },
+      watcher,
+      describe: () => ({
+        state: this.#isDraining ? 'draining' : 'ready',
+        sessions: this.#sessions.size,
+        refusedMessages: this.#refusedMessages,
+      }),
+    })
   }
 
   /**
@@ -123,7 +137,7 @@ export class Agent {
     if (this.#isDraining) return
     this.#isDraining = true
     for (const session of this.#sessions.values()) session.drain()
-    this.#announce()
+    this.#announcer.announce()
     this.#leaveWhenIdle()
   }
 
@@ -147,13 +161,14 @@ export class Agent {
     }
     await Promise.allSettled(sessions.map((session) => session.end('agent closed', needsEnds)))
     const undelivered = sessions.reduce((sum, { outbox }) => sum + outbox.undelivered, 0)
-    this.#announce('gone')
+    this.#announcer.announce('gone')
     for (const unsubscribe of this.#unsubscribe) unsubscribe()
     await this.#samplers.close()
     await this.#options.backend.close()
     this.#options.bundles.close()
     rmSync(this.#options.folder, { recursive: true, force: true })
     await this.#options.broker.close()
+    await this.#options.watcher?.close()
     this.#left.resolve(undelivered)
   }
 
@@ -161,11 +176,13 @@ export class Agent {
     const { broker, name } = this.#options
     this.#unsubscribe.push(
       broker.subscribe(agentSubject(name), (message) => this.#takeRequest(message)),
-      broker.subscribe(discoverySubject, (message) => this.#takeDiscovery(message)),
+      broker.subscribe(discoverySubject, ({ subject, data }) => {
+        this.#announcer.answer(this.#open(subject, data) !== null)
+      }),
       broker.onConnection((isConnected) => {
         if (!isConnected) return
         for (const session of this.#sessions.values()) session.reconnected()
-        this.#announce()
+        this.#announcer.announce()
       }),
     )
   }
@@ -176,19 +193,12 @@ export class Agent {
     this.#tokenCheck = new TokenCheck({
       ...this.#options,
       keys: this.#keys,
+      onRefused: (reason) => this.#refuseMessage(reason),
       onMismatch: (error) => {
         this.#left.reject(error)
         void this.close()
       },
     })
-  }
-
-  #takeDiscovery({ subject, data }: BrokerMessage): void {
-    const nowMs = this.#options.clock.monotonicMs()
-    const isKnown = this.#open(subject, data) !== null
-    if (!isKnown && nowMs - this.#strangerAtMs < strangerMs) return
-    if (!isKnown) this.#strangerAtMs = nowMs
-    this.#announce()
   }
 
   #open(subject: string, data: Uint8Array): { epoch: number; payload: unknown } | null {
@@ -366,26 +376,7 @@ export class Agent {
       if (session.tick(nowMs)) void this.#removeSession(session, 'the driver is gone', true)
     }
     this.#feed()
-    if (this.#ticks++ % announceEveryTicks === 0) this.#announce()
-  }
-
-  #announce(state: Announcement['state'] = this.#isDraining ? 'draining' : 'ready'): void {
-    const { broker, name, facts } = this.#options
-    const announcement: Announcement = {
-      kind: 'announcement',
-      name,
-      epoch: this.#epoch,
-      host: hostname(),
-      pid: process.pid,
-      version,
-      state,
-      facts,
-      sessions: this.#sessions.size,
-      refusedMessages: this.#refusedMessages,
-    }
-    const header = { ...noHeader, epoch: this.#epoch, number: ++this.#announcements }
-    const data = seal(this.#keys.toDriver, announcementSubject, header, announcement)
-    broker.publish(announcementSubject, data)
+    if (this.#ticks++ % announceEveryTicks === 0) this.#announcer.announce()
   }
 
   #leaveWhenIdle(): void {

@@ -3,22 +3,25 @@
 import { type Clock, sleep } from '../../foundation/clock.ts'
 import { messageOf } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
-import { type Broker, NoResponderError } from '../broker/broker.ts'
+import type { Broker } from '../broker/broker.ts'
 import {
+  isAnswerTo,
   type Keys,
   newNonce,
   open,
+  readHeader,
   seal,
   VersionMismatchError,
   WrongSignatureError,
   noHeader,
 } from '../wire/envelope.ts'
-import type { AgentRequest, Announcement, Pong } from '../wire/messages.ts'
+import type { AgentRequest, Announcement, Pong, WatcherReport } from '../wire/messages.ts'
 import {
   agentSubject,
   announcementSubject,
   discoverySubject,
   protocolVersion,
+  watcherSubject,
 } from '../wire/subjects.ts'
 import { ClockOffset } from './clock-offset.ts'
 
@@ -47,20 +50,25 @@ export interface DirectoryOptions {
   readonly lossSeconds: number
 }
 
-const pingMs = 500
+/** Agents are asked this often, or four times within `lossSeconds`. */
+const mostPingMs = 500
+const leastPingMs = 50
+/** One that is lost with a connection must not keep the next one from being sent. */
+const mostPongMs = 5000
 const locateMs = 100
-/** How long nobody may answer for an agent, while the broker does. */
-const goneMs = 2000
-/** A tick that comes this late: this process was stopped, or its machine slept. */
-const stallMs = 1500
+const processGone = 'its process is gone'
+/** Agents that have ended and are remembered: an announcement of theirs may come late. */
+const mostEnded = 1000
 
 interface Tracked extends KnownAgent {
   announcement: Announcement
   /** Of its last announcement. */
   number: number
-  /** Since when nobody has subscribed to its subject. */
-  goneSinceMs: number | null
+  /** Since it was heard: time in which this process was stopped or busy, and could not hear. */
+  deafMs: number
   isPinged: boolean
+  /** Listeners were told of it. */
+  isJoined: boolean
 }
 
 export class AgentDirectory {
@@ -68,7 +76,16 @@ export class AgentDirectory {
   readonly #agents = new Map<string, Tracked>()
   readonly #listeners = new Set<DirectoryListener>()
   readonly #unsubscribe: (() => void)[]
-  #audibleSinceMs: number
+  readonly #pingMs: number
+  /** The last start of each name that has ended. */
+  readonly #ended = new Map<string, number>()
+  /** Agents whose watchers say that they are silent. */
+  readonly #silent = new Map<string, WatcherReport>()
+  #discovery = 0
+  /** When the connection was lost or came back last. */
+  #connectedSinceMs: number
+  /** When a tick came late last. */
+  #stalledMs = -Infinity
   #tickedMs: number
   /** When agents of other versions of the protocol, or with another token, were heard last. */
   readonly #otherVersions = new Map<number, number>()
@@ -78,22 +95,30 @@ export class AgentDirectory {
   #isClosed = false
 
   constructor(options: DirectoryOptions) {
-    const { broker, clock } = options
+    const { broker, clock, lossSeconds } = options
     this.#options = options
-    this.#audibleSinceMs = clock.monotonicMs()
-    this.#tickedMs = this.#audibleSinceMs
+    this.#pingMs = Math.max(leastPingMs, Math.min(mostPingMs, lossSeconds * 250))
+    this.#connectedSinceMs = clock.monotonicMs()
+    this.#tickedMs = this.#connectedSinceMs
     this.#unsubscribe = [
       broker.subscribe(announcementSubject, ({ subject, data }) => this.#take(subject, data)),
+      broker.subscribe(watcherSubject, ({ subject, data }) => this.#takeReport(subject, data)),
       broker.onConnection((isConnected) => {
-        this.#startListening()
+        this.#connectedSinceMs = clock.monotonicMs()
         if (isConnected) this.discover()
       }),
     ]
     this.#tick()
   }
 
+  /** Those that listeners were told of. */
   get agents(): readonly KnownAgent[] {
-    return [...this.#agents.values()]
+    return [...this.#agents.values()].filter(({ isJoined }) => isJoined)
+  }
+
+  /** Agents that did not answer the last `discover`, as their watchers see them. */
+  get silent(): readonly WatcherReport[] {
+    return [...this.#silent.values()].filter(({ agent }) => !this.#agents.has(agent.name))
   }
 
   /** Why agents that announce themselves cannot be used. */
@@ -109,9 +134,9 @@ export class AgentDirectory {
     ]
   }
 
-  /** Silence counts since the broker can be reached and this process was not stopped. */
+  /** Since when the broker can be reached and this process was neither stopped nor busy. */
   get audibleSinceMs(): number {
-    return this.#audibleSinceMs
+    return Math.max(this.#connectedSinceMs, this.#stalledMs)
   }
 
   find(name: string): KnownAgent | undefined {
@@ -124,34 +149,34 @@ export class AgentDirectory {
   }
 
   /**
-   * An agent that is there or gone, such as one that an earlier start of a session has used.
-   * `null` when its process is gone, or when it does not answer for as long as it may be silent.
+   * An agent that is there or gone, such as one that an earlier start of a session has used. `null`
+   * when it is not heard for as long as it may be silent: its process may be gone, or its link.
    */
   async locate(name: string): Promise<KnownAgent | null> {
     const { clock, lossSeconds } = this.#options
     const startMs = clock.monotonicMs()
-    let goneSinceMs: number | null = null
     for (;;) {
       const found = this.#agents.get(name)
-      if (found !== undefined) return found
-      const nowMs = clock.monotonicMs()
-      if (goneSinceMs !== null && nowMs - goneSinceMs > goneMs) return null
-      if (nowMs - startMs > lossSeconds * 1000) return null
+      if (found?.isJoined === true) return found
+      if (clock.monotonicMs() - startMs > lossSeconds * 1000) return null
       this.discover()
-      try {
-        await this.request(name, { kind: 'ping' }, pingMs)
-        goneSinceMs = null
-      } catch (error) {
-        goneSinceMs = error instanceof NoResponderError ? (goneSinceMs ?? nowMs) : null
-      }
       await sleep(clock, locateMs)
     }
+  }
+
+  /** For the parent of an agent: its process has ended. */
+  noteExit(name: string): void {
+    const agent = this.#agents.get(name)
+    if (agent !== undefined) this.#lose(agent, processGone)
   }
 
   /** Asks all agents to announce themselves. */
   discover(): void {
     const { broker, keys } = this.#options
-    broker.publish(discoverySubject, seal(keys.toAgent, discoverySubject, noHeader, null))
+    this.#discovery = newNonce()
+    this.#silent.clear()
+    const header = { ...noHeader, epoch: this.#discovery }
+    broker.publish(discoverySubject, seal(keys.toAgent, discoverySubject, header, null))
   }
 
   /** Sends a request to an agent and resolves with its answer. */
@@ -160,9 +185,10 @@ export class AgentDirectory {
     const subject = agentSubject(name)
     const epoch = newNonce()
     const data = seal(keys.toAgent, subject, { ...noHeader, epoch }, request)
-    const answer = open(keys.toDriver, subject, await broker.request(subject, data, timeoutMs))
-    if (answer.epoch !== epoch) throw new Error('the answer is that of another request')
-    return answer.payload
+    const isAnswer = (answer: Uint8Array): boolean =>
+      isAnswerTo(epoch, keys.toDriver, subject, answer)
+    const answer = await broker.requestAccepted(subject, data, timeoutMs, isAnswer)
+    return open(keys.toDriver, subject, answer).payload
   }
 
   close(): void {
@@ -179,11 +205,12 @@ export class AgentDirectory {
       announcement = opened.payload as Announcement
       number = opened.number
     } catch (error) {
-      return this.#refuse(error)
+      return this.#refuse(error, data)
     }
     const { name, epoch, state } = announcement
     const known = this.#agents.get(name)
-    if (known !== undefined && known.announcement.epoch > epoch) return
+    if ((known?.announcement.epoch ?? this.#ended.get(name) ?? -Infinity) > epoch) return
+    if (known === undefined && this.#ended.get(name) === epoch) return
     if (known !== undefined && known.announcement.epoch < epoch) {
       this.#lose(known, 'it was started again')
     }
@@ -192,19 +219,40 @@ export class AgentDirectory {
       if (state !== 'gone') this.#join(announcement, number)
       return
     }
-    if (number <= agent.number) return this.#refuse(new Error('it was sent before'))
+    if (number <= agent.number) return this.#refuse(new Error('it was sent before'), null)
     agent.number = number
     const before = agent.announcement.state
     agent.announcement = announcement
     agent.heardMs = this.#options.clock.monotonicMs()
-    agent.goneSinceMs = null
+    agent.deafMs = 0
     if (state === 'gone') this.#lose(agent, 'it left')
     else if (state === 'draining' && before === 'ready') {
       for (const listener of this.#listeners) listener.agentDraining(agent)
     }
   }
 
-  #refuse(error: unknown): void {
+  #takeReport(subject: string, data: Uint8Array): void {
+    let report: WatcherReport
+    let nonce: number
+    try {
+      const opened = open(this.#options.keys.toDriver, subject, data)
+      report = opened.payload as WatcherReport
+      nonce = opened.epoch
+    } catch (error) {
+      return this.#refuse(error, null)
+    }
+    const { name, epoch } = report.agent
+    if (report.state === 'silent') {
+      // Of this question, and not of an earlier one that somebody sends again.
+      if (nonce === this.#discovery) this.#silent.set(name, report)
+      return
+    }
+    const agent = this.#agents.get(name)
+    if (agent?.announcement.epoch === epoch) this.#lose(agent, processGone)
+    else if (agent === undefined) this.#noteEnd(name, epoch)
+  }
+
+  #refuse(error: unknown, data: Uint8Array | null): void {
     const nowMs = this.#options.clock.monotonicMs()
     if (error instanceof VersionMismatchError) {
       const isKnown = this.#otherVersions.has(error.theirs)
@@ -212,7 +260,8 @@ export class AgentDirectory {
       if (isKnown) return
       return this.#options.log.warn('VersionMismatchError', `an agent: ${messageOf(error)}`)
     }
-    if (error instanceof WrongSignatureError) this.#otherTokenMs = nowMs
+    const isAgent = data !== null && readHeader(data) !== null
+    if (error instanceof WrongSignatureError && isAgent) this.#otherTokenMs = nowMs
     if (this.#refusedMessages++ > 0) return
     const text = `an announcement was refused: ${messageOf(error)}; further ones are counted`
     this.#options.log.warn('MessageRefused', text)
@@ -224,8 +273,9 @@ export class AgentDirectory {
       number,
       offset: new ClockOffset(),
       heardMs: this.#options.clock.monotonicMs(),
-      goneSinceMs: null,
+      deafMs: 0,
       isPinged: false,
+      isJoined: false,
     }
     this.#agents.set(announcement.name, agent)
     void this.#welcome(agent)
@@ -235,33 +285,42 @@ export class AgentDirectory {
     // Before the first task: its times are converted by what is measured now.
     await this.#ping(agent)
     if (this.#agents.get(agent.announcement.name) !== agent) return
+    agent.isJoined = true
     for (const listener of this.#listeners) listener.agentJoined(agent)
+    // It may have begun to leave while its clock was measured.
+    if (agent.announcement.state !== 'draining') return
+    for (const listener of this.#listeners) listener.agentDraining(agent)
   }
 
   #lose(agent: Tracked, reason: string): void {
-    this.#agents.delete(agent.announcement.name)
+    const { name, epoch, state } = agent.announcement
+    this.#agents.delete(name)
+    const isOver = state === 'gone' || reason === processGone
+    if (isOver) this.#noteEnd(name, epoch)
+    if (!agent.isJoined) return
     for (const listener of this.#listeners) listener.agentLost(agent, reason)
   }
 
-  #startListening(): void {
-    this.#audibleSinceMs = this.#options.clock.monotonicMs()
-    for (const agent of this.#agents.values()) agent.goneSinceMs = null
+  #noteEnd(name: string, epoch: number): void {
+    const [oldest = ''] = this.#ended.keys()
+    if (this.#ended.size >= mostEnded) this.#ended.delete(oldest)
+    this.#ended.set(name, Math.max(epoch, this.#ended.get(name) ?? epoch))
   }
 
   #tick(): void {
     if (this.#isClosed) return
     const { clock, broker, lossSeconds } = this.#options
-    this.#cancelTick = clock.after(pingMs, () => this.#tick(), { background: true })
-    if (!broker.isConnected) return
+    this.#cancelTick = clock.after(this.#pingMs, () => this.#tick(), { background: true })
     const nowMs = clock.monotonicMs()
-    if (nowMs - this.#tickedMs > stallMs) this.#startListening()
+    const lateMs = Math.max(0, nowMs - this.#tickedMs - this.#pingMs)
     this.#tickedMs = nowMs
+    // This process was stopped, or busy, or its machine slept: nobody was silent meanwhile.
+    if (lateMs >= this.#pingMs) this.#stalledMs = nowMs
     for (const agent of this.#agents.values()) {
-      const silentMs = nowMs - Math.max(agent.heardMs, this.#audibleSinceMs)
-      const gone = agent.goneSinceMs
-      if (gone !== null && nowMs - Math.max(gone, this.#audibleSinceMs) > goneMs) {
-        this.#lose(agent, 'its process is gone')
-      } else if (silentMs > lossSeconds * 1000) {
+      agent.deafMs = Math.min(agent.deafMs + lateMs, nowMs - agent.heardMs)
+      if (!broker.isConnected) continue
+      const sinceMs = Math.max(agent.heardMs + agent.deafMs, this.#connectedSinceMs)
+      if (nowMs - sinceMs > lossSeconds * 1000) {
         this.#lose(agent, `it was silent for ${lossSeconds} s`)
       } else void this.#ping(agent)
     }
@@ -272,16 +331,17 @@ export class AgentDirectory {
     agent.isPinged = true
     const { clock, lossSeconds } = this.#options
     const sentMs = clock.monotonicMs()
+    const timeoutMs = Math.min(mostPongMs, lossSeconds * 1000)
     try {
       const { name } = agent.announcement
-      const pong = (await this.request(name, { kind: 'ping' }, lossSeconds * 1000)) as Pong
+      const pong = (await this.request(name, { kind: 'ping' }, timeoutMs)) as Pong
       if (pong.epoch !== agent.announcement.epoch) return
       const nowMs = clock.monotonicMs()
       agent.heardMs = nowMs
-      agent.goneSinceMs = null
+      agent.deafMs = 0
       agent.offset.add(sentMs, pong.receivedMs, pong.sentMs, nowMs)
-    } catch (error) {
-      if (error instanceof NoResponderError) agent.goneSinceMs ??= clock.monotonicMs()
+    } catch {
+      // Its silence is counted.
     } finally {
       agent.isPinged = false
     }

@@ -191,6 +191,8 @@ export class DriverJob implements NumberedJob, PlacedJob, Indexed {
   /** The same by the clock of its agent. */
   beganMs: number | null = null
   cancelReason: string | null = null
+  /** Nodes that were lost while it may have been running there, untold. */
+  moves = 0
   /** Its end has come, and its value is on the way. */
   isEnding = false
 

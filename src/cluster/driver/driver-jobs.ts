@@ -28,6 +28,11 @@ interface ToldStart {
 
 /** Tasks whose next attempt avoids the node of the last one. */
 const mostAvoided = 10_000
+/**
+ * A task that takes down its node at once is never told to have begun. After this many nodes that
+ * were lost with it, its attempt counts as begun.
+ */
+const mostMoves = 3
 
 export class DriverJobs {
   readonly placement = new Placement<DriverJob>()
@@ -39,6 +44,8 @@ export class DriverJobs {
   readonly #attemptsBefore = new Map<string, number>()
   /** Where the last attempt of a task failed. */
   readonly #failedOn = new Map<string, string>()
+  /** Tasks with an attempt that counts as begun because too many nodes were lost with it. */
+  readonly #suspects = new Set<string>()
   #sequence = 0
 
   constructor(listener: BackendListener, clock: Clock) {
@@ -114,6 +121,29 @@ export class DriverJobs {
   }
 
   /**
+   * The jobs of a lost node that moved too often: their attempts count as begun. Those count that
+   * its cores could run at once, in the order in which an agent begins them.
+   */
+  countMoves({ jobs, agent }: AgentLink): ReadonlySet<DriverJob> {
+    const counted = new Set<DriverJob>()
+    const { facts, state } = agent.announcement
+    // One that left by itself has told what began.
+    if (state === 'gone') return counted
+    const all = jobs.toArray().toSorted(beginsBefore)
+    let free = facts.cores
+    for (const one of all) if (one.isStarted) free -= one.spec.resources.cores
+    for (const one of all) {
+      if (one.isStarted || free <= 0) continue
+      free -= one.spec.resources.cores
+      if (++one.moves < (this.#suspects.has(one.uid) ? 1 : mostMoves)) continue
+      counted.add(one)
+      if (this.#suspects.size >= mostAvoided) this.#suspects.clear()
+      this.#suspects.add(one.uid)
+    }
+    return counted
+  }
+
+  /**
    * For jobs of a node that was lost and may come back: under a new number, because that node would
    * take the old one for what it has.
    */
@@ -159,6 +189,7 @@ export class DriverJobs {
     this.#table.delete(one)
     if (report.kind === 'fail' && agent !== null) this.#avoidNext(uid, agent.name)
     else if (this.#failedOn.size > 0) this.#failedOn.delete(uid)
+    if (report.kind !== 'fail' && this.#suspects.size > 0) this.#suspects.delete(uid)
     this.recorded.reported(message)
     this.#listener.report(one.job, report)
   }
@@ -198,6 +229,12 @@ export class DriverJobs {
     this.#failedOn.set(uid, agent)
   }
 }
+
+/** As `JobQueue` has it. */
+const beginsBefore = (a: DriverJob, b: DriverJob): number =>
+  b.spec.priority - a.spec.priority ||
+  Number(b.isRetry) - Number(a.isRetry) ||
+  a.sequence - b.sequence
 
 /**
  * A time of the agent's clock during an attempt, by how long after the start it was: the estimate

@@ -1,6 +1,6 @@
 /** One session's use of the cluster: claims it, attaches to agents, sends jobs, watches. */
 
-import type { BackendListener, Connection, Job } from '../../backends/backend.ts'
+import type { BackendListener, Connection, Job, SampledNode } from '../../backends/backend.ts'
 import { type Clock, sleep } from '../../foundation/clock.ts'
 import { BackendError, messageOf } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
@@ -11,7 +11,7 @@ import { deriveKeys, type Keys, newEpoch, seal } from '../wire/envelope.ts'
 import type { AgentReport, Beat } from '../wire/messages.ts'
 import { earlierConnection } from '../wire/reliable-link.ts'
 import { type SessionSubjects, sessionSubjects } from '../wire/subjects.ts'
-import type { AgentDirectory } from './agent-directory.ts'
+import type { AgentDirectory, KnownAgent } from './agent-directory.ts'
 import type { AgentLink, DriverJob } from './agent-link.ts'
 import { DriverJobs } from './driver-jobs.ts'
 import { EarlierRun } from './earlier-run.ts'
@@ -35,6 +35,8 @@ export interface DriverSessionOptions {
   readonly ownerTtlSeconds: number
   readonly resultTtlSeconds: number
   readonly modules: 'shared' | 'bundle'
+  /** An agent as the session is told of it. */
+  readonly toNode: (agent: KnownAgent) => SampledNode
 }
 
 const tickMs = 500
@@ -181,11 +183,12 @@ export class DriverSession implements Connection {
 
   /** Claims the session, reads what an earlier start of it left, and attaches to the agents. */
   async #claim(): Promise<void> {
-    const { broker, directory, sessionId } = this.#options
+    const { broker, directory, sessionId, token } = this.#options
     const { allEnds, allUp, owner } = this.#subjects
-    await expectNoOwner(broker, owner, this.#keys, sessionId)
+    const cluster = deriveKeys(token, '')
+    await expectNoOwner(broker, owner, cluster, sessionId)
     this.#unsubscribe.push(
-      broker.subscribe(owner, answerAsOwner(this.#keys)),
+      broker.subscribe(owner, answerAsOwner(cluster)),
       broker.subscribe(allEnds, ({ subject, data }) => {
         this.#ends.take(subject, data)
         this.#pumpSoon()

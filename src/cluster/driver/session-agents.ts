@@ -1,6 +1,6 @@
 /** The agents that a session uses: attached, lost, and attached again. */
 
-import { type BackendListener, toEventNotice } from '../../backends/backend.ts'
+import { type BackendListener, type SampledNode, toEventNotice } from '../../backends/backend.ts'
 import { TaskMoved } from '../../events/library-events.ts'
 import { type Clock, sleep } from '../../foundation/clock.ts'
 import { BackendError, messageOf } from '../../foundation/errors.ts'
@@ -11,7 +11,7 @@ import { type Keys, newEpoch } from '../wire/envelope.ts'
 import type { AgentReport, Attach, Attached, Challenged, Detached } from '../wire/messages.ts'
 import type { SessionSubjects } from '../wire/subjects.ts'
 import type { AgentDirectory, DirectoryListener, KnownAgent } from './agent-directory.ts'
-import { AgentLink } from './agent-link.ts'
+import { AgentLink, type DriverJob } from './agent-link.ts'
 import type { DriverJobs } from './driver-jobs.ts'
 import type { EarlierRun } from './earlier-run.ts'
 import type { EndReceiver } from './end-receiver.ts'
@@ -41,6 +41,7 @@ export interface SessionAgentsOptions {
   readonly resultTtlSeconds: number
   /** An agent can be sent jobs, or one is lost with its jobs. */
   readonly onChange: () => void
+  readonly toNode: (agent: KnownAgent) => SampledNode
   readonly onReport: (link: AgentLink, report: AgentReport) => void
   readonly onRefused: (reason: string) => void
   /** A later start of the session uses an agent: this one is over. */
@@ -74,8 +75,11 @@ export class SessionAgents implements DirectoryListener {
   }
 
   agentLost({ announcement }: KnownAgent, reason: string): void {
-    const link = this.#links.get(announcement.name)
-    if (link?.epoch === announcement.epoch) void this.#lose(link, reason)
+    const { name, epoch, state } = announcement
+    const link = this.#links.get(name)
+    if (link?.epoch === epoch) void this.#lose(link, reason)
+    // It was not used, but told of.
+    else if (link === undefined) this.#tellLeft(name, state === 'gone' ? null : reason, [])
   }
 
   /** Attaches to the agents that are there and not used yet; a failed one is tried again. */
@@ -238,12 +242,11 @@ export class SessionAgents implements DirectoryListener {
     // The end of an attempt whose value is on its way has come.
     for (const one of link.jobs.toArray()) if (one.isEnding) jobs.leave(one)
     const all = link.jobs.toArray()
-    const begun = all.filter((one) => one.isStarted)
-    const moved = all.filter((one) => !one.isStarted)
-    const tasks = begun.map(({ uid }) => uid)
+    const counted = jobs.countMoves(link)
+    const begun = all.filter((one) => one.isStarted || counted.has(one))
+    const moved = all.filter((one) => !one.isStarted && !counted.has(one))
     const isDrained = link.agent.announcement.state === 'gone' && all.length === 0
-    const lost = isDrained ? {} : { lost: { reason, tasks } }
-    listener.notice({ kind: 'node-left', nodeId: name, ...lost })
+    this.#tellLeft(name, isDrained ? null : reason, begun)
     if (moved.length > 0) {
       const fields = { count: moved.length, tasks: moved.map(({ uid }) => uid) }
       listener.notice(toEventNotice(TaskMoved, fields, { nodeId: name }))
@@ -251,6 +254,17 @@ export class SessionAgents implements DirectoryListener {
     jobs.move(moved)
     for (const one of begun) jobs.end(one, lostReport(one, name, reason), null)
     this.#options.onChange()
+  }
+
+  /** Without a reason, it has left by itself. */
+  #tellLeft(nodeId: string, reason: string | null, begun: readonly DriverJob[]): void {
+    const { listener, directory, toNode } = this.#options
+    const tasks = begun.map(({ uid }) => uid)
+    const lost = reason === null ? {} : { lost: { reason, tasks } }
+    listener.notice({ kind: 'node-left', nodeId, ...lost })
+    // One that was started again has joined before this could be told of the last one.
+    const next = directory.agents.find(({ announcement }) => announcement.name === nodeId)
+    if (next !== undefined) listener.notice({ kind: 'node-joined', node: toNode(next) })
   }
 }
 

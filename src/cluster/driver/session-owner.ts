@@ -6,13 +6,14 @@
 import { type Clock, sleep } from '../../foundation/clock.ts'
 import { BackendError } from '../../foundation/errors.ts'
 import { type Broker, type BrokerMessage, NoResponderError } from '../broker/broker.ts'
-import { type Keys, newNonce, open, seal, noHeader } from '../wire/envelope.ts'
+import { isAnswerTo, type Keys, newNonce, open, seal, noHeader } from '../wire/envelope.ts'
 import { silenceMs } from '../wire/messages.ts'
 import { ownerOfStream, type SessionSubjects, streamPrefix } from '../wire/subjects.ts'
 
 /**
- * Whether a living process answers for the session, with the session's key: the answers of others
- * are skipped. Rejects when that is unknown, because the broker cannot be reached.
+ * Whether a living process answers for the session, with the key of the cluster, which does not
+ * need the session's id: the answers of others are skipped. Rejects when that is unknown, because
+ * the broker cannot be reached.
  */
 async function hasOwner(
   broker: Broker,
@@ -23,15 +24,10 @@ async function hasOwner(
   const nonce = newNonce()
   const question = Buffer.alloc(8)
   question.writeDoubleLE(nonce)
-  const isOwner = (answer: Uint8Array): boolean => {
-    try {
-      return open(toDriver, owner, answer).epoch === nonce
-    } catch {
-      return false
-    }
-  }
   try {
-    await broker.requestAccepted(owner, question, timeoutMs, isOwner)
+    await broker.requestAccepted(owner, question, timeoutMs, (answer) =>
+      isAnswerTo(nonce, toDriver, owner, answer),
+    )
     return true
   } catch (error) {
     if (error instanceof NoResponderError || broker.isConnected) return false
@@ -39,7 +35,10 @@ async function hasOwner(
   }
 }
 
-/** Answers whoever asks; the number of the question shows that the answer is not an older one. */
+/**
+ * Answers whoever asks, with the key of the cluster; the number of the question shows that the
+ * answer is not an older one.
+ */
 export const answerAsOwner =
   ({ toDriver }: Keys) =>
   (message: BrokerMessage): void => {
@@ -53,11 +52,11 @@ export const answerAsOwner =
 export async function expectNoOwner(
   broker: Broker,
   subject: string,
-  keys: Keys,
+  cluster: Keys,
   sessionId: string,
 ): Promise<void> {
   // A driver that is stopped does not answer, and is superseded.
-  if (!(await hasOwner(broker, subject, keys, silenceMs))) return
+  if (!(await hasOwner(broker, subject, cluster, silenceMs))) return
   throw new BackendError(`session "${sessionId}" is in use by another process`, {
     code: 'SessionInUseError',
     hint: 'Give this session another id, or wait until the other process has ended.',
@@ -98,22 +97,28 @@ export async function readUsedAgents(
  * Removes what sessions left whose driver died and did not return: ends are kept for as long as
  * their session said, then their stream is empty. Called by every driver that connects.
  */
-export async function removeExpiredSessions(broker: Broker, nowSeconds: number): Promise<void> {
+export async function removeExpiredSessions(
+  broker: Broker,
+  cluster: Keys,
+  nowSeconds: number,
+): Promise<void> {
   const { store } = broker
   for (const { name, messages, usedAt, maxAgeSeconds } of await store.listStreams(streamPrefix)) {
     const isExpired = messages === 0 && nowSeconds - usedAt > maxAgeSeconds
-    if (isExpired && !(await isOwned(broker, ownerOfStream(name)))) await store.remove(name)
+    if (isExpired && !(await isOwned(broker, ownerOfStream(name), cluster))) {
+      await store.remove(name)
+    }
   }
 }
 
-/** Whoever answers: the session's key is not known here. */
-async function isOwned(broker: Broker, owner: string): Promise<boolean> {
-  try {
-    await broker.request(owner, new Uint8Array(), silenceMs)
-    return true
-  } catch (error) {
-    return !(error instanceof NoResponderError)
+/** How often a driver is asked that does not answer, because it is busy or stopped. */
+const mostQuestions = 3
+
+async function isOwned(broker: Broker, owner: string, cluster: Keys): Promise<boolean> {
+  for (let asked = 0; asked < mostQuestions; asked++) {
+    if (await hasOwner(broker, owner, cluster, silenceMs)) return true
   }
+  return false
 }
 
 const probeMs = 1000

@@ -11,7 +11,10 @@ import { labelsOf } from './placement-node.ts'
 /** Of a task that was running on a lost node. */
 export function lostReport(one: DriverJob, agent: string, reason: string): EndReport {
   if (one.cancelReason !== null) return { kind: 'cancel', reason: one.cancelReason }
-  const text = `node ${agent} was lost while it ran task ${one.uid}: ${reason}`
+  const task = one.isStarted
+    ? `while it ran task ${one.uid}`
+    : `with task ${one.uid}, which may have begun there, as on nodes that were lost before`
+  const text = `node ${agent} was lost ${task}: ${reason}`
   return { kind: 'fail', error: new WorkerLostError(text, { code: 'NodeLostError' }) }
 }
 

@@ -147,6 +147,27 @@ export function open(key: Key, subject: string, data: Uint8Array): OpenedMessage
   }
 }
 
+/**
+ * Where a message stands among those of its sender, of which nothing is known but that it sends
+ * messages as this version does; `null` for other bytes. For those with another token.
+ */
+export function readHeader(data: Uint8Array): Pick<Header, 'epoch' | 'number'> | null {
+  const message = Buffer.from(data.buffer, data.byteOffset, data.byteLength)
+  if (message.length < payloadStart || message[0] !== protocolVersion) return null
+  const epoch = message.readDoubleLE(headerStart)
+  const number = message.readDoubleLE(headerStart + 8)
+  return epoch > 0 && Number.isSafeInteger(number) && number > 0 ? { epoch, number } : null
+}
+
+/** Whether this is the answer to the request of this number, by someone with the token. */
+export function isAnswerTo(nonce: number, key: Key, subject: string, answer: Uint8Array): boolean {
+  try {
+    return open(key, subject, answer).epoch === nonce
+  } catch {
+    return false
+  }
+}
+
 /** Covers the subject: a message cannot be sent again under another one. */
 const sign = (key: Key, subject: string, message: Buffer): Buffer =>
   createHmac('sha256', key)

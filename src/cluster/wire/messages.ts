@@ -34,9 +34,23 @@ export interface Announcement {
   readonly version: string
   readonly state: 'ready' | 'draining' | 'gone'
   readonly facts: NodeFacts
+  /** What it runs, if not everything: as `--only` and `--allow` have it. */
+  readonly only: 'functions' | 'programs' | null
+  readonly allow: readonly string[] | null
   readonly sessions: number
   /** Messages that were not signed with the token, were sent before, or cannot be read. */
   readonly refusedMessages: number
+}
+
+/** What the watcher of an agent tells when the agent cannot, signed with the key of the cluster. */
+export interface WatcherReport {
+  readonly kind: 'watcher-report'
+  /** Its process has ended without a word; or it lives, and says nothing. */
+  readonly state: 'dead' | 'silent'
+  /** The agent as it announced itself last. */
+  readonly agent: Announcement
+  /** How long ago the agent was heard. */
+  readonly silentSeconds: number
 }
 
 /** Asks an agent whether it is there; the answer has its time. */

@@ -15,6 +15,10 @@ export const toToken = (id: string): string =>
 export const announcementSubject = 'tutti.agents'
 /** Asks all agents to announce themselves. */
 export const discoverySubject = 'tutti.discover'
+/** What watchers of agents tell that cannot speak for themselves. */
+export const watcherSubject = 'tutti.watchers'
+/** Answered by the watcher of an agent for as long as the agent's process is there. */
+export const watcherOf = (agent: string): string => `${prefix}.watcher.${toToken(agent)}`
 /** What is sent to one agent. */
 export const agentSubject = (name: string): string => `${prefix}.agent.${toToken(name)}`
 

@@ -19,6 +19,8 @@ export const agentOf = (name: string, offset = new ClockOffset()): KnownAgent =>
     version: '0.0.0',
     state: 'ready',
     facts: { cores: 1, gpus: 0, memoryMb: 1000, labels: {} },
+    only: null,
+    allow: null,
     sessions: 1,
     refusedMessages: 0,
   },

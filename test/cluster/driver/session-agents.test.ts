@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest'
 import type { Job } from '../../../src/backends/backend.ts'
 import type { Broker } from '../../../src/cluster/broker/broker.ts'
 import type { SessionStream } from '../../../src/cluster/broker/session-stream.ts'
-import type { AgentDirectory } from '../../../src/cluster/driver/agent-directory.ts'
+import type { AgentDirectory, KnownAgent } from '../../../src/cluster/driver/agent-directory.ts'
 import { type AgentLink, NumberSet } from '../../../src/cluster/driver/agent-link.ts'
 import { DriverJobs } from '../../../src/cluster/driver/driver-jobs.ts'
 import { EarlierRun } from '../../../src/cluster/driver/earlier-run.ts'
@@ -14,6 +14,8 @@ import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { jobOf } from '../../backends/local/fake-executor.ts'
 import { agentOf } from './links.ts'
 
+const noSampler = (): never => expect.unreachable('nothing is sampled')
+
 /** A session with one agent, whose stream and whose agent answer when the test lets them. */
 class OneAgent {
   readonly clock = new ManualClock()
@@ -23,6 +25,9 @@ class OneAgent {
   readonly attached = Promise.withResolvers<void>()
   onFail: (job: Job) => void = () => {}
   readonly left: string[] = []
+  readonly joined: string[] = []
+  /** Those that the directory knows. */
+  known = [this.agent]
   readonly jobs = new DriverJobs(
     {
       report: (job, report) => {
@@ -35,8 +40,11 @@ class OneAgent {
   readonly agents: SessionAgents
 
   constructor() {
+    const known = (): KnownAgent[] => this.known
     const directory: Partial<AgentDirectory> = {
-      agents: [this.agent],
+      get agents() {
+        return known()
+      },
       audibleSinceMs: 0,
       request: async (_, { kind }) => {
         if (kind === 'challenge') return { kind: 'challenged', nonce: 1 }
@@ -65,6 +73,7 @@ class OneAgent {
         report() {},
         notice: (notice) => {
           if (notice.kind === 'node-left') this.left.push(notice.nodeId)
+          else if (notice.kind === 'node-joined') this.joined.push(notice.node.nodeId)
         },
       },
       clock: this.clock,
@@ -78,6 +87,7 @@ class OneAgent {
       ownerTtlSeconds: 60,
       resultTtlSeconds: 60,
       onChange() {},
+      toNode: ({ announcement: { name: nodeId } }) => ({ nodeId, createSampler: noSampler }),
       onReport() {},
       onRefused() {},
       onSuperseded() {},
@@ -102,12 +112,32 @@ describe('the agent of a session', () => {
       one.jobs.placement.push(one.jobs.add({ ...failed, attempt: 2 }, 0))
       placedOn.push(...one.jobs.placement.assign().keys())
     }
+    one.known = []
     one.agents.agentLost(one.agent, 'it was started again')
     one.agents.tick(0)
     one.streamRead.resolve()
     await one.clock.advance(0)
     expect(one.left).toEqual(['only'])
     expect([placedOn, one.jobs.placement.waiting]).toEqual([[], 1])
+  })
+
+  it('that joins again while its loss is told is told to have joined after that', async () => {
+    const one = new OneAgent()
+    one.attached.resolve()
+    await one.agents.attachAll()
+    one.agents.agentLost(one.agent, 'it was started again')
+    one.agents.agentJoined(one.agent)
+    expect([one.left, one.joined]).toEqual([[], []])
+    one.streamRead.resolve()
+    await one.clock.advance(0)
+    expect([one.left, one.joined]).toEqual([['only'], ['only']])
+  })
+
+  it('that was told of is told to be lost, although the session did not use it', () => {
+    const one = new OneAgent()
+    one.known = []
+    one.agents.agentLost(one.agent, 'it was silent')
+    expect([one.left, one.joined]).toEqual([['only'], []])
   })
 
   it('is not silent for the time that it took to attach', async () => {

@@ -1,0 +1,61 @@
+/** How an agent tells that it is there, and answers whoever asks for agents. */
+
+import { hostname } from 'node:os'
+import type { Clock } from '../../../foundation/clock.ts'
+import { version } from '../../../foundation/version.ts'
+import type { Broker } from '../../broker/broker.ts'
+import { type Keys, noHeader, seal } from '../../wire/envelope.ts'
+import type { Announcement } from '../../wire/messages.ts'
+import { announcementSubject } from '../../wire/subjects.ts'
+import type { AgentWatcher } from './agent-watcher.ts'
+
+/** What stays the same for as long as the agent runs. */
+export type AgentIdentity = Pick<Announcement, 'name' | 'epoch' | 'facts' | 'only' | 'allow'>
+
+export interface AnnouncerOptions {
+  readonly broker: Broker
+  readonly clock: Clock
+  readonly keys: Keys
+  readonly identity: AgentIdentity
+  /** Tells of this agent when it cannot; `null` where its parent does. */
+  readonly watcher: AgentWatcher | null
+  readonly describe: () => Pick<Announcement, 'state' | 'sessions' | 'refusedMessages'>
+}
+
+/** How often strangers are answered at most: by another token or version they learn why. */
+const strangerMs = 1000
+
+export class Announcer {
+  readonly #options: AnnouncerOptions
+  #announcements = 0
+  #strangerAtMs = -Infinity
+
+  constructor(options: AnnouncerOptions) {
+    this.#options = options
+  }
+
+  announce(state?: Announcement['state']): void {
+    const { broker, keys, identity, watcher, describe } = this.#options
+    const announcement: Announcement = {
+      kind: 'announcement',
+      ...identity,
+      host: hostname(),
+      pid: process.pid,
+      version,
+      ...describe(),
+      ...(state === undefined ? {} : { state }),
+    }
+    watcher?.update(announcement)
+    const header = { ...noHeader, epoch: identity.epoch, number: ++this.#announcements }
+    const data = seal(keys.toDriver, announcementSubject, header, announcement)
+    broker.publish(announcementSubject, data)
+  }
+
+  /** Somebody asks for agents. */
+  answer(isKnown: boolean): void {
+    const nowMs = this.#options.clock.monotonicMs()
+    if (!isKnown && nowMs - this.#strangerAtMs < strangerMs) return
+    if (!isKnown) this.#strangerAtMs = nowMs
+    this.announce()
+  }
+}

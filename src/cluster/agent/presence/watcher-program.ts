@@ -1,0 +1,119 @@
+/** The program of an agent's watcher. It ends with the agent, and says so when the agent cannot. */
+
+import { sleep, systemClock } from '../../../foundation/clock.ts'
+import { messageOf } from '../../../foundation/errors.ts'
+import { connectToParent } from '../../../runtime/child-program.ts'
+import type { Broker, BrokerMessage } from '../../broker/broker.ts'
+import { connectToNats } from '../../broker/nats.ts'
+import { deriveKeys, type Keys, noHeader, open, seal } from '../../wire/envelope.ts'
+import type { Announcement, WatcherReport } from '../../wire/messages.ts'
+import { discoverySubject, watcherOf, watcherSubject } from '../../wire/subjects.ts'
+import type { FromWatcher, ToWatcher } from './agent-watcher.ts'
+
+/** An agent is heard here every two seconds. */
+const silentAfterMs = 3000
+/** The end is told several times: a driver may be reconnecting. */
+const tellings = 10
+const tellMs = 500
+/** By then drivers have noticed the silence, unless they were told to wait for longer. */
+const giveUpMs = 10_000
+
+const clock = systemClock
+
+class Watcher {
+  readonly #broker: Broker
+  readonly #keys: Keys
+  #agent: Announcement | null = null
+  #heardMs = clock.monotonicMs()
+  #isAgentGone = false
+
+  constructor(broker: Broker, keys: Keys) {
+    this.#broker = broker
+    this.#keys = keys
+    broker.subscribe(discoverySubject, (message) => this.#takeDiscovery(message))
+  }
+
+  hear(agent: Announcement): void {
+    if (this.#agent === null) {
+      this.#broker.subscribe(watcherOf(agent.name), (message) => this.#takePing(message))
+    }
+    this.#agent = agent
+    this.#heardMs = clock.monotonicMs()
+  }
+
+  async tellDeath(): Promise<void> {
+    this.#isAgentGone = true
+    const untilMs = clock.monotonicMs() + giveUpMs
+    for (let told = 0; told < tellings && clock.monotonicMs() < untilMs;) {
+      if (this.#broker.isConnected) {
+        this.#tell('dead', 0)
+        told++
+      }
+      await sleep(clock, tellMs)
+    }
+  }
+
+  #takeDiscovery({ subject, data }: BrokerMessage): void {
+    if (this.#isAgentGone || clock.monotonicMs() - this.#heardMs < silentAfterMs) return
+    const nonce = this.#nonceOf(subject, data)
+    if (nonce !== null) this.#tell('silent', nonce)
+  }
+
+  /** Somebody wants the name of an agent that does not answer, because it is stopped. */
+  #takePing(message: BrokerMessage): void {
+    const { subject, data } = message
+    const epoch = this.#nonceOf(subject, data)
+    if (epoch === null || this.#isAgentGone) return
+    message.respond(seal(this.#keys.toDriver, subject, { ...noHeader, epoch }, null))
+  }
+
+  #nonceOf(subject: string, data: Uint8Array): number | null {
+    try {
+      return open(this.#keys.toAgent, subject, data).epoch
+    } catch {
+      // Counted by the agent, which gets the same.
+      return null
+    }
+  }
+
+  #tell(state: WatcherReport['state'], nonce: number): void {
+    if (this.#agent === null) return
+    const silentSeconds = (clock.monotonicMs() - this.#heardMs) / 1000
+    const report: WatcherReport = {
+      kind: 'watcher-report',
+      state,
+      agent: this.#agent,
+      silentSeconds,
+    }
+    const header = { ...noHeader, epoch: nonce }
+    this.#broker.publish(watcherSubject, seal(this.#keys.toDriver, watcherSubject, header, report))
+  }
+}
+
+let starting: Promise<Watcher> | null = null
+
+const parent = connectToParent<ToWatcher, FromWatcher>({
+  onMessage: (message) => {
+    if (message.kind === 'start') starting = start(message)
+    else void starting?.then((watcher) => watcher.hear(message.agent))
+  },
+  onEnd: (isParentGone) => void end(isParentGone),
+})
+
+async function start({ connection, token }: ToWatcher & { kind: 'start' }): Promise<Watcher> {
+  try {
+    // What happens to its connection happens to that of the agent, which warns of it.
+    const broker = await connectToNats({ ...connection, log: { warn() {} } })
+    const watcher = new Watcher(broker, deriveKeys(token, ''))
+    parent.send({ kind: 'connected' })
+    return watcher
+  } catch (error) {
+    process.stderr.write(messageOf(error))
+    return process.exit(1)
+  }
+}
+
+async function end(isAgentGone: boolean): Promise<void> {
+  if (isAgentGone) await (await starting)?.tellDeath()
+  process.exit(0)
+}

@@ -1,0 +1,63 @@
+/** Says when the broker stays away, and when it is back: what is not told looks like a hang. */
+
+import type { Clock } from '../../foundation/clock.ts'
+import type { Log } from '../../foundation/log.ts'
+import type { Broker } from './broker.ts'
+
+export interface BrokerWatchOptions {
+  readonly broker: Broker
+  readonly clock: Clock
+  readonly log: Log
+  /** Whose connection it is, such as `agent "first"`. */
+  readonly owner: string
+  /** Called once each time, with the reason for people. */
+  readonly onAway?: (reason: string) => void
+}
+
+/** A server that is restarted is back sooner, and nobody needs to know. */
+const awayAfterMs = 2000
+
+export class BrokerWatch {
+  readonly #options: BrokerWatchOptions
+  readonly #unsubscribe: () => void
+  #cancel: () => void = () => {}
+  /** When the connection was lost, in seconds since the epoch; `null` while it was not told. */
+  #awaySince: number | null = null
+
+  constructor(options: BrokerWatchOptions) {
+    this.#options = options
+    this.#unsubscribe = options.broker.onConnection((isConnected) => this.#take(isConnected))
+  }
+
+  close(): void {
+    this.#unsubscribe()
+    this.#cancel()
+  }
+
+  #take(isConnected: boolean): void {
+    this.#cancel()
+    const { clock } = this.#options
+    const lostAt = clock.now()
+    if (isConnected) return this.#tellBack()
+    this.#cancel = clock.after(awayAfterMs, () => this.#tellAway(lostAt), { background: true })
+  }
+
+  #tellAway(lostAt: number): void {
+    this.#awaySince = lostAt
+    const { broker, log, owner, onAway } = this.#options
+    const reason = `the broker at ${broker.url} cannot be reached since ${toTime(lostAt)}`
+    log.warn('BrokerAway', `${owner}: ${reason}; it is tried again until it is back`)
+    onAway?.(reason)
+  }
+
+  #tellBack(): void {
+    if (this.#awaySince === null) return
+    const { broker, log, owner, clock } = this.#options
+    const seconds = Math.round(clock.now() - this.#awaySince)
+    this.#awaySince = null
+    const text = `the broker at ${broker.url} is back since ${toTime(clock.now())}`
+    log.warn('BrokerBack', `${owner}: ${text}, after ${seconds} s`)
+  }
+}
+
+const toTime = (seconds: number): string => new Date(seconds * 1000).toISOString()

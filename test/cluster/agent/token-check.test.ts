@@ -1,0 +1,75 @@
+import { randomBytes } from 'node:crypto'
+import { describe, expect, it } from 'vitest'
+import { TokenCheck } from '../../../src/cluster/agent/presence/start-checks.ts'
+import { deriveKeys, noHeader, seal } from '../../../src/cluster/wire/envelope.ts'
+import { announcementSubject } from '../../../src/cluster/wire/subjects.ts'
+import { ManualClock } from '../../../src/testing/manual-clock.ts'
+import { MemoryBroker } from '../memory-broker.ts'
+
+/** An agent that has started just now. */
+function start() {
+  const clock = new ManualClock()
+  const broker = new MemoryBroker()
+  const mismatches: (string | undefined)[] = []
+  const refused: string[] = []
+  const check = new TokenCheck({
+    broker,
+    clock,
+    keys: deriveKeys('its token', ''),
+    name: 'new',
+    onRefused: (reason) => void refused.push(reason),
+    onMismatch: ({ code }) => void mismatches.push(code),
+  })
+  const announce = (token: string, number: number): void => {
+    const header = { ...noHeader, epoch: 5, number }
+    const payload = { kind: 'announcement', name: 'other' }
+    const { toDriver } = deriveKeys(token, '')
+    broker.publish(announcementSubject, seal(toDriver, announcementSubject, header, payload))
+  }
+  const send = (data: Uint8Array): void => broker.publish(announcementSubject, data)
+  return { check, clock, mismatches, refused, announce, send }
+}
+
+describe('the token of an agent that has started', () => {
+  it('is not wrong because somebody sends bytes, which are refused', async () => {
+    const { check, clock, mismatches, refused, send } = start()
+    for (let seconds = 0; seconds < 20; seconds++) {
+      send(randomBytes(100))
+      send(randomBytes(10))
+      await clock.advance(1000)
+    }
+    expect(mismatches).toEqual([])
+    // Those of the time in which it listens.
+    expect(refused.length).toBeGreaterThanOrEqual(10)
+    check.close()
+  })
+
+  it('is wrong when another one announces itself again and again with another token', async () => {
+    const { clock, mismatches, announce } = start()
+    announce('another token', 1)
+    await clock.advance(4000)
+    announce('another token', 3)
+    expect(mismatches).toEqual([])
+    await clock.advance(1000)
+    expect(mismatches).toEqual(['TokenMismatchError'])
+  })
+
+  it('is wrong when the second announcement of another one comes late', async () => {
+    const { clock, mismatches, announce } = start()
+    announce('another token', 1)
+    await clock.advance(6000)
+    announce('another token', 1)
+    expect(mismatches).toEqual([])
+    announce('another token', 2)
+    expect(mismatches).toEqual(['TokenMismatchError'])
+  })
+
+  it('is right when somebody has it', async () => {
+    const { clock, mismatches, announce } = start()
+    announce('another token', 1)
+    announce('another token', 2)
+    announce('its token', 1)
+    await clock.advance(20_000)
+    expect(mismatches).toEqual([])
+  })
+})

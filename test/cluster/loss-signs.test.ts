@@ -1,0 +1,260 @@
+import { appendFileSync, readdirSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { setTimeout as wait } from 'node:timers/promises'
+import { connect } from '@nats-io/transport-node'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { findAgents } from '../../src/cluster/agent-list.ts'
+import { deriveKeys, isAnswerTo, noHeader, seal } from '../../src/cluster/wire/envelope.ts'
+import {
+  agentSubject,
+  sessionSubjects,
+  watcherOf as watcherSubjectOf,
+} from '../../src/cluster/wire/subjects.ts'
+import { WorkerLostError } from '../../src/foundation/errors.ts'
+import { Session } from '../../src/session/session.ts'
+import { ComputeTask } from '../../src/tasks/compute-task.ts'
+import { runCommand, startCommand } from '../cli/run-command.ts'
+import { eventually } from '../eventually.ts'
+import { startAgentOf, startTestCluster, type TestCluster } from './agents.ts'
+import { agentKiller, heldWork, work } from './fixtures/cluster-tasks.ts'
+import { LinkProxy } from './link-proxy.ts'
+import { token } from './test-token.ts'
+
+const lines = (file: string): string[] => {
+  try {
+    return readFileSync(file, 'utf8').trim().split('\n')
+  } catch {
+    return []
+  }
+}
+
+/** An agent that is lost by its silence alone is lost after the end of the test. */
+const neverSilent = { lossSeconds: 3600 }
+
+interface NodeEvent {
+  readonly event_type: string
+  readonly node_id: string | null
+  readonly reason?: string
+}
+
+async function openSession(
+  cluster: TestCluster,
+  options: object,
+): Promise<{ readonly session: Session; readonly nodes: NodeEvent[] }> {
+  const session = new Session([await cluster.connect(options)])
+  onTestFinished(() => session.close())
+  const telemetry = await session.startTelemetry()
+  const nodes: NodeEvent[] = []
+  telemetry.subscribe((event) => {
+    if (/NodeLost|TaskMoved|StaleResult/.test(event.event_type)) nodes.push(event)
+  })
+  return { session, nodes }
+}
+
+const brief = (events: readonly NodeEvent[]): string[] =>
+  events.map(({ event_type: type, node_id: node }) => `${type} ${node}`)
+
+/** Somebody who listens to everything, such as `nats sub '>'`. */
+async function listenToAll(cluster: TestCluster): Promise<void> {
+  const client = await connect({ servers: cluster.server.url, token })
+  onTestFinished(() => client.close())
+  client.subscribe('>', { callback() {} })
+  await client.flush()
+}
+
+const statusOf = (pid: string): string => {
+  try {
+    return readFileSync(`/proc/${pid}/status`, 'utf8')
+  } catch {
+    return ''
+  }
+}
+
+const commandOf = (pid: string): string => {
+  try {
+    return readFileSync(`/proc/${pid}/cmdline`, 'utf8')
+  } catch {
+    return ''
+  }
+}
+
+/** The process that watches an agent. */
+function watcherOf(agent: number | undefined): number {
+  const found = readdirSync('/proc').find(
+    (pid) => statusOf(pid).includes(`PPid:\t${agent}\n`) && commandOf(pid).includes('watcher'),
+  )
+  return Number(found)
+}
+
+/** Whether a watcher answers for an agent, which it does once it has heard the agent. */
+async function isWatched(cluster: TestCluster, name: string): Promise<boolean> {
+  const client = await connect({ servers: cluster.server.url, token })
+  const { toAgent, toDriver } = deriveKeys(token, '')
+  const subject = watcherSubjectOf(name)
+  try {
+    const question = seal(toAgent, subject, { ...noHeader, epoch: 7 }, null)
+    const { data } = await client.request(subject, question, { timeout: 1000 })
+    return isAnswerTo(7, toDriver, subject, data)
+  } catch {
+    return false
+  } finally {
+    await client.close()
+  }
+}
+
+describe('an agent whose process is killed', () => {
+  it.each(['', 'while somebody listens to everything'])(
+    'is lost at once, not after its silence %s',
+    async (how) => {
+      const cluster = await startTestCluster()
+      const agent = await cluster.agent('only', '--cores', '1')
+      if (how !== '') await listenToAll(cluster)
+      const { session, nodes } = await openSession(cluster, neverSilent)
+      const begun = join(cluster.folder, 'begun')
+      const task = new ComputeTask({ function: work, args: [begun, 'lost', 3_600_000] })
+      await session.submitTasks([task])
+      await eventually(() => expect(task.state).toBe('RUNNING'))
+      agent.child.kill('SIGKILL')
+      await session.waitTasks([task])
+      expect(task.error?.cause).toBeInstanceOf(WorkerLostError)
+      await eventually(() => expect(brief(nodes)).toEqual(['tutti.NodeLost only']))
+      expect(nodes[0]?.reason).toBe('its process is gone')
+    },
+  )
+
+  it('with its watcher is lost by its silence', async () => {
+    const cluster = await startTestCluster()
+    const agent = await cluster.agent('only', '--cores', '1')
+    const { nodes } = await openSession(cluster, { lossSeconds: 2 })
+    const watcher = watcherOf(agent.child.pid)
+    process.kill(watcher, 'SIGSTOP')
+    agent.child.kill('SIGKILL')
+    await agent.ended
+    process.kill(watcher, 'SIGKILL')
+    await eventually(() => expect(brief(nodes)).toEqual(['tutti.NodeLost only']))
+    expect(nodes[0]?.reason).toBe('it was silent for 2 s')
+  })
+
+  it('as often as it begins a task has that task fail, as its retries allow', async () => {
+    const cluster = await startTestCluster()
+    const over = new AbortController()
+    onTestFinished(() => over.abort())
+    const connection = ['--connect', cluster.server.url, '--token-file', cluster.tokenFile]
+    // As a service is started again.
+    const keep = async (name: string): Promise<void> => {
+      while (!over.signal.aborted) {
+        const agent = startCommand(['agent', ...connection, '--name', name, '--cores', '1'])
+        onTestFinished(() => void agent.child.kill('SIGKILL'))
+        await agent.ended
+      }
+    }
+    void keep('first')
+    void keep('second')
+    const { session, nodes } = await openSession(cluster, {})
+    const begun = join(cluster.folder, 'begun')
+    const task = new ComputeTask({ function: agentKiller, args: [begun], retries: 1 })
+    await session.submitTasks([task])
+    await session.waitTasks([task])
+    expect([task.state, task.error?.cause]).toEqual(['FAILED', expect.any(WorkerLostError)])
+    // Three nodes for the first attempt, unless it was told to have begun, and one for the second.
+    expect(lines(begun).length).toBeGreaterThanOrEqual(2)
+    expect(lines(begun).length).toBeLessThanOrEqual(4)
+    // Each moved task has a lost node of its own.
+    const told = brief(nodes)
+    for (const [at, text] of told.entries()) {
+      if (text.startsWith('tutti.TaskMoved')) {
+        expect(told[at - 1]).toBe(text.replace('TaskMoved', 'NodeLost'))
+      }
+    }
+  })
+})
+
+describe('the link of an agent', () => {
+  it('row 100: that is reset and down for seconds loses nobody', async () => {
+    const cluster = await startTestCluster()
+    const link = await LinkProxy.start(cluster.server.url)
+    await startAgentOf(link.url, cluster.folder, 'only', '--cores', '1')
+    const { session, nodes } = await openSession(cluster, { lossSeconds: 60 })
+    const tasks = ['one', 'two', 'three'].map(
+      (uid) => new ComputeTask({ uid, function: heldWork, args: [cluster.folder, uid, 1] }),
+    )
+    await session.submitTasks(tasks)
+    await eventually(() => expect(tasks.map(({ state }) => state)).toContain('RUNNING'))
+    link.cut()
+    await wait(5000)
+    link.mend()
+    appendFileSync(join(cluster.folder, 'go'), '')
+    expect(await Promise.all(tasks)).toEqual(['x', 'x', 'x'])
+    expect(lines(join(cluster.folder, 'begun')).toSorted()).toEqual(['one', 'three', 'two'])
+    expect(brief(nodes)).toEqual([])
+  })
+})
+
+describe('an agent that is stopped', () => {
+  it('is listed as silent, also by a watcher that was started again', async () => {
+    const cluster = await startTestCluster()
+    const agent = await cluster.agent('only', '--cores', '1', '--only', 'programs')
+    const first = watcherOf(agent.child.pid)
+    process.kill(first, 'SIGKILL')
+    await agent.seen('WatcherLost')
+    await eventually(() => {
+      const next = watcherOf(agent.child.pid)
+      expect([next > 0, next === first]).toEqual([true, false])
+    })
+    await eventually(async () => expect(await isWatched(cluster, 'only')).toBe(true))
+    agent.child.kill('SIGSTOP')
+    await eventually(async () => {
+      const { silent } = await findAgents({ servers: cluster.server.url, token })
+      expect(silent.map(({ agent: { name } }) => name)).toEqual(['only'])
+    })
+    const shown = await runCommand(
+      'agents',
+      '--connect',
+      cluster.server.url,
+      '--token-file',
+      cluster.tokenFile,
+    )
+    expect(shown.stdout).toMatch(/^only {2}silent for \d+ s .* only programs$/m)
+  })
+
+  it('keeps its name', async () => {
+    const cluster = await startTestCluster()
+    const agent = await cluster.agent('only', '--cores', '1')
+    agent.child.kill('SIGSTOP')
+    const connection = ['--connect', cluster.server.url, '--token-file', cluster.tokenFile]
+    const { code, stderr } = await runCommand('agent', ...connection, '--name', 'only')
+    expect(stderr).toContain('an agent named "only" is already connected')
+    expect(code).toBe(3)
+  })
+})
+
+describe('somebody who listens to everything', () => {
+  it('keeps no agent from its name, also after it was killed', async () => {
+    const cluster = await startTestCluster()
+    await listenToAll(cluster)
+    const agent = await cluster.agent('only', '--cores', '1')
+    agent.child.kill('SIGKILL')
+    await agent.ended
+    await cluster.agent('only', '--cores', '1')
+    expect((await cluster.agents()).map(({ name }) => name)).toEqual(['only'])
+  })
+
+  it('and answers without the token is not taken for an agent', async () => {
+    const cluster = await startTestCluster()
+    await cluster.agent('only', '--cores', '1')
+    const client = await connect({ servers: cluster.server.url, token })
+    onTestFinished(() => client.close())
+    const answer = (subject: string): void => {
+      client.subscribe(subject, { callback: (_, message) => void message.respond('garbage') })
+    }
+    answer(agentSubject('only'))
+    answer(sessionSubjects('answered').owner)
+    await client.flush()
+    const session = new Session([await cluster.connect({ lossSeconds: 3600 })], { id: 'answered' })
+    onTestFinished(() => session.close())
+    const begun = join(cluster.folder, 'begun')
+    const task = new ComputeTask({ function: work, args: [begun, 'done', 0] })
+    await session.submitTasks([task])
+    expect(await task).toBe('done')
+  })
+})
