@@ -3,6 +3,7 @@
 import { readdirSync, realpathSync, statSync } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
 import { CheckpointError } from '../foundation/errors.ts'
+import { compressedSuffix } from './compressed.ts'
 import { checkpointFailure } from './files.ts'
 import type { EventLine } from './format.ts'
 import { readBatches } from './reader.ts'
@@ -22,13 +23,15 @@ export interface RecordChain {
  * `CheckpointError` when the file itself cannot be read, or when files name each other in a ring.
  */
 export async function findChain(path: string): Promise<RecordChain> {
+  // What is no plain file, such as a pipe, can be read once only.
+  if (isPipe(path)) return { files: [path], missing: null }
   let file = absolutePath(path)
   const files = [file]
   for (;;) {
     const name = (await readSessionStart(file))?.attributes[resumedFrom]
     if (typeof name !== 'string') return { files, missing: null }
-    const before = join(dirname(file), name)
-    if (basename(name) !== name || !isFile(before)) return { files, missing: name }
+    const before = forerunnerIn(dirname(file), name)
+    if (before === null) return { files, missing: name }
     if (files.includes(before)) {
       throw new CheckpointError(`${before} is its own forerunner`, { path: before })
     }
@@ -80,7 +83,8 @@ async function readSuccessors(folder: string, sessionId: string): Promise<readon
   const found: Successor[] = []
   for (const entry of readdirSync(folder)) {
     const path = join(folder, entry)
-    if (!entry.startsWith(`${sessionId}.`) || !entry.endsWith(suffix) || !isFile(path)) continue
+    const isRecord = recordName(entry).endsWith(suffix) && isFile(path)
+    if (!entry.startsWith(`${sessionId}.`) || !isRecord) continue
     const start = await readSessionStart(path)
     const before = start?.attributes[resumedFrom]
     if (start === null || typeof before !== 'string') continue
@@ -112,8 +116,16 @@ async function hasTasks(path: string): Promise<boolean> {
   return false
 }
 
-/** A repaired copy is the same record. */
-const recordName = (path: string): string => basename(path).replace(`.repaired${suffix}`, suffix)
+/** A repaired or compressed copy is the same record. */
+const recordName = (path: string): string =>
+  basename(path.replace(/\.zst$/, '')).replace(`.repaired${suffix}`, suffix)
+
+/** Where the file lies that `name` stands for; it may have been compressed since. */
+function forerunnerIn(folder: string, name: string): string | null {
+  if (basename(name) !== name) return null
+  const path = join(folder, name)
+  return [path, `${path}${compressedSuffix}`].find(isFile) ?? null
+}
 
 /** Links are resolved: forerunners lie beside the file itself. */
 function absolutePath(path: string): string {
@@ -122,6 +134,12 @@ function absolutePath(path: string): string {
   } catch (error) {
     throw checkpointFailure('read the record', path, error)
   }
+}
+
+/** Whether it is there, and neither a plain file nor a folder. */
+export function isPipe(path: string): boolean {
+  const stat = statSync(path, { throwIfNoEntry: false })
+  return stat !== undefined && !stat.isFile() && !stat.isDirectory()
 }
 
 function isFile(path: string): boolean {

@@ -29,6 +29,16 @@ export interface CheckpointLock {
 export const lockPathOf = (folder: string, sessionId: string): string =>
   join(folder, `${sessionId}.telemetry.lock`)
 
+/** Whether a live process writes a checkpoint of this session in the folder. Never throws. */
+export function isBeingWritten(folder: string, sessionId: string): boolean {
+  try {
+    const found = readLock(lockPathOf(folder, sessionId))
+    return found !== 'missing' && isAlive(found)
+  } catch {
+    return false
+  }
+}
+
 /** How often a lock may disappear between the attempt to create it and the look at its holder. */
 const mostAttempts = 100
 const mostLockBytes = 4096

@@ -3,6 +3,7 @@
 import { constants } from 'node:buffer'
 import { open, type FileHandle } from 'node:fs/promises'
 import { expectInteger } from '../foundation/options.ts'
+import { decompressFrames, isCompressed, type RecordPart } from './compressed.ts'
 import { checkpointFailure } from './files.ts'
 import { type CheckpointLine, isWholeSpan, parseLine } from './format.ts'
 
@@ -18,6 +19,11 @@ export interface ReadOptions {
   readonly signal?: AbortSignal
   /** Called for each bad line, in order; not for a torn last line. */
   readonly onBadLine?: (bad: BadLine) => void
+  /**
+   * Called for each line that is not empty, before its batch is yielded: its text (`null` for one
+   * that is too long) and what is wrong with it, or `null`.
+   */
+  readonly onText?: (text: string | null, position: LinePosition, problem: string | null) => void
   /** Where an earlier reading ended (`ReadSummary.end`). Default: the beginning. */
   readonly from?: LinePosition
   /**
@@ -25,6 +31,11 @@ export interface ReadOptions {
    * Default `false`.
    */
   readonly skipSpans?: boolean
+  /**
+   * Takes no last line that a newline does not end, also if it is complete: for files that grow, of
+   * which the next reading begins with that line. Default `false`.
+   */
+  readonly onlyWholeLines?: boolean
 }
 
 export interface ReadSummary {
@@ -42,6 +53,8 @@ export interface ReadSummary {
 }
 
 const readBytes = 262_144
+/** Read as a stream: it may be a socket, which has no file that could be opened. */
+export const standardInput = '/dev/stdin'
 
 /** Yields the good lines in order. Breaking out of the loop closes the file. */
 export async function* readCheckpoint(
@@ -87,24 +100,22 @@ class Reading {
   }
 
   async *read(path: string): AsyncGenerator<readonly CheckpointLine[], void> {
-    const file = await openFile(path)
+    const file = path === standardInput ? null : await openFile(path)
     try {
-      const buffer = Buffer.allocUnsafeSlow(readBytes)
-      for (;;) {
+      this.#options.signal?.throwIfAborted()
+      for await (const part of partsOf(file, path, this.#bytes)) {
         this.#options.signal?.throwIfAborted()
-        // A pipe cannot be read at a position.
-        const position = this.#options.from === undefined ? null : this.#bytes
-        const size = await readSome(file, buffer, position, path)
-        if (size === 0) break
-        this.#bytes += size
-        this.#splitter.push(buffer.subarray(0, size))
+        if (part.kind === 'bytes') {
+          this.#bytes += part.bytes.length
+          this.#splitter.push(part.bytes)
+        } else this.#miss(part)
         if (this.#batch.length > 0) yield this.#takeBatch()
       }
       const tail = this.#splitter.end()
       if (tail !== undefined) this.#take(tail.text, tail.position, true)
       if (this.#batch.length > 0) yield this.#takeBatch()
     } finally {
-      await file.close()
+      await file?.close()
     }
   }
 
@@ -119,12 +130,31 @@ class Reading {
     }
   }
 
+  /** A part of a compressed record cannot be read, and with it the line that began before. */
+  #miss({ kind, reason }: Exclude<RecordPart, { readonly kind: 'bytes' }>): void {
+    const bad = { ...this.#splitter.position, reason }
+    this.#splitter.forget()
+    if (kind === 'torn') {
+      this.#torn = bad
+      return
+    }
+    this.#bad++
+    this.#options.onBadLine?.(bad)
+  }
+
   #take(text: string | null, position: LinePosition, isTail: boolean): void {
+    if (isTail && this.#options.onlyWholeLines === true) {
+      this.#torn = { ...position, reason: 'no newline ends it' }
+      return
+    }
     if (text !== null && this.#options.skipSpans === true && isWholeSpan(text)) {
       this.#lines++
       return
     }
     const parsed = text === null ? tooLong : parseLine(text)
+    if (parsed.kind !== 'empty') {
+      this.#options.onText?.(text, position, 'reason' in parsed ? parsed.reason : null)
+    }
     if (parsed.kind === 'line') {
       this.#batch.push(parsed.line)
       this.#lines++
@@ -155,16 +185,34 @@ async function openFile(path: string): Promise<FileHandle> {
   }
 }
 
-async function readSome(
-  file: FileHandle,
-  buffer: Buffer,
-  position: number | null,
+/** The bytes of the record from `offset` on; chunks are reused. */
+async function* partsOf(
+  file: FileHandle | null,
   path: string,
-): Promise<number> {
+  offset: number,
+): AsyncGenerator<RecordPart, void> {
   try {
-    return (await file.read(buffer, 0, buffer.length, position)).bytesRead
+    if (file === null) yield* inputParts()
+    else if (isCompressed(path)) yield* decompressFrames(file, offset)
+    else yield* plainParts(file, offset)
   } catch (error) {
     throw checkpointFailure('read the record', path, error)
+  }
+}
+
+async function* inputParts(): AsyncGenerator<RecordPart, void> {
+  for await (const bytes of process.stdin) yield { kind: 'bytes', bytes: bytes as Buffer }
+}
+
+async function* plainParts(file: FileHandle, offset: number): AsyncGenerator<RecordPart, void> {
+  const buffer = Buffer.allocUnsafeSlow(readBytes)
+  // A pipe cannot be read at a position.
+  let position = offset === 0 ? null : offset
+  for (;;) {
+    const { bytesRead } = await file.read(buffer, 0, buffer.length, position)
+    if (bytesRead === 0) return
+    if (position !== null) position += bytesRead
+    yield { kind: 'bytes', bytes: buffer.subarray(0, bytesRead) }
   }
 }
 
@@ -223,6 +271,13 @@ class LineSplitter {
     if (this.#openBytes === 0) return undefined
     const text = this.#isTooLong(this.#openBytes) ? null : this.#joined()
     return { text, position: this.position }
+  }
+
+  /** Drops the line that no newline has ended yet. */
+  forget(): void {
+    this.#offset += this.#openBytes
+    this.#openBytes = 0
+    this.#parts = []
   }
 
   #finish(chunk: Buffer, start: number, end: number): void {

@@ -20,7 +20,7 @@ export const entryHeadBytes = 8
 /** One frame holds entries of about this size, and at least one. */
 const frameBytes = 262_144
 
-const suffix = /\.telemetry\.jsonl$/
+const suffix = /\.telemetry\.jsonl(?:\.zst)?$/
 
 /** A record that was repaired has the results of the original. */
 export const resultsPathOf = (record: string): string =>

@@ -112,7 +112,7 @@ export function readCommand(record: string): RunCommand | null {
 }
 
 const commandPathOf = (record: string): string =>
-  `${record.replace(/\.telemetry\.jsonl$/, '').replace(/\.repaired$/, '')}.run`
+  `${record.replace(/\.telemetry\.jsonl(?:\.zst)?$/, '').replace(/\.repaired$/, '')}.run`
 
 function isCommand(given: unknown): given is RunCommand {
   if (typeof given !== 'object' || given === null) return false

@@ -8,11 +8,13 @@ import { BackendError, messageOf, TuttiError } from '../foundation/errors.ts'
 import { expectOrigin } from '../foundation/options.ts'
 import { version } from '../foundation/version.ts'
 import { exitCodes } from './exit.ts'
-import { verifyJournal } from './journal.ts'
 import type { AgentCommandOptions, AgentsCommandOptions } from './agent.ts'
 import type { LaunchCommandOptions } from './launch.ts'
 import { createOutput, type Output, type OutputForm } from './output.ts'
 import { isTaskFile } from './run/file-kinds.ts'
+import { type Cli, toCount, toCountUpTo, toList } from './program/cli.ts'
+import { addExamples } from './program/examples.ts'
+import { addReaders } from './program/reader-commands.ts'
 import type { ServeOptions } from './serve.ts'
 import { guardStreams, type StandardStreams } from './standard-streams.ts'
 
@@ -25,13 +27,6 @@ interface ResumeFlags {
   readonly keepFailed?: boolean
   readonly keepDone?: boolean
   readonly force?: boolean
-}
-
-interface Cli {
-  readonly program: Command
-  readonly output: () => Output
-  /** Sets the exit code of the process. */
-  readonly finish: (code: number) => void
 }
 
 function createCli(streams: StandardStreams, finish: (code: number) => void): Cli {
@@ -59,7 +54,8 @@ function createCli(streams: StandardStreams, finish: (code: number) => void): Cl
   addModel(cli)
   addAgents(cli)
   addLaunch(cli)
-  addJournal(cli)
+  addReaders(cli)
+  addExamples(program)
   return cli
 }
 
@@ -199,25 +195,6 @@ function addLaunch({ program, output, finish }: Cli): void {
     })
 }
 
-function addJournal({ program, output, finish }: Cli): void {
-  program
-    .command('journal')
-    .description('reads the record of a run')
-    .command('verify')
-    .description('checks order, ends, counters and the tail of a record')
-    .argument('<file>', 'a .telemetry.jsonl file')
-    .action(async (file: string) => finish(await verifyJournal(file, output())))
-}
-
-const toCountUpTo =
-  (most: number) =>
-  (text: string): number => {
-    const count = Number(text)
-    if (Number.isInteger(count) && count > 0 && count <= most) return count
-    throw new InvalidArgumentError(`expected a whole number from 1 to ${most}`)
-  }
-
-const toCount = toCountUpTo(1_000_000)
 const toMegabytes = toCountUpTo(2 ** 40)
 
 function toPort(text: string): number {
@@ -238,11 +215,6 @@ function toOrigins(text: string, before: readonly string[] = []): readonly strin
     throw new InvalidArgumentError(messageOf(error))
   }
 }
-
-const toList = (text: string, before: readonly string[] = []): readonly string[] => [
-  ...before,
-  text,
-]
 
 function toLabels(
   text: string,

@@ -15,10 +15,18 @@ export interface Output {
   readonly terminal: Terminal | null
   /** Aborted when results can no longer be written; the command should then stop quietly. */
   readonly closed: AbortSignal
+  /** Whether results are seen by a person on a terminal that understands cursor codes. */
+  readonly isTerminal: boolean
+  /** Columns that a line of a result may use; `Infinity` where there is no terminal. */
+  readonly width: number
   /** Replaces the progress block. Shown to people only. */
   progress(lines: readonly string[]): void
   /** The result of the command: `lines` for people, `value` for programs. */
   result(value: object, lines: readonly string[]): void
+  /** Replaces the result that was shown before. Only for terminals. */
+  screen(lines: readonly string[]): void
+  /** A part of a result that is not for people, such as an export. Resolves when written. */
+  write(chunk: string | Uint8Array): Promise<void>
   /** A notice for people, such as that a signal came; never part of the result. */
   problem(line: string): void
   /** Why the command failed; the last thing that it prints. */
@@ -39,7 +47,11 @@ export function createOutput(form: OutputForm, stdout: Terminal, stderr: Termina
     form,
     terminal: null,
     closed: closedOf(stdout),
+    isTerminal: false,
+    width: Infinity,
     progress() {},
+    screen() {},
+    write: async (chunk) => await written(stdout, chunk),
     result(value) {
       if (form === 'json') stdout.write(`${JSON.stringify(value)}\n`)
     },
@@ -58,6 +70,16 @@ function failureText({ code, message, hint }: CommandFailure): string {
   return `${escapeLines(`${code}  ${message}${hint === undefined ? '' : `\n  hint: ${hint}`}`)}\n`
 }
 
+/** A stream that takes no callback has written when it returns. */
+function written(stdout: Terminal, chunk: string | Uint8Array): Promise<void> {
+  return new Promise((resolve) => {
+    if (stdout.writeBytes === undefined) {
+      stdout.write(String(chunk))
+      resolve()
+    } else stdout.writeBytes(chunk, resolve)
+  })
+}
+
 const closedOf = ({ closedSignal }: Terminal): AbortSignal =>
   closedSignal ?? new AbortController().signal
 
@@ -69,6 +91,7 @@ class TextOutput implements Output {
   readonly #stdout: Terminal
   readonly #stderr: Terminal
   readonly #block: ProgressBlock
+  readonly #screen: ProgressBlock
   #isInterrupted = false
 
   constructor(stdout: Terminal, stderr: Terminal) {
@@ -76,7 +99,27 @@ class TextOutput implements Output {
     this.#stdout = stdout
     this.#stderr = stderr
     this.#block = new ProgressBlock(stderr)
+    this.#screen = new ProgressBlock(stdout)
     this.terminal = this.#createTerminal()
+  }
+
+  get isTerminal(): boolean {
+    return this.#stdout.isTTY === true
+  }
+
+  get width(): number {
+    return this.#screen.width
+  }
+
+  screen(lines: readonly string[]): void {
+    this.#interrupt()
+    // What is higher than the terminal would scroll, and could not be replaced.
+    const most = Math.max(1, (this.#stdout.rows || 24) - 1)
+    this.#screen.draw(lines.slice(0, most).map((line) => escapeControls(line)))
+  }
+
+  write(chunk: string | Uint8Array): Promise<void> {
+    return written(this.#stdout, chunk)
   }
 
   progress(lines: readonly string[]): void {

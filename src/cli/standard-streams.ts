@@ -5,6 +5,7 @@ import type { Terminal } from '../telemetry/progress/terminal.ts'
 
 /** The part of a process stream that is used here. */
 export interface ProcessStream extends Terminal {
+  write(bytes: string | Uint8Array, done?: () => void): unknown
   on(event: 'error', listener: (error: NodeJS.ErrnoException) => void): unknown
 }
 
@@ -58,11 +59,20 @@ class GuardedTerminal implements Terminal {
     return this.#stream.columns ?? 0
   }
 
+  get rows(): number {
+    return this.#stream.rows ?? 0
+  }
+
   get closedSignal(): AbortSignal {
     return this.#closing.signal
   }
 
   write(text: string): void {
     if (!this.closedSignal.aborted) this.#stream.write(text)
+  }
+
+  writeBytes(bytes: string | Uint8Array, done: () => void): void {
+    if (this.closedSignal.aborted) done()
+    else this.#stream.write(bytes, () => done())
   }
 }

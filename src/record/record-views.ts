@@ -1,8 +1,9 @@
 /** The views of a record: one pass over all files of its run, from a snapshot if there is one. */
 
-import { findChain } from '../checkpoint/chain.ts'
+import { findChain, isPipe } from '../checkpoint/chain.ts'
 import type { CheckpointLine, MetricLine } from '../checkpoint/format.ts'
 import { type BadLine, type LinePosition, readBatches } from '../checkpoint/reader.ts'
+import type { ReadOptions } from '../checkpoint/reader.ts'
 import { createRunPass, type RunPass } from '../views/all-panels.ts'
 import { readSnapshot, type ReadSoFar, writeSnapshot } from './snapshot.ts'
 
@@ -51,12 +52,37 @@ export async function readViews(
   const mayUse = snapshot !== 'ignore' && until === Infinity
   const reading = mayUse ? await fromSnapshot(files) : new RecordReading()
   await reading.readAll(files, options)
-  const { pass, read, bytesRead, torn } = reading
-  if (snapshot === 'write' && until === Infinity && bytesRead > 0 && !reading.hasOpenEnd) {
+  const { pass, read, bytesRead } = reading
+  const isWorthKeeping = until === Infinity && bytesRead > 0 && !reading.hasOpenEnd
+  if (snapshot === 'write' && isWorthKeeping && !isPipe(path)) {
     await writeSnapshot(files, { read, states: { counts: pass.counts, panels: pass.states } })
   }
-  const { lines, bad, unknown, metrics } = read
-  return { pass, files, missing, lines, bad, unknown, torn, metrics, bytesRead }
+  return reading.views(files, missing)
+}
+
+/** The views of a run that goes on. */
+export class RecordFollower {
+  readonly #path: string
+  #reading: RecordReading | null = null
+  #files: readonly string[] = []
+  #missing: string | null = null
+
+  constructor(path: string) {
+    this.#path = path
+  }
+
+  /** Reads what was written since the last time. The pass in the result is always the same. */
+  async read(signal?: AbortSignal): Promise<RecordViews> {
+    if (this.#reading === null) {
+      const { files, missing } = await findChain(this.#path)
+      this.#files = files
+      this.#missing = missing
+      this.#reading = await fromSnapshot(files)
+    }
+    const options = signal === undefined ? {} : { signal }
+    await this.#reading.readAll(this.#files, options, { onlyWholeLines: true })
+    return this.#reading.views(this.#files, this.#missing)
+  }
 }
 
 /** A forerunner's snapshot serves as well. */
@@ -86,18 +112,33 @@ class RecordReading {
     this.read = read
   }
 
-  async readAll(files: readonly string[], options: RecordViewOptions): Promise<void> {
+  async readAll(
+    files: readonly string[],
+    options: RecordViewOptions,
+    further: Pick<ReadOptions, 'onlyWholeLines'> = {},
+  ): Promise<void> {
     for (const [at, file] of files.entries()) {
       const isDone = at < this.read.ends.length - 1
-      if (!isDone && !this.#isOver) await this.#readFile(file, at, options)
+      if (!isDone && !this.#isOver) await this.#readFile(file, at, { ...options, ...further })
     }
   }
 
-  async #readFile(file: string, at: number, options: RecordViewOptions): Promise<void> {
-    const { signal, onBadLine, until = Infinity } = options
+  views(files: readonly string[], missing: string | null): RecordViews {
+    const { pass, torn, bytesRead } = this
+    const { lines, bad, unknown, metrics } = this.read
+    return { pass, files, missing, lines, bad, unknown, torn, metrics, bytesRead }
+  }
+
+  async #readFile(
+    file: string,
+    at: number,
+    options: RecordViewOptions & Pick<ReadOptions, 'onlyWholeLines'>,
+  ): Promise<void> {
+    const { signal, onBadLine, until = Infinity, onlyWholeLines = false } = options
     const from: LinePosition = this.read.ends[at] ?? { line: 1, offset: 0 }
     const batches = readBatches(file, {
       skipSpans: true,
+      onlyWholeLines,
       from,
       ...(signal === undefined ? {} : { signal }),
       ...(onBadLine === undefined ? {} : { onBadLine: (bad: BadLine) => onBadLine(bad, file) }),

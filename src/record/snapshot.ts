@@ -8,6 +8,7 @@ import { open, readFile, rename, rm } from 'node:fs/promises'
 import { basename } from 'node:path'
 import { deserialize, serialize } from 'node:v8'
 import { crc32 } from 'node:zlib'
+import { isCompressed } from '../checkpoint/compressed.ts'
 import type { LinePosition } from '../checkpoint/reader.ts'
 import { version as libraryVersion } from '../foundation/version.ts'
 import type { RunStates } from '../views/all-panels.ts'
@@ -158,10 +159,11 @@ async function cover(path: string, end: LinePosition): Promise<CoveredFile> {
   const file = await open(path)
   try {
     const hash = createHash('sha256')
-    const tailFrom = Math.max(0, end.offset - tailBytes)
+    // A compressed record does not grow, and its positions are not those of the file.
+    const covered = isCompressed(path) ? (await file.stat()).size : end.offset
     for (const [from, to] of [
-      [0, Math.min(headBytes, end.offset)],
-      [tailFrom, end.offset],
+      [0, Math.min(headBytes, covered)],
+      [Math.max(0, covered - tailBytes), covered],
     ] as const) {
       const buffer = Buffer.alloc(to - from)
       const { bytesRead } = await file.read(buffer, 0, buffer.length, from)

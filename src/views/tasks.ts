@@ -7,15 +7,20 @@ import { hasEnded, hasStarted, stages } from './lifecycle.ts'
 import { isInterrupted, stagesOf } from './panels/counts.ts'
 import { dependenciesOf } from './panels/graph.ts'
 import { type SegmentView, segmentAt } from './panels/lanes.ts'
+import { findAhead, findShortage, isWaiting, type Shortage } from './waiting.ts'
 
-export type TaskState =
-  | 'CREATED'
-  | 'SUBMITTED'
-  | 'QUEUED'
-  | 'RUNNING'
-  | 'DONE'
-  | 'FAILED'
-  | 'CANCELED'
+/** In the order in which a task passes them. */
+export const taskStates = [
+  'CREATED',
+  'SUBMITTED',
+  'QUEUED',
+  'RUNNING',
+  'DONE',
+  'FAILED',
+  'CANCELED',
+] as const
+
+export type TaskState = (typeof taskStates)[number]
 
 export interface TaskView {
   /** Its number in the pass. */
@@ -51,6 +56,12 @@ export interface TaskExplanation extends TaskView {
   readonly waitsFor: readonly string[]
   /** Tasks that ask for the same, were ready earlier, and wait as well. */
   readonly ahead: number
+  /** The first of those, by their uids. */
+  readonly behind: readonly string[]
+  /** What it waits for a slot with; `null` where one would fit. */
+  readonly shortage: Shortage | null
+  /** When its worker had ended what it did before; `null` where that is not known. */
+  readonly workerFree: number | null
 }
 
 /** In the order in which the tasks appeared; `total` counts those beyond `limit`, too. */
@@ -75,12 +86,36 @@ export function explainTask(pass: RunPass, uid: string): TaskExplanation | null 
   const open = dependenciesOf(states.graph, task).filter(
     (dependency) => !hasEnded(stagesOf(counts, dependency)),
   )
+  const uidOf = (one: number): string => textAt(counts.uids, one)
+  const isHeld = isWaiting(pass, task)
+  const ahead = isHeld ? findAhead(pass, task) : { count: 0, first: [] }
+  const attempts = attemptsOf(pass, task)
   return {
     ...viewOf(pass, task),
-    attempts: attemptsOf(pass, task),
-    waitsFor: open.map((dependency) => textAt(counts.uids, dependency)),
-    ahead: isWaiting(pass, task) ? countAhead(pass, task) : 0,
+    attempts,
+    waitsFor: open.map(uidOf),
+    ahead: ahead.count,
+    behind: ahead.first.map(uidOf),
+    shortage: isHeld ? findShortage(pass, task) : null,
+    workerFree: workerFreeBefore(pass, attempts[0]),
   }
+}
+
+/** The latest end on the lane of an attempt before its start. */
+function workerFreeBefore(
+  { states: { lanes } }: RunPass,
+  attempt: SegmentView | undefined,
+): number | null {
+  if (attempt === undefined) return null
+  let latest: number | null = null
+  for (let segment = lanes.first; segment < lanes.size; segment++) {
+    if (valueAt(lanes.lane, segment) !== attempt.lane) continue
+    const { task, end } = segmentAt(lanes, segment)
+    // Ends are kept as durations of 32 bits: the last digits differ.
+    if (task === attempt.task || end > attempt.start + 1e-3) continue
+    latest = Math.max(latest ?? end, end)
+  }
+  return latest
 }
 
 /** Cheap checks first: most tasks match nothing. */
@@ -143,27 +178,4 @@ function attemptsOf({ states: { lanes } }: RunPass, task: number): SegmentView[]
     if (valueAt(lanes.task, segment) === task) attempts.push(segmentAt(lanes, segment))
   }
   return attempts
-}
-
-function isWaiting({ counts }: RunPass, task: number): boolean {
-  const passed = stagesOf(counts, task)
-  const isReady = (passed & stages.submitted) !== 0 && !isInterrupted(counts, task)
-  return isReady && !hasStarted(passed) && !hasEnded(passed)
-}
-
-function countAhead(pass: RunPass, task: number): number {
-  const { counts, states } = pass
-  const { times, requestOfTask } = states.bounds
-  const readyAt = (one: number): number =>
-    storyOf(times, one, stagesOf(counts, one)).ready ?? Infinity
-  const request = valueAt(requestOfTask, task)
-  const own = readyAt(task)
-  let ahead = 0
-  for (let other = 0; other < counts.uids.size; other++) {
-    if (other === task || !isWaiting(pass, other)) continue
-    if (valueAt(requestOfTask, other) !== request) continue
-    const ready = readyAt(other)
-    if (ready < own || (ready === own && other < task)) ahead++
-  }
-  return ahead
 }

@@ -46,6 +46,9 @@ describe('tasks of a record', () => {
       attempts: [{ lane: 0, task: 2, start: 5, end: 9, outcome: 'running' }],
       waitsFor: [],
       ahead: 0,
+      behind: [],
+      shortage: null,
+      workerFree: 4,
     })
     expect(explainTask(pass, 'a')).toMatchObject({ state: 'DONE', seconds: 3, nodeId: 'n1' })
   })

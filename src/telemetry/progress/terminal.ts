@@ -5,8 +5,11 @@ import { stripVTControlCharacters } from 'node:util'
 /** A stream that may be a terminal. */
 export interface Terminal {
   write(text: string): unknown
+  /** Calls back when the bytes are written, or can no longer be. */
+  writeBytes?(bytes: string | Uint8Array, done: () => void): void
   readonly isTTY?: boolean
   readonly columns?: number
+  readonly rows?: number
   /** Aborted when the stream can no longer be written. */
   readonly closedSignal?: AbortSignal
 }

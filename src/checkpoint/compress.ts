@@ -1,0 +1,144 @@
+/** Writes a compressed copy of a record, in frames of whole lines with a seek table behind them. */
+
+import { type FileHandle, open, rename, rm } from 'node:fs/promises'
+import { constants, crc32, zstdCompressSync } from 'node:zlib'
+import { CheckpointError } from '../foundation/errors.ts'
+import {
+  compressedSuffix,
+  decompressFrames,
+  seekEntryBytes,
+  seekFooterBytes,
+  seekFooterMagic,
+  seekHeadBytes,
+  seekTableMagic,
+} from './compressed.ts'
+import { checkpointFailure } from './files.ts'
+
+export interface CompressOptions {
+  /** About so many bytes of the record are one frame. Default 1 MiB. */
+  readonly frameBytes?: number
+  readonly signal?: AbortSignal
+}
+
+export interface CompressedRecord {
+  readonly path: string
+  readonly bytes: number
+  readonly originalBytes: number
+  readonly frames: number
+}
+
+/** A frame is cut within a line only if the line is longer than this. */
+const longestFrame = 32 * 2 ** 20
+const newline = 0x0a
+
+/**
+ * Compresses into a file beside the record, which stays as it is. The copy has been read back and
+ * compared when it gets its name. Rejects with `CheckpointError`; an existing file is kept.
+ */
+export async function compressRecord(
+  path: string,
+  options: CompressOptions = {},
+): Promise<CompressedRecord> {
+  const target = `${path}${compressedSuffix}`
+  const draft = `${target}.${process.pid}.tmp`
+  try {
+    const source = await open(path)
+    try {
+      await expectFree(target)
+      const packed = await open(draft, 'wx+')
+      try {
+        const written = await writeFrames(source, packed, options)
+        await compare(packed, written, path)
+        await packed.sync()
+        await rename(draft, target)
+        const { bytes, originalBytes, frames } = written
+        return { path: target, bytes, originalBytes, frames }
+      } finally {
+        await packed.close()
+      }
+    } finally {
+      await source.close()
+    }
+  } catch (error) {
+    await rm(draft, { force: true }).catch(() => undefined)
+    throw checkpointFailure('compress the record', path, error)
+  }
+}
+
+async function expectFree(path: string): Promise<void> {
+  const file = await open(path).catch(() => null)
+  if (file === null) return
+  await file.close()
+  throw new CheckpointError(`${path} exists already`, { path, errno: 'EEXIST' })
+}
+
+interface WrittenFrames {
+  bytes: number
+  originalBytes: number
+  frames: number
+  crc: number
+}
+
+async function writeFrames(
+  source: FileHandle,
+  packed: FileHandle,
+  { frameBytes = 2 ** 20, signal }: CompressOptions,
+): Promise<WrittenFrames> {
+  const entries: number[] = []
+  const written = { bytes: 0, originalBytes: 0, frames: 0, crc: 0 }
+  for await (const part of partsOf(source, frameBytes)) {
+    signal?.throwIfAborted()
+    const frame = zstdCompressSync(part, { params: { [constants.ZSTD_c_checksumFlag]: 1 } })
+    await packed.appendFile(frame)
+    entries.push(frame.length, part.length)
+    written.bytes += frame.length
+    written.originalBytes += part.length
+    written.frames++
+    written.crc = crc32(part, written.crc)
+  }
+  const table = toSeekTable(entries)
+  await packed.appendFile(table)
+  written.bytes += table.length
+  return written
+}
+
+/** Pieces of the file that end behind a newline. */
+async function* partsOf(source: FileHandle, frameBytes: number): AsyncGenerator<Buffer> {
+  let rest = Buffer.alloc(0)
+  const buffer = Buffer.allocUnsafeSlow(frameBytes)
+  for (;;) {
+    const { bytesRead } = await source.read(buffer, 0, buffer.length, null)
+    if (bytesRead === 0) break
+    const all = Buffer.concat([rest, buffer.subarray(0, bytesRead)])
+    const end = all.length >= longestFrame ? all.length : all.lastIndexOf(newline) + 1
+    const isEnough = end >= frameBytes / 2
+    if (isEnough) yield all.subarray(0, end)
+    rest = isEnough ? all.subarray(end) : all
+  }
+  if (rest.length > 0) yield rest
+}
+
+function toSeekTable(entries: readonly number[]): Buffer {
+  const count = entries.length / 2
+  const content = count * seekEntryBytes + seekFooterBytes
+  const table = Buffer.alloc(seekHeadBytes + content)
+  table.writeUInt32LE(seekTableMagic, 0)
+  table.writeUInt32LE(content, 4)
+  for (const [at, value] of entries.entries()) table.writeUInt32LE(value, seekHeadBytes + 4 * at)
+  const footer = seekHeadBytes + count * seekEntryBytes
+  table.writeUInt32LE(count, footer)
+  table.writeUInt32LE(seekFooterMagic, footer + 5)
+  return table
+}
+
+/** What was written must come back as it was. */
+async function compare(packed: FileHandle, written: WrittenFrames, path: string): Promise<void> {
+  let [bytes, crc] = [0, 0]
+  for await (const part of decompressFrames(packed, 0)) {
+    if (part.kind !== 'bytes') continue
+    bytes += part.bytes.length
+    crc = crc32(part.bytes, crc)
+  }
+  if (bytes === written.originalBytes && crc === written.crc) return
+  throw new CheckpointError(`the compressed copy of ${path} differs from it`, { path })
+}

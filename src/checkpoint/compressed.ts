@@ -1,0 +1,204 @@
+/**
+ * Compressed records: `….jsonl.zst`, zstd frames that can be read one by one, and a seek table
+ * behind them (the format "zstd seekable"). Node's own zstd silently stops after the first frame.
+ */
+
+import type { FileHandle } from 'node:fs/promises'
+import { Readable } from 'node:stream'
+import { pipeline } from 'node:stream'
+import { createZstdDecompress, zstdDecompressSync } from 'node:zlib'
+import { messageOf } from '../foundation/errors.ts'
+
+export const compressedSuffix = '.zst'
+
+export const isCompressed = (path: string): boolean => path.endsWith(compressedSuffix)
+
+/** Bytes of the record, or why some of them are missing. */
+export type RecordPart =
+  | { readonly kind: 'bytes'; readonly bytes: Buffer }
+  /** A frame that cannot be read; what follows it can. */
+  | { readonly kind: 'damage'; readonly reason: string }
+  /** The file ends within a frame. */
+  | { readonly kind: 'torn'; readonly reason: string }
+
+const frameMagic = 0xfd2fb528
+/** Frames that decoders skip have one of 16 numbers. */
+const skippableMagic = 0x184d2a50
+export const seekTableMagic = 0x184d2a5e
+export const seekFooterMagic = 0x8f92eab1
+export const seekFooterBytes = 9
+export const seekHeadBytes = 8
+export const seekEntryBytes = 8
+
+/** The longest head of a frame: magic, descriptor, window, dictionary, content size. */
+const longestHead = 18
+const blockHeadBytes = 3
+const checksumBytes = 4
+/** Larger frames are decompressed as a stream. */
+const mostAtOnce = 32 * 2 ** 20
+const readBytes = 262_144
+
+/** The decompressed bytes from this offset of them on. No content makes it throw. */
+export async function* decompressFrames(
+  file: FileHandle,
+  from: number,
+): AsyncGenerator<RecordPart, void> {
+  const { size } = await file.stat()
+  let { at, offset } = await seek(file, size, from)
+  while (at < size) {
+    const frame = await measureFrame(file, at, size)
+    if (frame.kind !== 'frame') {
+      if (frame.kind !== 'skip') yield frame
+      if (frame.kind === 'torn') return
+      at = frame.end
+      continue
+    }
+    for await (const part of contentOf(file, at, frame)) {
+      if (part.kind !== 'bytes') {
+        yield part
+        continue
+      }
+      const skipped = Math.max(0, Math.min(part.bytes.length, from - offset))
+      offset += part.bytes.length
+      if (skipped < part.bytes.length) yield { ...part, bytes: part.bytes.subarray(skipped) }
+    }
+    at = frame.end
+  }
+}
+
+interface FramePosition {
+  /** In the file. */
+  readonly at: number
+  /** In what it holds. */
+  readonly offset: number
+}
+
+/** The frame that holds the byte `from`, as the seek table says; without one the first frame. */
+async function seek(file: FileHandle, size: number, from: number): Promise<FramePosition> {
+  const first = { at: 0, offset: 0 }
+  if (from === 0 || size < seekFooterBytes + seekHeadBytes) return first
+  const footer = await readAt(file, size - seekFooterBytes, seekFooterBytes)
+  if (footer.length < seekFooterBytes || footer.readUInt32LE(5) !== seekFooterMagic) return first
+  const count = footer.readUInt32LE(0)
+  const hasChecksums = (footer.readUInt8(4) & 0x80) !== 0
+  const entryBytes = seekEntryBytes + (hasChecksums ? checksumBytes : 0)
+  const tableBytes = count * entryBytes
+  const tableAt = size - seekFooterBytes - tableBytes
+  if (tableAt < seekHeadBytes) return first
+  const table = await readAt(file, tableAt, tableBytes)
+  let [at, offset] = [0, 0]
+  for (let entry = 0; entry + entryBytes <= table.length; entry += entryBytes) {
+    const [packed, plain] = [table.readUInt32LE(entry), table.readUInt32LE(entry + 4)]
+    if (offset + plain > from || at + packed > tableAt) break
+    at += packed
+    offset += plain
+  }
+  return { at, offset }
+}
+
+interface Frame {
+  readonly kind: 'frame'
+  readonly end: number
+  /** `null` where its head does not tell it. */
+  readonly contentBytes: number | null
+}
+
+type Measured =
+  | Frame
+  | { readonly kind: 'skip'; readonly end: number }
+  | { readonly kind: 'damage'; readonly reason: string; readonly end: number }
+  | { readonly kind: 'torn'; readonly reason: string }
+
+const torn: Measured = { kind: 'torn', reason: 'the compressed file ends within a frame' }
+
+/** Walks over the heads of the frame's blocks, without decompressing them. */
+async function measureFrame(file: FileHandle, at: number, size: number): Promise<Measured> {
+  const head = await readAt(file, at, longestHead)
+  if (head.length < seekHeadBytes) return torn
+  const magic = head.readUInt32LE(0)
+  if ((magic & 0xfffffff0) >>> 0 === skippableMagic) {
+    const end = at + seekHeadBytes + head.readUInt32LE(4)
+    return end > size ? torn : { kind: 'skip', end }
+  }
+  if (magic !== frameMagic) {
+    const reason = 'no compressed frame where one should begin'
+    return { kind: 'damage', reason, end: size }
+  }
+  const { headBytes, contentBytes, hasChecksum } = parseHead(head)
+  let next = at + headBytes
+  for (let isLast = false; !isLast;) {
+    const block = await readAt(file, next, blockHeadBytes)
+    if (block.length < blockHeadBytes) return torn
+    const value = block.readUIntLE(0, blockHeadBytes)
+    isLast = (value & 1) === 1
+    // A block of repeated bytes holds one of them.
+    const isRepeated = ((value >> 1) & 3) === 1
+    next += blockHeadBytes + (isRepeated ? 1 : value >> 3)
+  }
+  const end = next + (hasChecksum ? checksumBytes : 0)
+  return end > size ? torn : { kind: 'frame', end, contentBytes }
+}
+
+/** RFC 8878, section 3.1.1.1. */
+function parseHead(head: Buffer): {
+  readonly headBytes: number
+  readonly contentBytes: number | null
+  readonly hasChecksum: boolean
+} {
+  const descriptor = head.readUInt8(4)
+  const sizeFlag = descriptor >> 6
+  const isSingle = (descriptor & 0x20) !== 0
+  const sizeBytes = [isSingle ? 1 : 0, 2, 4, 8][sizeFlag] ?? 0
+  const dictionaryBytes = [0, 1, 2, 4][descriptor & 3] ?? 0
+  const sizeAt = 5 + (isSingle ? 0 : 1) + dictionaryBytes
+  const known = sizeBytes > 0 && sizeAt + sizeBytes <= head.length
+  return {
+    headBytes: sizeAt + sizeBytes,
+    contentBytes: known ? contentSizeAt(head, sizeAt, sizeBytes) : null,
+    hasChecksum: (descriptor & 4) !== 0,
+  }
+}
+
+function contentSizeAt(head: Buffer, at: number, bytes: number): number {
+  if (bytes === 8) return Number(head.readBigUInt64LE(at))
+  return head.readUIntLE(at, bytes) + (bytes === 2 ? 256 : 0)
+}
+
+async function* contentOf(
+  file: FileHandle,
+  at: number,
+  { end, contentBytes }: Frame,
+): AsyncGenerator<RecordPart, void> {
+  try {
+    const isSmall = contentBytes !== null && Math.max(contentBytes, end - at) <= mostAtOnce
+    if (isSmall) {
+      const packed = await readAt(file, at, end - at)
+      yield { kind: 'bytes', bytes: zstdDecompressSync(packed, { maxOutputLength: mostAtOnce }) }
+      return
+    }
+    const plain = createZstdDecompress()
+    // The iteration below throws what goes wrong.
+    pipeline(Readable.from(partsOf(file, at, end)), plain, () => {})
+    for await (const bytes of plain) yield { kind: 'bytes', bytes: bytes as Buffer }
+  } catch (error) {
+    yield { kind: 'damage', reason: `a compressed frame cannot be read: ${messageOf(error)}` }
+  }
+}
+
+async function* partsOf(file: FileHandle, from: number, to: number): AsyncGenerator<Buffer> {
+  for (let at = from; at < to; at += readBytes) {
+    yield await readAt(file, at, Math.min(readBytes, to - at))
+  }
+}
+
+/** Fewer bytes at the end of the file. */
+async function readAt(file: FileHandle, at: number, length: number): Promise<Buffer> {
+  const buffer = Buffer.allocUnsafe(length)
+  let filled = 0
+  while (filled < length) {
+    const { bytesRead } = await file.read(buffer, filled, length - filled, at + filled)
+    if (bytesRead === 0) break
+    filled += bytesRead
+  }
+  return buffer.subarray(0, filled)
+}

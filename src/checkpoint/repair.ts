@@ -1,0 +1,103 @@
+/** Copies the readable lines of a damaged record into a new file; the old one is only read. */
+
+import { type FileHandle, open, rename, rm } from 'node:fs/promises'
+import { basename, dirname, join } from 'node:path'
+import { CheckpointError } from '../foundation/errors.ts'
+import { checkpointFailure } from './files.ts'
+import { parseLine } from './format.ts'
+import { type BadLine, readBatches } from './reader.ts'
+
+export interface RepairedRecord {
+  readonly path: string
+  readonly bytes: number
+  /** Lines that were copied. */
+  readonly kept: number
+  /** Of those, lines of which something before them had to be cut off. */
+  readonly mended: number
+  /** Lines that were left out. */
+  readonly dropped: number
+  /** The first of those. */
+  readonly problems: readonly BadLine[]
+}
+
+const mostProblems = 100
+const pieceBytes = 262_144
+
+/**
+ * Writes `….repaired.telemetry.jsonl` beside the record: every line that can be read, as it is; NUL
+ * bytes before one, which a crashed machine leaves, are cut off. Rejects with `CheckpointError`; an
+ * existing file is kept.
+ */
+export async function repairRecord(path: string, signal?: AbortSignal): Promise<RepairedRecord> {
+  const target = repairedPathOf(path)
+  const draft = `${target}.${process.pid}.tmp`
+  try {
+    const file = await open(draft, 'wx')
+    try {
+      const found = await copyLines(path, file, signal)
+      await file.sync()
+      await nameIt(draft, target)
+      return { path: target, ...found }
+    } finally {
+      await file.close()
+    }
+  } catch (error) {
+    await rm(draft, { force: true }).catch(() => undefined)
+    throw checkpointFailure('repair the record', path, error)
+  }
+}
+
+function repairedPathOf(path: string): string {
+  const stem = basename(path).replace(/(?:\.telemetry)?\.jsonl(?:\.zst)?$/, '')
+  return join(dirname(path), `${stem}.repaired.telemetry.jsonl`)
+}
+
+async function nameIt(draft: string, target: string): Promise<void> {
+  const existing = await open(target).catch(() => null)
+  await existing?.close()
+  if (existing !== null) {
+    const hint = 'Remove it first, if it is no longer needed.'
+    throw new CheckpointError(`${target} exists already`, { path: target, errno: 'EEXIST', hint })
+  }
+  await rename(draft, target)
+}
+
+async function copyLines(
+  path: string,
+  file: FileHandle,
+  signal: AbortSignal | undefined,
+): Promise<Omit<RepairedRecord, 'path'>> {
+  const found = { bytes: 0, kept: 0, mended: 0, dropped: 0, problems: [] as BadLine[] }
+  let piece = ''
+  const batches = readBatches(path, {
+    ...(signal === undefined ? {} : { signal }),
+    onText(text, position, problem) {
+      const good = problem === null ? text : mend(text)
+      if (good !== null) {
+        piece += `${good}\n`
+        found.kept++
+        if (problem !== null) found.mended++
+        return
+      }
+      found.dropped++
+      const bad = { ...position, reason: problem ?? '' }
+      if (found.problems.length < mostProblems) found.problems.push(bad)
+    },
+  })
+  for await (const _ of batches) {
+    if (piece.length < pieceBytes) continue
+    await file.appendFile(piece)
+    found.bytes += Buffer.byteLength(piece)
+    piece = ''
+  }
+  await file.appendFile(piece)
+  found.bytes += Buffer.byteLength(piece)
+  return found
+}
+
+/** A machine that lost its power may leave NUL bytes before a whole line. */
+function mend(text: string | null): string | null {
+  const rest = text?.replace(/^\0+/, '') ?? ''
+  const { kind } = parseLine(rest)
+  return kind === 'line' || kind === 'unknown' ? rest : null
+}

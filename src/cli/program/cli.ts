@@ -1,0 +1,38 @@
+/** What every declaration of a command gets, and the arguments that several commands share. */
+
+import { type Command, InvalidArgumentError } from 'commander'
+import type { Output } from '../output.ts'
+
+export interface Cli {
+  readonly program: Command
+  readonly output: () => Output
+  /** Sets the exit code of the process. */
+  readonly finish: (code: number) => void
+}
+
+const whichRecord =
+  'a file, a folder, a session (as much of its id as is unique), latest, or - for stdin'
+
+/** `[record]` of the reading commands. */
+export const withRecord = (command: Command): Command =>
+  command.argument('[record]', whichRecord, 'latest')
+
+/** The same for commands that write something beside it, or judge it. */
+export const withNamedRecord = (command: Command): Command =>
+  command.argument('<record>', whichRecord)
+
+export const toCountUpTo =
+  (most: number) =>
+  (text: string): number => {
+    const count = Number(text)
+    if (Number.isInteger(count) && count > 0 && count <= most) return count
+    throw new InvalidArgumentError(`expected a whole number from 1 to ${most}`)
+  }
+
+export const toCount = toCountUpTo(1_000_000)
+
+/** A repeatable option. */
+export const toList = (text: string, before: readonly string[] = []): readonly string[] => [
+  ...before,
+  text,
+]

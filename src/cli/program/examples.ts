@@ -1,0 +1,40 @@
+/** An example of every command for its help. A test runs each of them. */
+
+import type { Command } from 'commander'
+
+const record = 'telemetry/s-81bd.1790000000.telemetry.jsonl'
+const cluster = '--connect nats://127.0.0.1:4222 --token-file cluster.token'
+
+/** By the command's words. */
+const examples: Readonly<Record<string, readonly string[]>> = {
+  demo: ['tutti demo --simulations 20'],
+  run: ['tutti run tasks.yaml', 'tutti run simulate.mjs --steps 10'],
+  resume: [`tutti resume ${record}`],
+  serve: ['tutti serve --config model.yaml --port 8000'],
+  'model get': ['tutti model get stories15M --folder models'],
+  agent: [`tutti agent ${cluster} --cores 2 --label disk=ssd`],
+  agents: [`tutti agents ${cluster}`],
+  launch: ['tutti launch --hosts hosts.txt hello.mjs'],
+  status: ['tutti status', 'tutti status s-81'],
+  tasks: ['tutti tasks --state FAILED', 'tutti tasks s-81 --name echo --limit 5 --json'],
+  failures: ['tutti failures latest'],
+  explain: ['tutti explain task.000001', 'tutti explain task.000001 s-81'],
+  tail: ['tutti tail -n 20 --type TaskFailed --type tutti.WorkerLost', 'tutti tail -f latest'],
+  top: ['tutti top latest'],
+  'journal verify': [`tutti journal verify ${record}`],
+  'journal repair': [`tutti journal repair ${record}`],
+  'journal compress': [`tutti journal compress ${record}`],
+}
+
+/** Adds them below the help of the commands. */
+export function addExamples(program: Command, before: readonly string[] = []): void {
+  for (const command of program.commands) {
+    const words = [...before, command.name()]
+    const own = examples[words.join(' ')]
+    if (own !== undefined) {
+      const lines = own.map((example) => `  $ ${example}\n`).join('')
+      command.addHelpText('after', `\nExamples:\n${lines.trimEnd()}`)
+    }
+    addExamples(command, words)
+  }
+}

@@ -1,0 +1,111 @@
+/** The commands that read records. Each loads its code when it runs, so that others start fast. */
+
+import { InvalidArgumentError } from 'commander'
+import type { FailuresCommandOptions } from '../reading/failures.ts'
+import type { TailOptions } from '../reading/tail.ts'
+import type { TasksCommandOptions } from '../reading/tasks.ts'
+import type { TopOptions } from '../reading/top.ts'
+import { type Cli, toCount, toList, withNamedRecord, withRecord } from './cli.ts'
+
+export function addReaders(cli: Cli): void {
+  addStatus(cli)
+  addTasks(cli)
+  addExplain(cli)
+  addTail(cli)
+  addTop(cli)
+  addJournal(cli)
+}
+
+function addStatus({ program, output, finish }: Cli): void {
+  withRecord(program.command('status').description('how a run stands, or how it ended')).action(
+    async (record: string) => {
+      const { showStatus } = await import('../reading/status.ts')
+      finish(await showStatus(record, output()))
+    },
+  )
+}
+
+function addTasks({ program, output, finish }: Cli): void {
+  withRecord(program.command('tasks').description('the tasks of a run'))
+    .option('--state <state>', 'only those that are QUEUED, RUNNING, DONE, FAILED, …')
+    .option('--name <name>', 'only those with this executable, function or model')
+    .option('--node <node>', 'only those that ran on this node')
+    .option('--limit <n>', 'how many to show', toCount, 50)
+    .action(async (record: string, options: TasksCommandOptions) => {
+      const { listTasks } = await import('../reading/tasks.ts')
+      finish(await listTasks(record, options, output()))
+    })
+  withRecord(program.command('failures').description('what failed, by cause, with an example each'))
+    .option('--limit <n>', 'how many causes to show', toCount, 20)
+    .action(async (record: string, options: FailuresCommandOptions) => {
+      const { listFailures } = await import('../reading/failures.ts')
+      finish(await listFailures(record, options, output()))
+    })
+}
+
+function addExplain({ program, output, finish }: Cli): void {
+  const command = program
+    .command('explain')
+    .description('the story of a task: what it waited for, where it ran, why it does not run')
+    .argument('<task>', 'its uid, or as much of it as is unique')
+  withRecord(command).action(async (task: string, record: string) => {
+    const { explain } = await import('../reading/explain.ts')
+    finish(await explain(task, record, output()))
+  })
+}
+
+function addTail({ program, output, finish }: Cli): void {
+  withRecord(program.command('tail').description('the latest events of a run'))
+    .option('-n, --lines <n>', 'how many', toLines, 10)
+    .option('-f, --follow', 'goes on until the run ends')
+    .option('--type <event>', 'only events of this type, such as TaskFailed; repeatable', toList)
+    .option('--task <uid>', 'only those of this task')
+    .option('--name <name>', 'only those of tasks with this executable, function or model')
+    .option('--node <node>', 'only those of this node')
+    .option('--backend <name>', 'only those of this backend')
+    .action(async (record: string, options: TailOptions) => {
+      const { tail } = await import('../reading/tail.ts')
+      finish(await tail(record, options, output()))
+    })
+}
+
+function addTop({ program, output, finish }: Cli): void {
+  withRecord(program.command('top').description('a run while it goes on'))
+    .option('--seconds <n>', 'how often it is redrawn', toCount, 1)
+    .action(async (record: string, options: TopOptions) => {
+      const { top } = await import('../reading/top.ts')
+      finish(await top(record, options, output()))
+    })
+}
+
+function addJournal({ program, output, finish }: Cli): void {
+  const journal = program.command('journal').description('checks, repairs and compresses records')
+  withNamedRecord(
+    journal
+      .command('verify')
+      .description('checks order, ends, counters and the tail of a checkpoint file'),
+  ).action(async (record: string) => {
+    const [{ verifyJournal }, { findRecord }] = await Promise.all([
+      import('../journal.ts'),
+      import('../../record/find-record.ts'),
+    ])
+    finish(await verifyJournal(findRecord(record), output()))
+  })
+  withNamedRecord(
+    journal.command('repair').description('writes the readable lines of a record into a new file'),
+  ).action(async (record: string) => {
+    const { repairJournal } = await import('../reading/journal-copies.ts')
+    finish(await repairJournal(record, output()))
+  })
+  withNamedRecord(
+    journal.command('compress').description('writes a compressed copy, which all readers take'),
+  ).action(async (record: string) => {
+    const { compressJournal } = await import('../reading/journal-copies.ts')
+    finish(await compressJournal(record, output()))
+  })
+}
+
+function toLines(text: string): number {
+  if (/^\d{1,7}$/.test(text)) return Number(text)
+  throw new InvalidArgumentError('expected a whole number from 0 to 9999999')
+}

@@ -1,0 +1,158 @@
+/** `tutti explain`: the story of one task, and while it waits, what for. */
+
+import { ValueError } from '../../foundation/errors.ts'
+import { didYouMean } from '../../foundation/options.ts'
+import { textAt } from '../../views/columns.ts'
+import { type FailureGroup, failures } from '../../views/panels/failures.ts'
+import { explainTask, type TaskExplanation } from '../../views/tasks.ts'
+import { exitCodes } from '../exit.ts'
+import type { Output } from '../output.ts'
+import { type OpenRecord, openRecord, recordFields, recordNotes } from './open-record.ts'
+import { taskFields } from './tasks.ts'
+import { firstLine, secondsText, timeText } from './text.ts'
+
+/** In seconds; `null` for what has not happened. Together they are the life of the task. */
+interface Waits {
+  /** Until its last dependency had ended. */
+  readonly dependencies: number | null
+  /** Until a backend was chosen and had it in its queue. */
+  readonly routing: number | null
+  /** Until its worker was free. */
+  readonly queue: number | null
+  /** Until it began there. */
+  readonly start: number | null
+  /** All attempts, with the waits between them. */
+  readonly run: number | null
+}
+
+export async function explain(uid: string, what: string, output: Output): Promise<number> {
+  const record = await openRecord(what, output)
+  const task = explainTask(record.pass, uid) ?? explainShortened(record, uid)
+  const waits = waitsOf(task)
+  const failure = failureOf(record, task)
+  const value = {
+    ...recordFields(record),
+    task: taskFields(task),
+    waits,
+    attempts: task.attempts.map(({ start, end, outcome, lane }) => ({
+      worker_id: textAt(record.pass.states.lanes.lanes, lane),
+      start,
+      end: outcome === 'running' ? null : end,
+      outcome,
+    })),
+    waits_for: task.waitsFor,
+    tasks_ahead: task.ahead,
+    behind: task.behind,
+    shortage: task.shortage,
+    failure: failure === null ? null : { error_type: failure.errorType, message: failure.message },
+  }
+  output.result(value, [
+    `${task.uid}  ${task.name}  ${task.state}${task.isInterrupted ? ' (interrupted)' : ''}`,
+    ...storyLines(task, waits),
+    ...attemptLines(record, task),
+    ...(failure === null ? [] : [failureLine(failure)]),
+    ...waitingLines(record, task),
+    ...recordNotes(record),
+  ])
+  return exitCodes.ok
+}
+
+/** A uid that is shortened to what is unique. */
+function explainShortened({ pass, sessionId }: OpenRecord, uid: string): TaskExplanation {
+  const { uids } = pass.counts
+  const known: string[] = []
+  const found: string[] = []
+  for (let task = 0; task < uids.size; task++) {
+    const text = textAt(uids, task)
+    if (text.startsWith(uid)) found.push(text)
+    if (known.length < mostCompared) known.push(text)
+  }
+  const one = found.length === 1 ? explainTask(pass, found[0] ?? '') : null
+  if (one !== null) return one
+  const problem =
+    found.length > 1
+      ? `"${uid}" is the beginning of ${found.length} tasks: ${found.slice(0, 3).join(', ')}, …`
+      : `there is no task "${uid}" in session ${sessionId}${didYouMean(uid, known)}`
+  throw new ValueError(problem, {
+    code: 'TaskNotFoundError',
+    hint: 'tutti tasks lists the tasks of a record.',
+  })
+}
+
+const mostCompared = 1000
+
+function waitsOf({ story, workerFree }: TaskExplanation): Waits {
+  const { created, ready, queued, submitted, started, ended } = story
+  const inQueue = queued ?? submitted
+  const between = (from: number | null, to: number | null): number | null =>
+    from === null || to === null ? null : Math.max(0, to - from)
+  const free =
+    inQueue === null || started === null
+      ? null
+      : Math.min(started, Math.max(inQueue, workerFree ?? inQueue))
+  return {
+    dependencies: between(created, ready),
+    routing: between(ready, inQueue),
+    queue: between(inQueue, free),
+    start: between(free, started),
+    run: between(started, ended),
+  }
+}
+
+function storyLines({ story }: TaskExplanation, waits: Waits): string[] {
+  const row = (what: string, seconds: number | null): string[] =>
+    seconds === null ? [] : [`  ${secondsText(seconds).padStart(9)}  ${what}`]
+  return [
+    `  created ${timeText(story.created)}`,
+    ...row('waited for dependencies', waits.dependencies),
+    ...row('until a backend had it in its queue', waits.routing),
+    ...row('waited in the queue for a worker', waits.queue),
+    ...row('until it began there', waits.start),
+    ...row('ran', waits.run),
+    ...(story.ended === null ? [] : [`  ended ${timeText(story.ended, story.created)}`]),
+  ]
+}
+
+function attemptLines({ pass }: OpenRecord, { attempts }: TaskExplanation): string[] {
+  return attempts.map(({ lane, start, end, outcome }, at) => {
+    const worker = textAt(pass.states.lanes.lanes, lane)
+    const seconds = secondsText(end - start)
+    const how = outcome === 'running' ? `runs for ${seconds}` : `${outcome} after ${seconds}`
+    return `  attempt ${at + 1} on ${worker}: ${how}`
+  })
+}
+
+function failureOf({ pass }: OpenRecord, { failureGroup }: TaskExplanation): FailureGroup | null {
+  if (failureGroup === 0) return null
+  const { groups } = failures.show(pass.states.failures, { limit: Infinity })
+  return groups.find(({ number }) => number === failureGroup) ?? null
+}
+
+const failureLine = ({ errorType, message, count }: FailureGroup): string =>
+  `  ${errorType} "${firstLine(message, 200)}"${count > 1 ? ` (${count} tasks failed so)` : ''}`
+
+function waitingLines({ state }: OpenRecord, task: TaskExplanation): string[] {
+  const lines: string[] = []
+  const { waitsFor, ahead, behind, shortage } = task
+  if (waitsFor.length > 0) {
+    const others = waitsFor.length > 5 ? ` and ${waitsFor.length - 5} more` : ''
+    lines.push(`  waits for ${waitsFor.slice(0, 5).join(', ')}${others}`)
+  }
+  if (ahead > 0) {
+    const others = ahead > behind.length ? ` and ${ahead - behind.length} more` : ''
+    lines.push(`  behind ${behind.join(', ')}${others}`)
+  }
+  if (shortage !== null) lines.push(`  ${shortageText(shortage)}`)
+  const isOpen = task.story.ended === null && task.story.started === null
+  if (isOpen && state !== 'running') lines.push('  it never began: the session is over')
+  return lines
+}
+
+function shortageText({ resource, asked, free, total }: NonNullable<TaskExplanation['shortage']>) {
+  if (resource === 'nodes') return 'no node of its backend is there'
+  if (resource === 'labels') return 'no node has the labels that it asks for'
+  const unit = resource === 'memory' ? ' MB' : ''
+  const what = `${asked}${unit} ${resource}`
+  if (asked > total) return `asks for ${what}, but the largest node has ${total}${unit}`
+  return `waits for ${what}: ${free}${unit} of ${total}${unit} are free on the best node`
+}

@@ -1,0 +1,90 @@
+/** `tutti failures`: what went wrong, by cause, with one full example of each. */
+
+import { counts } from '../../views/panels/counts.ts'
+import { type FailureGroup, failures } from '../../views/panels/failures.ts'
+import { exitCodes } from '../exit.ts'
+import type { Output } from '../output.ts'
+import { openRecord, recordFields, recordNotes } from './open-record.ts'
+import { countText, firstLine, shortName, timeText } from './text.ts'
+
+export interface FailuresCommandOptions {
+  readonly limit: number
+}
+
+const mostStackLines = 12
+
+export async function listFailures(
+  what: string,
+  { limit }: FailuresCommandOptions,
+  output: Output,
+): Promise<number> {
+  const record = await openRecord(what, output)
+  const { failed } = counts.show(record.pass.counts)
+  const { groups, otherGroups, ungrouped } = failures.show(record.pass.states.failures, { limit })
+  const value = {
+    ...recordFields(record),
+    failed,
+    groups: groups.map(groupFields),
+    other_groups: otherGroups,
+    ungrouped,
+  }
+  output.result(value, [
+    failed === 0
+      ? 'no task has failed'
+      : `${countText(failed, 'task')} failed, ${countText(groups.length + otherGroups, 'cause')}`,
+    ...groups.flatMap(groupLines),
+    ...(otherGroups > 0
+      ? [`and ${countText(otherGroups, 'other cause')}; --limit shows more`]
+      : []),
+    ...recordNotes(record),
+  ])
+  return exitCodes.ok
+}
+
+const groupFields = (group: FailureGroup): object => ({
+  count: group.count,
+  name: group.name,
+  error_type: group.errorType,
+  message: group.message,
+  first_task: group.firstTask,
+  first_time: group.firstTime,
+  last_time: group.lastTime,
+  example: {
+    uid: group.example.task,
+    message: group.example.message,
+    stack: group.example.stack,
+    stderr_tail: group.example.stderrTail,
+    node_id: group.example.nodeId,
+    worker_id: group.example.workerId,
+    exit_code: group.example.exitCode,
+  },
+})
+
+function groupLines({ count, name, errorType, message, example, ...times }: FailureGroup) {
+  const { task, nodeId, workerId, exitCode, stack, stderrTail } = example
+  const where = workerId || nodeId
+  const code = exitCode === null ? '' : `, exit code ${exitCode}`
+  const when =
+    count === 1
+      ? timeText(times.firstTime)
+      : `${timeText(times.firstTime)} to ${timeText(times.lastTime, times.firstTime)}`
+  return [
+    '',
+    `${count} x ${shortName(name)}: ${errorType} "${firstLine(message, 200)}"`,
+    `  ${when}; first: ${task}${where === '' ? '' : ` on ${where}`}${code}`,
+    ...indented(withoutMessage(stack, message), mostStackLines),
+    ...(stderrTail.trim() === '' ? [] : ['  the end of its stderr:', ...indented(stderrTail, 12)]),
+  ]
+}
+
+/** The frames alone: the message was told. */
+function withoutMessage(stack: string, message: string): string {
+  const at = stack.indexOf(message)
+  return at === -1 ? stack : stack.slice(at + message.length)
+}
+
+function indented(text: string, most: number): string[] {
+  const lines = text.split('\n').filter((line) => line.trim() !== '')
+  const shown = lines.slice(0, most).map((line) => `    ${line.trim()}`)
+  return lines.length > most ? [...shown, '    …'] : shown
+}

@@ -1,0 +1,57 @@
+/** `tutti journal repair` and `compress`: copies of a record beside it. */
+
+import { compressRecord } from '../../checkpoint/compress.ts'
+import { isPipe } from '../../checkpoint/chain.ts'
+import { isCompressed } from '../../checkpoint/compressed.ts'
+import { repairRecord } from '../../checkpoint/repair.ts'
+import { ValueError } from '../../foundation/errors.ts'
+import { findRecord } from '../../record/find-record.ts'
+import { exitCodes } from '../exit.ts'
+import type { Output } from '../output.ts'
+import { expectAtRest } from './open-record.ts'
+import { countText } from './text.ts'
+
+const mostShown = 10
+
+/** Exit code 0 when the copy is written; whether it is sound is for `journal verify` to say. */
+export async function repairJournal(what: string, output: Output): Promise<number> {
+  const path = expectFile(findRecord(what))
+  const { problems, ...repaired } = await repairRecord(path, output.closed)
+  const { kept, mended, dropped, path: copy } = repaired
+  output.result({ ...repaired, problems }, [
+    `${copy}: ${countText(kept, 'line')} kept, ${dropped} left out` +
+      (mended > 0 ? `, ${mended} without the NUL bytes before them` : ''),
+    ...problems
+      .slice(0, mostShown)
+      .map(({ line, offset, reason }) => `  line ${line}, byte ${offset}: ${reason}`),
+    ...(dropped > mostShown ? [`  and ${dropped - mostShown} more`] : []),
+    `check    npx tutti journal verify ${copy}`,
+  ])
+  return exitCodes.ok
+}
+
+export async function compressJournal(what: string, output: Output): Promise<number> {
+  const path = expectFile(findRecord(what))
+  if (isCompressed(path)) throw new ValueError(`${path} is compressed already`, { got: path })
+  expectAtRest(path)
+  const {
+    bytes,
+    originalBytes,
+    frames,
+    path: copy,
+  } = await compressRecord(path, {
+    signal: output.closed,
+  })
+  const share = originalBytes === 0 ? 100 : (100 * bytes) / originalBytes
+  const value = { path: copy, bytes, original_bytes: originalBytes, frames }
+  output.result(value, [
+    `${copy}: ${bytes.toLocaleString('en')} bytes, ${share.toFixed(1)} % of the record`,
+    `every command reads it; ${path} is no longer needed`,
+  ])
+  return exitCodes.ok
+}
+
+function expectFile(path: string): string {
+  if (!isPipe(path)) return path
+  throw new ValueError(`${path} is no file: a copy needs a place beside it`, { got: path })
+}

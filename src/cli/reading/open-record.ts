@@ -1,0 +1,82 @@
+/** Opens the record that a reading command names, and says how far it can be trusted. */
+
+import { statSync } from 'node:fs'
+import { basename, dirname } from 'node:path'
+import { isBeingWritten } from '../../checkpoint/lock.ts'
+import { StateError, ValueError } from '../../foundation/errors.ts'
+import { findRecord } from '../../record/find-record.ts'
+import { readViews, type RecordViews } from '../../record/record-views.ts'
+import { run } from '../../views/panels/run.ts'
+import type { Output } from '../output.ts'
+
+/** A run that goes on, one that has ended, and one whose process ended without saying so. */
+export type RunState = 'running' | 'ended' | 'interrupted'
+
+export interface OpenRecord extends RecordViews {
+  readonly path: string
+  readonly sessionId: string
+  readonly state: RunState
+}
+
+/** Reading less than this again costs less than a file of views beside the record is worth. */
+const worthKeeping = 32 * 2 ** 20
+
+/** Rejects with an error of exit code 2 when there is no such record, or it is something else. */
+export async function openRecord(what: string, output: Output): Promise<OpenRecord> {
+  const path = findRecord(what)
+  const snapshot = sizeOf(path) > worthKeeping ? 'write' : 'use'
+  const views = await readViews(path, { snapshot, signal: output.closed })
+  if (views.lines === 0 && views.bad > 0) {
+    throw new ValueError(`${path} is not a record of tutti`, { code: 'NotARecordError' })
+  }
+  return { ...views, path, ...stateOf(views) }
+}
+
+function sizeOf(path: string): number {
+  return statSync(path, { throwIfNoEntry: false })?.size ?? 0
+}
+
+export function stateOf({ pass, files }: RecordViews): Pick<OpenRecord, 'sessionId' | 'state'> {
+  const { sessionId, endTime } = run.show(pass.states.run)
+  if (endTime !== null) return { sessionId, state: 'ended' }
+  const isRunning = isBeingWritten(dirname(files.at(-1) ?? '.'), sessionId)
+  return { sessionId, state: isRunning ? 'running' : 'interrupted' }
+}
+
+/** Refuses what a live process still writes. */
+export function expectAtRest(path: string): void {
+  const [sessionId = ''] = basename(path).split(/\.\d+(?:-\d+)?\.telemetry\.jsonl/)
+  if (!isBeingWritten(dirname(path), sessionId)) return
+  throw new StateError(`${path} is still being written`, {
+    code: 'RecordInUseError',
+    hint: 'Wait for the end of its session.',
+  })
+}
+
+/** What every reading command says of its record in JSON. */
+export const recordFields = (record: OpenRecord): object => ({
+  session_id: record.sessionId,
+  state: record.state,
+  files: record.files,
+  skipped_lines: record.bad,
+  torn: record.torn !== null && record.state !== 'running',
+  missing_forerunner: record.missing,
+})
+
+/** The same for people: only what limits what the command shows. */
+export function recordNotes(record: OpenRecord): string[] {
+  const { bad, torn, missing, state } = record
+  const notes: string[] = []
+  if (state === 'interrupted' && record.lines > 0) {
+    notes.push('the session did not end: its process was killed or has lost its record')
+  }
+  if (bad > 0) {
+    notes.push(
+      `${bad} line${bad === 1 ? '' : 's'} skipped; see tutti journal verify ${record.path}`,
+    )
+  }
+  // A record that grows is torn most of the time.
+  if (torn !== null && state !== 'running') notes.push(`torn tail at line ${torn.line}`)
+  if (missing !== null) notes.push(`its forerunner ${missing} is missing`)
+  return notes
+}

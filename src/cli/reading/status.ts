@@ -1,0 +1,156 @@
+/** `tutti status`: how a run stands, or how it ended, on one screen. */
+
+import { counts } from '../../views/panels/counts.ts'
+import { failures } from '../../views/panels/failures.ts'
+import { health } from '../../views/panels/health.ts'
+import { allDurations, names, type NameView } from '../../views/panels/names.ts'
+import { type NodeSummary, resources } from '../../views/panels/resources.ts'
+import { run } from '../../views/panels/run.ts'
+import { durationStats } from '../../views/stats.ts'
+import { exitCodes } from '../exit.ts'
+import type { Output } from '../output.ts'
+import { type OpenRecord, openRecord, recordFields, recordNotes } from './open-record.ts'
+import { type Column, countText, firstLine, secondsText, shortName, tableLines } from './text.ts'
+
+const mostNames = 20
+const mostNodes = 8
+
+/** Resolves with exit code 0 whatever the run's end. */
+export async function showStatus(what: string, output: Output): Promise<number> {
+  const record = await openRecord(what, output)
+  output.result(statusFields(record), statusLines(record, output.width))
+  return exitCodes.ok
+}
+
+export function statusFields(record: OpenRecord): object {
+  const { states } = record.pass
+  const { submitted, completed, failed, canceled, running, queued, tasks } = totalsOf(record)
+  const { startTime, endTime, lastTime, sessions, retries, workersLost } = run.show(states.run)
+  const { nodesLost, lostLines } = health.show(states.health)
+  return {
+    ...recordFields(record),
+    start_time: startTime,
+    end_time: endTime,
+    last_event_time: lastTime,
+    duration_seconds: durationOf(record),
+    sessions,
+    tasks: { submitted, completed, failed, canceled, running },
+    created: tasks,
+    queued,
+    duration: durationStats(allDurations(states.names)),
+    names: names.show(states.names, { durations: true }).map((name) => ({
+      name: name.name,
+      task_type: name.taskType,
+      total: name.total,
+      running: name.running,
+      completed: name.completed,
+      failed: name.failed,
+      canceled: name.canceled,
+      duration: name.duration,
+    })),
+    further_attempts: retries,
+    workers_lost: workersLost,
+    nodes_lost: nodesLost,
+    lost_lines: lostLines,
+    resources: resources.show(states.resources),
+  }
+}
+
+const totalsOf = ({ pass }: OpenRecord): ReturnType<typeof counts.show> => counts.show(pass.counts)
+
+/** Of a run that has not told it: from its first to its last event. */
+function durationOf({ pass }: OpenRecord): number {
+  const { startTime, lastTime, durationSeconds, earlierSeconds, sessionStart } = run.show(
+    pass.states.run,
+  )
+  if (durationSeconds !== null) return durationSeconds
+  return startTime === null ? 0 : earlierSeconds + Math.max(0, lastTime - sessionStart)
+}
+
+/** Also the screen of `tutti top`. */
+export function statusLines(record: OpenRecord, width: number): string[] {
+  const { states } = record.pass
+  const shown = names.show(states.names, { durations: true }).toSorted((a, b) => b.total - a.total)
+  const nodes = resources.show(states.resources)
+  return [
+    headLine(record),
+    taskLine(record),
+    ...(shown.length === 0 ? [] : tableLines(nameColumns, shown.slice(0, mostNames), width)),
+    ...(shown.length > mostNames ? [`and ${shown.length - mostNames} other names`] : []),
+    ...failureLines(record),
+    ...(nodes.length === 0 ? [] : tableLines(nodeColumns, nodes.slice(0, mostNodes), width)),
+    ...(nodes.length > mostNodes ? [`and ${nodes.length - mostNodes} other nodes`] : []),
+    ...recordNotes(record),
+  ]
+}
+
+function headLine(record: OpenRecord): string {
+  const { sessionId, state, files } = record
+  const seconds = secondsText(durationOf(record))
+  const how = { running: 'running for', ended: 'ended after', interrupted: 'interrupted after' }
+  const resumed = files.length > 1 ? `, ${files.length} files of one run` : ''
+  return `session ${sessionId}  ${how[state]} ${seconds}${resumed}`
+}
+
+function taskLine(record: OpenRecord): string {
+  const { tasks, submitted, completed, failed, canceled, running, queued } = totalsOf(record)
+  const parts = [
+    `${countText(tasks, 'task')}: ${completed} done`,
+    `${failed} failed`,
+    `${canceled} canceled`,
+    `${running} running`,
+  ]
+  if (queued > 0) parts.push(`${queued} queued`)
+  if (tasks > submitted) parts.push(`${tasks - submitted} not submitted`)
+  const { retries, workersLost } = run.show(record.pass.states.run)
+  if (retries > 0) parts.push(countText(retries, 'further attempt'))
+  if (workersLost > 0) parts.push(`${countText(workersLost, 'worker')} lost`)
+  return parts.join(', ')
+}
+
+function failureLines({ pass, sessionId }: OpenRecord): string[] {
+  const { groups, otherGroups } = failures.show(pass.states.failures, { limit: 3 })
+  if (groups.length === 0) return []
+  const lines = groups.map(
+    ({ count, name, errorType, message, firstTask }) =>
+      `${count} x ${shortName(name)}: ${errorType} "${firstLine(message)}" (first: ${firstTask})`,
+  )
+  const others = otherGroups > 0 ? `and ${countText(otherGroups, 'other cause')}; ` : ''
+  return [...lines, `${others}show them with: tutti failures ${sessionId}`]
+}
+
+const number = (
+  head: string,
+  cell: (name: NameView) => string,
+  dispensable: number,
+): Column<NameView> => ({ head, cell, isNumber: true, dispensable })
+
+const nameColumns: readonly Column<NameView>[] = [
+  { head: 'name', cell: ({ name }) => shortName(name) },
+  number('tasks', ({ total }) => String(total), 4),
+  number('done', ({ completed }) => String(completed), 2),
+  number('failed', ({ failed }) => String(failed), 1),
+  number('canceled', ({ canceled }) => String(canceled), 7),
+  number('running', ({ running }) => String(running), 3),
+  number('p50', ({ duration }) => secondsText(duration?.p50 ?? null), 5),
+  number('p95', ({ duration }) => secondsText(duration?.p95 ?? null), 6),
+  number('max', ({ duration }) => secondsText(duration?.max ?? null), 8),
+]
+
+const percent = (value: number | null): string => (value === null ? '-' : `${Math.round(value)} %`)
+
+const nodeColumns: readonly Column<NodeSummary>[] = [
+  { head: 'node', cell: ({ node_id }) => node_id },
+  ...(['cpu', 'memory', 'gpu'] as const).map((kind, at) => ({
+    head: kind,
+    cell: (node: NodeSummary) => percent(node[`${kind}_percent`].mean),
+    isNumber: true,
+    dispensable: at + 1,
+  })),
+  {
+    head: 'highest cpu',
+    cell: ({ cpu_percent }) => percent(cpu_percent.max),
+    isNumber: true,
+    dispensable: 4,
+  },
+]

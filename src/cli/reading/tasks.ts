@@ -1,0 +1,86 @@
+/** `tutti tasks`: the tasks of a run by state, name and node. */
+
+import { ValueError } from '../../foundation/errors.ts'
+import { didYouMean } from '../../foundation/options.ts'
+import { findTasks, type TaskState, taskStates, type TaskView } from '../../views/tasks.ts'
+import { exitCodes } from '../exit.ts'
+import type { Output } from '../output.ts'
+import { openRecord, recordFields, recordNotes } from './open-record.ts'
+import { type Column, countText, secondsText, shortName, tableLines, timeText } from './text.ts'
+
+export interface TasksCommandOptions {
+  readonly state?: string
+  readonly name?: string
+  readonly node?: string
+  readonly limit: number
+}
+
+export async function listTasks(
+  what: string,
+  options: TasksCommandOptions,
+  output: Output,
+): Promise<number> {
+  const { name, node: nodeId, limit } = options
+  const state = options.state === undefined ? undefined : toState(options.state)
+  const record = await openRecord(what, output)
+  const { tasks, total } = findTasks(record.pass, {
+    limit,
+    ...(state === undefined ? {} : { state }),
+    ...(name === undefined ? {} : { name }),
+    ...(nodeId === undefined ? {} : { nodeId }),
+  })
+  const isCut = total > tasks.length
+  output.result({ ...recordFields(record), total, tasks: tasks.map(taskFields) }, [
+    ...(total === 0 ? ['no such task'] : tableLines(columns, tasks, output.width)),
+    ...(isCut ? [`${tasks.length} of ${countText(total, 'task')}; --limit shows more`] : []),
+    ...recordNotes(record),
+  ])
+  return exitCodes.ok
+}
+
+function toState(text: string): TaskState {
+  const found = taskStates.find((state) => state === text.toUpperCase())
+  if (found !== undefined) return found
+  const near = didYouMean(text.toUpperCase(), taskStates)
+  throw new ValueError(`--state: there is no state "${text}"${near}`, {
+    field: '--state',
+    hint: `States are ${taskStates.join(', ')}.`,
+  })
+}
+
+/** A task in JSON; times are wall-clock seconds. */
+export const taskFields = (task: TaskView): object => ({
+  uid: task.uid,
+  name: task.name,
+  state: task.state,
+  is_interrupted: task.isInterrupted,
+  node_id: task.nodeId === '' ? null : task.nodeId,
+  worker_id: task.workerId === '' ? null : task.workerId,
+  created: task.story.created,
+  ready: task.story.ready,
+  submitted: task.story.submitted,
+  queued: task.story.queued,
+  started: task.story.started,
+  ended: task.story.ended,
+  duration_seconds: task.seconds,
+})
+
+const columns: readonly Column<TaskView>[] = [
+  { head: 'task', cell: ({ uid }) => uid },
+  { head: 'state', cell: stateText, dispensable: 1 },
+  { head: 'name', cell: ({ name }) => shortName(name), dispensable: 2 },
+  {
+    head: 'waited',
+    cell: ({ story }) =>
+      secondsText(story.started === null ? null : story.started - (story.ready ?? story.created)),
+    isNumber: true,
+    dispensable: 5,
+  },
+  { head: 'ran', cell: ({ seconds }) => secondsText(seconds), isNumber: true, dispensable: 3 },
+  { head: 'worker', cell: ({ workerId }) => workerId || '-', dispensable: 4 },
+  { head: 'created', cell: ({ story }) => timeText(story.created), dispensable: 6 },
+]
+
+function stateText({ state, isInterrupted }: TaskView): string {
+  return isInterrupted ? `${state} (interrupted)` : state
+}

@@ -1,0 +1,89 @@
+/** `tutti top`: a run while it goes on, redrawn in place; without a terminal it is shown once. */
+
+import { sleep, systemClock } from '../../foundation/clock.ts'
+import { findRecord } from '../../record/find-record.ts'
+import { RecordFollower } from '../../record/record-views.ts'
+import { findTasks } from '../../views/tasks.ts'
+import { exitCodes, firstSignal, signalExitCodes } from '../exit.ts'
+import type { Output } from '../output.ts'
+import { type OpenRecord, openRecord, stateOf } from './open-record.ts'
+import { statusFields, statusLines } from './status.ts'
+import { type Column, secondsText, shortName, tableLines } from './text.ts'
+
+export interface TopOptions {
+  readonly seconds: number
+}
+
+const mostRunning = 10
+
+/** Ends with the run, a signal, or a closed output. */
+export async function top(what: string, options: TopOptions, output: Output): Promise<number> {
+  if (!output.isTerminal) return await showOnce(what, output)
+  const path = findRecord(what)
+  const follower = new RecordFollower(path)
+  const signal = firstSignal(output.closed)
+  const stop = new AbortController()
+  const stopped = signal.received.then((name) => {
+    stop.abort()
+    return name
+  })
+  try {
+    while (!stop.signal.aborted) {
+      const views = await follower.read()
+      const record = { ...views, path, ...stateOf(views) }
+      output.screen(screenOf(record, output.width))
+      if (record.state !== 'running') return exitCodes.ok
+      const wait = sleep(systemClock, options.seconds * 1000, { signal: stop.signal })
+      await wait.catch(() => undefined)
+    }
+    const name = await stopped
+    return name === null ? exitCodes.ok : signalExitCodes[name]
+  } finally {
+    signal.release()
+  }
+}
+
+async function showOnce(what: string, output: Output): Promise<number> {
+  const record = await openRecord(what, output)
+  const running = longestRunning(record).map(({ uid, name, worker, seconds }) => ({
+    uid,
+    name,
+    worker_id: worker,
+    seconds,
+  }))
+  output.result({ ...statusFields(record), running_tasks: running }, screenOf(record, Infinity))
+  return exitCodes.ok
+}
+
+interface RunningTask {
+  readonly uid: string
+  readonly name: string
+  readonly worker: string
+  readonly seconds: number
+}
+
+function longestRunning({ pass }: OpenRecord): RunningTask[] {
+  const now = pass.states.lanes.lastTime
+  const { tasks } = findTasks(pass, { state: 'RUNNING', limit: 100_000 })
+  return tasks
+    .filter(({ isInterrupted }) => !isInterrupted)
+    .map(({ uid, name, workerId, story }) => {
+      const seconds = Math.max(0, now - (story.started ?? now))
+      return { uid, name, worker: workerId, seconds }
+    })
+    .toSorted((a, b) => b.seconds - a.seconds)
+    .slice(0, mostRunning)
+}
+
+function screenOf(record: OpenRecord, width: number): string[] {
+  const running = longestRunning(record)
+  const table = running.length === 0 ? [] : ['', ...tableLines(columns, running, width)]
+  return [...statusLines(record, width), ...table]
+}
+
+const columns: readonly Column<RunningTask>[] = [
+  { head: 'running task', cell: ({ uid }) => uid },
+  { head: 'for', cell: ({ seconds }) => secondsText(seconds), isNumber: true, dispensable: 1 },
+  { head: 'name', cell: ({ name }) => shortName(name), dispensable: 2 },
+  { head: 'worker', cell: ({ worker }) => worker || '-', dispensable: 3 },
+]

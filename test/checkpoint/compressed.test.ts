@@ -1,0 +1,167 @@
+import {
+  appendFileSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { createZstdCompress, zstdCompressSync } from 'node:zlib'
+import { afterAll, describe, expect, it } from 'vitest'
+import { compressRecord } from '../../src/checkpoint/compress.ts'
+import { type BadLine, readBatches, readCheckpoint } from '../../src/checkpoint/reader.ts'
+import { readViews } from '../../src/record/record-views.ts'
+
+const folder = mkdtempSync(join(tmpdir(), 'tutti-zst-'))
+afterAll(() => rmSync(folder, { recursive: true }))
+
+const line = (at: number): string =>
+  `${JSON.stringify({
+    section: 'event',
+    event_id: String(at),
+    event_type: at === 0 ? 'SessionStarted' : 'TaskCreated',
+    event_time: at,
+    emit_time: at,
+    session_id: 's',
+    backend: 'local',
+    task_id: at === 0 ? null : `t${at}`,
+    node_id: null,
+    attributes: { padding: 'x'.repeat(at % 50) },
+  })}\n`
+const lines = Array.from({ length: 60 }, (_, at) => line(at))
+const content = lines.join('')
+
+let count = 0
+function record(text: string): string {
+  const path = join(folder, `s.${count++}.telemetry.jsonl`)
+  writeFileSync(path, text)
+  return path
+}
+
+async function read(path: string, from?: { line: number; offset: number }) {
+  const bad: BadLine[] = []
+  const ids: string[] = []
+  const options = { onBadLine: (one: BadLine) => bad.push(one), ...(from && { from }) }
+  const batches = readBatches(path, options)
+  for (;;) {
+    const batch = await batches.next()
+    if (batch.done === true) return { ids, bad, summary: batch.value }
+    for (const one of batch.value) ids.push(String(one['event_id' as keyof typeof one]))
+  }
+}
+
+const allIds = lines.map((_, at) => String(at))
+
+describe('a compressed record', () => {
+  it('has several frames, and all of them are read', async () => {
+    const path = record(content)
+    const made = await compressRecord(path, { frameBytes: Math.ceil(content.length / 3) })
+    expect(made).toMatchObject({ path: `${path}.zst`, originalBytes: content.length })
+    expect(made.frames).toBe(3)
+    const { ids, bad, summary } = await read(made.path)
+    expect([ids, bad]).toEqual([allIds, []])
+    const plain = await read(path)
+    expect(summary).toEqual(plain.summary)
+    expect(readFileSync(made.path)).toHaveLength(made.bytes)
+  })
+
+  it('goes on where an earlier reading ended, in any of its frames', async () => {
+    const { path } = await compressRecord(record(content), { frameBytes: 2000 })
+    let offset = 0
+    for (const at of [0, 1, 20, 40, 59]) {
+      offset = Buffer.byteLength(lines.slice(0, at).join(''))
+      const { ids } = await read(path, { line: at + 1, offset })
+      expect(ids).toEqual(allIds.slice(at))
+    }
+    expect(offset).toBeGreaterThan(4000)
+  })
+
+  it('is read up to its end when another program wrote its frames', async () => {
+    const third = Math.ceil(content.length / 3)
+    const parts = [0, 1, 2].map((at) => content.slice(at * third, (at + 1) * third))
+    const path = `${record('')}.zst`
+    writeFileSync(path, Buffer.concat(parts.map((part) => zstdCompressSync(part))))
+    expect((await read(path)).ids).toEqual(allIds)
+    const streamed = `${record('')}.zst`
+    for (const part of parts) {
+      // A stream does not know its length: the head of its frame does not tell it.
+      const stream = createZstdCompress()
+      stream.end(part)
+      for await (const chunk of stream) appendFileSync(streamed, chunk as Buffer)
+    }
+    expect((await read(streamed)).ids).toEqual(allIds)
+  })
+
+  it('row 55: loses a damaged frame and keeps the others', async () => {
+    const { path } = await compressRecord(record(content), { frameBytes: 3000 })
+    const bytes = readFileSync(path)
+    const { ids: before } = await read(path)
+    // In the content of the second frame: its head is left as it is.
+    const second = bytes.indexOf(Buffer.from([0x28, 0xb5, 0x2f, 0xfd]), 4)
+    bytes.fill(0xff, second + 40, second + 60)
+    writeFileSync(path, bytes)
+    const { ids, bad } = await read(path)
+    expect(bad).toHaveLength(1)
+    expect(bad[0]?.reason).toContain('a compressed frame cannot be read')
+    expect(ids[0]).toBe('0')
+    expect(ids.at(-1)).toBe('59')
+    expect(ids.length).toBeLessThan(before.length)
+  })
+
+  it('is torn when it was cut within a frame', async () => {
+    const { path } = await compressRecord(record(content), { frameBytes: 3000 })
+    const bytes = readFileSync(path)
+    const second = bytes.indexOf(Buffer.from([0x28, 0xb5, 0x2f, 0xfd]), 4)
+    truncateSync(path, second + 30)
+    const { ids, bad, summary } = await read(path)
+    expect(bad).toEqual([])
+    expect(summary.torn?.reason).toContain('ends within a frame')
+    expect(ids).toEqual(allIds.slice(0, ids.length))
+    expect(ids.length).toBeGreaterThan(0)
+  })
+
+  it('counts as one bad line when it is no zstd at all', async () => {
+    const path = `${record('')}.zst`
+    writeFileSync(path, 'something else altogether')
+    const { ids, bad } = await read(path)
+    expect([ids, bad.length]).toEqual([[], 1])
+  })
+
+  it('an empty record stays one', async () => {
+    const { path, frames } = await compressRecord(record(''))
+    expect(frames).toBe(0)
+    expect((await read(path)).ids).toEqual([])
+  })
+
+  it('has the same views as the record, also from a snapshot', async () => {
+    const path = record(content)
+    const { path: packed } = await compressRecord(path, { frameBytes: 3000 })
+    const plain = await readViews(path, { snapshot: 'ignore' })
+    const first = await readViews(packed, { snapshot: 'write' })
+    const again = await readViews(packed, { snapshot: 'use' })
+    expect(again.bytesRead).toBe(0)
+    for (const one of [first, again]) {
+      expect(one.pass.counts.totals).toEqual(plain.pass.counts.totals)
+      expect(one.lines).toBe(plain.lines)
+    }
+  })
+
+  it('is found as the forerunner of a resumed run', async () => {
+    const path = record(content)
+    const { path: packed } = await compressRecord(path)
+    rmSync(path)
+    const attributes = { resumed_from: path.split('/').at(-1) }
+    const started = { ...(JSON.parse(line(0)) as object), attributes }
+    const next = record(`${JSON.stringify(started)}\n`)
+    expect(await readViews(next)).toMatchObject({ missing: null, files: [packed, next] })
+  })
+
+  it('yields its lines one by one, too', async () => {
+    const { path } = await compressRecord(record(content), { frameBytes: 3000 })
+    const seen: unknown[] = []
+    for await (const one of readCheckpoint(path)) seen.push(one.section)
+    expect(seen).toHaveLength(60)
+  })
+})

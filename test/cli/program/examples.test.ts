@@ -1,0 +1,99 @@
+import { existsSync, mkdirSync, readdirSync, renameSync, symlinkSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { afterAll, beforeAll, expect, it } from 'vitest'
+import { type NatsServer, startNatsServer } from '../../../src/cluster/broker/nats-server.ts'
+import { systemClock } from '../../../src/foundation/clock.ts'
+import { needs, requireCommand, requirement } from '../../require.ts'
+import { recordFolder } from '../reading/record-file.ts'
+import { startCommandIn } from '../run-command.ts'
+
+const folder = recordFolder()
+const model = fileURLToPath(new URL('../../../.models/stories15M.gguf', import.meta.url))
+const token = 'the token of the examples'
+let server: NatsServer | null = null
+
+afterAll(async () => {
+  await server?.close()
+  folder.remove()
+})
+
+/** What the examples name. */
+beforeAll(async () => {
+  const write = (name: string, text: string): void =>
+    writeFileSync(join(folder.path, name), text, { mode: 0o600 })
+  const task = (at: number): string =>
+    `- { executable: echo, arguments: [hi], uid: task.00000${at} }\n`
+  write('tasks.yaml', `${task(1)}${task(2)}- { executable: 'false', uid: failing }\n`)
+  write('simulate.mjs', 'console.log(process.argv.slice(2).join(" "))\n')
+  write('hello.mjs', 'console.log("hello")\n')
+  write('hosts.txt', 'localhost\n')
+  write('model.yaml', 'required:\n  model_name: tiny\nengine:\n  kind: echo\n')
+  write('cluster.token', `${token}\n`)
+  mkdirSync(join(folder.path, 'models'))
+  if (existsSync(model)) symlinkSync(model, join(folder.path, 'models', 'stories15M.gguf'))
+  await startCommandIn(folder.path, ['run', 'tasks.yaml']).ended
+  const telemetry = join(folder.path, 'telemetry')
+  for (const name of readdirSync(telemetry)) {
+    const suffix = /\.(?:telemetry\.jsonl|results|run)$/.exec(name)?.[0]
+    if (suffix === undefined) continue
+    renameSync(join(telemetry, name), join(telemetry, `s-81bd.1790000000${suffix}`))
+  }
+})
+
+/** The text that the command prints, and the names of its sub-commands. */
+async function helpOf(words: readonly string[]) {
+  const { stdout, code } = await startCommandIn(folder.path, [...words, '--help']).ended
+  expect([words, code]).toEqual([words, 0])
+  const list = /^Commands:\n((?: {2}.*\n)+)/m.exec(stdout)?.[1] ?? ''
+  const commands = Array.from(list.matchAll(/^ {2}(\w+)/gm), ([, name = '']) => name)
+  const examples = Array.from(stdout.matchAll(/^ {2}\$ tutti (.*)$/gm), ([, text = '']) => text)
+  return { commands: commands.filter((name) => name !== 'help'), examples }
+}
+
+async function examplesBelow(words: readonly string[]): Promise<Map<string, readonly string[]>> {
+  const { commands, examples } = await helpOf(words)
+  if (commands.length === 0) return new Map([[words.join(' '), examples]])
+  const found = await Promise.all(commands.map((name) => examplesBelow([...words, name])))
+  return new Map(found.flatMap((one) => [...one]))
+}
+
+/** How a command ends that would go on. */
+const stops: Readonly<Record<string, string>> = { serve: 'endpoint', agent: 'is connected' }
+/** Tasks of the examples fail, and a run says so. */
+const codes: Readonly<Record<string, number>> = { 'run tasks.yaml': 1, resume: 1 }
+
+async function runExample(text: string): Promise<unknown> {
+  const words = text
+    .replace('--port 8000', '--port 0')
+    .replace('nats://127.0.0.1:4222', server?.url ?? '')
+    .split(' ')
+  const command = startCommandIn(folder.path, words)
+  const stop = stops[words[0] ?? '']
+  if (stop !== undefined) {
+    await Promise.race([command.seen(stop), command.ended])
+    command.child.kill('SIGTERM')
+  }
+  const { code, stderr } = await command.ended
+  const key = Object.keys(codes).find((one) => text.startsWith(one)) ?? ''
+  return { text, isExpected: code === (codes[key] ?? 0), code, stderr }
+}
+
+needs(
+  requireCommand('nats-server'),
+  requirement(existsSync(model), 'needs the model of the tests'),
+)('every command has an example in its help, which runs', async () => {
+  server = await startNatsServer({ token, clock: systemClock })
+  const examples = await examplesBelow([])
+  const without = [...examples].filter(([, own]) => own.length === 0).map(([name]) => name)
+  expect(without).toEqual([])
+  expect(examples.size).toBeGreaterThan(15)
+  for (const text of [...examples.values()].flat()) {
+    expect(await runExample(text)).toMatchObject({ text, isExpected: true })
+  }
+})
+
+it('the help of a command that is misspelled is not far', async () => {
+  const { stderr, code } = await startCommandIn(folder.path, ['journal', 'verfy']).ended
+  expect([code, stderr]).toEqual([2, expect.stringContaining('Did you mean verify?')])
+})

@@ -1,0 +1,336 @@
+import { spawn } from 'node:child_process'
+import { appendFileSync, cpSync, existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { zstdCompressSync } from 'node:zlib'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { eventsOf, type SyntheticRun } from '../../views/synthetic-run.ts'
+import { needs, requireCommand } from '../../require.ts'
+import { builtMain, type CommandEnd, startCommandIn, watch } from '../run-command.ts'
+import { linesOf, recordFolder, writeRecord } from './record-file.ts'
+import { viewEvent } from '../../views/view-event.ts'
+
+const folder = recordFolder()
+afterAll(() => folder.remove())
+
+const gpu = { cores: 1, gpus: 1, memoryMb: 0, ranks: 1 }
+const run: SyntheticRun = {
+  nodes: [{ nodeId: 'n1', cores: 4, gpus: 1 }],
+  tasks: [
+    { uid: 'sim-1', start: 1, end: 4, worker: 'n1/local/w1' },
+    { uid: 'sim-2', start: 1, end: 3, worker: 'n1/local/w2', endType: 'TaskFailed' },
+    { uid: 'sim-3', start: 2, end: 9, worker: 'n1/local/w3', resources: gpu },
+    { uid: 'sum', name: 'reduce', ready: 4, start: 5, end: 6, dependencies: ['sim-1'] },
+  ],
+  end: 10,
+}
+/** A run whose process was killed: tasks wait for a GPU, for each other, and for nothing. */
+const killed: SyntheticRun = {
+  nodes: [{ nodeId: 'n1', cores: 4, gpus: 1 }],
+  tasks: [
+    { uid: 'holds', start: 1, worker: 'n1/local/w1', resources: gpu },
+    { uid: 'first', created: 1, resources: gpu },
+    { uid: 'second', created: 2, resources: gpu },
+    { uid: 'last', name: 'reduce', created: 3, dependencies: ['second'] },
+  ],
+  end: 20,
+}
+
+let path = ''
+beforeAll(() => {
+  path = writeRecord(folder.path, run)
+  mkdirSync(join(folder.path, 'telemetry'))
+  const told = eventsOf(killed).filter(({ event_type }) => event_type !== 'SessionEnded')
+  writeFileSync(join(folder.path, 's-2.1790000000.telemetry.jsonl'), linesOf(told, 's-2'))
+})
+
+const read = (...args: readonly string[]): Promise<CommandEnd> =>
+  startCommandIn(folder.path, args).ended
+const readJson = async (...args: readonly string[]): Promise<Record<string, unknown>> =>
+  JSON.parse((await read(...args, '--json')).stdout) as Record<string, unknown>
+
+describe('the record that a command names', () => {
+  it('is a file, a folder, a session, the beginning of its id, or the latest', async () => {
+    const latest = join(folder.path, 'telemetry')
+    writeRecord(latest, run, { sessionId: 'x-9', seconds: 1_790_000_005 })
+    const sessions = await Promise.all(
+      [[path], [latest], ['s-1'], ['x'], ['latest'], []].map(
+        async (args) => (await readJson('status', ...args))['session_id'],
+      ),
+    )
+    expect(sessions).toEqual(['s-1', 'x-9', 's-1', 'x-9', 'x-9', 'x-9'])
+  })
+
+  it('is read from a pipe when it is -', async () => {
+    const command = startCommandIn(folder.path, ['status', '-', '--json'])
+    command.child.stdin?.end(readFileSync(path))
+    expect(JSON.parse((await command.ended).stdout)).toMatchObject({
+      session_id: 's-1',
+      tasks: { submitted: 4, completed: 3, failed: 1, canceled: 0, running: 0 },
+    })
+  })
+
+  const wrong: readonly [readonly string[], string, RegExp][] = [
+    [['status', 's-'], 'AmbiguousRecordError', /beginning of 2 sessions.*s-1, s-2/s],
+    [['tasks', 's-11'], 'RecordNotFoundError', /did you mean "s-1"/],
+    [['failures', './nowhere'], 'CheckpointError', /ENOENT/],
+    [['top', 'y'.repeat(5000)], 'RecordNotFoundError', /there is no file, folder or session/],
+    [['status', 'package.txt'], 'NotARecordError', /not a record/],
+    [['explain', 'sim', 's-1'], 'TaskNotFoundError', /beginning of 3 tasks/],
+    [['explain', 'summ', 's-1'], 'TaskNotFoundError', /did you mean "sum"/],
+    [['tasks', '--state', 'FAILD', 's-1'], 'ValueError', /did you mean "FAILED"/],
+    [['tail', '-n', 'x', 's-1'], 'UsageError', /whole number/],
+  ]
+  it.each(wrong)('row 95: %j ends with 2 and says what there is', async (args, code, message) => {
+    writeFileSync(join(folder.path, 'package.txt'), 'something\nelse\n')
+    const end = await read(...args, '--json')
+    expect([end.code, end.stdout]).toEqual([2, ''])
+    const { error } = JSON.parse(end.stderr) as { error: Record<string, string> }
+    expect(error['code']).toBe(code)
+    expect(`${error['message']} ${error['hint']}`).toMatch(message)
+  })
+})
+
+describe('status, tasks and failures', () => {
+  it('status: the totals of the run, its names and its nodes', async () => {
+    expect(await readJson('status', path)).toMatchObject({
+      session_id: 's-1',
+      state: 'ended',
+      duration_seconds: 10,
+      tasks: { submitted: 4, completed: 3, failed: 1, canceled: 0, running: 0 },
+      duration: { p50: 2, max: 7 },
+      names: [{ name: 'simulate', total: 3, failed: 1 }, { name: 'reduce' }],
+      skipped_lines: 0,
+      torn: false,
+    })
+    const { stdout, code } = await read('status', path)
+    expect(code).toBe(0)
+    expect(stdout).toMatch(/^session s-1 {2}ended after 10\.0 s\n4 tasks: 3 done, 1 failed, /)
+    expect(stdout).toContain('tutti failures s-1')
+  })
+
+  it('status: a run without an end, and one with damaged lines, say so', async () => {
+    expect(await readJson('status', 's-2')).toMatchObject({ state: 'interrupted' })
+    const damaged = writeRecord(join(folder.path, 'telemetry'), run, {
+      sessionId: 'bad',
+      seconds: 1,
+      tail: 'not json\n{"section":"ev',
+    })
+    expect(await readJson('status', damaged)).toMatchObject({ skipped_lines: 1, torn: true })
+    expect((await read('status', damaged)).stdout).toContain('1 line skipped')
+  })
+
+  it('tasks: by state, name and node, up to a limit', async () => {
+    const uids = async (...args: readonly string[]) =>
+      ((await readJson('tasks', path, ...args))['tasks'] as { uid: string }[]).map(({ uid }) => uid)
+    expect(await uids()).toEqual(['sim-1', 'sim-2', 'sim-3', 'sum'])
+    expect(await uids('--state', 'failed')).toEqual(['sim-2'])
+    expect(await uids('--name', 'reduce')).toEqual(['sum'])
+    expect(await uids('--node', 'n2')).toEqual([])
+    expect(await readJson('tasks', path, '--limit', '1')).toMatchObject({
+      total: 4,
+      tasks: [
+        {
+          uid: 'sim-1',
+          name: 'simulate',
+          state: 'DONE',
+          node_id: 'n1',
+          worker_id: 'n1/local/w1',
+          created: 0,
+          started: 1,
+          ended: 4,
+          duration_seconds: 3,
+        },
+      ],
+    })
+    expect((await read('tasks', path, '--limit', '1')).stdout).toContain('1 of 4 tasks')
+  })
+
+  it('failures: causes with one full example each', async () => {
+    const file = join(folder.path, 'telemetry', 'f.7.telemetry.jsonl')
+    const failed = ['a', 'b'].map((uid, at) =>
+      viewEvent('TaskFailed', uid, {
+        attributes: {
+          error_type: 'RangeError',
+          error_message: `bad seed ${at}`,
+          error_stack: `RangeError: bad seed ${at}\n    at simulate (sim.ts:3:9)`,
+          stderr_tail: 'out of darts\n',
+          exit_code: 3,
+        },
+      }),
+    )
+    writeFileSync(file, linesOf(failed))
+    expect(await readJson('failures', file)).toMatchObject({
+      failed: 2,
+      groups: [
+        {
+          count: 2,
+          error_type: 'RangeError',
+          message: 'bad seed <n>',
+          first_task: 'a',
+          example: { uid: 'a', exit_code: 3, stderr_tail: 'out of darts\n' },
+        },
+      ],
+    })
+    const { stdout } = await read('failures', file)
+    expect(stdout).toMatch(/2 x simulate: RangeError "bad seed <n>"/)
+    expect(stdout).toContain('at simulate (sim.ts:3:9)')
+    expect(stdout).toContain('out of darts')
+    expect((await read('failures', 's-2')).stdout).toMatch(/^no task has failed\n/)
+  })
+})
+
+describe('explain', () => {
+  it('explain: the waits of a task, of which the sum is its life', async () => {
+    const { waits, task, attempts } = await readJson('explain', 'sum', path)
+    expect(waits).toEqual({ dependencies: 4, routing: 0, queue: 0, start: 1, run: 1 })
+    expect(task).toMatchObject({ uid: 'sum', state: 'DONE', created: 0, ended: 6 })
+    expect(attempts).toEqual([{ worker_id: 'n1/local/w1', start: 5, end: 6, outcome: 'completed' }])
+  })
+
+  it('explain: a task that waits says for what, behind whom, and on which resource', async () => {
+    expect(await readJson('explain', 'second', 's-2')).toMatchObject({
+      task: { state: 'QUEUED' },
+      tasks_ahead: 1,
+      behind: ['first'],
+      shortage: { resource: 'gpus', asked: 1, free: 0, total: 1 },
+    })
+    const { stdout } = await read('explain', 'second', 's-2')
+    expect(stdout).toContain('behind first')
+    expect(stdout).toContain('waits for 1 gpus: 0 of 1 are free on the best node')
+    expect(await readJson('explain', 'last', 's-2')).toMatchObject({ waits_for: ['second'] })
+  })
+
+  it('explain: takes a uid that is shortened, and by default the latest record', async () => {
+    expect(await readJson('explain', 'su', 's-1')).toMatchObject({ task: { uid: 'sum' } })
+    expect(await readJson('explain', 'sum')).toMatchObject({ session_id: 'x-9' })
+  })
+})
+
+describe('tail and top', () => {
+  it('tail: the latest events that match, as one JSON value a line', async () => {
+    const end = await read('tail', path, '--json', '--task', 'sim-1', '-n', '2')
+    const events = end.stdout
+      .trim()
+      .split('\n')
+      .map((line) => JSON.parse(line) as object)
+    expect(events).toMatchObject([{ event_type: 'TaskStarted' }, { event_type: 'TaskCompleted' }])
+    const failed = await read('tail', path, '--type', 'TaskFailed', '--type', 'SessionEnded')
+    expect(failed.stdout.trim().split('\n')).toHaveLength(2)
+    expect(failed.stdout).toContain('TaskFailed  sim-2  simulate  2.000 s')
+    expect((await read('tail', path, '--name', 'reduce', '--json')).stdout).not.toContain(
+      '"task_id":"sim-1"',
+    )
+  })
+
+  it('tail: finds few events far before the end of a large record', async () => {
+    const file = join(folder.path, 'telemetry', 'large.3.telemetry.jsonl')
+    const one = linesOf([viewEvent('TaskFailed', 'needle')])
+    writeFileSync(file, one + linesOf([viewEvent('TaskQueued', 'hay')]).repeat(12_000))
+    const end = await read('tail', file, '--type', 'TaskFailed', '--json')
+    expect(JSON.parse(end.stdout)).toMatchObject({ task_id: 'needle' })
+  })
+
+  it('tail: follows a record that grows, until its session ends', async () => {
+    const file = join(folder.path, 'telemetry', 'live.4.telemetry.jsonl')
+    writeFileSync(file, linesOf([viewEvent('SessionStarted'), viewEvent('TaskCreated', 'a')]))
+    const command = startCommandIn(folder.path, ['tail', '-f', file])
+    await command.seen('TaskCreated  a')
+    const [half, rest] = [linesOf([viewEvent('TaskCreated', 'b')]).slice(0, 40), 40] as const
+    appendFileSync(file, half)
+    appendFileSync(file, linesOf([viewEvent('TaskCreated', 'b')]).slice(rest))
+    await command.seen('TaskCreated  b')
+    appendFileSync(file, linesOf([viewEvent('SessionEnded')]))
+    const end = await command.ended
+    expect(end.code).toBe(0)
+    expect(end.stdout.match(/TaskCreated {2}b/g)).toHaveLength(1)
+  })
+
+  it('row 26: tail -f ends with 130 on SIGINT', async () => {
+    const file = join(folder.path, 'telemetry', 'open.4.telemetry.jsonl')
+    writeFileSync(file, linesOf([viewEvent('SessionStarted')]))
+    const command = startCommandIn(folder.path, ['tail', '-f', file])
+    await command.seen('SessionStarted')
+    command.child.kill('SIGINT')
+    expect((await command.ended).code).toBe(130)
+  })
+
+  it('top: without a terminal it is shown once, with the tasks that run longest', async () => {
+    expect(await readJson('top', 's-2')).toMatchObject({
+      running_tasks: [{ uid: 'holds', worker_id: 'n1/local/w1', seconds: 2 }],
+    })
+    expect((await read('top', 's-1')).stdout).toMatch(/^session s-1 {2}ended after/)
+  })
+})
+
+describe('copies of a record', () => {
+  it('journal repair: leaves out what cannot be read and never touches the old file', async () => {
+    const place = recordFolder()
+    const broken = `${'\0'.repeat(20)}${linesOf([viewEvent('TaskCreated', 'mended')])}`
+    const record = writeRecord(place.path, run, { tail: `not json\n${broken}{"section":"ev` })
+    const before = readFileSync(record)
+    const end = await read('--json', 'journal', 'repair', record)
+    expect(end.code).toBe(0)
+    const copy = join(place.path, 's-1.1790000000.repaired.telemetry.jsonl')
+    const result = JSON.parse(end.stdout) as { kept: number; bytes: number }
+    expect(result).toMatchObject({ path: copy, mended: 1, dropped: 2 })
+    expect(readFileSync(record).equals(before)).toBe(true)
+    expect(readFileSync(copy)).toHaveLength(result.bytes)
+    expect(readFileSync(copy, 'utf8')).toContain('"mended"')
+    expect(JSON.parse((await read('--json', 'status', copy)).stdout)).toMatchObject({
+      skipped_lines: 0,
+      torn: false,
+    })
+    const again = await read('journal', 'repair', record)
+    expect([again.code, again.stderr]).toEqual([2, expect.stringContaining('exists already')])
+    place.remove()
+  })
+
+  it('journal compress: a seekable copy that every reader takes', async () => {
+    const place = recordFolder()
+    const record = writeRecord(place.path, run)
+    const end = await read('--json', 'journal', 'compress', record)
+    expect(JSON.parse(end.stdout)).toMatchObject({ path: `${record}.zst`, frames: 1 })
+    const compressed = join(place.path, 'only')
+    mkdirSync(compressed)
+    cpSync(`${record}.zst`, join(compressed, 's-1.1790000000.telemetry.jsonl.zst'))
+    const statuses = await Promise.all(
+      [record, compressed].map(async (one) => await readJson('status', one)),
+    )
+    expect({ ...statuses[1], files: [] }).toEqual({ ...statuses[0], files: [] })
+    const tail = await read('tail', compressed, '-n', '1', '--json')
+    expect(JSON.parse(tail.stdout)).toMatchObject({ event_type: 'SessionEnded' })
+    const again = await read('journal', 'compress', record)
+    expect([again.code, existsSync(record)]).toEqual([2, true])
+    place.remove()
+  })
+
+  it('a record that another program has compressed is read, too', async () => {
+    const file = join(folder.path, 'telemetry', 'z.9.telemetry.jsonl.zst')
+    writeFileSync(file, zstdCompressSync(readFileSync(path)))
+    expect(await readJson('status', file)).toMatchObject({ tasks: { submitted: 4 } })
+  })
+})
+
+const script = requireCommand('script')
+
+describe('the form of the output', () => {
+  needs(script)('row 96: fits a terminal of 20 columns, without colours', async () => {
+    const command = `stty cols 20; exec "${process.execPath}" "${builtMain}" tasks "${path}"`
+    const child = spawn('script', ['-qec', command, '/dev/null'], { stdio: 'pipe' })
+    const { stdout, code } = await watch(child).ended
+    expect(code).toBe(0)
+    const lines = stdout.trimEnd().split(/\r?\n/)
+    expect(lines.map(({ length }) => length).filter((length) => length >= 20)).toEqual([])
+    expect(lines).toHaveLength(5)
+    expect(stdout).not.toContain('\u001B')
+  })
+
+  it('row 96: a closed pipe ends a reader quietly', async () => {
+    for (const args of [['tasks'], ['status'], ['tail'], ['top'], ['failures']]) {
+      const command = startCommandIn(folder.path, [...args, path])
+      command.child.stdout?.destroy()
+      const end = await command.ended
+      expect([args, end.code, end.stderr]).toEqual([args, 0, ''])
+    }
+  })
+})
