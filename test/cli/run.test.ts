@@ -1,5 +1,6 @@
 import { spawn } from 'node:child_process'
-import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { mkdtempSync, readdirSync, readFileSync, realpathSync, rmSync } from 'node:fs'
+import { statSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { basename, dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -14,7 +15,7 @@ const main = fileURLToPath(new URL('../../src/cli/main.ts', import.meta.url))
 const script = fileURLToPath(new URL('fixtures/resumable-script.ts', import.meta.url))
 
 function workFolder(): string {
-  const folder = mkdtempSync(join(tmpdir(), 'tutti-run-test-'))
+  const folder = realpathSync(mkdtempSync(join(tmpdir(), 'tutti-run-test-')))
   onTestFinished(() => rmSync(folder, { recursive: true, force: true }))
   return folder
 }

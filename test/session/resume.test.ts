@@ -10,7 +10,9 @@ import {
   type SessionOptions,
   type SessionTelemetryOptions,
 } from '../../src/session/session.ts'
+import { readViews } from '../../src/record/record-views.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
+import { counts } from '../../src/views/panels/counts.ts'
 import { tempFolder } from '../checkpoint/open-writer.ts'
 import { rejection } from './open-session.ts'
 
@@ -137,6 +139,18 @@ describe('resume of a session', () => {
     expect(newCalls()).toEqual(['c'])
     expect(tasks.map(({ returnValue }) => returnValue)).toEqual([1, 2, 3])
     expect(third.resumed).toMatchObject({ done: 2, files: [first.record, second.record] })
+  })
+
+  it('resume: counts the ends of a chain as the views do: the first DONE of a uid', async () => {
+    const folder = tempFolder()
+    const failing = (uid: string) => noted(uid, new Error('no'), uid)
+    const first = await run({ folder }, [noted('a', 1, 'a'), failing('b'), failing('c')])
+    const tasks = [noted('a', 1, 'a'), noted('b', 2, 'b'), failing('c')]
+    const { record } = await run({ folder, resume: first.record }, tasks)
+    const { pass } = await readViews(record)
+    expect(counts.show(pass.counts)).toMatchObject({ tasks: 3, completed: 2, failed: 1 })
+    const { resumed } = await run({ folder, resume: record }, [])
+    expect(resumed).toMatchObject({ done: 2, failed: 1, canceled: 0, unfinished: 0 })
   })
 
   it('resume: tasks with generated uids are known by what they are, in any order', async () => {

@@ -9,7 +9,8 @@ import { type Child, startChild } from '../../checkpoint/child.ts'
 import { tempFolder } from '../../checkpoint/open-writer.ts'
 import { byRun, chooseSeed, createRandom, hangMs } from '../../long-run.ts'
 
-const count = byRun(1000, 10_000)
+const count = 10_000
+/** Of each kind of run: ten moments in all, and fifty in the long run. */
 const kills = byRun(5, 25)
 
 interface Started {
@@ -105,7 +106,7 @@ describe.each(['session', 'graph'])('a %s that is killed and resumed', (kind) =>
       expect(digest).toBe(await lastLine(whole.child))
       await expectOnce(runs, lastRecord)
     },
-    hangMs * 3,
+    hangMs * 20,
   )
 })
 
