@@ -3,10 +3,16 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { setTimeout as wait } from 'node:timers/promises'
 import { describe, expect, it, onTestFinished } from 'vitest'
+import { connectToNats } from '../../src/cluster/broker/nats.ts'
+import { readUsedAgents } from '../../src/cluster/driver/session-owner.ts'
+import { deriveKeys } from '../../src/cluster/wire/envelope.ts'
+import { sessionSubjects } from '../../src/cluster/wire/subjects.ts'
+import { processLog } from '../../src/foundation/log.ts'
 import { startProgram } from '../cli/run-command.ts'
 import { eventually } from '../eventually.ts'
 import { startTestCluster } from './agents.ts'
 import { byRun, chooseSeed, createRandom, hangMs } from '../long-run.ts'
+import { token } from './test-token.ts'
 import { storedNames, storedObjects, watchReads } from './stored-names.ts'
 
 const driver = fileURLToPath(new URL('fixtures/returning-driver.ts', import.meta.url))
@@ -74,6 +80,34 @@ it('counts attempts of an earlier start, and begins nothing beside a retried tas
   expect(JSON.parse(stdout)).toEqual([null, ...done])
   const uids = Array.from({ length: defaultCount }, (_, index) => `task-${index}`)
   expect(lines(begun).toSorted()).toEqual(['task-0', ...uids].toSorted())
+})
+
+it('does not wait for agents that an earlier start has lost', async () => {
+  const cluster = await startTestCluster()
+  await cluster.agent('first', '--cores', '1')
+  const lost = await cluster.agent('lost', '--cores', '1')
+  // Whoever waits for its silence waits for longer than the test.
+  const given = JSON.stringify({ backend: { lossSeconds: 3600 }, retries: 3 })
+  const start = () => {
+    const program = startProgram(driver, [cluster.server.url, cluster.folder, given])
+    onTestFinished(() => void program.child.kill('SIGKILL'))
+    return program
+  }
+  const servers = [cluster.server.url]
+  const broker = await connectToNats({ servers, token, name: 'reader', log: processLog })
+  onTestFinished(() => broker.close())
+  const [subjects, keys] = [sessionSubjects('returning'), deriveKeys(token, 'returning')]
+  const used = async (): Promise<string[]> =>
+    (await readUsedAgents(broker, subjects, keys)).toSorted()
+  const killed = start()
+  await eventually(async () => expect(await used()).toEqual(['first', 'lost']))
+  lost.child.kill('SIGKILL')
+  await lost.ended
+  await eventually(async () => expect(await used()).toEqual(['first']))
+  killed.child.kill('SIGKILL')
+  await killed.ended
+  const { stdout } = await start().ended
+  expect(JSON.parse(stdout)).toEqual(Array.from({ length: defaultCount }, () => 'DONE'))
 })
 
 describe('a driver that is killed at seeded moments and started again each time', () => {

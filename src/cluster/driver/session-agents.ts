@@ -59,6 +59,8 @@ export class SessionAgents implements DirectoryListener {
   readonly #bySubject = new Map<string, AgentLink>()
   /** Agents whose ends are being read from the stream. */
   readonly #reading = new Set<AgentLink>()
+  /** Agents that a later start of the session would wait for. */
+  readonly #noted = new Set<string>()
   #isClosed = false
 
   constructor(options: SessionAgentsOptions) {
@@ -78,8 +80,11 @@ export class SessionAgents implements DirectoryListener {
     const { name, epoch, state } = announcement
     const link = this.#links.get(name)
     if (link?.epoch === epoch) void this.#lose(link, reason)
-    // It was not used, but told of.
-    else if (link === undefined) this.#tellLeft(name, state === 'gone' ? null : reason, [])
+    else if (link === undefined) {
+      // The session was told of it, and has not used it.
+      this.#tellLeft(name, state === 'gone' ? null : reason, [])
+      this.#noteLost(name)
+    }
   }
 
   /** Attaches to the agents that are there and not used yet; a failed one is tried again. */
@@ -203,7 +208,16 @@ export class SessionAgents implements DirectoryListener {
     const { broker, subjects, keys, stream } = this.#options
     // A server that was started again may have lost it.
     await stream.open()
-    await noteUsedAgent(broker, subjects, keys, name)
+    this.#noted.add(name)
+    await noteUsedAgent(broker, subjects, keys, { name, isUsed: true })
+  }
+
+  #noteLost(name: string): void {
+    if (!this.#noted.delete(name)) return
+    const { broker, subjects, keys } = this.#options
+    noteUsedAgent(broker, subjects, keys, { name, isUsed: false }).catch(() => {
+      // A later start of the session waits for it, and then does without.
+    })
   }
 
   #toAttach({ link }: AgentLink, nonce: number): Attach {
@@ -236,6 +250,7 @@ export class SessionAgents implements DirectoryListener {
     await this.#readLastEnds(name)
     if (this.#links.get(name) !== link) return
     this.#removeLink(link)
+    this.#noteLost(name)
     // Before anything is reported: a session submits the next attempt while it is told of an end.
     jobs.placement.removeNode(name)
     earlier.forget(link)

@@ -65,17 +65,26 @@ export async function expectNoOwner(
 
 const appendMs = 5000
 
-/** Before the first job: a later start of the session has to ask this agent. */
+/** An agent that a session uses, or has given up. */
+interface UsedAgent {
+  readonly name: string
+  readonly isUsed: boolean
+}
+
+/**
+ * Before the first job: a later start of the session has to ask this agent. And when it is lost
+ * with its jobs: a later start need not wait for it.
+ */
 export async function noteUsedAgent(
   { store }: Broker,
   { used }: SessionSubjects,
   { toDriver }: Keys,
-  name: string,
+  agent: UsedAgent,
 ): Promise<void> {
-  await store.append(used, seal(toDriver, used, noHeader, name), appendMs)
+  await store.append(used, seal(toDriver, used, noHeader, agent), appendMs)
 }
 
-/** The agents that earlier starts of the session have used. */
+/** The agents that earlier starts of the session have used and not given up. */
 export async function readUsedAgents(
   { store }: Broker,
   { stream, used }: SessionSubjects,
@@ -85,7 +94,9 @@ export async function readUsedAgents(
   const { messages } = await store.read(stream, used, null)
   for (const { data } of messages) {
     try {
-      names.add(open(toDriver, used, data).payload as string)
+      const { name, isUsed } = open(toDriver, used, data).payload as UsedAgent
+      if (isUsed) names.add(name)
+      else names.delete(name)
     } catch {
       // Of a stranger.
     }
