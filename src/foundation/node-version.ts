@@ -8,5 +8,9 @@ export function nodeProblem(version: string): string | null {
   const [major = 0, minor = 0] = version.split('.').map(Number)
   const [oldestMajor = 0, oldestMinor = 0] = oldestNode.split('.').map(Number)
   const isNewEnough = major > oldestMajor || (major === oldestMajor && minor >= oldestMinor)
-  return isNewEnough ? null : `tutti needs Node ${oldestNode} or newer, and this is Node ${version}`
+  if (isNewEnough) return null
+  return (
+    `tutti needs Node ${oldestNode} or newer, and this is Node ${version}: install one from ` +
+    'https://nodejs.org, or for this project alone: npm install node@24, then npx node or npx tutti'
+  )
 }
