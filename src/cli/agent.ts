@@ -4,9 +4,12 @@ import { availableParallelism } from 'node:os'
 import { type AgentList, findAgents } from '../cluster/agent-list.ts'
 import { startAgent } from '../cluster/agent/agent-options.ts'
 import type { BrokerOptions } from '../cluster/cluster-options.ts'
+import { systemClock } from '../foundation/clock.ts'
 import { ValueError } from '../foundation/errors.ts'
+import type { Log } from '../foundation/log.ts'
 import { exitCodes, firstSignal } from './exit.ts'
 import type { Output } from './output.ts'
+import { type Column, tableLines } from './reading/text.ts'
 
 interface ConnectionOptions {
   readonly connect: string
@@ -37,8 +40,12 @@ export interface AgentCommandOptions extends ConnectionOptions {
 /** The first signal drains: what runs is finished. A second one ends the process. */
 export async function runAgent(options: AgentCommandOptions, output: Output): Promise<number> {
   const { name, cores, memoryMb, label, workDir, gpus, only, allow } = options
+  // An agent runs for days, and its lines are read later.
+  const say = (text: string): void =>
+    output.problem(`${new Date(systemClock.now() * 1000).toISOString()} ${text}`)
+  const log: Log = { warn: (code, message) => say(`${code}: ${message}`) }
   if (cores !== undefined && cores > availableParallelism()) {
-    output.problem(`--cores ${cores}: this machine has ${availableParallelism()}`)
+    say(`--cores ${cores}: this machine has ${availableParallelism()}`)
   }
   const signal = firstSignal(output.closed)
   try {
@@ -52,12 +59,13 @@ export async function runAgent(options: AgentCommandOptions, output: Output): Pr
       ...(workDir === undefined ? {} : { workDir }),
       ...(only === undefined ? {} : { only: toKind(only) }),
       ...(allow === undefined ? {} : { allow }),
+      log,
     })
-    output.problem(`agent ${agent.name} is connected to ${options.connect}`)
+    say(`agent ${agent.name} is connected to ${options.connect}`)
     const received = await Promise.race([signal.received, agent.left.then(() => null)])
     if (received === null) await agent.close()
     else {
-      output.problem(`${received}: finishes what runs, then leaves; a second one ends it`)
+      say(`${received}: finishes what runs, then leaves; a second one ends it`)
       agent.drain()
     }
     const undelivered = await agent.left
@@ -66,7 +74,7 @@ export async function runAgent(options: AgentCommandOptions, output: Output): Pr
     ])
     if (undelivered === 0) return exitCodes.ok
     const ends = undelivered === 1 ? '1 end of a task was' : `${undelivered} ends of tasks were`
-    output.problem(`${ends} not delivered: ${options.connect} did not take them in time`)
+    say(`${ends} not delivered: ${options.connect} did not take them in time`)
     return exitCodes.backendFailed
   } finally {
     signal.release()
@@ -80,7 +88,9 @@ export async function listAgents(options: AgentsCommandOptions, output: Output):
     ...silent.map(({ agent, silentSeconds }) => toRow(agent, 'silent', silentSeconds)),
   ].toSorted((a, b) => (a.name < b.name ? -1 : 1))
   const none = rows.length === 0 && unusable.length === 0 ? ['no agents'] : []
-  output.result({ agents: rows, unusable }, [...rows.map(toLine), ...unusable, ...none])
+  const reasons = unusable.map(({ reason }) => reason)
+  const table = rows.length === 0 ? [] : tableLines(columns, rows)
+  output.result({ agents: rows, unusable }, [...table, ...reasons, ...none])
   return exitCodes.ok
 }
 
@@ -124,22 +134,30 @@ function toRow(agent: ListedAgent, state: string, silentSeconds: number | null):
   }
 }
 
-function toLine(row: AgentRow): string {
-  const { silent_seconds: silent, only, allow } = row
-  const state = silent === null ? row.state : `${row.state} for ${Math.round(silent)} s`
-  const labels = Object.entries(row.labels).map(([key, value]) => `${key}=${value}`)
-  return [
-    row.name,
-    state,
-    `${row.cores} cores`,
-    `${row.gpus} GPUs`,
-    `${row.memory_mb} MB`,
-    labels.join(','),
-    `tutti ${row.version}`,
-    `${row.sessions} sessions`,
-    ...(only === null ? [] : [`only ${only}`]),
-    ...(allow === null ? [] : [`allows ${allow.join(' ')}`]),
-  ].join('  ')
+const columns: readonly Column<AgentRow>[] = [
+  { head: 'NAME', cell: ({ name }) => name },
+  { head: 'STATE', cell: stateOf },
+  { head: 'CORES', cell: ({ cores }) => String(cores), isNumber: true },
+  { head: 'GPUS', cell: ({ gpus }) => String(gpus), isNumber: true },
+  { head: 'MEMORY MB', cell: (row) => String(row.memory_mb), isNumber: true },
+  { head: 'SESSIONS', cell: ({ sessions }) => String(sessions), isNumber: true },
+  { head: 'TUTTI', cell: ({ version }) => version },
+  { head: 'LABELS', cell: ({ labels }) => labelsText(labels) },
+  { head: 'RULES', cell: rulesText },
+]
+
+function stateOf({ state, silent_seconds: silent }: AgentRow): string {
+  return silent === null ? state : `${state} for ${Math.round(silent)} s`
+}
+
+function labelsText(labels: Readonly<Record<string, string>>): string {
+  const texts = Object.entries(labels).map(([key, value]) => `${key}=${value}`)
+  return texts.join(',')
+}
+
+function rulesText({ only, allow }: AgentRow): string {
+  const kinds = only === null ? [] : [`only ${only}`]
+  return [...kinds, ...(allow === null ? [] : [`allows ${allow.join(' ')}`])].join(', ')
 }
 
 function toBrokerOptions(options: ConnectionOptions): BrokerOptions {

@@ -155,7 +155,7 @@ function addAgents({ program, output, finish }: Cli): void {
     .option('--memory-mb <n>', 'megabytes for tasks (default: those of this machine)', toMegabytes)
     .option('--label <key=value>', 'a label that tasks may ask for; repeatable', toLabels)
     .option('--work-dir <folder>', 'where folders of sessions are created')
-    .option('--only <kind>', 'runs only these: functions or programs')
+    .option('--only <kind>', 'runs only these: functions or programs', toOnce)
     .option('--allow <glob>', 'runs only these programs and modules; repeatable', toList)
     .action(async (options: AgentCommandOptions) => {
       const { runAgent } = await import('./agent.ts')
@@ -214,6 +214,11 @@ function toOrigins(text: string, before: readonly string[] = []): readonly strin
   } catch (error) {
     throw new InvalidArgumentError(messageOf(error))
   }
+}
+
+function toOnce(text: string, before?: string): string {
+  if (before !== undefined) throw new InvalidArgumentError('it was given twice')
+  return text
 }
 
 function toLabels(

@@ -1,11 +1,12 @@
 /** The agents of a cluster, for people: who is there, with what, and who cannot be used. */
 
+import type { BackendError } from '../foundation/errors.ts'
 import { sleep, systemClock } from '../foundation/clock.ts'
 import { type Log, processLog } from '../foundation/log.ts'
 import { connectToNats } from './broker/nats.ts'
 import { type BrokerOptions, resolveBrokerOptions } from './cluster-options.ts'
 import { AgentDirectory } from './driver/agent-directory.ts'
-import { deriveKeys } from './wire/envelope.ts'
+import { deriveKeys, VersionMismatchError } from './wire/envelope.ts'
 import type { Announcement, WatcherReport } from './wire/messages.ts'
 
 export interface AgentList {
@@ -13,7 +14,24 @@ export interface AgentList {
   /** Those that do not answer, such as stopped ones, as their watchers know them. */
   readonly silent: readonly WatcherReport[]
   /** Why agents that announced themselves cannot be used. */
-  readonly unusable: readonly string[]
+  readonly unusable: readonly UnusableAgent[]
+}
+
+export interface UnusableAgent {
+  /** `null` if its token is another one: nothing of it can be read. */
+  readonly name: string | null
+  readonly code: string
+  readonly reason: string
+  /** Versions of the protocol, where these differ. */
+  readonly ours?: number
+  readonly theirs?: number
+}
+
+function toUnusable(error: BackendError): UnusableAgent {
+  const { code, message: reason } = error
+  if (!(error instanceof VersionMismatchError)) return { name: null, code, reason }
+  const { agent: name, ours, theirs } = error
+  return { name, code, ours, theirs, reason }
 }
 
 /** All agents answer within this time, unless they are stopped. */
@@ -26,7 +44,7 @@ export async function findAgents(
   const { broker: connection, token } = resolveBrokerOptions(options, 'tutti agents', log)
   const broker = await connectToNats(connection)
   try {
-    const keys = deriveKeys(token, '')
+    const keys = deriveKeys(token, null)
     const clock = systemClock
     const directory = new AgentDirectory({ broker, keys, clock, log, lossSeconds: 10 })
     directory.discover()
@@ -36,7 +54,7 @@ export async function findAgents(
     return {
       agents: agents.toSorted((a, b) => (a.name < b.name ? -1 : 1)),
       silent: directory.silent.toSorted((a, b) => (a.agent.name < b.agent.name ? -1 : 1)),
-      unusable: directory.unusable,
+      unusable: directory.unusable.map(toUnusable),
     }
   } finally {
     await broker.close()

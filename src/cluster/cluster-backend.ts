@@ -19,7 +19,7 @@ import {
 import { BackendThrottled } from '../events/library-events.ts'
 import { sleep } from '../foundation/clock.ts'
 import { expectString } from '../foundation/options.ts'
-import { messageOf } from '../foundation/errors.ts'
+import { BackendError, messageOf } from '../foundation/errors.ts'
 import { isEntryModule } from '../tasks/define-task.ts'
 import { isDefaultRequest } from '../tasks/resources.ts'
 import type { TaskSpec } from '../tasks/spec.ts'
@@ -36,6 +36,7 @@ import { DriverSession } from './driver/driver-session.ts'
 import { couldRun } from './driver/placement-node.ts'
 import { removeExpiredSessions } from './driver/session-owner.ts'
 import { type LocalCluster, type LocalClusterOptions, startLocalCluster } from './local-cluster.ts'
+import { describeLack } from './wire/resource-words.ts'
 import { deriveKeys } from './wire/envelope.ts'
 
 /** How long `create` waits for the first agents to answer. */
@@ -89,6 +90,7 @@ export class ClusterBackend implements Backend {
         local,
       )
       await local.ready
+      await backend.#expectAgents(local.names)
       return backend
     } catch (error) {
       await local.close()
@@ -151,7 +153,7 @@ export class ClusterBackend implements Backend {
     const { lossSeconds, ownerTtlSeconds, resultTtlSeconds, modules } = this.#options
     this.#listeners.add(listener)
     const driver = new DriverSession({
-      sessionId: session.id,
+      use: { sessionId: session.id, backend: this.name },
       listener,
       broker: this.#broker,
       directory: this.#directory,
@@ -187,6 +189,14 @@ export class ClusterBackend implements Backend {
     return this.close()
   }
 
+  /** Resolves when all of them are among `nodes`. */
+  async #expectAgents(names: readonly string[]): Promise<void> {
+    const found = await Promise.all(names.map((name) => this.#directory.locate(name)))
+    const missing = names.filter((_, at) => found[at] === null)
+    if (missing.length === 0) return
+    throw new BackendError(`agent ${missing.join(', ')} has started and does not answer`)
+  }
+
   async #closeOnce(): Promise<void> {
     await Promise.all([...this.#sessions].map((session) => session.release('backend closed')))
     this.#directory.close()
@@ -202,12 +212,12 @@ export class ClusterBackend implements Backend {
       return { field: 'resources.ranks', message: 'this backend runs no MPI ranks' }
     }
     const { largestNode } = this.#options
-    const nodes = this.#directory.agents.map(({ announcement }) => announcement.facts)
-    const known = largestNode === null ? nodes : [...nodes, largestNode]
+    const nodes = this.#directory.agents.map(({ announcement }) => announcement)
+    const known = nodes.map(({ facts }) => facts)
+    if (largestNode !== null) known.push(largestNode)
     // Agents may come later; what they have is not known.
     if (known.length === 0 || known.some((facts) => couldRun(facts, resources))) return null
-    const there = JSON.stringify(known)
-    return { field: 'resources', message: `no agent has ${JSON.stringify(resources)}: ${there}` }
+    return { field: 'resources', message: describeLack(resources, nodes, largestNode) }
   }
 
   #toNode(agent: KnownAgent): SampledNode {
@@ -289,7 +299,7 @@ async function connectCluster(
 ): Promise<ClusterBackend> {
   const broker = await connectToNats(options.broker)
   const { clock, log, lossSeconds, token } = options
-  const keys = deriveKeys(token, '')
+  const keys = deriveKeys(token, null)
   const directory = new AgentDirectory({ broker, keys, clock, log, lossSeconds })
   const backend = new ClusterBackend({ options, broker, directory, local })
   // It is the parent of its agents, which need no watchers.

@@ -147,10 +147,7 @@ export function resolveBrokerOptions(
   if (!isOwnAuth && credentials !== undefined && user !== undefined) {
     throw invalid('user', 'nothing beside `credentials`', user)
   }
-  if (options.plaintext === true && servers.some((one) => !isLocal(one))) {
-    const text = 'messages to the broker are signed, but not encrypted (plaintext)'
-    log.warn('PlaintextBroker', text)
-  }
+  if (options.plaintext === true && servers.some((one) => !isLocal(one))) warnOfPlaintext(log)
   return {
     token,
     broker: {
@@ -170,6 +167,15 @@ export function resolveBrokerOptions(
       ...(tls === undefined ? {} : { tls: resolveTls(tls) }),
     },
   }
+}
+
+/** Those that know by now. */
+const warned = new WeakSet<Log>()
+
+function warnOfPlaintext(log: Log): void {
+  if (warned.has(log)) return
+  warned.add(log)
+  log.warn('PlaintextBroker', 'messages to the broker are signed, but not encrypted (plaintext)')
 }
 
 function tokenOf({ token, tokenFile }: BrokerOptions): string {

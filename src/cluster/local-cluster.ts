@@ -32,6 +32,8 @@ export interface LocalClusterOptions {
 export interface LocalCluster {
   readonly url: string
   readonly token: string
+  /** Of its agents. */
+  readonly names: readonly string[]
   /** Resolves when all agents are connected. */
   readonly ready: Promise<unknown>
   /** Calls back with the name of an agent whose process has ended. */
@@ -57,12 +59,13 @@ export async function startLocalCluster(options: LocalClusterOptions): Promise<L
   const onExit = (name: string): void => {
     for (const listener of listeners) listener(name)
   }
-  const agents = Array.from({ length: count }, (_, index) =>
+  const names = Array.from({ length: count }, (_, index) => `${hostname()}-${index + 1}`)
+  const agents = names.map((name, index) =>
     startAgentProcess(
       {
         servers: server.url,
         token,
-        name: `${hostname()}-${index + 1}`,
+        name,
         cores,
         memoryMb,
         gpus: gpus.filter((_gpu, at) => at % count === index),
@@ -77,6 +80,7 @@ export async function startLocalCluster(options: LocalClusterOptions): Promise<L
   return {
     url: server.url,
     token,
+    names,
     ready,
     onExit: (listener) => void listeners.add(listener),
     async close() {

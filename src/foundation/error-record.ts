@@ -125,11 +125,9 @@ function errorsIn(errors: unknown, limits: RecordLimits): readonly ErrorRecord[]
 /** The inverse of `toErrorRecord`; never throws for what that made. */
 export function fromErrorRecord(record: ErrorRecord): unknown {
   if (!record.isError) return record.value
+  const { message } = record
   const own = record.lineage === undefined ? null : ownClass(record.lineage)
-  const error =
-    own === null
-      ? new (classNamed(record.type))(record.message)
-      : reviveError(own, record.lineage ?? [], record.message)
+  const error = own === null ? createError(record) : reviveError(own, record.lineage ?? [], message)
   const define = (key: string, value: unknown, enumerable = false): void => {
     Object.defineProperty(error, key, { value, enumerable, configurable: true, writable: true })
   }
@@ -148,12 +146,26 @@ export function fromErrorRecord(record: ErrorRecord): unknown {
 /** A copy whose messages and stacks are changed, such as the paths in them. */
 export function mapErrorTexts(record: ErrorRecord, map: (text: string) => string): ErrorRecord {
   if (!record.isError) return record
+  const changed = { ...record, message: map(record.message), stack: map(record.stack) }
+  return mapInnerRecords(changed, (inner) => mapErrorTexts(inner, map))
+}
+
+/** A copy in which thrown values that are no errors are changed. */
+export function mapThrownValues(
+  record: ErrorRecord,
+  map: (value: unknown) => unknown,
+): ErrorRecord {
+  if (!record.isError) return { isError: false, value: map(record.value) }
+  return mapInnerRecords(record, (inner) => mapThrownValues(inner, map))
+}
+
+function mapInnerRecords(
+  record: ErrorRecord & { readonly isError: true },
+  inner: (record: ErrorRecord) => ErrorRecord,
+): ErrorRecord {
   const { cause, errors, errorFields } = record
-  const inner = (one: ErrorRecord): ErrorRecord => mapErrorTexts(one, map)
   return {
     ...record,
-    message: map(record.message),
-    stack: map(record.stack),
     ...(cause === undefined ? {} : { cause: inner(cause) }),
     ...(errors === undefined ? {} : { errors: errors.map(inner) }),
     ...(errorFields === undefined
@@ -220,6 +232,12 @@ const classes = new Map<string, ErrorClass>([
   ...builtIn.map((one) => [one.name, one] as const),
 ])
 const mostClasses = 1000
+
+/** The `code` of a DOMException follows from its name. */
+function createError({ type, message, name }: ErrorRecord & { readonly isError: true }): Error {
+  if (type === 'DOMException') return new DOMException(message, name)
+  return new (classNamed(type))(message)
+}
 
 /** A class of the sender does not exist here: a class of the same name takes its place. */
 function classNamed(type: string): ErrorClass {

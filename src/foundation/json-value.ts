@@ -199,6 +199,11 @@ function shownByJson(value: object): unknown {
 const unserializable = (what: string): string => `[unserializable: ${what}]`
 const tooLarge = unserializable('too large')
 
+const ending = /^\.\.\.\[truncated \d+\]$/
+
+/** One that was truncated before stays as it is: an error may cross several borders. */
 function truncated(text: string): string {
+  const isTruncated = text.length < longestString + 40 && ending.test(text.slice(longestString))
+  if (isTruncated) return text
   return `${text.slice(0, longestString).toWellFormed()}...[truncated ${text.length}]`
 }

@@ -20,6 +20,7 @@ import { type RunningCommand, runCommand, startCommand } from '../cli/run-comman
 import { startTestCluster, type TestCluster } from './agents.ts'
 import { work } from './fixtures/cluster-tasks.ts'
 import { echo } from './fixtures/value-tasks.ts'
+import { freePort } from './restartable-server.ts'
 import { token } from './test-token.ts'
 
 async function openSession(cluster: TestCluster, more = {}): Promise<Session> {
@@ -124,6 +125,25 @@ describe('tutti agent --allow', () => {
     expect(existsSync(outside)).toBe(false)
   })
 
+  it('lets a program fail for want of it that would be allowed if it were there', async () => {
+    const cluster = await startTestCluster()
+    const allowed = join(cluster.folder, 'allowed')
+    mkdirSync(allowed)
+    symlinkSync('/bin/true', join(allowed, 'link'))
+    symlinkSync('/bin/nowhere', join(allowed, 'broken'))
+    await cluster.agent('narrow', '--cores', '1', '--allow', `${allowed}/*`)
+    const session = await openSession(cluster)
+    expect(await run(session, { executable: join(allowed, 'missing') })).toMatchObject({
+      code: 'ExecutableNotFoundError',
+    })
+    for (const executable of ['link', 'broken', '../missing', 'more/missing']) {
+      expect(await run(session, { executable: join(allowed, executable) })).toEqual(
+        refused('does not allow'),
+      )
+    }
+    expect(await run(session, { executable: 'missing-in-path' })).toEqual(refused('does not allow'))
+  })
+
   it('has the variables that it refuses in the documents', () => {
     const file = new URL('../../docs/cluster.md', import.meta.url)
     const documents = readFileSync(file, 'utf8')
@@ -199,6 +219,7 @@ describe('tasks on an agent', () => {
     const cause = (task.error?.cause ?? task.error) as Error
     expect(cause.constructor.name).toBe('TaskImportError')
     expect(cause.message).toMatch(/^node first: the module file:\/\/\/nowhere\/at\/all\.ts/)
+    expect((cause as { hint?: string }).hint).toMatch(/under the same path.*modules: 'bundle'/)
   })
 })
 
@@ -222,6 +243,9 @@ describe('tutti agent with bad input', () => {
     ['a server without a host', ['--connect', 'nats://'], '--connect .*nats://host'],
     ['a server elsewhere', ['--connect', 'nats://192.0.2.1'], '--plaintext'],
     ['an unknown kind', ['--only', 'nothing'], '--only'],
+    ['two kinds', ['--only', 'functions', '--only', 'programs'], '--only.*given twice'],
+    ['an empty glob', ['--allow', ''], '--allow.*not empty'],
+    ['an empty glob among others', ['--allow', '/bin/*', '--allow', ''], '--allow.*not empty'],
   ]
   it.each(faults)('ends with exit code 2 and names it: %s', async (_, args, text) => {
     const file = join(createFolder(), 'token')
@@ -246,7 +270,7 @@ describe('tutti agent with bad input', () => {
   })
 
   it.each([
-    ['a wrong token', [], 'a wrong token', 'Authorization'],
+    ['a wrong token', [], 'a wrong token', 'Authorization.*\n.*compare the file of the token'],
     ['a name that is taken', ['--name', 'first'], token, 'is already connected'],
   ])('ends with exit code 3 and says why: %s', async (_, args, content, text) => {
     const cluster = await startTestCluster()
@@ -257,6 +281,29 @@ describe('tutti agent with bad input', () => {
     const end = await runCommand('agent', ...connection, ...args)
     expect(end.stderr).toMatch(new RegExp(text, 'i'))
     expect(end.code).toBe(3)
+  })
+
+  it('ends with exit code 3 without a server, and says how to start one', async () => {
+    const file = join(createFolder(), 'token')
+    writeFileSync(file, token, { mode: 0o600 })
+    const connection = ['--connect', `nats://127.0.0.1:${await freePort()}`, '--token-file', file]
+    const { code, stderr } = await runCommand('agent', ...connection)
+    expect(stderr).toMatch(/refused\n {2}hint: No server listens there: .* nats-server -c /)
+    expect(code).toBe(3)
+  })
+
+  it('is listed in a table with a header', async () => {
+    const cluster = await startTestCluster()
+    const more = ['--label', 'disk=ssd', '--only', 'functions', '--memory-mb', '500']
+    await cluster.agent('first', '--cores', '1', ...more)
+    const connection = ['--connect', cluster.server.url, '--token-file', cluster.tokenFile]
+    const { stdout } = await runCommand('agents', ...connection)
+    const [header = '', row = '', ...rest] = stdout.trimEnd().split('\n')
+    expect(header).toMatch(
+      /^NAME {3}STATE {2}CORES {2}GPUS {2}MEMORY MB {2}SESSIONS {2}TUTTI +LABELS +RULES$/,
+    )
+    expect(row).toMatch(/^first {2}ready +1 +\d+ +500 +0 {2}\S+ +disk=ssd {2}only functions$/)
+    expect(rest).toEqual([])
   })
 
   it('takes the memory of large machines', async () => {
@@ -282,12 +329,14 @@ describe('tutti agent with bad input', () => {
     expect(code).toBe(2)
   })
 
-  it('takes more cores than there are, with a warning', async () => {
+  it('takes more cores than there are, with a warning; each line has its time', async () => {
     const cluster = await startTestCluster()
     const agent = await cluster.agent('first', '--cores', '4000')
     agent.child.kill('SIGTERM')
     const { code, stderr } = await agent.ended
-    expect(stderr).toMatch(/--cores 4000: this machine has \d+/)
+    const lines = stderr.trimEnd().split('\n')
+    expect(lines[0]).toMatch(/--cores 4000: this machine has \d+/)
+    expect(lines.map((line) => Date.parse(line.split(' ')[0] ?? ''))).not.toContain(NaN)
     expect(code).toBe(0)
   })
 })

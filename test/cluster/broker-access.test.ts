@@ -113,7 +113,13 @@ describe('the broker is reached', () => {
     const listed = await runCommand('--json', 'agents', ...withWrong)
     expect(JSON.parse(listed.stdout)).toEqual({
       agents: [],
-      unusable: ['an agent announces itself with another token'],
+      unusable: [
+        {
+          name: null,
+          code: 'TokenMismatchError',
+          reason: 'an agent announces itself with another token',
+        },
+      ],
     })
     const end = await runCommand('agent', ...withWrong, '--name', 'wrong', '--cores', '1')
     expect(end.stderr).toMatch(

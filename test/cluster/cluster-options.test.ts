@@ -4,7 +4,6 @@ import { startAgent } from '../../src/cluster/agent/agent-options.ts'
 import { ClusterBackend } from '../../src/cluster/cluster-backend.ts'
 import { usableMemoryMb } from '../../src/backends/local/node-capacity.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
-import { eventually } from '../eventually.ts'
 import { token } from './test-token.ts'
 
 const servers = 'nats://127.0.0.1:4222'
@@ -33,6 +32,18 @@ describe('the options of a cluster', () => {
     })
   })
 
+  it('warn once of messages that are not encrypted, however many backends there are', async () => {
+    const warnings: string[] = []
+    const log = { warn: (code: string): void => void warnings.push(code) }
+    for (const port of [1, 2]) {
+      // Nobody listens there, on an address of this machine that does not look like one.
+      const other = `nats://[::ffff:127.0.0.1]:${port}`
+      const creating = ClusterBackend.create({ servers: other, token, plaintext: true, log })
+      await expect(creating).rejects.toMatchObject({ code: 'BrokerUnavailableError' })
+    }
+    expect(warnings).toEqual(['PlaintextBroker'])
+  })
+
   it('are refused by name at a local cluster', async () => {
     await expect(ClusterBackend.local({ clock: 5 as never })).rejects.toMatchObject({
       name: 'ValueError',
@@ -53,12 +64,17 @@ describe('ClusterBackend.local', () => {
     onTestFinished(() => backend.close())
     const memoryMb = Math.floor(usableMemoryMb() / 2)
     const capacity = expect.objectContaining({ cores: 1, memoryMb }) as object
-    await eventually(() => {
-      const nodes = backend.nodes.map((node) => [node.nodeId, node.capacity] as const)
-      expect(Object.fromEntries(nodes)).toEqual({
-        [`${hostname()}-1`]: capacity,
-        [`${hostname()}-2`]: capacity,
-      })
+    const nodes = backend.nodes.map((node) => [node.nodeId, node.capacity] as const)
+    expect(Object.fromEntries(nodes)).toEqual({
+      [`${hostname()}-1`]: capacity,
+      [`${hostname()}-2`]: capacity,
     })
+  })
+
+  it('has all of its agents when it resolves', async () => {
+    const backend = await ClusterBackend.local({ agents: 4, cores: 1 })
+    onTestFinished(() => backend.close())
+    const names = backend.nodes.map(({ nodeId }) => nodeId).toSorted()
+    expect(names).toEqual([1, 2, 3, 4].map((number) => `${hostname()}-${number}`))
   })
 })

@@ -1,5 +1,9 @@
-import { readFileSync, writeFileSync } from 'node:fs'
+import { execFile } from 'node:child_process'
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { promisify } from 'node:util'
 import { connect } from '@nats-io/transport-node'
 import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import { parse } from 'yaml'
@@ -7,11 +11,13 @@ import { ClusterBackend } from '../../src/cluster/cluster-backend.ts'
 import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
 import { runCommand } from '../cli/run-command.ts'
-import { startAgentOf } from './agents.ts'
+import { startAgentOf, startTestCluster } from './agents.ts'
 import { createCertificates } from './certificates.ts'
 import { echo } from './fixtures/value-tasks.ts'
 import { freePort, RestartableServer } from './restartable-server.ts'
 import { token } from './test-token.ts'
+
+const root = fileURLToPath(new URL('../../', import.meta.url))
 
 /** The code block of docs/cluster.md that begins with this text. */
 function blockOf(start: string): string {
@@ -38,6 +44,24 @@ async function expectParsed(line: string): Promise<void> {
 }
 
 describe('docs/cluster.md', () => {
+  it('has an example that runs as it is written', async () => {
+    const cluster = await startTestCluster()
+    await cluster.agent('only', '--cores', '1', '--label', 'disk=ssd')
+    const folder = mkdtempSync(join(tmpdir(), 'tutti-document-'))
+    onTestFinished(() => rmSync(folder, { recursive: true, force: true }))
+    mkdirSync(join(folder, 'node_modules'))
+    symlinkSync(root, join(folder, 'node_modules', 'tutti'), 'dir')
+    writeFileSync(join(folder, 'package.json'), '{ "type": "module" }')
+    writeFileSync(join(folder, 'cluster.token'), token, { mode: 0o600 })
+    writeFileSync(join(folder, 'simulate.ts'), blockOf('// simulate.ts'))
+    const main = blockOf('// main.ts').replace('nats://127.0.0.1:4222', cluster.server.url)
+    writeFileSync(join(folder, 'main.ts'), main)
+    const { stdout } = await promisify(execFile)(process.execPath, ['main.ts'], { cwd: folder })
+    let state = 42
+    for (let step = 0; step < 1_000_000; step++) state = (state * 1_103_515_245 + 12_345) % 2 ** 31
+    expect(stdout).toBe(`${state}\n`)
+  })
+
   it('has permissions with which a session runs, and nobody else does anything', async () => {
     const { ca, cert, key } = createCertificates()
     const server = new RestartableServer(await freePort())

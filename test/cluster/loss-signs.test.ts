@@ -18,7 +18,7 @@ import { eventually } from '../eventually.ts'
 import { startAgentOf, startTestCluster, type TestCluster } from './agents.ts'
 import { agentKiller, heldWork, work } from './fixtures/cluster-tasks.ts'
 import { LinkProxy } from './link-proxy.ts'
-import { token } from './test-token.ts'
+import { token, useOf } from './test-token.ts'
 
 const lines = (file: string): string[] => {
   try {
@@ -89,7 +89,7 @@ function watcherOf(agent: number | undefined): number {
 /** Whether a watcher answers for an agent, which it does once it has heard the agent. */
 async function isWatched(cluster: TestCluster, name: string): Promise<boolean> {
   const client = await connect({ servers: cluster.server.url, token })
-  const { toAgent, toDriver } = deriveKeys(token, '')
+  const { toAgent, toDriver } = deriveKeys(token, null)
   const subject = watcherSubjectOf(name)
   try {
     const question = seal(toAgent, subject, { ...noHeader, epoch: 7 }, null)
@@ -248,7 +248,7 @@ describe('somebody who listens to everything', () => {
       client.subscribe(subject, { callback: (_, message) => void message.respond('garbage') })
     }
     answer(agentSubject('only'))
-    answer(sessionSubjects('answered').owner)
+    answer(sessionSubjects(useOf('answered')).owner)
     await client.flush()
     const session = new Session([await cluster.connect({ lossSeconds: 3600 })], { id: 'answered' })
     onTestFinished(() => session.close())

@@ -12,7 +12,7 @@ import { startProgram } from '../cli/run-command.ts'
 import { eventually } from '../eventually.ts'
 import { startTestCluster } from './agents.ts'
 import { byRun, chooseSeed, createRandom, hangMs } from '../long-run.ts'
-import { token } from './test-token.ts'
+import { token, useOf } from './test-token.ts'
 import { storedNames, storedObjects, watchReads } from './stored-names.ts'
 
 const driver = fileURLToPath(new URL('fixtures/returning-driver.ts', import.meta.url))
@@ -96,7 +96,10 @@ it('does not wait for agents that an earlier start has lost', async () => {
   const servers = [cluster.server.url]
   const broker = await connectToNats({ servers, token, name: 'reader', log: processLog })
   onTestFinished(() => broker.close())
-  const [subjects, keys] = [sessionSubjects('returning'), deriveKeys(token, 'returning')]
+  const [subjects, keys] = [
+    sessionSubjects(useOf('returning')),
+    deriveKeys(token, useOf('returning')),
+  ]
   const used = async (): Promise<string[]> =>
     (await readUsedAgents(broker, subjects, keys)).toSorted()
   const killed = start()

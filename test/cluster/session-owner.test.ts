@@ -2,6 +2,7 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { describe, expect, it, onTestFinished } from 'vitest'
+import type { ClusterBackend } from '../../src/cluster/cluster-backend.ts'
 import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
 import { type RunningCommand, startProgram } from '../cli/run-command.ts'
@@ -9,7 +10,7 @@ import { eventually } from '../eventually.ts'
 import { startTestCluster, type TestCluster } from './agents.ts'
 import type { DriverArguments } from './fixtures/returning-driver.ts'
 import { work } from './fixtures/cluster-tasks.ts'
-import { namesOfSession } from './stored-names.ts'
+import { namesOfSession, storedNames } from './stored-names.ts'
 
 const program = fileURLToPath(new URL('fixtures/returning-driver.ts', import.meta.url))
 
@@ -48,6 +49,25 @@ describe('one session id', () => {
     expect(lines(begun)).toEqual(['one', 'other'])
     await session.close()
     expect(await namesOfSession(cluster.server.url, 'same')).toEqual([])
+  })
+
+  it('may have several backends on one server, each with a stream of its own', async () => {
+    const cluster = await startTestCluster()
+    await cluster.agent('only', '--cores', '1')
+    const connect = (name: string): Promise<ClusterBackend> => cluster.connect({ name })
+    const session = new Session([await connect('one'), await connect('two')], { id: 'same' })
+    onTestFinished(() => session.close())
+    const begun = join(cluster.folder, 'begun')
+    const tasks = ['one', 'two', 'one', 'two'].map(
+      (backend, at) =>
+        new ComputeTask({ backend, function: work, args: [begun, `${at}-${backend}`, 10] }),
+    )
+    await session.submitTasks(tasks)
+    expect(await Promise.all(tasks)).toEqual(['0-one', '1-two', '2-one', '3-two'])
+    expect(lines(begun).toSorted()).toEqual(['0-one', '1-two', '2-one', '3-two'])
+    expect(await storedNames(cluster.server.url)).toHaveLength(2)
+    await session.close()
+    expect(await storedNames(cluster.server.url)).toEqual([])
   })
 
   it('is superseded while its driver is stopped, which is told when it goes on', async () => {

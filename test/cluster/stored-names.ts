@@ -4,7 +4,7 @@ import { jetstreamManager } from '@nats-io/jetstream'
 import { connect } from '@nats-io/transport-node'
 import { onTestFinished } from 'vitest'
 import { sessionSubjects } from '../../src/cluster/wire/subjects.ts'
-import { token } from './test-token.ts'
+import { token, useOf } from './test-token.ts'
 
 /** The names of all streams of the server. */
 export async function storedNames(servers: string): Promise<string[]> {
@@ -20,7 +20,7 @@ export async function storedNames(servers: string): Promise<string[]> {
 }
 
 export async function namesOfSession(servers: string, sessionId: string): Promise<string[]> {
-  const { stream } = sessionSubjects(sessionId)
+  const { stream } = sessionSubjects(useOf(sessionId))
   return (await storedNames(servers)).filter((name) => name.includes(stream))
 }
 

@@ -24,7 +24,7 @@ import { type RunningCommand, runCommand } from '../cli/run-command.ts'
 import { eventually } from '../eventually.ts'
 import { startTestCluster, type TestCluster } from './agents.ts'
 import { work } from './fixtures/cluster-tasks.ts'
-import { token } from './test-token.ts'
+import { token, useOf } from './test-token.ts'
 
 interface Message {
   readonly subject: string
@@ -47,7 +47,7 @@ async function startStranger(
 
 interface Listed {
   readonly agents: readonly { readonly name: string; readonly refused_messages: number }[]
-  readonly unusable: readonly string[]
+  readonly unusable: readonly object[]
 }
 
 async function listAgents({ server, tokenFile }: TestCluster): Promise<Listed> {
@@ -93,8 +93,8 @@ describe('a stranger at the broker', () => {
     const task = new ComputeTask({ uid: 'slow', function: work, args: [begun, 'slow', 60_000] })
     await session.submitTasks([task])
     await eventually(() => expect(lines(begun)).toEqual(['slow']))
-    const keys = deriveKeys('a token of somebody else', 'watched')
-    const subjects = sessionSubjects('watched')
+    const keys = deriveKeys('a token of somebody else', useOf('watched'))
+    const subjects = sessionSubjects(useOf('watched'))
     const down = subjects.downTo('first')
     const definition = { module: new URL('fixtures/cluster-tasks.ts', import.meta.url).href }
     const jobs = {
@@ -184,8 +184,13 @@ describe('a stranger at the broker', () => {
     const cluster = await startTestCluster()
     await cluster.agent('first', '--cores', '1')
     const { client } = await startStranger(cluster)
-    const { owner, stream, used, allEnds } = sessionSubjects('claimed')
-    const forged = seal(deriveKeys('another token', 'claimed').toDriver, owner, noHeader, null)
+    const { owner, stream, used, allEnds } = sessionSubjects(useOf('claimed'))
+    const forged = seal(
+      deriveKeys('another token', useOf('claimed')).toDriver,
+      owner,
+      noHeader,
+      null,
+    )
     const answers = [new Uint8Array(), randomBytes(100), forged]
     client.subscribe(owner, {
       callback: (_, message) => answers.forEach((answer) => message.respond(answer)),
@@ -214,7 +219,7 @@ describe('a stranger at the broker', () => {
     const cluster = await startTestCluster()
     const agent = await cluster.agent('first', '--cores', '1')
     const { client } = await startStranger(cluster)
-    const keys = deriveKeys(token, '')
+    const keys = deriveKeys(token, null)
     const subject = agentSubject('first')
     const malformed = [
       new Uint8Array(),
@@ -228,19 +233,43 @@ describe('a stranger at the broker', () => {
     for (const data of malformed) client.publish(subject, data)
     await client.flush()
     await eventually(async () => expect(await refusedBy(cluster)).toBe(malformed.length))
-    const announce = setInterval(() => {
-      client.publish(announcementSubject, ofVersion(9, keys.toDriver, announcementSubject))
-    }, 50)
-    onTestFinished(() => clearInterval(announce))
-    expect((await listAgents(cluster)).unusable).toEqual([
-      `an agent speaks protocol 9, this one speaks ${protocolVersion}`,
-    ])
     // The first that was refused, and the first of another version.
     expect(await warningsOf(agent)).toHaveLength(2)
   })
 
+  it('row 98: an agent of another version is named, with both versions', async () => {
+    const cluster = await startTestCluster()
+    const { client } = await startStranger(cluster)
+    const { toDriver } = deriveKeys(token, null)
+    const named = { kind: 'announcement', name: 'newer' }
+    const announce = setInterval(() => {
+      const data = ofVersion(9, toDriver, announcementSubject, named)
+      client.publish(announcementSubject, data)
+    }, 50)
+    onTestFinished(() => clearInterval(announce))
+    const versions = { ours: protocolVersion, theirs: 9 }
+    const reason = `agent "newer" speaks protocol 9, this side speaks ${protocolVersion}`
+    expect(await listAgents(cluster)).toEqual({
+      agents: [],
+      unusable: [{ name: 'newer', code: 'VersionMismatchError', ...versions, reason }],
+    })
+    const warnings: string[] = []
+    const log = { warn: (_: string, text: string): void => void warnings.push(text) }
+    const session = new Session([await cluster.connect({ agentTimeoutSeconds: 1, log })])
+    onTestFinished(() => session.close())
+    const task = new ComputeTask({ executable: '/bin/true' })
+    await session.submitTasks([task])
+    await session.waitTasks([task])
+    const error = task.error?.cause as Error
+    expect(error).toMatchObject({ code: 'NoAgentError' })
+    expect(error.message).toContain(reason)
+    expect(error.cause).toBeInstanceOf(VersionMismatchError)
+    expect(error.cause).toMatchObject({ agent: 'newer', ...versions })
+    expect(warnings).toEqual([reason])
+  })
+
   it('row 98: another version is an error with both numbers', () => {
-    const { toAgent } = deriveKeys(token, '')
+    const { toAgent } = deriveKeys(token, null)
     const thrown = (): unknown => {
       try {
         return open(toAgent, 'subject', ofVersion(9, toAgent, 'subject'))
@@ -260,8 +289,13 @@ function altered(data: Uint8Array): Uint8Array {
 }
 
 /** Signed as every version does it. */
-function ofVersion(version: number, key: Key, subject: string): Buffer {
-  const message = seal(key, subject, noHeader, { kind: 'ping' })
+function ofVersion(
+  version: number,
+  key: Key,
+  subject: string,
+  payload: object = { kind: 'ping' },
+): Buffer {
+  const message = seal(key, subject, noHeader, payload)
   message[0] = version
   const signature = createHmac('sha256', key)
     .update(`${subject}\0`)

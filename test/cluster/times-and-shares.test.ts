@@ -18,7 +18,7 @@ import { startProgram } from '../cli/run-command.ts'
 import { eventually } from '../eventually.ts'
 import { startTestCluster, type TestCluster } from './agents.ts'
 import { work } from './fixtures/cluster-tasks.ts'
-import { token } from './test-token.ts'
+import { token, useOf } from './test-token.ts'
 
 const program = fileURLToPath(new URL('fixtures/returning-driver.ts', import.meta.url))
 
@@ -89,8 +89,8 @@ const coarseClock: Clock = {
 async function readCompletions(url: string, sessionId: string): Promise<readonly WireCompletion[]> {
   const broker = await connectToNats({ servers: [url], name: 'test', token, log: processLog })
   onTestFinished(() => broker.close())
-  const { stream, allEnds } = sessionSubjects(sessionId)
-  const key = deriveKeys(token, sessionId).toDriver
+  const { stream, allEnds } = sessionSubjects(useOf(sessionId))
+  const key = deriveKeys(token, useOf(sessionId)).toDriver
   const { messages } = await broker.store.read(stream, allEnds, null)
   return messages.flatMap(({ subject, data }) => {
     return unpackCompletions((open(key, subject, data).payload as EndsMessage).completions)
@@ -183,13 +183,33 @@ describe('agents that are shared', () => {
 })
 
 describe('a task that no agent can run', () => {
+  it('is refused at submission in words, with the way to announce a larger node', async () => {
+    const cluster = await startTestCluster()
+    await startAgentHere(cluster, { name: 'small', memoryMb: 500 })
+    await startAgentHere(cluster, { name: 'larger', cores: 2, memoryMb: 700 })
+    const backend = await cluster.connect()
+    const session = new Session([backend])
+    onTestFinished(() => session.close())
+    await eventually(() => expect(backend.nodes).toHaveLength(2))
+    const resources = { cores: 4, gpus: 1, memoryMb: 600, labels: { disk: 'fast', zone: 'a' } }
+    const task = new ComputeTask({ executable: '/bin/true', resources })
+    await expect(session.submitTasks([task])).rejects.toMatchObject({
+      name: 'ValueError',
+      message:
+        'tasks[0].resources: no agent has 4 cores, 1 GPU, 600 MB of memory and the labels ' +
+        'disk=fast, zone=a; the largest of them, "larger", has 2 cores, 0 GPUs and 700 MB of ' +
+        'memory; if a larger one may come later, describe it in `largestNode` of the backend ' +
+        '(backend "cluster")',
+    })
+  })
+
   it('fails once, whatever its retries, and says why no agent that is there runs it', async () => {
     const cluster = await startTestCluster()
     await startAgentHere(cluster, { name: 'plain' })
     await startAgentHere(cluster, { name: 'slow', labels: { disk: 'slow' } })
     const client = await connect({ servers: cluster.server.url, token })
     onTestFinished(() => client.close())
-    const key = deriveKeys('another token', '').toDriver
+    const key = deriveKeys('another token', null).toDriver
     const header = { ...noHeader, epoch: 1, number: 1 }
     const other = seal(key, announcementSubject, header, null)
     const announce = setInterval(() => client.publish(announcementSubject, other), 100)
@@ -222,7 +242,7 @@ describe('a task that no agent can run', () => {
     expect(message).toContain('agent "plain" does not have the label disk=fast')
     expect(message).toContain('agent "slow" does not have the label disk=fast')
     expect(message).toContain('an agent announces itself with another token')
-    expect(messageOf(large.error?.cause)).toMatch(/agent "plain" has \d+ cores/)
+    expect(messageOf(large.error?.cause)).toMatch(/agent "plain" has 1 core\b/)
   })
 
   it('waits for one with its labels, then fails and says what was looked for', async () => {
@@ -235,15 +255,18 @@ describe('a task that no agent can run', () => {
     const begun = join(cluster.folder, 'begun')
     const create = (labels: Record<string, string>) =>
       new ComputeTask({ function: work, args: [begun, 'labelled', 0], resources: { labels } })
-    await expect(session.submitTasks([create({ disk: 'slow' })])).rejects.toMatchObject({
-      message: expect.stringContaining('slow') as string,
-    })
+    await expect(session.submitTasks([create({ disk: 'slow' })])).rejects.toThrow(
+      /no agent has 1 core and the label disk=slow; .* `largestNode` .* has 2 cores, .* disk=fast /,
+    )
     const failed = create({ disk: 'fast' })
     await session.submitTasks([failed])
     await session.waitTasks([failed])
     expect(failed.error?.cause).toMatchObject({
       code: 'NoAgentError',
-      message: expect.stringContaining('"disk":"fast"') as string,
+      message: expect.stringMatching(
+        /^no agent with 1 core and the label disk=fast came to nats:.* within 2 s; agent "plain" /,
+      ) as string,
+      hint: `Start one: tutti agent --connect ${cluster.server.url} --token-file FILE`,
     })
     const [early, late] = [create({ disk: 'fast' }), create({ disk: 'fast' })]
     await session.submitTasks([early])

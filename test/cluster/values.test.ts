@@ -23,6 +23,7 @@ class Point {
 const cycle: Record<string, unknown> = { name: 'cycle' }
 cycle['self'] = [cycle]
 const shared = { once: true }
+const exception = new DOMException('later', 'TimeoutError')
 
 const values: Readonly<Record<string, unknown>> = {
   undefined: undefined,
@@ -55,6 +56,13 @@ const values: Readonly<Record<string, unknown>> = {
   Error: new RangeError('out of range', { cause: new Error('why') }),
   'an error of an own class': Object.assign(new TypeError('own'), { code: 'E_OWN' }),
   AggregateError: new AggregateError([new Error('one')], 'several'),
+  DOMException: new DOMException('stopped', 'AbortError'),
+  'DOMExceptions inside': [
+    exception,
+    { exception, list: [new Error('why', { cause: new DOMException('x', 'DataError') })] },
+    new Map([['key', exception]]),
+    new Set([exception]),
+  ],
   'a cycle': cycle,
   'one object twice': [shared, shared],
   'an instance of a class': new Point(),
@@ -119,6 +127,14 @@ describe('values that go to a function and come back', () => {
     )
     expect(cluster).toEqual(local)
     expect(cluster).toHaveProperty('value')
+  })
+
+  it('are those of the local backend when a function has made them: DOMException', async () => {
+    const [local, cluster] = await both(
+      () => new ComputeTask({ function: make, args: ['exception'] }),
+    )
+    expect(cluster).toEqual(local)
+    expect(cluster.value).toContain('DOMException [AbortError]: stopped')
   })
 
   it.each(Object.keys(uncloneable))('are refused as locally, by path: %s', async (name) => {

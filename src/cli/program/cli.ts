@@ -32,7 +32,7 @@ export const toCountUpTo =
 export const toCount = toCountUpTo(1_000_000)
 
 /** A repeatable option. */
-export const toList = (text: string, before: readonly string[] = []): readonly string[] => [
-  ...before,
-  text,
-]
+export function toList(text: string, before: readonly string[] = []): readonly string[] {
+  if (text === '') throw new InvalidArgumentError('expected a value that is not empty')
+  return [...before, text]
+}

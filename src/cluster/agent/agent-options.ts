@@ -20,19 +20,22 @@ import {
   expectKnownKeys,
   expectMethods,
   expectObject,
+  expectOneOf,
   expectString,
+  invalid,
 } from '../../foundation/options.ts'
 import { expectLabels } from '../../tasks/resources.ts'
 import { BrokerWatch, type BrokerWatchOptions } from '../broker/broker-watch.ts'
 import { connectToNats } from '../broker/nats.ts'
 import { brokerKeys, type BrokerOptions, resolveBrokerOptions } from '../cluster-options.ts'
 import { Agent } from './agent.ts'
-import { type AllowRules, refuseByRules } from './allowed.ts'
+import { refuseByRules } from './allowed.ts'
+import type { AgentRules } from '../wire/messages.ts'
+import { UnpackedBundles } from '../bundles/unpacked-bundles.ts'
 import { AgentWatcher } from './presence/agent-watcher.ts'
-import { UnpackedBundles } from './unpacked-bundles.ts'
 import { openWorkFolder } from './work-folder.ts'
 
-export interface StartAgentOptions extends BrokerOptions, AllowRules {
+export interface StartAgentOptions extends BrokerOptions {
   /** `node_id` of its tasks. Default: the host's name. */
   readonly name?: string
   readonly cores?: number
@@ -42,6 +45,13 @@ export interface StartAgentOptions extends BrokerOptions, AllowRules {
   readonly labels?: Readonly<Record<string, string>>
   /** Where folders of sessions are created. Default: the system's folder for temporary files. */
   readonly workDir?: string
+  /** Default: both. */
+  readonly only?: 'functions' | 'programs'
+  /**
+   * Globs for absolute paths of programs and modules, after links are followed; for modules of a
+   * bundle for their path in their project. Default: all.
+   */
+  readonly allow?: readonly string[]
   readonly clock?: Clock
   readonly log?: Log
 }
@@ -64,12 +74,9 @@ export async function startAgent(
   const clock = expectMethods('clock', options.clock ?? systemClock, clockMethods)
   const log = expectMethods('log', options.log ?? processLog, ['warn'])
   const name = expectId('name', options.name ?? hostname())
-  const cores = options.cores === undefined ? usableCores() : expectCores(options.cores)
-  const gpus = options.gpus === undefined ? visibleGpus() : expectGpus(options.gpus)
-  const memoryMb =
-    options.memoryMb === undefined ? usableMemoryMb() : expectMemoryMb(options.memoryMb)
-  const labels = expectLabels('labels', options.labels ?? {})
+  const { cores, gpus, memoryMb, labels } = resolveCapacity(options)
   if (options.workDir !== undefined) expectString('workDir', options.workDir)
+  const rules = resolveRules(options)
   const { broker: connection, token } = resolveBrokerOptions(options, `agent ${name}`, log)
   removeFromEnvironment([token, connection.password, connection.credentials])
   const folder = openWorkFolder(options.workDir, name, log)
@@ -91,20 +98,20 @@ export async function startAgent(
     })
     opened.push(backend)
     const bundles = new UnpackedBundles(join(folder, 'bundles'))
-    const projectPath = (file: string): string | null => bundles.projectPath(file)
+    const ruled = { name, folder, projectPath: (file: string) => bundles.projectPath(file) }
     const agent = await Agent.start({
       name,
       token,
       broker,
       facts: { cores, gpus: gpus.length, memoryMb, labels },
+      rules,
       backend,
       folder,
       bundles,
       clock,
       log,
       createSampler: () => createLocalSampler({ clock, log, pollSeconds: 5 }),
-      refuse: (spec) => refuseByRules(options, { name, folder, projectPath }, spec),
-      rules: options,
+      refuse: (spec) => refuseByRules(rules, ruled, spec),
       ...(watcher === null ? {} : { watcher }),
     })
     followBroker(agent, { broker, clock, log })
@@ -117,10 +124,29 @@ export async function startAgent(
   }
 }
 
+/** What the agent gives to tasks. Default: all that this process may use. */
+function resolveCapacity({ cores, gpus, memoryMb, labels }: StartAgentOptions) {
+  return {
+    cores: cores === undefined ? usableCores() : expectCores(cores),
+    gpus: gpus === undefined ? visibleGpus() : expectGpus(gpus),
+    memoryMb: memoryMb === undefined ? usableMemoryMb() : expectMemoryMb(memoryMb),
+    labels: expectLabels('labels', labels ?? {}),
+  }
+}
+
 /** Until the agent has left. */
 function followBroker(agent: Agent, parts: Pick<BrokerWatchOptions, 'broker' | 'clock' | 'log'>) {
   const watch = new BrokerWatch({ ...parts, owner: `agent "${agent.name}"` })
   void agent.left.catch(() => {}).then(() => watch.close())
+}
+
+function resolveRules({ only, allow }: StartAgentOptions): AgentRules {
+  if (only !== undefined) expectOneOf('only', only, ['functions', 'programs'])
+  if (allow !== undefined) {
+    if (allow.length === 0) throw invalid('allow', 'a list of globs', allow)
+    for (const glob of allow) expectString('allow', glob)
+  }
+  return { only: only ?? null, allow: allow ?? null }
 }
 
 /** Tasks see the environment of the agent, without its credentials. */

@@ -23,11 +23,12 @@ import {
   type DriverMessage,
   type HeldJob,
   type JobReference,
+  type NotAllowed,
   type Offer,
   type SentJob,
   type WireJob,
 } from '../wire/messages.ts'
-import { type SessionSubjects, sessionSubjects } from '../wire/subjects.ts'
+import { type SessionSubjects, sessionSubjects, toUseId } from '../wire/subjects.ts'
 import { ArrivingSpecs } from './arriving-specs.ts'
 import { DriverLink } from './driver-link.ts'
 import { EndsOutbox } from './ends-outbox.ts'
@@ -35,7 +36,7 @@ import { HeldAttempt, HeldAttempts } from './held-attempt.ts'
 import { SessionModules } from './session-modules.ts'
 import { SessionReports } from './session-reports.ts'
 import { SessionStore } from './session-store.ts'
-import type { UnpackedBundles } from './unpacked-bundles.ts'
+import type { UnpackedBundles } from '../bundles/unpacked-bundles.ts'
 import { SessionFolder } from './work-folder.ts'
 
 export interface AgentSessionOptions {
@@ -50,7 +51,7 @@ export interface AgentSessionOptions {
   readonly bundles: UnpackedBundles
   readonly connect: (listener: BackendListener) => Connection
   /** Why the agent does not run this, or `null`. */
-  readonly refuse: (spec: TaskSpec) => unknown
+  readonly refuse: (spec: TaskSpec) => NotAllowed | null
   /** What the session may send now. */
   readonly offer: (session: AgentSession) => Offer
   /** There is work that waits, or room for it. */
@@ -60,6 +61,7 @@ export interface AgentSessionOptions {
 }
 
 export class AgentSession implements BackendListener {
+  /** Of the backend of a session that uses the agent. */
   readonly id: string
   readonly subjects: SessionSubjects
   /** Names this use of the agent: its messages with ends are counted from 1. */
@@ -85,9 +87,9 @@ export class AgentSession implements BackendListener {
     const { attach, agent, keys, broker, clock } = options
     this.#options = options
     this.#attach = attach
-    this.id = attach.sessionId
+    this.id = toUseId(attach)
     this.endsEpoch = newEpoch(clock)
-    this.subjects = sessionSubjects(this.id)
+    this.subjects = sessionSubjects(attach)
     this.#held = new HeldAttempts(clock, () => this.#driver.hasWaiting)
     this.#folder = new SessionFolder(join(options.workDir, this.subjects.stream))
     this.#store = new SessionStore({
@@ -233,7 +235,7 @@ export class AgentSession implements BackendListener {
       this.#reports.addStart(job)
       return
     }
-    this.#end(job, this.#modules.nameNode(report), atMs)
+    this.#end(job, this.#modules.nameNode(report, job.spec), atMs)
   }
 
   notice(notice: Notice): void {
@@ -332,11 +334,10 @@ export class AgentSession implements BackendListener {
   }
 
   #enqueue(held: HeldAttempt): void {
-    const refusal = this.#options.refuse(held.spec)
-    if (refusal === null) {
-      held.isQueued = true
-      this.#waiting.push(held)
-    } else this.#failWaiting(held, refusal)
+    const notAllowed = this.#options.refuse(held.spec)
+    if (notAllowed !== null) return this.#giveBack([held], notAllowed)
+    held.isQueued = true
+    this.#waiting.push(held)
   }
 
   async #enqueueWithBundle(held: HeldAttempt, digest: string): Promise<void> {
@@ -382,12 +383,12 @@ export class AgentSession implements BackendListener {
     return true
   }
 
-  #giveBack(jobs: readonly (HeldAttempt | undefined)[]): void {
+  #giveBack(jobs: readonly (HeldAttempt | undefined)[], notAllowed?: NotAllowed): void {
     for (const held of jobs) {
       if (held?.isWaiting !== true) continue
       this.#unqueue(held)
       this.#held.delete(held)
-      this.#reports.addReturned(held)
+      this.#reports.addReturned(held, notAllowed)
     }
   }
 

@@ -21,28 +21,31 @@ import {
 } from '../wire/envelope.ts'
 import type {
   AgentRequest,
+  AgentRules,
   Attach,
   Attached,
   Challenged,
   Detach,
   Detached,
   NodeFacts,
+  NotAllowed,
   Offer,
   Pong,
 } from '../wire/messages.ts'
-import { agentSubject, discoverySubject } from '../wire/subjects.ts'
+import { agentSubject, discoverySubject, toUseId } from '../wire/subjects.ts'
 import { AgentSession } from './agent-session.ts'
-import type { AllowRules } from './allowed.ts'
+import { NodeShares } from './node-shares.ts'
 import type { AgentWatcher } from './presence/agent-watcher.ts'
 import { Announcer } from './presence/announcer.ts'
 import { claimName, TokenCheck } from './presence/start-checks.ts'
-import type { UnpackedBundles } from './unpacked-bundles.ts'
+import type { UnpackedBundles } from '../bundles/unpacked-bundles.ts'
 
 export interface AgentOptions {
   readonly name: string
   readonly token: string
   readonly broker: Broker
   readonly facts: NodeFacts
+  readonly rules: AgentRules
   /** Runs the tasks. Closed by the agent. */
   readonly backend: Backend
   /** Of this start alone; removed when the agent leaves. */
@@ -52,19 +55,13 @@ export interface AgentOptions {
   readonly log: Log
   readonly createSampler: () => ResourceSampler
   /** Why a task is not allowed here, or `null`. */
-  readonly refuse: (spec: TaskSpec) => unknown
-  /** What `refuse` goes by, for whoever asks. Default: everything is allowed. */
-  readonly rules?: AllowRules
+  readonly refuse: (spec: TaskSpec) => NotAllowed | null
   /** Closed by the agent. Default: none. */
   readonly watcher?: AgentWatcher
 }
 
 const tickMs = 500
 const announceEveryTicks = 4
-/** How much work, by time, may wait at this node, and with its backend. */
-const aheadSeconds = 0.05
-const fedSeconds = 0.02
-const mostAhead = 4000
 
 export class Agent {
   readonly name: string
@@ -73,6 +70,7 @@ export class Agent {
   /** Its start. */
   readonly #epoch: number
   readonly #sessions = new Map<string, AgentSession>()
+  readonly #shares: NodeShares
   readonly #samplers: NamedSamplers
   readonly #unsubscribe: (() => void)[] = []
   readonly #left = Promise.withResolvers<number>()
@@ -82,10 +80,6 @@ export class Agent {
   #refusedMessages = 0
   #ticks = 0
   #isFeedDue = false
-  /** When each session was served last. */
-  readonly #turns = new WeakMap<AgentSession, number>()
-  readonly #turnOf = (session: AgentSession): number => this.#turns.get(session) ?? 0
-  #turn = 0
   #isDraining = false
   #cancelTick: () => void = () => {}
   #closing: Promise<void> | null = null
@@ -105,16 +99,16 @@ export class Agent {
 
   private constructor(options: AgentOptions) {
     this.#options = options
+    this.#shares = new NodeShares(options.facts, this.#sessions)
     this.#samplers = new NamedSamplers(options.createSampler)
     this.name = options.name
     this.#epoch = newEpoch(options.clock)
-    this.#keys = deriveKeys(options.token, '')
-    const { name, facts, rules = {}, watcher = null } = options
-    const { only = null, allow = null } = rules
+    this.#keys = deriveKeys(options.token, null)
+    const { name, facts, rules, watcher = null } = options
     this.#announcer = new Announcer({
       ...options,
       keys: this.#keys,
-      identity: { name, epoch: this.#epoch, facts, only, allow },
+      identity: { name, epoch: this.#epoch, facts, ...rules },
       watcher,
       describe: () => ({
         state: this.#isDraining ? 'draining' : 'ready',
@@ -244,9 +238,10 @@ export class Agent {
 
   async #attach(attach: Attach): Promise<Attached> {
     const { sessionId, epoch } = attach
-    const ending = this.#sessions.get(sessionId)
+    const id = toUseId(attach)
+    const ending = this.#sessions.get(id)
     if (ending?.isEnding === true) await this.#removeSession(ending, '', true)
-    const known = this.#sessions.get(sessionId)
+    const known = this.#sessions.get(id)
     if (known !== undefined && known.driverEpoch > epoch) {
       const message = `a later start of session "${sessionId}" uses agent "${this.name}"`
       return { kind: 'refused', code: 'SessionInUseError', message }
@@ -257,7 +252,7 @@ export class Agent {
     }
     if (known === undefined) this.#addSession(attach)
     else known.attachTo(attach)
-    const session = this.#sessions.get(sessionId)
+    const session = this.#sessions.get(id)
     if (session === undefined) return { kind: 'refused', code: 'AgentError', message: 'it ended' }
     return {
       kind: 'attached',
@@ -272,7 +267,7 @@ export class Agent {
 
   #addSession(attach: Attach): void {
     const { broker, clock, folder, bundles, token, backend, name } = this.#options
-    const keys = deriveKeys(token, attach.sessionId)
+    const keys = deriveKeys(token, attach)
     const session = new AgentSession({
       attach,
       agent: name,
@@ -282,18 +277,19 @@ export class Agent {
       workDir: folder,
       bundles,
       connect: (listener) =>
-        backend.connect(listener, { id: attach.sessionId, closureOf: () => null }),
+        backend.connect(listener, { id: toUseId(attach), closureOf: () => null }),
       refuse: (spec) => this.#options.refuse(spec),
       offer: (one) => this.#offer(one),
       onChange: () => this.#feedSoon(),
       onRefusedMessage: (reason) => this.#refuseMessage(reason),
       onProblem: (error) => this.#problem(error),
     })
-    this.#sessions.set(attach.sessionId, session)
+    this.#sessions.set(session.id, session)
   }
 
-  async #detach({ sessionId, epoch, reason }: Detach): Promise<Detached> {
-    const session = this.#sessions.get(sessionId)
+  async #detach(detach: Detach): Promise<Detached> {
+    const { epoch, reason } = detach
+    const session = this.#sessions.get(toUseId(detach))
     const isSuperseded = session !== undefined && session.driverEpoch > epoch
     if (session !== undefined && !isSuperseded) await this.#removeSession(session, reason, false)
     return { kind: 'detached', isSuperseded }
@@ -305,38 +301,9 @@ export class Agent {
     if (this.#isDraining) this.#leaveWhenIdle()
   }
 
-  /** An equal share for every session that wants more than it has. */
   #offer(session: AgentSession): Offer {
-    const { cores, gpus, memoryMb } = this.#options.facts
     if (this.#isDraining) return { cores: 0, gpus: 0, memoryMb: 0, ahead: 0 }
-    const shares = this.#activeSessions() + (session.isActive ? 0 : 1)
-    const share = Math.ceil(cores / shares)
-    // By the rate of the node: a session that has few ends would get ever fewer jobs.
-    const rate = this.#rate()
-    const seconds = aheadSeconds * session.aheadFactor
-    const ahead =
-      rate === null ? 2 * cores : Math.min(mostAhead, Math.max(1, Math.ceil(rate * seconds)))
-    // What others use is not offered, so that a driver prefers a node where it can begin at once.
-    const free = Math.max(0, cores - this.#runningCores())
-    const offered = shares === 1 ? cores : Math.min(share, session.runningCores + free)
-    return { cores: offered, gpus, memoryMb, ahead: Math.ceil(ahead / shares) }
-  }
-
-  /** Ends per second that the node can have, of all sessions; `null` before the first end. */
-  #rate(): number | null {
-    let sum: number | null = null
-    for (const { rate } of this.#sessions.values()) if (rate !== null) sum = (sum ?? 0) + rate
-    return sum
-  }
-
-  #runningCores(): number {
-    let sum = 0
-    for (const { runningCores } of this.#sessions.values()) sum += runningCores
-    return sum
-  }
-
-  #activeSessions(): number {
-    return [...this.#sessions.values()].filter(({ isActive }) => isActive).length
+    return this.#shares.offer(session)
   }
 
   #feedSoon(): void {
@@ -348,23 +315,8 @@ export class Agent {
     })
   }
 
-  /** Gives the backend as much as it can run, a bit of each session in turn. */
   #feed(): void {
-    const sessions = [...this.#sessions.values()]
-    const fed = Math.min(mostAhead, Math.floor((this.#rate() ?? 0) * fedSeconds))
-    let room = this.#options.facts.cores + fed - this.#runningCores()
-    while (room > 0) {
-      const waiting = sessions.filter(({ waitingJobs }) => waitingJobs > 0)
-      // Who has less running is next; of equals, who was served longer ago.
-      const [next] = waiting.toSorted(
-        (a, b) => a.runningCores - b.runningCores || this.#turnOf(a) - this.#turnOf(b),
-      )
-      if (next === undefined) break
-      this.#turns.set(next, ++this.#turn)
-      const begun = next.begin(Math.max(1, Math.floor(room / waiting.length)))
-      if (begun === 0) sessions.splice(sessions.indexOf(next), 1)
-      room -= begun
-    }
+    this.#shares.feed()
     if (this.#isDraining) this.#leaveWhenIdle()
   }
 

@@ -1,21 +1,12 @@
 /** What an agent is willing to run, beyond that its sender has the token. */
 
-import { realpathSync } from 'node:fs'
+import { lstatSync, realpathSync } from 'node:fs'
 import { basename, dirname, join, matchesGlob, resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { BackendError } from '../../foundation/errors.ts'
-import { ProgramLookup } from '../../backends/local/programs/program-lookup.ts'
+import { candidatesIn, ProgramLookup } from '../../backends/local/programs/program-lookup.ts'
 import type { ProgramSpec, TaskSpec } from '../../tasks/spec.ts'
-
-export interface AllowRules {
-  /** Default: both. */
-  readonly only?: 'functions' | 'programs'
-  /**
-   * Absolute paths of programs and modules, after links are followed; modules of a bundle by their
-   * path in their project. Default: all.
-   */
-  readonly allow?: readonly string[]
-}
+import type { AgentRules, NotAllowed } from '../wire/messages.ts'
+import { refuseByKind, rulesHint } from '../wire/rules.ts'
 
 /** The agent that has the rules. */
 export interface RuledAgent {
@@ -31,19 +22,18 @@ export interface RuledAgent {
  * with all that its arguments make of it.
  */
 export function refuseByRules(
-  { only, allow }: AllowRules,
+  rules: AgentRules,
   agent: RuledAgent,
   spec: TaskSpec,
-): BackendError | null {
+): NotAllowed | null {
   const { name } = agent
-  const kind = spec.kind === 'program' ? 'programs' : 'functions'
-  if (only !== undefined && only !== kind) {
-    return notAllowed(`agent "${name}" runs ${only} only, not ${spec.executable}`)
-  }
-  if (allow === undefined) return null
-  const path = pathOf(spec, agent)
-  if (path === null || !allow.some((glob) => matchesGlob(path, glob))) {
-    return notAllowed(`agent "${name}" does not allow ${path ?? spec.executable}`)
+  const { allow } = rules
+  const byKind = refuseByKind(name, rules, spec)
+  if (byKind !== null || allow === null) return byKind
+  const paths = pathsOf(spec, agent)
+  if (!paths.some((path) => allow.some((glob) => matchesGlob(path, glob)))) {
+    const [path = spec.executable] = paths
+    return notAllowed(`agent "${name}" does not allow ${path}`)
   }
   if (spec.kind !== 'program') return null
   const variable = Object.keys(spec.env ?? {}).find(isLeading)
@@ -93,28 +83,47 @@ function isBelow(file: string, folder: string): boolean {
   return path !== null && path.startsWith(`${folder}/`)
 }
 
-const notAllowed = (
-  message: string,
-  hint = 'Start the agent with another --only or --allow.',
-): BackendError => new BackendError(message, { code: 'NotAllowedError', hint })
+const notAllowed = (message: string, hint = rulesHint): NotAllowed => ({ message, hint })
 
-/** The file itself: a link must not lead around the rules. */
-function pathOf(spec: TaskSpec, agent: RuledAgent): string | null {
-  if (spec.kind === 'program') return programPath(spec)
-  if (spec.kind !== 'function' || !spec.definition.module.startsWith('file:')) return null
-  const file = realPath(fileURLToPath(spec.definition.module))
-  return file === null ? null : (agent.projectPath(file) ?? file)
+/**
+ * The file itself: a link must not lead around the rules. Where the file is not there, what it
+ * would be: the task then fails for want of it, as on any other node. None for what is no file.
+ */
+function pathsOf(spec: TaskSpec, agent: RuledAgent): readonly string[] {
+  if (spec.kind === 'program') return programPaths(spec)
+  if (spec.kind !== 'function' || !spec.definition.module.startsWith('file:')) return []
+  const file = futurePath(fileURLToPath(spec.definition.module))
+  return file === null ? [] : [agent.projectPath(file) ?? file]
 }
 
 const lookup = new ProgramLookup()
 
-/** As the launcher finds it. */
-function programPath({ executable, shell, cwd, workDir, env }: ProgramSpec): string | null {
+/** As the launcher finds it, or the places where it looks for it. */
+function programPaths({ executable, shell, cwd, workDir, env }: ProgramSpec): readonly string[] {
   // A shell runs anything.
-  if (shell) return null
+  if (shell) return []
   const path = env !== null && 'PATH' in env ? (env['PATH'] ?? undefined) : process.env['PATH']
   const found = lookup.find(executable, path)
-  return found === undefined ? null : realPath(resolve(workDir ?? '.', cwd ?? '.', found))
+  const files = found === undefined ? candidatesIn(executable, path) : [found]
+  return files
+    .map((file) => futurePath(resolve(workDir ?? '.', cwd ?? '.', file)))
+    .filter((file) => file !== null)
+}
+
+/** The real path of a file; of one that does not exist, where it would be. */
+function futurePath(file: string): string | null {
+  const missing: string[] = []
+  for (let existing = file; ; existing = dirname(existing)) {
+    const real = realPath(existing)
+    if (real !== null) return join(real, ...missing)
+    // A link that leads nowhere may lead to anything soon.
+    if (isLink(existing) || existing === dirname(existing)) return null
+    missing.unshift(basename(existing))
+  }
+}
+
+function isLink(path: string): boolean {
+  return lstatSync(path, { throwIfNoEntry: false })?.isSymbolicLink() === true
 }
 
 function realPath(path: string): string | null {

@@ -7,12 +7,12 @@ import type { Broker } from '../broker/broker.ts'
 import type { StoredObjects } from '../broker/stored-objects.ts'
 import { encode } from '../wire/codec.ts'
 import {
-  cutOff,
   type End,
   type EndedAttempt,
   type EndReport,
   isCompletion,
   toEnd,
+  toShortError,
   toWireEnd,
 } from '../wire/ends.ts'
 import { type Key, sealBytes } from '../wire/envelope.ts'
@@ -291,7 +291,7 @@ export class EndsOutbox {
     return { ...end, outcome: { kind: 'complete-large', object } }
   }
 
-  /** The output of a program; an error is cut if it must be. */
+  /** The output of a program, and an error if it must be. */
   async #storeOutput(end: WireEnd): Promise<WireEnd> {
     const { broker, objects } = this.#options
     const { stdout, stderr, ...facts } = end.facts ?? {}
@@ -301,7 +301,10 @@ export class EndsOutbox {
       sent = { ...sent, outputObject: await objects.put(prefix, encode({ stdout, stderr })) }
     }
     const isSmall = this.#serialize([sent]).length <= payloadLimit(broker.maxPayload)
-    return isSmall ? sent : cutOff(sent)
+    if (isSmall || sent.outcome.kind !== 'fail') return sent
+    const { outcome } = sent
+    const errorObject = await objects.put(`${end.uid}/${end.attempt}/error`, encode(outcome.error))
+    return { ...sent, errorObject, outcome: { ...outcome, error: toShortError(outcome.error) } }
   }
 
   #updateRate(): void {

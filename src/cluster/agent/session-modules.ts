@@ -1,13 +1,14 @@
 /** The modules of a session's functions on this node: its own files, or bundles of the driver. */
 
-import type { TaskReport } from '../../backends/backend.ts'
+import { fileURLToPath } from 'node:url'
 import { type Clock, sleep } from '../../foundation/clock.ts'
-import { messageOf } from '../../foundation/errors.ts'
+import { errnoOf, messageOf } from '../../foundation/errors.ts'
 import { TaskImportError } from '../../foundation/task-errors.ts'
 import type { TaskSpec } from '../../tasks/spec.ts'
 import type { StoredObjects } from '../broker/stored-objects.ts'
+import type { EndReport } from '../wire/ends.ts'
 import { bundlePrefix } from '../bundles/bundle.ts'
-import type { UnpackedBundles } from './unpacked-bundles.ts'
+import type { UnpackedBundles } from '../bundles/unpacked-bundles.ts'
 
 export interface SessionModulesOptions {
   readonly sessionId: string
@@ -16,6 +17,12 @@ export interface SessionModulesOptions {
   readonly objects: StoredObjects
   readonly clock: Clock
 }
+
+const sharedHint =
+  "With `modules: 'shared'` every node needs the module, and what it imports, under the same " +
+  "path. Put it there, or have it sent: `ClusterBackend.create({ modules: 'bundle' })`."
+
+const isMissingFile = (error: unknown): boolean => errnoOf(error) === 'ERR_MODULE_NOT_FOUND'
 
 /** A bundle that could not be unpacked is asked for again after this time. */
 const reloadMs = 500
@@ -54,12 +61,20 @@ export class SessionModules {
   }
 
   /** A module that cannot be imported is missing on this node, and may be there on another. */
-  nameNode(report: Exclude<TaskReport, { kind: 'start' }>): typeof report {
+  nameNode(report: EndReport, spec: TaskSpec): EndReport {
     if (report.kind !== 'fail' || !(report.error instanceof TaskImportError)) return report
-    const { message, field = 'function', expected = '', hint, cause } = report.error
+    const { message, field = 'function', expected = '', cause } = report.error
+    const isShared = isMissingFile(cause) && this.#isOwnFile(spec)
+    const hint = isShared ? sharedHint : report.error.hint
     const details = { field, expected, cause, ...(hint === undefined ? {} : { hint }) }
     const error = new TaskImportError(`node ${this.#options.agent}: ${message}`, details)
     return { ...report, error }
+  }
+
+  /** One that this node has, and not a bundle. */
+  #isOwnFile(spec: TaskSpec): boolean {
+    if (spec.kind !== 'function' || !spec.definition.module.startsWith('file:')) return false
+    return this.#options.bundles.projectPath(fileURLToPath(spec.definition.module)) === null
   }
 
   leave(): void {

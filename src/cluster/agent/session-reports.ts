@@ -3,7 +3,14 @@
 import type { EventNotice } from '../../backends/backend.ts'
 import type { Clock } from '../../foundation/clock.ts'
 import { encode } from '../wire/codec.ts'
-import type { AgentReport, SentJob, WireEvent, WireStart } from '../wire/messages.ts'
+import type {
+  AgentReport,
+  NotAllowed,
+  ReturnedJob,
+  SentJob,
+  WireEvent,
+  WireStart,
+} from '../wire/messages.ts'
 import type { HeldAttempt } from './held-attempt.ts'
 
 export interface SessionReportsOptions {
@@ -24,7 +31,7 @@ const startNoticeMs = 50
 export class SessionReports {
   readonly #options: SessionReportsOptions
   #starts: HeldAttempt[] = []
-  #returned: SentJob[] = []
+  #returned: ReturnedJob[] = []
   #events: WireEvent[] = []
   #lostBundles: string[] = []
   #isDue = false
@@ -45,9 +52,10 @@ export class SessionReports {
     if (this.#starts.length > 0) this.sendSoon()
   }
 
-  /** A job that was not begun. */
-  addReturned({ index, uid, attempt }: SentJob): void {
-    this.#returned.push({ index, uid, attempt })
+  /** A job that was not begun, and why it must not be sent again, if that is so. */
+  addReturned({ index, uid, attempt }: SentJob, notAllowed?: NotAllowed): void {
+    const why = notAllowed === undefined ? {} : { notAllowed }
+    this.#returned.push({ index, uid, attempt, ...why })
     this.sendSoon()
   }
 

@@ -56,7 +56,8 @@ export async function connectToNats(options: NatsOptions): Promise<Broker> {
     connection = await libraries.transport.connect(await toConnectionOptions(options, libraries))
   } catch (error) {
     const isSilent = error instanceof libraries.transport.TimeoutError
-    throw unusable(where, isSilent ? 'it does not answer' : messageOf(error), error)
+    const why = isSilent ? 'it does not answer' : messageOf(error)
+    throw unusable(where, why, error, hintFor(why, options))
   }
   try {
     const manager = await libraries.jetstream.jetstreamManager(connection, { timeout: probeMs })
@@ -66,6 +67,27 @@ export async function connectToNats(options: NatsOptions): Promise<Broker> {
     const why = `JetStream is not available there: ${messageOf(error)}`
     throw unusable(where, why, error, 'Start nats-server with -js, and with -sd FOLDER.')
   }
+}
+
+const startHint = 'Start one with a configuration as in docs/cluster.md: nats-server -c server.conf'
+
+/** What a person should look at. */
+function hintFor(why: string, { credentials, user }: NatsOptions): string | undefined {
+  if (/authori[sz]ation|authentication/i.test(why)) {
+    if (credentials !== undefined) return 'The server does not know these credentials.'
+    if (user !== undefined) return 'Compare user and password with those of the server.'
+    return (
+      'The server has another token: compare the file of the token with `authorization` in the ' +
+      'configuration of the server. If it has users instead, give `user` or `credentials`.'
+    )
+  }
+  if (/refused/i.test(why)) {
+    return `No server listens there: check host and port of the URL. ${startHint}`
+  }
+  if (/does not answer/.test(why)) {
+    return `Check host and port of the URL, and the firewall between. ${startHint}`
+  }
+  return /ENOTFOUND|EAI_AGAIN/.test(why) ? 'Check the name of the host in the URL.' : undefined
 }
 
 function unusable(where: string, why: string, cause: unknown, hint?: string): BackendError {

@@ -1,7 +1,7 @@
 /** The agents of a cluster as the driver knows them: who is there, who is silent, who is lost. */
 
 import { type Clock, sleep } from '../../foundation/clock.ts'
-import { messageOf } from '../../foundation/errors.ts'
+import { BackendError, messageOf } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
 import type { Broker } from '../broker/broker.ts'
 import {
@@ -20,7 +20,6 @@ import {
   agentSubject,
   announcementSubject,
   discoverySubject,
-  protocolVersion,
   watcherSubject,
 } from '../wire/subjects.ts'
 import { ClockOffset } from './clock-offset.ts'
@@ -60,6 +59,20 @@ const processGone = 'its process is gone'
 /** Agents that have ended and are remembered: an announcement of theirs may come late. */
 const mostEnded = 1000
 
+/** More agents of other versions are not named. */
+const mostOthers = 100
+
+interface OtherVersion {
+  readonly error: VersionMismatchError
+  readonly heardMs: number
+}
+
+const otherToken = (): BackendError =>
+  new BackendError('an agent announces itself with another token', {
+    code: 'TokenMismatchError',
+    hint: 'Give all nodes the same token, or this cluster a server or account of its own.',
+  })
+
 interface Tracked extends KnownAgent {
   announcement: Announcement
   /** Of its last announcement. */
@@ -87,8 +100,9 @@ export class AgentDirectory {
   /** When a tick came late last. */
   #stalledMs = -Infinity
   #tickedMs: number
-  /** When agents of other versions of the protocol, or with another token, were heard last. */
-  readonly #otherVersions = new Map<number, number>()
+  /** Agents of other versions of the protocol, by version and name, and when they were heard. */
+  readonly #otherVersions = new Map<string, OtherVersion>()
+  /** When an agent with another token was heard last. */
   #otherTokenMs = -Infinity
   #refusedMessages = 0
   #cancelTick: () => void = () => {}
@@ -122,16 +136,17 @@ export class AgentDirectory {
   }
 
   /** Why agents that announce themselves cannot be used. */
-  get unusable(): readonly string[] {
+  get unusable(): readonly BackendError[] {
     const { clock, lossSeconds } = this.#options
     const sinceMs = clock.monotonicMs() - lossSeconds * 1000
-    const versions = [...this.#otherVersions].filter(([, heardMs]) => heardMs >= sinceMs)
-    return [
-      ...versions.map(
-        ([theirs]) => `an agent speaks protocol ${theirs}, this one speaks ${protocolVersion}`,
-      ),
-      ...(this.#otherTokenMs >= sinceMs ? ['an agent announces itself with another token'] : []),
-    ]
+    const others = [...this.#otherVersions.values()].filter(({ heardMs }) => heardMs >= sinceMs)
+    const versions = others.map(({ error }) => error)
+    return this.#otherTokenMs >= sinceMs ? [...versions, otherToken()] : versions
+  }
+
+  /** When the connection was made, lost or came back last. */
+  get connectedSinceMs(): number {
+    return this.#connectedSinceMs
   }
 
   /** Since when the broker can be reached and this process was neither stopped nor busy. */
@@ -255,10 +270,12 @@ export class AgentDirectory {
   #refuse(error: unknown, data: Uint8Array | null): void {
     const nowMs = this.#options.clock.monotonicMs()
     if (error instanceof VersionMismatchError) {
-      const isKnown = this.#otherVersions.has(error.theirs)
-      this.#otherVersions.set(error.theirs, nowMs)
+      const key = `${error.theirs} ${error.agent ?? ''}`
+      const isKnown = this.#otherVersions.has(key)
+      if (!isKnown && this.#otherVersions.size >= mostOthers) return
+      this.#otherVersions.set(key, { error, heardMs: nowMs })
       if (isKnown) return
-      return this.#options.log.warn('VersionMismatchError', `an agent: ${messageOf(error)}`)
+      return this.#options.log.warn('VersionMismatchError', messageOf(error))
     }
     const isAgent = data !== null && readHeader(data) !== null
     if (error instanceof WrongSignatureError && isAgent) this.#otherTokenMs = nowMs

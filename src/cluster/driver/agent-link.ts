@@ -13,6 +13,7 @@ import { ReliableLink } from '../wire/reliable-link.ts'
 import type { SessionSubjects } from '../wire/subjects.ts'
 import type { KnownAgent } from './agent-directory.ts'
 import type { PlacedJob } from './placement.ts'
+import type { Exclusion } from './placement-node.ts'
 
 export interface AgentLinkOptions {
   readonly agent: KnownAgent
@@ -177,6 +178,8 @@ export class DriverJob implements NumberedJob, PlacedJob, Indexed {
   readonly spec: TaskSpec
   readonly sequence: number
   readonly avoid: string | null
+  /** Agents that do not allow it, as far as is known. Not changed while it waits. */
+  excluded: Exclusion | null = null
   /**
    * The attempt's number at the agents. It goes on from an earlier start of the session, whose
    * attempts this start does not count.

@@ -11,9 +11,10 @@ import { eventClassOf } from '../../events/define-event.ts'
 import { StaleResult } from '../../events/library-events.ts'
 import type { Clock } from '../../foundation/clock.ts'
 import type { Moment } from '../../tasks/lifecycle.ts'
-import type { WireEvent } from '../wire/messages.ts'
+import type { Announcement, Offer, ReturnedJob, WireEvent } from '../wire/messages.ts'
 import type { AgentLink } from './agent-link.ts'
 import { DriverJob } from './agent-link.ts'
+import { AgentRefusals } from './agent-refusals.ts'
 import { Placement } from './placement.ts'
 import { type ReceivedMessage, RecordedMessages } from './recorded-messages.ts'
 
@@ -37,6 +38,7 @@ const mostMoves = 3
 export class DriverJobs {
   readonly placement = new Placement<DriverJob>()
   readonly recorded = new RecordedMessages()
+  readonly refusals = new AgentRefusals()
   readonly #listener: BackendListener
   readonly #clock: Clock
   readonly #table = new JobTable()
@@ -65,6 +67,7 @@ export class DriverJobs {
     const avoid = this.#failedOn.get(uid) ?? null
     const index = this.#table.nextIndex
     const one = new DriverJob(job, index, ++this.#sequence, wireAttempt, avoid, nowMs)
+    one.excluded = this.refusals.exclusionOf(one.spec)
     this.#table.add(one)
     return one
   }
@@ -93,6 +96,14 @@ export class DriverJobs {
     one.wireAttempt = one.job.attempt + before
   }
 
+  /** An agent takes jobs. It may have other rules than when it was used before. */
+  addAgent({ name, facts, only, allow }: Announcement, offer: Offer): void {
+    const waiting = this.refusals.forget(name) ? this.placement.takeExcluding(name) : []
+    for (const one of waiting) one.excluded = this.refusals.exclusionOf(one.spec)
+    this.placement.putBack(waiting)
+    this.placement.addNode(name, facts, offer, { only, allow })
+  }
+
   assign(one: DriverJob, agent: AgentLink, nowMs: number): void {
     one.agent = agent
     one.sinceMs = nowMs
@@ -106,6 +117,26 @@ export class DriverJobs {
     this.assign(one, agent, -Infinity)
   }
 
+  /**
+   * What an agent hands back without having begun it. `true` when some of it is not allowed there,
+   * and waits for another agent.
+   */
+  takeBack(agent: AgentLink, returned: readonly ReturnedJob[]): boolean {
+    let hasRefused = false
+    const back: DriverJob[] = []
+    for (const { index, uid, attempt, notAllowed } of returned) {
+      const one = this.find(index, uid, attempt)
+      if (one?.agent !== agent) continue
+      if (notAllowed !== undefined) {
+        this.refusals.add(agent.name, one.spec, notAllowed)
+        hasRefused = true
+      }
+      back.push(one)
+    }
+    this.placeAgain(back)
+    return hasRefused
+  }
+
   /** For jobs that were sent and not begun. */
   placeAgain(jobs: readonly DriverJob[]): void {
     const back: DriverJob[] = []
@@ -113,6 +144,7 @@ export class DriverJobs {
     for (const one of jobs) {
       this.leave(one)
       one.sinceMs = nowMs
+      one.excluded = this.refusals.exclusionOf(one.spec)
       const reason = one.cancelReason
       if (reason === null) back.push(one)
       else this.end(one, { kind: 'cancel', reason }, null)

@@ -10,20 +10,20 @@ import { StoredObjects } from '../broker/stored-objects.ts'
 import { deriveKeys, type Keys, newEpoch, seal } from '../wire/envelope.ts'
 import type { AgentReport, Beat } from '../wire/messages.ts'
 import { earlierConnection } from '../wire/reliable-link.ts'
-import { type SessionSubjects, sessionSubjects } from '../wire/subjects.ts'
+import { type SessionSubjects, sessionSubjects, type SessionUse } from '../wire/subjects.ts'
 import type { AgentDirectory, KnownAgent } from './agent-directory.ts'
 import type { AgentLink, DriverJob } from './agent-link.ts'
 import { DriverJobs } from './driver-jobs.ts'
 import { EarlierRun } from './earlier-run.ts'
 import { EndReceiver } from './end-receiver.ts'
 import { JobSender } from './job-sender.ts'
-import { SentModules } from './sent-modules.ts'
+import { SentModules } from '../bundles/sent-modules.ts'
 import { SessionAgents } from './session-agents.ts'
 import { answerAsOwner, expectNoOwner, readUsedAgents, untilSilent } from './session-owner.ts'
 import { NoAgentWatch } from './unhappy-ends.ts'
 
 export interface DriverSessionOptions {
-  readonly sessionId: string
+  readonly use: SessionUse
   readonly listener: BackendListener
   readonly broker: Broker
   readonly directory: AgentDirectory
@@ -71,11 +71,11 @@ export class DriverSession implements Connection {
   #releasing: Promise<void> | null = null
 
   constructor(options: DriverSessionOptions) {
-    const { token, sessionId, listener, clock, broker } = options
+    const { token, use, listener, clock, broker } = options
     this.#options = options
     this.#epoch = newEpoch(clock)
-    this.#keys = deriveKeys(token, sessionId)
-    this.#subjects = sessionSubjects(sessionId)
+    this.#keys = deriveKeys(token, use)
+    this.#subjects = sessionSubjects(use)
     this.#jobs = new DriverJobs(listener, clock)
     const { store } = broker
     const { stream, stored: subjects } = this.#subjects
@@ -183,10 +183,10 @@ export class DriverSession implements Connection {
 
   /** Claims the session, reads what an earlier start of it left, and attaches to the agents. */
   async #claim(): Promise<void> {
-    const { broker, directory, sessionId, token } = this.#options
+    const { broker, directory, use, token } = this.#options
     const { allEnds, allUp, owner } = this.#subjects
-    const cluster = deriveKeys(token, '')
-    await expectNoOwner(broker, owner, cluster, sessionId)
+    const cluster = deriveKeys(token, null)
+    await expectNoOwner(broker, owner, cluster, use)
     this.#unsubscribe.push(
       broker.subscribe(owner, answerAsOwner(cluster)),
       broker.subscribe(allEnds, ({ subject, data }) => {
@@ -305,8 +305,8 @@ export class DriverSession implements Connection {
     }
     this.#modules?.forget(report.lostBundles)
     for (const event of report.events) jobs.reportEvent(agent, event, now)
-    const returned = report.returned.map((one) => jobs.find(one.index, one.uid, one.attempt))
-    jobs.placeAgain(returned.filter((one) => one?.agent === agent).filter((one) => one !== null))
+    const hasRefused = jobs.takeBack(agent, report.returned)
+    if (hasRefused) this.#noAgents.failUnplaceable(now.monotonicMs)
     this.#pumpSoon()
   }
 
@@ -365,7 +365,7 @@ export class DriverSession implements Connection {
     log.warn(
       'SessionNotRemoved',
       `the broker at ${broker.url} does not answer, so that session ` +
-        `"${this.#options.sessionId}" stays there: ${kept} results after ${resultTtlSeconds} s`,
+        `"${this.#options.use.sessionId}" stays there: ${kept} results after ${resultTtlSeconds} s`,
     )
   }
 
@@ -385,8 +385,8 @@ export class DriverSession implements Connection {
       await this.#options.broker.store.remove(this.#subjects.stream)
     } catch (error) {
       if (signal.aborted) return
-      const { sessionId, broker, log } = this.#options
-      const text = `that of session "${sessionId}" at ${broker.url}: ${messageOf(error)}`
+      const { use, broker, log } = this.#options
+      const text = `that of session "${use.sessionId}" at ${broker.url}: ${messageOf(error)}`
       log.warn('StreamNotRemoved', text)
     }
   }

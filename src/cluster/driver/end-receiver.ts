@@ -1,7 +1,7 @@
 /** Takes what agents tell about ends, from the wire and from the stream, each end once. */
 
 import type { AttemptFacts } from '../../backends/backend.ts'
-import { fromErrorRecord, toErrorRecord } from '../../foundation/error-record.ts'
+import { type ErrorRecord, fromErrorRecord, toErrorRecord } from '../../foundation/error-record.ts'
 import { BackendError, messageOf } from '../../foundation/errors.ts'
 import type { BrokerStore, StreamPosition } from '../broker/broker.ts'
 import type { StoredObjects } from '../broker/stored-objects.ts'
@@ -16,6 +16,8 @@ import type { DriverJobs } from './driver-jobs.ts'
 import type { EarlierRun } from './earlier-run.ts'
 import type { ReceivedMessage } from './recorded-messages.ts'
 import { lostReport } from './unhappy-ends.ts'
+
+type OutputFacts = Pick<AttemptFacts, 'stdout' | 'stderr'>
 
 export interface EndReceiverOptions {
   readonly key: Key
@@ -160,7 +162,9 @@ export class EndReceiver {
     if (outcome.kind === 'complete-large') {
       return void this.#takeLargeEnd(one, end, agent, message)
     }
-    if (end.outputObject !== undefined) return void this.#takeOutput(one, end, agent, message)
+    if (end.outputObject !== undefined || end.errorObject !== undefined) {
+      return void this.#takeStoredParts(one, end, agent, message)
+    }
     const now = jobs.readTime()
     if (beganMs !== null && workerId !== null) {
       jobs.reportStart(one, agent, { beganMs, workerId, atMs }, now)
@@ -220,18 +224,22 @@ export class EndReceiver {
     this.takeEnd(one, { ...end, outcome: fail }, agent, message)
   }
 
-  /** What the program wrote was too large for a message. Without it the end counts all the same. */
-  async #takeOutput(
+  /** Output or error were too large for a message. Without them the end counts all the same. */
+  async #takeStoredParts(
     one: DriverJob,
-    { outputObject, ...end }: WireEnd,
+    { outputObject, errorObject, ...end }: WireEnd,
     agent: AgentLink | null,
     message: ReceivedMessage | null,
   ): Promise<void> {
     one.isEnding = true
-    const found = outputObject === undefined ? null : await this.#readValue(outputObject)
+    const output = outputObject === undefined ? null : await this.#readValue(outputObject)
+    const stored = errorObject === undefined ? null : await this.#readValue(errorObject)
     if (this.#options.jobs.findOwn(one.job) !== one) return
-    const facts = { ...end.facts, ...(found?.value as Pick<AttemptFacts, 'stdout' | 'stderr'>) }
-    this.takeEnd(one, { ...end, facts }, agent, message)
+    const facts = output === null ? end.facts : { ...end.facts, ...(output.value as OutputFacts) }
+    const isWhole = end.outcome.kind === 'fail' && stored !== null
+    const error = stored?.value as ErrorRecord
+    const outcome = isWhole ? { ...end.outcome, error } : end.outcome
+    this.takeEnd(one, { ...end, facts, outcome }, agent, message)
   }
 
   /** `null` when the broker does not have it, or the session has ended. Waits for the broker. */

@@ -5,7 +5,7 @@ import type { StoredObjects } from '../broker/stored-objects.ts'
 import { encodeJobs, encodeLargeJob, payloadLimit } from '../wire/job-batches.ts'
 import type { AgentLink, DriverJob } from './agent-link.ts'
 import type { DriverJobs } from './driver-jobs.ts'
-import { type SentModules, toImportError } from './sent-modules.ts'
+import { type SentModules, toImportError } from '../bundles/sent-modules.ts'
 
 export interface JobSenderOptions {
   readonly jobs: DriverJobs

@@ -1,12 +1,14 @@
 /** A node as placement sees it: what it has, what of it is used, and whose turn it is. */
 
 import type { ResourceRequest } from '../../tasks/resources.ts'
-import type { NodeFacts, Offer } from '../wire/messages.ts'
+import type { AgentRules, NodeFacts, Offer } from '../wire/messages.ts'
+import { labelsOf } from '../wire/resource-words.ts'
 
 /** What a node has, and what of it this session uses. */
 export interface Node {
   readonly name: string
   readonly facts: NodeFacts
+  readonly rules: AgentRules
   offer: Offer
   cores: number
   gpus: number
@@ -62,6 +64,10 @@ export function use(node: Node, request: ResourceRequest, sign: 1 | -1): void {
   node.memoryMb += sign * request.memoryMb
 }
 
+/** Whether it takes any task: what waits elsewhere could begin there. */
+export const isUnrestricted = ({ rules }: Node): boolean =>
+  rules.only === null && rules.allow === null
+
 /** Cores of the session's share that are idle. */
 export const freeCores = ({ offer, cores, isUsable }: Node): number =>
   isUsable ? Math.max(0, offer.cores - cores) : 0
@@ -69,11 +75,34 @@ export const freeCores = ({ offer, cores, isUsable }: Node): number =>
 /** How many jobs of one core it takes: those that it runs, and some that wait there. */
 export const roomOf = ({ offer, cores }: Node): number => offer.cores + offer.ahead - cores
 
+/** Agents that do not allow a task. */
+export interface Exclusion {
+  /** The same for the same agents. */
+  readonly key: string
+  readonly agents: ReadonlySet<string>
+}
+
+/** What jobs ask for that are placed alike. */
+export interface Wanted {
+  readonly request: ResourceRequest
+  readonly kind: 'functions' | 'programs'
+  readonly excluded: Exclusion | null
+  readonly isDefault: boolean
+}
+
+/** Whether the node's agent allows the tasks, as far as that is known. */
+const allows = ({ name, rules }: Node, { kind, excluded }: Wanted): boolean =>
+  (rules.only === null || rules.only === kind) && excluded?.agents.has(name) !== true
+
+/** Whether a node could take a job of this kind, when it is idle. */
+export const couldTake = (node: Node, wanted: Wanted): boolean =>
+  couldRun(node.facts, wanted.request) && allows(node, wanted)
+
 /** Whether a node takes one more job of this kind now. */
-export const hasRoom = (
-  node: Node,
-  { request, isDefault }: { readonly request: ResourceRequest; readonly isDefault: boolean },
-): boolean => node.isUsable && (isDefault ? roomOf(node) > 0 : fits(node, request))
+export const hasRoom = (node: Node, wanted: Wanted): boolean =>
+  node.isUsable &&
+  (wanted.isDefault ? roomOf(node) > 0 : fits(node, wanted.request)) &&
+  allows(node, wanted)
 
 /** Larger requests do not wait there: they would hold back what is behind them. */
 function fits(node: Node, request: ResourceRequest): boolean {
@@ -93,8 +122,3 @@ export function couldRun(facts: NodeFacts, request: ResourceRequest): boolean {
   if (request.memoryMb > facts.memoryMb || request.ranks > 1) return false
   return Object.entries(labelsOf(request)).every(([key, value]) => facts.labels[key] === value)
 }
-
-const noLabels: Readonly<Record<string, string>> = Object.freeze({})
-
-export const labelsOf = (request: ResourceRequest): Readonly<Record<string, string>> =>
-  (request as { labels?: Readonly<Record<string, string>> }).labels ?? noLabels

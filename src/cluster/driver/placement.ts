@@ -7,30 +7,36 @@
 
 import { JobQueue, type WaitingJob } from '../../backends/local/job-queue.ts'
 import { isDefaultRequest, type ResourceRequest } from '../../tasks/resources.ts'
-import type { NodeFacts, Offer } from '../wire/messages.ts'
+import type { TaskSpec } from '../../tasks/spec.ts'
+import { type AgentRules, type NodeFacts, noRules, type Offer } from '../wire/messages.ts'
+import { labelsOf } from '../wire/resource-words.ts'
+import { kindOf } from '../wire/rules.ts'
 import {
   couldRun,
+  couldTake,
+  type Exclusion,
   freeCores,
   hasRoom,
-  labelsOf,
+  isUnrestricted,
   type Node,
   NodeRing,
   roomOf,
   use,
+  type Wanted,
 } from './placement-node.ts'
 
 export interface PlacedJob extends WaitingJob {
-  readonly spec: { readonly priority: number; readonly resources: ResourceRequest }
+  readonly spec: Pick<TaskSpec, 'kind' | 'priority' | 'resources'>
   /** A node that should not get it while there is another: an attempt failed there. */
   readonly avoid: string | null
+  /** Nodes that must not get it. Does not change while the job waits. */
+  readonly excluded: Exclusion | null
 }
 
 /** Jobs that ask for the same. */
-interface Shape<T extends PlacedJob> {
+interface Shape<T extends PlacedJob> extends Wanted {
   readonly key: string
-  readonly request: ResourceRequest
   readonly avoid: string | null
-  readonly isDefault: boolean
   readonly queue: JobQueue<T>
   /** Nodes that have changed since no node had room for it; `null` while one may have. */
   changed: Set<Node> | null
@@ -65,10 +71,11 @@ export class Placement<T extends PlacedJob> {
     return this.#waiting
   }
 
-  addNode(name: string, facts: NodeFacts, offer: Offer): void {
+  addNode(name: string, facts: NodeFacts, offer: Offer, rules: AgentRules = noRules): void {
     this.removeNode(name)
     const used = { cores: 0, gpus: 0, memoryMb: 0 }
-    const node: Node = { name, facts, offer, ...used, isUsable: true, ring: null, ringIndex: -1 }
+    const place = { isUsable: true, ring: null, ringIndex: -1 }
+    const node: Node = { name, facts, rules, offer, ...used, ...place }
     this.#nodes.set(name, node)
     this.#gained(node)
   }
@@ -164,13 +171,28 @@ export class Placement<T extends PlacedJob> {
 
   /**
    * Names of what is asked for by jobs that no node of this cluster could run, whatever else it
-   * runs.
+   * runs; with the nodes that have what it takes, but do not allow it.
    */
-  unplaceable(): string[] {
+  unplaceable(): Map<string, readonly string[]> {
     const nodes = [...this.#nodes.values()]
-    return [...this.#shapes.values()]
-      .filter(({ request }) => !nodes.some(({ facts }) => couldRun(facts, request)))
-      .map(({ key }) => key)
+    const found = new Map<string, readonly string[]>()
+    for (const shape of this.#shapes.values()) {
+      if (nodes.some((node) => couldTake(node, shape))) continue
+      const refusing = nodes.filter(({ facts }) => couldRun(facts, shape.request))
+      found.set(
+        shape.key,
+        refusing.map(({ name }) => name),
+      )
+    }
+    return found
+  }
+
+  /** Takes the jobs that this node must not get. */
+  takeExcluding(name: string): T[] {
+    const shapes = [...this.#shapes.values()]
+    return shapes
+      .filter(({ excluded }) => excluded?.agents.has(name) === true)
+      .flatMap((shape) => this.#takeAllOf(shape))
   }
 
   /** Takes the jobs of such a name. */
@@ -179,9 +201,10 @@ export class Placement<T extends PlacedJob> {
     return shape === undefined ? [] : this.#takeAllOf(shape)
   }
 
-  /** Cores that are idle, while jobs wait elsewhere. */
+  /** Idle cores that could run whatever waits elsewhere. */
   get freeCores(): number {
-    return this.#idle.items.reduce((sum, node) => sum + freeCores(node), 0)
+    const nodes = this.#idle.items.filter(isUnrestricted)
+    return nodes.reduce((sum, node) => sum + freeCores(node), 0)
   }
 
   /** How many jobs wait at a node, by what it offers. */
@@ -203,13 +226,19 @@ export class Placement<T extends PlacedJob> {
     return jobs
   }
 
-  #shapeOf({ spec: { resources: request }, avoid }: T): Shape<T> {
+  #shapeOf({ spec, avoid, excluded }: T): Shape<T> {
+    const request = spec.resources
+    const kind = kindOf(spec)
     const isDefault = isDefaultRequest(request)
-    // A job that avoids a node waits apart: it must not hold back the others.
-    const key = (isDefault ? '' : shapeKey(request)) + (avoid === null ? '' : `\0${avoid}`)
+    let key = isDefault ? '' : shapeKey(request)
+    if (kind === 'programs') key += '\0programs'
+    // A job that must not run everywhere waits apart: it must not hold back the others.
+    if (avoid !== null) key += `\0avoid ${avoid}`
+    if (excluded !== null) key += `\0not ${excluded.key}`
     let shape = this.#shapes.get(key)
     if (shape === undefined) {
-      shape = { key, request, avoid, isDefault, queue: new JobQueue<T>(), changed: null }
+      const wanted = { request, kind, avoid, excluded, isDefault }
+      shape = { key, ...wanted, queue: new JobQueue<T>(), changed: null }
       this.#shapes.set(key, shape)
     }
     return shape
@@ -265,7 +294,7 @@ export class Placement<T extends PlacedJob> {
     const node = shape.avoid === null ? undefined : this.#nodes.get(shape.avoid)
     if (node === undefined || node === reserved || !hasRoom(node, shape)) return null
     for (const other of this.#nodes.values()) {
-      if (other !== node && other.isUsable && couldRun(other.facts, shape.request)) return null
+      if (other !== node && other.isUsable && couldTake(other, shape)) return null
     }
     return node
   }
@@ -335,10 +364,10 @@ export class Placement<T extends PlacedJob> {
     for (const shape of this.#stuck) if (shape.changed === null) this.#stuck.delete(shape)
   }
 
-  #largestFree({ request, avoid }: Shape<T>): Node | null {
+  #largestFree(shape: Shape<T>): Node | null {
     let best: Node | null = null
     for (const node of this.#nodes.values()) {
-      if (!node.isUsable || node.name === avoid || !couldRun(node.facts, request)) continue
+      if (!node.isUsable || node.name === shape.avoid || !couldTake(node, shape)) continue
       if (best === null || node.facts.cores - node.cores > best.facts.cores - best.cores)
         best = node
     }

@@ -9,7 +9,7 @@ import type { Broker } from '../broker/broker.ts'
 import type { SessionStream } from '../broker/session-stream.ts'
 import { type Keys, newEpoch } from '../wire/envelope.ts'
 import type { AgentReport, Attach, Attached, Challenged, Detached } from '../wire/messages.ts'
-import type { SessionSubjects } from '../wire/subjects.ts'
+import type { SessionSubjects, SessionUse } from '../wire/subjects.ts'
 import type { AgentDirectory, DirectoryListener, KnownAgent } from './agent-directory.ts'
 import { AgentLink, type DriverJob } from './agent-link.ts'
 import type { DriverJobs } from './driver-jobs.ts'
@@ -20,7 +20,7 @@ import { noteUsedAgent } from './session-owner.ts'
 import { lostReport } from './unhappy-ends.ts'
 
 export interface SessionAgentsOptions {
-  readonly sessionId: string
+  readonly use: SessionUse
   /** The driver's start. */
   readonly epoch: number
   readonly keys: Keys
@@ -113,8 +113,8 @@ export class SessionAgents implements DirectoryListener {
    */
   async detach(reason: string): Promise<boolean> {
     this.#isClosed = true
-    const { directory, sessionId, epoch } = this.#options
-    const request = { kind: 'detach', sessionId, epoch, reason } as const
+    const { directory, use, epoch } = this.#options
+    const request = { kind: 'detach', ...use, epoch, reason } as const
     const answers = await Promise.allSettled(
       Array.from(this.#links.keys(), (name) => directory.request(name, request, requestMs)),
     )
@@ -154,7 +154,7 @@ export class SessionAgents implements DirectoryListener {
   }
 
   async #attach(agent: KnownAgent): Promise<void> {
-    const { name, epoch, facts, state } = agent.announcement
+    const { name, epoch, state } = agent.announcement
     if (this.#links.has(name) || state !== 'ready' || this.#isClosed) return
     const { directory, log, ends, jobs, earlier } = this.#options
     const link = this.#addLink(agent)
@@ -168,7 +168,7 @@ export class SessionAgents implements DirectoryListener {
       if (answer.epoch !== epoch) throw new Error('it was started again')
       const isFirst = !ends.hasUsed(answer.endsEpoch)
       link.attached(ends.use(answer.endsEpoch), answer, isFirst)
-      jobs.placement.addNode(name, facts, answer.offer)
+      jobs.addAgent(agent.announcement, answer.offer)
       // What an agent that was lost comes back with runs elsewhere by now.
       if (isFirst) earlier.addHeld(link, answer.held)
       else for (const { uid, attempt } of answer.held) link.cancel([uid, attempt], 'it has moved')
@@ -221,8 +221,8 @@ export class SessionAgents implements DirectoryListener {
   }
 
   #toAttach({ link }: AgentLink, nonce: number): Attach {
-    const { sessionId, epoch, ownerTtlSeconds, resultTtlSeconds } = this.#options
-    const own = { sessionId, epoch, folder: process.cwd() }
+    const { use, epoch, ownerTtlSeconds, resultTtlSeconds } = this.#options
+    const own = { ...use, epoch, folder: process.cwd() }
     return { kind: 'attach', nonce, link, ownerTtlSeconds, resultTtlSeconds, ...own }
   }
 

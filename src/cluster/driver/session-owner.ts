@@ -8,7 +8,12 @@ import { BackendError } from '../../foundation/errors.ts'
 import { type Broker, type BrokerMessage, NoResponderError } from '../broker/broker.ts'
 import { isAnswerTo, type Keys, newNonce, open, seal, noHeader } from '../wire/envelope.ts'
 import { silenceMs } from '../wire/messages.ts'
-import { ownerOfStream, type SessionSubjects, streamPrefix } from '../wire/subjects.ts'
+import {
+  ownerOfStream,
+  type SessionSubjects,
+  type SessionUse,
+  streamPrefix,
+} from '../wire/subjects.ts'
 
 /**
  * Whether a living process answers for the session, with the key of the cluster, which does not
@@ -53,14 +58,17 @@ export async function expectNoOwner(
   broker: Broker,
   subject: string,
   cluster: Keys,
-  sessionId: string,
+  { sessionId, backend }: SessionUse,
 ): Promise<void> {
   // A driver that is stopped does not answer, and is superseded.
   if (!(await hasOwner(broker, subject, cluster, silenceMs))) return
-  throw new BackendError(`session "${sessionId}" is in use by another process`, {
-    code: 'SessionInUseError',
-    hint: 'Give this session another id, or wait until the other process has ended.',
-  })
+  throw new BackendError(
+    `session "${sessionId}" is in use by another process, on backend "${backend}"`,
+    {
+      code: 'SessionInUseError',
+      hint: 'Give this session another id, or wait until the other process has ended.',
+    },
+  )
 }
 
 const appendMs = 5000

@@ -2,11 +2,13 @@
 
 import { BackendError, WorkerLostError } from '../../foundation/errors.ts'
 import type { ResourceRequest } from '../../tasks/resources.ts'
-import { type NodeFacts, silenceMs } from '../wire/messages.ts'
+import { noRules, type NotAllowed, silenceMs } from '../wire/messages.ts'
+import { refuseByKind, rulesHint } from '../wire/rules.ts'
 import type { AgentDirectory, KnownAgent } from './agent-directory.ts'
 import type { DriverJob } from './agent-link.ts'
 import type { DriverJobs, EndReport } from './driver-jobs.ts'
-import { labelsOf } from './placement-node.ts'
+import { couldRun } from './placement-node.ts'
+import { describeRequest, whatIsMissing } from '../wire/resource-words.ts'
 
 /** Of a task that was running on a lost node. */
 export function lostReport(one: DriverJob, agent: string, reason: string): EndReport {
@@ -39,14 +41,44 @@ export class NoAgentWatch {
   }
 
   failUnplaceable(nowMs: number): void {
-    const names = new Set(this.#jobs.placement.unplaceable())
-    for (const name of this.#waits.keys()) if (!names.has(name)) this.#waits.delete(name)
-    for (const name of names) {
+    const unplaceable = this.#jobs.placement.unplaceable()
+    for (const name of this.#waits.keys()) if (!unplaceable.has(name)) this.#waits.delete(name)
+    for (const [name, refusing] of unplaceable) {
+      if (refusing.length > 0 && this.#failRefused(name, refusing, nowMs)) continue
       const { sinceMs, firstMs } = this.#waits.get(name) ?? { sinceMs: nowMs, firstMs: nowMs }
       const isDue = nowMs - firstMs >= this.#timeoutMs
       const nextMs = isDue ? this.#failDue(name, sinceMs, nowMs) : firstMs
       this.#waits.set(name, { sinceMs, firstMs: nextMs })
     }
+  }
+
+  /** Of all agents with the resources none allows it; `false` while there may be another. */
+  #failRefused(name: string, refusing: readonly string[], nowMs: number): boolean {
+    const { agents, connectedSinceMs } = this.#directory
+    if (nowMs - connectedSinceMs < hearAllMs) return false
+    const { placement, refusals } = this.#jobs
+    const [first, ...others] = placement.takeUnplaceable(name)
+    if (first === undefined) return true
+    const left: DriverJob[] = []
+    const isOpen = agents.some(({ announcement }) => {
+      const { state, facts, name: agent } = announcement
+      if (state !== 'ready' || refusing.includes(agent)) return false
+      const isAllowed = refuseByKind(agent, announcement, first.spec) === null
+      return isAllowed && couldRun(facts, first.spec.resources)
+    })
+    for (const one of [first, ...others]) {
+      const reasons = refusing.map((agent) => {
+        const rules = this.#directory.find(agent)?.announcement ?? noRules
+        return refusals.find(agent, one.spec) ?? refuseByKind(agent, rules, one.spec)
+      })
+      const known = reasons.filter((reason) => reason !== null)
+      // What an agent has refused may have been forgotten: it is asked again.
+      if (isOpen || known.length < reasons.length) left.push(one)
+      else this.#jobs.end(one, { kind: 'fail', error: notAllowedError(known), isFinal: true }, null)
+    }
+    for (const one of left) one.excluded = refusals.exclusionOf(one.spec)
+    placement.putBack(left)
+    return !isOpen
   }
 
   /** Returns since when the first of those waits that go on waiting. */
@@ -73,11 +105,13 @@ export class NoAgentWatch {
   }
 
   #errorOf({ spec }: DriverJob, found: string): BackendError {
-    const wanted = JSON.stringify(spec.resources)
+    const wanted = describeRequest(spec.resources)
     const text = `no agent with ${wanted} came to ${this.#url} within ${this.#timeoutMs / 1000} s`
+    const cause = this.#directory.unusable[0]
     return new BackendError(`${text}${found}`, {
       code: 'NoAgentError',
-      hint: 'Start one: tutti agent --connect URL --token-file FILE',
+      hint: `Start one: tutti agent --connect ${this.#url} --token-file FILE`,
+      ...(cause === undefined ? {} : { cause }),
     })
   }
 
@@ -87,14 +121,28 @@ export class NoAgentWatch {
     const named = agents.map(
       (agent) => `agent "${agent.announcement.name}" ${whyUnusable(agent, request, nowMs)}`,
     )
-    const all = [...named, ...unusable]
-    if (all.length === 0) return ''
-    const rest = all.length > mostNamed ? `; and ${all.length - mostNamed} more` : ''
-    return `; ${all.slice(0, mostNamed).join('; ')}${rest}`
+    const all = [...named, ...unusable.map(({ message }) => message)]
+    return all.length === 0 ? '' : `; ${joinSome(all)}`
   }
 }
 
+/** The texts of all agents, and what the first suggests. */
+function notAllowedError(reasons: readonly NotAllowed[]): BackendError {
+  return new BackendError(joinSome(reasons.map(({ message }) => message)), {
+    code: 'NotAllowedError',
+    hint: reasons[0]?.hint ?? rulesHint,
+  })
+}
+
 const mostNamed = 5
+
+function joinSome(texts: readonly string[]): string {
+  const rest = texts.length > mostNamed ? `; and ${texts.length - mostNamed} more` : ''
+  return `${texts.slice(0, mostNamed).join('; ')}${rest}`
+}
+
+/** By then all agents have announced themselves, which they do every two seconds. */
+const hearAllMs = 2500
 
 function whyUnusable(
   { announcement: { state, facts }, heardMs }: KnownAgent,
@@ -105,14 +153,4 @@ function whyUnusable(
   const missing = whatIsMissing(facts, request)
   if (missing !== null) return missing
   return nowMs - heardMs > silenceMs ? 'does not answer' : 'did not take the session'
-}
-
-function whatIsMissing(facts: NodeFacts, request: ResourceRequest): string | null {
-  if (request.cores > facts.cores) return `has ${facts.cores} cores`
-  if (request.gpus > facts.gpus) return `has ${facts.gpus} GPUs`
-  if (request.memoryMb > facts.memoryMb) return `has ${facts.memoryMb} MB`
-  for (const [name, value] of Object.entries(labelsOf(request))) {
-    if (facts.labels[name] !== value) return `does not have the label ${name}=${value}`
-  }
-  return null
 }

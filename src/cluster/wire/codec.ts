@@ -26,21 +26,52 @@ const readView = Reflect.get(DefaultDeserializer.prototype, readMethod) as (
   this: DefaultDeserializer,
 ) => ArrayBufferView
 
+/** What follows in place of an object that V8 leaves to its caller. */
+const viewFollows = 0
+const exceptionFollows = 1
+
+/**
+ * Stands for a DOMException in a value that is sent: V8 would write an ordinary `Error`. It arrives
+ * as a DOMException. A view, because V8 leaves views to its caller.
+ */
+export class SentException extends Uint8Array {
+  static standingFor({ name, message, stack }: DOMException): SentException {
+    return new SentException(encode([name, message, stack]))
+  }
+}
+
 class PortableSerializer extends DefaultSerializer {
   /** A Buffer arrives as the Uint8Array that a clone makes of it. */
   [writeMethod](view: ArrayBufferView): void {
+    if (view instanceof SentException) {
+      this.writeUint32(exceptionFollows)
+      this.writeUint32(view.byteLength)
+      this.writeRawBytes(view)
+      return
+    }
     const isBuffer = Buffer.isBuffer(view)
     const sent = isBuffer ? new Uint8Array(view.buffer, view.byteOffset, view.byteLength) : view
+    this.writeUint32(viewFollows)
     writeView.call(this, sent)
   }
 }
 
 class PortableDeserializer extends DefaultDeserializer {
   /** With memory of its own: a view of the message would show all of it, and keep it. */
-  [readMethod](): ArrayBufferView {
+  [readMethod](): ArrayBufferView | DOMException {
+    if (this.readUint32() === exceptionFollows) {
+      return toException(this.readRawBytes(this.readUint32()))
+    }
     const view = readView.call(this)
     const { buffer, byteOffset, byteLength } = view
     const View = view.constructor as new (memory: ArrayBufferLike) => ArrayBufferView
     return new View(buffer.slice(byteOffset, byteOffset + byteLength))
   }
+}
+
+function toException(data: Uint8Array): DOMException {
+  const [name, message, stack] = decode(data) as [string, string, string]
+  const exception = new DOMException(message, name)
+  Object.defineProperty(exception, 'stack', { value: stack, configurable: true, writable: true })
+  return exception
 }

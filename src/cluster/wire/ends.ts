@@ -1,11 +1,13 @@
 /** Ends of attempts as messages have them. */
 
 import type { TaskReport } from '../../backends/backend.ts'
-import type { ErrorRecord } from '../../foundation/error-record.ts'
+import { type ErrorRecord, mapThrownValues } from '../../foundation/error-record.ts'
+import { messageOf } from '../../foundation/errors.ts'
+import { toJsonValue } from '../../foundation/json-value.ts'
 import { ResultNotSerializableError } from '../../foundation/task-errors.ts'
 import type { WireCompletion } from './completions.ts'
 import type { WireEnd } from './messages.ts'
-import { expectPortable } from './portable.ts'
+import { toPortable } from './portable.ts'
 
 /** In the short form where there is nothing else to say. */
 export type End = WireCompletion | WireEnd
@@ -34,12 +36,13 @@ export function toEnd(
     return { ...common, outcome: { kind: 'cancel', reason: report.reason } }
   }
   if (report.kind === 'fail') {
-    const { error, isThrown = false } = report
-    return { ...common, outcome: { kind: 'fail', error: toRecord(error), isThrown } }
+    const { error: thrown, isThrown = false } = report
+    const error = mapThrownValues(toRecord(thrown), toPortableValue)
+    return { ...common, outcome: { kind: 'fail', error, isThrown } }
   }
-  const { value } = report
+  let value: unknown
   try {
-    expectPortable(value, 'return_value', ResultNotSerializableError)
+    value = toPortable(report.value, 'return_value', ResultNotSerializableError)
   } catch (error) {
     return { ...common, outcome: { kind: 'fail', error: toRecord(error), isThrown: true } }
   }
@@ -62,18 +65,41 @@ export function toWireEnd(end: End): WireEnd {
   return { ...completion, facts: null, outcome: { kind: 'complete', value } }
 }
 
-/** An error that is too large for a message keeps its type and the start of its texts. */
-export function cutOff(end: WireEnd): WireEnd {
-  if (end.outcome.kind !== 'fail' || !end.outcome.error.isError) return end
-  const { error } = end.outcome
-  const short = {
+/** Of a thrown value that exists in one process alone, what JSON can tell. */
+function toPortableValue(value: unknown): unknown {
+  try {
+    return toPortable(value, 'error', ResultNotSerializableError)
+  } catch {
+    return toJsonValue(value)
+  }
+}
+
+/** Longer texts of an error are cut in its short form. */
+const longestText = 10_000
+/** Fields that are larger as JSON are not in it, nor are more than these. */
+const largestField = 1000
+const mostFields = 20
+
+const shorten = (text: string): string => text.slice(0, longestText)
+
+/**
+ * What a message has of an error that is stored because it is too large for one: enough to know it
+ * by, should the store lose it.
+ */
+export function toShortError(error: ErrorRecord, causes = 1): ErrorRecord {
+  if (!error.isError) return { isError: false, value: shorten(messageOf(error.value)) }
+  const { type, lineage, name, message, stack, cause } = error
+  const fields = Object.entries(error.fields).filter(
+    ([, value]) => JSON.stringify(value).length <= largestField,
+  )
+  return {
     isError: true,
-    type: error.type,
-    ...(error.lineage === undefined ? {} : { lineage: error.lineage }),
-    name: error.name,
-    message: error.message.slice(0, 10_000),
-    stack: error.stack.slice(0, 10_000),
-    fields: {},
-  } as const
-  return { ...end, outcome: { ...end.outcome, error: short } }
+    type,
+    ...(lineage === undefined ? {} : { lineage }),
+    name: shorten(name),
+    message: shorten(message),
+    stack: shorten(stack),
+    fields: Object.fromEntries(fields.slice(0, mostFields)),
+    ...(cause?.isError === true && causes > 0 ? { cause: toShortError(cause, causes - 1) } : {}),
+  }
 }

@@ -14,7 +14,7 @@ import {
 import type { Clock } from '../../foundation/clock.ts'
 import { BackendError } from '../../foundation/errors.ts'
 import { decode, encode } from './codec.ts'
-import { protocolVersion } from './subjects.ts'
+import { protocolVersion, type SessionUse, toUseId } from './subjects.ts'
 
 /** Who sent a message, and where it stands among the sender's messages. */
 export interface Header {
@@ -69,12 +69,11 @@ export interface Keys {
   readonly toDriver: Key
 }
 
-/** The keys of a session, or of the whole cluster with an empty id. */
-export function deriveKeys(token: string, sessionId: string): Keys {
+/** The keys of a backend of a session, or of the whole cluster without one. */
+export function deriveKeys(token: string, use: SessionUse | null): Keys {
+  const scope = use === null ? '' : toUseId(use)
   const derive = (direction: string): Key =>
-    createSecretKey(
-      Buffer.from(hkdfSync('sha256', token, 'tutti', `${direction}:${sessionId}`, 32)),
-    )
+    createSecretKey(Buffer.from(hkdfSync('sha256', token, 'tutti', `${direction}:${scope}`, 32)))
   return { toAgent: derive('to agent'), toDriver: derive('to driver') }
 }
 
@@ -90,14 +89,18 @@ export class WrongSignatureError extends RefusedMessageError {}
 export class VersionMismatchError extends BackendError {
   readonly ours: number
   readonly theirs: number
+  /** The name of an agent that announces itself; `null` for any other message. */
+  readonly agent: string | null
 
-  constructor(ours: number, theirs: number) {
-    super(`the other side speaks protocol ${theirs}, this one speaks ${ours}`, {
+  constructor(ours: number, theirs: number, agent: string | null = null) {
+    const who = agent === null ? 'the other side' : `agent "${agent}"`
+    super(`${who} speaks protocol ${theirs}, this side speaks ${ours}`, {
       code: 'VersionMismatchError',
       hint: 'Install the same version of tutti on both sides.',
     })
     this.ours = ours
     this.theirs = theirs
+    this.agent = agent
   }
 }
 
@@ -124,7 +127,7 @@ export function sealBytes(key: Key, subject: string, header: Header, payload: Bu
 
 /**
  * Throws `RefusedMessageError` or `VersionMismatchError`. Version and signature stand at the same
- * place in all versions.
+ * place in all versions, and announcements have a name.
  */
 export function open(key: Key, subject: string, data: Uint8Array): OpenedMessage {
   const message = Buffer.from(data.buffer, data.byteOffset, data.byteLength)
@@ -134,7 +137,9 @@ export function open(key: Key, subject: string, data: Uint8Array): OpenedMessage
     throw new WrongSignatureError('its signature is wrong')
   }
   const version = message[0] ?? 0
-  if (version !== protocolVersion) throw new VersionMismatchError(protocolVersion, version)
+  if (version !== protocolVersion) {
+    throw new VersionMismatchError(protocolVersion, version, announcedName(message))
+  }
   try {
     return {
       epoch: message.readDoubleLE(headerStart),
@@ -165,6 +170,16 @@ export function isAnswerTo(nonce: number, key: Key, subject: string, answer: Uin
     return open(key, subject, answer).epoch === nonce
   } catch {
     return false
+  }
+}
+
+/** Of a message of another version, whose signature is right. */
+function announcedName(message: Buffer): string | null {
+  try {
+    const { name } = decode(message.subarray(payloadStart)) as { readonly name?: unknown }
+    return typeof name === 'string' ? name : null
+  } catch {
+    return null
   }
 }
 

@@ -8,7 +8,7 @@ import { defaultResources, isDefaultRequest } from '../../tasks/resources.ts'
 import type { FunctionSpec, TaskSpec } from '../../tasks/spec.ts'
 import { decode, encode } from './codec.ts'
 import type { DriverMessage, SentJob, WireFunctions, WireJob, WireOptions } from './messages.ts'
-import { expectPortable } from './portable.ts'
+import { toPortable } from './portable.ts'
 
 /** A job under the attempt's number that agents know it by. */
 export interface NumberedJob {
@@ -44,6 +44,14 @@ export const payloadLimit = (maxPayload: number): number =>
 /** The URL under which agents find a module. */
 export type ModuleUrls = (module: string) => string
 
+/** How jobs are written. */
+interface SentForm {
+  readonly limitBytes: number
+  readonly urlOf: ModuleUrls
+  /** Of those whose arguments are not sent as they are. */
+  readonly changedArgs: ReadonlyMap<NumberedJob, readonly unknown[]>
+}
+
 export function encodeJobs<T extends NumberedJob>(
   jobs: readonly T[],
   limitBytes: number,
@@ -51,9 +59,12 @@ export function encodeJobs<T extends NumberedJob>(
 ): EncodedJobs<T> {
   const sendable: T[] = []
   const unsendable: { job: T; error: unknown }[] = []
+  const changedArgs = new Map<NumberedJob, readonly unknown[]>()
   for (const job of jobs) {
     try {
-      expectSendable(job.job.spec)
+      const { spec } = job.job
+      const args = toSentArguments(spec)
+      if (spec.kind === 'function' && args !== spec.args) changedArgs.set(job, args)
       sendable.push(job)
     } catch (error) {
       unsendable.push({ job, error })
@@ -61,8 +72,9 @@ export function encodeJobs<T extends NumberedJob>(
   }
   const batches: JobBatch<T>[] = []
   const large: { job: T; spec: Buffer }[] = []
+  const form: SentForm = { limitBytes, urlOf, changedArgs }
   for (let at = 0; at < sendable.length; at += mostJobs) {
-    cut(sendable.slice(at, at + mostJobs), limitBytes, urlOf, batches, large)
+    cut(sendable.slice(at, at + mostJobs), form, batches, large)
   }
   return { batches, large, unsendable }
 }
@@ -77,35 +89,39 @@ export function encodeLargeJob(one: NumberedJob, specObject: string): Buffer {
 
 export const decodeSpec = (data: Uint8Array): TaskSpec => decode(data) as TaskSpec
 
-function expectSendable(spec: TaskSpec): void {
-  if (spec.kind !== 'function' || spec.args.every(isPlainValue)) return
-  expectPortable(spec.args, 'args', ArgumentNotSerializableError)
+function toSentArguments(spec: TaskSpec): readonly unknown[] {
+  if (spec.kind !== 'function') return noArguments
+  const { args } = spec
+  if (args.every(isPlainValue)) return args
+  return toPortable(args, 'args', ArgumentNotSerializableError)
 }
 
 /** Halves what is larger than a message may be: most batches are not. */
 function cut<T extends NumberedJob>(
   jobs: readonly T[],
-  limitBytes: number,
-  urlOf: ModuleUrls,
+  form: SentForm,
   batches: JobBatch<T>[],
   large: { job: T; spec: Buffer }[],
 ): void {
   const [first] = jobs
   if (first === undefined) return
-  const payload = encode(toMessage(jobs, urlOf))
-  if (payload.length <= limitBytes) {
+  const payload = encode(toMessage(jobs, form))
+  if (payload.length <= form.limitBytes) {
     batches.push({ jobs, payload })
   } else if (jobs.length === 1) {
-    large.push({ job: first, spec: encode(toSentSpec(first.job.spec, urlOf)) })
+    large.push({ job: first, spec: encode(toSentSpec(first, form)) })
   } else {
     const middle = jobs.length >> 1
-    cut(jobs.slice(0, middle), limitBytes, urlOf, batches, large)
-    cut(jobs.slice(middle), limitBytes, urlOf, batches, large)
+    cut(jobs.slice(0, middle), form, batches, large)
+    cut(jobs.slice(middle), form, batches, large)
   }
 }
 
-function toSentSpec(spec: TaskSpec, urlOf: ModuleUrls): TaskSpec {
-  return spec.kind === 'function' ? { ...spec, definition: toSent(spec.definition, urlOf) } : spec
+function toSentSpec(one: NumberedJob, { urlOf, changedArgs }: SentForm): TaskSpec {
+  const { spec } = one.job
+  if (spec.kind !== 'function') return spec
+  const args = changedArgs.get(one) ?? spec.args
+  return { ...spec, args, definition: toSent(spec.definition, urlOf) }
 }
 
 const toSent = ({ module, name }: TaskDefinition, urlOf: ModuleUrls): TaskDefinition => ({
@@ -113,7 +129,7 @@ const toSent = ({ module, name }: TaskDefinition, urlOf: ModuleUrls): TaskDefini
   name,
 })
 
-function toMessage(jobs: readonly NumberedJob[], urlOf: ModuleUrls): DriverMessage {
+function toMessage(jobs: readonly NumberedJob[], { urlOf, changedArgs }: SentForm): DriverMessage {
   const definitions: TaskDefinition[] = []
   const known = new Map<string, number>()
   const functions = new FunctionColumns()
@@ -135,7 +151,7 @@ function toMessage(jobs: readonly NumberedJob[], urlOf: ModuleUrls): DriverMessa
       known.set(key, definitionIndex)
       last = definition
     }
-    functions.add(one, spec, definitionIndex)
+    functions.add(one, spec, changedArgs.get(one) ?? spec.args, definitionIndex)
   }
   return { kind: 'jobs', definitions, functions: functions.toWire(), others }
 }
@@ -150,15 +166,20 @@ class FunctionColumns {
   #hasArgs = false
   #hasOptions = false
 
-  add({ index, job, wireAttempt }: NumberedJob, spec: FunctionSpec, definition: number): void {
+  add(
+    { index, job, wireAttempt }: NumberedJob,
+    spec: FunctionSpec,
+    args: readonly unknown[],
+    definition: number,
+  ): void {
     const options = optionsOf(spec)
     this.#indexes.push(index)
     this.#uids.push(job.uid)
     this.#attempts.push(wireAttempt)
     this.#definitions.push(definition)
-    this.#args.push(spec.args)
+    this.#args.push(args)
     this.#options.push(options)
-    this.#hasArgs ||= spec.args.length > 0
+    this.#hasArgs ||= args.length > 0
     this.#hasOptions ||= options !== null
   }
 

@@ -7,6 +7,7 @@ import type { ErrorRecord } from '../../foundation/error-record.ts'
 import type { TaskDefinition } from '../../tasks/define-task.ts'
 import type { FunctionSpec, TaskSpec } from '../../tasks/spec.ts'
 import type { WireCompletions } from './completions.ts'
+import type { SessionUse } from './subjects.ts'
 
 /**
  * After this silence a driver does not count as alive: its agents begin nothing new. An agent that
@@ -22,8 +23,23 @@ export interface NodeFacts {
   readonly labels: Readonly<Record<string, string>>
 }
 
+/** What an agent runs of what it is sent; `null`: everything. */
+export interface AgentRules {
+  readonly only: 'functions' | 'programs' | null
+  /** Globs for the paths of programs and modules. */
+  readonly allow: readonly string[] | null
+}
+
+export const noRules: AgentRules = Object.freeze({ only: null, allow: null })
+
+/** Why an agent does not allow a task, for people. */
+export interface NotAllowed {
+  readonly message: string
+  readonly hint: string
+}
+
 /** An agent as it announces itself, signed with the key of the cluster. */
-export interface Announcement {
+export interface Announcement extends AgentRules {
   readonly kind: 'announcement'
   readonly name: string
   /** Its start: another one under the same name is another agent. */
@@ -34,9 +50,6 @@ export interface Announcement {
   readonly version: string
   readonly state: 'ready' | 'draining' | 'gone'
   readonly facts: NodeFacts
-  /** What it runs, if not everything: as `--only` and `--allow` have it. */
-  readonly only: 'functions' | 'programs' | null
-  readonly allow: readonly string[] | null
   readonly sessions: number
   /** Messages that were not signed with the token, were sent before, or cannot be read. */
   readonly refusedMessages: number
@@ -77,11 +90,10 @@ export interface Challenged {
 }
 
 /** A driver begins to use an agent for a session. */
-export interface Attach {
+export interface Attach extends SessionUse {
   readonly kind: 'attach'
   /** Of the answer to `Challenge`: an attach that is sent again is refused. */
   readonly nonce: number
-  readonly sessionId: string
   /** The driver's start. */
   readonly epoch: number
   /** Names the messages that follow: a later attach begins to count them anew. */
@@ -136,9 +148,8 @@ export interface Beat {
 }
 
 /** Ends the use of an agent by a session; answered when nothing of the session is left. */
-export interface Detach {
+export interface Detach extends SessionUse {
   readonly kind: 'detach'
-  readonly sessionId: string
   readonly epoch: number
   readonly reason: string
 }
@@ -219,6 +230,12 @@ export interface SentJob {
   readonly attempt: number
 }
 
+/** A job that was not begun and is handed back. */
+export interface ReturnedJob extends SentJob {
+  /** The agent does not allow it, and would not do so another time. */
+  readonly notAllowed?: NotAllowed
+}
+
 /** The end of an attempt; times are those of the agent's machine. */
 export interface WireEnd {
   /** Where the driver keeps the job, as it was told with the job. */
@@ -231,6 +248,8 @@ export interface WireEnd {
   readonly facts: AttemptFacts | null
   /** The facts' `stdout` and `stderr` are an object of the broker's store. */
   readonly outputObject?: string
+  /** The error is an object of the broker's store; the outcome has a short form of it. */
+  readonly errorObject?: string
   readonly outcome:
     | { readonly kind: 'complete'; readonly value: unknown }
     /** The value is an object of the broker's store. */
@@ -253,8 +272,7 @@ export interface AgentReport {
   readonly kind: 'report'
   readonly offer: Offer
   readonly starts: readonly WireStart[]
-  /** Jobs that were not begun and are handed back. */
-  readonly returned: readonly SentJob[]
+  readonly returned: readonly ReturnedJob[]
   readonly events: readonly WireEvent[]
   /** Bundles that the broker does not have any more. */
   readonly lostBundles: readonly string[]

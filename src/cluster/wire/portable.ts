@@ -1,4 +1,4 @@
-/** Whether a value arrives on another machine as a structured clone would keep it. */
+/** Values such that they arrive on another machine as a structured clone would keep them. */
 
 import { types } from 'node:util'
 import { messageOf } from '../../foundation/errors.ts'
@@ -11,23 +11,25 @@ import {
   isPlainValue,
   uncloneablePath,
 } from '../../backends/local/functions/cloning.ts'
+import { SentException } from './codec.ts'
 
 type SerializationError = typeof ArgumentNotSerializableError | typeof ResultNotSerializableError
 
-/** Throws an error of this class with the path of the part that cannot be sent. */
-export function expectPortable(
-  values: unknown,
-  root: string,
-  errorClass: SerializationError,
-): void {
-  if (isPlainValue(values)) return
+/**
+ * What is sent of a value: mostly itself. Throws an error of this class with the path of the part
+ * that cannot be sent.
+ */
+export function toPortable<T>(value: T, root: string, errorClass: SerializationError): T {
+  if (isPlainValue(value)) return value
+  let clone: T
   try {
-    structuredClone(values)
+    clone = structuredClone(value)
   } catch (cause) {
-    throw unportable(uncloneablePath(values, root), errorClass, cause)
+    throw unportable(uncloneablePath(value, root), errorClass, cause)
   }
-  const path = processBoundPath(values, root)
-  if (path !== null) throw unportable(path, errorClass, undefined)
+  const { processBoundPath, hasException } = inspect(value, root)
+  if (processBoundPath !== null) throw unportable(processBoundPath, errorClass, undefined)
+  return hasException ? withSentExceptions(clone) : value
 }
 
 function unportable(
@@ -44,21 +46,67 @@ function unportable(
   })
 }
 
-/**
- * The path of the first object that a clone keeps only inside one process, such as a Blob, a key or
- * shared memory. The serializer of V8 would send an empty object instead.
- */
-function processBoundPath(value: unknown, root: string): string | null {
+interface Inspection {
+  /**
+   * The path of the first object that a clone keeps only inside one process, such as a Blob, a key
+   * or shared memory. The serializer of V8 would send an empty object instead.
+   */
+  readonly processBoundPath: string | null
+  /** There is a DOMException, which the serializer of V8 would send as an `Error`. */
+  readonly hasException: boolean
+}
+
+function inspect(value: unknown, root: string): Inspection {
   const waiting: (readonly [unknown, string])[] = [[value, root]]
   const seen = new Set<unknown>()
+  let hasException = false
   for (;;) {
     const next = waiting.pop()
-    if (next === undefined) return null
+    if (next === undefined) return { processBoundPath: null, hasException }
     const [current, path] = next
     if (typeof current !== 'object' || current === null || seen.has(current)) continue
     seen.add(current)
-    if (isProcessBound(current)) return path
-    for (const [part, step] of partsOf(current)) waiting.push([part, path + step])
+    if (current instanceof DOMException) hasException = true
+    else if (isProcessBound(current)) return { processBoundPath: path, hasException }
+    else for (const [part, step] of partsOf(current)) waiting.push([part, path + step])
+  }
+}
+
+/** Changes a clone, which nobody else has. */
+function withSentExceptions<T>(clone: T): T {
+  const sent = new Map<unknown, SentException>()
+  const toSent = (part: unknown): unknown => {
+    if (!(part instanceof DOMException)) return part
+    const known = sent.get(part) ?? SentException.standingFor(part)
+    sent.set(part, known)
+    return known
+  }
+  const waiting: unknown[] = [clone]
+  const seen = new Set<unknown>()
+  for (let current = waiting.pop(); current !== undefined; current = waiting.pop()) {
+    if (typeof current !== 'object' || current === null || seen.has(current)) continue
+    seen.add(current)
+    for (const [part] of partsOf(current)) if (part !== undefined) waiting.push(part)
+    mapParts(current, toSent)
+  }
+  return toSent(clone) as T
+}
+
+function mapParts(value: object, map: (part: unknown) => unknown): void {
+  if (types.isMap(value)) {
+    const entries = [...value]
+    value.clear()
+    for (const [key, part] of entries) value.set(map(key), map(part))
+  } else if (types.isSet(value)) {
+    const parts = [...value]
+    value.clear()
+    for (const part of parts) value.add(map(part))
+  } else if (types.isNativeError(value)) {
+    if (value.cause instanceof DOMException) value.cause = map(value.cause)
+  } else if (!ArrayBuffer.isView(value)) {
+    for (const [key, part] of Object.entries(value)) {
+      if (part instanceof DOMException) Reflect.set(value, key, map(part))
+    }
   }
 }
 
@@ -92,6 +140,9 @@ function* partsOf(value: object): Generator<readonly [unknown, string]> {
     for (const part of value) yield [part, '.values()']
   } else if (Array.isArray(value)) {
     for (const [at, part] of value.entries()) yield [part, `[${at}]`]
+  } else if (types.isNativeError(value)) {
+    // A clone keeps nothing else.
+    yield [value.cause, '.cause']
   } else if (!ArrayBuffer.isView(value) && !types.isAnyArrayBuffer(value)) {
     for (const [key, part] of Object.entries(value)) {
       yield [part, /^[\w$]+$/.test(key) ? `.${key}` : `[${JSON.stringify(key)}]`]

@@ -22,7 +22,17 @@ export const watcherOf = (agent: string): string => `${prefix}.watcher.${toToken
 /** What is sent to one agent. */
 export const agentSubject = (name: string): string => `${prefix}.agent.${toToken(name)}`
 
-/** The subjects of one session, and its stream. */
+/** One backend of a session: two of them on one server are strangers to each other. */
+export interface SessionUse {
+  readonly sessionId: string
+  /** The backend's name. */
+  readonly backend: string
+}
+
+/** Names a use: ids of sessions have no slash. */
+export const toUseId = ({ sessionId, backend }: SessionUse): string => `${sessionId}/${backend}`
+
+/** The subjects of one use, and its stream. */
 export interface SessionSubjects {
   /** From the driver to all of its agents: it is alive. */
   readonly beat: string
@@ -52,8 +62,8 @@ export const streamPrefix = `${prefix}-`
 export const ownerOfStream = (stream: string): string =>
   `${prefix}.session.${stream.slice(streamPrefix.length)}.owner`
 
-export function sessionSubjects(sessionId: string): SessionSubjects {
-  const token = toToken(sessionId)
+export function sessionSubjects(use: SessionUse): SessionSubjects {
+  const token = toToken(toUseId(use))
   const base = `${prefix}.session.${token}`
   const [allEnds, used, objects] = [`${base}.ends.*`, `${base}.used`, `${base}.objects`]
   return {

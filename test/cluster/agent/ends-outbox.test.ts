@@ -5,8 +5,9 @@ import type { StoredObjects } from '../../../src/cluster/broker/stored-objects.t
 import { deriveKeys, open } from '../../../src/cluster/wire/envelope.ts'
 import type { EndsMessage } from '../../../src/cluster/wire/messages.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
+import { useOf } from '../test-token.ts'
 
-const key = deriveKeys('a token', 'a session').toDriver
+const key = deriveKeys('a token', useOf('session')).toDriver
 
 /** An outbox, and how many ends each of its messages had. */
 function outboxOf(clock: ManualClock) {

@@ -15,7 +15,7 @@ function start() {
   const check = new TokenCheck({
     broker,
     clock,
-    keys: deriveKeys('its token', ''),
+    keys: deriveKeys('its token', null),
     name: 'new',
     onRefused: (reason) => void refused.push(reason),
     onMismatch: ({ code }) => void mismatches.push(code),
@@ -23,7 +23,7 @@ function start() {
   const announce = (token: string, number: number): void => {
     const header = { ...noHeader, epoch: 5, number }
     const payload = { kind: 'announcement', name: 'other' }
-    const { toDriver } = deriveKeys(token, '')
+    const { toDriver } = deriveKeys(token, null)
     broker.publish(announcementSubject, seal(toDriver, announcementSubject, header, payload))
   }
   const send = (data: Uint8Array): void => broker.publish(announcementSubject, data)

@@ -12,7 +12,7 @@ import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { MemoryBroker } from '../memory-broker.ts'
 import { agentOf } from './links.ts'
 
-const keys = deriveKeys('a token of the test', '')
+const keys = deriveKeys('a token of the test', null)
 
 /** A driver that may be stopped: time passes for it, and its timers come late. */
 class Driver {

@@ -10,9 +10,10 @@ import type { EndsMessage } from '../../../src/cluster/wire/messages.ts'
 import { sessionSubjects } from '../../../src/cluster/wire/subjects.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { linkOf } from './links.ts'
+import { useOf } from '../test-token.ts'
 
-const keys = deriveKeys('a token of the test', 'session')
-const subjects = sessionSubjects('session')
+const keys = deriveKeys('a token of the test', useOf('session'))
+const subjects = sessionSubjects(useOf('session'))
 const endsEpoch = 7
 
 function endsOf(uid: string, number: number): StoredMessage {

@@ -5,8 +5,10 @@ import type { KnownAgent } from '../../../src/cluster/driver/agent-directory.ts'
 import { AgentLink } from '../../../src/cluster/driver/agent-link.ts'
 import { ClockOffset } from '../../../src/cluster/driver/clock-offset.ts'
 import { deriveKeys } from '../../../src/cluster/wire/envelope.ts'
+import { noRules } from '../../../src/cluster/wire/messages.ts'
 import { sessionSubjects } from '../../../src/cluster/wire/subjects.ts'
 import type { ManualClock } from '../../../src/testing/manual-clock.ts'
+import { useOf } from '../test-token.ts'
 
 /** One of a single core. */
 export const agentOf = (name: string, offset = new ClockOffset()): KnownAgent => ({
@@ -19,8 +21,7 @@ export const agentOf = (name: string, offset = new ClockOffset()): KnownAgent =>
     version: '0.0.0',
     state: 'ready',
     facts: { cores: 1, gpus: 0, memoryMb: 1000, labels: {} },
-    only: null,
-    allow: null,
+    ...noRules,
     sessions: 1,
     refusedMessages: 0,
   },
@@ -33,8 +34,8 @@ export const linkOf = (clock: ManualClock, broker: Broker, offset?: ClockOffset)
   new AgentLink({
     agent: agentOf('first', offset),
     link: 1,
-    keys: deriveKeys('a token of the test', 'session'),
-    subjects: sessionSubjects('session'),
+    keys: deriveKeys('a token of the test', useOf('session')),
+    subjects: sessionSubjects(useOf('session')),
     broker,
     clock,
     onReport() {},

@@ -15,13 +15,17 @@ interface JobOptions {
   readonly priority?: number
   readonly avoid?: string
   readonly isRetry?: boolean
+  readonly kind?: 'function' | 'program'
+  readonly excluded?: PlacedJob['excluded']
 }
 
 function job(options: JobOptions = {}): TestJob {
   const { resources, priority = 0, avoid = null, isRetry = false } = options
+  const { kind = 'function', excluded = null } = options
   const id = ++sequence
-  const spec = { priority, resources: resources ? resolveResources(resources) : defaultResources }
-  return { id, sequence: id, spec, avoid, isRetry }
+  const wanted = resources ? resolveResources(resources) : defaultResources
+  const spec = { kind, priority, resources: wanted } as const
+  return { id, sequence: id, spec, avoid, excluded, isRetry }
 }
 
 const facts = (more: Partial<NodeFacts> = {}): NodeFacts => ({
@@ -153,9 +157,26 @@ describe('placement', () => {
     placement.push(possible)
     placement.push(impossible)
     const names = placement.unplaceable()
-    expect(names.flatMap((name) => placement.takeUnplaceable(name))).toEqual([impossible])
-    expect(placement.unplaceable()).toEqual([])
+    expect([...names.values()]).toEqual([[]])
+    const taken = [...names.keys()].flatMap((name) => placement.takeUnplaceable(name))
+    expect(taken).toEqual([impossible])
+    expect(placement.unplaceable()).toEqual(new Map())
     expect(placement.waiting).toBe(1)
+  })
+
+  it('keeps jobs from nodes that do not allow them, and knows of what no node allows', () => {
+    const placement = placementOf({ one: facts() })
+    const all = facts()
+    placement.addNode('functions', all, offerOf(all), { only: 'functions', allow: null })
+    const excluded = { key: 'one', agents: new Set(['one']) }
+    const [program, called] = [job({ kind: 'program' }), job({ excluded })]
+    const nowhere = job({ kind: 'program', excluded })
+    for (const each of [nowhere, program, called]) placement.push(each)
+    expect(assigned(placement)).toEqual({ one: [program.id], functions: [called.id] })
+    const [[key, refusing] = ['', []]] = placement.unplaceable()
+    expect(refusing).toEqual(['one', 'functions'])
+    expect(placement.takeExcluding('one')).toEqual([nowhere])
+    expect(placement.takeUnplaceable(key)).toEqual([])
   })
 
   it('places the next job for the same cost with 10 and with 10,000 nodes', () => {

@@ -13,6 +13,7 @@ import { sessionSubjects } from '../../../src/cluster/wire/subjects.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { jobOf } from '../../backends/local/fake-executor.ts'
 import { agentOf } from './links.ts'
+import { useOf } from '../test-token.ts'
 
 const noSampler = (): never => expect.unreachable('nothing is sampled')
 
@@ -63,10 +64,10 @@ class OneAgent {
     const store: Partial<Broker['store']> = { append: () => Promise.resolve() }
     const broker: Partial<Broker> = { store: store as Broker['store'], publish() {} }
     this.agents = new SessionAgents({
-      sessionId: 'session',
+      use: useOf('session'),
       epoch: 1,
-      keys: deriveKeys('a token of the test', 'session'),
-      subjects: sessionSubjects('session'),
+      keys: deriveKeys('a token of the test', useOf('session')),
+      subjects: sessionSubjects(useOf('session')),
       broker: broker as Broker,
       directory: directory as AgentDirectory,
       listener: {

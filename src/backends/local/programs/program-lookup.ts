@@ -36,7 +36,7 @@ export class ProgramLookup {
     const key = `${executable}\0${path}`
     const known = this.#found.get(key)
     if (known !== undefined) return known
-    const found = candidates(executable, path).find((file) => isProgram(file))
+    const found = candidatesIn(executable, path).find((file) => isProgram(file))
     if (found !== undefined) remember(this.#found, key, found)
     return found
   }
@@ -60,7 +60,8 @@ function remember<T>(map: Map<string, T>, key: string, value: T): void {
   map.set(key, value)
 }
 
-const candidates = (name: string, path: string): string[] =>
+/** Where a name is looked for. */
+export const candidatesIn = (name: string, path: string = defaultPath): string[] =>
   path.split(':').map((folder) => join(folder === '' ? '.' : folder, name))
 
 /** Why the system refused to start `file`, seen from `cwd`. Never throws. */
@@ -125,7 +126,7 @@ function explainErrno(file: string, path: string, errno: string): TuttiError {
 }
 
 function missingInPath(executable: string, path: string): TuttiError {
-  const inTheWay = candidates(executable, path).find((file) => examine(file) === 'file')
+  const inTheWay = candidatesIn(executable, path).find((file) => examine(file) === 'file')
   if (inTheWay !== undefined) {
     return notPermitted(`${inTheWay} may not be executed`, `Allow it with: chmod +x ${inTheWay}`)
   }

@@ -104,7 +104,7 @@ async function start({ connection, token }: ToWatcher & { kind: 'start' }): Prom
   try {
     // What happens to its connection happens to that of the agent, which warns of it.
     const broker = await connectToNats({ ...connection, log: { warn() {} } })
-    const watcher = new Watcher(broker, deriveKeys(token, ''))
+    const watcher = new Watcher(broker, deriveKeys(token, null))
     parent.send({ kind: 'connected' })
     return watcher
   } catch (error) {

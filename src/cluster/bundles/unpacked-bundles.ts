@@ -3,7 +3,7 @@
 import { existsSync, rmSync } from 'node:fs'
 import { dirname, join, relative } from 'node:path'
 import { pathToFileURL } from 'node:url'
-import { decodeBundle, parseBundleUrl, unpackBundle } from '../bundles/bundle.ts'
+import { decodeBundle, parseBundleUrl, unpackBundle } from './bundle.ts'
 import type { TaskDefinition } from '../../tasks/define-task.ts'
 
 interface Unpacked {

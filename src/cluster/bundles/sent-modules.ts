@@ -4,9 +4,9 @@ import type { Clock } from '../../foundation/clock.ts'
 import { messageOf } from '../../foundation/errors.ts'
 import { TaskImportError } from '../../foundation/task-errors.ts'
 import type { StoredObjects } from '../broker/stored-objects.ts'
-import { bundlePrefix, toBundleUrl } from '../bundles/bundle.ts'
-import { packModule } from '../bundles/bundler.ts'
-import { UnbundleableError } from '../bundles/module-graph.ts'
+import { bundlePrefix, toBundleUrl } from './bundle.ts'
+import { packModule } from './bundler.ts'
+import { UnbundleableError } from './module-graph.ts'
 
 interface SentModule {
   readonly url: string

@@ -1,0 +1,70 @@
+/** What a task asks for and what nodes have, in words. */
+
+import type { ResourceRequest } from '../../tasks/resources.ts'
+import type { Announcement, NodeFacts } from './messages.ts'
+
+const noLabels: Readonly<Record<string, string>> = Object.freeze({})
+
+export const labelsOf = (request: ResourceRequest): Readonly<Record<string, string>> =>
+  (request as { labels?: Readonly<Record<string, string>> }).labels ?? noLabels
+
+const count = (number: number, unit: string): string =>
+  `${number} ${unit}${number === 1 ? '' : 's'}`
+
+const describeLabels = (labels: Readonly<Record<string, string>>): string[] => {
+  const texts = Object.entries(labels).map(([key, value]) => `${key}=${value}`)
+  if (texts.length === 0) return []
+  return [`the label${texts.length === 1 ? '' : 's'} ${texts.join(', ')}`]
+}
+
+const joinWords = (parts: readonly string[]): string =>
+  parts.length < 2 ? parts.join('') : `${parts.slice(0, -1).join(', ')} and ${parts.at(-1)}`
+
+/** Such as `4 cores, 1 GPU and the label disk=ssd`. */
+export function describeRequest(request: ResourceRequest): string {
+  const { cores, gpus, memoryMb } = request
+  return joinWords([
+    count(cores, 'core'),
+    ...(gpus > 0 ? [count(gpus, 'GPU')] : []),
+    ...(memoryMb > 0 ? [`${memoryMb} MB of memory`] : []),
+    ...describeLabels(labelsOf(request)),
+  ])
+}
+
+const describeNode = ({ cores, gpus, memoryMb, labels }: NodeFacts): string =>
+  joinWords([
+    count(cores, 'core'),
+    count(gpus, 'GPU'),
+    `${memoryMb} MB of memory`,
+    ...describeLabels(labels),
+  ])
+
+/** That no agent that is there has what is asked for, nor the one that may come. */
+export function describeLack(
+  request: ResourceRequest,
+  agents: readonly Pick<Announcement, 'name' | 'facts'>[],
+  largestNode: NodeFacts | null,
+): string {
+  const [largest] = agents.toSorted(
+    (a, b) => b.facts.cores - a.facts.cores || b.facts.memoryMb - a.facts.memoryMb,
+  )
+  const text = `no agent has ${describeRequest(request)}`
+  const there =
+    largest && `the largest of them, "${largest.name}", has ${describeNode(largest.facts)}`
+  const hint =
+    largestNode === null
+      ? 'if a larger one may come later, describe it in `largestNode` of the backend'
+      : `\`largestNode\` of the backend has ${describeNode(largestNode)}`
+  return [text, there, hint].filter((part) => part !== undefined).join('; ')
+}
+
+/** What a node lacks; `null` if nothing. */
+export function whatIsMissing(facts: NodeFacts, request: ResourceRequest): string | null {
+  if (request.cores > facts.cores) return `has ${count(facts.cores, 'core')}`
+  if (request.gpus > facts.gpus) return `has ${count(facts.gpus, 'GPU')}`
+  if (request.memoryMb > facts.memoryMb) return `has ${facts.memoryMb} MB of memory`
+  for (const [name, value] of Object.entries(labelsOf(request))) {
+    if (facts.labels[name] !== value) return `does not have the label ${name}=${value}`
+  }
+  return null
+}

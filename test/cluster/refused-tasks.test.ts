@@ -1,0 +1,118 @@
+import { mkdirSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { Session } from '../../src/session/session.ts'
+import { ComputeTask } from '../../src/tasks/compute-task.ts'
+import { eventually } from '../eventually.ts'
+import { startTestCluster, type TestCluster } from './agents.ts'
+import { echo } from './fixtures/value-tasks.ts'
+
+interface Opened {
+  readonly session: Session
+  /** The nodes of tasks, or null for those that have not begun. */
+  readonly nodesOf: (tasks: readonly ComputeTask<unknown>[]) => Promise<(string | null)[]>
+}
+
+async function openSession(cluster: TestCluster, agents: number): Promise<Opened> {
+  const backend = await cluster.connect()
+  const session = new Session([backend])
+  onTestFinished(() => session.close())
+  await eventually(() => expect(backend.nodes).toHaveLength(agents))
+  const telemetry = await session.startTelemetry()
+  const nodes = new Map<string, string | null>()
+  telemetry.subscribe((event) => {
+    if (event.event_type === 'TaskStarted') nodes.set(event.task_id ?? '', event.node_id)
+  })
+  return {
+    session,
+    nodesOf: async (tasks) => {
+      await telemetry.flush()
+      return tasks.map(({ uid }) => nodes.get(uid) ?? null)
+    },
+  }
+}
+
+const functions = (count: number): ComputeTask<unknown>[] =>
+  Array.from({ length: count }, (_, at) => new ComputeTask({ function: echo, args: [at] }))
+
+const programs = (count: number, executable: string): ComputeTask<unknown>[] =>
+  Array.from({ length: count }, () => new ComputeTask<unknown>({ executable }))
+
+describe('a task that some agents do not allow', () => {
+  it('runs on one that does: kinds of tasks and paths', async () => {
+    const cluster = await startTestCluster()
+    const own = join(cluster.folder, 'own.sh')
+    writeFileSync(own, '#!/bin/sh\n', { mode: 0o755 })
+    await cluster.agent('functions', '--cores', '2', '--only', 'functions')
+    await cluster.agent('programs', '--cores', '2', '--only', 'programs', '--allow', '/**/true')
+    await cluster.agent('own', '--cores', '2', '--allow', own)
+    const { session, nodesOf } = await openSession(cluster, 3)
+    const [called, truths, owns] = [functions(60), programs(30, '/bin/true'), programs(30, own)]
+    await session.submitTasks([...called, ...truths, ...owns])
+    await session.waitTasks([...called, ...truths, ...owns])
+    const all = [...called, ...truths, ...owns]
+    expect(all.map(({ error }) => error?.message)).toEqual(all.map(() => undefined))
+    expect(await nodesOf(called)).toEqual(called.map(() => 'functions'))
+    expect(await nodesOf(truths)).toEqual(truths.map(() => 'programs'))
+    expect(await nodesOf(owns)).toEqual(owns.map(() => 'own'))
+  })
+
+  it('fails when none does, at once and whatever its retries, and names all of them', async () => {
+    const cluster = await startTestCluster()
+    await cluster.agent('first', '--cores', '1', '--only', 'functions')
+    await cluster.agent('second', '--cores', '1', '--allow', '/nowhere/*')
+    const { session, nodesOf } = await openSession(cluster, 2)
+    const task = new ComputeTask({ executable: '/bin/echo', retries: 3 })
+    await session.submitTasks([task])
+    await session.waitTasks([task])
+    const error = task.error?.cause as Error
+    const hint = 'Start the agent with another --only or --allow.'
+    expect(error).toMatchObject({ code: 'NotAllowedError', hint })
+    expect(error.message).toContain('agent "first" runs functions only, not /bin/echo')
+    expect(error.message).toMatch(/agent "second" does not allow \/\S*echo\b/)
+    expect(await nodesOf([task])).toEqual([null])
+  })
+
+  it('waits for the resources of one that does, and not for others', async () => {
+    const cluster = await startTestCluster()
+    const folder = join(cluster.folder, 'programs')
+    mkdirSync(folder)
+    const go = join(cluster.folder, 'go')
+    const wait = join(folder, 'wait.sh')
+    const script = `#!/bin/sh\nwhile [ ! -e ${go} ]; do sleep 0.02; done\n`
+    writeFileSync(wait, script, { mode: 0o755 })
+    await cluster.agent('wide', '--cores', '1')
+    await cluster.agent('narrow', '--cores', '1', '--only', 'functions')
+    const { session, nodesOf } = await openSession(cluster, 2)
+    const [running, waiting] = programs(2, wait)
+    if (running === undefined || waiting === undefined) throw new Error('no tasks')
+    await session.submitTasks([running, waiting])
+    await eventually(async () => expect(await nodesOf([running])).toEqual(['wide']))
+    const [first] = functions(1)
+    if (first === undefined) throw new Error('no task')
+    await session.submitTasks([first])
+    await first
+    expect(await nodesOf([first])).toEqual(['narrow'])
+    expect(running.state).toBe('RUNNING')
+    writeFileSync(go, '')
+    await session.waitTasks([running, waiting])
+    expect(await nodesOf([running, waiting])).toEqual(['wide', 'wide'])
+  })
+
+  it('runs on an agent that was started again with other rules', async () => {
+    const cluster = await startTestCluster()
+    const narrow = await cluster.agent('first', '--cores', '1', '--allow', '/nowhere/*')
+    const { session } = await openSession(cluster, 1)
+    const [refused, allowed] = programs(2, '/bin/true')
+    if (refused === undefined || allowed === undefined) throw new Error('no tasks')
+    await session.submitTasks([refused])
+    await session.waitTasks([refused])
+    expect(refused.error?.cause).toMatchObject({ code: 'NotAllowedError' })
+    narrow.child.kill('SIGTERM')
+    await narrow.ended
+    await session.submitTasks([allowed])
+    await cluster.agent('first', '--cores', '1', '--allow', '/**/true')
+    await session.waitTasks([allowed])
+    expect(allowed.state).toBe('DONE')
+  })
+})
