@@ -1,5 +1,6 @@
 import { expect, it } from 'vitest'
 import type { Broker } from '../../../src/cluster/broker/broker.ts'
+import type { DriverJob } from '../../../src/cluster/driver/agent-link.ts'
 import { ClockOffset } from '../../../src/cluster/driver/clock-offset.ts'
 import { DriverJobs } from '../../../src/cluster/driver/driver-jobs.ts'
 import { TaskProgress } from '../../../src/events/library-events.ts'
@@ -42,4 +43,25 @@ it('an event of a task lies between its start and its end when the offset change
   const at = jobs.endOf(one, agent, 610, jobs.readTime())
   jobs.end(one, { kind: 'complete', at, value: 1 }, null)
   expect(times).toEqual({ start: 0.5, event: 0.6, complete: 0.61 })
+})
+
+it('an attempt counts as begun after three lost nodes that could run it at once', () => {
+  const clock = new ManualClock(0)
+  const jobs = new DriverJobs({ report() {}, notice() {} }, clock)
+  const lose = (...held: DriverJob[]): string[] => {
+    // Of one core: what waits there behind the first one has not begun.
+    const agent = linkOf(clock, { publish() {} } as Partial<Broker> as Broker)
+    for (const one of held) jobs.assign(one, agent, 0)
+    const counted = [...jobs.countMoves(agent)]
+    for (const one of held) agent.jobs.delete(one)
+    return counted.map(({ uid }) => uid)
+  }
+  const [killer, other] = [jobs.add(jobOf('killer'), 0), jobs.add(jobOf('other'), 0)]
+  const counted = [1, 2, 3].map(() => lose(other, killer))
+  expect(counted).toEqual([[], [], ['killer']])
+  jobs.end(killer, { kind: 'fail', error: new Error('lost') }, null)
+  // Its further attempts count at once; other tasks as before.
+  const again = jobs.add({ ...jobOf('killer'), attempt: 2 }, 0)
+  expect([lose(again, other), lose(other), lose(other)]).toEqual([['killer'], [], []])
+  expect(lose(other)).toEqual(['other'])
 })
