@@ -26,6 +26,7 @@ class Watcher {
   #agent: Announcement | null = null
   #heardMs = clock.monotonicMs()
   #isAgentGone = false
+  #freeName: () => void = () => {}
 
   constructor(broker: Broker, keys: Keys) {
     this.#broker = broker
@@ -35,7 +36,8 @@ class Watcher {
 
   hear(agent: Announcement): void {
     if (this.#agent === null) {
-      this.#broker.subscribe(watcherOf(agent.name), (message) => this.#takePing(message))
+      const onPing = (message: BrokerMessage): void => this.#takePing(message)
+      this.#freeName = this.#broker.subscribe(watcherOf(agent.name), onPing)
     }
     this.#agent = agent
     this.#heardMs = clock.monotonicMs()
@@ -43,6 +45,8 @@ class Watcher {
 
   async tellDeath(): Promise<void> {
     this.#isAgentGone = true
+    // The next start of the agent does not wait for an answer.
+    this.#freeName()
     const untilMs = clock.monotonicMs() + giveUpMs
     for (let told = 0; told < tellings && clock.monotonicMs() < untilMs;) {
       if (this.#broker.isConnected) {
@@ -63,7 +67,7 @@ class Watcher {
   #takePing(message: BrokerMessage): void {
     const { subject, data } = message
     const epoch = this.#nonceOf(subject, data)
-    if (epoch === null || this.#isAgentGone) return
+    if (epoch === null) return
     message.respond(seal(this.#keys.toDriver, subject, { ...noHeader, epoch }, null))
   }
 
