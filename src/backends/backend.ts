@@ -56,7 +56,11 @@ export type TaskReport =
       readonly kind: 'start'
       readonly at?: Moment
       readonly workerId: string
+      /** That of the first rank, where there are several. */
       readonly nodeId: string
+      /** Of an MPI program: all its nodes, and how many ranks it has. */
+      readonly nodes?: readonly string[]
+      readonly ranks?: number
     }
   | {
       readonly kind: 'complete'

@@ -5,7 +5,6 @@ import {
   type Backend,
   type BackendListener,
   type ConnectedSession,
-  type Connection,
   type Refusal,
   type SampledNode,
   toEventNotice,
@@ -32,8 +31,9 @@ import {
   resolveClusterOptions,
 } from './cluster-options.ts'
 import { AgentDirectory, type KnownAgent } from './driver/agent-directory.ts'
+import type { ClusterConnection } from './driver/cluster-connection.ts'
 import { DriverSession } from './driver/driver-session.ts'
-import { couldRun } from './driver/placement-node.ts'
+import { couldRun } from './driver/placement/placement-node.ts'
 import { removeExpiredSessions } from './driver/session-owner.ts'
 import { type LocalCluster, type LocalClusterOptions, startLocalCluster } from './local-cluster.ts'
 import { describeLack } from './wire/resource-words.ts'
@@ -148,7 +148,12 @@ export class ClusterBackend implements Backend {
     return this.#refuseResources(spec)
   }
 
-  connect(listener: BackendListener, session: ConnectedSession): Connection {
+  /** `secondsLeft`: until nothing runs any more, for a cluster that ends. */
+  connect(
+    listener: BackendListener,
+    session: ConnectedSession,
+    { secondsLeft = () => Infinity }: { readonly secondsLeft?: () => number } = {},
+  ): ClusterConnection {
     const { clock, log, token, agentTimeoutSeconds } = this.#options
     const { lossSeconds, ownerTtlSeconds, resultTtlSeconds, modules } = this.#options
     this.#listeners.add(listener)
@@ -166,10 +171,12 @@ export class ClusterBackend implements Backend {
       resultTtlSeconds,
       modules,
       toNode: (agent) => this.#toNode(agent),
+      secondsLeft,
     })
     this.#sessions.add(driver)
     return {
       submit: (jobs) => driver.submit(jobs),
+      submitTogether: (jobs, group) => driver.submitTogether(jobs, group),
       cancel: (job, reason) => driver.cancel(job, reason),
       recorded: (jobs) => driver.recorded(jobs),
       release: async (reason) => {

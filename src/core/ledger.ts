@@ -261,7 +261,7 @@ export class Ledger implements TaskHolder {
   }
 
   #take(entry: Entry, moment: Moment, report: TaskReport): void {
-    if (report.kind === 'start') return this.#start(entry, moment, report.workerId, report.nodeId)
+    if (report.kind === 'start') return this.#start(entry, moment, report)
     const { facts } = report
     if (facts?.workerId !== undefined) entry.workerId = facts.workerId
     if (report.kind === 'cancel') return this.#cancel(entry, moment, report.reason, facts)
@@ -280,14 +280,14 @@ export class Ledger implements TaskHolder {
     if (kind === 'complete' || kind === 'fail') this.emitter.lateResult()
   }
 
-  #start(entry: Entry, moment: Moment, workerId: string, nodeId: string): void {
+  #start(entry: Entry, moment: Moment, report: TaskReport & { kind: 'start' }): void {
     if (entry.life.state === 'RUNNING' && !entry.life.isBetweenAttempts) {
       return this.#countLate('start')
     }
-    entry.workerId = workerId
-    entry.nodeId = nodeId
+    entry.workerId = report.workerId
+    entry.nodeId = report.nodeId
     entry.retry = null
-    this.#apply(entry, 'start', moment)
+    this.#apply(entry, 'start', moment, report)
   }
 
   #complete(entry: Entry, moment: Moment, ending: Ending & { readonly value: unknown }): void {

@@ -42,6 +42,9 @@ export interface Ending {
   readonly isReused?: boolean
   /** The value is kept beside the record of an earlier run. */
   readonly isRecorded?: boolean
+  /** Of an MPI program that starts: where, and how many ranks it has. */
+  readonly nodes?: readonly string[]
+  readonly ranks?: number
 }
 
 /** Called for every change of every task, in order. Must not throw. */
@@ -196,7 +199,11 @@ export class TelemetryEmitter implements LifecycleEmitter {
     if (event === 'TaskSubmitted') return describeSubmission(entry)
     if (event === 'TaskQueued') return describeTask(entry)
     const attempt = describeAttempt(entry)
-    if (event === 'TaskStarted') return attempt
+    if (event === 'TaskStarted') {
+      const { nodes, ranks } = ending
+      if (nodes === undefined || ranks === undefined) return attempt
+      return Object.freeze({ ...attempt, nodes, ranks })
+    }
     const extras = this.#describeEnding(entry, ending)
     return extras === null ? attempt : Object.freeze({ ...attempt, ...extras })
   }

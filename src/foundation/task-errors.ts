@@ -25,6 +25,8 @@ export interface ExecutableFailedDetails extends TaskErrorDetails {
   /** `true` if something of the output is not there; else absent. */
   readonly stdoutTruncated?: true
   readonly stderrTruncated?: true
+  /** Of an MPI program: which of its ranks. */
+  readonly rank?: number
 }
 
 /** The program ended with a non-zero exit code or by a signal. */
@@ -39,6 +41,8 @@ export class ExecutableFailedError extends TaskFailedError {
   readonly stdoutTruncated?: true
   /** `true` if it wrote more to stderr than `stderr` has. */
   readonly stderrTruncated?: true
+  /** Of an MPI program: the first rank that failed. */
+  readonly rank?: number
 
   constructor(message: string, details: ExecutableFailedDetails) {
     super(message, details)
@@ -48,6 +52,7 @@ export class ExecutableFailedError extends TaskFailedError {
     this.stderr = details.stderr
     if (details.stdoutTruncated === true) this.stdoutTruncated = true
     if (details.stderrTruncated === true) this.stderrTruncated = true
+    if (details.rank !== undefined) this.rank = details.rank
   }
 }
 

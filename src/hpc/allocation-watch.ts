@@ -23,6 +23,7 @@ export class AllocationWatch {
   /** Seconds before the end at which it is told; the last is the grace. */
   readonly #warnings: number[]
   #cancelPoll: () => void = () => {}
+  #endsAt: number | null = null
   #isClosed = false
   #hasFailed = false
 
@@ -32,6 +33,12 @@ export class AllocationWatch {
     const early = Math.max((allocation.limitSeconds ?? 0) * 0.1, 2 * graceSeconds)
     this.#warnings = [early, graceSeconds]
     void this.#poll()
+  }
+
+  /** Until what runs is canceled; `Infinity` without a limit, or while it is not known. */
+  get secondsLeft(): number {
+    const { clock, graceSeconds } = this.#options
+    return this.#endsAt === null ? Infinity : this.#endsAt - graceSeconds - clock.now()
   }
 
   close(): void {
@@ -45,6 +52,7 @@ export class AllocationWatch {
     try {
       const { endsAt, lost, isEnding } = await allocation.state()
       this.#hasFailed = false
+      if (!isEnding) this.#endsAt = endsAt
       if (this.#isClosed) return
       if (lost !== null) return onEnd(`AllocationLostError: ${lost}`)
       // How it ends is told a little later; it may not be by its limit.

@@ -17,6 +17,15 @@ export interface NodeCommand {
   readonly input: string
 }
 
+/** A command that runs once for each rank of an MPI program, as a rank of it. */
+export interface RankCommand {
+  /** The node of each rank; those of a node follow each other. */
+  readonly nodes: readonly string[]
+  readonly command: readonly string[]
+  /** What it writes to its standard output. */
+  readonly onOutput: (text: string) => void
+}
+
 /** What is known about the end of an allocation. */
 export interface AllocationState {
   /** Seconds since the epoch; `null` without a limit. */
@@ -38,6 +47,8 @@ export interface Allocation {
   state(options?: { readonly isChanged?: boolean }): Promise<AllocationState>
   /** Runs it on each of the nodes, with the node's name as its last argument. */
   start(nodes: readonly AllocatedNode[], command: NodeCommand): readonly RemoteProcess[]
+  /** Each of them is told its number and how to reach the others. */
+  startRanks(command: RankCommand): RemoteProcess
   /** Gives the nodes back. Fine for one that is lost. */
   end(): Promise<void>
 }

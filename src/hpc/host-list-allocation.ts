@@ -1,7 +1,13 @@
 /** Nodes that somebody names, for clusters without a scheduler. Reached by a remote shell. */
 
 import type { Clock } from '../foundation/clock.ts'
-import type { AllocatedNode, Allocation, AllocationState, NodeCommand } from './allocation.ts'
+import type {
+  AllocatedNode,
+  Allocation,
+  AllocationState,
+  NodeCommand,
+  RankCommand,
+} from './allocation.ts'
 import { quoteForShell } from './quote.ts'
 import { RemoteProcess } from './remote-process.ts'
 
@@ -43,6 +49,24 @@ export class HostListAllocation implements Allocation {
         input,
         clock,
       })
+    })
+  }
+
+  /** By `mpirun`, which is on PATH here and there. */
+  startRanks({ nodes, command, onOutput }: RankCommand): RemoteProcess {
+    const { remoteShell, clock } = this.#options
+    const counts = new Map<string, number>()
+    for (const name of nodes) counts.set(name, (counts.get(name) ?? 0) + 1)
+    const hosts = Array.from(counts, ([name, count]) => `${name}:${count}`).join(',')
+    const shell = ['--mca', 'plm_rsh_agent', remoteShell.join(' ')]
+    const size = ['--host', hosts, '-n', String(nodes.length), '--map-by', 'slot']
+    return new RemoteProcess({
+      command: ['mpirun', ...shell, ...size, '--bind-to', 'none', ...command],
+      // Otherwise it refuses the root user, of containers and tests.
+      env: { ...process.env, OMPI_ALLOW_RUN_AS_ROOT: '1', OMPI_ALLOW_RUN_AS_ROOT_CONFIRM: '1' },
+      input: '',
+      clock,
+      onOutput,
     })
   }
 

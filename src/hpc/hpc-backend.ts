@@ -25,8 +25,11 @@ import type { TaskSpec } from '../tasks/spec.ts'
 import { type AgentCluster, startAgentCluster } from './agent-cluster.ts'
 import type { Allocation } from './allocation.ts'
 import { AllocationWatch } from './allocation-watch.ts'
-import { LossReports } from './loss-reports.ts'
 import { HostListAllocation, sshCommand } from './host-list-allocation.ts'
+import { LossReports } from './loss-reports.ts'
+import { refuseRanks } from './ranks/rank-refusal.ts'
+import { hasRanks, RankTasks } from './ranks/rank-tasks.ts'
+import { RankTurns } from './ranks/rank-turns.ts'
 import { SlurmAllocation } from './slurm/slurm-allocation.ts'
 import { SlurmCommands } from './slurm/slurm-commands.ts'
 import { useStartMethod } from './start-method.ts'
@@ -66,7 +69,8 @@ export class HpcBackend implements Backend {
   readonly #clock: Clock
   readonly #cluster: AgentCluster
   readonly #watch: AllocationWatch
-  readonly #connections = new Map<BackendListener, Connection>()
+  readonly #rankTurns = new RankTurns()
+  readonly #connections = new Map<BackendListener, Pick<Connection, 'release'>>()
   /** Why nothing may begin any more; `null` while it may. */
   #ending: string | null = null
   #closing: Promise<void> | null = null
@@ -110,23 +114,48 @@ export class HpcBackend implements Backend {
 
   refuse(spec: TaskSpec): Refusal | null {
     if (this.#ending !== null) return { field: 'backend', message: this.#ending }
-    return this.#cluster.backend.refuse(spec)
+    const { backend } = this.#cluster
+    if (spec.resources.ranks === 1 || this.#closing !== null) return backend.refuse(spec)
+    return refuseRanks(
+      spec,
+      backend.nodes.map(({ capacity }) => capacity).filter((one) => one !== undefined),
+    )
   }
 
   connect(listener: BackendListener, session: ConnectedSession): Connection {
-    const reports = new LossReports(listener, this.#allocation, this.#clock)
-    const connection = this.#cluster.backend.connect(reports, session)
-    this.#connections.set(listener, connection)
+    const allocation = this.#allocation
+    const clock = this.#clock
+    const reports = new LossReports(listener, allocation, clock)
+    const turns = this.#rankTurns
+    const ranks = new RankTasks({ listener: reports, allocation, clock, turns })
+    const secondsLeft = (): number => this.#watch.secondsLeft
+    const connection = this.#cluster.backend.connect(ranks, session, { secondsLeft })
+    const release = async (reason: string): Promise<void> => {
+      await ranks.release(reason)
+      await connection.release(reason)
+    }
+    this.#connections.set(listener, { release })
     return {
       submit: (jobs) => {
         const reason = this.#ending
-        if (reason === null) return connection.submit(jobs)
-        for (const job of jobs) listener.report(job, { kind: 'cancel', reason })
+        if (reason !== null) {
+          for (const job of jobs) listener.report(job, { kind: 'cancel', reason })
+          return
+        }
+        if (!jobs.some(hasRanks)) return connection.submit(jobs)
+        connection.submit(jobs.filter((job) => !hasRanks(job)))
+        for (const job of jobs.filter(hasRanks)) ranks.submit(job, connection)
       },
-      cancel: (job, reason) => connection.cancel(job, reason),
-      recorded: (jobs) => connection.recorded?.(jobs),
+      cancel: (job, reason) => {
+        if (hasRanks(job)) ranks.cancel(job, reason)
+        else connection.cancel(job, reason)
+      },
+      recorded: (jobs) => {
+        const others = jobs.some(hasRanks) ? jobs.filter((job) => !hasRanks(job)) : jobs
+        connection.recorded?.(others)
+      },
       release: async (reason) => {
-        await connection.release(reason)
+        await release(reason)
         await reports.settled()
         this.#connections.delete(listener)
       },

@@ -11,6 +11,8 @@ export interface RemoteProcessOptions {
   /** Written to its standard input, which stays open. */
   readonly input: string
   readonly clock: Clock
+  /** What it writes to its standard output, besides. */
+  readonly onOutput?: (text: string) => void
 }
 
 const longestTail = 8192
@@ -26,7 +28,7 @@ export class RemoteProcess {
   #tail = ''
   #closing: Promise<void> | null = null
 
-  constructor({ command, env, input, clock }: RemoteProcessOptions) {
+  constructor({ command, env, input, clock, onOutput }: RemoteProcessOptions) {
     const [program = '', ...args] = command
     this.#clock = clock
     // A session of its own: the terminal's Ctrl-C is for the script, which ends its tasks first.
@@ -39,6 +41,7 @@ export class RemoteProcess {
     for (const stream of [this.#child.stdout, this.#child.stderr]) {
       stream.setEncoding('utf8').on('data', (text: string) => {
         this.#tail = (this.#tail + text).slice(-longestTail)
+        if (stream === this.#child.stdout) onOutput?.(text)
       })
     }
   }
@@ -51,6 +54,11 @@ export class RemoteProcess {
   /** The end of what it wrote, without secrets. */
   get output(): string {
     return maskSecrets(this.#tail).trim()
+  }
+
+  /** Asks it to end its far ends and itself. */
+  kill(): void {
+    this.#child.kill('SIGTERM')
   }
 
   /** Ends its input, which its far ends understand; then kills it. Idempotent, same promise. */

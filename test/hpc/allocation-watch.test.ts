@@ -18,6 +18,9 @@ function watched(limitSeconds: number | null, graceSeconds: number) {
     limitSeconds,
     state: () => (error === null ? Promise.resolve(state) : Promise.reject(error)),
     start: () => [],
+    startRanks: () => {
+      throw new Error('no ranks')
+    },
     end: () => Promise.resolve(),
   }
   const told: string[] = []

@@ -7,38 +7,53 @@ import { setStartMethod } from '../../src/hpc/start-method.ts'
 import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
 import { networkNeeds, TestNetwork } from '../cluster/hosts.ts'
-import { needs } from '../require.ts'
+import { needs, requireCommand } from '../require.ts'
+import { ranksTask } from './ranks/mpi.ts'
 
 type Host = ReturnType<TestNetwork['addHost']>
 
-/** A remote shell as `ssh`: a host, and one line for its shell. */
+/** A remote shell as `ssh`: a host, and words that make a line for its shell. */
 function writeShell(folder: string, hosts: readonly Host[]): string {
-  const cases = hosts.map(({ address, enter }) => `${address}) ${enter.join(' ')} sh -c "$2";;`)
+  const cases = hosts.map(({ address, enter, index }) => {
+    return `${address}) exec ${enter.join(' ')} unshare --uts sh -c "hostname h${index}; $line";;`
+  })
   const file = join(folder, 'remote-shell')
-  writeFileSync(file, `#!/bin/sh\ncase "$1" in\n${cases.join('\n')}\n*) exit 255;;\nesac\n`)
+  const script = ['host=$1', 'shift', 'line=$*', 'case "$host" in', ...cases, '*) exit 255;;']
+  writeFileSync(file, `#!/bin/sh\n${script.join('\n')}\nesac\n`)
   chmodSync(file, 0o755)
   return file
 }
 
-needs(...networkNeeds)('hosts without a scheduler run tasks by a remote shell', async () => {
-  const folder = mkdtempSync(join(tmpdir(), 'tutti-hosts-'))
-  const network = new TestNetwork()
-  onTestFinished(() => {
-    network.close()
-    vi.unstubAllEnvs()
-    rmSync(folder, { recursive: true, force: true })
-  })
-  const there = [network.addHost(), network.addHost()]
-  const hosts = there.map(({ address }) => address)
-  const launch = join(folder, 'launch.json')
-  writeFileSync(launch, JSON.stringify({ method: 'hosts', hosts }))
-  vi.stubEnv('TUTTI_LAUNCH', launch)
-  vi.stubEnv('TUTTI_REMOTE_SHELL', writeShell(folder, there))
-  setStartMethod('hosts')
-  const backend = await HpcBackend.create()
-  expect(backend.nodes.map(({ nodeId }) => nodeId).toSorted()).toEqual(hosts)
-  await using session = new Session([backend])
-  const task = new ComputeTask({ executable: 'echo', arguments: ['there'] })
-  await session.submitTasks([task])
-  expect(await task).toMatchObject({ stdout: 'there\n' })
-})
+const commands = ['mpicc', 'mpirun', 'unshare'].map(requireCommand)
+
+needs(...networkNeeds, ...commands)(
+  'hosts without a scheduler run tasks and MPI programs by a remote shell',
+  async () => {
+    const folder = mkdtempSync(join(tmpdir(), 'tutti-hosts-'))
+    const network = new TestNetwork()
+    onTestFinished(() => {
+      network.close()
+      vi.unstubAllEnvs()
+      rmSync(folder, { recursive: true, force: true })
+    })
+    const there = [network.addHost(), network.addHost()]
+    const hosts = there.map(({ address }) => address)
+    const launch = join(folder, 'launch.json')
+    writeFileSync(launch, JSON.stringify({ method: 'hosts', hosts }))
+    vi.stubEnv('TUTTI_LAUNCH', launch)
+    vi.stubEnv('TUTTI_REMOTE_SHELL', writeShell(folder, there))
+    setStartMethod('hosts')
+    const backend = await HpcBackend.create()
+    expect(backend.nodes.map(({ nodeId }) => nodeId).toSorted()).toEqual(hosts)
+    await using session = new Session([backend])
+    const task = new ComputeTask({ executable: 'echo', arguments: ['there'] })
+    const ranks = ranksTask(folder, 'end', { resources: { ranks: 2, ranksPerNode: 1 } })
+    const failing = ranksTask(folder, 'abort 1 7', { resources: { ranks: 2, ranksPerNode: 1 } })
+    await session.submitTasks([task, ranks, failing])
+    expect(await task).toMatchObject({ stdout: 'there\n' })
+    await session.waitTasks([ranks, failing])
+    const line = (rank: number): string => `rank ${rank} of 2 on h${rank}, sum 1, gpus none\n`
+    expect([ranks.error, ranks.stdout]).toEqual([null, line(0) + line(1)])
+    expect(failing.error).toMatchObject({ exitCode: 7, rank: 1 })
+  },
+)

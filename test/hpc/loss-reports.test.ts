@@ -27,6 +27,9 @@ function reported() {
       return Promise.resolve(asked.state)
     },
     start: () => [],
+    startRanks: () => {
+      throw new Error('no ranks')
+    },
     end: () => Promise.resolve(),
   }
   const reports = new LossReports(listener, allocation, clock)

@@ -12,8 +12,9 @@ import type { AgentReport, Attached, DriverMessage, JobReference } from '../wire
 import { ReliableLink } from '../wire/reliable-link.ts'
 import type { SessionSubjects } from '../wire/subjects.ts'
 import type { KnownAgent } from './agent-directory.ts'
-import type { PlacedJob } from './placement.ts'
-import type { Exclusion } from './placement-node.ts'
+import type { JobGroup } from './placement/job-group.ts'
+import type { Exclusion } from './placement/placement-node.ts'
+import type { PlacedJob } from './placement/shapes.ts'
 
 export interface AgentLinkOptions {
   readonly agent: KnownAgent
@@ -140,7 +141,7 @@ export class AgentLink {
   recall(most: number, beforeMs: number): number {
     const waiting = this.jobs
       .toArray()
-      .filter(({ isStarted, sinceMs }) => !isStarted && sinceMs < beforeMs)
+      .filter(({ isStarted, sinceMs, group }) => !isStarted && sinceMs < beforeMs && !group)
       .slice(-most)
     const jobs = waiting.map(({ uid, wireAttempt }) => [uid, wireAttempt] as const)
     if (jobs.length > 0) this.#post({ kind: 'recall', jobs })
@@ -170,6 +171,15 @@ export class AgentLink {
   }
 }
 
+/** Jobs that are placed all at once. */
+export interface DriverJobGroup extends JobGroup<DriverJob> {
+  readonly jobs: DriverJob[]
+  /** How many have no node. */
+  unplaced: number
+  /** Called once, with the node of each job. */
+  readonly onPlaced: (nodes: readonly string[]) => void
+}
+
 /** A job of the session on its way through the cluster. */
 export class DriverJob implements NumberedJob, PlacedJob, Indexed {
   setIndex = -1
@@ -180,6 +190,8 @@ export class DriverJob implements NumberedJob, PlacedJob, Indexed {
   readonly avoid: string | null
   /** Agents that do not allow it, as far as is known. Not changed while it waits. */
   excluded: Exclusion | null = null
+  /** Begins with others; not placed again alone. */
+  readonly group: DriverJobGroup | null
   /**
    * The attempt's number at the agents. It goes on from an earlier start of the session, whose
    * attempts this start does not count.
@@ -206,6 +218,7 @@ export class DriverJob implements NumberedJob, PlacedJob, Indexed {
     wireAttempt: number,
     avoid: string | null,
     sinceMs: number,
+    group: DriverJobGroup | null = null,
   ) {
     this.job = job
     this.index = index
@@ -214,6 +227,7 @@ export class DriverJob implements NumberedJob, PlacedJob, Indexed {
     this.sequence = sequence
     this.wireAttempt = wireAttempt
     this.avoid = avoid
+    this.group = group
   }
 
   get isStarted(): boolean {

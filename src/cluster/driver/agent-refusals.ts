@@ -2,7 +2,7 @@
 
 import type { TaskSpec } from '../../tasks/spec.ts'
 import type { NotAllowed } from '../wire/messages.ts'
-import type { Exclusion } from './placement-node.ts'
+import type { Exclusion } from './placement/placement-node.ts'
 
 /** Beyond this number it begins anew: agents say so again. */
 const mostTargets = 10_000

@@ -10,12 +10,14 @@ import { TaggedJob } from '../../backends/job-tag.ts'
 import { eventClassOf } from '../../events/define-event.ts'
 import { StaleResult } from '../../events/library-events.ts'
 import type { Clock } from '../../foundation/clock.ts'
+import { WorkerLostError } from '../../foundation/errors.ts'
 import type { Moment } from '../../tasks/lifecycle.ts'
 import type { Announcement, Offer, ReturnedJob, WireEvent } from '../wire/messages.ts'
-import type { AgentLink } from './agent-link.ts'
-import { DriverJob } from './agent-link.ts'
+import { type AgentLink, DriverJob, type DriverJobGroup } from './agent-link.ts'
 import { AgentRefusals } from './agent-refusals.ts'
-import { Placement } from './placement.ts'
+import type { GroupOptions } from './cluster-connection.ts'
+import { toRunning } from './placement/job-group.ts'
+import { Placement } from './placement/placement.ts'
 import { type ReceivedMessage, RecordedMessages } from './recorded-messages.ts'
 
 export type EndReport = Exclude<TaskReport, { kind: 'start' }>
@@ -27,6 +29,18 @@ interface ToldStart {
   readonly atMs?: number
 }
 
+/** What is known of where jobs may run, and for how long. */
+export interface JobPlaces {
+  /** The agents that are used now, by name. */
+  readonly links: ReadonlyMap<string, AgentLink>
+  /** Until nothing runs any more; `Infinity` without an end. */
+  readonly secondsLeft: () => number
+}
+
+const anywhere: JobPlaces = { links: new Map(), secondsLeft: () => Infinity }
+
+/** A start is reported sooner than this. */
+const recallMs = 400
 /** Tasks whose next attempt avoids the node of the last one. */
 const mostAvoided = 10_000
 /**
@@ -36,11 +50,12 @@ const mostAvoided = 10_000
 const mostMoves = 3
 
 export class DriverJobs {
-  readonly placement = new Placement<DriverJob>()
+  readonly placement: Placement<DriverJob>
   readonly recorded = new RecordedMessages()
   readonly refusals = new AgentRefusals()
   readonly #listener: BackendListener
   readonly #clock: Clock
+  readonly #places: JobPlaces
   readonly #table = new JobTable()
   /** Attempts of an earlier start, by task: the numbers of this one's attempts begin after them. */
   readonly #attemptsBefore = new Map<string, number>()
@@ -50,9 +65,18 @@ export class DriverJobs {
   readonly #suspects = new Set<string>()
   #sequence = 0
 
-  constructor(listener: BackendListener, clock: Clock) {
+  constructor(listener: BackendListener, clock: Clock, places: JobPlaces = anywhere) {
+    const { links, secondsLeft } = places
+    this.#places = places
     this.#listener = listener
     this.#clock = clock
+    this.placement = new Placement({
+      secondsLeft,
+      running(name) {
+        const nowMs = clock.monotonicMs()
+        return (links.get(name)?.jobs.toArray() ?? []).map((one) => toRunning(one, nowMs))
+      },
+    })
   }
 
   /** In the order of arrival. A copy: a loop over it may end them. */
@@ -70,6 +94,20 @@ export class DriverJobs {
     one.excluded = this.refusals.exclusionOf(one.spec)
     this.#table.add(one)
     return one
+  }
+
+  /** Jobs that begin all at once or not at all. One that comes back ends. */
+  addTogether(jobs: readonly Job[], options: GroupOptions, nowMs: number): readonly DriverJob[] {
+    const { perNode, avoid, onPlaced } = options
+    const group: DriverJobGroup = { jobs: [], unplaced: jobs.length, perNode, onPlaced }
+    for (const job of jobs) {
+      const wireAttempt = job.attempt + (this.#attemptsBefore.get(job.uid) ?? 0)
+      const index = this.#table.nextIndex
+      const one = new DriverJob(job, index, ++this.#sequence, wireAttempt, avoid, nowMs, group)
+      this.#table.add(one)
+      group.jobs.push(one)
+    }
+    return group.jobs
   }
 
   /**
@@ -108,6 +146,8 @@ export class DriverJobs {
     one.agent = agent
     one.sinceMs = nowMs
     agent.jobs.add(one)
+    if (one.group === null || --one.group.unplaced > 0) return
+    one.group.onPlaced(one.group.jobs.map((member) => member.agent?.name ?? ''))
   }
 
   /** A job that an earlier start of the session has sent there. */
@@ -146,8 +186,9 @@ export class DriverJobs {
       one.sinceMs = nowMs
       one.excluded = this.refusals.exclusionOf(one.spec)
       const reason = one.cancelReason
-      if (reason === null) back.push(one)
-      else this.end(one, { kind: 'cancel', reason }, null)
+      if (reason !== null) this.end(one, { kind: 'cancel', reason }, null)
+      else if (one.group === null) back.push(one)
+      else this.end(one, { kind: 'fail', error: cameBack(one) }, null)
     }
     this.placement.putBack(back)
   }
@@ -182,6 +223,18 @@ export class DriverJobs {
   move(jobs: readonly DriverJob[]): void {
     for (const one of jobs) this.numberAfter(one, one.wireAttempt)
     this.placeAgain(jobs)
+  }
+
+  /** Takes back what waits at a busy node while another one is idle, such as a new one. */
+  recallWaiting(): void {
+    const { placement } = this
+    const beforeMs = this.#clock.monotonicMs() - recallMs
+    let free = placement.waiting > 0 ? 0 : placement.freeCores
+    for (const link of this.#places.links.values()) {
+      const count = Math.min(free, placement.waitingAt(link.name))
+      if (count === 0) continue
+      free -= link.recall(count, beforeMs)
+    }
   }
 
   /** It does not count at its agent any more. */
@@ -222,7 +275,9 @@ export class DriverJobs {
     if (report.kind === 'fail' && agent !== null) this.#avoidNext(uid, agent.name)
     else if (this.#failedOn.size > 0) this.#failedOn.delete(uid)
     if (report.kind !== 'fail' && this.#suspects.size > 0) this.#suspects.delete(uid)
-    this.recorded.reported(message)
+    // The session knows nothing of the members of a group.
+    if (one.group === null) this.recorded.reported(message)
+    else if (message !== null) this.recorded.dropped(message)
     this.#listener.report(one.job, report)
   }
 
@@ -267,6 +322,9 @@ const beginsBefore = (a: DriverJob, b: DriverJob): number =>
   b.spec.priority - a.spec.priority ||
   Number(b.isRetry) - Number(a.isRetry) ||
   a.sequence - b.sequence
+/** Of a member of a group whose node was lost, or gave it back, before it began. */
+const cameBack = ({ uid }: DriverJob): WorkerLostError =>
+  new WorkerLostError(`a node was lost before it began ${uid}`, { code: 'NodeLostError' })
 
 /**
  * A time of the agent's clock during an attempt, by how long after the start it was: the estimate

@@ -1,6 +1,6 @@
 /** One session's use of the cluster: claims it, attaches to agents, sends jobs, watches. */
 
-import type { BackendListener, Connection, Job, SampledNode } from '../../backends/backend.ts'
+import type { BackendListener, Job, SampledNode } from '../../backends/backend.ts'
 import { type Clock, sleep } from '../../foundation/clock.ts'
 import { BackendError, messageOf } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
@@ -13,6 +13,7 @@ import { earlierConnection } from '../wire/reliable-link.ts'
 import { type SessionSubjects, sessionSubjects, type SessionUse } from '../wire/subjects.ts'
 import type { AgentDirectory, KnownAgent } from './agent-directory.ts'
 import type { AgentLink, DriverJob } from './agent-link.ts'
+import type { ClusterConnection, GroupOptions } from './cluster-connection.ts'
 import { DriverJobs } from './driver-jobs.ts'
 import { EarlierRun } from './earlier-run.ts'
 import { EndReceiver } from './end-receiver.ts'
@@ -37,14 +38,14 @@ export interface DriverSessionOptions {
   readonly modules: 'shared' | 'bundle'
   /** An agent as the session is told of it. */
   readonly toNode: (agent: KnownAgent) => SampledNode
+  /** Until nothing runs any more; `Infinity` without an end. */
+  readonly secondsLeft: () => number
 }
 
 const tickMs = 500
 const retryMs = 500
-/** A start is reported sooner than this. */
-const recallMs = 400
 
-export class DriverSession implements Connection {
+export class DriverSession implements ClusterConnection {
   readonly #options: DriverSessionOptions
   readonly #keys: Keys
   readonly #subjects: SessionSubjects
@@ -76,7 +77,7 @@ export class DriverSession implements Connection {
     this.#epoch = newEpoch(clock)
     this.#keys = deriveKeys(token, use)
     this.#subjects = sessionSubjects(use)
-    this.#jobs = new DriverJobs(listener, clock)
+    this.#jobs = new DriverJobs(listener, clock, { links: this.#links, ...options })
     const { store } = broker
     const { stream, stored: subjects } = this.#subjects
     const maxAgeSeconds = (): number => options.resultTtlSeconds
@@ -133,16 +134,15 @@ export class DriverSession implements Connection {
 
   submit(jobs: readonly Job[]): void {
     const nowMs = this.#options.clock.monotonicMs()
-    for (const job of jobs) {
-      const one = this.#jobs.add(job, nowMs)
-      if (this.#releasing !== null) {
-        this.#jobs.end(one, { kind: 'cancel', reason: 'backend closed' }, null)
-      } else if (this.#failure !== null) {
-        this.#jobs.end(one, { kind: 'fail', error: this.#failure, isFinal: true }, null)
-      } else if (!this.#isReady || !this.#continueEarlier(one)) this.#jobs.placement.push(one)
-    }
+    for (const job of jobs) this.#accept(this.#jobs.add(job, nowMs))
     // At once: a session submits what it has in one call.
-    if (this.#isReady && this.#failure === null && this.#releasing === null) this.#pump()
+    if (this.#isOpen && this.#isReady) this.#pump()
+  }
+
+  submitTogether(jobs: readonly Job[], options: GroupOptions): void {
+    const nowMs = this.#options.clock.monotonicMs()
+    for (const one of this.#jobs.addTogether(jobs, options, nowMs)) this.#accept(one)
+    this.#pumpSoon()
   }
 
   cancel(job: Job, reason: string): void {
@@ -165,11 +165,23 @@ export class DriverSession implements Connection {
     return this.#releasing
   }
 
+  get #isOpen(): boolean {
+    return this.#failure === null && this.#releasing === null
+  }
+
+  #accept(one: DriverJob): void {
+    if (this.#releasing !== null) {
+      this.#jobs.end(one, { kind: 'cancel', reason: 'backend closed' }, null)
+    } else if (this.#failure !== null) {
+      this.#jobs.end(one, { kind: 'fail', error: this.#failure, isFinal: true }, null)
+    } else if (!this.#isReady || !this.#continueEarlier(one)) this.#jobs.placement.push(one)
+  }
+
   /** Tried again for as long as tasks wait for agents: the broker may be restarting. */
   async #start(): Promise<void> {
     const { clock, agentTimeoutSeconds } = this.#options
     const untilMs = clock.monotonicMs() + agentTimeoutSeconds * 1000
-    while (this.#failure === null && this.#releasing === null) {
+    while (this.#isOpen) {
       try {
         return await this.#claim()
       } catch (error) {
@@ -209,7 +221,7 @@ export class DriverSession implements Connection {
     }
     if (this.#releasing !== null) return
     await this.#agents.attachAll()
-    if (this.#failure !== null || this.#releasing !== null) return
+    if (!this.#isOpen) return
     this.#isReady = true
     this.#continueWaiting()
     this.#tick()
@@ -218,7 +230,7 @@ export class DriverSession implements Connection {
 
   /** It cannot be used, or a later start of it has taken over: nothing there is this one's. */
   #fail(error: Error): void {
-    if (this.#failure !== null || this.#releasing !== null) return
+    if (!this.#isOpen) return
     this.#failure = error
     this.#agents.close()
     this.#stop()
@@ -278,7 +290,7 @@ export class DriverSession implements Connection {
     this.#isPumpDue = true
     this.#options.clock.nextTurn(() => {
       this.#isPumpDue = false
-      if (this.#failure === null && this.#releasing === null) this.#pump()
+      if (this.#isOpen) this.#pump()
     })
   }
 
@@ -316,7 +328,7 @@ export class DriverSession implements Connection {
     const nowMs = clock.monotonicMs()
     this.#beat()
     this.#agents.tick(nowMs)
-    this.#recallWaiting(nowMs)
+    this.#jobs.recallWaiting()
     this.#noAgents.failUnplaceable(nowMs)
     this.#pumpSoon()
   }
@@ -327,17 +339,6 @@ export class DriverSession implements Connection {
     const beat: Beat = { kind: 'beat', hasWaiting, agents: this.#links.size }
     const header = { epoch: this.#epoch, number: ++this.#beats, acknowledged: 0 }
     this.#options.broker.publish(subject, seal(this.#keys.toAgent, subject, header, beat))
-  }
-
-  /** Takes back what waits at a busy node while another one is idle, such as a new one. */
-  #recallWaiting(nowMs: number): void {
-    const { placement } = this.#jobs
-    let free = placement.waiting > 0 ? 0 : placement.freeCores
-    for (const link of this.#links.values()) {
-      const count = Math.min(free, placement.waitingAt(link.name))
-      if (count === 0) continue
-      free -= link.recall(count, nowMs - recallMs)
-    }
   }
 
   #refuseMessage(reason: string): void {

@@ -7,7 +7,7 @@ import { refuseByKind, rulesHint } from '../wire/rules.ts'
 import type { AgentDirectory, KnownAgent } from './agent-directory.ts'
 import type { DriverJob } from './agent-link.ts'
 import type { DriverJobs, EndReport } from './driver-jobs.ts'
-import { couldRun } from './placement-node.ts'
+import { couldRun } from './placement/placement-node.ts'
 import { describeRequest, whatIsMissing } from '../wire/resource-words.ts'
 
 /** Of a task that was running on a lost node. */

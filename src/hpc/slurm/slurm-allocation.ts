@@ -2,7 +2,13 @@
 
 import type { Clock } from '../../foundation/clock.ts'
 import { BackendError } from '../../foundation/errors.ts'
-import type { AllocatedNode, Allocation, AllocationState, NodeCommand } from '../allocation.ts'
+import type {
+  AllocatedNode,
+  Allocation,
+  AllocationState,
+  NodeCommand,
+  RankCommand,
+} from '../allocation.ts'
 import { RemoteProcess } from '../remote-process.ts'
 import { type JobReport, parseFields, phaseOf } from './job-report.ts'
 import { type SlurmCommands, unexpectedOutput } from './slurm-commands.ts'
@@ -20,6 +26,17 @@ const stepOptions = [
   '--cpu-bind=none',
   '--kill-on-bad-exit=0',
   '--no-kill',
+  '--wait=0',
+  '--quiet',
+]
+
+/** A step of processes that are the ranks of an MPI program. Slurm reserves nothing for it. */
+const rankOptions = [
+  '--overlap',
+  '--mem=0',
+  '--mpi=pmix',
+  '--cpu-bind=none',
+  '--kill-on-bad-exit=0',
   '--wait=0',
   '--quiet',
 ]
@@ -90,6 +107,21 @@ export class SlurmAllocation implements Allocation {
         clock: this.#clock,
       }),
     ]
+  }
+
+  startRanks({ nodes, command, onOutput }: RankCommand): RemoteProcess {
+    const count = String(new Set(nodes).size)
+    const size = ['-N', count, '-n', String(nodes.length)]
+    // Rank by rank, in the order of this list.
+    const where = ['--distribution=arbitrary', '-w', nodes.join(',')]
+    const own = [`--jobid=${this.#job.id}`, ...size, ...where, ...rankOptions]
+    return new RemoteProcess({
+      command: ['srun', ...own, ...command],
+      env: this.#commands.plainEnv,
+      input: '',
+      clock: this.#clock,
+      onOutput,
+    })
   }
 
   async end(): Promise<void> {

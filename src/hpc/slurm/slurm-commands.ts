@@ -50,6 +50,14 @@ export class SlurmCommands {
     return withoutSlurmVariables(this.#env)
   }
 
+  /** For steps whose processes get no variables but those of the step. */
+  get plainEnv(): NodeJS.ProcessEnv {
+    const names = ['PATH', 'HOME', 'USER', ...kept]
+    return Object.fromEntries(
+      names.map((name) => [name, this.#env[name]]).filter(([, value]) => value !== undefined),
+    ) as NodeJS.ProcessEnv
+  }
+
   /** Resolves with what it prints; rejects with `SchedulerError`. */
   run(command: string, ...args: readonly string[]): Promise<string> {
     return this.#execute(command, args, this.env)

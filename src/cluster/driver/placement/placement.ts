@@ -1,20 +1,18 @@
 /**
  * Decides which node gets which job, by priority, age, resources and what the nodes offer. Pure
- * data: it sends nothing and knows no time. What it costs to place a job does not depend on the
- * number of nodes: those with room are kept in rings, and a job for which there is none looks again
- * only at nodes that have changed.
+ * data: it sends nothing, and asks others for the time. What it costs to place a job does not
+ * depend on the number of nodes: those with room are kept in rings, and a job for which there is
+ * none looks again only at nodes that have changed.
  */
 
-import { JobQueue, type WaitingJob } from '../../backends/local/job-queue.ts'
-import { isDefaultRequest, type ResourceRequest } from '../../tasks/resources.ts'
-import type { TaskSpec } from '../../tasks/spec.ts'
-import { type AgentRules, type NodeFacts, noRules, type Offer } from '../wire/messages.ts'
-import { labelsOf } from '../wire/resource-words.ts'
-import { kindOf } from '../wire/rules.ts'
+import type { ResourceRequest } from '../../../tasks/resources.ts'
+import { type AgentRules, type NodeFacts, noRules, type Offer } from '../../wire/messages.ts'
+import { chooseNodes, couldHold, keptFrom, mostFree } from './job-group.ts'
+import type { GroupShape, RunningRequest } from './job-group.ts'
+import { LateJobs } from './late-jobs.ts'
 import {
   couldRun,
   couldTake,
-  type Exclusion,
   freeCores,
   hasRoom,
   isUnrestricted,
@@ -22,29 +20,23 @@ import {
   NodeRing,
   roomOf,
   use,
-  type Wanted,
 } from './placement-node.ts'
+import { allOf, isBefore, isLed, type PlacedJob, type Shape, Shapes } from './shapes.ts'
 
-export interface PlacedJob extends WaitingJob {
-  readonly spec: Pick<TaskSpec, 'kind' | 'priority' | 'resources'>
-  /** A node that should not get it while there is another: an attempt failed there. */
-  readonly avoid: string | null
-  /** Nodes that must not get it. Does not change while the job waits. */
-  readonly excluded: Exclusion | null
+/** What placement asks about time. */
+export interface PlacementTimes {
+  /** Until nothing runs any more; `Infinity` without an end. */
+  readonly secondsLeft: () => number
+  /** What a node has now. */
+  readonly running: (node: string) => readonly RunningRequest[]
 }
 
-/** Jobs that ask for the same. */
-interface Shape<T extends PlacedJob> extends Wanted {
-  readonly key: string
-  readonly avoid: string | null
-  readonly queue: JobQueue<T>
-  /** Nodes that have changed since no node had room for it; `null` while one may have. */
-  changed: Set<Node> | null
-}
+const timeless: PlacementTimes = { secondsLeft: () => Infinity, running: () => [] }
 
 interface Reservation<T extends PlacedJob> {
   readonly shape: Shape<T>
-  readonly node: Node | null
+  /** With how many of its jobs each will get. */
+  readonly nodes: ReadonlyMap<Node, number>
 }
 
 /** The most jobs that one node gets before the next one's turn. */
@@ -57,14 +49,22 @@ export class Placement<T extends PlacedJob> {
   /** Nodes without, where jobs may wait. */
   readonly #busy = new NodeRing()
   /** Those with jobs that wait. */
-  readonly #shapes = new Map<string, Shape<T>>()
+  readonly #shapes = new Shapes<T>()
   /** Those of them for which no node had room. */
   readonly #stuck = new Set<Shape<T>>()
-  /** A node that is kept free for the first job that did not fit: small ones cannot starve it. */
+  /** Nodes that are kept free for the first that did not fit: small ones cannot starve it. */
   #reserved: Reservation<T> | null = null
+  /** Jobs that need longer than is left. */
+  readonly #late: LateJobs<T>
+  readonly #times: PlacementTimes
   #waiting = 0
   /** The node that got the last job. */
   #last: Node | null = null
+
+  constructor(times: PlacementTimes = timeless) {
+    this.#times = times
+    this.#late = new LateJobs(times.secondsLeft)
+  }
 
   /** Jobs that wait for a node. */
   get waiting(): number {
@@ -112,13 +112,15 @@ export class Placement<T extends PlacedJob> {
   }
 
   push(job: T): void {
-    this.#shapeOf(job).queue.push(job)
+    if (isLed(job)) return
+    this.#shapes.of(job).queue.push(job)
     this.#waiting++
   }
 
   /** Back to where they were: before all that came after them. */
-  putBack(jobs: readonly T[]): void {
-    for (const [shape, back] of Map.groupBy(jobs, (job) => this.#shapeOf(job))) {
+  putBack(all: readonly T[]): void {
+    const jobs = all.filter((job) => !isLed(job))
+    for (const [shape, back] of Map.groupBy(jobs, (job) => this.#shapes.of(job))) {
       shape.queue.putBack(back)
     }
     this.#waiting += jobs.length
@@ -126,7 +128,8 @@ export class Placement<T extends PlacedJob> {
 
   /** Forgets a job that waits. */
   remove(job: T): void {
-    const shape = this.#shapeOf(job)
+    if (isLed(job) || this.#late.delete(job)) return
+    const shape = this.#shapes.of(job)
     shape.queue.remove(job)
     this.#waiting--
     this.#forgetEmpty(shape)
@@ -149,23 +152,24 @@ export class Placement<T extends PlacedJob> {
   /** Places what can be placed now: the jobs of each node, in order. */
   assign(): Map<string, T[]> {
     const placed = new Map<string, T[]>()
+    if (this.#late.size > 0) this.putBack(this.#late.takeTimely())
     if (this.#waiting === 0 || this.#nodes.size === 0) return placed
     const done = new Set<Shape<T>>()
-    let reserved: Node | null = null
-    let isReserved = false
+    let reserved: Reservation<T> | null = null
     for (;;) {
-      const first = this.#firstShape(done)
+      const first = this.#shapes.first(done)
       if (first === null) break
       const { shape, rival } = first
-      const node = this.#findNode(shape, reserved)
-      if (node === null) {
-        done.add(shape)
-        if (shape.isDefault || isReserved) continue
-        isReserved = true
-        reserved = this.#reserveFor(shape)
-      } else this.#place(shape, node, rival, jobsAt(placed, node))
+      if (this.#putOffLate(shape)) continue
+      const isPlaced =
+        shape.group === null
+          ? this.#placeNext(shape, rival, reserved, placed)
+          : this.#placeGroup(shape, shape.group, reserved, placed)
+      if (isPlaced) continue
+      done.add(shape)
+      if (!shape.isDefault) reserved ??= this.#reserveFor(shape)
     }
-    if (!isReserved) this.#changeReservation(null)
+    if (reserved === null) this.#changeReservation(null)
     return placed
   }
 
@@ -176,8 +180,8 @@ export class Placement<T extends PlacedJob> {
   unplaceable(): Map<string, readonly string[]> {
     const nodes = [...this.#nodes.values()]
     const found = new Map<string, readonly string[]>()
-    for (const shape of this.#shapes.values()) {
-      if (nodes.some((node) => couldTake(node, shape))) continue
+    for (const shape of this.#shapes.all) {
+      if (couldHold(nodes, shape)) continue
       const refusing = nodes.filter(({ facts }) => couldRun(facts, shape.request))
       found.set(
         shape.key,
@@ -189,8 +193,7 @@ export class Placement<T extends PlacedJob> {
 
   /** Takes the jobs that this node must not get. */
   takeExcluding(name: string): T[] {
-    const shapes = [...this.#shapes.values()]
-    return shapes
+    return this.#shapes.all
       .filter(({ excluded }) => excluded?.agents.has(name) === true)
       .flatMap((shape) => this.#takeAllOf(shape))
   }
@@ -215,7 +218,8 @@ export class Placement<T extends PlacedJob> {
 
   /** Takes everything that waits. */
   takeAll(): T[] {
-    return [...this.#shapes.values()].flatMap((shape) => this.#takeAllOf(shape))
+    const waiting = this.#shapes.all.flatMap((shape) => this.#takeAllOf(shape))
+    return [...this.#late.takeAll().flatMap((job) => allOf(job)), ...waiting]
   }
 
   #takeAllOf(shape: Shape<T>): T[] {
@@ -223,55 +227,77 @@ export class Placement<T extends PlacedJob> {
     for (let job = shape.queue.take(); job !== undefined; job = shape.queue.take()) jobs.push(job)
     this.#waiting -= jobs.length
     this.#forgetEmpty(shape)
-    return jobs
-  }
-
-  #shapeOf({ spec, avoid, excluded }: T): Shape<T> {
-    const request = spec.resources
-    const kind = kindOf(spec)
-    const isDefault = isDefaultRequest(request)
-    let key = isDefault ? '' : shapeKey(request)
-    if (kind === 'programs') key += '\0programs'
-    // A job that must not run everywhere waits apart: it must not hold back the others.
-    if (avoid !== null) key += `\0avoid ${avoid}`
-    if (excluded !== null) key += `\0not ${excluded.key}`
-    let shape = this.#shapes.get(key)
-    if (shape === undefined) {
-      const wanted = { request, kind, avoid, excluded, isDefault }
-      shape = { key, ...wanted, queue: new JobQueue<T>(), changed: null }
-      this.#shapes.set(key, shape)
-    }
-    return shape
+    return jobs.flatMap((job) => allOf(job))
   }
 
   #forgetEmpty(shape: Shape<T>): void {
     if (shape.queue.length > 0) return
-    this.#shapes.delete(shape.key)
+    this.#shapes.delete(shape)
     this.#stuck.delete(shape)
   }
 
-  /** The shape whose first job is before those of all others, and the first job of the others. */
-  #firstShape(done: ReadonlySet<Shape<T>>): { shape: Shape<T>; rival: T | undefined } | null {
-    let first: Shape<T> | null = null
-    let head: T | undefined
-    let rival: T | undefined
-    for (const shape of this.#shapes.values()) {
-      if (done.has(shape)) continue
-      const candidate = shape.queue.peek()
-      if (candidate === undefined) continue
-      if (head === undefined || isBefore(candidate, head)) {
-        rival = head
-        first = shape
-        head = candidate
-      } else if (rival === undefined || isBefore(candidate, rival)) rival = candidate
+  /** What is too late to begin waits apart: it would hold back what is behind it. */
+  #putOffLate(shape: Shape<T>): boolean {
+    const head = shape.queue.peek()
+    if (head === undefined || !this.#late.add(head)) return false
+    shape.queue.take()
+    this.#waiting--
+    this.#forgetEmpty(shape)
+    return true
+  }
+
+  #placeNext(
+    shape: Shape<T>,
+    rival: T | undefined,
+    reserved: Reservation<T> | null,
+    placed: Map<string, T[]>,
+  ): boolean {
+    const node = this.#findNode(shape, this.#keptFrom(shape, reserved))
+    if (node === null) return false
+    this.#place(shape, node, rival, jobsAt(placed, node))
+    return true
+  }
+
+  /** All of it at once, or nothing. */
+  #placeGroup(
+    shape: Shape<T>,
+    group: GroupShape,
+    reserved: Reservation<T> | null,
+    placed: Map<string, T[]>,
+  ): boolean {
+    if (shape.changed?.size === 0) return false
+    const kept = this.#keptFrom(shape, reserved)
+    const all = [...this.#nodes.values()]
+    const others = all.filter(({ name }) => name !== shape.avoid)
+    const from = couldHold(others, shape) ? others : all
+    const free = from.filter((node) => !kept.has(node))
+    const chosen = chooseNodes(free, shape, group, 'now')
+    if (chosen === null) {
+      shape.changed = new Set()
+      this.#stuck.add(shape)
+      return false
     }
-    return first === null ? null : { shape: first, rival }
+    const jobs = (shape.queue.take()?.group?.jobs ?? []) as readonly T[]
+    this.#waiting--
+    this.#forgetEmpty(shape)
+    for (const [at, node] of chosen.entries()) {
+      const job = jobs[at]
+      if (job === undefined) continue
+      this.#use(node, shape.request)
+      jobsAt(placed, node).push(job)
+    }
+    return true
+  }
+
+  #keptFrom(shape: Shape<T>, reserved: Reservation<T> | null): ReadonlyMap<Node, number> {
+    const seconds = shape.queue.peek()?.spec.resources.seconds
+    return keptFrom(seconds, reserved, this.#times.running)
   }
 
   /** The next node in turn where it could begin at once, else where it may wait. */
-  #findNode(shape: Shape<T>, reserved: Node | null): Node | null {
+  #findNode(shape: Shape<T>, kept: ReadonlyMap<Node, number>): Node | null {
     const accepts = (node: Node): boolean =>
-      node !== reserved && node.name !== shape.avoid && hasRoom(node, shape)
+      !kept.has(node) && node.name !== shape.avoid && hasRoom(node, shape)
     if (shape.changed === null) {
       // A job that is alone runs where the last one ran: the code and the worker are warm there.
       const last = this.#waiting === 1 ? this.#last : null
@@ -286,13 +312,13 @@ export class Placement<T extends PlacedJob> {
         shape.changed.delete(node)
       }
     }
-    return this.#avoidedNode(shape, reserved)
+    return this.#avoidedNode(shape, kept)
   }
 
   /** Waiting for another node could take for ever where there is no other. */
-  #avoidedNode(shape: Shape<T>, reserved: Node | null): Node | null {
+  #avoidedNode(shape: Shape<T>, kept: ReadonlyMap<Node, number>): Node | null {
     const node = shape.avoid === null ? undefined : this.#nodes.get(shape.avoid)
-    if (node === undefined || node === reserved || !hasRoom(node, shape)) return null
+    if (node === undefined || kept.has(node) || !hasRoom(node, shape)) return null
     for (const other of this.#nodes.values()) {
       if (other !== node && other.isUsable && couldTake(other, shape)) return null
     }
@@ -330,7 +356,7 @@ export class Placement<T extends PlacedJob> {
   /** It takes nothing: whoever avoids another node, or waits for this one, looks again. */
   #lostOne(node: Node): void {
     this.#sort(node)
-    if (this.#reserved?.node === node) this.#reserved = null
+    if (this.#reserved?.nodes.has(node) === true) this.#reserved = null
     this.#lookAgain()
   }
 
@@ -348,30 +374,20 @@ export class Placement<T extends PlacedJob> {
     this.#stuck.clear()
   }
 
-  #reserveFor(shape: Shape<T>): Node | null {
-    if (this.#reserved?.shape !== shape) {
-      this.#changeReservation({ shape, node: this.#largestFree(shape) })
-    }
-    return this.#reserved?.node ?? null
+  #reserveFor(shape: Shape<T>): Reservation<T> {
+    if (this.#reserved?.shape === shape) return this.#reserved
+    const reserved = { shape, nodes: mostFree([...this.#nodes.values()], shape) }
+    this.#changeReservation(reserved)
+    return reserved
   }
 
   #changeReservation(reserved: Reservation<T> | null): void {
-    const hadNode = this.#reserved !== null && this.#reserved.node !== null
+    const hadNodes = this.#reserved !== null && this.#reserved.nodes.size > 0
     this.#reserved = reserved
-    if (!hadNode) return
-    // The node that was kept free may be used by all again.
+    if (!hadNodes) return
+    // The nodes that were kept free may be used by all again.
     for (const shape of this.#stuck) if (shape !== reserved?.shape) shape.changed = null
     for (const shape of this.#stuck) if (shape.changed === null) this.#stuck.delete(shape)
-  }
-
-  #largestFree(shape: Shape<T>): Node | null {
-    let best: Node | null = null
-    for (const node of this.#nodes.values()) {
-      if (!node.isUsable || node.name === shape.avoid || !couldTake(node, shape)) continue
-      if (best === null || node.facts.cores - node.cores > best.facts.cores - best.cores)
-        best = node
-    }
-    return best
   }
 }
 
@@ -381,17 +397,4 @@ function jobsAt<T>(placed: Map<string, T[]>, { name }: Node): T[] {
   const added: T[] = []
   placed.set(name, added)
   return added
-}
-
-const shapeKey = (request: ResourceRequest): string =>
-  JSON.stringify([
-    request.cores,
-    request.gpus,
-    request.memoryMb,
-    Object.entries(labelsOf(request)).toSorted(([a], [b]) => (a < b ? -1 : 1)),
-  ])
-
-function isBefore(a: PlacedJob, b: PlacedJob): boolean {
-  if (a.spec.priority !== b.spec.priority) return a.spec.priority > b.spec.priority
-  return a.isRetry === b.isRetry ? a.sequence < b.sequence : a.isRetry
 }

@@ -1,9 +1,10 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { type PlacedJob, Placement } from '../../../src/cluster/driver/placement.ts'
-import type { NodeFacts, Offer } from '../../../src/cluster/wire/messages.ts'
-import { defaultResources, resolveResources } from '../../../src/tasks/resources.ts'
-import { assertProperty } from '../../property.ts'
+import { Placement } from '../../../../src/cluster/driver/placement/placement.ts'
+import type { PlacedJob } from '../../../../src/cluster/driver/placement/shapes.ts'
+import type { NodeFacts, Offer } from '../../../../src/cluster/wire/messages.ts'
+import { defaultResources, resolveResources } from '../../../../src/tasks/resources.ts'
+import { assertProperty } from '../../../property.ts'
 
 interface TestJob extends PlacedJob {
   readonly id: number

@@ -1,8 +1,8 @@
 /** A node as placement sees it: what it has, what of it is used, and whose turn it is. */
 
-import type { ResourceRequest } from '../../tasks/resources.ts'
-import type { AgentRules, NodeFacts, Offer } from '../wire/messages.ts'
-import { labelsOf } from '../wire/resource-words.ts'
+import type { ResourceRequest } from '../../../tasks/resources.ts'
+import type { AgentRules, NodeFacts, Offer } from '../../wire/messages.ts'
+import { labelsOf } from '../../wire/resource-words.ts'
 
 /** What a node has, and what of it this session uses. */
 export interface Node {

@@ -1,0 +1,54 @@
+/** Jobs that need longer than is left until nothing runs any more, unless that is put off. */
+
+import type { ResourceRequest } from '../../../tasks/resources.ts'
+
+interface TimedJob {
+  readonly spec: { readonly resources: ResourceRequest }
+}
+
+export class LateJobs<T extends TimedJob> {
+  readonly #secondsLeft: () => number
+  readonly #jobs = new Set<T>()
+  /** No job here needs less. */
+  #shortest = Infinity
+
+  constructor(secondsLeft: () => number) {
+    this.#secondsLeft = secondsLeft
+  }
+
+  get size(): number {
+    return this.#jobs.size
+  }
+
+  /** `false` for a job that is in time. */
+  add(job: T): boolean {
+    const { seconds } = job.spec.resources
+    if (seconds === undefined || seconds <= this.#secondsLeft()) return false
+    this.#jobs.add(job)
+    this.#shortest = Math.min(this.#shortest, seconds)
+    return true
+  }
+
+  delete(job: T): boolean {
+    return this.#jobs.delete(job)
+  }
+
+  /** Those that may begin now, because the end was moved. */
+  takeTimely(): T[] {
+    if (this.#jobs.size === 0 || this.#shortest > this.#secondsLeft()) return []
+    const left = this.#secondsLeft()
+    return this.#take((job) => (job.spec.resources.seconds ?? 0) <= left)
+  }
+
+  takeAll(): T[] {
+    return this.#take(() => true)
+  }
+
+  #take(isTaken: (job: T) => boolean): T[] {
+    const taken = [...this.#jobs].filter(isTaken)
+    for (const job of taken) this.#jobs.delete(job)
+    const left = [...this.#jobs].map((job) => job.spec.resources.seconds ?? Infinity)
+    this.#shortest = left.reduce((least, one) => Math.min(least, one), Infinity)
+    return taken
+  }
+}

@@ -1,0 +1,106 @@
+/** Jobs that wait, by what they ask for: whether one of them fits tells it of all. */
+
+import { JobQueue, type WaitingJob } from '../../../backends/local/job-queue.ts'
+import { isDefaultRequest, type ResourceRequest } from '../../../tasks/resources.ts'
+import type { TaskSpec } from '../../../tasks/spec.ts'
+import { labelsOf } from '../../wire/resource-words.ts'
+import { kindOf } from '../../wire/rules.ts'
+import type { GroupShape, JobGroup } from './job-group.ts'
+import type { Exclusion, Node, Wanted } from './placement-node.ts'
+
+export interface PlacedJob extends WaitingJob {
+  readonly spec: Pick<TaskSpec, 'kind' | 'priority' | 'resources'>
+  /** A node that should not get it while there is another: an attempt failed there. */
+  readonly avoid: string | null
+  /** Nodes that must not get it. Does not change while the job waits. */
+  readonly excluded: Exclusion | null
+  /** Jobs that begin together; of these only the first waits in a queue. */
+  readonly group?: JobGroup<PlacedJob> | null
+}
+
+/** Jobs that ask for the same. */
+export interface Shape<T extends PlacedJob> extends Wanted {
+  readonly key: string
+  readonly avoid: string | null
+  /** `null` for jobs that are alone. */
+  readonly group: GroupShape | null
+  readonly queue: JobQueue<T>
+  /** Nodes that have changed since no node had room for it; `null` while one may have. */
+  changed: Set<Node> | null
+}
+
+/** Those with jobs that wait. */
+export class Shapes<T extends PlacedJob> {
+  readonly #byKey = new Map<string, Shape<T>>()
+
+  get all(): readonly Shape<T>[] {
+    return [...this.#byKey.values()]
+  }
+
+  get(key: string): Shape<T> | undefined {
+    return this.#byKey.get(key)
+  }
+
+  delete({ key }: Shape<T>): void {
+    this.#byKey.delete(key)
+  }
+
+  of({ spec, avoid, excluded, group }: T): Shape<T> {
+    const request = spec.resources
+    const kind = kindOf(spec)
+    const size = group?.jobs.length ?? 1
+    const isDefault = size === 1 && isDefaultRequest(request)
+    let key = isDefault ? '' : shapeKey(request)
+    if (kind === 'programs') key += '\0programs'
+    // A job that must not run everywhere waits apart: it must not hold back the others.
+    if (avoid !== null) key += `\0avoid ${avoid}`
+    if (excluded !== null) key += `\0not ${excluded.key}`
+    if (size > 1) key += `\0together ${size} ${group?.perNode}`
+    const known = this.#byKey.get(key)
+    if (known !== undefined) return known
+    const own = size === 1 ? null : { size, perNode: group?.perNode ?? null }
+    const wanted = { request, kind, avoid, excluded, isDefault }
+    const shape = { key, ...wanted, group: own, queue: new JobQueue<T>(), changed: null }
+    this.#byKey.set(key, shape)
+    return shape
+  }
+
+  /** The shape whose first job is before those of all others, and the first job of the others. */
+  first(done: ReadonlySet<Shape<T>>): { shape: Shape<T>; rival: T | undefined } | null {
+    let first: Shape<T> | null = null
+    let head: T | undefined
+    let rival: T | undefined
+    for (const shape of this.#byKey.values()) {
+      if (done.has(shape)) continue
+      const candidate = shape.queue.peek()
+      if (candidate === undefined) continue
+      if (head === undefined || isBefore(candidate, head)) {
+        rival = head
+        first = shape
+        head = candidate
+      } else if (rival === undefined || isBefore(candidate, rival)) rival = candidate
+    }
+    return first === null ? null : { shape: first, rival }
+  }
+}
+
+const shapeKey = (request: ResourceRequest): string =>
+  JSON.stringify([
+    request.cores,
+    request.gpus,
+    request.memoryMb,
+    Object.entries(labelsOf(request)).toSorted(([a], [b]) => (a < b ? -1 : 1)),
+  ])
+
+export function isBefore(a: PlacedJob, b: PlacedJob): boolean {
+  if (a.spec.priority !== b.spec.priority) return a.spec.priority > b.spec.priority
+  return a.isRetry === b.isRetry ? a.sequence < b.sequence : a.isRetry
+}
+
+/** Placed with the first of its group. */
+export const isLed = (job: PlacedJob): boolean =>
+  job.group !== undefined && job.group !== null && job.group.jobs[0] !== job
+
+/** The job, or its whole group. */
+export const allOf = <T extends PlacedJob>(job: T): readonly T[] =>
+  (job.group?.jobs as readonly T[] | undefined) ?? [job]

@@ -1,0 +1,100 @@
+/** What the ends of all ranks say about their task. Pure. */
+
+import { resolve } from 'node:path'
+import type { AttemptFacts, TaskReport } from '../../backends/backend.ts'
+import { ExecutableFailedError, ExecutableNotFoundError } from '../../foundation/task-errors.ts'
+import type { ProgramSpec } from '../../tasks/spec.ts'
+
+export type EndReport = Exclude<TaskReport, { kind: 'start' }>
+
+/** An end, and the rank that it is of. */
+export interface RankEnd {
+  readonly rank: number
+  readonly node: string
+  readonly report: EndReport
+}
+
+interface Output {
+  readonly stdout: string
+  readonly stderr: string
+  readonly stdoutTruncated?: true
+  readonly stderrTruncated?: true
+}
+
+/** Of all ranks, one after another, and what they used together. */
+export function joinOutputs(ends: readonly RankEnd[]): Output {
+  const parts = ends.map(({ report }) => outputOf(report))
+  return {
+    stdout: parts.map(({ stdout }) => stdout).join(''),
+    stderr: parts.map(({ stderr }) => stderr).join(''),
+    ...(parts.some(({ stdoutTruncated }) => stdoutTruncated) ? { stdoutTruncated: true } : {}),
+    ...(parts.some(({ stderrTruncated }) => stderrTruncated) ? { stderrTruncated: true } : {}),
+  }
+}
+
+function outputOf(report: EndReport): Output {
+  if (report.kind === 'complete') return report.value as Output
+  const { stdout = '', stderr = '', stdoutTruncated, stderrTruncated } = report.facts ?? {}
+  return {
+    stdout,
+    stderr,
+    ...(stdoutTruncated ? { stdoutTruncated } : {}),
+    ...(stderrTruncated ? { stderrTruncated } : {}),
+  }
+}
+
+/** Files are told as the task named them: `%r` stands for the rank. */
+export function joinFacts(ends: readonly RankEnd[], spec: ProgramSpec): AttemptFacts {
+  const all = ends.map(({ report }) => report.facts)
+  const sum = (key: 'cpuSeconds' | 'peakMemoryBytes'): AttemptFacts => {
+    const known = all.map((facts) => facts?.[key]).filter((one) => one !== undefined)
+    return known.length === 0 ? {} : { [key]: known.reduce((total, one) => total + one, 0) }
+  }
+  const { captureStdio, workDir, cwd } = spec
+  const toPath = (file: string): string => resolve(workDir ?? '.', cwd ?? '.', file)
+  const { stdout, stderr } = captureStdio ?? {}
+  return {
+    ...sum('cpuSeconds'),
+    ...sum('peakMemoryBytes'),
+    ...(stdout === undefined ? {} : { stdoutPath: toPath(stdout) }),
+    ...(stderr === undefined ? {} : { stderrPath: toPath(stderr) }),
+  }
+}
+
+/**
+ * The rank that failed first; the others may have failed because of it. `stepCode` is that of
+ * `MPI_Abort`, if a rank has called it.
+ */
+export function firstFailure(ends: readonly RankEnd[], stepCode: number | null): RankEnd | null {
+  const all = ends.filter(({ report }) => report.kind === 'fail')
+  const aborted = all.filter(({ report }) => report.facts?.exitCode === stepCode)
+  const failed = aborted.length > 0 ? aborted : all
+  const timeOf = ({ report }: RankEnd): number => report.at?.monotonicMs ?? Infinity
+  return failed.toSorted((a, b) => timeOf(a) - timeOf(b) || a.rank - b.rank)[0] ?? null
+}
+
+/** The error of the task, for the first rank that failed. */
+export function toRankError(
+  { rank, node, report }: RankEnd,
+  { uid, program, hasBegun }: { uid: string; program: string; hasBegun: boolean },
+): unknown {
+  if (report.kind !== 'fail') return null
+  const { error } = report
+  if (!(error instanceof ExecutableFailedError)) return error
+  const { exitCode, signal, stdout, stderr } = error
+  if (!hasBegun && exitCode === 127) {
+    return new ExecutableNotFoundError(`${program} was not found on node ${node}`)
+  }
+  const how = signal === null ? `exited with code ${exitCode}` : `was killed by ${signal}`
+  return new ExecutableFailedError(`rank ${rank} of ${program} on node ${node} ${how}`, {
+    uid,
+    exitCode,
+    signal,
+    stdout,
+    stderr,
+    rank,
+    ...(signal === null ? {} : { code: error.code }),
+    ...(error.stdoutTruncated ? { stdoutTruncated: true } : {}),
+    ...(error.stderrTruncated ? { stderrTruncated: true } : {}),
+  })
+}

@@ -1,0 +1,70 @@
+/** One rank of an MPI program, as a job for the agent of its node. */
+
+import type { Job, TaskReport } from '../../backends/backend.ts'
+import { TaggedJob } from '../../backends/job-tag.ts'
+import { defaultResources } from '../../tasks/resources.ts'
+import type { ProgramSpec } from '../../tasks/spec.ts'
+import { toRankArguments } from './rank-scripts.ts'
+
+/** The task that it is a rank of. */
+export interface RankOwner {
+  readonly job: Job
+  readonly spec: ProgramSpec
+  /** What an agent tells of a rank. */
+  take(rank: RankJob, report: TaskReport): void
+}
+
+export class RankJob extends TaggedJob implements Job {
+  readonly sessionId: string
+  readonly uid: string
+  readonly attempt = 1
+  readonly spec: ProgramSpec
+  readonly rank: number
+  readonly task: RankOwner
+
+  constructor(task: RankOwner, rank: number, meetingPoint: string) {
+    super()
+    const { job, spec } = task
+    this.task = task
+    this.rank = rank
+    this.sessionId = job.sessionId
+    // No task can have this name: it holds a part that is made up for each start.
+    this.uid = `${job.uid}#${meetingPoint.slice(-24)}.${rank}`
+    this.spec = toRankSpec(spec, rank, meetingPoint)
+  }
+}
+
+/** Its time limit begins later than its job does, and is kept by the task. */
+function toRankSpec(spec: ProgramSpec, rank: number, meetingPoint: string): ProgramSpec {
+  const { executable, shell, resources } = spec
+  const words = shell ? ['/bin/sh', '-c', executable, 'sh'] : [executable]
+  const { cores, gpus, memoryMb, labels, seconds } = resources
+  return {
+    ...spec,
+    executable: '/bin/sh',
+    arguments: toRankArguments(meetingPoint, rank, [...words, ...spec.arguments]),
+    shell: false,
+    stdin: rank === 0 ? spec.stdin : null,
+    captureStdio: ownFiles(spec.captureStdio, rank),
+    timeoutSeconds: null,
+    killBackground: true,
+    resources: {
+      ...defaultResources,
+      cores,
+      gpus,
+      memoryMb,
+      ...(labels === undefined ? {} : { labels }),
+      ...(seconds === undefined ? {} : { seconds }),
+    },
+  }
+}
+
+/** `%r` stands for the rank. */
+function ownFiles(files: ProgramSpec['captureStdio'], rank: number): ProgramSpec['captureStdio'] {
+  if (files === null) return null
+  const entries = Object.entries(files).map(([name, file]) => [
+    name,
+    file?.replaceAll('%r', String(rank)),
+  ])
+  return Object.fromEntries(entries) as ProgramSpec['captureStdio']
+}

@@ -1,0 +1,74 @@
+/**
+ * How a rank gets its place among the others. An agent runs it, with the node's cores and GPUs; the
+ * step of the scheduler gives it its number and the address of the MPI runtime. On each node the
+ * two meet by a pair of FIFOs: variables go one way, and the end of the other one tells the step
+ * that the rank is over.
+ */
+
+import { randomBytes } from 'node:crypto'
+
+/** Shared by the steps of a job on a node, unlike other folders. */
+const folder = '/tmp'
+
+/** Names the FIFOs of a task; nobody can guess it. */
+export const newMeetingPoint = (): string =>
+  `${folder}/tutti-ranks-${randomBytes(12).toString('hex')}`
+
+/** Somebody else may have made them. */
+const checkFifos = `for one in "$f.env" "$f.end"; do
+  [ -p "$one" ] && [ -O "$one" ] || { echo "$one is not our FIFO" >&2; exit 125; }
+done`
+
+/** Those of the rank are the task's, not those of the step. */
+const ownVariables = [
+  'PATH PWD OLDPWD HOME USER LOGNAME SHELL SHLVL TMPDIR LANG LD_LIBRARY_PATH HOSTNAME _',
+  'CUDA_VISIBLE_DEVICES GPU_DEVICE_ORDINAL ROCR_VISIBLE_DEVICES HIP_VISIBLE_DEVICES',
+  'ZE_AFFINITY_MASK f one waited',
+].join(' ')
+
+/** What the step says of a rank that has begun. */
+export const begunLine = 'rank begun'
+
+/** The agent is nearly always there first. Ten minutes later it will not come any more. */
+const stepScript = `f=$1.\${SLURM_PROCID-$OMPI_COMM_WORLD_RANK}
+waited=0
+until [ -e "$f.end" ]; do
+  [ "$waited" -lt 12000 ] || exit 125
+  waited=$((waited + 1))
+  sleep 0.05
+done
+${checkFifos}
+(unset ${ownVariables}; export -p) > "$f.env"
+echo '${begunLine}'
+read -r end < "$f.end"
+exit 0`
+
+const rankScript = `f=$1
+shift
+command -v -- "$1" > /dev/null 2>&1 || { echo "$1: not found" >&2; exit 127; }
+trap 'rm -f "$f.env" "$f.end"; exit 143' TERM
+mkfifo -m 600 "$f.env" && mkfifo -m 600 "$f.end" || exit 125
+${checkFifos}
+variables=$(cat "$f.env") || exit 125
+exec 9> "$f.end"
+rm -f "$f.env" "$f.end"
+trap - TERM
+eval "$variables"
+unset variables f one
+exec "$@"`
+
+/** Runs in the step, once for each rank. */
+export const toStepCommand = (meetingPoint: string): readonly string[] => [
+  '/bin/sh',
+  '-c',
+  stepScript,
+  'sh',
+  meetingPoint,
+]
+
+/** Runs at the agent; becomes the rank. */
+export const toRankArguments = (
+  meetingPoint: string,
+  rank: number,
+  words: readonly string[],
+): readonly string[] => ['-c', rankScript, 'sh', `${meetingPoint}.${rank}`, ...words]

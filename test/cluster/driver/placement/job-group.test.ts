@@ -1,0 +1,146 @@
+import { describe, expect, it } from 'vitest'
+import type { JobGroup } from '../../../../src/cluster/driver/placement/job-group.ts'
+import { Placement } from '../../../../src/cluster/driver/placement/placement.ts'
+import type { PlacedJob } from '../../../../src/cluster/driver/placement/shapes.ts'
+import type { NodeFacts } from '../../../../src/cluster/wire/messages.ts'
+import { type ResourceRequest, resolveResources } from '../../../../src/tasks/resources.ts'
+
+interface TestJob extends PlacedJob {
+  readonly name: string
+}
+
+let sequence = 0
+function job(
+  name: string,
+  resources: Partial<ResourceRequest> = {},
+  more: Partial<PlacedJob> = {},
+): TestJob {
+  const spec = { kind: 'program', priority: 0, resources: resolveResources(resources) } as const
+  const rest = { avoid: null, excluded: null, isRetry: false, ...more }
+  return { name, sequence: ++sequence, spec, ...rest }
+}
+
+interface GroupOptions {
+  readonly resources?: Partial<ResourceRequest>
+  readonly perNode?: number
+  readonly avoid?: string
+}
+
+/** Jobs `name0`, `name1`, … that begin together. */
+function groupOf(name: string, size: number, options: GroupOptions = {}): TestJob[] {
+  const { resources = {}, perNode = null, avoid = null } = options
+  const jobs: TestJob[] = []
+  const group: JobGroup<TestJob> = { jobs, perNode }
+  for (let at = 0; at < size; at++) jobs.push(job(`${name}${at}`, resources, { avoid, group }))
+  return jobs
+}
+
+const facts = (cores: number, gpus = 0): NodeFacts => ({ cores, gpus, memoryMb: 1000, labels: {} })
+
+function placementOf(
+  nodes: Readonly<Record<string, NodeFacts>>,
+  times?: ConstructorParameters<typeof Placement>[0],
+): Placement<TestJob> {
+  const placement = new Placement<TestJob>(times)
+  for (const [name, all] of Object.entries(nodes)) {
+    placement.addNode(name, all, { ...all, ahead: 0 })
+  }
+  return placement
+}
+
+const push = (placement: Placement<TestJob>, ...jobs: readonly TestJob[]): void => {
+  for (const one of jobs) placement.push(one)
+}
+
+const assigned = (placement: Placement<TestJob>): Record<string, string[]> =>
+  Object.fromEntries(
+    Array.from(placement.assign(), ([node, jobs]) => [node, jobs.map(({ name }) => name)]),
+  )
+
+describe('jobs that begin together', () => {
+  it('use few nodes, and neighbours are on the same', () => {
+    const placement = placementOf({ b: facts(2), a: facts(4), c: facts(4) })
+    push(placement, ...groupOf('r', 6))
+    expect(assigned(placement)).toEqual({ a: ['r0', 'r1', 'r2', 'r3'], c: ['r4', 'r5'] })
+  })
+
+  it('as many a node as is asked for', () => {
+    const placement = placementOf({ a: facts(4, 2), b: facts(1, 2), c: facts(4, 2) })
+    push(placement, ...groupOf('r', 4, { perNode: 2, resources: { gpus: 1 } }))
+    expect(assigned(placement)).toEqual({ a: ['r0', 'r1'], c: ['r2', 'r3'] })
+  })
+
+  it('hold nothing while there is no room for all', () => {
+    const placement = placementOf({ a: facts(2), b: facts(2) })
+    const running = job('running')
+    push(placement, running)
+    const [node = ''] = Object.keys(assigned(placement))
+    const [first, second] = [groupOf('first', 4), groupOf('second', 4)]
+    push(placement, ...first, ...second)
+    expect(assigned(placement)).toEqual({})
+    placement.release(node, running)
+    expect(Object.values(assigned(placement)).flat()).toEqual(first.map(({ name }) => name))
+    expect(placement.waiting).toBe(1)
+    for (const [at, one] of first.entries()) placement.release(at < 2 ? 'a' : 'b', one)
+    expect(Object.values(assigned(placement)).flat()).toEqual(second.map(({ name }) => name))
+  })
+
+  it('are not overtaken for ever: smaller jobs pass only if they end before', () => {
+    // Node a has a job for 100 s, node b is idle: the group begins in 100 s.
+    const long = job('long', { cores: 2, seconds: 100 })
+    const running = (node: string) =>
+      node === 'a' ? [{ request: long.spec.resources, seconds: 100 }] : []
+    const placement = placementOf(
+      { a: facts(2), b: facts(2) },
+      { secondsLeft: () => Infinity, running },
+    )
+    push(placement, long)
+    expect(assigned(placement)).toEqual({ a: ['long'] })
+    push(placement, ...groupOf('r', 4), job('unknown'), job('longer', { seconds: 101 }))
+    expect(assigned(placement)).toEqual({})
+    push(placement, job('shorter', { cores: 2, seconds: 100 }))
+    expect(assigned(placement)).toEqual({ b: ['shorter'] })
+  })
+
+  it('avoid a node while the others have room for all, when these are idle', () => {
+    const nodes = { a: facts(2), b: facts(2), c: facts(2) }
+    const placement = placementOf(nodes)
+    const first = groupOf('r', 2, { perNode: 1, avoid: 'a' })
+    push(placement, ...first)
+    expect(assigned(placement)).toEqual({ b: ['r0'], c: ['r1'] })
+    push(placement, ...groupOf('s', 3, { perNode: 1, avoid: 'a' }))
+    expect(assigned(placement)).toEqual({ a: ['s0'], b: ['s1'], c: ['s2'] })
+  })
+
+  it('are forgotten and taken as a whole', () => {
+    const placement = placementOf({ a: facts(1) })
+    const [one, other] = [groupOf('r', 3), groupOf('s', 3)]
+    push(placement, ...one, ...other)
+    expect(assigned(placement)).toEqual({})
+    expect(placement.unplaceable()).toHaveLength(1)
+    for (const member of one) placement.remove(member)
+    expect(placement.waiting).toBe(1)
+    expect(placement.takeAll()).toEqual(other)
+    expect(placement.waiting).toBe(0)
+  })
+})
+
+describe('jobs that say how long they run', () => {
+  it('do not begin when less is left, until the end is moved', () => {
+    let left = 60
+    const placement = placementOf({ a: facts(4) }, { secondsLeft: () => left, running: () => [] })
+    push(placement, job('late', { seconds: 61 }), job('in time', { seconds: 60 }), job('any'))
+    expect(Object.values(assigned(placement)).flat().toSorted()).toEqual(['any', 'in time'])
+    const canceled = job('canceled', { seconds: 1000 })
+    push(placement, canceled)
+    expect([assigned(placement), placement.waiting]).toEqual([{}, 0])
+    placement.remove(canceled)
+    left = 61
+    expect(assigned(placement)).toEqual({ a: ['late'] })
+    left = 5
+    const last = groupOf('r', 2, { resources: { seconds: 6 } })
+    push(placement, ...last)
+    expect(assigned(placement)).toEqual({})
+    expect(placement.takeAll()).toEqual(last)
+  })
+})
