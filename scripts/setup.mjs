@@ -19,6 +19,7 @@ const services = [
   { command: 'srun', package: 'slurm-client', tests: 'the tests of the HPC backend' },
   { command: 'mpirun', package: 'openmpi-bin', tests: 'the HPC tests that start MPI programs' },
   { command: 'mpicc', package: 'libopenmpi-dev', tests: 'the HPC tests that compile MPI programs' },
+  { command: 'chromium', package: 'chromium', tests: 'the tests that look at reports' },
   { command: 'strace', package: 'strace', tests: 'the checkpoint tests that count system calls' },
 ]
 

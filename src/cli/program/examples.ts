@@ -21,6 +21,7 @@ const examples: Readonly<Record<string, readonly string[]>> = {
   explain: ['tutti explain task.000001', 'tutti explain task.000001 s-81'],
   tail: ['tutti tail -n 20 --type TaskFailed --type tutti.WorkerLost', 'tutti tail -f latest'],
   top: ['tutti top latest'],
+  report: ['tutti report', 'tutti report s-81 latest -o compared.html'],
   'journal verify': [`tutti journal verify ${record}`],
   'journal repair': [`tutti journal repair ${record}`],
   'journal compress': [`tutti journal compress ${record}`],

@@ -2,6 +2,7 @@
 
 import { InvalidArgumentError } from 'commander'
 import type { FailuresCommandOptions } from '../reading/failures.ts'
+import type { ReportCommandOptions } from '../reading/report.ts'
 import type { TailOptions } from '../reading/tail.ts'
 import type { TasksCommandOptions } from '../reading/tasks.ts'
 import type { TopOptions } from '../reading/top.ts'
@@ -14,6 +15,7 @@ export function addReaders(cli: Cli): void {
   addTail(cli)
   addTop(cli)
   addJournal(cli)
+  addReport(cli)
 }
 
 function addStatus({ program, output, finish }: Cli): void {
@@ -103,6 +105,17 @@ function addJournal({ program, output, finish }: Cli): void {
     const { compressJournal } = await import('../reading/journal-copies.ts')
     finish(await compressJournal(record, output()))
   })
+}
+
+function addReport({ program, output, finish }: Cli): void {
+  withRecord(program.command('report'))
+    .description('one page about a run for a browser; of two runs, what became slower')
+    .argument('[other]', 'a second run, to compare with the first')
+    .option('-o, --output <file>', 'where it goes; - is the standard output')
+    .action(async (record: string, other: string | undefined, options: ReportCommandOptions) => {
+      const { writeReport } = await import('../reading/report.ts')
+      finish(await writeReport(record, other, options, output()))
+    })
 }
 
 function toLines(text: string): number {

@@ -1,5 +1,6 @@
 /** `tutti explain`: the story of one task, and while it waits, what for. */
 
+import { firstLine, secondsText, timeText } from '../../views/readable.ts'
 import { ValueError } from '../../foundation/errors.ts'
 import { didYouMean } from '../../foundation/options.ts'
 import { textAt } from '../../views/columns.ts'
@@ -9,7 +10,6 @@ import { exitCodes } from '../exit.ts'
 import type { Output } from '../output.ts'
 import { type OpenRecord, openRecord, recordFields, recordNotes } from './open-record.ts'
 import { taskFields } from './tasks.ts'
-import { firstLine, secondsText, timeText } from './text.ts'
 
 /** In seconds; `null` for what has not happened. Together they are the life of the task. */
 interface Waits {

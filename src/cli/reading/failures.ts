@@ -1,11 +1,11 @@
 /** `tutti failures`: what went wrong, by cause, with one full example of each. */
 
+import { countText, firstLine, shortName, timeText } from '../../views/readable.ts'
 import { counts } from '../../views/panels/counts.ts'
 import { type FailureGroup, failures } from '../../views/panels/failures.ts'
 import { exitCodes } from '../exit.ts'
 import type { Output } from '../output.ts'
 import { openRecord, recordFields, recordNotes } from './open-record.ts'
-import { countText, firstLine, shortName, timeText } from './text.ts'
 
 export interface FailuresCommandOptions {
   readonly limit: number

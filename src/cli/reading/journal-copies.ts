@@ -1,5 +1,6 @@
 /** `tutti journal repair` and `compress`: copies of a record beside it. */
 
+import { countText } from '../../views/readable.ts'
 import { compressRecord } from '../../checkpoint/compress.ts'
 import { isPipe } from '../../checkpoint/chain.ts'
 import { isCompressed } from '../../checkpoint/compressed.ts'
@@ -9,7 +10,6 @@ import { findRecord } from '../../record/find-record.ts'
 import { exitCodes } from '../exit.ts'
 import type { Output } from '../output.ts'
 import { expectAtRest } from './open-record.ts'
-import { countText } from './text.ts'
 
 const mostShown = 10
 

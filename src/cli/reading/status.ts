@@ -1,5 +1,6 @@
 /** `tutti status`: how a run stands, or how it ended, on one screen. */
 
+import { countText, firstLine, secondsText, shortName } from '../../views/readable.ts'
 import { counts } from '../../views/panels/counts.ts'
 import { failures } from '../../views/panels/failures.ts'
 import { health } from '../../views/panels/health.ts'
@@ -10,7 +11,7 @@ import { durationStats } from '../../views/stats.ts'
 import { exitCodes } from '../exit.ts'
 import type { Output } from '../output.ts'
 import { type OpenRecord, openRecord, recordFields, recordNotes } from './open-record.ts'
-import { type Column, countText, firstLine, secondsText, shortName, tableLines } from './text.ts'
+import { type Column, tableLines } from './text.ts'
 
 const mostNames = 20
 const mostNodes = 8

@@ -1,5 +1,6 @@
 /** `tutti tail`: the latest events of a record, and those that follow. */
 
+import { shortName, timeText } from '../../views/readable.ts'
 import { statSync } from 'node:fs'
 import { isPipe } from '../../checkpoint/chain.ts'
 import { isCompressed } from '../../checkpoint/compressed.ts'
@@ -9,7 +10,7 @@ import { sleep, systemClock } from '../../foundation/clock.ts'
 import { findRecord } from '../../record/find-record.ts'
 import { exitCodes, firstSignal, signalExitCodes, type StopSignal } from '../exit.ts'
 import type { Output } from '../output.ts'
-import { fit, shortName, timeText } from './text.ts'
+import { fit } from './text.ts'
 
 export interface TailOptions {
   /** How many of the latest matching events. */

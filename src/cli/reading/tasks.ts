@@ -1,12 +1,13 @@
 /** `tutti tasks`: the tasks of a run by state, name and node. */
 
+import { countText, secondsText, shortName, timeText } from '../../views/readable.ts'
 import { ValueError } from '../../foundation/errors.ts'
 import { didYouMean } from '../../foundation/options.ts'
 import { findTasks, type TaskState, taskStates, type TaskView } from '../../views/tasks.ts'
 import { exitCodes } from '../exit.ts'
 import type { Output } from '../output.ts'
 import { openRecord, recordFields, recordNotes } from './open-record.ts'
-import { type Column, countText, secondsText, shortName, tableLines, timeText } from './text.ts'
+import { type Column, tableLines } from './text.ts'
 
 export interface TasksCommandOptions {
   readonly state?: string

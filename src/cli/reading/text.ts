@@ -1,45 +1,4 @@
-/** Numbers, times and tables as text for a terminal. Pure. */
-
-/** `1.2 ms`, `3.4 s`, `2 m 05 s`, `1 h 02 m`; `-` for none. */
-export function secondsText(seconds: number | null): string {
-  if (seconds === null || !Number.isFinite(seconds)) return '-'
-  if (seconds < 0.9995) return `${(seconds * 1000).toFixed(seconds < 0.00995 ? 2 : 0)} ms`
-  if (seconds < 99.95) return `${seconds.toFixed(seconds < 9.995 ? 2 : 1)} s`
-  const whole = Math.round(seconds)
-  const [hours, minutes] = [Math.floor(whole / 3600), Math.floor((whole % 3600) / 60)]
-  const two = (value: number): string => String(value).padStart(2, '0')
-  return hours > 0 ? `${hours} h ${two(minutes)} m` : `${minutes} m ${two(whole % 60)} s`
-}
-
-/** The local time of day with milliseconds; the date before it where it is not that of `today`. */
-export function timeText(seconds: number | null, today?: number): string {
-  if (seconds === null || !Number.isFinite(seconds)) return '-'
-  const [date, time] = localTime(seconds)
-  const isSameDay = today !== undefined && localTime(today)[0] === date
-  return isSameDay ? time : `${date} ${time}`
-}
-
-function localTime(seconds: number): readonly [date: string, time: string] {
-  const at = new Date(seconds * 1000)
-  if (Number.isNaN(at.getTime())) return ['', String(seconds)]
-  const two = (value: number): string => String(value).padStart(2, '0')
-  const date = `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`
-  const milliseconds = String(at.getMilliseconds()).padStart(3, '0')
-  const time = [at.getHours(), at.getMinutes(), at.getSeconds()].map(two).join(':')
-  return [date, `${time}.${milliseconds}`]
-}
-
-export const countText = (count: number, one: string, many = `${one}s`): string =>
-  `${count.toLocaleString('en')} ${count === 1 ? one : many}`
-
-/** The first line of a message, not longer than `most`. */
-export function firstLine(text: string, most = 100): string {
-  const [line = ''] = text.split('\n', 1)
-  return line.length > most ? `${line.slice(0, most - 1)}…` : line
-}
-
-/** The last part of a path. */
-export const shortName = (name: string): string => name.split('/').at(-1) || name || '(no name)'
+/** Tables as text for a terminal. Pure. */
 
 export interface Column<Row> {
   readonly head: string

@@ -1,5 +1,6 @@
 /** `tutti top`: a run while it goes on, redrawn in place; without a terminal it is shown once. */
 
+import { secondsText, shortName } from '../../views/readable.ts'
 import { sleep, systemClock } from '../../foundation/clock.ts'
 import { findRecord } from '../../record/find-record.ts'
 import { RecordFollower } from '../../record/record-views.ts'
@@ -8,7 +9,7 @@ import { exitCodes, firstSignal, signalExitCodes } from '../exit.ts'
 import type { Output } from '../output.ts'
 import { type OpenRecord, openRecord, stateOf } from './open-record.ts'
 import { statusFields, statusLines } from './status.ts'
-import { type Column, secondsText, shortName, tableLines } from './text.ts'
+import { type Column, tableLines } from './text.ts'
 
 export interface TopOptions {
   readonly seconds: number

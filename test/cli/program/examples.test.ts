@@ -4,6 +4,7 @@ import { fileURLToPath } from 'node:url'
 import { afterAll, beforeAll, expect, it } from 'vitest'
 import { type NatsServer, startNatsServer } from '../../../src/cluster/broker/nats-server.ts'
 import { systemClock } from '../../../src/foundation/clock.ts'
+import { hangMs } from '../../long-run.ts'
 import { needs, requireCommand, requirement } from '../../require.ts'
 import { recordFolder } from '../reading/record-file.ts'
 import { startCommandIn } from '../run-command.ts'
@@ -79,19 +80,27 @@ async function runExample(text: string): Promise<unknown> {
   return { text, isExpected: code === (codes[key] ?? 0), code, stderr }
 }
 
-needs(
+const requirements = [
   requireCommand('nats-server'),
   requirement(existsSync(model), 'needs the model of the tests'),
-)('every command has an example in its help, which runs', async () => {
-  server = await startNatsServer({ token, clock: systemClock })
-  const examples = await examplesBelow([])
-  const without = [...examples].filter(([, own]) => own.length === 0).map(([name]) => name)
-  expect(without).toEqual([])
-  expect(examples.size).toBeGreaterThan(15)
-  for (const text of [...examples.values()].flat()) {
-    expect(await runExample(text)).toMatchObject({ text, isExpected: true })
-  }
-})
+]
+/** Some fifty processes, one after the other. */
+const manyProcesses = 10 * hangMs
+
+needs(...requirements)(
+  'every command has an example in its help, which runs',
+  async () => {
+    server = await startNatsServer({ token, clock: systemClock })
+    const examples = await examplesBelow([])
+    const without = [...examples].filter(([, own]) => own.length === 0).map(([name]) => name)
+    expect(without).toEqual([])
+    expect(examples.size).toBeGreaterThan(15)
+    for (const text of [...examples.values()].flat()) {
+      expect(await runExample(text)).toMatchObject({ text, isExpected: true })
+    }
+  },
+  manyProcesses,
+)
 
 it('the help of a command that is misspelled is not far', async () => {
   const { stderr, code } = await startCommandIn(folder.path, ['journal', 'verfy']).ended

@@ -1,0 +1,156 @@
+/** Drawings of the report as SVG. Pure. */
+
+import { secondsText, shortName } from '../../views/readable.ts'
+import type { GraphView } from '../../views/panels/graph.ts'
+import type { SeriesPoint } from '../../views/series.ts'
+import { escape, rounded } from './html.ts'
+import { colours } from './style.ts'
+
+export interface Share {
+  readonly label: string
+  readonly value: number
+  /** A class of the style. */
+  readonly colour: string
+  /** Such as `12 %`. */
+  readonly text: string
+}
+
+/** One bar of parts, with a legend that has their numbers. */
+export function shareBar(label: string, shares: readonly Share[]): string {
+  const total = shares.reduce((sum, { value }) => sum + value, 0)
+  if (total <= 0) return ''
+  let at = 0
+  const parts = shares.map(({ value, colour }) => {
+    const width = (1000 * value) / total
+    at += width
+    const [x, size] = [rounded(at - width), rounded(width)]
+    return `<rect class="${colour}" x="${x}" width="${size}" height="26"/>`
+  })
+  return (
+    `<svg viewBox="0 0 1000 26" height="26" preserveAspectRatio="none" role="img" ` +
+    `aria-label="${escape(label)}">${parts.join('')}</svg>${legend(shares)}`
+  )
+}
+
+export function legend(shares: readonly Pick<Share, 'label' | 'colour' | 'text'>[]): string {
+  const items = shares.map(
+    ({ label, colour, text }) =>
+      `<li><i class="${colour}"></i>${escape(label)}${text === '' ? '' : ` ${escape(text)}`}</li>`,
+  )
+  return `<ul class="legend">${items.join('')}</ul>`
+}
+
+/** Bars of durations by doubling, small enough for a cell of a table. */
+export function histogram(counts: readonly number[], shortest: number): string {
+  if (counts.length === 0) return ''
+  const most = counts.reduce((a, b) => Math.max(a, b), 1)
+  const width = 10
+  const bars = counts.map((count, at) => {
+    const height = count === 0 ? 0 : Math.max(1, (22 * count) / most)
+    const x = at * width
+    const [y, size] = [rounded(24 - height), rounded(height)]
+    return `<rect class="c0" x="${x}" y="${y}" width="8" height="${size}"/>`
+  })
+  const to = shortest * 2 ** counts.length
+  const label = `durations from ${secondsText(shortest)} to ${secondsText(to)}`
+  const all = counts.length * width
+  return (
+    `<svg viewBox="0 0 ${all} 24" style="width:${all}px" height="24" role="img" ` +
+    `aria-label="${escape(label)}">${bars.join('')}</svg>`
+  )
+}
+
+/** Percents over time. Gaps are not bridged. */
+export function percentLines(label: string, points: readonly SeriesPoint[], width: number): string {
+  const [first, last] = [points[0]?.time ?? 0, points.at(-1)?.time ?? 0]
+  const span = Math.max(1e-9, last - first)
+  const lines = Array.from({ length: width }, (_, line) => {
+    let path = ''
+    let isOpen = false
+    for (const { time, values } of points) {
+      const value = values[line] ?? null
+      if (value === null) {
+        isOpen = false
+        continue
+      }
+      const y = 100 - Math.min(100, Math.max(0, value))
+      path += `${isOpen ? 'L' : 'M'}${rounded((1000 * (time - first)) / span)} ${rounded(y)}`
+      isOpen = true
+    }
+    return path === '' ? '' : `<path class="line${line % 3}" d="${path}"/>`
+  })
+  return (
+    `<svg viewBox="0 0 1000 100" height="70" preserveAspectRatio="none" role="img" ` +
+    `aria-label="${escape(label)}">${lines.join('')}</svg>`
+  )
+}
+
+export const colourOf = (at: number): string => `c${at % colours}`
+
+interface PlacedNode {
+  readonly x: number
+  readonly y: number
+}
+
+const boxWidth = 190
+const boxHeight = 46
+const gapX = 60
+const gapY = 18
+
+/** Names in columns: each stands to the right of what its tasks wait for. */
+export function graphDrawing({ nodes, edges }: GraphView): string {
+  if (edges.length === 0) return ''
+  const column = columnsOf(nodes.length, edges)
+  const rows = new Map<number, number>()
+  const placed: PlacedNode[] = nodes.map((_, node) => {
+    const at = column[node] ?? 0
+    const row = rows.get(at) ?? 0
+    rows.set(at, row + 1)
+    return { x: at * (boxWidth + gapX) + 2, y: row * (boxHeight + gapY) + 2 }
+  })
+  const width = (Math.max(...column) + 1) * (boxWidth + gapX) - gapX + 4
+  const height = Math.max(...rows.values()) * (boxHeight + gapY) - gapY + 4
+  const most = edges.reduce((sum, { count }) => Math.max(sum, count), 1)
+  const lines = edges.map(({ from, to, count }) => {
+    const [a, b] = [placed[from], placed[to]]
+    if (a === undefined || b === undefined) return ''
+    const [x1, y1] = [a.x + boxWidth, a.y + boxHeight / 2]
+    const [x2, y2] = [b.x, b.y + boxHeight / 2]
+    const bend = gapX / 2
+    const path = `M${x1} ${y1}C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}`
+    return `<path class="edge" stroke-width="${rounded(1 + (3 * count) / most)}" d="${path}"/>`
+  })
+  const boxes = nodes.map(({ name, tasks, failed }, node) => {
+    const { x, y } = placed[node] ?? { x: 0, y: 0 }
+    const told = `${tasks.toLocaleString('en')} tasks${failed > 0 ? `, ${failed} failed` : ''}`
+    return (
+      `<rect class="node" x="${x}" y="${y}" width="${boxWidth}" height="${boxHeight}" rx="6"/>` +
+      `<text class="dark" x="${x + 10}" y="${y + 20}">${escape(cut(shortName(name)))}</text>` +
+      `<text x="${x + 10}" y="${y + 36}">${escape(told)}</text>`
+    )
+  })
+  return (
+    `<div class="scroll" tabindex="0" role="region" aria-label="graph of the names">` +
+    `<svg viewBox="0 0 ${width} ${height}" style="width:${width}px;max-width:none" ` +
+    `height="${height}" role="img" aria-label="which tasks waited for which">` +
+    `${lines.join('')}${boxes.join('')}</svg></div>`
+  )
+}
+
+const cut = (name: string): string => (name.length > 24 ? `${name.slice(0, 23)}…` : name)
+
+/** The longest way to each node; names that wait for each other end where they are. */
+function columnsOf(count: number, edges: GraphView['edges']): number[] {
+  const column = Array.from({ length: count }, () => 0)
+  for (let round = 0; round < count; round++) {
+    let isDone = true
+    for (const { from, to } of edges) {
+      const next = (column[from] ?? 0) + 1
+      if (from === to || next <= (column[to] ?? 0) || next >= count) continue
+      column[to] = next
+      isDone = false
+    }
+    if (isDone) break
+  }
+  return column
+}

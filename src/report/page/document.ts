@@ -1,0 +1,78 @@
+/** The page of a report: one file that needs nothing else. Pure. */
+
+import { version } from '../../foundation/version.ts'
+import type { ReportData } from '../report-data.ts'
+import { describeRun, durationOf } from '../verdict.ts'
+import { embedJson, escape, section } from './html.ts'
+import { boundsSection, factsSection, headOf, resourcesSection } from './run-sections.ts'
+import { script } from './script.ts'
+import { style } from './style.ts'
+import { batchesSection, failuresSection, graphSection, lossesSection } from './task-sections.ts'
+import { namesSection, tasksSection, waitsSection } from './task-sections.ts'
+import { timeline } from './timeline.ts'
+
+/** In pieces, so that nothing is copied. */
+export function* renderReport(data: ReportData): Generator<string> {
+  yield openPage(`Report: ${data.run.sessionId}`)
+  yield headOf(data)
+  yield boundsSection(data)
+  yield section('timeline', 'Timeline', timeline(data))
+  yield namesSection(data)
+  yield waitsSection(data)
+  yield resourcesSection(data)
+  yield failuresSection(data)
+  yield lossesSection(data)
+  yield graphSection(data)
+  yield batchesSection(data)
+  yield factsSection(data)
+  yield tasksSection(data)
+  yield closePage(dataOf(data))
+}
+
+/** Nothing can be loaded from anywhere, also not by what a record smuggled into the page. */
+const policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+
+export const openPage = (title: string): string =>
+  '<!doctype html><html lang="en"><head><meta charset="utf-8">' +
+  '<meta name="viewport" content="width=device-width, initial-scale=1">' +
+  `<meta http-equiv="Content-Security-Policy" content="${policy}">` +
+  `<title>${escape(title)}</title><style>${style}</style></head><body><main>`
+
+export const closePage = (data: object): string =>
+  `<p class="muted">Made by tutti ${escape(version)}.</p></main>` +
+  `<script type="application/json" id="data">${embedJson(data)}</script>` +
+  `<script>${script}</script></body></html>\n`
+
+/** What the script needs, and what a person saves. */
+function dataOf(data: ReportData): object {
+  const { run, counts, words, bounds, names, tasks, totalTasks, failures, skippedLines } = data
+  const from = run.startTime ?? bounds.from
+  return {
+    session_id: run.sessionId,
+    verdict: describeRun(data).sentence,
+    duration_seconds: durationOf(data),
+    counts,
+    bound: words.bound,
+    sentences: words.sentences,
+    improvements: words.improvements,
+    slots: bounds.slots,
+    slot_seconds: bounds.slotSeconds,
+    critical_path: { length: bounds.criticalPath.length, seconds: bounds.criticalPath.seconds },
+    names: names.map(({ histogram: _bars, ...name }) => name),
+    failures: failures.groups,
+    skipped_lines: skippedLines,
+    total_tasks: totalTasks,
+    task_columns: ['uid', 'name', 'state', 'worker', 'created_after', 'waited', 'ran'],
+    tasks: tasks.map(({ uid, name, state, workerId, story, seconds }) => [
+      uid,
+      name,
+      state,
+      workerId,
+      rounded(story.created - from),
+      story.started === null || story.ready === null ? null : rounded(story.started - story.ready),
+      seconds === null ? null : rounded(seconds),
+    ]),
+  }
+}
+
+const rounded = (seconds: number): number => Math.round(seconds * 1e6) / 1e6

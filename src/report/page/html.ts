@@ -1,0 +1,72 @@
+/** Pieces of HTML. Everything from a record passes through `escape`. Pure. */
+
+const entities: Readonly<Record<string, string>> = {
+  '&': '&amp;',
+  '<': '&lt;',
+  '>': '&gt;',
+  '"': '&quot;',
+  "'": '&#39;',
+}
+
+/** Controls and marks that change the direction of text show as their code. */
+const controls = /[\p{Cc}\u202A-\u202E\u2066-\u2069]/gu
+
+/** Text as HTML; line ends and tabs stay. */
+export function escape(text: string): string {
+  return text
+    .replace(/[&<>"']/g, (character) => entities[character] ?? character)
+    .replace(controls, (character) =>
+      character === '\n' || character === '\t'
+        ? character
+        : `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`,
+    )
+}
+
+/** JSON inside a script element. */
+export const embedJson = (value: unknown): string =>
+  JSON.stringify(value).replaceAll('<', '\\u003c').replaceAll('\u2028', '\\u2028')
+
+export interface Cell {
+  /** HTML. */
+  readonly html: string
+  readonly isNumber?: boolean
+}
+
+export const text = (value: string): Cell => ({ html: escape(value) })
+export const number = (value: string | number): Cell => ({
+  html: escape(typeof value === 'number' ? value.toLocaleString('en') : value),
+  isNumber: true,
+})
+
+/** A table that scrolls sideways on a narrow page. */
+export function table(
+  caption: string,
+  heads: readonly string[],
+  rows: readonly (readonly Cell[])[],
+): string {
+  const isNumber = (at: number): boolean => rows[0]?.[at]?.isNumber === true
+  const head = heads.map(
+    (one, at) => `<th scope="col"${isNumber(at) ? ' class="n"' : ''}>${escape(one)}</th>`,
+  )
+  const body = rows.map(
+    (cells) =>
+      `<tr>${cells
+        .map((cell) => `<td${cell.isNumber === true ? ' class="n"' : ''}>${cell.html}</td>`)
+        .join('')}</tr>`,
+  )
+  return (
+    `<div class="scroll" tabindex="0" role="region" aria-label="${escape(caption)}"><table>` +
+    `<caption>${escape(caption)}</caption><thead><tr>${head.join('')}</tr></thead>` +
+    `<tbody>${body.join('')}</tbody></table></div>`
+  )
+}
+
+/** A part of the page; nothing when it has no content. */
+export const section = (id: string, title: string, content: string): string =>
+  content === ''
+    ? ''
+    : `<section aria-labelledby="${id}"><h2 id="${id}">${escape(title)}</h2>${content}</section>`
+
+export const paragraph = (words: string): string => `<p>${escape(words)}</p>`
+
+export const rounded = (value: number, digits = 2): string => String(+value.toFixed(digits))

@@ -1,0 +1,207 @@
+/** The sections of a report about the run as a whole. Pure. */
+
+import { countText, secondsText, shortName, timeText } from '../../views/readable.ts'
+import type { ReportData } from '../report-data.ts'
+import { describeRun, durationOf } from '../verdict.ts'
+import { percentLines, legend, shareBar } from './charts.ts'
+import { escape, number, paragraph, section, table, text } from './html.ts'
+
+export function headOf(data: ReportData): string {
+  const { mood, sentence } = describeRun(data)
+  const id = data.run.sessionId === '' ? 'of a run' : data.run.sessionId
+  return (
+    `<h1>Report: session ${escape(id)}</h1>` +
+    `<p class="verdict ${mood}">${escape(sentence)}</p>` +
+    problemBox(data) +
+    keyNumbers(data)
+  )
+}
+
+/** How far the report can be trusted. */
+function problemBox({ skippedLines, firstProblems, isTorn, missing, health }: ReportData): string {
+  const problems: string[] = []
+  if (skippedLines > 0) problems.push(`${countText(skippedLines, 'line')} skipped`)
+  if (isTorn) problems.push('the last line is torn')
+  if (missing !== null) problems.push(`the forerunner ${missing} is missing`)
+  if (health.lostLines > 0) problems.push(`the disk did not take ${health.lostLines} lines`)
+  if (health.gapCount > 0) {
+    const gaps = countText(health.gapCount, 'gap')
+    problems.push(`${gaps} of together ${secondsText(health.gapSeconds)} without any event`)
+  }
+  if (problems.length === 0) return ''
+  const list = firstProblems.map((problem) => `<li>${escape(problem)}</li>`).join('')
+  return (
+    `<div class="box" role="note"><strong>${escape(problems.join('; '))}.</strong> ` +
+    `The report shows what can be read.${list === '' ? '' : `<ul>${list}</ul>`}</div>`
+  )
+}
+
+function keyNumbers(data: ReportData): string {
+  const { counts, bounds, run } = data
+  const total = bounds.slots * (bounds.to - bounds.from)
+  const seconds = durationOf(data)
+  const item = (label: string, value: string, isBad = false): string =>
+    `<li><strong${isBad ? ' class="bad"' : ''}>${escape(value)}</strong>${escape(label)}</li>`
+  return (
+    `<ul class="numbers">${item('duration', secondsText(seconds))}` +
+    item('tasks', counts.tasks.toLocaleString('en')) +
+    item('done', counts.completed.toLocaleString('en')) +
+    item('failed', counts.failed.toLocaleString('en'), counts.failed > 0) +
+    (counts.canceled > 0 ? item('canceled', counts.canceled.toLocaleString('en')) : '') +
+    (seconds > 0 ? item('tasks a second', rateText(counts.completed / seconds)) : '') +
+    (total > 0 ? item('slots in use', percent(bounds.slotSeconds.ran / total)) : '') +
+    (run.retries > 0 ? item('further attempts', run.retries.toLocaleString('en')) : '') +
+    '</ul>'
+  )
+}
+
+const rateText = (rate: number): string =>
+  rate < 10 ? rate.toFixed(2) : Math.round(rate).toString()
+const percent = (share: number): string => `${Math.round(100 * share)} %`
+
+export function boundsSection(data: ReportData): string {
+  const { bounds, words } = data
+  const { slots, from, to, slotSeconds, criticalPath } = bounds
+  const total = slots * (to - from)
+  const [first = '', ...others] = words.sentences
+  const { noSlotFitted } = slotSeconds
+  const shares = (
+    [
+      ['ran', slotSeconds.ran, 'c0'],
+      ['no task was ready', slotSeconds.noTaskReady, 'idle'],
+      ['ready, but no slot had the cores', noSlotFitted.cores, 'c1'],
+      ['ready, but gpus were short', noSlotFitted.gpus, 'c3'],
+      ['ready, but memory was short', noSlotFitted.memory, 'c4'],
+      ['ready, but no node had the labels', noSlotFitted.labels, 'c5'],
+      ['held back by the dispatcher', slotSeconds.heldBack, 'c7'],
+      ['node away', slotSeconds.nodeAway, 'grey'],
+    ] as const
+  )
+    .filter(([label, value]) => value > 0 || label === 'ran')
+    .map(([label, value, colour]) => ({
+      label,
+      value,
+      colour,
+      text: total > 0 ? `${percent(value / total)} (${secondsText(value)})` : '',
+    }))
+  return section(
+    'bounds',
+    'What bounded this run',
+    `<p class="lead">${escape(first)}</p>${paragraph(others.join(' '))}` +
+      shareBar('the time of all slots', shares) +
+      (words.improvements.length === 0
+        ? ''
+        : `<h3>What would shorten it</h3><ol>${words.improvements
+            .map((one) => `<li>${escape(one)}</li>`)
+            .join('')}</ol>`) +
+      (criticalPath.length > 0
+        ? paragraph(
+            `The critical path has ${countText(criticalPath.length, 'task')} and runs for ` +
+              `${secondsText(criticalPath.seconds)}, ${percent(criticalPath.share)} of the run.`,
+          )
+        : '') +
+      pathTable(data) +
+      stragglerTable(data),
+  )
+}
+
+const mostPathRows = 20
+
+function pathTable({ bounds, uidOf, nameOf }: ReportData): string {
+  const { tasks, length } = bounds.criticalPath
+  if (length < 2) return ''
+  const rows = tasks
+    .slice(-mostPathRows)
+    .map(({ task, start, end }) => [
+      text(uidOf(task)),
+      text(shortName(nameOf(task))),
+      number(secondsText(start - bounds.from)),
+      number(secondsText(end - start)),
+    ])
+  const caption =
+    length > mostPathRows
+      ? `the last ${mostPathRows} of ${length} tasks of the critical path`
+      : 'the critical path'
+  return table(caption, ['task', 'name', 'began after', 'ran'], rows)
+}
+
+function stragglerTable({ bounds, uidOf, nameOf }: ReportData): string {
+  if (bounds.stragglers.length === 0) return ''
+  const rows = bounds.stragglers.map(({ task, seconds, median }) => [
+    text(uidOf(task)),
+    text(shortName(nameOf(task))),
+    number(secondsText(seconds)),
+    number(secondsText(median)),
+    number(median > 0 ? `${(seconds / median).toFixed(1)} x` : '-'),
+  ])
+  return table(
+    'stragglers: tasks that took much longer than others of their name',
+    ['task', 'name', 'ran', 'median', 'ratio'],
+    rows,
+  )
+}
+
+export function resourcesSection({ nodes, series, bounds }: ReportData): string {
+  if (nodes.length === 0) return ''
+  const total = bounds.slots * (bounds.to - bounds.from)
+  const used = total > 0 ? bounds.slotSeconds.ran / total : 0
+  const value = (one: number | null): string => (one === null ? '-' : `${Math.round(one)} %`)
+  const rows = nodes
+    .slice(0, 40)
+    .map(({ node_id, backend, ...usage }) => [
+      text(node_id),
+      text(backend),
+      number(value(usage.cpu_percent.mean)),
+      number(value(usage.cpu_percent.max)),
+      number(value(usage.memory_percent.mean)),
+      number(value(usage.memory_percent.max)),
+      number(value(usage.gpu_percent.mean)),
+      number(value(usage.gpu_percent.max)),
+    ])
+  const charts = series
+    .filter(({ points }) => points.length > 1)
+    .slice(0, 12)
+    .map(
+      ({ node_id, points }) =>
+        `<h3>${escape(node_id)}</h3>${percentLines(`usage of ${node_id} over time`, points, 3)}`,
+    )
+  const lines = [
+    { label: 'CPU', colour: 'c0', text: '' },
+    { label: 'memory', colour: 'c2', text: '' },
+    { label: 'GPU', colour: 'c1', text: '' },
+  ]
+  return section(
+    'resources',
+    'Resources and efficiency',
+    paragraph(efficiencyText(used, nodes)) +
+      table(
+        'usage of the nodes',
+        ['node', 'backend', 'CPU', 'highest', 'memory', 'highest', 'GPU', 'highest'],
+        rows,
+      ) +
+      (charts.length === 0 ? '' : charts.join('') + legend(lines)),
+  )
+}
+
+function efficiencyText(used: number, nodes: ReportData['nodes']): string {
+  const means = nodes.flatMap(({ cpu_percent: { mean } }) => (mean === null ? [] : [mean]))
+  const slots = `Tasks held ${percent(used)} of the slots' time.`
+  if (means.length === 0) return slots
+  const mean = means.reduce((sum, one) => sum + one, 0) / means.length
+  return `${slots} The processors of the nodes were ${Math.round(mean)} % busy.`
+}
+
+export function factsSection(data: ReportData): string {
+  const { facts, run, files } = data
+  const value = (one: unknown): string => (typeof one === 'string' ? one : JSON.stringify(one))
+  const rows: (readonly [string, string])[] = [
+    ...(run.startTime === null ? [] : [['started', timeText(run.startTime)] as const]),
+    ...(run.endTime === null ? [] : [['ended', timeText(run.endTime)] as const]),
+    ...(facts.command === null ? [] : [['command', facts.command] as const]),
+    ...Object.entries(facts.attributes).map(([name, one]) => [name, value(one)] as const),
+    ['sessions', String(run.sessions)],
+    ...files.map((file) => ['record', file] as const),
+  ]
+  const list = rows.map(([name, one]) => `<dt>${escape(name)}</dt><dd>${escape(one)}</dd>`)
+  return section('facts', 'About this run', `<dl class="facts">${list.join('')}</dl>`)
+}

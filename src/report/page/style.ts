@@ -1,0 +1,86 @@
+/** The style of the report: light and dark, narrow and wide, screen and paper. */
+
+export const colours = 8
+
+const colourRules = Array.from(
+  { length: colours },
+  (_, at) => `.c${at} { fill: var(--c${at}); background: var(--c${at}); }`,
+).join('\n')
+
+export const style = `
+:root { color-scheme: light dark; --bg: #fcfcfa; --fg: #1b1d1f; --muted: #565c63; --line: #d9dbd6;
+  --card: #ffffff; --good: #17663a; --warning: #855000; --bad: #b3261e; --idle: #cfd3d6;
+  --c0: #2f6f9f; --c1: #c77700; --c2: #2e8b6f; --c3: #8a5aa8; --c4: #b5508a; --c5: #5f7d2e;
+  --c6: #4b5bb5; --c7: #8c6d46; }
+@media (prefers-color-scheme: dark) { :root { --bg: #14171a; --fg: #e7e9ea; --muted: #a4abb3;
+  --line: #343a40; --card: #1b1f23; --good: #6fcf97; --warning: #f0b35b; --bad: #ff8a80;
+  --idle: #454c53; --c0: #6aaede; --c1: #e6a23c; --c2: #5cc0a0; --c3: #b893d3; --c4: #df8bbb;
+  --c5: #a3c25f; --c6: #939ff0; --c7: #c7a87c; } }
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--bg); color: var(--fg);
+  font: 15px/1.5 system-ui, "Segoe UI", "Noto Sans", sans-serif; }
+main { max-width: 1080px; margin: 0 auto; padding: 24px 20px 60px; }
+h1 { font-size: 1.05rem; font-weight: 600; color: var(--muted); margin: 0 0 4px;
+  overflow-wrap: anywhere; }
+.verdict { font-size: 1.6rem; line-height: 1.3; font-weight: 650; margin: 0 0 20px;
+  padding-left: 14px; border-left: 5px solid var(--good); }
+.verdict.warning { border-color: var(--warning); } .verdict.bad { border-color: var(--bad); }
+h2 { font-size: 1.2rem; margin: 40px 0 10px; padding-top: 12px; border-top: 1px solid var(--line); }
+h3 { font-size: 1rem; margin: 20px 0 6px; }
+p { margin: 0 0 10px; max-width: 75ch; } .lead { font-size: 1.08rem; font-weight: 600; }
+.muted, caption, .facts dt { color: var(--muted); }
+.box { border: 1px solid var(--warning); border-radius: 8px; padding: 10px 14px; margin: 0 0 20px;
+  background: var(--card); }
+.box ul { margin: 6px 0 0; padding-left: 20px; overflow-wrap: anywhere; }
+.numbers { display: grid; grid-template-columns: repeat(auto-fit, minmax(130px, 1fr)); gap: 10px;
+  margin: 0 0 8px; padding: 0; list-style: none; }
+.numbers li { background: var(--card); border: 1px solid var(--line); border-radius: 8px;
+  padding: 10px 12px; }
+.numbers strong { display: block; font-size: 1.35rem; font-variant-numeric: tabular-nums; }
+.numbers .bad { color: var(--bad); }
+.scroll { overflow-x: auto; margin: 0 0 14px; }
+table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums;
+  font-size: .92rem; }
+caption { text-align: left; padding: 0 0 6px; }
+th, td { text-align: left; padding: 5px 10px 5px 0; border-bottom: 1px solid var(--line);
+  vertical-align: top; } th { white-space: nowrap; font-weight: 600; }
+td { overflow-wrap: anywhere; min-width: 9ch; } td:first-child { min-width: 12ch; }
+.n { min-width: 0; } .n { text-align: right; white-space: nowrap; }
+pre { background: var(--card); border: 1px solid var(--line); border-radius: 8px;
+  padding: 10px 12px; overflow-x: auto; margin: 6px 0;
+  font: 13px/1.45 ui-monospace, "SFMono-Regular", Menlo, monospace; }
+code { font-family: ui-monospace, Menlo, monospace; font-size: .92em; overflow-wrap: anywhere; }
+svg { display: block; width: 100%; } svg text { fill: var(--muted); font-size: 12px; }
+.legend { display: flex; flex-wrap: wrap; gap: 4px 16px; list-style: none; margin: 8px 0 14px;
+  padding: 0; font-size: .9rem; } .legend i { display: inline-block; width: 12px; height: 12px;
+  border-radius: 3px; margin-right: 6px; vertical-align: -1px; }
+.lanes { display: grid; grid-template-columns: minmax(60px, 150px) 1fr; gap: 0 8px;
+  align-items: start; } .lanes .names { font-size: 11px; line-height: 16px; color: var(--muted); }
+.lanes .names div { height: 16px; overflow: hidden; text-overflow: ellipsis; white-space: nowrap;
+  direction: rtl; text-align: left; } .lanes svg { background: var(--card); }
+.axis { display: flex; justify-content: space-between; font-size: 11px; color: var(--muted);
+  grid-column: 2; } .controls { display: flex; flex-wrap: wrap; gap: 8px; margin: 0 0 8px; }
+button, input, select { font: inherit; color: inherit; background: var(--card);
+  border: 1px solid var(--muted); border-radius: 6px; padding: 4px 10px; max-width: 100%; }
+.facts { display: grid; grid-template-columns: max-content 1fr; gap: 4px 16px; margin: 0; }
+.facts dd { margin: 0; overflow-wrap: anywhere; min-width: 0; }
+.up { color: var(--bad); } .down { color: var(--good); }
+${colourRules}
+.idle { fill: var(--idle); background: var(--idle); }
+.red { fill: var(--bad); background: var(--bad); }
+.grey { fill: var(--muted); background: var(--muted); } .edge { stroke: var(--muted); fill: none; }
+.line0 { stroke: var(--c0); } .line1 { stroke: var(--c2); } .line2 { stroke: var(--c1); }
+.line0, .line1, .line2 { fill: none; stroke-width: 1.5; vector-effect: non-scaling-stroke; }
+.node { fill: var(--card); stroke: var(--muted); } svg text.dark { fill: var(--fg); }
+@media (max-width: 480px) { main { padding: 16px 12px 40px; } .verdict { font-size: 1.25rem; }
+  .lanes { grid-template-columns: 56px 1fr; } .facts { grid-template-columns: 1fr; gap: 0; }
+  .facts dd { margin-bottom: 6px; } }
+@media print { :root { --bg: #fff; --card: #fff; --fg: #000; --muted: #444; --line: #bbb;
+  --idle: #ddd; --good: #17663a; --warning: #855000; --bad: #b3261e; --c0: #2f6f9f; --c1: #c77700;
+  --c2: #2e8b6f; --c3: #8a5aa8; --c4: #b5508a; --c5: #5f7d2e; --c6: #4b5bb5; --c7: #8c6d46; }
+  body { font-size: 11px; } main { max-width: none; padding: 0; }
+  .controls, .screen { display: none; }
+  section { break-inside: auto; } h2, h3 { break-after: avoid; } tr, svg, .numbers li, pre {
+  break-inside: avoid; } .scroll { overflow: visible; } pre { white-space: pre-wrap; } * {
+  print-color-adjust: exact; -webkit-print-color-adjust: exact; } }
+`

@@ -1,0 +1,218 @@
+/** The sections of a report about its tasks, workers and models. Pure. */
+
+import { countText, secondsText, shortName, timeText } from '../../views/readable.ts'
+import type { ReportData } from '../report-data.ts'
+import { graphDrawing, histogram } from './charts.ts'
+import { escape, number, paragraph, section, table, text } from './html.ts'
+
+export function namesSection({ names, otherNames }: ReportData): string {
+  if (names.length === 0) return ''
+  const rows = names.map((name) => [
+    text(shortName(name.name)),
+    number(name.total),
+    number(name.failed),
+    number(secondsText(name.duration?.p50 ?? 0)),
+    number(secondsText(name.duration?.p95 ?? 0)),
+    number(secondsText(name.duration?.p99 ?? 0)),
+    number(secondsText(name.duration?.max ?? 0)),
+    { html: histogram(name.histogram, name.shortest) },
+  ])
+  const more = otherNames > 0 ? paragraph(`${countText(otherNames, 'other name')} left out.`) : ''
+  return section(
+    'names',
+    'Durations by name',
+    table(
+      'how long tasks ran; bars by doubling durations',
+      ['name', 'tasks', 'failed', 'p50', 'p95', 'p99', 'longest', 'durations'],
+      rows,
+    ) + more,
+  )
+}
+
+export function waitsSection({ names }: ReportData): string {
+  const started = names.filter(({ meanRun, meanWait }) => meanRun > 0 || meanWait > 0)
+  if (started.length === 0) return ''
+  const rows = started.map(({ name, meanWait, meanRun }) => {
+    const share = meanWait / (meanWait + meanRun)
+    const bar =
+      `<svg viewBox="0 0 100 10" style="width:160px" height="10" preserveAspectRatio="none" ` +
+      `role="img" aria-label="waited ${Math.round(100 * share)} %">` +
+      `<rect class="idle" width="${(100 * share).toFixed(1)}" height="10"/>` +
+      `<rect class="c0" x="${(100 * share).toFixed(1)}" ` +
+      `width="${(100 - 100 * share).toFixed(1)}" height="10"/></svg>`
+    return [
+      text(shortName(name)),
+      number(secondsText(meanWait)),
+      number(secondsText(meanRun)),
+      { html: bar },
+    ]
+  })
+  return section(
+    'waits',
+    'Waiting against running',
+    table(
+      'means; a task waits from the end of its dependencies to its start',
+      ['name', 'waited', 'ran', 'share of waiting (grey) and running'],
+      rows,
+    ),
+  )
+}
+
+export function failuresSection({ failures, counts, run }: ReportData): string {
+  if (counts.failed === 0) return ''
+  const groups = failures.groups.map(
+    ({ count, name, errorType, message, firstTime, lastTime, example }) => {
+      const where = [example.workerId || example.nodeId, exitText(example.exitCode)]
+      const told = where.filter((one) => one !== '').join(', ')
+      const when = `${timeText(firstTime, run.startTime ?? firstTime)} to ${timeText(
+        lastTime,
+        run.startTime ?? lastTime,
+      )}`
+      return (
+        `<h3>${count.toLocaleString('en')} x ${escape(shortName(name))}: ` +
+        `${escape(errorType)} “${escape(message.split('\n', 1)[0] ?? '')}”</h3>` +
+        `<p class="muted">${escape(when)}; example: <code>${escape(example.task)}</code>` +
+        `${told === '' ? '' : ` on ${escape(told)}`}</p>` +
+        pre(example.stack || example.message, `stack of ${example.task}`) +
+        (example.stderrTail === '' ? '' : pre(example.stderrTail, `stderr of ${example.task}`))
+      )
+    },
+  )
+  const { otherGroups } = failures
+  const more =
+    otherGroups > 0 ? paragraph(`${countText(otherGroups, 'other cause')} left out.`) : ''
+  return section('failures', 'Failures', groups.join('') + more)
+}
+
+const exitText = (code: number | null): string => (code === null ? '' : `exit code ${code}`)
+
+const pre = (content: string, label: string): string =>
+  content.trim() === ''
+    ? ''
+    : `<pre tabindex="0" role="region" aria-label="${escape(label)}">${escape(content)}</pre>`
+
+export function lossesSection({ run, health, lanes }: ReportData): string {
+  const { retries, workersLost } = run
+  const { nodesLost, nodesDrained, tasksMoved, warnings, warningCounts } = health
+  const counted = [
+    ['further attempts', retries],
+    ['workers lost', workersLost],
+    ['model servers lost', health.enginesLost],
+    ['nodes lost', nodesLost],
+    ['nodes drained', nodesDrained],
+    ['tasks that moved', tasksMoved],
+    ['late results that were dropped', health.staleResults],
+    ['times that a backend was throttled', health.throttled],
+    ['errors of subscribers', health.subscriberErrors],
+  ] as const
+  const rows = counted
+    .filter(([, count]) => count > 0)
+    .map(([what, count]) => [text(what), number(count)])
+  if (rows.length === 0) return ''
+  const failing = lanes.lanes.filter(({ failed }) => failed > 0)
+  const workers = failing
+    .toSorted((a, b) => b.failed - a.failed)
+    .slice(0, 10)
+    .map(({ id, segments, failed }) => [text(id), number(segments), number(failed)])
+  const latest = warnings
+    .slice(-20)
+    .map(({ time, type, subject, text: words }) => [
+      text(timeText(time, run.startTime ?? time)),
+      text(type),
+      text(subject),
+      text(words),
+    ])
+  const total = Object.values(warningCounts).reduce((sum, one) => sum + one, 0)
+  return section(
+    'losses',
+    'Attempts, lost workers and nodes',
+    table('what happened how often', ['what', 'times'], rows) +
+      (workers.length === 0
+        ? ''
+        : table('workers with failed attempts', ['worker', 'attempts', 'failed'], workers)) +
+      (latest.length === 0
+        ? ''
+        : table(
+            `the latest of ${countText(total, 'warning')}`,
+            ['time', 'event', 'about', 'reason'],
+            latest,
+          )),
+  )
+}
+
+export function graphSection({ graph }: ReportData): string {
+  const drawing = graphDrawing(graph)
+  const { otherNodes, otherEdges, dropped } = graph
+  const left = [
+    ...(otherNodes > 0 ? [countText(otherNodes, 'name')] : []),
+    ...(otherEdges > 0 ? [countText(otherEdges, 'pair of names', 'pairs of names')] : []),
+    ...(dropped > 0 ? [countText(dropped, 'dependency', 'dependencies')] : []),
+  ]
+  const note = left.length === 0 ? '' : paragraph(`Left out: ${left.join(', ')}.`)
+  return drawing === '' ? '' : section('graph', 'Graph', drawing + note)
+}
+
+export function batchesSection({ inference }: ReportData): string {
+  const { batches, requests, sizes, engines, largestBatch, waitSeconds, computeSeconds } = inference
+  if (batches === 0) return ''
+  const bars = sizes
+    .map(({ upTo, batches: count }, at) => [
+      text(at < 2 ? String(upTo) : `${upTo / 2 + 1} to ${upTo}`),
+      number(count),
+    ])
+    .filter(([, count]) => count?.html !== '0')
+  const servers = engines.map((engine) => [
+    text(engine.workerId || engine.backend),
+    number(engine.batches),
+    number(engine.requests),
+    number(secondsText(engine.waitSeconds / Math.max(1, engine.batches))),
+    number(secondsText(engine.computeSeconds / Math.max(1, engine.batches))),
+    number(engine.failed),
+    number(engine.lost),
+  ])
+  const fill = Math.round((100 * requests) / (batches * Math.max(1, largestBatch)))
+  return section(
+    'batches',
+    'Batches of prompts',
+    paragraph(
+      `${countText(requests, 'prompt')} in ${countText(batches, 'batch', 'batches')}: ` +
+        `${(requests / batches).toFixed(1)} each, ${fill} % of the largest. A batch waited ` +
+        `${secondsText(waitSeconds / batches)} and took ${secondsText(computeSeconds / batches)}.`,
+    ) +
+      table('batches by size', ['prompts', 'batches'], bars) +
+      table(
+        'model servers',
+        ['server', 'batches', 'prompts', 'waited', 'took', 'failed', 'lost'],
+        servers,
+      ),
+  )
+}
+
+const states = ['DONE', 'FAILED', 'CANCELED', 'RUNNING', 'QUEUED', 'SUBMITTED', 'CREATED']
+
+/** The rows come from the data of the page, by its script. */
+export function tasksSection({ tasks, totalTasks, run }: ReportData): string {
+  if (tasks.length === 0) return ''
+  const options = states.map((state) => `<option>${state}</option>`).join('')
+  const heads = ['task', 'name', 'state', 'worker', 'created after', 'waited', 'ran']
+  const head = heads
+    .map((one, at) => `<th scope="col"${at >= 4 ? ' class="n"' : ''}>${one}</th>`)
+    .join('')
+  const note =
+    totalTasks > tasks.length
+      ? `The first ${tasks.length.toLocaleString('en')} of ${totalTasks.toLocaleString('en')} ` +
+        `tasks; tutti tasks ${run.sessionId} lists all of them.`
+      : countText(totalTasks, 'task')
+  return section(
+    'tasks',
+    'Tasks',
+    `<p class="muted">${escape(note)}</p><div class="controls">` +
+      '<input id="task-filter" type="search" placeholder="task, name or worker" ' +
+      'aria-label="task, name or worker">' +
+      `<select id="task-state" aria-label="state"><option value="">any state</option>${options}` +
+      '</select><button type="button" id="save">save the data as JSON</button></div>' +
+      '<p class="muted" id="task-count" aria-live="polite"></p>' +
+      '<div class="scroll" tabindex="0" role="region" aria-label="table of tasks"><table>' +
+      `<thead><tr>${head}</tr></thead><tbody id="task-rows"></tbody></table></div>`,
+  )
+}

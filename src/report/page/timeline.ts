@@ -1,0 +1,127 @@
+/** The timeline of the report: what every worker did when. Pure. */
+
+import { countText, secondsText, shortName } from '../../views/readable.ts'
+import type { Outcome, SegmentView } from '../../views/panels/lanes.ts'
+import type { ReportData } from '../report-data.ts'
+import { colourOf, legend } from './charts.ts'
+import { escape, rounded } from './html.ts'
+
+const laneHeight = 16
+const mostLanes = 64
+const width = 1000
+
+/** Segments up to 5,000; of larger runs blocks that sum many of them. */
+export function timeline(data: ReportData): string {
+  const { lanes } = data
+  const shown = lanes.lanes.slice(0, mostLanes)
+  const blocks = lanes.level === 0 ? lanes.segments : lanes.cells
+  if (shown.length === 0 || blocks.length === 0) return ''
+  const { from, to } = rangeOf(data)
+  const toX = (time: number): number => (width * (time - from)) / Math.max(1e-9, to - from)
+  const colours = nameColours(data)
+  const rects =
+    lanes.level === 0
+      ? lanes.segments.map((segment) => segmentRect(segment, data, toX, colours))
+      : lanes.cells.map((cell) => cellRect(cell, toX))
+  const height = shown.length * laneHeight
+  const labels = shown.map(({ id }) => `<div title="${escape(id)}">&lrm;${escape(id)}</div>`)
+  const ticks = [0, 0.25, 0.5, 0.75, 1].map(
+    (share) => `<span>${escape(secondsText(share * (to - from)))}</span>`,
+  )
+  return (
+    `<div class="controls screen"><button type="button" data-zoom="0.5">zoom in</button>` +
+    `<button type="button" data-zoom="2">zoom out</button>` +
+    `<button type="button" data-move="-0.5">earlier</button>` +
+    `<button type="button" data-move="0.5">later</button>` +
+    `<button type="button" data-zoom="all">all</button></div>` +
+    `<div class="lanes"><div class="names">${labels.join('')}</div>` +
+    `<svg id="lanes" viewBox="0 0 ${width} ${height}" height="${height}" ` +
+    `preserveAspectRatio="none" data-seconds="${to - from}" role="img" ` +
+    `aria-label="what each worker did when">${rects.join('')}</svg>` +
+    `<div class="axis" id="axis">${ticks.join('')}</div></div>` +
+    legendOf(data, colours) +
+    notesOf(data, shown.length)
+  )
+}
+
+function rangeOf({ lanes, run, bounds }: ReportData): { from: number; to: number } {
+  const blocks = lanes.level === 0 ? lanes.segments : lanes.cells
+  const first = blocks.reduce((least, { start }) => Math.min(least, start), Infinity)
+  const last = blocks.reduce((most, { end }) => Math.max(most, end), -Infinity)
+  return { from: Math.min(run.startTime ?? first, first), to: Math.max(last, bounds.to) }
+}
+
+const nameColours = ({ names }: ReportData): ReadonlyMap<string, string> =>
+  new Map(names.map(({ name }, at) => [name, colourOf(at)]))
+
+const outcomeColours: Readonly<Partial<Record<Outcome, string>>> = {
+  failed: 'red',
+  retried: 'red',
+  lost: 'red',
+  canceled: 'grey',
+}
+
+function segmentRect(
+  segment: SegmentView,
+  { uidOf, nameOf }: ReportData,
+  toX: (time: number) => number,
+  colours: ReadonlyMap<string, string>,
+): string {
+  const { lane, task, start, end, outcome } = segment
+  if (lane >= mostLanes) return ''
+  const name = nameOf(task)
+  const colour = outcomeColours[outcome] ?? colours.get(name) ?? 'c7'
+  const told = `${uidOf(task)} ${shortName(name)}: ${outcome}, ${secondsText(end - start)}`
+  return (
+    `<rect class="${colour}" x="${rounded(toX(start))}" y="${lane * laneHeight + 2}" ` +
+    `width="${rounded(Math.max(0.4, toX(end) - toX(start)))}" height="12">` +
+    `<title>${escape(told)}</title></rect>`
+  )
+}
+
+/** Its height is the share of time in which the worker was busy; at its foot what failed. */
+function cellRect(
+  cell: ReportData['lanes']['cells'][number],
+  toX: (time: number) => number,
+): string {
+  const { lane, start, end, busySeconds, segments, failed } = cell
+  if (lane >= mostLanes) return ''
+  const share = end > start ? Math.min(1, busySeconds / (end - start)) : 1
+  const height = Math.max(1, 13 * share)
+  const foot = failed === 0 ? 0 : Math.max(1.5, (height * failed) / segments)
+  const busy = Math.round(100 * share)
+  const told = `${countText(segments, 'attempt')}, ${failed} failed, busy ${busy} %`
+  const bar = (colour: string, size: number): string =>
+    `<rect class="${colour}" x="${rounded(toX(start))}" ` +
+    `y="${rounded(lane * laneHeight + 14.5 - size)}" ` +
+    `width="${rounded(Math.max(0.4, toX(end) - toX(start)))}" height="${rounded(size)}">` +
+    `<title>${escape(told)}</title></rect>`
+  return bar('c0', height) + (foot > 0 ? bar('red', foot) : '')
+}
+
+function legendOf(data: ReportData, colours: ReadonlyMap<string, string>): string {
+  if (data.lanes.level > 0) {
+    return legend([
+      { label: 'busy, by the height of the block', colour: 'c0', text: '' },
+      { label: 'the share of failed attempts', colour: 'red', text: '' },
+    ])
+  }
+  const names = data.names
+    .slice(0, 12)
+    .map(({ name }) => ({ label: shortName(name), colour: colours.get(name) ?? 'c7', text: '' }))
+  return legend([
+    ...names,
+    { label: 'failed, retried or lost', colour: 'red', text: '' },
+    { label: 'canceled', colour: 'grey', text: '' },
+  ])
+}
+
+function notesOf({ lanes }: ReportData, shown: number): string {
+  const notes: string[] = []
+  if (lanes.lanes.length > shown)
+    notes.push(`${lanes.lanes.length - shown} more workers are not shown.`)
+  if (lanes.level > 0) notes.push(`A block is up to ${16 ** lanes.level} attempts.`)
+  if (lanes.onlyCoarse > 0)
+    notes.push(`${lanes.onlyCoarse} older attempts are known coarsely only.`)
+  return notes.length === 0 ? '' : `<p class="muted">${escape(notes.join(' '))}</p>`
+}

@@ -1,0 +1,176 @@
+/** Everything that the report of a run shows, as plain data from its views. Bounded size. Pure. */
+
+import type { RecordViews } from '../record/record-views.ts'
+import type { RunPass } from '../views/all-panels.ts'
+import { bounds, type BoundsView } from '../views/bounds/bounds.ts'
+import { storyOf } from '../views/bounds/task-times.ts'
+import { textAt, valueAt } from '../views/columns.ts'
+import { counts, type CountsView, stagesOf } from '../views/panels/counts.ts'
+import { failures, type FailuresView } from '../views/panels/failures.ts'
+import { graph, type GraphView } from '../views/panels/graph.ts'
+import { health, type HealthView } from '../views/panels/health.ts'
+import { inference, type InferenceView } from '../views/panels/inference.ts'
+import { lanes, type LanesView, outcomes } from '../views/panels/lanes.ts'
+import { durationsByName, names, type NameView } from '../views/panels/names.ts'
+import { type NodeSeries, type NodeSummary, resources } from '../views/panels/resources.ts'
+import { showNodeSeries } from '../views/panels/resources.ts'
+import { run, type RunState } from '../views/panels/run.ts'
+import { findTasks, type TaskView } from '../views/tasks.ts'
+import { type BoundWords, describeBounds } from './bound-words.ts'
+
+/** What the record says about itself beside its events. */
+export interface RunFacts {
+  readonly path: string
+  /** Attributes of SessionStarted. */
+  readonly attributes: Readonly<Record<string, unknown>>
+  /** The command of `tutti run`; arguments that were secrets are not in it. */
+  readonly command: string | null
+}
+
+/** The tasks of one name. */
+export interface NameReport extends NameView {
+  /** Seconds between being ready and the start, of those that began. */
+  readonly meanWait: number
+  readonly meanRun: number
+  /** Tasks by duration: each bar is twice as long as the one before, from `shortest` on. */
+  readonly histogram: readonly number[]
+  readonly shortest: number
+}
+
+export interface ReportData {
+  readonly facts: RunFacts
+  readonly run: Readonly<RunState>
+  readonly counts: CountsView
+  readonly names: readonly NameReport[]
+  readonly otherNames: number
+  readonly failures: FailuresView
+  readonly lanes: LanesView
+  readonly nodes: readonly NodeSummary[]
+  readonly series: readonly NodeSeries[]
+  readonly graph: GraphView
+  readonly inference: InferenceView
+  readonly health: HealthView
+  readonly bounds: BoundsView
+  readonly words: BoundWords
+  /** Of the tasks that the bounds and the timeline name. */
+  readonly uidOf: (task: number) => string
+  readonly nameOf: (task: number) => string
+  readonly tasks: readonly TaskView[]
+  readonly totalTasks: number
+  readonly skippedLines: number
+  readonly firstProblems: readonly string[]
+  readonly isTorn: boolean
+  readonly missing: string | null
+  readonly files: readonly string[]
+}
+
+const mostSegments = 5000
+const mostTasks = 10_000
+const mostNames = 40
+const mostNodes = 40
+const mostGroups = 30
+const mostGraphNodes = 60
+/** Bars of a histogram: from a microsecond to a week, by doubling, cut to what is there. */
+const firstBar = 1e-6
+const bars = 40
+
+export function collectReport(
+  views: RecordViews,
+  facts: RunFacts,
+  firstProblems: readonly string[],
+): ReportData {
+  const { pass } = views
+  const { states } = pass
+  const uidOf = (task: number): string => textAt(pass.counts.uids, task)
+  const nameOf = (task: number): string =>
+    textAt(states.names.names, valueAt(states.names.nameOfTask, task))
+  const boundsView = bounds.show(states.bounds, { counts: pass.counts, ...states })
+  const failedSeconds = failedSecondsOf(pass)
+  const reported = nameReports(pass)
+  const { tasks, total } = findTasks(pass, { limit: mostTasks })
+  return {
+    facts,
+    run: run.show(states.run),
+    counts: counts.show(pass.counts),
+    names: reported.slice(0, mostNames),
+    otherNames: Math.max(0, reported.length - mostNames),
+    failures: failures.show(states.failures, { limit: mostGroups }),
+    lanes: lanes.show(states.lanes, { limit: mostSegments }),
+    nodes: resources.show(states.resources),
+    series: showNodeSeries(states.resources).slice(0, mostNodes),
+    graph: graph.show(states.graph, { names: states.names, limit: mostGraphNodes }),
+    inference: inference.show(states.inference),
+    health: health.show(states.health),
+    bounds: boundsView,
+    words: describeBounds(boundsView, { uidOf, nameOf, failedSeconds }),
+    uidOf,
+    nameOf,
+    tasks,
+    totalTasks: total,
+    skippedLines: views.bad,
+    firstProblems,
+    isTorn: views.torn !== null,
+    missing: views.missing,
+    files: views.files,
+  }
+}
+
+const failedOutcomes = new Set(
+  (['failed', 'retried', 'lost'] as const).map((outcome) => outcomes.indexOf(outcome)),
+)
+
+function failedSecondsOf({ states: { lanes: state } }: RunPass): number {
+  let seconds = 0
+  for (let segment = state.first; segment < state.size; segment++) {
+    if (failedOutcomes.has(valueAt(state.outcome, segment))) {
+      seconds += valueAt(state.seconds, segment)
+    }
+  }
+  return seconds
+}
+
+/** Names with most tasks first. */
+function nameReports(pass: RunPass): NameReport[] {
+  const { states } = pass
+  const waits = waitsByName(pass)
+  const durations = durationsByName(states.names)
+  const shown = names.show(states.names, { durations: true })
+  const numberOf = new Map<string, number>()
+  for (let name = 0; name < states.names.names.size; name++) {
+    numberOf.set(textAt(states.names.names, name), name)
+  }
+  return shown
+    .map((view) => {
+      const number = numberOf.get(view.name) ?? 0
+      const { count, seconds } = waits[number] ?? { count: 0, seconds: 0 }
+      const meanWait = count === 0 ? 0 : seconds / count
+      const meanRun = view.duration?.mean ?? 0
+      return { ...view, meanWait, meanRun, ...histogramOf(durations[number] ?? []) }
+    })
+    .toSorted((a, b) => b.total - a.total)
+}
+
+function waitsByName({ counts: counted, states }: RunPass): { count: number; seconds: number }[] {
+  const sums = Array.from({ length: states.names.names.size }, () => ({ count: 0, seconds: 0 }))
+  for (let task = 0; task < states.names.tasks; task++) {
+    const { ready, started } = storyOf(states.bounds.times, task, stagesOf(counted, task))
+    const sum = sums[valueAt(states.names.nameOfTask, task)]
+    if (sum === undefined || ready === null || started === null) continue
+    sum.count++
+    sum.seconds += Math.max(0, started - ready)
+  }
+  return sums
+}
+
+function histogramOf(durations: readonly number[]): Pick<NameReport, 'histogram' | 'shortest'> {
+  const all = Array.from({ length: bars }, () => 0)
+  for (const seconds of durations) {
+    const bar = Math.floor(Math.log2(Math.max(firstBar, seconds) / firstBar))
+    const at = Math.min(bars - 1, bar)
+    all[at] = (all[at] ?? 0) + 1
+  }
+  const first = all.findIndex((count) => count > 0)
+  if (first === -1) return { histogram: [], shortest: 0 }
+  const last = all.findLastIndex((count) => count > 0)
+  return { histogram: all.slice(first, last + 1), shortest: firstBar * 2 ** first }
+}

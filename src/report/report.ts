@@ -1,0 +1,61 @@
+/** Makes the report of a run, or of two runs side by side, from their records. */
+
+import { readSessionStart } from '../checkpoint/chain.ts'
+import { isPipe } from '../checkpoint/chain.ts'
+import type { BadLine } from '../checkpoint/reader.ts'
+import { readCommand } from '../checkpoint/run-file.ts'
+import { readViews } from '../record/record-views.ts'
+import { renderComparison } from './comparison.ts'
+import { renderReport } from './page/document.ts'
+import { collectReport, type ReportData, type RunFacts } from './report-data.ts'
+
+export interface ReportOptions {
+  readonly signal?: AbortSignal
+}
+
+const mostProblems = 10
+
+/** The page in pieces. No content of a record makes it reject, only a file that cannot be read. */
+export async function makeReport(
+  path: string,
+  options: ReportOptions = {},
+): Promise<Iterable<string>> {
+  return renderReport(await readReport(path, options))
+}
+
+/** What became slower from the first run to the second. */
+export async function compareRuns(
+  before: string,
+  after: string,
+  options: ReportOptions = {},
+): Promise<Iterable<string>> {
+  // One after the other: each needs memory for its tasks.
+  const first = await readReport(before, options)
+  const second = await readReport(after, options)
+  return renderComparison(first, second)
+}
+
+async function readReport(path: string, { signal }: ReportOptions): Promise<ReportData> {
+  const problems: string[] = []
+  const views = await readViews(path, {
+    snapshot: 'use',
+    ...(signal === undefined ? {} : { signal }),
+    onBadLine({ line, offset, reason }: BadLine, file) {
+      if (problems.length >= mostProblems) return
+      problems.push(`${file.split('/').at(-1)}: line ${line}, byte ${offset}: ${reason}`)
+    },
+  })
+  return collectReport(views, await factsOf(path, views.files), problems)
+}
+
+async function factsOf(path: string, files: readonly string[]): Promise<RunFacts> {
+  const last = files.at(-1) ?? path
+  if (isPipe(last)) return { path, attributes: {}, command: null }
+  const start = await readSessionStart(last)
+  const command = files.map(readCommand).findLast((one) => one !== null) ?? null
+  const told =
+    command === null
+      ? null
+      : ['tutti run', command.file, ...command.arguments.map((one) => one ?? '(secret)')].join(' ')
+  return { path, attributes: start?.attributes ?? {}, command: told }
+}

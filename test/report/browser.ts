@@ -1,0 +1,76 @@
+/** Reports in a real browser: pictures of them, and what is wrong with them there. */
+
+import { mkdirSync, writeFileSync } from 'node:fs'
+import { delimiter, join } from 'node:path'
+import { fileURLToPath, pathToFileURL } from 'node:url'
+import { existsSync } from 'node:fs'
+import axe from 'axe-core'
+import { type Browser, chromium, type Page } from 'playwright-core'
+
+/** Ignored by git; a person looks at what is in it. */
+export const pictures = fileURLToPath(new URL('../../.cache/report-pictures/', import.meta.url))
+
+export async function openBrowser(): Promise<Browser> {
+  const folders = (process.env['PATH'] ?? '').split(delimiter)
+  const executablePath = folders.map((one) => join(one, 'chromium')).find(existsSync) ?? ''
+  // Tests may run as root in a container, where the sandbox of chromium cannot start.
+  return await chromium.launch({ executablePath, args: ['--no-sandbox', '--disable-gpu'] })
+}
+
+export interface Seen {
+  /** Errors of the console and requests that left the page. */
+  readonly problems: readonly string[]
+  /** What axe-core found, as rules with the first element each. */
+  readonly violations: readonly string[]
+  /** How much wider the page is than its window. */
+  readonly overflow: number
+}
+
+/** Light, dark and narrow, and on paper. */
+export async function look(browser: Browser, name: string, html: string): Promise<Seen> {
+  mkdirSync(pictures, { recursive: true })
+  const file = join(pictures, `${name}.html`)
+  writeFileSync(file, html)
+  const page = await browser.newPage({ viewport: { width: 1100, height: 900 } })
+  const problems: string[] = []
+  page.on('console', (message) => {
+    if (message.type() === 'error' || message.type() === 'warning') problems.push(message.text())
+  })
+  page.on('pageerror', (error) => problems.push(String(error)))
+  page.on('request', (request) => {
+    if (!request.url().startsWith('file:')) problems.push(`asked for ${request.url()}`)
+  })
+  const violations: string[] = []
+  let overflow = 0
+  for (const [kind, width, colorScheme] of [
+    ['light', 1100, 'light'],
+    ['dark', 1100, 'dark'],
+    ['narrow', 360, 'light'],
+  ] as const) {
+    await page.emulateMedia({ colorScheme })
+    await page.setViewportSize({ width, height: 900 })
+    await page.goto(pathToFileURL(file).href)
+    await page.screenshot({ path: join(pictures, `${name}-${kind}.png`), fullPage: true })
+    violations.push(...(await violationsOf(page)).map((one) => `${kind}: ${one}`))
+    overflow = Math.max(overflow, await overflowOf(page))
+  }
+  await page.emulateMedia({ colorScheme: 'light' })
+  await page.pdf({ path: join(pictures, `${name}.pdf`), format: 'A4' })
+  await page.close()
+  return { problems, violations, overflow }
+}
+
+async function violationsOf(page: Page): Promise<string[]> {
+  await page.evaluate(axe.source)
+  return await page.evaluate(async () => {
+    const found = globalThis as unknown as { axe: { run(): Promise<AxeResult> } }
+    interface AxeResult {
+      violations: { id: string; nodes: { html: string; failureSummary?: string }[] }[]
+    }
+    const { violations } = await found.axe.run()
+    return violations.map(({ id, nodes }) => `${id}: ${nodes[0]?.html} ${nodes[0]?.failureSummary}`)
+  })
+}
+
+const overflowOf = (page: Page): Promise<number> =>
+  page.evaluate('document.documentElement.scrollWidth - window.innerWidth') as Promise<number>

@@ -1,0 +1,56 @@
+import { existsSync } from 'node:fs'
+import { join } from 'node:path'
+import { afterAll, beforeAll, describe, expect } from 'vitest'
+import type { Browser } from 'playwright-core'
+import { renderComparison } from '../../src/report/comparison.ts'
+import { renderReport } from '../../src/report/page/document.ts'
+import { hangMs } from '../long-run.ts'
+import { passOver } from '../views/synthetic-run.ts'
+import { needs, requireCommand } from '../require.ts'
+import { look, openBrowser, pictures } from './browser.ts'
+import { boundedRuns, largePass, mixedEvents, reportOf, reportOfRun } from './synthetic-reports.ts'
+
+const chromium = requireCommand('chromium')
+let browser: Browser | null = null
+beforeAll(async () => {
+  if (chromium.isMet) browser = await openBrowser()
+})
+afterAll(async () => await browser?.close())
+
+const pages: Readonly<Record<string, () => Iterable<string>>> = {
+  mixed: () => renderReport(reportOf(passOver(mixedEvents()))),
+  failing: () => renderReport(reportOf(passOver(failingEvents()), { bad: 3 })),
+  chain: () => renderReport(reportOfRun(boundedRuns.chain)),
+  large: () => renderReport(reportOf(largePass(100_000))),
+  compared: () => {
+    const [before, after] = [mixedEvents(), mixedEvents(1.4)].map((one) => reportOf(passOver(one)))
+    if (before === undefined || after === undefined) throw new Error('two runs are needed')
+    return renderComparison(before, after)
+  },
+}
+
+/** A run that was killed: no end, and tasks that run. */
+function* failingEvents() {
+  let count = 0
+  for (const event of mixedEvents()) if (count++ < 400) yield event
+}
+
+/** Three pictures, three runs of axe-core and a PDF. */
+const manyPictures = 5 * hangMs
+
+describe('reports in a browser', () => {
+  for (const [name, render] of Object.entries(pages)) {
+    needs(chromium)(
+      `report: the page "${name}" has no error and no violation of axe`,
+      async () => {
+        if (browser === null) throw new Error('the browser did not start')
+        const seen = await look(browser, name, [...render()].join(''))
+        expect(seen).toEqual({ problems: [], violations: [], overflow: 0 })
+        for (const kind of ['-light.png', '-dark.png', '-narrow.png', '.pdf']) {
+          expect(existsSync(join(pictures, `${name}${kind}`))).toBe(true)
+        }
+      },
+      manyPictures,
+    )
+  }
+})

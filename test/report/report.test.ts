@@ -1,0 +1,141 @@
+import { readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { afterAll, describe, expect, it } from 'vitest'
+import { makeReport } from '../../src/report/report.ts'
+import { compareWords } from '../../src/report/comparison.ts'
+import { renderReport } from '../../src/report/page/document.ts'
+import { describeRun } from '../../src/report/verdict.ts'
+import { linesOf, recordFolder, writeRecord } from '../cli/reading/record-file.ts'
+import { startCommandIn } from '../cli/run-command.ts'
+import { passOver } from '../views/synthetic-run.ts'
+import { boundedRuns, largePass, mixedEvents, reportOf, reportOfRun } from './synthetic-reports.ts'
+
+const folder = recordFolder()
+afterAll(() => folder.remove())
+
+/** The first sentence below the heading, as a reader of the page has it. */
+const firstSentence = (html: string): string =>
+  /What bounded this run<\/h2><p class="lead">([^<]*)</.exec(html)?.[1] ?? ''
+
+describe('what bounded this run', () => {
+  const words = {
+    chain: 'critical path',
+    bag: 'slots',
+    straggler: 'straggler',
+    gpus: 'gpus',
+    dispatcher: 'dispatcher',
+  } as const
+  const runs = Object.entries(boundedRuns)
+  it.each(runs)('report: the first sentence names the bound of the run %s', async (name, run) => {
+    const path = writeRecord(folder.path, run, { sessionId: name })
+    const html = [...(await makeReport(path))].join('')
+    const own = words[name as keyof typeof words]
+    expect(firstSentence(html)).toMatch(new RegExp(`\\b${own}\\b`))
+    for (const other of Object.values(words)) {
+      if (other !== own) expect(firstSentence(html).split(':')[0]).not.toContain(other)
+    }
+  })
+
+  it.each(runs)('report: three sentences with numbers would shorten the run %s', (_, run) => {
+    const { improvements } = reportOfRun(run).words
+    expect(improvements).toHaveLength(3)
+    for (const sentence of improvements) expect(sentence).toMatch(/\d/)
+  })
+
+  it('report: a run in which nothing ran has no bound', () => {
+    const { words: said } = reportOfRun({ nodes: [], tasks: [], end: 5 })
+    expect(said).toEqual({
+      bound: null,
+      sentences: ['Nothing bounded this run: no task ran in it.'],
+      improvements: [],
+    })
+  })
+})
+
+describe('the page', () => {
+  it('report: has a section for everything that happened, and no text of a task as HTML', () => {
+    const html = [...renderReport(reportOf(passOver(mixedEvents())))].join('')
+    for (const title of [
+      'What bounded this run',
+      'Timeline',
+      'Durations by name',
+      'Waiting against running',
+      'Resources and efficiency',
+      'Failures',
+      'Attempts, lost workers and nodes',
+      'Graph',
+      'Batches of prompts',
+      'About this run',
+      'Tasks',
+    ]) {
+      expect(html).toContain(`>${title}</h2>`)
+    }
+    expect(html).not.toContain('<script>alert')
+    expect(html).toContain('&lt;script&gt;alert(')
+    expect(html).not.toMatch(/https?:\/\//)
+  })
+
+  it('report: the verdict is a sentence about the end of the run', () => {
+    const verdictOf = (run: Parameters<typeof reportOfRun>[0]): string =>
+      describeRun(reportOfRun(run)).sentence
+    expect(verdictOf(boundedRuns.bag)).toBe('All 40 tasks succeeded in 10.0 s.')
+    const failed = { uid: 'a', start: 0, end: 10, endType: 'TaskFailed' as const }
+    expect(verdictOf({ nodes: [], tasks: [failed], end: 10 })).toBe(
+      '0 of 1 task succeeded in 10.0 s; 1 failed.',
+    )
+    expect(describeRun(reportOf(passOver(mixedEvents()))).sentence).toMatch(
+      /^119 of 123 tasks succeeded in .*; 4 failed \(1 worker lost\)\.$/,
+    )
+  })
+
+  it('report: of 100,000 tasks it has less than 10 MB, and says what it leaves out', () => {
+    const html = [...renderReport(reportOf(largePass(100_000)))].join('')
+    expect(Buffer.byteLength(html)).toBeLessThan(10e6)
+    expect(html).toContain('The first 10,000 of 100,000 tasks')
+    expect(html).toMatch(/A block is up to \d+ attempts/)
+  })
+
+  it('report: two runs compare, what became slower first', () => {
+    const [fast, slow] = [reportOf(passOver(mixedEvents())), reportOf(passOver(mixedEvents(2)))]
+    const { verdict, sentences, mood } = compareWords(fast, slow)
+    expect(mood).toBe('bad')
+    expect(verdict).toMatch(/^The second run was \d+ % slower: /)
+    expect(sentences[0]).toMatch(/^2 names became slower: simulate \(median/)
+    expect(compareWords(slow, fast).sentences[0]).toMatch(/^2 names became faster/)
+    expect(compareWords(fast, fast).verdict).toContain('as long as the first')
+  })
+})
+
+describe('tutti report', () => {
+  const read = (...args: readonly string[]) => startCommandIn(folder.path, args).ended
+
+  it('report: writes one file, and tells its path and size', async () => {
+    const path = writeRecord(folder.path, boundedRuns.bag, { sessionId: 's-7' })
+    const end = await read('report', path, '--json')
+    expect(end.code).toBe(0)
+    const { path: file, bytes } = JSON.parse(end.stdout) as { path: string; bytes: number }
+    expect(file).toBe('s-7.report.html')
+    expect(readFileSync(join(folder.path, file))).toHaveLength(bytes)
+    const compared = await read('report', path, path, '-o', '-')
+    expect(compared.stdout).toContain('What bounded them')
+    const nowhere = await read('report', path, '-o', 'no/such/folder/x.html')
+    expect([nowhere.code, nowhere.stderr]).toEqual([2, expect.stringContaining('cannot write')])
+  })
+
+  const whole = linesOf([...mixedEvents()])
+  const damaged: readonly [string, string | Buffer, RegExp][] = [
+    ['an empty file', '', /The record has no event/],
+    ['half a record', whole.slice(0, whole.length / 2), /the last line is torn/],
+    ['a corrupt record', `${whole.slice(0, 5000)}\0\0\n${whole}{]\n`, /\d lines skipped/],
+    ['a file of another kind', Buffer.from([0xff, 0xfe, 10, 1, 2, 10, 3]), /2 lines skipped/],
+    ['a record without an end', whole.split('\n').slice(0, 50).join('\n'), /The run has no end/],
+  ]
+  it.each(damaged)('row 94: %s gives a report that says so', async (_, content, words) => {
+    const path = join(folder.path, 'damaged.1.telemetry.jsonl')
+    writeFileSync(path, content)
+    const end = await read('report', path, '-o', '-')
+    expect([end.code, end.stderr]).toEqual([0, ''])
+    expect(end.stdout).toMatch(words)
+    expect(end.stdout.endsWith('</html>\n')).toBe(true)
+  })
+})
