@@ -10,6 +10,7 @@ export type {
   BackendListener,
   ConnectedSession,
   Connection,
+  ContinuedAttempt,
   EventNotice,
   Job,
   NodeCapacity,

@@ -47,6 +47,17 @@ export interface AttemptFacts extends ProgramOutput {
 }
 
 /**
+ * The number of an attempt where a backend that outlives the session's process knows of attempts
+ * that an earlier start of the session has made. The session counts on from it.
+ */
+export interface ContinuedAttempt {
+  /** Higher than that of the job; any other is ignored. */
+  readonly number: number
+  /** Attempts from the job's number on, before this one, that `retries` does not count. */
+  readonly uncounted: number
+}
+
+/**
  * What a backend reports about an attempt. `at` is when it happened, if that was earlier than now.
  * `fail` carries the original error; a lost worker is a `WorkerLostError`, a time-out a
  * `TimeoutError`. Whatever is reported, a task that was canceled ends CANCELED.
@@ -55,6 +66,7 @@ export type TaskReport =
   | {
       readonly kind: 'start'
       readonly at?: Moment
+      readonly continued?: ContinuedAttempt
       readonly workerId: string
       /** That of the first rank, where there are several. */
       readonly nodeId: string
@@ -65,12 +77,14 @@ export type TaskReport =
   | {
       readonly kind: 'complete'
       readonly at?: Moment
+      readonly continued?: ContinuedAttempt
       readonly value: unknown
       readonly facts?: AttemptFacts
     }
   | {
       readonly kind: 'fail'
       readonly at?: Moment
+      readonly continued?: ContinuedAttempt
       readonly error: unknown
       /** The task's own code threw the error: it is no sign of a lost worker. */
       readonly isThrown?: true
@@ -81,6 +95,7 @@ export type TaskReport =
   | {
       readonly kind: 'cancel'
       readonly at?: Moment
+      readonly continued?: ContinuedAttempt
       readonly reason: string
       readonly facts?: AttemptFacts
     }

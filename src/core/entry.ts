@@ -1,6 +1,6 @@
 /** What the ledger knows of a task that has not ended, and of the attempts at it. */
 
-import type { Backend, Connection, Job, TaskReport } from '../backends/backend.ts'
+import type { Backend, Connection, ContinuedAttempt, Job, TaskReport } from '../backends/backend.ts'
 import { TaggedJob } from '../backends/job-tag.ts'
 import type { JsonObject } from '../foundation/json-value.ts'
 import type { Indexed } from '../runtime/indexed-set.ts'
@@ -111,7 +111,7 @@ export class Entry implements Indexed, TaskHolder {
   /** The current attempt; reports of any other are late. `null` before the first. */
   job: Job | null = null
   attempt = 1
-  /** Higher than 1 if an earlier run has tried: retries are counted from here. */
+  /** Higher than 1 if attempts of an earlier run do not count: retries are counted from here. */
   firstAttempt = 1
   /** The wait for the next attempt; `null` while there is none. */
   retry: WaitingRetry | null = null
@@ -153,6 +153,13 @@ export class Entry implements Indexed, TaskHolder {
       this.#definitionHash = this.#hash?.() ?? (work === null ? null : definitionHash(work))
     }
     return this.#definitionHash
+  }
+
+  /** Its backend knows of attempts by an earlier start of the session. */
+  continueFrom({ number, uncounted }: ContinuedAttempt): void {
+    if (!(number > this.attempt)) return
+    this.attempt = number
+    this.firstAttempt += uncounted
   }
 
   open(opening: Opening, life: Life): void {

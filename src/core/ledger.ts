@@ -170,12 +170,12 @@ export class Ledger implements TaskHolder {
     const isOpen = entry !== null && this.#open.has(entry) && !hasEnded(entry.life.state)
     if (!isOpen || entry.job !== job) return this.#countLate(report.kind)
     expectReport(report)
-    const moment = report.at ?? this.#now()
+    if (report.continued !== undefined) entry.continueFrom(report.continued)
     // First, because taking the end may begin and end the next attempt.
     if (report.kind !== 'start' && entry.connection !== null) {
       this.#parts.onAttemptEnded(entry.connection, job)
     }
-    this.#take(entry, moment, report)
+    this.#take(entry, report.at ?? this.#now(), report)
   }
 
   /**

@@ -6,10 +6,12 @@ import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
 import { startCommand } from '../cli/run-command.ts'
 import { eventually } from '../eventually.ts'
-import { large, work } from './fixtures/cluster-tasks.ts'
+import { startAgentOf } from './agents.ts'
+import { heldWork, large, work } from './fixtures/cluster-tasks.ts'
 import { echo } from '../../src/testing/contract-tasks.ts'
+import { LinkProxy } from './link-proxy.ts'
 import { freePort, RestartableServer } from './restartable-server.ts'
-import { storedNames } from './stored-names.ts'
+import { storedEnds, storedNames } from './stored-names.ts'
 import { token } from './test-token.ts'
 
 async function startAgent(server: RestartableServer, name: string): Promise<void> {
@@ -61,6 +63,53 @@ describe('a broker that is killed and started again', () => {
       expect(await storedNames(server.url)).toEqual([])
     },
   )
+})
+
+it.each([
+  ['in a message', 10],
+  ['too large for a message', 500_000],
+])('an end that the server acknowledged and lost is sent again: %s', async (_, length) => {
+  const server = new RestartableServer(await freePort())
+  await server.start()
+  await startAgent(server, 'only')
+  const link = await LinkProxy.start(server.url)
+  const warnings: string[] = []
+  const log = { warn: (code: string) => void warnings.push(code) }
+  const session = new Session([await ClusterBackend.create({ servers: link.url, token, log })])
+  onTestFinished(() => session.close())
+  const { folder } = server
+  const task = new ComputeTask({ function: heldWork, args: [folder, 'held', length] })
+  await session.submitTasks([task])
+  await eventually(() => expect(lines(join(folder, 'begun'))).toEqual(['held']))
+  link.cut()
+  writeFileSync(join(folder, 'go'), '')
+  await eventually(async () => expect(await storedEnds(server.url)).toBe(1))
+  await server.kill()
+  rmSync(join(folder, 'store'), { recursive: true, force: true })
+  await server.start()
+  link.mend()
+  expect(await task).toHaveLength(length)
+  expect(lines(join(folder, 'begun'))).toEqual(['held'])
+  await eventually(() => expect(warnings).toContain('StoreLost'))
+})
+
+it('cancels of many tasks stay below the limit of the broker', async () => {
+  const server = new RestartableServer(await freePort(), { settings: 'max_payload: 4096' })
+  await server.start()
+  await startAgentOf(server.url, server.folder, 'only', '--cores', '12')
+  const session = new Session([await ClusterBackend.create({ servers: server.url, token })])
+  onTestFinished(() => session.close())
+  const tasks = Array.from({ length: 60 }, (_, index) => {
+    const uid = `${index}-`.padEnd(128, 'x')
+    return new ComputeTask({ uid, executable: '/bin/sleep', arguments: ['1000'] })
+  })
+  await session.submitTasks(tasks)
+  await eventually(() => {
+    expect(tasks.filter(({ state }) => state === 'RUNNING')).toHaveLength(12)
+  })
+  for (const task of tasks) session.cancel(task, 'not needed')
+  await session.waitTasks(tasks)
+  expect(tasks.map(({ state }) => state)).toEqual(tasks.map(() => 'CANCELED'))
 })
 
 it('messages stay below the limit of the broker; larger values are stored', async () => {

@@ -11,7 +11,7 @@ import { startAgentOf } from './agents.ts'
 import { lengthOfFile } from './fixtures/bundled-task.ts'
 import { heldWork, large } from './fixtures/cluster-tasks.ts'
 import { freePort, RestartableServer } from './restartable-server.ts'
-import { storedNames } from './stored-names.ts'
+import { storedNames, storedObjects } from './stored-names.ts'
 import { token } from './test-token.ts'
 
 const lines = (file: string): string[] => readFileSync(file, 'utf8').trim().split('\n')
@@ -103,6 +103,31 @@ describe('a broker that does not take what has to be stored', () => {
     await session.waitTasks([task])
     expect(task.error).toBeFalsy()
   })
+})
+
+it.each([
+  ['one agent', 1],
+  ['two agents', 2],
+])('values of which only one fits into the store arrive one by one: %s', async (_, agents) => {
+  const server = new RestartableServer(await freePort())
+  const store = `store_dir: "${server.folder}/store"`
+  server.configure({ jetstream: `jetstream { ${store}, max_file_store: 7MB }\n` })
+  await server.start()
+  const cores = String(2 / agents)
+  for (let agent = 1; agent <= agents; agent++) {
+    await startAgentOf(server.url, server.folder, `agent-${agent}`, '--cores', cores)
+  }
+  const session = await connect(server)
+  const tasks = ['first', 'second'].map((id) => {
+    return new ComputeTask({ function: heldWork, args: [server.folder, id, 5_000_000] })
+  })
+  await session.submitTasks(tasks)
+  await eventually(() => expect(lines(join(server.folder, 'begun'))).toHaveLength(2))
+  writeFileSync(join(server.folder, 'go'), '')
+  const values = await Promise.all(tasks)
+  expect(values.map(({ length }) => length)).toEqual([5_000_000, 5_000_000])
+  expect(lines(join(server.folder, 'begun'))).toHaveLength(2)
+  await eventually(async () => expect(await storedObjects(server.url)).toEqual([]))
 })
 
 it('a bundle that the broker has lost is stored again for the next node', async () => {

@@ -1,4 +1,4 @@
-import { readFileSync } from 'node:fs'
+import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { setTimeout as wait } from 'node:timers/promises'
@@ -8,9 +8,11 @@ import { readUsedAgents } from '../../src/cluster/driver/session-owner.ts'
 import { deriveKeys } from '../../src/cluster/wire/envelope.ts'
 import { sessionSubjects } from '../../src/cluster/wire/subjects.ts'
 import { processLog } from '../../src/foundation/log.ts'
+import { Session } from '../../src/session/session.ts'
 import { startProgram } from '../cli/run-command.ts'
 import { eventually } from '../eventually.ts'
-import { startTestCluster } from './agents.ts'
+import { startTestCluster, type TestCluster } from './agents.ts'
+import { type KeptTask, toTask } from './fixtures/kept-tasks.ts'
 import { byRun, chooseSeed, createRandom, hangMs } from '../long-run.ts'
 import { token, useOf } from './test-token.ts'
 import { storedNames, storedObjects, watchReads } from './stored-names.ts'
@@ -190,4 +192,76 @@ it('runs a task again whose large value an earlier start of the driver has taken
   }
   expect(lines(values)).toEqual(['2000000', '2000000'])
   expect(lines(join(cluster.folder, 'begun'))).toHaveLength(2)
+})
+
+describe('what a killed driver left, taken by a session of the same id', () => {
+  const killedDriver = async (
+    cluster: TestCluster,
+    tasks: readonly KeptTask[],
+    isEnough: () => void,
+  ): Promise<void> => {
+    const program = fileURLToPath(new URL('fixtures/kept-driver.ts', import.meta.url))
+    const given = [cluster.server.url, cluster.folder, JSON.stringify(tasks)]
+    const killed = startProgram(program, given)
+    onTestFinished(() => void killed.child.kill('SIGKILL'))
+    await eventually(isEnough)
+    killed.child.kill('SIGKILL')
+    await killed.ended
+  }
+
+  it('an attempt that runs meanwhile keeps its number, and counts when it fails', async () => {
+    const cluster = await startTestCluster()
+    await cluster.agent('only', '--cores', '1')
+    const { folder } = cluster
+    const one: KeptTask = { uid: 'retried', kind: 'held failure', retries: 1 }
+    const begun = join(folder, 'begun')
+    const both = ['retried 1', 'retried 2']
+    await killedDriver(cluster, [one], () => expect(lines(begun)).toEqual(both))
+    const session = new Session([await cluster.connect()], { id: 'kept' })
+    onTestFinished(() => session.close())
+    const telemetry = await session.startTelemetry()
+    const attempts: unknown[] = []
+    telemetry.subscribe(({ event_type: type, attributes }) => {
+      if (/^Task(Started|Failed)$/.test(type)) attempts.push([type, attributes['attempt']])
+    })
+    const task = toTask(folder, one)
+    await session.submitTasks([task])
+    await eventually(() => expect(task.state).toBe('RUNNING'))
+    writeFileSync(join(folder, 'go'), '')
+    await session.waitTasks([task])
+    expect(task.error?.cause).toMatchObject({ message: 'attempt 2' })
+    expect(lines(begun)).toEqual(both)
+    await telemetry.flush()
+    expect(attempts).toEqual([
+      ['TaskStarted', 2],
+      ['TaskFailed', 2],
+    ])
+  })
+
+  it('a task that is canceled while the session is told of another end, ends once', async () => {
+    const cluster = await startTestCluster()
+    await cluster.agent('only', '--cores', '1')
+    const { folder } = cluster
+    const failing: KeptTask = { uid: 'failing', kind: 'failing' }
+    const done: KeptTask = { uid: 'done', kind: 'done' }
+    const ended = join(folder, 'ended')
+    await killedDriver(cluster, [failing, done], () => expect(lines(ended)).toHaveLength(2))
+    const session = new Session([await cluster.connect()], { id: 'kept' })
+    onTestFinished(() => session.close())
+    const controller = new AbortController()
+    // The session asks this while it takes the failure.
+    const abort = (): boolean => {
+      controller.abort()
+      return false
+    }
+    const tasks = [
+      toTask(folder, failing, { retries: { times: 1, if: abort } }),
+      toTask(folder, done, { signal: controller.signal }),
+      toTask(folder, { uid: 'later', kind: 'done' }),
+    ]
+    await session.submitTasks(tasks)
+    await session.waitTasks(tasks)
+    expect(tasks.map(({ state }) => state)).toEqual(['FAILED', 'CANCELED', 'DONE'])
+    expect(lines(join(folder, 'begun')).toSorted()).toEqual(['done', 'failing', 'later'])
+  })
 })

@@ -24,6 +24,22 @@ export async function namesOfSession(servers: string, sessionId: string): Promis
   return (await storedNames(servers)).filter((name) => name.includes(stream))
 }
 
+/** How many messages with ends the streams of all sessions have. */
+export async function storedEnds(servers: string): Promise<number> {
+  const connection = await connect({ servers, token })
+  try {
+    const manager = await jetstreamManager(connection)
+    let count = 0
+    for (const name of await storedNames(servers)) {
+      const { state } = await manager.streams.info(name, { subjects_filter: '*.session.*.ends.>' })
+      for (const messages of Object.values(state.subjects ?? {})) count += messages
+    }
+    return count
+  } finally {
+    await connection.close()
+  }
+}
+
 /** Pieces of the objects of all sessions, and consumers: what reading and storing leaves. */
 export async function storedObjects(servers: string): Promise<string[]> {
   const connection = await connect({ servers, token })

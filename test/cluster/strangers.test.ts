@@ -1,6 +1,7 @@
 import { createHmac, randomBytes } from 'node:crypto'
-import { readFileSync } from 'node:fs'
+import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
 import { jetstreamManager } from '@nats-io/jetstream'
 import { connect, type NatsConnection } from '@nats-io/transport-node'
 import { describe, expect, it, onTestFinished } from 'vitest'
@@ -20,10 +21,12 @@ import {
 } from '../../src/cluster/wire/subjects.ts'
 import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
-import { type RunningCommand, runCommand } from '../cli/run-command.ts'
+import { type RunningCommand, runCommand, startProgram } from '../cli/run-command.ts'
 import { eventually } from '../eventually.ts'
 import { startTestCluster, type TestCluster } from './agents.ts'
 import { work } from './fixtures/cluster-tasks.ts'
+import type { KeptTask } from './fixtures/kept-tasks.ts'
+import { storedNames } from './stored-names.ts'
 import { token, useOf } from './test-token.ts'
 
 interface Message {
@@ -213,6 +216,31 @@ describe('a stranger at the broker', () => {
     expect(first.task.state).toBe('DONE')
     const second = await start()
     expect(second.task.error?.cause).toMatchObject({ code: 'SessionInUseError' })
+  })
+
+  it('row 97: is not taken for the driver by an agent, which stores nothing for it', async () => {
+    const cluster = await startTestCluster()
+    const agent = await cluster.agent('first', '--cores', '1')
+    const { client } = await startStranger(cluster)
+    const { owner, stream } = sessionSubjects(useOf('kept'))
+    const program = fileURLToPath(new URL('fixtures/kept-driver.ts', import.meta.url))
+    const tasks: KeptTask[] = [{ uid: 'held', kind: 'held failure', retries: 1 }]
+    const given = [cluster.server.url, cluster.folder, JSON.stringify(tasks)]
+    const driver = startProgram(program, given)
+    onTestFinished(() => void driver.child.kill('SIGKILL'))
+    const begun = join(cluster.folder, 'begun')
+    await eventually(() => expect(lines(begun)).toEqual(['held 1', 'held 2']))
+    driver.child.kill('SIGKILL')
+    await driver.ended
+    client.subscribe(owner, { callback: (_, message) => void message.respond(randomBytes(100)) })
+    await client.flush()
+    // As a driver that has closed the session.
+    const manager = await jetstreamManager(client)
+    await manager.streams.delete(stream)
+    writeFileSync(join(cluster.folder, 'go'), '')
+    agent.child.kill('SIGTERM')
+    expect((await agent.ended).code).toBe(0)
+    expect(await storedNames(cluster.server.url)).toEqual([])
   })
 
   it('row 98: is refused when messages are malformed, unknown or of another version', async () => {

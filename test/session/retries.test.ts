@@ -10,6 +10,28 @@ const tillQueued = ['TaskCreated', 'TaskSubmitted', 'TaskQueued']
 const lost = (text: string) => new WorkerLostError(text)
 
 describe('retries', () => {
+  it('go on from attempts that the backend knows of an earlier start of the session', async () => {
+    const { session, backend, eventsOf } = await openSession()
+    const task = quick({ retries: 2 })
+    await session.submitTasks([task])
+    const worker = { workerId: 'w1', nodeId: 'n1' }
+    // The second was canceled with the earlier start: it was no failure.
+    const continued = { number: 3, uncounted: 1 }
+    const third = backend.jobOf(task)
+    backend.report(third, { kind: 'start', ...worker, continued })
+    backend.report(third, { kind: 'fail', error: new RangeError('no. 3'), continued })
+    const fourth = backend.jobOf(task)
+    expect([third.attempt, fourth.attempt]).toEqual([1, 4])
+    backend.report(fourth, { kind: 'start', ...worker })
+    backend.report(fourth, { kind: 'fail', error: new RangeError('no. 4') })
+    expect(await rejection(task)).toMatchObject({ cause: { message: 'no. 4' } })
+    const events = await eventsOf(task)
+    const attempts = events.map(
+      (event) => attribute(event, 'attempt') ?? Reflect.get(event, 'attempt'),
+    )
+    expect(attempts.filter((number) => number !== undefined)).toEqual([3, 3, 3, 4, 4])
+  })
+
   it('retries: an event for every failed attempt, TaskStarted once', async () => {
     const { session, backend, clock, telemetry, eventsOf } = await openSession()
     const task = quick({ retries: 2 })

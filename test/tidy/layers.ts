@@ -73,7 +73,7 @@ export const subLayers: Readonly<Record<string, Readonly<Record<string, readonly
   },
   cluster: {
     broker: [],
-    wire: [],
+    wire: ['broker/broker.ts'],
     bundles: ['broker/stored-objects.ts'],
     driver: ['broker', 'wire', 'bundles'],
     agent: ['broker', 'wire', 'bundles', 'cluster-options.ts'],

@@ -29,13 +29,12 @@ import {
   type WireJob,
 } from '../wire/messages.ts'
 import { type SessionSubjects, sessionSubjects, toUseId } from '../wire/subjects.ts'
-import { ArrivingSpecs } from './arriving-specs.ts'
 import { DriverLink } from './driver-link.ts'
 import { EndsOutbox } from './ends-outbox.ts'
 import { HeldAttempt, HeldAttempts } from './held-attempt.ts'
 import { SessionModules } from './session-modules.ts'
 import { SessionReports } from './session-reports.ts'
-import { SessionStore } from './session-store.ts'
+import { ArrivingSpecs, SessionStore } from './session-store.ts'
 import type { UnpackedBundles } from '../bundles/unpacked-bundles.ts'
 import { SessionFolder } from './work-folder.ts'
 
@@ -44,6 +43,7 @@ export interface AgentSessionOptions {
   /** The agent's name. */
   readonly agent: string
   readonly keys: Keys
+  readonly cluster: Keys
   readonly broker: Broker
   readonly clock: Clock
   /** Where the folder of a session is created whose own folder is not on this node. */
@@ -93,8 +93,7 @@ export class AgentSession implements BackendListener {
     this.#held = new HeldAttempts(clock, () => this.#driver.hasWaiting)
     this.#folder = new SessionFolder(join(options.workDir, this.subjects.stream))
     this.#store = new SessionStore({
-      broker,
-      clock,
+      ...options,
       subjects: this.subjects,
       resultTtlSeconds: () => this.#attach.resultTtlSeconds,
       onProblem: (error) => this.outbox.block(error),
@@ -200,7 +199,7 @@ export class AgentSession implements BackendListener {
    * the driver is silent: it may give the jobs to another node.
    */
   begin(mostCores: number): number {
-    if (this.#endings !== null || this.outbox.isBlocked) return 0
+    if (this.#endings !== null || this.outbox.isBlocked || this.outbox.isFull) return 0
     if (this.#options.clock.monotonicMs() - this.#driver.heardMs > silenceMs) return 0
     const jobs: HeldAttempt[] = []
     let cores = 0
@@ -280,8 +279,10 @@ export class AgentSession implements BackendListener {
     else if (message.kind === 'recall') {
       this.#giveBack(message.jobs.map(([uid]) => this.#held.get(uid)))
     } else if (message.kind === 'recorded') {
-      for (const uid of this.outbox.recorded(message.through)) this.#held.recorded(uid)
-    } else {
+      for (const uid of this.outbox.recorded(message)) this.#held.recorded(uid)
+      this.#options.onChange()
+    } else if (message.kind === 'missing') this.outbox.sendAgain(message)
+    else {
       const { functions, definitions } = message
       unpackFunctions(functions, definitions, (job, spec) => this.#hold(job, spec))
       for (const one of message.others) void this.#holdOther(one)

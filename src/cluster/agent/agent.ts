@@ -272,6 +272,7 @@ export class Agent {
       attach,
       agent: name,
       keys,
+      cluster: this.#keys,
       broker,
       clock,
       workDir: folder,

@@ -1,4 +1,4 @@
-/** Ends of a session's jobs on their way to its stream. Kept until the stream has them. */
+/** Ends of a session's jobs on their way to its stream. Kept until the driver has recorded them. */
 
 import { type Clock, sleep } from '../../foundation/clock.ts'
 import { type ErrorRecord, mapErrorTexts, toErrorRecord } from '../../foundation/error-record.ts'
@@ -18,7 +18,8 @@ import {
 import { type Key, sealBytes } from '../wire/envelope.ts'
 import { payloadLimit } from '../wire/job-batches.ts'
 import { packCompletions, type WireCompletion } from '../wire/completions.ts'
-import type { EndsMessage, WireEnd } from '../wire/messages.ts'
+import type { DriverMessage, EndsMessage, WireEnd } from '../wire/messages.ts'
+import { type EndsData, KeptEnds, type LargeObject } from './kept-ends.ts'
 
 export interface EndsOutboxOptions {
   readonly agent: string
@@ -42,13 +43,10 @@ export interface EndsOutboxOptions {
   readonly onProblem: (error: unknown) => void
 }
 
-interface Message {
-  readonly number: number
-  /** Kept until the stream has it. */
-  readonly data: Buffer
-  /** The tasks whose ends it tells. */
-  readonly uids: readonly string[]
-}
+type Recorded = Extract<DriverMessage, { kind: 'recorded' }>
+type Missing = Extract<DriverMessage, { kind: 'missing' }>
+/** Resolves with the name of the object. */
+type StorePart = (part: string, content: unknown) => Promise<string>
 
 /** Above this rate, ends that come within this time of the last message share the next one. */
 const busyPerSecond = 2000
@@ -72,10 +70,7 @@ export class EndsOutbox {
   #flushedMs = -Infinity
   #agents = 1
   #sent = 0
-  /** Messages that the stream does not have yet. */
-  readonly #unstored = new Map<number, Message>()
-  /** Messages that the stream has and that are not recorded yet. */
-  #stored: Omit<Message, 'data'>[] = []
+  readonly #kept = new KeptEnds()
   #settled: PromiseWithResolvers<void> | null = null
   #isBlocked = false
   #isClosed = false
@@ -99,6 +94,11 @@ export class EndsOutbox {
     return this.#isBlocked
   }
 
+  /** Whether there is no room for the ends of anything that is begun now. */
+  get isFull(): boolean {
+    return this.#kept.isFull
+  }
+
   /** How many messages were sent. */
   get messages(): number {
     return this.#sent
@@ -106,7 +106,7 @@ export class EndsOutbox {
 
   /** Messages whose ends no driver has recorded. */
   get unrecorded(): readonly number[] {
-    return [...this.#unstored.keys(), ...this.#stored.map(({ number }) => number)]
+    return this.#kept.numbers
   }
 
   /**
@@ -145,14 +145,17 @@ export class EndsOutbox {
   }
 
   /**
-   * The driver has recorded all ends in messages up to this number. Returns their tasks. The stream
-   * keeps the messages until the session is closed, for a later start of the driver.
+   * What the driver has recorded is not kept here. Returns the tasks. The stream keeps the messages
+   * until the session is closed, for a later start of the driver.
    */
-  recorded(through: number): readonly string[] {
-    const isDone = ({ number }: Omit<Message, 'data'>): boolean => number <= through
-    const done = this.#stored.filter(isDone)
-    this.#stored = this.#stored.filter((message) => !isDone(message))
-    return done.flatMap(({ uids }) => uids)
+  recorded({ through, taken }: Recorded): readonly string[] {
+    this.#kept.taken(taken)
+    return this.#kept.recorded(through)
+  }
+
+  /** The driver misses messages that the stream had: the server has lost them. */
+  sendAgain({ from, to }: Missing): void {
+    for (const message of this.#kept.takeLost(from, to)) void this.#storeAgain(message)
   }
 
   /** Resolves when the stream has everything or is gone for good, or it was waited long enough. */
@@ -184,8 +187,7 @@ export class EndsOutbox {
   /** Ends that the stream does not have. */
   get unstoredEnds(): number {
     if (this.#isClosed) return 0
-    const sizes = Array.from(this.#unstored.values(), ({ uids }) => uids.length)
-    return sizes.reduce((sum, size) => sum + size, this.#uploads)
+    return this.#kept.unstored.reduce((sum, { uids }) => sum + uids.length, this.#uploads)
   }
 
   /** How many ends were given up because of the limit. */
@@ -204,16 +206,16 @@ export class EndsOutbox {
     this.#isBlocked = true
   }
 
-  /** Sends nothing more, and forgets what the stream does not have. */
+  /** Sends nothing more, and forgets what is kept. */
   close(): void {
     this.#isClosed = true
-    this.#unstored.clear()
+    this.#kept.clear()
     this.#progressed()
   }
 
   /** Sends again what the stream does not have: after a connection was down. */
   resend(): void {
-    for (const message of this.#unstored.values()) void this.#append(message)
+    for (const message of this.#kept.unstored) void this.#append(message)
   }
 
   #flush(): void {
@@ -240,44 +242,60 @@ export class EndsOutbox {
     this.#send(ends.slice(middle))
   }
 
-  #publish(ends: readonly End[], payload: Buffer): void {
+  #publish(ends: readonly End[], payload: Buffer, objects: readonly LargeObject[] = []): void {
     if (this.#isClosed) return
     const { key, subject, epoch } = this.#options
     const number = ++this.#sent
     const data = sealBytes(key, subject, { epoch, number, acknowledged: 0 }, payload)
-    const message = { number, data, uids: ends.map(({ uid }) => uid) }
-    this.#unstored.set(number, message)
+    const message = { number, data, uids: ends.map(({ uid }) => uid), objects }
+    this.#kept.add(message)
     void this.#append(message)
   }
 
-  async #append(message: Message): Promise<void> {
+  async #append(message: EndsData): Promise<void> {
     const { broker, subject, clock, openStream } = this.#options
     const { number, data } = message
     try {
       await broker.store.append(subject, data, appendMs)
       this.#isBlocked = false
-      if (!this.#unstored.delete(number)) return
-      this.#stored.push({ number, uids: message.uids })
+      if (!this.#kept.isUnstored(number)) return
+      this.#kept.stored(number)
       this.#progressed()
     } catch (error) {
-      if (!this.#unstored.has(number)) return
+      if (!this.#kept.isUnstored(number)) return
       if (broker.isConnected) this.block(error)
       await sleep(clock, retryMs)
-      if (!this.#unstored.has(number)) return
+      if (!this.#kept.isUnstored(number)) return
       await openStream().catch(() => {})
       void this.#append(message)
     }
   }
 
+  /** A message that the server has lost, and with it what it names. */
+  async #storeAgain(message: EndsData): Promise<void> {
+    const { objects } = this.#options
+    try {
+      for (const { prefix, data } of message.objects) await objects.put(prefix, data)
+    } catch {
+      // Closed.
+      return
+    }
+    await this.#append(message)
+  }
+
   /** What is too large for a message is stored before. Waits while the broker does not take it. */
   async #sendLarge(end: WireEnd): Promise<void> {
+    const objects: LargeObject[] = []
+    const store = (part: string, content: unknown): Promise<string> => {
+      const object = { prefix: `${end.uid}/${end.attempt}/${part}`, data: encode(content) }
+      objects.push(object)
+      return this.#options.objects.put(object.prefix, object.data)
+    }
     this.#uploads++
     try {
-      const sent = await (end.outcome.kind === 'complete'
-        ? this.#storeValue(end, end.outcome.value)
-        : this.#storeOutput(end))
+      const sent = await this.#storeParts(end, store)
       this.#isBlocked = false
-      this.#publish([sent], this.#serialize([sent]))
+      this.#publish([sent], this.#serialize([sent]), objects)
     } catch {
       // Closed.
     }
@@ -285,25 +303,22 @@ export class EndsOutbox {
     this.#progressed()
   }
 
-  async #storeValue(end: WireEnd, value: unknown): Promise<WireEnd> {
-    const prefix = `${end.uid}/${end.attempt}/value`
-    const object = await this.#options.objects.put(prefix, encode(value))
-    return { ...end, outcome: { kind: 'complete-large', object } }
-  }
-
-  /** The output of a program, and an error if it must be. */
-  async #storeOutput(end: WireEnd): Promise<WireEnd> {
-    const { broker, objects } = this.#options
+  /** A value; or the output of a program, and an error if it must be. */
+  async #storeParts(end: WireEnd, store: StorePart): Promise<WireEnd> {
+    if (end.outcome.kind === 'complete') {
+      const object = await store('value', end.outcome.value)
+      return { ...end, outcome: { kind: 'complete-large', object } }
+    }
     const { stdout, stderr, ...facts } = end.facts ?? {}
     let sent: WireEnd = { ...end, facts }
     if (stdout !== undefined) {
-      const prefix = `${end.uid}/${end.attempt}/output`
-      sent = { ...sent, outputObject: await objects.put(prefix, encode({ stdout, stderr })) }
+      sent = { ...sent, outputObject: await store('output', { stdout, stderr }) }
     }
-    const isSmall = this.#serialize([sent]).length <= payloadLimit(broker.maxPayload)
+    const { maxPayload } = this.#options.broker
+    const isSmall = this.#serialize([sent]).length <= payloadLimit(maxPayload)
     if (isSmall || sent.outcome.kind !== 'fail') return sent
     const { outcome } = sent
-    const errorObject = await objects.put(`${end.uid}/${end.attempt}/error`, encode(outcome.error))
+    const errorObject = await store('error', outcome.error)
     return { ...sent, errorObject, outcome: { ...outcome, error: toShortError(outcome.error) } }
   }
 

@@ -1,14 +1,21 @@
-/** What an agent keeps in the broker for one session: its stream, and large values in it. */
+/** What an agent has in the broker for one session: its stream, and large values in it. */
 
 import type { Clock } from '../../foundation/clock.ts'
-import { type Broker, NoResponderError } from '../broker/broker.ts'
+import type { TaskSpec } from '../../tasks/spec.ts'
+import type { Broker } from '../broker/broker.ts'
 import { SessionStream } from '../broker/session-stream.ts'
 import { StoredObjects } from '../broker/stored-objects.ts'
+import type { Keys } from '../wire/envelope.ts'
+import { decodeSpec } from '../wire/job-batches.ts'
+import type { WireJob } from '../wire/messages.ts'
+import { askOwner } from '../wire/owner-question.ts'
 import type { SessionSubjects } from '../wire/subjects.ts'
 
 export interface SessionStoreOptions {
   readonly broker: Broker
   readonly clock: Clock
+  /** Of the cluster: with these a driver answers for its session. */
+  readonly cluster: Keys
   readonly subjects: SessionSubjects
   /** How long ends are kept. */
   readonly resultTtlSeconds: () => number
@@ -21,12 +28,15 @@ const answerMs = 1000
 export class SessionStore {
   readonly objects: StoredObjects
   readonly #broker: Broker
+  readonly #cluster: Keys
   readonly #subjects: SessionSubjects
   readonly #stream: SessionStream
 
-  constructor({ broker, clock, subjects, resultTtlSeconds, onProblem }: SessionStoreOptions) {
+  constructor(options: SessionStoreOptions) {
+    const { broker, clock, cluster, subjects, resultTtlSeconds, onProblem } = options
     const { stream, stored, objects } = subjects
     this.#broker = broker
+    this.#cluster = cluster
     this.#subjects = subjects
     this.#stream = new SessionStream({
       store: broker.store,
@@ -60,10 +70,44 @@ export class SessionStore {
   /** One that is stopped counts: it may go on. What came from it earlier says nothing. */
   async #hasDriver(): Promise<boolean> {
     try {
-      await this.#broker.request(this.#subjects.owner, new Uint8Array(), answerMs)
+      const answer = await askOwner(this.#broker, this.#subjects.owner, this.#cluster, answerMs)
+      return answer === 'signed' || answer === 'silent'
+    } catch {
+      // The broker cannot be reached.
       return true
-    } catch (error) {
-      return !(error instanceof NoResponderError)
+    }
+  }
+}
+
+/** Jobs whose specs were too large for a message, while these come from the broker's store. */
+export class ArrivingSpecs {
+  readonly #objects: StoredObjects
+  /** Why they are canceled, or `null`. */
+  readonly #jobs = new Map<string, string | null>()
+
+  constructor(objects: StoredObjects) {
+    this.#objects = objects
+  }
+
+  /** Remembers the reason for a job that is on its way. */
+  cancel(uid: string, attempt: number, reason: string): void {
+    const key = `${uid}#${attempt}`
+    if (this.#jobs.has(key)) this.#jobs.set(key, reason)
+  }
+
+  /** Loads a spec and deletes it in the store. Rejects when the broker does not have it. */
+  async load(
+    { uid, attempt }: WireJob,
+    name: string,
+  ): Promise<{ readonly spec: TaskSpec; readonly cancelReason: string | null }> {
+    const key = `${uid}#${attempt}`
+    this.#jobs.set(key, null)
+    try {
+      const data = await this.#objects.take(name)
+      if (data === null) throw new Error(`the broker has no object ${name}`)
+      return { spec: decodeSpec(data), cancelReason: this.#jobs.get(key) ?? null }
+    } finally {
+      this.#jobs.delete(key)
     }
   }
 }

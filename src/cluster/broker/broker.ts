@@ -50,6 +50,12 @@ export interface StoredStream {
   readonly maxAgeSeconds: number
 }
 
+export interface StoredObject {
+  readonly data: Uint8Array
+  /** Where the stream has its parts. */
+  readonly pieces: readonly number[]
+}
+
 /** How far a stream was read. */
 export interface StreamPosition {
   /** When the stream was created: a later one of the same name is another stream. */
@@ -77,11 +83,15 @@ export interface BrokerStore {
   ): Promise<{ readonly messages: readonly StoredMessage[]; readonly position: StreamPosition }>
   /** Removes the stream and its objects; a missing one is fine. */
   remove(stream: string): Promise<void>
-  /** Stores an object below this subject, which a stream must have. May be repeated. */
-  putObject(subject: string, data: Uint8Array): Promise<void>
+  /**
+   * Stores an object below this subject, which a stream must have. May be repeated. What was stored
+   * of one that fails is removed again, unless the signal is aborted.
+   */
+  putObject(subject: string, data: Uint8Array, signal: AbortSignal): Promise<void>
   /** `null` when the stream, or a part of the object, is not there. */
-  getObject(stream: string, subject: string): Promise<Uint8Array | null>
-  deleteObject(stream: string, subject: string): Promise<void>
+  getObject(stream: string, subject: string): Promise<StoredObject | null>
+  /** `pieces` are those that were read, if it was. */
+  deleteObject(stream: string, subject: string, pieces?: readonly number[]): Promise<void>
 }
 
 /** Nobody has subscribed to the subject of a request: the process behind it is gone. */

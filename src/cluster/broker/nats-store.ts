@@ -6,7 +6,13 @@ import type * as Transport from '@nats-io/transport-node'
 import type { NatsConnection } from '@nats-io/transport-node'
 import { TimeoutError } from '../../foundation/errors.ts'
 import { AppendAcks } from './append-acks.ts'
-import type { BrokerStore, StoredMessage, StoredStream, StreamPosition } from './broker.ts'
+import type {
+  BrokerStore,
+  StoredMessage,
+  StoredObject,
+  StoredStream,
+  StreamPosition,
+} from './broker.ts'
 
 /** The client's packages. */
 export interface NatsLibraries {
@@ -125,39 +131,75 @@ export class NatsStore implements BrokerStore {
     }
   }
 
-  async putObject(subject: string, data: Uint8Array): Promise<void> {
+  async putObject(subject: string, data: Uint8Array, signal: AbortSignal): Promise<void> {
     const limit = (this.#connection.info?.max_payload ?? Infinity) - overheadBytes
     const bytes = Math.min(pieceBytes, limit)
     const count = Math.max(1, Math.ceil(data.length / bytes))
     const headers = this.#libraries.transport.headers()
     headers.set(countHeader, String(count))
-    await forEachPiece(count, async (index) => {
-      const piece = data.subarray(index * bytes, (index + 1) * bytes)
-      await this.#client.publish(`${subject}.${index}`, piece, { headers })
-    })
+    const stored: { readonly stream: string; readonly seq: number }[] = []
+    try {
+      await forEachPiece(count, async (index) => {
+        signal.throwIfAborted()
+        const piece = data.subarray(index * bytes, (index + 1) * bytes)
+        stored.push(await this.#client.publish(`${subject}.${index}`, piece, { headers }))
+      })
+    } catch (error) {
+      const [first] = stored
+      if (first !== undefined && !signal.aborted) {
+        const pieces = stored.map(({ seq }) => seq)
+        await this.#deletePieces(first.stream, pieces).catch(() => {})
+      }
+      throw error
+    }
   }
 
-  async getObject(stream: string, subject: string): Promise<Uint8Array | null> {
+  async getObject(stream: string, subject: string): Promise<StoredObject | null> {
     const first = await this.#getPiece(stream, `${subject}.0`)
     const count = Number(first?.header.get(countHeader))
     if (first === null || !(count >= 1 && count <= mostPieces)) return null
-    const pieces = [first.data]
+    const found = [first]
     let isComplete = true
     await forEachPiece(count - 1, async (index) => {
       if (!isComplete) return
       const piece = await this.#getPiece(stream, `${subject}.${index + 1}`)
       if (piece === null) isComplete = false
-      else pieces[index + 1] = piece.data
+      else found[index + 1] = piece
     })
-    return isComplete ? Buffer.concat(pieces) : null
+    if (!isComplete) return null
+    const data = Buffer.concat(found.map((piece) => piece.data))
+    return { data, pieces: found.map(({ seq }) => seq) }
   }
 
-  async deleteObject(stream: string, subject: string): Promise<void> {
+  async deleteObject(
+    stream: string,
+    subject: string,
+    pieces: readonly number[] = [],
+  ): Promise<void> {
     try {
+      await this.#deletePieces(stream, pieces)
       await this.#manager.streams.purge(stream, { filter: `${subject}.*` })
     } catch (error) {
       if (!this.#isMissing(error)) throw error
     }
+  }
+
+  /**
+   * One by one: nats-server 2.9 counts what a purge by subject has removed as used for as long as
+   * it runs, so that the store's limit would be reached by what is long gone.
+   */
+  async #deletePieces(stream: string, pieces: readonly number[]): Promise<void> {
+    const { streams } = this.#manager
+    await forEachPiece(pieces.length, async (index) => {
+      try {
+        // Without overwriting it.
+        await streams.deleteMessage(stream, pieces[index] ?? 0, false)
+      } catch (error) {
+        // One that is gone already is an answer of the server.
+        const isAnswer = error instanceof this.#libraries.jetstream.JetStreamApiError
+        if (this.#isMissing(error) || !isAnswer) throw error
+      }
+    })
   }
 
   async #readFrom(stream: string, subject: string, sequence: number): Promise<ReadMessage[]> {
@@ -213,7 +255,7 @@ export class NatsStore implements BrokerStore {
   }
 }
 
-/** Some at a time; after a failure no further one begins. */
+/** Some at a time. After a failure no further one begins, and those that have begun have ended. */
 async function forEachPiece(count: number, work: (index: number) => Promise<void>): Promise<void> {
   let next = 0
   const run = async (): Promise<void> => {
@@ -226,5 +268,7 @@ async function forEachPiece(count: number, work: (index: number) => Promise<void
       }
     }
   }
-  await Promise.all(Array.from({ length: Math.min(count, parallelPieces) }, run))
+  const runs = Array.from({ length: Math.min(count, parallelPieces) }, run)
+  const failed = (await Promise.allSettled(runs)).find(({ status }) => status === 'rejected')
+  if (failed?.status === 'rejected') throw failed.reason
 }

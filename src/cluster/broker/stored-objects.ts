@@ -6,9 +6,10 @@
 
 import { createHash } from 'node:crypto'
 import { type Clock, sleep } from '../../foundation/clock.ts'
+import { randomFraction } from '../../foundation/ids.ts'
 import { unlessAborted } from '../../foundation/promises.ts'
 import { BackOff } from '../../runtime/back-off.ts'
-import type { Broker } from './broker.ts'
+import type { Broker, StoredObject } from './broker.ts'
 
 export interface StoredObjectsOptions {
   readonly broker: Broker
@@ -31,22 +32,47 @@ export const digestOf = (data: Uint8Array): string =>
 export class StoredObjects {
   readonly #options: StoredObjectsOptions
   readonly #closed = new AbortController()
+  #lastPut: Promise<void> = Promise.resolve()
+  /** Objects that are not stored, of which the store may have pieces. */
+  readonly #unfinished = new Set<string>()
 
   constructor(options: StoredObjectsOptions) {
     this.#options = options
   }
 
-  /** Resolves with its name, once the broker has it. Rejects when this is closed before. */
+  /**
+   * Resolves with its name, once the broker has it. Rejects when this is closed before. One at a
+   * time, and the pieces of one that does not fit are given back: halves of several large objects
+   * could fill a store, and none of them would ever be complete.
+   */
   async put(prefix: string, data: Uint8Array): Promise<string> {
-    const { broker, openStream, onProblem } = this.#options
+    const { openStream, onProblem } = this.#options
     const name = `${prefix}/${digestOf(data)}`
     const subject = this.#subjectOf(name)
     await this.#untilDone(
-      () => broker.store.putObject(subject, data),
+      (signal) => this.#putAlone(subject, data, signal),
       async () => void (await openStream()),
       onProblem,
     )
     return name
+  }
+
+  async #putAlone(subject: string, data: Uint8Array, signal: AbortSignal): Promise<void> {
+    const { broker, stream } = this.#options
+    const { promise: done, resolve } = Promise.withResolvers<void>()
+    const before = this.#lastPut
+    this.#lastPut = done
+    try {
+      await unlessAborted(signal, before)
+      if (this.#unfinished.has(subject)) {
+        await unlessAborted(signal, broker.store.deleteObject(stream, subject))
+      }
+      this.#unfinished.add(subject)
+      await unlessAborted(signal, broker.store.putObject(subject, data, signal))
+      this.#unfinished.delete(subject)
+    } finally {
+      void before.then(resolve)
+    }
   }
 
   /**
@@ -54,17 +80,29 @@ export class StoredObjects {
    * this is closed before.
    */
   async get(name: string): Promise<Uint8Array | null> {
-    const { broker, stream } = this.#options
-    const data = await this.#untilDone(() => broker.store.getObject(stream, this.#subjectOf(name)))
-    return data !== null && name.endsWith(`/${digestOf(data)}`) ? data : null
+    return (await this.#read(name))?.data ?? null
+  }
+
+  /** Like `get`; what was read is deleted. */
+  async take(name: string): Promise<Uint8Array | null> {
+    const found = await this.#read(name)
+    if (found !== null) this.delete(name, found.pieces)
+    return found?.data ?? null
   }
 
   /** Without an answer: what is left is removed with the session. */
-  delete(name: string): void {
+  delete(name: string, pieces: readonly number[] = []): void {
     const { broker, stream } = this.#options
-    this.#untilDone(() => broker.store.deleteObject(stream, this.#subjectOf(name))).catch(() => {
+    const subject = this.#subjectOf(name)
+    this.#untilDone(() => broker.store.deleteObject(stream, subject, pieces)).catch(() => {
       // Closed.
     })
+  }
+
+  async #read(name: string): Promise<StoredObject | null> {
+    const { broker, stream } = this.#options
+    const found = await this.#untilDone(() => broker.store.getObject(stream, this.#subjectOf(name)))
+    return found !== null && name.endsWith(`/${digestOf(found.data)}`) ? found : null
   }
 
   get isClosed(): boolean {
@@ -77,7 +115,7 @@ export class StoredObjects {
   }
 
   async #untilDone<T>(
-    request: () => Promise<T>,
+    request: (signal: AbortSignal) => Promise<T>,
     repair: () => Promise<void> = () => Promise.resolve(),
     onProblem: (error: unknown) => void = () => {},
   ): Promise<T> {
@@ -96,7 +134,8 @@ export class StoredObjects {
           isTold = true
           onProblem(error)
         }
-        const delayMs = backOff.fail(clock.monotonicMs(), error)
+        // Those of several processes that do not fit together must not go on in step.
+        const delayMs = backOff.fail(clock.monotonicMs(), error) * (0.5 + randomFraction())
         const pause = (stop: AbortSignal): Promise<void> => sleep(clock, delayMs, { signal: stop })
         await this.#untilReconnected(pause).catch(() => {})
         await this.#untilReconnected(repair).catch(() => {})

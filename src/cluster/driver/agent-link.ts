@@ -1,13 +1,18 @@
 /** The driver's side of one agent: its jobs, its messages, and what of them is recorded. */
 
-import type { Job } from '../../backends/backend.ts'
+import type { ContinuedAttempt, Job } from '../../backends/backend.ts'
 import type { Clock } from '../../foundation/clock.ts'
 import { type Indexed, IndexedSet } from '../../runtime/indexed-set.ts'
 import type { TaskSpec } from '../../tasks/spec.ts'
 import type { Broker } from '../broker/broker.ts'
 import { encode } from '../wire/codec.ts'
 import type { Keys } from '../wire/envelope.ts'
-import type { NumberedJob } from '../wire/job-batches.ts'
+import {
+  encodeReferences,
+  type NumberedJob,
+  payloadLimit,
+  type ReferenceMessage,
+} from '../wire/job-batches.ts'
 import type { AgentReport, Attached, DriverMessage, JobReference } from '../wire/messages.ts'
 import { ReliableLink } from '../wire/reliable-link.ts'
 import type { SessionSubjects } from '../wire/subjects.ts'
@@ -28,6 +33,9 @@ export interface AgentLinkOptions {
   readonly onRefused: (reason: string) => void
 }
 
+/** An agent that has as much to keep begins nothing until it hears that it was taken. */
+const mostUntoldBytes = 8 * 1024 * 1024
+
 export class AgentLink {
   readonly name: string
   readonly epoch: number
@@ -47,9 +55,14 @@ export class AgentLink {
   /** Messages with ends that came from this start of the agent, in this and in earlier uses. */
   #received = new NumberSet()
   readonly #recorded = new NumberSet()
+  /** Those whose ends were given to the session, with their values. */
+  readonly #taken = new NumberSet()
   #toldRecorded = 0
+  #toldTaken = 0
+  #untoldBytes = 0
   #earlierThrough = 0
   #expectedEnds = 0
+  #missingThrough = 0
   #attachedMs = -Infinity
   #cancels = new Map<string, JobReference[]>()
   #isCancelDue = false
@@ -86,9 +99,12 @@ export class AgentLink {
     const missing = new Set(unrecorded)
     for (let number = 1; number <= endMessages; number++) {
       if (!missing.has(number)) received.add(number)
-      this.#recorded.add(number)
+      if (received.has(number)) this.settled(number)
     }
-    this.#toldRecorded = this.#recorded.through
+    const first = unrecorded.reduce((least, number) => Math.min(least, number), endMessages + 1)
+    this.#toldRecorded = first - 1
+    this.#toldTaken = first - 1
+    this.#missingThrough = endMessages
   }
 
   /** Whether a message tells ends from before this driver used the agent. */
@@ -96,14 +112,32 @@ export class AgentLink {
     return number <= this.#earlierThrough
   }
 
+  /** Whether messages with such ends have not come. */
+  get isMissingEarlier(): boolean {
+    return this.#received.through < this.#earlierThrough
+  }
+
   /**
    * Called every half second: whether messages with ends have not come that were sent before the
    * last call. Later ones may be on their way.
    */
   isMissingEnds(): boolean {
-    const isMissing = this.#received.through < this.#expectedEnds
+    this.#missingThrough = this.#expectedEnds
     this.#expectedEnds = this.endMessages
-    return isMissing
+    return this.#received.through < this.#missingThrough
+  }
+
+  /** Messages that it has not got and that the stream does not have; `false` if there is none. */
+  askForMissing(): boolean {
+    const from = this.#received.through + 1
+    if (from > this.#missingThrough) return false
+    this.#post({ kind: 'missing', from, to: this.#missingThrough })
+    return true
+  }
+
+  /** The stream has lost what this message names. */
+  askForValue(number: number): void {
+    this.#post({ kind: 'missing', from: number, to: number })
   }
 
   /** When the agent's last message about the session came; its answer is the first. */
@@ -132,7 +166,11 @@ export class AgentLink {
       const cancels = this.#cancels
       this.#cancels = new Map()
       for (const [why, references] of cancels) {
-        this.#post({ kind: 'cancel', jobs: references, reason: why })
+        this.#postCut(references, (part) => ({
+          kind: 'cancel',
+          jobs: part,
+          reason: cutReason(why),
+        }))
       }
     })
   }
@@ -144,7 +182,7 @@ export class AgentLink {
       .filter(({ isStarted, sinceMs, group }) => !isStarted && sinceMs < beforeMs && !group)
       .slice(-most)
     const jobs = waiting.map(({ uid, wireAttempt }) => [uid, wireAttempt] as const)
-    if (jobs.length > 0) this.#post({ kind: 'recall', jobs })
+    this.#postCut(jobs, (part) => ({ kind: 'recall', jobs: part }))
     return jobs.length
   }
 
@@ -153,12 +191,21 @@ export class AgentLink {
     this.#recorded.add(number)
   }
 
+  /** All ends of this message were given to the session. The agent need not wait for the tick. */
+  taken(number: number, bytes: number): void {
+    this.#taken.add(number)
+    this.#untoldBytes += bytes
+    if (this.#untoldBytes > mostUntoldBytes) this.#tellRecorded()
+  }
+
+  /** Nothing of this message will be recorded by this use of the agent. */
+  settled(number: number): void {
+    this.#taken.add(number)
+    this.#recorded.add(number)
+  }
+
   tick(): void {
-    const { through } = this.#recorded
-    if (through > this.#toldRecorded) {
-      this.#toldRecorded = through
-      this.#post({ kind: 'recorded', through })
-    }
+    this.#tellRecorded()
     this.#link.tick()
   }
 
@@ -166,10 +213,30 @@ export class AgentLink {
     this.#link.resend()
   }
 
+  #tellRecorded(): void {
+    const { through } = this.#recorded
+    const { through: taken } = this.#taken
+    this.#untoldBytes = 0
+    if (through <= this.#toldRecorded && taken <= this.#toldTaken) return
+    this.#toldRecorded = through
+    this.#toldTaken = taken
+    this.#post({ kind: 'recorded', through, taken })
+  }
+
+  #postCut(jobs: readonly JobReference[], toMessage: ReferenceMessage): void {
+    const limitBytes = payloadLimit(this.#options.broker.maxPayload)
+    for (const payload of encodeReferences(jobs, limitBytes, toMessage)) this.send(payload)
+  }
+
   #post(message: DriverMessage): void {
     this.#link.send(this.#downSubject, encode(message))
   }
 }
+
+/** The session has the whole reason; the agent tells it to the task's program, if at all. */
+const cutReason = (reason: string): string => reason.slice(0, mostReasonLength)
+
+const mostReasonLength = 1000
 
 /** Jobs that are placed all at once. */
 export interface DriverJobGroup extends JobGroup<DriverJob> {
@@ -197,6 +264,8 @@ export class DriverJob implements NumberedJob, PlacedJob, Indexed {
    * attempts this start does not count.
    */
   wireAttempt: number
+  /** What the session has to know of attempts that an earlier start has made. */
+  continued: ContinuedAttempt | null = null
   /** Where it is; `null` while it waits. */
   agent: AgentLink | null = null
   /** When it was sent; while it waits, since when. */
@@ -208,7 +277,7 @@ export class DriverJob implements NumberedJob, PlacedJob, Indexed {
   cancelReason: string | null = null
   /** Nodes that were lost while it may have been running there, untold. */
   moves = 0
-  /** Its end has come, and its value is on the way. */
+  /** Its end has come: it is being reported, or its value is on the way. */
   isEnding = false
 
   constructor(
@@ -249,9 +318,13 @@ export class NumberSet {
   through = 0
   readonly #later = new Set<number>()
 
+  has(number: number): boolean {
+    return number <= this.through || this.#later.has(number)
+  }
+
   /** `false` if it was there. */
   add(number: number): boolean {
-    if (number <= this.through || this.#later.has(number)) return false
+    if (this.has(number)) return false
     this.#later.add(number)
     while (this.#later.delete(this.through + 1)) this.through++
     return true

@@ -16,6 +16,7 @@ import type { Announcement, Offer, ReturnedJob, WireEvent } from '../wire/messag
 import { type AgentLink, DriverJob, type DriverJobGroup } from './agent-link.ts'
 import { AgentRefusals } from './agent-refusals.ts'
 import type { GroupOptions } from './cluster-connection.ts'
+import { JobTable } from './job-table.ts'
 import { toRunning } from './placement/job-group.ts'
 import { Placement } from './placement/placement.ts'
 import { type ReceivedMessage, RecordedMessages } from './recorded-messages.ts'
@@ -57,8 +58,8 @@ export class DriverJobs {
   readonly #clock: Clock
   readonly #places: JobPlaces
   readonly #table = new JobTable()
-  /** Attempts of an earlier start, by task: the numbers of this one's attempts begin after them. */
-  readonly #attemptsBefore = new Map<string, number>()
+  /** By how much the numbers at agents are ahead of the session's: a move is no attempt there. */
+  readonly #renumbered = new Map<string, number>()
   /** Where the last attempt of a task failed. */
   readonly #failedOn = new Map<string, string>()
   /** Tasks with an attempt that counts as begun because too many nodes were lost with it. */
@@ -87,7 +88,7 @@ export class DriverJobs {
   /** A job that the session has submitted just now. It is not placed yet. */
   add(job: Job, nowMs: number): DriverJob {
     const { uid, attempt } = job
-    const wireAttempt = attempt + (this.#attemptsBefore.get(uid) ?? 0)
+    const wireAttempt = attempt + (this.#renumbered.get(uid) ?? 0)
     const avoid = this.#failedOn.get(uid) ?? null
     const index = this.#table.nextIndex
     const one = new DriverJob(job, index, ++this.#sequence, wireAttempt, avoid, nowMs)
@@ -101,7 +102,7 @@ export class DriverJobs {
     const { perNode, avoid, onPlaced } = options
     const group: DriverJobGroup = { jobs: [], unplaced: jobs.length, perNode, onPlaced }
     for (const job of jobs) {
-      const wireAttempt = job.attempt + (this.#attemptsBefore.get(job.uid) ?? 0)
+      const wireAttempt = job.attempt + (this.#renumbered.get(job.uid) ?? 0)
       const index = this.#table.nextIndex
       const one = new DriverJob(job, index, ++this.#sequence, wireAttempt, avoid, nowMs, group)
       this.#table.add(one)
@@ -127,11 +128,28 @@ export class DriverJobs {
     return one?.job === job ? one : null
   }
 
-  /** The number goes on after this many attempts of an earlier start. */
-  numberAfter(one: DriverJob, attempts: number): void {
-    const before = attempts - one.job.attempt + 1
-    this.#attemptsBefore.set(one.uid, before)
-    one.wireAttempt = one.job.attempt + before
+  /** Whether it has not ended. */
+  has(one: DriverJob): boolean {
+    return this.findOwn(one.job) === one
+  }
+
+  /**
+   * Everything that waits for a node, for one who ends it: while the session is told of the end of
+   * one it may cancel the others, which must not end them twice.
+   */
+  takeWaiting(): readonly DriverJob[] {
+    const waiting = this.placement.takeAll()
+    for (const one of waiting) one.isEnding = true
+    return waiting
+  }
+
+  /** It is this attempt at the agents, because an earlier start of the session has made others. */
+  continueFrom(one: DriverJob, attempt: number, uncounted: number): void {
+    const number = attempt - (this.#renumbered.get(one.uid) ?? 0)
+    one.wireAttempt = attempt
+    if (number <= one.job.attempt) return
+    const before = one.continued?.uncounted ?? 0
+    one.continued = { number, uncounted: before + uncounted }
   }
 
   /** An agent takes jobs. It may have other rules than when it was used before. */
@@ -221,7 +239,10 @@ export class DriverJobs {
    * take the old one for what it has.
    */
   move(jobs: readonly DriverJob[]): void {
-    for (const one of jobs) this.numberAfter(one, one.wireAttempt)
+    for (const one of jobs) {
+      this.#renumbered.set(one.uid, (this.#renumbered.get(one.uid) ?? 0) + 1)
+      one.wireAttempt++
+    }
     this.placeAgain(jobs)
   }
 
@@ -264,7 +285,12 @@ export class DriverJobs {
     one.beganMs = beganMs
     // Worker ids begin with the node.
     const nodeId = agent?.name ?? workerId.split('/')[0] ?? ''
-    this.#listener.report(one.job, { kind: 'start', at, workerId, nodeId })
+    this.#report(one, { kind: 'start', at, workerId, nodeId })
+  }
+
+  #report(one: DriverJob, report: TaskReport): void {
+    const { continued } = one
+    this.#listener.report(one.job, continued === null ? report : { ...report, continued })
   }
 
   /** `message` is the one that told the end, if an agent did. */
@@ -278,7 +304,7 @@ export class DriverJobs {
     // The session knows nothing of the members of a group.
     if (one.group === null) this.recorded.reported(message)
     else if (message !== null) this.recorded.dropped(message)
-    this.#listener.report(one.job, report)
+    this.#report(one, report)
   }
 
   /** An end that comes after the task has moved or ended. */
@@ -341,56 +367,3 @@ const toMoment = (monotonicMs: number, now: Moment): Moment => ({
   monotonicMs,
   wallSeconds: now.wallSeconds - Math.max(0, now.monotonicMs - monotonicMs) / 1000,
 })
-
-/**
- * Jobs by an index that goes to the agents and comes back: a look into an array instead of a map of
- * texts. Jobs whose index another start of the driver gave are found by their uid.
- */
-class JobTable {
-  readonly #jobs: (DriverJob | undefined)[] = []
-  readonly #free: number[] = []
-  /** Created when an index leads nowhere, dropped when no job is left. */
-  #byUid: Map<string, DriverJob> | null = null
-
-  /** Of the job that is added next. */
-  get nextIndex(): number {
-    return this.#free.at(-1) ?? this.#jobs.length
-  }
-
-  add(one: DriverJob): void {
-    if (one.index === this.#jobs.length) this.#jobs.push(one)
-    else {
-      this.#free.pop()
-      this.#jobs[one.index] = one
-    }
-    this.#byUid?.set(one.uid, one)
-    TaggedJob.setTag(one.job, one)
-  }
-
-  find(index: number, uid: string): DriverJob | undefined {
-    const one = this.#jobs[index]
-    if (one?.uid === uid) return one
-    this.#byUid ??= new Map(this.toArray().map((job) => [job.uid, job]))
-    return this.#byUid.get(uid)
-  }
-
-  delete(one: DriverJob): void {
-    if (this.#jobs[one.index] !== one) return
-    this.#jobs[one.index] = undefined
-    this.#free.push(one.index)
-    TaggedJob.removeTag(one.job, one)
-    if (this.#byUid?.get(one.uid) === one) this.#byUid.delete(one.uid)
-    if (this.#free.length === this.#jobs.length) this.#clear()
-  }
-
-  toArray(): DriverJob[] {
-    const all = this.#jobs.filter((one) => one !== undefined)
-    return all.toSorted((a, b) => a.sequence - b.sequence)
-  }
-
-  #clear(): void {
-    this.#jobs.length = 0
-    this.#free.length = 0
-    this.#byUid = null
-  }
-}

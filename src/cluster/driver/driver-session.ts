@@ -9,18 +9,19 @@ import { SessionStream } from '../broker/session-stream.ts'
 import { StoredObjects } from '../broker/stored-objects.ts'
 import { deriveKeys, type Keys, newEpoch, seal } from '../wire/envelope.ts'
 import type { AgentReport, Beat } from '../wire/messages.ts'
+import { answerAsOwner } from '../wire/owner-question.ts'
 import { earlierConnection } from '../wire/reliable-link.ts'
 import { type SessionSubjects, sessionSubjects, type SessionUse } from '../wire/subjects.ts'
 import type { AgentDirectory, KnownAgent } from './agent-directory.ts'
 import type { AgentLink, DriverJob } from './agent-link.ts'
 import type { ClusterConnection, GroupOptions } from './cluster-connection.ts'
 import { DriverJobs } from './driver-jobs.ts'
-import { EarlierRun } from './earlier-run.ts'
+import { ContinuedJobs, EarlierRun } from './earlier-run.ts'
 import { EndReceiver } from './end-receiver.ts'
 import { JobSender } from './job-sender.ts'
 import { SentModules } from '../bundles/sent-modules.ts'
 import { SessionAgents } from './session-agents.ts'
-import { answerAsOwner, expectNoOwner, readUsedAgents, untilSilent } from './session-owner.ts'
+import { expectNoOwner, readUsedAgents, untilSilent } from './session-owner.ts'
 import { NoAgentWatch } from './unhappy-ends.ts'
 
 export interface DriverSessionOptions {
@@ -55,6 +56,7 @@ export class DriverSession implements ClusterConnection {
   readonly #links = new Map<string, AgentLink>()
   readonly #agents: SessionAgents
   readonly #earlier = new EarlierRun()
+  readonly #continued: ContinuedJobs
   readonly #ends: EndReceiver
   readonly #stream: SessionStream
   readonly #objects: StoredObjects
@@ -90,7 +92,8 @@ export class DriverSession implements ClusterConnection {
       onProblem: (error) => options.log.warn('ObjectNotStored', messageOf(error)),
     })
     this.#modules = options.modules === 'bundle' ? new SentModules(this.#objects, clock) : null
-    const common = { jobs: this.#jobs, objects: this.#objects }
+    const left = { earlier: this.#earlier, agents: this.#links }
+    const common = { jobs: this.#jobs, objects: this.#objects, clock, ...left }
     this.#sender = new JobSender({ ...common, broker, modules: this.#modules })
     this.#noAgents = new NoAgentWatch(this.#jobs, options.directory, {
       url: broker.url,
@@ -101,15 +104,13 @@ export class DriverSession implements ClusterConnection {
       subjects: this.#subjects,
       store,
       ...common,
-      earlier: this.#earlier,
-      agents: this.#links,
       onEarlier: () => this.#continueWaiting(),
-      onValueLost: (one, { attempt }) => {
-        this.#jobs.numberAfter(one, attempt)
-        this.#jobs.placeAgain([one])
-        this.#pumpSoon()
-      },
+      onValueLost: (one, { attempt }) => this.#runAgain(one, attempt),
       onRefused: (reason) => this.#refuseMessage(reason),
+    })
+    this.#continued = new ContinuedJobs({
+      ...common,
+      takeEnd: (one, end) => this.#ends.takeEnd(one, end, null, null),
     })
     this.#agents = new SessionAgents({
       ...options,
@@ -174,7 +175,7 @@ export class DriverSession implements ClusterConnection {
       this.#jobs.end(one, { kind: 'cancel', reason: 'backend closed' }, null)
     } else if (this.#failure !== null) {
       this.#jobs.end(one, { kind: 'fail', error: this.#failure, isFinal: true }, null)
-    } else if (!this.#isReady || !this.#continueEarlier(one)) this.#jobs.placement.push(one)
+    } else if (!this.#isReady || !this.#continued.continue(one)) this.#jobs.placement.push(one)
   }
 
   /** Tried again for as long as tasks wait for agents: the broker may be restarting. */
@@ -207,7 +208,7 @@ export class DriverSession implements ClusterConnection {
       }),
       broker.subscribe(allUp, ({ subject, data }) => this.#agents.receive(subject, data)),
       broker.onConnection((isConnected) => {
-        if (isConnected) this.#agents.resend()
+        if (isConnected) this.#agents.reconnected()
       }),
     )
     const isNew = await this.#stream.open()
@@ -234,7 +235,7 @@ export class DriverSession implements ClusterConnection {
     this.#failure = error
     this.#agents.close()
     this.#stop()
-    this.#jobs.placement.takeAll()
+    this.#jobs.takeWaiting()
     const report = { kind: 'fail', error, isFinal: true } as const
     for (const one of this.#jobs.all) this.#jobs.end(one, report, null)
     this.#objects.close()
@@ -246,43 +247,17 @@ export class DriverSession implements ClusterConnection {
     for (const unsubscribe of this.#unsubscribe.splice(0)) unsubscribe()
   }
 
-  /**
-   * For jobs that were submitted before it was known what an earlier start left. All of them stop
-   * waiting first: the session may submit the next attempt of one that has failed at once, and
-   * with it whatever waits is sent.
-   */
   #continueWaiting(): void {
-    if (this.#earlier.isEmpty || !this.#isReady) return
-    const known = this.#jobs.all.filter((one) => {
-      return one.agent === null && !one.isEnding && this.#earlier.has(one.uid)
-    })
-    for (const one of known) this.#jobs.placement.remove(one)
-    for (const one of known) {
-      if (!this.#continueEarlier(one)) this.#jobs.placement.push(one)
-    }
+    if (!this.#isReady) return
+    this.#continued.continueWaiting()
+    this.#pumpSoon()
   }
 
-  /** Takes the end or the running attempt of an earlier start; `false` when the job must run. */
-  #continueEarlier(one: DriverJob): boolean {
-    if (this.#earlier.isEmpty) return false
-    const jobs = this.#jobs
-    const { end, adoption } = this.#earlier.take(one.uid, one.wireAttempt)
-    if (end !== undefined) {
-      // What was canceled with its driver has not ended for this one.
-      const isOver = end.outcome.kind !== 'cancel'
-      jobs.numberAfter(one, isOver ? end.attempt - 1 : end.attempt)
-      if (isOver) this.#ends.takeEnd(one, end, null, null)
-      return isOver
-    }
-    if (adoption === undefined || !this.#links.has(adoption.agent.name)) return false
-    const { agent, held } = adoption
-    jobs.numberAfter(one, held.attempt - 1)
-    jobs.adopt(one, agent)
-    const { beganMs, workerId } = held
-    if (beganMs !== null && workerId !== null) {
-      jobs.reportStart(one, agent, { beganMs, workerId }, jobs.readTime())
-    }
-    return true
+  /** An earlier start has taken the value of this attempt. */
+  #runAgain(one: DriverJob, attempt: number): void {
+    this.#jobs.continueFrom(one, attempt + 1, 1)
+    this.#jobs.placeAgain([one])
+    this.#pumpSoon()
   }
 
   #pumpSoon(): void {
@@ -295,6 +270,7 @@ export class DriverSession implements ClusterConnection {
   }
 
   #pump(): void {
+    if (this.#continued.isBusy) return
     const placed = this.#jobs.placement.assign()
     if (placed.size === 0) return
     const nowMs = this.#options.clock.monotonicMs()
@@ -372,7 +348,7 @@ export class DriverSession implements ClusterConnection {
 
   async #removeAll(reason: string, signal: AbortSignal): Promise<void> {
     const cancel = { kind: 'cancel', reason } as const
-    for (const one of this.#jobs.placement.takeAll()) this.#jobs.end(one, cancel, null)
+    for (const one of this.#jobs.takeWaiting()) this.#jobs.end(one, cancel, null)
     // Otherwise it would create what is removed here.
     await this.#started
     // What is stored belongs to the driver that has the session.

@@ -5,11 +5,23 @@
 
 import { unpackCompletions } from '../wire/completions.ts'
 import type { EndsMessage, HeldJob, WireEnd } from '../wire/messages.ts'
-import type { AgentLink } from './agent-link.ts'
+import type { AgentLink, DriverJob } from './agent-link.ts'
+import type { DriverJobs } from './driver-jobs.ts'
 
 export interface Adoption {
   readonly agent: AgentLink
   readonly held: HeldJob
+}
+
+/** How a task goes on. Without an end or an adoption it has to run. */
+export interface Continuation {
+  /** Not a cancellation: what was canceled with its driver has not ended for a later one. */
+  readonly end?: WireEnd
+  readonly adoption?: Adoption
+  /** The number of this attempt, or of the next one. */
+  readonly attempt: number
+  /** Attempts before it that were canceled: they are no failures of the task. */
+  readonly uncounted: number
 }
 
 export class EarlierRun {
@@ -50,22 +62,25 @@ export class EarlierRun {
   /**
    * What is left of a task from this attempt on: its latest attempt if that runs or has completed,
    * else its failures one after the other, so that they count as attempts. Each is given once.
+   * `null` when there is nothing.
    */
-  take(uid: string, attempt: number): { readonly end?: WireEnd; readonly adoption?: Adoption } {
+  take(uid: string, attempt: number): Continuation | null {
     const adoption = this.#held.get(uid)
     const ends = (this.#ends.get(uid) ?? []).filter((end) => end.attempt >= attempt)
     this.#held.delete(uid)
     this.#ends.delete(uid)
+    const last = ends.at(-1)?.attempt ?? 0
     const heldAttempt = adoption?.held.attempt ?? 0
-    const last = ends.at(-1)
-    if (adoption !== undefined && heldAttempt >= attempt && heldAttempt > (last?.attempt ?? 0)) {
-      return { adoption }
+    if (adoption !== undefined && heldAttempt >= attempt && heldAttempt > last) {
+      return { adoption, attempt: heldAttempt, uncounted: ends.filter(isCanceled).length }
     }
     const completed = ends.findLast(({ outcome }) => isCompletion(outcome))
-    const end = completed ?? ends[0]
-    if (end === undefined) return {}
-    if (completed === undefined && ends.length > 1) this.#ends.set(uid, ends.slice(1))
-    return { end }
+    const end = completed ?? ends.find((one) => !isCanceled(one))
+    if (end === undefined) return last === 0 ? null : { attempt: last + 1, uncounted: ends.length }
+    const later = completed === undefined ? ends.slice(ends.indexOf(end) + 1) : []
+    if (later.length > 0) this.#ends.set(uid, later)
+    const before = ends.slice(0, ends.indexOf(end))
+    return { end, attempt: end.attempt, uncounted: before.filter(isCanceled).length }
   }
 
   #addEnd(end: WireEnd): void {
@@ -80,3 +95,72 @@ export class EarlierRun {
 
 const isCompletion = ({ kind }: WireEnd['outcome']): boolean =>
   kind === 'complete' || kind === 'complete-large'
+
+const isCanceled = ({ outcome }: WireEnd): boolean => outcome.kind === 'cancel'
+
+export interface ContinuedJobsOptions {
+  readonly jobs: DriverJobs
+  readonly earlier: EarlierRun
+  /** Reports an end that the earlier start has left. */
+  readonly takeEnd: (one: DriverJob, end: WireEnd) => void
+  /** The agents that are used now. */
+  readonly agents: ReadonlyMap<string, AgentLink>
+}
+
+/** Jobs of this start that go on where an earlier one has left their tasks. */
+export class ContinuedJobs {
+  readonly #options: ContinuedJobsOptions
+  #isBusy = false
+
+  constructor(options: ContinuedJobsOptions) {
+    this.#options = options
+  }
+
+  /** Jobs that wait are being compared with what is left: nothing may be sent. */
+  get isBusy(): boolean {
+    return this.#isBusy
+  }
+
+  /**
+   * For jobs that were submitted before it was known what an earlier start left. The session may
+   * submit or cancel others while it is told of an end.
+   */
+  continueWaiting(): void {
+    const { jobs, earlier } = this.#options
+    if (earlier.isEmpty || this.#isBusy) return
+    this.#isBusy = true
+    for (const one of jobs.all) {
+      const isWaiting = one.agent === null && !one.isEnding && jobs.has(one)
+      if (!isWaiting || !earlier.has(one.uid)) continue
+      jobs.placement.remove(one)
+      if (!this.continue(one)) jobs.placement.putBack([one])
+    }
+    this.#isBusy = false
+  }
+
+  /** Takes the end or the running attempt of an earlier start; `false` when the job must run. */
+  continue(one: DriverJob): boolean {
+    const { jobs, earlier, takeEnd, agents } = this.#options
+    const left = earlier.isEmpty ? null : earlier.take(one.uid, one.wireAttempt)
+    if (left === null) return false
+    const { end, adoption, attempt, uncounted } = left
+    const isGone = adoption !== undefined && agents.get(adoption.agent.name) !== adoption.agent
+    // The agent may come back, and takes the number for what it has.
+    const skipped = isGone ? 1 : 0
+    jobs.continueFrom(one, attempt + skipped, uncounted + skipped)
+    if (end !== undefined) {
+      // A cancel that the session makes meanwhile changes nothing.
+      one.isEnding = true
+      takeEnd(one, end)
+      return true
+    }
+    if (adoption === undefined || isGone) return false
+    const { agent, held } = adoption
+    jobs.adopt(one, agent)
+    const { beganMs, workerId } = held
+    if (beganMs !== null && workerId !== null) {
+      jobs.reportStart(one, agent, { beganMs, workerId }, jobs.readTime())
+    }
+    return true
+  }
+}

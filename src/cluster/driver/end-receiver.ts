@@ -1,6 +1,7 @@
 /** Takes what agents tell about ends, from the wire and from the stream, each end once. */
 
 import type { AttemptFacts } from '../../backends/backend.ts'
+import { type Clock, sleep } from '../../foundation/clock.ts'
 import { type ErrorRecord, fromErrorRecord, toErrorRecord } from '../../foundation/error-record.ts'
 import { BackendError, messageOf } from '../../foundation/errors.ts'
 import type { BrokerStore, StreamPosition } from '../broker/broker.ts'
@@ -19,7 +20,11 @@ import { lostReport } from './unhappy-ends.ts'
 
 type OutputFacts = Pick<AttemptFacts, 'stdout' | 'stderr'>
 
+/** Between two requests for a value that the server has lost. */
+const askAgainMs = 500
+
 export interface EndReceiverOptions {
+  readonly clock: Clock
   readonly key: Key
   readonly subjects: SessionSubjects
   readonly store: BrokerStore
@@ -107,6 +112,7 @@ export class EndReceiver {
     if (!received.add(number)) return
     if (agent?.endsEpoch !== epoch) return this.#dropAll(payload)
     if (agent.isEarlier(number)) {
+      agent.settled(number)
       earlier.addEnds(payload)
       return onEarlier()
     }
@@ -115,11 +121,17 @@ export class EndReceiver {
     const count = completions.uids.length + ends.length
     const message = jobs.recorded.expect(agent, number, count)
     this.#takeCompletions(agent, completions, message)
+    let isTaken = true
     for (const end of ends) {
       const one = jobs.find(end.index, end.uid, end.attempt)
       if (one === null) jobs.drop(agent.name, end.uid, end.attempt, message)
-      else this.takeEnd(one, end, agent, message)
+      else {
+        // One that names an object is alone in its message.
+        if (namesObject(end)) isTaken = false
+        this.takeEnd(one, end, agent, message)
+      }
     }
+    if (isTaken) agent.taken(number, data.length)
   }
 
   #takeCompletions(agent: AgentLink, completions: WireCompletions, message: ReceivedMessage): void {
@@ -209,7 +221,8 @@ export class EndReceiver {
     const { outcome } = end
     if (outcome.kind !== 'complete-large') return
     one.isEnding = true
-    const found = await this.#readValue(outcome.object)
+    const found = await this.#readValue(outcome.object, message)
+    message?.agent.taken(message.number, found?.bytes ?? 0)
     if (jobs.findOwn(one.job) !== one) return
     if (found !== null) {
       const complete = { kind: 'complete', value: found.value } as const
@@ -232,8 +245,9 @@ export class EndReceiver {
     message: ReceivedMessage | null,
   ): Promise<void> {
     one.isEnding = true
-    const output = outputObject === undefined ? null : await this.#readValue(outputObject)
-    const stored = errorObject === undefined ? null : await this.#readValue(errorObject)
+    const output = outputObject === undefined ? null : await this.#readValue(outputObject, message)
+    const stored = errorObject === undefined ? null : await this.#readValue(errorObject, message)
+    message?.agent.taken(message.number, (output?.bytes ?? 0) + (stored?.bytes ?? 0))
     if (this.#options.jobs.findOwn(one.job) !== one) return
     const facts = output === null ? end.facts : { ...end.facts, ...(output.value as OutputFacts) }
     const isWhole = end.outcome.kind === 'fail' && stored !== null
@@ -242,13 +256,24 @@ export class EndReceiver {
     this.takeEnd(one, { ...end, facts, outcome }, agent, message)
   }
 
-  /** `null` when the broker does not have it, or the session has ended. Waits for the broker. */
-  async #readValue(object: string): Promise<{ readonly value: unknown } | null> {
-    const { objects } = this.#options
-    const data = await objects.get(object).catch(() => null)
-    if (data === null) return null
-    objects.delete(object)
-    return { value: decode(data) }
+  /**
+   * `null` when nobody has it, or the session has ended. Waits for the broker, and for the agent
+   * that told of it if the server has lost it: an agent keeps it until it is taken.
+   */
+  async #readValue(
+    object: string,
+    message: ReceivedMessage | null,
+  ): Promise<{ readonly value: unknown; readonly bytes: number } | null> {
+    const { objects, clock, agents } = this.#options
+    for (;;) {
+      const data = await objects.take(object).catch(() => null)
+      if (data !== null) return { value: decode(data), bytes: data.length }
+      const agent = message?.agent ?? null
+      const isThere = agent !== null && !agent.isLost && agents.get(agent.name) === agent
+      if (message === null || !isThere || objects.isClosed) return null
+      agent.askForValue(message.number)
+      await sleep(clock, askAgainMs)
+    }
   }
 
   /** Ends of an agent that counts as lost: the tasks have moved or failed. */
@@ -260,3 +285,6 @@ export class EndReceiver {
     for (const { uid, attempt } of ends) jobs.drop(agent, uid, attempt, null)
   }
 }
+
+const namesObject = ({ outcome, outputObject, errorObject }: WireEnd): boolean =>
+  outcome.kind === 'complete-large' || outputObject !== undefined || errorObject !== undefined

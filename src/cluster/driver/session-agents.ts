@@ -16,7 +16,7 @@ import type { DriverJobs } from './driver-jobs.ts'
 import type { EarlierRun } from './earlier-run.ts'
 import type { EndReceiver } from './end-receiver.ts'
 import { silenceMs } from '../wire/messages.ts'
-import { noteUsedAgent } from './session-owner.ts'
+import { noteUsedAgent, readUsedAgents } from './session-owner.ts'
 import { lostReport } from './unhappy-ends.ts'
 
 export interface SessionAgentsOptions {
@@ -61,6 +61,8 @@ export class SessionAgents implements DirectoryListener {
   readonly #reading = new Set<AgentLink>()
   /** Agents that a later start of the session would wait for. */
   readonly #noted = new Set<string>()
+  /** Why agents could not be attached to, as it was told last. */
+  readonly #problems = new Map<string, string>()
   #isClosed = false
 
   constructor(options: SessionAgentsOptions) {
@@ -97,8 +99,12 @@ export class SessionAgents implements DirectoryListener {
     this.#bySubject.get(subject)?.receive(subject, data)
   }
 
-  resend(): void {
+  /** After the connection was down. */
+  reconnected(): void {
     for (const link of this.#links.values()) link.resend()
+    this.#noteAllUsed().catch(() => {
+      // The connection was lost again.
+    })
   }
 
   /** Called every half second. */
@@ -131,7 +137,7 @@ export class SessionAgents implements DirectoryListener {
   #watch(link: AgentLink, nowMs: number): void {
     // Nothing more is sent there, although it may have been heard just now.
     if (link.isLost) return
-    const { jobs, ends, subjects, directory } = this.#options
+    const { jobs, directory } = this.#options
     const { announcement, heardMs } = link.agent
     const isHeard = nowMs - heardMs < silenceMs
     jobs.placement.setUsable(link.name, isHeard && announcement.state === 'ready')
@@ -145,18 +151,22 @@ export class SessionAgents implements DirectoryListener {
     // After a connection was down the agent has sent more than has come.
     if (!link.isMissingEnds() || this.#reading.has(link)) return
     this.#reading.add(link)
-    ends
-      .readStream(subjects.endsOf(link.name))
-      .catch(() => {
-        // Tried again at the next tick.
-      })
-      .finally(() => this.#reading.delete(link))
+    void this.#readMissing(link).finally(() => this.#reading.delete(link))
+  }
+
+  /** From the stream, or again from the agent if the server has lost it. */
+  async #readMissing(link: AgentLink): Promise<boolean> {
+    const { ends, subjects, broker } = this.#options
+    await ends.readStream(subjects.endsOf(link.name)).catch(() => {
+      // The stream may be gone. What is missing then is asked for again at the next tick.
+    })
+    return broker.isConnected && link.askForMissing()
   }
 
   async #attach(agent: KnownAgent): Promise<void> {
     const { name, epoch, state } = agent.announcement
     if (this.#links.has(name) || state !== 'ready' || this.#isClosed) return
-    const { directory, log, ends, jobs, earlier } = this.#options
+    const { directory, ends, jobs, earlier } = this.#options
     const link = this.#addLink(agent)
     try {
       await this.#noteUsed(name)
@@ -168,6 +178,9 @@ export class SessionAgents implements DirectoryListener {
       if (answer.epoch !== epoch) throw new Error('it was started again')
       const isFirst = !ends.hasUsed(answer.endsEpoch)
       link.attached(ends.use(answer.endsEpoch), answer, isFirst)
+      if (isFirst) await this.#readEarlier(link)
+      if (this.#links.get(name) !== link) return
+      this.#problems.delete(name)
       jobs.addAgent(agent.announcement, answer.offer)
       // What an agent that was lost comes back with runs elsewhere by now.
       if (isFirst) earlier.addHeld(link, answer.held)
@@ -177,8 +190,22 @@ export class SessionAgents implements DirectoryListener {
       this.#removeLink(link)
       if (error instanceof BackendError && error.code === 'SessionInUseError') {
         this.#options.onSuperseded(error)
-      } else log.warn('AttachFailed', `agent "${name}": ${messageOf(error)}`)
+      } else this.#reportProblem(name, messageOf(error))
     }
+  }
+
+  /** What it told an earlier start, before anything is sent: the server may have lost it. */
+  async #readEarlier(link: AgentLink): Promise<void> {
+    for (let reads = 1; reads <= mostReads && link.isMissingEarlier; reads++) {
+      if (await this.#readMissing(link)) await sleep(this.#options.clock, rereadMs)
+    }
+  }
+
+  /** Once for each reason: it is tried again every half second. */
+  #reportProblem(name: string, reason: string): void {
+    if (this.#problems.get(name) === reason || this.#isClosed) return
+    this.#problems.set(name, reason)
+    this.#options.log.warn('AttachFailed', `agent "${name}": ${reason}; it is tried again`)
   }
 
   #addLink(agent: KnownAgent): AgentLink {
@@ -220,6 +247,22 @@ export class SessionAgents implements DirectoryListener {
     })
   }
 
+  /** A server that was started with an empty store does not know which agents are used. */
+  async #noteAllUsed(): Promise<void> {
+    const { broker, subjects, keys, stream, log, use } = this.#options
+    await stream.open()
+    if (this.#isClosed) return
+    const noted = await readUsedAgents(broker, subjects, keys)
+    const used = [...this.#links.values()].filter(({ isAttached }) => isAttached)
+    const lost = used.map(({ name }) => name).filter((name) => !noted.includes(name))
+    if (lost.length === 0 || this.#isClosed) return
+    await Promise.all(
+      lost.map((name) => noteUsedAgent(broker, subjects, keys, { name, isUsed: true })),
+    )
+    const text = `the broker at ${broker.url} has lost what it had of session "${use.sessionId}"`
+    log.warn('StoreLost', `${text}: agents send again what no driver has recorded`)
+  }
+
   #toAttach({ link }: AgentLink, nonce: number): Attach {
     const { use, epoch, ownerTtlSeconds, resultTtlSeconds } = this.#options
     const own = { ...use, epoch, folder: process.cwd() }
@@ -233,6 +276,8 @@ export class SessionAgents implements DirectoryListener {
       try {
         return await ends.readStream(subjects.endsOf(name))
       } catch (error) {
+        // The session removes its stream.
+        if (this.#isClosed) return
         if (reads === mostReads) {
           return log.warn('StreamUnreadable', `ends of "${name}": ${messageOf(error)}`)
         }

@@ -5,53 +5,16 @@
 
 import { type Clock, sleep } from '../../foundation/clock.ts'
 import { BackendError } from '../../foundation/errors.ts'
-import { type Broker, type BrokerMessage, NoResponderError } from '../broker/broker.ts'
-import { isAnswerTo, type Keys, newNonce, open, seal, noHeader } from '../wire/envelope.ts'
+import { type Broker, NoResponderError } from '../broker/broker.ts'
+import { type Keys, open, seal, noHeader } from '../wire/envelope.ts'
 import { silenceMs } from '../wire/messages.ts'
+import { askOwner } from '../wire/owner-question.ts'
 import {
   ownerOfStream,
   type SessionSubjects,
   type SessionUse,
   streamPrefix,
 } from '../wire/subjects.ts'
-
-/**
- * Whether a living process answers for the session, with the key of the cluster, which does not
- * need the session's id: the answers of others are skipped. Rejects when that is unknown, because
- * the broker cannot be reached.
- */
-async function hasOwner(
-  broker: Broker,
-  owner: string,
-  { toDriver }: Keys,
-  timeoutMs: number,
-): Promise<boolean> {
-  const nonce = newNonce()
-  const question = Buffer.alloc(8)
-  question.writeDoubleLE(nonce)
-  try {
-    await broker.requestAccepted(owner, question, timeoutMs, (answer) =>
-      isAnswerTo(nonce, toDriver, owner, answer),
-    )
-    return true
-  } catch (error) {
-    if (error instanceof NoResponderError || broker.isConnected) return false
-    throw error
-  }
-}
-
-/**
- * Answers whoever asks, with the key of the cluster; the number of the question shows that the
- * answer is not an older one.
- */
-export const answerAsOwner =
-  ({ toDriver }: Keys) =>
-  (message: BrokerMessage): void => {
-    const { subject } = message
-    const question = Buffer.from(message.data)
-    const epoch = question.length === 8 ? question.readDoubleLE() : 0
-    message.respond(seal(toDriver, subject, { ...noHeader, epoch }, null))
-  }
 
 /** Rejects with `SessionInUseError` when a living process answers for the session. */
 export async function expectNoOwner(
@@ -61,7 +24,7 @@ export async function expectNoOwner(
   { sessionId, backend }: SessionUse,
 ): Promise<void> {
   // A driver that is stopped does not answer, and is superseded.
-  if (!(await hasOwner(broker, subject, cluster, silenceMs))) return
+  if ((await askOwner(broker, subject, cluster, silenceMs)) !== 'signed') return
   throw new BackendError(
     `session "${sessionId}" is in use by another process, on backend "${backend}"`,
     {
@@ -135,7 +98,7 @@ const mostQuestions = 3
 
 async function isOwned(broker: Broker, owner: string, cluster: Keys): Promise<boolean> {
   for (let asked = 0; asked < mostQuestions; asked++) {
-    if (await hasOwner(broker, owner, cluster, silenceMs)) return true
+    if ((await askOwner(broker, owner, cluster, silenceMs)) === 'signed') return true
   }
   return false
 }

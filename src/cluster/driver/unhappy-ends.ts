@@ -84,23 +84,26 @@ export class NoAgentWatch {
   /** Returns since when the first of those waits that go on waiting. */
   #failDue(name: string, sinceMs: number, nowMs: number): number {
     const { placement } = this.#jobs
+    const due: DriverJob[] = []
     const left: DriverJob[] = []
     let firstMs = nowMs
-    let found: string | null = null
     for (const one of placement.takeUnplaceable(name)) {
       const fromMs = Math.max(sinceMs, one.sinceMs)
-      if (nowMs - fromMs >= this.#timeoutMs) {
-        // All of one name ask for the same.
-        found ??= this.#describeAgents(one.spec.resources, nowMs)
-        const error = this.#errorOf(one, found)
-        // A further attempt would wait for as long again.
-        this.#jobs.end(one, { kind: 'fail', error, isFinal: true }, null)
-      } else {
-        left.push(one)
-        firstMs = Math.min(firstMs, fromMs)
-      }
+      one.isEnding = nowMs - fromMs >= this.#timeoutMs
+      if (!one.isEnding) firstMs = Math.min(firstMs, fromMs)
+      if (one.isEnding) due.push(one)
+      else left.push(one)
     }
+    // Before anything is reported: the session may cancel others while it is told of an end.
     placement.putBack(left)
+    let found: string | null = null
+    for (const one of due) {
+      // All of one name ask for the same.
+      found ??= this.#describeAgents(one.spec.resources, nowMs)
+      const error = this.#errorOf(one, found)
+      // A further attempt would wait for as long again.
+      this.#jobs.end(one, { kind: 'fail', error, isFinal: true }, null)
+    }
     return firstMs
   }
 

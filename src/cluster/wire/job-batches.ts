@@ -7,7 +7,14 @@ import type { TaskDefinition } from '../../tasks/define-task.ts'
 import { defaultResources, isDefaultRequest } from '../../tasks/resources.ts'
 import type { FunctionSpec, TaskSpec } from '../../tasks/spec.ts'
 import { decode, encode } from './codec.ts'
-import type { DriverMessage, SentJob, WireFunctions, WireJob, WireOptions } from './messages.ts'
+import type {
+  DriverMessage,
+  JobReference,
+  SentJob,
+  WireFunctions,
+  WireJob,
+  WireOptions,
+} from './messages.ts'
 import { toPortable } from './portable.ts'
 
 /** A job under the attempt's number that agents know it by. */
@@ -36,6 +43,7 @@ const largestValueBytes = 256 * 1024
 const overheadBytes = 1024
 /** More jobs in a message would begin later than they could. */
 const mostJobs = 500
+const mostReferences = 5000
 
 /** How large a payload may be on a broker with this limit for messages. */
 export const payloadLimit = (maxPayload: number): number =>
@@ -77,6 +85,24 @@ export function encodeJobs<T extends NumberedJob>(
     cut(sendable.slice(at, at + mostJobs), form, batches, large)
   }
   return { batches, large, unsendable }
+}
+
+/** Makes the message about some of the jobs. */
+export type ReferenceMessage = (jobs: readonly JobReference[]) => DriverMessage
+
+/** Messages that name jobs, cut by count and by bytes. */
+export function encodeReferences(
+  jobs: readonly JobReference[],
+  limitBytes: number,
+  messageOf: ReferenceMessage,
+): readonly Buffer[] {
+  if (jobs.length === 0) return []
+  const payload = jobs.length <= mostReferences ? encode(messageOf(jobs)) : null
+  if (payload !== null && (payload.length <= limitBytes || jobs.length === 1)) return [payload]
+  const middle = jobs.length >> 1
+  return [jobs.slice(0, middle), jobs.slice(middle)].flatMap((part) =>
+    encodeReferences(part, limitBytes, messageOf),
+  )
 }
 
 /** The message for a job whose spec is in the object store. */

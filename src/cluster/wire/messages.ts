@@ -212,8 +212,10 @@ export type DriverMessage =
   | { readonly kind: 'cancel'; readonly jobs: readonly JobReference[]; readonly reason: string }
   /** Hand back what was not begun: another node is free. */
   | { readonly kind: 'recall'; readonly jobs: readonly JobReference[] }
-  /** All ends in messages up to this number are recorded. */
-  | { readonly kind: 'recorded'; readonly through: number }
+  /** All ends in messages up to these numbers are recorded, and have come with their values. */
+  | { readonly kind: 'recorded'; readonly through: number; readonly taken: number }
+  /** Messages with ends that the stream does not have, although they were stored. */
+  | { readonly kind: 'missing'; readonly from: number; readonly to: number }
 
 export interface WireStart {
   readonly index: number

@@ -33,6 +33,10 @@ const failure = (uid: string, attempt: number): WireEnd => ({
   ...end(uid, attempt),
   outcome: { kind: 'fail', error: toErrorRecord(new Error(`${attempt}`)), isThrown: true },
 })
+const canceled = (uid: string, attempt: number): WireEnd => ({
+  ...end(uid, attempt),
+  outcome: { kind: 'cancel', reason: 'the driver is gone' },
+})
 const message = (...ends: WireEnd[]): EndsMessage => ({
   kind: 'ends',
   agent: 'a',
@@ -48,12 +52,14 @@ describe('what an earlier start left', () => {
     expect(earlier.isEmpty).toBe(true)
     earlier.addEnds(message(end('ended', 2), end('ended', 1), end('retried', 1)))
     earlier.addHeld(link, [held('retried', 2), held('retried', 1), held('running', 1)])
-    expect(earlier.take('ended', 1)).toEqual({ end: end('ended', 2) })
-    expect(earlier.take('ended', 1)).toEqual({})
+    expect(earlier.take('ended', 1)).toEqual({ end: end('ended', 2), attempt: 2, uncounted: 0 })
+    expect(earlier.take('ended', 1)).toBe(null)
     expect(earlier.take('retried', 1)).toEqual({
       adoption: { agent: link, held: held('retried', 2) },
+      attempt: 2,
+      uncounted: 0,
     })
-    expect(earlier.take('running', 2)).toEqual({})
+    expect(earlier.take('running', 2)).toBe(null)
     expect(earlier.isEmpty).toBe(true)
   })
 
@@ -62,11 +68,24 @@ describe('what an earlier start left', () => {
     const [first, third] = [failure('failed', 1), failure('failed', 3)]
     earlier.addEnds(message(third, first, first, failure('done', 1)))
     earlier.addEnds(message(end('done', 2)))
-    expect(earlier.take('failed', 1)).toEqual({ end: first })
-    expect(earlier.take('failed', 2)).toEqual({ end: third })
-    expect(earlier.take('failed', 4)).toEqual({})
-    expect(earlier.take('done', 1)).toEqual({ end: end('done', 2) })
+    expect(earlier.take('failed', 1)).toEqual({ end: first, attempt: 1, uncounted: 0 })
+    expect(earlier.take('failed', 2)).toEqual({ end: third, attempt: 3, uncounted: 0 })
+    expect(earlier.take('failed', 4)).toBe(null)
+    expect(earlier.take('done', 1)).toEqual({ end: end('done', 2), attempt: 2, uncounted: 0 })
     expect(earlier.isEmpty).toBe(true)
+  })
+
+  it('skips attempts that were canceled with their driver, which are no failures', () => {
+    const earlier = new EarlierRun()
+    const { link } = createAgent()
+    earlier.addEnds(message(canceled('again', 1), canceled('again', 2)))
+    earlier.addEnds(message(canceled('failed', 1), failure('failed', 2), canceled('failed', 3)))
+    earlier.addEnds(message(failure('held', 1), canceled('held', 2)))
+    earlier.addHeld(link, [held('held', 3)])
+    expect(earlier.take('again', 1)).toEqual({ attempt: 3, uncounted: 2 })
+    expect(earlier.take('failed', 1)).toMatchObject({ end: { attempt: 2 }, uncounted: 1 })
+    expect(earlier.take('failed', 3)).toEqual({ attempt: 4, uncounted: 1 })
+    expect(earlier.take('held', 1)).toMatchObject({ attempt: 3, uncounted: 1 })
   })
 
   it('does not count what a lost agent held', () => {
@@ -83,7 +102,7 @@ describe('what an earlier start left', () => {
     const { outcome: _, facts: __, ...common } = end('short', 3)
     const completion = { ...common, beganMs: 1, workerId: 'a/1', value: 3 }
     earlier.addEnds({ ...message(), completions: packCompletions([completion]) })
-    expect(earlier.take('short', 1)).toEqual({ end: end('short', 3) })
+    expect(earlier.take('short', 1)).toMatchObject({ end: end('short', 3) })
   })
 })
 

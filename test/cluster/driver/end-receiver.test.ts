@@ -4,11 +4,13 @@ import type { StoredObjects } from '../../../src/cluster/broker/stored-objects.t
 import { DriverJobs } from '../../../src/cluster/driver/driver-jobs.ts'
 import { EarlierRun } from '../../../src/cluster/driver/earlier-run.ts'
 import { EndReceiver } from '../../../src/cluster/driver/end-receiver.ts'
+import { encode } from '../../../src/cluster/wire/codec.ts'
 import { packCompletions } from '../../../src/cluster/wire/completions.ts'
 import { deriveKeys, open, seal } from '../../../src/cluster/wire/envelope.ts'
-import type { EndsMessage } from '../../../src/cluster/wire/messages.ts'
+import type { EndsMessage, WireEnd } from '../../../src/cluster/wire/messages.ts'
 import { sessionSubjects } from '../../../src/cluster/wire/subjects.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
+import { jobOf } from '../../backends/local/fake-executor.ts'
 import { linkOf } from './links.ts'
 import { useOf } from '../test-token.ts'
 
@@ -39,6 +41,7 @@ it('ends that come while a lost agent attaches again are recorded after its answ
     read: () => Promise.resolve({ messages: stored, position: { created: '', sequence: 1 } }),
   }
   const receiver = new EndReceiver({
+    clock,
     key: keys.toDriver,
     subjects,
     store: store as BrokerStore,
@@ -61,6 +64,78 @@ it('ends that come while a lost agent attaches again are recorded after its answ
   expect(link.isMissingEnds()).toBe(true)
   await receiver.readStream(subjects.endsOf('first'))
   link.tick()
-  expect([published, stale]).toEqual([[{ kind: 'recorded', through: 1 }], ['event']])
+  expect([published, stale]).toEqual([[{ kind: 'recorded', through: 1, taken: 1 }], ['event']])
   expect(link.isMissingEnds()).toBe(false)
+})
+
+it('a large value that the server has lost is asked for until its agent stores it', async () => {
+  const clock = new ManualClock()
+  const values: unknown[] = []
+  const jobs = new DriverJobs(
+    {
+      report(_, report) {
+        if (report.kind === 'complete') values.push(report.value)
+      },
+      notice() {},
+    },
+    clock,
+  )
+  const published: unknown[] = []
+  const publish = (subject: string, data: Uint8Array): void => {
+    published.push(open(keys.toAgent, subject, data).payload)
+  }
+  const link = linkOf(clock, { publish } as Partial<Broker> as Broker)
+  let stored: Buffer | null = null
+  const objects: Partial<StoredObjects> = { take: () => Promise.resolve(stored), isClosed: false }
+  const receiver = new EndReceiver({
+    clock,
+    key: keys.toDriver,
+    subjects,
+    store: {} as Partial<BrokerStore> as BrokerStore,
+    objects: objects as StoredObjects,
+    jobs,
+    earlier: new EarlierRun(),
+    agents: new Map([['first', link]]),
+    onEarlier: () => expect.unreachable(),
+    onRefused: (reason) => expect.unreachable(reason),
+    onValueLost: () => expect.unreachable(),
+  })
+  const offer = { cores: 1, gpus: 0, memoryMb: 1, ahead: 1 }
+  const told = { epoch: 1, offer, held: [], endsEpoch, endMessages: 0, unrecorded: [] }
+  link.attached(receiver.use(endsEpoch), { kind: 'attached', ...told }, false)
+  const one = jobs.add(jobOf('large'), 0)
+  jobs.assign(one, link, 0)
+  const subject = subjects.endsOf('first')
+  const end: WireEnd = {
+    index: 0,
+    uid: 'large',
+    attempt: 1,
+    beganMs: 0,
+    atMs: 1,
+    workerId: 'first/w1',
+    facts: null,
+    outcome: { kind: 'complete-large', object: 'large/1/value/digest' },
+  }
+  const none = packCompletions([])
+  const message: EndsMessage = {
+    kind: 'ends',
+    agent: 'first',
+    ahead: 1,
+    completions: none,
+    ends: [end],
+  }
+  const header = { epoch: endsEpoch, number: 1, acknowledged: 0 }
+  receiver.take(subject, seal(keys.toDriver, subject, header, message))
+  await clock.advance(0)
+  link.tick()
+  expect([published, values]).toEqual([[{ kind: 'missing', from: 1, to: 1 }], []])
+  stored = encode('the value')
+  await clock.advance(600)
+  expect(values).toEqual(['the value'])
+  jobs.recorded.recorded(1)
+  link.tick()
+  expect(published).toEqual([
+    { kind: 'missing', from: 1, to: 1 },
+    { kind: 'recorded', through: 1, taken: 1 },
+  ])
 })

@@ -29,6 +29,9 @@ class OneAgent {
   readonly joined: string[] = []
   /** Those that the directory knows. */
   known = [this.agent]
+  readonly warnings: string[] = []
+  /** Why the agent cannot be attached to. */
+  refusal: string | null = null
   readonly jobs = new DriverJobs(
     {
       report: (job, report) => {
@@ -48,6 +51,7 @@ class OneAgent {
       },
       audibleSinceMs: 0,
       request: async (_, { kind }) => {
+        if (this.refusal !== null) throw new Error(this.refusal)
         if (kind === 'challenge') return { kind: 'challenged', nonce: 1 }
         await this.attached.promise
         const offer = { ...this.agent.announcement.facts, ahead: 1 }
@@ -78,7 +82,7 @@ class OneAgent {
         },
       },
       clock: this.clock,
-      log: { warn: (_, text) => expect.unreachable(text) },
+      log: { warn: (code, text) => void this.warnings.push(`${code} ${text}`) },
       jobs: this.jobs,
       ends: ends as EndReceiver,
       stream: stream as SessionStream,
@@ -119,6 +123,7 @@ describe('the agent of a session', () => {
     one.streamRead.resolve()
     await one.clock.advance(0)
     expect(one.left).toEqual(['only'])
+    expect(one.warnings).toEqual([])
     expect([placedOn, one.jobs.placement.waiting]).toEqual([[], 1])
   })
 
@@ -152,5 +157,43 @@ describe('the agent of a session', () => {
     one.agents.tick(one.clock.monotonicMs())
     await one.clock.advance(0)
     expect([one.left, one.links.size]).toEqual([[], 1])
+  })
+
+  it('that cannot be attached to is warned of once for each reason', async () => {
+    const one = new OneAgent()
+    one.attached.resolve()
+    const attach = async (refusal: string | null): Promise<void> => {
+      one.refusal = refusal
+      for (const _ of [1, 2, 3]) await one.agents.attachAll()
+    }
+    await attach('no answer')
+    await attach('it was started again')
+    expect(one.warnings).toEqual([
+      'AttachFailed agent "only": no answer; it is tried again',
+      'AttachFailed agent "only": it was started again; it is tried again',
+    ])
+    await attach(null)
+    expect([one.links.size, one.warnings.length]).toEqual([1, 2])
+  })
+
+  it('that leaves while the session removes its stream is not warned of', async () => {
+    const one = new OneAgent()
+    one.attached.resolve()
+    await one.agents.attachAll()
+    one.agents.agentLost(one.agent, 'it left')
+    one.agents.close()
+    one.streamRead.reject(new Error('stream not found'))
+    await one.clock.advance(5000)
+    expect([one.warnings, one.left]).toEqual([[], ['only']])
+  })
+
+  it('whose ends cannot be read when it is lost is warned of', async () => {
+    const one = new OneAgent()
+    one.attached.resolve()
+    await one.agents.attachAll()
+    one.agents.agentLost(one.agent, 'its process is gone')
+    one.streamRead.reject(new Error('no answer'))
+    for (let step = 0; step < 10; step++) await one.clock.advance(1000)
+    expect(one.warnings).toEqual(['StreamUnreadable ends of "only": no answer'])
   })
 })

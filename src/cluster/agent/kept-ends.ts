@@ -1,0 +1,124 @@
+/**
+ * Messages with ends that no driver has recorded. The stream has most of them, but the server may
+ * lose its store: then they are sent again from here.
+ */
+
+/** What a message names as an object of the broker's store: a value, an output, an error. */
+export interface LargeObject {
+  readonly prefix: string
+  readonly data: Buffer
+}
+
+export interface EndsData {
+  readonly number: number
+  readonly data: Buffer
+  /** The tasks whose ends it tells. */
+  readonly uids: readonly string[]
+  readonly objects: readonly LargeObject[]
+}
+
+interface KeptMessage {
+  /** `null` once only its tasks are kept. */
+  content: EndsData | null
+  readonly uids: readonly string[]
+  isStored: boolean
+}
+
+/** More than this is kept only until the node has nothing more to begin. */
+const mostBytes = 64 * 1024 * 1024
+
+export class KeptEnds {
+  readonly #messages = new Map<number, KeptMessage>()
+  #bytes = 0
+  #takenThrough = 0
+
+  add(content: EndsData): void {
+    this.#messages.set(content.number, { content, uids: content.uids, isStored: false })
+    this.#bytes += bytesOf(content)
+    this.#trim()
+  }
+
+  /** Messages whose ends no driver has recorded. */
+  get numbers(): readonly number[] {
+    return [...this.#messages.keys()]
+  }
+
+  /** There is no room for more ends than those of what runs now. */
+  get isFull(): boolean {
+    return this.#bytes > mostBytes
+  }
+
+  /** Those that the stream does not have. */
+  get unstored(): readonly EndsData[] {
+    const contents: EndsData[] = []
+    for (const { content, isStored } of this.#messages.values()) {
+      if (!isStored && content !== null) contents.push(content)
+    }
+    return contents
+  }
+
+  /** Whether it is on its way to the stream. */
+  isUnstored(number: number): boolean {
+    return this.#messages.get(number)?.isStored === false
+  }
+
+  /** The stream has it. */
+  stored(number: number): void {
+    const message = this.#messages.get(number)
+    if (message !== undefined) message.isStored = true
+    this.#trim()
+  }
+
+  /** The driver has recorded all ends in messages up to this number. Returns their tasks. */
+  recorded(through: number): readonly string[] {
+    const uids: string[] = []
+    for (const [number, message] of this.#messages) {
+      if (number > through) break
+      // A later start of the driver looks for it in the stream.
+      if (!message.isStored) continue
+      this.#drop(message)
+      this.#messages.delete(number)
+      uids.push(...message.uids)
+    }
+    return uids
+  }
+
+  /** The driver has got all ends in messages up to this number, with their values. */
+  taken(through: number): void {
+    this.#takenThrough = Math.max(this.#takenThrough, through)
+    this.#trim()
+  }
+
+  /** Those that the driver does not find in the stream; from now on they count as not stored. */
+  takeLost(from: number, to: number): readonly EndsData[] {
+    const lost: EndsData[] = []
+    for (const [number, message] of this.#messages) {
+      if (number < from || number > to || !message.isStored || message.content === null) continue
+      message.isStored = false
+      lost.push(message.content)
+    }
+    return lost
+  }
+
+  clear(): void {
+    this.#messages.clear()
+    this.#bytes = 0
+  }
+
+  /** What the stream and the driver have is given up first. */
+  #trim(): void {
+    if (!this.isFull) return
+    for (const [number, message] of this.#messages) {
+      if (number > this.#takenThrough || !this.isFull) return
+      if (message.isStored) this.#drop(message)
+    }
+  }
+
+  #drop(message: KeptMessage): void {
+    if (message.content !== null) this.#bytes -= bytesOf(message.content)
+    message.content = null
+  }
+}
+
+const bytesOf = ({ data, objects }: EndsData): number =>
+  objects.reduce((sum, object) => sum + object.data.length, data.length)

@@ -1,0 +1,49 @@
+/**
+ * Asks who is the driver of a session. Anybody may answer: only an answer counts that is signed
+ * with the key of the cluster, which does not need the session's id.
+ */
+
+import { type Broker, type BrokerMessage, NoResponderError } from '../broker/broker.ts'
+import { isAnswerTo, type Keys, newNonce, noHeader, seal } from './envelope.ts'
+
+/**
+ * `signed`: a living process answers for it. `forged`: there were only answers without the key.
+ * `silent`: somebody listens and did not answer in time, such as a driver that is stopped.
+ */
+export type OwnerAnswer = 'signed' | 'forged' | 'silent' | 'nobody'
+
+/** Rejects when the broker cannot be reached. */
+export async function askOwner(
+  broker: Broker,
+  owner: string,
+  { toDriver }: Keys,
+  timeoutMs: number,
+): Promise<OwnerAnswer> {
+  const nonce = newNonce()
+  const question = Buffer.alloc(8)
+  question.writeDoubleLE(nonce)
+  let isForged = false
+  const isOwner = (answer: Uint8Array): boolean => {
+    const isSigned = isAnswerTo(nonce, toDriver, owner, answer)
+    isForged ||= !isSigned
+    return isSigned
+  }
+  try {
+    await broker.requestAccepted(owner, question, timeoutMs, isOwner)
+    return 'signed'
+  } catch (error) {
+    if (error instanceof NoResponderError) return 'nobody'
+    if (!broker.isConnected) throw error
+    return isForged ? 'forged' : 'silent'
+  }
+}
+
+/** Answers whoever asks; the number of the question shows that the answer is not an older one. */
+export const answerAsOwner =
+  ({ toDriver }: Keys) =>
+  (message: BrokerMessage): void => {
+    const { subject } = message
+    const question = Buffer.from(message.data)
+    const epoch = question.length === 8 ? question.readDoubleLE() : 0
+    message.respond(seal(toDriver, subject, { ...noHeader, epoch }, null))
+  }

@@ -1,0 +1,52 @@
+import { expect, it } from 'vitest'
+import { type EndsData, KeptEnds } from '../../../src/cluster/agent/kept-ends.ts'
+
+const mebibyte = 1024 * 1024
+
+const endsData = (number: number, bytes: number, objectBytes = 0): EndsData => ({
+  number,
+  data: Buffer.alloc(bytes),
+  uids: [`task-${number}`],
+  objects: [{ prefix: 'value', data: Buffer.alloc(objectBytes) }],
+})
+
+it('ends are kept until they are recorded, and sent again if the stream has lost them', () => {
+  const kept = new KeptEnds()
+  for (const number of [1, 2, 3]) kept.add(endsData(number, 10))
+  expect(kept.unstored.map(({ number }) => number)).toEqual([1, 2, 3])
+  kept.stored(1)
+  kept.stored(2)
+  expect([kept.isUnstored(2), kept.isUnstored(3)]).toEqual([false, true])
+  // The third is on its way anyway.
+  expect(kept.takeLost(2, 3).map(({ number }) => number)).toEqual([2])
+  expect(kept.unstored.map(({ number }) => number)).toEqual([2, 3])
+  expect(kept.takeLost(2, 3)).toEqual([])
+  // A later start of the driver looks for the others in the stream.
+  expect(kept.recorded(3)).toEqual(['task-1'])
+  expect(kept.numbers).toEqual([2, 3])
+  kept.stored(2)
+  kept.stored(3)
+  expect(kept.recorded(3)).toEqual(['task-2', 'task-3'])
+  expect(kept.numbers).toEqual([])
+})
+
+it('ends that fill the memory let nothing begin until the driver has taken some', () => {
+  const kept = new KeptEnds()
+  for (let number = 1; number <= 8; number++) {
+    kept.add(endsData(number, mebibyte, 9 * mebibyte))
+    kept.stored(number)
+  }
+  expect(kept.isFull).toBe(true)
+  kept.taken(2)
+  expect(kept.isFull).toBe(false)
+  // Their tasks are known until they are recorded, and what the driver has is not sent again.
+  expect(kept.takeLost(1, 8).map(({ number }) => number)).toEqual([3, 4, 5, 6, 7, 8])
+  expect(kept.recorded(2)).toEqual(['task-1', 'task-2'])
+  kept.add(endsData(9, mebibyte, 9 * mebibyte))
+  expect(kept.isFull).toBe(true)
+  // Nobody has them but this agent.
+  kept.taken(9)
+  expect(kept.isFull).toBe(true)
+  kept.stored(3)
+  expect(kept.isFull).toBe(false)
+})
