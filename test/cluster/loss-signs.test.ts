@@ -13,7 +13,7 @@ import {
 import { WorkerLostError } from '../../src/foundation/errors.ts'
 import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
-import { runCommand, startCommand } from '../cli/run-command.ts'
+import { runCommand, type RunningCommand, startCommand } from '../cli/run-command.ts'
 import { eventually } from '../eventually.ts'
 import { startAgentOf, startTestCluster, type TestCluster } from './agents.ts'
 import { agentKiller, heldWork, work } from './fixtures/cluster-tasks.ts'
@@ -137,14 +137,18 @@ describe('an agent whose process is killed', () => {
 
   it('as often as it begins a task has that task fail, as its retries allow', async () => {
     const cluster = await startTestCluster()
+    const running = new Map<string, RunningCommand>()
     const over = new AbortController()
-    onTestFinished(() => over.abort())
+    onTestFinished(() => {
+      over.abort()
+      for (const { child } of running.values()) child.kill('SIGKILL')
+    })
     const connection = ['--connect', cluster.server.url, '--token-file', cluster.tokenFile]
     // As a service is started again.
     const keep = async (name: string): Promise<void> => {
       while (!over.signal.aborted) {
         const agent = startCommand(['agent', ...connection, '--name', name, '--cores', '1'])
-        onTestFinished(() => void agent.child.kill('SIGKILL'))
+        running.set(name, agent)
         await agent.ended
       }
     }
