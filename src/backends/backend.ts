@@ -3,6 +3,7 @@
 import type { EventClass } from '../events/event.ts'
 import type { Measurement } from '../events/measurement.ts'
 import type { WorkSpan } from '../events/sink.ts'
+import type { JsonObject } from '../foundation/json-value.ts'
 import type { AITask } from '../tasks/ai-task.ts'
 import type { ComputeTask } from '../tasks/compute-task.ts'
 import type { Moment } from '../tasks/lifecycle.ts'
@@ -238,6 +239,8 @@ export interface Backend extends AsyncDisposable {
    * and go later are reported by notices.
    */
   readonly nodes?: readonly SampledNode[]
+  /** Attributes for SessionStarted that tell where it runs tasks, such as the id of a job. */
+  readonly runFacts?: JsonObject
   /**
    * Why it will never run this task, or `null`. Called before anything is emitted; a task without
    * `backend` goes to the first that does not refuse it.

@@ -9,6 +9,7 @@ import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { CheckpointError, errnoOf } from '../foundation/errors.ts'
 import { expectObject } from '../foundation/options.ts'
+import { maskSecrets, namesSecret } from '../foundation/secrets.ts'
 import { checkpointFailure } from './files.ts'
 
 /** The environment variable with the path of the request. */
@@ -26,12 +27,20 @@ export interface RunCommand {
   readonly arguments: readonly (string | null)[]
   /** The folder in which it ran. */
   readonly folder: string
+  /** Of a script that `tutti launch` has started: what was asked of the scheduler. */
+  readonly launch?: {
+    readonly options: Readonly<Record<string, unknown>>
+    /** Further options, in the scheduler's own form. */
+    readonly more: readonly string[]
+  }
 }
 
 /** What a command asks of the first session that starts telemetry. */
 export interface RunRequest {
   readonly command: RunCommand
   readonly keep_results: boolean
+  /** For a new session that has not chosen its own; default: any. */
+  readonly session_id?: string | null
   /** The record to continue, and how. */
   readonly resume: {
     readonly record: string
@@ -49,7 +58,7 @@ export class SentRequest implements Disposable {
   constructor(request: RunRequest) {
     this.#folder = mkdtempSync(join(tmpdir(), 'tutti-run-'))
     this.path = join(this.#folder, 'request.json')
-    writePrivate(this.path, request)
+    writeRequest(this.path, request)
   }
 
   /** Whether a session of the program took it. */
@@ -59,13 +68,32 @@ export class SentRequest implements Disposable {
 
   /** The record of the session that took it; `null` if it wrote none. */
   get record(): string | null {
-    const told = readJson(`${this.path}.record`)
-    return typeof told?.['record'] === 'string' ? told['record'] : null
+    return readToldRecord(this.path)
   }
 
   [Symbol.dispose](): void {
     rmSync(this.#folder, { recursive: true, force: true })
   }
+}
+
+/** For a program that is started elsewhere. Only the user may read it. */
+export const writeRequest = (path: string, request: RunRequest): void => writePrivate(path, request)
+
+/** The record of the session that took this request; `null` if none did. */
+export function readToldRecord(path: string): string | null {
+  const told = readJson(`${path}.record`)
+  return typeof told?.['record'] === 'string' ? told['record'] : null
+}
+
+/** `null` in place of an argument that is a secret, or belongs to an option that is named so. */
+export function toKeptArguments(args: readonly string[]): (string | null)[] {
+  return args.map((arg, at) => {
+    const before = args[at - 1] ?? ''
+    const isValue = before.startsWith('-') && !before.includes('=') && namesSecret(before)
+    const [name = ''] = arg.split('=')
+    const isSecret = arg.includes('=') && namesSecret(name)
+    return isValue || isSecret || maskSecrets(arg) !== arg ? null : arg
+  })
 }
 
 /** A request that was taken by this session and by no other. */

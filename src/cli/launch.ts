@@ -3,6 +3,14 @@
 import { existsSync, readFileSync } from 'node:fs'
 import { basename, resolve } from 'node:path'
 import { createInterface } from 'node:readline/promises'
+import {
+  readToldRecord,
+  type RunCommand,
+  type RunRequest,
+  runVariable,
+  toKeptArguments,
+  writeRequest,
+} from '../checkpoint/run-file.ts'
 import { findNatsServer } from '../cluster/broker/nats-server.ts'
 import { systemClock } from '../foundation/clock.ts'
 import { messageOf, ValueError } from '../foundation/errors.ts'
@@ -28,6 +36,17 @@ export interface LaunchCommandOptions extends Omit<BatchRequest, 'more'> {
 /** Beside the records of runs. */
 const parent = './telemetry'
 
+/** A script and where it is to run. */
+interface LaunchPlan {
+  readonly command: RunCommand
+  /** With those that are not kept. */
+  readonly args: readonly string[]
+  readonly options: LaunchCommandOptions
+  readonly more: readonly string[]
+  /** The record that it goes on with. */
+  readonly resume: RunRequest['resume']
+}
+
 /** `words` are further options of sbatch, the script, and its arguments. */
 export async function launch(
   words: readonly string[],
@@ -41,38 +60,71 @@ export async function launch(
   const [script, ...args] = at === -1 ? [] : words.slice(at)
   if (script === undefined) throw usage('script', 'which script? See tutti launch --help')
   if (!existsSync(script)) throw usage('script', `${script} was not found`)
-  const command = [process.execPath, resolve(script), ...args]
+  const more = words.slice(0, at)
+  const { detach: _, attach: __, ...kept } = options
+  const command = {
+    kind: 'script',
+    file: resolve(script),
+    arguments: toKeptArguments(args),
+    folder: process.cwd(),
+    launch: { options: { ...kept }, more },
+  } as const
+  return start({ command, args, options, more, resume: null }, output)
+}
+
+/** Asks for the same again, for a script that goes on with its record. */
+export async function launchAgain(
+  command: RunCommand,
+  args: readonly string[],
+  record: RunRequest['resume'],
+  output: Output,
+): Promise<number> {
+  const { options = {}, more = [] } = command.launch ?? {}
+  return start({ command, args, options, more, resume: record }, output)
+}
+
+async function start(plan: LaunchPlan, output: Output): Promise<number> {
+  const { command, args, options, resume: record } = plan
+  const words = [process.execPath, command.file, ...args]
   // Asked before nodes are: it would be missing there as well.
   findNatsServer()
-  const more = at === -1 ? [] : words.slice(0, at)
-  const folder = LaunchFolder.of(resolve(parent), `s-${newUuid().slice(0, 8)}`)
+  const id = record?.session_id ?? `s-${newUuid().slice(0, 8)}`
+  const folder = LaunchFolder.of(resolve(command.folder, parent), id)
+  const request = { command, keep_results: true, session_id: id, resume: record }
   const jobId = process.env['SLURM_JOB_ID']
   if (options.hosts !== undefined) {
-    folder.write('facts', JSON.stringify({ method: 'hosts', hosts: readHosts(options.hosts) }))
-    return runHere(command, folder)
+    const hosts = readHosts(resolve(command.folder, options.hosts))
+    folder.write('facts', JSON.stringify({ method: 'hosts', hosts }))
+    writeRequest(folder.file('request'), request)
+    return runHere(words, folder, output)
   }
   if (jobId !== undefined) {
     folder.write('facts', JSON.stringify({ method: 'slurm', jobId }))
+    writeRequest(folder.file('request'), request)
     const commands = new SlurmCommands()
-    const placed =
-      driver === 'here' ? command : await onFirstNode(jobId, command, commands, systemClock)
-    return runHere(placed, folder)
+    const isHere = options.driver === 'here'
+    const placed = isHere ? words : await onFirstNode(jobId, words, commands, systemClock)
+    return runHere(placed, folder, output)
   }
-  if (driver === 'here') throw usage('--driver', 'here needs an allocation, such as of salloc')
-  return submit(command, { ...options, more }, folder, options, output)
+  if (options.driver === 'here') {
+    throw usage('--driver', 'here needs an allocation, such as of salloc')
+  }
+  const batch = toBatchOptions({ ...options, more: plan.more }, basename(command.file), folder)
+  folder.write('facts', JSON.stringify({ method: 'slurm' }))
+  writeRequest(folder.file('request'), request)
+  const script = { words, cwd: command.folder, variables }
+  folder.write('script', toBatchScript(script, folder))
+  return submit(batch, folder, options, output)
 }
 
+const variables = { facts: launchVariable, request: runVariable }
+
 async function submit(
-  command: readonly string[],
-  request: BatchRequest,
+  batch: readonly string[],
   folder: LaunchFolder,
   options: LaunchCommandOptions,
   output: Output,
 ): Promise<number> {
-  const batch = toBatchOptions(request, basename(command[1] ?? ''), folder)
-  const script = { words: command, cwd: process.cwd(), variable: launchVariable }
-  folder.write('facts', JSON.stringify({ method: 'slurm' }))
-  folder.write('script', toBatchScript(script, folder))
   const jobId = await submitBatch(new SlurmCommands(), batch, folder)
   folder.write('facts', JSON.stringify({ method: 'slurm', jobId }))
   if (options.detach === true) {
@@ -93,14 +145,26 @@ async function attachTo(
 }
 
 /** The child has the terminal: its Ctrl-C reaches both, other signals are passed on. */
-async function runHere(command: readonly string[], folder: LaunchFolder): Promise<number> {
-  const script = startScript(command, { [launchVariable]: folder.file('facts') })
+async function runHere(
+  command: readonly string[],
+  folder: LaunchFolder,
+  output: Output,
+): Promise<number> {
+  const script = startScript(command, {
+    [launchVariable]: folder.file('facts'),
+    [runVariable]: folder.file('request'),
+  })
   const onSignal = (signal: StopSignal): void => {
     if (signal !== 'SIGINT' || !process.stdin.isTTY) script.kill(signal)
   }
   for (const signal of stopSignals) process.on(signal, onSignal)
   try {
-    return await script.ended
+    const code = await script.ended
+    const record = readToldRecord(folder.file('request'))
+    if (record !== null && (code !== 0 || existsSync(folder.file('ended')))) {
+      output.problem(`resume  npx tutti resume ${record}`)
+    }
+    return code
   } finally {
     for (const signal of stopSignals) process.off(signal, onSignal)
   }

@@ -16,6 +16,7 @@ import { resumeChannel, takeRequest, type TakenRequest } from '../checkpoint/run
 import type { EventClass, TrustedFields } from '../events/event.ts'
 import type { Clock } from '../foundation/clock.ts'
 import { messageOf, StateError, ValueError } from '../foundation/errors.ts'
+import type { JsonObject } from '../foundation/json-value.ts'
 import type { Log } from '../foundation/log.ts'
 import type { Task } from '../tasks/task.ts'
 import type { TelemetryManager } from '../telemetry/manager.ts'
@@ -196,7 +197,7 @@ export class SessionCore {
     const parts = { sessionId: this.id, clock: this.clock, log: this.log }
     const telemetry = new SessionTelemetry(
       { ...manager, ...parts, ...this.#resumed.folderFor(manager.checkpointPath) },
-      { mostValueBytes, ...this.#resumed.recordParts },
+      { mostValueBytes, runFacts: this.#runFacts(), ...this.#resumed.recordParts },
       pollSeconds,
     )
     this.#telemetry = telemetry
@@ -219,12 +220,19 @@ export class SessionCore {
     return telemetry
   }
 
+  #runFacts(): JsonObject {
+    return Object.assign({}, ...this.backends.map(({ runFacts }) => runFacts ?? {})) as JsonObject
+  }
+
   /** Does what `tutti run` and `tutti resume` ask; what the program says itself comes first. */
   async #follow(
-    { resume, keep_results: keepResults }: TakenRequest,
+    { resume, session_id: id = null, keep_results: keepResults }: TakenRequest,
     given: SessionTelemetryOptions,
   ): Promise<SessionTelemetryOptions> {
-    if (resume === null) return { checkpointPath: 'telemetry', keepResults, ...given }
+    if (resume === null) {
+      if (id !== null && !this.#isOwnId && !this.#ledger.isUsed) await this.#useId(id)
+      return { checkpointPath: 'telemetry', keepResults, ...given }
+    }
     const { record, changed, keep_failed: keepFailed } = resume
     if (!this.#resumed.isActive) await this.resume(record, { changed, keepFailed })
     return { keepResults, ...given }

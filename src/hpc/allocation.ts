@@ -1,5 +1,6 @@
 /** The port between the HPC backend and whoever gave it nodes. */
 
+import type { JsonObject } from '../foundation/json-value.ts'
 import type { RemoteProcess } from './remote-process.ts'
 
 /** A node of an allocation. */
@@ -43,6 +44,8 @@ export interface Allocation {
   readonly nodes: readonly AllocatedNode[]
   /** In seconds; `null` without a limit. */
   readonly limitSeconds: number | null
+  /** For SessionStarted. */
+  readonly facts: JsonObject
   /** May be asked often: answers from memory, unless the caller has seen a change. */
   state(options?: { readonly isChanged?: boolean }): Promise<AllocationState>
   /** Runs it on each of the nodes, with the node's name as its last argument. */

@@ -1,6 +1,7 @@
 /** Nodes that somebody names, for clusters without a scheduler. Reached by a remote shell. */
 
 import type { Clock } from '../foundation/clock.ts'
+import type { JsonObject } from '../foundation/json-value.ts'
 import type {
   AllocatedNode,
   Allocation,
@@ -25,12 +26,14 @@ export class HostListAllocation implements Allocation {
   readonly label: string
   readonly nodes: readonly AllocatedNode[]
   readonly limitSeconds = null
+  readonly facts: JsonObject
   readonly #options: HostListOptions
 
   constructor(options: HostListOptions) {
     const { hosts } = options
     this.label = `${hosts.length} hosts`
     this.nodes = hosts.map((name) => ({ name, address: name }))
+    this.facts = { nodes: hosts }
     this.#options = options
   }
 

@@ -12,6 +12,7 @@ import {
 import { AllocationEnding } from '../events/library-events.ts'
 import { type Clock, clockMethods, systemClock } from '../foundation/clock.ts'
 import { StateError, ValueError } from '../foundation/errors.ts'
+import type { JsonObject } from '../foundation/json-value.ts'
 import { type Log, processLog } from '../foundation/log.ts'
 import {
   expectKnownKeys,
@@ -32,7 +33,7 @@ import { hasRanks, RankTasks } from './ranks/rank-tasks.ts'
 import { RankTurns } from './ranks/rank-turns.ts'
 import { SlurmAllocation } from './slurm/slurm-allocation.ts'
 import { SlurmCommands } from './slurm/slurm-commands.ts'
-import { useStartMethod } from './start-method.ts'
+import { tellEnd, useStartMethod } from './start-method.ts'
 
 /** The options of `HpcBackend.create`. */
 export interface HpcBackendOptions {
@@ -112,6 +113,11 @@ export class HpcBackend implements Backend {
     return this.#cluster.backend.nodes
   }
 
+  /** The job, its partition, nodes, time limit and wait, as far as there is a scheduler. */
+  get runFacts(): JsonObject {
+    return this.#allocation.facts
+  }
+
   refuse(spec: TaskSpec): Refusal | null {
     if (this.#ending !== null) return { field: 'backend', message: this.#ending }
     const { backend } = this.#cluster
@@ -177,6 +183,7 @@ export class HpcBackend implements Backend {
   #end(reason: string): void {
     if (this.#ending !== null || this.#closing !== null) return
     this.#ending = reason
+    tellEnd()
     for (const connection of this.#connections.values()) void connection.release(reason)
   }
 }

@@ -1,6 +1,7 @@
 /** How the HPC backends of this process get their nodes: chosen once, before the first of them. */
 
-import { readFileSync } from 'node:fs'
+import { readFileSync, writeFileSync } from 'node:fs'
+import { dirname, join } from 'node:path'
 import { messageOf, StateError } from '../foundation/errors.ts'
 import { expectOneOf } from '../foundation/options.ts'
 
@@ -16,6 +17,8 @@ export interface LaunchFacts {
 }
 
 export const launchVariable = 'TUTTI_LAUNCH'
+/** Beside the facts: the allocation ended before the script did. */
+export const endedFile = 'ended'
 
 let chosen: StartMethod | null = null
 let isUsed = false
@@ -62,6 +65,17 @@ export function useStartMethod(): { readonly method: StartMethod; readonly facts
   throw new StateError(`the script was launched by "${facts.method}", it asks for "${chosen}"`, {
     hint: `Call setStartMethod('${facts.method}').`,
   })
+}
+
+/** Tells the launcher that the allocation has ended the run, which can be continued. */
+export function tellEnd(): void {
+  const file = process.env[launchVariable]
+  if (file === undefined || file === '') return
+  try {
+    writeFileSync(join(dirname(file), endedFile), '')
+  } catch {
+    // Only the hint for the next step is missing.
+  }
 }
 
 const notLaunched = (why: string): StateError =>

@@ -318,6 +318,7 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
       host: hostname(),
       pid: process.pid,
       program: basename(process.argv[1] ?? ''),
+      ...this.#record.runFacts,
       ...(before === null ? {} : { [resumedFrom]: before }),
     })
   }
@@ -333,4 +334,5 @@ const nothingAdded: RecordParts = Object.freeze({
   mostValueBytes: null,
   resumedFrom: null,
   lock: null,
+  runFacts: Object.freeze({}),
 })

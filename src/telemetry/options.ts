@@ -80,6 +80,8 @@ export interface RecordParts {
   readonly resumedFrom: string | null
   /** The lock of the session's records, if it is held already. */
   readonly lock: CheckpointLock | null
+  /** For SessionStarted: where the run takes place, besides its host. */
+  readonly runFacts: JsonObject
 }
 
 const longestSeconds = 86_400

@@ -18,6 +18,7 @@ function watched(limitSeconds: number | null, graceSeconds: number) {
     limitSeconds,
     state: () => (error === null ? Promise.resolve(state) : Promise.reject(error)),
     start: () => [],
+    facts: {},
     startRanks: () => {
       throw new Error('no ranks')
     },

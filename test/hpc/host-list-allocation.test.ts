@@ -48,7 +48,9 @@ needs(...networkNeeds, ...commands)(
     await using session = new Session([backend])
     const task = new ComputeTask({ executable: 'echo', arguments: ['there'] })
     const ranks = ranksTask(folder, 'end', { resources: { ranks: 2, ranksPerNode: 1 } })
-    const failing = ranksTask(folder, 'abort 1 7', { resources: { ranks: 2, ranksPerNode: 1 } })
+    const failing = ranksTask(folder, `abort ${join(folder, 'abort')} 1 7`, {
+      resources: { ranks: 2, ranksPerNode: 1 },
+    })
     await session.submitTasks([task, ranks, failing])
     expect(await task).toMatchObject({ stdout: 'there\n' })
     await session.waitTasks([ranks, failing])

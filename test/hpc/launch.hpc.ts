@@ -1,6 +1,6 @@
-import { writeFileSync } from 'node:fs'
-import { join } from 'node:path'
-import { describe, expect } from 'vitest'
+import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { dirname, join } from 'node:path'
+import { describe, expect, onTestFinished } from 'vitest'
 import { needs } from '../require.ts'
 import { createLauncher, scriptFile } from './launcher.ts'
 import { sharedSlurm, slurmNeeds } from './slurm.ts'
@@ -41,6 +41,35 @@ describe('tutti launch and the life of its job', () => {
     await expect.poll(queue).toBe('')
     writeFileSync(join(folder, 'go'), '')
   })
+
+  needs(...slurmNeeds)(
+    'a launch is recorded with its job, and goes on with tutti resume',
+    async () => {
+      const { folder, start, startOther } = createLauncher(await slurm())
+      const file = join(folder.replaceAll(/[ ']/g, '.'), 'go')
+      mkdirSync(dirname(file))
+      onTestFinished(() => rmSync(dirname(file), { recursive: true }))
+      const options = ['--nodes', '2', '--time', '10', '--partition', 'main']
+      const first = await start(...options, scriptFile('resumable-script'), file).ended
+      const [, record = ''] = /^resume {2}npx tutti resume (.*)\n$/m.exec(first.stderr) ?? []
+      expect([first.code, first.stderr.endsWith(`${record}\n`)]).toEqual([1, true])
+      const [line = ''] = readFileSync(record, 'utf8').split('\n')
+      const { session_id, attributes } = JSON.parse(line) as Record<string, unknown>
+      expect(attributes).toMatchObject({
+        job_id: expect.stringMatching(/^\d+$/) as unknown,
+        partition: 'main',
+        nodes: ['n1', 'n2'],
+        time_limit_seconds: 600,
+        queue_wait_seconds: expect.any(Number) as unknown,
+      })
+      expect(existsSync(join(folder, 'telemetry', `${String(session_id)}.launch`))).toBe(true)
+      writeFileSync(file, '')
+      const again = await startOther('resume', record).ended
+      expect([again.code, again.stderr]).toEqual([0, expect.not.stringContaining('resume')])
+      expect(readFileSync(`${file}.first`, 'utf8')).toBe('ran\n')
+      await expect.poll(queue).toBe('')
+    },
+  )
 
   needs(...slurmNeeds)('row 101: a job that is canceled is a lost allocation, exit 3', async () => {
     const cluster = await slurm()

@@ -20,17 +20,24 @@ export interface Launcher {
   readonly start: (...args: readonly string[]) => RunningCommand
   /** The same through another command, such as `salloc`. */
   readonly startBy: (command: readonly string[], ...args: readonly string[]) => RunningCommand
+  /** Another command of tutti. */
+  readonly startOther: (...args: readonly string[]) => RunningCommand
 }
 
 export function createLauncher(slurm: TestSlurm): Launcher {
   const folder = mkdtempSync(join(tmpdir(), "tutti launch'er-"))
   onTestFinished(() => rmSync(folder, { recursive: true, force: true }))
-  const startBy = (command: readonly string[], ...args: readonly string[]): RunningCommand => {
-    const words = [...command, process.execPath, mainFile, 'launch', ...args]
+  const startWords = (...words: readonly string[]): RunningCommand => {
     const [program = '', ...rest] = words
     const running = watch(spawn(program, rest, { cwd: folder, env: slurm.env }))
     onTestFinished(() => void running.child.kill('SIGKILL'))
     return running
   }
-  return { folder, startBy, start: (...args) => startBy([], ...args) }
+  const tutti = [process.execPath, mainFile]
+  return {
+    folder,
+    start: (...args) => startWords(...tutti, 'launch', ...args),
+    startBy: (command, ...args) => startWords(...command, ...tutti, 'launch', ...args),
+    startOther: (...args) => startWords(...tutti, ...args),
+  }
 }

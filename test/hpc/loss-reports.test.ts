@@ -27,6 +27,7 @@ function reported() {
       return Promise.resolve(asked.state)
     },
     start: () => [],
+    facts: {},
     startRanks: () => {
       throw new Error('no ranks')
     },

@@ -3,9 +3,8 @@
 import { statSync } from 'node:fs'
 import { resolve } from 'node:path'
 import { expectNotContinued, findChain, readSessionStart } from '../../checkpoint/chain.ts'
-import { readCommand, type RunCommand } from '../../checkpoint/run-file.ts'
+import { readCommand, type RunCommand, toKeptArguments } from '../../checkpoint/run-file.ts'
 import { ValueError } from '../../foundation/errors.ts'
-import { maskSecrets, namesSecret } from '../../foundation/secrets.ts'
 import type { ResumeOptions } from '../../index.ts'
 import type { Output } from '../output.ts'
 import { kindOf } from './file-kinds.ts'
@@ -36,7 +35,7 @@ export async function run(
   const command = {
     kind,
     file: path,
-    arguments: withoutSecrets(args),
+    arguments: toKeptArguments(args),
     folder: process.cwd(),
   } as const
   if (kind === 'tasks') return runTasks(command, { folder, resume: null }, output)
@@ -70,6 +69,10 @@ export async function resume(
   const session_id = (await readSessionStart(path))?.session_id ?? ''
   const { changed, keepFailed: keep_failed } = how
   const continued = { record: path, session_id, changed, keep_failed }
+  if (command.launch !== undefined) {
+    const { launchAgain } = await import('../launch.ts')
+    return launchAgain(command, args, continued, output)
+  }
   return runScript({ command, keep_results: true, resume: continued }, args, output)
 }
 
@@ -78,17 +81,6 @@ const isFile = (path: string): boolean =>
 
 const noSuchFile = (file: string): ValueError =>
   new ValueError(`there is no file ${file}`, { code: 'FileNotFoundError', got: file })
-
-/** `null` in place of an argument that is a secret, or belongs to an option that is named so. */
-function withoutSecrets(args: readonly string[]): (string | null)[] {
-  return args.map((arg, at) => {
-    const before = args[at - 1] ?? ''
-    const isValue = before.startsWith('-') && !before.includes('=') && namesSecret(before)
-    const [name = ''] = arg.split('=')
-    const isSecret = arg.includes('=') && namesSecret(name)
-    return isValue || isSecret || maskSecrets(arg) !== arg ? null : arg
-  })
-}
 
 function completeArguments(
   record: string,

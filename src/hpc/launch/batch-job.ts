@@ -72,13 +72,13 @@ export interface ScriptCommand {
   /** The program of Node, the script, its arguments. */
   readonly words: readonly string[]
   readonly cwd: string
-  /** Of the file with the launch's facts. */
-  readonly variable: string
+  /** Of the file with the launch's facts, and of that with what is asked of the first session. */
+  readonly variables: { readonly facts: string; readonly request: string }
 }
 
 /** Runs the script once, on the first node, and writes down how it ended. */
 export function toBatchScript(
-  { words, cwd, variable }: ScriptCommand,
+  { words, cwd, variables }: ScriptCommand,
   folder: LaunchFolder,
 ): string {
   const quote = (text: string): string => quoteForShell('a path or an argument', text)
@@ -89,7 +89,8 @@ export function toBatchScript(
 [ -e ${file('started')} ] && exit 1
 cd ${quote(cwd)} || exit 1
 : > ${file('started')}
-export ${variable}=${file('facts')}
+export ${variables.facts}=${file('facts')}
+export ${variables.request}=${file('request')}
 # Signals are for the script, which ends its tasks; this shell waits for it.
 trap 'kill -TERM "$child" 2> /dev/null' TERM INT
 ${words.map(quote).join(' ')} < /dev/null > ${file('stdout')} 2> ${file('stderr')} &
@@ -97,6 +98,11 @@ child=$!
 wait "$child"
 code=$?
 while kill -0 "$child" 2> /dev/null; do wait "$child"; code=$?; done
+told=${quote(`${folder.file('request')}.record`)}
+record=$(sed -n 's/^{"record":"\\([^"\\\\]*\\)"}$/\\1/p' "$told" 2> /dev/null)
+if [ -n "$record" ] && { [ "$code" -ne 0 ] || [ -e ${file('ended')} ]; }; then
+  echo "resume  npx tutti resume $record" >> ${file('stderr')}
+fi
 echo "$code" > ${quote(`${folder.file('exit')}.new`)}
 mv ${quote(`${folder.file('exit')}.new`)} ${file('exit')}
 exit "$code"

@@ -5,7 +5,7 @@ import { readSync, renameSync, writeFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { makeFolders } from '../../checkpoint/files.ts'
 import { messageOf, ValueError } from '../../foundation/errors.ts'
-import type { LaunchFacts } from '../start-method.ts'
+import { endedFile, type LaunchFacts } from '../start-method.ts'
 
 const suffix = '.launch'
 
@@ -20,6 +20,9 @@ export const launchFiles = {
   stdout: 'stdout.log',
   stderr: 'stderr.log',
   exit: 'exit',
+  /** What is asked of the script's first session. */
+  request: 'request.json',
+  ended: endedFile,
 } as const
 
 export class LaunchFolder {
@@ -29,9 +32,13 @@ export class LaunchFolder {
     this.path = path
   }
 
-  /** Nothing is there before the first `write`. */
+  /** Nothing is there before the first `write`. A session that is resumed has several. */
   static of(parent: string, sessionId: string): LaunchFolder {
-    return new LaunchFolder(join(parent, `${sessionId}${suffix}`))
+    for (let count = 1; ; count++) {
+      const name = count === 1 ? sessionId : `${sessionId}-${count}`
+      const path = join(parent, `${name}${suffix}`)
+      if (!existsSync(path)) return new LaunchFolder(path)
+    }
   }
 
   /** The folder of a job that was launched from here, or `null`. */

@@ -14,7 +14,7 @@ export interface JobReport {
   readonly reason: string
   /** Seconds since the epoch; `null` while unknown. */
   readonly submittedAt: number | null
-  /** Of a job that waits: when it is expected to start. */
+  /** When it has started; of a job that waits, when it is expected to. */
   readonly startsAt: number | null
   /** When its limit ends it. */
   readonly endsAt: number | null

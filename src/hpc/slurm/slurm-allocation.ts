@@ -2,6 +2,7 @@
 
 import type { Clock } from '../../foundation/clock.ts'
 import { BackendError } from '../../foundation/errors.ts'
+import type { JsonObject } from '../../foundation/json-value.ts'
 import type {
   AllocatedNode,
   Allocation,
@@ -45,6 +46,7 @@ export class SlurmAllocation implements Allocation {
   readonly label: string
   readonly nodes: readonly AllocatedNode[]
   readonly limitSeconds: number | null
+  readonly facts: JsonObject
   readonly #job: SlurmJob
   readonly #commands: SlurmCommands
   readonly #clock: Clock
@@ -69,12 +71,22 @@ export class SlurmAllocation implements Allocation {
 
   private constructor(
     job: SlurmJob,
-    { nodes, limitSeconds }: JobReport,
+    report: JobReport,
     addresses: ReadonlyMap<string, string>,
     commands: SlurmCommands,
     clock: Clock,
   ) {
+    const { nodes, limitSeconds, partition, submittedAt, startsAt } = report
     this.label = `Slurm job ${job.id}`
+    this.facts = {
+      job_id: job.id,
+      partition,
+      nodes,
+      time_limit_seconds: limitSeconds,
+      ...(submittedAt === null || startsAt === null
+        ? {}
+        : { queue_wait_seconds: Math.max(0, startsAt - submittedAt) }),
+    }
     this.nodes = nodes.map((name) => ({ name, address: addresses.get(name) ?? name }))
     this.limitSeconds = limitSeconds
     this.#job = job

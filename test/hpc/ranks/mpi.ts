@@ -4,6 +4,7 @@ import { execFileSync } from 'node:child_process'
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
+import { expect } from 'vitest'
 import type { ExecutableOptions } from '../../../src/tasks/compute-options.ts'
 import { ComputeTask } from '../../../src/tasks/compute-task.ts'
 import { requireCommand } from '../../require.ts'
@@ -29,6 +30,14 @@ export const transports = {
   OMPI_MCA_pml: 'ob1',
   OMPI_MCA_btl: 'tcp,self',
   PMIX_MCA_gds: 'hash',
+}
+
+/** Resolves when each rank of a task has made its file; fails when the task has ended. */
+export async function ranksWait(task: ComputeTask, file: string, ranks: number): Promise<void> {
+  const made = (): number =>
+    Array.from({ length: ranks }, (_, rank) => `${file}.${rank}`).filter((one) => existsSync(one))
+      .length
+  await expect.poll(() => task.error?.message ?? made()).toBe(ranks)
 }
 
 export const ranksTask = (folder: string, mode: string, options: Options): ComputeTask =>

@@ -1,4 +1,4 @@
-import { existsSync, readdirSync, readFileSync } from 'node:fs'
+import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect } from 'vitest'
 import { Session } from '../../../src/session/session.ts'
@@ -6,7 +6,7 @@ import { ComputeTask } from '../../../src/tasks/compute-task.ts'
 import { needs } from '../../require.ts'
 import { where } from '../fixtures/node-tasks.ts'
 import { launchedOnSlurm } from '../launched.ts'
-import { compileRanks, mpiNeeds, ranksTask, transports } from './mpi.ts'
+import { compileRanks, mpiNeeds, ranksTask, ranksWait, transports } from './mpi.ts'
 
 describe('MPI programs on Slurm', () => {
   const { slurm, jobId, folder, create } = launchedOnSlurm()
@@ -34,7 +34,7 @@ describe('MPI programs on Slurm', () => {
     const files = ['first', 'second'].map((name) => join(folder, name))
     const tasks = files.map((file) => ranksTask(folder, `wait ${file}`, { resources }))
     await session.submitTasks(tasks)
-    await expect.poll(() => files.every((file) => existsSync(file))).toBe(true)
+    for (const [at, task] of tasks.entries()) await ranksWait(task, files[at] ?? '', 4)
     // All GPUs are taken, cores are not.
     const gpu = new ComputeTask({ function: where, resources: { gpus: 1 } })
     const core = new ComputeTask({ function: where })
@@ -44,7 +44,7 @@ describe('MPI programs on Slurm', () => {
     for (const task of tasks) session.cancel(task)
     await session.waitTasks(tasks)
     await gpu
-    const seen = tasks.flatMap(({ stdout }) => stdout?.match(/on n\d, sum 6, gpus \d$/gm) ?? [])
+    const seen = tasks.flatMap(({ stdout }) => stdout?.match(/on n\d, sum 0, gpus \d$/gm) ?? [])
     expect(new Set(seen).size).toBe(8)
   })
 
@@ -53,7 +53,7 @@ describe('MPI programs on Slurm', () => {
     const file = join(folder, 'canceled')
     const task = ranksTask(folder, `wait ${file}`, { resources: { ranks: 6, cores: 2 } })
     await session.submitTasks([task])
-    await expect.poll(() => existsSync(file)).toBe(true)
+    await ranksWait(task, file, 6)
     session.cancel(task, 'not needed')
     await session.waitTasks([task])
     expect([task.state, String(task.error)]).toEqual([
@@ -68,7 +68,7 @@ describe('MPI programs on Slurm', () => {
   needs(...mpiNeeds)('a rank that aborts or exits ends all, and is named', async () => {
     await using session = new Session([await create()])
     const resources = { ranks: 4, ranksPerNode: 1 }
-    const modes = ['abort 2 5', 'exit 1 9']
+    const modes = [`abort ${join(folder, 'abort')} 2 5`, `exit ${join(folder, 'exit')} 1 9`]
     const tasks = modes.map((mode) => ranksTask(folder, mode, { resources }))
     await session.submitTasks(tasks)
     await session.waitTasks(tasks)
@@ -144,7 +144,7 @@ describe('MPI programs on Slurm', () => {
     await using session = new Session([backend], { log: { warn: () => {} } })
     const marker = join(folder, 'again')
     const program = compileRanks(folder)
-    const script = `[ -e ${marker} ] && exec ${program} end; exec ${program} wait ${marker}`
+    const script = `[ -e ${marker}.0 ] && exec ${program} end; exec ${program} wait ${marker}`
     const task = new ComputeTask({
       executable: 'sh',
       arguments: ['-c', script],
@@ -158,7 +158,7 @@ describe('MPI programs on Slurm', () => {
       if (/TaskStarted|AttemptStarted/.test(event.event_type)) nodes.push(event.node_id ?? '')
     })
     await session.submitTasks([task])
-    await expect.poll(() => existsSync(marker)).toBe(true)
+    await ranksWait(task, marker, 2)
     await expect.poll(() => nodes.length).toBe(1)
     const [node = ''] = nodes
     const { run } = await slurm()
