@@ -20,6 +20,8 @@ const services = [
   { command: 'mpirun', package: 'openmpi-bin', tests: 'the HPC tests that start MPI programs' },
   { command: 'mpicc', package: 'libopenmpi-dev', tests: 'the HPC tests that compile MPI programs' },
   { command: 'chromium', package: 'chromium', tests: 'the tests that look at reports' },
+  { command: 'zsh', package: 'zsh', tests: 'the test of completion in zsh' },
+  { command: 'fish', package: 'fish', tests: 'the test of completion in fish' },
   { command: 'strace', package: 'strace', tests: 'the checkpoint tests that count system calls' },
 ]
 

@@ -15,6 +15,7 @@ import { isTaskFile } from './run/file-kinds.ts'
 import { type Cli, toCount, toCountUpTo, toList } from './program/cli.ts'
 import { addExamples } from './program/examples.ts'
 import { addReaders } from './program/reader-commands.ts'
+import { addTools } from './program/tool-commands.ts'
 import type { ServeOptions } from './serve.ts'
 import { guardStreams, type StandardStreams } from './standard-streams.ts'
 
@@ -55,6 +56,7 @@ function createCli(streams: StandardStreams, finish: (code: number) => void): Cl
   addAgents(cli)
   addLaunch(cli)
   addReaders(cli)
+  addTools(cli)
   addExamples(program)
   return cli
 }

@@ -78,6 +78,13 @@ export function findTasks(
   return { tasks, total }
 }
 
+/** All tasks in the order in which they appeared, made one by one. */
+export function* eachTask(pass: RunPass): Generator<TaskView> {
+  for (let task = 0; task < pass.counts.uids.size; task++) {
+    if (stagesOf(pass.counts, task) !== 0) yield viewOf(pass, task)
+  }
+}
+
 /** `null` for a uid that the record does not have. */
 export function explainTask(pass: RunPass, uid: string): TaskExplanation | null {
   const { counts, states } = pass

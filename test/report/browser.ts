@@ -14,7 +14,8 @@ export async function openBrowser(): Promise<Browser> {
   const folders = (process.env['PATH'] ?? '').split(delimiter)
   const executablePath = folders.map((one) => join(one, 'chromium')).find(existsSync) ?? ''
   // Tests may run as root in a container, where the sandbox of chromium cannot start.
-  return await chromium.launch({ executablePath, args: ['--no-sandbox', '--disable-gpu'] })
+  const args = ['--no-sandbox', '--disable-gpu']
+  return await chromium.launch({ executablePath, args, timeout: 0 })
 }
 
 export interface Seen {
@@ -32,6 +33,8 @@ export async function look(browser: Browser, name: string, html: string): Promis
   const file = join(pictures, `${name}.html`)
   writeFileSync(file, html)
   const page = await browser.newPage({ viewport: { width: 1100, height: 900 } })
+  // The test has a limit of its own.
+  page.setDefaultTimeout(0)
   const problems: string[] = []
   page.on('console', (message) => {
     if (message.type() === 'error' || message.type() === 'warning') problems.push(message.text())

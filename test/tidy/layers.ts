@@ -32,8 +32,12 @@ export const layers: Readonly<Record<string, readonly string[]>> = {
   dashboard: ['foundation', 'events', 'checkpoint', 'views', 'record'],
   cli: [
     'foundation',
+    'events/measurement.ts',
     'tasks/define-task.ts',
     'telemetry/progress/terminal.ts',
+    'telemetry/otel/otlp.ts',
+    'telemetry/metrics/metrics.ts',
+    'telemetry/metrics/prometheus-text.ts',
     'inference/models/model-file.ts',
     'inference/config/config-tree.ts',
     'inference/config/yaml-tree.ts',

@@ -22,6 +22,13 @@ const examples: Readonly<Record<string, readonly string[]>> = {
   tail: ['tutti tail -n 20 --type TaskFailed --type tutti.WorkerLost', 'tutti tail -f latest'],
   top: ['tutti top latest'],
   report: ['tutti report', 'tutti report s-81 latest -o compared.html'],
+  export: [
+    'tutti export s-81 --format perfetto -o trace.pftrace',
+    'tutti export s-81 --format csv',
+  ],
+  doctor: ['tutti doctor'],
+  'config check': ['tutti config check model.yaml'],
+  completion: ['tutti completion bash'],
   'journal verify': [`tutti journal verify ${record}`],
   'journal repair': [`tutti journal repair ${record}`],
   'journal compress': [`tutti journal compress ${record}`],

@@ -1,6 +1,7 @@
 /** The commands that read records. Each loads its code when it runs, so that others start fast. */
 
 import { InvalidArgumentError } from 'commander'
+import type { ExportOptions } from '../export/export.ts'
 import type { FailuresCommandOptions } from '../reading/failures.ts'
 import type { ReportCommandOptions } from '../reading/report.ts'
 import type { TailOptions } from '../reading/tail.ts'
@@ -16,6 +17,7 @@ export function addReaders(cli: Cli): void {
   addTop(cli)
   addJournal(cli)
   addReport(cli)
+  addExport(cli)
 }
 
 function addStatus({ program, output, finish }: Cli): void {
@@ -115,6 +117,17 @@ function addReport({ program, output, finish }: Cli): void {
     .action(async (record: string, other: string | undefined, options: ReportCommandOptions) => {
       const { writeReport } = await import('../reading/report.ts')
       finish(await writeReport(record, other, options, output()))
+    })
+}
+
+function addExport({ program, output, finish }: Cli): void {
+  withRecord(program.command('export').description('a record in the format of another tool'))
+    .requiredOption('--format <format>', 'otlp, perfetto, csv or prometheus')
+    .option('-o, --output <file>', 'where it goes (default: the standard output)')
+    .option('--protobuf', 'OTLP as protobuf instead of JSON')
+    .action(async (record: string, options: ExportOptions) => {
+      const { exportRecord } = await import('../export/export.ts')
+      finish(await exportRecord(record, options, output()))
     })
 }
 

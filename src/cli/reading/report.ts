@@ -45,7 +45,7 @@ function defaultPath(path: string, second: string | null): string {
 }
 
 /** The file appears when it is complete. */
-async function writePieces(
+export async function writePieces(
   path: string,
   pieces: Iterable<string | Uint8Array> | AsyncIterable<string | Uint8Array>,
 ): Promise<number> {

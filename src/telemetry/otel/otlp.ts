@@ -3,13 +3,13 @@
  */
 
 import { open, rename, rm } from 'node:fs/promises'
-import { JsonTraceSerializer } from '@opentelemetry/otlp-transformer'
+import { JsonTraceSerializer, ProtobufTraceSerializer } from '@opentelemetry/otlp-transformer'
 import type { Resource } from '@opentelemetry/resources'
 import type { ReadableSpan } from '@opentelemetry/sdk-trace'
 import type { FinishedSpan } from '../../checkpoint/format.ts'
 import { errnoOf, messageOf, TuttiError } from '../../foundation/errors.ts'
 import { newUuid } from '../../foundation/ids.ts'
-import { toReadableSpan } from './otel.ts'
+import { createResource, toReadableSpan } from './otel.ts'
 
 const chunkSpans = 500
 /** Approximate: only texts of attributes and annotations are counted. */
@@ -67,6 +67,31 @@ export async function writeOtlpFile(
         : { hint: `The folder must exist and be writable (${errnoOf(error)}).` }),
     })
   }
+}
+
+/**
+ * The spans of a record as OTLP, in pieces: one JSON document, or one protobuf message, which is
+ * the same as its pieces one after the other.
+ */
+export async function* encodeSpans(
+  batches: AsyncIterable<readonly FinishedSpan[]>,
+  encoding: 'json' | 'protobuf',
+): AsyncGenerator<string | Uint8Array> {
+  const resource = createResource(undefined)
+  if (encoding === 'json') yield head
+  let separator = ''
+  for await (const batch of batches) {
+    if (encoding === 'protobuf') {
+      const spans = batch.map((span) => toReadableSpan(span, resource))
+      yield ProtobufTraceSerializer.serializeRequest(spans) ?? new Uint8Array()
+      continue
+    }
+    for (const part of chunks(batch, resource)) {
+      yield separator + part
+      separator = ','
+    }
+  }
+  if (encoding === 'json') yield `${tail}\n`
 }
 
 /** Each chunk is one entry of `resourceSpans`, without the brackets around it. */

@@ -1,0 +1,102 @@
+/** `tutti doctor`: what is installed, what is missing, and the command that gets it. */
+
+import { accessSync, constants, existsSync } from 'node:fs'
+import { availableParallelism, totalmem } from 'node:os'
+import { delimiter, join } from 'node:path'
+import { nodeProblem } from '../foundation/node-version.ts'
+import { exitCodes } from './exit.ts'
+import type { Output } from './output.ts'
+
+interface Check {
+  readonly name: string
+  readonly state: 'ok' | 'missing' | 'problem'
+  /** A path, a version, or what is wrong. */
+  readonly detail: string
+  readonly needed_for: string
+  /** The command that gets it; `null` when there is nothing to get. */
+  readonly get: string | null
+}
+
+const packages = [
+  ['koffi', 'exact usage of programs, their faster start, and GPU readings'],
+  ['node-llama-cpp', 'models in llama.cpp (engine llama)'],
+  ['@nats-io/transport-node', 'clusters'],
+  ['@nats-io/jetstream', 'clusters'],
+] as const
+
+const commands = [
+  ['nats-server', 'a cluster of your own', 'apt-get install nats-server'],
+  ['sbatch', 'tutti launch with Slurm', 'apt-get install slurm-client'],
+  ['mpirun', 'MPI programs without Slurm', 'apt-get install openmpi-bin'],
+  ['ssh', 'tutti launch --hosts', 'apt-get install openssh-client'],
+  ['nvidia-smi', 'readings of NVIDIA GPUs without koffi', null],
+] as const
+
+/** Resolves with 0 also when something is missing: everything but Node is optional. */
+export function examine(output: Output): number {
+  const checks = [
+    checkNode(),
+    checkFolder(process.cwd()),
+    ...packages.map(([name, use]) => checkPackage(name, use)),
+    ...commands.map(([name, use, get]) => checkCommand(name, use, get)),
+  ]
+  const missing = checks.filter(({ state }) => state !== 'ok')
+  const machine = { cores: availableParallelism(), memory_mb: Math.round(totalmem() / 2 ** 20) }
+  const widest = Math.max(...checks.map(({ name }) => name.length))
+  output.result({ checks, ...machine }, [
+    ...checks.map((check) => lineOf(check, widest)),
+    `${machine.cores} cores, ${machine.memory_mb} MB of memory`,
+    missing.length === 0 ? 'everything is there' : 'what is missing is optional',
+  ])
+  return exitCodes.ok
+}
+
+function lineOf({ name, state, detail, needed_for, get }: Check, widest: number): string {
+  const what = state === 'ok' ? detail : `needed for ${needed_for}${get === null ? '' : `: ${get}`}`
+  return `${state.padEnd(7)}  ${name.padEnd(widest)}  ${what}`
+}
+
+function checkNode(): Check {
+  const problem = nodeProblem(process.versions.node)
+  return {
+    name: 'Node',
+    state: problem === null ? 'ok' : 'problem',
+    detail: problem ?? process.versions.node,
+    needed_for: 'everything',
+    get: problem === null ? null : 'npm install node@24',
+  }
+}
+
+function checkFolder(folder: string): Check {
+  let isWritable = true
+  try {
+    accessSync(folder, constants.W_OK)
+  } catch {
+    isWritable = false
+  }
+  return {
+    name: 'this folder',
+    state: isWritable ? 'ok' : 'problem',
+    detail: folder,
+    needed_for: 'records, which go to ./telemetry',
+    get: isWritable ? null : '--folder names another one',
+  }
+}
+
+function checkPackage(name: string, needed_for: string): Check {
+  const common = { name, needed_for }
+  try {
+    import.meta.resolve(name)
+    return { ...common, state: 'ok', detail: 'installed', get: null }
+  } catch {
+    return { ...common, state: 'missing', detail: '', get: `npm install ${name}` }
+  }
+}
+
+function checkCommand(name: string, needed_for: string, get: string | null): Check {
+  const folders = (process.env['PATH'] ?? '').split(delimiter).filter((one) => one !== '')
+  const path = folders.map((folder) => join(folder, name)).find(existsSync)
+  const common = { name, needed_for }
+  if (path !== undefined) return { ...common, state: 'ok', detail: path, get: null }
+  return { ...common, state: 'missing', detail: '', get }
+}

@@ -1,0 +1,84 @@
+/** `tutti export`: a record in the format of another tool, as a stream. */
+
+import { findChain } from '../../checkpoint/chain.ts'
+import { readBatches } from '../../checkpoint/reader.ts'
+import { ValueError } from '../../foundation/errors.ts'
+import { didYouMean } from '../../foundation/options.ts'
+import { findRecord } from '../../record/find-record.ts'
+import { readViews } from '../../record/record-views.ts'
+import { encodeSpans } from '../../telemetry/otel/otlp.ts'
+import { exitCodes } from '../exit.ts'
+import type { Output } from '../output.ts'
+import { writePieces } from '../reading/report.ts'
+import { csvRows } from './csv.ts'
+import { perfettoTrace } from './perfetto.ts'
+import { prometheusText } from './prometheus.ts'
+
+export interface ExportOptions {
+  readonly format: string
+  readonly output?: string
+  /** OTLP as protobuf instead of JSON. */
+  readonly protobuf?: boolean
+}
+
+type Pieces = AsyncIterable<string | Uint8Array>
+
+const formats = {
+  otlp: (path: string, signal: AbortSignal, { protobuf = false }: ExportOptions): Pieces =>
+    encodeSpans(spansOf(path, signal), protobuf ? 'protobuf' : 'json'),
+  perfetto: (path: string, signal: AbortSignal): Pieces => perfettoTrace(linesOf(path, signal)),
+  csv: async function* (path: string, signal: AbortSignal): Pieces {
+    const { pass } = await readViews(path, { signal })
+    yield* csvRows(pass)
+  },
+  prometheus: async function* (path: string, signal: AbortSignal): Pieces {
+    const { pass } = await readViews(path, { signal })
+    yield prometheusText(pass)
+  },
+}
+
+/** To stdout, or to a file that appears when it is complete. */
+export async function exportRecord(
+  what: string,
+  options: ExportOptions,
+  output: Output,
+): Promise<number> {
+  const known = Object.keys(formats)
+  if (!Object.hasOwn(formats, options.format)) {
+    const near = didYouMean(options.format, known)
+    throw new ValueError(`--format: there is no format "${options.format}"${near}`, {
+      field: '--format',
+      hint: `Formats are ${known.join(', ')}.`,
+    })
+  }
+  const path = findRecord(what)
+  // Fails at once where it cannot be read.
+  await findChain(path)
+  const format = formats[options.format as keyof typeof formats]
+  const pieces = format(path, output.closed, options)
+  if (options.output === undefined || options.output === '-') {
+    for await (const piece of pieces) {
+      if (output.closed.aborted) break
+      await output.write(piece)
+    }
+    return exitCodes.ok
+  }
+  const bytes = await writePieces(options.output, pieces)
+  const open = options.format === 'perfetto' ? '; open it in https://ui.perfetto.dev' : ''
+  output.result({ path: options.output, bytes }, [`export  ${options.output}${open}`])
+  return exitCodes.ok
+}
+
+/** All lines of the run, file by file. */
+async function* linesOf(path: string, signal: AbortSignal) {
+  for (const file of (await findChain(path)).files) yield* readBatches(file, { signal })
+}
+
+const spansAtOnce = 500
+
+async function* spansOf(path: string, signal: AbortSignal) {
+  for await (const batch of linesOf(path, signal)) {
+    const spans = batch.filter((line) => line.section === 'span')
+    for (let at = 0; at < spans.length; at += spansAtOnce) yield spans.slice(at, at + spansAtOnce)
+  }
+}

@@ -1,0 +1,67 @@
+/** The totals of a run as the text format of Prometheus, with the names of the live endpoint. */
+
+import { addValue, createDistribution, type Distribution } from '../../events/measurement.ts'
+import {
+  nodeInstruments,
+  taskHistograms,
+  taskInstruments,
+} from '../../telemetry/metrics/metrics.ts'
+import {
+  distributionLines,
+  headLines,
+  labelText,
+  type MetricHead,
+  pointLine,
+} from '../../telemetry/metrics/prometheus-text.ts'
+import type { RunPass } from '../../views/all-panels.ts'
+import { run } from '../../views/panels/run.ts'
+import { eachTask } from '../../views/tasks.ts'
+
+/** Counters and gauges of the whole run, histograms by executable. */
+export function prometheusText(pass: RunPass): string {
+  const { sessionId } = run.show(pass.states.run)
+  let text = ''
+  for (const instrument of taskInstruments) {
+    const head = headOf(instrument)
+    const value = instrument.total(pass.counts.totals)
+    text += headLines(head) + pointLine(head, labelText({ session_id: sessionId }), value)
+  }
+  text += distributionLines(distributionsOf(pass, sessionId))
+  for (const instrument of nodeInstruments) {
+    const head = headOf(instrument)
+    text += headLines(head)
+    for (const node of pass.states.resources.nodes.values()) {
+      const value = instrument.perNode(node)
+      const labels = { session_id: sessionId, backend: node.backend, node_id: node.nodeId }
+      if (value !== null) text += pointLine(head, labelText(labels), value)
+    }
+  }
+  return text
+}
+
+function distributionsOf(pass: RunPass, session_id: string): Distribution[] {
+  const [durations, queues] = taskHistograms.map(() => new Map<string, Distribution>())
+  const of = (at: number, executable: string): Distribution | null => {
+    const [known, instrument] = [[durations, queues][at], taskHistograms[at]]
+    if (known === undefined || instrument === undefined) return null
+    const found =
+      known.get(executable) ?? createDistribution(instrument, { session_id, executable })
+    known.set(executable, found)
+    return found
+  }
+  for (const { name, story, seconds, state } of eachTask(pass)) {
+    const { queued, started } = story
+    const duration = state === 'DONE' || state === 'FAILED' ? seconds : null
+    const values = [duration, queued === null || started === null ? null : started - queued]
+    for (const [at, value] of values.entries()) {
+      const distribution = value === null ? null : of(at, name)
+      if (distribution !== null && value !== null) addValue(distribution, value)
+    }
+  }
+  return [durations, queues].flatMap((one) => [...(one?.values() ?? [])])
+}
+
+const headOf = (instrument: Omit<MetricHead, 'kind'> & { readonly kind: string }): MetricHead => ({
+  ...instrument,
+  kind: instrument.kind === 'counter' ? 'counter' : 'gauge',
+})

@@ -1,0 +1,34 @@
+/** The commands about the installation: what is there, whether a file is right, completion. */
+
+import { Argument } from 'commander'
+import type { Cli } from './cli.ts'
+
+const shells = ['bash', 'zsh', 'fish'] as const
+
+export function addTools({ program, output, finish }: Cli): void {
+  program
+    .command('doctor')
+    .description('what is installed, what is missing, and how to get it')
+    .action(async () => {
+      const { examine } = await import('../doctor.ts')
+      finish(examine(output()))
+    })
+  program
+    .command('config')
+    .description('configurations of inference')
+    .command('check')
+    .description('whether a YAML configuration is right')
+    .argument('<file>', 'the YAML configuration')
+    .action(async (file: string) => {
+      const { checkConfig } = await import('../config.ts')
+      finish(await checkConfig(file, output()))
+    })
+  program
+    .command('completion')
+    .description('a script by which a shell completes commands and options')
+    .addArgument(new Argument('<shell>', 'the shell').choices(shells))
+    .action(async (shell: (typeof shells)[number]) => {
+      const { completionScript } = await import('./completion.ts')
+      await output().write(completionScript(program, shell))
+    })
+}

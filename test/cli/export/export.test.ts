@@ -1,0 +1,151 @@
+import { readFileSync, readdirSync } from 'node:fs'
+import { join } from 'node:path'
+import protobuf from 'protobufjs'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { ComputeTask } from '../../../src/tasks/compute-task.ts'
+import { ConcurrentBackend } from '../../../src/backends/local/concurrent-backend.ts'
+import { Session } from '../../../src/session/session.ts'
+import { spansOfTraces, startReceiver, type TraceRequest } from '../../telemetry/otlp-receiver.ts'
+import { eventsOf } from '../../views/synthetic-run.ts'
+import { viewEvent } from '../../views/view-event.ts'
+import { linesOf, recordFolder } from '../reading/record-file.ts'
+import { startCommandIn } from '../run-command.ts'
+import { writeFileSync } from 'node:fs'
+
+const folder = recordFolder()
+afterAll(() => folder.remove())
+
+/** A real record with spans: three tasks that succeed and one that fails. */
+let record = ''
+let served = ''
+beforeAll(async () => {
+  const backend = await ConcurrentBackend.create({ name: 'local', workers: 1 })
+  const session = new Session([backend], { id: 's-9' })
+  const telemetry = await session.startTelemetry({ checkpointPath: folder.path })
+  const tasks = [1, 2, 3].map((n) => new ComputeTask({ function: () => n, uid: `good-${n}` }))
+  const bad = new ComputeTask({ executable: '=bad,"1"', uid: 'bad' })
+  await session.submitTasks([...tasks, bad])
+  await session.waitTasks([...tasks, bad])
+  const endpoint = await telemetry.servePrometheus({ port: 0 })
+  served = await (await fetch(`${endpoint.url}/metrics`)).text()
+  await session.close()
+  record = join(folder.path, readdirSync(folder.path).find((one) => one.endsWith('.jsonl')) ?? '')
+})
+
+const run = (...args: readonly string[]) => startCommandIn(folder.path, ['export', ...args]).ended
+
+/** Names of metrics in the text format, with those of their series. */
+const metricNames = (text: string): Set<string> =>
+  new Set(Array.from(text.matchAll(/^([a-z_]+)(?:\{| )/gm), ([, name = '']) => name))
+
+describe('tutti export', () => {
+  it('export: OTLP as JSON and as protobuf are the same spans', async () => {
+    const json = JSON.parse((await run(record, '--format', 'otlp')).stdout) as TraceRequest
+    const out = await run(record, '--format', 'otlp', '--protobuf', '-o', 'spans.pb', '--json')
+    const bytes = readFileSync(join(folder.path, 'spans.pb'))
+    expect(JSON.parse(out.stdout)).toEqual({ path: 'spans.pb', bytes: bytes.length })
+    const receiver = await startReceiver()
+    const headers = { 'content-type': 'application/x-protobuf' }
+    const sent = await fetch(receiver.tracesUrl, { method: 'POST', headers, body: bytes })
+    expect(sent.status).toBe(200)
+    const [fromJson, fromWire] = [spansOfTraces([json]), spansOfTraces(receiver.traces)]
+    expect(fromWire.map(({ spanId }) => spanId)).toEqual(fromJson.map(({ spanId }) => spanId))
+    expect(fromWire).toHaveLength(5)
+    expect(fromWire.filter(({ status }) => status?.code === 2)).toHaveLength(1)
+  })
+
+  it('export: csv has a header and a row a task, which no spreadsheet takes for code', async () => {
+    const { stdout } = await run(record, '--format', 'csv')
+    const [head, ...rows] = stdout.trimEnd().split('\r\n')
+    expect(head).toBe(
+      'uid,name,state,node_id,worker_id,created,ready,submitted,queued,started,ended,' +
+        'duration_seconds,error_type',
+    )
+    expect(rows).toHaveLength(4)
+    expect(rows[3]).toMatch(/^bad,"'=bad,""1""",FAILED,.*,ExecutableNotFoundError$/)
+  })
+
+  it('export: prometheus has the names and totals of the live endpoint', async () => {
+    const { stdout } = await run(record, '--format', 'prometheus')
+    expect(stdout).toMatch(/^tasks_completed_total\{session_id="s-9"\} 3$/m)
+    expect(stdout).toMatch(/^tasks_failed_total\{session_id="s-9"\} 1$/m)
+    const [ours, live] = [metricNames(stdout), metricNames(served)]
+    expect([...live].filter((name) => !ours.has(name) && !name.startsWith('node_'))).toEqual([])
+  })
+
+  it('export: perfetto has a slice for every attempt, on a track of its worker', async () => {
+    const path = join(folder.path, 'p.1.telemetry.jsonl')
+    const tasks = [
+      { uid: 'a', start: 1, end: 4, worker: 'n1/local/w1' },
+      // Both at once on one worker: slices of one track may not overlap.
+      { uid: 'b', start: 2, end: 6, worker: 'n1/local/w1' },
+      { uid: 'c', start: 5, end: 6, worker: 'n2/local/w1', endType: 'TaskFailed' as const },
+    ]
+    const usage = { event_time: 3, node_id: 'n1', cpu_percent: 42.5, resource_scope: 'per_node' }
+    const events = [
+      ...eventsOf({ nodes: [], tasks, end: 9 }),
+      viewEvent('ResourceUpdate', null, usage),
+    ].toSorted((a, b) => a.event_time - b.event_time)
+    writeFileSync(path, linesOf(events))
+    await run(path, '--format', 'perfetto', '-o', 'trace.pftrace')
+    const proto = protobuf.loadSync(join(import.meta.dirname, 'fixtures', 'perfetto.proto'))
+    const trace = proto.lookupType('perfetto.Trace')
+    const options = { longs: Number, enums: String }
+    const { packet } = trace.toObject(
+      trace.decode(readFileSync(join(folder.path, 'trace.pftrace'))),
+      options,
+    ) as { packet: Record<string, Record<string, unknown> & { type: string }>[] }
+    const tracks = packet.flatMap(({ trackDescriptor }) => trackDescriptor ?? [])
+    const threads = tracks.flatMap(({ thread, uuid }) =>
+      thread === undefined ? [] : [[(thread as { threadName: string }).threadName, uuid] as const],
+    )
+    expect(threads.map(([name]) => name)).toEqual(['n1/local/w1', 'n1/local/w1 (2)', 'n2/local/w1'])
+    const slices = packet.flatMap(({ trackEvent, timestamp }) =>
+      trackEvent === undefined ? [] : [[trackEvent.type, Number(timestamp) / 1e9] as const],
+    )
+    expect(slices).toEqual([
+      ['TYPE_SLICE_BEGIN', 1],
+      ['TYPE_SLICE_BEGIN', 2],
+      ['TYPE_COUNTER', 3],
+      ['TYPE_SLICE_END', 4],
+      ['TYPE_SLICE_BEGIN', 5],
+      ['TYPE_SLICE_END', 6],
+      ['TYPE_SLICE_END', 6],
+    ])
+  })
+
+  it('row 95: an unknown format and a missing one end with 2', async () => {
+    const unknown = await run(record, '--format', 'perfeto')
+    expect([unknown.code, unknown.stderr]).toEqual([2, expect.stringContaining('"perfetto"')])
+    expect((await run(record)).code).toBe(2)
+    expect((await run('/nowhere/x.jsonl', '--format', 'csv')).code).toBe(2)
+  })
+
+  it('row 96: a closed pipe ends an export quietly', async () => {
+    const command = startCommandIn(folder.path, ['export', record, '--format', 'csv'])
+    command.child.stdout?.destroy()
+    const end = await command.ended
+    expect([end.code, end.stderr]).toEqual([0, ''])
+  })
+})
+
+it('docs/grafana-dashboard.json: every query names a metric that exists', () => {
+  const file = new URL('../../../docs/grafana-dashboard.json', import.meta.url)
+  const text = readFileSync(file, 'utf8')
+  const queries = Array.from(text.matchAll(/"expr": "((?:[^"\\]|\\.)*)"/g), ([, one = '']) => one)
+  expect(queries.length).toBeGreaterThan(8)
+  const known = metricNames(served.replaceAll(/^# TYPE (\w+) .*$/gm, '$1 '))
+  for (const query of queries) {
+    const named = Array.from(
+      query.matchAll(/\b(?:tasks?|node)_[a-z_]+\b(?=[{[ )])/g),
+      ([one]) => one,
+    )
+    const labels = new Set(['node_id', 'task_type'])
+    const metrics = named.filter((name) => !labels.has(name))
+    expect(metrics.length, query).toBeGreaterThan(0)
+    expect(
+      metrics.filter((name) => !known.has(name)),
+      query,
+    ).toEqual([])
+  }
+})

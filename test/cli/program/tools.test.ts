@@ -1,0 +1,101 @@
+import { spawnSync } from 'node:child_process'
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { afterAll, describe, expect, it } from 'vitest'
+import { needs, requireCommand } from '../../require.ts'
+import { recordFolder } from '../reading/record-file.ts'
+import { startCommandIn } from '../run-command.ts'
+
+const folder = recordFolder()
+afterAll(() => folder.remove())
+const run = (...args: readonly string[]) => startCommandIn(folder.path, args).ended
+
+describe('completion', () => {
+  const shellScript = async (shell: string): Promise<string> => {
+    const file = join(folder.path, `completion.${shell}`)
+    const { stdout, code } = await run('completion', shell)
+    expect(code).toBe(0)
+    writeFileSync(file, stdout)
+    return file
+  }
+  const wordsOf = (command: string, args: readonly string[]): string[] => {
+    const { stdout, stderr } = spawnSync(command, args, { encoding: 'utf8', cwd: folder.path })
+    expect(stderr).toBe('')
+    return stdout.split(/\s+/).filter((word) => word !== '')
+  }
+
+  const lines: readonly [line: string, expected: readonly string[]][] = [
+    ['tutti jour', ['journal']],
+    ['tutti journal re', ['repair']],
+    ['tutti tasks --sta', ['--state']],
+    ['tutti --json stat', ['status']],
+  ]
+
+  needs(requireCommand('bash'))('completion: bash completes commands and options', async () => {
+    const file = await shellScript('bash')
+    for (const [line, expected] of lines) {
+      const words = line.split(' ')
+      const call = `source ${file}; COMP_WORDS=(${line}); COMP_CWORD=${words.length - 1}; _tutti`
+      expect(wordsOf('bash', ['-c', `${call}; echo "\${COMPREPLY[@]}"`])).toEqual(expected)
+    }
+  })
+
+  needs(requireCommand('zsh'))('completion: zsh completes commands and options', async () => {
+    const file = await shellScript('zsh')
+    const stubs = 'compdef() {}; _files() {}; compadd() { shift; print -l -- "$@" }'
+    for (const [line, [expected]] of lines) {
+      const words = line.split(' ')
+      const call = `${stubs}; source ${file}; words=(${line}); CURRENT=${words.length}; _tutti`
+      const found = wordsOf('zsh', ['-fc', call])
+      expect(found.filter((word) => word.startsWith(words.at(-1) ?? ''))).toEqual([expected])
+    }
+  })
+
+  needs(requireCommand('fish'))('completion: fish completes commands and options', async () => {
+    const file = await shellScript('fish')
+    for (const [line, [expected]] of lines) {
+      const found = spawnSync('fish', ['-Nc', `source ${file}; complete -C "${line}"`], {
+        encoding: 'utf8',
+        cwd: folder.path,
+        env: { ...process.env, HOME: folder.path },
+      })
+      const words = found.stdout.split('\n').map((one) => one.split('\t')[0])
+      expect(words, line).toContain(expected)
+    }
+  })
+
+  it('row 95: an unknown shell ends with 2 and names those there are', async () => {
+    const { code, stderr } = await run('completion', 'csh')
+    expect([code, stderr]).toEqual([2, expect.stringContaining('bash, zsh, fish')])
+  })
+})
+
+describe('doctor and config check', () => {
+  it('doctor: says of each part whether it is there, and the command that gets it', async () => {
+    const { stdout, code } = await run('doctor', '--json')
+    expect(code).toBe(0)
+    const { checks, cores } = JSON.parse(stdout) as {
+      checks: { name: string; state: string; get: string | null; needed_for: string }[]
+      cores: number
+    }
+    expect(cores).toBeGreaterThan(0)
+    expect(checks.find(({ name }) => name === 'Node')).toMatchObject({ state: 'ok', get: null })
+    expect(checks.find(({ name }) => name === 'koffi')).toMatchObject({ state: 'ok' })
+    for (const { name, state, get, needed_for } of checks) {
+      expect(needed_for).not.toBe('')
+      if (state === 'missing' && name !== 'nvidia-smi') expect(get).toMatch(/install/)
+    }
+    expect((await run('doctor')).stdout).toMatch(/^ok +Node +\d/)
+  })
+
+  it('config check: a right file, and one with a misspelled key by line and column', async () => {
+    const right = 'required:\n  model_name: tiny\nengine:\n  kind: echo\n'
+    writeFileSync(join(folder.path, 'right.yaml'), right)
+    const good = await run('config', 'check', 'right.yaml', '--json')
+    expect(JSON.parse(good.stdout)).toMatchObject({ path: 'right.yaml', engine: 'echo' })
+    writeFileSync(join(folder.path, 'wrong.yaml'), `${right}input_batching:\n  max_batch_sise: 4\n`)
+    const bad = await run('config', 'check', 'wrong.yaml')
+    expect([bad.code, bad.stdout]).toEqual([2, ''])
+    expect(bad.stderr).toMatch(/wrong\.yaml:6:3.*max_batch_sise.*max_batch_size/s)
+  })
+})
