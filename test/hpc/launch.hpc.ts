@@ -1,7 +1,7 @@
 import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { describe, expect, onTestFinished } from 'vitest'
-import { needs } from '../require.ts'
+import { needs, requireCommand } from '../require.ts'
 import { createLauncher, scriptFile } from './launcher.ts'
 import { sharedSlurm, slurmNeeds } from './slurm.ts'
 
@@ -41,6 +41,29 @@ describe('tutti launch and the life of its job', () => {
     await expect.poll(queue).toBe('')
     writeFileSync(join(folder, 'go'), '')
   })
+
+  needs(...slurmNeeds, requireCommand('script'))(
+    'Ctrl-C in a terminal asks whether to leave the job or to cancel it',
+    async () => {
+      const { startInTerminal } = createLauncher(await slurm())
+      const first = startInTerminal('--time', '10', script, 'never')
+      await first.seen('waits')
+      first.child.stdin?.write('\x03')
+      await first.seen('detach, or cancel it?')
+      first.child.stdin?.write('d\n')
+      const end = await first.ended
+      const [, job = ''] = /come back with: tutti launch --attach (\d+)/.exec(end.stdout) ?? []
+      expect([end.code, await queue()]).toEqual([130, 'RUNNING\n'])
+      const second = startInTerminal('--attach', job)
+      await second.seen('waits')
+      second.child.stdin?.write('\x03')
+      await second.seen('detach, or cancel it?')
+      // A second one is an answer as well.
+      second.child.stdin?.write('\x03')
+      expect((await second.ended).code).toBe(130)
+      await expect.poll(queue).toBe('')
+    },
+  )
 
   needs(...slurmNeeds)(
     'a launch is recorded with its job, and goes on with tutti resume',

@@ -1,4 +1,4 @@
-import { existsSync, readdirSync } from 'node:fs'
+import { existsSync, readdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect } from 'vitest'
 import { needs } from '../require.ts'
@@ -47,6 +47,22 @@ describe('tutti launch', () => {
       expect(end.stderr).toContain(words)
     }
     await expect.poll(queue).toBe('')
+  })
+
+  needs(...slurmNeeds)('what is missing here is told before nodes are asked for', async () => {
+    const { env } = await slurm()
+    const without = createLauncher({ env: { ...env, TUTTI_NATS_SERVER: '/missing/nats-server' } })
+    const end = await without.start('--nodes', '1', script).ended
+    expect([end.code, end.stdout]).toEqual([3, ''])
+    for (const place of ['PATH', 'TUTTI_NATS_SERVER', 'node_modules/.tutti/nats-server']) {
+      expect(end.stderr).toContain(place)
+    }
+    const { folder, start } = createLauncher({ env })
+    writeFileSync(join(folder, 'telemetry'), '')
+    const unwritable = await start('--nodes', '1', script).ended
+    expect([unwritable.code, unwritable.stdout]).toEqual([2, ''])
+    expect(unwritable.stderr).toContain('cannot be written')
+    expect(await queue()).toBe('')
   })
 
   needs(...slurmNeeds)('row 102: bad options are refused before anything is asked', async () => {

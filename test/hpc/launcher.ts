@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { onTestFinished } from 'vitest'
+import { quoteForShell } from '../../src/hpc/quote.ts'
 import { type RunningCommand, watch } from '../cli/run-command.ts'
 import type { TestSlurm } from './slurm.ts'
 
@@ -20,16 +21,18 @@ export interface Launcher {
   readonly start: (...args: readonly string[]) => RunningCommand
   /** The same through another command, such as `salloc`. */
   readonly startBy: (command: readonly string[], ...args: readonly string[]) => RunningCommand
+  /** In a terminal of its own, whose output is the command's stdout. */
+  readonly startInTerminal: (...args: readonly string[]) => RunningCommand
   /** Another command of tutti. */
   readonly startOther: (...args: readonly string[]) => RunningCommand
 }
 
-export function createLauncher(slurm: TestSlurm): Launcher {
+export function createLauncher({ env }: Pick<TestSlurm, 'env'>): Launcher {
   const folder = mkdtempSync(join(tmpdir(), "tutti launch'er-"))
   onTestFinished(() => rmSync(folder, { recursive: true, force: true }))
   const startWords = (...words: readonly string[]): RunningCommand => {
     const [program = '', ...rest] = words
-    const running = watch(spawn(program, rest, { cwd: folder, env: slurm.env }))
+    const running = watch(spawn(program, rest, { cwd: folder, env }))
     onTestFinished(() => void running.child.kill('SIGKILL'))
     return running
   }
@@ -38,6 +41,10 @@ export function createLauncher(slurm: TestSlurm): Launcher {
     folder,
     start: (...args) => startWords(...tutti, 'launch', ...args),
     startBy: (command, ...args) => startWords(...command, ...tutti, 'launch', ...args),
+    startInTerminal: (...args) => {
+      const words = [...tutti, 'launch', ...args].map((word) => quoteForShell('a word', word))
+      return startWords('script', '-qfec', `exec ${words.join(' ')}`, '/dev/null')
+    },
     startOther: (...args) => startWords(...tutti, ...args),
   }
 }

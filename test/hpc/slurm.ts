@@ -1,6 +1,6 @@
 /** A Slurm cluster of four nodes for a test file: `scripts/slurm.mjs`, as a person uses it. */
 
-import { execFile } from 'node:child_process'
+import { execFile, spawn } from 'node:child_process'
 import { readFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -24,6 +24,12 @@ export interface TestSlurm {
   readonly run: (command: string, ...args: readonly string[]) => Promise<string>
   /** The process that holds the namespaces of a node, or of the controller (`ctl`). */
   pidOf(host: string): number
+  /** The process of its slurmd or slurmctld; `null` when that was killed. */
+  readonly daemonOf: (host: string) => number | null
+  /** Starts that again. It ends with the host. */
+  readonly restart: (host: string) => void
+  /** Takes the host from the network. */
+  readonly cutLink: (host: string) => Promise<void>
   /** Ends it; nothing is left. */
   down(): Promise<void>
 }
@@ -33,14 +39,35 @@ export async function startSlurm(parent = process.pid): Promise<TestSlurm> {
   const { stdout } = await execute(process.execPath, [script, 'up', '--parent', String(parent)])
   const conf = stdout.trim().replace(/^SLURM_CONF=/, '')
   const env = { ...process.env, SLURM_CONF: conf }
+  const folder = dirname(conf)
+  const pidOf = (host: string): number => Number(readFileSync(join(folder, `${host}.pid`), 'utf8'))
+  /** The first process in the host's own process namespace: a shell. */
+  const shellOf = (host: string): number => childrenOf(pidOf(host))[0] ?? 0
   return {
     conf,
     env,
+    pidOf,
+    daemonOf(host) {
+      const isDaemon = (pid: number): boolean =>
+        /^slurm(?:ctl)?d$/.test(readFileSync(`/proc/${pid}/comm`, 'utf8').trim())
+      return childrenOf(shellOf(host)).find(isDaemon) ?? null
+    },
+    restart(host) {
+      const daemon = host === 'ctl' ? ['slurmctld', '-D'] : ['slurmd', '-D', '-N', host]
+      const inside = ['--net', '--uts', '--pid', '--mount', '-t', String(shellOf(host))]
+      spawn('nsenter', [...inside, ...daemon], { env, stdio: 'ignore', detached: true }).unref()
+    },
+    cutLink: async (host) => {
+      const id = Number(readFileSync(join(folder, 'supervisor.pid'), 'utf8')).toString(36)
+      await execute('ip', ['link', 'set', `sl${id}${host}`, 'down'])
+    },
     run: async (command, ...args) => (await execute(command, args, { env })).stdout,
-    pidOf: (host) => Number(readFileSync(join(dirname(conf), `${host}.pid`), 'utf8')),
     down: async () => void (await execute(process.execPath, [script, 'down', conf])),
   }
 }
+
+const childrenOf = (pid: number): number[] =>
+  readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').trim().split(/\s+/).map(Number)
 
 /** One for all tests of a file, started by the first call. */
 export function sharedSlurm(): () => Promise<TestSlurm> {

@@ -40,18 +40,24 @@ const projectPath = join('node_modules', '.tutti', 'nats-server')
 /** The server's program: `TUTTI_NATS_SERVER`, the first on PATH, or the one of the project. */
 export function findNatsServer(): string {
   const named = process.env['TUTTI_NATS_SERVER']
-  if (named !== undefined && named !== '') return named
+  if (named !== undefined && named !== '') {
+    if (!named.includes('/') || existsSync(named)) return named
+    throw notFound(`at ${named}, which TUTTI_NATS_SERVER names`)
+  }
   const folders = [...(process.env['PATH'] ?? '').split(delimiter), '/usr/sbin', '/usr/local/sbin']
   const files = [...folders.map((folder) => join(folder, 'nats-server')), resolve(projectPath)]
   const found = files.find((file) => existsSync(file))
   if (found !== undefined) return found
-  throw new BackendError('nats-server was not found on PATH', {
+  throw notFound('on PATH')
+}
+
+const notFound = (where: string): BackendError =>
+  new BackendError(`nats-server was not found ${where}`, {
     code: 'NatsServerMissingError',
     hint:
-      'Install it (Debian: apt-get install nats-server), name it in TUTTI_NATS_SERVER, or put ' +
-      `it at ${projectPath}.`,
+      'Install it so that it is on PATH (Debian: apt-get install nats-server), name it in ' +
+      `TUTTI_NATS_SERVER, or put it at ${projectPath}.`,
   })
-}
 
 /** Ends with this process, also when it is killed. */
 export async function startNatsServer(options: NatsServerOptions): Promise<NatsServer> {
