@@ -148,14 +148,14 @@ export class ClusterBackend implements Backend {
     return this.#refuseResources(spec)
   }
 
-  /** `secondsLeft`: until nothing runs any more, for a cluster that ends. */
+  /** With what is known of the cluster beyond its options. */
   connect(
     listener: BackendListener,
     session: ConnectedSession,
-    { secondsLeft = () => Infinity }: { readonly secondsLeft?: () => number } = {},
+    { secondsLeft = () => Infinity, modules = this.#options.modules }: ClusterSettings = {},
   ): ClusterConnection {
     const { clock, log, token, agentTimeoutSeconds } = this.#options
-    const { lossSeconds, ownerTtlSeconds, resultTtlSeconds, modules } = this.#options
+    const { lossSeconds, ownerTtlSeconds, resultTtlSeconds } = this.#options
     this.#listeners.add(listener)
     const driver = new DriverSession({
       use: { sessionId: session.id, backend: this.name },
@@ -282,6 +282,13 @@ export class ClusterBackend implements Backend {
       return null
     }
   }
+}
+
+/** Of a cluster that is known better than by its options. */
+interface ClusterSettings {
+  /** Until nothing runs any more. Default: no end. */
+  readonly secondsLeft?: () => number
+  readonly modules?: 'shared' | 'bundle'
 }
 
 /** What the specification lists for a cluster: CPU, memory and disk. */

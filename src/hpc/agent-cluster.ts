@@ -13,6 +13,7 @@ import { createRunCertificate } from './certificate.ts'
 import type { AgentStart } from './node-agent.ts'
 import { NodeAgents } from './node-agents.ts'
 import { addressSharedWith } from './shared-address.ts'
+import { removeSharedFile, writeSharedFile } from './shared-file.ts'
 
 export interface AgentClusterOptions {
   readonly name: string
@@ -23,6 +24,8 @@ export interface AgentClusterOptions {
 
 export interface AgentCluster {
   readonly backend: ClusterBackend
+  /** How agents get the modules of functions. */
+  readonly modules: 'shared' | 'bundle'
   /** Ends the agents and the server. */
   close(): Promise<void>
 }
@@ -36,6 +39,7 @@ export async function startAgentCluster(options: AgentClusterOptions): Promise<A
   const { certificate } = tls
   const host = isIPv6(address) ? `[${address}]` : address
   const server = await startNatsServer({ token, clock, host, tls })
+  const sharedFile = writeSharedFile()
   const closers: (() => Promise<void>)[] = [() => server.close()]
   const close = async (): Promise<void> => {
     for (const closer of closers.toReversed()) await closer()
@@ -43,7 +47,7 @@ export async function startAgentCluster(options: AgentClusterOptions): Promise<A
   try {
     const connection = { servers: server.url, token, tls: { ca: certificate } }
     let backend: ClusterBackend | null = null
-    const start = toStart(server.url, token, certificate)
+    const start = { ...toStart(server.url, token, certificate), sharedFile }
     const present = (): Set<string> => new Set(backend?.nodes.map(({ nodeId }) => nodeId))
     const agents = new NodeAgents({ allocation, command: toCommand(start), present, clock, log })
     closers.push(() => agents.close())
@@ -53,14 +57,28 @@ export async function startAgentCluster(options: AgentClusterOptions): Promise<A
     await agents.ready()
     // Agents that leave from now on have been told to.
     closers.push(async () => agents.stopWatching())
-    return { backend: connected, close }
+    return { backend: connected, modules: chooseModules(agents.unseeing, log), close }
   } catch (error) {
     await close()
     throw error
+  } finally {
+    removeSharedFile(sharedFile)
   }
 }
 
-const toStart = (servers: string, token: string, certificate: string): AgentStart => ({
+/** Modules go to all nodes in the same way. */
+function chooseModules(unseeing: readonly string[], log: Log): 'shared' | 'bundle' {
+  if (unseeing.length === 0) return 'shared'
+  const text = `${unseeing.join(', ')} cannot read the folder of the launch`
+  log.warn('FolderNotShared', `${text}: functions are sent to the nodes as bundles`)
+  return 'bundle'
+}
+
+const toStart = (
+  servers: string,
+  token: string,
+  certificate: string,
+): Omit<AgentStart, 'sharedFile'> => ({
   runId: randomBytes(6).toString('hex'),
   servers,
   token,

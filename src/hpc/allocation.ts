@@ -16,6 +16,8 @@ export interface NodeCommand {
   readonly command: readonly string[]
   /** Written to the standard input of each, which stays open until it is to end. */
   readonly input: string
+  /** What they write to their standard outputs. */
+  readonly onOutput?: (text: string) => void
 }
 
 /** A command that runs once for each rank of an MPI program, as a rank of it. */

@@ -41,7 +41,8 @@ export class HostListAllocation implements Allocation {
     return Promise.resolve({ endsAt: null, lost: null, isEnding: false })
   }
 
-  start(nodes: readonly AllocatedNode[], { command, input }: NodeCommand): RemoteProcess[] {
+  start(nodes: readonly AllocatedNode[], given: NodeCommand): RemoteProcess[] {
+    const { command, ...streams } = given
     const { remoteShell, clock } = this.#options
     return nodes.map(({ name }) => {
       const words = [...command, name].map((word) => quoteForShell('a command', word))
@@ -49,7 +50,7 @@ export class HostListAllocation implements Allocation {
       return new RemoteProcess({
         command: [...remoteShell, name, line],
         env: process.env,
-        input,
+        ...streams,
         clock,
       })
     })

@@ -135,7 +135,8 @@ export class HpcBackend implements Backend {
     const turns = this.#rankTurns
     const ranks = new RankTasks({ listener: reports, allocation, clock, turns })
     const secondsLeft = (): number => this.#watch.secondsLeft
-    const connection = this.#cluster.backend.connect(ranks, session, { secondsLeft })
+    const { backend, modules } = this.#cluster
+    const connection = backend.connect(ranks, session, { secondsLeft, modules })
     const release = async (reason: string): Promise<void> => {
       await ranks.release(reason)
       await connection.release(reason)

@@ -9,7 +9,9 @@ import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import type { Agent } from '../cluster/agent/agent.ts'
 import { startAgent } from '../cluster/agent/agent-options.ts'
+import { systemClock } from '../foundation/clock.ts'
 import { messageOf } from '../foundation/errors.ts'
+import { type SharedFile, tellSeen } from './shared-file.ts'
 
 /** The one line. */
 export interface AgentStart {
@@ -19,6 +21,8 @@ export interface AgentStart {
   readonly token: string
   /** The only one that is trusted. */
   readonly certificate: string
+  /** Whether this node sees it is told on stdout. */
+  readonly sharedFile: SharedFile
 }
 
 /** Tasks keep these; all others would shape an `srun` or an MPI program of theirs. */
@@ -40,7 +44,9 @@ lines.once('line', (line) => {
 lines.once('close', () => void end())
 process.once('SIGTERM', () => void end())
 
-async function start({ runId, servers, token, certificate }: AgentStart): Promise<Agent> {
+async function start(given: AgentStart): Promise<Agent> {
+  const { runId, servers, token, certificate, sharedFile } = given
+  void tellSeen(name, sharedFile, systemClock).then((line) => process.stdout.write(line))
   workDir = join(tmpdir(), `tutti-${runId}-${name}`)
   const cores = Number(process.env['SLURM_CPUS_ON_NODE'])
   for (const variable of Object.keys(process.env)) {

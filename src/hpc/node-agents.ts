@@ -5,6 +5,7 @@ import { BackendError } from '../foundation/errors.ts'
 import type { Log } from '../foundation/log.ts'
 import type { AllocatedNode, Allocation, NodeCommand } from './allocation.ts'
 import type { RemoteProcess } from './remote-process.ts'
+import { parseSeen } from './shared-file.ts'
 
 export interface NodeAgentsOptions {
   readonly allocation: Allocation
@@ -32,6 +33,7 @@ interface Restarted {
 export class NodeAgents {
   readonly #options: NodeAgentsOptions
   readonly #first: readonly RemoteProcess[]
+  #told = ''
   readonly #restarted = new Map<string, Restarted>()
   #isWatching = true
   #cancelWatch: () => void = () => {}
@@ -41,7 +43,15 @@ export class NodeAgents {
   constructor(options: NodeAgentsOptions) {
     const { allocation, command } = options
     this.#options = options
-    this.#first = allocation.start(allocation.nodes, command)
+    const onOutput = (text: string): void => void (this.#told += text)
+    this.#first = allocation.start(allocation.nodes, { ...command, onOutput })
+  }
+
+  /** Nodes that do not see the folder of the launch. Known when all are ready. */
+  get unseeing(): readonly string[] {
+    return Array.from(parseSeen(this.#told))
+      .filter(([, isSeen]) => !isSeen)
+      .map(([name]) => name)
   }
 
   /** Resolves when all are there, and watches them from then on. */
@@ -52,10 +62,11 @@ export class NodeAgents {
     const untilMs = clock.monotonicMs() + startMs
     for (;;) {
       const missing = this.#missing().map(({ name }) => name)
-      if (missing.length === 0) break
+      if (missing.length === 0 && parseSeen(this.#told).size === allocation.nodes.length) break
       if (hasEnded || clock.monotonicMs() > untilMs) {
         const output = this.#first.map((one) => one.output).join('\n')
-        const why = `no agent on ${missing.join(', ')} of ${allocation.label}: ${output.trim()}`
+        const names = missing.length > 0 ? missing : allocation.nodes.map(({ name }) => name)
+        const why = `no agent on ${names.join(', ')} of ${allocation.label}: ${output.trim()}`
         throw new BackendError(why, { code: 'AgentStartError' })
       }
       await sleep(clock, pollMs)

@@ -28,6 +28,8 @@ export interface TestSlurm {
   readonly daemonOf: (host: string) => number | null
   /** Starts that again. It ends with the host. */
   readonly restart: (host: string) => void
+  /** Runs a command with the files and the network of a host. */
+  readonly runAt: (host: string, ...command: readonly string[]) => Promise<void>
   /** Takes the host from the network. */
   readonly cutLink: (host: string) => Promise<void>
   /** Ends it; nothing is left. */
@@ -56,6 +58,10 @@ export async function startSlurm(parent = process.pid): Promise<TestSlurm> {
       const daemon = host === 'ctl' ? ['slurmctld', '-D'] : ['slurmd', '-D', '-N', host]
       const inside = ['--net', '--uts', '--pid', '--mount', '-t', String(shellOf(host))]
       spawn('nsenter', [...inside, ...daemon], { env, stdio: 'ignore', detached: true }).unref()
+    },
+    runAt: async (host, ...command) => {
+      const inside = ['--net', '--uts', '--pid', '--mount', '-t', String(shellOf(host))]
+      await execute('nsenter', [...inside, ...command], { env })
     },
     cutLink: async (host) => {
       const id = Number(readFileSync(join(folder, 'supervisor.pid'), 'utf8')).toString(36)

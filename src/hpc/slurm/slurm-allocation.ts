@@ -105,7 +105,8 @@ export class SlurmAllocation implements Allocation {
     return { endsAt, lost, isEnding: state === 'COMPLETING' }
   }
 
-  start(nodes: readonly AllocatedNode[], { command, input }: NodeCommand): RemoteProcess[] {
+  start(nodes: readonly AllocatedNode[], given: NodeCommand): RemoteProcess[] {
+    const { command, ...streams } = given
     const count = String(nodes.length)
     const where = ['-w', nodes.map(({ name }) => name).join(','), '-N', count, '-n', count]
     const own = [`--jobid=${this.#job.id}`, ...where, ...stepOptions]
@@ -115,7 +116,7 @@ export class SlurmAllocation implements Allocation {
       new RemoteProcess({
         command: ['srun', ...own, ...named],
         env: this.#commands.env,
-        input,
+        ...streams,
         clock: this.#clock,
       }),
     ]

@@ -1,0 +1,55 @@
+/** A file in the folder of the launch, by which nodes tell whether they see that folder. */
+
+import { randomBytes } from 'node:crypto'
+import { readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { dirname, join } from 'node:path'
+import { type Clock, sleep } from '../foundation/clock.ts'
+import { launchVariable } from './start-method.ts'
+
+/** What it holds, and where. */
+export interface SharedFile {
+  readonly path: string
+  readonly content: string
+}
+
+/** Beside the facts of the launch. Removed by `removeSharedFile`. */
+export function writeSharedFile(): SharedFile {
+  const content = randomBytes(12).toString('hex')
+  const path = join(dirname(process.env[launchVariable] ?? ''), `seen-by-nodes-${content}`)
+  writeFileSync(path, content)
+  return { path, content }
+}
+
+export const removeSharedFile = ({ path }: SharedFile): void => rmSync(path, { force: true })
+
+/** How long a network file system may take to show a new file. */
+const longestMs = 5000
+const pollMs = 100
+
+/** The line by which an agent tells whether its node sees the file. */
+export async function tellSeen(name: string, file: SharedFile, clock: Clock): Promise<string> {
+  const untilMs = clock.monotonicMs() + longestMs
+  while (!isSeen(file) && clock.monotonicMs() < untilMs) await sleep(clock, pollMs)
+  return `${seenMark} ${name} ${isSeen(file) ? 'yes' : 'no'}\n`
+}
+
+const seenMark = 'tutti: folder seen by'
+
+/** The nodes of such lines: whether each sees the file. */
+export function parseSeen(text: string): Map<string, boolean> {
+  const lines = text.split('\n').filter((line) => line.startsWith(`${seenMark} `))
+  return new Map(
+    lines.map((line) => {
+      const [name = '', answer = ''] = line.slice(seenMark.length + 1).split(' ')
+      return [name, answer === 'yes']
+    }),
+  )
+}
+
+function isSeen({ path, content }: SharedFile): boolean {
+  try {
+    return readFileSync(path, 'utf8') === content
+  } catch {
+    return false
+  }
+}
