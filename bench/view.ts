@@ -5,9 +5,11 @@
  * folder while it runs; `TASKS=100000` is enough for the ratio.
  */
 
-import { mkdtempSync, rmSync } from 'node:fs'
+import { mkdtempSync, readdirSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { command, measureProcesses, type Usage } from './command-usage.ts'
 import { measureModes, table } from './harness.ts'
 import type { modes } from './view-modes.ts'
 
@@ -19,12 +21,13 @@ const folder = mkdtempSync(join(tmpdir(), 'tutti-view-'))
 process.env['RECORD_FOLDER'] = folder
 try {
   measureModes(program, ['write'], 1)
-  report()
+  reportViews()
+  reportCommands()
 } finally {
   rmSync(folder, { recursive: true })
 }
 
-function report(): void {
+function reportViews(): void {
   const names: readonly (keyof typeof modes)[] = ['idle', 'parse', 'views', 'bounds', 'again']
   const measured = measureModes(program, names, runs)
   const of = (name: keyof typeof modes, key = 'cpu'): number => measured(name, key)
@@ -41,6 +44,56 @@ function report(): void {
       row('all panels', 'views'),
       row('all panels, and what bounded the run', 'bounds'),
       row('all panels from the snapshot', 'again'),
+    ],
+  )
+}
+
+/** Whole processes, with the start of Node. */
+function reportCommands(): void {
+  const path = join(folder, readdirSync(folder).find((name) => name.endsWith('.jsonl')) ?? '')
+  const out = join(folder, 'report.html')
+  const view = JSON.stringify(`${path}.view`)
+  const withView = measureProcesses(
+    {
+      idle: ['-e', '0'],
+      file: ['-e', `require('node:fs').readFileSync(${view})`],
+      read: [fileURLToPath(new URL('fixtures/read-snapshot.mjs', import.meta.url)), `${path}.view`],
+      status: [command, 'status', path],
+      tasks: [command, 'tasks', path, '--state', 'FAILED'],
+      failures: [command, 'failures', path],
+      explain: [command, 'explain', 'task.000007', path],
+    },
+    runs,
+  )
+  rmSync(`${path}.view`)
+  const parseProgram = fileURLToPath(new URL('view-modes.ts', import.meta.url))
+  const whole = measureProcesses(
+    { parse: [parseProgram, 'parse'], report: [command, 'report', path, '-o', out] },
+    runs,
+  )
+  const commander = fileURLToPath(new URL('fixtures/import-commander.mjs', import.meta.url))
+  const start = measureProcesses({ commander: [commander], help: [command, '--help'] }, 5 * runs)
+  const row = (what: string, one: Usage, base: Usage) => [
+    what,
+    one.cpu.toFixed(2),
+    `${(one.cpu / base.cpu).toFixed(2)} x`,
+    Math.round(one.rss - withView.idle.rss),
+  ]
+  const { read, status, tasks: list, failures, explain } = withView
+  process.stdout.write('\n')
+  table(
+    ['whole processes', 's CPU', 'ratio', 'MB above idle at most'],
+    [
+      row('splitting, `JSON.parse` of every line', whole.parse, whole.parse),
+      row('`tutti report`', whole.report, whole.parse),
+      row('`node` that reads the bytes of the snapshot', withView.file, read),
+      row('`node` that reads the snapshot', read, read),
+      row('`tutti status` with a snapshot', status, read),
+      row('`tutti tasks`', list, read),
+      row('`tutti failures`', failures, read),
+      row('`tutti explain`', explain, read),
+      row('`node` that imports commander', start.commander, start.commander),
+      row('`tutti --help`', start.help, start.commander),
     ],
   )
 }

@@ -129,16 +129,35 @@ export async function readSnapshot(files: readonly string[]): Promise<Snapshot |
 }
 
 function readSections(bytes: Buffer, sections: readonly Section[]): RunStates | null {
-  const states: Record<string, unknown> = {}
+  const found = new Map<string, Buffer>()
   let at = 0
   for (const { name, bytes: length, crc } of sections) {
     const section = bytes.subarray(at, at + length)
     if (section.length !== length || crc32(section) !== crc) return null
-    states[name] = deserialize(section)
+    found.set(name, section)
     at += length
   }
-  const { counts, ...panels } = states
-  return { counts, panels } as RunStates
+  const counts = found.get('counts')
+  if (counts === undefined) return null
+  found.delete('counts')
+  return { counts: deserialize(counts) as RunStates['counts'], panels: lazyPanels(found) }
+}
+
+/** A state is read when it is asked for: few commands need all of them. */
+function lazyPanels(sections: ReadonlyMap<string, Buffer>): RunStates['panels'] {
+  const panels = {}
+  for (const [name, section] of sections) {
+    const own = { configurable: true, enumerable: true }
+    Object.defineProperty(panels, name, {
+      ...own,
+      get() {
+        const value: unknown = deserialize(section)
+        Object.defineProperty(panels, name, { ...own, value, writable: true })
+        return value
+      },
+    })
+  }
+  return panels as RunStates['panels']
 }
 
 const isOfThisVersion = ({ magic: found, version, library }: SnapshotHead): boolean =>

@@ -145,7 +145,12 @@ function nameReports(pass: RunPass): NameReport[] {
       const { count, seconds } = waits[number] ?? { count: 0, seconds: 0 }
       const meanWait = count === 0 ? 0 : seconds / count
       const meanRun = view.duration?.mean ?? 0
-      return { ...view, meanWait, meanRun, ...histogramOf(durations[number] ?? []) }
+      return {
+        ...view,
+        meanWait,
+        meanRun,
+        ...histogramOf(durations[number] ?? new Float64Array(0)),
+      }
     })
     .toSorted((a, b) => b.total - a.total)
 }
@@ -162,7 +167,7 @@ function waitsByName({ counts: counted, states }: RunPass): { count: number; sec
   return sums
 }
 
-function histogramOf(durations: readonly number[]): Pick<NameReport, 'histogram' | 'shortest'> {
+function histogramOf(durations: Float64Array): Pick<NameReport, 'histogram' | 'shortest'> {
   const all = Array.from({ length: bars }, () => 0)
   for (const seconds of durations) {
     const bar = Math.floor(Math.log2(Math.max(firstBar, seconds) / firstBar))

@@ -31,23 +31,26 @@ export interface PassStates<Panels> {
 export class Pass<Panels extends AnyPanels> {
   readonly counts: CountsState
   readonly states: PanelStates<Panels>
-  readonly #runs: readonly { readonly panel: AnyPanel; readonly state: never }[]
+  readonly #panels: readonly (readonly [name: string, panel: AnyPanel])[]
+  /** Made with the first event: states of a snapshot are read when somebody asks for them. */
+  #runs: readonly { readonly panel: AnyPanel; readonly state: never }[] | null = null
 
   /** With `states` it goes on where the pass was that they come from; they are updated in place. */
   constructor(panels: Panels, states?: PassStates<Panels>) {
     this.counts = states?.counts ?? counts.create()
-    const entries = Object.entries<AnyPanel>(panels)
-    const runs = entries.map(([name, panel]) => {
-      const state = states === undefined ? panel.create() : states.panels[name]
-      return { name, panel, state: state as never }
-    })
-    this.#runs = runs
-    this.states = Object.fromEntries(runs.map(({ name, state }) => [name, state])) as never
+    this.#panels = Object.entries<AnyPanel>(panels)
+    const created = (): unknown =>
+      Object.fromEntries(this.#panels.map(([name, panel]) => [name, panel.create()]))
+    this.states = states?.panels ?? (created() as PanelStates<Panels>)
   }
 
   /** Events come in the order of the file, which is the order of their emission. */
   take(event: ViewEvent): void {
     const step = counts.take(this.counts, event)
+    this.#runs ??= this.#panels.map(([name, panel]) => ({
+      panel,
+      state: this.states[name] as never,
+    }))
     for (const { panel, state } of this.#runs) panel.take(state, event, step)
   }
 }

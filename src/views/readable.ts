@@ -30,7 +30,10 @@ function localTime(seconds: number): readonly [date: string, time: string] {
 }
 
 export const countText = (count: number, one: string, many = `${one}s`): string =>
-  `${count.toLocaleString('en')} ${count === 1 ? one : many}`
+  `${numberText(count)} ${count === 1 ? one : many}`
+
+/** With a comma between thousands. `toLocaleString` takes 40 ms when it is called first. */
+const numberText = (count: number): string => String(count).replaceAll(/\B(?=(?:\d{3})+$)/g, ',')
 
 /** The first line of a message, not longer than `most`. */
 export function firstLine(text: string, most = 100): string {

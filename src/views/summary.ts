@@ -31,7 +31,7 @@ interface SummaryParts {
   readonly durationSeconds: number
   readonly totals: Readonly<TaskTotals>
   /** Of the tasks that `totals.durationCount` counts. */
-  readonly durations: readonly number[]
+  readonly durations: readonly number[] | Float64Array
   readonly lateResults: number
   readonly nodes: readonly NodeSummary[]
 }

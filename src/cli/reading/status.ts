@@ -7,7 +7,7 @@ import { health } from '../../views/panels/health.ts'
 import { allDurations, names, type NameView } from '../../views/panels/names.ts'
 import { type NodeSummary, resources } from '../../views/panels/resources.ts'
 import { run } from '../../views/panels/run.ts'
-import { durationStats } from '../../views/stats.ts'
+import { statsInPlace } from '../../views/stats.ts'
 import { exitCodes } from '../exit.ts'
 import type { Output } from '../output.ts'
 import { type OpenRecord, openRecord, recordFields, recordNotes } from './open-record.ts'
@@ -19,7 +19,9 @@ const mostNodes = 8
 /** Resolves with exit code 0 whatever the run's end. */
 export async function showStatus(what: string, output: Output): Promise<number> {
   const record = await openRecord(what, output)
-  output.result(statusFields(record), statusLines(record, output.width))
+  // Of a large run either of them takes time.
+  if (output.form === 'json') output.result(statusFields(record), [])
+  else output.result({}, statusLines(record, output.width))
   return exitCodes.ok
 }
 
@@ -38,7 +40,7 @@ export function statusFields(record: OpenRecord): object {
     tasks: { submitted, completed, failed, canceled, running },
     created: tasks,
     queued,
-    duration: durationStats(allDurations(states.names)),
+    duration: statsInPlace(allDurations(states.names)),
     names: names.show(states.names, { durations: true }).map((name) => ({
       name: name.name,
       task_type: name.taskType,

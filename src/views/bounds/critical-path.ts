@@ -1,7 +1,7 @@
 /** The chain of tasks that determined the end of the run, and the tasks that took too long. */
 
 import { valueAt } from '../columns.ts'
-import { durationStats } from '../stats.ts'
+import { statsInPlace } from '../stats.ts'
 import type { BoundsQuery, BoundsState } from './bounds-state.ts'
 import { isInterrupted, stagesOf } from '../panels/counts.ts'
 import { dependenciesOf } from '../panels/graph.ts'
@@ -80,7 +80,7 @@ function latest(
 
 /** Those that exceed the median of their name by most seconds, and by at least its half. */
 export function findStragglers(names: NamesState): Straggler[] {
-  const medians = durationsByName(names).map((durations) => durationStats(durations).p50)
+  const medians = durationsByName(names).map((durations) => statsInPlace(durations).p50)
   const worst: Straggler[] = []
   for (let task = 0; task < names.tasks; task++) {
     const seconds = valueAt(names.durations, task)

@@ -8,7 +8,7 @@ import { setValue, textAt, type TextIndex, valueAt } from '../columns.ts'
 import { hasDuration, hasEnded, hasStarted, stages, validSeconds } from '../lifecycle.ts'
 import { numberOf, type Panel, resumption, type TaskStep, textOf } from '../panel.ts'
 import type { ViewEvent } from '../panel.ts'
-import { type DurationStats, durationStats } from '../stats.ts'
+import { type DurationStats, statsInPlace } from '../stats.ts'
 
 export interface NamesState {
   readonly names: TextIndex
@@ -123,7 +123,7 @@ export const names: Panel<NamesState, NamesQuery, readonly NameView[]> = {
       if (valueAt(state.total, name) === 0) continue
       const view = toView(state, name)
       shown.push(
-        durations === null ? view : { ...view, duration: durationStats(durations[name] ?? []) },
+        durations === null ? view : { ...view, duration: statsInPlace(durations[name] ?? none) },
       )
     }
     return shown
@@ -187,13 +187,14 @@ function createWithEmptyText(): TextIndex {
 }
 
 /** The durations of all tasks that have one, in the order of the tasks' appearance. */
-export function allDurations({ durations, tasks }: NamesState): number[] {
-  const found: number[] = []
+export function allDurations({ durations, tasks }: NamesState): Float64Array {
+  const found = new Float64Array(tasks)
+  let length = 0
   for (let task = 0; task < tasks; task++) {
     const seconds = valueAt(durations, task)
-    if (!Number.isNaN(seconds)) found.push(seconds)
+    if (!Number.isNaN(seconds)) found[length++] = seconds
   }
-  return found
+  return found.subarray(0, length)
 }
 
 function addTask(state: NamesState, event: ViewEvent, { task }: TaskStep): number {
@@ -264,12 +265,23 @@ function progressOf(state: NamesState, name: number): NameProgress | null {
   return { mean: sum / reporting, sum, text: state.texts.get(name) ?? '' }
 }
 
+const none = new Float64Array(0)
+
 /** The durations of the tasks of each name, by the name's number. */
-export function durationsByName(state: NamesState): number[][] {
-  const found: number[][] = Array.from({ length: state.names.size }, () => [])
+export function durationsByName(state: NamesState): Float64Array[] {
+  const {
+    total,
+    names: { size },
+  } = state
+  const found = Array.from({ length: size }, (_, name) => new Float64Array(valueAt(total, name)))
+  const counts = new Uint32Array(size)
   for (let task = 0; task < state.tasks; task++) {
     const seconds = valueAt(state.durations, task)
-    if (!Number.isNaN(seconds)) found[valueAt(state.nameOfTask, task)]?.push(seconds)
+    if (Number.isNaN(seconds)) continue
+    const name = valueAt(state.nameOfTask, task)
+    const [own, at] = [found[name], counts[name] ?? 0]
+    if (own !== undefined) own[at] = seconds
+    counts[name] = at + 1
   }
-  return found
+  return found.map((own, name) => own.subarray(0, counts[name]))
 }
