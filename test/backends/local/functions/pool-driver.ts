@@ -1,5 +1,6 @@
 /** A scheduler of the simplest kind around a pool, which checks what every executor promises. */
 
+import { setTimeout } from 'node:timers/promises'
 import { expect, onTestFinished } from 'vitest'
 import type { Job, Notice, TaskReport } from '../../../../src/backends/backend.ts'
 import type { Batch, ExecutorListener } from '../../../../src/backends/local/executor.ts'
@@ -10,6 +11,7 @@ import {
 import { systemClock } from '../../../../src/foundation/clock.ts'
 import { ComputeTask } from '../../../../src/tasks/compute-task.ts'
 import type { TaskOptions } from '../../../../src/tasks/task-fields.ts'
+import type { ManualClock } from '../../../../src/testing/manual-clock.ts'
 
 type AnyFunction = (...args: never[]) => unknown
 export type LastReport = Exclude<TaskReport, { kind: 'start' }>
@@ -235,4 +237,12 @@ export function valueOf(report: LastReport): unknown {
 export function errorOf(report: LastReport): Error & { code?: unknown; field?: unknown } {
   if (report.kind !== 'fail') throw new Error(`expected a failure, got ${report.kind}`)
   return report.error as Error
+}
+
+/** The clock goes no faster than time: deadlines for real workers must not pass on a busy machine. */
+export async function advanceUntil(clock: ManualClock, isDone: () => boolean): Promise<void> {
+  while (!isDone()) {
+    await setTimeout(10)
+    await clock.advance(10)
+  }
 }

@@ -12,7 +12,7 @@ import {
   waitFor,
   where,
 } from './fixtures/functions.ts'
-import { errorOf, PoolDriver, toJob, valueOf } from './pool-driver.ts'
+import { advanceUntil, errorOf, PoolDriver, toJob, valueOf } from './pool-driver.ts'
 
 describe.for(['thread', 'process'] as const)('how jobs end, isolation %s', (isolation) => {
   const open = (options = {}): PoolDriver => new PoolDriver({ isolation, size: 1, ...options })
@@ -132,7 +132,7 @@ describe('long jobs among short ones, on threads', () => {
     const driver = new PoolDriver({ size: 1, batchSize: 4, clock })
     const list = [[false, 'a'], [false, { b: 1 }], [true], [false, 'd']] as const
     const jobs = driver.submit(spinIf, list, { timeoutSeconds: 86_400 })
-    while (driver.reportsOf(jobs[2]).length === 0) await clock.advance(20)
+    await advanceUntil(clock, () => driver.reportsOf(jobs[2]).length > 0)
     await clock.advance(86_400_000)
     const [a, b, spun, d] = await driver.allEnded(jobs)
     expect([valueOf(a), valueOf(b), valueOf(d)]).toEqual(['a', { b: 1 }, 'd'])
@@ -146,7 +146,7 @@ describe('long jobs among short ones, on threads', () => {
     const clock = new ManualClock()
     const driver = new PoolDriver({ size: 1, clock })
     const [job] = driver.submit(never, [[]], { timeoutSeconds: 3600 })
-    while (driver.reportsOf(job).length === 0) await clock.advance(20)
+    await advanceUntil(clock, () => driver.reportsOf(job).length > 0)
     await clock.advance(3_599_000)
     expect(driver.reportsOf(job)).toHaveLength(1)
     await clock.advance(2000)

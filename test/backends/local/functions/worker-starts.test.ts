@@ -11,7 +11,7 @@ import { ComputeTask } from '../../../../src/tasks/compute-task.ts'
 import { ManualClock } from '../../../../src/testing/manual-clock.ts'
 import { eventually } from '../../../eventually.ts'
 import { add, blockNatively, deafen, echo, nothing } from './fixtures/functions.ts'
-import { errorOf, PoolDriver, valueOf } from './pool-driver.ts'
+import { advanceUntil, errorOf, PoolDriver, valueOf } from './pool-driver.ts'
 
 const isolations = ['thread', 'process'] as const
 
@@ -90,14 +90,16 @@ describe('workers that die while they start', () => {
 describe.for(isolations)('workers that do not answer, isolation %s', (isolation) => {
   it('row 114: a job that a worker does not begin goes to a new one, without cost', async () => {
     const driver = new PoolDriver({ isolation, size: 1, beginDeadlineMs: 1000 })
-    expect((await driver.run(deafen)).facts?.workerId).toBe('n/w1')
+    // On a busy machine the first worker may be replaced before it begins this one.
+    const deaf = (await driver.run(deafen)).facts?.workerId
     const [job] = driver.submit(echo, [['begun']])
     const report = await driver.ended(job)
     expect(valueOf(report)).toBe('begun')
-    expect(report.facts?.workerId).not.toBe('n/w1')
+    expect(report.facts?.workerId).not.toBe(deaf)
     expect(driver.reportsOf(job).map(({ kind }) => kind)).toEqual(['start', 'complete'])
     const reason = expect.stringContaining('did not begin a job within 1 s') as string
-    expect(driver.notices[0]).toMatchObject({ fields: { worker_id: 'n/w1', reason, tasks: [] } })
+    const lost = { fields: { worker_id: deaf, reason, tasks: [] } }
+    expect(driver.notices).toContainEqual(expect.objectContaining(lost))
     await driver.expectAllOver()
   })
 })
@@ -138,7 +140,7 @@ describe('a thread inside of a native call', () => {
     const [job] = driver.submit(blockNatively, [[file]], options)
     const pid = await eventually(() => Number(readFileSync(file, 'utf8')))
     onTestFinished(() => void execFileSync('kill', [String(pid)]))
-    while (driver.reportsOf(job).length === 0) await clock.advance(20)
+    await advanceUntil(clock, () => driver.reportsOf(job).length > 0)
     return { clock, driver, job }
   }
 
