@@ -239,7 +239,7 @@ export function errorOf(report: LastReport): Error & { code?: unknown; field?: u
   return report.error as Error
 }
 
-/** The clock goes no faster than time: deadlines of real workers must not pass on a busy machine. */
+/** The clock goes no faster than time: deadlines of workers must not pass on a busy machine. */
 export async function advanceUntil(clock: ManualClock, isDone: () => boolean): Promise<void> {
   while (!isDone()) {
     await setTimeout(10)
