@@ -9,7 +9,7 @@ import { ResultsReader } from '../checkpoint/results-reader.ts'
 import { CheckpointError } from '../foundation/errors.ts'
 import { counts } from '../views/panels/counts.ts'
 import { Pass } from '../views/pass.ts'
-import { findText } from '../views/columns.ts'
+import { findHere } from '../views/task-index.ts'
 import { markKept, reuse } from '../views/panels/reuse.ts'
 import { type Verdict, verify } from '../views/panels/verify.ts'
 import { exitCodes } from './exit.ts'
@@ -104,7 +104,7 @@ function markKeptValues(path: string, run: Pass<{ reuse: typeof reuse }>): void 
   try {
     using results = ResultsReader.open(path)
     const visit = (uid: string): void => {
-      const task = findText(run.counts.uids, uid)
+      const task = findHere(run.counts.index, uid)
       if (task !== -1) markKept(run.states.reuse, task)
     }
     for (const _ of results?.find(visit) ?? []) continue

@@ -42,8 +42,10 @@ export interface EarlierRun {
   problemOf(task: AnyTask): Problem | null
   /** What it has of a task, for `end`; positive if the task will not run. In their order. */
   plan(task: AnyTask): number
+  /** Tells a task that is being opened what was planned for it. */
+  setPlan(entry: Entry, planned: number): void
   /** Ends a task as the earlier run did; `false`: it has to run. */
-  end(entry: Entry, planned: number): boolean
+  end(entry: Entry): boolean
 }
 
 /** What passed the check. `tasks` may be longer while the last of them is being routed. */
@@ -230,9 +232,10 @@ export class Admission {
     const entry = ledger.defer(task, {
       executable: task.spec.executable,
       definitionHash: () => definitionHash(task),
+      plan: (opened) => this.earlier?.setPlan(opened, planned),
       expected: { work: task, target },
     })
-    if (this.earlier?.end(entry, planned) === true) return
+    if (this.earlier?.end(entry) === true) return
     ledger.dispatch(entry, task, target)
     entries.push(entry)
   }

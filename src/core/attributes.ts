@@ -63,13 +63,14 @@ const hasSharedAttributes = ({ task, workflowId }: Entry): boolean =>
 
 /** Of TaskCreated: also what the task is, and what it waits for. */
 export function describeRegistration(entry: Entry): JsonObject {
-  const { dependencies, definitionHash } = entry
+  const { dependencies, definitionHash, origin } = entry
   const task = describeTask(entry)
   if (dependencies.length === 0 && definitionHash === null) return task
   return Object.freeze({
     ...task,
     ...(definitionHash === null ? {} : { definition_hash: definitionHash }),
     ...(dependencies.length === 0 ? {} : { dependencies }),
+    ...(origin === null ? {} : { origin_uid: origin.uid, origin_files_back: origin.filesBack }),
   })
 }
 

@@ -57,9 +57,17 @@ export interface Opening {
   readonly workflowId?: string | null
   /** What it is, if that is known before what runs; asked for only when somebody records it. */
   readonly definitionHash?: () => string | null
+  /** In a run that continues another: finds what that has of the task, before TaskCreated. */
+  readonly plan?: (entry: Entry) => void
   /** Where it will probably go: a task that ends before it is dispatched names that backend. */
   readonly expected?: ExpectedRoute
   readonly owner?: TaskOwner | null
+}
+
+/** A task of an earlier file of the run: the uid that it had first, and how many files ago. */
+export interface TaskOrigin {
+  readonly uid: string
+  readonly filesBack: number
 }
 
 /** What routing can be asked about a task before it is known what runs. */
@@ -123,6 +131,9 @@ export class Entry implements Indexed, TaskHolder {
   dependencies: readonly string[] = noDependencies
   workflowId: string | null = null
   expected: ExpectedRoute | null = null
+  /** What the resumed record has of it: 0 for nothing. */
+  planned = 0
+  origin: TaskOrigin | null = null
   #hash: (() => string | null) | null = null
   #definitionHash: string | null | undefined
   owner: TaskOwner | null = null
@@ -171,6 +182,7 @@ export class Entry implements Indexed, TaskHolder {
     this.dependencies = dependencies ?? noDependencies
     this.workflowId = workflowId ?? null
     this.owner = owner ?? null
+    opening.plan?.(this)
   }
 }
 

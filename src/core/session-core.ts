@@ -144,7 +144,7 @@ export class SessionCore {
 
   /** Ends a deferred task as the resumed record has it; `false`: it has to run. */
   endAsRecorded(entry: Entry): boolean {
-    return this.#resumed.endUnplanned(entry)
+    return this.#resumed.end(entry)
   }
 
   /** Backends know the session by its id: they are connected again under the record's. */
@@ -261,7 +261,9 @@ export class SessionCore {
   defer(task: Task, opening: Opening): Entry {
     this.#resumed.expectNotReading()
     if (!this.#ledger.claim(task)) throw new TypeError(`${task.uid} was already submitted`)
-    return this.#ledger.defer(task, opening)
+    if (!this.#resumed.isActive) return this.#ledger.defer(task, opening)
+    const plan = (entry: Entry): void => this.#resumed.planEntry(entry)
+    return this.#ledger.defer(task, { ...opening, plan })
   }
 
   /** Hands deferred tasks to their backends together; one that no backend takes fails alone. */

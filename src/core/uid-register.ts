@@ -1,6 +1,6 @@
 /** The uids of a session's tasks, also of ended ones: none is used twice. */
 
-import { generatedNumber } from '../tasks/uid.ts'
+import { generatedNumber } from '../foundation/ids.ts'
 
 /** A million generated uids, which follow each other, take 125 kB. */
 const blockSize = 4096

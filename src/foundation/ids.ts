@@ -1,4 +1,7 @@
-/** Random identifiers and numbers. One system call fills a pool of bytes for many identifiers. */
+/**
+ * Random identifiers and numbers, and the form of generated uids. One system call fills a pool of
+ * bytes for many identifiers.
+ */
 
 import { randomFillSync, randomInt } from 'node:crypto'
 
@@ -55,3 +58,27 @@ export const newSpanId = (): string => spanIds.take()
 const steps = 2 ** 47
 /** From 0 to below 1. */
 export const randomFraction = (): number => randomInt(steps) / steps
+
+const uidPrefix = 'task-'
+const minDigits = 6
+/** Numbers stay exact, and far below what a process can generate. */
+const maxDigits = 14
+const zero = 48
+
+/** The generated uid of a task with this number. */
+export const uidOfNumber = (number: number): string =>
+  uidPrefix + String(number).padStart(minDigits, '0')
+
+/** The number in a uid of the generated form, whoever chose it; `null` for any other. */
+export function generatedNumber(uid: string): number | null {
+  const digits = uid.length - uidPrefix.length
+  if (digits < minDigits || digits > maxDigits || !uid.startsWith(uidPrefix)) return null
+  if (digits > minDigits && uid.charCodeAt(uidPrefix.length) === zero) return null
+  let number = 0
+  for (let at = uidPrefix.length; at < uid.length; at++) {
+    const digit = uid.charCodeAt(at) - zero
+    if (digit < 0 || digit > 9) return null
+    number = number * 10 + digit
+  }
+  return number
+}

@@ -14,7 +14,7 @@ import { version as libraryVersion } from '../foundation/version.ts'
 import type { RunStates } from '../views/all-panels.ts'
 
 /** Raise it whenever the state of any panel changes its form. */
-const snapshotVersion = 2
+const snapshotVersion = 3
 const magic = 'tutti-view'
 const headBytes = 65_536
 const tailBytes = 4096

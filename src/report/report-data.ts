@@ -15,6 +15,7 @@ import { durationsByName, names, type NameView } from '../views/panels/names.ts'
 import { type NodeSeries, type NodeSummary, resources } from '../views/panels/resources.ts'
 import { showNodeSeries } from '../views/panels/resources.ts'
 import { run, type RunState } from '../views/panels/run.ts'
+import { uidOf } from '../views/task-index.ts'
 import { findTasks, type TaskView } from '../views/tasks.ts'
 import { type BoundWords, describeBounds } from './bound-words.ts'
 
@@ -81,7 +82,7 @@ export function collectReport(
 ): ReportData {
   const { pass } = views
   const { states } = pass
-  const uidOf = (task: number): string => textAt(pass.counts.uids, task)
+  const latestUid = (task: number): string => uidOf(pass.counts.index, task)
   const nameOf = (task: number): string =>
     textAt(states.names.names, valueAt(states.names.nameOfTask, task))
   const boundsView = bounds.show(states.bounds, { counts: pass.counts, ...states })
@@ -102,8 +103,8 @@ export function collectReport(
     inference: inference.show(states.inference),
     health: health.show(states.health),
     bounds: boundsView,
-    words: describeBounds(boundsView, { uidOf, nameOf, failedSeconds }),
-    uidOf,
+    words: describeBounds(boundsView, { uidOf: latestUid, nameOf, failedSeconds }),
+    uidOf: latestUid,
     nameOf,
     tasks,
     totalTasks: total,

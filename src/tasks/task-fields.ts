@@ -73,6 +73,8 @@ const reservedAttributes = new Set([
   'incomplete_lifecycle',
   'definition_hash',
   'dependencies',
+  'origin_uid',
+  'origin_files_back',
   'workflow_id',
   'worker_id',
   'attempt',

@@ -113,21 +113,31 @@ export function countStage(
 }
 
 /**
- * Which end of a task counts over the sessions of a run, for every reader: its first DONE. A later
- * session only reuses that result, or runs the task anew because somebody asked for it, and neither
- * makes it another task. FAILED and CANCELED count until a later session makes the task again: that
- * is what resume is for, and a run whose failures were mended has none.
+ * Which end of a task counts over the sessions of a run, for every reader: that of its last real
+ * run. A DONE stays while later sessions only reuse its result or cancel the task before it begins;
+ * once a session runs it anew, because somebody asked for that or its value was not kept, what
+ * becomes of it there counts. FAILED and CANCELED count until a later session makes the task again:
+ * that is what resume is for, and a run whose failures were mended has none. `passed` are the
+ * task's stages in the earlier sessions, `stage` and `isReused` are of an event of a later one.
  */
-export const staysEnded = (passed: number): boolean => (passed & completed) !== 0
+export const staysEnded = (passed: number, stage: number, isReused: boolean): boolean =>
+  (passed & completed) !== 0 &&
+  (isReused || (stage & (created | submitted | queued | canceled)) !== 0)
+
+/** The stages before it begins of a task that is run anew: their events changed nothing. */
+export function countCreation(totals: TaskTotals): number {
+  return countStage(totals, countStage(totals, 0, created, 0), submitted, 0)
+}
 
 /**
  * Takes back what `countStage` counted for a task that a later session of the run makes again. The
- * duration of a failed one stays in the sums: it did run that long.
+ * duration of one that ran stays in the sums: it did run that long.
  */
 export function forgetStages(totals: TaskTotals, passed: number): void {
   totals.tasks--
   if ((passed & submitted) !== 0) totals.submitted--
   if ((passed & started) !== 0) totals.started--
+  if ((passed & completed) !== 0) totals.completed--
   if ((passed & failed) !== 0) totals.failed--
   if ((passed & canceled) !== 0) totals.canceled--
 }

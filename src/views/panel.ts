@@ -59,8 +59,9 @@ export interface TaskStep {
   /** The task's stages after the event. Equal to `before` for a repeated or late event. */
   readonly after: number
   /**
-   * For the first event of a task that an earlier session of the run had, but not DONE: the stages
-   * it had there, which no longer count. `before` is 0 then. Else 0.
+   * For the event that makes the stages of an earlier session of the run no longer count: those
+   * stages. That is the first event of a task that was not DONE there, and the start of a DONE one
+   * that runs anew. `before` is 0 then. Else 0.
    */
   readonly earlier: number
   /** On TaskCreated: the numbers of the tasks that it waits for, as far as they are known. */
@@ -81,7 +82,7 @@ export const noStep: TaskStep = Object.freeze({
 
 /**
  * The step of a SessionStarted that goes on with the run of an earlier session: nothing of that
- * session runs any more. Tasks that are DONE stay so, whatever is told about them again.
+ * session runs any more. Tasks that are DONE stay so, unless they are run anew.
  */
 export const resumption: TaskStep = Object.freeze({ ...noStep })
 

@@ -2,11 +2,12 @@
 
 import type { RunPass } from './all-panels.ts'
 import { storyOf, type TaskStory } from './bounds/task-times.ts'
-import { findText, textAt, valueAt } from './columns.ts'
+import { textAt, valueAt } from './columns.ts'
 import { hasEnded, hasStarted, stages } from './lifecycle.ts'
 import { isInterrupted, stagesOf } from './panels/counts.ts'
 import { dependenciesOf } from './panels/graph.ts'
 import { type SegmentView, segmentAt } from './panels/lanes.ts'
+import { findTask, uidOf } from './task-index.ts'
 import { findAhead, findShortage, isWaiting, type Shortage } from './waiting.ts'
 
 /** In the order in which a task passes them. */
@@ -71,7 +72,7 @@ export function findTasks(
 ): { readonly tasks: readonly TaskView[]; readonly total: number } {
   const tasks: TaskView[] = []
   let total = 0
-  for (let task = 0; task < pass.counts.uids.size; task++) {
+  for (let task = 0; task < pass.counts.index.names.size; task++) {
     if (!matches(pass, task, query)) continue
     if (total++ < query.limit) tasks.push(viewOf(pass, task))
   }
@@ -80,7 +81,7 @@ export function findTasks(
 
 /** All tasks in the order in which they appeared, made one by one. */
 export function* eachTask(pass: RunPass): Generator<TaskView> {
-  for (let task = 0; task < pass.counts.uids.size; task++) {
+  for (let task = 0; task < pass.counts.index.names.size; task++) {
     if (stagesOf(pass.counts, task) !== 0) yield viewOf(pass, task)
   }
 }
@@ -88,21 +89,21 @@ export function* eachTask(pass: RunPass): Generator<TaskView> {
 /** `null` for a uid that the record does not have. */
 export function explainTask(pass: RunPass, uid: string): TaskExplanation | null {
   const { counts, states } = pass
-  const task = findText(counts.uids, uid)
+  const task = findTask(counts.index, uid)
   if (task === -1 || stagesOf(counts, task) === 0) return null
   const open = dependenciesOf(states.graph, task).filter(
     (dependency) => !hasEnded(stagesOf(counts, dependency)),
   )
-  const uidOf = (one: number): string => textAt(counts.uids, one)
+  const nameOne = (one: number): string => uidOf(counts.index, one)
   const isHeld = isWaiting(pass, task)
   const ahead = isHeld ? findAhead(pass, task) : { count: 0, first: [] }
   const attempts = attemptsOf(pass, task)
   return {
     ...viewOf(pass, task),
     attempts,
-    waitsFor: open.map(uidOf),
+    waitsFor: open.map(nameOne),
     ahead: ahead.count,
-    behind: ahead.first.map(uidOf),
+    behind: ahead.first.map(nameOne),
     shortage: isHeld ? findShortage(pass, task) : null,
     workerFree: workerFreeBefore(pass, attempts[0]),
   }
@@ -144,7 +145,7 @@ function viewOf(pass: RunPass, task: number): TaskView {
   const { started, ended } = story
   return {
     task,
-    uid: textAt(counts.uids, task),
+    uid: uidOf(counts.index, task),
     name: nameOf(pass, task),
     state: stateOf(passed),
     isInterrupted: isInterrupted(counts, task) && !hasEnded(passed),

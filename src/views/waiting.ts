@@ -44,7 +44,7 @@ export function findAhead(pass: RunPass, task: number): TasksAhead {
   const own = readyAt(task)
   let count = 0
   const first: { readonly other: number; readonly ready: number }[] = []
-  for (let other = 0; other < counts.uids.size; other++) {
+  for (let other = 0; other < counts.index.names.size; other++) {
     if (other === task || !isWaiting(pass, other)) continue
     if (valueAt(requestOfTask, other) !== request) continue
     const ready = readyAt(other)

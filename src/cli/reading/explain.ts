@@ -4,6 +4,7 @@ import { firstLine, secondsText, timeText } from '../../views/readable.ts'
 import { ValueError } from '../../foundation/errors.ts'
 import { didYouMean } from '../../foundation/options.ts'
 import { textAt } from '../../views/columns.ts'
+import { uidOf } from '../../views/task-index.ts'
 import { type FailureGroup, failures } from '../../views/panels/failures.ts'
 import { explainTask, type TaskExplanation } from '../../views/tasks.ts'
 import { exitCodes } from '../exit.ts'
@@ -59,11 +60,11 @@ export async function explain(uid: string, what: string, output: Output): Promis
 
 /** A uid that is shortened to what is unique. */
 function explainShortened({ pass, sessionId }: OpenRecord, uid: string): TaskExplanation {
-  const { uids } = pass.counts
+  const { index } = pass.counts
   const known: string[] = []
   const found: string[] = []
-  for (let task = 0; task < uids.size; task++) {
-    const text = textAt(uids, task)
+  for (let task = 0; task < index.names.size; task++) {
+    const text = uidOf(index, task)
     if (text.startsWith(uid)) found.push(text)
     if (known.length < mostCompared) known.push(text)
   }

@@ -6,6 +6,7 @@ import { type BadLine, readBatches } from '../../checkpoint/reader.ts'
 import { ResultsReader } from '../../checkpoint/results-reader.ts'
 import { CheckpointError } from '../../foundation/errors.ts'
 import type { JsonObject } from '../../foundation/json-value.ts'
+import type { TaskOrigin } from '../entry.ts'
 import { RecordedTasks } from './recorded-tasks.ts'
 
 /** The record of an earlier run. The caller closes the results. */
@@ -95,7 +96,7 @@ class RecordReading {
     if (uid === null) return
     switch (type) {
       case 'TaskCreated':
-        return this.#tasks.create(uid, textOf(attributes['definition_hash']))
+        return this.#tasks.create(uid, textOf(attributes['definition_hash']), originIn(attributes))
       case 'TaskStarted':
         return this.#tasks.attempted(uid, numberOf(attributes['attempt']))
       case 'tutti.AttemptStarted':
@@ -137,6 +138,12 @@ export const noFirstLine = (path: string): CheckpointError =>
     path,
     hint: 'Run the program again, or resume the record before this one.',
   })
+
+/** Which task of an earlier file it says that it is. */
+function originIn({ origin_uid: uid, origin_files_back: back }: JsonObject): TaskOrigin | null {
+  const isNumber = typeof back === 'number' && Number.isInteger(back) && back > 0
+  return typeof uid === 'string' && isNumber ? { uid, filesBack: back } : null
+}
 
 const textOf = (value: unknown): string | null => (typeof value === 'string' ? value : null)
 const numberOf = (value: unknown): number => (typeof value === 'number' && value > 0 ? value : 1)

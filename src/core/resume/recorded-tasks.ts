@@ -1,7 +1,8 @@
 /**
  * The tasks of an earlier run, over all files of its chain. A task that its caller named is known
- * by its uid; any other by what it is (`definition_hash`) and its number among equals of its file,
- * because generated uids prove nothing.
+ * by its uid; any other by what it is (`definition_hash`) and its number among equals, because
+ * generated uids prove nothing. A later file says of such a task which one of the record it is: its
+ * creations are not in the order of the program.
  */
 
 import {
@@ -14,7 +15,8 @@ import {
   textAt,
   valueAt,
 } from '../../views/columns.ts'
-import { generatedNumber, uidOfNumber } from '../../tasks/uid.ts'
+import { generatedNumber, uidOfNumber } from '../../foundation/ids.ts'
+import type { TaskOrigin } from '../entry.ts'
 
 /** How a task of the record ended; `open`: it has not ended. */
 export type RecordedState = 'open' | 'done' | 'failed' | 'canceled'
@@ -44,7 +46,7 @@ const createUidColumns = (): UidColumns => ({
   file: createColumn('u32'),
 })
 
-/** Rows are numbered from 1, so that 0 is none. About 115 bytes a task, besides uid and hash. */
+/** Rows are numbered from 1, so that 0 is none. About 130 bytes a task, besides uid and hash. */
 export class RecordedTasks {
   readonly #uids = createTextIndex()
   readonly #byUid = createUidColumns()
@@ -52,11 +54,16 @@ export class RecordedTasks {
   /** Not a text index: hashes are long, and the strings are there already. */
   readonly #hashes = new Map<string, number>()
   readonly #hashTexts: string[] = []
-  /** Of a hash: the first of the equal tasks, and the one that a file has reached. */
+  /** Of a hash: the first and the last of the equal tasks, and the last that was taken. */
   readonly #firstEqual = createColumn('u32')
-  readonly #latestEqual = createColumn('u32')
-  readonly #latestFile = createColumn('u32')
-  /** Of a row; the uid is a slot. */
+  readonly #lastEqual = createColumn('u32')
+  readonly #takenEqual = createColumn('u32')
+  /** By number for the first file, by file and uid for the others. */
+  readonly #firstByNumber = createColumn('u32')
+  readonly #byOrigin = new Map<string, number>()
+  /** Of a row; the uid is a slot. Of tasks that are not named: where they were made first. */
+  readonly #originUid = createColumn('f64')
+  readonly #originFile = createColumn('f64')
   readonly #uid = createColumn('f64')
   readonly #hash = createColumn('u32')
   readonly #nextEqual = createColumn('u32')
@@ -78,16 +85,16 @@ export class RecordedTasks {
     return this.#size
   }
 
-  /** Of the next file, the first of equal tasks is again the first. */
+  /** Uids of the next file are of other tasks, unless their callers chose them. */
   beginFile(): void {
     this.#file++
   }
 
-  /** A task was created, in the order of the file. */
-  create(uid: string, hash: string | null): void {
+  /** A task was created, in the order of the file. `origin` is what the file says of it. */
+  create(uid: string, hash: string | null, origin: TaskOrigin | null): void {
     const slot = numberSlot(uid) ?? indexOf(this.#uids, uid)
     const hashAt = hash === null ? 0 : this.#indexOfHash(hash) + 1
-    const row = this.#rowFor(uid, slot, hashAt)
+    const row = this.#rowFor(uid, slot, hashAt, origin)
     const columns = this.#columnsOf(slot)
     setValue(columns.row, indexIn(slot), row)
     setValue(columns.file, indexIn(slot), this.#file)
@@ -96,15 +103,19 @@ export class RecordedTasks {
     if (this.stateOf(row) !== 'done') setValue(this.#state, row, states.indexOf('open'))
   }
 
-  /** This attempt is the latest that may have begun. */
+  /** This attempt is the latest that may have begun. Whatever ended earlier runs anew. */
   attempted(uid: string, attempt: number): void {
     const row = this.#rowInFile(uid)
-    if (row > 0) setValue(this.#attempts, row, Math.max(attempt, valueAt(this.#attempts, row)))
+    if (row === 0) return
+    setValue(this.#attempts, row, Math.max(attempt, valueAt(this.#attempts, row)))
+    if (this.stateOf(row) === 'done' && valueAt(this.#doneFile, row) !== this.#file) {
+      setValue(this.#state, row, states.indexOf('open'))
+    }
   }
 
   /**
-   * As `staysEnded` of the views says: what a run has done stays done. A value that it computed
-   * itself replaces an earlier one.
+   * As `staysEnded` of the views says: what a run has done stays done until it runs anew. A value
+   * that it computed itself replaces an earlier one.
    */
   end(uid: string, state: Exclude<RecordedState, 'open'>, isReused: boolean): number {
     const row = this.#rowInFile(uid)
@@ -116,7 +127,7 @@ export class RecordedTasks {
       setValue(this.#doneFile, row, this.#file)
       setValue(this.#doneHash, row, hash)
       if (!isReused) setValue(this.#valueFile, row, 0)
-    } else if (this.stateOf(row) === 'done') return row
+    } else if (state === 'canceled' && this.stateOf(row) === 'done') return row
     setValue(this.#state, row, states.indexOf(state))
     return row
   }
@@ -148,13 +159,19 @@ export class RecordedTasks {
     return row
   }
 
+  /** Where a task that is not known by its uid was made first, seen from the new file. */
+  originOf(row: number): TaskOrigin | null {
+    const file = valueAt(this.#originFile, row)
+    if (row === 0 || Number.isNaN(file)) return null
+    return { uid: this.#uidAt(valueAt(this.#originUid, row)), filesBack: this.#file - file }
+  }
+
   stateOf(row: number): RecordedState | null {
     return states[valueAt(this.#state, row)] ?? null
   }
 
   uidOf(row: number): string {
-    const slot = valueAt(this.#uid, row)
-    return slot < 0 ? uidOfNumber(indexIn(slot)) : textAt(this.#uids, slot)
+    return this.#uidAt(valueAt(this.#uid, row))
   }
 
   /** What the task was when its value was made; `null` if that has no comparable content. */
@@ -225,29 +242,53 @@ export class RecordedTasks {
     return this.#hashTexts.push(hash) - 1
   }
 
-  #rowFor(uid: string, slot: number, hashAt: number): number {
-    if (generatedNumber(uid) === null) return this.#rowAt(slot) || ++this.#size
-    return hashAt === 0 ? ++this.#size : this.#nextOf(hashAt - 1, true)
+  #uidAt(slot: number): string {
+    return slot < 0 ? uidOfNumber(indexIn(slot)) : textAt(this.#uids, slot)
   }
 
+  #rowFor(uid: string, slot: number, hashAt: number, origin: TaskOrigin | null): number {
+    if (generatedNumber(uid) === null) return this.#rowAt(slot) || this.#add(0)
+    if (origin === null) return this.#addMade(slot, this.#file, hashAt)
+    const file = this.#file - origin.filesBack
+    const originSlot = numberSlot(origin.uid) ?? indexOf(this.#uids, origin.uid)
+    return this.#findOrigin(originSlot, file) || this.#addMade(originSlot, file, hashAt)
+  }
+
+  /** A task that is known by what it is, and where it was made first. */
+  #addMade(slot: number, file: number, hashAt: number): number {
+    const row = this.#add(hashAt)
+    setValue(this.#originUid, row, slot)
+    setValue(this.#originFile, row, file)
+    if (file === 1 && slot < 0) setValue(this.#firstByNumber, indexIn(slot), row)
+    else this.#byOrigin.set(`${file}/${slot}`, row)
+    return row
+  }
+
+  #findOrigin(slot: number, file: number): number {
+    if (file === 1 && slot < 0) return valueAt(this.#firstByNumber, indexIn(slot))
+    return this.#byOrigin.get(`${file}/${slot}`) ?? 0
+  }
+
+  /** The last of the equal tasks, if there is a hash. */
+  #add(hashAt: number): number {
+    const row = ++this.#size
+    setValue(this.#originFile, row, Number.NaN)
+    if (hashAt === 0) return row
+    const last = valueAt(this.#lastEqual, hashAt - 1)
+    if (last === 0) setValue(this.#firstEqual, hashAt - 1, row)
+    else setValue(this.#nextEqual, last, row)
+    setValue(this.#lastEqual, hashAt - 1, row)
+    return row
+  }
+
+  /** The next of the equal tasks; 0 after the last. */
   #takeEqual(hash: string | null): number {
     const at = hash === null ? undefined : this.#hashes.get(hash)
-    return at === undefined ? 0 : this.#nextOf(at, false)
-  }
-
-  /** The next of the equal tasks in this file; a further one is added if it `mayGrow`, or 0. */
-  #nextOf(hash: number, mayGrow: boolean): number {
-    const isFirst = valueAt(this.#latestFile, hash) !== this.#file
-    const latest = isFirst ? 0 : valueAt(this.#latestEqual, hash)
-    let row = isFirst ? valueAt(this.#firstEqual, hash) : valueAt(this.#nextEqual, latest)
-    if (row === 0) {
-      if (!mayGrow) return 0
-      row = ++this.#size
-      if (isFirst) setValue(this.#firstEqual, hash, row)
-      else setValue(this.#nextEqual, latest, row)
-    }
-    setValue(this.#latestFile, hash, this.#file)
-    setValue(this.#latestEqual, hash, row)
+    if (at === undefined) return 0
+    const taken = valueAt(this.#takenEqual, at)
+    const row = taken === 0 ? valueAt(this.#firstEqual, at) : valueAt(this.#nextEqual, taken)
+    // None is after the last: a further one is not the first again.
+    if (row > 0) setValue(this.#takenEqual, at, row)
     return row
   }
 }

@@ -6,7 +6,7 @@ import type { JsonObject } from '../../foundation/json-value.ts'
 import type { Log } from '../../foundation/log.ts'
 import { ExecutableFailedError } from '../../foundation/task-errors.ts'
 import { changedParts, definitionHash } from '../../tasks/definition-hash.ts'
-import type { Entry, UndispatchedEnd } from '../entry.ts'
+import type { Entry, TaskOrigin, UndispatchedEnd } from '../entry.ts'
 import { changedDefinition, type Problem } from '../routing.ts'
 import type { EarlierRecord } from './read-record.ts'
 import type { RecordedState } from './recorded-tasks.ts'
@@ -61,8 +61,14 @@ export class Resumption implements Disposable {
     return this.#endsAtOnce(row, hash) ? row : -row
   }
 
+  /** Which task of the record it goes on with; `null` if it is new, or known by its uid. */
+  originOf(planned: number): TaskOrigin | null {
+    return this.#record.tasks.originOf(Math.abs(planned))
+  }
+
   /** How the task ends at once; `null`: it runs. Its attempts are numbered from here. */
-  end(entry: Entry, planned: number): RecordedEnd | null {
+  end(entry: Entry): RecordedEnd | null {
+    const { planned } = entry
     const row = Math.abs(planned)
     const end = planned > 0 ? this.#endOf(row, entry.task.uid) : null
     if (end === null) this.#numberAttempts(entry, row)

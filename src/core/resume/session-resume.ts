@@ -66,15 +66,21 @@ export class SessionResume implements EarlierRun {
     return this.#opened?.resumption.plan(task.uid, definitionHash(task)) ?? 0
   }
 
-  /** As `end`, for a task that was not planned. */
-  endUnplanned(entry: Entry): boolean {
-    if (this.#opened === null) return false
-    return this.end(entry, this.#opened.resumption.plan(entry.task.uid, entry.definitionHash))
+  /** Before TaskCreated, which names the task of the record. */
+  setPlan(entry: Entry, planned: number): void {
+    entry.planned = planned
+    entry.origin = this.#opened?.resumption.originOf(planned) ?? null
   }
 
-  end(entry: Entry, planned: number): boolean {
+  /** As `setPlan`, for a task that was not planned. */
+  planEntry(entry: Entry): void {
+    if (this.#opened === null) return
+    this.setPlan(entry, this.#opened.resumption.plan(entry.task.uid, entry.definitionHash))
+  }
+
+  end(entry: Entry): boolean {
     if (this.#opened === null) return false
-    const recorded = this.#opened.resumption.end(entry, planned)
+    const recorded = this.#opened.resumption.end(entry)
     if (hasEnded(entry.life.state)) return true
     if (recorded === null) return false
     const { end, uid: key } = recorded

@@ -49,7 +49,7 @@ export function findCriticalPath(
   const path: PathTask[] = []
   let [length, seconds] = [0, 0]
   const seen = new Set<number>()
-  let task = latest(counts.uids.size, (at) => at, endOf)
+  let task = latest(counts.index.names.size, (at) => at, endOf)
   while (task !== -1 && !seen.has(task)) {
     seen.add(task)
     const end = endOf(task)

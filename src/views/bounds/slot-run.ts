@@ -84,7 +84,7 @@ function usesOf(state: BoundsState, { lanes }: BoundsQuery, nodes: readonly Slot
  * start, and from the end of a retry's delay to the next one.
  */
 function waitsOf(state: BoundsState, { counts, lanes }: BoundsQuery, isOwn: Uint8Array): Intervals {
-  const tasks = counts.uids.size
+  const tasks = counts.index.names.size
   const waits = createIntervals(tasks + retriesIn(lanes))
   let count = 0
   const add = (task: number, from: number, to: number): void => {

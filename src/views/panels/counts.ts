@@ -4,18 +4,18 @@
  * (9 to 15) and one byte of stages.
  */
 
-import { type Column, createColumn, createTextIndex, findText, indexOf } from '../columns.ts'
-import { setValue, type TextIndex, valueAt } from '../columns.ts'
-import { countStage, createTotals, forgetStages, stageOf, stages } from '../lifecycle.ts'
-import { staysEnded, type TaskTotals, validSeconds } from '../lifecycle.ts'
+import { type Column, createColumn, setValue, valueAt } from '../columns.ts'
+import { countCreation, countStage, createTotals, forgetStages, stageOf } from '../lifecycle.ts'
+import { stages, staysEnded, type TaskTotals, validSeconds } from '../lifecycle.ts'
 import { noDependencies, noStep, resumption, type TaskStep, textOf } from '../panel.ts'
 import type { ViewEvent } from '../panel.ts'
+import { beginFile, createTaskIndex, findHere, type TaskIndex, taskOf } from '../task-index.ts'
 
 export interface CountsState {
   /** All events, also those outside the lifecycle. */
   events: number
   readonly totals: TaskTotals
-  readonly uids: TextIndex
+  readonly index: TaskIndex
   readonly passed: Column
 }
 
@@ -31,24 +31,22 @@ export const counts = {
   create: (): CountsState => ({
     events: 0,
     totals: createTotals(),
-    uids: createTextIndex(),
+    index: createTaskIndex(),
     passed: createColumn('u8'),
   }),
 
   take(state: CountsState, event: ViewEvent): TaskStep {
     const isFirst = state.events++ === 0
     const stage = stageOf(event.event_type)
-    if (event.task_id === null) return isFirst ? noStep : stepOutside(state, event)
+    if (event.task_id === null) return stepOutside(state, event, isFirst)
     if (stage === 0) return stepWithin(state, event.event_type, event.task_id)
-    const task = indexOf(state.uids, event.task_id)
+    const task = taskOf(state.index, event.task_id, event)
     const known = valueAt(state.passed, task)
-    const earlier = known < interrupted ? 0 : known - interrupted
-    if (known >= interrupted) forgetStages(state.totals, earlier)
-    const before = known < interrupted ? known : 0
-    const after = countStage(state.totals, before, stage, validSeconds(event.duration_seconds))
-    if (after !== known) setValue(state.passed, task, after)
     const dependencies = stage === stages.created ? dependenciesOf(state, event) : noDependencies
-    return { task, stage, before, after, earlier, dependencies }
+    if (known >= ofEarlier) return stepAgain(state, event, { task, stage, dependencies })
+    const after = countStage(state.totals, known, stage, validSeconds(event.duration_seconds))
+    if (after !== known) setValue(state.passed, task, after)
+    return { task, stage, before: known, after, earlier: 0, dependencies }
   },
 
   show({ events, totals }: CountsState): CountsView {
@@ -58,30 +56,51 @@ export const counts = {
 }
 
 /** A task is created after those that it waits for; what the record does not have is left out. */
-function dependenciesOf({ uids }: CountsState, { attributes }: ViewEvent): readonly number[] {
+function dependenciesOf({ index }: CountsState, { attributes }: ViewEvent): readonly number[] {
   const { dependencies } = attributes
   if (!Array.isArray(dependencies) || dependencies.length === 0) return noDependencies
-  return dependencies.map((uid) => findText(uids, textOf(uid))).filter((task) => task !== -1)
+  return dependencies.map((uid) => findHere(index, textOf(uid))).filter((task) => task !== -1)
 }
 
-/** Beside the stages of a task that an earlier session of the run had, and did not complete. */
-const interrupted = 128
+/** Beside the stages of a task that an earlier session of the run had, until it runs again. */
+const ofEarlier = 128
+
+/** An event of a task that an earlier session had. */
+function stepAgain(
+  { totals, passed }: CountsState,
+  { duration_seconds, attributes }: ViewEvent,
+  at: Pick<TaskStep, 'task' | 'stage' | 'dependencies'>,
+): TaskStep {
+  const earlier = valueAt(passed, at.task) - ofEarlier
+  const isReused = attributes['reused'] === true
+  if (staysEnded(earlier, at.stage, isReused)) {
+    return { ...at, before: earlier, after: earlier, earlier: 0 }
+  }
+  forgetStages(totals, earlier)
+  const missed = (earlier & stages.completed) === 0 ? 0 : countCreation(totals)
+  const after = countStage(totals, missed, at.stage, validSeconds(duration_seconds))
+  setValue(passed, at.task, after)
+  return { ...at, before: 0, after, earlier }
+}
 
 /** The stages that a task has passed. */
 export const stagesOf = ({ passed }: CountsState, task: number): number =>
-  valueAt(passed, task) & ~interrupted
+  valueAt(passed, task) & ~ofEarlier
 
 /** Whether it is of an earlier session of the run, was not completed, and did not come again. */
 export const isInterrupted = ({ passed }: CountsState, task: number): boolean =>
-  valueAt(passed, task) >= interrupted
+  valueAt(passed, task) >= ofEarlier && (valueAt(passed, task) & stages.completed) === 0
 
-function stepOutside(state: CountsState, event: ViewEvent): TaskStep {
+function stepOutside(state: CountsState, event: ViewEvent, isFirst: boolean): TaskStep {
   if (event.event_type !== 'SessionStarted' || !isResumed(event)) return noStep
+  beginFile(state.index)
+  // Its forerunner is missing.
+  if (isFirst) return noStep
   state.totals.running = 0
   state.totals.queued = 0
-  for (let task = 0; task < state.uids.size; task++) {
+  for (let task = 0; task < state.index.names.size; task++) {
     const passed = valueAt(state.passed, task)
-    if (!staysEnded(passed)) setValue(state.passed, task, passed | interrupted)
+    setValue(state.passed, task, passed | ofEarlier)
   }
   return resumption
 }
@@ -98,9 +117,9 @@ const withinTask = new Set([
 ])
 
 /** Names the task, and changes nothing. */
-function stepWithin({ uids, passed }: CountsState, eventType: string, uid: string): TaskStep {
-  const task = withinTask.has(eventType) ? findText(uids, uid) : -1
+function stepWithin({ index, passed }: CountsState, eventType: string, uid: string): TaskStep {
+  const task = withinTask.has(eventType) ? findHere(index, uid) : -1
   if (task === -1) return noStep
   const known = valueAt(passed, task)
-  return known >= interrupted ? noStep : { ...noStep, task, before: known, after: known }
+  return known >= ofEarlier ? noStep : { ...noStep, task, before: known, after: known }
 }

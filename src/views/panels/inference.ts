@@ -74,6 +74,7 @@ export const inference: Panel<InferenceState, void, InferenceView> = {
     }
     const { stage, before, after, earlier } = step
     if (stage === 0 || after === before || event.attributes['task_type'] !== 'ai') return
+    if ((earlier & stages.completed) !== 0) state.completed--
     if ((earlier & stages.failed) !== 0) state.failed--
     if ((earlier & stages.canceled) !== 0) state.canceled--
     countTask(state, stage, before, after)

@@ -141,9 +141,10 @@ function endRunning(state: NamesState): void {
   }
 }
 
-/** Of a task that did not succeed in an earlier session and runs again. */
+/** Of a task that an earlier session had, and that runs again. */
 function forgetEnd(state: NamesState, { task, earlier }: TaskStep): void {
   const name = valueAt(state.nameOfTask, task)
+  if ((earlier & stages.completed) !== 0) addToValue(state.completed, name, -1)
   if ((earlier & stages.failed) !== 0) addToValue(state.failed, name, -1)
   if ((earlier & stages.canceled) !== 0) addToValue(state.canceled, name, -1)
   setValue(state.durations, task, Number.NaN)

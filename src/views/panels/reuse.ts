@@ -6,7 +6,7 @@
 
 import { crc32 } from 'node:zlib'
 import { type Column, createColumn, setValue, valueAt } from '../columns.ts'
-import { hasEnded, stages } from '../lifecycle.ts'
+import { stages } from '../lifecycle.ts'
 import { type Panel, resumption, textOf } from '../panel.ts'
 
 export interface ReuseState {
@@ -51,7 +51,8 @@ export const reuse: Panel<ReuseState, void, ReuseView> = {
       setValue(state.definition, task, hash === '' ? 0 : crc32(hash))
     }
     const isReuse = stage === stages.completed && event.attributes['reused'] === true
-    const isWork = stage === stages.started || (hasEnded(stage) && !isReuse)
+    // One that is canceled before it begins stays as it was.
+    const isWork = (stage & (stages.started | stages.completed | stages.failed)) !== 0 && !isReuse
     if (isWork && isDoneEarlier(state, task)) {
       state.problemCount++
       const type = event.event_type
@@ -59,8 +60,9 @@ export const reuse: Panel<ReuseState, void, ReuseView> = {
       if (state.problems.length < mostProblems) {
         state.problems.push(problem.slice(0, longestProblem))
       }
-    } else if (isWork && stage === stages.completed) {
-      setValue(state.done, task, done.here)
+    } else if (isWork) {
+      // Whatever it was before: it is run anew.
+      setValue(state.done, task, stage === stages.completed ? done.here : 0)
       setValue(state.doneDefinition, task, valueAt(state.definition, task))
     }
   },
