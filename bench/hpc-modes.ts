@@ -1,0 +1,149 @@
+/** The measurements of `bench/hpc.ts`: each mode is a process and prints its numbers. */
+
+import { execFile, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { fileURLToPath } from 'node:url'
+import { promisify } from 'node:util'
+import type { Backend } from '../src/backends/backend.ts'
+import { ClusterBackend } from '../src/cluster/cluster-backend.ts'
+import { Placement } from '../src/cluster/driver/placement/placement.ts'
+import type { PlacedJob } from '../src/cluster/driver/placement/shapes.ts'
+import { noRules } from '../src/cluster/wire/messages.ts'
+import { HpcBackend, setStartMethod } from '../src/hpc/index.ts'
+import { Session } from '../src/session/session.ts'
+import { ComputeTask } from '../src/tasks/compute-task.ts'
+import { defaultResources } from '../src/tasks/resources.ts'
+import { runMode, timed } from './harness.ts'
+import { nothing } from './workers-functions.ts'
+
+const execute = promisify(execFile)
+const functions = Number(process.env['TASKS'] ?? 50_000)
+const programs = Number(process.env['PROGRAMS'] ?? 1000)
+const steps = Number(process.env['STEPS'] ?? 60)
+const placedTasks = Number(process.env['PLACED'] ?? 1_000_000)
+const { BENCH_JOB: job = '', BENCH_RANKS: ranks = '' } = process.env
+const ofJob = ['--overlap', `--jobid=${job}`, '--mem=0', '--quiet']
+/** As in the tests: with all its transports Debian's Open MPI hangs now and then. */
+const transports = { OMPI_MCA_pml: 'ob1', OMPI_MCA_btl: 'tcp,self', PMIX_MCA_gds: 'hash' }
+
+async function createHpc(): Promise<HpcBackend> {
+  setStartMethod('slurm')
+  return HpcBackend.create({ graceSeconds: 1 })
+}
+
+/** The second round counts: the first one warms up. */
+async function rate(
+  backend: Backend,
+  count: number,
+  make: () => ComputeTask<unknown>,
+): Promise<object> {
+  await using session = new Session([backend])
+  let seconds = 0
+  for (const share of [0.2, 1]) {
+    const tasks = Array.from({ length: count * share }, make)
+    seconds = await timed(async () => {
+      await session.submitTasks(tasks)
+      await session.waitTasks(tasks)
+    })
+  }
+  return { tasks_per_s: count / seconds }
+}
+
+const noop = (): ComputeTask<void> => new ComputeTask({ function: nothing })
+
+/** A step of Slurm for each, four at once. */
+async function stepRate(): Promise<object> {
+  const seconds = await timed(async () => {
+    let left = steps
+    const worker = async (): Promise<void> => {
+      while (left-- > 0) await execute('srun', [...ofJob, '-N1', '-n1', '/bin/true'])
+    }
+    await Promise.all([worker(), worker(), worker(), worker()])
+  })
+  return { tasks_per_s: steps / seconds }
+}
+
+async function rankTask(): Promise<object> {
+  await using session = new Session([await createHpc()])
+  let ms = 0
+  for (let round = 0; round < 2; round++) {
+    const resources = { ranks: 4, ranksPerNode: 1 }
+    const options = { executable: ranks, arguments: ['end'], env: transports, resources }
+    const task = new ComputeTask(options)
+    const seconds = await timed(async () => {
+      await session.submitTasks([task])
+      await task
+    })
+    ms = seconds * 1000
+  }
+  return { ms }
+}
+
+async function bareRanks(): Promise<object> {
+  const env = { ...process.env, ...transports }
+  const line = [...ofJob, '-N4', '-n4', '--mpi=pmix', '--input=none', ranks, 'end']
+  await execute('srun', line, { env })
+  return { ms: (await timed(() => execute('srun', line, { env }))) * 1000 }
+}
+
+/** Inside the allocation, until the first task has begun. */
+async function launchMs(): Promise<object> {
+  const main = fileURLToPath(new URL('../dist/cli/main.js', import.meta.url))
+  const script = fileURLToPath(new URL('fixtures/first-task.ts', import.meta.url))
+  const from = performance.now()
+  const child = spawn(process.execPath, [main, 'launch', script], {
+    env: { ...process.env, SLURM_JOB_ID: job },
+    stdio: ['ignore', 'pipe', 'inherit'],
+  })
+  await once(child.stdout, 'data')
+  const ms = performance.now() - from
+  await once(child, 'close')
+  return { ms }
+}
+
+async function bareStart(): Promise<object> {
+  const seconds = await timed(async () => {
+    await execute('srun', [...ofJob, '-N4', '-n4', 'hostname'])
+    await execute(process.execPath, ['-e', '0'])
+  })
+  return { ms: seconds * 1000 }
+}
+
+/** The real placement code: jobs come, end, and free what they had. */
+async function placementUs(nodes: number): Promise<object> {
+  const placement = new Placement<PlacedJob>()
+  const facts = { cores: 4, gpus: 2, memoryMb: 4000, labels: {} }
+  const offer = { ...facts, ahead: 4 }
+  for (let at = 0; at < nodes; at++) placement.addNode(`n${at}`, facts, offer, noRules)
+  const spec = { kind: 'function', priority: 0, resources: defaultResources } as const
+  const rest = { spec, avoid: null, excluded: null, isRetry: false }
+  let placed = 0
+  const seconds = await timed(async () => {
+    for (let sequence = 0; sequence < placedTasks; sequence++) placement.push({ ...rest, sequence })
+    while (placement.waiting > 0) {
+      for (const [name, jobs] of placement.assign()) {
+        placed += jobs.length
+        for (const one of jobs) placement.release(name, one)
+      }
+    }
+  })
+  return { us: (seconds * 1e6) / placed }
+}
+
+await runMode(import.meta.url, {
+  programs: async () => {
+    const make = (): ComputeTask => new ComputeTask({ executable: '/bin/true' })
+    return rate(await createHpc(), programs, make)
+  },
+  steps: stepRate,
+  functions: async () => rate(await createHpc(), functions, noop),
+  clusterFunctions: async () => {
+    return rate(await ClusterBackend.local({ agents: 4, cores: 4 }), functions, noop)
+  },
+  rankTask,
+  bareRanks,
+  launch: launchMs,
+  bareStart,
+  nodes10000: () => placementUs(10_000),
+  nodes10: () => placementUs(10),
+})

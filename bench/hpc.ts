@@ -1,0 +1,64 @@
+/**
+ * What does the HPC backend cost? Four nodes of a Slurm on this machine, against steps of Slurm,
+ * the cluster backend, and bare commands. Each measurement is a process; the runs are interleaved,
+ * medians. Needs root and what `scripts/setup.mjs --services` installs.
+ */
+
+import { execFileSync } from 'node:child_process'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { measureModes, table } from './harness.ts'
+
+const runs = Number(process.env['RUNS'] ?? 3)
+
+/** What is measured, which modes are compared by which number, and what the ratio should be. */
+const rows = [
+  ['/bin/true a second, against a step each', 'programs', 'steps', 'tasks_per_s', '8'],
+  [
+    'no-op functions a second, against a cluster',
+    'functions',
+    'clusterFunctions',
+    'tasks_per_s',
+    '0.9',
+  ],
+  ['MPI task of 4 ranks (ms), against srun', 'rankTask', 'bareRanks', 'ms', '≤ 1.2'],
+  ['launch to first task (ms), against srun -N4 and node', 'launch', 'bareStart', 'ms', '≤ 3'],
+  ['placement (µs a task), 10,000 nodes against 10', 'nodes10000', 'nodes10', 'us', '≤ 2'],
+] as const
+
+const run = (command: string, ...args: readonly string[]): string =>
+  execFileSync(command, args, { encoding: 'utf8' }).trim()
+const slurm = fileURLToPath(new URL('../scripts/slurm.mjs', import.meta.url))
+const folder = mkdtempSync(join(tmpdir(), 'tutti-bench-hpc-'))
+const up = run(process.execPath, slurm, 'up', '--parent', String(process.pid))
+try {
+  process.env['SLURM_CONF'] = up.replace(/^SLURM_CONF=/, '')
+  const hold = ['-N4', '--exclusive', '--mem=0', '--gres=gpu:2', '-t', '60', '-o', '/dev/null']
+  const job = run('sbatch', '--parsable', ...hold, '--wrap', 'sleep 100000')
+  while (run('squeue', '-h', '-j', job, '-o', '%T') !== 'RUNNING') run('sleep', '0.1')
+  process.env['BENCH_JOB'] = job
+  process.env['BENCH_RANKS'] = join(folder, 'ranks')
+  process.env['TUTTI_LAUNCH'] = join(folder, 'launch.json')
+  writeFileSync(process.env['TUTTI_LAUNCH'], JSON.stringify({ method: 'slurm', jobId: job }))
+  const source = fileURLToPath(new URL('../test/hpc/fixtures/ranks.c', import.meta.url))
+  run('mpicc', '-o', join(folder, 'ranks'), source)
+  process.chdir(folder)
+  const modes = [...new Set(rows.flatMap(([, one, other]) => [one, other]))]
+  const of = measureModes(new URL('hpc-modes.ts', import.meta.url), modes, runs)
+  const round = (value: number): number => Number(value.toPrecision(3))
+  table(
+    ['', 'HPC', 'baseline', 'ratio', 'wanted'],
+    rows.map(([text, one, other, key, wanted]) => [
+      text,
+      round(of(one, key)),
+      round(of(other, key)),
+      round(of(one, key) / of(other, key)),
+      wanted,
+    ]),
+  )
+} finally {
+  run(process.execPath, slurm, 'down', process.env['SLURM_CONF'] ?? '')
+  rmSync(folder, { recursive: true, force: true })
+}
