@@ -6,7 +6,8 @@
 import type { FileHandle } from 'node:fs/promises'
 import { Readable } from 'node:stream'
 import { pipeline } from 'node:stream'
-import { createZstdDecompress, zstdDecompressSync } from 'node:zlib'
+// Not by name: an older Node does not have zstd, and must come to say that it is too old.
+import * as zlib from 'node:zlib'
 import { messageOf } from '../foundation/errors.ts'
 
 export const compressedSuffix = '.zst'
@@ -173,10 +174,13 @@ async function* contentOf(
     const isSmall = contentBytes !== null && Math.max(contentBytes, end - at) <= mostAtOnce
     if (isSmall) {
       const packed = await readAt(file, at, end - at)
-      yield { kind: 'bytes', bytes: zstdDecompressSync(packed, { maxOutputLength: mostAtOnce }) }
+      yield {
+        kind: 'bytes',
+        bytes: zlib.zstdDecompressSync(packed, { maxOutputLength: mostAtOnce }),
+      }
       return
     }
-    const plain = createZstdDecompress()
+    const plain = zlib.createZstdDecompress()
     // The iteration below throws what goes wrong.
     pipeline(Readable.from(partsOf(file, at, end)), plain, () => {})
     for await (const bytes of plain) yield { kind: 'bytes', bytes: bytes as Buffer }

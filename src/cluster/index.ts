@@ -1,5 +1,7 @@
 /** `tutti/cluster`: tasks on many machines. */
 
+import '../foundation/require-node.ts'
+
 export { ClusterBackend } from './cluster-backend.ts'
 export type { BrokerOptions, ClusterBackendOptions } from './cluster-options.ts'
 export type { LocalClusterOptions } from './local-cluster.ts'

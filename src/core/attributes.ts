@@ -6,7 +6,7 @@ import { type JsonObject, type JsonValue, toJsonValue } from '../foundation/json
 import { toWholeJson } from '../foundation/json-value.ts'
 import { maskSecrets, maskSecretsIn } from '../foundation/secrets.ts'
 import { errorTypeOf, type TaskCanceledError } from '../foundation/task-errors.ts'
-import { defaultResources, isDefaultRequest } from '../tasks/resources.ts'
+import { defaultResources, isDefaultRequest, type ResourceRequest } from '../tasks/resources.ts'
 import type { Entry } from './entry.ts'
 
 const longestResult = 65_536
@@ -79,7 +79,16 @@ export function describeSubmission(entry: Entry): JsonObject {
   const task = describeTask(entry)
   const resources = (entry.work ?? entry.expected?.work)?.spec.resources ?? defaultResources
   if (isDefaultRequest(resources)) return task
-  return Object.freeze({ ...task, resources: resources as unknown as JsonObject })
+  return Object.freeze({ ...task, resources: toWireResources(resources) })
+}
+
+/** Data that leaves the process is in snake_case. */
+function toWireResources({ memoryMb, ranksPerNode, ...others }: ResourceRequest): JsonObject {
+  return Object.freeze({
+    ...others,
+    memory_mb: memoryMb,
+    ...(ranksPerNode === undefined ? {} : { ranks_per_node: ranksPerNode }),
+  })
 }
 
 /** Of an attempt: also its number and its worker. Only first attempts share one object. */

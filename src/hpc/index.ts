@@ -1,5 +1,7 @@
 /** `tutti/hpc`: tasks on the nodes of a supercomputer. */
 
+import '../foundation/require-node.ts'
+
 export { HpcBackend } from './hpc-backend.ts'
 export type { HpcBackendOptions } from './hpc-backend.ts'
 export { setStartMethod } from './start-method.ts'

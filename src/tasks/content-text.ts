@@ -15,8 +15,11 @@ const mostContainers = 1_000_000
 export const joinWords = (words: readonly string[]): string =>
   words.map((word) => `${word.length}:${word}`).join('')
 
-/** SHA-256, in hex. */
-export const digestOf = (text: string): string => hash('sha256', text, 'hex')
+/** SHA-256, in hex. UTF-8 has no halves of surrogate pairs: texts with one are UTF-16 here. */
+export const digestOf = (text: string): string =>
+  text.isWellFormed()
+    ? hash('sha256', text, 'hex')
+    : hash('sha256', Buffer.from(text, 'utf16le'), 'hex')
 
 /** The text of an object that stands for another value; `undefined` for any other object. */
 export type TextOf = (value: object) => string | undefined
@@ -27,6 +30,10 @@ export function contentText(path: string, value: unknown, textOf?: TextOf): stri
   return flatText(path, value) ?? new Writer(textOf).write(path, value)
 }
 
+/** In the place of an item that an array does not have, which differs from `undefined`. */
+const hole = '4:hole'
+const missing = Symbol('missing')
+
 /** The same as the writer's, for a list of primitives: most arguments are one. */
 function flatText(path: string, value: object): string | null {
   if (!Array.isArray(value)) return null
@@ -34,7 +41,7 @@ function flatText(path: string, value: object): string | null {
   let text = `5:array${length.length}:${length}`
   for (const [at, item] of (value as readonly unknown[]).entries()) {
     if (typeof item === 'object' && item !== null) return null
-    text += primitiveText(item, `${path}.${at}`)
+    text += item === undefined && !(at in value) ? hole : primitiveText(item, `${path}.${at}`)
   }
   return text
 }
@@ -65,6 +72,7 @@ class Writer {
   }
 
   #writeOne({ value, path, depth }: Open): void {
+    if (value === missing) return void this.#parts.push(hole)
     if (typeof value !== 'object' || value === null) {
       this.#parts.push(primitiveText(value, path))
       return
@@ -100,7 +108,7 @@ class Writer {
 
   #writeItems(kind: string, items: readonly unknown[], path: string, depth: number): void {
     this.#words(kind, String(items.length))
-    this.#add([...items.keys()], (at) => items[at], path, depth)
+    this.#add([...items.keys()], (at) => (at in items ? items[at] : missing), path, depth)
   }
 
   /** Pushed in reverse, so that the first is written next. */

@@ -79,7 +79,9 @@ function inputOf({ spec, args = [] }: HashedWork): string {
     const { prompt, model, sampling } = spec
     return contentText('prompt', { prompt, model, sampling })
   }
-  const { executable, arguments: given, cwd, env, stdin, shell } = spec
+  const { executable, arguments: given, cwd, stdin, shell } = spec
+  // No change to the environment is none, however it was said.
+  const env = Object.keys(spec.env ?? {}).length === 0 ? null : spec.env
   return contentText('program', { executable, arguments: given, cwd, env, stdin, shell })
 }
 

@@ -60,7 +60,7 @@ export const boundedRuns = {
     nodes: [{ nodeId: 'n1', cores: 4, gpus: 1 }],
     tasks: bag(10, 1).map((task) => ({
       ...task,
-      resources: { cores: 1, gpus: 1, memoryMb: 0, ranks: 1 },
+      resources: { cores: 1, gpus: 1, memory_mb: 0, ranks: 1 },
     })),
     end: 10,
   },

@@ -201,9 +201,12 @@ describe("a task's events", () => {
 
   it('events: TaskSubmitted has the resources, unless they are the default', async () => {
     const { session, eventsOf } = await openSession()
-    const [plain, large] = [quick(), quick({ resources: { cores: 2, labels: { zone: 'a' } } })]
+    const [plain, large] = [
+      quick(),
+      quick({ resources: { cores: 2, memoryMb: 5, labels: { zone: 'a' } } }),
+    ]
     await session.submitTasks([plain, large])
-    const resources = { cores: 2, gpus: 0, memoryMb: 0, ranks: 1, labels: { zone: 'a' } }
+    const resources = { cores: 2, gpus: 0, memory_mb: 5, ranks: 1, labels: { zone: 'a' } }
     const seen = (await eventsOf(large)).map((event) => attribute(event, 'resources'))
     expect(seen).toEqual([undefined, resources, undefined])
     expect(Object.isFrozen(seen[1])).toBe(true)

@@ -53,6 +53,34 @@ describe('definition_hash', () => {
     ).toEqual(['code'])
   })
 
+  it('differs for texts and lists that only look alike', async () => {
+    const pairs: readonly [unknown, unknown][] = [
+      ['\ud800', '\ud801'],
+      // oxlint-disable-next-line no-sparse-arrays -- a hole is what differs
+      [
+        [1, , 2],
+        [1, undefined, 2],
+      ],
+      // oxlint-disable-next-line no-sparse-arrays -- the same beside an object
+      [
+        [{}, , 2],
+        [{}, undefined, 2],
+      ],
+    ]
+    for (const [one, other] of pairs) {
+      const of = (value: unknown) => new ComputeTask({ function: echo, args: [value] })
+      expect(await changes(of(one), of(other))).toEqual(['input'])
+      expect(await changes(of(one), of(one))).toEqual([])
+    }
+  })
+
+  it('of a program is equal without an environment and with an empty one', async () => {
+    const program = { executable: '/bin/true' }
+    expect(
+      await changes(new ComputeTask(program), new ComputeTask({ ...program, env: {} })),
+    ).toEqual([])
+  })
+
   it('of a program counts its arguments, folder, environment and standard input', async () => {
     const program = { executable: '/bin/true', arguments: ['a'] }
     const same = new ComputeTask({ ...program, captureStdio: { stdout: 'out' } })

@@ -42,7 +42,7 @@ const attributesOf = fc
     error_message: fc.constantFrom('bad seed 17', 'bad seed 18', 'out of memory'),
     worker_id: worker,
     dependencies: fc.constantFrom([], ['a'], ['b', 'a'], ['z']),
-    resources: fc.constantFrom(null, { cores: 2, gpus: 1, memoryMb: 0, ranks: 1 }),
+    resources: fc.constantFrom(null, { cores: 2, gpus: 1, memory_mb: 0, ranks: 1 }),
   })
   .map((attributes) => ({
     ...attributes,

@@ -58,7 +58,7 @@ describe('what bounded a run', () => {
   })
 
   it('bounds: tasks that wait for a GPU leave cores idle, and the GPU is named', () => {
-    const resources = { cores: 1, gpus: 1, memoryMb: 0, ranks: 1 }
+    const resources = { cores: 1, gpus: 1, memory_mb: 0, ranks: 1 }
     const tasks = bag(10, 1).map((task) => ({ ...task, resources }))
     const nodes = [{ nodeId: 'n1', cores: 4, gpus: 1 }]
     const shown = boundsOfRun({ nodes, tasks, end: 10 })
@@ -74,13 +74,13 @@ describe('what bounded a run', () => {
       { uid: 'b', resources },
     ]
     const nodes = [{ nodeId: 'n1', cores: 2, memoryMb: 1000 }]
-    const memory = { cores: 1, gpus: 0, memoryMb: 800, ranks: 1 }
+    const memory = { cores: 1, gpus: 0, memory_mb: 800, ranks: 1 }
     expect(boundsOfRun({ nodes, tasks: wants(memory), end: 10 }).slotSeconds).toEqual({
       ...nothing,
       ran: 10,
       noSlotFitted: { ...nothing.noSlotFitted, memory: 10 },
     })
-    const labels = { cores: 1, gpus: 0, memoryMb: 0, ranks: 1, labels: { disk: 'ssd' } }
+    const labels = { cores: 1, gpus: 0, memory_mb: 0, ranks: 1, labels: { disk: 'ssd' } }
     expect(boundsOfRun({ nodes, tasks: wants(labels), end: 10 }).slotSeconds).toEqual({
       ...nothing,
       ran: 10,

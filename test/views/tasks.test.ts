@@ -3,7 +3,7 @@ import { explainTask, findTasks } from '../../src/views/tasks.ts'
 import { eventsOf, passOver } from './synthetic-run.ts'
 import { viewEvent } from './view-event.ts'
 
-const gpu = { cores: 1, gpus: 1, memoryMb: 0, ranks: 1 }
+const gpu = { cores: 1, gpus: 1, memory_mb: 0, ranks: 1 }
 const tasks = [
   { uid: 'a', start: 1, end: 4, worker: 'n1/local/w1' },
   { uid: 'b', start: 1, end: 3, worker: 'n2/local/w1', endType: 'TaskFailed' as const },

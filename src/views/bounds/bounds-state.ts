@@ -82,7 +82,7 @@ function requestOf(state: BoundsState, { backend, attributes }: ViewEvent): numb
     backend,
     cores: Math.max(1, numberOf(given['cores']) ?? 1),
     gpus: Math.max(0, numberOf(given['gpus']) ?? 0),
-    memoryMb: Math.max(0, numberOf(given['memoryMb']) ?? 0),
+    memoryMb: Math.max(0, numberOf(given['memory_mb']) ?? 0),
     ranks: Math.max(1, numberOf(given['ranks']) ?? 1),
     labels: labelsOf(given['labels']),
   })

@@ -12,7 +12,7 @@ import { viewEvent } from '../../views/view-event.ts'
 const folder = recordFolder()
 afterAll(() => folder.remove())
 
-const gpu = { cores: 1, gpus: 1, memoryMb: 0, ranks: 1 }
+const gpu = { cores: 1, gpus: 1, memory_mb: 0, ranks: 1 }
 const run: SyntheticRun = {
   nodes: [{ nodeId: 'n1', cores: 4, gpus: 1 }],
   tasks: [
