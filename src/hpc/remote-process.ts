@@ -4,6 +4,7 @@ import { type ChildProcessWithoutNullStreams, spawn } from 'node:child_process'
 import type { Clock } from '../foundation/clock.ts'
 import { boundedWait } from '../foundation/promises.ts'
 import { maskSecrets } from '../foundation/secrets.ts'
+import { atExit } from '../runtime/at-exit.ts'
 
 export interface RemoteProcessOptions {
   readonly command: readonly string[]
@@ -33,6 +34,9 @@ export class RemoteProcess {
     this.#clock = clock
     // A session of its own: the terminal's Ctrl-C is for the script, which ends its tasks first.
     this.#child = spawn(program, args, { env, detached: true, stdio: 'pipe' })
+    // A session waits some seconds for its end, which one for an unreachable node may exceed.
+    const forget = atExit(() => void this.#child.kill('SIGKILL'))
+    void this.#ended.promise.then(forget)
     this.#child.on('error', (error) => this.#ended.resolve(error.message))
     this.#child.on('close', (code, signal) => this.#ended.resolve(signal ?? `exit code ${code}`))
     // Whoever has ended does not read.

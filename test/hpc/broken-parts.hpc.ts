@@ -87,7 +87,8 @@ describe('a node whose link is cut', () => {
 
   needs(...allNeeds)('is lost in seconds; its task runs again on another', async () => {
     const { cutLink } = await slurm()
-    await using session = new Session([await create({ log: quiet })], { log: quiet })
+    const backend = await create({ log: quiet })
+    const session = new Session([backend], { log: quiet })
     const nodes = await started(session)
     const file = join(folder, 'link')
     const tasks = [1, 2, 3, 4].map(() => waiting(file, 1))
@@ -106,5 +107,8 @@ describe('a node whose link is cut', () => {
     await session.waitTasks(tasks)
     expect(tasks.map(({ state }) => state)).toEqual(Array(4).fill('DONE'))
     expect(lost?.stdout).not.toBe('n2\n')
+    await session.close()
+    // It waits longer than a session for an agent that does not answer.
+    await backend.close()
   })
 })
