@@ -109,14 +109,24 @@ export class SessionCore {
   }
 
   addBackend(backend: Backend): void {
+    this.addBackends([expectBackend('backend', backend)])
+  }
+
+  /** All of them or none: a connection may create something elsewhere, such as in a broker. */
+  addBackends(backends: readonly Backend[]): void {
     this.#admission.expectOpen()
-    expectBackend('backend', backend)
-    if (this.#bindings.some((binding) => binding.backend.name === backend.name)) {
-      const text = `the session already has a backend "${backend.name}"`
-      throw new ValueError(text, { field: 'backend.name', got: backend.name })
+    const names = new Set(this.#bindings.map(({ backend }) => backend.name))
+    for (const { name } of backends) {
+      if (names.has(name)) {
+        const text = `the session already has a backend "${name}"`
+        throw new ValueError(text, { field: 'backend.name', got: name })
+      }
+      names.add(name)
     }
-    this.#bindings.push(this.#connect(backend))
-    this.#telemetry?.poller.follow(backend.name, backend.nodes ?? [])
+    for (const backend of backends) {
+      this.#bindings.push(this.#connect(backend))
+      this.#telemetry?.poller.follow(backend.name, backend.nodes ?? [])
+    }
   }
 
   #connect(backend: Backend): BackendBinding {

@@ -37,7 +37,7 @@ export class Session implements AsyncDisposable {
       throw notAnArray('backends', 'backends', backends, 'new Session([backend])')
     }
     const checked = backends.map((one: unknown, at) => expectBackend(`backends[${at}]`, one))
-    for (const backend of checked) this.addBackend(backend)
+    this.#core.addBackends(checked)
   }
 
   /** Names the session in events and files. */

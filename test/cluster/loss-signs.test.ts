@@ -221,6 +221,20 @@ describe('an agent that is stopped', () => {
     expect(shown.stdout).toMatch(/^only {2}silent for \d+ s .* only programs$/m)
   })
 
+  it('is listed as silent from the first second on', async () => {
+    const cluster = await startTestCluster()
+    const agent = await cluster.agent('only', '--cores', '1')
+    await eventually(async () => expect(await isWatched(cluster, 'only')).toBe(true))
+    // A machine that is busy may answer too late: then the agent is stopped anew.
+    await eventually(async () => {
+      agent.child.kill('SIGCONT')
+      await eventually(async () => expect(await cluster.agents()).toHaveLength(1))
+      agent.child.kill('SIGSTOP')
+      const { silent } = await findAgents({ servers: cluster.server.url, token })
+      expect(silent.map(({ silentSeconds }) => silentSeconds < 3)).toEqual([true])
+    })
+  })
+
   it('keeps its name', async () => {
     const cluster = await startTestCluster()
     const agent = await cluster.agent('only', '--cores', '1')

@@ -13,8 +13,8 @@ interface Opened {
   readonly nodesOf: (tasks: readonly ComputeTask<unknown>[]) => Promise<(string | null)[]>
 }
 
-async function openSession(cluster: TestCluster, agents: number): Promise<Opened> {
-  const backend = await cluster.connect()
+async function openSession(cluster: TestCluster, agents: number, more = {}): Promise<Opened> {
+  const backend = await cluster.connect(more)
   const session = new Session([backend])
   onTestFinished(() => session.close())
   await eventually(() => expect(backend.nodes).toHaveLength(agents))
@@ -114,5 +114,49 @@ describe('a task that some agents do not allow', () => {
     await cluster.agent('first', '--cores', '1', '--allow', '/**/true')
     await session.waitTasks([allowed])
     expect(allowed.state).toBe('DONE')
+  })
+
+  it.each(['SIGTERM', 'SIGKILL'] as const)(
+    'waits while the only agent that allows it is started again after %s',
+    async (signal) => {
+      const cluster = await startTestCluster()
+      await cluster.agent('functions', '--cores', '1', '--only', 'functions')
+      const start = () => cluster.agent('programs', '--cores', '1', '--only', 'programs')
+      const first = await start()
+      const { session } = await openSession(cluster, 2)
+      const [before] = programs(1, '/bin/true')
+      if (before === undefined) throw new Error('no task')
+      await session.submitTasks([before])
+      await before
+      const lost: string[] = []
+      session.telemetry?.subscribe((event) => {
+        if (/Node(Lost|Drained)/.test(event.event_type)) lost.push(event.node_id ?? '')
+      })
+      first.child.kill(signal)
+      await first.ended
+      await eventually(() => expect(lost).toContain('programs'))
+      const waiting = programs(4, '/bin/true')
+      await session.submitTasks(waiting)
+      await start()
+      await session.waitTasks(waiting)
+      expect(waiting.map(({ error }) => error?.message)).toEqual(waiting.map(() => undefined))
+    },
+  )
+
+  it('names those that do not when the one that did does not come back in time', async () => {
+    const cluster = await startTestCluster()
+    await cluster.agent('functions', '--cores', '1', '--only', 'functions')
+    const gone = await cluster.agent('programs', '--cores', '1', '--only', 'programs')
+    const { session } = await openSession(cluster, 2, { agentTimeoutSeconds: 3 })
+    gone.child.kill('SIGTERM')
+    await gone.ended
+    const [task] = programs(1, '/bin/true')
+    if (task === undefined) throw new Error('no task')
+    await session.submitTasks([task])
+    await session.waitTasks([task])
+    expect(task.error?.cause).toMatchObject({
+      code: 'NotAllowedError',
+      message: 'agent "functions" runs functions only, not /bin/true',
+    })
   })
 })

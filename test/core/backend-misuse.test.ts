@@ -92,6 +92,19 @@ describe('a backend that does not keep the promises of its port', () => {
     expect(() => session.addBackend(backend as unknown as Backend)).toThrow(text)
   })
 
+  it('a session with the same backend twice is refused before any of them is connected', () => {
+    let connected = 0
+    class CountedBackend extends FakeBackend {
+      override connect(...args: Parameters<FakeBackend['connect']>) {
+        connected++
+        return super.connect(...args)
+      }
+    }
+    const backend = new CountedBackend({ name: 'counted' })
+    expect(() => new Session([backend, backend])).toThrow('already has a backend "counted"')
+    expect(connected).toBe(0)
+  })
+
   it.each([
     { at: Number.NaN },
     { at: 'x' },

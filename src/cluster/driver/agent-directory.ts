@@ -32,6 +32,12 @@ export interface KnownAgent {
   heardMs: number
 }
 
+/** One that has left or was lost, and may be started again. */
+export interface GoneAgent {
+  readonly announcement: Announcement
+  readonly leftMs: number
+}
+
 export interface DirectoryListener {
   /** A new one, also one of the same name that was started again. */
   agentJoined(agent: KnownAgent): void
@@ -92,6 +98,8 @@ export class AgentDirectory {
   readonly #pingMs: number
   /** The last start of each name that has ended. */
   readonly #ended = new Map<string, number>()
+  /** Agents that listeners were told of and that are not there. */
+  readonly #gone = new Map<string, GoneAgent>()
   /** Agents whose watchers say that they are silent. */
   readonly #silent = new Map<string, WatcherReport>()
   #discovery = 0
@@ -128,6 +136,11 @@ export class AgentDirectory {
   /** Those that listeners were told of. */
   get agents(): readonly KnownAgent[] {
     return [...this.#agents.values()].filter(({ isJoined }) => isJoined)
+  }
+
+  /** Agents that were there and have left or were lost. */
+  get gone(): readonly GoneAgent[] {
+    return [...this.#gone.values()]
   }
 
   /** Agents that did not answer the last `discover`, as their watchers see them. */
@@ -303,6 +316,7 @@ export class AgentDirectory {
     await this.#ping(agent)
     if (this.#agents.get(agent.announcement.name) !== agent) return
     agent.isJoined = true
+    this.#gone.delete(agent.announcement.name)
     for (const listener of this.#listeners) listener.agentJoined(agent)
     // It may have begun to leave while its clock was measured.
     if (agent.announcement.state !== 'draining') return
@@ -310,17 +324,19 @@ export class AgentDirectory {
   }
 
   #lose(agent: Tracked, reason: string): void {
-    const { name, epoch, state } = agent.announcement
+    const { announcement } = agent
+    const { name, epoch, state } = announcement
     this.#agents.delete(name)
     const isOver = state === 'gone' || reason === processGone
     if (isOver) this.#noteEnd(name, epoch)
     if (!agent.isJoined) return
+    deleteOldest(this.#gone)
+    this.#gone.set(name, { announcement, leftMs: this.#options.clock.monotonicMs() })
     for (const listener of this.#listeners) listener.agentLost(agent, reason)
   }
 
   #noteEnd(name: string, epoch: number): void {
-    const [oldest = ''] = this.#ended.keys()
-    if (this.#ended.size >= mostEnded) this.#ended.delete(oldest)
+    deleteOldest(this.#ended)
     this.#ended.set(name, Math.max(epoch, this.#ended.get(name) ?? epoch))
   }
 
@@ -363,4 +379,9 @@ export class AgentDirectory {
       agent.isPinged = false
     }
   }
+}
+
+function deleteOldest(agents: Map<string, unknown>): void {
+  const [oldest = ''] = agents.keys()
+  if (agents.size >= mostEnded) agents.delete(oldest)
 }

@@ -54,31 +54,45 @@ export class NoAgentWatch {
 
   /** Of all agents with the resources none allows it; `false` while there may be another. */
   #failRefused(name: string, refusing: readonly string[], nowMs: number): boolean {
-    const { agents, connectedSinceMs } = this.#directory
-    if (nowMs - connectedSinceMs < hearAllMs) return false
+    if (nowMs - this.#directory.connectedSinceMs < hearAllMs) return false
     const { placement, refusals } = this.#jobs
-    const [first, ...others] = placement.takeUnplaceable(name)
-    if (first === undefined) return true
+    const all = placement.takeUnplaceable(name)
+    // All of one name ask for the same.
+    const isOpen = all[0] !== undefined && this.#mayBeAllowed(all[0], refusing, nowMs)
+    const refused: (readonly [DriverJob, readonly NotAllowed[]])[] = []
     const left: DriverJob[] = []
-    const isOpen = agents.some(({ announcement }) => {
-      const { state, facts, name: agent } = announcement
-      if (state !== 'ready' || refusing.includes(agent)) return false
-      const isAllowed = refuseByKind(agent, announcement, first.spec) === null
-      return isAllowed && couldRun(facts, first.spec.resources)
-    })
-    for (const one of [first, ...others]) {
+    for (const one of all) {
       const reasons = refusing.map((agent) => {
         const rules = this.#directory.find(agent)?.announcement ?? noRules
         return refusals.find(agent, one.spec) ?? refuseByKind(agent, rules, one.spec)
       })
       const known = reasons.filter((reason) => reason !== null)
       // What an agent has refused may have been forgotten: it is asked again.
-      if (isOpen || known.length < reasons.length) left.push(one)
-      else this.#jobs.end(one, { kind: 'fail', error: notAllowedError(known), isFinal: true }, null)
+      one.isEnding = !isOpen && known.length === reasons.length
+      if (one.isEnding) refused.push([one, known])
+      else left.push(one)
     }
     for (const one of left) one.excluded = refusals.exclusionOf(one.spec)
+    // Before anything is reported: the session may cancel others while it is told of an end.
     placement.putBack(left)
+    for (const [one, reasons] of refused) {
+      this.#jobs.end(one, { kind: 'fail', error: notAllowedError(reasons), isFinal: true }, null)
+    }
     return !isOpen
+  }
+
+  /** By an agent that is not used yet, or by one that is being started again. */
+  #mayBeAllowed({ spec }: DriverJob, refusing: readonly string[], nowMs: number): boolean {
+    const { agents, gone } = this.#directory
+    const sinceMs = nowMs - this.#timeoutMs
+    const others = [...agents, ...gone.filter(({ leftMs }) => leftMs > sinceMs)]
+    const { refusals } = this.#jobs
+    return others.some(({ announcement }) => {
+      const { facts, name } = announcement
+      if (refusing.includes(name)) return false
+      const why = refusals.find(name, spec) ?? refuseByKind(name, announcement, spec)
+      return why === null && couldRun(facts, spec.resources)
+    })
   }
 
   /** Returns since when the first of those waits that go on waiting. */

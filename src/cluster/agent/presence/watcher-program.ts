@@ -10,8 +10,8 @@ import type { Announcement, WatcherReport } from '../../wire/messages.ts'
 import { discoverySubject, watcherOf, watcherSubject } from '../../wire/subjects.ts'
 import type { FromWatcher, ToWatcher } from './agent-watcher.ts'
 
-/** An agent is heard here every two seconds. */
-const silentAfterMs = 3000
+/** An agent that is not stopped is heard here within this time after somebody asked for agents. */
+const answerMs = 250
 /** The end is told several times: a driver may be reconnecting. */
 const tellings = 10
 const tellMs = 500
@@ -31,7 +31,7 @@ class Watcher {
   constructor(broker: Broker, keys: Keys) {
     this.#broker = broker
     this.#keys = keys
-    broker.subscribe(discoverySubject, (message) => this.#takeDiscovery(message))
+    broker.subscribe(discoverySubject, (message) => void this.#takeDiscovery(message))
   }
 
   hear(agent: Announcement): void {
@@ -57,10 +57,13 @@ class Watcher {
     }
   }
 
-  #takeDiscovery({ subject, data }: BrokerMessage): void {
-    if (this.#isAgentGone || clock.monotonicMs() - this.#heardMs < silentAfterMs) return
+  /** The agent is asked the same: whoever hears it does not count what is told here. */
+  async #takeDiscovery({ subject, data }: BrokerMessage): Promise<void> {
     const nonce = this.#nonceOf(subject, data)
-    if (nonce !== null) this.#tell('silent', nonce)
+    const askedMs = clock.monotonicMs()
+    if (nonce === null || this.#heardMs >= askedMs) return
+    await sleep(clock, answerMs)
+    if (!this.#isAgentGone && this.#heardMs < askedMs) this.#tell('silent', nonce)
   }
 
   /** Somebody wants the name of an agent that does not answer, because it is stopped. */

@@ -1,0 +1,48 @@
+import { expect, it } from 'vitest'
+import type { BackendListener, Job } from '../../../src/backends/backend.ts'
+import type { AgentDirectory } from '../../../src/cluster/driver/agent-directory.ts'
+import { DriverJobs } from '../../../src/cluster/driver/driver-jobs.ts'
+import { NoAgentWatch } from '../../../src/cluster/driver/unhappy-ends.ts'
+import { ManualClock } from '../../../src/testing/manual-clock.ts'
+import { jobOf } from '../../backends/local/fake-executor.ts'
+import { agentOf } from './links.ts'
+
+it('a task that is canceled while another one is told to be refused ends once', () => {
+  const told: string[] = []
+  let onFirst = (): void => {}
+  const listener: BackendListener = {
+    report({ uid }: Job, { kind }) {
+      told.push(`${uid} ${kind}`)
+      const cancelOthers = onFirst
+      onFirst = () => {}
+      cancelOthers()
+    },
+    notice() {},
+  }
+  const jobs = new DriverJobs(listener, new ManualClock(0))
+  const agent = agentOf('narrow')
+  const announcement = { ...agent.announcement, only: 'functions' } as const
+  jobs.addAgent(announcement, { ...announcement.facts, ahead: 0 })
+  const known = { ...agent, announcement }
+  const directory = {
+    agents: [known],
+    gone: [],
+    unusable: [],
+    connectedSinceMs: 0,
+    find: () => known,
+  } as Partial<AgentDirectory> as AgentDirectory
+  const watch = new NoAgentWatch(jobs, directory, { url: 'nats://x', timeoutSeconds: 60 })
+  const all = ['first', 'second'].map((uid) => jobs.add(jobOf(uid), 0))
+  for (const one of all) jobs.placement.push(one)
+  onFirst = () => {
+    // As a session's cancel does it.
+    for (const one of jobs.all) {
+      if (one.isEnding) continue
+      jobs.placement.remove(one)
+      jobs.end(one, { kind: 'cancel', reason: 'canceled' }, null)
+    }
+  }
+  watch.failUnplaceable(10_000)
+  expect(told).toEqual(['first fail', 'second fail'])
+  expect(jobs.placement.waiting).toBe(0)
+})
