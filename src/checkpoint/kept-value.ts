@@ -26,17 +26,27 @@ export function fromBytes(bytes: Uint8Array): KeptValue | null {
   }
 }
 
+/** V8 writes deeper values, but the stack of a process may not be enough to read them back. */
+const deepest = 500
+
 /** Serializing an instance keeps its fields but not its class. Functions and symbols throw. */
 function comesBackEqual(value: unknown): boolean {
   if (typeof value !== 'object' || value === null) return true
   const seen = new Set<object>()
-  const waiting: object[] = [value]
+  // In the order in which V8 writes them: an object is as deep as where it comes first.
+  const waiting: { readonly part: object; readonly depth: number }[] = [{ part: value, depth: 1 }]
   for (let next = waiting.pop(); next !== undefined; next = waiting.pop()) {
-    if (seen.has(next)) continue
-    seen.add(next)
-    const parts = partsOf(next)
-    if (parts === null) return false
-    for (const part of parts) if (typeof part === 'object' && part !== null) waiting.push(part)
+    const { part, depth } = next
+    if (seen.has(part)) continue
+    seen.add(part)
+    const parts = partsOf(part)
+    if (parts === null || depth > deepest) return false
+    for (let at = parts.length - 1; at >= 0; at--) {
+      const inner = parts[at]
+      if (typeof inner === 'object' && inner !== null) {
+        waiting.push({ part: inner, depth: depth + 1 })
+      }
+    }
   }
   return true
 }

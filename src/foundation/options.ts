@@ -252,6 +252,8 @@ const reservedName = /^(?:con|prn|aux|nul|com\d|lpt\d)(?:\.|$)/i
 /** An id that is safe as part of a file name on every system (row 89 of `docs/faults.md`). */
 export function expectId(field: string, value: unknown): string {
   if (typeof value === 'string' && idPattern.test(value) && !reservedName.test(value)) return value
+  const isReserved = typeof value === 'string' && reservedName.test(value)
+  if (isReserved) throw invalid(field, 'an id that Windows does not reserve as a file name', value)
   throw invalid(
     field,
     'an id of 1 to 128 letters, digits, ".", "_" or "-", not beginning with a sign',

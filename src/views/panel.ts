@@ -30,6 +30,7 @@ export interface ViewEvent {
   readonly labels?: unknown
   readonly retry_at?: unknown
   readonly emit_time?: unknown
+  readonly error_type?: unknown
   readonly error_message?: unknown
   readonly wait_seconds?: unknown
   readonly gpu_id?: unknown

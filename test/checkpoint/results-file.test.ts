@@ -161,6 +161,26 @@ describe('the file of results', () => {
     expect([...readAll(record)]).toEqual([['kept', [{ a: [1, 2] }]]])
   })
 
+  it('kept values: what is nested too deeply to be read back is not kept', () => {
+    const nested = (depth: number): object => {
+      let value: object = {}
+      for (let at = 1; at < depth; at++) value = { value }
+      return value
+    }
+    for (const value of [nested(2000), [nested(2000)], new Map([[1, nested(2000)]])]) {
+      expect(toBytes(value)).toBeNull()
+    }
+    // Every object of the chain is near, but the first one is written with all behind it.
+    const chain: object[] = []
+    for (let next = nested(2000); ; next = (next as { value: object }).value) {
+      chain.push(next)
+      if (Object.keys(next).length === 0) break
+    }
+    expect(toBytes(chain)).toBeNull()
+    expect(fromBytes(toBytes(chain.toReversed()) ?? new Uint8Array())).not.toBeNull()
+    expect(fromBytes(toBytes(nested(400)) ?? new Uint8Array())?.value).toEqual(nested(400))
+  })
+
   it('kept values: any that is kept comes back strictly equal', () => {
     const anything = fc.anything({
       withBigInt: true,

@@ -242,6 +242,8 @@ describe('tutti run and resume with a file of tasks', () => {
     expect(await tutti(folder, 'journal', 'verify', forced)).toMatchObject({ code: 0 })
     const both = await tutti(folder, 'resume', forced, '--force', '--keep-done')
     expect(both.code).toBe(2)
+    const further = await tutti(folder, 'resume', forced, 'more')
+    expect(further.stderr).toMatch(/all arguments were kept, got 1 further argument after the rec/)
   })
 
   it('run: what is wrong in the file is named with its line, and nothing runs', async () => {
@@ -259,6 +261,22 @@ describe('tutti run and resume with a file of tasks', () => {
     const other = await tutti(folder, 'run', 'tasks.yaml')
     expect(other.code).toBe(2)
     expect(other.stderr).toMatch(/tasks\.yaml:3:3 timeoutSeconds: unknown key.*timeout_seconds/)
+    const nested = [
+      '{"executable":"true","retries":{"times":1,"delaySeconds":5}}',
+      '{"executable":"true","resources":{"memoryMb":5}}',
+      '{"executable":"true","timeout_seconds":-1}',
+      '{"executable":"true","resources":{"memory_mb":-5}}',
+      '{"executable":"true","uid":"nul"}',
+    ]
+    writeFileSync(join(folder, 'tasks.jsonl'), nested.join('\n'))
+    const { code, stderr } = await tutti(folder, 'run', 'tasks.jsonl')
+    expect(code).toBe(2)
+    expect(stderr).toMatch(/:1:1 retries\.delaySeconds: unknown key.*"delay_seconds"/)
+    expect(stderr).toMatch(/:2:1 resources\.memoryMb: unknown key.*"memory_mb"/)
+    expect(stderr).toMatch(/:3:1 .*`timeout_seconds`/)
+    expect(stderr).toMatch(/:4:1 .*`resources\.memory_mb`/)
+    expect(stderr).toMatch(/:5:1 .*`uid`.*Windows/)
+    expect(stderr).not.toContain('timeoutSeconds')
     expect(readdirSync(folder).toSorted()).toEqual(['tasks.jsonl', 'tasks.yaml'])
   })
 

@@ -150,13 +150,27 @@ describe('failures', () => {
       ['id 9b2e4c1a-0f3d-4e5a-8b7c-6d5e4f3a2b1c', 'id 00000000-1111-4222-8333-444444444444'],
       'id <id>',
     ],
-    [['at 0x7ffe1234 in x64 mode', 'at 0x10 in x64 mode'], null],
+    [['at 0x7ffe1234 in x64 mode', 'at 0x10 in x64 mode'], 'at <id> in x<n> mode'],
+    [['at -3', 'at .5', 'at 17,000', 'at -1.5e-3'], 'at <n>'],
+    [['in s-7972bc18', 'in s-12345678', 'in s-abcdefab'], 'in s-<id>'],
+    [['block 7f3a9c01', 'block deadbeef', 'block 80000000'], 'block <id>'],
+    [['no /tmp', 'no /tmp/a', 'no ~/a/b', 'no C:\\a\\b'], 'no <path>'],
+    [['no data/run1/x.csv', 'no alpha/beta.csv'], 'no <path>'],
+    [["open '/data/my run/a'", "open '/data/your run/b'"], "open '<path>'"],
+    [['read/write of and/or', 'read/write of either/or'], null],
+    [['a decade', 'a facade'], null],
     [['bad seed', 'bad seed'], 'bad seed'],
   ])('failures: %j are one cause', (messages, shown) => {
     const events = messages.map((message, at) => failed(`t${at}`, message))
     const { groups } = passOver(events).failures
+    const { length: count } = messages
     if (shown === null) expect(groups).toHaveLength(2)
-    else expect(groups).toMatchObject([{ message: shown, count: 2, example: { task: 't0' } }])
+    else expect(groups).toMatchObject([{ message: shown, count, example: { task: 't0' } }])
+  })
+
+  it('failures: the type is the field of TaskFailed, which an own emitter fills', () => {
+    const event = viewEvent('TaskFailed', 'a', { error_type: 'Boom' })
+    expect(passOver([event]).failures.groups).toMatchObject([{ errorType: 'Boom' }])
   })
 
   it('failures: beyond 1000 groups failures are only counted, and texts are cut', () => {

@@ -91,7 +91,8 @@ function completeArguments(
   if (missing.length !== given.length) {
     const places = missing.map((at) => `<argument ${at}>`).join(' ')
     const what = missing.length === 0 ? 'all arguments were kept' : `expected ${places}`
-    throw new ValueError(`${what}, got ${given.length} arguments after --`, {
+    const got = given.length === 1 ? '1 further argument' : `${given.length} further arguments`
+    throw new ValueError(`${what}, got ${got} after the record`, {
       code: 'SecretArgumentsError',
       hint:
         missing.length === 0

@@ -38,7 +38,11 @@ const known = [
   'resources',
 ]
 /** The keys of these are ours as well; the keys of others are the user's. */
-const nested = new Set(['retries', 'resources', 'capture_stdio'])
+const nested: Readonly<Record<string, readonly string[]>> = {
+  retries: ['times', 'delay_seconds', 'factor', 'max_delay_seconds', 'jitter'],
+  resources: ['cores', 'gpus', 'memory_mb', 'ranks', 'ranks_per_node', 'labels', 'seconds'],
+  capture_stdio: ['stdout', 'stderr'],
+}
 
 /** A task and where it is written. */
 interface Item {
@@ -102,27 +106,45 @@ function toTask(
     problems.add(position, 'expected a task: an object with `executable`')
     return null
   }
-  const unknown = node.entries.filter(({ key }) => !known.includes(key))
-  for (const entry of unknown) {
+  const unknown = [...unknownKeys(node, known)]
+  for (const { key, value } of node.entries) {
+    const keys = nested[key]
+    if (keys !== undefined && value.kind === 'map') unknown.push(...unknownKeys(value, keys, key))
+  }
+  for (const { position: own, text } of unknown) {
     // Of a line of JSON only the line is known.
-    const isPlaced = entry.position.line > position.line
-    const text = `${entry.key}: unknown key${didYouMean(entry.key, known)}`
-    problems.add(isPlaced ? entry.position : position, text)
+    problems.add(own.line > position.line ? own : position, text)
   }
   if (unknown.length > 0) return null
   try {
     return new ComputeTask(toOptions(node))
   } catch (error) {
-    problems.add(position, messageOf(error))
+    problems.add(position, withFileKeys(messageOf(error)))
     return null
   }
 }
+
+interface UnknownKey {
+  readonly position: SourcePosition
+  readonly text: string
+}
+
+const unknownKeys = (node: MapNode, keys: readonly string[], parent?: string): UnknownKey[] =>
+  node.entries.flatMap(({ key, position }) => {
+    if (keys.includes(key)) return []
+    const place = parent === undefined ? '' : `${parent}.`
+    return { position, text: `${place}${key}: unknown key${didYouMean(key, keys)}` }
+  })
+
+/** Names of options in a message, as the file spells them. */
+const withFileKeys = (message: string): string =>
+  message.replaceAll(camelCaseKey, (key) => fileKeys.get(key) ?? key)
 
 function toOptions(node: MapNode): ExecutableOptions {
   const entries = Object.entries(valueOf(node) as Record<string, unknown>)
   const options = entries.map(([key, value]) => [
     toCamelCase(key),
-    nested.has(key) && isRecord(value) ? withCamelCase(value) : value,
+    key in nested && isRecord(value) ? withCamelCase(value) : value,
   ])
   return Object.fromEntries(options)
 }
@@ -135,3 +157,9 @@ const withCamelCase = (value: Record<string, unknown>): object =>
 
 const toCamelCase = (key: string): string =>
   key.replaceAll(/_([a-z])/g, (_, letter: string) => letter.toUpperCase())
+
+const camelCaseKey = /\b[a-z]+(?:[A-Z][a-z]+)+\b/g
+/** By the name of the option. */
+const fileKeys = new Map(
+  [...known, ...Object.values(nested).flat()].map((key) => [toCamelCase(key), key]),
+)

@@ -107,11 +107,13 @@ function forget(state: FailuresState, { task }: TaskStep): void {
 }
 
 function addFailure(state: FailuresState, event: ViewEvent): number {
-  const errorType = cut(event.attributes['error_type'])
+  // The field is the specification's; the attribute is there for readers of attributes alone.
+  const errorType = cut(event.error_type) || cut(event.attributes['error_type'])
   const message = cut(event.attributes['error_message'])
   const name = cut(event.attributes['executable'])
   const pattern = toPattern(message)
-  const key = JSON.stringify([name, errorType, pattern])
+  // An id may consist of digits alone, as a number does.
+  const key = JSON.stringify([name, errorType, pattern.replaceAll('<id>', '<n>')])
   const known = state.byCause.get(key)
   const group = known === undefined ? undefined : state.groups[known - 1]
   if (known !== undefined && group !== undefined) {
@@ -151,21 +153,35 @@ function toView(group: GroupState, number: number): FailureGroup {
 
 const cut = (value: unknown): string => textOf(value).slice(0, longestText)
 
-const path = /(?:\b[A-Za-z]:)?\.{0,2}(?:[/\\][\w.@+~-]+){2,}[/\\]?/g
+/** Within quotes a path may have spaces. */
+const quotedPath = /(["'`])(?:[A-Za-z]:|[.~]{0,2})[/\\][^"'`\n]*\1/g
+const path = /(?<![\w.~/\\-])(?:[A-Za-z]:|\.{0,2}|~)(?:[/\\][\w.@+~-]+)+[/\\]?/g
+/** One without a slash in front is a path if its last part looks like the name of a file. */
+const relativePath =
+  /(?<![\w.~/\\-])[\w@+~-][\w.@+~-]*(?:[/\\][\w.@+~-]+)*[/\\][\w@+~-]+\.[A-Za-z]\w*/g
 const uuid = /\b[\da-f]{8}-[\da-f]{4}-[\da-f]{4}-[\da-f]{4}-[\da-f]{12}\b/gi
+const sessionId = /\bs-[\da-f]{8}\b/g
 const word = /[A-Za-z\d]+/g
-const hexWord = /^(?:0x)?[\da-f]{4,}$/i
+const hexWord = /^(?:0x[\da-f]+|[\da-f]{4,})$/i
+/** Long enough that words made of a to f, such as `facade`, are not taken for ids. */
+const hexLetters = /^[a-f]{8,}$/i
 
 /** The message without what differs between failures of one cause, in linear time. */
 function toPattern(message: string): string {
   return message
+    .replaceAll(quotedPath, '$1<path>$1')
+    .replaceAll(relativePath, '<path>')
     .replaceAll(path, '<path>')
     .replaceAll(uuid, '<id>')
+    .replaceAll(sessionId, 's-<id>')
     .replaceAll(word, (found) => {
-      if (!/\d/.test(found)) return found
+      if (!/\d/.test(found)) return hexLetters.test(found) ? '<id>' : found
       const isId = hexWord.test(found) && !/^\d+$/.test(found)
       return isId ? '<id>' : found.replaceAll(/\d+/g, '<n>')
     })
+    .replaceAll(/<n>(?:,<n>)+/g, '<n>')
     .replaceAll(/<n>\.<n>/g, '<n>')
+    .replaceAll(/(?<![\w>])\.<n>/g, '<n>')
     .replaceAll(/<n>e[+-]?<n>/g, '<n>')
+    .replaceAll(/(?<![\w>)\]-])-(?=<n>)/g, '')
 }
