@@ -153,7 +153,7 @@ export class Ledger implements TaskHolder {
     this.#setBackend(entry, this.#parts.expectedBackend(entry) ?? { name: '' })
     this.#apply(entry, 'submit', now)
     between()
-    if (end.kind === 'fail') this.#endFailed(entry, now, { error: end.error })
+    if (end.kind === 'fail') this.#endFailed(entry, now, end)
     else if (end.kind === 'cancel') this.#cancel(entry, now, end.reason)
     else this.#reuse(entry, now, end)
   }

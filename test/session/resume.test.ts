@@ -274,6 +274,11 @@ describe('resume of a session', () => {
     expect(tasks.map(({ state }) => state)).toEqual(['FAILED', 'FAILED'])
     expect(tasks[0]?.error?.cause).toMatchObject({ name: 'RangeError', message: 'seed 17' })
     expect(tasks[1]?.error).toMatchObject({ name: 'ExecutableFailedError', exitCode: 3 })
+    const [before, again] = [record, kept.record].map((file) => eventsOf(file, 'sh').at(-1))
+    expect(again).toMatchObject({ event_type: 'TaskFailed', error_type: before?.['error_type'] })
+    const told = ['exit_code', 'stderr_tail', 'error_stack', 'error_message']
+    for (const key of told) expect(again?.attributes[key]).toEqual(before?.attributes[key])
+    expect(again?.attributes).toMatchObject({ exit_code: 3, stderr_tail: 'no\n' })
     await run({ folder, resume: kept.record }, make())
     expect(newCalls()).toEqual(['bad'])
   })

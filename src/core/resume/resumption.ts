@@ -1,6 +1,6 @@
 /** Decides for each task of a run what the record of an earlier run says about it. */
 
-import type { AnyTask } from '../../backends/backend.ts'
+import type { AnyTask, AttemptFacts } from '../../backends/backend.ts'
 import { fromErrorRecord } from '../../foundation/error-record.ts'
 import type { JsonObject } from '../../foundation/json-value.ts'
 import type { Log } from '../../foundation/log.ts'
@@ -109,7 +109,8 @@ export class Resumption implements Disposable {
   #endOf(row: number, uid: string): UndispatchedEnd | null {
     const { tasks, failures, results } = this.#record
     const facts = failures.get(row)
-    if (facts !== undefined) return { kind: 'fail', error: toError(uid, facts) }
+    if (facts !== undefined)
+      return { kind: 'fail', error: toError(uid, facts), facts: factsIn(facts) }
     const location = tasks.valueOf(row)
     if (location === null) return null
     const kept = results[location.file]?.read(location) ?? null
@@ -163,16 +164,30 @@ function toError(uid: string, facts: JsonObject): unknown {
   const text = (key: string): string => (typeof facts[key] === 'string' ? facts[key] : '')
   const type = text('error_type')
   const message = text('error_message')
+  const stack = text('error_stack')
   if (type === 'ExecutableFailedError') {
     const { exit_code: code } = facts
-    return new ExecutableFailedError(message, {
+    const error = new ExecutableFailedError(message, {
       uid,
       exitCode: typeof code === 'number' ? code : null,
       signal: text('signal') || null,
       stdout: text('stdout_tail'),
       stderr: text('stderr_tail'),
     })
+    // Where it failed, not where the record was read.
+    error.stack = stack || `${type}: ${message}`
+    return error
   }
-  const stack = text('error_stack')
   return fromErrorRecord({ isError: true, type, name: type, message, stack, fields: {} })
+}
+
+/** What the event of a failure tells about the program, for the event that repeats it. */
+function factsIn(recorded: JsonObject): AttemptFacts {
+  const { exit_code: exitCode, signal, stdout_tail: stdoutTail, stderr_tail: stderrTail } = recorded
+  return {
+    ...(typeof exitCode === 'number' ? { exitCode } : {}),
+    ...(typeof signal === 'string' ? { signal } : {}),
+    ...(typeof stdoutTail === 'string' ? { stdoutTail } : {}),
+    ...(typeof stderrTail === 'string' ? { stderrTail } : {}),
+  }
 }
