@@ -51,6 +51,25 @@ describe('one session id', () => {
     expect(await namesOfSession(cluster.server.url, 'same')).toEqual([])
   })
 
+  it('has one process: another one is told, also with a backend of another name', async () => {
+    const cluster = await startTestCluster()
+    await cluster.agent('only', '--cores', '1')
+    const first = startDriver(cluster, { count: 1, taskMs: 3_600_000 })
+    const begun = join(cluster.folder, 'begun')
+    await eventually(() => expect(lines(begun)).toEqual(['task-0']))
+    const second = new Session([await cluster.connect({ name: 'other' })], { id: 'returning' })
+    onTestFinished(() => second.close())
+    const refused = new ComputeTask({ function: work, args: [begun, 'refused', 0] })
+    await second.submitTasks([refused])
+    await second.waitTasks([refused])
+    expect(refused.error?.cause).toMatchObject({
+      code: 'SessionInUseError',
+      message: 'session "returning" is in use by another process, on backend "cluster"',
+    })
+    expect(lines(begun)).toEqual(['task-0'])
+    expect(first.child.exitCode).toBe(null)
+  })
+
   it('may have several backends on one server, each with a stream of its own', async () => {
     const cluster = await startTestCluster()
     await cluster.agent('only', '--cores', '1')

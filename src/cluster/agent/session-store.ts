@@ -70,7 +70,7 @@ export class SessionStore {
   /** One that is stopped counts: it may go on. What came from it earlier says nothing. */
   async #hasDriver(): Promise<boolean> {
     try {
-      const answer = await askOwner(this.#broker, this.#subjects.owner, this.#cluster, answerMs)
+      const { answer } = await askOwner(this.#broker, this.#subjects.owner, this.#cluster, answerMs)
       return answer === 'signed' || answer === 'silent'
     } catch {
       // The broker cannot be reached.

@@ -9,7 +9,6 @@ import { SessionStream } from '../broker/session-stream.ts'
 import { StoredObjects } from '../broker/stored-objects.ts'
 import { deriveKeys, type Keys, newEpoch, seal } from '../wire/envelope.ts'
 import type { AgentReport, Beat } from '../wire/messages.ts'
-import { answerAsOwner } from '../wire/owner-question.ts'
 import { earlierConnection } from '../wire/reliable-link.ts'
 import { type SessionSubjects, sessionSubjects, type SessionUse } from '../wire/subjects.ts'
 import type { AgentDirectory, KnownAgent } from './agent-directory.ts'
@@ -21,7 +20,7 @@ import { EndReceiver } from './end-receiver.ts'
 import { JobSender } from './job-sender.ts'
 import { SentModules } from '../bundles/sent-modules.ts'
 import { SessionAgents } from './session-agents.ts'
-import { expectNoOwner, readUsedAgents, untilSilent } from './session-owner.ts'
+import { becomeOwner, readUsedAgents, untilSilent } from './session-owner.ts'
 import { NoAgentWatch } from './unhappy-ends.ts'
 
 export interface DriverSessionOptions {
@@ -197,11 +196,10 @@ export class DriverSession implements ClusterConnection {
   /** Claims the session, reads what an earlier start of it left, and attaches to the agents. */
   async #claim(): Promise<void> {
     const { broker, directory, use, token } = this.#options
-    const { allEnds, allUp, owner } = this.#subjects
+    const { allEnds, allUp } = this.#subjects
     const cluster = deriveKeys(token, null)
-    await expectNoOwner(broker, owner, cluster, use)
     this.#unsubscribe.push(
-      broker.subscribe(owner, answerAsOwner(cluster)),
+      ...(await becomeOwner(broker, this.#subjects, cluster, use)),
       broker.subscribe(allEnds, ({ subject, data }) => {
         this.#ends.take(subject, data)
         this.#pumpSoon()

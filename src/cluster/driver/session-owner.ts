@@ -3,12 +3,13 @@
  * the agents that the earlier one has used.
  */
 
+import { randomUUID } from 'node:crypto'
 import { type Clock, sleep } from '../../foundation/clock.ts'
 import { BackendError } from '../../foundation/errors.ts'
 import { type Broker, NoResponderError } from '../broker/broker.ts'
 import { type Keys, open, seal, noHeader } from '../wire/envelope.ts'
 import { silenceMs } from '../wire/messages.ts'
-import { askOwner } from '../wire/owner-question.ts'
+import { answerAsOwner, askOwner } from '../wire/owner-question.ts'
 import {
   ownerOfStream,
   type SessionSubjects,
@@ -16,22 +17,48 @@ import {
   streamPrefix,
 } from '../wire/subjects.ts'
 
+/** All uses of a session belong to one process. */
+const processId = randomUUID()
+
 /** Rejects with `SessionInUseError` when a living process answers for the session. */
-export async function expectNoOwner(
+async function expectNoOwner(
   broker: Broker,
-  subject: string,
+  subjects: SessionSubjects,
   cluster: Keys,
-  { sessionId, backend }: SessionUse,
+  { sessionId }: SessionUse,
 ): Promise<void> {
   // A driver that is stopped does not answer, and is superseded.
-  if ((await askOwner(broker, subject, cluster, silenceMs)) !== 'signed') return
+  const [ofUse, ofSession] = await Promise.all(
+    [subjects.owner, subjects.sessionOwner].map((subject) =>
+      askOwner(broker, subject, cluster, silenceMs),
+    ),
+  )
+  const isOwn = ofSession?.owner?.process === processId
+  const owner = ofUse?.owner ?? (isOwn ? null : ofSession?.owner)
+  if (owner === null || owner === undefined) return
   throw new BackendError(
-    `session "${sessionId}" is in use by another process, on backend "${backend}"`,
+    `session "${sessionId}" is in use by another process, on backend "${owner.backend}"`,
     {
       code: 'SessionInUseError',
       hint: 'Give this session another id, or wait until the other process has ended.',
     },
   )
+}
+
+/**
+ * Answers from now on that this process has the session. Rejects with `SessionInUseError` when
+ * another one does. Returns the end of the subscriptions.
+ */
+export async function becomeOwner(
+  broker: Broker,
+  subjects: SessionSubjects,
+  cluster: Keys,
+  use: SessionUse,
+): Promise<readonly (() => void)[]> {
+  await expectNoOwner(broker, subjects, cluster, use)
+  const answer = answerAsOwner(cluster, { process: processId, backend: use.backend })
+  const { owner, sessionOwner } = subjects
+  return [owner, sessionOwner].map((subject) => broker.subscribe(subject, answer))
 }
 
 const appendMs = 5000
@@ -98,7 +125,8 @@ const mostQuestions = 3
 
 async function isOwned(broker: Broker, owner: string, cluster: Keys): Promise<boolean> {
   for (let asked = 0; asked < mostQuestions; asked++) {
-    if ((await askOwner(broker, owner, cluster, silenceMs)) === 'signed') return true
+    const { answer } = await askOwner(broker, owner, cluster, silenceMs)
+    if (answer === 'signed') return true
   }
   return false
 }

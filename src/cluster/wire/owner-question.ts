@@ -4,7 +4,7 @@
  */
 
 import { type Broker, type BrokerMessage, NoResponderError } from '../broker/broker.ts'
-import { isAnswerTo, type Keys, newNonce, noHeader, seal } from './envelope.ts'
+import { isAnswerTo, type Keys, newNonce, noHeader, open, seal } from './envelope.ts'
 
 /**
  * `signed`: a living process answers for it. `forged`: there were only answers without the key.
@@ -12,13 +12,27 @@ import { isAnswerTo, type Keys, newNonce, noHeader, seal } from './envelope.ts'
  */
 export type OwnerAnswer = 'signed' | 'forged' | 'silent' | 'nobody'
 
+/** A driver as it answers. */
+export interface Owner {
+  /** Names its process. */
+  readonly process: string
+  /** The backend's name. */
+  readonly backend: string
+}
+
+export interface OwnerReply {
+  readonly answer: OwnerAnswer
+  /** Who has signed; `null` if nobody has. */
+  readonly owner: Owner | null
+}
+
 /** Rejects when the broker cannot be reached. */
 export async function askOwner(
   broker: Broker,
   owner: string,
   { toDriver }: Keys,
   timeoutMs: number,
-): Promise<OwnerAnswer> {
+): Promise<OwnerReply> {
   const nonce = newNonce()
   const question = Buffer.alloc(8)
   question.writeDoubleLE(nonce)
@@ -29,21 +43,21 @@ export async function askOwner(
     return isSigned
   }
   try {
-    await broker.requestAccepted(owner, question, timeoutMs, isOwner)
-    return 'signed'
+    const answer = await broker.requestAccepted(owner, question, timeoutMs, isOwner)
+    return { answer: 'signed', owner: open(toDriver, owner, answer).payload as Owner }
   } catch (error) {
-    if (error instanceof NoResponderError) return 'nobody'
+    if (error instanceof NoResponderError) return { answer: 'nobody', owner: null }
     if (!broker.isConnected) throw error
-    return isForged ? 'forged' : 'silent'
+    return { answer: isForged ? 'forged' : 'silent', owner: null }
   }
 }
 
 /** Answers whoever asks; the number of the question shows that the answer is not an older one. */
 export const answerAsOwner =
-  ({ toDriver }: Keys) =>
+  ({ toDriver }: Keys, owner: Owner) =>
   (message: BrokerMessage): void => {
     const { subject } = message
     const question = Buffer.from(message.data)
     const epoch = question.length === 8 ? question.readDoubleLE() : 0
-    message.respond(seal(toDriver, subject, { ...noHeader, epoch }, null))
+    message.respond(seal(toDriver, subject, { ...noHeader, epoch }, owner))
   }

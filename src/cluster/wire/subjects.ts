@@ -48,6 +48,8 @@ export interface SessionSubjects {
   readonly used: string
   /** Answered by the driver, so that a second one learns of the first. */
   readonly owner: string
+  /** Answered by the drivers of all uses of the session: they belong to one process. */
+  readonly sessionOwner: string
   /** What the subjects of stored objects begin with. */
   readonly objects: string
   readonly stream: string
@@ -75,6 +77,8 @@ export function sessionSubjects(use: SessionUse): SessionSubjects {
     allEnds,
     used,
     owner: `${base}.owner`,
+    // Ids of sessions have no slash, so that it is the token of no use.
+    sessionOwner: `${prefix}.session.${toToken(use.sessionId)}.owner`,
     objects,
     stream: streamPrefix + token,
     stored: [allEnds, used, `${objects}.>`],
