@@ -1,10 +1,10 @@
-import { readFileSync, writeFileSync } from 'node:fs'
+import { readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { setTimeout as wait } from 'node:timers/promises'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { connectToNats } from '../../src/cluster/broker/nats.ts'
-import { readUsedAgents } from '../../src/cluster/driver/session-owner.ts'
+import { readNotedAgents } from '../../src/cluster/driver/session-owner.ts'
 import { deriveKeys } from '../../src/cluster/wire/envelope.ts'
 import { sessionSubjects } from '../../src/cluster/wire/subjects.ts'
 import { processLog } from '../../src/foundation/log.ts'
@@ -103,7 +103,7 @@ it('does not wait for agents that an earlier start has lost', async () => {
     deriveKeys(token, useOf('returning')),
   ]
   const used = async (): Promise<string[]> =>
-    (await readUsedAgents(broker, subjects, keys)).toSorted()
+    (await readNotedAgents(broker, subjects, keys)).names.toSorted()
   const killed = start()
   await eventually(async () => expect(await used()).toEqual(['first', 'lost']))
   lost.child.kill('SIGKILL')
@@ -113,6 +113,48 @@ it('does not wait for agents that an earlier start has lost', async () => {
   await killed.ended
   const { stdout } = await start().ended
   expect(JSON.parse(stdout)).toEqual(Array.from({ length: defaultCount }, () => 'DONE'))
+})
+
+it.each([0, 1])('counts attempts that were lost with their node: %i retries', async (retries) => {
+  const cluster = await startTestCluster()
+  await cluster.agent('kept', '--cores', '1')
+  const lost = await cluster.agent('lost', '--cores', '1')
+  const given = JSON.stringify({ count: 2, taskMs: 3_600_000, retries, tellsEvents: true })
+  const start = () => {
+    const program = startProgram(driver, [cluster.server.url, cluster.folder, given])
+    onTestFinished(() => void program.child.kill('SIGKILL'))
+    return program
+  }
+  const [begun, failed, events] = ['begun', 'failed', 'events'].map((name) => {
+    return join(cluster.folder, name)
+  }) as [string, string, string]
+  const startedOn = async (node: string): Promise<string> => {
+    const isStart = (line: string): boolean =>
+      /Started/.test(line) && line.endsWith(` ${node}`) && line.includes(' task-')
+    return eventually(() => {
+      const [, uid = ''] = lines(events).find(isStart)?.split(' ') ?? []
+      expect(uid).not.toBe('')
+      return uid
+    })
+  }
+  const killed = start()
+  await startedOn('kept')
+  const uid = await startedOn('lost')
+  lost.child.kill('SIGKILL')
+  const counted = `${retries === 0 ? 'TaskFailed' : 'tutti.TaskAttempt'} ${uid} `
+  const isCounted = (line: string): boolean => line.startsWith(counted)
+  await eventually(() => expect(lines(events).filter(isCounted)).toHaveLength(1))
+  killed.child.kill('SIGKILL')
+  await killed.ended
+  rmSync(failed, { force: true })
+  start()
+  if (retries > 0) {
+    const third = await cluster.agent('third', '--cores', '1')
+    expect(await startedOn('third')).toBe(uid)
+    third.child.kill('SIGKILL')
+  }
+  await eventually(() => expect(lines(failed)).toEqual([uid]))
+  expect(lines(begun).filter((one) => one === uid)).toHaveLength(1 + retries)
 })
 
 describe('a driver that is killed at seeded moments and started again each time', () => {

@@ -246,6 +246,15 @@ export class DriverJobs {
     this.placeAgain(jobs)
   }
 
+  /** Jobs that have begun at a lost node leave it: their ends are reported a little later. */
+  leaveLost(jobs: readonly DriverJob[], agent: string): void {
+    for (const one of jobs) {
+      this.leave(one)
+      one.isEnding = true
+      this.#avoidNext(one.uid, agent)
+    }
+  }
+
   /** Takes back what waits at a busy node while another one is idle, such as a new one. */
   recallWaiting(): void {
     const { placement } = this
@@ -298,9 +307,12 @@ export class DriverJobs {
     const { uid, agent } = one
     this.leave(one)
     this.#table.delete(one)
-    if (report.kind === 'fail' && agent !== null) this.#avoidNext(uid, agent.name)
-    else if (this.#failedOn.size > 0) this.#failedOn.delete(uid)
-    if (report.kind !== 'fail' && this.#suspects.size > 0) this.#suspects.delete(uid)
+    if (report.kind === 'fail') {
+      if (agent !== null) this.#avoidNext(uid, agent.name)
+    } else {
+      if (this.#failedOn.size > 0) this.#failedOn.delete(uid)
+      if (this.#suspects.size > 0) this.#suspects.delete(uid)
+    }
     // The session knows nothing of the members of a group.
     if (one.group === null) this.recorded.reported(message)
     else if (message !== null) this.recorded.dropped(message)

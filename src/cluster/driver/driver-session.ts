@@ -20,7 +20,7 @@ import { EndReceiver } from './end-receiver.ts'
 import { JobSender } from './job-sender.ts'
 import { SentModules } from '../bundles/sent-modules.ts'
 import { SessionAgents } from './session-agents.ts'
-import { becomeOwner, readUsedAgents, untilSilent } from './session-owner.ts'
+import { becomeOwner, readNotedAgents, untilSilent } from './session-owner.ts'
 import { NoAgentWatch } from './unhappy-ends.ts'
 
 export interface DriverSessionOptions {
@@ -214,8 +214,10 @@ export class DriverSession implements ClusterConnection {
     this.#unsubscribe.push(directory.listen(this.#agents))
     this.#ends.hasEarlierStart = !isNew
     if (!isNew) {
+      const { names, lost } = await readNotedAgents(broker, this.#subjects, this.#keys)
+      // Before the ends: one of a lost attempt that came later does not count.
+      this.#earlier.addLost(lost)
       await this.#ends.readStream(allEnds)
-      const names = await readUsedAgents(broker, this.#subjects, this.#keys)
       await Promise.all(names.map((name) => directory.locate(name)))
     }
     if (this.#releasing !== null) return

@@ -3,10 +3,13 @@
  * that agents hold. A task that is submitted again under its uid gets these instead of a new start.
  */
 
+import { toErrorRecord } from '../../foundation/error-record.ts'
+import { WorkerLostError } from '../../foundation/errors.ts'
 import { unpackCompletions } from '../wire/completions.ts'
 import type { EndsMessage, HeldJob, WireEnd } from '../wire/messages.ts'
 import type { AgentLink, DriverJob } from './agent-link.ts'
 import type { DriverJobs } from './driver-jobs.ts'
+import type { LostAttempt } from './session-owner.ts'
 
 export interface Adoption {
   readonly agent: AgentLink
@@ -39,6 +42,16 @@ export class EarlierRun {
       this.#addEnd({ ...completion, facts: null, outcome })
     }
     for (const end of ends) this.#addEnd(end)
+  }
+
+  /** Attempts that the earlier start has failed because their nodes were lost. */
+  addLost(lost: readonly LostAttempt[]): void {
+    for (const { uid, attempt, message } of lost) {
+      const error = toErrorRecord(new WorkerLostError(message, { code: 'NodeLostError' }))
+      const outcome = { kind: 'fail', error, isThrown: false } as const
+      const unknown = { index: -1, beganMs: null, atMs: 0, workerId: null, facts: null }
+      this.#addEnd({ ...unknown, uid, attempt, outcome })
+    }
   }
 
   addHeld(agent: AgentLink, held: readonly HeldJob[]): void {

@@ -124,7 +124,8 @@ export class EndReceiver {
     let isTaken = true
     for (const end of ends) {
       const one = jobs.find(end.index, end.uid, end.attempt)
-      if (one === null) jobs.drop(agent.name, end.uid, end.attempt, message)
+      // It may have been lost with the agent, which is back.
+      if (one?.agent !== agent) jobs.drop(agent.name, end.uid, end.attempt, message)
       else {
         // One that names an object is alone in its message.
         if (namesObject(end)) isTaken = false
@@ -144,7 +145,7 @@ export class EndReceiver {
       const attempt = attempts[row] ?? 0
       const one = jobs.find(indexes[row] ?? -1, uid, attempt)
       const worker = facts[completions.workers[row] ?? -1]
-      if (one === null || worker === undefined) {
+      if (one?.agent !== agent || worker === undefined) {
         jobs.drop(agent.name, uid, attempt, message)
         continue
       }

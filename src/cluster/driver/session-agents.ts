@@ -16,7 +16,7 @@ import type { DriverJobs } from './driver-jobs.ts'
 import type { EarlierRun } from './earlier-run.ts'
 import type { EndReceiver } from './end-receiver.ts'
 import { silenceMs } from '../wire/messages.ts'
-import { noteUsedAgent, readUsedAgents } from './session-owner.ts'
+import { type LostAttempt, noteUsedAgent, readNotedAgents } from './session-owner.ts'
 import { lostReport } from './unhappy-ends.ts'
 
 export interface SessionAgentsOptions {
@@ -85,7 +85,7 @@ export class SessionAgents implements DirectoryListener {
     else if (link === undefined) {
       // The session was told of it, and has not used it.
       this.#tellLeft(name, state === 'gone' ? null : reason, [])
-      this.#noteLost(name)
+      void this.#noteLost(name, [])
     }
   }
 
@@ -239,12 +239,26 @@ export class SessionAgents implements DirectoryListener {
     await noteUsedAgent(broker, subjects, keys, { name, isUsed: true })
   }
 
-  #noteLost(name: string): void {
-    if (!this.#noted.delete(name)) return
-    const { broker, subjects, keys } = this.#options
-    noteUsedAgent(broker, subjects, keys, { name, isUsed: false }).catch(() => {
-      // A later start of the session waits for it, and then does without.
-    })
+  /** Resolves when the stream has what was lost: a later start of the session counts it. */
+  async #noteLost(name: string, lost: readonly LostAttempt[]): Promise<void> {
+    if (!this.#noted.delete(name) && lost.length === 0) return
+    const { broker, subjects, keys, stream, clock, log } = this.#options
+    for (let failed = 0; !this.#isClosed;) {
+      try {
+        await stream.open()
+        // It may be used again by now.
+        const isUsed = this.#noted.has(name)
+        return await noteUsedAgent(broker, subjects, keys, { name, isUsed, lost })
+      } catch (error) {
+        // A later start of the session waits for the agent, and then does without.
+        if (lost.length === 0) return
+        if (broker.isConnected && ++failed === mostReads) {
+          const text = `attempts that were lost with "${name}": ${messageOf(error)}`
+          return log.warn('LossNotNoted', `${text}; a later start of the session repeats them`)
+        }
+      }
+      await sleep(clock, rereadMs)
+    }
   }
 
   /** A server that was started with an empty store does not know which agents are used. */
@@ -252,7 +266,7 @@ export class SessionAgents implements DirectoryListener {
     const { broker, subjects, keys, stream, log, use } = this.#options
     await stream.open()
     if (this.#isClosed) return
-    const noted = await readUsedAgents(broker, subjects, keys)
+    const { names: noted } = await readNotedAgents(broker, subjects, keys)
     const used = [...this.#links.values()].filter(({ isAttached }) => isAttached)
     const lost = used.map(({ name }) => name).filter((name) => !noted.includes(name))
     if (lost.length === 0 || this.#isClosed) return
@@ -295,7 +309,6 @@ export class SessionAgents implements DirectoryListener {
     await this.#readLastEnds(name)
     if (this.#links.get(name) !== link) return
     this.#removeLink(link)
-    this.#noteLost(name)
     // Before anything is reported: a session submits the next attempt while it is told of an end.
     jobs.placement.removeNode(name)
     earlier.forget(link)
@@ -312,8 +325,25 @@ export class SessionAgents implements DirectoryListener {
       listener.notice(toEventNotice(TaskMoved, fields, { nodeId: name }))
     }
     jobs.move(moved)
-    for (const one of begun) jobs.end(one, lostReport(one, name, reason), null)
+    jobs.leaveLost(begun, name)
     this.#options.onChange()
+    await this.#failBegun(begun, name, reason)
+  }
+
+  /** Noted first: a later start of the session begins none of these attempts again. */
+  async #failBegun(begun: readonly DriverJob[], name: string, reason: string): Promise<void> {
+    const { jobs } = this.#options
+    const lost: LostAttempt[] = []
+    for (const one of begun) {
+      const report = lostReport(one, name, reason)
+      // The session counts the attempts of a group, not those of its members.
+      if (report.kind !== 'fail' || one.group !== null) continue
+      lost.push({ uid: one.uid, attempt: one.wireAttempt, message: messageOf(report.error) })
+    }
+    await this.#noteLost(name, lost)
+    for (const one of begun) {
+      if (jobs.has(one)) jobs.end(one, lostReport(one, name, reason), null)
+    }
   }
 
   /** Without a reason, it has left by itself. */

@@ -63,15 +63,25 @@ export async function becomeOwner(
 
 const appendMs = 5000
 
-/** An agent that a session uses, or has given up. */
+/** An attempt that the driver has failed because its node was lost. */
+export interface LostAttempt {
+  readonly uid: string
+  /** Its number at the agents. */
+  readonly attempt: number
+  /** Of the error. */
+  readonly message: string
+}
+
+/** An agent that a session uses, or has given up, with what was lost with it. */
 interface UsedAgent {
   readonly name: string
   readonly isUsed: boolean
+  readonly lost?: readonly LostAttempt[]
 }
 
 /**
  * Before the first job: a later start of the session has to ask this agent. And when it is lost
- * with its jobs: a later start need not wait for it.
+ * with its jobs: a later start need not wait for it, and counts these attempts.
  */
 export async function noteUsedAgent(
   { store }: Broker,
@@ -82,24 +92,32 @@ export async function noteUsedAgent(
   await store.append(used, seal(toDriver, used, noHeader, agent), appendMs)
 }
 
-/** The agents that earlier starts of the session have used and not given up. */
-export async function readUsedAgents(
+export interface NotedAgents {
+  /** The agents that earlier starts of the session have used and not given up. */
+  readonly names: readonly string[]
+  readonly lost: readonly LostAttempt[]
+}
+
+/** What earlier starts of the session have noted. */
+export async function readNotedAgents(
   { store }: Broker,
   { stream, used }: SessionSubjects,
   { toDriver }: Keys,
-): Promise<readonly string[]> {
+): Promise<NotedAgents> {
   const names = new Set<string>()
+  const lost: LostAttempt[] = []
   const { messages } = await store.read(stream, used, null)
   for (const { data } of messages) {
     try {
-      const { name, isUsed } = open(toDriver, used, data).payload as UsedAgent
-      if (isUsed) names.add(name)
-      else names.delete(name)
+      const agent = open(toDriver, used, data).payload as UsedAgent
+      if (agent.isUsed) names.add(agent.name)
+      else names.delete(agent.name)
+      lost.push(...(agent.lost ?? []))
     } catch {
       // Of a stranger.
     }
   }
-  return [...names]
+  return { names: [...names], lost }
 }
 
 /**
