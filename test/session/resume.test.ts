@@ -1,82 +1,14 @@
 import { existsSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
 import { beforeEach, describe, expect, it, onTestFinished } from 'vitest'
-import type { AnyTask } from '../../src/backends/backend.ts'
 import { ConcurrentBackend } from '../../src/backends/local/concurrent-backend.ts'
-import type { EventLine } from '../../src/checkpoint/format.ts'
-import type { ResumedRecord, ResumeOptions } from '../../src/core/resume/resume-options.ts'
-import {
-  Session,
-  type SessionOptions,
-  type SessionTelemetryOptions,
-} from '../../src/session/session.ts'
+import { Session } from '../../src/session/session.ts'
 import { readViews } from '../../src/record/record-views.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
 import { counts } from '../../src/views/panels/counts.ts'
 import { tempFolder } from '../checkpoint/open-writer.ts'
 import { rejection } from './open-session.ts'
-
-interface RunOptions {
-  readonly folder: string
-  /** The record to continue. */
-  readonly resume?: string
-  readonly how?: ResumeOptions
-  readonly session?: SessionOptions
-  readonly telemetry?: SessionTelemetryOptions
-}
-
-interface Run {
-  readonly id: string
-  readonly record: string
-  readonly resumed: ResumedRecord | null
-  readonly warnings: readonly string[]
-}
-
-/** Runs the tasks to their ends in a session of its own, with a record in the folder. */
-async function run(options: RunOptions, tasks: readonly AnyTask[]): Promise<Run> {
-  const warnings: string[] = []
-  const log = { warn: (code: string, text: string) => void warnings.push(`${code}: ${text}`) }
-  const backend = await ConcurrentBackend.create({ workers: 1 })
-  const session = new Session([backend], { log, ...options.session })
-  const { folder, resume, how } = options
-  try {
-    const resumed = resume === undefined ? null : await session.resume(resume, how)
-    const kept = { checkpointPath: folder, keepResults: true }
-    const telemetry = await session.startTelemetry({ ...kept, ...options.telemetry })
-    await session.submitTasks(tasks)
-    await session.waitTasks(tasks)
-    return { id: session.id, record: telemetry.checkpointFile ?? '', resumed, warnings }
-  } finally {
-    await session.close()
-  }
-}
-
-const calls: string[] = []
-
-/** Counts its calls by name. */
-function note(name: string, value: unknown): unknown {
-  calls.push(name)
-  if (value instanceof Error) throw value
-  return value
-}
-
-/** With a generated uid unless it is given one. */
-function noted(...[name, value, uid]: [string, unknown?, string?]): ComputeTask<unknown> {
-  return new ComputeTask({ function: note, args: [name, value], ...(uid && { uid }) })
-}
-
-/** The calls since the last time. */
-const newCalls = (): string[] => calls.splice(0)
-
-const eventsIn = (record: string): EventLine[] =>
-  readFileSync(record, 'utf8')
-    .trimEnd()
-    .split('\n')
-    .map((line) => JSON.parse(line) as EventLine)
-    .filter(({ section }) => section === 'event')
-
-const eventsOf = (record: string, uid: string): EventLine[] =>
-  eventsIn(record).filter(({ task_id }) => task_id === uid)
+import { eventsIn, eventsOf, newCalls, note, noted, run } from './recorded-runs.ts'
 
 beforeEach(() => void newCalls())
 

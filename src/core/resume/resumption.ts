@@ -108,7 +108,7 @@ export class Resumption implements Disposable {
 
   #endOf(row: number, uid: string): UndispatchedEnd | null {
     const { tasks, failures, results } = this.#record
-    const facts = failures.get(row)
+    const facts = tasks.stateOf(row) === 'failed' ? failures.get(row) : undefined
     if (facts !== undefined)
       return { kind: 'fail', error: toError(uid, facts), facts: factsIn(facts) }
     const location = tasks.valueOf(row)
