@@ -1,11 +1,12 @@
 /** A run may be a chain of files: each resumed one names its forerunner, which lies beside it. */
 
-import { readdirSync, realpathSync, statSync } from 'node:fs'
+import { readdirSync, realpathSync, rmSync, statSync } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
 import { CheckpointError } from '../foundation/errors.ts'
 import { compressedSuffix } from './compressed.ts'
 import { checkpointFailure } from './files.ts'
 import type { EventLine } from './format.ts'
+import { acquireLock, lockPathOf } from './lock.ts'
 import { readBatches } from './reader.ts'
 
 /** The attribute of SessionStarted with the file name of the record that was resumed. */
@@ -52,21 +53,54 @@ export async function readSessionStart(path: string): Promise<EventLine | null> 
 }
 
 /**
- * Rejects with `CheckpointError` when another file beside it continues the record: a second
- * continuation would split the run in two, and each would run what the other has done. A file that
- * was removed, or that has no task, as after a refused submission, continues nothing.
+ * Rejects with `CheckpointError` when another file continues the record or one of its forerunners:
+ * a second continuation would split the run in two, and each would run what the other has done. A
+ * file that was removed, or that has no task, as after a refused submission, continues nothing.
  */
 export async function expectNotContinued(path: string): Promise<void> {
-  const file = absolutePath(path)
+  const { files } = await findChain(path)
+  const file = files.at(-1) ?? path
   const sessionId = (await readSessionStart(file))?.session_id
   if (sessionId === undefined) return
-  const last = await findLastAfter(file, await readSuccessors(dirname(file), sessionId))
-  if (last === null) return
-  throw new CheckpointError(`${file} was continued by ${basename(last)}`, {
+  const successors = await readSuccessors(dirname(file), sessionId)
+  for (const [at, one] of files.toReversed().entries()) {
+    const last = await findLastAfter(one, successors, new Set(files.map(recordName)))
+    if (last !== null) throw continuedError(file, last, at === 0 ? null : one)
+  }
+}
+
+/** `before`: the forerunner of both. */
+function continuedError(file: string, last: string, before: string | null): CheckpointError {
+  const what = `${file} was continued by ${basename(last)}`
+  const text = `${basename(last)} continues ${basename(before ?? '')} as well as ${basename(file)}`
+  const resume = `Resume the last file of the run: ${last}`
+  return new CheckpointError(before === null ? what : text, {
     code: 'CheckpointContinuedError',
     path: last,
-    hint: `Resume the last file of the run: ${last}`,
+    hint: before === null ? resume : `${resume}, or move that away: both are not one run.`,
   })
+}
+
+/**
+ * Removes a record that continues another one and has no task, and what lies beside it, such as
+ * after a refused submission: nobody should go on from there. Returns whether it was removed. A
+ * record that is in use or cannot be removed stays.
+ */
+export async function removeUnused(path: string): Promise<boolean> {
+  try {
+    const start = await readSessionStart(path)
+    if (typeof start?.attributes[resumedFrom] !== 'string' || (await hasTasks(path))) return false
+    const lock = acquireLock(lockPathOf(dirname(path), start.session_id))
+    try {
+      const stem = path.slice(0, -suffix.length)
+      for (const ending of [suffix, '.results', '.run']) rmSync(stem + ending, { force: true })
+      return path.endsWith(suffix)
+    } finally {
+      lock.release()
+    }
+  } catch {
+    return false
+  }
 }
 
 const suffix = '.telemetry.jsonl'
@@ -75,35 +109,44 @@ interface Successor {
   readonly path: string
   /** The name of the record that it continues. */
   readonly before: string
-  readonly time: number
 }
 
-/** The files of a session that continue another one, the oldest first. */
+/** The files of a session that continue another one. */
 async function readSuccessors(folder: string, sessionId: string): Promise<readonly Successor[]> {
   const found: Successor[] = []
-  for (const entry of readdirSync(folder)) {
+  for (const entry of readdirSync(folder).toSorted()) {
     const path = join(folder, entry)
     const isRecord = recordName(entry).endsWith(suffix) && isFile(path)
     if (!entry.startsWith(`${sessionId}.`) || !isRecord) continue
     const start = await readSessionStart(path)
     const before = start?.attributes[resumedFrom]
     if (start === null || typeof before !== 'string') continue
-    found.push({ path, before: recordName(before), time: start.event_time })
+    found.push({ path, before: recordName(before) })
   }
-  return found.toSorted((a, b) => a.time - b.time)
+  return found
 }
 
-/** The latest file with tasks that continues this one, or one that does; `null` without any. */
+/**
+ * The farthest file with tasks that continues this one, directly or not; `null` without any. By
+ * what the files name, not by their times: clocks go back. Those of `own` are not asked for.
+ */
 async function findLastAfter(
   file: string,
   successors: readonly Successor[],
+  own: ReadonlySet<string>,
 ): Promise<string | null> {
-  const names = new Set([recordName(file)])
+  const seen = new Set(own)
   let last: string | null = null
-  for (const { path, before } of successors) {
-    if (!names.has(before) || names.has(recordName(path))) continue
-    names.add(recordName(path))
-    if (await hasTasks(path)) last = path
+  let names = new Set([recordName(file)])
+  while (names.size > 0) {
+    const next = new Set<string>()
+    for (const { path, before } of successors) {
+      if (!names.has(before) || seen.has(recordName(path))) continue
+      seen.add(recordName(path))
+      next.add(recordName(path))
+      if (await hasTasks(path)) last = path
+    }
+    names = next
   }
   return last
 }

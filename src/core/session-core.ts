@@ -337,7 +337,7 @@ export class SessionCore {
     cancelTimer()
     this.#ledger.cancelRest(closeReason)
     await this.#telemetry?.stop()
-    this.#resumed.close()
+    await this.#resumed.close(this.#telemetry?.checkpointFile ?? null)
   }
 
   async #forEachBinding(act: (binding: BackendBinding) => Promise<void>): Promise<void> {

@@ -12,6 +12,7 @@ import { eventually } from '../eventually.ts'
 import { type CommandEnd, watch } from './run-command.ts'
 
 const main = fileURLToPath(new URL('../../src/cli/main.ts', import.meta.url))
+const library = new URL('../../src/index.ts', import.meta.url).href
 const script = fileURLToPath(new URL('fixtures/resumable-script.ts', import.meta.url))
 
 function workFolder(): string {
@@ -156,6 +157,29 @@ describe('tutti run and resume with a script', () => {
       `  hint: Resume the last file of the run: ${second}`,
       '',
     ])
+  })
+
+  it('resume: a script whose task has changed leaves no file and names none to resume', async () => {
+    const folder = workFolder()
+    const body = (seed: number): string =>
+      [
+        `import { ComputeTask, NoopBackend, Session } from '${library}'`,
+        `const session = new Session([new NoopBackend({ name: 'noop' })])`,
+        'await session.startTelemetry()',
+        `await session.submitTasks([new ComputeTask({ executable: '${seed}', uid: 'only' })])`,
+        'await session.close()',
+      ].join('\n')
+    const file = join(folder, 'changing.ts')
+    writeFileSync(file, body(1))
+    expect(await tutti(folder, 'run', file)).toMatchObject({ code: 0 })
+    const files = readdirSync(join(folder, 'telemetry'))
+    writeFileSync(file, body(2))
+    const refused = await tutti(folder, 'resume', recordIn(folder))
+    expect(refused.code).toBe(2)
+    expect(refused.stderr).toContain('DefinitionChangedError')
+    expect(refused.stderr).not.toMatch(/^(record|resume) /m)
+    expect(refused.stderr).not.toContain('not made again')
+    expect(readdirSync(join(folder, 'telemetry'))).toEqual(files)
   })
 
   it('run: a script gets SIGTERM when its command was killed', async () => {

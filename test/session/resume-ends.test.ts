@@ -1,7 +1,11 @@
+import { readdirSync, rmSync } from 'node:fs'
+import { basename } from 'node:path'
 import { describe, expect, it } from 'vitest'
+import { type Clock, systemClock } from '../../src/foundation/clock.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
 import { tempFolder } from '../checkpoint/open-writer.ts'
-import { run } from './recorded-runs.ts'
+import { rejection } from './open-session.ts'
+import { newCalls, noted, run } from './recorded-runs.ts'
 
 describe('the ends of a resumed run', () => {
   it('resume: keepFailed leaves a task DONE that failed before or after it was done', async () => {
@@ -25,5 +29,51 @@ describe('the ends of a resumed run', () => {
       ['DONE', 2],
       ['DONE', 1],
     ])
+  })
+
+  it('resume: a refused one leaves no file, and does not say what was not made', async () => {
+    const folder = tempFolder()
+    const { record } = await run({ folder }, [noted('a', 1, 'a'), noted('b', 1, 'b')])
+    const before = readdirSync(folder)
+    const warnings: string[] = []
+    const log = { warn: (code: string) => void warnings.push(code) }
+    const changed = [noted('a', 2, 'a'), noted('b', 1, 'b')]
+    const refused = run({ folder, resume: record, session: { log } }, changed)
+    expect(await rejection(refused)).toMatchObject({ code: 'DefinitionChangedError' })
+    expect(readdirSync(folder)).toEqual(before)
+    expect(warnings).toEqual([])
+    newCalls()
+    await run({ folder, resume: record }, [noted('a', 1, 'a'), noted('b', 1, 'b')])
+    expect(newCalls()).toEqual([])
+  })
+
+  it('row 57: a run has one continuation, whatever the clock says and whoever is empty', async () => {
+    const folder = tempFolder()
+    const make = () => [noted('a', 1, 'a')]
+    const first = await run({ folder }, make())
+    const empty = await run({ folder, resume: first.record }, [])
+    const clock: Clock = {
+      now: () => systemClock.now() - 3600,
+      monotonicMs: () => systemClock.monotonicMs(),
+      after: (ms, callback, options) => systemClock.after(ms, callback, options),
+      nextTurn: (callback) => systemClock.nextTurn(callback),
+    }
+    const early = { session: { clock } }
+    const third = await run({ folder, resume: empty.record, ...early }, make())
+    const continued = { code: 'CheckpointContinuedError', path: third.record }
+    newCalls()
+    for (const resume of [first.record, empty.record]) {
+      expect(await rejection(run({ folder, resume }, make()))).toMatchObject(continued)
+    }
+    rmSync(third.record)
+    const sibling = await run({ folder, resume: first.record }, make())
+    expect(await rejection(run({ folder, resume: empty.record }, make()))).toMatchObject({
+      ...continued,
+      path: sibling.record,
+      message:
+        `${basename(sibling.record)} continues ${basename(first.record)} ` +
+        `as well as ${basename(empty.record)}`,
+    })
+    expect(newCalls()).toEqual([])
   })
 })

@@ -2,7 +2,9 @@
 
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
+import { existsSync } from 'node:fs'
 import { constants } from 'node:os'
+import { removeUnused } from '../../checkpoint/chain.ts'
 import { type RunRequest, runVariable, SentRequest } from '../../checkpoint/run-file.ts'
 import { stopSignals } from '../exit.ts'
 import type { Output } from '../output.ts'
@@ -28,7 +30,11 @@ export async function runScript(
   stopForwarding()
   stopGuarding()
   const exitCode = code ?? 128 + constants.signals[signal ?? 'SIGKILL']
-  report(sent, { exitCode, isResumed: request.resume !== null }, output)
+  const isResumed = request.resume !== null
+  const { record } = sent
+  // A script that was refused ends without closing its session.
+  const isUnused = isResumed && record !== null && exitCode !== 0 && (await removeUnused(record))
+  report(sent, { exitCode, isResumed, isUnused }, output)
   return exitCode
 }
 
@@ -67,13 +73,19 @@ function endWithThisProcess(pid: number): () => void {
 interface ScriptEnd {
   readonly exitCode: number
   readonly isResumed: boolean
+  /** Its record had no task and was removed. */
+  readonly isUnused: boolean
 }
 
 /** On stderr for people: stdout is the script's. */
-function report(sent: SentRequest, { exitCode, isResumed }: ScriptEnd, output: Output): void {
-  const { record } = sent
+function report(sent: SentRequest, end: ScriptEnd, output: Output): void {
+  const { exitCode, isResumed, isUnused } = end
+  const told = sent.record
+  // The session may have removed it itself.
+  const isGone = told !== null && (isUnused || !existsSync(told))
+  const record = isGone ? null : told
   if (output.form === 'json') output.result({ record, exit_code: exitCode }, [])
-  if (output.form !== 'text') return
+  if (output.form !== 'text' || isGone) return
   if (record === null) {
     const what = isResumed ? 'nothing was resumed' : 'no record'
     const why = sent.isTaken ? 'the telemetry of the script did not start' : noTelemetry

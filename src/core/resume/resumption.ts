@@ -28,6 +28,7 @@ export class Resumption implements Disposable {
   readonly #log: Log
   /** Values that could not be read although they were kept. */
   #unreadable = 0
+  #hasRefused = false
 
   constructor(record: EarlierRecord, options: ResolvedResumeOptions, log: Log) {
     this.#record = record
@@ -49,7 +50,14 @@ export class Resumption implements Disposable {
     const row = this.#record.tasks.findNamed(task.uid)
     if (row === 0 || this.#record.tasks.stateOf(row) !== 'done') return null
     const changed = this.#changes(row, definitionHash(task))
-    return changed.length === 0 ? null : changedDefinition(task, changed)
+    if (changed.length === 0) return null
+    this.#hasRefused = true
+    return changedDefinition(task, changed)
+  }
+
+  /** Whether a submission was refused because of a task that has changed. */
+  get hasRefused(): boolean {
+    return this.#hasRefused
   }
 
   /**
@@ -83,7 +91,8 @@ export class Resumption implements Disposable {
     for (let row = 1; row <= tasks.size; row++) {
       if (!tasks.isTaken(row) && ++count <= mostListed) uids.push(tasks.uidOf(row))
     }
-    if (count > 0) {
+    // What was refused was made, and is neither taken nor forgotten.
+    if (count > 0 && !this.#hasRefused) {
       const rest = count > uids.length ? ' …' : ''
       const text = `${count} tasks of the record were not made again and did not run`
       this.#log.warn('TasksNotMade', `${text}: ${uids.join(', ')}${rest}`)

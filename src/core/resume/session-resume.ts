@@ -3,6 +3,7 @@
 import { realpathSync } from 'node:fs'
 import { resolve } from 'node:path'
 import type { AnyTask } from '../../backends/backend.ts'
+import { removeUnused } from '../../checkpoint/chain.ts'
 import { ResultReused } from '../../events/library-events.ts'
 import { StateError } from '../../foundation/errors.ts'
 import { emptyAttributes } from '../../foundation/json-value.ts'
@@ -110,10 +111,15 @@ export class SessionResume implements EarlierRun {
     return { resumedFrom: fileName, lock }
   }
 
-  /** Tells what was not made again, and lets others continue the record. */
-  close(): void {
+  /**
+   * Tells what was not made again, and lets others continue the record. `record` is the session's
+   * own, which goes if all of its tasks were refused: the next resume begins where this one did.
+   */
+  async close(record: string | null): Promise<void> {
+    const hasRefused = this.#opened?.resumption.hasRefused ?? false
     this.#opened?.resumption.reportNotMade()
     this.#release()
+    if (hasRefused && record !== null) await removeUnused(record)
   }
 
   #release(): void {
