@@ -1,6 +1,6 @@
 /** Values of tasks as bytes, for a later run: only those that come back equal. */
 
-import { types } from 'node:util'
+import { isDeepStrictEqual, types } from 'node:util'
 import { deserialize, serialize } from 'node:v8'
 
 /** A value that was kept, which may be `undefined`. */
@@ -57,33 +57,59 @@ const none: readonly never[] = []
 function partsOf(value: object): readonly unknown[] | null {
   const prototype: unknown = Object.getPrototypeOf(value)
   if (Object.getOwnPropertySymbols(value).length > 0) return null
-  if (Array.isArray(value)) return prototype === Array.prototype ? Object.values(value) : null
-  if (prototype === Object.prototype) return isPlain(value) ? Object.values(value) : null
-  if (types.isMap(value)) {
-    return prototype === Map.prototype && hasNoFields(value) ? [...value].flat() : null
-  }
-  if (types.isSet(value)) {
-    return prototype === Set.prototype && hasNoFields(value) ? [...value] : null
-  }
   if (ArrayBuffer.isView(value)) return isOwnView(value, prototype) ? none : null
-  if (types.isDate(value)) return prototype === Date.prototype && hasNoFields(value) ? none : null
+  if (Array.isArray(value)) {
+    return prototype === Array.prototype && hidesOnly(value, 1) ? Object.values(value) : null
+  }
+  if (prototype === Object.prototype) return isPlain(value) ? Object.values(value) : null
+  const parts = partsOfKind(value, prototype)
+  return parts !== null && hasNoFields(value) ? parts : null
+}
+
+function partsOfKind(value: object, prototype: unknown): readonly unknown[] | null {
+  if (types.isMap(value)) return prototype === Map.prototype ? [...value].flat() : null
+  if (types.isSet(value)) return prototype === Set.prototype ? [...value] : null
+  if (types.isDate(value)) return prototype === Date.prototype ? none : null
   if (types.isArrayBuffer(value)) return prototype === ArrayBuffer.prototype ? none : null
   return null
 }
 
 /** What pretends to be an object of another kind is not plain, and neither are boxed values. */
 const isPlain = (value: object): boolean =>
+  kindOf(value) === '[object Object]' &&
+  hidesOnly(value, 0) &&
   !types.isProxy(value) &&
   !types.isBoxedPrimitive(value) &&
-  !types.isNativeError(value) &&
+  !types.isMap(value) &&
+  !types.isSet(value) &&
+  !types.isAnyArrayBuffer(value) &&
   !types.isPromise(value)
 
-const hasNoFields = (value: object): boolean => Object.keys(value).length === 0
+const kindOf = (value: object): string => Object.prototype.toString.call(value)
 
-/** Memory that several threads share cannot come back. */
+/** Whether no more than so many properties are not enumerable: those do not come back. */
+const hidesOnly = (value: object, count: number): boolean =>
+  Object.getOwnPropertyNames(value).length === Object.keys(value).length + count
+
+const hasNoFields = (value: object): boolean => Object.getOwnPropertyNames(value).length === 0
+
+/** Memory that several threads share cannot come back, and neither can fields of its own. */
 const isOwnView = (value: ArrayBufferView, prototype: unknown): boolean =>
   !types.isSharedArrayBuffer(value.buffer) &&
-  (prototype === Buffer.prototype || prototype === plainPrototypeOf(value))
+  (prototype === Buffer.prototype || prototype === plainPrototypeOf(value)) &&
+  hasNoFieldsBesides(value)
+
+/** Compared with a view of the same bytes: a list of its fields would name every byte, too. */
+function hasNoFieldsBesides(value: ArrayBufferView): boolean {
+  if (types.isDataView(value)) return hasNoFields(value)
+  const { buffer, byteOffset } = value
+  const { length, constructor } = value as Uint8Array
+  if (Buffer.isBuffer(value)) {
+    return isDeepStrictEqual(value, Buffer.from(buffer as ArrayBuffer, byteOffset, length))
+  }
+  const Plain = constructor as Uint8ArrayConstructor
+  return isDeepStrictEqual(value, new Plain(buffer as ArrayBuffer, byteOffset, length))
+}
 
 const plainPrototypeOf = (value: ArrayBufferView): unknown =>
   types.isDataView(value)

@@ -10,8 +10,15 @@ import type { Log } from '../foundation/log.ts'
 import { checkpointFailure, type FileOperations, GroupCommit, writeSome } from './files.ts'
 import { toBytes } from './kept-value.ts'
 
-/** The first bytes of the file. */
-export const resultsMagic = Buffer.from('tutti-results/1\n')
+/** The first line of the file: `id` is that of its record, so that no other's is taken. */
+export const resultsHead = (id: string): Buffer => Buffer.from(`tutti-results/2 ${id}\n`)
+
+/** The id of a record, by its SessionStarted: new for each file. */
+export const recordIdOf = (start: {
+  readonly trace_id: string
+  readonly span_id: string
+}): string => `${start.trace_id}-${start.span_id}`
+
 const digestBytes = 16
 /** A frame begins with the length of its entries and their digest. */
 export const frameHeadBytes = 4 + digestBytes
@@ -32,6 +39,8 @@ export const digestOf = (entries: Uint8Array): Buffer =>
 
 export interface ResultsFileOptions {
   readonly record: string
+  /** As `recordIdOf` has it. */
+  readonly id: string
   readonly files: FileOperations
   readonly log: Log
   /** A larger value counts as not kept. */
@@ -74,7 +83,7 @@ export class ResultsFile {
         (error) => this.#warn(error),
       )
     }
-    this.#writeMagic()
+    this.#writeHead()
   }
 
   /** Keeps a value unless it is too large or would not come back equal. Never throws. */
@@ -96,7 +105,7 @@ export class ResultsFile {
   write(): void {
     if (this.#used === frameHeadBytes) return
     // The disk was full before.
-    if (this.#written === 0) this.#writeMagic()
+    if (this.#written === 0) this.#writeHead()
     const frame = this.#frame
     const entries = frame.subarray(frameHeadBytes, this.#used)
     frame.writeUInt32LE(entries.length, 0)
@@ -128,8 +137,9 @@ export class ResultsFile {
     if (this.#frame.length !== needed) this.#frame = Buffer.allocUnsafeSlow(needed)
   }
 
-  #writeMagic(): void {
-    this.#writeBytes(resultsMagic, resultsMagic.length)
+  #writeHead(): void {
+    const head = resultsHead(this.#options.id)
+    this.#writeBytes(head, head.length)
   }
 
   /** After an error the torn frame is removed: what follows it would not be found. */

@@ -1,6 +1,7 @@
 /** Reads the values that a run has kept: one pass that finds them, then each when it is needed. */
 
 import { closeSync, constants, fstatSync, openSync, readSync } from 'node:fs'
+import { crc32 } from 'node:zlib'
 import { errnoOf } from '../foundation/errors.ts'
 import { checkpointFailure } from './files.ts'
 import { fromBytes, type KeptValue } from './kept-value.ts'
@@ -8,7 +9,7 @@ import {
   digestOf,
   entryHeadBytes,
   frameHeadBytes,
-  resultsMagic,
+  resultsHead,
   resultsPathOf,
 } from './results-file.ts'
 
@@ -16,6 +17,8 @@ import {
 export interface ValueLocation {
   readonly offset: number
   readonly bytes: number
+  /** Of the bytes when they were found. */
+  readonly crc: number
 }
 
 /** How much is read at once; values that are needed together usually lie together. */
@@ -23,25 +26,30 @@ const blockBytes = 262_144
 
 export class ResultsReader implements Disposable {
   readonly path: string
+  readonly #id: string
   readonly #fd: number
   readonly #size: number
   #block: Buffer | null = null
   #blockStart = 0
   #blockLength = 0
 
-  /** `null` when nothing was kept. Throws `CheckpointError` when the file cannot be opened. */
-  static open(record: string): ResultsReader | null {
+  /**
+   * `null` when nothing was kept. `id` is that of the record: the results of another one count as
+   * none. Throws `CheckpointError` when the file cannot be opened.
+   */
+  static open(record: string, id: string): ResultsReader | null {
     const path = resultsPathOf(record)
     try {
-      return new ResultsReader(path, openSync(path, constants.O_RDONLY | constants.O_NONBLOCK))
+      return new ResultsReader(path, id, openSync(path, constants.O_RDONLY | constants.O_NONBLOCK))
     } catch (error) {
       if (errnoOf(error) === 'ENOENT') return null
       throw checkpointFailure('read the results', path, error)
     }
   }
 
-  private constructor(path: string, fd: number) {
+  private constructor(path: string, id: string, fd: number) {
     this.path = path
+    this.#id = id
     this.#fd = fd
     this.#size = fstatSync(fd).size
   }
@@ -51,10 +59,11 @@ export class ResultsReader implements Disposable {
    * damaged. Yields between blocks, so that the caller can give way to others.
    */
   *find(visit: (uid: string, at: ValueLocation) => void): Generator<undefined, void> {
-    const magic = this.#bytesAt(0, resultsMagic.length)
-    if (magic === null || !resultsMagic.equals(magic)) return
+    const head = resultsHead(this.#id)
+    const found = this.#bytesAt(0, head.length)
+    if (found === null || !head.equals(found)) return
     let yieldAt = blockBytes
-    for (let at = resultsMagic.length; ;) {
+    for (let at = head.length; ;) {
       const next = this.#visitFrame(at, visit)
       if (next === null) return
       at = next
@@ -64,11 +73,12 @@ export class ResultsReader implements Disposable {
     }
   }
 
-  /** The value at a place that `find` gave; `null` when it can no longer be read. */
-  read({ offset, bytes }: ValueLocation): KeptValue | null {
+  /** The value at a place that `find` gave; `null` when it is no longer there as it was. */
+  read({ offset, bytes, crc }: ValueLocation): KeptValue | null {
     const found = this.#bytesAt(offset, bytes)
+    if (found === null || crc32(found) !== crc) return null
     // A copy, because typed arrays in the value refer to it.
-    return found === null ? null : fromBytes(new Uint8Array(found))
+    return fromBytes(new Uint8Array(found))
   }
 
   [Symbol.dispose](): void {
@@ -85,11 +95,15 @@ export class ResultsReader implements Disposable {
     const entries = this.#bytesAt(start, length)
     if (entries === null || !digest.equals(digestOf(entries))) return null
     for (let from = 0; from < length;) {
+      // A digest proves that nothing was damaged, not who wrote it.
+      if (from + entryHeadBytes > length) return null
       const uidBytes = entries.readUInt32LE(from)
       const bytes = entries.readUInt32LE(from + 4)
       const valueAt = from + entryHeadBytes + uidBytes
+      if (valueAt + bytes > length) return null
       const uid = entries.toString('utf8', from + entryHeadBytes, valueAt)
-      visit(uid, { offset: start + valueAt, bytes })
+      const crc = crc32(entries.subarray(valueAt, valueAt + bytes))
+      visit(uid, { offset: start + valueAt, bytes, crc })
       from = valueAt + bytes
     }
     return start + length

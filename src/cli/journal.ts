@@ -5,6 +5,7 @@ import { basename } from 'node:path'
 import { findChain, type RecordChain } from '../checkpoint/chain.ts'
 import type { MetricLine } from '../checkpoint/format.ts'
 import { type BadLine, readBatches, type ReadSummary } from '../checkpoint/reader.ts'
+import { recordIdOf } from '../checkpoint/results-file.ts'
 import { ResultsReader } from '../checkpoint/results-reader.ts'
 import { CheckpointError } from '../foundation/errors.ts'
 import { counts } from '../views/panels/counts.ts'
@@ -80,17 +81,19 @@ async function verifyFile(
   const batches = readBatches(path, { onBadLine })
   let batch = await batches.next()
   let lines = 0
+  let id = ''
   while (batch.done !== true) {
     lines += batch.value.length
     for (const line of batch.value) {
       if (line.section === 'metric') metrics = line
       if (line.section !== 'event') continue
+      if (line.event_type === 'SessionStarted') id = recordIdOf(line)
       pass.take(line)
       run.take(line)
     }
     batch = await batches.next()
   }
-  markKeptValues(path, run)
+  markKeptValues(path, id, run)
   const summary = batch.value
   const verdict = verify.show(pass.states.verify, { counts: counts.show(pass.counts), metrics })
   const named = (problem: string): string =>
@@ -100,9 +103,9 @@ async function verifyFile(
 }
 
 /** Only a value that is there can be reused; one that only its user may read is not judged. */
-function markKeptValues(path: string, run: Pass<{ reuse: typeof reuse }>): void {
+function markKeptValues(path: string, id: string, run: Pass<{ reuse: typeof reuse }>): void {
   try {
-    using results = ResultsReader.open(path)
+    using results = ResultsReader.open(path, id)
     const visit = (uid: string): void => {
       const task = findHere(run.counts.index, uid)
       if (task !== -1) markKept(run.states.reuse, task)

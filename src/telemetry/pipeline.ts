@@ -3,7 +3,7 @@
 import { AsyncLocalStorage } from 'node:async_hooks'
 import type { FinishedSpan } from '../checkpoint/format.ts'
 import { nodeFiles } from '../checkpoint/files.ts'
-import { ResultsFile } from '../checkpoint/results-file.ts'
+import { recordIdOf, ResultsFile } from '../checkpoint/results-file.ts'
 import { CheckpointWriter } from '../checkpoint/writer.ts'
 import { type BaseEvent, stampEvent } from '../events/event.ts'
 import { CheckpointDegraded, CheckpointRecovered } from '../events/library-events.ts'
@@ -229,7 +229,8 @@ export class Pipeline {
     const { options, record } = this.#parts
     const { log, durability } = options
     if (record.mostValueBytes === null) return null
-    const parts = { record: writer.path, files: nodeFiles, log, durability }
+    const id = recordIdOf({ trace_id: this.#traceId, span_id: this.book.sessionSpanId })
+    const parts = { record: writer.path, id, files: nodeFiles, log, durability }
     try {
       return new ResultsFile({ ...parts, mostBytes: record.mostValueBytes })
     } catch (error) {

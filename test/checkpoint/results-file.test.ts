@@ -3,8 +3,13 @@ import { join } from 'node:path'
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { nodeFiles } from '../../src/checkpoint/files.ts'
-import { ResultsFile, resultsPathOf } from '../../src/checkpoint/results-file.ts'
-import { ResultsReader } from '../../src/checkpoint/results-reader.ts'
+import {
+  digestOf,
+  ResultsFile,
+  resultsHead,
+  resultsPathOf,
+} from '../../src/checkpoint/results-file.ts'
+import { ResultsReader, type ValueLocation } from '../../src/checkpoint/results-reader.ts'
 import { fromBytes, toBytes } from '../../src/checkpoint/kept-value.ts'
 import { assertProperty } from '../property.ts'
 import { fullDevice } from './fake-disk.ts'
@@ -19,16 +24,21 @@ function openResults({ mostBytes = 2 ** 26, files = nodeFiles }: OpenOptions = {
   const record = join(tempFolder(), 's.1.telemetry.jsonl')
   const warnings: string[] = []
   const log = { warn: (code: string) => void warnings.push(code) }
-  const file = new ResultsFile({ record, files, log, mostBytes, durability: 'os' })
+  const file = new ResultsFile({ record, id: 'this', files, log, mostBytes, durability: 'os' })
   return { file, record, warnings }
+}
+
+function argumentsOf(..._values: readonly number[]): unknown {
+  // oxlint-disable-next-line prefer-rest-params -- the object itself is wanted
+  return arguments
 }
 
 /** All values that are found, by uid. */
 function readAll(record: string): Map<string, unknown> {
-  using reader = ResultsReader.open(record)
+  using reader = ResultsReader.open(record, 'this')
   const values = new Map<string, unknown>()
   if (reader === null) return values
-  const found = new Map<string, { offset: number; bytes: number }>()
+  const found = new Map<string, ValueLocation>()
   for (const _ of reader.find((uid, at) => found.set(uid, at))) continue
   for (const [uid, at] of found) values.set(uid, reader.read(at)?.value)
   return values
@@ -54,7 +64,7 @@ describe('the file of results', () => {
     expect(found.size).toBe(5004)
     for (const [uid, value] of values) expect(found.get(uid)).toStrictEqual(value)
     expect(found.get('n-4999')).toEqual({ at: 4999, text: 'x'.repeat(100) })
-    expect(ResultsReader.open(join(tempFolder(), 'none.telemetry.jsonl'))).toBe(null)
+    expect(ResultsReader.open(join(tempFolder(), 'none.telemetry.jsonl'), 'this')).toBe(null)
   })
 
   it('results: cut after any byte, whole frames are found and nothing else', async () => {
@@ -77,6 +87,46 @@ describe('the file of results', () => {
         ['a', 'aa', 'b', 'bb', 'c', 'cc'].slice(0, whole * 2),
       )
     }
+  })
+
+  it('results: those of another record are none, and a frame of any content is no error', async () => {
+    const { file, record } = openResults()
+    file.append('a', 1)
+    await file.close()
+    using other = ResultsReader.open(record, 'other')
+    expect([...(other?.find(() => expect.unreachable()) ?? [])]).toEqual([])
+    const head = readFileSync(resultsPathOf(record)).subarray(0, resultsHead('this').length)
+    const lengths = (uid: number, value: number): Buffer => {
+      const bytes = Buffer.alloc(12)
+      bytes.writeUInt32LE(uid)
+      bytes.writeUInt32LE(value, 4)
+      return bytes
+    }
+    const cases = [Buffer.alloc(5), lengths(4_000_000_000, 1), lengths(1, 4_000_000_000)]
+    for (const entries of cases) {
+      const length = Buffer.alloc(4)
+      length.writeUInt32LE(entries.length)
+      const bytes = Buffer.concat([head, length, digestOf(entries), entries])
+      writeFileSync(resultsPathOf(record), bytes)
+      expect([...readAll(record)]).toEqual([])
+    }
+  })
+
+  it('results: a value that was changed after it was found is not read', async () => {
+    const { file, record } = openResults()
+    const value = 'x'.repeat(600_000)
+    file.append('a', value)
+    await file.close()
+    using reader = ResultsReader.open(record, 'this')
+    const found: ValueLocation[] = []
+    for (const _ of reader?.find((_uid, at) => found.push(at)) ?? []) continue
+    const [at = expect.unreachable()] = found
+    expect(reader?.read(at)).toEqual({ value })
+    const path = resultsPathOf(record)
+    const changed = readFileSync(path)
+    changed.write('WRONG', at.offset + 1000)
+    writeFileSync(path, changed)
+    expect(reader?.read(at)).toBe(null)
   })
 
   it('results: a changed byte never gives a wrong value', async () => {
@@ -154,6 +204,13 @@ describe('the file of results', () => {
       ['field of a map', Object.assign(new Map(), { field: 1 })],
       ['shared', new Uint8Array(new SharedArrayBuffer(4))],
       ['proxy', new Proxy({}, {})],
+      ['field of bytes', Object.assign(Buffer.from('ab'), { field: 1 })],
+      ['field of an array of numbers', [Object.assign(new Float64Array(2), { field: 1 })]],
+      ['field of a buffer', Object.assign(new ArrayBuffer(2), { field: 1 })],
+      ['hidden', Object.defineProperty({ a: 1 }, 'hidden', { value: 7 })],
+      ['hidden in a list', Object.defineProperty([1], 'hidden', { value: 7 })],
+      ['no longer a map', Object.setPrototypeOf(new Map([[1, 2]]), Object.prototype)],
+      ['arguments', argumentsOf(1, 2)],
       ['kept', [{ a: [1, 2] }]],
     ]
     for (const [uid, value] of cases) file.append(uid, value)

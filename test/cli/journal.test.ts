@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { nodeFiles } from '../../src/checkpoint/files.ts'
-import { ResultsFile, resultsPathOf } from '../../src/checkpoint/results-file.ts'
+import { recordIdOf, ResultsFile, resultsPathOf } from '../../src/checkpoint/results-file.ts'
 import { verifyJournal } from '../../src/cli/journal.ts'
 import { createOutput, type OutputForm } from '../../src/cli/output.ts'
 
@@ -14,6 +14,8 @@ beforeAll(async () => {
 afterAll(async () => {
   await rm(folder, { recursive: true })
 })
+
+const ids = { trace_id: 'a'.repeat(32), span_id: 'b'.repeat(16) }
 
 const event = (event_type: string, task_id: string | null = null, attributes = {}): string =>
   `${JSON.stringify({
@@ -27,6 +29,7 @@ const event = (event_type: string, task_id: string | null = null, attributes = {
     task_id,
     node_id: null,
     attributes,
+    ...ids,
   })}\n`
 
 const zeros = `${JSON.stringify({
@@ -55,7 +58,8 @@ async function keepResult(uid: string): Promise<void> {
   await rm(resultsPathOf(record), { force: true })
   const log = { warn() {} }
   const durability = 'os'
-  const results = new ResultsFile({ record, files: nodeFiles, log, mostBytes: 9999, durability })
+  const parts = { record, id: recordIdOf(ids) }
+  const results = new ResultsFile({ ...parts, files: nodeFiles, log, mostBytes: 9999, durability })
   results.append(uid, 'value')
   await results.close()
 }

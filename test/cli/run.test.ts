@@ -159,7 +159,7 @@ describe('tutti run and resume with a script', () => {
     ])
   })
 
-  it('resume: a script whose task has changed leaves no file and names none to resume', async () => {
+  it('resume: a script whose task has changed leaves no file and names none', async () => {
     const folder = workFolder()
     const body = (seed: number): string =>
       [

@@ -1,4 +1,4 @@
-import { readdirSync, rmSync } from 'node:fs'
+import { copyFileSync, readdirSync, rmSync } from 'node:fs'
 import { basename } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { type Clock, systemClock } from '../../src/foundation/clock.ts'
@@ -47,7 +47,7 @@ describe('the ends of a resumed run', () => {
     expect(newCalls()).toEqual([])
   })
 
-  it('row 57: a run has one continuation, whatever the clock says and whoever is empty', async () => {
+  it('row 57: a run has one continuation, whatever the clock says', async () => {
     const folder = tempFolder()
     const make = () => [noted('a', 1, 'a')]
     const first = await run({ folder }, make())
@@ -75,5 +75,20 @@ describe('the ends of a resumed run', () => {
         `as well as ${basename(empty.record)}`,
     })
     expect(newCalls()).toEqual([])
+  })
+
+  it('resume: the results of another run are not taken', async () => {
+    const folder = tempFolder()
+    const make = (value: number) => [noted('a', value, 'a')]
+    const [one, other] = [await run({ folder }, make(1)), await run({ folder }, make(2))]
+    const resultsOf = ({ record }: { record: string }): string =>
+      record.replace('.telemetry.jsonl', '.results')
+    copyFileSync(resultsOf(one), resultsOf(other))
+    newCalls()
+    const tasks = make(2)
+    const { resumed } = await run({ folder, resume: other.record }, tasks)
+    expect(resumed).toMatchObject({ done: 1, notKept: 1 })
+    expect(tasks[0]?.returnValue).toBe(2)
+    expect(newCalls()).toEqual(['a'])
   })
 })

@@ -3,6 +3,7 @@
 import { findChain } from '../../checkpoint/chain.ts'
 import { checkpointFormat, type EventLine } from '../../checkpoint/format.ts'
 import { type BadLine, readBatches } from '../../checkpoint/reader.ts'
+import { recordIdOf } from '../../checkpoint/results-file.ts'
 import { ResultsReader } from '../../checkpoint/results-reader.ts'
 import { CheckpointError } from '../../foundation/errors.ts'
 import type { JsonObject } from '../../foundation/json-value.ts'
@@ -56,6 +57,8 @@ class RecordReading {
   readonly #results: (ResultsReader | null)[] = []
   readonly #failures = new Map<number, JsonObject>()
   #sessionId: string | null = null
+  /** Ties values to their file. */
+  #fileId = ''
 
   constructor(options: ReadRecordOptions) {
     this.#options = options
@@ -63,16 +66,17 @@ class RecordReading {
 
   async read(path: string): Promise<void> {
     this.#tasks.beginFile()
+    this.#fileId = ''
     const onBadLine = (bad: BadLine): void => {
       throw damagedError(path, bad)
     }
     for await (const batch of readBatches(path, { onBadLine })) {
       for (const line of batch) if (line.section === 'event') this.#take(line, path)
     }
-    const results = ResultsReader.open(path)
+    const results = ResultsReader.open(path, this.#fileId)
     this.#results.push(results)
     if (results === null) return
-    const steps = results.find((uid, at) => this.#tasks.keep(uid, at.offset, at.bytes))
+    const steps = results.find((uid, at) => this.#tasks.keep(uid, at))
     while (steps.next().done !== true) await this.#options.nextTurn()
   }
 
@@ -112,7 +116,8 @@ class RecordReading {
     }
   }
 
-  #begin({ session_id: id, attributes }: EventLine, path: string): void {
+  #begin(start: EventLine, path: string): void {
+    const { session_id: id, attributes } = start
     const { format } = attributes
     if (format !== checkpointFormat) {
       const text = `${path} has the format ${String(format)}, not ${checkpointFormat}`
@@ -123,6 +128,7 @@ class RecordReading {
       throw new CheckpointError(text, { path })
     }
     this.#sessionId = id
+    this.#fileId = recordIdOf(start)
   }
 
   #fail(uid: string, attributes: JsonObject): void {

@@ -5,6 +5,7 @@
  * creations are not in the order of the program.
  */
 
+import type { ValueLocation } from '../../checkpoint/results-reader.ts'
 import {
   type Column,
   createColumn,
@@ -25,10 +26,8 @@ export type RecordedState = 'open' | 'done' | 'failed' | 'canceled'
 const states = [null, 'open', 'done', 'failed', 'canceled'] as const
 
 /** Where the value of a task lies: in the results beside which file of the chain. */
-export interface RecordedValue {
+export interface RecordedValue extends ValueLocation {
   readonly file: number
-  readonly offset: number
-  readonly bytes: number
 }
 
 /** Where something is kept for each uid. */
@@ -46,7 +45,7 @@ const createUidColumns = (): UidColumns => ({
   file: createColumn('u32'),
 })
 
-/** Rows are numbered from 1, so that 0 is none. About 130 bytes a task, besides uid and hash. */
+/** Rows are numbered from 1, so that 0 is none. About 135 bytes a task, besides uid and hash. */
 export class RecordedTasks {
   readonly #uids = createTextIndex()
   readonly #byUid = createUidColumns()
@@ -76,6 +75,7 @@ export class RecordedTasks {
   readonly #valueFile = createColumn('u32')
   readonly #valueOffset = createColumn('f64')
   readonly #valueBytes = createColumn('u32')
+  readonly #valueCrc = createColumn('u32')
   readonly #isTaken = createColumn('u8')
   #size = 0
   #file = 0
@@ -133,12 +133,13 @@ export class RecordedTasks {
   }
 
   /** The value of a task that is done in this file is there. */
-  keep(uid: string, offset: number, bytes: number): void {
+  keep(uid: string, { offset, bytes, crc }: ValueLocation): void {
     const row = this.#rowInFile(uid)
     if (row === 0 || valueAt(this.#doneFile, row) !== this.#file) return
     setValue(this.#valueFile, row, this.#file)
     setValue(this.#valueOffset, row, offset)
     setValue(this.#valueBytes, row, bytes)
+    setValue(this.#valueCrc, row, crc)
   }
 
   /** The row of a task that the caller named; 0 if there is none, or its uid proves nothing. */
@@ -202,8 +203,12 @@ export class RecordedTasks {
   valueOf(row: number): RecordedValue | null {
     const file = valueAt(this.#valueFile, row)
     if (file === 0) return null
-    const offset = valueAt(this.#valueOffset, row)
-    return { file: file - 1, offset, bytes: valueAt(this.#valueBytes, row) }
+    return {
+      file: file - 1,
+      offset: valueAt(this.#valueOffset, row),
+      bytes: valueAt(this.#valueBytes, row),
+      crc: valueAt(this.#valueCrc, row),
+    }
   }
 
   isTaken(row: number): boolean {

@@ -54,6 +54,11 @@ export class SpanBook {
     this.#session = { sessionId, traceId, parent, link, spanId: newSpanId() }
   }
 
+  /** Of SessionStarted. */
+  get sessionSpanId(): string {
+    return this.#session.spanId
+  }
+
   /** Opens or closes the spans that an event concerns, and finds the span that it belongs to. */
   admit(event: BaseEvent): Envelope {
     const { event_type: type, task_id: uid } = event
