@@ -231,7 +231,7 @@ export class Admission {
     const { ledger } = this.#parts
     const entry = ledger.defer(task, {
       executable: task.spec.executable,
-      definitionHash: () => definitionHash(task),
+      definitionHash: () => definitionHash(task, ledger),
       plan: (opened) => this.earlier?.setPlan(opened, planned),
       expected: { work: task, target },
     })

@@ -161,7 +161,8 @@ export class Entry implements Indexed, TaskHolder {
   get definitionHash(): string | null {
     if (this.#definitionHash === undefined) {
       const { work } = this
-      this.#definitionHash = this.#hash?.() ?? (work === null ? null : definitionHash(work))
+      const hash = this.#hash ?? (() => (work === null ? null : definitionHash(work, this.ledger)))
+      this.#definitionHash = hash()
     }
     return this.#definitionHash
   }

@@ -30,6 +30,7 @@ import {
   describeTask,
 } from './attributes.ts'
 import type { Entry } from './entry.ts'
+import { generatedNumber } from '../foundation/ids.ts'
 
 /** What is known about an end beyond the change of state. */
 export interface Ending {
@@ -165,9 +166,13 @@ export class TelemetryEmitter implements LifecycleEmitter {
     sink.emit(stampEvent(eventClass, clock, { ...fields, session_id }))
   }
 
-  /** What an earlier run has kept stays there. */
-  #keepValue({ task }: Entry, { value, isRecorded = false }: Ending): void {
-    if (this.#parts.keepResults && !isRecorded) this.#parts.keepValue(task.uid, value)
+  /** What an earlier run has kept stays there, and nobody can find what is not known again. */
+  #keepValue(entry: Entry, { value, isRecorded = false }: Ending): void {
+    const { uid } = entry.task
+    if (!this.#parts.keepResults || isRecorded) return
+    if (entry.definitionHash !== null || generatedNumber(uid) === null) {
+      this.#parts.keepValue(uid, value)
+    }
   }
 
   #attemptFailed(entry: Entry, { error }: Ending): void {

@@ -152,8 +152,12 @@ export class SessionCore {
     return record
   }
 
-  /** Ends a deferred task as the resumed record has it; `false`: it has to run. */
-  endAsRecorded(entry: Entry): boolean {
+  /**
+   * Ends a deferred task as the resumed record has it; `false`: it has to run. `mayEnd` is false
+   * for one that depends on a task that runs again, whose value may be another.
+   */
+  endAsRecorded(entry: Entry, mayEnd: boolean): boolean {
+    if (!mayEnd) entry.planned = -Math.abs(entry.planned)
     return this.#resumed.end(entry)
   }
 

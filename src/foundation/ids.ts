@@ -1,6 +1,6 @@
 /**
- * Random identifiers and numbers, and the form of generated uids. One system call fills a pool of
- * bytes for many identifiers.
+ * Random identifiers and numbers, the form of generated uids, and the text of hashes. One system
+ * call fills a pool of bytes for many identifiers.
  */
 
 import { randomFillSync, randomInt } from 'node:crypto'
@@ -82,3 +82,22 @@ export function generatedNumber(uid: string): number | null {
   }
   return number
 }
+
+/*
+ * Hashes of definitions: three digests joined by dots. The first one, of the code, has a mark
+ * behind it when the function was not the first of its session with that code: such functions may
+ * have captured different variables, so that none of them is known by what it is.
+ */
+
+const mark = '~'
+const digestLength = 32
+
+export const markedCode = (code: string): string => `${code}${mark}`
+
+export const isMarked = (hash: string): boolean => hash[digestLength] === mark
+
+/** The same without the mark, for tasks that are known by their uid. */
+export const unmarked = (hash: string): string => (isMarked(hash) ? hash.replace(mark, '') : hash)
+
+/** The digest of the code alone, without a mark. */
+export const codePartOf = (hash: string): string => hash.slice(0, digestLength)

@@ -85,9 +85,8 @@ class Writer {
     // Cycles end here as well.
     if (depth > deepest) throw notComparable(path, 'nested too deeply or in a cycle')
     if (++this.#containers > mostContainers) throw notComparable(path, 'one object too many')
-    if (Array.isArray(value)) {
-      this.#writeItems('array', value as readonly unknown[], path, depth)
-    } else if (types.isDate(value)) this.#words('date', String(value.getTime()))
+    if (Array.isArray(value)) this.#writeArray(value as readonly unknown[], path, depth)
+    else if (types.isDate(value)) this.#words('date', String(value.getTime()))
     else if (ArrayBuffer.isView(value)) {
       const bytes = new Uint8Array(value.buffer, value.byteOffset, value.byteLength)
       const digest = hash('sha256', bytes, 'hex')
@@ -100,6 +99,14 @@ class Writer {
       const values = value as Readonly<Record<string, unknown>>
       this.#add(names, (name) => values[name], path, depth)
     } else throw notComparable(path, `an instance of ${value.constructor.name}`)
+  }
+
+  /** Such as what `exec` of a pattern returns: it has fields beside its items. */
+  #writeArray(items: readonly unknown[], path: string, depth: number): void {
+    if (!hasFields(items)) return this.#writeItems('array', items, path, depth)
+    const fields = Object.entries(items).filter(([name]) => !isIndex(name))
+    const parts = [[...items], Object.fromEntries(fields)]
+    this.#writeItems('array with fields', parts, path, depth)
   }
 
   #words(...words: readonly string[]): void {
@@ -131,6 +138,15 @@ function primitiveText(value: unknown, path: string): string {
   const text = Object.is(value, -0) ? '-0' : String(value)
   const type = value === null ? 'null' : typeof value
   return `${type.length}:${type}${text.length}:${text}`
+}
+
+const isIndex = (name: string): boolean => /^(?:0|[1-9]\d*)$/.test(name)
+
+/** The indices come first in the list of keys. */
+function hasFields(items: readonly unknown[]): boolean {
+  const keys = Object.keys(items)
+  const last = keys.at(-1)
+  return last !== undefined && (keys.length > items.length || !isIndex(last))
 }
 
 function isPlain(value: object): boolean {

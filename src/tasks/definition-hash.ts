@@ -7,6 +7,7 @@
 import { existsSync } from 'node:fs'
 import { dirname, join, relative } from 'node:path'
 import { fileURLToPath } from 'node:url'
+import { generatedNumber, markedCode, unmarked } from '../foundation/ids.ts'
 import { contentText, digestOf, joinWords } from './content-text.ts'
 import type { AnyFunction } from './compute-options.ts'
 import { definitionOf, findDefined } from './define-task.ts'
@@ -18,6 +19,7 @@ export interface HashedWork {
   /** Of a closure. */
   readonly function?: AnyFunction | null
   readonly args?: readonly unknown[]
+  readonly uid?: string
 }
 
 /** The names of the three digests, in their order. */
@@ -36,41 +38,72 @@ export const hashOfParts = (
   return `${code}.${shortened(input)}.${others}`
 }
 
-/** `null` when the input has no comparable content: such a task is known by its uid alone. */
-export function definitionHash(work: HashedWork): string | null {
+/**
+ * `null` when the input has no comparable content: such a task is known by its uid alone. A closure
+ * without arguments works on what it captured, which cannot be compared: it has a hash only if its
+ * caller named the task. `owner` is whose functions are told apart, such as a session.
+ */
+export function definitionHash(work: HashedWork, owner: object): string | null {
+  if (work.spec.kind === 'closure' && isOnlyCaptured(work)) return null
   try {
-    return hashOfParts(codeOf(work), inputOf(work), [])
+    return hashOfParts(codeOf(work, owner), inputOf(work), [])
   } catch {
     return null
   }
 }
 
+const isOnlyCaptured = ({ args = [], uid }: HashedWork): boolean =>
+  args.length === 0 && uid !== undefined && generatedNumber(uid) !== null
+
 /** Which of the three differ. */
 export function changedParts(before: string, now: string): readonly string[] {
-  const [old, next] = [before.split('.'), now.split('.')]
+  const [old, next] = [unmarked(before).split('.'), unmarked(now).split('.')]
   return hashParts.filter((_, at) => old[at] !== next[at])
 }
 
-/** Of functions that many tasks share. */
-const codes = new WeakMap<AnyFunction, string>()
-
-function codeOf({ spec, function: body }: HashedWork): string {
+function codeOf({ spec, function: body }: HashedWork, owner: object): string {
   if (spec.kind === 'program' || spec.kind === 'prompt') return shortened(spec.kind)
   const found = spec.kind === 'function' ? findDefined(spec.definition) : (body ?? undefined)
   if (found === undefined) return shortened(joinWords([spec.kind, spec.executable]))
-  return codeOfFunction(found, spec.executable)
+  return codeOfFunction(found, spec.executable, owner)
 }
 
-/** The digest of a function's name, source and module. */
-export function codeOfFunction(body: AnyFunction, name: string): string {
-  let code = codes.get(body)
+/**
+ * The digest of a function's name, source and module, with a mark if its owner has had another
+ * function with the same digest: each may have captured other variables. Throws for a bound
+ * function, which has no source.
+ */
+export function codeOfFunction(body: AnyFunction, name: string, owner: object): string {
+  const code = plainCodeOf(body, name)
+  if (definitionOf(body) !== undefined) return code
+  let firsts = firstFunctions.get(owner)
+  if (firsts === undefined) firstFunctions.set(owner, (firsts = new Map()))
+  const first = firsts.get(code)
+  if (first === undefined) firsts.set(code, new WeakRef(body))
+  return first === undefined || first.deref() === body ? code : markedCode(code)
+}
+
+/** The first function of each code, by the owner. */
+const firstFunctions = new WeakMap<object, Map<string, WeakRef<AnyFunction>>>()
+
+/** Of functions that many tasks share, by their names. */
+const codes = new WeakMap<AnyFunction, Map<string, string>>()
+
+function plainCodeOf(body: AnyFunction, name: string): string {
+  let byName = codes.get(body)
+  if (byName === undefined) codes.set(body, (byName = new Map()))
+  let code = byName.get(name)
   if (code === undefined) {
+    const source = String(body)
+    if (source === boundSource) throw new TypeError(`${name} is a bound function`)
     const module = pathInProject(definitionOf(body)?.module ?? '')
-    code = shortened(joinWords(['function', name, module, String(body)]))
-    codes.set(body, code)
+    code = shortened(joinWords(['function', name, module, source]))
+    byName.set(name, code)
   }
   return code
 }
+
+const boundSource = 'function () { [native code] }'
 
 function inputOf({ spec, args = [] }: HashedWork): string {
   if (spec.kind === 'function') return contentText('args', spec.args)

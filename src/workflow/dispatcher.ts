@@ -6,6 +6,7 @@ import { ResultReused, TaskResolved } from '../events/library-events.ts'
 import { StateError } from '../foundation/errors.ts'
 import { isThenable } from '../foundation/promises.ts'
 import { BudgetedQueue, TurnBudget } from '../runtime/turn-budget.ts'
+import { joinWords } from '../tasks/content-text.ts'
 import { hasEnded } from '../tasks/lifecycle.ts'
 import type { Outcome } from '../tasks/task-record.ts'
 import { findHandles, isFlat, substitute } from './arguments.ts'
@@ -34,6 +35,8 @@ export class Dispatcher implements HandleOwner {
   readonly #parts: DispatcherParts
   readonly #graph = new Graph<Run>()
   readonly #ready: BudgetedQueue<Run>
+  /** How many equal calls of blocks there were, by what they are. */
+  readonly #blockNumbers = new Map<string, number>()
   #isClosed = false
 
   constructor(parts: DispatcherParts) {
@@ -85,10 +88,18 @@ export class Dispatcher implements HandleOwner {
     if (problem !== null) this.#end(run, { kind: 'fail', error: problem })
     // The body of a failed attempt cannot be stopped, but what it makes can.
     else if (block?.hasFailed) this.#end(run, { kind: 'cancel', reason: cancelReasonOf(block) })
-    else if (run.entry !== null && this.#parts.core.endAsRecorded(run.entry)) return run.handle
+    else if (this.#endAsRecorded(run, dependencies)) return run.handle
     else if (dependencies.length === 0) this.#ready.add(run)
     else this.#await(run, dependencies)
     return run.handle
+  }
+
+  /** What depends on a task that runs again runs again, too: it may get another value. */
+  #endAsRecorded({ entry, handle }: Run, dependencies: readonly EngineHandle[]): boolean {
+    const mayEnd = dependencies.every(({ isFromRecord }) => isFromRecord)
+    if (entry === null || !this.#parts.core.endAsRecorded(entry, mayEnd)) return false
+    handle.isFromRecord = true
+    return true
   }
 
   cancel(handle: EngineHandle, reason: string): boolean {
@@ -127,11 +138,24 @@ export class Dispatcher implements HandleOwner {
       dependencies:
         dependencies.length === 0 ? none : Object.freeze(dependencies.map(({ uid }) => uid)),
       workflowId: context.scope?.id ?? null,
-      definitionHash: () =>
-        (handle.definitionHash = hashOfCall(handle.plan, run.args, dependencies)),
+      definitionHash: () => this.#define(run, dependencies),
       expected: { work: handle.plan.expected, target: this.#targetOf(handle) },
       owner: run,
     })
+  }
+
+  /** What the call is. Calls in a block are told from equal ones elsewhere, and in equal blocks. */
+  #define({ handle, args, context }: Run, dependencies: readonly EngineHandle[]): string | null {
+    const block = context.block?.place ?? ''
+    const hash = hashOfCall(handle.plan, args, { dependencies, block, owner: this })
+    handle.definitionHash = hash
+    if (handle.plan.isBlock) {
+      const key = hash ?? joinWords(['block', handle.name, block])
+      const number = (this.#blockNumbers.get(key) ?? 0) + 1
+      this.#blockNumbers.set(key, number)
+      handle.place = `${key}#${number}`
+    }
+    return hash
   }
 
   /** Waits for the dependencies that have not ended; one that did not succeed decides at once. */
@@ -223,8 +247,8 @@ export class Dispatcher implements HandleOwner {
   /** How the body of a run is called. */
   #enter({ handle, context }: Run): Enter {
     const { contexts } = this.#parts
-    const { plan, name, uid } = handle
-    if (plan.isBlock) return (body) => contexts.runAttempt(context, { name, uid }, body)
+    const { plan, name, uid, place } = handle
+    if (plan.isBlock) return (body) => contexts.runAttempt(context, { name, uid, place }, body)
     return (body) => contexts.runIn(context, body)
   }
 

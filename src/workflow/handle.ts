@@ -99,6 +99,10 @@ export class EngineHandle<T = unknown> extends Task<T> implements Handle<T> {
   run: Run | null = null
   /** What it is; `null` while nobody has recorded it, and without comparable arguments. */
   definitionHash: string | null = null
+  /** Of a block: what it is, and which of equal ones; empty while nobody records it. */
+  place = ''
+  /** It ended as the record of an earlier run has it. */
+  isFromRecord = false
   /** The task whose cancellation canceled it, directly or through others. */
   canceledWith: EngineHandle | null = null
 

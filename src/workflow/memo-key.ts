@@ -38,6 +38,15 @@ function keyOf(key: (...args: never[]) => string, args: readonly unknown[]): str
   throw new ValueError('`cache.key` gave no string', { field: 'cache.key', got: given })
 }
 
+/** Where a call was made. */
+export interface CallPlace {
+  readonly dependencies: readonly EngineHandle[]
+  /** What its block is, and which of equal ones; empty outside of blocks. */
+  readonly block: string
+  /** Whose functions are told apart. */
+  readonly owner: object
+}
+
 /**
  * What a call is before any value is known: handles among its arguments count by what they are.
  * `null` when an argument has no comparable content, or depends on one.
@@ -45,7 +54,7 @@ function keyOf(key: (...args: never[]) => string, args: readonly unknown[]): str
 export function hashOfCall(
   plan: Plan,
   args: readonly unknown[],
-  dependencies: readonly EngineHandle[],
+  { dependencies, block, owner }: CallPlace,
 ): string | null {
   const hashes = dependencies.map((handle) => handle.definitionHash)
   try {
@@ -53,10 +62,11 @@ export function hashOfCall(
       const at = part instanceof EngineHandle ? dependencies.indexOf(part) : -1
       return at === -1 ? undefined : joinWords(['handle', String(at)])
     })
-    const text = joinWords([plan.kind, optionsText(plan.options.work), input])
+    const place = block === '' ? [] : ['in', block]
+    const text = joinWords([plan.kind, optionsText(plan.options.work), input, ...place])
     const known = hashes.filter((one) => one !== null)
     if (known.length < hashes.length) return null
-    return hashOfParts(codeOfFunction(plan.body, plan.options.name), text, known)
+    return hashOfParts(codeOfFunction(plan.body, plan.options.name, owner), text, known)
   } catch {
     return null
   }

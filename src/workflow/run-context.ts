@@ -19,6 +19,8 @@ export interface BlockAttempt {
   /** Not the block's handle: blocks that start their successors would retain all before them. */
   readonly name: string
   readonly uid: string
+  /** What the block is, and which of equal ones; empty if nobody records it. */
+  readonly place: string
   /** What was made inside and has not ended. */
   readonly children: Set<ChildTask>
   /** It did not succeed. Its body may still run, but what that makes is canceled at once. */
@@ -47,10 +49,10 @@ export class RunContexts {
   /** For the body of a block: each call of it is an attempt of its own. */
   runAttempt<T>(
     { scope }: RunContext,
-    { name, uid }: { readonly name: string; readonly uid: string },
+    { name, uid, place }: Pick<BlockAttempt, 'name' | 'uid' | 'place'>,
     body: () => T,
   ): T {
-    const block: BlockAttempt = { name, uid, children: new Set(), hasFailed: false }
+    const block: BlockAttempt = { name, uid, place, children: new Set(), hasFailed: false }
     this.#attempts.set(uid, block)
     return this.runIn({ scope, block }, body)
   }

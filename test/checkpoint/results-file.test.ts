@@ -89,7 +89,7 @@ describe('the file of results', () => {
     }
   })
 
-  it('results: those of another record are none, and a frame of any content is no error', async () => {
+  it('results: those of another record are none, and no frame is an error', async () => {
     const { file, record } = openResults()
     file.append('a', 1)
     await file.close()

@@ -5,30 +5,25 @@ import { type Clock, systemClock } from '../../src/foundation/clock.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
 import { tempFolder } from '../checkpoint/open-writer.ts'
 import { rejection } from './open-session.ts'
-import { newCalls, noted, run } from './recorded-runs.ts'
+import { newCalls, note, noted, run } from './recorded-runs.ts'
 
 describe('the ends of a resumed run', () => {
-  it('resume: keepFailed leaves a task DONE that failed before or after it was done', async () => {
+  it('resume: keepFailed leaves a task DONE that failed before it was done', async () => {
     const folder = tempFolder()
     const positive = (value: number): number => {
       if (value < 0) throw new RangeError('negative')
       return value
     }
-    const task = (uid: string, value: number) =>
-      new ComputeTask({ uid, function: positive, args: [value] })
-    const first = await run({ folder }, [task('mended', -1), task('again', 1)])
-    const how = { changed: 'rerun' } as const
-    const tasks = [task('mended', 2), task('again', -1)]
-    const second = await run({ folder, resume: first.record, how }, tasks)
-    expect(tasks.map(({ state }) => state)).toEqual(['DONE', 'FAILED'])
-    const last = [task('mended', 2), task('again', 1)]
+    const make = (value: number) => [
+      new ComputeTask({ uid: 'mended', function: positive, args: [value] }),
+    ]
+    const first = await run({ folder }, make(-1))
+    const second = await run({ folder, resume: first.record }, make(2))
+    const last = make(2)
     const keepFailed = { folder, resume: second.record, how: { keepFailed: true } }
     const { resumed } = await run(keepFailed, last)
-    expect(resumed).toMatchObject({ done: 2, failed: 0 })
-    expect(last.map(({ state, returnValue }) => [state, returnValue])).toEqual([
-      ['DONE', 2],
-      ['DONE', 1],
-    ])
+    expect(resumed).toMatchObject({ done: 1, failed: 0 })
+    expect(last.map(({ state, returnValue }) => [state, returnValue])).toEqual([['DONE', 2]])
   })
 
   it('resume: a refused one leaves no file, and does not say what was not made', async () => {
@@ -91,4 +86,54 @@ describe('the ends of a resumed run', () => {
     expect(tasks[0]?.returnValue).toBe(2)
     expect(newCalls()).toEqual(['a'])
   })
+
+  it('resume: functions that captured other values never get the old ones', async () => {
+    const folder = tempFolder()
+    const captured = (seeds: readonly number[]) =>
+      seeds.map((seed) => new ComputeTask({ function: () => noteCall(seed) }))
+    const bound = (seeds: readonly number[]) =>
+      seeds.map((seed) => new ComputeTask({ function: noteCall.bind(null, seed), args: [] }))
+    const both = (seeds: readonly number[]) =>
+      seeds.map(
+        (seed) => new ComputeTask({ function: (by: number) => noteCall(seed * by), args: [1] }),
+      )
+    for (const make of [captured, bound, both]) {
+      const first = await run({ folder }, make([1, 2, 3]))
+      const tasks = make([3, 12])
+      const second = await run({ folder, resume: first.record }, tasks)
+      expect(tasks.map(({ returnValue }) => returnValue)).toEqual([3, 12])
+      expect(second.resumed).toMatchObject({ done: 3, notKept: 3 })
+      expect(second.warnings).toEqual([
+        expect.stringMatching(/^(TasksNotKnown|ResultsNotKept): 3 /),
+      ])
+    }
+  })
+
+  it('resume: a task is known by its uid whatever its function captured', async () => {
+    const folder = tempFolder()
+    const make = () =>
+      [1, 2].map((seed) => new ComputeTask({ uid: `s-${seed}`, function: () => noteCall(seed) }))
+    const { record } = await run({ folder }, make())
+    newCalls()
+    const tasks = make().toReversed()
+    await run({ folder, resume: record }, tasks)
+    expect(tasks.map(({ returnValue }) => returnValue)).toEqual([2, 1])
+    expect(newCalls()).toEqual([])
+  })
+
+  it('resume: fields of a list in the arguments count', async () => {
+    const folder = tempFolder()
+    const indexIn = (found: RegExpExecArray | null) => found?.index
+    const make = (text: string) => [
+      new ComputeTask({ uid: 'a', function: indexIn, args: [/b/.exec(text)] }),
+    ]
+    const { record } = await run({ folder }, make('b'))
+    const changed = { code: 'DefinitionChangedError' }
+    expect(await rejection(run({ folder, resume: record }, make('aab')))).toMatchObject(changed)
+  })
 })
+
+function noteCall(value: number): number {
+  note(String(value), null)
+  return value
+}

@@ -3,6 +3,8 @@ import { beforeEach, describe, expect, it } from 'vitest'
 import { ConcurrentBackend } from '../../src/backends/local/concurrent-backend.ts'
 import type { EventLine } from '../../src/checkpoint/format.ts'
 import type { ResumedRecord } from '../../src/core/resume/resume-options.ts'
+import { verifyJournal } from '../../src/cli/journal.ts'
+import { createOutput } from '../../src/cli/output.ts'
 import { WorkflowEngine } from '../../src/workflow/workflow-engine.ts'
 import { tempFolder } from '../checkpoint/open-writer.ts'
 
@@ -134,4 +136,84 @@ describe('resume of a workflow', () => {
     expect(newCalls()).toEqual(['fail', 'add'])
     expect(second.value).toBe(7)
   })
+
+  it('resume: functions of equal source that captured other values run again', async () => {
+    const folder = tempFolder()
+    const train = (models: readonly string[]) => (flow: WorkflowEngine) => {
+      const length = flow.functionTask(lengthOf)
+      const make = (model: string) =>
+        flow.functionTask(function trained(x: number) {
+          calls.push(model)
+          return `${model} ${x}`
+        })
+      return Promise.all(models.map((model) => length(make(model)(1))))
+    }
+    const first = await run({ folder }, train(['cnn', 'recurrent']))
+    const second = await run({ folder, resume: first.record }, train(['transformer', 'cnn']))
+    expect(second.value).toEqual([13, 5])
+    expect(newCalls()).toEqual(['cnn', 'recurrent', 'transformer', 'cnn'])
+    expect(await verdictOf(second.record)).toBe(0)
+  })
+
+  it('resume: what depends on a task that runs again runs again', async () => {
+    const folder = tempFolder()
+    let made = 0
+    class Model {
+      readonly value = ++made
+    }
+    const make = () => new Model()
+    const use = (model: Model) => model.value
+    const body = async (flow: WorkflowEngine) => {
+      const model = flow.functionTask(make)()
+      return [(await model).value, await flow.functionTask(use)(model)]
+    }
+    const first = await run({ folder }, body)
+    const second = await run({ folder, resume: first.record }, body)
+    expect(second.value[0]).toBe(second.value[1])
+    expect(await verdictOf(second.record)).toBe(0)
+  })
+
+  it('resume: a call in a block is not taken for an equal one outside, or in another', async () => {
+    const folder = tempFolder()
+    let drawn = 0
+    const draw = (from: number) => from + ++drawn
+    const inner = (ends: boolean) => async (flow: WorkflowEngine) => {
+      const leaf = flow.functionTask(draw)
+      const block = flow.block(async function inside() {
+        const value = await leaf(0)
+        if (value === 2 && !ends) throw new Error('not yet')
+        return value
+      })
+      const values: unknown[] = [await block()]
+      values.push(await block().catch(() => null))
+      values.push(await leaf(0))
+      return values
+    }
+    const first = await run({ folder }, inner(false))
+    expect(first.value).toEqual([1, null, 3])
+    const second = await run({ folder, resume: first.record }, inner(true))
+    expect(second.value).toEqual([1, 2, 3])
+    expect(drawn).toBe(3)
+  })
+
+  it('resume: one function with two names is known by either, in any order', async () => {
+    const folder = tempFolder()
+    const body = (names: readonly string[]) => async (flow: WorkflowEngine) => {
+      // A function of its own, as another process has it.
+      const own = (name: string) => load(name)
+      return Promise.all(names.map((name) => flow.functionTask(own, { name })(name)))
+    }
+    const first = await run({ folder }, body(['a', 'b']))
+    expect(newCalls()).toHaveLength(2)
+    await run({ folder, resume: first.record }, body(['b', 'a']))
+    expect(newCalls()).toEqual([])
+  })
 })
+
+/** The exit code of `tutti journal verify`. */
+function verdictOf(record: string): Promise<number> {
+  const stream = { write: () => true }
+  return verifyJournal(record, createOutput('quiet', stream, stream))
+}
+
+const lengthOf = (text: string): number => text.length

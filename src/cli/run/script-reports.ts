@@ -40,11 +40,15 @@ export function describeResume({ record, options }: ResumeMessage): string {
     [isKept ? 0 : failed, 'failed'],
     [canceled, 'canceled'],
     [unfinished, 'unfinished'],
-    [notKept, 'done, but their results were not kept'],
+    [notKept, 'done, but not kept or not known again'],
   ] as const
   const reasons = counts.filter(([count]) => count > 0).map((one) => one.join(' '))
-  const text = `skipping ${skipped} of ${all} recorded tasks`
-  return reasons.length === 0 ? text : `${text}; ${all - skipped} run again: ${reasons.join(', ')}`
+  // Which tasks have changed is known only when the program has made them.
+  const mayChange = options.changed === 'rerun'
+  const text = `skipping ${mayChange ? 'up to ' : ''}${skipped} of ${all} recorded tasks`
+  if (mayChange) reasons.push('all that have changed')
+  const count = `${mayChange ? 'at least ' : ''}${all - skipped}`
+  return reasons.length === 0 ? text : `${text}; ${count} run again: ${reasons.join(', ')}`
 }
 
 /** Not a mistake in the script: its stack would say nothing. */

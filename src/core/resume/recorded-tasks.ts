@@ -16,7 +16,13 @@ import {
   textAt,
   valueAt,
 } from '../../views/columns.ts'
-import { generatedNumber, uidOfNumber } from '../../foundation/ids.ts'
+import {
+  codePartOf,
+  generatedNumber,
+  isMarked,
+  uidOfNumber,
+  unmarked,
+} from '../../foundation/ids.ts'
 import type { TaskOrigin } from '../entry.ts'
 
 /** How a task of the record ended; `open`: it has not ended. */
@@ -53,6 +59,8 @@ export class RecordedTasks {
   /** Not a text index: hashes are long, and the strings are there already. */
   readonly #hashes = new Map<string, number>()
   readonly #hashTexts: string[] = []
+  /** Codes that several functions of one file had. */
+  readonly #ambiguousCodes = new Set<string>()
   /** Of a hash: the first and the last of the equal tasks, and the last that was taken. */
   readonly #firstEqual = createColumn('u32')
   readonly #lastEqual = createColumn('u32')
@@ -91,7 +99,8 @@ export class RecordedTasks {
   }
 
   /** A task was created, in the order of the file. `origin` is what the file says of it. */
-  create(uid: string, hash: string | null, origin: TaskOrigin | null): void {
+  create(uid: string, given: string | null, origin: TaskOrigin | null): void {
+    const hash = given !== null && isMarked(given) ? this.#takeMarked(uid, given) : given
     const slot = numberSlot(uid) ?? indexOf(this.#uids, uid)
     const hashAt = hash === null ? 0 : this.#indexOfHash(hash) + 1
     const row = this.#rowFor(uid, slot, hashAt, origin)
@@ -211,6 +220,13 @@ export class RecordedTasks {
     }
   }
 
+  /** Whether a later run can tell which of its tasks this is. */
+  isKnown(row: number): boolean {
+    const hash = this.hashOf(row)
+    if (hash !== null && !this.#isAmbiguous(hash)) return true
+    return generatedNumber(this.uidOf(row)) === null
+  }
+
   isTaken(row: number): boolean {
     return valueAt(this.#isTaken, row) === 1
   }
@@ -245,6 +261,17 @@ export class RecordedTasks {
     if (known !== undefined) return known
     this.#hashes.set(hash, this.#hashTexts.length)
     return this.#hashTexts.push(hash) - 1
+  }
+
+  /** Of equal functions that may differ by what they captured, none is known by what it is. */
+  #takeMarked(uid: string, hash: string): string {
+    if (generatedNumber(uid) === null) return unmarked(hash)
+    this.#ambiguousCodes.add(codePartOf(hash))
+    return hash
+  }
+
+  #isAmbiguous(hash: string): boolean {
+    return this.#ambiguousCodes.size > 0 && this.#ambiguousCodes.has(codePartOf(hash))
   }
 
   #uidAt(slot: number): string {
@@ -288,7 +315,8 @@ export class RecordedTasks {
 
   /** The next of the equal tasks; 0 after the last. */
   #takeEqual(hash: string | null): number {
-    const at = hash === null ? undefined : this.#hashes.get(hash)
+    if (hash === null || this.#isAmbiguous(hash)) return 0
+    const at = this.#hashes.get(hash)
     if (at === undefined) return 0
     const taken = valueAt(this.#takenEqual, at)
     const row = taken === 0 ? valueAt(this.#firstEqual, at) : valueAt(this.#nextEqual, taken)

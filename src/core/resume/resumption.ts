@@ -1,6 +1,7 @@
 /** Decides for each task of a run what the record of an earlier run says about it. */
 
 import type { AnyTask, AttemptFacts } from '../../backends/backend.ts'
+import { unmarked } from '../../foundation/ids.ts'
 import { fromErrorRecord } from '../../foundation/error-record.ts'
 import type { JsonObject } from '../../foundation/json-value.ts'
 import type { Log } from '../../foundation/log.ts'
@@ -35,21 +36,26 @@ export class Resumption implements Disposable {
     this.#options = options
     this.#log = log
     this.summary = summarize(record)
-    const { notKept } = this.summary
+    const notKnown = countNotKnown(record)
+    const notKept = this.summary.notKept - notKnown
     if (notKept > 0) {
       const text = `${notKept} tasks are DONE in the record, but what they returned was not kept`
       log.warn('ResultsNotKept', `${text}: they run again`)
+    }
+    if (notKnown > 0) {
+      const text = `${notKnown} tasks are DONE in the record, but cannot be told from others`
+      log.warn('TasksNotKnown', `${text}: they run again; a \`uid\` makes them known`)
     }
     // Its own tasks are numbered like those of a further file.
     record.tasks.beginFile()
   }
 
   /** A task that is done, and that was something else then; `null` if it may be submitted. */
-  problemOf(task: AnyTask): Problem | null {
+  problemOf(task: AnyTask, owner: object): Problem | null {
     if (this.#options.changed !== 'refuse') return null
     const row = this.#record.tasks.findNamed(task.uid)
     if (row === 0 || this.#record.tasks.stateOf(row) !== 'done') return null
-    const changed = this.#changes(row, definitionHash(task))
+    const changed = this.#changes(row, definitionHash(task, owner))
     if (changed.length === 0) return null
     this.#hasRefused = true
     return changedDefinition(task, changed)
@@ -89,7 +95,8 @@ export class Resumption implements Disposable {
     const uids: string[] = []
     let count = 0
     for (let row = 1; row <= tasks.size; row++) {
-      if (!tasks.isTaken(row) && ++count <= mostListed) uids.push(tasks.uidOf(row))
+      if (!tasks.isTaken(row) && tasks.isKnown(row) && ++count <= mostListed)
+        uids.push(tasks.uidOf(row))
     }
     // What was refused was made, and is neither taken nor forgotten.
     if (count > 0 && !this.#hasRefused) {
@@ -136,8 +143,9 @@ export class Resumption implements Disposable {
     const { tasks } = this.#record
     const made = tasks.madeHashOf(row)
     if (made === null || hash === null || made === hash) return none
-    const wasKept = tasks.doneHashOf(row) === hash
-    return wasKept && this.#options.changed === 'refuse' ? none : changedParts(made, hash)
+    const changed = changedParts(made, hash)
+    const wasKept = tasks.doneHashOf(row) === unmarked(hash)
+    return wasKept && this.#options.changed === 'refuse' ? none : changed
   }
 
   /**
@@ -155,6 +163,15 @@ export class Resumption implements Disposable {
   }
 }
 
+/** Tasks that are DONE and have neither a uid of their own nor comparable content. */
+function countNotKnown({ tasks }: EarlierRecord): number {
+  let count = 0
+  for (let row = 1; row <= tasks.size; row++) {
+    if (tasks.stateOf(row) === 'done' && !tasks.isKnown(row)) count++
+  }
+  return count
+}
+
 function summarize({ sessionId, files, tasks }: EarlierRecord): ResumedRecord {
   const counts: Record<RecordedState, number> = { open: 0, done: 0, failed: 0, canceled: 0 }
   let notKept = 0
@@ -162,7 +179,7 @@ function summarize({ sessionId, files, tasks }: EarlierRecord): ResumedRecord {
     const state = tasks.stateOf(row)
     if (state === null) continue
     counts[state]++
-    if (state === 'done' && !tasks.hasValue(row)) notKept++
+    if (state === 'done' && !(tasks.hasValue(row) && tasks.isKnown(row))) notKept++
   }
   const { open: unfinished, ...ended } = counts
   return Object.freeze({ sessionId, files, ...ended, unfinished, notKept })

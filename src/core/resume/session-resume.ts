@@ -60,11 +60,11 @@ export class SessionResume implements EarlierRun {
   }
 
   problemOf(task: AnyTask): Problem | null {
-    return this.#opened?.resumption.problemOf(task) ?? null
+    return this.#opened?.resumption.problemOf(task, this.#ledger) ?? null
   }
 
   plan(task: AnyTask): number {
-    return this.#opened?.resumption.plan(task.uid, definitionHash(task)) ?? 0
+    return this.#opened?.resumption.plan(task.uid, definitionHash(task, this.#ledger)) ?? 0
   }
 
   /** Before TaskCreated, which names the task of the record. */
