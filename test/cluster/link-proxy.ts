@@ -1,4 +1,7 @@
-/** A link to the broker that can be cut: its connections are reset, and new ones are refused. */
+/**
+ * A link to the broker that can be cut, so that its connections are reset and new ones are refused,
+ * or made slow for what goes to the broker.
+ */
 
 import { connect, createServer, type Server, type Socket } from 'node:net'
 import { onTestFinished } from 'vitest'
@@ -8,6 +11,7 @@ export class LinkProxy {
   readonly #server: Server
   readonly #sockets = new Set<Socket>()
   #isCut = false
+  #bytesPerSecond = Infinity
 
   /** Ends with the test. */
   static async start(target: string): Promise<LinkProxy> {
@@ -34,6 +38,11 @@ export class LinkProxy {
     this.#isCut = false
   }
 
+  /** What goes to the broker from now on takes at least this long. */
+  slowDown(bytesPerSecond: number): void {
+    this.#bytesPerSecond = bytesPerSecond
+  }
+
   #accept(client: Socket, targetPort: number): void {
     if (this.#isCut) {
       client.resetAndDestroy()
@@ -42,6 +51,11 @@ export class LinkProxy {
     const upstream = connect(targetPort, '127.0.0.1')
     this.#join(client, upstream)
     this.#join(upstream, client)
+    client.on('data', ({ length }) => {
+      if (this.#bytesPerSecond === Infinity) return
+      client.pause()
+      setTimeout(() => client.resume(), (length / this.#bytesPerSecond) * 1000)
+    })
   }
 
   #join(from: Socket, to: Socket): void {

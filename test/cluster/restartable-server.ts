@@ -25,6 +25,8 @@ export interface ServerOptions {
   /** Instead of a store in the server's folder. */
   readonly jetstream?: string
   readonly settings?: string
+  /** How large its store may be, such as "5MB". */
+  readonly storeLimit?: string
 }
 
 /** A server that can be killed and started again on its port and store. */
@@ -47,10 +49,11 @@ export class RestartableServer {
   /** From its next start on. */
   configure(options: ServerOptions): void {
     const { authorization = `authorization { token: "${token}" }` } = options
+    const limit = options.storeLimit === undefined ? '' : `, max_file_store: ${options.storeLimit}`
     writeFileSync(
       join(this.folder, 'server.conf'),
       `listen: "${this.host}:${this.port}"\n${authorization}\n` +
-        (options.jetstream ?? `jetstream { store_dir: "${this.folder}/store" }\n`) +
+        (options.jetstream ?? `jetstream { store_dir: "${this.folder}/store"${limit} }\n`) +
         `${options.settings ?? ''}\n`,
     )
   }

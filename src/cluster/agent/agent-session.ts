@@ -308,8 +308,8 @@ export class AgentSession implements BackendListener {
   #hold(job: SentJob, spec: TaskSpec): void {
     // It may have been submitted before, by this driver or by an earlier start of it.
     const latest = this.#held.latest(job.uid)
-    if (latest >= job.attempt) return
     const older = latest === 0 ? undefined : this.#held.get(job.uid)
+    if (latest >= job.attempt && (older || !this.outbox.hasGivenUp(job.uid))) return
     if (older !== undefined) this.#replace(older)
     if (this.#isDraining || this.#endings !== null) return this.#reports.addReturned(job)
     const { spec: local, digest } = this.#modules.toLocal(spec)

@@ -258,7 +258,8 @@ export class Agent {
       kind: 'attached',
       epoch: this.#epoch,
       offer: this.#offer(session),
-      held: session.heldJobs,
+      // An end that no message has yet is told as a job: the driver waits for it.
+      held: [...session.heldJobs, ...session.outbox.untold],
       endsEpoch: session.endsEpoch,
       endMessages: session.outbox.messages,
       unrecorded: session.outbox.unrecorded,

@@ -18,7 +18,7 @@ import {
 import { type Key, sealBytes } from '../wire/envelope.ts'
 import { payloadLimit } from '../wire/job-batches.ts'
 import { packCompletions, type WireCompletion } from '../wire/completions.ts'
-import type { DriverMessage, EndsMessage, WireEnd } from '../wire/messages.ts'
+import type { DriverMessage, EndsMessage, HeldJob, WireEnd } from '../wire/messages.ts'
 import { type EndsData, KeptEnds, type LargeObject } from './kept-ends.ts'
 
 export interface EndsOutboxOptions {
@@ -77,8 +77,8 @@ export class EndsOutbox {
   #limit: { readonly ms: number; readonly fromMs: number } | null = null
   #progressedMs = -Infinity
   #undelivered = 0
-  /** Values on their way to the object store. */
-  #uploads = 0
+  /** Ends with values on their way to the object store. */
+  readonly #uploads = new Set<WireEnd>()
 
   #rateFromMs: number
   #rateCount = 0
@@ -104,9 +104,22 @@ export class EndsOutbox {
     return this.#sent
   }
 
-  /** Messages whose ends no driver has recorded. */
+  /** Messages whose ends no driver has recorded, and which can be sent again. */
   get unrecorded(): readonly number[] {
     return this.#kept.numbers
+  }
+
+  /** Whether the end of this task cannot be sent again. */
+  hasGivenUp(uid: string): boolean {
+    return this.#kept.hasGivenUp(uid)
+  }
+
+  /** Ends that no message has yet. */
+  get untold(): readonly HeldJob[] {
+    return [...this.#waiting, ...this.#uploads].map((end) => {
+      const { uid, attempt, beganMs, workerId } = end
+      return { uid, attempt, beganMs, workerId }
+    })
   }
 
   /**
@@ -187,7 +200,7 @@ export class EndsOutbox {
   /** Ends that the stream does not have. */
   get unstoredEnds(): number {
     if (this.#isClosed) return 0
-    return this.#kept.unstored.reduce((sum, { uids }) => sum + uids.length, this.#uploads)
+    return this.#kept.unstored.reduce((sum, { uids }) => sum + uids.length, this.#uploads.size)
   }
 
   /** How many ends were given up because of the limit. */
@@ -291,7 +304,7 @@ export class EndsOutbox {
       objects.push(object)
       return this.#options.objects.put(object.prefix, object.data)
     }
-    this.#uploads++
+    this.#uploads.add(end)
     try {
       const sent = await this.#storeParts(end, store)
       this.#isBlocked = false
@@ -299,7 +312,7 @@ export class EndsOutbox {
     } catch {
       // Closed.
     }
-    this.#uploads--
+    this.#uploads.delete(end)
     this.#progressed()
   }
 

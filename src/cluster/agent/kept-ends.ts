@@ -38,9 +38,17 @@ export class KeptEnds {
     this.#trim()
   }
 
-  /** Messages whose ends no driver has recorded. */
+  /** Messages whose ends no driver has recorded, and which can be sent again. */
   get numbers(): readonly number[] {
-    return [...this.#messages.keys()]
+    return [...this.#messages].filter(isWhole).map(([number]) => number)
+  }
+
+  /** Whether the end of this task was given up here, so that only the stream may have it. */
+  hasGivenUp(uid: string): boolean {
+    for (const { content, uids } of this.#messages.values()) {
+      if (content === null && uids.includes(uid)) return true
+    }
+    return false
   }
 
   /** There is no room for more ends than those of what runs now. */
@@ -119,6 +127,8 @@ export class KeptEnds {
     message.content = null
   }
 }
+
+const isWhole = ([, { content }]: [number, KeptMessage]): boolean => content !== null
 
 const bytesOf = ({ data, objects }: EndsData): number =>
   objects.reduce((sum, object) => sum + object.data.length, data.length)

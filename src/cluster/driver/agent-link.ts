@@ -105,6 +105,7 @@ export class AgentLink {
     this.#toldRecorded = first - 1
     this.#toldTaken = first - 1
     this.#missingThrough = endMessages
+    this.#expectedEnds = endMessages
   }
 
   /** Whether a message tells ends from before this driver used the agent. */

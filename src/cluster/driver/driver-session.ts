@@ -221,11 +221,13 @@ export class DriverSession implements ClusterConnection {
       await Promise.all(names.map((name) => directory.locate(name)))
     }
     if (this.#releasing !== null) return
-    await this.#agents.attachAll()
+    const attached = this.#agents.attachAll()
+    // Agents hear of this start while it waits for what they have.
+    this.#tick()
+    await attached
     if (!this.#isOpen) return
     this.#isReady = true
     this.#continueWaiting()
-    this.#tick()
     this.#pumpSoon()
   }
 
@@ -304,6 +306,7 @@ export class DriverSession implements ClusterConnection {
     const nowMs = clock.monotonicMs()
     this.#beat()
     this.#agents.tick(nowMs)
+    if (!this.#isReady) return
     this.#jobs.recallWaiting()
     this.#noAgents.failUnplaceable(nowMs)
     this.#pumpSoon()
@@ -349,6 +352,7 @@ export class DriverSession implements ClusterConnection {
   async #removeAll(reason: string, signal: AbortSignal): Promise<void> {
     const cancel = { kind: 'cancel', reason } as const
     for (const one of this.#jobs.takeWaiting()) this.#jobs.end(one, cancel, null)
+    this.#agents.close()
     // Otherwise it would create what is removed here.
     await this.#started
     // What is stored belongs to the driver that has the session.

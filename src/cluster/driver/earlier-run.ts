@@ -72,6 +72,13 @@ export class EarlierRun {
     return this.#ends.has(uid) || this.#held.has(uid)
   }
 
+  /** Whether this attempt has ended, other than with its driver, and is the latest one. */
+  hasEnded(uid: string, attempt: number): boolean {
+    const last = this.#ends.get(uid)?.at(-1)
+    const isLatest = last?.attempt === attempt && !isCanceled(last)
+    return isLatest && (this.#held.get(uid)?.held.attempt ?? 0) <= attempt
+  }
+
   /**
    * What is left of a task from this attempt on: its latest attempt if that runs or has completed,
    * else its failures one after the other, so that they count as attempts. Each is given once.
@@ -143,12 +150,23 @@ export class ContinuedJobs {
     if (earlier.isEmpty || this.#isBusy) return
     this.#isBusy = true
     for (const one of jobs.all) {
-      const isWaiting = one.agent === null && !one.isEnding && jobs.has(one)
-      if (!isWaiting || !earlier.has(one.uid)) continue
-      jobs.placement.remove(one)
-      if (!this.continue(one)) jobs.placement.putBack([one])
+      if (one.isEnding || !earlier.has(one.uid) || !jobs.has(one)) continue
+      if (one.agent !== null) this.#endPlaced(one, one.agent)
+      else {
+        jobs.placement.remove(one)
+        if (!this.continue(one)) jobs.placement.putBack([one])
+      }
     }
     this.#isBusy = false
+  }
+
+  /** One that was sent before it was known that its attempt has ended, here or elsewhere. */
+  #endPlaced(one: DriverJob, agent: AgentLink): void {
+    const { jobs, earlier } = this.#options
+    if (one.group !== null || !earlier.hasEnded(one.uid, one.wireAttempt)) return
+    agent.cancel([one.uid, one.wireAttempt], 'an earlier start has ended it')
+    jobs.leave(one)
+    this.continue(one)
   }
 
   /** Takes the end or the running attempt of an earlier start; `false` when the job must run. */

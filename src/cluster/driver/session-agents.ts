@@ -57,6 +57,8 @@ export class SessionAgents implements DirectoryListener {
   readonly #options: SessionAgentsOptions
   readonly #links: Map<string, AgentLink>
   readonly #bySubject = new Map<string, AgentLink>()
+  /** By agent: attaching to it, until what it told an earlier start has come. */
+  readonly #attaching = new Map<string, Promise<void>>()
   /** Agents whose ends are being read from the stream. */
   readonly #reading = new Set<AgentLink>()
   /** Agents that a later start of the session would wait for. */
@@ -71,7 +73,7 @@ export class SessionAgents implements DirectoryListener {
   }
 
   agentJoined(agent: KnownAgent): void {
-    void this.#attach(agent)
+    this.#attach(agent)
   }
 
   agentDraining({ announcement }: KnownAgent): void {
@@ -89,9 +91,13 @@ export class SessionAgents implements DirectoryListener {
     }
   }
 
-  /** Attaches to the agents that are there and not used yet; a failed one is tried again. */
+  /**
+   * Attaches to the agents that are there and not used yet; a failed one is tried again. Complete
+   * when every end has come that one of them has for an earlier start, or the agent is lost.
+   */
   async attachAll(): Promise<void> {
-    await Promise.all(this.#options.directory.agents.map((agent) => this.#attach(agent)))
+    for (const agent of this.#options.directory.agents) this.#attach(agent)
+    await Promise.all(this.#attaching.values())
   }
 
   /** A message of an agent, other than ends. */
@@ -163,9 +169,17 @@ export class SessionAgents implements DirectoryListener {
     return broker.isConnected && link.askForMissing()
   }
 
-  async #attach(agent: KnownAgent): Promise<void> {
-    const { name, epoch, state } = agent.announcement
+  #attach(agent: KnownAgent): void {
+    const { name, state } = agent.announcement
     if (this.#links.has(name) || state !== 'ready' || this.#isClosed) return
+    const attaching = this.#attachTo(agent).finally(() => {
+      if (this.#attaching.get(name) === attaching) this.#attaching.delete(name)
+    })
+    this.#attaching.set(name, attaching)
+  }
+
+  async #attachTo(agent: KnownAgent): Promise<void> {
+    const { name, epoch } = agent.announcement
     const { directory, ends, jobs, earlier } = this.#options
     const link = this.#addLink(agent)
     try {
@@ -179,7 +193,7 @@ export class SessionAgents implements DirectoryListener {
       const isFirst = !ends.hasUsed(answer.endsEpoch)
       link.attached(ends.use(answer.endsEpoch), answer, isFirst)
       if (isFirst) await this.#readEarlier(link)
-      if (this.#links.get(name) !== link) return
+      if (!this.#isUsed(link)) return
       this.#problems.delete(name)
       jobs.addAgent(agent.announcement, answer.offer)
       // What an agent that was lost comes back with runs elsewhere by now.
@@ -194,11 +208,21 @@ export class SessionAgents implements DirectoryListener {
     }
   }
 
-  /** What it told an earlier start, before anything is sent: the server may have lost it. */
+  /**
+   * What it told an earlier start, before anything is sent. The server may have lost it, and the
+   * agent sends it again for as long as that takes: what has ended would begin a second time.
+   */
   async #readEarlier(link: AgentLink): Promise<void> {
-    for (let reads = 1; reads <= mostReads && link.isMissingEarlier; reads++) {
-      if (await this.#readMissing(link)) await sleep(this.#options.clock, rereadMs)
+    this.#reading.add(link)
+    while (link.isMissingEarlier && this.#isUsed(link)) {
+      await this.#readMissing(link)
+      if (link.isMissingEarlier) await sleep(this.#options.clock, rereadMs)
     }
+    this.#reading.delete(link)
+  }
+
+  #isUsed(link: AgentLink): boolean {
+    return !this.#isClosed && !link.isLost && this.#links.get(link.name) === link
   }
 
   /** Once for each reason: it is tried again every half second. */

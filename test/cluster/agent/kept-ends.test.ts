@@ -41,6 +41,9 @@ it('ends that fill the memory let nothing begin until the driver has taken some'
   expect(kept.isFull).toBe(false)
   // Their tasks are known until they are recorded, and what the driver has is not sent again.
   expect(kept.takeLost(1, 8).map(({ number }) => number)).toEqual([3, 4, 5, 6, 7, 8])
+  // A later start does not wait for them either, and may send their tasks again.
+  expect(kept.numbers).toEqual([3, 4, 5, 6, 7, 8])
+  expect(['task-2', 'task-3'].map((uid) => kept.hasGivenUp(uid))).toEqual([true, false])
   expect(kept.recorded(2)).toEqual(['task-1', 'task-2'])
   kept.add(endsData(9, mebibyte, 9 * mebibyte))
   expect(kept.isFull).toBe(true)

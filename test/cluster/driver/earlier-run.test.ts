@@ -1,10 +1,17 @@
 import { describe, expect, it } from 'vitest'
+import type { Broker } from '../../../src/cluster/broker/broker.ts'
 import type { AgentLink } from '../../../src/cluster/driver/agent-link.ts'
-import { EarlierRun } from '../../../src/cluster/driver/earlier-run.ts'
+import { DriverJobs } from '../../../src/cluster/driver/driver-jobs.ts'
+import { ContinuedJobs, EarlierRun } from '../../../src/cluster/driver/earlier-run.ts'
 import { RecordedMessages } from '../../../src/cluster/driver/recorded-messages.ts'
 import { packCompletions } from '../../../src/cluster/wire/completions.ts'
 import { toErrorRecord } from '../../../src/foundation/error-record.ts'
+import { deriveKeys, open } from '../../../src/cluster/wire/envelope.ts'
 import type { EndsMessage, HeldJob, WireEnd } from '../../../src/cluster/wire/messages.ts'
+import { ManualClock } from '../../../src/testing/manual-clock.ts'
+import { jobOf } from '../../backends/local/fake-executor.ts'
+import { useOf } from '../test-token.ts'
+import { linkOf } from './links.ts'
 
 /** Only its identity counts here, and what is told to be recorded. */
 function createAgent(): { readonly link: AgentLink; readonly recorded: number[] } {
@@ -129,4 +136,36 @@ describe('messages of agents', () => {
     messages.recorded(1)
     expect(recorded).toEqual([1, 2, 3])
   })
+})
+
+it('an end of an earlier start is taken, although its attempt was sent to an agent', async () => {
+  const clock = new ManualClock()
+  const { toAgent } = deriveKeys('a token of the test', useOf('session'))
+  const published: unknown[] = []
+  const publish = (subject: string, data: Uint8Array): void => {
+    published.push(open(toAgent, subject, data).payload)
+  }
+  const link = linkOf(clock, { publish, maxPayload: 1_000_000 } as Partial<Broker> as Broker)
+  const links = new Map([['first', link]])
+  const jobs = new DriverJobs({ report() {}, notice() {} }, clock)
+  const { facts } = link.agent.announcement
+  jobs.addAgent(link.agent.announcement, { ...facts, ahead: 4 })
+  for (const uid of ['ended', 'other', 'retried']) {
+    jobs.placement.push(jobs.add(jobOf(uid), 0))
+  }
+  for (const one of jobs.placement.assign().get('first') ?? []) jobs.assign(one, link, 0)
+  expect(link.jobs.toArray()).toHaveLength(3)
+  const earlier = new EarlierRun()
+  const taken: unknown[] = []
+  const takeEnd = ({ uid }: { readonly uid: string }, one: WireEnd): void => {
+    taken.push([uid, one.outcome])
+  }
+  const continued = new ContinuedJobs({ jobs, earlier, takeEnd, agents: links })
+  earlier.addEnds(message(end('ended', 1), canceled('retried', 1)))
+  continued.continueWaiting()
+  expect(taken).toEqual([['ended', { kind: 'complete', value: 1 }]])
+  expect(link.jobs.toArray().map(({ uid }) => uid)).toEqual(['other', 'retried'])
+  await clock.advance(0)
+  const reason = 'an earlier start has ended it'
+  expect(published).toEqual([{ kind: 'cancel', jobs: [['ended', 1]], reason }])
 })

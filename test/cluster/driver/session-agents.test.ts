@@ -32,6 +32,9 @@ class OneAgent {
   readonly warnings: string[] = []
   /** Why the agent cannot be attached to. */
   refusal: string | null = null
+  /** Messages with ends that the agent has for an earlier start, and those that have come. */
+  endMessages = 0
+  readonly received = new NumberSet()
   readonly jobs = new DriverJobs(
     {
       report: (job, report) => {
@@ -55,13 +58,15 @@ class OneAgent {
         if (kind === 'challenge') return { kind: 'challenged', nonce: 1 }
         await this.attached.promise
         const offer = { ...this.agent.announcement.facts, ahead: 1 }
-        const told = { endsEpoch: 1, endMessages: 0, unrecorded: [] }
+        const { endMessages } = this
+        const unrecorded = Array.from({ length: endMessages }, (__, index) => index + 1)
+        const told = { endsEpoch: 1, endMessages, unrecorded }
         return { kind: 'attached', epoch: 1, offer, held: [], ...told }
       },
     }
     const ends: Partial<EndReceiver> = {
       hasUsed: () => false,
-      use: () => new NumberSet(),
+      use: () => this.received,
       readStream: () => this.streamRead.promise,
     }
     const stream: Partial<SessionStream> = { open: () => Promise.resolve(false) }
@@ -144,6 +149,35 @@ describe('the agent of a session', () => {
     one.known = []
     one.agents.agentLost(one.agent, 'it was silent')
     expect([one.left, one.joined]).toEqual([['only'], []])
+  })
+
+  it('gets no job before all ends have come that it has for an earlier start', async () => {
+    const one = new OneAgent()
+    one.endMessages = 1
+    one.attached.resolve()
+    one.streamRead.resolve()
+    let isAttached = false
+    const attached = one.agents.attachAll().then(() => (isAttached = true))
+    one.jobs.placement.push(one.jobs.add(jobOf('task'), 0))
+    await one.clock.advance(60_000)
+    expect([isAttached, one.jobs.placement.assign().size]).toEqual([false, 0])
+    one.received.add(1)
+    await one.clock.advance(1000)
+    await attached
+    expect([...one.jobs.placement.assign().keys()]).toEqual(['only'])
+  })
+
+  it('is waited for by whoever attaches to all, although that was begun before', async () => {
+    const one = new OneAgent()
+    one.agents.agentJoined(one.agent)
+    let isAttached = false
+    const attached = one.agents.attachAll().then(() => (isAttached = true))
+    await one.clock.advance(0)
+    expect(isAttached).toBe(false)
+    one.attached.resolve()
+    await attached
+    one.jobs.placement.push(one.jobs.add(jobOf('task'), 0))
+    expect([...one.jobs.placement.assign().keys()]).toEqual(['only'])
   })
 
   it('is not silent for the time that it took to attach', async () => {

@@ -1,0 +1,121 @@
+import { readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { findAgents } from '../../src/cluster/agent-list.ts'
+import { ClusterBackend } from '../../src/cluster/cluster-backend.ts'
+import { Session } from '../../src/session/session.ts'
+import { ComputeTask } from '../../src/tasks/compute-task.ts'
+import { startProgram } from '../cli/run-command.ts'
+import { eventually } from '../eventually.ts'
+import { startAgentOf } from './agents.ts'
+import { heldWork } from './fixtures/cluster-tasks.ts'
+import { LinkProxy } from './link-proxy.ts'
+import { freePort, RestartableServer, type ServerOptions } from './restartable-server.ts'
+import { storedEnds } from './stored-names.ts'
+import { token } from './test-token.ts'
+
+const driver = fileURLToPath(new URL('fixtures/returning-driver.ts', import.meta.url))
+
+/** Tasks with large values that agents have ended while their driver was killed. */
+class LeftValues {
+  readonly server: RestartableServer
+  readonly valueLength: number
+
+  static async start(valueLength: number, options: ServerOptions = {}): Promise<LeftValues> {
+    const server = new RestartableServer(await freePort(), options)
+    await server.start()
+    return new LeftValues(server, valueLength)
+  }
+
+  private constructor(server: RestartableServer, valueLength: number) {
+    this.server = server
+    this.valueLength = valueLength
+  }
+
+  lines(name: string): string[] {
+    try {
+      return readFileSync(join(this.server.folder, name), 'utf8').trim().split('\n').toSorted()
+    } catch {
+      return []
+    }
+  }
+
+  /** A driver is killed while these tasks run, and then they return. */
+  async runAndKill(count: number): Promise<string[]> {
+    const { server, valueLength } = this
+    const given = JSON.stringify({ count, valueLength, backend: { ownerTtlSeconds: 600 } })
+    const killed = startProgram(driver, [server.url, server.folder, given])
+    onTestFinished(() => void killed.child.kill('SIGKILL'))
+    await eventually(() => expect(this.lines('begun')).toHaveLength(count))
+    killed.child.kill('SIGKILL')
+    await killed.ended
+    writeFileSync(join(server.folder, 'go'), '')
+    await eventually(() => expect(this.lines('returned')).toHaveLength(count))
+    return this.lines('begun')
+  }
+
+  /** The driver returns. */
+  async session(): Promise<Session> {
+    const servers = this.server.url
+    const backend = await ClusterBackend.create({ servers, token, ownerTtlSeconds: 600 })
+    const session = new Session([backend], { id: 'returning' })
+    onTestFinished(() => session.close())
+    return session
+  }
+
+  task(uid: string): ComputeTask<string> {
+    const args = [this.server.folder, uid, this.valueLength] as const
+    return new ComputeTask({ uid, function: heldWork, args })
+  }
+
+  async loseStore(): Promise<void> {
+    await this.server.kill()
+    rmSync(join(this.server.folder, 'store'), { recursive: true, force: true })
+  }
+}
+
+describe('ends that agents have for a driver that was killed', () => {
+  it('are waited for when the broker has lost them, and they come slowly', async () => {
+    const left = await LeftValues.start(2_000_000)
+    const { server } = left
+    const link = await LinkProxy.start(server.url)
+    const names = ['first', 'second']
+    for (const name of names) await startAgentOf(link.url, server.folder, name, '--cores', '2')
+    const uids = await left.runAndKill(4)
+    await eventually(async () => expect(await storedEnds(server.url)).toBe(4))
+    await left.loseStore()
+    link.slowDown(2_000_000)
+    await server.start()
+    await eventually(async () => {
+      const { agents } = await findAgents({ servers: server.url, token })
+      expect(agents.map(({ name }) => name).toSorted()).toEqual(names)
+    })
+    const session = await left.session()
+    const tasks = uids.map((uid) => left.task(uid))
+    await session.submitTasks(tasks)
+    const values = await Promise.all(tasks)
+    expect(values.map(({ length }) => length)).toEqual(uids.map(() => left.valueLength))
+    expect(left.lines('begun')).toEqual(uids)
+  })
+
+  it('are waited for while the broker has no room for their values', async () => {
+    const left = await LeftValues.start(6_000_000, { storeLimit: '5MB' })
+    const { url, folder } = left.server
+    const first = await startAgentOf(url, folder, 'first', '--cores', '4')
+    const uids = await left.runAndKill(4)
+    await first.seen('EndsNotStored')
+    await startAgentOf(url, folder, 'second', '--cores', '8')
+    const session = await left.session()
+    const tasks = uids.map((uid) => left.task(uid))
+    const other = left.task('other')
+    await session.submitTasks([...tasks, other])
+    await eventually(() => expect(left.lines('begun')).toContain('other'))
+    left.server.configure({ storeLimit: '900MB' })
+    await left.server.kill()
+    await left.server.start()
+    const values = await Promise.all([...tasks, other])
+    expect(values.map(({ length }) => length)).toEqual(values.map(() => left.valueLength))
+    expect(left.lines('begun')).toEqual(['other', ...uids])
+  })
+})
