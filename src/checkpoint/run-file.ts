@@ -85,13 +85,21 @@ export function readToldRecord(path: string): string | null {
   return typeof told?.['record'] === 'string' ? told['record'] : null
 }
 
+/** A user and a password in an address, a bearer token, keys of well-known services. */
+const secretForm =
+  /^[a-z][a-z\d+.-]*:\/\/[^\s/@]*:[^\s/@]+@|\bBearer\s+\S|\b(?:sk|pk|rk)-[\w-]{8}|\bgh[a-z]_\w{16}/i
+
+/** Whether the value of an option is a secret, by the option's name. */
+const isSecretOption = (name: string): boolean =>
+  namesSecret(name) || /^-+(?:pass(?:wd|word|phrase|code)?|auth|authorization|pwd|pw)$/i.test(name)
+
 /** `null` in place of an argument that is a secret, or belongs to an option that is named so. */
 export function toKeptArguments(args: readonly string[]): (string | null)[] {
   return args.map((arg, at) => {
     const before = args[at - 1] ?? ''
-    const isValue = before.startsWith('-') && !before.includes('=') && namesSecret(before)
+    const isValue = before.startsWith('-') && !before.includes('=') && isSecretOption(before)
     const [name = ''] = arg.split('=')
-    const isSecret = arg.includes('=') && namesSecret(name)
+    const isSecret = (arg.includes('=') && isSecretOption(name)) || secretForm.test(arg)
     return isValue || isSecret || maskSecrets(arg) !== arg ? null : arg
   })
 }
@@ -144,19 +152,32 @@ const commandPathOf = (record: string): string =>
 
 function isCommand(given: unknown): given is RunCommand {
   if (typeof given !== 'object' || given === null) return false
-  const { kind, file, arguments: args, folder } = given as Partial<RunCommand>
+  const { kind, file, arguments: args, folder, launch } = given as Partial<RunCommand>
   const isKind = kind === 'script' || kind === 'tasks'
-  return isKind && typeof file === 'string' && Array.isArray(args) && typeof folder === 'string'
+  if (!isKind || typeof file !== 'string' || typeof folder !== 'string') return false
+  const isArgument = (one: unknown): boolean => one === null || typeof one === 'string'
+  return Array.isArray(args) && args.every(isArgument) && isLaunch(launch)
+}
+
+function isLaunch(given: unknown): boolean {
+  if (given === undefined) return true
+  if (typeof given !== 'object' || given === null) return false
+  const { options, more } = given as { readonly options?: unknown; readonly more?: unknown }
+  const isText = (one: unknown): boolean => typeof one === 'string'
+  return (
+    typeof options === 'object' && options !== null && Array.isArray(more) && more.every(isText)
+  )
 }
 
 /** Replaced as a whole: a reader never sees half of it. */
 function writePrivate(path: string, value: object): void {
+  const draft = join(dirname(path), `.${process.pid}.run.tmp`)
   try {
-    const draft = join(dirname(path), `.${process.pid}.run.tmp`)
     writeFileSync(draft, `${JSON.stringify(value)}\n`, { mode: 0o600 })
     chmodSync(draft, 0o600)
     renameSync(draft, path)
   } catch (error) {
+    rmSync(draft, { force: true })
     throw checkpointFailure('write', path, error)
   }
 }

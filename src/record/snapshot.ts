@@ -14,7 +14,7 @@ import { version as libraryVersion } from '../foundation/version.ts'
 import type { RunStates } from '../views/all-panels.ts'
 
 /** Raise it whenever the state of any panel changes its form. */
-const snapshotVersion = 3
+const snapshotVersion = 4
 const magic = 'tutti-view'
 const headBytes = 65_536
 const tailBytes = 4096
@@ -59,6 +59,9 @@ interface Section {
   readonly crc: number
 }
 
+const crcBytes = 9
+const crcText = (line: Buffer): string => `${crc32(line).toString(16).padStart(8, '0')} `
+
 const snapshotPath = (record: string): string => `${record}.view`
 
 /**
@@ -89,14 +92,14 @@ function toHead({ lines, bad, unknown, metrics }: ReadSoFar): Omit<SnapshotHead,
   return { magic, version: snapshotVersion, library: libraryVersion, read, sections: [] }
 }
 
-/** The head is written last, and padded: it has the lengths of what follows it. */
+/** The head comes last, and padded: it has the lengths of what follows it. Its CRC is before it. */
 async function writeSections(path: string, head: SnapshotHead, states: RunStates): Promise<void> {
   const named = Object.entries({ counts: states.counts, ...states.panels })
   const room = Buffer.byteLength(JSON.stringify(head)) + named.length * 100
   const file = await open(path, 'w', 0o600)
   try {
     const sections: Section[] = []
-    let at = room + 1
+    let at = crcBytes + room + 1
     for (const [name, state] of named) {
       const bytes = serialize(state)
       await file.write(bytes, 0, bytes.length, at)
@@ -104,8 +107,9 @@ async function writeSections(path: string, head: SnapshotHead, states: RunStates
       at += bytes.length
     }
     const text = Buffer.from(JSON.stringify({ ...head, sections }))
-    const padding = Buffer.alloc(room - text.length, ' ')
-    await file.write(Buffer.concat([text, padding, Buffer.from('\n')]), 0, room + 1, 0)
+    const line = Buffer.concat([text, Buffer.alloc(room - text.length, ' ')])
+    const whole = Buffer.concat([Buffer.from(crcText(line)), line, Buffer.from('\n')])
+    await file.write(whole, 0, whole.length, 0)
   } finally {
     await file.close()
   }
@@ -118,7 +122,9 @@ export async function readSnapshot(files: readonly string[]): Promise<Snapshot |
   try {
     const bytes = await readFile(snapshotPath(last))
     const headEnd = bytes.indexOf(0x0a)
-    const head = JSON.parse(bytes.toString('utf8', 0, headEnd)) as SnapshotHead
+    const line = bytes.subarray(crcBytes, headEnd)
+    if (bytes.toString('latin1', 0, crcBytes) !== crcText(line)) return null
+    const head = JSON.parse(line.toString('utf8')) as SnapshotHead
     if (!isOfThisVersion(head) || !(await fits(head.files, files))) return null
     const states = readSections(bytes.subarray(headEnd + 1), head.sections)
     const ends = head.files.map(({ end }) => end)

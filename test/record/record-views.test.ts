@@ -111,7 +111,7 @@ describe('the views of a record', () => {
     ['a cut', (view) => view.subarray(0, view.length - 10)],
     ['nothing in it', () => Buffer.alloc(0)],
     ['text', () => Buffer.from('{}\n')],
-    ['another version', (view) => replaced(view, '"version":3', '"version":0')],
+    ['another version', (view) => replaced(view, '"version":4', '"version":0')],
     ['another library', (view) => replaced(view, '"library":"0.1.0"', '"library":"0.0.9"')],
     ['another file', (view) => replaced(view, '"name":"a.jsonl"', '"name":"b.jsonl"')],
   ])('record: a snapshot with %s is thrown away', async (_, damage) => {
@@ -121,6 +121,20 @@ describe('the views of a record', () => {
     const views = await readViews(path)
     expect(views.bytesRead).toBe(statSync(path).size)
     expect(views.pass.counts.totals.completed).toBe(1)
+  })
+
+  it('record: no changed byte in the head of a snapshot changes what is shown', async () => {
+    const path = writeRecord(tempFolder(), 'a.jsonl', line('SessionStarted'), done('a'))
+    await readViews(path, { snapshot: 'write' })
+    const view = readFileSync(`${path}.view`)
+    for (let at = 0; at <= view.indexOf('\n'); at++) {
+      const changed = Buffer.from(view)
+      changed[at] = (changed[at] ?? 0) ^ 1
+      writeFileSync(`${path}.view`, changed)
+      const views = await readViews(path)
+      expect([views.lines, views.bad, views.unknown, views.metrics]).toEqual([5, 0, 0, null])
+      expect(counts.show(views.pass.counts)).toMatchObject({ tasks: 1, completed: 1 })
+    }
   })
 
   it('record: a snapshot of a file that was written anew or cut is thrown away', async () => {

@@ -1,0 +1,51 @@
+import { readdirSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { describe, expect, it } from 'vitest'
+import { keepCommand, readCommand, toKeptArguments } from '../../src/checkpoint/run-file.ts'
+import { tempFolder } from './open-writer.ts'
+
+describe('the command beside a record', () => {
+  it('run: arguments that look like secrets are not kept, and others are', () => {
+    const secrets = [
+      'postgres://user:pw@host/db',
+      'Authorization: Bearer abc',
+      'sk-ant-api03-abcdefgh',
+      '--passphrase=x',
+      '--auth=x',
+    ]
+    expect(toKeptArguments(secrets)).toEqual(secrets.map(() => null))
+    const named = ['--pass', 'x', '--auth', 'x', '--passphrase', 'x', '--pwd', 'x']
+    expect(toKeptArguments(named)).toEqual(named.map((one) => (one === 'x' ? null : one)))
+    const plain = ['--author', 'me', '--passes', '3', '-p', '8080', 'https://host/a:b', 'task-1']
+    expect(toKeptArguments(plain)).toEqual(plain)
+  })
+
+  it('run: a command of any wrong content is none', () => {
+    const record = join(tempFolder(), 's.1.telemetry.jsonl')
+    const good = { kind: 'script', file: '/a.mjs', arguments: ['x', null], folder: '/' } as const
+    keepCommand(record, good)
+    expect(readCommand(record)).toEqual(good)
+    const wrong = [
+      { ...good, arguments: [5] },
+      { ...good, arguments: 'x' },
+      { ...good, launch: 5 },
+      { ...good, launch: { options: null, more: [] } },
+      { ...good, launch: { options: {}, more: [5] } },
+      { ...good, folder: null },
+      [],
+      null,
+    ]
+    for (const one of wrong) {
+      writeFileSync(record.replace('.telemetry.jsonl', '.run'), JSON.stringify(one))
+      expect(readCommand(record)).toBe(null)
+    }
+  })
+
+  it('run: a command that cannot be kept leaves no draft', () => {
+    const folder = tempFolder()
+    const record = join(folder, `${'x'.repeat(300)}.1.telemetry.jsonl`)
+    const command = { kind: 'script', file: '/a.mjs', arguments: [], folder: '/' } as const
+    expect(() => keepCommand(record, command)).toThrow('Cannot write')
+    expect(readdirSync(folder)).toEqual([])
+  })
+})
