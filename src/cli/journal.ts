@@ -39,8 +39,14 @@ export async function verifyJournal(path: string, output: Output): Promise<numbe
   const reused = reuse.show(run.states.reuse)
   const { tasks, events, open: unfinished } = counts.show(run.counts)
   const absent = missing === null ? [] : [`its forerunner ${missing} is missing`]
-  const problems = [...absent, ...found.flatMap((one) => one.problems), ...reused.problems]
-  const ofRun = absent.length + reused.problemCount
+  const strangers = foreignFiles(files, found)
+  const problems = [
+    ...absent,
+    ...strangers,
+    ...found.flatMap((one) => one.problems),
+    ...reused.problems,
+  ]
+  const ofRun = absent.length + strangers.length + reused.problemCount
   const problemCount = found.reduce((sum, one) => sum + one.problemCount, ofRun)
   const whole = { ...verdict, tasks, events, unfinished }
   const judgement = { verdict: whole, summary, files, missing, problems, problemCount }
@@ -50,6 +56,15 @@ export async function verifyJournal(path: string, output: Output): Promise<numbe
     ...(problemCount > mostShown ? [`  and ${problemCount - mostShown} more`] : []),
   ])
   return problemCount === 0 ? exitCodes.ok : exitCodes.unsound
+}
+
+/** A run is one session, whose files have its id. */
+function foreignFiles(files: readonly string[], found: readonly FileVerdict[]): string[] {
+  const first = found[0]?.verdict.sessionId ?? null
+  return found.flatMap(({ verdict: { sessionId } }, at) => {
+    if (first === null || sessionId === null || sessionId === first) return []
+    return `${basename(files[at] ?? '')} is of session ${sessionId}, not ${first}`
+  })
 }
 
 /** What is no plain file, such as a pipe, can be read once only. */

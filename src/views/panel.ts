@@ -35,6 +35,7 @@ export interface ViewEvent {
   readonly wait_seconds?: unknown
   readonly gpu_id?: unknown
   readonly reason?: unknown
+  readonly source?: unknown
   readonly message?: unknown
   readonly subscriber?: unknown
   readonly errno?: unknown

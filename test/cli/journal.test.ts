@@ -132,6 +132,7 @@ describe('journal verify', () => {
   const reused = (uid: string): string =>
     event('TaskCreated', uid) +
     event('TaskSubmitted', uid) +
+    event('tutti.ResultReused', uid) +
     event('TaskCompleted', uid, { reused: true, incomplete_lifecycle: true })
   const resumed = event('SessionStarted', null, { resumed_from: 'first' })
 
@@ -139,10 +140,17 @@ describe('journal verify', () => {
     await writeFile(join(folder, 'first'), started + life('a') + event('TaskCreated', 'b'))
     const { code, text } = await verify('text', resumed + reused('a') + life('b'))
     expect(text).toBe(
-      '2 tasks, 14 events, order ok, the session has not ended, 0 tasks unfinished, ' +
+      '2 tasks, 15 events, order ok, the session has not ended, 0 tasks unfinished, ' +
         '2 files of one run\n',
     )
     expect(code).toBe(0)
+  })
+
+  it('journal verify: files of two sessions are not one run', async () => {
+    await writeFile(join(folder, 'first'), started.replace('"s-1"', '"s-2"'))
+    const { code, text } = await verify('text', resumed)
+    expect(text).toMatch(/journal is of session s-1, not s-2/)
+    expect(code).toBe(1)
   })
 
   it('journal verify: a task that is DONE and runs again in a later session', async () => {

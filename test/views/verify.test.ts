@@ -50,6 +50,7 @@ describe('verify', () => {
       events: 12,
       unfinished: 0,
       hasEnded: true,
+      sessionId: 's-1',
       problems: [],
       problemCount: 0,
     })
@@ -67,7 +68,39 @@ describe('verify', () => {
     expect(verdict).toMatchObject({ unfinished: 1, hasEnded: false, problemCount: 0 })
   })
 
+  const reused = { attributes: { reused: true } }
+  const told = (source: string): EventLine => line('tutti.ResultReused', 'a', { source })
+
+  it('verify: a reused result is told, and of a record only where the file continues one', () => {
+    const resumed = line('SessionStarted', null, { attributes: { resumed_from: 'before' } })
+    const sound = [resumed, line('TaskCreated', 'a'), told('record')]
+    expect(verdictOf([...sound, line('TaskCompleted', 'a', reused)]).problems).toEqual([])
+    const first = [line('SessionStarted'), told('stored'), line('TaskCompleted', 'a', reused)]
+    expect(verdictOf(first).problems).toEqual([])
+  })
+
   const faults: readonly [string, readonly CheckpointLine[], RegExp][] = [
+    ['two sessions', [line('SessionStarted'), line('SessionStarted')], /^a second SessionStarted/],
+    [
+      'an event of another session',
+      [line('SessionStarted'), line('TaskCreated', 'a', { session_id: 's-2' })],
+      /^TaskCreated is of session s-2, not s-1/,
+    ],
+    [
+      'a negative duration',
+      [line('SessionStarted'), line('TaskFailed', 'a', { duration_seconds: -1 })],
+      /^a: TaskFailed has a negative duration/,
+    ],
+    [
+      'a reused end that nothing tells',
+      [line('SessionStarted'), line('TaskCompleted', 'a', reused)],
+      /^a: TaskCompleted is reused without tutti.ResultReused/,
+    ],
+    [
+      'a result of a record in a first file',
+      [line('SessionStarted'), told('record'), line('TaskCompleted', 'a', reused)],
+      /^a: reuses the result of a record/,
+    ],
     ['no line at all', [], /^there is no event/],
     ['metrics alone', [metrics(0, 0)], /^there is no event/],
     ['a missing end', [...session(...life('a').slice(0, 4)), metrics(1, 0)], /no terminal event/],

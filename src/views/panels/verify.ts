@@ -6,7 +6,7 @@
 import { type Column, createColumn, setValue, valueAt } from '../columns.ts'
 import type { CountsView } from './counts.ts'
 import { hasEnded, stages } from '../lifecycle.ts'
-import type { Panel, TaskStep, ViewEvent } from '../panel.ts'
+import { type Panel, type TaskStep, textOf, type ViewEvent } from '../panel.ts'
 
 export interface VerifyState {
   /** The first problems, in words. */
@@ -15,6 +15,10 @@ export interface VerifyState {
   hasBegun: boolean
   hasEnded: boolean
   traceId: unknown
+  sessionId: string | null
+  isResumed: boolean
+  /** Where the results of tasks that do not run come from, by uid, until their ends. */
+  readonly reused: Map<string, string>
   /** The time of each open task's last event; NaN after its end. */
   readonly lastTimes: Column
 }
@@ -32,6 +36,8 @@ export interface Verdict {
   /** Tasks without a terminal event; a problem only when the session has ended. */
   readonly unfinished: number
   readonly hasEnded: boolean
+  /** `null` without any event. */
+  readonly sessionId: string | null
   /** What is wrong, in words; at most 100 of them. */
   readonly problems: readonly string[]
   readonly problemCount: number
@@ -62,6 +68,9 @@ export const verify: Panel<VerifyState, VerifyQuery, Verdict> = {
     hasBegun: false,
     hasEnded: false,
     traceId: undefined,
+    sessionId: null,
+    isResumed: false,
+    reused: new Map(),
     lastTimes: createColumn('f64'),
   }),
 
@@ -70,7 +79,14 @@ export const verify: Panel<VerifyState, VerifyQuery, Verdict> = {
     if (!state.hasBegun && type !== 'SessionStarted') {
       report(state, `the first event is ${type}, not SessionStarted`)
     }
+    if (state.hasBegun && type === 'SessionStarted') report(state, 'a second SessionStarted')
+    if (!state.hasBegun) state.isResumed = typeof event.attributes['resumed_from'] === 'string'
     state.hasBegun = true
+    state.sessionId ??= event.session_id
+    if (event.session_id !== state.sessionId && !isOfApplication(type)) {
+      report(state, `${type} is of session ${event.session_id}, not ${state.sessionId}`)
+    }
+    if (type === 'tutti.ResultReused') noteReuse(state, event)
     if (state.hasEnded) report(state, `${type} comes after SessionEnded`)
     state.traceId ??= event.trace_id
     if (event.trace_id !== state.traceId && !isOfApplication(type))
@@ -86,6 +102,7 @@ export const verify: Panel<VerifyState, VerifyQuery, Verdict> = {
       events: counts.events,
       unfinished: counts.open,
       hasEnded: state.hasEnded,
+      sessionId: state.sessionId,
       problems: [...state.problems, ...atEnd].slice(0, mostProblems),
       problemCount: state.problemCount + atEnd.length,
     }
@@ -99,12 +116,33 @@ const isOfApplication = (type: string): boolean => type.includes('.') && !type.s
 function checkStep(state: VerifyState, event: ViewEvent, step: TaskStep): void {
   const { event_type: type, event_time: time, task_id: uid } = event
   const { task, stage, before } = step
+  if (hasEnded(stage)) checkEnd(state, event)
   if (hasEnded(before)) report(state, `${uid}: ${type} comes after its end`)
   else if (before >= stage) report(state, `${uid}: ${type} comes after ${latestType(before)}`)
   if (before !== 0 && time < valueAt(state.lastTimes, task)) {
     report(state, `${uid}: ${type} happened before the task's previous event`)
   }
   setValue(state.lastTimes, task, hasEnded(stage) ? Number.NaN : time)
+}
+
+/** Only a file that continues another has results of a record. */
+function noteReuse(state: VerifyState, { task_id: uid, source }: ViewEvent): void {
+  if (uid === null) return
+  if (source === 'record' && !state.isResumed) {
+    report(state, `${uid}: reuses the result of a record, but the file continues none`)
+  }
+  state.reused.set(uid, textOf(source))
+}
+
+function checkEnd(state: VerifyState, event: ViewEvent): void {
+  const { event_type: type, task_id: uid, duration_seconds: seconds, attributes } = event
+  if (typeof seconds === 'number' && seconds < 0) {
+    report(state, `${uid}: ${type} has a negative duration`)
+  }
+  const isTold = uid !== null && state.reused.delete(uid)
+  if (attributes['reused'] === true && !isTold) {
+    report(state, `${uid}: ${type} is reused without tutti.ResultReused`)
+  }
 }
 
 const latestType = (passed: number): string =>
