@@ -77,7 +77,7 @@ describe('tutti agent --allow', () => {
       refused('does not allow /'),
     )
     const shell = { executable: `${allowed}/own.sh; echo more`, shell: true }
-    expect(await run(session, shell)).toEqual(refused('does not allow'))
+    expect(await run(session, shell)).toEqual(refused('with `shell: true`, which can run any'))
     expect(await run(session, { function: echo, args: ['x'] })).toBe('x')
     const begun = join(cluster.folder, 'begun')
     expect(await run(session, { function: work, args: [begun, 'x', 0] })).toEqual(

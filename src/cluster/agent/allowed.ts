@@ -33,7 +33,9 @@ export function refuseByRules(
   const paths = pathsOf(spec, agent)
   if (!paths.some((path) => allow.some((glob) => matchesGlob(path, glob)))) {
     const [path = spec.executable] = paths
-    return notAllowed(`agent "${name}" does not allow ${path}`)
+    const isShell = spec.kind === 'program' && spec.shell
+    const why = isShell ? ' with `shell: true`, which can run any program' : ''
+    return notAllowed(`agent "${name}" does not allow ${path}${why}`)
   }
   if (spec.kind !== 'program') return null
   const variable = Object.keys(spec.env ?? {}).find(isLeading)

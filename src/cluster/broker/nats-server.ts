@@ -100,6 +100,7 @@ export async function startNatsServer(options: NatsServerOptions): Promise<NatsS
     await close()
     throw new BackendError(`nats-server cannot be started: ${messageOf(error)}`, {
       code: 'NatsServerFailedError',
+      hint: `Check that ${program} is a nats-server which this user may execute.`,
       cause: error,
     })
   }

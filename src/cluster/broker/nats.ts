@@ -236,7 +236,7 @@ class NatsBroker implements Broker {
     try {
       return (await this.#connection.request(subject, data, { timeout: timeoutMs })).data
     } catch (error) {
-      throw toRequestError(error, subject, this.#libraries)
+      throw toRequestError(error, this.#libraries)
     }
   }
 
@@ -251,9 +251,9 @@ class NatsBroker implements Broker {
       const answers = await this.#connection.requestMany(subject, data, options)
       for await (const answer of answers) if (accepts(answer.data)) return answer.data
     } catch (error) {
-      throw toRequestError(error, subject, this.#libraries)
+      throw toRequestError(error, this.#libraries)
     }
-    throw new TimeoutError(`no answer from ${subject} is accepted`)
+    throw new TimeoutError('no answer came in time that is signed with the token')
   }
 
   onConnection(listener: (isConnected: boolean) => void): () => void {
@@ -277,10 +277,10 @@ class NatsBroker implements Broker {
   }
 }
 
-function toRequestError(error: unknown, subject: string, { transport }: NatsLibraries): Error {
+function toRequestError(error: unknown, { transport }: NatsLibraries): Error {
   const isAlone = error instanceof transport.RequestError && error.isNoResponders()
   if (isAlone || error instanceof transport.errors.NoRespondersError) {
-    return new NoResponderError(`nobody answers at ${subject}`)
+    return new NoResponderError('nobody answers: its process is gone or not connected')
   }
-  return new TimeoutError(`no answer from ${subject}: ${messageOf(error)}`, { cause: error })
+  return new TimeoutError(`no answer: ${messageOf(error)}`, { cause: error })
 }

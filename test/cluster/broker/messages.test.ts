@@ -1,0 +1,38 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { expect, it, onTestFinished, vi } from 'vitest'
+import { connectToNats } from '../../../src/cluster/broker/nats.ts'
+import { startNatsServer } from '../../../src/cluster/broker/nats-server.ts'
+import { systemClock } from '../../../src/foundation/clock.ts'
+import { processLog } from '../../../src/foundation/log.ts'
+import { token } from '../test-token.ts'
+
+it('errors of requests name no subjects', async () => {
+  const server = await startNatsServer({ token, clock: systemClock })
+  onTestFinished(() => server.close())
+  const servers = [server.url]
+  const broker = await connectToNats({ servers, token, name: 'asking', log: processLog })
+  onTestFinished(() => broker.close())
+  const nothing = new Uint8Array()
+  await expect(broker.request('subject.nobody', nothing, 5000)).rejects.toThrow(
+    /^nobody answers: its process is gone or not connected$/,
+  )
+  broker.subscribe('subject.forger', (message) => message.respond(nothing))
+  await expect(broker.requestAccepted('subject.forger', nothing, 200, () => false)).rejects.toThrow(
+    /^no answer came in time that is signed with the token$/,
+  )
+})
+
+it('a server program that cannot be executed is named with a hint', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'tutti-nats-program-'))
+  onTestFinished(() => rmSync(folder, { recursive: true, force: true }))
+  const program = join(folder, 'nats-server')
+  writeFileSync(program, 'no program', { mode: 0o644 })
+  vi.stubEnv('TUTTI_NATS_SERVER', program)
+  onTestFinished(() => void vi.unstubAllEnvs())
+  await expect(startNatsServer({ token, clock: systemClock })).rejects.toMatchObject({
+    code: 'NatsServerFailedError',
+    hint: `Check that ${program} is a nats-server which this user may execute.`,
+  })
+})
