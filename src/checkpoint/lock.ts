@@ -39,6 +39,20 @@ export function isBeingWritten(folder: string, sessionId: string): boolean {
   }
 }
 
+/** What for: a new record can have another id, and one that is continued cannot. */
+type LockUse = 'write' | 'resume'
+
+const hints: Readonly<Record<LockUse, string>> = {
+  write: 'Use another session id, or end that process first.',
+  resume:
+    'It goes on with this run already: wait for its end, or end it, then resume the last file.',
+}
+
+/** Throws `CheckpointLockedError` while a live process has the lock. */
+export function expectUnlocked(path: string): void {
+  acquireLock(path, 'resume').release()
+}
+
 /** How often a lock may disappear between the attempt to create it and the look at its holder. */
 const mostAttempts = 100
 const mostLockBytes = 4096
@@ -48,7 +62,7 @@ const mostLockBytes = 4096
  * system's error. The lock of a dead process is taken over by exactly one of those
  * that compete for it.
  */
-export function acquireLock(path: string): CheckpointLock {
+export function acquireLock(path: string, use: LockUse = 'write'): CheckpointLock {
   const me: Holder = {
     pid: process.pid,
     start_time: processOf(process.pid)?.startTime ?? null,
@@ -60,11 +74,11 @@ export function acquireLock(path: string): CheckpointLock {
     // Linking a complete file is atomic: no process ever reads a lock without its holder.
     writeFileSync(draft, `${JSON.stringify(me)}\n`, { flag: 'wx', mode: 0o644 })
     for (let attempt = 0; attempt < mostAttempts; attempt++) {
-      if (createLock(draft, path) || takeOver(draft, path)) {
+      if (createLock(draft, path) || takeOver(draft, path, use)) {
         return { path, release: () => release(path, me.token) }
       }
     }
-    throw lockedError(path, undefined)
+    throw lockedError(path, undefined, use)
   } catch (error) {
     throw checkpointFailure('lock', path, error)
   } finally {
@@ -83,10 +97,10 @@ function createLock(draft: string, path: string): boolean {
 }
 
 /** False when the lock disappeared meanwhile. */
-function takeOver(draft: string, path: string): boolean {
+function takeOver(draft: string, path: string, use: LockUse): boolean {
   const found = readLock(path)
   if (found === 'missing') return false
-  if (isAlive(found)) throw lockedError(path, found)
+  if (isAlive(found)) throw lockedError(path, found, use)
   // Only the process that holds the claim on this very lock may replace it: the lock cannot change
   // between the second read and the rename.
   const claim = acquireLock(`${path}.${tokenOf(found)}`)
@@ -190,16 +204,14 @@ function signalReaches(pid: number): boolean {
   }
 }
 
-function lockedError(path: string, holder: Holder | undefined): CheckpointError {
+function lockedError(path: string, holder: Holder | undefined, use: LockUse): CheckpointError {
   const elsewhere = holder !== undefined && holder.host !== hostname()
   const who = holder === undefined ? 'another process' : `process ${holder.pid}`
   const where = elsewhere ? ` on ${holder.host}` : ''
   return new CheckpointError(`The record is locked by ${who}${where}: ${path}`, {
     code: 'CheckpointLockedError',
     path,
-    hint: elsewhere
-      ? 'Use another session id; if that process is gone, remove the lock file.'
-      : 'Use another session id, or end that process first.',
+    hint: `${hints[use]}${elsewhere ? ' If that process is gone, remove the lock file.' : ''}`,
     ...(holder === undefined ? {} : { pid: holder.pid }),
   })
 }

@@ -12,7 +12,7 @@ import type { AgentCommandOptions, AgentsCommandOptions } from './agent.ts'
 import type { LaunchCommandOptions } from './launch.ts'
 import { createOutput, type Output, type OutputForm } from './output.ts'
 import { isTaskFile } from './run/file-kinds.ts'
-import { type Cli, toCount, toCountUpTo, toList } from './program/cli.ts'
+import { type Cli, toCount, toCountUpTo, toList, withRecord } from './program/cli.ts'
 import { addExamples } from './program/examples.ts'
 import { addReaders } from './program/reader-commands.ts'
 import { addTools } from './program/tool-commands.ts'
@@ -85,10 +85,8 @@ function addRun({ program, output, finish }: Cli): void {
       const { run } = await import('./run/run.ts')
       finish(await run(file, args, options, output()))
     })
-  program
-    .command('resume')
-    .description('goes on with a run: what is done is not run again')
-    .argument('<file>', 'the record of tutti run')
+  const about = 'goes on with a run of tutti run: what is done is not run again'
+  withRecord(program.command('resume').description(about))
     .argument('[args...]', 'after --: the arguments that were not kept because they are secret')
     .option('--keep-failed', 'does not run again what has failed')
     .addOption(

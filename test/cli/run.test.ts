@@ -136,13 +136,23 @@ describe('tutti run and resume with a script', () => {
     expect(locked.code).toBe(2)
     expect(locked.stderr.split('\n')).toEqual([
       `CheckpointLockedError  The record is locked by process ${process.pid}: ${lock.path}`,
-      '  hint: Use another session id, or end that process first.',
-      'nothing was resumed: the telemetry of the script did not start',
+      '  hint: It goes on with this run already: wait for its end, or end it, ' +
+        'then resume the last file.',
       '',
     ])
     const json = await tutti(folder, '--json', 'resume', record)
-    expect(JSON.parse(json.stdout)).toEqual({ record: null, exit_code: 2 })
     expect(JSON.parse(json.stderr)).toMatchObject({ error: { code: 'CheckpointLockedError' } })
+  })
+
+  it('resume: the latest record without a name, and a folder that is gone', async () => {
+    const folder = workFolder()
+    const gone = join(folder, 'gone')
+    const { record } = await makeRecord(folder, script)
+    keepCommand(record, { kind: 'script', file: script, arguments: [], folder: gone })
+    const refused = await tutti(folder, 'resume')
+    expect(refused.code).toBe(2)
+    expect(refused.stderr).toMatch(/^FileNotFoundError {2}there is no folder .*gone, in which/)
+    expect(refused.stderr).not.toContain('    at ')
   })
 
   it('resume: a record with a newer one is refused before the script starts', async () => {

@@ -1,5 +1,6 @@
-import { copyFileSync, readdirSync, rmSync } from 'node:fs'
-import { basename } from 'node:path'
+import { execFileSync } from 'node:child_process'
+import { copyFileSync, readdirSync, realpathSync, rmSync } from 'node:fs'
+import { basename, join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { type Clock, systemClock } from '../../src/foundation/clock.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
@@ -70,6 +71,16 @@ describe('the ends of a resumed run', () => {
         `as well as ${basename(empty.record)}`,
     })
     expect(newCalls()).toEqual([])
+  })
+
+  it('resume: a pipe is refused at once', async () => {
+    const folder = tempFolder()
+    const pipe = join(folder, 'pipe.telemetry.jsonl')
+    execFileSync('mkfifo', [pipe])
+    expect(await rejection(run({ folder, resume: pipe }, []))).toMatchObject({
+      name: 'CheckpointError',
+      message: `${realpathSync(pipe)} is not a plain file`,
+    })
   })
 
   it('resume: the results of another run are not taken', async () => {

@@ -1,11 +1,13 @@
 /** `tutti run` and `tutti resume`: a program or a file of tasks, with a record to go on from. */
 
 import { statSync } from 'node:fs'
-import { resolve } from 'node:path'
+import { dirname, resolve } from 'node:path'
 import { expectNotContinued, findChain, readSessionStart } from '../../checkpoint/chain.ts'
+import { expectUnlocked, lockPathOf } from '../../checkpoint/lock.ts'
 import { readCommand, type RunCommand, toKeptArguments } from '../../checkpoint/run-file.ts'
 import { ValueError } from '../../foundation/errors.ts'
 import type { ResumeOptions } from '../../index.ts'
+import { findRecord } from '../../record/find-record.ts'
 import type { Output } from '../output.ts'
 import { kindOf } from './file-kinds.ts'
 import { runScript } from './run-script.ts'
@@ -44,11 +46,12 @@ export async function run(
 
 /** Continues a record in the way in which it was made. `given` replaces what was not kept. */
 export async function resume(
-  record: string,
+  what: string,
   given: readonly string[],
   how: Required<ResumeOptions>,
   output: Output,
 ): Promise<number> {
+  const record = findRecord(what)
   const { files } = await findChain(record)
   const path = files.at(-1) ?? record
   // The last process may have been killed before it kept its command.
@@ -60,13 +63,21 @@ export async function resume(
     })
   }
   if (!isFile(command.file)) throw noSuchFile(command.file)
+  if (!isFolder(command.folder)) {
+    throw new ValueError(`there is no folder ${command.folder}, in which the run was started`, {
+      code: 'FileNotFoundError',
+      got: command.folder,
+      hint: 'Put it back, or start the program itself and let it call `session.resume(file)`.',
+    })
+  }
   const args = completeArguments(record, command, given)
   // Before a script starts; the session that continues the record asks once more.
+  const session_id = (await readSessionStart(path))?.session_id ?? ''
+  if (session_id !== '') expectUnlocked(lockPathOf(dirname(path), session_id))
   await expectNotContinued(path)
   if (command.kind === 'tasks') {
     return runTasks(command, { folder: '', resume: { record: path, how } }, output)
   }
-  const session_id = (await readSessionStart(path))?.session_id ?? ''
   const { changed, keepFailed: keep_failed } = how
   const continued = { record: path, session_id, changed, keep_failed }
   if (command.launch !== undefined) {
@@ -78,6 +89,9 @@ export async function resume(
 
 const isFile = (path: string): boolean =>
   statSync(path, { throwIfNoEntry: false })?.isFile() ?? false
+
+const isFolder = (path: string): boolean =>
+  statSync(path, { throwIfNoEntry: false })?.isDirectory() ?? false
 
 const noSuchFile = (file: string): ValueError =>
   new ValueError(`there is no file ${file}`, { code: 'FileNotFoundError', got: file })

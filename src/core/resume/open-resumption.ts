@@ -2,11 +2,11 @@
 
 import { realpathSync } from 'node:fs'
 import { basename, dirname } from 'node:path'
-import { expectNotContinued, readSessionStart } from '../../checkpoint/chain.ts'
+import { expectNotContinued, isPipe, readSessionStart } from '../../checkpoint/chain.ts'
 import { checkpointFailure } from '../../checkpoint/files.ts'
 import { acquireLock, type CheckpointLock, lockPathOf } from '../../checkpoint/lock.ts'
 import type { Clock } from '../../foundation/clock.ts'
-import { StateError } from '../../foundation/errors.ts'
+import { CheckpointError, StateError } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
 import { noFirstLine, readRecord } from './read-record.ts'
 import { Resumption } from './resumption.ts'
@@ -40,6 +40,10 @@ export async function openResumption(
   { ownId, clock, log }: OpenRecordParts,
 ): Promise<OpenedRecord> {
   const path = realPath(file)
+  if (isPipe(path)) {
+    const hint = 'Give the file of the record: it is read more than once.'
+    throw new CheckpointError(`${path} is not a plain file`, { path, hint })
+  }
   const start = await readSessionStart(path)
   if (start === null) throw noFirstLine(path)
   const { session_id: sessionId } = start
@@ -49,7 +53,7 @@ export async function openResumption(
     })
   }
   const folder = dirname(path)
-  const lock = acquireLock(lockPathOf(folder, sessionId))
+  const lock = acquireLock(lockPathOf(folder, sessionId), 'resume')
   try {
     // With the lock: nobody can continue it from here on.
     await expectNotContinued(path)
