@@ -80,25 +80,11 @@ async function runPrograms(backend: Backend): Promise<Measured> {
   return measured
 }
 
-async function oneAtATime(): Promise<object> {
-  await using session = new Session([await ClusterBackend.local({ agents: 2, cores: 1 })])
+async function oneAtATime(backend: Backend, pauseMs: number): Promise<object> {
+  await using session = new Session([backend])
   const times: number[] = []
   for (let trip = 0; trip < roundTrips * 2; trip++) {
-    const from = performance.now()
-    const task = new ComputeTask({ function: nothing })
-    await session.submitTasks([task])
-    await task
-    times.push(performance.now() - from)
-  }
-  return { p50_ms: median(times.slice(roundTrips)) }
-}
-
-/** A local task after a pause, in which its worker has fallen asleep, as it has at an agent. */
-async function localAfterPause(): Promise<object> {
-  await using session = new Session([await ConcurrentBackend.create({ workers: 1 })])
-  const times: number[] = []
-  for (let trip = 0; trip < roundTrips * 2; trip++) {
-    await setTimeout(1)
+    if (pauseMs > 0) await setTimeout(pauseMs)
     const from = performance.now()
     const task = new ComputeTask({ function: nothing })
     await session.submitTasks([task])
@@ -154,9 +140,10 @@ await runMode(import.meta.url, {
   cluster: async () => functions(await ClusterBackend.local({ agents: 2, cores: 1 })),
   localPrograms: async () => runPrograms(await ConcurrentBackend.create({ maxProcesses: 2 })),
   clusterPrograms: async () => runPrograms(await ClusterBackend.local({ agents: 2, cores: 1 })),
-  oneAtATime,
+  oneAtATime: async () => oneAtATime(await ClusterBackend.local({ agents: 2, cores: 1 }), 0),
   bareRequest,
-  localAfterPause,
+  // In the pause its worker falls asleep, as that of an agent does.
+  localAfterPause: async () => oneAtATime(await ConcurrentBackend.create({ workers: 1 }), 1),
   agents2: () => stubAgents(2),
   agents64: () => stubAgents(64),
   localMemory: async () => memory(await ConcurrentBackend.create({ workers: 2 })),

@@ -4,12 +4,11 @@
  * the runs are interleaved, medians. Needs `nats-server` and `redis-server`, and npm once.
  */
 
-import { measureModes, table } from './harness.ts'
+import { type ComparedRow, compareModes } from './harness.ts'
 
 const runs = Number(process.env['RUNS'] ?? 5)
 
-/** What is measured, which modes are compared by which number, and what the ratio should be. */
-const rows = [
+const rows: readonly ComparedRow[] = [
   ['no-op functions a second, against two local workers', 'cluster', 'local', 'tasks_per_s', '0.6'],
   ['the same against BullMQ on Redis', 'cluster', 'bullmq', 'tasks_per_s', '10'],
   ['the same, CPU of all processes (µs)', 'cluster', 'bullmq', 'total_us', '≤ 0.1'],
@@ -19,19 +18,6 @@ const rows = [
   ['a local task after a pause, p50 (ms)', 'localAfterPause', 'bareRequest', 'p50_ms', '-'],
   ['/bin/true a second, against local', 'clusterPrograms', 'localPrograms', 'tasks_per_s', '0.8'],
   ["driver's peak RSS (MB), 1,000,000 tasks", 'clusterMemory', 'localMemory', 'peak_mb', '≤ 1.2'],
-] as const
+]
 
-const modes = [...new Set(rows.flatMap(([, one, other]) => [one, other]))]
-const of = measureModes(new URL('cluster-modes.ts', import.meta.url), modes, runs)
-const round = (value: number): number => Number(value.toPrecision(3))
-
-table(
-  ['', 'cluster', 'baseline', 'ratio', 'wanted'],
-  rows.map(([text, one, other, key, wanted]) => [
-    text,
-    round(of(one, key)),
-    round(of(other, key)),
-    round(of(one, key) / of(other, key)),
-    wanted,
-  ]),
-)
+compareModes(new URL('cluster-modes.ts', import.meta.url), 'cluster', rows, runs)

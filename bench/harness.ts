@@ -20,6 +20,34 @@ export function measureModes(program: URL, names: readonly string[], runs: numbe
     median((found.get(name) ?? []).map((one) => one[key] ?? Number.NaN))
 }
 
+/** What is measured, two modes, the number that compares them, and what the ratio should be. */
+export type ComparedRow = readonly [
+  text: string,
+  mode: string,
+  baseline: string,
+  key: string,
+  wanted: string,
+]
+
+/** Measures the modes of all rows, interleaved, and prints the medians and their ratios. */
+export function compareModes(
+  program: URL,
+  name: string,
+  rows: readonly ComparedRow[],
+  runs: number,
+): void {
+  const modes = [...new Set(rows.flatMap(([, mode, baseline]) => [mode, baseline]))]
+  const of = measureModes(program, modes, runs)
+  const round = (value: number): number => Number(value.toPrecision(3))
+  table(
+    ['', name, 'baseline', 'ratio', 'wanted'],
+    rows.map(([text, mode, baseline, key, wanted]) => {
+      const [one, other] = [of(mode, key), of(baseline, key)]
+      return [text, round(one), round(other), round(one / other), wanted]
+    }),
+  )
+}
+
 /** Runs the mode that is named on the command line, and prints its numbers. */
 export async function runMode(
   url: string,

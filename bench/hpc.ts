@@ -9,12 +9,11 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { measureModes, table } from './harness.ts'
+import { type ComparedRow, compareModes } from './harness.ts'
 
 const runs = Number(process.env['RUNS'] ?? 3)
 
-/** What is measured, which modes are compared by which number, and what the ratio should be. */
-const rows = [
+const rows: readonly ComparedRow[] = [
   ['/bin/true a second, against a step each', 'programs', 'steps', 'tasks_per_s', '8'],
   [
     'no-op functions a second, against a cluster',
@@ -26,7 +25,7 @@ const rows = [
   ['MPI task of 4 ranks (ms), against srun', 'rankTask', 'bareRanks', 'ms', '≤ 1.2'],
   ['launch to first task (ms), against srun -N4 and node', 'launch', 'bareStart', 'ms', '≤ 3'],
   ['placement (µs a task), 10,000 nodes against 10', 'nodes10000', 'nodes10', 'us', '≤ 2'],
-] as const
+]
 
 const run = (command: string, ...args: readonly string[]): string =>
   execFileSync(command, args, { encoding: 'utf8' }).trim()
@@ -45,19 +44,7 @@ try {
   const source = fileURLToPath(new URL('../test/hpc/fixtures/ranks.c', import.meta.url))
   run('mpicc', '-o', join(folder, 'ranks'), source)
   process.chdir(folder)
-  const modes = [...new Set(rows.flatMap(([, one, other]) => [one, other]))]
-  const of = measureModes(new URL('hpc-modes.ts', import.meta.url), modes, runs)
-  const round = (value: number): number => Number(value.toPrecision(3))
-  table(
-    ['', 'HPC', 'baseline', 'ratio', 'wanted'],
-    rows.map(([text, one, other, key, wanted]) => [
-      text,
-      round(of(one, key)),
-      round(of(other, key)),
-      round(of(one, key) / of(other, key)),
-      wanted,
-    ]),
-  )
+  compareModes(new URL('hpc-modes.ts', import.meta.url), 'HPC', rows, runs)
 } finally {
   run(process.execPath, slurm, 'down', process.env['SLURM_CONF'] ?? '')
   rmSync(folder, { recursive: true, force: true })

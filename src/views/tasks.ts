@@ -1,5 +1,6 @@
 /** Single tasks of a pass over all panels: lists by state, name and node, and one task's story. */
 
+import type { TaskState } from '../tasks/lifecycle.ts'
 import type { RunPass } from './all-panels.ts'
 import { storyOf, type TaskStory } from './bounds/task-times.ts'
 import { textAt, valueAt } from './columns.ts'
@@ -9,19 +10,6 @@ import { dependenciesOf } from './panels/graph.ts'
 import { type SegmentView, segmentAt } from './panels/lanes.ts'
 import { findTask, uidOf } from './task-index.ts'
 import { findAhead, findShortage, isWaiting, type Shortage } from './waiting.ts'
-
-/** In the order in which a task passes them. */
-export const taskStates = [
-  'CREATED',
-  'SUBMITTED',
-  'QUEUED',
-  'RUNNING',
-  'DONE',
-  'FAILED',
-  'CANCELED',
-] as const
-
-export type TaskState = (typeof taskStates)[number]
 
 export interface TaskView {
   /** Its number in the pass. */
