@@ -3,7 +3,10 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { findAgents } from '../../src/cluster/agent-list.ts'
+import { connectToNats } from '../../src/cluster/broker/nats.ts'
 import { ClusterBackend } from '../../src/cluster/cluster-backend.ts'
+import { sessionSubjects } from '../../src/cluster/wire/subjects.ts'
+import { processLog } from '../../src/foundation/log.ts'
 import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
 import { startProgram } from '../cli/run-command.ts'
@@ -13,9 +16,20 @@ import { heldWork } from './fixtures/cluster-tasks.ts'
 import { LinkProxy } from './link-proxy.ts'
 import { freePort, RestartableServer, type ServerOptions } from './restartable-server.ts'
 import { storedEnds } from './stored-names.ts'
-import { token } from './test-token.ts'
+import { token, useOf } from './test-token.ts'
 
 const driver = fileURLToPath(new URL('fixtures/returning-driver.ts', import.meta.url))
+
+type LeftTask = ComputeTask<string>
+
+/** Resolves when the session's driver has sent as many beats from now on. */
+async function untilBeats(url: string, count: number): Promise<void> {
+  const broker = await connectToNats({ servers: [url], token, name: 'reader', log: processLog })
+  let beats = 0
+  broker.subscribe(sessionSubjects(useOf('returning')).beat, () => void beats++)
+  await eventually(() => expect(beats).toBeGreaterThanOrEqual(count))
+  await broker.close()
+}
 
 /** Tasks with large values that agents have ended while their driver was killed. */
 class LeftValues {
@@ -64,7 +78,7 @@ class LeftValues {
     return session
   }
 
-  task(uid: string): ComputeTask<string> {
+  task(uid: string): LeftTask {
     const args = [this.server.folder, uid, this.valueLength] as const
     return new ComputeTask({ uid, function: heldWork, args })
   }
@@ -117,5 +131,24 @@ describe('ends that agents have for a driver that was killed', () => {
     const values = await Promise.all([...tasks, other])
     expect(values.map(({ length }) => length)).toEqual(values.map(() => left.valueLength))
     expect(left.lines('begun')).toEqual(['other', ...uids])
+  })
+
+  it('are kept until the driver has their values, although it has returned', async () => {
+    const left = await LeftValues.start(2_000_000)
+    const { server } = left
+    await startAgentOf(server.url, server.folder, 'only', '--cores', '2')
+    const uids = await left.runAndKill(2)
+    await eventually(async () => expect(await storedEnds(server.url)).toBe(2))
+    const session = await left.session()
+    const [first, second] = uids.map((uid) => left.task(uid)) as [LeftTask, LeftTask]
+    await session.submitTasks([first])
+    expect(await first).toHaveLength(left.valueLength)
+    // With its beats it tells agents what it has recorded.
+    await untilBeats(server.url, 3)
+    await left.loseStore()
+    await server.start()
+    await session.submitTasks([second])
+    expect(await second).toHaveLength(left.valueLength)
+    expect(left.lines('begun')).toEqual(uids)
   })
 })

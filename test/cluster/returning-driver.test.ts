@@ -221,16 +221,18 @@ it('reads each end that an earlier start has left once', async () => {
 
 it('runs a task again whose large value an earlier start of the driver has taken', async () => {
   const cluster = await startTestCluster()
-  await cluster.agent('first', '--cores', '1')
   const program = fileURLToPath(new URL('fixtures/large-driver.ts', import.meta.url))
   const values = join(cluster.folder, 'values')
   for (const expected of [1, 2]) {
+    // One that was started again has nothing of what it had told.
+    const agent = await cluster.agent('first', '--cores', '1')
     const driverProcess = startProgram(program, [cluster.server.url, cluster.folder])
     onTestFinished(() => void driverProcess.child.kill('SIGKILL'))
     await eventually(() => expect(lines(values)).toHaveLength(expected))
     await eventually(async () => expect(await storedObjects(cluster.server.url)).toEqual([]))
     driverProcess.child.kill('SIGKILL')
-    await driverProcess.ended
+    agent.child.kill('SIGKILL')
+    await Promise.all([driverProcess.ended, agent.ended])
   }
   expect(lines(values)).toEqual(['2000000', '2000000'])
   expect(lines(join(cluster.folder, 'begun'))).toHaveLength(2)

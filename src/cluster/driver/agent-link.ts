@@ -33,6 +33,8 @@ export interface AgentLinkOptions {
   readonly onRefused: (reason: string) => void
 }
 
+/** So many messages later nobody is expected to submit the tasks of an earlier start. */
+const mostLater = 1000
 /** An agent that has as much to keep begins nothing until it hears that it was taken. */
 const mostUntoldBytes = 8 * 1024 * 1024
 
@@ -57,6 +59,8 @@ export class AgentLink {
   readonly #recorded = new NumberSet()
   /** Those whose ends were given to the session, with their values. */
   readonly #taken = new NumberSet()
+  /** Messages for an earlier start with objects that were not read: the agent keeps these. */
+  readonly #unread = new Set<number>()
   #toldRecorded = 0
   #toldTaken = 0
   #untoldBytes = 0
@@ -87,8 +91,16 @@ export class AgentLink {
     })
   }
 
-  /** The agent has answered; `received` are its messages that have come by now. */
-  attached(received: NumberSet, answer: Attached & { kind: 'attached' }, isFirst: boolean): void {
+  /**
+   * The agent has answered; `received` are its messages that have come by now, `unread` those of
+   * them with objects that were not read.
+   */
+  attached(
+    received: NumberSet,
+    answer: Attached & { kind: 'attached' },
+    isFirst: boolean,
+    unread: ReadonlySet<number> = new Set(),
+  ): void {
     const { endMessages, endsEpoch, unrecorded } = answer
     this.#received = received
     this.isAttached = true
@@ -99,7 +111,9 @@ export class AgentLink {
     const missing = new Set(unrecorded)
     for (let number = 1; number <= endMessages; number++) {
       if (!missing.has(number)) received.add(number)
-      if (received.has(number)) this.settled(number)
+      if (!received.has(number)) continue
+      if (missing.has(number) && unread.has(number)) this.keep(number)
+      else this.settled(number)
     }
     const first = unrecorded.reduce((least, number) => Math.min(least, number), endMessages + 1)
     this.#toldRecorded = first - 1
@@ -205,7 +219,22 @@ export class AgentLink {
     this.#recorded.add(number)
   }
 
+  /** It names objects, and is for an earlier start: it is recorded when its task is. */
+  keep(number: number): void {
+    this.#taken.add(number)
+    this.#unread.add(number)
+  }
+
+  /** Whether the agent can be asked for what this message names. */
+  keeps(number: number): boolean {
+    return this.#unread.has(number)
+  }
+
   tick(): void {
+    if (this.#unread.size > 0 && this.endMessages > this.#earlierThrough + mostLater) {
+      for (const number of this.#unread) this.settled(number)
+      this.#unread.clear()
+    }
     this.#tellRecorded()
     this.#link.tick()
   }

@@ -109,7 +109,7 @@ export class DriverSession implements ClusterConnection {
     })
     this.#continued = new ContinuedJobs({
       ...common,
-      takeEnd: (one, end) => this.#ends.takeEnd(one, end, null, null),
+      takeEnd: (one, end, message) => this.#ends.takeEnd(one, end, null, message),
     })
     this.#agents = new SessionAgents({
       ...options,

@@ -6,10 +6,19 @@
 import { toErrorRecord } from '../../foundation/error-record.ts'
 import { WorkerLostError } from '../../foundation/errors.ts'
 import { unpackCompletions } from '../wire/completions.ts'
+import { namesObject } from '../wire/ends.ts'
 import type { EndsMessage, HeldJob, WireEnd } from '../wire/messages.ts'
 import type { AgentLink, DriverJob } from './agent-link.ts'
 import type { DriverJobs } from './driver-jobs.ts'
+import type { ReceivedMessage } from './recorded-messages.ts'
 import type { LostAttempt } from './session-owner.ts'
+
+/** The message that told an end: its agent may be asked again for an object that it names. */
+interface EndSource {
+  readonly agent: string
+  readonly epoch: number
+  readonly number: number
+}
 
 export interface Adoption {
   readonly agent: AgentLink
@@ -20,6 +29,8 @@ export interface Adoption {
 export interface Continuation {
   /** Not a cancellation: what was canceled with its driver has not ended for a later one. */
   readonly end?: WireEnd
+  /** Only of an end that names an object. */
+  readonly source?: EndSource
   readonly adoption?: Adoption
   /** The number of this attempt, or of the next one. */
   readonly attempt: number
@@ -31,17 +42,28 @@ export class EarlierRun {
   /** Of each task in ascending order of its attempts. */
   readonly #ends = new Map<string, readonly WireEnd[]>()
   readonly #held = new Map<string, Adoption>()
+  /** Of ends that name objects. */
+  readonly #sources = new Map<WireEnd, EndSource>()
 
   get isEmpty(): boolean {
     return this.#ends.size === 0 && this.#held.size === 0
   }
 
-  addEnds({ completions, ends }: EndsMessage): void {
+  /** The message has this number in this use of its agent. */
+  addEnds({ agent, completions, ends }: EndsMessage, epoch: number, number: number): void {
     for (const { value, ...completion } of unpackCompletions(completions)) {
       const outcome = { kind: 'complete', value } as const
       this.#addEnd({ ...completion, facts: null, outcome })
     }
-    for (const end of ends) this.#addEnd(end)
+    for (const end of ends) {
+      if (this.#addEnd(end) && namesObject(end)) this.#sources.set(end, { agent, epoch, number })
+    }
+  }
+
+  /** Messages of a use of an agent that name objects which nobody has asked for yet. */
+  unreadOf(epoch: number): ReadonlySet<number> {
+    const sources = [...this.#sources.values()].filter((source) => source.epoch === epoch)
+    return new Set(sources.map(({ number }) => number))
   }
 
   /** Attempts that the earlier start has failed because their nodes were lost. */
@@ -86,9 +108,12 @@ export class EarlierRun {
    */
   take(uid: string, attempt: number): Continuation | null {
     const adoption = this.#held.get(uid)
-    const ends = (this.#ends.get(uid) ?? []).filter((end) => end.attempt >= attempt)
+    const known = this.#ends.get(uid) ?? []
+    const ends = known.filter((end) => end.attempt >= attempt)
     this.#held.delete(uid)
     this.#ends.delete(uid)
+    const sources = new Map(known.map((end) => [end, this.#sources.get(end)]))
+    for (const end of known) this.#sources.delete(end)
     const last = ends.at(-1)?.attempt ?? 0
     const heldAttempt = adoption?.held.attempt ?? 0
     if (adoption !== undefined && heldAttempt >= attempt && heldAttempt > last) {
@@ -99,17 +124,26 @@ export class EarlierRun {
     if (end === undefined) return last === 0 ? null : { attempt: last + 1, uncounted: ends.length }
     const later = completed === undefined ? ends.slice(ends.indexOf(end) + 1) : []
     if (later.length > 0) this.#ends.set(uid, later)
+    for (const one of later) this.#keepSource(one, sources.get(one))
+    const source = sources.get(end)
     const before = ends.slice(0, ends.indexOf(end))
-    return { end, attempt: end.attempt, uncounted: before.filter(isCanceled).length }
+    const uncounted = before.filter(isCanceled).length
+    return { end, ...(source === undefined ? {} : { source }), attempt: end.attempt, uncounted }
   }
 
-  #addEnd(end: WireEnd): void {
+  #keepSource(end: WireEnd, source: EndSource | undefined): void {
+    if (source !== undefined) this.#sources.set(end, source)
+  }
+
+  /** `false` if it was there. */
+  #addEnd(end: WireEnd): boolean {
     const known = this.#ends.get(end.uid) ?? []
-    if (known.some(({ attempt }) => attempt === end.attempt)) return
+    if (known.some(({ attempt }) => attempt === end.attempt)) return false
     this.#ends.set(
       end.uid,
       [...known, end].toSorted((a, b) => a.attempt - b.attempt),
     )
+    return true
   }
 }
 
@@ -121,8 +155,8 @@ const isCanceled = ({ outcome }: WireEnd): boolean => outcome.kind === 'cancel'
 export interface ContinuedJobsOptions {
   readonly jobs: DriverJobs
   readonly earlier: EarlierRun
-  /** Reports an end that the earlier start has left. */
-  readonly takeEnd: (one: DriverJob, end: WireEnd) => void
+  /** Reports an end that the earlier start has left, and the message if its agent has it. */
+  readonly takeEnd: (one: DriverJob, end: WireEnd, message: ReceivedMessage | null) => void
   /** The agents that are used now. */
   readonly agents: ReadonlyMap<string, AgentLink>
 }
@@ -160,6 +194,13 @@ export class ContinuedJobs {
     this.#isBusy = false
   }
 
+  #messageOf({ agent, epoch, number }: EndSource): ReceivedMessage | null {
+    const { jobs, agents } = this.#options
+    const link = agents.get(agent)
+    if (link?.endsEpoch !== epoch || !link.keeps(number)) return null
+    return jobs.recorded.expect(link, number, 1)
+  }
+
   /** One that was sent before it was known that its attempt has ended, here or elsewhere. */
   #endPlaced(one: DriverJob, agent: AgentLink): void {
     const { jobs, earlier } = this.#options
@@ -174,7 +215,7 @@ export class ContinuedJobs {
     const { jobs, earlier, takeEnd, agents } = this.#options
     const left = earlier.isEmpty ? null : earlier.take(one.uid, one.wireAttempt)
     if (left === null) return false
-    const { end, adoption, attempt, uncounted } = left
+    const { end, source, adoption, attempt, uncounted } = left
     const isGone = adoption !== undefined && agents.get(adoption.agent.name) !== adoption.agent
     // The agent may come back, and takes the number for what it has.
     const skipped = isGone ? 1 : 0
@@ -182,7 +223,7 @@ export class ContinuedJobs {
     if (end !== undefined) {
       // A cancel that the session makes meanwhile changes nothing.
       one.isEnding = true
-      takeEnd(one, end)
+      takeEnd(one, end, source === undefined ? null : this.#messageOf(source))
       return true
     }
     if (adoption === undefined || isGone) return false

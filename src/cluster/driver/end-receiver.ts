@@ -7,6 +7,7 @@ import { BackendError, messageOf } from '../../foundation/errors.ts'
 import type { BrokerStore, StreamPosition } from '../broker/broker.ts'
 import type { StoredObjects } from '../broker/stored-objects.ts'
 import { decode } from '../wire/codec.ts'
+import { namesObject } from '../wire/ends.ts'
 import { type Key, open } from '../wire/envelope.ts'
 import { unpackCompletions, type WireCompletions } from '../wire/completions.ts'
 import type { EndsMessage, WireEnd } from '../wire/messages.ts'
@@ -18,10 +19,17 @@ import type { EarlierRun } from './earlier-run.ts'
 import type { ReceivedMessage } from './recorded-messages.ts'
 import { lostReport } from './unhappy-ends.ts'
 
+interface ReadValue {
+  readonly value: unknown
+  readonly bytes: number
+}
+
 type OutputFacts = Pick<AttemptFacts, 'stdout' | 'stderr'>
 
 /** Between two requests for a value that the server has lost. */
 const askAgainMs = 500
+/** An agent whose memory was full may have given up what it had for an earlier start. */
+const mostEarlierAsks = 120
 
 export interface EndReceiverOptions {
   readonly clock: Clock
@@ -112,8 +120,9 @@ export class EndReceiver {
     if (!received.add(number)) return
     if (agent?.endsEpoch !== epoch) return this.#dropAll(payload)
     if (agent.isEarlier(number)) {
-      agent.settled(number)
-      earlier.addEnds(payload)
+      if (payload.ends.some(namesObject)) agent.keep(number)
+      else agent.settled(number)
+      earlier.addEnds(payload, epoch, number)
       return onEarlier()
     }
     jobs.placement.setAhead(agent.name, payload.ahead)
@@ -161,7 +170,7 @@ export class EndReceiver {
   #takeEarlier(epoch: number, number: number, payload: EndsMessage): void {
     const received = this.#receivedEarlier.get(epoch) ?? new NumberSet()
     this.#receivedEarlier.set(epoch, received)
-    if (received.add(number)) this.#options.earlier.addEnds(payload)
+    if (received.add(number)) this.#options.earlier.addEnds(payload, epoch, number)
   }
 
   takeEnd(
@@ -222,7 +231,7 @@ export class EndReceiver {
     const { outcome } = end
     if (outcome.kind !== 'complete-large') return
     one.isEnding = true
-    const found = await this.#readValue(outcome.object, message)
+    const found = await this.#readValue(outcome.object, message, agent === null)
     message?.agent.taken(message.number, found?.bytes ?? 0)
     if (jobs.findOwn(one.job) !== one) return
     if (found !== null) {
@@ -230,7 +239,10 @@ export class EndReceiver {
       return this.takeEnd(one, { ...end, outcome: complete }, agent, message)
     }
     one.isEnding = false
-    if (message === null) return onValueLost(one, end)
+    if (agent === null) {
+      if (message !== null) jobs.recorded.dropped(message)
+      return onValueLost(one, end)
+    }
     const error = new BackendError(`the broker has lost the value of task ${one.uid}`, {
       code: 'ResultLostError',
     })
@@ -246,8 +258,10 @@ export class EndReceiver {
     message: ReceivedMessage | null,
   ): Promise<void> {
     one.isEnding = true
-    const output = outputObject === undefined ? null : await this.#readValue(outputObject, message)
-    const stored = errorObject === undefined ? null : await this.#readValue(errorObject, message)
+    const read = async (object: string | undefined): Promise<ReadValue | null> =>
+      object === undefined ? null : this.#readValue(object, message, agent === null)
+    const output = await read(outputObject)
+    const stored = await read(errorObject)
     message?.agent.taken(message.number, (output?.bytes ?? 0) + (stored?.bytes ?? 0))
     if (this.#options.jobs.findOwn(one.job) !== one) return
     const facts = output === null ? end.facts : { ...end.facts, ...(output.value as OutputFacts) }
@@ -264,14 +278,16 @@ export class EndReceiver {
   async #readValue(
     object: string,
     message: ReceivedMessage | null,
-  ): Promise<{ readonly value: unknown; readonly bytes: number } | null> {
+    isEarlier: boolean,
+  ): Promise<ReadValue | null> {
     const { objects, clock, agents } = this.#options
-    for (;;) {
+    for (let asks = 0; ; asks++) {
       const data = await objects.take(object).catch(() => null)
       if (data !== null) return { value: decode(data), bytes: data.length }
       const agent = message?.agent ?? null
       const isThere = agent !== null && !agent.isLost && agents.get(agent.name) === agent
       if (message === null || !isThere || objects.isClosed) return null
+      if (isEarlier && asks === mostEarlierAsks) return null
       agent.askForValue(message.number)
       await sleep(clock, askAgainMs)
     }
@@ -286,6 +302,3 @@ export class EndReceiver {
     for (const { uid, attempt } of ends) jobs.drop(agent, uid, attempt, null)
   }
 }
-
-const namesObject = ({ outcome, outputObject, errorObject }: WireEnd): boolean =>
-  outcome.kind === 'complete-large' || outputObject !== undefined || errorObject !== undefined

@@ -191,7 +191,8 @@ export class SessionAgents implements DirectoryListener {
       if (this.#links.get(name) !== link) return
       if (answer.epoch !== epoch) throw new Error('it was started again')
       const isFirst = !ends.hasUsed(answer.endsEpoch)
-      link.attached(ends.use(answer.endsEpoch), answer, isFirst)
+      const { endsEpoch } = answer
+      link.attached(ends.use(endsEpoch), answer, isFirst, earlier.unreadOf(endsEpoch))
       if (isFirst) await this.#readEarlier(link)
       if (!this.#isUsed(link)) return
       this.#problems.delete(name)

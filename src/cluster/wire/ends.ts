@@ -59,6 +59,10 @@ function isOnlyWorker(facts: object | null): boolean {
 
 export const isCompletion = (end: End): end is WireCompletion => !('outcome' in end)
 
+/** Whether a part of it was too large for a message, and is an object of the broker's store. */
+export const namesObject = ({ outcome, outputObject, errorObject }: WireEnd): boolean =>
+  outcome.kind === 'complete-large' || outputObject !== undefined || errorObject !== undefined
+
 export function toWireEnd(end: End): WireEnd {
   if (!isCompletion(end)) return end
   const { value, ...completion } = end

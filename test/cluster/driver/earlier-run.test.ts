@@ -57,7 +57,7 @@ describe('what an earlier start left', () => {
     const earlier = new EarlierRun()
     const { link } = createAgent()
     expect(earlier.isEmpty).toBe(true)
-    earlier.addEnds(message(end('ended', 2), end('ended', 1), end('retried', 1)))
+    earlier.addEnds(message(end('ended', 2), end('ended', 1), end('retried', 1)), 1, 1)
     earlier.addHeld(link, [held('retried', 2), held('retried', 1), held('running', 1)])
     expect(earlier.take('ended', 1)).toEqual({ end: end('ended', 2), attempt: 2, uncounted: 0 })
     expect(earlier.take('ended', 1)).toBe(null)
@@ -73,8 +73,8 @@ describe('what an earlier start left', () => {
   it('is every failure of a task that has not completed, in order', () => {
     const earlier = new EarlierRun()
     const [first, third] = [failure('failed', 1), failure('failed', 3)]
-    earlier.addEnds(message(third, first, first, failure('done', 1)))
-    earlier.addEnds(message(end('done', 2)))
+    earlier.addEnds(message(third, first, first, failure('done', 1)), 1, 1)
+    earlier.addEnds(message(end('done', 2)), 1, 1)
     expect(earlier.take('failed', 1)).toEqual({ end: first, attempt: 1, uncounted: 0 })
     expect(earlier.take('failed', 2)).toEqual({ end: third, attempt: 3, uncounted: 0 })
     expect(earlier.take('failed', 4)).toBe(null)
@@ -85,9 +85,13 @@ describe('what an earlier start left', () => {
   it('skips attempts that were canceled with their driver, which are no failures', () => {
     const earlier = new EarlierRun()
     const { link } = createAgent()
-    earlier.addEnds(message(canceled('again', 1), canceled('again', 2)))
-    earlier.addEnds(message(canceled('failed', 1), failure('failed', 2), canceled('failed', 3)))
-    earlier.addEnds(message(failure('held', 1), canceled('held', 2)))
+    earlier.addEnds(message(canceled('again', 1), canceled('again', 2)), 1, 1)
+    earlier.addEnds(
+      message(canceled('failed', 1), failure('failed', 2), canceled('failed', 3)),
+      1,
+      1,
+    )
+    earlier.addEnds(message(failure('held', 1), canceled('held', 2)), 1, 1)
     earlier.addHeld(link, [held('held', 3)])
     expect(earlier.take('again', 1)).toEqual({ attempt: 3, uncounted: 2 })
     expect(earlier.take('failed', 1)).toMatchObject({ end: { attempt: 2 }, uncounted: 1 })
@@ -108,7 +112,7 @@ describe('what an earlier start left', () => {
     const earlier = new EarlierRun()
     const { outcome: _, facts: __, ...common } = end('short', 3)
     const completion = { ...common, beganMs: 1, workerId: 'a/1', value: 3 }
-    earlier.addEnds({ ...message(), completions: packCompletions([completion]) })
+    earlier.addEnds({ ...message(), completions: packCompletions([completion]) }, 1, 1)
     expect(earlier.take('short', 1)).toMatchObject({ end: end('short', 3) })
   })
 })
@@ -161,7 +165,7 @@ it('an end of an earlier start is taken, although its attempt was sent to an age
     taken.push([uid, one.outcome])
   }
   const continued = new ContinuedJobs({ jobs, earlier, takeEnd, agents: links })
-  earlier.addEnds(message(end('ended', 1), canceled('retried', 1)))
+  earlier.addEnds(message(end('ended', 1), canceled('retried', 1)), 1, 1)
   continued.continueWaiting()
   expect(taken).toEqual([['ended', { kind: 'complete', value: 1 }]])
   expect(link.jobs.toArray().map(({ uid }) => uid)).toEqual(['other', 'retried'])
