@@ -24,6 +24,8 @@ export interface ReadOptions {
    * that is too long) and what is wrong with it, or `null`.
    */
   readonly onText?: (text: string | null, position: LinePosition, problem: string | null) => void
+  /** Called for each good line, except skipped spans, before its batch is yielded. */
+  readonly onLine?: (line: CheckpointLine, position: LinePosition) => void
   /** Where an earlier reading ended (`ReadSummary.end`). Default: the beginning. */
   readonly from?: LinePosition
   /**
@@ -156,6 +158,7 @@ class Reading {
       this.#options.onText?.(text, position, 'reason' in parsed ? parsed.reason : null)
     }
     if (parsed.kind === 'line') {
+      this.#options.onLine?.(parsed.line, position)
       this.#batch.push(parsed.line)
       this.#lines++
     } else if (parsed.kind === 'unknown') {

@@ -3,11 +3,17 @@
 import { statSync } from 'node:fs'
 import { basename } from 'node:path'
 import { findChain, type RecordChain } from '../checkpoint/chain.ts'
-import type { MetricLine } from '../checkpoint/format.ts'
-import { type BadLine, readBatches, type ReadSummary } from '../checkpoint/reader.ts'
+import type { CheckpointLine, MetricLine } from '../checkpoint/format.ts'
+import {
+  type BadLine,
+  type LinePosition,
+  readBatches,
+  type ReadSummary,
+} from '../checkpoint/reader.ts'
 import { recordIdOf } from '../checkpoint/results-file.ts'
 import { ResultsReader } from '../checkpoint/results-reader.ts'
 import { CheckpointError } from '../foundation/errors.ts'
+import { EventIds } from '../views/event-ids.ts'
 import { counts } from '../views/panels/counts.ts'
 import { Pass } from '../views/pass.ts'
 import { findHere } from '../views/task-index.ts'
@@ -18,7 +24,7 @@ import type { Output } from './output.ts'
 
 const mostShown = 10
 /** As many as `verify` keeps: a file of garbage must not fill the memory. */
-const mostBadLines = 100
+const mostLineProblems = 100
 
 /**
  * Exit code 0 when the record is sound, 1 when it is not. A torn last line alone is sound: a crash
@@ -89,11 +95,21 @@ async function verifyFile(
 ): Promise<FileVerdict> {
   const pass = new Pass({ verify })
   let metrics: MetricLine | null = null
-  const badLines: string[] = []
-  const onBadLine = (bad: BadLine): void => {
-    if (badLines.length < mostBadLines) badLines.push(describeBadLine(bad))
+  const lineProblems: string[] = []
+  let repeated = 0
+  const noteProblem = (problem: string): void => {
+    if (lineProblems.length < mostLineProblems) lineProblems.push(problem)
   }
-  const batches = readBatches(path, { onBadLine })
+  const onBadLine = (bad: BadLine): void => noteProblem(describeBadLine(bad))
+  const eventIds = new EventIds()
+  const onLine = (line: CheckpointLine, position: LinePosition): void => {
+    if (line.section !== 'event') return
+    const earlier = eventIds.add(line.event_id, position.line)
+    if (earlier === 0) return
+    repeated++
+    noteProblem(`line ${position.line}: ${line.event_type} has the event_id of line ${earlier}`)
+  }
+  const batches = readBatches(path, { onBadLine, onLine })
   let batch = await batches.next()
   let lines = 0
   let id = ''
@@ -113,8 +129,9 @@ async function verifyFile(
   const verdict = verify.show(pass.states.verify, { counts: counts.show(pass.counts), metrics })
   const named = (problem: string): string =>
     isOneOfMany ? `${basename(path)}: ${problem}` : problem
-  const problems = [...badLines, ...verdict.problems].map(named)
-  return { verdict, summary, lines, problems, problemCount: summary.bad + verdict.problemCount }
+  const problems = [...lineProblems, ...verdict.problems].map(named)
+  const problemCount = summary.bad + repeated + verdict.problemCount
+  return { verdict, summary, lines, problems, problemCount }
 }
 
 /** Only a value that is there can be reused; one that only its user may read is not judged. */

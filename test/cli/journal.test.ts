@@ -17,10 +17,12 @@ afterAll(async () => {
 
 const ids = { trace_id: 'a'.repeat(32), span_id: 'b'.repeat(16) }
 
+let made = 0
+/** Lines of equal content have ids of their own, all of one length. */
 const event = (event_type: string, task_id: string | null = null, attributes = {}): string =>
   `${JSON.stringify({
     section: 'event',
-    event_id: 'e',
+    event_id: String(made++).padStart(8, '0'),
     event_type,
     event_time: 1,
     emit_time: 1,
@@ -101,12 +103,40 @@ describe('journal verify', () => {
   })
 
   it('journal verify: counts all problems, also those it does not keep', async () => {
-    const twice = event('TaskCreated', 'a').repeat(301)
-    const { code, text } = await verify('text', started + 'bad\n'.repeat(200) + twice)
+    const many = Array.from({ length: 301 }, () => event('TaskCreated', 'a')).join('')
+    const { code, text } = await verify('text', started + 'bad\n'.repeat(200) + many)
     expect(code).toBe(1)
     expect(text).toContain('1 tasks, 302 events, 500 problems, ')
     expect(text).toMatch(/\n {2}and 490 more\n$/)
     expect(text.split('\n')).toHaveLength(13)
+  })
+
+  it('journal verify: an event that is there twice is told with both lines', async () => {
+    const progress = event('tutti.TaskProgress', 'a')
+    const between = `bad\n\n${zeros}${event('TaskCreated', 'b')}`
+    const content = started + event('TaskCreated', 'a') + progress + between + progress
+    const { code, text } = await verify('json', content)
+    expect(code).toBe(1)
+    expect(JSON.parse(text)).toMatchObject({
+      events: 5,
+      problems: [
+        `line 4, byte ${content.indexOf('bad')}: invalid JSON`,
+        'line 8: tutti.TaskProgress has the event_id of line 3',
+      ],
+      problem_count: 2,
+      bad_lines: 1,
+    })
+  })
+
+  it('journal verify: repeated events are found within 65,536, also by long ids', async () => {
+    const long = (id: string): string => event('x.Note').replace(/\d{8}/, id.repeat(5000))
+    const many = Array.from({ length: 65_534 }, () => event('x.Note')).join('')
+    const content = long('a') + long('b') + many + long('a')
+    const { text } = await verify('json', started + content)
+    expect(JSON.parse(text)).toMatchObject({
+      problems: ['line 65538: x.Note has the event_id of line 2'],
+      problem_count: 1,
+    })
   })
 
   it('journal verify: JSON has snake_case keys and the positions of bad lines', async () => {
@@ -196,7 +226,8 @@ describe('journal verify', () => {
 
   it('row 91: journal verify escapes control characters of the file', async () => {
     const uid = '\u001B[2Ja\nb\u009B'
-    const { text } = await verify('text', started + event('TaskCreated', uid).repeat(2))
+    const created = [event('TaskCreated', uid), event('TaskCreated', uid)]
+    const { text } = await verify('text', started + created.join(''))
     expect(text).toContain(
       String.raw`  \u001b[2Ja\u000ab\u009b: TaskCreated comes after TaskCreated` + '\n',
     )

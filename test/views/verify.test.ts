@@ -5,9 +5,9 @@ import { verdictOf } from './verdict.ts'
 let time = 0
 const line = (event_type: string, task_id: string | null = null, more: object = {}): EventLine => ({
   section: 'event',
-  event_id: 'e',
+  event_id: `e${++time}`,
   event_type,
-  event_time: ++time,
+  event_time: time,
   emit_time: time,
   session_id: 's-1',
   backend: 'local',
