@@ -31,6 +31,7 @@ const binaries = join(modules, '.bin')
 const installStamp = join(modules, '.tutti-setup')
 const buildStamp = join(modules, '.tutti-build')
 const mainFile = join(root, 'dist', 'cli', 'main.js')
+const moduleCache = join(root, '.cache', 'modules')
 const policyFile = '/usr/sbin/policy-rc.d'
 
 const manifest = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'))
@@ -83,7 +84,9 @@ function build() {
   if (existsSync(join(root, 'dist')) && readStamp(buildStamp) === wanted) return
   say('building')
   rmSync(buildStamp, { force: true })
-  rmSync(join(root, 'dist'), { recursive: true, force: true })
+  for (const folder of [join(root, 'dist'), moduleCache]) {
+    rmSync(folder, { recursive: true, force: true })
+  }
   const { status, output } = execute(join(binaries, 'tsc'), ['-p', 'tsconfig.build.json'])
   if (status !== 0) fail('the build failed', output)
   if (existsSync(mainFile)) chmodSync(mainFile, 0o755)

@@ -12,15 +12,9 @@ const program = join(import.meta.dirname, 'fixtures', 'emit-until-killed.ts')
 const life = ['TaskCreated', 'TaskSubmitted', 'TaskQueued', 'TaskStarted', 'TaskCompleted']
 
 /** Kills the child once it acknowledged `enough` tasks; gives how many it had acknowledged. */
-async function killOne(
-  cache: string,
-  folder: string,
-  batch: number,
-  enough: number,
-): Promise<number> {
+async function killOne(folder: string, batch: number, enough: number): Promise<number> {
   const child = spawn(process.execPath, [program, folder, String(batch)], {
     stdio: ['ignore', 'pipe', 'inherit'],
-    env: { ...process.env, NODE_COMPILE_CACHE: cache },
   })
   const ended = once(child, 'close')
   let output = ''
@@ -66,14 +60,13 @@ describe('row 53: kill -9', () => {
     `row 53: after ${kills} kills no acknowledged event is missing`,
     async () => {
       const random = createRandom(chooseSeed())
-      const cache = tempFolder()
       let left = kills
       const worker = async (): Promise<void> => {
         while (left-- > 0) {
           const batch = 1 + Math.floor(random() * 500)
           const enough = 1 + Math.floor(random() ** 2 * 20_000)
           const folder = tempFolder()
-          const acknowledged = await killOne(cache, folder, batch, enough)
+          const acknowledged = await killOne(folder, batch, enough)
           expect(acknowledged).toBeGreaterThanOrEqual(enough)
           await checkFile(folder, acknowledged)
         }

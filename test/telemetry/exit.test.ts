@@ -9,10 +9,9 @@ import { eventsIn, openTelemetry, tempFolder } from './open-telemetry.ts'
 const runs = byRun(2, 100)
 const program = join(import.meta.dirname, 'fixtures', 'exit-after-failure.ts')
 
-async function exitCodeOf(how: string, folder: string, cache: string): Promise<number | null> {
+async function exitCodeOf(how: string, folder: string): Promise<number | null> {
   const child = spawn(process.execPath, [program, how, folder], {
     stdio: 'ignore',
-    env: { ...process.env, NODE_COMPILE_CACHE: cache },
   })
   const [code] = (await once(child, 'close')) as [number | null]
   return code
@@ -28,10 +27,9 @@ describe('the record at the end of the process', () => {
   it.each(ways)(
     'row 111: every emitted event is in the file: %s',
     async (how, code) => {
-      const cache = tempFolder()
       for (let run = 0; run < runs; run++) {
         const folder = tempFolder()
-        expect(await exitCodeOf(how, folder, cache)).toBe(code)
+        expect(await exitCodeOf(how, folder)).toBe(code)
         const events = eventsIn(folder)
         const marks = events.flatMap((event) =>
           event['mark'] === undefined ? [] : [event['mark']],
@@ -50,7 +48,7 @@ describe('the record at the end of the process', () => {
     'row 111: what was emitted before the exit is in the file: %s',
     async (how) => {
       const folder = tempFolder()
-      expect(await exitCodeOf(how, folder, tempFolder())).not.toBe(0)
+      expect(await exitCodeOf(how, folder)).not.toBe(0)
       const events = eventsIn(folder)
       expect(events.filter(({ event_type: type }) => type === 'TaskFailed')).toHaveLength(1)
       expect(events.filter((event) => event['mark'] === 'last')).toHaveLength(1)
