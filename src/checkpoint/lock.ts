@@ -30,14 +30,26 @@ export const lockPathOf = (folder: string, sessionId: string): string =>
   join(folder, `${sessionId}.telemetry.lock`)
 
 /** Whether a live process writes a checkpoint of this session in the folder. Never throws. */
-export function isBeingWritten(folder: string, sessionId: string): boolean {
+export const isBeingWritten = (folder: string, sessionId: string): boolean =>
+  isHeld(lockPathOf(folder, sessionId))
+
+/** Whether the file names a live process as its holder. Never throws. */
+export function isHeld(path: string): boolean {
   try {
-    const found = readLock(lockPathOf(folder, sessionId))
+    const found = readLock(path)
     return found !== 'missing' && isAlive(found)
   } catch {
     return false
   }
 }
+
+/** What a file says of its holder. */
+export const holderOf = (pid: number): Holder => ({
+  pid,
+  start_time: processOf(pid)?.startTime ?? null,
+  host: hostname(),
+  token: newUuid().slice(0, 12),
+})
 
 /** What for: a new record can have another id, and one that is continued cannot. */
 type LockUse = 'write' | 'resume'
@@ -63,12 +75,7 @@ const mostLockBytes = 4096
  * that compete for it.
  */
 export function acquireLock(path: string, use: LockUse = 'write'): CheckpointLock {
-  const me: Holder = {
-    pid: process.pid,
-    start_time: processOf(process.pid)?.startTime ?? null,
-    host: hostname(),
-    token: newUuid().slice(0, 12),
-  }
+  const me = holderOf(process.pid)
   const draft = `${path}.${me.token}.tmp`
   try {
     // Linking a complete file is atomic: no process ever reads a lock without its holder.

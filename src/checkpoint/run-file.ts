@@ -3,14 +3,15 @@
  * asks of the first session of the program, and beside a record the command that made it.
  */
 
-import { chmodSync, existsSync, mkdtempSync, readFileSync, renameSync, rmSync } from 'node:fs'
-import { writeFileSync } from 'node:fs'
+import { chmodSync, existsSync, lstatSync, mkdtempSync, readdirSync, readFileSync } from 'node:fs'
+import { renameSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { CheckpointError, errnoOf } from '../foundation/errors.ts'
 import { expectObject } from '../foundation/options.ts'
 import { maskSecrets, namesSecret } from '../foundation/secrets.ts'
 import { checkpointFailure } from './files.ts'
+import { holderOf, isHeld } from './lock.ts'
 
 /** The environment variable with the path of the request. */
 export const runVariable = 'TUTTI_RUN'
@@ -50,15 +51,31 @@ export interface RunRequest {
   } | null
 }
 
-/** A request that waits to be taken. Only the user may read it. */
+const folderPrefix = 'tutti-run-'
+/** As `mkdtemp` makes them. */
+const folderName = /^tutti-run-[A-Za-z0-9]{6}$/
+/** The processes that use the folder of a request; each has a file that names it. */
+const holderFiles = { command: 'command.holder', script: 'script.holder' }
+
+/**
+ * A request that waits to be taken, in a folder that only the user may read. Those that killed
+ * commands have left are removed.
+ */
 export class SentRequest implements Disposable {
   readonly path: string
   readonly #folder: string
 
   constructor(request: RunRequest) {
-    this.#folder = mkdtempSync(join(tmpdir(), 'tutti-run-'))
+    removeLeftovers(tmpdir())
+    this.#folder = mkdtempSync(join(tmpdir(), folderPrefix))
     this.path = join(this.#folder, 'request.json')
+    writePrivate(join(this.#folder, holderFiles.command), holderOf(process.pid))
     writeRequest(this.path, request)
+  }
+
+  /** The script may outlive this process, and then still needs the folder. */
+  sentTo(scriptPid: number): void {
+    writePrivate(join(this.#folder, holderFiles.script), holderOf(scriptPid))
   }
 
   /** Whether a session of the program took it. */
@@ -73,6 +90,29 @@ export class SentRequest implements Disposable {
 
   [Symbol.dispose](): void {
     rmSync(this.#folder, { recursive: true, force: true })
+  }
+}
+
+/** Folders without a holder are just being made, or of an older version. */
+function removeLeftovers(parent: string): void {
+  for (const name of readdirSync(parent)) {
+    const folder = join(parent, name)
+    if (folderName.test(name) && isLeftover(folder)) removeQuietly(folder)
+  }
+}
+
+function isLeftover(folder: string): boolean {
+  const found = lstatSync(folder, { throwIfNoEntry: false })
+  if (found?.isDirectory() !== true || found.uid !== process.getuid?.()) return false
+  const command = join(folder, holderFiles.command)
+  return existsSync(command) && !isHeld(command) && !isHeld(join(folder, holderFiles.script))
+}
+
+function removeQuietly(folder: string): void {
+  try {
+    rmSync(folder, { recursive: true, force: true })
+  } catch {
+    // Another command removes it at the same time, or it stays for the next.
   }
 }
 

@@ -1,11 +1,11 @@
 import { spawn } from 'node:child_process'
-import { mkdtempSync, readdirSync, readFileSync, realpathSync, rmSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, realpathSync, rmSync } from 'node:fs'
 import { statSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { basename, dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { acquireLock, lockPathOf } from '../../src/checkpoint/lock.ts'
+import { acquireLock, isHeld, lockPathOf } from '../../src/checkpoint/lock.ts'
 import { keepCommand } from '../../src/checkpoint/run-file.ts'
 import { ComputeTask, NoopBackend, Session } from '../../src/index.ts'
 import { eventually } from '../eventually.ts'
@@ -206,6 +206,41 @@ describe('tutti run and resume with a script', () => {
     command.child.kill('SIGKILL')
     await eventually(() => expect(readFileSync(join(folder, 'end'), 'utf8')).toBe('SIGTERM'))
     await command.ended
+  })
+})
+
+describe('the folder by which tutti run and its script know of each other', () => {
+  it('run: what a killed command left is removed once its script has ended, too', async () => {
+    const folder = workFolder()
+    const temporary = join(folder, 'temporary')
+    mkdirSync(temporary)
+    const env = { ...process.env, TMPDIR: temporary }
+    const start = (name: string) =>
+      watch(spawn(process.execPath, [main, 'run', name], { cwd: folder, env }))
+    const left = (): string[] =>
+      readdirSync(temporary).filter((name) => name.startsWith('tutti-run-'))
+    const stubborn = [
+      `import { existsSync } from 'node:fs'`,
+      `process.on('SIGTERM', () => console.log('goes on'))`,
+      `setInterval(() => existsSync('running') || process.exit(), 20)`,
+      `console.log('running')`,
+    ]
+    writeFileSync(join(folder, 'stubborn.mjs'), stubborn.join('\n'))
+    writeFileSync(join(folder, 'empty.mjs'), '')
+    writeFileSync(join(folder, 'running'), '')
+    const killed = start('stubborn.mjs')
+    await killed.seen('running')
+    killed.child.kill('SIGKILL')
+    await killed.seen('goes on')
+    const [own = ''] = left()
+    expect(await start('empty.mjs').ended).toMatchObject({ code: 0 })
+    expect(left()).toEqual([own])
+    rmSync(join(folder, 'running'))
+    const holder = join(temporary, own, 'script.holder')
+    await eventually(() => expect(isHeld(holder)).toBe(false))
+    mkdirSync(join(temporary, 'tutti-run-abc123'))
+    expect(await start('empty.mjs').ended).toMatchObject({ code: 0 })
+    expect(left()).toEqual(['tutti-run-abc123'])
   })
 })
 

@@ -25,6 +25,7 @@ export async function runScript(
     stdio: ['inherit', output.form === 'json' ? process.stderr : 'inherit', 'inherit'],
   })
   const stopForwarding = forwardSignals((signal) => void child.kill(signal))
+  if (child.pid !== undefined) sent.sentTo(child.pid)
   const stopGuarding = child.pid === undefined ? () => {} : endWithThisProcess(child.pid)
   const [code, signal] = (await once(child, 'close')) as [number | null, NodeJS.Signals | null]
   stopForwarding()
