@@ -10,9 +10,14 @@ import { readSnapshot, type ReadSoFar, writeSnapshot } from './snapshot.ts'
 export interface RecordViewOptions {
   /**
    * `use` begins with the snapshot beside the record; `write` also leaves one for the next reader;
-   * `ignore` reads everything. Default `use`.
+   * `ignore` reads everything; `renew` does so, and leaves a new one. Default `use`.
    */
-  readonly snapshot?: 'use' | 'write' | 'ignore'
+  readonly snapshot?: 'use' | 'write' | 'ignore' | 'renew'
+  /**
+   * A state is read from the snapshot when somebody asks for it, and a damaged one throws a
+   * `SnapshotDamagedError` there. Default `false`: all are read and checked at once.
+   */
+  readonly onDemand?: boolean
   /**
    * Replay: the run as it was at this time, in wall-clock seconds. Reads up to the first event that
    * was emitted later, without a snapshot. Default: all of it.
@@ -48,13 +53,14 @@ export async function readViews(
   options: RecordViewOptions = {},
 ): Promise<RecordViews> {
   const { files, missing } = await findChain(path)
-  const { snapshot = 'use', until = Infinity } = options
-  const mayUse = snapshot !== 'ignore' && until === Infinity
-  const reading = mayUse ? await fromSnapshot(files) : new RecordReading()
+  const { snapshot = 'use', until = Infinity, onDemand = false } = options
+  const mayUse = (snapshot === 'use' || snapshot === 'write') && until === Infinity
+  const mayWrite = snapshot === 'write' || snapshot === 'renew'
+  const reading = mayUse ? await fromSnapshot(files, onDemand) : new RecordReading()
   await reading.readAll(files, options)
   const { pass, read, bytesRead } = reading
   const isWorthKeeping = until === Infinity && bytesRead > 0 && !reading.hasOpenEnd
-  if (snapshot === 'write' && isWorthKeeping && !isPipe(path)) {
+  if (mayWrite && isWorthKeeping && !isPipe(path)) {
     await writeSnapshot(files, { read, states: { counts: pass.counts, panels: pass.states } })
   }
   return reading.views(files, missing)
@@ -86,9 +92,9 @@ export class RecordFollower {
 }
 
 /** A forerunner's snapshot serves as well. */
-async function fromSnapshot(files: readonly string[]): Promise<RecordReading> {
+async function fromSnapshot(files: readonly string[], onDemand = false): Promise<RecordReading> {
   for (let count = files.length; count > 0; count--) {
-    const found = await readSnapshot(files.slice(0, count))
+    const found = await readSnapshot(files.slice(0, count), onDemand && count === files.length)
     if (found !== null) return new RecordReading(createRunPass(found.states), found.read)
   }
   return new RecordReading()

@@ -4,17 +4,18 @@
  */
 
 import { createHash } from 'node:crypto'
-import { open, readFile, rename, rm } from 'node:fs/promises'
+import { open, rename, rm, stat } from 'node:fs/promises'
 import { basename } from 'node:path'
-import { deserialize, serialize } from 'node:v8'
 import { crc32 } from 'node:zlib'
 import { isCompressed } from '../checkpoint/compressed.ts'
 import type { LinePosition } from '../checkpoint/reader.ts'
 import { version as libraryVersion } from '../foundation/version.ts'
 import type { RunStates } from '../views/all-panels.ts'
+import { countParts, type LocatedPart, mostPartBytes, readStates } from './snapshot-parts.ts'
+import { type SnapshotPart, writeParts } from './snapshot-parts.ts'
 
 /** Raise it whenever the state of any panel changes its form. */
-const snapshotVersion = 4
+const snapshotVersion = 5
 const magic = 'tutti-view'
 const headBytes = 65_536
 const tailBytes = 4096
@@ -49,14 +50,8 @@ interface SnapshotHead {
   readonly library: string
   readonly files: readonly CoveredFile[]
   readonly read: Omit<ReadSoFar, 'ends'>
-  /** The states that follow, one after the other: serialized one by one, they need less memory. */
-  readonly sections: readonly Section[]
-}
-
-interface Section {
-  readonly name: string
-  readonly bytes: number
-  readonly crc: number
+  /** Of the states that follow, one after the other: written one by one, they need less memory. */
+  readonly parts: readonly SnapshotPart[]
 }
 
 const crcBytes = 9
@@ -78,7 +73,7 @@ export async function writeSnapshot(
   try {
     const covered = files.map((path, at) => cover(path, read.ends[at] ?? { line: 1, offset: 0 }))
     const head = { ...toHead(read), files: await Promise.all(covered) }
-    await writeSections(temporary, head, states)
+    await writeStates(temporary, head, states)
     await rename(temporary, snapshotPath(last))
     return true
   } catch {
@@ -89,24 +84,24 @@ export async function writeSnapshot(
 
 function toHead({ lines, bad, unknown, metrics }: ReadSoFar): Omit<SnapshotHead, 'files'> {
   const read = { lines, bad, unknown, metrics }
-  return { magic, version: snapshotVersion, library: libraryVersion, read, sections: [] }
+  return { magic, version: snapshotVersion, library: libraryVersion, read, parts: [] }
 }
 
 /** The head comes last, and padded: it has the lengths of what follows it. Its CRC is before it. */
-async function writeSections(path: string, head: SnapshotHead, states: RunStates): Promise<void> {
+async function writeStates(path: string, head: SnapshotHead, states: RunStates): Promise<void> {
   const named = Object.entries({ counts: states.counts, ...states.panels })
-  const room = Buffer.byteLength(JSON.stringify(head)) + named.length * 100
+  const count = named.reduce((sum, [name, state]) => sum + countParts(name, state), 0)
+  const room = Buffer.byteLength(JSON.stringify(head)) + count * mostPartBytes
   const file = await open(path, 'w', 0o600)
   try {
-    const sections: Section[] = []
+    const parts: SnapshotPart[] = []
     let at = crcBytes + room + 1
     for (const [name, state] of named) {
-      const bytes = serialize(state)
-      await file.write(bytes, 0, bytes.length, at)
-      sections.push({ name, bytes: bytes.length, crc: crc32(bytes) })
-      at += bytes.length
+      const written = await writeParts(file, at, name, state)
+      parts.push(...written)
+      at += sizeOf(written)
     }
-    const text = Buffer.from(JSON.stringify({ ...head, sections }))
+    const text = Buffer.from(JSON.stringify({ ...head, parts }))
     const line = Buffer.concat([text, Buffer.alloc(room - text.length, ' ')])
     const whole = Buffer.concat([Buffer.from(crcText(line)), line, Buffer.from('\n')])
     await file.write(whole, 0, whole.length, 0)
@@ -115,55 +110,71 @@ async function writeSections(path: string, head: SnapshotHead, states: RunStates
   }
 }
 
-/** The snapshot beside the last of the files; `null` when there is none that fits all of them. */
-export async function readSnapshot(files: readonly string[]): Promise<Snapshot | null> {
+const sizeOf = (parts: readonly SnapshotPart[]): number =>
+  parts.reduce((sum, { bytes }) => sum + bytes, 0)
+
+/**
+ * The snapshot beside the last of the files; `null` when there is none that fits all of them. With
+ * `onDemand` its states are read when somebody asks for them: while the files have nothing beyond
+ * it. What is damaged throws a `SnapshotDamagedError` there.
+ */
+export async function readSnapshot(
+  files: readonly string[],
+  onDemand = false,
+): Promise<Snapshot | null> {
   const last = files.at(-1)
   if (last === undefined) return null
   try {
-    const bytes = await readFile(snapshotPath(last))
-    const headEnd = bytes.indexOf(0x0a)
-    const line = bytes.subarray(crcBytes, headEnd)
-    if (bytes.toString('latin1', 0, crcBytes) !== crcText(line)) return null
-    const head = JSON.parse(line.toString('utf8')) as SnapshotHead
-    if (!isOfThisVersion(head) || !(await fits(head.files, files))) return null
-    const states = readSections(bytes.subarray(headEnd + 1), head.sections)
+    const path = snapshotPath(last)
+    const found = await readHead(path)
+    if (found === null || !isOfThisVersion(found.head)) return null
+    const { head, bytes } = found
+    if (!(await fits(head.files, files))) return null
     const ends = head.files.map(({ end }) => end)
-    return states === null ? null : { read: { ...head.read, ends }, states }
+    const isAll = isCompressed(last) || (await stat(last)).size === ends.at(-1)?.offset
+    const located = locate(head.parts, bytes)
+    if ((await stat(path)).size !== bytes + sizeOf(head.parts)) return null
+    const isCounts = ({ path: [name] }: LocatedPart): boolean => name === 'counts'
+    const states = {
+      counts: readStates(path, located.filter(isCounts), onDemand && isAll)['counts'],
+      panels: readStates(
+        path,
+        located.filter((part) => !isCounts(part)),
+        onDemand && isAll,
+      ),
+    }
+    return { read: { ...head.read, ends }, states: states as unknown as RunStates }
   } catch {
     return null
   }
 }
 
-function readSections(bytes: Buffer, sections: readonly Section[]): RunStates | null {
-  const found = new Map<string, Buffer>()
-  let at = 0
-  for (const { name, bytes: length, crc } of sections) {
-    const section = bytes.subarray(at, at + length)
-    if (section.length !== length || crc32(section) !== crc) return null
-    found.set(name, section)
-    at += length
+const firstHeadBytes = 65_536
+
+/** `bytes`: where the states begin. `null` for a file that is no snapshot. */
+async function readHead(path: string): Promise<{ head: SnapshotHead; bytes: number } | null> {
+  const file = await open(path)
+  try {
+    for (let most = firstHeadBytes; ; most *= 4) {
+      const { buffer, bytesRead } = await file.read(Buffer.alloc(most), 0, most, 0)
+      const end = buffer.subarray(0, bytesRead).indexOf(0x0a)
+      if (end === -1 && bytesRead === most) continue
+      const line = buffer.subarray(crcBytes, end)
+      if (end === -1 || buffer.toString('latin1', 0, crcBytes) !== crcText(line)) return null
+      return { head: JSON.parse(line.toString('utf8')) as SnapshotHead, bytes: end + 1 }
+    }
+  } finally {
+    await file.close()
   }
-  const counts = found.get('counts')
-  if (counts === undefined) return null
-  found.delete('counts')
-  return { counts: deserialize(counts) as RunStates['counts'], panels: lazyPanels(found) }
 }
 
-/** A state is read when it is asked for: few commands need all of them. */
-function lazyPanels(sections: ReadonlyMap<string, Buffer>): RunStates['panels'] {
-  const panels = {}
-  for (const [name, section] of sections) {
-    const own = { configurable: true, enumerable: true }
-    Object.defineProperty(panels, name, {
-      ...own,
-      get() {
-        const value: unknown = deserialize(section)
-        Object.defineProperty(panels, name, { ...own, value, writable: true })
-        return value
-      },
-    })
-  }
-  return panels as RunStates['panels']
+function locate(parts: readonly SnapshotPart[], from: number): LocatedPart[] {
+  let offset = from
+  return parts.map((part) => {
+    const located = { ...part, offset }
+    offset += part.bytes
+    return located
+  })
 }
 
 const isOfThisVersion = ({ magic: found, version, library }: SnapshotHead): boolean =>

@@ -8,7 +8,7 @@ const blockBits = 12
 export const blockRows = 1 << blockBits
 const blockMask = blockRows - 1
 
-type Block = Uint8Array | Uint32Array | Float32Array | Float64Array
+export type Block = Uint8Array | Uint32Array | Float32Array | Float64Array
 
 /** What a column holds: bytes, unsigned integers of 32 bits, or numbers of 32 or 64 bits. */
 type ColumnKind = 'u8' | 'u32' | 'f32' | 'f64'
@@ -48,6 +48,15 @@ function createBlock(kind: ColumnKind): Block {
   if (kind === 'u8') return new Uint8Array(blockRows)
   if (kind === 'u32') return new Uint32Array(blockRows)
   return kind === 'f32' ? new Float32Array(blockRows) : new Float64Array(blockRows)
+}
+
+/** A block that lies at this byte of a buffer. */
+export function blockOf(kind: ColumnKind, buffer: ArrayBuffer, at: number): Block {
+  if (kind === 'u8') return new Uint8Array(buffer, at, blockRows)
+  if (kind === 'u32') return new Uint32Array(buffer, at, blockRows)
+  return kind === 'f32'
+    ? new Float32Array(buffer, at, blockRows)
+    : new Float64Array(buffer, at, blockRows)
 }
 
 /**

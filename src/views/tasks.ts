@@ -103,12 +103,14 @@ function workerFreeBefore(
   attempt: SegmentView | undefined,
 ): number | null {
   if (attempt === undefined) return null
+  const { lane, size } = lanes
+  // Ends are kept as durations of 32 bits: the last digits differ.
+  const latestEnd = attempt.start + 1e-3
   let latest: number | null = null
-  for (let segment = lanes.first; segment < lanes.size; segment++) {
-    if (valueAt(lanes.lane, segment) !== attempt.lane) continue
+  for (let segment = lanes.first; segment < size; segment++) {
+    if (valueAt(lane, segment) !== attempt.lane) continue
     const { task, end } = segmentAt(lanes, segment)
-    // Ends are kept as durations of 32 bits: the last digits differ.
-    if (task === attempt.task || end > attempt.start + 1e-3) continue
+    if (task === attempt.task || end > latestEnd) continue
     latest = Math.max(latest ?? end, end)
   }
   return latest
@@ -170,8 +172,9 @@ function locationOf(
 
 function attemptsOf({ states: { lanes } }: RunPass, task: number): SegmentView[] {
   const attempts: SegmentView[] = []
-  for (let segment = lanes.first; segment < lanes.size; segment++) {
-    if (valueAt(lanes.task, segment) === task) attempts.push(segmentAt(lanes, segment))
+  const { task: taskOfSegment, size } = lanes
+  for (let segment = lanes.first; segment < size; segment++) {
+    if (valueAt(taskOfSegment, segment) === task) attempts.push(segmentAt(lanes, segment))
   }
   return attempts
 }

@@ -5,6 +5,7 @@ import { eventLine, metricLine, spanLine } from '../../src/checkpoint/format.ts'
 import { type EventClass, stampEvent } from '../../src/events/event.ts'
 import * as vocabulary from '../../src/events/vocabulary.ts'
 import { readViews } from '../../src/record/record-views.ts'
+import { SnapshotDamagedError } from '../../src/record/snapshot-parts.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
 import { counts } from '../../src/views/panels/counts.ts'
 import { failures } from '../../src/views/panels/failures.ts'
@@ -111,7 +112,7 @@ describe('the views of a record', () => {
     ['a cut', (view) => view.subarray(0, view.length - 10)],
     ['nothing in it', () => Buffer.alloc(0)],
     ['text', () => Buffer.from('{}\n')],
-    ['another version', (view) => replaced(view, '"version":4', '"version":0')],
+    ['another version', (view) => replaced(view, '"version":5', '"version":0')],
     ['another library', (view) => replaced(view, '"library":"0.1.0"', '"library":"0.0.9"')],
     ['another file', (view) => replaced(view, '"name":"a.jsonl"', '"name":"b.jsonl"')],
   ])('record: a snapshot with %s is thrown away', async (_, damage) => {
@@ -127,7 +128,9 @@ describe('the views of a record', () => {
     const path = writeRecord(tempFolder(), 'a.jsonl', line('SessionStarted'), done('a'))
     await readViews(path, { snapshot: 'write' })
     const view = readFileSync(`${path}.view`)
-    for (let at = 0; at <= view.indexOf('\n'); at++) {
+    // All of the checksum and what follows it, then every so often.
+    const headEnd = view.indexOf('\n')
+    for (let at = 0; at <= headEnd; at += at < 400 ? 1 : 97) {
       const changed = Buffer.from(view)
       changed[at] = (changed[at] ?? 0) ^ 1
       writeFileSync(`${path}.view`, changed)
@@ -135,6 +138,37 @@ describe('the views of a record', () => {
       expect([views.lines, views.bad, views.unknown, views.metrics]).toEqual([5, 0, 0, null])
       expect(counts.show(views.pass.counts)).toMatchObject({ tasks: 1, completed: 1 })
     }
+  })
+
+  it('record: on demand, only the states that somebody asks for are read', async () => {
+    const path = writeRecord(tempFolder(), 'a.jsonl', line('SessionStarted'), done('a'))
+    const whole = await readViews(path, { snapshot: 'write' })
+    writeFileSync(`${path}.view`, damagedIn(readFileSync(`${path}.view`), 'lanes', 'durations'))
+    const views = await readViews(path, { onDemand: true })
+    expect(views.bytesRead).toBe(0)
+    expect(counts.show(views.pass.counts)).toEqual(counts.show(whole.pass.counts))
+    const query = { durations: false }
+    expect(names.show(views.pass.states.names, query)).toEqual(
+      names.show(whole.pass.states.names, query),
+    )
+    expect(() => views.pass.states.lanes).toThrow(SnapshotDamagedError)
+    expect(() => views.pass.states.names.durations).toThrow(SnapshotDamagedError)
+    // Whoever wants all of it gets none of a damaged one.
+    expect((await readViews(path)).bytesRead).toBe(statSync(path).size)
+    await readViews(path, { snapshot: 'renew' })
+    expect((await readViews(path)).bytesRead).toBe(0)
+  })
+
+  it('record: on demand, a record that went on is read on from the snapshot', async () => {
+    const path = writeRecord(tempFolder(), 'a.jsonl', line('SessionStarted'), done('a'))
+    await readViews(path, { snapshot: 'write' })
+    const more = failed('b') + begun('c')
+    appendFileSync(path, more)
+    const views = await readViews(path, { onDemand: true })
+    const whole = await readViews(path, { snapshot: 'ignore' })
+    expect(views.bytesRead).toBe(more.length)
+    expect(views.pass.states).toEqual(whole.pass.states)
+    expect(views.pass.counts).toEqual(whole.pass.counts)
   })
 
   it('record: a snapshot of a file that was written anew or cut is thrown away', async () => {
@@ -228,6 +262,21 @@ describe('a run of several sessions', () => {
     expect(alone.pass.counts.totals.completed).toBe(1)
   })
 })
+
+/** One byte is wrong in each part of a snapshot whose path ends so. */
+function damagedIn(view: Buffer, ...lastKeys: readonly string[]): Buffer {
+  const damaged = Buffer.from(view)
+  const headEnd = view.indexOf('\n')
+  const { parts } = JSON.parse(view.toString('utf8', 9, headEnd)) as {
+    parts: { path: string[]; bytes: number }[]
+  }
+  let at = headEnd + 1
+  for (const { path, bytes } of parts) {
+    if (lastKeys.includes(path.at(-1) ?? '')) damaged[at] = (damaged[at] ?? 0) ^ 1
+    at += bytes
+  }
+  return damaged
+}
 
 function replaced(view: Buffer, from: string, to: string): Buffer {
   const at = view.indexOf(from)

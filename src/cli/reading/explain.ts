@@ -7,9 +7,8 @@ import { textAt } from '../../views/columns.ts'
 import { uidOf } from '../../views/task-index.ts'
 import { type FailureGroup, failures } from '../../views/panels/failures.ts'
 import { explainTask, type TaskExplanation } from '../../views/tasks.ts'
-import { exitCodes } from '../exit.ts'
 import type { Output } from '../output.ts'
-import { type OpenRecord, openRecord, recordFields, recordNotes } from './open-record.ts'
+import { type OpenRecord, recordFields, recordNotes, showRecord } from './open-record.ts'
 import { taskFields } from './tasks.ts'
 
 /** In seconds; `null` for what has not happened. Together they are the life of the task. */
@@ -27,7 +26,10 @@ interface Waits {
 }
 
 export async function explain(uid: string, what: string, output: Output): Promise<number> {
-  const record = await openRecord(what, output)
+  return await showRecord(what, output, (record) => show(record, uid, output))
+}
+
+function show(record: OpenRecord, uid: string, output: Output): void {
   const task = explainTask(record.pass, uid) ?? explainShortened(record, uid)
   const waits = waitsOf(task)
   const failure = failureOf(record, task)
@@ -55,7 +57,6 @@ export async function explain(uid: string, what: string, output: Output): Promis
     ...waitingLines(record, task),
     ...recordNotes(record),
   ])
-  return exitCodes.ok
 }
 
 /** A uid that is shortened to what is unique. */

@@ -3,9 +3,8 @@
 import { countText, firstLine, shortName, timeText } from '../../views/readable.ts'
 import { counts } from '../../views/panels/counts.ts'
 import { type FailureGroup, failures } from '../../views/panels/failures.ts'
-import { exitCodes } from '../exit.ts'
 import type { Output } from '../output.ts'
-import { openRecord, recordFields, recordNotes } from './open-record.ts'
+import { type OpenRecord, recordFields, recordNotes, showRecord } from './open-record.ts'
 
 export interface FailuresCommandOptions {
   readonly limit: number
@@ -18,7 +17,10 @@ export async function listFailures(
   { limit }: FailuresCommandOptions,
   output: Output,
 ): Promise<number> {
-  const record = await openRecord(what, output)
+  return await showRecord(what, output, (record) => show(record, limit, output))
+}
+
+function show(record: OpenRecord, limit: number, output: Output): void {
   const { failed } = counts.show(record.pass.counts)
   const { groups, otherGroups, ungrouped } = failures.show(record.pass.states.failures, { limit })
   const value = {
@@ -38,7 +40,6 @@ export async function listFailures(
       : []),
     ...recordNotes(record),
   ])
-  return exitCodes.ok
 }
 
 const groupFields = (group: FailureGroup): object => ({

@@ -5,8 +5,10 @@ import { basename, dirname } from 'node:path'
 import { isBeingWritten } from '../../checkpoint/lock.ts'
 import { StateError, ValueError } from '../../foundation/errors.ts'
 import { findRecord } from '../../record/find-record.ts'
-import { readViews, type RecordViews } from '../../record/record-views.ts'
+import { readViews, type RecordViewOptions, type RecordViews } from '../../record/record-views.ts'
+import { SnapshotDamagedError } from '../../record/snapshot-parts.ts'
 import { run } from '../../views/panels/run.ts'
+import { exitCodes } from '../exit.ts'
 import type { Output } from '../output.ts'
 
 /** A run that goes on, one that has ended, and one whose process ended without saying so. */
@@ -21,11 +23,33 @@ export interface OpenRecord extends RecordViews {
 /** Reading less than this again costs less than a file of views beside the record is worth. */
 const worthKeeping = 32 * 2 ** 20
 
-/** Rejects with an error of exit code 2 when there is no such record, or it is something else. */
-export async function openRecord(what: string, output: Output): Promise<OpenRecord> {
+/**
+ * Shows a record by the states that `show` asks for. `show` begins its output when it has all of
+ * them: it is called again if one that was kept is damaged. Resolves with exit code 0. Rejects with
+ * an error of exit code 2 when there is no such record, or it is something else.
+ */
+export async function showRecord(
+  what: string,
+  output: Output,
+  show: (record: OpenRecord) => void,
+): Promise<number> {
   const path = findRecord(what)
-  const snapshot = sizeOf(path) > worthKeeping ? 'write' : 'use'
-  const views = await readViews(path, { snapshot, signal: output.closed })
+  const isLarge = sizeOf(path) > worthKeeping
+  try {
+    show(await openRecord(path, isLarge ? 'write' : 'use', output))
+  } catch (error) {
+    if (!(error instanceof SnapshotDamagedError)) throw error
+    show(await openRecord(path, isLarge ? 'renew' : 'ignore', output))
+  }
+  return exitCodes.ok
+}
+
+async function openRecord(
+  path: string,
+  snapshot: RecordViewOptions['snapshot'] & string,
+  output: Output,
+): Promise<OpenRecord> {
+  const views = await readViews(path, { snapshot, onDemand: true, signal: output.closed })
   if (views.lines === 0 && views.bad > 0) {
     throw new ValueError(`${path} is not a record of tutti`, { code: 'NotARecordError' })
   }

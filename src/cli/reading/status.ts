@@ -8,9 +8,8 @@ import { allDurations, names, type NameView } from '../../views/panels/names.ts'
 import { type NodeSummary, resources } from '../../views/panels/resources.ts'
 import { run } from '../../views/panels/run.ts'
 import { statsInPlace } from '../../views/stats.ts'
-import { exitCodes } from '../exit.ts'
 import type { Output } from '../output.ts'
-import { type OpenRecord, openRecord, recordFields, recordNotes } from './open-record.ts'
+import { type OpenRecord, recordFields, recordNotes, showRecord } from './open-record.ts'
 import { type Column, tableLines } from './text.ts'
 
 const mostNames = 20
@@ -18,11 +17,11 @@ const mostNodes = 8
 
 /** Resolves with exit code 0 whatever the run's end. */
 export async function showStatus(what: string, output: Output): Promise<number> {
-  const record = await openRecord(what, output)
-  // Of a large run either of them takes time.
-  if (output.form === 'json') output.result(statusFields(record), [])
-  else output.result({}, statusLines(record, output.width))
-  return exitCodes.ok
+  return await showRecord(what, output, (record) => {
+    // Of a large run either of them takes time.
+    if (output.form === 'json') output.result(statusFields(record), [])
+    else output.result({}, statusLines(record, output.width))
+  })
 }
 
 export function statusFields(record: OpenRecord): object {

@@ -4,10 +4,9 @@ import { countText, secondsText, shortName, timeText } from '../../views/readabl
 import { ValueError } from '../../foundation/errors.ts'
 import { didYouMean } from '../../foundation/options.ts'
 import { type TaskState, taskStates } from '../../tasks/lifecycle.ts'
-import { findTasks, type TaskView } from '../../views/tasks.ts'
-import { exitCodes } from '../exit.ts'
+import { findTasks, type TasksQuery, type TaskView } from '../../views/tasks.ts'
 import type { Output } from '../output.ts'
-import { openRecord, recordFields, recordNotes } from './open-record.ts'
+import { type OpenRecord, recordFields, recordNotes, showRecord } from './open-record.ts'
 import { type Column, tableLines } from './text.ts'
 
 export interface TasksCommandOptions {
@@ -24,20 +23,23 @@ export async function listTasks(
 ): Promise<number> {
   const { name, node: nodeId, limit } = options
   const state = options.state === undefined ? undefined : toState(options.state)
-  const record = await openRecord(what, output)
-  const { tasks, total } = findTasks(record.pass, {
+  const query = {
     limit,
     ...(state === undefined ? {} : { state }),
     ...(name === undefined ? {} : { name }),
     ...(nodeId === undefined ? {} : { nodeId }),
-  })
+  }
+  return await showRecord(what, output, (record) => show(record, query, output))
+}
+
+function show(record: OpenRecord, query: TasksQuery, output: Output): void {
+  const { tasks, total } = findTasks(record.pass, query)
   const isCut = total > tasks.length
   output.result({ ...recordFields(record), total, tasks: tasks.map(taskFields) }, [
     ...(total === 0 ? ['no such task'] : tableLines(columns, tasks, output.width)),
     ...(isCut ? [`${tasks.length} of ${countText(total, 'task')}; --limit shows more`] : []),
     ...recordNotes(record),
   ])
-  return exitCodes.ok
 }
 
 function toState(text: string): TaskState {

@@ -7,7 +7,7 @@ import { RecordFollower } from '../../record/record-views.ts'
 import { findTasks } from '../../views/tasks.ts'
 import { exitCodes, firstSignal, signalExitCodes } from '../exit.ts'
 import type { Output } from '../output.ts'
-import { type OpenRecord, openRecord, stateOf } from './open-record.ts'
+import { type OpenRecord, showRecord, stateOf } from './open-record.ts'
 import { statusFields, statusLines } from './status.ts'
 import { type Column, tableLines } from './text.ts'
 
@@ -45,15 +45,15 @@ export async function top(what: string, options: TopOptions, output: Output): Pr
 }
 
 async function showOnce(what: string, output: Output): Promise<number> {
-  const record = await openRecord(what, output)
-  const running = longestRunning(record).map(({ uid, name, worker, seconds }) => ({
-    uid,
-    name,
-    worker_id: worker,
-    seconds,
-  }))
-  output.result({ ...statusFields(record), running_tasks: running }, screenOf(record, Infinity))
-  return exitCodes.ok
+  return await showRecord(what, output, (record) => {
+    const running = longestRunning(record).map(({ uid, name, worker, seconds }) => ({
+      uid,
+      name,
+      worker_id: worker,
+      seconds,
+    }))
+    output.result({ ...statusFields(record), running_tasks: running }, screenOf(record, Infinity))
+  })
 }
 
 interface RunningTask {

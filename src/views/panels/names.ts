@@ -270,17 +270,16 @@ const none = new Float64Array(0)
 
 /** The durations of the tasks of each name, by the name's number. */
 export function durationsByName(state: NamesState): Float64Array[] {
-  const {
-    total,
-    names: { size },
-  } = state
+  const { durations, nameOfTask, tasks, total } = state
+  const { size } = state.names
   const found = Array.from({ length: size }, (_, name) => new Float64Array(valueAt(total, name)))
   const counts = new Uint32Array(size)
-  for (let task = 0; task < state.tasks; task++) {
-    const seconds = valueAt(state.durations, task)
+  for (let task = 0; task < tasks; task++) {
+    const seconds = valueAt(durations, task)
     if (Number.isNaN(seconds)) continue
-    const name = valueAt(state.nameOfTask, task)
-    const [own, at] = [found[name], counts[name] ?? 0]
+    const name = valueAt(nameOfTask, task)
+    const at = counts[name] ?? 0
+    const own = found[name]
     if (own !== undefined) own[at] = seconds
     counts[name] = at + 1
   }

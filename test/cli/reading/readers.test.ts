@@ -3,6 +3,7 @@ import { appendFileSync, cpSync, existsSync, mkdirSync, readFileSync, writeFileS
 import { join } from 'node:path'
 import { zstdCompressSync } from 'node:zlib'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { readViews } from '../../../src/record/record-views.ts'
 import { eventsOf, type SyntheticRun } from '../../views/synthetic-run.ts'
 import { needs, requireCommand } from '../../require.ts'
 import { builtMain, type CommandEnd, startCommandIn, watch } from '../run-command.ts'
@@ -58,6 +59,23 @@ describe('the record that a command names', () => {
       ),
     )
     expect(sessions).toEqual(['s-1', 'x-9', 's-1', 'x-9', 'x-9', 'x-9'])
+  })
+
+  it('is read itself where what was kept of it is damaged', async () => {
+    const other = recordFolder()
+    const record = writeRecord(other.path, run)
+    const commands = [['status'], ['tasks'], ['failures'], ['explain', 'sum'], ['top']]
+    const all = (): Promise<CommandEnd[]> =>
+      Promise.all(commands.map(async (args) => await read(...args, record, '--json')))
+    const before = await all()
+    await readViews(record, { snapshot: 'write' })
+    const view = readFileSync(`${record}.view`)
+    expect(await all()).toEqual(before)
+    // Everything behind the head, which has a checksum of its own.
+    writeFileSync(`${record}.view`, view.fill(1, view.indexOf('\n') + 1))
+    expect(await all()).toEqual(before)
+    expect(before.map(({ code }) => code)).toEqual([0, 0, 0, 0, 0])
+    other.remove()
   })
 
   it('is read from a pipe when it is -', async () => {
