@@ -48,27 +48,60 @@ function reportViews(): void {
   )
 }
 
+const ratio = (one: Usage, base: Usage): string => `${(one.cpu / base.cpu).toFixed(2)} x`
+
 /** Whole processes, with the start of Node. */
 function reportCommands(): void {
   const path = join(folder, readdirSync(folder).find((name) => name.endsWith('.jsonl')) ?? '')
-  const out = join(folder, 'report.html')
+  const idle = reportReaders(path)
+  rmSync(`${path}.view`)
+  reportOthers(path, idle)
+}
+
+/** Readers of a snapshot. Returns the memory of an idle process. */
+function reportReaders(path: string): number {
   const view = JSON.stringify(`${path}.view`)
-  const withView = measureProcesses(
+  const { idle, file, read, status, list, failures, explain } = measureProcesses(
     {
       idle: ['-e', '0'],
       file: ['-e', `require('node:fs').readFileSync(${view})`],
       read: [fileURLToPath(new URL('fixtures/read-snapshot.mjs', import.meta.url)), `${path}.view`],
       status: [command, 'status', path],
-      tasks: [command, 'tasks', path, '--state', 'FAILED'],
+      list: [command, 'tasks', path, '--state', 'FAILED'],
       failures: [command, 'failures', path],
       explain: [command, 'explain', 'task.000007', path],
     },
     runs,
   )
-  rmSync(`${path}.view`)
+  const row = (what: string, one: Usage) => [
+    what,
+    one.cpu.toFixed(2),
+    ratio(one, file),
+    ratio(one, read),
+    Math.round(one.rss - idle.rss),
+  ]
+  process.stdout.write('\n')
+  table(
+    ['whole processes', 's CPU', 'ratio to bytes', 'ratio to states', 'MB above idle at most'],
+    [
+      row('`node` that reads the bytes of the snapshot', file),
+      row('`node` that reads the states of the snapshot', read),
+      row('`tutti status` with a snapshot', status),
+      row('`tutti tasks`', list),
+      row('`tutti failures`', failures),
+      row('`tutti explain`', explain),
+    ],
+  )
+  return idle.rss
+}
+
+function reportOthers(path: string, idle: number): void {
   const parseProgram = fileURLToPath(new URL('view-modes.ts', import.meta.url))
   const whole = measureProcesses(
-    { parse: [parseProgram, 'parse'], report: [command, 'report', path, '-o', out] },
+    {
+      parse: [parseProgram, 'parse'],
+      report: [command, 'report', path, '-o', join(folder, 'report.html')],
+    },
     runs,
   )
   const commander = fileURLToPath(new URL('fixtures/import-commander.mjs', import.meta.url))
@@ -76,22 +109,15 @@ function reportCommands(): void {
   const row = (what: string, one: Usage, base: Usage) => [
     what,
     one.cpu.toFixed(2),
-    `${(one.cpu / base.cpu).toFixed(2)} x`,
-    Math.round(one.rss - withView.idle.rss),
+    ratio(one, base),
+    Math.round(one.rss - idle),
   ]
-  const { read, status, tasks: list, failures, explain } = withView
   process.stdout.write('\n')
   table(
     ['whole processes', 's CPU', 'ratio', 'MB above idle at most'],
     [
       row('splitting, `JSON.parse` of every line', whole.parse, whole.parse),
       row('`tutti report`', whole.report, whole.parse),
-      row('`node` that reads the bytes of the snapshot', withView.file, read),
-      row('`node` that reads the snapshot', read, read),
-      row('`tutti status` with a snapshot', status, read),
-      row('`tutti tasks`', list, read),
-      row('`tutti failures`', failures, read),
-      row('`tutti explain`', explain, read),
       row('`node` that imports commander', start.commander, start.commander),
       row('`tutti --help`', start.help, start.commander),
     ],
