@@ -30,7 +30,7 @@ import {
   type ResolvedClusterOptions,
   resolveClusterOptions,
 } from './cluster-options.ts'
-import { AgentDirectory, type KnownAgent } from './driver/agent-directory.ts'
+import { AgentDirectory, type KnownAgent } from './driver/directory/agent-directory.ts'
 import type { ClusterConnection } from './driver/cluster-connection.ts'
 import { DriverSession } from './driver/driver-session.ts'
 import { couldRun } from './driver/placement/placement-node.ts'

@@ -1,6 +1,11 @@
-/** A broker in memory, for parts that only publish and subscribe. Requests are never answered. */
+/** A broker in memory, without a store, for one process. */
 
-import type { Broker, BrokerMessage, BrokerStore } from '../../src/cluster/broker/broker.ts'
+import {
+  type Broker,
+  type BrokerMessage,
+  type BrokerStore,
+  NoResponderError,
+} from '../../src/cluster/broker/broker.ts'
 
 type Listener = (message: BrokerMessage) => void
 
@@ -15,9 +20,7 @@ export class MemoryBroker implements Broker {
   }
 
   publish(subject: string, data: Uint8Array): void {
-    for (const listener of this.#listeners.get(subject) ?? []) {
-      listener({ subject, data, respond() {} })
-    }
+    this.#send({ subject, data, respond() {} })
   }
 
   subscribe(subject: string, onMessage: Listener): () => void {
@@ -26,12 +29,22 @@ export class MemoryBroker implements Broker {
     return () => listeners.delete(onMessage)
   }
 
-  request(): Promise<never> {
-    return Promise.reject(new Error('nobody answers'))
+  request(subject: string, data: Uint8Array): Promise<Uint8Array> {
+    return this.requestAccepted(subject, data, 0, () => true)
   }
 
-  requestAccepted(): Promise<never> {
-    return this.request()
+  /** Answers come at once, or never. */
+  requestAccepted(
+    subject: string,
+    data: Uint8Array,
+    _: number,
+    accepts: (answer: Uint8Array) => boolean,
+  ): Promise<Uint8Array> {
+    const answers: Uint8Array[] = []
+    this.#send({ subject, data, respond: (answer) => void answers.push(answer) })
+    const found = answers.find(accepts)
+    if (found !== undefined) return Promise.resolve(found)
+    return Promise.reject(new NoResponderError('nobody answers'))
   }
 
   onConnection(): () => void {
@@ -40,5 +53,9 @@ export class MemoryBroker implements Broker {
 
   close(): Promise<void> {
     return Promise.resolve()
+  }
+
+  #send(message: BrokerMessage): void {
+    for (const listener of this.#listeners.get(message.subject) ?? []) listener(message)
   }
 }

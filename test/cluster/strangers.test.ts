@@ -243,6 +243,38 @@ describe('a stranger at the broker', () => {
     expect(await storedNames(cluster.server.url)).toEqual([])
   })
 
+  it('row 97: that sends announcements of an ended agent again makes no node join', async () => {
+    const cluster = await startTestCluster()
+    const { client } = await startStranger(cluster)
+    const recorded: Uint8Array[] = []
+    const recording = client.subscribe(announcementSubject, {
+      callback: (_, { data }) => void recorded.push(Uint8Array.from(data)),
+    })
+    await client.flush()
+    const ended = await cluster.agent('ended', '--cores', '4')
+    ended.child.kill('SIGKILL')
+    await ended.ended
+    recording.unsubscribe()
+    expect(recorded.length).toBeGreaterThan(0)
+    const session = new Session([await cluster.connect()])
+    onTestFinished(() => session.close())
+    const telemetry = await session.startTelemetry()
+    const nodes: unknown[] = []
+    telemetry.subscribe(({ event_type: type, node_id: node }) => {
+      if (type.startsWith('tutti.Node')) nodes.push([type, node])
+    })
+    for (const data of recorded) client.publish(announcementSubject, data)
+    await client.flush()
+    await cluster.agent('living', '--cores', '1')
+    for (const data of recorded) client.publish(announcementSubject, data)
+    await client.flush()
+    const task = new ComputeTask({ function: work, args: [join(cluster.folder, 'begun'), 'x', 0] })
+    await session.submitTasks([task])
+    expect(await task).toBe('x')
+    await telemetry.flush()
+    expect(nodes).toEqual([['tutti.NodeJoined', 'living']])
+  })
+
   it('row 98: is refused when messages are malformed, unknown or of another version', async () => {
     const cluster = await startTestCluster()
     const agent = await cluster.agent('first', '--cores', '1')

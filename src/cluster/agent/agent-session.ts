@@ -88,7 +88,7 @@ export class AgentSession implements BackendListener {
     this.#options = options
     this.#attach = attach
     this.id = toUseId(attach)
-    this.endsEpoch = newEpoch(clock)
+    this.endsEpoch = newEpoch()
     this.subjects = sessionSubjects(attach)
     this.#held = new HeldAttempts(clock, () => this.#driver.hasWaiting)
     this.#folder = new SessionFolder(join(options.workDir, this.subjects.stream))

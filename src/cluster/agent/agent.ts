@@ -102,7 +102,7 @@ export class Agent {
     this.#shares = new NodeShares(options.facts, this.#sessions)
     this.#samplers = new NamedSamplers(options.createSampler)
     this.name = options.name
-    this.#epoch = newEpoch(options.clock)
+    this.#epoch = newEpoch()
     this.#keys = deriveKeys(options.token, null)
     const { name, facts, rules, watcher = null } = options
     this.#announcer = new Announcer({

@@ -16,7 +16,7 @@ import {
 import type { AgentReport, Attached, DriverMessage, JobReference } from '../wire/messages.ts'
 import { ReliableLink } from '../wire/reliable-link.ts'
 import type { SessionSubjects } from '../wire/subjects.ts'
-import type { KnownAgent } from './agent-directory.ts'
+import type { KnownAgent } from './directory/agent-directory.ts'
 import type { JobGroup } from './placement/job-group.ts'
 import type { Exclusion } from './placement/placement-node.ts'
 import type { PlacedJob } from './placement/shapes.ts'

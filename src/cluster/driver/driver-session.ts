@@ -7,11 +7,11 @@ import type { Log } from '../../foundation/log.ts'
 import type { Broker } from '../broker/broker.ts'
 import { SessionStream } from '../broker/session-stream.ts'
 import { StoredObjects } from '../broker/stored-objects.ts'
-import { deriveKeys, type Keys, newEpoch, seal } from '../wire/envelope.ts'
+import { deriveKeys, type Keys, newDriverEpoch, seal } from '../wire/envelope.ts'
 import type { AgentReport, Beat } from '../wire/messages.ts'
 import { earlierConnection } from '../wire/reliable-link.ts'
 import { type SessionSubjects, sessionSubjects, type SessionUse } from '../wire/subjects.ts'
-import type { AgentDirectory, KnownAgent } from './agent-directory.ts'
+import type { AgentDirectory, KnownAgent } from './directory/agent-directory.ts'
 import type { AgentLink, DriverJob } from './agent-link.ts'
 import type { ClusterConnection, GroupOptions } from './cluster-connection.ts'
 import { DriverJobs } from './driver-jobs.ts'
@@ -20,8 +20,9 @@ import { EndReceiver } from './end-receiver.ts'
 import { JobSender } from './job-sender.ts'
 import { SentModules } from '../bundles/sent-modules.ts'
 import { SessionAgents } from './session-agents.ts'
-import { becomeOwner, readNotedAgents, untilSilent } from './session-owner.ts'
+import { becomeOwner, untilSilent } from './session-owner.ts'
 import { NoAgentWatch } from './unhappy-ends.ts'
+import { readNotedAgents } from './used-agents.ts'
 
 export interface DriverSessionOptions {
   readonly use: SessionUse
@@ -49,8 +50,8 @@ export class DriverSession implements ClusterConnection {
   readonly #options: DriverSessionOptions
   readonly #keys: Keys
   readonly #subjects: SessionSubjects
-  /** Its start: a later one supersedes it at every agent. */
-  readonly #epoch: number
+  /** Its start: a later one supersedes it at every agent. 0 before the session is claimed. */
+  #epoch = 0
   readonly #jobs: DriverJobs
   readonly #links = new Map<string, AgentLink>()
   readonly #agents: SessionAgents
@@ -75,7 +76,6 @@ export class DriverSession implements ClusterConnection {
   constructor(options: DriverSessionOptions) {
     const { token, use, listener, clock, broker } = options
     this.#options = options
-    this.#epoch = newEpoch(clock)
     this.#keys = deriveKeys(token, use)
     this.#subjects = sessionSubjects(use)
     this.#jobs = new DriverJobs(listener, clock, { links: this.#links, ...options })
@@ -113,7 +113,7 @@ export class DriverSession implements ClusterConnection {
     })
     this.#agents = new SessionAgents({
       ...options,
-      epoch: this.#epoch,
+      epoch: () => this.#epoch,
       keys: this.#keys,
       subjects: this.#subjects,
       jobs: this.#jobs,
@@ -195,7 +195,7 @@ export class DriverSession implements ClusterConnection {
 
   /** Claims the session, reads what an earlier start of it left, and attaches to the agents. */
   async #claim(): Promise<void> {
-    const { broker, directory, use, token } = this.#options
+    const { broker, directory, use, token, clock } = this.#options
     const { allEnds, allUp } = this.#subjects
     const cluster = deriveKeys(token, null)
     this.#unsubscribe.push(
@@ -210,11 +210,13 @@ export class DriverSession implements ClusterConnection {
       }),
     )
     const isNew = await this.#stream.open()
+    const noted = isNew ? null : await readNotedAgents(broker, this.#subjects, this.#keys)
     if (this.#releasing !== null) return
+    this.#epoch = newDriverEpoch(clock, noted?.latestEpoch ?? 0)
     this.#unsubscribe.push(directory.listen(this.#agents))
     this.#ends.hasEarlierStart = !isNew
-    if (!isNew) {
-      const { names, lost } = await readNotedAgents(broker, this.#subjects, this.#keys)
+    if (noted !== null) {
+      const { names, lost } = noted
       // Before the ends: one of a lost attempt that came later does not count.
       this.#earlier.addLost(lost)
       await this.#ends.readStream(allEnds)

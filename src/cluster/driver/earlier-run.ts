@@ -11,7 +11,7 @@ import type { EndsMessage, HeldJob, WireEnd } from '../wire/messages.ts'
 import type { AgentLink, DriverJob } from './agent-link.ts'
 import type { DriverJobs } from './driver-jobs.ts'
 import type { ReceivedMessage } from './recorded-messages.ts'
-import type { LostAttempt } from './session-owner.ts'
+import type { LostAttempt } from './used-agents.ts'
 
 /** The message that told an end: its agent may be asked again for an object that it names. */
 interface EndSource {

@@ -10,19 +10,19 @@ import type { SessionStream } from '../broker/session-stream.ts'
 import { type Keys, newEpoch } from '../wire/envelope.ts'
 import type { AgentReport, Attach, Attached, Challenged, Detached } from '../wire/messages.ts'
 import type { SessionSubjects, SessionUse } from '../wire/subjects.ts'
-import type { AgentDirectory, DirectoryListener, KnownAgent } from './agent-directory.ts'
+import type { AgentDirectory, DirectoryListener, KnownAgent } from './directory/agent-directory.ts'
 import { AgentLink, type DriverJob } from './agent-link.ts'
 import type { DriverJobs } from './driver-jobs.ts'
 import type { EarlierRun } from './earlier-run.ts'
 import type { EndReceiver } from './end-receiver.ts'
 import { silenceMs } from '../wire/messages.ts'
-import { type LostAttempt, noteUsedAgent, readNotedAgents } from './session-owner.ts'
 import { lostReport } from './unhappy-ends.ts'
+import { type LostAttempt, UsedAgents } from './used-agents.ts'
 
 export interface SessionAgentsOptions {
   readonly use: SessionUse
-  /** The driver's start. */
-  readonly epoch: number
+  /** The driver's start, once it has claimed the session. */
+  readonly epoch: () => number
   readonly keys: Keys
   readonly subjects: SessionSubjects
   readonly broker: Broker
@@ -61,14 +61,14 @@ export class SessionAgents implements DirectoryListener {
   readonly #attaching = new Map<string, Promise<void>>()
   /** Agents whose ends are being read from the stream. */
   readonly #reading = new Set<AgentLink>()
-  /** Agents that a later start of the session would wait for. */
-  readonly #noted = new Set<string>()
+  readonly #used: UsedAgents
   /** Why agents could not be attached to, as it was told last. */
   readonly #problems = new Map<string, string>()
   #isClosed = false
 
   constructor(options: SessionAgentsOptions) {
     this.#options = options
+    this.#used = new UsedAgents(options)
     this.#links = options.links
   }
 
@@ -87,7 +87,7 @@ export class SessionAgents implements DirectoryListener {
     else if (link === undefined) {
       // The session was told of it, and has not used it.
       this.#tellLeft(name, state === 'gone' ? null : reason, [])
-      void this.#noteLost(name, [])
+      void this.#used.lose(name, [])
     }
   }
 
@@ -108,7 +108,9 @@ export class SessionAgents implements DirectoryListener {
   /** After the connection was down. */
   reconnected(): void {
     for (const link of this.#links.values()) link.resend()
-    this.#noteAllUsed().catch(() => {
+    const attached = (): string[] =>
+      [...this.#links.values()].filter(({ isAttached }) => isAttached).map(({ name }) => name)
+    this.#used.noteMissing(attached).catch(() => {
       // The connection was lost again.
     })
   }
@@ -117,6 +119,7 @@ export class SessionAgents implements DirectoryListener {
   tick(nowMs: number): void {
     for (const link of this.#links.values()) this.#watch(link, nowMs)
     void this.attachAll()
+    this.#used.tick(nowMs)
   }
 
   /**
@@ -124,9 +127,9 @@ export class SessionAgents implements DirectoryListener {
    * when a later start uses them.
    */
   async detach(reason: string): Promise<boolean> {
-    this.#isClosed = true
+    this.close()
     const { directory, use, epoch } = this.#options
-    const request = { kind: 'detach', ...use, epoch, reason } as const
+    const request = { kind: 'detach', ...use, epoch: epoch(), reason } as const
     const answers = await Promise.allSettled(
       Array.from(this.#links.keys(), (name) => directory.request(name, request, requestMs)),
     )
@@ -138,6 +141,7 @@ export class SessionAgents implements DirectoryListener {
   /** Uses no agent any more, without telling them. */
   close(): void {
     this.#isClosed = true
+    this.#used.close()
   }
 
   #watch(link: AgentLink, nowMs: number): void {
@@ -183,7 +187,7 @@ export class SessionAgents implements DirectoryListener {
     const { directory, ends, jobs, earlier } = this.#options
     const link = this.#addLink(agent)
     try {
-      await this.#noteUsed(name)
+      await this.#used.add(name)
       const { nonce } = (await directory.request(name, challenge, requestMs)) as Challenged
       const request = this.#toAttach(link, nonce)
       const answer = (await directory.request(name, request, requestMs)) as Attached
@@ -237,7 +241,7 @@ export class SessionAgents implements DirectoryListener {
     const { keys, subjects, broker, clock, onReport, onRefused } = this.#options
     const link: AgentLink = new AgentLink({
       agent,
-      link: newEpoch(clock),
+      link: newEpoch(),
       keys,
       subjects,
       broker,
@@ -256,55 +260,9 @@ export class SessionAgents implements DirectoryListener {
     this.#bySubject.delete(this.#options.subjects.upFrom(link.name))
   }
 
-  async #noteUsed(name: string): Promise<void> {
-    const { broker, subjects, keys, stream } = this.#options
-    // A server that was started again may have lost it.
-    await stream.open()
-    this.#noted.add(name)
-    await noteUsedAgent(broker, subjects, keys, { name, isUsed: true })
-  }
-
-  /** Resolves when the stream has what was lost: a later start of the session counts it. */
-  async #noteLost(name: string, lost: readonly LostAttempt[]): Promise<void> {
-    if (!this.#noted.delete(name) && lost.length === 0) return
-    const { broker, subjects, keys, stream, clock, log } = this.#options
-    for (let failed = 0; !this.#isClosed;) {
-      try {
-        await stream.open()
-        // It may be used again by now.
-        const isUsed = this.#noted.has(name)
-        return await noteUsedAgent(broker, subjects, keys, { name, isUsed, lost })
-      } catch (error) {
-        // A later start of the session waits for the agent, and then does without.
-        if (lost.length === 0) return
-        if (broker.isConnected && ++failed === mostReads) {
-          const text = `attempts that were lost with "${name}": ${messageOf(error)}`
-          return log.warn('LossNotNoted', `${text}; a later start of the session repeats them`)
-        }
-      }
-      await sleep(clock, rereadMs)
-    }
-  }
-
-  /** A server that was started with an empty store does not know which agents are used. */
-  async #noteAllUsed(): Promise<void> {
-    const { broker, subjects, keys, stream, log, use } = this.#options
-    await stream.open()
-    if (this.#isClosed) return
-    const { names: noted } = await readNotedAgents(broker, subjects, keys)
-    const used = [...this.#links.values()].filter(({ isAttached }) => isAttached)
-    const lost = used.map(({ name }) => name).filter((name) => !noted.includes(name))
-    if (lost.length === 0 || this.#isClosed) return
-    await Promise.all(
-      lost.map((name) => noteUsedAgent(broker, subjects, keys, { name, isUsed: true })),
-    )
-    const text = `the broker at ${broker.url} has lost what it had of session "${use.sessionId}"`
-    log.warn('StoreLost', `${text}: agents send again what no driver has recorded`)
-  }
-
   #toAttach({ link }: AgentLink, nonce: number): Attach {
     const { use, epoch, ownerTtlSeconds, resultTtlSeconds } = this.#options
-    const own = { ...use, epoch, folder: process.cwd() }
+    const own = { ...use, epoch: epoch(), folder: process.cwd() }
     return { kind: 'attach', nonce, link, ownerTtlSeconds, resultTtlSeconds, ...own }
   }
 
@@ -365,7 +323,7 @@ export class SessionAgents implements DirectoryListener {
       if (report.kind !== 'fail' || one.group !== null) continue
       lost.push({ uid: one.uid, attempt: one.wireAttempt, message: messageOf(report.error) })
     }
-    await this.#noteLost(name, lost)
+    await this.#used.lose(name, lost)
     for (const one of begun) {
       if (jobs.has(one)) jobs.end(one, lostReport(one, name, reason), null)
     }

@@ -7,7 +7,7 @@ import { randomUUID } from 'node:crypto'
 import { type Clock, sleep } from '../../foundation/clock.ts'
 import { BackendError } from '../../foundation/errors.ts'
 import { type Broker, NoResponderError } from '../broker/broker.ts'
-import { type Keys, open, seal, noHeader } from '../wire/envelope.ts'
+import type { Keys } from '../wire/envelope.ts'
 import { silenceMs } from '../wire/messages.ts'
 import { answerAsOwner, askOwner } from '../wire/owner-question.ts'
 import {
@@ -59,65 +59,6 @@ export async function becomeOwner(
   const answer = answerAsOwner(cluster, { process: processId, backend: use.backend })
   const { owner, sessionOwner } = subjects
   return [owner, sessionOwner].map((subject) => broker.subscribe(subject, answer))
-}
-
-const appendMs = 5000
-
-/** An attempt that the driver has failed because its node was lost. */
-export interface LostAttempt {
-  readonly uid: string
-  /** Its number at the agents. */
-  readonly attempt: number
-  /** Of the error. */
-  readonly message: string
-}
-
-/** An agent that a session uses, or has given up, with what was lost with it. */
-interface UsedAgent {
-  readonly name: string
-  readonly isUsed: boolean
-  readonly lost?: readonly LostAttempt[]
-}
-
-/**
- * Before the first job: a later start of the session has to ask this agent. And when it is lost
- * with its jobs: a later start need not wait for it, and counts these attempts.
- */
-export async function noteUsedAgent(
-  { store }: Broker,
-  { used }: SessionSubjects,
-  { toDriver }: Keys,
-  agent: UsedAgent,
-): Promise<void> {
-  await store.append(used, seal(toDriver, used, noHeader, agent), appendMs)
-}
-
-export interface NotedAgents {
-  /** The agents that earlier starts of the session have used and not given up. */
-  readonly names: readonly string[]
-  readonly lost: readonly LostAttempt[]
-}
-
-/** What earlier starts of the session have noted. */
-export async function readNotedAgents(
-  { store }: Broker,
-  { stream, used }: SessionSubjects,
-  { toDriver }: Keys,
-): Promise<NotedAgents> {
-  const names = new Set<string>()
-  const lost: LostAttempt[] = []
-  const { messages } = await store.read(stream, used, null)
-  for (const { data } of messages) {
-    try {
-      const agent = open(toDriver, used, data).payload as UsedAgent
-      if (agent.isUsed) names.add(agent.name)
-      else names.delete(agent.name)
-      lost.push(...(agent.lost ?? []))
-    } catch {
-      // Of a stranger.
-    }
-  }
-  return { names: [...names], lost }
 }
 
 /**

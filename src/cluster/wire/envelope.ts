@@ -18,7 +18,7 @@ import { protocolVersion, type SessionUse, toUseId } from './subjects.ts'
 
 /** Who sent a message, and where it stands among the sender's messages. */
 export interface Header {
-  /** The start of the sender: a later one supersedes an earlier one. */
+  /** The start of the sender, or the request that this answers. */
   readonly epoch: number
   /** Counts the messages of this sender to this receiver from 1; 0 for one that is not counted. */
   readonly number: number
@@ -33,8 +33,18 @@ export interface OpenedMessage extends Header {
   readonly payload: unknown
 }
 
-/** Names a start: later ones are larger, and no two are the same. */
-export const newEpoch = (clock: Clock): number => clock.now() * 1000 + randomInt(1e6) / 1e6
+/**
+ * Names a start, or a connection. No two are the same, and none is later than another: clocks are
+ * set back. Who is there now is known by the answer to a request.
+ */
+export const newEpoch = (): number => randomInt(1, 2 ** 48)
+
+/**
+ * Names a driver's start, which has to be later than the `latest` one of its session: the clock may
+ * have been set back since. Two that start at the same moment differ.
+ */
+export const newDriverEpoch = (clock: Clock, latest: number): number =>
+  Math.max(clock.now() * 1000, latest + 1) + randomInt(1000) / 1000
 
 /** Names a request, so that its answer cannot be that of an earlier one. */
 export const newNonce = (): number => randomInt(2 ** 47)

@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest'
 import type { Broker } from '../../../src/cluster/broker/broker.ts'
 import type { DriverJob } from '../../../src/cluster/driver/agent-link.ts'
-import { ClockOffset } from '../../../src/cluster/driver/clock-offset.ts'
+import { ClockOffset } from '../../../src/cluster/driver/directory/clock-offset.ts'
 import { DriverJobs } from '../../../src/cluster/driver/driver-jobs.ts'
 import { TaskProgress } from '../../../src/events/library-events.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'

@@ -1,9 +1,9 @@
 /** Agents of a driver, as a test of one of its parts needs them. */
 
 import type { Broker } from '../../../src/cluster/broker/broker.ts'
-import type { KnownAgent } from '../../../src/cluster/driver/agent-directory.ts'
+import type { KnownAgent } from '../../../src/cluster/driver/directory/agent-directory.ts'
 import { AgentLink } from '../../../src/cluster/driver/agent-link.ts'
-import { ClockOffset } from '../../../src/cluster/driver/clock-offset.ts'
+import { ClockOffset } from '../../../src/cluster/driver/directory/clock-offset.ts'
 import { deriveKeys } from '../../../src/cluster/wire/envelope.ts'
 import { noRules } from '../../../src/cluster/wire/messages.ts'
 import { sessionSubjects } from '../../../src/cluster/wire/subjects.ts'

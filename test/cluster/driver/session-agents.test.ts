@@ -2,18 +2,23 @@ import { describe, expect, it } from 'vitest'
 import type { Job } from '../../../src/backends/backend.ts'
 import type { Broker } from '../../../src/cluster/broker/broker.ts'
 import type { SessionStream } from '../../../src/cluster/broker/session-stream.ts'
-import type { AgentDirectory, KnownAgent } from '../../../src/cluster/driver/agent-directory.ts'
+import type {
+  AgentDirectory,
+  KnownAgent,
+} from '../../../src/cluster/driver/directory/agent-directory.ts'
 import { type AgentLink, NumberSet } from '../../../src/cluster/driver/agent-link.ts'
 import { DriverJobs } from '../../../src/cluster/driver/driver-jobs.ts'
 import { EarlierRun } from '../../../src/cluster/driver/earlier-run.ts'
 import type { EndReceiver } from '../../../src/cluster/driver/end-receiver.ts'
 import { SessionAgents } from '../../../src/cluster/driver/session-agents.ts'
-import { deriveKeys } from '../../../src/cluster/wire/envelope.ts'
+import { deriveKeys, open } from '../../../src/cluster/wire/envelope.ts'
 import { sessionSubjects } from '../../../src/cluster/wire/subjects.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { jobOf } from '../../backends/local/fake-executor.ts'
 import { agentOf } from './links.ts'
 import { useOf } from '../test-token.ts'
+
+const keys = deriveKeys('a token of the test', useOf('session'))
 
 const noSampler = (): never => expect.unreachable('nothing is sampled')
 
@@ -45,6 +50,8 @@ class OneAgent {
     this.clock,
   )
   readonly agents: SessionAgents
+  /** What the stream gets: the driver's start, and an agent that it uses. */
+  readonly noted: (readonly [number, string])[] = []
 
   constructor() {
     const known = (): KnownAgent[] => this.known
@@ -70,12 +77,16 @@ class OneAgent {
       readStream: () => this.streamRead.promise,
     }
     const stream: Partial<SessionStream> = { open: () => Promise.resolve(false) }
-    const store: Partial<Broker['store']> = { append: () => Promise.resolve() }
+    const append = async (subject: string, data: Uint8Array): Promise<void> => {
+      const { epoch, payload } = open(keys.toDriver, subject, data)
+      this.noted.push([epoch, (payload as { readonly name: string }).name])
+    }
+    const store: Partial<Broker['store']> = { append }
     const broker: Partial<Broker> = { store: store as Broker['store'], publish() {} }
     this.agents = new SessionAgents({
       use: useOf('session'),
-      epoch: 1,
-      keys: deriveKeys('a token of the test', useOf('session')),
+      epoch: () => 1,
+      keys,
       subjects: sessionSubjects(useOf('session')),
       broker: broker as Broker,
       directory: directory as AgentDirectory,
@@ -208,6 +219,21 @@ describe('the agent of a session', () => {
     ])
     await attach(null)
     expect([one.links.size, one.warnings.length]).toEqual([1, 2])
+  })
+
+  it('is noted again before the stream forgets it, with the start of the driver', async () => {
+    const one = new OneAgent()
+    one.attached.resolve()
+    await one.agents.attachAll()
+    expect(one.noted).toEqual([[1, 'only']])
+    // The stream keeps what it is told for 60 s.
+    for (let seconds = 0; seconds < 60; seconds++) {
+      await one.clock.advance(1000)
+      one.agent.heardMs = one.clock.monotonicMs()
+      one.agents.tick(one.clock.monotonicMs())
+    }
+    expect(one.noted.length).toBeGreaterThanOrEqual(3)
+    expect(new Set(one.noted.map((note) => note.join(' ')))).toEqual(new Set(['1 only']))
   })
 
   it('that leaves while the session removes its stream is not warned of', async () => {

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest'
 import type { BackendListener, Job } from '../../../src/backends/backend.ts'
-import type { AgentDirectory } from '../../../src/cluster/driver/agent-directory.ts'
+import type { AgentDirectory } from '../../../src/cluster/driver/directory/agent-directory.ts'
 import { DriverJobs } from '../../../src/cluster/driver/driver-jobs.ts'
 import { NoAgentWatch } from '../../../src/cluster/driver/unhappy-ends.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'

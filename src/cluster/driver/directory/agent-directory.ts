@@ -1,28 +1,27 @@
 /** The agents of a cluster as the driver knows them: who is there, who is silent, who is lost. */
 
-import { type Clock, sleep } from '../../foundation/clock.ts'
-import { BackendError, messageOf } from '../../foundation/errors.ts'
-import type { Log } from '../../foundation/log.ts'
-import type { Broker } from '../broker/broker.ts'
+import { type Clock, sleep } from '../../../foundation/clock.ts'
+import type { BackendError } from '../../../foundation/errors.ts'
+import type { Log } from '../../../foundation/log.ts'
+import type { Broker } from '../../broker/broker.ts'
 import {
   isAnswerTo,
   type Keys,
   newNonce,
   open,
-  readHeader,
+  type OpenedMessage,
   seal,
-  VersionMismatchError,
-  WrongSignatureError,
   noHeader,
-} from '../wire/envelope.ts'
-import type { AgentRequest, Announcement, Pong, WatcherReport } from '../wire/messages.ts'
+} from '../../wire/envelope.ts'
+import type { AgentRequest, Announcement, Pong, WatcherReport } from '../../wire/messages.ts'
 import {
   agentSubject,
   announcementSubject,
   discoverySubject,
   watcherSubject,
-} from '../wire/subjects.ts'
+} from '../../wire/subjects.ts'
 import { ClockOffset } from './clock-offset.ts'
+import { UnusableAgents } from './unusable-agents.ts'
 
 /** An agent that has announced itself. */
 export interface KnownAgent {
@@ -62,22 +61,9 @@ const leastPingMs = 50
 const mostPongMs = 5000
 const locateMs = 100
 const processGone = 'its process is gone'
-/** Agents that have ended and are remembered: an announcement of theirs may come late. */
+const startedAgain = 'it was started again'
+/** Agents that have ended and are remembered: what they have sent may come late, or again. */
 const mostEnded = 1000
-
-/** More agents of other versions are not named. */
-const mostOthers = 100
-
-interface OtherVersion {
-  readonly error: VersionMismatchError
-  readonly heardMs: number
-}
-
-const otherToken = (): BackendError =>
-  new BackendError('an agent announces itself with another token', {
-    code: 'TokenMismatchError',
-    hint: 'Give all nodes the same token, or this cluster a server or account of its own.',
-  })
 
 interface Tracked extends KnownAgent {
   announcement: Announcement
@@ -86,18 +72,19 @@ interface Tracked extends KnownAgent {
   /** Since it was heard: time in which this process was stopped or busy, and could not hear. */
   deafMs: number
   isPinged: boolean
-  /** Listeners were told of it. */
-  isJoined: boolean
 }
 
 export class AgentDirectory {
   readonly #options: DirectoryOptions
+  /** By name. Listeners were told of them. */
   readonly #agents = new Map<string, Tracked>()
+  /** By their start: they have announced themselves, and have not answered yet. */
+  readonly #candidates = new Map<number, Tracked>()
   readonly #listeners = new Set<DirectoryListener>()
   readonly #unsubscribe: (() => void)[]
   readonly #pingMs: number
-  /** The last start of each name that has ended. */
-  readonly #ended = new Map<string, number>()
+  /** Starts of agents that have ended, or that another one of their name has followed. */
+  readonly #ended = new Set<number>()
   /** Agents that listeners were told of and that are not there. */
   readonly #gone = new Map<string, GoneAgent>()
   /** Agents whose watchers say that they are silent. */
@@ -108,17 +95,14 @@ export class AgentDirectory {
   /** When a tick came late last. */
   #stalledMs = -Infinity
   #tickedMs: number
-  /** Agents of other versions of the protocol, by version and name, and when they were heard. */
-  readonly #otherVersions = new Map<string, OtherVersion>()
-  /** When an agent with another token was heard last. */
-  #otherTokenMs = -Infinity
-  #refusedMessages = 0
+  readonly #unusable: UnusableAgents
   #cancelTick: () => void = () => {}
   #isClosed = false
 
   constructor(options: DirectoryOptions) {
     const { broker, clock, lossSeconds } = options
     this.#options = options
+    this.#unusable = new UnusableAgents(options)
     this.#pingMs = Math.max(leastPingMs, Math.min(mostPingMs, lossSeconds * 250))
     this.#connectedSinceMs = clock.monotonicMs()
     this.#tickedMs = this.#connectedSinceMs
@@ -135,7 +119,7 @@ export class AgentDirectory {
 
   /** Those that listeners were told of. */
   get agents(): readonly KnownAgent[] {
-    return [...this.#agents.values()].filter(({ isJoined }) => isJoined)
+    return [...this.#agents.values()]
   }
 
   /** Agents that were there and have left or were lost. */
@@ -150,11 +134,7 @@ export class AgentDirectory {
 
   /** Why agents that announce themselves cannot be used. */
   get unusable(): readonly BackendError[] {
-    const { clock, lossSeconds } = this.#options
-    const sinceMs = clock.monotonicMs() - lossSeconds * 1000
-    const others = [...this.#otherVersions.values()].filter(({ heardMs }) => heardMs >= sinceMs)
-    const versions = others.map(({ error }) => error)
-    return this.#otherTokenMs >= sinceMs ? [...versions, otherToken()] : versions
+    return this.#unusable.errors
   }
 
   /** When the connection was made, lost or came back last. */
@@ -185,7 +165,7 @@ export class AgentDirectory {
     const startMs = clock.monotonicMs()
     for (;;) {
       const found = this.#agents.get(name)
-      if (found?.isJoined === true) return found
+      if (found !== undefined) return found
       if (clock.monotonicMs() - startMs > lossSeconds * 1000) return null
       this.discover()
       await sleep(clock, locateMs)
@@ -196,6 +176,9 @@ export class AgentDirectory {
   noteExit(name: string): void {
     const agent = this.#agents.get(name)
     if (agent !== undefined) this.#lose(agent, processGone)
+    for (const { announcement } of this.#candidates.values()) {
+      if (announcement.name === name) this.#noteEnd(announcement.epoch)
+    }
   }
 
   /** Asks all agents to announce themselves. */
@@ -226,100 +209,87 @@ export class AgentDirectory {
   }
 
   #take(subject: string, data: Uint8Array): void {
-    let announcement: Announcement
-    let number: number
-    try {
-      const opened = open(this.#options.keys.toDriver, subject, data)
-      announcement = opened.payload as Announcement
-      number = opened.number
-    } catch (error) {
-      return this.#refuse(error, data)
-    }
+    const opened = this.#open(subject, data)
+    if (opened === null) return
+    const announcement = opened.payload as Announcement
     const { name, epoch, state } = announcement
-    const known = this.#agents.get(name)
-    if ((known?.announcement.epoch ?? this.#ended.get(name) ?? -Infinity) > epoch) return
-    if (known === undefined && this.#ended.get(name) === epoch) return
-    if (known !== undefined && known.announcement.epoch < epoch) {
-      this.#lose(known, 'it was started again')
-    }
-    const agent = this.#agents.get(name)
+    if (this.#ended.has(epoch)) return
+    const named = this.#agents.get(name)
+    const agent = named?.announcement.epoch === epoch ? named : this.#candidates.get(epoch)
     if (agent === undefined) {
-      if (state !== 'gone') this.#join(announcement, number)
+      if (state !== 'gone') void this.#welcome(announcement, opened.number)
       return
     }
-    if (number <= agent.number) return this.#refuse(new Error('it was sent before'), null)
-    agent.number = number
+    if (opened.number <= agent.number)
+      return this.#unusable.refuse(new Error('it was sent before'), null)
+    agent.number = opened.number
     const before = agent.announcement.state
     agent.announcement = announcement
+    if (agent !== named) {
+      if (state === 'gone') this.#noteEnd(epoch)
+      return
+    }
     agent.heardMs = this.#options.clock.monotonicMs()
     agent.deafMs = 0
     if (state === 'gone') this.#lose(agent, 'it left')
-    else if (state === 'draining' && before === 'ready') {
-      for (const listener of this.#listeners) listener.agentDraining(agent)
-    }
+    else if (state === 'draining' && before === 'ready') this.#tellDraining(agent)
   }
 
   #takeReport(subject: string, data: Uint8Array): void {
-    let report: WatcherReport
-    let nonce: number
-    try {
-      const opened = open(this.#options.keys.toDriver, subject, data)
-      report = opened.payload as WatcherReport
-      nonce = opened.epoch
-    } catch (error) {
-      return this.#refuse(error, null)
-    }
+    const opened = this.#open(subject, data)
+    if (opened === null) return
+    const report = opened.payload as WatcherReport
     const { name, epoch } = report.agent
     if (report.state === 'silent') {
       // Of this question, and not of an earlier one that somebody sends again.
-      if (nonce === this.#discovery) this.#silent.set(name, report)
+      if (opened.epoch === this.#discovery) this.#silent.set(name, report)
       return
     }
     const agent = this.#agents.get(name)
     if (agent?.announcement.epoch === epoch) this.#lose(agent, processGone)
-    else if (agent === undefined) this.#noteEnd(name, epoch)
+    else this.#noteEnd(epoch)
   }
 
-  #refuse(error: unknown, data: Uint8Array | null): void {
-    const nowMs = this.#options.clock.monotonicMs()
-    if (error instanceof VersionMismatchError) {
-      const key = `${error.theirs} ${error.agent ?? ''}`
-      const isKnown = this.#otherVersions.has(key)
-      if (!isKnown && this.#otherVersions.size >= mostOthers) return
-      this.#otherVersions.set(key, { error, heardMs: nowMs })
-      if (isKnown) return
-      return this.#options.log.warn('VersionMismatchError', messageOf(error))
+  /** `null` for a message that is refused. */
+  #open(subject: string, data: Uint8Array): OpenedMessage | null {
+    try {
+      return open(this.#options.keys.toDriver, subject, data)
+    } catch (error) {
+      this.#unusable.refuse(error, subject === announcementSubject ? data : null)
+      return null
     }
-    const isAgent = data !== null && readHeader(data) !== null
-    if (error instanceof WrongSignatureError && isAgent) this.#otherTokenMs = nowMs
-    if (this.#refusedMessages++ > 0) return
-    const text = `an announcement was refused: ${messageOf(error)}; further ones are counted`
-    this.#options.log.warn('MessageRefused', text)
   }
 
-  #join(announcement: Announcement, number: number): void {
+  /**
+   * It joins when it answers: an announcement alone may be one of an earlier start that somebody
+   * sends again, and clocks do not tell which start is the later one. Its clock is measured with
+   * the answer, before its first task.
+   */
+  async #welcome(announcement: Announcement, number: number): Promise<void> {
     const agent: Tracked = {
       announcement,
       number,
       offset: new ClockOffset(),
-      heardMs: this.#options.clock.monotonicMs(),
+      heardMs: 0,
       deafMs: 0,
       isPinged: false,
-      isJoined: false,
     }
-    this.#agents.set(announcement.name, agent)
-    void this.#welcome(agent)
+    const { name, epoch } = announcement
+    this.#candidates.set(epoch, agent)
+    const isThere = await this.#ping(agent)
+    // It may have ended meanwhile.
+    const isCandidate = this.#candidates.delete(epoch)
+    if (!isThere || !isCandidate || this.#isClosed) return
+    const last = this.#agents.get(name)
+    if (last !== undefined) this.#lose(last, startedAgain)
+    this.#agents.set(name, agent)
+    this.#gone.delete(name)
+    for (const listener of this.#listeners) listener.agentJoined(agent)
+    // It may have begun to leave while it was asked.
+    if (agent.announcement.state === 'draining') this.#tellDraining(agent)
   }
 
-  async #welcome(agent: Tracked): Promise<void> {
-    // Before the first task: its times are converted by what is measured now.
-    await this.#ping(agent)
-    if (this.#agents.get(agent.announcement.name) !== agent) return
-    agent.isJoined = true
-    this.#gone.delete(agent.announcement.name)
-    for (const listener of this.#listeners) listener.agentJoined(agent)
-    // It may have begun to leave while its clock was measured.
-    if (agent.announcement.state !== 'draining') return
+  #tellDraining(agent: Tracked): void {
     for (const listener of this.#listeners) listener.agentDraining(agent)
   }
 
@@ -327,17 +297,18 @@ export class AgentDirectory {
     const { announcement } = agent
     const { name, epoch, state } = announcement
     this.#agents.delete(name)
-    const isOver = state === 'gone' || reason === processGone
-    if (isOver) this.#noteEnd(name, epoch)
-    if (!agent.isJoined) return
+    const isOver = state === 'gone' || reason === processGone || reason === startedAgain
+    if (isOver) this.#noteEnd(epoch)
     deleteOldest(this.#gone)
     this.#gone.set(name, { announcement, leftMs: this.#options.clock.monotonicMs() })
     for (const listener of this.#listeners) listener.agentLost(agent, reason)
   }
 
-  #noteEnd(name: string, epoch: number): void {
+  /** What this start has sent counts no more. */
+  #noteEnd(epoch: number): void {
+    this.#candidates.delete(epoch)
     deleteOldest(this.#ended)
-    this.#ended.set(name, Math.max(epoch, this.#ended.get(name) ?? epoch))
+    this.#ended.add(epoch)
   }
 
   #tick(): void {
@@ -359,8 +330,9 @@ export class AgentDirectory {
     }
   }
 
-  async #ping(agent: Tracked): Promise<void> {
-    if (agent.isPinged) return
+  /** Whether it has answered. */
+  async #ping(agent: Tracked): Promise<boolean> {
+    if (agent.isPinged) return false
     agent.isPinged = true
     const { clock, lossSeconds } = this.#options
     const sentMs = clock.monotonicMs()
@@ -368,20 +340,22 @@ export class AgentDirectory {
     try {
       const { name } = agent.announcement
       const pong = (await this.request(name, { kind: 'ping' }, timeoutMs)) as Pong
-      if (pong.epoch !== agent.announcement.epoch) return
+      if (pong.epoch !== agent.announcement.epoch) return false
       const nowMs = clock.monotonicMs()
       agent.heardMs = nowMs
       agent.deafMs = 0
       agent.offset.add(sentMs, pong.receivedMs, pong.sentMs, nowMs)
+      return true
     } catch {
       // Its silence is counted.
+      return false
     } finally {
       agent.isPinged = false
     }
   }
 }
 
-function deleteOldest(agents: Map<string, unknown>): void {
-  const [oldest = ''] = agents.keys()
-  if (agents.size >= mostEnded) agents.delete(oldest)
+function deleteOldest<Key>(agents: Map<Key, unknown> | Set<Key>): void {
+  const [oldest] = agents.keys()
+  if (oldest !== undefined && agents.size >= mostEnded) agents.delete(oldest)
 }

@@ -1,16 +1,17 @@
 import { describe, expect, it } from 'vitest'
-import { AgentDirectory } from '../../../src/cluster/driver/agent-directory.ts'
-import { deriveKeys, noHeader, seal } from '../../../src/cluster/wire/envelope.ts'
-import type { WatcherReport } from '../../../src/cluster/wire/messages.ts'
+import { AgentDirectory } from '../../../../src/cluster/driver/directory/agent-directory.ts'
+import { deriveKeys, noHeader, open, seal } from '../../../../src/cluster/wire/envelope.ts'
+import type { WatcherReport } from '../../../../src/cluster/wire/messages.ts'
 import {
+  agentSubject,
   announcementSubject,
   discoverySubject,
   watcherSubject,
-} from '../../../src/cluster/wire/subjects.ts'
-import type { Clock } from '../../../src/foundation/clock.ts'
-import { ManualClock } from '../../../src/testing/manual-clock.ts'
-import { MemoryBroker } from '../memory-broker.ts'
-import { agentOf } from './links.ts'
+} from '../../../../src/cluster/wire/subjects.ts'
+import type { Clock } from '../../../../src/foundation/clock.ts'
+import { ManualClock } from '../../../../src/testing/manual-clock.ts'
+import { MemoryBroker } from '../../memory-broker.ts'
+import { agentOf } from '../links.ts'
 
 const keys = deriveKeys('a token of the test', null)
 
@@ -22,6 +23,8 @@ class Driver {
   readonly #manual = new ManualClock()
   #stoppedMs = 0
   #announcements = 0
+  /** The start that answers; `null` for none. */
+  #living: number | null = 1
 
   constructor(lossSeconds: number) {
     const manual = this.#manual
@@ -38,6 +41,19 @@ class Driver {
       agentDraining: ({ announcement }) => void this.told.push(`draining ${announcement.name}`),
       agentLost: (_, reason) => void this.told.push(`lost: ${reason}`),
     })
+    this.broker.subscribe(agentSubject('only'), (message) => {
+      if (this.#living === null) return
+      const { subject, data } = message
+      const { epoch } = open(keys.toAgent, subject, data)
+      const nowMs = clock.monotonicMs()
+      const pong = { kind: 'pong', epoch: this.#living, receivedMs: nowMs, sentMs: nowMs }
+      message.respond(seal(keys.toDriver, subject, { ...noHeader, epoch }, pong))
+    })
+  }
+
+  /** Its process ends, and another one begins, or none. */
+  restart(living: number | null): void {
+    this.#living = living
   }
 
   pass(ms: number): Promise<void> {
@@ -48,11 +64,16 @@ class Driver {
     this.#stoppedMs += ms
   }
 
-  async announce(epoch = 1): Promise<void> {
+  async announce(epoch = 1): Promise<Uint8Array> {
     const { announcement } = agentOf('only')
     const header = { ...noHeader, epoch, number: ++this.#announcements }
     const data = seal(keys.toDriver, announcementSubject, header, { ...announcement, epoch })
-    this.broker.publish(announcementSubject, data)
+    await this.send(data)
+    return data
+  }
+
+  async send(announcement: Uint8Array): Promise<void> {
+    this.broker.publish(announcementSubject, announcement)
     await this.pass(0)
   }
 
@@ -80,6 +101,7 @@ describe('a driver that was stopped or busy', () => {
   it('again and again still loses an agent that says nothing', async () => {
     const driver = new Driver(1)
     await driver.announce()
+    driver.restart(null)
     for (let stops = 0; stops < 6; stops++) {
       driver.stop(5000)
       await driver.pass(250)
@@ -97,6 +119,7 @@ describe('the watcher of an agent', () => {
     await driver.announce()
     expect(driver.told).toEqual(['joined only', 'lost: its process is gone'])
     // Its next start is another agent.
+    driver.restart(2)
     await driver.announce(2)
     driver.report('dead')
     expect(driver.told.slice(2)).toEqual(['joined only'])
@@ -114,5 +137,33 @@ describe('the watcher of an agent', () => {
     driver.directory.discover()
     driver.report('silent', nonces[0])
     expect(driver.directory.silent).toEqual([])
+  })
+})
+
+describe('an announcement', () => {
+  it('that is sent again after its agent was lost makes nobody join', async () => {
+    const driver = new Driver(1)
+    const recorded = await driver.announce()
+    driver.restart(null)
+    for (let tick = 0; tick < 6; tick++) await driver.pass(250)
+    expect(driver.told).toEqual(['joined only', 'lost: it was silent for 1 s'])
+    await driver.send(recorded)
+    expect(driver.told).toHaveLength(2)
+    expect([driver.directory.agents, driver.directory.find('only')]).toEqual([[], undefined])
+  })
+
+  it('of an earlier start that is sent again does not replace the agent that answers', async () => {
+    const driver = new Driver(3600)
+    driver.restart(7)
+    const recorded = await driver.announce(7)
+    expect(driver.told).toEqual(['joined only'])
+    // Its number is smaller, as after a clock that was set back.
+    driver.restart(3)
+    await driver.announce(3)
+    expect(driver.told.slice(1)).toEqual(['lost: it was started again', 'joined only'])
+    const unknown = await new Driver(3600).announce(9)
+    for (const data of [recorded, unknown]) await driver.send(data)
+    expect(driver.told).toHaveLength(3)
+    expect(driver.directory.find('only')?.announcement.epoch).toBe(3)
   })
 })

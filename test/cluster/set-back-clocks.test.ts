@@ -1,0 +1,86 @@
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { Session } from '../../src/session/session.ts'
+import { ComputeTask } from '../../src/tasks/compute-task.ts'
+import { type RunningCommand, startCommand, startProgram } from '../cli/run-command.ts'
+import { eventually } from '../eventually.ts'
+import { startTestCluster, type TestCluster } from './agents.ts'
+import { work } from './fixtures/cluster-tasks.ts'
+
+const ahead = {
+  NODE_OPTIONS: `--import ${new URL('fixtures/clock-ahead.ts', import.meta.url).href}`,
+}
+const driver = fileURLToPath(new URL('fixtures/returning-driver.ts', import.meta.url))
+
+async function startAgent(
+  { server, tokenFile }: TestCluster,
+  env: Readonly<Record<string, string>>,
+): Promise<RunningCommand> {
+  const connection = ['--connect', server.url, '--token-file', tokenFile]
+  const agent = startCommand(['agent', ...connection, '--name', 'only', '--cores', '1'], env)
+  onTestFinished(() => void agent.child.kill('SIGKILL'))
+  await agent.seen('is connected')
+  return agent
+}
+
+function lines(file: string): string[] {
+  try {
+    return readFileSync(file, 'utf8').trim().split('\n')
+  } catch {
+    return []
+  }
+}
+
+describe('a process that is started again after its clock was set back by an hour', () => {
+  it.each(['SIGTERM', 'SIGKILL'] as const)(
+    'is used by running sessions: an agent that ended by %s',
+    async (signal) => {
+      const cluster = await startTestCluster()
+      const first = await startAgent(cluster, ahead)
+      const session = new Session([await cluster.connect({ agentTimeoutSeconds: 3600 })])
+      onTestFinished(() => session.close())
+      const telemetry = await session.startTelemetry()
+      const nodes: string[] = []
+      telemetry.subscribe(({ event_type: type }) => {
+        if (type.startsWith('tutti.Node')) nodes.push(type)
+      })
+      const begun = join(cluster.folder, 'begun')
+      const run = async (value: string): Promise<string> => {
+        const task = new ComputeTask({ function: work, args: [begun, value, 0] })
+        await session.submitTasks([task])
+        return await task
+      }
+      expect(await run('first')).toBe('first')
+      first.child.kill(signal)
+      await first.ended
+      await startAgent(cluster, {})
+      expect(await run('second')).toBe('second')
+      await telemetry.flush()
+      const left = signal === 'SIGTERM' ? 'tutti.NodeDrained' : 'tutti.NodeLost'
+      expect(nodes).toEqual(['tutti.NodeJoined', left, 'tutti.NodeJoined'])
+    },
+  )
+
+  it('goes on with its session: a driver', async () => {
+    const cluster = await startTestCluster()
+    await startAgent(cluster, {})
+    const start = (env: Readonly<Record<string, string>>): RunningCommand => {
+      const given = JSON.stringify({ count: 12 })
+      const program = startProgram(driver, [cluster.server.url, cluster.folder, given], env)
+      onTestFinished(() => void program.child.kill('SIGKILL'))
+      return program
+    }
+    const begun = join(cluster.folder, 'begun')
+    const killed = start(ahead)
+    await eventually(() => expect(lines(begun).length).toBeGreaterThanOrEqual(2))
+    killed.child.kill('SIGKILL')
+    await killed.ended
+    const { stdout, stderr } = await start({}).ended
+    expect(stderr).toBe('')
+    expect(JSON.parse(stdout)).toEqual(Array.from({ length: 12 }, () => 'DONE'))
+    const uids = Array.from({ length: 12 }, (_, index) => `task-${index}`)
+    expect(lines(begun).toSorted()).toEqual(uids.toSorted())
+  })
+})
