@@ -2,6 +2,7 @@
 
 import type { Clock } from '../../../foundation/clock.ts'
 import { BackendError, messageOf } from '../../../foundation/errors.ts'
+import type { Log } from '../../../foundation/log.ts'
 import { type Broker, NoResponderError } from '../../broker/broker.ts'
 import {
   isAnswerTo,
@@ -69,16 +70,18 @@ export interface TokenCheckOptions {
   readonly keys: Keys
   /** The agent's own. */
   readonly name: string
+  readonly epoch: number
   readonly clock: Clock
+  readonly log: Log
   /** A message that no agent has sent, whatever its token is. */
   readonly onRefused: (reason: string) => void
-  readonly onMismatch: (error: BackendError) => void
 }
 
 /**
  * A server with users lets agents in whatever their token is. One that hears others, and nobody
- * with its own token, has a wrong one: no driver would ever use it. Another one is heard when two
- * announcements of it came, which are counted: anybody can send bytes.
+ * with its own token, is likely to have a wrong one, and warns of it. It stays: what is signed with
+ * another token proves nothing, and a stranger must not drive away an agent. Another one is heard
+ * when two announcements of it came, which are counted: anybody can send bytes.
  */
 export class TokenCheck {
   readonly #options: TokenCheckOptions
@@ -105,24 +108,25 @@ export class TokenCheck {
   }
 
   #take(data: Uint8Array): void {
-    const { keys, name, onRefused } = this.#options
+    const { keys, name, epoch, onRefused } = this.#options
     try {
       const { payload } = open(keys.toDriver, announcementSubject, data)
       if ((payload as Announcement).name !== name) this.close()
     } catch (error) {
       const header = error instanceof WrongSignatureError ? readHeader(data) : null
-      if (header === null) return onRefused(messageOf(error))
+      // Its own announcement, which somebody has altered, is not one of another agent.
+      if (header === null || header.epoch === epoch) return onRefused(messageOf(error))
       const before = this.#others.get(header.epoch)
       if (this.#others.size < mostOthers) this.#others.set(header.epoch, header.number)
       if (before === undefined || header.number <= before) return
       this.#isOtherHeard = true
-      if (this.#isDue) this.#leave()
+      if (this.#isDue) this.#warn()
     }
   }
 
   #decide(): void {
     this.#isDue = true
-    if (this.#isOtherHeard) this.#leave()
+    if (this.#isOtherHeard) this.#warn()
     else if (this.#others.size === 0) this.close()
     else {
       const { clock } = this.#options
@@ -130,15 +134,11 @@ export class TokenCheck {
     }
   }
 
-  #leave(): void {
+  #warn(): void {
     this.close()
-    const { broker, name, onMismatch } = this.#options
+    const { broker, name, log } = this.#options
     const text = `agent "${name}" has another token than the agents at ${broker.url}`
-    onMismatch(
-      new BackendError(text, {
-        code: 'TokenMismatchError',
-        hint: 'Give it the token of the other nodes, or a server or account of its own.',
-      }),
-    )
+    const hint = 'give it the token of the other nodes, or a server or account of its own'
+    log.warn('TokenMismatchError', `${text}: their drivers do not use it; ${hint}`)
   }
 }
