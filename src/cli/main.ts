@@ -9,7 +9,7 @@ import { expectOrigin } from '../foundation/options.ts'
 import { version } from '../foundation/version.ts'
 import { exitCodes } from './exit.ts'
 import type { AgentCommandOptions, AgentsCommandOptions } from './agent.ts'
-import type { LaunchCommandOptions } from './launch.ts'
+import type { LaunchCommandOptions } from './launch/launch.ts'
 import { createOutput, type Output, type OutputForm } from './output.ts'
 import { isTaskFile } from './run/file-kinds.ts'
 import { type Cli, toCount, toCountUpTo, toList, withRecord } from './program/cli.ts'
@@ -188,9 +188,10 @@ function addLaunch({ program, output, finish }: Cli): void {
     .option('--attach <job>', 'follows a job that was launched from this folder')
     .option('--driver <where>', 'here: inside an allocation, runs the script on this machine')
     .option('--hosts <file>', 'hosts, a line each, instead of Slurm')
+    .option('--check', 'tries it on one node, without a script, and tells what is missing')
     .option('--cancel-on-signal', 'a stop signal cancels the job instead of leaving it')
     .action(async (words: string[], options: LaunchCommandOptions) => {
-      const { launch } = await import('./launch.ts')
+      const { launch } = await import('./launch/launch.ts')
       finish(await launch(words, options, output()))
     })
 }

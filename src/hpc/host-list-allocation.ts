@@ -22,6 +22,9 @@ export interface HostListOptions {
 /** No passwords are asked for, and a host that is down is noticed. */
 export const sshCommand = ['ssh', '-o', 'BatchMode=yes', '-o', 'ConnectTimeout=10'] as const
 
+/** Nothing that a remote shell would take for an option. */
+export const isHostName = (text: string): boolean => /^[\w[][\w.:@\]-]*$/.test(text)
+
 export class HostListAllocation implements Allocation {
   readonly label: string
   readonly nodes: readonly AllocatedNode[]

@@ -26,7 +26,7 @@ import type { TaskSpec } from '../tasks/spec.ts'
 import { type AgentCluster, startAgentCluster } from './agent-cluster.ts'
 import type { Allocation } from './allocation.ts'
 import { AllocationWatch } from './allocation-watch.ts'
-import { HostListAllocation, sshCommand } from './host-list-allocation.ts'
+import { HostListAllocation, isHostName, sshCommand } from './host-list-allocation.ts'
 import { LossReports } from './loss-reports.ts'
 import { refuseRanks } from './ranks/rank-refusal.ts'
 import { hasRanks, RankTasks } from './ranks/rank-tasks.ts'
@@ -202,7 +202,6 @@ function resolveHpcOptions(options: HpcBackendOptions): ResolvedOptions {
   }
 }
 
-/** Names of hosts, which a remote shell would otherwise take for options. */
 function expectHosts(hosts: unknown): readonly string[] {
   if (!Array.isArray(hosts) || hosts.length === 0) {
     throw invalid('hosts', 'a list of host names', hosts)
@@ -210,7 +209,7 @@ function expectHosts(hosts: unknown): readonly string[] {
   return hosts.map((one: unknown, at) => {
     const field = `hosts[${at}]`
     const host = expectString(field, one)
-    if (/^[\w[][\w.:@\]-]*$/.test(host) && hosts.indexOf(one) === at) return host
+    if (isHostName(host) && hosts.indexOf(one) === at) return host
     throw invalid(field, 'the name of a host, given once', host)
   })
 }

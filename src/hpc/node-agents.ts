@@ -5,7 +5,7 @@ import { BackendError } from '../foundation/errors.ts'
 import type { Log } from '../foundation/log.ts'
 import type { AllocatedNode, Allocation, NodeCommand } from './allocation.ts'
 import type { RemoteProcess } from './remote-process.ts'
-import { parseSeen } from './shared-file.ts'
+import { parseSeen, withoutSeen } from './shared-file.ts'
 
 export interface NodeAgentsOptions {
   readonly allocation: Allocation
@@ -57,21 +57,29 @@ export class NodeAgents {
   /** Resolves when all are there, and watches them from then on. */
   async ready(): Promise<void> {
     const { allocation, clock } = this.#options
-    let hasEnded = false
-    for (const one of this.#first) void one.ended.then(() => (hasEnded = true))
+    const reasons = new Map<RemoteProcess, string>()
+    for (const one of this.#first) void one.ended.then((reason) => reasons.set(one, reason))
     const untilMs = clock.monotonicMs() + startMs
     for (;;) {
-      const missing = this.#missing().map(({ name }) => name)
+      const missing = this.#missing()
       if (missing.length === 0 && parseSeen(this.#told).size === allocation.nodes.length) break
-      if (hasEnded || clock.monotonicMs() > untilMs) {
-        const output = this.#first.map((one) => one.output).join('\n')
-        const names = missing.length > 0 ? missing : allocation.nodes.map(({ name }) => name)
-        const why = `no agent on ${names.join(', ')} of ${allocation.label}: ${output.trim()}`
-        throw new BackendError(why, { code: 'AgentStartError' })
-      }
+      if (reasons.size > 0 || clock.monotonicMs() > untilMs) throw this.#startError(reasons)
       await sleep(clock, pollMs)
     }
     this.#watch()
+  }
+
+  /** Names the nodes whose process has ended, where each has its own; else all that are missing. */
+  #startError(reasons: ReadonlyMap<RemoteProcess, string>): BackendError {
+    const { nodes, label } = this.#options.allocation
+    const isSingle = this.#first.length === nodes.length
+    const ended = nodes.filter((_, at) => reasons.has(this.#first[at] as RemoteProcess))
+    const missing = this.#missing()
+    const named = isSingle && ended.length > 0 ? ended : missing.length > 0 ? missing : nodes
+    const told = Array.from(reasons, ([one, reason]) => withoutSeen(one.output) || reason)
+    const why = told.length > 0 ? told.join('\n') : `none after ${startMs / 1000} s`
+    const names = named.map(({ name }) => name).join(', ')
+    return new BackendError(`no agent on ${names} of ${label}: ${why}`, { code: 'AgentStartError' })
   }
 
   /** None is started again. */

@@ -46,6 +46,14 @@ export function parseSeen(text: string): Map<string, boolean> {
   )
 }
 
+/** What else an agent has written. */
+export const withoutSeen = (text: string): string =>
+  text
+    .split('\n')
+    .filter((line) => !line.startsWith(seenMark))
+    .join('\n')
+    .trim()
+
 function isSeen({ path, content }: SharedFile): boolean {
   try {
     return readFileSync(path, 'utf8') === content

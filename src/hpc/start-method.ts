@@ -53,18 +53,22 @@ export function useStartMethod(): { readonly method: StartMethod; readonly facts
     })
   }
   isUsed = true
-  const file = process.env[launchVariable]
-  if (file === undefined || file === '') throw notLaunched('')
-  let facts: LaunchFacts
-  try {
-    facts = JSON.parse(readFileSync(file, 'utf8')) as LaunchFacts
-  } catch (error) {
-    throw notLaunched(`: ${messageOf(error)}`)
-  }
+  const facts = readFacts()
   if (facts.method === chosen) return { method: chosen, facts }
   throw new StateError(`the script was launched by "${facts.method}", it asks for "${chosen}"`, {
     hint: `Call setStartMethod('${facts.method}').`,
   })
+}
+
+/** Of the launch that has started this process. Throws `StateError` where there is none. */
+export function readFacts(): LaunchFacts {
+  const file = process.env[launchVariable]
+  if (file === undefined || file === '') throw notLaunched('')
+  try {
+    return JSON.parse(readFileSync(file, 'utf8')) as LaunchFacts
+  } catch (error) {
+    throw notLaunched(`: ${messageOf(error)}`)
+  }
 }
 
 /** Tells the launcher that the allocation has ended the run, which can be continued. */

@@ -1,4 +1,4 @@
-import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { expect, onTestFinished, vi } from 'vitest'
@@ -9,20 +9,7 @@ import { ComputeTask } from '../../src/tasks/compute-task.ts'
 import { networkNeeds, TestNetwork } from '../cluster/hosts.ts'
 import { needs, requireCommand } from '../require.ts'
 import { ranksTask } from './ranks/mpi.ts'
-
-type Host = ReturnType<TestNetwork['addHost']>
-
-/** A remote shell as `ssh`: a host, and words that make a line for its shell. */
-function writeShell(folder: string, hosts: readonly Host[]): string {
-  const cases = hosts.map(({ address, enter, index }) => {
-    return `${address}) exec ${enter.join(' ')} unshare --uts sh -c "hostname h${index}; $line";;`
-  })
-  const file = join(folder, 'remote-shell')
-  const script = ['host=$1', 'shift', 'line=$*', 'case "$host" in', ...cases, '*) exit 255;;']
-  writeFileSync(file, `#!/bin/sh\n${script.join('\n')}\nesac\n`)
-  chmodSync(file, 0o755)
-  return file
-}
+import { writeRemoteShell } from './remote-shell.ts'
 
 const commands = ['mpicc', 'mpirun', 'unshare'].map(requireCommand)
 
@@ -41,7 +28,7 @@ needs(...networkNeeds, ...commands)(
     const launch = join(folder, 'launch.json')
     writeFileSync(launch, JSON.stringify({ method: 'hosts', hosts }))
     vi.stubEnv('TUTTI_LAUNCH', launch)
-    vi.stubEnv('TUTTI_REMOTE_SHELL', writeShell(folder, there))
+    vi.stubEnv('TUTTI_REMOTE_SHELL', writeRemoteShell(there))
     setStartMethod('hosts')
     const backend = await HpcBackend.create()
     expect(backend.nodes.map(({ nodeId }) => nodeId).toSorted()).toEqual(hosts)

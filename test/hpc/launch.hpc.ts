@@ -1,4 +1,4 @@
-import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { describe, expect, onTestFinished } from 'vitest'
 import { needs, requireCommand } from '../require.ts'
@@ -117,4 +117,41 @@ describe('tutti launch and the life of its job', () => {
     expect((await launch.ended).code).toBe(137)
     await expect.poll(queue).toBe('')
   })
+
+  needs(...slurmNeeds)(
+    'inside, a launcher that is killed takes its script along; the allocation stays',
+    async () => {
+      const cluster = await slurm()
+      const { run, env } = cluster
+      const hold = ['--parsable', '-N2', '--exclusive', '--mem=0', '-t', '10', '-o', '/dev/null']
+      const job = (await run('sbatch', ...hold, '--wrap', 'sleep 100000')).trim()
+      await expect.poll(queue).toBe('RUNNING\n')
+      const { folder, start } = createLauncher({ env: { ...env, SLURM_JOB_ID: job } })
+      const isRunning = (file: string): boolean => processesOf(join(folder, file)).length > 0
+      for (const where of [[], ['--driver', 'here']]) {
+        const file = `never${where.length}`
+        const launch = start(...where, script, join(folder, file))
+        await launch.seen('waits')
+        expect(isRunning(file)).toBe(true)
+        launch.child.kill('SIGKILL')
+        await expect.poll(() => isRunning(file)).toBe(false)
+      }
+      const steps = (): Promise<string> => run('squeue', '-h', '-s', '-j', job, '-o', '%i')
+      await expect.poll(steps).toBe(`${job}.batch\n`)
+      await run('scancel', job)
+      await expect.poll(queue).toBe('')
+    },
+  )
 })
+
+/** Those with that word in their command line; what they have started on nodes as well. */
+function processesOf(word: string): string[] {
+  const isOf = (pid: string): boolean => {
+    try {
+      return readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0').includes(word)
+    } catch {
+      return false
+    }
+  }
+  return readdirSync('/proc').filter((name) => /^\d+$/.test(name) && isOf(name))
+}

@@ -19,6 +19,7 @@ export interface Launcher {
   /** Where records and launches go. */
   readonly folder: string
   readonly start: (...args: readonly string[]) => RunningCommand
+  readonly startJson: (...args: readonly string[]) => RunningCommand
   /** The same through another command, such as `salloc`. */
   readonly startBy: (command: readonly string[], ...args: readonly string[]) => RunningCommand
   /** In a terminal of its own, whose output is the command's stdout. */
@@ -40,6 +41,7 @@ export function createLauncher({ env }: Pick<TestSlurm, 'env'>): Launcher {
   return {
     folder,
     start: (...args) => startWords(...tutti, 'launch', ...args),
+    startJson: (...args) => startWords(...tutti, '--json', 'launch', ...args),
     startBy: (command, ...args) => startWords(...command, ...tutti, 'launch', ...args),
     startInTerminal: (...args) => {
       const words = [...tutti, 'launch', ...args].map((word) => quoteForShell('a word', word))

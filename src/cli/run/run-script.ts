@@ -1,13 +1,10 @@
 /** Runs a program of the user's as a child, whose first session records what it does. */
 
-import { spawn } from 'node:child_process'
-import { once } from 'node:events'
 import { existsSync } from 'node:fs'
-import { constants } from 'node:os'
 import { removeUnused } from '../../checkpoint/chain.ts'
 import { type RunRequest, runVariable, SentRequest } from '../../checkpoint/run-file.ts'
-import { stopSignals } from '../exit.ts'
 import type { Output } from '../output.ts'
+import { runScriptChild } from '../script-child.ts'
 
 /** Resolves with the exit code of the script; one that a signal ended has 128 and its number. */
 export async function runScript(
@@ -18,19 +15,13 @@ export async function runScript(
   using sent = new SentRequest(request)
   const { file, folder } = request.command
   const nodeOptions = [...process.execArgv, `--import=${preload(output.form)}`]
-  const child = spawn(process.execPath, [...nodeOptions, file, ...args], {
+  const exitCode = await runScriptChild([process.execPath, ...nodeOptions, file, ...args], {
     cwd: folder,
-    env: { ...process.env, [runVariable]: sent.path },
+    env: { [runVariable]: sent.path },
     // As JSON, only the result goes to stdout.
-    stdio: ['inherit', output.form === 'json' ? process.stderr : 'inherit', 'inherit'],
+    stdout: output.form === 'json' ? process.stderr : 'inherit',
+    onStart: (pid) => sent.sentTo(pid),
   })
-  const stopForwarding = forwardSignals((signal) => void child.kill(signal))
-  if (child.pid !== undefined) sent.sentTo(child.pid)
-  const stopGuarding = child.pid === undefined ? () => {} : endWithThisProcess(child.pid)
-  const [code, signal] = (await once(child, 'close')) as [number | null, NodeJS.Signals | null]
-  stopForwarding()
-  stopGuarding()
-  const exitCode = code ?? 128 + constants.signals[signal ?? 'SIGKILL']
   const isResumed = request.resume !== null
   const { record } = sent
   // A script that was refused ends without closing its session.
@@ -39,36 +30,10 @@ export async function runScript(
   return exitCode
 }
 
-/** A terminal sends SIGINT to the child as well. */
-function forwardSignals(send: (signal: NodeJS.Signals) => void): () => void {
-  const onSignal = (signal: NodeJS.Signals): void => {
-    if (signal !== 'SIGINT' || !process.stdin.isTTY) send(signal)
-  }
-  for (const signal of stopSignals) process.on(signal, onSignal)
-  return () => {
-    for (const signal of stopSignals) process.off(signal, onSignal)
-  }
-}
-
 /** What this command does in the process of the script. */
 function preload(form: string): string {
   const extension = import.meta.url.slice(import.meta.url.lastIndexOf('.'))
   return new URL(`./script-preload${extension}?form=${form}`, import.meta.url).href
-}
-
-/**
- * The script gets SIGTERM when this process is gone, however it ended: a shell waits for the end of
- * a pipe that only this process holds, outside of the terminal's process group.
- */
-function endWithThisProcess(pid: number): () => void {
-  const guard = spawn('/bin/sh', ['-c', 'read -r _ || kill -TERM "$0"', String(pid)], {
-    stdio: ['pipe', 'ignore', 'ignore'],
-    detached: true,
-  })
-  // Without a guard the script runs nevertheless.
-  guard.on('error', () => {})
-  guard.stdin.on('error', () => {})
-  return () => void guard.stdin.end('\n')
 }
 
 interface ScriptEnd {

@@ -81,7 +81,7 @@ export async function resume(
   const { changed, keepFailed: keep_failed } = how
   const continued = { record: path, session_id, changed, keep_failed }
   if (command.launch !== undefined) {
-    const { launchAgain } = await import('../launch.ts')
+    const { launchAgain } = await import('../launch/launch.ts')
     return launchAgain(command, args, continued, output)
   }
   return runScript({ command, keep_results: true, resume: continued }, args, output)

@@ -7,6 +7,8 @@ import { makeFolders } from '../../checkpoint/files.ts'
 import { messageOf, ValueError } from '../../foundation/errors.ts'
 import { endedFile, type LaunchFacts } from '../start-method.ts'
 
+/** Beside the records of runs. */
+export const launchParent = './telemetry'
 const suffix = '.launch'
 
 /** Files that the batch script writes. */

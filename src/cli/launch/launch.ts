@@ -1,8 +1,7 @@
 /** `tutti launch`: runs a script with the nodes of an allocation. */
 
-import { existsSync, readFileSync } from 'node:fs'
+import { existsSync } from 'node:fs'
 import { basename, resolve } from 'node:path'
-import { createInterface } from 'node:readline/promises'
 import {
   readToldRecord,
   type RunCommand,
@@ -10,31 +9,32 @@ import {
   runVariable,
   toKeptArguments,
   writeRequest,
-} from '../checkpoint/run-file.ts'
-import { findNatsServer } from '../cluster/broker/nats-server.ts'
-import { systemClock } from '../foundation/clock.ts'
-import { messageOf, ValueError } from '../foundation/errors.ts'
-import { newUuid } from '../foundation/ids.ts'
-import { type BatchRequest, toBatchOptions, toBatchScript } from '../hpc/launch/batch-job.ts'
-import { followLaunch, submitBatch } from '../hpc/launch/launch.ts'
-import { LaunchFolder } from '../hpc/launch/launch-folder.ts'
-import { onFirstNode, startScript } from '../hpc/launch/script-process.ts'
-import { SlurmCommands } from '../hpc/slurm/slurm-commands.ts'
-import { SlurmJob } from '../hpc/slurm/slurm-job.ts'
-import { launchVariable } from '../hpc/start-method.ts'
-import { signalExitCodes, type StopSignal, stopSignals } from './exit.ts'
-import type { Output } from './output.ts'
+} from '../../checkpoint/run-file.ts'
+import { findNatsServer } from '../../cluster/broker/nats-server.ts'
+import { systemClock } from '../../foundation/clock.ts'
+import { ValueError } from '../../foundation/errors.ts'
+import { newUuid } from '../../foundation/ids.ts'
+import { toBatchOptions, toBatchScript } from '../../hpc/launch/batch-job.ts'
+import { readHostFile } from '../../hpc/launch/host-file.ts'
+import { followLaunch, submitBatch } from '../../hpc/launch/launch.ts'
+import { LaunchFolder, launchParent } from '../../hpc/launch/launch-folder.ts'
+import { onFirstNode } from '../../hpc/launch/first-node.ts'
+import { SlurmCommands } from '../../hpc/slurm/slurm-commands.ts'
+import { SlurmJob } from '../../hpc/slurm/slurm-job.ts'
+import { launchVariable } from '../../hpc/start-method.ts'
+import type { Output } from '../output.ts'
+import { runScriptChild } from '../script-child.ts'
+import { type CheckOptions, checkLaunch } from './check.ts'
+import { createStatusLine, Interruption } from './following.ts'
 
-export interface LaunchCommandOptions extends Omit<BatchRequest, 'more'> {
+export interface LaunchCommandOptions extends CheckOptions {
   readonly detach?: boolean
   readonly attach?: string
   readonly driver?: string
-  readonly hosts?: string
   readonly cancelOnSignal?: boolean
+  /** Tries a launch on one node, without a script. */
+  readonly check?: boolean
 }
-
-/** Beside the records of runs. */
-const parent = './telemetry'
 
 /** A script and where it is to run. */
 interface LaunchPlan {
@@ -58,9 +58,11 @@ export async function launch(
   if (attach !== undefined) return attachTo(attach, options, output)
   const at = words.findIndex((word) => !word.startsWith('-'))
   const [script, ...args] = at === -1 ? [] : words.slice(at)
+  if (options.check === true && script === undefined) return checkLaunch(options, words, output)
   if (script === undefined) throw usage('script', 'which script? See tutti launch --help')
   if (!existsSync(script)) throw usage('script', `${script} was not found`)
   const more = words.slice(0, at)
+  if (options.check === true) return checkLaunch(options, more, output)
   const { detach: _, attach: __, ...kept } = options
   const command = {
     kind: 'script',
@@ -89,14 +91,14 @@ async function start(plan: LaunchPlan, output: Output): Promise<number> {
   // Asked before nodes are: it would be missing there as well.
   findNatsServer()
   const id = record?.session_id ?? `s-${newUuid().slice(0, 8)}`
-  const folder = LaunchFolder.of(resolve(command.folder, parent), id)
+  const folder = LaunchFolder.of(resolve(command.folder, launchParent), id)
   const request = { command, keep_results: true, session_id: id, resume: record }
   const jobId = process.env['SLURM_JOB_ID']
   if (options.hosts !== undefined) {
-    const hosts = readHosts(resolve(command.folder, options.hosts))
+    const hosts = readHostFile(resolve(command.folder, options.hosts))
     folder.write('facts', JSON.stringify({ method: 'hosts', hosts }))
     writeRequest(folder.file('request'), request)
-    return runHere(words, folder, output)
+    return runHere(words, command.folder, folder, output)
   }
   if (jobId !== undefined) {
     folder.write('facts', JSON.stringify({ method: 'slurm', jobId }))
@@ -104,7 +106,7 @@ async function start(plan: LaunchPlan, output: Output): Promise<number> {
     const commands = new SlurmCommands()
     const isHere = options.driver === 'here'
     const placed = isHere ? words : await onFirstNode(jobId, words, commands, systemClock)
-    return runHere(placed, folder, output)
+    return runHere(placed, command.folder, folder, output)
   }
   if (options.driver === 'here') {
     throw usage('--driver', 'here needs an allocation, such as of salloc')
@@ -139,35 +141,27 @@ async function attachTo(
   options: LaunchCommandOptions,
   output: Output,
 ): Promise<number> {
-  const folder = LaunchFolder.find(resolve(parent), jobId)
-  if (folder === null) throw usage('--attach', `no launch of job ${jobId} in ${parent}`)
+  const folder = LaunchFolder.find(resolve(launchParent), jobId)
+  if (folder === null) throw usage('--attach', `no launch of job ${jobId} in ${launchParent}`)
   return follow(jobId, folder, options, output)
 }
 
-/** The child has the terminal: its Ctrl-C reaches both, other signals are passed on. */
+/** The script is a child of this command, and has its terminal. */
 async function runHere(
   command: readonly string[],
+  cwd: string,
   folder: LaunchFolder,
   output: Output,
 ): Promise<number> {
-  const script = startScript(command, {
-    [launchVariable]: folder.file('facts'),
-    [runVariable]: folder.file('request'),
+  const code = await runScriptChild(command, {
+    cwd,
+    env: { [launchVariable]: folder.file('facts'), [runVariable]: folder.file('request') },
   })
-  const onSignal = (signal: StopSignal): void => {
-    if (signal !== 'SIGINT' || !process.stdin.isTTY) script.kill(signal)
+  const record = readToldRecord(folder.file('request'))
+  if (record !== null && (code !== 0 || existsSync(folder.file('ended')))) {
+    output.problem(`resume  npx tutti resume ${record}`)
   }
-  for (const signal of stopSignals) process.on(signal, onSignal)
-  try {
-    const code = await script.ended
-    const record = readToldRecord(folder.file('request'))
-    if (record !== null && (code !== 0 || existsSync(folder.file('ended')))) {
-      output.problem(`resume  npx tutti resume ${record}`)
-    }
-    return code
-  } finally {
-    for (const signal of stopSignals) process.off(signal, onSignal)
-  }
+  return code
 }
 
 async function follow(
@@ -178,14 +172,10 @@ async function follow(
 ): Promise<number> {
   const commands = new SlurmCommands()
   const interruption = new Interruption(jobId, options, output)
-  let status: string | null = ''
   const view = {
     stdout: (chunk: Buffer) => void process.stdout.write(chunk),
     stderr: (chunk: Buffer) => void process.stderr.write(chunk),
-    status(line: string | null) {
-      if (line !== status) output.progress(line === null ? [] : [line])
-      status = line
-    },
+    status: createStatusLine(output),
   }
   const { signal } = interruption
   try {
@@ -198,62 +188,6 @@ async function follow(
     return interruption.exitCode
   } finally {
     interruption.release()
-  }
-}
-
-/** A stop signal while a job is followed: the job goes on, unless somebody wants it canceled. */
-class Interruption {
-  isCancel: boolean
-  exitCode = 0
-  readonly #controller = new AbortController()
-  readonly #onSignal = (signal: StopSignal): void => void this.#take(signal)
-  readonly #jobId: string
-  readonly #output: Output
-  #isAsking = false
-
-  constructor(jobId: string, { cancelOnSignal = false }: LaunchCommandOptions, output: Output) {
-    this.#jobId = jobId
-    this.#output = output
-    this.isCancel = cancelOnSignal
-    for (const signal of stopSignals) process.on(signal, this.#onSignal)
-  }
-
-  get signal(): AbortSignal {
-    return this.#controller.signal
-  }
-
-  release(): void {
-    for (const signal of stopSignals) process.off(signal, this.#onSignal)
-  }
-
-  async #take(signal: StopSignal): Promise<void> {
-    this.exitCode = signalExitCodes[signal]
-    const isTerminal = process.stdin.isTTY && process.stderr.isTTY
-    if (this.#isAsking) this.isCancel = true
-    else if (signal === 'SIGINT' && isTerminal && !this.isCancel) await this.#ask()
-    this.#controller.abort()
-  }
-
-  async #ask(): Promise<void> {
-    this.#isAsking = true
-    this.#output.problem(`job ${this.#jobId}: detach, or cancel it? [D/c] (Ctrl-C cancels)`)
-    const lines = createInterface({ input: process.stdin })
-    const { promise, resolve: answer } = Promise.withResolvers<string>()
-    lines.once('line', answer)
-    lines.once('close', () => answer(''))
-    this.signal.addEventListener('abort', () => lines.close())
-    if (/^c/i.test((await promise).trim())) this.isCancel = true
-    lines.close()
-  }
-}
-
-/** A name a line; empty lines and those of `#` do not count. */
-function readHosts(file: string): string[] {
-  try {
-    const lines = readFileSync(file, 'utf8').split('\n')
-    return lines.map((line) => line.replace(/#.*/, '').trim()).filter((line) => line !== '')
-  } catch (cause) {
-    throw usage('--hosts', messageOf(cause))
   }
 }
 

@@ -1,33 +1,9 @@
-/** The script of a launch as a child of the launcher: on this machine, or on the first node. */
+/** Commands on the first node of a job that is there already. */
 
-import { spawn } from 'node:child_process'
-import { constants } from 'node:os'
 import type { Clock } from '../../foundation/clock.ts'
 import { phaseOf } from '../slurm/job-report.ts'
 import type { SlurmCommands } from '../slurm/slurm-commands.ts'
 import { SlurmJob } from '../slurm/slurm-job.ts'
-
-export interface ScriptProcess {
-  /** The exit code; 128 and its number for a signal. */
-  readonly ended: Promise<number>
-  kill(signal: NodeJS.Signals): void
-}
-
-/** With the standard streams of this process. */
-export function startScript(
-  command: readonly string[],
-  env: Readonly<Record<string, string>>,
-): ScriptProcess {
-  const [program = '', ...args] = command
-  const child = spawn(program, args, { stdio: 'inherit', env: { ...process.env, ...env } })
-  const ended = new Promise<number>((resolve, reject) => {
-    child.on('error', reject)
-    child.on('close', (code, signal) =>
-      resolve(signal === null ? (code ?? 1) : 128 + (constants.signals[signal] ?? 0)),
-    )
-  })
-  return { ended, kill: (signal) => void child.kill(signal) }
-}
 
 /**
  * The command that runs another one on the first node of the job, where this machine is none of its

@@ -1,0 +1,196 @@
+/** `tutti launch --check`: tries a launch on one node, and tells what is missing. */
+
+import { rmSync } from 'node:fs'
+import { resolve } from 'node:path'
+import { findNatsServer } from '../../cluster/broker/nats-server.ts'
+import { systemClock } from '../../foundation/clock.ts'
+import { BackendError, messageOf, TuttiError } from '../../foundation/errors.ts'
+import { newUuid } from '../../foundation/ids.ts'
+import { type BatchRequest, toBatchOptions } from '../../hpc/launch/batch-job.ts'
+import { type LaunchCheck, readChecks, toCheckScript } from '../../hpc/launch/check-script.ts'
+import { onFirstNode } from '../../hpc/launch/first-node.ts'
+import { readHostFile } from '../../hpc/launch/host-file.ts'
+import { followLaunch, submitBatch } from '../../hpc/launch/launch.ts'
+import { LaunchFolder, launchParent } from '../../hpc/launch/launch-folder.ts'
+import { parseFields } from '../../hpc/slurm/job-report.ts'
+import { SlurmCommands } from '../../hpc/slurm/slurm-commands.ts'
+import { SlurmJob } from '../../hpc/slurm/slurm-job.ts'
+import { exitCodes } from '../exit.ts'
+import type { Output } from '../output.ts'
+import { runScriptChild } from '../script-child.ts'
+import { createStatusLine, Interruption } from './following.ts'
+
+export interface CheckOptions extends Omit<BatchRequest, 'more'> {
+  /** A file of hosts, instead of Slurm. */
+  readonly hosts?: string
+}
+
+/** Of the job, in minutes. */
+const jobMinutes = '2'
+/** How long a node is waited for. */
+const longestWaitMs = 60_000
+
+/** `more` are further options of sbatch. */
+export async function checkLaunch(
+  options: CheckOptions,
+  more: readonly string[],
+  output: Output,
+): Promise<number> {
+  const folder = LaunchFolder.of(resolve(launchParent), `check-${newUuid().slice(0, 8)}`)
+  const batch = toBatchOptions({ ...options, more }, 'tutti-check', folder)
+  const hosts = options.hosts === undefined ? null : readHostFile(options.hosts)
+  const jobId = process.env['SLURM_JOB_ID']
+  const method = hosts === null ? 'slurm' : 'hosts'
+  const facts = { method, jobId, hosts: hosts?.slice(0, 1) }
+  const checks = [
+    attempt('record folder', () => {
+      folder.write('facts', JSON.stringify(facts))
+      return folder.path
+    }),
+    attempt('nats-server', findNatsServer),
+  ]
+  try {
+    // Without a folder nothing can be tried.
+    if (checks[0]?.state !== 'ok') return report(checks, output)
+    const trial = new Trial(folder, checks, output)
+    if (hosts !== null) await trial.runHere(['sh', '-c', trial.script])
+    else if (jobId !== undefined) await trial.runInside(jobId)
+    else {
+      const one = toBatchOptions(
+        { ...options, nodes: 1, time: jobMinutes, more },
+        'tutti-check',
+        folder,
+      )
+      const code = await trial.runOutside(batch, one)
+      if (code !== null) return code
+    }
+    return report(checks, output)
+  } finally {
+    rmSync(folder.path, { recursive: true, force: true })
+  }
+}
+
+/** The script of the check, run in one of three ways. Adds to the checks. */
+class Trial {
+  readonly script: string
+  readonly #folder: LaunchFolder
+  readonly #checks: LaunchCheck[]
+  readonly #output: Output
+  readonly #commands = new SlurmCommands()
+
+  constructor(folder: LaunchFolder, checks: LaunchCheck[], output: Output) {
+    this.script = toCheckScript(folder, process.cwd())
+    this.#folder = folder
+    this.#checks = checks
+    this.#output = output
+  }
+
+  async runHere(command: readonly string[]): Promise<void> {
+    const code = await runScriptChild(command, { env: {}, stdout: 'ignore' })
+    this.#checks.push(...readChecks(this.#folder, code, 'here'))
+  }
+
+  /** On the first node of a job that is there. */
+  async runInside(jobId: string): Promise<void> {
+    try {
+      const words = ['sh', '-c', this.script]
+      await this.runHere(await onFirstNode(jobId, words, this.#commands, systemClock))
+    } catch (error) {
+      this.#checks.push(toProblem('job', error))
+    }
+  }
+
+  /** In a job of its own. Resolves with an exit code if a signal has ended it. */
+  async runOutside(asked: readonly string[], one: readonly string[]): Promise<number | null> {
+    const folder = this.#folder
+    folder.write('script', this.script)
+    try {
+      // What was asked for, all of it: Slurm tells whether it would take the job.
+      await this.#commands.submit(...asked, '--test-only', folder.file('script'))
+      this.#checks.push(toCheck('request', 'Slurm takes it'))
+      // A node that does not see the folder could not open a file there.
+      const jobId = await submitBatch(this.#commands, [...one, '--output=/dev/null'], folder)
+      return await this.#follow(jobId)
+    } catch (error) {
+      this.#checks.push(toProblem('request', error))
+      return null
+    }
+  }
+
+  async #follow(jobId: string): Promise<number | null> {
+    const commands = this.#commands
+    const folder = this.#folder
+    const job = new SlurmJob(jobId, commands, systemClock)
+    const interruption = new Interruption(jobId, { cancelOnSignal: true }, this.#output)
+    const waited = new AbortController()
+    const stopWaiting = systemClock.after(longestWaitMs, () => {
+      if (!folder.hasStarted) waited.abort()
+    })
+    const view = { stdout() {}, stderr() {}, status: createStatusLine(this.#output) }
+    const signal = AbortSignal.any([interruption.signal, waited.signal])
+    try {
+      const all = { jobId, folder, commands, clock: systemClock, view, signal }
+      const code = await followLaunch(all).catch((error: unknown) => this.#codeOf(jobId, error))
+      if (interruption.signal.aborted) return interruption.exitCode
+      if (code !== null) this.#checks.push(...readChecks(folder, code, 'the node'))
+      else this.#checks.push(await this.#describeWait(job))
+      return null
+    } finally {
+      stopWaiting()
+      interruption.release()
+      await job.cancel()
+    }
+  }
+
+  /** Of a job that could write nothing; the error if its end says no more. */
+  async #codeOf(jobId: string, error: unknown): Promise<number> {
+    const fields = parseFields(await this.#commands.ask('scontrol', 'show', 'job', jobId))
+    const code = Number(fields.get('ExitCode')?.split(':')[0])
+    if (code > 0) return code
+    throw error
+  }
+
+  async #describeWait(job: SlurmJob): Promise<LaunchCheck> {
+    const found = await job.report()
+    const state = found === null ? 'unknown' : `${found.state} (${found.reason})`
+    const text = `none within ${longestWaitMs / 1000} s: job ${job.id} was ${state}`
+    return toProblem('node', new BackendError(text, { hint: 'Try another partition, or later.' }))
+  }
+}
+
+const toCheck = (name: string, detail: string): LaunchCheck => ({
+  name,
+  state: 'ok',
+  where: 'here',
+  detail,
+  hint: null,
+})
+
+function toProblem(name: string, error: unknown): LaunchCheck {
+  const hint = TuttiError.isInstance(error) ? (error.hint ?? null) : null
+  return { name, state: 'problem', where: 'here', detail: messageOf(error), hint }
+}
+
+function attempt(name: string, find: () => string): LaunchCheck {
+  try {
+    return toCheck(name, find())
+  } catch (error) {
+    return toProblem(name, error)
+  }
+}
+
+function report(checks: readonly LaunchCheck[], output: Output): number {
+  const bad = checks.filter(({ state }) => state !== 'ok')
+  const widest = Math.max(...checks.map(({ name }) => name.length))
+  const last = bad.length === 0 ? 'a launch works' : `a launch would fail: ${bad.length} of these`
+  output.result({ ok: bad.length === 0, checks }, [
+    ...checks.flatMap((check) => linesOf(check, widest)),
+    last,
+  ])
+  return bad.length === 0 ? exitCodes.ok : exitCodes.backendFailed
+}
+
+function linesOf({ name, state, where, detail, hint }: LaunchCheck, widest: number): string[] {
+  const line = `${state.padEnd(7)}  ${name.padEnd(widest)}  ${where}: ${detail}`
+  return hint === null ? [line] : [line, `  hint: ${hint}`]
+}

@@ -1,0 +1,65 @@
+/** While a job is followed: how its state is shown, and what a stop signal means. */
+
+import { createInterface } from 'node:readline/promises'
+import { signalExitCodes, type StopSignal, stopSignals } from '../exit.ts'
+import type { Output } from '../output.ts'
+
+/** Shows a line as it changes; `null` once the job's output speaks for itself. */
+export function createStatusLine(output: Output): (line: string | null) => void {
+  let shown: string | null = ''
+  return (line) => {
+    if (line !== shown) output.progress(line === null ? [] : [line])
+    shown = line
+  }
+}
+
+export interface InterruptionOptions {
+  /** Default: it goes on, unless a person at the terminal says otherwise. */
+  readonly cancelOnSignal?: boolean
+}
+
+/** A stop signal while a job is followed: the job goes on, unless somebody wants it canceled. */
+export class Interruption {
+  isCancel: boolean
+  exitCode = 0
+  readonly #controller = new AbortController()
+  readonly #onSignal = (signal: StopSignal): void => void this.#take(signal)
+  readonly #jobId: string
+  readonly #output: Output
+  #isAsking = false
+
+  constructor(jobId: string, { cancelOnSignal = false }: InterruptionOptions, output: Output) {
+    this.#jobId = jobId
+    this.#output = output
+    this.isCancel = cancelOnSignal
+    for (const signal of stopSignals) process.on(signal, this.#onSignal)
+  }
+
+  get signal(): AbortSignal {
+    return this.#controller.signal
+  }
+
+  release(): void {
+    for (const signal of stopSignals) process.off(signal, this.#onSignal)
+  }
+
+  async #take(signal: StopSignal): Promise<void> {
+    this.exitCode = signalExitCodes[signal]
+    const isTerminal = process.stdin.isTTY && process.stderr.isTTY
+    if (this.#isAsking) this.isCancel = true
+    else if (signal === 'SIGINT' && isTerminal && !this.isCancel) await this.#ask()
+    this.#controller.abort()
+  }
+
+  async #ask(): Promise<void> {
+    this.#isAsking = true
+    this.#output.problem(`job ${this.#jobId}: detach, or cancel it? [D/c] (Ctrl-C cancels)`)
+    const lines = createInterface({ input: process.stdin })
+    const { promise, resolve: answer } = Promise.withResolvers<string>()
+    lines.once('line', answer)
+    lines.once('close', () => answer(''))
+    this.signal.addEventListener('abort', () => lines.close())
+    if (/^c/i.test((await promise).trim())) this.isCancel = true
+    lines.close()
+  }
+}

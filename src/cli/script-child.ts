@@ -1,0 +1,66 @@
+/** A script of the user's as a child of the command, which it does not outlive. */
+
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { constants } from 'node:os'
+import { stopSignals } from './exit.ts'
+
+export interface ScriptChildOptions {
+  /** Default: that of the command. */
+  readonly cwd?: string
+  /** Added to the environment of the command. */
+  readonly env: Readonly<Record<string, string>>
+  /** Default `inherit`. */
+  readonly stdout?: 'inherit' | 'ignore' | NodeJS.WriteStream
+  /** With its process id. */
+  readonly onStart?: (pid: number) => void
+}
+
+/** Resolves with its exit code; of one that a signal ended with 128 and its number. */
+export async function runScriptChild(
+  command: readonly string[],
+  { cwd, env, stdout = 'inherit', onStart }: ScriptChildOptions,
+): Promise<number> {
+  const [program = '', ...args] = command
+  const child = spawn(program, args, {
+    cwd,
+    env: { ...process.env, ...env },
+    stdio: ['inherit', stdout, 'inherit'],
+  })
+  if (child.pid !== undefined) onStart?.(child.pid)
+  const stopForwarding = forwardSignals((signal) => void child.kill(signal))
+  const stopGuarding = child.pid === undefined ? () => {} : endWithThisProcess(child.pid)
+  try {
+    const [code, signal] = (await once(child, 'close')) as [number | null, NodeJS.Signals | null]
+    return code ?? 128 + constants.signals[signal ?? 'SIGKILL']
+  } finally {
+    stopForwarding()
+    stopGuarding()
+  }
+}
+
+/** A terminal sends SIGINT to the child as well. */
+function forwardSignals(send: (signal: NodeJS.Signals) => void): () => void {
+  const onSignal = (signal: NodeJS.Signals): void => {
+    if (signal !== 'SIGINT' || !process.stdin.isTTY) send(signal)
+  }
+  for (const signal of stopSignals) process.on(signal, onSignal)
+  return () => {
+    for (const signal of stopSignals) process.off(signal, onSignal)
+  }
+}
+
+/**
+ * The script gets SIGTERM when this process is gone, however it ended: a shell waits for the end of
+ * a pipe that only this process holds, outside of the terminal's process group.
+ */
+function endWithThisProcess(pid: number): () => void {
+  const guard = spawn('/bin/sh', ['-c', 'read -r _ || kill -TERM "$0"', String(pid)], {
+    stdio: ['pipe', 'ignore', 'ignore'],
+    detached: true,
+  })
+  // Without a guard the script runs nevertheless.
+  guard.on('error', () => {})
+  guard.stdin.on('error', () => {})
+  return () => void guard.stdin.end('\n')
+}

@@ -1,0 +1,79 @@
+/**
+ * Runs where the script of a launch would run, and does what such a script does: starts a server
+ * and an agent on a node. Writes a line of JSON for each thing that it has tried.
+ */
+
+import { execFileSync } from 'node:child_process'
+import { existsSync } from 'node:fs'
+import { delimiter, dirname, join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { findNatsServer } from '../../cluster/broker/nats-server.ts'
+import { BackendError, messageOf, TuttiError } from '../../foundation/errors.ts'
+import { version } from '../../foundation/version.ts'
+import { HpcBackend } from '../hpc-backend.ts'
+import { launchVariable, readFacts, setStartMethod } from '../start-method.ts'
+import type { LaunchCheck } from './check-script.ts'
+import { LaunchFolder } from './launch-folder.ts'
+
+/** The time of a trial is short. */
+const graceSeconds = 5
+/** Those that a script's backend calls. */
+const slurmCommands = ['srun', 'squeue', 'scontrol', 'scancel']
+
+async function tryAll(): Promise<void> {
+  const { method } = readFacts()
+  await tell('Node', () => `${process.version}, ${process.execPath}`)
+  await tell('tutti', () => `${version}, ${dirname(fileURLToPath(import.meta.url))}`)
+  await tell('record folder', tryToWrite)
+  if (method === 'slurm') await tell('commands of Slurm', findCommands)
+  const hasServer = await tell('nats-server', () => {
+    const program = findNatsServer()
+    const told = execFileSync(program, ['--version'], { encoding: 'utf8' })
+    return `${told.trim()}, ${program}`
+  })
+  if (hasServer) await tell('agent', () => startAgent(method))
+}
+
+/** As much as a page of a record: a full disk takes empty files. */
+function tryToWrite(): string {
+  const folder = new LaunchFolder(dirname(process.env[launchVariable] ?? ''))
+  folder.write('request', ' '.repeat(65_536))
+  return dirname(folder.path)
+}
+
+function findCommands(): string {
+  const folders = (process.env['PATH'] ?? '').split(delimiter)
+  const missing = slurmCommands.filter(
+    (name) => !folders.some((folder) => existsSync(join(folder, name))),
+  )
+  if (missing.length === 0) return slurmCommands.join(', ')
+  throw new BackendError(`not on PATH: ${missing.join(', ')}`)
+}
+
+/** The server, its address and port, the certificate, the step and the agent, all at once. */
+async function startAgent(method: 'slurm' | 'hosts'): Promise<string> {
+  setStartMethod(method)
+  const warnings: string[] = []
+  const log = { warn: (code: string, text: string) => void warnings.push(`${code}: ${text}`) }
+  const backend = await HpcBackend.create({ graceSeconds, log })
+  const names = backend.nodes.map(({ nodeId }) => nodeId).join(', ')
+  await backend.close()
+  if (warnings.length > 0) throw new BackendError(warnings.join('; '))
+  return `runs on ${names} and reaches the server of the script`
+}
+
+/** Resolves with whether it is there. */
+async function tell(name: string, attempt: () => string | Promise<string>): Promise<boolean> {
+  const write = (told: Pick<LaunchCheck, 'state' | 'detail' | 'hint'>): boolean => {
+    process.stdout.write(`${JSON.stringify({ name, ...told })}\n`)
+    return told.state === 'ok'
+  }
+  try {
+    return write({ state: 'ok', detail: await attempt(), hint: null })
+  } catch (error) {
+    const hint = TuttiError.isInstance(error) ? (error.hint ?? null) : null
+    return write({ state: 'problem', detail: messageOf(error), hint })
+  }
+}
+
+await tryAll()

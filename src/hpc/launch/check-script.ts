@@ -1,0 +1,95 @@
+/** The trial of a launch: what runs where a script would run, and what it tells. */
+
+import { readFileSync } from 'node:fs'
+import { fileURLToPath } from 'node:url'
+import { siblingProgram } from '../../runtime/supervised-child.ts'
+import { quoteForShell } from '../quote.ts'
+import { launchVariable } from '../start-method.ts'
+import type { LaunchFolder } from './launch-folder.ts'
+
+/** One thing that a launch needs. */
+export interface LaunchCheck {
+  readonly name: string
+  readonly state: 'ok' | 'missing' | 'problem'
+  /** `here`, or the name of a node. */
+  readonly where: string
+  /** A path, a version, or what is wrong. */
+  readonly detail: string
+  /** What to do about it. */
+  readonly hint: string | null
+}
+
+/** Exit codes of the script, for what it cannot write down. */
+const unseenCode = 41
+const unwritableCode = 42
+
+/**
+ * A script for a POSIX shell, which may be all that works there. It goes to the node by the
+ * scheduler, not by the folder.
+ */
+export function toCheckScript(folder: LaunchFolder, cwd: string): string {
+  const quote = (text: string): string => quoteForShell('a path', text)
+  const file = (name: Parameters<LaunchFolder['file']>[0]): string => quote(folder.file(name))
+  const node = quote(process.execPath)
+  const program = fileURLToPath(siblingProgram(import.meta.url, 'check-program'))
+  const missing = (name: string, path: string): string => {
+    const check = { name, state: 'missing', detail: `${path} cannot be used`, hint: placeHint }
+    return `echo ${quote(JSON.stringify(check))} >> ${file('stdout')}`
+  }
+  return `#!/bin/sh
+# Written by tutti launch --check.
+{ [ -r ${file('facts')} ] && cd ${quote(cwd)}; } || exit ${unseenCode}
+( : > ${file('started')} ) 2> /dev/null || exit ${unwritableCode}
+export ${launchVariable}=${file('facts')}
+echo "{\\"where\\":\\"\${SLURMD_NODENAME:-here}\\"}" > ${file('stdout')}
+if ! ${node} --version > /dev/null 2>&1; then
+  ${missing('Node', process.execPath)}
+elif ! [ -r ${quote(program)} ]; then
+  ${missing('tutti', program)}
+else
+  ${node} ${quote(program)} < /dev/null >> ${file('stdout')} 2> ${file('stderr')}
+fi
+code=$?
+echo "$code" > ${quote(`${folder.file('exit')}.new`)}
+mv ${quote(`${folder.file('exit')}.new`)} ${file('exit')}
+exit "$code"
+`
+}
+
+const placeHint = 'Install it on a file system that all nodes see.'
+
+/** What the script has told, and what its end tells. */
+export function readChecks(folder: LaunchFolder, code: number, place: string): LaunchCheck[] {
+  const name = 'shared folder'
+  const common = { name, where: place, hint: 'Start it in a folder on a shared file system.' }
+  if (code === unseenCode) {
+    return [{ ...common, state: 'missing', detail: `the node does not see ${folder.path}` }]
+  }
+  if (code === unwritableCode) {
+    return [{ ...common, state: 'problem', detail: `the node cannot write to ${folder.path}` }]
+  }
+  const [first, ...told] = readText(folder, 'stdout').trim().split('\n').map(parseLine)
+  const where = first?.where ?? place
+  const seen = { ...common, where, state: 'ok', detail: folder.path, hint: null } as const
+  const checks = [seen, ...told].filter((one) => one !== null).map((one) => ({ ...one, where }))
+  if (code === 0) return checks
+  const why = readText(folder, 'stderr').trim() || `exit code ${code}`
+  return [...checks, { name: 'trial', state: 'problem', where, detail: why, hint: null }]
+}
+
+function readText(folder: LaunchFolder, name: 'stdout' | 'stderr'): string {
+  try {
+    return readFileSync(folder.file(name), 'utf8')
+  } catch {
+    return ''
+  }
+}
+
+/** Another program may write to the same stream. */
+function parseLine(line: string): LaunchCheck | null {
+  try {
+    return JSON.parse(line) as LaunchCheck
+  } catch {
+    return null
+  }
+}
