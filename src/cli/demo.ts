@@ -1,10 +1,11 @@
 /** `tutti demo`: a real mixed workload, with some tasks that fail on purpose. */
 
 import { writeFile } from 'node:fs/promises'
-import { join, relative, resolve } from 'node:path'
+import { join, resolve } from 'node:path'
 import { makeFolders } from '../checkpoint/files.ts'
 import { AITask, ComputeTask, ConcurrentBackend, Session } from '../index.ts'
 import { InferenceBackend } from '../inference/index.ts'
+import { nearestPath } from '../record/find-record.ts'
 import { simulate } from './demo-tasks.ts'
 import { exitCodes, signalExitCodes } from './exit.ts'
 import { runLive } from './live-run.ts'
@@ -88,12 +89,6 @@ async function simulateAndSort(session: Session, count: number): Promise<number[
     const median = ordered[Math.floor(ordered.length / 2)]
     return median === undefined || Number.isNaN(median) ? [] : [median]
   })
-}
-
-/** Relative to the working folder, unless it is outside of it. */
-function nearestPath(path: string): string {
-  const near = relative(process.cwd(), path)
-  return near.startsWith('..') ? path : near
 }
 
 const heroes = ['a cat', 'a small robot', 'Lily', 'an old bear', 'Tom', 'a bird', 'Mia', 'a frog']

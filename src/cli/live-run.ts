@@ -12,6 +12,8 @@ export interface LiveRunParts {
   readonly session: Session
   readonly telemetry: TelemetryManager
   readonly output: Output
+  /** Said when the process ends before the session is closed. */
+  readonly resumeLine?: string
 }
 
 /**
@@ -20,13 +22,14 @@ export interface LiveRunParts {
  * uncaught error, ends the process with everything emitted in the record.
  */
 export async function runLive(
-  { session, telemetry, output }: LiveRunParts,
+  parts: LiveRunParts,
   work: () => Promise<void>,
 ): Promise<StopSignal | null> {
+  const { session, telemetry, output } = parts
   const { terminal } = output
   const stopProgress =
     terminal === null ? () => {} : followProgress(telemetry, { stream: terminal })
-  const guard = new ProcessGuard(session, telemetry, output)
+  const guard = new ProcessGuard(parts)
   const removeHandlers = closeOnSignals(session)
   try {
     await work()
@@ -44,13 +47,12 @@ export async function runLive(
 /** Tells people about signals and uncaught errors, and closes the session with the output. */
 class ProcessGuard {
   signal: StopSignal | null = null
-  readonly #telemetry: TelemetryManager
-  readonly #output: Output
+  readonly #parts: LiveRunParts
   readonly #release: () => void
 
-  constructor(session: Session, telemetry: TelemetryManager, output: Output) {
-    this.#telemetry = telemetry
-    this.#output = output
+  constructor(parts: LiveRunParts) {
+    const { session, output } = parts
+    this.#parts = parts
     const onSignal = (signal: StopSignal): void => this.#onSignal(signal)
     const onError = (error: unknown): void => this.#onError(error)
     const onClosed = (): void => void session.close()
@@ -70,17 +72,23 @@ class ProcessGuard {
   }
 
   #onSignal(signal: StopSignal): void {
-    if (this.signal !== null) return
+    // The second one ends the process.
+    if (this.signal !== null) return this.#tellResume()
     this.signal = signal
-    this.#output.problem(`${signal}: stopping cleanly; once more ends at once`)
+    this.#parts.output.problem(`${signal}: stopping cleanly; once more ends at once`)
   }
 
   #onError(error: unknown): void {
-    this.#output.problem(
-      `unexpected error: ${error instanceof Error ? error.stack : messageOf(error)}`,
-    )
-    const path = this.#telemetry.checkpointFile
-    if (path !== null) this.#output.problem(`everything so far is in ${path}`)
+    const { telemetry, output } = this.#parts
+    output.problem(`unexpected error: ${error instanceof Error ? error.stack : messageOf(error)}`)
+    const path = telemetry.checkpointFile
+    if (path !== null) output.problem(`everything so far is in ${path}`)
+    this.#tellResume()
     process.exit(1)
+  }
+
+  #tellResume(): void {
+    const { output, resumeLine } = this.#parts
+    if (resumeLine !== undefined) output.problem(resumeLine)
   }
 }

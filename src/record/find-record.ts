@@ -1,7 +1,7 @@
 /** Finds the record that a person names: a file, a folder, a session, or the latest one. */
 
 import { readdirSync, statSync } from 'node:fs'
-import { basename, join } from 'node:path'
+import { basename, join, relative } from 'node:path'
 import { standardInput } from '../checkpoint/reader.ts'
 import { ValueError } from '../foundation/errors.ts'
 import { didYouMean } from '../foundation/options.ts'
@@ -35,6 +35,12 @@ export function findRecord(what: string, folders: readonly string[] = usualFolde
   const records = folders.flatMap(recordsIn)
   if (what === 'latest') return latestOf(records, folders.join(' and '))
   return ofSession(what, records, folders)
+}
+
+/** How a person names a file: relative to the working folder, unless it is outside of it. */
+export function nearestPath(path: string): string {
+  const near = relative(process.cwd(), path)
+  return near.startsWith('..') ? path : near
 }
 
 /** No text makes it throw: names may be longer than the system allows. */

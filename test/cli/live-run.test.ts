@@ -32,16 +32,18 @@ describe('a live run', () => {
     run.child.kill('SIGINT')
     await run.seen('stopping cleanly')
     run.child.kill('SIGINT')
-    expect((await run.ended).code).toBe(130)
+    const end = await run.ended
+    expect(end.code).toBe(130)
+    expect(end.stderr).toContain('\nresume  how to go on\n')
     expect(await eventsIn(place)).toContain('TaskCanceled')
   })
 
-  it('row 27: an uncaught error is printed with the path of the record', async () => {
+  it('row 27: an uncaught error is printed with the record and how to resume it', async () => {
     const place = join(folder, 'thrown')
     const end = await startProgram(program, ['throw', place]).ended
     expect(end.code).toBe(1)
     expect(end.stderr).toContain('nobody caught me')
-    expect(end.stderr).toContain('everything so far is in ')
+    expect(end.stderr).toMatch(/\neverything so far is in .*\nresume {2}how to go on\n/)
     expect(await eventsIn(place)).toEqual([
       'SessionStarted',
       'TaskCreated',

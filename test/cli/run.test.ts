@@ -1,40 +1,14 @@
 import { spawn } from 'node:child_process'
-import { mkdirSync, mkdtempSync, readdirSync, readFileSync, realpathSync, rmSync } from 'node:fs'
-import { statSync, writeFileSync } from 'node:fs'
+import { readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { basename, dirname, join } from 'node:path'
-import { fileURLToPath } from 'node:url'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { acquireLock, isHeld, lockPathOf } from '../../src/checkpoint/lock.ts'
+import { acquireLock, lockPathOf } from '../../src/checkpoint/lock.ts'
 import { keepCommand } from '../../src/checkpoint/run-file.ts'
 import { ComputeTask, NoopBackend, Session } from '../../src/index.ts'
 import { eventually } from '../eventually.ts'
-import { type CommandEnd, watch } from './run-command.ts'
-
-const main = fileURLToPath(new URL('../../src/cli/main.ts', import.meta.url))
-const library = new URL('../../src/index.ts', import.meta.url).href
-const script = fileURLToPath(new URL('fixtures/resumable-script.ts', import.meta.url))
-
-function workFolder(): string {
-  const folder = realpathSync(mkdtempSync(join(tmpdir(), 'tutti-run-test-')))
-  onTestFinished(() => rmSync(folder, { recursive: true, force: true }))
-  return folder
-}
-
-/** Runs the command in a folder, as a person would. */
-const tutti = (cwd: string, ...args: readonly string[]): Promise<CommandEnd> =>
-  watch(spawn(process.execPath, [main, ...args], { cwd })).ended
-
-const linesOf = (file: string): string[] => readFileSync(file, 'utf8').trimEnd().split('\n')
-
-/** The only record in the folder's `telemetry`, or the one of so many that was written last. */
-function recordIn(folder: string): string {
-  const names = readdirSync(join(folder, 'telemetry')).filter((name) => name.endsWith('.jsonl'))
-  const files = names.map((name) => join(folder, 'telemetry', name))
-  const [latest] = files.toSorted((a, b) => statSync(b).mtimeMs - statSync(a).mtimeMs)
-  if (latest === undefined) throw new Error('no record')
-  return latest
-}
+import { linesOf, library, main, recordIn, script, tutti, workFolder } from './run/work-folder.ts'
+import { watch } from './run-command.ts'
 
 /** The record of a run with one task, as if the command had run it with the script. */
 async function makeRecord(folder: string, file: string, before?: string) {
@@ -206,41 +180,6 @@ describe('tutti run and resume with a script', () => {
     command.child.kill('SIGKILL')
     await eventually(() => expect(readFileSync(join(folder, 'end'), 'utf8')).toBe('SIGTERM'))
     await command.ended
-  })
-})
-
-describe('the folder by which tutti run and its script know of each other', () => {
-  it('run: what a killed command left is removed once its script has ended, too', async () => {
-    const folder = workFolder()
-    const temporary = join(folder, 'temporary')
-    mkdirSync(temporary)
-    const env = { ...process.env, TMPDIR: temporary }
-    const start = (name: string) =>
-      watch(spawn(process.execPath, [main, 'run', name], { cwd: folder, env }))
-    const left = (): string[] =>
-      readdirSync(temporary).filter((name) => name.startsWith('tutti-run-'))
-    const stubborn = [
-      `import { existsSync } from 'node:fs'`,
-      `process.on('SIGTERM', () => console.log('goes on'))`,
-      `setInterval(() => existsSync('running') || process.exit(), 20)`,
-      `console.log('running')`,
-    ]
-    writeFileSync(join(folder, 'stubborn.mjs'), stubborn.join('\n'))
-    writeFileSync(join(folder, 'empty.mjs'), '')
-    writeFileSync(join(folder, 'running'), '')
-    const killed = start('stubborn.mjs')
-    await killed.seen('running')
-    killed.child.kill('SIGKILL')
-    await killed.seen('goes on')
-    const [own = ''] = left()
-    expect(await start('empty.mjs').ended).toMatchObject({ code: 0 })
-    expect(left()).toEqual([own])
-    rmSync(join(folder, 'running'))
-    const holder = join(temporary, own, 'script.holder')
-    await eventually(() => expect(isHeld(holder)).toBe(false))
-    mkdirSync(join(temporary, 'tutti-run-abc123'))
-    expect(await start('empty.mjs').ended).toMatchObject({ code: 0 })
-    expect(left()).toEqual(['tutti-run-abc123'])
   })
 })
 

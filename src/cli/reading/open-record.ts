@@ -31,15 +31,15 @@ const worthKeeping = 32 * 2 ** 20
 export async function showRecord(
   what: string,
   output: Output,
-  show: (record: OpenRecord) => void,
+  show: (record: OpenRecord) => void | Promise<void>,
 ): Promise<number> {
   const path = findRecord(what)
   const isLarge = sizeOf(path) > worthKeeping
   try {
-    show(await openRecord(path, isLarge ? 'write' : 'use', output))
+    await show(await openRecord(path, isLarge ? 'write' : 'use', output))
   } catch (error) {
     if (!(error instanceof SnapshotDamagedError)) throw error
-    show(await openRecord(path, isLarge ? 'renew' : 'ignore', output))
+    await show(await openRecord(path, isLarge ? 'renew' : 'ignore', output))
   }
   return exitCodes.ok
 }

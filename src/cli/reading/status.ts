@@ -10,6 +10,7 @@ import { run } from '../../views/panels/run.ts'
 import { statsInPlace } from '../../views/stats.ts'
 import type { Output } from '../output.ts'
 import { type OpenRecord, recordFields, recordNotes, showRecord } from './open-record.ts'
+import { type ResumeHint, resumeHintOf } from './resume-hint.ts'
 import { type Column, tableLines } from './text.ts'
 
 const mostNames = 20
@@ -17,14 +18,15 @@ const mostNodes = 8
 
 /** Resolves with exit code 0 whatever the run's end. */
 export async function showStatus(what: string, output: Output): Promise<number> {
-  return await showRecord(what, output, (record) => {
+  return await showRecord(what, output, async (record) => {
+    const hint = await resumeHintOf(record)
     // Of a large run either of them takes time.
-    if (output.form === 'json') output.result(statusFields(record), [])
-    else output.result({}, statusLines(record, output.width))
+    if (output.form === 'json') output.result(statusFields(record, hint), [])
+    else output.result({}, statusLines(record, hint, output.width))
   })
 }
 
-export function statusFields(record: OpenRecord): object {
+export function statusFields(record: OpenRecord, hint: ResumeHint | null): object {
   const { states } = record.pass
   const { submitted, completed, failed, canceled, running, queued, tasks } = totalsOf(record)
   const { startTime, endTime, lastTime, sessions, retries, workersLost } = run.show(states.run)
@@ -55,6 +57,7 @@ export function statusFields(record: OpenRecord): object {
     nodes_lost: nodesLost,
     lost_lines: lostLines,
     resources: resources.show(states.resources),
+    resume: hint === null ? null : { record: hint.record, command: hint.command },
   }
 }
 
@@ -70,7 +73,7 @@ function durationOf({ pass }: OpenRecord): number {
 }
 
 /** Also the screen of `tutti top`. */
-export function statusLines(record: OpenRecord, width: number): string[] {
+export function statusLines(record: OpenRecord, hint: ResumeHint | null, width: number): string[] {
   const { states } = record.pass
   const shown = names.show(states.names, { durations: true }).toSorted((a, b) => b.total - a.total)
   const nodes = resources.show(states.resources)
@@ -83,6 +86,7 @@ export function statusLines(record: OpenRecord, width: number): string[] {
     ...(nodes.length === 0 ? [] : tableLines(nodeColumns, nodes.slice(0, mostNodes), width)),
     ...(nodes.length > mostNodes ? [`and ${nodes.length - mostNodes} other nodes`] : []),
     ...recordNotes(record),
+    ...(hint === null ? [] : [hint.line]),
   ]
 }
 

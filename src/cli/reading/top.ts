@@ -8,6 +8,7 @@ import { findTasks } from '../../views/tasks.ts'
 import { exitCodes, firstSignal, signalExitCodes } from '../exit.ts'
 import type { Output } from '../output.ts'
 import { type OpenRecord, showRecord, stateOf } from './open-record.ts'
+import { type ResumeHint, resumeHintOf } from './resume-hint.ts'
 import { statusFields, statusLines } from './status.ts'
 import { type Column, tableLines } from './text.ts'
 
@@ -32,7 +33,7 @@ export async function top(what: string, options: TopOptions, output: Output): Pr
     while (!stop.signal.aborted) {
       const views = await follower.read()
       const record = { ...views, path, ...stateOf(views) }
-      output.screen(screenOf(record, output.width))
+      output.screen(screenOf(record, await resumeHintOf(record), output.width))
       if (record.state !== 'running') return exitCodes.ok
       const wait = sleep(systemClock, options.seconds * 1000, { signal: stop.signal })
       await wait.catch(() => undefined)
@@ -45,14 +46,16 @@ export async function top(what: string, options: TopOptions, output: Output): Pr
 }
 
 async function showOnce(what: string, output: Output): Promise<number> {
-  return await showRecord(what, output, (record) => {
+  return await showRecord(what, output, async (record) => {
     const running = longestRunning(record).map(({ uid, name, worker, seconds }) => ({
       uid,
       name,
       worker_id: worker,
       seconds,
     }))
-    output.result({ ...statusFields(record), running_tasks: running }, screenOf(record, Infinity))
+    const hint = await resumeHintOf(record)
+    const fields = { ...statusFields(record, hint), running_tasks: running }
+    output.result(fields, screenOf(record, hint, Infinity))
   })
 }
 
@@ -76,10 +79,10 @@ function longestRunning({ pass }: OpenRecord): RunningTask[] {
     .slice(0, mostRunning)
 }
 
-function screenOf(record: OpenRecord, width: number): string[] {
+function screenOf(record: OpenRecord, hint: ResumeHint | null, width: number): string[] {
   const running = longestRunning(record)
   const table = running.length === 0 ? [] : ['', ...tableLines(columns, running, width)]
-  return [...statusLines(record, width), ...table]
+  return [...statusLines(record, hint, width), ...table]
 }
 
 const columns: readonly Column<RunningTask>[] = [

@@ -5,6 +5,7 @@ import { removeUnused } from '../../checkpoint/chain.ts'
 import { type RunRequest, runVariable, SentRequest } from '../../checkpoint/run-file.ts'
 import type { Output } from '../output.ts'
 import { runScriptChild } from '../script-child.ts'
+import { resumeCommand } from './resume-command.ts'
 
 /** Resolves with the exit code of the script; one that a signal ended has 128 and its number. */
 export async function runScript(
@@ -22,11 +23,11 @@ export async function runScript(
     stdout: output.form === 'json' ? process.stderr : 'inherit',
     onStart: (pid) => sent.sentTo(pid),
   })
-  const isResumed = request.resume !== null
   const { record } = sent
   // A script that was refused ends without closing its session.
-  const isUnused = isResumed && record !== null && exitCode !== 0 && (await removeUnused(record))
-  report(sent, { exitCode, isResumed, isUnused }, output)
+  const isRefused = request.resume !== null && record !== null && exitCode !== 0
+  const isUnused = isRefused && (await removeUnused(record))
+  report(sent, { request, exitCode, isUnused }, output)
   return exitCode
 }
 
@@ -37,15 +38,15 @@ function preload(form: string): string {
 }
 
 interface ScriptEnd {
+  readonly request: RunRequest
   readonly exitCode: number
-  readonly isResumed: boolean
   /** Its record had no task and was removed. */
   readonly isUnused: boolean
 }
 
 /** On stderr for people: stdout is the script's. */
 function report(sent: SentRequest, end: ScriptEnd, output: Output): void {
-  const { exitCode, isResumed, isUnused } = end
+  const { request, exitCode, isUnused } = end
   const told = sent.record
   // The session may have removed it itself.
   const isGone = told !== null && (isUnused || !existsSync(told))
@@ -53,11 +54,11 @@ function report(sent: SentRequest, end: ScriptEnd, output: Output): void {
   if (output.form === 'json') output.result({ record, exit_code: exitCode }, [])
   if (output.form !== 'text' || isGone) return
   if (record === null) {
-    const what = isResumed ? 'nothing was resumed' : 'no record'
+    const what = request.resume !== null ? 'nothing was resumed' : 'no record'
     const why = sent.isTaken ? 'the telemetry of the script did not start' : noTelemetry
     output.problem(`${what}: ${why}`)
   } else if (exitCode === 0) output.problem(`record  ${record}`)
-  else output.problem(`record  ${record}\nresume  npx tutti resume ${record}`)
+  else output.problem(`record  ${record}\nresume  ${resumeCommand(record, request.command)}`)
 }
 
 const noTelemetry = 'the script started no telemetry'

@@ -1,11 +1,12 @@
 /** Runs the tasks of a file, with live progress, and says how to go on if some are left. */
 
-import { relative } from 'node:path'
 import { keepCommand, type RunCommand } from '../../checkpoint/run-file.ts'
 import { ConcurrentBackend, type ResumeOptions, Session } from '../../index.ts'
+import { nearestPath } from '../../record/find-record.ts'
 import { exitCodes, signalExitCodes } from '../exit.ts'
 import { runLive } from '../live-run.ts'
 import type { Output } from '../output.ts'
+import { resumeCommand } from './resume-command.ts'
 import { describeResume } from './script-reports.ts'
 import { readTasks } from './task-file.ts'
 
@@ -30,18 +31,19 @@ export async function runTasks(
     const telemetry = await session.startTelemetry({ ...checkpointPath, keepResults: true })
     const record = telemetry.checkpointFile ?? ''
     keepCommand(record, command)
-    const signal = await runLive({ session, telemetry, output }, async () => {
+    const near = nearestPath(record)
+    const resumeLine = `resume  ${resumeCommand(near, command)}`
+    const signal = await runLive({ session, telemetry, output, resumeLine }, async () => {
       await session.submitTasks(tasks)
       await session.waitTasks(tasks)
     })
-    const near = nearestPath(record)
     const summary = telemetry.summary()
     const { completed, failed, canceled } = summary.tasks
     const isDone = signal === null && failed + canceled === 0
     output.result({ ...summary, record: near, journal: near }, [
       `${completed} done, ${failed} failed, ${canceled} canceled`,
       `record  ${near}`,
-      ...(isDone ? [] : [`resume  npx tutti resume ${near}`]),
+      ...(isDone ? [] : [resumeLine]),
     ])
     if (signal !== null) return signalExitCodes[signal]
     return failed === 0 ? exitCodes.ok : exitCodes.tasksFailed
@@ -57,10 +59,4 @@ async function continueRecord(
 ): Promise<void> {
   const read = await session.resume(record, how)
   if (output.form === 'text') output.problem(describeResume({ record: read, options: how }))
-}
-
-/** Relative to the working folder, unless it is outside of it. */
-function nearestPath(path: string): string {
-  const near = relative(process.cwd(), path)
-  return near.startsWith('..') ? path : near
 }

@@ -4,12 +4,13 @@ import { statSync } from 'node:fs'
 import { dirname, resolve } from 'node:path'
 import { expectNotContinued, findChain, readSessionStart } from '../../checkpoint/chain.ts'
 import { expectUnlocked, lockPathOf } from '../../checkpoint/lock.ts'
-import { readCommand, type RunCommand, toKeptArguments } from '../../checkpoint/run-file.ts'
+import { type RunCommand, toKeptArguments } from '../../checkpoint/run-file.ts'
 import { ValueError } from '../../foundation/errors.ts'
 import type { ResumeOptions } from '../../index.ts'
 import { findRecord } from '../../record/find-record.ts'
 import type { Output } from '../output.ts'
 import { kindOf } from './file-kinds.ts'
+import { commandOf, resumeCommand, secretPlaces } from './resume-command.ts'
 import { runScript } from './run-script.ts'
 import { runTasks } from './run-tasks.ts'
 
@@ -54,9 +55,8 @@ export async function resume(
   const record = findRecord(what)
   const { files } = await findChain(record)
   const path = files.at(-1) ?? record
-  // The last process may have been killed before it kept its command.
-  const command = files.map(readCommand).findLast((one) => one !== null)
-  if (command === undefined || command === null) {
+  const command = commandOf(files)
+  if (command === null) {
     throw new ValueError(`${record} was not made by tutti run`, {
       code: 'CommandMissingError',
       hint: 'Start the program itself and let it call `await session.resume(file)`.',
@@ -101,17 +101,14 @@ function completeArguments(
   command: RunCommand,
   given: readonly string[],
 ): readonly string[] {
-  const missing = command.arguments.flatMap((arg, at) => (arg === null ? [at + 1] : []))
+  const missing = secretPlaces(command)
   if (missing.length !== given.length) {
-    const places = missing.map((at) => `<argument ${at}>`).join(' ')
-    const what = missing.length === 0 ? 'all arguments were kept' : `expected ${places}`
+    const isKept = missing.length === 0
+    const what = isKept ? 'all arguments were kept' : `expected ${missing.join(' ')}`
     const got = given.length === 1 ? '1 further argument' : `${given.length} further arguments`
     throw new ValueError(`${what}, got ${got} after the record`, {
       code: 'SecretArgumentsError',
-      hint:
-        missing.length === 0
-          ? `Type: npx tutti resume ${record}`
-          : `Secrets are not kept. Type: npx tutti resume ${record} -- ${places}`,
+      hint: `${isKept ? '' : 'Secrets are not kept. '}Type: ${resumeCommand(record, command)}`,
     })
   }
   const left = [...given]

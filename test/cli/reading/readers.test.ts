@@ -1,5 +1,6 @@
 import { spawn } from 'node:child_process'
-import { appendFileSync, cpSync, existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { appendFileSync, cpSync, existsSync, mkdirSync, readFileSync } from 'node:fs'
+import { realpathSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { zstdCompressSync } from 'node:zlib'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
@@ -127,13 +128,24 @@ describe('status, tasks and failures', () => {
   })
 
   it('status: a run without an end, and one with damaged lines, say so', async () => {
-    expect(await readJson('status', 's-2')).toMatchObject({ state: 'interrupted' })
+    const stopped = 's-2.1790000000.telemetry.jsonl'
+    expect(await readJson('status', 's-2')).toMatchObject({
+      state: 'interrupted',
+      resume: { record: join(realpathSync(folder.path), stopped), command: null },
+    })
+    expect((await read('status', 's-2')).stdout).toMatch(
+      /\nresume {2}start the program again with: await session\.resume\('s-2\.1790000000\./,
+    )
     const damaged = writeRecord(join(folder.path, 'telemetry'), run, {
       sessionId: 'bad',
       seconds: 1,
       tail: 'not json\n{"section":"ev',
     })
-    expect(await readJson('status', damaged)).toMatchObject({ skipped_lines: 1, torn: true })
+    expect(await readJson('status', damaged)).toMatchObject({
+      skipped_lines: 1,
+      torn: true,
+      resume: null,
+    })
     expect((await read('status', damaged)).stdout).toContain('1 line skipped')
   })
 
@@ -314,7 +326,8 @@ describe('copies of a record', () => {
     const statuses = await Promise.all(
       [record, compressed].map(async (one) => await readJson('status', one)),
     )
-    expect({ ...statuses[1], files: [] }).toEqual({ ...statuses[0], files: [] })
+    const withoutPaths = (status?: object) => ({ ...status, files: [], resume: null })
+    expect(withoutPaths(statuses[1])).toEqual(withoutPaths(statuses[0]))
     const tail = await read('tail', compressed, '-n', '1', '--json')
     expect(JSON.parse(tail.stdout)).toMatchObject({ event_type: 'SessionEnded' })
     const again = await read('journal', 'compress', record)

@@ -1,0 +1,51 @@
+/** How to go on with a run that has stopped before all of it was done. */
+
+import { expectNotContinued, isPipe } from '../../checkpoint/chain.ts'
+import { CheckpointError } from '../../foundation/errors.ts'
+import { nearestPath } from '../../record/find-record.ts'
+import { counts } from '../../views/panels/counts.ts'
+import { commandOf, resumeCommand } from '../run/resume-command.ts'
+import type { OpenRecord } from './open-record.ts'
+
+export interface ResumeHint {
+  /** The last file of the run. */
+  readonly record: string
+  /** `null` when its program has to call `session.resume`. */
+  readonly command: string | null
+  /** The same for people. */
+  readonly line: string
+}
+
+/** `null` when nothing is left to do, or when resuming would be refused. */
+export async function resumeHintOf(open: OpenRecord): Promise<ResumeHint | null> {
+  const { files, missing, bad, lines } = open
+  const path = files.at(-1)
+  if (path === undefined || isPipe(path) || missing !== null || bad > 0 || lines === 0) return null
+  if (open.state === 'running' || isAllDone(open)) return null
+  const record = await lastFileAfter(path)
+  const made = commandOf([...files, record])
+  const near = nearestPath(record)
+  if (made === null) {
+    const line = `resume  start the program again with: await session.resume('${near}')`
+    return { record, command: null, line }
+  }
+  const line = `resume  ${resumeCommand(near, made)}`
+  return { record, command: resumeCommand(record, made), line }
+}
+
+function isAllDone({ state, pass }: OpenRecord): boolean {
+  const { tasks, completed } = counts.show(pass.counts)
+  return state === 'ended' && tasks === completed
+}
+
+/** A file that was asked for may have been continued by a later one. */
+async function lastFileAfter(path: string): Promise<string> {
+  try {
+    await expectNotContinued(path)
+  } catch (error) {
+    const isContinued =
+      CheckpointError.isInstance(error) && error.code === 'CheckpointContinuedError'
+    return isContinued ? (error.path ?? path) : path
+  }
+  return path
+}

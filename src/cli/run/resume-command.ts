@@ -1,0 +1,17 @@
+/** How to go on with a run, as a line that a person can copy. */
+
+import { readCommand, type RunCommand } from '../../checkpoint/run-file.ts'
+
+/** With a place for each argument that was not kept. */
+export function resumeCommand(record: string, command: Pick<RunCommand, 'arguments'>): string {
+  const places = secretPlaces(command)
+  return `npx tutti resume ${record}${places.length === 0 ? '' : ` -- ${places.join(' ')}`}`
+}
+
+/** What stands for the arguments that hold secrets, which are not kept. */
+export const secretPlaces = (command: Pick<RunCommand, 'arguments'>): string[] =>
+  command.arguments.flatMap((arg, at) => (arg === null ? [`<argument ${at + 1}>`] : []))
+
+/** The last process may have been killed before it kept its command. */
+export const commandOf = (files: readonly string[]): RunCommand | null =>
+  files.map(readCommand).findLast((one) => one !== null) ?? null

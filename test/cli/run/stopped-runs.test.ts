@@ -1,0 +1,89 @@
+import { spawn } from 'node:child_process'
+import { mkdirSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
+import { basename, join } from 'node:path'
+import { describe, expect, it } from 'vitest'
+import { isHeld } from '../../../src/checkpoint/lock.ts'
+import { eventually } from '../../eventually.ts'
+import { watch } from '../run-command.ts'
+import { library, main, recordIn, script, tutti, workFolder } from './work-folder.ts'
+
+describe('how to go on with a run, as tutti status says it', () => {
+  const resumeOf = async (folder: string, record: string): Promise<unknown> => {
+    const { stdout } = await tutti(folder, 'status', record, '--json')
+    return (JSON.parse(stdout) as Record<string, unknown>)['resume']
+  }
+
+  it('row 27: status says how to resume a killed run, and nothing once all is done', async () => {
+    const folder = workFolder()
+    writeFileSync(join(folder, 'crash'), '')
+    const killed = await tutti(folder, 'run', script, '--token', 'secret-1', 'x')
+    const first = recordIn(folder)
+    const typed = (record: string): string => `npx tutti resume ${record} -- <argument 2>`
+    expect(killed.stderr).toContain(`\nresume  ${typed(first)}\n`)
+    const { stdout } = await tutti(folder, 'status', first)
+    expect(stdout.trimEnd().split('\n').at(-1)).toBe(
+      `resume  ${typed(join('telemetry', basename(first)))}`,
+    )
+    expect(await resumeOf(folder, first)).toEqual({ record: first, command: typed(first) })
+
+    await tutti(folder, 'resume', first, '--', 'secret-1')
+    const second = readdirSync(join(folder, 'telemetry'))
+      .map((name) => join(folder, 'telemetry', name))
+      .find((path) => path.endsWith('.jsonl') && path !== first)
+    // The earlier file names the last one, which alone can be resumed.
+    expect(await resumeOf(folder, first)).toEqual({ record: second, command: typed(second ?? '') })
+    rmSync(join(folder, 'crash'))
+    await tutti(folder, 'resume', second ?? '', '--', 'secret-1')
+    expect(await resumeOf(folder, recordIn(folder))).toBeNull()
+  })
+
+  it('run: a script that throws says how to resume its record', async () => {
+    const folder = workFolder()
+    const body = [
+      `import { NoopBackend, Session } from '${library}'`,
+      `const session = new Session([new NoopBackend({ name: 'noop' })])`,
+      `await session.startTelemetry()`,
+      `setImmediate(() => { throw new RangeError('nobody caught me') })`,
+    ]
+    writeFileSync(join(folder, 'throws.ts'), body.join('\n'))
+    const { code, stderr } = await tutti(folder, 'run', 'throws.ts')
+    expect(code).toBe(1)
+    expect(stderr).toContain('nobody caught me')
+    expect(stderr).toContain(`\nresume  npx tutti resume ${recordIn(folder)}\n`)
+  })
+})
+
+describe('the folder by which tutti run and its script know of each other', () => {
+  it('run: what a killed command left is removed once its script has ended, too', async () => {
+    const folder = workFolder()
+    const temporary = join(folder, 'temporary')
+    mkdirSync(temporary)
+    const env = { ...process.env, TMPDIR: temporary }
+    const start = (name: string) =>
+      watch(spawn(process.execPath, [main, 'run', name], { cwd: folder, env }))
+    const left = (): string[] =>
+      readdirSync(temporary).filter((name) => name.startsWith('tutti-run-'))
+    const stubborn = [
+      `import { existsSync } from 'node:fs'`,
+      `process.on('SIGTERM', () => console.log('goes on'))`,
+      `setInterval(() => existsSync('running') || process.exit(), 20)`,
+      `console.log('running')`,
+    ]
+    writeFileSync(join(folder, 'stubborn.mjs'), stubborn.join('\n'))
+    writeFileSync(join(folder, 'empty.mjs'), '')
+    writeFileSync(join(folder, 'running'), '')
+    const killed = start('stubborn.mjs')
+    await killed.seen('running')
+    killed.child.kill('SIGKILL')
+    await killed.seen('goes on')
+    const [own = ''] = left()
+    expect(await start('empty.mjs').ended).toMatchObject({ code: 0 })
+    expect(left()).toEqual([own])
+    rmSync(join(folder, 'running'))
+    const holder = join(temporary, own, 'script.holder')
+    await eventually(() => expect(isHeld(holder)).toBe(false))
+    mkdirSync(join(temporary, 'tutti-run-abc123'))
+    expect(await start('empty.mjs').ended).toMatchObject({ code: 0 })
+    expect(left()).toEqual(['tutti-run-abc123'])
+  })
+})
