@@ -19,7 +19,13 @@ import {
 import { registerSecret } from '../foundation/secrets.ts'
 import { expectLabels } from '../tasks/resources.ts'
 import { isPemText, type NatsOptions, type NatsTls } from './broker/nats.ts'
-import { expectReadableFile, readCredentials, readSecretFile } from './credentials.ts'
+import {
+  expectCertificateFile,
+  expectCertificates,
+  expectPrivateKeyFile,
+  readCredentials,
+  readSecretFile,
+} from './credentials.ts'
 import type { NodeFacts } from './wire/messages.ts'
 
 /** How to reach the broker. */
@@ -231,13 +237,16 @@ const toUrl = (text: string): URL | null =>
 
 function resolveTls(tls: NatsTls): NatsTls {
   expectKnownKeys('tls', expectObject('tls', tls), ['ca', 'cert', 'key'], 'tls.')
-  for (const [key, file] of Object.entries(tls)) {
-    const given = expectString(`tls.${key}`, file)
-    if (key !== 'ca' || !isPemText(given)) expectReadableFile(`tls.${key}`, given)
-  }
-  if ((tls.cert === undefined) !== (tls.key === undefined)) {
+  const { ca, cert, key } = tls
+  if ((cert === undefined) !== (key === undefined)) {
     throw invalid('tls', 'an object with `cert` and `key`, or with neither', tls)
   }
+  if (ca !== undefined) {
+    if (isPemText(expectString('tls.ca', ca))) expectCertificates('tls.ca', ca, 'the text')
+    else expectCertificateFile('tls.ca', ca)
+  }
+  if (cert !== undefined) expectCertificateFile('tls.cert', expectString('tls.cert', cert))
+  if (key !== undefined) expectPrivateKeyFile('tls.key', expectString('tls.key', key))
   return tls
 }
 

@@ -1,6 +1,7 @@
 /** Secrets come from files that nobody else may read, never from the command line. */
 
-import { accessSync, constants, readFileSync, statSync } from 'node:fs'
+import { X509Certificate } from 'node:crypto'
+import { readFileSync, statSync } from 'node:fs'
 import { messageOf, ValueError } from '../foundation/errors.ts'
 import { registerSecret } from '../foundation/secrets.ts'
 
@@ -42,11 +43,36 @@ export function readCredentials(field: string, file: string): string {
   return content
 }
 
-/** For files that a library reads later: what is wrong is told with the option's name. */
-export function expectReadableFile(field: string, file: string): string {
+const certificatePattern = /-----BEGIN ([A-Z0-9 ]*CERTIFICATE)-----[\s\S]*?-----END \1-----/g
+const privateKeyPattern = /-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----/
+
+/** A file of certificates in PEM form. The client would ignore what it cannot read. */
+export function expectCertificateFile(field: string, file: string): void {
+  expectCertificates(field, readPem(field, file), file)
+}
+
+/** `where` says whose text it is. */
+export function expectCertificates(field: string, text: string, where: string): void {
+  const found = text.match(certificatePattern) ?? []
+  if (found.length === 0) {
+    throw new ValueError(`${field}: ${where} has no certificate in PEM form`, { field })
+  }
   try {
-    accessSync(file, constants.R_OK)
-    return file
+    found.forEach((one) => void new X509Certificate(one))
+  } catch (cause) {
+    const why = `${where} has a certificate that cannot be read: ${messageOf(cause)}`
+    throw new ValueError(`${field}: ${why}`, { field, cause })
+  }
+}
+
+export function expectPrivateKeyFile(field: string, file: string): void {
+  if (privateKeyPattern.test(readPem(field, file))) return
+  throw new ValueError(`${field}: ${file} has no private key in PEM form`, { field })
+}
+
+function readPem(field: string, file: string): string {
+  try {
+    return readFileSync(file, 'utf8')
   } catch (cause) {
     throw new ValueError(`${field}: ${file} cannot be read: ${messageOf(cause)}`, { field, cause })
   }

@@ -103,6 +103,7 @@ function startAgentProcess(
   { clock, log, onExit }: AgentParent,
 ): { readonly child: AgentProcess; readonly started: Promise<void> } {
   const { promise: started, resolve, reject } = Promise.withResolvers<void>()
+  let hasStarted = false
   const fail = (why: string): void =>
     reject(new BackendError(`agent ${options.name} cannot be started: ${why}`))
   const child: AgentProcess = new SupervisedChild<ToAgentProgram, FromAgentProgram>({
@@ -114,14 +115,19 @@ function startAgentProcess(
     firstMessage: { kind: 'start', options },
     onMessages: (messages) => {
       for (const message of messages) {
-        if (message.kind === 'started') resolve()
-        else fail(message.message)
+        if (message.kind !== 'started') fail(message.message)
+        else {
+          hasStarted = true
+          resolve()
+        }
       }
     },
     onExit: (exit) => {
       fail(exitReason(exit))
       onExit(options.name)
-      if (exit.code !== 0) log.warn('AgentLost', `agent ${options.name}: ${exitReason(exit)}`)
+      // One that does not start is the error of the whole cluster, or ends because of that.
+      if (hasStarted && exit.code !== 0)
+        log.warn('AgentLost', `agent ${options.name}: ${exitReason(exit)}`)
     },
   })
   started.catch(() => {})

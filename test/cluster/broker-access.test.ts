@@ -1,4 +1,4 @@
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -47,6 +47,8 @@ async function startSilentServer(): Promise<string> {
   return `nats://127.0.0.1:${typeof address === 'object' ? address?.port : 0}`
 }
 
+const pairOf = (file: string): BrokerOptions['tls'] => ({ cert: file, key: file })
+
 describe('the broker is reached', () => {
   it('with TLS and an authority of our own; without the authority it is refused', async () => {
     const { ca, cert, key } = createCertificates()
@@ -60,6 +62,7 @@ describe('the broker is reached', () => {
       ).rejects.toMatchObject({
         code: 'BrokerUnavailableError',
         message: expect.stringMatching(/127\.0\.0\.1:\d+ cannot be used: .*certificate/) as string,
+        hint: expect.stringContaining('`tls.ca` (--tls-ca)') as string,
       })
     }
   })
@@ -74,6 +77,11 @@ describe('the broker is reached', () => {
     await expect(
       ClusterBackend.create({ servers: server.url, token, tls: { ca } }),
     ).rejects.toMatchObject({ code: 'BrokerUnavailableError' })
+    // Found by the host's name, which the certificate does not have.
+    const servers = server.url.replace('127.0.0.1', 'localhost')
+    await expect(
+      ClusterBackend.create({ servers, token, tls: { ca, cert, key } }),
+    ).rejects.toMatchObject({ hint: expect.stringContaining('a name that') as string })
   })
 
   it('with TLS or not at all by a tls:// URL', async () => {
@@ -163,12 +171,20 @@ describe('the broker is reached', () => {
     ['credentials that are none', { credentials: 'text' }, 'credentials', 'no NKey seed'],
     ['credentials that are missing', { credentials: 'none' }, 'credentials', 'cannot be read'],
     ['an authority that is missing', { tls: { ca: 'none' } }, 'tls.ca', 'cannot be read'],
+    ['an authority that is a folder', { tls: { ca: '.' } }, 'tls.ca', 'cannot be read'],
+    ['an authority that is none', { tls: { ca: 'text' } }, 'tls.ca', 'text has no certificate'],
+    ['an authority that is torn', { tls: { ca: 'torn' } }, 'tls.ca', 'torn has a certificate that'],
+    ['a certificate that is none', { tls: pairOf('text') }, 'tls.cert', 'text has no certificate'],
+    ['a certificate as its key', { tls: pairOf('right') }, 'tls.key', 'right has no private key'],
     ['a certificate without its key', { tls: { cert: 'text' } }, 'tls', '`cert` and `key`'],
   ])('never with %s', async (_, given, field, text) => {
     const folder = mkdtempSync(join(tmpdir(), 'tutti-access-'))
     onTestFinished(() => rmSync(folder, { recursive: true, force: true }))
     writeFileSync(join(folder, 'open'), nkeys.createUser().getSeed(), { mode: 0o644 })
     writeFileSync(join(folder, 'text'), 'no secret', { mode: 0o600 })
+    const certificate = readFileSync(createCertificates().ca, 'utf8')
+    writeFileSync(join(folder, 'right'), certificate)
+    writeFileSync(join(folder, 'torn'), certificate.replace(/\n.{30}/, '\n'))
     const inFolder = (_key: string, value: unknown): unknown =>
       typeof value === 'string' ? join(folder, value) : value
     const files = JSON.parse(JSON.stringify(given, inFolder)) as Partial<BrokerOptions>
@@ -179,6 +195,19 @@ describe('the broker is reached', () => {
       field,
       message: expect.stringContaining(text) as string,
     })
+  })
+
+  it('never by a command with an authority that is none, which names the option', async () => {
+    const folder = mkdtempSync(join(tmpdir(), 'tutti-access-'))
+    onTestFinished(() => rmSync(folder, { recursive: true, force: true }))
+    const [text, tokenFile] = [join(folder, 'text'), join(folder, 'token')]
+    writeFileSync(text, 'no certificate')
+    writeFileSync(tokenFile, token, { mode: 0o600 })
+    const connection = ['--connect', 'tls://127.0.0.1:1', '--token-file', tokenFile]
+    for (const file of [folder, text, join(folder, 'missing')]) {
+      const { stderr, code } = await runCommand('agents', ...connection, '--tls-ca', file)
+      expect([code, stderr]).toEqual([2, expect.stringContaining(`--tls-ca: ${file} `)])
+    }
   })
 
   it('or given up when none of several servers answers', async () => {

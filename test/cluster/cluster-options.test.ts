@@ -1,9 +1,11 @@
 import { hostname } from 'node:os'
+import { fileURLToPath } from 'node:url'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { startAgent } from '../../src/cluster/agent/agent-options.ts'
 import { ClusterBackend } from '../../src/cluster/cluster-backend.ts'
 import { usableMemoryMb } from '../../src/backends/local/node-capacity.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
+import { startProgram } from '../cli/run-command.ts'
 import { token } from './test-token.ts'
 
 const servers = 'nats://127.0.0.1:4222'
@@ -59,6 +61,19 @@ describe('the options of a cluster', () => {
 })
 
 describe('ClusterBackend.local', () => {
+  it('without the client of NATS says how to get it, and nothing else', async () => {
+    const preload = new URL('fixtures/no-peers.ts', import.meta.url).href
+    const program = fileURLToPath(new URL('fixtures/local-start.ts', import.meta.url))
+    const started = startProgram(program, [], { NODE_OPTIONS: `--import ${preload}` })
+    onTestFinished(() => void started.child.kill('SIGKILL'))
+    const { stdout, stderr, code } = await started.ended
+    expect([stderr, code]).toEqual(['', 0])
+    expect(JSON.parse(stdout)).toEqual({
+      code: 'PeerMissingError',
+      hint: 'npm install @nats-io/transport-node @nats-io/jetstream',
+    })
+  })
+
   it('divides the memory of the machine by its agents', async () => {
     const backend = await ClusterBackend.local({ agents: 2, cores: 1 })
     onTestFinished(() => backend.close())

@@ -81,6 +81,15 @@ function hintFor(why: string, { credentials, user }: NatsOptions): string | unde
       'configuration of the server. If it has users instead, give `user` or `credentials`.'
     )
   }
+  if (/altnames/.test(why)) {
+    return 'The certificate of the server lacks this host: use a name that it has in the URL.'
+  }
+  if (/self[- ]signed|issuer certificate|verify the first certificate/.test(why)) {
+    return (
+      'Give the certificate of the authority that has signed that of the server as `tls.ca` ' +
+      '(--tls-ca).'
+    )
+  }
   if (/refused/i.test(why)) {
     return `No server listens there: check host and port of the URL. ${startHint}`
   }
