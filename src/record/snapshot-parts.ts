@@ -172,19 +172,28 @@ function numbersOf(path: string, part: LocatedPart): Block | Column {
 }
 
 /** Each part has a buffer of its own: one that nobody needs any more is freed alone. */
-function readPart(path: string, { offset, bytes, crc }: LocatedPart): ArrayBuffer {
-  const buffer = new ArrayBuffer(bytes)
+function readPart(path: string, part: LocatedPart): ArrayBuffer {
+  const buffer = new ArrayBuffer(part.bytes)
   const view = new Uint8Array(buffer)
+  try {
+    readBytes(path, view, part.offset)
+  } catch (cause) {
+    // Somebody may have removed or replaced it since its head was read.
+    throw new SnapshotDamagedError(`${path} cannot be read`, { cause })
+  }
+  if (crc32(view) !== part.crc) throw new SnapshotDamagedError(`${path} is damaged`)
+  return buffer
+}
+
+function readBytes(path: string, into: Uint8Array, offset: number): void {
   const file = openSync(path, 'r')
   try {
-    for (let done = 0; done < bytes;) {
-      const count = readSync(file, view, done, bytes - done, offset + done)
-      if (count === 0) throw new SnapshotDamagedError(`${path} is cut`)
+    for (let done = 0; done < into.length;) {
+      const count = readSync(file, into, done, into.length - done, offset + done)
+      if (count === 0) throw new RangeError('it is cut')
       done += count
     }
   } finally {
     closeSync(file)
   }
-  if (crc32(view) !== crc) throw new SnapshotDamagedError(`${path} is damaged`)
-  return buffer
 }

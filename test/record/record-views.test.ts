@@ -159,6 +159,14 @@ describe('the views of a record', () => {
     expect((await readViews(path)).bytesRead).toBe(0)
   })
 
+  it('record: on demand, a snapshot that somebody removes meanwhile counts as damaged', async () => {
+    const path = writeRecord(tempFolder(), 'a.jsonl', line('SessionStarted'), done('a'))
+    await readViews(path, { snapshot: 'write' })
+    const views = await readViews(path, { onDemand: true })
+    rmSync(`${path}.view`)
+    expect(() => views.pass.states.lanes).toThrow(SnapshotDamagedError)
+  })
+
   it('record: on demand, a record that went on is read on from the snapshot', async () => {
     const path = writeRecord(tempFolder(), 'a.jsonl', line('SessionStarted'), done('a'))
     await readViews(path, { snapshot: 'write' })
