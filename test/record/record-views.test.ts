@@ -159,7 +159,7 @@ describe('the views of a record', () => {
     expect((await readViews(path)).bytesRead).toBe(0)
   })
 
-  it('record: on demand, a snapshot that somebody removes meanwhile counts as damaged', async () => {
+  it('record: on demand, a snapshot that is removed meanwhile counts as damaged', async () => {
     const path = writeRecord(tempFolder(), 'a.jsonl', line('SessionStarted'), done('a'))
     await readViews(path, { snapshot: 'write' })
     const views = await readViews(path, { onDemand: true })
