@@ -103,7 +103,7 @@ it('does not wait for agents that an earlier start has lost', async () => {
     deriveKeys(token, useOf('returning')),
   ]
   const used = async (): Promise<string[]> =>
-    (await readNotedAgents(broker, subjects, keys)).names.toSorted()
+    (await readNotedAgents(broker, subjects, keys)).used.map(({ name }) => name).toSorted()
   const killed = start()
   await eventually(async () => expect(await used()).toEqual(['first', 'lost']))
   lost.child.kill('SIGKILL')

@@ -19,6 +19,7 @@ import { type Keys, newEpoch } from '../wire/envelope.ts'
 import { payloadLimit, unpackFunctions } from '../wire/job-batches.ts'
 import {
   silenceMs,
+  type AgentStart,
   type Attach,
   type DriverMessage,
   type HeldJob,
@@ -40,8 +41,8 @@ import { SessionFolder } from './work-folder.ts'
 
 export interface AgentSessionOptions {
   readonly attach: Attach
-  /** The agent's name. */
-  readonly agent: string
+  /** This start of the agent. */
+  readonly self: AgentStart
   readonly keys: Keys
   readonly cluster: Keys
   readonly broker: Broker
@@ -67,6 +68,8 @@ export class AgentSession implements BackendListener {
   /** Names this use of the agent: its messages with ends are counted from 1. */
   readonly endsEpoch: number
   readonly outbox: EndsOutbox
+  /** Of attempts that have begun; changed here alone. */
+  runningCores = 0
   readonly #options: AgentSessionOptions
   readonly #connection: Connection
   readonly #held: HeldAttempts
@@ -75,7 +78,6 @@ export class AgentSession implements BackendListener {
   readonly #folder: SessionFolder
   #attach: Attach
   #sequence = 0
-  #runningCores = 0
   readonly #driver: DriverLink
   readonly #reports: SessionReports
   readonly #modules: SessionModules
@@ -84,7 +86,7 @@ export class AgentSession implements BackendListener {
   #endings: Promise<void> | null = null
 
   constructor(options: AgentSessionOptions) {
-    const { attach, agent, keys, broker, clock } = options
+    const { attach, self, keys, broker, clock } = options
     this.#options = options
     this.#attach = attach
     this.id = toUseId(attach)
@@ -103,10 +105,10 @@ export class AgentSession implements BackendListener {
     this.#modules = new SessionModules({ ...options, objects, sessionId: this.id })
     this.#connection = options.connect(this)
     this.outbox = new EndsOutbox({
-      agent,
+      agent: self.name,
       epoch: this.endsEpoch,
       key: keys.toDriver,
-      subject: this.subjects.endsOf(agent),
+      subject: this.subjects.endsOf(self.name),
       broker,
       objects,
       clock,
@@ -126,7 +128,7 @@ export class AgentSession implements BackendListener {
     })
     this.#driver = new DriverLink(
       {
-        agent,
+        agent: self.name,
         keys,
         subjects: this.subjects,
         broker,
@@ -160,10 +162,6 @@ export class AgentSession implements BackendListener {
 
   get aheadFactor(): number {
     return this.#held.aheadFactor
-  }
-
-  get runningCores(): number {
-    return this.#runningCores
   }
 
   get waitingJobs(): number {
@@ -211,7 +209,7 @@ export class AgentSession implements BackendListener {
       cores += held.spec.resources.cores
       jobs.push(held)
     }
-    this.#runningCores += cores
+    this.runningCores += cores
     if (jobs.length > 0) this.#connection.submit(jobs)
     return cores
   }
@@ -258,7 +256,7 @@ export class AgentSession implements BackendListener {
       this.#end(held, { kind: 'cancel', reason }, this.#options.clock.monotonicMs())
     }
     await this.#connection.release(reason)
-    if (isAbandoned) await this.outbox.settle(() => this.#store.isGone())
+    if (isAbandoned) await this.#store.settle(this.outbox, this.#driver.epoch)
     this.outbox.close()
     await this.#store.close()
     this.#driver.close()
@@ -329,7 +327,7 @@ export class AgentSession implements BackendListener {
 
   /** An attempt that was replaced holds its cores until it has ended. */
   #leaveCores(held: HeldAttempt): void {
-    if (held.hasBegun) this.#runningCores -= held.spec.resources.cores
+    if (held.hasBegun) this.runningCores -= held.spec.resources.cores
     held.hasBegun = false
     this.#options.onChange()
   }

@@ -238,7 +238,8 @@ export class Agent {
       const message = `a later start of session "${sessionId}" uses agent "${this.name}"`
       return { kind: 'refused', code: 'SessionInUseError', message }
     }
-    if (this.#isDraining) {
+    // One that has jobs of the session tells a driver that has returned of them.
+    if (this.#isDraining && known === undefined) {
       const message = `agent "${this.name}" is leaving`
       return { kind: 'refused', code: 'AgentDrainingError', message }
     }
@@ -263,7 +264,7 @@ export class Agent {
     const keys = deriveKeys(token, attach)
     const session = new AgentSession({
       attach,
-      agent: name,
+      self: { name, epoch: this.#epoch },
       keys,
       cluster: this.#keys,
       broker,

@@ -8,11 +8,12 @@ import type { TaskSpec } from '../../tasks/spec.ts'
 import type { StoredObjects } from '../broker/stored-objects.ts'
 import type { EndReport } from '../wire/ends.ts'
 import { bundlePrefix } from '../bundles/bundle.ts'
+import type { AgentStart } from '../wire/messages.ts'
 import type { UnpackedBundles } from '../bundles/unpacked-bundles.ts'
 
 export interface SessionModulesOptions {
   readonly sessionId: string
-  readonly agent: string
+  readonly self: AgentStart
   readonly bundles: UnpackedBundles
   readonly objects: StoredObjects
   readonly clock: Clock
@@ -46,14 +47,14 @@ export class SessionModules {
 
   /** Unpacks a bundle; `lost` when the broker does not have it. Waits for the broker. */
   async prepare(digest: string): Promise<'ready' | 'lost' | TaskImportError> {
-    const { bundles, objects, sessionId, clock, agent } = this.#options
+    const { bundles, objects, sessionId, clock, self } = this.#options
     const load = (): Promise<Uint8Array | null> => objects.get(`${bundlePrefix}/${digest}`)
     for (let loads = 1; ; loads++) {
       try {
         return (await bundles.use(digest, sessionId, load)) ? 'ready' : 'lost'
       } catch (cause) {
         if (objects.isClosed) return 'lost'
-        const text = `node ${agent} cannot unpack the module: ${messageOf(cause)}`
+        const text = `node ${self.name} cannot unpack the module: ${messageOf(cause)}`
         if (loads === mostLoads) return new TaskImportError(text, { cause })
         await sleep(clock, reloadMs)
       }
@@ -67,7 +68,7 @@ export class SessionModules {
     const isShared = isMissingFile(cause) && this.#isOwnFile(spec)
     const hint = isShared ? sharedHint : report.error.hint
     const details = { field, expected, cause, ...(hint === undefined ? {} : { hint }) }
-    const error = new TaskImportError(`node ${this.#options.agent}: ${message}`, details)
+    const error = new TaskImportError(`node ${this.#options.self.name}: ${message}`, details)
     return { ...report, error }
   }
 

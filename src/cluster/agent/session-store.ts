@@ -5,17 +5,21 @@ import type { TaskSpec } from '../../tasks/spec.ts'
 import type { Broker } from '../broker/broker.ts'
 import { SessionStream } from '../broker/session-stream.ts'
 import { StoredObjects } from '../broker/stored-objects.ts'
-import type { Keys } from '../wire/envelope.ts'
+import { type Keys, noHeader, seal } from '../wire/envelope.ts'
 import { decodeSpec } from '../wire/job-batches.ts'
-import type { WireJob } from '../wire/messages.ts'
+import type { AgentNote, AgentStart, WireJob } from '../wire/messages.ts'
 import { askOwner } from '../wire/owner-question.ts'
 import type { SessionSubjects } from '../wire/subjects.ts'
+import type { EndsOutbox } from './ends-outbox.ts'
 
 export interface SessionStoreOptions {
   readonly broker: Broker
   readonly clock: Clock
   /** Of the cluster: with these a driver answers for its session. */
   readonly cluster: Keys
+  /** Of the session. */
+  readonly keys: Keys
+  readonly self: AgentStart
   readonly subjects: SessionSubjects
   /** How long ends are kept. */
   readonly resultTtlSeconds: () => number
@@ -24,9 +28,11 @@ export interface SessionStoreOptions {
 }
 
 const answerMs = 1000
+const appendMs = 5000
 
 export class SessionStore {
   readonly objects: StoredObjects
+  readonly #options: SessionStoreOptions
   readonly #broker: Broker
   readonly #cluster: Keys
   readonly #subjects: SessionSubjects
@@ -35,6 +41,7 @@ export class SessionStore {
   constructor(options: SessionStoreOptions) {
     const { broker, clock, cluster, subjects, resultTtlSeconds, onProblem } = options
     const { stream, stored, objects } = subjects
+    this.#options = options
     this.#broker = broker
     this.#cluster = cluster
     this.#subjects = subjects
@@ -55,8 +62,27 @@ export class SessionStore {
     return this.#stream.open()
   }
 
+  /**
+   * For an agent whose driver, which had this `start`, is gone: resolves when the stream has all
+   * ends, and that nothing else was begun here.
+   */
+  async settle(outbox: EndsOutbox, start: number): Promise<void> {
+    await outbox.settle(() => this.#isGone())
+    const { self, keys } = this.#options
+    const { stream, used } = this.#subjects
+    if (outbox.undelivered > 0) return
+    try {
+      if (!(await this.#broker.store.hasStream(stream))) return
+      const note: AgentNote = { ...self, state: 'left' }
+      const data = seal(keys.toDriver, used, { ...noHeader, epoch: start }, note)
+      await this.#broker.store.append(used, data, appendMs)
+    } catch {
+      // A driver that returns takes the agent for lost.
+    }
+  }
+
   /** Nobody will ask for the ends. */
-  async isGone(): Promise<boolean> {
+  async #isGone(): Promise<boolean> {
     if (await this.#hasDriver()) return false
     return !(await this.#broker.store.hasStream(this.#subjects.stream))
   }

@@ -239,11 +239,14 @@ export class DriverJobs {
    * take the old one for what it has.
    */
   move(jobs: readonly DriverJob[]): void {
-    for (const one of jobs) {
-      this.#renumbered.set(one.uid, (this.#renumbered.get(one.uid) ?? 0) + 1)
-      one.wireAttempt++
-    }
+    for (const one of jobs) this.renumber(one, 1)
     this.placeAgain(jobs)
+  }
+
+  /** Attempts with the numbers from its own on may have begun, and are none of the session's. */
+  renumber(one: DriverJob, by: number): void {
+    this.#renumbered.set(one.uid, (this.#renumbered.get(one.uid) ?? 0) + by)
+    one.wireAttempt += by
   }
 
   /** Jobs that have begun at a lost node leave it: their ends are reported a little later. */

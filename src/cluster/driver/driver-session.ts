@@ -22,7 +22,7 @@ import { SentModules } from '../bundles/sent-modules.ts'
 import { SessionAgents } from './session-agents.ts'
 import { becomeOwner, untilSilent } from './session-owner.ts'
 import { NoAgentWatch } from './unhappy-ends.ts'
-import { readNotedAgents } from './used-agents.ts'
+import { nothingNoted, readNotedAgents } from './used-agents.ts'
 
 export interface DriverSessionOptions {
   readonly use: SessionUse
@@ -110,6 +110,7 @@ export class DriverSession implements ClusterConnection {
     this.#continued = new ContinuedJobs({
       ...common,
       takeEnd: (one, end, message) => this.#ends.takeEnd(one, end, null, message),
+      listener,
     })
     this.#agents = new SessionAgents({
       ...options,
@@ -135,6 +136,7 @@ export class DriverSession implements ClusterConnection {
   submit(jobs: readonly Job[]): void {
     const nowMs = this.#options.clock.monotonicMs()
     for (const job of jobs) this.#accept(this.#jobs.add(job, nowMs))
+    this.#continued.tellMoved()
     // At once: a session submits what it has in one call.
     if (this.#isOpen && this.#isReady) this.#pump()
   }
@@ -210,26 +212,26 @@ export class DriverSession implements ClusterConnection {
       }),
     )
     const isNew = await this.#stream.open()
-    const noted = isNew ? null : await readNotedAgents(broker, this.#subjects, this.#keys)
+    const noted = isNew ? nothingNoted : await readNotedAgents(broker, this.#subjects, this.#keys)
     if (this.#releasing !== null) return
-    this.#epoch = newDriverEpoch(clock, noted?.latestEpoch ?? 0)
+    this.#epoch = newDriverEpoch(clock, noted.latestEpoch)
     this.#unsubscribe.push(directory.listen(this.#agents))
     this.#ends.hasEarlierStart = !isNew
-    if (noted !== null) {
-      const { names, lost } = noted
+    if (!isNew) {
       // Before the ends: one of a lost attempt that came later does not count.
-      this.#earlier.addLost(lost)
+      this.#earlier.addLost(noted.lost)
       await this.#ends.readStream(allEnds)
-      await Promise.all(names.map((name) => directory.locate(name)))
+      await Promise.all(noted.used.map(({ name }) => directory.locate(name)))
     }
     if (this.#releasing !== null) return
-    const attached = this.#agents.attachAll()
+    const attached = this.#agents.attachAll(noted.used)
     // Agents hear of this start while it waits for what they have.
     this.#tick()
     await attached
+    await this.#agents.missEarlier(noted)
     if (!this.#isOpen) return
     this.#isReady = true
-    this.#continueWaiting()
+    this.#continued.continueFirst()
     this.#pumpSoon()
   }
 

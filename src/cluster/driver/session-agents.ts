@@ -1,23 +1,31 @@
 /** The agents that a session uses: attached, lost, and attached again. */
 
 import { type BackendListener, type SampledNode, toEventNotice } from '../../backends/backend.ts'
-import { TaskMoved } from '../../events/library-events.ts'
+import { NodeLost, TaskMoved } from '../../events/library-events.ts'
 import { type Clock, sleep } from '../../foundation/clock.ts'
 import { BackendError, messageOf } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
 import type { Broker } from '../broker/broker.ts'
 import type { SessionStream } from '../broker/session-stream.ts'
 import { type Keys, newEpoch } from '../wire/envelope.ts'
-import type { AgentReport, Attach, Attached, Challenged, Detached } from '../wire/messages.ts'
 import type { SessionSubjects, SessionUse } from '../wire/subjects.ts'
 import type { AgentDirectory, DirectoryListener, KnownAgent } from './directory/agent-directory.ts'
 import { AgentLink, type DriverJob } from './agent-link.ts'
 import type { DriverJobs } from './driver-jobs.ts'
 import type { EarlierRun } from './earlier-run.ts'
 import type { EndReceiver } from './end-receiver.ts'
-import { silenceMs } from '../wire/messages.ts'
+import {
+  type AgentReport,
+  type AgentStart,
+  type Attach,
+  type Attached,
+  type Challenged,
+  type Detached,
+  type LostAttempt,
+  silenceMs,
+} from '../wire/messages.ts'
 import { lostReport } from './unhappy-ends.ts'
-import { type LostAttempt, UsedAgents } from './used-agents.ts'
+import { type NotedAgents, UsedAgents } from './used-agents.ts'
 
 export interface SessionAgentsOptions {
   readonly use: SessionUse
@@ -62,6 +70,8 @@ export class SessionAgents implements DirectoryListener {
   /** Agents whose ends are being read from the stream. */
   readonly #reading = new Set<AgentLink>()
   readonly #used: UsedAgents
+  /** Agents that an earlier start has used: what they have is asked for even if they leave. */
+  #earlierUsed: readonly AgentStart[] = []
   /** Why agents could not be attached to, as it was told last. */
   readonly #problems = new Map<string, string>()
   #isClosed = false
@@ -87,7 +97,7 @@ export class SessionAgents implements DirectoryListener {
     else if (link === undefined) {
       // The session was told of it, and has not used it.
       this.#tellLeft(name, state === 'gone' ? null : reason, [])
-      void this.#used.lose(name, [])
+      void this.#used.lose({ name, epoch }, [])
     }
   }
 
@@ -95,9 +105,43 @@ export class SessionAgents implements DirectoryListener {
    * Attaches to the agents that are there and not used yet; a failed one is tried again. Complete
    * when every end has come that one of them has for an earlier start, or the agent is lost.
    */
-  async attachAll(): Promise<void> {
+  async attachAll(earlierUsed: readonly AgentStart[] = this.#earlierUsed): Promise<void> {
+    this.#earlierUsed = earlierUsed
     for (const agent of this.#options.directory.agents) this.#attach(agent)
     await Promise.all(this.#attaching.values())
+  }
+
+  /**
+   * For a start that has attached to all agents it could find. What the others have begun for
+   * earlier starts and not told is not known, so that nothing may be taken for new.
+   */
+  async missEarlier({ used, missing }: NotedAgents): Promise<void> {
+    const { earlier, clock, directory, listener } = this.#options
+    for (const one of missing) if (!this.#hasAttached(one)) earlier.miss(one)
+    const untilMs = clock.monotonicMs() + this.#options.lossSeconds * 1000 + 2 * requestMs
+    for (const one of used) {
+      while (this.#isComing(one) && clock.monotonicMs() < untilMs) await sleep(clock, rereadMs)
+      if (this.#hasAttached(one) || this.#isClosed) continue
+      earlier.miss(one)
+      const { name } = one
+      const isAgain = (directory.find(name)?.announcement.epoch ?? one.epoch) !== one.epoch
+      const reason = isAgain ? 'it was started again' : 'it was gone when the driver returned'
+      if (isAgain) this.#tellLeft(name, reason, [])
+      else listener.notice(toEventNotice(NodeLost, { reason, tasks: [] }, { nodeId: name }))
+      await this.#used.miss(one)
+    }
+  }
+
+  /** It is there, and attaching to it has failed, which is tried again every half second. */
+  #isComing(agent: AgentStart): boolean {
+    if (this.#isClosed || this.#hasAttached(agent)) return false
+    const found = this.#options.directory.find(agent.name)?.announcement
+    return found?.epoch === agent.epoch && found.state !== 'gone'
+  }
+
+  #hasAttached({ name, epoch }: AgentStart): boolean {
+    const link = this.#links.get(name)
+    return link?.epoch === epoch && link.isAttached && !this.#attaching.has(name)
   }
 
   /** A message of an agent, other than ends. */
@@ -108,8 +152,8 @@ export class SessionAgents implements DirectoryListener {
   /** After the connection was down. */
   reconnected(): void {
     for (const link of this.#links.values()) link.resend()
-    const attached = (): string[] =>
-      [...this.#links.values()].filter(({ isAttached }) => isAttached).map(({ name }) => name)
+    const attached = (): AgentLink[] =>
+      [...this.#links.values()].filter(({ isAttached }) => isAttached)
     this.#used.noteMissing(attached).catch(() => {
       // The connection was lost again.
     })
@@ -174,8 +218,10 @@ export class SessionAgents implements DirectoryListener {
   }
 
   #attach(agent: KnownAgent): void {
-    const { name, state } = agent.announcement
-    if (this.#links.has(name) || state !== 'ready' || this.#isClosed) return
+    const { name, epoch, state } = agent.announcement
+    const isEarlier = this.#earlierUsed.some((one) => one.name === name && one.epoch === epoch)
+    if (state === 'gone' || (state === 'draining' && !isEarlier)) return
+    if (this.#links.has(name) || this.#isClosed) return
     const attaching = this.#attachTo(agent).finally(() => {
       if (this.#attaching.get(name) === attaching) this.#attaching.delete(name)
     })
@@ -187,7 +233,7 @@ export class SessionAgents implements DirectoryListener {
     const { directory, ends, jobs, earlier } = this.#options
     const link = this.#addLink(agent)
     try {
-      await this.#used.add(name)
+      await this.#used.add(link)
       const { nonce } = (await directory.request(name, challenge, requestMs)) as Challenged
       const request = this.#toAttach(link, nonce)
       const answer = (await directory.request(name, request, requestMs)) as Attached
@@ -201,6 +247,7 @@ export class SessionAgents implements DirectoryListener {
       if (!this.#isUsed(link)) return
       this.#problems.delete(name)
       jobs.addAgent(agent.announcement, answer.offer)
+      earlier.found(link)
       // What an agent that was lost comes back with runs elsewhere by now.
       if (isFirst) earlier.addHeld(link, answer.held)
       else for (const { uid, attempt } of answer.held) link.cancel([uid, attempt], 'it has moved')
@@ -294,7 +341,7 @@ export class SessionAgents implements DirectoryListener {
     this.#removeLink(link)
     // Before anything is reported: a session submits the next attempt while it is told of an end.
     jobs.placement.removeNode(name)
-    earlier.forget(link)
+    const untaken = earlier.forget(link, reason)
     // The end of an attempt whose value is on its way has come.
     for (const one of link.jobs.toArray()) if (one.isEnding) jobs.leave(one)
     const all = link.jobs.toArray()
@@ -310,20 +357,26 @@ export class SessionAgents implements DirectoryListener {
     jobs.move(moved)
     jobs.leaveLost(begun, name)
     this.#options.onChange()
-    await this.#failBegun(begun, name, reason)
+    await this.#failBegun(link, begun, untaken, reason)
   }
 
   /** Noted first: a later start of the session begins none of these attempts again. */
-  async #failBegun(begun: readonly DriverJob[], name: string, reason: string): Promise<void> {
+  async #failBegun(
+    link: AgentLink,
+    begun: readonly DriverJob[],
+    untaken: readonly LostAttempt[],
+    reason: string,
+  ): Promise<void> {
     const { jobs } = this.#options
-    const lost: LostAttempt[] = []
+    const { name } = link
+    const lost: LostAttempt[] = [...untaken]
     for (const one of begun) {
       const report = lostReport(one, name, reason)
       // The session counts the attempts of a group, not those of its members.
       if (report.kind !== 'fail' || one.group !== null) continue
       lost.push({ uid: one.uid, attempt: one.wireAttempt, message: messageOf(report.error) })
     }
-    await this.#used.lose(name, lost)
+    await this.#used.lose(link, lost)
     for (const one of begun) {
       if (jobs.has(one)) jobs.end(one, lostReport(one, name, reason), null)
     }

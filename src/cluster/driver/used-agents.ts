@@ -6,56 +6,51 @@ import type { Log } from '../../foundation/log.ts'
 import type { Broker } from '../broker/broker.ts'
 import type { SessionStream } from '../broker/session-stream.ts'
 import { type Keys, noHeader, open, seal } from '../wire/envelope.ts'
+import type { AgentNote, AgentStart, LostAttempt } from '../wire/messages.ts'
 import type { SessionSubjects, SessionUse } from '../wire/subjects.ts'
-
-/** An attempt that the driver has failed because its node was lost. */
-export interface LostAttempt {
-  readonly uid: string
-  /** Its number at the agents. */
-  readonly attempt: number
-  /** Of the error. */
-  readonly message: string
-}
-
-/** An agent that a session uses, or has given up, with what was lost with it. */
-interface UsedAgent {
-  readonly name: string
-  readonly isUsed: boolean
-  readonly lost?: readonly LostAttempt[]
-}
 
 export interface NotedAgents {
   /** The latest start that has noted an agent: no agent knows a later one. 0 if none has. */
   readonly latestEpoch: number
   /** The agents that earlier starts of the session have used and not given up. */
-  readonly names: readonly string[]
+  readonly used: readonly AgentStart[]
+  /** Those that were gone when a later start of the session came. */
+  readonly missing: readonly AgentStart[]
   readonly lost: readonly LostAttempt[]
 }
 
-/** What earlier starts of the session have noted. */
+/** Of a session that has not been started before. */
+export const nothingNoted: NotedAgents = { latestEpoch: 0, used: [], missing: [], lost: [] }
+
+/** What earlier starts of the session, and the agents that left them, have noted. */
 export async function readNotedAgents(
   { store }: Broker,
-  { stream, used }: SessionSubjects,
+  { stream, used: subject }: SessionSubjects,
   { toDriver }: Keys,
 ): Promise<NotedAgents> {
-  const names = new Set<string>()
+  const notes = new Map<string, { readonly start: number; readonly note: AgentNote }>()
   const lost: LostAttempt[] = []
   let latestEpoch = 0
-  const { messages } = await store.read(stream, used, null)
+  const { messages } = await store.read(stream, subject, null)
   for (const { data } of messages) {
     try {
-      const { epoch, payload } = open(toDriver, used, data)
-      const agent = payload as UsedAgent
-      latestEpoch = Math.max(latestEpoch, epoch)
-      if (agent.isUsed) names.add(agent.name)
-      else names.delete(agent.name)
-      lost.push(...(agent.lost ?? []))
+      const { epoch: start, payload } = open(toDriver, subject, data)
+      const note = payload as AgentNote
+      latestEpoch = Math.max(latestEpoch, start)
+      const known = notes.get(keyOf(note))
+      // An agent may tell late that it has left an earlier driver.
+      if (known === undefined || known.start <= start) notes.set(keyOf(note), { start, note })
+      lost.push(...(note.lost ?? []))
     } catch {
       // Of a stranger.
     }
   }
-  return { latestEpoch, names: [...names], lost }
+  const all = Array.from(notes.values(), ({ note }) => note)
+  const used = all.filter(({ state }) => state === 'used')
+  return { latestEpoch, used, missing: all.filter(({ state }) => state === 'missing'), lost }
 }
+
+const keyOf = ({ name, epoch }: AgentStart): string => `${epoch} ${name}`
 
 export interface UsedAgentsOptions {
   readonly use: SessionUse
@@ -78,7 +73,7 @@ const retryMs = 200
 export class UsedAgents {
   readonly #options: UsedAgentsOptions
   /** Agents that a later start of the session would wait for. */
-  readonly #noted = new Set<string>()
+  readonly #noted = new Map<string, AgentStart>()
   #notedMs: number
   #isClosed = false
 
@@ -88,31 +83,31 @@ export class UsedAgents {
   }
 
   /** Before the first job: a later start of the session has to ask this agent. */
-  async add(name: string): Promise<void> {
+  async add(agent: AgentStart): Promise<void> {
     // A server that was started again may have lost it.
     await this.#options.stream.open()
-    this.#noted.add(name)
-    await this.#note({ name, isUsed: true })
+    this.#noted.set(keyOf(agent), agent)
+    await this.#note(agent, 'used')
   }
 
   /**
    * A later start of the session need not wait for it, and counts these attempts. Resolves when the
    * stream has them.
    */
-  async lose(name: string, lost: readonly LostAttempt[]): Promise<void> {
-    if (!this.#noted.delete(name) && lost.length === 0) return
+  async lose(agent: AgentStart, lost: readonly LostAttempt[]): Promise<void> {
+    if (!this.#noted.delete(keyOf(agent)) && lost.length === 0) return
     const { broker, stream, clock, log } = this.#options
     for (let failed = 0; !this.#isClosed;) {
       try {
         await stream.open()
         // It may be used again by now.
-        const isUsed = this.#noted.has(name)
-        return await this.#note({ name, isUsed, lost })
+        const state = this.#noted.has(keyOf(agent)) ? 'used' : 'left'
+        return await this.#note(agent, state, lost)
       } catch (error) {
         // A later start of the session waits for the agent, and then does without.
         if (lost.length === 0) return
         if (broker.isConnected && ++failed === mostTries) {
-          const text = `attempts that were lost with "${name}": ${messageOf(error)}`
+          const text = `attempts that were lost with "${agent.name}": ${messageOf(error)}`
           return log.warn('LossNotNoted', `${text}; a later start of the session repeats them`)
         }
       }
@@ -120,15 +115,22 @@ export class UsedAgents {
     }
   }
 
+  /** It is gone. A later start does not wait for it, and knows that it may have begun tasks. */
+  async miss(agent: AgentStart): Promise<void> {
+    await this.#note(agent, 'missing').catch(() => {
+      // It is found missing once more.
+    })
+  }
+
   /** A server that was started with an empty store does not know which agents are used. */
-  async noteMissing(used: () => readonly string[]): Promise<void> {
+  async noteMissing(attached: () => readonly AgentStart[]): Promise<void> {
     const { broker, subjects, keys, stream, log, use } = this.#options
     await stream.open()
     if (this.#isClosed) return
-    const { names: noted } = await readNotedAgents(broker, subjects, keys)
-    const missing = used().filter((name) => !noted.includes(name))
+    const noted = new Set((await readNotedAgents(broker, subjects, keys)).used.map(keyOf))
+    const missing = attached().filter((agent) => !noted.has(keyOf(agent)))
     if (missing.length === 0 || this.#isClosed) return
-    await Promise.all(missing.map((name) => this.#note({ name, isUsed: true })))
+    await Promise.all(missing.map((agent) => this.#note(agent, 'used')))
     const text = `the broker at ${broker.url} has lost what it had of session "${use.sessionId}"`
     log.warn('StoreLost', `${text}: agents send again what no driver has recorded`)
   }
@@ -137,8 +139,8 @@ export class UsedAgents {
   tick(nowMs: number): void {
     if (this.#isClosed || nowMs - this.#notedMs < this.#options.resultTtlSeconds * 250) return
     this.#notedMs = nowMs
-    for (const name of this.#noted) {
-      this.#note({ name, isUsed: true }).catch(() => {
+    for (const agent of this.#noted.values()) {
+      this.#note(agent, 'used').catch(() => {
         // There is another time before that.
       })
     }
@@ -149,10 +151,15 @@ export class UsedAgents {
     this.#isClosed = true
   }
 
-  async #note(agent: UsedAgent): Promise<void> {
-    const { broker, subjects, keys, epoch } = this.#options
+  async #note(
+    { name, epoch }: AgentStart,
+    state: AgentNote['state'],
+    lost: readonly LostAttempt[] = [],
+  ): Promise<void> {
+    const { broker, subjects, keys, epoch: start } = this.#options
     const { used } = subjects
-    const data = seal(keys.toDriver, used, { ...noHeader, epoch: epoch() }, agent)
+    const note: AgentNote = { name, epoch, state, lost }
+    const data = seal(keys.toDriver, used, { ...noHeader, epoch: start() }, note)
     await broker.store.append(used, data, appendMs)
   }
 }

@@ -282,6 +282,28 @@ export interface AgentReport {
   readonly endMessages: number
 }
 
+/** One start of an agent's process. */
+export interface AgentStart {
+  readonly name: string
+  readonly epoch: number
+}
+
+/** An attempt that the driver has failed because its node was lost. */
+export interface LostAttempt {
+  readonly uid: string
+  /** Its number at the agents. */
+  readonly attempt: number
+  /** Of the error. */
+  readonly message: string
+}
+
+/** What became of an agent that a session uses, kept by the stream under the driver's start. */
+export interface AgentNote extends AgentStart {
+  /** One that has `left` has nothing more; nobody knows what one had that is `missing`. */
+  readonly state: 'used' | 'left' | 'missing'
+  readonly lost?: readonly LostAttempt[]
+}
+
 /** Ends of jobs. Numbered by the agent, whoever is the driver, and kept by the session's stream. */
 export interface EndsMessage {
   readonly kind: 'ends'

@@ -76,7 +76,8 @@ describe('what an earlier start left', () => {
     earlier.addEnds(message(third, first, first, failure('done', 1)), 1, 1)
     earlier.addEnds(message(end('done', 2)), 1, 1)
     expect(earlier.take('failed', 1)).toEqual({ end: first, attempt: 1, uncounted: 0 })
-    expect(earlier.take('failed', 2)).toEqual({ end: third, attempt: 3, uncounted: 0 })
+    // The second one has moved, because its node was lost.
+    expect(earlier.take('failed', 2)).toEqual({ end: third, attempt: 3, uncounted: 1 })
     expect(earlier.take('failed', 4)).toBe(null)
     expect(earlier.take('done', 1)).toEqual({ end: end('done', 2), attempt: 2, uncounted: 0 })
     expect(earlier.isEmpty).toBe(true)
@@ -99,13 +100,34 @@ describe('what an earlier start left', () => {
     expect(earlier.take('held', 1)).toMatchObject({ attempt: 3, uncounted: 1 })
   })
 
-  it('does not count what a lost agent held', () => {
+  it('is a failure of what a lost agent had begun', () => {
     const earlier = new EarlierRun()
     const [lost, other] = [createAgent().link, createAgent().link]
-    earlier.addHeld(lost, [held('one', 1)])
+    earlier.addHeld(lost, [held('one', 2), { ...held('waiting', 1), beganMs: null }])
     earlier.addHeld(other, [held('two', 1)])
-    earlier.forget(lost)
-    expect([earlier.has('one'), earlier.has('two')]).toEqual([false, true])
+    expect(earlier.forget(lost, 'gone')).toMatchObject([{ uid: 'one', attempt: 2 }])
+    const error = { type: 'WorkerLostError' }
+    expect(earlier.take('one', 1)).toMatchObject({ attempt: 2, end: { outcome: { error } } })
+    expect(earlier.take('waiting', 1)).toMatchObject({ adoption: { agent: lost } })
+    expect(earlier.take('two', 1)).toMatchObject({ adoption: { agent: other } })
+  })
+
+  it('may be more than is known while one of its agents is missing', () => {
+    const earlier = new EarlierRun()
+    earlier.addEnds(message(failure('failed', 1), end('done', 1)), 1, 1)
+    expect(earlier.takeUnknown('new', true)).toBe(null)
+    earlier.miss({ name: 'a', epoch: 1 })
+    earlier.miss({ name: 'b', epoch: 2 })
+    expect(earlier.takeUnknown('new', true)).toEqual({ nodeId: 'b', attempts: 2 })
+    // A second attempt of this start: the first one was its own.
+    expect(earlier.takeUnknown('new', false)).toBe(null)
+    earlier.take('failed', 1)
+    earlier.take('done', 1)
+    expect(earlier.takeUnknown('failed', false)).toEqual({ nodeId: 'b', attempts: 2 })
+    expect(earlier.takeUnknown('failed', false)).toBe(null)
+    expect(earlier.takeUnknown('done', false)).toBe(null)
+    earlier.found({ name: 'b', epoch: 2 })
+    expect(earlier.takeUnknown('other', true)).toEqual({ nodeId: 'a', attempts: 1 })
   })
 
   it('reads completions like other ends', () => {
@@ -151,7 +173,8 @@ it('an end of an earlier start is taken, although its attempt was sent to an age
   }
   const link = linkOf(clock, { publish, maxPayload: 1_000_000 } as Partial<Broker> as Broker)
   const links = new Map([['first', link]])
-  const jobs = new DriverJobs({ report() {}, notice() {} }, clock)
+  const listener = { report() {}, notice() {} }
+  const jobs = new DriverJobs(listener, clock)
   const { facts } = link.agent.announcement
   jobs.addAgent(link.agent.announcement, { ...facts, ahead: 4 })
   for (const uid of ['ended', 'other', 'retried']) {
@@ -164,7 +187,7 @@ it('an end of an earlier start is taken, although its attempt was sent to an age
   const takeEnd = ({ uid }: { readonly uid: string }, one: WireEnd): void => {
     taken.push([uid, one.outcome])
   }
-  const continued = new ContinuedJobs({ jobs, earlier, takeEnd, agents: links })
+  const continued = new ContinuedJobs({ jobs, earlier, takeEnd, agents: links, listener })
   earlier.addEnds(message(end('ended', 1), canceled('retried', 1)), 1, 1)
   continued.continueWaiting()
   expect(taken).toEqual([['ended', { kind: 'complete', value: 1 }]])

@@ -11,7 +11,9 @@ import { DriverJobs } from '../../../src/cluster/driver/driver-jobs.ts'
 import { EarlierRun } from '../../../src/cluster/driver/earlier-run.ts'
 import type { EndReceiver } from '../../../src/cluster/driver/end-receiver.ts'
 import { SessionAgents } from '../../../src/cluster/driver/session-agents.ts'
+import { nothingNoted } from '../../../src/cluster/driver/used-agents.ts'
 import { deriveKeys, open } from '../../../src/cluster/wire/envelope.ts'
+import type { AgentNote } from '../../../src/cluster/wire/messages.ts'
 import { sessionSubjects } from '../../../src/cluster/wire/subjects.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { jobOf } from '../../backends/local/fake-executor.ts'
@@ -32,6 +34,10 @@ class OneAgent {
   onFail: (job: Job) => void = () => {}
   readonly left: string[] = []
   readonly joined: string[] = []
+  readonly lost: (string | null)[] = []
+  readonly earlier = new EarlierRun()
+  /** Agents that a later start of the session will not look for. */
+  readonly missed: AgentNote[] = []
   /** Those that the directory knows. */
   known = [this.agent]
   readonly warnings: string[] = []
@@ -59,6 +65,7 @@ class OneAgent {
       get agents() {
         return known()
       },
+      find: (name) => known().find(({ announcement }) => announcement.name === name),
       audibleSinceMs: 0,
       request: async (_, { kind }) => {
         if (this.refusal !== null) throw new Error(this.refusal)
@@ -79,7 +86,9 @@ class OneAgent {
     const stream: Partial<SessionStream> = { open: () => Promise.resolve(false) }
     const append = async (subject: string, data: Uint8Array): Promise<void> => {
       const { epoch, payload } = open(keys.toDriver, subject, data)
-      this.noted.push([epoch, (payload as { readonly name: string }).name])
+      const note = payload as AgentNote
+      if (note.state === 'missing') this.missed.push(note)
+      else this.noted.push([epoch, note.name])
     }
     const store: Partial<Broker['store']> = { append }
     const broker: Partial<Broker> = { store: store as Broker['store'], publish() {} }
@@ -95,6 +104,7 @@ class OneAgent {
         notice: (notice) => {
           if (notice.kind === 'node-left') this.left.push(notice.nodeId)
           else if (notice.kind === 'node-joined') this.joined.push(notice.node.nodeId)
+          else if (notice.kind === 'event') this.lost.push(notice.nodeId)
         },
       },
       clock: this.clock,
@@ -102,7 +112,7 @@ class OneAgent {
       jobs: this.jobs,
       ends: ends as EndReceiver,
       stream: stream as SessionStream,
-      earlier: new EarlierRun(),
+      earlier: this.earlier,
       links: this.links,
       lossSeconds: 1,
       ownerTtlSeconds: 60,
@@ -203,6 +213,41 @@ describe('the agent of a session', () => {
     await one.clock.advance(0)
     expect([one.left, one.links.size]).toEqual([[], 1])
   })
+
+  it('that an earlier start has used is waited for while attaching to it fails', async () => {
+    const one = new OneAgent()
+    one.attached.resolve()
+    one.refusal = 'a time-out'
+    const used = [{ name: 'only', epoch: 1 }]
+    await one.agents.attachAll(used)
+    let isOver = false
+    const over = one.agents.missEarlier({ ...nothingNoted, used }).then(() => (isOver = true))
+    await one.clock.advance(1000)
+    expect(isOver).toBe(false)
+    one.refusal = null
+    one.agents.tick(one.clock.monotonicMs())
+    await one.clock.advance(1000)
+    await over
+    expect(one.earlier.takeUnknown('task', true)).toBe(null)
+    expect(one.lost).toEqual([])
+  })
+
+  it.each(['it is gone', 'it cannot be attached to'])(
+    'that an earlier start has used is missing when %s',
+    async (why) => {
+      const one = new OneAgent()
+      one.refusal = 'refused'
+      if (why === 'it is gone') one.known = []
+      const used = [{ name: 'only', epoch: 1 }]
+      await one.agents.attachAll(used)
+      const over = one.agents.missEarlier({ ...nothingNoted, used })
+      await one.clock.advance(60_000)
+      await over
+      expect(one.earlier.takeUnknown('task', true)).toEqual({ nodeId: 'only', attempts: 1 })
+      expect(one.lost).toEqual(['only'])
+      expect(one.missed).toMatchObject([{ name: 'only', epoch: 1 }])
+    },
+  )
 
   it('that cannot be attached to is warned of once for each reason', async () => {
     const one = new OneAgent()
