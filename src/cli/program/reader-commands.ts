@@ -114,6 +114,7 @@ function addReport({ program, output, finish }: Cli): void {
     .description('one page about a run for a browser; of two runs, what became slower')
     .argument('[other]', 'a second run, to compare with the first')
     .option('-o, --output <file>', 'where it goes; - is the standard output')
+    .option('--open', 'shows it in the browser; needs a terminal')
     .action(async (record: string, other: string | undefined, options: ReportCommandOptions) => {
       const { writeReport } = await import('../reading/report.ts')
       finish(await writeReport(record, other, options, output()))

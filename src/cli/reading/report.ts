@@ -1,16 +1,19 @@
 /** `tutti report`: one page about a run, or about two of them, for a browser and for paper. */
 
 import { type FileHandle, open, rename, rm } from 'node:fs/promises'
-import { basename, dirname, join } from 'node:path'
-import { messageOf, TuttiError } from '../../foundation/errors.ts'
+import { basename, dirname, join, resolve } from 'node:path'
+import { messageOf, TuttiError, ValueError } from '../../foundation/errors.ts'
 import { findRecord } from '../../record/find-record.ts'
 import { compareRuns, makeReport } from '../../report/report.ts'
 import { exitCodes } from '../exit.ts'
 import type { Output } from '../output.ts'
+import { openFile } from './open-file.ts'
 
 export interface ReportCommandOptions {
   /** `-`: the standard output. */
   readonly output?: string
+  /** Shows it in the browser. */
+  readonly open?: boolean
 }
 
 export async function writeReport(
@@ -19,6 +22,7 @@ export async function writeReport(
   options: ReportCommandOptions,
   output: Output,
 ): Promise<number> {
+  if (options.open === true) expectPerson(options, output)
   const path = findRecord(what)
   const second = other === undefined ? null : findRecord(other)
   const signal = output.closed
@@ -33,7 +37,20 @@ export async function writeReport(
   }
   const bytes = await writePieces(target, pieces)
   output.result({ path: target, bytes }, [`report  ${target}`])
+  const problem = options.open === true ? await openFile(resolve(target)) : null
+  if (problem !== null) output.problem(`the report is not opened: ${problem}`)
   return exitCodes.ok
+}
+
+/** A browser belongs to somebody who sits there, and needs a file. */
+function expectPerson({ output: target }: ReportCommandOptions, output: Output): void {
+  const field = '--open'
+  if (target === '-') throw new ValueError('--open needs a file, not -o -', { field })
+  if (output.isTerminal) return
+  throw new ValueError('--open needs a terminal', {
+    field,
+    hint: 'Without it, the path of the report is printed.',
+  })
 }
 
 /** In the working folder: that of the record may not be writable. */
