@@ -102,7 +102,8 @@ function pairsOf(before: ReportData, after: ReportData): NamePair[] {
 function changeCell(a: number | undefined, b: number | undefined): Cell {
   if (a === undefined || b === undefined || a <= 0) return number('-')
   const change = b / a - 1
-  const shown = `${change >= 0 ? '+' : '−'}${percent(Math.abs(change))}`
+  const size = percent(Math.abs(change))
+  const shown = size === percent(0) ? size : `${change > 0 ? '+' : '−'}${size}`
   if (Math.abs(change) < noise) return number(shown)
   return { html: `<span class="${change > 0 ? 'up' : 'down'}">${shown}</span>`, isNumber: true }
 }

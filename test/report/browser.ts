@@ -25,6 +25,8 @@ export interface Seen {
   readonly violations: readonly string[]
   /** How much wider the page is than its window. */
   readonly overflow: number
+  /** What is wrong on paper. */
+  readonly paper: readonly string[]
 }
 
 /** Light, dark and narrow, and on paper. */
@@ -58,9 +60,10 @@ export async function look(browser: Browser, name: string, html: string): Promis
     overflow = Math.max(overflow, await overflowOf(page))
   }
   await page.emulateMedia({ colorScheme: 'light' })
+  const paper = await paperOf(page)
   await page.pdf({ path: join(pictures, `${name}.pdf`), format: 'A4' })
   await page.close()
-  return { problems, violations, overflow }
+  return { problems, violations, overflow, paper }
 }
 
 async function violationsOf(page: Page): Promise<string[]> {
@@ -73,6 +76,21 @@ async function violationsOf(page: Page): Promise<string[]> {
     const { violations } = await found.axe.run()
     return violations.map(({ id, nodes }) => `${id}: ${nodes[0]?.html} ${nodes[0]?.failureSummary}`)
   })
+}
+
+/** The page needs margins of its own, and its sentences the size of its tables. */
+async function paperOf(page: Page): Promise<string[]> {
+  await page.emulateMedia({ media: 'print' })
+  const found = (await page.evaluate(`(() => {
+    const rules = [...document.styleSheets].flatMap((sheet) => [...sheet.cssRules])
+    const hasMargin = rules.some((one) => one instanceof CSSPageRule && one.style.margin !== '')
+    const smallest = (selector) => Math.min(...[...document.querySelectorAll(selector)]
+      .map((one) => Number.parseFloat(getComputedStyle(one).fontSize)))
+    const isSmall = smallest('p, dd, ol li') < smallest('td')
+    return [...(hasMargin ? [] : ['no margin']), ...(isSmall ? ['small sentences'] : [])]
+  })()`)) as string[]
+  await page.emulateMedia({ media: null })
+  return found
 }
 
 const overflowOf = (page: Page): Promise<number> =>

@@ -45,7 +45,7 @@ describe('reports in a browser', () => {
       async () => {
         if (browser === null) throw new Error('the browser did not start')
         const seen = await look(browser, name, [...render()].join(''))
-        expect(seen).toEqual({ problems: [], violations: [], overflow: 0 })
+        expect(seen).toEqual({ problems: [], violations: [], overflow: 0, paper: [] })
         for (const kind of ['-light.png', '-dark.png', '-narrow.png', '.pdf']) {
           expect(existsSync(join(pictures, `${name}${kind}`))).toBe(true)
         }

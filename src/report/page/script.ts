@@ -4,7 +4,8 @@
 export const script = `
 const data = JSON.parse(document.getElementById('data').textContent);
 const byId = (id) => document.getElementById(id);
-const seconds = (value) => value === null ? '-' : value < 0.9995 ? (value * 1000).toFixed(1) + ' ms'
+const seconds = (value) => value === null ? '-' : value === 0 ? '0 s'
+  : value < 0.9995 ? (value * 1000).toFixed(1) + ' ms'
   : value < 100 ? value.toFixed(2) + ' s' : Math.round(value) + ' s';
 
 const lanes = byId('lanes');

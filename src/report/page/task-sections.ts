@@ -70,7 +70,7 @@ export function failuresSection({ failures, counts, run }: ReportData): string {
       )}`
       return (
         `<h3>${count.toLocaleString('en')} x ${escape(shortName(name))}: ` +
-        `${escape(errorType)} “${escape(message.split('\n', 1)[0] ?? '')}”</h3>` +
+        `${causeText(errorType, message)}</h3>` +
         `<p class="muted">${escape(when)}; example: <code>${escape(example.task)}</code>` +
         `${told === '' ? '' : ` on ${escape(told)}`}</p>` +
         pre(example.stack || example.message, `stack of ${example.task}`) +
@@ -133,11 +133,18 @@ export function lossesSection({ run, health, lanes }: ReportData): string {
       (latest.length === 0
         ? ''
         : table(
-            `the latest of ${countText(total, 'warning')}`,
+            `${latest.length < total ? 'the latest of ' : ''}${countText(total, 'warning')}`,
             ['time', 'event', 'about', 'reason'],
             latest,
           )),
   )
+}
+
+/** A damaged record may have neither. */
+function causeText(errorType: string, message: string): string {
+  const first = message.split('\n', 1)[0] ?? ''
+  const quoted = first === '' ? '' : `“${escape(first)}”`
+  return `${escape(errorType)} ${quoted}`.trim() || 'the record does not say why'
 }
 
 export function graphSection({ graph }: ReportData): string {

@@ -26,7 +26,7 @@ export function timeline(data: ReportData): string {
   const height = shown.length * laneHeight
   const labels = shown.map(({ id }) => `<div title="${escape(id)}">&lrm;${escape(id)}</div>`)
   const ticks = [0, 0.25, 0.5, 0.75, 1].map(
-    (share) => `<span>${escape(secondsText(share * (to - from)))}</span>`,
+    (share) => `<span>${share === 0 ? '0 s' : escape(secondsText(share * (to - from)))}</span>`,
   )
   return (
     `<div class="controls screen"><button type="button" data-zoom="0.5">zoom in</button>` +
