@@ -1,7 +1,6 @@
-import { execFileSync, spawn } from 'node:child_process'
+import { spawn } from 'node:child_process'
 import { appendFileSync, cpSync, existsSync, mkdirSync, readFileSync } from 'node:fs'
 import { realpathSync, writeFileSync } from 'node:fs'
-import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { zstdCompressSync } from 'node:zlib'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
@@ -355,39 +354,6 @@ describe('the form of the output', () => {
     expect(lines.map(({ length }) => length).filter((length) => length >= 20)).toEqual([])
     expect(lines).toHaveLength(5)
     expect(stdout).not.toContain('\u001B')
-  })
-
-  needs(script)('report --open: the browser gets the file, from a terminal only', async () => {
-    const other = recordFolder()
-    const browser = join(other.path, 'xdg-open')
-    const opened = join(other.path, 'opened')
-    // Reading the pipe waits for the browser, which outlives the command.
-    execFileSync('mkfifo', [opened])
-    writeFileSync(browser, `#!/bin/sh\necho "$1" > "${opened}"\n`, { mode: 0o755 })
-    const page = join(other.path, 'a b.html')
-    const words = [process.execPath, builtMain, 'report', path, '--open', '-o']
-    const quoted = (target: string): string =>
-      [...words, target].map((word) => `'${word}'`).join(' ')
-    const inTerminal = (target: string, folders: string): Promise<CommandEnd> =>
-      watch(
-        spawn('script', ['-qec', `PATH='${folders}' ${quoted(target)}`, '/dev/null'], {
-          stdio: 'pipe',
-        }),
-      ).ended
-    const [end, told] = await Promise.all([
-      inTerminal(page, `${other.path}:${process.env['PATH']}`),
-      readFile(opened, 'utf8'),
-    ])
-    expect([end.code, told]).toEqual([0, `${page}\n`])
-    expect(readFileSync(page, 'utf8')).toContain('<html')
-    const without = await inTerminal(page, '/nowhere')
-    expect(without.code).toBe(0)
-    expect(without.stdout).toContain('the report is not opened: xdg-open')
-    expect(await inTerminal('-', '/nowhere')).toMatchObject({ code: 2 })
-    const alone = await read('report', path, '--open', '-o', join(other.path, 'alone.html'))
-    expect([alone.code, alone.stderr]).toEqual([2, expect.stringContaining('needs a terminal')])
-    expect(existsSync(join(other.path, 'alone.html'))).toBe(false)
-    other.remove()
   })
 
   it('row 96: a closed pipe ends a reader quietly', async () => {
