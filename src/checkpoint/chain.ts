@@ -87,6 +87,7 @@ function continuedError(file: string, last: string, before: string | null): Chec
  * record that is in use or cannot be removed stays.
  */
 export async function removeUnused(path: string): Promise<boolean> {
+  if (!path.endsWith(suffix)) return false
   try {
     const start = await readSessionStart(path)
     if (typeof start?.attributes[resumedFrom] !== 'string' || (await hasTasks(path))) return false
@@ -94,7 +95,7 @@ export async function removeUnused(path: string): Promise<boolean> {
     try {
       const stem = path.slice(0, -suffix.length)
       for (const ending of [suffix, '.results', '.run']) rmSync(stem + ending, { force: true })
-      return path.endsWith(suffix)
+      return true
     } finally {
       lock.release()
     }

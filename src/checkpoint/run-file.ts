@@ -182,10 +182,14 @@ export function keepCommand(record: string, command: RunCommand): void {
 }
 
 /** The command that made a record; `null` if no command did. */
-export function readCommand(record: string): RunCommand | null {
+function readCommand(record: string): RunCommand | null {
   const found = readJson(commandPathOf(record))
   return isCommand(found) ? found : null
 }
+
+/** The command that made the files of a run. The last process may have kept none before it died. */
+export const readCommandOf = (files: readonly string[]): RunCommand | null =>
+  files.map(readCommand).findLast((one) => one !== null) ?? null
 
 const commandPathOf = (record: string): string =>
   `${record.replace(/\.telemetry\.jsonl(?:\.zst)?$/, '').replace(/\.repaired$/, '')}.run`

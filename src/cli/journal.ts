@@ -1,6 +1,5 @@
 /** `tutti journal verify`: checks whether a checkpoint file is a sound record of a run. */
 
-import { statSync } from 'node:fs'
 import { basename } from 'node:path'
 import { findChain, type RecordChain } from '../checkpoint/chain.ts'
 import type { CheckpointLine, MetricLine } from '../checkpoint/format.ts'
@@ -32,7 +31,7 @@ const mostLineProblems = 100
  * forerunner is a problem, because what it held cannot be checked or resumed; the rest is checked.
  */
 export async function verifyJournal(path: string, output: Output): Promise<number> {
-  const { files, missing } = await filesOf(path)
+  const { files, missing } = await findChain(path)
   const run = new Pass({ reuse })
   const found: FileVerdict[] = []
   for (const file of files) found.push(await verifyFile(file, run, files.length > 1))
@@ -71,12 +70,6 @@ function foreignFiles(files: readonly string[], found: readonly FileVerdict[]): 
     if (first === null || sessionId === null || sessionId === first) return []
     return `${basename(files[at] ?? '')} is of session ${sessionId}, not ${first}`
   })
-}
-
-/** What is no plain file, such as a pipe, can be read once only. */
-async function filesOf(path: string): Promise<RecordChain> {
-  const isPlain = statSync(path, { throwIfNoEntry: false })?.isFile() ?? true
-  return isPlain ? await findChain(path) : { files: [path], missing: null }
 }
 
 interface FileVerdict {

@@ -1,9 +1,8 @@
 /** Makes the report of a run, or of two runs side by side, from their records. */
 
-import { readSessionStart } from '../checkpoint/chain.ts'
-import { isPipe } from '../checkpoint/chain.ts'
+import { isPipe, readSessionStart } from '../checkpoint/chain.ts'
 import type { BadLine } from '../checkpoint/reader.ts'
-import { readCommand } from '../checkpoint/run-file.ts'
+import { readCommandOf } from '../checkpoint/run-file.ts'
 import { readViews } from '../record/record-views.ts'
 import { renderComparison } from './comparison.ts'
 import { renderReport } from './page/document.ts'
@@ -52,7 +51,7 @@ async function factsOf(path: string, files: readonly string[]): Promise<RunFacts
   const last = files.at(-1) ?? path
   if (isPipe(last)) return { path, attributes: {}, command: null }
   const start = await readSessionStart(last)
-  const command = files.map(readCommand).findLast((one) => one !== null) ?? null
+  const command = readCommandOf(files)
   const told =
     command === null
       ? null

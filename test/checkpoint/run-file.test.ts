@@ -1,7 +1,7 @@
 import { readdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
-import { keepCommand, readCommand, toKeptArguments } from '../../src/checkpoint/run-file.ts'
+import { keepCommand, readCommandOf, toKeptArguments } from '../../src/checkpoint/run-file.ts'
 import { tempFolder } from './open-writer.ts'
 
 describe('the command beside a record', () => {
@@ -24,7 +24,7 @@ describe('the command beside a record', () => {
     const record = join(tempFolder(), 's.1.telemetry.jsonl')
     const good = { kind: 'script', file: '/a.mjs', arguments: ['x', null], folder: '/' } as const
     keepCommand(record, good)
-    expect(readCommand(record)).toEqual(good)
+    expect(readCommandOf([record])).toEqual(good)
     const wrong = [
       { ...good, arguments: [5] },
       { ...good, arguments: 'x' },
@@ -37,7 +37,7 @@ describe('the command beside a record', () => {
     ]
     for (const one of wrong) {
       writeFileSync(record.replace('.telemetry.jsonl', '.run'), JSON.stringify(one))
-      expect(readCommand(record)).toBe(null)
+      expect(readCommandOf([record])).toBe(null)
     }
   })
 

@@ -1,10 +1,11 @@
 /** How to go on with a run that has stopped before all of it was done. */
 
 import { expectNotContinued, isPipe } from '../../checkpoint/chain.ts'
+import { readCommandOf } from '../../checkpoint/run-file.ts'
 import { CheckpointError } from '../../foundation/errors.ts'
 import { nearestPath } from '../../record/find-record.ts'
 import { counts } from '../../views/panels/counts.ts'
-import { commandOf, resumeCommand } from '../run/resume-command.ts'
+import { resumeCommand } from '../run/resume-command.ts'
 import type { OpenRecord } from './open-record.ts'
 
 export interface ResumeHint {
@@ -23,7 +24,7 @@ export async function resumeHintOf(open: OpenRecord): Promise<ResumeHint | null>
   if (path === undefined || isPipe(path) || missing !== null || bad > 0 || lines === 0) return null
   if (open.state === 'running' || isAllDone(open)) return null
   const record = await lastFileAfter(path)
-  const made = commandOf([...files, record])
+  const made = readCommandOf([...files, record])
   const near = nearestPath(record)
   if (made === null) {
     const line = `resume  start the program again with: await session.resume('${near}')`

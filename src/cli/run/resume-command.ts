@@ -1,6 +1,6 @@
 /** How to go on with a run, as a line that a person can copy. */
 
-import { readCommand, type RunCommand } from '../../checkpoint/run-file.ts'
+import type { RunCommand } from '../../checkpoint/run-file.ts'
 
 /** With a place for each argument that was not kept. */
 export function resumeCommand(record: string, command: Pick<RunCommand, 'arguments'>): string {
@@ -11,7 +11,3 @@ export function resumeCommand(record: string, command: Pick<RunCommand, 'argumen
 /** What stands for the arguments that hold secrets, which are not kept. */
 export const secretPlaces = (command: Pick<RunCommand, 'arguments'>): string[] =>
   command.arguments.flatMap((arg, at) => (arg === null ? [`<argument ${at + 1}>`] : []))
-
-/** The last process may have been killed before it kept its command. */
-export const commandOf = (files: readonly string[]): RunCommand | null =>
-  files.map(readCommand).findLast((one) => one !== null) ?? null

@@ -4,13 +4,13 @@ import { statSync } from 'node:fs'
 import { dirname, resolve } from 'node:path'
 import { expectNotContinued, findChain, readSessionStart } from '../../checkpoint/chain.ts'
 import { expectUnlocked, lockPathOf } from '../../checkpoint/lock.ts'
-import { type RunCommand, toKeptArguments } from '../../checkpoint/run-file.ts'
+import { readCommandOf, type RunCommand, toKeptArguments } from '../../checkpoint/run-file.ts'
 import { ValueError } from '../../foundation/errors.ts'
 import type { ResumeOptions } from '../../index.ts'
 import { findRecord } from '../../record/find-record.ts'
 import type { Output } from '../output.ts'
 import { kindOf } from './file-kinds.ts'
-import { commandOf, resumeCommand, secretPlaces } from './resume-command.ts'
+import { resumeCommand, secretPlaces } from './resume-command.ts'
 import { runScript } from './run-script.ts'
 import { runTasks } from './run-tasks.ts'
 
@@ -55,7 +55,7 @@ export async function resume(
   const record = findRecord(what)
   const { files } = await findChain(record)
   const path = files.at(-1) ?? record
-  const command = commandOf(files)
+  const command = readCommandOf(files)
   if (command === null) {
     throw new ValueError(`${record} was not made by tutti run`, {
       code: 'CommandMissingError',

@@ -1,7 +1,7 @@
 /**
  * Reuse: whether a resumed run kept to what was done. After a task is DONE in one session with a
  * value that was kept, later sessions may only reuse it, unless the task has become another one: it
- * was changed, or its generated uid went to another task. 11 bytes a task.
+ * was changed, or its generated uid went to another task. 10 bytes a task.
  */
 
 import { crc32 } from 'node:zlib'
