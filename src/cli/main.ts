@@ -186,7 +186,7 @@ function addLaunch({ program, output, finish }: Cli): void {
     .option('--constraint <list>', 'features that nodes must have')
     .option('--detach', 'prints the id of the job, and leaves it')
     .option('--attach <job>', 'follows a job that was launched from this folder')
-    .option('--driver <where>', 'here: inside an allocation, runs the script on this machine')
+    .option('--driver <where>', 'here: runs the script on this machine, not on the first node')
     .option('--hosts <file>', 'hosts, a line each, instead of Slurm')
     .option('--check', 'tries it on one node, without a script, and tells what is missing')
     .option('--cancel-on-signal', 'a stop signal cancels the job instead of leaving it')

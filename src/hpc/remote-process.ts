@@ -60,6 +60,11 @@ export class RemoteProcess {
     return maskSecrets(this.#tail).trim()
   }
 
+  /** Adds to its standard input. */
+  write(text: string): void {
+    this.#child.stdin.write(text)
+  }
+
   /** Asks it to end its far ends and itself. */
   kill(): void {
     this.#child.kill('SIGTERM')

@@ -1,4 +1,12 @@
-import { existsSync, readdirSync, writeFileSync } from 'node:fs'
+import {
+  closeSync,
+  existsSync,
+  mkdirSync,
+  openSync,
+  readdirSync,
+  writeFileSync,
+  writeSync,
+} from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect } from 'vitest'
 import { needs } from '../require.ts'
@@ -64,6 +72,34 @@ describe('tutti launch', () => {
     expect(unwritable.stderr).toContain('cannot be written')
     expect(await queue()).toBe('')
   })
+
+  needs(...slurmNeeds)(
+    'a record folder on a full or read-only disk: no job is asked for',
+    async () => {
+      const { run } = await slurm()
+      const { folder, start } = createLauncher(await slurm())
+      const place = join(folder, 'telemetry')
+      mkdirSync(place)
+      await run('mount', '-t', 'tmpfs', '-o', 'size=64k', 'none', place)
+      try {
+        const file = openSync(join(place, 'filler'), 'w')
+        expect(() => {
+          for (;;) writeSync(file, Buffer.alloc(4096))
+        }).toThrow('ENOSPC')
+        closeSync(file)
+        for (const driver of [[], ['--driver', 'here']]) {
+          const full = await start(...driver, '--nodes', '1', script).ended
+          expect([full.code, full.stdout, full.stderr.includes('ENOSPC')]).toEqual([2, '', true])
+        }
+        await run('mount', '-o', 'remount,ro', place)
+        const readOnly = await start('--nodes', '1', script).ended
+        expect([readOnly.code, readOnly.stderr.includes('EROFS')]).toEqual([2, true])
+      } finally {
+        await run('umount', place)
+      }
+      expect(await queue()).toBe('')
+    },
+  )
 
   needs(...slurmNeeds)('row 102: bad options are refused before anything is asked', async () => {
     const { folder, start } = createLauncher(await slurm())

@@ -15,6 +15,7 @@ import { systemClock } from '../../foundation/clock.ts'
 import { ValueError } from '../../foundation/errors.ts'
 import { newUuid } from '../../foundation/ids.ts'
 import { toBatchOptions, toBatchScript } from '../../hpc/launch/batch-job.ts'
+import { HeldNodes } from '../../hpc/launch/held-nodes.ts'
 import { readHostFile } from '../../hpc/launch/host-file.ts'
 import { followLaunch, submitBatch } from '../../hpc/launch/launch.ts'
 import { LaunchFolder, launchParent } from '../../hpc/launch/launch-folder.ts'
@@ -55,6 +56,9 @@ export async function launch(
 ): Promise<number> {
   const { attach, driver } = options
   if (driver !== undefined && driver !== 'here') throw usage('--driver', 'expected here')
+  if (driver !== undefined && options.detach === true) {
+    throw usage('--detach', 'the script would run here: leave out --driver here')
+  }
   if (attach !== undefined) return attachTo(attach, options, output)
   const at = words.findIndex((word) => !word.startsWith('-'))
   const [script, ...args] = at === -1 ? [] : words.slice(at)
@@ -108,12 +112,10 @@ async function start(plan: LaunchPlan, output: Output): Promise<number> {
     const placed = isHere ? words : await onFirstNode(jobId, words, commands, systemClock)
     return runHere(placed, command.folder, folder, output)
   }
-  if (options.driver === 'here') {
-    throw usage('--driver', 'here needs an allocation, such as of salloc')
-  }
   const batch = toBatchOptions({ ...options, more: plan.more }, basename(command.file), folder)
   folder.write('facts', JSON.stringify({ method: 'slurm' }))
   writeRequest(folder.file('request'), request)
+  if (options.driver === 'here') return holdAndRun({ words, batch, plan, folder }, output)
   const script = { words, cwd: command.folder, variables }
   folder.write('script', toBatchScript(script, folder))
   return submit(batch, folder, options, output)
@@ -134,6 +136,33 @@ async function submit(
     return 0
   }
   return follow(jobId, folder, options, output)
+}
+
+interface HeldLaunch {
+  readonly words: readonly string[]
+  readonly batch: readonly string[]
+  readonly plan: LaunchPlan
+  readonly folder: LaunchFolder
+}
+
+/** The script runs on this machine, with the nodes of a job that does nothing else. */
+async function holdAndRun(launched: HeldLaunch, output: Output): Promise<number> {
+  const { words, batch, plan, folder } = launched
+  const commands = new SlurmCommands()
+  const interruption = new Interruption('', { cancelOnSignal: true }, output)
+  const { signal } = interruption
+  const onStatus = createStatusLine(output)
+  const options = { batch, folder, commands, clock: systemClock, onStatus, signal }
+  const held = await HeldNodes.open(options).finally(() => interruption.release())
+  if (held === null) return interruption.exitCode
+  try {
+    folder.write('facts', JSON.stringify({ method: 'slurm', jobId: held.jobId }))
+    const code = await runHere(words, plan.command.folder, folder, output)
+    await held.expectHeld()
+    return code
+  } finally {
+    await held.close()
+  }
 }
 
 async function attachTo(

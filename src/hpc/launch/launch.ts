@@ -13,7 +13,7 @@ export interface LaunchView {
   stdout(chunk: Buffer): void
   stderr(chunk: Buffer): void
   /** What the job is doing; `null` once its output speaks for itself. */
-  status(line: string | null): void
+  readonly status: (line: string | null) => void
 }
 
 /** Files are asked often, Slurm seldom: a launch begins to show at once when it begins. */
@@ -73,10 +73,10 @@ export async function followLaunch(options: FollowOptions): Promise<number | nul
     const report = await job.report().catch(() => undefined)
     if (report !== undefined) {
       const phase = report === null ? 'ended' : phaseOf(report)
-      if (report !== null && !folder.hasStarted) await showWaiting(report, job, view)
+      if (report !== null && !folder.hasStarted) await showWaiting(report, job, view.status)
       if (phase === 'ended') {
         endedMs ??= clock.monotonicMs()
-        if (clock.monotonicMs() - endedMs >= settleMs) throw lost(jobId, report)
+        if (clock.monotonicMs() - endedMs >= settleMs) throw lostError(jobId, report)
       }
     }
     await sleep(clock, pollMs)
@@ -90,14 +90,19 @@ async function expectOwnEnd(code: number, job: SlurmJob, clock: Clock): Promise<
   while (clock.monotonicMs() < untilMs) {
     const report = await job.report({ isChanged: true }).catch(() => null)
     if (report === null) return code
-    if (lostStates.test(report.state)) throw lost(job.id, report)
+    if (lostStates.test(report.state)) throw lostError(job.id, report)
     if (phaseOf(report) === 'ended') return code
     await sleep(clock, endingMs)
   }
   return code
 }
 
-async function showWaiting(report: JobReport, job: SlurmJob, view: LaunchView): Promise<void> {
+/** Shows why a job waits. Cancels one that would wait for ever, and throws. */
+export async function showWaiting(
+  report: JobReport,
+  job: SlurmJob,
+  show: (line: string) => void,
+): Promise<void> {
   const { id, state, reason, startsAt, partition } = report
   if (neverStarts(report)) {
     await job.cancel()
@@ -109,10 +114,11 @@ async function showWaiting(report: JobReport, job: SlurmJob, view: LaunchView): 
   if (phaseOf(report) !== 'waiting') return
   const when =
     startsAt === null ? '' : `, expected ${new Date(startsAt * 1000).toLocaleString('sv')}`
-  view.status(`job ${id}: ${state.toLowerCase()} (${reason})${when}`)
+  show(`job ${id}: ${state.toLowerCase()} (${reason})${when}`)
 }
 
-function lost(jobId: string, report: JobReport | null): BackendError {
+/** `null`: Slurm does not know the job any more. */
+export function lostError(jobId: string, report: JobReport | null): BackendError {
   const state = report === null ? 'forgotten by Slurm' : report.state
   const why = report === null || report.reason === 'None' ? '' : ` (${report.reason})`
   return new BackendError(`AllocationLostError: job ${jobId} is ${state}${why}`, {

@@ -1,0 +1,185 @@
+/**
+ * A job that only holds nodes, for a script that runs on this machine. It ends with this process:
+ * a step on its first node reads signs of life from here, and leaves a mark while they come.
+ */
+
+import { randomBytes } from 'node:crypto'
+import { createServer, type Server } from 'node:net'
+import { type Clock, sleep } from '../../foundation/clock.ts'
+import { BackendError, messageOf } from '../../foundation/errors.ts'
+import { boundedWait } from '../../foundation/promises.ts'
+import type { AllocatedNode, Allocation } from '../allocation.ts'
+import { quoteForShell } from '../quote.ts'
+import type { RemoteProcess } from '../remote-process.ts'
+import { addressSharedWith } from '../shared-address.ts'
+import { phaseOf } from '../slurm/job-report.ts'
+import { SlurmAllocation } from '../slurm/slurm-allocation.ts'
+import type { SlurmCommands } from '../slurm/slurm-commands.ts'
+import { SlurmJob } from '../slurm/slurm-job.ts'
+import { lostError, showWaiting, submitBatch } from './launch.ts'
+import type { LaunchFolder } from './launch-folder.ts'
+
+export interface HeldNodesOptions {
+  /** Of sbatch. */
+  readonly batch: readonly string[]
+  readonly folder: LaunchFolder
+  readonly commands: SlurmCommands
+  readonly clock: Clock
+  readonly onStatus: (line: string | null) => void
+  /** Ends the waiting, and the job. */
+  readonly signal: AbortSignal
+}
+
+const pollMs = 100
+const beatMs = 10_000
+/** How long the first step may take. */
+const keeperMs = 30_000
+/** Without a sign of life for that long the job ends. */
+const lifeMinutes = 2
+
+export class HeldNodes {
+  readonly jobId: string
+  readonly #job: SlurmJob
+  readonly #clock: Clock
+  readonly #keeper: RemoteProcess
+  #cancelBeat: () => void = () => {}
+
+  /** Resolves when the job runs, with `null` when the signal came first. Otherwise none is left. */
+  static async open(options: HeldNodesOptions): Promise<HeldNodes | null> {
+    const { batch, folder, commands, clock } = options
+    const mark = `/tmp/tutti-held-${randomBytes(12).toString('hex')}`
+    folder.write('script', toHoldScript(mark, folder))
+    const jobId = await submitBatch(commands, batch, folder)
+    const job = new SlurmJob(jobId, commands, clock)
+    try {
+      if (await isStarted(job, options)) {
+        const allocation = await SlurmAllocation.open(jobId, commands, clock)
+        return new HeldNodes(job, await startKeeper(allocation, mark, clock), clock)
+      }
+    } catch (error) {
+      await job.cancel()
+      throw error
+    }
+    await job.cancel()
+    return null
+  }
+
+  private constructor(job: SlurmJob, keeper: RemoteProcess, clock: Clock) {
+    this.jobId = job.id
+    this.#job = job
+    this.#clock = clock
+    this.#keeper = keeper
+    this.#beat()
+  }
+
+  /** Throws `AllocationLostError` if the job has not been ended from here. */
+  async expectHeld(): Promise<void> {
+    const report = await this.#job.report({ isChanged: true })
+    if (report === null || phaseOf(report) !== 'running') throw lostError(this.jobId, report)
+  }
+
+  /** Gives the nodes back. */
+  async close(): Promise<void> {
+    this.#cancelBeat()
+    await this.#keeper.close()
+    await this.#job.cancel()
+  }
+
+  #beat(): void {
+    this.#keeper.write('\n')
+    this.#cancelBeat = this.#clock.after(beatMs, () => this.#beat(), { background: true })
+  }
+}
+
+/** The batch script. The mark is on the first node, where both run. */
+function toHoldScript(mark: string, folder: LaunchFolder): string {
+  return `#!/bin/sh
+# Written by tutti launch --driver here: holds the nodes while the launcher lives.
+( : > ${quoteForShell('a path', folder.file('started'))} ) 2> /dev/null
+for _ in $(seq ${lifeMinutes * 60}); do [ -d ${mark} ] && break; sleep 1; done
+while [ -n "$(find ${mark} -maxdepth 0 -mmin -${lifeMinutes} 2> /dev/null)" ]; do sleep 1; done
+exit 0
+`
+}
+
+/** Sees the start by a file, where the folder is shared; otherwise Slurm tells it. */
+async function isStarted(job: SlurmJob, options: HeldNodesOptions): Promise<boolean> {
+  const { folder, clock, onStatus, signal } = options
+  for (let isSeen = false; !signal.aborted; await sleep(clock, pollMs)) {
+    const isChanged = folder.hasStarted && !isSeen
+    isSeen = folder.hasStarted
+    const report = await job.report({ isChanged }).catch(() => undefined)
+    if (report === undefined) continue
+    if (report === null || phaseOf(report) === 'ended') throw lostError(job.id, report)
+    if (phaseOf(report) === 'waiting') await showWaiting(report, job, onStatus)
+    else {
+      onStatus(null)
+      return true
+    }
+  }
+  return false
+}
+
+/**
+ * Leaves the mark if the node reaches this machine. The batch script may not have seen a mark that
+ * was there for a moment only, so the end of the input cancels the job.
+ */
+const keeperScript = `trap 'rmdir "$0"' EXIT
+trap 'exit 1' TERM
+mkdir "$0" && "$1" -e "$2" "$3" "$4" < /dev/null || exit 1
+echo ready
+while read -r _; do touch "$0"; done
+scancel "$SLURM_JOB_ID"`
+
+const reachScript = `const { connect } = require('node:net')
+const [port, host] = process.argv.slice(1)
+const socket = connect({ port: Number(port), host, timeout: 20000 }, () => process.exit(0))
+socket.on('timeout', () => socket.destroy(new Error('no answer from ' + host)))
+socket.on('error', ({ message }) => {
+  console.error(message)
+  process.exit(1)
+})`
+
+async function startKeeper(
+  allocation: Allocation,
+  mark: string,
+  clock: Clock,
+): Promise<RemoteProcess> {
+  const [first] = allocation.nodes as [AllocatedNode, ...AllocatedNode[]]
+  const address = await addressSharedWith(allocation.nodes)
+  const server = await listen(address)
+  const { port } = server.address() as { readonly port: number }
+  const { promise: ready, resolve: onReady } = Promise.withResolvers<null>()
+  let told = ''
+  const reach = [process.execPath, reachScript, String(port), address]
+  const [keeper] = allocation.start([first], {
+    command: ['sh', '-c', keeperScript, mark, ...reach],
+    input: '',
+    onOutput(text) {
+      told += text
+      if (told.includes('ready')) onReady(null)
+    },
+  }) as [RemoteProcess]
+  const end = await boundedWait(clock, keeperMs, Promise.race([ready, keeper.ended])).catch(
+    messageOf,
+  )
+  server.close()
+  if (end === null) return keeper
+  const why = keeper.output || end
+  keeper.kill()
+  await keeper.close()
+  throw new BackendError(`node ${first.name} and this machine do not reach each other: ${why}`, {
+    code: 'NodeUnreachableError',
+    hint: 'Leave out --driver here: the script then runs on the first node.',
+  })
+}
+
+/** On a port as the server of a script has it. */
+async function listen(host: string): Promise<Server> {
+  const server = createServer((socket) => socket.destroy())
+  const { promise, resolve, reject } = Promise.withResolvers<void>()
+  server.on('error', reject)
+  server.listen(0, host, resolve)
+  await promise
+  return server
+}
