@@ -48,7 +48,9 @@ function reportViews(): void {
   )
 }
 
-const ratio = (one: Usage, base: Usage): string => `${(one.cpu / base.cpu).toFixed(2)} x`
+function ratio(one: Usage, base: Usage): string {
+  return `${(one.cpu / base.cpu).toFixed(2)} x`
+}
 
 /** Whole processes, with the start of Node. */
 function reportCommands(): void {
