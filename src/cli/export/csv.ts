@@ -25,8 +25,8 @@ const rowsAtOnce = 1000
 
 /**
  * In pieces of many rows, in the order of creation. Times are wall-clock seconds. All tasks are
- * known before the first row: most runs create all of them first, and the last file of a resumed run
- * may change any row.
+ * known before the first row: most runs create all of them first, and the last file of a resumed
+ * run may change any row.
  */
 export function* csvRows(pass: RunPass): Generator<string> {
   const { groups } = failures.show(pass.states.failures, { limit: Infinity })
