@@ -15,7 +15,7 @@ import { startAgentOf } from './agents.ts'
 import { heldWork } from './fixtures/cluster-tasks.ts'
 import { LinkProxy } from './link-proxy.ts'
 import { freePort, RestartableServer, type ServerOptions } from './restartable-server.ts'
-import { storedEnds } from './stored-names.ts'
+import { fillStore, storedEnds } from './stored-names.ts'
 import { token, useOf } from './test-token.ts'
 
 const driver = fileURLToPath(new URL('fixtures/returning-driver.ts', import.meta.url))
@@ -114,8 +114,9 @@ describe('ends that agents have for a driver that was killed', () => {
   })
 
   it('are waited for while the broker has no room for their values', async () => {
-    const left = await LeftValues.start(6_000_000, { storeLimit: '5MB' })
+    const left = await LeftValues.start(6_000_000, { storeLimit: '10MB' })
     const { url, folder } = left.server
+    await fillStore(url, 7_000_000)
     const first = await startAgentOf(url, folder, 'first', '--cores', '4')
     const uids = await left.runAndKill(4)
     await first.seen('EndsNotStored')

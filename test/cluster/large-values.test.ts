@@ -1,8 +1,12 @@
 import { readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
+import { TooLargeForStoreError } from '../../src/cluster/broker/broker.ts'
+import { connectToNats } from '../../src/cluster/broker/nats.ts'
 import { ClusterBackend } from '../../src/cluster/cluster-backend.ts'
 import type { ClusterBackendOptions } from '../../src/cluster/cluster-options.ts'
+import type { BackendError } from '../../src/foundation/errors.ts'
+import { processLog } from '../../src/foundation/log.ts'
 import { Session } from '../../src/session/session.ts'
 import { echo } from '../../src/testing/contract-tasks.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
@@ -11,7 +15,7 @@ import { startAgentOf } from './agents.ts'
 import { lengthOfFile } from './fixtures/bundled-task.ts'
 import { heldWork, large } from './fixtures/cluster-tasks.ts'
 import { freePort, RestartableServer } from './restartable-server.ts'
-import { storedNames, storedObjects } from './stored-names.ts'
+import { fillStore, storedNames, storedObjects } from './stored-names.ts'
 import { token } from './test-token.ts'
 
 const lines = (file: string): string[] => readFileSync(file, 'utf8').trim().split('\n')
@@ -82,26 +86,88 @@ describe('values that are larger than a message', () => {
 
 describe('a broker that does not take what has to be stored', () => {
   it.each(['modules', 'arguments'])('is waited for: %s', async (what) => {
-    const server = new RestartableServer(await freePort())
-    const store = `store_dir: "${server.folder}/store"`
-    server.configure({ jetstream: `jetstream { ${store}, max_file_store: 100 }\n` })
+    const server = new RestartableServer(await freePort(), { storeLimit: '2MB' })
     await server.start()
     await startAgentOf(server.url, server.folder, 'only', '--cores', '1')
     const warnings: string[] = []
-    const log = { warn: (code: string) => void warnings.push(code) }
+    const log = { warn: (code: string, text: string) => void warnings.push(`${code}: ${text}`) }
     const session = await connect(server, what === 'modules' ? { modules: 'bundle', log } : { log })
     const task =
       what === 'modules'
         ? new ComputeTask({ function: lengthOfFile })
-        : new ComputeTask({ function: echo, args: ['x'.repeat(600_000)] })
+        : new ComputeTask({ uid: 'sent', function: echo, args: ['x'.repeat(600_000)] })
+    // The driver has noted by then that it uses the agent.
+    const first = new ComputeTask({ executable: '/bin/true' })
+    await session.submitTasks([first])
+    await first
+    const makeRoom = await fillStore(server.url, Infinity)
     await session.submitTasks([task])
-    await eventually(() => expect(warnings).toContain('ObjectNotStored'))
+    const title = what === 'modules' ? 'module .*bundled-task.ts' : 'the input of task sent'
+    const text = `^ObjectNotStored: backend "cluster" cannot store ${title} \\([0-9]+ bytes\\)`
+    const told = new RegExp(
+      `${text} at ${server.url} now: insufficient resources; it is sent again$`,
+    )
+    await eventually(() => expect(warnings.some((line) => told.test(line))).toBe(true))
     expect(task.state).not.toBe('FAILED')
-    await server.kill()
-    server.configure({ jetstream: `jetstream { ${store}, max_file_store: 100MB }\n` })
-    await server.start()
+    await makeRoom()
     await session.waitTasks([task])
     expect(task.error).toBeFalsy()
+  })
+})
+
+describe('a store that is smaller than a value', () => {
+  it('by the limit of an account refuses it', async () => {
+    const users = 'users: [{ user: "ann", password: "a long password" }]'
+    const authorization = `accounts { one { jetstream { max_file: 2MB }, ${users} } }`
+    const server = new RestartableServer(await freePort(), { authorization })
+    await server.start()
+    const access = { user: 'ann', password: 'a long password', name: 'test', log: processLog }
+    const broker = await connectToNats({ servers: [server.url], ...access })
+    onTestFinished(() => broker.close())
+    await broker.store.openStream('stream', ['objects.>'], 60)
+    const put = (bytes: number): Promise<unknown> =>
+      broker.store
+        .putObject('objects.one', new Uint8Array(bytes), new AbortController().signal)
+        .catch((error: unknown) => error)
+    expect(await put(4_000_000)).toMatchObject({ limitBytes: 2 * 1024 * 1024 })
+    expect(await put(1_000_000)).toBe(undefined)
+    // It would fit if there were nothing else.
+    const refused = await put(1_500_000)
+    expect(refused).toBeInstanceOf(Error)
+    expect(refused).not.toBeInstanceOf(TooLargeForStoreError)
+  })
+
+  it('fails the task, and names what and how much', async () => {
+    const server = new RestartableServer(await freePort(), { storeLimit: '2MB' })
+    await server.start()
+    await startAgentOf(server.url, server.folder, 'only', '--cores', '1')
+    const session = await connect(server)
+    const sent = new ComputeTask({
+      uid: 'sent',
+      function: echo,
+      args: ['x'.repeat(4_000_000)],
+      retries: 3,
+    })
+    const args = [server.folder, 'returned', 4_000_000] as const
+    const returned = new ComputeTask({ uid: 'returned', function: heldWork, args: [...args] })
+    writeFileSync(join(server.folder, 'go'), '')
+    await session.submitTasks([sent, returned])
+    await session.waitTasks([sent, returned])
+    const causes = [sent, returned].map(({ error }) => error?.cause as BackendError)
+    expect(causes.map(({ code }) => code)).toEqual(['StoreTooSmallError', 'StoreTooSmallError'])
+    const store = `the store of the broker at ${server.url} takes [0-9]+ bytes in all`
+    const sizes = '\\(40[0-9]{5} bytes\\)'
+    expect(causes[0]?.message).toMatch(
+      new RegExp(`^backend "cluster" cannot store the input of task sent ${sizes}: ${store}$`),
+    )
+    expect(causes[1]?.message).toMatch(
+      new RegExp(`^agent "only" cannot store the value of task returned ${sizes}: ${store}$`),
+    )
+    // What fits is stored as before.
+    const fits = new ComputeTask({ function: echo, args: ['x'.repeat(600_000)] })
+    await session.submitTasks([fits])
+    expect(await fits).toHaveLength(600_000)
+    await eventually(async () => expect(await storedObjects(server.url)).toEqual([]))
   })
 })
 

@@ -1,6 +1,6 @@
 /** What the broker's store has: streams, and objects in them. */
 
-import { jetstreamManager } from '@nats-io/jetstream'
+import { jetstream, jetstreamManager } from '@nats-io/jetstream'
 import { connect } from '@nats-io/transport-node'
 import { onTestFinished } from 'vitest'
 import { sessionSubjects } from '../../src/cluster/wire/subjects.ts'
@@ -73,4 +73,23 @@ export async function watchReads(servers: string): Promise<ReadonlyMap<string, n
   })
   await connection.flush()
   return reads
+}
+
+/** With so many bytes, or as many as it takes. Returns how to make room again. */
+export async function fillStore(servers: string, bytes: number): Promise<() => Promise<void>> {
+  const connection = await connect({ servers, token })
+  onTestFinished(() => connection.close())
+  const manager = await jetstreamManager(connection)
+  await manager.streams.add({ name: 'other', subjects: ['other'] })
+  const message = new Uint8Array(100_000)
+  let isFull = false
+  for (let stored = 0; stored < bytes && !isFull; stored += message.length) {
+    isFull = await jetstream(connection)
+      .publish('other', message)
+      .then(
+        () => false,
+        () => true,
+      )
+  }
+  return async () => void (await manager.streams.delete('other'))
 }

@@ -4,7 +4,7 @@ import { type Clock, sleep } from '../../foundation/clock.ts'
 import { type ErrorRecord, mapErrorTexts, toErrorRecord } from '../../foundation/error-record.ts'
 import { boundedWait } from '../../foundation/promises.ts'
 import type { Broker } from '../broker/broker.ts'
-import type { StoredObjects } from '../broker/stored-objects.ts'
+import { isTooSmall, type ObjectToStore, type StoredObjects } from '../broker/stored-objects.ts'
 import { encode } from '../wire/codec.ts'
 import {
   type End,
@@ -19,7 +19,7 @@ import { type Key, sealBytes } from '../wire/envelope.ts'
 import { payloadLimit } from '../wire/job-batches.ts'
 import { packCompletions, type WireCompletion } from '../wire/completions.ts'
 import type { DriverMessage, EndsMessage, HeldJob, WireEnd } from '../wire/messages.ts'
-import { type EndsData, KeptEnds, type LargeObject } from './kept-ends.ts'
+import { type EndsData, KeptEnds } from './kept-ends.ts'
 
 export interface EndsOutboxOptions {
   readonly agent: string
@@ -255,7 +255,7 @@ export class EndsOutbox {
     this.#send(ends.slice(middle))
   }
 
-  #publish(ends: readonly End[], payload: Buffer, objects: readonly LargeObject[] = []): void {
+  #publish(ends: readonly End[], payload: Buffer, objects: readonly ObjectToStore[] = []): void {
     if (this.#isClosed) return
     const { key, subject, epoch } = this.#options
     const number = ++this.#sent
@@ -288,7 +288,7 @@ export class EndsOutbox {
   async #storeAgain(message: EndsData): Promise<void> {
     const { objects } = this.#options
     try {
-      for (const { prefix, data } of message.objects) await objects.put(prefix, data)
+      for (const object of message.objects) await objects.put(object)
     } catch {
       // Closed.
       return
@@ -298,22 +298,34 @@ export class EndsOutbox {
 
   /** What is too large for a message is stored before. Waits while the broker does not take it. */
   async #sendLarge(end: WireEnd): Promise<void> {
-    const objects: LargeObject[] = []
+    const objects: ObjectToStore[] = []
     const store = (part: string, content: unknown): Promise<string> => {
-      const object = { prefix: `${end.uid}/${end.attempt}/${part}`, data: encode(content) }
+      const title = `the ${part} of task ${end.uid}`
+      const object = { prefix: `${end.uid}/${end.attempt}/${part}`, title, data: encode(content) }
       objects.push(object)
-      return this.#options.objects.put(object.prefix, object.data)
+      return this.#options.objects.put(object)
     }
     this.#uploads.add(end)
     try {
       const sent = await this.#storeParts(end, store)
       this.#isBlocked = false
       this.#publish([sent], this.#serialize([sent]), objects)
-    } catch {
-      // Closed.
+    } catch (error) {
+      // Otherwise it is closed.
+      if (isTooSmall(error)) this.#publishFailure(end, error)
     }
     this.#uploads.delete(end)
     this.#progressed()
+  }
+
+  /** For an end that the store does not take, whatever becomes of it. */
+  #publishFailure(end: WireEnd, error: unknown): void {
+    const { stdout: _, stderr: __, ...facts } = end.facts ?? {}
+    const isFailure = end.outcome.kind === 'fail'
+    const record = isFailure ? toShortError(end.outcome.error) : toErrorRecord(error)
+    const outcome = { kind: 'fail', error: record, isThrown: false } as const
+    const failed = { ...end, facts, outcome }
+    this.#publish([failed], this.#serialize([failed]), [])
   }
 
   /** A value; or the output of a program, and an error if it must be. */

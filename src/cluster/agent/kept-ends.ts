@@ -3,18 +3,15 @@
  * lose its store: then they are sent again from here.
  */
 
-/** What a message names as an object of the broker's store: a value, an output, an error. */
-export interface LargeObject {
-  readonly prefix: string
-  readonly data: Buffer
-}
+import type { ObjectToStore } from '../broker/stored-objects.ts'
 
 export interface EndsData {
   readonly number: number
   readonly data: Buffer
   /** The tasks whose ends it tells. */
   readonly uids: readonly string[]
-  readonly objects: readonly LargeObject[]
+  /** What it names: values, outputs, errors. */
+  readonly objects: readonly ObjectToStore[]
 }
 
 interface KeptMessage {

@@ -54,7 +54,9 @@ export class SessionStore {
       mayOpen: () => this.#hasDriver(),
     })
     const openStream = (): Promise<boolean> => this.openStream()
-    this.objects = new StoredObjects({ broker, clock, stream, objects, openStream, onProblem })
+    const owner = `agent "${options.self.name}"`
+    const common = { owner, broker, clock, stream }
+    this.objects = new StoredObjects({ ...common, objects, openStream, onProblem })
   }
 
   /** For a living driver alone, if the server has lost the stream. */

@@ -85,13 +85,25 @@ export interface BrokerStore {
   remove(stream: string): Promise<void>
   /**
    * Stores an object below this subject, which a stream must have. May be repeated. What was stored
-   * of one that fails is removed again, unless the signal is aborted.
+   * of one that fails is removed again, unless the signal is aborted. Rejects with
+   * `TooLargeForStoreError` if the store would not take it even if it had nothing else.
    */
   putObject(subject: string, data: Uint8Array, signal: AbortSignal): Promise<void>
   /** `null` when the stream, or a part of the object, is not there. */
   getObject(stream: string, subject: string): Promise<StoredObject | null>
   /** `pieces` are those that were read, if it was. */
   deleteObject(stream: string, subject: string, pieces?: readonly number[]): Promise<void>
+}
+
+export class TooLargeForStoreError extends Error {
+  override readonly name = 'TooLargeForStoreError'
+  /** What the store takes in all. */
+  readonly limitBytes: number
+
+  constructor(limitBytes: number, cause: unknown) {
+    super(`the store takes ${limitBytes} bytes in all`, { cause })
+    this.limitBytes = limitBytes
+  }
 }
 
 /** Nobody has subscribed to the subject of a request: the process behind it is gone. */

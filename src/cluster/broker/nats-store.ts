@@ -6,12 +6,13 @@ import type * as Transport from '@nats-io/transport-node'
 import type { NatsConnection } from '@nats-io/transport-node'
 import { TimeoutError } from '../../foundation/errors.ts'
 import { AppendAcks } from './append-acks.ts'
-import type {
-  BrokerStore,
-  StoredMessage,
-  StoredObject,
-  StoredStream,
-  StreamPosition,
+import {
+  type BrokerStore,
+  type StoredMessage,
+  type StoredObject,
+  type StoredStream,
+  type StreamPosition,
+  TooLargeForStoreError,
 } from './broker.ts'
 
 /** The client's packages. */
@@ -35,6 +36,8 @@ const countHeader = 'Tutti-Pieces'
 const mostPieces = 2 ** 20
 /** Pieces that are on their way at a time. */
 const parallelPieces = 8
+/** Of the server's answers: the store of the account, or that of the server, is full. */
+const fullStoreCodes: ReadonlySet<number> = new Set([10_002, 10_023])
 
 /**
  * The client has an object store of its own. It is not used: each read of an object leaves a
@@ -145,12 +148,31 @@ export class NatsStore implements BrokerStore {
         stored.push(await this.#client.publish(`${subject}.${index}`, piece, { headers }))
       })
     } catch (error) {
+      const limitBytes = signal.aborted ? null : await this.#limitBy(error, data.length, bytes)
       const [first] = stored
       if (first !== undefined && !signal.aborted) {
         const pieces = stored.map(({ seq }) => seq)
         await this.#deletePieces(first.stream, pieces).catch(() => {})
       }
+      if (limitBytes !== null) throw new TooLargeForStoreError(limitBytes, error)
       throw error
+    }
+  }
+
+  /**
+   * The limit of a store that was full when it refused a piece of an object; `null` unless the
+   * object is larger. A server tells its own limit to nobody, only that of an account.
+   */
+  async #limitBy(refusal: unknown, bytes: number, largestPiece: number): Promise<number | null> {
+    const { JetStreamApiError } = this.#libraries.jetstream
+    if (!(refusal instanceof JetStreamApiError && fullStoreCodes.has(refusal.code))) return null
+    try {
+      const { storage, limits } = await this.#manager.getAccountInfo()
+      const { max_storage: limit } = limits
+      if (limit >= 0) return bytes > limit ? limit : null
+      return bytes > storage + largestPiece ? storage : null
+    } catch {
+      return null
     }
   }
 

@@ -7,11 +7,14 @@
 import { createHash } from 'node:crypto'
 import { type Clock, sleep } from '../../foundation/clock.ts'
 import { randomFraction } from '../../foundation/ids.ts'
+import { BackendError, messageOf } from '../../foundation/errors.ts'
 import { unlessAborted } from '../../foundation/promises.ts'
 import { BackOff } from '../../runtime/back-off.ts'
-import type { Broker, StoredObject } from './broker.ts'
+import { type Broker, type StoredObject, TooLargeForStoreError } from './broker.ts'
 
 export interface StoredObjectsOptions {
+  /** As errors name it: a backend or an agent, with its name. */
+  readonly owner: string
   readonly broker: Broker
   readonly clock: Clock
   readonly stream: string
@@ -20,7 +23,16 @@ export interface StoredObjectsOptions {
   /** Creates the stream again, if the server has lost it. */
   readonly openStream: () => Promise<unknown>
   /** The broker answers, but does not store an object. Called once for each. */
-  readonly onProblem: (error: unknown) => void
+  readonly onProblem: (error: Error) => void
+}
+
+/** What is stored. */
+export interface ObjectToStore {
+  /** Of its name. */
+  readonly prefix: string
+  /** As errors name it, such as "the value of task t1". */
+  readonly title: string
+  readonly data: Uint8Array
 }
 
 const firstDelayMs = 100
@@ -28,6 +40,19 @@ const maxDelayMs = 2000
 
 export const digestOf = (data: Uint8Array): string =>
   createHash('sha256').update(data).digest('hex')
+
+function tooSmall(text: string, url: string, cause: TooLargeForStoreError): BackendError {
+  const limit = `the store of the broker at ${url} takes ${cause.limitBytes} bytes in all`
+  return new BackendError(`${text}: ${limit}`, {
+    code: 'StoreTooSmallError',
+    hint: 'Raise `max_file_store` of nats-server, or the limit of its account; or pass a file.',
+    cause,
+  })
+}
+
+/** Whether an object was refused for good. */
+export const isTooSmall = (error: unknown): error is BackendError =>
+  error instanceof BackendError && error.code === 'StoreTooSmallError'
 
 export class StoredObjects {
   readonly #options: StoredObjectsOptions
@@ -41,18 +66,30 @@ export class StoredObjects {
   }
 
   /**
-   * Resolves with its name, once the broker has it. Rejects when this is closed before. One at a
+   * Resolves with its name, once the broker has it. Rejects when this is closed before, and with
+   * `StoreTooSmallError` when the store would not take it even if it had nothing else. One at a
    * time, and the pieces of one that does not fit are given back: halves of several large objects
    * could fill a store, and none of them would ever be complete.
    */
-  async put(prefix: string, data: Uint8Array): Promise<string> {
-    const { openStream, onProblem } = this.#options
+  async put({ prefix, title, data }: ObjectToStore): Promise<string> {
+    const { openStream, onProblem, owner, broker } = this.#options
+    const what = `${title} (${data.length} bytes)`
     const name = `${prefix}/${digestOf(data)}`
     const subject = this.#subjectOf(name)
     await this.#untilDone(
-      (signal) => this.#putAlone(subject, data, signal),
+      async (signal) => {
+        try {
+          await this.#putAlone(subject, data, signal)
+        } catch (error) {
+          if (!(error instanceof TooLargeForStoreError)) throw error
+          throw tooSmall(`${owner} cannot store ${what}`, broker.url, error)
+        }
+      },
       async () => void (await openStream()),
-      onProblem,
+      (error) => {
+        const text = `${owner} cannot store ${what} at ${broker.url} now: ${messageOf(error)}`
+        onProblem(new Error(text, { cause: error }))
+      },
     )
     return name
   }
@@ -129,6 +166,7 @@ export class StoredObjects {
         return await this.#untilReconnected(request)
       } catch (error) {
         signal.throwIfAborted()
+        if (isTooSmall(error)) throw error
         // The first failure may be that of a connection which is just lost, or of a lost stream.
         if (broker.isConnected && backOff.failures > 0 && !isTold) {
           isTold = true

@@ -56,7 +56,7 @@ export class SentModules {
 
   async #send(module: string): Promise<void> {
     const { data, digest, path } = await packModule(module, this.#clock)
-    await this.#objects.put(bundlePrefix, data)
+    await this.#objects.put({ prefix: bundlePrefix, title: `module ${module}`, data })
     this.#ready.set(module, { url: toBundleUrl(digest, path), digest })
   }
 }

@@ -83,13 +83,7 @@ export class DriverSession implements ClusterConnection {
     const { stream, stored: subjects } = this.#subjects
     const maxAgeSeconds = (): number => options.resultTtlSeconds
     this.#stream = new SessionStream({ store, name: stream, subjects, maxAgeSeconds })
-    this.#objects = new StoredObjects({
-      ...this.#subjects,
-      broker,
-      clock,
-      openStream: () => this.#stream.open(),
-      onProblem: (error) => options.log.warn('ObjectNotStored', messageOf(error)),
-    })
+    this.#objects = this.#createObjects()
     this.#modules = options.modules === 'bundle' ? new SentModules(this.#objects, clock) : null
     const left = { earlier: this.#earlier, agents: this.#links }
     const common = { jobs: this.#jobs, objects: this.#objects, clock, ...left }
@@ -131,6 +125,18 @@ export class DriverSession implements ClusterConnection {
       onSuperseded: (error) => this.#fail(error),
     })
     this.#started = this.#start()
+  }
+
+  #createObjects(): StoredObjects {
+    const { broker, clock, log, use } = this.#options
+    return new StoredObjects({
+      ...this.#subjects,
+      owner: `backend "${use.backend}"`,
+      broker,
+      clock,
+      openStream: () => this.#stream.open(),
+      onProblem: ({ message }) => log.warn('ObjectNotStored', `${message}; it is sent again`),
+    })
   }
 
   submit(jobs: readonly Job[]): void {

@@ -1,7 +1,7 @@
 /** Sends jobs to the agent that they were assigned to, with what has to be stored before. */
 
 import type { Broker } from '../broker/broker.ts'
-import type { StoredObjects } from '../broker/stored-objects.ts'
+import { isTooSmall, type StoredObjects } from '../broker/stored-objects.ts'
 import { encodeJobs, encodeLargeJob, payloadLimit } from '../wire/job-batches.ts'
 import type { AgentLink, DriverJob } from './agent-link.ts'
 import type { DriverJobs } from './driver-jobs.ts'
@@ -64,19 +64,23 @@ export class JobSender {
   }
 
   async #sendLarge(agent: AgentLink, one: DriverJob, spec: Buffer): Promise<void> {
-    const { objects } = this.#options
+    const { objects, jobs } = this.#options
     const attempt = one.wireAttempt
     let name: string
     try {
-      name = await objects.put(`${one.uid}/${attempt}/spec`, spec)
-    } catch {
-      // The session has ended, and its jobs with it.
+      const title = `the input of task ${one.uid}`
+      name = await objects.put({ prefix: `${one.uid}/${attempt}/spec`, title, data: spec })
+    } catch (error) {
+      // Otherwise the session has ended, and its jobs with it.
+      if (isTooSmall(error) && this.#isStillThere(one, agent)) {
+        jobs.end(one, { kind: 'fail', error, isFinal: true }, null)
+      }
       return
     }
     // One that has moved is stored again, under its new number.
     const isSame = one.wireAttempt === attempt
     if (isSame && this.#isStillThere(one, agent)) agent.send(encodeLargeJob(one, name))
-    else if (!isSame || this.#options.jobs.findOwn(one.job) !== one) objects.delete(name)
+    else if (!isSame || jobs.findOwn(one.job) !== one) objects.delete(name)
   }
 
   /** The agent may have been lost meanwhile; and it knows nothing of a job to cancel. */

@@ -7,7 +7,7 @@ const endsData = (number: number, bytes: number, objectBytes = 0): EndsData => (
   number,
   data: Buffer.alloc(bytes),
   uids: [`task-${number}`],
-  objects: [{ prefix: 'value', data: Buffer.alloc(objectBytes) }],
+  objects: [{ prefix: 'value', title: 'the value', data: Buffer.alloc(objectBytes) }],
 })
 
 it('ends are kept until they are recorded, and sent again if the stream has lost them', () => {

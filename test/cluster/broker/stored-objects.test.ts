@@ -10,10 +10,12 @@ function failingObjects(clock: ManualClock): { objects: StoredObjects; problems:
   const store: Partial<BrokerStore> = { putObject: fail, getObject: fail, deleteObject: fail }
   const broker: Partial<Broker> = {
     store: store as BrokerStore,
+    url: 'memory',
     isConnected: true,
     onConnection: () => () => {},
   }
   const objects = new StoredObjects({
+    owner: 'the test',
     broker: broker as Broker,
     clock,
     stream: 'stream',
@@ -32,9 +34,11 @@ it('an object that is not read or deleted is not told as one that is not stored'
   const reading = objects.get('uid/1/spec/digest').catch(() => 'closed')
   for (let step = 0; step < 10; step++) await clock.advance(3000)
   expect(problems).toEqual([])
-  const storing = objects.put('uid/1/value', Buffer.from('value')).catch(() => 'closed')
+  const toStore = { prefix: 'uid/1/value', title: 'the value', data: Buffer.from('value') }
+  const storing = objects.put(toStore).catch(() => 'closed')
   for (let step = 0; step < 10; step++) await clock.advance(3000)
-  expect(problems).toHaveLength(1)
+  const text = 'the test cannot store the value (5 bytes) at memory now: not now'
+  expect(problems).toMatchObject([{ message: text }])
   objects.close()
   expect([await reading, await storing]).toEqual(['closed', 'closed'])
 })
