@@ -13,3 +13,11 @@ export const period = defineTask(import.meta.url, function period(degrees: numbe
   }
   return 4 * seconds
 })
+
+/** A line for each angle. */
+export const tabulate = defineTask(
+  import.meta.url,
+  function tabulate(angles: number[], periods: number[]): string[] {
+    return angles.map((angle, at) => `${angle}° ${periods[at]?.toFixed(2)} s`)
+  },
+)
