@@ -138,6 +138,17 @@ describe('output of Slurm', () => {
     }
   })
 
+  // From squeue(1) in SchedMD/slurm, commits 0d327bd (February 2018) and 02c6668 (October 2020):
+  // both describe all fields of `jobFormat` in the same words.
+  it('20.11: parts of heterogeneous jobs and of arrays, and a limit that is not set yet', () => {
+    const times = '2026-11-15T23:29:30|N/A|N/A'
+    const lines = ['65+1', '1080_3'].map((id) => `${id}|PENDING|Priority|${times}|NOT_SET|main|`)
+    expect(lines.map(parseJobLine)).toMatchObject([
+      { id: '65+1', startsAt: null, endsAt: null, limitSeconds: null, nodes: [] },
+      { id: '1080_3', startsAt: null, endsAt: null, limitSeconds: null, nodes: [] },
+    ])
+  })
+
   it('what is no line of squeue is not taken for one', () => {
     const lines = ['', 'slurm_load_jobs error: Invalid job id specified', '35|RUNNING|None']
     const wrong = '35|RUNNING|None|x|x|x|10:00|main|n[1-'
