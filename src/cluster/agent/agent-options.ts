@@ -137,7 +137,7 @@ function resolveCapacity({ cores, gpus, memoryMb, labels }: StartAgentOptions) {
 /** Until the agent has left. */
 function followBroker(agent: Agent, parts: Pick<BrokerWatchOptions, 'broker' | 'clock' | 'log'>) {
   const watch = new BrokerWatch({ ...parts, owner: `agent "${agent.name}"` })
-  void agent.left.then(() => watch.close())
+  void agent.left.catch(() => {}).then(() => watch.close())
 }
 
 function resolveRules({ only, allow }: StartAgentOptions): AgentRules {

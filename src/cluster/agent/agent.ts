@@ -118,7 +118,10 @@ export class Agent {
     })
   }
 
-  /** Resolves when it has left the cluster, with how many ends the broker did not take before. */
+  /**
+   * Resolves when it has left the cluster, with how many ends the broker did not take before.
+   * Rejects when it leaves because its token is wrong.
+   */
   get left(): Promise<number> {
     return this.#left.promise
   }
@@ -179,11 +182,17 @@ export class Agent {
   }
 
   #checkToken(): void {
+    // Whoever does not wait for the end still closes it.
+    this.#left.promise.catch(() => {})
     this.#tokenCheck = new TokenCheck({
       ...this.#options,
       epoch: this.#epoch,
       keys: this.#keys,
       onRefused: (reason) => this.#refuseMessage(reason),
+      onMismatch: (error) => {
+        this.#left.reject(error)
+        void this.close()
+      },
     })
   }
 

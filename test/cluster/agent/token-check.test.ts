@@ -10,7 +10,7 @@ import { MemoryBroker } from '../memory-broker.ts'
 function start() {
   const clock = new ManualClock()
   const broker = new MemoryBroker()
-  const warnings: string[] = []
+  const mismatches: (string | undefined)[] = []
   const refused: string[] = []
   const check = new TokenCheck({
     broker,
@@ -18,8 +18,8 @@ function start() {
     keys: deriveKeys('its token', null),
     name: 'new',
     epoch: 4,
-    log: { warn: (code) => void warnings.push(code) },
     onRefused: (reason) => void refused.push(reason),
+    onMismatch: ({ code }) => void mismatches.push(code),
   })
   const sealed = (token: string, number: number, epoch: number, name: string): Buffer => {
     const payload = { kind: 'announcement', name }
@@ -29,25 +29,25 @@ function start() {
   const announce = (token: string, number: number): void =>
     broker.publish(announcementSubject, sealed(token, number, 5, 'other'))
   const send = (data: Uint8Array): void => broker.publish(announcementSubject, data)
-  return { check, clock, warnings, refused, announce, send, sealed }
+  return { check, clock, mismatches, refused, announce, send, sealed }
 }
 
 describe('the token of an agent that has started', () => {
   it('is not wrong because somebody sends bytes, which are refused', async () => {
-    const { check, clock, warnings, refused, send } = start()
+    const { check, clock, mismatches, refused, send } = start()
     for (let seconds = 0; seconds < 20; seconds++) {
       send(randomBytes(100))
       send(randomBytes(10))
       await clock.advance(1000)
     }
-    expect(warnings).toEqual([])
+    expect(mismatches).toEqual([])
     // Those of the time in which it listens.
     expect(refused.length).toBeGreaterThanOrEqual(10)
     check.close()
   })
 
   it('is not wrong because somebody sends back its own announcements, altered', async () => {
-    const { check, clock, warnings, refused, send, sealed } = start()
+    const { check, clock, mismatches, refused, send, sealed } = start()
     for (let number = 1; number < 20; number++) {
       const own = sealed('its token', number, 4, 'new')
       send(own)
@@ -55,37 +55,37 @@ describe('the token of an agent that has started', () => {
       send(own)
       await clock.advance(1000)
     }
-    expect(warnings).toEqual([])
+    expect(mismatches).toEqual([])
     expect(refused.length).toBeGreaterThanOrEqual(5)
     check.close()
   })
 
   it('is wrong when another one announces itself again and again with another token', async () => {
-    const { clock, warnings, announce } = start()
+    const { clock, mismatches, announce } = start()
     announce('another token', 1)
     await clock.advance(4000)
     announce('another token', 3)
-    expect(warnings).toEqual([])
+    expect(mismatches).toEqual([])
     await clock.advance(1000)
-    expect(warnings).toEqual(['TokenMismatchError'])
+    expect(mismatches).toEqual(['TokenMismatchError'])
   })
 
   it('is wrong when the second announcement of another one comes late', async () => {
-    const { clock, warnings, announce } = start()
+    const { clock, mismatches, announce } = start()
     announce('another token', 1)
     await clock.advance(6000)
     announce('another token', 1)
-    expect(warnings).toEqual([])
+    expect(mismatches).toEqual([])
     announce('another token', 2)
-    expect(warnings).toEqual(['TokenMismatchError'])
+    expect(mismatches).toEqual(['TokenMismatchError'])
   })
 
   it('is right when somebody has it', async () => {
-    const { clock, warnings, announce } = start()
+    const { clock, mismatches, announce } = start()
     announce('another token', 1)
     announce('another token', 2)
     announce('its token', 1)
     await clock.advance(20_000)
-    expect(warnings).toEqual([])
+    expect(mismatches).toEqual([])
   })
 })

@@ -2,7 +2,6 @@
 
 import type { Clock } from '../../../foundation/clock.ts'
 import { BackendError, messageOf } from '../../../foundation/errors.ts'
-import type { Log } from '../../../foundation/log.ts'
 import { type Broker, NoResponderError } from '../../broker/broker.ts'
 import {
   isAnswerTo,
@@ -72,16 +71,15 @@ export interface TokenCheckOptions {
   readonly name: string
   readonly epoch: number
   readonly clock: Clock
-  readonly log: Log
   /** A message that no agent has sent, whatever its token is. */
   readonly onRefused: (reason: string) => void
+  readonly onMismatch: (error: BackendError) => void
 }
 
 /**
  * A server with users lets agents in whatever their token is. One that hears others, and nobody
- * with its own token, is likely to have a wrong one, and warns of it. It stays: what is signed with
- * another token proves nothing, and a stranger must not drive away an agent. Another one is heard
- * when two announcements of it came, which are counted: anybody can send bytes.
+ * with its own token, has a wrong one: no driver would ever use it. Another one is heard when two
+ * announcements of it came, which are counted: anybody can send bytes.
  */
 export class TokenCheck {
   readonly #options: TokenCheckOptions
@@ -120,13 +118,13 @@ export class TokenCheck {
       if (this.#others.size < mostOthers) this.#others.set(header.epoch, header.number)
       if (before === undefined || header.number <= before) return
       this.#isOtherHeard = true
-      if (this.#isDue) this.#warn()
+      if (this.#isDue) this.#leave()
     }
   }
 
   #decide(): void {
     this.#isDue = true
-    if (this.#isOtherHeard) this.#warn()
+    if (this.#isOtherHeard) this.#leave()
     else if (this.#others.size === 0) this.close()
     else {
       const { clock } = this.#options
@@ -134,11 +132,15 @@ export class TokenCheck {
     }
   }
 
-  #warn(): void {
+  #leave(): void {
     this.close()
-    const { broker, name, log } = this.#options
+    const { broker, name, onMismatch } = this.#options
     const text = `agent "${name}" has another token than the agents at ${broker.url}`
-    const hint = 'give it the token of the other nodes, or a server or account of its own'
-    log.warn('TokenMismatchError', `${text}: their drivers do not use it; ${hint}`)
+    onMismatch(
+      new BackendError(text, {
+        code: 'TokenMismatchError',
+        hint: 'Give it the token of the other nodes, or a server or account of its own.',
+      }),
+    )
   }
 }
