@@ -124,11 +124,12 @@ async function isStarted(job: SlurmJob, options: HeldNodesOptions): Promise<bool
  * Leaves the mark if the node reaches this machine. The batch script may not have seen a mark that
  * was there for a moment only, so the end of the input cancels the job.
  */
-const keeperScript = `trap 'rmdir "$0"' EXIT
+const keeperScript = `trap 'rmdir "$0" 2> /dev/null' EXIT
 trap 'exit 1' TERM
-mkdir "$0" && "$1" -e "$2" "$3" "$4" < /dev/null || exit 1
+"$1" -e "$2" "$3" "$4" < /dev/null && mkdir "$0" || exit 1
 echo ready
 while read -r _; do touch "$0"; done
+rmdir "$0"
 scancel "$SLURM_JOB_ID"`
 
 const reachScript = `const { connect } = require('node:net')
