@@ -172,6 +172,21 @@ describe('output of Slurm', () => {
     expect([node.get('NodeName'), node.get('NodeAddr')]).toEqual(['n1', '10.206.104.11'])
   })
 
+  // Fields and their order as published outputs of these versions have them; the values are ours.
+  it.each(['23.11', '24.11', '25.05'])('%s: the address of a node', (version) => {
+    const node = parseFields(fixture(`scontrol-node-${version}.txt`))
+    expect([node.get('NodeName'), node.get('NodeAddr')]).toEqual(['n1', '10.1.0.11'])
+  })
+
+  it.each([
+    ['23.02', 'PENDING', ''],
+    ['24.05', 'RUNNING', 'n[1-2]'],
+  ])('%s: fields of a job that is %s', (version, state, nodes) => {
+    const job = parseFields(fixture(`scontrol-job-${version}.txt`))
+    const names = ['JobId', 'JobState', 'Restarts', 'ExitCode', 'NodeList']
+    expect(names.map((name) => job.get(name))).toEqual(['35', state, '0', '0:0', nodes])
+  })
+
   needs(...slurmNeeds)('a job of this version is read as it is', async () => {
     const { run } = await slurm()
     const options = ['--parsable', '-H', '-N2', '-t', '7', '-o', '/dev/null']
