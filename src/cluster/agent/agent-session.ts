@@ -369,7 +369,7 @@ export class AgentSession implements BackendListener {
 
   #end(held: HeldAttempt, report: Exclude<TaskReport, { kind: 'start' }>, atMs: number): void {
     this.#held.end(held)
-    this.outbox.add(held, report, atMs, this.#held.workMs)
+    this.outbox.add(held, report, atMs, this.#held)
     this.#leaveCores(held)
   }
 

@@ -19,6 +19,7 @@ import { type Key, sealBytes } from '../wire/envelope.ts'
 import { payloadLimit } from '../wire/job-batches.ts'
 import { packCompletions, type WireCompletion } from '../wire/completions.ts'
 import type { DriverMessage, EndsMessage, HeldJob, WireEnd } from '../wire/messages.ts'
+import type { HeldAttempts } from './held-attempt.ts'
 import { type EndsData, KeptEnds } from './kept-ends.ts'
 
 export interface EndsOutboxOptions {
@@ -43,6 +44,7 @@ export interface EndsOutboxOptions {
   readonly onProblem: (error: unknown) => void
 }
 
+type HeldWork = Pick<HeldAttempts, 'workMs' | 'rate'>
 type Recorded = Extract<DriverMessage, { kind: 'recorded' }>
 type Missing = Extract<DriverMessage, { kind: 'missing' }>
 /** Resolves with the name of the object. */
@@ -60,8 +62,6 @@ const appendMs = 5000
 const retryMs = 500
 /** Without progress for this long it is asked whether the stream is gone. */
 const goneMs = 1000
-/** How long the rate of ends is averaged over. */
-const rateMs = 50
 
 export class EndsOutbox {
   readonly #options: EndsOutboxOptions
@@ -80,13 +80,8 @@ export class EndsOutbox {
   /** Ends with values on their way to the object store. */
   readonly #uploads = new Set<WireEnd>()
 
-  #rateFromMs: number
-  #rateCount = 0
-  #rate = 0
-
   constructor(options: EndsOutboxOptions) {
     this.#options = options
-    this.#rateFromMs = options.clock.monotonicMs()
   }
 
   /** Whether the broker refuses to store messages, such as when its disk is full. */
@@ -124,19 +119,20 @@ export class EndsOutbox {
 
   /**
    * The end of an attempt, as the node's backend has reported it. The last one that the agent holds
-   * is sent at once: nothing is left that could share its message. `workMs` is for how long the
-   * agent has other work; the next message comes before half of that is over.
+   * is sent at once: nothing is left that could share its message. `held` is the agent's other
+   * work; the next message comes before half of it is over.
    */
-  add(attempt: EndedAttempt, report: EndReport, atMs: number, workMs: number): void {
-    this.#updateRate()
+  add(attempt: EndedAttempt, report: EndReport, atMs: number, held: HeldWork): void {
     this.#waiting.push(toEnd(attempt, report, atMs, (error) => this.#toRecord(error)))
+    const { workMs } = held
     if (workMs === 0) return this.#flush()
     if (this.#isScheduled) return
     const { clock } = this.#options
-    const batchMs = Math.max(this.#batchMs, Math.min(backlogBatchMs, workMs / 2))
+    const isBusy = (held.rate ?? 0) > busyPerSecond
+    const batchMs = Math.max(this.#batchMs(isBusy), Math.min(backlogBatchMs, workMs / 2))
     const leftMs = batchMs - (clock.monotonicMs() - this.#flushedMs)
     // A lone end is not held back, not even for a turn of the loop.
-    if (leftMs <= 0 && !this.#isBusy) return this.#flush()
+    if (leftMs <= 0 && !isBusy) return this.#flush()
     this.#isScheduled = true
     const flush = (): void => this.#flush()
     if (leftMs <= 0) clock.nextTurn(flush)
@@ -148,13 +144,9 @@ export class EndsOutbox {
     this.#agents = count
   }
 
-  get #batchMs(): number {
+  #batchMs(isBusy: boolean): number {
     const idleMs = Math.min(longestBatchMs, this.#agents * batchMsPerAgent)
-    return this.#isBusy ? Math.max(busyBatchMs, idleMs) : idleMs
-  }
-
-  get #isBusy(): boolean {
-    return this.#rate > busyPerSecond
+    return isBusy ? Math.max(busyBatchMs, idleMs) : idleMs
   }
 
   /**
@@ -345,20 +337,6 @@ export class EndsOutbox {
     const { outcome } = sent
     const errorObject = await store('error', outcome.error)
     return { ...sent, errorObject, outcome: { ...outcome, error: toShortError(outcome.error) } }
-  }
-
-  #updateRate(): void {
-    // Reading the clock costs more than counting.
-    if (++this.#rateCount % 16 !== 1) return
-    const passedMs = this.#options.clock.monotonicMs() - this.#rateFromMs
-    if (passedMs >= rateMs) this.#measureRate()
-  }
-
-  #measureRate(): void {
-    const nowMs = this.#options.clock.monotonicMs()
-    this.#rate = (this.#rateCount * 1000) / (nowMs - this.#rateFromMs)
-    this.#rateCount = 0
-    this.#rateFromMs = nowMs
   }
 
   #progressed(): void {

@@ -31,9 +31,10 @@ function outboxOf(clock: ManualClock) {
     onProblem: () => {},
   })
   let count = 0
-  const end = (workMs: number): void => {
+  const end = (workMs: number, rate: number | null = null): void => {
     const attempt = { index: 0, uid: `task-${++count}`, attempt: 1, beganMs: 0, workerId: 'w' }
-    outbox.add(attempt, { kind: 'complete', value: undefined }, clock.monotonicMs(), workMs)
+    const held = { workMs, rate }
+    outbox.add(attempt, { kind: 'complete', value: undefined }, clock.monotonicMs(), held)
   }
   return { sizes, end }
 }
@@ -48,6 +49,25 @@ describe('ends on their way to the driver', () => {
     }
     // The first is sent at once.
     expect(sizes).toEqual([1, 9, 10, 10, 10])
+  })
+
+  it('share a message with those of the same moment at a node that ends thousands', async () => {
+    const clock = new ManualClock()
+    const { sizes, end } = outboxOf(clock)
+    for (let count = 0; count < 10; count++) end(1, 10_000)
+    expect(sizes).toEqual([])
+    await clock.advance(0)
+    expect(sizes).toEqual([10])
+  })
+
+  it('are not held back for others at a node that ends few', async () => {
+    const clock = new ManualClock()
+    const { sizes, end } = outboxOf(clock)
+    for (let count = 0; count < 3; count++) {
+      end(1, 1000)
+      await clock.advance(1)
+    }
+    expect(sizes).toEqual([1, 1, 1])
   })
 
   it('are sent before the agent has nothing left', async () => {
