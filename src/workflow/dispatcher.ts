@@ -145,9 +145,10 @@ export class Dispatcher implements HandleOwner {
   }
 
   /** What the call is. Calls in a block are told from equal ones elsewhere, and in equal blocks. */
-  #define({ handle, args, context }: Run, dependencies: readonly EngineHandle[]): string | null {
+  #define(run: Run, dependencies: readonly EngineHandle[]): string | null {
+    const { handle, receiver, args, context } = run
     const block = context.block?.place ?? ''
-    const hash = hashOfCall(handle.plan, args, { dependencies, block, owner: this })
+    const hash = hashOfCall(handle.plan, { receiver, args, dependencies, block, owner: this })
     handle.definitionHash = hash
     if (handle.plan.isBlock) {
       const key = hash ?? joinWords(['block', handle.name, block])

@@ -2,6 +2,7 @@
 
 import { contentText, digestOf, joinWords } from '../tasks/content-text.ts'
 import { ValueError } from '../foundation/errors.ts'
+import type { AnyFunction } from '../tasks/compute-options.ts'
 import { definitionOf } from '../tasks/define-task.ts'
 import { codeOfFunction, hashOfParts } from '../tasks/definition-hash.ts'
 import { EngineHandle } from './handle.ts'
@@ -38,8 +39,11 @@ function keyOf(key: (...args: never[]) => string, args: readonly unknown[]): str
   throw new ValueError('`cache.key` gave no string', { field: 'cache.key', got: given })
 }
 
-/** Where a call was made. */
-export interface CallPlace {
+/** A call as it was made. */
+export interface HashedCall {
+  /** What `this` is for the body. */
+  readonly receiver: unknown
+  readonly args: readonly unknown[]
   readonly dependencies: readonly EngineHandle[]
   /** What its block is, and which of equal ones; empty outside of blocks. */
   readonly block: string
@@ -49,25 +53,41 @@ export interface CallPlace {
 
 /**
  * What a call is before any value is known: handles among its arguments count by what they are.
- * `null` when an argument has no comparable content, or depends on one.
+ * `null` when an argument has no comparable content, or depends on one, and when the function works
+ * on what cannot be compared: on what it captured, without arguments, or on `this`.
  */
-export function hashOfCall(
-  plan: Plan,
-  args: readonly unknown[],
-  { dependencies, block, owner }: CallPlace,
-): string | null {
-  const hashes = dependencies.map((handle) => handle.definitionHash)
+export function hashOfCall(plan: Plan, call: HashedCall): string | null {
+  const { args, dependencies, block, owner } = call
+  const isDefined = definitionOf(plan.body) !== undefined
+  if (args.length === 0 && !isDefined) return null
   try {
+    // First, so that the function counts among those of equal source in any case.
+    const code = codeOfFunction(plan.body, plan.options.name, owner)
+    if (usesReceiver(plan, call.receiver)) return null
+    const hashes = dependencies.map((handle) => handle.definitionHash)
+    const known = hashes.filter((one) => one !== null)
+    if (known.length < hashes.length) return null
     const input = contentText('args', args, (part) => {
       const at = part instanceof EngineHandle ? dependencies.indexOf(part) : -1
       return at === -1 ? undefined : joinWords(['handle', String(at)])
     })
     const place = block === '' ? [] : ['in', block]
     const text = joinWords([plan.kind, optionsText(plan.options.work), input, ...place])
-    const known = hashes.filter((one) => one !== null)
-    if (known.length < hashes.length) return null
-    return hashOfParts(codeOfFunction(plan.body, plan.options.name, owner), text, known)
+    return hashOfParts(code, text, known)
   } catch {
     return null
   }
 }
+
+/** Functions of a module that workers run have no `this`. */
+function usesReceiver({ body, expected }: Plan, receiver: unknown): boolean {
+  if (receiver === undefined || receiver === null || expected.spec.kind === 'function') return false
+  let isUsed = receiverUses.get(body)
+  if (isUsed === undefined) receiverUses.set(body, (isUsed = thisWords.test(String(body))))
+  return isUsed
+}
+
+const receiverUses = new WeakMap<AnyFunction, boolean>()
+
+/** A source without these words cannot see `this`; that of native functions is not known. */
+const thisWords = /\b(?:this|super|eval)\b|\[native code\]/

@@ -93,11 +93,11 @@ it('resume: equal calls of a workflow keep their values over several resumes', a
     const flow = await WorkflowEngine.create({ backend })
     if (record !== undefined) await flow.resume(record)
     const telemetry = await flow.startTelemetry({ checkpointPath: folder, keepResults: true })
-    const next = flow.executableTask(() => {
-      const { executable, arguments: given } = numbered(folder, 2)
+    const next = flow.executableTask((failing: number) => {
+      const { executable, arguments: given } = numbered(folder, failing)
       return { executable: executable ?? '', arguments: given, cwd: folder }
     })
-    const ends = await Promise.allSettled([next(), next(), next()])
+    const ends = await Promise.allSettled([next(2), next(2), next(2)])
     await flow.shutdown()
     record = telemetry.checkpointFile ?? ''
     calls.push(ends.map((end) => (end.status === 'fulfilled' ? end.value.stdout.trim() : '')))

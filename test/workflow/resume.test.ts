@@ -1,12 +1,7 @@
-import { readFileSync } from 'node:fs'
 import { beforeEach, describe, expect, it } from 'vitest'
-import { ConcurrentBackend } from '../../src/backends/local/concurrent-backend.ts'
-import type { EventLine } from '../../src/checkpoint/format.ts'
-import type { ResumedRecord } from '../../src/core/resume/resume-options.ts'
-import { verifyJournal } from '../../src/cli/journal.ts'
-import { createOutput } from '../../src/cli/output.ts'
-import { WorkflowEngine } from '../../src/workflow/workflow-engine.ts'
+import type { WorkflowEngine } from '../../src/workflow/workflow-engine.ts'
 import { tempFolder } from '../checkpoint/open-writer.ts'
+import { eventsIn, run, verdictOf } from './recorded-flows.ts'
 
 const calls: string[] = []
 const newCalls = (): string[] => calls.splice(0)
@@ -21,35 +16,6 @@ function add(parts: readonly number[][]): number {
   calls.push('add')
   return parts.flat().reduce((sum, one) => sum + one, 0)
 }
-
-interface RunOptions {
-  readonly folder: string
-  readonly resume?: string
-}
-
-/** Runs the body in an engine of its own, with a record in the folder. */
-async function run<T>(options: RunOptions, body: (flow: WorkflowEngine) => Promise<T>) {
-  const flow = await WorkflowEngine.create({
-    backend: await ConcurrentBackend.create({ workers: 1 }),
-    log: { warn() {} },
-  })
-  const { folder, resume } = options
-  try {
-    const resumed: ResumedRecord | null = resume === undefined ? null : await flow.resume(resume)
-    const telemetry = await flow.startTelemetry({ checkpointPath: folder, keepResults: true })
-    const value = await body(flow)
-    return { value, resumed, record: telemetry.checkpointFile ?? '', id: flow.id }
-  } finally {
-    await flow.shutdown()
-  }
-}
-
-const eventsIn = (record: string): EventLine[] =>
-  readFileSync(record, 'utf8')
-    .trimEnd()
-    .split('\n')
-    .map((line) => JSON.parse(line) as EventLine)
-    .filter(({ section }) => section === 'event')
 
 describe('resume of a workflow', () => {
   it('resume: calls that are DONE have their values, also with dependencies', async () => {
@@ -209,11 +175,5 @@ describe('resume of a workflow', () => {
     expect(newCalls()).toEqual([])
   })
 })
-
-/** The exit code of `tutti journal verify`. */
-function verdictOf(record: string): Promise<number> {
-  const stream = { write: () => true }
-  return verifyJournal(record, createOutput('quiet', stream, stream))
-}
 
 const lengthOf = (text: string): number => text.length

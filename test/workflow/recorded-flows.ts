@@ -1,0 +1,44 @@
+/** Runs of a workflow that keep a record. */
+
+import { readFileSync } from 'node:fs'
+import { ConcurrentBackend } from '../../src/backends/local/concurrent-backend.ts'
+import type { EventLine } from '../../src/checkpoint/format.ts'
+import { verifyJournal } from '../../src/cli/journal.ts'
+import { createOutput } from '../../src/cli/output.ts'
+import type { ResumedRecord } from '../../src/core/resume/resume-options.ts'
+import { WorkflowEngine } from '../../src/workflow/workflow-engine.ts'
+
+interface RunOptions {
+  readonly folder: string
+  readonly resume?: string
+}
+
+/** Runs the body in an engine of its own, with a record in the folder. */
+export async function run<T>(options: RunOptions, body: (flow: WorkflowEngine) => Promise<T>) {
+  const flow = await WorkflowEngine.create({
+    backend: await ConcurrentBackend.create({ workers: 1 }),
+    log: { warn() {} },
+  })
+  const { folder, resume } = options
+  try {
+    const resumed: ResumedRecord | null = resume === undefined ? null : await flow.resume(resume)
+    const telemetry = await flow.startTelemetry({ checkpointPath: folder, keepResults: true })
+    const value = await body(flow)
+    return { value, resumed, record: telemetry.checkpointFile ?? '', id: flow.id }
+  } finally {
+    await flow.shutdown()
+  }
+}
+
+export const eventsIn = (record: string): EventLine[] =>
+  readFileSync(record, 'utf8')
+    .trimEnd()
+    .split('\n')
+    .map((line) => JSON.parse(line) as EventLine)
+    .filter(({ section }) => section === 'event')
+
+/** The exit code of `tutti journal verify`. */
+export function verdictOf(record: string): Promise<number> {
+  const stream = { write: () => true }
+  return verifyJournal(record, createOutput('quiet', stream, stream))
+}
