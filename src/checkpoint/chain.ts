@@ -1,13 +1,22 @@
 /** A run may be a chain of files: each resumed one names its forerunner, which lies beside it. */
 
-import { readdirSync, realpathSync, rmSync, statSync } from 'node:fs'
+import { closeSync, openSync, readSync, realpathSync, statSync } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
 import { CheckpointError } from '../foundation/errors.ts'
-import { compressedSuffix } from './compressed.ts'
+import { compressedSuffix, isCompressed } from './compressed.ts'
 import { checkpointFailure } from './files.ts'
-import type { EventLine } from './format.ts'
-import { acquireLock, lockPathOf } from './lock.ts'
+import { type EventLine, parseLine } from './format.ts'
+import { acquireLock, isBeingWritten, lockPathOf } from './lock.ts'
 import { readBatches } from './reader.ts'
+import {
+  parseRecordPath,
+  type RecordFile,
+  recordNameOf,
+  recordsIn,
+  recordSuffix,
+  removeRecord,
+  sortNewestFirst,
+} from './record-names.ts'
 
 /** The attribute of SessionStarted with the file name of the record that was resumed. */
 export const resumedFrom = 'resumed_from'
@@ -52,6 +61,90 @@ export async function readSessionStart(path: string): Promise<EventLine | null> 
   return null
 }
 
+/** How much of a record is read to know which one it continues. */
+const headBytes = 65_536
+
+interface RecordHead {
+  /** It has no whole line: its process was killed before, or has just made it. */
+  readonly isEmpty: boolean
+  /** The name of the record that it continues. */
+  readonly before: string | null
+}
+
+const noHead: RecordHead = { isEmpty: false, before: null }
+
+/** Reads as little as possible: a folder may have thousands of records. Never rejects. */
+async function readHead(path: string): Promise<RecordHead> {
+  try {
+    if (!isFile(path)) return noHead
+    const line = isCompressed(path) ? '' : readFirstLine(path)
+    if (line === null) return { isEmpty: true, before: null }
+    const parsed = parseLine(line)
+    const first = parsed.kind === 'line' && parsed.line.section === 'event' ? parsed.line : null
+    const isStart = first?.event_type === 'SessionStarted'
+    const name = (isStart ? first : await readSessionStart(path))?.attributes[resumedFrom]
+    return { isEmpty: false, before: typeof name === 'string' ? recordNameOf(name) : null }
+  } catch {
+    // Whoever reads the record says what is wrong with it.
+    return noHead
+  }
+}
+
+/** `null` if there is none; empty if it is longer than the head. */
+function readFirstLine(path: string): string | null {
+  const fd = openSync(path, 'r')
+  try {
+    const bytes = Buffer.allocUnsafe(headBytes)
+    const length = readSync(fd, bytes, 0, headBytes, 0)
+    const end = bytes.subarray(0, length).indexOf(0x0a)
+    if (end === -1) return length < headBytes ? null : ''
+    return bytes.toString('utf8', 0, end)
+  } finally {
+    closeSync(fd)
+  }
+}
+
+/** Whether it has no whole first line, and no live process that is about to write one. */
+export async function isAbandoned(path: string): Promise<boolean> {
+  const record = parseRecordPath(path)
+  if (record !== null && isBeingWritten(dirname(path), record.sessionId)) return false
+  return (await readHead(path)).isEmpty
+}
+
+/**
+ * The last file of the newest run among records of one session in one folder; `null` when none has
+ * a whole line. By what the files say that they continue: their names go back when a clock does.
+ */
+export async function findLastFile(records: readonly RecordFile[]): Promise<RecordFile | null> {
+  const [newest] = records
+  if (newest === undefined) return null
+  const isWritten = isBeingWritten(dirname(newest.path), newest.sessionId)
+  const usable: RecordFile[] = []
+  const continued = new Set<string>()
+  for (const record of sortNewestFirst(records)) {
+    const { isEmpty, before } = await readHead(record.path)
+    // The file that a live process has just made is the newest.
+    if (isEmpty && !(isWritten && usable.length === 0)) continue
+    // A record that grows is not what its copies are.
+    if (!isWritten || record.copy === null) usable.push(record)
+    if (before !== null && before !== recordNameOf(record.path)) continued.add(before)
+  }
+  return usable.find(({ path }) => !continued.has(recordNameOf(path))) ?? usable[0] ?? null
+}
+
+/** The refusal of a record whose process was killed before it wrote anything. */
+export async function noFirstLine(path: string): Promise<CheckpointError> {
+  const { sessionId } = parseRecordPath(path) ?? {}
+  const ofSession = recordsIn(dirname(path)).filter((one) => one.sessionId === sessionId)
+  const last = await findLastFile(ofSession)
+  const isOther = last !== null && basename(last.path) !== basename(path)
+  return new CheckpointError(`${path} does not have its first line: there is nothing to resume`, {
+    code: 'CheckpointEmptyError',
+    path,
+    hint: isOther ? `Resume the last file of the run: ${last.path}` : 'Run the program again.',
+  })
+}
+
 /**
  * Rejects with `CheckpointError` when another file continues the record or one of its forerunners:
  * a second continuation would split the run in two, and each would run what the other has done. A
@@ -64,7 +157,7 @@ export async function expectNotContinued(path: string): Promise<void> {
   if (sessionId === undefined) return
   const successors = await readSuccessors(dirname(file), sessionId)
   for (const [at, one] of files.toReversed().entries()) {
-    const last = await findLastAfter(one, successors, new Set(files.map(recordName)))
+    const last = await findLastAfter(one, successors, new Set(files.map(recordNameOf)))
     if (last !== null) throw continuedError(file, last, at === 0 ? null : one)
   }
 }
@@ -87,15 +180,14 @@ function continuedError(file: string, last: string, before: string | null): Chec
  * record that is in use or cannot be removed stays.
  */
 export async function removeUnused(path: string): Promise<boolean> {
-  if (!path.endsWith(suffix)) return false
+  if (!path.endsWith(recordSuffix)) return false
   try {
     const start = await readSessionStart(path)
     if (typeof start?.attributes[resumedFrom] !== 'string' || (await hasTasks(path))) return false
     const lock = acquireLock(lockPathOf(dirname(path), start.session_id))
     try {
-      const stem = path.slice(0, -suffix.length)
-      for (const ending of [suffix, '.results', '.run']) rmSync(stem + ending, { force: true })
-      return true
+      removeRecord(path)
+      return !isFile(path)
     } finally {
       lock.release()
     }
@@ -103,8 +195,6 @@ export async function removeUnused(path: string): Promise<boolean> {
     return false
   }
 }
-
-const suffix = '.telemetry.jsonl'
 
 interface Successor {
   readonly path: string
@@ -115,14 +205,10 @@ interface Successor {
 /** The files of a session that continue another one. */
 async function readSuccessors(folder: string, sessionId: string): Promise<readonly Successor[]> {
   const found: Successor[] = []
-  for (const entry of readdirSync(folder).toSorted()) {
-    const path = join(folder, entry)
-    const isRecord = recordName(entry).endsWith(suffix) && isFile(path)
-    if (!entry.startsWith(`${sessionId}.`) || !isRecord) continue
-    const start = await readSessionStart(path)
-    const before = start?.attributes[resumedFrom]
-    if (start === null || typeof before !== 'string') continue
-    found.push({ path, before: recordName(before) })
+  const records = recordsIn(folder).filter((one) => one.sessionId === sessionId)
+  for (const { path } of records.toSorted((a, b) => (a.path < b.path ? -1 : 1))) {
+    const { before } = await readHead(path)
+    if (before !== null) found.push({ path, before })
   }
   return found
 }
@@ -138,13 +224,13 @@ async function findLastAfter(
 ): Promise<string | null> {
   const seen = new Set(own)
   let last: string | null = null
-  let names = new Set([recordName(file)])
+  let names = new Set([recordNameOf(file)])
   while (names.size > 0) {
     const next = new Set<string>()
     for (const { path, before } of successors) {
-      if (!names.has(before) || seen.has(recordName(path))) continue
-      seen.add(recordName(path))
-      next.add(recordName(path))
+      if (!names.has(before) || seen.has(recordNameOf(path))) continue
+      seen.add(recordNameOf(path))
+      next.add(recordNameOf(path))
       if (await hasTasks(path)) last = path
     }
     names = next
@@ -159,10 +245,6 @@ async function hasTasks(path: string): Promise<boolean> {
   }
   return false
 }
-
-/** A repaired or compressed copy is the same record. */
-const recordName = (path: string): string =>
-  basename(path.replace(/\.zst$/, '')).replace(`.repaired${suffix}`, suffix)
 
 /** Where the file lies that `name` stands for; it may have been compressed since. */
 function forerunnerIn(folder: string, name: string): string | null {

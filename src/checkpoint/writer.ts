@@ -19,6 +19,7 @@ import {
 } from './files.ts'
 import { acquireLock, type CheckpointLock, lockPathOf } from './lock.ts'
 import { PendingLines } from './pending-lines.ts'
+import { removeRecord } from './record-names.ts'
 
 export interface CheckpointWriterOptions {
   /** Created with its parents when missing. */
@@ -133,6 +134,11 @@ export class CheckpointWriter implements AsyncDisposable {
     this.#drain('all', when)
   }
 
+  /** Nobody can go on from a file that took no line, such as on a full disk. Never throws. */
+  removeIfRefused(): void {
+    if (this.#written === 0 && this.#lost + this.linesPending > 0) removeRecord(this.path)
+  }
+
   /**
    * Resolves when every line appended before is on file, and with `fsync` synced to the disk.
    * Rejects with `CheckpointError` as long as one waits for the disk, and then once for the lines
@@ -157,7 +163,8 @@ export class CheckpointWriter implements AsyncDisposable {
 
   /**
    * Tries a last time to write, counts and logs the lines that are lost, syncs, closes the file and
-   * releases the lock. Idempotent, returns the same promise, never rejects.
+   * releases the lock. A file that took no line is removed. Idempotent, returns the same
+   * promise, never rejects.
    */
   close(): Promise<void> {
     if (this.#closing !== undefined) return this.#closing
@@ -189,6 +196,7 @@ export class CheckpointWriter implements AsyncDisposable {
     } catch (error) {
       this.#warn('CheckpointCloseFailed', `Cannot close ${this.path}: ${messageOf(error)}`)
     }
+    this.removeIfRefused()
     this.#lock.release()
   }
 

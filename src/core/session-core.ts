@@ -219,7 +219,7 @@ export class SessionCore {
       this.#telemetry = null
       throw error
     })
-    if (telemetry.checkpointFile !== null) request?.tellRecord(telemetry.checkpointFile)
+    await this.#tellRecord(request, telemetry)
     this.#admission.expectOpen()
     const { poller } = telemetry
     this.#ledger.emitter = new TelemetryEmitter({
@@ -232,6 +232,17 @@ export class SessionCore {
     for (const { backend } of this.#bindings) poller.follow(backend.name, backend.nodes ?? [])
     await poller.start()
     return telemetry
+  }
+
+  /** Where the command cannot be kept, as on a full disk, nothing is left that was not written. */
+  async #tellRecord(request: TakenRequest | null, telemetry: SessionTelemetry): Promise<void> {
+    const { checkpointFile } = telemetry
+    try {
+      if (checkpointFile !== null) request?.tellRecord(checkpointFile)
+    } catch (error) {
+      await telemetry.stop()
+      throw error
+    }
   }
 
   #runFacts(): JsonObject {

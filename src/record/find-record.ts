@@ -1,32 +1,27 @@
 /** Finds the record that a person names: a file, a folder, a session, or the latest one. */
 
-import { readdirSync, statSync } from 'node:fs'
-import { basename, join, relative } from 'node:path'
+import { statSync } from 'node:fs'
+import { basename, dirname, relative } from 'node:path'
+import { findLastFile } from '../checkpoint/chain.ts'
 import { standardInput } from '../checkpoint/reader.ts'
+import { type RecordFile, recordsIn, sortNewestFirst } from '../checkpoint/record-names.ts'
 import { ValueError } from '../foundation/errors.ts'
 import { didYouMean } from '../foundation/options.ts'
 
 /** Where a session or `latest` is looked for. */
 const usualFolders: readonly string[] = ['.', './telemetry']
 
-interface FoundRecord {
-  readonly path: string
-  readonly sessionId: string
-  /** When its session began, in seconds, and its number among those of that second. */
-  readonly seconds: number
-  readonly count: number
-  readonly isCompressed: boolean
-}
-
-/** `<session_id>.<unix seconds>[-N].telemetry.jsonl`, and `.zst` where it is compressed. */
-const recordName = /^(.+)\.(\d+)(?:-(\d+))?\.telemetry\.jsonl(\.zst)?$/
-
 /**
  * The path of the record. `what` is the path of a file or pipe, `-` for the standard input, a
  * folder (its latest record), `latest`, or a session's id, which may be shortened to what is unique
- * in `folders`. Throws a `ValueError` that says what there is, if there is no such record.
+ * in `folders`. Of a folder or session it is the last file of the latest run; files that killed
+ * processes have left empty do not count. Rejects with a `ValueError` that says what there is, if
+ * there is no such record.
  */
-export function findRecord(what: string, folders: readonly string[] = usualFolders): string {
+export async function findRecord(
+  what: string,
+  folders: readonly string[] = usualFolders,
+): Promise<string> {
   if (what === '-') return standardInput
   const kind = kindOf(what)
   if (kind === 'folder') return latestOf(recordsIn(what), what)
@@ -52,26 +47,8 @@ function kindOf(path: string): 'file' | 'folder' | null {
   }
 }
 
-function recordsIn(folder: string): FoundRecord[] {
-  return namesIn(folder).flatMap((name) => {
-    const [, sessionId, seconds, count = '1', zst] = recordName.exec(name) ?? []
-    if (sessionId === undefined) return []
-    const isCompressed = zst !== undefined
-    const path = join(folder, name)
-    return [{ path, sessionId, seconds: Number(seconds), count: Number(count), isCompressed }]
-  })
-}
-
-function namesIn(folder: string): string[] {
-  try {
-    return readdirSync(folder)
-  } catch {
-    return []
-  }
-}
-
-function latestOf(records: readonly FoundRecord[], where: string): string {
-  const latest = newest(records)
+async function latestOf(records: readonly RecordFile[], where: string): Promise<string> {
+  const latest = await findNewest(records)
   if (latest !== null) return latest.path
   throw new ValueError(`there is no record in ${where}`, {
     code: 'RecordNotFoundError',
@@ -79,28 +56,29 @@ function latestOf(records: readonly FoundRecord[], where: string): string {
   })
 }
 
-/** Of a record and its compressed copy the record: it may still grow. */
-function newest(records: readonly FoundRecord[]): FoundRecord | null {
-  const [first] = records.toSorted(
-    (a, b) =>
-      b.seconds - a.seconds ||
-      b.count - a.count ||
-      Number(a.isCompressed) - Number(b.isCompressed) ||
-      (a.path < b.path ? -1 : 1),
+/** Only the heads of the files of one session are read: others are older by their names. */
+async function findNewest(records: readonly RecordFile[]): Promise<RecordFile | null> {
+  const sessions = Map.groupBy(
+    sortNewestFirst(records),
+    ({ path, sessionId }) => `${dirname(path)}/${sessionId}`,
   )
-  return first ?? null
+  for (const files of sessions.values()) {
+    const last = await findLastFile(files)
+    if (last !== null) return last
+  }
+  return null
 }
 
-function ofSession(
+async function ofSession(
   what: string,
-  records: readonly FoundRecord[],
+  records: readonly RecordFile[],
   folders: readonly string[],
-): string {
+): Promise<string> {
   const exact = records.filter(({ sessionId }) => sessionId === what)
-  const byName = (record: FoundRecord): boolean => basename(record.path).startsWith(what)
+  const byName = (record: RecordFile): boolean => basename(record.path).startsWith(what)
   const found = exact.length > 0 ? exact : records.filter(byName)
   const sessions = [...new Set(found.map(({ sessionId }) => sessionId))]
-  const one = sessions.length === 1 ? newest(found) : null
+  const one = sessions.length === 1 ? await findNewest(found) : null
   if (one !== null) return one.path
   if (sessions.length > 1) {
     throw new ValueError(`"${what}" is the beginning of ${sessions.length} sessions`, {

@@ -3,6 +3,7 @@
 import { AsyncLocalStorage } from 'node:async_hooks'
 import type { FinishedSpan } from '../checkpoint/format.ts'
 import { nodeFiles } from '../checkpoint/files.ts'
+import { removeRecord } from '../checkpoint/record-names.ts'
 import { recordIdOf, ResultsFile } from '../checkpoint/results-file.ts'
 import { CheckpointWriter } from '../checkpoint/writer.ts'
 import { type BaseEvent, stampEvent } from '../events/event.ts'
@@ -224,7 +225,7 @@ export class Pipeline {
     })
   }
 
-  /** Closes the record when the file of its values cannot be made. */
+  /** Removes the record when the file of its values cannot be made. */
   #createResults(writer: CheckpointWriter): ResultsFile | null {
     const { options, record } = this.#parts
     const { log, durability } = options
@@ -235,6 +236,7 @@ export class Pipeline {
       return new ResultsFile({ ...parts, mostBytes: record.mostValueBytes })
     } catch (error) {
       void writer.close()
+      removeRecord(writer.path)
       throw error
     }
   }

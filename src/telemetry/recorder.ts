@@ -62,9 +62,10 @@ export class Recorder implements Consumer {
     await results?.flush()
   }
 
-  /** Writes at once what is buffered, also while a failed write waits for its retry. */
+  /** The last chance: also while a failed write waits for its retry. */
   writeAtExit(): void {
     this.#parts.writer.write('now')
+    this.#parts.writer.removeIfRefused()
   }
 
   /** Writes the last metric line and closes the files. */

@@ -290,8 +290,9 @@ describe('tutti run and resume with a file of tasks', () => {
 
   it('resume: a record that no command made is refused with a hint', async () => {
     const folder = workFolder()
-    writeFileSync(join(folder, 'x.telemetry.jsonl'), '')
-    const refused = await tutti(folder, '--json', 'resume', 'x.telemetry.jsonl')
+    const { record } = await makeRecord(folder, script)
+    rmSync(record.replace('.telemetry.jsonl', '.run'))
+    const refused = await tutti(folder, '--json', 'resume', record)
     expect(refused.code).toBe(2)
     expect(JSON.parse(refused.stderr)).toMatchObject({ error: { code: 'CommandMissingError' } })
   })

@@ -51,7 +51,7 @@ export async function exportRecord(
       hint: `Formats are ${known.join(', ')}.`,
     })
   }
-  const path = findRecord(what)
+  const path = await findRecord(what)
   // Fails at once where it cannot be read.
   await findChain(path)
   const format = formats[options.format as keyof typeof formats]

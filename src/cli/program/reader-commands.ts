@@ -93,7 +93,7 @@ function addJournal({ program, output, finish }: Cli): void {
       import('../journal.ts'),
       import('../../record/find-record.ts'),
     ])
-    finish(await verifyJournal(findRecord(record), output()))
+    finish(await verifyJournal(await findRecord(record), output()))
   })
   withNamedRecord(
     journal.command('repair').description('writes the readable lines of a record into a new file'),

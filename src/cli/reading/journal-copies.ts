@@ -15,7 +15,7 @@ const mostShown = 10
 
 /** Exit code 0 when the copy is written; whether it is sound is for `journal verify` to say. */
 export async function repairJournal(what: string, output: Output): Promise<number> {
-  const path = expectFile(findRecord(what))
+  const path = expectFile(await findRecord(what))
   const { problems, ...repaired } = await repairRecord(path, output.closed)
   const { kept, mended, dropped, path: copy } = repaired
   output.result({ ...repaired, problems }, [
@@ -31,7 +31,7 @@ export async function repairJournal(what: string, output: Output): Promise<numbe
 }
 
 export async function compressJournal(what: string, output: Output): Promise<number> {
-  const path = expectFile(findRecord(what))
+  const path = expectFile(await findRecord(what))
   if (isCompressed(path)) throw new ValueError(`${path} is compressed already`, { got: path })
   expectAtRest(path)
   const {

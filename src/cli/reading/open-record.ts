@@ -3,6 +3,7 @@
 import { statSync } from 'node:fs'
 import { basename, dirname } from 'node:path'
 import { isBeingWritten } from '../../checkpoint/lock.ts'
+import { parseRecordPath } from '../../checkpoint/record-names.ts'
 import { StateError, ValueError } from '../../foundation/errors.ts'
 import { findRecord } from '../../record/find-record.ts'
 import { readViews, type RecordViewOptions, type RecordViews } from '../../record/record-views.ts'
@@ -33,7 +34,7 @@ export async function showRecord(
   output: Output,
   show: (record: OpenRecord) => void | Promise<void>,
 ): Promise<number> {
-  const path = findRecord(what)
+  const path = await findRecord(what)
   const isLarge = sizeOf(path) > worthKeeping
   try {
     await show(await openRecord(path, isLarge ? 'write' : 'use', output))
@@ -61,15 +62,18 @@ function sizeOf(path: string): number {
 }
 
 export function stateOf({ pass, files }: RecordViews): Pick<OpenRecord, 'sessionId' | 'state'> {
-  const { sessionId, endTime } = run.show(pass.states.run)
+  const { sessionId: told, endTime } = run.show(pass.states.run)
+  const last = files.at(-1) ?? '.'
+  // One that was just made tells it by its name alone.
+  const sessionId = told || (parseRecordPath(last)?.sessionId ?? '')
   if (endTime !== null) return { sessionId, state: 'ended' }
-  const isRunning = isBeingWritten(dirname(files.at(-1) ?? '.'), sessionId)
+  const isRunning = isBeingWritten(dirname(last), sessionId)
   return { sessionId, state: isRunning ? 'running' : 'interrupted' }
 }
 
 /** Refuses what a live process still writes. */
 export function expectAtRest(path: string): void {
-  const [sessionId = ''] = basename(path).split(/\.\d+(?:-\d+)?\.telemetry\.jsonl/)
+  const sessionId = parseRecordPath(path)?.sessionId ?? basename(path)
   if (!isBeingWritten(dirname(path), sessionId)) return
   throw new StateError(`${path} is still being written`, {
     code: 'RecordInUseError',

@@ -23,8 +23,8 @@ export async function writeReport(
   output: Output,
 ): Promise<number> {
   if (options.open === true) expectPerson(options, output)
-  const path = findRecord(what)
-  const second = other === undefined ? null : findRecord(other)
+  const path = await findRecord(what)
+  const second = other === undefined ? null : await findRecord(other)
   const signal = output.closed
   const pieces =
     second === null

@@ -29,7 +29,7 @@ const firstWindow = 2 ** 20
 
 /** Ends with the session, a signal, or a closed output. One JSON value a line under `--json`. */
 export async function tail(what: string, options: TailOptions, output: Output): Promise<number> {
-  const path = findRecord(what)
+  const path = await findRecord(what)
   const signal = options.follow === true ? firstSignal(output.closed) : null
   const stop = new AbortController()
   const stopped = signal?.received.then((name) => {

@@ -21,7 +21,7 @@ const mostRunning = 10
 /** Ends with the run, a signal, or a closed output. */
 export async function top(what: string, options: TopOptions, output: Output): Promise<number> {
   if (!output.isTerminal) return await showOnce(what, output)
-  const path = findRecord(what)
+  const path = await findRecord(what)
   const follower = new RecordFollower(path)
   const signal = firstSignal(output.closed)
   const stop = new AbortController()

@@ -2,8 +2,15 @@
 
 import { statSync } from 'node:fs'
 import { dirname, resolve } from 'node:path'
-import { expectNotContinued, findChain, readSessionStart } from '../../checkpoint/chain.ts'
+import {
+  expectNotContinued,
+  findChain,
+  isAbandoned,
+  noFirstLine,
+  readSessionStart,
+} from '../../checkpoint/chain.ts'
 import { expectUnlocked, lockPathOf } from '../../checkpoint/lock.ts'
+import { parseRecordPath } from '../../checkpoint/record-names.ts'
 import { readCommandOf, type RunCommand, toKeptArguments } from '../../checkpoint/run-file.ts'
 import { ValueError } from '../../foundation/errors.ts'
 import type { ResumeOptions } from '../../index.ts'
@@ -52,9 +59,11 @@ export async function resume(
   how: Required<ResumeOptions>,
   output: Output,
 ): Promise<number> {
-  const record = findRecord(what)
+  const record = await findRecord(what)
   const { files } = await findChain(record)
   const path = files.at(-1) ?? record
+  // Before a script starts; the session that continues the record asks once more.
+  const session_id = await expectResumable(path)
   const command = readCommandOf(files)
   if (command === null) {
     throw new ValueError(`${record} was not made by tutti run`, {
@@ -71,10 +80,6 @@ export async function resume(
     })
   }
   const args = completeArguments(record, command, given)
-  // Before a script starts; the session that continues the record asks once more.
-  const session_id = (await readSessionStart(path))?.session_id ?? ''
-  if (session_id !== '') expectUnlocked(lockPathOf(dirname(path), session_id))
-  await expectNotContinued(path)
   if (command.kind === 'tasks') {
     return runTasks(command, { folder: '', resume: { record: path, how } }, output)
   }
@@ -85,6 +90,16 @@ export async function resume(
     return launchAgain(command, args, continued, output)
   }
   return runScript({ command, keep_results: true, resume: continued }, args, output)
+}
+
+/** Resolves with the id of its session. */
+async function expectResumable(path: string): Promise<string> {
+  if (await isAbandoned(path)) throw await noFirstLine(path)
+  const started = (await readSessionStart(path))?.session_id
+  const sessionId = started ?? parseRecordPath(path)?.sessionId ?? ''
+  if (sessionId !== '') expectUnlocked(lockPathOf(dirname(path), sessionId))
+  await expectNotContinued(path)
+  return started ?? ''
 }
 
 const isFile = (path: string): boolean =>

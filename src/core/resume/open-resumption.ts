@@ -2,13 +2,18 @@
 
 import { realpathSync } from 'node:fs'
 import { basename, dirname } from 'node:path'
-import { expectNotContinued, isPipe, readSessionStart } from '../../checkpoint/chain.ts'
+import {
+  expectNotContinued,
+  isPipe,
+  noFirstLine,
+  readSessionStart,
+} from '../../checkpoint/chain.ts'
 import { checkpointFailure } from '../../checkpoint/files.ts'
 import { acquireLock, type CheckpointLock, lockPathOf } from '../../checkpoint/lock.ts'
 import type { Clock } from '../../foundation/clock.ts'
 import { CheckpointError, StateError } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
-import { noFirstLine, readRecord } from './read-record.ts'
+import { readRecord } from './read-record.ts'
 import { Resumption } from './resumption.ts'
 import type { ResolvedResumeOptions } from './resume-options.ts'
 
@@ -45,7 +50,7 @@ export async function openResumption(
     throw new CheckpointError(`${path} is not a plain file`, { path, hint })
   }
   const start = await readSessionStart(path)
-  if (start === null) throw noFirstLine(path)
+  if (start === null) throw await noFirstLine(path)
   const { session_id: sessionId } = start
   if (ownId !== null && ownId !== sessionId) {
     throw new StateError(`the session has the id "${ownId}", and the record "${sessionId}"`, {

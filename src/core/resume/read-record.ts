@@ -1,6 +1,6 @@
 /** Reads the record of an earlier run: one pass over the files of its chain, and their values. */
 
-import { findChain } from '../../checkpoint/chain.ts'
+import { findChain, noFirstLine } from '../../checkpoint/chain.ts'
 import { checkpointFormat, type EventLine } from '../../checkpoint/format.ts'
 import { type BadLine, readBatches } from '../../checkpoint/reader.ts'
 import { recordIdOf } from '../../checkpoint/results-file.ts'
@@ -44,7 +44,7 @@ export async function readRecord(file: string, options: ReadRecordOptions): Prom
   const reading = new RecordReading(options)
   try {
     for (const path of files) await reading.read(path)
-    return { ...reading.take(file), files }
+    return { ...(await reading.take(file)), files }
   } catch (error) {
     reading.close()
     throw error
@@ -80,8 +80,8 @@ class RecordReading {
     while (steps.next().done !== true) await this.#options.nextTurn()
   }
 
-  take(path: string): Omit<EarlierRecord, 'files'> {
-    if (this.#sessionId === null) throw noFirstLine(path)
+  async take(path: string): Promise<Omit<EarlierRecord, 'files'>> {
+    if (this.#sessionId === null) throw await noFirstLine(path)
     return {
       sessionId: this.#sessionId,
       tasks: this.#tasks,
@@ -136,14 +136,6 @@ class RecordReading {
     if (row > 0 && this.#options.keepFailures) this.#failures.set(row, attributes)
   }
 }
-
-/** Of a process that was killed before it wrote anything. */
-export const noFirstLine = (path: string): CheckpointError =>
-  new CheckpointError(`${path} does not have its first line: there is nothing to resume`, {
-    code: 'CheckpointEmptyError',
-    path,
-    hint: 'Run the program again, or resume the record before this one.',
-  })
 
 /** Which task of an earlier file it says that it is. */
 function originIn({ origin_uid: uid, origin_files_back: back }: JsonObject): TaskOrigin | null {

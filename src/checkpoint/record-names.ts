@@ -1,0 +1,78 @@
+/** The names of records: whose they are, in which order they were made, and which are copies. */
+
+import { readdirSync, rmSync, statSync } from 'node:fs'
+import { basename, join } from 'node:path'
+
+export const recordSuffix = '.telemetry.jsonl'
+
+/** A file with the name of a record. */
+export interface RecordFile {
+  readonly path: string
+  readonly sessionId: string
+  /** When its session began, in seconds, and its number among those of that second. */
+  readonly seconds: number
+  readonly count: number
+  readonly copy: 'repaired' | 'compressed' | null
+}
+
+/** `<session_id>.<unix seconds>[-N][.repaired].telemetry.jsonl`, `.zst` where it is compressed. */
+const nameForm = /^(.+)\.(\d+)(?:-(\d+))?(\.repaired)?\.telemetry\.jsonl(\.zst)?$/
+
+/** `null` for a file of another name. */
+export function parseRecordPath(path: string): RecordFile | null {
+  const [, sessionId, seconds, count = '1', repaired, zst] = nameForm.exec(basename(path)) ?? []
+  if (sessionId === undefined) return null
+  const copy = repaired !== undefined ? 'repaired' : zst !== undefined ? 'compressed' : null
+  return { path, sessionId, seconds: Number(seconds), count: Number(count), copy }
+}
+
+/** None where there is no such folder. */
+export function recordsIn(folder: string): RecordFile[] {
+  return namesIn(folder).flatMap((name) => parseRecordPath(join(folder, name)) ?? [])
+}
+
+function namesIn(folder: string): string[] {
+  try {
+    return readdirSync(folder)
+  } catch {
+    return []
+  }
+}
+
+/** The name that a record and its repaired and compressed copies have in common. */
+export const recordNameOf = (path: string): string =>
+  basename(path.replace(/\.zst$/, '')).replace(`.repaired${recordSuffix}`, recordSuffix)
+
+/** Of copies the repaired one first, because only it can be resumed, and then the record itself. */
+const copyOrder = { repaired: 0, record: 1, compressed: 2 } as const
+const orderOf = ({ copy }: RecordFile): number => copyOrder[copy ?? 'record']
+
+/** The newest first: by the names, and within a second by what was written last. */
+export function sortNewestFirst(records: readonly RecordFile[]): RecordFile[] {
+  return records.toSorted(
+    (a, b) =>
+      b.seconds - a.seconds ||
+      (a.sessionId === b.sessionId ? b.count - a.count : changedAt(b) - changedAt(a)) ||
+      orderOf(a) - orderOf(b) ||
+      (a.path < b.path ? -1 : 1),
+  )
+}
+
+function changedAt({ path }: RecordFile): number {
+  try {
+    return statSync(path).mtimeMs
+  } catch {
+    return 0
+  }
+}
+
+/** Removes a record and what lies beside it. Never throws. */
+export function removeRecord(path: string): void {
+  const stem = path.slice(0, -recordSuffix.length)
+  if (!path.endsWith(recordSuffix)) return
+  try {
+    for (const ending of [recordSuffix, '.results', '.run']) rmSync(stem + ending, { force: true })
+  } catch {
+    // What cannot be removed stays; readers pass over it if it is empty.
+  }
+}
