@@ -86,7 +86,8 @@ export interface BrokerStore {
   /**
    * Stores an object below this subject, which a stream must have. May be repeated. What was stored
    * of one that fails is removed again, unless the signal is aborted. Rejects with
-   * `TooLargeForStoreError` if the store would not take it even if it had nothing else.
+   * `TooLargeForStoreError` if it is larger than all that the store had when it was looked at, just
+   * after a refusal.
    */
   putObject(subject: string, data: Uint8Array, signal: AbortSignal): Promise<void>
   /** `null` when the stream, or a part of the object, is not there. */

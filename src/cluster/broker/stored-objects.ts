@@ -37,6 +37,11 @@ export interface ObjectToStore {
 
 const firstDelayMs = 100
 const maxDelayMs = 2000
+/**
+ * Between a refusal and the look at the store others may give back what they had stored, so that
+ * the store seems smaller than it is. Not as often as this in a row.
+ */
+const sureRefusals = 5
 
 export const digestOf = (data: Uint8Array): string =>
   createHash('sha256').update(data).digest('hex')
@@ -76,12 +81,17 @@ export class StoredObjects {
     const what = `${title} (${data.length} bytes)`
     const name = `${prefix}/${digestOf(data)}`
     const subject = this.#subjectOf(name)
+    let refusals = 0
     await this.#untilDone(
       async (signal) => {
         try {
           await this.#putAlone(subject, data, signal)
         } catch (error) {
-          if (!(error instanceof TooLargeForStoreError)) throw error
+          if (!(error instanceof TooLargeForStoreError)) {
+            refusals = 0
+            throw error
+          }
+          if (++refusals < sureRefusals) throw error.cause
           throw tooSmall(`${owner} cannot store ${what}`, broker.url, error)
         }
       },
