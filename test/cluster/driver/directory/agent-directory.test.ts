@@ -98,6 +98,27 @@ describe('a driver that was stopped or busy', () => {
     expect(driver.told).toEqual(['joined only'])
   })
 
+  it('does not count that time while it looks for an agent of an earlier start', async () => {
+    const driver = new Driver(1)
+    const located = driver.directory.locate('only')
+    await driver.pass(500)
+    driver.stop(5000)
+    await driver.pass(100)
+    await driver.announce()
+    await driver.pass(100)
+    expect((await located)?.announcement.name).toBe('only')
+  })
+
+  it('looks for an agent that says nothing for as long as it may be silent', async () => {
+    const driver = new Driver(1)
+    let isOver = false
+    const located = driver.directory.locate('only').finally(() => (isOver = true))
+    await driver.pass(900)
+    expect(isOver).toBe(false)
+    await driver.pass(300)
+    expect(await located).toBeNull()
+  })
+
   it('again and again still loses an agent that says nothing', async () => {
     const driver = new Driver(1)
     await driver.announce()
