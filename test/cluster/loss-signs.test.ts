@@ -131,8 +131,9 @@ describe('an agent whose process is killed', () => {
     agent.child.kill('SIGKILL')
     await agent.ended
     process.kill(watcher, 'SIGKILL')
-    await eventually(() => expect(brief(nodes)).toEqual(['tutti.NodeLost only']))
-    expect(nodes[0]?.reason).toBe('it was silent for 2 s')
+    // On a busy machine it may have been lost before.
+    await eventually(() => expect(brief(nodes).at(-1)).toBe('tutti.NodeLost only'))
+    expect(nodes.at(-1)?.reason).toBe('it was silent for 2 s')
   })
 
   it('as often as it begins a task has that task fail, as its retries allow', async () => {

@@ -157,12 +157,15 @@ describe('an agent that is lost', () => {
     const begun = join(cluster.folder, 'begun')
     const tasks = Array.from({ length: 4 }, (_, index) => {
       const uid = `drained-${index}`
-      return new ComputeTask({ uid, function: work, args: [begun, uid, 300] })
+      return new ComputeTask({ uid, function: heldWork, args: [cluster.folder, uid, 1] })
     })
     await session.submitTasks(tasks)
     await eventually(() => expect(lines(begun)).toHaveLength(1))
     first.child.kill('SIGTERM')
     await cluster.agent('second', '--cores', '1')
+    // The first one runs its task until all may end: the second one was handed back.
+    await eventually(() => expect(lines(begun)).toHaveLength(2))
+    writeFileSync(join(cluster.folder, 'go'), '')
     await session.waitTasks(tasks)
     expect(tasks.map(({ state }) => state)).toEqual(tasks.map(() => 'DONE'))
     expect(lines(begun)).toHaveLength(4)

@@ -169,12 +169,15 @@ describe('agents that are shared', () => {
     const sessions = await Promise.all(
       ['first', 'second'].map(async (id) => new Session([await cluster.connect()], { id })),
     )
-    const all = sessions.map((session) => {
+    const create = () => new ComputeTask({ function: work, args: [begun, 'shared', 2] })
+    for (const session of sessions) {
       onTestFinished(() => session.close())
-      return Array.from({ length: 1000 }, () => {
-        return new ComputeTask({ function: work, args: [begun, 'shared', 2] })
-      })
-    })
+      // It uses the agents before the other one has much work for them.
+      const first = create()
+      await session.submitTasks([first])
+      await first
+    }
+    const all = sessions.map(() => Array.from({ length: 1000 }, create))
     await Promise.all(sessions.map((session, at) => session.submitTasks(all[at] ?? [])))
     await Promise.race(sessions.map((session, at) => session.waitTasks(all[at] ?? [])))
     const done = all.map((tasks) => tasks.filter(({ state }) => state === 'DONE').length)
