@@ -50,6 +50,8 @@ export class AgentLink {
   /** Numbers these messages. */
   endsEpoch = 0
   isAttached = false
+  /** Everything that it had for an earlier start has come, and is known to the driver. */
+  hasToldEarlier = false
   isLost = false
   readonly #options: AgentLinkOptions
   readonly #link: ReliableLink
@@ -104,15 +106,19 @@ export class AgentLink {
     const { endMessages, endsEpoch, unrecorded } = answer
     this.#received = received
     this.isAttached = true
+    this.hasToldEarlier = !isFirst
     this.#attachedMs = this.#options.clock.monotonicMs()
     this.endMessages = endMessages
     this.endsEpoch = endsEpoch
     this.#earlierThrough = isFirst ? endMessages : 0
     const missing = new Set(unrecorded)
-    for (let number = 1; number <= endMessages; number++) {
-      if (!missing.has(number)) received.add(number)
+    // A message may have come before the answer that was sent before it.
+    const last = Math.max(endMessages, received.last)
+    for (let number = 1; number <= last; number++) {
+      const isLater = number > endMessages
+      if (!isLater && !missing.has(number)) received.add(number)
       if (!received.has(number)) continue
-      if (missing.has(number) && unread.has(number)) this.keep(number)
+      if ((isLater || missing.has(number)) && unread.has(number)) this.keep(number)
       else this.settled(number)
     }
     const first = unrecorded.reduce((least, number) => Math.min(least, number), endMessages + 1)
@@ -231,9 +237,10 @@ export class AgentLink {
   }
 
   tick(): void {
-    if (this.#unread.size > 0 && this.endMessages > this.#earlierThrough + mostLater) {
-      for (const number of this.#unread) this.settled(number)
-      this.#unread.clear()
+    for (const number of this.#unread) {
+      if (this.endMessages <= Math.max(number, this.#earlierThrough) + mostLater) continue
+      this.#unread.delete(number)
+      this.settled(number)
     }
     this.#tellRecorded()
     this.#link.tick()
@@ -347,6 +354,13 @@ export class NumberSet {
   /** Everything up to this number is in the set. */
   through = 0
   readonly #later = new Set<number>()
+
+  /** The largest one. */
+  get last(): number {
+    let last = this.through
+    for (const number of this.#later) last = Math.max(last, number)
+    return last
+  }
 
   has(number: number): boolean {
     return number <= this.through || this.#later.has(number)

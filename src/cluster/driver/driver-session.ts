@@ -14,8 +14,9 @@ import { type SessionSubjects, sessionSubjects, type SessionUse } from '../wire/
 import type { AgentDirectory, KnownAgent } from './directory/agent-directory.ts'
 import type { AgentLink, DriverJob } from './agent-link.ts'
 import type { ClusterConnection, GroupOptions } from './cluster-connection.ts'
+import { ContinuedJobs } from './continued-jobs.ts'
 import { DriverJobs } from './driver-jobs.ts'
-import { ContinuedJobs, EarlierRun } from './earlier-run.ts'
+import { EarlierRun } from './earlier-run.ts'
 import { EndReceiver } from './end-receiver.ts'
 import { JobSender } from './job-sender.ts'
 import { SentModules } from '../bundles/sent-modules.ts'
@@ -160,6 +161,7 @@ export class DriverSession implements ClusterConnection {
     if (one.isEnding) return
     if (one.agent === null) {
       this.#jobs.placement.remove(one)
+      if (!this.#isReady || this.#ends.hasEarlierStart) this.#earlier.cancel(one.uid, reason)
       this.#jobs.end(one, { kind: 'cancel', reason }, null)
     } else one.agent.cancel([one.uid, one.wireAttempt], reason)
   }

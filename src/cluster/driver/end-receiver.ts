@@ -133,8 +133,7 @@ export class EndReceiver {
     let isTaken = true
     for (const end of ends) {
       const one = jobs.find(end.index, end.uid, end.attempt)
-      // It may have been lost with the agent, which is back.
-      if (one?.agent !== agent) jobs.drop(agent.name, end.uid, end.attempt, message)
+      if (one?.agent !== agent) this.#takeUnknown(agent, end, message)
       else {
         // One that names an object is alone in its message.
         if (namesObject(end)) isTaken = false
@@ -154,17 +153,36 @@ export class EndReceiver {
       const attempt = attempts[row] ?? 0
       const one = jobs.find(indexes[row] ?? -1, uid, attempt)
       const worker = facts[completions.workers[row] ?? -1]
-      if (one?.agent !== agent || worker === undefined) {
+      if (worker === undefined) {
         jobs.drop(agent.name, uid, attempt, message)
         continue
       }
+      const { workerId } = worker
       const beganMs = completions.beganMs[row] ?? 0
       const atMs = completions.atMs[row] ?? 0
-      const { workerId } = worker
+      if (one?.agent !== agent) {
+        const outcome = { kind: 'complete', value: values?.[row] } as const
+        const end = { index: -1, uid, attempt, beganMs, atMs, workerId, facts: null, outcome }
+        this.#takeUnknown(agent, end, message)
+        continue
+      }
       jobs.reportStart(one, agent, { beganMs, atMs, workerId }, now)
       const at = jobs.endOf(one, agent, atMs, now)
       jobs.end(one, { kind: 'complete', at, value: values?.[row], facts: worker }, message)
     }
+  }
+
+  /**
+   * An end of nothing that the agent was sent: of what it holds for an earlier start, or of an
+   * attempt that was lost with it before it came back.
+   */
+  #takeUnknown(agent: AgentLink, end: WireEnd, message: ReceivedMessage): void {
+    const { jobs, earlier } = this.#options
+    const { number } = message
+    if (!earlier.addLateEnd(agent, end, { agent: agent.name, epoch: agent.endsEpoch, number })) {
+      jobs.drop(agent.name, end.uid, end.attempt, message)
+    } else if (namesObject(end)) agent.keep(number)
+    else jobs.recorded.dropped(message)
   }
 
   #takeEarlier(epoch: number, number: number, payload: EndsMessage): void {

@@ -251,6 +251,7 @@ export class SessionAgents implements DirectoryListener {
       // What an agent that was lost comes back with runs elsewhere by now.
       if (isFirst) earlier.addHeld(link, answer.held)
       else for (const { uid, attempt } of answer.held) link.cancel([uid, attempt], 'it has moved')
+      link.hasToldEarlier = true
       this.#options.onChange()
     } catch (error) {
       this.#removeLink(link)

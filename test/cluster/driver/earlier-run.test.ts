@@ -1,8 +1,9 @@
 import { describe, expect, it } from 'vitest'
 import type { Broker } from '../../../src/cluster/broker/broker.ts'
 import type { AgentLink } from '../../../src/cluster/driver/agent-link.ts'
+import { ContinuedJobs } from '../../../src/cluster/driver/continued-jobs.ts'
 import { DriverJobs } from '../../../src/cluster/driver/driver-jobs.ts'
-import { ContinuedJobs, EarlierRun } from '../../../src/cluster/driver/earlier-run.ts'
+import { EarlierRun } from '../../../src/cluster/driver/earlier-run.ts'
 import { RecordedMessages } from '../../../src/cluster/driver/recorded-messages.ts'
 import { packCompletions } from '../../../src/cluster/wire/completions.ts'
 import { toErrorRecord } from '../../../src/foundation/error-record.ts'
@@ -16,7 +17,7 @@ import { linkOf } from './links.ts'
 /** Only its identity counts here, and what is told to be recorded. */
 function createAgent(): { readonly link: AgentLink; readonly recorded: number[] } {
   const recorded: number[] = []
-  const link = { recorded: (number: number) => void recorded.push(number) }
+  const link = { recorded: (number: number) => void recorded.push(number), cancel() {} }
   return { link: link as unknown as AgentLink, recorded }
 }
 

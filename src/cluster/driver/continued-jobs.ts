@@ -1,0 +1,149 @@
+/** Jobs of a driver's start that go on where an earlier start has left their tasks. */
+
+import { type BackendListener, toEventNotice } from '../../backends/backend.ts'
+import { TaskMoved } from '../../events/library-events.ts'
+import type { WireEnd } from '../wire/messages.ts'
+import type { AgentLink, DriverJob } from './agent-link.ts'
+import type { DriverJobs } from './driver-jobs.ts'
+import type { EarlierRun, EndSource } from './earlier-run.ts'
+import type { ReceivedMessage } from './recorded-messages.ts'
+
+export interface ContinuedJobsOptions {
+  readonly jobs: DriverJobs
+  readonly earlier: EarlierRun
+  /** Reports an end that the earlier start has left, and the message if its agent has it. */
+  readonly takeEnd: (one: DriverJob, end: WireEnd, message: ReceivedMessage | null) => void
+  /** The agents that are used now. */
+  readonly agents: ReadonlyMap<string, AgentLink>
+  readonly listener: BackendListener
+}
+
+/** Jobs of this start that go on where an earlier one has left their tasks. */
+export class ContinuedJobs {
+  readonly #options: ContinuedJobsOptions
+  #isBusy = false
+  /** By node: tasks that may have begun there. */
+  readonly #moved = new Map<string, string[]>()
+
+  constructor(options: ContinuedJobsOptions) {
+    this.#options = options
+  }
+
+  /** Jobs that wait are being compared with what is left: nothing may be sent. */
+  get isBusy(): boolean {
+    return this.#isBusy
+  }
+
+  /**
+   * For jobs that were submitted before it was known what an earlier start left. The session may
+   * submit or cancel others while it is told of an end.
+   */
+  continueWaiting(): void {
+    this.#compareAll()
+    this.tellMoved()
+  }
+
+  #compareAll(): void {
+    const { jobs, earlier } = this.#options
+    if (earlier.isEmpty || this.#isBusy) return
+    this.#isBusy = true
+    for (const one of jobs.all) {
+      if (one.isEnding || !earlier.has(one.uid) || !jobs.has(one)) continue
+      const older = earlier.takeOlder(one.uid, one.wireAttempt)
+      older?.agent.cancel([one.uid, older.held.attempt], 'it has moved')
+      if (one.agent !== null) this.#endPlaced(one, one.agent)
+      else {
+        jobs.placement.remove(one)
+        if (!this.#takeLeft(one)) jobs.placement.putBack([one])
+      }
+    }
+    this.#isBusy = false
+  }
+
+  /** Once, when it is known what an earlier start left: for all that was submitted before. */
+  continueFirst(): void {
+    const { jobs } = this.#options
+    const before = jobs.all
+    this.#compareAll()
+    for (const one of before) {
+      if (one.agent === null && !one.isEnding && jobs.has(one)) this.#skipUnknown(one)
+    }
+    this.tellMoved()
+  }
+
+  /** Tells of jobs that may have begun at nodes that are gone, and begin again elsewhere. */
+  tellMoved(): void {
+    // At its end, of all at once.
+    if (this.#isBusy) return
+    for (const [nodeId, tasks] of this.#moved) {
+      const fields = { count: tasks.length, tasks }
+      this.#options.listener.notice(toEventNotice(TaskMoved, fields, { nodeId }))
+    }
+    this.#moved.clear()
+  }
+
+  #addMoved(nodeId: string, uid: string): void {
+    const tasks = this.#moved.get(nodeId)
+    if (tasks === undefined) this.#moved.set(nodeId, [uid])
+    else tasks.push(uid)
+  }
+
+  /** Numbers that agents may have used of which nobody knows are not used again. */
+  #skipUnknown(one: DriverJob): void {
+    if (one.group !== null) return
+    const { jobs, earlier } = this.#options
+    const unknown = earlier.takeUnknown(one.uid, one.job.attempt === 1)
+    if (unknown === null) return
+    jobs.renumber(one, unknown.attempts)
+    this.#addMoved(unknown.nodeId, one.uid)
+  }
+
+  #messageOf({ agent, epoch, number }: EndSource): ReceivedMessage | null {
+    const { jobs, agents } = this.#options
+    const link = agents.get(agent)
+    if (link?.endsEpoch !== epoch || !link.keeps(number)) return null
+    return jobs.recorded.expect(link, number, 1)
+  }
+
+  /** One that was sent before it was known that its attempt has ended, here or elsewhere. */
+  #endPlaced(one: DriverJob, agent: AgentLink): void {
+    const { jobs, earlier } = this.#options
+    if (one.group !== null || !earlier.hasEnded(one.uid, one.wireAttempt)) return
+    agent.cancel([one.uid, one.wireAttempt], 'an earlier start has ended it')
+    jobs.leave(one)
+    this.#takeLeft(one)
+  }
+
+  /** Takes the end or the running attempt of an earlier start; `false` when the job must run. */
+  continue(one: DriverJob): boolean {
+    if (this.#takeLeft(one)) return true
+    this.#skipUnknown(one)
+    return false
+  }
+
+  #takeLeft(one: DriverJob): boolean {
+    const { jobs, earlier, takeEnd, agents } = this.#options
+    const left = earlier.isEmpty ? null : earlier.take(one.uid, one.wireAttempt)
+    if (left === null) return false
+    const { end, source, adoption, attempt, uncounted } = left
+    const isGone = adoption !== undefined && agents.get(adoption.agent.name) !== adoption.agent
+    // The agent may come back, and takes the number for what it has.
+    const skipped = isGone ? 1 : 0
+    jobs.continueFrom(one, attempt + skipped, uncounted + skipped)
+    if (end !== undefined) {
+      // A cancel that the session makes meanwhile changes nothing.
+      one.isEnding = true
+      takeEnd(one, end, source === undefined ? null : this.#messageOf(source))
+      return true
+    }
+    if (adoption !== undefined && isGone) this.#addMoved(adoption.agent.name, one.uid)
+    if (adoption === undefined || isGone) return false
+    const { agent, held } = adoption
+    jobs.adopt(one, agent)
+    const { beganMs, workerId } = held
+    if (beganMs !== null && workerId !== null) {
+      jobs.reportStart(one, agent, { beganMs, workerId }, jobs.readTime())
+    }
+    return true
+  }
+}

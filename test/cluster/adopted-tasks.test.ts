@@ -1,0 +1,120 @@
+import { readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import type { ClusterBackendOptions } from '../../src/cluster/cluster-options.ts'
+import { Session } from '../../src/session/session.ts'
+import { ComputeTask } from '../../src/tasks/compute-task.ts'
+import { startProgram } from '../cli/run-command.ts'
+import { eventually } from '../eventually.ts'
+import { startTestCluster, type TestCluster } from './agents.ts'
+import { heldWork, work } from './fixtures/cluster-tasks.ts'
+import type { DriverArguments } from './fixtures/returning-driver.ts'
+
+const program = fileURLToPath(new URL('fixtures/returning-driver.ts', import.meta.url))
+/** Whoever waits for this waits for longer than a test. */
+const backend: Partial<ClusterBackendOptions> = { ownerTtlSeconds: 3600 }
+
+/** A driver that was killed while its tasks ran, which go on. */
+class LeftTasks {
+  readonly cluster: TestCluster
+
+  /** With an agent of so many cores. */
+  static async start(
+    settings: DriverArguments,
+    begun: readonly string[],
+    cores: number,
+  ): Promise<LeftTasks> {
+    const left = new LeftTasks(await startTestCluster())
+    const { server, folder } = left.cluster
+    await left.cluster.agent('only', '--cores', `${cores}`)
+    const given = JSON.stringify({ ...settings, backend })
+    const killed = startProgram(program, [server.url, folder, given])
+    onTestFinished(() => void killed.child.kill('SIGKILL'))
+    await eventually(() => expect(left.lines('begun')).toEqual(begun))
+    killed.child.kill('SIGKILL')
+    await killed.ended
+    return left
+  }
+
+  private constructor(cluster: TestCluster) {
+    this.cluster = cluster
+  }
+
+  lines(name: string): string[] {
+    try {
+      return readFileSync(join(this.cluster.folder, name), 'utf8').trim().split('\n').toSorted()
+    } catch {
+      return []
+    }
+  }
+
+  letEnd(): void {
+    writeFileSync(join(this.cluster.folder, 'go'), '')
+  }
+
+  /** The driver returns. */
+  async session(): Promise<Session> {
+    const session = new Session([await this.cluster.connect(backend)], { id: 'returning' })
+    onTestFinished(() => session.close())
+    return session
+  }
+
+  held(uid: string, valueLength: number): ComputeTask<string> {
+    const args = [this.cluster.folder, uid, valueLength] as const
+    return new ComputeTask({ uid, function: heldWork, args })
+  }
+
+  /** A task that no earlier start had. */
+  other(uid: string): ComputeTask<string> {
+    const args = [join(this.cluster.folder, 'others'), uid, 0] as const
+    return new ComputeTask({ uid, function: work, args })
+  }
+}
+
+describe('a task that runs on when its driver is killed, and that is submitted again', () => {
+  it.each([10, 2_000_000])(
+    'gets its end, which came before: values of %i bytes',
+    async (length) => {
+      const uids = ['task-0', 'task-1']
+      const left = await LeftTasks.start({ count: 2, valueLength: length }, uids, 3)
+      const session = await left.session()
+      const telemetry = await session.startTelemetry()
+      const stale: unknown[] = []
+      telemetry.subscribe(({ event_type: type, task_id }) => {
+        if (type === 'tutti.StaleResult') stale.push(task_id)
+      })
+      // By its end the agent has told what it holds.
+      const first = left.other('first')
+      await session.submitTasks([first])
+      await first
+      left.letEnd()
+      await eventually(() => expect(left.lines('returned')).toEqual(uids))
+      // It is told after the ends of what has returned.
+      const second = left.other('second')
+      await session.submitTasks([second])
+      await second
+      const tasks = uids.map((uid) => left.held(uid, length))
+      await session.submitTasks(tasks)
+      const values = await Promise.all(tasks)
+      expect(values.map((value) => value.length)).toEqual([length, length])
+      expect(left.lines('begun')).toEqual(uids)
+      await telemetry.flush()
+      expect(stale).toEqual([])
+    },
+  )
+
+  it('ends at its node when it is canceled before its agent has answered', async () => {
+    const settings = { count: 1, hasPrograms: true, taskMs: 3_600_000 }
+    const left = await LeftTasks.start(settings, ['task-0'], 1)
+    const session = await left.session()
+    const uid = 'task-0'
+    const again = new ComputeTask({ uid, executable: '/bin/sh', arguments: ['-c', 'exit 1'] })
+    const other = left.other('other')
+    await session.submitTasks([again, other])
+    session.cancel(again)
+    // It needs the core that the canceled one held.
+    expect(await other).toBe('other')
+    expect(again.state).toBe('CANCELED')
+  })
+})
