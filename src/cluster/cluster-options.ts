@@ -57,7 +57,10 @@ export interface ClusterBackendOptions extends BrokerOptions {
    * `bundle` sends them.
    */
   readonly modules?: 'shared' | 'bundle'
-  /** How long tasks wait for an agent that could run them. Default 60. */
+  /**
+   * How long tasks wait for an agent that could run them, and how long a large value is refused by
+   * the broker before it counts as larger than its store. Default 60.
+   */
   readonly agentTimeoutSeconds?: number
   /** Silence after which an agent is lost. Default 10. */
   readonly lossSeconds?: number

@@ -1,10 +1,12 @@
 import { readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { TooLargeForStoreError } from '../../src/cluster/broker/broker.ts'
+import { StoreFullError } from '../../src/cluster/broker/broker.ts'
 import { connectToNats } from '../../src/cluster/broker/nats.ts'
+import { StoredObjects } from '../../src/cluster/broker/stored-objects.ts'
 import { ClusterBackend } from '../../src/cluster/cluster-backend.ts'
 import type { ClusterBackendOptions } from '../../src/cluster/cluster-options.ts'
+import { systemClock } from '../../src/foundation/clock.ts'
 import type { BackendError } from '../../src/foundation/errors.ts'
 import { processLog } from '../../src/foundation/log.ts'
 import { Session } from '../../src/session/session.ts'
@@ -129,19 +131,35 @@ describe('a store that is smaller than a value', () => {
       broker.store
         .putObject('objects.one', new Uint8Array(bytes), new AbortController().signal)
         .catch((error: unknown) => error)
-    expect(await put(4_000_000)).toMatchObject({ limitBytes: 2 * 1024 * 1024 })
+    const limitBytes = 2 * 1024 * 1024
     expect(await put(1_000_000)).toBe(undefined)
-    // It would fit if there were nothing else.
-    const refused = await put(1_500_000)
-    expect(refused).toBeInstanceOf(Error)
-    expect(refused).not.toBeInstanceOf(TooLargeForStoreError)
+    const refused = (await put(1_500_000)) as StoreFullError
+    expect(refused).toBeInstanceOf(StoreFullError)
+    expect(refused).toMatchObject({ limitBytes })
+    expect(refused.heldBytes - refused.storedBytes).toBeGreaterThanOrEqual(1_000_000)
+    const objects = new StoredObjects({
+      owner: 'the test',
+      broker,
+      clock: systemClock,
+      stream: 'stream',
+      objects: 'objects',
+      patienceMs: () => Infinity,
+      openStream: () => Promise.resolve(),
+      onProblem() {},
+    })
+    const data = new Uint8Array(4_000_000)
+    const store = `the store of the broker at ${server.url}`
+    await expect(objects.put({ prefix: 'two', title: 'it', data })).rejects.toMatchObject({
+      code: 'StoreTooSmallError',
+      message: `the test cannot store it (4000000 bytes): ${store} takes ${limitBytes} bytes in all`,
+    })
   })
 
   it('fails the task, and names what and how much', async () => {
     const server = new RestartableServer(await freePort(), { storeLimit: '2MB' })
     await server.start()
     await startAgentOf(server.url, server.folder, 'only', '--cores', '1')
-    const session = await connect(server)
+    const session = await connect(server, { agentTimeoutSeconds: 2 })
     const sent = new ComputeTask({
       uid: 'sent',
       function: echo,
@@ -155,7 +173,8 @@ describe('a store that is smaller than a value', () => {
     await session.waitTasks([sent, returned])
     const causes = [sent, returned].map(({ error }) => error?.cause as BackendError)
     expect(causes.map(({ code }) => code)).toEqual(['StoreTooSmallError', 'StoreTooSmallError'])
-    const store = `the store of the broker at ${server.url} takes [0-9]+ bytes in all`
+    const room = 'has had room for [0-9]+ bytes in all for [0-9]+ s, or others hold the rest'
+    const store = `the store of the broker at ${server.url} ${room}`
     const sizes = '\\(40[0-9]{5} bytes\\)'
     expect(causes[0]?.message).toMatch(
       new RegExp(`^backend "cluster" cannot store the input of task sent ${sizes}: ${store}$`),
@@ -169,6 +188,39 @@ describe('a store that is smaller than a value', () => {
     expect(await fits).toHaveLength(600_000)
     await eventually(async () => expect(await storedObjects(server.url)).toEqual([]))
   })
+})
+
+it('values wait while another account of the server holds the room for them', async () => {
+  const password = 'a long password'
+  const account = (user: string): string =>
+    `${user} { jetstream: enabled, users: [{ user: ${user}, password: "${password}" }] }`
+  const server = new RestartableServer(await freePort(), {
+    authorization: `accounts { ${account('own')}, ${account('other')} }`,
+    storeLimit: '8MB',
+  })
+  await server.start()
+  const passwordFile = join(server.folder, 'password')
+  writeFileSync(passwordFile, `${password}\n`, { mode: 0o600 })
+  const user = ['--user', 'own', '--password-file', passwordFile]
+  await startAgentOf(server.url, server.folder, 'only', '--cores', '2', ...user)
+  const session = await connect(server, { user: 'own', passwordFile, agentTimeoutSeconds: 3600 })
+  const telemetry = await session.startTelemetry()
+  const throttled = new Promise<void>((resolve) => {
+    telemetry.subscribe(({ event_type: type }) => {
+      if (type === 'tutti.BackendThrottled') resolve()
+    })
+  })
+  const access = { user: 'other', pass: password }
+  const makeRoom = await fillStore(server.url, 6_600_000, access)
+  writeFileSync(join(server.folder, 'go'), '')
+  const tasks = ['first', 'second'].map((id) => {
+    return new ComputeTask({ function: heldWork, args: [server.folder, id, 3_000_000] })
+  })
+  await session.submitTasks(tasks)
+  await Promise.race([throttled, session.waitTasks(tasks)])
+  expect(tasks.map(({ error }) => error ?? null)).toEqual([null, null])
+  await makeRoom()
+  expect((await Promise.all(tasks)).map(({ length }) => length)).toEqual([3_000_000, 3_000_000])
 })
 
 it.each([

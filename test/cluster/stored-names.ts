@@ -76,8 +76,12 @@ export async function watchReads(servers: string): Promise<ReadonlyMap<string, n
 }
 
 /** With so many bytes, or as many as it takes. Returns how to make room again. */
-export async function fillStore(servers: string, bytes: number): Promise<() => Promise<void>> {
-  const connection = await connect({ servers, token })
+export async function fillStore(
+  servers: string,
+  bytes: number,
+  access: { readonly token: string } | { readonly user: string; readonly pass: string } = { token },
+): Promise<() => Promise<void>> {
+  const connection = await connect({ servers, ...access })
   onTestFinished(() => connection.close())
   const manager = await jetstreamManager(connection)
   await manager.streams.add({ name: 'other', subjects: ['other'] })

@@ -98,6 +98,7 @@ export class AgentSession implements BackendListener {
       ...options,
       subjects: this.subjects,
       resultTtlSeconds: () => this.#attach.resultTtlSeconds,
+      patienceMs: () => this.#attach.agentTimeoutSeconds * 1000,
       onProblem: (error) => this.outbox.block(error),
     })
     const { objects } = this.#store

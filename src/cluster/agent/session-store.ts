@@ -23,6 +23,8 @@ export interface SessionStoreOptions {
   readonly subjects: SessionSubjects
   /** How long ends are kept. */
   readonly resultTtlSeconds: () => number
+  /** How long an object is refused before it counts as larger than the store. */
+  readonly patienceMs: () => number
   /** The broker does not store what it is sent. */
   readonly onProblem: (error: unknown) => void
 }
@@ -39,7 +41,7 @@ export class SessionStore {
   readonly #stream: SessionStream
 
   constructor(options: SessionStoreOptions) {
-    const { broker, clock, cluster, subjects, resultTtlSeconds, onProblem } = options
+    const { broker, clock, cluster, subjects, resultTtlSeconds, patienceMs, onProblem } = options
     const { stream, stored, objects } = subjects
     this.#options = options
     this.#broker = broker
@@ -55,7 +57,7 @@ export class SessionStore {
     })
     const openStream = (): Promise<boolean> => this.openStream()
     const owner = `agent "${options.self.name}"`
-    const common = { owner, broker, clock, stream }
+    const common = { owner, broker, clock, stream, patienceMs }
     this.objects = new StoredObjects({ ...common, objects, openStream, onProblem })
   }
 

@@ -85,25 +85,37 @@ export interface BrokerStore {
   remove(stream: string): Promise<void>
   /**
    * Stores an object below this subject, which a stream must have. May be repeated. What was stored
-   * of one that fails is removed again, unless the signal is aborted. Rejects with
-   * `TooLargeForStoreError` if it is larger than all that the store had when it was looked at, just
-   * after a refusal.
+   * of one that fails is removed again, unless the signal is aborted. Rejects with `StoreFullError`
+   * if there is no room for it now.
    */
   putObject(subject: string, data: Uint8Array, signal: AbortSignal): Promise<void>
+  usage(): Promise<StoreUsage>
   /** `null` when the stream, or a part of the object, is not there. */
   getObject(stream: string, subject: string): Promise<StoredObject | null>
   /** `pieces` are those that were read, if it was. */
   deleteObject(stream: string, subject: string, pieces?: readonly number[]): Promise<void>
 }
 
-export class TooLargeForStoreError extends Error {
-  override readonly name = 'TooLargeForStoreError'
-  /** What the store takes in all. */
-  readonly limitBytes: number
+/** What the store has of the account, and what it takes of it; `null` if that is not told. */
+export interface StoreUsage {
+  readonly heldBytes: number
+  readonly limitBytes: number | null
+}
 
-  constructor(limitBytes: number, cause: unknown) {
-    super(`the store takes ${limitBytes} bytes in all`, { cause })
-    this.limitBytes = limitBytes
+/** There is no room for an object. */
+export class StoreFullError extends Error implements StoreUsage {
+  override readonly name = 'StoreFullError'
+  /** What the store had then of the account, with the piece that was refused. */
+  readonly heldBytes: number
+  /** What of that was of the object. */
+  readonly storedBytes: number
+  readonly limitBytes: number | null
+
+  constructor(usage: StoreUsage, storedBytes: number, cause: Error) {
+    super(cause.message, { cause })
+    this.heldBytes = usage.heldBytes
+    this.limitBytes = usage.limitBytes
+    this.storedBytes = storedBytes
   }
 }
 

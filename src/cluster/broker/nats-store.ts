@@ -11,8 +11,9 @@ import {
   type StoredMessage,
   type StoredObject,
   type StoredStream,
+  StoreFullError,
+  type StoreUsage,
   type StreamPosition,
-  TooLargeForStoreError,
 } from './broker.ts'
 
 /** The client's packages. */
@@ -148,32 +149,35 @@ export class NatsStore implements BrokerStore {
         stored.push(await this.#client.publish(`${subject}.${index}`, piece, { headers }))
       })
     } catch (error) {
-      const limitBytes = signal.aborted ? null : await this.#limitBy(error, data.length, bytes)
+      const problem = signal.aborted ? error : await this.#toProblem(error, stored.length, bytes)
       const [first] = stored
       if (first !== undefined && !signal.aborted) {
         const pieces = stored.map(({ seq }) => seq)
         await this.#deletePieces(first.stream, pieces).catch(() => {})
       }
-      if (limitBytes !== null) throw new TooLargeForStoreError(limitBytes, error)
-      throw error
+      throw problem
     }
   }
 
-  /**
-   * The limit of a store that was full when it refused a piece of an object; `null` unless the
-   * object is larger. A server tells its own limit to nobody, only that of an account.
-   */
-  async #limitBy(refusal: unknown, bytes: number, largestPiece: number): Promise<number | null> {
+  /** Asked before anything is removed: the usage has the pieces that were stored. */
+  async #toProblem(error: unknown, pieces: number, bytes: number): Promise<unknown> {
     const { JetStreamApiError } = this.#libraries.jetstream
-    if (!(refusal instanceof JetStreamApiError && fullStoreCodes.has(refusal.code))) return null
+    if (!(error instanceof JetStreamApiError && fullStoreCodes.has(error.code))) return error
     try {
-      const { storage, limits } = await this.#manager.getAccountInfo()
-      const { max_storage: limit } = limits
-      if (limit >= 0) return bytes > limit ? limit : null
-      return bytes > storage + largestPiece ? storage : null
+      const { heldBytes, limitBytes } = await this.usage()
+      const usage = { heldBytes: heldBytes + bytes, limitBytes }
+      return new StoreFullError(usage, (pieces + 1) * bytes, error)
     } catch {
-      return null
+      return error
     }
+  }
+
+  async usage(): Promise<StoreUsage> {
+    const account = await this.#manager.getAccountInfo()
+    // Streams are created without replicas; an account has its limits for these, or in all.
+    const { storage, limits } = account.tiers?.['R1'] ?? account
+    const { max_storage: limit } = limits
+    return { heldBytes: storage, limitBytes: limit >= 0 ? limit : null }
   }
 
   async getObject(stream: string, subject: string): Promise<StoredObject | null> {

@@ -10,7 +10,8 @@ import { randomFraction } from '../../foundation/ids.ts'
 import { BackendError, messageOf } from '../../foundation/errors.ts'
 import { unlessAborted } from '../../foundation/promises.ts'
 import { BackOff } from '../../runtime/back-off.ts'
-import { type Broker, type StoredObject, TooLargeForStoreError } from './broker.ts'
+import { type Broker, StoreFullError, type StoredObject } from './broker.ts'
+import { StoreRefusals } from './store-refusals.ts'
 
 export interface StoredObjectsOptions {
   /** As errors name it: a backend or an agent, with its name. */
@@ -20,6 +21,8 @@ export interface StoredObjectsOptions {
   readonly stream: string
   /** What the subjects of the objects begin with. */
   readonly objects: string
+  /** How long an object is refused before it counts as larger than the store. */
+  readonly patienceMs: () => number
   /** Creates the stream again, if the server has lost it. */
   readonly openStream: () => Promise<unknown>
   /** The broker answers, but does not store an object. Called once for each. */
@@ -37,18 +40,12 @@ export interface ObjectToStore {
 
 const firstDelayMs = 100
 const maxDelayMs = 2000
-/**
- * Between a refusal and the look at the store others may give back what they had stored, so that
- * the store seems smaller than it is. Not as often as this in a row.
- */
-const sureRefusals = 5
 
 export const digestOf = (data: Uint8Array): string =>
   createHash('sha256').update(data).digest('hex')
 
-function tooSmall(text: string, url: string, cause: TooLargeForStoreError): BackendError {
-  const limit = `the store of the broker at ${url} takes ${cause.limitBytes} bytes in all`
-  return new BackendError(`${text}: ${limit}`, {
+function tooSmall(text: string, cause: StoreFullError): BackendError {
+  return new BackendError(text, {
     code: 'StoreTooSmallError',
     hint: 'Raise `max_file_store` of nats-server, or the limit of its account; or pass a file.',
     cause,
@@ -72,27 +69,29 @@ export class StoredObjects {
 
   /**
    * Resolves with its name, once the broker has it. Rejects when this is closed before, and with
-   * `StoreTooSmallError` when the store would not take it even if it had nothing else. One at a
-   * time, and the pieces of one that does not fit are given back: halves of several large objects
-   * could fill a store, and none of them would ever be complete.
+   * `StoreTooSmallError` when the store would not take it even if it had nothing else, as far as
+   * that can be known. One at a time, and the pieces of one that does not fit are given back:
+   * halves of several large objects could fill a store, and none of them would ever be complete.
    */
   async put({ prefix, title, data }: ObjectToStore): Promise<string> {
-    const { openStream, onProblem, owner, broker } = this.#options
+    const { openStream, onProblem, owner, broker, clock, patienceMs } = this.#options
     const what = `${title} (${data.length} bytes)`
     const name = `${prefix}/${digestOf(data)}`
     const subject = this.#subjectOf(name)
-    let refusals = 0
+    const refusals = new StoreRefusals(clock, data.length, patienceMs)
     await this.#untilDone(
       async (signal) => {
         try {
-          await this.#putAlone(subject, data, signal)
+          await this.#putAlone(subject, data, refusals, signal)
         } catch (error) {
-          if (!(error instanceof TooLargeForStoreError)) {
-            refusals = 0
+          if (!(error instanceof StoreFullError)) {
+            refusals.forget()
             throw error
           }
-          if (++refusals < sureRefusals) throw error.cause
-          throw tooSmall(`${owner} cannot store ${what}`, broker.url, error)
+          const why = refusals.refused(error)
+          if (why === null) throw error
+          const text = `${owner} cannot store ${what}: the store of the broker at ${broker.url}`
+          throw tooSmall(`${text} ${why}`, error)
         }
       },
       async () => void (await openStream()),
@@ -104,18 +103,31 @@ export class StoredObjects {
     return name
   }
 
-  async #putAlone(subject: string, data: Uint8Array, signal: AbortSignal): Promise<void> {
-    const { broker, stream } = this.#options
+  async #putAlone(
+    subject: string,
+    data: Uint8Array,
+    refusals: StoreRefusals,
+    signal: AbortSignal,
+  ): Promise<void> {
+    const { store } = this.#options.broker
     const { promise: done, resolve } = Promise.withResolvers<void>()
     const before = this.#lastPut
     this.#lastPut = done
     try {
       await unlessAborted(signal, before)
       if (this.#unfinished.has(subject)) {
-        await unlessAborted(signal, broker.store.deleteObject(stream, subject))
+        await unlessAborted(signal, store.deleteObject(this.#options.stream, subject))
+        const held = store.usage().then(({ heldBytes }) => heldBytes)
+        // Nothing is concluded from a refusal without it.
+        refusals.before(
+          await unlessAborted(
+            signal,
+            held.catch(() => Infinity),
+          ),
+        )
       }
       this.#unfinished.add(subject)
-      await unlessAborted(signal, broker.store.putObject(subject, data, signal))
+      await unlessAborted(signal, store.putObject(subject, data, signal))
       this.#unfinished.delete(subject)
     } finally {
       void before.then(resolve)

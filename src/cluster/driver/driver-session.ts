@@ -129,12 +129,13 @@ export class DriverSession implements ClusterConnection {
   }
 
   #createObjects(): StoredObjects {
-    const { broker, clock, log, use } = this.#options
+    const { broker, clock, log, use, agentTimeoutSeconds } = this.#options
     return new StoredObjects({
       ...this.#subjects,
       owner: `backend "${use.backend}"`,
       broker,
       clock,
+      patienceMs: () => agentTimeoutSeconds * 1000,
       openStream: () => this.#stream.open(),
       onProblem: ({ message }) => log.warn('ObjectNotStored', `${message}; it is sent again`),
     })

@@ -47,6 +47,7 @@ export interface SessionAgentsOptions {
   readonly lossSeconds: number
   readonly ownerTtlSeconds: number
   readonly resultTtlSeconds: number
+  readonly agentTimeoutSeconds: number
   /** An agent can be sent jobs, or one is lost with its jobs. */
   readonly onChange: () => void
   readonly toNode: (agent: KnownAgent) => SampledNode
@@ -309,9 +310,9 @@ export class SessionAgents implements DirectoryListener {
   }
 
   #toAttach({ link }: AgentLink, nonce: number): Attach {
-    const { use, epoch, ownerTtlSeconds, resultTtlSeconds } = this.#options
-    const own = { ...use, epoch: epoch(), folder: process.cwd() }
-    return { kind: 'attach', nonce, link, ownerTtlSeconds, resultTtlSeconds, ...own }
+    const { use, epoch, ownerTtlSeconds, resultTtlSeconds, agentTimeoutSeconds } = this.#options
+    const times = { ownerTtlSeconds, resultTtlSeconds, agentTimeoutSeconds }
+    return { kind: 'attach', nonce, link, ...times, ...use, epoch: epoch(), folder: process.cwd() }
   }
 
   /** Ends that it told before it was lost, if this side was not connected then. */

@@ -102,6 +102,8 @@ export interface Attach extends SessionUse {
   readonly ownerTtlSeconds: number
   /** How long ends are kept by the broker. */
   readonly resultTtlSeconds: number
+  /** How long tasks wait for an agent, and their large values for a store that they fit into. */
+  readonly agentTimeoutSeconds: number
   /** Where programs run, if the node has it. */
   readonly folder: string
 }

@@ -1,22 +1,23 @@
-import { expect, it } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import {
   type Broker,
   type BrokerStore,
-  TooLargeForStoreError,
+  StoreFullError,
 } from '../../../src/cluster/broker/broker.ts'
 import { StoredObjects } from '../../../src/cluster/broker/stored-objects.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 
-const fail = (): Promise<never> => Promise.reject(new Error('not now'))
+/** A broker that answers every request with an error, and a list of what was told of that. */
+function failingObjects(clock: ManualClock): { objects: StoredObjects; problems: unknown[] } {
+  const fail = (): Promise<never> => Promise.reject(new Error('not now'))
+  return objectsIn({ putObject: fail, getObject: fail, deleteObject: fail }, clock)
+}
 
-/** A broker that answers requests with an error, and a list of what was told of that. */
-function failingObjects(
+function objectsIn(
+  store: Partial<BrokerStore>,
   clock: ManualClock,
-  putObject: () => Promise<void> = fail,
-  deleteObject: () => Promise<void> = fail,
 ): { objects: StoredObjects; problems: unknown[] } {
   const problems: unknown[] = []
-  const store: Partial<BrokerStore> = { putObject, getObject: fail, deleteObject }
   const broker: Partial<Broker> = {
     store: store as BrokerStore,
     url: 'memory',
@@ -29,6 +30,7 @@ function failingObjects(
     clock,
     stream: 'stream',
     objects: 'objects',
+    patienceMs: () => 60_000,
     openStream: () => Promise.resolve(true),
     onProblem: (error) => problems.push(error),
   })
@@ -52,32 +54,68 @@ it('an object that is not read or deleted is not told as one that is not stored'
   expect([await reading, await storing]).toEqual(['closed', 'closed'])
 })
 
-// Others that give back what they had stored make a store look smaller than it is.
-it('an object is too large once the store has looked smaller several times in a row', async () => {
-  const clock = new ManualClock()
-  const answers = [4, 4, null, 4, 4, 4, 4, 0]
-  let puts = 0
-  const { objects } = failingObjects(
-    clock,
-    () => {
-      const limit = answers[puts++ % answers.length] ?? null
-      if (limit === 0) return Promise.resolve()
-      const refusal = new Error('not now')
-      return Promise.reject(limit === null ? refusal : new TooLargeForStoreError(limit, refusal))
-    },
-    async () => {},
-  )
-  const toStore = { prefix: 'uid/1/value', title: 'the value', data: Buffer.from('value') }
-  const storing = objects.put(toStore)
-  for (let step = 0; step < 10; step++) await clock.advance(3000)
-  expect(await storing).toMatch(/^uid/)
-  expect(puts).toBe(answers.length)
-  answers.splice(0, answers.length, 4)
-  const refused = objects.put(toStore).catch((error: unknown) => error)
-  for (let step = 0; step < 10; step++) await clock.advance(3000)
-  const text = 'the test cannot store the value (5 bytes): the store of the broker at memory takes'
-  expect(await refused).toMatchObject({
-    code: 'StoreTooSmallError',
-    message: `${text} 4 bytes in all`,
+describe('an object that a full store refuses', () => {
+  interface Refusal {
+    /** What the account has before the try. */
+    readonly before: number
+    /** What it has when it is asked after the refusal, with what was stored of the object. */
+    readonly held: number
+    readonly stored: number
+  }
+  const seen = (before: number, held: number, stored: number): Refusal => ({ before, held, stored })
+
+  const times = (count: number, refusal: Refusal): Refusal[] =>
+    Array.from({ length: count }, () => refusal)
+
+  /** Resolves with what became of 500 bytes, once the store has refused them as the list says. */
+  async function store(refusals: readonly Refusal[]): Promise<unknown> {
+    const clock = new ManualClock()
+    const left = [...refusals]
+    const { objects } = objectsIn(
+      {
+        usage: () => Promise.resolve({ heldBytes: left[0]?.before ?? 0, limitBytes: null }),
+        deleteObject: () => Promise.resolve(),
+        putObject() {
+          const one = left.shift()
+          if (one === undefined) return Promise.resolve()
+          const usage = { heldBytes: one.held, limitBytes: null }
+          return Promise.reject(new StoreFullError(usage, one.stored, new Error('it is full')))
+        },
+      },
+      clock,
+    )
+    const data = Buffer.alloc(500)
+    const found: { outcome?: unknown } = {}
+    const storing = objects.put({ prefix: 'uid/1/value', title: 'the value', data }).then(
+      () => (found.outcome = 'stored'),
+      (error: unknown) => (found.outcome = error),
+    )
+    while (found.outcome === undefined) await clock.advance(3000)
+    return await storing
+  }
+
+  // Tries are 0.05 to 3 s apart, and at last 1 s at least: 10 are over before the 60 s, not 100.
+  it.each([
+    ['for a while', seen(0, 300, 300), 10],
+    ['for ever while others had the room before', seen(400, 300, 300), 100],
+    ['for ever while others had the room when it was refused', seen(0, 800, 300), 100],
+  ])('waits for room %s', async (_, refusal, count) => {
+    expect(await store(times(count, refusal))).toBe('stored')
+  })
+
+  it('waits for as long again after others had the room once', async () => {
+    const alone = times(15, seen(0, 300, 300))
+    expect(await store([...alone, seen(400, 300, 300), ...alone])).toBe('stored')
+  })
+
+  it('fails when it was larger than all that the account had for long enough', async () => {
+    const failed = await store(times(100, seen(10, 310, 300)))
+    expect(failed).toMatchObject({ code: 'StoreTooSmallError' })
+    expect((failed as Error).message).toMatch(
+      new RegExp(
+        '^the test cannot store the value \\(500 bytes\\): the store of the broker at memory ' +
+          'has had room for 310 bytes in all for 6[0-9] s, or others hold the rest$',
+      ),
+    )
   })
 })

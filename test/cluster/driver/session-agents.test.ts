@@ -116,6 +116,7 @@ class OneAgent {
       links: this.links,
       lossSeconds: 1,
       ownerTtlSeconds: 60,
+      agentTimeoutSeconds: 60,
       resultTtlSeconds: 60,
       onChange() {},
       toNode: ({ announcement: { name: nodeId } }) => ({ nodeId, createSampler: noSampler }),
