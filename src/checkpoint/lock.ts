@@ -74,18 +74,23 @@ const mostLockBytes = 4096
  * system's error. The lock of a dead process is taken over by exactly one of those
  * that compete for it.
  */
-export function acquireLock(path: string, use: LockUse = 'write'): CheckpointLock {
+export function acquireLock(
+  path: string,
+  use: LockUse = 'write',
+  /** The lock that a refusal names. */
+  named = path,
+): CheckpointLock {
   const me = holderOf(process.pid)
   const draft = `${path}.${me.token}.tmp`
   try {
     // Linking a complete file is atomic: no process ever reads a lock without its holder.
     writeFileSync(draft, `${JSON.stringify(me)}\n`, { flag: 'wx', mode: 0o644 })
     for (let attempt = 0; attempt < mostAttempts; attempt++) {
-      if (createLock(draft, path) || takeOver(draft, path, use)) {
+      if (createLock(draft, path) || takeOver(draft, path, { use, named })) {
         return { path, release: () => release(path, me.token) }
       }
     }
-    throw lockedError(path, undefined, use)
+    throw lockedError(named, undefined, use)
   } catch (error) {
     throw checkpointFailure('lock', path, error)
   } finally {
@@ -104,13 +109,17 @@ function createLock(draft: string, path: string): boolean {
 }
 
 /** False when the lock disappeared meanwhile. */
-function takeOver(draft: string, path: string, use: LockUse): boolean {
+function takeOver(
+  draft: string,
+  path: string,
+  { use, named }: { readonly use: LockUse; readonly named: string },
+): boolean {
   const found = readLock(path)
   if (found === 'missing') return false
-  if (isAlive(found)) throw lockedError(path, found, use)
+  if (isAlive(found)) throw lockedError(named, found, use)
   // Only the process that holds the claim on this very lock may replace it: the lock cannot change
   // between the second read and the rename.
-  const claim = acquireLock(`${path}.${tokenOf(found)}`)
+  const claim = acquireLock(`${path}.${tokenOf(found)}`, use, named)
   try {
     const again = readLock(path)
     if (again === 'missing' || tokenOf(again) !== tokenOf(found)) return false

@@ -9,7 +9,7 @@ import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { CheckpointError, errnoOf } from '../foundation/errors.ts'
 import { expectObject } from '../foundation/options.ts'
-import { maskSecrets, namesSecret } from '../foundation/secrets.ts'
+import { findSecretArguments } from '../foundation/secrets.ts'
 import { checkpointFailure } from './files.ts'
 import { holderOf, isHeld } from './lock.ts'
 
@@ -125,23 +125,10 @@ export function readToldRecord(path: string): string | null {
   return typeof told?.['record'] === 'string' ? told['record'] : null
 }
 
-/** A user and a password in an address, a bearer token, keys of well-known services. */
-const secretForm =
-  /^[a-z][a-z\d+.-]*:\/\/[^\s/@]*:[^\s/@]+@|\bBearer\s+\S|\b(?:sk|pk|rk)-[\w-]{8}|\bgh[a-z]_\w{16}/i
-
-/** Whether the value of an option is a secret, by the option's name. */
-const isSecretOption = (name: string): boolean =>
-  namesSecret(name) || /^-+(?:pass(?:wd|word|phrase|code)?|auth|authorization|pwd|pw)$/i.test(name)
-
 /** `null` in place of an argument that is a secret, or belongs to an option that is named so. */
 export function toKeptArguments(args: readonly string[]): (string | null)[] {
-  return args.map((arg, at) => {
-    const before = args[at - 1] ?? ''
-    const isValue = before.startsWith('-') && !before.includes('=') && isSecretOption(before)
-    const [name = ''] = arg.split('=')
-    const isSecret = (arg.includes('=') && isSecretOption(name)) || secretForm.test(arg)
-    return isValue || isSecret || maskSecrets(arg) !== arg ? null : arg
-  })
+  const isSecret = findSecretArguments(args)
+  return args.map((arg, at) => (isSecret[at] === true ? null : arg))
 }
 
 /** A request that was taken by this session and by no other. */
@@ -190,6 +177,22 @@ function readCommand(record: string): RunCommand | null {
 /** The command that made the files of a run. The last process may have kept none before it died. */
 export const readCommandOf = (files: readonly string[]): RunCommand | null =>
   files.map(readCommand).findLast((one) => one !== null) ?? null
+
+/** Of the last file that has a command which cannot be used; `null`: none was kept. */
+export function commandProblemOf(files: readonly string[]): CheckpointError | null {
+  const path = files.map(commandPathOf).findLast((one) => existsSync(one))
+  if (path === undefined) return null
+  try {
+    readFileSync(path)
+  } catch (error) {
+    return checkpointFailure('read the command of the run', path, error)
+  }
+  return new CheckpointError(`${path} is damaged: it does not say how the run was started`, {
+    code: 'CommandDamagedError',
+    path,
+    hint: 'Start the program itself and let it call `await session.resume(file)`.',
+  })
+}
 
 const commandPathOf = (record: string): string =>
   `${record.replace(/\.telemetry\.jsonl(?:\.zst)?$/, '').replace(/\.repaired$/, '')}.run`

@@ -259,6 +259,7 @@ async function main(): Promise<void> {
 function withScriptApart(argv: readonly string[], program: Command): readonly string[] {
   const at = argv.findIndex((word, index) => index > 1 && !word.startsWith('-'))
   const name = argv[at] ?? ''
+  if (name === 'resume') return withRecordNamed(argv, at)
   const command = program.commands.find((one) => one.name() === name)
   if (command === undefined || !['launch', 'run'].includes(name)) return argv
   for (let index = at + 1; index < argv.length; index++) {
@@ -271,6 +272,15 @@ function withScriptApart(argv: readonly string[], program: Command): readonly st
     if (option?.required === true) index++
   }
   return argv
+}
+
+/** What follows `--` is never the record: without another word it is the latest. */
+function withRecordNamed(argv: readonly string[], at: number): readonly string[] {
+  const separator = argv.indexOf('--', at)
+  const words = separator === -1 ? argv.slice(at + 1) : argv.slice(at + 1, separator)
+  const isNamed = words.some((word) => word === '-' || !word.startsWith('-'))
+  if (separator === -1 || isNamed) return argv
+  return [...argv.slice(0, separator), 'latest', ...argv.slice(separator)]
 }
 
 function explain(error: unknown, program: Command, output: Output): number {

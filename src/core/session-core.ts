@@ -141,7 +141,8 @@ export class SessionCore {
     this.#admission.expectOpen()
     if (this.#telemetry !== null || this.#ledger.isUsed) {
       const text = 'resume() comes before startTelemetry() and the first submission'
-      throw new StateError(text, { hint: 'Call it right after the session was made.' })
+      const hint = 'Resume, or start telemetry in `tutti resume`, right after making the session.'
+      throw new StateError(text, { code: 'ResumeRefusedError', hint })
     }
     const ownId = this.#isOwnId ? this.#id : null
     const useId = (id: string): Promise<void> => this.#useId(id)

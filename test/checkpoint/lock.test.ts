@@ -87,6 +87,19 @@ describe('row 51: one process per session', () => {
     expect(error).toHaveProperty('hint', expect.stringContaining('remove the lock file'))
   })
 
+  it('row 51: who loses a race for a dead lock is told of that lock, not of its claim', () => {
+    const path = lockPath()
+    const token = '0123456789ab'
+    const holder = { pid: process.pid, start_time: '1', host: hostname(), token }
+    writeFileSync(path, JSON.stringify(holder))
+    const claim = acquireLock(`${path}.${token}`)
+    const error = thrownBy(() => acquireLock(path, 'resume'))
+    claim.release()
+    expect(error).toMatchObject({ code: 'CheckpointLockedError', path, pid: process.pid })
+    expect(error).toHaveProperty('message', expect.stringMatching(/: .*\.telemetry\.lock$/))
+    expect(error).toHaveProperty('hint', expect.stringContaining('resume the last file'))
+  })
+
   it('row 51: an unreadable lock is taken over', () => {
     for (const text of ['', 'garbage', '{}', '{"pid":-1}', '[]', 'null', '\0'.repeat(9_000)]) {
       const path = lockPath()

@@ -12,11 +12,67 @@ describe('the command beside a record', () => {
       'sk-ant-api03-abcdefgh',
       '--passphrase=x',
       '--auth=x',
+      'Authorization: Basic dXNlcjpwYXNzd29yZA==',
+      'authorization: abc',
+      'X-Api-Key: abc',
+      'Cookie: session=abc',
+      'Bearer abc',
+      '--db=postgres://user:pw@host/db',
+      'AKIAIOSFODNN7EXAMPLE',
+      'xoxb-1234567890-abcdefgh',
+      'glpat-abcdefghijklmnopqrst',
+      'npm_abcdefghijklmnopqrstuvwxyz0123456789',
+      'hf_abcdefghijklmnopqrstuvwxyzabcdefgh',
+      'github_pat_11ABCDEFG0abcdefghijkl',
+      'eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl',
+      '--key=x',
     ]
     expect(toKeptArguments(secrets)).toEqual(secrets.map(() => null))
-    const named = ['--pass', 'x', '--auth', 'x', '--passphrase', 'x', '--pwd', 'x']
+    const options = [
+      'pass',
+      'auth',
+      'passphrase',
+      'pwd',
+      'bearer',
+      'pat',
+      'cookie',
+      'key',
+      'api-token',
+    ]
+    const named = options.flatMap((name) => [`--${name}`, 'x'])
     expect(toKeptArguments(named)).toEqual(named.map((one) => (one === 'x' ? null : one)))
-    const plain = ['--author', 'me', '--passes', '3', '-p', '8080', 'https://host/a:b', 'task-1']
+    const plain = [
+      '--author',
+      'me',
+      '--passes',
+      '3',
+      '-p',
+      '8080',
+      'https://host/a:b',
+      'task-1',
+      '--max-tokens',
+      '512',
+      '--max_tokens=512',
+      '--tokenizer',
+      'llama',
+      '--token-file',
+      'a/b',
+      '--keys',
+      'a',
+      '--monkey=1',
+      '--path',
+      'x',
+      '--pattern',
+      'y',
+      'sk-learning-rates',
+      'Basic research',
+      'the bearer of news',
+      'key',
+      'x',
+      'a=b',
+      'https://host:80/x@y',
+      'hf_x',
+    ]
     expect(toKeptArguments(plain)).toEqual(plain)
   })
 

@@ -31,6 +31,19 @@ describe('maskSecrets', () => {
     expect(maskSecrets('longenough short text')).toBe('longenough short text')
   })
 
+  it('masks what has the form of a well-known credential, and nothing around it', async () => {
+    const { maskSecrets, maskSecretsIn } = await freshSecrets({})
+    const jwt = 'eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl'
+    expect(maskSecrets(`at https://me:pw@host/a with ${jwt}, AKIAIOSFODNN7EXAMPLE.`)).toBe(
+      'at https://[masked]@host/a with [masked], [masked].',
+    )
+    expect(maskSecrets('Authorization: Basic dXNlcjpw')).toBe('Authorization: [masked]')
+    expect(maskSecrets('Basic research, a bearer token')).toBe('Basic research, a bearer token')
+    // Values of the application keep their form.
+    const attributes = { note: jwt }
+    expect(maskSecretsIn(attributes)).toBe(attributes)
+  })
+
   it('takes secrets literally, the longest first', async () => {
     const { maskSecrets, registerSecret } = await freshSecrets({ A_TOKEN: 'abcd.efgh' })
     registerSecret('abcd.efgh+(ij)$')

@@ -2,13 +2,15 @@
 
 import { countText } from '../../views/readable.ts'
 import { compressRecord } from '../../checkpoint/compress.ts'
-import { isPipe } from '../../checkpoint/chain.ts'
+import { findChain, isPipe } from '../../checkpoint/chain.ts'
 import { isCompressed } from '../../checkpoint/compressed.ts'
 import { repairRecord } from '../../checkpoint/repair.ts'
+import { readCommandOf } from '../../checkpoint/run-file.ts'
 import { ValueError } from '../../foundation/errors.ts'
 import { findRecord } from '../../record/find-record.ts'
 import { exitCodes } from '../exit.ts'
 import type { Output } from '../output.ts'
+import { resumeCommand } from '../run/resume-command.ts'
 import { expectAtRest } from './open-record.ts'
 
 const mostShown = 10
@@ -18,6 +20,7 @@ export async function repairJournal(what: string, output: Output): Promise<numbe
   const path = expectFile(await findRecord(what))
   const { problems, ...repaired } = await repairRecord(path, output.closed)
   const { kept, mended, dropped, path: copy } = repaired
+  const command = readCommandOf((await findChain(copy)).files)
   output.result({ ...repaired, problems }, [
     `${copy}: ${countText(kept, 'line')} kept, ${dropped} left out` +
       (mended > 0 ? `, ${mended} without the NUL bytes before them` : ''),
@@ -26,6 +29,7 @@ export async function repairJournal(what: string, output: Output): Promise<numbe
       .map(({ line, offset, reason }) => `  line ${line}, byte ${offset}: ${reason}`),
     ...(dropped > mostShown ? [`  and ${dropped - mostShown} more`] : []),
     `check    npx tutti journal verify ${copy}`,
+    ...(command === null ? [] : [`resume   ${resumeCommand(copy, command)}`]),
   ])
   return exitCodes.ok
 }

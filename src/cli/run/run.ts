@@ -11,7 +11,12 @@ import {
 } from '../../checkpoint/chain.ts'
 import { expectUnlocked, lockPathOf } from '../../checkpoint/lock.ts'
 import { parseRecordPath } from '../../checkpoint/record-names.ts'
-import { readCommandOf, type RunCommand, toKeptArguments } from '../../checkpoint/run-file.ts'
+import {
+  commandProblemOf,
+  readCommandOf,
+  type RunCommand,
+  toKeptArguments,
+} from '../../checkpoint/run-file.ts'
 import { ValueError } from '../../foundation/errors.ts'
 import type { ResumeOptions } from '../../index.ts'
 import { findRecord } from '../../record/find-record.ts'
@@ -66,6 +71,8 @@ export async function resume(
   const session_id = await expectResumable(path)
   const command = readCommandOf(files)
   if (command === null) {
+    const problem = commandProblemOf(files)
+    if (problem !== null) throw problem
     throw new ValueError(`${record} was not made by tutti run`, {
       code: 'CommandMissingError',
       hint: 'Start the program itself and let it call `await session.resume(file)`.',

@@ -5,7 +5,12 @@
 
 import { subscribe } from 'node:diagnostics_channel'
 import { resumeChannel } from '../../checkpoint/run-file.ts'
-import { CheckpointError, type TuttiError, ValueError } from '../../foundation/errors.ts'
+import {
+  CheckpointError,
+  StateError,
+  type TuttiError,
+  ValueError,
+} from '../../foundation/errors.ts'
 import type { ResumedRecord, ResumeOptions } from '../../index.ts'
 import { exitCodes } from '../exit.ts'
 import { createOutput, type OutputForm } from '../output.ts'
@@ -54,5 +59,6 @@ export function describeResume({ record, options }: ResumeMessage): string {
 /** Not a mistake in the script: its stack would say nothing. */
 function isOfRecord(error: unknown): error is TuttiError {
   if (CheckpointError.isInstance(error)) return true
+  if (StateError.isInstance(error)) return error.code === 'ResumeRefusedError'
   return ValueError.isInstance(error) && error.code === 'DefinitionChangedError'
 }

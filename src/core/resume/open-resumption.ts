@@ -54,6 +54,7 @@ export async function openResumption(
   const { session_id: sessionId } = start
   if (ownId !== null && ownId !== sessionId) {
     throw new StateError(`the session has the id "${ownId}", and the record "${sessionId}"`, {
+      code: 'ResumeRefusedError',
       hint: 'Leave `id` out, or give the id of the record.',
     })
   }

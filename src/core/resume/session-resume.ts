@@ -101,6 +101,7 @@ export class SessionResume implements EarlierRun {
     const { folder } = this.#opened
     if (given === undefined || realFolder(given) === folder) return { checkpointPath: folder }
     throw new StateError(`the resumed record is in ${folder}, not in ${given}`, {
+      code: 'ResumeRefusedError',
       hint: 'Leave `checkpointPath` out, or give the folder of the record.',
     })
   }

@@ -147,3 +147,62 @@ describe('a clock that was set back between the files of a run', () => {
     expect(statSync(recordIn(folder)).size).toBeGreaterThan(0)
   })
 })
+
+describe('what tutti resume takes', () => {
+  it('resume: what follows -- is for the latest run', async () => {
+    const folder = workFolder()
+    writeFileSync(join(folder, 'args.ts'), scriptOf(''))
+    expect(await tutti(folder, 'run', 'args.ts', '--token', 'abc')).toMatchObject({ code: 0 })
+    const resumed = await tutti(folder, 'resume', '--keep-failed', '--', 'def')
+    expect(resumed).toMatchObject({ code: 0, stdout: '["--token","def"]\n' })
+    const refused = await tutti(folder, 'resume', '--', 'a', 'b')
+    expect(refused.stderr).toMatch(/^SecretArgumentsError {2}expected <argument 2>, got 2 /)
+  })
+
+  it.each([
+    ['another id', `{ id: 'other' }`, '', ''],
+    ['another folder', '{}', '', `{ checkpointPath: 'elsewhere' }`],
+    ['a submission before telemetry', '{}', 'await session.submitTasks([task])', ''],
+  ])('resume: a script with %s is refused in one line', async (_, options, before, telemetry) => {
+    const folder = workFolder()
+    writeFileSync(join(folder, 'p.ts'), scriptOf(''))
+    expect(await tutti(folder, 'run', 'p.ts')).toMatchObject({ code: 0 })
+    writeFileSync(join(folder, 'p.ts'), scriptOf(before, options, telemetry))
+    const { code, stderr } = await tutti(folder, 'resume')
+    expect(code).toBe(2)
+    expect(stderr).toMatch(/^ResumeRefusedError {2}.+\n {2}hint: .+\n/m)
+    expect(stderr).not.toContain('    at ')
+  })
+
+  it('resume: a damaged command is called so, and a repaired copy is taken', async () => {
+    const folder = workFolder()
+    const record = await runFailing(folder)
+    const [start = '', ...lines] = readFileSync(record, 'utf8').split('\n')
+    writeFileSync(record, [start, '{ damaged', ...lines].join('\n'))
+    expect((await tutti(folder, 'resume')).stderr).toContain('CheckpointDamagedError')
+    const copy = record.replace('.telemetry', '.repaired.telemetry')
+    const { stdout } = await tutti(folder, 'journal', 'repair', record)
+    expect(stdout).toContain(`\nresume   npx tutti resume ${copy}\n`)
+    writeFileSync(join(folder, 'ok'), '')
+    expect(await tutti(folder, 'resume')).toMatchObject({ code: 0 })
+    expect(await statusOf(folder)).toMatchObject({ files: [copy, recordIn(folder)], resume: null })
+
+    for (const name of readdirSync(join(folder, 'telemetry'))) {
+      if (name.endsWith('.run')) writeFileSync(join(folder, 'telemetry', name), '{')
+    }
+    const refused = await tutti(folder, 'resume')
+    expect(refused.code).toBe(2)
+    expect(refused.stderr).toMatch(/^CommandDamagedError {2}.+\.run is damaged/)
+  })
+
+  const scriptOf = (before: string, options = '{}', telemetry = ''): string =>
+    [
+      `import { ComputeTask, NoopBackend, Session } from '${library}'`,
+      `await using session = new Session([new NoopBackend({ name: 'noop' })], ${options})`,
+      `const task = new ComputeTask({ executable: 'true', uid: 'early' })`,
+      before,
+      `await session.startTelemetry(${telemetry})`,
+      `await session.submitTasks([new ComputeTask({ executable: 'true', uid: 'only' })])`,
+      `console.log(JSON.stringify(process.argv.slice(2)))`,
+    ].join('\n')
+})
