@@ -208,6 +208,9 @@ export interface NodeCapacity {
   readonly labels?: Readonly<Record<string, string>>
   /** Of the library that runs there. */
   readonly version?: string
+  /** How many functions and programs run there at a time, however many cores are free. */
+  readonly workers?: number
+  readonly maxProcesses?: number
 }
 
 /** A node of a backend, of which samples can be recorded. */

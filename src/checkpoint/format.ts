@@ -131,6 +131,8 @@ const isObject = (value: unknown): value is Fields =>
 const isText: Check = (value) => typeof value === 'string'
 const isTextOrNull: Check = (value) => value === null || typeof value === 'string'
 const isNumber: Check = (value) => typeof value === 'number' && Number.isFinite(value)
+/** Seconds that a `Date` can hold: any other value is damage, or no time. */
+const isTime: Check = (value) => isNumber(value) && Math.abs(value as number) <= 8.64e12
 const isStatus: Check = (value) => value === 'UNSET' || value === 'OK' || value === 'ERROR'
 const isAnnotation: Check = (value) =>
   isObject(value) &&
@@ -145,8 +147,8 @@ const sections = new Map<string, Required>([
     [
       ['event_id', isText],
       ['event_type', isText],
-      ['event_time', isNumber],
-      ['emit_time', isNumber],
+      ['event_time', isTime],
+      ['emit_time', isTime],
       ['session_id', isText],
       ['backend', isText],
       ['task_id', isTextOrNull],
@@ -177,8 +179,8 @@ const sections = new Map<string, Required>([
 const isEvent = (value: Fields): boolean =>
   typeof value['event_id'] === 'string' &&
   typeof value['event_type'] === 'string' &&
-  Number.isFinite(value['event_time']) &&
-  Number.isFinite(value['emit_time']) &&
+  isTime(value['event_time']) &&
+  isTime(value['emit_time']) &&
   typeof value['session_id'] === 'string' &&
   typeof value['backend'] === 'string' &&
   isTextOrNull(value['task_id']) &&

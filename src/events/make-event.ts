@@ -89,10 +89,11 @@ function expectTextOrNull(name: string, value: unknown): string | null {
 }
 
 function expectTime(value: unknown): number {
-  if (typeof value === 'number' && Number.isFinite(value)) return value
-  throw new ValueError('Expected `event_time` to be finite seconds', {
+  // What a `Date` can hold: readers of the record take no other time.
+  if (typeof value === 'number' && Math.abs(value) <= 8.64e12) return value
+  throw new ValueError('Expected `event_time` to be seconds that a date can have', {
     field: 'event_time',
-    expected: 'a finite number of seconds',
+    expected: 'a number of seconds from -8.64e12 to 8.64e12',
     got: value,
   })
 }

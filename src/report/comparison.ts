@@ -110,7 +110,7 @@ function changeCell(a: number | undefined, b: number | undefined): Cell {
 
 function totalsTable(before: ReportData, after: ReportData): string {
   const used = ({ bounds }: ReportData): number =>
-    bounds.slotSeconds.ran / Math.max(1e-9, bounds.slots * (bounds.to - bounds.from))
+    bounds.slotSeconds.ran / Math.max(1e-9, bounds.slots * bounds.seconds)
   const row = (what: string, a: number, b: number, show: (value: number) => string): Cell[] => [
     text(what),
     number(show(a)),

@@ -10,7 +10,7 @@ import { failures, type FailuresView } from '../views/panels/failures.ts'
 import { graph, type GraphView } from '../views/panels/graph.ts'
 import { health, type HealthView } from '../views/panels/health.ts'
 import { inference, type InferenceView } from '../views/panels/inference.ts'
-import { lanes, type LanesView, outcomes } from '../views/panels/lanes.ts'
+import { lanes, type LanesView } from '../views/panels/lanes.ts'
 import { durationsByName, names, type NameView } from '../views/panels/names.ts'
 import { type NodeSeries, type NodeSummary, resources } from '../views/panels/resources.ts'
 import { showNodeSeries } from '../views/panels/resources.ts'
@@ -86,7 +86,7 @@ export function collectReport(
   const nameOf = (task: number): string =>
     textAt(states.names.names, valueAt(states.names.nameOfTask, task))
   const boundsView = bounds.show(states.bounds, { counts: pass.counts, ...states })
-  const failedSeconds = failedSecondsOf(pass)
+  const healthView = health.show(states.health)
   const reported = nameReports(pass)
   const { tasks, total } = findTasks(pass, { limit: mostTasks })
   return {
@@ -101,9 +101,13 @@ export function collectReport(
     series: showNodeSeries(states.resources).slice(0, mostNodes),
     graph: graph.show(states.graph, { names: states.names, limit: mostGraphNodes }),
     inference: inference.show(states.inference),
-    health: health.show(states.health),
+    health: healthView,
     bounds: boundsView,
-    words: describeBounds(boundsView, { uidOf: latestUid, nameOf, failedSeconds }),
+    words: describeBounds(boundsView, {
+      uidOf: latestUid,
+      nameOf,
+      clockStep: healthView.clockStep,
+    }),
     uidOf: latestUid,
     nameOf,
     tasks,
@@ -114,20 +118,6 @@ export function collectReport(
     missing: views.missing,
     files: views.files,
   }
-}
-
-const failedOutcomes = new Set(
-  (['failed', 'retried', 'lost'] as const).map((outcome) => outcomes.indexOf(outcome)),
-)
-
-function failedSecondsOf({ states: { lanes: state } }: RunPass): number {
-  let seconds = 0
-  for (let segment = state.first; segment < state.size; segment++) {
-    if (failedOutcomes.has(valueAt(state.outcome, segment))) {
-      seconds += valueAt(state.seconds, segment)
-    }
-  }
-  return seconds
 }
 
 /** Names with most tasks first. */

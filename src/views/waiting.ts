@@ -1,7 +1,7 @@
 /** Why a task that could run does not: the tasks before it, and the resource that is short. */
 
 import type { RunPass } from './all-panels.ts'
-import type { SlotNode, SlotRequest, SlotResource } from './bounds/slot-classes.ts'
+import type { SlotNode, SlotRequest, SlotResource } from './bounds/slots.ts'
 import { storyOf } from './bounds/task-times.ts'
 import { textAt, valueAt } from './columns.ts'
 import { hasEnded, hasStarted, stages } from './lifecycle.ts'

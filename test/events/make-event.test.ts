@@ -114,6 +114,7 @@ describe('makeEvent', () => {
       [{ ...common, session_id: 1 }, 'session_id'],
       [{ ...common, event_time: Number.NaN }, 'event_time'],
       [{ ...common, event_time: '5' }, 'event_time'],
+      [{ ...common, event_time: 1e13 }, 'event_time'],
       [{ ...common, task_id: 5 }, 'task_id'],
       [{ ...common, node_id: {} }, 'node_id'],
       [{ ...common, attributes: 'x' }, 'attributes'],

@@ -180,5 +180,6 @@ describe('the rows of this host', () => {
     expect(joined).toMatchObject([
       { backend: 'here', node_id: 'n1', cores: 3, gpus: 1, memory_mb: 512, labels: {}, version },
     ])
+    expect(joined[0]?.attributes).toEqual({ workers: 2, max_processes: 2 })
   })
 })

@@ -16,7 +16,7 @@ const boundsOfRun = (run: SyntheticRun): BoundsView => boundsOf(passOver(eventsO
 const nothing = {
   ran: 0,
   noTaskReady: 0,
-  noSlotFitted: { cores: 0, gpus: 0, memory: 0, labels: 0 },
+  noSlotFitted: { cores: 0, gpus: 0, memory: 0, workers: 0, processes: 0, labels: 0 },
   heldBack: 0,
   nodeAway: 0,
 }
@@ -163,7 +163,7 @@ it('bounds: whatever happens, each second of each slot is in exactly one class',
         void clock.advance(500)
       }
       const shown = boundsOf(pass)
-      expect(sumOf(shown)).toBeCloseTo(shown.slots * (shown.to - shown.from), 6)
+      expect(sumOf(shown)).toBeCloseTo(shown.slots * shown.seconds, 6)
       const { ran, noTaskReady, noSlotFitted, heldBack, nodeAway } = shown.slotSeconds
       const all = [ran, noTaskReady, heldBack, nodeAway, ...Object.values(noSlotFitted)]
       expect(Math.min(...all)).toBeGreaterThanOrEqual(0)

@@ -15,6 +15,10 @@ export interface SyntheticTask {
   readonly worker?: string
   readonly dependencies?: readonly string[]
   readonly resources?: object
+  /** Default `function`. */
+  readonly taskType?: 'compute' | 'function'
+  /** Default `local`. */
+  readonly backend?: string
   readonly endType?: 'TaskCompleted' | 'TaskFailed' | 'TaskCanceled'
 }
 
@@ -23,6 +27,10 @@ export interface SyntheticNode {
   readonly cores: number
   readonly gpus?: number
   readonly memoryMb?: number
+  readonly workers?: number
+  readonly maxProcesses?: number
+  /** Default `local`. */
+  readonly backend?: string
   readonly from?: number
   readonly to?: number
 }
@@ -51,19 +59,22 @@ export function passOver(events: Iterable<ViewEvent>): RunPass {
   return pass
 }
 
-function nodeEvents({ nodeId, cores, gpus = 0, memoryMb = 0, from = 0, to }: SyntheticNode) {
-  const node = { node_id: nodeId, cores, gpus, memory_mb: memoryMb, labels: {} }
+function nodeEvents(told: SyntheticNode): ViewEvent[] {
+  const { nodeId, cores, gpus = 0, memoryMb = 0, from = 0, to, backend = 'local' } = told
+  const attributes = { workers: told.workers, max_processes: told.maxProcesses }
+  const size = { cores, gpus, memory_mb: memoryMb, labels: {} }
+  const node = { backend, node_id: nodeId, ...size, attributes }
   const joined = viewEvent('tutti.NodeJoined', null, { event_time: from, ...node })
-  const lost = { event_time: to ?? 0, node_id: nodeId }
+  const lost = { backend, event_time: to ?? 0, node_id: nodeId }
   return to === undefined ? [joined] : [joined, viewEvent('tutti.NodeLost', null, lost)]
 }
 
 function taskEvents(task: SyntheticTask): ViewEvent[] {
   const { uid, name = 'simulate', created = 0, ready, start, end, worker = 'n1/local/w1' } = task
-  const { dependencies = [], resources, endType = 'TaskCompleted' } = task
-  const attributes = { executable: name }
+  const { dependencies = [], resources, endType = 'TaskCompleted', backend = 'local' } = task
+  const attributes = { executable: name, task_type: task.taskType ?? 'function' }
   const event = (type: string, time: number, more: object = {}): ViewEvent =>
-    viewEvent(type, uid, { event_time: time, attributes: { ...attributes, ...more } })
+    viewEvent(type, uid, { backend, event_time: time, attributes: { ...attributes, ...more } })
   const submitted = ready ?? created
   const node_id = worker.split('/')[0] ?? ''
   const events = [event('TaskCreated', created, { dependencies })]

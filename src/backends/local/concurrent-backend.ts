@@ -166,7 +166,7 @@ export class ConcurrentBackend implements Backend {
     this.nodes = [
       {
         nodeId,
-        capacity: toNodeCapacity(this.#capacity),
+        capacity: toNodeCapacity(this.#capacity, { workers, maxProcesses }),
         samplingPriority: 1,
         createSampler: (pollSeconds) => createLocalSampler({ clock, log, pollSeconds }),
       },

@@ -12,12 +12,16 @@ import type { Capacity, GpuId } from './slots.ts'
 const kernel: KernelRoots = { procRoot: '/proc', cgroupRoot: '/sys/fs/cgroup' }
 
 /** As it is told to sessions. */
-export const toNodeCapacity = ({ cores, gpuIds, memoryMb }: Capacity): NodeCapacity => ({
+export const toNodeCapacity = (
+  { cores, gpuIds, memoryMb }: Capacity,
+  limits: Required<Pick<NodeCapacity, 'workers' | 'maxProcesses'>>,
+): NodeCapacity => ({
   cores,
   gpus: gpuIds.length,
   memoryMb: Math.floor(memoryMb),
   labels: {},
   version,
+  ...limits,
 })
 
 /** The processors that this process may use: by affinity, and by its control group's quota. */

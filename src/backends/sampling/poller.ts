@@ -7,10 +7,11 @@ import { hostname } from 'node:os'
 import { stampEvent, type TrustedFields } from '../../events/event.ts'
 import { NodeDrained, NodeJoined, NodeLost } from '../../events/library-events.ts'
 import { messageOf } from '../../foundation/errors.ts'
+import type { JsonObject } from '../../foundation/json-value.ts'
 import { expectNumber } from '../../foundation/options.ts'
 import { maskSecretsIn } from '../../foundation/secrets.ts'
 import { Service } from '../../foundation/service.ts'
-import type { NodeNotice, SampledNode } from '../backend.ts'
+import type { NodeCapacity, NodeNotice, SampledNode } from '../backend.ts'
 import { type NodeClaim, NodeClaims } from './node-claims.ts'
 import { createLocalSampler } from './node-sampler.ts'
 import { emitSample, PolledNode, type PolledNodeContext } from './polled-node.ts'
@@ -103,7 +104,8 @@ export class ResourcePoller extends Service {
     const { cores = 0, gpus = 0, memoryMb = 0, labels = {}, version = '' } = capacity ?? {}
     const facts = { cores, gpus, memory_mb: memoryMb, labels: maskSecretsIn(labels), version }
     const { clock, sink } = this.#options
-    sink.emit(stampEvent(NodeJoined, clock, { ...this.#origin(backend, nodeId), ...facts }))
+    const origin = { ...this.#origin(backend, nodeId), attributes: limitsOf(capacity) }
+    sink.emit(stampEvent(NodeJoined, clock, { ...origin, ...facts }))
     this.#updateOwner(nodeId)
     this.#updateOwnHost()
   }
@@ -180,6 +182,12 @@ export class ResourcePoller extends Service {
     this.#cancelTimer = clock.after(waitMs, poll, { background: true })
   }
 }
+
+/** Attributes of NodeJoined: what the node tells of its limits beside its resources. */
+const limitsOf = ({ workers, maxProcesses }: Partial<NodeCapacity> = {}): JsonObject => ({
+  ...(workers === undefined ? {} : { workers }),
+  ...(maxProcesses === undefined ? {} : { max_processes: maxProcesses }),
+})
 
 /**
  * Keeps the schedule if a poll was slightly late; after a long pause (a suspended laptop) it starts

@@ -46,6 +46,7 @@ export const closePage = (data: object): string =>
 /** What the script needs, and what a person saves. */
 function dataOf(data: ReportData): object {
   const { run, counts, words, bounds, names, tasks, totalTasks, failures, skippedLines } = data
+  const hasTimes = data.health.clockStep === 0
   const from = run.startTime ?? bounds.from
   return {
     session_id: run.sessionId,
@@ -56,7 +57,7 @@ function dataOf(data: ReportData): object {
     sentences: words.sentences,
     improvements: words.improvements,
     slots: bounds.slots,
-    slot_seconds: bounds.slotSeconds,
+    slot_seconds: hasTimes ? bounds.slotSeconds : null,
     critical_path: { length: bounds.criticalPath.length, seconds: bounds.criticalPath.seconds },
     names: names.map(({ histogram: _bars, ...name }) => name),
     failures: failures.groups,

@@ -3,6 +3,7 @@
 import { countText, secondsText, shortName, timeText } from '../../views/readable.ts'
 import type { ReportData } from '../report-data.ts'
 import { describeRun, durationOf } from '../verdict.ts'
+import { activeTime } from '../../views/bounds/bounds-state.ts'
 import { percentLines, legend, shareBar } from './charts.ts'
 import { escape, number, paragraph, section, table, text } from './html.ts'
 
@@ -24,6 +25,9 @@ function problemBox({ skippedLines, firstProblems, isTorn, missing, health }: Re
   if (isTorn) problems.push('the last line is torn')
   if (missing !== null) problems.push(`the forerunner ${missing} is missing`)
   if (health.lostLines > 0) problems.push(`the disk did not take ${health.lostLines} lines`)
+  if (health.clockStep > 0) {
+    problems.push(`the clock was changed by ${secondsText(health.clockStep)}`)
+  }
   if (health.gapCount > 0) {
     const gaps = countText(health.gapCount, 'gap')
     problems.push(`${gaps} of together ${secondsText(health.gapSeconds)} without any event`)
@@ -38,7 +42,7 @@ function problemBox({ skippedLines, firstProblems, isTorn, missing, health }: Re
 
 function keyNumbers(data: ReportData): string {
   const { counts, bounds, run } = data
-  const total = bounds.slots * (bounds.to - bounds.from)
+  const total = bounds.slots * bounds.seconds
   const seconds = durationOf(data)
   const item = (label: string, value: string, isBad = false): string =>
     `<li><strong${isBad ? ' class="bad"' : ''}>${escape(value)}</strong>${escape(label)}</li>`
@@ -49,7 +53,9 @@ function keyNumbers(data: ReportData): string {
     item('failed', counts.failed.toLocaleString('en'), counts.failed > 0) +
     (counts.canceled > 0 ? item('canceled', counts.canceled.toLocaleString('en')) : '') +
     (seconds > 0 ? item('tasks a second', rateText(counts.completed / seconds)) : '') +
-    (total > 0 ? item('slots in use', percent(bounds.slotSeconds.ran / total)) : '') +
+    (total > 0 && data.health.clockStep === 0
+      ? item('slots in use', percent(bounds.slotSeconds.ran / total))
+      : '') +
     (run.retries > 0 ? item('further attempts', run.retries.toLocaleString('en')) : '') +
     '</ul>'
   )
@@ -60,16 +66,22 @@ const rateText = (rate: number): string =>
 const percent = (share: number): string => `${Math.round(100 * share)} %`
 
 export function boundsSection(data: ReportData): string {
-  const { bounds, words } = data
-  const { slots, from, to, slotSeconds, criticalPath } = bounds
-  const total = slots * (to - from)
+  const { bounds, words, health } = data
+  const { slots, seconds, slotSeconds, criticalPath } = bounds
+  const total = slots * seconds
   const [first = '', ...others] = words.sentences
   const { noSlotFitted } = slotSeconds
+  if (health.clockStep > 0) {
+    const lead = `<p class="lead">${escape(first)}</p>`
+    return section('bounds', 'What bounded this run', lead + stragglerTable(data))
+  }
   const shares = (
     [
       ['ran', slotSeconds.ran, 'c0'],
       ['no task was ready', slotSeconds.noTaskReady, 'idle'],
       ['ready, but no slot had the cores', noSlotFitted.cores, 'c1'],
+      ['ready, but all workers were busy', noSlotFitted.workers, 'c2'],
+      ['ready, but as many programs ran as may', noSlotFitted.processes, 'c6'],
       ['ready, but gpus were short', noSlotFitted.gpus, 'c3'],
       ['ready, but memory was short', noSlotFitted.memory, 'c4'],
       ['ready, but no node had the labels', noSlotFitted.labels, 'c5'],
@@ -115,7 +127,7 @@ function pathTable({ bounds, uidOf, nameOf }: ReportData): string {
     .map(({ task, start, end }) => [
       text(uidOf(task)),
       text(shortName(nameOf(task))),
-      number(secondsText(start - bounds.from)),
+      number(secondsText(activeTime(bounds.pauses, start) - bounds.from)),
       number(secondsText(end - start)),
     ])
   const caption =
@@ -141,10 +153,11 @@ function stragglerTable({ bounds, uidOf, nameOf }: ReportData): string {
   )
 }
 
-export function resourcesSection({ nodes, series, bounds }: ReportData): string {
+export function resourcesSection({ nodes, series, bounds, health }: ReportData): string {
   if (nodes.length === 0) return ''
-  const total = bounds.slots * (bounds.to - bounds.from)
-  const used = total > 0 ? bounds.slotSeconds.ran / total : 0
+  const total = bounds.slots * bounds.seconds
+  const isKnown = total > 0 && health.clockStep === 0
+  const used = isKnown ? bounds.slotSeconds.ran / total : null
   const value = (one: number | null): string => (one === null ? '-' : `${Math.round(one)} %`)
   const rows = nodes
     .slice(0, 40)
@@ -183,12 +196,12 @@ export function resourcesSection({ nodes, series, bounds }: ReportData): string 
   )
 }
 
-function efficiencyText(used: number, nodes: ReportData['nodes']): string {
+function efficiencyText(used: number | null, nodes: ReportData['nodes']): string {
   const means = nodes.flatMap(({ cpu_percent: { mean } }) => (mean === null ? [] : [mean]))
-  const slots = `Tasks held ${percent(used)} of the slots' time.`
+  const slots = used === null ? '' : `Tasks held ${percent(used)} of the slots' time. `
   if (means.length === 0) return slots
   const mean = means.reduce((sum, one) => sum + one, 0) / means.length
-  return `${slots} The processors of the nodes were ${Math.round(mean)} % busy.`
+  return `${slots}The processors of the nodes were ${Math.round(mean)} % busy.`
 }
 
 export function factsSection(data: ReportData): string {

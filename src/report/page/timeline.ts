@@ -1,6 +1,7 @@
 /** The timeline of the report: what every worker did when. Pure. */
 
 import { countText, secondsText, shortName } from '../../views/readable.ts'
+import { activeTime } from '../../views/bounds/bounds-state.ts'
 import type { Outcome, SegmentView } from '../../views/panels/lanes.ts'
 import type { ReportData } from '../report-data.ts'
 import { colourOf, legend } from './charts.ts'
@@ -16,8 +17,11 @@ export function timeline(data: ReportData): string {
   const shown = lanes.lanes.slice(0, mostLanes)
   const blocks = lanes.level === 0 ? lanes.segments : lanes.cells
   if (shown.length === 0 || blocks.length === 0) return ''
-  const { from, to } = rangeOf(data)
-  const toX = (time: number): number => (width * (time - from)) / Math.max(1e-9, to - from)
+  const { pauses } = data.bounds
+  const range = rangeOf(data)
+  const [from, to] = [activeTime(pauses, range.from), activeTime(pauses, range.to)]
+  const toX = (time: number): number =>
+    (width * (activeTime(pauses, time) - from)) / Math.max(1e-9, to - from)
   const colours = nameColours(data)
   const rects =
     lanes.level === 0
@@ -116,8 +120,9 @@ function legendOf(data: ReportData, colours: ReadonlyMap<string, string>): strin
   ])
 }
 
-function notesOf({ lanes }: ReportData, shown: number): string {
+function notesOf({ lanes, bounds }: ReportData, shown: number): string {
   const notes: string[] = []
+  if (bounds.pauses.length > 0) notes.push('Times between two files of the run are left out.')
   if (lanes.lanes.length > shown)
     notes.push(`${lanes.lanes.length - shown} more workers are not shown.`)
   if (lanes.level > 0) notes.push(`A block is up to ${16 ** lanes.level} attempts.`)

@@ -1,13 +1,13 @@
 /** What bounds keep of a run: the times of its tasks, what they ask for, and the nodes. */
 
-import { type Column, createColumn, setValue } from '../columns.ts'
+import { type Column, createColumn, setValue, valueAt } from '../columns.ts'
 import { hasEnded, stages } from '../lifecycle.ts'
 import { numberOf, resumption, type TaskStep, textOf, type ViewEvent } from '../panel.ts'
 import type { CountsState } from '../panels/counts.ts'
 import type { GraphState } from '../panels/graph.ts'
 import type { LanesState } from '../panels/lanes.ts'
 import type { NamesState } from '../panels/names.ts'
-import type { SlotNode, SlotRequest } from './slot-classes.ts'
+import type { SlotLimit, SlotNode, SlotRequest } from './slots.ts'
 import { createTaskTimes, recordReady, recordStage, type TaskTimes } from './task-times.ts'
 
 export interface BoundsState {
@@ -15,13 +15,20 @@ export interface BoundsState {
   /** For each task what it asks for, an index into `requests`. */
   readonly requestOfTask: Column
   readonly requests: SlotRequest[]
-  /** By their JSON. */
+  /** By what was told of them; several that are alike may share a number. */
   readonly requestNumbers: Map<string, number>
   readonly nodes: SlotNode[]
   /** By backend and node. */
   readonly nodeNumbers: Map<string, number>
+  /** Times between two files of the run, in which no process of it was there. */
+  readonly pauses: Pause[]
   firstTime: number
   lastTime: number
+}
+
+export interface Pause {
+  readonly from: number
+  readonly to: number
 }
 
 /** The other states of the same pass. */
@@ -32,30 +39,47 @@ export interface BoundsQuery {
   readonly names: NamesState
 }
 
-/** Further ones are not told apart: their tasks have this number and count as one core each. */
-const mostRequests = 255
+/** Further ones are told apart by their memory only as far as it is twice as much. */
+const mostExactRequests = 255
+/** Tasks of further ones have this number and count as one core each. */
+const mostRequests = 512
+const mostRequestTexts = 4096
+const mostPauses = 1000
 const mostNodes = 10_000
 /** A node that comes and goes more often counts as being there. */
 const mostChanges = 1000
 
 export const createBounds = (): BoundsState => ({
   times: createTaskTimes(),
-  requestOfTask: createColumn('u8'),
+  requestOfTask: createColumn('u32'),
   requests: [],
   requestNumbers: new Map(),
   nodes: [],
   nodeNumbers: new Map(),
+  pauses: [],
   firstTime: Infinity,
   lastTime: -Infinity,
 })
 
 export function takeBounds(state: BoundsState, event: ViewEvent, step: TaskStep): void {
-  // The nodes of a session leave with it.
-  if (step === resumption) for (const node of state.nodes) leave(node, state.lastTime)
+  if (step === resumption) endSession(state, event.event_time)
   if (event.event_time < state.firstTime) state.firstTime = event.event_time
   if (event.event_time > state.lastTime) state.lastTime = event.event_time
   if (step.task === -1) followNodes(state, event)
   else followTask(state, event, step)
+}
+
+/** The nodes of a session leave with it. */
+function endSession({ nodes, pauses, lastTime }: BoundsState, next: number): void {
+  for (const node of nodes) leave(node, lastTime)
+  if (next > lastTime && pauses.length < mostPauses) pauses.push({ from: lastTime, to: next })
+}
+
+/** The time without the pauses before it. */
+export function activeTime(pauses: readonly Pause[], time: number): number {
+  let active = time
+  for (const { from, to } of pauses) if (time > from) active -= Math.min(time, to) - from
+  return active
 }
 
 function followTask(state: BoundsState, event: ViewEvent, step: TaskStep): void {
@@ -66,28 +90,77 @@ function followTask(state: BoundsState, event: ViewEvent, step: TaskStep): void 
   if (stage === 0 || after === before) return
   recordStage(state.times, event, step)
   if (stage === stages.submitted) {
-    setValue(state.requestOfTask, task, requestOf(state, event))
+    setValue(state.requestOfTask, task, requestOf(state, event, limitOf(event)))
+  } else if (stage === stages.started && isClosure(event)) {
+    const request = valueAt(state.requestOfTask, task)
+    setValue(state.requestOfTask, task, requestWithoutLimit(state, request))
   }
 }
 
-function requestOf(state: BoundsState, { backend, attributes }: ViewEvent): number {
+/** The same request for a task that needs no worker. */
+function requestWithoutLimit(state: BoundsState, number: number): number {
+  const text = `closure ${number}`
+  const known = state.requestNumbers.get(text)
+  if (known !== undefined) return known
+  const request = state.requests[number]
+  const found = request === undefined ? number : numberOfRequest(state, { ...request, limit: null })
+  state.requestNumbers.set(text, found)
+  return found
+}
+
+/** Programs are told by their type. Functions and closures differ by where they run only. */
+function limitOf({ attributes }: ViewEvent): SlotLimit | null {
+  if (attributes['task_type'] === 'compute') return 'processes'
+  return attributes['task_type'] === 'function' ? 'workers' : null
+}
+
+const isClosure = ({ attributes }: ViewEvent): boolean => {
+  const worker = attributes['worker_id']
+  return typeof worker === 'string' && worker.endsWith('/main')
+}
+
+function requestOf(
+  state: BoundsState,
+  { backend, attributes }: ViewEvent,
+  limit: SlotLimit | null,
+): number {
   const { resources } = attributes
   const isGiven = typeof resources === 'object' && resources !== null
-  const key = isGiven ? `${backend} ${JSON.stringify(resources)}` : backend
-  const known = state.requestNumbers.get(key)
+  const text = `${limit ?? ''} ${backend}${isGiven ? ` ${JSON.stringify(resources)}` : ''}`
+  const known = state.requestNumbers.get(text)
   if (known !== undefined) return known
-  if (state.requests.length >= mostRequests) return mostRequests
   const given = (isGiven ? resources : {}) as Readonly<Record<string, unknown>>
-  state.requests.push({
-    backend,
-    cores: Math.max(1, numberOf(given['cores']) ?? 1),
-    gpus: Math.max(0, numberOf(given['gpus']) ?? 0),
-    memoryMb: Math.max(0, numberOf(given['memory_mb']) ?? 0),
-    ranks: Math.max(1, numberOf(given['ranks']) ?? 1),
-    labels: labelsOf(given['labels']),
-  })
-  state.requestNumbers.set(key, state.requests.length - 1)
-  return state.requests.length - 1
+  const number = numberOfRequest(state, toRequest(backend, limit, given))
+  if (state.requestNumbers.size < mostRequestTexts) state.requestNumbers.set(text, number)
+  return number
+}
+
+const toRequest = (
+  backend: string,
+  limit: SlotLimit | null,
+  given: Readonly<Record<string, unknown>>,
+): SlotRequest => ({
+  backend,
+  limit,
+  cores: Math.max(1, numberOf(given['cores']) ?? 1),
+  gpus: Math.max(0, numberOf(given['gpus']) ?? 0),
+  memoryMb: Math.max(0, numberOf(given['memory_mb']) ?? 0),
+  ranks: Math.max(1, numberOf(given['ranks']) ?? 1),
+  labels: labelsOf(given['labels']),
+})
+
+function numberOfRequest({ requests, requestNumbers }: BoundsState, exact: SlotRequest): number {
+  const isExact = requests.length < mostExactRequests
+  // Less than they ask for: what is computed as the least time that they need stays true.
+  const memoryMb = exact.memoryMb < 1 ? 0 : 2 ** Math.floor(Math.log2(exact.memoryMb))
+  const request = isExact ? exact : { ...exact, memoryMb }
+  const key = JSON.stringify(request)
+  const known = requestNumbers.get(key)
+  if (known !== undefined) return known
+  if (requests.length >= mostRequests) return mostRequests
+  requests.push(request)
+  requestNumbers.set(key, requests.length - 1)
+  return requests.length - 1
 }
 
 function labelsOf(value: unknown): Readonly<Record<string, string>> {
@@ -112,7 +185,7 @@ function nodeOf(state: BoundsState, { backend, node_id }: ViewEvent): SlotNode |
   const key = nodeKey(backend, node_id)
   const known = state.nodeNumbers.get(key)
   if (known !== undefined || state.nodes.length >= mostNodes) return state.nodes[known ?? -1]
-  const capacity = { cores: 0, gpus: 0, memoryMb: 0, labels: {} }
+  const capacity = { cores: 0, gpus: 0, memoryMb: 0, workers: 0, processes: 0, labels: {} }
   state.nodes.push({ backend, nodeId: node_id ?? '', ...capacity, changes: [] })
   state.nodeNumbers.set(key, state.nodes.length - 1)
   return state.nodes.at(-1)
@@ -124,6 +197,8 @@ function join(node: SlotNode | undefined, event: ViewEvent): void {
   node.cores = Math.max(node.cores, numberOf(event.cores) ?? 0)
   node.gpus = Math.max(node.gpus, numberOf(event.gpus) ?? 0)
   node.memoryMb = Math.max(node.memoryMb, numberOf(event.memory_mb) ?? 0)
+  node.workers = Math.max(node.workers, numberOf(event.attributes['workers']) ?? 0)
+  node.processes = Math.max(node.processes, numberOf(event.attributes['max_processes']) ?? 0)
   node.labels = labelsOf(event.labels)
   if (!isHere(node) && node.changes.length < mostChanges) node.changes.push(event.event_time)
 }

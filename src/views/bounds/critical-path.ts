@@ -39,7 +39,7 @@ const mostStragglers = 10
 export function findCriticalPath(
   state: BoundsState,
   { counts, graph }: BoundsQuery,
-  { from, to }: { readonly from: number; readonly to: number },
+  { to, seconds: whole }: { readonly to: number; readonly seconds: number },
 ): CriticalPath {
   const endOf = (task: number): number => {
     const { started, ended } = storyOf(state.times, task, stagesOf(counts, task))
@@ -60,7 +60,7 @@ export function findCriticalPath(
     const dependencies = dependenciesOf(graph, task)
     task = latest(dependencies.length, (at) => dependencies[at] ?? -1, endOf)
   }
-  const share = to > from ? Math.min(1, seconds / (to - from)) : 0
+  const share = whole > 0 ? Math.min(1, seconds / whole) : 0
   return { tasks: path.toReversed(), length, seconds, share }
 }
 

@@ -4,74 +4,20 @@
  * matter.
  */
 
-/** What a task asks for; tasks that ask for the same share one. */
-export interface SlotRequest {
-  readonly backend: string
-  /** Of each rank. */
-  readonly cores: number
-  readonly gpus: number
-  readonly memoryMb: number
-  readonly ranks: number
-  readonly labels: Readonly<Record<string, string>>
-}
-
-export interface SlotNode {
-  readonly backend: string
-  readonly nodeId: string
-  cores: number
-  gpus: number
-  /** 0 when it is not known. */
-  memoryMb: number
-  labels: Readonly<Record<string, string>>
-  /** When it joined, left, joined again, and so on. */
-  readonly changes: number[]
-}
-
-/** Intervals with what they are about; an end may be Infinity. */
-export interface Intervals {
-  readonly from: Float64Array
-  readonly to: Float64Array
-  /** Indexes into the requests. */
-  readonly request: Uint8Array
-}
-
-export type SlotResource = 'cores' | 'gpus' | 'memory' | 'labels'
-
-/** Core-seconds by class; together they are all cores times the length of the run. */
-export interface SlotSeconds {
-  ran: number
-  /** No task was ready for a free slot. */
-  noTaskReady: number
-  /** Tasks were ready, but the free slots had too little of this resource. */
-  readonly noSlotFitted: Record<SlotResource, number>
-  /** A ready task fitted a free slot and did not run there yet. */
-  heldBack: number
-  /** Of nodes that had not joined or had left. */
-  nodeAway: number
-}
-
-/** All of one backend: a slot of another one is no slot for its tasks. */
-export interface SlotRun {
-  readonly nodes: readonly SlotNode[]
-  readonly requests: readonly SlotRequest[]
-  /** Attempts. */
-  readonly uses: Intervals & { /** Indexes into the nodes. */ readonly node: Uint32Array }
-  /** Tasks that could run and did not. */
-  readonly waits: Intervals
-  readonly from: number
-  readonly to: number
-}
-
-export const createSlotSeconds = (): SlotSeconds => ({
-  ran: 0,
-  noTaskReady: 0,
-  noSlotFitted: { cores: 0, gpus: 0, memory: 0, labels: 0 },
-  heldBack: 0,
-  nodeAway: 0,
-})
+import type {
+  HeldResource,
+  SlotLimit,
+  SlotNode,
+  SlotRequest,
+  SlotResource,
+  SlotRun,
+  SlotSeconds,
+  SlotUse,
+} from './slots.ts'
+import { oneCore } from './slots.ts'
 
 /** Adds the seconds of this run to `sums`. */
-export function classifySlots(run: SlotRun, sums: SlotSeconds): void {
+export function classifySlots(run: SlotRun, sums: SlotSeconds): SlotUse {
   const { uses, waits, nodes } = run
   const slots = new Slots(run, sums)
   const moves = nodes.flatMap(({ changes }, node) =>
@@ -100,6 +46,7 @@ export function classifySlots(run: SlotRun, sums: SlotSeconds): void {
     next.take()
   }
   slots.advance(run.to)
+  return slots.toUse()
 }
 
 /** At equal times the first of them comes first. */
@@ -157,6 +104,8 @@ interface Room {
   cores: number
   gpus: number
   memory: number
+  /** By the request's own limit: workers or processes. */
+  limit: number
 }
 
 interface FreeNode {
@@ -167,13 +116,14 @@ interface FreeNode {
   cores: number
   gpus: number
   memoryMb: number
+  workers: number
+  processes: number
 }
 
-const noRoom: Room = { ready: 0, nodes: 0, fits: 0, cores: 0, gpus: 0, memory: 0 }
-const oneCore = { cores: 1, gpus: 0, memoryMb: 0, ranks: 1 }
+const noRoom: Room = { ready: 0, nodes: 0, fits: 0, cores: 0, gpus: 0, memory: 0, limit: 0 }
 
 function toFreeNode(node: SlotNode, requests: readonly SlotRequest[]): FreeNode {
-  const { backend, cores, gpus, memoryMb } = node
+  const { backend, cores, gpus, memoryMb, workers, processes } = node
   const isOwn = (request: SlotRequest): boolean =>
     request.backend === backend && hasLabels(node, request)
   return {
@@ -183,6 +133,31 @@ function toFreeNode(node: SlotNode, requests: readonly SlotRequest[]): FreeNode 
     cores,
     gpus,
     memoryMb: memoryMb === 0 ? Infinity : memoryMb,
+    workers: workers === 0 ? Infinity : workers,
+    processes: processes === 0 ? Infinity : processes,
+  }
+}
+
+const createHeld = (): Record<HeldResource, number> => ({
+  cores: 0,
+  gpus: 0,
+  memory: 0,
+  workers: 0,
+  processes: 0,
+})
+
+function capacityOf(nodes: readonly SlotNode[]): Record<HeldResource, number> {
+  const sum = (size: (node: SlotNode) => number): number =>
+    nodes.reduce((all, node) => all + size(node), 0)
+  /** Without a limit on one node there is none. */
+  const limit = (size: (node: SlotNode) => number): number =>
+    nodes.every((node) => size(node) > 0) ? sum(size) : 0
+  return {
+    cores: sum(({ cores }) => cores),
+    gpus: sum(({ gpus }) => gpus),
+    memory: limit(({ memoryMb }) => memoryMb),
+    workers: limit(({ workers }) => workers),
+    processes: limit(({ processes }) => processes),
   }
 }
 
@@ -192,18 +167,24 @@ class Slots {
   readonly #rooms: readonly Room[]
   readonly #nodes: readonly FreeNode[]
   readonly #sums: SlotSeconds
-  readonly #cores: number
+  readonly #capacity: Readonly<Record<HeldResource, number>>
+  readonly #busy = createHeld()
+  readonly #held = createHeld()
   #coresHere = 0
-  #coresBusy = 0
+  #fullSeconds = 0
   #now: number
 
   constructor({ requests, nodes, from }: SlotRun, sums: SlotSeconds) {
     this.#requests = requests
     this.#rooms = requests.map(() => ({ ...noRoom }))
     this.#nodes = nodes.map((node) => toFreeNode(node, requests))
-    this.#cores = nodes.reduce((sum, { cores }) => sum + cores, 0)
+    this.#capacity = capacityOf(nodes)
     this.#sums = sums
     this.#now = from
+  }
+
+  toUse(): SlotUse {
+    return { capacity: this.#capacity, held: this.#held, fullSeconds: this.#fullSeconds }
   }
 
   /** Counts the time until then with the state of now. */
@@ -221,9 +202,14 @@ class Slots {
   use(node: number, request: number, change: number): void {
     const found = this.#nodes[node]
     if (found === undefined) return
-    const { cores, gpus, memoryMb, ranks } = this.#requests[request] ?? oneCore
-    this.#coresBusy += change * cores * ranks
+    const { cores, gpus, memoryMb, ranks, limit } = this.#requests[request] ?? oneCore
+    const busy = this.#busy
+    busy.cores += change * cores * ranks
+    busy.gpus += change * gpus * ranks
+    busy.memory += change * memoryMb * ranks
+    if (limit !== null) busy[limit] += change
     this.#changeNode(found, () => {
+      if (limit !== null) found[limit] -= change
       found.cores -= change * cores * ranks
       found.gpus -= change * gpus * ranks
       found.memoryMb -= change * memoryMb * ranks
@@ -254,8 +240,10 @@ class Slots {
       const cores = fitting(free.cores, request.cores)
       const gpus = fitting(free.gpus, request.gpus)
       const memory = fitting(free.memoryMb, request.memoryMb)
+      const limit = request.limit === null ? unlimited : fitting(free[request.limit], 1)
       room.nodes += sign
-      room.fits += sign * Math.min(cores, gpus, memory)
+      room.fits += sign * Math.min(cores, gpus, memory, limit)
+      room.limit += sign * limit
       room.cores += sign * cores
       room.gpus += sign * gpus
       room.memory += sign * memory
@@ -264,12 +252,28 @@ class Slots {
 
   #count(seconds: number): void {
     const sums = this.#sums
-    const ran = Math.min(this.#cores, this.#coresBusy)
-    const away = Math.min(this.#cores - ran, this.#cores - this.#coresHere)
+    const { cores } = this.#capacity
+    const ran = Math.min(cores, this.#busy.cores)
+    const away = Math.min(cores - ran, cores - this.#coresHere)
     sums.ran += ran * seconds
     sums.nodeAway += away * seconds
-    const idle = this.#cores - ran - away
+    for (const resource of heldResources) {
+      // More is held than there is while a task that ran in-process gave its slot to another.
+      this.#held[resource] += Math.min(this.#busy[resource], this.#capacity[resource]) * seconds
+    }
+    if (this.#isFull()) this.#fullSeconds += seconds
+    const idle = cores - ran - away
     if (idle > 0) this.#countIdle(idle, seconds)
+  }
+
+  /** Whether more slots alone would let a task begin. */
+  #isFull(): boolean {
+    return this.#rooms.some(
+      (room, at) =>
+        room.ready > 0 &&
+        room.fits < (this.#requests[at]?.ranks ?? 1) &&
+        slotResources.has(scarcestOf(room, this.#requests[at]?.limit ?? null)),
+    )
   }
 
   #countIdle(idle: number, seconds: number): void {
@@ -285,10 +289,10 @@ class Slots {
     }
     for (let at = 0; at < this.#rooms.length && rest > 0; at++) {
       const room = this.#rooms[at] ?? noRoom
-      const { cores, ranks } = this.#requests[at] ?? oneCore
+      const { cores, ranks, limit } = this.#requests[at] ?? oneCore
       const lacking = Math.max(0, room.ready - Math.floor(room.fits / ranks))
       const part = Math.min(rest, lacking * cores * ranks)
-      if (part > 0) sums.noSlotFitted[scarcestOf(room)] += part * seconds
+      if (part > 0) sums.noSlotFitted[scarcestOf(room, limit)] += part * seconds
       rest -= part
     }
     sums.noTaskReady += rest * seconds
@@ -301,11 +305,18 @@ const unlimited = 1_000_000
 const fitting = (free: number, asked: number): number =>
   asked === 0 ? unlimited : Math.max(0, Math.min(unlimited, Math.floor(free / asked)))
 
-function scarcestOf({ nodes, cores, gpus, memory }: Room): SlotResource {
+function scarcestOf(room: Room, limit: SlotLimit | null): SlotResource {
+  const { nodes, cores, gpus, memory } = room
   if (nodes === 0) return 'labels'
-  if (gpus <= memory && gpus <= cores) return 'gpus'
-  return memory <= cores ? 'memory' : 'cores'
+  const least = Math.min(cores, gpus, memory, room.limit)
+  if (gpus === least) return 'gpus'
+  if (memory === least) return 'memory'
+  return cores === least || limit === null ? 'cores' : limit
 }
+
+const heldResources = ['cores', 'gpus', 'memory', 'workers', 'processes'] as const
+/** Those of which a slot is made. */
+const slotResources: ReadonlySet<SlotResource> = new Set(['cores', 'workers', 'processes'])
 
 const hasLabels = ({ labels }: SlotNode, request: SlotRequest): boolean =>
   Object.entries(request.labels).every(([name, value]) => labels[name] === value)

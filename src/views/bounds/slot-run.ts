@@ -3,10 +3,11 @@
 import { textAt, valueAt } from '../columns.ts'
 import { stages } from '../lifecycle.ts'
 import { isInterrupted, stagesOf } from '../panels/counts.ts'
-import type { BoundsQuery, BoundsState } from './bounds-state.ts'
+import { activeTime, type BoundsQuery, type BoundsState } from './bounds-state.ts'
 import { type LanesState, outcomes } from '../panels/lanes.ts'
-import { classifySlots, createSlotSeconds, type Intervals, type SlotNode } from './slot-classes.ts'
-import type { SlotSeconds } from './slot-classes.ts'
+import { classifySlots } from './slot-classes.ts'
+import { createSlotSeconds, type Intervals, oneCore, type SlotNode } from './slots.ts'
+import type { SlotSeconds, SlotUse } from './slots.ts'
 import { storyOf } from './task-times.ts'
 
 interface Range {
@@ -14,30 +15,52 @@ interface Range {
   readonly to: number
 }
 
-export function slotSecondsOf(
-  state: BoundsState,
-  query: BoundsQuery,
-  range: Range,
-): { slots: number; slotSeconds: SlotSeconds } {
+/** What the tasks of one backend held. */
+export interface BackendUse extends SlotUse {
+  readonly backend: string
+}
+
+interface SlotsView {
+  readonly slots: number
+  readonly slotSeconds: SlotSeconds
+  readonly backends: readonly BackendUse[]
+  /** Of attempts that failed, were retried or lost; in seconds of slots. */
+  readonly failedSeconds: number
+}
+
+/** In times without the pauses of the run, as is `range`. */
+export function slotSecondsOf(state: BoundsState, query: BoundsQuery, range: Range): SlotsView {
   const hasNodes = state.nodes.some(({ cores }) => cores > 0)
-  const nodes = hasNodes ? state.nodes : nodesOfLanes(query, range.from)
+  const nodes = hasNodes ? state.nodes.map(withoutPauses(state)) : nodesOfLanes(query, range.from)
   const slotSeconds = createSlotSeconds()
+  const uses: BackendUse[] = []
+  let failedSeconds = 0
   const backends = new Set(nodes.filter(({ cores }) => cores > 0).map(({ backend }) => backend))
   for (const backend of backends) {
     const own = nodes.filter((node) => node.backend === backend)
     const { requests } = state
     const isOwn = Uint8Array.from(requests, (request) => (request.backend === backend ? 1 : 0))
+    const { failed, ...used } = usesOf(state, query, own)
+    failedSeconds += failed
     const run = {
       nodes: own,
       requests,
-      uses: usesOf(state, query, own),
+      uses: used,
       waits: waitsOf(state, query, isOwn),
       ...range,
     }
-    classifySlots(run, slotSeconds)
+    uses.push({ backend, ...classifySlots(run, slotSeconds) })
   }
-  return { slots: nodes.reduce((sum, { cores }) => sum + cores, 0), slotSeconds }
+  const slots = nodes.reduce((sum, { cores }) => sum + cores, 0)
+  return { slots, slotSeconds, backends: uses, failedSeconds }
 }
+
+const withoutPauses =
+  ({ pauses }: BoundsState) =>
+  (node: SlotNode): SlotNode => ({
+    ...node,
+    changes: node.changes.map((time) => activeTime(pauses, time)),
+  })
 
 /** In a record without told nodes every worker is a slot. */
 function nodesOfLanes({ lanes }: BoundsQuery, from: number): SlotNode[] {
@@ -48,7 +71,7 @@ function nodesOfLanes({ lanes }: BoundsQuery, from: number): SlotNode[] {
     if (known !== undefined) known.cores++
     else {
       const [backend = '', nodeId = ''] = JSON.parse(textAt(lanes.nodes, number)) as string[]
-      const capacity = { cores: 1, gpus: 0, memoryMb: 0, labels: {} }
+      const capacity = { cores: 1, gpus: 0, memoryMb: 0, workers: 0, processes: 0, labels: {} }
       nodes.set(number, { backend, nodeId, ...capacity, changes: [from] })
     }
   }
@@ -64,19 +87,22 @@ function usesOf(state: BoundsState, { lanes }: BoundsQuery, nodes: readonly Slot
   })
   const size = lanes.size - lanes.first
   const uses = { ...createIntervals(size), node: new Uint32Array(size) }
-  let count = 0
+  let [count, failed] = [0, 0]
   for (let segment = lanes.first; segment < lanes.size; segment++) {
     const node = nodeOfLane[valueAt(lanes.lane, segment)] ?? -1
     if (node === -1) continue
-    const start = valueAt(lanes.start, segment)
-    const isRunning = valueAt(lanes.outcome, segment) === outcomes.indexOf('running')
+    const start = activeTime(state.pauses, valueAt(lanes.start, segment))
+    const seconds = valueAt(lanes.seconds, segment)
+    const outcome = valueAt(lanes.outcome, segment)
+    const request = valueAt(state.requestOfTask, valueAt(lanes.task, segment))
     uses.from[count] = start
-    uses.to[count] = isRunning ? Infinity : start + valueAt(lanes.seconds, segment)
-    uses.request[count] = valueAt(state.requestOfTask, valueAt(lanes.task, segment))
+    uses.to[count] = outcome === running ? Infinity : start + seconds
+    uses.request[count] = request
     uses.node[count] = node
+    if (failedOutcomes.has(outcome)) failed += seconds * coresOf(state, request)
     count++
   }
-  return { ...cutIntervals(uses, count), node: uses.node.subarray(0, count) }
+  return { ...cutIntervals(uses, count), node: uses.node.subarray(0, count), failed }
 }
 
 /**
@@ -90,8 +116,8 @@ function waitsOf(state: BoundsState, { counts, lanes }: BoundsQuery, isOwn: Uint
   const add = (task: number, from: number, to: number): void => {
     const request = valueAt(state.requestOfTask, task)
     if (isOwn[request] !== 1 || to <= from) return
-    waits.from[count] = from
-    waits.to[count] = to
+    waits.from[count] = activeTime(state.pauses, from)
+    waits.to[count] = activeTime(state.pauses, to)
     waits.request[count++] = request
   }
   for (let task = 0; task < tasks; task++) {
@@ -105,7 +131,15 @@ function waitsOf(state: BoundsState, { counts, lanes }: BoundsQuery, isOwn: Uint
   return cutIntervals(waits, count)
 }
 
-const retried = outcomes.indexOf('retried')
+const [running, retried] = [outcomes.indexOf('running'), outcomes.indexOf('retried')]
+const failedOutcomes = new Set(
+  (['failed', 'retried', 'lost'] as const).map((outcome) => outcomes.indexOf(outcome)),
+)
+
+function coresOf({ requests }: BoundsState, number: number): number {
+  const { cores, ranks } = requests[number] ?? oneCore
+  return cores * ranks
+}
 
 function retriesIn(lanes: LanesState): number {
   let count = 0
@@ -142,7 +176,7 @@ function addRetryWaits(
 const createIntervals = (size: number): Intervals => ({
   from: new Float64Array(size),
   to: new Float64Array(size),
-  request: new Uint8Array(size),
+  request: new Uint16Array(size),
 })
 
 const cutIntervals = ({ from, to, request }: Intervals, count: number): Intervals => ({

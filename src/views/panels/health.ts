@@ -40,7 +40,16 @@ export interface HealthState {
   subscriberErrors: number
   /** The longest time between an event and its emission. */
   longestDelay: number
+  /** By how many seconds the clock was changed, the largest change that is known; 0 without one. */
+  clockStep: number
+  readonly clock: ClockState
   readonly silence: SilenceState
+}
+
+/** What finding a change of the clock needs: the latest times of the session that is under way. */
+interface ClockState {
+  sessionStart: number | null
+  emitted: number | null
 }
 
 /** What finding gaps needs. */
@@ -52,7 +61,7 @@ interface SilenceState {
   lastPoll: number | null
 }
 
-export type HealthView = Readonly<Omit<HealthState, 'warningCounts' | 'silence'>> & {
+export type HealthView = Readonly<Omit<HealthState, 'warningCounts' | 'silence' | 'clock'>> & {
   readonly warningCounts: Readonly<Record<string, number>>
 }
 
@@ -62,6 +71,8 @@ const longestText = 300
 /** Nothing for this long, and for several polls, is a gap. */
 const shortestGap = 30
 const pollsPerGap = 4
+const smallestClockStep = 1
+const slowestDrift = 0.001
 
 export const health: Panel<HealthState, void, HealthView> = {
   create: () => ({
@@ -81,6 +92,8 @@ export const health: Panel<HealthState, void, HealthView> = {
     throttled: 0,
     subscriberErrors: 0,
     longestDelay: 0,
+    clockStep: 0,
+    clock: { sessionStart: null, emitted: null },
     silence: { lastTime: 0, pollSeconds: 0, polledNode: null, lastPoll: null },
   }),
 
@@ -89,6 +102,7 @@ export const health: Panel<HealthState, void, HealthView> = {
     if (emitted - event.event_time > state.longestDelay) {
       state.longestDelay = emitted - event.event_time
     }
+    findClockStep(state, event, emitted)
     // Nobody was there between two sessions of a run.
     if (step === resumption) Object.assign(state.silence, { lastPoll: null, lastTime: emitted })
     else findGap(state, event, emitted)
@@ -97,9 +111,41 @@ export const health: Panel<HealthState, void, HealthView> = {
   },
 
   show(state) {
-    const { silence: _silence, ...shown } = state
+    const { silence: _silence, clock: _clock, ...shown } = state
     return { ...shown, warningCounts: Object.fromEntries(state.warningCounts) }
   },
+}
+
+/** Emitted with the time of the session's process; others may happen elsewhere. */
+const ownTimes: ReadonlySet<string> = new Set([
+  'SessionStarted',
+  'TaskCreated',
+  'TaskSubmitted',
+  'TaskQueued',
+  'SessionEnded',
+])
+
+/**
+ * Events are emitted one after the other, so an earlier time means that the clock was set back. The
+ * length of a session is measured with a clock that nobody sets.
+ */
+function findClockStep(state: HealthState, event: ViewEvent, emitted: number): void {
+  if (!ownTimes.has(event.event_type)) return
+  const { clock } = state
+  if (event.event_type === 'SessionStarted') {
+    clock.sessionStart = event.event_time
+    clock.emitted = null
+  }
+  const back = (clock.emitted ?? emitted) - emitted
+  if (back > smallestClockStep) state.clockStep = Math.max(state.clockStep, back)
+  clock.emitted = emitted
+  const seconds = numberOf(event.duration_seconds)
+  if (event.event_type !== 'SessionEnded' || seconds === null || clock.sessionStart === null) return
+  const step = Math.abs(event.event_time - clock.sessionStart - seconds)
+  // Both clocks may run a little faster or slower than the other.
+  if (step > Math.max(smallestClockStep, slowestDrift * seconds)) {
+    state.clockStep = Math.max(state.clockStep, step)
+  }
 }
 
 function findGap(state: HealthState, event: ViewEvent, time: number): void {

@@ -1,0 +1,101 @@
+/**
+ * The numbers behind what bounded a run, for the sentences about it. The main one is the least time
+ * that it needs for what its tasks held: the sum of what they held of a resource, divided by how
+ * much there was of it. Whatever else is changed, the run takes no less. Pure.
+ */
+
+import { countText } from '../views/readable.ts'
+import type { BoundsView } from '../views/bounds/bounds.ts'
+import type { HeldResource, SlotLimit, SlotResource } from '../views/bounds/slots.ts'
+
+/** What the sentences are about. */
+export type Bound =
+  | 'critical path'
+  | 'straggler'
+  | 'slots'
+  | 'dispatcher'
+  | 'nodes'
+  | 'tasks'
+  | Exclude<SlotResource, 'cores' | SlotLimit>
+
+/** What the bounds alone do not tell. */
+export interface BoundFacts {
+  readonly uidOf: (task: number) => string
+  readonly nameOf: (task: number) => string
+  /** By how many seconds the clock was changed meanwhile; 0: it was not, as far as is known. */
+  readonly clockStep: number
+}
+
+/** With that much idle time a path of this share explains it. */
+export const mostOfIdle = 0.3
+/** Less than this share of the run is not worth a sentence. */
+export const smallestShare = 0.01
+
+export const percent = (share: number): string => `${Math.round(100 * share)} %`
+
+interface IdleClass {
+  readonly bound: Bound
+  readonly seconds: number
+}
+
+export function idleClasses({ slotSeconds }: BoundsView): IdleClass[] {
+  const { noTaskReady, noSlotFitted, heldBack, nodeAway } = slotSeconds
+  const { cores, workers, processes } = noSlotFitted
+  return [
+    { bound: 'dispatcher', seconds: heldBack },
+    { bound: 'gpus', seconds: noSlotFitted.gpus },
+    { bound: 'memory', seconds: noSlotFitted.memory },
+    { bound: 'labels', seconds: noSlotFitted.labels },
+    { bound: 'slots', seconds: cores + workers + processes },
+    { bound: 'nodes', seconds: nodeAway },
+    { bound: 'tasks', seconds: noTaskReady },
+  ]
+}
+
+export interface LeastTime {
+  readonly resource: HeldResource
+  readonly backend: string
+  readonly seconds: number
+  /** What there was of it, in words. */
+  readonly of: string
+}
+
+const resources = ['cores', 'gpus', 'memory', 'workers', 'processes'] as const
+
+/** Those of all backends, the longest first. */
+export function leastTimesOf({ backends }: BoundsView): LeastTime[] {
+  return backends
+    .flatMap(({ backend, capacity, held }) =>
+      resources
+        .filter((resource) => capacity[resource] > 0)
+        .map((resource) => ({
+          resource,
+          backend,
+          seconds: held[resource] / capacity[resource],
+          of: nameOf(resource, capacity[resource]) + (backends.length > 1 ? ` of ${backend}` : ''),
+        })),
+    )
+    .toSorted((a, b) => b.seconds - a.seconds)
+}
+
+function nameOf(resource: HeldResource, count: number): string {
+  if (resource === 'cores') return countText(count, 'slot')
+  if (resource === 'gpus') return `its gpus (${count})`
+  if (resource === 'memory') return `its ${countText(count, 'MB', 'MB')} of memory`
+  return resource === 'workers'
+    ? `${countText(count, 'worker')} for functions (\`workers\`)`
+    : `${countText(count, 'slot')} for programs (\`maxProcesses\`)`
+}
+
+export const isSlotResource = (resource: HeldResource): boolean =>
+  resource !== 'gpus' && resource !== 'memory'
+
+const noSlots: LeastTime = { resource: 'cores', backend: '', seconds: 0, of: '0 slots' }
+
+/** The slots that were in use most: cores, unless a smaller number of workers or programs was. */
+export const scarcestSlots = (bounds: BoundsView): LeastTime =>
+  leastTimesOf(bounds).find(({ resource }) => isSlotResource(resource)) ?? noSlots
+
+/** How long tasks waited because all slots of their backend were in use. */
+export const mostFullSeconds = ({ backends }: BoundsView): number =>
+  Math.max(0, ...backends.map(({ fullSeconds }) => fullSeconds))

@@ -1,0 +1,182 @@
+/** What would shorten a run, in sentences with numbers that no other bound contradicts. Pure. */
+
+import { countText, secondsText, shortName } from '../views/readable.ts'
+import type { BoundsView } from '../views/bounds/bounds.ts'
+import { type Bound, type BoundFacts, idleClasses, isSlotResource } from './bound-measures.ts'
+import { type LeastTime, leastTimesOf, mostFullSeconds, mostOfIdle } from './bound-measures.ts'
+import { percent, scarcestSlots, smallestShare } from './bound-measures.ts'
+
+interface Improvement {
+  /** How much shorter the run could be, in seconds. */
+  readonly saved: number
+  readonly text: string
+}
+
+/** Every one has its number; those that save most come first. */
+export function findImprovements(bounds: BoundsView, facts: BoundFacts): string[] {
+  const found = [
+    ...pathImprovements(bounds, facts),
+    ...idleImprovements(bounds),
+    ...resourceImprovements(bounds),
+    slotImprovement(bounds),
+    ...backendImprovements(bounds),
+    ...(bounds.failedSeconds > 0 ? [failedImprovement(bounds)] : []),
+    workSentence(bounds),
+  ]
+  return found.toSorted((a, b) => b.saved - a.saved).map(({ text }) => text)
+}
+
+function pathImprovements(bounds: BoundsView, facts: BoundFacts): Improvement[] {
+  const { criticalPath, stragglers } = bounds
+  const onPath = new Set(criticalPath.tasks.map(({ task }) => task))
+  const late = stragglers.filter(({ task }) => onPath.has(task))
+  const lost = late.reduce((sum, { seconds, median }) => sum + seconds - median, 0)
+  const [name, share, own] = largestNameOnPath(bounds, facts)
+  return [
+    ...(lost > 0
+      ? [
+          {
+            saved: lost,
+            text:
+              `Without the ${countText(late.length, 'straggler')} on the critical path it could ` +
+              `end ${secondsText(lost)} earlier.`,
+          },
+        ]
+      : []),
+    {
+      saved: own / 2,
+      text:
+        `${shortName(name)} is ${percent(share)} of the critical path: at half its duration the ` +
+        `run could end up to ${secondsText(own / 2)} earlier.`,
+    },
+  ]
+}
+
+/** The name that takes most of the path, its share in it, and its seconds. */
+function largestNameOnPath(
+  { criticalPath }: BoundsView,
+  { nameOf }: BoundFacts,
+): readonly [name: string, share: number, seconds: number] {
+  const sums = new Map<string, number>()
+  for (const { task, start, end } of criticalPath.tasks) {
+    const name = nameOf(task)
+    sums.set(name, (sums.get(name) ?? 0) + end - start)
+  }
+  const [largest = ['', 0] as const] = [...sums].toSorted(([, a], [, b]) => b - a)
+  const all = [...sums.values()].reduce((sum, one) => sum + one, 0)
+  return [largest[0], all > 0 ? largest[1] / all : 0, largest[1]]
+}
+
+/** The least time of the run if there were twice as much of this. */
+function doubledSeconds(bounds: BoundsView, doubled: LeastTime): number {
+  const { resource, backend, seconds } = doubled
+  // More slots are more cores, workers and programs at a time.
+  const isDoubled = (one: LeastTime): boolean =>
+    one.backend === backend &&
+    (one.resource === resource || (isSlotResource(resource) && isSlotResource(one.resource)))
+  const others = leastTimesOf(bounds).filter((one) => !isDoubled(one))
+  return Math.max(
+    bounds.criticalPath.seconds,
+    seconds / 2,
+    ...others.map(({ seconds: least }) => least),
+  )
+}
+
+/** No change of one thing makes the run shorter than the path and the other resources allow. */
+const mostSaved = (bounds: BoundsView, except: Bound): number =>
+  Math.max(
+    0,
+    bounds.seconds -
+      Math.max(
+        bounds.criticalPath.seconds,
+        ...leastTimesOf(bounds)
+          .filter(({ resource }) => resource !== except)
+          .map(({ seconds }) => seconds),
+      ),
+  )
+
+function idleImprovements(bounds: BoundsView): Improvement[] {
+  const { slots, seconds, criticalPath } = bounds
+  // Of a run with a long path, or with tasks that wait for slots, those say why slots were idle.
+  const isOpen = criticalPath.share < mostOfIdle && mostFullSeconds(bounds) < seconds / 2
+  return idleClasses(bounds)
+    .filter(({ bound }) => bound !== 'slots' && (bound !== 'tasks' || isOpen))
+    .map(({ bound, seconds: lost }) => {
+      const saved = Math.min(lost / slots, mostSaved(bounds, bound))
+      const share = percent(lost / (slots * seconds))
+      const text =
+        `${idleNames[bound]} would use ${share} more of the slots: up to ` +
+        `${secondsText(saved)}.`
+      return { saved, text }
+    })
+    .filter(({ saved }) => saved >= smallestShare * seconds)
+}
+
+const idleNames: Readonly<Partial<Record<Bound, string>>> = {
+  dispatcher: 'Tasks that start as soon as a slot is free',
+  gpus: 'Enough gpus for the tasks that are ready',
+  memory: 'Enough memory for the tasks that are ready',
+  labels: 'More nodes with the labels that tasks ask for',
+  tasks: 'Tasks that are submitted earlier',
+  nodes: 'Nodes that are there all the time',
+}
+
+/** Of the gpus or the memory that was in use for most of the run. */
+function resourceImprovements(bounds: BoundsView): Improvement[] {
+  const scarce = leastTimesOf(bounds).find(({ resource }) => !isSlotResource(resource))
+  if (scarce === undefined || scarce.seconds <= 0.5 * bounds.seconds) return []
+  const doubled = doubledSeconds(bounds, scarce)
+  const text =
+    `With twice as ${scarce.resource === 'gpus' ? 'many gpus' : 'much memory'} it could end ` +
+    `after ${secondsText(doubled)} at best, instead of ${secondsText(bounds.seconds)}.`
+  return [{ saved: bounds.seconds - doubled, text }]
+}
+
+/** More slots help for as long as a task waited for one. */
+function slotImprovement(bounds: BoundsView): Improvement {
+  const { seconds, slots, slotSeconds } = bounds
+  const full = mostFullSeconds(bounds)
+  if (full < smallestShare * seconds) {
+    const idle = percent(1 - slotSeconds.ran / (slots * seconds))
+    const text =
+      full === 0
+        ? `No further slot would shorten it: no task waited for one, and ${idle} of the slots' ` +
+          'time was idle.'
+        : `No further slot would shorten it by more than ${secondsText(full)}: only for that ` +
+          'long tasks waited for one.'
+    return { saved: 0, text }
+  }
+  const scarce = scarcestSlots(bounds)
+  const doubled = Math.max(doubledSeconds(bounds, scarce), seconds - full)
+  const text =
+    `With twice as many slots it could end after ${secondsText(doubled)} at best, ` +
+    `instead of ${secondsText(seconds)}.`
+  return { saved: seconds - doubled, text }
+}
+
+/** Where tasks waited for the slots of one backend, while those of others were idle. */
+function backendImprovements(bounds: BoundsView): Improvement[] {
+  const { backends, slots, slotSeconds, criticalPath, seconds } = bounds
+  if (backends.length < 2 || mostFullSeconds(bounds) < smallestShare * seconds) return []
+  const shared = Math.max(criticalPath.seconds, slotSeconds.ran / slots)
+  const text =
+    `Shared evenly by its ${backends.length} backends, the tasks could end after ` +
+    `${secondsText(shared)} at best.`
+  return seconds - shared < smallestShare * seconds ? [] : [{ saved: seconds - shared, text }]
+}
+
+function workSentence({ slotSeconds, criticalPath }: BoundsView): Improvement {
+  const enough = Math.max(1, Math.ceil(slotSeconds.ran / Math.max(criticalPath.seconds, 1e-9)))
+  const text =
+    `The work is ${secondsText(slotSeconds.ran)} of slot time: ${countText(enough, 'slot')} ` +
+    `that never wait would need no longer than the critical path.`
+  return { saved: -1, text }
+}
+
+function failedImprovement({ slots, failedSeconds }: BoundsView): Improvement {
+  const saved = failedSeconds / slots
+  const text =
+    `Attempts that failed or were lost took ${secondsText(failedSeconds)} of slot time: ` +
+    `up to ${secondsText(saved)} of the run.`
+  return { saved, text }
+}

@@ -1,0 +1,89 @@
+/** What the slots of a run are: nodes, what tasks ask of them, and their seconds by class. */
+
+/** What a task asks for; tasks that ask for the same share one. */
+export interface SlotRequest {
+  readonly backend: string
+  /** Which limit of a node counts for it, beside its resources; `null` for a closure. */
+  readonly limit: SlotLimit | null
+  /** Of each rank. */
+  readonly cores: number
+  readonly gpus: number
+  readonly memoryMb: number
+  readonly ranks: number
+  readonly labels: Readonly<Record<string, string>>
+}
+
+export interface SlotNode {
+  readonly backend: string
+  readonly nodeId: string
+  cores: number
+  gpus: number
+  /** 0 when it is not known. */
+  memoryMb: number
+  /** How many functions, and how many programs, run there at a time; 0 when it is not known. */
+  workers: number
+  processes: number
+  labels: Readonly<Record<string, string>>
+  /** When it joined, left, joined again, and so on. */
+  readonly changes: number[]
+}
+
+/** Intervals with what they are about; an end may be Infinity. */
+export interface Intervals {
+  readonly from: Float64Array
+  readonly to: Float64Array
+  /** Indexes into the requests. */
+  readonly request: Uint16Array
+}
+
+/** Functions run in workers, programs in processes. */
+export type SlotLimit = 'workers' | 'processes'
+/** What tasks hold while they run. */
+export type HeldResource = 'cores' | 'gpus' | 'memory' | SlotLimit
+export type SlotResource = HeldResource | 'labels'
+
+/** Core-seconds by class; together they are all cores times the length of the run. */
+export interface SlotSeconds {
+  ran: number
+  /** No task was ready for a free slot. */
+  noTaskReady: number
+  /** Tasks were ready, but the free slots had too little of this resource. */
+  readonly noSlotFitted: Record<SlotResource, number>
+  /** A ready task fitted a free slot and did not run there yet. */
+  heldBack: number
+  /** Of nodes that had not joined or had left. */
+  nodeAway: number
+}
+
+/** All of one backend: a slot of another one is no slot for its tasks. */
+export interface SlotRun {
+  readonly nodes: readonly SlotNode[]
+  readonly requests: readonly SlotRequest[]
+  /** Attempts. */
+  readonly uses: Intervals & { /** Indexes into the nodes. */ readonly node: Uint32Array }
+  /** Tasks that could run and did not. */
+  readonly waits: Intervals
+  readonly from: number
+  readonly to: number
+}
+
+/** What the tasks of one backend held of its nodes. */
+export interface SlotUse {
+  /** Of all nodes; 0 where it is not known, or without a limit. */
+  readonly capacity: Readonly<Record<HeldResource, number>>
+  /** Units times seconds. */
+  readonly held: Readonly<Record<HeldResource, number>>
+  /** In which a task was ready, and all slots that it fits were in use. */
+  readonly fullSeconds: number
+}
+
+export const createSlotSeconds = (): SlotSeconds => ({
+  ran: 0,
+  noTaskReady: 0,
+  noSlotFitted: { cores: 0, gpus: 0, memory: 0, workers: 0, processes: 0, labels: 0 },
+  heldBack: 0,
+  nodeAway: 0,
+})
+
+/** The request of a task of which nothing is known. */
+export const oneCore = { cores: 1, gpus: 0, memoryMb: 0, ranks: 1, limit: null } as const

@@ -1,0 +1,210 @@
+import { afterAll, describe, expect, it } from 'vitest'
+import { renderReport } from '../../src/report/page/document.ts'
+import { makeReport } from '../../src/report/report.ts'
+import type { ReportData } from '../../src/report/report-data.ts'
+import type { ViewEvent } from '../../src/views/panel.ts'
+import { linesOf, recordFolder, writeRecord } from '../cli/reading/record-file.ts'
+import {
+  eventsOf,
+  passOver,
+  type SyntheticRun,
+  type SyntheticTask,
+} from '../views/synthetic-run.ts'
+import { viewEvent } from '../views/view-event.ts'
+import { boundedRuns, reportOf, reportOfRun } from './synthetic-reports.ts'
+
+/** Tasks of one second, one after the other, all of them ready from the start. */
+const queue = (count: number, more: Partial<SyntheticTask> = {}): SyntheticTask[] =>
+  Array.from({ length: count }, (_, at) => ({ uid: `t${at}`, start: at, end: at + 1, ...more }))
+
+const gpu = { cores: 1, gpus: 1, memory_mb: 0, ranks: 1 }
+
+/** A chain with a background of other tasks that fill the slots at first. */
+const crowdedChain: SyntheticRun = {
+  nodes: [{ nodeId: 'n1', cores: 2 }],
+  tasks: [
+    ...queue(7).map((task, at) => ({
+      ...task,
+      start: at + 3,
+      end: at + 4,
+      ...(at === 0 ? {} : { ready: at + 3, dependencies: [`t${at - 1}`] }),
+    })),
+    ...[0, 1].map((worker) => ({
+      uid: `long${worker}`,
+      name: 'other',
+      start: 0,
+      end: 3,
+      worker: `n1/local/w${worker + 2}`,
+    })),
+  ],
+  end: 10,
+}
+
+const textOf = ({ words }: ReportData): string =>
+  [...words.sentences, ...words.improvements].join('\n')
+
+describe('what bounded this run', () => {
+  it('report: programs that wait for maxProcesses wait for slots, not for cores', () => {
+    const tasks = queue(10, { taskType: 'compute', worker: 'n1/local/p1' })
+    const nodes = [{ nodeId: 'n1', cores: 4, workers: 4, maxProcesses: 1 }]
+    const { words, bounds } = reportOfRun({ nodes, tasks, end: 10 })
+    expect(words.bound).toBe('slots')
+    expect(words.sentences[0]).toContain(
+      '1 slot for programs (`maxProcesses`) ran tasks 100 % of the time',
+    )
+    expect(bounds.slotSeconds).toMatchObject({ ran: 10, heldBack: 0 })
+    expect(bounds.slotSeconds.noSlotFitted.processes).toBe(24)
+    expect(words.improvements[0]).toBe(
+      'With twice as many slots it could end after 5.00 s at best, instead of 10.0 s.',
+    )
+  })
+
+  it('report: functions that wait for the only worker wait for slots; closures need none', () => {
+    const nodes = [{ nodeId: 'n1', cores: 4, workers: 1, maxProcesses: 4 }]
+    const functions = reportOfRun({ nodes, tasks: queue(10), end: 10 })
+    expect(functions.words.bound).toBe('slots')
+    expect(functions.words.sentences[0]).toContain('1 worker for functions (`workers`)')
+    const closures = queue(10, { worker: 'n1/local/main' })
+    const { bounds } = reportOfRun({ nodes, tasks: closures, end: 10 })
+    expect(bounds.slotSeconds.noSlotFitted.workers).toBe(0)
+  })
+
+  it('report: where the slots of one of two backends are full, those bounded the run', () => {
+    const nodes = [
+      { nodeId: 'n1', cores: 1, backend: 'a' },
+      { nodeId: 'n2', cores: 3, backend: 'b' },
+    ]
+    const tasks = queue(10, { backend: 'a', worker: 'n1/a/w1' })
+    const { words } = reportOfRun({ nodes, tasks, end: 10 })
+    expect(words.bound).toBe('slots')
+    expect(words.sentences[0]).toContain('1 slot of a ran tasks 100 % of the time')
+    expect(words.improvements).toContain(
+      'Shared evenly by its 2 backends, the tasks could end after 2.50 s at best.',
+    )
+    expect(textOf({ words } as ReportData)).not.toContain('submitted earlier')
+  })
+
+  it('report: a full gpu bounded the run also where tasks without one wait behind those', () => {
+    const plain = queue(6).map((task, at) => ({
+      ...task,
+      uid: `p${at}`,
+      start: 9,
+      end: 9.5,
+      worker: `n1/local/w${(at % 3) + 2}`,
+    }))
+    const nodes = [{ nodeId: 'n1', cores: 4, gpus: 1 }]
+    const tasks = [...queue(10, { resources: gpu }), ...plain.slice(0, 3)]
+    const { words } = reportOfRun({ nodes, tasks, end: 10 })
+    expect(words.bound).toBe('gpus')
+    expect(words.sentences[0]).toBe(
+      'Too few gpus bounded this run: its gpus (1) were in use for 100 % of the time, so the run ' +
+        'could not have ended before 10.0 s.',
+    )
+    // The dispatcher cannot make it shorter than the gpu allows.
+    expect(textOf({ words } as ReportData)).not.toContain('start as soon as')
+  })
+
+  it('report: a full gpu is found beyond 255 different requests', () => {
+    const few = Array.from({ length: 300 }, (_, at) => ({
+      uid: `s${at}`,
+      start: 0,
+      end: 0.001,
+      resources: { cores: 1, gpus: 0, memory_mb: 100 + at, ranks: 1 },
+    }))
+    const last = queue(10).map((task, at) => ({
+      ...task,
+      resources: { ...gpu, memory_mb: 1000 + at },
+    }))
+    const nodes = [{ nodeId: 'n1', cores: 4, gpus: 1, memoryMb: 8000 }]
+    const { words, bounds } = reportOfRun({ nodes, tasks: [...few, ...last], end: 10 })
+    expect(words.bound).toBe('gpus')
+    expect(bounds.slotSeconds.noSlotFitted.gpus).toBeCloseTo(24, 1)
+  })
+
+  it('report: what would shorten it never contradicts what bounded it', () => {
+    const chain = textOf(reportOfRun(boundedRuns.chain))
+    expect(chain).toContain('no further slot would have made it shorter')
+    expect(chain).toContain('No further slot would shorten it: no task waited for one, and 75 %')
+    expect(chain).not.toContain('twice as many slots')
+    const crowded = textOf(reportOfRun(crowdedChain))
+    expect(crowded).toContain('The critical path bounded this run: 7 tasks')
+    expect(crowded).toContain('With twice as many slots it could end after 7.00 s at best')
+    expect(crowded).not.toContain('no further slot')
+  })
+})
+
+/** A run of 10 s whose second half comes 30 s later, in a file of its own. */
+function resumedEvents(): ViewEvent[] {
+  const nodes = [{ nodeId: 'n1', cores: 1 }]
+  const first = eventsOf({ nodes, tasks: queue(6).slice(0, 5), end: 5 })
+  const again = queue(5).map((task) => ({ ...task, uid: `u${task.uid}` }))
+  const second = eventsOf({ nodes, tasks: again, end: 5 }).map((event) => ({
+    ...event,
+    event_time: event.event_time + 35,
+    session_id: 's-2',
+    attributes:
+      event.event_type === 'SessionStarted' ? { resumed_from: 'first' } : event.attributes,
+  }))
+  // The first session was killed.
+  return [...first.slice(0, -1), ...second]
+}
+
+describe('times', () => {
+  it('report: the time between two files of a run belongs to no slot, and is told in words', () => {
+    const report = reportOf(passOver(resumedEvents()))
+    const { bounds, words } = report
+    expect(bounds).toMatchObject({ from: 0, to: 40, seconds: 10, slots: 1 })
+    expect(bounds.slotSeconds).toMatchObject({ ran: 10, nodeAway: 0, noTaskReady: 0 })
+    expect(words.bound).toBe('slots')
+    expect(words.sentences).toContain(
+      'The run was not running for 30.0 s between two files, which are left out.',
+    )
+    const html = [...renderReport(report)].join('')
+    expect(html).toContain('data-seconds="10"')
+    expect(html).toContain('Times between two files of the run are left out.')
+  })
+
+  const changedClocks: readonly [string, (time: number) => number, RegExp][] = [
+    ['forward', (time) => (time < 5 ? time : time + 3600), /changed by 1 h 00 m during this run/],
+    ['back', (time) => (time < 5 ? time : time - 3), /changed by 3\.00 s during this run/],
+  ]
+  it.each(changedClocks)(
+    'report: a clock that was set %s is told, and gives no shares',
+    (...row) => {
+      const [, change, words] = row
+      const tasks = queue(10).map((task) => ({ ...task, created: task.start ?? 0 }))
+      const events = eventsOf({ nodes: [{ nodeId: 'n1', cores: 1 }], tasks, end: 10 })
+      const changed = events.map((event) => ({ ...event, event_time: change(event.event_time) }))
+      const report = reportOf(passOver(changed))
+      expect(report.words).toMatchObject({ bound: null, improvements: [] })
+      expect(report.words.sentences[0]).toMatch(words)
+      const html = [...renderReport(report)].join('')
+      expect(html).not.toMatch(/NaN|Infinity/)
+      expect(html).not.toMatch(/of the slots|slots in use/)
+    },
+  )
+
+  it('report: attempts of blocks took no slot, so their loss costs none', () => {
+    const block = { uid: 'b', name: 'main', start: 0, end: 9, backend: 'workflow' } as const
+    const lost = { ...block, worker: 'n1/workflow/main', endType: 'TaskFailed' as const }
+    const run = { nodes: [{ nodeId: 'n1', cores: 1 }], tasks: [lost, ...queue(9)], end: 10 }
+    expect(textOf(reportOfRun(run))).not.toContain('Attempts that failed')
+    const failed = { uid: 'f', start: 9, end: 10, endType: 'TaskFailed' as const }
+    const other = reportOfRun({ ...run, tasks: [...queue(9), failed] })
+    expect(textOf(other)).toContain('Attempts that failed or were lost took 1.00 s of slot time')
+  })
+})
+
+describe('damaged times', () => {
+  const folder = recordFolder()
+  afterAll(() => folder.remove())
+
+  it('row 94: a line with a time that no date can have is skipped', async () => {
+    const tail = linesOf([viewEvent('TaskCreated', 'x', { event_time: 1e300 })])
+    const path = writeRecord(folder.path, boundedRuns.bag, { tail })
+    const html = [...(await makeReport(path))].join('')
+    expect(html).toContain('1 line skipped')
+    expect(html).not.toMatch(/NaN|Infinity/)
+    expect(html).toContain('All 40 tasks succeeded in 10.0 s.')
+  })
+})
