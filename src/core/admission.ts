@@ -40,6 +40,8 @@ export interface AdmissionParts {
 export interface EarlierRun {
   /** Why a task may not be submitted, or `null`. */
   problemOf(task: AnyTask): Problem | null
+  /** Throws if a value was given to another function of the same source. Before `plan`. */
+  prepare(task: AnyTask): void
   /** What it has of a task, for `end`; positive if the task will not run. In their order. */
   plan(task: AnyTask): number
   /** Tells a task that is being opened what was planned for it. */
@@ -212,10 +214,9 @@ export class Admission {
   /** What has to run does not wait until a million others have their ends in the new record. */
   async #runFirst({ tasks, targets }: Accepted, earlier: EarlierRun): Promise<Accepted> {
     const plans: number[] = []
-    for (const [at, task] of tasks.entries()) {
-      if (at > 0 && at % checksPerTurn === 0) await this.#budget.nextTurn()
-      plans.push(earlier.plan(task))
-    }
+    // All of them first: of several functions of the same source none is known.
+    await this.#forEach(tasks, (task) => earlier.prepare(task))
+    await this.#forEach(tasks, (task) => void plans.push(earlier.plan(task)))
     const indexes = [...plans.keys()]
     const willEnd = (at: number): boolean => (plans[at] ?? 0) > 0
     const order = [...indexes.filter((at) => !willEnd(at)), ...indexes.filter(willEnd)]
@@ -223,6 +224,13 @@ export class Admission {
       tasks: order.flatMap((at) => tasks[at] ?? []),
       targets: order.flatMap((at) => targets[at] ?? []),
       planned: Int32Array.from(order, (at) => plans[at] ?? 0),
+    }
+  }
+
+  async #forEach(tasks: readonly AnyTask[], use: (task: AnyTask) => void): Promise<void> {
+    for (const [at, task] of tasks.entries()) {
+      if (at > 0 && at % checksPerTurn === 0) await this.#budget.nextTurn()
+      use(task)
     }
   }
 

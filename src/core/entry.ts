@@ -57,11 +57,20 @@ export interface Opening {
   readonly workflowId?: string | null
   /** What it is, if that is known before what runs; asked for only when somebody records it. */
   readonly definitionHash?: () => string | null
+  /** Asked for only in a run that continues another. */
+  readonly inputs?: () => TaskInputs
   /** In a run that continues another: finds what that has of the task, before TaskCreated. */
   readonly plan?: (entry: Entry) => void
   /** Where it will probably go: a task that ends before it is dispatched names that backend. */
   readonly expected?: ExpectedRoute
   readonly owner?: TaskOwner | null
+}
+
+/** The tasks whose values a task gets, by what the resumed record has of them: 0 for nothing. */
+export interface TaskInputs {
+  readonly dependencies: readonly number[]
+  /** Those of the blocks around it; `null` if one of these has to run again. */
+  readonly around: readonly number[] | null
 }
 
 /** A task of an earlier file of the run: the uid that it had first, and how many files ago. */
@@ -134,6 +143,8 @@ export class Entry implements Indexed, TaskHolder {
   /** What the resumed record has of it: 0 for nothing. */
   planned = 0
   origin: TaskOrigin | null = null
+  /** Its arguments are no longer those that its hash was made of: its value is not kept. */
+  hasChanged = false
   #hash: (() => string | null) | null = null
   #definitionHash: string | null | undefined
   owner: TaskOwner | null = null

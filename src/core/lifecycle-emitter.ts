@@ -169,7 +169,7 @@ export class TelemetryEmitter implements LifecycleEmitter {
   /** What an earlier run has kept stays there, and nobody can find what is not known again. */
   #keepValue(entry: Entry, { value, isRecorded = false }: Ending): void {
     const { uid } = entry.task
-    if (!this.#parts.keepResults || isRecorded) return
+    if (!this.#parts.keepResults || isRecorded || entry.hasChanged) return
     if (entry.definitionHash !== null || generatedNumber(uid) === null) {
       this.#parts.keepValue(uid, value)
     }

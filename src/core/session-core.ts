@@ -162,6 +162,11 @@ export class SessionCore {
     return this.#resumed.end(entry)
   }
 
+  /** What the session knows of an earlier run. */
+  get resumed(): Pick<SessionResume, 'isActive' | 'refusalOf' | 'firstPlaceOf'> {
+    return this.#resumed
+  }
+
   /** Backends know the session by its id: they are connected again under the record's. */
   async #useId(id: string): Promise<void> {
     this.#admission.expectOpen()
@@ -288,7 +293,7 @@ export class SessionCore {
     this.#resumed.expectNotReading()
     if (!this.#ledger.claim(task)) throw new TypeError(`${task.uid} was already submitted`)
     if (!this.#resumed.isActive) return this.#ledger.defer(task, opening)
-    const plan = (entry: Entry): void => this.#resumed.planEntry(entry)
+    const plan = (entry: Entry): void => this.#resumed.planEntry(entry, opening.inputs?.())
     return this.#ledger.defer(task, { ...opening, plan })
   }
 

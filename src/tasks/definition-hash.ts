@@ -68,6 +68,15 @@ function codeOf({ spec, function: body }: HashedWork, owner: object): string {
   return codeOfFunction(found, spec.executable, owner)
 }
 
+/** The code of a task, for its mark; `null` without comparable code. */
+export function markedCodeOf(work: HashedWork, owner: object): string | null {
+  try {
+    return codeOf(work, owner)
+  } catch {
+    return null
+  }
+}
+
 /**
  * The digest of a function's name, source and module, with a mark if its owner has had another
  * function with the same digest: each may have captured other variables. Throws for a bound

@@ -6,7 +6,7 @@ import { ResultReused, TaskResolved } from '../events/library-events.ts'
 import { StateError } from '../foundation/errors.ts'
 import { isThenable } from '../foundation/promises.ts'
 import { BudgetedQueue, TurnBudget } from '../runtime/turn-budget.ts'
-import { joinWords } from '../tasks/content-text.ts'
+import { digestOf, joinWords } from '../tasks/content-text.ts'
 import { hasEnded } from '../tasks/lifecycle.ts'
 import type { Outcome } from '../tasks/task-record.ts'
 import { findHandles, isFlat, substitute } from './arguments.ts'
@@ -14,7 +14,7 @@ import { cycleError, foreignHandleError, toDependencyFailure } from './dependenc
 import { Graph } from './graph.ts'
 import { EngineHandle, type HandleOwner, Run } from './handle.ts'
 import { Memo } from './memo.ts'
-import { hashOfCall, memoKey } from './memo-key.ts'
+import { hashOfCall, memoKey, worksOnCaptured } from './memo-key.ts'
 import type { Plan } from './plan.ts'
 import { cancelReasonOf, type Enter, type RunContexts } from './run-context.ts'
 import type { Scopes } from './scopes.ts'
@@ -83,23 +83,40 @@ export class Dispatcher implements HandleOwner {
     }
     if (run.values === null) run.createdMs = this.#parts.core.clock.monotonicMs()
     run.dependencyCount = dependencies.length
-    this.#open(run, dependencies)
+    const refusal = this.#open(run, dependencies)
+    problem ??= refusal
     const { block } = context
     if (problem !== null) this.#end(run, { kind: 'fail', error: problem })
     // The body of a failed attempt cannot be stopped, but what it makes can.
     else if (block?.hasFailed) this.#end(run, { kind: 'cancel', reason: cancelReasonOf(block) })
-    else if (this.#endAsRecorded(run, dependencies)) return run.handle
+    else if (this.#canDecide(run, dependencies) && this.#endAsRecorded(run, dependencies))
+      return run.handle
     else if (dependencies.length === 0) this.#ready.add(run)
     else this.#await(run, dependencies)
     return run.handle
   }
 
-  /** What depends on a task that runs again runs again, too: it may get another value. */
-  #endAsRecorded({ entry, handle }: Run, dependencies: readonly EngineHandle[]): boolean {
-    const mayEnd = dependencies.every(({ isFromRecord }) => isFromRecord)
-    if (entry === null || !this.#parts.core.endAsRecorded(entry, mayEnd)) return false
-    handle.isFromRecord = true
-    return true
+  /** Arguments that can change after the call, and what depends on such calls, wait. */
+  #canDecide({ args }: Run, dependencies: readonly EngineHandle[]): boolean {
+    if (!this.#parts.core.resumed.isActive) return false
+    return isFlat(args) && dependencies.every(({ isFromRecord }) => isFromRecord !== null)
+  }
+
+  /**
+   * What gets a value from a task that runs again runs again, too: it may be another value. Calls
+   * in a block get what the block gets.
+   */
+  #endAsRecorded(run: Run, dependencies: readonly EngineHandle[]): boolean {
+    const { entry, handle, context } = run
+    if (entry === null) return false
+    const mayEnd = !entry.hasChanged && dependencies.every(({ isFromRecord }) => isFromRecord)
+    handle.isFromRecord = this.#parts.core.endAsRecorded(entry, mayEnd)
+    if (!handle.plan.isBlock) return handle.isFromRecord
+    const around = inputsAround(context)
+    const isKnown = handle.definitionHash !== null || worksOnCaptured(handle.plan, run)
+    const areKept = mayEnd && isKnown && around !== null
+    handle.inputs = areKept ? [...dependencies.map(({ row }) => row), ...around] : null
+    return handle.isFromRecord
   }
 
   cancel(handle: EngineHandle, reason: string): boolean {
@@ -127,36 +144,50 @@ export class Dispatcher implements HandleOwner {
     this.#isClosed = true
   }
 
-  #open(run: Run, dependencies: readonly EngineHandle[]): void {
+  /** Returns why the task must not run, or `null`. */
+  #open(run: Run, dependencies: readonly EngineHandle[]): unknown {
     const { handle, context } = run
     const { core, scopes } = this.#parts
     handle.run = run
     context.block?.children.add(handle)
     if (context.scope !== null) run.scope = scopes.use(context.scope)
-    run.entry = core.defer(handle, {
+    const entry = core.defer(handle, {
       executable: handle.plan.executable,
       dependencies:
         dependencies.length === 0 ? none : Object.freeze(dependencies.map(({ uid }) => uid)),
       workflowId: context.scope?.id ?? null,
       definitionHash: () => this.#define(run, dependencies),
+      inputs: () => ({
+        dependencies: dependencies.map(({ row }) => row),
+        around: inputsAround(context),
+      }),
       expected: { work: handle.plan.expected, target: this.#targetOf(handle) },
       owner: run,
     })
+    run.entry = entry
+    handle.row = Math.abs(entry.planned)
+    const { definitionHash: hash } = handle
+    if (handle.plan.isBlock && hash !== null)
+      handle.place = `${hash}@${core.resumed.firstPlaceOf(entry)}`
+    return core.resumed.refusalOf(entry)
   }
 
   /** What the call is. Calls in a block are told from equal ones elsewhere, and in equal blocks. */
   #define(run: Run, dependencies: readonly EngineHandle[]): string | null {
-    const { handle, receiver, args, context } = run
+    const { handle, context } = run
+    const { name, plan } = handle
+    handle.definitionHash = this.#hashOf(run, dependencies)
+    if (!plan.isBlock || handle.definitionHash !== null) return handle.definitionHash
+    const key = joinWords(['block', name, digestOf(String(plan.body)), context.block?.place ?? ''])
+    const number = (this.#blockNumbers.get(key) ?? 0) + 1
+    this.#blockNumbers.set(key, number)
+    handle.place = `${key}#${number}`
+    return null
+  }
+
+  #hashOf({ handle, receiver, args, context }: Run, dependencies: readonly EngineHandle[]) {
     const block = context.block?.place ?? ''
-    const hash = hashOfCall(handle.plan, { receiver, args, dependencies, block, owner: this })
-    handle.definitionHash = hash
-    if (handle.plan.isBlock) {
-      const key = hash ?? joinWords(['block', handle.name, block])
-      const number = (this.#blockNumbers.get(key) ?? 0) + 1
-      this.#blockNumbers.set(key, number)
-      handle.place = `${key}#${number}`
-    }
-    return hash
+    return hashOfCall(handle.plan, { receiver, args, dependencies, block, owner: this })
   }
 
   /** Waits for the dependencies that have not ended; one that did not succeed decides at once. */
@@ -194,13 +225,19 @@ export class Dispatcher implements HandleOwner {
     const { plan } = run.handle
     try {
       run.values ??= this.#resolve(run)
-      if (run.values === null) return
+      if (run.values === null || this.#endLate(run)) return
       if (plan.options.cache === false || run.mustRun) return this.#prepare(run, run.values)
       run.mustRun = true
       this.memo.ask(run, memoKey(plan, run.values))
     } catch (error) {
       this.#end(run, { kind: 'fail', error })
     }
+  }
+
+  /** For what could not be decided when it was called. */
+  #endLate(run: Run): boolean {
+    if (!this.#parts.core.resumed.isActive || run.handle.isFromRecord !== null) return false
+    return this.#endAsRecorded(run, findHandles(run.args))
   }
 
   /** The arguments with values in place of handles; `null` when it has to wait once more. */
@@ -214,6 +251,10 @@ export class Dispatcher implements HandleOwner {
       run.dependencyCount += late.length
       this.#awaitLate(run, late)
       return null
+    }
+    const { definitionHash: hash } = run.handle
+    if (run.entry !== null && hash !== null && !isFlat(args)) {
+      run.entry.hasChanged = this.#hashOf(run, handles) !== hash
     }
     const values = handles.length === 0 ? args : substitute(args)
     if (dependencies === 0) return values
@@ -248,8 +289,9 @@ export class Dispatcher implements HandleOwner {
   /** How the body of a run is called. */
   #enter({ handle, context }: Run): Enter {
     const { contexts } = this.#parts
-    const { plan, name, uid, place } = handle
-    if (plan.isBlock) return (body) => contexts.runAttempt(context, { name, uid, place }, body)
+    const { plan, name, uid, place, inputs } = handle
+    const attempt = { name, uid, place, inputs }
+    if (plan.isBlock) return (body) => contexts.runAttempt(context, attempt, body)
     return (body) => contexts.runIn(context, body)
   }
 
@@ -271,6 +313,9 @@ export class Dispatcher implements HandleOwner {
     if (entry !== null) this.#parts.core.end(entry, end)
   }
 }
+
+const inputsAround = ({ block }: Run['context']): readonly number[] | null =>
+  block === null ? none : block.inputs
 
 /** The fields of an event about a task that no backend has yet. */
 function eventFieldsOf({ handle, context }: Run) {

@@ -12,6 +12,8 @@ import type { Plan } from './plan.ts'
 import type { RunContext } from './run-context.ts'
 import type { OpenScope } from './scopes.ts'
 
+const none: readonly never[] = Object.freeze([])
+
 /** A type-level brand: no such value exists. */
 declare const mark: unique symbol
 
@@ -101,8 +103,12 @@ export class EngineHandle<T = unknown> extends Task<T> implements Handle<T> {
   definitionHash: string | null = null
   /** Of a block: what it is, and which of equal ones; empty while nobody records it. */
   place = ''
-  /** It ended as the record of an earlier run has it. */
-  isFromRecord = false
+  /** What the resumed record has of it: 0 for nothing. */
+  row = 0
+  /** Whether it ended as the resumed record has it; `null` while that is not known. */
+  isFromRecord: boolean | null = null
+  /** Of a block: what it gets values from, by rows; `null` if one of these runs again. */
+  inputs: readonly number[] | null = none
   /** The task whose cancellation canceled it, directly or through others. */
   canceledWith: EngineHandle | null = null
 

@@ -58,8 +58,7 @@ export interface HashedCall {
  */
 export function hashOfCall(plan: Plan, call: HashedCall): string | null {
   const { args, dependencies, block, owner } = call
-  const isDefined = definitionOf(plan.body) !== undefined
-  if (args.length === 0 && !isDefined) return null
+  if (worksOnCaptured(plan, call)) return null
   try {
     // First, so that the function counts among those of equal source in any case.
     const code = codeOfFunction(plan.body, plan.options.name, owner)
@@ -72,12 +71,20 @@ export function hashOfCall(plan: Plan, call: HashedCall): string | null {
       return at === -1 ? undefined : joinWords(['handle', String(at)])
     })
     const place = block === '' ? [] : ['in', block]
-    const text = joinWords([plan.kind, optionsText(plan.options.work), input, ...place])
+    const kind = plan.isBlock ? 'block' : plan.kind
+    const text = joinWords([kind, optionsText(plan.options.work), input, ...place])
     return hashOfParts(code, text, known)
   } catch {
     return null
   }
 }
+
+/** All that it works on is what the function captured, as far as a call can tell. */
+export const worksOnCaptured = (
+  plan: Plan,
+  { args, receiver }: Pick<HashedCall, 'args' | 'receiver'>,
+): boolean =>
+  args.length === 0 && definitionOf(plan.body) === undefined && !usesReceiver(plan, receiver)
 
 /** Functions of a module that workers run have no `this`. */
 function usesReceiver({ body, expected }: Plan, receiver: unknown): boolean {

@@ -21,6 +21,8 @@ export interface BlockAttempt {
   readonly uid: string
   /** What the block is, and which of equal ones; empty if nobody records it. */
   readonly place: string
+  /** What the values inside come from, by rows of the resumed record; `null`: not from there. */
+  readonly inputs: readonly number[] | null
   /** What was made inside and has not ended. */
   readonly children: Set<ChildTask>
   /** It did not succeed. Its body may still run, but what that makes is canceled at once. */
@@ -49,10 +51,10 @@ export class RunContexts {
   /** For the body of a block: each call of it is an attempt of its own. */
   runAttempt<T>(
     { scope }: RunContext,
-    { name, uid, place }: Pick<BlockAttempt, 'name' | 'uid' | 'place'>,
+    { name, uid, place, inputs }: Pick<BlockAttempt, 'name' | 'uid' | 'place' | 'inputs'>,
     body: () => T,
   ): T {
-    const block: BlockAttempt = { name, uid, place, children: new Set(), hasFailed: false }
+    const block = { name, uid, place, inputs, children: new Set<ChildTask>(), hasFailed: false }
     this.#attempts.set(uid, block)
     return this.runIn({ scope, block }, body)
   }

@@ -156,3 +156,39 @@ it('readers: a task that is run anew counts as it ends then, not as it was DONE'
   expect(await shown(record)).toMatchObject({ counts: { tasks: 1, completed: 1, failed: 0 } })
   await expect(runCommand('journal', 'verify', record)).resolves.toMatchObject({ code: 0 })
 })
+
+const scaledOptions = (factor: number) => ({
+  function: (x: number) => x * factor,
+  args: [10] as [number],
+})
+
+const scaled = (factor: number): ComputeTask<unknown> => new ComputeTask(scaledOptions(factor))
+
+it('resume: of several functions of equal source in a submission none has a value', async () => {
+  const folder = tempFolder()
+  const record = await run([scaled(2)], { folder })
+  const second = [scaled(3), scaled(2)]
+  await run(second, { folder, record })
+  expect(second.map(({ returnValue }) => returnValue)).toEqual([30, 20])
+})
+
+it('resume: a later submission with a function of equal source is refused', async () => {
+  const folder = tempFolder()
+  const record = await run([scaled(2)], { folder })
+  await using session = new Session([await ConcurrentBackend.create({ workers: 1 })])
+  await session.resume(record)
+  await session.startTelemetry({ checkpointPath: folder, keepResults: true })
+  await session.submitTasks([scaled(3)])
+  const later = [said('a'), scaled(2)]
+  await expect(session.submitTasks(later)).rejects.toMatchObject({
+    name: 'StateError',
+    code: 'AmbiguousFunctionError',
+    message: expect.stringContaining('the value of task-') as string,
+  })
+  // Nothing was submitted, and own uids make the difference.
+  const named = new ComputeTask({ ...scaledOptions(2), uid: 'by-two' })
+  const again = [...later.slice(0, 1), named]
+  await session.submitTasks(again)
+  await session.waitTasks(again)
+  expect([later[0]?.state, named.returnValue]).toEqual(['DONE', 20])
+})

@@ -1,4 +1,8 @@
+import { renameSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
+import { resultsPathOf } from '../../src/checkpoint/results-file.ts'
+import { StateError } from '../../src/foundation/errors.ts'
 import type { WorkflowEngine } from '../../src/workflow/workflow-engine.ts'
 import { tempFolder } from '../checkpoint/open-writer.ts'
 import { run, verdictOf } from './recorded-flows.ts'
@@ -60,4 +64,123 @@ describe('values after a resume', () => {
     expect(await resumed(body, body)).toEqual([8, 8])
     expect(calls).toBe(1)
   })
+
+  it('resume: calls in a block run again if it gets a value that was made anew', async () => {
+    const folder = tempFolder()
+    const file = join(folder, 'data.txt')
+    class Prepared {
+      readonly version: number
+      constructor(version: number) {
+        this.version = version
+      }
+    }
+    const body = (version: number) => async (flow: WorkflowEngine) => {
+      const prepare = flow.functionTask((path: string) => {
+        writeFileSync(path, `run ${version}`)
+        return new Prepared(version)
+      })
+      const cat = flow.executableTask((path: string) => ['cat', path])
+      const inner = flow.block(async (path: string) => (await cat(path)).stdout)
+      const block = flow.block(async (prepared: Prepared, path: string) => {
+        const captured = flow.functionTask((x: number) => x + prepared.version)
+        return [await inner(path), await captured(1)]
+      })
+      return block(prepare(file), file)
+    }
+    expect(await resumed(body(1), body(20))).toEqual([
+      ['run 1', 2],
+      ['run 20', 21],
+    ])
+  })
+
+  it('resume: calls in a block whose arguments cannot be compared run again', async () => {
+    const body = (factor: number) => async (flow: WorkflowEngine) => {
+      const block = flow.block(async (given: { k: () => number }) =>
+        flow.functionTask((x: number) => x * given.k())(10),
+      )
+      return block({ k: () => factor })
+    }
+    expect(await resumed(body(2), body(3))).toEqual([20, 30])
+  })
+
+  it('resume: what depends on equal calls keeps to its own, in any order', async () => {
+    let drawn = 0
+    const body = (order: readonly number[]) => async (flow: WorkflowEngine) => {
+      const draw = flow.functionTask((from: number) => from + ++drawn)
+      const show = flow.functionTask((value: number) => `shown ${value}`)
+      const twice = flow.block(async (value: number) => flow.functionTask(echoed)(value))
+      const draws = [draw(0), draw(0)]
+      const shown: string[] = []
+      for (const at of order) {
+        const value = draws[at] ?? Promise.reject(new Error('no draw'))
+        shown[at] =
+          `${await value} ${await show(draws[at] as never)} ${await twice(value as never)}`
+      }
+      return shown
+    }
+    const expected = ['1 shown 1 1', '2 shown 2 2']
+    expect(await resumed(body([1, 0]), body([0, 1]))).toEqual([expected, expected])
+    expect(drawn).toBe(2)
+  })
+
+  it('resume: a value from before its input was made anew is not used later', async () => {
+    const folder = tempFolder()
+    let made = 0
+    const body = (isCut: boolean) => async (flow: WorkflowEngine) => {
+      const make = flow.functionTask((x: number) => x + ++made)(0)
+      const value = await make
+      return isCut ? [value] : [value, await flow.functionTask(echoed)(make)]
+    }
+    const first = await run({ folder }, body(false))
+    expect(first.value).toEqual([1, 1])
+    // The values of the first file are lost, so that what it has done is run again.
+    const kept = resultsPathOf(first.record)
+    renameSync(kept, `${kept}.away`)
+    const second = await run({ folder, resume: first.record }, body(true))
+    expect(second.value).toEqual([2])
+    renameSync(`${kept}.away`, kept)
+    const third = await run({ folder, resume: second.record }, body(false))
+    expect(third.value).toEqual([2, 2])
+  })
+
+  it('resume: arguments that change after the call count as they are when it begins', async () => {
+    const body = (late: string, plain: number) => async (flow: WorkflowEngine) => {
+      const read = flow.functionTask((given: { x?: unknown }) => given.x ?? 'none')
+      const make = flow.functionTask((text: string) => `made ${text}`)
+      const [withHandle, withValue, unchanged]: { x?: unknown }[] = [{}, {}, { x: 'same' }]
+      const handles = [read(withHandle ?? {}), read(withValue ?? {}), read(unchanged ?? {})]
+      Object.assign(withHandle ?? {}, { x: make(late) })
+      Object.assign(withValue ?? {}, { x: plain })
+      return Promise.all(handles)
+    }
+    expect(await resumed(body('a', 1), body('b', 2))).toEqual([
+      ['made a', 1, 'same'],
+      ['made b', 2, 'same'],
+    ])
+  })
+
+  it('resume: another function of equal source is refused after a value was given', async () => {
+    const folder = tempFolder()
+    const body = (factors: readonly number[]) => async (flow: WorkflowEngine) =>
+      Promise.all(
+        factors.map(async (k) => {
+          const scale = flow.functionTask((x: number) => x * k, { name: 'scale' })
+          return scale(10).catch((error: unknown) => error)
+        }),
+      )
+    const first = await run({ folder }, body([2]))
+    const second = await run({ folder, resume: first.record }, body([3, 2]))
+    const { cause } = second.value[1] as Error
+    expect(StateError.isInstance(cause)).toBe(true)
+    expect(cause).toMatchObject({
+      code: 'AmbiguousFunctionError',
+      message: expect.stringMatching(/the value of task-\d+ .* function "scale"/) as string,
+    })
+    // From here on the record tells that there are several.
+    const third = await run({ folder, resume: second.record }, body([3, 2]))
+    expect(third.value).toEqual([30, 20])
+    expect(await verdictOf(third.record)).toBe(0)
+  })
 })
+
+const echoed = (value: number): number => value

@@ -100,7 +100,11 @@ class RecordReading {
     if (uid === null) return
     switch (type) {
       case 'TaskCreated':
-        return this.#tasks.create(uid, textOf(attributes['definition_hash']), originIn(attributes))
+        return this.#tasks.create(uid, {
+          hash: textOf(attributes['definition_hash']),
+          origin: originIn(attributes),
+          dependencies: textsOf(attributes['dependencies']),
+        })
       case 'TaskStarted':
         return this.#tasks.attempted(uid, numberOf(attributes['attempt']))
       case 'tutti.AttemptStarted':
@@ -144,6 +148,9 @@ function originIn({ origin_uid: uid, origin_files_back: back }: JsonObject): Tas
 }
 
 const textOf = (value: unknown): string | null => (typeof value === 'string' ? value : null)
+const textsOf = (value: unknown): readonly string[] =>
+  Array.isArray(value) ? value.filter((one) => typeof one === 'string') : none
+const none: readonly never[] = []
 const numberOf = (value: unknown): number => (typeof value === 'number' && value > 0 ? value : 1)
 
 const damagedError = (path: string, { line, offset, reason }: BadLine): CheckpointError =>

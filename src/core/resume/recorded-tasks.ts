@@ -23,7 +23,8 @@ import {
   uidOfNumber,
   unmarked,
 } from '../../foundation/ids.ts'
-import type { TaskOrigin } from '../entry.ts'
+import { EqualTasks } from './equal-tasks.ts'
+import type { TaskInputs, TaskOrigin } from '../entry.ts'
 
 /** How a task of the record ended; `open`: it has not ended. */
 export type RecordedState = 'open' | 'done' | 'failed' | 'canceled'
@@ -35,6 +36,16 @@ const states = [null, 'open', 'done', 'failed', 'canceled'] as const
 export interface RecordedValue extends ValueLocation {
   readonly file: number
 }
+
+/** What the creation of a task says about it. */
+export interface Creation {
+  readonly hash: string | null
+  readonly origin: TaskOrigin | null
+  /** By their uids in the same file. */
+  readonly dependencies: readonly string[]
+}
+
+export const noInputs: TaskInputs = Object.freeze({ dependencies: [], around: [] })
 
 /** Where something is kept for each uid. */
 interface UidColumns {
@@ -61,10 +72,7 @@ export class RecordedTasks {
   readonly #hashTexts: string[] = []
   /** Codes that several functions of one file had. */
   readonly #ambiguousCodes = new Set<string>()
-  /** Of a hash: the first and the last of the equal tasks, and the last that was taken. */
-  readonly #firstEqual = createColumn('u32')
-  readonly #lastEqual = createColumn('u32')
-  readonly #takenEqual = createColumn('u32')
+  readonly #equals = new EqualTasks()
   /** By number for the first file, by file and uid for the others. */
   readonly #firstByNumber = createColumn('u32')
   readonly #byOrigin = new Map<string, number>()
@@ -73,7 +81,6 @@ export class RecordedTasks {
   readonly #originFile = createColumn('f64')
   readonly #uid = createColumn('f64')
   readonly #hash = createColumn('u32')
-  readonly #nextEqual = createColumn('u32')
   readonly #state = createColumn('u8')
   readonly #attempts = createColumn('u32')
   readonly #doneFile = createColumn('u32')
@@ -93,17 +100,26 @@ export class RecordedTasks {
     return this.#size
   }
 
+  /** The number of the file, from 1. */
+  get file(): number {
+    return this.#file
+  }
+
   /** Uids of the next file are of other tasks, unless their callers chose them. */
   beginFile(): void {
     this.#file++
   }
 
-  /** A task was created, in the order of the file. `origin` is what the file says of it. */
-  create(uid: string, given: string | null, origin: TaskOrigin | null): void {
+  /** A task was created, in the order of the file. */
+  create(uid: string, { hash: given, origin, dependencies }: Creation): void {
     const hash = given !== null && isMarked(given) ? this.#takeMarked(uid, given) : given
     const slot = numberSlot(uid) ?? indexOf(this.#uids, uid)
     const hashAt = hash === null ? 0 : this.#indexOfHash(hash) + 1
-    const row = this.#rowFor(uid, slot, hashAt, origin)
+    const rows = dependencies.length === 0 ? none : dependencies.map((one) => this.#rowInFile(one))
+    const size = this.#size
+    const row = this.#rowFor(uid, slot, origin)
+    const isKnownByHash = hashAt > 0 && generatedNumber(uid) !== null
+    if (row > size && isKnownByHash) this.#equals.add(row, hashAt, rows)
     const columns = this.#columnsOf(slot)
     setValue(columns.row, indexIn(slot), row)
     setValue(columns.file, indexIn(slot), this.#file)
@@ -163,8 +179,9 @@ export class RecordedTasks {
   }
 
   /** The row of a task of the new run, each once; 0 if the record has none for it. */
-  take(uid: string, hash: string | null): number {
-    const row = generatedNumber(uid) === null ? this.findNamed(uid) : this.#takeEqual(hash)
+  take(uid: string, hash: string | null, inputs: TaskInputs): number {
+    const isNamed = generatedNumber(uid) === null
+    const row = isNamed ? this.findNamed(uid) : this.#takeEqual(hash, inputs)
     if (row > 0) setValue(this.#isTaken, row, 1)
     return row
   }
@@ -227,6 +244,11 @@ export class RecordedTasks {
     return generatedNumber(this.uidOf(row)) === null
   }
 
+  /** There are several functions with the code of this hash. */
+  setAmbiguous(hash: string): void {
+    this.#ambiguousCodes.add(codePartOf(hash))
+  }
+
   isTaken(row: number): boolean {
     return valueAt(this.#isTaken, row) === 1
   }
@@ -266,7 +288,7 @@ export class RecordedTasks {
   /** Of equal functions that may differ by what they captured, none is known by what it is. */
   #takeMarked(uid: string, hash: string): string {
     if (generatedNumber(uid) === null) return unmarked(hash)
-    this.#ambiguousCodes.add(codePartOf(hash))
+    this.setAmbiguous(hash)
     return hash
   }
 
@@ -278,17 +300,17 @@ export class RecordedTasks {
     return slot < 0 ? uidOfNumber(indexIn(slot)) : textAt(this.#uids, slot)
   }
 
-  #rowFor(uid: string, slot: number, hashAt: number, origin: TaskOrigin | null): number {
-    if (generatedNumber(uid) === null) return this.#rowAt(slot) || this.#add(0)
-    if (origin === null) return this.#addMade(slot, this.#file, hashAt)
+  #rowFor(uid: string, slot: number, origin: TaskOrigin | null): number {
+    if (generatedNumber(uid) === null) return this.#rowAt(slot) || this.#add()
+    if (origin === null) return this.#addMade(slot, this.#file)
     const file = this.#file - origin.filesBack
     const originSlot = numberSlot(origin.uid) ?? indexOf(this.#uids, origin.uid)
-    return this.#findOrigin(originSlot, file) || this.#addMade(originSlot, file, hashAt)
+    return this.#findOrigin(originSlot, file) || this.#addMade(originSlot, file)
   }
 
   /** A task that is known by what it is, and where it was made first. */
-  #addMade(slot: number, file: number, hashAt: number): number {
-    const row = this.#add(hashAt)
+  #addMade(slot: number, file: number): number {
+    const row = this.#add()
     setValue(this.#originUid, row, slot)
     setValue(this.#originFile, row, file)
     if (file === 1 && slot < 0) setValue(this.#firstByNumber, indexIn(slot), row)
@@ -301,30 +323,30 @@ export class RecordedTasks {
     return this.#byOrigin.get(`${file}/${slot}`) ?? 0
   }
 
-  /** The last of the equal tasks, if there is a hash. */
-  #add(hashAt: number): number {
+  #add(): number {
     const row = ++this.#size
     setValue(this.#originFile, row, Number.NaN)
-    if (hashAt === 0) return row
-    const last = valueAt(this.#lastEqual, hashAt - 1)
-    if (last === 0) setValue(this.#firstEqual, hashAt - 1, row)
-    else setValue(this.#nextEqual, last, row)
-    setValue(this.#lastEqual, hashAt - 1, row)
     return row
   }
 
-  /** The next of the equal tasks; 0 after the last. */
-  #takeEqual(hash: string | null): number {
-    if (hash === null || this.#isAmbiguous(hash)) return 0
-    const at = this.#hashes.get(hash)
-    if (at === undefined) return 0
-    const taken = valueAt(this.#takenEqual, at)
-    const row = taken === 0 ? valueAt(this.#firstEqual, at) : valueAt(this.#nextEqual, taken)
-    // None is after the last: a further one is not the first again.
-    if (row > 0) setValue(this.#takenEqual, at, row)
-    return row
+  /** The next of the equal tasks that has not become another one. */
+  #takeEqual(hash: string | null, inputs: TaskInputs): number {
+    if (hash === null || inputs.around === null || this.#isAmbiguous(hash)) return 0
+    const hashAt = (this.#hashes.get(hash) ?? -1) + 1
+    if (hashAt === 0) return 0
+    const isOutdated = (row: number): boolean => this.#isOutdated(row, inputs)
+    return this.#equals.take(hashAt, inputs.dependencies, isOutdated)
+  }
+
+  /** Its value was made before one of those that it was made from was made anew. */
+  #isOutdated(row: number, { dependencies, around }: TaskInputs): boolean {
+    const made = valueAt(this.#valueFile, row)
+    const isLater = (one: number): boolean => valueAt(this.#valueFile, one) > made
+    return made > 0 && (dependencies.some(isLater) || (around ?? none).some(isLater))
   }
 }
+
+const none: readonly never[] = []
 
 /**
  * The slot of a generated uid: -2 for the number 0, -3 for 1, and so on. Texts have the numbers of

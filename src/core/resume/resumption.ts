@@ -1,16 +1,17 @@
 /** Decides for each task of a run what the record of an earlier run says about it. */
 
 import type { AnyTask, AttemptFacts } from '../../backends/backend.ts'
-import { unmarked } from '../../foundation/ids.ts'
+import { codePartOf, generatedNumber, isMarked, unmarked } from '../../foundation/ids.ts'
 import { fromErrorRecord } from '../../foundation/error-record.ts'
 import type { JsonObject } from '../../foundation/json-value.ts'
 import type { Log } from '../../foundation/log.ts'
+import { StateError } from '../../foundation/errors.ts'
 import { ExecutableFailedError } from '../../foundation/task-errors.ts'
-import { changedParts, definitionHash } from '../../tasks/definition-hash.ts'
-import type { Entry, TaskOrigin, UndispatchedEnd } from '../entry.ts'
+import { changedParts, definitionHash, markedCodeOf } from '../../tasks/definition-hash.ts'
+import type { Entry, TaskInputs, TaskOrigin, UndispatchedEnd } from '../entry.ts'
 import { changedDefinition, type Problem } from '../routing.ts'
 import type { EarlierRecord } from './read-record.ts'
-import type { RecordedState } from './recorded-tasks.ts'
+import { noInputs, type RecordedState } from './recorded-tasks.ts'
 import type { ResolvedResumeOptions, ResumedRecord } from './resume-options.ts'
 
 /** How a task ends that does not run, and the uid that it had in the record. */
@@ -30,6 +31,8 @@ export class Resumption implements Disposable {
   /** Values that could not be read although they were kept. */
   #unreadable = 0
   #hasRefused = false
+  /** The first task of the record whose end a function of this run was given, by its code. */
+  readonly #given = new Map<string, string>()
 
   constructor(record: EarlierRecord, options: ResolvedResumeOptions, log: Log) {
     this.#record = record
@@ -70,9 +73,32 @@ export class Resumption implements Disposable {
    * What the record has of a task, as a number for `end`: positive if the task ends at once. Asked
    * once for each task, in the order in which the program makes them.
    */
-  plan(uid: string, hash: string | null): number {
-    const row = this.#record.tasks.take(uid, hash)
+  plan(uid: string, hash: string | null, inputs: TaskInputs = noInputs): number {
+    const row = this.#record.tasks.take(uid, hash, inputs)
     return this.#endsAtOnce(row, hash) ? row : -row
+  }
+
+  /** A task is about to be planned: its function may be one of several of the same source. */
+  take(task: AnyTask, owner: object): StateError | null {
+    return this.refusalOf(task.uid, markedCodeOf(task, owner), task.spec.executable)
+  }
+
+  /**
+   * Why a task must not run: an earlier one of this run has a value of the record, and its function
+   * has the same source. What either of them captured is not known. `code` may be a whole hash.
+   */
+  refusalOf(uid: string, code: string | null, name: string): StateError | null {
+    if (code === null || !isMarked(code) || generatedNumber(uid) === null) return null
+    this.#record.tasks.setAmbiguous(code)
+    const given = this.#given.get(codePartOf(code))
+    if (given === undefined) return null
+    this.#hasRefused = true
+    return ambiguousFunction(name, given)
+  }
+
+  /** The number of its own file in the chain, from 1. */
+  get file(): number {
+    return this.#record.tasks.file
   }
 
   /** Which task of the record it goes on with; `null` if it is new, or known by its uid. */
@@ -86,6 +112,7 @@ export class Resumption implements Disposable {
     const row = Math.abs(planned)
     const end = planned > 0 ? this.#endOf(row, entry.task.uid) : null
     if (end === null) this.#numberAttempts(entry, row)
+    else this.#remember(entry, row)
     return end === null ? null : { end, uid: this.#record.tasks.uidOf(row) }
   }
 
@@ -112,6 +139,13 @@ export class Resumption implements Disposable {
 
   [Symbol.dispose](): void {
     for (const results of this.#record.results) results?.[Symbol.dispose]()
+  }
+
+  /** Of tasks that are known by what they are. */
+  #remember({ task, definitionHash: hash }: Entry, row: number): void {
+    if (hash === null || generatedNumber(task.uid) === null) return
+    const code = codePartOf(hash)
+    if (!this.#given.has(code)) this.#given.set(code, this.#record.tasks.uidOf(row))
   }
 
   #endsAtOnce(row: number, hash: string | null): boolean {
@@ -161,6 +195,16 @@ export class Resumption implements Disposable {
     if (isSame && tasks.stateOf(row) === 'open') entry.attempt = attempts
     else entry.attempt = entry.firstAttempt = attempts + 1
   }
+}
+
+const ambiguousFunction = (name: string, given: string): StateError => {
+  const text = `the value of ${given} in the record was given to a function "${name}"`
+  return new StateError(`${text}, and another one of the same source is called now`, {
+    code: 'AmbiguousFunctionError',
+    hint:
+      'They may have captured different variables. Give tasks of a session a `uid`; or define the ' +
+      'function once, and give what differs as arguments.',
+  })
 }
 
 /** Tasks that are DONE and have neither a uid of their own nor comparable content. */

@@ -12,10 +12,11 @@ import { definitionHash } from '../../tasks/definition-hash.ts'
 import { hasEnded } from '../../tasks/lifecycle.ts'
 import type { RecordParts } from '../../telemetry/options.ts'
 import type { EarlierRun } from '../admission.ts'
-import type { Entry } from '../entry.ts'
+import type { Entry, TaskInputs } from '../entry.ts'
 import type { Ledger } from '../ledger.ts'
 import type { Problem } from '../routing.ts'
 import { type OpenedRecord, openResumption, type OpenRecordParts } from './open-resumption.ts'
+import { noInputs } from './recorded-tasks.ts'
 import { resolveResumeOptions, type ResumedRecord, type ResumeOptions } from './resume-options.ts'
 
 export class SessionResume implements EarlierRun {
@@ -63,6 +64,11 @@ export class SessionResume implements EarlierRun {
     return this.#opened?.resumption.problemOf(task, this.#ledger) ?? null
   }
 
+  prepare(task: AnyTask): void {
+    const refusal = this.#opened?.resumption.take(task, this.#ledger) ?? null
+    if (refusal !== null) throw refusal
+  }
+
   plan(task: AnyTask): number {
     return this.#opened?.resumption.plan(task.uid, definitionHash(task, this.#ledger)) ?? 0
   }
@@ -74,9 +80,23 @@ export class SessionResume implements EarlierRun {
   }
 
   /** As `setPlan`, for a task that was not planned. */
-  planEntry(entry: Entry): void {
+  planEntry(entry: Entry, inputs: TaskInputs = noInputs): void {
     if (this.#opened === null) return
-    this.setPlan(entry, this.#opened.resumption.plan(entry.task.uid, entry.definitionHash))
+    const { task, definitionHash: hash } = entry
+    this.setPlan(entry, this.#opened.resumption.plan(task.uid, hash, inputs))
+  }
+
+  /** Why a deferred task must not run; `null` if it may. */
+  refusalOf(entry: Entry): StateError | null {
+    if (this.#opened === null) return null
+    const { task, definitionHash: hash, executable } = entry
+    return this.#opened.resumption.refusalOf(task.uid, hash, executable)
+  }
+
+  /** Where the task was made first, over all files of the run. */
+  firstPlaceOf({ task, origin }: Entry): string {
+    const file = this.#opened?.resumption.file ?? 1
+    return `${file - (origin?.filesBack ?? 0)}/${origin?.uid ?? task.uid}`
   }
 
   end(entry: Entry): boolean {

@@ -1,0 +1,72 @@
+/**
+ * Lists of the equal tasks of a record, in the order in which they were made. Tasks are equal that
+ * have the same hash and depend on the very same tasks: equal ones of these may have had different
+ * values.
+ */
+
+import { type Column, createColumn, setValue, valueAt } from '../../views/columns.ts'
+
+/** Of each list: its first task, its last one, and the last that was taken. */
+interface ListColumns {
+  readonly first: Column
+  readonly last: Column
+  readonly taken: Column
+}
+
+const createLists = (): ListColumns => ({
+  first: createColumn('u32'),
+  last: createColumn('u32'),
+  taken: createColumn('u32'),
+})
+
+/** Tasks are rows of the record, hashes are numbered; both from 1. */
+export class EqualTasks {
+  readonly #byHash = createLists()
+  readonly #byDependencies = createLists()
+  /** The numbers of lists of tasks with dependencies: from -1 down. Others have their hash's. */
+  readonly #numbers = new Map<string, number>()
+  readonly #next = createColumn('u32')
+
+  /** Adds a task behind those that are equal. */
+  add(row: number, hash: number, dependencies: readonly number[]): void {
+    let list = this.#find(hash, dependencies)
+    if (list === undefined) {
+      list = -1 - this.#numbers.size
+      this.#numbers.set(keyOf(hash, dependencies), list)
+    }
+    const { first, last } = this.#columnsOf(list)
+    const at = Math.abs(list)
+    const before = valueAt(last, at)
+    if (before === 0) setValue(first, at, row)
+    else setValue(this.#next, before, row)
+    setValue(last, at, row)
+  }
+
+  /** The next of the equal tasks that is not to be passed over; 0 after the last. */
+  take(
+    hash: number,
+    dependencies: readonly number[],
+    isPassedOver: (row: number) => boolean,
+  ): number {
+    const list = this.#find(hash, dependencies)
+    if (list === undefined) return 0
+    const { first, taken } = this.#columnsOf(list)
+    const at = Math.abs(list)
+    let row = valueAt(taken, at)
+    do row = row === 0 ? valueAt(first, at) : valueAt(this.#next, row)
+    while (row > 0 && isPassedOver(row))
+    // None is after the last: a further one is not the first again.
+    if (row > 0) setValue(taken, at, row)
+    return row
+  }
+
+  #find(hash: number, dependencies: readonly number[]): number | undefined {
+    return dependencies.length === 0 ? hash : this.#numbers.get(keyOf(hash, dependencies))
+  }
+
+  #columnsOf(list: number): ListColumns {
+    return list < 0 ? this.#byDependencies : this.#byHash
+  }
+}
+
+const keyOf = (hash: number, rows: readonly number[]): string => `${hash}/${rows.join(',')}`
