@@ -34,7 +34,7 @@ import { Ledger } from './ledger.ts'
 import { TelemetryEmitter } from './lifecycle-emitter.ts'
 import { RecordedEnds } from './recorded-ends.ts'
 import type { ResumedRecord, ResumeOptions } from './resume/resume-options.ts'
-import { SessionResume } from './resume/session-resume.ts'
+import { type ResumedTasks, SessionResume } from './resume/session-resume.ts'
 import { route } from './routing.ts'
 import { SessionTelemetry } from './session-telemetry.ts'
 import {
@@ -153,17 +153,8 @@ export class SessionCore {
     return record
   }
 
-  /**
-   * Ends a deferred task as the resumed record has it; `false`: it has to run. `mayEnd` is false
-   * for one that depends on a task that runs again, whose value may be another.
-   */
-  endAsRecorded(entry: Entry, mayEnd: boolean): boolean {
-    if (!mayEnd) entry.planned = -Math.abs(entry.planned)
-    return this.#resumed.end(entry)
-  }
-
   /** What the session knows of an earlier run. */
-  get resumed(): Pick<SessionResume, 'isActive' | 'refusalOf' | 'firstPlaceOf'> {
+  get resumed(): ResumedTasks {
     return this.#resumed
   }
 

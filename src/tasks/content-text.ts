@@ -4,11 +4,11 @@
  */
 
 import { hash } from 'node:crypto'
-import { types } from 'node:util'
+import { isDeepStrictEqual, types } from 'node:util'
 import { ValueError } from '../foundation/errors.ts'
 
 const deepest = 1000
-/** Shared objects are written wherever they occur: equal content must give equal text. */
+/** A limit on what one text is made of. */
 const mostContainers = 1_000_000
 
 /** Length-prefixed, so that different lists never give the same text. */
@@ -57,7 +57,8 @@ class Writer {
   readonly #parts: string[] = []
   readonly #open: Open[] = []
   readonly #textOf: TextOf | undefined
-  #containers = 0
+  /** Their numbers: a shared object is told from an equal one, because a function can do so. */
+  readonly #seen = new Map<object, number>()
 
   constructor(textOf: TextOf | undefined) {
     this.#textOf = textOf
@@ -82,31 +83,61 @@ class Writer {
       this.#parts.push(text)
       return
     }
-    // Cycles end here as well.
-    if (depth > deepest) throw notComparable(path, 'nested too deeply or in a cycle')
-    if (++this.#containers > mostContainers) throw notComparable(path, 'one object too many')
-    if (Array.isArray(value)) this.#writeArray(value as readonly unknown[], path, depth)
-    else if (types.isDate(value)) this.#words('date', String(value.getTime()))
-    else if (ArrayBuffer.isView(value)) {
-      const bytes = new Uint8Array(value.buffer, value.byteOffset, value.byteLength)
-      const digest = hash('sha256', bytes, 'hex')
-      this.#words('bytes', value.constructor.name, String(value.byteLength), digest)
-    } else if (types.isSet(value)) this.#writeItems('set', [...value], path, depth)
-    else if (types.isMap(value)) this.#writeItems('map', [...value], path, depth)
-    else if (isPlain(value)) {
-      const names = Object.keys(value).toSorted()
-      this.#words('object', String(names.length), ...names)
-      const values = value as Readonly<Record<string, unknown>>
-      this.#add(names, (name) => values[name], path, depth)
-    } else throw notComparable(path, `an instance of ${value.constructor.name}`)
+    const before = this.#seen.get(value)
+    if (before !== undefined) return this.#words('seen', String(before))
+    if (depth > deepest) throw notComparable(path, 'what is nested too deeply')
+    if (this.#seen.size >= mostContainers) throw notComparable(path, 'one object too many')
+    this.#seen.set(value, this.#seen.size)
+    this.#writeObject(value, path, depth)
+  }
+
+  #writeObject(value: object, path: string, depth: number): void {
+    const prototype: unknown = Object.getPrototypeOf(value)
+    if (prototype === Object.prototype) return this.#writePlain('object', value, path, depth)
+    if (prototype === null) return this.#writePlain('bare object', value, path, depth)
+    if (Array.isArray(value) && prototype === Array.prototype) {
+      return this.#writeArray(value as readonly unknown[], path, depth)
+    }
+    if (ArrayBuffer.isView(value)) return this.#writeBytes(value, path)
+    if (Reflect.ownKeys(value).length > 0) throw notComparable(path, instanceWith(value))
+    if (types.isDate(value) && prototype === Date.prototype) {
+      return this.#words('date', String(value.getTime()))
+    }
+    if (types.isSet(value) && prototype === Set.prototype) {
+      return this.#writeItems('set', [...value], path, depth)
+    }
+    if (types.isMap(value) && prototype === Map.prototype) {
+      return this.#writeItems('map', [...value], path, depth)
+    }
+    throw notComparable(path, `an instance of ${className(value)}`)
+  }
+
+  #writePlain(kind: string, value: object, path: string, depth: number): void {
+    const names = Object.keys(value)
+    if (hidesFields(value, names.length)) throw notComparable(path, 'what has hidden fields')
+    names.sort()
+    this.#words(kind, String(names.length), ...names)
+    this.#add(names, (name) => fieldOf(value, name, path), path, depth)
   }
 
   /** Such as what `exec` of a pattern returns: it has fields beside its items. */
   #writeArray(items: readonly unknown[], path: string, depth: number): void {
-    if (!hasFields(items)) return this.#writeItems('array', items, path, depth)
-    const fields = Object.entries(items).filter(([name]) => !isIndex(name))
-    const parts = [[...items], Object.fromEntries(fields)]
+    // The indices come first, then `length`.
+    const hasFields = Reflect.ownKeys(items).at(-1) !== 'length'
+    if (!hasFields) return this.#writeItems('array', items, path, depth)
+    const names = Object.keys(items)
+    if (hidesFields(items, names.length + 1)) throw notComparable(path, 'what has hidden fields')
+    const fields = names.filter((name) => !isIndex(name))
+    const values = fields.map((name) => [name, fieldOf(items, name, path)] as const)
+    const parts = [[...items], Object.fromEntries(values)]
     this.#writeItems('array with fields', parts, path, depth)
+  }
+
+  #writeBytes(value: ArrayBufferView, path: string): void {
+    const kind = viewKindOf(value)
+    if (kind === null) throw notComparable(path, instanceWith(value))
+    const bytes = new Uint8Array(value.buffer, value.byteOffset, value.byteLength)
+    this.#words('bytes', kind, String(value.byteLength), hash('sha256', bytes, 'hex'))
   }
 
   #words(...words: readonly string[]): void {
@@ -142,16 +173,56 @@ function primitiveText(value: unknown, path: string): string {
 
 const isIndex = (name: string): boolean => /^(?:0|[1-9]\d*)$/.test(name)
 
-/** The indices come first in the list of keys. */
-function hasFields(items: readonly unknown[]): boolean {
-  const keys = Object.keys(items)
-  const last = keys.at(-1)
-  return last !== undefined && (keys.length > items.length || !isIndex(last))
+/** Symbols as keys, and fields that are not enumerable, which `Object.keys` does not have. */
+const hidesFields = (value: object, count: number): boolean =>
+  Object.getOwnPropertySymbols(value).length > 0 || Object.getOwnPropertyNames(value).length > count
+
+/** A getter may give another value each time. */
+function fieldOf(value: object, name: string, path: string): unknown {
+  const field = Object.getOwnPropertyDescriptor(value, name)
+  if (field !== undefined && 'value' in field) return field.value as unknown
+  throw notComparable(`${path}.${name}`, 'a getter')
 }
 
-function isPlain(value: object): boolean {
-  const prototype: unknown = Object.getPrototypeOf(value)
-  return prototype === Object.prototype || prototype === null
+/** The name of the class; `null` for an instance of another one, or with fields of its own. */
+function viewKindOf(value: ArrayBufferView): string | null {
+  const { buffer, byteOffset } = value
+  const Plain = Buffer.isBuffer(value) ? Buffer : viewClasses.get(Object.getPrototypeOf(value))
+  if (Plain === undefined || types.isSharedArrayBuffer(buffer)) return null
+  if (types.isDataView(value)) return Reflect.ownKeys(value).length === 0 ? 'DataView' : null
+  const { length } = value as Uint8Array
+  const same: unknown =
+    Plain === Buffer
+      ? Buffer.from(buffer, byteOffset, length)
+      : new (Plain as Uint8ArrayConstructor)(buffer, byteOffset, length)
+  // Compared with a view of the same bytes: a list of its fields would name every byte, too.
+  return isDeepStrictEqual(value, same) ? Plain.name : null
+}
+
+const viewClasses = new Map<unknown, { readonly name: string }>(
+  [
+    Int8Array,
+    Uint8Array,
+    Uint8ClampedArray,
+    Int16Array,
+    Uint16Array,
+    Int32Array,
+    Uint32Array,
+    Float32Array,
+    Float64Array,
+    BigInt64Array,
+    BigUint64Array,
+    DataView,
+  ].map((one) => [one.prototype, one]),
+)
+
+const instanceWith = (value: object): string =>
+  `an instance of ${className(value)}, or one with fields of its own,`
+
+/** Not of a prototype that has no constructor. */
+const className = (value: object): string => {
+  const { constructor } = value as { constructor?: unknown }
+  return typeof constructor === 'function' ? constructor.name : 'an unknown class'
 }
 
 const notComparable = (path: string, what: string): ValueError =>

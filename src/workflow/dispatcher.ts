@@ -110,7 +110,7 @@ export class Dispatcher implements HandleOwner {
     const { entry, handle, context } = run
     if (entry === null) return false
     const mayEnd = !entry.hasChanged && dependencies.every(({ isFromRecord }) => isFromRecord)
-    handle.isFromRecord = this.#parts.core.endAsRecorded(entry, mayEnd)
+    handle.isFromRecord = this.#parts.core.resumed.endAsRecorded(entry, mayEnd)
     if (!handle.plan.isBlock) return handle.isFromRecord
     const around = inputsAround(context)
     const isKnown = handle.definitionHash !== null || worksOnCaptured(handle.plan, run)

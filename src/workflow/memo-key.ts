@@ -9,7 +9,7 @@ import { EngineHandle } from './handle.ts'
 import type { Plan } from './plan.ts'
 
 /** Changed when the encoding changes. */
-const version = 'tutti-memo-4'
+const version = 'tutti-memo-5'
 
 /**
  * Equal for equal calls, also in another process. The function's source text and the sampling

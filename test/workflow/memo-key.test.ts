@@ -23,9 +23,12 @@ describe('the key of a result', () => {
     const long = Array.from({ length: 200_000 }, (_, at) => at)
     expect(keyOf(long)).toBe(keyOf([...long]))
     expect(keyOf(long)).not.toBe(keyOf(long.toReversed()))
+    const many = Array.from({ length: 1001 }, () => Array.from({ length: 999 }, () => []))
+    expect(() => keyOf(many)).toThrow('one object too many cannot be compared')
+    // Shared objects are written once.
     let shared: unknown = 1
     for (let level = 0; level < 40; level++) shared = [shared, shared]
-    expect(() => keyOf(shared)).toThrow('one object too many cannot be compared')
+    expect(keyOf(shared)).toBe(keyOf(structuredClone(shared)))
   })
 
   it('memo key: differs for different arguments', () => {
@@ -59,6 +62,32 @@ describe('the key of a result', () => {
     ]
     const keys = different.map((args) => keyOf(...args))
     expect(new Set(keys).size).toBe(different.length)
+  })
+
+  it('memo key: tells shared objects from equal ones, and bare from plain ones', () => {
+    const one = {}
+    const bare: unknown = Object.create(null)
+    const keys = [keyOf(one, one), keyOf({}, {}), keyOf(bare, {}), keyOf({}, bare)]
+    expect(new Set(keys).size).toBe(4)
+    expect(keyOf([one, one])).toBe(keyOf(structuredClone([one, one])))
+  })
+
+  it.each([
+    ['a symbol as a key', { [Symbol.for('k')]: 1 }],
+    ['a hidden field', Object.defineProperty({}, 'k', { value: 1 })],
+    ['a getter', Object.defineProperty({}, 'k', { get: () => 1, enumerable: true })],
+    ['a symbol as a key of an array', Object.assign([1], { [Symbol.for('k')]: 1 })],
+    ['a hidden field of an array', Object.defineProperty([1], 'k', { value: 1 })],
+    ['a Map with fields', Object.assign(new Map(), { k: 1 })],
+    ['a Set with fields', Object.assign(new Set(), { k: 1 })],
+    ['a Date with fields', Object.assign(new Date(0), { k: 1 })],
+    ['bytes with fields', Object.assign(new Uint8Array(1), { k: 1 })],
+    ['a Buffer with fields', Object.assign(Buffer.from('a'), { k: 1 })],
+    ['a kind of array', new (class Items extends Array<number> {})()],
+    ['a kind of Map', new (class Table extends Map {})()],
+    ['a kind of bytes', new (class Bytes extends Uint8Array {})(1)],
+  ])('memo key: is refused for %s, which looks like what it is not', (_, given: unknown) => {
+    expect(() => keyOf([given])).toThrow(/^args\.0\.0.* cannot be compared/)
   })
 
   it('memo key: differs for another name, source text and kind of key', () => {
@@ -108,10 +137,12 @@ describe('the key of a result', () => {
     expect(() => keyOf(...args)).toThrow(expect.objectContaining({ field }))
   })
 
-  it('memo key: cycles and keys that are no strings are refused', () => {
-    const cycle: unknown[] = []
+  it('memo key: cycles have a key, keys that are no strings are refused', () => {
+    const [cycle, longer]: [unknown[], unknown[]] = [[], []]
     cycle.push(cycle)
-    expect(() => keyOf(cycle)).toThrow('cycle')
+    longer.push([longer])
+    expect(keyOf(cycle)).toBe(keyOf(structuredClone(cycle)))
+    expect(keyOf(cycle)).not.toBe(keyOf(longer))
     const odd = planFunction(body, { cache: { key: () => 1 } })
     expect(() => memoKey(odd, [])).toThrow('no string')
   })

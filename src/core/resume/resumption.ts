@@ -202,8 +202,8 @@ const ambiguousFunction = (name: string, given: string): StateError => {
   return new StateError(`${text}, and another one of the same source is called now`, {
     code: 'AmbiguousFunctionError',
     hint:
-      'They may have captured different variables. Give tasks of a session a `uid`; or define the ' +
-      'function once, and give what differs as arguments.',
+      'They may have captured different variables. Give tasks of a session a `uid`; or define ' +
+      'the function once, and give what differs as arguments.',
   })
 }
 

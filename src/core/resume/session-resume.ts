@@ -19,6 +19,12 @@ import { type OpenedRecord, openResumption, type OpenRecordParts } from './open-
 import { noInputs } from './recorded-tasks.ts'
 import { resolveResumeOptions, type ResumedRecord, type ResumeOptions } from './resume-options.ts'
 
+/** What those who make deferred tasks have to know. */
+export type ResumedTasks = Pick<
+  SessionResume,
+  'isActive' | 'refusalOf' | 'firstPlaceOf' | 'endAsRecorded'
+>
+
 export class SessionResume implements EarlierRun {
   readonly #ledger: Ledger
   #opened: OpenedRecord | null = null
@@ -84,6 +90,15 @@ export class SessionResume implements EarlierRun {
     if (this.#opened === null) return
     const { task, definitionHash: hash } = entry
     this.setPlan(entry, this.#opened.resumption.plan(task.uid, hash, inputs))
+  }
+
+  /**
+   * Ends a deferred task as the resumed record has it; `false`: it has to run. `mayEnd` is false
+   * for one that gets a value from a task that runs again, which may be another.
+   */
+  endAsRecorded(entry: Entry, mayEnd: boolean): boolean {
+    if (!mayEnd) entry.planned = -Math.abs(entry.planned)
+    return this.end(entry)
   }
 
   /** Why a deferred task must not run; `null` if it may. */
