@@ -1,4 +1,4 @@
-import { readFileSync } from 'node:fs'
+import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { describe, expect, it, onTestFinished } from 'vitest'
@@ -8,6 +8,7 @@ import { type RunningCommand, startCommand, startProgram } from '../cli/run-comm
 import { eventually } from '../eventually.ts'
 import { startTestCluster, type TestCluster } from './agents.ts'
 import { work } from './fixtures/cluster-tasks.ts'
+import { removeStreams, storedNames } from './stored-names.ts'
 
 const ahead = {
   NODE_OPTIONS: `--import ${new URL('fixtures/clock-ahead.ts', import.meta.url).href}`,
@@ -85,5 +86,30 @@ describe('a process that is started again after its clock was set back by an hou
     expect(JSON.parse(stdout)).toEqual(Array.from({ length: 12 }, () => 'DONE'))
     const uids = Array.from({ length: 12 }, (_, index) => `task-${index}`)
     expect(lines(begun).toSorted()).toEqual(uids.toSorted())
+  })
+
+  it('goes on with its session although the broker has lost its notes: a driver', async () => {
+    const cluster = await startTestCluster()
+    await startAgent(cluster, {})
+    const { folder, server } = cluster
+    const start = (env: Readonly<Record<string, string>>): RunningCommand => {
+      const given = JSON.stringify({ count: 3, valueLength: 10 })
+      const program = startProgram(driver, [server.url, folder, given], env)
+      onTestFinished(() => void program.child.kill('SIGKILL'))
+      return program
+    }
+    const begun = join(folder, 'begun')
+    const killed = start(ahead)
+    await eventually(() => expect(lines(begun)).toHaveLength(1))
+    killed.child.kill('SIGKILL')
+    await killed.ended
+    await removeStreams(server.url)
+    const returned = start({})
+    writeFileSync(join(folder, 'go'), '')
+    const { stdout, stderr } = await returned.ended
+    expect(stderr).toBe('')
+    expect(JSON.parse(stdout)).toEqual(['DONE', 'DONE', 'DONE'])
+    expect(lines(begun)).toHaveLength(3)
+    expect(await storedNames(server.url)).toEqual([])
   })
 })

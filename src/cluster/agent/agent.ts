@@ -227,7 +227,11 @@ export class Agent {
       const sentMs = this.#options.clock.monotonicMs()
       respond({ kind: 'pong', epoch: this.#epoch, receivedMs, sentMs } satisfies Pong)
     } else if (request.kind === 'challenge') {
-      respond({ kind: 'challenged', nonce: this.#challenges.issue() } satisfies Challenged)
+      const { use } = request
+      const known = use === undefined ? undefined : this.#sessions.get(toUseId(use))
+      const latestStart = known?.driverEpoch ?? 0
+      const nonce = this.#challenges.issue()
+      respond({ kind: 'challenged', nonce, latestStart } satisfies Challenged)
     } else if (request.kind === 'attach') {
       if (this.#challenges.take(request.nonce)) void this.#attach(request).then(respond)
       else this.#refuseMessage('it was sent before')

@@ -21,7 +21,7 @@ import { EndReceiver } from './end-receiver.ts'
 import { JobSender } from './job-sender.ts'
 import { SentModules } from '../bundles/sent-modules.ts'
 import { SessionAgents } from './session-agents.ts'
-import { becomeOwner, untilSilent } from './session-owner.ts'
+import { askLatestStart, becomeOwner, untilSilent } from './session-owner.ts'
 import { NoAgentWatch } from './unhappy-ends.ts'
 import { nothingNoted, readNotedAgents } from './used-agents.ts'
 
@@ -222,8 +222,9 @@ export class DriverSession implements ClusterConnection {
     )
     const isNew = await this.#stream.open()
     const noted = isNew ? nothingNoted : await readNotedAgents(broker, this.#subjects, this.#keys)
+    const latestStart = Math.max(noted.latestEpoch, await askLatestStart(directory, use))
     if (this.#releasing !== null) return
-    this.#epoch = newDriverEpoch(clock, noted.latestEpoch)
+    this.#epoch = newDriverEpoch(clock, latestStart)
     this.#unsubscribe.push(directory.listen(this.#agents))
     this.#ends.hasEarlierStart = !isNew
     if (!isNew) {

@@ -8,7 +8,7 @@ import { type Clock, sleep } from '../../foundation/clock.ts'
 import { BackendError } from '../../foundation/errors.ts'
 import { type Broker, NoResponderError } from '../broker/broker.ts'
 import type { Keys } from '../wire/envelope.ts'
-import { silenceMs } from '../wire/messages.ts'
+import { type Challenged, silenceMs } from '../wire/messages.ts'
 import { answerAsOwner, askOwner } from '../wire/owner-question.ts'
 import {
   ownerOfStream,
@@ -16,6 +16,7 @@ import {
   type SessionUse,
   streamPrefix,
 } from '../wire/subjects.ts'
+import type { AgentDirectory } from './directory/agent-directory.ts'
 
 /** All uses of a session belong to one process. */
 const processId = randomUUID()
@@ -59,6 +60,27 @@ export async function becomeOwner(
   const answer = answerAsOwner(cluster, { process: processId, backend: use.backend })
   const { owner, sessionOwner } = subjects
   return [owner, sessionOwner].map((subject) => broker.subscribe(subject, answer))
+}
+
+/**
+ * The latest start of the session that an agent has attached to; 0 if none has. For the owner of
+ * the session: the driver of that start is gone or stopped. Notes of it may be gone, too, and its
+ * clock may have been ahead.
+ */
+export async function askLatestStart(directory: AgentDirectory, use: SessionUse): Promise<number> {
+  const ask = async (name: string): Promise<number> => {
+    try {
+      const answer = await directory.request(name, { kind: 'challenge', use }, silenceMs)
+      return (answer as Challenged).latestStart ?? 0
+    } catch {
+      // It is attached to when it answers again.
+      return 0
+    }
+  }
+  const starts = await Promise.all(
+    directory.agents.map(({ announcement }) => ask(announcement.name)),
+  )
+  return Math.max(0, ...starts)
 }
 
 /**

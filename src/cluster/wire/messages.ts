@@ -82,11 +82,15 @@ export interface Pong {
 /** Asks for a number that the next `Attach` must have. */
 export interface Challenge {
   readonly kind: 'challenge'
+  /** Asks for the latest start of this use of a session, too. */
+  readonly use?: SessionUse
 }
 
 export interface Challenged {
   readonly kind: 'challenged'
   readonly nonce: number
+  /** The driver's start that the agent has attached to; 0 if there is none. */
+  readonly latestStart?: number
 }
 
 /** A driver begins to use an agent for a session. */
