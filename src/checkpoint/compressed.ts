@@ -3,7 +3,7 @@
  * behind them (the format "zstd seekable"). Node's own zstd silently stops after the first frame.
  */
 
-import type { FileHandle } from 'node:fs/promises'
+import { type FileHandle, open } from 'node:fs/promises'
 import { Readable } from 'node:stream'
 import { pipeline } from 'node:stream'
 // Not by name: an older Node does not have zstd, and must come to say that it is too old.
@@ -18,9 +18,9 @@ export const isCompressed = (path: string): boolean => path.endsWith(compressedS
 export type RecordPart =
   | { readonly kind: 'bytes'; readonly bytes: Buffer }
   /** A frame that cannot be read; what follows it can. */
-  | { readonly kind: 'damage'; readonly reason: string }
+  | { readonly kind: 'damage'; readonly reason: string; readonly missingBytes: number }
   /** The file ends within a frame. */
-  | { readonly kind: 'torn'; readonly reason: string }
+  | { readonly kind: 'torn'; readonly reason: string; readonly missingBytes: number }
 
 const frameMagic = 0xfd2fb528
 /** Frames that decoders skip have one of 16 numbers. */
@@ -45,56 +45,91 @@ export async function* decompressFrames(
   from: number,
 ): AsyncGenerator<RecordPart, void> {
   const { size } = await file.stat()
-  let { at, offset } = await seek(file, size, from)
-  while (at < size) {
-    const frame = await measureFrame(file, at, size)
-    if (frame.kind !== 'frame') {
-      if (frame.kind !== 'skip') yield frame
-      if (frame.kind === 'torn') return
-      at = frame.end
-      continue
-    }
-    for await (const part of contentOf(file, at, frame)) {
-      if (part.kind !== 'bytes') {
-        yield part
-        continue
-      }
+  const entries = await readSeekTable(file, size)
+  let offset = 0
+  const parts = entries === null ? walkFrames(file, size) : listedFrames(file, entries, from)
+  for await (const part of parts) {
+    if (part.kind === 'skipped') offset += part.bytes
+    else if (part.kind !== 'bytes') {
+      offset += part.missingBytes
+      yield part
+    } else {
       const skipped = Math.max(0, Math.min(part.bytes.length, from - offset))
       offset += part.bytes.length
       if (skipped < part.bytes.length) yield { ...part, bytes: part.bytes.subarray(skipped) }
     }
-    at = frame.end
   }
 }
 
-interface FramePosition {
-  /** In the file. */
-  readonly at: number
-  /** In what it holds. */
-  readonly offset: number
+/** Whether the end of the file says where its frames begin. What was cut off has no such end. */
+export async function hasSeekTable(path: string): Promise<boolean> {
+  const file = await open(path)
+  try {
+    const { size } = await file.stat()
+    return (await readSeekTable(file, size)) !== null
+  } finally {
+    await file.close()
+  }
 }
 
-/** The frame that holds the byte `from`, as the seek table says; without one the first frame. */
-async function seek(file: FileHandle, size: number, from: number): Promise<FramePosition> {
-  const first = { at: 0, offset: 0 }
-  if (from === 0 || size < seekFooterBytes + seekHeadBytes) return first
+/** A frame as the seek table has it, in bytes. */
+interface SeekEntry {
+  readonly packed: number
+  readonly plain: number
+}
+
+/** `null` without one, or if it does not agree with the size of the file. */
+async function readSeekTable(file: FileHandle, size: number): Promise<SeekEntry[] | null> {
+  if (size < seekFooterBytes + seekHeadBytes) return null
   const footer = await readAt(file, size - seekFooterBytes, seekFooterBytes)
-  if (footer.length < seekFooterBytes || footer.readUInt32LE(5) !== seekFooterMagic) return first
+  if (footer.length < seekFooterBytes || footer.readUInt32LE(5) !== seekFooterMagic) return null
   const count = footer.readUInt32LE(0)
   const hasChecksums = (footer.readUInt8(4) & 0x80) !== 0
   const entryBytes = seekEntryBytes + (hasChecksums ? checksumBytes : 0)
   const tableBytes = count * entryBytes
   const tableAt = size - seekFooterBytes - tableBytes
-  if (tableAt < seekHeadBytes) return first
+  if (tableAt < seekHeadBytes) return null
   const table = await readAt(file, tableAt, tableBytes)
+  if (table.length < tableBytes) return null
+  const entries = Array.from({ length: count }, (_, at) => ({
+    packed: table.readUInt32LE(at * entryBytes),
+    plain: table.readUInt32LE(at * entryBytes + 4),
+  }))
+  const end = entries.reduce((sum, { packed }) => sum + packed, 0)
+  return end === tableAt - seekHeadBytes ? entries : null
+}
+
+/** Frames that are not read because the caller has what they hold. */
+interface SkippedPart {
+  readonly kind: 'skipped'
+  readonly bytes: number
+}
+
+/** Frame by frame as the seek table has them: a damaged one does not hide where the next begins. */
+async function* listedFrames(
+  file: FileHandle,
+  entries: readonly SeekEntry[],
+  from: number,
+): AsyncGenerator<RecordPart | SkippedPart, void> {
   let [at, offset] = [0, 0]
-  for (let entry = 0; entry + entryBytes <= table.length; entry += entryBytes) {
-    const [packed, plain] = [table.readUInt32LE(entry), table.readUInt32LE(entry + 4)]
-    if (offset + plain > from || at + packed > tableAt) break
+  for (const { packed, plain } of entries) {
+    if (offset + plain <= from) yield { kind: 'skipped', bytes: plain }
+    else yield* contentOf(file, at, { end: at + packed, contentBytes: plain })
     at += packed
     offset += plain
   }
-  return { at, offset }
+}
+
+/** One frame behind the other. */
+async function* walkFrames(file: FileHandle, size: number): AsyncGenerator<RecordPart, void> {
+  let at = 0
+  while (at < size) {
+    const frame = await measureFrame(file, at, size)
+    if (frame.kind === 'frame') yield* contentOf(file, at, frame)
+    else if (frame.kind !== 'skip') yield { ...frame, missingBytes: 0 }
+    if (frame.kind === 'torn') return
+    at = frame.end
+  }
 }
 
 interface Frame {
@@ -165,28 +200,45 @@ function contentSizeAt(head: Buffer, at: number, bytes: number): number {
   return head.readUIntLE(at, bytes) + (bytes === 2 ? 256 : 0)
 }
 
+/** Of a frame that cannot be read: how many bytes of the record are missing, if that is known. */
 async function* contentOf(
   file: FileHandle,
   at: number,
-  { end, contentBytes }: Frame,
+  { end, contentBytes }: Pick<Frame, 'end' | 'contentBytes'>,
 ): AsyncGenerator<RecordPart, void> {
+  let bytes = 0
+  let problem: string | null = null
   try {
-    const isSmall = contentBytes !== null && Math.max(contentBytes, end - at) <= mostAtOnce
-    if (isSmall) {
-      const packed = await readAt(file, at, end - at)
-      yield {
-        kind: 'bytes',
-        bytes: zlib.zstdDecompressSync(packed, { maxOutputLength: mostAtOnce }),
-      }
-      return
+    for await (const part of decompress(file, at, { end, contentBytes })) {
+      bytes += part.length
+      yield { kind: 'bytes', bytes: part }
     }
-    const plain = zlib.createZstdDecompress()
-    // The iteration below throws what goes wrong.
-    pipeline(Readable.from(partsOf(file, at, end)), plain, () => {})
-    for await (const bytes of plain) yield { kind: 'bytes', bytes: bytes as Buffer }
   } catch (error) {
-    yield { kind: 'damage', reason: `a compressed frame cannot be read: ${messageOf(error)}` }
+    problem = messageOf(error)
   }
+  const missingBytes = Math.max(0, (contentBytes ?? bytes) - bytes)
+  if (problem === null && missingBytes > 0) problem = 'it holds less than it should'
+  if (problem === null) return
+  const size = missingBytes > 0 ? `; ${missingBytes} bytes of the record are missing` : ''
+  const reason = `a compressed frame cannot be read: ${problem}${size}`
+  yield { kind: 'damage', reason, missingBytes }
+}
+
+async function* decompress(
+  file: FileHandle,
+  at: number,
+  { end, contentBytes }: Pick<Frame, 'end' | 'contentBytes'>,
+): AsyncGenerator<Buffer, void> {
+  const isSmall = contentBytes !== null && Math.max(contentBytes, end - at) <= mostAtOnce
+  if (isSmall) {
+    const packed = await readAt(file, at, end - at)
+    yield zlib.zstdDecompressSync(packed, { maxOutputLength: mostAtOnce })
+    return
+  }
+  const plain = zlib.createZstdDecompress()
+  // The iteration below throws what goes wrong.
+  pipeline(Readable.from(partsOf(file, at, end)), plain, () => {})
+  for await (const bytes of plain) yield bytes as Buffer
 }
 
 async function* partsOf(file: FileHandle, from: number, to: number): AsyncGenerator<Buffer> {

@@ -21,7 +21,8 @@ export interface ReadOptions {
   readonly onBadLine?: (bad: BadLine) => void
   /**
    * Called for each line that is not empty, before its batch is yielded: its text (`null` for one
-   * that is too long) and what is wrong with it, or `null`.
+   * that is too long, and for lines that a compressed file has lost) and what is wrong with it, or
+   * `null`.
    */
   readonly onText?: (text: string | null, position: LinePosition, problem: string | null) => void
   /** Called for each good line, except skipped spans, before its batch is yielded. */
@@ -133,9 +134,12 @@ class Reading {
   }
 
   /** A part of a compressed record cannot be read, and with it the line that began before. */
-  #miss({ kind, reason }: Exclude<RecordPart, { readonly kind: 'bytes' }>): void {
+  #miss(part: Exclude<RecordPart, { readonly kind: 'bytes' }>): void {
+    const { kind, reason, missingBytes } = part
     const bad = { ...this.#splitter.position, reason }
-    this.#splitter.forget()
+    this.#splitter.forget(missingBytes)
+    this.#bytes += missingBytes
+    this.#options.onText?.(null, bad, reason)
     if (kind === 'torn') {
       this.#torn = bad
       return
@@ -276,9 +280,9 @@ class LineSplitter {
     return { text, position: this.position }
   }
 
-  /** Drops the line that no newline has ended yet. */
-  forget(): void {
-    this.#offset += this.#openBytes
+  /** Drops the line that no newline has ended yet, and goes on so many bytes behind it. */
+  forget(missingBytes: number): void {
+    this.#offset += this.#openBytes + missingBytes
     this.#openBytes = 0
     this.#parts = []
   }

@@ -1,7 +1,8 @@
 /** `tutti journal verify`: checks whether a checkpoint file is a sound record of a run. */
 
 import { basename } from 'node:path'
-import { findChain, type RecordChain } from '../checkpoint/chain.ts'
+import { findChain, isPipe, type RecordChain } from '../checkpoint/chain.ts'
+import { hasSeekTable, isCompressed } from '../checkpoint/compressed.ts'
 import type { CheckpointLine, MetricLine } from '../checkpoint/format.ts'
 import {
   type BadLine,
@@ -20,15 +21,18 @@ import { markKept, reuse } from '../views/panels/reuse.ts'
 import { type Verdict, verify } from '../views/panels/verify.ts'
 import { exitCodes } from './exit.ts'
 import type { Output } from './output.ts'
+import { foreignFile, isForeign } from './reading/open-record.ts'
 
 const mostShown = 10
 /** As many as `verify` keeps: a file of garbage must not fill the memory. */
 const mostLineProblems = 100
 
 /**
- * Exit code 0 when the record is sound, 1 when it is not. A torn last line alone is sound: a crash
- * leaves one. The files of a resumed run are checked each by itself, and then as one run. A missing
- * forerunner is a problem, because what it held cannot be checked or resumed; the rest is checked.
+ * Exit code 0 when the record is sound, 1 when it is not; a file of another kind is an error. A
+ * torn last line alone is sound: a crash leaves one. A compressed file that was cut is not: it was
+ * complete when it was written. The files of a resumed run are checked each by itself, and then as
+ * one run. A missing forerunner is a problem, because what it held cannot be checked or resumed;
+ * the rest is checked.
  */
 export async function verifyJournal(path: string, output: Output): Promise<number> {
   const { files, missing } = await findChain(path)
@@ -38,9 +42,7 @@ export async function verifyJournal(path: string, output: Output): Promise<numbe
   const last = found.at(-1)
   if (last === undefined) return exitCodes.unsound
   const { verdict, summary } = last
-  if (last.lines === 0 && summary.bad > 0) {
-    return refuseForeign(path, { verdict, summary, files, missing }, output)
-  }
+  if (isForeign(path, { lines: last.lines, bad: summary.bad })) throw foreignFile(path)
   const reused = reuse.show(run.states.reuse)
   const { tasks, events, open: unfinished } = counts.show(run.counts)
   const absent = missing === null ? [] : [`its forerunner ${missing} is missing`]
@@ -54,7 +56,8 @@ export async function verifyJournal(path: string, output: Output): Promise<numbe
   const ofRun = absent.length + strangers.length + reused.problemCount
   const problemCount = found.reduce((sum, one) => sum + one.problemCount, ofRun)
   const whole = { ...verdict, tasks, events, unfinished }
-  const judgement = { verdict: whole, summary, files, missing, problems, problemCount }
+  const seekTable = found.some((one) => one.seekTable === false) ? false : last.seekTable
+  const judgement = { verdict: whole, summary, files, missing, problems, problemCount, seekTable }
   output.result(toJson(judgement), [
     factsOf(judgement).join(', '),
     ...problems.slice(0, mostShown).map((problem) => `  ${problem}`),
@@ -78,6 +81,8 @@ interface FileVerdict {
   readonly lines: number
   readonly problems: readonly string[]
   readonly problemCount: number
+  /** `null` for a file that is not compressed. */
+  readonly seekTable: boolean | null
 }
 
 /** Feeds the pass over the whole run, too. */
@@ -122,9 +127,11 @@ async function verifyFile(
   const verdict = verify.show(pass.states.verify, { counts: counts.show(pass.counts), metrics })
   const named = (problem: string): string =>
     isOneOfMany ? `${basename(path)}: ${problem}` : problem
-  const problems = [...lineProblems, ...verdict.problems].map(named)
-  const problemCount = summary.bad + repeated + verdict.problemCount
-  return { verdict, summary, lines, problems, problemCount }
+  const cuts = isCompressed(path) && summary.torn !== null ? [describeBadLine(summary.torn)] : []
+  const problems = [...lineProblems, ...cuts, ...verdict.problems].map(named)
+  const problemCount = summary.bad + repeated + cuts.length + verdict.problemCount
+  const seekTable = isCompressed(path) && !isPipe(path) ? await hasSeekTable(path) : null
+  return { verdict, summary, lines, problems, problemCount, seekTable }
 }
 
 /** Only a value that is there can be reused; one that only its user may read is not judged. */
@@ -141,22 +148,11 @@ function markKeptValues(path: string, id: string, run: Pass<{ reuse: typeof reus
   }
 }
 
-/** A file of another kind has one problem, not one a line. */
-function refuseForeign(
-  path: string,
-  found: Omit<Judgement, 'problems' | 'problemCount'>,
-  output: Output,
-): number {
-  const problem = `${path} is not a record of tutti`
-  output.result(toJson({ ...found, problems: [problem], problemCount: 1 }), [problem])
-  return exitCodes.unsound
-}
-
 const describeBadLine = ({ line, offset, reason }: BadLine): string =>
   `line ${line}, byte ${offset}: ${reason}`
 
 /** Claims only what was checked: ends and counters only when the session has ended. */
-function factsOf({ verdict, summary, files, problemCount }: Judgement): string[] {
+function factsOf({ verdict, summary, files, problemCount, seekTable }: Judgement): string[] {
   const { tasks, events, unfinished, hasEnded } = verdict
   const { torn, unknown } = summary
   const facts = [`${tasks} tasks, ${events} events`]
@@ -167,6 +163,9 @@ function factsOf({ verdict, summary, files, problemCount }: Judgement): string[]
   }
   if (files.length > 1) facts.push(`${files.length} files of one run`)
   if (torn !== null) facts.push(`torn tail at line ${torn.line}, byte ${torn.offset}`)
+  if (seekTable === false) {
+    facts.push('no seek table: the file was cut, or another program has compressed it')
+  }
   if (unknown > 0) facts.push(`${unknown} lines of unknown sections`)
   return facts
 }
@@ -177,10 +176,12 @@ interface Judgement extends RecordChain {
   readonly summary: ReadSummary
   readonly problems: readonly string[]
   readonly problemCount: number
+  /** `false` if a compressed file has none; `null` where none is compressed. */
+  readonly seekTable: boolean | null
 }
 
 function toJson(judgement: Judgement): object {
-  const { verdict, summary, files, missing, problems, problemCount } = judgement
+  const { verdict, summary, files, missing, problems, problemCount, seekTable } = judgement
   return {
     sound: problemCount === 0,
     tasks: verdict.tasks,
@@ -194,5 +195,6 @@ function toJson(judgement: Judgement): object {
     unknown: summary.unknown,
     files,
     missing_forerunner: missing,
+    seek_table: seekTable,
   }
 }

@@ -291,9 +291,17 @@ function explain(error: unknown, program: Command, output: Output): number {
     if (isJson) output.failure({ code: 'UsageError', message: usageMessage(error) })
     return exitCodes.usage
   }
+  // Nobody reads the result any more: the exit code says whether that is a failure.
+  if (isAbort(error, output.closed)) return exitCodes.ok
   if (!(error instanceof TuttiError)) throw error
   output.failure(error)
   return BackendError.isInstance(error) ? exitCodes.backendFailed : exitCodes.usage
+}
+
+/** Whether a command stopped because its results can no longer be written. */
+function isAbort(error: unknown, closed: AbortSignal): boolean {
+  if (!closed.aborted) return false
+  return error === closed.reason || (error instanceof Error && error.cause === closed.reason)
 }
 
 /** Without a command the library prints its help, which is no message. */

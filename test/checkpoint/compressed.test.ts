@@ -12,6 +12,7 @@ import { createZstdCompress, zstdCompressSync } from 'node:zlib'
 import { afterAll, describe, expect, it } from 'vitest'
 import { compressRecord } from '../../src/checkpoint/compress.ts'
 import { type BadLine, readBatches, readCheckpoint } from '../../src/checkpoint/reader.ts'
+import { repairRecord } from '../../src/checkpoint/repair.ts'
 import { readViews } from '../../src/record/record-views.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'tutti-zst-'))
@@ -52,6 +53,7 @@ async function read(path: string, from?: { line: number; offset: number }) {
   }
 }
 
+const idOf = (text: string): string => (JSON.parse(text) as { event_id: string }).event_id
 const allIds = lines.map((_, at) => String(at))
 
 describe('a compressed record', () => {
@@ -108,6 +110,35 @@ describe('a compressed record', () => {
     expect(ids[0]).toBe('0')
     expect(ids.at(-1)).toBe('59')
     expect(ids.length).toBeLessThan(before.length)
+  })
+
+  const places = [
+    ['the magic number', 0],
+    ['the descriptor', 4],
+    ['the head of its first block', 9],
+  ] as const
+  it.each(places)('row 55: one wrong byte in %s of a frame loses that frame', async (_, place) => {
+    const { path } = await compressRecord(record(content), { frameBytes: 3000 })
+    const bytes = readFileSync(path)
+    const magic = Buffer.from([0x28, 0xb5, 0x2f, 0xfd])
+    const second = bytes.indexOf(magic, 4)
+    const third = bytes.indexOf(magic, second + 4)
+    expect(third).toBeGreaterThan(second)
+    bytes[second + place] = (bytes[second + place] ?? 0) ^ 0xff
+    writeFileSync(path, bytes)
+    const { ids, bad, summary } = await read(path)
+    expect(bad).toHaveLength(1)
+    const missing = Number(
+      /; (\d+) bytes of the record are missing/.exec(bad[0]?.reason ?? '')?.[1],
+    )
+    const at = bad[0]?.offset ?? 0
+    // What is missing is known to the byte, and what follows has the offset that it had before.
+    const kept = content.slice(0, at) + content.slice(at + missing)
+    expect(ids).toEqual(kept.trimEnd().split('\n').map(idOf))
+    expect(summary.end.offset).toBe(content.length)
+    const repaired = await repairRecord(path)
+    expect(repaired).toMatchObject({ kept: ids.length, dropped: 1 })
+    expect(repaired.problems).toEqual(bad)
   })
 
   it('is torn when it was cut within a frame', async () => {

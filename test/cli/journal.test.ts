@@ -1,7 +1,8 @@
-import { mkdtemp, realpath, rm, writeFile } from 'node:fs/promises'
+import { mkdtemp, readFile, realpath, rm, truncate, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { compressRecord } from '../../src/checkpoint/compress.ts'
 import { nodeFiles } from '../../src/checkpoint/files.ts'
 import { recordIdOf, ResultsFile, resultsPathOf } from '../../src/checkpoint/results-file.ts'
 import { verifyJournal } from '../../src/cli/journal.ts'
@@ -48,6 +49,10 @@ const zeros = `${JSON.stringify({
 async function verify(form: OutputForm, content: string) {
   const path = join(folder, 'journal')
   await writeFile(path, content)
+  return await verifyAt(path, form)
+}
+
+async function verifyAt(path: string, form: OutputForm = 'text') {
   let text = ''
   const stdout = { write: (part: string) => (text += part) }
   const code = await verifyJournal(path, createOutput(form, stdout, stdout))
@@ -79,12 +84,6 @@ describe('journal verify', () => {
       `0 tasks, 0 events, 1 problem, torn tail at line 1, byte 0\n${noRecord}`,
     ],
     [
-      'a file of another kind',
-      '{\n  "name": "something"\n}\n',
-      1,
-      `${join(tmpdir(), 'FOLDER')} is not a record of tutti\n`,
-    ],
-    [
       'a session that has not ended',
       started + event('TaskCreated', 'a'),
       0,
@@ -100,6 +99,23 @@ describe('journal verify', () => {
   it.each(cases)('journal verify: %s', async (_name, content, code, text) => {
     const expected = text.replace(join(tmpdir(), 'FOLDER'), join(folder, 'journal'))
     expect(await verify('text', content)).toEqual({ code, text: expected })
+  })
+
+  it('journal verify: a compressed copy that was cut is not sound', async () => {
+    const path = join(folder, 'cut.1.telemetry.jsonl')
+    const lines = Array.from({ length: 300 }, (_, at) => event('TaskCreated', `t-${at}`)).join('')
+    await writeFile(path, started + lines)
+    const { path: copy, bytes } = await compressRecord(path, { frameBytes: 20_000 })
+    const check = async (): Promise<{ code: number; text: string }> => await verifyAt(copy)
+    expect(await check()).toEqual({ code: 0, text: expect.not.stringContaining('seek table') })
+    const magic = Buffer.from([0x28, 0xb5, 0x2f, 0xfd])
+    const second = (await readFile(copy)).indexOf(magic, 4)
+    await truncate(copy, Math.floor(bytes / 2))
+    const cut = await check()
+    expect([cut.code, cut.text]).toEqual([1, expect.stringContaining('ends within a frame')])
+    // Between two frames nothing else tells that something is missing.
+    await truncate(copy, second)
+    expect(await check()).toEqual({ code: 0, text: expect.stringContaining('no seek table') })
   })
 
   it('journal verify: counts all problems, also those it does not keep', async () => {
@@ -154,6 +170,7 @@ describe('journal verify', () => {
       unknown: 0,
       files: [await realpath(join(folder, 'journal'))],
       missing_forerunner: null,
+      seek_table: null,
     })
   })
 

@@ -107,7 +107,7 @@ describe('usage errors', () => {
     [['dmo'], /did you mean demo/i],
     [['demo', '--simulations', 'many'], /whole number/],
     [['demo', '--simulashuns', '5'], /did you mean --simulations/i],
-    [['journal', 'verify'], /missing required argument/],
+    [['explain'], /missing required argument/],
     [['journal', 'verify', '/nowhere/at/all.jsonl'], /CheckpointError .*ENOENT|ENOENT/],
   ]
   it.each(mistakes)('row 95: %j exits with 2 and says what to do', async (args, message) => {
@@ -126,7 +126,7 @@ describe('errors under --json', () => {
     [['serve'], 'UsageError', /--config/],
     [['serve', '--config', '/nowhere/x.yaml'], 'ConfigError', /does not exist/],
     [['serve', '--config', 'x.yaml', '--allow-origin', 'x'], 'UsageError', /origin/],
-    [['journal', 'verify'], 'UsageError', /missing required argument/],
+    [['explain'], 'UsageError', /missing required argument/],
     [['journal', 'verify', '/nowhere/at/all.jsonl'], 'CheckpointError', /ENOENT/],
   ]
   it.each(mistakes)('row 95: %j is one JSON value on stderr', async (args, code, message) => {

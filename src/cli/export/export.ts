@@ -9,7 +9,8 @@ import { readViews } from '../../record/record-views.ts'
 import { encodeSpans } from '../../telemetry/otel/otlp.ts'
 import { exitCodes } from '../exit.ts'
 import type { Output } from '../output.ts'
-import { writePieces } from '../reading/report.ts'
+import { expectRecord } from '../reading/open-record.ts'
+import { expectNoRecord, isStandardOutput, writePieces } from '../reading/output-file.ts'
 import { csvRows } from './csv.ts'
 import { perfettoTrace } from './perfetto.ts'
 import { prometheusText } from './prometheus.ts'
@@ -52,20 +53,22 @@ export async function exportRecord(
     })
   }
   const path = await findRecord(what)
-  // Fails at once where it cannot be read.
-  await findChain(path)
+  const target = options.output ?? '-'
+  const isPrinted = isStandardOutput(target)
+  if (!isPrinted) await expectNoRecord(target, [path])
+  await expectRecord(path)
   const format = formats[options.format as keyof typeof formats]
   const pieces = format(path, output.closed, options)
-  if (options.output === undefined || options.output === '-') {
+  if (isPrinted) {
     for await (const piece of pieces) {
       if (output.closed.aborted) break
       await output.write(piece)
     }
     return exitCodes.ok
   }
-  const bytes = await writePieces(options.output, pieces)
+  const bytes = await writePieces(target, pieces)
   const open = options.format === 'perfetto' ? '; open it in https://ui.perfetto.dev' : ''
-  output.result({ path: options.output, bytes }, [`export  ${options.output}${open}`])
+  output.result({ path: target, bytes }, [`export  ${target}${open}`])
   return exitCodes.ok
 }
 

@@ -17,10 +17,6 @@ const whichRecord =
 export const withRecord = (command: Command): Command =>
   command.argument('[record]', whichRecord, 'latest')
 
-/** The same for commands that write something beside it, or judge it. */
-export const withNamedRecord = (command: Command): Command =>
-  command.argument('<record>', whichRecord)
-
 export const toCountUpTo =
   (most: number) =>
   (text: string): number => {

@@ -18,7 +18,7 @@ const examples: Readonly<Record<string, readonly string[]>> = {
   status: ['tutti status', 'tutti status s-81'],
   tasks: ['tutti tasks --state FAILED', 'tutti tasks s-81 --name echo --limit 5 --json'],
   failures: ['tutti failures latest'],
-  explain: ['tutti explain task.000001', 'tutti explain task.000001 s-81'],
+  explain: ['tutti explain task-000001', 'tutti explain task-000001 s-81'],
   tail: ['tutti tail -n 20 --type TaskFailed --type tutti.WorkerLost', 'tutti tail -f latest'],
   top: ['tutti top latest'],
   report: ['tutti report', 'tutti report s-81 latest -o compared.html'],
@@ -29,7 +29,7 @@ const examples: Readonly<Record<string, readonly string[]>> = {
   doctor: ['tutti doctor'],
   'config check': ['tutti config check model.yaml'],
   completion: ['tutti completion bash'],
-  'journal verify': [`tutti journal verify ${record}`],
+  'journal verify': ['tutti journal verify', `tutti journal verify ${record}`],
   'journal repair': [`tutti journal repair ${record}`],
   'journal compress': [`tutti journal compress ${record}`],
 }

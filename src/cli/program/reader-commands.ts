@@ -7,7 +7,7 @@ import type { ReportCommandOptions } from '../reading/report.ts'
 import type { TailOptions } from '../reading/tail.ts'
 import type { TasksCommandOptions } from '../reading/tasks.ts'
 import type { TopOptions } from '../reading/top.ts'
-import { type Cli, toCount, toList, withNamedRecord, withRecord } from './cli.ts'
+import { type Cli, toCount, toList, withRecord } from './cli.ts'
 
 export function addReaders(cli: Cli): void {
   addStatus(cli)
@@ -84,7 +84,7 @@ function addTop({ program, output, finish }: Cli): void {
 
 function addJournal({ program, output, finish }: Cli): void {
   const journal = program.command('journal').description('checks, repairs and compresses records')
-  withNamedRecord(
+  withRecord(
     journal
       .command('verify')
       .description('checks order, ends, counters and the tail of a checkpoint file'),
@@ -95,13 +95,13 @@ function addJournal({ program, output, finish }: Cli): void {
     ])
     finish(await verifyJournal(await findRecord(record), output()))
   })
-  withNamedRecord(
+  withRecord(
     journal.command('repair').description('writes the readable lines of a record into a new file'),
   ).action(async (record: string) => {
     const { repairJournal } = await import('../reading/journal-copies.ts')
     finish(await repairJournal(record, output()))
   })
-  withNamedRecord(
+  withRecord(
     journal.command('compress').description('writes a compressed copy, which all readers take'),
   ).action(async (record: string) => {
     const { compressJournal } = await import('../reading/journal-copies.ts')

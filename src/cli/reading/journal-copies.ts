@@ -11,13 +11,13 @@ import { findRecord } from '../../record/find-record.ts'
 import { exitCodes } from '../exit.ts'
 import type { Output } from '../output.ts'
 import { resumeCommand } from '../run/resume-command.ts'
-import { expectAtRest } from './open-record.ts'
+import { expectAtRest, expectRecord } from './open-record.ts'
 
 const mostShown = 10
 
 /** Exit code 0 when the copy is written; whether it is sound is for `journal verify` to say. */
 export async function repairJournal(what: string, output: Output): Promise<number> {
-  const path = expectFile(await findRecord(what))
+  const path = await expectCopyable(await findRecord(what))
   const { problems, ...repaired } = await repairRecord(path, output.closed)
   const { kept, mended, dropped, path: copy } = repaired
   const command = readCommandOf((await findChain(copy)).files)
@@ -35,9 +35,8 @@ export async function repairJournal(what: string, output: Output): Promise<numbe
 }
 
 export async function compressJournal(what: string, output: Output): Promise<number> {
-  const path = expectFile(await findRecord(what))
+  const path = await expectCopyable(await findRecord(what))
   if (isCompressed(path)) throw new ValueError(`${path} is compressed already`, { got: path })
-  expectAtRest(path)
   const {
     bytes,
     originalBytes,
@@ -55,7 +54,12 @@ export async function compressJournal(what: string, output: Output): Promise<num
   return exitCodes.ok
 }
 
-function expectFile(path: string): string {
-  if (!isPipe(path)) return path
-  throw new ValueError(`${path} is no file: a copy needs a place beside it`, { got: path })
+/** A copy of what is still being written would miss its end. */
+async function expectCopyable(path: string): Promise<string> {
+  if (isPipe(path)) {
+    throw new ValueError(`${path} is no file: a copy needs a place beside it`, { got: path })
+  }
+  await expectRecord(path)
+  expectAtRest(path)
+  return path
 }

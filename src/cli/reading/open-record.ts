@@ -2,7 +2,10 @@
 
 import { statSync } from 'node:fs'
 import { basename, dirname } from 'node:path'
+import { isPipe } from '../../checkpoint/chain.ts'
+import { compressedSuffix } from '../../checkpoint/compressed.ts'
 import { isBeingWritten } from '../../checkpoint/lock.ts'
+import { readBatches, type ReadSummary } from '../../checkpoint/reader.ts'
 import { parseRecordPath } from '../../checkpoint/record-names.ts'
 import { StateError, ValueError } from '../../foundation/errors.ts'
 import { findRecord } from '../../record/find-record.ts'
@@ -51,10 +54,27 @@ async function openRecord(
   output: Output,
 ): Promise<OpenRecord> {
   const views = await readViews(path, { snapshot, onDemand: true, signal: output.closed })
-  if (views.lines === 0 && views.bad > 0) {
-    throw new ValueError(`${path} is not a record of tutti`, { code: 'NotARecordError' })
-  }
+  if (isForeign(path, views)) throw foreignFile(path)
   return { ...views, path, ...stateOf(views) }
+}
+
+/** Whether no line is of a record. The only frame of a compressed record may be damaged. */
+export const isForeign = (path: string, { lines, bad }: Pick<ReadSummary, 'lines' | 'bad'>) =>
+  lines === 0 && bad > 0 && !path.endsWith(`.jsonl${compressedSuffix}`)
+
+export const foreignFile = (path: string): ValueError =>
+  new ValueError(`${path} is not a record of tutti`, { code: 'NotARecordError' })
+
+/**
+ * Rejects with an error of exit code 2 when the file is not there or something else; reads up to
+ * its first good line. A pipe is not judged: it can be read once only.
+ */
+export async function expectRecord(path: string): Promise<void> {
+  if (isPipe(path)) return
+  const batches = readBatches(path)
+  const first = await batches.next()
+  if (first.done === true && isForeign(path, first.value)) throw foreignFile(path)
+  if (first.done !== true) await batches.return(undefined as never)
 }
 
 function sizeOf(path: string): number {
@@ -91,12 +111,14 @@ export const recordFields = (record: OpenRecord): object => ({
   missing_forerunner: record.missing,
 })
 
+export const lostSession = 'the session did not end: its process was killed or has lost its record'
+
 /** The same for people: only what limits what the command shows. */
 export function recordNotes(record: OpenRecord): string[] {
   const { bad, torn, missing, state } = record
   const notes: string[] = []
   if (state === 'interrupted' && record.lines > 0) {
-    notes.push('the session did not end: its process was killed or has lost its record')
+    notes.push(lostSession)
   }
   if (bad > 0) {
     notes.push(

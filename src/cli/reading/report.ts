@@ -1,13 +1,13 @@
 /** `tutti report`: one page about a run, or about two of them, for a browser and for paper. */
 
-import { type FileHandle, open, rename, rm } from 'node:fs/promises'
-import { basename, dirname, join, resolve } from 'node:path'
-import { messageOf, TuttiError, ValueError } from '../../foundation/errors.ts'
+import { basename, resolve } from 'node:path'
+import { ValueError } from '../../foundation/errors.ts'
 import { findRecord } from '../../record/find-record.ts'
 import { compareRuns, makeReport } from '../../report/report.ts'
 import { exitCodes } from '../exit.ts'
 import type { Output } from '../output.ts'
 import { openFile } from './open-file.ts'
+import { expectNoRecord, isStandardOutput, writePieces } from './output-file.ts'
 
 export interface ReportCommandOptions {
   /** `-`: the standard output. */
@@ -25,13 +25,15 @@ export async function writeReport(
   if (options.open === true) expectPerson(options, output)
   const path = await findRecord(what)
   const second = other === undefined ? null : await findRecord(other)
+  const target = options.output ?? defaultPath(path, second)
+  const isPrinted = isStandardOutput(target)
+  if (!isPrinted) await expectNoRecord(target, second === null ? [path] : [path, second])
   const signal = output.closed
   const pieces =
     second === null
       ? await makeReport(path, { signal })
       : await compareRuns(path, second, { signal })
-  const target = options.output ?? defaultPath(path, second)
-  if (target === '-') {
+  if (isPrinted) {
     for (const piece of pieces) await output.write(piece)
     return exitCodes.ok
   }
@@ -59,36 +61,4 @@ function defaultPath(path: string, second: string | null): string {
     basename(file).replace(/(?:\.\d+(?:-\d+)?)?\.telemetry\.jsonl(?:\.zst)?$/, '')
   const name = second === null ? stem(path) : `${stem(path)}-${stem(second)}`
   return `${name}.report.html`
-}
-
-/** The file appears when it is complete. */
-export async function writePieces(
-  path: string,
-  pieces: Iterable<string | Uint8Array> | AsyncIterable<string | Uint8Array>,
-): Promise<number> {
-  const draft = join(dirname(path), `.${basename(path)}.${process.pid}.tmp`)
-  try {
-    const file = await open(draft, 'w')
-    let bytes = 0
-    try {
-      for await (const piece of pieces) bytes += await append(file, piece)
-    } finally {
-      await file.close()
-    }
-    await rename(draft, path)
-    return bytes
-  } catch (error) {
-    await rm(draft, { force: true }).catch(() => undefined)
-    if (TuttiError.isInstance(error)) throw error
-    throw new TuttiError(`cannot write ${path}: ${messageOf(error)}`, {
-      code: 'OutputFileError',
-      cause: error,
-      hint: 'The folder must exist and be writable.',
-    })
-  }
-}
-
-async function append(file: FileHandle, piece: string | Uint8Array): Promise<number> {
-  await file.appendFile(piece)
-  return Buffer.byteLength(piece)
 }

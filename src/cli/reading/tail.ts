@@ -2,14 +2,17 @@
 
 import { shortName, timeText } from '../../views/readable.ts'
 import { statSync } from 'node:fs'
-import { isPipe } from '../../checkpoint/chain.ts'
+import { dirname } from 'node:path'
+import { findChain, isPipe } from '../../checkpoint/chain.ts'
 import { isCompressed } from '../../checkpoint/compressed.ts'
 import type { EventLine } from '../../checkpoint/format.ts'
+import { isBeingWritten } from '../../checkpoint/lock.ts'
 import { type LinePosition, readBatches, type ReadSummary } from '../../checkpoint/reader.ts'
 import { sleep, systemClock } from '../../foundation/clock.ts'
 import { findRecord } from '../../record/find-record.ts'
 import { exitCodes, firstSignal, signalExitCodes, type StopSignal } from '../exit.ts'
 import type { Output } from '../output.ts'
+import { foreignFile, isForeign, lostSession } from './open-record.ts'
 import { fit } from './text.ts'
 
 export interface TailOptions {
@@ -27,22 +30,30 @@ const pollMs = 200
 /** Where the search for the latest events begins, before the end of the file. */
 const firstWindow = 2 ** 20
 
-/** Ends with the session, a signal, or a closed output. One JSON value a line under `--json`. */
+/**
+ * Ends with the session or its process, a signal, or a closed output. One JSON value a line under
+ * `--json`. A run that was resumed is one run, with all its files.
+ */
 export async function tail(what: string, options: TailOptions, output: Output): Promise<number> {
   const path = await findRecord(what)
+  const { files } = await findChain(path)
+  const file = files.at(-1) ?? path
+  // Before the reading: a file that takes its place has other events.
+  const { ino } = statSync(file)
   const signal = options.follow === true ? firstSignal(output.closed) : null
   const stop = new AbortController()
   const stopped = signal?.received.then((name) => {
     stop.abort()
     return name
   })
+  const filter = new EventFilter(options)
   try {
-    const { latest, end, hasEnded } = await readLatest(path, options, output.closed)
+    const { latest, last } = await readLatest(files, options.lines, filter, output.closed)
     for (const event of latest) show(event, output)
-    if (options.follow !== true || hasEnded || isPipe(path) || isCompressed(path)) {
+    if (options.follow !== true || last.hasEnded || isPipe(path) || isCompressed(path)) {
       return exitCodes.ok
     }
-    await follow(path, { end, options, output, signal: stop.signal })
+    await follow(file, { ino, last, filter, output, signal: stop.signal })
     return stop.signal.aborted ? codeOf((await stopped) ?? null) : exitCodes.ok
   } finally {
     signal?.release()
@@ -52,24 +63,95 @@ export async function tail(what: string, options: TailOptions, output: Output): 
 const codeOf = (signal: StopSignal | null): number =>
   signal === null ? exitCodes.ok : signalExitCodes[signal]
 
-interface Latest {
-  readonly latest: readonly EventLine[]
-  readonly end: LinePosition
-  readonly hasEnded: boolean
+/** Which events are shown. */
+class EventFilter {
+  readonly #options: TailOptions
+  /** Tasks with the name that is asked for: not all of their events have it. */
+  readonly #named = new Set<string>()
+
+  constructor(options: TailOptions) {
+    this.#options = options
+  }
+
+  /** Whether it has to see the events of a task from the first one on. */
+  get needsAll(): boolean {
+    return this.#options.name !== undefined
+  }
+
+  /** In the order of the record. */
+  matches(event: EventLine): boolean {
+    const { type, task, name, node, backend } = this.#options
+    if (name !== undefined && !this.#isNamed(event, name)) return false
+    if (type !== undefined && !type.includes(event.event_type)) return false
+    if (task !== undefined && event.task_id !== task) return false
+    if (node !== undefined && event.node_id !== node) return false
+    return backend === undefined || event.backend === backend
+  }
+
+  #isNamed({ task_id, attributes }: EventLine, name: string): boolean {
+    const executable = attributes['executable']
+    if (typeof executable !== 'string') return task_id !== null && this.#named.has(task_id)
+    const isNamed = executable === name || shortName(executable) === name
+    if (isNamed && task_id !== null) this.#named.add(task_id)
+    return isNamed
+  }
 }
 
-/** Reads as little as possible from the end of the file. */
+/** Where the reading of a file has come to. */
+interface ReadSoFar {
+  readonly end: LinePosition
+  readonly hasEnded: boolean
+  /** `null` before the first event. */
+  readonly sessionId: string | null
+}
+
+interface Latest {
+  readonly latest: readonly EventLine[]
+  /** Of the last file. */
+  readonly last: ReadSoFar
+}
+
+/** Reads as little as possible from the end of the run. */
 async function readLatest(
-  path: string,
-  options: TailOptions,
+  files: readonly string[],
+  lines: number,
+  filter: EventFilter,
   closed: AbortSignal,
 ): Promise<Latest> {
-  const isPlain = !isPipe(path) && !isCompressed(path)
+  const read = async (file: string, most: number): Promise<Latest> =>
+    await readFile(file, most, filter, closed)
+  if (filter.needsAll) {
+    let found = await read(files[0] ?? '', lines)
+    for (const file of files.slice(1)) {
+      const next = await read(file, lines)
+      found = { ...next, latest: latestOf([...found.latest, ...next.latest], lines) }
+    }
+    return found
+  }
+  let found = await read(files.at(-1) ?? '', lines)
+  for (const file of files.slice(0, -1).toReversed()) {
+    if (found.latest.length >= lines) break
+    const { latest } = await read(file, lines - found.latest.length)
+    found = { ...found, latest: [...latest, ...found.latest] }
+  }
+  return found
+}
+
+const latestOf = (events: readonly EventLine[], lines: number): readonly EventLine[] =>
+  lines === 0 ? [] : events.slice(-lines)
+
+async function readFile(
+  path: string,
+  lines: number,
+  filter: EventFilter,
+  closed: AbortSignal,
+): Promise<Latest> {
+  const isPlain = !filter.needsAll && !isPipe(path) && !isCompressed(path)
   const size = isPlain ? (statSync(path, { throwIfNoEntry: false })?.size ?? 0) : 0
   for (let window = firstWindow; ; window *= 8) {
     const from = Math.max(0, size - window)
-    const found = await readFrom(path, from, options, closed)
-    if (from === 0 || found.latest.length >= options.lines) return found
+    const found = await readFrom(path, from, { lines, filter, closed })
+    if (from === 0 || found.latest.length >= lines) return found
   }
 }
 
@@ -77,78 +159,79 @@ async function readLatest(
 async function readFrom(
   path: string,
   offset: number,
-  options: TailOptions,
-  closed: AbortSignal,
+  { lines, filter, closed }: { lines: number; filter: EventFilter; closed: AbortSignal },
 ): Promise<Latest> {
   const latest: EventLine[] = []
-  let hasEnded = false
   const batches = readBatches(path, {
     skipSpans: true,
     onlyWholeLines: true,
     signal: closed,
     ...(offset === 0 ? {} : { from: { line: 1, offset } }),
   })
-  const { end } = await eachEvent(batches, (event) => {
-    hasEnded = event.event_type === 'SessionEnded' || hasEnded
-    if (!matches(event, options)) return
+  const { summary, hasEnded, sessionId } = await eachEvent(batches, (event) => {
+    if (!filter.matches(event)) return
     latest.push(event)
-    if (latest.length > options.lines * 2) latest.splice(0, latest.length - options.lines)
+    if (latest.length > lines * 2) latest.splice(0, latest.length - lines)
   })
-  return { latest: options.lines === 0 ? [] : latest.slice(-options.lines), end, hasEnded }
+  if (offset === 0 && isForeign(path, summary)) throw foreignFile(path)
+  return { latest: latestOf(latest, lines), last: { end: summary.end, hasEnded, sessionId } }
 }
 
 async function eachEvent(
   batches: ReturnType<typeof readBatches>,
   take: (event: EventLine) => void,
-): Promise<ReadSummary> {
+): Promise<Omit<ReadSoFar, 'end'> & { readonly summary: ReadSummary }> {
+  let hasEnded = false
+  let sessionId: string | null = null
   for (;;) {
     const batch = await batches.next()
-    if (batch.done === true) return batch.value
-    for (const line of batch.value) if (line.section === 'event') take(line)
+    if (batch.done === true) return { summary: batch.value, hasEnded, sessionId }
+    for (const line of batch.value) {
+      if (line.section !== 'event') continue
+      hasEnded = line.event_type === 'SessionEnded' || hasEnded
+      sessionId = line.session_id
+      take(line)
+    }
   }
 }
 
 interface FollowParts {
-  readonly end: LinePosition
-  readonly options: TailOptions
+  readonly ino: number
+  readonly last: ReadSoFar
+  readonly filter: EventFilter
   readonly output: Output
   readonly signal: AbortSignal
 }
 
-async function follow(path: string, { end, options, output, signal }: FollowParts): Promise<void> {
-  for (let from: LinePosition | null = end; from !== null && !signal.aborted;) {
-    from = await showNew(path, from, options, output)
-    if (from !== null) await sleep(systemClock, pollMs, { signal }).catch(() => undefined)
+async function follow(file: string, parts: FollowParts): Promise<void> {
+  const { ino, last, filter, output, signal } = parts
+  let now = last
+  while (!signal.aborted) {
+    // Asked before the reading: what a process wrote before it ended is shown.
+    const isWritten = now.sessionId === null || isBeingWritten(dirname(file), now.sessionId)
+    const stat = statSync(file, { throwIfNoEntry: false })
+    if (stat === undefined || stat.ino !== ino || stat.size < now.end.offset) {
+      return output.problem(`${file} was removed or replaced`)
+    }
+    if (stat.size > now.end.offset) now = await showNew(file, now, filter, output)
+    if (now.hasEnded) return
+    if (!isWritten) return output.problem(lostSession)
+    await sleep(systemClock, pollMs, { signal }).catch(() => undefined)
   }
 }
 
-/** Resolves with the new end; `null` when there is nothing more to come. */
 async function showNew(
   path: string,
-  from: LinePosition,
-  options: TailOptions,
+  { end: from, sessionId }: ReadSoFar,
+  filter: EventFilter,
   output: Output,
-): Promise<LinePosition | null> {
-  const size = statSync(path, { throwIfNoEntry: false })?.size ?? 0
-  // A file that was removed or cut has nothing more to tell.
-  if (size <= from.offset) return size < from.offset ? null : from
-  let hasEnded = false
+): Promise<ReadSoFar> {
   const batches = readBatches(path, { skipSpans: true, onlyWholeLines: true, from })
-  const { end } = await eachEvent(batches, (event) => {
-    hasEnded = event.event_type === 'SessionEnded' || hasEnded
-    if (matches(event, options)) show(event, output)
+  const found = await eachEvent(batches, (event) => {
+    if (filter.matches(event)) show(event, output)
   })
-  return hasEnded ? null : end
-}
-
-function matches(event: EventLine, { type, task, name, node, backend }: TailOptions): boolean {
-  if (type !== undefined && !type.includes(event.event_type)) return false
-  if (task !== undefined && event.task_id !== task) return false
-  if (node !== undefined && event.node_id !== node) return false
-  if (backend !== undefined && event.backend !== backend) return false
-  if (name === undefined) return true
-  const executable = event.attributes['executable']
-  return executable === name || (typeof executable === 'string' && shortName(executable) === name)
+  const { hasEnded, summary } = found
+  return { end: summary.end, hasEnded, sessionId: found.sessionId ?? sessionId }
 }
 
 function show(event: EventLine, output: Output): void {

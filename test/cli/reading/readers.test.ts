@@ -1,9 +1,10 @@
 import { spawn } from 'node:child_process'
-import { appendFileSync, cpSync, existsSync, mkdirSync, readFileSync } from 'node:fs'
+import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { realpathSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { zstdCompressSync } from 'node:zlib'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { acquireLock, lockPathOf } from '../../../src/checkpoint/lock.ts'
 import { readViews } from '../../../src/record/record-views.ts'
 import { eventsOf, type SyntheticRun } from '../../views/synthetic-run.ts'
 import { needs, requireCommand } from '../../require.ts'
@@ -236,54 +237,7 @@ describe('explain', () => {
   })
 })
 
-describe('tail and top', () => {
-  it('tail: the latest events that match, as one JSON value a line', async () => {
-    const end = await read('tail', path, '--json', '--task', 'sim-1', '-n', '2')
-    const events = end.stdout
-      .trim()
-      .split('\n')
-      .map((line) => JSON.parse(line) as object)
-    expect(events).toMatchObject([{ event_type: 'TaskStarted' }, { event_type: 'TaskCompleted' }])
-    const failed = await read('tail', path, '--type', 'TaskFailed', '--type', 'SessionEnded')
-    expect(failed.stdout.trim().split('\n')).toHaveLength(2)
-    expect(failed.stdout).toContain('TaskFailed  sim-2  simulate  2.000 s')
-    expect((await read('tail', path, '--name', 'reduce', '--json')).stdout).not.toContain(
-      '"task_id":"sim-1"',
-    )
-  })
-
-  it('tail: finds few events far before the end of a large record', async () => {
-    const file = join(folder.path, 'telemetry', 'large.3.telemetry.jsonl')
-    const one = linesOf([viewEvent('TaskFailed', 'needle')])
-    writeFileSync(file, one + linesOf([viewEvent('TaskQueued', 'hay')]).repeat(12_000))
-    const end = await read('tail', file, '--type', 'TaskFailed', '--json')
-    expect(JSON.parse(end.stdout)).toMatchObject({ task_id: 'needle' })
-  })
-
-  it('tail: follows a record that grows, until its session ends', async () => {
-    const file = join(folder.path, 'telemetry', 'live.4.telemetry.jsonl')
-    writeFileSync(file, linesOf([viewEvent('SessionStarted'), viewEvent('TaskCreated', 'a')]))
-    const command = startCommandIn(folder.path, ['tail', '-f', file])
-    await command.seen('TaskCreated  a')
-    const [half, rest] = [linesOf([viewEvent('TaskCreated', 'b')]).slice(0, 40), 40] as const
-    appendFileSync(file, half)
-    appendFileSync(file, linesOf([viewEvent('TaskCreated', 'b')]).slice(rest))
-    await command.seen('TaskCreated  b')
-    appendFileSync(file, linesOf([viewEvent('SessionEnded')]))
-    const end = await command.ended
-    expect(end.code).toBe(0)
-    expect(end.stdout.match(/TaskCreated {2}b/g)).toHaveLength(1)
-  })
-
-  it('row 26: tail -f ends with 130 on SIGINT', async () => {
-    const file = join(folder.path, 'telemetry', 'open.4.telemetry.jsonl')
-    writeFileSync(file, linesOf([viewEvent('SessionStarted')]))
-    const command = startCommandIn(folder.path, ['tail', '-f', file])
-    await command.seen('SessionStarted')
-    command.child.kill('SIGINT')
-    expect((await command.ended).code).toBe(130)
-  })
-
+describe('top', () => {
   it('top: without a terminal it is shown once, with the tasks that run longest', async () => {
     expect(await readJson('top', 's-2')).toMatchObject({
       running_tasks: [{ uid: 'holds', worker_id: 'n1/local/w1', seconds: 2 }],
@@ -293,6 +247,59 @@ describe('tail and top', () => {
 })
 
 describe('copies of a record', () => {
+  it('row 95: a file that is no record has no copies, no events and no export', async () => {
+    const place = recordFolder()
+    const other = join(place.path, 'hosts')
+    writeFileSync(other, 'localhost\nexample\n')
+    const commands = [
+      ['journal', 'verify'],
+      ['journal', 'repair'],
+      ['journal', 'compress'],
+      ['tail'],
+      ['export', '--format', 'csv'],
+      ['export', '--format', 'otlp'],
+    ]
+    for (const args of commands) {
+      const end = await read(...args, other)
+      const found = [args, end.code, end.stdout, end.stderr]
+      expect(found).toEqual([args, 2, '', `NotARecordError  ${other} is not a record of tutti\n`])
+    }
+    expect(readdirSync(place.path)).toEqual(['hosts'])
+    place.remove()
+  })
+
+  it('journal: without a name it takes the latest record, or its repaired copy', async () => {
+    const place = recordFolder()
+    const here = async (...args: readonly string[]): Promise<CommandEnd> =>
+      await startCommandIn(place.path, args).ended
+    const record = writeRecord(place.path, run, { tail: 'not json\n' })
+    expect((await here('journal', 'verify')).code).toBe(1)
+    expect((await here('journal', 'repair')).code).toBe(0)
+    for (const args of [[], ['latest'], ['.'], ['s-1']]) {
+      const { stdout } = await here('--json', 'status', ...args)
+      expect([args, JSON.parse(stdout)]).toMatchObject([args, { skipped_lines: 0 }])
+    }
+    rmSync(record)
+    expect((await here('journal', 'compress')).code).toBe(0)
+    expect(readdirSync(place.path)).toEqual([
+      's-1.1790000000.repaired.telemetry.jsonl',
+      's-1.1790000000.repaired.telemetry.jsonl.zst',
+    ])
+    place.remove()
+  })
+
+  it('journal: a record that is being written is neither repaired nor compressed', async () => {
+    const place = recordFolder()
+    const record = writeRecord(place.path, run)
+    const lock = acquireLock(lockPathOf(place.path, 's-1'))
+    for (const command of ['repair', 'compress']) {
+      const end = await read('journal', command, record)
+      expect([end.code, end.stderr]).toEqual([2, expect.stringContaining('still being written')])
+    }
+    lock.release()
+    place.remove()
+  })
+
   it('journal repair: leaves out what cannot be read and never touches the old file', async () => {
     const place = recordFolder()
     const broken = `${'\0'.repeat(20)}${linesOf([viewEvent('TaskCreated', 'mended')])}`
