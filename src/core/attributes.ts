@@ -74,12 +74,18 @@ export function describeRegistration(entry: Entry): JsonObject {
   })
 }
 
-/** Of TaskSubmitted: also what the task asks for, unless that is the default. */
+/** Of TaskSubmitted: also what the task asks for and its priority, unless that is the default. */
 export function describeSubmission(entry: Entry): JsonObject {
   const task = describeTask(entry)
-  const resources = (entry.work ?? entry.expected?.work)?.spec.resources ?? defaultResources
-  if (isDefaultRequest(resources)) return task
-  return Object.freeze({ ...task, resources: toWireResources(resources) })
+  const spec = (entry.work ?? entry.expected?.work)?.spec
+  const { resources = defaultResources, priority = 0 } = spec ?? {}
+  const isDefault = isDefaultRequest(resources)
+  if (isDefault && priority === 0) return task
+  return Object.freeze({
+    ...task,
+    ...(isDefault ? {} : { resources: toWireResources(resources) }),
+    ...(priority === 0 ? {} : { priority }),
+  })
 }
 
 /** Data that leaves the process is in snake_case. */

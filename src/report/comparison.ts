@@ -47,39 +47,64 @@ export function compareWords(before: ReportData, after: ReportData): ComparisonW
     ? `The second run took as long as the first: ${secondsText(b)} after ${secondsText(a)}.`
     : `The second run was ${percent(Math.abs(change))} ${change > 0 ? 'slower' : 'faster'}: ` +
       `${secondsText(b)} after ${secondsText(a)}.`
-  const moved = pairsOf(before, after)
-    .flatMap(({ name, a: old, b: now }) => {
-      const [p, q] = [old?.duration?.p50 ?? 0, now?.duration?.p50 ?? 0]
-      return p > 0 && q > 0 ? [{ name, p, q, lost: (q - p) * (now?.total ?? 0) }] : []
-    })
-    .filter(({ p, q }) => Math.abs(q / p - 1) >= noise)
-  const slower = moved.filter(({ lost }) => lost > 0).toSorted((x, y) => y.lost - x.lost)
-  const faster = moved.filter(({ lost }) => lost < 0).toSorted((x, y) => x.lost - y.lost)
-  const tell = (how: string, all: typeof moved): string[] =>
-    all.length === 0
-      ? []
-      : [
-          `${all.length === 1 ? 'One name' : countText(all.length, 'name')} became ${how}: ` +
-            `${all
-              .slice(0, mostNamed)
-              .map(
-                ({ name, p, q }) =>
-                  `${shortName(name)} (median ${secondsText(p)} before, ${secondsText(q)} now)`,
-              )
-              .join(', ')}${all.length > mostNamed ? ', …' : ''}.`,
-        ]
+  const medians = movesOf(before, after, 'p50')
+  const named = new Set(medians.map(({ name }) => name))
+  // Of a name with another median the slowest tasks differ as well.
+  const slowest = movesOf(before, after, 'p95').filter(({ name }) => !named.has(name))
+  const told = [
+    ...tell('slower', medians, 'median'),
+    ...tell('slower', slowest, 'p95'),
+    ...tell('faster', medians, 'median'),
+    ...tell('faster', slowest, 'p95'),
+  ]
   const failed = after.counts.failed - before.counts.failed
   return {
     mood: change >= noise ? 'bad' : 'good',
     verdict,
     sentences: [
-      ...tell('slower', slower),
-      ...tell('faster', faster),
-      ...(moved.length === 0 ? ['No name became slower or faster by 5 % or more.'] : []),
+      ...told,
+      ...(told.length === 0 ? ['No name became slower or faster by 5 % or more.'] : []),
       ...(failed > 0 ? [`${countText(failed, 'more task')} failed than before.`] : []),
       ...(failed < 0 ? [`${countText(-failed, 'task')} fewer failed than before.`] : []),
     ],
   }
+}
+
+/** A name whose tasks took longer or shorter than before. */
+interface Move {
+  readonly name: string
+  readonly before: number
+  readonly now: number
+  /** Seconds of all its tasks together; negative where they are won. */
+  readonly lost: number
+}
+
+function movesOf(before: ReportData, after: ReportData, rank: 'p50' | 'p95'): Move[] {
+  return pairsOf(before, after)
+    .flatMap(({ name, a, b }) => {
+      const [old, now] = [a?.duration?.[rank] ?? 0, b?.duration?.[rank] ?? 0]
+      const lost = (now - old) * (b?.total ?? 0)
+      return old > 0 && now > 0 ? [{ name, before: old, now, lost }] : []
+    })
+    .filter(({ before: old, now }) => Math.abs(now / old - 1) >= noise)
+}
+
+function tell(how: 'slower' | 'faster', moves: readonly Move[], rank: 'median' | 'p95'): string[] {
+  const sign = how === 'slower' ? 1 : -1
+  const all = moves
+    .filter(({ lost }) => sign * lost > 0)
+    .toSorted((a, b) => sign * (b.lost - a.lost))
+  if (all.length === 0) return []
+  const names = all
+    .slice(0, mostNamed)
+    .map(
+      ({ name, before, now }) =>
+        `${shortName(name)} (${rank} ${secondsText(before)} before, ${secondsText(now)} now)`,
+    )
+  const count = all.length === 1 ? 'One name' : countText(all.length, 'name')
+  const what = rank === 'median' ? how : `${how} in its slowest tasks`
+  const more = all.length > mostNamed ? ', …' : ''
+  return [`${count} became ${what}: ${names.join(', ')}${more}.`]
 }
 
 const percent = (share: number): string => `${Math.round(100 * share)} %`
@@ -98,12 +123,20 @@ function pairsOf(before: ReportData, after: ReportData): NamePair[] {
   return Array.from(all, (name) => ({ name, a: first?.get(name), b: second?.get(name) }))
 }
 
+/** With its sign; nothing before what rounds to 0. */
+function signed(change: number, unit: string): string {
+  const size = Math.round(100 * Math.abs(change))
+  return `${size === 0 ? '' : change > 0 ? '+' : '−'}${size} ${unit}`
+}
+
+/** A cell with a change of which nobody can say whether it is good. */
+const plainChange = (a: number, b: number): Cell => number(a > 0 ? signed(b / a - 1, '%') : '-')
+
 /** A cell with a change; more is worse. */
 function changeCell(a: number | undefined, b: number | undefined): Cell {
   if (a === undefined || b === undefined || a <= 0) return number('-')
   const change = b / a - 1
-  const size = percent(Math.abs(change))
-  const shown = size === percent(0) ? size : `${change > 0 ? '+' : '−'}${size}`
+  const shown = signed(change, '%')
   if (Math.abs(change) < noise) return number(shown)
   return { html: `<span class="${change > 0 ? 'up' : 'down'}">${shown}</span>`, isNumber: true }
 }
@@ -111,25 +144,48 @@ function changeCell(a: number | undefined, b: number | undefined): Cell {
 function totalsTable(before: ReportData, after: ReportData): string {
   const used = ({ bounds }: ReportData): number =>
     bounds.slotSeconds.ran / Math.max(1e-9, bounds.slots * bounds.seconds)
-  const row = (what: string, a: number, b: number, show: (value: number) => string): Cell[] => [
-    text(what),
-    number(show(a)),
-    number(show(b)),
-    changeCell(a, b),
-  ]
+  const row = (
+    what: string,
+    [a, b]: readonly [number, number],
+    show: (value: number) => string,
+    change: (a: number, b: number) => Cell = changeCell,
+  ): Cell[] => [text(what), number(show(a)), number(show(b)), change(a, b)]
+  const pointsChange = (a: number, b: number): Cell => number(signed(b - a, 'points'))
   const plain = (value: number): string => value.toLocaleString('en')
   const counted = (pick: (data: ReportData) => number): [number, number] => [
     pick(before),
     pick(after),
   ]
   const rows = [
-    row('duration', durationOf(before), durationOf(after), secondsText),
-    row('tasks', ...counted(({ counts }) => counts.tasks), plain),
-    row('failed', ...counted(({ counts }) => counts.failed), plain),
-    row('further attempts', ...counted(({ run }) => run.retries), plain),
-    row('slots', ...counted(({ bounds }) => bounds.slots), plain),
-    row('slots in use', used(before), used(after), percent),
-    row('critical path', ...counted(({ bounds }) => bounds.criticalPath.seconds), secondsText),
+    row('duration', counted(durationOf), secondsText),
+    row(
+      'tasks',
+      counted(({ counts }) => counts.tasks),
+      plain,
+      plainChange,
+    ),
+    row(
+      'failed',
+      counted(({ counts }) => counts.failed),
+      plain,
+    ),
+    row(
+      'further attempts',
+      counted(({ run }) => run.retries),
+      plain,
+    ),
+    row(
+      'slots',
+      counted(({ bounds }) => bounds.slots),
+      plain,
+      plainChange,
+    ),
+    row('slots in use', counted(used), percent, pointsChange),
+    row(
+      'critical path',
+      counted(({ bounds }) => bounds.criticalPath.seconds),
+      secondsText,
+    ),
   ]
   const heads = ['what', before.run.sessionId, after.run.sessionId, 'change']
   return (

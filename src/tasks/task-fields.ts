@@ -95,6 +95,7 @@ const reservedAttributes = new Set([
   'result_omitted',
   'reused',
   'resources',
+  'priority',
 ])
 
 function toAttributes(given: unknown): JsonObject {

@@ -9,7 +9,7 @@ import { isInterrupted, stagesOf } from './panels/counts.ts'
 import { dependenciesOf } from './panels/graph.ts'
 import { type SegmentView, segmentAt } from './panels/lanes.ts'
 import { findTask, uidOf } from './task-index.ts'
-import { findAhead, findShortage, isWaiting, type Shortage } from './waiting.ts'
+import { findAhead, findShortage, isWaiting, retryTimeOf, type Shortage } from './waiting.ts'
 
 export interface TaskView {
   /** Its number in the pass. */
@@ -43,12 +43,14 @@ export interface TaskExplanation extends TaskView {
   readonly attempts: readonly SegmentView[]
   /** Dependencies that have not ended, by their uids. */
   readonly waitsFor: readonly string[]
-  /** Tasks that ask for the same, were ready earlier, and wait as well. */
+  /** Tasks that ask for the same, wait as well, and will be started before it. */
   readonly ahead: number
   /** The first of those, by their uids. */
   readonly behind: readonly string[]
   /** What it waits for a slot with; `null` where one would fit. */
   readonly shortage: Shortage | null
+  /** When its next attempt may begin, while it waits for that; else `null`. */
+  readonly retryAt: number | null
   /** When its worker had ended what it did before; `null` where that is not known. */
   readonly workerFree: number | null
 }
@@ -93,6 +95,7 @@ export function explainTask(pass: RunPass, uid: string): TaskExplanation | null 
     ahead: ahead.count,
     behind: ahead.first.map(nameOne),
     shortage: isHeld ? findShortage(pass, task) : null,
+    retryAt: retryTimeOf(pass, task),
     workerFree: workerFreeBefore(pass, attempts[0]),
   }
 }

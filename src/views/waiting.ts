@@ -1,14 +1,15 @@
-/** Why a task that could run does not: the tasks before it, and the resource that is short. */
+/** Why a task that could run does not: the tasks before it, and what is short. */
 
 import type { RunPass } from './all-panels.ts'
-import type { SlotNode, SlotRequest, SlotResource } from './bounds/slots.ts'
+import { type HeldResource, oneCore, type SlotNode, type SlotRequest } from './bounds/slots.ts'
+import type { SlotResource } from './bounds/slots.ts'
 import { storyOf } from './bounds/task-times.ts'
 import { textAt, valueAt } from './columns.ts'
 import { hasEnded, hasStarted, stages } from './lifecycle.ts'
 import { isInterrupted, stagesOf } from './panels/counts.ts'
 import { outcomes } from './panels/lanes.ts'
 
-/** Tasks that ask for the same, were ready earlier, and wait as well. */
+/** Tasks that ask for the same, wait as well, and have a higher priority or were ready earlier. */
 export interface TasksAhead {
   readonly count: number
   /** The first of them to run, by their numbers in the pass. */
@@ -41,20 +42,46 @@ export function findAhead(pass: RunPass, task: number): TasksAhead {
   const readyAt = (one: number): number =>
     storyOf(times, one, stagesOf(counts, one)).ready ?? Infinity
   const request = valueAt(requestOfTask, task)
-  const own = readyAt(task)
+  const toWaiting = (one: number): WaitingTask => ({
+    task: one,
+    priority: valueAt(states.bounds.priorityOfTask, one),
+    ready: readyAt(one),
+  })
+  const own = toWaiting(task)
   let count = 0
-  const first: { readonly other: number; readonly ready: number }[] = []
+  const first: WaitingTask[] = []
   for (let other = 0; other < counts.index.names.size; other++) {
     if (other === task || !isWaiting(pass, other)) continue
     if (valueAt(requestOfTask, other) !== request) continue
-    const ready = readyAt(other)
-    if (ready > own || (ready === own && other > task)) continue
+    const waiting = toWaiting(other)
+    if (!isBefore(waiting, own)) continue
     count++
-    const at = first.findIndex((one) => ready < one.ready)
-    first.splice(at === -1 ? first.length : at, 0, { other, ready })
+    const at = first.findIndex((one) => isBefore(waiting, one))
+    first.splice(at === -1 ? first.length : at, 0, waiting)
     first.length = Math.min(first.length, mostNamed)
   }
-  return { count, first: first.map(({ other }) => other) }
+  return { count, first: first.map((one) => one.task) }
+}
+
+interface WaitingTask {
+  readonly task: number
+  readonly priority: number
+  readonly ready: number
+}
+
+function isBefore(a: WaitingTask, b: WaitingTask): boolean {
+  if (a.priority !== b.priority) return a.priority > b.priority
+  return a.ready === b.ready ? a.task < b.task : a.ready < b.ready
+}
+
+/** When the next attempt of a task may begin whose latest one failed; `null` for any other task. */
+export function retryTimeOf({ counts, states: { lanes } }: RunPass, task: number): number | null {
+  const segment = valueAt(lanes.latestOfTask, task) - 1
+  const isOver = hasEnded(stagesOf(counts, task)) || isInterrupted(counts, task)
+  if (isOver || segment < lanes.first) return null
+  if (valueAt(lanes.outcome, segment) !== outcomes.indexOf('retried')) return null
+  const end = valueAt(lanes.start, segment) + valueAt(lanes.seconds, segment)
+  return end + valueAt(lanes.retryDelay, segment)
 }
 
 /** `null` where a slot would fit, or where the record does not tell of nodes. */
@@ -73,38 +100,62 @@ export function findShortage(pass: RunPass, task: number): Shortage | null {
   return scarcestIn(fitting, usedByNode(pass), request)
 }
 
-type Amounts = Readonly<Record<'cores' | 'gpus' | 'memory', number>>
+type Amounts = Readonly<Record<HeldResource, number>>
 
-const amountsOf = (one: { cores: number; gpus: number; memoryMb: number }): Amounts => ({
-  cores: one.cores,
-  gpus: one.gpus,
-  memory: one.memoryMb,
+const sizeOf = ({ cores, gpus, memoryMb, workers, processes }: SlotNode): Amounts => ({
+  cores,
+  gpus,
+  memory: memoryMb,
+  workers,
+  processes,
 })
+
+type Asking = Pick<SlotRequest, 'cores' | 'gpus' | 'memoryMb' | 'limit'>
+
+const askedOf = ({ cores, gpus, memoryMb, limit }: Asking): Amounts => ({
+  cores,
+  gpus,
+  memory: memoryMb,
+  workers: limit === 'workers' ? 1 : 0,
+  processes: limit === 'processes' ? 1 : 0,
+})
+
+const kinds = ['gpus', 'memory', 'cores', 'workers', 'processes'] as const
+/** A node that does not tell how much it has of these counts as having enough. */
+const maybeUntold: ReadonlySet<HeldResource> = new Set(['memory', 'workers', 'processes'])
 
 function scarcestIn(
   nodes: readonly SlotNode[],
   used: ReadonlyMap<string, Amounts>,
   request: SlotRequest,
 ): Shortage | null {
-  const asked = amountsOf(request)
+  const asked = askedOf(request)
   const free = nodes.map((node) => {
-    const [all, taken] = [amountsOf(node), used.get(keyOf(node.backend, node.nodeId))]
-    const left = (kind: keyof Amounts): number => all[kind] - (taken?.[kind] ?? 0)
-    return { cores: left('cores'), gpus: left('gpus'), memory: left('memory') }
+    const all = sizeOf(node)
+    const taken = used.get(keyOf(node.backend, node.nodeId))
+    return mapAmounts((kind) =>
+      maybeUntold.has(kind) && all[kind] === 0 ? Infinity : all[kind] - (taken?.[kind] ?? 0),
+    )
   })
-  const kinds = ['gpus', 'memory', 'cores'] as const
-  // A node that does not tell its memory counts as having enough.
-  const isEnough = (at: number, kind: keyof Amounts): boolean =>
-    (kind === 'memory' && nodes[at]?.memoryMb === 0) || (free[at]?.[kind] ?? 0) >= asked[kind]
+  const isEnough = (at: number, kind: HeldResource): boolean =>
+    (free[at]?.[kind] ?? 0) >= asked[kind]
   if (free.some((_, at) => kinds.every((kind) => isEnough(at, kind)))) return null
   const resource = kinds.find((kind) => !free.some((_, at) => isEnough(at, kind))) ?? 'cores'
   return {
     resource,
     asked: asked[resource],
     free: Math.max(...free.map((one) => one[resource])),
-    total: Math.max(...nodes.map((node) => amountsOf(node)[resource])),
+    total: Math.max(...nodes.map((node) => sizeOf(node)[resource])),
   }
 }
+
+const mapAmounts = (amount: (kind: HeldResource) => number): Amounts => ({
+  cores: amount('cores'),
+  gpus: amount('gpus'),
+  memory: amount('memory'),
+  workers: amount('workers'),
+  processes: amount('processes'),
+})
 
 const keyOf = (backend: string, nodeId: string): string => JSON.stringify([backend, nodeId])
 
@@ -116,14 +167,11 @@ function usedByNode({ states: { lanes, bounds } }: RunPass): Map<string, Amounts
     if (valueAt(lanes.outcome, segment) !== running) continue
     const node = textAt(lanes.nodes, valueAt(lanes.nodeOfLane, valueAt(lanes.lane, segment)))
     const number = valueAt(bounds.requestOfTask, valueAt(lanes.task, segment))
-    const request = bounds.requests[number] ?? { cores: 1, gpus: 0, memoryMb: 0, ranks: 1 }
-    const before = used.get(node) ?? { cores: 0, gpus: 0, memory: 0 }
-    const held = amountsOf(request)
-    used.set(node, {
-      cores: before.cores + held.cores * request.ranks,
-      gpus: before.gpus + held.gpus * request.ranks,
-      memory: before.memory + held.memory * request.ranks,
-    })
+    const request = bounds.requests[number] ?? oneCore
+    const before = used.get(node)
+    const held = askedOf(request)
+    const taken = (kind: HeldResource): number => (before?.[kind] ?? 0) + held[kind] * request.ranks
+    used.set(node, mapAmounts(taken))
   }
   return used
 }

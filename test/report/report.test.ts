@@ -2,7 +2,7 @@ import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, describe, expect, it } from 'vitest'
 import { makeReport } from '../../src/report/report.ts'
-import { compareWords } from '../../src/report/comparison.ts'
+import { compareWords, renderComparison } from '../../src/report/comparison.ts'
 import { renderReport } from '../../src/report/page/document.ts'
 import { describeRun } from '../../src/report/verdict.ts'
 import { linesOf, recordFolder, writeRecord } from '../cli/reading/record-file.ts'
@@ -103,6 +103,32 @@ describe('the page', () => {
     expect(sentences[0]).toMatch(/^2 names became slower: simulate \(median/)
     expect(compareWords(slow, fast).sentences[0]).toMatch(/^2 names became faster/)
     expect(compareWords(fast, fast).verdict).toContain('as long as the first')
+  })
+})
+
+describe('two runs', () => {
+  /** 40 tasks on one slot, of which the last four take as long as given. */
+  const runWith = (slowest: number) => {
+    const tasks = Array.from({ length: 40 }, (_, at) => ({
+      uid: `t${at}`,
+      start: at * 10,
+      end: at * 10 + (at < 36 ? 1 : slowest),
+    }))
+    return reportOfRun({ nodes: [{ nodeId: 'n1', cores: 1 }], tasks, end: 400 })
+  }
+
+  it('report: a name whose slowest tasks alone became slower is told', () => {
+    expect(compareWords(runWith(1), runWith(3)).sentences[0]).toBe(
+      'One name became slower in its slowest tasks: simulate (p95 1.00 s before, 3.00 s now).',
+    )
+    expect(compareWords(runWith(1), runWith(1)).sentences[0]).toContain('No name became')
+  })
+
+  it('report: more slots in use are points, and neither good nor bad', () => {
+    const html = [...renderComparison(runWith(1), runWith(3))].join('')
+    const row = /<tr><td[^>]*>slots in use<.*?<\/tr>/s.exec(html)?.[0] ?? ''
+    expect(row).toContain('+2 points')
+    expect(row).not.toMatch(/class="(up|down)"/)
   })
 })
 

@@ -214,6 +214,16 @@ describe("a task's events", () => {
       expect(event.attributes).not.toHaveProperty('resources')
   })
 
+  it('events: TaskSubmitted has the priority, unless it is 0', async () => {
+    const { session, eventsOf } = await openSession()
+    const [plain, urgent] = [quick({ priority: 0 }), quick({ priority: 7 })]
+    await session.submitTasks([plain, urgent])
+    const prioritiesOf = async (task: typeof plain) =>
+      (await eventsOf(task)).map((event) => attribute(event, 'priority'))
+    expect(await prioritiesOf(urgent)).toEqual([undefined, 7, undefined])
+    expect(await prioritiesOf(plain)).toEqual([undefined, undefined, undefined])
+  })
+
   it('events: telemetry that did not see TaskStarted tells 0.0 everywhere', async () => {
     const { session, backend, clock } = lateSession()
     const [done, failed, canceled, retried] = [quick(), quick(), quick(), quick({ retries: 1 })]

@@ -17,6 +17,7 @@ export interface SyntheticTask {
   readonly resources?: object
   /** Default `function`. */
   readonly taskType?: 'compute' | 'function'
+  readonly priority?: number
   /** Default `local`. */
   readonly backend?: string
   readonly endType?: 'TaskCompleted' | 'TaskFailed' | 'TaskCanceled'
@@ -80,7 +81,8 @@ function taskEvents(task: SyntheticTask): ViewEvent[] {
   const events = [event('TaskCreated', created, { dependencies })]
   if (dependencies.length > 0 && ready === undefined) return events
   if (ready !== undefined) events.push(event('tutti.TaskResolved', ready))
-  events.push(event('TaskSubmitted', submitted, resources === undefined ? {} : { resources }))
+  const asked = { ...(resources === undefined ? {} : { resources }), priority: task.priority }
+  events.push(event('TaskSubmitted', submitted, asked))
   events.push(event('TaskQueued', submitted))
   if (start !== undefined) {
     events.push({ ...event('TaskStarted', start, { worker_id: worker }), node_id })

@@ -48,6 +48,7 @@ describe('tasks of a record', () => {
       ahead: 0,
       behind: [],
       shortage: null,
+      retryAt: null,
       workerFree: 4,
     })
     expect(explainTask(pass, 'a')).toMatchObject({ state: 'DONE', seconds: 3, nodeId: 'n1' })
@@ -71,5 +72,40 @@ describe('tasks of a record', () => {
       attempts: [{ end: 9, outcome: 'lost' }],
     })
     expect(explainTask(later, 'b')).toMatchObject({ state: 'FAILED', isInterrupted: false })
+  })
+})
+
+describe('why a task waits', () => {
+  const nodes = [{ nodeId: 'n1', cores: 4, workers: 1, maxProcesses: 2 }]
+  const program = { taskType: 'compute' as const, worker: 'n1/local/p1' }
+  const waiting = [
+    { uid: 'p1', start: 0, ...program },
+    { uid: 'p2', start: 0, ...program },
+    { uid: 'f1', start: 0 },
+    { uid: 'p3', ...program },
+    { uid: 'f2' },
+    { uid: 'p4', ...program, priority: 10 },
+  ]
+  const shown = passOver(eventsOf({ nodes, tasks: waiting, end: 9 }).slice(0, -1))
+
+  it('explain: a function waits for a worker, and not behind programs', () => {
+    const shortage = { resource: 'workers', asked: 1, free: 0, total: 1 }
+    expect(explainTask(shown, 'f2')).toMatchObject({ ahead: 0, behind: [], shortage })
+  })
+
+  it('explain: a program waits for one of maxProcesses, behind those of a higher priority', () => {
+    const shortage = { resource: 'processes', asked: 1, free: 0, total: 2 }
+    expect(explainTask(shown, 'p3')).toMatchObject({ ahead: 1, behind: ['p4'], shortage })
+    expect(explainTask(shown, 'p4')).toMatchObject({ ahead: 0, behind: [], shortage })
+  })
+
+  it('explain: a task whose attempt failed waits until the delay is over', () => {
+    const attempt = { event_time: 2, retry_at: 62, worker_id: 'n1/local/w1', node_id: 'n1' }
+    const failed = viewEvent('tutti.TaskAttempt', 'f1', attempt)
+    const tasksOfRun = [{ uid: 'f1', start: 0 }]
+    const events = [...eventsOf({ nodes, tasks: tasksOfRun, end: 1 }).slice(0, -1), failed]
+    expect(explainTask(passOver(events), 'f1')).toMatchObject({ state: 'RUNNING', retryAt: 62 })
+    const again = viewEvent('tutti.AttemptStarted', 'f1', { ...attempt, event_time: 63 })
+    expect(explainTask(passOver([...events, again]), 'f1')?.retryAt).toBeNull()
   })
 })

@@ -47,6 +47,7 @@ function show(record: OpenRecord, uid: string, output: Output): void {
     tasks_ahead: task.ahead,
     behind: task.behind,
     shortage: task.shortage,
+    retry_at: task.retryAt,
     failure: failure === null ? null : { error_type: failure.errorType, message: failure.message },
   }
   output.result(value, [
@@ -145,6 +146,10 @@ function waitingLines({ state }: OpenRecord, task: TaskExplanation): string[] {
     lines.push(`  behind ${behind.join(', ')}${others}`)
   }
   if (shortage !== null) lines.push(`  ${shortageText(shortage)}`)
+  if (task.retryAt !== null) {
+    const next = task.attempts.length + 1
+    lines.push(`  waits for attempt ${next}, which begins at ${timeText(task.retryAt)} or later`)
+  }
   const isOpen = task.story.ended === null && task.story.started === null
   if (isOpen && state !== 'running') lines.push('  it never began: the session is over')
   return lines
@@ -153,6 +158,10 @@ function waitingLines({ state }: OpenRecord, task: TaskExplanation): string[] {
 function shortageText({ resource, asked, free, total }: NonNullable<TaskExplanation['shortage']>) {
   if (resource === 'nodes') return 'no node of its backend is there'
   if (resource === 'labels') return 'no node has the labels that it asks for'
+  if (resource === 'workers') return `waits for a worker: all ${total} run other functions`
+  if (resource === 'processes') {
+    return `waits for a program to end: ${total} run, as many as \`maxProcesses\` allows`
+  }
   const unit = resource === 'memory' ? ' MB' : ''
   const what = `${asked}${unit} ${resource}`
   if (asked > total) return `asks for ${what}, but the largest node has ${total}${unit}`

@@ -5,6 +5,7 @@ import { sleep, systemClock } from '../../foundation/clock.ts'
 import { findRecord } from '../../record/find-record.ts'
 import { RecordFollower } from '../../record/record-views.ts'
 import { findTasks } from '../../views/tasks.ts'
+import { retryTimeOf } from '../../views/waiting.ts'
 import { exitCodes, firstSignal, signalExitCodes } from '../exit.ts'
 import type { Output } from '../output.ts'
 import { type OpenRecord, showRecord, stateOf } from './open-record.ts'
@@ -70,7 +71,7 @@ function longestRunning({ pass }: OpenRecord): RunningTask[] {
   const now = pass.states.lanes.lastTime
   const { tasks } = findTasks(pass, { state: 'RUNNING', limit: 100_000 })
   return tasks
-    .filter(({ isInterrupted }) => !isInterrupted)
+    .filter(({ isInterrupted, task }) => !isInterrupted && retryTimeOf(pass, task) === null)
     .map(({ uid, name, workerId, story }) => {
       const seconds = Math.max(0, now - (story.started ?? now))
       return { uid, name, worker: workerId, seconds }

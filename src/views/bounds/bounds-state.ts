@@ -14,6 +14,8 @@ export interface BoundsState {
   readonly times: TaskTimes
   /** For each task what it asks for, an index into `requests`. */
   readonly requestOfTask: Column
+  /** Of those that have another than 0. */
+  readonly priorityOfTask: Column
   readonly requests: SlotRequest[]
   /** By what was told of them; several that are alike may share a number. */
   readonly requestNumbers: Map<string, number>
@@ -52,6 +54,7 @@ const mostChanges = 1000
 export const createBounds = (): BoundsState => ({
   times: createTaskTimes(),
   requestOfTask: createColumn('u32'),
+  priorityOfTask: createColumn('f32'),
   requests: [],
   requestNumbers: new Map(),
   nodes: [],
@@ -91,6 +94,10 @@ function followTask(state: BoundsState, event: ViewEvent, step: TaskStep): void 
   recordStage(state.times, event, step)
   if (stage === stages.submitted) {
     setValue(state.requestOfTask, task, requestOf(state, event, limitOf(event)))
+    const priority = numberOf(event.attributes['priority']) ?? 0
+    if (priority !== valueAt(state.priorityOfTask, task)) {
+      setValue(state.priorityOfTask, task, priority)
+    }
   } else if (stage === stages.started && isClosure(event)) {
     const request = valueAt(state.requestOfTask, task)
     setValue(state.requestOfTask, task, requestWithoutLimit(state, request))

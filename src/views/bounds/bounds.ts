@@ -1,6 +1,6 @@
 /**
  * Bounds: what bounded the run. What the slots did, the critical path, and the tasks that took much
- * longer than others of their name. 32 bytes a task.
+ * longer than others of their name. 32 bytes a task, 36 where tasks have priorities.
  */
 
 import type { Panel } from '../panel.ts'

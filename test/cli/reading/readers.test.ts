@@ -238,6 +238,19 @@ describe('explain', () => {
 })
 
 describe('top', () => {
+  it('top: a task that waits for its next attempt is not among those that run', async () => {
+    const file = join(folder.path, 'telemetry', 'retry.5.telemetry.jsonl')
+    const at = { node_id: 'n1', worker_id: 'n1/local/w1' }
+    const events = ['TaskCreated', 'TaskSubmitted', 'TaskQueued', 'TaskStarted'].map((type) =>
+      viewEvent(type, 'again', { event_time: 1, attributes: { worker_id: 'n1/local/w1' } }),
+    )
+    const failed = viewEvent('tutti.TaskAttempt', 'again', { event_time: 2, retry_at: 60, ...at })
+    writeFileSync(file, linesOf([viewEvent('SessionStarted'), ...events, failed]))
+    expect(await readJson('top', file)).toMatchObject({ running_tasks: [] })
+    expect(await readJson('explain', 'again', file)).toMatchObject({ retry_at: 60 })
+    expect((await read('explain', 'again', file)).stdout).toContain('waits for attempt 2, which')
+  })
+
   it('top: without a terminal it is shown once, with the tasks that run longest', async () => {
     expect(await readJson('top', 's-2')).toMatchObject({
       running_tasks: [{ uid: 'holds', worker_id: 'n1/local/w1', seconds: 2 }],
