@@ -17,6 +17,15 @@ interface Holder {
   readonly host: string
   /** Unique per lock. */
   readonly token: string
+  /** That it ends with; `null` of a process that no scheduler has started. */
+  readonly job: HolderJob | null
+}
+
+/** A job of Slurm, whose processes end with it on all its hosts. */
+export interface HolderJob {
+  readonly id: string
+  /** `null` where Slurm has not named it. */
+  readonly cluster: string | null
 }
 
 export interface CheckpointLock {
@@ -49,7 +58,14 @@ export const holderOf = (pid: number): Holder => ({
   start_time: processOf(pid)?.startTime ?? null,
   host: hostname(),
   token: newUuid().slice(0, 12),
+  job: ownJob(),
 })
+
+/** A shell of `salloc` has the variables of a job and does not end with it; a node has a name. */
+function ownJob(): HolderJob | null {
+  const { SLURM_JOB_ID: id = '', SLURMD_NODENAME: node = '', SLURM_CLUSTER_NAME } = process.env
+  return id === '' || node === '' ? null : { id, cluster: SLURM_CLUSTER_NAME ?? null }
+}
 
 /** What for: a new record can have another id, and one that is continued cannot. */
 type LockUse = 'write' | 'resume'
@@ -60,9 +76,19 @@ const hints: Readonly<Record<LockUse, string>> = {
     'It goes on with this run already: wait for its end, or end it, then resume the last file.',
 }
 
-/** Throws `CheckpointLockedError` while a live process has the lock. */
-export function expectUnlocked(path: string): void {
-  acquireLock(path, 'resume').release()
+/**
+ * Throws `CheckpointLockedError` while a live process has the lock. One of another host counts as
+ * live, unless it was of the job that has ended.
+ */
+export function expectUnlocked(path: string, ended: HolderJob | null = null): void {
+  acquireLock(path, 'resume', path, ended).release()
+}
+
+/** The job of a holder on another host, which only its scheduler can tell from a dead one. */
+export function remoteJobOf(path: string): HolderJob | null {
+  const found = readLock(path)
+  if (found === 'missing' || found === 'unreadable' || found.host === hostname()) return null
+  return found.job
 }
 
 /** How often a lock may disappear between the attempt to create it and the look at its holder. */
@@ -79,6 +105,7 @@ export function acquireLock(
   use: LockUse = 'write',
   /** The lock that a refusal names. */
   named = path,
+  ended: HolderJob | null = null,
 ): CheckpointLock {
   const me = holderOf(process.pid)
   const draft = `${path}.${me.token}.tmp`
@@ -86,7 +113,7 @@ export function acquireLock(
     // Linking a complete file is atomic: no process ever reads a lock without its holder.
     writeFileSync(draft, `${JSON.stringify(me)}\n`, { flag: 'wx', mode: 0o644 })
     for (let attempt = 0; attempt < mostAttempts; attempt++) {
-      if (createLock(draft, path) || takeOver(draft, path, { use, named })) {
+      if (createLock(draft, path) || takeOver(draft, path, { use, named, ended })) {
         return { path, release: () => release(path, me.token) }
       }
     }
@@ -108,15 +135,17 @@ function createLock(draft: string, path: string): boolean {
   }
 }
 
+interface TakeOverOptions {
+  readonly use: LockUse
+  readonly named: string
+  readonly ended: HolderJob | null
+}
+
 /** False when the lock disappeared meanwhile. */
-function takeOver(
-  draft: string,
-  path: string,
-  { use, named }: { readonly use: LockUse; readonly named: string },
-): boolean {
+function takeOver(draft: string, path: string, { use, named, ended }: TakeOverOptions): boolean {
   const found = readLock(path)
   if (found === 'missing') return false
-  if (isAlive(found)) throw lockedError(named, found, use)
+  if (isAlive(found) && !isOf(found, ended)) throw lockedError(named, found, use)
   // Only the process that holds the claim on this very lock may replace it: the lock cannot change
   // between the second read and the rename.
   const claim = acquireLock(`${path}.${tokenOf(found)}`, use, named)
@@ -175,15 +204,27 @@ function readLock(path: string): Found | 'missing' {
 /** The holder in a lock file's text; anything incomplete is `unreadable`. */
 function parseHolder(text: string): Found {
   try {
-    const { pid, start_time, host, token } = expectObject('lock', JSON.parse(text))
+    const { pid, start_time, host, token, job } = expectObject('lock', JSON.parse(text))
     if (typeof pid !== 'number' || !Number.isInteger(pid) || pid < 1) return 'unreadable'
     if (typeof host !== 'string' || typeof token !== 'string') return 'unreadable'
     if (!/^[0-9a-f]{12}$/.test(token)) return 'unreadable'
-    return { pid, start_time: typeof start_time === 'string' ? start_time : null, host, token }
+    const startTime = typeof start_time === 'string' ? start_time : null
+    return { pid, start_time: startTime, host, token, job: parseJob(job) }
   } catch {
     return 'unreadable'
   }
 }
+
+/** Locks of earlier versions name none. */
+function parseJob(given: unknown): HolderJob | null {
+  if (typeof given !== 'object' || given === null) return null
+  const { id, cluster } = given as Partial<Record<string, unknown>>
+  if (typeof id !== 'string' || !/^\d+$/.test(id)) return null
+  return { id, cluster: typeof cluster === 'string' ? cluster : null }
+}
+
+const isOf = ({ host, job }: Holder, ended: HolderJob | null): boolean =>
+  host !== hostname() && job !== null && job.id === ended?.id && job.cluster === ended.cluster
 
 /** A process of another host cannot be checked (shared file system): it counts as alive. */
 function isAlive(found: Found): found is Holder {
@@ -227,7 +268,12 @@ function lockedError(path: string, holder: Holder | undefined, use: LockUse): Ch
   return new CheckpointError(`The record is locked by ${who}${where}: ${path}`, {
     code: 'CheckpointLockedError',
     path,
-    hint: `${hints[use]}${elsewhere ? ' If that process is gone, remove the lock file.' : ''}`,
+    hint: `${hints[use]}${elsewhere ? elsewhereHint(holder) : ''}`,
     ...(holder === undefined ? {} : { pid: holder.pid }),
   })
+}
+
+function elsewhereHint({ job }: Holder): string {
+  if (job === null) return ' If that process is gone, remove the lock file.'
+  return ` It belongs to Slurm job ${job.id}: once that has ended, tutti resume goes on.`
 }

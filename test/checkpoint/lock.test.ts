@@ -3,7 +3,7 @@ import { mkdirSync, readFileSync, readdirSync, symlinkSync, writeFileSync } from
 import { hostname } from 'node:os'
 import { basename, join } from 'node:path'
 import { describe, expect, it } from 'vitest'
-import { acquireLock } from '../../src/checkpoint/lock.ts'
+import { acquireLock, expectUnlocked, remoteJobOf } from '../../src/checkpoint/lock.ts'
 import { CheckpointError } from '../../src/foundation/errors.ts'
 import { startChild } from './child.ts'
 import { openWriter, tempFolder, thrownBy } from './open-writer.ts'
@@ -53,6 +53,24 @@ describe('row 51: one process per session', () => {
     expect(JSON.parse(readFileSync(path, 'utf8'))).toMatchObject({ pid: process.pid })
     lock.release()
     expect(readdirSync(join(path, '..'))).toEqual([])
+  })
+
+  it('row 51: the lock of a job on another host is taken over once the job has ended', () => {
+    const path = lockPath()
+    const job = { id: '35', cluster: 'alpha' }
+    const holder = { pid: 1, start_time: null, host: 'elsewhere', token: '0123456789ab', job }
+    writeFileSync(path, JSON.stringify(holder))
+    expect(remoteJobOf(path)).toEqual(job)
+    for (const other of [null, { ...job, id: '36' }, { ...job, cluster: 'beta' }]) {
+      const error = thrownBy(() => expectUnlocked(path, other))
+      expect(error).toMatchObject({ code: 'CheckpointLockedError', pid: 1 })
+      expect(error).toMatchObject({ hint: expect.stringContaining('Slurm job 35') as unknown })
+    }
+    expectUnlocked(path, job)
+    expect(readdirSync(join(path, '..'))).toEqual([])
+    // Of this host the process itself is asked.
+    writeFileSync(path, JSON.stringify({ ...holder, host: hostname() }))
+    expect(remoteJobOf(path)).toBeNull()
   })
 
   it('row 51: the lock of a killed process that is still a zombie is taken over', async () => {

@@ -9,7 +9,7 @@ import {
   noFirstLine,
   readSessionStart,
 } from '../../checkpoint/chain.ts'
-import { expectUnlocked, lockPathOf } from '../../checkpoint/lock.ts'
+import { expectUnlocked, lockPathOf, remoteJobOf } from '../../checkpoint/lock.ts'
 import { parseRecordPath } from '../../checkpoint/record-names.ts'
 import {
   commandProblemOf,
@@ -17,6 +17,7 @@ import {
   type RunCommand,
   toKeptArguments,
 } from '../../checkpoint/run-file.ts'
+import { systemClock } from '../../foundation/clock.ts'
 import { ValueError } from '../../foundation/errors.ts'
 import type { ResumeOptions } from '../../index.ts'
 import { findRecord } from '../../record/find-record.ts'
@@ -104,9 +105,19 @@ async function expectResumable(path: string): Promise<string> {
   if (await isAbandoned(path)) throw await noFirstLine(path)
   const started = (await readSessionStart(path))?.session_id
   const sessionId = started ?? parseRecordPath(path)?.sessionId ?? ''
-  if (sessionId !== '') expectUnlocked(lockPathOf(dirname(path), sessionId))
+  if (sessionId !== '') await expectNoWriter(lockPathOf(dirname(path), sessionId))
   await expectNotContinued(path)
   return started ?? ''
+}
+
+/** A process of a launched script runs on another host: Slurm knows whether its job has ended. */
+async function expectNoWriter(lock: string): Promise<void> {
+  const job = remoteJobOf(lock)
+  if (job === null) return expectUnlocked(lock)
+  const { hasJobEnded } = await import('../../hpc/slurm/slurm-job.ts')
+  const { SlurmCommands } = await import('../../hpc/slurm/slurm-commands.ts')
+  const hasEnded = await hasJobEnded(job, new SlurmCommands(), systemClock)
+  expectUnlocked(lock, hasEnded ? job : null)
 }
 
 const isFile = (path: string): boolean =>

@@ -92,3 +92,20 @@ export function parseFields(text: string): ReadonlyMap<string, string> {
   }
   return fields
 }
+
+/**
+ * In megabytes by node, of `scontrol show job --details`. Nodes are missing where Slurm does not
+ * count memory.
+ */
+export function parseNodeMemory(text: string): ReadonlyMap<string, number> {
+  const lines = text.matchAll(/^\s*Nodes=(\S+)\s.*?\bMem=(\d+)/gm)
+  return new Map(
+    Array.from(lines).flatMap(([, nodes = '', memory]) =>
+      Number(memory) > 0 ? parseHostList(nodes).map((name) => [name, Number(memory)] as const) : [],
+    ),
+  )
+}
+
+/** Of `scontrol show config`, which pads names; `null` if it names none. */
+export const parseClusterName = (text: string): string | null =>
+  /^ClusterName\s*=\s*(\S+)\s*$/m.exec(text)?.[1] ?? null

@@ -1,7 +1,7 @@
 /** One job of Slurm, asked for by its id, and not more often than the controller likes. */
 
 import type { Clock } from '../../foundation/clock.ts'
-import { jobFormat, type JobReport, parseJobLine } from './job-report.ts'
+import { jobFormat, type JobReport, parseClusterName, parseJobLine, phaseOf } from './job-report.ts'
 import { SchedulerError, type SlurmCommands, unexpectedOutput } from './slurm-commands.ts'
 
 /** A report is as good as new for this time, unless somebody knows of a change. */
@@ -52,5 +52,24 @@ export class SlurmJob {
     const report = parseJobLine(line)
     if (report === null) throw unexpectedOutput(`squeue ${args.join(' ')}`, output)
     return report
+  }
+}
+
+/**
+ * Whether a job of the named cluster has ended. `false` where nobody can tell: without the commands
+ * of Slurm, while its controller is silent, and for the job of another cluster.
+ */
+export async function hasJobEnded(
+  { id, cluster }: { readonly id: string; readonly cluster: string | null },
+  commands: SlurmCommands,
+  clock: Clock,
+): Promise<boolean> {
+  try {
+    const configured = parseClusterName(await commands.ask('scontrol', 'show', 'config'))
+    if (cluster !== null && cluster !== configured) return false
+    const report = await new SlurmJob(id, commands, clock).report()
+    return report === null || phaseOf(report) === 'ended'
+  } catch {
+    return false
   }
 }
