@@ -130,7 +130,8 @@ export class ClusterBackend implements Backend {
     return this.#directory.agents.map((agent) => this.#toNode(agent))
   }
 
-  refuse(spec: TaskSpec): Refusal | null {
+  /** `mayGrow`: whether larger nodes may come than are there. */
+  refuse(spec: TaskSpec, { mayGrow = true } = {}): Refusal | null {
     if (this.#closing !== null) return { field: 'backend', message: `"${this.name}" is closed` }
     if (spec.kind === 'prompt') {
       return { field: 'prompt', message: `"${this.name}" runs no prompts` }
@@ -145,7 +146,7 @@ export class ClusterBackend implements Backend {
         'import; move it to a module of its own, which a bundler leaves external'
       return { field: 'function', message }
     }
-    return this.#refuseResources(spec)
+    return this.#refuseResources(spec, mayGrow)
   }
 
   /** With what is known of the cluster beyond its options. */
@@ -212,7 +213,7 @@ export class ClusterBackend implements Backend {
     await this.#local?.close()
   }
 
-  #refuseResources({ resources }: TaskSpec): Refusal | null {
+  #refuseResources({ resources }: TaskSpec, mayGrow: boolean): Refusal | null {
     // Every node has a core. Most tasks ask for nothing else, and are not compared with all nodes.
     if (isDefaultRequest(resources)) return null
     if (resources.ranks > 1) {
@@ -224,7 +225,10 @@ export class ClusterBackend implements Backend {
     if (largestNode !== null) known.push(largestNode)
     // Agents may come later; what they have is not known.
     if (known.length === 0 || known.some((facts) => couldRun(facts, resources))) return null
-    return { field: 'resources', message: describeLack(resources, nodes, largestNode) }
+    return {
+      field: 'resources',
+      message: describeLack(resources, nodes, mayGrow ? largestNode : 'none'),
+    }
   }
 
   #toNode(agent: KnownAgent): SampledNode {

@@ -26,6 +26,8 @@ export interface AgentCluster {
   readonly backend: ClusterBackend
   /** How agents get the modules of functions. */
   readonly modules: 'shared' | 'bundle'
+  /** None is started again: their nodes are lost. */
+  stopRestarts(): void
   /** Ends the agents and the server. */
   close(): Promise<void>
 }
@@ -47,7 +49,8 @@ export async function startAgentCluster(options: AgentClusterOptions): Promise<A
   try {
     const connection = { servers: server.url, token, tls: { ca: certificate } }
     let backend: ClusterBackend | null = null
-    const start = { ...toStart(server.url, token, certificate), sharedFile }
+    const memoryMb = toMemory(allocation)
+    const start = { ...toStart(server.url, token, certificate), sharedFile, memoryMb }
     const present = (): Set<string> => new Set(backend?.nodes.map(({ nodeId }) => nodeId))
     const agents = new NodeAgents({ allocation, command: toCommand(start), present, clock, log })
     closers.push(() => agents.close())
@@ -57,7 +60,8 @@ export async function startAgentCluster(options: AgentClusterOptions): Promise<A
     await agents.ready()
     // Agents that leave from now on have been told to.
     closers.push(async () => agents.stopWatching())
-    return { backend: connected, modules: chooseModules(agents.unseeing, log), close }
+    const modules = chooseModules(agents.unseeing, log)
+    return { backend: connected, modules, stopRestarts: () => agents.stopWatching(), close }
   } catch (error) {
     await close()
     throw error
@@ -74,11 +78,16 @@ function chooseModules(unseeing: readonly string[], log: Log): 'shared' | 'bundl
   return 'bundle'
 }
 
+const toMemory = ({ nodes }: Allocation): Record<string, number> =>
+  Object.fromEntries(
+    nodes.flatMap(({ name, memoryMb }) => (memoryMb === null ? [] : [[name, memoryMb]])),
+  )
+
 const toStart = (
   servers: string,
   token: string,
   certificate: string,
-): Omit<AgentStart, 'sharedFile'> => ({
+): Omit<AgentStart, 'sharedFile' | 'memoryMb'> => ({
   runId: randomBytes(6).toString('hex'),
   servers,
   token,

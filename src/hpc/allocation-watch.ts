@@ -1,8 +1,12 @@
-/** Tells of the end of an allocation before it comes, and of its loss. */
+/**
+ * Tells of the end of an allocation before it comes, and of its loss. In a process of the
+ * allocation it handles SIGTERM, which is the only word that the scheduler has for it.
+ */
 
 import type { Clock } from '../foundation/clock.ts'
 import { messageOf } from '../foundation/errors.ts'
 import type { Log } from '../foundation/log.ts'
+import { boundedWait } from '../foundation/promises.ts'
 import type { Allocation } from './allocation.ts'
 
 export interface AllocationWatchOptions {
@@ -17,6 +21,8 @@ export interface AllocationWatchOptions {
 }
 
 const pollMs = 1000
+/** A scheduler that is away must not keep a signal from ending this process. */
+const longestAnswerMs = 5000
 
 export class AllocationWatch {
   readonly #options: AllocationWatchOptions
@@ -26,12 +32,16 @@ export class AllocationWatch {
   #endsAt: number | null = null
   #isClosed = false
   #hasFailed = false
+  #judging: Promise<void> | null = null
+  readonly #onSignal = (): void => void (this.#judging ??= this.#judge())
 
   constructor(options: AllocationWatchOptions) {
     this.#options = options
     const { graceSeconds, allocation } = options
     const early = Math.max((allocation.limitSeconds ?? 0) * 0.1, 2 * graceSeconds)
     this.#warnings = [early, graceSeconds]
+    // Before other handlers: what they close has to wait for the answer.
+    if (allocation.hasThisProcess) process.prependListener('SIGTERM', this.#onSignal)
     void this.#poll()
   }
 
@@ -41,9 +51,29 @@ export class AllocationWatch {
     return this.#endsAt === null ? Infinity : this.#endsAt - graceSeconds - clock.now()
   }
 
+  /** Resolves when a signal that may tell of the end is understood; at once if none has come. */
+  async judged(): Promise<void> {
+    await this.#judging
+  }
+
   close(): void {
     this.#isClosed = true
     this.#cancelPoll()
+    process.off('SIGTERM', this.#onSignal)
+  }
+
+  /** The scheduler sends SIGTERM when it ends the job; a person may send it to this process. */
+  async #judge(): Promise<void> {
+    const { allocation, clock, onEnd } = this.#options
+    const asking = allocation.state({ isChanged: true })
+    const found = await boundedWait(clock, longestAnswerMs, asking).catch(() => null)
+    if (this.#isClosed) return
+    if (found !== null && found.lost !== null) return onEnd(`AllocationLostError: ${found.lost}`)
+    this.#judging = null
+    if (process.listenerCount('SIGTERM') > 1) return
+    // As if there were no handler.
+    process.off('SIGTERM', this.#onSignal)
+    process.kill(process.pid, 'SIGTERM')
   }
 
   /** The limit may be changed while the job runs, so it is asked for again. */

@@ -9,6 +9,8 @@ export interface AllocatedNode {
   readonly name: string
   /** A host name or an address, by which the other nodes reach it. */
   readonly address: string
+  /** What the job may use there; `null` if the scheduler does not count it. */
+  readonly memoryMb: number | null
 }
 
 /** A command that runs once on each of some nodes. */
@@ -46,6 +48,8 @@ export interface Allocation {
   readonly nodes: readonly AllocatedNode[]
   /** In seconds; `null` without a limit. */
   readonly limitSeconds: number | null
+  /** Whether this process runs on its nodes: it then gets SIGTERM when the allocation ends. */
+  readonly hasThisProcess: boolean
   /** For SessionStarted. */
   readonly facts: JsonObject
   /** May be asked often: answers from memory, unless the caller has seen a change. */

@@ -29,13 +29,14 @@ export class HostListAllocation implements Allocation {
   readonly label: string
   readonly nodes: readonly AllocatedNode[]
   readonly limitSeconds = null
+  readonly hasThisProcess = false
   readonly facts: JsonObject
   readonly #options: HostListOptions
 
   constructor(options: HostListOptions) {
     const { hosts } = options
     this.label = `${hosts.length} hosts`
-    this.nodes = hosts.map((name) => ({ name, address: name }))
+    this.nodes = hosts.map((name) => ({ name, address: name, memoryMb: null }))
     this.facts = { nodes: hosts }
     this.#options = options
   }

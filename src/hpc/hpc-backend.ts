@@ -57,7 +57,10 @@ interface ResolvedOptions {
 
 /**
  * Tasks on the nodes of an allocation. The script is started by `tutti launch`, and chooses a start
- * method first.
+ * method first. When Slurm ends the job of a script that runs on its nodes, the script gets
+ * SIGTERM: until the backend is closed it handles this signal, and ends the tasks as CANCELED with
+ * the reason `AllocationLostError`. The script then has Slurm's `KillWait` for its own end, 30 s by
+ * default.
  *
  * @example
  * setStartMethod('slurm')
@@ -121,7 +124,9 @@ export class HpcBackend implements Backend {
   refuse(spec: TaskSpec): Refusal | null {
     if (this.#ending !== null) return { field: 'backend', message: this.#ending }
     const { backend } = this.#cluster
-    if (spec.resources.ranks === 1 || this.#closing !== null) return backend.refuse(spec)
+    if (spec.resources.ranks === 1 || this.#closing !== null) {
+      return backend.refuse(spec, { mayGrow: false })
+    }
     return refuseRanks(
       spec,
       backend.nodes.map(({ capacity }) => capacity).filter((one) => one !== undefined),
@@ -162,7 +167,8 @@ export class HpcBackend implements Backend {
         connection.recorded?.(others)
       },
       release: async (reason) => {
-        await release(reason)
+        await this.#watch.judged()
+        await release(this.#ending ?? reason)
         await reports.settled()
         this.#connections.delete(listener)
       },
@@ -185,6 +191,7 @@ export class HpcBackend implements Backend {
     if (this.#ending !== null || this.#closing !== null) return
     this.#ending = reason
     tellEnd()
+    this.#cluster.stopRestarts()
     for (const connection of this.#connections.values()) void connection.release(reason)
   }
 }

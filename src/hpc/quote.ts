@@ -13,5 +13,9 @@ export function quoteForShell(field: string, text: string): string {
       got: text,
     })
   }
-  return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`
+  return quoteWord(text)
 }
+
+/** One word for a person to paste into a shell. */
+export const quoteWord = (text: string): string =>
+  /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`

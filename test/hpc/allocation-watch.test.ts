@@ -16,6 +16,7 @@ function watched(limitSeconds: number | null, graceSeconds: number) {
     label: 'job 7',
     nodes: [],
     limitSeconds,
+    hasThisProcess: false,
     state: () => (error === null ? Promise.resolve(state) : Promise.reject(error)),
     start: () => [],
     facts: {},

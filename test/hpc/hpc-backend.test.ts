@@ -41,7 +41,11 @@ describe('an HPC backend on Slurm', () => {
         names.map((name) => [name, expect.objectContaining({ cores: 4, gpus: 2 }) as unknown]),
       ),
     )
+    // Slurm gives the job less than the machine has.
+    for (const { capacity } of backend.nodes) expect(capacity?.memoryMb).toBeLessThanOrEqual(4000)
     const session = new Session([backend])
+    const large = new ComputeTask({ executable: 'true', resources: { memoryMb: 4001 } })
+    await expect(session.submitTasks([large])).rejects.toThrow(/^(?!.*largestNode).*no agent has/)
     const nodes = new Map<string, string | null>()
     const telemetry = await session.startTelemetry({ resourcePollSeconds: 3600 })
     telemetry.subscribe((event) => {
@@ -65,7 +69,9 @@ describe('an HPC backend on Slurm', () => {
     'a task sees the job and nothing of the step that its agent runs in',
     async () => {
       await using session = new Session([await create()])
-      const variables = shell('env | grep -E "^(SLURM|PMI)" | cut -d= -f1 | sort')
+      const variables = shell(
+        'env | grep -E "^(SLURM|PMI|TUTTI_(LAUNCH|RUN)=|ROCR|GPU_)" | cut -d= -f1 | sort',
+      )
       const step = shell(
         'srun --overlap -N2 -n2 --ntasks-per-node=1 hostname | sort | uniq | wc -l',
       )

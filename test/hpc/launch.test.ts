@@ -42,7 +42,7 @@ describe('tutti launch', () => {
   })
 
   needs(...slurmNeeds)('row 101: what Slurm refuses ends with its own words, exit 3', async () => {
-    const { start } = createLauncher(await slurm())
+    const { folder, start } = createLauncher(await slurm())
     const refused = {
       'Invalid partition name specified': ['--partition', 'nope'],
       'Requested node configuration is not available': ['--gpus-per-node', '9'],
@@ -54,6 +54,9 @@ describe('tutti launch', () => {
       expect([end.code, end.stdout], words).toEqual([3, ''])
       expect(end.stderr).toContain(words)
     }
+    // Only jobs that Slurm took have left something.
+    const launches = readdirSync(join(folder, 'telemetry'))
+    expect(launches).toHaveLength(2)
     await expect.poll(queue).toBe('')
   })
 
@@ -101,12 +104,29 @@ describe('tutti launch', () => {
     },
   )
 
+  needs(...slurmNeeds)('options of a new job are refused where none is submitted', async () => {
+    const { env } = await slurm()
+    const inside = createLauncher({ env: { ...env, SLURM_JOB_ID: '1' } })
+    const bad = [['--nodes', '9'], ['--time', '2h'], ['--detach'], ['--', '--reservation=x']]
+    for (const args of bad) {
+      const end = await inside.start(...args, script).ended
+      expect([end.code, end.stdout], args[0]).toEqual([2, ''])
+      expect(end.stderr).toContain(`${args.at(args[0] === '--' ? 1 : 0)}: no job is submitted`)
+    }
+    const hosts = await inside.start('--hosts', 'hosts.txt', '--mem', '1G', script).ended
+    expect([hosts.code, hosts.stderr.includes('--mem: there is no job')]).toEqual([2, true])
+  })
+
   needs(...slurmNeeds)('row 102: bad options are refused before anything is asked', async () => {
     const { folder, start } = createLauncher(await slurm())
     const bad: [string, ...string[]][] = [
       ['M, M:S, H:M:S', '--time', '2h', script],
       ['line end', '--account', 'a\n#SBATCH --wrap=x', script],
       ['sets this option', '--', '--output=x', script],
+      ['sets this option', '--', '--arr=0-1', script],
+      ['sets this option', '--', '-a0-1', script],
+      ['sets this option', '--', '-QW', script],
+      ['is a folder', '.'],
       ['was not found', 'missing.ts'],
       ['which script', '--nodes', '2'],
       ['expected here', '--driver', 'there', script],

@@ -1,6 +1,6 @@
 /** `tutti launch` as a person uses it, in a folder of its own. */
 
-import { spawn } from 'node:child_process'
+import { execFileSync, spawn } from 'node:child_process'
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -14,6 +14,12 @@ const mainFile = fileURLToPath(new URL('../../src/cli/main.ts', import.meta.url)
 
 export const scriptFile = (name: string): string =>
   fileURLToPath(new URL(`fixtures/${name}.ts`, import.meta.url))
+
+/** The record in the line that says how to go on, as a shell reads it. */
+export function toldRecord(stderr: string): string {
+  const [, words = ''] = /^resume {2}npx tutti resume (.*)$/m.exec(stderr) ?? []
+  return execFileSync('sh', ['-c', `set -- ${words}; printf %s "$1"`], { encoding: 'utf8' })
+}
 
 export interface Launcher {
   /** Where records and launches go. */

@@ -22,6 +22,7 @@ function reported() {
     label: 'job 7',
     nodes: [],
     limitSeconds: null,
+    hasThisProcess: false,
     state: () => {
       asked.count++
       return Promise.resolve(asked.state)

@@ -191,6 +191,7 @@ function report(checks: readonly LaunchCheck[], output: Output): number {
 }
 
 function linesOf({ name, state, where, detail, hint }: LaunchCheck, widest: number): string[] {
-  const line = `${state.padEnd(7)}  ${name.padEnd(widest)}  ${where}: ${detail}`
+  const text = detail.trim().replaceAll(/\s*\n\s*/g, '; ')
+  const line = `${state.padEnd(7)}  ${name.padEnd(widest)}  ${where}: ${text}`
   return hint === null ? [line] : [line, `  hint: ${hint}`]
 }

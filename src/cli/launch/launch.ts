@@ -1,7 +1,8 @@
 /** `tutti launch`: runs a script with the nodes of an allocation. */
 
-import { existsSync } from 'node:fs'
-import { basename, resolve } from 'node:path'
+import { existsSync, statSync } from 'node:fs'
+import { basename, extname, resolve } from 'node:path'
+import { fileURLToPath } from 'node:url'
 import {
   readToldRecord,
   type RunCommand,
@@ -24,6 +25,7 @@ import { SlurmCommands } from '../../hpc/slurm/slurm-commands.ts'
 import { SlurmJob } from '../../hpc/slurm/slurm-job.ts'
 import { launchVariable } from '../../hpc/start-method.ts'
 import type { Output } from '../output.ts'
+import { resumeCommand } from '../run/resume-command.ts'
 import { runScriptChild } from '../script-child.ts'
 import { type CheckOptions, checkLaunch } from './check.ts'
 import { createStatusLine, Interruption } from './following.ts'
@@ -64,9 +66,12 @@ export async function launch(
   const [script, ...args] = at === -1 ? [] : words.slice(at)
   if (options.check === true && script === undefined) return checkLaunch(options, words, output)
   if (script === undefined) throw usage('script', 'which script? See tutti launch --help')
-  if (!existsSync(script)) throw usage('script', `${script} was not found`)
+  const found = statSync(script, { throwIfNoEntry: false })
+  if (found === undefined) throw usage('script', `${script} was not found`)
+  if (found.isDirectory()) throw usage('script', `${script} is a folder`)
   const more = words.slice(0, at)
   if (options.check === true) return checkLaunch(options, more, output)
+  expectNewJob(options, more)
   const { detach: _, attach: __, ...kept } = options
   const command = {
     kind: 'script',
@@ -76,6 +81,36 @@ export async function launch(
     launch: { options: { ...kept }, more },
   } as const
   return start({ command, args, options, more, resume: null }, output)
+}
+
+/** Options for a job that is submitted; what is there already is used as it is. */
+const jobOptions = {
+  nodes: '--nodes',
+  gpusPerNode: '--gpus-per-node',
+  coresPerNode: '--cores-per-node',
+  mem: '--mem',
+  time: '--time',
+  partition: '--partition',
+  account: '--account',
+  qos: '--qos',
+  constraint: '--constraint',
+  detach: '--detach',
+} as const
+
+/** Throws for options that would have no effect. */
+function expectNewJob(options: LaunchCommandOptions, more: readonly string[]): void {
+  const jobId = process.env['SLURM_JOB_ID']
+  if (options.hosts === undefined && jobId === undefined) return
+  const given = Object.entries(jobOptions).filter(
+    ([key]) => options[key as keyof typeof jobOptions] !== undefined,
+  )
+  const [option] = [...given.map(([, name]) => name), ...more]
+  if (option === undefined) return
+  if (options.hosts !== undefined) {
+    throw usage(option, 'there is no job with --hosts: leave it out', 'The hosts are used whole.')
+  }
+  const text = `no job is submitted: this is in Slurm job ${jobId}, whose nodes are used`
+  throw usage(option, text, 'Leave it out, or unset SLURM_JOB_ID to submit a job.')
 }
 
 /** Asks for the same again, for a script that goes on with its record. */
@@ -102,7 +137,7 @@ async function start(plan: LaunchPlan, output: Output): Promise<number> {
     const hosts = readHostFile(resolve(command.folder, options.hosts))
     folder.write('facts', JSON.stringify({ method: 'hosts', hosts }))
     writeRequest(folder.file('request'), request)
-    return runHere(words, command.folder, folder, output)
+    return runHere(words, command, folder, output)
   }
   if (jobId !== undefined) {
     folder.write('facts', JSON.stringify({ method: 'slurm', jobId }))
@@ -110,13 +145,17 @@ async function start(plan: LaunchPlan, output: Output): Promise<number> {
     const commands = new SlurmCommands()
     const isHere = options.driver === 'here'
     const placed = isHere ? words : await onFirstNode(jobId, words, commands, systemClock)
-    return runHere(placed, command.folder, folder, output)
+    return runHere(placed, command, folder, output)
   }
   const batch = toBatchOptions({ ...options, more: plan.more }, basename(command.file), folder)
   folder.write('facts', JSON.stringify({ method: 'slurm' }))
   writeRequest(folder.file('request'), request)
   if (options.driver === 'here') return holdAndRun({ words, batch, plan, folder }, output)
-  const script = { words, cwd: command.folder, variables }
+  const program = fileURLToPath(
+    new URL(`./resume-line${extname(import.meta.url)}`, import.meta.url),
+  )
+  const resume = [process.execPath, program, folder.file('request')]
+  const script = { words, cwd: command.folder, variables, resume }
   folder.write('script', toBatchScript(script, folder))
   return submit(batch, folder, options, output)
 }
@@ -129,7 +168,10 @@ async function submit(
   options: LaunchCommandOptions,
   output: Output,
 ): Promise<number> {
-  const jobId = await submitBatch(new SlurmCommands(), batch, folder)
+  const jobId = await submitBatch(new SlurmCommands(), batch, folder).catch((error: unknown) => {
+    folder.remove()
+    throw error
+  })
   folder.write('facts', JSON.stringify({ method: 'slurm', jobId }))
   if (options.detach === true) {
     output.result({ job_id: jobId }, [jobId])
@@ -157,7 +199,7 @@ async function holdAndRun(launched: HeldLaunch, output: Output): Promise<number>
   if (held === null) return interruption.exitCode
   try {
     folder.write('facts', JSON.stringify({ method: 'slurm', jobId: held.jobId }))
-    const code = await runHere(words, plan.command.folder, folder, output)
+    const code = await runHere(words, plan.command, folder, output)
     await held.expectHeld()
     return code
   } finally {
@@ -177,18 +219,18 @@ async function attachTo(
 
 /** The script is a child of this command, and has its terminal. */
 async function runHere(
-  command: readonly string[],
-  cwd: string,
+  words: readonly string[],
+  launched: RunCommand,
   folder: LaunchFolder,
   output: Output,
 ): Promise<number> {
-  const code = await runScriptChild(command, {
-    cwd,
+  const code = await runScriptChild(words, {
+    cwd: launched.folder,
     env: { [launchVariable]: folder.file('facts'), [runVariable]: folder.file('request') },
   })
   const record = readToldRecord(folder.file('request'))
   if (record !== null && (code !== 0 || existsSync(folder.file('ended')))) {
-    output.problem(`resume  npx tutti resume ${record}`)
+    output.problem(`resume  ${resumeCommand(record, launched)}`)
   }
   return code
 }
@@ -220,5 +262,5 @@ async function follow(
   }
 }
 
-const usage = (field: string, message: string): ValueError =>
-  new ValueError(`${field}: ${message}`, { field })
+const usage = (field: string, message: string, hint?: string): ValueError =>
+  new ValueError(`${field}: ${message}`, { field, ...(hint === undefined ? {} : { hint }) })

@@ -1,11 +1,13 @@
 /** How to go on with a run, as a line that a person can copy. */
 
 import type { RunCommand } from '../../checkpoint/run-file.ts'
+import { quoteWord } from '../../hpc/quote.ts'
 
 /** With a place for each argument that was not kept. */
 export function resumeCommand(record: string, command: Pick<RunCommand, 'arguments'>): string {
   const places = secretPlaces(command)
-  return `npx tutti resume ${record}${places.length === 0 ? '' : ` -- ${places.join(' ')}`}`
+  const rest = places.length === 0 ? '' : ` -- ${places.join(' ')}`
+  return `npx tutti resume ${quoteWord(record)}${rest}`
 }
 
 /** What stands for the arguments that hold secrets, which are not kept. */

@@ -39,11 +39,11 @@ const describeNode = ({ cores, gpus, memoryMb, labels }: NodeFacts): string =>
     ...describeLabels(labels),
   ])
 
-/** That no agent that is there has what is asked for, nor the one that may come. */
+/** That no agent that is there has what is asked for, nor the one that may come (or `none`). */
 export function describeLack(
   request: ResourceRequest,
   agents: readonly Pick<Announcement, 'name' | 'facts'>[],
-  largestNode: NodeFacts | null,
+  largestNode: NodeFacts | 'none' | null,
 ): string {
   const [largest] = agents.toSorted(
     (a, b) => b.facts.cores - a.facts.cores || b.facts.memoryMb - a.facts.memoryMb,
@@ -54,7 +54,9 @@ export function describeLack(
   const hint =
     largestNode === null
       ? 'if a larger one may come later, describe it in `largestNode` of the backend'
-      : `\`largestNode\` of the backend has ${describeNode(largestNode)}`
+      : largestNode === 'none'
+        ? undefined
+        : `\`largestNode\` of the backend has ${describeNode(largestNode)}`
   return [text, there, hint].filter((part) => part !== undefined).join('; ')
 }
 

@@ -23,7 +23,13 @@ export interface BatchRequest {
 }
 
 /** Those of `sbatch` that would take the launch out of the launcher's hands. */
-const reserved = /^--(?:wrap|parsable|output|error|array|requeue|wait|export|chdir|input)\b/
+const reserved =
+  'wrap parsable output error array requeue wait export export-file chdir input test-only'.split(
+    ' ',
+  )
+/** Their short forms, and short forms without a value, after which others may follow. */
+const reservedLetters = 'oeaWDi'
+const plainLetters = 'HhkOQsvV'
 
 /** Arguments, not lines of a script: no text is interpreted. */
 export function toBatchOptions(
@@ -58,8 +64,21 @@ export function toBatchOptions(
 
 function expectFurther(option: string): void {
   expectLine('an option of sbatch', option)
-  if (!reserved.test(option)) return
+  if (!isReserved(option)) return
   throw new ValueError(`${option}: tutti launch sets this option of sbatch itself`)
+}
+
+/** As sbatch reads it: names may be shortened, and short forms may share a dash. */
+function isReserved(option: string): boolean {
+  if (option.startsWith('--')) {
+    const [name = ''] = option.slice(2).split('=')
+    return name !== '' && reserved.some((one) => one.startsWith(name))
+  }
+  for (const letter of option.slice(1)) {
+    if (reservedLetters.includes(letter)) return true
+    if (!plainLetters.includes(letter)) return false
+  }
+  return false
 }
 
 /** A line end in a value would be another line of a message or a listing. */
@@ -74,11 +93,13 @@ export interface ScriptCommand {
   readonly cwd: string
   /** Of the file with the launch's facts, and of that with what is asked of the first session. */
   readonly variables: { readonly facts: string; readonly request: string }
+  /** Prints how to go on, for a run that can be continued. */
+  readonly resume: readonly string[]
 }
 
 /** Runs the script once, on the first node, and writes down how it ended. */
 export function toBatchScript(
-  { words, cwd, variables }: ScriptCommand,
+  { words, cwd, variables, resume }: ScriptCommand,
   folder: LaunchFolder,
 ): string {
   const quote = (text: string): string => quoteForShell('a path or an argument', text)
@@ -98,10 +119,8 @@ child=$!
 wait "$child"
 code=$?
 while kill -0 "$child" 2> /dev/null; do wait "$child"; code=$?; done
-told=${quote(`${folder.file('request')}.record`)}
-record=$(sed -n 's/^{"record":"\\([^"\\\\]*\\)"}$/\\1/p' "$told" 2> /dev/null)
-if [ -n "$record" ] && { [ "$code" -ne 0 ] || [ -e ${file('ended')} ]; }; then
-  echo "resume  npx tutti resume $record" >> ${file('stderr')}
+if [ "$code" -ne 0 ] || [ -e ${file('ended')} ]; then
+  ${resume.map(quote).join(' ')} < /dev/null >> ${file('stderr')} 2>&1
 fi
 echo "$code" > ${quote(`${folder.file('exit')}.new`)}
 mv ${quote(`${folder.file('exit')}.new`)} ${file('exit')}

@@ -49,7 +49,10 @@ export class HeldNodes {
     const { batch, folder, commands, clock } = options
     const mark = `/tmp/tutti-held-${randomBytes(12).toString('hex')}`
     folder.write('script', toHoldScript(mark, folder))
-    const jobId = await submitBatch(commands, batch, folder)
+    const jobId = await submitBatch(commands, batch, folder).catch((error: unknown) => {
+      folder.remove()
+      throw error
+    })
     const job = new SlurmJob(jobId, commands, clock)
     try {
       if (await isStarted(job, options)) {

@@ -1,7 +1,7 @@
 /** The folder of one launch: what the batch script and the launcher tell each other by files. */
 
 import { closeSync, existsSync, openSync, readdirSync, readFileSync } from 'node:fs'
-import { readSync, renameSync, writeFileSync } from 'node:fs'
+import { readSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { makeFolders } from '../../checkpoint/files.ts'
 import { messageOf, ValueError } from '../../foundation/errors.ts'
@@ -67,6 +67,11 @@ export class LaunchFolder {
     }
   }
 
+  /** Of a launch that did not begin. */
+  remove(): void {
+    rmSync(this.path, { recursive: true, force: true })
+  }
+
   facts(): LaunchFacts | null {
     try {
       return JSON.parse(readFileSync(this.file('facts'), 'utf8')) as LaunchFacts
@@ -77,6 +82,11 @@ export class LaunchFolder {
 
   get hasStarted(): boolean {
     return existsSync(this.file('started'))
+  }
+
+  /** Whether the allocation has ended the script's tasks. */
+  get hasEnded(): boolean {
+    return existsSync(this.file('ended'))
   }
 
   /** Of the script; `null` while it runs. */

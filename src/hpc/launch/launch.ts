@@ -69,7 +69,10 @@ export async function followLaunch(options: FollowOptions): Promise<number | nul
     if (folder.hasStarted) view.status(null)
     if (out.length > 0) view.stdout(out)
     if (error.length > 0) view.stderr(error)
-    if (code !== null) return code < firstSignal ? code : await expectOwnEnd(code, job, clock)
+    if (code !== null) {
+      const isOwn = code < firstSignal && !folder.hasEnded
+      return isOwn ? code : await expectOwnEnd(code, job, clock)
+    }
     const report = await job.report().catch(() => undefined)
     if (report !== undefined) {
       const phase = report === null ? 'ended' : phaseOf(report)
@@ -84,7 +87,7 @@ export async function followLaunch(options: FollowOptions): Promise<number | nul
   return null
 }
 
-/** The code of a script that a signal ended, unless the signal came with the job's end. */
+/** The code of a script that was ended, unless that came with its job's end. */
 async function expectOwnEnd(code: number, job: SlurmJob, clock: Clock): Promise<number> {
   const untilMs = clock.monotonicMs() + longestEndMs
   while (clock.monotonicMs() < untilMs) {

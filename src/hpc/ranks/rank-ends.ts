@@ -2,7 +2,11 @@
 
 import { resolve } from 'node:path'
 import type { AttemptFacts, TaskReport } from '../../backends/backend.ts'
-import { ExecutableFailedError, ExecutableNotFoundError } from '../../foundation/task-errors.ts'
+import {
+  ExecutableFailedError,
+  ExecutableNotFoundError,
+  ExecutableNotPermittedError,
+} from '../../foundation/task-errors.ts'
 import type { ProgramSpec } from '../../tasks/spec.ts'
 
 export type EndReport = Exclude<TaskReport, { kind: 'start' }>
@@ -84,6 +88,9 @@ export function toRankError(
   const { exitCode, signal, stdout, stderr } = error
   if (!hasBegun && exitCode === 127) {
     return new ExecutableNotFoundError(`${program} was not found on node ${node}`)
+  }
+  if (!hasBegun && exitCode === 126) {
+    return new ExecutableNotPermittedError(`${program} may not be executed on node ${node}`)
   }
   const how = signal === null ? `exited with code ${exitCode}` : `was killed by ${signal}`
   return new ExecutableFailedError(`rank ${rank} of ${program} on node ${node} ${how}`, {

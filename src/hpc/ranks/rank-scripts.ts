@@ -45,6 +45,7 @@ exit 0`
 
 const rankScript = `f=$1
 shift
+case $1 in */*) [ -x "$1" ] || [ ! -e "$1" ] || { echo "$1: not executable" >&2; exit 126; } ;; esac
 command -v -- "$1" > /dev/null 2>&1 || { echo "$1: not found" >&2; exit 127; }
 trap 'rm -f "$f.env" "$f.end"; exit 143' TERM
 mkfifo -m 600 "$f.env" && mkfifo -m 600 "$f.end" || exit 125

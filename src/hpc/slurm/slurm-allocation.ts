@@ -11,7 +11,7 @@ import type {
   RankCommand,
 } from '../allocation.ts'
 import { RemoteProcess } from '../remote-process.ts'
-import { type JobReport, parseFields, phaseOf } from './job-report.ts'
+import { type JobReport, parseFields, parseNodeMemory, phaseOf } from './job-report.ts'
 import { type SlurmCommands, unexpectedOutput } from './slurm-commands.ts'
 import { SlurmJob } from './slurm-job.ts'
 
@@ -46,6 +46,7 @@ export class SlurmAllocation implements Allocation {
   readonly label: string
   readonly nodes: readonly AllocatedNode[]
   readonly limitSeconds: number | null
+  readonly hasThisProcess: boolean
   readonly facts: JsonObject
   readonly #job: SlurmJob
   readonly #commands: SlurmCommands
@@ -66,29 +67,38 @@ export class SlurmAllocation implements Allocation {
       })
     }
     const addresses = await addressesOf(report, commands)
-    return new SlurmAllocation(job, report, addresses, commands, clock)
+    const memory = parseNodeMemory(await commands.ask('scontrol', 'show', 'job', '-d', jobId))
+    const nodes = report.nodes.map((name) => ({
+      name,
+      address: addresses.get(name) ?? name,
+      memoryMb: memory.get(name) ?? null,
+    }))
+    return new SlurmAllocation(job, report, nodes, commands, clock)
   }
 
   private constructor(
     job: SlurmJob,
     report: JobReport,
-    addresses: ReadonlyMap<string, string>,
+    nodes: readonly AllocatedNode[],
     commands: SlurmCommands,
     clock: Clock,
   ) {
-    const { nodes, limitSeconds, partition, submittedAt, startsAt } = report
+    const { limitSeconds, partition, submittedAt, startsAt } = report
     this.label = `Slurm job ${job.id}`
     this.facts = {
       job_id: job.id,
       partition,
-      nodes,
+      nodes: report.nodes,
       time_limit_seconds: limitSeconds,
       ...(submittedAt === null || startsAt === null
         ? {}
         : { queue_wait_seconds: Math.max(0, startsAt - submittedAt) }),
     }
-    this.nodes = nodes.map((name) => ({ name, address: addresses.get(name) ?? name }))
+    this.nodes = nodes
     this.limitSeconds = limitSeconds
+    // A shell of `salloc` has the variables of the job, and is on none of its nodes.
+    const { SLURM_JOB_ID: own, SLURMD_NODENAME: here = '' } = process.env
+    this.hasThisProcess = own === job.id && report.nodes.includes(here)
     this.#job = job
     this.#commands = commands
     this.#clock = clock
@@ -101,8 +111,10 @@ export class SlurmAllocation implements Allocation {
     }
     const { state, reason, endsAt } = report
     const why = reason === 'None' ? state : `${state} (${reason})`
-    const lost = phaseOf(report) === 'running' ? null : why
-    return { endsAt, lost, isEnding: state === 'COMPLETING' }
+    const isCompleting = state === 'COMPLETING'
+    // A process of the job is killed before Slurm tells how the job has ended.
+    const isLost = phaseOf(report) !== 'running' || (isCompleting && this.hasThisProcess)
+    return { endsAt, lost: isLost ? why : null, isEnding: isCompleting && !isLost }
   }
 
   start(nodes: readonly AllocatedNode[], given: NodeCommand): RemoteProcess[] {

@@ -1,4 +1,4 @@
-import { readdirSync, readFileSync } from 'node:fs'
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect } from 'vitest'
 import { Session } from '../../../src/session/session.ts'
@@ -100,7 +100,9 @@ describe('MPI programs on Slurm', () => {
       const slow = ranksTask(folder, 'wait slow', { resources, timeoutSeconds: 0.2 })
       const files = ranksTask(folder, 'end', { resources, captureStdio: { stdout: 'out.%r.txt' } })
       const missing = new ComputeTask({ executable: './no-such-program', resources, retries: 0 })
-      const tasks = [slow, files, missing]
+      writeFileSync(join(folder, 'text'), 'no program', { mode: 0o644 })
+      const text = new ComputeTask({ executable: './text', resources, retries: 0 })
+      const tasks = [slow, files, missing, text]
       await session.submitTasks(tasks)
       await session.waitTasks(tasks)
       await telemetry.flush()
@@ -118,6 +120,7 @@ describe('MPI programs on Slurm', () => {
         exit_code: 0,
       })
       expect(missing.error).toMatchObject({ cause: { name: 'ExecutableNotFoundError' } })
+      expect(text.error).toMatchObject({ cause: { name: 'ExecutableNotPermittedError' } })
       await expect.poll(left).toBe(nothing)
     },
   )

@@ -5,6 +5,7 @@ import {
   jobFormat,
   neverStarts,
   parseFields,
+  parseNodeMemory,
   parseJobLine,
   phaseOf,
 } from '../../../src/hpc/slurm/job-report.ts'
@@ -185,6 +186,15 @@ describe('output of Slurm', () => {
     const job = parseFields(fixture(`scontrol-job-${version}.txt`))
     const names = ['JobId', 'JobState', 'Restarts', 'ExitCode', 'NodeList']
     expect(names.map((name) => job.get(name))).toEqual(['35', state, '0', '0:0', nodes])
+  })
+
+  it('the memory of a job is told by node, where Slurm counts it', () => {
+    const memory = parseNodeMemory(fixture('scontrol-job-24.05.txt'))
+    expect([...memory]).toEqual([
+      ['n1', 190_272],
+      ['n2', 190_272],
+    ])
+    expect(parseNodeMemory('     Nodes=n3 CPU_IDs=0-1 Mem=0 GRES=').size).toBe(0)
   })
 
   needs(...slurmNeeds)('a job of this version is read as it is', async () => {
