@@ -9,6 +9,7 @@ const record = {
   canceled: 0,
   unfinished: 0,
   notKept: 2,
+  unnamed: 0,
 }
 
 describe('what a resume says before anything starts', () => {
@@ -20,6 +21,13 @@ describe('what a resume says before anything starts', () => {
     expect(describeResume({ record, options: { changed: 'rerun' } })).toBe(
       'skipping up to 17 of 20 recorded tasks; at least 3 run again: ' +
         `${reasons}, all that have changed`,
+    )
+  })
+
+  it('resume: does not promise to skip tasks that only what they are makes known', () => {
+    const unnamed = { ...record, failed: 0, notKept: 0, unnamed: 3 }
+    expect(describeResume({ record: unnamed, options: {} })).toBe(
+      'skipping up to 19 of 19 recorded tasks; those without a uid that have changed run again',
     )
   })
 })

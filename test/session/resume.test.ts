@@ -35,6 +35,7 @@ describe('resume of a session', () => {
       canceled: 0,
       unfinished: 0,
       notKept: 0,
+      unnamed: 0,
     })
     expect(second.warnings).toEqual([])
     expect(second.id).toBe(first.id)

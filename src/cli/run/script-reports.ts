@@ -37,7 +37,7 @@ export function reportForCommand(form: string): void {
 
 /** Such as `skipping 3 of 5 recorded tasks; 2 run again: 1 failed, 1 unfinished`. */
 export function describeResume({ record, options }: ResumeMessage): string {
-  const { done, failed, canceled, unfinished, notKept } = record
+  const { done, failed, canceled, unfinished, notKept, unnamed } = record
   const isKept = options.keepFailed === true
   const skipped = done - notKept + (isKept ? failed : 0)
   const all = done + failed + canceled + unfinished
@@ -49,16 +49,22 @@ export function describeResume({ record, options }: ResumeMessage): string {
   ] as const
   const reasons = counts.filter(([count]) => count > 0).map((one) => one.join(' '))
   // Which tasks have changed is known only when the program has made them.
-  const mayChange = options.changed === 'rerun'
+  const changed = options.changed === 'rerun' ? 'all that have changed' : unnamedChanged
+  const mayChange = options.changed === 'rerun' || unnamed > 0
   const text = `skipping ${mayChange ? 'up to ' : ''}${skipped} of ${all} recorded tasks`
-  if (mayChange) reasons.push('all that have changed')
+  if (reasons.length === 0) return mayChange ? `${text}; ${changed} run again` : text
+  if (mayChange) reasons.push(changed)
   const count = `${mayChange ? 'at least ' : ''}${all - skipped}`
-  return reasons.length === 0 ? text : `${text}; ${count} run again: ${reasons.join(', ')}`
+  return `${text}; ${count} run again: ${reasons.join(', ')}`
 }
+
+const unnamedChanged = 'those without a uid that have changed'
+
+const refusals: ReadonlySet<string> = new Set(['ResumeRefusedError', 'AmbiguousFunctionError'])
 
 /** Not a mistake in the script: its stack would say nothing. */
 function isOfRecord(error: unknown): error is TuttiError {
   if (CheckpointError.isInstance(error)) return true
-  if (StateError.isInstance(error)) return error.code === 'ResumeRefusedError'
+  if (StateError.isInstance(error)) return refusals.has(error.code ?? '')
   return ValueError.isInstance(error) && error.code === 'DefinitionChangedError'
 }

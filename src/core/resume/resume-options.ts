@@ -30,6 +30,8 @@ export interface ResumedRecord {
   readonly unfinished: number
   /** Of those that are done: what they returned was not kept, so they run again. */
   readonly notKept: number
+  /** Of those that are done and kept: known by what they are, because they have no own `uid`. */
+  readonly unnamed: number
 }
 
 export type ResolvedResumeOptions = Required<ResumeOptions>

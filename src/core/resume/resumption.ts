@@ -219,14 +219,17 @@ function countNotKnown({ tasks }: EarlierRecord): number {
 function summarize({ sessionId, files, tasks }: EarlierRecord): ResumedRecord {
   const counts: Record<RecordedState, number> = { open: 0, done: 0, failed: 0, canceled: 0 }
   let notKept = 0
+  let unnamed = 0
   for (let row = 1; row <= tasks.size; row++) {
     const state = tasks.stateOf(row)
     if (state === null) continue
     counts[state]++
-    if (state === 'done' && !(tasks.hasValue(row) && tasks.isKnown(row))) notKept++
+    if (state !== 'done') continue
+    if (!tasks.hasValue(row) || !tasks.isKnown(row)) notKept++
+    else if (generatedNumber(tasks.uidOf(row)) !== null) unnamed++
   }
   const { open: unfinished, ...ended } = counts
-  return Object.freeze({ sessionId, files, ...ended, unfinished, notKept })
+  return Object.freeze({ sessionId, files, ...ended, unfinished, notKept, unnamed })
 }
 
 /** The error of a task that failed, as far as its event tells it. */
