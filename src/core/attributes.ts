@@ -1,7 +1,7 @@
 /** The attributes of a task's events. Tasks with equal attributes share one object. */
 
 import type { AttemptFacts } from '../backends/backend.ts'
-import { messageOf } from '../foundation/errors.ts'
+import { messageOf, TuttiError } from '../foundation/errors.ts'
 import { type JsonObject, type JsonValue, toJsonValue } from '../foundation/json-value.ts'
 import { toWholeJson } from '../foundation/json-value.ts'
 import { maskSecrets, maskSecretsIn } from '../foundation/secrets.ts'
@@ -130,6 +130,16 @@ export function describeStack(error: unknown): { error_stack?: string } {
   try {
     const { stack } = error as { stack?: unknown }
     return error instanceof Error && typeof stack === 'string' ? { error_stack: toText(stack) } : {}
+  } catch {
+    return {}
+  }
+}
+
+/** What a person can do about it, where the error says so. Reading a property may throw. */
+export function describeHint(error: unknown): { error_hint?: string } {
+  try {
+    const hint = TuttiError.isInstance(error) ? error.hint : undefined
+    return hint === undefined ? {} : { error_hint: toText(hint) }
   } catch {
     return {}
   }

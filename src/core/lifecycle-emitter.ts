@@ -22,6 +22,7 @@ import {
   describeAttempt,
   describeFacts,
   describeFailure,
+  describeHint,
   describeReason,
   describeRegistration,
   describeResult,
@@ -224,7 +225,8 @@ export class TelemetryEmitter implements LifecycleEmitter {
     if (isIncomplete) extras['incomplete_lifecycle'] = true
     if (ending.isReused === true) extras['reused'] = true
     if (event === 'TaskFailed') {
-      Object.assign(extras, describeFailure(ending.error), describeStack(ending.error))
+      const { error } = ending
+      Object.assign(extras, describeFailure(error), describeStack(error), describeHint(error))
     }
     if (event === 'TaskCanceled' && ending.error instanceof TaskCanceledError) {
       Object.assign(extras, describeReason(ending.error))

@@ -84,6 +84,7 @@ const reservedAttributes = new Set([
   'signal',
   'error_message',
   'error_stack',
+  'error_hint',
   'reason',
   'stdout_tail',
   'stderr_tail',

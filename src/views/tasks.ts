@@ -8,6 +8,7 @@ import { hasEnded, hasStarted, stages } from './lifecycle.ts'
 import { isInterrupted, stagesOf } from './panels/counts.ts'
 import { dependenciesOf } from './panels/graph.ts'
 import { type SegmentView, segmentAt } from './panels/lanes.ts'
+import { shortName } from './readable.ts'
 import { findTask, uidOf } from './task-index.ts'
 import { findAhead, findShortage, isWaiting, retryTimeOf, type Shortage } from './waiting.ts'
 
@@ -128,8 +129,12 @@ function matches(pass: RunPass, task: number, query: TasksQuery): boolean {
   const group = valueAt(states.failures.groupOfTask, task)
   if (failureGroup !== undefined && failureGroup !== group) return false
   if (nodeId !== undefined && locationOf(pass, task).nodeId !== nodeId) return false
-  return name === undefined || nameOf(pass, task) === name
+  return name === undefined || isNamed(nameOf(pass, task), name)
 }
+
+/** By the whole name, or as tables show it. */
+const isNamed = (name: string, asked: string): boolean =>
+  name === asked || (name.endsWith(asked) && shortName(name) === asked)
 
 function viewOf(pass: RunPass, task: number): TaskView {
   const { counts, states } = pass

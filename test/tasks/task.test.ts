@@ -118,6 +118,7 @@ describe('options of every task', () => {
     'signal',
     'error_message',
     'error_stack',
+    'error_hint',
     'reason',
     'stdout_tail',
     'stderr_tail',

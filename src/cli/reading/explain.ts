@@ -5,9 +5,17 @@ import { ValueError } from '../../foundation/errors.ts'
 import { didYouMean } from '../../foundation/options.ts'
 import { textAt } from '../../views/columns.ts'
 import { uidOf } from '../../views/task-index.ts'
-import { type FailureGroup, failures } from '../../views/panels/failures.ts'
+import {
+  type FailureExample,
+  failureOf,
+  type FailureGroup,
+  failures,
+} from '../../views/panels/failures.ts'
 import { explainTask, type TaskExplanation } from '../../views/tasks.ts'
+import { isPipe } from '../../checkpoint/chain.ts'
+import { readBatches } from '../../checkpoint/reader.ts'
 import type { Output } from '../output.ts'
+import { endText, exampleLines } from './failures.ts'
 import { type OpenRecord, recordFields, recordNotes, showRecord } from './open-record.ts'
 import { taskFields } from './tasks.ts'
 
@@ -26,13 +34,14 @@ interface Waits {
 }
 
 export async function explain(uid: string, what: string, output: Output): Promise<number> {
-  return await showRecord(what, output, (record) => show(record, uid, output))
+  return await showRecord(what, output, async (record) => await show(record, uid, output))
 }
 
-function show(record: OpenRecord, uid: string, output: Output): void {
+async function show(record: OpenRecord, uid: string, output: Output): Promise<void> {
   const task = explainTask(record.pass, uid) ?? explainShortened(record, uid)
   const waits = waitsOf(task)
-  const failure = failureOf(record, task)
+  const failure = groupOf(record, task)
+  const own = task.state === 'FAILED' ? await failureIn(record, task.uid, failure) : null
   const value = {
     ...recordFields(record),
     task: taskFields(task),
@@ -48,13 +57,13 @@ function show(record: OpenRecord, uid: string, output: Output): void {
     behind: task.behind,
     shortage: task.shortage,
     retry_at: task.retryAt,
-    failure: failure === null ? null : { error_type: failure.errorType, message: failure.message },
+    failure: failure === null ? null : failureFields(failure, own),
   }
   output.result(value, [
     `${task.uid}  ${task.name}  ${task.state}${task.isInterrupted ? ' (interrupted)' : ''}`,
     ...storyLines(task, waits),
     ...attemptLines(record, task),
-    ...(failure === null ? [] : [failureLine(failure)]),
+    ...(failure === null ? [] : failureLines(failure, own)),
     ...waitingLines(record, task),
     ...recordNotes(record),
   ])
@@ -120,19 +129,60 @@ function attemptLines({ pass }: OpenRecord, { attempts }: TaskExplanation): stri
   return attempts.map(({ lane, start, end, outcome }, at) => {
     const worker = textAt(pass.states.lanes.lanes, lane)
     const seconds = secondsText(end - start)
-    const how = outcome === 'running' ? `runs for ${seconds}` : `${outcome} after ${seconds}`
+    // Of an attempt whose process was killed only the begin is known.
+    const isKnown = outcome !== 'lost' || end > start
+    const ended = isKnown ? `${outcome} after ${seconds}` : `${outcome}, it is not known when`
+    const how = outcome === 'running' ? `runs for ${seconds}` : ended
     return `  attempt ${at + 1} on ${worker}: ${how}`
   })
 }
 
-function failureOf({ pass }: OpenRecord, { failureGroup }: TaskExplanation): FailureGroup | null {
+function groupOf({ pass }: OpenRecord, { failureGroup }: TaskExplanation): FailureGroup | null {
   if (failureGroup === 0) return null
   const { groups } = failures.show(pass.states.failures, { limit: Infinity })
   return groups.find(({ number }) => number === failureGroup) ?? null
 }
 
-const failureLine = ({ errorType, message, count }: FailureGroup): string =>
-  `  ${errorType} "${firstLine(message, 200)}"${count > 1 ? ` (${count} tasks failed so)` : ''}`
+/** The views keep one failure of a group; that of another task is in the record alone. */
+async function failureIn(
+  { files }: OpenRecord,
+  uid: string,
+  group: FailureGroup | null,
+): Promise<FailureExample | null> {
+  if (group?.example.task === uid) return group.example
+  for (const file of files.toReversed()) {
+    if (isPipe(file)) return null
+    let found: FailureExample | null = null
+    for await (const batch of readBatches(file, { skipSpans: true })) {
+      for (const line of batch) {
+        const isIt = line.section === 'event' && line.task_id === uid
+        if (isIt && line.event_type === 'TaskFailed') found = failureOf(line)
+      }
+    }
+    if (found !== null) return found
+  }
+  return null
+}
+
+const failureFields = ({ errorType, message }: FailureGroup, own: FailureExample | null) => ({
+  error_type: errorType,
+  message: own?.message ?? message,
+  hint: own === null || own.hint === '' ? null : own.hint,
+  stack: own?.stack ?? '',
+  stdout_tail: own?.stdoutTail ?? '',
+  stderr_tail: own?.stderrTail ?? '',
+  exit_code: own?.exitCode ?? null,
+  signal: own === null || own.signal === '' ? null : own.signal,
+})
+
+function failureLines({ errorType, message, count }: FailureGroup, own: FailureExample | null) {
+  const end = own === null ? '' : endText(own)
+  const others = count > 1 ? ` (${count} tasks failed so)` : ''
+  return [
+    `  ${errorType} "${firstLine(own?.message ?? message, 200)}"${end && `, ${end}`}${others}`,
+    ...(own === null ? [] : exampleLines(own)),
+  ]
+}
 
 function waitingLines({ state }: OpenRecord, task: TaskExplanation): string[] {
   const lines: string[] = []

@@ -2,7 +2,7 @@
 
 import { countText, firstLine, shortName, timeText } from '../../views/readable.ts'
 import { counts } from '../../views/panels/counts.ts'
-import { type FailureGroup, failures } from '../../views/panels/failures.ts'
+import { type FailureExample, type FailureGroup, failures } from '../../views/panels/failures.ts'
 import type { Output } from '../output.ts'
 import { type OpenRecord, recordFields, recordNotes, showRecord } from './open-record.ts'
 
@@ -11,6 +11,7 @@ export interface FailuresCommandOptions {
 }
 
 const mostStackLines = 12
+const mostOutputLines = 12
 
 export async function listFailures(
   what: string,
@@ -54,27 +55,48 @@ const groupFields = (group: FailureGroup): object => ({
     uid: group.example.task,
     message: group.example.message,
     stack: group.example.stack,
+    hint: group.example.hint === '' ? null : group.example.hint,
+    stdout_tail: group.example.stdoutTail,
     stderr_tail: group.example.stderrTail,
     node_id: group.example.nodeId,
     worker_id: group.example.workerId,
     exit_code: group.example.exitCode,
+    signal: group.example.signal === '' ? null : group.example.signal,
   },
 })
 
 function groupLines({ count, name, errorType, message, example, ...times }: FailureGroup) {
-  const { task, nodeId, workerId, exitCode, stack, stderrTail } = example
-  const where = workerId || nodeId
-  const code = exitCode === null ? '' : `, exit code ${exitCode}`
   const when =
     count === 1
       ? timeText(times.firstTime)
       : `${timeText(times.firstTime)} to ${timeText(times.lastTime, times.firstTime)}`
+  const end = endText(example)
+  const where = example.workerId || example.nodeId
   return [
     '',
     `${count} x ${shortName(name)}: ${errorType} "${firstLine(message, 200)}"`,
-    `  ${when}; first: ${task}${where === '' ? '' : ` on ${where}`}${code}`,
-    ...indented(withoutMessage(stack, message), mostStackLines),
-    ...(stderrTail.trim() === '' ? [] : ['  the end of its stderr:', ...indented(stderrTail, 12)]),
+    `  ${when}; first: ${example.task}${where === '' ? '' : ` on ${where}`}${end && `, ${end}`}`,
+    ...exampleLines(example, message),
+    ...(count > 1 ? [`  of another task: tutti explain TASK`] : []),
+  ]
+}
+
+/** How a program ended; empty for what is none. */
+export function endText({ exitCode, signal }: FailureExample): string {
+  if (signal !== '') return `ended by ${signal}`
+  return exitCode === null ? '' : `exit code ${exitCode}`
+}
+
+/** What helps to find the cause: of a program what it has printed, of a function the stack. */
+export function exampleLines(example: FailureExample, message = example.message): string[] {
+  const { stack, stdoutTail, stderrTail, hint, isProgram } = example
+  const output = (name: string, text: string): string[] =>
+    text.trim() === '' ? [] : [`  the end of its ${name}:`, ...lastIndented(text, mostOutputLines)]
+  return [
+    ...(hint === '' ? [] : [`  hint: ${firstLine(hint, 500)}`]),
+    ...(isProgram ? [] : indented(withoutMessage(stack, message), mostStackLines)),
+    ...output('stderr', stderrTail),
+    ...output('stdout', stdoutTail),
   ]
 }
 
@@ -88,4 +110,11 @@ function indented(text: string, most: number): string[] {
   const lines = text.split('\n').filter((line) => line.trim() !== '')
   const shown = lines.slice(0, most).map((line) => `    ${line.trim()}`)
   return lines.length > most ? [...shown, '    …'] : shown
+}
+
+/** Of an output the last lines say what happened. */
+function lastIndented(text: string, most: number): string[] {
+  const lines = text.split('\n').filter((line) => line.trim() !== '')
+  const shown = lines.slice(-most).map((line) => `    ${line.trimEnd()}`)
+  return lines.length > most ? ['    …', ...shown] : shown
 }

@@ -7,7 +7,7 @@ import { health } from '../../views/panels/health.ts'
 import { allDurations, names, type NameView } from '../../views/panels/names.ts'
 import { type NodeSummary, resources } from '../../views/panels/resources.ts'
 import { run } from '../../views/panels/run.ts'
-import { statsInPlace } from '../../views/stats.ts'
+import { type DurationStats, statsInPlace } from '../../views/stats.ts'
 import type { Output } from '../output.ts'
 import { type OpenRecord, recordFields, recordNotes, showRecord } from './open-record.ts'
 import { type ResumeHint, resumeHintOf } from './resume-hint.ts'
@@ -31,17 +31,18 @@ export function statusFields(record: OpenRecord, hint: ResumeHint | null): objec
   const { submitted, completed, failed, canceled, running, queued, tasks } = totalsOf(record)
   const { startTime, endTime, lastTime, sessions, retries, workersLost } = run.show(states.run)
   const { nodesLost, lostLines } = health.show(states.health)
+  const durations = allDurations(states.names)
   return {
     ...recordFields(record),
     start_time: startTime,
     end_time: endTime,
-    last_event_time: lastTime,
+    last_event_time: record.lines === 0 ? null : lastTime,
     duration_seconds: durationOf(record),
     sessions,
     tasks: { submitted, completed, failed, canceled, running },
     created: tasks,
     queued,
-    duration: statsInPlace(allDurations(states.names)),
+    duration: durations.length === 0 ? null : statsInPlace(durations),
     names: names.show(states.names, { durations: true }).map((name) => ({
       name: name.name,
       task_type: name.taskType,
@@ -50,7 +51,7 @@ export function statusFields(record: OpenRecord, hint: ResumeHint | null): objec
       completed: name.completed,
       failed: name.failed,
       canceled: name.canceled,
-      duration: name.duration,
+      duration: durationsOf(name),
     })),
     further_attempts: retries,
     workers_lost: workersLost,
@@ -100,13 +101,14 @@ function headLine(record: OpenRecord): string {
 
 function taskLine(record: OpenRecord): string {
   const { tasks, submitted, completed, failed, canceled, running, queued } = totalsOf(record)
+  const isOver = record.state === 'interrupted'
   const parts = [
     `${countText(tasks, 'task')}: ${completed} done`,
     `${failed} failed`,
     `${canceled} canceled`,
-    `${running} running`,
+    isOver ? `${running} interrupted` : `${running} running`,
   ]
-  if (queued > 0) parts.push(`${queued} queued`)
+  if (queued > 0) parts.push(isOver ? `${queued} did not begin` : `${queued} queued`)
   if (tasks > submitted) parts.push(`${tasks - submitted} not submitted`)
   const { retries, workersLost } = run.show(record.pass.states.run)
   if (retries > 0) parts.push(countText(retries, 'further attempt'))
@@ -131,6 +133,10 @@ const number = (
   dispensable: number,
 ): Column<NameView> => ({ head, cell, isNumber: true, dispensable })
 
+/** Without a task that has finished there are none. */
+const durationsOf = ({ completed, failed, duration }: NameView): DurationStats | null =>
+  completed + failed === 0 ? null : (duration ?? null)
+
 const nameColumns: readonly Column<NameView>[] = [
   { head: 'name', cell: ({ name }) => shortName(name) },
   number('tasks', ({ total }) => String(total), 4),
@@ -138,9 +144,9 @@ const nameColumns: readonly Column<NameView>[] = [
   number('failed', ({ failed }) => String(failed), 1),
   number('canceled', ({ canceled }) => String(canceled), 7),
   number('running', ({ running }) => String(running), 3),
-  number('p50', ({ duration }) => secondsText(duration?.p50 ?? null), 5),
-  number('p95', ({ duration }) => secondsText(duration?.p95 ?? null), 6),
-  number('max', ({ duration }) => secondsText(duration?.max ?? null), 8),
+  number('p50', (name) => secondsText(durationsOf(name)?.p50 ?? null), 5),
+  number('p95', (name) => secondsText(durationsOf(name)?.p95 ?? null), 6),
+  number('max', (name) => secondsText(durationsOf(name)?.max ?? null), 8),
 ]
 
 const percent = (value: number | null): string => (value === null ? '-' : `${Math.round(value)} %`)

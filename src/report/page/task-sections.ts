@@ -73,8 +73,10 @@ export function failuresSection({ failures, counts, run }: ReportData): string {
         `${causeText(errorType, message)}</h3>` +
         `<p class="muted">${escape(when)}; example: <code>${escape(example.task)}</code>` +
         `${told === '' ? '' : ` on ${escape(told)}`}</p>` +
-        pre(example.stack || example.message, `stack of ${example.task}`) +
-        (example.stderrTail === '' ? '' : pre(example.stderrTail, `stderr of ${example.task}`))
+        (example.hint === '' ? '' : `<p>${escape(example.hint)}</p>`) +
+        pre(example.isProgram ? '' : example.stack || example.message, `stack of ${example.task}`) +
+        pre(example.stderrTail, `stderr of ${example.task}`) +
+        pre(example.stdoutTail, `stdout of ${example.task}`)
       )
     },
   )

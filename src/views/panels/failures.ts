@@ -25,10 +25,17 @@ export interface FailureExample {
   readonly message: string
   /** Empty where unknown. */
   readonly stack: string
+  /** What a person can do about it. */
+  readonly hint: string
+  /** Of programs. */
+  readonly stdoutTail: string
   readonly stderrTail: string
+  readonly signal: string
   readonly nodeId: string
   readonly workerId: string
   readonly exitCode: number | null
+  /** Whether a program failed: the stack shows where tutti noticed it, which helps nobody. */
+  readonly isProgram: boolean
 }
 
 /** Failures with the same cause. */
@@ -134,14 +141,22 @@ function addFailure(state: FailuresState, event: ViewEvent): number {
   return state.groups.length
 }
 
+/** What the event of a failed task says of it. */
+export const failureOf = (event: ViewEvent): FailureExample =>
+  toExample(event, cut(event.attributes['error_message']))
+
 const toExample = (event: ViewEvent, message: string): FailureExample => ({
   task: event.task_id ?? '',
   message,
+  hint: cut(event.attributes['error_hint']),
   stack: cut(event.attributes['error_stack']),
-  stderrTail: cut(event.attributes['stderr_tail']),
+  stdoutTail: endOf(event.attributes['stdout_tail']),
+  stderrTail: endOf(event.attributes['stderr_tail']),
+  signal: cut(event.attributes['signal']),
   nodeId: event.node_id ?? '',
   workerId: cut(event.attributes['worker_id']),
   exitCode: numberOf(event.attributes['exit_code']),
+  isProgram: event.attributes['task_type'] === 'compute',
 })
 
 function toView(group: GroupState, number: number): FailureGroup {
@@ -150,6 +165,9 @@ function toView(group: GroupState, number: number): FailureGroup {
   const firstTask = example.task
   return { errorType, message, name, firstTask, count, firstTime, lastTime, example, number }
 }
+
+/** Of an output the end counts. */
+const endOf = (value: unknown): string => textOf(value).slice(-longestText)
 
 const cut = (value: unknown): string => textOf(value).slice(0, longestText)
 

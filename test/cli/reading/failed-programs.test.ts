@@ -1,0 +1,98 @@
+import { chmodSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { eventsOf } from '../../views/synthetic-run.ts'
+import { startCommandIn } from '../run-command.ts'
+import { linesOf, recordFolder } from './record-file.ts'
+
+const folder = recordFolder()
+afterAll(() => folder.remove())
+
+const read = async (...args: readonly string[]): Promise<string> =>
+  (await startCommandIn(folder.path, args).ended).stdout
+
+beforeAll(async () => {
+  const program = join(folder.path, 'simulate')
+  writeFileSync(program, '#!/bin/sh\necho "out $1"\necho "err $1" >&2\nexit 3\n')
+  chmodSync(program, 0o755)
+  const tasks = [
+    { uid: 'a', executable: './simulate', arguments: ['1'] },
+    { uid: 'b', executable: './simulate', arguments: ['2'] },
+    { uid: 'c', executable: 'no-such-program' },
+  ]
+  const file = join(folder.path, 'tasks.jsonl')
+  writeFileSync(file, tasks.map((task) => `${JSON.stringify(task)}\n`).join(''))
+  await startCommandIn(folder.path, ['run', 'tasks.jsonl']).ended
+})
+
+describe('a program that fails', () => {
+  it('explain: has the exit code and the output of each task, not only of the first', async () => {
+    for (const [uid, n] of [
+      ['a', 1],
+      ['b', 2],
+    ] as const) {
+      const text = await read('explain', uid)
+      expect(text).toContain('exit code 3')
+      expect(text).toMatch(new RegExp(`stderr:\n +err ${n}\n.*stdout:\n +out ${n}\n`))
+      expect(text).not.toMatch(/^ +at /m)
+      expect(JSON.parse(await read('explain', uid, '--json'))).toMatchObject({
+        failure: {
+          exit_code: 3,
+          signal: null,
+          stdout_tail: `out ${n}\n`,
+          stderr_tail: `err ${n}\n`,
+        },
+      })
+    }
+  })
+
+  it('failures: what it has printed, and no frames of tutti', async () => {
+    const text = await read('failures')
+    expect(text).toMatch(
+      /2 x simulate: .*\n.*exit code 3\n.*stderr:\n +err \d\n.*stdout:\n +out \d\n/,
+    )
+    expect(text).not.toMatch(/^ +at /m)
+  })
+
+  it('row 7: the hint with the searched PATH is in the record and in every view', async () => {
+    const hint = `PATH is ${process.env['PATH']}`
+    expect(await read('explain', 'c')).toContain(hint.slice(0, 400))
+    expect(await read('failures')).toContain(hint.slice(0, 400))
+    await read('report', '-o', 'page.html')
+    expect(readFileSync(join(folder.path, 'page.html'), 'utf8')).toContain('PATH is ')
+    expect(await read('tail', '--task', 'c', '--json')).toContain('"error_hint":"PATH is ')
+  })
+
+  it('report: has the output of a program, and no frames of tutti', async () => {
+    await read('report', '-o', 'page.html')
+    const page = readFileSync(join(folder.path, 'page.html'), 'utf8')
+    const section = /<section aria-labelledby="failures".*?<\/section>/s.exec(page)?.[0] ?? ''
+    expect(section).toMatch(/>err \d\n<.*>out \d\n</s)
+    expect(section).not.toContain('    at ')
+  })
+
+  it('tasks: --name takes a name as the table shows it, and in full', async () => {
+    for (const name of ['simulate', './simulate']) {
+      const { total } = JSON.parse(await read('tasks', '--name', name, '--json')) as {
+        total: number
+      }
+      expect([name, total]).toEqual([name, 2])
+    }
+  })
+})
+
+it('status: a run that was killed has nothing that runs, and no durations', async () => {
+  const tasks = [{ uid: 'a', start: 1 }, { uid: 'b' }]
+  const told = eventsOf({ nodes: [], tasks, end: 9 }).filter(
+    ({ event_type }) => event_type !== 'SessionEnded',
+  )
+  const path = join(folder.path, 'killed.1.telemetry.jsonl')
+  writeFileSync(path, linesOf(told, 'killed'))
+  const text = await read('status', path)
+  expect(text).toContain('1 interrupted, 1 did not begin')
+  expect(text).not.toContain('0.00 ms')
+  expect(JSON.parse(await read('status', path, '--json'))).toMatchObject({
+    duration: null,
+    names: [{ name: 'simulate', duration: null }],
+  })
+})
