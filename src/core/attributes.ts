@@ -84,7 +84,7 @@ export function describeSubmission(entry: Entry): JsonObject {
   return Object.freeze({
     ...task,
     ...(isDefault ? {} : { resources: toWireResources(resources) }),
-    ...(priority === 0 ? {} : { priority }),
+    ...(priority === 0 ? {} : { 'tutti.priority': priority }),
   })
 }
 

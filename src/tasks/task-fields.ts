@@ -96,7 +96,6 @@ const reservedAttributes = new Set([
   'result_omitted',
   'reused',
   'resources',
-  'priority',
 ])
 
 function toAttributes(given: unknown): JsonObject {

@@ -219,7 +219,7 @@ describe("a task's events", () => {
     const [plain, urgent] = [quick({ priority: 0 }), quick({ priority: 7 })]
     await session.submitTasks([plain, urgent])
     const prioritiesOf = async (task: typeof plain) =>
-      (await eventsOf(task)).map((event) => attribute(event, 'priority'))
+      (await eventsOf(task)).map((event) => attribute(event, 'tutti.priority'))
     expect(await prioritiesOf(urgent)).toEqual([undefined, 7, undefined])
     expect(await prioritiesOf(plain)).toEqual([undefined, undefined, undefined])
   })

@@ -81,7 +81,10 @@ function taskEvents(task: SyntheticTask): ViewEvent[] {
   const events = [event('TaskCreated', created, { dependencies })]
   if (dependencies.length > 0 && ready === undefined) return events
   if (ready !== undefined) events.push(event('tutti.TaskResolved', ready))
-  const asked = { ...(resources === undefined ? {} : { resources }), priority: task.priority }
+  const asked = {
+    ...(resources === undefined ? {} : { resources }),
+    'tutti.priority': task.priority,
+  }
   events.push(event('TaskSubmitted', submitted, asked))
   events.push(event('TaskQueued', submitted))
   if (start !== undefined) {

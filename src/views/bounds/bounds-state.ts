@@ -94,7 +94,7 @@ function followTask(state: BoundsState, event: ViewEvent, step: TaskStep): void 
   recordStage(state.times, event, step)
   if (stage === stages.submitted) {
     setValue(state.requestOfTask, task, requestOf(state, event, limitOf(event)))
-    const priority = numberOf(event.attributes['priority']) ?? 0
+    const priority = numberOf(event.attributes['tutti.priority']) ?? 0
     if (priority !== valueAt(state.priorityOfTask, task)) {
       setValue(state.priorityOfTask, task, priority)
     }
