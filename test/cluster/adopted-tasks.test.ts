@@ -10,6 +10,7 @@ import { eventually } from '../eventually.ts'
 import { startTestCluster, type TestCluster } from './agents.ts'
 import { heldWork, work } from './fixtures/cluster-tasks.ts'
 import type { DriverArguments } from './fixtures/returning-driver.ts'
+import { storedNames } from './stored-names.ts'
 
 const program = fileURLToPath(new URL('fixtures/returning-driver.ts', import.meta.url))
 /** Whoever waits for this waits for longer than a test. */
@@ -27,7 +28,7 @@ class LeftTasks {
   ): Promise<LeftTasks> {
     const left = new LeftTasks(await startTestCluster())
     const { server, folder } = left.cluster
-    await left.cluster.agent('only', '--cores', `${cores}`)
+    await left.cluster.agent('only', '--cores', `${cores}`, '--label', 'at=only')
     const given = JSON.stringify({ ...settings, backend })
     const killed = startProgram(program, [server.url, folder, given])
     onTestFinished(() => void killed.child.kill('SIGKILL'))
@@ -66,9 +67,9 @@ class LeftTasks {
   }
 
   /** A task that no earlier start had. */
-  other(uid: string): ComputeTask<string> {
+  other(uid: string, labels: Readonly<Record<string, string>> = {}): ComputeTask<string> {
     const args = [join(this.cluster.folder, 'others'), uid, 0] as const
-    return new ComputeTask({ uid, function: work, args })
+    return new ComputeTask({ uid, function: work, args, resources: { labels } })
   }
 }
 
@@ -116,5 +117,37 @@ describe('a task that runs on when its driver is killed, and that is submitted a
     // It needs the core that the canceled one held.
     expect(await other).toBe('other')
     expect(again.state).toBe('CANCELED')
+  })
+  it('ends at its node when the session is closed before its agent has answered', async () => {
+    const settings = { count: 1, hasPrograms: true, taskMs: 3_600_000 }
+    const left = await LeftTasks.start(settings, ['task-0'], 1)
+    const session = await left.session()
+    await session.submitTasks([left.other('other')])
+    await session.close()
+    const { cluster } = left
+    await eventually(async () => {
+      expect(await cluster.agents()).toMatchObject([{ sessions: 0 }])
+    })
+    expect(await storedNames(cluster.server.url)).toEqual([])
+  })
+
+  it('does not begin if it had not, unless it is submitted again', async () => {
+    const left = await LeftTasks.start({ count: 2, valueLength: 10 }, ['task-0'], 1)
+    await left.cluster.agent('second', '--cores', '1', '--label', 'at=second')
+    const session = await left.session()
+    // By its end all agents have answered.
+    const first = left.other('first', { at: 'second' })
+    await session.submitTasks([first])
+    await first
+    const second = left.other('second', { at: 'only' })
+    await session.submitTasks([second])
+    left.letEnd()
+    // It waited for the core, as did the task that was not begun.
+    expect(await second).toBe('second')
+    expect(left.lines('begun')).toEqual(['task-0'])
+    const tasks = ['task-0', 'task-1'].map((uid) => left.held(uid, 10))
+    await session.submitTasks(tasks)
+    await Promise.all(tasks)
+    expect(left.lines('begun')).toEqual(['task-0', 'task-1'])
   })
 })

@@ -176,6 +176,8 @@ export class AgentSession implements BackendListener {
   /** A driver attaches again: a later start of it, or one that had lost this agent. */
   attachTo(attach: Attach): void {
     this.#attach = attach
+    // A later start sends what it needs again, which may be something else.
+    if (attach.epoch !== this.#driver.epoch) this.#giveBack(this.#held.waiting)
     this.#reports.reset()
     this.#driver.attach(attach)
   }
@@ -282,8 +284,7 @@ export class AgentSession implements BackendListener {
       this.#options.onChange()
     } else if (message.kind === 'missing') this.outbox.sendAgain(message)
     else {
-      const { functions, definitions } = message
-      unpackFunctions(functions, definitions, (job, spec) => this.#hold(job, spec))
+      unpackFunctions(message.functions, message.definitions, (job, spec) => this.#hold(job, spec))
       for (const one of message.others) void this.#holdOther(one)
       this.#options.onChange()
     }
@@ -293,12 +294,14 @@ export class AgentSession implements BackendListener {
     const { uid, attempt, spec, specObject } = job
     if (spec !== null) return this.#hold(job, spec)
     if (specObject === null) return
+    const { epoch } = this.#driver
     try {
       const loaded = await this.#arriving.load(job, specObject)
+      if (this.#driver.epoch !== epoch) return
       this.#hold(job, loaded.spec)
       if (loaded.cancelReason !== null) this.#cancel([[uid, attempt]], loaded.cancelReason)
     } catch (error) {
-      this.#reports.addReturned(job)
+      if (this.#driver.epoch === epoch) this.#reports.addReturned(job)
       this.#options.onProblem(error)
     }
     this.#options.onChange()
@@ -347,13 +350,11 @@ export class AgentSession implements BackendListener {
     else if (prepared === 'lost') {
       this.#reports.addLostBundle(digest)
       this.#giveBack([held])
-    } else this.#failWaiting(held, prepared)
+    } else {
+      held.isWaiting = false
+      this.#end(held, { kind: 'fail', error: prepared }, this.#options.clock.monotonicMs())
+    }
     this.#options.onChange()
-  }
-
-  #failWaiting(held: HeldAttempt, error: unknown): void {
-    held.isWaiting = false
-    this.#end(held, { kind: 'fail', error }, this.#options.clock.monotonicMs())
   }
 
   #cancel(jobs: readonly JobReference[], reason: string): void {

@@ -49,9 +49,9 @@ export class ContinuedJobs {
     this.#isBusy = true
     for (const one of jobs.all) {
       if (one.isEnding || !earlier.has(one.uid) || !jobs.has(one)) continue
-      const older = earlier.takeOlder(one.uid, one.wireAttempt)
-      older?.agent.cancel([one.uid, older.held.attempt], 'it has moved')
-      if (one.agent !== null) this.#endPlaced(one, one.agent)
+      const attempt = earlier.heldOf(one.uid)?.held.attempt ?? Infinity
+      if (attempt < one.wireAttempt) earlier.giveUp(one.uid)
+      if (one.agent !== null) this.#comparePlaced(one, one.agent)
       else {
         jobs.placement.remove(one)
         if (!this.#takeLeft(one)) jobs.placement.putBack([one])
@@ -89,10 +89,10 @@ export class ContinuedJobs {
   }
 
   /** Numbers that agents may have used of which nobody knows are not used again. */
-  #skipUnknown(one: DriverJob): void {
+  #skipUnknown(one: DriverJob, isNew = one.job.attempt === 1): void {
     if (one.group !== null) return
     const { jobs, earlier } = this.#options
-    const unknown = earlier.takeUnknown(one.uid, one.job.attempt === 1)
+    const unknown = earlier.takeUnknown(one.uid, isNew)
     if (unknown === null) return
     jobs.renumber(one, unknown.attempts)
     this.#addMoved(unknown.nodeId, one.uid)
@@ -105,13 +105,43 @@ export class ContinuedJobs {
     return jobs.recorded.expect(link, number, 1)
   }
 
-  /** One that was sent before it was known that its attempt has ended, here or elsewhere. */
-  #endPlaced(one: DriverJob, agent: AgentLink): void {
+  /** An attempt that an earlier start has ended has to run once more. `tellMoved` has to follow. */
+  runAgain(one: DriverJob, attempt: number): void {
+    const { jobs } = this.#options
+    jobs.continueFrom(one, attempt + 1, 1)
+    this.#skipUnknown(one, true)
+    jobs.placeAgain([one])
+  }
+
+  /** One that was sent before it was known that it has ended or is held, here or elsewhere. */
+  #comparePlaced(one: DriverJob, agent: AgentLink): void {
     const { jobs, earlier } = this.#options
-    if (one.group !== null || !earlier.hasEnded(one.uid, one.wireAttempt)) return
+    if (one.group !== null) return
+    if (!earlier.hasEnded(one.uid, one.wireAttempt)) return this.#chooseHolder(one, agent)
     agent.cancel([one.uid, one.wireAttempt], 'an earlier start has ended it')
     jobs.leave(one)
     this.#takeLeft(one)
+  }
+
+  /**
+   * An agent that has come late holds the attempt that was sent to another one, or a later one. One
+   * of the two goes on: that which runs, if the other was not told to have begun.
+   */
+  #chooseHolder(one: DriverJob, agent: AgentLink): void {
+    const { jobs, earlier } = this.#options
+    const { uid, wireAttempt } = one
+    const other = earlier.heldOf(uid)
+    if (other === undefined || other.agent === agent) return
+    if (one.isStarted || other.held.beganMs === null) {
+      this.#addMoved(other.agent.name, uid)
+      earlier.giveUp(uid)
+      jobs.skipNext(uid, other.held.attempt - wireAttempt)
+      return
+    }
+    this.#addMoved(agent.name, uid)
+    agent.cancel([uid, wireAttempt], 'it runs elsewhere')
+    jobs.leave(one)
+    if (!this.#takeLeft(one)) jobs.placement.putBack([one])
   }
 
   /** Takes the end or the running attempt of an earlier start; `false` when the job must run. */

@@ -245,8 +245,13 @@ export class DriverJobs {
 
   /** Attempts with the numbers from its own on may have begun, and are none of the session's. */
   renumber(one: DriverJob, by: number): void {
-    this.#renumbered.set(one.uid, (this.#renumbered.get(one.uid) ?? 0) + by)
+    this.skipNext(one.uid, by)
     one.wireAttempt += by
+  }
+
+  /** The next attempt of this task has a number that is larger by so many. */
+  skipNext(uid: string, by: number): void {
+    if (by > 0) this.#renumbered.set(uid, (this.#renumbered.get(uid) ?? 0) + by)
   }
 
   /** Jobs that have begun at a lost node leave it: their ends are reported a little later. */

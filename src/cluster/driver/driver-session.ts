@@ -99,7 +99,11 @@ export class DriverSession implements ClusterConnection {
       store,
       ...common,
       onEarlier: () => this.#continueWaiting(),
-      onValueLost: (one, { attempt }) => this.#runAgain(one, attempt),
+      // An earlier start has taken it.
+      onValueLost: (one, { attempt }) => {
+        this.#continued.runAgain(one, attempt)
+        this.#pumpSoon()
+      },
       onRefused: (reason) => this.#refuseMessage(reason),
     })
     this.#continued = new ContinuedJobs({
@@ -223,18 +227,20 @@ export class DriverSession implements ClusterConnection {
     const isNew = await this.#stream.open()
     const noted = isNew ? nothingNoted : await readNotedAgents(broker, this.#subjects, this.#keys)
     const latestStart = Math.max(noted.latestEpoch, await askLatestStart(directory, use))
-    if (this.#releasing !== null) return
     this.#epoch = newDriverEpoch(clock, latestStart)
+    this.#agents.earlierUsed = noted.used
+    if (this.#releasing !== null) return
     this.#unsubscribe.push(directory.listen(this.#agents))
     this.#ends.hasEarlierStart = !isNew
     if (!isNew) {
       // Before the ends: one of a lost attempt that came later does not count.
       this.#earlier.addLost(noted.lost)
+      this.#earlier.addMoved(noted.moved)
       await this.#ends.readStream(allEnds)
       await Promise.all(noted.used.map(({ name }) => directory.locate(name)))
     }
     if (this.#releasing !== null) return
-    const attached = this.#agents.attachAll(noted.used)
+    const attached = this.#agents.attachAll()
     // Agents hear of this start while it waits for what they have.
     this.#tick()
     await attached
@@ -269,13 +275,6 @@ export class DriverSession implements ClusterConnection {
     this.#pumpSoon()
   }
 
-  /** An earlier start has taken the value of this attempt. */
-  #runAgain(one: DriverJob, attempt: number): void {
-    this.#jobs.continueFrom(one, attempt + 1, 1)
-    this.#jobs.placeAgain([one])
-    this.#pumpSoon()
-  }
-
   #pumpSoon(): void {
     if (this.#isPumpDue || !this.#isReady) return
     this.#isPumpDue = true
@@ -287,6 +286,7 @@ export class DriverSession implements ClusterConnection {
 
   #pump(): void {
     if (this.#continued.isBusy) return
+    this.#continued.tellMoved()
     const placed = this.#jobs.placement.assign()
     if (placed.size === 0) return
     const nowMs = this.#options.clock.monotonicMs()
@@ -369,8 +369,8 @@ export class DriverSession implements ClusterConnection {
     this.#agents.close()
     // Otherwise it would create what is removed here.
     await this.#started
-    // What is stored belongs to the driver that has the session.
-    if (this.#failure !== null) return
+    // What is stored belongs to the driver that has the session, which may be another one.
+    if (this.#failure !== null || this.#epoch === 0) return
     for (const one of this.#jobs.all) one.cancelReason ??= reason
     const isOwn = await this.#agents.detach(reason)
     this.#endAll(reason)

@@ -7,7 +7,14 @@ import { toErrorRecord } from '../../foundation/error-record.ts'
 import { WorkerLostError } from '../../foundation/errors.ts'
 import { unpackCompletions } from '../wire/completions.ts'
 import { namesObject } from '../wire/ends.ts'
-import type { AgentStart, EndsMessage, HeldJob, LostAttempt, WireEnd } from '../wire/messages.ts'
+import type {
+  AgentStart,
+  EndsMessage,
+  HeldJob,
+  JobReference,
+  LostAttempt,
+  WireEnd,
+} from '../wire/messages.ts'
 import type { AgentLink } from './agent-link.ts'
 
 /** The message that told an end: its agent may be asked again for an object that it names. */
@@ -89,9 +96,23 @@ export class EarlierRun {
     for (const { uid, attempt, message } of lost) {
       const error = toErrorRecord(new WorkerLostError(message, { code: 'NodeLostError' }))
       const outcome = { kind: 'fail', error, isThrown: false } as const
-      const unknown = { index: -1, beganMs: null, atMs: 0, workerId: null, facts: null }
-      this.#addEnd({ ...unknown, uid, attempt, outcome })
+      this.#addEnd({ ...untold, uid, attempt, outcome })
     }
+  }
+
+  /** Attempts that are no failures, and whose numbers are used. */
+  addMoved(moved: readonly JobReference[]): void {
+    const outcome = { kind: 'cancel', reason: 'it has moved' } as const
+    for (const [uid, attempt] of moved) this.#addEnd({ ...untold, uid, attempt, outcome })
+  }
+
+  /** What an agent holds and was not told to have begun. */
+  unbegunOf(agent: AgentLink): readonly JobReference[] {
+    const found: JobReference[] = []
+    for (const { held, agent: holder } of this.#held.values()) {
+      if (holder === agent && held.beganMs === null) found.push([held.uid, held.attempt])
+    }
+    return found
   }
 
   addHeld(agent: AgentLink, held: readonly HeldJob[]): void {
@@ -157,12 +178,16 @@ export class EarlierRun {
     return isNew ? { nodeId, attempts: this.#missing.size } : null
   }
 
-  /** An attempt that an agent holds and that is older than this one. */
-  takeOlder(uid: string, attempt: number): Adoption | null {
+  /** What an agent holds of a task. */
+  heldOf(uid: string): Adoption | undefined {
+    return this.#held.get(uid)
+  }
+
+  /** What is held of a task is not needed: its agent ends it. */
+  giveUp(uid: string): void {
     const adoption = this.#held.get(uid)
-    if (adoption === undefined || adoption.held.attempt >= attempt) return null
     this.#held.delete(uid)
-    return adoption
+    adoption?.agent.cancel([uid, adoption.held.attempt], 'it has moved')
   }
 
   has(uid: string): boolean {
@@ -226,6 +251,9 @@ export class EarlierRun {
     return true
   }
 }
+
+/** Of an end that no agent has told. */
+const untold = { index: -1, beganMs: null, atMs: 0, workerId: null, facts: null } as const
 
 const isCompletion = ({ kind }: WireEnd['outcome']): boolean =>
   kind === 'complete' || kind === 'complete-large'

@@ -5,7 +5,7 @@ import { NodeLost, TaskMoved } from '../../events/library-events.ts'
 import { type Clock, sleep } from '../../foundation/clock.ts'
 import { BackendError, messageOf } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
-import type { Broker } from '../broker/broker.ts'
+import { type Broker, NoResponderError } from '../broker/broker.ts'
 import type { SessionStream } from '../broker/session-stream.ts'
 import { type Keys, newEpoch } from '../wire/envelope.ts'
 import type { SessionSubjects, SessionUse } from '../wire/subjects.ts'
@@ -21,10 +21,9 @@ import {
   type Attached,
   type Challenged,
   type Detached,
-  type LostAttempt,
   silenceMs,
 } from '../wire/messages.ts'
-import { lostReport } from './unhappy-ends.ts'
+import { lostReport, toLostAttempts } from './unhappy-ends.ts'
 import { type NotedAgents, UsedAgents } from './used-agents.ts'
 
 export interface SessionAgentsOptions {
@@ -72,7 +71,9 @@ export class SessionAgents implements DirectoryListener {
   readonly #reading = new Set<AgentLink>()
   readonly #used: UsedAgents
   /** Agents that an earlier start has used: what they have is asked for even if they leave. */
-  #earlierUsed: readonly AgentStart[] = []
+  earlierUsed: readonly AgentStart[] = []
+  /** It is known which of them are there. */
+  #hasFoundEarlier = false
   /** Why agents could not be attached to, as it was told last. */
   readonly #problems = new Map<string, string>()
   #isClosed = false
@@ -106,8 +107,7 @@ export class SessionAgents implements DirectoryListener {
    * Attaches to the agents that are there and not used yet; a failed one is tried again. Complete
    * when every end has come that one of them has for an earlier start, or the agent is lost.
    */
-  async attachAll(earlierUsed: readonly AgentStart[] = this.#earlierUsed): Promise<void> {
-    this.#earlierUsed = earlierUsed
+  async attachAll(): Promise<void> {
     for (const agent of this.#options.directory.agents) this.#attach(agent)
     await Promise.all(this.#attaching.values())
   }
@@ -131,6 +131,7 @@ export class SessionAgents implements DirectoryListener {
       else listener.notice(toEventNotice(NodeLost, { reason, tasks: [] }, { nodeId: name }))
       await this.#used.miss(one)
     }
+    this.#hasFoundEarlier = true
   }
 
   /** It is there, and attaching to it has failed, which is tried again every half second. */
@@ -168,19 +169,30 @@ export class SessionAgents implements DirectoryListener {
   }
 
   /**
-   * Ends the use of all agents; those that do not answer give the session up by themselves. `false`
-   * when a later start uses them.
+   * Ends the use of all agents, also by an earlier start whose agents this one has not looked for
+   * yet. Those that do not answer give the session up by themselves. `false` when a later start
+   * uses them.
    */
   async detach(reason: string): Promise<boolean> {
     this.close()
-    const { directory, use, epoch } = this.#options
+    const names = new Set(this.#links.keys())
+    if (!this.#hasFoundEarlier) for (const { name } of this.earlierUsed) names.add(name)
+    const answers = await Promise.all([...names].map((name) => this.#detachFrom(name, reason)))
+    return !answers.some((answer) => answer?.isSuperseded)
+  }
+
+  async #detachFrom(name: string, reason: string): Promise<Detached | null> {
+    const { directory, use, epoch, log, ownerTtlSeconds } = this.#options
     const request = { kind: 'detach', ...use, epoch: epoch(), reason } as const
-    const answers = await Promise.allSettled(
-      Array.from(this.#links.keys(), (name) => directory.request(name, request, requestMs)),
-    )
-    return !answers.some(
-      (answer) => answer.status === 'fulfilled' && (answer.value as Detached).isSuperseded,
-    )
+    try {
+      return (await directory.request(name, request, requestMs)) as Detached
+    } catch (error) {
+      // Nobody has heard of an agent that only an earlier start has used.
+      if (error instanceof NoResponderError || this.#links.has(name)) return null
+      const left = `tasks of session "${use.sessionId}" there end after ${ownerTtlSeconds} s`
+      log.warn('AgentNotDetached', `agent "${name}" does not answer; ${left}`)
+      return null
+    }
   }
 
   /** Uses no agent any more, without telling them. */
@@ -220,7 +232,7 @@ export class SessionAgents implements DirectoryListener {
 
   #attach(agent: KnownAgent): void {
     const { name, epoch, state } = agent.announcement
-    const isEarlier = this.#earlierUsed.some((one) => one.name === name && one.epoch === epoch)
+    const isEarlier = this.earlierUsed.some((one) => one.name === name && one.epoch === epoch)
     if (state === 'gone' || (state === 'draining' && !isEarlier)) return
     if (this.#links.has(name) || this.#isClosed) return
     const attaching = this.#attachTo(agent).finally(() => {
@@ -344,6 +356,7 @@ export class SessionAgents implements DirectoryListener {
     // Before anything is reported: a session submits the next attempt while it is told of an end.
     jobs.placement.removeNode(name)
     const untaken = earlier.forget(link, reason)
+    const unbegun = earlier.unbegunOf(link)
     // The end of an attempt whose value is on its way has come.
     for (const one of link.jobs.toArray()) if (one.isEnding) jobs.leave(one)
     const all = link.jobs.toArray()
@@ -356,29 +369,15 @@ export class SessionAgents implements DirectoryListener {
       const fields = { count: moved.length, tasks: moved.map(({ uid }) => uid) }
       listener.notice(toEventNotice(TaskMoved, fields, { nodeId: name }))
     }
+    // Under their numbers there: they get others.
+    const single = moved.filter(({ group }) => group === null)
+    const left = single.map(({ uid, wireAttempt }) => [uid, wireAttempt] as const)
     jobs.move(moved)
     jobs.leaveLost(begun, name)
     this.#options.onChange()
-    await this.#failBegun(link, begun, untaken, reason)
-  }
-
-  /** Noted first: a later start of the session begins none of these attempts again. */
-  async #failBegun(
-    link: AgentLink,
-    begun: readonly DriverJob[],
-    untaken: readonly LostAttempt[],
-    reason: string,
-  ): Promise<void> {
-    const { jobs } = this.#options
-    const { name } = link
-    const lost: LostAttempt[] = [...untaken]
-    for (const one of begun) {
-      const report = lostReport(one, name, reason)
-      // The session counts the attempts of a group, not those of its members.
-      if (report.kind !== 'fail' || one.group !== null) continue
-      lost.push({ uid: one.uid, attempt: one.wireAttempt, message: messageOf(report.error) })
-    }
-    await this.#used.lose(link, lost)
+    // Noted first: a later start of the session begins none of these attempts again.
+    const lost = [...untaken, ...toLostAttempts(begun, name, reason)]
+    await this.#used.lose(link, lost, [...unbegun, ...left])
     for (const one of begun) {
       if (jobs.has(one)) jobs.end(one, lostReport(one, name, reason), null)
     }

@@ -1,8 +1,8 @@
 /** Ends that no agent tells: the node was lost, or none came. */
 
-import { BackendError, WorkerLostError } from '../../foundation/errors.ts'
+import { BackendError, messageOf, WorkerLostError } from '../../foundation/errors.ts'
 import type { ResourceRequest } from '../../tasks/resources.ts'
-import { noRules, type NotAllowed, silenceMs } from '../wire/messages.ts'
+import { type LostAttempt, noRules, type NotAllowed, silenceMs } from '../wire/messages.ts'
 import { refuseByKind, rulesHint } from '../wire/rules.ts'
 import type { AgentDirectory, KnownAgent } from './directory/agent-directory.ts'
 import type { DriverJob } from './agent-link.ts'
@@ -18,6 +18,22 @@ export function lostReport(one: DriverJob, agent: string, reason: string): EndRe
     : `with task ${one.uid}, which may have begun there, as on nodes that were lost before`
   const text = `node ${agent} was lost ${task}: ${reason}`
   return { kind: 'fail', error: new WorkerLostError(text, { code: 'NodeLostError' }) }
+}
+
+/** Of jobs that had begun at a lost node, those attempts that have failed. */
+export function toLostAttempts(
+  begun: readonly DriverJob[],
+  agent: string,
+  reason: string,
+): readonly LostAttempt[] {
+  const lost: LostAttempt[] = []
+  for (const one of begun) {
+    const report = lostReport(one, agent, reason)
+    // The session counts the attempts of a group, not those of its members.
+    if (report.kind !== 'fail' || one.group !== null) continue
+    lost.push({ uid: one.uid, attempt: one.wireAttempt, message: messageOf(report.error) })
+  }
+  return lost
 }
 
 /** Fails tasks that no agent could run, once each has waited for as long as it may. */

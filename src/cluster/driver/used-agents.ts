@@ -6,7 +6,7 @@ import type { Log } from '../../foundation/log.ts'
 import type { Broker } from '../broker/broker.ts'
 import type { SessionStream } from '../broker/session-stream.ts'
 import { type Keys, noHeader, open, seal } from '../wire/envelope.ts'
-import type { AgentNote, AgentStart, LostAttempt } from '../wire/messages.ts'
+import type { AgentNote, AgentStart, JobReference, LostAttempt } from '../wire/messages.ts'
 import type { SessionSubjects, SessionUse } from '../wire/subjects.ts'
 
 export interface NotedAgents {
@@ -17,10 +17,18 @@ export interface NotedAgents {
   /** Those that were gone when a later start of the session came. */
   readonly missing: readonly AgentStart[]
   readonly lost: readonly LostAttempt[]
+  /** Attempts whose numbers are used, because their tasks have moved. */
+  readonly moved: readonly JobReference[]
 }
 
 /** Of a session that has not been started before. */
-export const nothingNoted: NotedAgents = { latestEpoch: 0, used: [], missing: [], lost: [] }
+export const nothingNoted: NotedAgents = {
+  latestEpoch: 0,
+  used: [],
+  missing: [],
+  lost: [],
+  moved: [],
+}
 
 /** What earlier starts of the session, and the agents that left them, have noted. */
 export async function readNotedAgents(
@@ -30,6 +38,7 @@ export async function readNotedAgents(
 ): Promise<NotedAgents> {
   const notes = new Map<string, { readonly start: number; readonly note: AgentNote }>()
   const lost: LostAttempt[] = []
+  const moved: JobReference[] = []
   let latestEpoch = 0
   const { messages } = await store.read(stream, subject, null)
   for (const { data } of messages) {
@@ -41,13 +50,15 @@ export async function readNotedAgents(
       // An agent may tell late that it has left an earlier driver.
       if (known === undefined || known.start <= start) notes.set(keyOf(note), { start, note })
       lost.push(...(note.lost ?? []))
+      moved.push(...(note.moved ?? []))
     } catch {
       // Of a stranger.
     }
   }
   const all = Array.from(notes.values(), ({ note }) => note)
   const used = all.filter(({ state }) => state === 'used')
-  return { latestEpoch, used, missing: all.filter(({ state }) => state === 'missing'), lost }
+  const missing = all.filter(({ state }) => state === 'missing')
+  return { latestEpoch, used, missing, lost, moved }
 }
 
 const keyOf = ({ name, epoch }: AgentStart): string => `${epoch} ${name}`
@@ -91,21 +102,26 @@ export class UsedAgents {
   }
 
   /**
-   * A later start of the session need not wait for it, and counts these attempts. Resolves when the
-   * stream has them.
+   * A later start of the session need not wait for it, counts the attempts that were lost, and does
+   * not use the numbers of those that moved. Resolves when the stream has them.
    */
-  async lose(agent: AgentStart, lost: readonly LostAttempt[]): Promise<void> {
-    if (!this.#noted.delete(keyOf(agent)) && lost.length === 0) return
+  async lose(
+    agent: AgentStart,
+    lost: readonly LostAttempt[],
+    moved: readonly JobReference[] = [],
+  ): Promise<void> {
+    const count = lost.length + moved.length
+    if (!this.#noted.delete(keyOf(agent)) && count === 0) return
     const { broker, stream, clock, log } = this.#options
     for (let failed = 0; !this.#isClosed;) {
       try {
         await stream.open()
         // It may be used again by now.
         const state = this.#noted.has(keyOf(agent)) ? 'used' : 'left'
-        return await this.#note(agent, state, lost)
+        return await this.#note(agent, state, lost, moved)
       } catch (error) {
         // A later start of the session waits for the agent, and then does without.
-        if (lost.length === 0) return
+        if (count === 0) return
         if (broker.isConnected && ++failed === mostTries) {
           const text = `attempts that were lost with "${agent.name}": ${messageOf(error)}`
           return log.warn('LossNotNoted', `${text}; a later start of the session repeats them`)
@@ -155,10 +171,11 @@ export class UsedAgents {
     { name, epoch }: AgentStart,
     state: AgentNote['state'],
     lost: readonly LostAttempt[] = [],
+    moved: readonly JobReference[] = [],
   ): Promise<void> {
     const { broker, subjects, keys, epoch: start } = this.#options
     const { used } = subjects
-    const note: AgentNote = { name, epoch, state, lost }
+    const note: AgentNote = { name, epoch, state, lost, moved }
     const data = seal(keys.toDriver, used, { ...noHeader, epoch: start() }, note)
     await broker.store.append(used, data, appendMs)
   }

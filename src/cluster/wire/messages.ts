@@ -308,6 +308,8 @@ export interface AgentNote extends AgentStart {
   /** One that has `left` has nothing more; nobody knows what one had that is `missing`. */
   readonly state: 'used' | 'left' | 'missing'
   readonly lost?: readonly LostAttempt[]
+  /** Attempts that it was sent and that it may have begun: their tasks have moved. */
+  readonly moved?: readonly JobReference[]
 }
 
 /** Ends of jobs. Numbered by the agent, whoever is the driver, and kept by the session's stream. */

@@ -197,3 +197,35 @@ it('an end of an earlier start is taken, although its attempt was sent to an age
   const reason = 'an earlier start has ended it'
   expect(published).toEqual([{ kind: 'cancel', jobs: [['ended', 1]], reason }])
 })
+
+it.each([
+  [false, 'late', 'first'],
+  [true, 'first', 'late'],
+])('one of two agents goes on with an attempt that both have', (isStarted, kept, other) => {
+  const clock = new ManualClock()
+  const link = linkOf(clock, {} as Broker)
+  const cancels: unknown[] = []
+  link.cancel = ([uid, attempt]) => void cancels.push(['first', uid, attempt])
+  const late = linkOf(clock, {} as Broker)
+  Object.assign(late, { name: 'late' })
+  late.cancel = ([uid, attempt]) => void cancels.push(['late', uid, attempt])
+  const agents = new Map([link, late].map((one) => [one.name, one]))
+  const moved: unknown[] = []
+  const listener = { report() {}, notice: (notice: unknown) => void moved.push(notice) }
+  const jobs = new DriverJobs(listener, clock)
+  const { announcement } = link.agent
+  for (const { name } of [link, late]) {
+    jobs.addAgent({ ...announcement, name }, { ...announcement.facts, ahead: 1 })
+  }
+  const one = jobs.add(jobOf('both'), 0)
+  jobs.assign(one, link, 0)
+  if (isStarted) jobs.reportStart(one, link, { beganMs: 0, workerId: 'first/1' }, jobs.readTime())
+  const earlier = new EarlierRun()
+  const takeEnd = (): never => expect.unreachable()
+  const continued = new ContinuedJobs({ jobs, earlier, takeEnd, agents, listener })
+  earlier.addHeld(late, [held('both', 1)])
+  continued.continueWaiting()
+  expect(cancels).toEqual([[other, 'both', 1]])
+  expect(one.agent?.name).toBe(kept)
+  expect(moved).toMatchObject([{ kind: 'event' }])
+})

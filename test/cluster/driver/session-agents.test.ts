@@ -220,7 +220,8 @@ describe('the agent of a session', () => {
     one.attached.resolve()
     one.refusal = 'a time-out'
     const used = [{ name: 'only', epoch: 1 }]
-    await one.agents.attachAll(used)
+    one.agents.earlierUsed = used
+    await one.agents.attachAll()
     let isOver = false
     const over = one.agents.missEarlier({ ...nothingNoted, used }).then(() => (isOver = true))
     await one.clock.advance(1000)
@@ -240,7 +241,8 @@ describe('the agent of a session', () => {
       one.refusal = 'refused'
       if (why === 'it is gone') one.known = []
       const used = [{ name: 'only', epoch: 1 }]
-      await one.agents.attachAll(used)
+      one.agents.earlierUsed = used
+      await one.agents.attachAll()
       const over = one.agents.missEarlier({ ...nothingNoted, used })
       await one.clock.advance(60_000)
       await over
