@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { networkNeeds, TestNetwork } from '../cluster/hosts.ts'
 import { needs, requireCommand } from '../require.ts'
-import { createLauncher, scriptFile } from './launcher.ts'
+import { createLauncher, scriptFile, toldRecord } from './launcher.ts'
 import { writeRemoteShell } from './remote-shell.ts'
 
 const script = scriptFile('hosts-script')
@@ -24,8 +24,7 @@ describe('tutti launch --hosts', () => {
     writeFileSync(join(folder, 'hosts'), `# two\n${hosts[0]}\n\n  ${hosts[1]} # the second\n`)
     const end = await start('--hosts', 'hosts', script, '5', `a 'b'`, '--nodes').ended
     expect([end.code, end.stdout]).toEqual([5, `h0 h1 ["a 'b'","--nodes"]\n`])
-    const [, record = ''] = /^resume {2}npx tutti resume (.*)\n$/m.exec(end.stderr) ?? []
-    const [line = ''] = readFileSync(record, 'utf8').split('\n')
+    const [line = ''] = readFileSync(toldRecord(end.stderr), 'utf8').split('\n')
     expect(JSON.parse(line)).toMatchObject({ attributes: { nodes: hosts } })
     const check = await startJson('--check', '--hosts', 'hosts').ended
     expect([check.code, JSON.parse(check.stdout)]).toMatchObject([0, { ok: true }])
