@@ -39,6 +39,7 @@ export const modes = {
     peer(new Tinypool({ filename: peerNoop, minThreads: threads, maxThreads: threads })),
   functions: () => sessionFunctions(false),
   functionsTelemetry: () => sessionFunctions(true),
+  functionsResults: () => sessionFunctions(true, true),
   telemetry: telemetryAlone,
   bareLatency,
   latency: sessionLatency,
@@ -67,12 +68,12 @@ async function peer(pool: {
   return { perSecond: count / seconds }
 }
 
-async function sessionFunctions(isObserved: boolean): Promise<Measured> {
+async function sessionFunctions(isObserved: boolean, keepResults = false): Promise<Measured> {
   const backend = await ConcurrentBackend.create({ workers: threads })
   const session = new Session([backend])
   const folder = mkdtempSync(join(tmpdir(), 'tutti-bench-'))
   if (isObserved) {
-    const telemetry = await session.startTelemetry({ checkpointPath: folder })
+    const telemetry = await session.startTelemetry({ checkpointPath: folder, keepResults })
     telemetry.subscribe(() => {})
   }
   await warmUp(session)

@@ -19,7 +19,14 @@ const times = (a: number, b: number): string => `${(a / b).toFixed(2)} x`
 const share = (a: number, b: number): string => `1/${(b / a).toFixed(1)}`
 
 function functions(): void {
-  const found = measure(['piscina', 'tinypool', 'functions', 'telemetry', 'functionsTelemetry'])
+  const found = measure([
+    'piscina',
+    'tinypool',
+    'functions',
+    'telemetry',
+    'functionsTelemetry',
+    'functionsResults',
+  ])
   const rate = (name: string): number => found(name, 'perSecond')
   table(
     ['no-op functions, 2 threads', 'tasks/s', 'ratio'],
@@ -37,6 +44,11 @@ function functions(): void {
         'session, full telemetry and checkpoint',
         Math.round(rate('functionsTelemetry')),
         `${times(rate('functionsTelemetry'), rate('telemetry'))} telemetry alone`,
+      ],
+      [
+        'the same, with all results kept',
+        Math.round(rate('functionsResults')),
+        `${times(rate('functionsResults'), rate('functionsTelemetry'))} without them`,
       ],
     ],
   )
