@@ -1,8 +1,6 @@
 /** Runs of a workflow that keep a record. */
 
-import { readFileSync } from 'node:fs'
 import { ConcurrentBackend } from '../../src/backends/local/concurrent-backend.ts'
-import type { EventLine } from '../../src/checkpoint/format.ts'
 import { verifyJournal } from '../../src/cli/journal.ts'
 import { createOutput } from '../../src/cli/output.ts'
 import type { ResumedRecord } from '../../src/core/resume/resume-options.ts'
@@ -29,13 +27,6 @@ export async function run<T>(options: RunOptions, body: (flow: WorkflowEngine) =
     await flow.shutdown()
   }
 }
-
-export const eventsIn = (record: string): EventLine[] =>
-  readFileSync(record, 'utf8')
-    .trimEnd()
-    .split('\n')
-    .map((line) => JSON.parse(line) as EventLine)
-    .filter(({ section }) => section === 'event')
 
 /** The exit code of `tutti journal verify`. */
 export function verdictOf(record: string): Promise<number> {

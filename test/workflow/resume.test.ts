@@ -1,7 +1,8 @@
 import { beforeEach, describe, expect, it } from 'vitest'
 import type { WorkflowEngine } from '../../src/workflow/workflow-engine.ts'
 import { tempFolder } from '../checkpoint/open-writer.ts'
-import { eventsIn, run, verdictOf } from './recorded-flows.ts'
+import { eventsIn } from '../session/recorded-runs.ts'
+import { run, verdictOf } from './recorded-flows.ts'
 
 const calls: string[] = []
 const newCalls = (): string[] => calls.splice(0)
