@@ -1,10 +1,14 @@
 /** The views of a record: one pass over all files of its run, from a snapshot if there is one. */
 
+import { dirname } from 'node:path'
 import { findChain, isPipe } from '../checkpoint/chain.ts'
 import type { CheckpointLine, MetricLine } from '../checkpoint/format.ts'
+import { isBeingWritten } from '../checkpoint/lock.ts'
 import { type BadLine, type LinePosition, readBatches } from '../checkpoint/reader.ts'
 import type { ReadOptions } from '../checkpoint/reader.ts'
+import { parseRecordPath } from '../checkpoint/record-names.ts'
 import { createRunPass, type RunPass } from '../views/all-panels.ts'
+import { run } from '../views/panels/run.ts'
 import { readSnapshot, type ReadSoFar, writeSnapshot } from './snapshot.ts'
 
 export interface RecordViewOptions {
@@ -64,6 +68,23 @@ export async function readViews(
     await writeSnapshot(files, { read, states: { counts: pass.counts, panels: pass.states } })
   }
   return reading.views(files, missing)
+}
+
+/** A run that goes on, one that has ended, and one whose process ended without saying so. */
+export type RecordState = 'running' | 'ended' | 'interrupted'
+
+/** Whose record it is, and whether a live process still writes it. */
+export function stateOf({ pass, files }: Pick<RecordViews, 'pass' | 'files'>): {
+  readonly sessionId: string
+  readonly state: RecordState
+} {
+  const { sessionId: told, endTime } = run.show(pass.states.run)
+  const last = files.at(-1) ?? '.'
+  // One that was just made tells it by its name alone.
+  const sessionId = told || (parseRecordPath(last)?.sessionId ?? '')
+  if (endTime !== null) return { sessionId, state: 'ended' }
+  const isRunning = isBeingWritten(dirname(last), sessionId)
+  return { sessionId, state: isRunning ? 'running' : 'interrupted' }
 }
 
 /** The views of a run that goes on. */

@@ -24,6 +24,8 @@ export interface BoundFacts {
   readonly nameOf: (task: number) => string
   /** By how many seconds the clock was changed meanwhile; 0: it was not, as far as is known. */
   readonly clockStep: number
+  /** Whether more will follow. */
+  readonly isRunning: boolean
 }
 
 /** With that much idle time a path of this share explains it. */

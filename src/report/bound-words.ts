@@ -36,6 +36,7 @@ export function describeBounds(bounds: BoundsView, facts: BoundFacts): BoundWord
     bound,
     sentences: [
       boundSentence(bound, bounds, facts),
+      ...(facts.isRunning ? ['The run goes on: this is about its time so far.'] : []),
       idleSentence(bounds),
       ...pauseSentences(bounds),
       ...partial,

@@ -43,7 +43,8 @@ export function compareWords(before: ReportData, after: ReportData): ComparisonW
   const [a, b] = [durationOf(before), durationOf(after)]
   const change = a > 0 ? b / a - 1 : 0
   const isSame = Math.abs(change) < noise
-  const verdict = isSame
+  const openEnds = [...openEnd('first', before), ...openEnd('second', after)]
+  const lengths = isSame
     ? `The second run took as long as the first: ${secondsText(b)} after ${secondsText(a)}.`
     : `The second run was ${percent(Math.abs(change))} ${change > 0 ? 'slower' : 'faster'}: ` +
       `${secondsText(b)} after ${secondsText(a)}.`
@@ -59,8 +60,8 @@ export function compareWords(before: ReportData, after: ReportData): ComparisonW
   ]
   const failed = after.counts.failed - before.counts.failed
   return {
-    mood: change >= noise ? 'bad' : 'good',
-    verdict,
+    mood: openEnds.length > 0 ? 'warning' : change >= noise ? 'bad' : 'good',
+    verdict: openEnds.length > 0 ? openEnds.join(' ') : lengths,
     sentences: [
       ...told,
       ...(told.length === 0 ? ['No name became slower or faster by 5 % or more.'] : []),
@@ -68,6 +69,13 @@ export function compareWords(before: ReportData, after: ReportData): ComparisonW
       ...(failed < 0 ? [`${countText(-failed, 'task')} fewer failed than before.`] : []),
     ],
   }
+}
+
+/** The length of such a run is not known. */
+function openEnd(which: string, { facts, run }: ReportData): string[] {
+  if (facts.state === 'running') return [`The ${which} run goes on: its numbers are those so far.`]
+  if (run.endTime !== null) return []
+  return [`The ${which} run has no end: its numbers are those up to its last event.`]
 }
 
 /** A name whose tasks took longer or shorter than before. */

@@ -1,6 +1,6 @@
 /** Everything that the report of a run shows, as plain data from its views. Bounded size. Pure. */
 
-import type { RecordViews } from '../record/record-views.ts'
+import type { RecordState, RecordViews } from '../record/record-views.ts'
 import type { RunPass } from '../views/all-panels.ts'
 import { bounds, type BoundsView } from '../views/bounds/bounds.ts'
 import { storyOf } from '../views/bounds/task-times.ts'
@@ -22,6 +22,7 @@ import { type BoundWords, describeBounds } from './bound-words.ts'
 /** What the record says about itself beside its events. */
 export interface RunFacts {
   readonly path: string
+  readonly state: RecordState
   /** Attributes of SessionStarted. */
   readonly attributes: Readonly<Record<string, unknown>>
   /** The command of `tutti run`; arguments that were secrets are not in it. */
@@ -107,6 +108,7 @@ export function collectReport(
       uidOf: latestUid,
       nameOf,
       clockStep: healthView.clockStep,
+      isRunning: facts.state === 'running',
     }),
     uidOf: latestUid,
     nameOf,
@@ -114,7 +116,8 @@ export function collectReport(
     totalTasks: total,
     skippedLines: views.bad,
     firstProblems,
-    isTorn: views.torn !== null,
+    // A record that grows is torn most of the time.
+    isTorn: views.torn !== null && facts.state !== 'running',
     missing: views.missing,
     files: views.files,
   }

@@ -3,7 +3,7 @@
 import { isPipe, readSessionStart } from '../checkpoint/chain.ts'
 import type { BadLine } from '../checkpoint/reader.ts'
 import { readCommandOf } from '../checkpoint/run-file.ts'
-import { readViews } from '../record/record-views.ts'
+import { type RecordViews, readViews, stateOf } from '../record/record-views.ts'
 import { renderComparison } from './comparison.ts'
 import { renderReport } from './page/document.ts'
 import { collectReport, type ReportData, type RunFacts } from './report-data.ts'
@@ -44,17 +44,19 @@ async function readReport(path: string, { signal }: ReportOptions): Promise<Repo
       problems.push(`${file.split('/').at(-1)}: line ${line}, byte ${offset}: ${reason}`)
     },
   })
-  return collectReport(views, await factsOf(path, views.files), problems)
+  return collectReport(views, await factsOf(path, views), problems)
 }
 
-async function factsOf(path: string, files: readonly string[]): Promise<RunFacts> {
+async function factsOf(path: string, views: RecordViews): Promise<RunFacts> {
+  const { files } = views
+  const { state } = stateOf(views)
   const last = files.at(-1) ?? path
-  if (isPipe(last)) return { path, attributes: {}, command: null }
+  if (isPipe(last)) return { path, state, attributes: {}, command: null }
   const start = await readSessionStart(last)
   const command = readCommandOf(files)
   const told =
     command === null
       ? null
       : ['tutti run', command.file, ...command.arguments.map((one) => one ?? '(secret)')].join(' ')
-  return { path, attributes: start?.attributes ?? {}, command: told }
+  return { path, state, attributes: start?.attributes ?? {}, command: told }
 }

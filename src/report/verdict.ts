@@ -18,7 +18,7 @@ export function durationOf({ run }: ReportData): number {
 }
 
 export function describeRun(data: ReportData): ReportVerdict {
-  const { counts, run, health } = data
+  const { counts, run, health, facts } = data
   const { tasks, completed, failed, canceled, open } = counts
   const seconds = secondsText(durationOf(data))
   if (counts.events === 0) {
@@ -30,6 +30,13 @@ export function describeRun(data: ReportData): ReportVerdict {
     ...(run.retries > 0 ? [countText(run.retries, 'further attempt')] : []),
   ]
   const beside = losses.length === 0 ? '' : ` (${losses.join(', ')})`
+  if (facts.state === 'running') {
+    const sentence =
+      `The run goes on: so far, after ${seconds}, ${completed} of ${countText(tasks, 'task')} ` +
+      `${completed === 1 ? 'is' : 'are'} done, ${failed} ${failed === 1 ? 'has' : 'have'} failed ` +
+      `and ${open} ${open === 1 ? 'is' : 'are'} open${beside}.`
+    return { mood: failed > 0 ? 'bad' : 'good', sentence }
+  }
   if (run.endTime === null) {
     const sentence =
       `The run has no end: after ${seconds} ${completed} of ${countText(tasks, 'task')} were ` +

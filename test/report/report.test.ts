@@ -1,13 +1,14 @@
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, describe, expect, it } from 'vitest'
+import { acquireLock, lockPathOf } from '../../src/checkpoint/lock.ts'
 import { makeReport } from '../../src/report/report.ts'
 import { compareWords, renderComparison } from '../../src/report/comparison.ts'
 import { renderReport } from '../../src/report/page/document.ts'
 import { describeRun } from '../../src/report/verdict.ts'
 import { linesOf, recordFolder, writeRecord } from '../cli/reading/record-file.ts'
 import { startCommandIn } from '../cli/run-command.ts'
-import { passOver } from '../views/synthetic-run.ts'
+import { eventsOf, passOver } from '../views/synthetic-run.ts'
 import { boundedRuns, largePass, mixedEvents, reportOf, reportOfRun } from './synthetic-reports.ts'
 
 const folder = recordFolder()
@@ -146,6 +147,27 @@ describe('tutti report', () => {
     expect(compared.stdout).toContain('What bounded them')
     const nowhere = await read('report', path, '-o', 'no/such/folder/x.html')
     expect([nowhere.code, nowhere.stderr]).toEqual([2, expect.stringContaining('cannot write')])
+  })
+
+  it('report: a run that goes on is said to, and its last line is not called torn', async () => {
+    const told = eventsOf({ ...boundedRuns.bag, end: 5 }).filter(
+      ({ event_type, event_time }) => event_type !== 'SessionEnded' && event_time <= 5,
+    )
+    const path = join(folder.path, 's-8.1790000000.telemetry.jsonl')
+    writeFileSync(path, `${linesOf(told, 's-8')}{"section":"ev`)
+    const lock = acquireLock(lockPathOf(folder.path, 's-8'))
+    const running = await read('report', path, '-o', '-')
+    lock.release()
+    const over = await read('report', path, '-o', '-')
+    expect(running.stdout).toMatch(
+      />The run goes on: so far, after 5\.00 s, 20 of 40 tasks are done, 0 have failed and 20 are/,
+    )
+    expect(running.stdout).not.toMatch(/The run has no end|torn/)
+    expect(running.stdout).toContain('"state":"running"')
+    const compared = await read('report', path, 's-7', '-o', '-')
+    expect(compared.stdout).toContain('>The first run has no end: its numbers are those up to its')
+    expect(over.stdout).toMatch(/>The run has no end: after 5\.00 s/)
+    expect(over.stdout).toContain('the last line is torn')
   })
 
   const whole = linesOf([...mixedEvents()])

@@ -26,7 +26,7 @@ export function reportOf(pass: RunPass, changes: Partial<RecordViews> = {}): Rep
     ...changes,
   }
   const attributes = { format: 'tutti-telemetry/1', host: 'n1', program: 'simulate.ts' }
-  return collectReport(views, { path: 'x', attributes, command: null }, [])
+  return collectReport(views, { path: 'x', state: 'ended', attributes, command: null }, [])
 }
 
 export const reportOfRun = (run: SyntheticRun): ReportData => reportOf(passOver(eventsOf(run)))

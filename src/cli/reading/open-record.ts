@@ -9,19 +9,21 @@ import { readBatches, type ReadSummary } from '../../checkpoint/reader.ts'
 import { parseRecordPath } from '../../checkpoint/record-names.ts'
 import { StateError, ValueError } from '../../foundation/errors.ts'
 import { findRecord } from '../../record/find-record.ts'
-import { readViews, type RecordViewOptions, type RecordViews } from '../../record/record-views.ts'
+import {
+  type RecordState,
+  type RecordViewOptions,
+  type RecordViews,
+  readViews,
+  stateOf,
+} from '../../record/record-views.ts'
 import { SnapshotDamagedError } from '../../record/snapshot-parts.ts'
-import { run } from '../../views/panels/run.ts'
 import { exitCodes } from '../exit.ts'
 import type { Output } from '../output.ts'
-
-/** A run that goes on, one that has ended, and one whose process ended without saying so. */
-export type RunState = 'running' | 'ended' | 'interrupted'
 
 export interface OpenRecord extends RecordViews {
   readonly path: string
   readonly sessionId: string
-  readonly state: RunState
+  readonly state: RecordState
 }
 
 /** Reading less than this again costs less than a file of views beside the record is worth. */
@@ -79,16 +81,6 @@ export async function expectRecord(path: string): Promise<void> {
 
 function sizeOf(path: string): number {
   return statSync(path, { throwIfNoEntry: false })?.size ?? 0
-}
-
-export function stateOf({ pass, files }: RecordViews): Pick<OpenRecord, 'sessionId' | 'state'> {
-  const { sessionId: told, endTime } = run.show(pass.states.run)
-  const last = files.at(-1) ?? '.'
-  // One that was just made tells it by its name alone.
-  const sessionId = told || (parseRecordPath(last)?.sessionId ?? '')
-  if (endTime !== null) return { sessionId, state: 'ended' }
-  const isRunning = isBeingWritten(dirname(last), sessionId)
-  return { sessionId, state: isRunning ? 'running' : 'interrupted' }
 }
 
 /** Refuses what a live process still writes. */

@@ -50,6 +50,7 @@ function dataOf(data: ReportData): object {
   const from = run.startTime ?? bounds.from
   return {
     session_id: run.sessionId,
+    state: data.facts.state,
     verdict: describeRun(data).sentence,
     duration_seconds: durationOf(data),
     counts,
