@@ -11,6 +11,7 @@ import { exitCodes } from './exit.ts'
 import type { AgentCommandOptions, AgentsCommandOptions } from './agent.ts'
 import type { LaunchCommandOptions } from './launch/launch.ts'
 import { createOutput, type Output, type OutputForm } from './output.ts'
+import type { RunOptions } from './run/run.ts'
 import { isTaskFile } from './run/file-kinds.ts'
 import { type Cli, toCount, toCountUpTo, toList, withRecord } from './program/cli.ts'
 import { addExamples } from './program/examples.ts'
@@ -80,8 +81,8 @@ function addRun({ program, output, finish }: Cli): void {
     .description('runs a program, or the tasks of a .jsonl or .yaml file, to go on from later')
     .argument('<file>', 'a script for Node, or a file of tasks')
     .argument('[args...]', 'the arguments of the script')
-    .option('--folder <path>', 'where the record of tasks goes', './telemetry')
-    .action(async (file: string, args: readonly string[], options: { folder: string }) => {
+    .option('--folder <path>', 'where the record of tasks goes (default: ./telemetry)')
+    .action(async (file: string, args: readonly string[], options: RunOptions) => {
       const { run } = await import('./run/run.ts')
       finish(await run(file, args, options, output()))
     })

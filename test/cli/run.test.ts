@@ -80,6 +80,24 @@ describe('tutti run and resume with a script', () => {
     expect(await tutti(folder, 'resume', 'none.telemetry.jsonl')).toMatchObject({ code: 2 })
   })
 
+  it('run: a folder is called one, and says what to give instead', async () => {
+    const { code, stderr } = await tutti(workFolder(), 'run', '.')
+    expect([code, stderr.split('\n')[0]]).toEqual([2, 'FileNotFoundError  . is a folder'])
+    expect(stderr).toMatch(/hint: Give a script for Node \(.*\.ts.*\), or a file of tasks/)
+  })
+
+  it('run: --folder is refused for a script, which names the folder itself', async () => {
+    const folder = workFolder()
+    writeFileSync(join(folder, 'script.mjs'), '')
+    const { code, stderr } = await tutti(folder, 'run', '--folder', 'there', 'script.mjs')
+    expect([code, stderr]).toEqual([
+      2,
+      expect.stringMatching(/^ValueError  --folder: script\.mjs is/),
+    ])
+    expect(stderr).toContain('startTelemetry({ checkpointPath })')
+    expect(await tutti(folder, 'run', 'script.mjs', '--folder', 'x')).toMatchObject({ code: 0 })
+  })
+
   it('run: a file of another kind is refused with the kinds that it takes', async () => {
     const folder = workFolder()
     for (const name of ['tasks.json', 'simulate.py']) {
@@ -286,6 +304,61 @@ describe('tutti run and resume with a file of tasks', () => {
     expect(stderr).toMatch(/:5:1 .*`uid`.*Windows/)
     expect(stderr).not.toContain('timeoutSeconds')
     expect(readdirSync(folder).toSorted()).toEqual(['tasks.jsonl', 'tasks.yaml'])
+  })
+
+  it('run: a task that can never run is named with its line, before anything starts', async () => {
+    const folder = workFolder()
+    const impossible = [
+      '{"executable":"true"}',
+      '',
+      '{"executable":"true","resources":{"cores":1e6}}',
+    ]
+    writeFileSync(
+      join(folder, 'tasks.jsonl'),
+      [...impossible, '{"executable":"a","backend":"gpu"}'].join('\n'),
+    )
+    const lines = await tutti(folder, 'run', 'tasks.jsonl')
+    expect([lines.code, lines.stderr.split('\n')]).toEqual([
+      2,
+      [
+        expect.stringMatching(
+          /l:3:1 resources\.cores: asks for 1000000, has \d+ \(this machine\)$/,
+        ),
+        expect.stringMatching(/:4:1 backend: there is no "gpu"; tutti run has "local" alone$/),
+        '',
+      ],
+    ])
+    const yaml = [
+      '- executable: "true"',
+      '- executable: "true"',
+      '  resources:',
+      '    memory_mb: 1e12',
+    ]
+    writeFileSync(join(folder, 'tasks.yaml'), yaml.join('\n'))
+    const list = await tutti(folder, 'run', 'tasks.yaml')
+    expect([list.code, list.stderr]).toEqual([
+      2,
+      expect.stringMatching(/tasks\.yaml:2:3 resources\.memory_mb: asks for/),
+    ])
+    expect(readdirSync(folder).toSorted()).toEqual(['tasks.jsonl', 'tasks.yaml'])
+  })
+
+  it.each([
+    ['empty.jsonl', ''],
+    ['blank.jsonl', '\n \n'],
+    ['empty.yaml', ''],
+    ['comment.yaml', '# later\n'],
+    ['list.yaml', '[]'],
+  ])('run: a file without a task is refused in one sentence: %s', async (name, content) => {
+    const folder = workFolder()
+    writeFileSync(join(folder, name), content)
+    const { code, stdout, stderr } = await tutti(folder, 'run', name)
+    expect([code, stdout, stderr]).toEqual([
+      2,
+      '',
+      `ConfigError  ${join(folder, name)}:1:1 there is no task in this file\n`,
+    ])
+    expect(readdirSync(folder)).toEqual([name])
   })
 
   it('resume: a record that no command made is refused with a hint', async () => {

@@ -21,9 +21,11 @@ export function kindOf(file: string): 'script' | 'tasks' {
     field: 'file',
     expected: `a script for Node (${scripts.join(', ')}) or a file of tasks (${tasks})`,
     got: file,
-    hint:
-      `Give a script for Node (${scripts.join(', ')}), or a file of tasks: a task a line ` +
-      `(${lines.join(', ')}) or a list (${yaml.join(', ')}). Any other program is a task with ` +
-      '`executable`.',
+    hint: `${whatToGive} Any other program is a task with \`executable\`.`,
   })
 }
+
+/** For people who gave something else. */
+export const whatToGive =
+  `Give a script for Node (${scripts.join(', ')}), or a file of tasks: a task a line ` +
+  `(${lines.join(', ')}) or a list (${yaml.join(', ')}).`

@@ -22,10 +22,10 @@ export async function runTasks(
   { folder, resume }: RunTasksOptions,
   output: Output,
 ): Promise<number> {
-  const tasks = await readTasks(command.file)
   const local = await ConcurrentBackend.create({ name: 'local' })
   const session = new Session([local], { workDir: command.folder })
   try {
+    const tasks = await readTasks(command.file, local)
     if (resume !== null) await continueRecord(session, resume, output)
     const checkpointPath = resume === null ? { checkpointPath: folder } : {}
     const telemetry = await session.startTelemetry({ ...checkpointPath, keepResults: true })

@@ -22,14 +22,14 @@ import { ValueError } from '../../foundation/errors.ts'
 import type { ResumeOptions } from '../../index.ts'
 import { findRecord } from '../../record/find-record.ts'
 import type { Output } from '../output.ts'
-import { kindOf } from './file-kinds.ts'
+import { kindOf, whatToGive } from './file-kinds.ts'
 import { resumeCommand, secretPlaces } from './resume-command.ts'
 import { runScript } from './run-script.ts'
 import { runTasks } from './run-tasks.ts'
 
 export interface RunOptions {
-  /** Where the record of a file of tasks goes; a script decides itself. */
-  readonly folder: string
+  /** Where the record of a file of tasks goes; a script decides itself. Default `./telemetry`. */
+  readonly folder?: string
 }
 
 /** Resolves with the script's exit code, or for tasks with 1 when one has failed. */
@@ -40,8 +40,22 @@ export async function run(
   output: Output,
 ): Promise<number> {
   const path = resolve(file)
+  if (isFolder(path)) {
+    throw new ValueError(`${file} is a folder`, {
+      code: 'FileNotFoundError',
+      got: file,
+      hint: whatToGive,
+    })
+  }
   if (!isFile(path)) throw noSuchFile(file)
   const kind = kindOf(file)
+  if (kind === 'script' && folder !== undefined) {
+    throw new ValueError(`--folder: ${file} is a script, whose own program names the folder`, {
+      field: '--folder',
+      got: folder,
+      hint: 'Give the folder to `startTelemetry({ checkpointPath })` in the script.',
+    })
+  }
   if (kind === 'tasks' && args.length > 0) {
     throw new ValueError(`${file} is a file of tasks, which takes no arguments`, {
       got: args,
@@ -54,7 +68,9 @@ export async function run(
     arguments: toKeptArguments(args),
     folder: process.cwd(),
   } as const
-  if (kind === 'tasks') return runTasks(command, { folder, resume: null }, output)
+  if (kind === 'tasks') {
+    return runTasks(command, { folder: folder ?? './telemetry', resume: null }, output)
+  }
   return runScript({ command, keep_results: true, resume: null }, args, output)
 }
 

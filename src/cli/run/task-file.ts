@@ -3,10 +3,11 @@
 import { readFile } from 'node:fs/promises'
 import { messageOf, ValueError } from '../../foundation/errors.ts'
 import { didYouMean } from '../../foundation/options.ts'
-import { ComputeTask, type ExecutableOptions } from '../../index.ts'
+import { ComputeTask, type ConcurrentBackend, type ExecutableOptions } from '../../index.ts'
 import {
   type ConfigNode,
   ConfigProblems,
+  isEmptyNode,
   type MapNode,
   type SourcePosition,
   startOfFile,
@@ -50,23 +51,42 @@ interface Item {
   readonly position: SourcePosition
 }
 
-/** Throws one `ValueError` with `file:line` for everything that is wrong. */
-export async function readTasks(file: string): Promise<ComputeTask[]> {
+/**
+ * Throws one `ValueError` with `file:line` for everything that is wrong, also for tasks that the
+ * backend would refuse.
+ */
+export async function readTasks(file: string, backend: TaskBackend): Promise<ComputeTask[]> {
   const text = await readText(file)
   const problems = new ConfigProblems({ kind: 'file', name: file })
   const items = isYamlFile(file) ? itemsOfYaml(text, problems) : itemsOfLines(text, problems)
   const tasks: ComputeTask[] = []
   const uids = new Map<string, number>()
+  if (items.length === 0) problems.add(startOfFile, 'there is no task in this file')
   for (const { node, position } of items) {
     const task = toTask(node, position, problems)
     if (task === null) continue
     const before = uids.get(task.uid)
     if (before !== undefined) problems.add(position, `uid: given before, on line ${before}`)
+    const refusal = refusalOf(task, backend)
+    if (refusal !== null) problems.add(position, withFileKeys(refusal))
     uids.set(task.uid, position.line)
     tasks.push(task)
   }
   problems.throwIfAny()
   return tasks
+}
+
+/** The only backend of the session, on this machine. */
+type TaskBackend = Pick<ConcurrentBackend, 'name' | 'refuse'>
+
+function refusalOf({ backend: wanted, spec }: ComputeTask, backend: TaskBackend): string | null {
+  if (wanted !== null && wanted !== backend.name) {
+    return `backend: there is no "${wanted}"; tutti run has "${backend.name}" alone`
+  }
+  const refusal = backend.refuse(spec)
+  if (refusal === null) return null
+  const where = refusal.field.startsWith('resources') ? ' (this machine)' : ''
+  return `${refusal.field}: ${refusal.message}${where}`
 }
 
 async function readText(file: string): Promise<string> {
@@ -79,6 +99,7 @@ async function readText(file: string): Promise<string> {
 
 function itemsOfYaml(text: string, problems: ConfigProblems): readonly Item[] {
   const root = parseYamlTree(text, problems, yamlLimits)
+  if (isEmptyNode(root)) return []
   if (root.kind === 'list') return root.items.map((node) => ({ node, position: node.position }))
   problems.add(root.position, 'expected a list of tasks')
   return []
