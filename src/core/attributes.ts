@@ -65,7 +65,7 @@ const hasSharedAttributes = ({ task, workflowId }: Entry): boolean =>
 export function describeRegistration(entry: Entry): JsonObject {
   const { dependencies, definitionHash, origin } = entry
   const task = describeTask(entry)
-  if (dependencies.length === 0 && definitionHash === null) return task
+  if (dependencies.length === 0 && definitionHash === null && origin === null) return task
   return Object.freeze({
     ...task,
     ...(definitionHash === null ? {} : { definition_hash: definitionHash }),

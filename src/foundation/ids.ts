@@ -99,5 +99,8 @@ export const isMarked = (hash: string): boolean => hash[digestLength] === mark
 /** The same without the mark, for tasks that are known by their uid. */
 export const unmarked = (hash: string): string => (isMarked(hash) ? hash.replace(mark, '') : hash)
 
+/** The digest of the input alone. */
+export const inputPartOf = (hash: string): string => hash.split('.', 2)[1] ?? ''
+
 /** The digest of the code alone, without a mark. */
 export const codePartOf = (hash: string): string => hash.slice(0, digestLength)

@@ -1,9 +1,11 @@
 /** Runs of a session that keep a record, and tasks that tell which of them ran. */
 
-import { readFileSync } from 'node:fs'
+import { readFileSync, writeFileSync } from 'node:fs'
 import type { AnyTask } from '../../src/backends/backend.ts'
 import { ConcurrentBackend } from '../../src/backends/local/concurrent-backend.ts'
 import type { EventLine } from '../../src/checkpoint/format.ts'
+import { readViews } from '../../src/record/record-views.ts'
+import { counts } from '../../src/views/panels/counts.ts'
 import type { ResumedRecord, ResumeOptions } from '../../src/core/resume/resume-options.ts'
 import {
   Session,
@@ -73,3 +75,19 @@ export const eventsIn = (record: string): EventLine[] =>
 
 export const eventsOf = (record: string, uid: string): EventLine[] =>
   eventsIn(record).filter(({ task_id }) => task_id === uid)
+
+/** Drops all lines from that of the first such event, as if the process had been killed there. */
+export function cutBefore(record: string, isFirst: (event: EventLine) => boolean): void {
+  const lines = readFileSync(record, 'utf8').trimEnd().split('\n')
+  const first = eventsIn(record).find(isFirst)?.event_id
+  const at = lines.findIndex((line) => (JSON.parse(line) as EventLine).event_id === first)
+  if (first === undefined || at < 1) throw new Error('the record has no such event')
+  writeFileSync(record, `${lines.slice(0, at).join('\n')}\n`)
+}
+
+/** How many tasks the run has, by their ends, as every reader counts them. */
+export async function totalsOf(record: string) {
+  const { pass } = await readViews(record, { snapshot: 'ignore' })
+  const { tasks, completed, failed, canceled, open } = counts.show(pass.counts)
+  return { tasks, completed, failed, canceled, open }
+}

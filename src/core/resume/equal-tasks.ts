@@ -26,6 +26,8 @@ export class EqualTasks {
   /** The numbers of lists of tasks with dependencies: from -1 down. Others have their hash's. */
   readonly #numbers = new Map<string, number>()
   readonly #next = createColumn('u32')
+  /** Of a task: the number of its list, twice, and 1 more if that is negative; 0: in none. */
+  readonly #listOf = createColumn('u32')
 
   /** Adds a task behind those that are equal. */
   add(row: number, hash: number, dependencies: readonly number[]): void {
@@ -40,6 +42,13 @@ export class EqualTasks {
     if (before === 0) setValue(first, at, row)
     else setValue(this.#next, before, row)
     setValue(last, at, row)
+    setValue(this.#listOf, row, toUnsigned(list))
+  }
+
+  /** Whether it was added to the list of these. */
+  has(row: number, hash: number, dependencies: readonly number[]): boolean {
+    const list = this.#find(hash, dependencies)
+    return list !== undefined && valueAt(this.#listOf, row) === toUnsigned(list)
   }
 
   /** The next of the equal tasks that is not to be passed over; 0 after the last. */
@@ -68,5 +77,7 @@ export class EqualTasks {
     return list < 0 ? this.#byDependencies : this.#byHash
   }
 }
+
+const toUnsigned = (list: number): number => (list < 0 ? 1 - 2 * list : 2 * list)
 
 const keyOf = (hash: number, rows: readonly number[]): string => `${hash}/${rows.join(',')}`

@@ -101,6 +101,7 @@ class RecordReading {
     switch (type) {
       case 'TaskCreated':
         return this.#tasks.create(uid, {
+          name: textOf(attributes['executable']) ?? '',
           hash: textOf(attributes['definition_hash']),
           origin: originIn(attributes),
           dependencies: textsOf(attributes['dependencies']),

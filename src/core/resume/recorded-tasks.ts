@@ -6,24 +6,11 @@
  */
 
 import type { ValueLocation } from '../../checkpoint/results-reader.ts'
-import {
-  type Column,
-  createColumn,
-  createTextIndex,
-  findText,
-  indexOf,
-  setValue,
-  textAt,
-  valueAt,
-} from '../../views/columns.ts'
-import {
-  codePartOf,
-  generatedNumber,
-  isMarked,
-  uidOfNumber,
-  unmarked,
-} from '../../foundation/ids.ts'
+import { type Column, createColumn, setValue, valueAt } from '../../views/columns.ts'
+import { codePartOf, generatedNumber, isMarked, unmarked } from '../../foundation/ids.ts'
 import { EqualTasks } from './equal-tasks.ts'
+import { LeftTasks } from './left-tasks.ts'
+import { indexIn, RecordedUids } from './recorded-uids.ts'
 import type { TaskInputs, TaskOrigin } from '../entry.ts'
 
 /** How a task of the record ended; `open`: it has not ended. */
@@ -39,40 +26,43 @@ export interface RecordedValue extends ValueLocation {
 
 /** What the creation of a task says about it. */
 export interface Creation {
+  /** Binary path, function name or model name. */
+  readonly name: string
   readonly hash: string | null
   readonly origin: TaskOrigin | null
   /** By their uids in the same file. */
   readonly dependencies: readonly string[]
 }
 
-export const noInputs: TaskInputs = Object.freeze({ dependencies: [], around: [] })
-
-/** Where something is kept for each uid. */
-interface UidColumns {
-  /** The row of the task that had the uid last, and the file. */
-  readonly row: Column
-  readonly file: Column
+/** What a task is called, and what it is if that can be compared. */
+export interface Named {
+  readonly name: string
+  readonly hash: string | null
 }
 
-/** Generated uids with higher numbers than this are looked up as texts: columns have no gaps. */
-const mostNumbers = 2 ** 24
+/** What tells tasks with generated uids apart. */
+interface Made {
+  /** The number of its hash; 0 without one. */
+  readonly hashAt: number
+  /** Of its dependencies. */
+  readonly rows: readonly number[]
+}
 
-const createUidColumns = (): UidColumns => ({
-  row: createColumn('u32'),
-  file: createColumn('u32'),
-})
+/** A task of the new run is the same one, or goes on with it and may be another. */
+const taken = { same: 1, changed: 2 } as const
+
+export const noInputs: TaskInputs = Object.freeze({ dependencies: [], around: [] })
 
 /** Rows are numbered from 1, so that 0 is none. About 135 bytes a task, besides uid and hash. */
 export class RecordedTasks {
-  readonly #uids = createTextIndex()
-  readonly #byUid = createUidColumns()
-  readonly #byNumber = createUidColumns()
+  readonly #uids = new RecordedUids()
   /** Not a text index: hashes are long, and the strings are there already. */
   readonly #hashes = new Map<string, number>()
   readonly #hashTexts: string[] = []
   /** Codes that several functions of one file had. */
   readonly #ambiguousCodes = new Set<string>()
   readonly #equals = new EqualTasks()
+  readonly #left = new LeftTasks()
   /** By number for the first file, by file and uid for the others. */
   readonly #firstByNumber = createColumn('u32')
   readonly #byOrigin = new Map<string, number>()
@@ -83,6 +73,8 @@ export class RecordedTasks {
   readonly #hash = createColumn('u32')
   readonly #state = createColumn('u8')
   readonly #attempts = createColumn('u32')
+  /** In which file the latest attempt began. */
+  readonly #attemptFile = createColumn('u32')
   readonly #doneFile = createColumn('u32')
   /** What it was when its value was made, and when it was DONE last, perhaps with a kept value. */
   readonly #madeHash = createColumn('u32')
@@ -91,7 +83,8 @@ export class RecordedTasks {
   readonly #valueOffset = createColumn('f64')
   readonly #valueBytes = createColumn('u32')
   readonly #valueCrc = createColumn('u32')
-  readonly #isTaken = createColumn('u8')
+  /** How the new run has the task: see `taken`. */
+  readonly #taken = createColumn('u8')
   #size = 0
   #file = 0
 
@@ -111,18 +104,18 @@ export class RecordedTasks {
   }
 
   /** A task was created, in the order of the file. */
-  create(uid: string, { hash: given, origin, dependencies }: Creation): void {
+  create(uid: string, { name, hash: given, origin, dependencies }: Creation): void {
     const hash = given !== null && isMarked(given) ? this.#takeMarked(uid, given) : given
-    const slot = numberSlot(uid) ?? indexOf(this.#uids, uid)
+    const slot = this.#uids.slotFor(uid)
     const hashAt = hash === null ? 0 : this.#indexOfHash(hash) + 1
     const rows = dependencies.length === 0 ? none : dependencies.map((one) => this.#rowInFile(one))
-    const size = this.#size
-    const row = this.#rowFor(uid, slot, origin)
-    const isKnownByHash = hashAt > 0 && generatedNumber(uid) !== null
-    if (row > size && isKnownByHash) this.#equals.add(row, hashAt, rows)
-    const columns = this.#columnsOf(slot)
-    setValue(columns.row, indexIn(slot), row)
-    setValue(columns.file, indexIn(slot), this.#file)
+    const isNamed = generatedNumber(uid) === null
+    const row = isNamed
+      ? this.#uids.rowAt(slot) || this.#add()
+      : this.#rowOfMade(slot, origin, { hashAt, rows })
+    this.#left.setName(row, name)
+    this.#numberAttempts(slot, row, hashAt)
+    this.#uids.set(slot, row, this.#file)
     setValue(this.#uid, row, slot)
     setValue(this.#hash, row, hashAt)
     if (this.stateOf(row) !== 'done') setValue(this.#state, row, states.indexOf('open'))
@@ -132,7 +125,7 @@ export class RecordedTasks {
   attempted(uid: string, attempt: number): void {
     const row = this.#rowInFile(uid)
     if (row === 0) return
-    setValue(this.#attempts, row, Math.max(attempt, valueAt(this.#attempts, row)))
+    if (attempt > valueAt(this.#attempts, row)) this.#setAttempts(row, attempt)
     if (this.stateOf(row) === 'done' && valueAt(this.#doneFile, row) !== this.#file) {
       setValue(this.#state, row, states.indexOf('open'))
     }
@@ -174,15 +167,27 @@ export class RecordedTasks {
 
   /** The row of the task that had this uid last, whether or not it is the same task. */
   findUid(uid: string): number {
-    const slot = this.#slotOf(uid)
-    return slot === null ? 0 : this.#rowAt(slot)
+    return this.#uids.find(uid)
   }
 
   /** The row of a task of the new run, each once; 0 if the record has none for it. */
   take(uid: string, hash: string | null, inputs: TaskInputs): number {
     const isNamed = generatedNumber(uid) === null
     const row = isNamed ? this.findNamed(uid) : this.#takeEqual(hash, inputs)
-    if (row > 0) setValue(this.#isTaken, row, 1)
+    if (row > 0) setValue(this.#taken, row, taken.same)
+    return row
+  }
+
+  /**
+   * The row of a task that is not done, for one of the new run whose code or dependencies have
+   * changed, or that cannot be compared: by its name, its input and its number among those. It says
+   * only which task goes on; 0 if there is none. `isLeft` is asked once for each row.
+   */
+  takeLeft(uid: string, call: Named, isLeft: (row: number) => boolean): number {
+    if (generatedNumber(uid) === null) return 0
+    if (!this.#left.isFilled) this.#fillLeft(isLeft)
+    const row = this.#left.take(call.name, call.hash, (one) => this.isTaken(one))
+    if (row > 0) setValue(this.#taken, row, taken.changed)
     return row
   }
 
@@ -190,7 +195,7 @@ export class RecordedTasks {
   originOf(row: number): TaskOrigin | null {
     const file = valueAt(this.#originFile, row)
     if (row === 0 || Number.isNaN(file)) return null
-    return { uid: this.#uidAt(valueAt(this.#originUid, row)), filesBack: this.#file - file }
+    return { uid: this.#uids.uidAt(valueAt(this.#originUid, row)), filesBack: this.#file - file }
   }
 
   stateOf(row: number): RecordedState | null {
@@ -198,7 +203,7 @@ export class RecordedTasks {
   }
 
   uidOf(row: number): string {
-    return this.#uidAt(valueAt(this.#uid, row))
+    return this.#uids.uidAt(valueAt(this.#uid, row))
   }
 
   /** What the task was when its value was made; `null` if that has no comparable content. */
@@ -250,7 +255,12 @@ export class RecordedTasks {
   }
 
   isTaken(row: number): boolean {
-    return valueAt(this.#isTaken, row) === 1
+    return valueAt(this.#taken, row) > 0
+  }
+
+  /** Whether the task of the new run is not proved to be the same. */
+  isChanged(row: number): boolean {
+    return valueAt(this.#taken, row) === taken.changed
   }
 
   #hashAt(column: Column, row: number): string | null {
@@ -260,22 +270,7 @@ export class RecordedTasks {
 
   /** A task whose creation is not in this file may be another one of the same uid. */
   #rowInFile(uid: string): number {
-    const slot = this.#slotOf(uid)
-    if (slot === null) return 0
-    return valueAt(this.#columnsOf(slot).file, indexIn(slot)) === this.#file ? this.#rowAt(slot) : 0
-  }
-
-  #slotOf(uid: string): number | null {
-    const slot = numberSlot(uid) ?? findText(this.#uids, uid)
-    return slot === -1 ? null : slot
-  }
-
-  #columnsOf(slot: number): UidColumns {
-    return slot < 0 ? this.#byNumber : this.#byUid
-  }
-
-  #rowAt(slot: number): number {
-    return valueAt(this.#columnsOf(slot).row, indexIn(slot))
+    return this.#uids.findIn(uid, this.#file)
   }
 
   #indexOfHash(hash: string): number {
@@ -296,16 +291,47 @@ export class RecordedTasks {
     return this.#ambiguousCodes.size > 0 && this.#ambiguousCodes.has(codePartOf(hash))
   }
 
-  #uidAt(slot: number): string {
-    return slot < 0 ? uidOfNumber(indexIn(slot)) : textAt(this.#uids, slot)
+  /**
+   * The row of a task with a generated uid. One that goes on with another definition gets a new row
+   * in place of the old one: a row is equal to the same tasks for good.
+   */
+  #rowOfMade(slot: number, origin: TaskOrigin | null, made: Made): number {
+    const { hashAt, rows } = made
+    const file = this.#file - (origin?.filesBack ?? 0)
+    const originSlot = origin === null ? slot : this.#uids.slotFor(origin.uid)
+    const known = origin === null ? 0 : this.#findOrigin(originSlot, file)
+    const isSame =
+      hashAt === 0 ? valueAt(this.#hash, known) === 0 : this.#equals.has(known, hashAt, rows)
+    if (known > 0 && isSame) return known
+    setValue(this.#state, known, 0)
+    const row = this.#addMade(originSlot, file)
+    if (hashAt > 0) this.#equals.add(row, hashAt, rows)
+    return row
   }
 
-  #rowFor(uid: string, slot: number, origin: TaskOrigin | null): number {
-    if (generatedNumber(uid) === null) return this.#rowAt(slot) || this.#add()
-    if (origin === null) return this.#addMade(slot, this.#file)
-    const file = this.#file - origin.filesBack
-    const originSlot = numberSlot(origin.uid) ?? indexOf(this.#uids, origin.uid)
-    return this.#findOrigin(originSlot, file) || this.#addMade(originSlot, file)
+  /**
+   * As the session of this file has numbered them: an attempt that may still run keeps its number,
+   * and anything else with the same uid gets a higher one, also before it starts.
+   */
+  #numberAttempts(slot: number, row: number, hashAt: number): void {
+    const before = this.#uids.rowAt(slot)
+    const known = valueAt(this.#attempts, row)
+    if (before === 0) return this.#setAttempts(row, known)
+    const isSame = before === row && valueAt(this.#hash, row) === hashAt
+    if (isSame && this.stateOf(row) === 'open') return
+    this.#setAttempts(row, Math.max(known, this.attemptsOf(before) + 1))
+  }
+
+  #setAttempts(row: number, attempts: number): void {
+    setValue(this.#attempts, row, attempts)
+    setValue(this.#attemptFile, row, this.#file)
+  }
+
+  #fillLeft(isLeft: (row: number) => boolean): void {
+    this.#left.fill(this.#size, (row) => {
+      if (!isLeft(row) || generatedNumber(this.uidOf(row)) === null) return null
+      return this.hashOf(row) ?? ''
+    })
   }
 
   /** A task that is known by what it is, and where it was made first. */
@@ -334,27 +360,18 @@ export class RecordedTasks {
     if (hash === null || inputs.around === null || this.#isAmbiguous(hash)) return 0
     const hashAt = (this.#hashes.get(hash) ?? -1) + 1
     if (hashAt === 0) return 0
-    const isOutdated = (row: number): boolean => this.#isOutdated(row, inputs)
-    return this.#equals.take(hashAt, inputs.dependencies, isOutdated)
+    const isPassedOver = (row: number): boolean =>
+      this.isTaken(row) || this.stateOf(row) === null || this.#isOutdated(row, inputs)
+    return this.#equals.take(hashAt, inputs.dependencies, isPassedOver)
   }
 
-  /** Its value was made before one of those that it was made from was made anew. */
+  /** Its value, or the attempt that may still run, is older than one of those that it gets now. */
   #isOutdated(row: number, { dependencies, around }: TaskInputs): boolean {
-    const made = valueAt(this.#valueFile, row)
+    const isDone = this.stateOf(row) === 'done'
+    const made = valueAt(isDone ? this.#valueFile : this.#attemptFile, row)
     const isLater = (one: number): boolean => valueAt(this.#valueFile, one) > made
     return made > 0 && (dependencies.some(isLater) || (around ?? none).some(isLater))
   }
 }
 
 const none: readonly never[] = []
-
-/**
- * The slot of a generated uid: -2 for the number 0, -3 for 1, and so on. Texts have the numbers of
- * their index, from 0; -1 is none.
- */
-function numberSlot(uid: string): number | null {
-  const number = generatedNumber(uid)
-  return number === null || number >= mostNumbers ? null : -2 - number
-}
-
-const indexIn = (slot: number): number => (slot < 0 ? -2 - slot : slot)

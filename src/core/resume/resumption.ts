@@ -11,7 +11,7 @@ import { changedParts, definitionHash, markedCodeOf } from '../../tasks/definiti
 import type { Entry, TaskInputs, TaskOrigin, UndispatchedEnd } from '../entry.ts'
 import { changedDefinition, type Problem } from '../routing.ts'
 import type { EarlierRecord } from './read-record.ts'
-import { noInputs, type RecordedState } from './recorded-tasks.ts'
+import { type Named, noInputs, type RecordedState } from './recorded-tasks.ts'
 import type { ResolvedResumeOptions, ResumedRecord } from './resume-options.ts'
 
 /** How a task ends that does not run, and the uid that it had in the record. */
@@ -73,9 +73,18 @@ export class Resumption implements Disposable {
    * What the record has of a task, as a number for `end`: positive if the task ends at once. Asked
    * once for each task, in the order in which the program makes them.
    */
-  plan(uid: string, hash: string | null, inputs: TaskInputs = noInputs): number {
-    const row = this.#record.tasks.take(uid, hash, inputs)
-    return this.#endsAtOnce(row, hash) ? row : -row
+  plan(uid: string, call: Named, inputs: TaskInputs = noInputs): number {
+    const { tasks } = this.#record
+    const row = tasks.take(uid, call.hash, inputs)
+    if (row === 0) return -tasks.takeLeft(uid, call, this.#isLeft)
+    return this.#endsAtOnce(row, call.hash) ? row : -row
+  }
+
+  /** What the user wants to stay FAILED is not run with another definition. */
+  readonly #isLeft = (row: number): boolean => {
+    const { tasks, failures } = this.#record
+    const state = tasks.stateOf(row)
+    return state !== null && state !== 'done' && !failures.has(row)
   }
 
   /** A task is about to be planned: its function may be one of several of the same source. */
@@ -106,6 +115,11 @@ export class Resumption implements Disposable {
     return this.#record.tasks.originOf(Math.abs(planned))
   }
 
+  /** What a task may be given of the record; 0 if it only goes on with a task that is left. */
+  givenTo(planned: number): number {
+    return this.#record.tasks.isChanged(Math.abs(planned)) ? 0 : planned
+  }
+
   /** How the task ends at once; `null`: it runs. Its attempts are numbered from here. */
   end(entry: Entry): RecordedEnd | null {
     const { planned } = entry
@@ -122,8 +136,8 @@ export class Resumption implements Disposable {
     const uids: string[] = []
     let count = 0
     for (let row = 1; row <= tasks.size; row++) {
-      if (!tasks.isTaken(row) && tasks.isKnown(row) && ++count <= mostListed)
-        uids.push(tasks.uidOf(row))
+      const isLeft = tasks.stateOf(row) !== null && !tasks.isTaken(row)
+      if (isLeft && tasks.isKnown(row) && ++count <= mostListed) uids.push(tasks.uidOf(row))
     }
     // What was refused was made, and is neither taken nor forgotten.
     if (count > 0 && !this.#hasRefused) {

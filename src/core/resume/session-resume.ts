@@ -76,28 +76,33 @@ export class SessionResume implements EarlierRun {
   }
 
   plan(task: AnyTask): number {
-    return this.#opened?.resumption.plan(task.uid, definitionHash(task, this.#ledger)) ?? 0
+    if (this.#opened === null) return 0
+    const call = { name: task.spec.executable, hash: definitionHash(task, this.#ledger) }
+    return this.#opened.resumption.plan(task.uid, call)
   }
 
   /** Before TaskCreated, which names the task of the record. */
   setPlan(entry: Entry, planned: number): void {
-    entry.planned = planned
-    entry.origin = this.#opened?.resumption.originOf(planned) ?? null
+    if (this.#opened === null) return
+    const { resumption } = this.#opened
+    entry.planned = resumption.givenTo(planned)
+    entry.origin = resumption.originOf(planned)
   }
 
   /** As `setPlan`, for a task that was not planned. */
   planEntry(entry: Entry, inputs: TaskInputs = noInputs): void {
     if (this.#opened === null) return
-    const { task, definitionHash: hash } = entry
-    this.setPlan(entry, this.#opened.resumption.plan(task.uid, hash, inputs))
+    const { task, executable: name, definitionHash: hash } = entry
+    this.setPlan(entry, this.#opened.resumption.plan(task.uid, { name, hash }, inputs))
   }
 
   /**
    * Ends a deferred task as the resumed record has it; `false`: it has to run. `mayEnd` is false
-   * for one that gets a value from a task that runs again, which may be another.
+   * for one that gets a value from a task that runs again, which may be another: an attempt that
+   * still runs somewhere with the earlier value is not its own either.
    */
   endAsRecorded(entry: Entry, mayEnd: boolean): boolean {
-    if (!mayEnd) entry.planned = -Math.abs(entry.planned)
+    if (!mayEnd) entry.planned = 0
     return this.end(entry)
   }
 

@@ -1,0 +1,78 @@
+/** Calls of a workflow that were not done when it was resumed, and have changed. */
+
+import { fileURLToPath } from 'node:url'
+import { expect, it } from 'vitest'
+import type { EventLine } from '../../src/checkpoint/format.ts'
+import type { WorkflowEngine } from '../../src/workflow/workflow-engine.ts'
+import { tempFolder } from '../checkpoint/open-writer.ts'
+import { startProgram } from '../cli/run-command.ts'
+import { cutBefore, eventsIn, totalsOf } from '../session/recorded-runs.ts'
+import { run, verdictOf } from './recorded-flows.ts'
+
+const isOf = (type: string, name: string) => (event: EventLine) =>
+  event.event_type === type && event.attributes['executable'] === name
+
+it('resume: a mended call and what depends on it are the calls that had failed', async () => {
+  const folder = tempFolder()
+  const body = (work: (value: number) => number) => async (flow: WorkflowEngine) => {
+    const worked = flow.functionTask(work, { name: 'work' })(2)
+    const shown = flow.functionTask((value: number) => `${value}`, { name: 'show' })(worked)
+    return await shown.catch(() => null)
+  }
+  const fail = (value: number): number => {
+    throw new RangeError(`no ${value}`)
+  }
+  const first = await run({ folder }, body(fail))
+  const second = await run(
+    { folder, resume: first.record },
+    body((value) => value * 10),
+  )
+  expect(second.value).toBe('20')
+  expect(await totalsOf(second.record)).toMatchObject({ tasks: 2, completed: 2, failed: 0 })
+  expect(await verdictOf(second.record)).toBe(0)
+  const third = await run(
+    { folder, resume: second.record },
+    body((value) => value * 10),
+  )
+  expect(third.resumed).toMatchObject({ done: 2, failed: 0, unfinished: 0 })
+  expect(third.value).toBe('20')
+  expect(eventsIn(third.record).map((one) => one.event_type)).not.toContain('TaskStarted')
+  const other = await run(
+    { folder, resume: third.record },
+    body((value) => value * 100),
+  )
+  expect(other.value).toBe('200')
+})
+
+it('resume: a block without arguments that was killed is one task of the run', async () => {
+  const folder = tempFolder()
+  const body = async (flow: WorkflowEngine): Promise<unknown> => {
+    const double = flow.functionTask((value: number) => value * 2, { name: 'double' })
+    return await flow.block(async () => [await double(1), await double(2)], { name: 'all' })()
+  }
+  const first = await run({ folder }, body)
+  cutBefore(first.record, isOf('TaskCompleted', 'all'))
+  const second = await run({ folder, resume: first.record }, body)
+  expect(second.value).toEqual([2, 4])
+  const totals = { tasks: 3, completed: 3, failed: 0, open: 0 }
+  expect(await totalsOf(second.record)).toMatchObject(totals)
+  expect(await verdictOf(second.record)).toBe(0)
+})
+
+it('resume: an attempt that got another value is not gone on with', async () => {
+  const folder = tempFolder()
+  // In processes of their own, so that the calls have the same uids.
+  const runBox = async (...record: string[]): Promise<string> => {
+    const { code, stdout } = await startProgram(readBox, [folder, ...record]).ended
+    expect(code).toBe(0)
+    return stdout
+  }
+  const first = await runBox()
+  cutBefore(first, isOf('TaskCompleted', 'read'))
+  const second = await runBox(first)
+  const attemptIn = (file: string): unknown =>
+    eventsIn(file).find(isOf('TaskStarted', 'read'))?.attributes['attempt']
+  expect([attemptIn(first), attemptIn(second)]).toEqual([1, 2])
+})
+
+const readBox = fileURLToPath(new URL('./fixtures/read-box.ts', import.meta.url))
