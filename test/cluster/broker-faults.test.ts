@@ -11,7 +11,7 @@ import { heldWork, large, work } from './fixtures/cluster-tasks.ts'
 import { echo } from '../../src/testing/contract-tasks.ts'
 import { LinkProxy } from './link-proxy.ts'
 import { freePort, RestartableServer } from './restartable-server.ts'
-import { storedEnds, storedNames } from './stored-names.ts'
+import { fillStore, storedEnds, storedNames } from './stored-names.ts'
 import { token } from './test-token.ts'
 
 async function startAgent(server: RestartableServer, name: string): Promise<void> {
@@ -127,6 +127,33 @@ it('messages stay below the limit of the broker; larger values are stored', asyn
   expect(await big).toEqual(bytes.map((byte) => byte + 1))
   const values = await Promise.all(many)
   expect(values.map((value) => Number.parseInt(String(value)))).toEqual(many.map((_, at) => at))
+})
+
+it('a session that finds the store of the broker full waits for room, and is told', async () => {
+  const server = new RestartableServer(await freePort(), { storeLimit: '1MB' })
+  await server.start()
+  await startAgent(server, 'only')
+  const makeRoom = await fillStore(server.url, Infinity)
+  const connect = (): Promise<ClusterBackend> =>
+    ClusterBackend.create({ servers: server.url, token, agentTimeoutSeconds: 0.1 })
+  const backends = [await connect(), await connect()]
+  const session = new Session(backends.slice(1))
+  onTestFinished(() => session.close())
+  const throttled = Promise.withResolvers<string>()
+  const telemetry = await session.startTelemetry()
+  telemetry.subscribe((event) => {
+    if (event.event_type === 'tutti.BackendThrottled') throttled.resolve(event.reason)
+  })
+  const task = new ComputeTask({ function: echo, args: ['told'] })
+  await session.submitTasks([task])
+  expect(await throttled.promise).toBe('the store of the broker is full: insufficient resources')
+  const names = await storedNames(server.url)
+  const closed = new Session(backends.slice(0, 1))
+  await eventually(async () => expect(await storedNames(server.url)).not.toEqual(names))
+  await closed.close()
+  expect(await storedNames(server.url)).toEqual(names)
+  await makeRoom()
+  expect(await task).toBe('told')
 })
 
 describe('a broker that cannot be used', () => {

@@ -75,6 +75,14 @@ export interface BrokerStore {
   listStreams(prefix: string): Promise<StoredStream[]>
   /** Publishes a message; resolves when a stream has it. Subscribers get it at once. */
   append(subject: string, data: Uint8Array, timeoutMs: number): Promise<void>
+  /** The place of the last message of a subject; 0 if there is none, or no stream. */
+  lastSequence(stream: string, subject: string): Promise<number>
+  /**
+   * Like `append`, if the last message of the subject is at this place. `false` when it is not:
+   * of several who append after the same message one succeeds. Rejects with `StoreFullError` if
+   * there is no room for it now.
+   */
+  appendAfter(subject: string, data: Uint8Array, sequence: number): Promise<boolean>
   /** The messages of a subject that the stream has now, in order, and were not read `after`. */
   read(
     stream: string,

@@ -39,6 +39,8 @@ const mostPieces = 2 ** 20
 const parallelPieces = 8
 /** Of the server's answers: the store of the account, or that of the server, is full. */
 const fullStoreCodes: ReadonlySet<number> = new Set([10_002, 10_023])
+/** The last message of a subject is another one than was expected. */
+const otherLastCodes: ReadonlySet<number> = new Set([10_071, 10_164])
 
 /**
  * The client has an object store of its own. It is not used: each read of an object leaves a
@@ -110,6 +112,21 @@ export class NatsStore implements BrokerStore {
 
   append(subject: string, data: Uint8Array, timeoutMs: number): Promise<void> {
     return this.#acks.append(subject, data, timeoutMs)
+  }
+
+  async lastSequence(stream: string, subject: string): Promise<number> {
+    return (await this.#getLast(stream, subject))?.seq ?? 0
+  }
+
+  async appendAfter(subject: string, data: Uint8Array, sequence: number): Promise<boolean> {
+    const { JetStreamApiError } = this.#libraries.jetstream
+    try {
+      await this.#client.publish(subject, data, { expect: { lastSubjectSequence: sequence } })
+      return true
+    } catch (error) {
+      if (error instanceof JetStreamApiError && otherLastCodes.has(error.code)) return false
+      throw await this.#toProblem(error, 0, data.length)
+    }
   }
 
   async read(
@@ -267,8 +284,12 @@ export class NatsStore implements BrokerStore {
       const { RequestError } = this.#libraries.transport
       if (!(error instanceof RequestError && error.isNoResponders())) throw error
     }
+    return this.#getLast(stream, subject)
+  }
+
+  async #getLast(stream: string, subject: string): Promise<StoredMsg | null> {
     try {
-      return await this.#manager.streams.getMessage(stream, wanted)
+      return await this.#manager.streams.getMessage(stream, { last_by_subj: subject })
     } catch (error) {
       if (this.#isMissing(error)) return null
       throw error

@@ -7,7 +7,7 @@ import type { Log } from '../../foundation/log.ts'
 import type { Broker } from '../broker/broker.ts'
 import { SessionStream } from '../broker/session-stream.ts'
 import { StoredObjects } from '../broker/stored-objects.ts'
-import { deriveKeys, type Keys, newDriverEpoch, seal } from '../wire/envelope.ts'
+import { deriveKeys, type Keys, seal } from '../wire/envelope.ts'
 import type { AgentReport, Beat } from '../wire/messages.ts'
 import { earlierConnection } from '../wire/reliable-link.ts'
 import { type SessionSubjects, sessionSubjects, type SessionUse } from '../wire/subjects.ts'
@@ -21,9 +21,8 @@ import { EndReceiver } from './end-receiver.ts'
 import { JobSender } from './job-sender.ts'
 import { SentModules } from '../bundles/sent-modules.ts'
 import { SessionAgents } from './session-agents.ts'
-import { askLatestStart, becomeOwner, untilSilent } from './session-owner.ts'
+import { claimSession, untilSilent } from './session-owner.ts'
 import { NoAgentWatch } from './unhappy-ends.ts'
-import { nothingNoted, readNotedAgents } from './used-agents.ts'
 
 export interface DriverSessionOptions {
   readonly use: SessionUse
@@ -210,11 +209,20 @@ export class DriverSession implements ClusterConnection {
 
   /** Claims the session, reads what an earlier start of it left, and attaches to the agents. */
   async #claim(): Promise<void> {
-    const { broker, directory, use, token, clock } = this.#options
+    const { broker, directory } = this.#options
     const { allEnds, allUp } = this.#subjects
-    const cluster = deriveKeys(token, null)
+    const claimed = await claimSession({
+      ...this.#options,
+      stream: this.#stream,
+      subjects: this.#subjects,
+      keys: this.#keys,
+      isOpen: () => this.#isOpen,
+      hasWaiting: () => this.#jobs.placement.waiting > 0,
+    })
+    const { isNew, noted } = claimed
+    this.#epoch = claimed.epoch
     this.#unsubscribe.push(
-      ...(await becomeOwner(broker, this.#subjects, cluster, use)),
+      claimed.stop,
       broker.subscribe(allEnds, ({ subject, data }) => {
         this.#ends.take(subject, data)
         this.#pumpSoon()
@@ -224,10 +232,6 @@ export class DriverSession implements ClusterConnection {
         if (isConnected) this.#agents.reconnected()
       }),
     )
-    const isNew = await this.#stream.open()
-    const noted = isNew ? nothingNoted : await readNotedAgents(broker, this.#subjects, this.#keys)
-    const latestStart = Math.max(noted.latestEpoch, await askLatestStart(directory, use))
-    this.#epoch = newDriverEpoch(clock, latestStart)
     this.#agents.earlierUsed = noted.used
     if (this.#releasing !== null) return
     this.#unsubscribe.push(directory.listen(this.#agents))

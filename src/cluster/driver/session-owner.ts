@@ -4,10 +4,18 @@
  */
 
 import { randomUUID } from 'node:crypto'
+import { type BackendListener, toEventNotice } from '../../backends/backend.ts'
+import { BackendThrottled } from '../../events/library-events.ts'
 import { type Clock, sleep } from '../../foundation/clock.ts'
 import { BackendError } from '../../foundation/errors.ts'
-import { type Broker, NoResponderError } from '../broker/broker.ts'
-import type { Keys } from '../wire/envelope.ts'
+import {
+  type Broker,
+  type BrokerMessage,
+  NoResponderError,
+  StoreFullError,
+} from '../broker/broker.ts'
+import type { SessionStream } from '../broker/session-stream.ts'
+import { deriveKeys, type Keys, newDriverEpoch, noHeader, seal } from '../wire/envelope.ts'
 import { type Challenged, silenceMs } from '../wire/messages.ts'
 import { answerAsOwner, askOwner } from '../wire/owner-question.ts'
 import {
@@ -17,17 +25,14 @@ import {
   streamPrefix,
 } from '../wire/subjects.ts'
 import type { AgentDirectory } from './directory/agent-directory.ts'
+import { type NotedAgents, nothingNoted, readNotedAgents } from './used-agents.ts'
 
 /** All uses of a session belong to one process. */
 const processId = randomUUID()
+const retryMs = 500
 
 /** Rejects with `SessionInUseError` when a living process answers for the session. */
-async function expectNoOwner(
-  broker: Broker,
-  subjects: SessionSubjects,
-  cluster: Keys,
-  { sessionId }: SessionUse,
-): Promise<void> {
+async function expectNoOwner({ broker, subjects, cluster, use }: OwnershipOptions): Promise<void> {
   // A driver that is stopped does not answer, and is superseded.
   const [ofUse, ofSession] = await Promise.all(
     [subjects.owner, subjects.sessionOwner].map((subject) =>
@@ -38,7 +43,7 @@ async function expectNoOwner(
   const owner = ofUse?.owner ?? (isOwn ? null : ofSession?.owner)
   if (owner === null || owner === undefined) return
   throw new BackendError(
-    `session "${sessionId}" is in use by another process, on backend "${owner.backend}"`,
+    `session "${use.sessionId}" is in use by another process, on backend "${owner.backend}"`,
     {
       code: 'SessionInUseError',
       hint: 'Give this session another id, or wait until the other process has ended.',
@@ -46,20 +51,135 @@ async function expectNoOwner(
   )
 }
 
+export interface ClaimOptions {
+  readonly broker: Broker
+  readonly directory: AgentDirectory
+  readonly listener: BackendListener
+  readonly stream: SessionStream
+  readonly subjects: SessionSubjects
+  readonly keys: Keys
+  readonly token: string
+  readonly use: SessionUse
+  readonly clock: Clock
+  /** Whether the session is still wanted. */
+  readonly isOpen: () => boolean
+  /** Whether tasks wait for it. */
+  readonly hasWaiting: () => boolean
+}
+
+/** A session that this process is the driver of. */
+export interface ClaimedSession extends Ownership {
+  /** This start of the driver, which is later than all others. */
+  readonly epoch: number
+  /** What earlier starts have left. */
+  readonly noted: NotedAgents
+}
+
+/** Makes this process the driver of the session, as `becomeOwner` does. */
+export async function claimSession(options: ClaimOptions): Promise<ClaimedSession> {
+  const { broker, subjects, keys, directory, use, clock, token, listener, hasWaiting } = options
+  let isTold = false
+  const ownership = await becomeOwner({
+    ...options,
+    cluster: deriveKeys(token, null),
+    onFull({ message }) {
+      if (isTold || !hasWaiting()) return
+      isTold = true
+      const reason = `the store of the broker is full: ${message}`
+      listener.notice(toEventNotice(BackendThrottled, { reason, limit: 0 }))
+    },
+  })
+  try {
+    const { isNew } = ownership
+    const noted = isNew ? nothingNoted : await readNotedAgents(broker, subjects, keys)
+    const latestStart = Math.max(noted.latestEpoch, await askLatestStart(directory, use))
+    return { ...ownership, noted, epoch: newDriverEpoch(clock, latestStart) }
+  } catch (error) {
+    ownership.stop()
+    throw error
+  }
+}
+
+export interface OwnershipOptions {
+  readonly broker: Broker
+  readonly stream: SessionStream
+  readonly subjects: SessionSubjects
+  /** Of the cluster: with these a driver answers for its session. */
+  readonly cluster: Keys
+  readonly use: SessionUse
+  readonly clock: Clock
+  /** Whether the session is still wanted. */
+  readonly isOpen: () => boolean
+  /** The store of the broker is full: it is tried again until there is room. */
+  readonly onFull: (error: StoreFullError) => void
+}
+
+export interface Ownership {
+  /** Nobody has used the session before. */
+  readonly isNew: boolean
+  /** Answers no longer that this process has the session. */
+  readonly stop: () => void
+}
+
 /**
- * Answers from now on that this process has the session. Rejects with `SessionInUseError` when
- * another one does. Returns the end of the subscriptions.
+ * Makes this process the driver of the session, and answers from now on that it is. Rejects with
+ * `SessionInUseError` when another one is. Of several that start at the same moment one succeeds:
+ * each has to write after the last claim that was there before it asked.
  */
-export async function becomeOwner(
-  broker: Broker,
-  subjects: SessionSubjects,
-  cluster: Keys,
-  use: SessionUse,
-): Promise<readonly (() => void)[]> {
-  await expectNoOwner(broker, subjects, cluster, use)
-  const answer = answerAsOwner(cluster, { process: processId, backend: use.backend })
-  const { owner, sessionOwner } = subjects
-  return [owner, sessionOwner].map((subject) => broker.subscribe(subject, answer))
+export async function becomeOwner(options: OwnershipOptions): Promise<Ownership> {
+  const { broker, stream, subjects, clock, isOpen, onFull } = options
+  for (let isCreated = false; ;) {
+    const last = await broker.store.lastSequence(subjects.stream, subjects.claim)
+    await expectNoOwner(options)
+    const isNew = await stream.open()
+    isCreated ||= isNew
+    try {
+      const stop = await claim(options, last)
+      if (stop !== null) return { isNew, stop }
+      // Another process has claimed it meanwhile, or the stream is another one: asked again.
+    } catch (error) {
+      if (!(error instanceof StoreFullError)) throw error
+      if (!isOpen()) {
+        if (isCreated && last === 0) await broker.store.remove(subjects.stream)
+        throw error
+      }
+      onFull(error)
+      await sleep(clock, retryMs)
+    }
+  }
+}
+
+/** The end of the answers; `null` when the last claim is another one. */
+async function claim(
+  { broker, subjects, cluster, use }: OwnershipOptions,
+  last: number,
+): Promise<(() => void) | null> {
+  const owner = { process: processId, backend: use.backend }
+  const answer = answerAsOwner(cluster, owner)
+  const claimed = Promise.withResolvers<boolean>()
+  // From before the claim on, so that whoever sees the claim is answered; but not before it counts.
+  const answerClaimed = (message: BrokerMessage): void => {
+    claimed.promise
+      .then((isOwner) => (isOwner ? answer(message) : undefined))
+      .catch(() => {
+        // The connection is closed.
+      })
+  }
+  const ends = [subjects.owner, subjects.sessionOwner].map((subject) =>
+    broker.subscribe(subject, answerClaimed),
+  )
+  const stop = (): void => {
+    for (const end of ends) end()
+  }
+  let isOwner = false
+  try {
+    const data = seal(cluster.toDriver, subjects.claim, noHeader, owner)
+    isOwner = await broker.store.appendAfter(subjects.claim, data, last)
+  } finally {
+    claimed.resolve(isOwner)
+    if (!isOwner) stop()
+  }
+  return isOwner ? stop : null
 }
 
 /**
@@ -67,7 +187,7 @@ export async function becomeOwner(
  * the session: the driver of that start is gone or stopped. Notes of it may be gone, too, and its
  * clock may have been ahead.
  */
-export async function askLatestStart(directory: AgentDirectory, use: SessionUse): Promise<number> {
+async function askLatestStart(directory: AgentDirectory, use: SessionUse): Promise<number> {
   const ask = async (name: string): Promise<number> => {
     try {
       const answer = await directory.request(name, { kind: 'challenge', use }, silenceMs)

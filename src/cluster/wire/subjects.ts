@@ -46,6 +46,8 @@ export interface SessionSubjects {
   readonly allEnds: string
   /** From the driver to the stream: this agent is used, so that a later start looks for it. */
   readonly used: string
+  /** From each driver that has the session to the stream: one after the other. */
+  readonly claim: string
   /** Answered by the driver, so that a second one learns of the first. */
   readonly owner: string
   /** Answered by the drivers of all uses of the session: they belong to one process. */
@@ -68,6 +70,7 @@ export function sessionSubjects(use: SessionUse): SessionSubjects {
   const token = toToken(toUseId(use))
   const base = `${prefix}.session.${token}`
   const [allEnds, used, objects] = [`${base}.ends.*`, `${base}.used`, `${base}.objects`]
+  const claim = `${base}.claim`
   return {
     beat: `${base}.beat`,
     downTo: (agent) => `${base}.down.${toToken(agent)}`,
@@ -76,11 +79,12 @@ export function sessionSubjects(use: SessionUse): SessionSubjects {
     endsOf: (agent) => `${base}.ends.${toToken(agent)}`,
     allEnds,
     used,
+    claim,
     owner: `${base}.owner`,
     // Ids of sessions have no slash, so that it is the token of no use.
     sessionOwner: `${prefix}.session.${toToken(use.sessionId)}.owner`,
     objects,
     stream: streamPrefix + token,
-    stored: [allEnds, used, `${objects}.>`],
+    stored: [allEnds, used, claim, `${objects}.>`],
   }
 }

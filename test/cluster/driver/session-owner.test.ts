@@ -1,0 +1,96 @@
+import { expect, it, onTestFinished } from 'vitest'
+import type { Broker } from '../../../src/cluster/broker/broker.ts'
+import { connectToNats } from '../../../src/cluster/broker/nats.ts'
+import { startNatsServer } from '../../../src/cluster/broker/nats-server.ts'
+import { SessionStream } from '../../../src/cluster/broker/session-stream.ts'
+import { becomeOwner, type Ownership } from '../../../src/cluster/driver/session-owner.ts'
+import { deriveKeys } from '../../../src/cluster/wire/envelope.ts'
+import { sessionSubjects } from '../../../src/cluster/wire/subjects.ts'
+import { systemClock } from '../../../src/foundation/clock.ts'
+import { processLog } from '../../../src/foundation/log.ts'
+import { token, useOf } from '../test-token.ts'
+
+const use = useOf('same')
+const subjects = sessionSubjects(use)
+
+async function connect(url: string): Promise<Broker> {
+  const broker = await connectToNats({ servers: [url], token, name: 'owner', log: processLog })
+  onTestFinished(() => broker.close())
+  return broker
+}
+
+/** As a driver on another machine would. */
+function own(broker: Broker): Promise<Ownership> {
+  const { stream: name, stored } = subjects
+  const stream = new SessionStream({
+    store: broker.store,
+    name,
+    subjects: stored,
+    maxAgeSeconds: () => 60,
+  })
+  return becomeOwner({
+    broker,
+    stream,
+    subjects,
+    cluster: deriveKeys(token, null),
+    use,
+    clock: systemClock,
+    isOpen: () => true,
+    onFull: () => expect.unreachable('the store has room'),
+  })
+}
+
+/** The brokers, whose first questions are all answered before any of them goes on. */
+function atOnce(brokers: readonly Broker[]): Broker[] {
+  const all = Promise.withResolvers<void>()
+  let left = brokers.length * 2
+  return brokers.map((broker) => {
+    const requestAccepted: Broker['requestAccepted'] = async (...question) => {
+      const answer = broker.requestAccepted(...question)
+      await answer.catch(() => {})
+      if (--left === 0) all.resolve()
+      await all.promise
+      return await answer
+    }
+    return {
+      url: broker.url,
+      isConnected: true,
+      maxPayload: broker.maxPayload,
+      store: broker.store,
+      publish: (subject, data) => broker.publish(subject, data),
+      subscribe: (subject, onMessage) => broker.subscribe(subject, onMessage),
+      request: (subject, data, timeoutMs) => broker.request(subject, data, timeoutMs),
+      requestAccepted,
+      onConnection: (listener) => broker.onConnection(listener),
+      close: () => broker.close(),
+    }
+  })
+}
+
+it('of drivers that find no other one at the same moment one has the session', async () => {
+  const server = await startNatsServer({ token, clock: systemClock })
+  onTestFinished(() => server.close())
+  const brokers = await Promise.all([1, 2, 3].map(() => connect(server.url)))
+  const results = await Promise.allSettled(atOnce(brokers).map((broker) => own(broker)))
+  const owners = results.filter(({ status }) => status === 'fulfilled')
+  const refused = results.filter((result) => result.status === 'rejected')
+  expect(owners).toHaveLength(1)
+  expect(refused.map(({ reason }) => (reason as { code: string }).code)).toEqual([
+    'SessionInUseError',
+    'SessionInUseError',
+  ])
+})
+
+it('a driver that is gone is followed by another one, also when its stream is', async () => {
+  const server = await startNatsServer({ token, clock: systemClock })
+  onTestFinished(() => server.close())
+  const broker = await connect(server.url)
+  const first = await own(broker)
+  await expect(own(broker)).rejects.toMatchObject({ code: 'SessionInUseError' })
+  first.stop()
+  const second = await own(broker)
+  second.stop()
+  await broker.store.remove(subjects.stream)
+  const third = await own(broker)
+  expect([first.isNew, second.isNew, third.isNew]).toEqual([true, false, true])
+})
