@@ -1,6 +1,7 @@
 /** `tutti doctor`: what is installed, what is missing, and the command that gets it. */
 
 import { accessSync, constants, existsSync } from 'node:fs'
+import { countText } from '../views/readable.ts'
 import { availableParallelism, totalmem } from 'node:os'
 import { delimiter, join } from 'node:path'
 import { nodeProblem } from '../foundation/node-version.ts'
@@ -45,7 +46,7 @@ export function examine(output: Output): number {
   const widest = Math.max(...checks.map(({ name }) => name.length))
   output.result({ checks, ...machine }, [
     ...checks.map((check) => lineOf(check, widest)),
-    `${machine.cores} cores, ${machine.memory_mb} MB of memory`,
+    `${countText(machine.cores, 'core')}, ${machine.memory_mb} MB of memory`,
     missing.length === 0 ? 'everything is there' : 'what is missing is optional',
   ])
   return exitCodes.ok

@@ -1,6 +1,7 @@
 /** `tutti journal verify`: checks whether a checkpoint file is a sound record of a run. */
 
 import { basename } from 'node:path'
+import { countText } from '../views/readable.ts'
 import { findChain, isPipe, type RecordChain } from '../checkpoint/chain.ts'
 import { hasSeekTable, isCompressed } from '../checkpoint/compressed.ts'
 import type { CheckpointLine, MetricLine } from '../checkpoint/format.ts'
@@ -155,18 +156,18 @@ const describeBadLine = ({ line, offset, reason }: BadLine): string =>
 function factsOf({ verdict, summary, files, problemCount, seekTable }: Judgement): string[] {
   const { tasks, events, unfinished, hasEnded } = verdict
   const { torn, unknown } = summary
-  const facts = [`${tasks} tasks, ${events} events`]
-  if (problemCount > 0) facts.push(`${problemCount} problem${problemCount === 1 ? '' : 's'}`)
+  const facts = [`${countText(tasks, 'task')}, ${countText(events, 'event')}`]
+  if (problemCount > 0) facts.push(countText(problemCount, 'problem'))
   else facts.push(hasEnded ? 'order ok, 1 terminal each, counters agree' : 'order ok')
   if (events > 0 && !hasEnded) {
-    facts.push(`the session has not ended, ${unfinished} tasks unfinished`)
+    facts.push(`the session has not ended, ${countText(unfinished, 'task')} unfinished`)
   }
   if (files.length > 1) facts.push(`${files.length} files of one run`)
   if (torn !== null) facts.push(`torn tail at line ${torn.line}, byte ${torn.offset}`)
   if (seekTable === false) {
     facts.push('no seek table: the file was cut, or another program has compressed it')
   }
-  if (unknown > 0) facts.push(`${unknown} lines of unknown sections`)
+  if (unknown > 0) facts.push(`${countText(unknown, 'line')} of unknown sections`)
   return facts
 }
 

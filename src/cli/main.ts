@@ -308,7 +308,7 @@ function isAbort(error: unknown, closed: AbortSignal): boolean {
 /** Without a command the library prints its help, which is no message. */
 const usageMessage = ({ code, message }: CommanderError): string =>
   code === 'commander.help'
-    ? 'a command is missing; see tutti --help'
+    ? 'a command is missing; see npx tutti --help'
     : message.replace(/^error: /, '')
 
 await main()

@@ -3,6 +3,7 @@
 import type { Refusal } from '../backends/backend.ts'
 import { type ErrorDetails, ValueError } from '../foundation/errors.ts'
 import { describe, didYouMean } from '../foundation/options.ts'
+import { countText } from '../views/readable.ts'
 import type { BackendBinding, Work } from './entry.ts'
 
 /** What is wrong with a task. */
@@ -117,7 +118,7 @@ export function toSubmissionError(wrong: readonly Wrong[]): ValueError {
 const wrongHint =
   'Nothing was submitted: correct the tasks that are named and submit the list again.'
 const changedHint =
-  'Nothing was submitted. resume(file, { changed: "keep" }) keeps what they returned (tutti ' +
+  'Nothing was submitted. resume(file, { changed: "keep" }) keeps what they returned (npx tutti ' +
   'resume --keep-done), { changed: "rerun" } runs them again (--force).'
 
 /** `3 tasks are DONE in the record and have changed since: code of 2, input of 1` */
@@ -126,7 +127,9 @@ function describeChanges(wrong: readonly Wrong[], changes: readonly string[]): s
   const parts = [...new Set(changes)].map((part) => {
     return `${part} of ${changes.filter((one) => one === part).length}`
   })
-  return `${count} tasks are DONE in the record and have changed since: ${parts.join(', ')}`
+  const are = countText(count, 'task is', 'tasks are')
+  const have = count === 1 ? 'has' : 'have'
+  return `${are} DONE in the record and ${have} changed since: ${parts.join(', ')}`
 }
 
 const fieldOf = ({ at, field }: Wrong): string => `tasks[${at}]${field === '' ? '' : `.${field}`}`

@@ -84,5 +84,5 @@ export function tellEnd(): void {
 
 const notLaunched = (why: string): StateError =>
   new StateError(`this script was not started by \`tutti launch\`${why}`, {
-    hint: 'Start it with: tutti launch --nodes 4 --time 1:00:00 script.ts',
+    hint: 'Start it with: npx tutti launch --nodes 4 --time 1:00:00 script.ts',
   })

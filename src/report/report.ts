@@ -57,6 +57,8 @@ async function factsOf(path: string, views: RecordViews): Promise<RunFacts> {
   const told =
     command === null
       ? null
-      : ['tutti run', command.file, ...command.arguments.map((one) => one ?? '(secret)')].join(' ')
+      : ['npx tutti run', command.file, ...command.arguments.map((one) => one ?? '(secret)')].join(
+          ' ',
+        )
   return { path, state, attributes: start?.attributes ?? {}, command: told }
 }

@@ -87,7 +87,7 @@ describe('journal verify', () => {
       'a session that has not ended',
       started + event('TaskCreated', 'a'),
       0,
-      '1 tasks, 2 events, order ok, the session has not ended, 1 tasks unfinished\n',
+      '1 task, 2 events, order ok, the session has not ended, 1 task unfinished\n',
     ],
     [
       'a session that has ended',
@@ -122,7 +122,7 @@ describe('journal verify', () => {
     const many = Array.from({ length: 301 }, () => event('TaskCreated', 'a')).join('')
     const { code, text } = await verify('text', started + 'bad\n'.repeat(200) + many)
     expect(code).toBe(1)
-    expect(text).toContain('1 tasks, 302 events, 500 problems, ')
+    expect(text).toContain('1 task, 302 events, 500 problems, ')
     expect(text).toMatch(/\n {2}and 490 more\n$/)
     expect(text.split('\n')).toHaveLength(13)
   })
@@ -230,7 +230,7 @@ describe('journal verify', () => {
   it('journal verify: a missing forerunner is named, and the rest is checked', async () => {
     await rm(join(folder, 'first'), { force: true })
     const { code, text } = await verify('text', resumed + life('a'))
-    expect(text).toContain('1 tasks, 5 events, 1 problem, the session has not ended')
+    expect(text).toContain('1 task, 5 events, 1 problem, the session has not ended')
     expect(text).toContain('\n  its forerunner first is missing\n')
     expect(code).toBe(1)
     const json = await verify('json', resumed + life('a'))

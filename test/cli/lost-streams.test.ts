@@ -40,7 +40,7 @@ describe('a command whose reader is gone', () => {
     run.child.stdout?.destroy()
     const end = await run.ended
     expect(end.code).toBe(0)
-    expect(end.stderr).toMatch(/^running\nsession .*\n1 tasks in .*, 1 canceled\n$/)
+    expect(end.stderr).toMatch(/^running\nsession .*\n1 task in .*, 1 canceled\n$/)
     expect(await verdictOn(place)).toMatchObject({ sound: true, has_ended: true, tasks: 1 })
   })
 

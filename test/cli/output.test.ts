@@ -23,7 +23,7 @@ describe('output', () => {
     const output = createOutput('text', stdout, stderr)
     output.progress(['one', 'a line that is longer than the terminal'])
     output.progress(['two'])
-    expect(stderr.text).toBe('one\na line that is long\n\u001B[2A\u001B[Jtwo\n')
+    expect(stderr.text).toBe('one\na line that is lon…\n\u001B[2A\u001B[Jtwo\n')
     expect(stdout.text).toBe('')
   })
 

@@ -252,7 +252,7 @@ describe('tutti run and resume with a file of tasks', () => {
     writeFileSync(file, '- { uid: a, executable: sh, arguments: [-c, echo 2 >> ran] }\n')
     const refused = await tutti(folder, 'resume', record)
     expect(refused.code).toBe(2)
-    expect(refused.stderr).toContain('1 tasks are DONE in the record and have changed since: input')
+    expect(refused.stderr).toContain('1 task is DONE in the record and has changed since: input')
     expect(refused.stderr).toContain('--keep-done')
     expect(refused.stderr).toContain('tasks[0].uid: "a" (sh) is DONE in the record, but its input')
     const resume = async (before: string, how: string): Promise<string> => {

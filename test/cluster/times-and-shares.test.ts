@@ -269,7 +269,7 @@ describe('a task that no agent can run', () => {
       message: expect.stringMatching(
         /^no agent with 1 core and the label disk=fast came to nats:.* within 2 s; agent "plain" /,
       ) as string,
-      hint: `Start one: tutti agent --connect ${cluster.server.url} --token-file FILE`,
+      hint: `Start one: npx tutti agent --connect ${cluster.server.url} --token-file FILE`,
     })
     const [early, late] = [create({ disk: 'fast' }), create({ disk: 'fast' })]
     await session.submitTasks([early])

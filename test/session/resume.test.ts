@@ -111,7 +111,7 @@ describe('resume of a session', () => {
     expect(error).toMatchObject({
       code: 'DefinitionChangedError',
       message:
-        '1 tasks are DONE in the record and have changed since: input of 1\n' +
+        '1 task is DONE in the record and has changed since: input of 1\n' +
         'tasks[0].uid: "a" (note) is DONE in the record, but its input changed since',
       hint: expect.stringContaining('keep') as string,
     })
@@ -173,7 +173,7 @@ describe('resume of a session', () => {
     const { warnings } = await run({ folder, resume: record }, [noted('b', 1, 'b')])
     expect(newCalls()).toEqual([])
     expect(warnings).toEqual([
-      'TasksNotMade: 1 tasks of the record were not made again and did not run: a',
+      'TasksNotMade: 1 task of the record was not made again and did not run: a',
     ])
   })
 
@@ -188,8 +188,8 @@ describe('resume of a session', () => {
     expect(newCalls()).toEqual(['v1', 'v2'])
     expect(second.resumed).toMatchObject({ done: 3, notKept: 2 })
     expect(second.warnings).toEqual([
-      'ResultsNotKept: 2 tasks are DONE in the record, but what they returned was not kept: ' +
-        'they run again',
+      'ResultsNotKept: 2 tasks are DONE in the record, but without a kept result: ' +
+        'what has none runs again',
     ])
   })
 

@@ -85,7 +85,15 @@ export const subLayers: Readonly<Record<string, Readonly<Record<string, readonly
     '.': ['broker', 'wire', 'driver', 'agent'],
   },
   views: {
-    panels: ['columns.ts', 'lifecycle.ts', 'panel.ts', 'series.ts', 'stats.ts', 'task-index.ts'],
+    panels: [
+      'columns.ts',
+      'lifecycle.ts',
+      'panel.ts',
+      'readable.ts',
+      'series.ts',
+      'stats.ts',
+      'task-index.ts',
+    ],
     bounds: ['panels', 'columns.ts', 'lifecycle.ts', 'panel.ts', 'stats.ts'],
     '.': ['panels', 'bounds'],
   },

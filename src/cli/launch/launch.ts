@@ -65,7 +65,7 @@ export async function launch(
   const at = words.findIndex((word) => !word.startsWith('-'))
   const [script, ...args] = at === -1 ? [] : words.slice(at)
   if (options.check === true && script === undefined) return checkLaunch(options, words, output)
-  if (script === undefined) throw usage('script', 'which script? See tutti launch --help')
+  if (script === undefined) throw usage('script', 'which script? See npx tutti launch --help')
   const found = statSync(script, { throwIfNoEntry: false })
   if (found === undefined) throw usage('script', `${script} was not found`)
   if (found.isDirectory()) throw usage('script', `${script} is a folder`)
@@ -253,7 +253,7 @@ async function follow(
     const code = await followLaunch({ jobId, folder, commands, clock: systemClock, view, signal })
     if (code !== null) return code
     if (interruption.isCancel) await new SlurmJob(jobId, commands, systemClock).cancel()
-    const attach = `tutti launch --attach ${jobId}`
+    const attach = `npx tutti launch --attach ${jobId}`
     const what = interruption.isCancel ? 'is canceled' : `goes on; come back with: ${attach}`
     output.problem(`job ${jobId} ${what}`)
     return interruption.exitCode

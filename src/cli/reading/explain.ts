@@ -1,6 +1,6 @@
 /** `tutti explain`: the story of one task, and while it waits, what for. */
 
-import { firstLine, secondsText, timeText } from '../../views/readable.ts'
+import { countText, firstLine, secondsText, timeText } from '../../views/readable.ts'
 import { ValueError } from '../../foundation/errors.ts'
 import { didYouMean } from '../../foundation/options.ts'
 import { textAt } from '../../views/columns.ts'
@@ -87,7 +87,7 @@ function explainShortened({ pass, sessionId }: OpenRecord, uid: string): TaskExp
       : `there is no task "${uid}" in session ${sessionId}${didYouMean(uid, known)}`
   throw new ValueError(problem, {
     code: 'TaskNotFoundError',
-    hint: 'tutti tasks lists the tasks of a record.',
+    hint: 'List them with: npx tutti tasks',
   })
 }
 
@@ -177,7 +177,7 @@ const failureFields = ({ errorType, message }: FailureGroup, own: FailureExample
 
 function failureLines({ errorType, message, count }: FailureGroup, own: FailureExample | null) {
   const end = own === null ? '' : endText(own)
-  const others = count > 1 ? ` (${count} tasks failed so)` : ''
+  const others = count > 1 ? ` (${countText(count, 'task')} failed so)` : ''
   return [
     `  ${errorType} "${firstLine(own?.message ?? message, 200)}"${end && `, ${end}`}${others}`,
     ...(own === null ? [] : exampleLines(own)),
@@ -213,7 +213,8 @@ function shortageText({ resource, asked, free, total }: NonNullable<TaskExplanat
     return `waits for a program to end: ${total} run, as many as \`maxProcesses\` allows`
   }
   const unit = resource === 'memory' ? ' MB' : ''
-  const what = `${asked}${unit} ${resource}`
+  const what =
+    unit === '' ? countText(asked, resource.slice(0, -1), resource) : `${asked}${unit} ${resource}`
   if (asked > total) return `asks for ${what}, but the largest node has ${total}${unit}`
   return `waits for ${what}: ${free}${unit} of ${total}${unit} are free on the best node`
 }

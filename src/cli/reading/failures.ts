@@ -77,7 +77,7 @@ function groupLines({ count, name, errorType, message, example, ...times }: Fail
     `${count} x ${shortName(name)}: ${errorType} "${firstLine(message, 200)}"`,
     `  ${when}; first: ${example.task}${where === '' ? '' : ` on ${where}`}${end && `, ${end}`}`,
     ...exampleLines(example, message),
-    ...(count > 1 ? [`  of another task: tutti explain TASK`] : []),
+    ...(count > 1 ? ['  of another task: npx tutti explain TASK'] : []),
   ]
 }
 

@@ -1,6 +1,8 @@
 /** Opens the record that a reading command names, and says how far it can be trusted. */
 
 import { statSync } from 'node:fs'
+import { quoteWord } from '../../hpc/quote.ts'
+import { countText } from '../../views/readable.ts'
 import { basename, dirname } from 'node:path'
 import { isPipe } from '../../checkpoint/chain.ts'
 import { compressedSuffix } from '../../checkpoint/compressed.ts'
@@ -8,7 +10,7 @@ import { isBeingWritten } from '../../checkpoint/lock.ts'
 import { readBatches, type ReadSummary } from '../../checkpoint/reader.ts'
 import { parseRecordPath } from '../../checkpoint/record-names.ts'
 import { StateError, ValueError } from '../../foundation/errors.ts'
-import { findRecord } from '../../record/find-record.ts'
+import { findRecord, nearestPath } from '../../record/find-record.ts'
 import {
   type RecordState,
   type RecordViewOptions,
@@ -113,9 +115,8 @@ export function recordNotes(record: OpenRecord): string[] {
     notes.push(lostSession)
   }
   if (bad > 0) {
-    notes.push(
-      `${bad} line${bad === 1 ? '' : 's'} skipped; see tutti journal verify ${record.path}`,
-    )
+    const check = `npx tutti journal verify ${quoteWord(nearestPath(record.path))}`
+    notes.push(`${countText(bad, 'line')} skipped; see ${check}`)
   }
   // A record that grows is torn most of the time.
   if (torn !== null && state !== 'running') notes.push(`torn tail at line ${torn.line}`)

@@ -82,10 +82,14 @@ export function statusLines(record: OpenRecord, hint: ResumeHint | null, width: 
     headLine(record),
     taskLine(record),
     ...(shown.length === 0 ? [] : tableLines(nameColumns, shown.slice(0, mostNames), width)),
-    ...(shown.length > mostNames ? [`and ${shown.length - mostNames} other names`] : []),
+    ...(shown.length > mostNames
+      ? [`and ${countText(shown.length - mostNames, 'other name')}`]
+      : []),
     ...failureLines(record),
     ...(nodes.length === 0 ? [] : tableLines(nodeColumns, nodes.slice(0, mostNodes), width)),
-    ...(nodes.length > mostNodes ? [`and ${nodes.length - mostNodes} other nodes`] : []),
+    ...(nodes.length > mostNodes
+      ? [`and ${countText(nodes.length - mostNodes, 'other node')}`]
+      : []),
     ...recordNotes(record),
     ...(hint === null ? [] : [hint.line]),
   ]
@@ -124,7 +128,7 @@ function failureLines({ pass, sessionId }: OpenRecord): string[] {
       `${count} x ${shortName(name)}: ${errorType} "${firstLine(message)}" (first: ${firstTask})`,
   )
   const others = otherGroups > 0 ? `and ${countText(otherGroups, 'other cause')}; ` : ''
-  return [...lines, `${others}show them with: tutti failures ${sessionId}`]
+  return [...lines, `${others}show them with: npx tutti failures ${sessionId}`]
 }
 
 const number = (

@@ -2,7 +2,9 @@
 
 import { keepCommand, type RunCommand } from '../../checkpoint/run-file.ts'
 import { ConcurrentBackend, type ResumeOptions, Session } from '../../index.ts'
+import { quoteWord } from '../../hpc/quote.ts'
 import { nearestPath } from '../../record/find-record.ts'
+import { countText } from '../../views/readable.ts'
 import { exitCodes, signalExitCodes } from '../exit.ts'
 import { runLive } from '../live-run.ts'
 import type { Output } from '../output.ts'
@@ -45,6 +47,11 @@ export async function runTasks(
       `record  ${near}`,
       ...(isDone ? [] : [resumeLine]),
     ])
+    if (output.form === 'quiet' && failed > 0) {
+      const all = countText(completed + failed + canceled, 'task')
+      const show = `npx tutti failures ${quoteWord(near)}`
+      output.problem(`${failed} of ${all} failed; show them with: ${show}\n${resumeLine}`)
+    }
     if (signal !== null) return signalExitCodes[signal]
     return failed === 0 ? exitCodes.ok : exitCodes.tasksFailed
   } finally {

@@ -1,6 +1,7 @@
 /** `tutti run` and `tutti resume`: a program or a file of tasks, with a record to go on from. */
 
 import { statSync } from 'node:fs'
+import { countText } from '../../views/readable.ts'
 import { dirname, resolve } from 'node:path'
 import {
   expectNotContinued,
@@ -59,7 +60,7 @@ export async function run(
   if (kind === 'tasks' && args.length > 0) {
     throw new ValueError(`${file} is a file of tasks, which takes no arguments`, {
       got: args,
-      hint: 'Give what differs to each task in the file; see tutti run --help for the options.',
+      hint: 'Give what differs to each task in the file; see npx tutti run --help for the options.',
     })
   }
   const command = {
@@ -154,7 +155,7 @@ function completeArguments(
   if (missing.length !== given.length) {
     const isKept = missing.length === 0
     const what = isKept ? 'all arguments were kept' : `expected ${missing.join(' ')}`
-    const got = given.length === 1 ? '1 further argument' : `${given.length} further arguments`
+    const got = countText(given.length, 'further argument')
     throw new ValueError(`${what}, got ${got} after the record`, {
       code: 'SecretArgumentsError',
       hint: `${isKept ? '' : 'Secrets are not kept. '}Type: ${resumeCommand(record, command)}`,

@@ -143,7 +143,7 @@ export class NoAgentWatch {
     const cause = this.#directory.unusable[0]
     return new BackendError(`${text}${found}`, {
       code: 'NoAgentError',
-      hint: `Start one: tutti agent --connect ${this.#url} --token-file FILE`,
+      hint: `Start one: npx tutti agent --connect ${this.#url} --token-file FILE`,
       ...(cause === undefined ? {} : { cause }),
     })
   }

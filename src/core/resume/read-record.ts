@@ -160,6 +160,6 @@ const damagedError = (path: string, { line, offset, reason }: BadLine): Checkpoi
     {
       code: 'CheckpointDamagedError',
       path,
-      hint: 'A wrong result is worse than none: repair it with `tutti journal repair` first.',
+      hint: 'A wrong result is worse than none: repair it with `npx tutti journal repair` first.',
     },
   )

@@ -7,6 +7,7 @@ import type { JsonObject } from '../../foundation/json-value.ts'
 import type { Log } from '../../foundation/log.ts'
 import { StateError } from '../../foundation/errors.ts'
 import { ExecutableFailedError } from '../../foundation/task-errors.ts'
+import { countText } from '../../views/readable.ts'
 import { changedParts, definitionHash, markedCodeOf } from '../../tasks/definition-hash.ts'
 import type { Entry, TaskInputs, TaskOrigin, UndispatchedEnd } from '../entry.ts'
 import { changedDefinition, type Problem } from '../routing.ts'
@@ -42,12 +43,13 @@ export class Resumption implements Disposable {
     const notKnown = countNotKnown(record)
     const notKept = this.summary.notKept - notKnown
     if (notKept > 0) {
-      const text = `${notKept} tasks are DONE in the record, but what they returned was not kept`
-      log.warn('ResultsNotKept', `${text}: they run again`)
+      const text = `${countText(notKept, 'task is', 'tasks are')} DONE in the record, but without `
+      log.warn('ResultsNotKept', `${text}a kept result: what has none runs again`)
     }
     if (notKnown > 0) {
-      const text = `${notKnown} tasks are DONE in the record, but cannot be told from others`
-      log.warn('TasksNotKnown', `${text}: they run again; a \`uid\` makes them known`)
+      const text = `${countText(notKnown, 'task is', 'tasks are')} DONE in the record, but cannot `
+      const uid = 'a `uid` makes tasks known, and others run again'
+      log.warn('TasksNotKnown', `${text}be told from others: ${uid}`)
     }
     // Its own tasks are numbered like those of a further file.
     record.tasks.beginFile()
@@ -142,7 +144,8 @@ export class Resumption implements Disposable {
     // What was refused was made, and is neither taken nor forgotten.
     if (count > 0 && !this.#hasRefused) {
       const rest = count > uids.length ? ' …' : ''
-      const text = `${count} tasks of the record were not made again and did not run`
+      const were = countText(count, 'task of the record was', 'tasks of the record were')
+      const text = `${were} not made again and did not run`
       this.#log.warn('TasksNotMade', `${text}: ${uids.join(', ')}${rest}`)
     }
     if (this.#unreadable > 0) {

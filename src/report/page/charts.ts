@@ -1,6 +1,6 @@
 /** Drawings of the report as SVG. Pure. */
 
-import { secondsText, shortName } from '../../views/readable.ts'
+import { countText, secondsText, shortName } from '../../views/readable.ts'
 import type { GraphView } from '../../views/panels/graph.ts'
 import type { SeriesPoint } from '../../views/series.ts'
 import { escape, rounded } from './html.ts'
@@ -122,7 +122,7 @@ export function graphDrawing({ nodes, edges }: GraphView): string {
   })
   const boxes = nodes.map(({ name, tasks, failed }, node) => {
     const { x, y } = placed[node] ?? { x: 0, y: 0 }
-    const told = `${tasks.toLocaleString('en')} tasks${failed > 0 ? `, ${failed} failed` : ''}`
+    const told = `${countText(tasks, 'task')}${failed > 0 ? `, ${failed} failed` : ''}`
     return (
       `<rect class="node" x="${x}" y="${y}" width="${boxWidth}" height="${boxHeight}" rx="6"/>` +
       `<text class="dark" x="${x + 10}" y="${y + 20}">${escape(cut(shortName(name)))}</text>` +

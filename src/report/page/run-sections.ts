@@ -24,7 +24,8 @@ function problemBox({ skippedLines, firstProblems, isTorn, missing, health }: Re
   if (skippedLines > 0) problems.push(`${countText(skippedLines, 'line')} skipped`)
   if (isTorn) problems.push('the last line is torn')
   if (missing !== null) problems.push(`the forerunner ${missing} is missing`)
-  if (health.lostLines > 0) problems.push(`the disk did not take ${health.lostLines} lines`)
+  if (health.lostLines > 0)
+    problems.push(`the disk did not take ${countText(health.lostLines, 'line')}`)
   if (health.clockStep > 0) {
     problems.push(`the clock was changed by ${secondsText(health.clockStep)}`)
   }

@@ -210,7 +210,7 @@ export function tasksSection({ tasks, totalTasks, run }: ReportData): string {
   const note =
     totalTasks > tasks.length
       ? `The first ${tasks.length.toLocaleString('en')} of ${totalTasks.toLocaleString('en')} ` +
-        `tasks; tutti tasks ${run.sessionId} lists all of them.`
+        `tasks; npx tutti tasks ${run.sessionId} lists all of them.`
       : countText(totalTasks, 'task')
   return section(
     'tasks',

@@ -123,10 +123,10 @@ function legendOf(data: ReportData, colours: ReadonlyMap<string, string>): strin
 function notesOf({ lanes, bounds }: ReportData, shown: number): string {
   const notes: string[] = []
   if (bounds.pauses.length > 0) notes.push('Times between two files of the run are left out.')
-  if (lanes.lanes.length > shown)
-    notes.push(`${lanes.lanes.length - shown} more workers are not shown.`)
+  const left = lanes.lanes.length - shown
+  if (left > 0) notes.push(`Not shown: ${countText(left, 'more worker')}.`)
   if (lanes.level > 0) notes.push(`A block is up to ${16 ** lanes.level} attempts.`)
   if (lanes.onlyCoarse > 0)
-    notes.push(`${lanes.onlyCoarse} older attempts are known coarsely only.`)
+    notes.push(`Known coarsely only: ${countText(lanes.onlyCoarse, 'older attempt')}.`)
   return notes.length === 0 ? '' : `<p class="muted">${escape(notes.join(' '))}</p>`
 }

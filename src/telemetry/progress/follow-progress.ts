@@ -65,6 +65,8 @@ class ProgressDisplay {
   readonly #block: ProgressBlock
   readonly #redrawMs: number
   readonly #pass = new Pass(progressPanels)
+  /** SessionStarted may have been handed out before. */
+  readonly #since = systemClock.now()
   #isBroken = false
   #cancelTimer = (): void => {}
 
@@ -89,7 +91,7 @@ class ProgressDisplay {
       unsubscribe()
       this.#cancelTimer()
       this.#draw()
-      for (const line of summaryLines(this.#pass)) this.#write(`${line}\n`)
+      for (const line of summaryLines(this.#pass, this.#since)) this.#write(`${line}\n`)
       stopListening()
     }
   }
@@ -105,7 +107,11 @@ class ProgressDisplay {
   #draw(): void {
     const { width } = this.#block
     const isColored = width < Infinity && (process.env['NO_COLOR'] ?? '') === ''
-    const lines = progressLines(this.#pass, systemClock.now(), { width, isColored })
+    const lines = progressLines(this.#pass, systemClock.now(), {
+      width,
+      isColored,
+      since: this.#since,
+    })
     this.#block.draw([`session ${this.#telemetry.sessionId}`, ...lines])
   }
 

@@ -5,6 +5,7 @@ import { counts } from '../../views/panels/counts.ts'
 import { failures } from '../../views/panels/failures.ts'
 import { names, type NameView } from '../../views/panels/names.ts'
 import type { Pass } from '../../views/pass.ts'
+import { countText, firstLine, secondsText, shortName as shortOf } from '../../views/readable.ts'
 import { run } from '../../views/panels/run.ts'
 import { escapeControls } from './terminal.ts'
 
@@ -51,6 +52,8 @@ export interface LineOptions {
   readonly width?: number
   /** Default `false`. */
   readonly isColored?: boolean
+  /** When the following began: the start of a run whose SessionStarted was earlier. */
+  readonly since?: number
 }
 
 /**
@@ -60,13 +63,13 @@ export interface LineOptions {
 export function progressLines(
   pass: ProgressPass,
   now: number,
-  { width = Infinity, isColored = false }: LineOptions = {},
+  { width = Infinity, isColored = false, since = now }: LineOptions = {},
 ): string[] {
   const shown = names.show(pass.states.names, { durations: false })
   const { startTime } = run.show(pass.states.run)
   const widest = widestOf(shown.map(({ name }) => shortName(name).length))
   const labelWidth = Math.min(widest, Math.max(1, Math.floor(width / 3)))
-  const elapsed = Math.max(1e-3, now - (startTime ?? now))
+  const elapsed = Math.max(1e-3, now - (startTime ?? since))
   const room = width - labelWidth - gap.length
   const rows = shown.map((name) => ({ name, numbers: toNumbers(name, elapsed, isColored) }))
   const spare = room - gap.length - widestOf(rows.map(({ numbers }) => lengthOf(numbers)))
@@ -95,7 +98,7 @@ function toNumbers(name: NameView, elapsed: number, isColored: boolean): Numbers
   const rate = ran / elapsed
   const failed = `failed ${name.failed}`
   const running = name.running - name.waiting
-  const timeLeft = `ETA ${Math.ceil((name.total - ended) / rate)}s`
+  const secondsLeft = (name.total - ended) / rateOfWork(ran, running, elapsed)
   return {
     ended: `${String(ended).padStart(String(name.total).length)}/${name.total}`,
     skipped: name.reused > 0 ? `skipped ${name.reused}` : '',
@@ -107,15 +110,25 @@ function toNumbers(name: NameView, elapsed: number, isColored: boolean): Numbers
     waiting: name.waiting > 0 ? `waiting ${name.waiting}` : '',
     progress: toProgress(name),
     rate: ran > 0 ? `${rate < 10 ? rate.toFixed(1) : Math.round(rate)}/s` : '',
-    timeLeft: ran > 0 && ended < name.total ? timeLeft : '',
+    timeLeft: ran > 0 && ended < name.total ? `ETA ${timeLeftText(secondsLeft)}` : '',
   }
 }
+
+/**
+ * Of those that run, half is done: with many at a time the first end is much work, and its rate
+ * alone would give a time many times too long.
+ */
+const rateOfWork = (ran: number, running: number, elapsed: number): number =>
+  (ran + running / 2) / elapsed
+
+const timeLeftText = (seconds: number): string =>
+  seconds < 100 ? `${Math.ceil(seconds)}s` : secondsText(seconds)
 
 /** What the tasks report about themselves: their mean, and the latest text. */
 function toProgress({ progress }: NameView): string {
   if (progress === null) return ''
   const percent = `at ${Math.round(progress.mean * 100)} %`
-  const text = escapeControls(progress.text.slice(0, longestProgressText))
+  const text = escapeControls(firstLine(progress.text, longestProgressText))
   return text === '' ? percent : `${percent} (${text})`
 }
 
@@ -147,29 +160,31 @@ function toBar(name: NameView, width: number): string {
 const fit = (text: string, width: number): string =>
   text.length > width ? `${text.slice(0, width - 1)}…` : text.padEnd(width)
 
-/** The run after its end: counts, and failures by their cause. */
-export function summaryLines(pass: ProgressPass): string[] {
+/** The run after its end: counts, and failures by their cause; `since` as in `LineOptions`. */
+export function summaryLines(pass: ProgressPass, since?: number): string[] {
   const { tasks, completed, failed, canceled } = counts.show(pass.counts)
   const facts = run.show(pass.states.run)
   const { startTime, endTime, lastTime, retries, workersLost } = facts
   const shown = names.show(pass.states.names, { durations: false })
   const skipped = shown.reduce((sum, { reused }) => sum + reused, 0)
-  const seconds = Math.max(0, (endTime ?? lastTime) - (startTime ?? lastTime))
+  const from = startTime ?? since ?? lastTime
+  const seconds = facts.durationSeconds ?? Math.max(0, (endTime ?? lastTime) - from)
   const parts = [
-    `${tasks} tasks in ${seconds.toFixed(1)} s`,
+    `${countText(tasks, 'task')} in ${secondsText(seconds)}`,
     skipped === 0 ? `${completed} done` : `${completed} done (${skipped} of them skipped)`,
     `${failed} failed`,
     `${canceled} canceled`,
   ]
-  if (retries > 0) parts.push(`${retries} further attempts`)
-  if (workersLost > 0) parts.push(`${workersLost} workers lost`)
+  if (retries > 0) parts.push(countText(retries, 'further attempt'))
+  if (workersLost > 0) parts.push(`${countText(workersLost, 'worker')} lost`)
   return [parts.join(', '), ...batchLines(facts), ...failureLines(pass)]
 }
 
 function batchLines({ batches, batchedRequests }: ReturnType<typeof run.show>): string[] {
   if (batches === 0) return []
   const size = (batchedRequests / batches).toFixed(1)
-  return [`  ${batchedRequests} prompts in ${batches} batches (${size} each)`]
+  const prompts = countText(batchedRequests, 'prompt')
+  return [`  ${prompts} in ${countText(batches, 'batch', 'batches')} (${size} each)`]
 }
 
 const mostGroups = 5
@@ -181,10 +196,8 @@ function failureLines(pass: ProgressPass): string[] {
       `  ${count} x ${shortName(name)}: ${errorType} "${firstLine(message)}" ` +
       `(first: ${firstTask})`,
   )
-  return otherGroups > 0 ? [...lines, `  and ${otherGroups} other causes`] : lines
+  return otherGroups > 0 ? [...lines, `  and ${countText(otherGroups, 'other cause')}`] : lines
 }
 
-const firstLine = (text: string): string => text.split('\n', 1)[0]?.slice(0, 100) ?? ''
-
-/** The last part of a path. Names come from outside, so control characters are escaped. */
-const shortName = (name: string): string => escapeControls(name.split('/').at(-1) ?? name)
+/** Names come from outside, so control characters are escaped. */
+const shortName = (name: string): string => escapeControls(shortOf(name))

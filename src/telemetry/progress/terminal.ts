@@ -56,10 +56,11 @@ export class ProgressBlock {
 export const withoutRewind = (text: string): string =>
   text.startsWith('\u001B[') ? text.slice(text.indexOf('\u001B[J') + 3) : text
 
-/** A line that wraps would break redrawing. A cut line loses its colours. */
+/** Cut, with a mark where something is missing: a line that wraps would break redrawing. */
 function cutTo(line: string, width: number): string {
   const plain = stripVTControlCharacters(line)
-  return plain.length <= width ? line : plain.slice(0, width)
+  // A cut line loses its colours.
+  return plain.length <= width ? line : `${plain.slice(0, width - 1)}…`
 }
 
 /** Controls, line breaks that JSON does not escape, and marks that change the text direction. */

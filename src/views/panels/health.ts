@@ -3,6 +3,7 @@
  */
 
 import { numberOf, type Panel, resumption, textOf, type ViewEvent } from '../panel.ts'
+import { countText } from '../readable.ts'
 
 /** A time in which nothing was told although the session polls its nodes: it stood still. */
 export interface Gap {
@@ -186,7 +187,8 @@ const warnings: Readonly<Record<string, (state: HealthState, event: ViewEvent) =
   'tutti.CheckpointRecovered'(state, { lost }) {
     state.isDegraded = false
     state.lostLines += numberOf(lost) ?? 0
-    return ['', `the record is written again, ${numberOf(lost) ?? 0} lines are lost`]
+    const lines = countText(numberOf(lost) ?? 0, 'line')
+    return ['', `the record is written again; lost: ${lines}`]
   },
   'tutti.NodeLost'(state, { node_id, reason }) {
     state.nodesLost++
@@ -207,7 +209,7 @@ const warnings: Readonly<Record<string, (state: HealthState, event: ViewEvent) =
   'tutti.TaskMoved'(state, { node_id, tasks }) {
     const count = Array.isArray(tasks) ? tasks.length : 0
     state.tasksMoved += count
-    return [node_id, `${count} tasks run elsewhere`]
+    return [node_id, `${countText(count, 'task')} moved to other nodes`]
   },
   'tutti.StaleResult'(state, { task_id }) {
     state.staleResults++

@@ -3,6 +3,7 @@
  * and counters that agree with the events. 8 bytes a task.
  */
 
+import { countText } from '../readable.ts'
 import { type Column, createColumn, setValue, valueAt } from '../columns.ts'
 import type { CountsView } from './counts.ts'
 import { hasEnded, stages } from '../lifecycle.ts'
@@ -158,7 +159,8 @@ function problemsAtEnd(
   if (!state.hasEnded) return []
   const problems: string[] = []
   if (counts.open > 0) {
-    problems.push(`${counts.open} tasks have no terminal event although the session has ended`)
+    const have = countText(counts.open, 'task has', 'tasks have')
+    problems.push(`${have} no terminal event although the session has ended`)
   }
   if (metrics === null) return [...problems, 'there is no metric line']
   // Repeated events are in neither number: `checkStep` has reported each of them.

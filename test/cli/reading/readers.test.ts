@@ -125,7 +125,7 @@ describe('status, tasks and failures', () => {
     const { stdout, code } = await read('status', path)
     expect(code).toBe(0)
     expect(stdout).toMatch(/^session s-1 {2}ended after 10\.0 s\n4 tasks: 3 done, 1 failed, /)
-    expect(stdout).toContain('tutti failures s-1')
+    expect(stdout).toContain('show them with: npx tutti failures s-1')
   })
 
   it('status: a run without an end, and one with damaged lines, say so', async () => {
@@ -227,7 +227,7 @@ describe('explain', () => {
     })
     const { stdout } = await read('explain', 'second', 's-2')
     expect(stdout).toContain('behind first')
-    expect(stdout).toContain('waits for 1 gpus: 0 of 1 are free on the best node')
+    expect(stdout).toContain('waits for 1 gpu: 0 of 1 are free on the best node')
     expect(await readJson('explain', 'last', 's-2')).toMatchObject({ waits_for: ['second'] })
   })
 

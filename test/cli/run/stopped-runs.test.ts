@@ -1,6 +1,6 @@
 import { spawn } from 'node:child_process'
 import { mkdirSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
-import { basename, join } from 'node:path'
+import { basename, join, relative } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { isHeld } from '../../../src/checkpoint/lock.ts'
 import { eventually } from '../../eventually.ts'
@@ -51,6 +51,24 @@ describe('how to go on with a run, as tutti status says it', () => {
     expect(stderr).toContain('nobody caught me')
     expect(stderr).toContain(`\nresume  npx tutti resume ${recordIn(folder)}\n`)
   })
+})
+
+it('run: --quiet is silent about what went well, and tells what failed', async () => {
+  const folder = workFolder()
+  const tasks = [{ executable: 'false' }, { executable: 'true' }]
+  writeFileSync(join(folder, 'tasks.jsonl'), tasks.map((one) => JSON.stringify(one)).join('\n'))
+  const failed = await tutti(folder, 'run', 'tasks.jsonl', '--quiet')
+  const record = relative(folder, recordIn(folder))
+  expect(failed).toEqual({
+    code: 1,
+    stdout: '',
+    stderr:
+      `1 of 2 tasks failed; show them with: npx tutti failures ${record}\n` +
+      `resume  npx tutti resume ${record}\n`,
+  })
+  writeFileSync(join(folder, 'good.jsonl'), JSON.stringify({ executable: 'true' }))
+  const good = await tutti(folder, 'run', 'good.jsonl', '--quiet')
+  expect(good).toEqual({ code: 0, stdout: '', stderr: '' })
 })
 
 describe('the folder by which tutti run and its script know of each other', () => {

@@ -39,11 +39,30 @@ describe('followProgress', () => {
     expect(stripVTControlCharacters(block)).toMatch(
       /^session s-1 \| \S+ +█{20} {2}3\/3 {2}ok 1 {2}failed 1 {2}canceled 1/,
     )
-    expect(summary).toMatch(/^3 tasks in [\d.]+ s, 1 done, 1 failed, 1 canceled$/)
+    expect(summary).toMatch(/^3 tasks in [\d.]+ m?s, 1 done, 1 failed, 1 canceled$/)
     expect(failure).toMatch(/^ {2}1 x .*: RangeError "bad seed" \(first: /)
     expect(more).toEqual([])
     stop()
     expect(stream.text.trimEnd().split('\n')).toHaveLength(3)
+  })
+
+  it('progress: a run that is followed after its start was told has its length', async () => {
+    const local = await ConcurrentBackend.create({ name: 'local' })
+    const session = new Session([local], { id: 's-1' })
+    const telemetry = await session.startTelemetry()
+    telemetry.dispatchNow()
+    const stream = new FakeStream()
+    const stop = followProgress(telemetry, { stream })
+    const task = new ComputeTask({ executable: 'sleep', arguments: ['0.2'] })
+    await session.submitTasks([task])
+    await session.waitTasks([task])
+    // The run goes on: its end does not tell how long it was.
+    stop()
+    await session.close()
+    const [, value = '', unit = ''] = /^1 task in ([\d.]+) (m?s),/m.exec(stream.text) ?? []
+    expect(Number(value) / (unit === 'ms' ? 1000 : 1)).toBeGreaterThanOrEqual(0.2)
+    const [, rate = ''] = /ok 1 {2}([\d.]+)\/s$/m.exec(stream.text) ?? []
+    expect(Number(rate)).toBeLessThanOrEqual(5)
   })
 
   it('progress: stop shows the state of everything emitted before it, in order', async () => {

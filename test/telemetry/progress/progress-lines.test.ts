@@ -48,6 +48,45 @@ describe('progress', () => {
     ])
   })
 
+  it('progress: with many tasks at a time the first end gives no time far too long', () => {
+    const pass = new Pass(progressPanels)
+    pass.take(event('SessionStarted', 100, null))
+    const uids = Array.from({ length: 100 }, (_, at) => `t${at}`)
+    for (const uid of uids) pass.take(event('TaskCreated', 100, uid))
+    for (const uid of uids.slice(0, 10)) pass.take(event('TaskStarted', 100, uid))
+    pass.take(event('TaskCompleted', 101, 't0'))
+    pass.take(event('TaskStarted', 101, 't10'))
+    // Ten tasks of a second at a time: ten seconds.
+    const [, seconds = ''] = /ETA (\d+)s$/.exec(progressLines(pass, 101)[0] ?? '') ?? []
+    expect(Number(seconds)).toBeGreaterThan(5)
+    expect(Number(seconds)).toBeLessThan(20)
+  })
+
+  it('progress: of a run whose begin was not seen, times are since it is followed', () => {
+    const pass = new Pass(progressPanels)
+    pass.take(event('TaskCreated', 102, 'a'))
+    pass.take(event('TaskStarted', 102, 'a'))
+    pass.take(event('TaskCompleted', 104, 'a'))
+    expect(progressLines(pass, 104, { since: 100 })[0]).toMatch(/ {2}1\/1 {2}ok 1 {2}0\.3\/s$/)
+    expect(summaryLines(pass, 100)).toEqual(['1 task in 4.00 s, 1 done, 0 failed, 0 canceled'])
+  })
+
+  it('progress: one of a kind is not told as many, and what is cut has a mark', () => {
+    const pass = new Pass(progressPanels)
+    pass.take(event('SessionStarted', 100, null))
+    pass.take(event('TaskCreated', 100, 'a'))
+    const long = event('TaskFailed', 101, 'a')
+    const attributes = { ...long.attributes, error_message: 'x'.repeat(300) }
+    pass.take({ ...long, attributes })
+    for (const type of ['tutti.TaskAttempt', 'tutti.WorkerLost']) pass.take(event(type, 101, 'a'))
+    pass.take({ ...event('tutti.Batch', 101, null), size: 1 })
+    expect(summaryLines(pass)).toEqual([
+      '1 task in 1.00 s, 0 done, 1 failed, 0 canceled, 1 further attempt, 1 worker lost',
+      '  1 prompt in 1 batch (1.0 each)',
+      `  1 x simulate: RangeError "${'x'.repeat(99)}…" (first: a)`,
+    ])
+  })
+
   it('progress: what was skipped counts apart, and not for the rate', () => {
     const pass = samplePass()
     const { attributes, ...rest } = event('TaskCompleted', 102, 'd')
@@ -141,7 +180,7 @@ describe('progress', () => {
     const pass = samplePass()
     pass.take(event('SessionEnded', 104.5, null))
     expect(summaryLines(pass)).toEqual([
-      '5 tasks in 4.5 s, 1 done, 1 failed, 0 canceled',
+      '5 tasks in 4.50 s, 1 done, 1 failed, 0 canceled',
       '  1 x simulate: RangeError "bad seed" (first: b)',
     ])
   })
