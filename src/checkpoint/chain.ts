@@ -4,7 +4,7 @@ import { closeSync, openSync, readSync, realpathSync, statSync } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
 import { CheckpointError } from '../foundation/errors.ts'
 import { compressedSuffix, isCompressed } from './compressed.ts'
-import { checkpointFailure } from './files.ts'
+import { readFailure } from './files.ts'
 import { type EventLine, parseLine } from './format.ts'
 import { acquireLock, isBeingWritten, lockPathOf } from './lock.ts'
 import { readBatches } from './reader.ts'
@@ -258,7 +258,7 @@ function absolutePath(path: string): string {
   try {
     return realpathSync(path)
   } catch (error) {
-    throw checkpointFailure('read the record', path, error)
+    throw readFailure('the record', path, error)
   }
 }
 

@@ -193,6 +193,8 @@ function isFolder(path: string): boolean {
   }
 }
 
+export const readAccessHint = 'Give this user read access to it, or ask its owner.'
+
 const hints: Readonly<Record<string, string>> = {
   EACCES: 'Give this user write access to the folder, or choose another one.',
   EPERM: 'Give this user write access to the folder, or choose another one.',
@@ -207,15 +209,35 @@ const hints: Readonly<Record<string, string>> = {
   ENAMETOOLONG: 'Choose a shorter folder or session id.',
 }
 
+/** What a person can do about a file that cannot be read, where it differs. */
+const readHints: Readonly<Record<string, string>> = {
+  ...hints,
+  EACCES: readAccessHint,
+  EPERM: readAccessHint,
+  ENAMETOOLONG: 'Check the path: a name in it is longer than the system allows.',
+}
+
 /**
  * A system error as a `CheckpointError` with path, errno and hint. `action` completes "Cannot …"; a
  * `CheckpointError` is returned unchanged.
  */
-export function checkpointFailure(action: string, path: string, cause: unknown): CheckpointError {
+export const checkpointFailure = (action: string, path: string, cause: unknown): CheckpointError =>
+  failure(`Cannot ${action}`, path, cause, hints)
+
+/** The same for what is only read; `what` completes "Cannot read …". */
+export const readFailure = (what: string, path: string, cause: unknown): CheckpointError =>
+  failure(`Cannot read ${what}`, path, cause, readHints)
+
+function failure(
+  start: string,
+  path: string,
+  cause: unknown,
+  known: Readonly<Record<string, string>>,
+): CheckpointError {
   if (CheckpointError.isInstance(cause)) return cause
   const errno = errnoOf(cause)
-  const hint = hints[errno]
-  return new CheckpointError(`Cannot ${action} ${path}: ${messageOf(cause)}`, {
+  const hint = known[errno]
+  return new CheckpointError(`${start} ${path}: ${messageOf(cause)}`, {
     path,
     errno,
     cause,

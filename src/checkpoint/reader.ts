@@ -4,7 +4,7 @@ import { constants } from 'node:buffer'
 import { open, type FileHandle } from 'node:fs/promises'
 import { expectInteger } from '../foundation/options.ts'
 import { decompressFrames, isCompressed, type RecordPart } from './compressed.ts'
-import { checkpointFailure } from './files.ts'
+import { readFailure } from './files.ts'
 import { type CheckpointLine, isWholeSpan, parseLine } from './format.ts'
 
 /** A line that was skipped: its number, the byte at which it begins, and why. */
@@ -188,7 +188,7 @@ async function openFile(path: string): Promise<FileHandle> {
   try {
     return await open(path, 'r')
   } catch (error) {
-    throw checkpointFailure('read the record', path, error)
+    throw readFailure('the record', path, error)
   }
 }
 
@@ -203,7 +203,7 @@ async function* partsOf(
     else if (isCompressed(path)) yield* decompressFrames(file, offset)
     else yield* plainParts(file, offset)
   } catch (error) {
-    throw checkpointFailure('read the record', path, error)
+    throw readFailure('the record', path, error)
   }
 }
 

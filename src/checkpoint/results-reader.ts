@@ -3,7 +3,7 @@
 import { closeSync, constants, fstatSync, openSync, readSync } from 'node:fs'
 import { crc32 } from 'node:zlib'
 import { errnoOf } from '../foundation/errors.ts'
-import { checkpointFailure } from './files.ts'
+import { readFailure } from './files.ts'
 import { fromBytes, type KeptValue } from './kept-value.ts'
 import {
   digestOf,
@@ -43,7 +43,7 @@ export class ResultsReader implements Disposable {
       return new ResultsReader(path, id, openSync(path, constants.O_RDONLY | constants.O_NONBLOCK))
     } catch (error) {
       if (errnoOf(error) === 'ENOENT') return null
-      throw checkpointFailure('read the results', path, error)
+      throw readFailure('the results', path, error)
     }
   }
 
@@ -137,7 +137,7 @@ export class ResultsReader implements Disposable {
         filled += read
       }
     } catch (error) {
-      throw checkpointFailure('read the results', this.path, error)
+      throw readFailure('the results', this.path, error)
     }
     return filled
   }

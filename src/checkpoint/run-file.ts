@@ -10,7 +10,7 @@ import { dirname, join } from 'node:path'
 import { CheckpointError, errnoOf } from '../foundation/errors.ts'
 import { expectObject } from '../foundation/options.ts'
 import { findSecretArguments } from '../foundation/secrets.ts'
-import { checkpointFailure } from './files.ts'
+import { checkpointFailure, readFailure } from './files.ts'
 import { holderOf, isHeld } from './lock.ts'
 
 /** The environment variable with the path of the request. */
@@ -148,7 +148,7 @@ export function takeRequest(): TakenRequest | null {
     renameSync(path, `${path}.taken`)
   } catch (error) {
     if (errnoOf(error) === 'ENOENT') return null
-    throw checkpointFailure(`read the file that ${runVariable} names`, path, error)
+    throw readFailure(`the file that ${runVariable} names`, path, error)
   }
   const request = readJson(`${path}.taken`) as RunRequest | null
   if (request === null || !isCommand(request.command)) {
@@ -185,7 +185,7 @@ export function commandProblemOf(files: readonly string[]): CheckpointError | nu
   try {
     readFileSync(path)
   } catch (error) {
-    return checkpointFailure('read the command of the run', path, error)
+    return readFailure('the command of the run', path, error)
   }
   return new CheckpointError(`${path} is damaged: it does not say how the run was started`, {
     code: 'CommandDamagedError',

@@ -1,8 +1,9 @@
 /** Finds the record that a person names: a file, a folder, a session, or the latest one. */
 
-import { statSync } from 'node:fs'
+import { readdirSync, statSync } from 'node:fs'
 import { basename, dirname, relative } from 'node:path'
 import { findLastFile } from '../checkpoint/chain.ts'
+import { readFailure } from '../checkpoint/files.ts'
 import { standardInput } from '../checkpoint/reader.ts'
 import { type RecordFile, recordsIn, sortNewestFirst } from '../checkpoint/record-names.ts'
 import { ValueError } from '../foundation/errors.ts'
@@ -24,11 +25,11 @@ export async function findRecord(
 ): Promise<string> {
   if (what === '-') return standardInput
   const kind = kindOf(what)
-  if (kind === 'folder') return latestOf(recordsIn(what), what)
+  if (kind === 'folder') return latestOf(recordsIn(what), [what])
   // The reader says why a path that is not there cannot be read.
   if (kind === 'file' || /[/\\]|\.jsonl(?:\.zst)?$/.test(what)) return what
   const records = folders.flatMap(recordsIn)
-  if (what === 'latest') return latestOf(records, folders.join(' and '))
+  if (what === 'latest') return latestOf(records, folders)
   return ofSession(what, records, folders)
 }
 
@@ -47,13 +48,29 @@ function kindOf(path: string): 'file' | 'folder' | null {
   }
 }
 
-async function latestOf(records: readonly RecordFile[], where: string): Promise<string> {
+async function latestOf(
+  records: readonly RecordFile[],
+  folders: readonly string[],
+): Promise<string> {
   const latest = await findNewest(records)
   if (latest !== null) return latest.path
-  throw new ValueError(`there is no record in ${where}`, {
+  expectReadable(folders)
+  throw new ValueError(`there is no record in ${folders.join(' and ')}`, {
     code: 'RecordNotFoundError',
     hint: 'Name a .telemetry.jsonl file, or a folder that has one.',
   })
+}
+
+/** Nothing is known to be missing from a folder that cannot be read. */
+function expectReadable(folders: readonly string[]): void {
+  for (const folder of folders) {
+    if (kindOf(folder) !== 'folder') continue
+    try {
+      readdirSync(folder)
+    } catch (error) {
+      throw readFailure('the folder', folder, error)
+    }
+  }
 }
 
 /** Only the heads of the files of one session are read: others are older by their names. */
@@ -86,6 +103,7 @@ async function ofSession(
       hint: `Write more of one of them: ${sessions.slice(0, 5).join(', ')}`,
     })
   }
+  expectReadable(folders)
   const known = [...new Set(records.map(({ sessionId }) => sessionId))]
   const near = didYouMean(what, known)
   throw new ValueError(`there is no file, folder or session "${what}"${near}`, {

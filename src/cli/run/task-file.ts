@@ -1,7 +1,8 @@
 /** Reads a file of tasks: JSON Lines with a task a line, or YAML with a list of them. */
 
 import { readFile } from 'node:fs/promises'
-import { messageOf, ValueError } from '../../foundation/errors.ts'
+import { readAccessHint } from '../../checkpoint/files.ts'
+import { errnoOf, messageOf, ValueError } from '../../foundation/errors.ts'
 import { didYouMean } from '../../foundation/options.ts'
 import { ComputeTask, type ConcurrentBackend, type ExecutableOptions } from '../../index.ts'
 import {
@@ -93,7 +94,12 @@ async function readText(file: string): Promise<string> {
   try {
     return await readFile(file, 'utf8')
   } catch (error) {
-    throw new ValueError(`Cannot read ${file}: ${messageOf(error)}`, { field: 'file', got: file })
+    const hint = errnoOf(error) === 'EACCES' ? { hint: readAccessHint } : {}
+    throw new ValueError(`Cannot read ${file}: ${messageOf(error)}`, {
+      field: 'file',
+      got: file,
+      ...hint,
+    })
   }
 }
 

@@ -8,7 +8,7 @@ import {
   noFirstLine,
   readSessionStart,
 } from '../../checkpoint/chain.ts'
-import { checkpointFailure } from '../../checkpoint/files.ts'
+import { readFailure } from '../../checkpoint/files.ts'
 import { acquireLock, type CheckpointLock, lockPathOf } from '../../checkpoint/lock.ts'
 import type { Clock } from '../../foundation/clock.ts'
 import { CheckpointError, StateError } from '../../foundation/errors.ts'
@@ -77,6 +77,6 @@ function realPath(file: string): string {
   try {
     return realpathSync(file)
   } catch (error) {
-    throw checkpointFailure('read the record', file, error)
+    throw readFailure('the record', file, error)
   }
 }
