@@ -7,6 +7,7 @@ import { BackendError, messageOf } from '../../foundation/errors.ts'
 import type { BrokerStore, StreamPosition } from '../broker/broker.ts'
 import type { StoredObjects } from '../broker/stored-objects.ts'
 import { decode } from '../wire/codec.ts'
+import { splitUids } from '../wire/columns.ts'
 import { namesObject } from '../wire/ends.ts'
 import { type Key, open } from '../wire/envelope.ts'
 import { unpackCompletions, type WireCompletions } from '../wire/completions.ts'
@@ -127,7 +128,7 @@ export class EndReceiver {
     }
     jobs.placement.setAhead(agent.name, payload.ahead)
     const { completions, ends } = payload
-    const count = completions.uids.length + ends.length
+    const count = completions.indexes.length + ends.length
     const message = jobs.recorded.expect(agent, number, count)
     this.#takeCompletions(agent, completions, message)
     let isTaken = true
@@ -145,21 +146,21 @@ export class EndReceiver {
 
   #takeCompletions(agent: AgentLink, completions: WireCompletions, message: ReceivedMessage): void {
     const { jobs } = this.#options
-    const { indexes, uids, attempts, values } = completions
+    const { indexes, attempts, times, workers, values } = completions
+    const uids = splitUids(completions.uids, indexes.length)
     const facts = completions.workerIds.map((workerId) => Object.freeze({ workerId }))
     const now = jobs.readTime()
-    for (let row = 0; row < uids.length; row++) {
-      const uid = uids[row] ?? ''
-      const attempt = attempts[row] ?? 0
+    for (const [row, uid] of uids.entries()) {
+      const attempt = attempts?.[row] ?? 1
       const one = jobs.find(indexes[row] ?? -1, uid, attempt)
-      const worker = facts[completions.workers[row] ?? -1]
+      const worker = facts[workers?.[row] ?? 0]
       if (worker === undefined) {
         jobs.drop(agent.name, uid, attempt, message)
         continue
       }
       const { workerId } = worker
-      const beganMs = completions.beganMs[row] ?? 0
-      const atMs = completions.atMs[row] ?? 0
+      const beganMs = times[row * 2] ?? 0
+      const atMs = times[row * 2 + 1] ?? 0
       if (one?.agent !== agent) {
         const outcome = { kind: 'complete', value: values?.[row] } as const
         const end = { index: -1, uid, attempt, beganMs, atMs, workerId, facts: null, outcome }

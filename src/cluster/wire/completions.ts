@@ -1,7 +1,9 @@
 /**
- * Completed functions of the common kind. A message has them as columns: an array of numbers or
- * texts is written and read several times faster than an object for each end.
+ * Completed functions of the common kind. A message has them as columns: numbers of a fixed size
+ * and one text are written and read several times faster than an object for each end.
  */
+
+import { joinUids, packNumbers, splitUids } from './columns.ts'
 
 /** One of them; times are those of the agent's machine. */
 export interface WireCompletion {
@@ -16,54 +18,67 @@ export interface WireCompletion {
 }
 
 export interface WireCompletions {
-  readonly indexes: readonly number[]
-  readonly uids: readonly string[]
-  readonly attempts: readonly number[]
-  readonly beganMs: readonly number[]
-  readonly atMs: readonly number[]
-  /** The ids that occur, and for each completion its id among them. */
+  readonly indexes: Uint32Array
+  /** In one text. */
+  readonly uids: string
+  /** `null`: all are first attempts. */
+  readonly attempts: readonly number[] | null
+  /** Of each completion when it began and when it ended. */
+  readonly times: Float64Array
+  /** The ids that occur, and for each completion its id among them; `null`: there is one. */
   readonly workerIds: readonly string[]
-  readonly workers: readonly number[]
+  readonly workers: readonly number[] | null
   /** `null`: all are `undefined`. */
   readonly values: readonly unknown[] | null
 }
 
 export function packCompletions(completions: readonly WireCompletion[]): WireCompletions {
+  const times = new Float64Array(completions.length * 2)
+  const indexes: number[] = []
+  const uids: string[] = []
+  const attempts: number[] = []
   const workerIds: string[] = []
   const workers: number[] = []
+  const values: unknown[] = []
   let lastId: string | null = null
   let last = -1
   let hasValue = false
-  for (const { workerId, value } of completions) {
+  let at = 0
+  for (const { index, uid, attempt, beganMs, atMs, workerId, value } of completions) {
     if (workerId !== lastId) {
       lastId = workerId
       last = workerIds.indexOf(workerId)
       if (last === -1) last = workerIds.push(workerId) - 1
     }
+    times[at++] = beganMs
+    times[at++] = atMs
+    indexes.push(index)
+    uids.push(uid)
+    attempts.push(attempt)
     workers.push(last)
+    values.push(value)
     if (value !== undefined) hasValue = true
   }
   return {
-    indexes: completions.map(({ index }) => index),
-    uids: completions.map(({ uid }) => uid),
-    attempts: completions.map(({ attempt }) => attempt),
-    beganMs: completions.map(({ beganMs }) => beganMs),
-    atMs: completions.map(({ atMs }) => atMs),
+    indexes: new Uint32Array(indexes),
+    uids: joinUids(uids),
+    attempts: packNumbers(attempts, 1),
+    times,
     workerIds,
-    workers,
-    values: hasValue ? completions.map(({ value }) => value) : null,
+    workers: packNumbers(workers, 0),
+    values: hasValue ? values : null,
   }
 }
 
 export function unpackCompletions(columns: WireCompletions): WireCompletion[] {
-  const { indexes, attempts, beganMs, atMs, workerIds, workers, values } = columns
-  return columns.uids.map((uid, at) => ({
-    index: indexes[at] ?? 0,
+  const { indexes, attempts, times, workerIds, workers, values } = columns
+  return splitUids(columns.uids, indexes.length).map((uid, row) => ({
+    index: indexes[row] ?? 0,
     uid,
-    attempt: attempts[at] ?? 0,
-    beganMs: beganMs[at] ?? 0,
-    atMs: atMs[at] ?? 0,
-    workerId: workerIds[workers[at] ?? 0] ?? '',
-    value: values?.[at],
+    attempt: attempts?.[row] ?? 1,
+    beganMs: times[row * 2] ?? 0,
+    atMs: times[row * 2 + 1] ?? 0,
+    workerId: workerIds[workers?.[row] ?? 0] ?? '',
+    value: values?.[row],
   }))
 }

@@ -57,7 +57,8 @@ function isOnlyWorker(facts: object | null): boolean {
   return true
 }
 
-export const isCompletion = (end: End): end is WireCompletion => !('outcome' in end)
+export const isCompletion = (end: End): end is WireCompletion =>
+  (end as Partial<WireEnd>).outcome === undefined
 
 /** Whether a part of it was too large for a message, and is an object of the broker's store. */
 export const namesObject = ({ outcome, outputObject, errorObject }: WireEnd): boolean =>

@@ -7,6 +7,7 @@ import type { TaskDefinition } from '../../tasks/define-task.ts'
 import { defaultResources, isDefaultRequest } from '../../tasks/resources.ts'
 import type { FunctionSpec, TaskSpec } from '../../tasks/spec.ts'
 import { decode, encode } from './codec.ts'
+import { joinUids, packNumbers, splitUids } from './columns.ts'
 import type {
   DriverMessage,
   JobReference,
@@ -211,10 +212,10 @@ class FunctionColumns {
 
   toWire(): WireFunctions {
     return {
-      indexes: this.#indexes,
-      uids: this.#uids,
-      attempts: this.#attempts,
-      definitions: this.#definitions,
+      indexes: new Uint32Array(this.#indexes),
+      uids: joinUids(this.#uids),
+      attempts: packNumbers(this.#attempts, 1),
+      definitions: packNumbers(this.#definitions, 0),
       args: this.#hasArgs ? this.#args : null,
       options: this.#hasOptions ? this.#options : null,
     }
@@ -234,25 +235,40 @@ export function unpackFunctions(
   definitions: readonly TaskDefinition[],
   take: (job: SentJob, spec: FunctionSpec) => void,
 ): void {
-  const { uids, indexes, attempts } = functions
-  for (let row = 0; row < uids.length; row++) {
-    const job = { index: indexes[row] ?? -1, uid: uids[row] ?? '', attempt: attempts[row] ?? 0 }
-    take(job, toFunctionSpec(functions, row, definitions))
+  const { indexes, attempts } = functions
+  const uids = splitUids(functions.uids, indexes.length)
+  const plain: FunctionSpec[] = []
+  for (const [row, uid] of uids.entries()) {
+    const job = { index: indexes[row] ?? -1, uid, attempt: attempts?.[row] ?? 1 }
+    take(job, toFunctionSpec(functions, row, definitions, plain))
   }
 }
 
+/** `plain` has what jobs share that have neither arguments nor options, by definition. */
 function toFunctionSpec(
   { definitions: indexes, args, options }: WireFunctions,
-  at: number,
+  row: number,
   definitions: readonly TaskDefinition[],
+  plain: FunctionSpec[],
 ): FunctionSpec {
-  const definition = definitions[indexes[at] ?? 0] ?? { module: '', name: '' }
-  const own = options?.[at] ?? null
+  const at = indexes?.[row] ?? 0
+  const own = options?.[row] ?? null
+  if (args !== null || own !== null) {
+    return toSpec(definitions[at], args?.[row] ?? noArguments, own)
+  }
+  return (plain[at] ??= toSpec(definitions[at], noArguments, null))
+}
+
+function toSpec(
+  definition: TaskDefinition = { module: '', name: '' },
+  args: readonly unknown[],
+  own: WireOptions | null,
+): FunctionSpec {
   return {
     kind: 'function',
     executable: definition.name,
     definition,
-    args: args?.[at] ?? noArguments,
+    args,
     priority: own?.priority ?? 0,
     timeoutSeconds: own?.timeoutSeconds ?? null,
     resources: own?.resources ?? defaultResources,

@@ -185,11 +185,13 @@ export type WireOptions = Partial<Pick<FunctionSpec, 'priority' | 'timeoutSecond
 /** Functions by columns, which are written and read faster than an object for each of them. */
 export interface WireFunctions {
   /** Where the driver keeps each job; sent back with its end. */
-  readonly indexes: readonly number[]
-  readonly uids: readonly string[]
-  readonly attempts: readonly number[]
-  /** The definition of each, by its index in the message. */
-  readonly definitions: readonly number[]
+  readonly indexes: Uint32Array
+  /** In one text. */
+  readonly uids: string
+  /** `null`: all are first attempts. */
+  readonly attempts: readonly number[] | null
+  /** The definition of each, by its index in the message; `null`: all have the first. */
+  readonly definitions: readonly number[] | null
   /** `null`: none has any. */
   readonly args: readonly (readonly unknown[])[] | null
   /** `null`: all have the defaults, and so has each that is `null`. */

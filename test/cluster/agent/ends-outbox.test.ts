@@ -13,7 +13,7 @@ const key = deriveKeys('a token', useOf('session')).toDriver
 function outboxOf(clock: ManualClock) {
   const sizes: number[] = []
   const append = (subject: string, data: Uint8Array): Promise<void> => {
-    sizes.push((open(key, subject, data).payload as EndsMessage).completions.uids.length)
+    sizes.push((open(key, subject, data).payload as EndsMessage).completions.indexes.length)
     return Promise.resolve()
   }
   const outbox = new EndsOutbox({

@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest'
+import { encode } from '../../../src/cluster/wire/codec.ts'
 import {
   packCompletions,
   unpackCompletions,
@@ -24,6 +25,14 @@ describe('completions as columns', () => {
     ]
     expect(unpackCompletions(packCompletions(all))).toEqual(all)
     expect(unpackCompletions(packCompletions([]))).toEqual([])
+  })
+
+  it('take no more than their numbers and uids, also once the code is optimized', () => {
+    const all = Array.from({ length: 500 }, () => completion(1, 'a/1', undefined))
+    const bytesOf = (): number => encode(packCompletions(all)).length / all.length
+    const first = bytesOf()
+    expect(first).toBeLessThan(4 + 2 * 8 + 'task-1\n'.length + 1)
+    for (let round = 0; round < 300; round++) expect(bytesOf()).toBe(first)
   })
 
   it('name each worker once, and no values where there are none', () => {
