@@ -101,3 +101,22 @@ it('numbers of attempts that moved before the driver was killed are not used aga
   expect(moved.toSorted()).toEqual(['a', 'b'])
   expect(drivers.lines('begun').toSorted()).toEqual(['a 1', 'a 2', 'a 3', 'b 2', 'b 3'])
 })
+
+it('a number that was skipped for a missing agent is not used when the agent is back', async () => {
+  const cluster = await startTestCluster()
+  const first = await cluster.agent('first', '--cores', '1')
+  const before = new KilledDrivers(cluster, [{ uid: 'before', kind: 'held' }]).start()
+  const drivers = new KilledDrivers(cluster, [{ uid: 'a', kind: 'held' }])
+  await drivers.until('started', ['before'])
+  await kill(before)
+  first.child.kill('SIGSTOP')
+  const second = await cluster.agent('second', '--cores', '1')
+  const returned = drivers.start()
+  // The first agent does not answer, and may have begun attempt 1.
+  await drivers.until('begun', ['before 1', 'a 2'])
+  await kill(returned, second)
+  first.child.kill('SIGCONT')
+  await cluster.agent('third', '--cores', '1')
+  expect(await drivers.last(2)).toEqual({ moved: ['a'] })
+  expect(drivers.lines('begun')).toEqual(['before 1', 'a 2', 'a 3'])
+})

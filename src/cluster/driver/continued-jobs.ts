@@ -2,7 +2,7 @@
 
 import { type BackendListener, toEventNotice } from '../../backends/backend.ts'
 import { TaskMoved } from '../../events/library-events.ts'
-import type { WireEnd } from '../wire/messages.ts'
+import type { AgentStart, JobReference, WireEnd } from '../wire/messages.ts'
 import type { AgentLink, DriverJob } from './agent-link.ts'
 import type { DriverJobs } from './driver-jobs.ts'
 import type { EarlierRun, EndSource } from './earlier-run.ts'
@@ -16,6 +16,13 @@ export interface ContinuedJobsOptions {
   /** The agents that are used now. */
   readonly agents: ReadonlyMap<string, AgentLink>
   readonly listener: BackendListener
+  /** An agent that is missing may have begun these attempts, which get other numbers. */
+  readonly onSkipped: (agent: AgentStart, moved: readonly JobReference[]) => void
+}
+
+interface SkippedAttempts {
+  readonly agent: AgentStart
+  readonly moved: JobReference[]
 }
 
 /** Jobs of this start that go on where an earlier one has left their tasks. */
@@ -24,6 +31,8 @@ export class ContinuedJobs {
   #isBusy = false
   /** By node: tasks that may have begun there. */
   readonly #moved = new Map<string, string[]>()
+  /** By the start of a missing agent: attempts whose numbers are not used because of it. */
+  readonly #skipped = new Map<number, SkippedAttempts>()
 
   constructor(options: ContinuedJobsOptions) {
     this.#options = options
@@ -80,6 +89,8 @@ export class ContinuedJobs {
       this.#options.listener.notice(toEventNotice(TaskMoved, fields, { nodeId }))
     }
     this.#moved.clear()
+    for (const { agent, moved } of this.#skipped.values()) this.#options.onSkipped(agent, moved)
+    this.#skipped.clear()
   }
 
   #addMoved(nodeId: string, uid: string): void {
@@ -94,8 +105,12 @@ export class ContinuedJobs {
     const { jobs, earlier } = this.#options
     const unknown = earlier.takeUnknown(one.uid, isNew)
     if (unknown === null) return
-    jobs.renumber(one, unknown.attempts)
-    this.#addMoved(unknown.nodeId, one.uid)
+    const { agent, attempts } = unknown
+    jobs.renumber(one, attempts)
+    this.#addMoved(agent.name, one.uid)
+    const skipped = this.#skipped.get(agent.epoch) ?? { agent, moved: [] }
+    skipped.moved.push([one.uid, one.wireAttempt - 1])
+    this.#skipped.set(agent.epoch, skipped)
   }
 
   #messageOf({ agent, epoch, number }: EndSource): ReceivedMessage | null {

@@ -109,6 +109,7 @@ export class DriverSession implements ClusterConnection {
       ...common,
       takeEnd: (one, end, message) => this.#ends.takeEnd(one, end, null, message),
       listener,
+      onSkipped: (agent, moved) => void this.#agents.used.skip(agent, moved),
     })
     this.#agents = new SessionAgents({
       ...options,
@@ -291,6 +292,7 @@ export class DriverSession implements ClusterConnection {
   #pump(): void {
     if (this.#continued.isBusy) return
     this.#continued.tellMoved()
+    if (this.#agents.used.isNoting) return
     const placed = this.#jobs.placement.assign()
     if (placed.size === 0) return
     const nowMs = this.#options.clock.monotonicMs()

@@ -171,11 +171,11 @@ export class EarlierRun {
    * For a task of which no further attempt is known: where it may have begun for an earlier start,
    * and how many such attempts there may be at most. `null` if nowhere.
    */
-  takeUnknown(uid: string, isFirst: boolean): { nodeId: string; attempts: number } | null {
+  takeUnknown(uid: string, isFirst: boolean): { agent: AgentStart; attempts: number } | null {
     if (this.#missing.size === 0) return null
-    const [nodeId = ''] = [...this.#missing.values()].toReversed()
+    const [epoch, name] = [...this.#missing].at(-1) ?? [0, '']
     const isNew = this.#failed.delete(uid) || isFirst
-    return isNew ? { nodeId, attempts: this.#missing.size } : null
+    return isNew ? { agent: { name, epoch }, attempts: this.#missing.size } : null
   }
 
   /** What an agent holds of a task. */

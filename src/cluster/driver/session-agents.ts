@@ -69,7 +69,8 @@ export class SessionAgents implements DirectoryListener {
   readonly #attaching = new Map<string, Promise<void>>()
   /** Agents whose ends are being read from the stream. */
   readonly #reading = new Set<AgentLink>()
-  readonly #used: UsedAgents
+  /** What the session's stream has of them. */
+  readonly used: UsedAgents
   /** Agents that an earlier start has used: what they have is asked for even if they leave. */
   earlierUsed: readonly AgentStart[] = []
   /** It is known which of them are there. */
@@ -80,7 +81,7 @@ export class SessionAgents implements DirectoryListener {
 
   constructor(options: SessionAgentsOptions) {
     this.#options = options
-    this.#used = new UsedAgents(options)
+    this.used = new UsedAgents(options)
     this.#links = options.links
   }
 
@@ -99,7 +100,7 @@ export class SessionAgents implements DirectoryListener {
     else if (link === undefined) {
       // The session was told of it, and has not used it.
       this.#tellLeft(name, state === 'gone' ? null : reason, [])
-      void this.#used.lose({ name, epoch }, [])
+      void this.used.lose({ name, epoch }, [])
     }
   }
 
@@ -129,7 +130,7 @@ export class SessionAgents implements DirectoryListener {
       const reason = isAgain ? 'it was started again' : 'it was gone when the driver returned'
       if (isAgain) this.#tellLeft(name, reason, [])
       else listener.notice(toEventNotice(NodeLost, { reason, tasks: [] }, { nodeId: name }))
-      await this.#used.miss(one)
+      await this.used.miss(one)
     }
     this.#hasFoundEarlier = true
   }
@@ -156,7 +157,7 @@ export class SessionAgents implements DirectoryListener {
     for (const link of this.#links.values()) link.resend()
     const attached = (): AgentLink[] =>
       [...this.#links.values()].filter(({ isAttached }) => isAttached)
-    this.#used.noteMissing(attached).catch(() => {
+    this.used.noteMissing(attached).catch(() => {
       // The connection was lost again.
     })
   }
@@ -165,7 +166,7 @@ export class SessionAgents implements DirectoryListener {
   tick(nowMs: number): void {
     for (const link of this.#links.values()) this.#watch(link, nowMs)
     void this.attachAll()
-    this.#used.tick(nowMs)
+    this.used.tick(nowMs)
   }
 
   /**
@@ -198,7 +199,7 @@ export class SessionAgents implements DirectoryListener {
   /** Uses no agent any more, without telling them. */
   close(): void {
     this.#isClosed = true
-    this.#used.close()
+    this.used.close()
   }
 
   #watch(link: AgentLink, nowMs: number): void {
@@ -246,7 +247,7 @@ export class SessionAgents implements DirectoryListener {
     const { directory, ends, jobs, earlier } = this.#options
     const link = this.#addLink(agent)
     try {
-      await this.#used.add(link)
+      await this.used.add(link)
       const { nonce } = (await directory.request(name, challenge, requestMs)) as Challenged
       const request = this.#toAttach(link, nonce)
       const answer = (await directory.request(name, request, requestMs)) as Attached
@@ -372,12 +373,13 @@ export class SessionAgents implements DirectoryListener {
     // Under their numbers there: they get others.
     const single = moved.filter(({ group }) => group === null)
     const left = single.map(({ uid, wireAttempt }) => [uid, wireAttempt] as const)
+    // Noted first: a later start of the session begins none of these attempts again.
+    const lost = [...untaken, ...toLostAttempts(begun, name, reason)]
+    const noted = this.used.lose(link, lost, [...unbegun, ...left])
     jobs.move(moved)
     jobs.leaveLost(begun, name)
     this.#options.onChange()
-    // Noted first: a later start of the session begins none of these attempts again.
-    const lost = [...untaken, ...toLostAttempts(begun, name, reason)]
-    await this.#used.lose(link, lost, [...unbegun, ...left])
+    await noted
     for (const one of begun) {
       if (jobs.has(one)) jobs.end(one, lostReport(one, name, reason), null)
     }

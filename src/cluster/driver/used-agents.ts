@@ -5,7 +5,9 @@ import { messageOf } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
 import type { Broker } from '../broker/broker.ts'
 import type { SessionStream } from '../broker/session-stream.ts'
+import { encode } from '../wire/codec.ts'
 import { type Keys, noHeader, open, seal } from '../wire/envelope.ts'
+import { payloadLimit } from '../wire/job-batches.ts'
 import type { AgentNote, AgentStart, JobReference, LostAttempt } from '../wire/messages.ts'
 import type { SessionSubjects, SessionUse } from '../wire/subjects.ts'
 
@@ -74,6 +76,8 @@ export interface UsedAgentsOptions {
   readonly clock: Clock
   readonly log: Log
   readonly resultTtlSeconds: number
+  /** What waited for a note may be sent. */
+  readonly onChange: () => void
 }
 
 const appendMs = 5000
@@ -86,6 +90,7 @@ export class UsedAgents {
   /** Agents that a later start of the session would wait for. */
   readonly #noted = new Map<string, AgentStart>()
   #notedMs: number
+  #noting = 0
   #isClosed = false
 
   constructor(options: UsedAgentsOptions) {
@@ -110,25 +115,53 @@ export class UsedAgents {
     lost: readonly LostAttempt[],
     moved: readonly JobReference[] = [],
   ): Promise<void> {
+    if (!this.#noted.delete(keyOf(agent)) && lost.length + moved.length === 0) return
+    await this.#noteAttempts(agent, 'left', lost, moved)
+  }
+
+  /**
+   * An agent that is missing may have begun these attempts, which are begun under other numbers: a
+   * later start does not use these either, even if the agent comes back.
+   */
+  async skip(agent: AgentStart, moved: readonly JobReference[]): Promise<void> {
+    await this.#noteAttempts(agent, 'missing', [], moved)
+  }
+
+  /** Numbers are being noted: nothing may be begun under the next ones before. */
+  get isNoting(): boolean {
+    return this.#noting > 0
+  }
+
+  async #noteAttempts(
+    agent: AgentStart,
+    state: 'left' | 'missing',
+    lost: readonly LostAttempt[],
+    moved: readonly JobReference[],
+  ): Promise<void> {
+    const { broker, stream, clock, log, onChange } = this.#options
     const count = lost.length + moved.length
-    if (!this.#noted.delete(keyOf(agent)) && count === 0) return
-    const { broker, stream, clock, log } = this.#options
+    if (moved.length > 0) this.#noting++
     for (let failed = 0; !this.#isClosed;) {
       try {
         await stream.open()
         // It may be used again by now.
-        const state = this.#noted.has(keyOf(agent)) ? 'used' : 'left'
-        return await this.#note(agent, state, lost, moved)
+        const isUsed = this.#noted.has(keyOf(agent))
+        await this.#note(agent, isUsed ? 'used' : state, lost, moved)
+        break
       } catch (error) {
         // A later start of the session waits for the agent, and then does without.
-        if (count === 0) return
+        if (count === 0) break
         if (broker.isConnected && ++failed === mostTries) {
           const text = `attempts that were lost with "${agent.name}": ${messageOf(error)}`
-          return log.warn('LossNotNoted', `${text}; a later start of the session repeats them`)
+          log.warn('LossNotNoted', `${text}; a later start of the session repeats them`)
+          break
         }
       }
       await sleep(clock, retryMs)
     }
+    if (moved.length === 0) return
+    this.#noting--
+    onChange()
   }
 
   /** It is gone. A later start does not wait for it, and knows that it may have begun tasks. */
@@ -175,8 +208,25 @@ export class UsedAgents {
   ): Promise<void> {
     const { broker, subjects, keys, epoch: start } = this.#options
     const { used } = subjects
-    const note: AgentNote = { name, epoch, state, lost, moved }
-    const data = seal(keys.toDriver, used, { ...noHeader, epoch: start() }, note)
-    await broker.store.append(used, data, appendMs)
+    const limitBytes = payloadLimit(broker.maxPayload)
+    for (const note of cutNote({ name, epoch, state, lost, moved }, limitBytes)) {
+      const data = seal(keys.toDriver, used, { ...noHeader, epoch: start() }, note)
+      await broker.store.append(used, data, appendMs)
+    }
   }
+}
+
+/** By bytes. The last part alone says that the agent has left: a driver may die between them. */
+function cutNote(note: AgentNote, limitBytes: number): readonly AgentNote[] {
+  const { lost = [], moved = [] } = note
+  const count = lost.length + moved.length
+  if (count <= 1 || encode(note).length <= limitBytes) return [note]
+  const middle = count >> 1
+  const middleMoved = Math.max(0, middle - lost.length)
+  const state = note.state === 'left' ? 'used' : note.state
+  const parts: AgentNote[] = [
+    { ...note, state, lost: lost.slice(0, middle), moved: moved.slice(0, middleMoved) },
+    { ...note, lost: lost.slice(middle), moved: moved.slice(middleMoved) },
+  ]
+  return parts.flatMap((part) => cutNote(part, limitBytes))
 }

@@ -53,6 +53,8 @@ const message = (...ends: WireEnd[]): EndsMessage => ({
   ends,
 })
 
+const onSkipped = (): never => expect.unreachable('no agent is missing')
+
 describe('what an earlier start left', () => {
   it('is of each task its latest attempt, given once', () => {
     const earlier = new EarlierRun()
@@ -119,16 +121,25 @@ describe('what an earlier start left', () => {
     expect(earlier.takeUnknown('new', true)).toBe(null)
     earlier.miss({ name: 'a', epoch: 1 })
     earlier.miss({ name: 'b', epoch: 2 })
-    expect(earlier.takeUnknown('new', true)).toEqual({ nodeId: 'b', attempts: 2 })
+    expect(earlier.takeUnknown('new', true)).toEqual({
+      agent: { name: 'b', epoch: 2 },
+      attempts: 2,
+    })
     // A second attempt of this start: the first one was its own.
     expect(earlier.takeUnknown('new', false)).toBe(null)
     earlier.take('failed', 1)
     earlier.take('done', 1)
-    expect(earlier.takeUnknown('failed', false)).toEqual({ nodeId: 'b', attempts: 2 })
+    expect(earlier.takeUnknown('failed', false)).toEqual({
+      agent: { name: 'b', epoch: 2 },
+      attempts: 2,
+    })
     expect(earlier.takeUnknown('failed', false)).toBe(null)
     expect(earlier.takeUnknown('done', false)).toBe(null)
     earlier.found({ name: 'b', epoch: 2 })
-    expect(earlier.takeUnknown('other', true)).toEqual({ nodeId: 'a', attempts: 1 })
+    expect(earlier.takeUnknown('other', true)).toEqual({
+      agent: { name: 'a', epoch: 1 },
+      attempts: 1,
+    })
   })
 
   it('reads completions like other ends', () => {
@@ -188,7 +199,14 @@ it('an end of an earlier start is taken, although its attempt was sent to an age
   const takeEnd = ({ uid }: { readonly uid: string }, one: WireEnd): void => {
     taken.push([uid, one.outcome])
   }
-  const continued = new ContinuedJobs({ jobs, earlier, takeEnd, agents: links, listener })
+  const continued = new ContinuedJobs({
+    jobs,
+    earlier,
+    takeEnd,
+    agents: links,
+    listener,
+    onSkipped,
+  })
   earlier.addEnds(message(end('ended', 1), canceled('retried', 1)), 1, 1)
   continued.continueWaiting()
   expect(taken).toEqual([['ended', { kind: 'complete', value: 1 }]])
@@ -222,7 +240,7 @@ it.each([
   if (isStarted) jobs.reportStart(one, link, { beganMs: 0, workerId: 'first/1' }, jobs.readTime())
   const earlier = new EarlierRun()
   const takeEnd = (): never => expect.unreachable()
-  const continued = new ContinuedJobs({ jobs, earlier, takeEnd, agents, listener })
+  const continued = new ContinuedJobs({ jobs, earlier, takeEnd, agents, listener, onSkipped })
   earlier.addHeld(late, [held('both', 1)])
   continued.continueWaiting()
   expect(cancels).toEqual([[other, 'both', 1]])

@@ -246,7 +246,10 @@ describe('the agent of a session', () => {
       const over = one.agents.missEarlier({ ...nothingNoted, used })
       await one.clock.advance(60_000)
       await over
-      expect(one.earlier.takeUnknown('task', true)).toEqual({ nodeId: 'only', attempts: 1 })
+      expect(one.earlier.takeUnknown('task', true)).toEqual({
+        agent: { name: 'only', epoch: 1 },
+        attempts: 1,
+      })
       expect(one.lost).toEqual(['only'])
       expect(one.missed).toMatchObject([{ name: 'only', epoch: 1 }])
     },

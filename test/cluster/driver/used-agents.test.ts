@@ -1,0 +1,61 @@
+import { expect, it, onTestFinished } from 'vitest'
+import { connectToNats } from '../../../src/cluster/broker/nats.ts'
+import { SessionStream } from '../../../src/cluster/broker/session-stream.ts'
+import { readNotedAgents, UsedAgents } from '../../../src/cluster/driver/used-agents.ts'
+import { deriveKeys } from '../../../src/cluster/wire/envelope.ts'
+import type { JobReference, LostAttempt } from '../../../src/cluster/wire/messages.ts'
+import { sessionSubjects } from '../../../src/cluster/wire/subjects.ts'
+import { systemClock } from '../../../src/foundation/clock.ts'
+import { processLog } from '../../../src/foundation/log.ts'
+import { freePort, RestartableServer } from '../restartable-server.ts'
+import { token, useOf } from '../test-token.ts'
+
+const use = useOf('noted')
+const subjects = sessionSubjects(use)
+const keys = deriveKeys(token, use)
+
+it('notes of many attempts stay below the limit of the broker', async () => {
+  const server = new RestartableServer(await freePort(), { settings: 'max_payload: 4096' })
+  await server.start()
+  const access = { servers: [server.url], token, name: 'driver', log: processLog }
+  const broker = await connectToNats(access)
+  onTestFinished(() => broker.close())
+  const { stream: name, stored } = subjects
+  const maxAgeSeconds = (): number => 60
+  const warnings: string[] = []
+  const used = new UsedAgents({
+    use,
+    epoch: () => 1,
+    keys,
+    subjects,
+    broker,
+    stream: new SessionStream({ store: broker.store, name, subjects: stored, maxAgeSeconds }),
+    clock: systemClock,
+    log: { warn: (code) => void warnings.push(code) },
+    resultTtlSeconds: 60,
+    onChange() {},
+  })
+  const [gone, missing] = [
+    { name: 'gone', epoch: 1 },
+    { name: 'missing', epoch: 2 },
+  ]
+  const references = (prefix: string): JobReference[] =>
+    Array.from({ length: 300 }, (_, at) => [`${prefix}-${at}`.padEnd(100, 'x'), at])
+  const moved = references('moved')
+  const lost = references('lost').map(([uid, attempt]): LostAttempt => {
+    return { uid, attempt, message: 'node gone was lost' }
+  })
+  const skipped = references('skipped')
+  await used.add(gone)
+  await used.lose(gone, lost, moved)
+  await used.skip(missing, skipped)
+  const noted = await readNotedAgents(broker, subjects, keys)
+  expect(noted).toEqual({
+    latestEpoch: 1,
+    used: [],
+    missing: [expect.objectContaining(missing)],
+    lost,
+    moved: [...moved, ...skipped],
+  })
+  expect(warnings).toEqual([])
+})
