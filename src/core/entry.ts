@@ -8,7 +8,7 @@ import type { AnyFunction } from '../tasks/compute-options.ts'
 import type { HasDeadline } from '../runtime/deadlines.ts'
 import type { QueueEntry } from '../runtime/priority-queue.ts'
 import type { Life } from '../tasks/lifecycle.ts'
-import { definitionHash } from '../tasks/definition-hash.ts'
+import { definitionHash, hasChangedSince } from '../tasks/definition-hash.ts'
 import { inWorkDir, type TaskSpec } from '../tasks/spec.ts'
 import type { Outcome, TaskHolder, TaskRecord } from '../tasks/task-record.ts'
 import type { Task } from '../tasks/task.ts'
@@ -38,6 +38,8 @@ export interface BackendBinding extends Target {
 export interface TaskOwner {
   /** Called once, when the task has ended. Must not throw. */
   ended(outcome: Outcome): void
+  /** Whether its arguments are no longer those that its hash was made of. */
+  hasChanged(): boolean
 }
 
 /** Somebody who waits for a task's end. One of the two is called, once. */
@@ -176,6 +178,13 @@ export class Entry implements Indexed, TaskHolder {
       this.#definitionHash = hash()
     }
     return this.#definitionHash
+  }
+
+  /** An attempt begins: a value that is made from other arguments than the hash is not kept. */
+  compareInput(): void {
+    const { work, owner, definitionHash: hash } = this
+    if (this.hasChanged || work === null || hash === null) return
+    this.hasChanged = owner?.hasChanged() ?? hasChangedSince(work, hash, this.ledger)
   }
 
   /** Its backend knows of attempts by an earlier start of the session. */

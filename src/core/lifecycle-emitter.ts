@@ -121,6 +121,8 @@ export class TelemetryEmitter implements LifecycleEmitter {
     const { event, time, durationSeconds } = entry.life
     if (event === null) return
     if (event === 'TaskStarted') entry.isStartEmitted = true
+    const isStart = event === 'TaskStarted' || event === 'tutti.AttemptStarted'
+    if (isStart && this.#parts.keepResults) entry.compareInput()
     if (event === 'tutti.TaskAttempt') return this.#attemptFailed(entry, ending)
     if (event === 'tutti.AttemptStarted') return this.#attemptStarted(entry)
     // Before the event: an end that is on file has its value on file.

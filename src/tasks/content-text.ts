@@ -24,10 +24,16 @@ export const digestOf = (text: string): string =>
 /** The text of an object that stands for another value; `undefined` for any other object. */
 export type TextOf = (value: object) => string | undefined
 
+export interface ContentOptions {
+  readonly textOf?: TextOf
+  /** Objects with the same keys in another order differ: functions can tell them apart. */
+  readonly isOrdered?: boolean
+}
+
 /** Throws a `ValueError` that names a part without comparable content by its path. */
-export function contentText(path: string, value: unknown, textOf?: TextOf): string {
+export function contentText(path: string, value: unknown, options: ContentOptions = {}): string {
   if (typeof value !== 'object' || value === null) return primitiveText(value, path)
-  return flatText(path, value) ?? new Writer(textOf).write(path, value)
+  return flatText(path, value) ?? new Writer(options).write(path, value)
 }
 
 /** In the place of an item that an array does not have, which differs from `undefined`. */
@@ -52,16 +58,16 @@ interface Open {
   readonly depth: number
 }
 
-/** Independent of the order of keys; iterates instead of recursing. */
+/** Iterates instead of recursing. */
 class Writer {
   readonly #parts: string[] = []
   readonly #open: Open[] = []
-  readonly #textOf: TextOf | undefined
+  readonly #options: ContentOptions
   /** Their numbers: a shared object is told from an equal one, because a function can do so. */
   readonly #seen = new Map<object, number>()
 
-  constructor(textOf: TextOf | undefined) {
-    this.#textOf = textOf
+  constructor(options: ContentOptions) {
+    this.#options = options
   }
 
   write(path: string, value: unknown): string {
@@ -78,7 +84,7 @@ class Writer {
       this.#parts.push(primitiveText(value, path))
       return
     }
-    const text = this.#textOf?.(value)
+    const text = this.#options.textOf?.(value)
     if (text !== undefined) {
       this.#parts.push(text)
       return
@@ -115,7 +121,7 @@ class Writer {
   #writePlain(kind: string, value: object, path: string, depth: number): void {
     const names = Object.keys(value)
     if (hidesFields(value, names.length)) throw notComparable(path, 'what has hidden fields')
-    names.sort()
+    if (this.#options.isOrdered !== true) names.sort()
     this.#words(kind, String(names.length), ...names)
     this.#add(names, (name) => fieldOf(value, name, path), path, depth)
   }

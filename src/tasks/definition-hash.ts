@@ -52,6 +52,16 @@ export function definitionHash(work: HashedWork, owner: object): string | null {
   }
 }
 
+/** Whether its arguments are no longer those that the hash was made of. */
+export function hasChangedSince(work: HashedWork, hash: string, owner: object): boolean {
+  const args = work.spec.kind === 'function' ? work.spec.args : (work.args ?? [])
+  return !isFixed(args) && definitionHash(work, owner) !== hash
+}
+
+/** Whether nothing among the arguments can change: objects and arrays can, and so can bytes. */
+const isFixed = (args: readonly unknown[]): boolean =>
+  args.every((part) => typeof part !== 'object' || part === null)
+
 const isOnlyCaptured = ({ args = [], uid }: HashedWork): boolean =>
   args.length === 0 && uid !== undefined && generatedNumber(uid) !== null
 
@@ -115,8 +125,8 @@ function plainCodeOf(body: AnyFunction, name: string): string {
 const boundSource = 'function () { [native code] }'
 
 function inputOf({ spec, args = [] }: HashedWork): string {
-  if (spec.kind === 'function') return contentText('args', spec.args)
-  if (spec.kind === 'closure') return contentText('args', args)
+  if (spec.kind === 'function') return contentText('args', spec.args, { isOrdered: true })
+  if (spec.kind === 'closure') return contentText('args', args, { isOrdered: true })
   if (spec.kind === 'prompt') {
     const { prompt, model, sampling } = spec
     return contentText('prompt', { prompt, model, sampling })

@@ -34,8 +34,16 @@ function onlyHandles(parts: readonly unknown[]): readonly EngineHandle[] {
   return found.length > 1 ? [...new Set(found)] : found
 }
 
+/** Nothing among the arguments can change after the call; a handle stands for its value. */
+export function isFixed(args: readonly unknown[]): boolean {
+  for (const part of args) {
+    if (typeof part === 'object' && part !== null && !isHandle(part)) return false
+  }
+  return true
+}
+
 /** Nothing among the arguments can hold a handle, now or later. */
-export function isFlat(args: readonly unknown[]): boolean {
+function isFlat(args: readonly unknown[]): boolean {
   for (const part of args) if (isContainer(part)) return false
   return true
 }

@@ -1,6 +1,6 @@
 /** From a call to its end: finds dependencies, waits for them, and dispatches what is ready. */
 
-import type { Target, UndispatchedEnd, Work } from '../core/entry.ts'
+import type { Entry, Target, UndispatchedEnd, Work } from '../core/entry.ts'
 import type { Dispatch, SessionCore } from '../core/session-core.ts'
 import { ResultReused, TaskResolved } from '../events/library-events.ts'
 import { StateError } from '../foundation/errors.ts'
@@ -9,7 +9,7 @@ import { BudgetedQueue, TurnBudget } from '../runtime/turn-budget.ts'
 import { digestOf, joinWords } from '../tasks/content-text.ts'
 import { hasEnded } from '../tasks/lifecycle.ts'
 import type { Outcome } from '../tasks/task-record.ts'
-import { findHandles, isFlat, substitute } from './arguments.ts'
+import { findHandles, isFixed, substitute } from './arguments.ts'
 import { cycleError, foreignHandleError, toDependencyFailure } from './dependency-errors.ts'
 import { Graph } from './graph.ts'
 import { EngineHandle, type HandleOwner, Run } from './handle.ts'
@@ -76,8 +76,8 @@ export class Dispatcher implements HandleOwner {
     try {
       dependencies = findHandles(args)
       this.#expectOwn(dependencies)
-      // Handles can be added to an object or array after the call, but not to flat arguments.
-      if (dependencies.length === 0 && isFlat(args)) run.values = args
+      // Handles can be added to an object or array after the call, and any object can change.
+      if (dependencies.length === 0 && isFixed(args)) run.values = args
     } catch (error) {
       problem = error
     }
@@ -99,24 +99,24 @@ export class Dispatcher implements HandleOwner {
   /** Arguments that can change after the call, and what depends on such calls, wait. */
   #canDecide({ args }: Run, dependencies: readonly EngineHandle[]): boolean {
     if (!this.#parts.core.resumed.isActive) return false
-    return isFlat(args) && dependencies.every(({ isFromRecord }) => isFromRecord !== null)
+    return isFixed(args) && dependencies.every(({ isFromRecord }) => isFromRecord !== null)
   }
 
   /**
    * What gets a value from a task that runs again runs again, too: it may be another value. Calls
-   * in a block get what the block gets.
+   * in a body get what the body gets.
    */
   #endAsRecorded(run: Run, dependencies: readonly EngineHandle[]): boolean {
     const { entry, handle, context } = run
     if (entry === null) return false
     const mayEnd = !entry.hasChanged && dependencies.every(({ isFromRecord }) => isFromRecord)
     handle.isFromRecord = this.#parts.core.resumed.endAsRecorded(entry, mayEnd)
-    if (!handle.plan.isBlock) return handle.isFromRecord
-    const around = inputsAround(context)
+    if (handle.isFromRecord) return true
+    const { inputs: around } = context
     const isKnown = handle.definitionHash !== null || worksOnCaptured(handle.plan, run)
     const areKept = mayEnd && isKnown && around !== null
     handle.inputs = areKept ? [...dependencies.map(({ row }) => row), ...around] : null
-    return handle.isFromRecord
+    return false
   }
 
   cancel(handle: EngineHandle, reason: string): boolean {
@@ -159,7 +159,7 @@ export class Dispatcher implements HandleOwner {
       definitionHash: () => this.#define(run, dependencies),
       inputs: () => ({
         dependencies: dependencies.map(({ row }) => row),
-        around: inputsAround(context),
+        around: context.inputs,
       }),
       expected: { work: handle.plan.expected, target: this.#targetOf(handle) },
       owner: run,
@@ -252,15 +252,27 @@ export class Dispatcher implements HandleOwner {
       this.#awaitLate(run, late)
       return null
     }
-    const { definitionHash: hash } = run.handle
-    if (run.entry !== null && hash !== null && !isFlat(args)) {
-      run.entry.hasChanged = this.#hashOf(run, handles) !== hash
+    if (run.entry !== null && run.handle.definitionHash !== null) {
+      run.entry.hasChanged = this.#isChanged(run, run.entry, handles)
     }
     const values = handles.length === 0 ? args : substitute(args)
     if (dependencies === 0) return values
     const wait_seconds = (core.clock.monotonicMs() - createdMs) / 1000
     core.emit(TaskResolved, { ...eventFieldsOf(run), dependencies, wait_seconds })
     return values
+  }
+
+  hasChanged(run: Run): boolean {
+    return run.entry !== null && this.#isChanged(run, run.entry, findHandles(run.args))
+  }
+
+  /** An equal handle in the place of another one gives another value. */
+  #isChanged(run: Run, { dependencies }: Entry, handles: readonly EngineHandle[]): boolean {
+    if (isFixed(run.args)) return false
+    const areSame =
+      handles.length === dependencies.length &&
+      handles.every(({ uid }, at) => uid === dependencies[at])
+    return !areSame || this.#hashOf(run, handles) !== run.handle.definitionHash
   }
 
   /** Handles that were added to the arguments after the call; they may depend on this very call. */
@@ -290,9 +302,10 @@ export class Dispatcher implements HandleOwner {
   #enter({ handle, context }: Run): Enter {
     const { contexts } = this.#parts
     const { plan, name, uid, place, inputs } = handle
-    const attempt = { name, uid, place, inputs }
-    if (plan.isBlock) return (body) => contexts.runAttempt(context, attempt, body)
-    return (body) => contexts.runIn(context, body)
+    const { isActive } = this.#parts.core.resumed
+    const inside = isActive ? { ...context, inputs } : context
+    if (plan.isBlock) return (body) => contexts.runAttempt(inside, { name, uid, place }, body)
+    return (body) => contexts.runIn(inside, body)
   }
 
   #expectOwn(handles: readonly EngineHandle[]): void {
@@ -313,9 +326,6 @@ export class Dispatcher implements HandleOwner {
     if (entry !== null) this.#parts.core.end(entry, end)
   }
 }
-
-const inputsAround = ({ block }: Run['context']): readonly number[] | null =>
-  block === null ? none : block.inputs
 
 /** The fields of an event about a task that no backend has yet. */
 function eventFieldsOf({ handle, context }: Run) {

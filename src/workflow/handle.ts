@@ -90,6 +90,8 @@ export interface HandleOwner {
   cancel(handle: EngineHandle, reason: string): boolean
   /** Called once, when the run's task has ended. */
   ended(run: Run, outcome: Outcome): void
+  /** Whether its arguments are no longer those that it was recorded with. */
+  hasChanged(run: Run): boolean
 }
 
 /** The one task of a call; what runs for it is known once its dependencies have ended. */
@@ -107,7 +109,7 @@ export class EngineHandle<T = unknown> extends Task<T> implements Handle<T> {
   row = 0
   /** Whether it ended as the resumed record has it; `null` while that is not known. */
   isFromRecord: boolean | null = null
-  /** Of a block: what it gets values from, by rows; `null` if one of these runs again. */
+  /** What it gets values from, by rows; `null` if one of these runs again. */
   inputs: readonly number[] | null = none
   /** The task whose cancellation canceled it, directly or through others. */
   canceledWith: EngineHandle | null = null
@@ -214,5 +216,9 @@ export class Run implements GraphNode<Run>, TaskOwner {
 
   ended(outcome: Outcome): void {
     this.handle.owner.ended(this, outcome)
+  }
+
+  hasChanged(): boolean {
+    return this.handle.owner.hasChanged(this)
   }
 }

@@ -66,10 +66,11 @@ export function hashOfCall(plan: Plan, call: HashedCall): string | null {
     const hashes = dependencies.map((handle) => handle.definitionHash)
     const known = hashes.filter((one) => one !== null)
     if (known.length < hashes.length) return null
-    const input = contentText('args', args, (part) => {
+    const textOf = (part: object): string | undefined => {
       const at = part instanceof EngineHandle ? dependencies.indexOf(part) : -1
       return at === -1 ? undefined : joinWords(['handle', String(at)])
-    })
+    }
+    const input = contentText('args', args, { textOf, isOrdered: true })
     const place = block === '' ? [] : ['in', block]
     const kind = plan.isBlock ? 'block' : plan.kind
     const text = joinWords([kind, optionsText(plan.options.work), input, ...place])

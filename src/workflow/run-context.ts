@@ -7,6 +7,11 @@ import type { OpenScope } from './scopes.ts'
 export interface RunContext {
   readonly scope: OpenScope | null
   readonly block: BlockAttempt | null
+  /**
+   * What the bodies around it get values from, by rows of the resumed record; `null` if one of
+   * these runs again: what is made inside is made from other values.
+   */
+  readonly inputs: readonly number[] | null
 }
 
 /** A task that was made inside of a block. */
@@ -21,8 +26,6 @@ export interface BlockAttempt {
   readonly uid: string
   /** What the block is, and which of equal ones; empty if nobody records it. */
   readonly place: string
-  /** What the values inside come from, by rows of the resumed record; `null`: not from there. */
-  readonly inputs: readonly number[] | null
   /** What was made inside and has not ended. */
   readonly children: Set<ChildTask>
   /** It did not succeed. Its body may still run, but what that makes is canceled at once. */
@@ -32,7 +35,7 @@ export interface BlockAttempt {
 /** Calls a body inside of its context. */
 export type Enter = <T>(body: () => T) => T
 
-const outside: RunContext = Object.freeze({ scope: null, block: null })
+const outside: RunContext = Object.freeze({ scope: null, block: null, inputs: Object.freeze([]) })
 
 export class RunContexts {
   readonly #storage = new AsyncLocalStorage<RunContext>()
@@ -50,13 +53,13 @@ export class RunContexts {
 
   /** For the body of a block: each call of it is an attempt of its own. */
   runAttempt<T>(
-    { scope }: RunContext,
-    { name, uid, place, inputs }: Pick<BlockAttempt, 'name' | 'uid' | 'place' | 'inputs'>,
+    { scope, inputs }: RunContext,
+    { name, uid, place }: Pick<BlockAttempt, 'name' | 'uid' | 'place'>,
     body: () => T,
   ): T {
-    const block = { name, uid, place, inputs, children: new Set<ChildTask>(), hasFailed: false }
+    const block = { name, uid, place, children: new Set<ChildTask>(), hasFailed: false }
     this.#attempts.set(uid, block)
-    return this.runIn({ scope, block }, body)
+    return this.runIn({ scope, block, inputs }, body)
   }
 
   /** An attempt has ended; unless it succeeded, what its body made is canceled. */

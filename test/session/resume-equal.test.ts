@@ -34,7 +34,7 @@ async function run(
   tasks: readonly AnyTask[],
   { folder, record, how }: { folder: string; record?: string; how?: ResumeOptions },
 ): Promise<string> {
-  const backend = await ConcurrentBackend.create({ workers: 1, maxProcesses: 1 })
+  const backend = await ConcurrentBackend.create({ workers: 1, maxProcesses: 1, cores: 2 })
   await using session = new Session([backend])
   if (record !== undefined) await session.resume(record, how)
   const telemetry = await session.startTelemetry({ checkpointPath: folder, keepResults: true })
@@ -191,4 +191,28 @@ it('resume: a later submission with a function of equal source is refused', asyn
   await session.submitTasks(again)
   await session.waitTasks(again)
   expect([later[0]?.state, named.returnValue]).toEqual(['DONE', 20])
+})
+
+it('resume: what was made from arguments changed after its submission runs again', async () => {
+  const folder = tempFolder()
+  const make = (late: number, uid?: string) => {
+    const given = { x: 1 }
+    const resources = { cores: 2 }
+    // The other one waits for its cores.
+    const change = (): void => void (given.x = late)
+    const first = new ComputeTask({ function: change, resources, priority: 1 })
+    const read = new ComputeTask({
+      function: (one: { x: number }) => one.x,
+      args: [given],
+      resources,
+      ...(uid && { uid }),
+    })
+    return { tasks: [first, read], read }
+  }
+  for (const uid of [undefined, 'own']) {
+    const [first, second] = [make(2, uid), make(3, uid)]
+    const record = await run(first.tasks, { folder })
+    await run(second.tasks, { folder, record })
+    expect([first.read.returnValue, second.read.returnValue]).toEqual([2, 3])
+  }
 })

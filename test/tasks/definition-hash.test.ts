@@ -36,10 +36,16 @@ describe('definition_hash', () => {
     const other = new ComputeTask({
       uid: 'another',
       function: echo,
-      args: [{ a: new Map([[1, 2]]), b: 1 }],
+      args: [{ b: 1, a: new Map([[1, 2]]) }],
       ...limits,
     })
     expect(await changes(one, other)).toEqual([])
+    // A function can see the order of keys.
+    const [ab, ba] = [
+      { a: 1, b: 2 },
+      { b: 2, a: 1 },
+    ].map((given) => new ComputeTask({ function: echo, args: [given] }))
+    expect(ab && ba && (await changes(ab, ba))).toEqual(['input'])
   })
 
   it('says whether the code or the input differs', async () => {

@@ -1,0 +1,155 @@
+/** What a call was made from: bodies around it, keys in order, arguments that change. */
+
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { expect, it } from 'vitest'
+import { ConcurrentBackend } from '../../src/backends/local/concurrent-backend.ts'
+import { WorkflowEngine } from '../../src/workflow/workflow-engine.ts'
+import { tempFolder } from '../checkpoint/open-writer.ts'
+import { eventually } from '../eventually.ts'
+import { run, verdictOf } from './recorded-flows.ts'
+
+type Body<T> = (flow: WorkflowEngine) => Promise<T>
+
+/** Runs the first program, then the second one with its record; the values of both. */
+async function resumed<T>(first: Body<T>, second: Body<T>): Promise<[T, T]> {
+  const folder = tempFolder()
+  const before = await run({ folder }, first)
+  const after = await run({ folder, resume: before.record }, second)
+  expect(await verdictOf(after.record)).toBe(0)
+  return [before.value, after.value]
+}
+
+it('resume: calls in the body of a function run again if that gets a value made anew', async () => {
+  const folder = tempFolder()
+  const file = join(folder, 'data.txt')
+  let runs = 0
+  // A function is not kept.
+  const body = async (flow: WorkflowEngine): Promise<unknown> => {
+    const current = ++runs
+    const cat = flow.executableTask((path: string) => ['cat', path], { name: 'cat' })
+    const prepare = flow.functionTask((path: string) => {
+      writeFileSync(path, `run ${current}`)
+      return () => current
+    })
+    const use = flow.functionTask(async (version: () => number, path: string) => {
+      const times = flow.functionTask((x: number) => x * version(), { name: 'times' })
+      return [(await cat(path)).stdout, await times(10)]
+    })
+    return await use(prepare(file), file)
+  }
+  expect(await resumed(body, body)).toEqual([
+    ['run 1', 10],
+    ['run 2', 20],
+  ])
+})
+
+it('resume: calls in the body of a function that gets the same values are reused', async () => {
+  let calls = 0
+  let isBroken = true
+  const body = async (flow: WorkflowEngine): Promise<unknown> => {
+    const inner = flow.functionTask((x: number) => (++calls, x + 1), { name: 'inner' })
+    const outer = flow.functionTask(async (x: number) => {
+      const value = await inner(x)
+      if (isBroken) throw new Error('broken')
+      return value
+    })
+    return await outer(flow.functionTask((x: number) => x * 2)(3)).catch(() => null)
+  }
+  const first = body
+  const second: typeof body = async (flow) => {
+    isBroken = false
+    return await body(flow)
+  }
+  expect(await resumed(first, second)).toEqual([null, 7])
+  expect(calls).toBe(1)
+})
+
+it('resume: arguments whose keys have another order are other arguments', async () => {
+  const body = (isReversed: boolean) => async (flow: WorkflowEngine) => {
+    const keys = flow.functionTask((given: object) => Object.keys(given).join(), { name: 'keys' })
+    const given = [
+      { a: 1, b: 2 },
+      { b: 2, a: 1 },
+    ]
+    const values: unknown[] = []
+    for (const one of isReversed ? given.toReversed() : given) values.push(await keys(one))
+    return values
+  }
+  expect(await resumed(body(false), body(true))).toEqual([
+    ['a,b', 'b,a'],
+    ['b,a', 'a,b'],
+  ])
+})
+
+it('resume: maps, sets, dates and bytes count as they are when the call begins', async () => {
+  const body = (late: number) => async (flow: WorkflowEngine) => {
+    const read = flow.functionTask((given: Iterable<unknown> | Date) =>
+      given instanceof Date ? [given.getTime()] : [...given],
+    )
+    const map = new Map([['x', 0]])
+    const set = new Set<number>()
+    const date = new Date(0)
+    const bytes = Buffer.alloc(1)
+    const handles = [read(map), read(set), read(date), read(bytes), read(new Map([['same', 1]]))]
+    map.set('x', late)
+    set.add(late)
+    date.setTime(late)
+    bytes[0] = late
+    return await Promise.all(handles)
+  }
+  const values = (late: number): unknown => [[['x', late]], [late], [late], [late], [['same', 1]]]
+  expect(await resumed(body(5), body(6))).toEqual([values(5), values(6)])
+})
+
+it('resume: an equal handle in the place of another one is another input', async () => {
+  let drawn = 0
+  const body = (isSwapped: boolean) => async (flow: WorkflowEngine) => {
+    const draw = flow.functionTask((x: number) => x + ++drawn, { name: 'draw' })
+    const use = flow.functionTask((given: { x: number }) => given.x, { name: 'use' })
+    const [first, second] = [draw(1), draw(1)]
+    const given = { x: first }
+    const used = use(given)
+    if (isSwapped) given.x = second
+    return [await used, await first, await second]
+  }
+  const [before, after] = await resumed(body(true), body(false))
+  expect(before?.[0]).toBe(before?.[2])
+  expect(after?.[0]).toBe(after?.[1])
+})
+
+it('resume: what was made from arguments that changed while it waited runs again', async () => {
+  const folder = tempFolder()
+  const runOnce = async (late: number, record?: string) => {
+    const backend = await ConcurrentBackend.create({ workers: 1, cores: 2 })
+    const flow = await WorkflowEngine.create({ backend, log: { warn() {} } })
+    try {
+      if (record !== undefined) await flow.resume(record)
+      const telemetry = await flow.startTelemetry({ checkpointPath: folder, keepResults: true })
+      const started = Promise.withResolvers<void>()
+      const change = Promise.withResolvers<void>()
+      const all = { resources: { cores: 2 } }
+      // Holds all cores until the arguments of the other one have changed.
+      const held = flow.functionTask(
+        async (hold: () => Promise<void>) => await hold(),
+        all,
+      )(async () => {
+        started.resolve()
+        await change.promise
+      })
+      await started.promise
+      const given = { x: 1 }
+      const value = flow.functionTask((one: { x: number }) => one.x, all)(given)
+      await eventually(() => expect(['QUEUED', 'DONE']).toContain(value.state))
+      given.x = late
+      change.resolve()
+      await held
+      return { value: await value, record: telemetry.checkpointFile ?? '' }
+    } finally {
+      await flow.shutdown()
+    }
+  }
+  const first = await runOnce(2)
+  const second = await runOnce(3, first.record)
+  expect([first.value, second.value]).toEqual([2, 3])
+})
