@@ -1,7 +1,7 @@
 /** Values of tasks as bytes, for a later run: only those that come back equal. */
 
 import { isDeepStrictEqual, types } from 'node:util'
-import { deserialize, serialize } from 'node:v8'
+import { DefaultDeserializer, serialize } from 'node:v8'
 
 /** A value that was kept, which may be `undefined`. */
 export interface KeptValue {
@@ -17,12 +17,30 @@ export function toBytes(value: unknown): Uint8Array | null {
   }
 }
 
-/** The bytes become part of the value: the caller must not use them again. `null`: unreadable. */
+/** The value has no memory in common with the bytes. `null`: unreadable. */
 export function fromBytes(bytes: Uint8Array): KeptValue | null {
   try {
-    return { value: deserialize(bytes) as unknown }
+    const reader = new ValueReader(bytes)
+    reader.readHeader()
+    return { value: reader.readValue() as unknown }
   } catch {
     return null
+  }
+}
+
+/** Documented for subclasses; Node's types do not have it. */
+const readView = Reflect.get(DefaultDeserializer.prototype, '_readHostObject') as (
+  this: DefaultDeserializer,
+) => ArrayBufferView
+
+/** Gives each view of bytes a buffer of its own: Node's would be over what it reads from. */
+class ValueReader extends DefaultDeserializer {
+  _readHostObject(): ArrayBufferView {
+    const view = readView.call(this)
+    const { buffer, byteOffset, byteLength } = view
+    const own = (buffer as ArrayBuffer).slice(byteOffset, byteOffset + byteLength)
+    if (Buffer.isBuffer(view)) return Buffer.from(own)
+    return new (view.constructor as new (bytes: ArrayBuffer) => ArrayBufferView)(own)
   }
 }
 
@@ -33,6 +51,7 @@ const deepest = 500
 function comesBackEqual(value: unknown): boolean {
   if (typeof value !== 'object' || value === null) return true
   const seen = new Set<object>()
+  const ranges = new Map<ArrayBufferLike, Range[]>()
   // In the order in which V8 writes them: an object is as deep as where it comes first.
   const waiting: { readonly part: object; readonly depth: number }[] = [{ part: value, depth: 1 }]
   for (let next = waiting.pop(); next !== undefined; next = waiting.pop()) {
@@ -41,6 +60,8 @@ function comesBackEqual(value: unknown): boolean {
     seen.add(part)
     const parts = partsOf(part)
     if (parts === null || depth > deepest) return false
+    if (ArrayBuffer.isView(part)) addRange(ranges, part)
+    else if (types.isArrayBuffer(part)) addRange(ranges, new Uint8Array(part))
     for (let at = parts.length - 1; at >= 0; at--) {
       const inner = parts[at]
       if (typeof inner === 'object' && inner !== null) {
@@ -48,8 +69,26 @@ function comesBackEqual(value: unknown): boolean {
       }
     }
   }
-  return true
+  return [...ranges.values()].every(areApart)
 }
+
+/** Bytes of a buffer, from the first to before the last. */
+type Range = readonly [from: number, to: number]
+
+function addRange(ranges: Map<ArrayBufferLike, Range[]>, view: ArrayBufferView): void {
+  const { buffer, byteOffset, byteLength } = view
+  const known = ranges.get(buffer)
+  const range: Range = [byteOffset, byteOffset + byteLength]
+  if (known === undefined) ranges.set(buffer, [range])
+  else known.push(range)
+}
+
+/** What is written through one of two views of the same bytes is seen through the other. */
+const areApart = (ranges: Range[]): boolean =>
+  ranges.length === 1 ||
+  ranges
+    .toSorted(([a], [b]) => a - b)
+    .every(([from], at, sorted) => at === 0 || (sorted[at - 1]?.[1] ?? 0) <= from)
 
 const none: readonly never[] = []
 
@@ -61,16 +100,29 @@ function partsOf(value: object): readonly unknown[] | null {
   if (Array.isArray(value)) {
     return prototype === Array.prototype && hidesOnly(value, 1) ? Object.values(value) : null
   }
-  if (prototype === Object.prototype) return isPlain(value) ? Object.values(value) : null
+  if (prototype === Object.prototype) return isPlain(value) ? fieldsOf(value) : null
   const parts = partsOfKind(value, prototype)
   return parts !== null && hasNoFields(value) ? parts : null
+}
+
+/** `null` if one is a getter, which may give another value each time. */
+function fieldsOf(value: object): readonly unknown[] | null {
+  const fields: unknown[] = []
+  for (const name of Object.keys(value)) {
+    const field = Object.getOwnPropertyDescriptor(value, name)
+    if (field === undefined || !('value' in field)) return null
+    fields.push(field.value)
+  }
+  return fields
 }
 
 function partsOfKind(value: object, prototype: unknown): readonly unknown[] | null {
   if (types.isMap(value)) return prototype === Map.prototype ? [...value].flat() : null
   if (types.isSet(value)) return prototype === Set.prototype ? [...value] : null
   if (types.isDate(value)) return prototype === Date.prototype ? none : null
-  if (types.isArrayBuffer(value)) return prototype === ArrayBuffer.prototype ? none : null
+  if (types.isArrayBuffer(value)) {
+    return prototype === ArrayBuffer.prototype && !value.resizable ? none : null
+  }
   return null
 }
 
@@ -93,9 +145,10 @@ const hidesOnly = (value: object, count: number): boolean =>
 
 const hasNoFields = (value: object): boolean => Object.getOwnPropertyNames(value).length === 0
 
-/** Memory that several threads share cannot come back, and neither can fields of its own. */
+/** Memory that is shared or grows cannot come back, and neither can fields of its own. */
 const isOwnView = (value: ArrayBufferView, prototype: unknown): boolean =>
-  !types.isSharedArrayBuffer(value.buffer) &&
+  types.isArrayBuffer(value.buffer) &&
+  !value.buffer.resizable &&
   (prototype === Buffer.prototype || prototype === plainPrototypeOf(value)) &&
   hasNoFieldsBesides(value)
 

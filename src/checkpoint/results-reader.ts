@@ -77,8 +77,7 @@ export class ResultsReader implements Disposable {
   read({ offset, bytes, crc }: ValueLocation): KeptValue | null {
     const found = this.#bytesAt(offset, bytes)
     if (found === null || crc32(found) !== crc) return null
-    // A copy, because typed arrays in the value refer to it.
-    return fromBytes(new Uint8Array(found))
+    return fromBytes(found)
   }
 
   [Symbol.dispose](): void {

@@ -89,17 +89,23 @@ export function markedCodeOf(work: HashedWork, owner: object): string | null {
 
 /**
  * The digest of a function's name, source and module, with a mark if its owner has had another
- * function with the same digest: each may have captured other variables. Throws for a bound
- * function, which has no source.
+ * function with the same digest: each may have captured or imported other things. Throws for a
+ * bound function, which has no source.
  */
 export function codeOfFunction(body: AnyFunction, name: string, owner: object): string {
   const code = plainCodeOf(body, name)
-  if (definitionOf(body) !== undefined) return code
   let firsts = firstFunctions.get(owner)
   if (firsts === undefined) firstFunctions.set(owner, (firsts = new Map()))
   const first = firsts.get(code)
   if (first === undefined) firsts.set(code, new WeakRef(body))
-  return first === undefined || first.deref() === body ? code : markedCode(code)
+  return first === undefined || isSame(first.deref(), body) ? code : markedCode(code)
+}
+
+/** A defined function is the one that its module has, and no other package's. */
+function isSame(first: AnyFunction | undefined, body: AnyFunction): boolean {
+  if (first === body) return true
+  const [one, other] = [first && definitionOf(first), definitionOf(body)]
+  return one !== undefined && one.module === other?.module && one.name === other.name
 }
 
 /** The first function of each code, by the owner. */
@@ -131,10 +137,12 @@ function inputOf({ spec, args = [] }: HashedWork): string {
     const { prompt, model, sampling } = spec
     return contentText('prompt', { prompt, model, sampling })
   }
-  const { executable, arguments: given, cwd, stdin, shell } = spec
+  const { executable, arguments: given, cwd, stdin, shell, captureStdio } = spec
   // No change to the environment is none, however it was said.
   const env = Object.keys(spec.env ?? {}).length === 0 ? null : spec.env
-  return contentText('program', { executable, arguments: given, cwd, env, stdin, shell })
+  const program = { executable, arguments: given, cwd, env, stdin, shell }
+  // Output that goes to a file is not in the value.
+  return contentText('program', captureStdio === null ? program : { ...program, captureStdio })
 }
 
 /** The same on another machine: from the folder of the nearest package.json. */

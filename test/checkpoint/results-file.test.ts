@@ -194,6 +194,7 @@ describe('the file of results', () => {
 
   it('results: what is too large or would not come back equal is not kept', async () => {
     const { file, record } = openResults({ mostBytes: 1000 })
+    const memory = new ArrayBuffer(8)
     const cases: readonly [string, unknown][] = [
       ['large', 'x'.repeat(1001)],
       ['function', () => 1],
@@ -211,6 +212,24 @@ describe('the file of results', () => {
       ['hidden in a list', Object.defineProperty([1], 'hidden', { value: 7 })],
       ['no longer a map', Object.setPrototypeOf(new Map([[1, 2]]), Object.prototype)],
       ['arguments', argumentsOf(1, 2)],
+      [
+        'getter',
+        {
+          list: [
+            {
+              get now() {
+                return performance.now()
+              },
+            },
+          ],
+        },
+      ],
+      [
+        'two views of the same bytes',
+        { bytes: new Uint8Array(memory), words: new Uint16Array(memory, 4, 2) },
+      ],
+      ['a view and its buffer', [memory, new DataView(memory)]],
+      ['memory that grows', new Uint8Array(new ArrayBuffer(2, { maxByteLength: 4 }))],
       ['kept', [{ a: [1, 2] }]],
     ]
     for (const [uid, value] of cases) file.append(uid, value)
@@ -238,6 +257,27 @@ describe('the file of results', () => {
     expect(fromBytes(toBytes(nested(400)) ?? new Uint8Array())?.value).toEqual(nested(400))
   })
 
+  it('kept values: bytes come back over memory of their own, and nothing else', () => {
+    const numbers = new Float64Array([1, 2, 3])
+    const rows = [numbers.subarray(0, 1), numbers.subarray(1)]
+    const views = [
+      Uint8Array.of(1, 2, 3),
+      Buffer.from('a'),
+      new DataView(new ArrayBuffer(3)),
+      ...rows,
+    ]
+    const bytes = toBytes(views) ?? expect.unreachable()
+    const back = fromBytes(bytes)?.value as typeof views
+    expect(back).toStrictEqual(views)
+    for (const [at, view] of back.entries()) {
+      expect(view.byteOffset).toBe(0)
+      expect(view.buffer.byteLength).toBe(views[at]?.byteLength)
+    }
+    expect(new Set(back.map(({ buffer }) => buffer)).size).toBe(views.length)
+    bytes.fill(0)
+    expect(back).toStrictEqual(views)
+  })
+
   it('kept values: any that is kept comes back strictly equal', () => {
     const anything = fc.anything({
       withBigInt: true,
@@ -251,7 +291,7 @@ describe('the file of results', () => {
     assertProperty(
       fc.property(anything, (value) => {
         const bytes = toBytes(value)
-        if (bytes !== null) expect(fromBytes(new Uint8Array(bytes))?.value).toStrictEqual(value)
+        if (bytes !== null) expect(fromBytes(bytes)?.value).toStrictEqual(value)
       }),
     )
   })

@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process'
-import { copyFileSync, readdirSync, realpathSync, rmSync } from 'node:fs'
+import { copyFileSync, mkdirSync, readdirSync, realpathSync, rmSync, writeFileSync } from 'node:fs'
 import { basename, join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { type Clock, systemClock } from '../../src/foundation/clock.ts'
@@ -130,6 +130,32 @@ describe('the ends of a resumed run', () => {
     await run({ folder, resume: record }, tasks)
     expect(tasks.map(({ returnValue }) => returnValue)).toEqual([2, 1])
     expect(newCalls()).toEqual([])
+  })
+
+  it('resume: tasks of two packages with equal modules are told apart', async () => {
+    const folder = tempFolder()
+    const functions = await Promise.all(
+      [10, 20].map(async (factor) => {
+        const package_ = join(folder, `package-${factor}`)
+        mkdirSync(package_)
+        writeFileSync(join(package_, 'package.json'), '{ "type": "module" }')
+        writeFileSync(join(package_, 'factor.js'), `export const factor = ${factor}`)
+        const defining = new URL('../../src/tasks/define-task.ts', import.meta.url).href
+        const source = `import { factor } from './factor.js'
+import { defineTask } from '${defining}'
+export const scale = defineTask(import.meta.url, function scale(x) { return x * factor })`
+        const file = join(package_, 'tasks.js')
+        writeFileSync(file, source)
+        const module = (await import(file)) as { readonly scale: (x: number) => number }
+        return module.scale
+      }),
+    )
+    const make = () => functions.map((body) => new ComputeTask({ function: body, args: [1] }))
+    const { record } = await run({ folder }, make())
+    const tasks = make().toReversed()
+    const { resumed } = await run({ folder, resume: record }, tasks)
+    expect(tasks.map(({ returnValue }) => returnValue)).toEqual([20, 10])
+    expect(resumed).toMatchObject({ done: 2, notKept: 2 })
   })
 
   it('resume: fields of a list in the arguments count', async () => {

@@ -83,15 +83,16 @@ describe('definition_hash', () => {
     ).toEqual([])
   })
 
-  it('of a program counts its arguments, folder, environment and standard input', async () => {
+  it('of a program counts its arguments, folder, environment, input and output files', async () => {
     const program = { executable: '/bin/true', arguments: ['a'] }
-    const same = new ComputeTask({ ...program, captureStdio: { stdout: 'out' } })
+    const same = new ComputeTask({ ...program, killBackground: true })
     expect(await changes(new ComputeTask(program), same)).toEqual([])
     for (const change of [
       { arguments: ['b'] },
       { cwd: '/' },
       { env: { A: '1' } },
       { stdin: 'x' },
+      { captureStdio: { stdout: 'out' } },
     ]) {
       const other = new ComputeTask({ ...program, ...change })
       expect(await changes(new ComputeTask(program), other)).toEqual(['input'])

@@ -103,6 +103,19 @@ describe('values after a resume', () => {
     expect(await resumed(body(2), body(3))).toEqual([20, 30])
   })
 
+  it('resume: a function that changes its own arguments is reused', async () => {
+    let calls = 0
+    const body = async (flow: WorkflowEngine) => {
+      const sorted = flow.functionTask((items: number[]) => (calls++, items.sort()))
+      return sorted([3, 1, 2])
+    }
+    expect(await resumed(body, body)).toEqual([
+      [1, 2, 3],
+      [1, 2, 3],
+    ])
+    expect(calls).toBe(1)
+  })
+
   it('resume: what depends on equal calls keeps to its own, in any order', async () => {
     let drawn = 0
     const body = (order: readonly number[]) => async (flow: WorkflowEngine) => {
