@@ -50,7 +50,7 @@ export async function startLocalCluster(options: LocalClusterOptions): Promise<L
   const share = Math.max(1, Math.floor(usableCores() / count))
   const cores = expectInteger('cores', options.cores ?? share, { min: 1 })
   const token = randomBytes(24).toString('hex')
-  const server = await startNatsServer({ token, clock })
+  const server = await startNatsServer({ token, clock, log })
   const memoryMb = Math.floor(usableMemoryMb() / count)
   const gpus = visibleGpus()
   // Removed with the server, also when this process and the agents are killed.

@@ -6,6 +6,7 @@ import { fileURLToPath } from 'node:url'
 import { startNatsServer } from '../cluster/broker/nats-server.ts'
 import { ClusterBackend } from '../cluster/cluster-backend.ts'
 import type { Clock } from '../foundation/clock.ts'
+import type { BackendError } from '../foundation/errors.ts'
 import type { Log } from '../foundation/log.ts'
 import { siblingProgram } from '../runtime/supervised-child.ts'
 import type { Allocation } from './allocation.ts'
@@ -26,6 +27,8 @@ export interface AgentCluster {
   readonly backend: ClusterBackend
   /** How agents get the modules of functions. */
   readonly modules: 'shared' | 'bundle'
+  /** Resolves when the server is gone for good: nothing reaches the agents any more. */
+  readonly lost: Promise<BackendError>
   /** None is started again: their nodes are lost. */
   stopRestarts(): void
   /** Ends the agents and the server. */
@@ -40,7 +43,7 @@ export async function startAgentCluster(options: AgentClusterOptions): Promise<A
   const tls = createRunCertificate([address], clock.now())
   const { certificate } = tls
   const host = isIPv6(address) ? `[${address}]` : address
-  const server = await startNatsServer({ token, clock, host, tls })
+  const server = await startNatsServer({ token, clock, log, host, tls })
   const sharedFile = writeSharedFile()
   const closers: (() => Promise<void>)[] = [() => server.close()]
   const close = async (): Promise<void> => {
@@ -57,11 +60,13 @@ export async function startAgentCluster(options: AgentClusterOptions): Promise<A
     backend = await ClusterBackend.create({ name, ...connection, sampling: 'all', clock, log })
     const connected = backend
     closers.push(() => connected.close())
-    await agents.ready()
+    const lost = await Promise.race([agents.ready(), server.lost])
+    if (lost !== undefined) throw lost
     // Agents that leave from now on have been told to.
     closers.push(async () => agents.stopWatching())
     const modules = chooseModules(agents.unseeing, log)
-    return { backend: connected, modules, stopRestarts: () => agents.stopWatching(), close }
+    const stopRestarts = (): void => agents.stopWatching()
+    return { backend: connected, modules, lost: server.lost, stopRestarts, close }
   } catch (error) {
     await close()
     throw error
@@ -88,7 +93,6 @@ const toStart = (
   token: string,
   certificate: string,
 ): Omit<AgentStart, 'sharedFile' | 'memoryMb'> => ({
-  runId: randomBytes(6).toString('hex'),
   servers,
   token,
   certificate,

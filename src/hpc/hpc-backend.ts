@@ -110,6 +110,7 @@ export class HpcBackend implements Backend {
       },
       onEnd: (reason) => this.#end(reason),
     })
+    void cluster.lost.then(({ code, message }) => this.#end(`${code}: ${message}`))
   }
 
   get nodes(): readonly SampledNode[] {

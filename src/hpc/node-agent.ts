@@ -4,13 +4,12 @@
  */
 
 import { rmdirSync } from 'node:fs'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { usableMemoryMb } from '../backends/local/node-capacity.ts'
 import { runVariable } from '../checkpoint/run-file.ts'
 import type { Agent } from '../cluster/agent/agent.ts'
 import { startAgent } from '../cluster/agent/agent-options.ts'
+import { defaultWorkDir } from '../cluster/agent/work-folder.ts'
 import { systemClock } from '../foundation/clock.ts'
 import { messageOf } from '../foundation/errors.ts'
 import { type SharedFile, tellSeen } from './shared-file.ts'
@@ -18,8 +17,6 @@ import { launchVariable } from './start-method.ts'
 
 /** The one line. */
 export interface AgentStart {
-  /** Names the folders of a run. */
-  readonly runId: string
   readonly servers: string
   readonly token: string
   /** The only one that is trusted. */
@@ -42,8 +39,9 @@ const launchVariables = new Set([launchVariable, runVariable])
 const otherGpuVariables = ['ROCR_VISIBLE_DEVICES', 'HIP_VISIBLE_DEVICES', 'GPU_DEVICE_ORDINAL']
 
 const [, , name = ''] = process.argv
+/** Of this user, for all runs: an agent removes there what dead ones have left. */
+const workDir = defaultWorkDir(name)
 let starting: Promise<Agent> | null = null
-let workDir: string | null = null
 
 const lines = createInterface({ input: process.stdin })
 lines.once('line', (line) => {
@@ -53,13 +51,14 @@ lines.once('line', (line) => {
     process.exit(1)
   })
 })
-lines.once('close', () => void end())
-process.once('SIGTERM', () => void end())
+// The driver has closed its sessions, or is gone.
+lines.once('close', () => void end({ needsEnds: false }))
+// The scheduler ends the job; the driver may still take ends.
+process.on('SIGTERM', () => void end({ needsEnds: true }))
 
 async function start(given: AgentStart): Promise<Agent> {
-  const { runId, servers, token, certificate, sharedFile } = given
+  const { servers, token, certificate, sharedFile } = given
   void tellSeen(name, sharedFile, systemClock).then((line) => process.stdout.write(line))
-  workDir = join(tmpdir(), `tutti-${runId}-${name}`)
   const cores = Number(process.env['SLURM_CPUS_ON_NODE'])
   cleanEnvironment()
   const limitMb = given.memoryMb[name] ?? Infinity
@@ -68,7 +67,6 @@ async function start(given: AgentStart): Promise<Agent> {
     token,
     tls: { ca: certificate },
     name,
-    workDir,
     memoryMb: Math.min(usableMemoryMb(), limitMb),
     ...(cores > 0 ? { cores } : {}),
   }
@@ -86,13 +84,13 @@ function cleanEnvironment(): void {
   }
 }
 
-async function end(): Promise<void> {
+async function end(options: { readonly needsEnds: boolean }): Promise<void> {
   const agent = await starting?.catch(() => null)
-  await agent?.close()
+  await agent?.close(options)
   try {
-    if (workDir !== null) rmdirSync(workDir)
+    rmdirSync(workDir)
   } catch {
-    // An agent that was killed here has left something.
+    // Another agent uses it, or was killed and has left something.
   }
   process.exit(0)
 }

@@ -77,11 +77,11 @@ export const subLayers: Readonly<Record<string, Readonly<Record<string, readonly
     '.': ['guardrails', 'config', 'generation', 'engines', 'server'],
   },
   cluster: {
-    broker: [],
+    broker: ['owned-folder.ts'],
     wire: ['broker/broker.ts'],
     bundles: ['broker/stored-objects.ts'],
     driver: ['broker', 'wire', 'bundles'],
-    agent: ['broker', 'wire', 'bundles', 'cluster-options.ts'],
+    agent: ['broker', 'wire', 'bundles', 'cluster-options.ts', 'owned-folder.ts'],
     '.': ['broker', 'wire', 'driver', 'agent'],
   },
   views: {

@@ -137,9 +137,11 @@ export class Agent {
 
   /**
    * Ends what runs, and leaves when the broker has all ends, or has taken none for the
-   * `ownerTtlSeconds` of their session; at once if nobody `needsEnds`. Idempotent, same promise.
+   * `ownerTtlSeconds` of their session; at once if nobody `needsEnds`, also from a later call on.
+   * Idempotent, same promise.
    */
   close({ needsEnds = true }: { readonly needsEnds?: boolean } = {}): Promise<void> {
+    if (!needsEnds) for (const { outbox } of this.#sessions.values()) outbox.close()
     this.#closing ??= this.#closeOnce(needsEnds)
     return this.#closing
   }
@@ -149,10 +151,7 @@ export class Agent {
     this.#cancelTick()
     this.#tokenCheck?.close()
     const sessions = [...this.#sessions.values()]
-    for (const session of sessions) {
-      if (needsEnds) session.limitWait()
-      else session.outbox.close()
-    }
+    if (needsEnds) for (const session of sessions) session.limitWait()
     await Promise.allSettled(sessions.map((session) => session.end('agent closed', needsEnds)))
     const undelivered = sessions.reduce((sum, { outbox }) => sum + outbox.undelivered, 0)
     this.#announcer.announce('gone')

@@ -1,28 +1,13 @@
-/**
- * The folder of one start of an agent, and those of sessions in it. What starts that were killed
- * have left is removed.
- */
+/** The folder of one start of an agent, and those of sessions in it. */
 
-import {
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readlinkSync,
-  realpathSync,
-  rmSync,
-  statSync,
-} from 'node:fs'
-import { hostname, tmpdir } from 'node:os'
+import { existsSync, mkdirSync, rmSync, statSync } from 'node:fs'
+import { tmpdir } from 'node:os'
 import { dirname, join, resolve } from 'node:path'
 import { errnoOf, messageOf, ValueError } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
-import { identityOf, isProcessAlive } from '../../runtime/process-group.ts'
 import { inWorkDir, type TaskSpec } from '../../tasks/spec.ts'
+import { createOwnedFolder } from '../owned-folder.ts'
 import { toToken } from '../wire/subjects.ts'
-
-/** The name says whose it is: no folder is ever there without its owner. */
-const ownedName = /^agent-(?<pid>\d+)-(?<startTime>\d+)-(?<place>[0-9a-f]{24})-/
 
 /**
  * Creates the folder, under its real path, and removes those of dead processes. Several agents may
@@ -31,11 +16,22 @@ const ownedName = /^agent-(?<pid>\d+)-(?<startTime>\d+)-(?<place>[0-9a-f]{24})-/
  * `ValueError` when the work folder cannot be used.
  */
 export function openWorkFolder(workDir: string | undefined, agent: string, log: Log): string {
-  const folder = resolve(workDir ?? defaultFolder(agent))
-  try {
+  const folder = resolve(workDir ?? defaultWorkDir(agent))
+  const open = (): string => {
     createFolder(folder)
     if (workDir === undefined) expectOwn(folder)
-    return openOwnFolder(folder, log)
+    return createOwnedFolder(folder, 'agent', (left, error) => {
+      log.warn('WorkFolderNotRemoved', `${left}: ${messageOf(error)}`)
+    })
+  }
+  try {
+    try {
+      return open()
+    } catch (error) {
+      // An agent that ends may have removed the empty folder meanwhile.
+      if (errnoOf(error) !== 'ENOENT') throw error
+      return open()
+    }
   } catch (cause) {
     if (cause instanceof ValueError) throw cause
     const expected = 'a folder that this user can write to'
@@ -50,7 +46,8 @@ export function openWorkFolder(workDir: string | undefined, agent: string, log: 
 
 const userId = (): number => process.getuid?.() ?? 0
 
-const defaultFolder = (agent: string): string =>
+/** Of an agent without `workDir`: one for all starts of this user. */
+export const defaultWorkDir = (agent: string): string =>
   join(tmpdir(), `tutti-agent-${userId()}-${toToken(agent)}`)
 
 /** In a folder for everybody the name may be taken: its owner could replace modules of tasks. */
@@ -74,42 +71,6 @@ function createFolder(folder: string): void {
       mkdirSync(folder, { mode: 0o755 })
     } else if (errnoOf(error) !== 'EEXIST' || !statSync(folder).isDirectory()) throw error
   }
-}
-
-function openOwnFolder(workDir: string, log: Log): string {
-  const place = placeOf()
-  for (const name of readdirSync(workDir)) {
-    if (!isLeft(name, place)) continue
-    try {
-      rmSync(join(workDir, name), { recursive: true, force: true })
-    } catch (error) {
-      log.warn('WorkFolderNotRemoved', `${join(workDir, name)}: ${messageOf(error)}`)
-    }
-  }
-  const { pid } = process
-  const startTime = identityOf(pid)?.startTime ?? 0
-  return realpathSync(mkdtempSync(join(workDir, `agent-${pid}-${startTime}-${place}-`)))
-}
-
-function isLeft(name: string, place: string): boolean {
-  const owner = ownedName.exec(name)?.groups
-  if (owner === undefined || owner['place'] !== place) return false
-  const pid = Number(owner['pid'])
-  if (!isProcessAlive(pid)) return true
-  // The id may be that of another process by now.
-  const startTime = identityOf(pid)?.startTime
-  return startTime !== undefined && startTime !== Number(owner['startTime'])
-}
-
-/** Where the ids of processes mean the same. */
-function placeOf(): string {
-  let namespace = ''
-  try {
-    namespace = readlinkSync('/proc/self/ns/pid')
-  } catch {
-    // Not on Linux.
-  }
-  return toToken(`${hostname()} ${namespace}`)
 }
 
 /** Where programs of a session run: its folder if this node has it, else one that is removed. */

@@ -1,30 +1,29 @@
 /** A private nats-server for this process, with a store and a token of its own. */
 
-import {
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  writeFileSync,
-} from 'node:fs'
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { delimiter, join, resolve } from 'node:path'
 import { type Clock, sleep } from '../../foundation/clock.ts'
 import { BackendError, messageOf } from '../../foundation/errors.ts'
+import { type Log, processLog } from '../../foundation/log.ts'
+import { BackOff } from '../../runtime/back-off.ts'
 import { GuardedServer } from '../../runtime/server/guarded-server.ts'
+import { createOwnedFolder } from '../owned-folder.ts'
 
 export interface NatsServer {
   readonly url: string
   /** Its store and its configuration; removed with the server. */
   readonly folder: string
+  /** Resolves when it ended too often to be started again. */
+  readonly lost: Promise<BackendError>
   close(): Promise<void>
 }
 
 export interface NatsServerOptions {
   readonly token: string
   readonly clock: Clock
+  /** Default: Node's warnings. */
+  readonly log?: Log
   /** Default 127.0.0.1. */
   readonly host?: string
   /** Encrypts; both in PEM form. */
@@ -33,6 +32,9 @@ export interface NatsServerOptions {
 
 const startMs = 10_000
 const pollMs = 20
+/** In a row: one that ran for some time before it ended is the first again. */
+const mostRestarts = 5
+const steadyMs = 60_000
 
 /** Where a project may keep the program, for machines that do not have it. */
 const projectPath = join('node_modules', '.tutti', 'nats-server')
@@ -59,45 +61,15 @@ const notFound = (where: string): BackendError =>
       `TUTTI_NATS_SERVER, or put it at ${projectPath}.`,
   })
 
-/** Ends with this process, also when it is killed. */
+/** Ends with this process, also when it is killed; until then it is started again when it ends. */
 export async function startNatsServer(options: NatsServerOptions): Promise<NatsServer> {
-  const { token, clock, host = '127.0.0.1', tls } = options
   const program = findNatsServer()
-  const folder = mkdtempSync(join(tmpdir(), 'tutti-nats-'))
-  const ports = join(folder, 'ports')
-  const configuration = join(folder, 'server.conf')
-  mkdirSync(ports)
-  // In a file, because the arguments of a process can be read by everybody.
-  const lines = [
-    `listen: ${JSON.stringify(`${host}:-1`)}`,
-    `jetstream { store_dir: ${JSON.stringify(join(folder, 'store'))} }`,
-    `authorization { token: ${JSON.stringify(token)} }`,
-    `ports_file_dir: ${JSON.stringify(ports)}`,
-    ...(tls === undefined ? [] : [toTlsLine(tls, folder)]),
-  ]
-  writeFileSync(configuration, `${lines.join('\n')}\n`, { mode: 0o600 })
-  const { PATH = '' } = process.env
-  const server = new GuardedServer({
-    command: [program, '-c', configuration],
-    env: { PATH },
-    guardEnv: { PATH },
-    graceMs: 2000,
-    clock,
-    folder,
-    onLine: () => {},
-  })
-  const close = async (): Promise<void> => {
-    await server.stop()
-    // Its guard has done that, unless somebody killed it.
-    rmSync(folder, { recursive: true, force: true, maxRetries: 10 })
-  }
+  const server = new PrivateServer(program, options)
   try {
-    await server.launched
-    const url = await findUrl(ports, server, clock)
-    server.unref()
-    return { url, folder, close }
+    await server.start()
+    return server
   } catch (error) {
-    await close()
+    await server.close()
     throw new BackendError(`nats-server cannot be started: ${messageOf(error)}`, {
       code: 'NatsServerFailedError',
       hint: `Check that ${program} is a nats-server which this user may execute.`,
@@ -105,6 +77,131 @@ export async function startNatsServer(options: NatsServerOptions): Promise<NatsS
     })
   }
 }
+
+/** One address, certificate and store, for as many processes as are needed. */
+class PrivateServer implements NatsServer {
+  readonly folder: string
+  readonly #program: string
+  readonly #options: NatsServerOptions
+  readonly #log: Log
+  readonly #backOff = new BackOff({ firstDelayMs: 100, maxDelayMs: 5000 })
+  readonly #lost = Promise.withResolvers<BackendError>()
+  #url: string | null = null
+  #process: GuardedServer | null = null
+  #cancelStart: () => void = () => {}
+  #closing: Promise<void> | null = null
+
+  constructor(program: string, options: NatsServerOptions) {
+    this.#program = program
+    this.#options = options
+    this.#log = options.log ?? processLog
+    this.folder = createOwnedFolder(tmpdir(), 'tutti-nats', (left, error) => {
+      this.#log.warn('WorkFolderNotRemoved', `${left}: ${messageOf(error)}`)
+    })
+  }
+
+  get url(): string {
+    return this.#url ?? ''
+  }
+
+  get lost(): Promise<BackendError> {
+    return this.#lost.promise
+  }
+
+  /** Rejects when it is not ready in time, and leaves no process then. */
+  async start(): Promise<void> {
+    const { clock } = this.#options
+    const { PATH = '' } = process.env
+    const ports = join(this.folder, 'ports')
+    const server = new GuardedServer({
+      command: [this.#program, '-c', this.#writeFiles(ports)],
+      env: { PATH },
+      guardEnv: { PATH },
+      graceMs: 2000,
+      clock,
+      folder: this.folder,
+      isFolderKept: true,
+      onLine: () => {},
+    })
+    this.#process = server
+    try {
+      await server.launched
+      this.#url = await findUrl(ports, server, clock)
+    } catch (error) {
+      await server.stop()
+      throw error
+    }
+    server.unref()
+    void this.#watch(server)
+  }
+
+  close(): Promise<void> {
+    this.#closing ??= this.#closeOnce()
+    return this.#closing
+  }
+
+  async #closeOnce(): Promise<void> {
+    this.#cancelStart()
+    await this.#process?.stop()
+    // Its guard has done that, unless somebody killed it.
+    rmSync(this.folder, { recursive: true, force: true, maxRetries: 10 })
+  }
+
+  async #watch(server: GuardedServer): Promise<void> {
+    const { clock } = this.#options
+    const readyMs = clock.monotonicMs()
+    const reason = await server.ended
+    if (clock.monotonicMs() - readyMs >= steadyMs) this.#backOff.reset()
+    this.#startAgain(`${reason} ${lastLineOf(server.output)}`.trim())
+  }
+
+  #startAgain(reason: string): void {
+    if (this.#closing !== null) return
+    const { clock } = this.#options
+    const delayMs = this.#backOff.fail(clock.monotonicMs())
+    const { failures } = this.#backOff
+    if (failures > mostRestarts) return this.#giveUp(reason)
+    const text = `the nats-server of this process at ${this.url} has ended: ${reason}`
+    const limit = `${mostRestarts} times in a row at most`
+    this.#log.warn('NatsServerRestarted', `${text}; it is started again (${failures}), ${limit}`)
+    const start = (): void => {
+      this.start().catch((error: unknown) => this.#startAgain(messageOf(error)))
+    }
+    this.#cancelStart = clock.after(delayMs, start, { background: true })
+  }
+
+  #giveUp(reason: string): void {
+    const count = mostRestarts + 1
+    const text = `the nats-server of this process at ${this.url} has ended ${count} times in a row`
+    this.#log.warn('NatsServerLost', `${text}, and is not started again: ${reason}`)
+    this.#lost.resolve(new BackendError(`${text}: ${reason}`, { code: 'NatsServerLostError' }))
+  }
+
+  /**
+   * Resolves with the configuration. It is a file, because the arguments of a process can be read
+   * by everybody. A later process has the port of the first one, and its store if that is there.
+   */
+  #writeFiles(ports: string): string {
+    const { token, host = '127.0.0.1', tls } = this.#options
+    const { folder } = this
+    const configuration = join(folder, 'server.conf')
+    rmSync(ports, { recursive: true, force: true })
+    mkdirSync(folder, { recursive: true, mode: 0o700 })
+    mkdirSync(ports)
+    const port = this.#url === null ? '-1' : new URL(this.#url).port
+    const lines = [
+      `listen: ${JSON.stringify(`${host}:${port}`)}`,
+      `jetstream { store_dir: ${JSON.stringify(join(folder, 'store'))} }`,
+      `authorization { token: ${JSON.stringify(token)} }`,
+      `ports_file_dir: ${JSON.stringify(ports)}`,
+      ...(tls === undefined ? [] : [toTlsLine(tls, folder)]),
+    ]
+    writeFileSync(configuration, `${lines.join('\n')}\n`, { mode: 0o600 })
+    return configuration
+  }
+}
+
+const lastLineOf = (output: string): string => output.split('\n').at(-1)?.trim() ?? ''
 
 function toTlsLine(tls: { certificate: string; key: string }, folder: string): string {
   const [certificate, key] = [join(folder, 'certificate.pem'), join(folder, 'key.pem')]

@@ -20,6 +20,8 @@ export interface ToGuard {
   readonly graceMs: number
   /** Removed when the server has ended; `null` for none. */
   readonly folder: string | null
+  /** Not if the server has ended by itself while our parent lives: it starts another one there. */
+  readonly isFolderKept: boolean
 }
 
 export type FromGuard =
@@ -34,6 +36,7 @@ const lastMs = 1000
 let group: number | undefined
 let graceMs = 0
 let folder: string | null = null
+let isFolderKept = false
 let isEnding = false
 let exited: Promise<void> = Promise.resolve()
 
@@ -41,6 +44,9 @@ const parent = connectToParent<ToGuard, FromGuard>({
   onMessage: launch,
   onEnd: () => void end(graceMs),
 })
+
+// Whoever signals all processes of a job means our parent as well, which then ends us.
+process.on('SIGTERM', () => {})
 
 function launch(order: ToGuard): void {
   const [program = '', ...args] = order.command
@@ -55,6 +61,7 @@ function launch(order: ToGuard): void {
     server.on('error', fail)
     exited = new Promise((resolve) => {
       server.on('exit', (code, signal) => {
+        isFolderKept = order.isFolderKept && !isEnding
         parent.send({ kind: 'ended', code, signal })
         resolve()
         void end(0)
@@ -73,7 +80,7 @@ function fail(error: unknown): void {
 }
 
 function removeFolder(): void {
-  if (folder === null) return
+  if (folder === null || (isFolderKept && process.connected)) return
   try {
     // Others that end with our parent may still write there.
     rmSync(folder, { recursive: true, force: true, maxRetries: 10 })

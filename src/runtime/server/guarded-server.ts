@@ -15,6 +15,8 @@ export interface GuardedServerOptions {
   readonly clock: Clock
   /** Removed when the program has ended, also when this process was killed before. */
   readonly folder?: string
+  /** The folder stays for the next one if the program ends by itself. Default `false`. */
+  readonly isFolderKept?: boolean
   /** Each line of its output. */
   readonly onLine: (line: string) => void
 }
@@ -35,7 +37,7 @@ export class GuardedServer {
 
   constructor(options: GuardedServerOptions) {
     this.#options = options
-    const { command, env, guardEnv, graceMs, clock, folder = null } = options
+    const { command, env, guardEnv, graceMs, clock, folder = null, isFolderKept = false } = options
     this.#launched.promise.catch(() => {})
     this.#guard = new SupervisedChild<ToGuard, FromGuard>({
       program: siblingProgram(import.meta.url, 'guard'),
@@ -57,7 +59,7 @@ export class GuardedServer {
     })
     this.#guard.ref()
     this.#guard.start()
-    this.#guard.send({ kind: 'launch', command, env, graceMs, folder })
+    this.#guard.send({ kind: 'launch', command, env, graceMs, folder, isFolderKept })
   }
 
   /** Resolves when the program runs. */
