@@ -130,6 +130,12 @@ export class ClusterBackend implements Backend {
     return this.#directory.agents.map((agent) => this.#toNode(agent))
   }
 
+  /** Why a node that was there is gone; `null` for any other. */
+  whyGone(nodeId: string): string | null {
+    const gone = this.#directory.gone.find(({ announcement }) => announcement.name === nodeId)
+    return gone?.reason ?? null
+  }
+
   /** `mayGrow`: whether larger nodes may come than are there. */
   refuse(spec: TaskSpec, { mayGrow = true } = {}): Refusal | null {
     if (this.#closing !== null) return { field: 'backend', message: `"${this.name}" is closed` }

@@ -55,7 +55,9 @@ export async function startAgentCluster(options: AgentClusterOptions): Promise<A
     const memoryMb = toMemory(allocation)
     const start = { ...toStart(server.url, token, certificate), sharedFile, memoryMb }
     const present = (): Set<string> => new Set(backend?.nodes.map(({ nodeId }) => nodeId))
-    const agents = new NodeAgents({ allocation, command: toCommand(start), present, clock, log })
+    const whyGone = (node: string): string | null => backend?.whyGone(node) ?? null
+    const command = toCommand(start)
+    const agents = new NodeAgents({ allocation, command, present, whyGone, clock, log })
     closers.push(() => agents.close())
     backend = await ClusterBackend.create({ name, ...connection, sampling: 'all', clock, log })
     const connected = backend

@@ -11,7 +11,8 @@ import type { Agent } from '../cluster/agent/agent.ts'
 import { startAgent } from '../cluster/agent/agent-options.ts'
 import { defaultWorkDir } from '../cluster/agent/work-folder.ts'
 import { systemClock } from '../foundation/clock.ts'
-import { messageOf } from '../foundation/errors.ts'
+import { BackendError, messageOf } from '../foundation/errors.ts'
+import { nameTakenCode, startedLine } from './node-agents.ts'
 import { type SharedFile, tellSeen } from './shared-file.ts'
 import { launchVariable } from './start-method.ts'
 
@@ -46,10 +47,14 @@ let starting: Promise<Agent> | null = null
 const lines = createInterface({ input: process.stdin })
 lines.once('line', (line) => {
   starting = start(JSON.parse(line) as AgentStart)
-  starting.catch((error: unknown) => {
-    process.stderr.write(`agent ${name}: ${messageOf(error)}\n`)
-    process.exit(1)
-  })
+  starting.then(
+    () => process.stdout.write(`${startedLine}\n`),
+    (error: unknown) => {
+      process.stderr.write(`agent ${name}: ${messageOf(error)}\n`)
+      const isTaken = BackendError.isInstance(error) && error.code === 'AgentNameTakenError'
+      process.exit(isTaken ? nameTakenCode : 1)
+    },
+  )
 })
 // The driver has closed its sessions, or is gone.
 lines.once('close', () => void end({ needsEnds: false }))

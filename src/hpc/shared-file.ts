@@ -46,11 +46,11 @@ export function parseSeen(text: string): Map<string, boolean> {
   )
 }
 
-/** What else an agent has written. */
-export const withoutSeen = (text: string): string =>
+/** What an agent has written that is not for us. */
+export const withoutOwnLines = (text: string): string =>
   text
     .split('\n')
-    .filter((line) => !line.startsWith(seenMark))
+    .filter((line) => !line.startsWith('tutti: '))
     .join('\n')
     .trim()
 

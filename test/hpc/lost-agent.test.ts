@@ -45,7 +45,9 @@ describe('a node whose agent dies', () => {
       'RUNNING',
       'RUNNING',
     ])
-    const restarts = warnings.filter((text) => text.startsWith('AgentRestarted'))
-    expect(restarts).toEqual([expect.stringContaining('node n2 is started again (1)')])
+    const restarts = (): string[] => warnings.filter((text) => text.startsWith('AgentRestarted'))
+    await expect
+      .poll(restarts)
+      .toEqual([expect.stringMatching(/node n2 is started again \(1\).*its process is gone/)])
   })
 })

@@ -35,6 +35,8 @@ export interface KnownAgent {
 export interface GoneAgent {
   readonly announcement: Announcement
   readonly leftMs: number
+  /** Why it counts as gone. */
+  readonly reason: string
 }
 
 export interface DirectoryListener {
@@ -300,7 +302,7 @@ export class AgentDirectory {
     const isOver = state === 'gone' || reason === processGone || reason === startedAgain
     if (isOver) this.#noteEnd(epoch)
     deleteOldest(this.#gone)
-    this.#gone.set(name, { announcement, leftMs: this.#options.clock.monotonicMs() })
+    this.#gone.set(name, { announcement, leftMs: this.#options.clock.monotonicMs(), reason })
     for (const listener of this.#listeners) listener.agentLost(agent, reason)
   }
 

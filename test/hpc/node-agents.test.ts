@@ -1,0 +1,85 @@
+import { chmodSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { HostListAllocation } from '../../src/hpc/host-list-allocation.ts'
+import { nameTakenCode, NodeAgents, startedLine } from '../../src/hpc/node-agents.ts'
+import { ManualClock } from '../../src/testing/manual-clock.ts'
+import { eventually } from '../eventually.ts'
+
+/** What a start on the host does: like an agent, or not. */
+const starts = {
+  works: `echo '${startedLine}'; cat > /dev/null`,
+  isRefused: `exit ${nameTakenCode}`,
+  fails: 'echo "no room" >&2; exit 3',
+}
+
+/** The agent of one host that is this machine; the test says how starts go, and who is there. */
+async function oneAgent() {
+  const folder = mkdtempSync(join(tmpdir(), 'tutti-starts-'))
+  const [shell, start, noted] = ['shell', 'start', 'noted'].map((name) => join(folder, name))
+  writeFileSync(shell ?? '', '#!/bin/sh\nshift\nexec sh -c "$*"\n')
+  chmodSync(shell ?? '', 0o755)
+  const set = (how: keyof typeof starts): void => {
+    const seen = 'echo "tutti: folder seen by here yes"'
+    writeFileSync(start ?? '', `read -r line; ${seen}\necho start >> '${noted}'\n${starts[how]}\n`)
+  }
+  set('works')
+  const clock = new ManualClock()
+  const present = new Set(['here'])
+  const warnings: string[] = []
+  const agents = new NodeAgents({
+    allocation: new HostListAllocation({ hosts: ['here'], remoteShell: [shell ?? ''], clock }),
+    command: { command: ['sh', start ?? ''], input: '\n' },
+    present: () => present,
+    whyGone: () => 'it was silent for 10 s',
+    clock,
+    log: { warn: (code, text) => void warnings.push(`${code}: ${text}`) },
+  })
+  onTestFinished(async () => {
+    await agents.close()
+    rmSync(folder, { recursive: true, force: true })
+  })
+  /** Repeats the assertions while time passes. */
+  const until = (assertions: () => void, ms = 5000): Promise<void> =>
+    eventually(async () => {
+      await clock.advance(ms)
+      assertions()
+    })
+  const ready = agents.ready()
+  let isReady = false
+  void ready.then(() => (isReady = true))
+  await until(() => expect(isReady).toBe(true), 20)
+  const count = (): number =>
+    existsSync(noted ?? '') ? readFileSync(noted ?? '', 'utf8').split('\n').length - 1 : 0
+  return { set, present, warnings, until, count }
+}
+
+describe('the agent of a node that is not there', () => {
+  it('is started as often as needed while another one of its name is connected', async () => {
+    const { set, present, warnings, until, count } = await oneAgent()
+    set('isRefused')
+    present.delete('here')
+    await until(() => expect(count()).toBeGreaterThan(5))
+    expect(warnings).toEqual([
+      'AgentSilent: the agent of node here does not answer (it was silent for 10 s), and has not ' +
+        'ended: the node is used again when it goes on or ends',
+    ])
+    set('works')
+    await until(() => expect(warnings).toHaveLength(2))
+    expect(warnings[1]).toMatch(/^AgentRestarted: .*node here is started again \(1\), 3 times/)
+  })
+
+  it('is given up after three starts that failed, each with its reason', async () => {
+    const { set, present, warnings, until, count } = await oneAgent()
+    set('fails')
+    present.delete('here')
+    await until(() => expect(warnings).toHaveLength(4))
+    const failed = (which: number): unknown =>
+      expect.stringMatching(new RegExp(`^AgentNotRestarted: .*\\(${which} of 3\\): no room$`))
+    expect(warnings.slice(0, 3)).toEqual([failed(1), failed(2), failed(3)])
+    expect(warnings[3]).toMatch(/^AgentGivenUp: node here is not used any more.*: no room$/)
+    await until(() => expect(count()).toBe(4))
+    expect(warnings).toHaveLength(4)
+  })
+})
