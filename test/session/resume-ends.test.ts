@@ -136,15 +136,15 @@ describe('the ends of a resumed run', () => {
     const folder = tempFolder()
     const functions = await Promise.all(
       [10, 20].map(async (factor) => {
-        const package_ = join(folder, `package-${factor}`)
-        mkdirSync(package_)
-        writeFileSync(join(package_, 'package.json'), '{ "type": "module" }')
-        writeFileSync(join(package_, 'factor.js'), `export const factor = ${factor}`)
+        const home = join(folder, `package-${factor}`)
+        mkdirSync(home)
+        writeFileSync(join(home, 'package.json'), '{ "type": "module" }')
+        writeFileSync(join(home, 'factor.js'), `export const factor = ${factor}`)
         const defining = new URL('../../src/tasks/define-task.ts', import.meta.url).href
         const source = `import { factor } from './factor.js'
 import { defineTask } from '${defining}'
 export const scale = defineTask(import.meta.url, function scale(x) { return x * factor })`
-        const file = join(package_, 'tasks.js')
+        const file = join(home, 'tasks.js')
         writeFileSync(file, source)
         const module = (await import(file)) as { readonly scale: (x: number) => number }
         return module.scale
