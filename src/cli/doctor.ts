@@ -1,6 +1,6 @@
 /** `tutti doctor`: what is installed, what is missing, and the command that gets it. */
 
-import { accessSync, constants, existsSync } from 'node:fs'
+import { accessSync, constants, existsSync, readFileSync } from 'node:fs'
 import { countText } from '../views/readable.ts'
 import { availableParallelism, totalmem } from 'node:os'
 import { delimiter, join } from 'node:path'
@@ -30,8 +30,19 @@ const commands = [
   ['sbatch', 'tutti launch with Slurm', 'apt-get install slurm-client'],
   ['mpirun', 'MPI programs without Slurm', 'apt-get install openmpi-bin'],
   ['ssh', 'tutti launch --hosts', 'apt-get install openssh-client'],
-  ['nvidia-smi', 'readings of NVIDIA GPUs without koffi', null],
+  ['nvidia-smi', 'readings of NVIDIA GPUs without koffi', driverCommand()],
 ] as const
+
+/** It comes with the driver, which Ubuntu has under a name for each version. */
+function driverCommand(): string {
+  let system = ''
+  try {
+    system = readFileSync('/etc/os-release', 'utf8')
+  } catch {
+    // Not a Linux of today: the name of Debian's package says what it is.
+  }
+  return /^ID=ubuntu$/m.test(system) ? 'ubuntu-drivers install' : 'apt-get install nvidia-smi'
+}
 
 /** Resolves with 0 also when something is missing: everything but Node is optional. */
 export function examine(output: Output): number {
@@ -94,7 +105,7 @@ function checkPackage(name: string, needed_for: string): Check {
   }
 }
 
-function checkCommand(name: string, needed_for: string, get: string | null): Check {
+function checkCommand(name: string, needed_for: string, get: string): Check {
   const folders = (process.env['PATH'] ?? '').split(delimiter).filter((one) => one !== '')
   const path = folders.map((folder) => join(folder, name)).find(existsSync)
   const common = { name, needed_for }

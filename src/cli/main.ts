@@ -10,7 +10,7 @@ import { version } from '../foundation/version.ts'
 import { exitCodes } from './exit.ts'
 import type { AgentCommandOptions, AgentsCommandOptions } from './agent.ts'
 import type { LaunchCommandOptions } from './launch/launch.ts'
-import { createOutput, type Output, type OutputForm } from './output.ts'
+import { createOutput, type Output, type OutputForm, wrapped } from './output.ts'
 import type { RunOptions } from './run/run.ts'
 import { isTaskFile } from './run/file-kinds.ts'
 import { type Cli, toCount, toCountUpTo, toList, withRecord } from './program/cli.ts'
@@ -19,6 +19,7 @@ import { addReaders } from './program/reader-commands.ts'
 import { addTools } from './program/tool-commands.ts'
 import type { ServeOptions } from './serve.ts'
 import { guardStreams, type StandardStreams } from './standard-streams.ts'
+import { ProgressBlock } from '../telemetry/progress/terminal.ts'
 
 interface GlobalOptions {
   readonly json?: boolean
@@ -31,7 +32,14 @@ interface ResumeFlags {
   readonly force?: boolean
 }
 
-function createCli(streams: StandardStreams, finish: (code: number) => void): Cli {
+interface CommandLine extends Cli {
+  /** Help or version in pieces, which become one JSON value. */
+  readonly told: readonly string[]
+}
+
+function createCli(streams: StandardStreams, finish: (code: number) => void): CommandLine {
+  const isJson = (): boolean => program.opts<GlobalOptions>().json === true
+  const told: string[] = []
   const program = new Command('tutti')
     .description('Runs simulations, data work and LLM inference, all together.')
     .version(version)
@@ -40,16 +48,23 @@ function createCli(streams: StandardStreams, finish: (code: number) => void): Cl
     .showSuggestionAfterError()
     .exitOverride()
     .configureOutput({
+      writeOut(text) {
+        // The version is told before the options that follow it are read.
+        const isVersion = text.trim() === version && process.argv.includes('--json')
+        if (isJson() || isVersion) told.push(text)
+        else streams.stdout.write(wrapped(text, output().width))
+      },
       writeErr(text) {
-        if (program.opts<GlobalOptions>().json !== true) streams.stderr.write(text)
+        const { width } = new ProgressBlock(streams.stderr)
+        if (!isJson()) streams.stderr.write(wrapped(text, width))
       },
     })
   const output = (): Output => {
-    const { json = false, quiet = false } = program.opts<GlobalOptions>()
-    const form: OutputForm = json ? 'json' : quiet ? 'quiet' : 'text'
+    const { quiet = false } = program.opts<GlobalOptions>()
+    const form: OutputForm = isJson() ? 'json' : quiet ? 'quiet' : 'text'
     return createOutput(form, streams.stdout, streams.stderr)
   }
-  const cli = { program, output, finish }
+  const cli = { program, output, finish, told }
   addDemo(cli)
   addRun(cli)
   addServe(cli)
@@ -248,10 +263,13 @@ async function main(): Promise<void> {
   const finish = (code: number): void => {
     process.exitCode ||= code
   }
-  const { program, output } = createCli(streams, finish)
+  const { program, output, told } = createCli(streams, finish)
   try {
     await program.parseAsync(withScriptApart(process.argv, program))
   } catch (error) {
+    const text = told.join('')
+    const value = text.trim() === version ? { version } : { help: text }
+    if (text !== '') streams.stdout.write(`${JSON.stringify(value)}\n`)
     finish(explain(error, program, output()))
   }
 }

@@ -7,6 +7,7 @@ import {
   type Terminal,
   withoutRewind,
 } from '../telemetry/progress/terminal.ts'
+import { wrapLine } from './reading/text.ts'
 
 /** Receives what a command prints. */
 export interface Output {
@@ -70,6 +71,13 @@ function failureText({ code, message, hint }: CommandFailure): string {
   return `${escapeLines(`${code}  ${message}${hint === undefined ? '' : `\n  hint: ${hint}`}`)}\n`
 }
 
+/** No line is wider than the terminal, which would break it anywhere. */
+export const wrapped = (text: string, width: number): string =>
+  text
+    .split('\n')
+    .flatMap((line) => wrapLine(line, width))
+    .join('\n')
+
 /** A stream that takes no callback has written when it returns. */
 function written(stdout: Terminal, chunk: string | Uint8Array): Promise<void> {
   return new Promise((resolve) => {
@@ -128,17 +136,19 @@ class TextOutput implements Output {
 
   result(_value: object, lines: readonly string[]): void {
     this.#interrupt()
-    this.#stdout.write(`${lines.map((line) => escapeControls(line)).join('\n')}\n`)
+    const { width } = this
+    const shown = lines.flatMap((line) => wrapLine(escapeControls(line), width))
+    this.#stdout.write(`${shown.join('\n')}\n`)
   }
 
   problem(line: string): void {
     this.#interrupt()
-    this.#stderr.write(`${escapeLines(line)}\n`)
+    this.#stderr.write(wrapped(`${escapeLines(line)}\n`, this.#block.width))
   }
 
   failure(error: CommandFailure): void {
     this.#interrupt()
-    this.#stderr.write(failureText(error))
+    this.#stderr.write(wrapped(failureText(error), this.#block.width))
   }
 
   #interrupt(): void {

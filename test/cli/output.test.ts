@@ -51,7 +51,7 @@ describe('output', () => {
   })
 
   it('row 91: lets no control character of foreign text reach the terminal', () => {
-    const [stdout, stderr] = [new FakeTerminal(true), new FakeTerminal(true)]
+    const [stdout, stderr] = [new FakeTerminal(true, 80), new FakeTerminal(true)]
     const output = createOutput('text', stdout, stderr)
     output.result({}, ['\u001B]0;title\u0007 a\nb \u009B31m \u202E', 'plain ä 語 🎻'])
     output.problem('\u001B[2J\n    at here')

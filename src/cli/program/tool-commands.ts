@@ -29,6 +29,9 @@ export function addTools({ program, output, finish }: Cli): void {
     .addArgument(new Argument('<shell>', 'the shell').choices(shells))
     .action(async (shell: (typeof shells)[number]) => {
       const { completionScript } = await import('./completion.ts')
-      await output().write(completionScript(program, shell))
+      const script = completionScript(program, shell)
+      const out = output()
+      if (out.form === 'json') out.result({ script }, [])
+      else await out.write(script)
     })
 }

@@ -142,7 +142,7 @@ const durationsOf = ({ completed, failed, duration }: NameView): DurationStats |
   completed + failed === 0 ? null : (duration ?? null)
 
 const nameColumns: readonly Column<NameView>[] = [
-  { head: 'name', cell: ({ name }) => shortName(name) },
+  { head: 'name', cell: ({ name }) => shortName(name), narrowest: 8 },
   number('tasks', ({ total }) => String(total), 4),
   number('done', ({ completed }) => String(completed), 2),
   number('failed', ({ failed }) => String(failed), 1),
@@ -156,7 +156,7 @@ const nameColumns: readonly Column<NameView>[] = [
 const percent = (value: number | null): string => (value === null ? '-' : `${Math.round(value)} %`)
 
 const nodeColumns: readonly Column<NodeSummary>[] = [
-  { head: 'node', cell: ({ node_id }) => node_id },
+  { head: 'node', cell: ({ node_id }) => node_id, narrowest: 8 },
   ...(['cpu', 'memory', 'gpu'] as const).map((kind, at) => ({
     head: kind,
     cell: (node: NodeSummary) => percent(node[`${kind}_percent`].mean),

@@ -1,7 +1,7 @@
 /** `tutti tail`: the latest events of a record, and those that follow. */
 
 import { shortName, timeText } from '../../views/readable.ts'
-import { statSync } from 'node:fs'
+import { closeSync, openSync, readSync, statSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { findChain, isPipe } from '../../checkpoint/chain.ts'
 import { isCompressed } from '../../checkpoint/compressed.ts'
@@ -39,7 +39,7 @@ export async function tail(what: string, options: TailOptions, output: Output): 
   const { files } = await findChain(path)
   const file = files.at(-1) ?? path
   // Before the reading: a file that takes its place has other events.
-  const { ino } = statSync(file)
+  const identity = new FileIdentity(file)
   const signal = options.follow === true ? firstSignal(output.closed) : null
   const stop = new AbortController()
   const stopped = signal?.received.then((name) => {
@@ -53,7 +53,7 @@ export async function tail(what: string, options: TailOptions, output: Output): 
     if (options.follow !== true || last.hasEnded || isPipe(path) || isCompressed(path)) {
       return exitCodes.ok
     }
-    await follow(file, { ino, last, filter, output, signal: stop.signal })
+    await follow(file, { identity, last, filter, output, signal: stop.signal })
     return stop.signal.aborted ? codeOf((await stopped) ?? null) : exitCodes.ok
   } finally {
     signal?.release()
@@ -195,8 +195,50 @@ async function eachEvent(
   }
 }
 
+/** How much of the head is compared: the first line has an id that no other record has. */
+const headBytes = 512
+
+/** Whether a path still has the file that it had, with the same content before what follows. */
+class FileIdentity {
+  readonly #path: string
+  readonly #ino: number
+  #head: Buffer
+
+  constructor(path: string) {
+    this.#path = path
+    this.#ino = statSync(path).ino
+    this.#head = this.#readHead()
+  }
+
+  /** `null` if it is another one. */
+  sizeOfSame(least: number): number | null {
+    const stat = statSync(this.#path, { throwIfNoEntry: false })
+    if (stat === undefined || stat.ino !== this.#ino || stat.size < least) return null
+    const head = this.#readHead()
+    if (!head.subarray(0, this.#head.length).equals(this.#head)) return null
+    this.#head = head
+    return stat.size
+  }
+
+  /** Empty if it cannot be read, such as when it is gone by now. */
+  #readHead(): Buffer {
+    const bytes = Buffer.alloc(headBytes)
+    if (isPipe(this.#path)) return bytes.subarray(0, 0)
+    try {
+      const fd = openSync(this.#path, 'r')
+      try {
+        return bytes.subarray(0, readSync(fd, bytes, 0, headBytes, 0))
+      } finally {
+        closeSync(fd)
+      }
+    } catch {
+      return bytes.subarray(0, 0)
+    }
+  }
+}
+
 interface FollowParts {
-  readonly ino: number
+  readonly identity: FileIdentity
   readonly last: ReadSoFar
   readonly filter: EventFilter
   readonly output: Output
@@ -204,16 +246,14 @@ interface FollowParts {
 }
 
 async function follow(file: string, parts: FollowParts): Promise<void> {
-  const { ino, last, filter, output, signal } = parts
+  const { identity, last, filter, output, signal } = parts
   let now = last
   while (!signal.aborted) {
     // Asked before the reading: what a process wrote before it ended is shown.
     const isWritten = now.sessionId === null || isBeingWritten(dirname(file), now.sessionId)
-    const stat = statSync(file, { throwIfNoEntry: false })
-    if (stat === undefined || stat.ino !== ino || stat.size < now.end.offset) {
-      return output.problem(`${file} was removed or replaced`)
-    }
-    if (stat.size > now.end.offset) now = await showNew(file, now, filter, output)
+    const size = identity.sizeOfSame(now.end.offset)
+    if (size === null) return output.problem(`${file} was removed or replaced`)
+    if (size > now.end.offset) now = await showNew(file, now, filter, output)
     if (now.hasEnded) return
     if (!isWritten) return output.problem(lostSession)
     await sleep(systemClock, pollMs, { signal }).catch(() => undefined)

@@ -70,9 +70,9 @@ export const taskFields = (task: TaskView): object => ({
 })
 
 const columns: readonly Column<TaskView>[] = [
-  { head: 'task', cell: ({ uid }) => uid },
+  { head: 'task', cell: ({ uid }) => uid, narrowest: 12 },
   { head: 'state', cell: stateText, dispensable: 1 },
-  { head: 'name', cell: ({ name }) => shortName(name), dispensable: 2 },
+  { head: 'name', cell: ({ name }) => shortName(name), dispensable: 2, narrowest: 12 },
   {
     head: 'waited',
     cell: ({ story }) =>
@@ -81,7 +81,7 @@ const columns: readonly Column<TaskView>[] = [
     dispensable: 5,
   },
   { head: 'ran', cell: ({ seconds }) => secondsText(seconds), isNumber: true, dispensable: 3 },
-  { head: 'worker', cell: ({ workerId }) => workerId || '-', dispensable: 4 },
+  { head: 'worker', cell: ({ workerId }) => workerId || '-', dispensable: 4, narrowest: 12 },
   { head: 'created', cell: ({ story }) => timeText(story.created), dispensable: 6 },
 ]
 

@@ -1,4 +1,4 @@
-/** Tables as text for a terminal. Pure. */
+/** Text for a terminal of any width: tables, and lines that are wrapped or cut. Pure. */
 
 export interface Column<Row> {
   readonly head: string
@@ -7,11 +7,21 @@ export interface Column<Row> {
   readonly isNumber?: boolean
   /** Where the width is short, those with a higher number are left out first. Default 0: never. */
   readonly dispensable?: number
+  /** Texts may be cut to this many characters, before a column is left out. Default: never. */
+  readonly narrowest?: number
+}
+
+interface MeasuredColumn<Row> {
+  readonly column: Column<Row>
+  readonly cells: readonly string[]
+  readonly widest: number
+  /** What it needs at least. */
+  readonly least: number
 }
 
 const gap = '  '
 
-/** Lines of equal columns with their heads, none wider than `width`; the first column is cut. */
+/** Lines of equal columns with their heads, none wider than `width`. */
 export function tableLines<Row>(
   columns: readonly Column<Row>[],
   rows: readonly Row[],
@@ -20,25 +30,95 @@ export function tableLines<Row>(
   const all = columns.map((column) => {
     const cells = [column.head, ...rows.map(column.cell)]
     const widest = cells.reduce((most, { length }) => Math.max(most, length), 0)
-    return { column, cells, widest }
+    const least = Math.min(widest, Math.max(column.narrowest ?? widest, column.head.length))
+    return { column, cells, widest, least }
   })
-  const kept = new Set(all)
-  const widthOf = (): number =>
-    [...kept].reduce((sum, { widest }) => sum + widest + gap.length, -gap.length)
+  const shown = withWidths(keepFitting(all, width), width)
+  return Array.from({ length: rows.length + 1 }, (_, row) => {
+    const cells = shown.map(({ column, cells: texts, width: own }) => {
+      const text = fit(texts[row] ?? '', own)
+      return column.isNumber === true ? text.padStart(own) : text.padEnd(own)
+    })
+    return fit(cells.join(gap).trimEnd(), width)
+  })
+}
+
+const sumOf = (widths: readonly number[]): number =>
+  widths.reduce((sum, one) => sum + one + gap.length, -gap.length)
+
+/** Leaves out what is least important, until the rest fits. */
+function keepFitting<Row>(
+  all: readonly MeasuredColumn<Row>[],
+  width: number,
+): readonly MeasuredColumn<Row>[] {
   const byRank = all
     .filter(({ column }) => (column.dispensable ?? 0) > 0)
     .toSorted((a, b) => (b.column.dispensable ?? 0) - (a.column.dispensable ?? 0))
-  for (const one of byRank) if (widthOf() > width) kept.delete(one)
-  const shown = all.filter((one) => kept.has(one))
-  return Array.from({ length: rows.length + 1 }, (_, row) => {
-    const cells = shown.map(({ column, cells: texts, widest }) => {
-      const text = texts[row] ?? ''
-      return column.isNumber === true ? text.padStart(widest) : text.padEnd(widest)
-    })
-    return fit(cells.join(gap).trimEnd(), width)
+  let kept = all
+  for (const one of byRank) {
+    if (sumOf(kept.map(({ least }) => least)) <= width) break
+    kept = kept.filter((other) => other !== one)
+  }
+  return kept
+}
+
+/** The room that is left goes to the columns that were cut, from the left. */
+function withWidths<Row>(kept: readonly MeasuredColumn<Row>[], width: number) {
+  let room = width - sumOf(kept.map(({ least }) => least))
+  return kept.map((one) => {
+    const more = Math.max(0, Math.min(room, one.widest - one.least))
+    room -= more
+    return { ...one, width: one.least + more }
   })
 }
 
 /** Cut to the width, with a mark where something is missing. */
 export const fit = (text: string, width: number): string =>
   text.length <= width ? text : `${text.slice(0, Math.max(0, width - 1))}…`
+
+const mark = ' \\'
+
+/**
+ * One line as lines that are not wider: broken between words, and within one that is too long.
+ * Further lines are indented; those of a command end with a backslash instead, so that a shell
+ * takes what a person has copied.
+ */
+export function wrapLine(line: string, width: number): string[] {
+  if (line.length <= width) return [line]
+  const at = line.indexOf('npx tutti ')
+  if (at === -1) return wrapWords(line, width)
+  // With no room for a word of the command behind it, what stands before it has its own lines.
+  const isBeside = at + 'npx tutti'.length + mark.length <= width
+  if (isBeside) return wrapCommand(line, width)
+  return [...wrapLine(line.slice(0, at).trimEnd(), width), ...wrapLine(line.slice(at), width)]
+}
+
+function wrapWords(line: string, width: number): string[] {
+  const [own = ''] = /^ */.exec(line) ?? []
+  const indent = ' '.repeat(Math.min(own.length + 2, Math.floor(width / 4)))
+  return breakAt(line, width, indent, () => '')
+}
+
+/** A backslash alone joins the parts of a word. What is quoted cannot be broken. */
+const wrapCommand = (line: string, width: number): string[] =>
+  /['"]/.test(line)
+    ? [line]
+    : breakAt(line, width - mark.length, '', (isInWord) => (isInWord ? mark.trim() : mark))
+
+function breakAt(
+  line: string,
+  width: number,
+  indent: string,
+  endOf: (isInWord: boolean) => string,
+): string[] {
+  const lines: string[] = []
+  let rest = line
+  while (rest.length > width) {
+    const space = rest.lastIndexOf(' ', width)
+    const isInWord = rest.slice(0, Math.max(0, space)).trim() === ''
+    const cut = isInWord ? Math.max(indent.length + 1, width) : space
+    lines.push(`${rest.slice(0, cut).trimEnd()}${endOf(isInWord)}`)
+    rest = indent + rest.slice(cut).trimStart()
+  }
+  return [...lines, rest]
+}

@@ -87,8 +87,8 @@ function screenOf(record: OpenRecord, hint: ResumeHint | null, width: number): s
 }
 
 const columns: readonly Column<RunningTask>[] = [
-  { head: 'running task', cell: ({ uid }) => uid },
+  { head: 'running task', cell: ({ uid }) => uid, narrowest: 12 },
   { head: 'for', cell: ({ seconds }) => secondsText(seconds), isNumber: true, dispensable: 1 },
-  { head: 'name', cell: ({ name }) => shortName(name), dispensable: 2 },
-  { head: 'worker', cell: ({ worker }) => worker || '-', dispensable: 3 },
+  { head: 'name', cell: ({ name }) => shortName(name), dispensable: 2, narrowest: 12 },
+  { head: 'worker', cell: ({ worker }) => worker || '-', dispensable: 3, narrowest: 12 },
 ]

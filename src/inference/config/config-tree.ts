@@ -151,7 +151,7 @@ export class ConfigProblems {
   addProblem(
     root: ConfigNode,
     problem: Problem,
-    explain: (path: Path) => string | undefined = () => undefined,
+    explain: (path: Path, nearest?: string) => string | undefined = () => undefined,
   ): void {
     const { path } = problem
     const parent = path.slice(0, -1)
@@ -160,7 +160,7 @@ export class ConfigProblems {
       case 'missing':
         return this.add(locate(root, parent)?.keyPosition ?? startOfFile, missingText(parent, key))
       case 'unknown_key': {
-        const text = explain(path) ?? unknownText(problem.nearest, problem.known)
+        const text = explain(path, problem.nearest) ?? unknownText(problem.nearest, problem.known)
         return this.add(locate(root, path)?.keyPosition ?? startOfFile, `${showKey(key)}: ${text}`)
       }
       case 'invalid_key': {

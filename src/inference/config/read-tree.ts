@@ -1,11 +1,13 @@
 /** Reads a tree by a schema. What is wrong is collected, so that one report has all of it. */
 
+import { nearest } from '../../foundation/options.ts'
 import { type Problem, problemsOf } from '../../schema/problems.ts'
 import {
   expectationOf,
   isInteger,
   isNumber,
   isRecord,
+  keysOf,
   type Path,
   type Schema,
   schemaAt,
@@ -33,7 +35,8 @@ export function readTree<S extends z.ZodType>(
 ): z.output<S> {
   const value = valueOf(tree)
   const found = problemsOf(schema, value)
-  const explain = (path: Path): string | undefined => keyOfOtherEngine(path, value)
+  const explain = (path: Path, near?: string): string | undefined =>
+    keyOfOtherEngine(path, value) ?? (near === undefined ? keyOfSection(path, schema) : undefined)
   for (const problem of found) problems.addProblem(tree, problem, explain)
   const wrong = [
     ...found.map(({ path }) => path),
@@ -112,4 +115,20 @@ function keyOfOtherEngine([section, key]: Path, value: unknown): string | undefi
   if (owner === undefined) return undefined
   const kind = valueAt(value, ['engine', 'kind']) ?? 'llama'
   return `a key of the ${owner} engine, the kind is ${String(kind)}`
+}
+
+/** Names the section of a key that stands outside of all of them. */
+function keyOfSection(path: Path, schema: Schema): string | undefined {
+  const [key] = path
+  if (path.length !== 1 || typeof key !== 'string') return undefined
+  const owned = keysOf(schema, {}).flatMap((section) => {
+    const own = schemaAt(schema, [section], {})
+    return own === undefined ? [] : keysOf(own, {}).map((name) => ({ section, name }))
+  })
+  const near = nearest(
+    key,
+    owned.map(({ name }) => name),
+  )
+  const owner = owned.find(({ name }) => name === near)
+  return owner && `unknown key, did you mean ${owner.section}.${owner.name}?`
 }

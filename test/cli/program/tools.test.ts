@@ -70,6 +70,20 @@ describe('completion', () => {
   })
 })
 
+describe('what is told about tutti itself', () => {
+  it('help, version and completion are one JSON value under --json', async () => {
+    const keysOf = async (...args: readonly string[]): Promise<string[]> => {
+      const { code, stdout, stderr } = await run(...args)
+      expect([args, code, stderr]).toEqual([args, 0, ''])
+      return Object.keys(JSON.parse(stdout) as object)
+    }
+    expect(await keysOf('--json', '--help')).toEqual(['help'])
+    expect(await keysOf('status', '--help', '--json')).toEqual(['help'])
+    expect(await keysOf('--version', '--json')).toEqual(['version'])
+    expect(await keysOf('completion', 'bash', '--json')).toEqual(['script'])
+  })
+})
+
 describe('doctor and config check', () => {
   it('doctor: says of each part whether it is there, and the command that gets it', async () => {
     const { stdout, code } = await run('doctor', '--json')
@@ -83,7 +97,7 @@ describe('doctor and config check', () => {
     expect(checks.find(({ name }) => name === 'koffi')).toMatchObject({ state: 'ok' })
     for (const { name, state, get, needed_for } of checks) {
       expect(needed_for).not.toBe('')
-      if (state === 'missing' && name !== 'nvidia-smi') expect(get).toMatch(/install/)
+      if (state === 'missing') expect([name, get]).toEqual([name, expect.stringMatching(/install/)])
     }
     expect((await run('doctor')).stdout).toMatch(/^ok +Node +\d/)
   })

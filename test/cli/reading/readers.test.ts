@@ -1,4 +1,3 @@
-import { spawn } from 'node:child_process'
 import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { realpathSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -7,8 +6,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { acquireLock, lockPathOf } from '../../../src/checkpoint/lock.ts'
 import { readViews } from '../../../src/record/record-views.ts'
 import { eventsOf, type SyntheticRun } from '../../views/synthetic-run.ts'
-import { needs, requireCommand } from '../../require.ts'
-import { builtMain, type CommandEnd, startCommandIn, watch } from '../run-command.ts'
+import { type CommandEnd, startCommandIn } from '../run-command.ts'
 import { linesOf, recordFolder, writeRecord } from './record-file.ts'
 import { viewEvent } from '../../views/view-event.ts'
 
@@ -362,20 +360,7 @@ describe('copies of a record', () => {
   })
 })
 
-const script = requireCommand('script')
-
 describe('the form of the output', () => {
-  needs(script)('row 96: fits a terminal of 20 columns, without colours', async () => {
-    const command = `stty cols 20; exec "${process.execPath}" "${builtMain}" tasks "${path}"`
-    const child = spawn('script', ['-qec', command, '/dev/null'], { stdio: 'pipe' })
-    const { stdout, code } = await watch(child).ended
-    expect(code).toBe(0)
-    const lines = stdout.trimEnd().split(/\r?\n/)
-    expect(lines.map(({ length }) => length).filter((length) => length >= 20)).toEqual([])
-    expect(lines).toHaveLength(5)
-    expect(stdout).not.toContain('\u001B')
-  })
-
   it('row 96: a closed pipe ends a reader quietly', async () => {
     for (const args of [['tasks'], ['status'], ['tail'], ['top'], ['failures']]) {
       const command = startCommandIn(folder.path, [...args, path])

@@ -156,4 +156,18 @@ describe('tail', () => {
     expect([end.code, end.stderr]).toEqual([0, expect.stringContaining('replaced')])
     expect(end.stdout.trim().split('\n')).toHaveLength(2)
   })
+
+  it('tail: -f does not go on within another record that was copied over the file', async () => {
+    const file = join(folder.path, 'copied.4.telemetry.jsonl')
+    writeFileSync(file, linesOf([viewEvent('SessionStarted'), viewEvent('TaskCreated', 'a')]))
+    using _ = written()
+    const command = startCommandIn(folder.path, ['tail', '-f', file])
+    await command.seen('TaskCreated  a')
+    const others = [...Array(40).keys()].map((at) => viewEvent('TaskCreated', `other-${at}`))
+    // Into the same file, as cp does it.
+    writeFileSync(file, linesOf([viewEvent('SessionStarted'), ...others], 's-77'))
+    const end = await command.ended
+    expect([end.code, end.stderr]).toEqual([0, expect.stringContaining('replaced')])
+    expect(end.stdout).not.toContain('other-')
+  })
 })

@@ -42,6 +42,15 @@ llmm: {}
   ])
 })
 
+it('row 86: a key outside of its section is told where it belongs', () => {
+  expect(problemsOf(`${local}max_batch_sise: 4\ntemperature: 1\nllmm: {}\nxyz: 1\n`)).toEqual([
+    'config.yaml:2:1 max_batch_sise: unknown key, did you mean input_batching.max_batch_size?',
+    'config.yaml:3:1 temperature: unknown key, did you mean llm.temperature?',
+    'config.yaml:4:1 llmm: unknown key, did you mean llm?',
+    expect.stringMatching(/^config.yaml:5:1 xyz: unknown key, known are required, hardware, llm, /),
+  ])
+})
+
 it('row 86: relations between values are reported beside wrong and missing values', () => {
   expect(
     problemsOf(`${local}llm: { max_tokens: 9000, temperature: 3, tep_k: 1 }

@@ -1,0 +1,110 @@
+import { spawn, spawnSync } from 'node:child_process'
+import { afterAll, describe, expect, it } from 'vitest'
+import { tableLines, wrapLine } from '../../../src/cli/reading/text.ts'
+import { needs, requireCommand } from '../../require.ts'
+import { builtMain, watch } from '../run-command.ts'
+import { recordFolder, writeRecord } from './record-file.ts'
+
+const folder = recordFolder()
+afterAll(() => folder.remove())
+
+const longName = `/opt/${'simulation-of-a-protein-'.repeat(8)}end`
+const path = writeRecord(folder.path, {
+  nodes: [{ nodeId: 'a-node-with-a-long-name.cluster.example.org', cores: 4 }],
+  tasks: [
+    { uid: 'sim-1', name: longName, start: 1, end: 4, worker: 'n1/local/w1' },
+    {
+      uid: 'sim-2',
+      name: longName,
+      start: 1,
+      end: 3,
+      worker: 'n1/local/w2',
+      endType: 'TaskFailed',
+    },
+    { uid: `uid-${'x'.repeat(150)}`, start: 2, end: 9, worker: 'n1/local/w3' },
+  ],
+  end: 10,
+})
+
+/** What a person sees on a terminal of so many columns. */
+async function linesAt(columns: number, args: readonly string[]): Promise<string[]> {
+  const words = [process.execPath, builtMain, ...args].map((word) => `"${word}"`).join(' ')
+  const command = `stty cols ${columns}; exec ${words}`
+  const child = spawn('script', ['-qec', command, '/dev/null'], { stdio: 'pipe' })
+  const { stdout } = await watch(child).ended
+  expect(stdout).not.toContain('\u001B')
+  return stdout.trimEnd().split(/\r?\n/)
+}
+
+const script = requireCommand('script')
+const commands: readonly (readonly string[])[] = [
+  ['status', path],
+  ['tasks', path],
+  ['failures', path],
+  ['explain', 'sim-2', path],
+  ['journal', 'verify', path],
+  ['doctor'],
+  ['--help'],
+  ['run', '--help'],
+  ['status', 'no-such-session'],
+  ['status', '--no-such-option'],
+]
+
+describe('a narrow terminal', () => {
+  for (const args of commands) {
+    const name = args.filter((word) => word !== path).join(' ')
+    needs(script)(`row 96: no line of "tutti ${name}" is wider than 20 or 40 columns`, async () => {
+      for (const columns of [20, 40]) {
+        const lines = await linesAt(columns, args)
+        expect(lines.length).toBeGreaterThan(1)
+        expect(lines.filter(({ length }) => length > columns)).toEqual([])
+      }
+    })
+  }
+
+  needs(script)('tasks: a long name is cut before other columns are left out', async () => {
+    const [head = '', first = ''] = await linesAt(80, ['tasks', path])
+    expect(head.split(/ {2,}/)).toEqual(['task', 'state', 'name', 'waited', 'ran', 'worker'])
+    expect(first).toMatch(/^sim-1 .* DONE {4}simulation-.*… .*3\.00 s/)
+  })
+})
+
+describe('a wrapped line', () => {
+  const record = `telemetry/s-81bd.1790000000.telemetry.jsonl`
+
+  it('wrap: a shell takes a command that was broken at any width', () => {
+    for (let width = 12; width < 90; width++) {
+      const lines = wrapLine(`resume  npx tutti resume ${record} -- x`, width)
+      expect(lines.filter(({ length }) => length > width)).toEqual([])
+      const copied = lines.join('\n').slice('resume'.length)
+      const shell = `npx() { printf '%s|' "$@"; }\n${copied}`
+      const { stdout } = spawnSync('sh', ['-c', shell], { encoding: 'utf8' })
+      expect([width, stdout]).toEqual([width, `tutti|resume|${record}|--|x|`])
+    }
+  })
+
+  it('wrap: a command with a quoted word is left to the terminal', () => {
+    const line = `resume  npx tutti resume 'my runs/${record}'`
+    expect(wrapLine(line, 20)).toEqual([line])
+  })
+
+  it('wrap: words stay whole where they fit, and nothing is lost where they do not', () => {
+    const line = `  the record ${record} has no end`
+    for (let width = 1; width < 60; width++) {
+      const lines = wrapLine(line, width)
+      expect(lines.filter(({ length }) => length > width)).toEqual([])
+      expect(lines.join('').replaceAll(' ', '')).toBe(line.replaceAll(' ', ''))
+    }
+    expect(wrapLine('  a line of words', 12)).toEqual(['  a line of', '   words'])
+  })
+
+  it('table: a column may be cut to its narrowest, and gets the room that is left', () => {
+    const columns = [
+      { head: 'name', cell: (row: string) => row, narrowest: 6 },
+      { head: 'count', cell: () => '12', isNumber: true, dispensable: 1 },
+    ]
+    expect(tableLines(columns, ['abcdefghij'], 13)).toEqual(['name    count', 'abcde…     12'])
+    expect(tableLines(columns, ['abcdefghij'], 15)).toEqual(['name      count', 'abcdefg…     12'])
+    expect(tableLines(columns, ['abcdefghij'], 10)).toEqual(['name', 'abcdefghij'])
+  })
+})
