@@ -4,6 +4,7 @@ import type { Entry, Target, UndispatchedEnd, Work } from '../core/entry.ts'
 import type { Dispatch, SessionCore } from '../core/session-core.ts'
 import { ResultReused, TaskResolved } from '../events/library-events.ts'
 import { StateError } from '../foundation/errors.ts'
+import { newUuid } from '../foundation/ids.ts'
 import { isThenable } from '../foundation/promises.ts'
 import { BudgetedQueue, TurnBudget } from '../runtime/turn-budget.ts'
 import { digestOf, joinWords } from '../tasks/content-text.ts'
@@ -298,10 +299,14 @@ export class Dispatcher implements HandleOwner {
     work.then(use, (error: unknown) => this.#end(run, { kind: 'fail', error }))
   }
 
-  /** How the body of a run is called. */
-  #enter({ handle, context }: Run): Enter {
+  /**
+   * How the body of a run is called. What a block makes from arguments that are not those of its
+   * hash is found by no later run.
+   */
+  #enter({ handle, context, entry }: Run): Enter {
     const { contexts } = this.#parts
-    const { plan, name, uid, place, inputs } = handle
+    const { plan, name, uid, inputs } = handle
+    const place = entry?.hasChanged === true ? newUuid() : handle.place
     const { isActive } = this.#parts.core.resumed
     const inside = isActive ? { ...context, inputs } : context
     if (plan.isBlock) return (body) => contexts.runAttempt(inside, { name, uid, place }, body)

@@ -1,12 +1,20 @@
 import { execFileSync } from 'node:child_process'
-import { copyFileSync, mkdirSync, readdirSync, realpathSync, rmSync, writeFileSync } from 'node:fs'
+import {
+  copyFileSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  realpathSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs'
 import { basename, join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { type Clock, systemClock } from '../../src/foundation/clock.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
 import { tempFolder } from '../checkpoint/open-writer.ts'
 import { rejection } from './open-session.ts'
-import { newCalls, note, noted, run } from './recorded-runs.ts'
+import { eventsIn, newCalls, note, noted, run } from './recorded-runs.ts'
 
 describe('the ends of a resumed run', () => {
   it('resume: keepFailed leaves a task DONE that failed before it was done', async () => {
@@ -71,6 +79,32 @@ describe('the ends of a resumed run', () => {
         `as well as ${basename(empty.record)}`,
     })
     expect(newCalls()).toEqual([])
+  })
+
+  it('resume: a record that has a task twice is damaged, and refused', async () => {
+    const folder = tempFolder()
+    const first = await run({ folder }, [noted('a', 1), noted('b', 2)])
+    const created = (record: string) =>
+      eventsIn(record).filter((one) => one.event_type === 'TaskCreated')
+    const damage = (record: string, from: unknown, to: unknown): void => {
+      const text = readFileSync(record, 'utf8')
+      writeFileSync(record, text.replaceAll(JSON.stringify(from), JSON.stringify(to)))
+    }
+    const refusal = { code: 'CheckpointDamagedError', path: first.record }
+    const [a, b] = created(first.record).map((one) => one.task_id)
+    const sound = readFileSync(first.record)
+    damage(first.record, b, a)
+    expect(await rejection(run({ folder, resume: first.record }, []))).toMatchObject(refusal)
+    writeFileSync(first.record, sound)
+    const make = () => [noted('a', 1), noted('b', 2)]
+    const second = await run({ folder, resume: first.record }, make())
+    const origins = created(second.record).map(({ attributes }) => attributes['origin_uid'])
+    expect(origins).toEqual([a, b])
+    damage(second.record, b, a)
+    expect(await rejection(run({ folder, resume: second.record }, make()))).toMatchObject({
+      ...refusal,
+      path: second.record,
+    })
   })
 
   it('resume: a pipe is refused at once', async () => {

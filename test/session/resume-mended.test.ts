@@ -42,8 +42,8 @@ describe('resume of tasks that were not done and have changed', () => {
     expect(valuesOf(tasks)).toEqual([30, 20])
     expect(await totalsOf(second.record)).toMatchObject({ tasks: 3, completed: 3, failed: 0 })
     // Only the DONE one: its function is another task now, which was not made.
-    expect(second.warnings).toEqual([
-      `TasksNotMade: 1 task of the record was not made again and did not run: ${failing[0]?.uid}`,
+    expect(second.warnings.map((text) => text.match(/^\w+|task-\d+.*$/g))).toEqual([
+      ['TasksNotMade', failing[0]?.uid],
     ])
     expect((await runCommand('journal', 'verify', second.record)).code).toBe(0)
   })

@@ -153,3 +153,16 @@ it('resume: what was made from arguments that changed while it waited runs again
   const second = await runOnce(3, first.record)
   expect([first.value, second.value]).toEqual([2, 3])
 })
+
+it('resume: calls in a block whose arguments changed are not found again', async () => {
+  const body = (late: number | null) => async (flow: WorkflowEngine) => {
+    const given: { x: unknown } = { x: 1 }
+    const block = flow.block(async (one: { x: unknown }) =>
+      flow.functionTask((y: number) => y * Number(one.x), { name: 'inner' })(1),
+    )
+    const value = block(given)
+    if (late !== null) given.x = flow.functionTask((x: number) => x, { name: 'late' })(late)
+    return await value
+  }
+  expect(await resumed(body(5), body(null))).toEqual([5, 1])
+})

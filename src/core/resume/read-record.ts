@@ -100,12 +100,7 @@ class RecordReading {
     if (uid === null) return
     switch (type) {
       case 'TaskCreated':
-        return this.#tasks.create(uid, {
-          name: textOf(attributes['executable']) ?? '',
-          hash: textOf(attributes['definition_hash']),
-          origin: originIn(attributes),
-          dependencies: textsOf(attributes['dependencies']),
-        })
+        return this.#create(uid, attributes, path)
       case 'TaskStarted':
         return this.#tasks.attempted(uid, numberOf(attributes['attempt']))
       case 'tutti.AttemptStarted':
@@ -119,6 +114,21 @@ class RecordReading {
       case 'TaskCanceled':
         return void this.#tasks.end(uid, 'canceled', false)
     }
+  }
+
+  #create(uid: string, attributes: JsonObject, path: string): void {
+    const isNew = this.#tasks.create(uid, {
+      name: textOf(attributes['executable']) ?? '',
+      hash: textOf(attributes['definition_hash']),
+      origin: originIn(attributes),
+      dependencies: textsOf(attributes['dependencies']),
+    })
+    if (isNew) return
+    throw new CheckpointError(`${path} is damaged: a task is created twice, as ${uid}`, {
+      code: 'CheckpointDamagedError',
+      path,
+      hint: 'A wrong result is worse than none: take a copy of the record, or run all anew.',
+    })
   }
 
   #begin(start: EventLine, path: string): void {

@@ -73,6 +73,8 @@ export class RecordedTasks {
   readonly #hash = createColumn('u32')
   readonly #state = createColumn('u8')
   readonly #attempts = createColumn('u32')
+  /** The latest file that has it. */
+  readonly #createdFile = createColumn('u32')
   /** In which file the latest attempt began. */
   readonly #attemptFile = createColumn('u32')
   readonly #doneFile = createColumn('u32')
@@ -103,8 +105,11 @@ export class RecordedTasks {
     this.#file++
   }
 
-  /** A task was created, in the order of the file. */
-  create(uid: string, { name, hash: given, origin, dependencies }: Creation): void {
+  /**
+   * A task was created, in the order of the file. `false` if the file has it already, which no
+   * session writes: its uid, or the one of the task that it goes on with, is damaged.
+   */
+  create(uid: string, { name, hash: given, origin, dependencies }: Creation): boolean {
     const hash = given !== null && isMarked(given) ? this.#takeMarked(uid, given) : given
     const slot = this.#uids.slotFor(uid)
     const hashAt = hash === null ? 0 : this.#indexOfHash(hash) + 1
@@ -113,12 +118,15 @@ export class RecordedTasks {
     const row = isNamed
       ? this.#uids.rowAt(slot) || this.#add()
       : this.#rowOfMade(slot, origin, { hashAt, rows })
+    const isRepeated = this.#rowInFile(uid) > 0 || valueAt(this.#createdFile, row) === this.#file
+    setValue(this.#createdFile, row, this.#file)
     this.#left.setName(row, name)
     this.#numberAttempts(slot, row, hashAt)
     this.#uids.set(slot, row, this.#file)
     setValue(this.#uid, row, slot)
     setValue(this.#hash, row, hashAt)
     if (this.stateOf(row) !== 'done') setValue(this.#state, row, states.indexOf('open'))
+    return !isRepeated
   }
 
   /** This attempt is the latest that may have begun. Whatever ended earlier runs anew. */
@@ -305,6 +313,7 @@ export class RecordedTasks {
     if (known > 0 && isSame) return known
     setValue(this.#state, known, 0)
     const row = this.#addMade(originSlot, file)
+    setValue(this.#createdFile, row, valueAt(this.#createdFile, known))
     if (hashAt > 0) this.#equals.add(row, hashAt, rows)
     return row
   }
