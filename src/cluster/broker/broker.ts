@@ -93,8 +93,8 @@ export interface BrokerStore {
   remove(stream: string): Promise<void>
   /**
    * Stores an object below this subject, which a stream must have. May be repeated. What was stored
-   * of one that fails is removed again, unless the signal is aborted. Rejects with `StoreFullError`
-   * if there is no room for it now.
+   * of one that fails or is aborted is removed again. Rejects with `StoreFullError` if there is no
+   * room for it now.
    */
   putObject(subject: string, data: Uint8Array, signal: AbortSignal): Promise<void>
   usage(): Promise<StoreUsage>
@@ -113,17 +113,24 @@ export interface StoreUsage {
 /** There is no room for an object. */
 export class StoreFullError extends Error implements StoreUsage {
   override readonly name = 'StoreFullError'
-  /** What the store had then of the account, with the piece that was refused. */
+  /** What the store had then of the account. */
   readonly heldBytes: number
   /** What of that was of the object. */
   readonly storedBytes: number
+  /** What the object would take in all. */
+  readonly neededBytes: number
   readonly limitBytes: number | null
 
-  constructor(usage: StoreUsage, storedBytes: number, cause: Error) {
+  constructor(
+    usage: StoreUsage,
+    object: Pick<StoreFullError, 'storedBytes' | 'neededBytes'>,
+    cause: Error,
+  ) {
     super(cause.message, { cause })
     this.heldBytes = usage.heldBytes
     this.limitBytes = usage.limitBytes
-    this.storedBytes = storedBytes
+    this.storedBytes = object.storedBytes
+    this.neededBytes = object.neededBytes
   }
 }
 

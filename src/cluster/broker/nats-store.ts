@@ -125,7 +125,7 @@ export class NatsStore implements BrokerStore {
       return true
     } catch (error) {
       if (error instanceof JetStreamApiError && otherLastCodes.has(error.code)) return false
-      throw await this.#toProblem(error, 0, data.length)
+      throw await this.#toProblem(error, 0, recordBytes(subject, data.length, 0))
     }
   }
 
@@ -159,16 +159,23 @@ export class NatsStore implements BrokerStore {
     const headers = this.#libraries.transport.headers()
     headers.set(countHeader, String(count))
     const stored: { readonly stream: string; readonly seq: number }[] = []
+    const headerBytes = headers.toString().length
+    const sizeOf = (index: number): number =>
+      recordBytes(`${subject}.${index}`, pieceOf(data, index, bytes).length, headerBytes)
+    let storedBytes = 0
     try {
       await forEachPiece(count, async (index) => {
         signal.throwIfAborted()
-        const piece = data.subarray(index * bytes, (index + 1) * bytes)
+        const piece = pieceOf(data, index, bytes)
         stored.push(await this.#client.publish(`${subject}.${index}`, piece, { headers }))
+        storedBytes += sizeOf(index)
       })
     } catch (error) {
-      const problem = signal.aborted ? error : await this.#toProblem(error, stored.length, bytes)
+      let neededBytes = 0
+      for (let index = 0; index < count; index++) neededBytes += sizeOf(index)
+      const problem = await this.#toProblem(error, storedBytes, neededBytes)
       const [first] = stored
-      if (first !== undefined && !signal.aborted) {
+      if (first !== undefined) {
         const pieces = stored.map(({ seq }) => seq)
         await this.#deletePieces(first.stream, pieces).catch(() => {})
       }
@@ -177,13 +184,11 @@ export class NatsStore implements BrokerStore {
   }
 
   /** Asked before anything is removed: the usage has the pieces that were stored. */
-  async #toProblem(error: unknown, pieces: number, bytes: number): Promise<unknown> {
+  async #toProblem(error: unknown, storedBytes: number, neededBytes: number): Promise<unknown> {
     const { JetStreamApiError } = this.#libraries.jetstream
     if (!(error instanceof JetStreamApiError && fullStoreCodes.has(error.code))) return error
     try {
-      const { heldBytes, limitBytes } = await this.usage()
-      const usage = { heldBytes: heldBytes + bytes, limitBytes }
-      return new StoreFullError(usage, (pieces + 1) * bytes, error)
+      return new StoreFullError(await this.usage(), { storedBytes, neededBytes }, error)
     } catch {
       return error
     }
@@ -220,7 +225,8 @@ export class NatsStore implements BrokerStore {
     pieces: readonly number[] = [],
   ): Promise<void> {
     try {
-      await this.#deletePieces(stream, pieces)
+      const known = pieces.length > 0 ? pieces : (await this.getObject(stream, subject))?.pieces
+      await this.#deletePieces(stream, known ?? [])
       await this.#manager.streams.purge(stream, { filter: `${subject}.*` })
     } catch (error) {
       if (!this.#isMissing(error)) throw error
@@ -301,6 +307,13 @@ export class NatsStore implements BrokerStore {
     return error instanceof JetStreamApiError && error.code === JetStreamApiCodes.StreamNotFound
   }
 }
+
+const pieceOf = (data: Uint8Array, index: number, bytes: number): Uint8Array =>
+  data.subarray(index * bytes, (index + 1) * bytes)
+
+/** What the server counts for a message in a file: its content, and a frame around it. */
+const recordBytes = (subject: string, bytes: number, headerBytes: number): number =>
+  30 + subject.length + bytes + (headerBytes > 0 ? 4 + headerBytes : 0)
 
 /** Some at a time. After a failure no further one begins, and those that have begun have ended. */
 async function forEachPiece(count: number, work: (index: number) => Promise<void>): Promise<void> {

@@ -9,8 +9,9 @@ const fewestRefusals = 5
 /**
  * The tries to store one object. A server tells its own limit to nobody. What is known after a
  * refusal is how much it had for the account, and even that may have changed by the time the answer
- * comes. So an object counts as too large only when it was larger than all of that at every try for
- * a whole while, or when it is larger than the limit that the account has.
+ * comes. So an object counts as too large only when more of it was missing, at every try for a
+ * whole while, than everything else of the account could make room for, or when it is larger than
+ * the limit that the account has.
  */
 export class StoreRefusals {
   readonly #clock: Clock
@@ -37,11 +38,11 @@ export class StoreRefusals {
   }
 
   /** Why the object will not fit, or `null` while it may. */
-  refused({ heldBytes, storedBytes, limitBytes }: StoreFullError): string | null {
+  refused({ heldBytes, storedBytes, neededBytes, limitBytes }: StoreFullError): string | null {
     if (limitBytes !== null && this.#bytes > limitBytes) return `takes ${limitBytes} bytes in all`
     const nowMs = this.#clock.monotonicMs()
     const mostBytes = Math.max(heldBytes, this.#heldBefore + storedBytes)
-    if (this.#bytes <= mostBytes) this.#count = 0
+    if (neededBytes <= mostBytes) this.#count = 0
     else if (this.#count++ === 0) this.#fromMs = nowMs
     const forMs = nowMs - this.#fromMs
     if (this.#count < fewestRefusals || !(forMs >= this.#patienceMs())) return null

@@ -38,6 +38,16 @@ export interface ObjectToStore {
   readonly data: Uint8Array
 }
 
+/** An object while it is stored. */
+interface PendingObject {
+  readonly subject: string
+  readonly data: Uint8Array
+  readonly refusals: StoreRefusals
+  /** The latest try. */
+  putting: Promise<void>
+}
+
+const never = new AbortController().signal
 const firstDelayMs = 100
 const maxDelayMs = 2000
 
@@ -68,47 +78,55 @@ export class StoredObjects {
   }
 
   /**
-   * Resolves with its name, once the broker has it. Rejects when this is closed before, and with
-   * `StoreTooSmallError` when the store would not take it even if it had nothing else, as far as
-   * that can be known. One at a time, and the pieces of one that does not fit are given back:
-   * halves of several large objects could fill a store, and none of them would ever be complete.
+   * Resolves with its name, once the broker has it. Rejects when this is closed or `canceled`
+   * before, and with `StoreTooSmallError` when the store would not take it even if it had nothing
+   * else, as far as that can be known. One at a time, and the pieces of one that does not fit are
+   * given back: halves of several large objects could fill a store, and none of them would ever be
+   * complete.
    */
-  async put({ prefix, title, data }: ObjectToStore): Promise<string> {
+  async put({ prefix, title, data }: ObjectToStore, canceled = never): Promise<string> {
     const { openStream, onProblem, owner, broker, clock, patienceMs } = this.#options
     const what = `${title} (${data.length} bytes)`
     const name = `${prefix}/${digestOf(data)}`
-    const subject = this.#subjectOf(name)
-    const refusals = new StoreRefusals(clock, data.length, patienceMs)
-    await this.#untilDone(
-      async (signal) => {
-        try {
-          await this.#putAlone(subject, data, refusals, signal)
-        } catch (error) {
-          if (!(error instanceof StoreFullError)) {
-            refusals.forget()
-            throw error
-          }
-          const why = refusals.refused(error)
-          if (why === null) throw error
-          const text = `${owner} cannot store ${what}: the store of the broker at ${broker.url}`
-          throw tooSmall(`${text} ${why}`, error)
+    const object: PendingObject = {
+      subject: this.#subjectOf(name),
+      data,
+      refusals: new StoreRefusals(clock, data.length, patienceMs),
+      putting: Promise.resolve(),
+    }
+    const putOnce = async (signal: AbortSignal): Promise<void> => {
+      try {
+        await this.#putAlone(object, signal)
+      } catch (error) {
+        if (!(error instanceof StoreFullError)) {
+          object.refusals.forget()
+          throw error
         }
-      },
-      async () => void (await openStream()),
-      (error) => {
-        const text = `${owner} cannot store ${what} at ${broker.url} now: ${messageOf(error)}`
-        onProblem(new Error(text, { cause: error }))
-      },
-    )
-    return name
+        const why = object.refusals.refused(error)
+        if (why === null) throw error
+        const text = `${owner} cannot store ${what}: the store of the broker at ${broker.url}`
+        throw tooSmall(`${text} ${why}`, error)
+      }
+    }
+    const repair = async (): Promise<void> => void (await openStream())
+    const tell = (error: unknown): void => {
+      const text = `${owner} cannot store ${what} at ${broker.url} now: ${messageOf(error)}`
+      onProblem(new Error(text, { cause: error }))
+    }
+    try {
+      await this.#untilDone(putOnce, repair, tell, canceled)
+      return name
+    } catch (error) {
+      if (canceled.aborted && this.#unfinished.delete(object.subject)) {
+        // Not before it has ended: pieces may be on their way.
+        void object.putting.catch(() => {}).then(() => this.delete(name))
+      }
+      throw error
+    }
   }
 
-  async #putAlone(
-    subject: string,
-    data: Uint8Array,
-    refusals: StoreRefusals,
-    signal: AbortSignal,
-  ): Promise<void> {
+  async #putAlone(object: PendingObject, signal: AbortSignal): Promise<void> {
+    const { subject, data, refusals } = object
     const { store } = this.#options.broker
     const { promise: done, resolve } = Promise.withResolvers<void>()
     const before = this.#lastPut
@@ -127,7 +145,8 @@ export class StoredObjects {
         )
       }
       this.#unfinished.add(subject)
-      await unlessAborted(signal, store.putObject(subject, data, signal))
+      object.putting = store.putObject(subject, data, signal)
+      await unlessAborted(signal, object.putting)
       this.#unfinished.delete(subject)
     } finally {
       void before.then(resolve)
@@ -177,15 +196,16 @@ export class StoredObjects {
     request: (signal: AbortSignal) => Promise<T>,
     repair: () => Promise<void> = () => Promise.resolve(),
     onProblem: (error: unknown) => void = () => {},
+    canceled = never,
   ): Promise<T> {
     const { clock, broker } = this.#options
-    const { signal } = this.#closed
+    const signal = AbortSignal.any([this.#closed.signal, canceled])
     const backOff = new BackOff({ firstDelayMs, maxDelayMs })
     let isTold = false
     for (;;) {
       signal.throwIfAborted()
       try {
-        return await this.#untilReconnected(request)
+        return await this.#untilReconnected(request, signal)
       } catch (error) {
         signal.throwIfAborted()
         if (isTooSmall(error)) throw error
@@ -197,16 +217,19 @@ export class StoredObjects {
         // Those of several processes that do not fit together must not go on in step.
         const delayMs = backOff.fail(clock.monotonicMs(), error) * (0.5 + randomFraction())
         const pause = (stop: AbortSignal): Promise<void> => sleep(clock, delayMs, { signal: stop })
-        await this.#untilReconnected(pause).catch(() => {})
-        await this.#untilReconnected(repair).catch(() => {})
+        await this.#untilReconnected(pause, signal).catch(() => {})
+        await this.#untilReconnected(repair, signal).catch(() => {})
       }
     }
   }
 
   /** What was sent over a connection that was lost is not answered: it is not waited for. */
-  async #untilReconnected<T>(wait: (signal: AbortSignal) => Promise<T>): Promise<T> {
+  async #untilReconnected<T>(
+    wait: (signal: AbortSignal) => Promise<T>,
+    ended: AbortSignal,
+  ): Promise<T> {
     const reconnected = new AbortController()
-    const signal = AbortSignal.any([this.#closed.signal, reconnected.signal])
+    const signal = AbortSignal.any([ended, reconnected.signal])
     const stop = this.#options.broker.onConnection((isConnected) => {
       if (isConnected) reconnected.abort(new Error('the connection was lost'))
     })

@@ -168,7 +168,7 @@ export class DriverSession implements ClusterConnection {
       this.#jobs.placement.remove(one)
       if (!this.#isReady || this.#ends.hasEarlierStart) this.#earlier.cancel(one.uid, reason)
       this.#jobs.end(one, { kind: 'cancel', reason }, null)
-    } else one.agent.cancel([one.uid, one.wireAttempt], reason)
+    } else this.#sender.cancel(one, one.agent, reason)
   }
 
   recorded(jobs: readonly Job[]): void {

@@ -18,6 +18,8 @@ export interface JobSenderOptions {
 
 export class JobSender {
   readonly #options: JobSenderOptions
+  /** Jobs that wait for what has to be stored before they are sent. */
+  readonly #unsent = new Map<DriverJob, AbortController>()
 
   constructor(options: JobSenderOptions) {
     this.#options = options
@@ -38,6 +40,14 @@ export class JobSender {
     }
   }
 
+  /** The agent knows nothing of a job that was not sent: that ends at once. */
+  cancel(one: DriverJob, agent: AgentLink, reason: string): void {
+    const unsent = this.#unsent.get(one)
+    if (unsent === undefined) return agent.cancel([one.uid, one.wireAttempt], reason)
+    unsent.abort()
+    this.#options.jobs.end(one, { kind: 'cancel', reason }, null)
+  }
+
   #encode(agent: AgentLink, jobs: readonly DriverJob[], urlOf: (module: string) => string): void {
     const limitBytes = payloadLimit(this.#options.broker.maxPayload)
     const { batches, large, unsendable } = encodeJobs(jobs, limitBytes, urlOf)
@@ -53,7 +63,7 @@ export class JobSender {
     modules: SentModules,
   ): Promise<void> {
     try {
-      await modules.prepare(module)
+      await this.#beforeSent(jobs, () => modules.prepare(module))
     } catch (cause) {
       const error = toImportError(module, agent.name, cause)
       for (const one of jobs) if (this.#isStillThere(one, agent)) this.#fail(one, error)
@@ -69,9 +79,10 @@ export class JobSender {
     let name: string
     try {
       const title = `the input of task ${one.uid}`
-      name = await objects.put({ prefix: `${one.uid}/${attempt}/spec`, title, data: spec })
+      const object = { prefix: `${one.uid}/${attempt}/spec`, title, data: spec }
+      name = await this.#beforeSent([one], (canceled) => objects.put(object, canceled))
     } catch (error) {
-      // Otherwise the session has ended, and its jobs with it.
+      // Otherwise the job has ended, or the session with all its jobs.
       if (isTooSmall(error) && this.#isStillThere(one, agent)) {
         jobs.end(one, { kind: 'fail', error, isFinal: true }, null)
       }
@@ -81,6 +92,24 @@ export class JobSender {
     const isSame = one.wireAttempt === attempt
     if (isSame && this.#isStillThere(one, agent)) agent.send(encodeLargeJob(one, name))
     else if (!isSame || jobs.findOwn(one.job) !== one) objects.delete(name)
+  }
+
+  /** What has to be stored before jobs are sent. */
+  async #beforeSent<T>(
+    jobs: readonly DriverJob[],
+    store: (canceled: AbortSignal) => Promise<T>,
+  ): Promise<T> {
+    const canceled = new AbortController()
+    for (const one of jobs) {
+      // It has moved to another agent meanwhile, under another number.
+      this.#unsent.get(one)?.abort()
+      this.#unsent.set(one, canceled)
+    }
+    try {
+      return await store(canceled.signal)
+    } finally {
+      for (const one of jobs) if (this.#unsent.get(one) === canceled) this.#unsent.delete(one)
+    }
   }
 
   /** The agent may have been lost meanwhile; and it knows nothing of a job to cancel. */

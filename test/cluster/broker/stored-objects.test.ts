@@ -79,7 +79,8 @@ describe('an object that a full store refuses', () => {
           const one = left.shift()
           if (one === undefined) return Promise.resolve()
           const usage = { heldBytes: one.held, limitBytes: null }
-          return Promise.reject(new StoreFullError(usage, one.stored, new Error('it is full')))
+          const object = { storedBytes: one.stored, neededBytes: 500 }
+          return Promise.reject(new StoreFullError(usage, object, new Error('it is full')))
         },
       },
       clock,
