@@ -68,6 +68,26 @@ describe('what bounded a run', () => {
     expect(shown.slotSeconds).toEqual({ ...nothing, ran: 10, noSlotFitted, noTaskReady: 30 - gpus })
   })
 
+  it('bounds: what waits behind a task that waits for a GPU waits for the GPU', () => {
+    const resources = { cores: 1, gpus: 1, memory_mb: 0, ranks: 1 }
+    // The last GPU task begins at 3: until then the plain ones are behind it.
+    const tasks = [
+      ...bag(4, 1).map((task) => ({ ...task, resources })),
+      { uid: 'plain-1', start: 3, end: 4, worker: 'n1/local/w1' },
+      { uid: 'plain-2', start: 3, end: 4, worker: 'n1/local/w2' },
+    ]
+    const nodes = [{ nodeId: 'n1', cores: 3, gpus: 1 }]
+    const shown = boundsOfRun({ nodes, tasks, end: 4 })
+    const noSlotFitted = { ...nothing.noSlotFitted, gpus: 3 * 2 }
+    expect(shown.slotSeconds).toEqual({ ...nothing, ran: 6, noSlotFitted })
+    // One that was there before the first of them is not behind anything.
+    const early = { uid: 'early', created: 0, start: 3, end: 4, worker: 'n1/local/w1' }
+    const others = bag(4, 1).map((task) => ({ ...task, resources }))
+    expect(boundsOfRun({ nodes, tasks: [early, ...others], end: 4 }).slotSeconds).toMatchObject({
+      heldBack: 3,
+    })
+  })
+
   it('bounds: memory and labels that no free slot has are named', () => {
     const wants = (resources: object) => [
       { uid: 'a', start: 0, end: 10, resources },

@@ -15,6 +15,7 @@ import type {
   SlotUse,
 } from './slots.ts'
 import { oneCore } from './slots.ts'
+import { WaitQueues } from './wait-queues.ts'
 
 /** Adds the seconds of this run to `sums`. */
 export function classifySlots(run: SlotRun, sums: SlotSeconds): SlotUse {
@@ -35,8 +36,8 @@ export function classifySlots(run: SlotRun, sums: SlotSeconds): SlotUse {
       move,
     ),
     new Stream(uses.to, (at) => use(at, -1)),
-    new Stream(waits.from, (at) => slots.wait(waits.request[at] ?? 0, 1)),
-    new Stream(waits.to, (at) => slots.wait(waits.request[at] ?? 0, -1)),
+    new Stream(waits.from, (at) => slots.wait(at)),
+    new Stream(waits.to, (at) => slots.endWait(at)),
     new Stream(uses.from, (at) => use(at, 1)),
   ]
   for (;;) {
@@ -166,6 +167,7 @@ class Slots {
   readonly #requests: readonly SlotRequest[]
   readonly #rooms: readonly Room[]
   readonly #nodes: readonly FreeNode[]
+  readonly #queues: WaitQueues
   readonly #sums: SlotSeconds
   readonly #capacity: Readonly<Record<HeldResource, number>>
   readonly #busy = createHeld()
@@ -174,8 +176,9 @@ class Slots {
   #fullSeconds = 0
   #now: number
 
-  constructor({ requests, nodes, from }: SlotRun, sums: SlotSeconds) {
+  constructor({ requests, nodes, waits, from }: SlotRun, sums: SlotSeconds) {
     this.#requests = requests
+    this.#queues = new WaitQueues(waits, requests.length)
     this.#rooms = requests.map(() => ({ ...noRoom }))
     this.#nodes = nodes.map((node) => toFreeNode(node, requests))
     this.#capacity = capacityOf(nodes)
@@ -194,9 +197,16 @@ class Slots {
     this.#now = time
   }
 
-  wait(request: number, change: number): void {
+  wait(at: number): void {
+    const request = this.#queues.add(at)
     const room = this.#rooms[request]
-    if (room !== undefined) room.ready += change
+    if (room !== undefined) room.ready++
+  }
+
+  endWait(at: number): void {
+    const request = this.#queues.remove(at)
+    const room = this.#rooms[request]
+    if (room !== undefined) room.ready--
   }
 
   use(node: number, request: number, change: number): void {
@@ -279,12 +289,17 @@ class Slots {
   #countIdle(idle: number, seconds: number): void {
     const sums = this.#sums
     let rest = idle
+    let blocker: Blocker | null | undefined
     for (let at = 0; at < this.#rooms.length; at++) {
       const { ready, fits } = this.#rooms[at] ?? noRoom
       const { cores, ranks } = this.#requests[at] ?? oneCore
       const fitted = Math.min(Math.max(0, ready), Math.floor(fits / ranks))
+      if (fitted === 0) continue
       const held = Math.min(rest, fitted * cores * ranks)
-      sums.heldBack += held * seconds
+      blocker = blocker === undefined ? this.#findBlocker() : blocker
+      if (blocker !== null && this.#queues.isBefore(blocker.request, at)) {
+        sums.noSlotFitted[blocker.resource] += held * seconds
+      } else sums.heldBack += held * seconds
       rest -= held
     }
     for (let at = 0; at < this.#rooms.length && rest > 0; at++) {
@@ -297,7 +312,32 @@ class Slots {
     }
     sums.noTaskReady += rest * seconds
   }
+
+  /** Backends keep the order of tasks: the first that fits nowhere holds up those behind it. */
+  #findBlocker(): Blocker | null {
+    let first: Blocker | null = null
+    for (let request = 0; request < this.#rooms.length; request++) {
+      const room = this.#rooms[request] ?? noRoom
+      const { ranks, limit } = this.#requests[request] ?? oneCore
+      if (room.ready <= 0 || room.fits >= ranks) continue
+      const resource = scarcestOf(room, limit)
+      if (!blocking.has(resource)) continue
+      if (first === null || this.#queues.isBefore(request, first.request)) {
+        first = { request, resource }
+      }
+    }
+    return first
+  }
 }
+
+/** A request of which the first waiting task fits nowhere, and what it lacks. */
+interface Blocker {
+  readonly request: number
+  readonly resource: SlotResource
+}
+
+/** Tasks that lack a worker, or a label, hold up none that need something else. */
+const blocking: ReadonlySet<SlotResource> = new Set(['cores', 'gpus', 'memory'])
 
 /** More than any machine has, but finite: sums of it can be taken back. */
 const unlimited = 1_000_000

@@ -1,0 +1,49 @@
+/** The tasks that wait for slots, in the order of their requests. Five bytes a wait. */
+
+import type { Intervals } from './slots.ts'
+
+/** Which task of each request has waited longest. */
+export class WaitQueues {
+  readonly #waits: Intervals
+  /** By request; -1 where none waits. */
+  readonly #first: Int32Array
+  readonly #last: Int32Array
+  /** By wait: the next one of its request. */
+  readonly #next: Int32Array
+  readonly #hasEnded: Uint8Array
+
+  constructor(waits: Intervals, requests: number) {
+    this.#waits = waits
+    this.#first = new Int32Array(requests).fill(-1)
+    this.#last = new Int32Array(requests).fill(-1)
+    this.#next = new Int32Array(waits.from.length).fill(-1)
+    this.#hasEnded = new Uint8Array(waits.from.length)
+  }
+
+  /** In the order of their times. Returns the request. */
+  add(at: number): number {
+    const request = this.#waits.request[at] ?? 0
+    const last = this.#last[request] ?? -1
+    if (last === -1 || this.#first[request] === -1) this.#first[request] = at
+    else this.#next[last] = at
+    this.#last[request] = at
+    return request
+  }
+
+  remove(at: number): number {
+    const request = this.#waits.request[at] ?? 0
+    this.#hasEnded[at] = 1
+    let first = this.#first[request] ?? -1
+    while (first !== -1 && this.#hasEnded[first] === 1) first = this.#next[first] ?? -1
+    this.#first[request] = first
+    return request
+  }
+
+  /** Whether the first task of one request has waited longer than that of another. */
+  isBefore(request: number, other: number): boolean {
+    const [a, b] = [this.#first[request] ?? -1, this.#first[other] ?? -1]
+    if (a === -1 || b === -1) return false
+    const [from, otherFrom] = [this.#waits.from[a] ?? 0, this.#waits.from[b] ?? 0]
+    return from < otherFrom || (from === otherFrom && a < b)
+  }
+}
