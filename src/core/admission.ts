@@ -40,12 +40,14 @@ export interface AdmissionParts {
 export interface EarlierRun {
   /** Why a task may not be submitted, or `null`. */
   problemOf(task: AnyTask): Problem | null
-  /** Throws if a value was given to another function of the same source. Before `plan`. */
+  /** Before `plan`, for all tasks of a submission: functions of the same source are noticed. */
   prepare(task: AnyTask): void
   /** What it has of a task, for `end`; positive if the task will not run. In their order. */
   plan(task: AnyTask): number
   /** Tells a task that is being opened what was planned for it. */
   setPlan(entry: Entry, planned: number): void
+  /** Why a task must not run: a value was given to another function of the same source. */
+  refusalOf(entry: Entry): StateError | null
   /** Ends a task as the earlier run did; `false`: it has to run. */
   end(entry: Entry): boolean
 }
@@ -243,6 +245,8 @@ export class Admission {
       plan: (opened) => this.earlier?.setPlan(opened, planned),
       expected: { work: task, target },
     })
+    const error = this.earlier?.refusalOf(entry) ?? null
+    if (error !== null) return ledger.end(entry, { kind: 'fail', error })
     if (this.earlier?.end(entry) === true) return
     ledger.dispatch(entry, task, target)
     entries.push(entry)

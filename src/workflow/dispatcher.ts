@@ -188,7 +188,8 @@ export class Dispatcher implements HandleOwner {
 
   #hashOf({ handle, receiver, args, context }: Run, dependencies: readonly EngineHandle[]) {
     const block = context.block?.place ?? ''
-    return hashOfCall(handle.plan, { receiver, args, dependencies, block, owner: this })
+    const owner = context.block ?? this
+    return hashOfCall(handle.plan, { receiver, args, dependencies, block, owner })
   }
 
   /** Waits for the dependencies that have not ended; one that did not succeed decides at once. */

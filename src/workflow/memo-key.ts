@@ -61,7 +61,7 @@ export function hashOfCall(plan: Plan, call: HashedCall): string | null {
   if (worksOnCaptured(plan, call)) return null
   try {
     // First, so that the function counts among those of equal source in any case.
-    const code = codeOfFunction(plan.body, plan.options.name, owner)
+    const code = codeOfFunction(plan.body, plan.options.name, { owner, place: block })
     if (usesReceiver(plan, call.receiver)) return null
     const hashes = dependencies.map((handle) => handle.definitionHash)
     const known = hashes.filter((one) => one !== null)

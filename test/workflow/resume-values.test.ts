@@ -1,5 +1,5 @@
 import { renameSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { resultsPathOf } from '../../src/checkpoint/results-file.ts'
 import { StateError } from '../../src/foundation/errors.ts'
@@ -170,6 +170,32 @@ describe('values after a resume', () => {
       ['made a', 1, 'same'],
       ['made b', 2, 'same'],
     ])
+  })
+
+  it('resume: functions of equal source in different blocks are told apart', async () => {
+    const folder = tempFolder()
+    let calls = 0
+    const body = (factors: readonly number[]) => async (flow: WorkflowEngine) => {
+      const block = flow.block(async (k: number) =>
+        flow.functionTask((x: number) => (calls++, x * k))(10),
+      )
+      return Promise.all(factors.map((k) => block(k)))
+    }
+    const first = await run({ folder }, body([2]))
+    const second = await run({ folder, resume: first.record }, body([3, 2]))
+    expect(second.value).toEqual([30, 20])
+    // A block that runs again still finds what was done in it.
+    const failing = (flow: WorkflowEngine) => {
+      const block = flow.block(async (k: number) => {
+        const value = await flow.functionTask((x: number) => (calls++, x * k))(10)
+        return { value, self: () => k }
+      })
+      return Promise.all([3, 2].map(async (k) => (await block(k)).value))
+    }
+    const third = await run({ folder: tempFolder() }, failing)
+    calls = 0
+    const fourth = await run({ folder: dirname(third.record), resume: third.record }, failing)
+    expect([fourth.value, calls]).toEqual([[30, 20], 0])
   })
 
   it('resume: another function of equal source is refused after a value was given', async () => {

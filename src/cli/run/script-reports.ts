@@ -60,11 +60,9 @@ export function describeResume({ record, options }: ResumeMessage): string {
 
 const unnamedChanged = 'those without a uid that have changed'
 
-const refusals: ReadonlySet<string> = new Set(['ResumeRefusedError', 'AmbiguousFunctionError'])
-
 /** Not a mistake in the script: its stack would say nothing. */
 function isOfRecord(error: unknown): error is TuttiError {
   if (CheckpointError.isInstance(error)) return true
-  if (StateError.isInstance(error)) return refusals.has(error.code ?? '')
+  if (StateError.isInstance(error)) return error.code === 'ResumeRefusedError'
   return ValueError.isInstance(error) && error.code === 'DefinitionChangedError'
 }

@@ -90,18 +90,19 @@ export class Resumption implements Disposable {
   }
 
   /** A task is about to be planned: its function may be one of several of the same source. */
-  take(task: AnyTask, owner: object): StateError | null {
-    return this.refusalOf(task.uid, markedCodeOf(task, owner), task.spec.executable)
+  take(task: AnyTask, owner: object): void {
+    const code = markedCodeOf(task, owner)
+    if (isOneOfSeveral(task.uid, code)) this.#record.tasks.setAmbiguous(code)
   }
 
   /**
    * Why a task must not run: an earlier one of this run has a value of the record, and its function
-   * has the same source. What either of them captured is not known. `code` may be a whole hash.
+   * has the same source. What either of them captured is not known.
    */
-  refusalOf(uid: string, code: string | null, name: string): StateError | null {
-    if (code === null || !isMarked(code) || generatedNumber(uid) === null) return null
-    this.#record.tasks.setAmbiguous(code)
-    const given = this.#given.get(codePartOf(code))
+  refusalOf(uid: string, hash: string | null, name: string): StateError | null {
+    if (!isOneOfSeveral(uid, hash)) return null
+    this.#record.tasks.setAmbiguous(hash)
+    const given = this.#given.get(codePartOf(hash))
     if (given === undefined) return null
     this.#hasRefused = true
     return ambiguousFunction(name, given)
@@ -214,13 +215,17 @@ export class Resumption implements Disposable {
   }
 }
 
+/** And has no own uid that tells which. `code` may be a whole hash. */
+const isOneOfSeveral = (uid: string, code: string | null): code is string =>
+  code !== null && isMarked(code) && generatedNumber(uid) !== null
+
 const ambiguousFunction = (name: string, given: string): StateError => {
   const text = `the value of ${given} in the record was given to a function "${name}"`
   return new StateError(`${text}, and another one of the same source is called now`, {
     code: 'AmbiguousFunctionError',
     hint:
-      'They may have captured different variables. Give tasks of a session a `uid`; or define ' +
-      'the function once, and give what differs as arguments.',
+      'They may have captured different variables: the next resume runs all of them again. To ' +
+      'keep their values, give tasks of a session a `uid`, or what differs as arguments.',
   })
 }
 

@@ -71,8 +71,7 @@ export class SessionResume implements EarlierRun {
   }
 
   prepare(task: AnyTask): void {
-    const refusal = this.#opened?.resumption.take(task, this.#ledger) ?? null
-    if (refusal !== null) throw refusal
+    this.#opened?.resumption.take(task, this.#ledger)
   }
 
   plan(task: AnyTask): number {
