@@ -84,7 +84,10 @@ export class StoredObjects {
    * given back: halves of several large objects could fill a store, and none of them would ever be
    * complete.
    */
-  async put({ prefix, title, data }: ObjectToStore, canceled = never): Promise<string> {
+  async put(
+    { prefix, title, data }: ObjectToStore,
+    canceled: AbortSignal = never,
+  ): Promise<string> {
     const { openStream, onProblem, owner, broker, clock, patienceMs } = this.#options
     const what = `${title} (${data.length} bytes)`
     const name = `${prefix}/${digestOf(data)}`
