@@ -5,16 +5,15 @@
 
 import { rmdirSync } from 'node:fs'
 import { createInterface } from 'node:readline'
-import { usableMemoryMb } from '../backends/local/node-capacity.ts'
-import { runVariable } from '../checkpoint/run-file.ts'
+import { toGpuIds, usableMemoryMb } from '../backends/local/node-capacity.ts'
 import type { Agent } from '../cluster/agent/agent.ts'
 import { startAgent } from '../cluster/agent/agent-options.ts'
 import { defaultWorkDir } from '../cluster/agent/work-folder.ts'
 import { systemClock } from '../foundation/clock.ts'
 import { BackendError, messageOf } from '../foundation/errors.ts'
+import { cleanEnvironment } from './agent-environment.ts'
 import { nameTakenCode, startedLine } from './node-agents.ts'
 import { type SharedFile, tellSeen } from './shared-file.ts'
-import { launchVariable } from './start-method.ts'
 
 /** The one line. */
 export interface AgentStart {
@@ -27,17 +26,6 @@ export interface AgentStart {
   /** What the job may use on each node; those without a limit are missing. */
   readonly memoryMb: Readonly<Record<string, number>>
 }
-
-/** Tasks keep these; all others would shape an `srun` or an MPI program of theirs. */
-const keptVariables = new Set(['SLURM_CONF', 'SLURM_JOB_ID'])
-const stepVariable = /^(?:SLURM_|PMI_|PMI2_|PMIX_)/
-/** Those of the script's launch: a script of tutti that is a task is no part of it. */
-const launchVariables = new Set([launchVariable, runVariable])
-/**
- * AMD's names for what a task gets as `CUDA_VISIBLE_DEVICES`, which HIP reads as well: it would
- * count among those that these leave.
- */
-const otherGpuVariables = ['ROCR_VISIBLE_DEVICES', 'HIP_VISIBLE_DEVICES', 'GPU_DEVICE_ORDINAL']
 
 const [, , name = ''] = process.argv
 /** Of this user, for all runs: an agent removes there what dead ones have left. */
@@ -65,28 +53,18 @@ async function start(given: AgentStart): Promise<Agent> {
   const { servers, token, certificate, sharedFile } = given
   void tellSeen(name, sharedFile, systemClock).then((line) => process.stdout.write(line))
   const cores = Number(process.env['SLURM_CPUS_ON_NODE'])
-  cleanEnvironment()
+  const gpus = toGpuIds(cleanEnvironment(process.env))
   const limitMb = given.memoryMb[name] ?? Infinity
   const options = {
     servers,
     token,
     tls: { ca: certificate },
     name,
+    gpus,
     memoryMb: Math.min(usableMemoryMb(), limitMb),
     ...(cores > 0 ? { cores } : {}),
   }
   return startAgent(options, { hasWatcher: true })
-}
-
-/** Of what this process has from its step and from the script, and tasks must not have. */
-function cleanEnvironment(): void {
-  const gpus = otherGpuVariables.map((one) => process.env[one]).find((ids) => ids !== undefined)
-  if (gpus !== undefined) process.env['CUDA_VISIBLE_DEVICES'] ??= gpus
-  for (const variable of Object.keys(process.env)) {
-    const isOfStep = stepVariable.test(variable) && !keptVariables.has(variable)
-    const isOther = launchVariables.has(variable) || otherGpuVariables.includes(variable)
-    if (isOfStep || isOther) Reflect.deleteProperty(process.env, variable)
-  }
 }
 
 async function end(options: { readonly needsEnds: boolean }): Promise<void> {

@@ -41,7 +41,7 @@ needs(...networkNeeds, ...commands)(
     await session.submitTasks([task, ranks, failing])
     expect(await task).toMatchObject({ stdout: 'there\n' })
     await session.waitTasks([ranks, failing])
-    const line = (rank: number): string => `rank ${rank} of 2 on h${rank}, sum 1, gpus none\n`
+    const line = (rank: number): string => `rank ${rank} of 2 on h${rank}, sum 1, gpus \n`
     expect([ranks.error, ranks.stdout]).toEqual([null, line(0) + line(1)])
     expect(failing.error).toMatchObject({ exitCode: 7, rank: 1 })
   },

@@ -72,14 +72,23 @@ describe('an HPC backend on Slurm', () => {
       const variables = shell(
         'env | grep -E "^(SLURM|PMI|TUTTI_(LAUNCH|RUN)=|ROCR|GPU_)" | cut -d= -f1 | sort',
       )
+      const gpus = [0, 1, 2].map((count) => shell('echo "${CUDA_VISIBLE_DEVICES-all}"', count))
+      const none = new ComputeTask({ function: where })
       const step = shell(
         'srun --overlap -N2 -n2 --ntasks-per-node=1 hostname | sort | uniq | wc -l',
       )
       const program = new ComputeTask({ executable: compileMpi(join(folder, 'rank')) })
-      const tasks = [variables, step, program]
+      const tasks = [variables, step, program, ...gpus, none]
       await session.submitTasks(tasks)
       await session.waitTasks(tasks)
       expect(variables.stdout).toBe('SLURMD_NODENAME\nSLURM_CONF\nSLURM_JOB_ID\n')
+      // Those that ask for none see none: -1 for CUDA and for HIP.
+      expect(gpus.map(({ stdout }) => stdout?.trim())).toEqual([
+        '-1',
+        expect.stringMatching(/^[01]$/),
+        '0,1',
+      ])
+      expect(await none).toMatchObject({ gpus: '-1' })
       expect([step.stdout?.trim(), step.stderr]).toEqual(['2', ''])
       expect([program.stdout, program.stderr]).toEqual(['rank 0 of 1\n', ''])
     },

@@ -41,8 +41,10 @@ export function usableMemoryMb(roots: KernelRoots = kernel): number {
  * The GPUs that this process may use: those of `CUDA_VISIBLE_DEVICES`, else all that the driver
  * shows. As in CUDA, what follows an invalid entry is not visible.
  */
-export function visibleGpus(): GpuId[] {
-  const visible = process.env['CUDA_VISIBLE_DEVICES']
+export const visibleGpus = (): GpuId[] => toGpuIds(process.env['CUDA_VISIBLE_DEVICES'])
+
+/** The same for a value of that variable. */
+export function toGpuIds(visible: string | undefined): GpuId[] {
   if (visible === undefined) return gpusOfDriver()
   const ids: GpuId[] = []
   for (const entry of visible.split(',')) {
@@ -61,7 +63,8 @@ function gpusOfDriver(): number[] {
   }
 }
 
-const uuid = /^(?:GPU|MIG)-[\w./-]+$/
+/** Parts of one of Intel's GPUs have a number each, after that of the GPU. */
+const uuid = /^(?:(?:GPU|MIG)-[\w./-]+|\d+\.\d+)$/
 
 function toGpuId(text: string): GpuId | null {
   if (/^\d+$/.test(text)) return Number(text)

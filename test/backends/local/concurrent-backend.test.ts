@@ -314,19 +314,20 @@ describe('what ConcurrentBackend refuses', () => {
     expect(seen.size).toBe(tasks.length)
   })
 
-  it('gives each program the GPUs that it holds, and no other', async () => {
+  it("gives each program the GPUs that it holds, also by Intel's variable where that is set", async () => {
     vi.stubEnv('CUDA_VISIBLE_DEVICES', '3,5,5')
+    vi.stubEnv('ZE_AFFINITY_MASK', '3,5')
     try {
       await using session = new Session([await create({ maxProcesses: 4 })])
       const show = (gpus: number) =>
         new ComputeTask({
           executable: '/bin/sh',
-          arguments: ['-c', 'echo "$CUDA_VISIBLE_DEVICES"'],
+          arguments: ['-c', 'echo "$CUDA_VISIBLE_DEVICES $ZE_AFFINITY_MASK"'],
           resources: { gpus },
         })
       const [one, both] = [show(1), show(2)]
       await session.submitTasks([one, both])
-      expect([(await one).stdout, (await both).stdout]).toEqual(['3\n', '3,5\n'])
+      expect([(await one).stdout, (await both).stdout]).toEqual(['3 3\n', '3,5 3,5\n'])
       await expect(session.submitTasks([show(3)])).rejects.toMatchObject({
         field: 'tasks[0].resources.gpus',
       })

@@ -10,6 +10,7 @@ import {
   toErrorRecord,
 } from '../../../foundation/error-record.ts'
 import { toJsonValue } from '../../../foundation/json-value.ts'
+import { gpuVariables } from '../gpu-variables.ts'
 import { machineMs } from '../machine-time.ts'
 import { bankSize, briskMs, type Mailbox } from './mailbox.ts'
 import { toUpdateRecord } from '../executor.ts'
@@ -43,7 +44,7 @@ export class JobRunner {
   readonly #definitions: TaskDefinition[] = []
   readonly #functions = new Map<number, TaskFunction>()
   readonly #waiting: BatchMessage[] = []
-  readonly #inheritedGpus = process.env['CUDA_VISIBLE_DEVICES']
+  readonly #inheritedGpus = gpuVariables().map((name) => [name, process.env[name]] as const)
   #hasShownGpus = false
   #isBusy = false
   #isDying = false
@@ -233,9 +234,11 @@ export class JobRunner {
     // Asking the environment is slow, and most jobs neither want GPUs nor come after one that did.
     if (gpus === null && !this.#hasShownGpus) return
     this.#hasShownGpus = gpus !== null
-    const visible = gpus ?? this.#inheritedGpus
-    if (visible === undefined) delete process.env['CUDA_VISIBLE_DEVICES']
-    else process.env['CUDA_VISIBLE_DEVICES'] = visible
+    for (const [name, inherited] of this.#inheritedGpus) {
+      const visible = gpus ?? inherited
+      if (visible === undefined) Reflect.deleteProperty(process.env, name)
+      else process.env[name] = visible
+    }
   }
 }
 

@@ -4,6 +4,7 @@ import { resolve } from 'node:path'
 import type { ProgramSpec } from '../../../tasks/spec.ts'
 import type { AttemptFacts, Job } from '../../backend.ts'
 import type { Batch } from '../executor.ts'
+import { gpuVariables } from '../gpu-variables.ts'
 import type { GpuId } from '../slots.ts'
 import type { Launcher } from './launcher-fleet.ts'
 import type { ProgramRequest } from './protocol.ts'
@@ -136,5 +137,6 @@ function folderOf({ cwd, workDir }: ProgramSpec, backendDir: string | null): str
 
 function environmentOf(spec: ProgramSpec, gpuIds: readonly GpuId[]): ProgramRequest['env'] {
   if (spec.resources.gpus === 0) return spec.env
-  return { ...spec.env, CUDA_VISIBLE_DEVICES: gpuIds.join(',') }
+  const ids = gpuIds.join(',')
+  return { ...spec.env, ...Object.fromEntries(gpuVariables().map((name) => [name, ids])) }
 }
