@@ -1,5 +1,7 @@
-import { readdirSync } from 'node:fs'
-import { describe, expect } from 'vitest'
+import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { describe, expect, onTestFinished } from 'vitest'
 import { findNatsServer } from '../../src/cluster/broker/nats-server.ts'
 import type { LaunchCheck } from '../../src/hpc/launch/check-script.ts'
 import type { CommandEnd } from '../cli/run-command.ts'
@@ -88,6 +90,26 @@ describe('tutti launch --check', () => {
     await showNode()
     await expect.poll(queue).toBe('')
   })
+
+  needs(...allNeeds, requireCommand('script'))(
+    'a program that hangs on the node is told in time, and progress before that',
+    async () => {
+      const { env } = await slurm()
+      const folder = mkdtempSync(join(tmpdir(), 'tutti-hanging-'))
+      onTestFinished(() => rmSync(folder, { recursive: true, force: true }))
+      const program = join(folder, 'nats-server')
+      writeFileSync(program, '#!/bin/sh\nexec sleep 100000\n', { mode: 0o755 })
+      const launcher = createLauncher({ env: { ...env, TUTTI_NATS_SERVER: program } })
+      const running = launcher.startInTerminal(...options)
+      await running.seen('n1: commands of Slurm ok, going on')
+      const end = await running.ended
+      expect([end.code, end.stdout]).toEqual([
+        3,
+        expect.stringMatching(/problem {2}nats-server .*n1: .*did not answer within 10 s/),
+      ])
+      await expect.poll(queue).toBe('')
+    },
+  )
 
   needs(...allNeeds)('a folder that the node does not see or cannot write to is told', async () => {
     const { runAt } = await slurm()

@@ -27,8 +27,11 @@ export interface CheckOptions extends Omit<BatchRequest, 'more'> {
 
 /** Of the job, in minutes. */
 const jobMinutes = '2'
-/** How long a node is waited for. */
-const longestWaitMs = 60_000
+/** How long all may take: with what is left, a job is canceled, it is done within a minute. */
+const longestMs = 50_000
+/** For each command of Slurm. */
+const timeoutSeconds = 10
+const pollMs = 100
 
 /** `more` are further options of sbatch. */
 export async function checkLaunch(
@@ -52,7 +55,7 @@ export async function checkLaunch(
   try {
     // Without a folder nothing can be tried.
     if (checks[0]?.state !== 'ok') return report(checks, output)
-    const trial = new Trial(folder, checks, output)
+    using trial = new Trial(folder, checks, output)
     if (hosts !== null) await trial.runHere(['sh', '-c', trial.script])
     else if (jobId !== undefined) await trial.runInside(jobId)
     else {
@@ -76,18 +79,42 @@ class Trial {
   readonly #folder: LaunchFolder
   readonly #checks: LaunchCheck[]
   readonly #output: Output
-  readonly #commands = new SlurmCommands()
+  readonly #commands = new SlurmCommands({ timeoutSeconds })
+  readonly #status: (line: string | null) => void
+  readonly #late = new AbortController()
+  readonly #cancelTimers: (() => void)[] = []
 
   constructor(folder: LaunchFolder, checks: LaunchCheck[], output: Output) {
     this.script = toCheckScript(folder, process.cwd())
     this.#folder = folder
     this.#checks = checks
     this.#output = output
+    this.#status = createStatusLine(output)
+    this.#cancelTimers.push(systemClock.after(longestMs, () => this.#late.abort()))
+    this.#showProgress()
+  }
+
+  [Symbol.dispose](): void {
+    this.#status(null)
+    for (const cancel of this.#cancelTimers) cancel()
+  }
+
+  /** What was tried last on the node, as soon as it is there. */
+  #showProgress(): void {
+    const told = this.#folder.hasStarted ? readChecks(this.#folder, 0, 'the node') : []
+    const last = told.at(-1)
+    if (last !== undefined) this.#status(`${last.where}: ${last.name} ${last.state}, going on`)
+    this.#cancelTimers[1] = systemClock.after(pollMs, () => this.#showProgress())
   }
 
   async runHere(command: readonly string[]): Promise<void> {
-    const code = await runScriptChild(command, { env: {}, stdout: 'ignore' })
-    this.#checks.push(...readChecks(this.#folder, code, 'here'))
+    this.#status('checking the first node')
+    const { signal } = this.#late
+    const onStart = (pid: number): void => {
+      signal.addEventListener('abort', () => void process.kill(pid, 'SIGTERM'), { once: true })
+    }
+    const code = await runScriptChild(command, { env: {}, stdout: 'ignore', onStart })
+    this.#checks.push(...readChecks(this.#folder, signal.aborted ? null : code, 'here'))
   }
 
   /** On the first node of a job that is there. */
@@ -104,6 +131,7 @@ class Trial {
   async runOutside(asked: readonly string[], one: readonly string[]): Promise<number | null> {
     const folder = this.#folder
     folder.write('script', this.script)
+    this.#status('asking Slurm whether it takes the request')
     try {
       // What was asked for, all of it: Slurm tells whether it would take the job.
       await this.#commands.submit(...asked, '--test-only', folder.file('script'))
@@ -122,24 +150,25 @@ class Trial {
     const folder = this.#folder
     const job = new SlurmJob(jobId, commands, systemClock)
     const interruption = new Interruption(jobId, { cancelOnSignal: true }, this.#output)
-    const waited = new AbortController()
-    const stopWaiting = systemClock.after(longestWaitMs, () => {
-      if (!folder.hasStarted) waited.abort()
-    })
-    const view = { stdout() {}, stderr() {}, status: createStatusLine(this.#output) }
-    const signal = AbortSignal.any([interruption.signal, waited.signal])
+    const view = { stdout() {}, stderr() {}, status: (line: string | null) => this.#show(line) }
+    const signal = AbortSignal.any([interruption.signal, this.#late.signal])
     try {
       const all = { jobId, folder, commands, clock: systemClock, view, signal }
       const code = await followLaunch(all).catch((error: unknown) => this.#codeOf(jobId, error))
       if (interruption.signal.aborted) return interruption.exitCode
-      if (code !== null) this.#checks.push(...readChecks(folder, code, 'the node'))
-      else this.#checks.push(await this.#describeWait(job))
+      if (code !== null || folder.hasStarted) {
+        this.#checks.push(...readChecks(folder, code, 'the node'))
+      } else this.#checks.push(await this.#describeWait(job))
       return null
     } finally {
-      stopWaiting()
       interruption.release()
       await job.cancel()
     }
+  }
+
+  /** The state of a job that waits; what is tried on its node is shown by itself. */
+  #show(line: string | null): void {
+    if (line !== null) this.#status(line)
   }
 
   /** Of a job that could write nothing; the error if its end says no more. */
@@ -153,7 +182,7 @@ class Trial {
   async #describeWait(job: SlurmJob): Promise<LaunchCheck> {
     const found = await job.report()
     const state = found === null ? 'unknown' : `${found.state} (${found.reason})`
-    const text = `none within ${longestWaitMs / 1000} s: job ${job.id} was ${state}`
+    const text = `none within ${longestMs / 1000} s: job ${job.id} was ${state}`
     return toProblem('node', new BackendError(text, { hint: 'Try another partition, or later.' }))
   }
 }

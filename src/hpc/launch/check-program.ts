@@ -8,7 +8,15 @@ import { existsSync } from 'node:fs'
 import { delimiter, dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { findNatsServer } from '../../cluster/broker/nats-server.ts'
-import { BackendError, messageOf, TuttiError } from '../../foundation/errors.ts'
+import { systemClock } from '../../foundation/clock.ts'
+import {
+  BackendError,
+  errnoOf,
+  messageOf,
+  TimeoutError,
+  TuttiError,
+} from '../../foundation/errors.ts'
+import { boundedWait } from '../../foundation/promises.ts'
 import { version } from '../../foundation/version.ts'
 import { HpcBackend } from '../hpc-backend.ts'
 import { launchVariable, readFacts, setStartMethod } from '../start-method.ts'
@@ -17,6 +25,9 @@ import { LaunchFolder } from './launch-folder.ts'
 
 /** The time of a trial is short. */
 const graceSeconds = 5
+/** How long the server may take to say its version, and an agent to be there. */
+const versionMs = 10_000
+const agentMs = 25_000
 /** Those that a script's backend calls. */
 const slurmCommands = ['srun', 'squeue', 'scontrol', 'scancel']
 
@@ -28,10 +39,21 @@ async function tryAll(): Promise<void> {
   if (method === 'slurm') await tell('commands of Slurm', findCommands)
   const hasServer = await tell('nats-server', () => {
     const program = findNatsServer()
-    const told = execFileSync(program, ['--version'], { encoding: 'utf8' })
+    const told = askVersion(program)
     return `${told.trim()}, ${program}`
   })
   if (hasServer) await tell('agent', () => startAgent(method))
+}
+
+/** A program that hangs, such as on a file system that is down, is told like any other problem. */
+function askVersion(program: string): string {
+  try {
+    const limit = { timeout: versionMs, killSignal: 'SIGKILL' } as const
+    return execFileSync(program, ['--version'], { encoding: 'utf8', ...limit })
+  } catch (error) {
+    if (errnoOf(error) !== 'ETIMEDOUT') throw error
+    throw new BackendError(`${program} did not answer within ${versionMs / 1000} s`)
+  }
 }
 
 /** As much as a page of a record: a full disk takes empty files. */
@@ -55,7 +77,11 @@ async function startAgent(method: 'slurm' | 'hosts'): Promise<string> {
   setStartMethod(method)
   const warnings: string[] = []
   const log = { warn: (code: string, text: string) => void warnings.push(`${code}: ${text}`) }
-  const backend = await HpcBackend.create({ graceSeconds, log })
+  const creating = HpcBackend.create({ graceSeconds, log })
+  const backend = await boundedWait(systemClock, agentMs, creating).catch((error: unknown) => {
+    if (!TimeoutError.isInstance(error)) throw error
+    throw new BackendError(`none within ${agentMs / 1000} s`)
+  })
   const names = backend.nodes.map(({ nodeId }) => nodeId).join(', ')
   await backend.close()
   if (warnings.length > 0) throw new BackendError(warnings.join('; '))
@@ -77,3 +103,5 @@ async function tell(name: string, attempt: () => string | Promise<string>): Prom
 }
 
 await tryAll()
+// What did not answer in time must not hold it.
+process.exit()

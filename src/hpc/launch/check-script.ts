@@ -58,8 +58,12 @@ exit "$code"
 
 const placeHint = 'Install it on a file system that all nodes see.'
 
-/** What the script has told, and what its end tells. */
-export function readChecks(folder: LaunchFolder, code: number, place: string): LaunchCheck[] {
+/** What the script has told, and what its end tells; `null` of one that did not end in time. */
+export function readChecks(
+  folder: LaunchFolder,
+  code: number | null,
+  place: string,
+): LaunchCheck[] {
   const name = 'shared folder'
   const common = { name, where: place, hint: 'Start it in a folder on a shared file system.' }
   if (code === unseenCode) {
@@ -73,7 +77,8 @@ export function readChecks(folder: LaunchFolder, code: number, place: string): L
   const seen = { ...common, where, state: 'ok', detail: folder.path, hint: null } as const
   const checks = [seen, ...told].filter((one) => one !== null).map((one) => ({ ...one, where }))
   if (code === 0) return checks
-  const why = readText(folder, 'stderr').trim() || `exit code ${code}`
+  const how = code === null ? 'it has not ended in time' : `exit code ${code}`
+  const why = readText(folder, 'stderr').trim() || how
   return [...checks, { name: 'trial', state: 'problem', where, detail: why, hint: null }]
 }
 
