@@ -23,7 +23,7 @@ import {
   invalid,
 } from '../foundation/options.ts'
 import type { TaskSpec } from '../tasks/spec.ts'
-import { type AgentCluster, startAgentCluster } from './agent-cluster.ts'
+import { type AgentCluster, startAgentCluster } from './agents/agent-cluster.ts'
 import type { Allocation } from './allocation.ts'
 import { AllocationWatch } from './allocation-watch.ts'
 import { HostListAllocation, isHostName, sshCommand } from './host-list-allocation.ts'

@@ -87,7 +87,7 @@ const globalPermits: readonly Permit[] = [
       'src/cluster/agent/presence/watcher-program.ts',
       'src/cluster/bundles/bundle-program.ts',
       'src/hpc/launch/check-program.ts',
-      'src/hpc/node-agent.ts',
+      'src/hpc/agents/node-agent.ts',
     ],
   },
 ]

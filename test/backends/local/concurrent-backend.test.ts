@@ -314,7 +314,7 @@ describe('what ConcurrentBackend refuses', () => {
     expect(seen.size).toBe(tasks.length)
   })
 
-  it("gives each program the GPUs that it holds, also by Intel's variable where that is set", async () => {
+  it("gives each program the GPUs that it holds, also by Intel's variable", async () => {
     vi.stubEnv('CUDA_VISIBLE_DEVICES', '3,5,5')
     vi.stubEnv('ZE_AFFINITY_MASK', '3,5')
     try {

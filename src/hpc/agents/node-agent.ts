@@ -5,15 +5,15 @@
 
 import { rmdirSync } from 'node:fs'
 import { createInterface } from 'node:readline'
-import { toGpuIds, usableMemoryMb } from '../backends/local/node-capacity.ts'
-import type { Agent } from '../cluster/agent/agent.ts'
-import { startAgent } from '../cluster/agent/agent-options.ts'
-import { defaultWorkDir } from '../cluster/agent/work-folder.ts'
-import { systemClock } from '../foundation/clock.ts'
-import { BackendError, messageOf } from '../foundation/errors.ts'
+import { toGpuIds, usableMemoryMb } from '../../backends/local/node-capacity.ts'
+import type { Agent } from '../../cluster/agent/agent.ts'
+import { startAgent } from '../../cluster/agent/agent-options.ts'
+import { defaultWorkDir } from '../../cluster/agent/work-folder.ts'
+import { systemClock } from '../../foundation/clock.ts'
+import { BackendError, messageOf } from '../../foundation/errors.ts'
 import { cleanEnvironment } from './agent-environment.ts'
 import { nameTakenCode, startedLine } from './node-agents.ts'
-import { type SharedFile, tellSeen } from './shared-file.ts'
+import { type SharedFile, tellSeen } from '../shared-file.ts'
 
 /** The one line. */
 export interface AgentStart {

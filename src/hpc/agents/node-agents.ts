@@ -1,12 +1,12 @@
 /** The agents of an allocation's nodes: started together, and each again when it has died. */
 
-import { type Clock, sleep } from '../foundation/clock.ts'
-import { BackendError } from '../foundation/errors.ts'
-import type { Log } from '../foundation/log.ts'
-import { BackOff } from '../runtime/back-off.ts'
-import type { AllocatedNode, Allocation, NodeCommand } from './allocation.ts'
-import type { RemoteProcess } from './remote-process.ts'
-import { parseSeen, withoutOwnLines } from './shared-file.ts'
+import { type Clock, sleep } from '../../foundation/clock.ts'
+import { BackendError } from '../../foundation/errors.ts'
+import type { Log } from '../../foundation/log.ts'
+import { BackOff } from '../../runtime/back-off.ts'
+import type { AllocatedNode, Allocation, NodeCommand } from '../allocation.ts'
+import type { RemoteProcess } from '../remote-process.ts'
+import { parseSeen, withoutOwnLines } from '../shared-file.ts'
 
 export interface NodeAgentsOptions {
   readonly allocation: Allocation

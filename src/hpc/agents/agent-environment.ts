@@ -1,7 +1,7 @@
 /** What tasks inherit from an agent: the script's variables, without those of its step. Pure. */
 
-import { runVariable } from '../checkpoint/run-file.ts'
-import { launchVariable } from './start-method.ts'
+import { runVariable } from '../../checkpoint/run-file.ts'
+import { launchVariable } from '../start-method.ts'
 
 type Variables = Record<string, string | undefined>
 

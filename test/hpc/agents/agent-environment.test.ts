@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest'
-import { cleanEnvironment } from '../../src/hpc/agent-environment.ts'
+import { cleanEnvironment } from '../../../src/hpc/agents/agent-environment.ts'
 
 it.each([
   ['NVIDIA', { CUDA_VISIBLE_DEVICES: '2,3' }, '2,3', { CUDA_VISIBLE_DEVICES: '' }],

@@ -2,10 +2,10 @@ import { chmodSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { HostListAllocation } from '../../src/hpc/host-list-allocation.ts'
-import { nameTakenCode, NodeAgents, startedLine } from '../../src/hpc/node-agents.ts'
-import { ManualClock } from '../../src/testing/manual-clock.ts'
-import { eventually } from '../eventually.ts'
+import { HostListAllocation } from '../../../src/hpc/host-list-allocation.ts'
+import { nameTakenCode, NodeAgents, startedLine } from '../../../src/hpc/agents/node-agents.ts'
+import { ManualClock } from '../../../src/testing/manual-clock.ts'
+import { eventually } from '../../eventually.ts'
 
 /** What a start on the host does: like an agent, or not. */
 const starts = {
