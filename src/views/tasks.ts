@@ -7,7 +7,7 @@ import { textAt, valueAt } from './columns.ts'
 import { hasEnded, hasStarted, stages } from './lifecycle.ts'
 import { isInterrupted, stagesOf } from './panels/counts.ts'
 import { dependenciesOf } from './panels/graph.ts'
-import { type SegmentView, segmentAt } from './panels/lanes.ts'
+import { outcomes, type SegmentView, segmentAt } from './panels/lanes.ts'
 import { shortName } from './readable.ts'
 import { findTask, uidOf } from './task-index.ts'
 import { findAhead, findShortage, isWaiting, retryTimeOf, type Shortage } from './waiting.ts'
@@ -101,23 +101,25 @@ export function explainTask(pass: RunPass, uid: string): TaskExplanation | null 
   }
 }
 
+const running = outcomes.indexOf('running')
+
 /** The latest end on the lane of an attempt before its start. */
 function workerFreeBefore(
   { states: { lanes } }: RunPass,
   attempt: SegmentView | undefined,
 ): number | null {
   if (attempt === undefined) return null
-  const { lane, size } = lanes
+  const { lane, start, seconds, task, outcome, size } = lanes
   // Ends are kept as durations of 32 bits: the last digits differ.
   const latestEnd = attempt.start + 1e-3
-  let latest: number | null = null
+  let latest = -Infinity
   for (let segment = lanes.first; segment < size; segment++) {
     if (valueAt(lane, segment) !== attempt.lane) continue
-    const { task, end } = segmentAt(lanes, segment)
-    if (task === attempt.task || end > latestEnd) continue
-    latest = Math.max(latest ?? end, end)
+    const end = valueAt(start, segment) + valueAt(seconds, segment)
+    if (end <= latest || end > latestEnd || valueAt(task, segment) === attempt.task) continue
+    if (valueAt(outcome, segment) !== running) latest = end
   }
-  return latest
+  return latest === -Infinity ? null : latest
 }
 
 /** Cheap checks first: most tasks match nothing. */
@@ -180,8 +182,9 @@ function locationOf(
 
 function attemptsOf({ states: { lanes } }: RunPass, task: number): SegmentView[] {
   const attempts: SegmentView[] = []
-  const { task: taskOfSegment, size } = lanes
-  for (let segment = lanes.first; segment < size; segment++) {
+  const { task: taskOfSegment } = lanes
+  const latest = valueAt(lanes.latestOfTask, task) - 1
+  for (let segment = lanes.first; segment <= latest; segment++) {
     if (valueAt(taskOfSegment, segment) === task) attempts.push(segmentAt(lanes, segment))
   }
   return attempts
