@@ -42,6 +42,8 @@ export interface EarlierRun {
   problemOf(task: AnyTask): Problem | null
   /** Before `plan`, for all tasks of a submission: functions of the same source are noticed. */
   prepare(task: AnyTask): void
+  /** A submission was accepted, and what it has of each task is known. */
+  accepted(): void
   /** What it has of a task, for `end`; positive if the task will not run. In their order. */
   plan(task: AnyTask): number
   /** Tells a task that is being opened what was planned for it. */
@@ -219,6 +221,7 @@ export class Admission {
     // All of them first: of several functions of the same source none is known.
     await this.#forEach(tasks, (task) => earlier.prepare(task))
     await this.#forEach(tasks, (task) => void plans.push(earlier.plan(task)))
+    earlier.accepted()
     const indexes = [...plans.keys()]
     const willEnd = (at: number): boolean => (plans[at] ?? 0) > 0
     const order = [...indexes.filter((at) => !willEnd(at)), ...indexes.filter(willEnd)]

@@ -149,7 +149,7 @@ export class SessionCore {
     const { clock, log } = this
     const record = await this.#resumed.open(file, options, { ownId, clock, log, useId })
     this.#admission.earlier = this.#resumed
-    channel(resumeChannel).publish({ record, options })
+    this.#resumed.onAccepted = () => channel(resumeChannel).publish({ record, options })
     return record
   }
 
@@ -284,6 +284,7 @@ export class SessionCore {
     this.#resumed.expectNotReading()
     if (!this.#ledger.claim(task)) throw new TypeError(`${task.uid} was already submitted`)
     if (!this.#resumed.isActive) return this.#ledger.defer(task, opening)
+    this.#resumed.accepted()
     const plan = (entry: Entry): void => this.#resumed.planEntry(entry, opening.inputs?.())
     return this.#ledger.defer(task, { ...opening, plan })
   }

@@ -40,8 +40,7 @@ describe('tutti run and resume with a script', () => {
     })
     expect(linesOf(join(folder, 'ran'))).toEqual(['a', 'b', 'c', 'c'])
     const said = 'skipping 2 of 3 recorded tasks; 1 run again: 1 unfinished\n'
-    expect(resumed.stderr.indexOf(said)).toBeGreaterThanOrEqual(0)
-    expect(resumed.stderr.indexOf(said)).toBeLessThan(resumed.stderr.indexOf('submitting'))
+    expect(resumed.stderr).toContain(said)
 
     const third = await tutti(folder, '--json', 'resume', recordIn(folder))
     expect(JSON.parse(third.stdout)).toEqual({ record: recordIn(folder), exit_code: 0 })
@@ -178,7 +177,8 @@ describe('tutti run and resume with a script', () => {
     writeFileSync(file, body(2))
     const refused = await tutti(folder, 'resume', recordIn(folder))
     expect(refused.code).toBe(2)
-    expect(refused.stderr).toContain('DefinitionChangedError')
+    expect(refused.stderr).toMatch(/^DefinitionChangedError /)
+    expect(refused.stderr).not.toContain('skipping')
     expect(refused.stderr).not.toMatch(/^(record|resume) /m)
     expect(refused.stderr).not.toContain('not made again')
     expect(readdirSync(join(folder, 'telemetry'))).toEqual(files)

@@ -3,12 +3,13 @@
 import { ConcurrentBackend } from '../../src/backends/local/concurrent-backend.ts'
 import { verifyJournal } from '../../src/cli/journal.ts'
 import { createOutput } from '../../src/cli/output.ts'
-import type { ResumedRecord } from '../../src/core/resume/resume-options.ts'
+import type { ResumedRecord, ResumeOptions } from '../../src/core/resume/resume-options.ts'
 import { WorkflowEngine } from '../../src/workflow/workflow-engine.ts'
 
 interface RunOptions {
   readonly folder: string
   readonly resume?: string
+  readonly how?: ResumeOptions
 }
 
 /** Runs the body in an engine of its own, with a record in the folder. */
@@ -17,9 +18,10 @@ export async function run<T>(options: RunOptions, body: (flow: WorkflowEngine) =
     backend: await ConcurrentBackend.create({ workers: 1 }),
     log: { warn() {} },
   })
-  const { folder, resume } = options
+  const { folder, resume, how } = options
   try {
-    const resumed: ResumedRecord | null = resume === undefined ? null : await flow.resume(resume)
+    const resumed: ResumedRecord | null =
+      resume === undefined ? null : await flow.resume(resume, how)
     const telemetry = await flow.startTelemetry({ checkpointPath: folder, keepResults: true })
     const value = await body(flow)
     return { value, resumed, record: telemetry.checkpointFile ?? '', id: flow.id }

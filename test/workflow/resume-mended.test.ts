@@ -3,6 +3,7 @@
 import { fileURLToPath } from 'node:url'
 import { expect, it } from 'vitest'
 import type { EventLine } from '../../src/checkpoint/format.ts'
+import { DependencyFailedError } from '../../src/workflow/dependency-errors.ts'
 import type { WorkflowEngine } from '../../src/workflow/workflow-engine.ts'
 import { tempFolder } from '../checkpoint/open-writer.ts'
 import { startProgram } from '../cli/run-command.ts'
@@ -58,6 +59,33 @@ it('resume: a block without arguments that was killed is one task of the run', a
   expect(await totalsOf(second.record)).toMatchObject(totals)
   expect(await verdictOf(second.record)).toBe(0)
 })
+
+it('resume: with keepFailed what depends on a failed call fails as in any run', async () => {
+  const folder = tempFolder()
+  const body = async (flow: WorkflowEngine) => {
+    const fail = flow.functionTask((x: number): number => {
+      throw new RangeError(`no ${x}`)
+    })
+    const failed = fail(1)
+    const dependent = flow.functionTask((x: number) => x, { name: 'dependent' })(failed)
+    return { failed: failed.uid, uid: dependent.uid, error: await dependent.catch(identity) }
+  }
+  const first = await run({ folder }, body)
+  const { value, record } = await run(
+    { folder, resume: first.record, how: { keepFailed: true } },
+    body,
+  )
+  expect(value.error).toBeInstanceOf(DependencyFailedError)
+  expect(value.error).toMatchObject({
+    uid: value.uid,
+    rootUid: value.failed,
+    path: [value.failed, value.uid],
+    cause: { name: 'RangeError', message: 'no 1' },
+  })
+  expect(await totalsOf(record)).toMatchObject({ tasks: 2, failed: 2 })
+})
+
+const identity = (error: unknown): unknown => error
 
 it('resume: an attempt that got another value is not gone on with', async () => {
   const folder = tempFolder()

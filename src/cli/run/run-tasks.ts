@@ -9,7 +9,7 @@ import { exitCodes, signalExitCodes } from '../exit.ts'
 import { runLive } from '../live-run.ts'
 import type { Output } from '../output.ts'
 import { resumeCommand } from './resume-command.ts'
-import { describeResume } from './script-reports.ts'
+import { reportResume } from './script-reports.ts'
 import { readTasks } from './task-file.ts'
 
 export interface RunTasksOptions {
@@ -28,7 +28,10 @@ export async function runTasks(
   const session = new Session([local], { workDir: command.folder })
   try {
     const tasks = await readTasks(command.file, local)
-    if (resume !== null) await continueRecord(session, resume, output)
+    if (resume !== null) {
+      reportResume(output)
+      await session.resume(resume.record, resume.how)
+    }
     const checkpointPath = resume === null ? { checkpointPath: folder } : {}
     const telemetry = await session.startTelemetry({ ...checkpointPath, keepResults: true })
     const record = telemetry.checkpointFile ?? ''
@@ -57,13 +60,4 @@ export async function runTasks(
   } finally {
     await session.close()
   }
-}
-
-async function continueRecord(
-  session: Session,
-  { record, how }: NonNullable<RunTasksOptions['resume']>,
-  output: Output,
-): Promise<void> {
-  const read = await session.resume(record, how)
-  if (output.form === 'text') output.problem(describeResume({ record: read, options: how }))
 }

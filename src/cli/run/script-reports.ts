@@ -13,9 +13,9 @@ import {
 } from '../../foundation/errors.ts'
 import type { ResumedRecord, ResumeOptions } from '../../index.ts'
 import { exitCodes } from '../exit.ts'
-import { createOutput, type OutputForm } from '../output.ts'
+import { createOutput, type Output, type OutputForm } from '../output.ts'
 
-/** What a session publishes when it has read the record that it continues. */
+/** What a session publishes once it continues a record: its first submission was not refused. */
 export interface ResumeMessage {
   readonly record: ResumedRecord
   readonly options: ResumeOptions
@@ -25,13 +25,18 @@ export interface ResumeMessage {
 export function reportForCommand(form: string): void {
   const shown: OutputForm = form === 'json' || form === 'quiet' ? form : 'text'
   const output = createOutput(shown, process.stdout, process.stderr)
-  subscribe(resumeChannel, (message) => {
-    if (shown === 'text') output.problem(describeResume(message as ResumeMessage))
-  })
+  reportResume(output)
   process.on('uncaughtExceptionMonitor', (error: unknown) => {
     if (!isOfRecord(error) || process.listenerCount('uncaughtException') > 0) return
     output.failure(error)
     process.exit(exitCodes.usage)
+  })
+}
+
+/** Before the first task starts; a refusal is told alone. */
+export function reportResume(output: Output): void {
+  subscribe(resumeChannel, (message) => {
+    if (output.form === 'text') output.problem(describeResume(message as ResumeMessage))
   })
 }
 

@@ -169,7 +169,7 @@ export class Resumption implements Disposable {
   #endsAtOnce(row: number, hash: string | null): boolean {
     const { tasks, failures } = this.#record
     const state = tasks.stateOf(row)
-    if (state === 'failed') return failures.has(row)
+    if (state === 'failed') return staysFailed(failures.get(row))
     if (state !== 'done' || !tasks.hasValue(row)) return false
     return this.#options.changed === 'keep' || this.#changes(row, hash).length === 0
   }
@@ -237,6 +237,13 @@ function countNotKnown({ tasks }: EarlierRecord): number {
   }
   return count
 }
+
+/**
+ * One that could not run because of another task fails as in any run if that one stays failed: its
+ * error names tasks of this run.
+ */
+const staysFailed = (facts: JsonObject | undefined): boolean =>
+  facts !== undefined && facts['error_type'] !== 'DependencyFailedError'
 
 function summarize({ sessionId, files, tasks }: EarlierRecord): ResumedRecord {
   const counts: Record<RecordedState, number> = { open: 0, done: 0, failed: 0, canceled: 0 }

@@ -29,6 +29,8 @@ export class SessionResume implements EarlierRun {
   readonly #ledger: Ledger
   #opened: OpenedRecord | null = null
   #isReading = false
+  /** Called once, before the first task starts, and not if the first submission is refused. */
+  onAccepted: (() => void) | null = null
 
   constructor(ledger: Ledger) {
     this.#ledger = ledger
@@ -68,6 +70,12 @@ export class SessionResume implements EarlierRun {
 
   problemOf(task: AnyTask): Problem | null {
     return this.#opened?.resumption.problemOf(task, this.#ledger) ?? null
+  }
+
+  accepted(): void {
+    const { onAccepted } = this
+    this.onAccepted = null
+    onAccepted?.()
   }
 
   prepare(task: AnyTask): void {
@@ -157,6 +165,7 @@ export class SessionResume implements EarlierRun {
    */
   async close(record: string | null): Promise<void> {
     const hasRefused = this.#opened?.resumption.hasRefused ?? false
+    if (!hasRefused) this.accepted()
     this.#opened?.resumption.reportNotMade()
     this.#release()
     if (hasRefused && record !== null) await removeUnused(record)
