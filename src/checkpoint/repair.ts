@@ -1,5 +1,6 @@
 /** Copies the readable lines of a damaged record into a new file; the old one is only read. */
 
+import { existsSync } from 'node:fs'
 import { type FileHandle, open, rename, rm } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import { CheckpointError } from '../foundation/errors.ts'
@@ -45,6 +46,12 @@ export async function repairRecord(path: string, signal?: AbortSignal): Promise<
     await rm(draft, { force: true }).catch(() => undefined)
     throw checkpointFailure('repair the record', path, error)
   }
+}
+
+/** The repaired copy beside a record; `null` if there is none. */
+export function findRepaired(path: string): string | null {
+  const copy = repairedPathOf(path)
+  return copy !== path && existsSync(copy) ? copy : null
 }
 
 function repairedPathOf(path: string): string {

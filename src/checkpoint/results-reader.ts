@@ -29,6 +29,8 @@ export class ResultsReader implements Disposable {
   readonly #id: string
   readonly #fd: number
   readonly #size: number
+  /** Why `find` ended before the end of the file; `null` if it did not. */
+  problem: string | null = null
   #block: Buffer | null = null
   #blockStart = 0
   #blockLength = 0
@@ -61,11 +63,17 @@ export class ResultsReader implements Disposable {
   *find(visit: (uid: string, at: ValueLocation) => void): Generator<undefined, void> {
     const head = resultsHead(this.#id)
     const found = this.#bytesAt(0, head.length)
-    if (found === null || !head.equals(found)) return
+    if (found === null || !head.equals(found)) {
+      this.problem = 'is of another record'
+      return
+    }
     let yieldAt = blockBytes
     for (let at = head.length; ;) {
       const next = this.#visitFrame(at, visit)
-      if (next === null) return
+      if (next === null) {
+        if (at < this.#size) this.problem = `is torn or damaged from byte ${at} on`
+        return
+      }
       at = next
       if (at < yieldAt) continue
       yieldAt = at + blockBytes

@@ -4,14 +4,14 @@ import { basename } from 'node:path'
 import { countText } from '../views/readable.ts'
 import { findChain, isPipe, type RecordChain } from '../checkpoint/chain.ts'
 import { hasSeekTable, isCompressed } from '../checkpoint/compressed.ts'
-import type { CheckpointLine, MetricLine } from '../checkpoint/format.ts'
+import type { CheckpointLine, EventLine, MetricLine } from '../checkpoint/format.ts'
 import {
   type BadLine,
   type LinePosition,
   readBatches,
   type ReadSummary,
 } from '../checkpoint/reader.ts'
-import { recordIdOf } from '../checkpoint/results-file.ts'
+import { recordIdOf, resultsPathOf } from '../checkpoint/results-file.ts'
 import { ResultsReader } from '../checkpoint/results-reader.ts'
 import { CheckpointError } from '../foundation/errors.ts'
 import { EventIds } from '../views/event-ids.ts'
@@ -58,11 +58,14 @@ export async function verifyJournal(path: string, output: Output): Promise<numbe
   const problemCount = found.reduce((sum, one) => sum + one.problemCount, ofRun)
   const whole = { ...verdict, tasks, events, unfinished }
   const seekTable = found.some((one) => one.seekTable === false) ? false : last.seekTable
-  const judgement = { verdict: whole, summary, files, missing, problems, problemCount, seekTable }
+  const notes = found.flatMap((one) => one.notes)
+  const parts = { files, missing, problems, problemCount, seekTable, notes }
+  const judgement = { verdict: whole, summary, ...parts }
   output.result(toJson(judgement), [
     factsOf(judgement).join(', '),
     ...problems.slice(0, mostShown).map((problem) => `  ${problem}`),
     ...(problemCount > mostShown ? [`  and ${problemCount - mostShown} more`] : []),
+    ...notes.map((note) => `  note: ${note}`),
   ])
   return problemCount === 0 ? exitCodes.ok : exitCodes.unsound
 }
@@ -84,6 +87,8 @@ interface FileVerdict {
   readonly problemCount: number
   /** `null` for a file that is not compressed. */
   readonly seekTable: boolean | null
+  /** What makes no record unsound. */
+  readonly notes: readonly string[]
 }
 
 /** Feeds the pass over the whole run, too. */
@@ -112,18 +117,20 @@ async function verifyFile(
   let batch = await batches.next()
   let lines = 0
   let id = ''
+  let keepable = 0
   while (batch.done !== true) {
     lines += batch.value.length
     for (const line of batch.value) {
       if (line.section === 'metric') metrics = line
       if (line.section !== 'event') continue
       if (line.event_type === 'SessionStarted') id = recordIdOf(line)
+      if (isKeepable(line)) keepable++
       pass.take(line)
       run.take(line)
     }
     batch = await batches.next()
   }
-  markKeptValues(path, id, run)
+  const notes = [...markKeptValues(path, { id, expected: keepable }, run)]
   const summary = batch.value
   const verdict = verify.show(pass.states.verify, { counts: counts.show(pass.counts), metrics })
   const named = (problem: string): string =>
@@ -132,20 +139,40 @@ async function verifyFile(
   const problems = [...lineProblems, ...cuts, ...verdict.problems].map(named)
   const problemCount = summary.bad + repeated + cuts.length + verdict.problemCount
   const seekTable = isCompressed(path) && !isPipe(path) ? await hasSeekTable(path) : null
-  return { verdict, summary, lines, problems, problemCount, seekTable }
+  return { verdict, summary, lines, problems, problemCount, seekTable, notes }
 }
 
-/** Only a value that is there can be reused; one that only its user may read is not judged. */
-function markKeptValues(path: string, id: string, run: Pass<{ reuse: typeof reuse }>): void {
+/** An end of a task whose value was to be kept, and is small enough to be shown. */
+const isKeepable = ({ event_type: type, attributes }: EventLine): boolean =>
+  type === 'TaskCompleted' && attributes['reused'] !== true && 'result' in attributes
+
+/**
+ * Only a value that is there can be reused; one that only its user may read is not judged. Returns
+ * what is to be said: values that are gone make no record unsound, but their tasks run again.
+ */
+function markKeptValues(
+  path: string,
+  { id, expected }: { readonly id: string; readonly expected: number },
+  run: Pass<{ reuse: typeof reuse }>,
+): string[] {
+  const name = basename(resultsPathOf(path))
+  const lost = 'what it had is lost, and those tasks run again after a resume'
   try {
     using results = ResultsReader.open(path, id)
+    let found = 0
     const visit = (uid: string): void => {
       const task = findHere(run.counts.index, uid)
-      if (task !== -1) markKept(run.states.reuse, task)
+      if (task === -1) return
+      found++
+      markKept(run.states.reuse, task)
     }
     for (const _ of results?.find(visit) ?? []) continue
+    if (found >= expected) return []
+    const problem = results === null ? 'is missing' : results.problem
+    return problem === null ? [] : [`${name} ${problem}: ${lost}`]
   } catch (error) {
     if (!CheckpointError.isInstance(error)) throw error
+    return expected === 0 ? [] : [`${name} cannot be read: its values were not checked`]
   }
 }
 
@@ -179,10 +206,11 @@ interface Judgement extends RecordChain {
   readonly problemCount: number
   /** `false` if a compressed file has none; `null` where none is compressed. */
   readonly seekTable: boolean | null
+  readonly notes: readonly string[]
 }
 
 function toJson(judgement: Judgement): object {
-  const { verdict, summary, files, missing, problems, problemCount, seekTable } = judgement
+  const { verdict, summary, files, missing, problems, problemCount, seekTable, notes } = judgement
   return {
     sound: problemCount === 0,
     tasks: verdict.tasks,
@@ -197,5 +225,6 @@ function toJson(judgement: Judgement): object {
     files,
     missing_forerunner: missing,
     seek_table: seekTable,
+    notes,
   }
 }

@@ -230,7 +230,7 @@ export class Dispatcher implements HandleOwner {
       if (run.values === null || this.#endLate(run)) return
       if (plan.options.cache === false || run.mustRun) return this.#prepare(run, run.values)
       run.mustRun = true
-      this.memo.ask(run, memoKey(plan, run.values))
+      this.memo.ask(run, memoKey(plan, run.values, run.receiver))
     } catch (error) {
       this.#end(run, { kind: 'fail', error })
     }

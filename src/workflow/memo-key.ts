@@ -13,17 +13,21 @@ const version = 'tutti-memo-5'
 
 /**
  * Equal for equal calls, also in another process. The function's source text and the sampling
- * options of a prompt count; what the function calls does not. A key of the caller's own replaces
- * the arguments. Throws a `ValueError` that names an argument that has no comparable content.
+ * options of a prompt count, and so does `this` of a function that uses it; what the function calls
+ * does not. A key of the caller's own replaces the arguments and `this`. Throws a `ValueError` that
+ * names an argument that has no comparable content.
  */
-export function memoKey(plan: Plan, args: readonly unknown[]): string {
+export function memoKey(plan: Plan, args: readonly unknown[], receiver?: unknown): string {
   const { cache, name, work } = plan.options
   const code = [definitionOf(plan.body)?.module ?? '', String(plan.body)]
   const words = [version, plan.kind, name, ...code, optionsText(work)]
   if (typeof cache === 'object') {
     const { key } = cache
     words.push('key', typeof key === 'string' ? key : keyOf(key, args))
-  } else words.push('content', contentText('args', args))
+  } else {
+    words.push('content', contentText('args', args))
+    if (usesReceiver(plan, receiver)) words.push('this', contentText('this', receiver))
+  }
   return digestOf(joinWords(words))
 }
 

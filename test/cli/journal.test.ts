@@ -171,6 +171,7 @@ describe('journal verify', () => {
       files: [await realpath(join(folder, 'journal'))],
       missing_forerunner: null,
       seek_table: null,
+      notes: [],
     })
   })
 
@@ -239,6 +240,36 @@ describe('journal verify', () => {
       problems: ['its forerunner first is missing'],
       missing_forerunner: 'first',
     })
+  })
+
+  it('journal verify: results that are missing, torn or of another record are noted', async () => {
+    const path = join(folder, 's-1.1.telemetry.jsonl')
+    const done = event('TaskCompleted', 'a', { result: '1' })
+    await writeFile(path, event('SessionStarted') + event('TaskCreated', 'a') + done)
+    const notesOf = async (): Promise<unknown> => {
+      let text = ''
+      const stream = { write: (part: string) => ((text += part), true) }
+      expect(await verifyJournal(path, createOutput('json', stream, stream))).toBe(0)
+      return (JSON.parse(text) as { notes: unknown }).notes
+    }
+    const lost = 'what it had is lost, and those tasks run again after a resume'
+    expect(await notesOf()).toEqual([`s-1.1.results is missing: ${lost}`])
+    const keep = async (id: string): Promise<void> => {
+      await rm(resultsPathOf(path), { force: true })
+      const log = { warn() {} }
+      const options = { record: path, id, files: nodeFiles, log, mostBytes: 1000 }
+      const file = new ResultsFile({ ...options, durability: 'os' })
+      file.append('a', 1)
+      await file.close()
+    }
+    await keep(recordIdOf(ids))
+    expect(await notesOf()).toEqual([])
+    await truncate(resultsPathOf(path), (await readFile(resultsPathOf(path))).length - 3)
+    expect(await notesOf()).toEqual([
+      expect.stringMatching(/^s-1\.1\.results is torn or damaged from byte \d+ on: /) as string,
+    ])
+    await keep('another')
+    expect(await notesOf()).toEqual([`s-1.1.results is of another record: ${lost}`])
   })
 
   it('row 91: journal verify escapes control characters of the file', async () => {

@@ -92,6 +92,11 @@ describe('verify', () => {
       /^a: TaskFailed has a negative duration/,
     ],
     [
+      'a duration that is longer than the run',
+      [line('SessionStarted'), line('TaskCompleted', 'a', { duration_seconds: 99_999 })],
+      /^a: its duration of 99999 s is longer than the run, which took 1\.0 s/,
+    ],
+    [
       'a reused end that nothing tells',
       [line('SessionStarted'), line('TaskCompleted', 'a', reused)],
       /^a: TaskCompleted is reused without tutti.ResultReused/,

@@ -19,6 +19,26 @@ describe('the key of a result', () => {
     expect(keyOf(new Date(5))).toBe(keyOf(new Date(5)))
   })
 
+  it('memo key: `this` counts for a function that uses it', () => {
+    const scale = planFunction(
+      function scale(this: { k: number }, x: number) {
+        return this.k * x
+      },
+      { cache: true },
+    )
+    const own = planFunction(
+      function scale(this: { k: number }, x: number) {
+        return this.k * x
+      },
+      { cache: { key: () => 'own' } },
+    )
+    expect(memoKey(scale, [1], { k: 2 })).toBe(memoKey(scale, [1], { k: 2 }))
+    expect(memoKey(scale, [1], { k: 2 })).not.toBe(memoKey(scale, [1], { k: 3 }))
+    expect(() => memoKey(scale, [1], new URL('http://a'))).toThrow('this: an instance of URL')
+    expect(memoKey(own, [1], { k: 2 })).toBe(memoKey(own, [1], new URL('http://a')))
+    expect(memoKey(plan, [1], new URL('http://a'))).toBe(memoKey(plan, [1]))
+  })
+
   it('memo key: long lists have a key, what would take forever is refused', () => {
     const long = Array.from({ length: 200_000 }, (_, at) => at)
     expect(keyOf(long)).toBe(keyOf([...long]))

@@ -9,6 +9,7 @@ import { compressedSuffix } from '../../checkpoint/compressed.ts'
 import { isBeingWritten } from '../../checkpoint/lock.ts'
 import { readBatches, type ReadSummary } from '../../checkpoint/reader.ts'
 import { parseRecordPath } from '../../checkpoint/record-names.ts'
+import { findRepaired } from '../../checkpoint/repair.ts'
 import { StateError, ValueError } from '../../foundation/errors.ts'
 import { findRecord, nearestPath } from '../../record/find-record.ts'
 import {
@@ -116,7 +117,9 @@ export function recordNotes(record: OpenRecord): string[] {
   }
   if (bad > 0) {
     const check = `npx tutti journal verify ${quoteWord(nearestPath(record.path))}`
-    notes.push(`${countText(bad, 'line')} skipped; see ${check}`)
+    const copy = isPipe(record.path) ? null : findRepaired(record.path)
+    const repaired = copy === null ? '' : `; its repaired copy is ${nearestPath(copy)}`
+    notes.push(`${countText(bad, 'line')} skipped; see ${check}${repaired}`)
   }
   // A record that grows is torn most of the time.
   if (torn !== null && state !== 'running') notes.push(`torn tail at line ${torn.line}`)

@@ -4,6 +4,7 @@ import { findChain, noFirstLine } from '../../checkpoint/chain.ts'
 import { checkpointFormat, type EventLine } from '../../checkpoint/format.ts'
 import { type BadLine, readBatches } from '../../checkpoint/reader.ts'
 import { recordIdOf } from '../../checkpoint/results-file.ts'
+import { findRepaired } from '../../checkpoint/repair.ts'
 import { ResultsReader } from '../../checkpoint/results-reader.ts'
 import { CheckpointError } from '../../foundation/errors.ts'
 import type { JsonObject } from '../../foundation/json-value.ts'
@@ -170,6 +171,12 @@ const damagedError = (path: string, { line, offset, reason }: BadLine): Checkpoi
     {
       code: 'CheckpointDamagedError',
       path,
-      hint: 'A wrong result is worse than none: repair it with `npx tutti journal repair` first.',
+      hint: damagedHint(path),
     },
   )
+
+function damagedHint(path: string): string {
+  const copy = findRepaired(path)
+  if (copy !== null) return `Resume its repaired copy: ${copy}`
+  return 'A wrong result is worse than none: repair it with `npx tutti journal repair` first.'
+}

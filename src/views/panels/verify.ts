@@ -22,6 +22,12 @@ export interface VerifyState {
   readonly reused: Map<string, string>
   /** The time of each open task's last event; NaN after its end. */
   readonly lastTimes: Column
+  /** Of all events, whatever the clock did. */
+  firstTime: number
+  lastTime: number
+  /** The longest duration of a task, and its uid. */
+  longestSeconds: number
+  longestUid: string | null
 }
 
 export interface VerifyQuery {
@@ -73,6 +79,10 @@ export const verify: Panel<VerifyState, VerifyQuery, Verdict> = {
     isResumed: false,
     reused: new Map(),
     lastTimes: createColumn('f64'),
+    firstTime: Infinity,
+    lastTime: -Infinity,
+    longestSeconds: 0,
+    longestUid: null,
   }),
 
   take(state, event, step) {
@@ -83,6 +93,8 @@ export const verify: Panel<VerifyState, VerifyQuery, Verdict> = {
     if (state.hasBegun && type === 'SessionStarted') report(state, 'a second SessionStarted')
     if (!state.hasBegun) state.isResumed = typeof event.attributes['resumed_from'] === 'string'
     state.hasBegun = true
+    state.firstTime = Math.min(state.firstTime, event.event_time)
+    state.lastTime = Math.max(state.lastTime, event.event_time)
     state.sessionId ??= event.session_id
     if (event.session_id !== state.sessionId && !isOfApplication(type)) {
       report(state, `${type} is of session ${event.session_id}, not ${state.sessionId}`)
@@ -97,7 +109,7 @@ export const verify: Panel<VerifyState, VerifyQuery, Verdict> = {
   },
 
   show(state, { counts, metrics }) {
-    const atEnd = problemsAtEnd(state, counts, metrics)
+    const atEnd = [...problemsOfTime(state), ...problemsAtEnd(state, counts, metrics)]
     return {
       tasks: counts.tasks,
       events: counts.events,
@@ -140,6 +152,10 @@ function checkEnd(state: VerifyState, event: ViewEvent): void {
   if (typeof seconds === 'number' && seconds < 0) {
     report(state, `${uid}: ${type} has a negative duration`)
   }
+  if (typeof seconds === 'number' && seconds > state.longestSeconds) {
+    state.longestSeconds = seconds
+    state.longestUid = uid
+  }
   const isTold = uid !== null && state.reused.delete(uid)
   if (attributes['reused'] === true && !isTold) {
     report(state, `${uid}: ${type} is reused without tutti.ResultReused`)
@@ -148,6 +164,20 @@ function checkEnd(state: VerifyState, event: ViewEvent): void {
 
 const latestType = (passed: number): string =>
   typesBeforeEnd.find(([stage]) => (passed & stage) !== 0)?.[1] ?? ''
+
+/**
+ * What a clock that is set by a little can do is no problem. In a file that continues another one,
+ * a task may have begun before it.
+ */
+function problemsOfTime(state: VerifyState): string[] {
+  const { firstTime, lastTime, longestSeconds, longestUid } = state
+  const most = 2 * (lastTime - firstTime) + toleratedSeconds
+  if (state.isResumed || longestUid === null || !(longestSeconds > most)) return []
+  const run = `the run, which took ${(lastTime - firstTime).toFixed(1)} s`
+  return [`${longestUid}: its duration of ${longestSeconds} s is longer than ${run}`]
+}
+
+const toleratedSeconds = 60
 
 /** Counters and ends can be judged only when the session has ended. */
 function problemsAtEnd(

@@ -1,6 +1,6 @@
 import { spawn } from 'node:child_process'
 import { existsSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
-import { basename, join } from 'node:path'
+import { basename, join, relative } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { acquireLock, lockPathOf } from '../../../src/checkpoint/lock.ts'
 import { SentRequest } from '../../../src/checkpoint/run-file.ts'
@@ -183,6 +183,12 @@ describe('what tutti resume takes', () => {
     const copy = record.replace('.telemetry', '.repaired.telemetry')
     const { stdout } = await tutti(folder, 'journal', 'repair', record)
     expect(stdout).toContain(`\nresume   npx tutti resume ${copy}\n`)
+    // The original is still the damaged one, wherever it is named.
+    expect((await tutti(folder, 'resume', record)).stderr).toContain(
+      `hint: Resume its repaired copy: ${copy}\n`,
+    )
+    const shown = await tutti(folder, 'status', record)
+    expect(shown.stdout).toContain(`its repaired copy is ${relative(folder, copy)}`)
     writeFileSync(join(folder, 'ok'), '')
     expect(await tutti(folder, 'resume')).toMatchObject({ code: 0 })
     expect(await statusOf(folder)).toMatchObject({ files: [copy, recordIn(folder)], resume: null })
