@@ -3,9 +3,9 @@
 import type { Job } from './backend.ts'
 
 /**
- * The base of a session's jobs. The tag is private: it is neither data of the job nor copied with
- * it, and a frozen job can be tagged, too. A job without this base has no tag: its backend keeps it
- * in a map.
+ * The base of a session's jobs, and of an agent's. The tag is private: it is neither data of the
+ * job nor copied with it, and a frozen job can be tagged, too. A job without this base has no tag:
+ * its backend keeps it in a map.
  */
 export abstract class TaggedJob {
   #tag: object | null = null

@@ -31,6 +31,8 @@ export class RecordedEnds {
   record: EndsRecord | null = null
   readonly #parts: RecordedEndsParts
   #pending = new Map<Connection, Job[]>()
+  /** The one of `#pending` that was added to last: ends mostly come many from one backend. */
+  #latest: { readonly connection: Connection; readonly jobs: Job[] } | null = null
   #count = 0
   #dropped = 0
   #lostLines = 0
@@ -42,16 +44,25 @@ export class RecordedEnds {
   }
 
   add(connection: Connection, job: Job): void {
-    if (connection.recorded === undefined || this.#sealed.has(connection)) return
+    if (connection.recorded === undefined) return
+    const latest = this.#latest?.connection === connection ? this.#latest : null
+    if (latest === null && this.#sealed.has(connection)) return
     if (this.#count >= mostPending) {
       this.#dropped++
       return
     }
     this.#count++
-    const jobs = this.#pending.get(connection)
-    if (jobs === undefined) this.#pending.set(connection, [job])
-    else jobs.push(job)
+    this.#latest = latest ?? { connection, jobs: this.#jobsOf(connection) }
+    this.#latest.jobs.push(job)
     this.#delivering ??= this.#deliverLater()
+  }
+
+  #jobsOf(connection: Connection): Job[] {
+    const known = this.#pending.get(connection)
+    if (known !== undefined) return known
+    const added: Job[] = []
+    this.#pending.set(connection, added)
+    return added
   }
 
   /** Whether `settle` has something to do. */
@@ -70,6 +81,7 @@ export class RecordedEnds {
     if (connection.recorded === undefined) return
     await this.settle()
     this.#sealed.add(connection)
+    this.#latest = null
   }
 
   /** Warns of what could not be delivered; called when all connections are sealed. */
@@ -97,7 +109,7 @@ export class RecordedEnds {
   async #deliver(): Promise<unknown> {
     const batches = this.#pending
     if (batches.size === 0) return null
-    this.#pending = new Map()
+    this.#replacePending(new Map())
     const count = this.#count
     try {
       await this.record?.flush()
@@ -106,13 +118,18 @@ export class RecordedEnds {
       for (const [connection, jobs] of this.#pending) {
         batches.set(connection, [...(batches.get(connection) ?? []), ...jobs])
       }
-      this.#pending = batches
+      this.#replacePending(batches)
       return error
     }
     if (this.#dropAfterLoss()) return null
     this.#count -= count
     for (const [connection, jobs] of batches) this.#report(connection, jobs)
     return null
+  }
+
+  #replacePending(pending: Map<Connection, Job[]>): void {
+    this.#pending = pending
+    this.#latest = null
   }
 
   /** True when lines were lost since the last call: all that is pending is given up then. */
@@ -122,7 +139,7 @@ export class RecordedEnds {
     this.#lostLines = lostLines
     this.#dropped += this.#count
     this.#count = 0
-    this.#pending = new Map()
+    this.#replacePending(new Map())
     return true
   }
 

@@ -121,7 +121,6 @@ export class AgentSession implements BackendListener {
     })
     this.#reports = new SessionReports({
       clock,
-      isHeld: (held) => this.#held.has(held),
       head: () => ({ offer: options.offer(this), endMessages: this.outbox.messages }),
       limitBytes: () => payloadLimit(broker.maxPayload),
       send: (payload) => this.#driver.send(payload),
@@ -225,9 +224,8 @@ export class AgentSession implements BackendListener {
 
   report(job: Job, report: TaskReport): void {
     if (!(job instanceof HeldAttempt)) return
-    const isHeld = this.#held.has(job)
-    if (!isHeld && report.kind !== 'start') this.#leaveCores(job)
-    if (!isHeld) return
+    if (!job.isHeld && report.kind !== 'start') this.#leaveCores(job)
+    if (!job.isHeld) return
     const atMs = report.at?.monotonicMs ?? this.#options.clock.monotonicMs()
     if (report.kind === 'start') {
       job.beganMs = atMs
@@ -314,7 +312,8 @@ export class AgentSession implements BackendListener {
     if (latest >= job.attempt && (older || !this.outbox.hasGivenUp(job.uid))) return
     if (older !== undefined) this.#replace(older)
     if (this.#isDraining || this.#endings !== null) return this.#reports.addReturned(job)
-    const { spec: local, digest } = this.#modules.toLocal(spec)
+    const digest = this.#modules.digestOf(spec)
+    const local = digest === null ? spec : this.#modules.toLocal(spec)
     const placed = this.#folder.place(local, this.#attach.folder)
     const held = new HeldAttempt(this.id, job, placed, ++this.#sequence)
     this.#held.add(held)
@@ -345,7 +344,7 @@ export class AgentSession implements BackendListener {
 
   async #enqueueWithBundle(held: HeldAttempt, digest: string): Promise<void> {
     const prepared = await this.#modules.prepare(digest)
-    if (!this.#held.has(held) || !held.isWaiting) return
+    if (!held.isHeld || !held.isWaiting) return
     if (prepared === 'ready') this.#enqueue(held)
     else if (prepared === 'lost') {
       this.#reports.addLostBundle(digest)

@@ -1,6 +1,7 @@
 /** The attempts that an agent holds for a session: they wait, or are with the node's backend. */
 
 import type { Job } from '../../backends/backend.ts'
+import { TaggedJob } from '../../backends/job-tag.ts'
 import type { Clock } from '../../foundation/clock.ts'
 import type { TaskSpec } from '../../tasks/spec.ts'
 import type { HeldJob, SentJob } from '../wire/messages.ts'
@@ -13,7 +14,7 @@ const staleMs = 1000
 const shortestMs = 0.01
 const largestFactor = 64
 
-export class HeldAttempt implements Job {
+export class HeldAttempt extends TaggedJob implements Job {
   readonly sessionId: string
   /** Where the driver keeps the job. */
   readonly index: number
@@ -21,6 +22,8 @@ export class HeldAttempt implements Job {
   readonly attempt: number
   readonly spec: TaskSpec
   readonly sequence: number
+  /** Written by `HeldAttempts` alone: it has neither ended nor left. */
+  isHeld = false
   isWaiting = true
   /** It waits in the queue, and not for its module. */
   isQueued = false
@@ -35,6 +38,7 @@ export class HeldAttempt implements Job {
     spec: TaskSpec,
     sequence: number,
   ) {
+    super()
     this.sessionId = sessionId
     this.index = index
     this.uid = uid
@@ -111,10 +115,6 @@ export class HeldAttempts {
     return typeof found === 'object' ? found : undefined
   }
 
-  has(held: HeldAttempt): boolean {
-    return this.#attempts.get(held.uid) === held
-  }
-
   /** The latest attempt that is held or has ended; 0 for an unknown task. */
   latest(uid: string): number {
     const found = this.#attempts.get(uid) ?? 0
@@ -123,18 +123,21 @@ export class HeldAttempts {
 
   add(held: HeldAttempt): void {
     this.#attempts.set(held.uid, held)
+    held.isHeld = true
     if (this.#size++ === 0) this.#busySinceMs = this.#clock.monotonicMs()
   }
 
   /** Kept as ended until its end is recorded. */
-  end({ uid, attempt }: HeldAttempt): void {
-    this.#attempts.set(uid, attempt)
+  end(held: HeldAttempt): void {
+    this.#attempts.set(held.uid, held.attempt)
+    held.isHeld = false
     this.#ends++
     this.#leave()
   }
 
-  delete({ uid }: HeldAttempt): void {
-    this.#attempts.delete(uid)
+  delete(held: HeldAttempt): void {
+    this.#attempts.delete(held.uid)
+    held.isHeld = false
     this.#leave()
   }
 

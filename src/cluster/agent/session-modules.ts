@@ -36,13 +36,15 @@ export class SessionModules {
     this.#options = options
   }
 
-  /** The spec for this node, and the bundle that must be unpacked first. */
-  toLocal(spec: TaskSpec): { readonly spec: TaskSpec; readonly digest: string | null } {
-    if (spec.kind !== 'function') return { spec, digest: null }
-    const { bundles } = this.#options
-    const digest = bundles.digestOf(spec.definition)
-    if (digest === null) return { spec, digest }
-    return { spec: { ...spec, definition: bundles.toLocal(spec.definition) }, digest }
+  /** The bundle that must be unpacked first; `null` where none is needed. */
+  digestOf(spec: TaskSpec): string | null {
+    return spec.kind === 'function' ? this.#options.bundles.digestOf(spec.definition) : null
+  }
+
+  /** The spec for this node, of a function in a bundle. */
+  toLocal(spec: TaskSpec): TaskSpec {
+    if (spec.kind !== 'function') return spec
+    return { ...spec, definition: this.#options.bundles.toLocal(spec.definition) }
   }
 
   /** Unpacks a bundle; `lost` when the broker does not have it. Waits for the broker. */

@@ -15,8 +15,6 @@ import type { HeldAttempt } from './held-attempt.ts'
 
 export interface SessionReportsOptions {
   readonly clock: Clock
-  /** Whether the attempt has not ended. */
-  readonly isHeld: (held: HeldAttempt) => boolean
   readonly head: () => Pick<AgentReport, 'offer' | 'endMessages'>
   /** How large a payload may be. */
   readonly limitBytes: () => number
@@ -48,7 +46,7 @@ export class SessionReports {
 
   /** Most have ended by now, and their ends were told with their starts. */
   #sendStarts(): void {
-    this.#starts = this.#starts.filter((held) => this.#options.isHeld(held))
+    this.#starts = this.#starts.filter(({ isHeld }) => isHeld)
     if (this.#starts.length > 0) this.sendSoon()
   }
 
@@ -98,11 +96,11 @@ export class SessionReports {
 
   send(): void {
     this.#isDue = false
-    const { isHeld, head } = this.#options
+    const { head } = this.#options
     const starts: WireStart[] = []
     for (const held of this.#starts) {
-      const { index, uid, attempt, beganMs, workerId } = held
-      if (!isHeld(held) || beganMs === null || workerId === null) continue
+      const { index, uid, attempt, beganMs, workerId, isHeld } = held
+      if (!isHeld || beganMs === null || workerId === null) continue
       starts.push({ index, uid, attempt, atMs: beganMs, workerId })
     }
     const report: AgentReport = {

@@ -43,6 +43,8 @@ export const toBundleUrl = (digest: string, path: string): string => `${scheme}$
 export function parseBundleUrl(
   url: string,
 ): { readonly digest: string; readonly path: string } | null {
+  // A look at the first letters: it is asked of every function that comes.
+  if (!url.startsWith(scheme)) return null
   const found = /^bundle:([0-9a-f]{64})\/(.+)$/s.exec(url)
   const [, digest, path] = found ?? []
   return digest === undefined || path === undefined ? null : { digest, path }

@@ -88,8 +88,10 @@ export class DriverJobs {
   /** A job that the session has submitted just now. It is not placed yet. */
   add(job: Job, nowMs: number): DriverJob {
     const { uid, attempt } = job
-    const wireAttempt = attempt + (this.#renumbered.get(uid) ?? 0)
-    const avoid = this.#failedOn.get(uid) ?? null
+    // Most sessions have none of both: a look into a map costs as much as all the rest.
+    const skipped = this.#renumbered.size === 0 ? 0 : (this.#renumbered.get(uid) ?? 0)
+    const avoid = this.#failedOn.size === 0 ? null : (this.#failedOn.get(uid) ?? null)
+    const wireAttempt = attempt + skipped
     const index = this.#table.nextIndex
     const one = new DriverJob(job, index, ++this.#sequence, wireAttempt, avoid, nowMs)
     one.excluded = this.refusals.exclusionOf(one.spec)

@@ -150,7 +150,8 @@ export class EndReceiver {
     const uids = splitUids(completions.uids, indexes.length)
     const facts = completions.workerIds.map((workerId) => Object.freeze({ workerId }))
     const now = jobs.readTime()
-    for (const [row, uid] of uids.entries()) {
+    for (let row = 0; row < uids.length; row++) {
+      const uid = uids[row] ?? ''
       const attempt = attempts?.[row] ?? 1
       const one = jobs.find(indexes[row] ?? -1, uid, attempt)
       const worker = facts[workers?.[row] ?? 0]

@@ -12,6 +12,16 @@ export const joinUids = (uids: readonly string[]): string => uids.join(separator
 export const splitUids = (uids: string, count: number): readonly string[] =>
   count === 0 ? [] : uids.split(separator)
 
+/** Typed arrays are written and read as a whole, but for few numbers the way there takes longer. */
+const fewNumbers = 16
+
+/** Numbers from 0 to 2 ** 32 - 1. */
+export const packIndexes = (numbers: readonly number[]): ArrayLike<number> =>
+  numbers.length < fewNumbers ? numbers : new Uint32Array(numbers)
+
+export const packTimes = (numbers: readonly number[]): ArrayLike<number> =>
+  numbers.length < fewNumbers ? numbers : new Float64Array(numbers)
+
 /** `null` where all are the usual one. */
 export const packNumbers = (numbers: readonly number[], usual: number): readonly number[] | null =>
   numbers.every((number) => number === usual) ? null : numbers

@@ -3,7 +3,7 @@
  * and one text are written and read several times faster than an object for each end.
  */
 
-import { joinUids, packNumbers, splitUids } from './columns.ts'
+import { joinUids, packIndexes, packNumbers, packTimes, splitUids } from './columns.ts'
 
 /** One of them; times are those of the agent's machine. */
 export interface WireCompletion {
@@ -18,13 +18,13 @@ export interface WireCompletion {
 }
 
 export interface WireCompletions {
-  readonly indexes: Uint32Array
+  readonly indexes: ArrayLike<number>
   /** In one text. */
   readonly uids: string
   /** `null`: all are first attempts. */
   readonly attempts: readonly number[] | null
   /** Of each completion when it began and when it ended. */
-  readonly times: Float64Array
+  readonly times: ArrayLike<number>
   /** The ids that occur, and for each completion its id among them; `null`: there is one. */
   readonly workerIds: readonly string[]
   readonly workers: readonly number[] | null
@@ -33,8 +33,8 @@ export interface WireCompletions {
 }
 
 export function packCompletions(completions: readonly WireCompletion[]): WireCompletions {
-  const times = new Float64Array(completions.length * 2)
   const indexes: number[] = []
+  const times: number[] = []
   const uids: string[] = []
   const attempts: number[] = []
   const workerIds: string[] = []
@@ -43,16 +43,14 @@ export function packCompletions(completions: readonly WireCompletion[]): WireCom
   let lastId: string | null = null
   let last = -1
   let hasValue = false
-  let at = 0
   for (const { index, uid, attempt, beganMs, atMs, workerId, value } of completions) {
     if (workerId !== lastId) {
       lastId = workerId
       last = workerIds.indexOf(workerId)
       if (last === -1) last = workerIds.push(workerId) - 1
     }
-    times[at++] = beganMs
-    times[at++] = atMs
     indexes.push(index)
+    times.push(beganMs, atMs)
     uids.push(uid)
     attempts.push(attempt)
     workers.push(last)
@@ -60,10 +58,10 @@ export function packCompletions(completions: readonly WireCompletion[]): WireCom
     if (value !== undefined) hasValue = true
   }
   return {
-    indexes: new Uint32Array(indexes),
+    indexes: packIndexes(indexes),
     uids: joinUids(uids),
     attempts: packNumbers(attempts, 1),
-    times,
+    times: packTimes(times),
     workerIds,
     workers: packNumbers(workers, 0),
     values: hasValue ? values : null,

@@ -1,6 +1,6 @@
 /** Ends of attempts as messages have them. */
 
-import type { TaskReport } from '../../backends/backend.ts'
+import type { AttemptFacts, TaskReport } from '../../backends/backend.ts'
 import { type ErrorRecord, mapThrownValues } from '../../foundation/error-record.ts'
 import { messageOf } from '../../foundation/errors.ts'
 import { toJsonValue } from '../../foundation/json-value.ts'
@@ -29,27 +29,44 @@ export function toEnd(
   atMs: number,
   toRecord: (error: unknown) => ErrorRecord,
 ): End {
-  const { index, uid, attempt: number, beganMs, workerId } = attempt
   const facts = report.facts ?? null
-  const common = { index, uid, attempt: number, beganMs, atMs, workerId, facts }
+  if (report.kind === 'complete') return toCompleted(attempt, report.value, facts, atMs, toRecord)
+  const common = toCommon(attempt, facts, atMs)
   if (report.kind === 'cancel') {
     return { ...common, outcome: { kind: 'cancel', reason: report.reason } }
   }
-  if (report.kind === 'fail') {
-    const { error: thrown, isThrown = false } = report
-    const error = mapThrownValues(toRecord(thrown), toPortableValue)
-    return { ...common, outcome: { kind: 'fail', error, isThrown } }
-  }
+  const { error: thrown, isThrown = false } = report
+  const error = mapThrownValues(toRecord(thrown), toPortableValue)
+  return { ...common, outcome: { kind: 'fail', error, isThrown } }
+}
+
+function toCompleted(
+  attempt: EndedAttempt,
+  returned: unknown,
+  facts: AttemptFacts | null,
+  atMs: number,
+  toRecord: (error: unknown) => ErrorRecord,
+): End {
+  const { index, uid, attempt: number, beganMs, workerId } = attempt
   let value: unknown
   try {
-    value = toPortable(report.value, 'return_value', ResultNotSerializableError)
+    value = toPortable(returned, 'return_value', ResultNotSerializableError)
   } catch (error) {
-    return { ...common, outcome: { kind: 'fail', error: toRecord(error), isThrown: true } }
+    const outcome = { kind: 'fail', error: toRecord(error), isThrown: true } as const
+    return { ...toCommon(attempt, facts, atMs), outcome }
   }
   if (beganMs !== null && workerId !== null && isOnlyWorker(facts)) {
     return { index, uid, attempt: number, beganMs, atMs, workerId, value }
   }
-  return { ...common, outcome: { kind: 'complete', value } }
+  return { ...toCommon(attempt, facts, atMs), outcome: { kind: 'complete', value } }
+}
+
+function toCommon(
+  { index, uid, attempt, beganMs, workerId }: EndedAttempt,
+  facts: AttemptFacts | null,
+  atMs: number,
+): Omit<WireEnd, 'outcome'> {
+  return { index, uid, attempt, beganMs, atMs, workerId, facts }
 }
 
 function isOnlyWorker(facts: object | null): boolean {

@@ -7,7 +7,7 @@ import type { TaskDefinition } from '../../tasks/define-task.ts'
 import { defaultResources, isDefaultRequest } from '../../tasks/resources.ts'
 import type { FunctionSpec, TaskSpec } from '../../tasks/spec.ts'
 import { decode, encode } from './codec.ts'
-import { joinUids, packNumbers, splitUids } from './columns.ts'
+import { joinUids, packIndexes, packNumbers, splitUids } from './columns.ts'
 import type {
   DriverMessage,
   JobReference,
@@ -43,7 +43,7 @@ const largestValueBytes = 256 * 1024
 /** Of the broker's limit, for the envelope and the broker's own headers. */
 const overheadBytes = 1024
 /** More jobs in a message would begin later than they could. */
-const mostJobs = 500
+const mostJobs = 2000
 const mostReferences = 5000
 
 /** How large a payload may be on a broker with this limit for messages. */
@@ -212,7 +212,7 @@ class FunctionColumns {
 
   toWire(): WireFunctions {
     return {
-      indexes: new Uint32Array(this.#indexes),
+      indexes: packIndexes(this.#indexes),
       uids: joinUids(this.#uids),
       attempts: packNumbers(this.#attempts, 1),
       definitions: packNumbers(this.#definitions, 0),
@@ -238,7 +238,8 @@ export function unpackFunctions(
   const { indexes, attempts } = functions
   const uids = splitUids(functions.uids, indexes.length)
   const plain: FunctionSpec[] = []
-  for (const [row, uid] of uids.entries()) {
+  for (let row = 0; row < uids.length; row++) {
+    const uid = uids[row] ?? ''
     const job = { index: indexes[row] ?? -1, uid, attempt: attempts?.[row] ?? 1 }
     take(job, toFunctionSpec(functions, row, definitions, plain))
   }

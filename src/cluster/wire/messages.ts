@@ -185,7 +185,7 @@ export type WireOptions = Partial<Pick<FunctionSpec, 'priority' | 'timeoutSecond
 /** Functions by columns, which are written and read faster than an object for each of them. */
 export interface WireFunctions {
   /** Where the driver keeps each job; sent back with its end. */
-  readonly indexes: Uint32Array
+  readonly indexes: ArrayLike<number>
   /** In one text. */
   readonly uids: string
   /** `null`: all are first attempts. */

@@ -92,7 +92,7 @@ describe('the attempts that an agent holds', () => {
     expect([held.latest('task'), held.size]).toEqual([1, 0])
     held.add(second)
     held.recorded('task')
-    expect([held.latest('task'), held.has(second), held.size]).toEqual([2, true, 1])
+    expect([held.latest('task'), second.isHeld, held.size]).toEqual([2, true, 1])
     held.end(second)
     held.recorded('task')
     expect([held.latest('task'), held.size]).toEqual([0, 0])

@@ -8,7 +8,6 @@ it('jobs that are handed back come in as many messages as they need, each once',
   const sent: Buffer[] = []
   const reports = new SessionReports({
     clock: new ManualClock(),
-    isHeld: () => false,
     head: () => ({ offer: { cores: 1, gpus: 0, memoryMb: 1, ahead: 1 }, endMessages: 0 }),
     limitBytes: () => 2000,
     send: (payload) => void sent.push(payload),

@@ -15,6 +15,8 @@ export interface Node {
   memoryMb: number
   /** It gets nothing while it is silent. */
   isUsable: boolean
+  /** Jobs have left it since it was looked at. */
+  hasReleased: boolean
   /** Written by rings alone: the one that has it, and its place there. */
   ring: NodeRing | null
   ringIndex: number
@@ -56,6 +58,32 @@ export class NodeRing {
     }
     return null
   }
+}
+
+/** Nodes that jobs have left: each is looked at once, however many have. */
+export class ReleasedNodes {
+  readonly #nodes: Node[] = []
+
+  add(node: Node): void {
+    if (node.hasReleased) return
+    node.hasReleased = true
+    this.#nodes.push(node)
+  }
+
+  takeAll(): readonly Node[] {
+    const nodes = this.#nodes.splice(0)
+    for (const node of nodes) node.hasReleased = false
+    return nodes
+  }
+}
+
+/** The jobs of a node among those that are placed. */
+export function jobsAt<T>(placed: Map<string, T[]>, { name }: Node): T[] {
+  const known = placed.get(name)
+  if (known !== undefined) return known
+  const added: T[] = []
+  placed.set(name, added)
+  return added
 }
 
 export function use(node: Node, request: ResourceRequest, sign: 1 | -1): void {

@@ -16,8 +16,10 @@ import {
   freeCores,
   hasRoom,
   isUnrestricted,
+  jobsAt,
   type Node,
   NodeRing,
+  ReleasedNodes,
   roomOf,
   use,
 } from './placement-node.ts'
@@ -60,6 +62,7 @@ export class Placement<T extends PlacedJob> {
   #waiting = 0
   /** The node that got the last job. */
   #last: Node | null = null
+  readonly #released = new ReleasedNodes()
 
   constructor(times: PlacementTimes = timeless) {
     this.#times = times
@@ -74,7 +77,7 @@ export class Placement<T extends PlacedJob> {
   addNode(name: string, facts: NodeFacts, offer: Offer, rules: AgentRules = noRules): void {
     this.removeNode(name)
     const used = { cores: 0, gpus: 0, memoryMb: 0 }
-    const place = { isUsable: true, ring: null, ringIndex: -1 }
+    const place = { isUsable: true, hasReleased: false, ring: null, ringIndex: -1 }
     const node: Node = { name, facts, rules, offer, ...used, ...place }
     this.#nodes.set(name, node)
     this.#gained(node)
@@ -146,12 +149,13 @@ export class Placement<T extends PlacedJob> {
     const node = this.#nodes.get(name)
     if (node === undefined) return
     use(node, spec.resources, -1)
-    this.#gained(node)
+    this.#released.add(node)
   }
 
   /** Places what can be placed now: the jobs of each node, in order. */
   assign(): Map<string, T[]> {
     const placed = new Map<string, T[]>()
+    this.#lookAtReleased()
     if (this.#late.size > 0) this.putBack(this.#late.takeTimely())
     if (this.#waiting === 0 || this.#nodes.size === 0) return placed
     const done = new Set<Shape<T>>()
@@ -183,10 +187,8 @@ export class Placement<T extends PlacedJob> {
     for (const shape of this.#shapes.all) {
       if (couldHold(nodes, shape)) continue
       const refusing = nodes.filter(({ facts }) => couldRun(facts, shape.request))
-      found.set(
-        shape.key,
-        refusing.map(({ name }) => name),
-      )
+      const names = refusing.map(({ name }) => name)
+      found.set(shape.key, names)
     }
     return found
   }
@@ -206,6 +208,7 @@ export class Placement<T extends PlacedJob> {
 
   /** Idle cores that could run whatever waits elsewhere. */
   get freeCores(): number {
+    this.#lookAtReleased()
     const nodes = this.#idle.items.filter(isUnrestricted)
     return nodes.reduce((sum, node) => sum + freeCores(node), 0)
   }
@@ -347,6 +350,10 @@ export class Placement<T extends PlacedJob> {
     this.#sort(node)
   }
 
+  #lookAtReleased(): void {
+    for (const node of this.#released.takeAll()) if (node.isUsable) this.#gained(node)
+  }
+
   /** It may have more room than before. */
   #gained(node: Node): void {
     this.#sort(node)
@@ -389,12 +396,4 @@ export class Placement<T extends PlacedJob> {
     for (const shape of this.#stuck) if (shape !== reserved?.shape) shape.changed = null
     for (const shape of this.#stuck) if (shape.changed === null) this.#stuck.delete(shape)
   }
-}
-
-function jobsAt<T>(placed: Map<string, T[]>, { name }: Node): T[] {
-  const known = placed.get(name)
-  if (known !== undefined) return known
-  const added: T[] = []
-  placed.set(name, added)
-  return added
 }
