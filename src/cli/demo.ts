@@ -54,6 +54,8 @@ export async function demo(options: DemoOptions, output: Output): Promise<number
       ...(story === null ? [] : [`a story: ${tellStory(story)}`]),
       `record  ${record}`,
       `check   npx tutti journal verify ${record}`,
+      ...(summary.tasks.failed > 0 ? [`show    npx tutti failures ${record}`] : []),
+      `report  npx tutti report ${record}`,
     ],
   )
   return signal === null ? exitCodes.ok : signalExitCodes[signal]

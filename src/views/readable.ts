@@ -43,3 +43,12 @@ export function firstLine(text: string, most = 100): string {
 
 /** The last part of a path. */
 export const shortName = (name: string): string => name.split('/').at(-1) || name || '(no name)'
+
+/** Where functions and closures are called: from there on, a stack is tutti's own. */
+const callerFrame = /\n\s+at [^\n]*\/backends\/local\/(?:functions\/job-runner|closures)\.[jt]s:\d/
+
+/** The stack of a failed function down to where tutti called it. */
+export function ownFrames(stack: string): string {
+  const { index } = callerFrame.exec(stack) ?? { index: stack.length }
+  return stack.slice(0, index)
+}

@@ -38,6 +38,22 @@ describe('tutti demo', () => {
     expect(verdict.code).toBe(0)
   })
 
+  it('says how to look at the run, and shows no frames of tutti itself', async () => {
+    const place = join(folder, 'looked-at')
+    const end = await runCommand('demo', '--simulations', '10', '--folder', place)
+    const journal = await journalIn(place)
+    for (const what of ['journal verify', 'failures', 'report']) {
+      expect(end.stdout).toContain(`npx tutti ${what} ${journal}`)
+    }
+    const failures = await runCommand('failures', journal)
+    expect(failures.stdout.match(/^ +at .*/gm)).toEqual([
+      expect.stringMatching(/^ +at simulate \(.*demo-tasks\.ts:\d+:\d+\)$/),
+    ])
+    const report = await runCommand('report', journal, '-o', '-')
+    expect(report.stdout).toMatch(/at simulate \(/)
+    expect(report.stdout.split('<script')[0]).not.toContain('job-runner')
+  })
+
   it('row 26: stops cleanly on the first SIGINT, with an end for every task', async () => {
     const place = join(folder, 'interrupted')
     const command = startCommand(['demo', '--simulations', '20000', '--folder', place])

@@ -1,6 +1,6 @@
 /** `tutti failures`: what went wrong, by cause, with one full example of each. */
 
-import { countText, firstLine, shortName, timeText } from '../../views/readable.ts'
+import { countText, firstLine, ownFrames, shortName, timeText } from '../../views/readable.ts'
 import { counts } from '../../views/panels/counts.ts'
 import { type FailureExample, type FailureGroup, failures } from '../../views/panels/failures.ts'
 import type { Output } from '../output.ts'
@@ -94,7 +94,7 @@ export function exampleLines(example: FailureExample, message = example.message)
     text.trim() === '' ? [] : [`  the end of its ${name}:`, ...lastIndented(text, mostOutputLines)]
   return [
     ...(hint === '' ? [] : [`  hint: ${firstLine(hint, 500)}`]),
-    ...(isProgram ? [] : indented(withoutMessage(stack, message), mostStackLines)),
+    ...(isProgram ? [] : indented(withoutMessage(ownFrames(stack), message), mostStackLines)),
     ...output('stderr', stderrTail),
     ...output('stdout', stdoutTail),
   ]

@@ -1,6 +1,6 @@
 /** The sections of a report about its tasks, workers and models. Pure. */
 
-import { countText, secondsText, shortName, timeText } from '../../views/readable.ts'
+import { countText, ownFrames, secondsText, shortName, timeText } from '../../views/readable.ts'
 import type { ReportData } from '../report-data.ts'
 import { graphDrawing, histogram } from './charts.ts'
 import { escape, number, paragraph, section, table, text } from './html.ts'
@@ -74,7 +74,10 @@ export function failuresSection({ failures, counts, run }: ReportData): string {
         `<p class="muted">${escape(when)}; example: <code>${escape(example.task)}</code>` +
         `${told === '' ? '' : ` on ${escape(told)}`}</p>` +
         (example.hint === '' ? '' : `<p>${escape(example.hint)}</p>`) +
-        pre(example.isProgram ? '' : example.stack || example.message, `stack of ${example.task}`) +
+        pre(
+          example.isProgram ? '' : ownFrames(example.stack) || example.message,
+          `stack of ${example.task}`,
+        ) +
         pre(example.stderrTail, `stderr of ${example.task}`) +
         pre(example.stdoutTail, `stdout of ${example.task}`)
       )
