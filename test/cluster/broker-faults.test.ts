@@ -1,13 +1,15 @@
 import { readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { ClusterBackend } from '../../src/cluster/cluster-backend.ts'
 import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
-import { startCommand } from '../cli/run-command.ts'
+import { startCommand, startProgram } from '../cli/run-command.ts'
 import { eventually } from '../eventually.ts'
 import { startAgentOf } from './agents.ts'
 import { heldWork, large, work } from './fixtures/cluster-tasks.ts'
+import { type KeptTask, toTask } from './fixtures/kept-tasks.ts'
 import { echo } from '../../src/testing/contract-tasks.ts'
 import { LinkProxy } from './link-proxy.ts'
 import { freePort, RestartableServer } from './restartable-server.ts'
@@ -110,6 +112,36 @@ it('cancels of many tasks stay below the limit of the broker', async () => {
   for (const task of tasks) session.cancel(task, 'not needed')
   await session.waitTasks(tasks)
   expect(tasks.map(({ state }) => state)).toEqual(tasks.map(() => 'CANCELED'))
+})
+
+it('what an agent holds is told in messages below the limit of the broker', async () => {
+  const server = new RestartableServer(await freePort(), { settings: 'max_payload: 4096' })
+  await server.start()
+  const { folder, url } = server
+  const agent = await startAgentOf(url, folder, 'only', '--cores', '30')
+  const tasks = Array.from({ length: 30 }, (_, index): KeptTask => {
+    return { uid: `${index}-`.padEnd(120, 'x'), kind: 'program' }
+  })
+  const program = fileURLToPath(new URL('fixtures/kept-driver.ts', import.meta.url))
+  const driver = startProgram(program, [url, folder, JSON.stringify(tasks)])
+  onTestFinished(() => void driver.child.kill('SIGKILL'))
+  await eventually(() => expect(lines(join(folder, 'started'))).toHaveLength(30))
+  driver.child.kill('SIGKILL')
+  await driver.ended
+  const session = new Session([await ClusterBackend.create({ servers: url, token })], {
+    id: 'kept',
+  })
+  onTestFinished(() => session.close())
+  const returned = tasks.map((one) => toTask(folder, one))
+  await session.submitTasks(returned)
+  await eventually(() => {
+    expect(returned.map(({ state }) => state)).toEqual(tasks.map(() => 'RUNNING'))
+  })
+  writeFileSync(join(folder, 'go'), '')
+  await session.waitTasks(returned)
+  expect(returned.map(({ state }) => state)).toEqual(tasks.map(() => 'DONE'))
+  expect(lines(join(folder, 'begun'))).toHaveLength(30)
+  expect(agent.child.exitCode).toBe(null)
 })
 
 it('messages stay below the limit of the broker; larger values are stored', async () => {

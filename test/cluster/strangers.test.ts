@@ -252,10 +252,10 @@ describe('a stranger at the broker', () => {
     })
     await client.flush()
     const ended = await cluster.agent('ended', '--cores', '4')
+    await eventually(() => expect(recorded.length).toBeGreaterThan(0))
     ended.child.kill('SIGKILL')
     await ended.ended
     recording.unsubscribe()
-    expect(recorded.length).toBeGreaterThan(0)
     const session = new Session([await cluster.connect()])
     onTestFinished(() => session.close())
     const telemetry = await session.startTelemetry()

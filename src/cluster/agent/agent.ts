@@ -9,15 +9,14 @@ import { messageOf } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
 import type { TaskSpec } from '../../tasks/spec.ts'
 import type { Broker, BrokerMessage } from '../broker/broker.ts'
+import { sealAnswer } from '../wire/cut-answer.ts'
 import {
   Challenges,
   deriveKeys,
   type Keys,
   newEpoch,
   open,
-  seal,
   VersionMismatchError,
-  noHeader,
 } from '../wire/envelope.ts'
 import type {
   AgentRequest,
@@ -32,6 +31,7 @@ import type {
   Offer,
   Pong,
 } from '../wire/messages.ts'
+import { payloadLimit } from '../wire/job-batches.ts'
 import { agentSubject, discoverySubject, toUseId } from '../wire/subjects.ts'
 import { AgentSession } from './agent-session.ts'
 import { NodeShares } from './node-shares.ts'
@@ -219,9 +219,13 @@ export class Agent {
     if (opened === null) return
     this.#tokenCheck?.close()
     const request = opened.payload as AgentRequest
-    const header = { ...noHeader, epoch: opened.epoch }
-    const respond = (answer: unknown): void =>
-      message.respond(seal(this.#keys.toDriver, message.subject, header, answer))
+    const { broker } = this.#options
+    const respond = (answer: unknown): void => {
+      const limitBytes = payloadLimit(broker.maxPayload)
+      const { toDriver } = this.#keys
+      const parts = sealAnswer(toDriver, message.subject, opened.epoch, answer, limitBytes)
+      for (const part of parts) message.respond(part)
+    }
     if (request.kind === 'ping') {
       const sentMs = this.#options.clock.monotonicMs()
       respond({ kind: 'pong', epoch: this.#epoch, receivedMs, sentMs } satisfies Pong)

@@ -116,23 +116,32 @@ export class SessionReports {
     this.#sendReport(report)
   }
 
-  /** Halves what is too large for a message: its events, or else the jobs that it hands back. */
+  /** Halves what is too large for a message: events, jobs that it hands back, starts. */
   #sendReport(report: AgentReport): void {
     const { send, onDropped, limitBytes } = this.#options
     const payload = encode(report)
-    const { events, returned } = report
     if (payload.length <= limitBytes()) return send(payload)
+    const { events, returned, starts } = report
+    const nothing = { ...report, starts: [], returned: [], events: [], lostBundles: [] }
     if (events.length === 1) onDropped(events[0]?.eventType ?? '')
-    if (events.length === 1) return this.#sendReport({ ...report, events: [] })
-    const rest = { ...report, starts: [], lostBundles: [] }
-    if (events.length > 1) {
-      const middle = events.length >> 1
-      this.#sendReport({ ...report, events: events.slice(0, middle) })
-      this.#sendReport({ ...rest, returned: [], events: events.slice(middle) })
+    if (events.length === 1) this.#sendReport({ ...report, events: [] })
+    else if (events.length > 1) {
+      const [first, second] = halvesOf(events)
+      this.#sendReport({ ...report, events: first })
+      this.#sendReport({ ...nothing, events: second })
     } else if (returned.length > 1) {
-      const middle = returned.length >> 1
-      this.#sendReport({ ...report, returned: returned.slice(0, middle) })
-      this.#sendReport({ ...rest, returned: returned.slice(middle) })
+      const [first, second] = halvesOf(returned)
+      this.#sendReport({ ...report, returned: first })
+      this.#sendReport({ ...nothing, returned: second })
+    } else if (starts.length > 1) {
+      const [first, second] = halvesOf(starts)
+      this.#sendReport({ ...report, starts: first })
+      this.#sendReport({ ...nothing, starts: second })
     } else send(payload)
   }
+}
+
+function halvesOf<T>(all: readonly T[]): readonly [T[], T[]] {
+  const middle = all.length >> 1
+  return [all.slice(0, middle), all.slice(middle)]
 }

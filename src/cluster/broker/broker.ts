@@ -68,7 +68,7 @@ export interface StreamPosition {
  * time, with an error if it must be; a value that is large takes several calls of the server.
  */
 export interface BrokerStore {
-  /** Creates the stream unless it is there; `true` when it was created. */
+  /** Creates the stream unless it is there; `true` when it was created. It has these subjects. */
   openStream(name: string, subjects: readonly string[], maxAgeSeconds: number): Promise<boolean>
   hasStream(name: string): Promise<boolean>
   /** All streams whose names begin so. */

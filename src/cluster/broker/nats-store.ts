@@ -1,7 +1,7 @@
 /** The store of the broker port on NATS: streams, and objects as pieces in them. */
 
 import type * as JetStream from '@nats-io/jetstream'
-import type { JetStreamClient, JetStreamManager, StoredMsg } from '@nats-io/jetstream'
+import type { JetStreamClient, JetStreamManager, StoredMsg, StreamInfo } from '@nats-io/jetstream'
 import type * as Transport from '@nats-io/transport-node'
 import type { NatsConnection } from '@nats-io/transport-node'
 import { TimeoutError } from '../../foundation/errors.ts'
@@ -75,23 +75,34 @@ export class NatsStore implements BrokerStore {
     subjects: readonly string[],
     maxAgeSeconds: number,
   ): Promise<boolean> {
-    if (await this.hasStream(name)) return false
-    await this.#manager.streams.add({
-      name,
-      subjects: [...subjects],
-      max_age: maxAgeSeconds * 1e9,
-      storage: this.#libraries.jetstream.StorageType.File,
-      allow_direct: true,
-    })
-    return true
+    const known = await this.#findStream(name)
+    if (known === null) {
+      await this.#manager.streams.add({
+        name,
+        subjects: [...subjects],
+        max_age: maxAgeSeconds * 1e9,
+        storage: this.#libraries.jetstream.StorageType.File,
+        allow_direct: true,
+      })
+      return true
+    }
+    const all = new Set([...known.config.subjects, ...subjects])
+    // Of another version, or of a stranger.
+    if (all.size > known.config.subjects.length) {
+      await this.#manager.streams.update(name, { subjects: [...all] })
+    }
+    return false
   }
 
   async hasStream(name: string): Promise<boolean> {
+    return (await this.#findStream(name)) !== null
+  }
+
+  async #findStream(name: string): Promise<StreamInfo | null> {
     try {
-      await this.#manager.streams.info(name)
-      return true
+      return await this.#manager.streams.info(name)
     } catch (error) {
-      if (this.#isMissing(error)) return false
+      if (this.#isMissing(error)) return null
       throw error
     }
   }

@@ -1,24 +1,37 @@
 import { expect, it } from 'vitest'
+import { HeldAttempt } from '../../../src/cluster/agent/held-attempt.ts'
 import { SessionReports } from '../../../src/cluster/agent/session-reports.ts'
 import { decode } from '../../../src/cluster/wire/codec.ts'
 import type { AgentReport } from '../../../src/cluster/wire/messages.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
+import { jobOf } from '../../backends/local/fake-executor.ts'
 
-it('jobs that are handed back come in as many messages as they need, each once', () => {
-  const sent: Buffer[] = []
-  const reports = new SessionReports({
-    clock: new ManualClock(),
-    head: () => ({ offer: { cores: 1, gpus: 0, memoryMb: 1, ahead: 1 }, endMessages: 0 }),
-    limitBytes: () => 2000,
-    send: (payload) => void sent.push(payload),
-    onDropped: (type) => expect.unreachable(type),
-  })
-  const uids = Array.from({ length: 500 }, (_, at) => `a task with a long name ${at}`)
-  for (const [index, uid] of uids.entries()) reports.addReturned({ index, uid, attempt: 1 })
-  reports.addLostBundle('digest')
-  reports.send()
-  expect(sent.every(({ length }) => length <= 2000)).toBe(true)
-  const told = sent.map((payload) => decode(payload) as AgentReport)
-  expect(told.flatMap(({ returned }) => returned.map(({ uid }) => uid))).toEqual(uids)
-  expect(told.flatMap(({ lostBundles }) => lostBundles)).toEqual(['digest'])
-})
+it.each(['handed back', 'started'])(
+  'jobs that were %s come in as many messages as they need, each once',
+  (how) => {
+    const sent: Buffer[] = []
+    const reports = new SessionReports({
+      clock: new ManualClock(),
+      head: () => ({ offer: { cores: 1, gpus: 0, memoryMb: 1, ahead: 1 }, endMessages: 0 }),
+      limitBytes: () => 2000,
+      send: (payload) => void sent.push(payload),
+      onDropped: (type) => expect.unreachable(type),
+    })
+    const uids = Array.from({ length: 500 }, (_, at) => `a task with a long name ${at}`)
+    for (const [index, uid] of uids.entries()) {
+      const job = { index, uid, attempt: 1 }
+      if (how === 'handed back') reports.addReturned(job)
+      else {
+        const held = new HeldAttempt('session', job, jobOf(uid).spec, index)
+        reports.addStart(Object.assign(held, { isHeld: true, beganMs: 1, workerId: 'node/worker' }))
+      }
+    }
+    reports.addLostBundle('digest')
+    reports.send()
+    expect(sent.every(({ length }) => length <= 2000)).toBe(true)
+    const told = sent.map((payload) => decode(payload) as AgentReport)
+    const named = told.flatMap(({ returned, starts }) => [...returned, ...starts])
+    expect(named.map(({ uid }) => uid)).toEqual(uids)
+    expect(told.flatMap(({ lostBundles }) => lostBundles)).toEqual(['digest'])
+  },
+)

@@ -4,8 +4,8 @@ import { type Clock, sleep } from '../../../foundation/clock.ts'
 import type { BackendError } from '../../../foundation/errors.ts'
 import type { Log } from '../../../foundation/log.ts'
 import type { Broker } from '../../broker/broker.ts'
+import { ReceivedAnswer } from '../../wire/cut-answer.ts'
 import {
-  isAnswerTo,
   type Keys,
   newNonce,
   open,
@@ -198,10 +198,9 @@ export class AgentDirectory {
     const subject = agentSubject(name)
     const epoch = newNonce()
     const data = seal(keys.toAgent, subject, { ...noHeader, epoch }, request)
-    const isAnswer = (answer: Uint8Array): boolean =>
-      isAnswerTo(epoch, keys.toDriver, subject, answer)
-    const answer = await broker.requestAccepted(subject, data, timeoutMs, isAnswer)
-    return open(keys.toDriver, subject, answer).payload
+    const answer = new ReceivedAnswer(epoch, keys.toDriver, subject)
+    await broker.requestAccepted(subject, data, timeoutMs, (part) => answer.take(part))
+    return answer.payload
   }
 
   close(): void {

@@ -1,0 +1,65 @@
+/**
+ * The answer to a request, as one message or in as many as the broker's limit asks for: how much an
+ * agent has of a session has no limit. A part that is lost costs the whole answer, as one message.
+ */
+
+import { decode, encode } from './codec.ts'
+import { type Key, noHeader, open, seal, sealBytes } from './envelope.ts'
+
+/** The messages of an answer to the request of this number. */
+export function sealAnswer(
+  key: Key,
+  subject: string,
+  nonce: number,
+  answer: unknown,
+  limitBytes: number,
+): readonly Buffer[] {
+  const payload = encode(answer)
+  const header = { ...noHeader, epoch: nonce }
+  if (payload.length <= limitBytes) return [sealBytes(key, subject, header, payload)]
+  const count = Math.ceil(payload.length / partBytes(limitBytes))
+  return Array.from({ length: count }, (_, index) => {
+    const from = index * partBytes(limitBytes)
+    const part = payload.subarray(from, from + partBytes(limitBytes))
+    return seal(key, subject, { ...header, number: index + 1, acknowledged: count }, part)
+  })
+}
+
+/** What is written around the bytes of a part. */
+const frameBytes = 64
+const partBytes = (limitBytes: number): number => limitBytes - frameBytes
+
+/** Collects the parts of an answer, which may come among those of strangers. */
+export class ReceivedAnswer {
+  readonly #nonce: number
+  readonly #key: Key
+  readonly #subject: string
+  readonly #parts = new Map<number, Uint8Array>()
+  /** The whole answer, once it has come. */
+  payload: unknown = null
+
+  constructor(nonce: number, key: Key, subject: string) {
+    this.#nonce = nonce
+    this.#key = key
+    this.#subject = subject
+  }
+
+  /** Whether the answer is complete with this message. */
+  take(data: Uint8Array): boolean {
+    try {
+      const { epoch, number, acknowledged: count, payload } = open(this.#key, this.#subject, data)
+      if (epoch !== this.#nonce) return false
+      if (number === 0) this.payload = payload
+      else this.#parts.set(number, payload as Uint8Array)
+      if (number === 0) return true
+      if (this.#parts.size < count) return false
+      const parts = Array.from({ length: count }, (_, at) => this.#parts.get(at + 1) ?? nothing)
+      this.payload = decode(Buffer.concat(parts))
+      return true
+    } catch {
+      return false
+    }
+  }
+}
+
+const nothing = new Uint8Array()
