@@ -180,10 +180,14 @@ export class Entry implements Indexed, TaskHolder {
     return this.#definitionHash
   }
 
-  /** An attempt begins: a value that is made from other arguments than the hash is not kept. */
+  /**
+   * An attempt begins: a value that is made from other arguments than the hash is not kept. What a
+   * program or prompt is was decided before.
+   */
   compareInput(): void {
     const { work, owner, definitionHash: hash } = this
     if (this.hasChanged || work === null || hash === null) return
+    if (work.spec.kind === 'program' || work.spec.kind === 'prompt') return
     this.hasChanged = owner?.hasChanged() ?? hasChangedSince(work, hash, this.ledger)
   }
 

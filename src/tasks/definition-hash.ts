@@ -75,7 +75,7 @@ function codeOf({ spec, function: body }: HashedWork, owner: object): string {
   if (spec.kind === 'program' || spec.kind === 'prompt') return shortened(spec.kind)
   const found = spec.kind === 'function' ? findDefined(spec.definition) : (body ?? undefined)
   if (found === undefined) return shortened(joinWords([spec.kind, spec.executable]))
-  return codeOfFunction(found, spec.executable, { owner })
+  return codeOfFunction(found, spec.executable, owner)
 }
 
 /** The code of a task, for its mark; `null` without comparable code. */
@@ -92,25 +92,13 @@ export function markedCodeOf(work: HashedWork, owner: object): string | null {
  * function with the same digest: each may have captured or imported other things. Throws for a
  * bound function, which has no source.
  */
-export function codeOfFunction(
-  body: AnyFunction,
-  name: string,
-  { owner, place = '' }: FunctionPlace,
-): string {
-  const plain = plainCodeOf(body, name)
-  const code = place === '' ? plain : shortened(joinWords([plain, place]))
+export function codeOfFunction(body: AnyFunction, name: string, owner: object): string {
+  const code = plainCodeOf(body, name)
   let firsts = firstFunctions.get(owner)
   if (firsts === undefined) firstFunctions.set(owner, (firsts = new Map()))
   const first = firsts.get(code)
   if (first === undefined) firsts.set(code, new WeakRef(body))
   return first === undefined || isSame(first.deref(), body) ? code : markedCode(code)
-}
-
-/** Functions of one place are told apart. What is captured there belongs to the place. */
-interface FunctionPlace {
-  readonly owner: object
-  /** What its block is; empty outside of blocks. */
-  readonly place?: string
 }
 
 /** A defined function is the one that its module has, and no other package's. */

@@ -167,19 +167,16 @@ export class Dispatcher implements HandleOwner {
     })
     run.entry = entry
     handle.row = Math.abs(entry.planned)
-    const { definitionHash: hash } = handle
-    if (handle.plan.isBlock && hash !== null)
-      handle.place = `${hash}@${core.resumed.firstPlaceOf(entry)}`
     return core.resumed.refusalOf(entry)
   }
 
-  /** What the call is. Calls in a block are told from equal ones elsewhere, and in equal blocks. */
+  /** What the call is. Calls in a body are told from equal ones elsewhere, and in equal bodies. */
   #define(run: Run, dependencies: readonly EngineHandle[]): string | null {
     const { handle, context } = run
     const { name, plan } = handle
     handle.definitionHash = this.#hashOf(run, dependencies)
     if (!plan.isBlock || handle.definitionHash !== null) return handle.definitionHash
-    const key = joinWords(['block', name, digestOf(String(plan.body)), context.block?.place ?? ''])
+    const key = joinWords(['block', name, digestOf(String(plan.body)), context.place])
     const number = (this.#blockNumbers.get(key) ?? 0) + 1
     this.#blockNumbers.set(key, number)
     handle.place = `${key}#${number}`
@@ -187,9 +184,8 @@ export class Dispatcher implements HandleOwner {
   }
 
   #hashOf({ handle, receiver, args, context }: Run, dependencies: readonly EngineHandle[]) {
-    const block = context.block?.place ?? ''
-    const owner = context.block ?? this
-    return hashOfCall(handle.plan, { receiver, args, dependencies, block, owner })
+    const { place } = context
+    return hashOfCall(handle.plan, { receiver, args, dependencies, place, owner: this })
   }
 
   /** Waits for the dependencies that have not ended; one that did not succeed decides at once. */
@@ -300,18 +296,26 @@ export class Dispatcher implements HandleOwner {
     work.then(use, (error: unknown) => this.#end(run, { kind: 'fail', error }))
   }
 
-  /**
-   * How the body of a run is called. What a block makes from arguments that are not those of its
-   * hash is found by no later run.
-   */
-  #enter({ handle, context, entry }: Run): Enter {
-    const { contexts } = this.#parts
-    const { plan, name, uid, inputs } = handle
-    const place = entry?.hasChanged === true ? newUuid() : handle.place
-    const { isActive } = this.#parts.core.resumed
-    const inside = isActive ? { ...context, inputs } : context
-    if (plan.isBlock) return (body) => contexts.runAttempt(inside, { name, uid, place }, body)
+  /** How the body of a run is called. */
+  #enter(run: Run): Enter {
+    const { contexts, core } = this.#parts
+    const { plan, inputs } = run.handle
+    const place = this.#placeIn(run)
+    const isKnown = place !== run.context.place || core.resumed.isActive
+    const inside = isKnown ? { ...run.context, inputs, place } : run.context
+    if (plan.isBlock) return (body) => contexts.runAttempt(inside, run.handle, body)
     return (body) => contexts.runIn(inside, body)
+  }
+
+  /**
+   * What the body is, for the calls that it makes. Those that are made from other arguments than
+   * those of its hash are found by no later run.
+   */
+  #placeIn({ handle, context, entry }: Run): string {
+    const { definitionHash: hash, place, uid, row } = handle
+    if (entry?.hasChanged === true) return newUuid()
+    if (hash !== null) return `${hash}@${this.#parts.core.resumed.firstPlaceOf(uid, row)}`
+    return place === '' ? context.place : place
   }
 
   #expectOwn(handles: readonly EngineHandle[]): void {

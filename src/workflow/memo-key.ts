@@ -49,8 +49,8 @@ export interface HashedCall {
   readonly receiver: unknown
   readonly args: readonly unknown[]
   readonly dependencies: readonly EngineHandle[]
-  /** What its block is, and which of equal ones; empty outside of blocks. */
-  readonly block: string
+  /** What the body is that it was made in, and which of equal ones; empty outside of bodies. */
+  readonly place: string
   /** Whose functions are told apart. */
   readonly owner: object
 }
@@ -61,11 +61,11 @@ export interface HashedCall {
  * on what cannot be compared: on what it captured, without arguments, or on `this`.
  */
 export function hashOfCall(plan: Plan, call: HashedCall): string | null {
-  const { args, dependencies, block, owner } = call
+  const { args, dependencies, place, owner } = call
   if (worksOnCaptured(plan, call)) return null
   try {
     // First, so that the function counts among those of equal source in any case.
-    const code = codeOfFunction(plan.body, plan.options.name, { owner, place: block })
+    const code = codeOfFunction(plan.body, plan.options.name, owner)
     if (usesReceiver(plan, call.receiver)) return null
     const hashes = dependencies.map((handle) => handle.definitionHash)
     const known = hashes.filter((one) => one !== null)
@@ -75,9 +75,9 @@ export function hashOfCall(plan: Plan, call: HashedCall): string | null {
       return at === -1 ? undefined : joinWords(['handle', String(at)])
     }
     const input = contentText('args', args, { textOf, isOrdered: true })
-    const place = block === '' ? [] : ['in', block]
+    const around = place === '' ? [] : ['in', place]
     const kind = plan.isBlock ? 'block' : plan.kind
-    const text = joinWords([kind, optionsText(plan.options.work), input, ...place])
+    const text = joinWords([kind, optionsText(plan.options.work), input, ...around])
     return hashOfParts(code, text, known)
   } catch {
     return null

@@ -4,8 +4,9 @@ import { createHash } from 'node:crypto'
 import { constants } from 'node:fs'
 import { open, rename, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { deserialize, serialize } from 'node:v8'
+import { serialize } from 'node:v8'
 import { makeFolders } from '../checkpoint/files.ts'
+import { fromBytes } from '../checkpoint/kept-value.ts'
 import { CheckpointError } from '../foundation/errors.ts'
 import { newUuid } from '../foundation/ids.ts'
 import { Fifo } from '../runtime/fifo.ts'
@@ -37,7 +38,7 @@ export class MemoStore {
     try {
       const content = bytes.subarray(digestBytes)
       if (!digestOf(content).equals(bytes.subarray(0, digestBytes))) return null
-      const found: unknown = deserialize(content)
+      const found = fromBytes(content)?.value
       return typeof found === 'object' && found !== null && 'value' in found ? found : null
     } catch {
       return null

@@ -12,6 +12,8 @@ export interface RunContext {
    * these runs again: what is made inside is made from other values.
    */
   readonly inputs: readonly number[] | null
+  /** What the nearest body is, and which of equal ones; empty outside, and if nobody records it. */
+  readonly place: string
 }
 
 /** A task that was made inside of a block. */
@@ -24,8 +26,6 @@ export interface BlockAttempt {
   /** Not the block's handle: blocks that start their successors would retain all before them. */
   readonly name: string
   readonly uid: string
-  /** What the block is, and which of equal ones; empty if nobody records it. */
-  readonly place: string
   /** What was made inside and has not ended. */
   readonly children: Set<ChildTask>
   /** It did not succeed. Its body may still run, but what that makes is canceled at once. */
@@ -35,7 +35,12 @@ export interface BlockAttempt {
 /** Calls a body inside of its context. */
 export type Enter = <T>(body: () => T) => T
 
-const outside: RunContext = Object.freeze({ scope: null, block: null, inputs: Object.freeze([]) })
+const outside: RunContext = Object.freeze({
+  scope: null,
+  block: null,
+  inputs: Object.freeze([]),
+  place: '',
+})
 
 export class RunContexts {
   readonly #storage = new AsyncLocalStorage<RunContext>()
@@ -53,13 +58,13 @@ export class RunContexts {
 
   /** For the body of a block: each call of it is an attempt of its own. */
   runAttempt<T>(
-    { scope, inputs }: RunContext,
-    { name, uid, place }: Pick<BlockAttempt, 'name' | 'uid' | 'place'>,
+    context: RunContext,
+    { name, uid }: Pick<BlockAttempt, 'name' | 'uid'>,
     body: () => T,
   ): T {
-    const block = { name, uid, place, children: new Set<ChildTask>(), hasFailed: false }
+    const block = { name, uid, children: new Set<ChildTask>(), hasFailed: false }
     this.#attempts.set(uid, block)
-    return this.runIn({ scope, block, inputs }, body)
+    return this.runIn({ ...context, block }, body)
   }
 
   /** An attempt has ended; unless it succeeded, what its body made is canceled. */

@@ -20,7 +20,7 @@ describe('the key of a result', () => {
   })
 
   it('memo key: `this` counts for a function that uses it', () => {
-    const scale = planFunction(
+    const scaled = planFunction(
       function scale(this: { k: number }, x: number) {
         return this.k * x
       },
@@ -32,9 +32,9 @@ describe('the key of a result', () => {
       },
       { cache: { key: () => 'own' } },
     )
-    expect(memoKey(scale, [1], { k: 2 })).toBe(memoKey(scale, [1], { k: 2 }))
-    expect(memoKey(scale, [1], { k: 2 })).not.toBe(memoKey(scale, [1], { k: 3 }))
-    expect(() => memoKey(scale, [1], new URL('http://a'))).toThrow('this: an instance of URL')
+    expect(memoKey(scaled, [1], { k: 2 })).toBe(memoKey(scaled, [1], { k: 2 }))
+    expect(memoKey(scaled, [1], { k: 2 })).not.toBe(memoKey(scaled, [1], { k: 3 }))
+    expect(() => memoKey(scaled, [1], new URL('http://a'))).toThrow('this: an instance of URL')
     expect(memoKey(own, [1], { k: 2 })).toBe(memoKey(own, [1], new URL('http://a')))
     expect(memoKey(plan, [1], new URL('http://a'))).toBe(memoKey(plan, [1]))
   })

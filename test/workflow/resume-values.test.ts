@@ -1,5 +1,5 @@
 import { renameSync, writeFileSync } from 'node:fs'
-import { dirname, join } from 'node:path'
+import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { resultsPathOf } from '../../src/checkpoint/results-file.ts'
 import { StateError } from '../../src/foundation/errors.ts'
@@ -172,30 +172,81 @@ describe('values after a resume', () => {
     ])
   })
 
-  it('resume: functions of equal source in different blocks are told apart', async () => {
-    const folder = tempFolder()
-    let calls = 0
-    const body = (factors: readonly number[]) => async (flow: WorkflowEngine) => {
-      const block = flow.block(async (k: number) =>
-        flow.functionTask((x: number) => (calls++, x * k))(10),
-      )
-      return Promise.all(factors.map((k) => block(k)))
-    }
-    const first = await run({ folder }, body([2]))
-    const second = await run({ folder, resume: first.record }, body([3, 2]))
-    expect(second.value).toEqual([30, 20])
-    // A block that runs again still finds what was done in it.
-    const failing = (flow: WorkflowEngine) => {
-      const block = flow.block(async (k: number) => {
-        const value = await flow.functionTask((x: number) => (calls++, x * k))(10)
-        return { value, self: () => k }
+  it('resume: unfinished blocks that captured other values find only their own calls', async () => {
+    const body = (factors: readonly number[], stopped: boolean) => async (flow: WorkflowEngine) => {
+      const done = Promise.withResolvers<undefined>()
+      let inside = 0
+      const calls = factors.flatMap((k) => {
+        const inner = async (x: number): Promise<number> => {
+          const value = await flow.functionTask((y: number) => y * k)(x)
+          if (++inside === factors.length * 2) done.resolve(undefined)
+          return stopped ? never : value
+        }
+        const blocks = [
+          flow.block(async (x: number) => inner(x))(10),
+          flow.block(async () => inner(100))(),
+        ]
+        return stopped ? [] : blocks
       })
-      return Promise.all([3, 2].map(async (k) => (await block(k)).value))
+      if (stopped) await done.promise
+      return Promise.all(calls)
     }
-    const third = await run({ folder: tempFolder() }, failing)
-    calls = 0
-    const fourth = await run({ folder: dirname(third.record), resume: third.record }, failing)
-    expect([fourth.value, calls]).toEqual([[30, 20], 0])
+    const [, second] = await resumed(body([2, 3, 4], true), body([4, 3, 2], false))
+    expect(second).toEqual([40, 400, 30, 300, 20, 200])
+  })
+
+  it('resume: an unfinished block on one of equal calls is not that on another one', async () => {
+    const folder = tempFolder()
+    let drawn = 0
+    let calls = 0
+    const body = (order: readonly number[], stopped: boolean) => async (flow: WorkflowEngine) => {
+      const draw = flow.functionTask((from: number) => from + ++drawn)
+      const done = Promise.withResolvers<undefined>()
+      const inner = flow.functionTask((from: number) => from + ++calls)
+      const block = flow.block(async (_value: number) => {
+        const number = await inner(0)
+        done.resolve(undefined)
+        return stopped ? never : number
+      })
+      const draws = [draw(0), draw(0)]
+      await Promise.all(draws)
+      const shown = order.map((at) => block(draws[at] as never))
+      if (!stopped) return Promise.all(shown)
+      await done.promise
+      return []
+    }
+    const first = await run({ folder }, body([1], true))
+    const second = await run({ folder, resume: first.record }, body([0, 1], false))
+    expect(second.value).toEqual([2, 1])
+    const third = await run({ folder, resume: second.record }, body([0, 1], false))
+    expect([third.value, calls]).toEqual([[2, 1], 2])
+    expect(await verdictOf(third.record)).toBe(0)
+  })
+
+  it('resume: calls in the bodies of functions belong to these', async () => {
+    const folder = tempFolder()
+    const file = join(folder, 'data.txt')
+    const body = (order: readonly number[], stopped: boolean) => async (flow: WorkflowEngine) => {
+      const cat = flow.executableTask((path: string) => ['cat', path])
+      const done = Promise.withResolvers<undefined>()
+      const write = flow.functionTask(async (value: number) => {
+        writeFileSync(file, `${value}`)
+        const { stdout } = await cat(file)
+        done.resolve(undefined)
+        return stopped && value === 2 ? never : stdout
+      })
+      const written: string[] = []
+      for (const value of order) {
+        const handle = write(value)
+        if (stopped && value === 2) await done.promise
+        else written.push(await handle)
+      }
+      return written
+    }
+    const first = await run({ folder }, body([2], true))
+    const second = await run({ folder, resume: first.record }, body([1, 2], false))
+    expect(second.value).toEqual(['1', '2'])
+    expect(await verdictOf(second.record)).toBe(0)
   })
 
   it('resume: another function of equal source is refused after a value was given', async () => {
@@ -221,5 +272,8 @@ describe('values after a resume', () => {
     expect(await verdictOf(third.record)).toBe(0)
   })
 })
+
+/** Of what is unfinished when its run is stopped. */
+const never = new Promise<never>(() => {})
 
 const echoed = (value: number): number => value

@@ -11,6 +11,7 @@ import { codePartOf, generatedNumber, isMarked, unmarked } from '../../foundatio
 import { EqualTasks } from './equal-tasks.ts'
 import { LeftTasks } from './left-tasks.ts'
 import { indexIn, RecordedUids } from './recorded-uids.ts'
+import { type RecordedValue, RecordedValues } from './recorded-values.ts'
 import type { TaskInputs, TaskOrigin } from '../entry.ts'
 
 /** How a task of the record ended; `open`: it has not ended. */
@@ -18,11 +19,6 @@ export type RecordedState = 'open' | 'done' | 'failed' | 'canceled'
 
 /** By their number in the column; 0 is no task. */
 const states = [null, 'open', 'done', 'failed', 'canceled'] as const
-
-/** Where the value of a task lies: in the results beside which file of the chain. */
-export interface RecordedValue extends ValueLocation {
-  readonly file: number
-}
 
 /** What the creation of a task says about it. */
 export interface Creation {
@@ -66,6 +62,8 @@ export class RecordedTasks {
   /** By number for the first file, by file and uid for the others. */
   readonly #firstByNumber = createColumn('u32')
   readonly #byOrigin = new Map<string, number>()
+  /** Of tasks that went on with another definition: where they first had it. */
+  readonly #places = new Map<number, string>()
   /** Of a row; the uid is a slot. Of tasks that are not named: where they were made first. */
   readonly #originUid = createColumn('f64')
   readonly #originFile = createColumn('f64')
@@ -81,10 +79,7 @@ export class RecordedTasks {
   /** What it was when its value was made, and when it was DONE last, perhaps with a kept value. */
   readonly #madeHash = createColumn('u32')
   readonly #doneHash = createColumn('u32')
-  readonly #valueFile = createColumn('u32')
-  readonly #valueOffset = createColumn('f64')
-  readonly #valueBytes = createColumn('u32')
-  readonly #valueCrc = createColumn('u32')
+  readonly #values = new RecordedValues()
   /** How the new run has the task: see `taken`. */
   readonly #taken = createColumn('u8')
   #size = 0
@@ -152,20 +147,17 @@ export class RecordedTasks {
       if (!isReused || this.stateOf(row) !== 'done') setValue(this.#madeHash, row, hash)
       setValue(this.#doneFile, row, this.#file)
       setValue(this.#doneHash, row, hash)
-      if (!isReused) setValue(this.#valueFile, row, 0)
+      if (!isReused) this.#values.delete(row)
     } else if (state === 'canceled' && this.stateOf(row) === 'done') return row
     setValue(this.#state, row, states.indexOf(state))
     return row
   }
 
   /** The value of a task that is done in this file is there. */
-  keep(uid: string, { offset, bytes, crc }: ValueLocation): void {
+  keep(uid: string, at: ValueLocation): void {
     const row = this.#rowInFile(uid)
-    if (row === 0 || valueAt(this.#doneFile, row) !== this.#file) return
-    setValue(this.#valueFile, row, this.#file)
-    setValue(this.#valueOffset, row, offset)
-    setValue(this.#valueBytes, row, bytes)
-    setValue(this.#valueCrc, row, crc)
+    const isDoneHere = row > 0 && valueAt(this.#doneFile, row) === this.#file
+    if (isDoneHere) this.#values.set(row, this.#file, at)
   }
 
   /** The row of a task that the caller named; 0 if there is none, or its uid proves nothing. */
@@ -191,12 +183,23 @@ export class RecordedTasks {
    * changed, or that cannot be compared: by its name, its input and its number among those. It says
    * only which task goes on; 0 if there is none. `isLeft` is asked once for each row.
    */
-  takeLeft(uid: string, call: Named, isLeft: (row: number) => boolean): number {
+  takeLeft(uid: string, call: Named & TaskInputs, isLeft: (row: number) => boolean): number {
     if (generatedNumber(uid) === null) return 0
     if (!this.#left.isFilled) this.#fillLeft(isLeft)
-    const row = this.#left.take(call.name, call.hash, (one) => this.isTaken(one))
+    const { name, hash, dependencies } = call
+    const isPassedOver = (row: number): boolean =>
+      this.isTaken(row) || this.#isTwin(row, hash, dependencies)
+    const row = this.#left.take(name, hash, isPassedOver)
     if (row > 0) setValue(this.#taken, row, taken.changed)
     return row
+  }
+
+  /** Nothing has changed but which of equal tasks it depends on: the program has both. */
+  #isTwin(row: number, hash: string | null, dependencies: readonly number[]): boolean {
+    const hashAt = valueAt(this.#hash, row)
+    return (
+      hash !== null && this.hashOf(row) === hash && !this.#equals.has(row, hashAt, dependencies)
+    )
   }
 
   /** Where a task that is not known by its uid was made first, seen from the new file. */
@@ -204,6 +207,13 @@ export class RecordedTasks {
     const file = valueAt(this.#originFile, row)
     if (row === 0 || Number.isNaN(file)) return null
     return { uid: this.#uids.uidAt(valueAt(this.#originUid, row)), filesBack: this.#file - file }
+  }
+
+  /** Where a task with a generated uid first was what it is; `null` for any other. */
+  placeOf(row: number): string | null {
+    const file = valueAt(this.#originFile, row)
+    if (row === 0 || Number.isNaN(file)) return null
+    return this.#places.get(row) ?? `${file}/${this.#uids.uidAt(valueAt(this.#originUid, row))}`
   }
 
   stateOf(row: number): RecordedState | null {
@@ -235,19 +245,12 @@ export class RecordedTasks {
   }
 
   hasValue(row: number): boolean {
-    return valueAt(this.#valueFile, row) > 0
+    return this.#values.fileOf(row) > 0
   }
 
   /** `null` when the value was not kept. Files are numbered from 0. */
   valueOf(row: number): RecordedValue | null {
-    const file = valueAt(this.#valueFile, row)
-    if (file === 0) return null
-    return {
-      file: file - 1,
-      offset: valueAt(this.#valueOffset, row),
-      bytes: valueAt(this.#valueBytes, row),
-      crc: valueAt(this.#valueCrc, row),
-    }
+    return this.#values.find(row)
   }
 
   /** Whether a later run can tell which of its tasks this is. */
@@ -313,6 +316,7 @@ export class RecordedTasks {
     if (known > 0 && isSame) return known
     setValue(this.#state, known, 0)
     const row = this.#addMade(originSlot, file)
+    if (known > 0) this.#places.set(row, `${this.#file}/${this.#uids.uidAt(slot)}`)
     setValue(this.#createdFile, row, valueAt(this.#createdFile, known))
     if (hashAt > 0) this.#equals.add(row, hashAt, rows)
     return row
@@ -377,8 +381,8 @@ export class RecordedTasks {
   /** Its value, or the attempt that may still run, is older than one of those that it gets now. */
   #isOutdated(row: number, { dependencies, around }: TaskInputs): boolean {
     const isDone = this.stateOf(row) === 'done'
-    const made = valueAt(isDone ? this.#valueFile : this.#attemptFile, row)
-    const isLater = (one: number): boolean => valueAt(this.#valueFile, one) > made
+    const made = isDone ? this.#values.fileOf(row) : valueAt(this.#attemptFile, row)
+    const isLater = (one: number): boolean => this.#values.fileOf(one) > made
     return made > 0 && (dependencies.some(isLater) || (around ?? none).some(isLater))
   }
 }

@@ -78,7 +78,7 @@ export class Resumption implements Disposable {
   plan(uid: string, call: Named, inputs: TaskInputs = noInputs): number {
     const { tasks } = this.#record
     const row = tasks.take(uid, call.hash, inputs)
-    if (row === 0) return -tasks.takeLeft(uid, call, this.#isLeft)
+    if (row === 0) return -tasks.takeLeft(uid, { ...call, ...inputs }, this.#isLeft)
     return this.#endsAtOnce(row, call.hash) ? row : -row
   }
 
@@ -116,6 +116,11 @@ export class Resumption implements Disposable {
   /** Which task of the record it goes on with; `null` if it is new, or known by its uid. */
   originOf(planned: number): TaskOrigin | null {
     return this.#record.tasks.originOf(Math.abs(planned))
+  }
+
+  /** Where the task of the record was made first: file and uid; `null` for none. */
+  placeOf(row: number): string | null {
+    return this.#record.tasks.placeOf(row)
   }
 
   /** What a task may be given of the record; 0 if it only goes on with a task that is left. */

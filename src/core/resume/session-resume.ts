@@ -120,10 +120,11 @@ export class SessionResume implements EarlierRun {
     return this.#opened.resumption.refusalOf(task.uid, hash, executable)
   }
 
-  /** Where the task was made first, over all files of the run. */
-  firstPlaceOf({ task, origin }: Entry): string {
-    const file = this.#opened?.resumption.file ?? 1
-    return `${file - (origin?.filesBack ?? 0)}/${origin?.uid ?? task.uid}`
+  /** Where the task was made first, over all files of the run. `row` is what the record has. */
+  firstPlaceOf(uid: string, row: number): string {
+    if (this.#opened === null) return `1/${uid}`
+    const { resumption } = this.#opened
+    return resumption.placeOf(row) ?? `${resumption.file}/${uid}`
   }
 
   end(entry: Entry): boolean {
