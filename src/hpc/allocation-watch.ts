@@ -8,6 +8,7 @@ import { messageOf } from '../foundation/errors.ts'
 import type { Log } from '../foundation/log.ts'
 import { boundedWait } from '../foundation/promises.ts'
 import type { Allocation } from './allocation.ts'
+import { tellSignal } from './start-method.ts'
 
 export interface AllocationWatchOptions {
   readonly allocation: Allocation
@@ -33,7 +34,10 @@ export class AllocationWatch {
   #isClosed = false
   #hasFailed = false
   #judging: Promise<void> | null = null
-  readonly #onSignal = (): void => void (this.#judging ??= this.#judge())
+  readonly #onSignal = (): void => {
+    tellSignal()
+    this.#judging ??= this.#judge()
+  }
 
   constructor(options: AllocationWatchOptions) {
     this.#options = options

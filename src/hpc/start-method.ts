@@ -19,6 +19,8 @@ export interface LaunchFacts {
 export const launchVariable = 'TUTTI_LAUNCH'
 /** Beside the facts: the allocation ended before the script did. */
 export const endedFile = 'ended'
+/** Beside the facts: the script has got a signal, which need not be passed on to it. */
+export const signaledFile = 'signaled'
 
 let chosen: StartMethod | null = null
 let isUsed = false
@@ -73,12 +75,23 @@ export function readFacts(): LaunchFacts {
 
 /** Tells the launcher that the allocation has ended the run, which can be continued. */
 export function tellEnd(): void {
+  // Otherwise only the hint for the next step is missing.
+  writeMark(endedFile)
+}
+
+/** Tells the batch script that this process has got SIGTERM. */
+export function tellSignal(): void {
+  writeMark(signaledFile)
+}
+
+/** As far as it can be written. */
+function writeMark(name: string): void {
   const file = process.env[launchVariable]
   if (file === undefined || file === '') return
   try {
-    writeFileSync(join(dirname(file), endedFile), '')
+    writeFileSync(join(dirname(file), name), '')
   } catch {
-    // Only the hint for the next step is missing.
+    // A full disk, or a folder that this node does not see.
   }
 }
 

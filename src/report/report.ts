@@ -1,5 +1,6 @@
 /** Makes the report of a run, or of two runs side by side, from their records. */
 
+import { dirname } from 'node:path'
 import { isPipe, readSessionStart } from '../checkpoint/chain.ts'
 import type { BadLine } from '../checkpoint/reader.ts'
 import { readCommandOf } from '../checkpoint/run-file.ts'
@@ -10,6 +11,8 @@ import { collectReport, type ReportData, type RunFacts } from './report-data.ts'
 
 export interface ReportOptions {
   readonly signal?: AbortSignal
+  /** Whether a record whose lock is held is written. Default: it is. */
+  readonly isWriting?: (folder: string, sessionId: string) => Promise<boolean>
 }
 
 const mostProblems = 10
@@ -34,7 +37,8 @@ export async function compareRuns(
   return renderComparison(first, second)
 }
 
-async function readReport(path: string, { signal }: ReportOptions): Promise<ReportData> {
+async function readReport(path: string, options: ReportOptions): Promise<ReportData> {
+  const { signal } = options
   const problems: string[] = []
   const views = await readViews(path, {
     snapshot: 'use',
@@ -44,13 +48,19 @@ async function readReport(path: string, { signal }: ReportOptions): Promise<Repo
       problems.push(`${file.split('/').at(-1)}: line ${line}, byte ${offset}: ${reason}`)
     },
   })
-  return collectReport(views, await factsOf(path, views), problems)
+  return collectReport(views, await factsOf(path, views, options), problems)
 }
 
-async function factsOf(path: string, views: RecordViews): Promise<RunFacts> {
+async function factsOf(
+  path: string,
+  views: RecordViews,
+  { isWriting = () => Promise.resolve(true) }: ReportOptions,
+): Promise<RunFacts> {
   const { files } = views
-  const { state } = stateOf(views)
+  const found = stateOf(views)
   const last = files.at(-1) ?? path
+  const isLeft = found.state === 'running' && !(await isWriting(dirname(last), found.sessionId))
+  const state = isLeft ? 'interrupted' : found.state
   if (isPipe(last)) return { path, state, attributes: {}, command: null }
   const start = await readSessionStart(last)
   const command = readCommandOf(files)

@@ -1,7 +1,7 @@
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect } from 'vitest'
-import { needs } from '../require.ts'
+import { needs, requireCommand } from '../require.ts'
 import { createLauncher, scriptFile, toldRecord } from './launcher.ts'
 import { sharedSlurm, slurmNeeds } from './slurm.ts'
 
@@ -47,9 +47,53 @@ describe('a launched script that somebody ends', () => {
       const end = await launch.ended
       expect(end.code).toBe(137)
       const record = toldRecord(end.stderr)
-      writeFileSync(join(folder, 'go'), '')
       await expect.poll(queue).toBe('')
+      // Readers ask Slurm as well: the lock is that of a process on another host.
+      const status = await startOther('--json', 'status', record).ended
+      expect(JSON.parse(status.stdout)).toMatchObject({ state: 'interrupted' })
+      const tail = await startOther('tail', '--follow', record).ended
+      expect([tail.code, tail.stderr]).toEqual([0, expect.stringContaining('did not end')])
+      writeFileSync(join(folder, 'go'), '')
       expect(await startOther('resume', record).ended).toMatchObject({ code: 0 })
+      await expect.poll(queue).toBe('')
+    },
+  )
+
+  for (const closes of [false, true]) {
+    const how = closes ? 'closes its session' : 'ends the script as ever'
+    needs(...slurmNeeds, requireCommand('nsenter'))(
+      `row 26: a SIGTERM that is not Slurm's ${how}`,
+      async () => {
+        const { runAt } = await slurm()
+        const { folder, start } = createLauncher(await slurm())
+        const options = ['--time', '10', script, join(folder, 'never'), ...(closes ? ['yes'] : [])]
+        const launch = start(...options)
+        await launch.seen('waits')
+        await runAt('n1', 'pkill', '-TERM', '-f', 'interrupted-script.ts /')
+        const end = await launch.ended
+        expect(end.code).toBe(143)
+        const events = readFileSync(toldRecord(end.stderr), 'utf8')
+        expect(events).not.toContain('AllocationLostError')
+        expect(events.includes('"SessionEnded"')).toBe(closes)
+        expect(/"TaskCanceled".*session closed/.test(events)).toBe(closes)
+        await expect.poll(queue).toBe('')
+      },
+    )
+  }
+
+  needs(...slurmNeeds)(
+    'row 101: a canceled job is the reason also where the script closes its session on signals',
+    async () => {
+      const { run } = await slurm()
+      const { folder, start, startOther } = createLauncher(await slurm())
+      const launch = start('--time', '10', script, join(folder, 'never'), 'yes')
+      await launch.seen('waits')
+      await run('scancel', '--user=root')
+      const end = await launch.ended
+      expect(end.code).toBe(3)
+      const record = toldRecord(end.stderr)
+      expect(readFileSync(record, 'utf8')).toMatch(/"TaskCanceled".*AllocationLostError/)
+      expect(await startOther('journal', 'verify', record).ended).toMatchObject({ code: 0 })
       await expect.poll(queue).toBe('')
     },
   )

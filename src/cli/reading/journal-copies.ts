@@ -60,6 +60,6 @@ async function expectCopyable(path: string): Promise<string> {
     throw new ValueError(`${path} is no file: a copy needs a place beside it`, { got: path })
   }
   await expectRecord(path)
-  expectAtRest(path)
+  await expectAtRest(path)
   return path
 }

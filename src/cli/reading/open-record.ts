@@ -6,7 +6,6 @@ import { countText } from '../../views/readable.ts'
 import { basename, dirname } from 'node:path'
 import { isPipe } from '../../checkpoint/chain.ts'
 import { compressedSuffix } from '../../checkpoint/compressed.ts'
-import { isBeingWritten } from '../../checkpoint/lock.ts'
 import { readBatches, type ReadSummary } from '../../checkpoint/reader.ts'
 import { parseRecordPath } from '../../checkpoint/record-names.ts'
 import { findRepaired } from '../../checkpoint/repair.ts'
@@ -22,6 +21,7 @@ import {
 import { SnapshotDamagedError } from '../../record/snapshot-parts.ts'
 import { exitCodes } from '../exit.ts'
 import type { Output } from '../output.ts'
+import { RecordWriters } from './record-writer.ts'
 
 export interface OpenRecord extends RecordViews {
   readonly path: string
@@ -60,7 +60,18 @@ async function openRecord(
 ): Promise<OpenRecord> {
   const views = await readViews(path, { snapshot, onDemand: true, signal: output.closed })
   if (isForeign(path, views)) throw foreignFile(path)
-  return { ...views, path, ...stateOf(views) }
+  return { ...views, path, ...(await stateNow(views)) }
+}
+
+/** The state of a record; that of one that is written on another host is asked from Slurm. */
+export async function stateNow(
+  views: RecordViews,
+  writers = new RecordWriters(),
+): Promise<ReturnType<typeof stateOf>> {
+  const found = stateOf(views)
+  if (found.state !== 'running') return found
+  const isRunning = await writers.isWriting(dirname(views.files.at(-1) ?? '.'), found.sessionId)
+  return isRunning ? found : { ...found, state: 'interrupted' }
 }
 
 /** Whether no line is of a record. The only frame of a compressed record may be damaged. */
@@ -87,9 +98,9 @@ function sizeOf(path: string): number {
 }
 
 /** Refuses what a live process still writes. */
-export function expectAtRest(path: string): void {
+export async function expectAtRest(path: string): Promise<void> {
   const sessionId = parseRecordPath(path)?.sessionId ?? basename(path)
-  if (!isBeingWritten(dirname(path), sessionId)) return
+  if (!(await new RecordWriters().isWriting(dirname(path), sessionId))) return
   throw new StateError(`${path} is still being written`, {
     code: 'RecordInUseError',
     hint: 'Wait for the end of its session.',

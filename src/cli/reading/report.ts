@@ -6,6 +6,7 @@ import { findRecord } from '../../record/find-record.ts'
 import { compareRuns, makeReport } from '../../report/report.ts'
 import { exitCodes } from '../exit.ts'
 import type { Output } from '../output.ts'
+import { RecordWriters } from './record-writer.ts'
 import { openFile } from './open-file.ts'
 import { expectNoRecord, isStandardOutput, writePieces } from './output-file.ts'
 
@@ -28,11 +29,13 @@ export async function writeReport(
   const target = options.output ?? defaultPath(path, second)
   const isPrinted = isStandardOutput(target)
   if (!isPrinted) await expectNoRecord(target, second === null ? [path] : [path, second])
-  const signal = output.closed
+  const writers = new RecordWriters()
+  const how = {
+    signal: output.closed,
+    isWriting: (folder: string, sessionId: string) => writers.isWriting(folder, sessionId),
+  }
   const pieces =
-    second === null
-      ? await makeReport(path, { signal })
-      : await compareRuns(path, second, { signal })
+    second === null ? await makeReport(path, how) : await compareRuns(path, second, how)
   if (isPrinted) {
     for (const piece of pieces) await output.write(piece)
     return exitCodes.ok

@@ -6,13 +6,13 @@ import { dirname } from 'node:path'
 import { findChain, isPipe } from '../../checkpoint/chain.ts'
 import { isCompressed } from '../../checkpoint/compressed.ts'
 import type { EventLine } from '../../checkpoint/format.ts'
-import { isBeingWritten } from '../../checkpoint/lock.ts'
 import { type LinePosition, readBatches, type ReadSummary } from '../../checkpoint/reader.ts'
 import { sleep, systemClock } from '../../foundation/clock.ts'
 import { findRecord } from '../../record/find-record.ts'
 import { exitCodes, firstSignal, signalExitCodes, type StopSignal } from '../exit.ts'
 import type { Output } from '../output.ts'
 import { foreignFile, isForeign, lostSession } from './open-record.ts'
+import { RecordWriters } from './record-writer.ts'
 import { fit } from './text.ts'
 
 export interface TailOptions {
@@ -247,10 +247,12 @@ interface FollowParts {
 
 async function follow(file: string, parts: FollowParts): Promise<void> {
   const { identity, last, filter, output, signal } = parts
+  const writers = new RecordWriters()
   let now = last
   while (!signal.aborted) {
     // Asked before the reading: what a process wrote before it ended is shown.
-    const isWritten = now.sessionId === null || isBeingWritten(dirname(file), now.sessionId)
+    const { sessionId } = now
+    const isWritten = sessionId === null || (await writers.isWriting(dirname(file), sessionId))
     const size = identity.sizeOfSame(now.end.offset)
     if (size === null) return output.problem(`${file} was removed or replaced`)
     if (size > now.end.offset) now = await showNew(file, now, filter, output)

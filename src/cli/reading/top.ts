@@ -3,12 +3,13 @@
 import { secondsText, shortName } from '../../views/readable.ts'
 import { sleep, systemClock } from '../../foundation/clock.ts'
 import { findRecord } from '../../record/find-record.ts'
-import { RecordFollower, stateOf } from '../../record/record-views.ts'
+import { RecordFollower } from '../../record/record-views.ts'
 import { findTasks } from '../../views/tasks.ts'
 import { retryTimeOf } from '../../views/waiting.ts'
 import { exitCodes, firstSignal, signalExitCodes } from '../exit.ts'
 import type { Output } from '../output.ts'
-import { type OpenRecord, showRecord } from './open-record.ts'
+import { type OpenRecord, showRecord, stateNow } from './open-record.ts'
+import { RecordWriters } from './record-writer.ts'
 import { type ResumeHint, resumeHintOf } from './resume-hint.ts'
 import { statusFields, statusLines } from './status.ts'
 import { type Column, tableLines } from './text.ts'
@@ -24,6 +25,7 @@ export async function top(what: string, options: TopOptions, output: Output): Pr
   if (!output.isTerminal) return await showOnce(what, output)
   const path = await findRecord(what)
   const follower = new RecordFollower(path)
+  const writers = new RecordWriters()
   const signal = firstSignal(output.closed)
   const stop = new AbortController()
   const stopped = signal.received.then((name) => {
@@ -33,7 +35,7 @@ export async function top(what: string, options: TopOptions, output: Output): Pr
   try {
     while (!stop.signal.aborted) {
       const views = await follower.read()
-      const record = { ...views, path, ...stateOf(views) }
+      const record = { ...views, path, ...(await stateNow(views, writers)) }
       output.screen(screenOf(record, await resumeHintOf(record), output.width))
       if (record.state !== 'running') return exitCodes.ok
       const wait = sleep(systemClock, options.seconds * 1000, { signal: stop.signal })

@@ -10,7 +10,7 @@ import {
   noFirstLine,
   readSessionStart,
 } from '../../checkpoint/chain.ts'
-import { expectUnlocked, lockPathOf, remoteJobOf } from '../../checkpoint/lock.ts'
+import { expectUnlocked, lockPathOf } from '../../checkpoint/lock.ts'
 import { parseRecordPath } from '../../checkpoint/record-names.ts'
 import {
   commandProblemOf,
@@ -18,10 +18,10 @@ import {
   type RunCommand,
   toKeptArguments,
 } from '../../checkpoint/run-file.ts'
-import { systemClock } from '../../foundation/clock.ts'
 import { ValueError } from '../../foundation/errors.ts'
 import type { ResumeOptions } from '../../index.ts'
 import { findRecord } from '../../record/find-record.ts'
+import { endedJobOf } from '../reading/record-writer.ts'
 import type { Output } from '../output.ts'
 import { kindOf, whatToGive } from './file-kinds.ts'
 import { resumeCommand, secretPlaces } from './resume-command.ts'
@@ -129,12 +129,7 @@ async function expectResumable(path: string): Promise<string> {
 
 /** A process of a launched script runs on another host: Slurm knows whether its job has ended. */
 async function expectNoWriter(lock: string): Promise<void> {
-  const job = remoteJobOf(lock)
-  if (job === null) return expectUnlocked(lock)
-  const { hasJobEnded } = await import('../../hpc/slurm/slurm-job.ts')
-  const { SlurmCommands } = await import('../../hpc/slurm/slurm-commands.ts')
-  const hasEnded = await hasJobEnded(job, new SlurmCommands(), systemClock)
-  expectUnlocked(lock, hasEnded ? job : null)
+  expectUnlocked(lock, await endedJobOf(lock))
 }
 
 const isFile = (path: string): boolean =>

@@ -112,8 +112,13 @@ cd ${quote(cwd)} || exit 1
 : > ${file('started')}
 export ${variables.facts}=${file('facts')}
 export ${variables.request}=${file('request')}
-# Signals are for the script, which ends its tasks; this shell waits for it.
-trap 'kill -TERM "$child" 2> /dev/null' TERM INT
+# Signals are for the script, which ends its tasks; this shell waits for it. Slurm sends them to
+# both most of the time, and a second one would end the script at once.
+pass_on() {
+  sleep 1
+  [ -e ${file('signaled')} ] || kill -TERM "$child" 2> /dev/null
+}
+trap pass_on TERM INT
 ${words.map(quote).join(' ')} < /dev/null > ${file('stdout')} 2> ${file('stderr')} &
 child=$!
 wait "$child"

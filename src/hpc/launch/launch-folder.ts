@@ -5,7 +5,7 @@ import { readSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { makeFolders } from '../../checkpoint/files.ts'
 import { messageOf, ValueError } from '../../foundation/errors.ts'
-import { endedFile, type LaunchFacts } from '../start-method.ts'
+import { endedFile, signaledFile, type LaunchFacts } from '../start-method.ts'
 
 /** Beside the records of runs. */
 export const launchParent = './telemetry'
@@ -25,6 +25,7 @@ export const launchFiles = {
   /** What is asked of the script's first session. */
   request: 'request.json',
   ended: endedFile,
+  signaled: signaledFile,
 } as const
 
 export class LaunchFolder {

@@ -1,0 +1,33 @@
+/** Whether the process that writes a record lives, also one of a job of Slurm on another host. */
+
+import { isBeingWritten, lockPathOf, type HolderJob, remoteJobOf } from '../../checkpoint/lock.ts'
+import { systemClock } from '../../foundation/clock.ts'
+
+/** The job that the lock's holder on another host belongs to, if Slurm says that it has ended. */
+export async function endedJobOf(lock: string): Promise<HolderJob | null> {
+  const job = remoteJobOf(lock)
+  if (job === null) return null
+  const { hasJobEnded } = await import('../../hpc/slurm/slurm-job.ts')
+  const { SlurmCommands } = await import('../../hpc/slurm/slurm-commands.ts')
+  return (await hasJobEnded(job, new SlurmCommands(), systemClock)) ? job : null
+}
+
+/** How long an answer of Slurm is good for. */
+const freshMs = 10_000
+
+/** For readers that ask again and again. */
+export class RecordWriters {
+  readonly #answers = new Map<string, { readonly isAlive: boolean; readonly askedMs: number }>()
+
+  /** Never rejects. A process of another host counts as alive, unless its job has ended. */
+  async isWriting(folder: string, sessionId: string): Promise<boolean> {
+    if (!isBeingWritten(folder, sessionId)) return false
+    const lock = lockPathOf(folder, sessionId)
+    const known = this.#answers.get(lock)
+    const askedMs = systemClock.monotonicMs()
+    if (known !== undefined && askedMs - known.askedMs < freshMs) return known.isAlive
+    const isAlive = (await endedJobOf(lock).catch(() => null)) === null
+    this.#answers.set(lock, { isAlive, askedMs })
+    return isAlive
+  }
+}
