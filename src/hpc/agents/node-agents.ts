@@ -7,6 +7,7 @@ import { BackOff } from '../../runtime/back-off.ts'
 import type { AllocatedNode, Allocation, NodeCommand } from '../allocation.ts'
 import type { RemoteProcess } from '../remote-process.ts'
 import { parseSeen, withoutOwnLines } from '../shared-file.ts'
+import { passingRefusal } from '../slurm/job-report.ts'
 
 export interface NodeAgentsOptions {
   readonly allocation: Allocation
@@ -48,7 +49,7 @@ class Restarts {
   /** Since when the node is not there. */
   missingMs: number | null = null
   /** What was told since the node was there. */
-  told: 'nothing' | 'silent' | 'given up' = 'nothing'
+  told: 'nothing' | 'silent' | 'refused' | 'given up' = 'nothing'
 
   get hasStarted(): boolean {
     return this.state === 'started'
@@ -200,9 +201,19 @@ export class NodeAgents {
 
   #fail({ name }: AllocatedNode, restarts: Restarts, why: string): void {
     restarts.end = why
+    const refusal = passingRefusal(why)
+    if (refusal !== null) return this.#tellRefused(name, restarts, `${refusal}: ${why}`)
     const which = `${++restarts.count} of ${mostRestarts}`
     const text = `the agent of node ${name} could not be started again (${which})`
     this.#options.log.warn('AgentNotRestarted', `${text}: ${why}`)
+  }
+
+  /** It is tried until Slurm takes the step; nothing counts. */
+  #tellRefused(name: string, restarts: Restarts, why: string): void {
+    if (restarts.told === 'refused') return
+    restarts.told = 'refused'
+    const text = `the agent of node ${name} cannot be started again yet: ${why}`
+    this.#options.log.warn('AgentNotRestarted', text)
   }
 
   #giveUp({ name }: AllocatedNode, restarts: Restarts, why: string): void {

@@ -12,6 +12,7 @@ import type { Moment } from '../../tasks/lifecycle.ts'
 import type { ProgramSpec } from '../../tasks/spec.ts'
 import type { Allocation } from '../allocation.ts'
 import type { RemoteProcess } from '../remote-process.ts'
+import { passingRefusal } from '../slurm/job-report.ts'
 import {
   type EndReport,
   firstFailure,
@@ -150,7 +151,9 @@ export class RankTask implements RankOwner {
     if (how === 'exit code 0' || this.#stop !== null) return
     const told = this.#step?.output ?? ''
     const text = `the step of ${this.spec.executable} ended with ${how}: ${told}`
-    const error = new BackendError(text.trim(), { code: 'RankStepError' })
+    const refusal = passingRefusal(told)
+    const hint = refusal === null ? {} : { hint: `${refusal}: give the task \`retries\`.` }
+    const error = new BackendError(text.trim(), { code: 'RankStepError', ...hint })
     this.#stepCode = Number(/^exit code (\d+)$/.exec(how)?.[1] ?? NaN)
     this.#cancelTimeout()
     // The rank that aborted tells its code and is the one to name; the others know nothing.

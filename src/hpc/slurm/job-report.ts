@@ -109,3 +109,13 @@ export function parseNodeMemory(text: string): ReadonlyMap<string, number> {
 /** Of `scontrol show config`, which pads names; `null` if it names none. */
 export const parseClusterName = (text: string): string | null =>
   /^ClusterName\s*=\s*(\S+)\s*$/m.exec(text)?.[1] ?? null
+
+/**
+ * Why `srun` was refused a step for a time; `null` for any other output. Slurm 22.05 forgets what
+ * running steps share when its controller is started again, and counts their memory as taken until
+ * the nodes have told of them: some seconds.
+ */
+export const passingRefusal = (output: string): string | null =>
+  /Unable to create step .*Memory required by task is not available/.test(output)
+    ? 'Slurm refuses new steps for some seconds after slurmctld was started again'
+    : null

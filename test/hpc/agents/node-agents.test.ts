@@ -11,6 +11,9 @@ import { eventually } from '../../eventually.ts'
 const starts = {
   works: `echo '${startedLine}'; cat > /dev/null`,
   isRefused: `exit ${nameTakenCode}`,
+  isNotTaken:
+    'echo "srun: error: Unable to create step for job 1: ' +
+    'Memory required by task is not available" >&2; exit 1',
   fails: 'echo "no room" >&2; exit 3',
 }
 
@@ -65,6 +68,18 @@ describe('the agent of a node that is not there', () => {
       'AgentSilent: the agent of node here does not answer (it was silent for 10 s), and has not ' +
         'ended: the node is used again when it goes on or ends',
     ])
+    set('works')
+    await until(() => expect(warnings).toHaveLength(2))
+    expect(warnings[1]).toMatch(/^AgentRestarted: .*node here is started again \(1\), 3 times/)
+  })
+
+  it('is started as often as needed while Slurm, started again, refuses the step', async () => {
+    const { set, present, warnings, until, count } = await oneAgent()
+    set('isNotTaken')
+    present.delete('here')
+    await until(() => expect(count()).toBeGreaterThan(5))
+    const text = /^AgentNotRestarted: .*after slurmctld was started again: .*Memory required by/
+    expect(warnings).toEqual([expect.stringMatching(text)])
     set('works')
     await until(() => expect(warnings).toHaveLength(2))
     expect(warnings[1]).toMatch(/^AgentRestarted: .*node here is started again \(1\), 3 times/)
