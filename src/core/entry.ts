@@ -188,7 +188,12 @@ export class Entry implements Indexed, TaskHolder {
     const { work, owner, definitionHash: hash } = this
     if (this.hasChanged || work === null || hash === null) return
     if (work.spec.kind === 'program' || work.spec.kind === 'prompt') return
-    this.hasChanged = owner?.hasChanged() ?? hasChangedSince(work, hash, this.ledger)
+    try {
+      this.hasChanged = owner?.hasChanged() ?? hasChangedSince(work, hash, this.ledger)
+    } catch {
+      // What can no longer be compared is not what it was.
+      this.hasChanged = true
+    }
   }
 
   /** Its backend knows of attempts by an earlier start of the session. */

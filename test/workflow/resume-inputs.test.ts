@@ -7,6 +7,7 @@ import { ConcurrentBackend } from '../../src/backends/local/concurrent-backend.t
 import { WorkflowEngine } from '../../src/workflow/workflow-engine.ts'
 import { tempFolder } from '../checkpoint/open-writer.ts'
 import { eventually } from '../eventually.ts'
+import { eventsIn } from '../session/recorded-runs.ts'
 import { run, verdictOf } from './recorded-flows.ts'
 
 type Body<T> = (flow: WorkflowEngine) => Promise<T>
@@ -118,16 +119,21 @@ it('resume: an equal handle in the place of another one is another input', async
   expect(after?.[0]).toBe(after?.[1])
 })
 
+interface Given {
+  x: number
+  next?: Given
+}
+
 it('resume: what was made from arguments that changed while it waited runs again', async () => {
   const folder = tempFolder()
-  const runOnce = async (late: number, record?: string) => {
+  const runOnce = async (change: (given: Given) => unknown, record?: string) => {
     const backend = await ConcurrentBackend.create({ workers: 1, cores: 2 })
     const flow = await WorkflowEngine.create({ backend, log: { warn() {} } })
     try {
       if (record !== undefined) await flow.resume(record)
       const telemetry = await flow.startTelemetry({ checkpointPath: folder, keepResults: true })
       const started = Promise.withResolvers<void>()
-      const change = Promise.withResolvers<void>()
+      const changed = Promise.withResolvers<void>()
       const all = { resources: { cores: 2 } }
       // Holds all cores until the arguments of the other one have changed.
       const held = flow.functionTask(
@@ -135,23 +141,31 @@ it('resume: what was made from arguments that changed while it waited runs again
         all,
       )(async () => {
         started.resolve()
-        await change.promise
+        await changed.promise
       })
       await started.promise
-      const given = { x: 1 }
-      const value = flow.functionTask((one: { x: number }) => one.x, all)(given)
+      const given: Given = { x: 1 }
+      const value = flow.functionTask((one: Given) => [one.x, typeof one.next], all)(given)
       await eventually(() => expect(['QUEUED', 'DONE']).toContain(value.state))
-      given.x = late
-      change.resolve()
+      change(given)
+      changed.resolve()
       await held
       return { value: await value, record: telemetry.checkpointFile ?? '' }
     } finally {
       await flow.shutdown()
     }
   }
-  const first = await runOnce(2)
-  const second = await runOnce(3, first.record)
-  expect([first.value, second.value]).toEqual([2, 3])
+  const first = await runOnce((given) => (given.x = 2))
+  const second = await runOnce((given) => (given.x = 3), first.record)
+  expect([first.value, second.value].map(([x]) => x)).toEqual([2, 3])
+  // Too deep to be compared.
+  const third = await runOnce((given) => {
+    for (let at = 0, last = given; at < 2000; at++) last = last.next = { x: at }
+  }, second.record)
+  const events = eventsIn(third.record)
+  expect(events.filter(({ event_type: type }) => type === 'TaskStarted')).toHaveLength(2)
+  expect(third.value).toEqual([1, 'object'])
+  expect((await runOnce(() => 0, third.record)).value).toEqual([1, 'undefined'])
 })
 
 it('resume: calls in a block whose arguments changed are not found again', async () => {
