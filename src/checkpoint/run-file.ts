@@ -131,6 +131,15 @@ export function toKeptArguments(args: readonly string[]): (string | null)[] {
   return args.map((arg, at) => (isSecret[at] === true ? null : arg))
 }
 
+/** Read when the library is loaded: what the program starts later is no part of the run. */
+let requestPath = readVariable()
+
+function readVariable(): string {
+  const { [runVariable]: path = '' } = process.env
+  delete process.env[runVariable]
+  return path
+}
+
 /** A request that was taken by this session and by no other. */
 export interface TakenRequest extends RunRequest {
   /** Tells the command where the record is, and keeps the command beside it. */
@@ -139,10 +148,9 @@ export interface TakenRequest extends RunRequest {
 
 /** The request of the command that runs this program; `null` if there is none or it was taken. */
 export function takeRequest(): TakenRequest | null {
-  const path = process.env[runVariable]
-  if (path === undefined || path === '') return null
-  // What this program starts is no part of the run.
-  delete process.env[runVariable]
+  const path = requestPath
+  if (path === '') return null
+  requestPath = ''
   try {
     // Atomic: of several processes one succeeds.
     renameSync(path, `${path}.taken`)

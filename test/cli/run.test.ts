@@ -47,6 +47,27 @@ describe('tutti run and resume with a script', () => {
     expect(linesOf(join(folder, 'ran'))).toHaveLength(4)
   })
 
+  it('run: the record is of the script, also if that starts another program first', async () => {
+    const folder = workFolder()
+    const file = join(folder, 'starts-another.mjs')
+    writeFileSync(
+      file,
+      `import { spawnSync } from 'node:child_process'
+import { Session, ConcurrentBackend, ComputeTask } from '${library}'
+const isChild = process.argv[2] === 'child'
+if (!isChild) spawnSync(process.execPath, [import.meta.filename, 'child'], { stdio: 'inherit' })
+const session = new Session([await ConcurrentBackend.create({ workers: 1 })])
+await session.startTelemetry(isChild ? { checkpointPath: './of-child' } : {})
+const task = new ComputeTask({ executable: 'true', uid: isChild ? 'of-child' : 'own' })
+await session.submitTasks([task])
+await session.close()
+`,
+    )
+    expect(await tutti(folder, 'run', file)).toMatchObject({ code: 0 })
+    expect(readFileSync(recordIn(folder), 'utf8')).toContain('"own"')
+    expect(await tutti(folder, 'resume')).toMatchObject({ code: 0 })
+  })
+
   it('run: secrets among the arguments are not kept, and resume asks for them', async () => {
     const folder = workFolder()
     const args = ['--api-key=abc', '--password', 'hidden', '-v']
