@@ -1,10 +1,12 @@
 /** Runs of a workflow that keep a record. */
 
+import { expect } from 'vitest'
 import { ConcurrentBackend } from '../../src/backends/local/concurrent-backend.ts'
 import { verifyJournal } from '../../src/cli/journal.ts'
 import { createOutput } from '../../src/cli/output.ts'
 import type { ResumedRecord, ResumeOptions } from '../../src/core/resume/resume-options.ts'
 import { WorkflowEngine } from '../../src/workflow/workflow-engine.ts'
+import { tempFolder } from '../checkpoint/open-writer.ts'
 
 interface RunOptions {
   readonly folder: string
@@ -34,4 +36,15 @@ export async function run<T>(options: RunOptions, body: (flow: WorkflowEngine) =
 export function verdictOf(record: string): Promise<number> {
   const stream = { write: () => true }
   return verifyJournal(record, createOutput('quiet', stream, stream))
+}
+
+type Body<T> = (flow: WorkflowEngine) => Promise<T>
+
+/** Runs the first program, then the second one with its record; the values of both. */
+export async function valuesOfBoth<T>(first: Body<T>, second: Body<T>): Promise<[T, T]> {
+  const folder = tempFolder()
+  const before = await run({ folder }, first)
+  const after = await run({ folder, resume: before.record }, second)
+  expect(await verdictOf(after.record)).toBe(0)
+  return [before.value, after.value]
 }

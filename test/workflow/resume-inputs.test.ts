@@ -8,18 +8,7 @@ import { WorkflowEngine } from '../../src/workflow/workflow-engine.ts'
 import { tempFolder } from '../checkpoint/open-writer.ts'
 import { eventually } from '../eventually.ts'
 import { eventsIn } from '../session/recorded-runs.ts'
-import { run, verdictOf } from './recorded-flows.ts'
-
-type Body<T> = (flow: WorkflowEngine) => Promise<T>
-
-/** Runs the first program, then the second one with its record; the values of both. */
-async function resumed<T>(first: Body<T>, second: Body<T>): Promise<[T, T]> {
-  const folder = tempFolder()
-  const before = await run({ folder }, first)
-  const after = await run({ folder, resume: before.record }, second)
-  expect(await verdictOf(after.record)).toBe(0)
-  return [before.value, after.value]
-}
+import { valuesOfBoth } from './recorded-flows.ts'
 
 it('resume: calls in the body of a function run again if that gets a value made anew', async () => {
   const folder = tempFolder()
@@ -39,7 +28,7 @@ it('resume: calls in the body of a function run again if that gets a value made 
     })
     return await use(prepare(file), file)
   }
-  expect(await resumed(body, body)).toEqual([
+  expect(await valuesOfBoth(body, body)).toEqual([
     ['run 1', 10],
     ['run 2', 20],
   ])
@@ -62,7 +51,7 @@ it('resume: calls in the body of a function that gets the same values are reused
     isBroken = false
     return await body(flow)
   }
-  expect(await resumed(first, second)).toEqual([null, 7])
+  expect(await valuesOfBoth(first, second)).toEqual([null, 7])
   expect(calls).toBe(1)
 })
 
@@ -77,7 +66,7 @@ it('resume: arguments whose keys have another order are other arguments', async 
     for (const one of isReversed ? given.toReversed() : given) values.push(await keys(one))
     return values
   }
-  expect(await resumed(body(false), body(true))).toEqual([
+  expect(await valuesOfBoth(body(false), body(true))).toEqual([
     ['a,b', 'b,a'],
     ['b,a', 'a,b'],
   ])
@@ -100,7 +89,7 @@ it('resume: maps, sets, dates and bytes count as they are when the call begins',
     return await Promise.all(handles)
   }
   const values = (late: number): unknown => [[['x', late]], [late], [late], [late], [['same', 1]]]
-  expect(await resumed(body(5), body(6))).toEqual([values(5), values(6)])
+  expect(await valuesOfBoth(body(5), body(6))).toEqual([values(5), values(6)])
 })
 
 it('resume: an equal handle in the place of another one is another input', async () => {
@@ -114,7 +103,7 @@ it('resume: an equal handle in the place of another one is another input', async
     if (isSwapped) given.x = second
     return [await used, await first, await second]
   }
-  const [before, after] = await resumed(body(true), body(false))
+  const [before, after] = await valuesOfBoth(body(true), body(false))
   expect(before?.[0]).toBe(before?.[2])
   expect(after?.[0]).toBe(after?.[1])
 })
@@ -178,5 +167,5 @@ it('resume: calls in a block whose arguments changed are not found again', async
     if (late !== null) given.x = flow.functionTask((x: number) => x, { name: 'late' })(late)
     return await value
   }
-  expect(await resumed(body(5), body(null))).toEqual([5, 1])
+  expect(await valuesOfBoth(body(5), body(null))).toEqual([5, 1])
 })

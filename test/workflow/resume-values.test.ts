@@ -5,18 +5,7 @@ import { resultsPathOf } from '../../src/checkpoint/results-file.ts'
 import { StateError } from '../../src/foundation/errors.ts'
 import type { WorkflowEngine } from '../../src/workflow/workflow-engine.ts'
 import { tempFolder } from '../checkpoint/open-writer.ts'
-import { run, verdictOf } from './recorded-flows.ts'
-
-type Body<T> = (flow: WorkflowEngine) => Promise<T>
-
-/** Runs the first program, then the second one with its record; the values of both. */
-async function resumed<T>(first: Body<T>, second: Body<T>): Promise<[T, T]> {
-  const folder = tempFolder()
-  const before = await run({ folder }, first)
-  const after = await run({ folder, resume: before.record }, second)
-  expect(await verdictOf(after.record)).toBe(0)
-  return [before.value, after.value]
-}
+import { run, valuesOfBoth, verdictOf } from './recorded-flows.ts'
 
 describe('values after a resume', () => {
   it('resume: a call without arguments runs again with what is captured now', async () => {
@@ -25,7 +14,7 @@ describe('values after a resume', () => {
       (await flow.executableTask(() => ['echo', `${k}`])()).stdout.trim(),
       await flow.block(async () => Promise.resolve(k))(),
     ]
-    expect(await resumed(body(2), body(3))).toEqual([
+    expect(await valuesOfBoth(body(2), body(3))).toEqual([
       [2, '2', 2],
       [3, '3', 3],
     ])
@@ -50,7 +39,7 @@ describe('values after a resume', () => {
         }),
       )
     }
-    const [first, second] = await resumed(body([2, 3]), body([3, 2]))
+    const [first, second] = await valuesOfBoth(body([2, 3]), body([3, 2]))
     expect(first).toEqual([Array(3).fill(20), Array(3).fill(30)])
     expect(second).toEqual([Array(3).fill(30), Array(3).fill(20)])
   })
@@ -61,7 +50,7 @@ describe('values after a resume', () => {
       const tasks = { double: flow.functionTask((x: number) => (++calls, x * 2)) }
       return tasks.double(4)
     }
-    expect(await resumed(body, body)).toEqual([8, 8])
+    expect(await valuesOfBoth(body, body)).toEqual([8, 8])
     expect(calls).toBe(1)
   })
 
@@ -87,7 +76,7 @@ describe('values after a resume', () => {
       })
       return block(prepare(file), file)
     }
-    expect(await resumed(body(1), body(20))).toEqual([
+    expect(await valuesOfBoth(body(1), body(20))).toEqual([
       ['run 1', 2],
       ['run 20', 21],
     ])
@@ -100,7 +89,7 @@ describe('values after a resume', () => {
       )
       return block({ k: () => factor })
     }
-    expect(await resumed(body(2), body(3))).toEqual([20, 30])
+    expect(await valuesOfBoth(body(2), body(3))).toEqual([20, 30])
   })
 
   it('resume: a function that changes its own arguments is reused', async () => {
@@ -109,7 +98,7 @@ describe('values after a resume', () => {
       const emptied = flow.functionTask((items: number[]) => (calls++, items.splice(0)))
       return emptied([3, 1, 2])
     }
-    expect(await resumed(body, body)).toEqual([
+    expect(await valuesOfBoth(body, body)).toEqual([
       [3, 1, 2],
       [3, 1, 2],
     ])
@@ -132,7 +121,7 @@ describe('values after a resume', () => {
       return shown
     }
     const expected = ['1 shown 1 1', '2 shown 2 2']
-    expect(await resumed(body([1, 0]), body([0, 1]))).toEqual([expected, expected])
+    expect(await valuesOfBoth(body([1, 0]), body([0, 1]))).toEqual([expected, expected])
     expect(drawn).toBe(2)
   })
 
@@ -166,7 +155,7 @@ describe('values after a resume', () => {
       Object.assign(withValue ?? {}, { x: plain })
       return Promise.all(handles)
     }
-    expect(await resumed(body('a', 1), body('b', 2))).toEqual([
+    expect(await valuesOfBoth(body('a', 1), body('b', 2))).toEqual([
       ['made a', 1, 'same'],
       ['made b', 2, 'same'],
     ])
@@ -191,7 +180,7 @@ describe('values after a resume', () => {
       if (stopped) await done.promise
       return Promise.all(calls)
     }
-    const [, second] = await resumed(body([2, 3, 4], true), body([4, 3, 2], false))
+    const [, second] = await valuesOfBoth(body([2, 3, 4], true), body([4, 3, 2], false))
     expect(second).toEqual([40, 400, 30, 300, 20, 200])
   })
 
