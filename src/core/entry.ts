@@ -38,7 +38,7 @@ export interface BackendBinding extends Target {
 export interface TaskOwner {
   /** Called once, when the task has ended. Must not throw. */
   ended(outcome: Outcome): void
-  /** Whether its arguments are no longer those that its hash was made of. */
+  /** Whether its arguments are no longer those that its hash was made of. Must not throw. */
   hasChanged(): boolean
 }
 
@@ -145,6 +145,8 @@ export class Entry implements Indexed, TaskHolder {
   /** What the resumed record has of it: 0 for nothing. */
   planned = 0
   origin: TaskOrigin | null = null
+  /** Where the resumed record had it first: file and uid. `null` if it is made here. */
+  place: string | null = null
   /** Its arguments are no longer those that its hash was made of: its value is not kept. */
   hasChanged = false
   #hash: (() => string | null) | null = null
@@ -188,12 +190,7 @@ export class Entry implements Indexed, TaskHolder {
     const { work, owner, definitionHash: hash } = this
     if (this.hasChanged || work === null || hash === null) return
     if (work.spec.kind === 'program' || work.spec.kind === 'prompt') return
-    try {
-      this.hasChanged = owner?.hasChanged() ?? hasChangedSince(work, hash, this.ledger)
-    } catch {
-      // What can no longer be compared is not what it was.
-      this.hasChanged = true
-    }
+    this.hasChanged = owner?.hasChanged() ?? hasChangedSince(work, hash, this.ledger)
   }
 
   /** Its backend knows of attempts by an earlier start of the session. */

@@ -17,7 +17,13 @@ import { EngineHandle, type HandleOwner, Run } from './handle.ts'
 import { Memo } from './memo.ts'
 import { hashOfCall, memoKey, worksOnCaptured } from './memo-key.ts'
 import type { Plan } from './plan.ts'
-import { cancelReasonOf, type Enter, type RunContexts } from './run-context.ts'
+import {
+  BodyPlace,
+  cancelReasonOf,
+  type Enter,
+  type RunContext,
+  type RunContexts,
+} from './run-context.ts'
 import type { Scopes } from './scopes.ts'
 
 export interface DispatcherParts {
@@ -36,8 +42,6 @@ export class Dispatcher implements HandleOwner {
   readonly #parts: DispatcherParts
   readonly #graph = new Graph<Run>()
   readonly #ready: BudgetedQueue<Run>
-  /** How many equal calls of blocks there were, by what they are. */
-  readonly #blockNumbers = new Map<string, number>()
   #isClosed = false
 
   constructor(parts: DispatcherParts) {
@@ -175,16 +179,15 @@ export class Dispatcher implements HandleOwner {
     const { handle, context } = run
     const { name, plan } = handle
     handle.definitionHash = this.#hashOf(run, dependencies)
-    if (!plan.isBlock || handle.definitionHash !== null) return handle.definitionHash
-    const key = joinWords(['block', name, digestOf(String(plan.body)), context.place])
-    const number = (this.#blockNumbers.get(key) ?? 0) + 1
-    this.#blockNumbers.set(key, number)
-    handle.place = `${key}#${number}`
+    if (handle.definitionHash !== null) return handle.definitionHash
+    const { place } = context
+    const key = joinWords([plan.isBlock ? 'block' : plan.kind, name, String(plan.body)])
+    handle.place = `${digestOf(joinWords([key, place.text]))}#${place.count(key)}`
     return null
   }
 
   #hashOf({ handle, receiver, args, context }: Run, dependencies: readonly EngineHandle[]) {
-    const { place } = context
+    const { text: place } = context.place
     return hashOfCall(handle.plan, { receiver, args, dependencies, place, owner: this })
   }
 
@@ -261,7 +264,12 @@ export class Dispatcher implements HandleOwner {
   }
 
   hasChanged(run: Run): boolean {
-    return run.entry !== null && this.#isChanged(run, run.entry, findHandles(run.args))
+    try {
+      return run.entry !== null && this.#isChanged(run, run.entry, findHandles(run.args))
+    } catch {
+      // What can no longer be compared is not what it was.
+      return true
+    }
   }
 
   /** An equal handle in the place of another one gives another value. */
@@ -290,32 +298,31 @@ export class Dispatcher implements HandleOwner {
       return
     }
     const use = (later: Work): void => {
+      // The body had the arguments all the time.
+      if (run.entry !== null) run.entry.hasChanged ||= this.hasChanged(run)
       run.work = later
       this.#ready.add(run)
     }
     work.then(use, (error: unknown) => this.#end(run, { kind: 'fail', error }))
   }
 
-  /** How the body of a run is called. */
+  /** How the body of a run is called, at each attempt. */
   #enter(run: Run): Enter {
-    const { contexts, core } = this.#parts
-    const { plan, inputs } = run.handle
-    const place = this.#placeIn(run)
-    const isKnown = place !== run.context.place || core.resumed.isActive
-    const inside = isKnown ? { ...run.context, inputs, place } : run.context
-    if (plan.isBlock) return (body) => contexts.runAttempt(inside, run.handle, body)
-    return (body) => contexts.runIn(inside, body)
+    const { contexts } = this.#parts
+    if (!run.handle.plan.isBlock) return (body) => contexts.runIn(this.#contextIn(run), body)
+    return (body) => contexts.runAttempt(this.#contextIn(run), run.handle, body)
   }
 
-  /**
-   * What the body is, for the calls that it makes. Those that are made from other arguments than
-   * those of its hash are found by no later run.
-   */
-  #placeIn({ handle, context, entry }: Run): string {
-    const { definitionHash: hash, place, uid, row } = handle
-    if (entry?.hasChanged === true) return newUuid()
-    if (hash !== null) return `${hash}@${this.#parts.core.resumed.firstPlaceOf(uid, row)}`
-    return place === '' ? context.place : place
+  /** Where the calls are made that the body makes. */
+  #contextIn({ handle, context, entry }: Run): RunContext {
+    const { definitionHash: hash, place, inputs } = handle
+    const { resumed } = this.#parts.core
+    const isRecorded = hash !== null || place !== ''
+    if (entry === null || !isRecorded) return resumed.isActive ? { ...context, inputs } : context
+    const known = hash === null ? place : `${hash}@${resumed.firstPlaceOf(entry)}`
+    // What is made from other arguments than those of the hash is found by no later run.
+    const text = entry.hasChanged ? newUuid() : known
+    return { ...context, inputs, place: new BodyPlace(text) }
   }
 
   #expectOwn(handles: readonly EngineHandle[]): void {

@@ -103,7 +103,7 @@ export class EngineHandle<T = unknown> extends Task<T> implements Handle<T> {
   run: Run | null = null
   /** What it is; `null` while nobody has recorded it, and without comparable arguments. */
   definitionHash: string | null = null
-  /** Of a block without a hash: what is known of it, and which of equal ones; else empty. */
+  /** Of a call without a hash: what is known of it, and which of equal ones; else empty. */
   place = ''
   /** What the resumed record has of it: 0 for nothing. */
   row = 0

@@ -12,8 +12,26 @@ export interface RunContext {
    * these runs again: what is made inside is made from other values.
    */
   readonly inputs: readonly number[] | null
-  /** What the nearest body is, and which of equal ones; empty outside, and if nobody records it. */
-  readonly place: string
+  readonly place: BodyPlace
+}
+
+/** An attempt at a body, for the calls that it makes. */
+export class BodyPlace {
+  /** What the body is, and which of equal ones; empty outside, and if nobody records it. */
+  readonly text: string
+  #numbers: Map<string, number> | null = null
+
+  constructor(text: string) {
+    this.text = text
+  }
+
+  /** How many of its calls had this key, from 1. */
+  count(key: string): number {
+    this.#numbers ??= new Map()
+    const number = (this.#numbers.get(key) ?? 0) + 1
+    this.#numbers.set(key, number)
+    return number
+  }
 }
 
 /** A task that was made inside of a block. */
@@ -35,21 +53,20 @@ export interface BlockAttempt {
 /** Calls a body inside of its context. */
 export type Enter = <T>(body: () => T) => T
 
-const outside: RunContext = Object.freeze({
-  scope: null,
-  block: null,
-  inputs: Object.freeze([]),
-  place: '',
-})
-
 export class RunContexts {
   readonly #storage = new AsyncLocalStorage<RunContext>()
+  readonly #outside: RunContext = Object.freeze({
+    scope: null,
+    block: null,
+    inputs: Object.freeze([]),
+    place: new BodyPlace(''),
+  })
   /** The current attempts at blocks, by the uids of the blocks. */
   readonly #attempts = new Map<string, BlockAttempt>()
 
   /** Of the calling code. */
   get current(): RunContext {
-    return this.#storage.getStore() ?? outside
+    return this.#storage.getStore() ?? this.#outside
   }
 
   runIn<T>(context: RunContext, body: () => T): T {

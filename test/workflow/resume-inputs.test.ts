@@ -157,6 +157,76 @@ it('resume: what was made from arguments that changed while it waited runs again
   expect((await runOnce(() => 0, third.record)).value).toEqual([1, 'undefined'])
 })
 
+it('resume: what a body decided from arguments that changed while it ran runs again', async () => {
+  const body = (late: number | null) => async (flow: WorkflowEngine) => {
+    const begun = Promise.withResolvers<undefined>()
+    const change = Promise.withResolvers<undefined>()
+    const echo = flow.executableTask(async (given: { x: number }) => {
+      begun.resolve(undefined)
+      await change.promise
+      return ['echo', `${given.x}`]
+    })
+    const given = { x: 1 }
+    const handle = echo(given)
+    await Promise.race([begun.promise, handle])
+    if (late !== null) given.x = late
+    change.resolve(undefined)
+    return (await handle).stdout.trim()
+  }
+  expect(await valuesOfBoth(body(5), body(null))).toEqual(['5', '1'])
+})
+
+it('resume: a program whose body changes its own argument is reused', async () => {
+  let decided = 0
+  const body = async (flow: WorkflowEngine) => {
+    const echo = flow.executableTask((words: string[]) => {
+      decided++
+      return ['echo', ...words.splice(0)]
+    })
+    return (await echo(['a', 'b'])).stdout
+  }
+  expect(await valuesOfBoth(body, body)).toEqual(['a b\n', 'a b\n'])
+  expect(decided).toBe(1)
+})
+
+it('resume: calls of an attempt that got changed arguments are not found again', async () => {
+  const body = (late: number | null) => async (flow: WorkflowEngine) => {
+    let attempts = 0
+    const outer = flow.functionTask(
+      async (given: { x: number }) => {
+        if (late !== null && ++attempts === 1) {
+          given.x = late
+          throw new Error('the first attempt')
+        }
+        return flow.functionTask((y: number) => y * given.x, { name: 'inner' })(1)
+      },
+      { retries: { times: 1, delaySeconds: 0 } },
+    )
+    return outer({ x: 1 })
+  }
+  expect(await valuesOfBoth(body(5), body(null))).toEqual([5, 1])
+})
+
+it('resume: calls in functions without arguments belong to these', async () => {
+  const file = join(tempFolder(), 'data.txt')
+  const body = (order: readonly string[]) => async (flow: WorkflowEngine) => {
+    const cat = flow.executableTask((path: string) => ['cat', path])
+    const shown: string[] = []
+    for (const name of order) {
+      const show = async (): Promise<string> => {
+        writeFileSync(file, name)
+        return (await cat(file)).stdout
+      }
+      shown.push(await flow.functionTask(show, { name })())
+    }
+    return shown
+  }
+  expect(await valuesOfBoth(body(['a', 'b']), body(['b', 'a']))).toEqual([
+    ['a', 'b'],
+    ['b', 'a'],
+  ])
+})
+
 it('resume: calls in a block whose arguments changed are not found again', async () => {
   const body = (late: number | null) => async (flow: WorkflowEngine) => {
     const given: { x: unknown } = { x: 1 }

@@ -104,3 +104,52 @@ it('resume: an attempt that got another value is not gone on with', async () => 
 })
 
 const readBox = fileURLToPath(new URL('./fixtures/read-box.ts', import.meta.url))
+
+/** Not kept, because it is an instance of a class. */
+class NotKept {
+  readonly value = 1
+}
+
+it('resume: what depends on calls that run again is the call that had failed', async () => {
+  const folder = tempFolder()
+  const body = (isBroken: boolean) => async (flow: WorkflowEngine) => {
+    const use = flow.functionTask(
+      (value: number) => {
+        if (isBroken) throw new RangeError('broken')
+        return value
+      },
+      { name: 'use' },
+    )
+    const calls = [1, 2].map(async (k) =>
+      use(flow.functionTask((x: number) => x * k, { name: 'scale' })(10)).catch(() => null),
+    )
+    return Promise.all(calls)
+  }
+  const first = await run({ folder }, body(true))
+  const second = await run({ folder, resume: first.record }, body(false))
+  expect(second.value).toEqual([10, 20])
+  const third = await run({ folder, resume: second.record }, body(false))
+  expect(third.resumed).toMatchObject({ failed: 0 })
+  expect(await verdictOf(third.record)).toBe(0)
+})
+
+it('resume: calls of a body that got newer values are found by the next run', async () => {
+  const folder = tempFolder()
+  let leaves = 0
+  const body = (stage: number) => async (flow: WorkflowEngine) => {
+    const draw = flow.functionTask((x: number) => (stage === 1 ? new NotKept() : { value: x }))
+    const leaf = flow.functionTask((x: number) => x + ++leaves)
+    const middle = flow.functionTask(async (x: number) => {
+      const value = await leaf(x)
+      if (stage < 3) throw new RangeError('not yet')
+      return value
+    })
+    const outer = flow.functionTask(async ({ value }: { value: number }) => middle(value - 1))
+    return outer(draw(1)).catch(() => null)
+  }
+  const first = await run({ folder }, body(1))
+  const second = await run({ folder, resume: first.record }, body(2))
+  const third = await run({ folder, resume: second.record }, body(3))
+  expect([third.value, leaves]).toEqual([2, 2])
+  expect(await verdictOf(third.record)).toBe(0)
+})

@@ -6,6 +6,12 @@
 import { type Column, createColumn, setValue, valueAt } from '../../views/columns.ts'
 import { inputPartOf } from '../../foundation/ids.ts'
 
+/** What a task is called, and what it is if that can be compared. */
+export interface Named {
+  readonly name: string
+  readonly hash: string | null
+}
+
 /** Rows are numbered from 1. */
 export class LeftTasks {
   readonly #names = new Map<string, number>()
@@ -42,13 +48,13 @@ export class LeftTasks {
     }
   }
 
-  /** The first of those that are not taken; 0 if there is none. */
-  take(name: string, hash: string | null, isTaken: (row: number) => boolean): number {
+  /** The first of those that are not passed over; 0 if there is none. */
+  take({ name, hash }: Named, isPassedOver: (row: number) => boolean): number {
     const number = this.#names.get(name)
     if (this.#firsts === null || this.#firsts.size === 0 || number === undefined) return 0
     const key = keyOf(number, hash ?? '')
     let row = this.#firsts.get(key) ?? 0
-    while (row > 0 && isTaken(row)) row = valueAt(this.#next, row)
+    while (row > 0 && isPassedOver(row)) row = valueAt(this.#next, row)
     if (row > 0) this.#firsts.set(key, valueAt(this.#next, row))
     else this.#firsts.delete(key)
     return row

@@ -9,7 +9,7 @@ import type { ValueLocation } from '../../checkpoint/results-reader.ts'
 import { type Column, createColumn, setValue, valueAt } from '../../views/columns.ts'
 import { codePartOf, generatedNumber, isMarked, unmarked } from '../../foundation/ids.ts'
 import { EqualTasks } from './equal-tasks.ts'
-import { LeftTasks } from './left-tasks.ts'
+import { LeftTasks, type Named } from './left-tasks.ts'
 import { indexIn, RecordedUids } from './recorded-uids.ts'
 import { type RecordedValue, RecordedValues } from './recorded-values.ts'
 import type { TaskInputs, TaskOrigin } from '../entry.ts'
@@ -30,12 +30,6 @@ export interface Creation {
   readonly dependencies: readonly string[]
 }
 
-/** What a task is called, and what it is if that can be compared. */
-export interface Named {
-  readonly name: string
-  readonly hash: string | null
-}
-
 /** What tells tasks with generated uids apart. */
 interface Made {
   /** The number of its hash; 0 without one. */
@@ -44,8 +38,11 @@ interface Made {
   readonly rows: readonly number[]
 }
 
-/** A task of the new run is the same one, or goes on with it and may be another. */
-const taken = { same: 1, changed: 2 } as const
+/**
+ * A task of the new run is the same one; or it is the same, but gets newer values; or it goes on
+ * with it and may be another. Only the first is given anything of the record.
+ */
+const taken = { same: 1, outdated: 2, changed: 3 } as const
 
 export const noInputs: TaskInputs = Object.freeze({ dependencies: [], around: [] })
 
@@ -186,20 +183,25 @@ export class RecordedTasks {
   takeLeft(uid: string, call: Named & TaskInputs, isLeft: (row: number) => boolean): number {
     if (generatedNumber(uid) === null) return 0
     if (!this.#left.isFilled) this.#fillLeft(isLeft)
-    const { name, hash, dependencies } = call
-    const isPassedOver = (row: number): boolean =>
-      this.isTaken(row) || this.#isTwin(row, hash, dependencies)
-    const row = this.#left.take(name, hash, isPassedOver)
-    if (row > 0) setValue(this.#taken, row, taken.changed)
+    const isPassedOver = (one: number): boolean => this.isTaken(one) || this.#isTwin(one, call)
+    const row = this.#left.take(call, isPassedOver)
+    if (row === 0) return 0
+    const { hash } = call
+    const isEqual = hash !== null && !this.#isAmbiguous(hash) && this.#isEqual(row, call)
+    setValue(this.#taken, row, isEqual ? taken.outdated : taken.changed)
     return row
   }
 
-  /** Nothing has changed but which of equal tasks it depends on: the program has both. */
-  #isTwin(row: number, hash: string | null, dependencies: readonly number[]): boolean {
+  #isEqual(row: number, { hash, dependencies }: Named & TaskInputs): boolean {
     const hashAt = valueAt(this.#hash, row)
-    return (
-      hash !== null && this.hashOf(row) === hash && !this.#equals.has(row, hashAt, dependencies)
-    )
+    return this.hashOf(row) === hash && this.#equals.has(row, hashAt, dependencies)
+  }
+
+  /** Nothing has changed but which of equal tasks it depends on: the program has both. */
+  #isTwin(row: number, call: Named & TaskInputs): boolean {
+    const { hash, dependencies } = call
+    if (hash === null || dependencies.includes(0)) return false
+    return this.hashOf(row) === hash && !this.#isEqual(row, call)
   }
 
   /** Where a task that is not known by its uid was made first, seen from the new file. */
@@ -269,7 +271,12 @@ export class RecordedTasks {
     return valueAt(this.#taken, row) > 0
   }
 
-  /** Whether the task of the new run is not proved to be the same. */
+  /** Whether the task of the new run is the same and gets the same values. */
+  isSame(row: number): boolean {
+    return valueAt(this.#taken, row) === taken.same
+  }
+
+  /** Whether the task of the new run may be another one. */
   isChanged(row: number): boolean {
     return valueAt(this.#taken, row) === taken.changed
   }

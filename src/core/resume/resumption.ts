@@ -12,7 +12,8 @@ import { changedParts, definitionHash, markedCodeOf } from '../../tasks/definiti
 import type { Entry, TaskInputs, TaskOrigin, UndispatchedEnd } from '../entry.ts'
 import { changedDefinition, type Problem } from '../routing.ts'
 import type { EarlierRecord } from './read-record.ts'
-import { type Named, noInputs, type RecordedState } from './recorded-tasks.ts'
+import type { Named } from './left-tasks.ts'
+import { noInputs, type RecordedState } from './recorded-tasks.ts'
 import type { ResolvedResumeOptions, ResumedRecord } from './resume-options.ts'
 
 /** How a task ends that does not run, and the uid that it had in the record. */
@@ -118,14 +119,16 @@ export class Resumption implements Disposable {
     return this.#record.tasks.originOf(Math.abs(planned))
   }
 
-  /** Where the task of the record was made first: file and uid; `null` for none. */
-  placeOf(row: number): string | null {
-    return this.#record.tasks.placeOf(row)
+  /** Where the task that was planned was made first: file and uid; `null` for a new one. */
+  placeOf(planned: number): string | null {
+    const { tasks } = this.#record
+    const row = Math.abs(planned)
+    return tasks.isChanged(row) ? null : tasks.placeOf(row)
   }
 
   /** What a task may be given of the record; 0 if it only goes on with a task that is left. */
   givenTo(planned: number): number {
-    return this.#record.tasks.isChanged(Math.abs(planned)) ? 0 : planned
+    return this.#record.tasks.isSame(Math.abs(planned)) ? planned : 0
   }
 
   /** How the task ends at once; `null`: it runs. Its attempts are numbered from here. */

@@ -94,6 +94,7 @@ export class SessionResume implements EarlierRun {
     const { resumption } = this.#opened
     entry.planned = resumption.givenTo(planned)
     entry.origin = resumption.originOf(planned)
+    entry.place = resumption.placeOf(planned)
   }
 
   /** As `setPlan`, for a task that was not planned. */
@@ -120,11 +121,9 @@ export class SessionResume implements EarlierRun {
     return this.#opened.resumption.refusalOf(task.uid, hash, executable)
   }
 
-  /** Where the task was made first, over all files of the run. `row` is what the record has. */
-  firstPlaceOf(uid: string, row: number): string {
-    if (this.#opened === null) return `1/${uid}`
-    const { resumption } = this.#opened
-    return resumption.placeOf(row) ?? `${resumption.file}/${uid}`
+  /** Where the task was made first, over all files of the run. */
+  firstPlaceOf({ place, task }: Entry): string {
+    return place ?? `${this.#opened?.resumption.file ?? 1}/${task.uid}`
   }
 
   end(entry: Entry): boolean {
