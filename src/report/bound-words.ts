@@ -37,6 +37,7 @@ export function describeBounds(bounds: BoundsView, facts: BoundFacts): BoundWord
     sentences: [
       boundSentence(bound, bounds, facts),
       ...(facts.isRunning ? ['The run goes on: this is about its time so far.'] : []),
+      ...delaySentences(bounds),
       idleSentence(bounds),
       ...pauseSentences(bounds),
       ...partial,
@@ -61,6 +62,16 @@ function pauseSentences({ pauses }: BoundsView): string[] {
   const where = pauses.length === 1 ? 'two files' : `${pauses.length + 1} files`
   return [
     `The run was not running for ${secondsText(seconds)} between ${where}, which are left out.`,
+  ]
+}
+
+/** Where delays are a part of the path that is worth a sentence. */
+function delaySentences({ criticalPath, seconds }: BoundsView): string[] {
+  const { delaySeconds } = criticalPath
+  if (delaySeconds < smallestShare * seconds) return []
+  return [
+    `${secondsText(delaySeconds)} of the critical path are delays between attempts ` +
+      '(`delaySeconds`): nothing ran in them.',
   ]
 }
 

@@ -32,7 +32,18 @@ function pathImprovements(bounds: BoundsView, facts: BoundFacts): Improvement[] 
   const late = stragglers.filter(({ task }) => onPath.has(task))
   const lost = late.reduce((sum, { seconds, median }) => sum + seconds - median, 0)
   const [name, share, own] = largestNameOnPath(bounds, facts)
+  const { delaySeconds } = criticalPath
   return [
+    ...(delaySeconds >= smallestShare * bounds.seconds
+      ? [
+          {
+            saved: delaySeconds,
+            text:
+              'Without the delays between attempts (`delaySeconds`) on the critical path it ' +
+              `could end up to ${secondsText(delaySeconds)} earlier.`,
+          },
+        ]
+      : []),
     ...(lost > 0
       ? [
           {
@@ -58,12 +69,13 @@ function largestNameOnPath(
   { nameOf }: BoundFacts,
 ): readonly [name: string, share: number, seconds: number] {
   const sums = new Map<string, number>()
-  for (const { task, start, end } of criticalPath.tasks) {
+  let all = 0
+  for (const { task, seconds, delay } of criticalPath.tasks) {
     const name = nameOf(task)
-    sums.set(name, (sums.get(name) ?? 0) + end - start)
+    sums.set(name, (sums.get(name) ?? 0) + seconds)
+    all += seconds + delay
   }
   const [largest = ['', 0] as const] = [...sums].toSorted(([, a], [, b]) => b - a)
-  const all = [...sums.values()].reduce((sum, one) => sum + one, 0)
   return [largest[0], all > 0 ? largest[1] / all : 0, largest[1]]
 }
 

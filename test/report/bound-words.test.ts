@@ -133,6 +133,75 @@ describe('what bounded this run', () => {
   })
 })
 
+describe('the critical path of a run', () => {
+  it('report: a straggler bounded the run also where a short task came after it', () => {
+    const bag = queue(20).map((task, at) => ({
+      ...task,
+      ...(at === 7
+        ? { start: 0.5, end: 8.5, worker: 'n1/local/w7' }
+        : { start: 0.3 * (at % 4), end: 0.3 * (at % 4) + 0.3, worker: `n1/local/w${at % 4}` }),
+    }))
+    const last = { uid: 'last', created: 8.5, start: 8.5, end: 8.8 }
+    const tasks = [...bag, last]
+    const report = reportOfRun({ nodes: [{ nodeId: 'n1', cores: 4 }], tasks, end: 8.9 })
+    expect(report.words.bound).toBe('straggler')
+    expect(report.words.sentences[0]).toContain('t7 (simulate) ran 8.00 s')
+    expect(textOf(report)).not.toContain('submitted earlier')
+  })
+
+  it('report: a chain bounded the run also where an independent task came after it', () => {
+    const chain = queue(12).map((task, at) =>
+      at === 0 ? task : { ...task, ready: at, dependencies: [`t${at - 1}`] },
+    )
+    const tasks = [...chain, { uid: 'last', created: 12, start: 12, end: 12.1 }]
+    const { words, bounds } = reportOfRun({ nodes: [{ nodeId: 'n1', cores: 4 }], tasks, end: 12.1 })
+    expect(words.sentences[0]).toContain('The critical path bounded this run: 12 tasks that waited')
+    expect(bounds.criticalPath.tasks.map(({ task }) => task)).toEqual([...chain.keys()])
+  })
+
+  it('report: of two dependencies the one with the longer chain is on the path', () => {
+    const tasks = [
+      { uid: 'long', start: 0, end: 6 },
+      { uid: 'waited', start: 6, end: 7, worker: 'n1/local/w2' },
+      { uid: 'sum', ready: 7, start: 7, end: 8, dependencies: ['long', 'waited'] },
+      // What never ran ends no path.
+      { uid: 'never', dependencies: ['sum'] },
+    ]
+    const { bounds, uidOf } = reportOfRun({ nodes: [{ nodeId: 'n1', cores: 2 }], tasks, end: 8 })
+    expect(bounds.criticalPath).toMatchObject({ length: 2, seconds: 7, delaySeconds: 0 })
+    expect(bounds.criticalPath.tasks.map(({ task }) => uidOf(task))).toEqual(['long', 'sum'])
+  })
+
+  it('report: a delay between attempts is no time in which a task ran, and is named', () => {
+    const on = (at: number) => ({ node_id: 'n1', worker_id: `n1/local/w${at}` })
+    const events = [
+      ...eventsOf({
+        nodes: [{ nodeId: 'n1', cores: 4 }],
+        tasks: queue(4).map((task, at) => {
+          return { ...task, start: 0, end: at === 3 ? 10 : 1, worker: `n1/local/w${at}` }
+        }),
+        end: 10,
+      }),
+      // It runs for a second, waits for six, then one more for a slot, and runs for two.
+      viewEvent('tutti.TaskAttempt', 't3', { event_time: 1, retry_at: 7, ...on(3) }),
+      viewEvent('tutti.AttemptStarted', 't3', { event_time: 8, ...on(3) }),
+    ].toSorted((a, b) => a.event_time - b.event_time)
+    const report = reportOf(passOver(events))
+    expect(report.bounds.criticalPath).toMatchObject({ length: 1, seconds: 9, delaySeconds: 6 })
+    expect(report.bounds.stragglers).toEqual([{ task: 3, seconds: 3, median: 1 }])
+    expect(report.words.bound).toBe('critical path')
+    expect(report.words.sentences).toContain(
+      '6.00 s of the critical path are delays between attempts (`delaySeconds`): nothing ran in ' +
+        'them.',
+    )
+    expect(report.words.improvements[0]).toBe(
+      'Without the delays between attempts (`delaySeconds`) on the critical path it could end up ' +
+        'to 6.00 s earlier.',
+    )
+    expect(textOf(report)).toContain('simulate is 33 % of the critical path')
+  })
+})
+
 /** A run of 10 s whose second half comes 30 s later, in a file of its own. */
 function resumedEvents(): ViewEvent[] {
   const nodes = [{ nodeId: 'n1', cores: 1 }]

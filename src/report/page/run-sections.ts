@@ -109,7 +109,7 @@ export function boundsSection(data: ReportData): string {
             .join('')}</ol>`) +
       (criticalPath.length > 0
         ? paragraph(
-            `The critical path has ${countText(criticalPath.length, 'task')} and runs for ` +
+            `The critical path has ${countText(criticalPath.length, 'task')} and takes ` +
               `${secondsText(criticalPath.seconds)}, ${percent(criticalPath.share)} of the run.`,
           )
         : '') +
@@ -125,11 +125,11 @@ function pathTable({ bounds, uidOf, nameOf }: ReportData): string {
   if (length < 2) return ''
   const rows = tasks
     .slice(-mostPathRows)
-    .map(({ task, start, end }) => [
+    .map(({ task, start, seconds }) => [
       text(uidOf(task)),
       text(shortName(nameOf(task))),
       number(secondsText(activeTime(bounds.pauses, start) - bounds.from)),
-      number(secondsText(end - start)),
+      number(secondsText(seconds)),
     ])
   const caption =
     length > mostPathRows

@@ -4,6 +4,7 @@
  */
 
 import type { Panel } from '../panel.ts'
+import { findAttemptGaps } from './attempt-gaps.ts'
 import { activeTime, type BoundsQuery, type BoundsState, createBounds } from './bounds-state.ts'
 import { type Pause, takeBounds } from './bounds-state.ts'
 import { type CriticalPath, findCriticalPath, findStragglers } from './critical-path.ts'
@@ -47,6 +48,7 @@ export const bounds: Panel<BoundsState, BoundsQuery, BoundsView> = {
       number,
       number,
     ]
+    const gaps = findAttemptGaps(state, query, to)
     return {
       from,
       to,
@@ -54,8 +56,8 @@ export const bounds: Panel<BoundsState, BoundsQuery, BoundsView> = {
       pauses: state.pauses.filter((pause) => pause.to > from),
       isPartial,
       ...slotSecondsOf(state, query, { from: start, to: end }),
-      criticalPath: findCriticalPath(state, query, { to, seconds: end - start }),
-      stragglers: findStragglers(query.names),
+      criticalPath: findCriticalPath(state, query, { to, seconds: end - start, gaps }),
+      stragglers: findStragglers(query, gaps),
     }
   },
 }

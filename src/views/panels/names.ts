@@ -268,14 +268,17 @@ function progressOf(state: NamesState, name: number): NameProgress | null {
 
 const none = new Float64Array(0)
 
-/** The durations of the tasks of each name, by the name's number. */
-export function durationsByName(state: NamesState): Float64Array[] {
-  const { durations, nameOfTask, tasks, total } = state
+/** The durations of the tasks of each name, by the name's number; `secondsOf` is NaN for none. */
+export function durationsByName(
+  state: NamesState,
+  secondsOf: (task: number) => number = (task) => valueAt(state.durations, task),
+): Float64Array[] {
+  const { nameOfTask, tasks, total } = state
   const { size } = state.names
   const found = Array.from({ length: size }, (_, name) => new Float64Array(valueAt(total, name)))
   const counts = new Uint32Array(size)
   for (let task = 0; task < tasks; task++) {
-    const seconds = valueAt(durations, task)
+    const seconds = secondsOf(task)
     if (Number.isNaN(seconds)) continue
     const name = valueAt(nameOfTask, task)
     const at = counts[name] ?? 0

@@ -1,0 +1,63 @@
+/** The time between two attempts of a task: it is no time in which the task ran. */
+
+import { valueAt } from '../columns.ts'
+import { stagesOf } from '../panels/counts.ts'
+import { outcomes } from '../panels/lanes.ts'
+import type { BoundsQuery, BoundsState } from './bounds-state.ts'
+import { storyOf } from './task-times.ts'
+
+/** Seconds by task. */
+export interface AttemptGaps {
+  /** From the end of an attempt to the start of the next one. */
+  readonly all: Float32Array
+  /** Of those, until the next one was allowed to begin: `delaySeconds`. */
+  readonly delays: Float32Array
+}
+
+interface Gap {
+  readonly from: number
+  readonly delay: number
+}
+
+const retried = outcomes.indexOf('retried')
+
+export const gapOf = (gaps: AttemptGaps | null, task: number): number => gaps?.all[task] ?? 0
+export const delayOf = (gaps: AttemptGaps | null, task: number): number => gaps?.delays[task] ?? 0
+
+/** `null` when no attempt was followed by another; `to` ends what has no end yet. */
+export function findAttemptGaps(
+  { times }: BoundsState,
+  { counts, lanes }: BoundsQuery,
+  to: number,
+): AttemptGaps | null {
+  let gaps: AttemptGaps | null = null
+  /** For each task the gap in which it is. */
+  const open = new Map<number, Gap>()
+  const add = (task: number, { from, delay }: Gap, until: number): void => {
+    const tasks = counts.index.names.size
+    gaps ??= { all: new Float32Array(tasks), delays: new Float32Array(tasks) }
+    const seconds = Math.max(0, until - from)
+    gaps.all[task] = gapOf(gaps, task) + seconds
+    gaps.delays[task] = delayOf(gaps, task) + Math.min(seconds, delay)
+  }
+  for (let segment = lanes.first; segment < lanes.size; segment++) {
+    const isRetried = valueAt(lanes.outcome, segment) === retried
+    if (!isRetried && open.size === 0) continue
+    const task = valueAt(lanes.task, segment)
+    const start = valueAt(lanes.start, segment)
+    // An attempt of an earlier session, before the task began anew.
+    if (start < valueAt(times.created, task)) continue
+    const gap = open.get(task)
+    if (gap !== undefined) {
+      add(task, gap, start)
+      open.delete(task)
+    }
+    if (!isRetried) continue
+    const from = start + valueAt(lanes.seconds, segment)
+    open.set(task, { from, delay: valueAt(lanes.retryDelay, segment) })
+  }
+  for (const [task, gap] of open) {
+    add(task, gap, storyOf(times, task, stagesOf(counts, task)).ended ?? to)
+  }
+  return gaps
+}
