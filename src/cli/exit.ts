@@ -9,6 +9,12 @@ export const exitCodes = {
   backendFailed: 3,
 } as const
 
+const diskErrors: ReadonlySet<unknown> = new Set(['ENOSPC', 'EDQUOT', 'EFBIG', 'EIO'])
+
+/** Whether the system did not take what was written: no other usage would have helped. */
+export const isDiskError = (error: unknown): boolean =>
+  error instanceof Error && 'code' in error && diskErrors.has(error.code)
+
 /** The exit codes that shells expect of a program that a signal ended. */
 export const signalExitCodes = { SIGHUP: 129, SIGINT: 130, SIGTERM: 143 } as const
 

@@ -7,7 +7,7 @@ import { Command, CommanderError, InvalidArgumentError, Option } from 'commander
 import { BackendError, messageOf, TuttiError } from '../foundation/errors.ts'
 import { expectOrigin } from '../foundation/options.ts'
 import { version } from '../foundation/version.ts'
-import { exitCodes } from './exit.ts'
+import { exitCodes, isDiskError } from './exit.ts'
 import type { AgentCommandOptions, AgentsCommandOptions } from './agent.ts'
 import type { LaunchCommandOptions } from './launch/launch.ts'
 import { createOutput, type Output, type OutputForm, wrapped } from './output.ts'
@@ -314,6 +314,7 @@ function explain(error: unknown, program: Command, output: Output): number {
   if (isAbort(error, output.closed)) return exitCodes.ok
   if (!(error instanceof TuttiError)) throw error
   output.failure(error)
+  if (error.code === 'OutputFileError' && isDiskError(error.cause)) return exitCodes.outputFailed
   return BackendError.isInstance(error) ? exitCodes.backendFailed : exitCodes.usage
 }
 

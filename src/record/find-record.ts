@@ -1,11 +1,12 @@
 /** Finds the record that a person names: a file, a folder, a session, or the latest one. */
 
 import { readdirSync, statSync } from 'node:fs'
-import { basename, dirname, relative } from 'node:path'
+import { basename, dirname, join, relative } from 'node:path'
 import { findLastFile } from '../checkpoint/chain.ts'
 import { readFailure } from '../checkpoint/files.ts'
 import { standardInput } from '../checkpoint/reader.ts'
-import { type RecordFile, recordsIn, sortNewestFirst } from '../checkpoint/record-names.ts'
+import { parseRecordPath, type RecordFile, recordsIn } from '../checkpoint/record-names.ts'
+import { recordSuffix, sortNewestFirst } from '../checkpoint/record-names.ts'
 import { ValueError } from '../foundation/errors.ts'
 import { didYouMean } from '../foundation/options.ts'
 
@@ -57,8 +58,21 @@ async function latestOf(
   expectReadable(folders)
   throw new ValueError(`there is no record in ${folders.join(' and ')}`, {
     code: 'RecordNotFoundError',
-    hint: 'Name a .telemetry.jsonl file, or a folder that has one.',
+    hint: unnamedIn(folders) ?? 'Name a .telemetry.jsonl file, or a folder that has one.',
   })
+}
+
+/** A file that was renamed has no session and no time: only its path names it. */
+function unnamedIn(folders: readonly string[]): string | null {
+  const isOther = (path: string): boolean =>
+    path.includes(recordSuffix) && kindOf(path) === 'file' && parseRecordPath(path) === null
+  for (const folder of folders.filter((one) => kindOf(one) === 'folder')) {
+    const path = readdirSync(folder)
+      .map((name) => join(folder, name))
+      .find(isOther)
+    if (path !== undefined) return `Name the file itself: ${nearestPath(path)}`
+  }
+  return null
 }
 
 /** Nothing is known to be missing from a folder that cannot be read. */

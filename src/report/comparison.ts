@@ -3,6 +3,7 @@
 import { countText, secondsText, shortName } from '../views/readable.ts'
 import { closePage, openPage } from './page/document.ts'
 import { type Cell, escape, number, paragraph, section, table, text } from './page/html.ts'
+import { problemBox } from './page/run-sections.ts'
 import type { NameReport, ReportData } from './report-data.ts'
 import { describeRun, durationOf } from './verdict.ts'
 
@@ -15,6 +16,7 @@ export function* renderComparison(before: ReportData, after: ReportData): Genera
   yield openPage(`Comparison: ${before.run.sessionId} and ${after.run.sessionId}`)
   yield `<h1>${escape(before.run.sessionId)} compared with ${escape(after.run.sessionId)}</h1>`
   yield `<p class="verdict ${words.mood}">${escape(words.verdict)}</p>`
+  yield problemBox(before, 'first run') + problemBox(after, 'second run')
   yield words.sentences.map(paragraph).join('')
   yield section('totals', 'The two runs', totalsTable(before, after))
   yield section('names', 'Durations by name', namesTable(before, after))
@@ -24,6 +26,7 @@ export function* renderComparison(before: ReportData, after: ReportData): Genera
     after: after.run.sessionId,
     verdict: words.verdict,
     sentences: words.sentences,
+    skipped_lines: { before: before.skippedLines, after: after.skippedLines },
     names: pairsOf(before, after).map(({ name, a, b }) => ({
       name,
       before: a?.duration ?? null,
@@ -141,8 +144,8 @@ function signed(change: number, unit: string): string {
 const plainChange = (a: number, b: number): Cell => number(a > 0 ? signed(b / a - 1, '%') : '-')
 
 /** A cell with a change; more is worse. */
-function changeCell(a: number | undefined, b: number | undefined): Cell {
-  if (a === undefined || b === undefined || a <= 0) return number('-')
+function changeCell(a: number | null = null, b: number | null = null): Cell {
+  if (a === null || b === null || a <= 0) return number('-')
   const change = b / a - 1
   const shown = signed(change, '%')
   if (Math.abs(change) < noise) return number(shown)

@@ -31,9 +31,10 @@ export interface RunFacts {
 
 /** The tasks of one name. */
 export interface NameReport extends NameView {
-  /** Seconds between being ready and the start, of those that began. */
-  readonly meanWait: number
-  readonly meanRun: number
+  /** Seconds between being ready and the start, of those that began; `null` for none. */
+  readonly meanWait: number | null
+  /** Of those that ran to their end. */
+  readonly meanRun: number | null
   /** Tasks by duration: each bar is twice as long as the one before, from `shortest` on. */
   readonly histogram: readonly number[]
   readonly shortest: number
@@ -137,8 +138,8 @@ function nameReports(pass: RunPass): NameReport[] {
     .map((view) => {
       const number = numberOf.get(view.name) ?? 0
       const { count, seconds } = waits[number] ?? { count: 0, seconds: 0 }
-      const meanWait = count === 0 ? 0 : seconds / count
-      const meanRun = view.duration?.mean ?? 0
+      const meanWait = count === 0 ? null : seconds / count
+      const meanRun = view.duration?.mean ?? null
       return {
         ...view,
         meanWait,

@@ -96,6 +96,28 @@ describe('the page', () => {
     expect(html).toMatch(/A block is up to \d+ attempts/)
   })
 
+  it('report: a name without a task that ran to its end has no durations', () => {
+    const tasks = [
+      { uid: 'a', name: 'open', start: 1 },
+      { uid: 'b', name: 'missing', end: 1, endType: 'TaskFailed' as const },
+    ]
+    const data = reportOfRun({ nodes: [{ nodeId: 'n1', cores: 2 }], tasks, end: 4 })
+    const html = [...renderReport(data)].join('')
+    const rowsOf = (id: string): string[] =>
+      Array.from(
+        (html.split(`id="${id}"`)[1] ?? '').split('</section>')[0]?.matchAll(/<tr>.*?<\/tr>/gs) ??
+          [],
+        ([row]) => row.replaceAll(/<svg.*?<\/svg>/gs, '').replaceAll(/<[^>]+>/g, ' '),
+      ).slice(1)
+    expect(rowsOf('names').map((row) => row.trim().split(/\s+/))).toEqual([
+      ['open', '1', '0', '-', '-', '-', '-'],
+      ['missing', '1', '1', '-', '-', '-', '-'],
+    ])
+    expect(rowsOf('waits').map((row) => row.trim().split(/\s+/))).toEqual([
+      ['open', '1.00', 's', '-'],
+    ])
+  })
+
   it('report: two runs compare, what became slower first', () => {
     const [fast, slow] = [reportOf(passOver(mixedEvents())), reportOf(passOver(mixedEvents(2)))]
     const { verdict, sentences, mood } = compareWords(fast, slow)
@@ -123,6 +145,18 @@ describe('two runs', () => {
       'One name became slower in its slowest tasks: simulate (p95 1.00 s before, 3.00 s now).',
     )
     expect(compareWords(runWith(1), runWith(1)).sentences[0]).toContain('No name became')
+  })
+
+  it('row 94: a comparison says of which file how many lines were skipped', () => {
+    const pass = passOver(eventsOf(boundedRuns.bag))
+    const html = (...bad: readonly [number, number]): string => {
+      const [before, after] = bad.map((count) => reportOf(pass, { bad: count }))
+      return before && after ? [...renderComparison(before, after)].join('') : ''
+    }
+    expect(html(2, 1)).toContain('<strong>first run: 2 lines skipped.</strong>')
+    expect(html(2, 1)).toContain('<strong>second run: 1 line skipped.</strong>')
+    expect(html(0, 1)).not.toContain('first run: ')
+    expect(html(0, 0)).not.toContain('skipped.')
   })
 
   it('report: more slots in use are points, and neither good nor bad', () => {

@@ -5,6 +5,7 @@ import { type FileHandle, open, rename, rm } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import { findChain, readSessionStart } from '../../checkpoint/chain.ts'
 import { messageOf, TuttiError, ValueError } from '../../foundation/errors.ts'
+import { isDiskError } from '../exit.ts'
 
 export type Pieces =
   | Iterable<string | Uint8Array>
@@ -61,7 +62,9 @@ export async function writePieces(target: string, pieces: Pieces): Promise<numbe
     throw new TuttiError(`cannot write ${target}: ${messageOf(error)}`, {
       code: 'OutputFileError',
       cause: error,
-      hint: 'The folder must exist and be writable.',
+      hint: isDiskError(error)
+        ? 'Free some space, or name a file on another disk with -o.'
+        : 'The folder must exist and be writable.',
     })
   }
 }

@@ -7,7 +7,7 @@ import { health } from '../../views/panels/health.ts'
 import { allDurations, names, type NameView } from '../../views/panels/names.ts'
 import { type NodeSummary, resources } from '../../views/panels/resources.ts'
 import { run } from '../../views/panels/run.ts'
-import { type DurationStats, statsInPlace } from '../../views/stats.ts'
+import { statsInPlace } from '../../views/stats.ts'
 import type { Output } from '../output.ts'
 import { type OpenRecord, recordFields, recordNotes, showRecord } from './open-record.ts'
 import { type ResumeHint, resumeHintOf } from './resume-hint.ts'
@@ -51,7 +51,7 @@ export function statusFields(record: OpenRecord, hint: ResumeHint | null): objec
       completed: name.completed,
       failed: name.failed,
       canceled: name.canceled,
-      duration: durationsOf(name),
+      duration: name.duration ?? null,
     })),
     further_attempts: retries,
     workers_lost: workersLost,
@@ -137,10 +137,6 @@ const number = (
   dispensable: number,
 ): Column<NameView> => ({ head, cell, isNumber: true, dispensable })
 
-/** Without a task that has finished there are none. */
-const durationsOf = ({ completed, failed, duration }: NameView): DurationStats | null =>
-  completed + failed === 0 ? null : (duration ?? null)
-
 const nameColumns: readonly Column<NameView>[] = [
   { head: 'name', cell: ({ name }) => shortName(name), narrowest: 8 },
   number('tasks', ({ total }) => String(total), 4),
@@ -148,9 +144,9 @@ const nameColumns: readonly Column<NameView>[] = [
   number('failed', ({ failed }) => String(failed), 1),
   number('canceled', ({ canceled }) => String(canceled), 7),
   number('running', ({ running }) => String(running), 3),
-  number('p50', (name) => secondsText(durationsOf(name)?.p50 ?? null), 5),
-  number('p95', (name) => secondsText(durationsOf(name)?.p95 ?? null), 6),
-  number('max', (name) => secondsText(durationsOf(name)?.max ?? null), 8),
+  number('p50', (name) => secondsText(name.duration?.p50 ?? null), 5),
+  number('p95', (name) => secondsText(name.duration?.p95 ?? null), 6),
+  number('max', (name) => secondsText(name.duration?.max ?? null), 8),
 ]
 
 const percent = (value: number | null): string => (value === null ? '-' : `${Math.round(value)} %`)

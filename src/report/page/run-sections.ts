@@ -18,8 +18,9 @@ export function headOf(data: ReportData): string {
   )
 }
 
-/** How far the report can be trusted. */
-function problemBox({ skippedLines, firstProblems, isTorn, missing, health }: ReportData): string {
+/** How far the report can be trusted; of two runs, `whose` says of which. */
+export function problemBox(data: ReportData, whose = ''): string {
+  const { skippedLines, firstProblems, isTorn, missing, health } = data
   const problems: string[] = []
   if (skippedLines > 0) problems.push(`${countText(skippedLines, 'line')} skipped`)
   if (isTorn) problems.push('the last line is torn')
@@ -34,9 +35,10 @@ function problemBox({ skippedLines, firstProblems, isTorn, missing, health }: Re
     problems.push(`${gaps} of together ${secondsText(health.gapSeconds)} without any event`)
   }
   if (problems.length === 0) return ''
+  const of = whose === '' ? '' : `${whose}: `
   const list = firstProblems.map((problem) => `<li>${escape(problem)}</li>`).join('')
   return (
-    `<div class="box" role="note"><strong>${escape(problems.join('; '))}.</strong> ` +
+    `<div class="box" role="note"><strong>${escape(`${of}${problems.join('; ')}`)}.</strong> ` +
     `The report shows what can be read.${list === '' ? '' : `<ul>${list}</ul>`}</div>`
   )
 }

@@ -11,10 +11,10 @@ export function namesSection({ names, otherNames }: ReportData): string {
     text(shortName(name.name)),
     number(name.total),
     number(name.failed),
-    number(secondsText(name.duration?.p50 ?? 0)),
-    number(secondsText(name.duration?.p95 ?? 0)),
-    number(secondsText(name.duration?.p99 ?? 0)),
-    number(secondsText(name.duration?.max ?? 0)),
+    number(secondsText(name.duration?.p50 ?? null)),
+    number(secondsText(name.duration?.p95 ?? null)),
+    number(secondsText(name.duration?.p99 ?? null)),
+    number(secondsText(name.duration?.max ?? null)),
     { html: histogram(name.histogram, name.shortest) },
   ])
   const more = otherNames > 0 ? paragraph(`${countText(otherNames, 'other name')} left out.`) : ''
@@ -30,10 +30,11 @@ export function namesSection({ names, otherNames }: ReportData): string {
 }
 
 export function waitsSection({ names }: ReportData): string {
-  const started = names.filter(({ meanRun, meanWait }) => meanRun > 0 || meanWait > 0)
+  const started = names.filter(({ meanRun, meanWait }) => meanRun !== null || meanWait !== null)
   if (started.length === 0) return ''
   const rows = started.map(({ name, meanWait, meanRun }) => {
-    const share = meanWait / (meanWait + meanRun)
+    const [waited, ran] = [meanWait ?? 0, meanRun ?? 0]
+    const share = waited / Math.max(1e-9, waited + ran)
     const bar =
       `<svg viewBox="0 0 100 10" style="width:160px" height="10" preserveAspectRatio="none" ` +
       `role="img" aria-label="waited ${Math.round(100 * share)} %">` +

@@ -54,8 +54,8 @@ export interface NameView {
   readonly reused: number
   readonly failed: number
   readonly canceled: number
-  /** Only when the query asked for it. */
-  readonly duration?: DurationStats
+  /** Only when the query asked for it; `null` when no task ran to its end. */
+  readonly duration?: DurationStats | null
 }
 
 /** What running tasks say about themselves, as fractions from 0 to 1. */
@@ -122,9 +122,7 @@ export const names: Panel<NamesState, NamesQuery, readonly NameView[]> = {
     for (let name = 0; name < state.names.size; name++) {
       if (valueAt(state.total, name) === 0) continue
       const view = toView(state, name)
-      shown.push(
-        durations === null ? view : { ...view, duration: statsInPlace(durations[name] ?? none) },
-      )
+      shown.push(durations === null ? view : { ...view, duration: statsOf(durations[name]) })
     }
     return shown
   },
@@ -266,7 +264,8 @@ function progressOf(state: NamesState, name: number): NameProgress | null {
   return { mean: sum / reporting, sum, text: state.texts.get(name) ?? '' }
 }
 
-const none = new Float64Array(0)
+const statsOf = (durations: Float64Array | undefined): DurationStats | null =>
+  durations === undefined || durations.length === 0 ? null : statsInPlace(durations)
 
 /** The durations of the tasks of each name, by the name's number; `secondsOf` is NaN for none. */
 export function durationsByName(

@@ -1,9 +1,18 @@
 import { execFileSync, spawn } from 'node:child_process'
-import { linkSync, lstatSync, readFileSync, readdirSync, symlinkSync, writeFileSync } from 'node:fs'
+import {
+  existsSync,
+  linkSync,
+  lstatSync,
+  readFileSync,
+  readdirSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { spanLine } from '../../../src/checkpoint/format.ts'
 import { eventsOf, type SyntheticRun } from '../../views/synthetic-run.ts'
+import { needs, requirement } from '../../require.ts'
 import { type CommandEnd, startCommandIn, watch } from '../run-command.ts'
 import { linesOf, recordFolder, writeRecord } from './record-file.ts'
 
@@ -54,6 +63,16 @@ describe('-o', () => {
     expect(kept.map((one) => readFileSync(one, 'utf8'))).toEqual(before)
     expect(lstatSync(at('link')).isSymbolicLink()).toBe(true)
     expect(readdirSync(folder.path)).not.toContain('x.telemetry.jsonl')
+  })
+
+  const fullDevice = requirement(existsSync('/dev/full'), 'needs /dev/full')
+  needs(fullDevice)('ends with 1 on a full device', async () => {
+    const end = await csv('-o', '/dev/full')
+    expect([end.code, end.stdout]).toEqual([1, ''])
+    expect(end.stderr).toMatch(/cannot write \/dev\/full: ENOSPC.*\n.*Free some space/s)
+    const report = await read('report', record, '-o', '/dev/full')
+    expect(report.code).toBe(1)
+    expect((await csv('-o', 'no/such/folder/x.csv')).code).toBe(2)
   })
 
   it('follows a link to a file, also to one that is not there yet', async () => {

@@ -87,6 +87,17 @@ describe('the record that a command names', () => {
     })
   })
 
+  it('row 95: a record of another name in a folder is named', async () => {
+    const place = recordFolder()
+    cpSync(path, join(place.path, 'a.telemetry.jsonl'))
+    const end = await read('status', place.path)
+    expect([end.code, end.stderr]).toEqual([
+      2,
+      expect.stringMatching(/hint: Name the file itself: .*a\.telemetry\.jsonl/),
+    ])
+    place.remove()
+  })
+
   const wrong: readonly [readonly string[], string, RegExp][] = [
     [['status', 's-'], 'AmbiguousRecordError', /beginning of 2 sessions.*s-1, s-2/s],
     [['tasks', 's-11'], 'RecordNotFoundError', /did you mean "s-1"/],
@@ -124,6 +135,20 @@ describe('status, tasks and failures', () => {
     expect(code).toBe(0)
     expect(stdout).toMatch(/^session s-1 {2}ended after 10\.0 s\n4 tasks: 3 done, 1 failed, /)
     expect(stdout).toContain('show them with: npx tutti failures s-1')
+  })
+
+  it('status: a name of which no task ran to its end has no durations', async () => {
+    const tasks = [{ uid: 'a', name: 'missing', end: 1, endType: 'TaskFailed' as const }]
+    const file = writeRecord(
+      join(folder.path, 'telemetry'),
+      { nodes: [], tasks, end: 2 },
+      {
+        sessionId: 'unbegun',
+        seconds: 2,
+      },
+    )
+    expect((await read('status', file)).stdout).toMatch(/\nmissing +1 +0 +1 +0 +0 +- +- +-\n/)
+    expect(await readJson('status', file)).toMatchObject({ names: [{ duration: null }] })
   })
 
   it('status: a run without an end, and one with damaged lines, say so', async () => {
