@@ -104,3 +104,6 @@ export const inputPartOf = (hash: string): string => hash.split('.', 2)[1] ?? ''
 
 /** The digest of the code alone, without a mark. */
 export const codePartOf = (hash: string): string => hash.slice(0, digestLength)
+
+/** The `backend` of blocks of a workflow in events: they take no slot of a real one. */
+export const blockBackend = 'workflow'

@@ -9,10 +9,8 @@ import type { BackendListener, Connection, Job, TaskReport } from '../backends/b
 import { Attempt } from '../core/entry.ts'
 import type { Clock } from '../foundation/clock.ts'
 import { TimeoutError } from '../foundation/errors.ts'
+import { blockBackend } from '../foundation/ids.ts'
 import { runInTask } from '../foundation/task-context.ts'
-
-/** The `backend` of blocks in events. */
-export const blockBackend = 'workflow'
 
 export interface BlockRunnerParts {
   readonly clock: Clock

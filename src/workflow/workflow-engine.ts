@@ -14,6 +14,7 @@ import {
   type SessionTelemetryOptions,
 } from '../core/session-options.ts'
 import { messageOf } from '../foundation/errors.ts'
+import { blockBackend } from '../foundation/ids.ts'
 import {
   expectFunction,
   expectKnownKeys,
@@ -25,7 +26,7 @@ import type { SamplingOptions } from '../tasks/ai-task.ts'
 import type { AnyFunction } from '../tasks/compute-options.ts'
 import type { ExecutableResult } from '../tasks/compute-task.ts'
 import type { TelemetryManager } from '../telemetry/manager.ts'
-import { blockBackend, BlockRunner } from './block-runner.ts'
+import { BlockRunner } from './block-runner.ts'
 import { Dispatcher } from './dispatcher.ts'
 import { EngineHandle, type Handle, type TaskFunction } from './handle.ts'
 import { type Plan, planBlock, planExecutable, planFunction, planPrompt } from './plan.ts'

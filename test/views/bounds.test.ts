@@ -57,6 +57,21 @@ describe('what bounded a run', () => {
     expect(shown.stragglers).toEqual([{ task: 39, seconds: 91, median: 1 }])
   })
 
+  it('bounds: a block around the whole run is neither the path nor a straggler', () => {
+    const blocks = [1, 10].map((end) => ({
+      uid: `block-${end}`,
+      name: 'sweep',
+      start: 0,
+      end,
+      worker: 'n1/workflow/main',
+      backend: 'workflow',
+    }))
+    const tasks = [...blocks, ...bag(40, 4)]
+    const shown = boundsOfRun({ nodes: [{ nodeId: 'n1', cores: 4 }], tasks, end: 10 })
+    expect(shown).toMatchObject({ slots: 4, stragglers: [] })
+    expect(shown.criticalPath).toMatchObject({ length: 1, seconds: 1, share: 0.1 })
+  })
+
   it('bounds: tasks that wait for a GPU leave cores idle, and the GPU is named', () => {
     const resources = { cores: 1, gpus: 1, memory_mb: 0, ranks: 1 }
     const tasks = bag(10, 1).map((task) => ({ ...task, resources }))

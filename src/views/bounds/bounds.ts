@@ -57,7 +57,7 @@ export const bounds: Panel<BoundsState, BoundsQuery, BoundsView> = {
       isPartial,
       ...slotSecondsOf(state, query, { from: start, to: end }),
       criticalPath: findCriticalPath(state, query, { to, seconds: end - start, gaps }),
-      stragglers: findStragglers(query, gaps),
+      stragglers: findStragglers(state, query, gaps),
     }
   },
 }

@@ -1,5 +1,6 @@
 /** The chain of dependent tasks that took longest, and the tasks that took too long. */
 
+import { blockBackend } from '../../foundation/ids.ts'
 import { valueAt } from '../columns.ts'
 import { statsInPlace } from '../stats.ts'
 import type { BoundsQuery, BoundsState } from './bounds-state.ts'
@@ -41,6 +42,9 @@ export interface Straggler {
   /** Of the tasks with the same name. */
   readonly median: number
 }
+
+const isBlock = ({ requests, requestOfTask }: BoundsState, task: number): boolean =>
+  requests[valueAt(requestOfTask, task)]?.backend === blockBackend
 
 const mostPathTasks = 1000
 const mostStragglers = 10
@@ -85,6 +89,8 @@ export function findCriticalPath(
     const seconds = dependencies.length === 0 ? own : own + (chains[longest(dependencies)] ?? 0)
     chains[task] = seconds
     const best = chains[last] ?? -1
+    // A block takes as long as what it waits for, which is not told to be its dependency.
+    if (isBlock(state, task)) continue
     if (own > 0 && (seconds > best || (seconds === best && run.end > lastEnd))) {
       last = task
       lastEnd = run.end
@@ -117,7 +123,11 @@ function followPath(last: number, { whole, runOf, before }: PathSteps): Critical
 }
 
 /** Those that exceed the median of their name by most seconds, and by at least its half. */
-export function findStragglers({ names }: BoundsQuery, gaps: Gaps): Straggler[] {
+export function findStragglers(
+  state: BoundsState,
+  { names }: BoundsQuery,
+  gaps: Gaps,
+): Straggler[] {
   const { durations: told } = names
   const ranOf = (task: number): number =>
     gaps === null ? valueAt(told, task) : Math.max(0, valueAt(told, task) - gapOf(gaps, task))
@@ -126,7 +136,7 @@ export function findStragglers({ names }: BoundsQuery, gaps: Gaps): Straggler[] 
   for (let task = 0; task < names.tasks; task++) {
     const seconds = ranOf(task)
     const median = medians[valueAt(names.nameOfTask, task)] ?? 0
-    if (Number.isNaN(seconds) || seconds <= 1.5 * median) continue
+    if (Number.isNaN(seconds) || seconds <= 1.5 * median || isBlock(state, task)) continue
     const excess = seconds - median
     const at = worst.findIndex((other) => excess > other.seconds - other.median)
     if (at === -1 && worst.length >= mostStragglers) continue
