@@ -33,6 +33,9 @@ export const layers: Readonly<Record<string, readonly string[]>> = {
   cli: [
     'foundation',
     'events/measurement.ts',
+    'events/vocabulary.ts',
+    'events/library-events.ts',
+    'events/resource-update.ts',
     'tasks/define-task.ts',
     'tasks/lifecycle.ts',
     'telemetry/progress/terminal.ts',

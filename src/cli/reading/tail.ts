@@ -1,6 +1,6 @@
 /** `tutti tail`: the latest events of a record, and those that follow. */
 
-import { shortName, timeText } from '../../views/readable.ts'
+import { timeText } from '../../views/readable.ts'
 import { closeSync, openSync, readSync, statSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { findChain, isPipe } from '../../checkpoint/chain.ts'
@@ -11,19 +11,15 @@ import { sleep, systemClock } from '../../foundation/clock.ts'
 import { findRecord } from '../../record/find-record.ts'
 import { exitCodes, firstSignal, signalExitCodes, type StopSignal } from '../exit.ts'
 import type { Output } from '../output.ts'
+import { EventFilter, type FilterOptions } from './event-filter.ts'
 import { foreignFile, isForeign, lostSession } from './open-record.ts'
 import { RecordWriters } from './record-writer.ts'
 import { fit } from './text.ts'
 
-export interface TailOptions {
+export interface TailOptions extends FilterOptions {
   /** How many of the latest matching events. */
   readonly lines: number
   readonly follow?: boolean
-  readonly type?: readonly string[]
-  readonly task?: string
-  readonly name?: string
-  readonly node?: string
-  readonly backend?: string
 }
 
 const pollMs = 200
@@ -49,10 +45,12 @@ export async function tail(what: string, options: TailOptions, output: Output): 
   const filter = new EventFilter(options)
   try {
     const { latest, last } = await readLatest(files, options.lines, filter, output.closed)
+    const isOpen = !last.hasEnded && !isPipe(path) && !isCompressed(path)
+    const isFollowed = options.follow === true && isOpen
+    // Of no line that is asked for, nothing is looked for in the record.
+    if (options.lines > 0) await filter.expectKnown(isFollowed)
     for (const event of latest) show(event, output)
-    if (options.follow !== true || last.hasEnded || isPipe(path) || isCompressed(path)) {
-      return exitCodes.ok
-    }
+    if (!isFollowed) return exitCodes.ok
     await follow(file, { identity, last, filter, output, signal: stop.signal })
     return stop.signal.aborted ? codeOf((await stopped) ?? null) : exitCodes.ok
   } finally {
@@ -62,40 +60,6 @@ export async function tail(what: string, options: TailOptions, output: Output): 
 
 const codeOf = (signal: StopSignal | null): number =>
   signal === null ? exitCodes.ok : signalExitCodes[signal]
-
-/** Which events are shown. */
-class EventFilter {
-  readonly #options: TailOptions
-  /** Tasks with the name that is asked for: not all of their events have it. */
-  readonly #named = new Set<string>()
-
-  constructor(options: TailOptions) {
-    this.#options = options
-  }
-
-  /** Whether it has to see the events of a task from the first one on. */
-  get needsAll(): boolean {
-    return this.#options.name !== undefined
-  }
-
-  /** In the order of the record. */
-  matches(event: EventLine): boolean {
-    const { type, task, name, node, backend } = this.#options
-    if (name !== undefined && !this.#isNamed(event, name)) return false
-    if (type !== undefined && !type.includes(event.event_type)) return false
-    if (task !== undefined && event.task_id !== task) return false
-    if (node !== undefined && event.node_id !== node) return false
-    return backend === undefined || event.backend === backend
-  }
-
-  #isNamed({ task_id, attributes }: EventLine, name: string): boolean {
-    const executable = attributes['executable']
-    if (typeof executable !== 'string') return task_id !== null && this.#named.has(task_id)
-    const isNamed = executable === name || shortName(executable) === name
-    if (isNamed && task_id !== null) this.#named.add(task_id)
-    return isNamed
-  }
-}
 
 /** Where the reading of a file has come to. */
 interface ReadSoFar {

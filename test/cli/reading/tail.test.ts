@@ -57,6 +57,49 @@ describe('tail', () => {
     )
   })
 
+  const unknown: readonly [option: string, value: string, told: string][] = [
+    ['--task', 'sim-4', 'no event has the task "sim-4"; did you mean "sim-1"?'],
+    ['--type', 'TaskFaild', 'no event has the type "TaskFaild"; did you mean "TaskFailed"?'],
+    ['--type', 'tutti.TaskAtempt', 'did you mean "tutti.TaskAttempt"?'],
+    ['--type', 'my.Event', 'no event has the type "my.Event"'],
+    ['--name', 'reduc', 'did you mean "reduce"?'],
+    ['--node', 'n2', 'did you mean "n1"?'],
+    ['--backend', 'lokal', 'did you mean "local"?'],
+  ]
+  it.each(unknown)(
+    'row 95: tail %s %s ends with 2 and the nearest',
+    async (option, value, told) => {
+      const end = await read('tail', path, option, value)
+      expect([end.code, end.stdout, end.stderr]).toEqual([2, '', expect.stringContaining(told)])
+    },
+  )
+
+  it('tail: known values that no event has together give nothing', async () => {
+    for (const more of [
+      ['--type', 'TaskCanceled'],
+      ['--type', 'tutti.NodeLost'],
+      ['-n', '0'],
+    ]) {
+      const end = await read('tail', path, '--task', 'sim-1', ...more)
+      expect([end.code, end.stdout, end.stderr]).toEqual([0, '', ''])
+    }
+    const failed = await read('tail', path, '--task', 'sim-1', '--type', 'TaskFailed')
+    expect([failed.code, failed.stdout, failed.stderr]).toEqual([0, '', ''])
+  })
+
+  it('tail: -f waits for a task that a run does not have yet', async () => {
+    const file = join(folder.path, 'later.4.telemetry.jsonl')
+    writeFileSync(file, linesOf([viewEvent('SessionStarted'), viewEvent('TaskCreated', 'a')]))
+    using _ = written()
+    const wrong = await read('tail', '-f', file, '--type', 'TaskFaild')
+    expect([wrong.code, wrong.stderr]).toEqual([2, expect.stringContaining('"TaskFailed"')])
+    const command = startCommandIn(folder.path, ['tail', '-f', file, '--task', 'b'])
+    appendFileSync(file, linesOf([viewEvent('TaskCreated', 'b')]))
+    await command.seen('TaskCreated  b')
+    appendFileSync(file, linesOf([viewEvent('SessionEnded')]))
+    expect((await command.ended).code).toBe(0)
+  })
+
   it('tail: finds few events far before the end of a large record', async () => {
     const file = join(folder.path, 'large.3.telemetry.jsonl')
     const one = linesOf([viewEvent('TaskFailed', 'needle')])

@@ -1,0 +1,127 @@
+/** Which events of a record `tutti tail` shows, and whether there can be such ones. */
+
+import type { EventLine } from '../../checkpoint/format.ts'
+import { ValueError } from '../../foundation/errors.ts'
+import { didYouMean } from '../../foundation/options.ts'
+import { shortName } from '../../views/readable.ts'
+
+export interface FilterOptions {
+  readonly type?: readonly string[]
+  readonly task?: string
+  readonly name?: string
+  readonly node?: string
+  readonly backend?: string
+}
+
+type Kind = keyof FilterOptions
+
+/** Of each kind so many values are compared with one that is not there. */
+const mostCompared = 1000
+
+export class EventFilter {
+  readonly #options: FilterOptions
+  /** Tasks with the name that is asked for: not all of their events have it. */
+  readonly #named = new Set<string>()
+  readonly #asked: readonly (readonly [Kind, string])[]
+  /** Those of the asked values that an event had, as `kind value`. */
+  readonly #seen = new Set<string>()
+  /** What events had instead, until one matches. */
+  readonly #others: Readonly<Record<Kind, Set<string>>> = {
+    type: new Set(),
+    task: new Set(),
+    name: new Set(),
+    node: new Set(),
+    backend: new Set(),
+  }
+  #hasMatched = false
+
+  constructor(options: FilterOptions) {
+    this.#options = options
+    const { type = [], task, name, node, backend } = options
+    const single = Object.entries({ task, name, node, backend }) as [Kind, string | undefined][]
+    this.#asked = [
+      ...type.map((one) => ['type', one] as const),
+      ...single.flatMap(([kind, value]) => (value === undefined ? [] : [[kind, value] as const])),
+    ]
+  }
+
+  /** Whether it has to see the events of a task from the first one on. */
+  get needsAll(): boolean {
+    return this.#options.name !== undefined
+  }
+
+  /** In the order of the record. */
+  matches(event: EventLine): boolean {
+    if (!this.#hasMatched && this.#asked.length > 0) this.#note(event)
+    const isMatch = this.#isMatch(event)
+    this.#hasMatched ||= isMatch
+    return isMatch
+  }
+
+  /**
+   * Throws a `ValueError` when a value that is asked for is misspelled: no event has it. While the
+   * run is followed, only types that no event of the library can have are refused.
+   */
+  async expectKnown(isFollowed: boolean): Promise<void> {
+    for (const [kind, value] of this.#asked) {
+      if (this.#seen.has(`${kind} ${value}`)) continue
+      const types = kind === 'type' ? await typesOfLibrary() : []
+      if (types.includes(value)) continue
+      const isOwnType = kind === 'type' && (!value.includes('.') || value.startsWith('tutti.'))
+      if (!isOwnType && (isFollowed || this.#hasMatched)) continue
+      const known = [...this.#others[kind], ...types]
+      throw new ValueError(`no event has the ${kind} "${value}"${didYouMean(value, known)}`, {
+        code: 'FilterError',
+        field: `--${kind}`,
+        got: value,
+      })
+    }
+  }
+
+  #isMatch(event: EventLine): boolean {
+    const { type, task, name, node, backend } = this.#options
+    if (name !== undefined && !this.#isNamed(event, name)) return false
+    if (type !== undefined && !type.includes(event.event_type)) return false
+    if (task !== undefined && event.task_id !== task) return false
+    if (node !== undefined && event.node_id !== node) return false
+    return backend === undefined || event.backend === backend
+  }
+
+  #isNamed({ task_id, attributes }: EventLine, name: string): boolean {
+    const executable = attributes['executable']
+    if (typeof executable !== 'string') return task_id !== null && this.#named.has(task_id)
+    const isNamed = executable === name || shortName(executable) === name
+    if (isNamed && task_id !== null) this.#named.add(task_id)
+    return isNamed
+  }
+
+  #note(event: EventLine): void {
+    for (const [kind, asked] of this.#asked) {
+      for (const value of valuesOf(event, kind)) {
+        if (value === asked) this.#seen.add(`${kind} ${value}`)
+        else if (this.#others[kind].size < mostCompared) this.#others[kind].add(value)
+      }
+    }
+  }
+}
+
+function valuesOf({ event_type, task_id, node_id, backend, attributes }: EventLine, kind: Kind) {
+  if (kind === 'type') return [event_type]
+  if (kind === 'task') return task_id === null ? [] : [task_id]
+  if (kind === 'node') return node_id === null ? [] : [node_id]
+  if (kind === 'backend') return [backend]
+  const { executable } = attributes
+  return typeof executable === 'string' ? [executable, shortName(executable)] : []
+}
+
+/** Those of this version; a record of another one may have further ones. */
+async function typesOfLibrary(): Promise<readonly string[]> {
+  const [vocabulary, library, { ResourceUpdate }] = await Promise.all([
+    import('../../events/vocabulary.ts'),
+    import('../../events/library-events.ts'),
+    import('../../events/resource-update.ts'),
+  ])
+  return [...Object.values(vocabulary), ...Object.values(library), ResourceUpdate].flatMap((one) =>
+    'eventType' in one ? [one.eventType] : [],
+  )
+}
