@@ -75,7 +75,8 @@ function failureText({ code, message, hint }: CommandFailure): string {
 export const wrapped = (text: string, width: number): string =>
   text
     .split('\n')
-    .flatMap((line) => wrapLine(line, width))
+    // Codes take no columns; lines that have some are cut by whoever draws them.
+    .flatMap((line) => (line.includes('\u001B') ? [line] : wrapLine(line, width)))
     .join('\n')
 
 /** A stream that takes no callback has written when it returns. */
@@ -160,7 +161,8 @@ class TextOutput implements Output {
   #createTerminal(): Terminal {
     const stderr = this.#stderr
     const write = (text: string): void => {
-      stderr.write(this.#isInterrupted ? withoutRewind(text) : text)
+      const shown = this.#isInterrupted ? withoutRewind(text) : text
+      stderr.write(wrapped(shown, this.#block.width))
       this.#isInterrupted = false
     }
     return {

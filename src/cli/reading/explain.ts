@@ -125,14 +125,16 @@ function storyLines({ story }: TaskExplanation, waits: Waits): string[] {
   ]
 }
 
-function attemptLines({ pass }: OpenRecord, { attempts }: TaskExplanation): string[] {
+function attemptLines({ pass, state }: OpenRecord, { attempts }: TaskExplanation): string[] {
   return attempts.map(({ lane, start, end, outcome }, at) => {
     const worker = textAt(pass.states.lanes.lanes, lane)
     const seconds = secondsText(end - start)
     // Of an attempt whose process was killed only the begin is known.
     const isKnown = outcome !== 'lost' || end > start
     const ended = isKnown ? `${outcome} after ${seconds}` : `${outcome}, it is not known when`
-    const how = outcome === 'running' ? `runs for ${seconds}` : ended
+    // Nothing runs in a session that is over; its last event may be older than the end.
+    const open = state === 'running' ? `runs for ${seconds}` : `ran for ${seconds} or longer`
+    const how = outcome === 'running' ? open : ended
     return `  attempt ${at + 1} on ${worker}: ${how}`
   })
 }
@@ -187,34 +189,44 @@ function failureLines({ errorType, message, count }: FailureGroup, own: FailureE
 function waitingLines({ state }: OpenRecord, task: TaskExplanation): string[] {
   const lines: string[] = []
   const { waitsFor, ahead, behind, shortage } = task
+  const isOver = state !== 'running'
+  const waits = isOver ? 'waited' : 'waits'
   if (waitsFor.length > 0) {
     const others = waitsFor.length > 5 ? ` and ${waitsFor.length - 5} more` : ''
-    lines.push(`  waits for ${waitsFor.slice(0, 5).join(', ')}${others}`)
+    lines.push(`  ${waits} for ${waitsFor.slice(0, 5).join(', ')}${others}`)
   }
   if (ahead > 0) {
     const others = ahead > behind.length ? ` and ${ahead - behind.length} more` : ''
-    lines.push(`  behind ${behind.join(', ')}${others}`)
+    lines.push(`  ${isOver ? 'was ' : ''}behind ${behind.join(', ')}${others}`)
   }
-  if (shortage !== null) lines.push(`  ${shortageText(shortage)}`)
+  if (shortage !== null) lines.push(`  ${shortageText(shortage, isOver)}`)
   if (task.retryAt !== null) {
     const next = task.attempts.length + 1
-    lines.push(`  waits for attempt ${next}, which begins at ${timeText(task.retryAt)} or later`)
+    const begins = isOver ? 'would have begun' : 'begins'
+    const when = `which ${begins} at ${timeText(task.retryAt)} or later`
+    lines.push(`  ${waits} for attempt ${next}, ${when}`)
   }
   const isOpen = task.story.ended === null && task.story.started === null
-  if (isOpen && state !== 'running') lines.push('  it never began: the session is over')
+  if (isOpen && isOver) lines.push('  it never began: the session is over')
   return lines
 }
 
-function shortageText({ resource, asked, free, total }: NonNullable<TaskExplanation['shortage']>) {
-  if (resource === 'nodes') return 'no node of its backend is there'
+function shortageText(
+  { resource, asked, free, total }: NonNullable<TaskExplanation['shortage']>,
+  isOver: boolean,
+): string {
+  const [waits, run, are, is] = isOver
+    ? (['waited', 'ran', 'were', 'was'] as const)
+    : (['waits', 'run', 'are', 'is'] as const)
+  if (resource === 'nodes') return `no node of its backend ${is} there`
   if (resource === 'labels') return 'no node has the labels that it asks for'
-  if (resource === 'workers') return `waits for a worker: all ${total} run other functions`
+  if (resource === 'workers') return `${waits} for a worker: all ${total} ${run} other functions`
   if (resource === 'processes') {
-    return `waits for a program to end: ${total} run, as many as \`maxProcesses\` allows`
+    return `${waits} for a program to end: ${total} ${run}, as many as \`maxProcesses\` allows`
   }
   const unit = resource === 'memory' ? ' MB' : ''
   const what =
     unit === '' ? countText(asked, resource.slice(0, -1), resource) : `${asked}${unit} ${resource}`
   if (asked > total) return `asks for ${what}, but the largest node has ${total}${unit}`
-  return `waits for ${what}: ${free}${unit} of ${total}${unit} are free on the best node`
+  return `${waits} for ${what}: ${free}${unit} of ${total}${unit} ${are} free on the best node`
 }

@@ -81,7 +81,7 @@ export function statusLines(record: OpenRecord, hint: ResumeHint | null, width: 
   return [
     headLine(record),
     taskLine(record),
-    ...(shown.length === 0 ? [] : tableLines(nameColumns, shown.slice(0, mostNames), width)),
+    ...(shown.length === 0 ? [] : tableLines(columnsFor(record), shown.slice(0, mostNames), width)),
     ...(shown.length > mostNames
       ? [`and ${countText(shown.length - mostNames, 'other name')}`]
       : []),
@@ -137,13 +137,23 @@ const number = (
   dispensable: number,
 ): Column<NameView> => ({ head, cell, isNumber: true, dispensable })
 
+const runningText = ({ running }: NameView): string => String(running)
+
+/** Of a session that was killed nothing runs any more. */
+const columnsFor = ({ state }: OpenRecord): readonly Column<NameView>[] =>
+  state !== 'interrupted'
+    ? nameColumns
+    : nameColumns.map((column) =>
+        column.head === 'running' ? number('interrupted', runningText, 3) : column,
+      )
+
 const nameColumns: readonly Column<NameView>[] = [
   { head: 'name', cell: ({ name }) => shortName(name), narrowest: 8 },
   number('tasks', ({ total }) => String(total), 4),
   number('done', ({ completed }) => String(completed), 2),
   number('failed', ({ failed }) => String(failed), 1),
   number('canceled', ({ canceled }) => String(canceled), 7),
-  number('running', ({ running }) => String(running), 3),
+  number('running', runningText, 3),
   number('p50', (name) => secondsText(name.duration?.p50 ?? null), 5),
   number('p95', (name) => secondsText(name.duration?.p95 ?? null), 6),
   number('max', (name) => secondsText(name.duration?.max ?? null), 8),

@@ -12,7 +12,7 @@ import { type OpenRecord, showRecord, stateNow } from './open-record.ts'
 import { RecordWriters } from './record-writer.ts'
 import { type ResumeHint, resumeHintOf } from './resume-hint.ts'
 import { statusFields, statusLines } from './status.ts'
-import { type Column, tableLines } from './text.ts'
+import { type Column, tableLines, wrapLine } from './text.ts'
 
 export interface TopOptions {
   readonly seconds: number
@@ -85,7 +85,7 @@ function longestRunning({ pass }: OpenRecord): RunningTask[] {
 function screenOf(record: OpenRecord, hint: ResumeHint | null, width: number): string[] {
   const running = longestRunning(record)
   const table = running.length === 0 ? [] : ['', ...tableLines(columns, running, width)]
-  return [...statusLines(record, hint, width), ...table]
+  return [...statusLines(record, hint, width), ...table].flatMap((line) => wrapLine(line, width))
 }
 
 const columns: readonly Column<RunningTask>[] = [

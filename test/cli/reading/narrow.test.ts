@@ -1,4 +1,7 @@
 import { spawn, spawnSync } from 'node:child_process'
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { stripVTControlCharacters } from 'node:util'
 import { afterAll, describe, expect, it } from 'vitest'
 import { tableLines, wrapLine } from '../../../src/cli/reading/text.ts'
 import { needs, requireCommand } from '../../require.ts'
@@ -32,8 +35,8 @@ async function linesAt(columns: number, args: readonly string[]): Promise<string
   const command = `stty cols ${columns}; exec ${words}`
   const child = spawn('script', ['-qec', command, '/dev/null'], { stdio: 'pipe' })
   const { stdout } = await watch(child).ended
-  expect(stdout).not.toContain('\u001B')
-  return stdout.trimEnd().split(/\r?\n/)
+  if (args[0] !== 'run') expect(stdout).not.toContain('\u001B')
+  return stripVTControlCharacters(stdout).trimEnd().split(/\r?\n/)
 }
 
 const script = requireCommand('script')
@@ -61,6 +64,22 @@ describe('a narrow terminal', () => {
       }
     })
   }
+
+  needs(script)('row 96: lines of "tutti top" are wrapped, not cut', async () => {
+    const lines = await linesAt(40, ['top', path])
+    expect(lines.filter(({ length }) => length > 40)).toEqual([])
+    expect(lines.join(' ').replaceAll(/\s+/g, ' ')).toContain(
+      '3 tasks: 2 done, 1 failed, 0 canceled, 0 running',
+    )
+  })
+
+  needs(script)('row 96: the summary of "tutti run" is wrapped', async () => {
+    const file = join(folder.path, 'tasks.jsonl')
+    writeFileSync(file, '{"executable":"/no/such/program-with-a-long-name"}\n')
+    const lines = await linesAt(30, ['run', file, '--folder', folder.path])
+    expect(lines.filter((line) => line.length > 30)).toEqual([])
+    expect(lines.join('').replaceAll(/\s+/g, '')).toContain('ExecutableNotFoundError')
+  })
 
   needs(script)('tasks: a long name is cut before other columns are left out', async () => {
     const [head = '', first = ''] = await linesAt(80, ['tasks', path])
