@@ -81,10 +81,11 @@ function explainShortened({ pass, sessionId }: OpenRecord, uid: string): TaskExp
   }
   const one = found.length === 1 ? explainTask(pass, found[0] ?? '') : null
   if (one !== null) return one
+  const where = sessionId === '' ? 'the record' : `session ${sessionId}`
   const problem =
     found.length > 1
       ? `"${uid}" is the beginning of ${found.length} tasks: ${found.slice(0, 3).join(', ')}, …`
-      : `there is no task "${uid}" in session ${sessionId}${didYouMean(uid, known)}`
+      : `there is no task "${uid}" in ${where}${didYouMean(uid, known)}`
   throw new ValueError(problem, {
     code: 'TaskNotFoundError',
     hint: 'List them with: npx tutti tasks',

@@ -1,5 +1,6 @@
 /** `tutti journal repair` and `compress`: copies of a record beside it. */
 
+import { statSync } from 'node:fs'
 import { countText } from '../../views/readable.ts'
 import { compressRecord } from '../../checkpoint/compress.ts'
 import { findChain, isPipe } from '../../checkpoint/chain.ts'
@@ -60,6 +61,9 @@ async function expectCopyable(path: string): Promise<string> {
     throw new ValueError(`${path} is no file: a copy needs a place beside it`, { got: path })
   }
   await expectRecord(path)
+  if (statSync(path).size === 0) {
+    throw new ValueError(`${path} is empty: there is nothing to copy`, { code: 'NotARecordError' })
+  }
   await expectAtRest(path)
   return path
 }

@@ -109,7 +109,7 @@ export async function expectAtRest(path: string): Promise<void> {
 
 /** What every reading command says of its record in JSON. */
 export const recordFields = (record: OpenRecord): object => ({
-  session_id: record.sessionId,
+  session_id: record.sessionId === '' ? null : record.sessionId,
   state: record.state,
   files: record.files,
   skipped_lines: record.bad,

@@ -96,7 +96,9 @@ export function statusLines(record: OpenRecord, hint: ResumeHint | null, width: 
 }
 
 function headLine(record: OpenRecord): string {
-  const { sessionId, state, files } = record
+  const { sessionId, state, files, lines, bad } = record
+  const isEmpty = lines === 0 && bad === 0 && state !== 'running'
+  if (isEmpty) return 'the record is empty: nothing is known about its session'
   const seconds = secondsText(durationOf(record))
   const how = { running: 'running for', ended: 'ended after', interrupted: 'interrupted after' }
   const resumed = files.length > 1 ? `, ${files.length} files of one run` : ''

@@ -29,6 +29,22 @@ const readJson = async (...args: readonly string[]): Promise<Record<string, unkn
   JSON.parse((await read(...args, '--json')).stdout) as Record<string, unknown>
 
 describe('copies of a record', () => {
+  it('row 95: an empty file has no copies, no session and no task', async () => {
+    const place = recordFolder()
+    const file = join(place.path, 'empty')
+    writeFileSync(file, '')
+    for (const command of ['repair', 'compress']) {
+      const end = await read('journal', command, file)
+      expect([end.code, end.stderr]).toEqual([2, expect.stringContaining('is empty')])
+    }
+    expect((await read('status', file)).stdout).toMatch(/^the record is empty: nothing is known/)
+    expect(await readJson('status', file)).toMatchObject({ session_id: null })
+    const { code, stderr } = await read('explain', 'x', file)
+    expect([code, stderr]).toEqual([2, expect.stringContaining('no task "x" in the record\n')])
+    expect(readdirSync(place.path)).toEqual(['empty'])
+    place.remove()
+  })
+
   it('row 95: a file that is no record has no copies, no events and no export', async () => {
     const place = recordFolder()
     const other = join(place.path, 'hosts')
