@@ -311,6 +311,8 @@ export class DriverJob implements NumberedJob, PlacedJob, Indexed {
   startedMs: number | null = null
   /** The same by the clock of its agent. */
   beganMs: number | null = null
+  /** The time of its latest event. */
+  toldSeconds = 0
   cancelReason: string | null = null
   /** Nodes that were lost while it may have been running there, untold. */
   moves = 0

@@ -339,15 +339,18 @@ export class DriverJobs {
   reportEvent(agent: AgentLink, event: WireEvent, now: Moment): void {
     const { taskId, fields, atMs } = event
     const one = taskId === null ? undefined : this.#table.find(-1, taskId)
-    const at = sinceStart(one, atMs) ?? agent.agent.offset.toHere(atMs)
-    const timed = { ...fields, event_time: toMoment(at, now).wallSeconds }
+    const at = toMoment(sinceStart(one, atMs) ?? agent.agent.offset.toHere(atMs), now)
+    if (one !== undefined) one.toldSeconds = Math.max(one.toldSeconds, at.wallSeconds)
+    const timed = { ...fields, event_time: at.wallSeconds }
     const about = { nodeId: agent.name, ...(taskId === null ? {} : { taskId }) }
     this.#listener.notice(toEventNotice(eventClassOf(event), timed, about))
   }
 
-  /** The end of an attempt, at a time of the agent's clock. */
+  /** The end of an attempt, at a time of the agent's clock: not before what was told of it. */
   endOf(one: DriverJob, agent: AgentLink | null, atMs: number, now: Moment): Moment {
-    return toMoment(sinceStart(one, atMs) ?? this.#toHere(one, agent, atMs, now.monotonicMs), now)
+    const at = sinceStart(one, atMs) ?? this.#toHere(one, agent, atMs, now.monotonicMs)
+    const { monotonicMs, wallSeconds } = toMoment(at, now)
+    return { monotonicMs, wallSeconds: Math.max(wallSeconds, one.toldSeconds) }
   }
 
   /**
