@@ -145,8 +145,8 @@ export class Entry implements Indexed, TaskHolder {
   /** What the resumed record has of it: 0 for nothing. */
   planned = 0
   origin: TaskOrigin | null = null
-  /** Where the resumed record had it first: file and uid. `null` if it is made here. */
-  place: string | null = null
+  /** The task of the resumed record that it is; 0 if it is made here, or may be another one. */
+  row = 0
   /** Its arguments are no longer those that its hash was made of: its value is not kept. */
   hasChanged = false
   #hash: (() => string | null) | null = null

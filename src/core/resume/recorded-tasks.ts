@@ -110,7 +110,8 @@ export class RecordedTasks {
     const row = isNamed
       ? this.#uids.rowAt(slot) || this.#add()
       : this.#rowOfMade(slot, origin, { hashAt, rows })
-    const isRepeated = this.#rowInFile(uid) > 0 || valueAt(this.#createdFile, row) === this.#file
+    const isRepeated =
+      this.#uids.fileAt(slot) === this.#file || valueAt(this.#createdFile, row) === this.#file
     setValue(this.#createdFile, row, this.#file)
     this.#left.setName(row, name)
     this.#numberAttempts(slot, row, hashAt)

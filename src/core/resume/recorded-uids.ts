@@ -50,8 +50,12 @@ export class RecordedUids {
   /** The same, if that was in this file. */
   findIn(uid: string, file: number): number {
     const slot = this.#slotOf(uid)
-    if (slot === null) return 0
-    return valueAt(this.#columnsOf(slot).file, indexIn(slot)) === file ? this.rowAt(slot) : 0
+    return slot !== null && this.fileAt(slot) === file ? this.rowAt(slot) : 0
+  }
+
+  /** The latest file that has the uid; 0 for none. */
+  fileAt(slot: number): number {
+    return valueAt(this.#columnsOf(slot).file, indexIn(slot))
   }
 
   rowAt(slot: number): number {

@@ -119,11 +119,15 @@ export class Resumption implements Disposable {
     return this.#record.tasks.originOf(Math.abs(planned))
   }
 
-  /** Where the task that was planned was made first: file and uid; `null` for a new one. */
-  placeOf(planned: number): string | null {
-    const { tasks } = this.#record
+  /** The task of the record that was planned; 0 for a new one, and if it may be another. */
+  rowOf(planned: number): number {
     const row = Math.abs(planned)
-    return tasks.isChanged(row) ? null : tasks.placeOf(row)
+    return this.#record.tasks.isChanged(row) ? 0 : row
+  }
+
+  /** Where a task of the record was made first: file and uid; `null` for none. */
+  placeOf(row: number): string | null {
+    return this.#record.tasks.placeOf(row)
   }
 
   /** What a task may be given of the record; 0 if it only goes on with a task that is left. */

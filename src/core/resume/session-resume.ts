@@ -94,7 +94,7 @@ export class SessionResume implements EarlierRun {
     const { resumption } = this.#opened
     entry.planned = resumption.givenTo(planned)
     entry.origin = resumption.originOf(planned)
-    entry.place = resumption.placeOf(planned)
+    entry.row = resumption.rowOf(planned)
   }
 
   /** As `setPlan`, for a task that was not planned. */
@@ -122,8 +122,9 @@ export class SessionResume implements EarlierRun {
   }
 
   /** Where the task was made first, over all files of the run. */
-  firstPlaceOf({ place, task }: Entry): string {
-    return place ?? `${this.#opened?.resumption.file ?? 1}/${task.uid}`
+  firstPlaceOf({ row, task }: Entry): string {
+    const { resumption } = this.#opened ?? {}
+    return resumption?.placeOf(row) ?? `${resumption?.file ?? 1}/${task.uid}`
   }
 
   end(entry: Entry): boolean {
