@@ -43,19 +43,22 @@ export function taskCreated(text: string): string {
   return eventLine(event, 'a'.repeat(32), 'b'.repeat(16))
 }
 
-export const span = spanLine({
-  name: 'task',
-  span_id: 'b'.repeat(16),
-  trace_id: 'a'.repeat(32),
-  parent_span_id: null,
-  start_time: 1,
-  end_time: 2,
-  duration_ms: 1000,
-  status_code: 'UNSET',
-  status_description: null,
-  attributes: {},
-  events: [{ name: 'TaskQueued', time: 1.5, attributes: {} }],
-})
+export const spanOf = (span_id: string): string =>
+  spanLine({
+    name: 'task',
+    span_id,
+    trace_id: 'a'.repeat(32),
+    parent_span_id: null,
+    start_time: 1,
+    end_time: 2,
+    duration_ms: 1000,
+    status_code: 'UNSET',
+    status_description: null,
+    attributes: {},
+    events: [{ name: 'TaskQueued', time: 1.5, attributes: {} }],
+  })
+
+export const span = spanOf('b'.repeat(16))
 
 /** A field that only some sections have. */
 export const fieldOf = (line: CheckpointLine, field: string): unknown => Reflect.get(line, field)

@@ -1,7 +1,7 @@
 import { appendFileSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
-import { eventLine, metricLine, spanLine } from '../../src/checkpoint/format.ts'
+import { eventLine, metricLine } from '../../src/checkpoint/format.ts'
 import { type EventClass, stampEvent } from '../../src/events/event.ts'
 import * as vocabulary from '../../src/events/vocabulary.ts'
 import { readViews } from '../../src/record/record-views.ts'
@@ -11,6 +11,7 @@ import { counts } from '../../src/views/panels/counts.ts'
 import { failures } from '../../src/views/panels/failures.ts'
 import { lanes } from '../../src/views/panels/lanes.ts'
 import { names } from '../../src/views/panels/names.ts'
+import { span } from '../checkpoint/read-content.ts'
 import { tempFolder } from '../telemetry/open-telemetry.ts'
 
 const clock = new ManualClock()
@@ -62,19 +63,6 @@ const completedIn = async (path: string): Promise<number> =>
 
 describe('the views of a record', () => {
   it('record: skipped, torn and unknown lines are counted, spans are not read', async () => {
-    const span = spanLine({
-      name: 'task',
-      span_id: 'b'.repeat(16),
-      trace_id: 'a'.repeat(32),
-      parent_span_id: null,
-      start_time: 1,
-      end_time: 2,
-      duration_ms: 1000,
-      status_code: 'OK',
-      status_description: null,
-      attributes: {},
-      events: [],
-    })
     const lines = [line('SessionStarted'), done('a'), span, span.slice(0, 40), '\n', 'garbage\n']
     const path = writeRecord(
       tempFolder(),

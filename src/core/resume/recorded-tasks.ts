@@ -46,7 +46,7 @@ const taken = { same: 1, outdated: 2, changed: 3 } as const
 
 export const noInputs: TaskInputs = Object.freeze({ dependencies: [], around: [] })
 
-/** Rows are numbered from 1, so that 0 is none. About 135 bytes a task, besides uid and hash. */
+/** Rows are numbered from 1, so that 0 is none. About 150 bytes a task, besides uid and hash. */
 export class RecordedTasks {
   readonly #uids = new RecordedUids()
   /** Not a text index: hashes are long, and the strings are there already. */

@@ -10,7 +10,7 @@ import {
 } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { spanLine } from '../../../src/checkpoint/format.ts'
+import { spanOf } from '../../checkpoint/read-content.ts'
 import { eventsOf, type SyntheticRun } from '../../views/synthetic-run.ts'
 import { needs, requirement } from '../../require.ts'
 import { type CommandEnd, startCommandIn, watch } from '../run-command.ts'
@@ -132,20 +132,6 @@ describe('row 96: a closed pipe', () => {
 /** More than pipes hold, in spans as in tasks. */
 function writeLarge(): string {
   const tasks = Array.from({ length: 2000 }, (_, n) => ({ uid: `t-${n}`, start: n, end: n + 1 }))
-  const span = (n: number): string =>
-    spanLine({
-      name: 'task',
-      trace_id: 'a'.repeat(32),
-      span_id: String(n).padStart(16, '0'),
-      parent_span_id: null,
-      start_time: 1,
-      end_time: 2,
-      duration_ms: 1000,
-      status_code: 'OK',
-      status_description: null,
-      attributes: {},
-      events: [],
-    })
-  const tail = Array.from({ length: 20_000 }, (_, n) => span(n)).join('')
+  const tail = Array.from({ length: 20_000 }, (_, n) => spanOf(`${n}`.padStart(16, '0'))).join('')
   return writeRecord(folder.path, { nodes: [], tasks, end: 3000 }, { sessionId: 'large', tail })
 }
