@@ -166,6 +166,11 @@ export class Assignments {
     if (assignment === undefined) return null
     const index = this.#mailbox.passed(assignment.bank)
     if (assignment.isOver(index) || !this.#mailbox.hasBegun(assignment.slotOf(index))) return null
+    return this.#begun(assignment, index)
+  }
+
+  /** The time of a start is read once. */
+  #begun(assignment: Assignment, index: number): RunningJob {
     const known = this.#running
     const isKnown = known?.assignment === assignment && known.index === index
     if (isKnown && known.sinceMs !== null) return known
@@ -196,12 +201,15 @@ export class Assignments {
     return { ...notStarted, assignment, index, job: assignment.jobAt(index) }
   }
 
-  /** The job in the slot, with its start reported, unless it is over. */
+  /**
+   * The job in the slot, with its start reported, unless it is over. Whoever speaks of it has begun
+   * it; how far the worker is by now is not asked, because it may move on between two questions.
+   */
   findStarted(slot: number): RunningJob | null {
-    const unreported = this.unreported()
-    // A job that has ended since, but whose end comes as a message behind its updates.
-    const one = unreported === null ? this.running() : this.#withStart(unreported)
-    return one !== null && one.assignment.slotOf(one.index) === slot ? one : null
+    const assignment = this.#all.find(({ bank }) => bank === Math.floor(slot / bankSize))
+    const index = slot % bankSize
+    if (assignment === undefined || assignment.isOver(index)) return null
+    return this.#begun(assignment, index)
   }
 
   /** The first job that is not over. */

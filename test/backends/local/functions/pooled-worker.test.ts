@@ -14,6 +14,12 @@ import { toJob } from './pool-driver.ts'
 /** Its worker acts between two steps of the pool, at the moment that a test chooses. */
 class SteppedMailbox extends Mailbox {
   onRevoke: (slot: number) => void = () => {}
+  onPassed: () => void = () => {}
+
+  override passed(bank: number): number {
+    this.onPassed()
+    return super.passed(bank)
+  }
 
   override revoke(slot: number): boolean {
     this.onRevoke(slot)
@@ -27,6 +33,7 @@ class PlayedWorker {
   readonly clock = new ManualClock()
   readonly reports = new Map<Job, TaskReport[]>()
   readonly givenBack: Job[] = []
+  readonly told: unknown[] = []
   readonly worker: PooledWorker
   isKilled = false
   #link: WorkerLinkListener | undefined
@@ -35,7 +42,7 @@ class PlayedWorker {
       this.reports.set(job, [...(this.reports.get(job) ?? []), report])
     },
     resultDropped: () => {},
-    notice: () => {},
+    notice: (notice, job) => void this.told.push([job?.uid, notice]),
     giveBack: (jobs) => void this.givenBack.push(...jobs),
     finish: () => {},
   }
@@ -96,6 +103,22 @@ class PlayedWorker {
 
   listen(slot: number): void {
     this.#link?.message({ kind: 'listens', slot })
+  }
+
+  tell(slot: number, fraction: number): void {
+    const update = { kind: 'progress', fraction, text: null } as const
+    this.#link?.message({ kind: 'update', slot, update })
+  }
+
+  /** As after it has told something: the end comes as a message, behind what was told. */
+  passWithMessage(slot: number): void {
+    this.mailbox.ends[slot] = machineMs()
+    this.mailbox.leaveToMessage(slot)
+    this.mailbox.pass(Math.floor(slot / bankSize), (slot % bankSize) + 1)
+  }
+
+  sendValue(slot: number, value: string): void {
+    this.#link?.message({ kind: 'value', slot, value })
   }
 
   /** Ends the job, unless the worker was killed while it ran. */
@@ -163,5 +186,28 @@ describe('a worker that moves on to the next job while it is to be ended', () =>
     expect(played.givenBack.map(({ uid }) => uid)).toEqual([next.uid])
     played.worker.poll()
     expect(played.endOf(job)).toMatchObject({ kind: 'complete', value: 'value 0' })
+  })
+})
+
+describe('a worker that ends a job while its messages are taken', () => {
+  it.for([1, 2, 3, 4, 5, 6, 7, 8, 9])('loses no update if it ends it at reading %i', (reading) => {
+    const played = new PlayedWorker()
+    const [job, next] = [toJob(echo, ['a']), toJob(echo, ['b'])]
+    played.give(job, next)
+    played.begin(0)
+    let readings = 0
+    const moveOn = (): void => {
+      played.mailbox.onPassed = () => {}
+      played.passWithMessage(0)
+      played.begin(1)
+    }
+    played.mailbox.onPassed = () => ++readings === reading && moveOn()
+    const fractions = [0.1, 0.2, 0.3]
+    for (const fraction of fractions) played.tell(0, fraction)
+    if (readings < reading) moveOn()
+    played.sendValue(0, 'value 0')
+    const told = fractions.map((fraction) => [job.uid, { fields: { fraction } }])
+    expect(played.told).toMatchObject(told)
+    expect(played.reports.get(job)?.map(({ kind }) => kind)).toEqual(['start', 'complete'])
   })
 })
