@@ -8,6 +8,7 @@ import type { AgentDirectory, KnownAgent } from './directory/agent-directory.ts'
 import type { DriverJob } from './agent-link.ts'
 import type { DriverJobs, EndReport } from './driver-jobs.ts'
 import { couldRun } from './placement/placement-node.ts'
+import { findUnplaceable } from './placement/unplaceable.ts'
 import { describeRequest, whatIsMissing } from '../wire/resource-words.ts'
 
 /** Of a task that was running on a lost node. */
@@ -57,7 +58,7 @@ export class NoAgentWatch {
   }
 
   failUnplaceable(nowMs: number): void {
-    const unplaceable = this.#jobs.placement.unplaceable()
+    const unplaceable = findUnplaceable(this.#jobs.placement)
     for (const name of this.#waits.keys()) if (!unplaceable.has(name)) this.#waits.delete(name)
     for (const [name, refusing] of unplaceable) {
       if (refusing.length > 0 && this.#failRefused(name, refusing, nowMs)) continue

@@ -11,7 +11,6 @@ import { chooseNodes, couldHold, keptFrom, mostFree } from './job-group.ts'
 import type { GroupShape, RunningRequest } from './job-group.ts'
 import { LateJobs } from './late-jobs.ts'
 import {
-  couldRun,
   couldTake,
   freeCores,
   hasRoom,
@@ -72,6 +71,15 @@ export class Placement<T extends PlacedJob> {
   /** Jobs that wait for a node. */
   get waiting(): number {
     return this.#waiting
+  }
+
+  get nodes(): readonly Node[] {
+    return [...this.#nodes.values()]
+  }
+
+  /** Those with jobs that wait. */
+  get shapes(): readonly Shape<T>[] {
+    return this.#shapes.all
   }
 
   addNode(name: string, facts: NodeFacts, offer: Offer, rules: AgentRules = noRules): void {
@@ -175,22 +183,6 @@ export class Placement<T extends PlacedJob> {
     }
     if (reserved === null) this.#changeReservation(null)
     return placed
-  }
-
-  /**
-   * Names of what is asked for by jobs that no node of this cluster could run, whatever else it
-   * runs; with the nodes that have what it takes, but do not allow it.
-   */
-  unplaceable(): Map<string, readonly string[]> {
-    const nodes = [...this.#nodes.values()]
-    const found = new Map<string, readonly string[]>()
-    for (const shape of this.#shapes.all) {
-      if (couldHold(nodes, shape)) continue
-      const refusing = nodes.filter(({ facts }) => couldRun(facts, shape.request))
-      const names = refusing.map(({ name }) => name)
-      found.set(shape.key, names)
-    }
-    return found
   }
 
   /** Takes the jobs that this node must not get. */

@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import type { JobGroup } from '../../../../src/cluster/driver/placement/job-group.ts'
 import { Placement } from '../../../../src/cluster/driver/placement/placement.ts'
+import { findUnplaceable } from '../../../../src/cluster/driver/placement/unplaceable.ts'
 import type { PlacedJob } from '../../../../src/cluster/driver/placement/shapes.ts'
 import type { NodeFacts } from '../../../../src/cluster/wire/messages.ts'
 import { type ResourceRequest, resolveResources } from '../../../../src/tasks/resources.ts'
@@ -117,7 +118,7 @@ describe('jobs that begin together', () => {
     const [one, other] = [groupOf('r', 3), groupOf('s', 3)]
     push(placement, ...one, ...other)
     expect(assigned(placement)).toEqual({})
-    expect(placement.unplaceable()).toHaveLength(1)
+    expect(findUnplaceable(placement)).toHaveLength(1)
     for (const member of one) placement.remove(member)
     expect(placement.waiting).toBe(1)
     expect(placement.takeAll()).toEqual(other)

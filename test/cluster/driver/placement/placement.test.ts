@@ -1,6 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { Placement } from '../../../../src/cluster/driver/placement/placement.ts'
+import { findUnplaceable } from '../../../../src/cluster/driver/placement/unplaceable.ts'
 import type { PlacedJob } from '../../../../src/cluster/driver/placement/shapes.ts'
 import type { NodeFacts, Offer } from '../../../../src/cluster/wire/messages.ts'
 import { defaultResources, resolveResources } from '../../../../src/tasks/resources.ts'
@@ -157,11 +158,11 @@ describe('placement', () => {
     const [possible, impossible] = [job(), job({ resources: { gpus: 2 } })]
     placement.push(possible)
     placement.push(impossible)
-    const names = placement.unplaceable()
+    const names = findUnplaceable(placement)
     expect([...names.values()]).toEqual([[]])
     const taken = [...names.keys()].flatMap((name) => placement.takeUnplaceable(name))
     expect(taken).toEqual([impossible])
-    expect(placement.unplaceable()).toEqual(new Map())
+    expect(findUnplaceable(placement)).toEqual(new Map())
     expect(placement.waiting).toBe(1)
   })
 
@@ -174,7 +175,7 @@ describe('placement', () => {
     const nowhere = job({ kind: 'program', excluded })
     for (const each of [nowhere, program, called]) placement.push(each)
     expect(assigned(placement)).toEqual({ one: [program.id], functions: [called.id] })
-    const [[key, refusing] = ['', []]] = placement.unplaceable()
+    const [[key, refusing] = ['', []]] = findUnplaceable(placement)
     expect(refusing).toEqual(['one', 'functions'])
     expect(placement.takeExcluding('one')).toEqual([nowhere])
     expect(placement.takeUnplaceable(key)).toEqual([])
