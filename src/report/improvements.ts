@@ -18,7 +18,7 @@ export function findImprovements(bounds: BoundsView, facts: BoundFacts): string[
     ...pathImprovements(bounds, facts),
     ...idleImprovements(bounds),
     ...resourceImprovements(bounds),
-    slotImprovement(bounds),
+    ...slotImprovements(bounds),
     ...backendImprovements(bounds),
     ...(bounds.failedSeconds > 0 ? [failedImprovement(bounds)] : []),
     workSentence(bounds),
@@ -26,57 +26,31 @@ export function findImprovements(bounds: BoundsView, facts: BoundFacts): string[
   return found.toSorted((a, b) => b.saved - a.saved).map(({ text }) => text)
 }
 
-function pathImprovements(bounds: BoundsView, facts: BoundFacts): Improvement[] {
-  const { criticalPath, stragglers } = bounds
+/** Another chain of tasks may be next: no path is shortened by more than to that one. */
+function pathImprovements({ criticalPath, stragglers, seconds }: BoundsView, facts: BoundFacts) {
   const onPath = new Set(criticalPath.tasks.map(({ task }) => task))
-  const late = stragglers.filter(({ task }) => onPath.has(task))
-  const lost = late.reduce((sum, { seconds, median }) => sum + seconds - median, 0)
-  const [name, share, own] = largestNameOnPath(bounds, facts)
-  const { delaySeconds } = criticalPath
-  return [
-    ...(delaySeconds >= smallestShare * bounds.seconds
-      ? [
-          {
-            saved: delaySeconds,
-            text:
-              'Without the delays between attempts (`delaySeconds`) on the critical path it ' +
-              `could end up to ${secondsText(delaySeconds)} earlier.`,
-          },
-        ]
-      : []),
-    ...(lost > 0
-      ? [
-          {
-            saved: lost,
-            text:
-              `Without the ${countText(late.length, 'straggler')} on the critical path it could ` +
-              `end ${secondsText(lost)} earlier.`,
-          },
-        ]
-      : []),
-    {
-      saved: own / 2,
-      text:
-        `${shortName(name)} is ${percent(share)} of the critical path: at half its duration the ` +
-        `run could end up to ${secondsText(own / 2)} earlier.`,
-    },
-  ]
-}
-
-/** The name that takes most of the path, its share in it, and its seconds. */
-function largestNameOnPath(
-  { criticalPath }: BoundsView,
-  { nameOf }: BoundFacts,
-): readonly [name: string, share: number, seconds: number] {
-  const sums = new Map<string, number>()
-  let all = 0
-  for (const { task, seconds, delay } of criticalPath.tasks) {
-    const name = nameOf(task)
-    sums.set(name, (sums.get(name) ?? 0) + seconds)
-    all += seconds + delay
+  const late = stragglers.filter(({ task }) => onPath.has(task)).length
+  const { delaySeconds, withoutDelays, withoutStragglers, largestName } = criticalPath
+  const shorter = (path: number, text: (saved: string) => string): Improvement => {
+    const saved = Math.max(0, criticalPath.seconds - path)
+    return { saved, text: text(secondsText(saved)) }
   }
-  const [largest = ['', 0] as const] = [...sums].toSorted(([, a], [, b]) => b - a)
-  return [largest[0], all > 0 ? largest[1] / all : 0, largest[1]]
+  const found: Improvement[] = []
+  if (delaySeconds >= smallestShare * seconds) {
+    const what = 'Without the delays between attempts (`delaySeconds`) on the critical path'
+    found.push(shorter(withoutDelays, (saved) => `${what} it could end up to ${saved} earlier.`))
+  }
+  if (late > 0) {
+    const what = `Without the ${countText(late, 'straggler')} on the critical path`
+    found.push(
+      shorter(withoutStragglers, (saved) => `${what} it could end up to ${saved} earlier.`),
+    )
+  }
+  const name = shortName(facts.nameOf(largestName.task))
+  const share = percent(largestName.seconds / Math.max(criticalPath.seconds, 1e-9))
+  const what = `${name} is ${share} of the critical path: at half its duration the run`
+  found.push(shorter(largestName.halved, (saved) => `${what} could end up to ${saved} earlier.`))
+  return found
 }
 
 /** The least time of the run if there were twice as much of this. */
@@ -145,10 +119,12 @@ function resourceImprovements(bounds: BoundsView): Improvement[] {
 }
 
 /** More slots help for as long as a task waited for one. */
-function slotImprovement(bounds: BoundsView): Improvement {
+function slotImprovements(bounds: BoundsView): Improvement[] {
   const { seconds, slots, slotSeconds } = bounds
   const full = mostFullSeconds(bounds)
   if (full < smallestShare * seconds) {
+    // Where tasks waited for labels, further slots with those would help.
+    if (slotSeconds.noSlotFitted.labels > 0) return []
     const idle = percent(1 - slotSeconds.ran / (slots * seconds))
     const text =
       full === 0
@@ -156,14 +132,14 @@ function slotImprovement(bounds: BoundsView): Improvement {
           'time was idle.'
         : `No further slot would shorten it by more than ${secondsText(full)}: only for that ` +
           'long tasks waited for one.'
-    return { saved: 0, text }
+    return [{ saved: 0, text }]
   }
   const scarce = scarcestSlots(bounds)
   const doubled = Math.max(doubledSeconds(bounds, scarce), seconds - full)
   const text =
     `With twice as many slots it could end after ${secondsText(doubled)} at best, ` +
     `instead of ${secondsText(seconds)}.`
-  return { saved: seconds - doubled, text }
+  return [{ saved: seconds - doubled, text }]
 }
 
 /** Where tasks waited for the slots of one backend, while those of others were idle. */
@@ -181,7 +157,7 @@ function workSentence({ slotSeconds, criticalPath }: BoundsView): Improvement {
   const enough = Math.max(1, Math.ceil(slotSeconds.ran / Math.max(criticalPath.seconds, 1e-9)))
   const text =
     `The work is ${secondsText(slotSeconds.ran)} of slot time: ${countText(enough, 'slot')} ` +
-    `that never wait would need no longer than the critical path.`
+    `that never ${enough === 1 ? 'waits' : 'wait'} would need no longer than the critical path.`
   return { saved: -1, text }
 }
 

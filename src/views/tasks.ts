@@ -10,7 +10,8 @@ import { dependenciesOf } from './panels/graph.ts'
 import { outcomes, type SegmentView, segmentAt } from './panels/lanes.ts'
 import { shortName } from './readable.ts'
 import { findTask, uidOf } from './task-index.ts'
-import { findAhead, findShortage, isWaiting, retryTimeOf, type Shortage } from './waiting.ts'
+import type { Shortage } from './shortage.ts'
+import { explainWait, retryTimeOf } from './waiting.ts'
 
 export interface TaskView {
   /** Its number in the pass. */
@@ -44,12 +45,14 @@ export interface TaskExplanation extends TaskView {
   readonly attempts: readonly SegmentView[]
   /** Dependencies that have not ended, by their uids. */
   readonly waitsFor: readonly string[]
-  /** Tasks that ask for the same, wait as well, and will be started before it. */
+  /** Tasks that wait as well, and will be started before it. */
   readonly ahead: number
   /** The first of those, by their uids. */
   readonly behind: readonly string[]
   /** What it waits for a slot with; `null` where one would fit. */
   readonly shortage: Shortage | null
+  /** Of the tasks before it the one that lacks something, and holds up those behind it. */
+  readonly heldUpBy: { readonly uid: string; readonly shortage: Shortage } | null
   /** When its next attempt may begin, while it waits for that; else `null`. */
   readonly retryAt: number | null
   /** When its worker had ended what it did before; `null` where that is not known. */
@@ -86,16 +89,17 @@ export function explainTask(pass: RunPass, uid: string): TaskExplanation | null 
     (dependency) => !hasEnded(stagesOf(counts, dependency)),
   )
   const nameOne = (one: number): string => uidOf(counts.index, one)
-  const isHeld = isWaiting(pass, task)
-  const ahead = isHeld ? findAhead(pass, task) : { count: 0, first: [] }
+  const { ahead, behind, shortage, heldUpBy } = explainWait(pass, task)
   const attempts = attemptsOf(pass, task)
   return {
     ...viewOf(pass, task),
     attempts,
     waitsFor: open.map(nameOne),
-    ahead: ahead.count,
-    behind: ahead.first.map(nameOne),
-    shortage: isHeld ? findShortage(pass, task) : null,
+    ahead,
+    behind: behind.map(nameOne),
+    shortage,
+    heldUpBy:
+      heldUpBy === null ? null : { uid: nameOne(heldUpBy.task), shortage: heldUpBy.shortage },
     retryAt: retryTimeOf(pass, task),
     workerFree: workerFreeBefore(pass, attempts[0]),
   }

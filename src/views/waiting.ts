@@ -1,76 +1,155 @@
-/** Why a task that could run does not: the tasks before it, and what is short. */
+/** Why a task that could run does not: who is before it, and what is short, for it or for those. */
 
 import type { RunPass } from './all-panels.ts'
-import { type HeldResource, oneCore, type SlotNode, type SlotRequest } from './bounds/slots.ts'
-import type { SlotResource } from './bounds/slots.ts'
+import type { SlotLimit, SlotRequest } from './bounds/slots.ts'
 import { storyOf } from './bounds/task-times.ts'
-import { textAt, valueAt } from './columns.ts'
+import { valueAt } from './columns.ts'
 import { hasEnded, hasStarted, stages } from './lifecycle.ts'
 import { isInterrupted, stagesOf } from './panels/counts.ts'
 import { outcomes } from './panels/lanes.ts'
+import { FreeResources, type Shortage } from './shortage.ts'
 
-/** Tasks that ask for the same, wait as well, and have a higher priority or were ready earlier. */
-export interface TasksAhead {
-  readonly count: number
-  /** The first of them to run, by their numbers in the pass. */
-  readonly first: readonly number[]
+/** Tasks are known by their numbers in the pass. */
+export interface WaitReason {
+  /** How many tasks that wait as well will begin before it. */
+  readonly ahead: number
+  /** The first of those to begin. */
+  readonly behind: readonly number[]
+  /** What it lacks itself; `null` where a slot would fit. */
+  readonly shortage: Shortage | null
+  /** Of the tasks before it the one that lacks something, and so holds up those behind it. */
+  readonly heldUpBy: { readonly task: number; readonly shortage: Shortage } | null
 }
 
-/** What the free slots of the backend have too little of. */
-export interface Shortage {
-  /** `nodes`: none is there. */
-  readonly resource: SlotResource | 'nodes'
-  /** Of each rank; 0 for labels and nodes. */
-  readonly asked: number
-  /** On the node that has most of it free, and on the largest one. */
-  readonly free: number
-  readonly total: number
-}
-
-/** Whether it was handed to a backend and has not begun. */
-export function isWaiting({ counts }: RunPass, task: number): boolean {
-  const passed = stagesOf(counts, task)
-  const isReady = (passed & stages.submitted) !== 0 && !isInterrupted(counts, task)
-  return isReady && !hasStarted(passed) && !hasEnded(passed)
-}
-
-const mostNamed = 3
-
-export function findAhead(pass: RunPass, task: number): TasksAhead {
-  const { counts, states } = pass
-  const { times, requestOfTask } = states.bounds
-  const readyAt = (one: number): number =>
-    storyOf(times, one, stagesOf(counts, one)).ready ?? Infinity
-  const request = valueAt(requestOfTask, task)
-  const toWaiting = (one: number): WaitingTask => ({
-    task: one,
-    priority: valueAt(states.bounds.priorityOfTask, one),
-    ready: readyAt(one),
-  })
-  const own = toWaiting(task)
-  let count = 0
-  const first: WaitingTask[] = []
-  for (let other = 0; other < counts.index.names.size; other++) {
-    if (other === task || !isWaiting(pass, other)) continue
-    if (valueAt(requestOfTask, other) !== request) continue
-    const waiting = toWaiting(other)
-    if (!isBefore(waiting, own)) continue
-    count++
-    const at = first.findIndex((one) => isBefore(waiting, one))
-    first.splice(at === -1 ? first.length : at, 0, waiting)
-    first.length = Math.min(first.length, mostNamed)
-  }
-  return { count, first: first.map((one) => one.task) }
-}
+const noReason: WaitReason = { ahead: 0, behind: [], shortage: null, heldUpBy: null }
 
 interface WaitingTask {
   readonly task: number
   readonly priority: number
+  readonly isRetry: boolean
   readonly ready: number
+  readonly request: number
+}
+
+const mostNamed = 3
+
+/** As the backends do it: by priority, retries before new tasks, then by arrival. */
+export function explainWait(pass: RunPass, task: number): WaitReason {
+  const own = toWaiting(pass, task)
+  const { requests, requestOfTask } = pass.states.bounds
+  if (own === null) return noReason
+  const request = requests[own.request]
+  const others = new TasksBefore(own)
+  for (let other = 0; other < pass.counts.index.names.size; other++) {
+    // Cheap checks first: most tasks have ended.
+    if (other === task || hasEnded(stagesOf(pass.counts, other))) continue
+    if (requests[valueAt(requestOfTask, other)]?.backend !== request?.backend) continue
+    const waiting = toWaiting(pass, other)
+    if (waiting !== null) others.add(waiting)
+  }
+  const limitOf = (number: number): SlotLimit | null => requests[number]?.limit ?? null
+  const isAlike = (number: number): boolean => number === own.request
+  if (request === undefined) return others.toReason(isAlike)
+  const free = new FreeResources(pass, request.backend)
+  const shortage = free.shortageOf(request)
+  const lackOf = (number: number): Shortage | null =>
+    requests[number] === undefined ? null : free.shortageOf(requests[number])
+  const holdUp = (first: WaitingTask | null): WaitReason['heldUpBy'] => {
+    const lack = first === null ? null : lackOf(first.request)
+    return first === null || lack === null ? null : { task: first.task, shortage: lack }
+  }
+  if (!free.isOrdered) {
+    const first = others.first((number) => !isPlain(requests[number]) && lackOf(number) !== null)
+    const kept = requests[first?.request ?? -1]
+    const isKept = kept !== undefined && free.isKeptFrom(request, kept)
+    const holder = isKept ? first : others.first(isAlike)
+    const isAhead = (number: number): boolean => isAlike(number) || number === holder?.request
+    return others.toReason(isAhead, shortage, holdUp(holder))
+  }
+  // Functions and programs have a queue each, and a queue whose slots are all in use is passed by.
+  const isAhead = (number: number): boolean =>
+    free.isFull(limitOf(own.request))
+      ? limitOf(number) === limitOf(own.request)
+      : !free.isFull(limitOf(number))
+  return others.toReason(isAhead, shortage, holdUp(others.first(isAhead)))
+}
+
+/** Tasks of one core wait at the nodes and keep none of them free. */
+const isPlain = (request: SlotRequest | undefined): boolean =>
+  request === undefined ||
+  (request.cores === 1 &&
+    request.gpus === 0 &&
+    request.memoryMb === 0 &&
+    request.ranks === 1 &&
+    Object.keys(request.labels).length === 0)
+
+/** Those that begin before one, by what they ask for: how many, and the first. */
+class TasksBefore {
+  readonly #own: WaitingTask
+  readonly #counts = new Map<number, number>()
+  readonly #first = new Map<number, WaitingTask[]>()
+
+  constructor(own: WaitingTask) {
+    this.#own = own
+  }
+
+  add(waiting: WaitingTask): void {
+    if (!isBefore(waiting, this.#own)) return
+    const { request } = waiting
+    this.#counts.set(request, (this.#counts.get(request) ?? 0) + 1)
+    const first = this.#first.get(request) ?? []
+    const at = first.findIndex((one) => isBefore(waiting, one))
+    first.splice(at === -1 ? first.length : at, 0, waiting)
+    first.length = Math.min(first.length, mostNamed)
+    this.#first.set(request, first)
+  }
+
+  /** The first of those with such requests. */
+  first(isMeant: (request: number) => boolean): WaitingTask | null {
+    return this.#firstOf(isMeant)[0] ?? null
+  }
+
+  toReason(
+    isAhead: (request: number) => boolean,
+    shortage: Shortage | null = null,
+    heldUpBy: WaitReason['heldUpBy'] = null,
+  ): WaitReason {
+    const ahead = [...this.#counts]
+      .filter(([request]) => isAhead(request))
+      .reduce((sum, [, count]) => sum + count, 0)
+    return { ahead, behind: this.#firstOf(isAhead).map(({ task }) => task), shortage, heldUpBy }
+  }
+
+  #firstOf(isMeant: (request: number) => boolean): WaitingTask[] {
+    return [...this.#first]
+      .flatMap(([request, tasks]) => (isMeant(request) ? tasks : []))
+      .toSorted((a, b) => (isBefore(a, b) ? -1 : 1))
+      .slice(0, mostNamed)
+  }
+}
+
+/** `null` for a task that does not wait for a slot. */
+function toWaiting(pass: RunPass, task: number): WaitingTask | null {
+  const { counts, states } = pass
+  const { times, requestOfTask, priorityOfTask, lastTime } = states.bounds
+  const passed = stagesOf(counts, task)
+  const isThere = (passed & stages.submitted) !== 0 && !isInterrupted(counts, task)
+  if (!isThere || hasEnded(passed)) return null
+  const retryAt = hasStarted(passed) ? retryTimeOf(pass, task) : null
+  const isRetry = retryAt !== null && retryAt <= lastTime
+  if (hasStarted(passed) && !isRetry) return null
+  return {
+    task,
+    priority: valueAt(priorityOfTask, task),
+    isRetry,
+    ready: isRetry ? retryAt : (storyOf(times, task, passed).ready ?? Infinity),
+    request: valueAt(requestOfTask, task),
+  }
 }
 
 function isBefore(a: WaitingTask, b: WaitingTask): boolean {
   if (a.priority !== b.priority) return a.priority > b.priority
+  if (a.isRetry !== b.isRetry) return a.isRetry
   return a.ready === b.ready ? a.task < b.task : a.ready < b.ready
 }
 
@@ -82,96 +161,4 @@ export function retryTimeOf({ counts, states: { lanes } }: RunPass, task: number
   if (valueAt(lanes.outcome, segment) !== outcomes.indexOf('retried')) return null
   const end = valueAt(lanes.start, segment) + valueAt(lanes.seconds, segment)
   return end + valueAt(lanes.retryDelay, segment)
-}
-
-/** `null` where a slot would fit, or where the record does not tell of nodes. */
-export function findShortage(pass: RunPass, task: number): Shortage | null {
-  const { bounds } = pass.states
-  const request = bounds.requests[valueAt(bounds.requestOfTask, task)]
-  if (request === undefined || bounds.nodes.length === 0) return null
-  const isHere = ({ backend, changes }: SlotNode): boolean =>
-    backend === request.backend && changes.length % 2 === 1
-  const here = bounds.nodes.filter(isHere)
-  const none = { asked: 0, free: 0, total: 0 }
-  if (here.length === 0) return { resource: 'nodes', ...none }
-  const labels = Object.entries(request.labels)
-  const fitting = here.filter((node) => labels.every(([key, value]) => node.labels[key] === value))
-  if (fitting.length === 0) return { resource: 'labels', ...none }
-  return scarcestIn(fitting, usedByNode(pass), request)
-}
-
-type Amounts = Readonly<Record<HeldResource, number>>
-
-const sizeOf = ({ cores, gpus, memoryMb, workers, processes }: SlotNode): Amounts => ({
-  cores,
-  gpus,
-  memory: memoryMb,
-  workers,
-  processes,
-})
-
-type Asking = Pick<SlotRequest, 'cores' | 'gpus' | 'memoryMb' | 'limit'>
-
-const askedOf = ({ cores, gpus, memoryMb, limit }: Asking): Amounts => ({
-  cores,
-  gpus,
-  memory: memoryMb,
-  workers: limit === 'workers' ? 1 : 0,
-  processes: limit === 'processes' ? 1 : 0,
-})
-
-const kinds = ['gpus', 'memory', 'cores', 'workers', 'processes'] as const
-/** A node that does not tell how much it has of these counts as having enough. */
-const maybeUntold: ReadonlySet<HeldResource> = new Set(['memory', 'workers', 'processes'])
-
-function scarcestIn(
-  nodes: readonly SlotNode[],
-  used: ReadonlyMap<string, Amounts>,
-  request: SlotRequest,
-): Shortage | null {
-  const asked = askedOf(request)
-  const free = nodes.map((node) => {
-    const all = sizeOf(node)
-    const taken = used.get(keyOf(node.backend, node.nodeId))
-    return mapAmounts((kind) =>
-      maybeUntold.has(kind) && all[kind] === 0 ? Infinity : all[kind] - (taken?.[kind] ?? 0),
-    )
-  })
-  const isEnough = (at: number, kind: HeldResource): boolean =>
-    (free[at]?.[kind] ?? 0) >= asked[kind]
-  if (free.some((_, at) => kinds.every((kind) => isEnough(at, kind)))) return null
-  const resource = kinds.find((kind) => !free.some((_, at) => isEnough(at, kind))) ?? 'cores'
-  return {
-    resource,
-    asked: asked[resource],
-    free: Math.max(...free.map((one) => one[resource])),
-    total: Math.max(...nodes.map((node) => sizeOf(node)[resource])),
-  }
-}
-
-const mapAmounts = (amount: (kind: HeldResource) => number): Amounts => ({
-  cores: amount('cores'),
-  gpus: amount('gpus'),
-  memory: amount('memory'),
-  workers: amount('workers'),
-  processes: amount('processes'),
-})
-
-const keyOf = (backend: string, nodeId: string): string => JSON.stringify([backend, nodeId])
-
-/** What the tasks that run hold, by backend and node. */
-function usedByNode({ states: { lanes, bounds } }: RunPass): Map<string, Amounts> {
-  const used = new Map<string, Amounts>()
-  const running = outcomes.indexOf('running')
-  for (let segment = lanes.first; segment < lanes.size; segment++) {
-    if (valueAt(lanes.outcome, segment) !== running) continue
-    const node = textAt(lanes.nodes, valueAt(lanes.nodeOfLane, valueAt(lanes.lane, segment)))
-    const number = valueAt(bounds.requestOfTask, valueAt(lanes.task, segment))
-    const request = bounds.requests[number] ?? oneCore
-    const before = used.get(node)
-    const held = askedOf(request)
-    const taken = (kind: HeldResource): number => (before?.[kind] ?? 0) + held[kind] * request.ranks
-    used.set(node, mapAmounts(taken))
-  }
-  return used
 }

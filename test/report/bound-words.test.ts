@@ -134,6 +134,44 @@ describe('what bounded this run', () => {
 })
 
 describe('the critical path of a run', () => {
+  it('report: tasks that wait for nodes with a label, while others are idle, lack it', () => {
+    const resources = { cores: 1, gpus: 0, memory_mb: 0, ranks: 1, labels: { disk: 'ssd' } }
+    const labelled = { nodeId: 'n1', cores: 1, labels: { disk: 'ssd' } }
+    const nodes = [labelled, { nodeId: 'n2', cores: 3 }]
+    const report = reportOfRun({ nodes, tasks: queue(10, { resources }), end: 10 })
+    expect(report.words.bound).toBe('labels')
+    const { noSlotFitted } = report.bounds.slotSeconds
+    expect([noSlotFitted.labels, noSlotFitted.cores]).toEqual([24, 0])
+    expect(textOf(report)).toMatch(/More nodes with the labels .* up to 6.00 s/)
+    expect(textOf(report)).not.toMatch(/slots it could|No further slot/)
+    // All nodes are in use: it is the slots that are missing.
+    const others = queue(10).map((task) => ({
+      ...task,
+      uid: `o${task.uid}`,
+      worker: 'n2/local/w1',
+    }))
+    const tasks = [...queue(10, { resources }), ...others]
+    const full = reportOfRun({ nodes: [labelled, { nodeId: 'n2', cores: 1 }], tasks, end: 10 })
+    expect(full.words.bound).toBe('slots')
+  })
+
+  it('report: without a straggler the next longest path is what the run takes', () => {
+    const tasks = [
+      ...queue(30).map((task, at) => ({ ...task, start: at / 10, end: at / 10 + 0.1 })),
+      ...queue(30).map((task, at) => {
+        const times = { start: at / 10, end: at / 10 + 0.1 }
+        return { ...task, ...times, uid: `o${at}`, name: 'other', worker: 'n1/local/w2' }
+      }),
+      { uid: 'slow', start: 3, end: 10, worker: 'n1/local/w1' },
+      { uid: 'next', name: 'other', start: 3, end: 8, worker: 'n1/local/w2' },
+    ]
+    const report = reportOfRun({ nodes: [{ nodeId: 'n1', cores: 4 }], tasks, end: 10 })
+    expect(report.words.bound).toBe('straggler')
+    const earlier = 'on the critical path it could end up to 2.00 s earlier.'
+    expect(textOf(report)).toContain(`Without the 1 straggler ${earlier}`)
+    expect(textOf(report)).toContain('at half its duration the run could end up to 2.00 s earlier')
+  })
+
   it('report: a straggler bounded the run also where a short task came after it', () => {
     const bag = queue(20).map((task, at) => ({
       ...task,

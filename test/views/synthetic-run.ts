@@ -30,6 +30,7 @@ export interface SyntheticNode {
   readonly memoryMb?: number
   readonly workers?: number
   readonly maxProcesses?: number
+  readonly labels?: Readonly<Record<string, string>>
   /** Default `local`. */
   readonly backend?: string
   readonly from?: number
@@ -63,7 +64,7 @@ export function passOver(events: Iterable<ViewEvent>): RunPass {
 function nodeEvents(told: SyntheticNode): ViewEvent[] {
   const { nodeId, cores, gpus = 0, memoryMb = 0, from = 0, to, backend = 'local' } = told
   const attributes = { workers: told.workers, max_processes: told.maxProcesses }
-  const size = { cores, gpus, memory_mb: memoryMb, labels: {} }
+  const size = { cores, gpus, memory_mb: memoryMb, labels: told.labels ?? {} }
   const node = { backend, node_id: nodeId, ...size, attributes }
   const joined = viewEvent('tutti.NodeJoined', null, { event_time: from, ...node })
   const lost = { backend, event_time: to ?? 0, node_id: nodeId }

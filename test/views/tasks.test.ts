@@ -48,6 +48,7 @@ describe('tasks of a record', () => {
       ahead: 0,
       behind: [],
       shortage: null,
+      heldUpBy: null,
       retryAt: null,
       workerFree: 4,
     })
@@ -97,6 +98,104 @@ describe('why a task waits', () => {
     const shortage = { resource: 'processes', asked: 1, free: 0, total: 2 }
     expect(explainTask(shown, 'p3')).toMatchObject({ ahead: 1, behind: ['p4'], shortage })
     expect(explainTask(shown, 'p4')).toMatchObject({ ahead: 0, behind: [], shortage })
+  })
+
+  it('explain: a task waits behind another one that lacks a resource, and says which', () => {
+    const shape = { cores: 1, gpus: 0, memory_mb: 0, ranks: 1 }
+    const [gpu1, memory] = [
+      { ...shape, gpus: 1 },
+      { ...shape, memory_mb: 3000 },
+    ]
+    const node = { nodeId: 'n1', cores: 4, gpus: 1, memoryMb: 4000, workers: 2, maxProcesses: 8 }
+    const queued = [
+      { uid: 'g1', start: 0, resources: gpu1, ...program },
+      { uid: 'm1', start: 0, resources: memory, ...program },
+      { uid: 'g2', resources: gpu1, ...program },
+      { uid: 'p1', ...program },
+      { uid: 'm2', resources: memory, ...program },
+      { uid: 'f1' },
+      { uid: 'p2', ...program, priority: 5, resources: { ...shape, cores: 3 } },
+    ]
+    const events = eventsOf({ nodes: [node], tasks: queued.slice(0, -1), end: 9 }).slice(0, -1)
+    const lacking = { asked: 1, free: 0, total: 1, resource: 'gpus', labels: {} }
+    const heldUpBy = { uid: 'g2', shortage: lacking }
+    const stuck = passOver(events)
+    expect(explainTask(stuck, 'g2')).toMatchObject({ ahead: 0, shortage: lacking, heldUpBy: null })
+    expect(explainTask(stuck, 'p1')).toMatchObject({
+      ahead: 1,
+      behind: ['g2'],
+      shortage: null,
+      heldUpBy,
+    })
+    expect(explainTask(stuck, 'm2')).toMatchObject({
+      ahead: 2,
+      behind: ['g2', 'p1'],
+      shortage: { resource: 'memory', asked: 3000, free: 1000, total: 4000 },
+      heldUpBy,
+    })
+    expect(explainTask(stuck, 'f1')).toMatchObject({ ahead: 3, shortage: null, heldUpBy })
+    const more = passOver(eventsOf({ nodes: [node], tasks: queued, end: 9 }).slice(0, -1))
+    expect(explainTask(more, 'p1')).toMatchObject({
+      behind: ['p2', 'g2'],
+      heldUpBy: { uid: 'p2', shortage: { resource: 'cores', asked: 3, free: 2, total: 4 } },
+    })
+  })
+
+  it('explain: programs are behind all programs before them, whatever those ask for', () => {
+    const shape = { cores: 1, gpus: 0, memory_mb: 900, ranks: 1 }
+    const queued = [...waiting, { uid: 'mem', resources: shape, ...program }]
+    const both = passOver(eventsOf({ nodes, tasks: queued, end: 9 }).slice(0, -1))
+    expect(explainTask(both, 'mem')).toMatchObject({
+      ahead: 2,
+      behind: ['p4', 'p3'],
+      shortage: { resource: 'processes' },
+    })
+  })
+
+  it('explain: a retry whose delay is over waits before new tasks of its priority', () => {
+    const again = { event_time: 2, retry_at: 2, worker_id: 'n1/local/w1', node_id: 'n1' }
+    const tasksOfRun = [
+      { uid: 'f1', start: 0 },
+      { uid: 'f0', created: 1 },
+      { uid: 'f2', start: 3 },
+    ]
+    const events = eventsOf({ nodes, tasks: tasksOfRun, end: 4 }).slice(0, -1)
+    const failed = viewEvent('tutti.TaskAttempt', 'f1', again)
+    const retrying = passOver([...events, failed].toSorted((a, b) => a.event_time - b.event_time))
+    const shortage = { resource: 'workers', asked: 1, free: 0, total: 1 }
+    expect(explainTask(retrying, 'f0')).toMatchObject({ ahead: 1, behind: ['f1'], shortage })
+    expect(explainTask(retrying, 'f1')).toMatchObject({ ahead: 0, retryAt: 2, shortage })
+  })
+
+  it('explain: on several nodes only tasks with requests of their own keep a node free', () => {
+    const shape = { cores: 1, gpus: 0, memory_mb: 0, ranks: 1 }
+    const ssd = { ...shape, labels: { disk: 'ssd' } }
+    const cluster = [
+      { nodeId: 'n1', cores: 2, labels: { disk: 'ssd' } },
+      { nodeId: 'n2', cores: 4 },
+    ]
+    const queued = [
+      { uid: 'a', start: 0, resources: ssd, worker: 'n1/local/w1' },
+      { uid: 'b', start: 0, resources: ssd, worker: 'n1/local/w2' },
+      { uid: 'c', resources: ssd },
+      { uid: 'd', resources: ssd },
+      { uid: 'all', resources: { ...shape, cores: 4 } },
+      { uid: 'e', start: 0, worker: 'n2/local/w1' },
+      { uid: 'one' },
+    ]
+    const shown = passOver(eventsOf({ nodes: cluster, tasks: queued, end: 9 }).slice(0, -1))
+    const shortage = { resource: 'cores', asked: 1, free: 0, total: 2, labels: ssd.labels }
+    expect(explainTask(shown, 'd')).toMatchObject({ ahead: 1, behind: ['c'], shortage })
+    expect(explainTask(shown, 'all')).toMatchObject({
+      ahead: 0,
+      shortage: { resource: 'cores', asked: 4, free: 3, total: 4, labels: {} },
+      heldUpBy: null,
+    })
+    const heldUpBy = { uid: 'all', shortage: { resource: 'cores' } }
+    expect(explainTask(shown, 'one')).toMatchObject({ shortage: null, heldUpBy: null })
+    const without = queued.filter(({ uid }) => uid !== 'c' && uid !== 'd')
+    const after = passOver(eventsOf({ nodes: cluster, tasks: without, end: 9 }).slice(0, -1))
+    expect(explainTask(after, 'one')).toMatchObject({ ahead: 1, shortage: null, heldUpBy })
   })
 
   it('explain: a task whose attempt failed waits until the delay is over', () => {

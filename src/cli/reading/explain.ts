@@ -56,6 +56,7 @@ async function show(record: OpenRecord, uid: string, output: Output): Promise<vo
     tasks_ahead: task.ahead,
     behind: task.behind,
     shortage: task.shortage,
+    held_up_by: task.heldUpBy,
     retry_at: task.retryAt,
     failure: failure === null ? null : failureFields(failure, own),
   }
@@ -189,7 +190,7 @@ function failureLines({ errorType, message, count }: FailureGroup, own: FailureE
 
 function waitingLines({ state }: OpenRecord, task: TaskExplanation): string[] {
   const lines: string[] = []
-  const { waitsFor, ahead, behind, shortage } = task
+  const { waitsFor, ahead, behind, shortage, heldUpBy } = task
   const isOver = state !== 'running'
   const waits = isOver ? 'waited' : 'waits'
   if (waitsFor.length > 0) {
@@ -199,6 +200,9 @@ function waitingLines({ state }: OpenRecord, task: TaskExplanation): string[] {
   if (ahead > 0) {
     const others = ahead > behind.length ? ` and ${ahead - behind.length} more` : ''
     lines.push(`  ${isOver ? 'was ' : ''}behind ${behind.join(', ')}${others}`)
+  }
+  if (heldUpBy !== null && heldUpBy.shortage.resource !== shortage?.resource) {
+    lines.push(`  ${heldUpBy.uid} ${shortageText(heldUpBy.shortage, isOver)}`)
   }
   if (shortage !== null) lines.push(`  ${shortageText(shortage, isOver)}`)
   if (task.retryAt !== null) {
@@ -213,14 +217,16 @@ function waitingLines({ state }: OpenRecord, task: TaskExplanation): string[] {
 }
 
 function shortageText(
-  { resource, asked, free, total }: NonNullable<TaskExplanation['shortage']>,
+  { resource, asked, free, total, labels }: NonNullable<TaskExplanation['shortage']>,
   isOver: boolean,
 ): string {
   const [waits, run, are, is] = isOver
     ? (['waited', 'ran', 'were', 'was'] as const)
     : (['waits', 'run', 'are', 'is'] as const)
-  if (resource === 'nodes') return `no node of its backend ${is} there`
-  if (resource === 'labels') return 'no node has the labels that it asks for'
+  const wanted = Object.entries(labels).map((pair) => pair.join('='))
+  const labelled = wanted.length === 0 ? '' : ` with ${wanted.join(', ')}`
+  if (resource === 'nodes') return `${waits} for a node: none of its backend ${is} there`
+  if (resource === 'labels') return `${waits} for a node${labelled}: none ${is} there`
   if (resource === 'workers') return `${waits} for a worker: all ${total} ${run} other functions`
   if (resource === 'processes') {
     return `${waits} for a program to end: ${total} ${run}, as many as \`maxProcesses\` allows`
@@ -228,6 +234,8 @@ function shortageText(
   const unit = resource === 'memory' ? ' MB' : ''
   const what =
     unit === '' ? countText(asked, resource.slice(0, -1), resource) : `${asked}${unit} ${resource}`
-  if (asked > total) return `asks for ${what}, but the largest node has ${total}${unit}`
-  return `${waits} for ${what}: ${free}${unit} of ${total}${unit} ${are} free on the best node`
+  const nodes = labelled === '' ? '' : ` of a node${labelled}`
+  if (asked > total) return `asks for ${what}${nodes}, but the largest node has ${total}${unit}`
+  const rest = `${free}${unit} of ${total}${unit} ${are} free on the best node`
+  return `${waits} for ${what}${nodes}: ${rest}`
 }

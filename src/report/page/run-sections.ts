@@ -87,7 +87,7 @@ export function boundsSection(data: ReportData): string {
       ['ready, but as many programs ran as may', noSlotFitted.processes, 'c6'],
       ['ready, but gpus were short', noSlotFitted.gpus, 'c3'],
       ['ready, but memory was short', noSlotFitted.memory, 'c4'],
-      ['ready, but no node had the labels', noSlotFitted.labels, 'c5'],
+      ['ready, but no free slot had the labels', noSlotFitted.labels, 'c5'],
       ['held back by the dispatcher', slotSeconds.heldBack, 'c7'],
       ['node away', slotSeconds.nodeAway, 'grey'],
     ] as const

@@ -49,6 +49,8 @@ export const bounds: Panel<BoundsState, BoundsQuery, BoundsView> = {
       number,
     ]
     const gaps = findAttemptGaps(state, query, to)
+    const stragglers = findStragglers(state, query, gaps)
+    const pathRange = { to, seconds: end - start, gaps, stragglers }
     return {
       from,
       to,
@@ -56,8 +58,8 @@ export const bounds: Panel<BoundsState, BoundsQuery, BoundsView> = {
       pauses: state.pauses.filter((pause) => pause.to > from),
       isPartial,
       ...slotSecondsOf(state, query, { from: start, to: end }),
-      criticalPath: findCriticalPath(state, query, { to, seconds: end - start, gaps }),
-      stragglers: findStragglers(state, query, gaps),
+      criticalPath: findCriticalPath(state, query, pathRange),
+      stragglers,
     }
   },
 }

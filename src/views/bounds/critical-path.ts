@@ -33,6 +33,20 @@ export interface CriticalPath {
   readonly share: number
   /** Of the seconds, those of delays before a retry. */
   readonly delaySeconds: number
+  /** How long the longest chain would be then: this one, or another one that is next. */
+  readonly withoutStragglers: number
+  readonly withoutDelays: number
+  readonly largestName: LargestName
+}
+
+/** The name that takes most of the path. */
+export interface LargestName {
+  /** One of the tasks with this name; -1 for a path without tasks. */
+  readonly task: number
+  /** On the path. */
+  readonly seconds: number
+  /** How long the longest chain would be if all tasks of this name took half as long. */
+  readonly halved: number
 }
 
 export interface Straggler {
@@ -52,15 +66,19 @@ const mostStragglers = 10
 type Gaps = AttemptGaps | null
 type TaskRun = Omit<PathTask, 'task'> & { readonly end: number }
 
-/**
- * A task is created after those that it waits for, so their chains are known when its turn comes.
- * Of equal chains the one that ended last counts.
- */
+interface PathRange {
+  readonly to: number
+  readonly seconds: number
+  readonly gaps: Gaps
+  readonly stragglers: readonly Straggler[]
+}
+
 export function findCriticalPath(
   state: BoundsState,
-  { counts, graph }: BoundsQuery,
-  { to, seconds: whole, gaps }: { to: number; seconds: number; gaps: Gaps },
+  query: BoundsQuery,
+  { to, seconds: whole, gaps, stragglers }: PathRange,
 ): CriticalPath {
+  const { counts, names } = query
   /** `null` for a task that did not run and has no end. */
   const runOf = (task: number): TaskRun | null => {
     const { started, ended } = storyOf(state.times, task, stagesOf(counts, task))
@@ -69,48 +87,118 @@ export function findCriticalPath(
     const start = started ?? end
     return { start, end, seconds: end - start - gapOf(gaps, task), delay: delayOf(gaps, task) }
   }
-  /** For each task the seconds of the longest chain that ends with it; NaN for none. */
-  const chains = new Float64Array(counts.index.names.size).fill(Number.NaN)
-  const longest = (tasks: readonly number[]): number => {
+  const chains = new Chains(state, query, runOf)
+  const path = followPath(chains, whole, runOf)
+  const onPath = new Set(path.tasks.map(({ task }) => task))
+  const late = stragglers.filter(({ task }) => onPath.has(task))
+  const lost = new Map(late.map(({ task, seconds: ran, median }) => [task, ran - median]))
+  const largest = largestNameOf(path.tasks, names)
+  const { seconds } = path
+  return {
+    ...path,
+    withoutStragglers:
+      late.length === 0 ? seconds : chains.longestWith((task, own) => own - (lost.get(task) ?? 0)),
+    withoutDelays:
+      path.delaySeconds === 0
+        ? seconds
+        : chains.longestWith((task, own) => own - delayOf(gaps, task)),
+    largestName: {
+      ...largest,
+      halved: chains.longestWith((task, own) =>
+        largest.isNamed(task) ? (own + delayOf(gaps, task)) / 2 : own,
+      ),
+    },
+  }
+}
+
+/** For each task the longest chain that ends with it. */
+class Chains {
+  readonly #state: BoundsState
+  readonly #graph: BoundsQuery['graph']
+  readonly #runOf: (task: number) => TaskRun | null
+  /** Seconds of each task with its delays; NaN for one that did not run. */
+  readonly #owns: Float64Array
+  /** Seconds; NaN for none. */
+  readonly #chains: Float64Array
+
+  constructor(
+    state: BoundsState,
+    { counts, graph }: BoundsQuery,
+    runOf: (task: number) => TaskRun | null,
+  ) {
+    this.#state = state
+    this.#graph = graph
+    this.#runOf = runOf
+    this.#owns = new Float64Array(counts.index.names.size)
+    for (let task = 0; task < this.#owns.length; task++) {
+      const run = runOf(task)
+      this.#owns[task] = run === null ? Number.NaN : run.seconds + run.delay
+    }
+    this.#chains = this.#chainsWith((_, own) => own)
+  }
+
+  /** The last task of the longest chain, or -1; of equal ones the one that ended last. */
+  get last(): number {
+    let last = -1
+    for (let task = 0; task < this.#chains.length; task++) {
+      const [seconds, best] = [this.#chains[task] ?? Number.NaN, this.#chains[last] ?? -1]
+      // A block takes as long as what it waits for, which is not told to be its dependency.
+      if (!(seconds >= best && (this.#owns[task] ?? 0) > 0) || isBlock(this.#state, task)) continue
+      if (seconds > best || this.#endOf(task) > this.#endOf(last)) last = task
+    }
+    return last
+  }
+
+  /** The task that this one waited for longest, or -1. */
+  before(task: number): number {
     let best = -1
-    for (const task of tasks) {
-      const [own, other] = [chains[task] ?? Number.NaN, chains[best] ?? -1]
-      const isLater = (): boolean => (runOf(task)?.end ?? 0) > (runOf(best)?.end ?? 0)
-      if (own > other || (own === other && isLater())) best = task
+    for (const one of dependenciesOf(this.#graph, task)) {
+      const [own, other] = [this.#chains[one] ?? Number.NaN, this.#chains[best] ?? -1]
+      if (own > other || (own === other && this.#endOf(one) > this.#endOf(best))) best = one
     }
     return best
   }
-  let [last, lastEnd] = [-1, -Infinity]
-  for (let task = 0; task < chains.length; task++) {
-    const run = runOf(task)
-    if (run === null) continue
-    const own = run.seconds + run.delay
-    const dependencies = graph.size === 0 ? [] : dependenciesOf(graph, task)
-    const seconds = dependencies.length === 0 ? own : own + (chains[longest(dependencies)] ?? 0)
-    chains[task] = seconds
-    const best = chains[last] ?? -1
-    // A block takes as long as what it waits for, which is not told to be its dependency.
-    if (isBlock(state, task)) continue
-    if (own > 0 && (seconds > best || (seconds === best && run.end > lastEnd))) {
-      last = task
-      lastEnd = run.end
+
+  /** The seconds of the longest chain, if tasks took other times. */
+  longestWith(secondsOf: (task: number, own: number) => number): number {
+    let longest = 0
+    for (const [task, seconds] of this.#chainsWith(secondsOf).entries()) {
+      if (seconds > longest && !isBlock(this.#state, task)) longest = seconds
     }
+    return longest
   }
-  return followPath(last, { whole, runOf, before: (at) => longest(dependenciesOf(graph, at)) })
+
+  /** A task is created after those that it waits for, so their chains are known by then. */
+  #chainsWith(secondsOf: (task: number, own: number) => number): Float64Array {
+    const chains = new Float64Array(this.#owns.length)
+    const hasEdges = this.#graph.size > 0
+    for (let task = 0; task < chains.length; task++) {
+      let longest = 0
+      for (const one of hasEdges ? dependenciesOf(this.#graph, task) : []) {
+        // A task that did not run has no chain.
+        longest = Math.max(longest, chains[one] || 0)
+      }
+      chains[task] = secondsOf(task, this.#owns[task] ?? Number.NaN) + longest
+    }
+    return chains
+  }
+
+  #endOf(task: number): number {
+    return task === -1 ? -Infinity : (this.#runOf(task)?.end ?? 0)
+  }
 }
 
-interface PathSteps {
-  readonly whole: number
-  readonly runOf: (task: number) => TaskRun | null
-  /** The task that this one waited for, or -1. */
-  readonly before: (task: number) => number
-}
+type FollowedPath = Omit<CriticalPath, 'withoutStragglers' | 'withoutDelays' | 'largestName'>
 
-function followPath(last: number, { whole, runOf, before }: PathSteps): CriticalPath {
+function followPath(
+  chains: Chains,
+  whole: number,
+  runOf: (task: number) => TaskRun | null,
+): FollowedPath {
   const path: PathTask[] = []
   let [length, seconds, delaySeconds] = [0, 0, 0]
   const seen = new Set<number>()
-  for (let task = last; task !== -1 && !seen.has(task); task = before(task)) {
+  for (let task = chains.last; task !== -1 && !seen.has(task); task = chains.before(task)) {
     seen.add(task)
     const { start, seconds: ran, delay } = runOf(task) ?? { start: 0, seconds: 0, delay: 0 }
     length++
@@ -120,6 +208,20 @@ function followPath(last: number, { whole, runOf, before }: PathSteps): Critical
   }
   const share = whole > 0 ? Math.min(1, seconds / whole) : 0
   return { tasks: path.toReversed(), length, seconds, share, delaySeconds }
+}
+
+function largestNameOf(
+  path: readonly PathTask[],
+  { nameOfTask }: BoundsQuery['names'],
+): { task: number; seconds: number; isNamed: (task: number) => boolean } {
+  const sums = new Map<number, { task: number; seconds: number }>()
+  for (const { task, seconds } of path) {
+    const name = valueAt(nameOfTask, task)
+    sums.set(name, { task, seconds: (sums.get(name)?.seconds ?? 0) + seconds })
+  }
+  const [largest] = [...sums].toSorted(([, a], [, b]) => b.seconds - a.seconds)
+  if (largest === undefined) return { task: -1, seconds: 0, isNamed: () => false }
+  return { ...largest[1], isNamed: (task) => valueAt(nameOfTask, task) === largest[0] }
 }
 
 /** Those that exceed the median of their name by most seconds, and by at least its half. */

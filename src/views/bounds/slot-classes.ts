@@ -107,12 +107,16 @@ interface Room {
   memory: number
   /** By the request's own limit: workers or processes. */
   limit: number
+  /** On nodes of its backend that lack its labels: altogether. */
+  elsewhere: number
 }
 
 interface FreeNode {
   readonly node: SlotNode
   /** The requests that may run here, by their indexes. */
   readonly requests: readonly number[]
+  /** Those of its backend that may not: it lacks their labels. */
+  readonly unlabelled: readonly number[]
   isHere: boolean
   cores: number
   gpus: number
@@ -121,15 +125,25 @@ interface FreeNode {
   processes: number
 }
 
-const noRoom: Room = { ready: 0, nodes: 0, fits: 0, cores: 0, gpus: 0, memory: 0, limit: 0 }
+const noRoom: Room = {
+  ready: 0,
+  nodes: 0,
+  fits: 0,
+  cores: 0,
+  gpus: 0,
+  memory: 0,
+  limit: 0,
+  elsewhere: 0,
+}
 
 function toFreeNode(node: SlotNode, requests: readonly SlotRequest[]): FreeNode {
   const { backend, cores, gpus, memoryMb, workers, processes } = node
-  const isOwn = (request: SlotRequest): boolean =>
-    request.backend === backend && hasLabels(node, request)
+  const own = requests.flatMap((request, at) => (request.backend === backend ? [at] : []))
+  const mayRun = (at: number): boolean => hasLabels(node, requests[at]?.labels ?? {})
   return {
     node,
-    requests: requests.flatMap((request, at) => (isOwn(request) ? [at] : [])),
+    requests: own.filter(mayRun),
+    unlabelled: own.filter((at) => !mayRun(at)),
     isHere: false,
     cores,
     gpus,
@@ -258,6 +272,11 @@ class Slots {
       room.gpus += sign * gpus
       room.memory += sign * memory
     }
+    for (const at of free.unlabelled) {
+      const [room, request] = [this.#rooms[at], this.#requests[at]]
+      if (room === undefined || request === undefined) continue
+      room.elsewhere += sign * fittingIn(free, request)
+    }
   }
 
   #count(seconds: number): void {
@@ -345,9 +364,18 @@ const unlimited = 1_000_000
 const fitting = (free: number, asked: number): number =>
   asked === 0 ? unlimited : Math.max(0, Math.min(unlimited, Math.floor(free / asked)))
 
+const fittingIn = (free: FreeNode, { cores, gpus, memoryMb, limit }: SlotRequest): number =>
+  Math.min(
+    fitting(free.cores, cores),
+    fitting(free.gpus, gpus),
+    fitting(free.memoryMb, memoryMb),
+    limit === null ? unlimited : fitting(free[limit], 1),
+  )
+
+/** Labels, where it would fit into free slots but for those. */
 function scarcestOf(room: Room, limit: SlotLimit | null): SlotResource {
-  const { nodes, cores, gpus, memory } = room
-  if (nodes === 0) return 'labels'
+  const { nodes, cores, gpus, memory, elsewhere } = room
+  if (nodes === 0 || elsewhere > 0) return 'labels'
   const least = Math.min(cores, gpus, memory, room.limit)
   if (gpus === least) return 'gpus'
   if (memory === least) return 'memory'
@@ -358,5 +386,5 @@ const heldResources = ['cores', 'gpus', 'memory', 'workers', 'processes'] as con
 /** Those of which a slot is made. */
 const slotResources: ReadonlySet<SlotResource> = new Set(['cores', 'workers', 'processes'])
 
-const hasLabels = ({ labels }: SlotNode, request: SlotRequest): boolean =>
-  Object.entries(request.labels).every(([name, value]) => labels[name] === value)
+const hasLabels = ({ labels }: SlotNode, asked: SlotRequest['labels']): boolean =>
+  Object.entries(asked).every(([name, value]) => labels[name] === value)

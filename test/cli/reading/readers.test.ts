@@ -262,6 +262,48 @@ describe('explain', () => {
     expect(await readJson('explain', 'last', 's-2')).toMatchObject({ waits_for: ['second'] })
   })
 
+  it('explain: behind a task that lacks a resource it says behind whom, and what', async () => {
+    const program = { taskType: 'compute' as const, worker: 'n1/local/p1' }
+    const told = eventsOf({
+      nodes: [{ nodeId: 'n1', cores: 4, gpus: 1, workers: 2, maxProcesses: 8 }],
+      tasks: [
+        { uid: 'g1', start: 1, resources: gpu, ...program },
+        { uid: 'g2', resources: gpu, ...program },
+        { uid: 'p1', ...program },
+      ],
+      end: 20,
+    })
+    const file = join(folder.path, 'telemetry', 'order.5.telemetry.jsonl')
+    writeFileSync(file, linesOf(told.slice(0, -1)))
+    const shortage = { resource: 'gpus', asked: 1, free: 0, total: 1, labels: {} }
+    expect(await readJson('explain', 'p1', file)).toMatchObject({
+      tasks_ahead: 1,
+      behind: ['g2'],
+      shortage: null,
+      held_up_by: { uid: 'g2', shortage },
+    })
+    expect((await read('explain', 'p1', file)).stdout).toContain(
+      '  was behind g2\n  g2 waited for 1 gpu: 0 of 1 were free on the best node\n',
+    )
+  })
+
+  it('explain: a task with labels names those that only some nodes have', async () => {
+    const resources = { cores: 1, gpus: 0, memory_mb: 0, ranks: 1, labels: { disk: 'ssd' } }
+    const nodes = [
+      { nodeId: 'n1', cores: 1, labels: { disk: 'ssd' } },
+      { nodeId: 'n2', cores: 4 },
+    ]
+    const tasks = [
+      { uid: 'runs', start: 1, resources },
+      { uid: 'waits', resources },
+    ]
+    const file = join(folder.path, 'telemetry', 'labels.5.telemetry.jsonl')
+    writeFileSync(file, linesOf(eventsOf({ nodes, tasks, end: 20 }).slice(0, -1)))
+    expect((await read('explain', 'waits', file)).stdout).toContain(
+      'waited for 1 core of a node with disk=ssd: 0 of 1 were free on the best node',
+    )
+  })
+
   it('explain: takes a uid that is shortened, and by default the latest record', async () => {
     expect(await readJson('explain', 'su', 's-1')).toMatchObject({ task: { uid: 'sum' } })
     expect(await readJson('explain', 'sum')).toMatchObject({ session_id: 'x-9' })

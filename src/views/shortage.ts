@@ -1,0 +1,148 @@
+/** What the nodes of a backend have free at the end of a record, and what a request lacks there. */
+
+import type { RunPass } from './all-panels.ts'
+import { type HeldResource, oneCore, type SlotNode, type SlotRequest } from './bounds/slots.ts'
+import type { SlotLimit, SlotResource } from './bounds/slots.ts'
+import { textAt, valueAt } from './columns.ts'
+import { outcomes } from './panels/lanes.ts'
+
+/** What the free slots of the backend have too little of. */
+export interface Shortage {
+  /** `nodes`: none is there. */
+  readonly resource: SlotResource | 'nodes'
+  /** Of each rank; 0 for labels and nodes. */
+  readonly asked: number
+  /** On the node that has most of it free, and on the largest one. */
+  readonly free: number
+  readonly total: number
+  /** Those that a node must have; empty where all nodes have them. */
+  readonly labels: Readonly<Record<string, string>>
+}
+
+type Amounts = Readonly<Record<HeldResource, number>>
+
+const kinds = ['gpus', 'memory', 'cores', 'workers', 'processes'] as const
+/** A node that does not tell how much it has of these counts as having enough. */
+const maybeUntold: ReadonlySet<HeldResource> = new Set(['memory', 'workers', 'processes'])
+
+const mapAmounts = (amount: (kind: HeldResource) => number): Amounts => ({
+  cores: amount('cores'),
+  gpus: amount('gpus'),
+  memory: amount('memory'),
+  workers: amount('workers'),
+  processes: amount('processes'),
+})
+
+const sizeOf = ({ cores, gpus, memoryMb, workers, processes }: SlotNode): Amounts => {
+  const told = { cores, gpus, memory: memoryMb, workers, processes }
+  return mapAmounts((kind) => (maybeUntold.has(kind) && told[kind] === 0 ? Infinity : told[kind]))
+}
+
+type Asking = Pick<SlotRequest, 'cores' | 'gpus' | 'memoryMb' | 'limit'>
+
+const askedOf = ({ cores, gpus, memoryMb, limit }: Asking): Amounts => ({
+  cores,
+  gpus,
+  memory: memoryMb,
+  workers: limit === 'workers' ? 1 : 0,
+  processes: limit === 'processes' ? 1 : 0,
+})
+
+const isEnough = (there: Amounts, asked: Amounts): boolean =>
+  kinds.every((kind) => there[kind] >= asked[kind])
+
+interface NodeNow {
+  readonly node: SlotNode
+  readonly size: Amounts
+  readonly free: Amounts
+}
+
+/** The nodes of one backend that are there. */
+export class FreeResources {
+  /** Whether the record tells of nodes at all, of whatever backend. */
+  readonly isTold: boolean
+  readonly #nodes: readonly NodeNow[]
+
+  constructor(pass: RunPass, backend: string) {
+    const { nodes } = pass.states.bounds
+    this.isTold = nodes.length > 0
+    const used = usedByNode(pass)
+    const isHere = ({ changes }: SlotNode): boolean => changes.length % 2 === 1
+    this.#nodes = nodes
+      .filter((node) => node.backend === backend && isHere(node))
+      .map((node) => {
+        const size = sizeOf(node)
+        const taken = used.get(JSON.stringify([backend, node.nodeId]))
+        return { node, size, free: mapAmounts((kind) => size[kind] - (taken?.[kind] ?? 0)) }
+      })
+  }
+
+  /** Whether this is one node that tells how many workers and programs it runs: it keeps order. */
+  get isOrdered(): boolean {
+    const [first] = this.#nodes
+    return this.#nodes.length === 1 && Number.isFinite(first?.size.workers)
+  }
+
+  /** Whether as many functions, or programs, run as may. */
+  isFull(limit: SlotLimit | null): boolean {
+    return limit !== null && this.#nodes.every(({ free }) => free[limit] < 1)
+  }
+
+  /** Whether the only node where it could begin, now or later, is kept free for another one. */
+  isKeptFrom(request: SlotRequest, other: SlotRequest): boolean {
+    const now = this.#fitting(request).filter(({ free }) => isEnough(free, askedOf(request)))
+    const nodes = now.length > 0 ? now : this.#couldRun(request)
+    const [only] = nodes
+    return nodes.length === 1 && only !== undefined && this.#couldRun(other).includes(only)
+  }
+
+  /** `null` where a slot would fit, or where the record does not tell of nodes. */
+  shortageOf(request: SlotRequest): Shortage | null {
+    if (!this.isTold) return null
+    const none = { asked: 0, free: 0, total: 0, labels: {} }
+    if (this.#nodes.length === 0) return { resource: 'nodes', ...none }
+    const fitting = this.#fitting(request)
+    const labels = fitting.length === this.#nodes.length ? {} : request.labels
+    if (fitting.length === 0) return { resource: 'labels', ...none, labels }
+    const asked = askedOf(request)
+    if (fitting.some(({ free }) => isEnough(free, asked))) return null
+    const isNowhere = (kind: HeldResource): boolean =>
+      fitting.every(({ free }) => free[kind] < asked[kind])
+    const resource = kinds.find(isNowhere) ?? 'cores'
+    return {
+      resource,
+      asked: asked[resource],
+      free: Math.max(...fitting.map(({ free }) => free[resource])),
+      total: Math.max(...fitting.map(({ size }) => size[resource])),
+      labels,
+    }
+  }
+
+  #couldRun(request: SlotRequest): NodeNow[] {
+    return this.#fitting(request).filter(({ size }) => isEnough(size, askedOf(request)))
+  }
+
+  #fitting({ labels }: SlotRequest): NodeNow[] {
+    const asked = Object.entries(labels)
+    return this.#nodes.filter(({ node }) =>
+      asked.every(([key, value]) => node.labels[key] === value),
+    )
+  }
+}
+
+/** What the tasks that run hold, by backend and node. */
+function usedByNode({ states: { lanes, bounds } }: RunPass): Map<string, Amounts> {
+  const used = new Map<string, Amounts>()
+  const running = outcomes.indexOf('running')
+  for (let segment = lanes.first; segment < lanes.size; segment++) {
+    if (valueAt(lanes.outcome, segment) !== running) continue
+    const node = textAt(lanes.nodes, valueAt(lanes.nodeOfLane, valueAt(lanes.lane, segment)))
+    const number = valueAt(bounds.requestOfTask, valueAt(lanes.task, segment))
+    const request = bounds.requests[number] ?? oneCore
+    const before = used.get(node)
+    const held = askedOf(request)
+    const taken = (kind: HeldResource): number => (before?.[kind] ?? 0) + held[kind] * request.ranks
+    used.set(node, mapAmounts(taken))
+  }
+  return used
+}
