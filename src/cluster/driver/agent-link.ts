@@ -20,6 +20,7 @@ import type { KnownAgent } from './directory/agent-directory.ts'
 import type { JobGroup } from './placement/job-group.ts'
 import type { Exclusion } from './placement/placement-node.ts'
 import type { PlacedJob } from './placement/shapes.ts'
+import { NumberSet } from './number-set.ts'
 
 export interface AgentLinkOptions {
   readonly agent: KnownAgent
@@ -348,31 +349,5 @@ export class DriverJob implements NumberedJob, PlacedJob, Indexed {
 
   get uid(): string {
     return this.job.uid
-  }
-}
-
-/** Numbers from 1 that come almost in order. */
-export class NumberSet {
-  /** Everything up to this number is in the set. */
-  through = 0
-  readonly #later = new Set<number>()
-
-  /** The largest one. */
-  get last(): number {
-    let last = this.through
-    for (const number of this.#later) last = Math.max(last, number)
-    return last
-  }
-
-  has(number: number): boolean {
-    return number <= this.through || this.#later.has(number)
-  }
-
-  /** `false` if it was there. */
-  add(number: number): boolean {
-    if (this.has(number)) return false
-    this.#later.add(number)
-    while (this.#later.delete(this.through + 1)) this.through++
-    return true
   }
 }

@@ -14,9 +14,9 @@ import { type SessionSubjects, sessionSubjects, type SessionUse } from '../wire/
 import type { AgentDirectory, KnownAgent } from './directory/agent-directory.ts'
 import type { AgentLink, DriverJob } from './agent-link.ts'
 import type { ClusterConnection, GroupOptions } from './cluster-connection.ts'
-import { ContinuedJobs } from './continued-jobs.ts'
+import { ContinuedJobs } from './earlier/continued-jobs.ts'
 import { DriverJobs } from './driver-jobs.ts'
-import { EarlierRun } from './earlier-run.ts'
+import { EarlierRun } from './earlier/earlier-run.ts'
 import { EndReceiver } from './end-receiver.ts'
 import { JobSender } from './job-sender.ts'
 import { SentModules } from '../bundles/sent-modules.ts'
@@ -233,7 +233,7 @@ export class DriverSession implements ClusterConnection {
         if (isConnected) this.#agents.reconnected()
       }),
     )
-    this.#agents.earlierUsed = noted.used
+    this.#agents.earlier.expect(noted.used)
     if (this.#releasing !== null) return
     this.#unsubscribe.push(directory.listen(this.#agents))
     this.#ends.hasEarlierStart = !isNew
@@ -249,7 +249,7 @@ export class DriverSession implements ClusterConnection {
     // Agents hear of this start while it waits for what they have.
     this.#tick()
     await attached
-    await this.#agents.missEarlier(noted)
+    await this.#agents.earlier.missOthers(noted)
     if (!this.#isOpen) return
     this.#isReady = true
     this.#continued.continueFirst()

@@ -1,7 +1,7 @@
 /** The agents that a session uses: attached, lost, and attached again. */
 
 import { type BackendListener, type SampledNode, toEventNotice } from '../../backends/backend.ts'
-import { NodeLost, TaskMoved } from '../../events/library-events.ts'
+import { TaskMoved } from '../../events/library-events.ts'
 import { type Clock, sleep } from '../../foundation/clock.ts'
 import { BackendError, messageOf } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
@@ -12,7 +12,8 @@ import type { SessionSubjects, SessionUse } from '../wire/subjects.ts'
 import type { AgentDirectory, DirectoryListener, KnownAgent } from './directory/agent-directory.ts'
 import { AgentLink, type DriverJob } from './agent-link.ts'
 import type { DriverJobs } from './driver-jobs.ts'
-import type { EarlierRun } from './earlier-run.ts'
+import { EarlierAgents } from './earlier/earlier-agents.ts'
+import type { EarlierRun } from './earlier/earlier-run.ts'
 import type { EndReceiver } from './end-receiver.ts'
 import {
   type AgentReport,
@@ -24,7 +25,7 @@ import {
   silenceMs,
 } from '../wire/messages.ts'
 import { lostReport, toLostAttempts } from './unhappy-ends.ts'
-import { type NotedAgents, UsedAgents } from './used-agents.ts'
+import { UsedAgents } from './used-agents.ts'
 
 export interface SessionAgentsOptions {
   readonly use: SessionUse
@@ -71,10 +72,7 @@ export class SessionAgents implements DirectoryListener {
   readonly #reading = new Set<AgentLink>()
   /** What the session's stream has of them. */
   readonly used: UsedAgents
-  /** Agents that an earlier start has used: what they have is asked for even if they leave. */
-  earlierUsed: readonly AgentStart[] = []
-  /** It is known which of them are there. */
-  #hasFoundEarlier = false
+  readonly earlier: EarlierAgents
   /** Why agents could not be attached to, as it was told last. */
   readonly #problems = new Map<string, string>()
   #isClosed = false
@@ -83,6 +81,14 @@ export class SessionAgents implements DirectoryListener {
     this.#options = options
     this.used = new UsedAgents(options)
     this.#links = options.links
+    this.earlier = new EarlierAgents({
+      ...options,
+      used: this.used,
+      hasAttached: (agent) => this.#hasAttached(agent),
+      isClosed: () => this.#isClosed,
+      tellLeft: (name, reason) => this.#tellLeft(name, reason, []),
+      patienceMs: options.lossSeconds * 1000 + 2 * requestMs,
+    })
   }
 
   agentJoined(agent: KnownAgent): void {
@@ -111,35 +117,6 @@ export class SessionAgents implements DirectoryListener {
   async attachAll(): Promise<void> {
     for (const agent of this.#options.directory.agents) this.#attach(agent)
     await Promise.all(this.#attaching.values())
-  }
-
-  /**
-   * For a start that has attached to all agents it could find. What the others have begun for
-   * earlier starts and not told is not known, so that nothing may be taken for new.
-   */
-  async missEarlier({ used, missing }: NotedAgents): Promise<void> {
-    const { earlier, clock, directory, listener } = this.#options
-    for (const one of missing) if (!this.#hasAttached(one)) earlier.miss(one)
-    const untilMs = clock.monotonicMs() + this.#options.lossSeconds * 1000 + 2 * requestMs
-    for (const one of used) {
-      while (this.#isComing(one) && clock.monotonicMs() < untilMs) await sleep(clock, rereadMs)
-      if (this.#hasAttached(one) || this.#isClosed) continue
-      earlier.miss(one)
-      const { name } = one
-      const isAgain = (directory.find(name)?.announcement.epoch ?? one.epoch) !== one.epoch
-      const reason = isAgain ? 'it was started again' : 'it was gone when the driver returned'
-      if (isAgain) this.#tellLeft(name, reason, [])
-      else listener.notice(toEventNotice(NodeLost, { reason, tasks: [] }, { nodeId: name }))
-      await this.used.miss(one)
-    }
-    this.#hasFoundEarlier = true
-  }
-
-  /** It is there, and attaching to it has failed, which is tried again every half second. */
-  #isComing(agent: AgentStart): boolean {
-    if (this.#isClosed || this.#hasAttached(agent)) return false
-    const found = this.#options.directory.find(agent.name)?.announcement
-    return found?.epoch === agent.epoch && found.state !== 'gone'
   }
 
   #hasAttached({ name, epoch }: AgentStart): boolean {
@@ -177,7 +154,7 @@ export class SessionAgents implements DirectoryListener {
   async detach(reason: string): Promise<boolean> {
     this.close()
     const names = new Set(this.#links.keys())
-    if (!this.#hasFoundEarlier) for (const { name } of this.earlierUsed) names.add(name)
+    for (const { name } of this.earlier.unfound) names.add(name)
     const answers = await Promise.all([...names].map((name) => this.#detachFrom(name, reason)))
     return !answers.some((answer) => answer?.isSuperseded)
   }
@@ -232,9 +209,9 @@ export class SessionAgents implements DirectoryListener {
   }
 
   #attach(agent: KnownAgent): void {
-    const { name, epoch, state } = agent.announcement
-    const isEarlier = this.earlierUsed.some((one) => one.name === name && one.epoch === epoch)
-    if (state === 'gone' || (state === 'draining' && !isEarlier)) return
+    const { name, state } = agent.announcement
+    if (state === 'gone') return
+    if (state === 'draining' && !this.earlier.has(agent.announcement)) return
     if (this.#links.has(name) || this.#isClosed) return
     const attaching = this.#attachTo(agent).finally(() => {
       if (this.#attaching.get(name) === attaching) this.#attaching.delete(name)

@@ -6,9 +6,10 @@ import type {
   AgentDirectory,
   KnownAgent,
 } from '../../../src/cluster/driver/directory/agent-directory.ts'
-import { type AgentLink, NumberSet } from '../../../src/cluster/driver/agent-link.ts'
+import type { AgentLink } from '../../../src/cluster/driver/agent-link.ts'
+import { NumberSet } from '../../../src/cluster/driver/number-set.ts'
 import { DriverJobs } from '../../../src/cluster/driver/driver-jobs.ts'
-import { EarlierRun } from '../../../src/cluster/driver/earlier-run.ts'
+import { EarlierRun } from '../../../src/cluster/driver/earlier/earlier-run.ts'
 import type { EndReceiver } from '../../../src/cluster/driver/end-receiver.ts'
 import { SessionAgents } from '../../../src/cluster/driver/session-agents.ts'
 import { nothingNoted } from '../../../src/cluster/driver/used-agents.ts'
@@ -220,10 +221,12 @@ describe('the agent of a session', () => {
     one.attached.resolve()
     one.refusal = 'a time-out'
     const used = [{ name: 'only', epoch: 1 }]
-    one.agents.earlierUsed = used
+    one.agents.earlier.expect(used)
     await one.agents.attachAll()
     let isOver = false
-    const over = one.agents.missEarlier({ ...nothingNoted, used }).then(() => (isOver = true))
+    const over = one.agents.earlier
+      .missOthers({ ...nothingNoted, used })
+      .then(() => (isOver = true))
     await one.clock.advance(1000)
     expect(isOver).toBe(false)
     one.refusal = null
@@ -241,9 +244,9 @@ describe('the agent of a session', () => {
       one.refusal = 'refused'
       if (why === 'it is gone') one.known = []
       const used = [{ name: 'only', epoch: 1 }]
-      one.agents.earlierUsed = used
+      one.agents.earlier.expect(used)
       await one.agents.attachAll()
-      const over = one.agents.missEarlier({ ...nothingNoted, used })
+      const over = one.agents.earlier.missOthers({ ...nothingNoted, used })
       await one.clock.advance(60_000)
       await over
       expect(one.earlier.takeUnknown('task', true)).toEqual({

@@ -1,12 +1,12 @@
 /** Jobs of a driver's start that go on where an earlier start has left their tasks. */
 
-import { type BackendListener, toEventNotice } from '../../backends/backend.ts'
-import { TaskMoved } from '../../events/library-events.ts'
-import type { AgentStart, JobReference, WireEnd } from '../wire/messages.ts'
-import type { AgentLink, DriverJob } from './agent-link.ts'
-import type { DriverJobs } from './driver-jobs.ts'
+import { type BackendListener, toEventNotice } from '../../../backends/backend.ts'
+import { TaskMoved } from '../../../events/library-events.ts'
+import type { AgentStart, JobReference, WireEnd } from '../../wire/messages.ts'
+import type { AgentLink, DriverJob } from '../agent-link.ts'
+import type { DriverJobs } from '../driver-jobs.ts'
 import type { EarlierRun, EndSource } from './earlier-run.ts'
-import type { ReceivedMessage } from './recorded-messages.ts'
+import type { ReceivedMessage } from '../recorded-messages.ts'
 
 export interface ContinuedJobsOptions {
   readonly jobs: DriverJobs

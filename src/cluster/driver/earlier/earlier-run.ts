@@ -3,10 +3,10 @@
  * that agents hold. A task that is submitted again under its uid gets these instead of a new start.
  */
 
-import { toErrorRecord } from '../../foundation/error-record.ts'
-import { WorkerLostError } from '../../foundation/errors.ts'
-import { unpackCompletions } from '../wire/completions.ts'
-import { namesObject } from '../wire/ends.ts'
+import { toErrorRecord } from '../../../foundation/error-record.ts'
+import { WorkerLostError } from '../../../foundation/errors.ts'
+import { unpackCompletions } from '../../wire/completions.ts'
+import { namesObject } from '../../wire/ends.ts'
 import type {
   AgentStart,
   EndsMessage,
@@ -14,8 +14,8 @@ import type {
   JobReference,
   LostAttempt,
   WireEnd,
-} from '../wire/messages.ts'
-import type { AgentLink } from './agent-link.ts'
+} from '../../wire/messages.ts'
+import type { AgentLink } from '../agent-link.ts'
 
 /** The message that told an end: its agent may be asked again for an object that it names. */
 export interface EndSource {

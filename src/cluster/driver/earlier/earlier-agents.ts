@@ -1,0 +1,84 @@
+/** The agents that an earlier start of the session has used: found again, or missing. */
+
+import { type BackendListener, toEventNotice } from '../../../backends/backend.ts'
+import { NodeLost } from '../../../events/library-events.ts'
+import { type Clock, sleep } from '../../../foundation/clock.ts'
+import type { AgentStart } from '../../wire/messages.ts'
+import type { AgentDirectory } from '../directory/agent-directory.ts'
+import type { NotedAgents, UsedAgents } from '../used-agents.ts'
+import type { EarlierRun } from './earlier-run.ts'
+
+export interface EarlierAgentsOptions {
+  readonly clock: Clock
+  readonly directory: AgentDirectory
+  readonly listener: BackendListener
+  readonly earlier: EarlierRun
+  readonly used: UsedAgents
+  /** Whether this start uses it, and everything has come that it had for an earlier one. */
+  readonly hasAttached: (agent: AgentStart) => boolean
+  readonly isClosed: () => boolean
+  /** It was started again since. */
+  readonly tellLeft: (name: string, reason: string) => void
+  /** How long one that is there is waited for. */
+  readonly patienceMs: number
+}
+
+const lookAgainMs = 200
+
+export class EarlierAgents {
+  readonly #options: EarlierAgentsOptions
+  #used: readonly AgentStart[] = []
+  #hasFound = false
+
+  constructor(options: EarlierAgentsOptions) {
+    this.#options = options
+  }
+
+  expect(used: readonly AgentStart[]): void {
+    this.#used = used
+  }
+
+  /** What it has is asked for even if it is leaving. */
+  has({ name, epoch }: AgentStart): boolean {
+    return this.#used.some((one) => one.name === name && one.epoch === epoch)
+  }
+
+  /** Those of which it is not known yet whether they are there. */
+  get unfound(): readonly AgentStart[] {
+    return this.#hasFound ? [] : this.#used
+  }
+
+  /**
+   * For a start that has attached to all agents it could find. What the others have begun for
+   * earlier starts and not told is not known, so that nothing may be taken for new.
+   */
+  async missOthers({ used, missing }: NotedAgents): Promise<void> {
+    const { earlier, clock, patienceMs, hasAttached, isClosed } = this.#options
+    for (const one of missing) if (!hasAttached(one)) earlier.miss(one)
+    const untilMs = clock.monotonicMs() + patienceMs
+    for (const one of used) {
+      while (this.#isComing(one) && clock.monotonicMs() < untilMs) await sleep(clock, lookAgainMs)
+      if (!hasAttached(one) && !isClosed()) await this.#miss(one)
+    }
+    this.#hasFound = true
+  }
+
+  async #miss(agent: AgentStart): Promise<void> {
+    const { earlier, directory, listener, tellLeft, used } = this.#options
+    const { name, epoch } = agent
+    earlier.miss(agent)
+    const isAgain = (directory.find(name)?.announcement.epoch ?? epoch) !== epoch
+    const reason = isAgain ? 'it was started again' : 'it was gone when the driver returned'
+    if (isAgain) tellLeft(name, reason)
+    else listener.notice(toEventNotice(NodeLost, { reason, tasks: [] }, { nodeId: name }))
+    await used.miss(agent)
+  }
+
+  /** It is there, and attaching to it has failed, which is tried again every half second. */
+  #isComing(agent: AgentStart): boolean {
+    const { directory, hasAttached, isClosed } = this.#options
+    if (isClosed() || hasAttached(agent)) return false
+    const found = directory.find(agent.name)?.announcement
+    return found?.epoch === agent.epoch && found.state !== 'gone'
+  }
+}
