@@ -183,16 +183,16 @@ describe('why a task waits', () => {
       { uid: 'e', start: 0, worker: 'n2/local/w1' },
       { uid: 'one' },
     ]
-    const shown = passOver(eventsOf({ nodes: cluster, tasks: queued, end: 9 }).slice(0, -1))
+    const first = passOver(eventsOf({ nodes: cluster, tasks: queued, end: 9 }).slice(0, -1))
     const shortage = { resource: 'cores', asked: 1, free: 0, total: 2, labels: ssd.labels }
-    expect(explainTask(shown, 'd')).toMatchObject({ ahead: 1, behind: ['c'], shortage })
-    expect(explainTask(shown, 'all')).toMatchObject({
+    expect(explainTask(first, 'd')).toMatchObject({ ahead: 1, behind: ['c'], shortage })
+    expect(explainTask(first, 'all')).toMatchObject({
       ahead: 0,
       shortage: { resource: 'cores', asked: 4, free: 3, total: 4, labels: {} },
       heldUpBy: null,
     })
     const heldUpBy = { uid: 'all', shortage: { resource: 'cores' } }
-    expect(explainTask(shown, 'one')).toMatchObject({ shortage: null, heldUpBy: null })
+    expect(explainTask(first, 'one')).toMatchObject({ shortage: null, heldUpBy: null })
     const without = queued.filter(({ uid }) => uid !== 'c' && uid !== 'd')
     const after = passOver(eventsOf({ nodes: cluster, tasks: without, end: 9 }).slice(0, -1))
     expect(explainTask(after, 'one')).toMatchObject({ ahead: 1, shortage: null, heldUpBy })
