@@ -119,6 +119,12 @@ function removeQuietly(folder: string): void {
 /** For a program that is started elsewhere. Only the user may read it. */
 export const writeRequest = (path: string, request: RunRequest): void => writePrivate(path, request)
 
+/** A request that was written here, whether it was taken or not; `null` if there is none. */
+export function readRequest(path: string): RunRequest | null {
+  const found = readJson(path) ?? readJson(`${path}.taken`)
+  return isCommand(found?.['command']) ? (found as unknown as RunRequest) : null
+}
+
 /** The record of the session that took this request; `null` if none did. */
 export function readToldRecord(path: string): string | null {
   const told = readJson(`${path}.record`)

@@ -200,6 +200,7 @@ function addLaunch({ program, output, finish }: Cli): void {
     .option('--account <name>', 'who pays')
     .option('--qos <name>', 'the quality of service')
     .option('--constraint <list>', 'features that nodes must have')
+    .option('--chain <n>', 'at most n jobs, each goes on where the one before had to end', toChain)
     .option('--detach', 'prints the id of the job, and leaves it')
     .option('--attach <job>', 'follows a job that was launched from this folder')
     .option('--driver <where>', 'here: runs the script on this machine, not on the first node')
@@ -213,6 +214,8 @@ function addLaunch({ program, output, finish }: Cli): void {
 }
 
 const toMegabytes = toCountUpTo(2 ** 40)
+/** All of them wait in the queue. */
+const toChain = toCountUpTo(100)
 
 function toPort(text: string): number {
   if (/^\d+$/.test(text) && Number(text) <= 65_535) return Number(text)

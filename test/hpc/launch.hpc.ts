@@ -1,8 +1,8 @@
-import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { describe, expect, onTestFinished } from 'vitest'
 import { needs, requireCommand } from '../require.ts'
-import { createLauncher, scriptFile, toldRecord } from './launcher.ts'
+import { createLauncher, processesOf, scriptFile, toldRecord } from './launcher.ts'
 import { sharedSlurm, slurmNeeds } from './slurm.ts'
 
 const script = scriptFile('waiting-script')
@@ -145,15 +145,3 @@ describe('tutti launch and the life of its job', () => {
     },
   )
 })
-
-/** Those with that word in their command line; what they have started on nodes as well. */
-function processesOf(word: string): string[] {
-  const isOf = (pid: string): boolean => {
-    try {
-      return readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0').includes(word)
-    } catch {
-      return false
-    }
-  }
-  return readdirSync('/proc').filter((name) => /^\d+$/.test(name) && isOf(name))
-}

@@ -107,7 +107,13 @@ describe('tutti launch', () => {
   needs(...slurmNeeds)('options of a new job are refused where none is submitted', async () => {
     const { env } = await slurm()
     const inside = createLauncher({ env: { ...env, SLURM_JOB_ID: '1' } })
-    const bad = [['--nodes', '9'], ['--time', '2h'], ['--detach'], ['--', '--reservation=x']]
+    const bad = [
+      ['--nodes', '9'],
+      ['--time', '2h'],
+      ['--chain', '2'],
+      ['--detach'],
+      ['--', '--reservation=x'],
+    ]
     for (const args of bad) {
       const end = await inside.start(...args, script).ended
       expect([end.code, end.stdout], args[0]).toEqual([2, ''])
@@ -126,6 +132,10 @@ describe('tutti launch', () => {
       ['sets this option', '--', '--arr=0-1', script],
       ['sets this option', '--', '-a0-1', script],
       ['sets this option', '--', '-QW', script],
+      ['sets this option', '--', '--open-mode=truncate', script],
+      ["'--chain <n>'", '--chain', '0', script],
+      ["'--chain <n>'", '--chain', '1.5', script],
+      ['--chain: ', '--chain', '2', '--driver', 'here', script],
       ['is a folder', '.'],
       ['was not found', 'missing.ts'],
       ['which script', '--nodes', '2'],

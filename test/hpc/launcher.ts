@@ -1,7 +1,7 @@
 /** `tutti launch` as a person uses it, in a folder of its own. */
 
 import { execFileSync, spawn } from 'node:child_process'
-import { mkdtempSync, rmSync } from 'node:fs'
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -55,4 +55,16 @@ export function createLauncher({ env }: Pick<TestSlurm, 'env'>): Launcher {
     },
     startOther: (...args) => startWords(...tutti, ...args),
   }
+}
+
+/** Those with that word in their command line; what they have started on nodes as well. */
+export function processesOf(word: string): string[] {
+  const isOf = (pid: string): boolean => {
+    try {
+      return readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0').includes(word)
+    } catch {
+      return false
+    }
+  }
+  return readdirSync('/proc').filter((name) => /^\d+$/.test(name) && isOf(name))
 }

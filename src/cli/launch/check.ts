@@ -150,7 +150,8 @@ class Trial {
     const folder = this.#folder
     const job = new SlurmJob(jobId, commands, systemClock)
     const interruption = new Interruption(jobId, { cancelOnSignal: true }, this.#output)
-    const view = { stdout() {}, stderr() {}, status: (line: string | null) => this.#show(line) }
+    const status = (line: string | null): void => this.#show(line)
+    const view = { stdout() {}, stderr() {}, notice() {}, status }
     const signal = AbortSignal.any([interruption.signal, this.#late.signal])
     try {
       const all = { jobId, folder, commands, clock: systemClock, view, signal }

@@ -22,14 +22,15 @@ export interface InterruptionOptions {
 export class Interruption {
   isCancel: boolean
   exitCode = 0
+  /** The job that is followed. */
+  jobId: string
   readonly #controller = new AbortController()
   readonly #onSignal = (signal: StopSignal): void => void this.#take(signal)
-  readonly #jobId: string
   readonly #output: Output
   #isAsking = false
 
   constructor(jobId: string, { cancelOnSignal = false }: InterruptionOptions, output: Output) {
-    this.#jobId = jobId
+    this.jobId = jobId
     this.#output = output
     this.isCancel = cancelOnSignal
     for (const signal of stopSignals) process.on(signal, this.#onSignal)
@@ -53,7 +54,7 @@ export class Interruption {
 
   async #ask(): Promise<void> {
     this.#isAsking = true
-    this.#output.problem(`job ${this.#jobId}: detach, or cancel it? [D/c] (Ctrl-C cancels)`)
+    this.#output.problem(`job ${this.jobId}: detach, or cancel it? [D/c] (Ctrl-C cancels)`)
     const lines = createInterface({ input: process.stdin })
     const { promise, resolve: answer } = Promise.withResolvers<string>()
     lines.once('line', answer)

@@ -18,11 +18,16 @@ import { newUuid } from '../../foundation/ids.ts'
 import { toBatchOptions, toBatchScript } from '../../hpc/launch/batch-job.ts'
 import { HeldNodes } from '../../hpc/launch/held-nodes.ts'
 import { readHostFile } from '../../hpc/launch/host-file.ts'
-import { followLaunch, submitBatch } from '../../hpc/launch/launch.ts'
+import {
+  cancelLinks,
+  type ChainLink,
+  followChain,
+  linksOf,
+  submitChain,
+} from '../../hpc/launch/launch-chain.ts'
 import { LaunchFolder, launchParent } from '../../hpc/launch/launch-folder.ts'
 import { onFirstNode } from '../../hpc/launch/first-node.ts'
 import { SlurmCommands } from '../../hpc/slurm/slurm-commands.ts'
-import { SlurmJob } from '../../hpc/slurm/slurm-job.ts'
 import { launchVariable } from '../../hpc/start-method.ts'
 import type { Output } from '../output.ts'
 import { resumeCommand } from '../run/resume-command.ts'
@@ -34,6 +39,8 @@ export interface LaunchCommandOptions extends CheckOptions {
   readonly detach?: boolean
   readonly attach?: string
   readonly driver?: string
+  /** How many jobs may follow each other. Default 1. */
+  readonly chain?: number
   readonly cancelOnSignal?: boolean
   /** Tries a launch on one node, without a script. */
   readonly check?: boolean
@@ -60,6 +67,9 @@ export async function launch(
   if (driver !== undefined && driver !== 'here') throw usage('--driver', 'expected here')
   if (driver !== undefined && options.detach === true) {
     throw usage('--detach', 'the script would run here: leave out --driver here')
+  }
+  if (driver !== undefined && options.chain !== undefined) {
+    throw usage('--chain', 'the script would end here with its first job: leave out --driver here')
   }
   if (attach !== undefined) return attachTo(attach, options, output)
   const at = words.findIndex((word) => !word.startsWith('-'))
@@ -94,6 +104,7 @@ const jobOptions = {
   account: '--account',
   qos: '--qos',
   constraint: '--constraint',
+  chain: '--chain',
   detach: '--detach',
 } as const
 
@@ -130,9 +141,17 @@ async function start(plan: LaunchPlan, output: Output): Promise<number> {
   // Asked before nodes are: it would be missing there as well.
   findNatsServer()
   const id = record?.session_id ?? `s-${newUuid().slice(0, 8)}`
-  const folder = LaunchFolder.of(resolve(command.folder, launchParent), id)
+  const parent = resolve(command.folder, launchParent)
   const request = { command, keep_results: true, session_id: id, resume: record }
   const jobId = process.env['SLURM_JOB_ID']
+  if (options.hosts === undefined && jobId === undefined && options.driver !== 'here') {
+    return submit(
+      { words, plan, request },
+      LaunchFolder.chainOf(parent, id, options.chain ?? 1),
+      output,
+    )
+  }
+  const folder = LaunchFolder.of(parent, id)
   if (options.hosts !== undefined) {
     const hosts = readHostFile(resolve(command.folder, options.hosts))
     folder.write('facts', JSON.stringify({ method: 'hosts', hosts }))
@@ -150,34 +169,49 @@ async function start(plan: LaunchPlan, output: Output): Promise<number> {
   const batch = toBatchOptions({ ...options, more: plan.more }, basename(command.file), folder)
   folder.write('facts', JSON.stringify({ method: 'slurm' }))
   writeRequest(folder.file('request'), request)
-  if (options.driver === 'here') return holdAndRun({ words, batch, plan, folder }, output)
-  const program = fileURLToPath(
-    new URL(`./resume-line${extname(import.meta.url)}`, import.meta.url),
-  )
-  const resume = [process.execPath, program, folder.file('request')]
-  const script = { words, cwd: command.folder, variables, resume }
-  folder.write('script', toBatchScript(script, folder))
-  return submit(batch, folder, options, output)
+  return holdAndRun({ words, batch, plan, folder }, output)
 }
 
 const variables = { facts: launchVariable, request: runVariable }
 
+interface BatchLaunch {
+  readonly words: readonly string[]
+  readonly plan: LaunchPlan
+  readonly request: RunRequest
+}
+
+/** The script runs on the first node of a new job; each folder is that of one job. */
 async function submit(
-  batch: readonly string[],
-  folder: LaunchFolder,
-  options: LaunchCommandOptions,
+  { words, plan, request }: BatchLaunch,
+  folders: readonly LaunchFolder[],
   output: Output,
 ): Promise<number> {
-  const jobId = await submitBatch(new SlurmCommands(), batch, folder).catch((error: unknown) => {
-    folder.remove()
-    throw error
-  })
-  folder.write('facts', JSON.stringify({ method: 'slurm', jobId }))
-  if (options.detach === true) {
-    output.result({ job_id: jobId }, [jobId])
-    return 0
+  const { command, options, more } = plan
+  const optionsOf = (folder: LaunchFolder, after?: string): string[] => {
+    const asked = { ...options, more, mayRequeue: true, ...(after === undefined ? {} : { after }) }
+    return toBatchOptions(asked, basename(command.file), folder)
   }
-  return follow(jobId, folder, options, output)
+  const extension = extname(import.meta.url)
+  const program = (name: string): string[] => [
+    process.execPath,
+    fileURLToPath(new URL(`./${name}${extension}`, import.meta.url)),
+  ]
+  const programs = { begin: program('begin-run'), end: program('end-run') }
+  const names = folders.map(({ path }) => basename(path))
+  for (const [at, folder] of folders.entries()) {
+    // Refused before anything is written.
+    optionsOf(folder)
+    const chain = folders.length === 1 ? {} : { chain: { at, folders: names } }
+    folder.write('facts', JSON.stringify({ method: 'slurm', ...chain }))
+    writeRequest(folder.file('request'), request)
+    const script = { words, cwd: command.folder, variables, ...programs }
+    folder.write('script', toBatchScript(script, folder))
+  }
+  const links = await submitChain(new SlurmCommands(), folders, optionsOf)
+  if (options.detach !== true) return follow(links, options, output)
+  const [job_id = '', ...later] = links.map(({ jobId }) => jobId)
+  output.result({ job_id, ...(later.length === 0 ? {} : { later_job_ids: later }) }, [job_id])
+  return 0
 }
 
 interface HeldLaunch {
@@ -214,7 +248,7 @@ async function attachTo(
 ): Promise<number> {
   const folder = LaunchFolder.find(resolve(launchParent), jobId)
   if (folder === null) throw usage('--attach', `no launch of job ${jobId} in ${launchParent}`)
-  return follow(jobId, folder, options, output)
+  return follow(linksOf(folder), options, output)
 }
 
 /** The script is a child of this command, and has its terminal. */
@@ -236,26 +270,33 @@ async function runHere(
 }
 
 async function follow(
-  jobId: string,
-  folder: LaunchFolder,
+  links: readonly ChainLink[],
   options: LaunchCommandOptions,
   output: Output,
 ): Promise<number> {
   const commands = new SlurmCommands()
-  const interruption = new Interruption(jobId, options, output)
+  const interruption = new Interruption(links[0]?.jobId ?? '', options, output)
+  const { signal } = interruption
   const view = {
     stdout: (chunk: Buffer) => void process.stdout.write(chunk),
     stderr: (chunk: Buffer) => void process.stderr.write(chunk),
     status: createStatusLine(output),
+    notice: (line: string) => output.problem(line),
   }
-  const { signal } = interruption
+  const onLink = ({ jobId }: ChainLink): void => {
+    interruption.jobId = jobId
+  }
   try {
-    const code = await followLaunch({ jobId, folder, commands, clock: systemClock, view, signal })
+    const parts = { commands, clock: systemClock, view, signal, onLink }
+    const code = await followChain(links, parts)
     if (code !== null) return code
-    if (interruption.isCancel) await new SlurmJob(jobId, commands, systemClock).cancel()
+    const { jobId } = interruption
+    if (interruption.isCancel) await cancelLinks(commands, links)
     const attach = `npx tutti launch --attach ${jobId}`
-    const what = interruption.isCancel ? 'is canceled' : `goes on; come back with: ${attach}`
-    output.problem(`job ${jobId} ${what}`)
+    const all = links.map((link) => link.jobId).join(', ')
+    const canceled = links.length === 1 ? `job ${all} is canceled` : `jobs ${all} are canceled`
+    const left = `job ${jobId} goes on; come back with: ${attach}`
+    output.problem(interruption.isCancel ? canceled : left)
     return interruption.exitCode
   } finally {
     interruption.release()

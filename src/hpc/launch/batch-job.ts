@@ -4,7 +4,7 @@ import { ValueError } from '../../foundation/errors.ts'
 import { expectInteger } from '../../foundation/options.ts'
 import { quoteForShell } from '../quote.ts'
 import { expectTimeLimit } from '../slurm/time-limit.ts'
-import type { LaunchFolder } from './launch-folder.ts'
+import { beginLine, type LaunchFolder, runLine } from './launch-folder.ts'
 
 /** What a person asks for. */
 export interface BatchRequest {
@@ -20,13 +20,17 @@ export interface BatchRequest {
   readonly constraint?: string
   /** Further options of sbatch, such as `--reservation=x`. */
   readonly more: readonly string[]
+  /** Whether Slurm may put the job back into the queue and begin it again. Default `false`. */
+  readonly mayRequeue?: boolean
+  /** The job whose end it waits for. */
+  readonly after?: string
 }
 
 /** Those of `sbatch` that would take the launch out of the launcher's hands. */
-const reserved =
-  'wrap parsable output error array requeue wait export export-file chdir input test-only'.split(
-    ' ',
-  )
+const reserved = (
+  'wrap parsable output error array requeue wait export export-file chdir input test-only ' +
+  'open-mode'
+).split(' ')
 /** Their short forms, and short forms without a value, after which others may follow. */
 const reservedLetters = 'oeaWDi'
 const plainLetters = 'HhkOQsvV'
@@ -57,9 +61,13 @@ export function toBatchOptions(
     value === undefined ? [] : [`--${key}=${expectLine(`--${key}`, value)}`],
   )
   for (const option of more) expectFurther(option)
-  // Whole nodes, unless a part of them was asked for; a second run of the script is never wanted.
+  const requeue = request.mayRequeue === true ? '--requeue' : '--no-requeue'
+  // Whole nodes, unless a part of them was asked for.
   const exclusive = coresPerNode === undefined ? ['--exclusive'] : []
-  return ['--parsable', '--no-requeue', ...exclusive, ...given, ...more]
+  const own = ['--parsable', requeue, '--open-mode=append', ...exclusive]
+  // It waits as well if the job before was lost. Of several such options the last one counts.
+  const after = request.after === undefined ? [] : [`--dependency=afterany:${request.after}`]
+  return [...own, ...given, ...more, ...after]
 }
 
 function expectFurther(option: string): void {
@@ -93,23 +101,39 @@ export interface ScriptCommand {
   readonly cwd: string
   /** Of the file with the launch's facts, and of that with what is asked of the first session. */
   readonly variables: { readonly facts: string; readonly request: string }
-  /** Prints how to go on, for a run that can be continued. */
-  readonly resume: readonly string[]
+  /**
+   * Called with the folder before every run but the first of a launch. Asks the script to go on
+   * with the record, and prints `stop` where nothing is left to do.
+   */
+  readonly begin: readonly string[]
+  /** Called with the folder and the exit code when the run can be continued. */
+  readonly end: readonly string[]
 }
 
-/** Runs the script once, on the first node, and writes down how it ended. */
+/** Runs the script on the first node, and writes down how it ended. */
 export function toBatchScript(
-  { words, cwd, variables, resume }: ScriptCommand,
+  { words, cwd, variables, begin, end }: ScriptCommand,
   folder: LaunchFolder,
 ): string {
   const quote = (text: string): string => quoteForShell('a path or an argument', text)
   const file = (name: Parameters<LaunchFolder['file']>[0]): string => quote(folder.file(name))
+  const call = (program: readonly string[]): string =>
+    [...program, folder.path].map(quote).join(' ')
+  const { place, chain } = folder
+  const hasRun = place > 0 ? 'true' : `[ -e ${file('started')} ]`
+  const mayEnd = place + 1 < chain.length ? 'true' : `[ "$code" -ne 0 ] || [ -e ${file('ended')} ]`
   return `#!/bin/sh
 # Written by tutti launch.
-# A job that Slurm has put back into the queue must not run the script again.
-[ -e ${file('started')} ] && exit 1
 cd ${quote(cwd)} || exit 1
-: > ${file('started')}
+code=0
+# The job was put back into the queue, or goes on where the one before had to stop.
+if ${hasRun}; then
+  next=$(${call(begin)} < /dev/null 2>> ${file('stderr')}) || code=$?
+  [ "$next" != stop ] || exit 0
+fi
+rm -f ${file('exit')} ${file('ended')} ${file('signaled')}
+echo ${quote(beginLine)}
+echo ${runLine.trim()} >> ${file('started')}
 export ${variables.facts}=${file('facts')}
 export ${variables.request}=${file('request')}
 # Signals are for the script, which ends its tasks; this shell waits for it. Slurm sends them to
@@ -119,13 +143,15 @@ pass_on() {
   [ -e ${file('signaled')} ] || kill -TERM "$child" 2> /dev/null
 }
 trap pass_on TERM INT
-${words.map(quote).join(' ')} < /dev/null > ${file('stdout')} 2> ${file('stderr')} &
-child=$!
-wait "$child"
-code=$?
-while kill -0 "$child" 2> /dev/null; do wait "$child"; code=$?; done
-if [ "$code" -ne 0 ] || [ -e ${file('ended')} ]; then
-  ${resume.map(quote).join(' ')} < /dev/null >> ${file('stderr')} 2>&1
+if [ "$code" -eq 0 ]; then
+  ${words.map(quote).join(' ')} < /dev/null >> ${file('stdout')} 2>> ${file('stderr')} &
+  child=$!
+  wait "$child"
+  code=$?
+  while kill -0 "$child" 2> /dev/null; do wait "$child"; code=$?; done
+fi
+if ${mayEnd}; then
+  ${call(end)} "$code" < /dev/null >> ${file('stderr')} 2>&1
 fi
 echo "$code" > ${quote(`${folder.file('exit')}.new`)}
 mv ${quote(`${folder.file('exit')}.new`)} ${file('exit')}

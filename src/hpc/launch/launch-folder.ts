@@ -1,8 +1,8 @@
 /** The folder of one launch: what the batch script and the launcher tell each other by files. */
 
 import { closeSync, existsSync, openSync, readdirSync, readFileSync } from 'node:fs'
-import { readSync, renameSync, rmSync, writeFileSync } from 'node:fs'
-import { join, resolve } from 'node:path'
+import { readSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { basename, dirname, join, resolve } from 'node:path'
 import { makeFolders } from '../../checkpoint/files.ts'
 import { messageOf, ValueError } from '../../foundation/errors.ts'
 import { endedFile, signaledFile, type LaunchFacts } from '../start-method.ts'
@@ -18,6 +18,7 @@ export const launchFiles = {
   script: 'batch.sh',
   /** What Slurm itself says to the batch script. */
   log: 'batch.log',
+  /** A line for each run: there are several when Slurm puts the job back into the queue. */
   started: 'started',
   stdout: 'stdout.log',
   stderr: 'stderr.log',
@@ -28,6 +29,18 @@ export const launchFiles = {
   signaled: signaledFile,
 } as const
 
+/** The line in what Slurm says to the batch script before which another run has ended. */
+export const beginLine = 'tutti launch: the script begins'
+
+/** How a run of the script has ended. */
+export type RunEnd =
+  /** By itself, or by something that another allocation would not change. */
+  | 'own'
+  /** Its allocation was over, or was lost. */
+  | 'allocation'
+  /** Somebody has canceled its job. */
+  | 'canceled'
+
 export class LaunchFolder {
   readonly path: string
 
@@ -37,11 +50,19 @@ export class LaunchFolder {
 
   /** Nothing is there before the first `write`. A session that is resumed has several. */
   static of(parent: string, sessionId: string): LaunchFolder {
-    for (let count = 1; ; count++) {
+    const [folder] = LaunchFolder.chainOf(parent, sessionId, 1)
+    return folder as LaunchFolder
+  }
+
+  /** For as many jobs, one after the other. */
+  static chainOf(parent: string, sessionId: string, length: number): readonly LaunchFolder[] {
+    const folders: LaunchFolder[] = []
+    for (let count = 1; folders.length < length; count++) {
       const name = count === 1 ? sessionId : `${sessionId}-${count}`
       const path = join(parent, `${name}${suffix}`)
-      if (!existsSync(path)) return new LaunchFolder(path)
+      if (!existsSync(path)) folders.push(new LaunchFolder(path))
     }
+    return folders
   }
 
   /** The folder of a job that was launched from here, or `null`. */
@@ -81,13 +102,47 @@ export class LaunchFolder {
     }
   }
 
+  /** Of all jobs of its launch, in their order, this one among them. */
+  get chain(): readonly LaunchFolder[] {
+    const { folders = [basename(this.path)] } = this.facts()?.chain ?? {}
+    return folders.map((name) => new LaunchFolder(join(dirname(this.path), name)))
+  }
+
+  /** Its number among the jobs of its launch, from 0. */
+  get place(): number {
+    return this.facts()?.chain?.at ?? 0
+  }
+
   get hasStarted(): boolean {
-    return existsSync(this.file('started'))
+    return this.runs > 0
+  }
+
+  /** How often the script has begun. */
+  get runs(): number {
+    const size = statSync(this.file('started'), { throwIfNoEntry: false })?.size
+    return size === undefined ? 0 : Math.max(1, Math.floor(size / runLine.length))
   }
 
   /** Whether the allocation has ended the script's tasks. */
   get hasEnded(): boolean {
     return existsSync(this.file('ended'))
+  }
+
+  /** `code` is that of the script; `null` if it was killed with all processes of its job. */
+  endOf(code: number | null): RunEnd {
+    const reason = endReason(this.#log())
+    if (reason === 'canceled') return 'canceled'
+    return code === null || reason === 'other' || this.hasEnded ? 'allocation' : 'own'
+  }
+
+  /** What Slurm has said since the last beginning. */
+  #log(): string {
+    try {
+      const text = readFileSync(this.file('log'), 'utf8')
+      return text.slice(text.lastIndexOf(`${beginLine}\n`) + 1)
+    } catch {
+      return ''
+    }
   }
 
   /** Of the script; `null` while it runs. */
@@ -99,6 +154,21 @@ export class LaunchFolder {
       return null
     }
   }
+}
+
+/** What the batch script adds to `started` for each run. */
+export const runLine = 'run\n'
+
+/**
+ * Why Slurm has ended the processes of a job, which it says in their output: `*** JOB 7 ON n1
+ * CANCELLED AT 2026-01-01T00:00:00 DUE TO TIME LIMIT ***`. Without a reason, or with a signal as
+ * the reason, somebody has done it. `null`: Slurm has not.
+ */
+function endReason(log: string): 'canceled' | 'other' | null {
+  const lines = log.matchAll(/\*\*\* JOB \S+ ON \S+ CANCELLED AT \S+(?: DUE TO (.+?))? \*\*\*/gi)
+  const last = Array.from(lines).at(-1)
+  if (last === undefined) return null
+  return last[1] === undefined || /^signal\b/i.test(last[1]) ? 'canceled' : 'other'
 }
 
 /** Reads what is added to a file that may not be there yet. */

@@ -14,6 +14,8 @@ export interface LaunchView {
   stderr(chunk: Buffer): void
   /** What the job is doing; `null` once its output speaks for itself. */
   readonly status: (line: string | null) => void
+  /** What has become of it, for people. */
+  readonly notice: (line: string) => void
 }
 
 /** Files are asked often, Slurm seldom: a launch begins to show at once when it begins. */
@@ -52,34 +54,53 @@ export interface FollowOptions {
   readonly signal: AbortSignal
 }
 
+/** How a job has ended. */
+export interface LaunchEnd {
+  /** Of the script; `null` if it has none, because it was killed with all processes of the job. */
+  readonly code: number | null
+  /** `AllocationLostError`, if the job has ended the script; `null` if that has ended itself. */
+  readonly lost: BackendError | null
+  /** In Slurm's words; `null` where it was not asked, or has forgotten the job. */
+  readonly state: string | null
+}
+
 /**
  * Resolves with the script's exit code, or with `null` when the signal has ended it. Rejects with
  * `AllocationLostError` when the job has ended and the script has not.
  */
 export async function followLaunch(options: FollowOptions): Promise<number | null> {
+  const end = await followJob(options)
+  if (end === null) return null
+  if (end.lost !== null) throw end.lost
+  return end.code
+}
+
+/** Resolves with `null` when the signal has ended it. */
+export async function followJob(options: FollowOptions): Promise<LaunchEnd | null> {
   const { jobId, folder, commands, clock, view, signal } = options
   const job = new SlurmJob(jobId, commands, clock)
+  const watch = new RunWatch(job, folder, view)
   const stdout = new FollowedFile(folder.file('stdout'))
   const stderr = new FollowedFile(folder.file('stderr'))
   let endedMs: number | null = null
   while (!signal.aborted) {
     // First the code: what is read after it is all.
-    const code = folder.exitCode()
+    const code = watch.exitCode()
     const [out, error] = [stdout.read(), stderr.read()]
-    if (folder.hasStarted) view.status(null)
+    if (watch.isRunning) view.status(null)
     if (out.length > 0) view.stdout(out)
     if (error.length > 0) view.stderr(error)
     if (code !== null) {
-      const isOwn = code < firstSignal && !folder.hasEnded
-      return isOwn ? code : await expectOwnEnd(code, job, clock)
+      const isOwn = code < firstSignal && folder.endOf(code) === 'own'
+      const end = isOwn ? ownEnd(code) : await watch.judge(code, clock)
+      if (end !== null) return end
     }
-    const report = await job.report().catch(() => undefined)
+    const report = await watch.report()
     if (report !== undefined) {
       const phase = report === null ? 'ended' : phaseOf(report)
-      if (report !== null && !folder.hasStarted) await showWaiting(report, job, view.status)
       if (phase === 'ended') {
         endedMs ??= clock.monotonicMs()
-        if (clock.monotonicMs() - endedMs >= settleMs) throw lostError(jobId, report)
+        if (clock.monotonicMs() - endedMs >= settleMs) return lostEnd(jobId, report, null)
       }
     }
     await sleep(clock, pollMs)
@@ -87,17 +108,81 @@ export async function followLaunch(options: FollowOptions): Promise<number | nul
   return null
 }
 
-/** The code of a script that was ended, unless that came with its job's end. */
-async function expectOwnEnd(code: number, job: SlurmJob, clock: Clock): Promise<number> {
-  const untilMs = clock.monotonicMs() + longestEndMs
-  while (clock.monotonicMs() < untilMs) {
-    const report = await job.report({ isChanged: true }).catch(() => null)
-    if (report === null) return code
-    if (lostStates.test(report.state)) throw lostError(job.id, report)
-    if (phaseOf(report) === 'ended') return code
-    await sleep(clock, endingMs)
+const ownEnd = (code: number, state: string | null = null): LaunchEnd => ({
+  code,
+  lost: null,
+  state,
+})
+
+const lostEnd = (jobId: string, report: JobReport | null, code: number | null): LaunchEnd => ({
+  code,
+  lost: lostError(jobId, report),
+  state: report?.state ?? null,
+})
+
+/** Tells the runs of one job apart: Slurm may put it back into the queue, and begin it again. */
+class RunWatch {
+  readonly #job: SlurmJob
+  readonly #folder: LaunchFolder
+  readonly #view: LaunchView
+  /** The runs that were over when Slurm had put the job back. */
+  #oldRuns = 0
+  /** The latest report, and the runs that had begun when it was asked for. */
+  #latest: { readonly report: JobReport | null; readonly runs: number } | null = null
+
+  constructor(job: SlurmJob, folder: LaunchFolder, view: LaunchView) {
+    this.#job = job
+    this.#folder = folder
+    this.#view = view
   }
-  return code
+
+  /** Whether a run has begun and was not put back. */
+  get isRunning(): boolean {
+    return this.#folder.runs > this.#oldRuns
+  }
+
+  /** Of the run that was not put back; `null` while it goes on. */
+  exitCode(): number | null {
+    return this.isRunning ? this.#folder.exitCode() : null
+  }
+
+  /** Shows why the job waits. `undefined` while Slurm does not answer. */
+  async report(): Promise<JobReport | null | undefined> {
+    const { runs } = this.#folder
+    const report = await this.#job.report().catch(() => undefined)
+    if (report === undefined) return undefined
+    if (this.#latest?.report !== report) this.#latest = { report, runs }
+    if (report === null || phaseOf(report) !== 'waiting') return report
+    // It may have begun since.
+    if (this.#latest.runs < this.#folder.runs) return report
+    if (this.isRunning) this.#putBack(runs)
+    await showWaiting(report, this.#job, this.#view.status)
+    return report
+  }
+
+  /** Of a script that was ended from outside. `null`: the job was put back into the queue. */
+  async judge(code: number, clock: Clock): Promise<LaunchEnd | null> {
+    const { runs } = this.#folder
+    const untilMs = clock.monotonicMs() + longestEndMs
+    while (clock.monotonicMs() < untilMs) {
+      const report = await this.#job.report({ isChanged: true }).catch(() => null)
+      if (report === null) return ownEnd(code)
+      this.#latest = { report, runs }
+      if (lostStates.test(report.state)) return lostEnd(this.#job.id, report, code)
+      if (phaseOf(report) === 'waiting' || this.#folder.runs > runs) {
+        this.#putBack(runs)
+        return null
+      }
+      if (phaseOf(report) === 'ended') return ownEnd(code, report.state)
+      await sleep(clock, endingMs)
+    }
+    return ownEnd(code)
+  }
+
+  #putBack(runs: number): void {
+    this.#oldRuns = runs
+    this.#view.notice(`job ${this.#job.id} was put back into the queue, and will go on there`)
+  }
 }
 
 /** Shows why a job waits. Cancels one that would wait for ever, and throws. */

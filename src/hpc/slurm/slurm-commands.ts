@@ -125,3 +125,7 @@ export const unexpectedOutput = (command: string, output: string): SchedulerErro
     command,
     stderr: '',
   })
+
+/** Whether it was about a job that Slurm does not know any more, some minutes after its end. */
+export const isForgotten = (error: unknown): boolean =>
+  error instanceof SchedulerError && /Invalid job id/i.test(error.stderr)

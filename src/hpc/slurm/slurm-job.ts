@@ -2,7 +2,7 @@
 
 import type { Clock } from '../../foundation/clock.ts'
 import { jobFormat, type JobReport, parseClusterName, parseJobLine, phaseOf } from './job-report.ts'
-import { SchedulerError, type SlurmCommands, unexpectedOutput } from './slurm-commands.ts'
+import { isForgotten, type SlurmCommands, unexpectedOutput } from './slurm-commands.ts'
 
 /** A report is as good as new for this time, unless somebody knows of a change. */
 const freshMs = 10_000
@@ -43,8 +43,7 @@ export class SlurmJob {
     try {
       output = await this.#commands.ask('squeue', ...args)
     } catch (error) {
-      const isForgotten = error instanceof SchedulerError && /Invalid job id/i.test(error.stderr)
-      if (isForgotten) return null
+      if (isForgotten(error)) return null
       throw error
     }
     const [line = ''] = output.trim().split('\n')

@@ -1,0 +1,110 @@
+/**
+ * The jobs of one launch, one after the other. Each but the first waits for the end of the one
+ * before, and goes on with its record if the allocation has ended the script. Otherwise it is
+ * canceled: the script has ended by itself, or somebody has canceled a job of the chain.
+ */
+
+import { isForgotten, type SlurmCommands } from '../slurm/slurm-commands.ts'
+import { followJob, type FollowOptions, type LaunchEnd, submitBatch } from './launch.ts'
+import type { LaunchFolder } from './launch-folder.ts'
+
+/** A job of a chain, and its folder. */
+export interface ChainLink {
+  readonly jobId: string
+  readonly folder: LaunchFolder
+}
+
+/**
+ * Submits all jobs at once, so that the later ones wait in the queue while the first runs. If one
+ * is refused, none is left. `optionsOf` are those of sbatch, for a job that comes after another.
+ */
+export async function submitChain(
+  commands: SlurmCommands,
+  folders: readonly LaunchFolder[],
+  optionsOf: (folder: LaunchFolder, after?: string) => readonly string[],
+): Promise<readonly ChainLink[]> {
+  const links: ChainLink[] = []
+  try {
+    for (const folder of folders) {
+      const jobId = await submitBatch(commands, optionsOf(folder, links.at(-1)?.jobId), folder)
+      links.push({ jobId, folder })
+      folder.write('facts', JSON.stringify({ ...folder.facts(), jobId }))
+    }
+    return links
+  } catch (error) {
+    await cancelLinks(commands, links).catch(() => {})
+    for (const folder of folders) folder.remove()
+    throw error
+  }
+}
+
+/** Those of the launch that the folder is of; jobs that were not submitted are missing. */
+export const linksOf = (folder: LaunchFolder): readonly ChainLink[] =>
+  folder.chain.flatMap((one) => {
+    const { jobId } = one.facts() ?? {}
+    return jobId === undefined ? [] : [{ jobId, folder: one }]
+  })
+
+/** The last one first, so that none begins. Fine for jobs that have ended. */
+export async function cancelLinks(
+  commands: SlurmCommands,
+  links: readonly ChainLink[],
+): Promise<void> {
+  for (const { jobId } of links.toReversed()) {
+    await commands.run('scancel', jobId).catch((error: unknown) => {
+      if (!isForgotten(error)) throw error
+    })
+  }
+}
+
+/** Whether the job after this one is to go on with its record. */
+export const goesOn = ({ code, state }: Omit<LaunchEnd, 'lost'>, folder: LaunchFolder): boolean =>
+  state !== 'CANCELLED' && folder.endOf(code) === 'allocation'
+
+export interface ChainOptions extends Omit<FollowOptions, 'jobId' | 'folder'> {
+  /** Before a job is followed. */
+  readonly onLink: (link: ChainLink) => void
+}
+
+/**
+ * Follows one job after the other, each from its first line of output. Resolves with the exit code
+ * of the last one that ran, or with `null` when the signal has ended it. Rejects with
+ * `AllocationLostError` when the last job was lost.
+ */
+export async function followChain(
+  links: readonly ChainLink[],
+  options: ChainOptions,
+): Promise<number | null> {
+  const { commands, view, onLink } = options
+  for (const [at, link] of links.entries()) {
+    onLink(link)
+    const count = links.length
+    const status = (line: string | null): void =>
+      view.status(line === null || count === 1 ? line : `link ${at + 1} of ${count}, ${line}`)
+    const rest = links.slice(at + 1)
+    // Where that is not possible they end by themselves as soon as they begin.
+    const cancelRest = (): Promise<void> => cancelLinks(commands, rest).catch(() => {})
+    const followed = followJob({ ...options, ...link, view: { ...view, status } })
+    const end = await followed.catch(async (error: unknown) => {
+      await cancelRest()
+      throw error
+    })
+    if (end === null) return null
+    const [next] = rest
+    if (next === undefined || !link.folder.hasStarted || !goesOn(end, link.folder)) {
+      await cancelRest()
+      if (next !== undefined && end.code !== 0) view.notice(describeStop(link, end))
+      if (end.lost !== null) throw end.lost
+      return end.code
+    }
+    const what = end.lost === null ? 'has used up its time' : `is ${end.state ?? 'lost'}`
+    const goes = `link ${at + 2} of ${count}, job ${next.jobId}, goes on`
+    view.notice(`job ${link.jobId} ${what}: ${goes}`)
+  }
+  return null
+}
+
+function describeStop({ jobId }: ChainLink, { code, lost, state }: LaunchEnd): string {
+  const why = lost === null ? `the script has ended with exit code ${code}` : `it is ${state}`
+  return `job ${jobId}: ${why}; the jobs after it are canceled`
+}

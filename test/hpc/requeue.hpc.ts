@@ -1,0 +1,81 @@
+import { readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { describe, expect } from 'vitest'
+import { needs } from '../require.ts'
+import { createLauncher, scriptFile } from './launcher.ts'
+import { sharedSlurm, slurmNeeds } from './slurm.ts'
+
+const script = scriptFile('long-script')
+
+describe('a launched job that Slurm puts back into the queue', () => {
+  const slurm = sharedSlurm()
+  const queue = async (): Promise<string> => (await slurm()).run('squeue', '-h', '-o', '%T')
+  const jobId = async (): Promise<string> =>
+    (await (await slurm()).run('squeue', '-h', '-o', '%i')).trim()
+
+  /** Slurm lets two minutes pass before such a job may begin. */
+  async function beginNow(job: string, ...changes: readonly string[]): Promise<void> {
+    const { run } = await slurm()
+    await expect.poll(() => run('squeue', '-h', '-j', job, '-o', '%T')).toBe('PENDING\n')
+    await run('scontrol', 'update', `JobId=${job}`, 'StartTime=now', ...changes)
+  }
+
+  needs(...slurmNeeds)('goes on with its record, and is followed to its end', async () => {
+    const { run } = await slurm()
+    const { folder, start, startOther } = createLauncher(await slurm())
+    const launch = start('--time', '10', script, folder)
+    await launch.seen('waits')
+    const job = await jobId()
+    await run('scontrol', 'requeue', job)
+    await launch.seen(`job ${job} was put back into the queue, and will go on there`)
+    writeFileSync(join(folder, 'go'), '')
+    await beginNow(job)
+    const end = await launch.ended
+    expect(end).toMatchObject({ code: 0, stdout: 'waits\nwaits\n' })
+    const [, record = ''] =
+      /was put back into the queue, and goes on with (.*)/.exec(end.stderr) ?? []
+    expect(readFileSync(record, 'utf8')).toContain('"SessionEnded"')
+    expect(end.stderr).not.toContain('npx tutti resume')
+    expect(readFileSync(join(folder, 'ran'), 'utf8')).toBe('first\nsecond\n')
+    const status = await startOther('--json', 'status').ended
+    const found = JSON.parse(status.stdout) as { readonly files: readonly string[] }
+    expect(found).toMatchObject({ state: 'ended', tasks: { completed: 2, canceled: 0 } })
+    expect(found.files).toHaveLength(2)
+    await expect.poll(queue).toBe('')
+  })
+
+  needs(...slurmNeeds)('goes on elsewhere with the record of a run that was killed', async () => {
+    const { run } = await slurm()
+    const { folder, start } = createLauncher(await slurm())
+    const { stdout } = await start('--detach', '--time', '10', script, folder).ended
+    const job = stdout.trim()
+    await start('--attach', job).seen('waits')
+    // The lock of the record is that of a process on another node, of the very same job.
+    await run('scancel', '--signal=KILL', '--full', job)
+    await expect.poll(queue).toBe('')
+    await run('scontrol', 'requeue', job)
+    writeFileSync(join(folder, 'go'), '')
+    await beginNow(job, 'ExcNodeList=n1')
+    const end = await start('--attach', job).ended
+    expect(end).toMatchObject({ code: 0, stdout: 'waits\nwaits\n' })
+    expect(end.stderr).toContain('goes on with')
+    expect(readFileSync(join(folder, 'ran'), 'utf8')).toBe('first\nsecond\n')
+    await expect.poll(queue).toBe('')
+  })
+
+  needs(...slurmNeeds)('begins anew where nothing was recorded, and keeps its output', async () => {
+    const { run } = await slurm()
+    const { folder, start } = createLauncher(await slurm())
+    const launch = start('--time', '10', scriptFile('waiting-script'), 'go')
+    await launch.seen('waits')
+    const job = await jobId()
+    await run('scontrol', 'requeue', job)
+    await launch.seen('was put back into the queue')
+    writeFileSync(join(folder, 'go'), '')
+    await beginNow(job)
+    const end = await launch.ended
+    expect(end).toMatchObject({ code: 0, stdout: 'waits\nwaits\ndone\n' })
+    expect(end.stderr).toContain('begins anew: nothing was recorded')
+    await expect.poll(queue).toBe('')
+  })
+})
