@@ -161,6 +161,28 @@ describe('the duration of an attempt', () => {
 })
 
 describe('agents that are shared', () => {
+  it('leave all that is idle to one session while another wants nothing more', async () => {
+    const cluster = await startTestCluster()
+    await startAgentHere(cluster, { name: 'n1', cores: 4 })
+    const sessions = [
+      new Session([await cluster.connect()]),
+      new Session([await cluster.connect()]),
+    ] as const
+    onTestFinished(async () => {
+      for (const session of sessions) await session.close()
+    })
+    const start = async (session: Session, count: number): Promise<void> => {
+      // With memory: it is sent only where it can begin at once.
+      const resources = { memoryMb: 1 }
+      const options = { executable: 'sleep', arguments: ['100000'], resources }
+      const tasks = Array.from({ length: count }, () => new ComputeTask(options))
+      await session.submitTasks(tasks)
+      await eventually(() => expect(tasks.every(({ state }) => state === 'RUNNING')).toBe(true))
+    }
+    await start(sessions[0], 1)
+    await start(sessions[1], 3)
+  })
+
   it('give two sessions equal parts', async () => {
     const cluster = await startTestCluster()
     await cluster.agent('one', '--cores', '1')

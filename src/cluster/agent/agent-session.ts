@@ -143,7 +143,7 @@ export class AgentSession implements BackendListener {
 
   /** Whether it wants more than it has: it counts when the node is shared. */
   get isActive(): boolean {
-    return this.#held.size > 0 || this.#driver.hasWaiting
+    return this.#waiting.length > 0 || this.#driver.hasWaiting
   }
 
   /** It is given up: a driver that comes gets another one. */

@@ -34,7 +34,7 @@ export class NodeShares {
       rate === null ? 2 * cores : Math.min(mostAhead, Math.max(1, Math.ceil(rate * seconds)))
     // What others use is not offered, so that a driver prefers a node where it can begin at once.
     const free = Math.max(0, cores - this.#runningCores())
-    const offered = shares === 1 ? cores : Math.min(share, session.runningCores + free)
+    const offered = Math.min(share, session.runningCores + free)
     return { cores: offered, gpus, memoryMb, ahead: Math.ceil(ahead / shares) }
   }
 
