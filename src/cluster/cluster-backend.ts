@@ -33,6 +33,7 @@ import {
 import { AgentDirectory, type KnownAgent } from './driver/directory/agent-directory.ts'
 import type { ClusterConnection } from './driver/cluster-connection.ts'
 import { DriverSession } from './driver/driver-session.ts'
+import { HeldNodes, noneHeld } from './driver/placement/held-nodes.ts'
 import { couldRun } from './driver/placement/placement-node.ts'
 import { removeExpiredSessions } from './driver/session-owner.ts'
 import { type LocalCluster, type LocalClusterOptions, startLocalCluster } from './local-cluster.ts'
@@ -59,6 +60,8 @@ const heardWithinMs = 1000
  */
 export class ClusterBackend implements Backend {
   readonly name: string
+  /** What is kept from tasks. */
+  readonly held = new HeldNodes()
   readonly #options: ResolvedClusterOptions
   readonly #broker: Broker
   readonly #directory: AgentDirectory
@@ -159,8 +162,10 @@ export class ClusterBackend implements Backend {
   connect(
     listener: BackendListener,
     session: ConnectedSession,
-    { secondsLeft = () => Infinity, modules = this.#options.modules }: ClusterSettings = {},
+    settings: ClusterSettings = {},
   ): ClusterConnection {
+    const { secondsLeft = () => Infinity, modules = this.#options.modules } = settings
+    const held = settings.isOfServices === true ? noneHeld : this.held.open()
     const { clock, log, token, agentTimeoutSeconds } = this.#options
     const { lossSeconds, ownerTtlSeconds, resultTtlSeconds } = this.#options
     this.#listeners.add(listener)
@@ -179,6 +184,7 @@ export class ClusterBackend implements Backend {
       modules,
       toNode: (agent) => this.#toNode(agent),
       secondsLeft,
+      held,
     })
     this.#sessions.add(driver)
     return {
@@ -188,6 +194,7 @@ export class ClusterBackend implements Backend {
       recorded: (jobs) => driver.recorded(jobs),
       release: async (reason) => {
         await driver.release(reason)
+        held.close()
         this.#listeners.delete(listener)
         this.#sessions.delete(driver)
       },
@@ -226,15 +233,16 @@ export class ClusterBackend implements Backend {
       return { field: 'resources.ranks', message: 'this backend runs no MPI ranks' }
     }
     const { largestNode } = this.#options
-    const nodes = this.#directory.agents.map(({ announcement }) => announcement)
+    const nodes = this.#directory.agents.map(({ announcement: { name, facts } }) => ({
+      name,
+      facts: this.held.without(name, facts),
+    }))
     const known = nodes.map(({ facts }) => facts)
     if (largestNode !== null) known.push(largestNode)
     // Agents may come later; what they have is not known.
     if (known.length === 0 || known.some((facts) => couldRun(facts, resources))) return null
-    return {
-      field: 'resources',
-      message: describeLack(resources, nodes, mayGrow ? largestNode : 'none'),
-    }
+    const lack = describeLack(resources, nodes, mayGrow ? largestNode : 'none')
+    return { field: 'resources', message: [lack, ...this.held.describe()].join('; ') }
   }
 
   #toNode(agent: KnownAgent): SampledNode {
@@ -299,6 +307,8 @@ interface ClusterSettings {
   /** Until nothing runs any more. Default: no end. */
   readonly secondsLeft?: () => number
   readonly modules?: 'shared' | 'bundle'
+  /** Its jobs are what holds resources: none are kept from them. Default `false`. */
+  readonly isOfServices?: boolean
 }
 
 /** What the specification lists for a cluster: CPU, memory and disk. */

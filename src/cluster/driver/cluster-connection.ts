@@ -8,6 +8,8 @@ export interface GroupOptions {
   readonly perNode: number | null
   /** A node that should get none of them while there are others. */
   readonly avoid: string | null
+  /** The only node that may get them. Default: any. */
+  readonly node?: string
   /** Called once, with the node of each job, before any of them is reported. */
   readonly onPlaced: (nodes: readonly string[]) => void
 }

@@ -17,8 +17,9 @@ import { type AgentLink, DriverJob, type DriverJobGroup } from './agent-link.ts'
 import { AgentRefusals } from './agent-refusals.ts'
 import type { GroupOptions } from './cluster-connection.ts'
 import { JobTable } from './job-table.ts'
+import { type HeldView, noneHeld } from './placement/held-nodes.ts'
 import { toRunning } from './placement/job-group.ts'
-import { Placement } from './placement/placement.ts'
+import { Placement, type PlacementTimes } from './placement/placement.ts'
 import { type ReceivedMessage, RecordedMessages } from './recorded-messages.ts'
 
 export type EndReport = Exclude<TaskReport, { kind: 'start' }>
@@ -36,9 +37,11 @@ export interface JobPlaces {
   readonly links: ReadonlyMap<string, AgentLink>
   /** Until nothing runs any more; `Infinity` without an end. */
   readonly secondsLeft: () => number
+  /** What services hold, and these jobs cannot use. */
+  readonly held: HeldView
 }
 
-const anywhere: JobPlaces = { links: new Map(), secondsLeft: () => Infinity }
+const anywhere: JobPlaces = { links: new Map(), secondsLeft: () => Infinity, held: noneHeld }
 
 /** A start is reported sooner than this. */
 const recallMs = 400
@@ -54,6 +57,7 @@ export class DriverJobs {
   readonly placement: Placement<DriverJob>
   readonly recorded = new RecordedMessages()
   readonly refusals = new AgentRefusals()
+  readonly held: HeldView
   readonly #listener: BackendListener
   readonly #clock: Clock
   readonly #places: JobPlaces
@@ -67,17 +71,18 @@ export class DriverJobs {
   #sequence = 0
 
   constructor(listener: BackendListener, clock: Clock, places: JobPlaces = anywhere) {
-    const { links, secondsLeft } = places
+    const { links, secondsLeft, held } = places
+    const jobsAt = (name: string): readonly DriverJob[] => links.get(name)?.jobs.toArray() ?? []
     this.#places = places
+    this.held = held
     this.#listener = listener
     this.#clock = clock
-    this.placement = new Placement({
-      secondsLeft,
-      running(name) {
-        const nowMs = clock.monotonicMs()
-        return (links.get(name)?.jobs.toArray() ?? []).map((one) => toRunning(one, nowMs))
-      },
-    })
+    const running: PlacementTimes['running'] = (name) => {
+      const nowMs = clock.monotonicMs()
+      return jobsAt(name).map((one) => toRunning(one, nowMs))
+    }
+    this.placement = new Placement({ secondsLeft, running }, held)
+    held.attach({ changed: (name) => this.placement.setHeld(name), jobsAt })
   }
 
   /** In the order of arrival. A copy: a loop over it may end them. */
@@ -101,8 +106,8 @@ export class DriverJobs {
 
   /** Jobs that begin all at once or not at all. One that comes back ends. */
   addTogether(jobs: readonly Job[], options: GroupOptions, nowMs: number): readonly DriverJob[] {
-    const { perNode, avoid, onPlaced } = options
-    const group: DriverJobGroup = { jobs: [], unplaced: jobs.length, perNode, onPlaced }
+    const { perNode, avoid, onPlaced, node = null } = options
+    const group: DriverJobGroup = { jobs: [], unplaced: jobs.length, perNode, node, onPlaced }
     for (const job of jobs) {
       const wireAttempt = job.attempt + (this.#renumbered.get(job.uid) ?? 0)
       const index = this.#table.nextIndex

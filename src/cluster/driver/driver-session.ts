@@ -15,7 +15,7 @@ import type { AgentDirectory, KnownAgent } from './directory/agent-directory.ts'
 import type { AgentLink, DriverJob } from './agent-link.ts'
 import type { ClusterConnection, GroupOptions } from './cluster-connection.ts'
 import { ContinuedJobs } from './earlier/continued-jobs.ts'
-import { DriverJobs } from './driver-jobs.ts'
+import { DriverJobs, type JobPlaces } from './driver-jobs.ts'
 import { EarlierRun } from './earlier/earlier-run.ts'
 import { EndReceiver } from './end-receiver.ts'
 import { JobSender } from './job-sender.ts'
@@ -24,7 +24,7 @@ import { SessionAgents } from './session-agents.ts'
 import { claimSession, untilSilent } from './session-owner.ts'
 import { NoAgentWatch } from './unhappy-ends.ts'
 
-export interface DriverSessionOptions {
+export interface DriverSessionOptions extends Omit<JobPlaces, 'links'> {
   readonly use: SessionUse
   readonly listener: BackendListener
   readonly broker: Broker
@@ -39,8 +39,6 @@ export interface DriverSessionOptions {
   readonly modules: 'shared' | 'bundle'
   /** An agent as the session is told of it. */
   readonly toNode: (agent: KnownAgent) => SampledNode
-  /** Until nothing runs any more; `Infinity` without an end. */
-  readonly secondsLeft: () => number
 }
 
 const tickMs = 500

@@ -2,7 +2,13 @@
 
 import { BackendError, messageOf, WorkerLostError } from '../../foundation/errors.ts'
 import type { ResourceRequest } from '../../tasks/resources.ts'
-import { type LostAttempt, noRules, type NotAllowed, silenceMs } from '../wire/messages.ts'
+import {
+  type LostAttempt,
+  type NodeFacts,
+  noRules,
+  type NotAllowed,
+  silenceMs,
+} from '../wire/messages.ts'
 import { refuseByKind, rulesHint } from '../wire/rules.ts'
 import type { AgentDirectory, KnownAgent } from './directory/agent-directory.ts'
 import type { DriverJob } from './agent-link.ts'
@@ -152,9 +158,11 @@ export class NoAgentWatch {
   /** Those that are there, and why none of them runs it. */
   #describeAgents(request: ResourceRequest, nowMs: number): string {
     const { agents, unusable } = this.#directory
-    const named = agents.map(
-      (agent) => `agent "${agent.announcement.name}" ${whyUnusable(agent, request, nowMs)}`,
-    )
+    const named = agents.map((agent) => {
+      const { name, facts } = agent.announcement
+      const free = this.#jobs.held.without(name, facts)
+      return `agent "${name}" ${whyUnusable(agent, free, request, nowMs)}`
+    })
     const all = [...named, ...unusable.map(({ message }) => message)]
     return all.length === 0 ? '' : `; ${joinSome(all)}`
   }
@@ -180,11 +188,12 @@ const hearAllMs = 2500
 
 function whyUnusable(
   { announcement: { state, facts }, heardMs }: KnownAgent,
+  free: NodeFacts,
   request: ResourceRequest,
   nowMs: number,
 ): string {
   if (state !== 'ready') return 'is draining'
-  const missing = whatIsMissing(facts, request)
-  if (missing !== null) return missing
+  const missing = whatIsMissing(free, request)
+  if (missing !== null) return free === facts ? missing : `${missing} besides what services hold`
   return nowMs - heardMs > silenceMs ? 'does not answer' : 'did not take the session'
 }

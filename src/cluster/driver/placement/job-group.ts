@@ -7,6 +7,8 @@ export interface JobGroup<T> {
   readonly jobs: readonly T[]
   /** How many of them each node gets; `null` where any number may share one. */
   readonly perNode: number | null
+  /** The only node that may get them; `null` for any. */
+  readonly node: string | null
 }
 
 export interface GroupShape {

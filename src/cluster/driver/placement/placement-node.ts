@@ -3,11 +3,15 @@
 import type { ResourceRequest } from '../../../tasks/resources.ts'
 import type { AgentRules, NodeFacts, Offer } from '../../wire/messages.ts'
 import { labelsOf } from '../../wire/resource-words.ts'
+import type { HeldView } from './held-nodes.ts'
 
 /** What a node has, and what of it this session uses. */
 export interface Node {
   readonly name: string
-  readonly facts: NodeFacts
+  /** All of it. */
+  readonly whole: NodeFacts
+  /** Without what services hold. */
+  facts: NodeFacts
   readonly rules: AgentRules
   offer: Offer
   cores: number
@@ -21,6 +25,22 @@ export interface Node {
   ring: NodeRing | null
   ringIndex: number
 }
+
+/** Nothing of it is used yet. */
+export const newNode = (
+  own: Pick<Node, 'name' | 'whole' | 'rules' | 'offer'>,
+  held: HeldView,
+): Node => ({
+  ...own,
+  facts: held.without(own.name, own.whole),
+  cores: 0,
+  gpus: 0,
+  memoryMb: 0,
+  isUsable: true,
+  hasReleased: false,
+  ring: null,
+  ringIndex: -1,
+})
 
 /** Nodes that take their turns; each comes and goes at the same cost, however many there are. */
 export class NodeRing {
@@ -115,12 +135,16 @@ export interface Wanted {
   readonly request: ResourceRequest
   readonly kind: 'functions' | 'programs'
   readonly excluded: Exclusion | null
+  /** The only node that may get them; `null` for any. */
+  readonly node: string | null
   readonly isDefault: boolean
 }
 
 /** Whether the node's agent allows the tasks, as far as that is known. */
-const allows = ({ name, rules }: Node, { kind, excluded }: Wanted): boolean =>
-  (rules.only === null || rules.only === kind) && excluded?.agents.has(name) !== true
+const allows = ({ name, rules }: Node, { kind, excluded, node }: Wanted): boolean =>
+  (rules.only === null || rules.only === kind) &&
+  excluded?.agents.has(name) !== true &&
+  (node === null || node === name)
 
 /** Whether a node could take a job of this kind, when it is idle. */
 export const couldTake = (node: Node, wanted: Wanted): boolean =>

@@ -9,6 +9,7 @@ import type { ResourceRequest } from '../../../tasks/resources.ts'
 import { type AgentRules, type NodeFacts, noRules, type Offer } from '../../wire/messages.ts'
 import { chooseNodes, couldHold, keptFrom, mostFree } from './job-group.ts'
 import type { GroupShape, RunningRequest } from './job-group.ts'
+import { type HeldView, noneHeld } from './held-nodes.ts'
 import { LateJobs } from './late-jobs.ts'
 import {
   couldTake,
@@ -16,6 +17,7 @@ import {
   hasRoom,
   isUnrestricted,
   jobsAt,
+  newNode,
   type Node,
   NodeRing,
   ReleasedNodes,
@@ -58,13 +60,15 @@ export class Placement<T extends PlacedJob> {
   /** Jobs that need longer than is left. */
   readonly #late: LateJobs<T>
   readonly #times: PlacementTimes
+  readonly #held: HeldView
   #waiting = 0
   /** The node that got the last job. */
   #last: Node | null = null
   readonly #released = new ReleasedNodes()
 
-  constructor(times: PlacementTimes = timeless) {
+  constructor(times: PlacementTimes = timeless, held: HeldView = noneHeld) {
     this.#times = times
+    this.#held = held
     this.#late = new LateJobs(times.secondsLeft)
   }
 
@@ -84,9 +88,7 @@ export class Placement<T extends PlacedJob> {
 
   addNode(name: string, facts: NodeFacts, offer: Offer, rules: AgentRules = noRules): void {
     this.removeNode(name)
-    const used = { cores: 0, gpus: 0, memoryMb: 0 }
-    const place = { isUsable: true, hasReleased: false, ring: null, ringIndex: -1 }
-    const node: Node = { name, facts, rules, offer, ...used, ...place }
+    const node = newNode({ name, whole: facts, rules, offer }, this.#held)
     this.#nodes.set(name, node)
     this.#gained(node)
   }
@@ -100,6 +102,14 @@ export class Placement<T extends PlacedJob> {
     this.#lostOne(node)
   }
 
+  /** What services hold there has changed. */
+  setHeld(name: string): void {
+    const node = this.#nodes.get(name)
+    if (node === undefined) return
+    node.facts = this.#held.without(name, node.whole)
+    this.#lostOne(node)
+  }
+
   setOffer(name: string, offer: Offer): void {
     const node = this.#nodes.get(name)
     if (node === undefined) return
@@ -110,8 +120,7 @@ export class Placement<T extends PlacedJob> {
   setAhead(name: string, ahead: number): void {
     const node = this.#nodes.get(name)
     if (node === undefined || node.offer.ahead === ahead) return
-    node.offer = { ...node.offer, ahead }
-    this.#gained(node)
+    this.setOffer(name, { ...node.offer, ahead })
   }
 
   setUsable(name: string, isUsable: boolean): void {

@@ -56,10 +56,12 @@ export class Shapes<T extends PlacedJob> {
     if (avoid !== null) key += `\0avoid ${avoid}`
     if (excluded !== null) key += `\0not ${excluded.key}`
     if (size > 1) key += `\0together ${size} ${group?.perNode}`
+    const node = group?.node ?? null
+    if (node !== null) key += `\0on ${node}`
     const known = this.#byKey.get(key)
     if (known !== undefined) return known
     const own = size === 1 ? null : { size, perNode: group?.perNode ?? null }
-    const wanted = { request, kind, avoid, excluded, isDefault }
+    const wanted = { request, kind, avoid, excluded, node, isDefault }
     const shape = { key, ...wanted, group: own, queue: new JobQueue<T>(), changed: null }
     this.#byKey.set(key, shape)
     return shape

@@ -18,7 +18,9 @@ export function findUnplaceable({ nodes, shapes }: PlacementState): Map<string, 
   const found = new Map<string, string[]>()
   for (const shape of shapes) {
     if (couldHold(nodes, shape)) continue
-    const refusing = nodes.filter(({ facts }) => couldRun(facts, shape.request))
+    // Other nodes do not refuse what is for one of them alone.
+    const asked = shape.node === null ? nodes : nodes.filter(({ name }) => name === shape.node)
+    const refusing = asked.filter(({ facts }) => couldRun(facts, shape.request))
     found.set(
       shape.key,
       refusing.map(({ name }) => name),

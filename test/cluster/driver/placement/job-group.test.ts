@@ -25,13 +25,14 @@ interface GroupOptions {
   readonly resources?: Partial<ResourceRequest>
   readonly perNode?: number
   readonly avoid?: string
+  readonly node?: string
 }
 
 /** Jobs `name0`, `name1`, … that begin together. */
 function groupOf(name: string, size: number, options: GroupOptions = {}): TestJob[] {
-  const { resources = {}, perNode = null, avoid = null } = options
+  const { resources = {}, perNode = null, avoid = null, node = null } = options
   const jobs: TestJob[] = []
-  const group: JobGroup<TestJob> = { jobs, perNode }
+  const group: JobGroup<TestJob> = { jobs, perNode, node }
   for (let at = 0; at < size; at++) jobs.push(job(`${name}${at}`, resources, { avoid, group }))
   return jobs
 }
