@@ -13,10 +13,15 @@ describe('a launched job that Slurm puts back into the queue', () => {
   const jobId = async (): Promise<string> =>
     (await (await slurm()).run('squeue', '-h', '-o', '%i')).trim()
 
-  /** Slurm lets two minutes pass before such a job may begin. */
+  /**
+   * Slurm lets two minutes pass before such a job may begin. Two seconds have to: Slurm tells the
+   * credential of the second run from that of the first, which it has revoked, by the second.
+   */
   async function beginNow(job: string, ...changes: readonly string[]): Promise<void> {
     const { run } = await slurm()
     await expect.poll(() => run('squeue', '-h', '-j', job, '-o', '%T')).toBe('PENDING\n')
+    const fromMs = Date.now() + 2000
+    await expect.poll(() => Date.now()).toBeGreaterThan(fromMs)
     await run('scontrol', 'update', `JobId=${job}`, 'StartTime=now', ...changes)
   }
 

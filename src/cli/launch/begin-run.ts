@@ -27,11 +27,12 @@ async function beginRun(folder: LaunchFolder, output: Output): Promise<boolean> 
   const { place, chain } = folder
   const links = linksOf(folder).slice(0, place + 1)
   const jobId = process.env['SLURM_JOB_ID'] ?? ''
-  const name = chain.length === 1 ? `job ${jobId}` : `link ${place + 1} of ${chain.length}`
+  const link = `link ${place + 1} of ${chain.length} (job ${jobId})`
+  const name = chain.length === 1 ? `job ${jobId}` : link
   if (!folder.hasStarted) {
     const why = await whyStop(links.at(-2))
     if (why !== null) {
-      output.problem(`${name} (job ${jobId}) does not begin: ${why}`)
+      output.problem(`${name} does not begin: ${why}`)
       return false
     }
   }
@@ -41,10 +42,10 @@ async function beginRun(folder: LaunchFolder, output: Output): Promise<boolean> 
   const record = await findRecord(folders, request.session_id ?? '', jobId)
   const resume = record === null ? request.resume : { ...asRecorded, ...request.resume, ...record }
   writeRequest(folder.file('request'), { ...request, resume })
-  const what = folder.hasStarted ? 'was put back into the queue, and' : `(job ${jobId})`
+  const what = folder.hasStarted ? ' was put back into the queue, and' : ''
   const how =
     resume === null ? 'begins anew: nothing was recorded' : `goes on with ${resume.record}`
-  output.problem(`${name} ${what} ${how}`)
+  output.problem(`${name}${what} ${how}`)
   return true
 }
 
