@@ -57,9 +57,11 @@ interface Key {
   readonly isGenerated: boolean
 }
 
-/** Without a key file, only this machine is served, or a key is generated and printed once. */
+/** Without a key, only this machine is served, or a key is generated and printed once. */
 async function chooseKey({ apiKeyFile, host }: ServeOptions): Promise<Key | null> {
   if (apiKeyFile !== undefined) return { value: await readKey(apiKeyFile), isGenerated: false }
+  const own = process.env['TUTTI_API_KEY'] ?? ''
+  if (own !== '') return { value: own, isGenerated: false }
   if (host === undefined || isLoopbackHost(host)) return null
   return { value: `tutti-${newUuid()}`, isGenerated: true }
 }

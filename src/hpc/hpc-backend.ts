@@ -22,6 +22,11 @@ import {
   expectString,
   invalid,
 } from '../foundation/options.ts'
+import type {
+  NodeServers,
+  ServerRequest,
+  ServerReservation,
+} from '../runtime/server/node-servers.ts'
 import type { TaskSpec } from '../tasks/spec.ts'
 import { type AgentCluster, startAgentCluster } from './agents/agent-cluster.ts'
 import type { Allocation } from './allocation.ts'
@@ -31,6 +36,7 @@ import { LossReports } from './loss-reports.ts'
 import { refuseRanks } from './ranks/rank-refusal.ts'
 import { hasRanks, RankTasks } from './ranks/rank-tasks.ts'
 import { RankTurns } from './ranks/rank-turns.ts'
+import { ServiceNodes } from './services/service-nodes.ts'
 import { SlurmAllocation } from './slurm/slurm-allocation.ts'
 import { SlurmCommands } from './slurm/slurm-commands.ts'
 import { tellEnd, useStartMethod } from './start-method.ts'
@@ -67,13 +73,14 @@ interface ResolvedOptions {
  * const hpc = await HpcBackend.create({ name: 'hpc' })
  * await using session = new Session([hpc])
  */
-export class HpcBackend implements Backend {
+export class HpcBackend implements Backend, NodeServers {
   readonly name: string
   readonly #allocation: Allocation
   readonly #clock: Clock
   readonly #cluster: AgentCluster
   readonly #watch: AllocationWatch
   readonly #rankTurns = new RankTurns()
+  readonly #services: ServiceNodes
   readonly #connections = new Map<BackendListener, Pick<Connection, 'release'>>()
   /** Why nothing may begin any more; `null` while it may. */
   #ending: string | null = null
@@ -99,6 +106,8 @@ export class HpcBackend implements Backend {
     this.#allocation = allocation
     this.#clock = clock
     this.#cluster = cluster
+    const nodes = () => allocation.nodes
+    this.#services = new ServiceNodes({ nodes, backend: cluster.backend, clock })
     this.#watch = new AllocationWatch({
       allocation,
       graceSeconds,
@@ -128,10 +137,15 @@ export class HpcBackend implements Backend {
     if (spec.resources.ranks === 1 || this.#closing !== null) {
       return backend.refuse(spec, { mayGrow: false })
     }
-    return refuseRanks(
-      spec,
-      backend.nodes.map(({ capacity }) => capacity).filter((one) => one !== undefined),
+    const free = backend.nodes.flatMap(({ nodeId, capacity }) =>
+      capacity === undefined ? [] : [backend.held.without(nodeId, capacity)],
     )
+    return refuseRanks(spec, free, backend.held.describe())
+  }
+
+  /** For `nodes` of an inference backend: its servers run beside tasks, on nodes of their own. */
+  reserveServers(request: ServerRequest): ServerReservation {
+    return this.#services.reserveServers(request)
   }
 
   connect(listener: BackendListener, session: ConnectedSession): Connection {
@@ -176,15 +190,20 @@ export class HpcBackend implements Backend {
     }
   }
 
-  /** Ends the agents. The allocation stays: it ends with the script. */
+  /** Ends servers and agents. The allocation stays: it ends with the script. */
   close(): Promise<void> {
     this.#watch.close()
-    this.#closing ??= this.#cluster.close()
+    this.#closing ??= this.#closeOnce()
     return this.#closing
   }
 
   [Symbol.asyncDispose](): Promise<void> {
     return this.close()
+  }
+
+  async #closeOnce(): Promise<void> {
+    await this.#services.end(`"${this.name}" is closed`)
+    await this.#cluster.close()
   }
 
   /** What runs is canceled while its nodes are still there, and sessions stay open. */
@@ -193,6 +212,7 @@ export class HpcBackend implements Backend {
     this.#ending = reason
     tellEnd()
     this.#cluster.stopRestarts()
+    void this.#services.end(reason)
     for (const connection of this.#connections.values()) void connection.release(reason)
   }
 }

@@ -21,7 +21,10 @@ export async function addressSharedWith(nodes: readonly AllocatedNode[]): Promis
 }
 
 /** The address from which packets to that node would come. */
-async function addressTowards({ name, address: host }: AllocatedNode): Promise<string> {
+export async function addressTowards({
+  name,
+  address: host,
+}: Pick<AllocatedNode, 'name' | 'address'>): Promise<string> {
   try {
     const { address, family } = await lookup(host)
     const socket = createSocket(family === 6 ? 'udp6' : 'udp4')

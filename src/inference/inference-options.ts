@@ -8,6 +8,7 @@ import {
   expectBoolean,
   expectInteger,
   expectKnownKeys,
+  expectMethods,
   expectNumber,
   expectObject,
   expectString,
@@ -21,6 +22,7 @@ import type {
   InferenceConfig,
   InferenceOverrides,
 } from './config/inference-config.ts'
+import type { NodeServers } from '../runtime/server/node-servers.ts'
 import type { CreateEngine } from './generation/inference-engine.ts'
 import { expectReachable } from './server/listening.ts'
 import { resolveServerLimits, type ServerLimits } from './server/server-limits.ts'
@@ -33,7 +35,7 @@ export interface InferenceBackendOptions {
   readonly modelName: string
   /** Default `inference`. */
   readonly name?: string
-  /** Nodes used for inference; more than 1 only where the engine can use them. Default 1. */
+  /** Nodes used for inference; more than 1 with `nodes`, and for an own engine. Default 1. */
   readonly numNodes?: number
   /** GPUs per node. Default 1. */
   readonly numGpus?: number
@@ -57,6 +59,11 @@ export interface InferenceBackendOptions {
   readonly apiKey?: string
   /** Overrides the file's `engine`: a kind, a section with its keys, or a factory of engines. */
   readonly engine?: EngineOption | CreateEngine
+  /**
+   * Whose nodes the servers of the `process` engine run on: an HPC backend. `offset`, `numNodes`
+   * and `numGpus` are those of its allocation. Default: this machine.
+   */
+  readonly nodes?: NodeServers
   /** Limits of the HTTP server. */
   readonly limits?: Partial<ServerLimits>
   /** Records prompts and generated text in spans. Default `false`. */
@@ -85,6 +92,7 @@ export interface ResolvedInferenceOptions {
   readonly modelName: string
   readonly overrides: InferenceOverrides
   readonly createEngine: CreateEngine | null
+  readonly nodes: NodeServers | null
   readonly port: number
   readonly host: string | null
   readonly apiKey: string | null
@@ -114,6 +122,7 @@ const known = [
   'host',
   'apiKey',
   'engine',
+  'nodes',
   'limits',
   'captureContent',
   'engineTimeoutSeconds',
@@ -140,6 +149,10 @@ export function resolveInferenceOptions(
     modelName: expectString('modelName', options.modelName),
     overrides: resolveOverrides(overridesOf(options)),
     createEngine: typeof engine === 'function' ? engine : null,
+    nodes:
+      options.nodes === undefined
+        ? null
+        : expectMethods('nodes', options.nodes, ['reserveServers']),
     port: expectInteger('port', port, { min: 0, max: 65_535 }),
     host,
     apiKey: key,

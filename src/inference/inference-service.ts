@@ -6,22 +6,19 @@ import { type Notice, toEventNotice } from '../backends/backend.ts'
 import { Batch, EngineLost } from '../events/library-events.ts'
 import { ValueError } from '../foundation/errors.ts'
 import { newSpanId } from '../foundation/ids.ts'
+import type { ServerReservation } from '../runtime/server/node-servers.ts'
 import type { InferenceConfig } from './config/inference-config.ts'
 import { createEchoEngine } from './engines/echo.ts'
 import { createLlamaEngine } from './engines/llama.ts'
 import { createOpenAiEngine } from './engines/openai.ts'
 import { createProcessEngine } from './engines/process.ts'
+import { toServerRequest } from './engines/process/worker-places.ts'
 import { Autoscaler } from './generation/autoscaler.ts'
 import type { BatchReport } from './generation/batch-run.ts'
 import { Batcher } from './generation/batcher.ts'
 import { EnginePool } from './generation/engine-pool.ts'
 import { ServerMetrics, toBatchSpan } from './generation/gen-ai.ts'
-import type {
-  CreateEngine,
-  EngineWorker,
-  InferenceEngine,
-  Sampling,
-} from './generation/inference-engine.ts'
+import type { EngineWorker, InferenceEngine, Sampling } from './generation/inference-engine.ts'
 import { RequestHandler, type RequestReport } from './generation/request-handler.ts'
 import type { TextGenerator } from './generation/text-generator.ts'
 import { createGuard } from './guardrails/guard.ts'
@@ -47,11 +44,13 @@ export class InferenceService {
   readonly #batcher: Batcher
   readonly #scaler: Autoscaler
   #server: InferenceServer | null = null
+  /** What the servers of the engines have on other nodes. */
+  #reservation: ServerReservation | null = null
 
   constructor(parts: ServiceParts) {
     const { options, config } = parts
     const { clock, log } = options
-    if (options.createEngine === null) expectNodes(config)
+    expectNodes(config, options)
     this.#parts = parts
     this.#metrics = new ServerMetrics(config.modelName, options.name)
     this.#batcher = new Batcher({
@@ -63,7 +62,9 @@ export class InferenceService {
     })
     const batcher = this.#batcher
     this.pool = new EnginePool({
-      createEngine: options.createEngine ?? createEngineFactory(config, options),
+      createEngine:
+        options.createEngine ??
+        ((worker) => createEngine(config, options, worker, this.#reservation)),
       workers: firstWorkers(config),
       batcher,
       clock,
@@ -99,12 +100,14 @@ export class InferenceService {
   async open(): Promise<void> {
     const { options, config } = this.#parts
     try {
+      this.#reserve()
       if (options.isService) this.#server = this.#createServer()
       await this.#server?.start()
       await this.pool.start()
       this.#server?.modelLoaded(this.pool.model.contextLength)
     } catch (error) {
       await Promise.all([this.pool.stop(), this.#server?.stop()])
+      await this.#reservation?.close()
       throw error
     }
     if (config.dynamicWorkers.isOn) this.#scaler.start()
@@ -119,6 +122,16 @@ export class InferenceService {
     await Promise.all([this.#batcher.drain(deadline.signal), this.#server?.stop()])
     stopTimer()
     await this.pool.stop()
+    await this.#reservation?.close()
+  }
+
+  /** Before anything starts: what is not there is told at once. */
+  #reserve(): void {
+    const { options, config } = this.#parts
+    const { engine } = config
+    if (options.nodes === null || engine.kind !== 'process') return
+    const request = toServerRequest(options.name, config, engine.cores)
+    this.#reservation = options.nodes.reserveServers(request)
   }
 
   #onBatch(report: BatchReport): void {
@@ -168,15 +181,28 @@ export class InferenceService {
 }
 
 /** An engine of the user's own may know how to reach other nodes. */
-function expectNodes({ engine, hardware: { numNodes } }: InferenceConfig): void {
-  if (numNodes === 1 || engine.kind === 'echo') return
+function expectNodes(
+  { engine, hardware: { numNodes } }: InferenceConfig,
+  { nodes, createEngine: own }: ResolvedInferenceOptions,
+): void {
+  const isProcess = own === null && engine.kind === 'process'
+  if (nodes !== null && !isProcess && (own !== null || engine.kind !== 'echo')) {
+    const which = own === null ? `the ${engine.kind} engine` : 'an engine of your own'
+    throw new ValueError(`nodes: ${which} starts no servers on nodes`, {
+      field: 'nodes',
+      hint: 'Use the process engine.',
+    })
+  }
+  if (numNodes === 1 || own !== null || engine.kind === 'echo' || nodes !== null) return
   throw new ValueError(
     `num_nodes is ${numNodes}, but the ${engine.kind} engine runs workers on this node only`,
     {
       field: 'numNodes',
       expected: '1',
       got: numNodes,
-      hint: 'Set it to 1 and start a backend on each node.',
+      hint: isProcess
+        ? 'Give `nodes: hpc`, an HPC backend, or set it to 1 and start a backend on each node.'
+        : 'Set it to 1 and start a backend on each node.',
     },
   )
 }
@@ -192,17 +218,11 @@ function defaultSampling({ llm }: InferenceConfig): Sampling {
 
 type EngineEnvironment = Pick<ResolvedInferenceOptions, 'clock' | 'log' | 'onProgress'>
 
-function createEngineFactory(
-  config: InferenceConfig,
-  environment: EngineEnvironment,
-): CreateEngine {
-  return (worker) => createEngine(config, environment, worker)
-}
-
 function createEngine(
   config: InferenceConfig,
   { clock, log, onProgress }: EngineEnvironment,
   worker: EngineWorker,
+  servers: ServerReservation | null,
 ): InferenceEngine {
   const { modelPath, engine, llm, tpSize, hardware, hubToken } = config
   const common = { modelName: modelPath, contextLength: llm.maxModelLen, clock, log }
@@ -230,6 +250,7 @@ function createEngine(
           host: '127.0.0.1',
           hubToken: hubToken?.reveal() ?? null,
           onProgress,
+          ...(servers === null ? {} : { servers }),
         },
         worker,
       )

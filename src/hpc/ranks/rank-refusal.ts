@@ -5,8 +5,15 @@ import { roomIn } from '../../cluster/driver/placement/job-group.ts'
 import type { ResourceRequest } from '../../tasks/resources.ts'
 import type { TaskSpec } from '../../tasks/spec.ts'
 
-/** `null` for a task without ranks, and for one that fits. */
-export function refuseRanks(spec: TaskSpec, nodes: readonly NodeCapacity[]): Refusal | null {
+/**
+ * `null` for a task without ranks, and for one that fits into what the nodes have. `held` says what
+ * is counted out.
+ */
+export function refuseRanks(
+  spec: TaskSpec,
+  nodes: readonly NodeCapacity[],
+  held: readonly string[] = [],
+): Refusal | null {
   const { resources } = spec
   const { ranks, ranksPerNode } = resources
   if (ranks === 1) return null
@@ -23,10 +30,14 @@ export function refuseRanks(spec: TaskSpec, nodes: readonly NodeCapacity[]): Ref
     const message = `${file} would be written by ${ranks} ranks; %r stands for the rank in its name`
     return { field: 'captureStdio', message }
   }
-  return refuseTooMany(resources, nodes)
+  return refuseTooMany(resources, nodes, held)
 }
 
-function refuseTooMany(resources: ResourceRequest, nodes: readonly NodeCapacity[]): Refusal | null {
+function refuseTooMany(
+  resources: ResourceRequest,
+  nodes: readonly NodeCapacity[],
+  held: readonly string[],
+): Refusal | null {
   const { ranks, ranksPerNode = 1 } = resources
   const labels = Object.entries(resources.labels ?? {})
   const rooms = nodes.map((node) => {
@@ -40,7 +51,9 @@ function refuseTooMany(resources: ResourceRequest, nodes: readonly NodeCapacity[
   const shape = ranksPerNode === 1 ? '' : `, ${ranksPerNode} a node`
   const wanted = `${ranks} ranks of ${describe(resources)}${shape}`
   const there = groupEqual(nodes.map(describe)).join('; ')
-  const message = `there is room for ${total} of ${wanted}; there are ${there}`
+  const message = [`there is room for ${total} of ${wanted}; there are ${there}`, ...held].join(
+    '; ',
+  )
   return { field: 'resources.ranks', message }
 }
 

@@ -147,6 +147,8 @@ export interface ProcessEngineConfig {
   readonly healthPath: string
   /** Requests at a time. Default 64. */
   readonly maxConcurrency: number
+  /** Cores that each server has on a node of an allocation. Default 1. */
+  readonly cores: number
 }
 
 export interface EchoEngineConfig {

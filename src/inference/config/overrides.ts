@@ -95,6 +95,7 @@ export function engineOf(engine: FileConfig['engine']): EngineConfig {
         startTimeoutSeconds: engine.start_timeout_seconds,
         healthPath: engine.health_path,
         maxConcurrency: engine.max_concurrency,
+        cores: engine.cores,
       }
     default:
       return {

@@ -1,5 +1,6 @@
 /** Starts a server program for each worker, and talks to it like the `openai` engine. */
 
+import { randomBytes } from 'node:crypto'
 import { type Clock, sleep } from '../../foundation/clock.ts'
 import type { Log } from '../../foundation/log.ts'
 import { registerSecret } from '../../foundation/secrets.ts'
@@ -15,14 +16,19 @@ import { inferenceError, type InferenceErrorCode } from '../generation/inference
 import { type AttachedEngine, createOpenAiEngine } from './openai.ts'
 import { unlessAborted } from '../../foundation/promises.ts'
 import { probeOnce, UpstreamLink } from './openai/upstream-link.ts'
-import { GuardedServer, LaunchError } from '../../runtime/server/guarded-server.ts'
+import { type Environment, inheritedEnvironment } from '../../runtime/server/environment.ts'
+import { LaunchError } from '../../runtime/server/guarded-server.ts'
+import type {
+  ServerAddress,
+  ServerProcess,
+  ServerReservation,
+} from '../../runtime/server/node-servers.ts'
+import { LocalServer } from './process/local-server.ts'
 import {
   checkTemplate,
   childEnvironment,
-  type Environment,
   fillTemplate,
-  findFreePort,
-  inheritedEnvironment,
+  remoteEnvironment,
   sliceOf,
   toOrigin,
   type WorkerSlice,
@@ -43,6 +49,11 @@ export interface ProcessEngineOptions {
   /** GPUs of one node. */
   readonly numGpus: number
   readonly nodeOffset: number
+  /** Where servers are started. Default: on this machine. */
+  readonly servers?: ServerReservation
+  /** Cores of one worker, of a reservation. Default 1. */
+  readonly cores?: number
+  /** A server on this machine listens there. */
   readonly host: string
   /** Answers 200 when the server is ready. */
   readonly healthPath: string
@@ -55,7 +66,10 @@ export interface ProcessEngineOptions {
   readonly hubToken: string | null
   readonly clock: Clock
   readonly log: Log
-  /** Called with each line of the server's output until it is ready. */
+  /**
+   * Called with each line of the server's output until it is ready; of one on another node with
+   * what it waits for.
+   */
   readonly onProgress?: (text: string) => void
 }
 
@@ -66,18 +80,18 @@ export function createProcessEngine(
 ): InferenceEngine {
   checkTemplate(options.command)
   if (options.hubToken !== null) registerSecret(options.hubToken)
-  const visible = options.env['CUDA_VISIBLE_DEVICES'] ?? process.env['CUDA_VISIBLE_DEVICES']
+  const own = options.env['CUDA_VISIBLE_DEVICES'] ?? process.env['CUDA_VISIBLE_DEVICES']
+  const visible = options.servers === undefined ? own : undefined
   return new ProcessEngine(options, worker, sliceOf({ ...options, index: worker.index, visible }))
 }
 
-const graceMs = 10_000
 const pollMs = 250
 const watchMs = 10_000
 const mostMisses = 3
 
 /** A server that runs, and the engine that talks to it. */
 interface Attached {
-  readonly server: GuardedServer
+  readonly server: ServerProcess
   readonly engine: AttachedEngine
   readonly link: UpstreamLink
 }
@@ -90,7 +104,11 @@ class ProcessEngine implements InferenceEngine {
   /** Aborted with the reason when the engine is closed or lost. */
   readonly #over = new AbortController()
   #starting: Promise<ModelFacts> | undefined
-  #server: GuardedServer | undefined
+  #server: ServerProcess | undefined
+  /** That clients must send; `null` for a server that only this machine reaches. */
+  #apiKey: string | null = null
+  /** Why the server is stopped; told when its output is known. */
+  #loss: Loss | undefined
   /** Set once it has started. */
   #attached: Attached | undefined
   #closing: Promise<void> | undefined
@@ -133,67 +151,101 @@ class ProcessEngine implements InferenceEngine {
   }
 
   async #startOnce(): Promise<ModelFacts> {
-    const { nodeOffset, clock, startTimeoutSeconds, host } = this.#options
+    const { clock, startTimeoutSeconds } = this.#options
     const { signal } = this.#over
-    if (this.#slice.node !== nodeOffset) {
-      throw inferenceError(
-        'unsupported',
-        `worker ${this.#worker.index} belongs on node ${this.#slice.node}, not on this one`,
-        { hint: 'a server on another node needs the HPC backend; lower num_nodes to 1 without it' },
-      )
-    }
+    this.#expectNode()
     signal.throwIfAborted()
-    const attached = this.#launch(await findFreePort(host))
-    const cancel = clock.after(startTimeoutSeconds * 1000, () =>
-      this.#giveUp('engine_timeout', `was not ready within ${startTimeoutSeconds} s`),
+    const server = this.#startServer()
+    this.#server = server
+    void server.ended.then((reason) =>
+      this.#giveUp(this.#loss ?? { code: 'engine_error', what: `ended with ${reason}` }),
     )
+    let attached: Attached | null = null
+    let cancel = (): void => {}
     try {
-      await unlessAborted(signal, attached.server.launched).catch(throwLaunchError)
+      const address = await unlessAborted(signal, server.launched).catch(throwLaunchError)
+      cancel = clock.after(startTimeoutSeconds * 1000, () =>
+        this.#lose({
+          code: 'engine_timeout',
+          what: `was not ready within ${startTimeoutSeconds} s`,
+        }),
+      )
+      attached = this.#attach(server, address)
       await this.#waitForHealth(attached.link)
       const facts = await unlessAborted(signal, attached.engine.start())
       this.#attend(attached)
       return facts
     } catch (error) {
       this.#over.abort(error)
-      await release(attached)
+      await (attached === null ? server.stop() : release(attached))
       throw error
     } finally {
       cancel()
     }
   }
 
-  #launch(port: number): Attached {
-    const { modelName, host, tpSize, maxConcurrency, clock, log } = this.#options
-    const { contextLength, hubToken, env, onProgress, dtype } = this.#options
-    this.#over.signal.throwIfAborted()
+  #expectNode(): void {
+    const { nodeOffset, servers } = this.#options
+    if (servers !== undefined || this.#slice.node === nodeOffset) return
+    throw inferenceError(
+      'unsupported',
+      `worker ${this.#worker.index} belongs on node ${this.#slice.node}, not on this one`,
+      { hint: 'Give `nodes`, such as an HPC backend; without it lower num_nodes to 1.' },
+    )
+  }
+
+  #startServer(): ServerProcess {
+    const { servers, hubToken, env, onProgress, nodeOffset, host, clock } = this.#options
     const { node, gpus } = this.#slice
-    const values = {
+    const toCommand = (address: ServerAddress): readonly string[] => this.#toCommand(address)
+    if (servers === undefined) {
+      return new LocalServer({
+        host,
+        toCommand,
+        env: childEnvironment(process.env, { env, hubToken, node, gpus }),
+        guardEnv: inheritedEnvironment(process.env),
+        clock,
+        onLine: (line) => {
+          if (this.#attached === undefined) onProgress?.(line)
+        },
+      })
+    }
+    const newKey = randomBytes(24).toString('hex')
+    const remote = remoteEnvironment({ env, hubToken, node }, newKey)
+    registerSecret(remote.apiKey)
+    this.#apiKey = remote.apiKey
+    return servers.start({
+      node: node - nodeOffset,
+      cores: this.#options.cores ?? 1,
+      gpus: gpus === null ? 0 : this.#options.tpSize,
+      toCommand,
+      env: remote.env,
+      onWait: (text) => onProgress?.(`the server of worker ${this.#worker.index} ${text}`),
+    })
+  }
+
+  #toCommand({ host, port }: ServerAddress): readonly string[] {
+    const { modelName, tpSize, contextLength, dtype, gpuMemoryUtilization } = this.#options
+    return fillTemplate(this.#options.command, {
       model: modelName,
       port,
       host,
       tp_size: tpSize,
-      node,
+      node: this.#slice.node,
       worker: this.#worker.index,
       dtype,
       max_model_len: contextLength,
-      gpu_memory_utilization: this.#options.gpuMemoryUtilization,
-    }
-    const server = new GuardedServer({
-      command: fillTemplate(this.#options.command, values),
-      env: childEnvironment(process.env, { env, hubToken, node, gpus }),
-      guardEnv: inheritedEnvironment(process.env),
-      graceMs,
-      clock,
-      onLine: (line) => {
-        if (this.#attached === undefined) onProgress?.(line)
-      },
+      gpu_memory_utilization: gpuMemoryUtilization,
     })
-    this.#server = server
-    void server.ended.then((reason) => this.#giveUp('engine_error', `ended with ${reason}`))
+  }
+
+  #attach(server: ServerProcess, { host, port }: ServerAddress): Attached {
+    const { modelName, maxConcurrency, contextLength, clock, log } = this.#options
     const origin = toOrigin(host, port)
-    const link = new UpstreamLink({ origin, apiKey: null, connections: 1 })
+    const apiKey = this.#apiKey
+    const link = new UpstreamLink({ origin, apiKey, connections: 1 })
     const common = { modelName, maxConcurrency, contextLength, clock, log }
-    const engine = createOpenAiEngine({ ...common, baseUrl: `${origin}/v1`, apiKey: null })
+    const engine = createOpenAiEngine({ ...common, baseUrl: `${origin}/v1`, apiKey })
     return { server, engine, link }
   }
 
@@ -222,11 +274,18 @@ class ProcessEngine implements InferenceEngine {
       const status = await probeOnce({ link, path, clock, signal })
       misses = status === 200 ? 0 : misses + 1
     }
-    this.#giveUp('engine_lost', `failed ${mostMisses} health checks in a row`)
+    this.#lose({ code: 'engine_lost', what: `failed ${mostMisses} health checks in a row` })
+  }
+
+  /** Of a server on another node the output comes with its end. */
+  #lose(loss: Loss): void {
+    if (this.#options.servers === undefined) return this.#giveUp(loss)
+    this.#loss ??= loss
+    void this.#server?.stop()
   }
 
   /** The output of the server goes into the log and the cause, never into the message. */
-  #giveUp(code: InferenceErrorCode, what: string): void {
+  #giveUp({ code, what }: Loss): void {
     if (this.#over.signal.aborted) return
     const output = this.#server?.output ?? ''
     const reason = `the server of worker ${this.#worker.index} ${what}`
@@ -243,6 +302,11 @@ class ProcessEngine implements InferenceEngine {
     await this.#starting?.catch(() => {})
     if (this.#attached !== undefined) await release(this.#attached)
   }
+}
+
+interface Loss {
+  readonly code: InferenceErrorCode
+  readonly what: string
 }
 
 async function release({ engine, link, server }: Attached): Promise<void> {

@@ -2,7 +2,7 @@ import { describe, expect, it, onTestFinished } from 'vitest'
 import { systemClock } from '../../../src/foundation/clock.ts'
 import { fillTemplate } from '../../../src/inference/engines/process/server-command.ts'
 import { GuardedServer } from '../../../src/runtime/server/guarded-server.ts'
-import { findFreePort } from '../../../src/inference/engines/process/server-command.ts'
+import { findFreePort } from '../../../src/runtime/server/free-port.ts'
 import { holdAll, page } from '../../inference/engines/process/connections.ts'
 import { serverCommand } from '../../inference/engines/process/engine-options.ts'
 

@@ -106,6 +106,9 @@ function processEngine(env: Environment) {
       .default('/health')
       .describe('Path that answers with status 200 when the server is ready.'),
     max_concurrency: concurrency(),
+    cores: integer(1, 65_536)
+      .default(1)
+      .describe('Cores that each server has on a node of an allocation.'),
   }).describe('Servers that are started and supervised.')
 }
 

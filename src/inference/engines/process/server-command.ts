@@ -1,9 +1,8 @@
-/** How the server of one worker is started: its command line, environment, GPUs and port. */
+/** How the server of one worker is started: its command line, environment and GPUs. */
 
-import { once } from 'node:events'
-import { createServer } from 'node:net'
 import { ValueError } from '../../../foundation/errors.ts'
 import { didYouMean, invalid } from '../../../foundation/options.ts'
+import { type Environment, inheritedEnvironment } from '../../../runtime/server/environment.ts'
 
 export interface TemplateValues {
   readonly model: string
@@ -59,27 +58,6 @@ export function fillTemplate(command: readonly string[], values: TemplateValues)
 const isName = (name: string): name is keyof TemplateValues =>
   (names as readonly string[]).includes(name)
 
-export type Environment = Readonly<Record<string, string | undefined>>
-
-const inherited = new Set(
-  'PATH HOME USER LOGNAME LANG LANGUAGE TZ TMPDIR LD_LIBRARY_PATH XDG_CACHE_HOME'
-    .concat(' HF_HOME HF_HUB_CACHE HF_HUB_OFFLINE OMP_NUM_THREADS')
-    .split(' '),
-)
-const inheritedFamily = /^(?:CUDA|NVIDIA|NCCL|ROCR|HIP|LC)_/
-/** Such as `NVIDIA_API_KEY`. */
-const secretName = /KEY|TOKEN|SECRET|PASSW|CREDENTIAL/
-
-/** The part of our environment that every child gets: no secrets. */
-export function inheritedEnvironment(environment: Environment): Record<string, string> {
-  const kept: Record<string, string> = {}
-  for (const [name, value] of Object.entries(environment)) {
-    if (value === undefined || secretName.test(name)) continue
-    if (inherited.has(name) || inheritedFamily.test(name)) kept[name] = value
-  }
-  return kept
-}
-
 export interface ChildEnvironmentOptions {
   /** From the configuration; it overrides what is inherited. */
   readonly env: Environment
@@ -88,21 +66,52 @@ export interface ChildEnvironmentOptions {
   readonly gpus: string | null
 }
 
-/** The environment of one worker's server. */
+/** The environment of one worker's server on this machine. */
 export function childEnvironment(
   own: Environment,
-  { env, hubToken, node, gpus }: ChildEnvironmentOptions,
+  options: ChildEnvironmentOptions,
 ): Record<string, string> {
+  const { gpus } = options
+  return {
+    ...inheritedEnvironment(own),
+    ...addedEnvironment(options),
+    ...(gpus === null ? {} : { CUDA_VISIBLE_DEVICES: gpus }),
+  }
+}
+
+/** What it gets besides, wherever it runs. */
+function addedEnvironment({
+  env,
+  hubToken,
+  node,
+}: Omit<ChildEnvironmentOptions, 'gpus'>): Record<string, string> {
   const configured = Object.entries(env).flatMap(([name, value]) =>
     value === undefined ? [] : [[name, value] as const],
   )
   return {
-    ...inheritedEnvironment(own),
     ...(hubToken === null ? {} : { HF_TOKEN: hubToken }),
     ...Object.fromEntries(configured),
-    ...(gpus === null ? {} : { CUDA_VISIBLE_DEVICES: gpus }),
     TUTTI_NODE: String(node),
   }
+}
+
+/** Where vLLM, llama.cpp and `tutti serve` look for the key that clients must send. */
+const keyVariables = ['VLLM_API_KEY', 'LLAMA_API_KEY', 'TUTTI_API_KEY']
+
+/**
+ * What a server on another node gets besides what it inherits there. Others reach its address, so
+ * it gets a key: the configured one if there is one, else `newKey`.
+ */
+export function remoteEnvironment(
+  options: Omit<ChildEnvironmentOptions, 'gpus'>,
+  newKey: string,
+): { readonly env: Record<string, string>; readonly apiKey: string } {
+  // The agent of the node knows which GPUs are reserved.
+  const { CUDA_VISIBLE_DEVICES: _, ...configured } = options.env
+  const own = keyVariables.map((name) => configured[name]).find((key) => key !== undefined)
+  const apiKey = own ?? newKey
+  const keys = Object.fromEntries(keyVariables.map((name) => [name, apiKey]))
+  return { env: { ...keys, ...addedEnvironment({ ...options, env: configured }) }, apiKey }
 }
 
 export interface SliceOptions {
@@ -123,9 +132,11 @@ export interface WorkerSlice {
   readonly gpus: string | null
 }
 
-/** Fills one node with workers before the next; without GPUs each node has one worker. */
-export function sliceOf(options: SliceOptions): WorkerSlice {
-  const { index, tpSize, numGpus, nodeOffset } = options
+/** How many workers one node gets. */
+export function workersPerNode({
+  tpSize,
+  numGpus,
+}: Pick<SliceOptions, 'tpSize' | 'numGpus'>): number {
   if (numGpus > 0 && tpSize > numGpus) {
     throw new ValueError(`a worker of ${tpSize} GPUs does not fit into a node of ${numGpus}`, {
       field: 'tp_size',
@@ -133,7 +144,13 @@ export function sliceOf(options: SliceOptions): WorkerSlice {
       got: tpSize,
     })
   }
-  const perNode = Math.max(1, Math.floor(numGpus / tpSize))
+  return Math.max(1, Math.floor(numGpus / tpSize))
+}
+
+/** Fills one node with workers before the next; without GPUs each node has one worker. */
+export function sliceOf(options: SliceOptions): WorkerSlice {
+  const { index, tpSize, numGpus, nodeOffset } = options
+  const perNode = workersPerNode(options)
   const node = nodeOffset + Math.floor(index / perNode)
   if (numGpus === 0) return { node, gpus: null }
   const available = gpusOf(options)
@@ -150,20 +167,6 @@ function gpusOf({ visible, numGpus }: SliceOptions): readonly (string | number)[
     expected: `at most ${ids.length}`,
     got: numGpus,
   })
-}
-
-/**
- * A free port. Another process may take it before the server does: then the server cannot start,
- * and its worker is restarted with another port.
- */
-export async function findFreePort(host: string): Promise<number> {
-  const probe = createServer()
-  probe.listen(0, host)
-  await once(probe, 'listening')
-  const address = probe.address()
-  probe.close()
-  await once(probe, 'close')
-  return typeof address === 'object' && address !== null ? address.port : 0
 }
 
 /** The address at which a server that listens on `host` is reached from this machine. */

@@ -1,0 +1,146 @@
+/**
+ * A server program on a node. The node's agent starts it, shows it its GPUs, and ends it with all
+ * that it has started: when it is stopped, when the script is gone and when the agent dies.
+ */
+
+import type { Job, TaskReport } from '../../backends/backend.ts'
+import type { ClusterConnection } from '../../cluster/driver/cluster-connection.ts'
+import { type Clock, sleep } from '../../foundation/clock.ts'
+import { BackendError, messageOf, StateError, TuttiError } from '../../foundation/errors.ts'
+import { unlessAborted } from '../../foundation/promises.ts'
+import { maskSecrets } from '../../foundation/secrets.ts'
+import { LaunchError } from '../../runtime/server/guarded-server.ts'
+import type {
+  ServerAddress,
+  ServerOrder,
+  ServerProcess,
+} from '../../runtime/server/node-servers.ts'
+import type { TaskSpec } from '../../tasks/spec.ts'
+import { ServerJob, toPlaceSpec, toServerSpec } from './server-job.ts'
+
+export interface NodeServerParts {
+  readonly order: ServerOrder
+  /** The node's name. */
+  readonly node: string
+  readonly connection: ClusterConnection
+  readonly sessionId: string
+  /** Of its jobs. */
+  readonly uid: string
+  /** Whether tasks have left what it needs. */
+  readonly hasRoom: () => boolean
+  /** An address of this machine that the node reaches. */
+  readonly driverAddress: () => Promise<string>
+  readonly clock: Clock
+}
+
+type EndReport = Exclude<TaskReport, { kind: 'start' }>
+
+const roomPollMs = 100
+const longestOutput = 8192
+/** Errors of a program that did not begin. */
+const launchErrors = new Map([
+  ['ExecutableNotFoundError', 'ENOENT'],
+  ['ExecutableNotPermittedError', 'EACCES'],
+])
+
+/** Runs from its construction. */
+export class NodeServer implements ServerProcess {
+  readonly #parts: NodeServerParts
+  readonly #launched = Promise.withResolvers<ServerAddress>()
+  readonly #ended = Promise.withResolvers<string>()
+  readonly #stopping = new AbortController()
+  #output = ''
+
+  constructor(parts: NodeServerParts) {
+    this.#parts = parts
+    this.#launched.promise.catch(() => {})
+    void this.#run()
+  }
+
+  get launched(): Promise<ServerAddress> {
+    return this.#launched.promise
+  }
+
+  get ended(): Promise<string> {
+    return this.#ended.promise
+  }
+
+  get output(): string {
+    return this.#output
+  }
+
+  /** The backend that it belongs to keeps this process alive anyway. */
+  unref(): void {}
+
+  async stop(): Promise<void> {
+    this.#stopping.abort(new StateError('the server was stopped'))
+    await this.#ended.promise
+  }
+
+  async #run(): Promise<void> {
+    try {
+      const address = await this.#findPlace()
+      const command = this.#parts.order.toCommand(address)
+      const spec = toServerSpec(command, this.#parts.order)
+      const end = await this.#runJob(spec, 'server', () => this.#launched.resolve(address))
+      this.#output = outputOf(end)
+      this.#launched.reject(toLaunchError(end, spec.executable))
+      this.#ended.resolve(reasonOf(end))
+    } catch (error) {
+      this.#launched.reject(error)
+      this.#ended.resolve(messageOf(error))
+    }
+  }
+
+  async #findPlace(): Promise<ServerAddress> {
+    const { node, clock, hasRoom, driverAddress, order } = this.#parts
+    const { signal } = this.#stopping
+    signal.throwIfAborted()
+    if (!hasRoom()) order.onWait(`waits until tasks on node ${node} have ended`)
+    while (!hasRoom()) await sleep(clock, roomPollMs, { signal })
+    const driver = await unlessAborted(signal, driverAddress())
+    const end = await this.#runJob(toPlaceSpec(driver), 'place', () => {})
+    signal.throwIfAborted()
+    if (end.kind === 'complete') return end.value as ServerAddress
+    throw end.kind === 'fail' ? end.error : new StateError(end.reason)
+  }
+
+  /** Resolves with its end. */
+  #runJob(spec: TaskSpec, what: string, onStart: () => void): Promise<EndReport> {
+    const { connection, node, sessionId, uid } = this.#parts
+    const { signal } = this.#stopping
+    const { promise, resolve } = Promise.withResolvers<EndReport>()
+    const job: Job = new ServerJob({ sessionId, uid: `${uid}.${what}` }, spec, (report) => {
+      if (report.kind === 'start') onStart()
+      else resolve(report)
+    })
+    const cancel = (): void => connection.cancel(job, 'the server was stopped')
+    signal.addEventListener('abort', cancel, { once: true })
+    connection.submitTogether([job], { perNode: null, avoid: null, node, onPlaced: () => {} })
+    if (signal.aborted) cancel()
+    return promise.finally(() => signal.removeEventListener('abort', cancel))
+  }
+}
+
+function outputOf(end: EndReport): string {
+  const value = end.kind === 'complete' ? (end.value as Partial<Record<string, string>>) : {}
+  const { stdout = value['stdout'], stderr = value['stderr'] } = end.facts ?? {}
+  const parts = [stdout, stderr].map((text) => (text ?? '').trim()).filter((text) => text !== '')
+  return maskSecrets(parts.join('\n').slice(-longestOutput)).trim()
+}
+
+function reasonOf(end: EndReport): string {
+  const { exitCode, signal } = end.facts ?? {}
+  if (signal !== undefined) return signal
+  if (exitCode !== undefined) return `exit code ${exitCode}`
+  if (end.kind === 'fail') return messageOf(end.error)
+  return end.kind === 'complete' ? 'exit code 0' : end.reason
+}
+
+/** Of a server that ended before it was told to have begun. */
+function toLaunchError(end: EndReport, program: string): Error {
+  const error = end.kind === 'fail' ? end.error : null
+  const errno = TuttiError.isInstance(error) ? launchErrors.get(error.name) : undefined
+  if (errno !== undefined) return new LaunchError(program, errno, messageOf(error))
+  return new BackendError(`the server program "${program}" has ended with ${reasonOf(end)}`)
+}

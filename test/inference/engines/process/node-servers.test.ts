@@ -1,0 +1,170 @@
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { systemClock } from '../../../../src/foundation/clock.ts'
+import { ValueError } from '../../../../src/foundation/errors.ts'
+import { LocalServer } from '../../../../src/inference/engines/process/local-server.ts'
+import { InferenceBackend } from '../../../../src/inference/inference-backend.ts'
+import { inheritedEnvironment } from '../../../../src/runtime/server/environment.ts'
+import type {
+  NodeServers,
+  ServerOrder,
+  ServerRequest,
+} from '../../../../src/runtime/server/node-servers.ts'
+import { createObedientEngine } from '../../open-backend.ts'
+import { serverCommand } from './engine-options.ts'
+
+/** Nodes that are all this machine. */
+class LocalNodes implements NodeServers {
+  readonly requests: ServerRequest[] = []
+  readonly orders: ServerOrder[] = []
+  readonly ports: number[] = []
+  closed = 0
+
+  reserveServers(request: ServerRequest) {
+    this.requests.push(request)
+    return {
+      start: (order: ServerOrder) => {
+        this.orders.push(order)
+        const guardEnv = inheritedEnvironment(process.env)
+        const server = new LocalServer({
+          host: '127.0.0.1',
+          toCommand: order.toCommand,
+          env: { ...guardEnv, ...order.env },
+          guardEnv,
+          clock: systemClock,
+          onLine: () => {},
+        })
+        void server.launched.then(({ port }) => this.ports.push(port)).catch(() => {})
+        return server
+      },
+      close: async () => void this.closed++,
+    }
+  }
+}
+
+type Section = Readonly<Record<string, unknown>>
+
+const open = async (
+  nodes: NodeServers,
+  hardware: Section,
+  { engine = {}, sections = {} }: { readonly engine?: Section; readonly sections?: object } = {},
+): Promise<InferenceBackend> => {
+  const command = serverCommand('ready', '{host}', '{node}')
+  const config = {
+    required: { model_name: 'tiny', tp_size: 2 },
+    hardware,
+    engine: { kind: 'process', command, ...engine },
+    ...sections,
+  }
+  const log = { warn: () => {} }
+  const backend = await InferenceBackend.fromConfig(config, {
+    name: 'llm',
+    useService: false,
+    log,
+    nodes,
+  })
+  onTestFinished(() => backend.close())
+  return backend
+}
+
+const page = async (port: number, path: string): Promise<unknown> =>
+  (await fetch(`http://127.0.0.1:${port}${path}`)).json()
+
+describe('the process engine with nodes', () => {
+  it('reserves what its workers need, starts them there and gives it back', async () => {
+    const nodes = new LocalNodes()
+    const hardware = { num_nodes: 2, num_gpus: 4, node_offset: 3, num_inf_workers: 3 }
+    const backend = await open(nodes, hardware, { engine: { cores: 5 } })
+    await expect.poll(() => backend.workers).toBe(3)
+    expect(nodes.requests).toEqual([
+      {
+        service: 'llm',
+        nodeOffset: 3,
+        nodes: [
+          { cores: 10, gpus: 4 },
+          { cores: 5, gpus: 2 },
+        ],
+      },
+    ])
+    expect(nodes.orders.map(({ node, cores, gpus }) => [node, cores, gpus])).toEqual([
+      [0, 5, 2],
+      [0, 5, 2],
+      [1, 5, 2],
+    ])
+    const seen = await Promise.all(nodes.ports.map((port) => page(port, '/arguments')))
+    const places = seen.map((words) => (words as string[]).slice(1).join(' '))
+    expect(places.toSorted()).toEqual([
+      'ready 127.0.0.1 3',
+      'ready 127.0.0.1 3',
+      'ready 127.0.0.1 4',
+    ])
+    const [answer] = await backend.generate(['question'], 60)
+    expect(answer).not.toHaveProperty('error')
+    expect(nodes.closed).toBe(0)
+    await backend.close()
+    expect(nodes.closed).toBe(1)
+  })
+
+  it('gives each server a key, or the configured one, and no GPUs of its own choice', async () => {
+    const nodes = new LocalNodes()
+    const env = { CUDA_VISIBLE_DEVICES: '7', EXTRA: 'yes' }
+    await open(nodes, { num_gpus: 2 }, { engine: { env } })
+    const own = new LocalNodes()
+    await open(own, { num_gpus: 0 }, { engine: { env: { VLLM_API_KEY: 'a-key-of-mine' } } })
+    const [first, second] = [nodes.orders[0]?.env ?? {}, own.orders[0]?.env ?? {}]
+    expect(Object.keys(first).toSorted()).toEqual([
+      'EXTRA',
+      'LLAMA_API_KEY',
+      'TUTTI_API_KEY',
+      'TUTTI_NODE',
+      'VLLM_API_KEY',
+    ])
+    expect(first['VLLM_API_KEY']).toMatch(/^[0-9a-f]{48}$/)
+    expect(first['TUTTI_API_KEY']).toBe(first['VLLM_API_KEY'])
+    expect(second).toMatchObject({ VLLM_API_KEY: 'a-key-of-mine', TUTTI_API_KEY: 'a-key-of-mine' })
+    expect([nodes.orders[0]?.gpus, own.orders[0]?.gpus]).toEqual([2, 0])
+  })
+
+  it('gives the reservation back when no server starts', async () => {
+    const nodes = new LocalNodes()
+    const attempt = open(nodes, { num_gpus: 2 }, { engine: { command: ['no-such-program'] } })
+    await expect(attempt).rejects.toThrow('"no-such-program" cannot be started: ENOENT')
+    expect(nodes.closed).toBe(1)
+  })
+
+  it('refuses more workers than its nodes hold, and reserves for all of them', async () => {
+    const nodes = new LocalNodes()
+    const attempt = open(nodes, { num_nodes: 2, num_gpus: 4, num_inf_workers: 5 })
+    await expect(attempt).rejects.toThrow(ValueError)
+    await expect(attempt).rejects.toMatchObject({ field: 'hardware.num_inf_workers' })
+    const sections = { dynamic_workers: { toggle_on: true, max_workers: 2 } }
+    await open(nodes, { num_gpus: 4 }, { sections })
+    expect(nodes.requests.map((request) => request.nodes)).toEqual([[{ cores: 2, gpus: 4 }]])
+    const more = { dynamic_workers: { toggle_on: true, max_workers: 3 } }
+    await expect(open(nodes, { num_gpus: 4 }, { sections: more })).rejects.toMatchObject({
+      field: 'dynamic_workers.max_workers',
+    })
+  })
+
+  it('is the only one that takes nodes, besides echo, and wants real ones', async () => {
+    const nodes = new LocalNodes()
+    const source = { required: { model_name: 'tiny' }, engine: { kind: 'echo' } }
+    const server = { kind: 'openai', base_url: 'http://localhost:1/v1' }
+    const other = { ...source, engine: server }
+    await expect(InferenceBackend.fromConfig(other, { nodes })).rejects.toMatchObject({
+      field: 'nodes',
+      message: 'nodes: the openai engine starts no servers on nodes',
+    })
+    const own = { nodes, useService: false, engine: createObedientEngine }
+    await expect(InferenceBackend.fromConfig(source, own)).rejects.toMatchObject({
+      field: 'nodes',
+      message: 'nodes: an engine of your own starts no servers on nodes',
+    })
+    const wrong = { nodes: ['n1'] as unknown as NodeServers, useService: false }
+    await expect(InferenceBackend.fromConfig(source, wrong)).rejects.toMatchObject({
+      name: 'ValueError',
+      field: 'nodes',
+    })
+    await using echo = await InferenceBackend.fromConfig(source, { nodes, useService: false })
+    expect([echo.workers, nodes.requests]).toEqual([1, []])
+  })
+})
