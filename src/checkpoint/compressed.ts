@@ -3,7 +3,9 @@
  * behind them (the format "zstd seekable"). Node's own zstd silently stops after the first frame.
  */
 
-import { type FileHandle, open } from 'node:fs/promises'
+import { type FileHandle, mkdtemp, open, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { Readable } from 'node:stream'
 import { pipeline } from 'node:stream'
 // Not by name: an older Node does not have zstd, and must come to say that it is too old.
@@ -25,6 +27,9 @@ export type RecordPart =
 const frameMagic = 0xfd2fb528
 /** Frames that decoders skip have one of 16 numbers. */
 const skippableMagic = 0x184d2a50
+const magicBytes = 4
+const isSkippable = (magic: number): boolean => (magic & 0xfffffff0) >>> 0 === skippableMagic
+const isMagic = (magic: number): boolean => magic === frameMagic || isSkippable(magic)
 export const seekTableMagic = 0x184d2a5e
 export const seekFooterMagic = 0x8f92eab1
 export const seekFooterBytes = 9
@@ -58,6 +63,43 @@ export async function* decompressFrames(
       offset += part.bytes.length
       if (skipped < part.bytes.length) yield { ...part, bytes: part.bytes.subarray(skipped) }
     }
+  }
+}
+
+/**
+ * The bytes that come through a pipe; compressed ones are decompressed. Frames have to be read at
+ * their positions, so these are kept in a file without a name until the end.
+ */
+export async function* readPiped(chunks: AsyncIterable<Buffer>): AsyncGenerator<RecordPart, void> {
+  const rest = chunks[Symbol.asyncIterator]()
+  let head = Buffer.alloc(0)
+  for (let isLast = false; !isLast && head.length < magicBytes;) {
+    const next = await rest.next()
+    isLast = next.done === true
+    if (next.done !== true) head = Buffer.concat([head, next.value])
+  }
+  const all = (async function* () {
+    yield head
+    yield* { [Symbol.asyncIterator]: () => rest }
+  })()
+  if (head.length >= magicBytes && isMagic(head.readUInt32LE(0))) {
+    const file = await openUnnamed()
+    try {
+      for await (const chunk of all) await file.appendFile(chunk)
+      yield* decompressFrames(file, 0)
+    } finally {
+      await file.close()
+    }
+  } else for await (const bytes of all) yield { kind: 'bytes', bytes }
+}
+
+/** A file that is gone when it is closed, whatever happens. */
+async function openUnnamed(): Promise<FileHandle> {
+  const folder = await mkdtemp(join(tmpdir(), 'tutti-piped-'))
+  try {
+    return await open(join(folder, 'record'), 'wx+', 0o600)
+  } finally {
+    await rm(folder, { recursive: true })
   }
 }
 
@@ -152,7 +194,7 @@ async function measureFrame(file: FileHandle, at: number, size: number): Promise
   const head = await readAt(file, at, longestHead)
   if (head.length < seekHeadBytes) return torn
   const magic = head.readUInt32LE(0)
-  if ((magic & 0xfffffff0) >>> 0 === skippableMagic) {
+  if (isSkippable(magic)) {
     const end = at + seekHeadBytes + head.readUInt32LE(4)
     return end > size ? torn : { kind: 'skip', end }
   }

@@ -3,7 +3,7 @@
 import { constants } from 'node:buffer'
 import { open, type FileHandle } from 'node:fs/promises'
 import { expectInteger } from '../foundation/options.ts'
-import { decompressFrames, isCompressed, type RecordPart } from './compressed.ts'
+import { decompressFrames, readPiped, isCompressed, type RecordPart } from './compressed.ts'
 import { readFailure } from './files.ts'
 import { type CheckpointLine, isWholeSpan, parseLine } from './format.ts'
 
@@ -199,19 +199,16 @@ async function* partsOf(
   offset: number,
 ): AsyncGenerator<RecordPart, void> {
   try {
-    if (file === null) yield* inputParts()
+    if (file === null) yield* readPiped(process.stdin as AsyncIterable<Buffer>)
     else if (isCompressed(path)) yield* decompressFrames(file, offset)
+    else if (!(await file.stat()).isFile()) yield* readPiped(plainBytes(file, offset))
     else yield* plainParts(file, offset)
   } catch (error) {
     throw readFailure('the record', path, error)
   }
 }
 
-async function* inputParts(): AsyncGenerator<RecordPart, void> {
-  for await (const bytes of process.stdin) yield { kind: 'bytes', bytes: bytes as Buffer }
-}
-
-async function* plainParts(file: FileHandle, offset: number): AsyncGenerator<RecordPart, void> {
+async function* plainBytes(file: FileHandle, offset: number): AsyncGenerator<Buffer, void> {
   const buffer = Buffer.allocUnsafeSlow(readBytes)
   // A pipe cannot be read at a position.
   let position = offset === 0 ? null : offset
@@ -219,8 +216,12 @@ async function* plainParts(file: FileHandle, offset: number): AsyncGenerator<Rec
     const { bytesRead } = await file.read(buffer, 0, buffer.length, position)
     if (bytesRead === 0) return
     if (position !== null) position += bytesRead
-    yield { kind: 'bytes', bytes: buffer.subarray(0, bytesRead) }
+    yield buffer.subarray(0, bytesRead)
   }
+}
+
+async function* plainParts(file: FileHandle, offset: number): AsyncGenerator<RecordPart, void> {
+  for await (const bytes of plainBytes(file, offset)) yield { kind: 'bytes', bytes }
 }
 
 /** Where a line begins. */

@@ -44,27 +44,30 @@ function driverCommand(): string {
   return /^ID=ubuntu$/m.test(system) ? 'ubuntu-drivers install' : 'apt-get install nvidia-smi'
 }
 
-/** Resolves with 0 also when something is missing: everything but Node is optional. */
-export function examine(output: Output): number {
+/** Resolves with 0 whatever it finds: it is asked what there is. */
+export function examine(output: Output, folder = process.cwd()): number {
   const checks = [
     checkNode(),
-    checkFolder(process.cwd()),
+    checkFolder(folder),
     ...packages.map(([name, use]) => checkPackage(name, use)),
     ...commands.map(([name, use, get]) => checkCommand(name, use, get)),
   ]
-  const missing = checks.filter(({ state }) => state !== 'ok')
+  const missing = checks.filter(({ state }) => state === 'missing')
+  const problems = checks.filter(({ state }) => state === 'problem')
   const machine = { cores: availableParallelism(), memory_mb: Math.round(totalmem() / 2 ** 20) }
   const widest = Math.max(...checks.map(({ name }) => name.length))
   output.result({ checks, ...machine }, [
     ...checks.map((check) => lineOf(check, widest)),
     `${countText(machine.cores, 'core')}, ${machine.memory_mb} MB of memory`,
+    ...(problems.length === 0 ? [] : [`${countText(problems.length, 'problem')} to solve`]),
     missing.length === 0 ? 'everything is there' : 'what is missing is optional',
   ])
   return exitCodes.ok
 }
 
 function lineOf({ name, state, detail, needed_for, get }: Check, widest: number): string {
-  const what = state === 'ok' ? detail : `needed for ${needed_for}${get === null ? '' : `: ${get}`}`
+  const need = `needed for ${needed_for}${get === null ? '' : `: ${get}`}`
+  const what = state === 'ok' ? detail : state === 'missing' ? need : `${detail}; ${need}`
   return `${state.padEnd(7)}  ${name.padEnd(widest)}  ${what}`
 }
 
@@ -89,9 +92,9 @@ function checkFolder(folder: string): Check {
   return {
     name: 'this folder',
     state: isWritable ? 'ok' : 'problem',
-    detail: folder,
+    detail: isWritable ? folder : `${folder} cannot be written`,
     needed_for: 'records, which go to ./telemetry',
-    get: isWritable ? null : '--folder names another one',
+    get: isWritable ? null : '`--folder` names another one',
   }
 }
 

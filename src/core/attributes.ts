@@ -4,7 +4,7 @@ import type { AttemptFacts } from '../backends/backend.ts'
 import { messageOf, TuttiError } from '../foundation/errors.ts'
 import { type JsonObject, type JsonValue, toJsonValue } from '../foundation/json-value.ts'
 import { toWholeJson } from '../foundation/json-value.ts'
-import { maskSecrets, maskSecretsIn } from '../foundation/secrets.ts'
+import { findSecretArguments, maskSecrets, maskSecretsIn } from '../foundation/secrets.ts'
 import { errorTypeOf, type TaskCanceledError } from '../foundation/task-errors.ts'
 import { defaultResources, isDefaultRequest, type ResourceRequest } from '../tasks/resources.ts'
 import type { Entry } from './entry.ts'
@@ -143,6 +143,22 @@ export function describeHint(error: unknown): { error_hint?: string } {
   } catch {
     return {}
   }
+}
+
+/** How a program was called, as far as it can be shown. */
+export function describeArguments({ work }: Entry): { 'tutti.arguments'?: readonly string[] } {
+  const spec = work?.spec
+  if (spec?.kind !== 'program' || spec.arguments.length === 0) return {}
+  const isSecret = findSecretArguments(spec.arguments)
+  const shown: string[] = []
+  let left = longestTail
+  for (const [at, argument] of spec.arguments.entries()) {
+    const text = isSecret[at] === true ? '[masked]' : argument
+    left -= text.length + 1
+    shown.push(left < 0 ? '…' : text)
+    if (left < 0) break
+  }
+  return { 'tutti.arguments': Object.freeze(shown) }
 }
 
 /** With secrets masked, and cut to the length of an attribute. */

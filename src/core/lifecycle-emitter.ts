@@ -19,6 +19,7 @@ import { maskSecretsIn } from '../foundation/secrets.ts'
 import { emptyAttributes, type JsonObject, type JsonValue } from '../foundation/json-value.ts'
 import { errorTypeOf, TaskCanceledError } from '../foundation/task-errors.ts'
 import {
+  describeArguments,
   describeAttempt,
   describeFacts,
   describeFailure,
@@ -229,6 +230,7 @@ export class TelemetryEmitter implements LifecycleEmitter {
     if (event === 'TaskFailed') {
       const { error } = ending
       Object.assign(extras, describeFailure(error), describeStack(error), describeHint(error))
+      Object.assign(extras, describeArguments(entry))
     }
     if (event === 'TaskCanceled' && ending.error instanceof TaskCanceledError) {
       Object.assign(extras, describeReason(ending.error))

@@ -1,6 +1,7 @@
 /** The one way in which text gets into a shell script. Everything else is passed as arguments. */
 
 import { ValueError } from '../foundation/errors.ts'
+import { quoteWord } from '../views/readable.ts'
 
 /** One word of a POSIX shell. Line ends and NUL are refused. */
 export function quoteForShell(field: string, text: string): string {
@@ -15,7 +16,3 @@ export function quoteForShell(field: string, text: string): string {
   }
   return quoteWord(text)
 }
-
-/** One word for a person to paste into a shell. */
-export const quoteWord = (text: string): string =>
-  /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`

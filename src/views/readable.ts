@@ -44,6 +44,14 @@ export function firstLine(text: string, most = 100): string {
 /** The last part of a path. */
 export const shortName = (name: string): string => name.split('/').at(-1) || name || '(no name)'
 
+/** One word for a person to paste into a shell. */
+export const quoteWord = (text: string): string =>
+  /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`
+
+/** A program with its arguments, in one line that is not longer than `most`. */
+export const commandText = (name: string, args: readonly string[], most = 500): string =>
+  firstLine([name, ...args].map(quoteWord).join(' ').replaceAll('\n', '⏎'), most)
+
 /** Where functions and closures are called: from there on, a stack is tutti's own. */
 const callerFrame = /\n\s+at [^\n]*\/backends\/local\/(?:functions\/job-runner|closures)\.[jt]s:\d/
 

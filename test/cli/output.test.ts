@@ -34,7 +34,7 @@ describe('output', () => {
   })
 
   it('writes each block as one plain line elsewhere', () => {
-    const [stdout, stderr] = [new FakeTerminal(false), new FakeTerminal(false)]
+    const [stdout, stderr] = [new FakeTerminal(false, 0), new FakeTerminal(false, 0)]
     createOutput('text', stdout, stderr).progress(['one', 'two'])
     expect(stderr.text).toBe('one | two\n')
   })

@@ -59,11 +59,15 @@ describe('the standard streams', () => {
     expect([stderr.text, output.closed.aborted, failures()]).toEqual(['', false, 1])
   })
 
-  it('row 96: a dumb terminal gets no cursor codes', () => {
-    const { stderr, output } = setUp('dumb')
+  it('row 96: a dumb terminal gets no cursor codes, and no line wider than it is', () => {
+    const { stdout, stderr, output } = setUp('dumb')
     output.progress(['one', 'two'])
-    output.progress(['three'])
-    expect(stderr.text).toBe('one | two\nthree\n')
+    output.progress(['t'.repeat(50)])
+    output.terminal?.write(`${'word '.repeat(10)}\n`)
+    output.result({}, ['word '.repeat(10)])
+    expect(stderr.text).toMatch(/^one\ntwo\nt+…\nword /)
+    const lines = [...stdout.text.split('\n'), ...stderr.text.split('\n')]
+    expect(Math.max(...lines.map(({ length }) => length))).toBeLessThan(40)
   })
 
   it('follows a terminal that changes its width', () => {

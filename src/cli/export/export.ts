@@ -12,6 +12,7 @@ import type { Output } from '../output.ts'
 import { expectRecord } from '../reading/open-record.ts'
 import { expectNoRecord, isStandardOutput, writePieces } from '../reading/output-file.ts'
 import { csvRows } from './csv.ts'
+import { OpenSpans } from './open-spans.ts'
 import { perfettoTrace } from './perfetto.ts'
 import { prometheusText } from './prometheus.ts'
 
@@ -52,6 +53,12 @@ export async function exportRecord(
       hint: `Formats are ${known.join(', ')}.`,
     })
   }
+  if (options.protobuf === true && options.format !== 'otlp') {
+    throw new ValueError(`--protobuf: ${options.format} has one form only`, {
+      field: '--protobuf',
+      hint: 'It belongs to --format otlp; perfetto is protobuf anyway.',
+    })
+  }
   const path = await findRecord(what)
   const target = options.output ?? '-'
   const isPrinted = isStandardOutput(target)
@@ -80,8 +87,14 @@ async function* linesOf(path: string, signal: AbortSignal) {
 const spansAtOnce = 500
 
 async function* spansOf(path: string, signal: AbortSignal) {
-  for await (const batch of linesOf(path, signal)) {
-    const spans = batch.filter((line) => line.section === 'span')
-    for (let at = 0; at < spans.length; at += spansAtOnce) yield spans.slice(at, at + spansAtOnce)
+  for (const file of (await findChain(path)).files) {
+    const open = new OpenSpans()
+    for await (const batch of readBatches(file, { signal })) {
+      for (const line of batch) open.take(line)
+      const spans = batch.filter((line) => line.section === 'span')
+      for (let at = 0; at < spans.length; at += spansAtOnce) yield spans.slice(at, at + spansAtOnce)
+    }
+    const unfinished = await open.toSpans(file)
+    if (unfinished.length > 0) yield unfinished
   }
 }

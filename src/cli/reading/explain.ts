@@ -175,16 +175,20 @@ const failureFields = ({ errorType, message }: FailureGroup, own: FailureExample
   stack: own?.stack ?? '',
   stdout_tail: own?.stdoutTail ?? '',
   stderr_tail: own?.stderrTail ?? '',
+  arguments: own?.arguments ?? [],
   exit_code: own?.exitCode ?? null,
   signal: own === null || own.signal === '' ? null : own.signal,
 })
 
-function failureLines({ errorType, message, count }: FailureGroup, own: FailureExample | null) {
+function failureLines(
+  { errorType, message, count, name }: FailureGroup,
+  own: FailureExample | null,
+) {
   const end = own === null ? '' : endText(own)
   const others = count > 1 ? ` (${countText(count, 'task')} failed so)` : ''
   return [
     `  ${errorType} "${firstLine(own?.message ?? message, 200)}"${end && `, ${end}`}${others}`,
-    ...(own === null ? [] : exampleLines(own)),
+    ...(own === null ? [] : exampleLines(own, name)),
   ]
 }
 

@@ -1,6 +1,7 @@
 /** `tutti failures`: what went wrong, by cause, with one full example of each. */
 
-import { countText, firstLine, ownFrames, shortName, timeText } from '../../views/readable.ts'
+import { commandText, countText, firstLine, ownFrames } from '../../views/readable.ts'
+import { shortName, timeText } from '../../views/readable.ts'
 import { counts } from '../../views/panels/counts.ts'
 import { type FailureExample, type FailureGroup, failures } from '../../views/panels/failures.ts'
 import type { Output } from '../output.ts'
@@ -58,6 +59,7 @@ const groupFields = (group: FailureGroup): object => ({
     hint: group.example.hint === '' ? null : group.example.hint,
     stdout_tail: group.example.stdoutTail,
     stderr_tail: group.example.stderrTail,
+    arguments: group.example.arguments,
     node_id: group.example.nodeId,
     worker_id: group.example.workerId,
     exit_code: group.example.exitCode,
@@ -76,7 +78,7 @@ function groupLines({ count, name, errorType, message, example, ...times }: Fail
     '',
     `${count} x ${shortName(name)}: ${errorType} "${firstLine(message, 200)}"`,
     `  ${when}; first: ${example.task}${where === '' ? '' : ` on ${where}`}${end && `, ${end}`}`,
-    ...exampleLines(example, message),
+    ...exampleLines(example, name, message),
     ...(count > 1 ? ['  of another task: npx tutti explain TASK'] : []),
   ]
 }
@@ -88,11 +90,19 @@ export function endText({ exitCode, signal }: FailureExample): string {
 }
 
 /** What helps to find the cause: of a program what it has printed, of a function the stack. */
-export function exampleLines(example: FailureExample, message = example.message): string[] {
+export function exampleLines(
+  example: FailureExample,
+  name: string,
+  message = example.message,
+): string[] {
   const { stack, stdoutTail, stderrTail, hint, isProgram } = example
-  const output = (name: string, text: string): string[] =>
-    text.trim() === '' ? [] : [`  the end of its ${name}:`, ...lastIndented(text, mostOutputLines)]
+  const output = (stream: string, text: string): string[] =>
+    text.trim() === ''
+      ? []
+      : [`  the end of its ${stream}:`, ...lastIndented(text, mostOutputLines)]
+  const { arguments: args } = example
   return [
+    ...(args.length === 0 ? [] : [`  command: ${commandText(name, args)}`]),
     ...(hint === '' ? [] : [`  hint: ${firstLine(hint, 500)}`]),
     ...(isProgram ? [] : indented(withoutMessage(ownFrames(stack), message), mostStackLines)),
     ...output('stderr', stderrTail),

@@ -1,8 +1,7 @@
 /** Opens the record that a reading command names, and says how far it can be trusted. */
 
 import { statSync } from 'node:fs'
-import { quoteWord } from '../../hpc/quote.ts'
-import { countText } from '../../views/readable.ts'
+import { countText, quoteWord } from '../../views/readable.ts'
 import { basename, dirname } from 'node:path'
 import { isPipe } from '../../checkpoint/chain.ts'
 import { compressedSuffix } from '../../checkpoint/compressed.ts'

@@ -3,6 +3,7 @@
 import { expectNotContinued, isPipe } from '../../checkpoint/chain.ts'
 import { readCommandOf } from '../../checkpoint/run-file.ts'
 import { CheckpointError } from '../../foundation/errors.ts'
+import { blockBackend } from '../../foundation/ids.ts'
 import { nearestPath } from '../../record/find-record.ts'
 import { counts } from '../../views/panels/counts.ts'
 import { resumeCommand } from '../run/resume-command.ts'
@@ -11,7 +12,7 @@ import type { OpenRecord } from './open-record.ts'
 export interface ResumeHint {
   /** The last file of the run. */
   readonly record: string
-  /** `null` when its program has to call `session.resume`. */
+  /** `null` when its program has to call `session.resume` or `flow.resume`. */
   readonly command: string | null
   /** The same for people. */
   readonly line: string
@@ -27,11 +28,18 @@ export async function resumeHintOf(open: OpenRecord): Promise<ResumeHint | null>
   const made = readCommandOf([...files, record])
   const near = nearestPath(record)
   if (made === null) {
-    const line = `resume  start the program again with: await session.resume('${near}')`
+    const owner = isWorkflow(open) ? 'flow' : 'session'
+    const line = `resume  start the program again with: await ${owner}.resume('${near}')`
     return { record, command: null, line }
   }
   const line = `resume  ${resumeCommand(near, made)}`
   return { record, command: resumeCommand(record, made), line }
+}
+
+/** Only tasks of a workflow wait for each other, or are blocks. */
+function isWorkflow({ pass: { states } }: OpenRecord): boolean {
+  const { requests } = states.bounds
+  return states.graph.size > 0 || requests.some(({ backend }) => backend === blockBackend)
 }
 
 function isAllDone({ state, pass }: OpenRecord): boolean {

@@ -119,6 +119,8 @@ function taskLine(record: OpenRecord): string {
   const { retries, workersLost } = run.show(record.pass.states.run)
   if (retries > 0) parts.push(countText(retries, 'further attempt'))
   if (workersLost > 0) parts.push(`${countText(workersLost, 'worker')} lost`)
+  const { nodesLost } = health.show(record.pass.states.health)
+  if (nodesLost > 0) parts.push(`${countText(nodesLost, 'node')} lost`)
   return parts.join(', ')
 }
 

@@ -84,12 +84,19 @@ function longestRunning({ pass }: OpenRecord): RunningTask[] {
 
 function screenOf(record: OpenRecord, hint: ResumeHint | null, width: number): string[] {
   const running = longestRunning(record)
+  const columns = [taskColumn(record), ...otherColumns]
   const table = running.length === 0 ? [] : ['', ...tableLines(columns, running, width)]
   return [...statusLines(record, hint, width), ...table].flatMap((line) => wrapLine(line, width))
 }
 
-const columns: readonly Column<RunningTask>[] = [
-  { head: 'running task', cell: ({ uid }) => uid, narrowest: 12 },
+/** Of a session that was killed nothing runs any more. */
+const taskColumn = ({ state }: OpenRecord): Column<RunningTask> => ({
+  head: state === 'interrupted' ? 'interrupted task' : 'running task',
+  cell: ({ uid }) => uid,
+  narrowest: 12,
+})
+
+const otherColumns: readonly Column<RunningTask>[] = [
   { head: 'for', cell: ({ seconds }) => secondsText(seconds), isNumber: true, dispensable: 1 },
   { head: 'name', cell: ({ name }) => shortName(name), dispensable: 2, narrowest: 12 },
   { head: 'worker', cell: ({ worker }) => worker || '-', dispensable: 3, narrowest: 12 },

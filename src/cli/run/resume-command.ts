@@ -1,7 +1,7 @@
 /** How to go on with a run, as a line that a person can copy. */
 
 import type { RunCommand } from '../../checkpoint/run-file.ts'
-import { quoteWord } from '../../hpc/quote.ts'
+import { quoteWord } from '../../views/readable.ts'
 
 /** With a place for each argument that was not kept. */
 export function resumeCommand(record: string, command: Pick<RunCommand, 'arguments'>): string {

@@ -2,9 +2,8 @@
 
 import { keepCommand, type RunCommand } from '../../checkpoint/run-file.ts'
 import { ConcurrentBackend, type ResumeOptions, Session } from '../../index.ts'
-import { quoteWord } from '../../hpc/quote.ts'
 import { nearestPath } from '../../record/find-record.ts'
-import { countText } from '../../views/readable.ts'
+import { countText, quoteWord } from '../../views/readable.ts'
 import { exitCodes, signalExitCodes } from '../exit.ts'
 import { runLive } from '../live-run.ts'
 import type { Output } from '../output.ts'

@@ -1,6 +1,7 @@
 /** The sections of a report about its tasks, workers and models. Pure. */
 
-import { countText, ownFrames, secondsText, shortName, timeText } from '../../views/readable.ts'
+import { commandText, countText, ownFrames, secondsText } from '../../views/readable.ts'
+import { shortName, timeText } from '../../views/readable.ts'
 import type { ReportData } from '../report-data.ts'
 import { graphDrawing, histogram } from './charts.ts'
 import { escape, number, paragraph, section, table, text } from './html.ts'
@@ -74,6 +75,9 @@ export function failuresSection({ failures, counts, run }: ReportData): string {
         `${causeText(errorType, message)}</h3>` +
         `<p class="muted">${escape(when)}; example: <code>${escape(example.task)}</code>` +
         `${told === '' ? '' : ` on ${escape(told)}`}</p>` +
+        (example.arguments.length === 0
+          ? ''
+          : `<p><code>${escape(commandText(name, example.arguments))}</code></p>`) +
         (example.hint === '' ? '' : `<p>${escape(example.hint)}</p>`) +
         pre(
           example.isProgram ? '' : ownFrames(example.stack) || example.message,

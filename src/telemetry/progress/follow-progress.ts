@@ -10,7 +10,7 @@ import { progressLines, progressPanels, summaryLines } from './progress-lines.ts
 /** Where progress is written: `process.stderr`, or anything with `write`. */
 export interface ProgressStream {
   write(text: string): unknown
-  /** A terminal is redrawn in place; other streams get a line every 10 seconds. */
+  /** A terminal is redrawn in place; other streams, and `TERM=dumb`, get lines every 10 seconds. */
   readonly isTTY?: boolean
   readonly columns?: number
 }
@@ -105,8 +105,8 @@ class ProgressDisplay {
   }
 
   #draw(): void {
-    const { width } = this.#block
-    const isColored = width < Infinity && (process.env['NO_COLOR'] ?? '') === ''
+    const { width, isRedrawn } = this.#block
+    const isColored = isRedrawn && (process.env['NO_COLOR'] ?? '') === ''
     const lines = progressLines(this.#pass, systemClock.now(), {
       width,
       isColored,

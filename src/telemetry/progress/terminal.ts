@@ -7,14 +7,16 @@ export interface Terminal {
   write(text: string): unknown
   /** Calls back when the bytes are written, or can no longer be. */
   writeBytes?(bytes: string | Uint8Array, done: () => void): void
+  /** Whether it understands cursor codes. */
   readonly isTTY?: boolean
+  /** Of a terminal, also where it does not understand those; 0 where they are not known. */
   readonly columns?: number
   readonly rows?: number
   /** Aborted when the stream can no longer be written. */
   readonly closedSignal?: AbortSignal
 }
 
-/** Redraws lines in place on a terminal; elsewhere prints each block as one line. */
+/** Redraws lines in place on a terminal; elsewhere prints each block, as one line where it can. */
 export class ProgressBlock {
   readonly #terminal: Terminal
   #drawn = 0
@@ -28,9 +30,15 @@ export class ProgressBlock {
    * some terminals wrap when it is filled.
    */
   get width(): number {
-    if (this.#terminal.isTTY !== true) return Infinity
+    const { isTTY, columns = 0 } = this.#terminal
+    if (isTTY !== true && columns === 0) return Infinity
     // Some terminals report 0 columns.
-    return Math.max(1, (this.#terminal.columns || 80) - 1)
+    return Math.max(1, (columns || 80) - 1)
+  }
+
+  /** Whether blocks are drawn over each other. */
+  get isRedrawn(): boolean {
+    return this.#terminal.isTTY === true
   }
 
   draw(lines: readonly string[]): void {
@@ -41,7 +49,7 @@ export class ProgressBlock {
     }
     const cut = lines.map((line) => cutTo(line, width))
     // Moves to the first line of the last block and clears from there.
-    const rewind = this.#drawn === 0 ? '' : `\u001B[${this.#drawn}A\u001B[J`
+    const rewind = this.#drawn === 0 || !this.isRedrawn ? '' : `\u001B[${this.#drawn}A\u001B[J`
     this.#terminal.write(`${rewind}${cut.join('\n')}\n`)
     this.#drawn = cut.length
   }

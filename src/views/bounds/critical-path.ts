@@ -139,12 +139,16 @@ class Chains {
 
   /** The last task of the longest chain, or -1; of equal ones the one that ended last. */
   get last(): number {
-    let last = -1
+    let [last, best, end] = [-1, 0, -Infinity]
     for (let task = 0; task < this.#chains.length; task++) {
-      const [seconds, best] = [this.#chains[task] ?? Number.NaN, this.#chains[last] ?? -1]
+      const seconds = this.#chains[task] ?? 0
+      // Also not for NaN.
+      if (!(seconds >= best && (this.#owns[task] ?? 0) > 0)) continue
       // A block takes as long as what it waits for, which is not told to be its dependency.
-      if (!(seconds >= best && (this.#owns[task] ?? 0) > 0) || isBlock(this.#state, task)) continue
-      if (seconds > best || this.#endOf(task) > this.#endOf(last)) last = task
+      if (isBlock(this.#state, task)) continue
+      const own = this.#endOf(task)
+      if (seconds === best && own <= end) continue
+      ;[last, best, end] = [task, seconds, own]
     }
     return last
   }
@@ -161,8 +165,10 @@ class Chains {
 
   /** The seconds of the longest chain, if tasks took other times. */
   longestWith(secondsOf: (task: number, own: number) => number): number {
+    const chains = this.#chainsWith(secondsOf)
     let longest = 0
-    for (const [task, seconds] of this.#chainsWith(secondsOf).entries()) {
+    for (let task = 0; task < chains.length; task++) {
+      const seconds = chains[task] ?? 0
       if (seconds > longest && !isBlock(this.#state, task)) longest = seconds
     }
     return longest
@@ -173,14 +179,19 @@ class Chains {
     const chains = new Float64Array(this.#owns.length)
     const hasEdges = this.#graph.size > 0
     for (let task = 0; task < chains.length; task++) {
-      let longest = 0
-      for (const one of hasEdges ? dependenciesOf(this.#graph, task) : []) {
-        // A task that did not run has no chain.
-        longest = Math.max(longest, chains[one] || 0)
-      }
-      chains[task] = secondsOf(task, this.#owns[task] ?? Number.NaN) + longest
+      const own = secondsOf(task, this.#owns[task] ?? Number.NaN)
+      chains[task] = hasEdges ? own + this.#longestBefore(chains, task) : own
     }
     return chains
+  }
+
+  #longestBefore(chains: Float64Array, task: number): number {
+    let longest = 0
+    for (const one of dependenciesOf(this.#graph, task)) {
+      // A task that did not run has no chain.
+      longest = Math.max(longest, chains[one] || 0)
+    }
+    return longest
   }
 
   #endOf(task: number): number {

@@ -15,6 +15,7 @@ import type {
   SlotUse,
 } from './slots.ts'
 import { oneCore } from './slots.ts'
+import { earliestOf, TimeStream } from './time-streams.ts'
 import { WaitQueues } from './wait-queues.ts'
 
 /** Adds the seconds of this run to `sums`. */
@@ -31,14 +32,14 @@ export function classifySlots(run: SlotRun, sums: SlotSeconds): SlotUse {
   const use = (at: number, change: number): void =>
     slots.use(uses.node[at] ?? 0, uses.request[at] ?? 0, change)
   const streams = [
-    new Stream(
+    new TimeStream(
       Float64Array.from(moves, ({ time }) => time),
       move,
     ),
-    new Stream(uses.to, (at) => use(at, -1)),
-    new Stream(waits.from, (at) => slots.wait(at)),
-    new Stream(waits.to, (at) => slots.endWait(at)),
-    new Stream(uses.from, (at) => use(at, 1)),
+    new TimeStream(uses.to, (at) => use(at, -1)),
+    new TimeStream(waits.from, (at) => slots.wait(at)),
+    new TimeStream(waits.to, (at) => slots.endWait(at)),
+    new TimeStream(uses.from, (at) => use(at, 1)),
   ]
   for (;;) {
     const next = earliestOf(streams)
@@ -48,53 +49,6 @@ export function classifySlots(run: SlotRun, sums: SlotSeconds): SlotUse {
   }
   slots.advance(run.to)
   return slots.toUse()
-}
-
-/** At equal times the first of them comes first. */
-function earliestOf(streams: readonly Stream[]): Stream | null {
-  let earliest: Stream | null = null
-  for (const stream of streams) {
-    if (stream.time < (earliest?.time ?? Infinity)) earliest = stream
-  }
-  return earliest
-}
-
-/** Changes of one kind in the order of their times. */
-class Stream {
-  /** Of the next change; Infinity after the last one. */
-  time = Infinity
-  readonly #times: Float64Array
-  readonly #order: Uint32Array
-  readonly #apply: (at: number) => void
-  #next = 0
-
-  constructor(times: Float64Array, apply: (at: number) => void) {
-    this.#times = times
-    this.#order = orderOf(times)
-    this.#apply = apply
-    this.#look()
-  }
-
-  take(): void {
-    this.#apply(this.#order[this.#next] ?? 0)
-    this.#next++
-    this.#look()
-  }
-
-  #look(): void {
-    this.time = this.#times[this.#order[this.#next] ?? -1] ?? Infinity
-  }
-}
-
-/** The indexes in ascending order of their values; most often they are in order already. */
-function orderOf(values: Float64Array): Uint32Array {
-  const order = new Uint32Array(values.length)
-  let isSorted = true
-  for (let at = 0; at < values.length; at++) {
-    order[at] = at
-    if (at > 0 && (values[at] ?? 0) < (values[at - 1] ?? 0)) isSorted = false
-  }
-  return isSorted ? order : order.toSorted((a, b) => (values[a] ?? 0) - (values[b] ?? 0))
 }
 
 /** How many more of one request would fit, over all nodes: altogether and by each resource. */
@@ -286,23 +240,34 @@ class Slots {
     const away = Math.min(cores - ran, cores - this.#coresHere)
     sums.ran += ran * seconds
     sums.nodeAway += away * seconds
-    for (const resource of heldResources) {
-      // More is held than there is while a task that ran in-process gave its slot to another.
-      this.#held[resource] += Math.min(this.#busy[resource], this.#capacity[resource]) * seconds
-    }
+    this.#countHeld(seconds)
     if (this.#isFull()) this.#fullSeconds += seconds
     const idle = cores - ran - away
     if (idle > 0) this.#countIdle(idle, seconds)
   }
 
+  /**
+   * More is held than there is while a task that ran in-process gave its slot to another. Written
+   * out: this is called four times for each task.
+   */
+  #countHeld(seconds: number): void {
+    const [held, busy, all] = [this.#held, this.#busy, this.#capacity]
+    held.cores += Math.min(busy.cores, all.cores) * seconds
+    held.gpus += Math.min(busy.gpus, all.gpus) * seconds
+    held.memory += Math.min(busy.memory, all.memory) * seconds
+    held.workers += Math.min(busy.workers, all.workers) * seconds
+    held.processes += Math.min(busy.processes, all.processes) * seconds
+  }
+
   /** Whether more slots alone would let a task begin. */
   #isFull(): boolean {
-    return this.#rooms.some(
-      (room, at) =>
-        room.ready > 0 &&
-        room.fits < (this.#requests[at]?.ranks ?? 1) &&
-        slotResources.has(scarcestOf(room, this.#requests[at]?.limit ?? null)),
-    )
+    for (let at = 0; at < this.#rooms.length; at++) {
+      const room = this.#rooms[at] ?? noRoom
+      if (room.ready <= 0) continue
+      const { ranks, limit } = this.#requests[at] ?? oneCore
+      if (room.fits < ranks && slotResources.has(scarcestOf(room, limit))) return true
+    }
+    return false
   }
 
   #countIdle(idle: number, seconds: number): void {
@@ -382,7 +347,6 @@ function scarcestOf(room: Room, limit: SlotLimit | null): SlotResource {
   return cores === least || limit === null ? 'cores' : limit
 }
 
-const heldResources = ['cores', 'gpus', 'memory', 'workers', 'processes'] as const
 /** Those of which a slot is made. */
 const slotResources: ReadonlySet<SlotResource> = new Set(['cores', 'workers', 'processes'])
 

@@ -111,7 +111,8 @@ function usesOf(state: BoundsState, { lanes }: BoundsQuery, nodes: readonly Slot
  */
 function waitsOf(state: BoundsState, { counts, lanes }: BoundsQuery, isOwn: Uint8Array): Intervals {
   const tasks = counts.index.names.size
-  const waits = createIntervals(tasks + retriesIn(lanes))
+  const retries = retriesIn(lanes)
+  const waits = createIntervals(tasks + retries)
   let count = 0
   const add = (task: number, from: number, to: number): void => {
     const request = valueAt(state.requestOfTask, task)
@@ -127,7 +128,7 @@ function waitsOf(state: BoundsState, { counts, lanes }: BoundsQuery, isOwn: Uint
     const isLeft = isInterrupted(counts, task) && started === null && ended === null
     if (!isLeft) add(task, ready ?? Infinity, started ?? ended ?? Infinity)
   }
-  addRetryWaits(state, { counts, lanes }, add)
+  if (retries > 0) addRetryWaits(state, { counts, lanes }, add)
   return cutIntervals(waits, count)
 }
 

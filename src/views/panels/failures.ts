@@ -28,6 +28,7 @@ export interface FailureExample {
   /** What a person can do about it. */
   readonly hint: string
   /** Of programs. */
+  readonly arguments: readonly string[]
   readonly stdoutTail: string
   readonly stderrTail: string
   readonly signal: string
@@ -81,6 +82,7 @@ const mostGroups = 1000
 const noGroup = mostGroups + 1
 /** Longer texts are cut, and failures that differ only beyond it are one group. */
 const longestText = 2000
+const mostArguments = 2000
 
 export const failures: Panel<FailuresState, FailuresQuery, FailuresView> = {
   create: () => ({
@@ -150,6 +152,7 @@ const toExample = (event: ViewEvent, message: string): FailureExample => ({
   message,
   hint: cut(event.attributes['error_hint']),
   stack: cut(event.attributes['error_stack']),
+  arguments: argumentsOf(event),
   stdoutTail: endOf(event.attributes['stdout_tail']),
   stderrTail: endOf(event.attributes['stderr_tail']),
   signal: cut(event.attributes['signal']),
@@ -158,6 +161,11 @@ const toExample = (event: ViewEvent, message: string): FailureExample => ({
   exitCode: numberOf(event.attributes['exit_code']),
   isProgram: event.attributes['task_type'] === 'compute',
 })
+
+function argumentsOf({ attributes }: ViewEvent): string[] {
+  const given = attributes['tutti.arguments']
+  return Array.isArray(given) ? given.slice(0, mostArguments).map(cut) : []
+}
 
 function toView(group: GroupState, number: number): FailureGroup {
   const { errorType, pattern, name, example, isUniform, count, firstTime, lastTime } = group

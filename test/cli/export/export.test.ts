@@ -5,6 +5,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { ComputeTask } from '../../../src/tasks/compute-task.ts'
 import { ConcurrentBackend } from '../../../src/backends/local/concurrent-backend.ts'
 import { Session } from '../../../src/session/session.ts'
+import { WorkflowEngine } from '../../../src/workflow/workflow-engine.ts'
 import { spansOfTraces, startReceiver, type TraceRequest } from '../../telemetry/otlp-receiver.ts'
 import { eventsOf } from '../../views/synthetic-run.ts'
 import { viewEvent } from '../../views/view-event.ts'
@@ -52,6 +53,48 @@ describe('tutti export', () => {
     expect(fromWire.map(({ spanId }) => spanId)).toEqual(fromJson.map(({ spanId }) => spanId))
     expect(fromWire).toHaveLength(5)
     expect(fromWire.filter(({ status }) => status?.code === 2)).toHaveLength(1)
+  })
+
+  it('export: every parent of a span of a killed run is a span, too', async () => {
+    const place = recordFolder()
+    const backend = await ConcurrentBackend.create({ name: 'local', workers: 1 })
+    const flow = await WorkflowEngine.create({ backend })
+    const telemetry = await flow.startTelemetry({ checkpointPath: place.path })
+    const one = flow.functionTask(() => 1)
+    await flow.scope('outer', async () => {
+      await flow.scope('inner', async () => await one())
+      await telemetry.spanScope('own', async () => {
+        await telemetry.spanScope('part', async () => await one())
+        await telemetry.flush()
+      })
+    })
+    await flow.shutdown()
+    const file = readdirSync(place.path).find((name) => name.endsWith('.jsonl')) ?? ''
+    const lines = readFileSync(join(place.path, file), 'utf8').split('\n')
+    const spanNamed = (name: string): number =>
+      lines.findIndex(
+        (line) => line.includes('"section":"span"') && line.includes(`"name":"${name}"`),
+      )
+    const killed = join(place.path, 'killed.1.telemetry.jsonl')
+    // As if it had been killed before the outer spans ended.
+    writeFileSync(killed, `${lines.slice(0, spanNamed('part') + 1).join('\n')}\n`)
+    const { stdout } = await run(killed, '--format', 'otlp')
+    const spans = spansOfTraces([JSON.parse(stdout) as TraceRequest])
+    const ids = new Set(spans.map(({ spanId }) => spanId))
+    const parents = spans.flatMap(({ parentSpanId }) => parentSpanId ?? [])
+    expect(parents.filter((id) => !ids.has(id))).toEqual([])
+    expect(spans.filter(({ parentSpanId }) => (parentSpanId ?? '') === '')).toHaveLength(1)
+    expect(ids.size).toBe(spans.length)
+    const names = spans.map(({ name }) => name)
+    expect(names.toSorted()).toEqual(
+      ['part', 'scope', 'session', 'task', 'task', 'workflow', 'workflow'].toSorted(),
+    )
+    place.remove()
+  })
+
+  it('export: --protobuf is refused for formats that have one form only', async () => {
+    const end = await run(record, '--format', 'csv', '--protobuf')
+    expect([end.code, end.stderr]).toEqual([2, expect.stringContaining('--protobuf: csv has one')])
   })
 
   it('export: csv has a header and a row a task, which no spreadsheet takes for code', async () => {

@@ -2,6 +2,8 @@ import { spawnSync } from 'node:child_process'
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, describe, expect, it } from 'vitest'
+import { examine } from '../../../src/cli/doctor.ts'
+import { createOutput } from '../../../src/cli/output.ts'
 import { needs, requireCommand } from '../../require.ts'
 import { recordFolder } from '../reading/record-file.ts'
 import { startCommandIn } from '../run-command.ts'
@@ -100,6 +102,15 @@ describe('doctor and config check', () => {
       if (state === 'missing') expect([name, get]).toEqual([name, expect.stringMatching(/install/)])
     }
     expect((await run('doctor')).stdout).toMatch(/^ok +Node +\d/)
+  })
+
+  it('doctor: a folder where nothing can be written is a problem, and not optional', () => {
+    let text = ''
+    const stream = { isTTY: false, columns: 80, write: (more: string) => (text += more) }
+    examine(createOutput('text', stream, stream), '/nowhere/at-all')
+    const line = /^problem {2}this folder +\/nowhere\/at-all cannot be written; needed for records/m
+    expect(text).toMatch(line)
+    expect(text).toMatch(/^1 problem to solve$/m)
   })
 
   it('config check: a right file, and one with a misspelled key by line and column', async () => {

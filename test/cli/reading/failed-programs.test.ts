@@ -19,6 +19,7 @@ beforeAll(async () => {
     { uid: 'a', executable: './simulate', arguments: ['1'] },
     { uid: 'b', executable: './simulate', arguments: ['2'] },
     { uid: 'c', executable: 'no-such-program' },
+    { uid: 'd', executable: 'sh', arguments: ['-c', 'exit 4', '--password', 'opensesame'] },
   ]
   const file = join(folder.path, 'tasks.jsonl')
   writeFileSync(file, tasks.map((task) => `${JSON.stringify(task)}\n`).join(''))
@@ -46,10 +47,22 @@ describe('a program that fails', () => {
     }
   })
 
+  it('its arguments are shown, without secrets, as they can be pasted into a shell', async () => {
+    expect(await read('explain', 'b')).toContain('  command: ./simulate 2\n')
+    expect(await read('failures')).toMatch(/  command: \.\/simulate [12]\n/)
+    expect(await read('explain', 'd')).toContain("sh -c 'exit 4' --password '[masked]'\n")
+    expect(JSON.parse(await read('explain', 'd', '--json'))).toMatchObject({
+      failure: { arguments: ['-c', 'exit 4', '--password', '[masked]'] },
+    })
+    await read('report', '-o', 'page.html')
+    const page = readFileSync(join(folder.path, 'page.html'), 'utf8')
+    expect(page).toMatch(/<code>\.\/simulate [12]<\/code>/)
+  })
+
   it('failures: what it has printed, and no frames of tutti', async () => {
     const text = await read('failures')
     expect(text).toMatch(
-      /2 x simulate: .*\n.*exit code 3\n.*stderr:\n +err \d\n.*stdout:\n +out \d\n/,
+      /2 x simulate: .*\n.*exit code 3\n.*command: .*\n.*stderr:\n +err \d\n.*stdout:\n +out \d\n/,
     )
     expect(text).not.toMatch(/^ +at /m)
   })

@@ -1,5 +1,6 @@
 import { cpSync, mkdirSync, readFileSync, realpathSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { zstdCompressSync } from 'node:zlib'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { acquireLock, lockPathOf } from '../../../src/checkpoint/lock.ts'
 import { readViews } from '../../../src/record/record-views.ts'
@@ -74,6 +75,21 @@ describe('the record that a command names', () => {
     expect(await all()).toEqual(before)
     expect(before.map(({ code }) => code)).toEqual([0, 0, 0, 0, 0])
     other.remove()
+  })
+
+  it('is read from a pipe, also where it is compressed in several frames', async () => {
+    const bytes = readFileSync(path)
+    const half = bytes.indexOf('\n', bytes.length / 2) + 1
+    const frames = [bytes.subarray(0, half), bytes.subarray(half)].map((one) =>
+      zstdCompressSync(one),
+    )
+    const command = startCommandIn(folder.path, ['status', '-', '--json'])
+    command.child.stdin?.end(Buffer.concat(frames))
+    expect(JSON.parse((await command.ended).stdout)).toMatchObject({
+      session_id: 's-1',
+      skipped_lines: 0,
+      tasks: { submitted: 4, completed: 3, failed: 1, canceled: 0, running: 0 },
+    })
   })
 
   it('is read from a pipe when it is -', async () => {
@@ -156,7 +172,7 @@ describe('status, tasks and failures', () => {
       resume: { record: join(realpathSync(folder.path), stopped), command: null },
     })
     expect((await read('status', 's-2')).stdout).toMatch(
-      /\nresume {2}start the program again with: await session\.resume\('s-2\.1790000000\./,
+      /\nresume {2}start the program again with: await flow\.resume\('s-2\.1790000000\./,
     )
     const damaged = writeRecord(join(folder.path, 'telemetry'), run, {
       sessionId: 'bad',
@@ -228,6 +244,28 @@ describe('status, tasks and failures', () => {
     expect(stdout).toContain('at simulate (sim.ts:3:9)')
     expect(stdout).toContain('out of darts')
     expect((await read('failures', 's-2')).stdout).toMatch(/^no task has failed\n/)
+  })
+})
+
+describe('status of a run that went wrong', () => {
+  it('status: lost nodes are counted, and a workflow is resumed by its engine', async () => {
+    const nodes = [
+      { nodeId: 'n1', cores: 1 },
+      { nodeId: 'n2', cores: 1, to: 2 },
+    ]
+    const tasks = [
+      { uid: 'a', start: 0, end: 1 },
+      { uid: 'b', ready: 1, start: 1, dependencies: ['a'] },
+    ]
+    const file = join(folder.path, 'telemetry', 'lost.5.telemetry.jsonl')
+    writeFileSync(file, linesOf(eventsOf({ nodes, tasks, end: 20 }).slice(0, -1)))
+    const { stdout } = await read('status', file)
+    expect(stdout).toMatch(/^2 tasks: 1 done, .*, 1 node lost$/m)
+    expect(stdout).toContain("start the program again with: await flow.resume('telemetry/lost.5.")
+    expect((await read('status', 's-2')).stdout).toContain('await flow.resume')
+    const single = join(folder.path, 'telemetry', 'single.5.telemetry.jsonl')
+    writeFileSync(single, linesOf(eventsOf({ nodes, tasks: [{ uid: 'a' }], end: 20 }).slice(0, -1)))
+    expect((await read('status', single)).stdout).toContain('await session.resume')
   })
 })
 
@@ -322,6 +360,12 @@ describe('top', () => {
     expect(await readJson('top', file)).toMatchObject({ running_tasks: [] })
     expect(await readJson('explain', 'again', file)).toMatchObject({ retry_at: 60 })
     expect((await read('explain', 'again', file)).stdout).toContain('waited for attempt 2, which')
+  })
+
+  it('top: of a killed run no task is said to run', async () => {
+    const { stdout } = await read('top', 's-2')
+    expect(stdout).toMatch(/\ninterrupted task +for .*\nholds +2\.00 s/)
+    expect(stdout).not.toContain('running')
   })
 
   it('top: without a terminal it is shown once, with the tasks that run longest', async () => {

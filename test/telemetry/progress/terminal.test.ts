@@ -8,7 +8,8 @@ describe('ProgressBlock', () => {
   it.each([
     [true, 40, 39],
     [true, 0, 79],
-    [false, 40, Infinity],
+    [false, 40, 39],
+    [false, 0, Infinity],
   ])('says how wide a line may be: terminal %s, %s columns', (isTTY, columns, expected) => {
     expect(block(isTTY, columns).width).toBe(expected)
   })

@@ -1,0 +1,110 @@
+/**
+ * The spans that a record has no end of, because its process was killed or still runs. Without them
+ * the spans of its finished tasks would have a parent that no span has, and no root in a viewer.
+ */
+
+import { isPipe } from '../../checkpoint/chain.ts'
+import type { CheckpointLine, EventLine, FinishedSpan } from '../../checkpoint/format.ts'
+import { readBatches } from '../../checkpoint/reader.ts'
+import type { JsonObject, JsonValue } from '../../foundation/json-value.ts'
+
+/** Of one file of a run: take all its lines, then ask for the spans. */
+export class OpenSpans {
+  /** Parents of spans that ended, which did not end themselves: the earliest start of a child. */
+  readonly #parents = new Map<string, number>()
+  /** By their ids. */
+  readonly #workflows = new Map<unknown, EventLine>()
+  /** `null` before its start, and after its end. */
+  #session: EventLine | null = null
+  #lastTime = -Infinity
+
+  take(line: CheckpointLine): void {
+    if (line.section === 'span') this.#takeSpan(line)
+    else if (line.section === 'event') this.#takeEvent(line)
+  }
+
+  #takeSpan({ span_id, parent_span_id, name, start_time, end_time }: FinishedSpan): void {
+    this.#lastTime = Math.max(this.#lastTime, end_time)
+    this.#parents.delete(span_id)
+    if (span_id === this.#session?.span_id) this.#session = null
+    // The parent of a session is a span of the application, which no record has.
+    if (parent_span_id === null || name === 'session') return
+    const earliest = Math.min(start_time, this.#parents.get(parent_span_id) ?? Infinity)
+    this.#parents.set(parent_span_id, earliest)
+  }
+
+  #takeEvent(line: EventLine): void {
+    this.#lastTime = Math.max(this.#lastTime, line.event_time)
+    if (line.event_type === 'SessionStarted') this.#session ??= line
+    else if (line.event_type === 'tutti.WorkflowStarted') {
+      this.#workflows.set(line['workflow_id'], line)
+    } else if (line.event_type === 'tutti.WorkflowEnded') {
+      this.#workflows.delete(line['workflow_id'])
+    }
+  }
+
+  /** They end with the last line of the file, and have `tutti.unfinished`. */
+  async toSpans(file: string): Promise<FinishedSpan[]> {
+    const session = this.#session
+    if (session === null) return []
+    const { span_id: root, session_id, trace_id } = session
+    const toSpan = (name: string, id: string, parent: string | null, more: SpanStart) => ({
+      name,
+      span_id: id,
+      trace_id,
+      parent_span_id: parent,
+      start_time: more.from,
+      end_time: Math.max(this.#lastTime, more.from),
+      duration_ms: Math.max(0, this.#lastTime - more.from) * 1000,
+      status_code: 'UNSET' as const,
+      status_description: null,
+      attributes: { session_id, ...more.attributes, 'tutti.unfinished': true },
+      events: [],
+    })
+    const outerOf = (workflow: unknown): string => this.#workflows.get(workflow)?.span_id ?? root
+    const spans = [
+      toSpan('session', root, null, { from: session.event_time, attributes: { backend: 'tutti' } }),
+    ]
+    for (const line of this.#workflows.values()) {
+      const attributes = { workflow_id: String(line['workflow_id']) }
+      const outer = outerOf(line['parent_workflow_id'])
+      spans.push(toSpan('workflow', line.span_id, outer, { from: line.event_time, attributes }))
+    }
+    const known = new Set(spans.map(({ span_id }) => span_id))
+    const others = [...this.#parents.keys()].filter((id) => !known.has(id))
+    const tasks = await findTasks(file, new Set(others))
+    for (const id of others) {
+      const task = tasks.get(id)
+      const from = task?.event_time ?? this.#parents.get(id) ?? this.#lastTime
+      const attributes = task === undefined ? {} : taskAttributes(task)
+      // A scope of the application has no event: only its children are known.
+      const name = task === undefined ? 'scope' : 'task'
+      spans.push(toSpan(name, id, outerOf(attributes['workflow_id']), { from, attributes }))
+    }
+    return spans
+  }
+}
+
+interface SpanStart {
+  readonly from: number
+  readonly attributes: JsonObject
+}
+
+function taskAttributes({ backend, task_id, attributes }: EventLine): Record<string, JsonValue> {
+  const { executable, task_type, workflow_id } = attributes
+  const workflow = workflow_id === undefined ? {} : { workflow_id }
+  return { backend, task_id, executable: executable ?? '', task_type: task_type ?? '', ...workflow }
+}
+
+/** The first events of the tasks with these spans; what came through a pipe is gone. */
+async function findTasks(file: string, ids: ReadonlySet<string>): Promise<Map<string, EventLine>> {
+  const found = new Map<string, EventLine>()
+  if (ids.size === 0 || isPipe(file)) return found
+  for await (const batch of readBatches(file, { skipSpans: true })) {
+    for (const line of batch) {
+      if (line.section !== 'event' || line.task_id === null || !ids.has(line.span_id)) continue
+      if (!found.has(line.span_id)) found.set(line.span_id, line)
+    }
+  }
+  return found
+}
