@@ -56,12 +56,25 @@ const clockWords = (step: number): BoundWords => ({
   improvements: [],
 })
 
-function pauseSentences({ pauses }: BoundsView): string[] {
-  if (pauses.length === 0) return []
-  const seconds = pauses.reduce((sum, { from, to }) => sum + to - from, 0)
-  const where = pauses.length === 1 ? 'two files' : `${pauses.length + 1} files`
+function pauseSentences({ pauses, attended }: BoundsView): string[] {
+  const secondsOf = (all: BoundsView['pauses']): string =>
+    secondsText(all.reduce((sum, { from, to }) => sum + to - from, 0))
+  const where = (all: BoundsView['pauses']): string =>
+    all.length === 1 ? 'two files' : `${all.length + 1} files`
   return [
-    `The run was not running for ${secondsText(seconds)} between ${where}, which are left out.`,
+    ...(pauses.length === 0
+      ? []
+      : [
+          `The run was not running for ${secondsOf(pauses)} between ${where(pauses)}, ` +
+            'which are left out.',
+        ]),
+    ...(attended.length === 0
+      ? []
+      : [
+          `For ${secondsOf(attended)} between ${where(attended)} no process of the session was ` +
+            'there: agents went on with the tasks that they had, of which only the durations are ' +
+            'known.',
+        ]),
   ]
 }
 

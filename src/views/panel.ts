@@ -102,6 +102,19 @@ export interface Panel<State, Query, Shown> {
   show(state: State, query: Query): Shown
 }
 
+/**
+ * How much longer the only attempt of a task ran than from its told start to its end. It began
+ * before the session was there to tell of it: agents of a cluster go on while nobody is.
+ */
+export function untoldSeconds(event: ViewEvent, started: number): number {
+  if (event.attributes['attempt'] !== 1) return 0
+  const untold = (numberOf(event.duration_seconds) ?? 0) - (event.event_time - started)
+  return untold > leastUntold ? untold : 0
+}
+
+/** Clocks differ by less. */
+const leastUntold = 0.01
+
 /** The text in a field that may hold anything. */
 export const textOf = (value: unknown): string => (typeof value === 'string' ? value : '')
 

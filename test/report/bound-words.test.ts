@@ -3,6 +3,7 @@ import { renderReport } from '../../src/report/page/document.ts'
 import { makeReport } from '../../src/report/report.ts'
 import type { ReportData } from '../../src/report/report-data.ts'
 import type { ViewEvent } from '../../src/views/panel.ts'
+import { explainTask } from '../../src/views/tasks.ts'
 import { linesOf, recordFolder, writeRecord } from '../cli/reading/record-file.ts'
 import {
   eventsOf,
@@ -269,6 +270,33 @@ describe('times', () => {
     const html = [...renderReport(report)].join('')
     expect(html).toContain('data-seconds="10"')
     expect(html).toContain('Times between two files of the run are left out.')
+  })
+
+  it('report: what agents did between two files counts, and is told in words', () => {
+    const nodes = [{ nodeId: 'n1', cores: 1 }]
+    const first = eventsOf({ nodes, tasks: [{ uid: 'a', start: 0, end: 4 }, { uid: 'b' }], end: 9 })
+    // The agent began and ended `b` in the gap; its end is told when the next session asks.
+    const told = eventsOf({ nodes, tasks: [{ uid: 'b', start: 0, end: 1 }], end: 2 })
+    const second = told.map((event) => ({
+      ...event,
+      event_time: event.event_time + 10,
+      ...(event.event_type === 'TaskCompleted' ? { duration_seconds: 5 } : {}),
+      attributes:
+        event.event_type === 'SessionStarted'
+          ? { resumed_from: 'first' }
+          : { ...event.attributes, attempt: 1 },
+    }))
+    const pass = passOver([...first.slice(0, -1), ...second])
+    const { bounds, words } = reportOf(pass)
+    expect(bounds).toMatchObject({ from: 0, to: 12, seconds: 12, pauses: [] })
+    expect(bounds.attended).toEqual([{ from: 4, to: 10 }])
+    expect(bounds.slotSeconds).toMatchObject({ ran: 9, nodeAway: 0 })
+    expect(words.sentences.join('\n')).toMatch(/For 6\.00 s between two files .* agents went on/)
+    expect(explainTask(pass, 'b')).toMatchObject({
+      seconds: 5,
+      story: { started: 6, ended: 11 },
+      attempts: [{ start: 6, end: 11, outcome: 'completed' }],
+    })
   })
 
   const changedClocks: readonly [string, (time: number) => number, RegExp][] = [

@@ -1,14 +1,16 @@
 /** What bounds keep of a run: the times of its tasks, what they ask for, and the nodes. */
 
 import { type Column, createColumn, setValue, valueAt } from '../columns.ts'
-import { hasEnded, stages } from '../lifecycle.ts'
-import { numberOf, resumption, type TaskStep, textOf, type ViewEvent } from '../panel.ts'
+import { hasEnded, hasStarted, stages } from '../lifecycle.ts'
+import { numberOf, resumption, type TaskStep, textOf, untoldSeconds } from '../panel.ts'
+import type { ViewEvent } from '../panel.ts'
 import type { CountsState } from '../panels/counts.ts'
 import type { GraphState } from '../panels/graph.ts'
 import type { LanesState } from '../panels/lanes.ts'
 import type { NamesState } from '../panels/names.ts'
 import type { SlotLimit, SlotNode, SlotRequest } from './slots.ts'
-import { createTaskTimes, recordReady, recordStage, type TaskTimes } from './task-times.ts'
+import { createTaskTimes, moveStory, recordReady, recordStage, storyOf } from './task-times.ts'
+import type { TaskTimes } from './task-times.ts'
 
 export interface BoundsState {
   readonly times: TaskTimes
@@ -24,6 +26,8 @@ export interface BoundsState {
   readonly nodeNumbers: Map<string, number>
   /** Times between two files of the run, in which no process of it was there. */
   readonly pauses: Pause[]
+  /** Those in which tasks ran nevertheless, on agents of a cluster. */
+  readonly attended: Pause[]
   firstTime: number
   lastTime: number
 }
@@ -60,6 +64,7 @@ export const createBounds = (): BoundsState => ({
   nodes: [],
   nodeNumbers: new Map(),
   pauses: [],
+  attended: [],
   firstTime: Infinity,
   lastTime: -Infinity,
 })
@@ -92,6 +97,9 @@ function followTask(state: BoundsState, event: ViewEvent, step: TaskStep): void 
   }
   if (stage === 0 || after === before) return
   recordStage(state.times, event, step)
+  if (hasEnded(after) && hasStarted(before) && state.pauses.length + state.attended.length > 0) {
+    followUntold(state, event, task)
+  }
   if (stage === stages.submitted) {
     setValue(state.requestOfTask, task, requestOf(state, event, limitOf(event)))
     const priority = numberOf(event.attributes['tutti.priority']) ?? 0
@@ -101,6 +109,26 @@ function followTask(state: BoundsState, event: ViewEvent, step: TaskStep): void 
   } else if (stage === stages.started && isClosure(event)) {
     const request = valueAt(state.requestOfTask, task)
     setValue(state.requestOfTask, task, requestWithoutLimit(state, request))
+  }
+}
+
+/** The end of a task that may have begun while no session was there. */
+function followUntold(state: BoundsState, event: ViewEvent, task: number): void {
+  const { started } = storyOf(state.times, task, stages.started)
+  const untold = started === null ? 0 : untoldSeconds(event, started)
+  if (started === null || untold === 0) return
+  moveStory(state.times, task, untold)
+  const begun = started - untold
+  for (const pause of state.pauses.filter(({ to }) => to > begun)) attend(state, pause, event)
+}
+
+/** The nodes of the backend were there in the pause. */
+function attend({ pauses, attended, nodes }: BoundsState, pause: Pause, { backend }: ViewEvent) {
+  pauses.splice(pauses.indexOf(pause), 1)
+  attended.push(pause)
+  for (const { changes, backend: own } of nodes) {
+    const left = own === backend ? changes.indexOf(pause.from) : -1
+    if (left % 2 === 1 && left + 1 < changes.length) changes.splice(left, 2)
   }
 }
 

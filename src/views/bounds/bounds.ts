@@ -20,6 +20,8 @@ export interface BoundsView {
   readonly seconds: number
   /** Between two files of the run nobody was there: it belongs to no slot. */
   readonly pauses: readonly Pause[]
+  /** Between two files nobody was there, but agents of a cluster went on. */
+  readonly attended: readonly Pause[]
   /** Whether the run began before `from`: its oldest attempts are known by coarse lanes only. */
   readonly isPartial: boolean
   /** Of all nodes that were ever there. Without told nodes: the workers. */
@@ -56,6 +58,7 @@ export const bounds: Panel<BoundsState, BoundsQuery, BoundsView> = {
       to,
       seconds: end - start,
       pauses: state.pauses.filter((pause) => pause.to > from),
+      attended: state.attended.filter((pause) => pause.to > from),
       isPartial,
       ...slotSecondsOf(state, query, { from: start, to: end }),
       criticalPath: findCriticalPath(state, query, pathRange),

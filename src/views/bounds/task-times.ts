@@ -58,6 +58,12 @@ export function recordStage(times: TaskTimes, event: ViewEvent, step: TaskStep):
   setValue(column, task, Math.max(0, time - latestOf(times, task)))
 }
 
+/** It began so much earlier than was told when it began. */
+export function moveStory(times: TaskTimes, task: number, seconds: number): void {
+  setValue(times.created, task, valueAt(times.created, task) - seconds)
+  setValue(times.run, task, valueAt(times.run, task) + seconds)
+}
+
 /** Its dependencies have ended. */
 export function recordReady(times: TaskTimes, task: number, time: number): void {
   if (!Number.isNaN(valueAt(times.dependencies, task))) return

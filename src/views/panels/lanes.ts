@@ -14,7 +14,7 @@ import {
 import { findText, indexOf, setValue, textAt, type TextIndex, valueAt } from '../columns.ts'
 import { hasEnded, hasStarted, stages } from '../lifecycle.ts'
 import { numberOf, type Panel, resumption, type TaskStep, textOf } from '../panel.ts'
-import type { ViewEvent } from '../panel.ts'
+import { untoldSeconds, type ViewEvent } from '../panel.ts'
 import { addToLevels, type LaneCell, type LaneLevel, cellsIn, createLevels } from './lane-levels.ts'
 
 /** How an attempt ended; `retried` failed and was followed by another, `lost` has no end event. */
@@ -31,7 +31,7 @@ export interface LanesState {
   readonly segmentsOfLane: Column
   readonly failedOfLane: Column
   readonly busyOfLane: Column
-  /** Segments in the order of their starts. Rows before `first` were dropped. */
+  /** Segments in the order in which their starts were told. Rows before `first` were dropped. */
   size: number
   first: number
   /** Beyond it the oldest are dropped, and known by coarser levels only. */
@@ -53,6 +53,8 @@ export interface LanesState {
   readonly levels: readonly LaneLevel[]
   /** The latest time of any event. */
   lastTime: number
+  /** Whether the run has had an earlier session. */
+  isResumed: boolean
 }
 
 export interface LaneView {
@@ -123,10 +125,14 @@ export const lanes: Panel<LanesState, LanesQuery, LanesView> = {
     tasks: 0,
     levels: createLevels(),
     lastTime: 0,
+    isResumed: false,
   }),
 
   take(state, event, step) {
-    if (step === resumption) loseRunning(state)
+    if (step === resumption) {
+      loseRunning(state)
+      state.isResumed = true
+    }
     if (event.event_time > state.lastTime) state.lastTime = event.event_time
     if (step.task === -1) return
     if (step.stage === 0) followAttempts(state, event, step)
@@ -148,7 +154,18 @@ export const lanes: Panel<LanesState, LanesQuery, LanesView> = {
 function followStages(state: LanesState, event: ViewEvent, step: TaskStep): void {
   const { task, stage, after } = step
   if (stage === stages.started) begin(state, event, task, event.attributes['worker_id'])
-  else if (hasEnded(after)) end(state, event.event_time, task, outcomeOf(stage))
+  else if (hasEnded(after)) {
+    if (state.isResumed) moveStart(state, event, task)
+    end(state, event.event_time, task, outcomeOf(stage))
+  }
+}
+
+function moveStart(state: LanesState, event: ViewEvent, task: number): void {
+  const segment = runningSegment(state, task)
+  if (segment === -1) return
+  const start = valueAt(state.start, segment)
+  const untold = untoldSeconds(event, start)
+  if (untold > 0) setValue(state.start, segment, start - untold)
 }
 
 function outcomeOf(stage: number): number {
