@@ -36,8 +36,11 @@ export interface AgentLinkOptions {
 
 /** So many messages later nobody is expected to submit the tasks of an earlier start. */
 const mostLater = 1000
-/** An agent that has as much to keep begins nothing until it hears that it was taken. */
-const mostUntoldBytes = 8 * 1024 * 1024
+/**
+ * Of messages that an agent keeps until it hears that they were taken. With many to keep it begins
+ * nothing; and the tasks of these, some thousands by now, are in the map where it looks up others.
+ */
+const mostUntoldBytes = 64 * 1024
 
 export class AgentLink {
   readonly name: string

@@ -19,6 +19,7 @@ import { DriverJobs, type JobPlaces } from './driver-jobs.ts'
 import { EarlierRun } from './earlier/earlier-run.ts'
 import { EndReceiver } from './end-receiver.ts'
 import { JobSender } from './job-sender.ts'
+import { Pump } from './placement/pump.ts'
 import { SentModules } from '../bundles/sent-modules.ts'
 import { SessionAgents } from './session-agents.ts'
 import { claimSession, untilSilent } from './session-owner.ts'
@@ -61,9 +62,9 @@ export class DriverSession implements ClusterConnection {
   readonly #modules: SentModules | null
   readonly #sender: JobSender
   readonly #noAgents: NoAgentWatch
+  readonly #pump: Pump
   readonly #unsubscribe: (() => void)[] = []
   #isReady = false
-  #isPumpDue = false
   #failure: Error | null = null
   #refusedMessages = 0
   #beats = 0
@@ -74,6 +75,7 @@ export class DriverSession implements ClusterConnection {
   constructor(options: DriverSessionOptions) {
     const { token, use, listener, clock, broker } = options
     this.#options = options
+    this.#pump = new Pump(clock, () => this.#place())
     this.#keys = deriveKeys(token, use)
     this.#subjects = sessionSubjects(use)
     this.#jobs = new DriverJobs(listener, clock, { links: this.#links, ...options })
@@ -99,7 +101,7 @@ export class DriverSession implements ClusterConnection {
       // An earlier start has taken it.
       onValueLost: (one, { attempt }) => {
         this.#continued.runAgain(one, attempt)
-        this.#pumpSoon()
+        this.#pump.soon()
       },
       onRefused: (reason) => this.#refuseMessage(reason),
     })
@@ -121,7 +123,7 @@ export class DriverSession implements ClusterConnection {
       links: this.#links,
       onChange: () => {
         this.#continueWaiting()
-        this.#pumpSoon()
+        this.#pump.soon()
       },
       onReport: (link, report) => this.#takeReport(link, report),
       onRefused: (reason) => this.#refuseMessage(reason),
@@ -147,14 +149,13 @@ export class DriverSession implements ClusterConnection {
     const nowMs = this.#options.clock.monotonicMs()
     for (const job of jobs) this.#accept(this.#jobs.add(job, nowMs))
     this.#continued.tellMoved()
-    // At once: a session submits what it has in one call.
-    if (this.#isOpen && this.#isReady) this.#pump()
+    this.#pump.submitted(jobs.length, this.#jobs.placement.waiting)
   }
 
   submitTogether(jobs: readonly Job[], options: GroupOptions): void {
     const nowMs = this.#options.clock.monotonicMs()
     for (const one of this.#jobs.addTogether(jobs, options, nowMs)) this.#accept(one)
-    this.#pumpSoon()
+    this.#pump.soon()
   }
 
   cancel(job: Job, reason: string): void {
@@ -224,7 +225,7 @@ export class DriverSession implements ClusterConnection {
       claimed.stop,
       broker.subscribe(allEnds, ({ subject, data }) => {
         this.#ends.take(subject, data)
-        this.#pumpSoon()
+        this.#pump.soon()
       }),
       broker.subscribe(allUp, ({ subject, data }) => this.#agents.receive(subject, data)),
       broker.onConnection((isConnected) => {
@@ -251,7 +252,7 @@ export class DriverSession implements ClusterConnection {
     if (!this.#isOpen) return
     this.#isReady = true
     this.#continued.continueFirst()
-    this.#pumpSoon()
+    this.#pump.soon()
   }
 
   /** It cannot be used, or a later start of it has taken over: nothing there is this one's. */
@@ -275,19 +276,11 @@ export class DriverSession implements ClusterConnection {
   #continueWaiting(): void {
     if (!this.#isReady) return
     this.#continued.continueWaiting()
-    this.#pumpSoon()
+    this.#pump.soon()
   }
 
-  #pumpSoon(): void {
-    if (this.#isPumpDue || !this.#isReady) return
-    this.#isPumpDue = true
-    this.#options.clock.nextTurn(() => {
-      this.#isPumpDue = false
-      if (this.#isOpen) this.#pump()
-    })
-  }
-
-  #pump(): void {
+  #place(): void {
+    if (!this.#isOpen || !this.#isReady) return
     if (this.#continued.isBusy) return
     this.#continued.tellMoved()
     if (this.#agents.used.isNoting) return
@@ -315,7 +308,7 @@ export class DriverSession implements ClusterConnection {
     for (const event of report.events) jobs.reportEvent(agent, event, now)
     const hasRefused = jobs.takeBack(agent, report.returned)
     if (hasRefused) this.#noAgents.failUnplaceable(now.monotonicMs)
-    this.#pumpSoon()
+    this.#pump.soon()
   }
 
   #tick(): void {
@@ -327,7 +320,7 @@ export class DriverSession implements ClusterConnection {
     if (!this.#isReady) return
     this.#jobs.recallWaiting()
     this.#noAgents.failUnplaceable(nowMs)
-    this.#pumpSoon()
+    this.#pump.soon()
   }
 
   #beat(): void {

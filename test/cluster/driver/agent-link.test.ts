@@ -1,0 +1,26 @@
+import { expect, it } from 'vitest'
+import type { Broker } from '../../../src/cluster/broker/broker.ts'
+import { NumberSet } from '../../../src/cluster/driver/number-set.ts'
+import { deriveKeys, open } from '../../../src/cluster/wire/envelope.ts'
+import { ManualClock } from '../../../src/testing/manual-clock.ts'
+import { useOf } from '../test-token.ts'
+import { linkOf } from './links.ts'
+
+it('an agent with many ends is told what is recorded of them before the next tick', () => {
+  const { toAgent } = deriveKeys('a token of the test', useOf('session'))
+  const published: unknown[] = []
+  const publish = (subject: string, data: Uint8Array): void => {
+    published.push(open(toAgent, subject, data).payload)
+  }
+  const link = linkOf(new ManualClock(), { publish } as Partial<Broker> as Broker)
+  const offer = { cores: 1, gpus: 0, memoryMb: 1, ahead: 1 }
+  const told = { epoch: 1, offer, held: [], endsEpoch: 7, endMessages: 0, unrecorded: [] }
+  link.attached(new NumberSet(), { kind: 'attached', ...told }, false)
+  // Two thousand ends of functions without a value.
+  const bytes = 2000 * 32
+  link.taken(1, bytes)
+  link.recorded(1)
+  expect(published).toEqual([])
+  link.taken(2, bytes)
+  expect(published).toEqual([{ kind: 'recorded', through: 1, taken: 2 }])
+})

@@ -1,0 +1,70 @@
+import { setImmediate } from 'node:timers/promises'
+import { describe, expect, it } from 'vitest'
+import { Pump } from '../../../../src/cluster/driver/placement/pump.ts'
+import { ManualClock } from '../../../../src/testing/manual-clock.ts'
+
+/** A pump whose placements take all that waits. */
+function createPump() {
+  const clock = new ManualClock()
+  const placed: number[] = []
+  let waiting = 0
+  const pump = new Pump(clock, () => {
+    if (waiting > 0) placed.push(waiting)
+    waiting = 0
+  })
+  const submit = (count: number): void => {
+    waiting += count
+    pump.submitted(count, waiting)
+  }
+  return { clock, pump, placed, submit }
+}
+
+describe('jobs that are submitted', () => {
+  it('are placed at once if they are few, however soon after the last ones', () => {
+    const { placed, submit } = createPump()
+    submit(1)
+    submit(3)
+    submit(1)
+    expect(placed).toEqual([1, 3, 1])
+  })
+
+  it('are placed together if they are parts of a large bag, the first part at once', async () => {
+    const { placed, submit } = createPump()
+    for (let part = 0; part < 8; part++) {
+      submit(250)
+      await setImmediate()
+    }
+    expect(placed).toEqual([250])
+    for (let turn = 0; turn < 3; turn++) await setImmediate()
+    expect(placed).toEqual([250, 1750])
+  })
+
+  it('are not gathered beyond a number, nor for long', async () => {
+    const { clock, placed, submit } = createPump()
+    for (let part = 0; part < 9; part++) {
+      submit(250)
+      await setImmediate()
+    }
+    expect(placed).toEqual([250, 2000])
+    submit(250)
+    await clock.advance(20)
+    submit(250)
+    expect(placed).toEqual([250, 2000, 500])
+  })
+
+  it('wait for the parts of their bag also if a node has room meanwhile', async () => {
+    const { pump, placed, submit } = createPump()
+    submit(250)
+    for (let part = 0; part < 4; part++) {
+      submit(250)
+      pump.soon()
+      await setImmediate()
+    }
+    expect(placed).toEqual([250])
+    for (let turn = 0; turn < 3; turn++) await setImmediate()
+    expect(placed).toEqual([250, 1000])
+    pump.soon()
+    submit(1)
+    expect(placed).toEqual([250, 1000, 1])
+  })
+})
