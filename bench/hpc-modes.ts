@@ -2,6 +2,8 @@
 
 import { execFile, spawn } from 'node:child_process'
 import { once } from 'node:events'
+import { readFile } from 'node:fs/promises'
+import { resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import type { Backend } from '../src/backends/backend.ts'
@@ -90,12 +92,14 @@ async function bareRanks(): Promise<object> {
 async function launchMs(): Promise<object> {
   const main = fileURLToPath(new URL('../dist/cli/main.js', import.meta.url))
   const script = fileURLToPath(new URL('fixtures/first-task.ts', import.meta.url))
+  const begun = resolve(`begun-${process.pid}`)
+  await execute('mkfifo', [begun])
   const from = performance.now()
-  const child = spawn(process.execPath, [main, 'launch', script], {
+  const child = spawn(process.execPath, [main, 'launch', script, begun], {
     env: { ...process.env, SLURM_JOB_ID: job },
-    stdio: ['ignore', 'pipe', 'inherit'],
+    stdio: ['ignore', 'ignore', 'inherit'],
   })
-  await once(child.stdout, 'data')
+  await readFile(begun)
   const ms = performance.now() - from
   await once(child, 'close')
   return { ms }

@@ -73,7 +73,18 @@ export class ClusterBackend implements Backend {
 
   /** Rejects within 5 s when the server cannot be used. Agents may come later. */
   static async create(options: ClusterBackendOptions): Promise<ClusterBackend> {
-    return connectCluster(resolveClusterOptions(options), null)
+    const resolved = resolveClusterOptions(options)
+    const backend = await connectCluster(resolved, null)
+    await sleep(resolved.clock, discoveryMs)
+    return backend
+  }
+
+  /** For whoever starts the agents: does not wait for any, and calls back when one is there. */
+  static connectTo(
+    options: ClusterBackendOptions,
+    onJoined: (nodeId: string) => void,
+  ): Promise<ClusterBackend> {
+    return connectCluster(resolveClusterOptions(options), null, onJoined)
   }
 
   /** Starts a private nats-server and agents on this machine; they end with the backend. */
@@ -103,7 +114,7 @@ export class ClusterBackend implements Backend {
 
   /** Use `ClusterBackend.create` or `ClusterBackend.local`. */
   constructor(parts: ClusterParts) {
-    const { options, broker, directory, local } = parts
+    const { options, broker, directory, local, onJoined } = parts
     this.name = options.name
     this.#options = options
     this.#broker = broker
@@ -120,6 +131,7 @@ export class ClusterBackend implements Backend {
     })
     directory.listen({
       agentJoined: (agent) => {
+        onJoined(agent.announcement.name)
         for (const listener of this.#listeners) {
           listener.notice({ kind: 'node-joined', node: this.#toNode(agent) })
         }
@@ -137,6 +149,11 @@ export class ClusterBackend implements Backend {
   whyGone(nodeId: string): string | null {
     const gone = this.#directory.gone.find(({ announcement }) => announcement.name === nodeId)
     return gone?.reason ?? null
+  }
+
+  /** For the parent of an agent: its process has ended. */
+  noteExit(nodeId: string): void {
+    this.#directory.noteExit(nodeId)
   }
 
   /** `mayGrow`: whether larger nodes may come than are there. */
@@ -325,23 +342,24 @@ interface ClusterParts {
   readonly broker: Broker
   readonly directory: AgentDirectory
   readonly local: LocalCluster | null
+  readonly onJoined: (nodeId: string) => void
 }
 
 async function connectCluster(
   options: ResolvedClusterOptions,
   local: LocalCluster | null,
+  onJoined: (nodeId: string) => void = () => {},
 ): Promise<ClusterBackend> {
   const broker = await connectToNats(options.broker)
   const { clock, log, lossSeconds, token } = options
   const keys = deriveKeys(token, null)
   const directory = new AgentDirectory({ broker, keys, clock, log, lossSeconds })
-  const backend = new ClusterBackend({ options, broker, directory, local })
+  const backend = new ClusterBackend({ options, broker, directory, local, onJoined })
   // It is the parent of its agents, which need no watchers.
   local?.onExit((agent) => directory.noteExit(agent))
   directory.discover()
   removeExpiredSessions(broker, keys, clock.now()).catch((error: unknown) => {
     log.warn('StreamNotRemoved', `those of ended sessions at ${broker.url}: ${messageOf(error)}`)
   })
-  await sleep(clock, discoveryMs)
   return backend
 }

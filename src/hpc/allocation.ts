@@ -16,8 +16,8 @@ export interface AllocatedNode {
 /** A command that runs once on each of some nodes. */
 export interface NodeCommand {
   readonly command: readonly string[]
-  /** Written to the standard input of each, which stays open until it is to end. */
-  readonly input: string
+  /** Written to the standard input of each once it is known; that stays open until it is to end. */
+  readonly input: string | Promise<string>
   /** What they write to their standard outputs. */
   readonly onOutput?: (text: string) => void
 }

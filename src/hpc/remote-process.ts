@@ -9,8 +9,8 @@ import { atExit } from '../runtime/at-exit.ts'
 export interface RemoteProcessOptions {
   readonly command: readonly string[]
   readonly env: NodeJS.ProcessEnv
-  /** Written to its standard input, which stays open. */
-  readonly input: string
+  /** Written to its standard input once it is known; that stays open. */
+  readonly input: string | Promise<string>
   readonly clock: Clock
   /** What it writes to its standard output, besides. */
   readonly onOutput?: (text: string) => void
@@ -41,7 +41,11 @@ export class RemoteProcess {
     this.#child.on('close', (code, signal) => this.#ended.resolve(signal ?? `exit code ${code}`))
     // Whoever has ended does not read.
     this.#child.stdin.on('error', () => {})
-    this.#child.stdin.write(input)
+    // Whoever makes the input ends this process when it cannot.
+    Promise.resolve(input).then(
+      (text) => this.write(text),
+      () => {},
+    )
     for (const stream of [this.#child.stdout, this.#child.stderr]) {
       stream.setEncoding('utf8').on('data', (text: string) => {
         this.#tail = (this.#tail + text).slice(-longestTail)
@@ -62,7 +66,7 @@ export class RemoteProcess {
 
   /** Adds to its standard input. */
   write(text: string): void {
-    this.#child.stdin.write(text)
+    if (this.#child.stdin.writable) this.#child.stdin.write(text)
   }
 
   /** Asks it to end its far ends and itself. */

@@ -112,7 +112,7 @@ export async function startAgent(
       log,
       createSampler: () => createLocalSampler({ clock, log, pollSeconds: 5 }),
       refuse: (spec) => refuseByRules(rules, ruled, spec),
-      ...(watcher === null ? {} : { watcher }),
+      watcher,
     })
     followBroker(agent, { broker, clock, log })
     await watcher?.ready

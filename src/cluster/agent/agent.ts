@@ -56,8 +56,8 @@ export interface AgentOptions {
   readonly createSampler: () => ResourceSampler
   /** Why a task is not allowed here, or `null`. */
   readonly refuse: (spec: TaskSpec) => NotAllowed | null
-  /** Closed by the agent. Default: none. */
-  readonly watcher?: AgentWatcher
+  /** Closed by the agent; `null` where its parent tells of its end. */
+  readonly watcher: AgentWatcher | null
 }
 
 const tickMs = 500
@@ -89,7 +89,8 @@ export class Agent {
   /** Rejects with `BackendError` when the name is taken. */
   static async start(options: AgentOptions): Promise<Agent> {
     const agent = new Agent(options)
-    await claimName(options.broker, agent.#keys, options.name)
+    const hasWatcher = options.watcher !== null
+    await claimName(options.broker, agent.#keys, options.name, hasWatcher)
     agent.#subscribe()
     agent.#tick()
     agent.#announcer.announce()
@@ -104,7 +105,7 @@ export class Agent {
     this.name = options.name
     this.#epoch = newEpoch()
     this.#keys = deriveKeys(options.token, null)
-    const { name, facts, rules, watcher = null } = options
+    const { name, facts, rules, watcher } = options
     this.#announcer = new Announcer({
       ...options,
       keys: this.#keys,

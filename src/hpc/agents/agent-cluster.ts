@@ -3,7 +3,7 @@
 import { randomBytes } from 'node:crypto'
 import { isIPv6 } from 'node:net'
 import { fileURLToPath } from 'node:url'
-import { startNatsServer } from '../../cluster/broker/nats-server.ts'
+import { type NatsServer, startNatsServer } from '../../cluster/broker/nats-server.ts'
 import { ClusterBackend } from '../../cluster/cluster-backend.ts'
 import type { Clock } from '../../foundation/clock.ts'
 import type { BackendError } from '../../foundation/errors.ts'
@@ -11,10 +11,11 @@ import type { Log } from '../../foundation/log.ts'
 import { siblingProgram } from '../../runtime/supervised-child.ts'
 import type { Allocation } from '../allocation.ts'
 import { createRunCertificate } from '../certificate.ts'
+import { toAgentCommand } from './agent-lines.ts'
 import type { AgentStart } from './node-agent.ts'
 import { NodeAgents } from './node-agents.ts'
 import { addressSharedWith } from '../shared-address.ts'
-import { removeSharedFile, writeSharedFile } from '../shared-file.ts'
+import { removeSharedFile, type SharedFile, writeSharedFile } from '../shared-file.ts'
 
 export interface AgentClusterOptions {
   readonly name: string
@@ -35,32 +36,37 @@ export interface AgentCluster {
   close(): Promise<void>
 }
 
-/** Resolves when the agents of all nodes are there; otherwise rejects and leaves nothing. */
+/**
+ * Resolves when the agents of all nodes are there; otherwise rejects and leaves nothing. They start
+ * while the server does, which they are told of by their input.
+ */
 export async function startAgentCluster(options: AgentClusterOptions): Promise<AgentCluster> {
   const { name, allocation, clock, log } = options
-  const address = await addressSharedWith(allocation.nodes)
-  const token = randomBytes(24).toString('hex')
-  const tls = createRunCertificate([address], clock.now())
-  const { certificate } = tls
-  const host = isIPv6(address) ? `[${address}]` : address
-  const server = await startNatsServer({ token, clock, log, host, tls })
+  const command = toAgentCommand([process.execPath, nodeAgent()])
   const sharedFile = writeSharedFile()
-  const closers: (() => Promise<void>)[] = [() => server.close()]
+  const starting = startServer(options)
+  const closers: (() => Promise<void>)[] = [
+    () => starting.then(({ server }) => server.close()).catch(() => {}),
+  ]
   const close = async (): Promise<void> => {
     for (const closer of closers.toReversed()) await closer()
   }
   try {
-    const connection = { servers: server.url, token, tls: { ca: certificate } }
     let backend: ClusterBackend | null = null
-    const memoryMb = toMemory(allocation)
-    const start = { ...toStart(server.url, token, certificate), sharedFile, memoryMb }
-    const present = (): Set<string> => new Set(backend?.nodes.map(({ nodeId }) => nodeId))
-    const whyGone = (node: string): string | null => backend?.whyGone(node) ?? null
-    const command = toCommand(start)
-    const agents = new NodeAgents({ allocation, command, present, whyGone, clock, log })
+    const agents = new NodeAgents({
+      allocation,
+      command: { command, input: toInput(starting, allocation, sharedFile) },
+      present: () => new Set(backend?.nodes.map(({ nodeId }) => nodeId)),
+      whyGone: (node) => backend?.whyGone(node) ?? null,
+      onEnded: (node) => backend?.noteExit(node),
+      clock,
+      log,
+    })
     closers.push(() => agents.close())
-    backend = await ClusterBackend.create({ name, ...connection, sampling: 'all', clock, log })
-    const connected = backend
+    const { server, connection } = await starting
+    const settings = { name, ...connection, sampling: 'all', clock, log } as const
+    const connected = await ClusterBackend.connectTo(settings, (node) => agents.noteJoined(node))
+    backend = connected
     closers.push(() => connected.close())
     const lost = await Promise.race([agents.ready(), server.lost])
     if (lost !== undefined) throw lost
@@ -77,6 +83,27 @@ export async function startAgentCluster(options: AgentClusterOptions): Promise<A
   }
 }
 
+interface StartedServer {
+  readonly server: NatsServer
+  readonly connection: {
+    readonly servers: string
+    readonly token: string
+    readonly tls: { readonly ca: string }
+  }
+}
+
+/** On the address that this machine shares with the nodes, with a token and a certificate. */
+async function startServer(options: AgentClusterOptions): Promise<StartedServer> {
+  const { allocation, clock, log } = options
+  const address = await addressSharedWith(allocation.nodes)
+  const token = randomBytes(24).toString('hex')
+  const tls = createRunCertificate([address], clock.now())
+  const host = isIPv6(address) ? `[${address}]` : address
+  const server = await startNatsServer({ token, clock, log, host, tls })
+  const connection = { servers: server.url, token, tls: { ca: tls.certificate } }
+  return { server, connection }
+}
+
 /** Modules go to all nodes in the same way. */
 function chooseModules(unseeing: readonly string[], log: Log): 'shared' | 'bundle' {
   if (unseeing.length === 0) return 'shared'
@@ -85,22 +112,19 @@ function chooseModules(unseeing: readonly string[], log: Log): 'shared' | 'bundl
   return 'bundle'
 }
 
-const toMemory = ({ nodes }: Allocation): Record<string, number> =>
-  Object.fromEntries(
-    nodes.flatMap(({ name, memoryMb }) => (memoryMb === null ? [] : [[name, memoryMb]])),
+/** The line that agents read. */
+async function toInput(
+  starting: Promise<StartedServer>,
+  { nodes }: Allocation,
+  sharedFile: SharedFile,
+): Promise<string> {
+  const { servers, token, tls } = (await starting).connection
+  const limits = nodes.flatMap(({ name, memoryMb }) =>
+    memoryMb === null ? [] : [[name, memoryMb]],
   )
+  const memoryMb = Object.fromEntries(limits) as Record<string, number>
+  const start: AgentStart = { servers, token, certificate: tls.ca, sharedFile, memoryMb }
+  return `${JSON.stringify(start)}\n`
+}
 
-const toStart = (
-  servers: string,
-  token: string,
-  certificate: string,
-): Omit<AgentStart, 'sharedFile' | 'memoryMb'> => ({
-  servers,
-  token,
-  certificate,
-})
-
-const toCommand = (start: AgentStart) => ({
-  command: [process.execPath, fileURLToPath(siblingProgram(import.meta.url, 'node-agent'))],
-  input: `${JSON.stringify(start)}\n`,
-})
+const nodeAgent = (): string => fileURLToPath(siblingProgram(import.meta.url, 'node-agent'))

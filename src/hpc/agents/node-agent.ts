@@ -12,7 +12,7 @@ import { defaultWorkDir } from '../../cluster/agent/work-folder.ts'
 import { systemClock } from '../../foundation/clock.ts'
 import { BackendError, messageOf } from '../../foundation/errors.ts'
 import { cleanEnvironment } from './agent-environment.ts'
-import { nameTakenCode, startedLine } from './node-agents.ts'
+import { nameTakenCode, startedLine } from './agent-lines.ts'
 import { type SharedFile, tellSeen } from '../shared-file.ts'
 
 /** The one line. */
@@ -64,7 +64,8 @@ async function start(given: AgentStart): Promise<Agent> {
     memoryMb: Math.min(usableMemoryMb(), limitMb),
     ...(cores > 0 ? { cores } : {}),
   }
-  return startAgent(options, { hasWatcher: true })
+  // The shell around this process tells of its end.
+  return startAgent(options)
 }
 
 async function end(options: { readonly needsEnds: boolean }): Promise<void> {

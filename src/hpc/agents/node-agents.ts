@@ -1,6 +1,6 @@
 /** The agents of an allocation's nodes: started together, and each again when it has died. */
 
-import { type Clock, sleep } from '../../foundation/clock.ts'
+import type { Clock } from '../../foundation/clock.ts'
 import { BackendError } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
 import { BackOff } from '../../runtime/back-off.ts'
@@ -8,6 +8,7 @@ import type { AllocatedNode, Allocation, NodeCommand } from '../allocation.ts'
 import type { RemoteProcess } from '../remote-process.ts'
 import { parseSeen, withoutOwnLines } from '../shared-file.ts'
 import { passingRefusal } from '../slurm/job-report.ts'
+import { nameTakenCode, parseEnded, startedLine } from './agent-lines.ts'
 
 export interface NodeAgentsOptions {
   readonly allocation: Allocation
@@ -16,25 +17,21 @@ export interface NodeAgentsOptions {
   readonly present: () => ReadonlySet<string>
   /** Why the agent of a node is not there any more. */
   readonly whyGone: (name: string) => string | null
+  /** The process of a node's agent has ended. */
+  readonly onEnded: (name: string) => void
   readonly clock: Clock
   readonly log: Log
 }
 
-/** What an agent writes when it is connected. */
-export const startedLine = 'tutti: agent started'
-/** Its exit code while an agent of the same name is connected, such as a stopped one. */
-export const nameTakenCode = 75
-
 /** How long the agents may take to start: thousands of nodes read their modules at once. */
 const startMs = 300_000
-const pollMs = 20
 const watchMs = 500
 /** Of one node; after that none is started there. */
 const mostRestarts = 3
 /** How long the end of an agent may take to be told by whoever has started it. */
 const endMs = 5000
-/** What a start writes before it tells that it is connected. */
-const longestTold = 65_536
+/** Of a line of theirs. */
+const longestLine = 65_536
 
 /** Further starts on one node. */
 class Restarts {
@@ -66,7 +63,13 @@ class Restarts {
 export class NodeAgents {
   readonly #options: NodeAgentsOptions
   readonly #first: readonly RemoteProcess[]
-  #told = ''
+  /** Whether each node sees the folder of the launch, as far as they have told. */
+  readonly #seen = new Map<string, boolean>()
+  /** Nodes whose agents were there. */
+  readonly #arrived = new Set<string>()
+  /** Nodes whose first agents have ended. */
+  readonly #ended = new Set<string>()
+  #onChange: () => void = () => {}
   readonly #restarts = new Map<string, Restarts>()
   #isWatching = true
   #cancelWatch: () => void = () => {}
@@ -76,41 +79,83 @@ export class NodeAgents {
   constructor(options: NodeAgentsOptions) {
     const { allocation, command } = options
     this.#options = options
-    const onOutput = (text: string): void => void (this.#told += text)
+    const onOutput = byLine((line) => this.#takeFirst(line))
     this.#first = allocation.start(allocation.nodes, { ...command, onOutput })
   }
 
   /** Nodes that do not see the folder of the launch. Known when all are ready. */
   get unseeing(): readonly string[] {
-    return Array.from(parseSeen(this.#told))
+    return Array.from(this.#seen)
       .filter(([, isSeen]) => !isSeen)
       .map(([name]) => name)
   }
 
-  /** Resolves when all are there, and watches them from then on. */
-  async ready(): Promise<void> {
-    const { allocation, clock } = this.#options
-    const reasons = new Map<RemoteProcess, string>()
-    for (const one of this.#first) void one.ended.then((reason) => reasons.set(one, reason))
-    const untilMs = clock.monotonicMs() + startMs
-    for (;;) {
-      const missing = this.#missing()
-      if (missing.length === 0 && parseSeen(this.#told).size === allocation.nodes.length) break
-      if (reasons.size > 0 || clock.monotonicMs() > untilMs) throw this.#startError(reasons)
-      await sleep(clock, pollMs)
-    }
-    this.#watch()
+  /** Of a node that is present now. */
+  noteJoined(name: string): void {
+    this.#arrived.add(name)
+    this.#onChange()
   }
 
-  /** Names the nodes whose process has ended, where each has its own; else all that are missing. */
-  #startError(reasons: ReadonlyMap<RemoteProcess, string>): BackendError {
+  /** Resolves when all are there, and watches them from then on. */
+  async ready(): Promise<void> {
+    const { clock } = this.#options
+    const reasons = new Map<RemoteProcess, string>()
+    const { promise: over, resolve: finish } = Promise.withResolvers<boolean>()
+    const cancelDeadline = clock.after(startMs, () => finish(false))
+    this.#onChange = () => {
+      if (this.#isComplete()) finish(true)
+      else if (reasons.size > 0 || this.#ended.size > 0) finish(false)
+    }
+    const noteEnd = (one: RemoteProcess, reason: string): void => {
+      reasons.set(one, reason)
+      this.#onChange()
+    }
+    for (const one of this.#first) void one.ended.then((reason) => noteEnd(one, reason))
+    this.#onChange()
+    const isComplete = await over
+    cancelDeadline()
+    this.#onChange = () => {}
+    if (isComplete) return this.#watch()
+    throw await this.#startError(reasons)
+  }
+
+  /** Counts first: those of thousands of nodes come one by one. */
+  #isComplete(): boolean {
+    const { length } = this.#options.allocation.nodes
+    if (this.#seen.size < length || this.#arrived.size < length) return false
+    return this.#missing().length === 0
+  }
+
+  #takeFirst(line: string): void {
+    for (const [name, isSeen] of parseSeen(line)) this.#seen.set(name, isSeen)
+    const ended = parseEnded(line)
+    if (ended !== null) {
+      this.#ended.add(ended)
+      // A later one may be there already.
+      if ((this.#restarts.get(ended)?.process ?? null) === null) this.#options.onEnded(ended)
+    }
+    this.#onChange()
+  }
+
+  /** Names the nodes whose agents have ended, where that is known; else all that are missing. */
+  async #startError(reasons: ReadonlyMap<RemoteProcess, string>): Promise<BackendError> {
     const { nodes, label } = this.#options.allocation
     const isSingle = this.#first.length === nodes.length
-    const ended = nodes.filter((_, at) => reasons.has(this.#first[at] as RemoteProcess))
+    const processOf = (at: number): RemoteProcess | null =>
+      (isSingle ? this.#first[at] : this.#first[0]) ?? null
+    const hasEnded = (name: string, at: number): boolean =>
+      this.#ended.has(name) || (isSingle && reasons.has(this.#first[at] as RemoteProcess))
+    const ended = nodes.filter(({ name }, at) => hasEnded(name, at))
     const missing = this.#missing()
-    const named = isSingle && ended.length > 0 ? ended : missing.length > 0 ? missing : nodes
-    const told = Array.from(reasons, ([one, reason]) => withoutOwnLines(one.output) || reason)
-    const why = told.length > 0 ? told.join('\n') : `none after ${startMs / 1000} s`
+    const named = ended.length > 0 ? ended : missing.length > 0 ? missing : nodes
+    const processes = new Set(named.map((node) => processOf(nodes.indexOf(node))))
+    const isOver = ended.length > 0 || reasons.size > 0
+    // With their ends come their last words.
+    if (this.#ended.size > 0) await this.close()
+    const told = [...processes].flatMap((one) => {
+      return one === null ? [] : withoutOwnLines(one.output) || (reasons.get(one) ?? [])
+    })
+    const why = isOver ? told.join('\n') : `none after ${startMs / 1000} s`
     const names = named.map(({ name }) => name).join(', ')
     return new BackendError(`no agent on ${names} of ${label}: ${why}`, { code: 'AgentStartError' })
   }
@@ -166,17 +211,15 @@ export class NodeAgents {
 
   async #start(node: AllocatedNode, restarts: Restarts, why: string): Promise<void> {
     const { allocation, command, clock, log } = this.#options
-    let output = ''
-    const onOutput = (text: string): void => {
-      if (restarts.hasStarted) return
-      output = (output + text).slice(-longestTold)
-      if (!output.includes(startedLine)) return
+    const onOutput = byLine((line) => {
+      if (parseEnded(line) === node.name) this.#options.onEnded(node.name)
+      if (line !== startedLine || restarts.hasStarted) return
       restarts.state = 'started'
       restarts.end = null
       const which = `${++restarts.count}), ${mostRestarts} times at most`
       const what = `the agent of node ${node.name} is started again (${which}`
       if (this.#isWatching) log.warn('AgentRestarted', `${what}: ${why}`)
-    }
+    })
     const [process] = allocation.start([node], { ...command, onOutput })
     if (process === undefined) return
     restarts.process = process
@@ -228,5 +271,15 @@ export class NodeAgents {
     const restarts = this.#restarts.get(name) ?? new Restarts()
     this.#restarts.set(name, restarts)
     return restarts
+  }
+}
+
+/** Passes on whole lines of a text that comes in pieces. */
+function byLine(take: (line: string) => void): (text: string) => void {
+  let rest = ''
+  return (text) => {
+    const lines = (rest + text).split('\n')
+    rest = (lines.pop() ?? '').slice(-longestLine)
+    for (const line of lines) take(line)
   }
 }

@@ -59,6 +59,9 @@ export class SlurmAllocation implements Allocation {
     clock: Clock,
   ): Promise<SlurmAllocation> {
     const job = new SlurmJob(jobId, commands, clock)
+    const asking = commands.ask('scontrol', 'show', 'job', '-d', jobId)
+    // A job that does not run is the error to tell.
+    asking.catch(() => {})
     const report = await job.report()
     if (report === null || phaseOf(report) !== 'running') {
       const state = report === null ? 'not known to Slurm' : report.state
@@ -66,8 +69,8 @@ export class SlurmAllocation implements Allocation {
         code: 'AllocationLostError',
       })
     }
-    const addresses = await addressesOf(report, commands)
-    const memory = parseNodeMemory(await commands.ask('scontrol', 'show', 'job', '-d', jobId))
+    const [addresses, details] = await Promise.all([addressesOf(report, commands), asking])
+    const memory = parseNodeMemory(details)
     const nodes = report.nodes.map((name) => ({
       name,
       address: addresses.get(name) ?? name,

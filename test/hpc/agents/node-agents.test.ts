@@ -3,7 +3,10 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { HostListAllocation } from '../../../src/hpc/host-list-allocation.ts'
-import { nameTakenCode, NodeAgents, startedLine } from '../../../src/hpc/agents/node-agents.ts'
+import { nameTakenCode, startedLine, toAgentCommand } from '../../../src/hpc/agents/agent-lines.ts'
+import { NodeAgents } from '../../../src/hpc/agents/node-agents.ts'
+import type { Allocation } from '../../../src/hpc/allocation.ts'
+import { RemoteProcess } from '../../../src/hpc/remote-process.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { eventually } from '../../eventually.ts'
 
@@ -36,6 +39,7 @@ async function oneAgent() {
     command: { command: ['sh', start ?? ''], input: '\n' },
     present: () => present,
     whyGone: () => 'it was silent for 10 s',
+    onEnded: () => {},
     clock,
     log: { warn: (code, text) => void warnings.push(`${code}: ${text}`) },
   })
@@ -49,6 +53,7 @@ async function oneAgent() {
       await clock.advance(ms)
       assertions()
     })
+  agents.noteJoined('here')
   const ready = agents.ready()
   let isReady = false
   void ready.then(() => (isReady = true))
@@ -96,5 +101,55 @@ describe('the agent of a node that is not there', () => {
     expect(warnings[3]).toMatch(/^AgentGivenUp: node here is not used any more.*: no room$/)
     await until(() => expect(count()).toBe(4))
     expect(warnings).toHaveLength(4)
+  })
+})
+
+/** Nodes whose agents are started by one command, as by a step of Slurm. */
+function oneStep(names: readonly string[], program: string) {
+  const clock = new ManualClock()
+  const allocation = {
+    label: 'a job',
+    nodes: names.map((name) => ({ name, address: name, memoryMb: null })),
+    start(_nodes, { command, input, onOutput }) {
+      const each = 'exec 3<&0; for name in $0; do "$@" "$name" <&3 & done; wait'
+      const all = ['sh', '-c', each, names.join(' '), ...command]
+      const streams = onOutput === undefined ? { input } : { input, onOutput }
+      return [new RemoteProcess({ command: all, env: process.env, ...streams, clock })]
+    },
+  } satisfies Partial<Allocation>
+  const ended: string[] = []
+  const agents = new NodeAgents({
+    allocation: allocation as unknown as Allocation,
+    command: { command: toAgentCommand(['sh', '-c', program]), input: '\n' },
+    present: () => new Set(names),
+    whyGone: () => null,
+    onEnded: (name) => void ended.push(name),
+    clock,
+    log: { warn() {} },
+  })
+  onTestFinished(() => agents.close())
+  for (const name of names) agents.noteJoined(name)
+  return { agents, ended }
+}
+
+const seen = 'echo "tutti: folder seen by $0 yes"'
+
+describe('agents that one step has started', () => {
+  it('of which one cannot start: it is named at once, with its words', async () => {
+    const { agents } = oneStep(
+      ['n1', 'n2', 'n3'],
+      `[ "$0" != n2 ] || { echo "no room" >&2; exit 1; }; ${seen}; cat > /dev/null`,
+    )
+    await expect(agents.ready()).rejects.toThrow('no agent on n2 of a job: no room')
+  })
+
+  it('and of which one is killed later: it is told while the others run', async () => {
+    const { agents, ended } = oneStep(
+      ['n1', 'n2', 'n3'],
+      `${seen}; [ "$0" != n2 ] || kill -KILL $$; cat > /dev/null`,
+    )
+    await eventually(() => expect(ended).toEqual(['n2']))
+    await agents.close()
+    expect(ended.toSorted()).toEqual(['n1', 'n2', 'n3'])
   })
 })

@@ -26,9 +26,15 @@ const claimMs = 3000
 
 /**
  * Rejects with `BackendError` when an agent of this name is connected. For one that is stopped, its
- * watcher answers. Only signed answers count: anybody may listen.
+ * watcher answers. Only signed answers count: anybody may listen. Agents without watchers have a
+ * server of their own, where whoever listens and does not answer is one that is stopped.
  */
-export async function claimName(broker: Broker, keys: Keys, name: string): Promise<void> {
+export async function claimName(
+  broker: Broker,
+  keys: Keys,
+  name: string,
+  hasWatcher: boolean,
+): Promise<void> {
   const isAnswered = async (subject: string): Promise<boolean> => {
     const epoch = newNonce()
     const ping = { kind: 'ping' } satisfies Ping
@@ -39,11 +45,13 @@ export async function claimName(broker: Broker, keys: Keys, name: string): Promi
       )
       return true
     } catch (error) {
-      if (error instanceof NoResponderError || broker.isConnected) return false
+      if (error instanceof NoResponderError) return false
+      if (broker.isConnected) return !hasWatcher
       throw error
     }
   }
-  const answered = [agentSubject(name), watcherOf(name)].map((subject) => isAnswered(subject))
+  const subjects = [agentSubject(name), ...(hasWatcher ? [watcherOf(name)] : [])]
+  const answered = subjects.map((subject) => isAnswered(subject))
   if (!(await someTrue(answered))) return
   throw new BackendError(`an agent named "${name}" is already connected to ${broker.url}`, {
     code: 'AgentNameTakenError',
