@@ -1,5 +1,6 @@
 /** What a task asks for, and the check of what it asked. */
 
+import { ValueError } from '../foundation/errors.ts'
 import {
   expectInteger,
   expectKnownKeys,
@@ -58,6 +59,10 @@ export function resolveResources(given: Partial<ResourceRequest> | undefined): R
   expectObject('resources', given)
   expectKnownKeys('a task', given, known, 'resources.')
   const { cores = 1, gpus = 0, memoryMb = 0, ranks = 1, ranksPerNode, labels, seconds } = given
+  if (ranksPerNode !== undefined && given.ranks === undefined) {
+    const text = 'resources.ranksPerNode: how many ranks are there? `ranks` is missing'
+    throw new ValueError(text, { field: 'resources.ranksPerNode' })
+  }
   return Object.freeze({
     cores: expectInteger('resources.cores', cores, { min: 1 }),
     gpus: expectInteger('resources.gpus', gpus, { min: 0 }),

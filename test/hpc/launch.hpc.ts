@@ -65,6 +65,20 @@ describe('tutti launch and the life of its job', () => {
     },
   )
 
+  needs(...slurmNeeds, requireCommand('script'))(
+    'a job that ends before Ctrl-C was answered ends the launcher, with its exit code',
+    async () => {
+      const { folder, startInTerminal } = createLauncher(await slurm())
+      const launch = startInTerminal('--time', '10', script, 'go')
+      await launch.seen('waits')
+      launch.child.stdin?.write('\x03')
+      await launch.seen('detach, or cancel it?')
+      writeFileSync(join(folder, 'go'), '')
+      expect((await launch.ended).code).toBe(0)
+      await expect.poll(queue).toBe('')
+    },
+  )
+
   needs(...slurmNeeds)(
     'a launch is recorded with its job, and goes on with tutti resume',
     async () => {

@@ -7,6 +7,7 @@ import {
   writeFileSync,
   writeSync,
 } from 'node:fs'
+import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, expect } from 'vitest'
 import { needs } from '../require.ts'
@@ -62,11 +63,14 @@ describe('tutti launch', () => {
 
   needs(...slurmNeeds)('what is missing here is told before nodes are asked for', async () => {
     const { env } = await slurm()
-    const without = createLauncher({ env: { ...env, TUTTI_NATS_SERVER: '/missing/nats-server' } })
-    const end = await without.start('--nodes', '1', script).ended
-    expect([end.code, end.stdout]).toEqual([3, ''])
-    for (const place of ['PATH', 'TUTTI_NATS_SERVER', 'node_modules/.tutti/nats-server']) {
-      expect(end.stderr).toContain(place)
+    // A folder and a file that may not be executed are no programs.
+    for (const TUTTI_NATS_SERVER of ['/missing/nats-server', tmpdir(), script]) {
+      const without = createLauncher({ env: { ...env, TUTTI_NATS_SERVER } })
+      const end = await without.start('--nodes', '1', script).ended
+      expect([end.code, end.stdout]).toEqual([3, ''])
+      for (const place of ['PATH', 'TUTTI_NATS_SERVER', 'node_modules/.tutti/nats-server']) {
+        expect(end.stderr).toContain(place)
+      }
     }
     const { folder, start } = createLauncher({ env })
     writeFileSync(join(folder, 'telemetry'), '')

@@ -40,8 +40,10 @@ export class Interruption {
     return this.#controller.signal
   }
 
+  /** Also ends a question that nobody has answered. */
   release(): void {
     for (const signal of stopSignals) process.off(signal, this.#onSignal)
+    this.#controller.abort()
   }
 
   async #take(signal: StopSignal): Promise<void> {

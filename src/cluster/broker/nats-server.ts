@@ -1,6 +1,15 @@
 /** A private nats-server for this process, with a store and a token of its own. */
 
-import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import {
+  accessSync,
+  constants,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs'
 import { tmpdir } from 'node:os'
 import { delimiter, join, resolve } from 'node:path'
 import { type Clock, sleep } from '../../foundation/clock.ts'
@@ -43,18 +52,28 @@ const projectPath = join('node_modules', '.tutti', 'nats-server')
 export function findNatsServer(): string {
   const named = process.env['TUTTI_NATS_SERVER']
   if (named !== undefined && named !== '') {
-    if (!named.includes('/') || existsSync(named)) return named
+    if (!named.includes('/') || isProgram(named)) return named
     throw notFound(`at ${named}, which TUTTI_NATS_SERVER names`)
   }
   const folders = [...(process.env['PATH'] ?? '').split(delimiter), '/usr/sbin', '/usr/local/sbin']
   const files = [...folders.map((folder) => join(folder, 'nats-server')), resolve(projectPath)]
-  const found = files.find((file) => existsSync(file))
+  const found = files.find(isProgram)
   if (found !== undefined) return found
   throw notFound('on PATH')
 }
 
+/** A file that this user may execute. */
+function isProgram(file: string): boolean {
+  try {
+    accessSync(file, constants.X_OK)
+    return statSync(file).isFile()
+  } catch {
+    return false
+  }
+}
+
 const notFound = (where: string): BackendError =>
-  new BackendError(`nats-server was not found ${where}`, {
+  new BackendError(`no program nats-server was found ${where}`, {
     code: 'NatsServerMissingError',
     hint:
       'Install it so that it is on PATH (Debian: apt-get install nats-server), name it in ' +

@@ -36,6 +36,13 @@ const longestTold = 2000
 /** What the commands need of `SLURM_*`; all others are options of the caller's own calls. */
 const kept = new Set(['SLURM_CONF', 'SLURM_CONF_SERVER', 'SLURM_JWT', 'SLURM_CLUSTERS'])
 
+/** Those of `sbatch` for what a launch decides itself, as `reserved` in `batch-job.ts`. */
+const ofLaunch = new Set(
+  ['WAIT', 'ARRAY_INX', 'OUTPUT', 'ERROR', 'INPUT', 'EXPORT', 'REQUEUE', 'WRAP', 'CHDIR'].map(
+    (name) => `SBATCH_${name}`,
+  ),
+)
+
 export class SlurmCommands {
   readonly #env: NodeJS.ProcessEnv
   readonly #timeoutSeconds: number
@@ -65,7 +72,9 @@ export class SlurmCommands {
 
   /** `sbatch`, whose defaults a person may have in variables (`SBATCH_ACCOUNT`). */
   submit(...args: readonly string[]): Promise<string> {
-    const own = Object.entries(this.#env).filter(([name]) => name.startsWith('SBATCH_'))
+    const own = Object.entries(this.#env).filter(
+      ([name]) => name.startsWith('SBATCH_') && !ofLaunch.has(name),
+    )
     return this.#execute('sbatch', args, { ...this.env, ...Object.fromEntries(own) })
   }
 

@@ -59,4 +59,13 @@ describe('commands of the scheduler', () => {
     const ofShell = new Set(['PWD', '_', 'SHLVL', 'OLDPWD'])
     expect(names?.filter((name) => !ofShell.has(name))).toEqual(own)
   })
+
+  it('sbatch has a person’s defaults, without those that a launch decides itself', async () => {
+    const folder = fakeCommand('sbatch', 'env')
+    const defaults = { SBATCH_ACCOUNT: 'chem', SBATCH_RESERVATION: 'morning' }
+    const others = { SBATCH_WAIT: '1', SBATCH_ARRAY_INX: '0-1', SBATCH_EXPORT: 'NONE' }
+    const env = { PATH: `${folder}:/usr/bin:/bin`, ...defaults, ...others, SBATCH_ERROR: 'e' }
+    const output = await new SlurmCommands({ env }).submit('--parsable')
+    expect(output.match(/^SBATCH_\w+/gm)?.toSorted()).toEqual(Object.keys(defaults).toSorted())
+  })
 })
