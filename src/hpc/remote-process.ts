@@ -20,6 +20,8 @@ const longestTail = 8192
 /** What the processes on the nodes have for their own ends, before the local one is killed. */
 const graceMs = 15_000
 const killedMs = 5000
+/** Between two requests to end. */
+const askAgainMs = 250
 
 /** Runs from its construction. Its far ends see the end of their input when this process dies. */
 export class RemoteProcess {
@@ -27,6 +29,7 @@ export class RemoteProcess {
   readonly #clock: Clock
   readonly #ended = Promise.withResolvers<string>()
   #tail = ''
+  #cancelKill: () => void = () => {}
   #closing: Promise<void> | null = null
 
   constructor({ command, env, input, clock, onOutput }: RemoteProcessOptions) {
@@ -37,6 +40,7 @@ export class RemoteProcess {
     // A session waits some seconds for its end, which one for an unreachable node may exceed.
     const forget = atExit(() => void this.#child.kill('SIGKILL'))
     void this.#ended.promise.then(forget)
+    void this.#ended.promise.then(() => this.#cancelKill())
     this.#child.on('error', (error) => this.#ended.resolve(error.message))
     this.#child.on('close', (code, signal) => this.#ended.resolve(signal ?? `exit code ${code}`))
     // Whoever has ended does not read.
@@ -69,9 +73,11 @@ export class RemoteProcess {
     if (this.#child.stdin.writable) this.#child.stdin.write(text)
   }
 
-  /** Asks it to end its far ends and itself. */
+  /** Asks it to end its far ends and itself, until it has: `srun` loses a signal as it starts. */
   kill(): void {
+    this.#cancelKill()
     this.#child.kill('SIGTERM')
+    this.#cancelKill = this.#clock.after(askAgainMs, () => this.kill(), { background: true })
   }
 
   /** Ends its input, which its far ends understand; then kills it. Idempotent, same promise. */

@@ -38,9 +38,13 @@ until [ -e "$f.end" ]; do
   sleep 0.05
 done
 ${checkFifos}
-(unset ${ownVariables}; export -p) > "$f.env"
+exec 8> "$f.env"
+set -- "$f"
+unset ${ownVariables}
+export -p >&8
+exec 8>&-
 echo '${begunLine}'
-read -r end < "$f.end"
+read -r end < "$1.end"
 exit 0`
 
 const rankScript = `f=$1
@@ -48,7 +52,7 @@ shift
 case $1 in */*) [ -x "$1" ] || [ ! -e "$1" ] || { echo "$1: not executable" >&2; exit 126; } ;; esac
 command -v -- "$1" > /dev/null 2>&1 || { echo "$1: not found" >&2; exit 127; }
 trap 'rm -f "$f.env" "$f.end"; exit 143' TERM
-mkfifo -m 600 "$f.env" && mkfifo -m 600 "$f.end" || exit 125
+mkfifo -m 600 "$f.env" "$f.end" || exit 125
 ${checkFifos}
 variables=$(cat "$f.env") || exit 125
 exec 9> "$f.end"
