@@ -6,7 +6,7 @@ import { connect, createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { onTestFinished } from 'vitest'
-import { findNatsServer } from '../../src/cluster/broker/nats-server.ts'
+import { findNatsServer } from '../../src/cluster/broker/nats-program.ts'
 import { eventually } from '../eventually.ts'
 import { token } from './test-token.ts'
 

@@ -1,7 +1,7 @@
 import { chmodSync, existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { describe, expect, onTestFinished, vi } from 'vitest'
-import { findNatsServer } from '../../src/cluster/broker/nats-server.ts'
+import { findNatsServer } from '../../src/cluster/broker/nats-program.ts'
 import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
 import { needs } from '../require.ts'

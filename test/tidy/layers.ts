@@ -53,7 +53,7 @@ export const layers: Readonly<Record<string, readonly string[]>> = {
     'cluster/agent-list.ts',
     'cluster/agent/agent-options.ts',
     'cluster/cluster-options.ts',
-    'cluster/broker/nats-server.ts',
+    'cluster/broker/nats-program.ts',
     'hpc',
   ],
   testing: [...base, backendPort, 'inference/generation/inference-engine.ts', 'cli/output.ts'],

@@ -2,7 +2,7 @@
 
 import { rmSync } from 'node:fs'
 import { resolve } from 'node:path'
-import { findNatsServer } from '../../cluster/broker/nats-server.ts'
+import { findNatsServer } from '../../cluster/broker/nats-program.ts'
 import { systemClock } from '../../foundation/clock.ts'
 import { BackendError, messageOf, TuttiError } from '../../foundation/errors.ts'
 import { newUuid } from '../../foundation/ids.ts'

@@ -1,23 +1,15 @@
 /** A private nats-server for this process, with a store and a token of its own. */
 
-import {
-  accessSync,
-  constants,
-  mkdirSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  statSync,
-  writeFileSync,
-} from 'node:fs'
+import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { delimiter, join, resolve } from 'node:path'
+import { join } from 'node:path'
 import { type Clock, sleep } from '../../foundation/clock.ts'
 import { BackendError, messageOf } from '../../foundation/errors.ts'
 import { type Log, processLog } from '../../foundation/log.ts'
 import { BackOff } from '../../runtime/back-off.ts'
 import { GuardedServer } from '../../runtime/server/guarded-server.ts'
 import { createOwnedFolder } from '../owned-folder.ts'
+import { findNatsServer } from './nats-program.ts'
 
 export interface NatsServer {
   readonly url: string
@@ -44,41 +36,6 @@ const pollMs = 20
 /** In a row: one that ran for some time before it ended is the first again. */
 const mostRestarts = 5
 const steadyMs = 60_000
-
-/** Where a project may keep the program, for machines that do not have it. */
-const projectPath = join('node_modules', '.tutti', 'nats-server')
-
-/** The server's program: `TUTTI_NATS_SERVER`, the first on PATH, or the one of the project. */
-export function findNatsServer(): string {
-  const named = process.env['TUTTI_NATS_SERVER']
-  if (named !== undefined && named !== '') {
-    if (!named.includes('/') || isProgram(named)) return named
-    throw notFound(`at ${named}, which TUTTI_NATS_SERVER names`)
-  }
-  const folders = [...(process.env['PATH'] ?? '').split(delimiter), '/usr/sbin', '/usr/local/sbin']
-  const files = [...folders.map((folder) => join(folder, 'nats-server')), resolve(projectPath)]
-  const found = files.find(isProgram)
-  if (found !== undefined) return found
-  throw notFound('on PATH')
-}
-
-/** A file that this user may execute. */
-function isProgram(file: string): boolean {
-  try {
-    accessSync(file, constants.X_OK)
-    return statSync(file).isFile()
-  } catch {
-    return false
-  }
-}
-
-const notFound = (where: string): BackendError =>
-  new BackendError(`no program nats-server was found ${where}`, {
-    code: 'NatsServerMissingError',
-    hint:
-      'Install it so that it is on PATH (Debian: apt-get install nats-server), name it in ' +
-      `TUTTI_NATS_SERVER, or put it at ${projectPath}.`,
-  })
 
 /** Ends with this process, also when it is killed; until then it is started again when it ends. */
 export async function startNatsServer(options: NatsServerOptions): Promise<NatsServer> {

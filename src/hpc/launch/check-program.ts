@@ -7,7 +7,7 @@ import { execFileSync } from 'node:child_process'
 import { existsSync } from 'node:fs'
 import { delimiter, dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { findNatsServer } from '../../cluster/broker/nats-server.ts'
+import { findNatsServer } from '../../cluster/broker/nats-program.ts'
 import { systemClock } from '../../foundation/clock.ts'
 import {
   BackendError,

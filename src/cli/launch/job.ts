@@ -1,0 +1,147 @@
+/** Launches with jobs of their own: submitted and followed, or held for a script here. */
+
+import { basename, extname, resolve } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { type RunRequest, runVariable, writeRequest } from '../../checkpoint/run-file.ts'
+import { systemClock } from '../../foundation/clock.ts'
+import { ValueError } from '../../foundation/errors.ts'
+import { type BatchRequest, toBatchOptions, toBatchScript } from '../../hpc/launch/batch-job.ts'
+import { HeldNodes } from '../../hpc/launch/held-nodes.ts'
+import {
+  cancelLinks,
+  type ChainLink,
+  followChain,
+  linksOf,
+  submitChain,
+} from '../../hpc/launch/launch-chain.ts'
+import { LaunchFolder, launchParent } from '../../hpc/launch/launch-folder.ts'
+import { SlurmCommands } from '../../hpc/slurm/slurm-commands.ts'
+import { launchVariable } from '../../hpc/start-method.ts'
+import type { Output } from '../output.ts'
+import { createStatusLine, Interruption, type InterruptionOptions } from './following.ts'
+
+export interface JobCommandOptions extends Omit<BatchRequest, 'more'>, InterruptionOptions {
+  readonly detach?: boolean
+}
+
+/** What is asked of Slurm, and of the script. */
+interface JobLaunch {
+  readonly options: JobCommandOptions
+  /** Further options of sbatch. */
+  readonly more: readonly string[]
+  readonly request: RunRequest
+}
+
+const variables = { facts: launchVariable, request: runVariable }
+
+/** The script runs on the first node of a new job; each folder is that of one job. */
+export async function submitJobs(
+  { words, options, more, request }: JobLaunch & { readonly words: readonly string[] },
+  folders: readonly LaunchFolder[],
+  output: Output,
+): Promise<number> {
+  const { command } = request
+  const optionsOf = (folder: LaunchFolder, after?: string): string[] => {
+    const asked = { ...options, more, mayRequeue: true, ...(after === undefined ? {} : { after }) }
+    return toBatchOptions(asked, basename(command.file), folder)
+  }
+  const extension = extname(import.meta.url)
+  const program = (name: string): string[] => [
+    process.execPath,
+    fileURLToPath(new URL(`./${name}${extension}`, import.meta.url)),
+  ]
+  const programs = { begin: program('begin-run'), end: program('end-run') }
+  const names = folders.map(({ path }) => basename(path))
+  for (const [at, folder] of folders.entries()) {
+    // Refused before anything is written.
+    optionsOf(folder)
+    const chain = folders.length === 1 ? {} : { chain: { at, folders: names } }
+    folder.write('facts', JSON.stringify({ method: 'slurm', ...chain }))
+    writeRequest(folder.file('request'), request)
+    const script = { words, cwd: command.folder, variables, ...programs }
+    folder.write('script', toBatchScript(script, folder))
+  }
+  const links = await submitChain(new SlurmCommands(), folders, optionsOf)
+  if (options.detach !== true) return follow(links, options, output)
+  const [job_id = '', ...later] = links.map(({ jobId }) => jobId)
+  output.result({ job_id, ...(later.length === 0 ? {} : { later_job_ids: later }) }, [job_id])
+  return 0
+}
+
+/** The script runs on this machine, with the nodes of a job that does nothing else. */
+export async function holdAndRun(
+  launched: JobLaunch & { readonly run: () => Promise<number> },
+  folder: LaunchFolder,
+  output: Output,
+): Promise<number> {
+  const { more, request, run } = launched
+  const batch = toBatchOptions(
+    { ...launched.options, more },
+    basename(request.command.file),
+    folder,
+  )
+  folder.write('facts', JSON.stringify({ method: 'slurm' }))
+  writeRequest(folder.file('request'), request)
+  const commands = new SlurmCommands()
+  const interruption = new Interruption('', { cancelOnSignal: true }, output)
+  const { signal } = interruption
+  const onStatus = createStatusLine(output)
+  const options = { batch, folder, commands, clock: systemClock, onStatus, signal }
+  const held = await HeldNodes.open(options).finally(() => interruption.release())
+  if (held === null) return interruption.exitCode
+  try {
+    folder.write('facts', JSON.stringify({ method: 'slurm', jobId: held.jobId }))
+    const code = await run()
+    await held.expectHeld()
+    return code
+  } finally {
+    await held.close()
+  }
+}
+
+export async function attachToJob(
+  jobId: string,
+  options: JobCommandOptions,
+  output: Output,
+): Promise<number> {
+  const folder = LaunchFolder.find(resolve(launchParent), jobId)
+  if (folder === null) {
+    const text = `--attach: no launch of job ${jobId} in ${launchParent}`
+    throw new ValueError(text, { field: '--attach' })
+  }
+  return follow(linksOf(folder), options, output)
+}
+
+async function follow(
+  links: readonly ChainLink[],
+  options: JobCommandOptions,
+  output: Output,
+): Promise<number> {
+  const commands = new SlurmCommands()
+  const interruption = new Interruption(links[0]?.jobId ?? '', options, output)
+  const { signal } = interruption
+  const view = {
+    stdout: (chunk: Buffer) => void process.stdout.write(chunk),
+    stderr: (chunk: Buffer) => void process.stderr.write(chunk),
+    status: createStatusLine(output),
+    notice: (line: string) => output.problem(line),
+  }
+  const onLink = ({ jobId }: ChainLink): void => {
+    interruption.jobId = jobId
+  }
+  try {
+    const parts = { commands, clock: systemClock, view, signal, onLink }
+    const code = await followChain(links, parts)
+    if (code !== null) return code
+    const { jobId } = interruption
+    if (interruption.isCancel) await cancelLinks(commands, links)
+    const attach = `npx tutti launch --attach ${jobId}`
+    const all = links.map((link) => link.jobId).join(', ')
+    const canceled = links.length === 1 ? `job ${all} is canceled` : `jobs ${all} are canceled`
+    const left = `job ${jobId} goes on; come back with: ${attach}`
+    output.problem(interruption.isCancel ? canceled : left)
+    return interruption.exitCode
+  } finally {
+    interruption.release()
+  }
+}
