@@ -12,6 +12,8 @@ export interface ScriptChildOptions {
   readonly env: Readonly<Record<string, string>>
   /** Default `inherit`. */
   readonly stdout?: 'inherit' | 'ignore' | NodeJS.WriteStream
+  /** A command that sends SIGTERM to the script. Default: the child gets it. */
+  readonly stop?: readonly string[] | null
   /** With its process id. */
   readonly onStart?: (pid: number) => void
 }
@@ -19,7 +21,7 @@ export interface ScriptChildOptions {
 /** Resolves with its exit code; of one that a signal ended with 128 and its number. */
 export async function runScriptChild(
   command: readonly string[],
-  { cwd, env, stdout = 'inherit', onStart }: ScriptChildOptions,
+  { cwd, env, stdout = 'inherit', stop = null, onStart }: ScriptChildOptions,
 ): Promise<number> {
   const [program = '', ...args] = command
   const child = spawn(program, args, {
@@ -28,8 +30,14 @@ export async function runScriptChild(
     stdio: ['inherit', stdout, 'inherit'],
   })
   if (child.pid !== undefined) onStart?.(child.pid)
-  const stopForwarding = forwardSignals((signal) => void child.kill(signal))
-  const stopGuarding = child.pid === undefined ? () => {} : endWithThisProcess(child.pid)
+  const stopForwarding = forwardSignals((signal) => {
+    if (stop === null || signal !== 'SIGTERM') child.kill(signal)
+    else spawnQuietly(stop, () => child.kill(signal))
+  })
+  const stopGuarding =
+    child.pid === undefined
+      ? () => {}
+      : endWithThisProcess(stop ?? ['kill', '-TERM', String(child.pid)])
   try {
     const [code, signal] = (await once(child, 'close')) as [number | null, NodeJS.Signals | null]
     return code ?? 128 + constants.signals[signal ?? 'SIGKILL']
@@ -50,12 +58,20 @@ function forwardSignals(send: (signal: NodeJS.Signals) => void): () => void {
   }
 }
 
+function spawnQuietly([program = '', ...args]: readonly string[], onFailure: () => void): void {
+  const child = spawn(program, args, { stdio: 'ignore' })
+  child.on('error', onFailure)
+  child.on('exit', (code) => {
+    if (code !== 0) onFailure()
+  })
+}
+
 /**
  * The script gets SIGTERM when this process is gone, however it ended: a shell waits for the end of
  * a pipe that only this process holds, outside of the terminal's process group.
  */
-function endWithThisProcess(pid: number): () => void {
-  const guard = spawn('/bin/sh', ['-c', 'read -r _ || kill -TERM "$0"', String(pid)], {
+function endWithThisProcess(stop: readonly string[]): () => void {
+  const guard = spawn('/bin/sh', ['-c', 'read -r _ || exec "$@"', 'sh', ...stop], {
     stdio: ['pipe', 'ignore', 'ignore'],
     detached: true,
   })

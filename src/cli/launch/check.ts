@@ -8,7 +8,7 @@ import { BackendError, messageOf, TuttiError } from '../../foundation/errors.ts'
 import { newUuid } from '../../foundation/ids.ts'
 import { type BatchRequest, toBatchOptions } from '../../hpc/launch/batch-job.ts'
 import { type LaunchCheck, readChecks, toCheckScript } from '../../hpc/launch/check-script.ts'
-import { onFirstNode } from '../../hpc/launch/first-node.ts'
+import { onFirstNode, type PlacedCommand } from '../../hpc/launch/first-node.ts'
 import { readHostFile } from '../../hpc/launch/host-file.ts'
 import { followLaunch, submitBatch } from '../../hpc/launch/launch.ts'
 import { LaunchFolder, launchParent } from '../../hpc/launch/launch-folder.ts'
@@ -107,13 +107,13 @@ class Trial {
     this.#cancelTimers[1] = systemClock.after(pollMs, () => this.#showProgress())
   }
 
-  async runHere(command: readonly string[]): Promise<void> {
+  async runHere(command: readonly string[], stop: PlacedCommand['stop'] = null): Promise<void> {
     this.#status('checking the first node')
     const { signal } = this.#late
     const onStart = (pid: number): void => {
       signal.addEventListener('abort', () => void process.kill(pid, 'SIGTERM'), { once: true })
     }
-    const code = await runScriptChild(command, { env: {}, stdout: 'ignore', onStart })
+    const code = await runScriptChild(command, { env: {}, stdout: 'ignore', stop, onStart })
     this.#checks.push(...readChecks(this.#folder, signal.aborted ? null : code, 'here'))
   }
 
@@ -121,7 +121,9 @@ class Trial {
   async runInside(jobId: string): Promise<void> {
     try {
       const words = ['sh', '-c', this.script]
-      await this.runHere(await onFirstNode(jobId, words, this.#commands, systemClock))
+      const pidFile = this.#folder.file('pid')
+      const placed = await onFirstNode(jobId, words, pidFile, this.#commands, systemClock)
+      await this.runHere(placed.words, placed.stop)
     } catch (error) {
       this.#checks.push(toProblem('job', error))
     }

@@ -16,7 +16,7 @@ import { ValueError } from '../../foundation/errors.ts'
 import { newUuid } from '../../foundation/ids.ts'
 import { readHostFile } from '../../hpc/launch/host-file.ts'
 import { LaunchFolder, launchParent } from '../../hpc/launch/launch-folder.ts'
-import { onFirstNode } from '../../hpc/launch/first-node.ts'
+import { onFirstNode, type PlacedCommand } from '../../hpc/launch/first-node.ts'
 import { SlurmCommands } from '../../hpc/slurm/slurm-commands.ts'
 import { launchVariable } from '../../hpc/start-method.ts'
 import type { Output } from '../output.ts'
@@ -156,29 +156,32 @@ async function start(plan: LaunchPlan, output: Output): Promise<number> {
     const hosts = readHostFile(resolve(command.folder, options.hosts))
     folder.write('facts', JSON.stringify({ method: 'hosts', hosts }))
     writeRequest(folder.file('request'), request)
-    return runHere(words, command, folder, output)
+    return runHere({ words, stop: null }, command, folder, output)
   }
   if (jobId !== undefined) {
     folder.write('facts', JSON.stringify({ method: 'slurm', jobId }))
     writeRequest(folder.file('request'), request)
     const commands = new SlurmCommands()
     const isHere = options.driver === 'here'
-    const placed = isHere ? words : await onFirstNode(jobId, words, commands, systemClock)
+    const placed = isHere
+      ? { words, stop: null }
+      : await onFirstNode(jobId, words, folder.file('pid'), commands, systemClock)
     return runHere(placed, command, folder, output)
   }
   const { holdAndRun } = await import('./job.ts')
-  const run = (): Promise<number> => runHere(words, command, folder, output)
+  const run = (): Promise<number> => runHere({ words, stop: null }, command, folder, output)
   return holdAndRun({ more: plan.more, options, request, run }, folder, output)
 }
 
 /** The script is a child of this command, and has its terminal. */
 async function runHere(
-  words: readonly string[],
+  { words, stop }: PlacedCommand,
   launched: RunCommand,
   folder: LaunchFolder,
   output: Output,
 ): Promise<number> {
   const code = await runScriptChild(words, {
+    stop,
     cwd: launched.folder,
     env: { [launchVariable]: folder.file('facts'), [runVariable]: folder.file('request') },
   })

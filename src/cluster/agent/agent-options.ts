@@ -25,6 +25,7 @@ import {
   invalid,
 } from '../../foundation/options.ts'
 import { expectLabels } from '../../tasks/resources.ts'
+import type { Broker } from '../broker/broker.ts'
 import { BrokerWatch, type BrokerWatchOptions } from '../broker/broker-watch.ts'
 import { connectToNats } from '../broker/nats.ts'
 import { brokerKeys, type BrokerOptions, resolveBrokerOptions } from '../cluster-options.ts'
@@ -62,13 +63,21 @@ const knownKeys = [...brokerKeys, ...ownKeys, 'only', 'allow']
 /** Threads of a node; more cores than this are for tasks that ask for several. */
 const mostWorkers = 1024
 
-/**
- * Connects an agent to its broker. It runs until it is drained or closed. With a watcher, drivers
- * hear at once that its process was killed; one whose parent tells them needs none.
- */
+/** How an agent and whoever has started it hear of each other's ends. */
+export interface AgentTies {
+  /**
+   * With a watcher, drivers hear at once that its process was killed; one whose parent tells them
+   * needs none. Default `false`.
+   */
+  readonly hasWatcher?: boolean
+  /** It leaves when its server was away for so long, of a server that ends with its driver. */
+  readonly serverSeconds?: number
+}
+
+/** Connects an agent to its broker. It runs until it is drained or closed. */
 export async function startAgent(
   options: StartAgentOptions,
-  { hasWatcher = false }: { readonly hasWatcher?: boolean } = {},
+  { hasWatcher = false, serverSeconds }: AgentTies = {},
 ): Promise<Agent> {
   expectKnownKeys('an agent', expectObject('options', options), knownKeys)
   const clock = expectMethods('clock', options.clock ?? systemClock, clockMethods)
@@ -115,6 +124,7 @@ export async function startAgent(
       watcher,
     })
     followBroker(agent, { broker, clock, log })
+    if (serverSeconds !== undefined) leaveWithServer(agent, broker, clock, serverSeconds)
     await watcher?.ready
     return agent
   } catch (error) {
@@ -138,6 +148,20 @@ function resolveCapacity({ cores, gpus, memoryMb, labels }: StartAgentOptions) {
 function followBroker(agent: Agent, parts: Pick<BrokerWatchOptions, 'broker' | 'clock' | 'log'>) {
   const watch = new BrokerWatch({ ...parts, owner: `agent "${agent.name}"` })
   void agent.left.catch(() => {}).then(() => watch.close())
+}
+
+function leaveWithServer(agent: Agent, broker: Broker, clock: Clock, seconds: number): void {
+  let cancel = (): void => {}
+  const leave = (): void => void agent.close({ needsEnds: false })
+  const unsubscribe = broker.onConnection((isConnected) => {
+    cancel()
+    if (!isConnected) cancel = clock.after(seconds * 1000, leave)
+  })
+  const stop = (): void => {
+    unsubscribe()
+    cancel()
+  }
+  void agent.left.catch(() => {}).then(stop)
 }
 
 function resolveRules({ only, allow }: StartAgentOptions): AgentRules {

@@ -112,6 +112,9 @@ function chooseModules(unseeing: readonly string[], log: Log): 'shared' | 'bundl
   return 'bundle'
 }
 
+/** As long as the agents of a cluster keep the tasks of a driver that is gone. */
+const serverSeconds = 60
+
 /** The line that agents read. */
 async function toInput(
   starting: Promise<StartedServer>,
@@ -123,7 +126,8 @@ async function toInput(
     memoryMb === null ? [] : [[name, memoryMb]],
   )
   const memoryMb = Object.fromEntries(limits) as Record<string, number>
-  const start: AgentStart = { servers, token, certificate: tls.ca, sharedFile, memoryMb }
+  const places = { sharedFile, memoryMb, serverSeconds }
+  const start: AgentStart = { servers, token, certificate: tls.ca, ...places }
   return `${JSON.stringify(start)}\n`
 }
 

@@ -1,6 +1,7 @@
 /**
  * The program of an agent that the HPC backend starts on a node. It reads one line, which says how
- * to reach the driver, and lives until its input ends, which it does when the driver is gone.
+ * to reach the driver, and lives until its input ends, which it does when the driver is gone. Where
+ * the driver's `srun` was killed with it, nobody ends that input, and the server is gone.
  */
 
 import { rmdirSync } from 'node:fs'
@@ -25,6 +26,8 @@ export interface AgentStart {
   readonly sharedFile: SharedFile
   /** What the job may use on each node; those without a limit are missing. */
   readonly memoryMb: Readonly<Record<string, number>>
+  /** Without its server for so long, the agent ends: that of a living script is back sooner. */
+  readonly serverSeconds: number
 }
 
 const [, , name = ''] = process.argv
@@ -65,7 +68,9 @@ async function start(given: AgentStart): Promise<Agent> {
     ...(cores > 0 ? { cores } : {}),
   }
   // The shell around this process tells of its end.
-  return startAgent(options)
+  const agent = await startAgent(options, { serverSeconds: given.serverSeconds })
+  void agent.left.then(() => end({ needsEnds: false }))
+  return agent
 }
 
 async function end(options: { readonly needsEnds: boolean }): Promise<void> {

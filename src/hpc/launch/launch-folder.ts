@@ -20,6 +20,8 @@ export const launchFiles = {
   log: 'batch.log',
   /** A line for each run: there are several when Slurm puts the job back into the queue. */
   started: 'started',
+  /** The process of a script that runs on the first node of a job that was there. */
+  pid: 'pid',
   stdout: 'stdout.log',
   stderr: 'stderr.log',
   exit: 'exit',
