@@ -33,6 +33,35 @@ describe('a launched script that somebody ends', () => {
     },
   )
 
+  for (const [signal, code] of [
+    ['SIGTERM', 143],
+    ['SIGINT', 130],
+  ] as const) {
+    needs(...slurmNeeds)(
+      `inside an allocation, ${signal} for the launcher is for the script, which closes its record`,
+      async () => {
+        const { env, run } = await slurm()
+        const held = ['--parsable', '-N2', '--exclusive', '--mem=0', '-t', '10', '-o', '/dev/null']
+        const job = (await run('sbatch', ...held, '--wrap', 'sleep 100000')).trim()
+        await expect.poll(queue).toBe('RUNNING\n')
+        const launcher = createLauncher({ env: { ...env, SLURM_JOB_ID: job } })
+        const launch = launcher.start(script, join(launcher.folder, 'go'), 'closes')
+        await launch.seen('waits')
+        launch.child.kill(signal)
+        const end = await launch.ended
+        expect(end.code).toBe(code)
+        const record = toldRecord(end.stderr)
+        const verified = await launcher.startOther('journal', 'verify', record).ended
+        expect(verified).toMatchObject({ code: 0 })
+        // Neither the script's step nor that of the agents.
+        const steps = (): Promise<string> => run('squeue', '-h', '-s', '-j', job, '-o', '%j')
+        await expect.poll(steps).not.toMatch(/^sh$/m)
+        await run('scancel', job)
+        await expect.poll(queue).toBe('')
+      },
+    )
+  }
+
   needs(...slurmNeeds)(
     'row 101: a killed one is continued once Slurm says that its job has ended',
     async () => {
