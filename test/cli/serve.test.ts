@@ -114,6 +114,20 @@ describe('tutti serve', () => {
     expect(end.stdout + end.stderr).not.toContain('a-very-secret-key')
   })
 
+  it('wants the key of TUTTI_API_KEY where it has no file', async () => {
+    const words = ['serve', '--config', write('own.yaml', echo()), '--host', '0.0.0.0']
+    const own = { TUTTI_API_KEY: 'a-key-of-the-environment' }
+    const command = startCommand([...words, '--port', '0'], own)
+    onTestFinished(() => void command.child.kill('SIGKILL'))
+    await command.seen('stop      Ctrl-C')
+    const endpoint = /^endpoint {2}(\S+)/m.exec(command.stdout())?.[1] ?? ''
+    const local = endpoint.replace('0.0.0.0', '127.0.0.1')
+    expect((await chat(local)).status).toBe(401)
+    const authorized = { authorization: `Bearer ${own.TUTTI_API_KEY}` }
+    expect((await chat(local, authorized)).status).toBe(200)
+    expect(command.stdout()).not.toContain(own.TUTTI_API_KEY)
+  })
+
   it('makes a key for a host that others can reach', async () => {
     const { endpoint, key } = await serve(write('open.yaml', echo()), '--host', '0.0.0.0')
     const local = endpoint.replace('0.0.0.0', '127.0.0.1')

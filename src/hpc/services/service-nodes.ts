@@ -37,7 +37,7 @@ const listener: BackendListener = {
 export class ServiceNodes implements NodeServers {
   readonly #options: ServiceNodesOptions
   readonly #sessionId = `services-${randomUUID()}`
-  readonly #reservations = new Set<Reservation>()
+  readonly #reservations = new Set<ServiceReservation>()
   /** Of every node that was there; one whose agent is being started again has it, too. */
   readonly #capacities = new Map<string, NodeCapacity>()
   #connection: ClusterConnection | null = null
@@ -67,7 +67,7 @@ export class ServiceNodes implements NodeServers {
       const release = isUsed ? backend.held.hold(name, { service, ...amounts }) : () => {}
       return { name, release }
     })
-    const reservation = new Reservation(own, {
+    const reservation = new ServiceReservation(own, {
       start: (name, order) => this.#start(name, order),
       onClose: () => this.#reservations.delete(reservation),
     })
@@ -120,7 +120,7 @@ interface ReservationParts {
   readonly onClose: () => void
 }
 
-class Reservation implements ServerReservation {
+class ServiceReservation implements ServerReservation {
   readonly #nodes: readonly ReservedNode[]
   readonly #parts: ReservationParts
   readonly #servers = new Set<ServerProcess>()

@@ -1,8 +1,10 @@
 import { expect, it } from 'vitest'
-import type { BackendListener, Job } from '../../../src/backends/backend.ts'
+import type { BackendListener, Job, TaskReport } from '../../../src/backends/backend.ts'
 import type { AgentDirectory } from '../../../src/cluster/driver/directory/agent-directory.ts'
 import { DriverJobs } from '../../../src/cluster/driver/driver-jobs.ts'
+import { HeldNodes } from '../../../src/cluster/driver/placement/held-nodes.ts'
 import { NoAgentWatch } from '../../../src/cluster/driver/unhappy-ends.ts'
+import { messageOf } from '../../../src/foundation/errors.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { jobOf } from '../../backends/local/fake-executor.ts'
 import { agentOf } from './links.ts'
@@ -45,4 +47,39 @@ it('a task that is canceled while another one is told to be refused ends once', 
   watch.failUnplaceable(10_000)
   expect(told).toEqual(['first fail', 'second fail'])
   expect(jobs.placement.waiting).toBe(0)
+})
+
+it('a task for which services have left nothing fails after its time, and is told so', () => {
+  const told: string[] = []
+  const report = (_: Job, end: TaskReport): void => {
+    if (end.kind === 'fail') told.push(messageOf(end.error))
+  }
+  const held = new HeldNodes()
+  const jobs = new DriverJobs({ report, notice() {} }, new ManualClock(0), {
+    links: new Map(),
+    secondsLeft: () => Infinity,
+    held: held.open(),
+  })
+  const agent = agentOf('a')
+  const facts = { ...agent.announcement.facts, cores: 4, gpus: 2 }
+  const known = { ...agent, announcement: { ...agent.announcement, facts } }
+  jobs.addAgent(known.announcement, { ...facts, ahead: 0 })
+  const directory = {
+    agents: [known],
+    gone: [],
+    unusable: [],
+    connectedSinceMs: 0,
+    find: () => known,
+  } as Partial<AgentDirectory> as AgentDirectory
+  const watch = new NoAgentWatch(jobs, directory, { url: 'nats://x', timeoutSeconds: 60 })
+  jobs.placement.push(jobs.add(jobOf('waits', { resources: { gpus: 1 } }), 0))
+  held.hold('a', { service: 'chat', cores: 1, gpus: 2 })
+  watch.failUnplaceable(0)
+  watch.failUnplaceable(59_000)
+  expect(told).toEqual([])
+  watch.failUnplaceable(60_000)
+  expect(told).toEqual([
+    'no agent with 1 core and 1 GPU came to nats://x within 60 s; ' +
+      'agent "a" has 0 GPUs besides what services hold',
+  ])
 })

@@ -23,6 +23,7 @@ const tutti = fileURLToPath(new URL('../../../src/cli/main.ts', import.meta.url)
 
 interface RunningServer {
   readonly pid: number
+  readonly words: readonly string[]
   readonly env: ReadonlyMap<string, string>
   /** Its network: that of its node. */
   readonly network: string
@@ -46,7 +47,7 @@ describe('model servers on the nodes of an allocation', () => {
         if (!words.includes('serve') || !words.includes(join(folder, `${name}.yaml`))) return []
         const lines = readFileSync(`/proc/${pid}/environ`, 'utf8').split('\0')
         const env = new Map(lines.map((line) => line.split(/=(.*)/s) as [string, string]))
-        return [{ pid: Number(pid), env, network: readlinkSync(`/proc/${pid}/ns/net`) }]
+        return [{ pid: Number(pid), words, env, network: readlinkSync(`/proc/${pid}/ns/net`) }]
       } catch {
         return []
       }
@@ -67,6 +68,7 @@ describe('model servers on the nodes of an allocation', () => {
       configFile: config,
       modelName: name,
       useService: false,
+      log: { warn: () => {} },
       nodes,
       engine: { kind: 'process', command: [process.execPath, tutti, ...words] },
       ...options,
@@ -99,6 +101,11 @@ describe('model servers on the nodes of an allocation', () => {
       )
       // The script's variables are not for them.
       expect(first?.env.has('TUTTI_LAUNCH')).toBe(false)
+      // Whoever has no key gets nothing, though the node's address can be reached.
+      const address = first?.words[first.words.indexOf('--host') + 1] ?? ''
+      const port = first?.words[first.words.indexOf('--port') + 1] ?? ''
+      const answer = await fetch(`http://${address}:${port}/v1/models`)
+      expect([address, answer.status]).toEqual([expect.stringMatching(/^10\./), 401])
 
       const session = new Session([hpc, wide, narrow])
       const lost: string[] = []
@@ -139,6 +146,8 @@ describe('model servers on the nodes of an allocation', () => {
       expect(await ask(session, 'wide', 2)).toHaveLength(2)
 
       await session.close()
+      // A session does not wait for ever for its backends.
+      await Promise.all([wide, narrow, hpc].map((one) => one.close()))
       expect([...serversOf('wide'), ...serversOf('narrow')]).toEqual([])
     },
   )
@@ -209,10 +218,13 @@ describe('model servers on the nodes of an allocation', () => {
     expect(serversOf('late')).toHaveLength(1)
     // The script closes its session; the service that is left ends with the nodes.
     await session.close()
+    await hpc.close()
     expect(serversOf('late')).toEqual([])
     await late.close()
     const { run } = await slurm()
-    const steps = await run('squeue', '--steps', '-h', '-o', '%i')
-    expect(steps.split('\n').filter((line) => /^\d+\.\d+/.test(line))).toEqual([])
+    await eventually(async () => {
+      const steps = await run('squeue', '--steps', '-h', '-o', '%i')
+      expect(steps.split('\n').filter((line) => /^\d+\.\d+/.test(line))).toEqual([])
+    })
   })
 })

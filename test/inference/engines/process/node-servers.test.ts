@@ -131,6 +131,16 @@ describe('the process engine with nodes', () => {
     expect(nodes.closed).toBe(1)
   })
 
+  it('stops a server that is not ready in time, before it says so', async () => {
+    const nodes = new LocalNodes()
+    const engine = { command: ['sleep', '100000'], start_timeout_seconds: 0.1 }
+    await expect(open(nodes, { num_gpus: 2 }, { engine })).rejects.toMatchObject({
+      code: 'engine_timeout',
+      message: 'the server of worker 0 was not ready within 0.1 s',
+    })
+    expect(nodes.closed).toBe(1)
+  })
+
   it('refuses more workers than its nodes hold, and reserves for all of them', async () => {
     const nodes = new LocalNodes()
     const attempt = open(nodes, { num_nodes: 2, num_gpus: 4, num_inf_workers: 5 })
