@@ -38,7 +38,7 @@ export function describeBounds(bounds: BoundsView, facts: BoundFacts): BoundWord
       boundSentence(bound, bounds, facts),
       ...(facts.isRunning ? ['The run goes on: this is about its time so far.'] : []),
       ...delaySentences(bounds),
-      idleSentence(bounds),
+      ...idleSentences(bound, bounds),
       ...pauseSentences(bounds),
       ...partial,
     ],
@@ -151,9 +151,13 @@ const boundTexts: Readonly<Record<Bound, Words>> = {
   },
   slots(bounds) {
     const { of, seconds } = scarcestSlots(bounds)
+    const busy = `${of} ran tasks ${percent(seconds / bounds.seconds)} of the time`
+    const isWaited = mostFullSeconds(bounds) >= smallestShare * bounds.seconds
     return (
-      `The slots bounded this run: ${of} ran tasks ${percent(seconds / bounds.seconds)} of the ` +
-      'time, so more of them would have finished it earlier.'
+      `The slots bounded this run: ${busy}` +
+      (isWaited
+        ? ', so more of them would have finished it earlier.'
+        : '. No task waited for one: more of them help only with more tasks at a time.')
     )
   },
   dispatcher: ({ slotSeconds }, share) =>
@@ -175,7 +179,10 @@ const pathText = ({ criticalPath }: BoundsView): string =>
     ? 'its longest task'
     : `${countText(criticalPath.length, 'task')} that waited for each other`
 
-function idleSentence({ slotSeconds, slots, seconds }: BoundsView): string {
+/** Unless the first sentence has said it. */
+function idleSentences(bound: Bound, bounds: BoundsView): string[] {
+  const { slotSeconds, slots, seconds } = bounds
+  if (bound === 'slots' && scarcestSlots(bounds).of === countText(slots, 'slot')) return []
   const busy = percent(slotSeconds.ran / (slots * seconds))
-  return `${countText(slots, 'slot')} ran tasks for ${busy} of ${secondsText(seconds)}.`
+  return [`${countText(slots, 'slot')} ran tasks for ${busy} of ${secondsText(seconds)}.`]
 }

@@ -198,12 +198,18 @@ function totalsTable(before: ReportData, after: ReportData): string {
       secondsText,
     ),
   ]
-  const heads = ['what', before.run.sessionId, after.run.sessionId, 'change']
+  const heads = ['what', ...sessionNames(before, after), 'change']
   return (
     paragraph(`First: ${describeRun(before).sentence}`) +
     paragraph(`Second: ${describeRun(after).sentence}`) +
     table('totals of the runs', heads, rows)
   )
+}
+
+/** Runs of one id are told apart by their order. */
+function sessionNames(before: ReportData, after: ReportData): readonly [string, string] {
+  const [first, second] = [before.run.sessionId, after.run.sessionId]
+  return first === second ? ['first run', 'second run'] : [first, second]
 }
 
 function namesTable(before: ReportData, after: ReportData): string {
@@ -224,8 +230,9 @@ function namesTable(before: ReportData, after: ReportData): string {
 }
 
 function boundsTable(before: ReportData, after: ReportData): string {
-  const rows = [before, after].map(({ run, words }) => [
-    text(run.sessionId),
+  const names = sessionNames(before, after)
+  const rows = [before, after].map(({ words }, at) => [
+    text(names[at] ?? ''),
     text(words.sentences[0] ?? ''),
   ])
   return table('what bounded the two runs', ['session', 'bound'], rows)

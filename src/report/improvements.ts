@@ -41,7 +41,8 @@ function pathImprovements({ criticalPath, stragglers, seconds }: BoundsView, fac
     found.push(shorter(withoutDelays, (saved) => `${what} it could end up to ${saved} earlier.`))
   }
   if (late > 0) {
-    const what = `Without the ${countText(late, 'straggler')} on the critical path`
+    const whom = late === 1 ? 'straggler' : countText(late, 'straggler')
+    const what = `Without the ${whom} on the critical path`
     found.push(
       shorter(withoutStragglers, (saved) => `${what} it could end up to ${saved} earlier.`),
     )

@@ -135,6 +135,18 @@ describe('what bounded this run', () => {
 })
 
 describe('the critical path of a run', () => {
+  it('report: busy slots for which no task waited are not said to be too few', () => {
+    const nodes = [{ nodeId: 'n1', cores: 1 }]
+    // Each is created when the one before it has ended.
+    const tasks = queue(10).map((task) => ({ ...task, created: task.start ?? 0 }))
+    const { words } = reportOfRun({ nodes, tasks, end: 10 })
+    expect(words.bound).toBe('slots')
+    expect(words.sentences).toEqual([
+      'The slots bounded this run: 1 slot ran tasks 100 % of the time. No task waited for one: ' +
+        'more of them help only with more tasks at a time.',
+    ])
+  })
+
   it('report: tasks that wait for nodes with a label, while others are idle, lack it', () => {
     const resources = { cores: 1, gpus: 0, memory_mb: 0, ranks: 1, labels: { disk: 'ssd' } }
     const labelled = { nodeId: 'n1', cores: 1, labels: { disk: 'ssd' } }
@@ -169,7 +181,7 @@ describe('the critical path of a run', () => {
     const report = reportOfRun({ nodes: [{ nodeId: 'n1', cores: 4 }], tasks, end: 10 })
     expect(report.words.bound).toBe('straggler')
     const earlier = 'on the critical path it could end up to 2.00 s earlier.'
-    expect(textOf(report)).toContain(`Without the 1 straggler ${earlier}`)
+    expect(textOf(report)).toContain(`Without the straggler ${earlier}`)
     expect(textOf(report)).toContain('at half its duration the run could end up to 2.00 s earlier')
   })
 

@@ -126,6 +126,9 @@ describe('the page', () => {
     expect(sentences[0]).toMatch(/^2 names became slower: simulate \(median/)
     expect(compareWords(slow, fast).sentences[0]).toMatch(/^2 names became faster/)
     expect(compareWords(fast, fast).verdict).toContain('as long as the first')
+    // Both have one id.
+    const html = [...renderComparison(fast, slow)].join('')
+    expect(html).toMatch(/>first run<\/th><th[^>]*>second run</)
   })
 })
 

@@ -77,7 +77,10 @@ export const boundedRuns = {
 } as const satisfies Record<string, SyntheticRun>
 
 /** Simulations, of which some fail, sums of them, batches, a lost worker and readings. */
-export function* mixedEvents(scale = 1): Generator<ViewEvent> {
+export const mixedEvents = (scale = 1): ViewEvent[] =>
+  [...unorderedEvents(scale)].toSorted((a, b) => a.event_time - b.event_time)
+
+function* unorderedEvents(scale: number): Generator<ViewEvent> {
   const at = (event_time: number, more: object): Partial<ViewEvent> => ({ event_time, ...more })
   yield viewEvent('SessionStarted', null, at(1e9, {}))
   const node = { node_id: 'node-1', cores: 8, gpus: 1, memory_mb: 64_000, labels: {} }
@@ -111,6 +114,7 @@ function* lifeOfTask(task: number, time: number, scale: number): Generator<ViewE
     error_type: 'RangeError',
     error_message: `bad seed ${task} <script>alert(1)</script>`,
     error_stack: `RangeError: bad seed ${task}\n    at simulate (simulate.ts:12:9)`,
+    'tutti.arguments': ['--seed', String(task), '--out', 'run 1'],
   }
   const more = { worker_id: worker, ...(task % 30 === 7 ? failure : {}) }
   yield* simpleLife(`sim-${task}`, '/opt/science/bin/simulate', time, seconds, more)

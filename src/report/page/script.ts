@@ -8,6 +8,8 @@ const seconds = (value) => value === null ? '-' : value === 0 ? '0 s'
   : value < 0.9995 ? (value * 1000).toFixed(1) + ' ms'
   : value < 100 ? value.toFixed(2) + ' s' : Math.round(value) + ' s';
 
+const shortName = (name) => name.split('/').at(-1) || name || '(no name)';
+
 const lanes = byId('lanes');
 if (lanes) {
   let from = 0, width = 1000;
@@ -52,7 +54,8 @@ if (body) {
       const row = document.createElement('tr');
       task.forEach((value, at) => {
         const cell = document.createElement('td');
-        cell.textContent = at < 4 ? value : seconds(value);
+        cell.textContent = at === 1 ? shortName(value) : at < 4 ? value : seconds(value);
+        if (at === 1) cell.title = value;
         if (at >= 4) cell.className = 'n';
         row.append(cell);
       });
