@@ -158,6 +158,7 @@ describe('nodes that cannot be had', () => {
     await expect(attempt).rejects.toMatchObject({
       field: 'numNodes',
       message: `num_nodes is 2, but the ${kind} engine runs workers on this node only`,
+      hint: expect.stringContaining(kind === 'process' ? '`nodes: hpc`' : 'Set it to 1') as string,
     })
   })
 
