@@ -5,7 +5,7 @@ import { describe, expect, it, onTestFinished } from 'vitest'
 import type { ClusterBackendOptions } from '../../src/cluster/cluster-options.ts'
 import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
-import { startProgram } from '../cli/run-command.ts'
+import { type RunningCommand, startProgram } from '../cli/run-command.ts'
 import { eventually } from '../eventually.ts'
 import { startTestCluster, type TestCluster } from './agents.ts'
 import { heldWork, work } from './fixtures/cluster-tasks.ts'
@@ -19,6 +19,7 @@ const backend: Partial<ClusterBackendOptions> = { ownerTtlSeconds: 3600 }
 /** A driver that was killed while its tasks ran, which go on. */
 class LeftTasks {
   readonly cluster: TestCluster
+  readonly #agent: RunningCommand
 
   /** With an agent of so many cores. */
   static async start(
@@ -26,9 +27,10 @@ class LeftTasks {
     begun: readonly string[],
     cores: number,
   ): Promise<LeftTasks> {
-    const left = new LeftTasks(await startTestCluster())
-    const { server, folder } = left.cluster
-    await left.cluster.agent('only', '--cores', `${cores}`, '--label', 'at=only')
+    const cluster = await startTestCluster()
+    const { server, folder } = cluster
+    const agent = await cluster.agent('only', '--cores', `${cores}`, '--label', 'at=only')
+    const left = new LeftTasks(cluster, agent)
     const given = JSON.stringify({ ...settings, backend })
     const killed = startProgram(program, [server.url, folder, given])
     onTestFinished(() => void killed.child.kill('SIGKILL'))
@@ -38,8 +40,9 @@ class LeftTasks {
     return left
   }
 
-  private constructor(cluster: TestCluster) {
+  private constructor(cluster: TestCluster, agent: RunningCommand) {
     this.cluster = cluster
+    this.#agent = agent
   }
 
   lines(name: string): string[] {
@@ -48,6 +51,16 @@ class LeftTasks {
     } catch {
       return []
     }
+  }
+
+  letTell(): void {
+    writeFileSync(join(this.cluster.folder, 'tell'), '')
+  }
+
+  /** The agent finishes what it has, and leaves. */
+  async drain(): Promise<void> {
+    this.#agent.child.kill('SIGTERM')
+    expect(await this.#agent.ended).toMatchObject({ code: 0 })
   }
 
   letEnd(): void {
@@ -102,6 +115,36 @@ describe('a task that runs on when its driver is killed, and that is submitted a
       expect(left.lines('begun')).toEqual(uids)
       await telemetry.flush()
       expect(stale).toEqual([])
+    },
+  )
+
+  it.each(['runs on', 'has ended', 'has ended with its agent'])(
+    'keeps what its code told while the driver was away, where the task %s',
+    async (how) => {
+      const left = await LeftTasks.start({ count: 1, valueLength: 10 }, ['task-0'], 1)
+      left.letTell()
+      await eventually(() => expect(left.lines('told')).toEqual(['task-0']))
+      if (how !== 'runs on') left.letEnd()
+      if (how === 'has ended with its agent') await left.drain()
+      else if (how === 'has ended') {
+        await eventually(() => expect(left.lines('returned')).toEqual(['task-0']))
+      }
+      const session = await left.session()
+      const telemetry = await session.startTelemetry()
+      const told: unknown[] = []
+      const times: number[] = []
+      telemetry.subscribe((event) => {
+        if (event.task_id !== 'task-0') return
+        told.push((event as { readonly number?: unknown }).number ?? event.event_type)
+        times.push(event.event_time)
+      })
+      const task = left.held('task-0', 10)
+      await session.submitTasks([task])
+      left.letEnd()
+      expect(await task).toHaveLength(10)
+      await telemetry.flush()
+      expect(told.slice(-4)).toEqual(['TaskStarted', 1, 2, 'TaskCompleted'])
+      expect(times.slice(-4)).toEqual(times.slice(-4).toSorted((a, b) => a - b))
     },
   )
 

@@ -1,8 +1,13 @@
+import { existsSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
+import { eventually } from '../eventually.ts'
 import { startTestCluster } from './agents.ts'
+import { heldWork } from './fixtures/cluster-tasks.ts'
 import { crash, tell } from './fixtures/telling-tasks.ts'
+import { LinkProxy } from './link-proxy.ts'
 
 interface SeenEvent {
   readonly event_type: string
@@ -50,6 +55,41 @@ describe('what agents tell besides the ends of tasks', () => {
       expect(event_time).toBeLessThanOrEqual(end?.event_time ?? 0)
     }
   })
+
+  it.each(['ends', 'ends, and its agent leaves'])(
+    'what a task told while the driver was not connected comes before its end: the task %s',
+    async (how) => {
+      const cluster = await startTestCluster()
+      const agent = await cluster.agent('first', '--cores', '1')
+      const proxy = await LinkProxy.start(cluster.server.url)
+      const session = new Session([await cluster.connect({ servers: proxy.url })])
+      onTestFinished(() => session.close())
+      const telemetry = await session.startTelemetry()
+      const told: unknown[] = []
+      telemetry.subscribe((event) => {
+        if (event.task_id !== 'teller') return
+        told.push((event as { readonly number?: unknown }).number ?? event.event_type)
+      })
+      const { folder } = cluster
+      const task = new ComputeTask({ uid: 'teller', function: heldWork, args: [folder, 'x', 10] })
+      await session.submitTasks([task])
+      await eventually(() => expect(existsSync(join(folder, 'begun'))).toBe(true))
+      proxy.cut()
+      writeFileSync(join(folder, 'tell'), '')
+      await eventually(() => expect(existsSync(join(folder, 'told'))).toBe(true))
+      if (how === 'ends') proxy.mend()
+      writeFileSync(join(folder, 'go'), '')
+      if (how !== 'ends') {
+        agent.child.kill('SIGTERM')
+        expect(await agent.ended).toMatchObject({ code: 0 })
+        proxy.mend()
+      }
+      expect(await task).toHaveLength(10)
+      // Nothing is waited for.
+      await session.close()
+      expect(told.slice(-3)).toEqual([1, 2, 'TaskCompleted'])
+    },
+  )
 
   it('a worker that dies on an agent is told as tutti.WorkerLost of its node', async () => {
     const { session, seen } = await openSession()

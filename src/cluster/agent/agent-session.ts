@@ -9,7 +9,6 @@ import {
   type TaskReport,
   toEventNotice,
 } from '../../backends/backend.ts'
-import { JobQueue } from '../../backends/local/job-queue.ts'
 import { BackendThrottled } from '../../events/library-events.ts'
 import type { Clock } from '../../foundation/clock.ts'
 import { messageOf } from '../../foundation/errors.ts'
@@ -59,6 +58,7 @@ export interface AgentSessionOptions {
   readonly onChange: () => void
   readonly onRefusedMessage: (reason: string) => void
   readonly onProblem: (error: unknown) => void
+  readonly onDroppedEvent: (why: string) => void
 }
 
 export class AgentSession implements BackendListener {
@@ -73,7 +73,6 @@ export class AgentSession implements BackendListener {
   readonly #options: AgentSessionOptions
   readonly #connection: Connection
   readonly #held: HeldAttempts
-  readonly #waiting = new JobQueue<HeldAttempt>()
   readonly #store: SessionStore
   readonly #folder: SessionFolder
   #attach: Attach
@@ -106,16 +105,16 @@ export class AgentSession implements BackendListener {
     this.#modules = new SessionModules({ ...options, objects, sessionId: this.id })
     this.#connection = options.connect(this)
     this.outbox = new EndsOutbox({
+      ...options,
       agent: self.name,
       epoch: this.endsEpoch,
       key: keys.toDriver,
       subject: this.subjects.endsOf(self.name),
-      broker,
       objects,
-      clock,
       ahead: () => options.offer(this).ahead,
       openStream: () => this.#store.openStream(),
       onFlush: () => this.#reports.sendEvents(),
+      untoldEvents: () => this.#driver.untoldEvents,
       restorePaths: (text) => options.bundles.restorePaths(text),
       onProblem: (error) => this.#throttle(error),
     })
@@ -123,16 +122,14 @@ export class AgentSession implements BackendListener {
       clock,
       head: () => ({ offer: options.offer(this), endMessages: this.outbox.messages }),
       limitBytes: () => payloadLimit(broker.maxPayload),
-      send: (payload) => this.#driver.send(payload),
-      onDropped: (type) => options.onProblem(new Error(`an event ${type} is too large`)),
+      link: () => this.#driver,
+      onDropped: options.onDroppedEvent,
     })
     this.#driver = new DriverLink(
       {
+        ...options,
         agent: self.name,
-        keys,
         subjects: this.subjects,
-        broker,
-        clock,
         onMessage: (message) => this.#take(message),
         onBeat: (beat) => this.outbox.setAgents(beat.agents),
         onRefused: options.onRefusedMessage,
@@ -165,7 +162,7 @@ export class AgentSession implements BackendListener {
   }
 
   get waitingJobs(): number {
-    return this.#waiting.length
+    return this.#held.queued
   }
 
   get heldJobs(): readonly HeldJob[] {
@@ -174,11 +171,13 @@ export class AgentSession implements BackendListener {
 
   /** A driver attaches again: a later start of it, or one that had lost this agent. */
   attachTo(attach: Attach): void {
+    const isLater = attach.epoch !== this.#driver.epoch
     this.#attach = attach
     // A later start sends what it needs again, which may be something else.
-    if (attach.epoch !== this.#driver.epoch) this.#giveBack(this.#held.waiting)
-    this.#reports.reset()
-    this.#driver.attach(attach)
+    if (isLater) this.#giveBack(this.#held.waiting)
+    const untold = this.#driver.attach(attach)
+    // One that had lost this agent has given up all that they tell of.
+    this.#reports.restart(isLater ? untold : [], (uid) => this.#held.latest(uid) > 0)
   }
 
   /** Called every half second. `true` when the session's driver is gone for good. */
@@ -204,10 +203,8 @@ export class AgentSession implements BackendListener {
     const jobs: HeldAttempt[] = []
     let cores = 0
     while (cores < mostCores) {
-      const held = this.#waiting.take()
+      const held = this.#held.begin()
       if (held === undefined) break
-      held.isWaiting = false
-      held.hasBegun = true
       cores += held.spec.resources.cores
       jobs.push(held)
     }
@@ -253,11 +250,15 @@ export class AgentSession implements BackendListener {
 
   async #endOnce(reason: string, isAbandoned: boolean): Promise<void> {
     for (const held of this.#held.waiting) {
-      this.#unqueue(held)
+      this.#held.unqueue(held)
       this.#end(held, { kind: 'cancel', reason }, this.#options.clock.monotonicMs())
     }
     await this.#connection.release(reason)
-    if (isAbandoned) await this.#store.settle(this.outbox, this.#driver.epoch)
+    if (isAbandoned) {
+      await this.#driver.settle()
+      this.outbox.addEvents(this.#driver.untold)
+      await this.#store.settle(this.outbox, this.#driver.epoch)
+    }
     this.outbox.close()
     await this.#store.close()
     this.#driver.close()
@@ -324,7 +325,7 @@ export class AgentSession implements BackendListener {
   /** The driver took this agent for lost, and has given up an attempt that it may still run. */
   #replace(older: HeldAttempt): void {
     this.#held.delete(older)
-    if (older.isWaiting) this.#unqueue(older)
+    if (older.isWaiting) this.#held.unqueue(older)
     else this.#connection.cancel(older, 'a later attempt has come')
   }
 
@@ -338,8 +339,7 @@ export class AgentSession implements BackendListener {
   #enqueue(held: HeldAttempt): void {
     const notAllowed = this.#options.refuse(held.spec)
     if (notAllowed !== null) return this.#giveBack([held], notAllowed)
-    held.isQueued = true
-    this.#waiting.push(held)
+    this.#held.enqueue(held)
   }
 
   async #enqueueWithBundle(held: HeldAttempt, digest: string): Promise<void> {
@@ -362,7 +362,7 @@ export class AgentSession implements BackendListener {
       this.#arriving.cancel(uid, attempt, reason)
       if (held === undefined || held.attempt !== attempt) continue
       if (held.isWaiting) {
-        this.#unqueue(held)
+        this.#held.unqueue(held)
         this.#end(held, { kind: 'cancel', reason }, this.#options.clock.monotonicMs())
       } else this.#connection.cancel(held, reason)
     }
@@ -376,24 +376,17 @@ export class AgentSession implements BackendListener {
 
   /** What waits here beyond the offer and a second's work goes back: another node may be free. */
   #returnExcess(): boolean {
-    const kept = Math.max(2 * this.#options.offer(this).ahead + 8, this.#held.rate ?? 0)
-    const excess = Math.floor(this.#waiting.length - kept)
-    if (excess <= 0) return false
-    this.#giveBack(this.#held.waiting.slice(-excess))
-    return true
+    const excess = this.#held.excess(2 * this.#options.offer(this).ahead + 8)
+    this.#giveBack(excess)
+    return excess.length > 0
   }
 
   #giveBack(jobs: readonly (HeldAttempt | undefined)[], notAllowed?: NotAllowed): void {
     for (const held of jobs) {
       if (held?.isWaiting !== true) continue
-      this.#unqueue(held)
+      this.#held.unqueue(held)
       this.#held.delete(held)
       this.#reports.addReturned(held, notAllowed)
     }
-  }
-
-  #unqueue(held: HeldAttempt): void {
-    if (held.isQueued) this.#waiting.remove(held)
-    held.isQueued = false
   }
 }

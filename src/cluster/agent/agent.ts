@@ -295,6 +295,10 @@ export class Agent {
       onChange: () => this.#feedSoon(),
       onRefusedMessage: (reason) => this.#refuseMessage(reason),
       onProblem: (error) => this.#problem(error),
+      onDroppedEvent: (why) => {
+        const text = `agent "${name}" has dropped the event ${why}; further ones are counted`
+        this.#options.log.warn('EventDropped', text)
+      },
     })
     this.#sessions.set(session.id, session)
   }

@@ -1,10 +1,19 @@
 /** An agent's side of a session's driver: messages in order, and beats that say it is alive. */
 
-import type { Clock } from '../../foundation/clock.ts'
+import { type Clock, sleep } from '../../foundation/clock.ts'
 import { messageOf } from '../../foundation/errors.ts'
 import type { Broker } from '../broker/broker.ts'
+import { decode } from '../wire/codec.ts'
 import { type Keys, open } from '../wire/envelope.ts'
-import type { Attach, Beat, DriverMessage } from '../wire/messages.ts'
+import {
+  type AgentReport,
+  type Attach,
+  type Beat,
+  type DriverMessage,
+  type EventsMark,
+  silenceMs,
+  type ToldEvents,
+} from '../wire/messages.ts'
 import { ReliableLink } from '../wire/reliable-link.ts'
 import type { SessionSubjects } from '../wire/subjects.ts'
 
@@ -20,11 +29,18 @@ export interface DriverLinkOptions {
   readonly onRefused: (reason: string) => void
 }
 
+/** How often it is looked whether the driver has everything. */
+const settleMs = 50
+const longestSettleMs = 3000
+
 export class DriverLink {
   readonly #options: DriverLinkOptions
   readonly #upSubject: string
   readonly #unsubscribe: (() => void)[]
   #link: ReliableLink
+  #linkId: number
+  /** The last message with events. */
+  #eventsNumber = 0
   #epoch: number
   #beats = 0
   #heardMs = -Infinity
@@ -36,6 +52,7 @@ export class DriverLink {
     this.#upSubject = subjects.upFrom(agent)
     this.#epoch = attach.epoch
     this.#link = this.#connect(attach)
+    this.#linkId = attach.link
     const down = subjects.downTo(agent)
     this.#unsubscribe = [
       broker.subscribe(down, ({ subject, data }) => this.#link.receive(subject, data)),
@@ -58,15 +75,56 @@ export class DriverLink {
     return this.#hasWaiting
   }
 
-  /** A driver attaches: a later start, or the same one, whose messages count anew. */
-  attach(attach: Attach): void {
+  /**
+   * A driver attaches: a later start, or the same one, whose messages count anew. Returns the
+   * events that the last one is not known to have.
+   */
+  attach(attach: Attach): readonly ToldEvents[] {
+    const told = this.untold
     if (this.#epoch !== attach.epoch) this.#beats = 0
     this.#epoch = attach.epoch
     this.#link = this.#connect(attach)
+    this.#linkId = attach.link
+    this.#eventsNumber = 0
+    return told
   }
 
-  send(payload: Buffer): void {
-    this.#link.send(this.#upSubject, payload)
+  send(payload: Buffer, hasEvents: boolean): void {
+    const number = this.#link.send(this.#upSubject, payload)
+    if (hasEvents) this.#eventsNumber = number
+  }
+
+  /** The last message with events, if the driver is not known to have it. */
+  get untoldEvents(): EventsMark | undefined {
+    if (this.#link.isAcknowledged(this.#eventsNumber)) return undefined
+    return { link: this.#linkId, number: this.#eventsNumber }
+  }
+
+  /** How much the driver is not known to have. */
+  get untoldBytes(): number {
+    return this.#link.unacknowledgedBytes
+  }
+
+  /** The events that it is not known to have. */
+  get untold(): readonly ToldEvents[] {
+    if (this.untoldEvents === undefined) return []
+    const told = this.#link.unacknowledged.map(({ number, payload }) => {
+      const { starts, events } = decode(payload) as AgentReport
+      return { link: this.#linkId, number, starts, events }
+    })
+    return told.filter(({ starts, events }) => starts.length + events.length > 0)
+  }
+
+  /** Resolves when the driver has all events, is silent, or this takes too long. */
+  async settle(): Promise<void> {
+    const { clock } = this.#options
+    const untilMs = clock.monotonicMs() + longestSettleMs
+    while (this.untoldEvents !== undefined) {
+      const nowMs = clock.monotonicMs()
+      if (nowMs > untilMs || nowMs - this.heardMs > silenceMs) return
+      this.tick()
+      await sleep(clock, settleMs)
+    }
   }
 
   tick(): void {

@@ -18,7 +18,14 @@ import {
 import { type Key, sealBytes } from '../wire/envelope.ts'
 import { payloadLimit } from '../wire/job-batches.ts'
 import { packCompletions, type WireCompletion } from '../wire/completions.ts'
-import type { DriverMessage, EndsMessage, HeldJob, WireEnd } from '../wire/messages.ts'
+import type {
+  DriverMessage,
+  EndsMessage,
+  EventsMark,
+  HeldJob,
+  ToldEvents,
+  WireEnd,
+} from '../wire/messages.ts'
 import type { HeldAttempts } from './held-attempt.ts'
 import { type EndsData, KeptEnds } from './kept-ends.ts'
 
@@ -38,6 +45,8 @@ export interface EndsOutboxOptions {
   readonly openStream: () => Promise<unknown>
   /** Called before ends are sent. */
   readonly onFlush: () => void
+  /** What was told before and may not have come. */
+  readonly untoldEvents: () => EventsMark | undefined
   /** For errors: the paths of the sender instead of those of this node. */
   readonly restorePaths: (text: string) => string
   /** The broker does not store what is sent, and why; called for every failure. */
@@ -137,6 +146,16 @@ export class EndsOutbox {
     const flush = (): void => this.#flush()
     if (leftMs <= 0) clock.nextTurn(flush)
     else clock.after(leftMs, flush)
+  }
+
+  /** Events that the driver may not have, for it or for a later start: the agent leaves. */
+  addEvents(told: readonly ToldEvents[]): void {
+    if (told.length === 0) return
+    this.#flush()
+    const limitBytes = payloadLimit(this.#options.broker.maxPayload)
+    const payload = encode({ ...this.#toMessage([]), told })
+    if (payload.length <= limitBytes) return this.#publish([], payload)
+    for (const half of halvesOf(told)) this.addEvents(half)
   }
 
   /** How many agents the session has: the driver takes a message of each of them. */
@@ -360,8 +379,21 @@ export class EndsOutbox {
       if (isCompletion(end)) completions.push(end)
       else ends.push(end)
     }
-    const { agent, ahead } = this.#options
+    const { agent, ahead, untoldEvents } = this.#options
     const columns = packCompletions(completions)
-    return { kind: 'ends', agent, ahead: ahead(), completions: columns, ends }
+    const events = untoldEvents()
+    const message = { kind: 'ends', agent, ahead: ahead(), completions: columns, ends } as const
+    return events === undefined ? message : { ...message, events }
   }
+}
+
+/** Of one message the halves of its events; one event alone is no smaller than it was. */
+function halvesOf(told: readonly ToldEvents[]): readonly (readonly ToldEvents[])[] {
+  const [first, second] = told
+  if (first === undefined) return []
+  const middle = (second === undefined ? first.events.length : told.length) >> 1
+  if (second !== undefined) return [told.slice(0, middle), told.slice(middle)]
+  const { events } = first
+  if (middle === 0) return []
+  return [events.slice(0, middle), events.slice(middle)].map((half) => [{ ...first, events: half }])
 }

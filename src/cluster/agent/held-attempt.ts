@@ -2,6 +2,7 @@
 
 import type { Job } from '../../backends/backend.ts'
 import { TaggedJob } from '../../backends/job-tag.ts'
+import { JobQueue } from '../../backends/local/job-queue.ts'
 import type { Clock } from '../../foundation/clock.ts'
 import type { TaskSpec } from '../../tasks/spec.ts'
 import type { HeldJob, SentJob } from '../wire/messages.ts'
@@ -63,6 +64,7 @@ export class HeldAttempts {
   readonly #clock: Clock
   readonly #hasDriverMore: () => boolean
   readonly #attempts = new Map<string, HeldAttempt | number>()
+  readonly #queue = new JobQueue<HeldAttempt>()
   #size = 0
   /** Since when there is an attempt; `null` while there is none. */
   #busySinceMs: number | null = null
@@ -144,6 +146,36 @@ export class HeldAttempts {
   /** The end of an attempt is recorded; a later one may be held. */
   recorded(uid: string): void {
     if (typeof this.#attempts.get(uid) === 'number') this.#attempts.delete(uid)
+  }
+
+  /** Those of them that could begin now. */
+  get queued(): number {
+    return this.#queue.length
+  }
+
+  enqueue(held: HeldAttempt): void {
+    held.isQueued = true
+    this.#queue.push(held)
+  }
+
+  unqueue(held: HeldAttempt): void {
+    if (held.isQueued) this.#queue.remove(held)
+    held.isQueued = false
+  }
+
+  /** The next one, for the backend. */
+  begin(): HeldAttempt | undefined {
+    const held = this.#queue.take()
+    if (held === undefined) return undefined
+    held.isWaiting = false
+    held.hasBegun = true
+    return held
+  }
+
+  /** What waits beyond this many and a second's work. */
+  excess(most: number): readonly HeldAttempt[] {
+    const count = Math.floor(this.#queue.length - Math.max(most, this.rate ?? 0))
+    return count <= 0 ? [] : this.waiting.slice(-count)
   }
 
   /** Those that are not with the backend. */

@@ -8,6 +8,7 @@ import type {
   NotAllowed,
   ReturnedJob,
   SentJob,
+  ToldEvents,
   WireEvent,
   WireStart,
 } from '../wire/messages.ts'
@@ -18,10 +19,20 @@ export interface SessionReportsOptions {
   readonly head: () => Pick<AgentReport, 'offer' | 'endMessages'>
   /** How large a payload may be. */
   readonly limitBytes: () => number
-  readonly send: (payload: Buffer) => void
-  /** An event that is larger than a message, and was dropped. */
-  readonly onDropped: (eventType: string) => void
+  readonly link: () => ReportLink
+  /** An event was dropped: told for the first one. */
+  readonly onDropped: (why: string) => void
 }
+
+/** The way to the driver. */
+export interface ReportLink {
+  send(payload: Buffer, hasEvents: boolean): void
+  /** How much the driver is not known to have. */
+  readonly untoldBytes: number
+}
+
+/** While so much waits for a driver that is away, further events are dropped. */
+const mostUntoldBytes = 64 * 1024 * 1024
 
 /** A start is told after this time, unless the end was told by then. */
 const startNoticeMs = 50
@@ -33,6 +44,7 @@ export class SessionReports {
   #events: WireEvent[] = []
   #lostBundles: string[] = []
   #isDue = false
+  #dropped = 0
 
   constructor(options: SessionReportsOptions) {
     this.#options = options
@@ -65,7 +77,10 @@ export class SessionReports {
 
   /** Clocks differ: the moment is told by the clock whose offset is known. */
   addEvent({ type, fields, taskId }: EventNotice): void {
-    const { clock } = this.#options
+    const { clock, link } = this.#options
+    if (link().untoldBytes > mostUntoldBytes) {
+      return this.#drop(`${type.eventType}: the driver has not taken those before it`)
+    }
     const { event_time: at, ...own } = fields as { readonly event_time?: unknown }
     const ageMs = typeof at === 'number' ? Math.max(0, clock.now() - at) * 1000 : 0
     const { eventType, schema } = type
@@ -74,8 +89,19 @@ export class SessionReports {
     this.sendSoon()
   }
 
-  /** For a driver that attaches: it learns of what runs otherwise. */
-  reset(): void {
+  /**
+   * For a driver that attaches and learns of what runs otherwise. It gets the events that an
+   * earlier start of it may not have, of tasks that go on or whose ends are left to it.
+   */
+  restart(untold: readonly ToldEvents[], isLeft: (uid: string) => boolean): void {
+    this.#reset()
+    const earlier = untold.flatMap(({ events }) => events)
+    const left = earlier.filter(({ taskId }) => taskId !== null && isLeft(taskId))
+    if (left.length > 0) this.#events = [...left, ...this.#events]
+    this.sendEvents()
+  }
+
+  #reset(): void {
     this.#starts = []
     this.#returned = []
     this.#lostBundles = []
@@ -111,19 +137,19 @@ export class SessionReports {
       events: this.#events,
       lostBundles: this.#lostBundles,
     }
-    this.reset()
+    this.#reset()
     this.#events = []
     this.#sendReport(report)
   }
 
   /** Halves what is too large for a message: events, jobs that it hands back, starts. */
   #sendReport(report: AgentReport): void {
-    const { send, onDropped, limitBytes } = this.#options
+    const { link, limitBytes } = this.#options
     const payload = encode(report)
-    if (payload.length <= limitBytes()) return send(payload)
     const { events, returned, starts } = report
+    if (payload.length <= limitBytes()) return link().send(payload, events.length > 0)
     const nothing = { ...report, starts: [], returned: [], events: [], lostBundles: [] }
-    if (events.length === 1) onDropped(events[0]?.eventType ?? '')
+    if (events.length === 1) this.#drop(`${events[0]?.eventType}: it is too large for a message`)
     if (events.length === 1) this.#sendReport({ ...report, events: [] })
     else if (events.length > 1) {
       const [first, second] = halvesOf(events)
@@ -137,7 +163,11 @@ export class SessionReports {
       const [first, second] = halvesOf(starts)
       this.#sendReport({ ...report, starts: first })
       this.#sendReport({ ...nothing, starts: second })
-    } else send(payload)
+    } else link().send(payload, false)
+  }
+
+  #drop(why: string): void {
+    if (this.#dropped++ === 0) this.#options.onDropped(why)
   }
 }
 

@@ -13,7 +13,13 @@ import {
   payloadLimit,
   type ReferenceMessage,
 } from '../wire/job-batches.ts'
-import type { AgentReport, Attached, DriverMessage, JobReference } from '../wire/messages.ts'
+import type {
+  AgentReport,
+  Attached,
+  DriverMessage,
+  EventsMark,
+  JobReference,
+} from '../wire/messages.ts'
 import { ReliableLink } from '../wire/reliable-link.ts'
 import type { SessionSubjects } from '../wire/subjects.ts'
 import type { KnownAgent } from './directory/agent-directory.ts'
@@ -74,6 +80,9 @@ export class AgentLink {
   #expectedEnds = 0
   #missingThrough = 0
   #attachedMs = -Infinity
+  #expectsEvents = true
+  /** Ends that came before what their tasks told. */
+  #waitingEnds: { readonly events: EventsMark; readonly take: () => void }[] = []
   #cancels = new Map<string, JobReference[]>()
   #isCancelDue = false
 
@@ -92,7 +101,10 @@ export class AgentLink {
       epoch: link,
       idleSubject: this.#downSubject,
       publish: (subject, data) => broker.publish(subject, data),
-      onMessage: (payload) => options.onReport(payload as AgentReport),
+      onMessage: (payload) => {
+        options.onReport(payload as AgentReport)
+        if (this.#waitingEnds.length > 0) this.#takeWaitingEnds()
+      },
       onRefused: options.onRefused,
     })
   }
@@ -130,6 +142,31 @@ export class AgentLink {
     this.#toldTaken = first - 1
     this.#missingThrough = endMessages
     this.#expectedEnds = endMessages
+  }
+
+  /** Takes ends when what their tasks told has come, or never will. */
+  takeAfter(events: EventsMark | undefined, take: () => void): void {
+    const isAwaited = this.#expectsEvents && events?.link === this.link
+    if (events === undefined || !isAwaited || this.hasHeard(events)) return take()
+    this.#link.askForMissing()
+    this.#waitingEnds.push({ events, take })
+  }
+
+  /** Whether a message of this use of the agent has come. */
+  hasHeard({ link, number }: EventsMark): boolean {
+    return link === this.link && number <= this.#link.received
+  }
+
+  #takeWaitingEnds(): void {
+    const waiting = this.#waitingEnds
+    this.#waitingEnds = []
+    for (const { events, take } of waiting) this.takeAfter(events, take)
+  }
+
+  /** What it tells from now on does not count: ends wait for nothing. */
+  expectNoEvents(): void {
+    this.#expectsEvents = false
+    this.#takeWaitingEnds()
   }
 
   /** Whether a message tells ends from before this driver used the agent. */
@@ -247,6 +284,7 @@ export class AgentLink {
       this.settled(number)
     }
     this.#tellRecorded()
+    if (this.#waitingEnds.length > 0) this.#link.askForMissing()
     this.#link.tick()
   }
 
@@ -272,6 +310,12 @@ export class AgentLink {
   #post(message: DriverMessage): void {
     this.#link.send(this.#downSubject, encode(message))
   }
+}
+
+/** The agent that told an event, with its clock if it is there. */
+export interface EventSource {
+  readonly name: string
+  readonly agent: Pick<KnownAgent, 'offset'> | null
 }
 
 /** The session has the whole reason; the agent tells it to the task's program, if at all. */
@@ -309,6 +353,8 @@ export class DriverJob implements NumberedJob, PlacedJob, Indexed {
   continued: ContinuedAttempt | null = null
   /** Where it is; `null` while it waits. */
   agent: AgentLink | null = null
+  /** When the session has submitted it. */
+  readonly addedMs: number
   /** When it was sent; while it waits, since when. */
   sinceMs: number
   /** When its attempt began, by the clock of this machine. */
@@ -334,6 +380,7 @@ export class DriverJob implements NumberedJob, PlacedJob, Indexed {
   ) {
     this.job = job
     this.index = index
+    this.addedMs = sinceMs
     this.sinceMs = sinceMs
     this.spec = job.spec
     this.sequence = sequence

@@ -13,7 +13,7 @@ import type { Clock } from '../../foundation/clock.ts'
 import { WorkerLostError } from '../../foundation/errors.ts'
 import type { Moment } from '../../tasks/lifecycle.ts'
 import type { Announcement, Offer, ReturnedJob, WireEvent } from '../wire/messages.ts'
-import { type AgentLink, DriverJob, type DriverJobGroup } from './agent-link.ts'
+import { type AgentLink, DriverJob, type DriverJobGroup, type EventSource } from './agent-link.ts'
 import { AgentRefusals } from './agent-refusals.ts'
 import type { GroupOptions } from './cluster-connection.ts'
 import { JobTable } from './job-table.ts'
@@ -341,13 +341,15 @@ export class DriverJobs {
   }
 
   /** What the node's backend or the code of a task told, at its time. */
-  reportEvent(agent: AgentLink, event: WireEvent, now: Moment): void {
+  reportEvent({ name, agent }: EventSource, event: WireEvent, now: Moment): void {
     const { taskId, fields, atMs } = event
     const one = taskId === null ? undefined : this.#table.find(-1, taskId)
-    const at = toMoment(sinceStart(one, atMs) ?? agent.agent.offset.toHere(atMs), now)
+    const hereMs = sinceStart(one, atMs) ?? agent?.offset.toHere(atMs) ?? now.monotonicMs
+    // A task that goes on was begun before this start of the driver has submitted it.
+    const at = toMoment(Math.max(hereMs, one?.addedMs ?? -Infinity), now)
     if (one !== undefined) one.toldSeconds = Math.max(one.toldSeconds, at.wallSeconds)
     const timed = { ...fields, event_time: at.wallSeconds }
-    const about = { nodeId: agent.name, ...(taskId === null ? {} : { taskId }) }
+    const about = { nodeId: name, ...(taskId === null ? {} : { taskId }) }
     this.#listener.notice(toEventNotice(eventClassOf(event), timed, about))
   }
 

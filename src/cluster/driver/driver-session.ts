@@ -43,7 +43,6 @@ export interface DriverSessionOptions extends Omit<JobPlaces, 'links'> {
 }
 
 const tickMs = 500
-const retryMs = 500
 
 export class DriverSession implements ClusterConnection {
   readonly #options: DriverSessionOptions
@@ -97,6 +96,7 @@ export class DriverSession implements ClusterConnection {
       subjects: this.#subjects,
       store,
       ...common,
+      onTold: (agent, told) => this.#continued.takeTold(agent, told, this.#jobs.readTime()),
       onEarlier: () => this.#continueWaiting(),
       // An earlier start has taken it.
       onValueLost: (one, { attempt }) => {
@@ -202,7 +202,7 @@ export class DriverSession implements ClusterConnection {
         this.#stop()
         const isFinal = error instanceof BackendError || clock.monotonicMs() >= untilMs
         if (isFinal) return this.#fail(error as Error)
-        await sleep(clock, retryMs)
+        await sleep(clock, tickMs)
       }
     }
   }
@@ -300,12 +300,8 @@ export class DriverSession implements ClusterConnection {
     jobs.placement.setOffer(agent.name, report.offer)
     agent.endMessages = report.endMessages
     const now = jobs.readTime()
-    for (const { index, uid, attempt, atMs, workerId } of report.starts) {
-      const one = jobs.find(index, uid, attempt)
-      if (one?.agent === agent) jobs.reportStart(one, agent, { beganMs: atMs, workerId }, now)
-    }
+    this.#continued.takeTold(agent, report, now)
     this.#modules?.forget(report.lostBundles)
-    for (const event of report.events) jobs.reportEvent(agent, event, now)
     const hasRefused = jobs.takeBack(agent, report.returned)
     if (hasRefused) this.#noAgents.failUnplaceable(now.monotonicMs)
     this.#pump.soon()

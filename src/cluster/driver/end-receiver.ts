@@ -11,7 +11,7 @@ import { splitUids } from '../wire/columns.ts'
 import { namesObject } from '../wire/ends.ts'
 import { type Key, open } from '../wire/envelope.ts'
 import { unpackCompletions, type WireCompletions } from '../wire/completions.ts'
-import type { EndsMessage, WireEnd } from '../wire/messages.ts'
+import type { EndsMessage, ToldEvents, WireEnd } from '../wire/messages.ts'
 import type { SessionSubjects } from '../wire/subjects.ts'
 import type { AgentLink, DriverJob } from './agent-link.ts'
 import type { DriverJobs } from './driver-jobs.ts'
@@ -43,6 +43,8 @@ export interface EndReceiverOptions {
   readonly earlier: EarlierRun
   /** The agents that are used now, by name. */
   readonly agents: ReadonlyMap<string, AgentLink>
+  /** What an agent told that has left. */
+  readonly onTold: (agent: AgentLink, told: ToldEvents) => void
   /** Ends of an earlier start came. */
   readonly onEarlier: () => void
   readonly onRefused: (reason: string) => void
@@ -96,7 +98,7 @@ export class EndReceiver {
   }
 
   take(subject: string, data: Uint8Array): void {
-    const { key, jobs, earlier, agents, onEarlier, onRefused } = this.#options
+    const { key, jobs, earlier, agents, onTold, onEarlier, onRefused } = this.#options
     let opened
     try {
       opened = open(key, subject, data)
@@ -127,6 +129,14 @@ export class EndReceiver {
       return onEarlier()
     }
     jobs.placement.setAhead(agent.name, payload.ahead)
+    for (const told of payload.told ?? []) if (!agent.hasHeard(told)) onTold(agent, told)
+    const take = (): void => this.#takeOwn(agent, number, payload, data.length)
+    agent.takeAfter(payload.events, take)
+  }
+
+  /** Ends of jobs of this start. */
+  #takeOwn(agent: AgentLink, number: number, payload: EndsMessage, bytes: number): void {
+    const { jobs } = this.#options
     const { completions, ends } = payload
     const count = completions.indexes.length + ends.length
     const message = jobs.recorded.expect(agent, number, count)
@@ -141,7 +151,7 @@ export class EndReceiver {
         this.takeEnd(one, end, agent, message)
       }
     }
-    if (isTaken) agent.taken(number, data.length)
+    if (isTaken) agent.taken(number, bytes)
   }
 
   #takeCompletions(agent: AgentLink, completions: WireCompletions, message: ReceivedMessage): void {

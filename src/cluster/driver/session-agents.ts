@@ -176,6 +176,7 @@ export class SessionAgents implements DirectoryListener {
   /** Uses no agent any more, without telling them. */
   close(): void {
     this.#isClosed = true
+    for (const link of this.#links.values()) link.expectNoEvents()
     this.used.close()
   }
 
@@ -329,6 +330,7 @@ export class SessionAgents implements DirectoryListener {
     link.isLost = true
     jobs.placement.setUsable(name, false)
     await this.#readLastEnds(name)
+    link.expectNoEvents()
     if (this.#links.get(name) !== link) return
     this.#removeLink(link)
     // Before anything is reported: a session submits the next attempt while it is told of an end.

@@ -18,6 +18,8 @@ export interface NotedAgents {
   readonly used: readonly AgentStart[]
   /** Those that were gone when a later start of the session came. */
   readonly missing: readonly AgentStart[]
+  /** Those that have nothing more. */
+  readonly left: readonly AgentStart[]
   readonly lost: readonly LostAttempt[]
   /** Attempts whose numbers are used, because their tasks have moved. */
   readonly moved: readonly JobReference[]
@@ -28,6 +30,7 @@ export const nothingNoted: NotedAgents = {
   latestEpoch: 0,
   used: [],
   missing: [],
+  left: [],
   lost: [],
   moved: [],
 }
@@ -60,7 +63,8 @@ export async function readNotedAgents(
   const all = Array.from(notes.values(), ({ note }) => note)
   const used = all.filter(({ state }) => state === 'used')
   const missing = all.filter(({ state }) => state === 'missing')
-  return { latestEpoch, used, missing, lost, moved }
+  const left = all.filter(({ state }) => state === 'left')
+  return { latestEpoch, used, missing, left, lost, moved }
 }
 
 const keyOf = ({ name, epoch }: AgentStart): string => `${epoch} ${name}`
@@ -176,7 +180,9 @@ export class UsedAgents {
     const { broker, subjects, keys, stream, log, use } = this.#options
     await stream.open()
     if (this.#isClosed) return
-    const noted = new Set((await readNotedAgents(broker, subjects, keys)).used.map(keyOf))
+    const { used, left } = await readNotedAgents(broker, subjects, keys)
+    // One that has left by itself has noted that, and this driver has not heard of it yet.
+    const noted = new Set([...used, ...left].map(keyOf))
     const missing = attached().filter((agent) => !noted.has(keyOf(agent)))
     if (missing.length === 0 || this.#isClosed) return
     await Promise.all(missing.map((agent) => this.#note(agent, 'used')))

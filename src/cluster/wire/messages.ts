@@ -314,6 +314,18 @@ export interface AgentNote extends AgentStart {
   readonly moved?: readonly JobReference[]
 }
 
+/** A message of an agent to a driver with events, by its number in the link of this attach. */
+export interface EventsMark {
+  readonly link: number
+  readonly number: number
+}
+
+/** The events of a message that an agent has sent to a driver, and the starts before them. */
+export interface ToldEvents extends EventsMark {
+  readonly starts: readonly WireStart[]
+  readonly events: readonly WireEvent[]
+}
+
 /** Ends of jobs. Numbered by the agent, whoever is the driver, and kept by the session's stream. */
 export interface EndsMessage {
   readonly kind: 'ends'
@@ -322,4 +334,8 @@ export interface EndsMessage {
   readonly ahead: number
   readonly completions: WireCompletions
   readonly ends: readonly WireEnd[]
+  /** What their tasks told before, if it is not known to have come: the ends count after it. */
+  readonly events?: EventsMark
+  /** From an agent that leaves: events that may not have come. */
+  readonly told?: readonly ToldEvents[]
 }

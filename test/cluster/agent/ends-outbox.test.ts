@@ -27,6 +27,7 @@ function outboxOf(clock: ManualClock) {
     ahead: () => 1,
     openStream: () => Promise.resolve(),
     onFlush: () => {},
+    untoldEvents: () => undefined,
     restorePaths: (text) => text,
     onProblem: () => {},
   })

@@ -14,7 +14,7 @@ it.each(['handed back', 'started'])(
       clock: new ManualClock(),
       head: () => ({ offer: { cores: 1, gpus: 0, memoryMb: 1, ahead: 1 }, endMessages: 0 }),
       limitBytes: () => 2000,
-      send: (payload) => void sent.push(payload),
+      link: () => ({ send: (payload) => void sent.push(payload), untoldBytes: 0 }),
       onDropped: (type) => expect.unreachable(type),
     })
     const uids = Array.from({ length: 500 }, (_, at) => `a task with a long name ${at}`)

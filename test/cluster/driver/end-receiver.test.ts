@@ -1,4 +1,5 @@
-import { expect, it } from 'vitest'
+import { describe, expect, it } from 'vitest'
+import type { Job, TaskReport } from '../../../src/backends/backend.ts'
 import type { Broker, BrokerStore, StoredMessage } from '../../../src/cluster/broker/broker.ts'
 import type { StoredObjects } from '../../../src/cluster/broker/stored-objects.ts'
 import { DriverJobs } from '../../../src/cluster/driver/driver-jobs.ts'
@@ -7,7 +8,12 @@ import { EndReceiver } from '../../../src/cluster/driver/end-receiver.ts'
 import { encode } from '../../../src/cluster/wire/codec.ts'
 import { packCompletions } from '../../../src/cluster/wire/completions.ts'
 import { deriveKeys, open, seal } from '../../../src/cluster/wire/envelope.ts'
-import type { EndsMessage, WireEnd } from '../../../src/cluster/wire/messages.ts'
+import type {
+  AgentReport,
+  EndsMessage,
+  EventsMark,
+  WireEnd,
+} from '../../../src/cluster/wire/messages.ts'
 import { sessionSubjects } from '../../../src/cluster/wire/subjects.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { jobOf } from '../../backends/local/fake-executor.ts'
@@ -18,11 +24,12 @@ const keys = deriveKeys('a token of the test', useOf('session'))
 const subjects = sessionSubjects(useOf('session'))
 const endsEpoch = 7
 
-function endsOf(uid: string, number: number): StoredMessage {
+function endsOf(uid: string, number: number, events?: EventsMark): StoredMessage {
   const subject = subjects.endsOf('first')
   const times = { beganMs: 0, atMs: 1, workerId: 'first/w1' }
   const completions = packCompletions([{ index: 0, uid, attempt: 1, ...times, value: 1 }])
-  const message: EndsMessage = { kind: 'ends', agent: 'first', ahead: 1, completions, ends: [] }
+  const common = { kind: 'ends', agent: 'first', ahead: 1, completions, ends: [] } as const
+  const message: EndsMessage = events === undefined ? common : { ...common, events }
   const header = { epoch: endsEpoch, number, acknowledged: 0 }
   return { subject, data: seal(keys.toDriver, subject, header, message) }
 }
@@ -49,6 +56,7 @@ it('ends that come while a lost agent attaches again are recorded after its answ
     jobs,
     earlier: new EarlierRun(),
     agents: new Map([['first', link]]),
+    onTold: () => expect.unreachable(),
     onEarlier: () => expect.unreachable(),
     onRefused: (reason) => expect.unreachable(reason),
     onValueLost: () => expect.unreachable(),
@@ -96,6 +104,7 @@ it('a large value that the server has lost is asked for until its agent stores i
     jobs,
     earlier: new EarlierRun(),
     agents: new Map([['first', link]]),
+    onTold: () => expect.unreachable(),
     onEarlier: () => expect.unreachable(),
     onRefused: (reason) => expect.unreachable(reason),
     onValueLost: () => expect.unreachable(),
@@ -138,4 +147,83 @@ it('a large value that the server has lost is asked for until its agent stores i
     { kind: 'missing', from: 1, to: 1 },
     { kind: 'recorded', through: 1, taken: 1 },
   ])
+})
+
+describe('ends of tasks that told something before', () => {
+  const offer = { cores: 1, gpus: 0, memoryMb: 1, ahead: 1 }
+  const report: AgentReport = {
+    ...{ kind: 'report', offer, starts: [], returned: [], lostBundles: [], endMessages: 1 },
+    events: [],
+  }
+
+  function start() {
+    const clock = new ManualClock()
+    const ended: string[] = []
+    const listener = {
+      report: ({ uid }: Job, { kind }: TaskReport) => void (kind === 'complete' && ended.push(uid)),
+      notice() {},
+    }
+    const jobs = new DriverJobs(listener, clock)
+    const published: unknown[] = []
+    const publish = (subject: string, data: Uint8Array): void => {
+      published.push(open(keys.toAgent, subject, data).payload)
+    }
+    const link = linkOf(clock, { publish } as Partial<Broker> as Broker)
+    const receiver = new EndReceiver({
+      clock,
+      key: keys.toDriver,
+      subjects,
+      store: {} as Partial<BrokerStore> as BrokerStore,
+      objects: {} as Partial<StoredObjects> as StoredObjects,
+      jobs,
+      earlier: new EarlierRun(),
+      agents: new Map([['first', link]]),
+      onTold: () => expect.unreachable(),
+      onEarlier: () => expect.unreachable(),
+      onRefused: (reason) => expect.unreachable(reason),
+      onValueLost: () => expect.unreachable(),
+    })
+    const told = { epoch: 1, offer, held: [], endsEpoch, endMessages: 0, unrecorded: [] }
+    link.attached(receiver.use(endsEpoch), { kind: 'attached', ...told }, false)
+    jobs.assign(jobs.add(jobOf('teller'), 0), link, 0)
+    const tell = (number: number): void => {
+      const subject = subjects.upFrom('first')
+      const header = { epoch: 1, number, acknowledged: 0 }
+      link.receive(subject, seal(keys.toDriver, subject, header, report))
+    }
+    const end = (events: EventsMark): void => {
+      const { subject, data } = endsOf('teller', 1, events)
+      receiver.take(subject, data)
+    }
+    return { link, ended, published, tell, end }
+  }
+
+  it('count after that has come, which is asked for', () => {
+    const { ended, published, tell, end } = start()
+    end({ link: 1, number: 2 })
+    expect(published).toEqual([true])
+    tell(2)
+    tell(1)
+    expect(ended).toEqual([])
+    tell(2)
+    expect(ended).toEqual(['teller'])
+  })
+
+  it('count at once if nothing more can come', () => {
+    const { link, ended, end } = start()
+    end({ link: 1, number: 2 })
+    expect(ended).toEqual([])
+    link.expectNoEvents()
+    expect(ended).toEqual(['teller'])
+  })
+
+  it('count at once if it was told to an earlier use of the agent, or has come', () => {
+    const other = start()
+    other.end({ link: 3, number: 2 })
+    expect(other.ended).toEqual(['teller'])
+    const come = start()
+    come.tell(1)
+    come.end({ link: 1, number: 1 })
+    expect(come.ended).toEqual(['teller'])
+  })
 })

@@ -49,11 +49,14 @@ it('notes of many attempts stay below the limit of the broker', async () => {
   await used.add(gone)
   await used.lose(gone, lost, moved)
   await used.skip(missing, skipped)
+  // The connection was down when an agent has left by itself: the store has lost nothing.
+  await used.noteMissing(() => [gone])
   const noted = await readNotedAgents(broker, subjects, keys)
   expect(noted).toEqual({
     latestEpoch: 1,
     used: [],
     missing: [expect.objectContaining(missing)],
+    left: [expect.objectContaining(gone)],
     lost,
     moved: [...moved, ...skipped],
   })

@@ -113,6 +113,15 @@ describe('a reliable link', () => {
     )
   })
 
+  it('what is missing is sent again as soon as a gap is seen, and not for every message', () => {
+    const { wire, ends, arrived, deliver } = createPair()
+    for (const number of [1, 2, 3, 4]) ends.agent.send('up', serialize(number))
+    wire.shift()
+    for (let message = wire.shift(); message !== undefined; message = wire.shift()) deliver(message)
+    expect(arrived.driver).toEqual([1, 2, 3, 4])
+    expect(ends.driver.received).toBe(4)
+  })
+
   it('refuses messages of another link, of another direction and under another subject', () => {
     const { wire, ends, refused, arrived } = createPair({ driver: 1, agent: 2 })
     ends.driver.send('down', serialize('job'))

@@ -2,7 +2,9 @@
 
 import { type BackendListener, toEventNotice } from '../../../backends/backend.ts'
 import { TaskMoved } from '../../../events/library-events.ts'
-import type { AgentStart, JobReference, WireEnd } from '../../wire/messages.ts'
+import type { Moment } from '../../../tasks/lifecycle.ts'
+import type { AgentReport, AgentStart, HeldJob, JobReference } from '../../wire/messages.ts'
+import type { WireEnd } from '../../wire/messages.ts'
 import type { AgentLink, DriverJob } from '../agent-link.ts'
 import type { DriverJobs } from '../driver-jobs.ts'
 import type { EarlierRun, EndSource } from './earlier-run.ts'
@@ -78,6 +80,34 @@ export class ContinuedJobs {
       if (one.agent === null && !one.isEnding && jobs.has(one)) this.#skipUnknown(one)
     }
     this.tellMoved()
+  }
+
+  /** Starts and events; an event of a task that is left by an earlier start is kept for it. */
+  takeTold(agent: AgentLink, told: Pick<AgentReport, 'starts' | 'events'>, now: Moment): void {
+    const { earlier, jobs } = this.#options
+    for (const { index, uid, attempt, atMs, workerId } of told.starts) {
+      const one = jobs.find(index, uid, attempt)
+      if (one?.agent === agent) jobs.reportStart(one, agent, { beganMs: atMs, workerId }, now)
+    }
+    for (const event of told.events) {
+      const { taskId } = event
+      const isLeft = taskId !== null && (!agent.hasToldEarlier || earlier.has(taskId))
+      if (isLeft) earlier.addEvent(taskId, { source: agent, event })
+      else jobs.reportEvent(agent, event, now)
+    }
+  }
+
+  /** What its code told before, after the start that belongs to it. */
+  #tellUntold(one: DriverJob, agent: AgentLink | null, left: HeldJob & { atMs?: number }): void {
+    const { jobs, earlier } = this.#options
+    const untold = earlier.takeEvents(one.uid)
+    if (untold.length === 0) return
+    const { beganMs, workerId, atMs = beganMs } = left
+    const now = jobs.readTime()
+    if (beganMs !== null && workerId !== null && atMs !== null) {
+      jobs.reportStart(one, agent, { beganMs, workerId, atMs }, now)
+    }
+    for (const { source, event } of untold) jobs.reportEvent(source, event, now)
   }
 
   /** Tells of jobs that may have begun at nodes that are gone, and begin again elsewhere. */
@@ -178,6 +208,7 @@ export class ContinuedJobs {
     if (end !== undefined) {
       // A cancel that the session makes meanwhile changes nothing.
       one.isEnding = true
+      this.#tellUntold(one, null, end)
       takeEnd(one, end, source === undefined ? null : this.#messageOf(source))
       return true
     }
@@ -189,6 +220,7 @@ export class ContinuedJobs {
     if (beganMs !== null && workerId !== null) {
       jobs.reportStart(one, agent, { beganMs, workerId }, jobs.readTime())
     }
+    this.#tellUntold(one, agent, held)
     return true
   }
 }

@@ -14,8 +14,9 @@ import type {
   JobReference,
   LostAttempt,
   WireEnd,
+  WireEvent,
 } from '../../wire/messages.ts'
-import type { AgentLink } from '../agent-link.ts'
+import type { AgentLink, EventSource } from '../agent-link.ts'
 
 /** The message that told an end: its agent may be asked again for an object that it names. */
 export interface EndSource {
@@ -27,6 +28,12 @@ export interface EndSource {
 export interface Adoption {
   readonly agent: AgentLink
   readonly held: HeldJob
+}
+
+/** What the code of a task told while its driver was away. */
+export interface UntoldEvent {
+  readonly source: EventSource
+  readonly event: WireEvent
 }
 
 /** How a task goes on. Without an end or an adoption it has to run. */
@@ -46,6 +53,8 @@ export class EarlierRun {
   /** Of each task in ascending order of its attempts. */
   readonly #ends = new Map<string, readonly WireEnd[]>()
   readonly #held = new Map<string, Adoption>()
+  /** By task. */
+  readonly #events = new Map<string, UntoldEvent[]>()
   /** Of ends that name objects. */
   readonly #sources = new Map<WireEnd, EndSource>()
   /** By start: agents of earlier starts that are gone, and their names. */
@@ -60,7 +69,12 @@ export class EarlierRun {
   }
 
   /** The message has this number in this use of its agent. */
-  addEnds({ agent, completions, ends }: EndsMessage, epoch: number, number: number): void {
+  addEnds(message: EndsMessage, epoch: number, number: number): void {
+    const { agent, completions, ends, told = [] } = message
+    for (const event of told.flatMap(({ events }) => events)) {
+      const source = { name: agent, agent: null }
+      if (event.taskId !== null) this.addEvent(event.taskId, { source, event })
+    }
     for (const { value, ...completion } of unpackCompletions(completions)) {
       const outcome = { kind: 'complete', value } as const
       this.#addEnd({ ...completion, facts: null, outcome })
@@ -83,6 +97,19 @@ export class EarlierRun {
     if (isHeld) this.#held.delete(uid)
     if (this.#addEnd(end) && namesObject(end)) this.#sources.set(end, source)
     return true
+  }
+
+  /** It is told before the end that is left of the task, or when the task is adopted. */
+  addEvent(uid: string, untold: UntoldEvent): void {
+    const known = this.#events.get(uid)
+    if (known === undefined) this.#events.set(uid, [untold])
+    else known.push(untold)
+  }
+
+  takeEvents(uid: string): readonly UntoldEvent[] {
+    const events = this.#events.get(uid) ?? []
+    this.#events.delete(uid)
+    return events
   }
 
   /** Messages of a use of an agent that name objects which nobody has asked for yet. */
@@ -136,6 +163,7 @@ export class EarlierRun {
   /** Whatever is held of a task ends, also at agents that have not answered yet. */
   cancel(uid: string, reason: string): void {
     this.#canceled.set(uid, reason)
+    this.#events.delete(uid)
     const adoption = this.#held.get(uid)
     this.#held.delete(uid)
     adoption?.agent.cancel([uid, adoption.held.attempt], reason)
