@@ -34,6 +34,10 @@ interface Unacknowledged extends SentMessage {
 const resendAfterMs = 1000
 /** The least time between two requests for what is missing, and between two answers to them. */
 const askAfterMs = 100
+/** So much is sent again before something of it is acknowledged. */
+const windowBytes = 1024 * 1024
+/** What came is acknowledged at once after so much, and else with the next message or tick. */
+const acknowledgeBytes = 128 * 1024
 
 /** Why a message is refused that was meant for an earlier use of the other side. */
 export const earlierConnection = 'it belongs to an earlier connection'
@@ -48,6 +52,11 @@ export class ReliableLink {
   #told = 0
   #progressMs: number
   #heardMs: number
+  /** Bytes that came since the last acknowledgement. */
+  #untoldBytes = 0
+  /** The next message that is sent again, and the last one; nothing is if that comes before. */
+  #resendNext = 1
+  #resendLast = 0
   #askedMs = -Infinity
   #resentMs = -Infinity
 
@@ -88,12 +97,14 @@ export class ReliableLink {
     if (this.#unacknowledged.length === 0) this.#progressMs = this.#options.clock.monotonicMs()
     this.#unacknowledged.push({ subject, number, payload })
     this.#unacknowledgedBytes += payload.length
-    this.#publish(subject, number, payload)
+    // Behind what is sent again: it would be refused.
+    if (this.#resendNext <= this.#resendLast) this.#resendLast = number
+    else this.#publish(subject, number, payload)
     return number
   }
 
   receive(subject: string, data: Uint8Array): void {
-    const { receiveKey, epoch, onMessage, onRefused } = this.#options
+    const { receiveKey, epoch, idleSubject, onMessage, onRefused } = this.#options
     let message
     try {
       message = open(receiveKey, subject, data)
@@ -106,8 +117,11 @@ export class ReliableLink {
     if (message.number === 0) return message.payload === true ? this.#sendMissing() : undefined
     // One that was sent again, or one after a gap.
     if (message.number > this.#received + 1) this.askForMissing()
+    else if (message.number <= this.#received) this.#told = Math.min(this.#told, message.number - 1)
     if (message.number !== this.#received + 1) return
     this.#received++
+    this.#untoldBytes += data.length
+    if (this.#untoldBytes > acknowledgeBytes) this.#publish(idleSubject, 0, nothing)
     onMessage(message.payload)
   }
 
@@ -118,10 +132,24 @@ export class ReliableLink {
     else if (this.#told < this.#received) this.#publish(this.#options.idleSubject, 0, nothing)
   }
 
-  /** Sends everything again that was not acknowledged: after a connection was down. */
+  /**
+   * Sends everything again that was not acknowledged: after a connection was down. A part of it at
+   * a time: the other side may be slow, and what it has not taken yet would be sent once more.
+   */
   resend(): void {
     this.#progressMs = this.#options.clock.monotonicMs()
+    this.#resendNext = this.#unacknowledged.peek()?.number ?? this.#sent + 1
+    this.#resendLast = this.#sent
+    this.#sendWindow()
+  }
+
+  #sendWindow(): void {
+    let bytes = 0
     for (const { subject, number, payload } of this.#unacknowledged) {
+      if (number > this.#resendLast || (bytes > 0 && bytes + payload.length > windowBytes)) return
+      bytes += payload.length
+      if (number < this.#resendNext) continue
+      this.#resendNext = number + 1
       this.#publish(subject, number, payload)
     }
   }
@@ -142,19 +170,28 @@ export class ReliableLink {
   }
 
   #acknowledge({ acknowledged }: Header): void {
-    for (;;) {
+    for (let isNew = false; ; isNew = true) {
       const first = this.#unacknowledged.peek()
-      if (first === undefined || first.number > acknowledged) return
+      if (first === undefined || first.number > acknowledged) {
+        if (isNew && this.#resendNext <= this.#resendLast) this.#sendAfter(acknowledged)
+        return
+      }
       this.#unacknowledged.shift()
       this.#unacknowledgedBytes -= first.payload.length
       this.#progressMs = this.#heardMs
     }
   }
 
+  #sendAfter(acknowledged: number): void {
+    this.#resendNext = Math.max(this.#resendNext, acknowledged + 1)
+    this.#sendWindow()
+  }
+
   #publish(subject: string, number: number, payload: Buffer): void {
     const { sendKey, epoch } = this.#options
     const header = { epoch, number, acknowledged: this.#received }
     this.#told = this.#received
+    this.#untoldBytes = 0
     this.#options.publish(subject, sealBytes(sendKey, subject, header, payload))
   }
 }

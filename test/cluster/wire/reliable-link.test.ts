@@ -122,6 +122,48 @@ describe('a reliable link', () => {
     expect(ends.driver.received).toBe(4)
   })
 
+  it('what was sent to a silent side is sent again in parts, and arrives', async () => {
+    const { clock, wire, ends, arrived, deliver } = createPair()
+    const payload = 'x'.repeat(100_000)
+    const count = 100
+    for (let number = 0; number < count; number++) ends.agent.send('up', serialize(payload))
+    wire.length = 0
+    let sent = 0
+    for (let tick = 0; tick < 20; tick++) {
+      await clock.advance(500)
+      ends.agent.tick()
+      sent += wire.splice(0).length
+    }
+    // Ten seconds of silence: about as many windows, and not ten times everything.
+    expect(sent).toBeLessThan(2 * count)
+    ends.agent.send('up', serialize('later'))
+    ends.agent.resend()
+    let delivered = 0
+    for (let one = wire.shift(); one !== undefined; one = wire.shift(), delivered++) deliver(one)
+    expect(arrived.driver).toHaveLength(count + 1)
+    expect(arrived.driver.at(-1)).toBe('later')
+    expect(delivered).toBeLessThan(2 * count)
+  })
+
+  it('an acknowledgement that is lost is made again for what is sent again', async () => {
+    const { clock, wire, ends, arrived, deliver } = createPair()
+    const tick = async (): Promise<void> => {
+      await clock.advance(1000)
+      ends.driver.tick()
+      ends.agent.tick()
+    }
+    ends.agent.send('up', serialize('one'))
+    for (const message of wire.splice(0)) deliver(message)
+    await tick()
+    wire.length = 0
+    for (let round = 0; round < 3; round++) {
+      await tick()
+      for (const message of wire.splice(0)) deliver(message)
+    }
+    expect(ends.agent.isAcknowledged(1)).toBe(true)
+    expect(arrived.driver).toEqual(['one'])
+  })
+
   it('refuses messages of another link, of another direction and under another subject', () => {
     const { wire, ends, refused, arrived } = createPair({ driver: 1, agent: 2 })
     ends.driver.send('down', serialize('job'))
