@@ -28,14 +28,21 @@ export function expectGenuine(value: unknown): void {
     if (typeof current === 'object' && current !== null && !seen.has(current)) {
       seen.add(current)
       const prototype: unknown = Object.getPrototypeOf(current)
-      if (Array.isArray(current)) waiting.push(...(current as unknown[]))
+      if (Array.isArray(current)) addSome(waiting, current)
       else if (prototype === null || prototype === Object.prototype) {
-        waiting.push(...Object.values(current))
+        addSome(waiting, Object.values(current))
       } else if (isDisguised(current)) {
         throw new TypeError('it inherits from a built-in class, but is no instance of it')
       }
     }
     if (waiting.length === 0) return
+  }
+}
+
+/** No more than are checked; of the rest, as if all were added, the last ones. */
+function addSome(waiting: unknown[], parts: readonly unknown[]): void {
+  for (let at = Math.max(0, parts.length - mostChecked); at < parts.length; at++) {
+    waiting.push(parts[at])
   }
 }
 
@@ -81,7 +88,9 @@ export function uncloneablePath(value: unknown, root: string): string {
   const seen = new Set<unknown>()
   for (let depth = 0; depth < deepest; depth++) {
     seen.add(current)
-    const wrong = partsOf(current).find(({ part }) => !seen.has(part) && !isSendable(part))
+    const wrong = partsOf(current).find(
+      ({ part }) => !isPlainValue(part) && !seen.has(part) && !isSendable(part),
+    )
     if (wrong === undefined) return path
     path += wrong.step
     current = wrong.part
@@ -104,7 +113,10 @@ function partsOf(value: unknown): readonly Part[] {
 }
 
 function partsOfObject(value: object): readonly Part[] {
-  if (Array.isArray(value)) return value.map((part: unknown, at) => ({ step: `[${at}]`, part }))
+  if (Array.isArray(value)) {
+    // Not `map`, which would keep the holes of the array.
+    return Array.from(value as unknown[], (part, at) => ({ step: `[${at}]`, part }))
+  }
   if (value instanceof Map) {
     return Array.from(value, ([key, part]: [unknown, unknown]) => [
       { step: `.get(${keyText(key)})`, part },

@@ -5,6 +5,7 @@ import { Session } from '../../../../src/session/session.ts'
 import { ComputeTask } from '../../../../src/tasks/compute-task.ts'
 import {
   echo,
+  holedResult,
   hostilePromise,
   hostileResult,
   revokedLater,
@@ -39,6 +40,39 @@ describe.for(['thread', 'process'] as const)('values that throw, isolation %s', 
       expect(task.state).toBe('FAILED')
     }
     expect(good.returnValue).toBe('good')
+  })
+
+  it('arrays and objects with very many parts go there and back', async () => {
+    const session = await openSession(isolation)
+    const numbers = Array.from({ length: 1_000_000 }, (_, at) => at)
+    const record = Object.fromEntries(numbers.slice(0, 200_000).map((at) => [`key ${at}`, at]))
+    const values = [numbers, record, new Array<unknown>(300_000)]
+    const tasks = values.map((value) => new ComputeTask({ function: echo, args: [value] }))
+    await session.submitTasks(tasks)
+    const [back, backRecord, backHoles] = (await Promise.all(tasks)) as unknown[]
+    expect((back as number[]).length).toBe(1_000_000)
+    expect((back as number[]).at(-1)).toBe(999_999)
+    expect(Object.keys(backRecord as object)).toHaveLength(200_000)
+    expect(backHoles).toHaveLength(300_000)
+  })
+
+  it('what cannot be sent is named behind a hole of an array', async () => {
+    const session = await openSession(isolation)
+    const holes = new Array<unknown>(3)
+    holes[2] = () => 1
+    const argument = new ComputeTask({ function: echo, args: [holes] })
+    const result = new ComputeTask({ function: holedResult })
+    await session.submitTasks([argument, result])
+    await session.waitTasks([argument, result])
+    const causeOf = ({ error }: { readonly error: unknown }): unknown => (error as Error).cause
+    expect(causeOf(argument)).toMatchObject({
+      code: 'ArgumentNotSerializableError',
+      field: 'args[0][2]',
+    })
+    expect(causeOf(result)).toMatchObject({
+      code: 'ResultNotSerializableError',
+      field: 'return_value[2]',
+    })
   })
 
   it('row 106: a result that throws when it is looked at costs no worker', async () => {
