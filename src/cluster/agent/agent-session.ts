@@ -140,7 +140,7 @@ export class AgentSession implements BackendListener {
 
   /** Whether it wants more than it has: it counts when the node is shared. */
   get isActive(): boolean {
-    return this.#waiting.length > 0 || this.#driver.hasWaiting
+    return this.#held.queued > 0 || this.#driver.hasWaiting
   }
 
   /** It is given up: a driver that comes gets another one. */

@@ -58,6 +58,7 @@ export class SessionReports {
 
   /** Most have ended by now, and their ends were told with their starts. */
   #sendStarts(): void {
+    if (this.#events.length > 0) return this.send()
     this.#starts = this.#starts.filter(({ isHeld }) => isHeld)
     if (this.#starts.length > 0) this.sendSoon()
   }
@@ -124,9 +125,12 @@ export class SessionReports {
     this.#isDue = false
     const { head } = this.#options
     const starts: WireStart[] = []
+    // The end of a task tells its start, too, but comes after its events.
+    const tellers = new Set(this.#events.map(({ taskId }) => taskId))
     for (const held of this.#starts) {
       const { index, uid, attempt, beganMs, workerId, isHeld } = held
-      if (!isHeld || beganMs === null || workerId === null) continue
+      if (beganMs === null || workerId === null) continue
+      if (!isHeld && !tellers.has(uid)) continue
       starts.push({ index, uid, attempt, atMs: beganMs, workerId })
     }
     const report: AgentReport = {

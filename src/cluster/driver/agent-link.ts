@@ -312,12 +312,6 @@ export class AgentLink {
   }
 }
 
-/** The agent that told an event, with its clock if it is there. */
-export interface EventSource {
-  readonly name: string
-  readonly agent: Pick<KnownAgent, 'offset'> | null
-}
-
 /** The session has the whole reason; the agent tells it to the task's program, if at all. */
 const cutReason = (reason: string): string => reason.slice(0, mostReasonLength)
 

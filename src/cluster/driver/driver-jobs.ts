@@ -13,9 +13,10 @@ import type { Clock } from '../../foundation/clock.ts'
 import { WorkerLostError } from '../../foundation/errors.ts'
 import type { Moment } from '../../tasks/lifecycle.ts'
 import type { Announcement, Offer, ReturnedJob, WireEvent } from '../wire/messages.ts'
-import { type AgentLink, DriverJob, type DriverJobGroup, type EventSource } from './agent-link.ts'
+import { type AgentLink, DriverJob, type DriverJobGroup } from './agent-link.ts'
 import { AgentRefusals } from './agent-refusals.ts'
 import type { GroupOptions } from './cluster-connection.ts'
+import { type EventSource, toMoment } from './directory/clock-offset.ts'
 import { JobTable } from './job-table.ts'
 import { type HeldView, noneHeld } from './placement/held-nodes.ts'
 import { toRunning } from './placement/job-group.ts'
@@ -393,9 +394,3 @@ function sinceStart(one: DriverJob | undefined, atMs: number): number | null {
   if (one === undefined || one.startedMs === null || one.beganMs === null) return null
   return one.startedMs + (atMs - one.beganMs)
 }
-
-/** Its wall time is not after now. */
-const toMoment = (monotonicMs: number, now: Moment): Moment => ({
-  monotonicMs,
-  wallSeconds: now.wallSeconds - Math.max(0, now.monotonicMs - monotonicMs) / 1000,
-})

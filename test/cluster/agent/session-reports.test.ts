@@ -1,8 +1,10 @@
 import { expect, it } from 'vitest'
+import { toEventNotice } from '../../../src/backends/backend.ts'
 import { HeldAttempt } from '../../../src/cluster/agent/held-attempt.ts'
 import { SessionReports } from '../../../src/cluster/agent/session-reports.ts'
 import { decode } from '../../../src/cluster/wire/codec.ts'
 import type { AgentReport } from '../../../src/cluster/wire/messages.ts'
+import { TaskProgress } from '../../../src/events/library-events.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { jobOf } from '../../backends/local/fake-executor.ts'
 
@@ -35,3 +37,27 @@ it.each(['handed back', 'started'])(
     expect(told.flatMap(({ lostBundles }) => lostBundles)).toEqual(['digest'])
   },
 )
+
+it('the start of a task that has ended since is told with its events', () => {
+  const sent: Buffer[] = []
+  const reports = new SessionReports({
+    clock: new ManualClock(),
+    head: () => ({ offer: { cores: 1, gpus: 0, memoryMb: 1, ahead: 1 }, endMessages: 0 }),
+    limitBytes: () => 2000,
+    link: () => ({ send: (payload) => void sent.push(payload), untoldBytes: 0 }),
+    onDropped: (type) => expect.unreachable(type),
+  })
+  const startOf = (uid: string, index: number): HeldAttempt => {
+    const held = new HeldAttempt('session', { index, uid, attempt: 1 }, jobOf(uid).spec, index)
+    return Object.assign(held, { isHeld: true, beganMs: 1, workerId: 'node/worker' })
+  }
+  const [teller, other] = [startOf('teller', 0), startOf('other', 1)]
+  reports.addStart(teller)
+  reports.addStart(other)
+  reports.addEvent(toEventNotice(TaskProgress, { fraction: 1, text: null }, { taskId: 'teller' }))
+  for (const held of [teller, other]) held.isHeld = false
+  reports.sendEvents()
+  const [told] = sent.map((payload) => decode(payload) as AgentReport)
+  expect(told?.starts.map(({ uid }) => uid)).toEqual(['teller'])
+  expect(told?.events.map(({ taskId }) => taskId)).toEqual(['teller'])
+})

@@ -151,10 +151,8 @@ it('a large value that the server has lost is asked for until its agent stores i
 
 describe('ends of tasks that told something before', () => {
   const offer = { cores: 1, gpus: 0, memoryMb: 1, ahead: 1 }
-  const report: AgentReport = {
-    ...{ kind: 'report', offer, starts: [], returned: [], lostBundles: [], endMessages: 1 },
-    events: [],
-  }
+  const empty = { starts: [], returned: [], events: [], lostBundles: [] }
+  const report: AgentReport = { kind: 'report', offer, endMessages: 1, ...empty }
 
   function start() {
     const clock = new ManualClock()

@@ -1,5 +1,7 @@
 /** The difference between the monotonic clocks of two machines, estimated from round trips. */
 
+import type { Moment } from '../../../tasks/lifecycle.ts'
+
 interface Measurement {
   readonly offsetMs: number
   readonly roundTripMs: number
@@ -33,4 +35,16 @@ export class ClockOffset {
   toHere(thereMs: number): number {
     return thereMs - this.#offsetMs
   }
+}
+
+/** Its wall time is not after now. */
+export const toMoment = (monotonicMs: number, now: Moment): Moment => ({
+  monotonicMs,
+  wallSeconds: now.wallSeconds - Math.max(0, now.monotonicMs - monotonicMs) / 1000,
+})
+
+/** The agent that told an event, with its clock if it is there. */
+export interface EventSource {
+  readonly name: string
+  readonly agent: { readonly offset: ClockOffset } | null
 }

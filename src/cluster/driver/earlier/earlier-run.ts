@@ -16,7 +16,8 @@ import type {
   WireEnd,
   WireEvent,
 } from '../../wire/messages.ts'
-import type { AgentLink, EventSource } from '../agent-link.ts'
+import type { AgentLink } from '../agent-link.ts'
+import type { EventSource } from '../directory/clock-offset.ts'
 
 /** The message that told an end: its agent may be asked again for an object that it names. */
 export interface EndSource {

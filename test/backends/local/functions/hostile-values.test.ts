@@ -46,10 +46,12 @@ describe.for(['thread', 'process'] as const)('values that throw, isolation %s', 
     const session = await openSession(isolation)
     const numbers = Array.from({ length: 1_000_000 }, (_, at) => at)
     const record = Object.fromEntries(numbers.slice(0, 200_000).map((at) => [`key ${at}`, at]))
-    const values = [numbers, record, new Array<unknown>(300_000)]
+    const holes: unknown[] = []
+    holes.length = 300_000
+    const values = [numbers, record, holes]
     const tasks = values.map((value) => new ComputeTask({ function: echo, args: [value] }))
     await session.submitTasks(tasks)
-    const [back, backRecord, backHoles] = (await Promise.all(tasks)) as unknown[]
+    const [back, backRecord, backHoles] = await Promise.all(tasks)
     expect((back as number[]).length).toBe(1_000_000)
     expect((back as number[]).at(-1)).toBe(999_999)
     expect(Object.keys(backRecord as object)).toHaveLength(200_000)
@@ -58,7 +60,7 @@ describe.for(['thread', 'process'] as const)('values that throw, isolation %s', 
 
   it('what cannot be sent is named behind a hole of an array', async () => {
     const session = await openSession(isolation)
-    const holes = new Array<unknown>(3)
+    const holes: unknown[] = []
     holes[2] = () => 1
     const argument = new ComputeTask({ function: echo, args: [holes] })
     const result = new ComputeTask({ function: holedResult })
