@@ -106,7 +106,7 @@ describe('doctor and config check', () => {
 
   it('doctor: a folder where nothing can be written is a problem, and not optional', () => {
     let text = ''
-    const stream = { isTTY: false, columns: 80, write: (more: string) => (text += more) }
+    const stream = { isTTY: false, write: (more: string) => (text += more) }
     examine(createOutput('text', stream, stream), '/nowhere/at-all')
     const line = /^problem {2}this folder +\/nowhere\/at-all cannot be written; needed for records/m
     expect(text).toMatch(line)
