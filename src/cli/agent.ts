@@ -188,6 +188,11 @@ const optionNames: Readonly<Record<string, string>> = {
   'tls.key': 'tls-key',
 }
 
+/** Hints of fields whose values are written otherwise here. */
+const optionHints: Readonly<Record<string, string>> = {
+  gpus: 'Write `--gpus 0` for none, or name GPUs that cannot be seen from here: `--gpus 0,1`.',
+}
+
 const toOptionName = (field: string): string =>
   `--${optionNames[field] ?? field.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`
 
@@ -203,7 +208,11 @@ async function withOptionNames<Options, Result>(
     const { field, message, hint, code } = error
     const option = toOptionName(field)
     const text = message.replaceAll(`\`${field}\``, option).replace(`${field}: `, `${option}: `)
-    const words = hint?.replaceAll(/`(\w+)(?:: true)?`/g, (_, name: string) => toOptionName(name))
+    const words =
+      hint === undefined
+        ? undefined
+        : (optionHints[field] ??
+          hint.replaceAll(/`(\w+)(?:: true)?`/g, (_, name: string) => toOptionName(name)))
     throw new ValueError(text, {
       field: option,
       code,

@@ -233,7 +233,7 @@ const workDirFault = '--work-dir: /[^ ]+ cannot be used'
 
 describe('tutti agent with bad input', () => {
   const faults: [string, string[], string][] = [
-    ['GPUs that are not there', ['--gpus', '64'], '--gpus: asks for 64'],
+    ['GPUs that are not there', ['--gpus', '64'], '--gpus: asks for 64[^]*--gpus 0[^]*--gpus 0,1'],
     ['a label twice', ['--label', 'a=1', '--label', 'a=2'], '"a" was given twice'],
     ['a file as work folder', ['--work-dir', import.meta.filename], workDirFault],
     ['a work folder below a file', ['--work-dir', `${import.meta.filename}/x`], workDirFault],
