@@ -89,13 +89,23 @@ async function bareRanks(): Promise<object> {
 }
 
 /** Inside the allocation, until the first task has begun. */
-async function launchMs(): Promise<object> {
-  const main = fileURLToPath(new URL('../dist/cli/main.js', import.meta.url))
-  const script = fileURLToPath(new URL('fixtures/first-task.ts', import.meta.url))
+function launchMs(): Promise<object> {
+  const script = toFile('fixtures/first-task.ts')
+  return untilBegun((begun) => [toFile('../dist/cli/main.js'), 'launch', script, begun])
+}
+
+/** The processes of Node alone that a launch consists of. */
+function bareLaunch(): Promise<object> {
+  return untilBegun((begun) => [toFile('fixtures/bare-launch.mjs'), 'launcher', job, begun])
+}
+
+const toFile = (path: string): string => fileURLToPath(new URL(path, import.meta.url))
+
+async function untilBegun(toArguments: (begun: string) => string[]): Promise<object> {
   const begun = resolve(`begun-${process.pid}`)
   await execute('mkfifo', [begun])
   const from = performance.now()
-  const child = spawn(process.execPath, [main, 'launch', script, begun], {
+  const child = spawn(process.execPath, toArguments(begun), {
     env: { ...process.env, SLURM_JOB_ID: job },
     stdio: ['ignore', 'ignore', 'inherit'],
   })
@@ -147,6 +157,7 @@ await runMode(import.meta.url, {
   rankTask,
   bareRanks,
   launch: launchMs,
+  bareLaunch,
   bareStart,
   nodes10000: () => placementUs(10_000),
   nodes10: () => placementUs(10),

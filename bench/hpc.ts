@@ -24,6 +24,7 @@ const rows: readonly ComparedRow[] = [
   ],
   ['MPI task of 4 ranks (ms), against srun', 'rankTask', 'bareRanks', 'ms', '≤ 1.2'],
   ['launch to first task (ms), against srun -N4 and node', 'launch', 'bareStart', 'ms', '≤ 3'],
+  ['launch to first task (ms), against bare processes of Node', 'launch', 'bareLaunch', 'ms', ''],
   ['placement (µs a task), 10,000 nodes against 10', 'nodes10000', 'nodes10', 'us', '≤ 2'],
 ]
 
