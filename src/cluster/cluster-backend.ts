@@ -31,10 +31,11 @@ import {
   resolveClusterOptions,
 } from './cluster-options.ts'
 import { AgentDirectory, type KnownAgent } from './driver/directory/agent-directory.ts'
-import type { ClusterConnection } from './driver/cluster-connection.ts'
+import type { ClusterConnection, ClusterSettings } from './driver/cluster-connection.ts'
 import { DriverSession } from './driver/driver-session.ts'
 import { HeldNodes, noneHeld } from './driver/placement/held-nodes.ts'
 import { couldRun } from './driver/placement/placement-node.ts'
+import type { ClusterLoad } from './driver/placement/placement-state.ts'
 import { removeExpiredSessions } from './driver/session-owner.ts'
 import { type LocalCluster, type LocalClusterOptions, startLocalCluster } from './local-cluster.ts'
 import { describeLack } from './wire/resource-words.ts'
@@ -145,6 +146,15 @@ export class ClusterBackend implements Backend {
     return this.#directory.agents.map((agent) => this.#toNode(agent))
   }
 
+  /** Of all sessions. */
+  get load(): ClusterLoad {
+    const loads = Array.from(this.#sessions, ({ load }) => load)
+    return {
+      waiting: loads.flatMap(({ waiting }) => waiting),
+      busyNodes: loads.flatMap(({ busyNodes }) => busyNodes),
+    }
+  }
+
   /** Why a node that was there is gone; `null` for any other. */
   whyGone(nodeId: string): string | null {
     const gone = this.#directory.gone.find(({ announcement }) => announcement.name === nodeId)
@@ -156,8 +166,11 @@ export class ClusterBackend implements Backend {
     this.#directory.noteExit(nodeId)
   }
 
-  /** `mayGrow`: whether larger nodes may come than are there. */
-  refuse(spec: TaskSpec, { mayGrow = true } = {}): Refusal | null {
+  /** `mayGrow`: whether other nodes may come than are there, and the `coming` ones. */
+  refuse(
+    spec: TaskSpec,
+    { mayGrow = true, coming = [] }: { mayGrow?: boolean; coming?: readonly ComingNode[] } = {},
+  ): Refusal | null {
     if (this.#closing !== null) return { field: 'backend', message: `"${this.name}" is closed` }
     if (spec.kind === 'prompt') {
       return { field: 'prompt', message: `"${this.name}" runs no prompts` }
@@ -172,18 +185,18 @@ export class ClusterBackend implements Backend {
         'import; move it to a module of its own, which a bundler leaves external'
       return { field: 'function', message }
     }
-    return this.#refuseResources(spec, mayGrow)
+    return this.#refuseResources(spec, mayGrow, coming)
   }
 
   /** With what is known of the cluster beyond its options. */
   connect(
     listener: BackendListener,
     session: ConnectedSession,
-    settings: ClusterSettings = {},
+    settings: Partial<ClusterSettings> = {},
   ): ClusterConnection {
-    const { secondsLeft = () => Infinity, modules = this.#options.modules } = settings
     const held = settings.isOfServices === true ? noneHeld : this.held.open()
     const { clock, log, token, agentTimeoutSeconds } = this.#options
+    const { secondsLeft = () => Infinity, modules = this.#options.modules } = settings
     const { lossSeconds, ownerTtlSeconds, resultTtlSeconds } = this.#options
     this.#listeners.add(listener)
     const driver = new DriverSession({
@@ -202,6 +215,7 @@ export class ClusterBackend implements Backend {
       toNode: (agent) => this.#toNode(agent),
       secondsLeft,
       held,
+      whyNone: settings.whyNone ?? null,
     })
     this.#sessions.add(driver)
     return {
@@ -243,17 +257,22 @@ export class ClusterBackend implements Backend {
     await this.#local?.close()
   }
 
-  #refuseResources({ resources }: TaskSpec, mayGrow: boolean): Refusal | null {
+  #refuseResources(
+    { resources }: TaskSpec,
+    mayGrow: boolean,
+    coming: readonly ComingNode[],
+  ): Refusal | null {
     // Every node has a core. Most tasks ask for nothing else, and are not compared with all nodes.
     if (isDefaultRequest(resources)) return null
     if (resources.ranks > 1) {
       return { field: 'resources.ranks', message: 'this backend runs no MPI ranks' }
     }
     const { largestNode } = this.#options
-    const nodes = this.#directory.agents.map(({ announcement: { name, facts } }) => ({
+    const there = this.#directory.agents.map(({ announcement: { name, facts } }) => ({
       name,
       facts: this.held.without(name, facts),
     }))
+    const nodes = [...there, ...coming]
     const known = nodes.map(({ facts }) => facts)
     if (largestNode !== null) known.push(largestNode)
     // Agents may come later; what they have is not known.
@@ -319,15 +338,6 @@ export class ClusterBackend implements Backend {
   }
 }
 
-/** Of a cluster that is known better than by its options. */
-interface ClusterSettings {
-  /** Until nothing runs any more. Default: no end. */
-  readonly secondsLeft?: () => number
-  readonly modules?: 'shared' | 'bundle'
-  /** Its jobs are what holds resources: none are kept from them. Default `false`. */
-  readonly isOfServices?: boolean
-}
-
 /** What the specification lists for a cluster: CPU, memory and disk. */
 function toClusterColumn(sample: ResourceSample): ResourceSample {
   return {
@@ -336,6 +346,9 @@ function toClusterColumn(sample: ResourceSample): ResourceSample {
     gpus: [],
   }
 }
+
+/** One that is not there yet. */
+type ComingNode = Pick<KnownAgent['announcement'], 'name' | 'facts'>
 
 interface ClusterParts {
   readonly options: ResolvedClusterOptions

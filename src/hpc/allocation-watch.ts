@@ -18,7 +18,7 @@ export interface AllocationWatchOptions {
   /** Once, at a tenth of its time or twice the grace, and once at the grace. */
   readonly onEnding: (secondsLeft: number) => void
   /** Nothing may begin any more, and what runs must end. Called once. */
-  readonly onEnd: (reason: string) => void
+  readonly onEnd: (reason: string, cause: 'limit' | 'loss') => void
 }
 
 const pollMs = 1000
@@ -72,7 +72,8 @@ export class AllocationWatch {
     const asking = allocation.state({ isChanged: true })
     const found = await boundedWait(clock, longestAnswerMs, asking).catch(() => null)
     if (this.#isClosed) return
-    if (found !== null && found.lost !== null) return onEnd(`AllocationLostError: ${found.lost}`)
+    if (found !== null && found.lost !== null)
+      return onEnd(`AllocationLostError: ${found.lost}`, 'loss')
     this.#judging = null
     if (process.listenerCount('SIGTERM') > 1) return
     // As if there were no handler.
@@ -88,7 +89,7 @@ export class AllocationWatch {
       this.#hasFailed = false
       if (!isEnding) this.#endsAt = endsAt
       if (this.#isClosed) return
-      if (lost !== null) return onEnd(`AllocationLostError: ${lost}`)
+      if (lost !== null) return onEnd(`AllocationLostError: ${lost}`, 'loss')
       // How it ends is told a little later; it may not be by its limit.
       const hasLimit = endsAt !== null && !isEnding
       if (hasLimit && this.#isOver(endsAt - clock.now())) return
@@ -107,7 +108,7 @@ export class AllocationWatch {
     while (secondsLeft <= (this.#warnings[0] ?? -Infinity)) this.#warnings.shift()
     onEnding(Math.max(0, secondsLeft))
     if (secondsLeft > graceSeconds) return false
-    onEnd(`AllocationEnding: the time limit of ${this.#options.allocation.label}`)
+    onEnd(`AllocationEnding: the time limit of ${this.#options.allocation.label}`, 'limit')
     return true
   }
 }

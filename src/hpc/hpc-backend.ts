@@ -9,57 +9,38 @@ import {
   type SampledNode,
   toEventNotice,
 } from '../backends/backend.ts'
+import type { ClusterBackend } from '../cluster/cluster-backend.ts'
 import { AllocationEnding } from '../events/library-events.ts'
-import { type Clock, clockMethods, systemClock } from '../foundation/clock.ts'
-import { StateError, ValueError } from '../foundation/errors.ts'
+import type { Clock } from '../foundation/clock.ts'
+import { BackendError, StateError } from '../foundation/errors.ts'
 import type { JsonObject } from '../foundation/json-value.ts'
-import { type Log, processLog } from '../foundation/log.ts'
-import {
-  expectKnownKeys,
-  expectMethods,
-  expectNumber,
-  expectObject,
-  expectString,
-  invalid,
-} from '../foundation/options.ts'
+import type { Log } from '../foundation/log.ts'
 import type {
   NodeServers,
   ServerRequest,
   ServerReservation,
 } from '../runtime/server/node-servers.ts'
 import type { TaskSpec } from '../tasks/spec.ts'
-import { type AgentCluster, startAgentCluster } from './agents/agent-cluster.ts'
-import type { Allocation } from './allocation.ts'
+import { AgentCluster } from './agents/agent-cluster.ts'
+import type { NodeAgents } from './agents/node-agents.ts'
+import type { Allocation, RankCommand } from './allocation.ts'
 import { AllocationWatch } from './allocation-watch.ts'
-import { HostListAllocation, isHostName, sshCommand } from './host-list-allocation.ts'
+import { findNodes, type GivenNodes } from './given-nodes.ts'
+import {
+  type HpcBackendOptions,
+  type ResolvedHpcOptions,
+  resolveHpcOptions,
+} from './hpc-options.ts'
+import { newAllocationFolder } from './launch/launch-folder.ts'
 import { LossReports } from './loss-reports.ts'
+import { Pilots } from './pilots/pilots.ts'
 import { refuseRanks } from './ranks/rank-refusal.ts'
 import { hasRanks, RankTasks } from './ranks/rank-tasks.ts'
 import { RankTurns } from './ranks/rank-turns.ts'
+import type { RemoteProcess } from './remote-process.ts'
 import { ServiceNodes } from './services/service-nodes.ts'
-import { SlurmAllocation } from './slurm/slurm-allocation.ts'
 import { SlurmCommands } from './slurm/slurm-commands.ts'
-import { tellEnd, useStartMethod } from './start-method.ts'
-
-/** The options of `HpcBackend.create`. */
-export interface HpcBackendOptions {
-  /** Default `hpc`. */
-  readonly name?: string
-  /** With the start method `hosts`: their names. Default: those of `tutti launch --hosts`. */
-  readonly hosts?: readonly string[]
-  /** What tasks have for their end before the allocation's own. Default 60. */
-  readonly graceSeconds?: number
-  readonly clock?: Clock
-  readonly log?: Log
-}
-
-interface ResolvedOptions {
-  readonly name: string
-  readonly hosts: readonly string[] | null
-  readonly graceSeconds: number
-  readonly clock: Clock
-  readonly log: Log
-}
+import { tellEnd } from './start-method.ts'
 
 /**
  * Tasks on the nodes of an allocation. The script is started by `tutti launch`, and chooses a start
@@ -75,10 +56,15 @@ interface ResolvedOptions {
  */
 export class HpcBackend implements Backend, NodeServers {
   readonly name: string
-  readonly #allocation: Allocation
+  readonly #given: GivenNodes
   readonly #clock: Clock
   readonly #cluster: AgentCluster
-  readonly #watch: AllocationWatch
+  readonly #backend: ClusterBackend
+  /** `null` without an allocation of the launch. */
+  readonly #watch: AllocationWatch | null
+  /** `null` where no others are asked for. */
+  readonly #pilots: Pilots | null
+  readonly #modules: 'shared' | 'bundle'
   readonly #rankTurns = new RankTurns()
   readonly #services: ServiceNodes
   readonly #connections = new Map<BackendListener, Pick<Connection, 'release'>>()
@@ -86,61 +72,74 @@ export class HpcBackend implements Backend, NodeServers {
   #ending: string | null = null
   #closing: Promise<void> | null = null
 
-  /** Resolves when an agent runs on every node. */
+  /** Resolves when an agent runs on every node of the launch. */
   static async create(options: HpcBackendOptions = {}): Promise<HpcBackend> {
     const resolved = resolveHpcOptions(options)
+    const given = await findNodes(resolved)
     const { name, clock, log } = resolved
-    const allocation = await openAllocation(resolved)
-    expectEnoughTime(allocation, resolved.graceSeconds)
-    const cluster = await startAgentCluster({ name, allocation, clock, log })
-    return new HpcBackend(resolved, cluster, allocation)
+    const { allocation, sources } = given
+    const near = [...(allocation?.nodes ?? []), ...sources.map((source) => source.near)]
+    const cluster = new AgentCluster({ name, near, clock, log })
+    try {
+      const agents = allocation === null ? null : await cluster.add(allocation)
+      const backend = await cluster.backend()
+      return new HpcBackend(resolved, { ...given, cluster, backend, agents })
+    } catch (error) {
+      await cluster.close()
+      await given.held?.close()
+      throw error
+    }
   }
 
   /** Use `HpcBackend.create`. */
-  private constructor(
-    { name, graceSeconds, clock, log }: ResolvedOptions,
-    cluster: AgentCluster,
-    allocation: Allocation,
-  ) {
+  private constructor(resolved: ResolvedHpcOptions, parts: HpcParts) {
+    const { name, clock, log } = resolved
+    const { cluster, backend, agents, sources } = parts
     this.name = name
-    this.#allocation = allocation
+    this.#given = parts
     this.#clock = clock
     this.#cluster = cluster
-    const nodes = () => allocation.nodes
-    this.#services = new ServiceNodes({ nodes, backend: cluster.backend, clock })
-    this.#watch = new AllocationWatch({
-      allocation,
-      graceSeconds,
-      clock,
-      log,
-      onEnding: (seconds_left) => {
-        const notice = toEventNotice(AllocationEnding, { seconds_left })
-        for (const listener of this.#connections.keys()) listener.notice(notice)
-      },
-      onEnd: (reason) => this.#end(reason),
-    })
-    void cluster.lost.then(({ code, message }) => this.#end(`${code}: ${message}`))
+    this.#backend = backend
+    const nodes = () => parts.allocation?.nodes ?? []
+    this.#services = new ServiceNodes({ nodes, backend, clock })
+    this.#modules = chooseModules(agents?.unseeing ?? [], log)
+    this.#pilots = sources.length === 0 ? null : this.#askFor(resolved, parts)
+    this.#watch = this.#watchEnd(resolved, parts)
+    void cluster.lost().then(({ code, message }) => this.#end(`${code}: ${message}`))
   }
 
   get nodes(): readonly SampledNode[] {
-    return this.#cluster.backend.nodes
+    return this.#backend.nodes
   }
 
   /** The job, its partition, nodes, time limit and wait, as far as there is a scheduler. */
   get runFacts(): JsonObject {
-    return this.#allocation.facts
+    const { allocation, sources } = this.#given
+    const asked = sources.map(({ options }) => ({ ...options.request, max: options.max }))
+    return {
+      ...allocation?.facts,
+      ...(asked.length === 0 ? {} : { allocations: asked }),
+    }
   }
 
   refuse(spec: TaskSpec): Refusal | null {
     if (this.#ending !== null) return { field: 'backend', message: this.#ending }
-    const { backend } = this.#cluster
-    if (spec.resources.ranks === 1 || this.#closing !== null) {
-      return backend.refuse(spec, { mayGrow: false })
+    const { resources } = spec
+    const pilots = this.#pilots
+    if (pilots !== null && (resources.seconds ?? 0) > this.#secondsLeft()) {
+      const message = `no allocation lasts for ${resources.seconds} s`
+      return { field: 'resources.seconds', message }
     }
-    const free = backend.nodes.flatMap(({ nodeId, capacity }) =>
-      capacity === undefined ? [] : [backend.held.without(nodeId, capacity)],
+    if (resources.ranks === 1 || this.#closing !== null) {
+      const coming = pilots?.candidates.map((facts) => ({ name: comingName, facts })) ?? []
+      return this.#backend.refuse(spec, { mayGrow: false, coming })
+    }
+    const { nodes, held } = this.#backend
+    const free = nodes.flatMap(({ nodeId, capacity }) =>
+      capacity === undefined ? [] : [held.without(nodeId, capacity)],
     )
-    return refuseRanks(spec, free, backend.held.describe())
+    const mayCome = pilots?.mayRun(resources) ?? false
+    return refuseRanks(spec, free, { held: held.describe(), mayCome })
   }
 
   /** For `nodes` of an inference backend: its servers run beside tasks, on nodes of their own. */
@@ -149,14 +148,20 @@ export class HpcBackend implements Backend, NodeServers {
   }
 
   connect(listener: BackendListener, session: ConnectedSession): Connection {
-    const allocation = this.#allocation
+    const { allocation } = this.#given
     const clock = this.#clock
-    const reports = new LossReports(listener, allocation, clock)
+    const pilots = this.#pilots
+    // Where others come, a lost allocation is no more than lost nodes.
+    const isOnly = allocation !== null && pilots === null
+    const reports = isOnly ? new LossReports(listener, allocation, clock) : null
     const turns = this.#rankTurns
-    const ranks = new RankTasks({ listener: reports, allocation, clock, turns })
-    const secondsLeft = (): number => this.#watch.secondsLeft
-    const { backend, modules } = this.#cluster
-    const connection = backend.connect(ranks, session, { secondsLeft, modules })
+    const placed = { startRanks: (command: RankCommand) => this.#startRanks(command) }
+    const ranks = new RankTasks({ listener: reports ?? listener, allocation: placed, clock, turns })
+    const connection = this.#backend.connect(ranks, session, {
+      secondsLeft: (node) => this.#secondsLeft(node),
+      modules: this.#modules,
+      whyNone: pilots === null ? null : (resources) => pilots.whyNone(resources),
+    })
     const release = async (reason: string): Promise<void> => {
       await ranks.release(reason)
       await connection.release(reason)
@@ -182,28 +187,83 @@ export class HpcBackend implements Backend, NodeServers {
         connection.recorded?.(others)
       },
       release: async (reason) => {
-        await this.#watch.judged()
+        await this.#watch?.judged()
         await release(this.#ending ?? reason)
-        await reports.settled()
+        await reports?.settled()
         this.#connections.delete(listener)
       },
     }
   }
 
-  /** Ends servers and agents. The allocation stays: it ends with the script. */
+  /** Ends servers and agents. The allocation of the launch stays: it ends with the script. */
   close(): Promise<void> {
-    this.#watch.close()
+    this.#watch?.close()
     this.#closing ??= this.#closeOnce()
     return this.#closing
+  }
+
+  async #closeOnce(): Promise<void> {
+    await this.#services.end(`"${this.name}" is closed`)
+    await Promise.all([this.#cluster.close(), this.#pilots?.close()])
+    await this.#given.held?.close()
   }
 
   [Symbol.asyncDispose](): Promise<void> {
     return this.close()
   }
 
-  async #closeOnce(): Promise<void> {
-    await this.#services.end(`"${this.name}" is closed`)
-    await this.#cluster.close()
+  #askFor(resolved: ResolvedHpcOptions, { sources, cluster, backend }: HpcParts): Pilots {
+    const { clock, log, graceSeconds } = resolved
+    return new Pilots({
+      sources,
+      folders: newAllocationFolder,
+      commands: new SlurmCommands(),
+      clock,
+      log,
+      graceSeconds,
+      addAgents: (allocation, labels) => addSeeing(cluster, allocation, labels),
+      removeAgents: (agents) => cluster.remove(agents),
+      load: () => backend.load,
+      onEnding: (secondsLeft) => this.#tellEnding(secondsLeft),
+    })
+  }
+
+  #watchEnd(
+    resolved: ResolvedHpcOptions,
+    { allocation, agents }: HpcParts,
+  ): AllocationWatch | null {
+    if (allocation === null) return null
+    const { graceSeconds, clock, log } = resolved
+    return new AllocationWatch({
+      allocation,
+      graceSeconds,
+      clock,
+      log,
+      onEnding: (secondsLeft) => this.#tellEnding(secondsLeft),
+      onEnd: (reason) => {
+        if (this.#pilots === null) this.#end(reason)
+        else agents?.drain()
+      },
+    })
+  }
+
+  #tellEnding(seconds_left: number): void {
+    const notice = toEventNotice(AllocationEnding, { seconds_left })
+    for (const listener of this.#connections.keys()) listener.notice(notice)
+  }
+
+  /** Until nothing runs any more, on this node or on any. */
+  #secondsLeft(node?: string): number {
+    const own = this.#watch?.secondsLeft ?? 0
+    if (node !== undefined) return this.#pilots?.secondsLeftAt(node) ?? own
+    return Math.max(own, this.#pilots?.longestSeconds ?? 0)
+  }
+
+  #startRanks(command: RankCommand): RemoteProcess {
+    const [node = ''] = command.nodes
+    const allocation = this.#pilots?.allocationOf(node) ?? this.#given.allocation
+    if (allocation === null) throw new StateError(`node ${node} is not there any more`)
+    return allocation.startRanks(command)
   }
 
   /** What runs is canceled while its nodes are still there, and sessions stay open. */
@@ -217,55 +277,32 @@ export class HpcBackend implements Backend, NodeServers {
   }
 }
 
-function resolveHpcOptions(options: HpcBackendOptions): ResolvedOptions {
-  const keys = ['name', 'hosts', 'graceSeconds', 'clock', 'log']
-  expectKnownKeys('HpcBackend', expectObject('options', options), keys)
-  const { name = 'hpc', hosts, graceSeconds = 60 } = options
-  return {
-    name: expectString('name', name),
-    hosts: hosts === undefined ? null : expectHosts(hosts),
-    graceSeconds: expectNumber('graceSeconds', graceSeconds, { min: 0, max: 86_400 }),
-    clock: expectMethods('clock', options.clock ?? systemClock, clockMethods),
-    log: expectMethods('log', options.log ?? processLog, ['warn']),
-  }
+interface HpcParts extends GivenNodes {
+  readonly cluster: AgentCluster
+  readonly backend: ClusterBackend
+  readonly agents: NodeAgents | null
 }
 
-function expectHosts(hosts: unknown): readonly string[] {
-  if (!Array.isArray(hosts) || hosts.length === 0) {
-    throw invalid('hosts', 'a list of host names', hosts)
-  }
-  return hosts.map((one: unknown, at) => {
-    const field = `hosts[${at}]`
-    const host = expectString(field, one)
-    if (isHostName(host) && hosts.indexOf(one) === at) return host
-    throw invalid(field, 'the name of a host, given once', host)
-  })
+const comingName = 'allocations'
+
+/** Modules go to all nodes in the same way. */
+function chooseModules(unseeing: readonly string[], log: Log): 'shared' | 'bundle' {
+  if (unseeing.length === 0) return 'shared'
+  log.warn('FolderNotShared', `${describeUnseeing(unseeing)}: functions are sent as bundles`)
+  return 'bundle'
 }
 
-async function openAllocation({ hosts, clock }: ResolvedOptions): Promise<Allocation> {
-  const { method, facts } = useStartMethod()
-  if (method === 'slurm') {
-    if (hosts !== null) {
-      const text = 'hosts: Slurm names the nodes; they cannot be given'
-      throw new ValueError(text, { field: 'hosts', hint: "Use setStartMethod('hosts')." })
-    }
-    const jobId = facts.jobId ?? process.env['SLURM_JOB_ID'] ?? ''
-    if (jobId === '') throw new StateError('the launcher has named no job of Slurm')
-    return SlurmAllocation.open(jobId, new SlurmCommands(), clock)
-  }
-  const names = hosts ?? expectHosts(facts.hosts)
-  const shell = process.env['TUTTI_REMOTE_SHELL']?.trim() ?? ''
-  const remoteShell = shell === '' ? sshCommand : shell.split(/\s+/)
-  return new HostListAllocation({ hosts: names, remoteShell, clock })
-}
+const describeUnseeing = (nodes: readonly string[]): string =>
+  `${nodes.join(', ')} cannot read the folder of the launch`
 
-/** The warnings before its end must have their time. */
-function expectEnoughTime({ label, limitSeconds }: Allocation, graceSeconds: number): void {
-  const least = 2 * graceSeconds
-  if (limitSeconds === null || limitSeconds >= least) return
-  const text = `${label} has ${limitSeconds} s, which is less than twice graceSeconds`
-  throw new ValueError(`graceSeconds: ${text} (${graceSeconds})`, {
-    field: 'graceSeconds',
-    hint: `Ask for at least ${least} s, or give a shorter graceSeconds.`,
-  })
+/** Nodes that come later must see what the others see. */
+async function addSeeing(
+  cluster: AgentCluster,
+  allocation: Allocation,
+  labels: Readonly<Record<string, string>>,
+): Promise<NodeAgents> {
+  const agents = await cluster.add(allocation, labels)
+  if (agents.unseeing.length === 0) return agents
+  await cluster.remove(agents)
+  throw new BackendError(describeUnseeing(agents.unseeing))
 }

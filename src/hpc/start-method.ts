@@ -14,6 +14,8 @@ export interface LaunchFacts {
   /** Of Slurm; a batch script has it in `SLURM_JOB_ID`. */
   readonly jobId?: string
   readonly hosts?: readonly string[]
+  /** Of a script that does not run on the nodes. */
+  readonly driver?: 'here'
   /** Of a launch with several jobs: the folders of all, in order, and the place among them. */
   readonly chain?: { readonly at: number; readonly folders: readonly string[] }
 }

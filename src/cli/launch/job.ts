@@ -6,7 +6,7 @@ import { type RunRequest, runVariable, writeRequest } from '../../checkpoint/run
 import { systemClock } from '../../foundation/clock.ts'
 import { ValueError } from '../../foundation/errors.ts'
 import { type BatchRequest, toBatchOptions, toBatchScript } from '../../hpc/launch/batch-job.ts'
-import { HeldNodes } from '../../hpc/launch/held-nodes.ts'
+import { endAllocations, HeldNodes } from '../../hpc/launch/held-nodes.ts'
 import {
   cancelLinks,
   type ChainLink,
@@ -90,12 +90,29 @@ export async function holdAndRun(
   const held = await HeldNodes.open(options).finally(() => interruption.release())
   if (held === null) return interruption.exitCode
   try {
-    folder.write('facts', JSON.stringify({ method: 'slurm', jobId: held.jobId }))
+    const { jobId } = held
+    folder.write('facts', JSON.stringify({ method: 'slurm', jobId, driver: 'here' }))
     const code = await run()
     await held.expectHeld()
     return code
   } finally {
     await held.close()
+    await endAllocations(folder, commands)
+  }
+}
+
+/** The script runs on this machine, and asks for nodes by itself. None of them are left. */
+export async function runAlone(
+  request: RunRequest,
+  run: () => Promise<number>,
+  folder: LaunchFolder,
+): Promise<number> {
+  folder.write('facts', JSON.stringify({ method: 'slurm', driver: 'here' }))
+  writeRequest(folder.file('request'), request)
+  try {
+    return await run()
+  } finally {
+    await endAllocations(folder, new SlurmCommands())
   }
 }
 

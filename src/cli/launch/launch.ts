@@ -114,16 +114,21 @@ const jobOptions = {
 function expectNewJob(options: LaunchCommandOptions, more: readonly string[]): void {
   const jobId = process.env['SLURM_JOB_ID']
   if (options.hosts === undefined && jobId === undefined) return
-  const given = Object.entries(jobOptions).filter(
-    ([key]) => options[key as keyof typeof jobOptions] !== undefined,
-  )
-  const [option] = [...given.map(([, name]) => name), ...more]
+  const [option] = givenJobOptions(options, more)
   if (option === undefined) return
   if (options.hosts !== undefined) {
     throw usage(option, 'there is no job with --hosts: leave it out', 'The hosts are used whole.')
   }
   const text = `no job is submitted: this is in Slurm job ${jobId}, whose nodes are used`
   throw usage(option, text, 'Leave it out, or unset SLURM_JOB_ID to submit a job.')
+}
+
+/** By their names. */
+function givenJobOptions(options: LaunchCommandOptions, more: readonly string[]): string[] {
+  const given = Object.entries(jobOptions).filter(
+    ([key]) => options[key as keyof typeof jobOptions] !== undefined,
+  )
+  return [...given.map(([, name]) => name), ...more]
 }
 
 /** Asks for the same again, for a script that goes on with its record. */
@@ -159,17 +164,19 @@ async function start(plan: LaunchPlan, output: Output): Promise<number> {
     return runHere({ words, stop: null }, command, folder, output)
   }
   if (jobId !== undefined) {
-    folder.write('facts', JSON.stringify({ method: 'slurm', jobId }))
+    const isHere = options.driver === 'here'
+    const driver = isHere ? { driver: 'here' } : {}
+    folder.write('facts', JSON.stringify({ method: 'slurm', jobId, ...driver }))
     writeRequest(folder.file('request'), request)
     const commands = new SlurmCommands()
-    const isHere = options.driver === 'here'
     const placed = isHere
       ? { words, stop: null }
       : await onFirstNode(jobId, words, folder.file('pid'), commands, systemClock)
     return runHere(placed, command, folder, output)
   }
-  const { holdAndRun } = await import('./job.ts')
+  const { holdAndRun, runAlone } = await import('./job.ts')
   const run = (): Promise<number> => runHere({ words, stop: null }, command, folder, output)
+  if (givenJobOptions(options, plan.more).length === 0) return runAlone(request, run, folder)
   return holdAndRun({ more: plan.more, options, request, run }, folder, output)
 }
 

@@ -1,6 +1,23 @@
 /** What a backend on top of the cluster can ask of it, beyond what a session can. */
 
 import type { Connection, Job } from '../../backends/backend.ts'
+import type { BackendError } from '../../foundation/errors.ts'
+import type { ResourceRequest } from '../../tasks/resources.ts'
+
+/** What it knows of the cluster beyond the options of that. */
+export interface ClusterSettings {
+  /** Until nothing runs any more, on this node or on any; `Infinity` without an end. */
+  readonly secondsLeft: (node?: string) => number
+  /** How agents get the modules of functions. */
+  readonly modules: 'shared' | 'bundle'
+  /**
+   * Why no agent will come that could run such tasks; `null` while one may. Where nobody knows,
+   * tasks wait for `agentTimeoutSeconds`.
+   */
+  readonly whyNone: ((resources: ResourceRequest) => BackendError | null) | null
+  /** Its jobs are what holds resources: none are kept from them. */
+  readonly isOfServices: boolean
+}
 
 /** How the jobs of a group are placed. */
 export interface GroupOptions {

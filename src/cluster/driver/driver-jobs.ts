@@ -20,7 +20,8 @@ import { type EventSource, toMoment } from './directory/clock-offset.ts'
 import { JobTable } from './job-table.ts'
 import { type HeldView, noneHeld } from './placement/held-nodes.ts'
 import { toRunning } from './placement/job-group.ts'
-import { Placement, type PlacementTimes } from './placement/placement.ts'
+import type { PlacementTimes } from './placement/late-jobs.ts'
+import { Placement } from './placement/placement.ts'
 import { type ReceivedMessage, RecordedMessages } from './recorded-messages.ts'
 
 export type EndReport = Exclude<TaskReport, { kind: 'start' }>
@@ -37,7 +38,7 @@ export interface JobPlaces {
   /** The agents that are used now, by name. */
   readonly links: ReadonlyMap<string, AgentLink>
   /** Until nothing runs any more; `Infinity` without an end. */
-  readonly secondsLeft: () => number
+  readonly secondsLeft: (node?: string) => number
   /** What services hold, and these jobs cannot use. */
   readonly held: HeldView
 }

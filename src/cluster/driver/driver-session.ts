@@ -13,19 +13,21 @@ import { earlierConnection } from '../wire/reliable-link.ts'
 import { type SessionSubjects, sessionSubjects, type SessionUse } from '../wire/subjects.ts'
 import type { AgentDirectory, KnownAgent } from './directory/agent-directory.ts'
 import type { AgentLink, DriverJob } from './agent-link.ts'
-import type { ClusterConnection, GroupOptions } from './cluster-connection.ts'
+import type { ClusterConnection, ClusterSettings, GroupOptions } from './cluster-connection.ts'
 import { ContinuedJobs } from './earlier/continued-jobs.ts'
 import { DriverJobs, type JobPlaces } from './driver-jobs.ts'
 import { EarlierRun } from './earlier/earlier-run.ts'
 import { EndReceiver } from './end-receiver.ts'
 import { JobSender } from './job-sender.ts'
 import { Pump } from './placement/pump.ts'
+import { type ClusterLoad, toLoad } from './placement/placement-state.ts'
 import { SentModules } from '../bundles/sent-modules.ts'
 import { SessionAgents } from './session-agents.ts'
 import { claimSession, untilSilent } from './session-owner.ts'
 import { NoAgentWatch } from './unhappy-ends.ts'
 
-export interface DriverSessionOptions extends Omit<JobPlaces, 'links'> {
+export interface DriverSessionOptions
+  extends Omit<JobPlaces, 'links'>, Pick<ClusterSettings, 'modules' | 'whyNone'> {
   readonly use: SessionUse
   readonly listener: BackendListener
   readonly broker: Broker
@@ -37,7 +39,6 @@ export interface DriverSessionOptions extends Omit<JobPlaces, 'links'> {
   readonly lossSeconds: number
   readonly ownerTtlSeconds: number
   readonly resultTtlSeconds: number
-  readonly modules: 'shared' | 'bundle'
   /** An agent as the session is told of it. */
   readonly toNode: (agent: KnownAgent) => SampledNode
 }
@@ -87,10 +88,8 @@ export class DriverSession implements ClusterConnection {
     const left = { earlier: this.#earlier, agents: this.#links }
     const common = { jobs: this.#jobs, objects: this.#objects, clock, ...left }
     this.#sender = new JobSender({ ...common, broker, modules: this.#modules })
-    this.#noAgents = new NoAgentWatch(this.#jobs, options.directory, {
-      url: broker.url,
-      timeoutSeconds: options.agentTimeoutSeconds,
-    })
+    const { url } = broker
+    this.#noAgents = new NoAgentWatch(this.#jobs, options.directory, { ...options, url })
     this.#ends = new EndReceiver({
       key: this.#keys.toDriver,
       subjects: this.#subjects,
@@ -172,6 +171,10 @@ export class DriverSession implements ClusterConnection {
 
   recorded(jobs: readonly Job[]): void {
     this.#jobs.recorded.recorded(jobs.length)
+  }
+
+  get load(): ClusterLoad {
+    return toLoad(this.#jobs.placement)
   }
 
   release(reason: string): Promise<void> {

@@ -12,9 +12,10 @@ import {
 import { refuseByKind, rulesHint } from '../wire/rules.ts'
 import type { AgentDirectory, KnownAgent } from './directory/agent-directory.ts'
 import type { DriverJob } from './agent-link.ts'
+import type { ClusterSettings } from './cluster-connection.ts'
 import type { DriverJobs, EndReport } from './driver-jobs.ts'
 import { couldRun } from './placement/placement-node.ts'
-import { findUnplaceable } from './placement/unplaceable.ts'
+import { findUnplaceable, toRequest } from './placement/placement-state.ts'
 import { describeRequest, whatIsMissing } from '../wire/resource-words.ts'
 
 /** Of a task that was running on a lost node. */
@@ -43,24 +44,31 @@ export function toLostAttempts(
   return lost
 }
 
+export interface NoAgentOptions extends Pick<ClusterSettings, 'whyNone'> {
+  readonly url: string
+  readonly agentTimeoutSeconds: number
+}
+
 /** Fails tasks that no agent could run, once each has waited for as long as it may. */
 export class NoAgentWatch {
   readonly #jobs: DriverJobs
   readonly #directory: AgentDirectory
   readonly #url: string
   readonly #timeoutMs: number
+  readonly #whyNone: NoAgentOptions['whyNone']
   /** By what is asked for: since when nobody has it, and since when the first task waits for it. */
   readonly #waits = new Map<string, { readonly sinceMs: number; readonly firstMs: number }>()
 
   constructor(
     jobs: DriverJobs,
     directory: AgentDirectory,
-    { url, timeoutSeconds }: { readonly url: string; readonly timeoutSeconds: number },
+    { url, agentTimeoutSeconds, whyNone }: NoAgentOptions,
   ) {
     this.#jobs = jobs
     this.#directory = directory
     this.#url = url
-    this.#timeoutMs = timeoutSeconds * 1000
+    this.#timeoutMs = agentTimeoutSeconds * 1000
+    this.#whyNone = whyNone
   }
 
   failUnplaceable(nowMs: number): void {
@@ -68,6 +76,10 @@ export class NoAgentWatch {
     for (const name of this.#waits.keys()) if (!unplaceable.has(name)) this.#waits.delete(name)
     for (const [name, refusing] of unplaceable) {
       if (refusing.length > 0 && this.#failRefused(name, refusing, nowMs)) continue
+      if (this.#whyNone !== null) {
+        this.#failUncoming(name, this.#whyNone)
+        continue
+      }
       const { sinceMs, firstMs } = this.#waits.get(name) ?? { sinceMs: nowMs, firstMs: nowMs }
       const isDue = nowMs - firstMs >= this.#timeoutMs
       const nextMs = isDue ? this.#failDue(name, sinceMs, nowMs) : firstMs
@@ -102,6 +114,17 @@ export class NoAgentWatch {
       this.#jobs.end(one, { kind: 'fail', error: notAllowedError(reasons), isFinal: true }, null)
     }
     return !isOpen
+  }
+
+  /** However long they have waited: an agent may be about to come, or will never. */
+  #failUncoming(name: string, whyNone: (resources: ResourceRequest) => BackendError | null): void {
+    const { placement } = this.#jobs
+    const shape = placement.shapes.find(({ key }) => key === name)
+    const error = shape === undefined ? null : whyNone(toRequest(shape))
+    if (error === null) return
+    const all = placement.takeUnplaceable(name)
+    for (const one of all) one.isEnding = true
+    for (const one of all) this.#jobs.end(one, { kind: 'fail', error, isFinal: true }, null)
   }
 
   /** By an agent that is not used yet, or by one that is being started again. */

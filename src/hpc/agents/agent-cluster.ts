@@ -1,4 +1,4 @@
-/** The nodes of an allocation as a cluster: a private server, and an agent on each node. */
+/** The nodes of allocations as a cluster: a private server, and an agent on each node. */
 
 import { randomBytes } from 'node:crypto'
 import { isIPv6 } from 'node:net'
@@ -9,77 +9,119 @@ import type { Clock } from '../../foundation/clock.ts'
 import type { BackendError } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
 import { siblingProgram } from '../../runtime/supervised-child.ts'
-import type { Allocation } from '../allocation.ts'
+import type { AllocatedNode, Allocation } from '../allocation.ts'
 import { createRunCertificate } from '../certificate.ts'
 import { toAgentCommand } from './agent-lines.ts'
 import type { AgentStart } from './node-agent.ts'
 import { NodeAgents } from './node-agents.ts'
 import { addressSharedWith } from '../shared-address.ts'
-import { removeSharedFile, type SharedFile, writeSharedFile } from '../shared-file.ts'
+import { removeSharedFile, writeSharedFile } from '../shared-file.ts'
 
 export interface AgentClusterOptions {
   readonly name: string
-  readonly allocation: Allocation
+  /** Nodes that the server must be reached from. */
+  readonly near: readonly AllocatedNode[]
   readonly clock: Clock
   readonly log: Log
 }
 
-export interface AgentCluster {
-  readonly backend: ClusterBackend
-  /** How agents get the modules of functions. */
-  readonly modules: 'shared' | 'bundle'
-  /** Resolves when the server is gone for good: nothing reaches the agents any more. */
-  readonly lost: Promise<BackendError>
-  /** None is started again: their nodes are lost. */
-  stopRestarts(): void
-  /** Ends the agents and the server. */
-  close(): Promise<void>
-}
+/** Starts its server at once. */
+export class AgentCluster {
+  readonly #options: AgentClusterOptions
+  readonly #starting: Promise<StartedServer>
+  readonly #connecting: Promise<ClusterBackend>
+  readonly #agents = new Set<NodeAgents>()
+  #backend: ClusterBackend | null = null
+  #closing: Promise<void> | null = null
 
-/**
- * Resolves when the agents of all nodes are there; otherwise rejects and leaves nothing. They start
- * while the server does, which they are told of by their input.
- */
-export async function startAgentCluster(options: AgentClusterOptions): Promise<AgentCluster> {
-  const { name, allocation, clock, log } = options
-  const command = toAgentCommand([process.execPath, nodeAgent()])
-  const sharedFile = writeSharedFile()
-  const starting = startServer(options)
-  const closers: (() => Promise<void>)[] = [
-    () => starting.then(({ server }) => server.close()).catch(() => {}),
-  ]
-  const close = async (): Promise<void> => {
-    for (const closer of closers.toReversed()) await closer()
+  constructor(options: AgentClusterOptions) {
+    this.#options = options
+    this.#starting = startServer(options)
+    this.#connecting = this.#connect()
+    // Whoever needs it waits for it.
+    this.#connecting.catch(() => {})
   }
-  try {
-    let backend: ClusterBackend | null = null
+
+  /** Rejects when the server cannot be used. */
+  backend(): Promise<ClusterBackend> {
+    return this.#connecting
+  }
+
+  /** Resolves when the server is gone for good: nothing reaches the agents any more. */
+  async lost(): Promise<BackendError> {
+    return (await this.#starting).server.lost
+  }
+
+  /**
+   * Resolves when the agents of all nodes are there; otherwise rejects and leaves none of them.
+   * They start while the server does, which they are told of by their input.
+   */
+  async add(
+    allocation: Allocation,
+    labels: Readonly<Record<string, string>> = {},
+  ): Promise<NodeAgents> {
+    const { clock, log } = this.#options
+    const command = toAgentCommand([process.execPath, nodeAgent()])
+    const sharedFile = writeSharedFile()
+    const start = { ...toLimits(allocation), sharedFile, labels }
     const agents = new NodeAgents({
       allocation,
-      command: { command, input: toInput(starting, allocation, sharedFile) },
-      present: () => new Set(backend?.nodes.map(({ nodeId }) => nodeId)),
-      whyGone: (node) => backend?.whyGone(node) ?? null,
-      onEnded: (node) => backend?.noteExit(node),
+      command: { command, input: toInput(this.#starting, start) },
+      present: () => new Set(this.#backend?.nodes.map(({ nodeId }) => nodeId)),
+      whyGone: (node) => this.#backend?.whyGone(node) ?? null,
+      onEnded: (node) => this.#backend?.noteExit(node),
       clock,
       log,
     })
-    closers.push(() => agents.close())
-    const { server, connection } = await starting
+    this.#agents.add(agents)
+    try {
+      await this.#connecting
+      const lost = await Promise.race([agents.ready(), this.lost()])
+      if (lost !== undefined) throw lost
+      return agents
+    } catch (error) {
+      await this.remove(agents)
+      throw error
+    } finally {
+      removeSharedFile(sharedFile)
+    }
+  }
+
+  /** Ends the agents of an allocation. */
+  async remove(agents: NodeAgents): Promise<void> {
+    await agents.close()
+    this.#agents.delete(agents)
+  }
+
+  /** None is started again: their nodes are lost. */
+  stopRestarts(): void {
+    for (const agents of this.#agents) agents.stopWatching()
+  }
+
+  /** Ends the agents and the server. Idempotent, same promise. */
+  close(): Promise<void> {
+    this.#closing ??= this.#closeOnce()
+    return this.#closing
+  }
+
+  async #connect(): Promise<ClusterBackend> {
+    const { name, clock, log } = this.#options
+    const { connection } = await this.#starting
     const settings = { name, ...connection, sampling: 'all', clock, log } as const
-    const connected = await ClusterBackend.connectTo(settings, (node) => agents.noteJoined(node))
-    backend = connected
-    closers.push(() => connected.close())
-    const lost = await Promise.race([agents.ready(), server.lost])
-    if (lost !== undefined) throw lost
+    this.#backend = await ClusterBackend.connectTo(settings, (node) => {
+      for (const agents of this.#agents) agents.noteJoined(node)
+    })
+    return this.#backend
+  }
+
+  async #closeOnce(): Promise<void> {
     // Agents that leave from now on have been told to.
-    closers.push(async () => agents.stopWatching())
-    const modules = chooseModules(agents.unseeing, log)
-    const stopRestarts = (): void => agents.stopWatching()
-    return { backend: connected, modules, lost: server.lost, stopRestarts, close }
-  } catch (error) {
-    await close()
-    throw error
-  } finally {
-    removeSharedFile(sharedFile)
+    this.stopRestarts()
+    const backend = await this.#connecting.catch(() => null)
+    await backend?.close()
+    await Promise.all(Array.from(this.#agents, (agents) => agents.close()))
+    const started = await this.#starting.catch(() => null)
+    await started?.server.close()
   }
 }
 
@@ -94,8 +136,8 @@ interface StartedServer {
 
 /** On the address that this machine shares with the nodes, with a token and a certificate. */
 async function startServer(options: AgentClusterOptions): Promise<StartedServer> {
-  const { allocation, clock, log } = options
-  const address = await addressSharedWith(allocation.nodes)
+  const { near, clock, log } = options
+  const address = await addressSharedWith(near)
   const token = randomBytes(24).toString('hex')
   const tls = createRunCertificate([address], clock.now())
   const host = isIPv6(address) ? `[${address}]` : address
@@ -104,31 +146,24 @@ async function startServer(options: AgentClusterOptions): Promise<StartedServer>
   return { server, connection }
 }
 
-/** Modules go to all nodes in the same way. */
-function chooseModules(unseeing: readonly string[], log: Log): 'shared' | 'bundle' {
-  if (unseeing.length === 0) return 'shared'
-  const text = `${unseeing.join(', ')} cannot read the folder of the launch`
-  log.warn('FolderNotShared', `${text}: functions are sent to the nodes as bundles`)
-  return 'bundle'
-}
-
 /** As long as the agents of a cluster keep the tasks of a driver that is gone. */
 const serverSeconds = 60
 
 /** The line that agents read. */
 async function toInput(
   starting: Promise<StartedServer>,
-  { nodes }: Allocation,
-  sharedFile: SharedFile,
+  start: Pick<AgentStart, 'sharedFile' | 'memoryMb' | 'labels'>,
 ): Promise<string> {
   const { servers, token, tls } = (await starting).connection
+  const line: AgentStart = { servers, token, certificate: tls.ca, serverSeconds, ...start }
+  return `${JSON.stringify(line)}\n`
+}
+
+function toLimits({ nodes }: Allocation): Pick<AgentStart, 'memoryMb'> {
   const limits = nodes.flatMap(({ name, memoryMb }) =>
     memoryMb === null ? [] : [[name, memoryMb]],
   )
-  const memoryMb = Object.fromEntries(limits) as Record<string, number>
-  const places = { sharedFile, memoryMb, serverSeconds }
-  const start: AgentStart = { servers, token, certificate: tls.ca, ...places }
-  return `${JSON.stringify(start)}\n`
+  return { memoryMb: Object.fromEntries(limits) as Record<string, number> }
 }
 
 const nodeAgent = (): string => fileURLToPath(siblingProgram(import.meta.url, 'node-agent'))

@@ -7,6 +7,8 @@ import { quoteForShell } from '../quote.ts'
 
 /** What an agent writes when it is connected. */
 export const startedLine = 'tutti: agent started'
+/** By which it is told to finish what runs, and to leave. */
+export const drainLine = 'drain'
 /** Its exit code while an agent of the same name is connected, such as a stopped one. */
 export const nameTakenCode = 75
 

@@ -1,7 +1,8 @@
 /**
- * The program of an agent that the HPC backend starts on a node. It reads one line, which says how
- * to reach the driver, and lives until its input ends, which it does when the driver is gone. Where
- * the driver's `srun` was killed with it, nobody ends that input, and the server is gone.
+ * The program of an agent that the HPC backend starts on a node. It reads a line, which says how to
+ * reach the driver, and lives until its input ends, which it does when the driver is gone, or until
+ * a second line tells it to leave. Where the driver's `srun` was killed with it, nobody ends that
+ * input, and the server is gone.
  */
 
 import { rmdirSync } from 'node:fs'
@@ -13,10 +14,10 @@ import { defaultWorkDir } from '../../cluster/agent/work-folder.ts'
 import { systemClock } from '../../foundation/clock.ts'
 import { BackendError, messageOf } from '../../foundation/errors.ts'
 import { cleanEnvironment } from './agent-environment.ts'
-import { nameTakenCode, startedLine } from './agent-lines.ts'
+import { drainLine, nameTakenCode, startedLine } from './agent-lines.ts'
 import { type SharedFile, tellSeen } from '../shared-file.ts'
 
-/** The one line. */
+/** The first line. */
 export interface AgentStart {
   readonly servers: string
   readonly token: string
@@ -28,6 +29,7 @@ export interface AgentStart {
   readonly memoryMb: Readonly<Record<string, number>>
   /** Without its server for so long, the agent ends: that of a living script is back sooner. */
   readonly serverSeconds: number
+  readonly labels: Readonly<Record<string, string>>
 }
 
 const [, , name = ''] = process.argv
@@ -36,8 +38,12 @@ const workDir = defaultWorkDir(name)
 let starting: Promise<Agent> | null = null
 
 const lines = createInterface({ input: process.stdin })
-lines.once('line', (line) => {
-  starting = start(JSON.parse(line) as AgentStart)
+lines.on('line', (line) => {
+  if (line === drainLine) {
+    void drain()
+    return
+  }
+  starting ??= start(JSON.parse(line) as AgentStart)
   starting.then(
     () => process.stdout.write(`${startedLine}\n`),
     (error: unknown) => {
@@ -53,7 +59,7 @@ lines.once('close', () => void end({ needsEnds: false }))
 process.on('SIGTERM', () => void end({ needsEnds: true }))
 
 async function start(given: AgentStart): Promise<Agent> {
-  const { servers, token, certificate, sharedFile } = given
+  const { servers, token, certificate, sharedFile, labels } = given
   void tellSeen(name, sharedFile, systemClock).then((line) => process.stdout.write(line))
   const cores = Number(process.env['SLURM_CPUS_ON_NODE'])
   const gpus = toGpuIds(cleanEnvironment(process.env))
@@ -64,6 +70,7 @@ async function start(given: AgentStart): Promise<Agent> {
     tls: { ca: certificate },
     name,
     gpus,
+    labels,
     memoryMb: Math.min(usableMemoryMb(), limitMb),
     ...(cores > 0 ? { cores } : {}),
   }
@@ -71,6 +78,12 @@ async function start(given: AgentStart): Promise<Agent> {
   const agent = await startAgent(options, { serverSeconds: given.serverSeconds })
   void agent.left.then(() => end({ needsEnds: false }))
   return agent
+}
+
+/** It ends when it has left. */
+async function drain(): Promise<void> {
+  const agent = await starting?.catch(() => null)
+  agent?.drain()
 }
 
 async function end(options: { readonly needsEnds: boolean }): Promise<void> {

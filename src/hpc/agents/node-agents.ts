@@ -8,7 +8,7 @@ import type { AllocatedNode, Allocation, NodeCommand } from '../allocation.ts'
 import type { RemoteProcess } from '../remote-process.ts'
 import { parseSeen, withoutOwnLines } from '../shared-file.ts'
 import { passingRefusal } from '../slurm/job-report.ts'
-import { nameTakenCode, parseEnded, startedLine } from './agent-lines.ts'
+import { drainLine, nameTakenCode, parseEnded, startedLine } from './agent-lines.ts'
 
 export interface NodeAgentsOptions {
   readonly allocation: Allocation
@@ -166,6 +166,17 @@ export class NodeAgents {
     this.#cancelWatch()
   }
 
+  /** They finish what runs, take nothing new, and leave. */
+  drain(): void {
+    this.stopWatching()
+    for (const one of this.#processes) one.write(`${drainLine}\n`)
+  }
+
+  /** Resolves when all have ended. */
+  async ended(): Promise<void> {
+    await Promise.all(this.#processes.map((one) => one.ended))
+  }
+
   /** Ends all. Idempotent, same promise. */
   close(): Promise<void> {
     this.stopWatching()
@@ -174,8 +185,12 @@ export class NodeAgents {
   }
 
   async #closeOnce(): Promise<void> {
+    await Promise.all(this.#processes.map((one) => one.close()))
+  }
+
+  get #processes(): readonly RemoteProcess[] {
     const further = [...this.#restarts.values()].flatMap(({ process }) => process ?? [])
-    await Promise.all([...this.#first, ...further].map((one) => one.close()))
+    return [...this.#first, ...further]
   }
 
   #missing(): AllocatedNode[] {

@@ -25,6 +25,8 @@ export interface HeldNodesOptions {
   readonly folder: LaunchFolder
   readonly commands: SlurmCommands
   readonly clock: Clock
+  /** Slurm has taken the job. */
+  readonly onSubmitted?: (jobId: string) => void
   readonly onStatus: (line: string | null) => void
   /** Ends the waiting, and the job. */
   readonly signal: AbortSignal
@@ -39,6 +41,7 @@ const lifeMinutes = 2
 
 export class HeldNodes {
   readonly jobId: string
+  readonly allocation: Allocation
   readonly #job: SlurmJob
   readonly #clock: Clock
   readonly #keeper: RemoteProcess
@@ -46,18 +49,20 @@ export class HeldNodes {
 
   /** Resolves when the job runs, with `null` when the signal came first. Otherwise none is left. */
   static async open(options: HeldNodesOptions): Promise<HeldNodes | null> {
-    const { batch, folder, commands, clock } = options
+    const { batch, folder, commands, clock, onSubmitted } = options
     const mark = `/tmp/tutti-held-${randomBytes(12).toString('hex')}`
     folder.write('script', toHoldScript(mark, folder))
     const jobId = await submitBatch(commands, batch, folder).catch((error: unknown) => {
       folder.remove()
       throw error
     })
+    onSubmitted?.(jobId)
     const job = new SlurmJob(jobId, commands, clock)
     try {
       if (await isStarted(job, options)) {
         const allocation = await SlurmAllocation.open(jobId, commands, clock)
-        return new HeldNodes(job, await startKeeper(allocation, mark, clock), clock)
+        const keeper = await startKeeper(allocation, mark, clock)
+        return new HeldNodes(job, allocation, keeper, clock)
       }
     } catch (error) {
       await job.cancel()
@@ -67,8 +72,9 @@ export class HeldNodes {
     return null
   }
 
-  private constructor(job: SlurmJob, keeper: RemoteProcess, clock: Clock) {
+  private constructor(job: SlurmJob, allocation: Allocation, keeper: RemoteProcess, clock: Clock) {
     this.jobId = job.id
+    this.allocation = allocation
     this.#job = job
     this.#clock = clock
     this.#keeper = keeper
@@ -92,6 +98,12 @@ export class HeldNodes {
     this.#keeper.write('\n')
     this.#cancelBeat = this.#clock.after(beatMs, () => this.#beat(), { background: true })
   }
+}
+
+/** Cancels what a script that was killed has left of its own allocations. */
+export async function endAllocations(launch: LaunchFolder, commands: SlurmCommands): Promise<void> {
+  const jobIds = launch.allocations().flatMap((folder) => folder.facts()?.jobId ?? [])
+  if (jobIds.length > 0) await commands.run('scancel', '--quiet', ...jobIds)
 }
 
 /** The batch script. The mark is on the first node, where both run. */

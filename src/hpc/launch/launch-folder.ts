@@ -5,7 +5,7 @@ import { readSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { basename, dirname, join, resolve } from 'node:path'
 import { makeFolders } from '../../checkpoint/files.ts'
 import { messageOf, ValueError } from '../../foundation/errors.ts'
-import { endedFile, signaledFile, type LaunchFacts } from '../start-method.ts'
+import { endedFile, launchVariable, signaledFile, type LaunchFacts } from '../start-method.ts'
 
 /** Beside the records of runs. */
 export const launchParent = './telemetry'
@@ -91,6 +91,12 @@ export class LaunchFolder {
     }
   }
 
+  /** Those of allocations that the script has asked for. */
+  allocations(): LaunchFolder[] {
+    const names = readdirSync(this.path).filter((name) => name.startsWith(allocationPrefix))
+    return names.map((name) => new LaunchFolder(join(this.path, name)))
+  }
+
   /** Of a launch that did not begin. */
   remove(): void {
     rmSync(this.path, { recursive: true, force: true })
@@ -172,6 +178,17 @@ function endReason(log: string): 'canceled' | 'other' | null {
   if (last === undefined) return null
   return last[1] === undefined || /^signal\b/i.test(last[1]) ? 'canceled' : 'other'
 }
+
+/** For an allocation that the script asks for, in the folder of its launch. */
+export function newAllocationFolder(): LaunchFolder {
+  const parent = dirname(process.env[launchVariable] ?? '')
+  for (let count = 1; ; count++) {
+    const path = join(parent, `${allocationPrefix}${count}`)
+    if (!existsSync(path)) return new LaunchFolder(path)
+  }
+}
+
+const allocationPrefix = 'allocation-'
 
 /** Reads what is added to a file that may not be there yet. */
 export class FollowedFile {

@@ -6,13 +6,13 @@ import type { ResourceRequest } from '../../tasks/resources.ts'
 import type { TaskSpec } from '../../tasks/spec.ts'
 
 /**
- * `null` for a task without ranks, and for one that fits into what the nodes have. `held` says what
- * is counted out.
+ * `null` for a task without ranks, for one that fits into what the nodes have, and for one that
+ * others `mayCome` for. `held` says what is counted out.
  */
 export function refuseRanks(
   spec: TaskSpec,
   nodes: readonly NodeCapacity[],
-  held: readonly string[] = [],
+  { held = [], mayCome = false }: { held?: readonly string[]; mayCome?: boolean } = {},
 ): Refusal | null {
   const { resources } = spec
   const { ranks, ranksPerNode } = resources
@@ -30,7 +30,7 @@ export function refuseRanks(
     const message = `${file} would be written by ${ranks} ranks; %r stands for the rank in its name`
     return { field: 'captureStdio', message }
   }
-  return refuseTooMany(resources, nodes, held)
+  return mayCome ? null : refuseTooMany(resources, nodes, held)
 }
 
 function refuseTooMany(

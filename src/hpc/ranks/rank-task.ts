@@ -27,7 +27,7 @@ import { begunLine, newMeetingPoint, toStepCommand } from './rank-scripts.ts'
 export interface RankTaskParts {
   readonly job: Job
   readonly spec: ProgramSpec
-  readonly allocation: Allocation
+  readonly allocation: Pick<Allocation, 'startRanks'>
   readonly connection: ClusterConnection
   readonly clock: Clock
   /** A node where an earlier attempt failed. */

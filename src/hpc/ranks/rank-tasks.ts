@@ -10,7 +10,7 @@ import type { RankTurns } from './rank-turns.ts'
 
 export interface RankTasksOptions {
   readonly listener: BackendListener
-  readonly allocation: Allocation
+  readonly allocation: Pick<Allocation, 'startRanks'>
   readonly clock: Clock
   /** Shared by all sessions of the allocation. */
   readonly turns: RankTurns

@@ -4,10 +4,40 @@ import type { AgentDirectory } from '../../../src/cluster/driver/directory/agent
 import { DriverJobs } from '../../../src/cluster/driver/driver-jobs.ts'
 import { HeldNodes } from '../../../src/cluster/driver/placement/held-nodes.ts'
 import { NoAgentWatch } from '../../../src/cluster/driver/unhappy-ends.ts'
-import { messageOf } from '../../../src/foundation/errors.ts'
+import { BackendError, messageOf } from '../../../src/foundation/errors.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { jobOf } from '../../backends/local/fake-executor.ts'
 import { agentOf } from './links.ts'
+
+const options = { url: 'nats://x', agentTimeoutSeconds: 60, whyNone: null }
+
+it('tasks wait for agents that may come, and fail with the reason when none will', () => {
+  const told: unknown[] = []
+  const report: BackendListener['report'] = ({ uid }, { kind, ...rest }) =>
+    void told.push([uid, kind, 'error' in rest ? messageOf(rest.error) : ''])
+  const clock = new ManualClock(0)
+  const jobs = new DriverJobs({ report, notice() {} }, clock)
+  const directory = { agents: [], gone: [], unusable: [] } as Partial<AgentDirectory>
+  let reason: BackendError | null = null
+  const asked: number[] = []
+  const watch = new NoAgentWatch(jobs, directory as AgentDirectory, {
+    ...options,
+    whyNone({ cores }) {
+      asked.push(cores)
+      return reason
+    },
+  })
+  for (const uid of ['first', 'second']) jobs.placement.push(jobs.add(jobOf(uid), 0))
+  watch.failUnplaceable(1e9)
+  expect([told, asked]).toEqual([[], [1]])
+  reason = new BackendError('Invalid account')
+  watch.failUnplaceable(1e9)
+  expect(told).toEqual([
+    ['first', 'fail', 'Invalid account'],
+    ['second', 'fail', 'Invalid account'],
+  ])
+  expect(jobs.placement.waiting).toBe(0)
+})
 
 it('a task that is canceled while another one is told to be refused ends once', () => {
   const told: string[] = []
@@ -33,7 +63,7 @@ it('a task that is canceled while another one is told to be refused ends once', 
     connectedSinceMs: 0,
     find: () => known,
   } as Partial<AgentDirectory> as AgentDirectory
-  const watch = new NoAgentWatch(jobs, directory, { url: 'nats://x', timeoutSeconds: 60 })
+  const watch = new NoAgentWatch(jobs, directory, options)
   const all = ['first', 'second'].map((uid) => jobs.add(jobOf(uid), 0))
   for (const one of all) jobs.placement.push(one)
   onFirst = () => {
@@ -71,7 +101,7 @@ it('a task for which services have left nothing fails after its time, and is tol
     connectedSinceMs: 0,
     find: () => known,
   } as Partial<AgentDirectory> as AgentDirectory
-  const watch = new NoAgentWatch(jobs, directory, { url: 'nats://x', timeoutSeconds: 60 })
+  const watch = new NoAgentWatch(jobs, directory, options)
   jobs.placement.push(jobs.add(jobOf('waits', { resources: { gpus: 1 } }), 0))
   held.hold('a', { service: 'chat', cores: 1, gpus: 2 })
   watch.failUnplaceable(0)

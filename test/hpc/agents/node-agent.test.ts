@@ -29,6 +29,7 @@ needs(requireCommand('nats-server'))(
       sharedFile: { path: '/missing', content: '' },
       memoryMb: {},
       serverSeconds: 0.5,
+      labels: {},
     }
     agent.stdin.write(`${JSON.stringify(start)}\n`)
     let told = ''

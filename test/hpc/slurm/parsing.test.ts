@@ -9,6 +9,11 @@ import {
   parseJobLine,
   phaseOf,
 } from '../../../src/hpc/slurm/job-report.ts'
+import {
+  mayHaveFeatures,
+  nodeFormat,
+  parsePartitionNodes,
+} from '../../../src/hpc/slurm/partition-nodes.ts'
 import { expectTimeLimit, parseTimeLimit } from '../../../src/hpc/slurm/time-limit.ts'
 import { needs } from '../../require.ts'
 import { sharedSlurm, slurmNeeds } from '../slurm.ts'
@@ -196,6 +201,41 @@ describe('output of Slurm', () => {
     ])
     expect(parseNodeMemory('     Nodes=n3 CPU_IDs=0-1 Mem=0 GRES=').size).toBe(0)
   })
+
+  it('the nodes of partitions have cores, memory, GPUs of all kinds, and features', () => {
+    const gres = 'gpu:a100:4(S:0-1),gpu:v100:2,craynetwork:4'
+    const lines = ['n1|10.1.0.11|64|257000|(null)|(null)|cpu*', `g1|g1|8|4000|${gres}|a,b|gpu`]
+    const nodes = parsePartitionNodes(`${lines.join('\n')}\n`)
+    const first = { name: 'n1', address: '10.1.0.11', cores: 64, memoryMb: 257_000, gpus: 0 }
+    const second = { name: 'g1', address: 'g1', cores: 8, memoryMb: 4000, gpus: 6 }
+    expect(nodes).toEqual([
+      { ...first, features: [], partition: 'cpu', isDefault: true },
+      { ...second, features: ['a', 'b'], partition: 'gpu', isDefault: false },
+    ])
+    const may = (constraint: string | null) => nodes?.map((one) => mayHaveFeatures(one, constraint))
+    expect([may(null), may('a'), may('a&b')]).toEqual([
+      [true, true],
+      [false, true],
+      [false, true],
+    ])
+    // Slurm decides.
+    expect([may('a|c'), may('[x*2&y*1]')].flat()).toEqual([true, true, true, true])
+    expect(parsePartitionNodes('')).toEqual([])
+    for (const line of ['sinfo: error', 'n1|n1|4+|1|(null)|(null)|cpu', 'n1|n1|4|1|(null)|cpu']) {
+      expect(parsePartitionNodes(line), line).toBeNull()
+    }
+  })
+
+  needs(...slurmNeeds)(
+    'the nodes of a partition of this version are read as they are',
+    async () => {
+      const { run } = await slurm()
+      const nodes = parsePartitionNodes(await run('sinfo', '-h', '-N', '-o', nodeFormat))
+      const inMain = nodes?.filter(({ isDefault }) => isDefault) ?? []
+      expect(inMain.map(({ name }) => name)).toEqual(['n1', 'n2', 'n3', 'n4'])
+      expect(inMain[0]).toMatchObject({ cores: 4, memoryMb: 4000, gpus: 2, partition: 'main' })
+    },
+  )
 
   needs(...slurmNeeds)('a job of this version is read as it is', async () => {
     const { run } = await slurm()

@@ -23,12 +23,31 @@ export interface RunningRequest {
   readonly seconds: number
 }
 
+/** Nodes with different values of this label were given separately: no group spans them. */
+export const allocationLabel = 'allocation'
+
 /**
  * The node of each job, those of a node one after another; `null` if there is no room for all. Few
  * nodes are preferred: the jobs talk to each other. `idle` counts as if nothing ran, and prefers
  * nodes where little does.
  */
 export function chooseNodes(
+  nodes: readonly Node[],
+  wanted: Wanted,
+  shape: GroupShape,
+  when: 'now' | 'idle',
+): readonly Node[] | null {
+  for (const together of Map.groupBy(
+    nodes,
+    ({ facts }) => facts.labels[allocationLabel],
+  ).values()) {
+    const chosen = chooseTogether(together, wanted, shape, when)
+    if (chosen !== null) return chosen
+  }
+  return null
+}
+
+function chooseTogether(
   nodes: readonly Node[],
   wanted: Wanted,
   { size, perNode }: GroupShape,

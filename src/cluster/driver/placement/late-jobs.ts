@@ -1,11 +1,33 @@
-/** Jobs that need longer than is left until nothing runs any more, unless that is put off. */
+/** Jobs that say how long they run, and for how long nodes are there. */
 
 import type { ResourceRequest } from '../../../tasks/resources.ts'
+import type { RunningRequest } from './job-group.ts'
 
 interface TimedJob {
   readonly spec: { readonly resources: ResourceRequest }
 }
 
+/** What placement asks about time. */
+export interface PlacementTimes {
+  /** Until nothing runs any more, on this node or on any; `Infinity` without an end. */
+  readonly secondsLeft: (node?: string) => number
+  /** What a node has now. */
+  readonly running: (node: string) => readonly RunningRequest[]
+}
+
+export const timeless: PlacementTimes = { secondsLeft: () => Infinity, running: () => [] }
+
+/** Whether a node is there until the job has ended, by what that said. */
+export function lastsFor(
+  job: TimedJob | undefined,
+  { secondsLeft }: PlacementTimes,
+): (node: { readonly name: string }) => boolean {
+  const seconds = job?.spec.resources.seconds
+  if (seconds === undefined) return () => true
+  return ({ name }) => seconds <= secondsLeft(name)
+}
+
+/** Jobs that need longer than is left until nothing runs any more, unless that is put off. */
 export class LateJobs<T extends TimedJob> {
   readonly #secondsLeft: () => number
   readonly #jobs = new Set<T>()

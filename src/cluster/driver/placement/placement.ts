@@ -8,9 +8,9 @@
 import type { ResourceRequest } from '../../../tasks/resources.ts'
 import { type AgentRules, type NodeFacts, noRules, type Offer } from '../../wire/messages.ts'
 import { chooseNodes, couldHold, keptFrom, mostFree } from './job-group.ts'
-import type { GroupShape, RunningRequest } from './job-group.ts'
+import type { GroupShape } from './job-group.ts'
 import { type HeldView, noneHeld } from './held-nodes.ts'
-import { LateJobs } from './late-jobs.ts'
+import { lastsFor, LateJobs, type PlacementTimes, timeless } from './late-jobs.ts'
 import {
   couldTake,
   freeCores,
@@ -25,16 +25,6 @@ import {
   use,
 } from './placement-node.ts'
 import { allOf, isBefore, isLed, type PlacedJob, type Shape, Shapes } from './shapes.ts'
-
-/** What placement asks about time. */
-export interface PlacementTimes {
-  /** Until nothing runs any more; `Infinity` without an end. */
-  readonly secondsLeft: () => number
-  /** What a node has now. */
-  readonly running: (node: string) => readonly RunningRequest[]
-}
-
-const timeless: PlacementTimes = { secondsLeft: () => Infinity, running: () => [] }
 
 interface Reservation<T extends PlacedJob> {
   readonly shape: Shape<T>
@@ -274,7 +264,8 @@ export class Placement<T extends PlacedJob> {
     const all = [...this.#nodes.values()]
     const others = all.filter(({ name }) => name !== shape.avoid)
     const from = couldHold(others, shape) ? others : all
-    const free = from.filter((node) => !kept.has(node))
+    const lasts = lastsFor(shape.queue.peek(), this.#times)
+    const free = from.filter((node) => !kept.has(node) && lasts(node))
     const chosen = chooseNodes(free, shape, group, 'now')
     if (chosen === null) {
       shape.changed = new Set()
@@ -300,8 +291,9 @@ export class Placement<T extends PlacedJob> {
 
   /** The next node in turn where it could begin at once, else where it may wait. */
   #findNode(shape: Shape<T>, kept: ReadonlyMap<Node, number>): Node | null {
+    const lasts = lastsFor(shape.queue.peek(), this.#times)
     const accepts = (node: Node): boolean =>
-      !kept.has(node) && node.name !== shape.avoid && hasRoom(node, shape)
+      !kept.has(node) && node.name !== shape.avoid && hasRoom(node, shape) && lasts(node)
     if (shape.changed === null) {
       // A job that is alone runs where the last one ran: the code and the worker are warm there.
       const last = this.#waiting === 1 ? this.#last : null
@@ -323,6 +315,7 @@ export class Placement<T extends PlacedJob> {
   #avoidedNode(shape: Shape<T>, kept: ReadonlyMap<Node, number>): Node | null {
     const node = shape.avoid === null ? undefined : this.#nodes.get(shape.avoid)
     if (node === undefined || kept.has(node) || !hasRoom(node, shape)) return null
+    if (!lastsFor(shape.queue.peek(), this.#times)(node)) return null
     for (const other of this.#nodes.values()) {
       if (other !== node && other.isUsable && couldTake(other, shape)) return null
     }
@@ -384,7 +377,8 @@ export class Placement<T extends PlacedJob> {
 
   #reserveFor(shape: Shape<T>): Reservation<T> {
     if (this.#reserved?.shape === shape) return this.#reserved
-    const reserved = { shape, nodes: mostFree([...this.#nodes.values()], shape) }
+    const nodes = this.nodes.filter(lastsFor(shape.queue.peek(), this.#times))
+    const reserved = { shape, nodes: mostFree(nodes, shape) }
     this.#changeReservation(reserved)
     return reserved
   }

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import type { JobGroup } from '../../../../src/cluster/driver/placement/job-group.ts'
 import { Placement } from '../../../../src/cluster/driver/placement/placement.ts'
-import { findUnplaceable } from '../../../../src/cluster/driver/placement/unplaceable.ts'
+import { findUnplaceable } from '../../../../src/cluster/driver/placement/placement-state.ts'
 import type { PlacedJob } from '../../../../src/cluster/driver/placement/shapes.ts'
 import type { NodeFacts } from '../../../../src/cluster/wire/messages.ts'
 import { type ResourceRequest, resolveResources } from '../../../../src/tasks/resources.ts'
@@ -114,6 +114,15 @@ describe('jobs that begin together', () => {
     expect(assigned(placement)).toEqual({ a: ['s0'], b: ['s1'], c: ['s2'] })
   })
 
+  it('stay within nodes that were given together', () => {
+    const given = (allocation: string) => ({ ...facts(2), labels: { allocation } })
+    const placement = placementOf({ a: given('1'), b: given('2'), c: given('2') })
+    push(placement, ...groupOf('r', 4))
+    expect(assigned(placement)).toEqual({ b: ['r0', 'r1'], c: ['r2', 'r3'] })
+    push(placement, ...groupOf('s', 5))
+    expect(findUnplaceable(placement)).toHaveLength(1)
+  })
+
   it('are forgotten and taken as a whole', () => {
     const placement = placementOf({ a: facts(1) })
     const [one, other] = [groupOf('r', 3), groupOf('s', 3)]
@@ -128,6 +137,19 @@ describe('jobs that begin together', () => {
 })
 
 describe('jobs that say how long they run', () => {
+  it('begin on a node that is there for long enough', () => {
+    const left: Readonly<Record<string, number>> = { a: 10, b: 100, c: 100 }
+    const secondsLeft = (node?: string): number => (node === undefined ? 100 : (left[node] ?? 0))
+    const nodes = { a: facts(2), b: facts(1), c: facts(1) }
+    const placement = placementOf(nodes, { secondsLeft, running: () => [] })
+    push(placement, ...groupOf('r', 2, { resources: { seconds: 11 } }))
+    expect(assigned(placement)).toEqual({ b: ['r0'], c: ['r1'] })
+    push(placement, job('long', { seconds: 11 }))
+    expect(assigned(placement)).toEqual({})
+    push(placement, job('any'))
+    expect(assigned(placement)).toEqual({ a: ['any'] })
+  })
+
   it('do not begin when less is left, until the end is moved', () => {
     let left = 60
     const placement = placementOf({ a: facts(4) }, { secondsLeft: () => left, running: () => [] })

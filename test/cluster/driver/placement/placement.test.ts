@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { Placement } from '../../../../src/cluster/driver/placement/placement.ts'
-import { findUnplaceable } from '../../../../src/cluster/driver/placement/unplaceable.ts'
+import { findUnplaceable } from '../../../../src/cluster/driver/placement/placement-state.ts'
 import type { PlacedJob } from '../../../../src/cluster/driver/placement/shapes.ts'
 import type { NodeFacts, Offer } from '../../../../src/cluster/wire/messages.ts'
 import { defaultResources, resolveResources } from '../../../../src/tasks/resources.ts'

@@ -1,0 +1,59 @@
+/** What a placement can be asked about what waits and what runs. Pure. */
+
+import type { ResourceRequest } from '../../../tasks/resources.ts'
+import { couldHold } from './job-group.ts'
+import { couldRun, type Node } from './placement-node.ts'
+import type { PlacedJob, Shape } from './shapes.ts'
+
+/** The part of a placement that is asked. */
+export interface PlacementState {
+  readonly nodes: readonly Node[]
+  readonly shapes: readonly WaitingShape[]
+}
+
+type WaitingShape = Omit<Shape<PlacedJob>, 'queue'> & {
+  readonly queue: { readonly length: number }
+}
+
+/** Tasks that wait and ask for the same; those that begin together count as one. */
+export interface WaitingWork {
+  readonly resources: ResourceRequest
+  readonly count: number
+}
+
+/** What waits for nodes, and the nodes that have something to do. */
+export interface ClusterLoad {
+  readonly waiting: readonly WaitingWork[]
+  readonly busyNodes: readonly string[]
+}
+
+export const toLoad = ({ nodes, shapes }: PlacementState): ClusterLoad => ({
+  waiting: shapes.map((shape) => ({ resources: toRequest(shape), count: shape.queue.length })),
+  busyNodes: nodes.filter(({ cores }) => cores > 0).map(({ name }) => name),
+})
+
+/** With the ranks of an MPI program, where there are several. */
+export function toRequest({ request, group }: Pick<WaitingShape, 'request' | 'group'>) {
+  if (group === null) return request
+  const { size: ranks, perNode } = group
+  return { ...request, ranks, ...(perNode === null ? {} : { ranksPerNode: perNode }) }
+}
+
+/**
+ * Names of what is asked for by jobs that no node of this cluster could run, whatever else it runs;
+ * with the nodes that have what it takes, but do not allow it.
+ */
+export function findUnplaceable({ nodes, shapes }: PlacementState): Map<string, string[]> {
+  const found = new Map<string, string[]>()
+  for (const shape of shapes) {
+    if (couldHold(nodes, shape)) continue
+    // Other nodes do not refuse what is for one of them alone.
+    const asked = shape.node === null ? nodes : nodes.filter(({ name }) => name === shape.node)
+    const refusing = asked.filter(({ facts }) => couldRun(facts, shape.request))
+    found.set(
+      shape.key,
+      refusing.map(({ name }) => name),
+    )
+  }
+  return found
+}

@@ -1,0 +1,101 @@
+/** Where the nodes of an HPC backend come from: the launch, a list of hosts, or Slurm by itself. */
+
+import type { Clock } from '../foundation/clock.ts'
+import { StateError, ValueError } from '../foundation/errors.ts'
+import type { Allocation } from './allocation.ts'
+import { HostListAllocation, sshCommand } from './host-list-allocation.ts'
+import { expectHosts, type ResolvedHpcOptions } from './hpc-options.ts'
+import { toBatchOptions } from './launch/batch-job.ts'
+import { HeldNodes } from './launch/held-nodes.ts'
+import { newAllocationFolder } from './launch/launch-folder.ts'
+import { findSources, type PilotSource } from './pilots/pilot-sources.ts'
+import { SlurmAllocation } from './slurm/slurm-allocation.ts'
+import { SlurmCommands } from './slurm/slurm-commands.ts'
+import { useStartMethod } from './start-method.ts'
+
+/** The nodes of the launch, and those that may be asked for. */
+export interface GivenNodes {
+  readonly allocation: Allocation | null
+  readonly sources: readonly PilotSource[]
+  /** The job of `allocation`, where it was submitted from here. */
+  readonly held: HeldNodes | null
+}
+
+/** Throws for options that do not fit the launch, and for an allocation that is too short. */
+export async function findNodes(resolved: ResolvedHpcOptions): Promise<GivenNodes> {
+  const given = await openNodes(resolved)
+  try {
+    if (given.allocation !== null) expectEnoughTime(given.allocation, resolved.graceSeconds)
+    return given
+  } catch (error) {
+    await given.held?.close()
+    throw error
+  }
+}
+
+async function openNodes(resolved: ResolvedHpcOptions): Promise<GivenNodes> {
+  const { hosts, allocations, clock, graceSeconds } = resolved
+  const { method, facts } = useStartMethod()
+  if (method === 'hosts') {
+    if (allocations !== null) throw misplaced('allocations', 'there is no scheduler to ask')
+    return { allocation: openHosts(hosts ?? expectHosts(facts.hosts), clock), ...nothingElse }
+  }
+  if (hosts !== null) {
+    const hint = "Use setStartMethod('hosts')."
+    throw misplaced('hosts', 'Slurm names the nodes; they cannot be given', hint)
+  }
+  const commands = new SlurmCommands()
+  const jobId = facts.jobId ?? (facts.driver === 'here' ? '' : process.env['SLURM_JOB_ID']) ?? ''
+  if (allocations === null) {
+    if (jobId !== '') {
+      return { allocation: await SlurmAllocation.open(jobId, commands, clock), ...nothingElse }
+    }
+    const held = await holdOne(commands, clock)
+    return { allocation: held.allocation, sources: [], held }
+  }
+  if (facts.driver !== 'here') {
+    const text = 'the script runs in an allocation, and would end with it'
+    throw misplaced('allocations', text, 'Start it with tutti launch --driver here.')
+  }
+  const sources = await findSources(allocations, commands, graceSeconds)
+  const allocation = jobId === '' ? null : await SlurmAllocation.open(jobId, commands, clock)
+  return { allocation, sources, held: null }
+}
+
+const nothingElse = { sources: [], held: null } as const
+
+const misplaced = (field: string, text: string, hint?: string): ValueError =>
+  new ValueError(`${field}: ${text}`, { field, ...(hint === undefined ? {} : { hint }) })
+
+function openHosts(hosts: readonly string[], clock: Clock): Allocation {
+  const shell = process.env['TUTTI_REMOTE_SHELL']?.trim() ?? ''
+  const remoteShell = shell === '' ? sshCommand : shell.split(/\s+/)
+  return new HostListAllocation({ hosts, remoteShell, clock })
+}
+
+/** For a script that runs here and has named no nodes: one, until the backend is closed. */
+async function holdOne(commands: SlurmCommands, clock: Clock): Promise<HeldNodes> {
+  const folder = newAllocationFolder()
+  const held = await HeldNodes.open({
+    batch: toBatchOptions({ nodes: 1, more: [] }, 'tutti', folder),
+    folder,
+    commands,
+    clock,
+    onSubmitted: (jobId) => folder.write('facts', JSON.stringify({ method: 'slurm', jobId })),
+    onStatus: () => {},
+    signal: new AbortController().signal,
+  })
+  if (held === null) throw new StateError('the allocation was given up')
+  return held
+}
+
+/** The warnings before its end must have their time. */
+function expectEnoughTime({ label, limitSeconds }: Allocation, graceSeconds: number): void {
+  const least = 2 * graceSeconds
+  if (limitSeconds === null || limitSeconds >= least) return
+  const text = `${label} has ${limitSeconds} s, which is less than twice graceSeconds`
+  throw new ValueError(`graceSeconds: ${text} (${graceSeconds})`, {
+    field: 'graceSeconds',
+    hint: `Ask for at least ${least} s, or give a shorter graceSeconds.`,
+  })
+}

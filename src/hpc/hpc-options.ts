@@ -1,0 +1,72 @@
+/** The options of the HPC backend, and their check. */
+
+import { type Clock, clockMethods, systemClock } from '../foundation/clock.ts'
+import { type Log, processLog } from '../foundation/log.ts'
+import {
+  expectKnownKeys,
+  expectMethods,
+  expectNumber,
+  expectObject,
+  expectString,
+  invalid,
+} from '../foundation/options.ts'
+import { isHostName } from './host-list-allocation.ts'
+import {
+  type AllocationsOptions,
+  resolveAllocations,
+  type ResolvedAllocations,
+} from './pilots/pilot-options.ts'
+
+/** The options of `HpcBackend.create`. */
+export interface HpcBackendOptions {
+  /** Default `hpc`. */
+  readonly name?: string
+  /** With the start method `hosts`: their names. Default: those of `tutti launch --hosts`. */
+  readonly hosts?: readonly string[]
+  /**
+   * Allocations that the backend asks for by itself, by waiting work, and gives back when they are
+   * idle; a list for different partitions. With `tutti launch --driver here`. Default: none.
+   */
+  readonly allocations?: AllocationsOptions | readonly AllocationsOptions[]
+  /** What tasks have for their end before the allocation's own. Default 60. */
+  readonly graceSeconds?: number
+  readonly clock?: Clock
+  readonly log?: Log
+}
+
+export interface ResolvedHpcOptions {
+  readonly name: string
+  readonly hosts: readonly string[] | null
+  readonly allocations: readonly ResolvedAllocations[] | null
+  readonly graceSeconds: number
+  readonly clock: Clock
+  readonly log: Log
+}
+
+export function resolveHpcOptions(options: HpcBackendOptions): ResolvedHpcOptions {
+  const keys = ['name', 'hosts', 'allocations', 'graceSeconds', 'clock', 'log']
+  expectKnownKeys('HpcBackend', expectObject('options', options), keys)
+  const { name = 'hpc', hosts, allocations } = options
+  const grace = options.graceSeconds ?? 60
+  const graceSeconds = expectNumber('graceSeconds', grace, { min: 0, max: 86_400 })
+  return {
+    name: expectString('name', name),
+    hosts: hosts === undefined ? null : expectHosts(hosts),
+    allocations: allocations === undefined ? null : resolveAllocations(allocations, graceSeconds),
+    graceSeconds,
+    clock: expectMethods('clock', options.clock ?? systemClock, clockMethods),
+    log: expectMethods('log', options.log ?? processLog, ['warn']),
+  }
+}
+
+export function expectHosts(hosts: unknown): readonly string[] {
+  if (!Array.isArray(hosts) || hosts.length === 0) {
+    throw invalid('hosts', 'a list of host names', hosts)
+  }
+  return hosts.map((one: unknown, at) => {
+    const field = `hosts[${at}]`
+    const host = expectString(field, one)
+    if (isHostName(host) && hosts.indexOf(one) === at) return host
+    throw invalid(field, 'the name of a host, given once', host)
+  })
+}

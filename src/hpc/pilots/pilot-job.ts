@@ -1,0 +1,191 @@
+/** One allocation that the backend has asked for by itself: from its submission to its end. */
+
+import { type Clock, sleep } from '../../foundation/clock.ts'
+import { messageOf } from '../../foundation/errors.ts'
+import type { Log } from '../../foundation/log.ts'
+import { boundedWait } from '../../foundation/promises.ts'
+import type { NodeAgents } from '../agents/node-agents.ts'
+import type { Allocation } from '../allocation.ts'
+import { AllocationWatch } from '../allocation-watch.ts'
+import { HeldNodes } from '../launch/held-nodes.ts'
+import type { LaunchFolder } from '../launch/launch-folder.ts'
+import type { SlurmCommands } from '../slurm/slurm-commands.ts'
+import { type PilotEnd, youngSeconds } from './pilot-plan.ts'
+
+export interface PilotJobOptions {
+  readonly id: string
+  /** The number of its kind. */
+  readonly kind: number
+  /** Of sbatch. */
+  readonly batch: readonly string[]
+  readonly folder: LaunchFolder
+  readonly commands: SlurmCommands
+  readonly clock: Clock
+  readonly log: Log
+  readonly graceSeconds: number
+  /** Starts agents on its nodes. */
+  readonly addAgents: (allocation: Allocation, jobId: string) => Promise<NodeAgents>
+  readonly removeAgents: (agents: NodeAgents) => Promise<void>
+  /** Slurm has taken the request, its nodes are there, or it is about to end. */
+  readonly onChange: () => void
+  readonly onEnding: (secondsLeft: number) => void
+}
+
+/** What agents have for their own end before the allocation's. */
+const closeMs = 5000
+/** About an allocation whose agents have ended. */
+const questionMs = 1000
+const mostQuestions = 30
+
+export class PilotJob {
+  readonly id: string
+  readonly kind: number
+  readonly submittedAt: number
+  /** Resolves when nothing of it is left. */
+  readonly ended: Promise<PilotEnd>
+  readonly #options: PilotJobOptions
+  readonly #abort = new AbortController()
+  readonly #over = Promise.withResolvers<string | null>()
+  #phase: 'submitting' | 'queued' | 'running' | 'ending' = 'submitting'
+  #allocation: Allocation | null = null
+  #watch: AllocationWatch | null = null
+  #startedAt: number | null = null
+  /** It has ended by its time limit. */
+  #isAtLimit = false
+  /** Since when none of its nodes runs a task. */
+  #idleSince: number | null = null
+
+  constructor(options: PilotJobOptions) {
+    this.#options = options
+    this.id = options.id
+    this.kind = options.kind
+    this.submittedAt = options.clock.now()
+    this.ended = this.#run()
+  }
+
+  /** `ending`: it gets no more tasks. */
+  get phase(): 'submitting' | 'queued' | 'running' | 'ending' {
+    return this.#phase
+  }
+
+  /** `null` before it runs. */
+  get allocation(): Allocation | null {
+    return this.#allocation
+  }
+
+  has(node: string): boolean {
+    return this.#allocation?.nodes.some(({ name }) => name === node) ?? false
+  }
+
+  /** Until what runs there is lost. */
+  get secondsLeft(): number {
+    return this.#watch?.secondsLeft ?? Infinity
+  }
+
+  /** Seconds since the epoch; `null` before its nodes are there. */
+  get startedAt(): number | null {
+    return this.#startedAt
+  }
+
+  /** Seconds since the epoch; `null` while one of its nodes runs a task. */
+  idleSince(busyNodes: ReadonlySet<string>): number | null {
+    const isBusy =
+      this.#allocation === null || this.#allocation.nodes.some(({ name }) => busyNodes.has(name))
+    this.#idleSince = isBusy ? null : (this.#idleSince ?? this.#options.clock.now())
+    return this.#idleSince
+  }
+
+  /** Gives it back: at once while it waits, else when what runs there has ended. */
+  giveBack(): void {
+    this.#phase = 'ending'
+    this.#abort.abort()
+    this.#over.resolve(null)
+  }
+
+  async #run(): Promise<PilotEnd> {
+    try {
+      const reason = await this.#hold()
+      if (reason === null) return this.#endOf('given back', '')
+      const age = this.#options.clock.now() - (this.#startedAt ?? this.submittedAt)
+      const hasFailed = !this.#isAtLimit && age < youngSeconds
+      return this.#endOf(hasFailed ? 'failed' : 'lived', reason)
+    } catch (error) {
+      return this.#endOf('failed', messageOf(error))
+    }
+  }
+
+  #endOf(kind: PilotEnd['kind'], reason: string): PilotEnd {
+    return { kind, reason, submittedAt: this.submittedAt, at: this.#options.clock.now() }
+  }
+
+  /** Resolves with why the scheduler has ended it; with `null` if it was given back. */
+  async #hold(): Promise<string | null> {
+    const { batch, folder, commands, clock, onChange } = this.#options
+    const held = await HeldNodes.open({
+      batch,
+      folder,
+      commands,
+      clock,
+      signal: this.#abort.signal,
+      onSubmitted: (jobId) => {
+        // The launcher cancels it if this process is killed.
+        folder.write('facts', JSON.stringify({ method: 'slurm', jobId }))
+        if (this.#phase === 'submitting') this.#phase = 'queued'
+        onChange()
+      },
+      onStatus: () => {},
+    })
+    if (held === null) return null
+    try {
+      return await this.#use(held)
+    } finally {
+      await held.close()
+    }
+  }
+
+  async #use({ allocation, jobId }: HeldNodes): Promise<string | null> {
+    const { addAgents, removeAgents, clock, onChange } = this.#options
+    const agents = await addAgents(allocation, jobId)
+    try {
+      this.#startedAt = clock.now()
+      this.#allocation = allocation
+      this.#watch = this.#watchEnd(allocation)
+      if (this.#phase !== 'ending') this.#phase = 'running'
+      onChange()
+      void this.#askWhenAgentsEnd(allocation, agents)
+      const reason = await this.#over.promise
+      this.#phase = 'ending'
+      await this.#drain(agents)
+      return reason
+    } finally {
+      this.#watch?.close()
+      await removeAgents(agents)
+    }
+  }
+
+  /** Agents that all end may end with their allocation; the scheduler tells it a little later. */
+  async #askWhenAgentsEnd(allocation: Allocation, agents: NodeAgents): Promise<void> {
+    await agents.ended()
+    for (let count = 0; count < mostQuestions && this.#phase === 'running'; count++) {
+      await allocation.state({ isChanged: true }).catch(() => null)
+      await sleep(this.#options.clock, questionMs)
+    }
+  }
+
+  #watchEnd(allocation: Allocation): AllocationWatch {
+    const { clock, log, graceSeconds, onEnding } = this.#options
+    const onEnd = (reason: string, cause: 'limit' | 'loss'): void => {
+      this.#isAtLimit = cause === 'limit'
+      this.#over.resolve(reason)
+    }
+    return new AllocationWatch({ allocation, graceSeconds, clock, log, onEnding, onEnd })
+  }
+
+  /** What still runs when its time is over is lost with its nodes, and tried again elsewhere. */
+  async #drain(agents: NodeAgents): Promise<void> {
+    const { clock, graceSeconds } = this.#options
+    agents.drain()
+    const waitMs = Math.max(0, Math.min(this.secondsLeft + graceSeconds, 1e6) * 1000 - closeMs)
+    await boundedWait(clock, waitMs, agents.ended()).catch(() => {})
+  }
+}

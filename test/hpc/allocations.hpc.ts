@@ -1,0 +1,65 @@
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { describe, expect } from 'vitest'
+import { needs } from '../require.ts'
+import { createLauncher, scriptFile } from './launcher.ts'
+import { sharedSlurm, slurmNeeds } from './slurm.ts'
+
+const elastic = ['--driver', 'here', scriptFile('elastic-script')]
+
+describe('allocations that the backend asks for', () => {
+  const slurm = sharedSlurm()
+  const queue = async (): Promise<string> => (await slurm()).run('squeue', '-h', '-o', '%T')
+
+  needs(...slurmNeeds)('come with the work, of two kinds, and go when they are idle', async () => {
+    const { start } = createLauncher(await slurm())
+    const end = await start(...elastic, 'kinds').ended
+    expect([end.code, end.stderr]).toEqual([0, ''])
+    const told = JSON.parse(end.stdout) as Record<string, unknown>
+    expect(told).toMatchObject({ before: 0, joined: 3, most: 3, after: 0, ends: ['DONE'] })
+    expect(told['refusal']).toMatch(/ValidationError|resources/)
+    expect(await queue()).toBe('')
+  })
+
+  needs(...slurmNeeds)('one that is lost is replaced, and its task is tried again', async () => {
+    const { run } = await slurm()
+    const { start } = createLauncher(await slurm())
+    const launch = start(...elastic, 'endless')
+    await launch.seen('runs')
+    await run('scancel', '--user=root')
+    const end = await launch.ended
+    const [, line = ''] = end.stdout.split('\n')
+    expect(JSON.parse(line)).toMatchObject({ joined: 2, ends: ['DONE'], retried: 1, after: 0 })
+    expect(end.stderr).toMatch(/AllocationFailed.*CANCELLED.*another one is tried later/)
+    expect(await queue()).toBe('')
+  })
+
+  needs(...slurmNeeds)('three refusals in a row end the work, in the words of Slurm', async () => {
+    const { start } = createLauncher(await slurm())
+    const end = await start(...elastic, 'refused').ended
+    const [failure] = (JSON.parse(end.stdout) as { readonly ends: readonly string[] }).ends
+    expect(failure).toMatch(/^FAILED .*no further allocation is asked for: 3 failed in a row/)
+    expect(failure).toContain('Invalid license specification')
+    expect(end.stderr.match(/AllocationFailed/g)).toHaveLength(3)
+    expect(await queue()).toBe('')
+  })
+
+  needs(...slurmNeeds)('work goes on in the next one when the time of one is over', async () => {
+    const { start } = createLauncher(await slurm())
+    const end = await start(...elastic, 'short').ended
+    expect([end.code, end.stderr]).toEqual([0, ''])
+    expect(JSON.parse(end.stdout)).toMatchObject({ joined: 2, most: 1, ends: ['DONE'], retried: 0 })
+    expect(await queue()).toBe('')
+  })
+
+  needs(...slurmNeeds)('a script that is killed leaves no job', async () => {
+    const { folder, start } = createLauncher(await slurm())
+    const pidFile = join(folder, 'pid')
+    const launch = start(...elastic, 'endless', pidFile)
+    await launch.seen('runs')
+    expect(await queue()).toBe('RUNNING\n')
+    process.kill(Number(readFileSync(pidFile, 'utf8')), 'SIGKILL')
+    expect((await launch.ended).code).toBe(137)
+    await expect.poll(queue).toBe('')
+  })
+})
