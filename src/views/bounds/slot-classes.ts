@@ -107,6 +107,15 @@ function toFreeNode(node: SlotNode, requests: readonly SlotRequest[]): FreeNode 
   }
 }
 
+/** Texts that were read from a file are slow as keys, those of the program are not. */
+function withOwnLimit(request: SlotRequest): SlotRequest {
+  const { limit } = request
+  return {
+    ...request,
+    limit: limit === null ? null : limit === 'workers' ? 'workers' : 'processes',
+  }
+}
+
 const createHeld = (): Record<HeldResource, number> => ({
   cores: 0,
   gpus: 0,
@@ -145,7 +154,7 @@ class Slots {
   #now: number
 
   constructor({ requests, nodes, waits, from }: SlotRun, sums: SlotSeconds) {
-    this.#requests = requests
+    this.#requests = requests.map(withOwnLimit)
     this.#queues = new WaitQueues(waits, requests.length)
     this.#rooms = requests.map(() => ({ ...noRoom }))
     this.#nodes = nodes.map((node) => toFreeNode(node, requests))
