@@ -106,6 +106,12 @@ interface ResolvedOptions {
 /** Only `create` has it: in JavaScript the constructor is public. */
 const createKey = Symbol('create')
 
+/** What an agent can ask of its backend, beyond what a session can. */
+export interface LocalConnection extends Connection {
+  /** Takes back what has not begun, as far as that is known. Nothing is reported about it. */
+  withdraw(): Job[]
+}
+
 /**
  * The local backend: functions on threads or processes, programs by launchers, closures right here.
  */
@@ -191,12 +197,13 @@ export class ConcurrentBackend implements Backend {
     return (spec.kind === 'function' ? functions : programs).refusal()
   }
 
-  connect(listener: BackendListener, session: ConnectedSession): Connection {
+  connect(listener: BackendListener, session: ConnectedSession): LocalConnection {
     this.#listeners.add(listener)
     const client: Client = { listener, session }
     return {
       submit: (jobs) => this.#submit(jobs, client),
       cancel: (job, reason) => this.#scheduler.cancel(job, reason),
+      withdraw: () => this.#scheduler.withdraw(listener),
       release: (reason) => this.#release(client, reason),
     }
   }

@@ -75,6 +75,21 @@ export class Scheduler implements ExecutorListener {
     this.#pump()
   }
 
+  /** Takes the jobs of a client back that no executor has. Nothing is reported about them. */
+  withdraw(listener: BackendListener): Job[] {
+    const taken = this.#jobs.toArray().filter(({ isWaiting, client }) => {
+      return isWaiting && client.listener === listener
+    })
+    for (const job of taken) {
+      this.#queues[job.executor].remove(job)
+      this.#jobs.delete(job)
+      this.#leave(listener)
+    }
+    // One of them may have kept others from being assigned.
+    if (taken.length > 0) this.#pump()
+    return taken.map(({ original }) => original)
+  }
+
   /** Cancels what waits, and whatever is given back: executors end what they run themselves. */
   close(reason: string): void {
     this.#closeReason = reason
@@ -107,9 +122,7 @@ export class Scheduler implements ExecutorListener {
     if (report.kind === 'start') return listener.report(original, report)
     this.#jobs.delete(scheduled)
     listener.report(original, report)
-    const left = (this.#open.get(listener) ?? 1) - 1
-    this.#open.set(listener, left)
-    if (left === 0) this.#resolveDrained(listener)
+    this.#leave(listener)
   }
 
   resultDropped(job: Job): void {
@@ -156,6 +169,12 @@ export class Scheduler implements ExecutorListener {
   /** The scheduled job that an executor was given; `null` for one that has ended. */
   #scheduled(job: Job): ScheduledJob | null {
     return job instanceof ScheduledJob && this.#jobs.has(job) ? job : null
+  }
+
+  #leave(listener: BackendListener): void {
+    const left = (this.#open.get(listener) ?? 1) - 1
+    this.#open.set(listener, left)
+    if (left === 0) this.#resolveDrained(listener)
   }
 
   #resolveDrained(listener: BackendListener): void {

@@ -3,12 +3,12 @@
 import { join } from 'node:path'
 import {
   type BackendListener,
-  type Connection,
   type Job,
   type Notice,
   type TaskReport,
   toEventNotice,
 } from '../../backends/backend.ts'
+import type { LocalConnection } from '../../backends/local/concurrent-backend.ts'
 import { BackendThrottled } from '../../events/library-events.ts'
 import type { Clock } from '../../foundation/clock.ts'
 import { messageOf } from '../../foundation/errors.ts'
@@ -49,7 +49,7 @@ export interface AgentSessionOptions {
   /** Where the folder of a session is created whose own folder is not on this node. */
   readonly workDir: string
   readonly bundles: UnpackedBundles
-  readonly connect: (listener: BackendListener) => Connection
+  readonly connect: (listener: BackendListener) => LocalConnection
   /** Why the agent does not run this, or `null`. */
   readonly refuse: (spec: TaskSpec) => NotAllowed | null
   /** What the session may send now. */
@@ -68,10 +68,8 @@ export class AgentSession implements BackendListener {
   /** Names this use of the agent: its messages with ends are counted from 1. */
   readonly endsEpoch: number
   readonly outbox: EndsOutbox
-  /** Of attempts that have begun; changed here alone. */
-  runningCores = 0
   readonly #options: AgentSessionOptions
-  readonly #connection: Connection
+  readonly #connection: LocalConnection
   readonly #held: HeldAttempts
   readonly #store: SessionStore
   readonly #folder: SessionFolder
@@ -157,6 +155,15 @@ export class AgentSession implements BackendListener {
     return this.#held.rate
   }
 
+  /** Of attempts that are with the node's backend. */
+  get runningCores(): number {
+    return this.#held.givenCores
+  }
+
+  get isStalled(): boolean {
+    return this.#held.isStalled
+  }
+
   get aheadFactor(): number {
     return this.#held.aheadFactor
   }
@@ -174,7 +181,7 @@ export class AgentSession implements BackendListener {
     const isLater = attach.epoch !== this.#driver.epoch
     this.#attach = attach
     // A later start sends what it needs again, which may be something else.
-    if (isLater) this.#giveBack(this.#held.waiting)
+    if (isLater) this.#giveBackAll()
     const untold = this.#driver.attach(attach)
     // One that had lost this agent has given up all that they tell of.
     this.#reports.restart(isLater ? untold : [], (uid) => this.#held.latest(uid) > 0)
@@ -184,7 +191,12 @@ export class AgentSession implements BackendListener {
   tick(nowMs: number): boolean {
     this.#driver.tick()
     this.#reports.send()
-    if (this.#returnExcess()) this.#options.onChange()
+    // Tasks that take long: those behind them may begin elsewhere, or are not to begin at all.
+    if (this.#held.isStalled) this.#withdraw()
+    // What is more than the offer and a second's work goes back: another node may be free.
+    const excess = this.#held.excess(2 * this.#options.offer(this).ahead + 8)
+    this.#giveBack(excess)
+    if (excess.length > 0) this.#options.onChange()
     return nowMs - this.#driver.heardMs > this.#attach.ownerTtlSeconds * 1000
   }
 
@@ -200,15 +212,7 @@ export class AgentSession implements BackendListener {
   begin(mostCores: number): number {
     if (this.#endings !== null || this.outbox.isBlocked || this.outbox.isFull) return 0
     if (this.#options.clock.monotonicMs() - this.#driver.heardMs > silenceMs) return 0
-    const jobs: HeldAttempt[] = []
-    let cores = 0
-    while (cores < mostCores) {
-      const held = this.#held.begin()
-      if (held === undefined) break
-      cores += held.spec.resources.cores
-      jobs.push(held)
-    }
-    this.runningCores += cores
+    const { jobs, cores } = this.#held.give(mostCores)
     if (jobs.length > 0) this.#connection.submit(jobs)
     return cores
   }
@@ -216,7 +220,7 @@ export class AgentSession implements BackendListener {
   /** Hands back what was not begun, and takes nothing more. */
   drain(): void {
     this.#isDraining = true
-    this.#giveBack(this.#held.waiting)
+    this.#giveBackAll()
   }
 
   report(job: Job, report: TaskReport): void {
@@ -277,6 +281,7 @@ export class AgentSession implements BackendListener {
   #take(message: DriverMessage): void {
     if (message.kind === 'cancel') this.#cancel(message.jobs, message.reason)
     else if (message.kind === 'recall') {
+      this.#withdraw()
       this.#giveBack(message.jobs.map(([uid]) => this.#held.get(uid)))
     } else if (message.kind === 'recorded') {
       for (const uid of this.outbox.recorded(message)) this.#held.recorded(uid)
@@ -331,8 +336,7 @@ export class AgentSession implements BackendListener {
 
   /** An attempt that was replaced holds its cores until it has ended. */
   #leaveCores(held: HeldAttempt): void {
-    if (held.hasBegun) this.runningCores -= held.spec.resources.cores
-    held.hasBegun = false
+    this.#held.leave(held)
     this.#options.onChange()
   }
 
@@ -374,11 +378,15 @@ export class AgentSession implements BackendListener {
     this.#leaveCores(held)
   }
 
-  /** What waits here beyond the offer and a second's work goes back: another node may be free. */
-  #returnExcess(): boolean {
-    const excess = this.#held.excess(2 * this.#options.offer(this).ahead + 8)
-    this.#giveBack(excess)
-    return excess.length > 0
+  /** What the backend has not begun waits here again. */
+  #withdraw(): void {
+    const back = this.#connection.withdraw()
+    this.#held.putBack(back.filter((job) => job instanceof HeldAttempt))
+  }
+
+  #giveBackAll(): void {
+    this.#withdraw()
+    this.#giveBack(this.#held.waiting)
   }
 
   #giveBack(jobs: readonly (HeldAttempt | undefined)[], notAllowed?: NotAllowed): void {

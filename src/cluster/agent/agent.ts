@@ -2,6 +2,7 @@
 
 import { rmSync } from 'node:fs'
 import type { Backend } from '../../backends/backend.ts'
+import type { LocalConnection } from '../../backends/local/concurrent-backend.ts'
 import { NamedSamplers } from '../../backends/sampling/named-samplers.ts'
 import type { ResourceSampler } from '../../backends/sampling/sampler.ts'
 import type { Clock } from '../../foundation/clock.ts'
@@ -47,7 +48,9 @@ export interface AgentOptions {
   readonly facts: NodeFacts
   readonly rules: AgentRules
   /** Runs the tasks. Closed by the agent. */
-  readonly backend: Backend
+  readonly backend: Pick<Backend, 'close'> & {
+    connect(...args: Parameters<Backend['connect']>): LocalConnection
+  }
   /** Of this start alone; removed when the agent leaves. */
   readonly folder: string
   readonly bundles: UnpackedBundles

@@ -9,6 +9,8 @@ import type { HeldJob, SentJob } from '../wire/messages.ts'
 
 /** How long the rate of ends is averaged over. */
 const rateMs = 50
+/** Without an end for this long, nothing is begun ahead. */
+const stalledMs = 100
 /** Without an end for this long, the rate is that of no ends. */
 const staleMs = 1000
 /** A clock may not move while a few short jobs run. */
@@ -29,7 +31,7 @@ export class HeldAttempt extends TaggedJob implements Job {
   /** It waits in the queue, and not for its module. */
   isQueued = false
   /** It was given to the node's backend, and holds its cores. */
-  hasBegun = false
+  isGiven = false
   beganMs: number | null = null
   workerId: string | null = null
 
@@ -66,11 +68,14 @@ export class HeldAttempts {
   readonly #attempts = new Map<string, HeldAttempt | number>()
   readonly #queue = new JobQueue<HeldAttempt>()
   #size = 0
+  #givenCores = 0
   /** Since when there is an attempt; `null` while there is none. */
   #busySinceMs: number | null = null
   #busyMs = 0
   #ends = 0
   #measuredMs: number
+  /** When the last one has ended. */
+  #endedMs = -Infinity
   #rate: number | null = null
   /** It had nothing left since the last measurement. */
   #hasRunDry = false
@@ -96,6 +101,11 @@ export class HeldAttempts {
     const nowMs = this.#clock.monotonicMs()
     if (nowMs - this.#measuredMs >= rateMs) this.#measure(nowMs)
     return this.#rate
+  }
+
+  /** Nothing has ended for a while: what waits next may take as long. */
+  get isStalled(): boolean {
+    return this.#clock.monotonicMs() - this.#endedMs > stalledMs
   }
 
   /** For how long what is held keeps the node busy, as far as its rate tells; 0 without any. */
@@ -133,6 +143,7 @@ export class HeldAttempts {
   end(held: HeldAttempt): void {
     this.#attempts.set(held.uid, held.attempt)
     held.isHeld = false
+    this.#endedMs = this.#clock.monotonicMs()
     this.#ends++
     this.#leave()
   }
@@ -163,13 +174,41 @@ export class HeldAttempts {
     held.isQueued = false
   }
 
-  /** The next one, for the backend. */
-  begin(): HeldAttempt | undefined {
-    const held = this.#queue.take()
-    if (held === undefined) return undefined
-    held.isWaiting = false
-    held.hasBegun = true
-    return held
+  /** Cores of those that are with the backend. */
+  get givenCores(): number {
+    return this.#givenCores
+  }
+
+  /** The next ones for the backend, until they hold this many cores. */
+  give(mostCores: number): { readonly jobs: readonly HeldAttempt[]; readonly cores: number } {
+    const jobs: HeldAttempt[] = []
+    let cores = 0
+    while (cores < mostCores) {
+      const held = this.#queue.take()
+      if (held === undefined) break
+      held.isWaiting = false
+      held.isGiven = true
+      cores += held.spec.resources.cores
+      jobs.push(held)
+    }
+    this.#givenCores += cores
+    return { jobs, cores }
+  }
+
+  /** It is not with the backend any more. */
+  leave(held: HeldAttempt): void {
+    if (held.isGiven) this.#givenCores -= held.spec.resources.cores
+    held.isGiven = false
+  }
+
+  /** Those that the backend had and has not begun. */
+  putBack(held: readonly HeldAttempt[]): void {
+    for (const one of held) {
+      this.leave(one)
+      one.isWaiting = true
+      one.isQueued = true
+    }
+    this.#queue.putBack(held)
   }
 
   /** What waits beyond this many and a second's work. */

@@ -41,7 +41,7 @@ export class NodeShares {
   /** Gives the backend as much as it can run, a bit of each session in turn. */
   feed(): void {
     const sessions = [...this.#sessions.values()]
-    const fed = Math.min(mostAhead, Math.floor((this.#rate() ?? 0) * fedSeconds))
+    const fed = Math.min(mostAhead, Math.floor(this.#liveRate() * fedSeconds))
     let room = this.#facts.cores + fed - this.#runningCores()
     while (room > 0) {
       const waiting = sessions.filter(({ waitingJobs }) => waitingJobs > 0)
@@ -61,6 +61,13 @@ export class NodeShares {
   #rate(): number | null {
     let sum: number | null = null
     for (const { rate } of this.#sessions.values()) if (rate !== null) sum = (sum ?? 0) + rate
+    return sum
+  }
+
+  /** Of those sessions of which something has just ended. */
+  #liveRate(): number {
+    let sum = 0
+    for (const { isStalled, rate } of this.#sessions.values()) if (!isStalled) sum += rate ?? 0
     return sum
   }
 

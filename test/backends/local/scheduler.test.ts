@@ -23,6 +23,20 @@ describe('the order in which jobs begin', () => {
     expect(uids(functions.begun)).toBe('0 1 2 3 4')
   })
 
+  it('leaves out what its client has withdrawn, which is told nothing more', async () => {
+    const { functions, scheduler, listener, submit } = openScheduler({ cores: 2 })
+    const jobs = jobsOf(5)
+    submit(jobs)
+    expect(uids(scheduler.withdraw(listener))).toBe('2 3 4')
+    expect(scheduler.withdraw(listener)).toEqual([])
+    for (const job of jobs.slice(0, 2)) functions.end(job)
+    await scheduler.drained(listener)
+    expect(uids(functions.begun)).toBe('0 1')
+    // It may come again.
+    submit(jobs.slice(2))
+    expect(uids(functions.begun)).toBe('0 1 2 3')
+  })
+
   it('follows priorities, also between programs and functions', () => {
     const { functions, programs, submit } = openScheduler({ cores: 1 })
     const first = jobOf('first')
