@@ -174,9 +174,7 @@ export class HpcBackend implements Backend, NodeServers {
           for (const job of jobs) listener.report(job, { kind: 'cancel', reason })
           return
         }
-        if (!jobs.some(hasRanks)) return connection.submit(jobs)
-        connection.submit(jobs.filter((job) => !hasRanks(job)))
-        for (const job of jobs.filter(hasRanks)) ranks.submit(job, connection)
+        ranks.submit(jobs, connection)
       },
       cancel: (job, reason) => {
         if (hasRanks(job)) ranks.cancel(job, reason)

@@ -31,28 +31,17 @@ export class RankTasks implements BackendListener {
     this.#options = options
   }
 
-  submit(job: Job, connection: ClusterConnection): void {
-    const { listener, allocation, clock, turns } = this.#options
-    const { spec, uid } = job
-    if (spec.kind !== 'program') throw new TypeError(`task ${uid} is not an executable`)
-    const task = new RankTask({
-      job,
-      spec,
-      allocation,
-      connection,
-      clock,
-      avoid: this.#failedOn.get(uid) ?? null,
-      report: (report) => listener.report(job, report),
-      onBegun: () => turns.leave(),
-      onEnd: (failedOn) => {
-        this.#tasks.delete(job)
-        if (this.#failedOn.size >= mostAvoided) this.#failedOn.clear()
-        if (failedOn === null) this.#failedOn.delete(uid)
-        else this.#failedOn.set(uid, failedOn)
-      },
-    })
-    this.#tasks.set(job, task)
-    turns.enter(this, () => task.start())
+  /** In the order of the list: what is behind an MPI task must not take the nodes it waits for. */
+  submit(jobs: readonly Job[], connection: ClusterConnection): void {
+    if (!jobs.some(hasRanks)) return connection.submit(jobs)
+    let from = 0
+    for (const [at, job] of jobs.entries()) {
+      if (!hasRanks(job)) continue
+      if (from < at) connection.submit(jobs.slice(from, at))
+      this.#submitRanks(job, connection)
+      from = at + 1
+    }
+    if (from < jobs.length) connection.submit(jobs.slice(from))
   }
 
   cancel(job: Job, reason: string): void {
@@ -87,6 +76,30 @@ export class RankTasks implements BackendListener {
       fields: { ...fields, ...tasks },
       taskId: taskId === null ? null : toTask(taskId),
     })
+  }
+
+  #submitRanks(job: Job, connection: ClusterConnection): void {
+    const { listener, allocation, clock, turns } = this.#options
+    const { spec, uid } = job
+    if (spec.kind !== 'program') throw new TypeError(`task ${uid} is not an executable`)
+    const task = new RankTask({
+      job,
+      spec,
+      allocation,
+      connection,
+      clock,
+      avoid: this.#failedOn.get(uid) ?? null,
+      report: (report) => listener.report(job, report),
+      onBegun: () => turns.leave(),
+      onEnd: (failedOn) => {
+        this.#tasks.delete(job)
+        if (this.#failedOn.size >= mostAvoided) this.#failedOn.clear()
+        if (failedOn === null) this.#failedOn.delete(uid)
+        else this.#failedOn.set(uid, failedOn)
+      },
+    })
+    this.#tasks.set(job, task)
+    turns.enter(this, () => task.start())
   }
 }
 

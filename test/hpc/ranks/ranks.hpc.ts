@@ -48,6 +48,26 @@ describe('MPI programs on Slurm', () => {
     expect(new Set(seen).size).toBe(8)
   })
 
+  needs(...mpiNeeds)('tasks after it in the same list do not pass it', async () => {
+    await using session = new Session([await create()])
+    const [go, file] = [join(folder, 'go'), join(folder, 'first-of-list')]
+    const busy = new ComputeTask({
+      executable: 'sh',
+      arguments: ['-c', `until [ -e ${go} ]; do sleep 0.1; done`],
+    })
+    await session.submitTasks([busy])
+    await expect.poll(() => busy.state).toBe('RUNNING')
+    const all = ranksTask(folder, `wait ${file}`, { resources: { ranks: 4, cores: 4 } })
+    const behind = new ComputeTask({ executable: 'hostname' })
+    const long = new ComputeTask({ executable: 'hostname', resources: { seconds: 600 } })
+    await session.submitTasks([all, behind, long])
+    writeFileSync(go, '')
+    await ranksWait(all, file, 4)
+    expect([behind.state, long.state]).toEqual(['QUEUED', 'QUEUED'])
+    session.cancel(all)
+    await Promise.all([behind, long])
+  })
+
   needs(...mpiNeeds)('a canceled one leaves nothing on its nodes', async () => {
     await using session = new Session([await create()])
     const file = join(folder, 'canceled')
