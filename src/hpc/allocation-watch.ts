@@ -17,6 +17,8 @@ export interface AllocationWatchOptions {
   readonly log: Log
   /** Once, at a tenth of its time or twice the grace, and once at the grace. */
   readonly onEnding: (secondsLeft: number) => void
+  /** At SIGTERM, before it is known whose it is. */
+  readonly onSignal?: () => void
   /** Nothing may begin any more, and what runs must end. Called once. */
   readonly onEnd: (reason: string, cause: 'limit' | 'loss') => void
 }
@@ -36,6 +38,7 @@ export class AllocationWatch {
   #judging: Promise<void> | null = null
   readonly #onSignal = (): void => {
     tellSignal()
+    this.#options.onSignal?.()
     this.#judging ??= this.#judge()
   }
 

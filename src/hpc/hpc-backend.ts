@@ -228,7 +228,7 @@ export class HpcBackend implements Backend, NodeServers {
 
   #watchEnd(
     resolved: ResolvedHpcOptions,
-    { allocation, agents }: HpcParts,
+    { allocation, agents, cluster }: HpcParts,
   ): AllocationWatch | null {
     if (allocation === null) return null
     const { graceSeconds, clock, log } = resolved
@@ -238,6 +238,7 @@ export class HpcBackend implements Backend, NodeServers {
       clock,
       log,
       onEnding: (secondsLeft) => this.#tellEnding(secondsLeft),
+      onSignal: () => cluster.expectEnd(),
       onEnd: (reason) => {
         if (this.#pilots === null) this.#end(reason)
         else agents?.drain()

@@ -22,6 +22,8 @@ describe('a launched script that somebody ends', () => {
       const end = await launch.ended
       expect(end.code).toBe(3)
       expect(end.stderr).toContain('AllocationLostError')
+      // Slurm has signaled the server as well, which is no fault.
+      expect(end.stderr).not.toContain('NatsServer')
       const record = toldRecord(end.stderr)
       const events = readFileSync(record, 'utf8')
       expect(events).toMatch(/"TaskCanceled".*AllocationLostError: COMPLETING/)

@@ -29,6 +29,8 @@ export interface NatsServerOptions {
   readonly host?: string
   /** Encrypts; both in PEM form. */
   readonly tls?: { readonly certificate: string; readonly key: string }
+  /** Whether it may have been told to end together with this process, which is no news then. */
+  readonly isEndExpected?: () => boolean
 }
 
 const startMs = 10_000
@@ -133,14 +135,18 @@ class PrivateServer implements NatsServer {
 
   #startAgain(reason: string): void {
     if (this.#closing !== null) return
-    const { clock } = this.#options
+    const { clock, isEndExpected } = this.#options
     const delayMs = this.#backOff.fail(clock.monotonicMs())
     const { failures } = this.#backOff
     if (failures > mostRestarts) return this.#giveUp(reason)
     const text = `the nats-server of this process at ${this.url} has ended: ${reason}`
     const limit = `${mostRestarts} times in a row at most`
-    this.#log.warn('NatsServerRestarted', `${text}; it is started again (${failures}), ${limit}`)
     const start = (): void => {
+      // Not before: a signal for both may reach the server first.
+      if (isEndExpected?.() !== true) {
+        const again = `it is started again (${failures}), ${limit}`
+        this.#log.warn('NatsServerRestarted', `${text}; ${again}`)
+      }
       this.start().catch((error: unknown) => this.#startAgain(messageOf(error)))
     }
     this.#cancelStart = clock.after(delayMs, start, { background: true })

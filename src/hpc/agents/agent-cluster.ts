@@ -32,11 +32,12 @@ export class AgentCluster {
   readonly #connecting: Promise<ClusterBackend>
   readonly #agents = new Set<NodeAgents>()
   #backend: ClusterBackend | null = null
+  #isEndExpected = false
   #closing: Promise<void> | null = null
 
   constructor(options: AgentClusterOptions) {
     this.#options = options
-    this.#starting = startServer(options)
+    this.#starting = startServer(options, () => this.#isEndExpected)
     this.#connecting = this.#connect()
     // Whoever needs it waits for it.
     this.#connecting.catch(() => {})
@@ -98,6 +99,11 @@ export class AgentCluster {
     for (const agents of this.#agents) agents.stopWatching()
   }
 
+  /** The scheduler ends all processes of the job: the server is one of them. */
+  expectEnd(): void {
+    this.#isEndExpected = true
+  }
+
   /** Ends the agents and the server. Idempotent, same promise. */
   close(): Promise<void> {
     this.#closing ??= this.#closeOnce()
@@ -135,13 +141,16 @@ interface StartedServer {
 }
 
 /** On the address that this machine shares with the nodes, with a token and a certificate. */
-async function startServer(options: AgentClusterOptions): Promise<StartedServer> {
+async function startServer(
+  options: AgentClusterOptions,
+  isEndExpected: () => boolean,
+): Promise<StartedServer> {
   const { near, clock, log } = options
   const address = await addressSharedWith(near)
   const token = randomBytes(24).toString('hex')
   const tls = createRunCertificate([address], clock.now())
   const host = isIPv6(address) ? `[${address}]` : address
-  const server = await startNatsServer({ token, clock, log, host, tls })
+  const server = await startNatsServer({ token, clock, log, host, tls, isEndExpected })
   const connection = { servers: server.url, token, tls: { ca: tls.certificate } }
   return { server, connection }
 }
