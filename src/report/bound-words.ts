@@ -72,8 +72,7 @@ function pauseSentences({ pauses, attended }: BoundsView): string[] {
       ? []
       : [
           `For ${secondsOf(attended)} between ${where(attended)} no process of the session was ` +
-            'there: agents went on with the tasks that they had, of which only the durations are ' +
-            'known.',
+            'there: agents went on with the tasks that they had.',
         ]),
   ]
 }

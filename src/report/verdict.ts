@@ -11,8 +11,9 @@ export interface ReportVerdict {
 }
 
 /** Of a run that has not told it: from its first to its last event. */
-export function durationOf({ run }: ReportData): number {
-  if (run.durationSeconds !== null) return run.durationSeconds
+export function durationOf({ run, bounds }: ReportData): number {
+  const attended = bounds.attended.reduce((sum, { from, to }) => sum + to - from, 0)
+  if (run.durationSeconds !== null) return run.durationSeconds + attended
   if (run.startTime === null) return 0
   return run.earlierSeconds + Math.max(0, run.lastTime - run.sessionStart)
 }

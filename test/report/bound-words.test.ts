@@ -2,8 +2,6 @@ import { afterAll, describe, expect, it } from 'vitest'
 import { renderReport } from '../../src/report/page/document.ts'
 import { makeReport } from '../../src/report/report.ts'
 import type { ReportData } from '../../src/report/report-data.ts'
-import type { ViewEvent } from '../../src/views/panel.ts'
-import { explainTask } from '../../src/views/tasks.ts'
 import { linesOf, recordFolder, writeRecord } from '../cli/reading/record-file.ts'
 import {
   eventsOf,
@@ -185,6 +183,25 @@ describe('the critical path of a run', () => {
     expect(textOf(report)).toContain('at half its duration the run could end up to 2.00 s earlier')
   })
 
+  it('report: a task that was canceled is not the critical path, unless all were', () => {
+    const canceled = {
+      uid: 'c',
+      name: 'watch',
+      start: 0,
+      end: 10,
+      endType: 'TaskCanceled' as const,
+    }
+    const watch = { ...canceled, worker: 'n1/local/w2' }
+    const chain = boundedRuns.chain.tasks.map((task) => ({ ...task, end: task.start + 0.9 }))
+    const nodes = [{ nodeId: 'n1', cores: 4 }]
+    const report = reportOfRun({ nodes, tasks: [watch, ...chain], end: 10 })
+    expect(report.words.bound).toBe('critical path')
+    expect(report.bounds.criticalPath).toMatchObject({ length: 10 })
+    expect(textOf(report)).toContain('simulate is 100 % of the critical path')
+    const alone = reportOfRun({ nodes, tasks: [watch], end: 10 })
+    expect(alone.bounds.criticalPath).toMatchObject({ length: 1, seconds: 10 })
+  })
+
   it('report: a straggler bounded the run also where a short task came after it', () => {
     const bag = queue(20).map((task, at) => ({
       ...task,
@@ -253,64 +270,7 @@ describe('the critical path of a run', () => {
   })
 })
 
-/** A run of 10 s whose second half comes 30 s later, in a file of its own. */
-function resumedEvents(): ViewEvent[] {
-  const nodes = [{ nodeId: 'n1', cores: 1 }]
-  const first = eventsOf({ nodes, tasks: queue(6).slice(0, 5), end: 5 })
-  const again = queue(5).map((task) => ({ ...task, uid: `u${task.uid}` }))
-  const second = eventsOf({ nodes, tasks: again, end: 5 }).map((event) => ({
-    ...event,
-    event_time: event.event_time + 35,
-    session_id: 's-2',
-    attributes:
-      event.event_type === 'SessionStarted' ? { resumed_from: 'first' } : event.attributes,
-  }))
-  // The first session was killed.
-  return [...first.slice(0, -1), ...second]
-}
-
 describe('times', () => {
-  it('report: the time between two files of a run belongs to no slot, and is told in words', () => {
-    const report = reportOf(passOver(resumedEvents()))
-    const { bounds, words } = report
-    expect(bounds).toMatchObject({ from: 0, to: 40, seconds: 10, slots: 1 })
-    expect(bounds.slotSeconds).toMatchObject({ ran: 10, nodeAway: 0, noTaskReady: 0 })
-    expect(words.bound).toBe('slots')
-    expect(words.sentences).toContain(
-      'The run was not running for 30.0 s between two files, which are left out.',
-    )
-    const html = [...renderReport(report)].join('')
-    expect(html).toContain('data-seconds="10"')
-    expect(html).toContain('Times between two files of the run are left out.')
-  })
-
-  it('report: what agents did between two files counts, and is told in words', () => {
-    const nodes = [{ nodeId: 'n1', cores: 1 }]
-    const first = eventsOf({ nodes, tasks: [{ uid: 'a', start: 0, end: 4 }, { uid: 'b' }], end: 9 })
-    // The agent began and ended `b` in the gap; its end is told when the next session asks.
-    const told = eventsOf({ nodes, tasks: [{ uid: 'b', start: 0, end: 1 }], end: 2 })
-    const second = told.map((event) => ({
-      ...event,
-      event_time: event.event_time + 10,
-      ...(event.event_type === 'TaskCompleted' ? { duration_seconds: 5 } : {}),
-      attributes:
-        event.event_type === 'SessionStarted'
-          ? { resumed_from: 'first' }
-          : { ...event.attributes, attempt: 1 },
-    }))
-    const pass = passOver([...first.slice(0, -1), ...second])
-    const { bounds, words } = reportOf(pass)
-    expect(bounds).toMatchObject({ from: 0, to: 12, seconds: 12, pauses: [] })
-    expect(bounds.attended).toEqual([{ from: 4, to: 10 }])
-    expect(bounds.slotSeconds).toMatchObject({ ran: 9, nodeAway: 0 })
-    expect(words.sentences.join('\n')).toMatch(/For 6\.00 s between two files .* agents went on/)
-    expect(explainTask(pass, 'b')).toMatchObject({
-      seconds: 5,
-      story: { started: 6, ended: 11 },
-      attempts: [{ start: 6, end: 11, outcome: 'completed' }],
-    })
-  })
-
   const changedClocks: readonly [string, (time: number) => number, RegExp][] = [
     ['forward', (time) => (time < 5 ? time : time + 3600), /changed by 1 h 00 m during this run/],
     ['back', (time) => (time < 5 ? time : time - 3), /changed by 3\.00 s during this run/],

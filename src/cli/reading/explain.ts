@@ -231,9 +231,13 @@ function shortageText(
   const labelled = wanted.length === 0 ? '' : ` with ${wanted.join(', ')}`
   if (resource === 'nodes') return `${waits} for a node: none of its backend ${is} there`
   if (resource === 'labels') return `${waits} for a node${labelled}: none ${is} there`
-  if (resource === 'workers') return `${waits} for a worker: all ${total} ${run} other functions`
+  const runs = total > 1 || isOver ? run : 'runs'
+  if (resource === 'workers') {
+    const busy = total > 1 ? `all ${total} ${run} other functions` : `the only one ${runs} another`
+    return `${waits} for a worker: ${busy}`
+  }
   if (resource === 'processes') {
-    return `${waits} for a program to end: ${total} ${run}, as many as \`maxProcesses\` allows`
+    return `${waits} for a program to end: ${total} ${runs}, as many as \`maxProcesses\` allows`
   }
   const unit = resource === 'memory' ? ' MB' : ''
   const what =

@@ -64,12 +64,17 @@ export function statusFields(record: OpenRecord, hint: ResumeHint | null): objec
 
 const totalsOf = ({ pass }: OpenRecord): ReturnType<typeof counts.show> => counts.show(pass.counts)
 
-/** Of a run that has not told it: from its first to its last event. */
+/**
+ * Of a run that has not told it: from its first to its last event. The time between two files
+ * counts where agents of a cluster went on.
+ */
 function durationOf({ pass }: OpenRecord): number {
   const { startTime, lastTime, durationSeconds, earlierSeconds, sessionStart } = run.show(
     pass.states.run,
   )
-  if (durationSeconds !== null) return durationSeconds
+  const { attended } = pass.states.bounds
+  const between = attended.reduce((sum, { from, to }) => sum + to - from, 0)
+  if (durationSeconds !== null) return durationSeconds + between
   return startTime === null ? 0 : earlierSeconds + Math.max(0, lastTime - sessionStart)
 }
 

@@ -9,8 +9,8 @@ import type { GraphState } from '../panels/graph.ts'
 import type { LanesState } from '../panels/lanes.ts'
 import type { NamesState } from '../panels/names.ts'
 import type { SlotLimit, SlotNode, SlotRequest } from './slots.ts'
-import { createTaskTimes, moveStory, recordReady, recordStage, storyOf } from './task-times.ts'
-import type { TaskTimes } from './task-times.ts'
+import { createTaskTimes, type LeftStory, leftStoryOf, moveStory } from './task-times.ts'
+import { recordReady, recordStage, restoreStory, storyOf, type TaskTimes } from './task-times.ts'
 
 export interface BoundsState {
   readonly times: TaskTimes
@@ -28,6 +28,8 @@ export interface BoundsState {
   readonly pauses: Pause[]
   /** Those in which tasks ran nevertheless, on agents of a cluster. */
   readonly attended: Pause[]
+  /** Tasks that ran when the session before was killed. */
+  readonly left: Map<number, LeftStory>
   firstTime: number
   lastTime: number
 }
@@ -35,6 +37,9 @@ export interface BoundsState {
 export interface Pause {
   readonly from: number
   readonly to: number
+  /** How many tasks waited for a slot all the time, and what one of them asks for. */
+  waiting: number
+  request: number
 }
 
 /** The other states of the same pass. */
@@ -65,6 +70,7 @@ export const createBounds = (): BoundsState => ({
   nodeNumbers: new Map(),
   pauses: [],
   attended: [],
+  left: new Map(),
   firstTime: Infinity,
   lastTime: -Infinity,
 })
@@ -80,7 +86,8 @@ export function takeBounds(state: BoundsState, event: ViewEvent, step: TaskStep)
 /** The nodes of a session leave with it. */
 function endSession({ nodes, pauses, lastTime }: BoundsState, next: number): void {
   for (const node of nodes) leave(node, lastTime)
-  if (next > lastTime && pauses.length < mostPauses) pauses.push({ from: lastTime, to: next })
+  if (next <= lastTime || pauses.length >= mostPauses) return
+  pauses.push({ from: lastTime, to: next, waiting: 0, request: 0 })
 }
 
 /** The time without the pauses before it. */
@@ -96,6 +103,7 @@ function followTask(state: BoundsState, event: ViewEvent, step: TaskStep): void 
     recordReady(state.times, task, event.event_time)
   }
   if (stage === 0 || after === before) return
+  if (step.earlier !== 0) followLeft(state, step)
   recordStage(state.times, event, step)
   if (hasEnded(after) && hasStarted(before) && state.pauses.length + state.attended.length > 0) {
     followUntold(state, event, task)
@@ -112,12 +120,29 @@ function followTask(state: BoundsState, event: ViewEvent, step: TaskStep): void 
   }
 }
 
+/** A task that an earlier session has left: it waited in the pause, or may have run. */
+function followLeft({ times, left, pauses, requestOfTask }: BoundsState, step: TaskStep): void {
+  const { task, earlier } = step
+  if (hasEnded(earlier) || (earlier & stages.submitted) === 0) return
+  if (hasStarted(earlier)) {
+    left.set(task, leftStoryOf(times, task))
+    return
+  }
+  const pause = pauses.at(-1)
+  if (pause === undefined) return
+  pause.waiting++
+  pause.request = valueAt(requestOfTask, task)
+}
+
 /** The end of a task that may have begun while no session was there. */
 function followUntold(state: BoundsState, event: ViewEvent, task: number): void {
   const { started } = storyOf(state.times, task, stages.started)
   const untold = started === null ? 0 : untoldSeconds(event, started)
+  const left = state.left.get(task)
+  state.left.delete(task)
   if (started === null || untold === 0) return
-  moveStory(state.times, task, untold)
+  if (left === undefined) moveStory(state.times, task, untold)
+  else restoreStory(state.times, task, left, numberOf(event.duration_seconds) ?? 0)
   const begun = started - untold
   for (const pause of state.pauses.filter(({ to }) => to > begun)) attend(state, pause, event)
 }

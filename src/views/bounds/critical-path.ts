@@ -4,6 +4,7 @@ import { blockBackend } from '../../foundation/ids.ts'
 import { valueAt } from '../columns.ts'
 import { statsInPlace } from '../stats.ts'
 import type { BoundsQuery, BoundsState } from './bounds-state.ts'
+import { stages } from '../lifecycle.ts'
 import { isInterrupted, stagesOf } from '../panels/counts.ts'
 import { dependenciesOf } from '../panels/graph.ts'
 import { durationsByName } from '../panels/names.ts'
@@ -114,6 +115,7 @@ export function findCriticalPath(
 /** For each task the longest chain that ends with it. */
 class Chains {
   readonly #state: BoundsState
+  readonly #counts: BoundsQuery['counts']
   readonly #graph: BoundsQuery['graph']
   readonly #runOf: (task: number) => TaskRun | null
   /** Seconds of each task with its delays; NaN for one that did not run. */
@@ -127,6 +129,7 @@ class Chains {
     runOf: (task: number) => TaskRun | null,
   ) {
     this.#state = state
+    this.#counts = counts
     this.#graph = graph
     this.#runOf = runOf
     this.#owns = new Float64Array(counts.index.names.size)
@@ -144,8 +147,7 @@ class Chains {
       const seconds = this.#chains[task] ?? 0
       // Also not for NaN.
       if (!(seconds >= best && (this.#owns[task] ?? 0) > 0)) continue
-      // A block takes as long as what it waits for, which is not told to be its dependency.
-      if (isBlock(this.#state, task)) continue
+      if (!this.#canEnd(task)) continue
       const own = this.#endOf(task)
       if (seconds === best && own <= end) continue
       ;[last, best, end] = [task, seconds, own]
@@ -169,7 +171,7 @@ class Chains {
     let longest = 0
     for (let task = 0; task < chains.length; task++) {
       const seconds = chains[task] ?? 0
-      if (seconds > longest && !isBlock(this.#state, task)) longest = seconds
+      if (seconds > longest && this.#canEnd(task)) longest = seconds
     }
     return longest
   }
@@ -183,6 +185,17 @@ class Chains {
       chains[task] = hasEdges ? own + this.#longestBefore(chains, task) : own
     }
     return chains
+  }
+
+  /**
+   * Whether a path may end with it. A block takes as long as what it waits for, which is not told
+   * to be its dependency; whoever cancels a task decides how long it takes.
+   */
+  #canEnd(task: number): boolean {
+    if (isBlock(this.#state, task)) return false
+    const { totals } = this.#counts
+    const isCanceled = (stagesOf(this.#counts, task) & stages.canceled) !== 0
+    return !isCanceled || totals.completed + totals.failed + totals.running === 0
   }
 
   #longestBefore(chains: Float64Array, task: number): number {

@@ -3,7 +3,7 @@
 import { textAt, valueAt } from '../columns.ts'
 import { stages } from '../lifecycle.ts'
 import { isInterrupted, stagesOf } from '../panels/counts.ts'
-import { activeTime, type BoundsQuery, type BoundsState } from './bounds-state.ts'
+import { activeTime, type BoundsQuery, type BoundsState, type Pause } from './bounds-state.ts'
 import { type LanesState, outcomes } from '../panels/lanes.ts'
 import { classifySlots } from './slot-classes.ts'
 import { createSlotSeconds, type Intervals, oneCore, type SlotNode } from './slots.ts'
@@ -112,15 +112,16 @@ function usesOf(state: BoundsState, { lanes }: BoundsQuery, nodes: readonly Slot
 function waitsOf(state: BoundsState, { counts, lanes }: BoundsQuery, isOwn: Uint8Array): Intervals {
   const tasks = counts.index.names.size
   const retries = retriesIn(lanes)
-  const waits = createIntervals(tasks + retries)
+  const waits = createIntervals(tasks + retries + waitingIn(state.attended))
   let count = 0
-  const add = (task: number, from: number, to: number): void => {
-    const request = valueAt(state.requestOfTask, task)
+  const addRequest = (request: number, from: number, to: number): void => {
     if (isOwn[request] !== 1 || to <= from) return
     waits.from[count] = activeTime(state.pauses, from)
     waits.to[count] = activeTime(state.pauses, to)
     waits.request[count++] = request
   }
+  const add = (task: number, from: number, to: number): void =>
+    addRequest(valueAt(state.requestOfTask, task), from, to)
   for (let task = 0; task < tasks; task++) {
     const passed = stagesOf(counts, task)
     if ((passed & stages.submitted) === 0) continue
@@ -129,8 +130,17 @@ function waitsOf(state: BoundsState, { counts, lanes }: BoundsQuery, isOwn: Uint
     if (!isLeft) add(task, ready ?? Infinity, started ?? ended ?? Infinity)
   }
   if (retries > 0) addRetryWaits(state, { counts, lanes }, add)
+  for (const { from, to, waiting, request } of state.attended) {
+    for (let one = 0; one < Math.min(waiting, mostWaiting); one++) addRequest(request, from, to)
+  }
   return cutIntervals(waits, count)
 }
+
+/** More than the slots of a run. */
+const mostWaiting = 10_000
+
+const waitingIn = (pauses: readonly Pause[]): number =>
+  pauses.reduce((sum, { waiting }) => sum + Math.min(waiting, mostWaiting), 0)
 
 const [running, retried] = [outcomes.indexOf('running'), outcomes.indexOf('retried')]
 const failedOutcomes = new Set(

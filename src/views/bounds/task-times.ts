@@ -58,6 +58,27 @@ export function recordStage(times: TaskTimes, event: ViewEvent, step: TaskStep):
   setValue(column, task, Math.max(0, time - latestOf(times, task)))
 }
 
+/** What is known of a task that ran when its session was killed, as `TaskTimes` has it. */
+export type LeftStory = Readonly<Record<Exclude<keyof TaskTimes, 'run'>, number>>
+
+export const leftStoryOf = (times: TaskTimes, task: number): LeftStory => ({
+  created: valueAt(times.created, task),
+  dependencies: valueAt(times.dependencies, task),
+  routing: valueAt(times.routing, task),
+  handover: valueAt(times.handover, task),
+  queue: valueAt(times.queue, task),
+})
+
+/** It ran on for so long in all. */
+export function restoreStory(times: TaskTimes, task: number, left: LeftStory, run: number): void {
+  setValue(times.created, task, left.created)
+  setValue(times.dependencies, task, left.dependencies)
+  setValue(times.routing, task, left.routing)
+  setValue(times.handover, task, left.handover)
+  setValue(times.queue, task, left.queue)
+  setValue(times.run, task, run)
+}
+
 /** It began so much earlier than was told when it began. */
 export function moveStory(times: TaskTimes, task: number, seconds: number): void {
   setValue(times.created, task, valueAt(times.created, task) - seconds)

@@ -55,6 +55,8 @@ export interface LanesState {
   lastTime: number
   /** Whether the run has had an earlier session. */
   isResumed: boolean
+  /** The segments of tasks that ran when it was killed. */
+  readonly lostOfTask: Map<number, number>
 }
 
 export interface LaneView {
@@ -126,6 +128,7 @@ export const lanes: Panel<LanesState, LanesQuery, LanesView> = {
     levels: createLevels(),
     lastTime: 0,
     isResumed: false,
+    lostOfTask: new Map(),
   }),
 
   take(state, event, step) {
@@ -157,6 +160,7 @@ function followStages(state: LanesState, event: ViewEvent, step: TaskStep): void
   else if (hasEnded(after)) {
     if (state.isResumed) moveStart(state, event, task)
     end(state, event.event_time, task, outcomeOf(stage))
+    if (state.isResumed) joinLost(state, task)
   }
 }
 
@@ -166,6 +170,22 @@ function moveStart(state: LanesState, event: ViewEvent, task: number): void {
   const start = valueAt(state.start, segment)
   const untold = untoldSeconds(event, start)
   if (untold > 0) setValue(state.start, segment, start - untold)
+  else state.lostOfTask.delete(task)
+}
+
+/** The attempt that ran when the session was killed went on, and has ended meanwhile. */
+function joinLost(state: LanesState, task: number): void {
+  const lostSegment = state.lostOfTask.get(task) ?? -1
+  state.lostOfTask.delete(task)
+  if (lostSegment < state.first) return
+  const segment = valueAt(state.latestOfTask, task) - 1
+  setValue(state.seconds, lostSegment, valueAt(state.seconds, segment))
+  setValue(state.outcome, lostSegment, valueAt(state.outcome, segment))
+  setValue(state.latestOfTask, task, lostSegment + 1)
+  // What was told of it again counts for nothing.
+  setValue(state.seconds, segment, 0)
+  addToValue(state.segmentsOfLane, valueAt(state.lane, segment), -1)
+  addToValue(state.failedOfLane, valueAt(state.lane, lostSegment), -1)
 }
 
 function outcomeOf(stage: number): number {
@@ -230,7 +250,13 @@ function runningSegment(state: LanesState, task: number): number {
 
 /** What ran when its session ended without telling has the time of the last event as its end. */
 function loseRunning(state: LanesState): void {
-  for (let task = 0; task < state.tasks; task++) end(state, state.lastTime, task, lost)
+  state.lostOfTask.clear()
+  for (let task = 0; task < state.tasks; task++) {
+    const segment = runningSegment(state, task)
+    if (segment === -1) continue
+    state.lostOfTask.set(task, segment)
+    end(state, state.lastTime, task, lost)
+  }
 }
 
 /** Frees a block of rows. Attempts that still run move to the end. */

@@ -1,0 +1,107 @@
+import { describe, expect, it } from 'vitest'
+import { renderReport } from '../../src/report/page/document.ts'
+import type { ViewEvent } from '../../src/views/panel.ts'
+import { explainTask } from '../../src/views/tasks.ts'
+import { eventsOf, passOver, type SyntheticTask } from '../views/synthetic-run.ts'
+import { reportOf } from './synthetic-reports.ts'
+
+/** Tasks of one second, one after the other, all of them ready from the start. */
+const queue = (count: number): SyntheticTask[] =>
+  Array.from({ length: count }, (_, at) => ({ uid: `t${at}`, start: at, end: at + 1 }))
+
+/** A run of 10 s whose second half comes 30 s later, in a file of its own. */
+function resumedEvents(): ViewEvent[] {
+  const nodes = [{ nodeId: 'n1', cores: 1 }]
+  const first = eventsOf({ nodes, tasks: queue(6).slice(0, 5), end: 5 })
+  const again = queue(5).map((task) => ({ ...task, uid: `u${task.uid}` }))
+  const second = eventsOf({ nodes, tasks: again, end: 5 }).map((event) => ({
+    ...event,
+    event_time: event.event_time + 35,
+    session_id: 's-2',
+    attributes:
+      event.event_type === 'SessionStarted' ? { resumed_from: 'first' } : event.attributes,
+  }))
+  // The first session was killed.
+  return [...first.slice(0, -1), ...second]
+}
+
+describe('a run that was resumed', () => {
+  it('report: the time between two files of a run belongs to no slot, and is told in words', () => {
+    const report = reportOf(passOver(resumedEvents()))
+    const { bounds, words } = report
+    expect(bounds).toMatchObject({ from: 0, to: 40, seconds: 10, slots: 1 })
+    expect(bounds.slotSeconds).toMatchObject({ ran: 10, nodeAway: 0, noTaskReady: 0 })
+    expect(words.bound).toBe('slots')
+    expect(words.sentences).toContain(
+      'The run was not running for 30.0 s between two files, which are left out.',
+    )
+    const html = [...renderReport(report)].join('')
+    expect(html).toContain('data-seconds="10"')
+    expect(html).toContain('Times between two files of the run are left out.')
+  })
+
+  it('report: what agents did between two files counts, and is told in words', () => {
+    const nodes = [{ nodeId: 'n1', cores: 1 }]
+    const first = eventsOf({ nodes, tasks: [{ uid: 'a', start: 0, end: 4 }, { uid: 'b' }], end: 9 })
+    // The agent began and ended `b` in the gap; its end is told when the next session asks.
+    const told = eventsOf({ nodes, tasks: [{ uid: 'b', start: 0, end: 1 }], end: 2 })
+    const second = told.map((event) => ({
+      ...event,
+      event_time: event.event_time + 10,
+      ...(event.event_type === 'TaskCompleted' ? { duration_seconds: 5 } : {}),
+      attributes:
+        event.event_type === 'SessionStarted'
+          ? { resumed_from: 'first' }
+          : { ...event.attributes, attempt: 1 },
+    }))
+    const pass = passOver([...first.slice(0, -1), ...second])
+    const { bounds, words } = reportOf(pass)
+    expect(bounds).toMatchObject({ from: 0, to: 12, seconds: 12, pauses: [] })
+    expect(bounds.attended).toMatchObject([{ from: 4, to: 10 }])
+    expect(bounds.slotSeconds).toMatchObject({ ran: 9, nodeAway: 0 })
+    expect(words.sentences.join('\n')).toMatch(/For 6\.00 s between two files .* agents went on/)
+    expect(explainTask(pass, 'b')).toMatchObject({
+      seconds: 5,
+      story: { started: 6, ended: 11 },
+      attempts: [{ start: 6, end: 11, outcome: 'completed' }],
+    })
+  })
+
+  it('report: a task that ran on at an agent has one attempt, with its own start', () => {
+    const nodes = [{ nodeId: 'n1', cores: 2 }]
+    const left = [
+      { uid: 'a', created: 1, start: 3 },
+      { uid: 'b', created: 1 },
+      { uid: 'c', created: 1 },
+    ]
+    const first = eventsOf({ nodes, tasks: left, end: 9 }).slice(0, -1)
+    // Killed at 3 s; the agent ended `a` after 2 s, and the next session comes at 13 s.
+    const again = [
+      { uid: 'a', start: 0, end: 1 },
+      { uid: 'b', start: 0, end: 2 },
+      { uid: 'c', start: 0, end: 2, worker: 'n1/local/w2' },
+    ]
+    const second = eventsOf({ nodes, tasks: again, end: 2 }).map((event) => ({
+      ...event,
+      event_time: event.event_time + 13,
+      ...(event.task_id === 'a' && event.event_type === 'TaskCompleted'
+        ? { duration_seconds: 2 }
+        : {}),
+      attributes:
+        event.event_type === 'SessionStarted'
+          ? { resumed_from: 'first' }
+          : { ...event.attributes, attempt: 1 },
+    }))
+    const pass = passOver([...first, ...second])
+    expect(explainTask(pass, 'a')).toMatchObject({
+      seconds: 2,
+      story: { created: 1, started: 3, ended: 5 },
+      attempts: [{ start: 3, end: 5, outcome: 'completed' }],
+    })
+    const report = reportOf(pass)
+    // The others waited while nobody was there to start it.
+    expect(report.words.bound).toBe('dispatcher')
+    expect(report.bounds.slotSeconds).toMatchObject({ ran: 6, nodeAway: 0 })
+    expect(report.bounds.slotSeconds.heldBack).toBeGreaterThan(10)
+  })
+})
