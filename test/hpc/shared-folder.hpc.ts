@@ -26,4 +26,18 @@ describe('the folder of a launch', () => {
       expect(end.stderr).not.toMatch(/FolderNotShared.*\bn1\b/)
     },
   )
+
+  needs(...slurmNeeds, requireCommand('nsenter'))(
+    'one that the first node does not see is named in the error of the launch',
+    async () => {
+      const cluster = await slurm()
+      const { folder, start } = createLauncher(cluster)
+      await cluster.runAt('n1', 'mount', '-t', 'tmpfs', 'none', folder)
+      const end = await start('--time', '10', '--', '--nodelist=n1', scriptFile('functions-script'))
+        .ended
+      expect(end.code).toBe(3)
+      expect(end.stderr).toContain(`may not see ${folder}`)
+      expect(end.stderr).toContain('tutti launch --check')
+    },
+  )
 })

@@ -125,7 +125,7 @@ async function isStarted(job: SlurmJob, options: HeldNodesOptions): Promise<bool
     isSeen = folder.hasStarted
     const report = await job.report({ isChanged }).catch(() => undefined)
     if (report === undefined) continue
-    if (report === null || phaseOf(report) === 'ended') throw lostError(job.id, report)
+    if (report === null || phaseOf(report) === 'ended') throw lostError(job.id, report, folder)
     if (phaseOf(report) === 'waiting') await showWaiting(report, job, onStatus)
     else {
       onStatus(null)

@@ -100,7 +100,7 @@ export async function followJob(options: FollowOptions): Promise<LaunchEnd | nul
       const phase = report === null ? 'ended' : phaseOf(report)
       if (phase === 'ended') {
         endedMs ??= clock.monotonicMs()
-        if (clock.monotonicMs() - endedMs >= settleMs) return lostEnd(jobId, report, null)
+        if (clock.monotonicMs() - endedMs >= settleMs) return lostEnd(options, report, null)
       }
     }
     await sleep(clock, pollMs)
@@ -114,9 +114,13 @@ const ownEnd = (code: number, state: string | null = null): LaunchEnd => ({
   state,
 })
 
-const lostEnd = (jobId: string, report: JobReport | null, code: number | null): LaunchEnd => ({
+const lostEnd = (
+  { jobId, folder }: Pick<FollowOptions, 'jobId' | 'folder'>,
+  report: JobReport | null,
+  code: number | null,
+): LaunchEnd => ({
   code,
-  lost: lostError(jobId, report),
+  lost: lostError(jobId, report, folder),
   state: report?.state ?? null,
 })
 
@@ -168,7 +172,9 @@ class RunWatch {
       const report = await this.#job.report({ isChanged: true }).catch(() => null)
       if (report === null) return ownEnd(code)
       this.#latest = { report, runs }
-      if (lostStates.test(report.state)) return lostEnd(this.#job.id, report, code)
+      if (lostStates.test(report.state)) {
+        return lostEnd({ jobId: this.#job.id, folder: this.#folder }, report, code)
+      }
       if (phaseOf(report) === 'waiting' || this.#folder.runs > runs) {
         this.#putBack(runs)
         return null
@@ -205,11 +211,21 @@ export async function showWaiting(
   show(`job ${id}: ${state.toLowerCase()} (${reason})${when}`)
 }
 
-/** `null`: Slurm does not know the job any more. */
-export function lostError(jobId: string, report: JobReport | null): BackendError {
+/** `null`: Slurm does not know the job any more. With the folder that its first node must see. */
+export function lostError(
+  jobId: string,
+  report: JobReport | null,
+  folder?: LaunchFolder,
+): BackendError {
+  const code = 'AllocationLostError'
   const state = report === null ? 'forgotten by Slurm' : report.state
   const why = report === null || report.reason === 'None' ? '' : ` (${report.reason})`
-  return new BackendError(`AllocationLostError: job ${jobId} is ${state}${why}`, {
-    code: 'AllocationLostError',
+  const text = `${code}: job ${jobId} is ${state}${why}`
+  // Slurm does not say which file it could not open.
+  const hasBegun = folder === undefined || folder.hasStarted || report?.state !== 'FAILED'
+  if (hasBegun) return new BackendError(text, { code })
+  return new BackendError(`${text}: it has not begun; its node may not see ${folder.path}`, {
+    code,
+    hint: 'Start it in a folder on a shared file system. `npx tutti launch --check` tells more.',
   })
 }
