@@ -153,7 +153,8 @@ export class HpcBackend implements Backend, NodeServers {
     const pilots = this.#pilots
     // Where others come, a lost allocation is no more than lost nodes.
     const isOnly = allocation !== null && pilots === null
-    const reports = isOnly ? new LossReports(listener, allocation, clock) : null
+    const onLost = (reason: string): void => this.#end(reason)
+    const reports = isOnly ? new LossReports(listener, allocation, clock, onLost) : null
     const turns = this.#rankTurns
     const placed = { startRanks: (command: RankCommand) => this.#startRanks(command) }
     const ranks = new RankTasks({ listener: reports ?? listener, allocation: placed, clock, turns })

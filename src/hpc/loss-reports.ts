@@ -25,10 +25,18 @@ export class LossReports implements BackendListener {
   readonly #listener: BackendListener
   readonly #allocation: Allocation
   readonly #clock: Clock
+  readonly #onLost: (reason: string) => void
   readonly #waiting = new Set<Promise<void>>()
   #question: Promise<string | null> | null = null
 
-  constructor(listener: BackendListener, allocation: Allocation, clock: Clock) {
+  /** `onLost` is called before the first task is told that the allocation is the reason. */
+  constructor(
+    listener: BackendListener,
+    allocation: Allocation,
+    clock: Clock,
+    onLost: (reason: string) => void = () => {},
+  ) {
+    this.#onLost = onLost
     this.#listener = listener
     this.#allocation = allocation
     this.#clock = clock
@@ -56,8 +64,10 @@ export class LossReports implements BackendListener {
       .catch(() => null)
       .finally(() => (this.#question = null))
     const lost = await this.#question
-    if (lost === null) this.#listener.report(job, report)
-    else this.#listener.report(job, { kind: 'cancel', reason: `AllocationLostError: ${lost}` })
+    if (lost === null) return this.#listener.report(job, report)
+    const reason = `AllocationLostError: ${lost}`
+    this.#onLost(reason)
+    this.#listener.report(job, { kind: 'cancel', reason })
   }
 
   /** A job that is ending says only later how it has ended. */

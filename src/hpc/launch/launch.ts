@@ -179,7 +179,11 @@ class RunWatch {
         this.#putBack(runs)
         return null
       }
-      if (phaseOf(report) === 'ended') return ownEnd(code, report.state)
+      if (phaseOf(report) === 'ended') {
+        if (!(await this.#job.isPreempted().catch(() => false))) return ownEnd(code, report.state)
+        const preempted = { ...report, state: 'PREEMPTED', reason: 'None' }
+        return lostEnd({ jobId: this.#job.id, folder: this.#folder }, preempted, code)
+      }
       await sleep(clock, endingMs)
     }
     return ownEnd(code)

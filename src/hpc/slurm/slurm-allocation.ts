@@ -51,6 +51,7 @@ export class SlurmAllocation implements Allocation {
   readonly #job: SlurmJob
   readonly #commands: SlurmCommands
   readonly #clock: Clock
+  #judged: { readonly report: JobReport; readonly isPreempted: Promise<boolean> } | null = null
 
   /** Rejects when the job does not run. */
   static async open(
@@ -117,6 +118,9 @@ export class SlurmAllocation implements Allocation {
     const isCompleting = state === 'COMPLETING'
     // A process of the job is killed before Slurm tells how the job has ended.
     const isLost = phaseOf(report) !== 'running' || (isCompleting && this.hasThisProcess)
+    if (!isLost && (await this.#isPreempted(report))) {
+      return { endsAt, lost: 'PREEMPTED', isEnding: false }
+    }
     return { endsAt, lost: isLost ? why : null, isEnding: isCompleting && !isLost }
   }
 
@@ -155,7 +159,21 @@ export class SlurmAllocation implements Allocation {
   async end(): Promise<void> {
     await this.#job.cancel()
   }
+
+  /** A grace time is for the script: Slurm ends the steps of agents and tasks at its beginning. */
+  async #isPreempted(report: JobReport): Promise<boolean> {
+    if (!isShortened(report)) return false
+    // Asked once for each report: those are seldom enough.
+    if (this.#judged?.report !== report) {
+      this.#judged = { report, isPreempted: this.#job.isPreempted() }
+    }
+    return this.#judged.isPreempted
+  }
 }
+
+/** Whether it is to end before its limit does. */
+const isShortened = ({ startsAt, endsAt, limitSeconds }: JobReport): boolean =>
+  startsAt !== null && endsAt !== null && endsAt < startsAt + (limitSeconds ?? Infinity)
 
 /** By name, as the controller reaches the nodes. */
 async function addressesOf(

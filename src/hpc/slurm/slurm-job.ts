@@ -1,7 +1,8 @@
 /** One job of Slurm, asked for by its id, and not more often than the controller likes. */
 
 import type { Clock } from '../../foundation/clock.ts'
-import { jobFormat, type JobReport, parseClusterName, parseJobLine, phaseOf } from './job-report.ts'
+import { jobFormat, type JobReport, parseClusterName, parseFields } from './job-report.ts'
+import { parseJobLine, phaseOf } from './job-report.ts'
 import { isForgotten, type SlurmCommands, unexpectedOutput } from './slurm-commands.ts'
 
 /** A report is as good as new for this time, unless somebody knows of a change. */
@@ -35,6 +36,18 @@ export class SlurmJob {
   /** Ends all of it. Fine for a job that has ended. */
   async cancel(): Promise<void> {
     await this.#commands.run('scancel', this.id)
+  }
+
+  /**
+   * Whether it was chosen to make room for another job. With a `GraceTime` it runs on for a time,
+   * and may end by itself: its state does not tell it.
+   */
+  async isPreempted(): Promise<boolean> {
+    const output = await this.#commands.ask('scontrol', 'show', 'job', this.id)
+    const fields = parseFields(output)
+    const [started = '', chosen = ''] = [fields.get('StartTime'), fields.get('PreemptTime')]
+    // An earlier run of it may have been.
+    return /^\d/.test(chosen) && chosen >= started
   }
 
   async #ask(): Promise<JobReport | null> {
