@@ -1,14 +1,17 @@
-import { readFileSync, writeFileSync } from 'node:fs'
+import { readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { describe, expect, it, onTestFinished } from 'vitest'
+import { findAgents } from '../../src/cluster/agent-list.ts'
 import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
 import { type RunningCommand, startCommand, startProgram } from '../cli/run-command.ts'
 import { eventually } from '../eventually.ts'
-import { startTestCluster, type TestCluster } from './agents.ts'
+import { startAgentOf, startTestCluster, type TestCluster } from './agents.ts'
 import { work } from './fixtures/cluster-tasks.ts'
-import { removeStreams, storedNames } from './stored-names.ts'
+import { freePort, RestartableServer } from './restartable-server.ts'
+import { storedNames } from './stored-names.ts'
+import { token } from './test-token.ts'
 
 const ahead = {
   NODE_OPTIONS: `--import ${new URL('fixtures/clock-ahead.ts', import.meta.url).href}`,
@@ -89,12 +92,13 @@ describe('a process that is started again after its clock was set back by an hou
   })
 
   it('goes on with its session although the broker has lost its notes: a driver', async () => {
-    const cluster = await startTestCluster()
-    await startAgent(cluster, {})
-    const { folder, server } = cluster
+    const server = new RestartableServer(await freePort())
+    const { folder, url } = server
+    await server.start()
+    await startAgentOf(url, folder, 'only', '--cores', '1')
     const start = (env: Readonly<Record<string, string>>): RunningCommand => {
       const given = JSON.stringify({ count: 3, valueLength: 10 })
-      const program = startProgram(driver, [server.url, folder, given], env)
+      const program = startProgram(driver, [url, folder, given], env)
       onTestFinished(() => void program.child.kill('SIGKILL'))
       return program
     }
@@ -103,13 +107,18 @@ describe('a process that is started again after its clock was set back by an hou
     await eventually(() => expect(lines(begun)).toHaveLength(1))
     killed.child.kill('SIGKILL')
     await killed.ended
-    await removeStreams(server.url)
+    await server.kill()
+    rmSync(join(folder, 'store'), { recursive: true, force: true })
+    await server.start()
+    await eventually(async () => {
+      expect((await findAgents({ servers: url, token })).agents).toHaveLength(1)
+    })
     const returned = start({})
     writeFileSync(join(folder, 'go'), '')
     const { stdout, stderr } = await returned.ended
     expect(stderr).toBe('')
     expect(JSON.parse(stdout)).toEqual(['DONE', 'DONE', 'DONE'])
     expect(lines(begun)).toHaveLength(3)
-    expect(await storedNames(server.url)).toEqual([])
+    expect(await storedNames(url)).toEqual([])
   })
 })

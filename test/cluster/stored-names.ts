@@ -19,17 +19,6 @@ export async function storedNames(servers: string): Promise<string[]> {
   }
 }
 
-/** Removes all streams of the server. */
-export async function removeStreams(servers: string): Promise<void> {
-  const connection = await connect({ servers, token })
-  try {
-    const manager = await jetstreamManager(connection)
-    for (const name of await storedNames(servers)) await manager.streams.delete(name)
-  } finally {
-    await connection.close()
-  }
-}
-
 export async function namesOfSession(servers: string, sessionId: string): Promise<string[]> {
   const { stream } = sessionSubjects(useOf(sessionId))
   return (await storedNames(servers)).filter((name) => name.includes(stream))

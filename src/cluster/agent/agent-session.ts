@@ -68,6 +68,7 @@ export class AgentSession implements BackendListener {
   /** Names this use of the agent: its messages with ends are counted from 1. */
   readonly endsEpoch: number
   readonly outbox: EndsOutbox
+  readonly driver: DriverLink
   readonly #options: AgentSessionOptions
   readonly #connection: LocalConnection
   readonly #held: HeldAttempts
@@ -75,7 +76,6 @@ export class AgentSession implements BackendListener {
   readonly #folder: SessionFolder
   #attach: Attach
   #sequence = 0
-  readonly #driver: DriverLink
   readonly #reports: SessionReports
   readonly #modules: SessionModules
   readonly #arriving: ArrivingSpecs
@@ -89,7 +89,7 @@ export class AgentSession implements BackendListener {
     this.id = toUseId(attach)
     this.endsEpoch = newEpoch()
     this.subjects = sessionSubjects(attach)
-    this.#held = new HeldAttempts(clock, () => this.#driver.hasWaiting)
+    this.#held = new HeldAttempts(clock, () => this.driver.hasWaiting)
     this.#folder = new SessionFolder(join(options.workDir, this.subjects.stream))
     this.#store = new SessionStore({
       ...options,
@@ -112,7 +112,7 @@ export class AgentSession implements BackendListener {
       ahead: () => options.offer(this).ahead,
       openStream: () => this.#store.openStream(),
       onFlush: () => this.#reports.sendEvents(),
-      untoldEvents: () => this.#driver.untoldEvents,
+      untoldEvents: () => this.driver.untoldEvents,
       restorePaths: (text) => options.bundles.restorePaths(text),
       onProblem: (error) => this.#throttle(error),
     })
@@ -120,10 +120,10 @@ export class AgentSession implements BackendListener {
       clock,
       head: () => ({ offer: options.offer(this), endMessages: this.outbox.messages }),
       limitBytes: () => payloadLimit(broker.maxPayload),
-      link: () => this.#driver,
+      link: () => this.driver,
       onDropped: options.onDroppedEvent,
     })
-    this.#driver = new DriverLink(
+    this.driver = new DriverLink(
       {
         ...options,
         agent: self.name,
@@ -138,16 +138,12 @@ export class AgentSession implements BackendListener {
 
   /** Whether it wants more than it has: it counts when the node is shared. */
   get isActive(): boolean {
-    return this.#held.queued > 0 || this.#driver.hasWaiting
+    return this.#held.queued > 0 || this.driver.hasWaiting
   }
 
   /** It is given up: a driver that comes gets another one. */
   get isEnding(): boolean {
     return this.#endings !== null
-  }
-
-  get driverEpoch(): number {
-    return this.#driver.epoch
   }
 
   /** Ends per second while it has work; `null` before the first. */
@@ -178,18 +174,18 @@ export class AgentSession implements BackendListener {
 
   /** A driver attaches again: a later start of it, or one that had lost this agent. */
   attachTo(attach: Attach): void {
-    const isLater = attach.epoch !== this.#driver.epoch
+    const isLater = attach.epoch !== this.driver.epoch
     this.#attach = attach
     // A later start sends what it needs again, which may be something else.
     if (isLater) this.#giveBackAll()
-    const untold = this.#driver.attach(attach)
+    const untold = this.driver.attach(attach)
     // One that had lost this agent has given up all that they tell of.
     this.#reports.restart(isLater ? untold : [], (uid) => this.#held.latest(uid) > 0)
   }
 
   /** Called every half second. `true` when the session's driver is gone for good. */
   tick(nowMs: number): boolean {
-    this.#driver.tick()
+    this.driver.tick()
     this.#reports.send()
     // Tasks that take long: those behind them may begin elsewhere, or are not to begin at all.
     if (this.#held.isStalled) this.#withdraw()
@@ -197,11 +193,11 @@ export class AgentSession implements BackendListener {
     const excess = this.#held.excess(2 * this.#options.offer(this).ahead + 8)
     this.#giveBack(excess)
     if (excess.length > 0) this.#options.onChange()
-    return nowMs - this.#driver.heardMs > this.#attach.ownerTtlSeconds * 1000
+    return nowMs - this.driver.heardMs > this.#attach.ownerTtlSeconds * 1000
   }
 
   reconnected(): void {
-    this.#driver.resend()
+    this.driver.resend()
     this.outbox.resend()
   }
 
@@ -211,7 +207,7 @@ export class AgentSession implements BackendListener {
    */
   begin(mostCores: number): number {
     if (this.#endings !== null || this.outbox.isBlocked || this.outbox.isFull) return 0
-    if (this.#options.clock.monotonicMs() - this.#driver.heardMs > silenceMs) return 0
+    if (this.#options.clock.monotonicMs() - this.driver.heardMs > silenceMs) return 0
     const { jobs, cores } = this.#held.give(mostCores)
     if (jobs.length > 0) this.#connection.submit(jobs)
     return cores
@@ -259,13 +255,13 @@ export class AgentSession implements BackendListener {
     }
     await this.#connection.release(reason)
     if (isAbandoned) {
-      await this.#driver.settle()
-      this.outbox.addEvents(this.#driver.untold)
-      await this.#store.settle(this.outbox, this.#driver.epoch)
+      await this.driver.settle()
+      this.outbox.addEvents(this.driver.untold)
+      await this.#store.settle(this.outbox, this.driver.epoch)
     }
     this.outbox.close()
     await this.#store.close()
-    this.#driver.close()
+    this.driver.close()
     this.#folder.remove()
     this.#modules.leave()
   }
@@ -298,14 +294,14 @@ export class AgentSession implements BackendListener {
     const { uid, attempt, spec, specObject } = job
     if (spec !== null) return this.#hold(job, spec)
     if (specObject === null) return
-    const { epoch } = this.#driver
+    const { epoch } = this.driver
     try {
       const loaded = await this.#arriving.load(job, specObject)
-      if (this.#driver.epoch !== epoch) return
+      if (this.driver.epoch !== epoch) return
       this.#hold(job, loaded.spec)
       if (loaded.cancelReason !== null) this.#cancel([[uid, attempt]], loaded.cancelReason)
     } catch (error) {
-      if (this.#driver.epoch === epoch) this.#reports.addReturned(job)
+      if (this.driver.epoch === epoch) this.#reports.addReturned(job)
       this.#options.onProblem(error)
     }
     this.#options.onChange()

@@ -236,7 +236,7 @@ export class Agent {
     } else if (request.kind === 'challenge') {
       const { use } = request
       const known = use === undefined ? undefined : this.#sessions.get(toUseId(use))
-      const latestStart = known?.driverEpoch ?? 0
+      const latestStart = known?.driver.epoch ?? 0
       const nonce = this.#challenges.issue()
       respond({ kind: 'challenged', nonce, latestStart } satisfies Challenged)
     } else if (request.kind === 'attach') {
@@ -253,8 +253,13 @@ export class Agent {
     const id = toUseId(attach)
     const ending = this.#sessions.get(id)
     if (ending?.isEnding === true) await this.#removeSession(ending, '', true)
+    else if (ending?.driver.hasClosedBefore(attach) === true) {
+      // The stream is another session's.
+      ending.outbox.close()
+      await this.#removeSession(ending, 'its session was closed', false)
+    }
     const known = this.#sessions.get(id)
-    if (known !== undefined && known.driverEpoch > epoch) {
+    if (known !== undefined && known.driver.epoch > epoch) {
       const message = `a later start of session "${sessionId}" uses agent "${this.name}"`
       return { kind: 'refused', code: 'SessionInUseError', message }
     }
@@ -309,7 +314,7 @@ export class Agent {
   async #detach(detach: Detach): Promise<Detached> {
     const { epoch, reason } = detach
     const session = this.#sessions.get(toUseId(detach))
-    const isSuperseded = session !== undefined && session.driverEpoch > epoch
+    const isSuperseded = session !== undefined && session.driver.epoch > epoch
     if (session !== undefined && !isSuperseded) await this.#removeSession(session, reason, false)
     return { kind: 'detached', isSuperseded }
   }

@@ -44,6 +44,8 @@ export class DriverLink {
   #epoch: number
   #beats = 0
   #heardMs = -Infinity
+  /** The server over which its last beat came. */
+  #heardOver: string
   #hasWaiting = false
 
   constructor(options: DriverLinkOptions, attach: Attach) {
@@ -51,6 +53,7 @@ export class DriverLink {
     this.#options = options
     this.#upSubject = subjects.upFrom(agent)
     this.#epoch = attach.epoch
+    this.#heardOver = broker.serverId
     this.#link = this.#connect(attach)
     this.#linkId = attach.link
     const down = subjects.downTo(agent)
@@ -63,6 +66,14 @@ export class DriverLink {
   /** The start of the driver that is listened to. */
   get epoch(): number {
     return this.#epoch
+  }
+
+  /**
+   * Whether its session was closed while this agent was away, and another driver begins anew: the
+   * broker has nothing of it. A server that was started again since may have lost that instead.
+   */
+  hasClosedBefore({ epoch, isNew }: Attach): boolean {
+    return isNew && epoch > this.#epoch && this.#heardOver === this.#options.broker.serverId
   }
 
   /** When it was heard last. */
@@ -83,6 +94,7 @@ export class DriverLink {
     const told = this.untold
     if (this.#epoch !== attach.epoch) this.#beats = 0
     this.#epoch = attach.epoch
+    this.#heardOver = this.#options.broker.serverId
     this.#link = this.#connect(attach)
     this.#linkId = attach.link
     this.#eventsNumber = 0
@@ -155,13 +167,14 @@ export class DriverLink {
   }
 
   #takeBeat(subject: string, data: Uint8Array): void {
-    const { keys, clock, onBeat, onRefused } = this.#options
+    const { keys, clock, broker, onBeat, onRefused } = this.#options
     try {
       const { epoch, number, payload } = open(keys.toAgent, subject, data)
       if (epoch !== this.#epoch) return
       if (number <= this.#beats) return onRefused('it was sent before')
       this.#beats = number
       this.#heardMs = clock.monotonicMs()
+      this.#heardOver = broker.serverId
       const beat = payload as Beat
       this.#hasWaiting = beat.hasWaiting
       onBeat(beat)

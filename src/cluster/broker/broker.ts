@@ -16,6 +16,8 @@ export interface Broker {
   /** Of the server, without credentials. */
   readonly url: string
   readonly isConnected: boolean
+  /** Of the server that it is connected to; a server that is started again has another one. */
+  readonly serverId: string
   /** The largest message, in bytes. */
   readonly maxPayload: number
   readonly store: BrokerStore

@@ -301,9 +301,10 @@ export class SessionAgents implements DirectoryListener {
   }
 
   #toAttach({ link }: AgentLink, nonce: number): Attach {
-    const { use, epoch, ownerTtlSeconds, resultTtlSeconds, agentTimeoutSeconds } = this.#options
+    const { use, ownerTtlSeconds, resultTtlSeconds, agentTimeoutSeconds } = this.#options
     const times = { ownerTtlSeconds, resultTtlSeconds, agentTimeoutSeconds }
-    return { kind: 'attach', nonce, link, ...times, ...use, epoch: epoch(), folder: process.cwd() }
+    const start = { epoch: this.#options.epoch(), isNew: !this.#options.ends.hasEarlierStart }
+    return { kind: 'attach', nonce, link, ...times, ...use, ...start, folder: process.cwd() }
   }
 
   /** Ends that it told before it was lost, if this side was not connected then. */

@@ -131,11 +131,10 @@ export async function becomeOwner(options: OwnershipOptions): Promise<Ownership>
   for (let isCreated = false; ;) {
     const last = await broker.store.lastSequence(subjects.stream, subjects.claim)
     await expectNoOwner(options)
-    const isNew = await stream.open()
-    isCreated ||= isNew
+    if (await stream.open()) isCreated = true
     try {
       const stop = await claim(options, last)
-      if (stop !== null) return { isNew, stop }
+      if (stop !== null) return { isNew: isCreated && last === 0, stop }
       // Another process has claimed it meanwhile, or the stream is another one: asked again.
     } catch (error) {
       if (!(error instanceof StoreFullError)) throw error

@@ -100,6 +100,8 @@ export interface Attach extends SessionUse {
   readonly nonce: number
   /** The driver's start. */
   readonly epoch: number
+  /** The broker had nothing of the session when this start came. */
+  readonly isNew: boolean
   /** Names the messages that follow: a later attach begins to count them anew. */
   readonly link: number
   /** How long tasks go on after the last message of the driver. */

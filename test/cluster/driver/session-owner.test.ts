@@ -55,6 +55,7 @@ function atOnce(brokers: readonly Broker[]): Broker[] {
     return {
       url: broker.url,
       isConnected: true,
+      serverId: broker.serverId,
       maxPayload: broker.maxPayload,
       store: broker.store,
       publish: (subject, data) => broker.publish(subject, data),

@@ -1,0 +1,70 @@
+import { existsSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { Session } from '../../src/session/session.ts'
+import { ComputeTask } from '../../src/tasks/compute-task.ts'
+import { eventually } from '../eventually.ts'
+import { startAgentOf, startTestCluster, type TestCluster } from './agents.ts'
+import { heldWork } from './fixtures/cluster-tasks.ts'
+import { LinkProxy } from './link-proxy.ts'
+import { storedNames } from './stored-names.ts'
+
+const lines = (file: string): string[] =>
+  existsSync(file) ? readFileSync(file, 'utf8').trim().split('\n') : []
+
+/** A run of this id, with one task, which waits for a file and returns a text of this length. */
+class Run {
+  readonly session: Session
+  readonly task: ComputeTask<string>
+
+  static async start(cluster: TestCluster, length: number): Promise<Run> {
+    const backend = await cluster.connect({ lossSeconds: 5, ownerTtlSeconds: 3600 })
+    const session = new Session([backend], { id: 'returning' })
+    onTestFinished(() => session.close())
+    const args = [cluster.folder, 'task-0', length] as const
+    const run = new Run(session, new ComputeTask({ uid: 'task-0', function: heldWork, args }))
+    await session.submitTasks([run.task])
+    return run
+  }
+
+  private constructor(session: Session, task: ComputeTask<string>) {
+    this.session = session
+    this.task = task
+  }
+}
+
+describe('a session that was closed while an agent was away leaves nothing to the next one', () => {
+  it.each([
+    ['runs on there', 'before the next run'],
+    ['runs on there', 'after the next run has begun'],
+    ['has ended there', 'before the next run'],
+    ['has ended there', 'after the next run has begun'],
+  ])('its task %s, and the agent is back %s', async (how, when) => {
+    const cluster = await startTestCluster()
+    const { server, folder } = cluster
+    const link = await LinkProxy.start(server.url)
+    await startAgentOf(link.url, folder, 'away', '--cores', '1')
+    const letEnd = (): void => writeFileSync(join(folder, 'go'), '')
+    const first = await Run.start(cluster, 1)
+    await eventually(() => expect(lines(join(folder, 'begun'))).toEqual(['task-0']))
+    await eventually(() => expect(first.task.state).toBe('RUNNING'))
+    link.cut()
+    await first.session.waitTasks([first.task])
+    expect(first.task.error?.cause).toMatchObject({ code: 'NodeLostError' })
+    await first.session.close()
+    expect(await storedNames(server.url)).toEqual([])
+    if (how === 'has ended there') {
+      letEnd()
+      await eventually(() => expect(lines(join(folder, 'returned'))).toEqual(['task-0']))
+    }
+    const isBack = async (): Promise<void> => {
+      link.mend()
+      await eventually(async () => expect(await cluster.agents()).toHaveLength(1))
+    }
+    if (when === 'before the next run') await isBack()
+    const second = await Run.start(cluster, 2)
+    await isBack()
+    letEnd()
+    expect(await second.task).toBe('xx')
+  })
+})
