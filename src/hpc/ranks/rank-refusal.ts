@@ -57,8 +57,12 @@ function refuseTooMany(
   return { field: 'resources.ranks', message }
 }
 
-const describe = ({ cores, gpus, memoryMb }: Omit<NodeCapacity, 'labels'>): string =>
-  `${cores} cores, ${gpus} GPUs, ${memoryMb} MB`
+function describe({ cores, gpus, memoryMb, labels = {} }: Described): string {
+  const own = Object.entries(labels).map(([key, value]) => `${key}=${value}`)
+  return [`${cores} cores`, `${gpus} GPUs`, `${memoryMb} MB`, ...own].join(', ')
+}
+
+type Described = Pick<NodeCapacity, 'cores' | 'gpus' | 'memoryMb' | 'labels'>
 
 /** `4 nodes with …` for equal nodes. */
 function groupEqual(texts: readonly string[]): string[] {
