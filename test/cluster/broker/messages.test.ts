@@ -24,11 +24,11 @@ it('errors of requests name no subjects', async () => {
   )
 })
 
-it('a server program that cannot be executed is named with a hint', async () => {
+it('a file that is no program is named with a hint', async () => {
   const folder = mkdtempSync(join(tmpdir(), 'tutti-nats-program-'))
   onTestFinished(() => rmSync(folder, { recursive: true, force: true }))
   const program = join(folder, 'nats-server')
-  writeFileSync(program, 'no program', { mode: 0o644 })
+  writeFileSync(program, 'no program', { mode: 0o755 })
   vi.stubEnv('TUTTI_NATS_SERVER', program)
   onTestFinished(() => void vi.unstubAllEnvs())
   await expect(startNatsServer({ token, clock: systemClock })).rejects.toMatchObject({
