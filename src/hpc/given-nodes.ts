@@ -81,7 +81,6 @@ async function holdOne(commands: SlurmCommands, clock: Clock): Promise<HeldNodes
     folder,
     commands,
     clock,
-    onSubmitted: (jobId) => folder.write('facts', JSON.stringify({ method: 'slurm', jobId })),
     onStatus: () => {},
     signal: new AbortController().signal,
   })

@@ -22,6 +22,16 @@ describe('tutti launch --driver here, outside of an allocation', () => {
     expect([detached.code, detached.stderr.includes('--detach')]).toEqual([2, true])
   })
 
+  needs(...slurmNeeds)(
+    'a script that names no nodes gets one, until its backend is closed',
+    async () => {
+      const { start } = createLauncher(await slurm())
+      const end = await start('--driver', 'here', scriptFile('launched-script'), '7').ended
+      expect(end).toMatchObject({ code: 7, stdout: 'undefined: n1\n' })
+      expect(await queue()).toBe('')
+    },
+  )
+
   needs(...slurmNeeds)('a launcher that is killed leaves no job', async () => {
     const { folder, start } = createLauncher(await slurm())
     const launch = start(...options, scriptFile('waiting-script'), join(folder, 'never'))

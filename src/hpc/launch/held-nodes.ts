@@ -26,7 +26,7 @@ export interface HeldNodesOptions {
   readonly commands: SlurmCommands
   readonly clock: Clock
   /** Slurm has taken the job. */
-  readonly onSubmitted?: (jobId: string) => void
+  readonly onSubmitted?: () => void
   readonly onStatus: (line: string | null) => void
   /** Ends the waiting, and the job. */
   readonly signal: AbortSignal
@@ -56,7 +56,9 @@ export class HeldNodes {
       folder.remove()
       throw error
     })
-    onSubmitted?.(jobId)
+    // Whoever has started this process cancels it if this one is killed.
+    folder.write('facts', JSON.stringify({ method: 'slurm', jobId }))
+    onSubmitted?.()
     const job = new SlurmJob(jobId, commands, clock)
     try {
       if (await isStarted(job, options)) {

@@ -127,9 +127,7 @@ export class PilotJob {
       commands,
       clock,
       signal: this.#abort.signal,
-      onSubmitted: (jobId) => {
-        // The launcher cancels it if this process is killed.
-        folder.write('facts', JSON.stringify({ method: 'slurm', jobId }))
+      onSubmitted: () => {
         if (this.#phase === 'submitting') this.#phase = 'queued'
         onChange()
       },

@@ -2,6 +2,7 @@ import { describe, expect, it } from 'vitest'
 import type { Job, TaskReport } from '../../../src/backends/backend.ts'
 import type { Broker, BrokerStore, StoredMessage } from '../../../src/cluster/broker/broker.ts'
 import type { StoredObjects } from '../../../src/cluster/broker/stored-objects.ts'
+import type { AgentLink } from '../../../src/cluster/driver/agent-link.ts'
 import { DriverJobs } from '../../../src/cluster/driver/driver-jobs.ts'
 import { EarlierRun } from '../../../src/cluster/driver/earlier/earlier-run.ts'
 import { EndReceiver } from '../../../src/cluster/driver/end-receiver.ts'
@@ -15,6 +16,7 @@ import type {
   WireEnd,
 } from '../../../src/cluster/wire/messages.ts'
 import { sessionSubjects } from '../../../src/cluster/wire/subjects.ts'
+import type { Clock } from '../../../src/foundation/clock.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { jobOf } from '../../backends/local/fake-executor.ts'
 import { linkOf } from './links.ts'
@@ -34,20 +36,14 @@ function endsOf(uid: string, number: number, events?: EventsMark): StoredMessage
   return { subject, data: seal(keys.toDriver, subject, header, message) }
 }
 
-it('ends that come while a lost agent attaches again are recorded after its answer', async () => {
-  const clock = new ManualClock()
-  const stale: string[] = []
-  const jobs = new DriverJobs({ report() {}, notice: ({ kind }) => void stale.push(kind) }, clock)
-  const published: unknown[] = []
-  const publish = (subject: string, data: Uint8Array): void => {
-    published.push(open(keys.toAgent, subject, data).payload)
-  }
-  const link = linkOf(clock, { publish } as Partial<Broker> as Broker)
-  const stored = [endsOf('moved', 1)]
-  const store: Partial<BrokerStore> = {
-    read: () => Promise.resolve({ messages: stored, position: { created: '', sequence: 1 } }),
-  }
-  const receiver = new EndReceiver({
+/** Of a driver that has one agent; nothing but ends of known tasks may come. */
+const openReceiver = (
+  jobs: DriverJobs,
+  link: AgentLink,
+  clock: Clock,
+  store: Partial<BrokerStore> = {},
+): EndReceiver =>
+  new EndReceiver({
     clock,
     key: keys.toDriver,
     subjects,
@@ -61,6 +57,21 @@ it('ends that come while a lost agent attaches again are recorded after its answ
     onRefused: (reason) => expect.unreachable(reason),
     onValueLost: () => expect.unreachable(),
   })
+
+it('ends that come while a lost agent attaches again are recorded after its answer', async () => {
+  const clock = new ManualClock()
+  const stale: string[] = []
+  const jobs = new DriverJobs({ report() {}, notice: ({ kind }) => void stale.push(kind) }, clock)
+  const published: unknown[] = []
+  const publish = (subject: string, data: Uint8Array): void => {
+    published.push(open(keys.toAgent, subject, data).payload)
+  }
+  const link = linkOf(clock, { publish } as Partial<Broker> as Broker)
+  const stored = [endsOf('moved', 1)]
+  const store: Partial<BrokerStore> = {
+    read: () => Promise.resolve({ messages: stored, position: { created: '', sequence: 1 } }),
+  }
+  const receiver = openReceiver(jobs, link, clock, store)
   const received = receiver.use(endsEpoch)
   // It was sent after the agent's answer, which is read later.
   for (const { subject, data } of stored) receiver.take(subject, data)
@@ -167,20 +178,7 @@ describe('ends of tasks that told something before', () => {
       published.push(open(keys.toAgent, subject, data).payload)
     }
     const link = linkOf(clock, { publish } as Partial<Broker> as Broker)
-    const receiver = new EndReceiver({
-      clock,
-      key: keys.toDriver,
-      subjects,
-      store: {} as Partial<BrokerStore> as BrokerStore,
-      objects: {} as Partial<StoredObjects> as StoredObjects,
-      jobs,
-      earlier: new EarlierRun(),
-      agents: new Map([['first', link]]),
-      onTold: () => expect.unreachable(),
-      onEarlier: () => expect.unreachable(),
-      onRefused: (reason) => expect.unreachable(reason),
-      onValueLost: () => expect.unreachable(),
-    })
+    const receiver = openReceiver(jobs, link, clock)
     const told = { epoch: 1, offer, held: [], endsEpoch, endMessages: 0, unrecorded: [] }
     link.attached(receiver.use(endsEpoch), { kind: 'attached', ...told }, false)
     jobs.assign(jobs.add(jobOf('teller'), 0), link, 0)

@@ -1,6 +1,9 @@
 import { expect, it } from 'vitest'
 import type { BackendListener, Job, TaskReport } from '../../../src/backends/backend.ts'
-import type { AgentDirectory } from '../../../src/cluster/driver/directory/agent-directory.ts'
+import type {
+  AgentDirectory,
+  KnownAgent,
+} from '../../../src/cluster/driver/directory/agent-directory.ts'
 import { DriverJobs } from '../../../src/cluster/driver/driver-jobs.ts'
 import { HeldNodes } from '../../../src/cluster/driver/placement/held-nodes.ts'
 import { NoAgentWatch } from '../../../src/cluster/driver/unhappy-ends.ts'
@@ -8,6 +11,16 @@ import { BackendError, messageOf } from '../../../src/foundation/errors.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { jobOf } from '../../backends/local/fake-executor.ts'
 import { agentOf } from './links.ts'
+
+/** A directory that knows this agent alone. */
+const directoryOf = (known: KnownAgent): AgentDirectory =>
+  ({
+    agents: [known],
+    gone: [],
+    unusable: [],
+    connectedSinceMs: 0,
+    find: () => known,
+  }) as Partial<AgentDirectory> as AgentDirectory
 
 const options = { url: 'nats://x', agentTimeoutSeconds: 60, whyNone: null }
 
@@ -56,14 +69,7 @@ it('a task that is canceled while another one is told to be refused ends once', 
   const announcement = { ...agent.announcement, only: 'functions' } as const
   jobs.addAgent(announcement, { ...announcement.facts, ahead: 0 })
   const known = { ...agent, announcement }
-  const directory = {
-    agents: [known],
-    gone: [],
-    unusable: [],
-    connectedSinceMs: 0,
-    find: () => known,
-  } as Partial<AgentDirectory> as AgentDirectory
-  const watch = new NoAgentWatch(jobs, directory, options)
+  const watch = new NoAgentWatch(jobs, directoryOf(known), options)
   const all = ['first', 'second'].map((uid) => jobs.add(jobOf(uid), 0))
   for (const one of all) jobs.placement.push(one)
   onFirst = () => {
@@ -94,14 +100,7 @@ it('a task for which services have left nothing fails after its time, and is tol
   const facts = { ...agent.announcement.facts, cores: 4, gpus: 2 }
   const known = { ...agent, announcement: { ...agent.announcement, facts } }
   jobs.addAgent(known.announcement, { ...facts, ahead: 0 })
-  const directory = {
-    agents: [known],
-    gone: [],
-    unusable: [],
-    connectedSinceMs: 0,
-    find: () => known,
-  } as Partial<AgentDirectory> as AgentDirectory
-  const watch = new NoAgentWatch(jobs, directory, options)
+  const watch = new NoAgentWatch(jobs, directoryOf(known), options)
   jobs.placement.push(jobs.add(jobOf('waits', { resources: { gpus: 1 } }), 0))
   held.hold('a', { service: 'chat', cores: 1, gpus: 2 })
   watch.failUnplaceable(0)
