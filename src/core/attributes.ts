@@ -61,15 +61,18 @@ export function describeTask(entry: Entry): JsonObject {
 const hasSharedAttributes = ({ task, workflowId }: Entry): boolean =>
   task.attributes === null && workflowId === null
 
-/** Of TaskCreated: also what the task is, and what it waits for. */
+/** Of TaskCreated: also what the task is, what it waits for, and the block that made it. */
 export function describeRegistration(entry: Entry): JsonObject {
   const { dependencies, definitionHash, origin } = entry
   const task = describeTask(entry)
-  if (dependencies.length === 0 && definitionHash === null && origin === null) return task
+  const block = entry.owner?.blockUid ?? null
+  const isPlain = dependencies.length === 0 && definitionHash === null && origin === null
+  if (isPlain && block === null) return task
   return Object.freeze({
     ...task,
     ...(definitionHash === null ? {} : { definition_hash: definitionHash }),
     ...(dependencies.length === 0 ? {} : { dependencies }),
+    ...(block === null ? {} : { 'tutti.block': block }),
     ...(origin === null ? {} : { origin_uid: origin.uid, origin_files_back: origin.filesBack }),
   })
 }

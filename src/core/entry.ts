@@ -36,6 +36,8 @@ export interface BackendBinding extends Target {
 
 /** Whoever opened a task and must know how it ended, before anybody else does. */
 export interface TaskOwner {
+  /** The uid of the block that made the task; only TaskCreated names it. `null` without one. */
+  readonly blockUid: string | null
   /** Called once, when the task has ended. Must not throw. */
   ended(outcome: Outcome): void
   /** Whether its arguments are no longer those that its hash was made of. Must not throw. */

@@ -214,6 +214,10 @@ export class Run implements GraphNode<Run>, TaskOwner {
     this.args = args
   }
 
+  get blockUid(): string | null {
+    return this.context.block?.uid ?? null
+  }
+
   ended(outcome: Outcome): void {
     this.handle.owner.ended(this, outcome)
   }

@@ -14,6 +14,8 @@ export interface SyntheticTask {
   readonly end?: number
   readonly worker?: string
   readonly dependencies?: readonly string[]
+  /** The block that made it. */
+  readonly block?: string
   readonly resources?: object
   /** Default `function`. */
   readonly taskType?: 'compute' | 'function'
@@ -79,7 +81,7 @@ function taskEvents(task: SyntheticTask): ViewEvent[] {
     viewEvent(type, uid, { backend, event_time: time, attributes: { ...attributes, ...more } })
   const submitted = ready ?? created
   const node_id = worker.split('/')[0] ?? ''
-  const events = [event('TaskCreated', created, { dependencies })]
+  const events = [event('TaskCreated', created, { dependencies, 'tutti.block': task.block })]
   if (dependencies.length > 0 && ready === undefined) return events
   if (ready !== undefined) events.push(event('tutti.TaskResolved', ready))
   const asked = {

@@ -38,6 +38,24 @@ describe('a block', () => {
     ])
   })
 
+  it('block: TaskCreated of what its body makes names the block', async () => {
+    const { flow, eventsOf } = await openEngine({}, await ConcurrentBackend.create({ workers: 1 }))
+    const squareOf = flow.functionTask(square)
+    const made: Handle<number>[] = []
+    const block = flow.block(async () => {
+      made.push(squareOf(2))
+      return await made[0]
+    })()
+    const beside = squareOf(3)
+    await Promise.all([block, beside])
+    const blockNamedBy = async (handle: { readonly uid: string } | undefined): Promise<unknown> => {
+      const [created] = handle === undefined ? [] : await eventsOf(handle)
+      return created?.attributes['tutti.block']
+    }
+    expect(await blockNamedBy(made[0])).toBe(block.uid)
+    expect([await blockNamedBy(beside), await blockNamedBy(block)]).toEqual([undefined, undefined])
+  })
+
   it('block: cancel() also cancels what was made inside, at any depth', async () => {
     const { flow, backend } = await openEngine()
     const f = flow.functionTask((_given: unknown) => 1, { name: 'f' })

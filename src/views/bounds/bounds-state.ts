@@ -8,6 +8,7 @@ import type { CountsState } from '../panels/counts.ts'
 import type { GraphState } from '../panels/graph.ts'
 import type { LanesState } from '../panels/lanes.ts'
 import type { NamesState } from '../panels/names.ts'
+import { type BlockTree, createBlockTree, followBlockAttempt, followBlocks } from './block-tree.ts'
 import type { SlotLimit, SlotNode, SlotRequest } from './slots.ts'
 import { createTaskTimes, type LeftStory, leftStoryOf, moveStory } from './task-times.ts'
 import { recordReady, recordStage, restoreStory, storyOf, type TaskTimes } from './task-times.ts'
@@ -30,6 +31,7 @@ export interface BoundsState {
   readonly attended: Pause[]
   /** Tasks that ran when the session before was killed. */
   readonly left: Map<number, LeftStory>
+  readonly blocks: BlockTree
   firstTime: number
   lastTime: number
 }
@@ -71,6 +73,7 @@ export const createBounds = (): BoundsState => ({
   pauses: [],
   attended: [],
   left: new Map(),
+  blocks: createBlockTree(),
   firstTime: Infinity,
   lastTime: -Infinity,
 })
@@ -84,7 +87,8 @@ export function takeBounds(state: BoundsState, event: ViewEvent, step: TaskStep)
 }
 
 /** The nodes of a session leave with it. */
-function endSession({ nodes, pauses, lastTime }: BoundsState, next: number): void {
+function endSession({ nodes, pauses, lastTime, blocks }: BoundsState, next: number): void {
+  blocks.open.clear()
   for (const node of nodes) leave(node, lastTime)
   if (next <= lastTime || pauses.length >= mostPauses) return
   pauses.push({ from: lastTime, to: next, waiting: 0, request: 0 })
@@ -99,10 +103,9 @@ export function activeTime(pauses: readonly Pause[], time: number): number {
 
 function followTask(state: BoundsState, event: ViewEvent, step: TaskStep): void {
   const { task, stage, before, after } = step
-  if (event.event_type === 'tutti.TaskResolved' && !hasEnded(after)) {
-    recordReady(state.times, task, event.event_time)
-  }
-  if (stage === 0 || after === before) return
+  if (stage === 0) return followBetween(state, event, step)
+  if (after === before) return
+  followBlocks(state.blocks, event, step)
   if (step.earlier !== 0) followLeft(state, step)
   recordStage(state.times, event, step)
   if (hasEnded(after) && hasStarted(before) && state.pauses.length + state.attended.length > 0) {
@@ -117,6 +120,14 @@ function followTask(state: BoundsState, event: ViewEvent, step: TaskStep): void 
   } else if (stage === stages.started && isClosure(event)) {
     const request = valueAt(state.requestOfTask, task)
     setValue(state.requestOfTask, task, requestWithoutLimit(state, request))
+  }
+}
+
+/** Between its lifecycle events: its dependencies have ended, or an attempt has failed. */
+function followBetween(state: BoundsState, event: ViewEvent, { task, after }: TaskStep): void {
+  if (event.event_type === 'tutti.TaskAttempt') followBlockAttempt(state.blocks, event, task)
+  if (event.event_type === 'tutti.TaskResolved' && !hasEnded(after)) {
+    recordReady(state.times, task, event.event_time)
   }
 }
 

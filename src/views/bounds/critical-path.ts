@@ -1,14 +1,12 @@
 /** The chain of dependent tasks that took longest, and the tasks that took too long. */
 
-import { blockBackend } from '../../foundation/ids.ts'
 import { valueAt } from '../columns.ts'
 import { statsInPlace } from '../stats.ts'
 import type { BoundsQuery, BoundsState } from './bounds-state.ts'
-import { stages } from '../lifecycle.ts'
 import { isInterrupted, stagesOf } from '../panels/counts.ts'
-import { dependenciesOf } from '../panels/graph.ts'
 import { durationsByName } from '../panels/names.ts'
 import { type AttemptGaps, delayOf, gapOf } from './attempt-gaps.ts'
+import { Chains, isBlock, type TaskRun } from './chains.ts'
 import { storyOf } from './task-times.ts'
 
 /** A task of the path, with when it ran; a task is known by its number in the pass. */
@@ -17,7 +15,7 @@ export interface PathTask {
   readonly start: number
   /** Of all its attempts, without the time between them. */
   readonly seconds: number
-  /** For which it was not tried again after a failed attempt. */
+  /** For which it, or a block that made it, was not tried again after a failed attempt. */
   readonly delay: number
 }
 
@@ -58,14 +56,10 @@ export interface Straggler {
   readonly median: number
 }
 
-const isBlock = ({ requests, requestOfTask }: BoundsState, task: number): boolean =>
-  requests[valueAt(requestOfTask, task)]?.backend === blockBackend
-
 const mostPathTasks = 1000
 const mostStragglers = 10
 
 type Gaps = AttemptGaps | null
-type TaskRun = Omit<PathTask, 'task'> & { readonly end: number }
 
 interface PathRange {
   readonly to: number
@@ -80,7 +74,6 @@ export function findCriticalPath(
   { to, seconds: whole, gaps, stragglers }: PathRange,
 ): CriticalPath {
   const { counts, names } = query
-  /** `null` for a task that did not run and has no end. */
   const runOf = (task: number): TaskRun | null => {
     const { started, ended } = storyOf(state.times, task, stagesOf(counts, task))
     const end = ended ?? (started !== null && !isInterrupted(counts, task) ? to : null)
@@ -98,117 +91,22 @@ export function findCriticalPath(
   return {
     ...path,
     withoutStragglers:
-      late.length === 0 ? seconds : chains.longestWith((task, own) => own - (lost.get(task) ?? 0)),
+      late.length === 0
+        ? seconds
+        : chains.longestWith({ secondsOf: (task, own) => own - (lost.get(task) ?? 0) }),
     withoutDelays:
       path.delaySeconds === 0
         ? seconds
-        : chains.longestWith((task, own) => own - delayOf(gaps, task)),
+        : chains.longestWith({
+            secondsOf: (task, own) => own - delayOf(gaps, task),
+            isWithoutDelays: true,
+          }),
     largestName: {
       ...largest,
-      halved: chains.longestWith((task, own) =>
-        largest.isNamed(task) ? (own + delayOf(gaps, task)) / 2 : own,
-      ),
+      halved: chains.longestWith({
+        secondsOf: (task, own) => (largest.isNamed(task) ? (own + delayOf(gaps, task)) / 2 : own),
+      }),
     },
-  }
-}
-
-/** For each task the longest chain that ends with it. */
-class Chains {
-  readonly #state: BoundsState
-  readonly #counts: BoundsQuery['counts']
-  readonly #graph: BoundsQuery['graph']
-  readonly #runOf: (task: number) => TaskRun | null
-  /** Seconds of each task with its delays; NaN for one that did not run. */
-  readonly #owns: Float64Array
-  /** Seconds; NaN for none. */
-  readonly #chains: Float64Array
-
-  constructor(
-    state: BoundsState,
-    { counts, graph }: BoundsQuery,
-    runOf: (task: number) => TaskRun | null,
-  ) {
-    this.#state = state
-    this.#counts = counts
-    this.#graph = graph
-    this.#runOf = runOf
-    this.#owns = new Float64Array(counts.index.names.size)
-    for (let task = 0; task < this.#owns.length; task++) {
-      const run = runOf(task)
-      this.#owns[task] = run === null ? Number.NaN : run.seconds + run.delay
-    }
-    this.#chains = this.#chainsWith((_, own) => own)
-  }
-
-  /** The last task of the longest chain, or -1; of equal ones the one that ended last. */
-  get last(): number {
-    let [last, best, end] = [-1, 0, -Infinity]
-    for (let task = 0; task < this.#chains.length; task++) {
-      const seconds = this.#chains[task] ?? 0
-      // Also not for NaN.
-      if (!(seconds >= best && (this.#owns[task] ?? 0) > 0)) continue
-      if (!this.#canEnd(task)) continue
-      const own = this.#endOf(task)
-      if (seconds === best && own <= end) continue
-      ;[last, best, end] = [task, seconds, own]
-    }
-    return last
-  }
-
-  /** The task that this one waited for longest, or -1. */
-  before(task: number): number {
-    let best = -1
-    for (const one of dependenciesOf(this.#graph, task)) {
-      const [own, other] = [this.#chains[one] ?? Number.NaN, this.#chains[best] ?? -1]
-      if (own > other || (own === other && this.#endOf(one) > this.#endOf(best))) best = one
-    }
-    return best
-  }
-
-  /** The seconds of the longest chain, if tasks took other times. */
-  longestWith(secondsOf: (task: number, own: number) => number): number {
-    const chains = this.#chainsWith(secondsOf)
-    let longest = 0
-    for (let task = 0; task < chains.length; task++) {
-      const seconds = chains[task] ?? 0
-      if (seconds > longest && this.#canEnd(task)) longest = seconds
-    }
-    return longest
-  }
-
-  /** A task is created after those that it waits for, so their chains are known by then. */
-  #chainsWith(secondsOf: (task: number, own: number) => number): Float64Array {
-    const chains = new Float64Array(this.#owns.length)
-    const hasEdges = this.#graph.size > 0
-    for (let task = 0; task < chains.length; task++) {
-      const own = secondsOf(task, this.#owns[task] ?? Number.NaN)
-      chains[task] = hasEdges ? own + this.#longestBefore(chains, task) : own
-    }
-    return chains
-  }
-
-  /**
-   * Whether a path may end with it. A block takes as long as what it waits for, which is not told
-   * to be its dependency; whoever cancels a task decides how long it takes.
-   */
-  #canEnd(task: number): boolean {
-    if (isBlock(this.#state, task)) return false
-    const { totals } = this.#counts
-    const isCanceled = (stagesOf(this.#counts, task) & stages.canceled) !== 0
-    return !isCanceled || totals.completed + totals.failed + totals.running === 0
-  }
-
-  #longestBefore(chains: Float64Array, task: number): number {
-    let longest = 0
-    for (const one of dependenciesOf(this.#graph, task)) {
-      // A task that did not run has no chain.
-      longest = Math.max(longest, chains[one] || 0)
-    }
-    return longest
-  }
-
-  #endOf(task: number): number {
-    return task === -1 ? -Infinity : (this.#runOf(task)?.end ?? 0)
   }
 }
 
@@ -222,13 +120,16 @@ function followPath(
   const path: PathTask[] = []
   let [length, seconds, delaySeconds] = [0, 0, 0]
   const seen = new Set<number>()
-  for (let task = chains.last; task !== -1 && !seen.has(task); task = chains.before(task)) {
+  for (let task = chains.last; task !== -1 && !seen.has(task);) {
     seen.add(task)
     const { start, seconds: ran, delay } = runOf(task) ?? { start: 0, seconds: 0, delay: 0 }
+    const before = chains.before(task)
+    const waited = delay + before.delay
     length++
-    seconds += ran + delay
-    delaySeconds += delay
-    if (path.length < mostPathTasks) path.push({ task, start, seconds: ran, delay })
+    seconds += ran + waited
+    delaySeconds += waited
+    if (path.length < mostPathTasks) path.push({ task, start, seconds: ran, delay: waited })
+    task = before.last
   }
   const share = whole > 0 ? Math.min(1, seconds / whole) : 0
   return { tasks: path.toReversed(), length, seconds, share, delaySeconds }

@@ -1,0 +1,111 @@
+/** The chains of tasks that waited for each other, as they were and as they could have been. */
+
+import { blockBackend } from '../../foundation/ids.ts'
+import { valueAt } from '../columns.ts'
+import { hasEnded, stages } from '../lifecycle.ts'
+import { stagesOf } from '../panels/counts.ts'
+import { hasChildren } from './block-tree.ts'
+import type { BoundsQuery, BoundsState } from './bounds-state.ts'
+import { BlockChains, type ChainEnd, type ChainTable, DependencyChains } from './chain-tables.ts'
+
+export interface TaskRun {
+  readonly start: number
+  readonly end: number
+  /** Of all its attempts, without the time between them. */
+  readonly seconds: number
+  /** For which it was not tried again after a failed attempt. */
+  readonly delay: number
+}
+
+/** `null` for a task that did not run and has no end. */
+type RunOf = (task: number) => TaskRun | null
+
+/** What is different in a run that is imagined. */
+interface ChainChange {
+  readonly secondsOf: (task: number, own: number) => number
+  /** Whether blocks are tried again at once. Default `false`. */
+  readonly isWithoutDelays?: boolean
+}
+
+export const isBlock = ({ requests, requestOfTask }: BoundsState, task: number): boolean =>
+  requests[valueAt(requestOfTask, task)]?.backend === blockBackend
+
+export class Chains {
+  readonly #state: BoundsState
+  readonly #query: BoundsQuery
+  readonly #runOf: RunOf
+  /** Seconds of each task with its delays; NaN for one that did not run. */
+  readonly #owns: Float64Array
+  readonly #table: ChainTable
+
+  constructor(state: BoundsState, query: BoundsQuery, runOf: RunOf) {
+    this.#state = state
+    this.#query = query
+    this.#runOf = runOf
+    this.#owns = new Float64Array(query.counts.index.names.size)
+    for (let task = 0; task < this.#owns.length; task++) {
+      const run = runOf(task)
+      this.#owns[task] = run === null ? Number.NaN : run.seconds + run.delay
+    }
+    this.#table = this.#tableWith({ secondsOf: (_, own) => own })
+  }
+
+  /** The last task of the longest chain, or -1; of equal ones the one that ended last. */
+  get last(): number {
+    const { seconds: chains } = this.#table
+    let [last, best, end] = [-1, 0, -Infinity]
+    for (let task = 0; task < chains.length; task++) {
+      const seconds = chains[task] ?? 0
+      // Also not for NaN.
+      if (!(seconds >= best && (this.#owns[task] ?? 0) > 0)) continue
+      if (!this.#canEnd(task)) continue
+      const own = this.#runOf(task)?.end ?? 0
+      if (seconds === best && own <= end) continue
+      ;[last, best, end] = [task, seconds, own]
+    }
+    return last
+  }
+
+  /** The chain that this task waited for longest. */
+  before(task: number): ChainEnd {
+    return this.#table.before(task)
+  }
+
+  /** The seconds of the longest chain, if tasks took other times. */
+  longestWith(change: ChainChange): number {
+    const { seconds: chains } = this.#tableWith(change)
+    let longest = 0
+    for (let task = 0; task < chains.length; task++) {
+      const seconds = chains[task] ?? 0
+      if (seconds > longest && this.#canEnd(task)) longest = seconds
+    }
+    return longest
+  }
+
+  #tableWith(change: ChainChange): ChainTable {
+    const { counts, graph } = this.#query
+    const { blocks } = this.#state
+    const secondsOf = (task: number): number =>
+      change.secondsOf(task, this.#owns[task] ?? Number.NaN)
+    const endOf = (task: number): number => this.#runOf(task)?.end ?? 0
+    const parts = { count: this.#owns.length, graph, secondsOf, endOf }
+    if (!hasChildren(blocks)) return new DependencyChains(parts)
+    return new BlockChains(parts, {
+      blocks,
+      hasDelays: change.isWithoutDelays !== true,
+      hasEnded: (task) => hasEnded(stagesOf(counts, task)),
+    })
+  }
+
+  /**
+   * Whether a path may end with it. A block takes as long as what it waits for, which is not told
+   * to be its dependency; whoever cancels a task decides how long it takes.
+   */
+  #canEnd(task: number): boolean {
+    if (isBlock(this.#state, task)) return false
+    const { counts } = this.#query
+    const { totals } = counts
+    const isCanceled = (stagesOf(counts, task) & stages.canceled) !== 0
+    return !isCanceled || totals.completed + totals.failed + totals.running === 0
+  }
+}
