@@ -104,7 +104,7 @@ export class InferenceService {
       if (options.isService) this.#server = this.#createServer()
       await this.#server?.start()
       await this.pool.start()
-      this.#server?.modelLoaded(this.pool.model.contextLength)
+      this.#server?.modelLoaded(this.pool.model)
     } catch (error) {
       await Promise.all([this.pool.stop(), this.#server?.stop()])
       await this.#reservation?.close()
@@ -171,7 +171,7 @@ export class InferenceService {
       port,
       apiKey,
       batchConfig: config.batching,
-      limits: { drainSeconds: drainMs / 1000, ...limits },
+      limits: { drainSeconds: drainMs / 1000, isStrict: config.server.isStrict, ...limits },
       metrics: () => this.#metrics.toText(this.generator.status(), this.#batcher.breaches),
       defaults: { maxTokens: config.llm.maxTokens },
       clock,

@@ -48,6 +48,23 @@ describe('InferenceBackend.fromConfig', () => {
     expect([await task, task.backend]).toEqual([expect.stringContaining('anyone?'), 'inference'])
   })
 
+  it('server.strict of a file refuses fields that nobody reads', async () => {
+    const source = configWith('server: { strict: true }\n')
+    const { endpoint } = await open(source, { useService: true, port: 0 })
+    const ask = (body: object): Promise<Response> =>
+      fetch(`${endpoint}/v1/completions`, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json' },
+        body: JSON.stringify({ prompt: 'a', ...body }),
+      })
+    const refused = await ask({ unheard_of: 1 })
+    expect([refused.status, await refused.json()]).toMatchObject([
+      400,
+      { error: { code: 'unknown_parameter', param: 'unheard_of' } },
+    ])
+    expect((await ask({})).status).toBe(200)
+  })
+
   it('options take precedence over a file and an object', async () => {
     for (const source of [configWith(window), sections]) {
       const options = { name: 'llm', modelName: 'other', maxBatchWaitMs: 5 }

@@ -131,6 +131,7 @@ function resolveConfig(root: ConfigNode, context: ResolveContext): InferenceConf
     guardrails: resolveGuardrails(file.guardrails, written),
     dynamicWorkers: resolveDynamicWorkers(file.dynamic_workers, written, hardware, slots),
     engine,
+    server: { isStrict: file.server.strict },
   }
   problems.throwIfAny()
   return freezeDeeply(config)

@@ -25,6 +25,7 @@ export interface ConfigSections {
   readonly guardrails?: Readonly<Record<string, unknown>>
   readonly dynamic_workers?: Readonly<Record<string, unknown>>
   readonly engine?: Readonly<Record<string, unknown>>
+  readonly server?: Readonly<Record<string, unknown>>
 }
 
 /** The settings of an inference backend, frozen deeply. */
@@ -43,6 +44,12 @@ export interface InferenceConfig {
   readonly guardrails: GuardrailConfig
   readonly dynamicWorkers: DynamicWorkersConfig
   readonly engine: EngineConfig
+  readonly server: ServerConfig
+}
+
+export interface ServerConfig {
+  /** Refuses fields of a request that nobody reads. Default `false`. */
+  readonly isStrict: boolean
 }
 
 export interface HardwareConfig {

@@ -11,6 +11,7 @@ import type {
   GenerationRequest,
   InferenceEngine,
   ModelFacts,
+  SupportedFields,
 } from '../generation/inference-engine.ts'
 import { inferenceError } from '../generation/inference-errors.ts'
 import type { ChildExit } from '../../runtime/supervised-child.ts'
@@ -50,6 +51,9 @@ export interface LlamaEngineOptions {
 /** Nothing runs before `start`. */
 export const createLlamaEngine = (options: LlamaEngineOptions): InferenceEngine =>
   new LlamaEngine(options)
+
+/** What it supports besides the fields of `Sampling` and `GenerationInput`. */
+const llamaFields: SupportedFields = []
 
 class LlamaEngine implements InferenceEngine {
   readonly capacity: EngineCapacity
@@ -172,7 +176,7 @@ class LlamaEngine implements InferenceEngine {
     } else if (message.kind === 'loaded') {
       this.#isLoaded = true
       this.#checkContext(message.facts)
-      this.#started.resolve(message.facts)
+      this.#started.resolve({ ...message.facts, fields: llamaFields })
     } else {
       const { code, message: text, hint } = message.failure
       const details = hint === undefined ? {} : { hint }

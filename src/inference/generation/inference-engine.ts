@@ -132,7 +132,17 @@ export interface ModelFacts {
   /** In tokens, prompt and output together. */
   readonly contextLength: number
   readonly hasChatTemplate: boolean
+  /** Default: none besides those of `Sampling` and `GenerationInput`. */
+  readonly fields?: SupportedFields
 }
+
+/**
+ * The fields of a request's body that an engine supports besides those of `Sampling` and
+ * `GenerationInput`: their names, such as `logit_bias`, and `messages.NAME` for fields of messages.
+ * `all` if it sends every field on to a server, which decides. A request with another field that
+ * would change the answer does not reach the engine.
+ */
+export type SupportedFields = 'all' | readonly string[]
 
 /**
  * How many requests an engine takes at a time. `batch`: one batch, and the next one after all of it

@@ -47,7 +47,7 @@ export interface ServerLimits {
   readonly allowedHosts: readonly string[]
   /** Origins of web pages besides the known ones, such as `https://app.example`. Default none. */
   readonly allowedOrigins: readonly string[]
-  /** Refuses unknown fields instead of ignoring them. Default `false`. */
+  /** Refuses fields that nobody reads instead of ignoring them. Default `false`. */
   readonly isStrict: boolean
 }
 

@@ -9,6 +9,7 @@ import type { Log } from '../../foundation/log.ts'
 import { registerSecret } from '../../foundation/secrets.ts'
 import { Service } from '../../foundation/service.ts'
 import type { BatchPolicy } from '../generation/batch-policy.ts'
+import type { ModelFacts, SupportedFields } from '../generation/inference-engine.ts'
 import type { TextGenerator } from '../generation/text-generator.ts'
 import { checkBodyHead, parseJson, readBody } from './requests/body.ts'
 import { HttpExchange, type HttpExchangeParts } from './http-exchange.ts'
@@ -37,6 +38,8 @@ export interface InferenceServerOptions {
   readonly aliases?: readonly string[]
   /** Tokens of prompt and answer together; `null` until `modelLoaded` tells it. */
   readonly contextLength: number | null
+  /** What the engine supports besides the basic fields; `modelLoaded` tells it too. */
+  readonly fields?: SupportedFields
   /** `null`: loopback, and the loopback address that this machine's name stands for. */
   readonly host: string | null
   /** 0 chooses a free port. */
@@ -52,6 +55,9 @@ export interface InferenceServerOptions {
   readonly clock: Clock
   readonly log: Log
 }
+
+/** The facts of the served model. */
+type LoadedModel = Pick<ModelFacts, 'contextLength' | 'fields'>
 
 /** How long responses may take to be sent after their requests were aborted. */
 const abortedSendMs = 1000
@@ -105,9 +111,9 @@ export class InferenceServer extends Service {
   }
 
   /** From now on requests are served; until then `/health` answers, and all others get 503. */
-  modelLoaded(contextLength: number): void {
+  modelLoaded(model: LoadedModel): void {
     this.#isLoading = false
-    this.#router = new Router(createRoutes(this.#routeContext(contextLength)))
+    this.#router = new Router(createRoutes(this.#routeContext(model)))
   }
 
   /** From now on new requests get 503; those in flight continue. */
@@ -122,7 +128,7 @@ export class InferenceServer extends Service {
   }
 
   protected async onStart(): Promise<void> {
-    const { apiKey, contextLength, clock, log } = this.#options
+    const { apiKey, contextLength, fields = [], clock, log } = this.#options
     const listening = await openListening(this.#server, this.#options, clock)
     this.#server.on('error', (error) => {
       log.warn('AcceptFailed', `a connection could not be accepted: ${error.message}`)
@@ -133,7 +139,7 @@ export class InferenceServer extends Service {
     const names = { hosts, port, endpoint, origins }
     this.#listening = listening
     this.#guard = new RequestGuard({ apiKey, ...names, urlLength, headerCount })
-    if (contextLength !== null) this.modelLoaded(contextLength)
+    if (contextLength !== null) this.modelLoaded({ contextLength, fields })
     else this.#router = new Router(createHealthRoutes(this.#healthContext()))
   }
 
@@ -220,7 +226,7 @@ export class InferenceServer extends Service {
     }
   }
 
-  #routeContext(contextLength: number): RouteContext {
+  #routeContext({ contextLength, fields = [] }: LoadedModel): RouteContext {
     const { clock, model, aliases = [], metrics } = this.#options
     return {
       ...this.#healthContext(),
@@ -231,6 +237,7 @@ export class InferenceServer extends Service {
         contextLength,
         maxPrompts: this.#limits.maxPrompts,
         defaultMaxTokens: this.#options.defaults.maxTokens,
+        fields,
         isStrict: this.#limits.isStrict,
       }),
       metrics,

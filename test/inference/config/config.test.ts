@@ -57,6 +57,7 @@ describe('a configuration', () => {
         batchSize: 512,
         cacheDir: null,
       },
+      server: { isStrict: false },
     })
   })
 

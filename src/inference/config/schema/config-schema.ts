@@ -30,6 +30,7 @@ export function createConfigSchema(env: Environment) {
     guardrails: guardrailSection(env).prefault({}),
     dynamic_workers: dynamicWorkersSection().prefault({}),
     engine: engineSection(env).prefault({}),
+    server: serverSection().prefault({}),
   })
 }
 
@@ -137,6 +138,14 @@ function dynamicWorkersSection() {
     spin_up_seconds: seconds.default(3).describe('How long load must be high to add workers.'),
     spin_down_seconds: seconds.default(300).describe('How long load must be low to remove one.'),
   }).describe('Scaling of the number of workers.')
+}
+
+function serverSection() {
+  return section({
+    strict: toggle()
+      .default(false)
+      .describe('Whether fields of a request that nobody reads are refused instead of ignored.'),
+  }).describe('The HTTP server.')
 }
 
 const ruleId = /^[\w.-]{1,64}$/

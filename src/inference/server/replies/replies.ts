@@ -145,6 +145,7 @@ export function ignoredHeaders({ ignored }: TextRequest): readonly string[] {
   const names = ignored
     .slice(0, most)
     .map((name) => encodeURIComponent(name.slice(0, 64).toWellFormed()))
+    .map((name) => name.replaceAll('%5B', '[').replaceAll('%5D', ']'))
   return ['x-tutti-ignored-fields', names.join(', ')]
 }
 

@@ -7,10 +7,11 @@ import type {
   GenerationInput,
   OutputFormat,
   Sampling,
+  SupportedFields,
   ToolChoice,
   ToolDefinition,
 } from '../../generation/inference-engine.ts'
-import { HttpError } from '../http-error.ts'
+import { FieldCheck } from './field-check.ts'
 import {
   invalidRequest,
   missingField,
@@ -65,11 +66,11 @@ function readerOf<S extends z.ZodObject, Request>(
   convert: Convert<z.input<S>, Request>,
 ): (body: unknown) => Request {
   const checker = new Checker(schema)
-  const known = new Set(Object.keys(schema.shape))
+  const { isStrict } = rules
+  const supported = rules.fields === 'all' ? [] : rules.fields
+  const fields = new FieldCheck({ described: Object.keys(schema.shape), supported, isStrict })
   return (body) => {
-    if (checker.isValid(body)) {
-      return convert(body, rules, ignoredFields(body, known, rules.isStrict))
-    }
+    if (checker.isValid(body)) return convert(body, rules, fields.ignoredIn(body))
     const [first] = checker.problemsIn(body)
     if (first === undefined) throw new TypeError('the compiled check and the schema disagree')
     throw invalidRequest(first, body)
@@ -98,7 +99,7 @@ export interface TextRequest {
   readonly timeoutSeconds: number | null
   readonly isStream: boolean
   readonly includesUsage: boolean
-  /** Fields that the schema does not know. */
+  /** Paths of fields that nobody reads. */
   readonly ignored: readonly string[]
 }
 
@@ -107,7 +108,9 @@ interface RequestRules extends RequestBounds {
   /** The served names; the first is the default. */
   readonly models: readonly string[]
   readonly defaultMaxTokens: number
-  /** Refuses unknown fields instead of ignoring them. */
+  /** What the engine supports besides the basic fields. */
+  readonly fields: SupportedFields
+  /** Refuses fields that nobody reads instead of ignoring them. */
   readonly isStrict: boolean
 }
 
@@ -116,22 +119,6 @@ function servedModel(asked: string | null | undefined, rules: RequestRules): str
   if (asked === undefined || asked === null) return rules.models[0] ?? ''
   if (rules.models.includes(asked)) return asked
   throw unknownModel(asked, rules.models)
-}
-
-/** Names of fields that the schema does not know; a strict server refuses them. */
-function ignoredFields(
-  body: object,
-  known: ReadonlySet<string>,
-  isStrict: boolean,
-): readonly string[] {
-  const ignored = Object.keys(body).filter((name) => !known.has(name))
-  const [first] = ignored
-  if (first === undefined || !isStrict) return ignored
-  const name = first.length > 64 ? `${first.slice(0, 61)}...` : first
-  throw new HttpError(400, `Unrecognized request argument supplied: '${name}'.`, {
-    code: 'unknown_parameter',
-    param: name,
-  })
 }
 
 /** How tokens are chosen; what the request leaves out is left to the configuration. */

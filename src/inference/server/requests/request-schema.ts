@@ -78,13 +78,16 @@ const user = z.string().max(512).nullish().describe('Accepted and not used.')
 const shortText = z.string().max(256)
 const name = shortText.nullish().describe('The name of the participant.')
 
+const textOnly =
+  "This model reads text only (the engines 'process' and 'openai' pass images and audio on)"
+
 const content = annotate(
   z.union([
     z.string(),
     z
       .array(
         z.object({
-          type: annotate(z.literal('text'), { reason: 'This model reads text only' }),
+          type: annotate(z.literal('text'), { reason: textOnly }),
           text: z.string(),
         }),
       )

@@ -1,6 +1,7 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
+import { basicFields, requestFields } from '../../../../src/inference/generation/request-fields.ts'
 import { hello, post, serve } from '../served.ts'
 
 interface BadRequest {
@@ -14,6 +15,10 @@ interface BadRequest {
 const folder = join(import.meta.dirname, 'bad-requests')
 const corpus = readdirSync(folder)
 const chatPath = '/v1/chat/completions'
+/** Known fields that only an engine can support, and none supports by itself. */
+const engineNames = Object.entries(requestFields)
+  .filter(([name, { reader }]) => reader === 'engine' && !basicFields.has(name))
+  .map(([name]) => name)
 
 describe('fields of requests', () => {
   it('row 67: each bad request of the corpus gets its code and the path of its field', async () => {
@@ -72,26 +77,104 @@ describe('fields of requests', () => {
     expect(enough.json.num_prompts).toBe(1024)
   })
 
-  it('row 68: unknown fields are ignored and listed in a response header', async () => {
+  it('row 68: fields that nobody reads are ignored and listed in a response header', async () => {
     await using served = await serve()
-    const body = { ...hello, logit_bias: {}, 'odd\r\nname: x': 1, ünicode: 2 }
+    const message = { role: 'user', content: 'hi', cache_control: { type: 'ephemeral' } }
+    const tool = { type: 'function', function: { name: 'add', strict: true } }
+    const body = {
+      ...hello,
+      messages: [message],
+      tools: [tool],
+      user: 'me',
+      metadata: { a: 'b' },
+      store: true,
+      service_tier: 'auto',
+      prompt_cache_key: 'k',
+      safety_identifier: 's',
+      'odd\r\nname: x': 1,
+      ünicode: 2,
+    }
+    const listed =
+      'user, metadata, store, service_tier, prompt_cache_key, safety_identifier, ' +
+      'odd%0D%0Aname%3A%20x, %C3%BCnicode, messages[0].cache_control, tools[0].function.strict'
     const { status, headers } = await post(`${served.url}${chatPath}`, body)
     expect(status).toBe(200)
-    expect(headers.get('x-tutti-ignored-fields')).toBe(
-      'logit_bias, odd%0D%0Aname%3A%20x, %C3%BCnicode',
+    expect(headers.get('x-tutti-ignored-fields')).toBe(listed)
+    const stream = { stream: true, stream_options: { include_obfuscation: false } }
+    const streamed = await post(`${served.url}${chatPath}`, { ...body, ...stream })
+    expect(streamed.headers.get('x-tutti-ignored-fields')).toBe(
+      `${listed}, stream_options.include_obfuscation`,
     )
-    const known = await post(`${served.url}${chatPath}`, { ...hello, user: 'me', seed: null })
-    expect(known.headers.has('x-tutti-ignored-fields')).toBe(false)
-    const stream = await post(`${served.url}${chatPath}`, { ...body, stream: true })
-    expect(stream.headers.get('x-tutti-ignored-fields')).toContain('logit_bias')
+    const nothing = await post(`${served.url}${chatPath}`, { ...hello, user: null, seed: null })
+    expect(nothing.headers.has('x-tutti-ignored-fields')).toBe(false)
   })
 
-  it('row 68: a strict server refuses unknown fields', async () => {
+  it('row 68: a strict server refuses fields that nobody reads', async () => {
     await using served = await serve({ limits: { isStrict: true } })
-    const { status, json } = await post(`${served.url}${chatPath}`, { ...hello, logit_bias: {} })
-    expect(status).toBe(400)
-    expect(json.error).toMatchObject({ code: 'unknown_parameter', param: 'logit_bias' })
+    for (const [name, value] of Object.entries({ user: 'me', metadata: {}, unheard_of: 0 })) {
+      const { status, json } = await post(`${served.url}${chatPath}`, { ...hello, [name]: value })
+      expect([name, status]).toEqual([name, 400])
+      expect(json.error).toMatchObject({ code: 'unknown_parameter', param: name })
+    }
     expect((await post(`${served.url}${chatPath}`, hello)).status).toBe(200)
+  })
+
+  it('row 68: an unsupported field that would change the answer gets 400', async () => {
+    await using served = await serve()
+    for (const name of engineNames) {
+      const { status, json } = await post(`${served.url}${chatPath}`, { ...hello, [name]: 0.7 })
+      expect([name, status]).toEqual([name, 400])
+      expect(json.error).toEqual({
+        message: expect.stringContaining(`'${name}' is not supported by the engine`),
+        type: 'invalid_request_error',
+        param: name,
+        code: 'unsupported_parameter',
+      })
+    }
+    expect(engineNames.length).toBeGreaterThan(90)
+    expect(served.generator.requests).toEqual([])
+  })
+
+  it('row 68: fields of messages and stream options that are not supported get 400', async () => {
+    await using served = await serve()
+    const paramOf = async (body: object): Promise<unknown> => {
+      const { status, json } = await post(`${served.url}${chatPath}`, { ...hello, ...body })
+      return status === 400 ? json.error.param : status
+    }
+    const said = { role: 'assistant', content: 'a' }
+    const asked = hello.messages[0]
+    const thought = { messages: [asked, { ...said, reasoning_content: 'b' }] }
+    expect(await paramOf(thought)).toBe('messages[1].reasoning_content')
+    const refused = { messages: [asked, { ...said, refusal: 'no' }] }
+    expect(await paramOf(refused)).toBe('messages[1].refusal')
+    const stream = { stream: true, stream_options: { continuous_usage_stats: true } }
+    expect(await paramOf(stream)).toBe('stream_options.continuous_usage_stats')
+    // What the client libraries send when they repeat an answer.
+    const repeated = { ...said, refusal: null, annotations: [], audio: null, function_call: null }
+    expect(await paramOf({ messages: [asked, repeated] })).toBe(200)
+  })
+
+  it('values that change nothing are accepted for every known field', async () => {
+    await using served = await serve()
+    const neutral = {
+      frequency_penalty: 0,
+      presence_penalty: 0,
+      logit_bias: {},
+      parallel_tool_calls: true,
+      best_of: 1,
+      typical_p: 1,
+      guided_json: null,
+      stop_token_ids: [],
+      use_beam_search: false,
+    }
+    const { status, headers } = await post(`${served.url}${chatPath}`, { ...hello, ...neutral })
+    expect([status, headers.has('x-tutti-ignored-fields')]).toEqual([200, false])
+  })
+
+  it('a field of a message that the engine supports is accepted', async () => {
+    await using served = await serve({ fields: ['messages.reasoning_content'] })
+    const messages = [{ role: 'assistant', content: 'a', reasoning_content: 'b' }]
+    expect((await post(`${served.url}${chatPath}`, { ...hello, messages })).status).toBe(200)
   })
 
   it('row 69: an unknown model gets 404 with the names of the served ones', async () => {

@@ -1,0 +1,202 @@
+/**
+ * The fields of requests that the public API, vLLM, llama-server, SGLang and Ollama know, as data:
+ * whose they are, who reads them, and which values change nothing. Engines state what they support.
+ */
+
+/** One known field of a request's body. */
+export interface RequestField {
+  /** Where it comes from. */
+  readonly of: 'openai' | 'vllm' | 'llama-server' | 'sglang' | 'ollama' | 'tutti'
+  /**
+   * `server`: read before the engine, which need not know it. `engine`: supported only if it says
+   * so. `nobody`: does not change the answer, so it may be left unread.
+   */
+  readonly reader: 'server' | 'engine' | 'nobody'
+  /** Values that change nothing, so that any engine accepts them; empty lists and objects too. */
+  readonly neutral?: readonly unknown[]
+}
+
+type Fields = Readonly<Record<string, RequestField>>
+
+const server = (of: RequestField['of'], ...names: readonly string[]): Fields =>
+  Object.fromEntries(names.map((name) => [name, { of, reader: 'server' }]))
+
+const nobody = (of: RequestField['of'], ...names: readonly string[]): Fields =>
+  Object.fromEntries(names.map((name) => [name, { of, reader: 'nobody' }]))
+
+/** Fields of an engine, each with the values that change nothing. */
+const engine = (
+  of: RequestField['of'],
+  fields: Readonly<Record<string, readonly unknown[]>>,
+): Fields =>
+  Object.fromEntries(
+    Object.entries(fields).map(([name, neutral]) => [name, { of, reader: 'engine', neutral }]),
+  )
+
+/** The fields at the top of a body, by their names. */
+export const requestFields: Fields = {
+  ...server('openai', 'model', 'messages', 'prompt', 'n', 'stream', 'stream_options'),
+  ...server('tutti', 'prompts', 'timeout', 'priority'),
+  ...nobody('openai', 'user', 'metadata', 'store', 'service_tier', 'safety_identifier'),
+  ...nobody('openai', 'prompt_cache_key', 'prompt_cache_retention'),
+  ...nobody('vllm', 'request_id', 'cache_salt'),
+  ...nobody('llama-server', 'cache_prompt', 'id_slot', 'n_cache_reuse'),
+  ...nobody('ollama', 'keep_alive'),
+  ...engine('openai', {
+    max_tokens: [],
+    max_completion_tokens: [],
+    temperature: [],
+    top_p: [],
+    seed: [],
+    stop: [],
+    logprobs: [false],
+    top_logprobs: [0],
+    response_format: [],
+    tools: [],
+    tool_choice: ['none', 'auto'],
+    echo: [false],
+    frequency_penalty: [0],
+    presence_penalty: [0],
+    logit_bias: [],
+    parallel_tool_calls: [true],
+    reasoning_effort: [],
+    verbosity: ['medium'],
+    modalities: [],
+    audio: [],
+    prediction: [],
+    web_search_options: [],
+    functions: [],
+    function_call: ['none', 'auto'],
+    best_of: [1],
+    suffix: [''],
+  }),
+  ...engine('vllm', {
+    top_k: [0, -1],
+    min_p: [0],
+    repetition_penalty: [1],
+    ignore_eos: [false],
+    length_penalty: [1],
+    use_beam_search: [false],
+    min_tokens: [0],
+    stop_token_ids: [],
+    allowed_token_ids: [],
+    bad_words: [],
+    include_stop_str_in_output: [false],
+    skip_special_tokens: [true],
+    spaces_between_special_tokens: [true],
+    truncate_prompt_tokens: [],
+    truncation_side: [],
+    add_special_tokens: [],
+    prompt_logprobs: [],
+    prompt_embeds: [],
+    add_generation_prompt: [true],
+    continue_final_message: [false],
+    chat_template: [],
+    chat_template_kwargs: [],
+    documents: [],
+    mm_processor_kwargs: [],
+    guided_json: [],
+    guided_regex: [],
+    guided_choice: [],
+    guided_grammar: [],
+    guided_decoding_backend: [],
+    guided_whitespace_pattern: [],
+    structured_outputs: [],
+    structural_tag: [],
+    logits_processors: [],
+    return_tokens_as_token_ids: [false],
+    return_token_ids: [false],
+    include_reasoning: [true],
+    thinking_token_budget: [],
+    kv_transfer_params: [],
+    vllm_xargs: [],
+  }),
+  ...engine('llama-server', {
+    grammar: [''],
+    json_schema: [],
+    n_predict: [-1],
+    n_keep: [0],
+    n_discard: [0],
+    n_indent: [0],
+    n_probs: [0],
+    min_keep: [0],
+    mirostat: [0],
+    mirostat_tau: [5],
+    mirostat_eta: [0.1],
+    dynatemp_range: [0],
+    dynatemp_exponent: [1],
+    typical_p: [1],
+    xtc_probability: [0],
+    xtc_threshold: [0.1],
+    top_n_sigma: [-1],
+    dry_multiplier: [0],
+    dry_base: [1.75],
+    dry_allowed_length: [2],
+    dry_penalty_last_n: [-1],
+    dry_sequence_breakers: [],
+    repeat_penalty: [1],
+    repeat_last_n: [64],
+    samplers: [],
+    t_max_predict_ms: [0],
+    image_data: [],
+    lora: [],
+    post_sampling_probs: [false],
+    return_tokens: [false],
+    return_progress: [false],
+    timings_per_token: [false],
+    response_fields: [],
+    reasoning_format: ['none', 'auto'],
+    thinking_forced_open: [false],
+    parse_tool_calls: [true],
+  }),
+  ...engine('sglang', {
+    regex: [],
+    ebnf: [],
+    no_stop_trim: [false],
+    separate_reasoning: [true],
+    stream_reasoning: [true],
+  }),
+  ...engine('ollama', { options: [], format: [''], think: [false], images: [], template: [''] }),
+}
+
+/** Fields of a message besides those that every engine reads, by their names. */
+export const messageFields: Fields = {
+  ...engine('openai', { refusal: [''], audio: [], function_call: [] }),
+  ...nobody('openai', 'annotations'),
+  ...engine('vllm', { reasoning_content: [''], reasoning: [''] }),
+  ...engine('ollama', { thinking: [''], images: [] }),
+}
+
+/** Fields of `stream_options`. */
+export const streamOptionFields: Fields = {
+  ...server('openai', 'include_usage'),
+  ...nobody('openai', 'include_obfuscation'),
+  ...engine('vllm', { continuous_usage_stats: [false] }),
+}
+
+/** The fields that `Sampling` and `GenerationInput` hold: every engine reads them. */
+export const basicFields: ReadonlySet<string> = new Set([
+  'max_tokens',
+  'max_completion_tokens',
+  'temperature',
+  'top_p',
+  'top_k',
+  'min_p',
+  'repetition_penalty',
+  'seed',
+  'stop',
+  'ignore_eos',
+  'logprobs',
+  'top_logprobs',
+  'response_format',
+  'tools',
+  'tool_choice',
+  'echo',
+])
+
+/** Whether a value of a field changes nothing. A field that is `null` counts as left out. */
+export function isNeutral({ neutral = [] }: RequestField, value: unknown): boolean {
+  if (value === null || neutral.includes(value)) return true
+  if (typeof value !== 'object') return false
+  return Object.keys(value).length === 0
+}
