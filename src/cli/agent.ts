@@ -33,13 +33,14 @@ export interface AgentCommandOptions extends ConnectionOptions {
   readonly memoryMb?: number
   readonly label?: Readonly<Record<string, string>>
   readonly workDir?: string
+  readonly isolation?: string
   readonly only?: string
   readonly allow?: readonly string[]
 }
 
 /** The first signal drains: what runs is finished. A second one ends the process. */
 export async function runAgent(options: AgentCommandOptions, output: Output): Promise<number> {
-  const { name, cores, memoryMb, label, workDir, gpus, only, allow } = options
+  const { name, cores, memoryMb, label, workDir, gpus, isolation, only, allow } = options
   // An agent runs for days, and its lines are read later.
   const say = (text: string): void =>
     output.problem(`${new Date(systemClock.now() * 1000).toISOString()} ${text}`)
@@ -57,7 +58,10 @@ export async function runAgent(options: AgentCommandOptions, output: Output): Pr
       ...(memoryMb === undefined ? {} : { memoryMb }),
       ...(label === undefined ? {} : { labels: label }),
       ...(workDir === undefined ? {} : { workDir }),
-      ...(only === undefined ? {} : { only: toKind(only) }),
+      ...(isolation === undefined
+        ? {}
+        : { isolation: toOneOf('--isolation', isolation, ['thread', 'process']) }),
+      ...(only === undefined ? {} : { only: toOneOf('--only', only, ['functions', 'programs']) }),
       ...(allow === undefined ? {} : { allow }),
       log,
     })
@@ -196,6 +200,10 @@ const optionHints: Readonly<Record<string, string>> = {
 const toOptionName = (field: string): string =>
   `--${optionNames[field] ?? field.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`
 
+/** Fields that a text names in back quotes, by their names here. */
+const withTypedNames = (text: string): string =>
+  text.replaceAll(/`([\w.]+)(?:: true)?`/g, (_, name: string) => toOptionName(name))
+
 /** What is wrong with an option is told by the name that the person has typed. */
 async function withOptionNames<Options, Result>(
   call: (options: Options) => Promise<Result>,
@@ -207,12 +215,8 @@ async function withOptionNames<Options, Result>(
     if (!ValueError.isInstance(error) || error.field === undefined) throw error
     const { field, message, hint, code } = error
     const option = toOptionName(field)
-    const text = message.replaceAll(`\`${field}\``, option).replace(`${field}: `, `${option}: `)
-    const words =
-      hint === undefined
-        ? undefined
-        : (optionHints[field] ??
-          hint.replaceAll(/`(\w+)(?:: true)?`/g, (_, name: string) => toOptionName(name)))
+    const text = withTypedNames(message.replace(`${field}: `, `${option}: `))
+    const words = hint === undefined ? undefined : (optionHints[field] ?? withTypedNames(hint))
     throw new ValueError(text, {
       field: option,
       code,
@@ -228,7 +232,8 @@ function toGpus(text: string): number | (number | string)[] {
   return text.split(',').map((id) => (/^\d+$/.test(id) ? Number(id) : id))
 }
 
-function toKind(text: string): 'functions' | 'programs' {
-  if (text === 'functions' || text === 'programs') return text
-  throw new ValueError(`--only: expected functions or programs, got ${text}`, { field: '--only' })
+function toOneOf<One extends string>(field: string, text: string, known: readonly One[]): One {
+  const found = known.find((one) => one === text)
+  if (found !== undefined) return found
+  throw new ValueError(`${field}: expected ${known.join(' or ')}, got ${text}`, { field })
 }

@@ -171,6 +171,7 @@ function addAgents({ program, output, finish }: Cli): void {
     .option('--memory-mb <n>', 'megabytes for tasks (default: those of this machine)', toMegabytes)
     .option('--label <key=value>', 'a label that tasks may ask for; repeatable', toLabels)
     .option('--work-dir <folder>', 'where folders of sessions are created')
+    .option('--isolation <kind>', 'what functions run on: thread or process', toOnce)
     .option('--only <kind>', 'runs only these: functions or programs', toOnce)
     .option('--allow <glob>', 'runs only these programs and modules; repeatable', toList)
     .action(async (options: AgentCommandOptions) => {

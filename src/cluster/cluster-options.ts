@@ -153,6 +153,9 @@ export function resolveBrokerOptions(
   if (passwordFile !== undefined && user === undefined) {
     throw invalid('passwordFile', 'nothing without `user`', passwordFile)
   }
+  if (user !== undefined && passwordFile === undefined) {
+    throw new ValueError('passwordFile: is needed with `user`', { field: 'passwordFile' })
+  }
   if (!isOwnAuth && credentials !== undefined && user !== undefined) {
     throw invalid('user', 'nothing beside `credentials`', user)
   }
@@ -242,7 +245,9 @@ function resolveTls(tls: NatsTls): NatsTls {
   expectKnownKeys('tls', expectObject('tls', tls), ['ca', 'cert', 'key'], 'tls.')
   const { ca, cert, key } = tls
   if ((cert === undefined) !== (key === undefined)) {
-    throw invalid('tls', 'an object with `cert` and `key`, or with neither', tls)
+    const [missing, given] = cert === undefined ? ['cert', 'key'] : ['key', 'cert']
+    const field = `tls.${missing}`
+    throw new ValueError(`${field}: is needed with \`tls.${given}\``, { field })
   }
   if (ca !== undefined) {
     if (isPemText(expectString('tls.ca', ca))) expectCertificates('tls.ca', ca, 'the text')

@@ -15,8 +15,9 @@ export interface ResourceRequest {
   /** CPU cores. Default 1. */
   readonly cores: number
   /**
-   * Whole GPUs. Programs and functions of `defineTask` see them through `CUDA_VISIBLE_DEVICES`; a
-   * closure sees what its process sees. Default 0.
+   * Whole GPUs. Programs and functions of `defineTask` see them through `CUDA_VISIBLE_DEVICES`;
+   * native libraries that a function loads do so with `isolation: 'process'` only. A closure sees
+   * what its process sees. Default 0.
    */
   readonly gpus: number
   /** Megabytes of memory; 0 asks for none in particular. */

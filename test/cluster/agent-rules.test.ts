@@ -243,6 +243,9 @@ describe('tutti agent with bad input', () => {
     ['a server without a host', ['--connect', 'nats://'], '--connect .*nats://host'],
     ['a server elsewhere', ['--connect', 'nats://192.0.2.1'], '--plaintext'],
     ['an unknown kind', ['--only', 'nothing'], '--only'],
+    ['an unknown isolation', ['--isolation', 'fiber'], '--isolation: expected thread or process'],
+    ['a user without a password', ['--user', 'ann'], '--password-file: is needed with --user'],
+    ['half of a certificate', ['--tls-cert', 'c.pem'], '--tls-key: is needed with --tls-cert'],
     ['two kinds', ['--only', 'functions', '--only', 'programs'], '--only.*given twice'],
     ['an empty glob', ['--allow', ''], '--allow.*not empty'],
     ['an empty glob among others', ['--allow', '/bin/*', '--allow', ''], '--allow.*not empty'],
@@ -312,17 +315,19 @@ describe('tutti agent with bad input', () => {
     expect(await cluster.agents()).toMatchObject([{ facts: { memoryMb: 8 * 2 ** 20 } }])
   })
 
-  it('refuses a default work folder that others can write to', async () => {
+  it('removes its default work folder, and refuses one that others can write to', async () => {
     const cluster = await startTestCluster()
     const connection = ['--connect', cluster.server.url, '--token-file', cluster.tokenFile]
     const start = (): RunningCommand =>
       startCommand(['agent', ...connection, '--name', 'first'], { TMPDIR: cluster.folder })
     const first = start()
     await first.seen('is connected')
-    first.child.kill('SIGTERM')
-    await first.ended
     const isOfAgent = (one: string): boolean => one.startsWith('tutti-agent-')
     const name = readdirSync(cluster.folder).find(isOfAgent) ?? ''
+    first.child.kill('SIGTERM')
+    await first.ended
+    expect(readdirSync(cluster.folder)).not.toContain(name)
+    mkdirSync(join(cluster.folder, name))
     chmodSync(join(cluster.folder, name), 0o777)
     const { code, stderr } = await start().ended
     expect(stderr).toContain(`--work-dir: others can write to ${join(cluster.folder, name)}`)

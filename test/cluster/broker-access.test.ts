@@ -173,7 +173,7 @@ describe('the broker is reached', () => {
     ['an authority that is torn', { tls: { ca: 'torn' } }, 'tls.ca', 'torn has a certificate that'],
     ['a certificate that is none', { tls: pairOf('text') }, 'tls.cert', 'text has no certificate'],
     ['a certificate as its key', { tls: pairOf('right') }, 'tls.key', 'right has no private key'],
-    ['a certificate without its key', { tls: { cert: 'text' } }, 'tls', '`cert` and `key`'],
+    ['a certificate without its key', { tls: { cert: 'text' } }, 'tls.key', '`tls.cert`'],
   ])('never with %s', async (_, given, field, text) => {
     const folder = mkdtempSync(join(tmpdir(), 'tutti-access-'))
     onTestFinished(() => rmSync(folder, { recursive: true, force: true }))

@@ -1,6 +1,5 @@
 /** What an agent is started with, and how it becomes an agent. */
 
-import { rmSync } from 'node:fs'
 import { hostname } from 'node:os'
 import { join } from 'node:path'
 import { ConcurrentBackend } from '../../backends/local/concurrent-backend.ts'
@@ -34,7 +33,7 @@ import { refuseByRules } from './allowed.ts'
 import type { AgentRules } from '../wire/messages.ts'
 import { UnpackedBundles } from '../bundles/unpacked-bundles.ts'
 import { AgentWatcher } from './presence/agent-watcher.ts'
-import { openWorkFolder } from './work-folder.ts'
+import { openWorkFolder, removeWorkFolder } from './work-folder.ts'
 
 export interface StartAgentOptions extends BrokerOptions {
   /** `node_id` of its tasks. Default: the host's name. */
@@ -46,6 +45,8 @@ export interface StartAgentOptions extends BrokerOptions {
   readonly labels?: Readonly<Record<string, string>>
   /** Where folders of sessions are created. Default: the system's folder for temporary files. */
   readonly workDir?: string
+  /** What functions run on. Native libraries see the GPUs of a function in a process only. */
+  readonly isolation?: 'thread' | 'process'
   /** Default: both. */
   readonly only?: 'functions' | 'programs'
   /**
@@ -58,7 +59,7 @@ export interface StartAgentOptions extends BrokerOptions {
 }
 
 const ownKeys = ['name', 'cores', 'gpus', 'memoryMb', 'labels', 'workDir', 'clock', 'log']
-const knownKeys = [...brokerKeys, ...ownKeys, 'only', 'allow']
+const knownKeys = [...brokerKeys, ...ownKeys, 'isolation', 'only', 'allow']
 
 /** Threads of a node; more cores than this are for tasks that ask for several. */
 const mostWorkers = 1024
@@ -85,26 +86,22 @@ export async function startAgent(
   const name = expectId('name', options.name ?? hostname())
   const { cores, gpus, memoryMb, labels } = resolveCapacity(options)
   if (options.workDir !== undefined) expectString('workDir', options.workDir)
+  const isolation = expectOneOf('isolation', options.isolation ?? 'thread', ['thread', 'process'])
   const rules = resolveRules(options)
   const { broker: connection, token } = resolveBrokerOptions(options, `agent ${name}`, log)
   removeFromEnvironment([token, connection.password, connection.credentials])
   const folder = openWorkFolder(options.workDir, name, log)
+  const removeFolder = (): void => removeWorkFolder(folder, options.workDir)
   const opened: { close(): Promise<void> }[] = []
   try {
     const broker = await connectToNats(connection)
     opened.push(broker)
     const watcher = hasWatcher ? new AgentWatcher({ name, connection, token, clock, log }) : null
     if (watcher !== null) opened.push(watcher)
-    const backend = await ConcurrentBackend.create({
-      name: 'agent',
-      nodeId: name,
-      cores,
-      gpus,
-      memoryMb,
-      workers: Math.min(cores, mostWorkers),
-      clock,
-      log,
-    })
+    const workers = Math.min(cores, mostWorkers)
+    const capacity = { cores, gpus, memoryMb, workers, isolation }
+    const common = { name: 'agent', nodeId: name, clock, log }
+    const backend = await ConcurrentBackend.create({ ...common, ...capacity })
     opened.push(backend)
     const bundles = new UnpackedBundles(join(folder, 'bundles'))
     const ruled = { name, folder, projectPath: (file: string) => bundles.projectPath(file) }
@@ -116,6 +113,7 @@ export async function startAgent(
       rules,
       backend,
       folder,
+      removeFolder,
       bundles,
       clock,
       log,
@@ -128,7 +126,7 @@ export async function startAgent(
     await watcher?.ready
     return agent
   } catch (error) {
-    rmSync(folder, { recursive: true, force: true })
+    removeFolder()
     for (const one of opened.toReversed()) await one.close()
     throw error
   }

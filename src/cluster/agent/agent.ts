@@ -1,6 +1,5 @@
 /** The agent of a node: a local backend behind the wire, shared by the sessions that use it. */
 
-import { rmSync } from 'node:fs'
 import type { Backend } from '../../backends/backend.ts'
 import type { LocalConnection } from '../../backends/local/concurrent-backend.ts'
 import { NamedSamplers } from '../../backends/sampling/named-samplers.ts'
@@ -51,8 +50,10 @@ export interface AgentOptions {
   readonly backend: Pick<Backend, 'close'> & {
     connect(...args: Parameters<Backend['connect']>): LocalConnection
   }
-  /** Of this start alone; removed when the agent leaves. */
+  /** Of this start alone. */
   readonly folder: string
+  /** Called when the agent leaves. */
+  readonly removeFolder: () => void
   readonly bundles: UnpackedBundles
   readonly clock: Clock
   readonly log: Log
@@ -163,7 +164,7 @@ export class Agent {
     await this.#samplers.close()
     await this.#options.backend.close()
     this.#options.bundles.close()
-    rmSync(this.#options.folder, { recursive: true, force: true })
+    this.#options.removeFolder()
     await this.#options.broker.close()
     await this.#options.watcher?.close()
     this.#left.resolve(undelivered)

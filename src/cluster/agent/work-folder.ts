@@ -1,6 +1,6 @@
 /** The folder of one start of an agent, and those of sessions in it. */
 
-import { existsSync, mkdirSync, rmSync, statSync } from 'node:fs'
+import { existsSync, mkdirSync, rmdirSync, rmSync, statSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join, resolve } from 'node:path'
 import { errnoOf, messageOf, ValueError } from '../../foundation/errors.ts'
@@ -49,6 +49,17 @@ const userId = (): number => process.getuid?.() ?? 0
 /** Of an agent without `workDir`: one for all starts of this user. */
 export const defaultWorkDir = (agent: string): string =>
   join(tmpdir(), `tutti-agent-${userId()}-${toToken(agent)}`)
+
+/** Removes the folder of one start, and the default work folder after its last agent. */
+export function removeWorkFolder(folder: string, workDir: string | undefined): void {
+  rmSync(folder, { recursive: true, force: true })
+  if (workDir !== undefined) return
+  try {
+    rmdirSync(dirname(folder))
+  } catch {
+    // Another agent of this name is there, or has left something.
+  }
+}
 
 /** In a folder for everybody the name may be taken: its owner could replace modules of tasks. */
 function expectOwn(folder: string): void {

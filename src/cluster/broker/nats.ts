@@ -78,7 +78,8 @@ function hintFor(why: string, { credentials, user }: NatsOptions): string | unde
     if (user !== undefined) return 'Compare user and password with those of the server.'
     return (
       'The server has another token: compare the file of the token with `authorization` in the ' +
-      'configuration of the server. If it has users instead, give `user` or `credentials`.'
+      'configuration of the server. If it has users instead, give `user` or `credentials` ' +
+      '(--user, --credentials).'
     )
   }
   if (/altnames/.test(why)) {
@@ -89,6 +90,9 @@ function hintFor(why: string, { credentials, user }: NatsOptions): string | unde
       'Give the certificate of the authority that has signed that of the server as `tls.ca` ' +
       '(--tls-ca).'
     )
+  }
+  if (/does not support 'tls'/.test(why)) {
+    return 'The server has no TLS: add `tls` to its configuration, or use nats:// in the URL.'
   }
   if (/refused/i.test(why)) {
     return `No server listens there: check host and port of the URL. ${startHint}`

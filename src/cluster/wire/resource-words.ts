@@ -45,8 +45,14 @@ export function describeLack(
   agents: readonly Pick<Announcement, 'name' | 'facts'>[],
   largestNode: NodeFacts | 'none' | null,
 ): string {
+  const gpusOf = ({ facts }: Pick<Announcement, 'facts'>): number =>
+    Math.min(facts.gpus, request.gpus)
   const [largest] = agents.toSorted(
-    (a, b) => b.facts.cores - a.facts.cores || b.facts.memoryMb - a.facts.memoryMb,
+    (a, b) =>
+      gpusOf(b) - gpusOf(a) ||
+      b.facts.cores - a.facts.cores ||
+      b.facts.gpus - a.facts.gpus ||
+      b.facts.memoryMb - a.facts.memoryMb,
   )
   const text = `no agent has ${describeRequest(request)}`
   const there =

@@ -24,7 +24,7 @@ import { defineTask } from '../../../src/tasks/define-task.ts'
 import { backendContract, type ContractTasks } from '../../../src/testing/backend-contract.ts'
 import { FakeSession } from '../../../src/testing/fake-session.ts'
 import { RecordingListener } from '../../../src/testing/recording-listener.ts'
-import { die, diverge, spin, square } from './fixtures/backend-tasks.ts'
+import { die, diverge, seenGpus, spin, square } from './fixtures/backend-tasks.ts'
 
 const create = (options: ConcurrentBackendOptions = {}) =>
   ConcurrentBackend.create({ name: 'local', workers: 2, maxProcesses: 2, ...options })
@@ -312,6 +312,22 @@ describe('what ConcurrentBackend refuses', () => {
     await session.waitTasks(tasks)
     await telemetry.flush()
     expect(seen.size).toBe(tasks.length)
+  })
+
+  it('replaces a worker process before it is shown other GPUs', async () => {
+    const backend = await create({ isolation: 'process', gpus: [0, 1], cores: 2 })
+    await using session = new Session([backend])
+    const show = (gpus: number) => new ComputeTask({ function: seenGpus, resources: { gpus } })
+    const shown = new Map<number, Set<string>>()
+    for (const gpus of [1, 2, 1, 0, 2, 2]) {
+      const task = show(gpus)
+      await session.submitTasks([task])
+      const [pid, seen] = await task
+      expect(seen.split(',')).toHaveLength(Math.max(1, gpus))
+      if (gpus > 0) shown.set(pid, (shown.get(pid) ?? new Set()).add(seen))
+    }
+    const counts = [...shown.values()].map(({ size }) => size)
+    expect(counts).toEqual(counts.map(() => 1))
   })
 
   it("gives each program the GPUs that it holds, also by Intel's variable", async () => {

@@ -9,6 +9,11 @@ import type { PacedStarts } from '../../../runtime/back-off.ts'
 /** Shared by the handles of a pool. */
 export interface WorkerHandleOptions extends PooledWorkerOptions {
   readonly starts: PacedStarts
+  /**
+   * Native libraries keep the GPUs that they have opened: a worker that was shown some is replaced
+   * before it is shown others. Of processes alone; a thread cannot show them to such libraries.
+   */
+  readonly keepsGpus: boolean
   newWorkerId(): string
   /** A worker ended before it had begun a job. */
   failStart(round: number, error: unknown): void
@@ -21,6 +26,8 @@ export class WorkerHandle {
   /** Batches that no worker has yet. */
   #waiting: Assignment[] = []
   #worker: PooledWorker | null = null
+  /** Those that the worker was shown; empty for none. */
+  #gpus = ''
   /** Of the worker's start. */
   #round = 0
   #closing: PromiseWithResolvers<void> | null = null
@@ -54,7 +61,14 @@ export class WorkerHandle {
     return this.isIdle || (this.isWarm && this.#worker?.hasPrefetchPlace === true)
   }
 
+  /** Whether its worker can show these GPUs. */
+  canShow({ gpuIds }: Batch): boolean {
+    if (!this.#options.keepsGpus || gpuIds.length === 0) return true
+    return this.#worker === null || this.#gpus === '' || this.#gpus === gpuIds.join()
+  }
+
   assign(batch: Batch): void {
+    if (!this.canShow(batch)) this.#worker?.close('the next function has other GPUs')
     const assignment = new Assignment(batch, this.#options.listener)
     this.#waiting.push(assignment)
     if (this.#worker === null) this.#start()
@@ -100,6 +114,7 @@ export class WorkerHandle {
     const { clock, starts } = this.#options
     if (!starts.mayStart(() => clock.monotonicMs())) return this.#giveBack()
     this.#round = starts.begin(clock.monotonicMs())
+    this.#gpus = ''
     try {
       const id = this.#options.newWorkerId()
       this.#worker = new PooledWorker(id, this.#options, {
@@ -128,6 +143,8 @@ export class WorkerHandle {
     while (!worker.isEnding && !worker.isFull) {
       const assignment = this.#waiting.shift()
       if (assignment === undefined) return
+      const { gpuIds } = assignment.batch
+      if (gpuIds.length > 0) this.#gpus = gpuIds.join()
       worker.take(assignment)
     }
   }

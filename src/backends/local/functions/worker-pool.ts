@@ -79,6 +79,7 @@ export class WorkerPool implements Executor {
       unbegun: new WeakMap(),
       leftBehind: { count: 0 },
       starts: this.#starts,
+      keepsGpus: isolation === 'process',
       newWorkerId: () => `${idPrefix}/w${++this.#workers}`,
       connect: (workerId, link) =>
         new Link({ workerId, program, maxHeapMb, clock, listener: link }),
@@ -109,7 +110,7 @@ export class WorkerPool implements Executor {
       for (const job of batch.jobs) listener.report(job, { kind: 'cancel', reason })
       return listener.finish(batch)
     }
-    const handle = this.#chooseHandle()
+    const handle = this.#chooseHandle(batch)
     if (handle === undefined) {
       listener.giveBack(batch.jobs)
       return listener.finish(batch)
@@ -157,10 +158,11 @@ export class WorkerPool implements Executor {
   }
 
   /** An idle worker, else a new one, else one whose batch will not take long. */
-  #chooseHandle(): WorkerHandle | undefined {
+  #chooseHandle(batch: Batch): WorkerHandle | undefined {
     const idle = this.#handles.filter((handle) => handle.isIdle && this.#hasRoom(handle))
     return (
-      idle.find((handle) => handle.isWarm) ??
+      idle.find((handle) => handle.isWarm && handle.canShow(batch)) ??
+      idle.find((handle) => handle.canShow(batch)) ??
       idle[0] ??
       this.#handles.find((handle) => this.#hasRoom(handle))
     )
