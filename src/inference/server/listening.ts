@@ -164,7 +164,9 @@ export function listenError(host: string, port: number, cause: Error): Inference
   if (errno === 'EADDRINUSE') {
     return new InferenceError(`port ${port} in use; try --port 0`, {
       code: 'port_in_use',
-      hint: `find the process that listens: ss -ltnp 'sport = :${port}'`,
+      hint:
+        'in a program: `port: 0`, or `useService: false` for a model without a server; ' +
+        `find the process that listens: ss -ltnp 'sport = :${port}'`,
       cause,
     })
   }
