@@ -3,6 +3,7 @@
 import type { RecordState, RecordViews } from '../record/record-views.ts'
 import type { RunPass } from '../views/all-panels.ts'
 import { bounds, type BoundsView } from '../views/bounds/bounds.ts'
+import { activeTime } from '../views/bounds/bounds-state.ts'
 import { storyOf } from '../views/bounds/task-times.ts'
 import { textAt, valueAt } from '../views/columns.ts'
 import { counts, type CountsView, stagesOf } from '../views/panels/counts.ts'
@@ -157,7 +158,8 @@ function waitsByName({ counts: counted, states }: RunPass): { count: number; sec
     const sum = sums[valueAt(states.names.nameOfTask, task)]
     if (sum === undefined || ready === null || started === null) continue
     sum.count++
-    sum.seconds += Math.max(0, started - ready)
+    const { pauses } = states.bounds
+    sum.seconds += Math.max(0, activeTime(pauses, started) - activeTime(pauses, ready))
   }
   return sums
 }

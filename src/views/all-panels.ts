@@ -7,11 +7,12 @@ import { health } from './panels/health.ts'
 import { inference } from './panels/inference.ts'
 import { lanes } from './panels/lanes.ts'
 import { names } from './panels/names.ts'
+import { remarks } from './panels/remarks.ts'
 import { resources } from './panels/resources.ts'
 import { run } from './panels/run.ts'
 import { Pass, type PassStates } from './pass.ts'
 
-const panels = { run, names, failures, lanes, resources, inference, graph, bounds, health }
+const panels = { run, names, failures, lanes, resources, inference, graph, bounds, health, remarks }
 
 /** A pass that feeds all panels. */
 export type RunPass = Pass<typeof panels>

@@ -2,12 +2,14 @@
 
 import type { TaskState } from '../tasks/lifecycle.ts'
 import type { RunPass } from './all-panels.ts'
+import { activeTime } from './bounds/bounds-state.ts'
 import { storyOf, type TaskStory } from './bounds/task-times.ts'
 import { textAt, valueAt } from './columns.ts'
-import { hasEnded, hasStarted, stages } from './lifecycle.ts'
+import { hasDuration, hasEnded, hasStarted, stages } from './lifecycle.ts'
 import { isInterrupted, stagesOf } from './panels/counts.ts'
 import { dependenciesOf } from './panels/graph.ts'
 import { outcomes, type SegmentView, segmentAt } from './panels/lanes.ts'
+import { type Remark, remarks, type TaskMove } from './panels/remarks.ts'
 import { shortName } from './readable.ts'
 import { findTask, uidOf } from './task-index.ts'
 import type { Shortage } from './shortage.ts'
@@ -25,8 +27,15 @@ export interface TaskView {
   readonly workerId: string
   readonly nodeId: string
   readonly story: TaskStory
-  /** From RUNNING to the end; `null` for a task without both. */
+  /** From RUNNING to the end, as its events tell; `null` for a task without both. */
   readonly seconds: number | null
+  /** Of those, in which it ran: without the waits between its attempts. */
+  readonly ran: number | null
+  /**
+   * From being ready to its start, or to its end without one, so far if it still waits, and without
+   * the time between two files of the run; `null` before it is ready.
+   */
+  readonly waited: number | null
   /** Its number among `failures`; 0 if it did not fail. */
   readonly failureGroup: number
 }
@@ -42,7 +51,7 @@ export interface TasksQuery {
 
 /** A task with all its attempts, and what it waits for. */
 export interface TaskExplanation extends TaskView {
-  readonly attempts: readonly SegmentView[]
+  readonly attempts: readonly AttemptView[]
   /** Dependencies that have not ended, by their uids. */
   readonly waitsFor: readonly string[]
   /** Tasks that wait as well, and will be started before it. */
@@ -57,6 +66,21 @@ export interface TaskExplanation extends TaskView {
   readonly retryAt: number | null
   /** When its worker had ended what it did before; `null` where that is not known. */
   readonly workerFree: number | null
+  /** Seconds in which no process of the run was there, from its creation to its end. */
+  readonly away: number
+  /** Why it was canceled; `null` for any other. */
+  readonly cancelReason: string | null
+  /** When later sessions took its result, or it was found in the cache. */
+  readonly reusedAt: readonly number[]
+  /** When it left a node that was lost, before it had begun there; `null` for none. */
+  readonly moved: TaskMove | null
+}
+
+export interface AttemptView extends SegmentView {
+  /** Why it failed, where another attempt follows; else empty. */
+  readonly error: string
+  /** Whether it was made by an earlier session of the run. */
+  readonly isEarlier: boolean
 }
 
 /** In the order in which the tasks appeared; `total` counts those beyond `limit`, too. */
@@ -90,9 +114,14 @@ export function explainTask(pass: RunPass, uid: string): TaskExplanation | null 
   )
   const nameOne = (one: number): string => uidOf(counts.index, one)
   const { ahead, behind, shortage, heldUpBy } = explainWait(pass, task)
-  const attempts = attemptsOf(pass, task)
+  const view = viewOf(pass, task)
+  const { remarks: notes, move } = remarks.show(states.remarks, { task, uid: view.uid })
+  const attempts = attemptsOf(pass, task, notes)
+  const { created, ended } = view.story
+  const { pauses, lastTime } = states.bounds
+  const until = ended ?? lastTime
   return {
-    ...viewOf(pass, task),
+    ...view,
     attempts,
     waitsFor: open.map(nameOne),
     ahead,
@@ -102,8 +131,14 @@ export function explainTask(pass: RunPass, uid: string): TaskExplanation | null 
       heldUpBy === null ? null : { uid: nameOne(heldUpBy.task), shortage: heldUpBy.shortage },
     retryAt: retryTimeOf(pass, task),
     workerFree: workerFreeBefore(pass, attempts[0]),
+    away: until - created - (activeTime(pauses, until) - activeTime(pauses, created)),
+    cancelReason: view.state === 'CANCELED' ? (notes.findLast(isCancel)?.text ?? null) : null,
+    reusedAt: notes.flatMap(({ kind, time }) => (kind === 'reused' ? [time] : [])),
+    moved: move,
   }
 }
+
+const isCancel = ({ kind }: Remark): boolean => kind === 'canceled'
 
 const running = outcomes.indexOf('running')
 
@@ -146,7 +181,6 @@ function viewOf(pass: RunPass, task: number): TaskView {
   const { counts, states } = pass
   const passed = stagesOf(counts, task)
   const story = storyOf(states.bounds.times, task, passed)
-  const { started, ended } = story
   return {
     task,
     uid: uidOf(counts.index, task),
@@ -155,9 +189,29 @@ function viewOf(pass: RunPass, task: number): TaskView {
     isInterrupted: isInterrupted(counts, task) && !hasEnded(passed),
     ...locationOf(pass, task),
     story,
-    seconds: started === null || ended === null ? null : ended - started,
+    ...timesOf(pass, task, story),
     failureGroup: valueAt(states.failures.groupOfTask, task),
   }
+}
+
+function timesOf(
+  { counts, states: { names, bounds } }: RunPass,
+  task: number,
+  { ready, started, ended }: TaskStory,
+): Pick<TaskView, 'seconds' | 'ran' | 'waited'> {
+  const { pauses, lastTime } = bounds
+  const between = (from: number, to: number): number =>
+    Math.max(0, activeTime(pauses, to) - activeTime(pauses, from))
+  // A session that was killed has left it when its last event came.
+  const left = isInterrupted(counts, task) ? null : lastTime
+  const until = started ?? ended ?? left
+  const waited = ready === null || until === null ? null : between(ready, until)
+  if (started === null || ended === null) return { seconds: null, ran: null, waited }
+  const told = valueAt(names.durations, task)
+  const betweenAttempts = valueAt(names.waits, task)
+  const isTold = hasDuration(stagesOf(counts, task)) && !Number.isNaN(told)
+  const ran = isTold ? told : Math.max(0, between(started, ended) - betweenAttempts)
+  return { seconds: ran + betweenAttempts, ran, waited }
 }
 
 const nameOf = ({ states: { names } }: RunPass, task: number): string =>
@@ -184,12 +238,25 @@ function locationOf(
   return { workerId: textAt(lanes.lanes, lane), nodeId: node[1] ?? '' }
 }
 
-function attemptsOf({ states: { lanes } }: RunPass, task: number): SegmentView[] {
-  const attempts: SegmentView[] = []
+function attemptsOf(
+  { states: { lanes, run } }: RunPass,
+  task: number,
+  notes: readonly Remark[],
+): AttemptView[] {
+  const attempts: AttemptView[] = []
   const { task: taskOfSegment } = lanes
+  const errors = notes.filter(({ kind }) => kind === 'attempt')
   const latest = valueAt(lanes.latestOfTask, task) - 1
   for (let segment = lanes.first; segment <= latest; segment++) {
-    if (valueAt(taskOfSegment, segment) === task) attempts.push(segmentAt(lanes, segment))
+    if (valueAt(taskOfSegment, segment) !== task) continue
+    const view = segmentAt(lanes, segment)
+    // Ends are kept as durations of 32 bits: the last digits differ.
+    const error = errors.find(({ time }) => Math.abs(time - view.end) < 1e-3)
+    attempts.push({
+      ...view,
+      error: view.outcome === 'retried' ? (error?.text ?? '') : '',
+      isEarlier: view.start < run.sessionStart,
+    })
   }
   return attempts
 }

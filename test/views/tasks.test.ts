@@ -42,8 +42,12 @@ describe('tasks of a record', () => {
       nodeId: 'n1',
       story: { created: 0, ready: 4, submitted: 4, queued: 4, started: 5, ended: null },
       seconds: null,
+      ran: null,
+      waited: 1,
       failureGroup: 0,
-      attempts: [{ lane: 0, task: 2, start: 5, end: 9, outcome: 'running' }],
+      attempts: [
+        { lane: 0, task: 2, start: 5, end: 9, outcome: 'running', error: '', isEarlier: false },
+      ],
       waitsFor: [],
       ahead: 0,
       behind: [],
@@ -51,6 +55,10 @@ describe('tasks of a record', () => {
       heldUpBy: null,
       retryAt: null,
       workerFree: 4,
+      away: 0,
+      cancelReason: null,
+      reusedAt: [],
+      moved: null,
     })
     expect(explainTask(pass, 'a')).toMatchObject({ state: 'DONE', seconds: 3, nodeId: 'n1' })
   })

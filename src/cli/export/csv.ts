@@ -19,6 +19,7 @@ const columns: readonly (readonly [head: string, value: (task: TaskView) => Valu
   ['started', ({ story }) => story.started],
   ['ended', ({ story }) => story.ended],
   ['duration_seconds', ({ seconds }) => seconds],
+  ['ran_seconds', ({ ran }) => ran],
 ]
 
 const rowsAtOnce = 1000

@@ -53,7 +53,7 @@ function addExplain({ program, output, finish }: Cli): void {
     .description('the story of a task: what it waited for, where it ran, why it does not run')
     .argument('<task>', 'its uid, or as much of it as is unique')
   withRecord(command).action(async (task: string, record: string) => {
-    const { explain } = await import('../reading/explain.ts')
+    const { explain } = await import('../reading/explain/explain.ts')
     finish(await explain(task, record, output()))
   })
 }

@@ -42,12 +42,14 @@ export function statusFields(record: OpenRecord, hint: ResumeHint | null): objec
     tasks: { submitted, completed, failed, canceled, running },
     created: tasks,
     queued,
+    between_attempts: waitingIn(record),
     duration: durations.length === 0 ? null : statsInPlace(durations),
     names: names.show(states.names, { durations: true }).map((name) => ({
       name: name.name,
       task_type: name.taskType,
       total: name.total,
       running: name.running,
+      between_attempts: name.waiting,
       completed: name.completed,
       failed: name.failed,
       canceled: name.canceled,
@@ -61,6 +63,10 @@ export function statusFields(record: OpenRecord, hint: ResumeHint | null): objec
     resume: hint === null ? null : { record: hint.record, command: hint.command },
   }
 }
+
+/** Tasks whose state is RUNNING, and that wait for their next attempt. */
+const waitingIn = ({ pass: { states } }: OpenRecord): number =>
+  names.show(states.names, { durations: false }).reduce((sum, { waiting }) => sum + waiting, 0)
 
 const totalsOf = ({ pass }: OpenRecord): ReturnType<typeof counts.show> => counts.show(pass.counts)
 
@@ -112,13 +118,15 @@ function headLine(record: OpenRecord): string {
 
 function taskLine(record: OpenRecord): string {
   const { tasks, submitted, completed, failed, canceled, running, queued } = totalsOf(record)
+  const waiting = waitingIn(record)
   const isOver = record.state === 'interrupted'
   const parts = [
     `${countText(tasks, 'task')}: ${completed} done`,
     `${failed} failed`,
     `${canceled} canceled`,
-    isOver ? `${running} interrupted` : `${running} running`,
+    isOver ? `${running} interrupted` : `${running - waiting} running`,
   ]
+  if (waiting > 0 && !isOver) parts.push(`${waiting} between attempts`)
   if (queued > 0) parts.push(isOver ? `${queued} did not begin` : `${queued} queued`)
   if (tasks > submitted) parts.push(`${tasks - submitted} not submitted`)
   const { retries, workersLost } = run.show(record.pass.states.run)
@@ -146,14 +154,15 @@ const number = (
   dispensable: number,
 ): Column<NameView> => ({ head, cell, isNumber: true, dispensable })
 
-const runningText = ({ running }: NameView): string => String(running)
+const runningText = ({ running, waiting }: NameView): string => String(running - waiting)
+const interruptedText = ({ running }: NameView): string => String(running)
 
 /** Of a session that was killed nothing runs any more. */
 const columnsFor = ({ state }: OpenRecord): readonly Column<NameView>[] =>
   state !== 'interrupted'
     ? nameColumns
     : nameColumns.map((column) =>
-        column.head === 'running' ? number('interrupted', runningText, 3) : column,
+        column.head === 'running' ? number('interrupted', interruptedText, 3) : column,
       )
 
 const nameColumns: readonly Column<NameView>[] = [

@@ -66,7 +66,9 @@ export const taskFields = (task: TaskView): object => ({
   queued: task.story.queued,
   started: task.story.started,
   ended: task.story.ended,
+  waited_seconds: task.waited,
   duration_seconds: task.seconds,
+  ran_seconds: task.ran,
 })
 
 const columns: readonly Column<TaskView>[] = [
@@ -75,12 +77,11 @@ const columns: readonly Column<TaskView>[] = [
   { head: 'name', cell: ({ name }) => shortName(name), dispensable: 2, narrowest: 12 },
   {
     head: 'waited',
-    cell: ({ story }) =>
-      secondsText(story.started === null ? null : story.started - (story.ready ?? story.created)),
+    cell: ({ waited }) => secondsText(waited),
     isNumber: true,
     dispensable: 5,
   },
-  { head: 'ran', cell: ({ seconds }) => secondsText(seconds), isNumber: true, dispensable: 3 },
+  { head: 'ran', cell: ({ ran }) => secondsText(ran), isNumber: true, dispensable: 3 },
   { head: 'worker', cell: ({ workerId }) => workerId || '-', dispensable: 4, narrowest: 12 },
   { head: 'created', cell: ({ story }) => timeText(story.created), dispensable: 6 },
 ]

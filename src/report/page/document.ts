@@ -65,14 +65,14 @@ function dataOf(data: ReportData): object {
     skipped_lines: skippedLines,
     total_tasks: totalTasks,
     task_columns: ['uid', 'name', 'state', 'worker', 'created_after', 'waited', 'ran'],
-    tasks: tasks.map(({ uid, name, state, workerId, story, seconds }) => [
+    tasks: tasks.map(({ uid, name, state, workerId, story, ran, waited }) => [
       uid,
       name,
       state,
       workerId,
       rounded(story.created - from),
-      story.started === null || story.ready === null ? null : rounded(story.started - story.ready),
-      seconds === null ? null : rounded(seconds),
+      waited === null ? null : rounded(waited),
+      ran === null ? null : rounded(ran),
     ]),
   }
 }

@@ -1,8 +1,8 @@
 /** The time between two attempts of a task: it is no time in which the task ran. */
 
 import { valueAt } from '../columns.ts'
-import { stagesOf } from '../panels/counts.ts'
-import { outcomes } from '../panels/lanes.ts'
+import { isInterrupted, stagesOf } from '../panels/counts.ts'
+import { type LanesState, outcomes } from '../panels/lanes.ts'
 import type { BoundsQuery, BoundsState } from './bounds-state.ts'
 import { storyOf } from './task-times.ts'
 
@@ -17,9 +17,17 @@ export interface AttemptGaps {
 interface Gap {
   readonly from: number
   readonly delay: number
+  /** Whether another attempt follows; one that was canceled may be the last. */
+  readonly isOpen: boolean
 }
 
-const retried = outcomes.indexOf('retried')
+const [retried, lost, canceled] = (['retried', 'lost', 'canceled'] as const).map((outcome) =>
+  outcomes.indexOf(outcome),
+)
+
+/** Whether another attempt may follow: of what a session has left, a later one makes it. */
+export const mayBeFollowed = (outcome: number, { isResumed }: LanesState): boolean =>
+  outcome === retried || outcome === lost || (isResumed && outcome === canceled)
 
 export const gapOf = (gaps: AttemptGaps | null, task: number): number => gaps?.all[task] ?? 0
 export const delayOf = (gaps: AttemptGaps | null, task: number): number => gaps?.delays[task] ?? 0
@@ -41,8 +49,9 @@ export function findAttemptGaps(
     gaps.delays[task] = delayOf(gaps, task) + Math.min(seconds, delay)
   }
   for (let segment = lanes.first; segment < lanes.size; segment++) {
-    const isRetried = valueAt(lanes.outcome, segment) === retried
-    if (!isRetried && open.size === 0) continue
+    const outcome = valueAt(lanes.outcome, segment)
+    const isFollowed = mayBeFollowed(outcome, lanes)
+    if (!isFollowed && open.size === 0) continue
     const task = valueAt(lanes.task, segment)
     const start = valueAt(lanes.start, segment)
     // An attempt of an earlier session, before the task began anew.
@@ -52,11 +61,13 @@ export function findAttemptGaps(
       add(task, gap, start)
       open.delete(task)
     }
-    if (!isRetried) continue
+    if (!isFollowed) continue
     const from = start + valueAt(lanes.seconds, segment)
-    open.set(task, { from, delay: valueAt(lanes.retryDelay, segment) })
+    const delay = valueAt(lanes.retryDelay, segment)
+    open.set(task, { from, delay, isOpen: outcome !== canceled })
   }
   for (const [task, gap] of open) {
+    if (!gap.isOpen || isInterrupted(counts, task)) continue
     add(task, gap, storyOf(times, task, stagesOf(counts, task)).ended ?? to)
   }
   return gaps

@@ -10,8 +10,8 @@ import type { LanesState } from '../panels/lanes.ts'
 import type { NamesState } from '../panels/names.ts'
 import { type BlockTree, createBlockTree, followBlockAttempt, followBlocks } from './block-tree.ts'
 import type { SlotLimit, SlotNode, SlotRequest } from './slots.ts'
-import { createTaskTimes, type LeftStory, leftStoryOf, moveStory } from './task-times.ts'
-import { recordReady, recordStage, restoreStory, storyOf, type TaskTimes } from './task-times.ts'
+import { createTaskTimes, leftAt, moveStart, recordReady, recordStage } from './task-times.ts'
+import { setRun, storyOf, type TaskTimes } from './task-times.ts'
 
 export interface BoundsState {
   readonly times: TaskTimes
@@ -29,8 +29,8 @@ export interface BoundsState {
   readonly pauses: Pause[]
   /** Those in which tasks ran nevertheless, on agents of a cluster. */
   readonly attended: Pause[]
-  /** Tasks that ran when the session before was killed. */
-  readonly left: Map<number, LeftStory>
+  /** Tasks that ran when the session before was killed: when this one was told that they began. */
+  readonly begunAgain: Map<number, number>
   readonly blocks: BlockTree
   firstTime: number
   lastTime: number
@@ -72,7 +72,7 @@ export const createBounds = (): BoundsState => ({
   nodeNumbers: new Map(),
   pauses: [],
   attended: [],
-  left: new Map(),
+  begunAgain: new Map(),
   blocks: createBlockTree(),
   firstTime: Infinity,
   lastTime: -Infinity,
@@ -107,7 +107,9 @@ function followTask(state: BoundsState, event: ViewEvent, step: TaskStep): void 
   if (after === before) return
   followBlocks(state.blocks, event, step)
   if (step.earlier !== 0) followLeft(state, step)
+  const isBegunAgain = stage === stages.started && hasStarted(leftAt(state.times, task))
   recordStage(state.times, event, step)
+  if (isBegunAgain) state.begunAgain.set(task, event.event_time)
   if (hasEnded(after) && hasStarted(before) && state.pauses.length + state.attended.length > 0) {
     followUntold(state, event, task)
   }
@@ -131,29 +133,24 @@ function followBetween(state: BoundsState, event: ViewEvent, { task, after }: Ta
   }
 }
 
-/** A task that an earlier session has left: it waited in the pause, or may have run. */
-function followLeft({ times, left, pauses, requestOfTask }: BoundsState, step: TaskStep): void {
-  const { task, earlier } = step
-  if (hasEnded(earlier) || (earlier & stages.submitted) === 0) return
-  if (hasStarted(earlier)) {
-    left.set(task, leftStoryOf(times, task))
-    return
-  }
+/** A task that an earlier session has left: it waited in the pause. */
+function followLeft({ pauses, requestOfTask }: BoundsState, { task, earlier }: TaskStep): void {
+  const hasWaited = (earlier & stages.submitted) !== 0 && !hasStarted(earlier)
   const pause = pauses.at(-1)
-  if (pause === undefined) return
+  if (!hasWaited || hasEnded(earlier) || pause === undefined) return
   pause.waiting++
   pause.request = valueAt(requestOfTask, task)
 }
 
 /** The end of a task that may have begun while no session was there. */
 function followUntold(state: BoundsState, event: ViewEvent, task: number): void {
-  const { started } = storyOf(state.times, task, stages.started)
-  const untold = started === null ? 0 : untoldSeconds(event, started)
-  const left = state.left.get(task)
-  state.left.delete(task)
-  if (started === null || untold === 0) return
-  if (left === undefined) moveStory(state.times, task, untold)
-  else restoreStory(state.times, task, left, numberOf(event.duration_seconds) ?? 0)
+  const again = state.begunAgain.get(task)
+  state.begunAgain.delete(task)
+  const started = again ?? storyOf(state.times, task, stages.started).started ?? Infinity
+  const untold = untoldSeconds(event, started)
+  if (untold === 0) return
+  if (again === undefined) moveStart(state.times, task, untold)
+  else setRun(state.times, task, numberOf(event.duration_seconds) ?? 0)
   const begun = started - untold
   for (const pause of state.pauses.filter(({ to }) => to > begun)) attend(state, pause, event)
 }

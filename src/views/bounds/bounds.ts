@@ -51,7 +51,7 @@ export const bounds: Panel<BoundsState, BoundsQuery, BoundsView> = {
       number,
     ]
     const gaps = findAttemptGaps(state, query, to)
-    const stragglers = findStragglers(state, query, gaps)
+    const stragglers = findStragglers(state, query)
     const pathRange = { to, seconds: end - start, gaps, stragglers }
     return {
       from,

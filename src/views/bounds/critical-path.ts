@@ -150,18 +150,11 @@ function largestNameOf(
 }
 
 /** Those that exceed the median of their name by most seconds, and by at least its half. */
-export function findStragglers(
-  state: BoundsState,
-  { names }: BoundsQuery,
-  gaps: Gaps,
-): Straggler[] {
-  const { durations: told } = names
-  const ranOf = (task: number): number =>
-    gaps === null ? valueAt(told, task) : Math.max(0, valueAt(told, task) - gapOf(gaps, task))
-  const medians = durationsByName(names, ranOf).map((durations) => statsInPlace(durations).p50)
+export function findStragglers(state: BoundsState, { names }: BoundsQuery): Straggler[] {
+  const medians = durationsByName(names).map((durations) => statsInPlace(durations).p50)
   const worst: Straggler[] = []
   for (let task = 0; task < names.tasks; task++) {
-    const seconds = ranOf(task)
+    const seconds = valueAt(names.durations, task)
     const median = medians[valueAt(names.nameOfTask, task)] ?? 0
     if (Number.isNaN(seconds) || seconds <= 1.5 * median || isBlock(state, task)) continue
     const excess = seconds - median

@@ -3,6 +3,7 @@
 import { textAt, valueAt } from '../columns.ts'
 import { stages } from '../lifecycle.ts'
 import { isInterrupted, stagesOf } from '../panels/counts.ts'
+import { mayBeFollowed } from './attempt-gaps.ts'
 import { activeTime, type BoundsQuery, type BoundsState, type Pause } from './bounds-state.ts'
 import { type LanesState, outcomes } from '../panels/lanes.ts'
 import { classifySlots } from './slot-classes.ts'
@@ -142,7 +143,8 @@ const mostWaiting = 10_000
 const waitingIn = (pauses: readonly Pause[]): number =>
   pauses.reduce((sum, { waiting }) => sum + Math.min(waiting, mostWaiting), 0)
 
-const [running, retried] = [outcomes.indexOf('running'), outcomes.indexOf('retried')]
+const running = outcomes.indexOf('running')
+const canceled = outcomes.indexOf('canceled')
 const failedOutcomes = new Set(
   (['failed', 'retried', 'lost'] as const).map((outcome) => outcomes.indexOf(outcome)),
 )
@@ -155,7 +157,7 @@ function coresOf({ requests }: BoundsState, number: number): number {
 function retriesIn(lanes: LanesState): number {
   let count = 0
   for (let segment = lanes.first; segment < lanes.size; segment++) {
-    if (valueAt(lanes.outcome, segment) === retried) count++
+    if (mayBeFollowed(valueAt(lanes.outcome, segment), lanes)) count++
   }
   return count
 }
@@ -166,21 +168,23 @@ function addRetryWaits(
   add: (task: number, from: number, to: number) => void,
 ): void {
   /** For each task when it may be tried again. */
-  const retryAt = new Map<number, number>()
+  const retryAt = new Map<number, { readonly time: number; readonly isOpen: boolean }>()
   for (let segment = lanes.first; segment < lanes.size; segment++) {
     const task = valueAt(lanes.task, segment)
     const start = valueAt(lanes.start, segment)
     const from = retryAt.get(task)
-    if (from !== undefined) add(task, from, start)
+    if (from !== undefined) add(task, from.time, start)
     retryAt.delete(task)
-    if (valueAt(lanes.outcome, segment) !== retried) continue
+    const outcome = valueAt(lanes.outcome, segment)
+    if (!mayBeFollowed(outcome, lanes)) continue
     const end = start + valueAt(lanes.seconds, segment)
-    retryAt.set(task, end + valueAt(lanes.retryDelay, segment))
+    const time = end + valueAt(lanes.retryDelay, segment)
+    retryAt.set(task, { time, isOpen: outcome !== canceled })
   }
-  for (const [task, from] of retryAt) {
-    if (isInterrupted(counts, task)) continue
+  for (const [task, { time, isOpen }] of retryAt) {
+    if (!isOpen || isInterrupted(counts, task)) continue
     const { ended } = storyOf(state.times, task, stagesOf(counts, task))
-    add(task, from, ended ?? Infinity)
+    add(task, time, ended ?? Infinity)
   }
 }
 

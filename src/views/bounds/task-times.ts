@@ -20,6 +20,8 @@ export interface TaskTimes {
   readonly queue: Column
   /** From then, or from the last stage that it passed, until its end; all attempts included. */
   readonly run: Column
+  /** The stages that a task had passed when a session left it unfinished: their times stay. */
+  readonly left: Column
 }
 
 /** The story of one task, in wall-clock seconds; `null` for what has not happened. */
@@ -39,49 +41,54 @@ export const createTaskTimes = (): TaskTimes => ({
   handover: createColumn('f32'),
   queue: createColumn('f32'),
   run: createColumn('f32'),
+  left: createColumn('u8'),
 })
 
 /** Call for the lifecycle events that change their task. */
 export function recordStage(times: TaskTimes, event: ViewEvent, step: TaskStep): void {
-  const { task, stage, before, after } = step
+  const { task, stage, before, after, earlier } = step
   const { event_time: time, attributes } = event
   if (before === 0) {
-    setValue(times.created, task, time)
-    for (const column of waitsOf(times)) setValue(column, task, 0)
-    const { dependencies } = attributes
-    const isWaiting = Array.isArray(dependencies) && dependencies.length > 0
-    if (isWaiting) setValue(times.dependencies, task, Number.NaN)
+    if (isLeft(earlier)) leave(times, task, earlier)
+    else begin(times, task, time, attributes['dependencies'])
   }
   const column = columnOf(times, after, stage)
-  if (column === null) return
+  if (column === null || (!hasEnded(after) && (leftAt(times, task) & stage) !== 0)) return
   if (Number.isNaN(valueAt(times.dependencies, task))) recordReady(times, task, time)
   setValue(column, task, Math.max(0, time - latestOf(times, task)))
 }
 
-/** What is known of a task that ran when its session was killed, as `TaskTimes` has it. */
-export type LeftStory = Readonly<Record<Exclude<keyof TaskTimes, 'run'>, number>>
+/** Also one that its session canceled when it ended: it waits for the next one. */
+const isLeft = (passed: number): boolean =>
+  (passed & stages.submitted) !== 0 && (passed & (stages.completed | stages.failed)) === 0
 
-export const leftStoryOf = (times: TaskTimes, task: number): LeftStory => ({
-  created: valueAt(times.created, task),
-  dependencies: valueAt(times.dependencies, task),
-  routing: valueAt(times.routing, task),
-  handover: valueAt(times.handover, task),
-  queue: valueAt(times.queue, task),
-})
-
-/** It ran on for so long in all. */
-export function restoreStory(times: TaskTimes, task: number, left: LeftStory, run: number): void {
-  setValue(times.created, task, left.created)
-  setValue(times.dependencies, task, left.dependencies)
-  setValue(times.routing, task, left.routing)
-  setValue(times.handover, task, left.handover)
-  setValue(times.queue, task, left.queue)
-  setValue(times.run, task, run)
+function leave(times: TaskTimes, task: number, passed: number): void {
+  setValue(times.left, task, passed)
+  setValue(times.run, task, 0)
 }
 
+function begin(times: TaskTimes, task: number, time: number, dependencies: unknown): void {
+  setValue(times.created, task, time)
+  for (const column of waitsOf(times)) setValue(column, task, 0)
+  if (leftAt(times, task) !== 0) setValue(times.left, task, 0)
+  const isWaiting = Array.isArray(dependencies) && dependencies.length > 0
+  if (isWaiting) setValue(times.dependencies, task, Number.NaN)
+}
+
+/** The stages that it had passed when an earlier session left it unfinished; 0 for none. */
+export const leftAt = ({ left }: TaskTimes, task: number): number => valueAt(left, task)
+
+/** It ran on for so long in all, on an agent, after its session was killed. */
+export const setRun = (times: TaskTimes, task: number, seconds: number): void =>
+  setValue(times.run, task, seconds)
+
 /** It began so much earlier than was told when it began. */
-export function moveStory(times: TaskTimes, task: number, seconds: number): void {
-  setValue(times.created, task, valueAt(times.created, task) - seconds)
+export function moveStart(times: TaskTimes, task: number, seconds: number): void {
+  const queue = valueAt(times.queue, task)
+  const waited = leftAt(times, task) === 0 ? 0 : Math.min(queue, seconds)
+  setValue(times.queue, task, queue - waited)
+  // Of a task whose earlier file is missing nothing is known before.
+  setValue(times.created, task, valueAt(times.created, task) - (seconds - waited))
   setValue(times.run, task, valueAt(times.run, task) + seconds)
 }
 

@@ -1,6 +1,6 @@
 /**
- * Names: the tasks of each executable, with counts, progress and durations. 14 bytes a task, and 37
- * bytes a name beside its texts.
+ * Names: the tasks of each executable, with counts, progress and durations. 14 bytes a task, 18
+ * where tasks are retried, and 37 bytes a name beside its texts.
  */
 
 import { addToValue, type Column, createColumn, createTextIndex, indexOf } from '../columns.ts'
@@ -34,8 +34,12 @@ export interface NamesState {
   readonly isWaiting: Column
   /** 0 for a task without progress, else its percent + 1. */
   readonly percentOfTask: Column
-  /** NaN for a task without a duration. */
+  /** In which it ran, without waits between attempts; NaN for a task without a duration. */
   readonly durations: Column
+  /** Seconds between its attempts. */
+  readonly waits: Column
+  /** Since when tasks wait for their next attempt. */
+  readonly waitsSince: Map<number, number>
   tasks: number
 }
 
@@ -96,6 +100,8 @@ export const names: Panel<NamesState, NamesQuery, readonly NameView[]> = {
     isWaiting: createColumn('u8'),
     percentOfTask: createColumn('u8'),
     durations: createColumn('f64'),
+    waits: createColumn('f32'),
+    waitsSince: new Map(),
     tasks: 0,
   }),
 
@@ -106,12 +112,14 @@ export const names: Panel<NamesState, NamesQuery, readonly NameView[]> = {
     if (step.earlier !== 0) forgetEnd(state, step)
     const isNew = step.before === 0 && step.earlier === 0
     const name = isNew ? addTask(state, event, step) : renamed(state, event, step)
-    count(state, name, step)
+    count(state, name, event, step)
     if (step.stage === stages.completed && event.attributes['reused'] === true) {
       addToValue(state.reused, name, 1)
     }
     if (hasDuration(step.after)) {
-      setValue(state.durations, step.task, validSeconds(event.duration_seconds))
+      const waited = valueAt(state.waits, step.task)
+      const ran = Math.max(0, validSeconds(event.duration_seconds) - waited)
+      setValue(state.durations, step.task, ran)
     }
   },
 
@@ -133,6 +141,7 @@ function endRunning(state: NamesState): void {
   for (const column of [state.running, state.waiting, state.reporting, state.percents]) {
     for (let name = 0; name < state.names.size; name++) setValue(column, name, 0)
   }
+  state.waitsSince.clear()
   for (let task = 0; task < state.tasks; task++) {
     setValue(state.isWaiting, task, 0)
     setValue(state.percentOfTask, task, 0)
@@ -146,6 +155,7 @@ function forgetEnd(state: NamesState, { task, earlier }: TaskStep): void {
   if ((earlier & stages.failed) !== 0) addToValue(state.failed, name, -1)
   if ((earlier & stages.canceled) !== 0) addToValue(state.canceled, name, -1)
   setValue(state.durations, task, Number.NaN)
+  if (valueAt(state.waits, task) !== 0) setValue(state.waits, task, 0)
 }
 
 /** Between its lifecycle events: an attempt failed or began, or it reports its progress. */
@@ -153,7 +163,7 @@ function followTask(state: NamesState, event: ViewEvent, { task, after }: TaskSt
   if (hasEnded(after) || event.event_type === 'tutti.TaskResolved') return
   const name = valueAt(state.nameOfTask, task)
   const isWaiting = event.event_type === 'tutti.TaskAttempt' && hasStarted(after)
-  setWaiting(state, name, task, isWaiting)
+  setWaiting(state, name, task, isWaiting, event)
   const fraction = event.event_type === 'tutti.TaskProgress' ? numberOf(event.fraction) : null
   if (fraction === null) {
     setPercent(state, name, task, null)
@@ -163,12 +173,24 @@ function followTask(state: NamesState, event: ViewEvent, { task, after }: TaskSt
   state.texts.set(name, textOf(event.text).slice(0, longestText))
 }
 
-function setWaiting(state: NamesState, name: number, task: number, isWaiting: boolean): void {
+function setWaiting(
+  state: NamesState,
+  name: number,
+  task: number,
+  isWaiting: boolean,
+  { event_time: time }: ViewEvent,
+): void {
   const before = valueAt(state.isWaiting, task)
   const after = isWaiting ? 1 : 0
   if (before === after) return
   setValue(state.isWaiting, task, after)
   addToValue(state.waiting, name, after - before)
+  if (isWaiting) {
+    state.waitsSince.set(task, time)
+    return
+  }
+  addToValue(state.waits, task, Math.max(0, time - (state.waitsSince.get(task) ?? time)))
+  state.waitsSince.delete(task)
 }
 
 function setPercent(state: NamesState, name: number, task: number, percent: number | null): void {
@@ -231,10 +253,11 @@ function nameOf(state: NamesState, event: ViewEvent): number {
   return name
 }
 
-function count(state: NamesState, name: number, { task, stage, before }: TaskStep): void {
+function count(state: NamesState, name: number, event: ViewEvent, step: TaskStep): void {
+  const { task, stage, before } = step
   if (stage === stages.started) addToValue(state.running, name, 1)
   if (stage < stages.completed) return
-  setWaiting(state, name, task, false)
+  setWaiting(state, name, task, false, event)
   setPercent(state, name, task, null)
   if (hasStarted(before)) addToValue(state.running, name, -1)
   if (stage === stages.completed) addToValue(state.completed, name, 1)
@@ -267,17 +290,14 @@ function progressOf(state: NamesState, name: number): NameProgress | null {
 const statsOf = (durations: Float64Array | undefined): DurationStats | null =>
   durations === undefined || durations.length === 0 ? null : statsInPlace(durations)
 
-/** The durations of the tasks of each name, by the name's number; `secondsOf` is NaN for none. */
-export function durationsByName(
-  state: NamesState,
-  secondsOf: (task: number) => number = (task) => valueAt(state.durations, task),
-): Float64Array[] {
+/** The durations of the tasks of each name, by the name's number. */
+export function durationsByName(state: NamesState): Float64Array[] {
   const { nameOfTask, tasks, total } = state
   const { size } = state.names
   const found = Array.from({ length: size }, (_, name) => new Float64Array(valueAt(total, name)))
   const counts = new Uint32Array(size)
   for (let task = 0; task < tasks; task++) {
-    const seconds = secondsOf(task)
+    const seconds = valueAt(state.durations, task)
     if (Number.isNaN(seconds)) continue
     const name = valueAt(nameOfTask, task)
     const at = counts[name] ?? 0

@@ -102,7 +102,7 @@ describe('tutti export', () => {
     const [head, ...rows] = stdout.trimEnd().split('\r\n')
     expect(head).toBe(
       'uid,name,state,node_id,worker_id,created,ready,submitted,queued,started,ended,' +
-        'duration_seconds,error_type',
+        'duration_seconds,ran_seconds,error_type',
     )
     expect(rows).toHaveLength(4)
     expect(rows[3]).toMatch(/^bad,"'=bad,""1""",FAILED,.*,ExecutableNotFoundError$/)

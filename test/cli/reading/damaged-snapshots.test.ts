@@ -1,7 +1,7 @@
 import { appendFileSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { afterAll, describe, expect, it } from 'vitest'
 import { createOutput, type Output } from '../../../src/cli/output.ts'
-import { explain } from '../../../src/cli/reading/explain.ts'
+import { explain } from '../../../src/cli/reading/explain/explain.ts'
 import { listFailures } from '../../../src/cli/reading/failures.ts'
 import { writeReport } from '../../../src/cli/reading/report.ts'
 import { showStatus } from '../../../src/cli/reading/status.ts'

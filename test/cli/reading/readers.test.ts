@@ -272,9 +272,11 @@ describe('status of a run that went wrong', () => {
 describe('explain', () => {
   it('explain: the waits of a task, of which the sum is its life', async () => {
     const { waits, task, attempts } = await readJson('explain', 'sum', path)
-    expect(waits).toEqual({ dependencies: 4, routing: 0, queue: 0, start: 1, run: 1 })
+    const others = { retries: 0, away: 0 }
+    expect(waits).toEqual({ dependencies: 4, routing: 0, queue: 0, start: 1, run: 1, ...others })
     expect(task).toMatchObject({ uid: 'sum', state: 'DONE', created: 0, ended: 6 })
-    expect(attempts).toEqual([{ worker_id: 'n1/local/w1', start: 5, end: 6, outcome: 'completed' }])
+    const attempt = { worker_id: 'n1/local/w1', start: 5, end: 6, outcome: 'completed' }
+    expect(attempts).toEqual([{ ...attempt, error: null, is_earlier: false }])
   })
 
   it('explain: a task that waits says for what, behind whom, and on which resource', async () => {

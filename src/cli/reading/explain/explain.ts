@@ -1,0 +1,143 @@
+/** `tutti explain`: the story of one task, and while it waits, what for. */
+
+import { countText, firstLine, quoteWord } from '../../../views/readable.ts'
+import { ValueError } from '../../../foundation/errors.ts'
+import { didYouMean } from '../../../foundation/options.ts'
+import { textAt } from '../../../views/columns.ts'
+import { uidOf } from '../../../views/task-index.ts'
+import {
+  type FailureExample,
+  failureOf,
+  type FailureGroup,
+  failures,
+} from '../../../views/panels/failures.ts'
+import { explainTask, type TaskExplanation } from '../../../views/tasks.ts'
+import { isPipe } from '../../../checkpoint/chain.ts'
+import { nearestPath } from '../../../record/find-record.ts'
+import { readBatches } from '../../../checkpoint/reader.ts'
+import type { Output } from '../../output.ts'
+import { endText, exampleLines } from '../failures.ts'
+import { type OpenRecord, recordFields, recordNotes, showRecord } from '../open-record.ts'
+import { taskFields } from '../tasks.ts'
+import { attemptLines, remarkLines, storyLines } from './story-lines.ts'
+import { waitingLines, waitingSeconds, waitsOf } from './story-lines.ts'
+
+export async function explain(uid: string, what: string, output: Output): Promise<number> {
+  return await showRecord(what, output, async (record) => await show(record, uid, output))
+}
+
+async function show(record: OpenRecord, uid: string, output: Output): Promise<void> {
+  const task = explainTask(record.pass, uid) ?? explainShortened(record, uid)
+  const waits = waitsOf(task, record.pass.states.bounds.pauses)
+  const failure = groupOf(record, task)
+  const own = task.state === 'FAILED' ? await failureIn(record, task.uid, failure) : null
+  const value = {
+    ...recordFields(record),
+    task: taskFields(task),
+    waits,
+    waiting_seconds: waitingSeconds(record, task),
+    attempts: task.attempts.map(({ start, end, outcome, lane, error, isEarlier }) => ({
+      worker_id: textAt(record.pass.states.lanes.lanes, lane),
+      start,
+      end: outcome === 'running' ? null : end,
+      outcome,
+      error: error === '' ? null : error,
+      is_earlier: isEarlier,
+    })),
+    cancel_reason: task.cancelReason,
+    reused_at: task.reusedAt,
+    moved: task.moved === null ? null : { time: task.moved.time, node_id: task.moved.nodeId },
+    waits_for: task.waitsFor,
+    tasks_ahead: task.ahead,
+    behind: task.behind,
+    shortage: task.shortage,
+    held_up_by: task.heldUpBy,
+    retry_at: task.retryAt,
+    failure: failure === null ? null : failureFields(failure, own),
+  }
+  output.result(value, [
+    `${task.uid}  ${task.name}  ${task.state}${task.isInterrupted ? ' (interrupted)' : ''}`,
+    ...storyLines(task, waits),
+    ...attemptLines(record, task),
+    ...remarkLines(task),
+    ...(failure === null ? [] : failureLines(failure, own)),
+    ...waitingLines(record, task),
+    ...recordNotes(record),
+  ])
+}
+
+/** A uid that is shortened to what is unique. */
+function explainShortened({ pass, sessionId, path }: OpenRecord, uid: string): TaskExplanation {
+  const { index } = pass.counts
+  const known: string[] = []
+  const found: string[] = []
+  for (let task = 0; task < index.names.size; task++) {
+    const text = uidOf(index, task)
+    if (text.startsWith(uid)) found.push(text)
+    if (known.length < mostCompared) known.push(text)
+  }
+  const one = found.length === 1 ? explainTask(pass, found[0] ?? '') : null
+  if (one !== null) return one
+  const where = sessionId === '' ? 'the record' : `session ${sessionId}`
+  const problem =
+    found.length > 1
+      ? `"${uid}" is the beginning of ${found.length} tasks: ${found.slice(0, 3).join(', ')}, …`
+      : `there is no task "${uid}" in ${where}${didYouMean(uid, known)}`
+  throw new ValueError(problem, {
+    code: 'TaskNotFoundError',
+    hint: `List them with: npx tutti tasks ${isPipe(path) ? '-' : quoteWord(nearestPath(path))}`,
+  })
+}
+
+const mostCompared = 1000
+
+function groupOf({ pass }: OpenRecord, { failureGroup }: TaskExplanation): FailureGroup | null {
+  if (failureGroup === 0) return null
+  const { groups } = failures.show(pass.states.failures, { limit: Infinity })
+  return groups.find(({ number }) => number === failureGroup) ?? null
+}
+
+/** The views keep one failure of a group; that of another task is in the record alone. */
+async function failureIn(
+  { files }: OpenRecord,
+  uid: string,
+  group: FailureGroup | null,
+): Promise<FailureExample | null> {
+  if (group?.example.task === uid) return group.example
+  for (const file of files.toReversed()) {
+    if (isPipe(file)) return null
+    let found: FailureExample | null = null
+    for await (const batch of readBatches(file, { skipSpans: true })) {
+      for (const line of batch) {
+        const isIt = line.section === 'event' && line.task_id === uid
+        if (isIt && line.event_type === 'TaskFailed') found = failureOf(line)
+      }
+    }
+    if (found !== null) return found
+  }
+  return null
+}
+
+const failureFields = ({ errorType, message }: FailureGroup, own: FailureExample | null) => ({
+  error_type: errorType,
+  message: own?.message ?? message,
+  hint: own === null || own.hint === '' ? null : own.hint,
+  stack: own?.stack ?? '',
+  stdout_tail: own?.stdoutTail ?? '',
+  stderr_tail: own?.stderrTail ?? '',
+  arguments: own?.arguments ?? [],
+  exit_code: own?.exitCode ?? null,
+  signal: own === null || own.signal === '' ? null : own.signal,
+})
+
+function failureLines(
+  { errorType, message, count, name }: FailureGroup,
+  own: FailureExample | null,
+) {
+  const end = own === null ? '' : endText(own)
+  const others = count > 1 ? ` (${countText(count, 'task')} failed so)` : ''
+  return [
+    `  ${errorType} "${firstLine(own?.message ?? message, 200)}"${end && `, ${end}`}${others}`,
+    ...(own === null ? [] : exampleLines(own, name)),
+  ]
+}

@@ -1,0 +1,185 @@
+/** The story of one task in lines of text. Pure. */
+
+import { countText, firstLine, secondsText, timeText } from '../../../views/readable.ts'
+import { activeTime, type Pause } from '../../../views/bounds/bounds-state.ts'
+import { textAt } from '../../../views/columns.ts'
+import type { TaskExplanation } from '../../../views/tasks.ts'
+import type { OpenRecord } from '../open-record.ts'
+
+/** In seconds; `null` for what has not happened. Together they are the life of the task. */
+export interface Waits {
+  /** Until its last dependency had ended. */
+  readonly dependencies: number | null
+  /** Until a backend was chosen and had it in its queue. */
+  readonly routing: number | null
+  /** Until its worker was free. */
+  readonly queue: number | null
+  /** Until it began there. */
+  readonly start: number | null
+  /** All attempts of the session in which it ended. */
+  readonly run: number | null
+  /** Between attempts, and in those that were lost with an earlier session. */
+  readonly retries: number | null
+  /** While no process of the run was there: between two files. */
+  readonly away: number
+}
+
+export function waitsOf(
+  { story, workerFree, ran, attempts, away }: TaskExplanation,
+  pauses: readonly Pause[],
+): Waits {
+  const { created, ready, queued, submitted, started, ended } = story
+  // What never came into a queue was not routed to one.
+  const inQueue = queued ?? (started === null ? null : submitted)
+  const between = (from: number | null, to: number | null): number | null =>
+    from === null || to === null
+      ? null
+      : Math.max(0, activeTime(pauses, to) - activeTime(pauses, from))
+  const free =
+    inQueue === null || started === null
+      ? null
+      : Math.min(started, Math.max(inQueue, workerFree ?? inQueue))
+  const life = between(started, ended)
+  const others = life === null || ran === null ? null : Math.max(0, life - ran)
+  return {
+    dependencies: between(created, ready),
+    routing: between(ready, inQueue),
+    queue: between(inQueue, free ?? (started === null ? ended : null)),
+    start: between(free, started),
+    run: ran,
+    // One attempt has none; what is left is rounded.
+    retries: attemptsIn(attempts, created) > 1 ? others : life === null ? null : 0,
+    away,
+  }
+}
+
+/** Those of an earlier session do not count for a task that was made again. */
+const attemptsIn = (attempts: TaskExplanation['attempts'], created: number): number =>
+  attempts.filter(({ start }) => start >= created).length
+
+/** How long it has waited so far for what it waits for now; `null` if it does not wait. */
+export function waitingSeconds(record: OpenRecord, task: TaskExplanation): number | null {
+  const { pauses, lastTime } = record.pass.states.bounds
+  const { created, ready, queued, started, ended } = task.story
+  if (ended !== null || task.isInterrupted) return null
+  const latest = task.attempts.at(-1)
+  const since = started === null ? (queued ?? ready ?? created) : (latest?.end ?? null)
+  const isWaiting = started === null || task.retryAt !== null
+  if (!isWaiting || since === null) return null
+  return Math.max(0, activeTime(pauses, lastTime) - activeTime(pauses, since))
+}
+
+export function storyLines(task: TaskExplanation, waits: Waits): string[] {
+  const { story, attempts } = task
+  const row = (what: string, seconds: number | null): string[] =>
+    seconds === null ? [] : [`  ${secondsText(seconds).padStart(9)}  ${what}`]
+  const isMadeAgain = attempts.some(({ start }) => start < story.created)
+  return [
+    `  created ${timeText(story.created)}${isMadeAgain ? ', again by a later session' : ''}`,
+    ...row('waited for dependencies', waits.dependencies),
+    ...row('until a backend had it in its queue', waits.routing),
+    ...row('waited in the queue for a worker', waits.queue),
+    ...row('until it began there', waits.start),
+    ...row('ran', waits.run),
+    ...(waits.retries === 0 ? [] : row(betweenText(attempts), waits.retries)),
+    ...(waits.away === 0 ? [] : row('while no process of the run was there', waits.away)),
+    ...(story.ended === null ? [] : [`  ended ${timeText(story.ended, story.created)}`]),
+  ]
+}
+
+const betweenText = (attempts: TaskExplanation['attempts']): string =>
+  attempts.some(({ isEarlier }) => isEarlier)
+    ? 'between attempts, and in those that its sessions left'
+    : 'waited between its attempts'
+
+export function attemptLines({ pass, state }: OpenRecord, { attempts }: TaskExplanation): string[] {
+  return attempts.map(({ lane, start, end, outcome, error, isEarlier }, at) => {
+    const worker = textAt(pass.states.lanes.lanes, lane)
+    const seconds = secondsText(end - start)
+    // Of an attempt whose process was killed only the begin is known.
+    const isKnown = outcome !== 'lost' || end > start
+    const verb = outcome === 'retried' ? 'failed' : outcome
+    const ended = isKnown ? `${verb} after ${seconds}` : `${verb}, it is not known when`
+    // Nothing runs in a session that is over; its last event may be older than the end.
+    const open = state === 'running' ? `runs for ${seconds}` : `ran for ${seconds} or longer`
+    const how = outcome === 'running' ? open : ended
+    const why = error === '' ? '' : ` (${firstLine(error, 200)})`
+    const session = isEarlier ? ', begun by an earlier session' : ''
+    return `  attempt ${at + 1} on ${worker}${session}: ${how}${why}`
+  })
+}
+
+/** What happened to it beside its attempts. */
+export function remarkLines({ cancelReason, moved, reusedAt, story }: TaskExplanation): string[] {
+  return [
+    ...(moved === null
+      ? []
+      : [`  moved at ${timeText(moved.time, story.created)}: node ${moved.nodeId} was lost`]),
+    ...(cancelReason === null || cancelReason === ''
+      ? []
+      : [`  canceled: ${firstLine(cancelReason, 200)}`]),
+    ...reusedAt.map(
+      (time) =>
+        `  reused at ${timeText(time, story.created)}: its result was taken, it did not run`,
+    ),
+  ]
+}
+
+export function waitingLines(record: OpenRecord, task: TaskExplanation): string[] {
+  const { state } = record
+  const lines: string[] = []
+  const { waitsFor, ahead, behind, shortage, heldUpBy } = task
+  const isOver = state !== 'running'
+  const waits = isOver ? 'waited' : 'waits'
+  const seconds = waitingSeconds(record, task)
+  if (seconds !== null) lines.push(`  ${waits} for ${secondsText(seconds)} so far`)
+  if (waitsFor.length > 0) {
+    const others = waitsFor.length > 5 ? ` and ${waitsFor.length - 5} more` : ''
+    lines.push(`  ${waits} for ${waitsFor.slice(0, 5).join(', ')}${others}`)
+  }
+  if (ahead > 0) {
+    const others = ahead > behind.length ? ` and ${ahead - behind.length} more` : ''
+    lines.push(`  ${isOver ? 'was ' : ''}behind ${behind.join(', ')}${others}`)
+  }
+  if (heldUpBy !== null && heldUpBy.shortage.resource !== shortage?.resource) {
+    lines.push(`  ${heldUpBy.uid} ${shortageText(heldUpBy.shortage, isOver)}`)
+  }
+  if (shortage !== null) lines.push(`  ${shortageText(shortage, isOver)}`)
+  if (task.retryAt !== null) {
+    const next = task.attempts.length + 1
+    const begins = isOver ? 'would have begun' : 'begins'
+    const when = `which ${begins} at ${timeText(task.retryAt)} or later`
+    lines.push(`  ${waits} for attempt ${next}, ${when}`)
+  }
+  const isOpen = task.story.ended === null && task.story.started === null
+  if (isOpen && isOver) lines.push('  it never began: the session is over')
+  return lines
+}
+
+function shortageText(
+  { resource, asked, free, total, labels }: NonNullable<TaskExplanation['shortage']>,
+  isOver: boolean,
+): string {
+  const [waits, run, are, is] = isOver
+    ? (['waited', 'ran', 'were', 'was'] as const)
+    : (['waits', 'run', 'are', 'is'] as const)
+  const wanted = Object.entries(labels).map((pair) => pair.join('='))
+  const labelled = wanted.length === 0 ? '' : ` with ${wanted.join(', ')}`
+  if (resource === 'nodes') return `${waits} for a node: none of its backend ${is} there`
+  if (resource === 'labels') return `${waits} for a node${labelled}: none ${is} there`
+  const runs = total > 1 || isOver ? run : 'runs'
+  if (resource === 'workers') {
+    const busy = total > 1 ? `all ${total} ${run} other functions` : `the only one ${runs} another`
+    return `${waits} for a worker: ${busy}`
+  }
+  if (resource === 'processes') {
+    return `${waits} for a program to end: ${total} ${runs}, as many as \`maxProcesses\` allows`
+  }
+  const unit = resource === 'memory' ? ' MB' : ''
+  const what =
+    unit === '' ? countText(asked, resource.slice(0, -1), resource) : `${asked}${unit} ${resource}`
+  const nodes = labelled === '' ? '' : ` of a node${labelled}`
+  if (asked > total) return `asks for ${what}${nodes}, but the largest node has ${total}${unit}`
+  const rest = `${free}${unit} of ${total}${unit} ${are} free on the best node`
+  return `${waits} for ${what}${nodes}: ${rest}`
+}

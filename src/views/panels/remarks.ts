@@ -1,0 +1,131 @@
+/**
+ * Remarks: what the record says of single tasks beside their times: why an attempt failed, why a
+ * task was canceled, that its result was reused, and that it moved from a lost node. 21 bytes for
+ * each of them, up to a limit, and 4 a task where there are any.
+ */
+
+import { type Column, createColumn, createTextIndex, findText, indexOf } from '../columns.ts'
+import { setValue, textAt, type TextIndex, valueAt } from '../columns.ts'
+import { stages } from '../lifecycle.ts'
+import { type Panel, resumption, textOf, type ViewEvent } from '../panel.ts'
+
+/** `attempt`: an attempt failed, and another one follows. */
+const kinds = ['attempt', 'canceled', 'reused'] as const
+type RemarkKind = (typeof kinds)[number]
+
+export interface Remark {
+  readonly kind: RemarkKind
+  readonly time: number
+  /** Of an attempt its error, of a canceled task the reason. */
+  readonly text: string
+}
+
+/** A task left a node that was lost. */
+export interface TaskMove {
+  readonly time: number
+  readonly nodeId: string
+}
+
+export interface RemarksState {
+  readonly texts: TextIndex
+  /** Columns with one row for each remark. */
+  readonly kind: Column
+  readonly time: Column
+  readonly text: Column
+  /** The one before it of the same task, plus 1. */
+  readonly earlier: Column
+  size: number
+  /** For each task its latest remark, plus 1. */
+  readonly latestOfTask: Column
+  /** By the uids of this session. */
+  readonly moves: Map<string, TaskMove>
+}
+
+export interface RemarksQuery {
+  readonly task: number
+  readonly uid: string
+}
+
+export interface RemarksView {
+  /** In the order of time. */
+  readonly remarks: readonly Remark[]
+  readonly move: TaskMove | null
+}
+
+const mostRemarks = 1_000_000
+const mostMoves = 10_000
+/** Further texts are known by what they begin with: the type of the error. */
+const mostTexts = 10_000
+const longestText = 300
+
+export const remarks: Panel<RemarksState, RemarksQuery, RemarksView> = {
+  create: () => ({
+    texts: createTextIndex(),
+    kind: createColumn('u8'),
+    time: createColumn('f64'),
+    text: createColumn('u32'),
+    earlier: createColumn('u32'),
+    size: 0,
+    latestOfTask: createColumn('u32'),
+    moves: new Map(),
+  }),
+
+  take(state, event, step) {
+    const { stage, task, before, after } = step
+    if (stage === 0) {
+      if (task !== -1) followAttempt(state, event, task)
+      else if (event.event_type === 'tutti.TaskMoved') followMove(state, event)
+      else if (step === resumption) state.moves.clear()
+      return
+    }
+    if (stage === stages.canceled && after !== before) {
+      add(state, task, 'canceled', event, textOf(event.attributes['reason']))
+    } else if (stage === stages.completed && event.attributes['reused'] === true) {
+      add(state, task, 'reused', event, '')
+    }
+  },
+
+  show(state, { task, uid }) {
+    const found: Remark[] = []
+    for (let at = valueAt(state.latestOfTask, task) - 1; at !== -1;) {
+      found.push({
+        kind: kinds[valueAt(state.kind, at)] ?? 'attempt',
+        time: valueAt(state.time, at),
+        text: textAt(state.texts, valueAt(state.text, at)),
+      })
+      at = valueAt(state.earlier, at) - 1
+    }
+    return { remarks: found.toReversed(), move: state.moves.get(uid) ?? null }
+  },
+}
+
+function followAttempt(state: RemarksState, event: ViewEvent, task: number): void {
+  if (event.event_type !== 'tutti.TaskAttempt') return
+  const [type, message] = [textOf(event.error_type), textOf(event.error_message)]
+  add(state, task, 'attempt', event, `${type}: ${message}`)
+}
+
+function followMove({ moves }: RemarksState, { tasks, event_time, node_id }: ViewEvent): void {
+  if (!Array.isArray(tasks)) return
+  for (const uid of tasks.slice(0, mostMoves - moves.size)) {
+    moves.set(textOf(uid), { time: event_time, nodeId: node_id ?? '' })
+  }
+}
+
+function add(
+  state: RemarksState,
+  task: number,
+  kind: RemarkKind,
+  { event_time: time }: ViewEvent,
+  text: string,
+): void {
+  if (state.size >= mostRemarks) return
+  const [whole, start] = [text.slice(0, longestText), text.slice(0, longestText).split(':')[0]]
+  const isNew = state.texts.size >= mostTexts && findText(state.texts, whole) === -1
+  const at = state.size++
+  setValue(state.kind, at, kinds.indexOf(kind))
+  setValue(state.time, at, time)
+  setValue(state.text, at, indexOf(state.texts, isNew ? (start ?? '') : whole))
+  setValue(state.earlier, at, valueAt(state.latestOfTask, task))
+  setValue(state.latestOfTask, task, at + 1)
+}
